@@ -1,0 +1,75 @@
+package fault
+
+// Code is a stable word that programs may switch on.
+type Code string
+
+// The codes. Each has a row in Catalogue; a test keeps the two together.
+const (
+	InvalidPayload     Code = "invalid_payload"
+	InvalidRequest     Code = "invalid_request"
+	InvalidConfig      Code = "invalid_config"
+	Unauthenticated    Code = "unauthenticated"
+	Forbidden          Code = "forbidden"
+	NotFound           Code = "not_found"
+	MethodNotAllowed   Code = "method_not_allowed"
+	AlreadyExists      Code = "already_exists"
+	Conflict           Code = "conflict"
+	TooLarge           Code = "too_large"
+	UnsupportedMedia   Code = "unsupported_media_type"
+	Cancelled          Code = "cancelled"
+	Internal           Code = "internal"
+	StoreUnavailable   Code = "store_unavailable"
+	StoreFull          Code = "store_full"
+	StoreReadOnly      Code = "store_read_only"
+	SchemaNewer        Code = "schema_newer"
+	OutcomeUnknown     Code = "outcome_unknown"
+	LedgerMismatch     Code = "ledger_mismatch"
+	UnrecordedWrite    Code = "unrecorded_write"
+	VerificationFailed Code = "verification_failed"
+	Stopping           Code = "stopping"
+	Overloaded         Code = "overloaded"
+)
+
+// Meaning is a row of the catalogue: what a code means and its HTTP status.
+type Meaning struct {
+	Code   Code
+	Status int
+	Text   string
+}
+
+// Catalogue lists every code. docs/errors.md is generated from it.
+var Catalogue = []Meaning{
+	{InvalidPayload, 400, "The body is not what the call takes. `field` or `details.fields` says where; the message says what a right value looks like."},
+	{InvalidRequest, 400, "A part of the address or the query is wrong."},
+	{InvalidConfig, 400, "A configuration key or value is wrong. Nothing was changed."},
+	{Unauthenticated, 401, "The call carries no key, or one that is unknown, revoked or past its grace period."},
+	{Forbidden, 403, "The key is good, but may not do this."},
+	{NotFound, 404, "There is nothing under that name in what the key may see."},
+	{MethodNotAllowed, 405, "The address exists, but not for this method; the `Allow` header lists those it has."},
+	{AlreadyExists, 409, "The name is taken. Nothing was changed."},
+	{Conflict, 409, "The thing is not in a state that allows this. Nothing was changed."},
+	{TooLarge, 413, "The body is over the limit that the message names."},
+	{UnsupportedMedia, 415, "The body is of a type that the call does not take."},
+	{Cancelled, 499, "The caller went away before the work began. Nothing was changed."},
+	{Internal, 500, "A mistake of ours. The log has the cause, under the id in the `X-Request-Id` header."},
+	{UnrecordedWrite, 500, "Code tried to change state without an entry in the ledger. A mistake of ours; nothing was changed."},
+	{VerificationFailed, 422, "An export, a proof or a checkpoint does not verify."},
+	{StoreUnavailable, 503, "The database cannot be reached. Nothing was changed; try again."},
+	{StoreFull, 503, "The disk is full. Nothing was changed; writes work again as soon as there is room."},
+	{StoreReadOnly, 503, "The data folder or the database cannot be written to. Nothing was changed."},
+	{SchemaNewer, 503, "The database was made by a newer Signalbox. Run that version, or restore a backup made before the upgrade."},
+	{OutcomeUnknown, 503, "The database went away while it was committing, and has not come back to say whether it did. `details` says where to look."},
+	{LedgerMismatch, 503, "The ledger in the database is not the one that was signed. Writes are refused until an operator has looked into it."},
+	{Stopping, 503, "The server is stopping. Nothing was changed; try again."},
+	{Overloaded, 503, "Too many writes are waiting. Nothing was changed; try again."},
+}
+
+// Status is the HTTP status of a code, 500 for one that is not in the catalogue.
+func (c Code) Status() int {
+	for _, m := range Catalogue {
+		if m.Code == c {
+			return m.Status
+		}
+	}
+	return 500
+}

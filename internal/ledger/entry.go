@@ -1,0 +1,132 @@
+package ledger
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Event is what a caller appends.
+type Event struct {
+	Workspace string // "" for what concerns the whole server
+	Kind      string // noun.verb in the past tense
+	Actor     string // who did it: operator:NAME, agent:NAME or system
+	Subject   string // the id of what it happened to
+	Trace     string // ties together what belongs together
+	Body      any    // []byte is kept as it is, anything else is written as JSON
+}
+
+// Entry is an event that has its place in the ledger.
+type Entry struct {
+	Seq       int64
+	At        time.Time // never before the entry that precedes it
+	Workspace string
+	Kind      string
+	Actor     string
+	Subject   string
+	Trace     string
+	Body      []byte // nil when it was erased
+	Record    []byte // the bytes that are hashed into the tree
+	Salt      []byte
+}
+
+// Decode reads the body as JSON.
+func (e *Entry) Decode(v any) error {
+	if e.Body == nil {
+		return fmt.Errorf("the body of entry %d was erased", e.Seq)
+	}
+	if err := wire.Unmarshal(e.Body, v); err != nil {
+		return fmt.Errorf("read the body of entry %d (%s): %w", e.Seq, e.Kind, err)
+	}
+	return nil
+}
+
+// record is the form in which an entry is hashed. The order of the fields is part
+// of the format: seq first, body last, so that a verifier finds both without
+// parsing what is between.
+type record struct {
+	Seq       int64  `json:"seq"`
+	At        int64  `json:"at"` // microseconds
+	Workspace string `json:"workspace"`
+	Kind      string `json:"kind"`
+	Actor     string `json:"actor"`
+	Subject   string `json:"subject"`
+	Trace     string `json:"trace"`
+	Body      string `json:"body"` // hex SHA-256 of salt and body
+}
+
+const (
+	saltSize = 16
+	// MaxBody is the largest body an entry may have.
+	MaxBody = 32 << 20
+	// maxName is the longest actor, subject or trace, in bytes.
+	maxName = 512
+)
+
+var kindForm = regexp.MustCompile(`^[a-z][a-z_]{0,30}\.[a-z][a-z_]{0,30}$`)
+
+// seal makes the entry that stands at seq.
+func seal(ev Event, seq, at int64) (*Entry, error) {
+	if !kindForm.MatchString(ev.Kind) {
+		return nil, fmt.Errorf("the kind %q is not of the form noun.verb", ev.Kind)
+	}
+	for _, name := range []string{ev.Workspace, ev.Actor, ev.Subject, ev.Trace} {
+		if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
+			return nil, fmt.Errorf("%s: %.40q is too long or not clean text", ev.Kind, name)
+		}
+	}
+	body, ok := ev.Body.([]byte)
+	if !ok {
+		var err error
+		if body, err = wire.Marshal(ev.Body); err != nil {
+			return nil, fmt.Errorf("encode the body of %s: %w", ev.Kind, err)
+		}
+	}
+	if len(body) > MaxBody {
+		return nil, fmt.Errorf("the body of %s has %d bytes, the most is %d", ev.Kind, len(body), MaxBody)
+	}
+	if body == nil {
+		body = []byte{}
+	}
+	salt := make([]byte, saltSize)
+	_, _ = rand.Read(salt) // never fails
+	rec, err := wire.Marshal(record{seq, at, ev.Workspace, ev.Kind, ev.Actor, ev.Subject, ev.Trace, bodyHash(salt, body)})
+	if err != nil {
+		return nil, fmt.Errorf("encode the record of %s: %w", ev.Kind, err)
+	}
+	return &Entry{
+		Seq: seq, At: time.UnixMicro(at).UTC(),
+		Workspace: ev.Workspace, Kind: ev.Kind, Actor: ev.Actor, Subject: ev.Subject, Trace: ev.Trace,
+		Body: body, Record: rec, Salt: salt,
+	}, nil
+}
+
+// unseal reads an entry back from its record.
+func unseal(rec, salt, body []byte) (Entry, error) {
+	var r record
+	if err := wire.Unmarshal(rec, &r); err != nil {
+		return Entry{}, fmt.Errorf("read a record: %w", err)
+	}
+	return Entry{
+		Seq: r.Seq, At: time.UnixMicro(r.At).UTC(),
+		Workspace: r.Workspace, Kind: r.Kind, Actor: r.Actor, Subject: r.Subject, Trace: r.Trace,
+		Body: body, Record: rec, Salt: salt,
+	}, nil
+}
+
+// bodyHash is salted so that a body that could be guessed cannot be confirmed
+// after it was erased; the salt goes with the body.
+func bodyHash(salt, body []byte) string {
+	h := sha256.New()
+	h.Write(salt)
+	h.Write(body)
+	var sum [sha256.Size]byte
+	return hex.EncodeToString(h.Sum(sum[:0]))
+}

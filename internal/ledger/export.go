@@ -1,0 +1,74 @@
+package ledger
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"io"
+)
+
+// An export is text. After the header come the lines of the checkpoint that the
+// file is complete for, a line "---", and one line per entry: the record, which is
+// JSON, a tab, the salt, a tab, the body, both in base64; an erased body is "-".
+const (
+	exportHeader = "signalbox ledger export v1"
+	exportRule   = "---"
+	erasedBody   = "-"
+)
+
+// Export writes every entry under a fresh checkpoint.
+func (l *Ledger) Export(ctx context.Context, w io.Writer) error {
+	if err := l.Checkpoint(ctx); err != nil {
+		return err
+	}
+	signed, size, err := l.Signed(ctx)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriterSize(w, 1<<16)
+	_, _ = out.WriteString(exportHeader + "\n" + string(signed) + exportRule + "\n")
+	for after := int64(0); after < size; {
+		n, err := l.exportPage(ctx, out, after, min(page, size-after))
+		if err != nil {
+			return err
+		}
+		after += n
+	}
+	return out.Flush()
+}
+
+func (l *Ledger) exportPage(ctx context.Context, out *bufio.Writer, after, limit int64) (n int64, err error) {
+	rows, err := l.db.Read.QueryContext(ctx, "SELECT seq, record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, limit)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = rows.Close() }()
+	var line []byte
+	for ; rows.Next(); n++ {
+		var seq int64
+		var rec, salt, body []byte
+		if err := rows.Scan(&seq, &rec, &salt, &body); err != nil {
+			return 0, err
+		}
+		if want := after + n + 1; seq != want {
+			return 0, gap(want, seq)
+		}
+		line = append(append(line[:0], rec...), '\t')
+		if salt == nil {
+			line = append(line, erasedBody+"\t"+erasedBody...)
+		} else {
+			line = append(base64.StdEncoding.AppendEncode(line, salt), '\t')
+			line = base64.StdEncoding.AppendEncode(line, body)
+		}
+		if _, err := out.Write(append(line, '\n')); err != nil {
+			return 0, err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return 0, err
+	}
+	if n < limit {
+		return 0, gap(after+n+1, 0)
+	}
+	return n, nil
+}

@@ -1,0 +1,143 @@
+package ledger
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+// Options are what a ledger is made of.
+type Options struct {
+	DB          *store.DB
+	Dir         string // where the key and the checkpoint file are
+	Origin      string // the log's name in checkpoints, used when the key is made
+	Projections []Projection
+	Retention   time.Duration // how long bodies are kept; 0 is for ever
+	Now         func() time.Time
+	Log         *slog.Logger
+}
+
+// Ledger is the open ledger. Run must be running for Write to return.
+type Ledger struct {
+	db          *store.DB
+	dir         string
+	projections projections
+	retention   time.Duration
+	now         func() time.Time
+	log         *slog.Logger
+	key         key
+
+	queue   chan *request
+	stopped chan struct{} // closed when no more writes are taken
+
+	mu     sync.Mutex
+	signal chan struct{} // closed and replaced when there are new entries
+
+	building sync.Mutex // held while the tree is extended
+	signed   checkpoint // the newest one this node has signed or seen; under building
+	mismatch atomic.Pointer[error]
+	stats    stats
+}
+
+// Open opens the ledger in a migrated database, makes its key if it is new, and
+// compares its tree with the checkpoint file. A mismatch is not an error of Open:
+// the ledger can be read, and refuses writes; see Mismatch.
+func Open(ctx context.Context, o Options) (*Ledger, error) {
+	l := &Ledger{
+		db: o.DB, dir: o.Dir, retention: o.Retention, now: o.Now, log: o.Log,
+		projections: combine(o.Projections),
+		queue:       make(chan *request, maxQueue),
+		stopped:     make(chan struct{}),
+		signal:      make(chan struct{}),
+	}
+	if l.now == nil {
+		l.now = time.Now
+	}
+	if l.log == nil {
+		l.log = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	if l.key, err = openKey(ctx, o); err != nil {
+		return nil, err
+	}
+	return l, l.compareWithFile(ctx)
+}
+
+// Run does the ledger's work until ctx ends: it commits, builds the tree, signs,
+// listens for other nodes, and erases what retention says. It returns when every
+// accepted write has been answered and a last checkpoint is signed.
+func (l *Ledger) Run(ctx context.Context) error {
+	var g errgroup.Group
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	g.Go(func() error { return l.db.Listen(background, l.wake) })
+	g.Go(func() error { l.checkpointLoop(background); return nil })
+	g.Go(func() error { l.retentionLoop(background); return nil })
+	g.Go(func() error {
+		l.commitLoop(ctx)
+		stop() // the others go on until the last entry is in
+		return nil
+	})
+	return g.Wait()
+}
+
+// wake tells followers in this process that there may be new entries.
+func (l *Ledger) wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.signal)
+	l.signal = make(chan struct{})
+}
+
+// news returns a channel that is closed at the next wake-up. Take it before
+// reading, so that no wake-up is missed in between.
+func (l *Ledger) news() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.signal
+}
+
+// Mismatch is the reason why writes are refused, nil when they are not.
+func (l *Ledger) Mismatch() error { return l.refusal() }
+
+func (l *Ledger) refusal() error {
+	if p := l.mismatch.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+func (l *Ledger) refuse(err error) {
+	if l.mismatch.CompareAndSwap(nil, &err) {
+		l.log.Error("THE LEDGER IS NOT WHAT WAS SIGNED; WRITES ARE REFUSED", "reason", err.Error())
+	}
+}
+
+// Stats are counters since the start.
+type Stats struct {
+	Entries       int64
+	Batches       int64
+	CommitSeconds float64
+	Queue         int
+}
+
+type stats struct{ entries, batches, nanos atomic.Int64 }
+
+func (s *stats) committed(entries int, took time.Duration) {
+	s.entries.Add(int64(entries))
+	s.batches.Add(1)
+	s.nanos.Add(int64(took))
+}
+
+// Stats reads the counters.
+func (l *Ledger) Stats() Stats {
+	return Stats{
+		Entries: l.stats.entries.Load(), Batches: l.stats.batches.Load(),
+		CommitSeconds: time.Duration(l.stats.nanos.Load()).Seconds(), Queue: len(l.queue),
+	}
+}

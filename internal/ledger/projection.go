@@ -1,0 +1,61 @@
+package ledger
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+// Projection is the part of the state that one package keeps: its tables, and what
+// each kind of entry does to them.
+type Projection struct {
+	Name   string
+	Tables []Table
+	Apply  map[string]Apply
+	// Erasable are the kinds whose Apply can do without a body, because it was
+	// erased: retention leaves the bodies of all other kinds in Apply alone.
+	Erasable []string
+}
+
+// Apply changes the tables as the entry says. It depends on nothing but the entry
+// and the projection's own tables, since a rebuild runs it again beside the live
+// database, where there are no entries.
+type Apply func(tx *store.Tx, e *Entry) error
+
+// Table is a table that is rebuilt and compared.
+type Table struct {
+	Name string
+	Key  string // the columns of the primary key, as in ORDER BY; they come first in the table
+}
+
+// projections is what a ledger knows of the packages that follow it.
+type projections struct {
+	all   []Projection
+	apply map[string][]Apply
+	kept  []string // kinds whose bodies are state
+}
+
+func combine(all []Projection) projections {
+	p := projections{all: all, apply: map[string][]Apply{}}
+	kept := map[string]bool{}
+	for _, one := range all {
+		for kind, apply := range one.Apply {
+			p.apply[kind] = append(p.apply[kind], apply)
+			if !slices.Contains(one.Erasable, kind) {
+				kept[kind] = true
+			}
+		}
+	}
+	p.kept = slices.Sorted(maps.Keys(kept))
+	return p
+}
+
+func (p projections) run(tx *store.Tx, e *Entry) error {
+	for _, apply := range p.apply[e.Kind] {
+		if err := apply(tx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// Proof shows that an entry is in the tree of a certain size.
+type Proof struct {
+	Seq    int64
+	Size   int64
+	Root   tlog.Hash
+	Leaf   tlog.Hash
+	Hashes tlog.RecordProof // from the leaf's sibling up
+	Record []byte
+}
+
+// Prove makes an inclusion proof in the tree of the first size entries, or of the
+// newest checkpoint when size is 0.
+func (l *Ledger) Prove(ctx context.Context, seq, size int64) (Proof, error) {
+	e, err := l.Entry(ctx, seq)
+	if err != nil {
+		return Proof{}, err
+	}
+	have, err := l.grow(ctx, seq)
+	if err != nil {
+		return Proof{}, err
+	}
+	if size == 0 {
+		size = have
+	}
+	if size < seq || size > have {
+		return Proof{}, fault.New(fault.InvalidRequest, "A proof of entry %d needs a size from %d to %d.", seq, seq, have).About("size")
+	}
+	t := newTiles(ctx, l.db.Read)
+	root, err := tlog.TreeHash(size, t)
+	if err != nil {
+		return Proof{}, err
+	}
+	hashes, err := tlog.ProveRecord(size, seq-1, t)
+	if err != nil {
+		return Proof{}, fmt.Errorf("prove entry %d: %w", seq, err)
+	}
+	return Proof{seq, size, root, tlog.RecordHash(e.Record), hashes, e.Record}, nil
+}
+
+// grow makes sure that the newest checkpoint covers the entry, signing one now if
+// it has to, and returns its size.
+func (l *Ledger) grow(ctx context.Context, seq int64) (int64, error) {
+	_, size, err := l.Signed(ctx)
+	if err == nil && size >= seq {
+		return size, nil
+	}
+	if err := l.Checkpoint(ctx); err != nil {
+		return 0, err
+	}
+	_, size, err = l.Signed(ctx)
+	if err == nil && size < seq {
+		err = fault.New(fault.Conflict, "Entry %d is not under a checkpoint yet: this node does not sign, and the one that does has not come to it. Try again in a second.", seq)
+	}
+	return size, err
+}
+
+// ProveConsistency shows that the tree of the first size entries is a beginning of
+// the one with the first later entries.
+func (l *Ledger) ProveConsistency(ctx context.Context, size, later int64) (tlog.TreeProof, error) {
+	_, have, err := l.Signed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if size < 1 || later < size || later > have {
+		return nil, fault.New(fault.InvalidRequest, "Give two sizes from 1 to %d, the smaller one as from.", have)
+	}
+	return tlog.ProveTree(later, size, newTiles(ctx, l.db.Read))
+}
+
+const proofHeader = "c2sp.org/tlog-proof@v1"
+
+// ProofFile makes a tlog-proof@v1 file: the newest checkpoint, the proof, and the
+// record in the extra line, so that the file stands alone.
+func (l *Ledger) ProofFile(ctx context.Context, seq int64) ([]byte, error) {
+	if _, err := l.grow(ctx, seq); err != nil {
+		return nil, err
+	}
+	signed, size, err := l.Signed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := l.Prove(ctx, seq, size)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s\nextra %s\nindex %d\n", proofHeader, base64.StdEncoding.EncodeToString(p.Record), seq-1)
+	for _, h := range p.Hashes {
+		fmt.Fprintln(&b, h)
+	}
+	b.WriteByte('\n')
+	b.Write(signed)
+	return b.Bytes(), nil
+}
+
+// IsProof reports whether a file is a tlog-proof.
+func IsProof(file []byte) bool { return bytes.HasPrefix(file, []byte(proofHeader+"\n")) }
+
+// VerifyProof checks a proof file with nothing but the log's key, and returns the
+// record that is proved.
+func VerifyProof(file []byte, vkey string) (rec []byte, size int64, err error) {
+	v, err := note.NewVerifier(strings.TrimSpace(vkey))
+	if err != nil {
+		return nil, 0, fault.Wrap(err, fault.InvalidRequest, "The key is not a verifier key. It is the line in the file %s of the server's data folder.", PublicKeyFile)
+	}
+	broken := func(what string) error {
+		return fault.New(fault.VerificationFailed, "The proof file is damaged: %s.", what)
+	}
+	head, signed, ok := strings.Cut(string(file), "\n\n")
+	lines := strings.Split(head, "\n")
+	if !ok || len(lines) < 3 || lines[0] != proofHeader {
+		return nil, 0, broken("it does not begin with " + proofHeader)
+	}
+	c, err := parseCheckpoint([]byte(signed), v)
+	if err != nil {
+		return nil, 0, err
+	}
+	extra, ok := strings.CutPrefix(lines[1], "extra ")
+	if !ok {
+		return nil, 0, broken("the line with the record is missing")
+	}
+	if rec, err = base64.StdEncoding.Strict().DecodeString(extra); err != nil {
+		return nil, 0, broken("the record is not base64")
+	}
+	index, err := strconv.ParseInt(strings.TrimPrefix(lines[2], "index "), 10, 64)
+	if err != nil || lines[2] != fmt.Sprintf("index %d", index) {
+		return nil, 0, broken("the line with the index is missing")
+	}
+	var hashes tlog.RecordProof
+	for _, line := range lines[3:] {
+		h, err := tlog.ParseHash(line)
+		if err != nil {
+			return nil, 0, broken("a line is not a hash")
+		}
+		hashes = append(hashes, h)
+	}
+	if index < 0 || index >= c.size {
+		return nil, 0, broken("the index is outside of the tree")
+	}
+	if err := tlog.CheckRecord(hashes, c.size, c.root, index, tlog.RecordHash(rec)); err != nil {
+		return nil, 0, fault.Wrap(err, fault.VerificationFailed, "The record is not entry %d of the tree that was signed.", index+1)
+	}
+	if seq, _, ok := peek(rec); !ok || seq != index+1 {
+		return nil, 0, broken("the record has another sequence number than the index says")
+	}
+	return rec, c.size, nil
+}

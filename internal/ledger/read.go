@@ -1,0 +1,182 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+const (
+	// page is how many entries are read at once while following.
+	page = 500
+	// pollEvery is how long a follower waits for a wake-up before it looks anyway.
+	pollEvery = time.Second
+)
+
+// Query selects entries; zero fields select everything.
+type Query struct {
+	After     int64 // entries with a greater sequence number
+	Limit     int   // 100 when zero
+	Workspace string
+	Kind      string
+	Subject   string
+	Trace     string
+	Newest    bool // the last entries instead of the first; still in order
+}
+
+// Entries reads a page of entries, in order.
+func (l *Ledger) Entries(ctx context.Context, q Query) ([]Entry, error) {
+	where, args := []string{"seq > $1"}, []any{q.After}
+	for _, f := range []struct{ column, value string }{
+		{"workspace", q.Workspace}, {"kind", q.Kind}, {"subject", q.Subject}, {"trace", q.Trace},
+	} {
+		if f.value != "" {
+			args = append(args, f.value)
+			where = append(where, fmt.Sprintf("%s = $%d", f.column, len(args)))
+		}
+	}
+	if q.Limit == 0 {
+		q.Limit = 100
+	}
+	args = append(args, q.Limit)
+	order := "ASC"
+	if q.Newest {
+		order = "DESC"
+	}
+	text := fmt.Sprintf("SELECT record, salt, body FROM ledger_entry WHERE %s ORDER BY seq %s LIMIT $%d", strings.Join(where, " AND "), order, len(args))
+	entries, err := readEntries(ctx, l.db.Read, text, args...)
+	if q.Newest {
+		slices.Reverse(entries)
+	}
+	return entries, err
+}
+
+// reader is a *sql.DB, or a *sql.Tx that sees one moment.
+type reader interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func readEntries(ctx context.Context, r reader, query string, args ...any) ([]Entry, error) {
+	rows, err := r.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	return scanEntries(rows)
+}
+
+// scanEntries reads rows of record, salt and body.
+func scanEntries(rows store.Rows) ([]Entry, error) {
+	var entries []Entry
+	for rows.Next() {
+		var rec, salt, body []byte
+		if err := rows.Scan(&rec, &salt, &body); err != nil {
+			return nil, err
+		}
+		if salt != nil && body == nil {
+			body = []byte{} // an empty body, not an erased one
+		}
+		e, err := unseal(rec, salt, body)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, e)
+	}
+	return entries, rows.Err()
+}
+
+// Entry reads one entry.
+func (l *Ledger) Entry(ctx context.Context, seq int64) (Entry, error) {
+	entries, err := l.Entries(ctx, Query{After: seq - 1, Limit: 1})
+	if err != nil {
+		return Entry{}, err
+	}
+	if len(entries) == 0 || entries[0].Seq != seq {
+		head, err := l.Head(ctx)
+		if err != nil {
+			return Entry{}, err
+		}
+		return Entry{}, fault.New(fault.NotFound, "There is no entry %d. The ledger holds entries 1 to %d.", seq, head)
+	}
+	return entries[0], nil
+}
+
+// Head is the sequence number of the last entry.
+func (l *Ledger) Head(ctx context.Context) (int64, error) {
+	var seq int64
+	err := l.db.Read.QueryRowContext(ctx, "SELECT seq FROM ledger_head WHERE id = 1").Scan(&seq)
+	return seq, err
+}
+
+// SeqBefore is the sequence number of the last entry made before t, found by
+// bisection: numbers have no gaps, and times never go back.
+func (l *Ledger) SeqBefore(ctx context.Context, t time.Time) (int64, error) {
+	head, err := l.Head(ctx)
+	if err != nil {
+		return 0, err
+	}
+	n := sort.Search(int(head), func(i int) bool {
+		e, readErr := l.Entry(ctx, int64(i)+1)
+		err = errors.Join(err, readErr)
+		return readErr != nil || !e.At.Before(t)
+	})
+	return int64(n), err
+}
+
+// Follow yields every entry after the given one, once and in order, and goes on
+// waiting for more until ctx ends. A database that is away is waited for.
+func (l *Ledger) Follow(ctx context.Context, after int64) iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		for ctx.Err() == nil {
+			news := l.news()
+			entries, err := l.after(ctx, after)
+			if err != nil && ctx.Err() == nil {
+				l.log.Warn("cannot read the ledger; will try again", "error", err.Error())
+			}
+			for _, e := range entries {
+				if ctx.Err() != nil || !yield(e) {
+					return
+				}
+				after = e.Seq
+			}
+			if len(entries) == page {
+				continue
+			}
+			select {
+			case <-news:
+			case <-time.After(pollEvery):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// after reads the next page and makes sure that nothing is missing from it.
+func (l *Ledger) after(ctx context.Context, seq int64) ([]Entry, error) {
+	entries, err := l.Entries(ctx, Query{After: seq, Limit: page})
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range entries {
+		if want := seq + int64(i) + 1; e.Seq != want {
+			err := gap(want, e.Seq)
+			l.refuse(err)
+			return nil, err
+		}
+	}
+	return entries, nil
+}
+
+func gap(want, got int64) error {
+	return fault.New(fault.LedgerMismatch, "Where entry %d of the ledger should be stands entry %d: rows were removed from the database or changed. Restore the database from a backup.", want, got)
+}

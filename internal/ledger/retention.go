@@ -1,0 +1,78 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	// eraseStep is how many entries one write looks at.
+	eraseStep = 5000
+	// eraseEvery is how often retention looks.
+	eraseEvery = 10 * time.Minute
+	// eraseCursor is where retention has come to.
+	eraseCursor = "retention"
+)
+
+// retentionLoop erases bodies that are older than the ledger keeps them. One node
+// at a time does it.
+func (l *Ledger) retentionLoop(ctx context.Context) {
+	for l.retention > 0 && ctx.Err() == nil {
+		if n, err := l.Erase(ctx, l.now().Add(-l.retention)); err != nil && ctx.Err() == nil {
+			l.log.Warn("cannot erase old bodies; will try again", "error", err.Error())
+		} else if n > 0 {
+			l.log.Info("erased the bodies of old entries", "count", n)
+		}
+		pause(ctx, nil, eraseEvery)
+	}
+}
+
+// Erase removes the bodies of entries made before t, with their salts. Records and
+// proofs stay. Bodies that the state is built from are left.
+func (l *Ledger) Erase(ctx context.Context, t time.Time) (erased int64, err error) {
+	upTo, err := l.SeqBefore(ctx, t)
+	if err != nil {
+		return 0, err
+	}
+	c := cursor{l: l, name: eraseCursor, holder: l.key.verifier.Name() + " " + l.dir}
+	from, held, err := c.claim(ctx)
+	if err != nil || !held {
+		return 0, err
+	}
+	for from < upTo {
+		to := min(from+eraseStep, upTo)
+		n, err := l.eraseStep(ctx, from, to)
+		if err != nil {
+			return erased, err
+		}
+		if _, err := c.update(ctx, "UPDATE ledger_cursor SET seq = $3 WHERE name = $1 AND holder = $2 RETURNING seq", to); err != nil {
+			return erased, err
+		}
+		erased, from = erased+n, to
+	}
+	return erased, nil
+}
+
+func (l *Ledger) eraseStep(ctx context.Context, from, to int64) (n int64, err error) {
+	where, args := "seq > $1 AND seq <= $2 AND salt IS NOT NULL", []any{from, to}
+	if len(l.projections.kept) > 0 {
+		var marks []string
+		for _, kind := range l.projections.kept {
+			args = append(args, kind)
+			marks = append(marks, fmt.Sprintf("$%d", len(args)))
+		}
+		where += " AND kind NOT IN (" + strings.Join(marks, ", ") + ")"
+	}
+	err = l.Write(ctx, func(tx *Tx) error {
+		n = 0
+		if err := tx.QueryRow("SELECT count(*) FROM ledger_entry WHERE "+where, args, &n); err != nil || n == 0 {
+			return err
+		}
+		tx.st.Exec("UPDATE ledger_entry SET salt = NULL, body = NULL WHERE "+where, args...)
+		tx.Append(Event{Kind: "body.erased", Actor: "system", Body: map[string]int64{"after": from, "to": to, "count": n}})
+		return nil
+	})
+	return n, err
+}

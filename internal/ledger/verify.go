@@ -1,0 +1,204 @@
+package ledger
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// Verification is what VerifyExport has found to hold.
+type Verification struct {
+	Origin     string
+	Entries    int64 // in the file, each with the hash the tree says
+	Erased     int64 // of these, without a body
+	Root       tlog.Hash
+	Checkpoint int64 // the size of the checkpoint given beside the file, 0 for none
+	Later      bool  // that checkpoint is of a later, longer ledger
+}
+
+// Against is a checkpoint that an export is compared with beside its own.
+type Against struct {
+	Signed []byte
+	// MayBeLater accepts a checkpoint over more entries than the file has: the
+	// ledger has grown since the export. Otherwise that means that the file's end
+	// is missing.
+	MayBeLater bool
+}
+
+// VerifyExport checks an export with nothing but the log's key: every body against
+// its record, every record against the tree, the tree against the signed
+// checkpoint in the file and, if given, another. progress may be nil.
+func VerifyExport(r io.Reader, vkey string, against *Against, progress func(done, total int64)) (Verification, error) {
+	var out Verification
+	v, err := note.NewVerifier(strings.TrimSpace(vkey))
+	if err != nil {
+		return out, fault.Wrap(err, fault.InvalidRequest, "The key is not a verifier key. It is the line in the file %s of the server's data folder.", PublicKeyFile)
+	}
+	var other checkpoint
+	if against != nil {
+		if other, err = parseCheckpoint(against.Signed, v); err != nil {
+			return out, err
+		}
+		out.Checkpoint = other.size
+	}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, 1<<20), MaxBody*2)
+	own, err := readHeader(lines, v)
+	if err != nil {
+		return out, err
+	}
+	out.Origin = own.origin
+	if other.size > own.size {
+		if !against.MayBeLater {
+			return out, fault.New(fault.VerificationFailed, "The checkpoint is over %d entries and the file ends at %d: its end is missing.", other.size, own.size)
+		}
+		out.Later = true
+	}
+	c := newChecker()
+	for lines.Scan() {
+		if err := c.line(lines.Bytes()); err != nil {
+			return out, err
+		}
+		if c.tree.size == other.size && other.size > 0 && c.tree.root() != other.root {
+			return out, fault.New(fault.VerificationFailed, "The first %d entries of the file do not have the root of the checkpoint: this is another history.", other.size)
+		}
+		if progress != nil && c.tree.size%8192 == 0 {
+			progress(c.tree.size, own.size)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return out, fault.Wrap(err, fault.VerificationFailed, "Cannot read the file after entry %d.", c.tree.size)
+	}
+	out.Entries, out.Erased, out.Root = c.tree.size, c.erased, c.tree.root()
+	switch {
+	case out.Entries != own.size:
+		return out, fault.New(fault.VerificationFailed, "The file holds %d entries and its checkpoint is over %d.", out.Entries, own.size)
+	case out.Root != own.root:
+		return out, fault.New(fault.VerificationFailed, "The entries do not have the root that was signed: a record was changed, moved or replaced.")
+	}
+	return out, nil
+}
+
+func readHeader(lines *bufio.Scanner, v note.Verifier) (checkpoint, error) {
+	if !lines.Scan() || lines.Text() != exportHeader {
+		return checkpoint{}, fault.New(fault.VerificationFailed, "This is no ledger export: its first line is not %q.", exportHeader)
+	}
+	var signed bytes.Buffer
+	for lines.Scan() {
+		if lines.Text() == exportRule {
+			return parseCheckpoint(signed.Bytes(), v)
+		}
+		signed.Write(lines.Bytes())
+		signed.WriteByte('\n')
+		if signed.Len() > 1<<20 {
+			break
+		}
+	}
+	return checkpoint{}, fault.New(fault.VerificationFailed, "The export has no checkpoint, or its header is damaged.")
+}
+
+// checker goes through the entries of an export. It allocates nothing per entry.
+type checker struct {
+	tree    frontier
+	erased  int64
+	sha     hash.Hash
+	scratch []byte
+}
+
+func newChecker() *checker { return &checker{sha: sha256.New()} }
+
+func (c *checker) line(line []byte) error {
+	seq := c.tree.size + 1
+	bad := func(what string) error {
+		return fault.New(fault.VerificationFailed, "Entry %d of the file %s.", seq, what)
+	}
+	rec, rest, ok := bytes.Cut(line, []byte("\t"))
+	salt, body, ok2 := bytes.Cut(rest, []byte("\t"))
+	if !ok || !ok2 {
+		return bad("is not a record, a salt and a body, with tabs between")
+	}
+	got, want, ok := peek(rec)
+	if !ok {
+		return bad("has a record that is not in the ledger's form")
+	}
+	if got != seq {
+		return bad(fmt.Sprintf("has the sequence number %d", got))
+	}
+	if string(salt) == erasedBody && string(body) == erasedBody {
+		c.erased++
+	} else if !c.bodyMatches(salt, body, want) {
+		return bad("has a body that is not the one in its record")
+	}
+	c.tree.add(tlog.RecordHash(rec))
+	return nil
+}
+
+func (c *checker) bodyMatches(salt, body, want []byte) bool {
+	c.sha.Reset()
+	for _, text := range [][]byte{salt, body} {
+		var err error
+		if c.scratch, err = base64.StdEncoding.Strict().AppendDecode(c.scratch[:0], text); err != nil {
+			return false
+		}
+		c.sha.Write(c.scratch)
+	}
+	var sum [sha256.Size]byte
+	var text [2 * sha256.Size]byte
+	hex.Encode(text[:], c.sha.Sum(sum[:0]))
+	return bytes.Equal(text[:], want)
+}
+
+// peek finds the sequence number at the beginning and the body's hash at the end
+// of a record.
+func peek(rec []byte) (seq int64, bodyHash []byte, ok bool) {
+	const begin, end = `{"seq":`, `"}`
+	const before = `,"body":"`
+	tail := len(rec) - len(end) - 2*sha256.Size
+	if tail < len(before)+len(begin) || string(rec[:len(begin)]) != begin || string(rec[len(rec)-len(end):]) != end || string(rec[tail-len(before):tail]) != before {
+		return 0, nil, false
+	}
+	i := len(begin)
+	for ; rec[i] >= '0' && rec[i] <= '9' && i < len(begin)+19; i++ {
+		seq = seq*10 + int64(rec[i]-'0')
+	}
+	return seq, rec[tail : len(rec)-len(end)], i > len(begin) && rec[i] == ','
+}
+
+// frontier is a tree that keeps only what the next leaf needs: the roots of its
+// full subtrees, largest first.
+type frontier struct {
+	size  int64
+	roots []tlog.Hash
+}
+
+func (f *frontier) add(leaf tlog.Hash) {
+	for n := f.size; n&1 == 1; n >>= 1 {
+		last := len(f.roots) - 1
+		leaf = tlog.NodeHash(f.roots[last], leaf)
+		f.roots = f.roots[:last]
+	}
+	f.roots = append(f.roots, leaf)
+	f.size++
+}
+
+func (f *frontier) root() tlog.Hash {
+	if f.size == 0 {
+		return sha256.Sum256(nil)
+	}
+	h := f.roots[len(f.roots)-1]
+	for i := len(f.roots) - 2; i >= 0; i-- {
+		h = tlog.NodeHash(f.roots[i], h)
+	}
+	return h
+}

@@ -1,0 +1,355 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+const (
+	// maxBatch is how many functions share a transaction at the most.
+	maxBatch = 512
+	// maxBatchBytes is when a transaction takes no further function.
+	maxBatchBytes = 16 << 20
+	// maxQueue is how many functions wait at the most before callers are held.
+	maxQueue = 4096
+	// commitTimeout bounds a transaction, so that a database that stopped
+	// answering does not hold callers for ever.
+	commitTimeout = 20 * time.Second
+	// settleTimeout is how long an unknown outcome is looked into.
+	settleTimeout = 15 * time.Second
+)
+
+// request is one caller's function and its answer.
+type request struct {
+	fn    func(*Tx) error
+	state atomic.Int32 // waiting, taken or abandoned
+	done  chan error
+}
+
+const (
+	waiting int32 = iota
+	taken
+	abandoned
+)
+
+// Write runs fn in a transaction with others and returns when what it appended is
+// on disk, or with the error why nothing of it is.
+//
+// When ctx ends before fn was begun, nothing happens and the error says so. After
+// that Write waits for the outcome whatever becomes of ctx, so that a caller never
+// hears "failed" of something that was committed. The one exception is a database
+// that breaks off during the commit and stays away: fault.OutcomeUnknown, with the
+// sequence number to look for.
+func (l *Ledger) Write(ctx context.Context, fn func(*Tx) error) error {
+	if err := l.refusal(); err != nil {
+		return err
+	}
+	r := &request{fn: fn, done: make(chan error, 1)}
+	select {
+	case l.queue <- r:
+	case <-l.stopped:
+		return errStopping()
+	case <-ctx.Done():
+		return cancelled(ctx)
+	}
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		if r.state.CompareAndSwap(waiting, abandoned) {
+			return cancelled(ctx)
+		}
+		return <-r.done
+	case <-l.stopped:
+		// The committer has answered everything it took.
+		select {
+		case err := <-r.done:
+			return err
+		default:
+			return errStopping()
+		}
+	}
+}
+
+func cancelled(ctx context.Context) error {
+	return fault.Wrap(context.Cause(ctx), fault.Cancelled, "The call ended before its turn came. Nothing was changed.")
+}
+
+func errStopping() error {
+	return fault.New(fault.Stopping, "The server is stopping. Nothing was changed; try again in a moment.")
+}
+
+// Tx is what a write function sees: it reads the state as the functions before it
+// have left it, and appends.
+type Tx struct {
+	l        *Ledger
+	st       *store.Tx
+	now      int64 // microseconds
+	head     head
+	appended []*Entry
+	err      error // the first thing that went wrong, whether or not fn noticed
+}
+
+type head struct{ seq, at int64 }
+
+// Now is the moment of the transaction.
+func (tx *Tx) Now() time.Time { return time.UnixMicro(tx.now).UTC() }
+
+// Query reads. State is changed by appending an entry and by nothing else, so
+// anything but a SELECT is refused.
+func (tx *Tx) Query(query string, args ...any) (store.Rows, error) {
+	if !readOnly(query) {
+		tx.fail(fault.New(fault.UnrecordedWrite, "A write function tried to change a table directly. Append an entry and let its projection do it."))
+	}
+	if tx.err != nil {
+		return nil, tx.err
+	}
+	return tx.st.Query(query, args...)
+}
+
+// QueryRow reads one row into dest; no row is sql.ErrNoRows.
+func (tx *Tx) QueryRow(query string, args []any, dest ...any) error {
+	if !readOnly(query) {
+		_, err := tx.Query(query)
+		return err
+	}
+	return tx.st.QueryRow(query, args, dest...)
+}
+
+// readOnly: neither database can change a table in a statement that begins with
+// SELECT; what could begins with WITH, and we do without it.
+func readOnly(query string) bool {
+	first, _, _ := strings.Cut(strings.TrimSpace(query), " ")
+	return strings.EqualFold(first, "SELECT")
+}
+
+// Append adds an entry, applies it to the state, and returns its sequence number,
+// which holds if Write returns nil.
+func (tx *Tx) Append(ev Event) int64 {
+	if tx.err != nil {
+		return 0
+	}
+	seq, at := tx.head.seq+1, max(tx.now, tx.head.at)
+	e, err := seal(ev, seq, at)
+	if err != nil {
+		tx.fail(err)
+		return 0
+	}
+	tx.st.Exec("INSERT INTO ledger_entry (seq, workspace, kind, subject, trace, record, salt, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+		seq, e.Workspace, e.Kind, e.Subject, e.Trace, e.Record, e.Salt, e.Body)
+	tx.head = head{seq, at}
+	tx.appended = append(tx.appended, e)
+	if err := tx.l.projections.run(tx.st, e); err != nil {
+		tx.fail(err)
+	}
+	return seq
+}
+
+func (tx *Tx) fail(err error) {
+	if tx.err == nil {
+		tx.err = err
+	}
+}
+
+// commitLoop is the one goroutine that writes. It ends when ctx does, after
+// everything that was accepted has been answered.
+func (l *Ledger) commitLoop(ctx context.Context) {
+	defer close(l.stopped)
+	var batch []*request
+	for {
+		select {
+		case r := <-l.queue:
+			batch = append(batch, r)
+		case <-ctx.Done():
+			if len(l.queue) == 0 {
+				return
+			}
+			continue
+		}
+		for len(batch) < maxBatch && len(l.queue) > 0 {
+			batch = append(batch, <-l.queue)
+		}
+		l.commitAll(take(batch))
+		clear(batch)
+		batch = batch[:0]
+	}
+}
+
+// take drops requests whose callers have gone.
+func take(batch []*request) []*request {
+	kept := batch[:0:0]
+	for _, r := range batch {
+		if r.state.CompareAndSwap(waiting, taken) {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+func (l *Ledger) commitAll(batch []*request) {
+	for len(batch) > 0 {
+		n, err := l.commit(batch)
+		switch {
+		case err == nil:
+		case n > 1 && !hopeless(err):
+			// Somebody in the batch is to blame. Alone, only that one fails.
+			for _, r := range batch[:n] {
+				if _, err := l.commit([]*request{r}); err != nil {
+					r.done <- store.Explain(err)
+				}
+			}
+		default:
+			for _, r := range batch[:n] {
+				r.done <- store.Explain(err)
+			}
+		}
+		batch = batch[n:]
+	}
+}
+
+// hopeless errors are nobody's fault: trying one by one would only take longer.
+func hopeless(err error) bool {
+	err = store.Explain(err)
+	for _, code := range []fault.Code{fault.StoreUnavailable, fault.StoreFull, fault.StoreReadOnly, fault.OutcomeUnknown, fault.LedgerMismatch} {
+		if fault.Is(err, code) {
+			return true
+		}
+	}
+	return errors.Is(err, context.DeadlineExceeded)
+}
+
+// commit runs the first n functions of the batch in one transaction and answers
+// them. With an error, nothing was committed and nobody was answered.
+func (l *Ledger) commit(batch []*request) (n int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+	defer cancel()
+	begun := time.Now()
+	st, err := l.db.Begin(ctx, "ledger_head")
+	if err != nil {
+		return len(batch), err
+	}
+	tx := &Tx{l: l, st: st, now: l.now().UnixMicro()}
+	if err := st.QueryRow("SELECT seq, at FROM ledger_head WHERE id = 1", nil, &tx.head.seq, &tx.head.at); err != nil {
+		st.Rollback()
+		return len(batch), err
+	}
+	answers, n, err := tx.runAll(batch)
+	if err != nil {
+		st.Rollback()
+		return n, err
+	}
+	if len(tx.appended) == 0 {
+		st.Rollback()
+	} else {
+		st.Exec("UPDATE ledger_head SET seq = $1, at = $2 WHERE id = 1", tx.head.seq, tx.head.at)
+		unknown, err := st.Commit(true)
+		if unknown {
+			err = l.settle(tx.appended[len(tx.appended)-1], err)
+		}
+		if err != nil {
+			return n, err
+		}
+		l.stats.committed(len(tx.appended), time.Since(begun))
+		l.wake()
+	}
+	for i, r := range batch[:n] {
+		r.done <- answers[i]
+	}
+	return n, nil
+}
+
+// runAll runs functions until all have run or the transaction is large enough.
+func (tx *Tx) runAll(batch []*request) (answers []error, n int, err error) {
+	size := 0
+	for _, r := range batch {
+		mark, before, appended := tx.st.Mark(), tx.head, len(tx.appended)
+		answer := tx.run(r.fn)
+		if tx.st.Err() != nil {
+			// The caller may have lost the database's error on the way.
+			if answer == nil || !errors.Is(answer, tx.st.Err()) {
+				answer = tx.st.Err()
+			}
+			return nil, len(batch), answer
+		}
+		if answer != nil {
+			if !tx.st.Undo(mark) {
+				return nil, len(batch), answer
+			}
+			tx.head, tx.appended = before, tx.appended[:appended]
+		}
+		for _, e := range tx.appended[appended:] {
+			size += len(e.Body) + len(e.Record)
+		}
+		answers = append(answers, answer)
+		if size > maxBatchBytes {
+			break
+		}
+	}
+	return answers, len(answers), nil
+}
+
+// run calls one function; a panic is that caller's error.
+func (tx *Tx) run(fn func(*Tx) error) (err error) {
+	tx.err = nil
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a write function panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	err = fn(tx)
+	if err == nil {
+		err = tx.err
+	}
+	return err
+}
+
+// settle finds out whether a commit happened whose answer was lost. It waits for
+// the lock, so the lost transaction has ended one way or the other by then, and
+// looks for its last record, which has a salt that no other record has.
+func (l *Ledger) settle(last *Entry, cause error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+	defer cancel()
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		committed, err := l.holds(ctx, last)
+		if err == nil && committed {
+			return nil
+		}
+		if err == nil {
+			return cause
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			leaf := tlog.RecordHash(last.Record)
+			return fault.Wrap(cause, fault.OutcomeUnknown,
+				"The database went away while it was saving, and has not come back. Whether it was saved shows once it is back: if it was, entry %d of the ledger has the leaf hash in details.", last.Seq).
+				With("seq", last.Seq).With("leaf_hash", leaf.String())
+		}
+	}
+}
+
+func (l *Ledger) holds(ctx context.Context, e *Entry) (bool, error) {
+	tx, err := l.db.Begin(ctx, "ledger_head")
+	if err != nil {
+		return false, err
+	}
+	defer tx.Rollback()
+	var rec []byte
+	err = tx.QueryRow("SELECT record FROM ledger_entry WHERE seq = $1", []any{e.Seq}, &rec)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return bytes.Equal(rec, e.Record), err
+}

@@ -1,0 +1,60 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"modernc.org/sqlite"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// Explain turns an error of a database into a sentence that says what to do. Other
+// errors, and those that have a sentence already, come back as they are.
+func Explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*fault.Error](err); ok {
+		return err
+	}
+	if e := explainSQLite(err); e != nil {
+		return e
+	}
+	if e := explainPostgres(err); e != nil {
+		return e
+	}
+	return err
+}
+
+// IsUnique reports whether a write was refused because a unique value was taken.
+func IsUnique(err error) bool {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || e.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
+	}
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "23505"
+}
+
+// lines reads the first column of every row.
+func lines(ctx context.Context, db *sql.DB, query string) (string, error) {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = rows.Close() }()
+	var out strings.Builder
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			return "", err
+		}
+		out.WriteString(line + "\n")
+	}
+	return out.String(), rows.Err()
+}

@@ -1,0 +1,114 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// Migrations are the steps that make one package's tables. Steps are only ever
+// added at the end: a step that has been released is never changed.
+//
+// A step is SQL with tokens: {bigint}, {blob}, {bool}, {text} are types, {strict}
+// follows a table, and a line "{append-only TABLE COLUMN…}" forbids changes of a
+// table other than erasing the named columns.
+type Migrations struct {
+	Package string
+	Steps   []string
+}
+
+const migrationTable = `CREATE TABLE IF NOT EXISTS schema_step (
+  package {text} NOT NULL,
+  step {bigint} NOT NULL,
+  sum {text} NOT NULL,
+  PRIMARY KEY (package, step)
+) {strict}`
+
+// Migrate brings the database to the schema of this program. Processes that start
+// together wait for one another. A database with steps that this program does not
+// know is refused.
+func (db *DB) Migrate(ctx context.Context, sets ...Migrations) error {
+	err := db.migrating(ctx, func(q querier, run func(string) error) error {
+		if err := run(db.expand(migrationTable)); err != nil {
+			return err
+		}
+		done, err := appliedSteps(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, set := range sets {
+			have := done[set.Package]
+			delete(done, set.Package)
+			if err := db.migrateSet(set, have, run); err != nil {
+				return err
+			}
+		}
+		for name := range done {
+			return newer(name)
+		}
+		return nil
+	})
+	return Explain(err)
+}
+
+func (db *DB) migrateSet(set Migrations, have []string, run func(string) error) error {
+	if len(have) > len(set.Steps) {
+		return newer(set.Package)
+	}
+	for i, step := range set.Steps {
+		sum := sha256.Sum256([]byte(step))
+		hexSum := hex.EncodeToString(sum[:8])
+		if i < len(have) {
+			if have[i] != hexSum {
+				return fault.New(fault.SchemaNewer, "Step %d of %s in this database is not the one this program has. The database belongs to another build of Signalbox; run that one.", i+1, set.Package)
+			}
+			continue
+		}
+		if err := run(db.expand(step)); err != nil {
+			return fmt.Errorf("migrate %s to step %d: %w", set.Package, i+1, err)
+		}
+		if err := run(fmt.Sprintf("INSERT INTO schema_step (package, step, sum) VALUES ('%s', %d, '%s')", set.Package, i+1, hexSum)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newer(name string) error {
+	return fault.New(fault.SchemaNewer, "This database was made by a newer Signalbox (its %s tables are ahead of this program). Run that version, or restore a backup made before the upgrade. Nothing was changed.", name)
+}
+
+func appliedSteps(ctx context.Context, q querier) (map[string][]string, error) {
+	rows, err := q.QueryContext(ctx, "SELECT package, sum FROM schema_step ORDER BY package, step")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	done := map[string][]string{}
+	for rows.Next() {
+		var name, sum string
+		if err := rows.Scan(&name, &sum); err != nil {
+			return nil, err
+		}
+		done[name] = append(done[name], sum)
+	}
+	return done, rows.Err()
+}
+
+// expand replaces the tokens of a step by what this database calls them.
+func (db *DB) expand(step string) string {
+	var out strings.Builder
+	for line := range strings.Lines(step) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "{append-only "); ok {
+			words := strings.Fields(strings.TrimSuffix(rest, "}"))
+			out.WriteString(db.appendOnly(words[0], words[1:]))
+			continue
+		}
+		out.WriteString(line)
+	}
+	return db.tokens().Replace(out.String())
+}

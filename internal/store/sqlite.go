@@ -1,0 +1,258 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// lite is SQLite in one file: one connection that writes, a pool that reads.
+type lite struct {
+	path  string
+	read  *sql.DB
+	write *sql.DB
+
+	turn  chan struct{} // holds a token while the write connection is free
+	conn  *sql.Conn     // the write connection
+	stmts map[string]*sql.Stmt
+}
+
+// The write connection is used without a cancellable context: modernc starts a
+// goroutine per statement to watch one, and a commit must not be cut in half.
+var uncut = context.Background()
+
+func openSQLite(ctx context.Context, path string) (*DB, error) {
+	// busy_timeout comes first, so that switching to WAL waits its turn too.
+	write, err := openFile(path, "busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "journal_size_limit(67108864)")
+	if err != nil {
+		return nil, err
+	}
+	write.SetMaxOpenConns(1)
+	conn, err := write.Conn(ctx)
+	if err != nil {
+		_ = write.Close()
+		return nil, Explain(err)
+	}
+	read, err := openFile(path, "busy_timeout(10000)", "query_only(1)")
+	if err != nil {
+		_ = write.Close()
+		return nil, err
+	}
+	read.SetMaxOpenConns(max(4, 2*runtime.NumCPU()))
+	read.SetMaxIdleConns(max(4, 2*runtime.NumCPU()))
+	b := &lite{path: path, read: read, write: write, conn: conn, turn: make(chan struct{}, 1), stmts: map[string]*sql.Stmt{}}
+	b.turn <- struct{}{}
+	return &DB{Read: read, backend: b}, nil
+}
+
+func openFile(path string, pragmas ...string) (*sql.DB, error) {
+	q := url.Values{"_pragma": pragmas, "_txlock": {"immediate"}}
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+q.Encode())
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return db, nil
+}
+
+func (b *lite) Name() string { return "sqlite" }
+
+func (b *lite) close() {
+	<-b.turn
+	for _, s := range b.stmts {
+		_ = s.Close()
+	}
+	_ = b.conn.Close()
+	_ = b.read.Close()
+	_ = b.write.Close()
+}
+
+// begin needs no lock but SQLite's own: there is one writer.
+func (b *lite) begin(ctx context.Context, _ string) (txn, error) {
+	select {
+	case <-b.turn:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if err := b.exec(statement{text: "BEGIN IMMEDIATE"}); err != nil {
+		b.turn <- struct{}{}
+		return nil, err
+	}
+	return liteTx{b}, nil
+}
+
+func (b *lite) prepare(text string) (*sql.Stmt, error) {
+	if s, ok := b.stmts[text]; ok {
+		return s, nil
+	}
+	s, err := b.conn.PrepareContext(uncut, text)
+	if err != nil {
+		return nil, err
+	}
+	b.stmts[text] = s
+	return s, nil
+}
+
+func (b *lite) exec(st statement) error {
+	s, err := b.prepare(st.text)
+	if err != nil {
+		return err
+	}
+	_, err = s.ExecContext(uncut, st.args...)
+	return err
+}
+
+type liteTx struct{ b *lite }
+
+func (t liteTx) flush(queue []statement) error {
+	for _, st := range queue {
+		if err := t.b.exec(st); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t liteTx) query(_ context.Context, queue []statement, q statement) (Rows, error) {
+	if err := t.flush(queue); err != nil {
+		return nil, err
+	}
+	s, err := t.b.prepare(q.text)
+	if err != nil {
+		return nil, err
+	}
+	return s.QueryContext(uncut, q.args...)
+}
+
+func (t liteTx) commit(_ context.Context, queue []statement, _ bool) (unknown bool, err error) {
+	if err := t.flush(queue); err != nil {
+		t.rollback()
+		return false, err
+	}
+	if err := t.b.exec(statement{text: "COMMIT"}); err != nil {
+		t.rollback()
+		// A failed sync leaves open what has reached the disk.
+		return primaryCode(err) == sqlite3.SQLITE_IOERR, err
+	}
+	t.b.turn <- struct{}{}
+	return false, nil
+}
+
+func (t liteTx) rollback() {
+	// SQLite may have rolled back by itself (a full disk); then this fails, and
+	// the transaction is gone either way.
+	_ = t.b.exec(statement{text: "ROLLBACK"})
+	t.b.turn <- struct{}{}
+}
+
+// listen has nobody to hear from: only this process writes, and it wakes its own.
+func (b *lite) listen(ctx context.Context, _ func()) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (b *lite) snapshot(ctx context.Context) (*sql.Tx, error) {
+	tx, err := b.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	// A WAL snapshot begins with the first read.
+	var one int
+	if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&one); err != nil {
+		_ = tx.Rollback()
+		return nil, err
+	}
+	return tx, nil
+}
+
+func (b *lite) beside(ctx context.Context) (*DB, func(), error) {
+	dir, err := os.MkdirTemp(filepath.Dir(b.path), "rebuild-")
+	if err != nil {
+		return nil, nil, fault.Wrap(err, fault.StoreReadOnly, "Cannot make a folder beside %s to rebuild in.", b.path)
+	}
+	db, err := openSQLite(ctx, filepath.Join(dir, "rebuild.db"))
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, nil, err
+	}
+	return db, func() { db.Close(); _ = os.RemoveAll(dir) }, nil
+}
+
+func (b *lite) migrating(ctx context.Context, fn func(q querier, run func(text string) error) error) error {
+	t, err := b.begin(ctx, "")
+	if err != nil {
+		return err
+	}
+	err = fn(b.conn, func(text string) error {
+		_, err := b.conn.ExecContext(uncut, text)
+		return err
+	})
+	if err != nil {
+		t.rollback()
+		return err
+	}
+	_, err = t.commit(ctx, nil, false)
+	return err
+}
+
+func (b *lite) tokens() *strings.Replacer {
+	return strings.NewReplacer("{bigint}", "INTEGER", "{blob}", "BLOB", "{bool}", "INTEGER", "{text}", "TEXT", "{strict}", "STRICT")
+}
+
+func (b *lite) appendOnly(table string, erasable []string) string {
+	var set strings.Builder
+	for _, c := range erasable {
+		fmt.Fprintf(&set, " AND new.%s IS NULL", c)
+	}
+	changed := "1 = 1"
+	if len(erasable) > 0 {
+		changed = "NOT (old.seq = new.seq AND old.record = new.record" + set.String() + ")"
+	}
+	return fmt.Sprintf(`
+CREATE TRIGGER %[1]s_no_delete BEFORE DELETE ON %[1]s BEGIN SELECT RAISE(ABORT, '%[1]s is append only'); END;
+CREATE TRIGGER %[1]s_no_update BEFORE UPDATE ON %[1]s WHEN %[2]s BEGIN SELECT RAISE(ABORT, '%[1]s is append only'); END;
+`, table, changed)
+}
+
+func (b *lite) schema(ctx context.Context) (string, error) {
+	return lines(ctx, b.read, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type DESC, name")
+}
+
+func primaryCode(err error) int {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+// explainSQLite says what to do about an error of SQLite, nil for one that is no
+// matter of the file system.
+func explainSQLite(err error) *fault.Error {
+	switch primaryCode(err) {
+	case sqlite3.SQLITE_FULL:
+		return fault.Wrap(err, fault.StoreFull, "The disk that holds the data folder is full. Nothing was changed. Free some space; writes work again by themselves.")
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
+		return fault.Wrap(err, fault.StoreReadOnly, "The database file cannot be opened for writing. Nothing was changed. Check that the data folder exists and that this user may write to it and to the files in it.")
+	case sqlite3.SQLITE_IOERR:
+		return fault.Wrap(err, fault.StoreUnavailable, "The disk that holds the data folder reports an error. Nothing was changed. Check the disk, and its free space.")
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return fault.Wrap(err, fault.StoreUnavailable, "Another process holds the database file. Nothing was changed. Close it (a backup tool, a sqlite3 shell) and try again.")
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return fault.Wrap(err, fault.StoreUnavailable, "The database file is damaged or is not a Signalbox database. Restore it from a backup; `signalbox ledger verify` checks an export.")
+	}
+	return nil
+}
+
+// randomName makes a name for something that lives for one command.
+func randomName(prefix string) string { return prefix + strings.ToLower(rand.Text()[:12]) }

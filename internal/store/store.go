@@ -1,0 +1,234 @@
+// Package store opens SQLite or PostgreSQL and hides the few things that the two
+// do differently: opening, taking a lock first, sending many writes in one round
+// trip, waking others after a commit, and the words for what went wrong.
+//
+// It owns no tables but its own list of migrations, and knows nothing of entries
+// or agents. One SQL text serves both databases: $n placeholders, times as integer
+// microseconds, ON CONFLICT, top-level RETURNING, keyset pages. Reads go through
+// DB.Read, an ordinary *sql.DB. Writes go through a Tx, which holds a lock from its
+// first statement and keeps writes in a queue until something has to be read or
+// the transaction commits, so that a batch costs PostgreSQL two round trips.
+//
+// No database driver is imported anywhere else.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// DB is an open database.
+type DB struct {
+	Read *sql.DB // for queries outside of a write transaction
+	backend
+}
+
+// backend is what SQLite and PostgreSQL do differently.
+type backend interface {
+	// Name is "sqlite" or "postgres".
+	Name() string
+	// begin returns a transaction that will take the lock on the table's only row
+	// before anything else.
+	begin(ctx context.Context, lock string) (txn, error)
+	// listen calls wake after every commit that was made with a notice, by any
+	// process, until ctx ends. A wake-up may be missing or too many.
+	listen(ctx context.Context, wake func()) error
+	// snapshot starts a read-only transaction in which all reads see one moment.
+	snapshot(ctx context.Context) (*sql.Tx, error)
+	// beside opens an empty database next to this one; drop removes it.
+	beside(ctx context.Context) (db *DB, drop func(), err error)
+	// migrating runs fn alone among all processes, in one transaction. run executes
+	// statements without parameters.
+	migrating(ctx context.Context, fn func(q querier, run func(text string) error) error) error
+	// schema describes every table, index and trigger, one a line, in a fixed order.
+	schema(ctx context.Context) (string, error)
+	// tokens are what {type} tokens in migrations stand for.
+	tokens() *strings.Replacer
+	// appendOnly is the text that forbids changing rows but for setting the named
+	// columns to null.
+	appendOnly(table string, erasable []string) string
+	close()
+}
+
+// txn is one write transaction of a backend.
+type txn interface {
+	// query sends the queued writes and then the query.
+	query(ctx context.Context, queue []statement, q statement) (Rows, error)
+	// commit sends the queued writes and commits. unknown says that the error
+	// leaves open whether the commit happened.
+	commit(ctx context.Context, queue []statement, notify bool) (unknown bool, err error)
+	rollback()
+}
+
+type statement struct {
+	text string
+	args []any
+}
+
+// querier is the reading half of *sql.DB, *sql.Tx and *sql.Conn.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Rows are the rows of an answer.
+type Rows interface {
+	Next() bool
+	Scan(dest ...any) error
+	Err() error
+	Close() error
+}
+
+// Open opens the database at the address: postgres://… or the path of a SQLite file.
+func Open(ctx context.Context, address string) (*DB, error) {
+	if strings.HasPrefix(address, "postgres://") || strings.HasPrefix(address, "postgresql://") {
+		return openPostgres(ctx, address)
+	}
+	if scheme, _, ok := strings.Cut(address, "://"); ok {
+		return nil, fault.New(fault.InvalidConfig, "The database address starts with %q. Use postgres://user@host/name, or leave it out for SQLite in the data folder.", scheme+"://").About("db")
+	}
+	return openSQLite(ctx, address)
+}
+
+// Close waits for what is under way and closes.
+func (db *DB) Close() { db.close() }
+
+// Listen calls wake after commits until ctx ends; see Tx.Commit.
+func (db *DB) Listen(ctx context.Context, wake func()) error { return db.listen(ctx, wake) }
+
+// Snapshot starts a read-only transaction in which all reads see one moment.
+func (db *DB) Snapshot(ctx context.Context) (*sql.Tx, error) { return db.snapshot(ctx) }
+
+// Beside opens an empty database next to this one, with the same migrations.
+// drop closes and removes it.
+func (db *DB) Beside(ctx context.Context, sets ...Migrations) (other *DB, drop func(), err error) {
+	other, drop, err = db.beside(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := other.Migrate(ctx, sets...); err != nil {
+		drop()
+		return nil, nil, err
+	}
+	return other, drop, nil
+}
+
+// Schema describes what is in the database, for comparing with a golden file.
+func (db *DB) Schema(ctx context.Context) (string, error) { return db.schema(ctx) }
+
+// Tx is a write transaction. It belongs to one goroutine.
+type Tx struct {
+	ctx   context.Context //nolint:containedctx // a Tx lives inside one call
+	txn   txn
+	queue []statement
+	sent  bool // writes have left the queue and can only be undone by a rollback
+	err   error
+}
+
+// Begin starts a transaction that holds a lock on the only row of the table named
+// lock, so that transactions with the same lock follow one another on any number
+// of nodes.
+func (db *DB) Begin(ctx context.Context, lock string) (*Tx, error) {
+	txn, err := db.begin(ctx, lock)
+	if err != nil {
+		return nil, err
+	}
+	return &Tx{ctx: ctx, txn: txn}, nil
+}
+
+// Exec queues a write. If it fails, the next Query or Commit says so.
+func (tx *Tx) Exec(query string, args ...any) {
+	tx.queue = append(tx.queue, statement{query, args})
+}
+
+// Query sends what is queued and reads. After an error the transaction is lost:
+// every later call returns the same error.
+func (tx *Tx) Query(query string, args ...any) (Rows, error) {
+	if tx.err != nil {
+		return nil, tx.err
+	}
+	tx.sent = tx.sent || len(tx.queue) > 0
+	rows, err := tx.txn.query(tx.ctx, tx.queue, statement{query, args})
+	tx.clear()
+	if err != nil {
+		tx.err = err
+		return nil, err
+	}
+	return watched{rows, tx}, nil
+}
+
+// watched notes an error that shows only while reading the rows.
+type watched struct {
+	Rows
+	tx *Tx
+}
+
+func (w watched) Close() error {
+	err := w.Rows.Err()
+	if e := w.Rows.Close(); err == nil {
+		err = e
+	}
+	if err != nil && w.tx.err == nil {
+		w.tx.err = err
+	}
+	return err
+}
+
+// QueryRow reads one row into dest; no row is sql.ErrNoRows.
+func (tx *Tx) QueryRow(query string, args []any, dest ...any) error {
+	rows, err := tx.Query(query, args...)
+	if err != nil {
+		return err
+	}
+	if !rows.Next() {
+		if err := rows.Close(); err != nil {
+			return err
+		}
+		return sql.ErrNoRows
+	}
+	err = rows.Scan(dest...)
+	if e := rows.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// Err is the error that has made the transaction useless, if there is one.
+func (tx *Tx) Err() error { return tx.err }
+
+// Mark remembers where the queue stands, for Undo.
+func (tx *Tx) Mark() int {
+	tx.sent = false
+	return len(tx.queue)
+}
+
+// Undo drops what was queued since the mark. It reports false when some of it has
+// been sent: then only a rollback undoes it.
+func (tx *Tx) Undo(mark int) bool {
+	if tx.sent || tx.err != nil {
+		return false
+	}
+	clear(tx.queue[mark:])
+	tx.queue = tx.queue[:mark]
+	return true
+}
+
+// Commit sends what is queued and commits durably. With notify, listeners are woken.
+// unknown means that the database went away in between and may have committed.
+func (tx *Tx) Commit(notify bool) (unknown bool, err error) {
+	if tx.err != nil {
+		tx.txn.rollback()
+		return false, tx.err
+	}
+	return tx.txn.commit(tx.ctx, tx.queue, notify)
+}
+
+// Rollback undoes everything.
+func (tx *Tx) Rollback() { tx.txn.rollback() }
+
+func (tx *Tx) clear() {
+	clear(tx.queue)
+	tx.queue = tx.queue[:0]
+}

@@ -1,0 +1,94 @@
+// Package storetest runs a test on every database that Signalbox supports: on
+// SQLite in a temporary folder, and on a real PostgreSQL in a schema of its own.
+package storetest
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+// Each runs fn as a subtest per database, with the address of an empty one.
+func Each(t *testing.T, fn func(t *testing.T, address string)) {
+	t.Helper()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		fn(t, SQLite(t))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		fn(t, Postgres(t))
+	})
+}
+
+// SQLite is the address of an empty SQLite database.
+func SQLite(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "signalbox.db")
+}
+
+// Postgres is the address of an empty schema in the PostgreSQL that make test
+// starts. Without one the test is skipped, and fails where CI is set.
+func Postgres(t testing.TB) string {
+	t.Helper()
+	address := os.Getenv("SIGNALBOX_TEST_POSTGRES")
+	if address == "" {
+		if os.Getenv("CI") != "" {
+			t.Fatal("there is no PostgreSQL; run the tests with make test")
+		}
+		t.Skip("there is no PostgreSQL; run the tests with make test")
+	}
+	return Schema(t, address)
+}
+
+// Schema makes an empty schema in the database at the address, and drops it at the
+// end of the test.
+func Schema(t testing.TB, address string) string {
+	t.Helper()
+	name := "t_" + strings.ToLower(rand.Text()[:12])
+	exec := func(statement string) error {
+		db, err := sql.Open("pgx", address)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = db.Close() }()
+		_, err = db.ExecContext(context.Background(), statement)
+		return err
+	}
+	if err := exec("CREATE SCHEMA " + name); err != nil {
+		t.Fatalf("make a schema in PostgreSQL: %v", err)
+	}
+	t.Cleanup(func() {
+		// A test that has killed its PostgreSQL has nothing to drop.
+		_ = exec("DROP SCHEMA " + name + " CASCADE")
+	})
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set("search_path", name)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// Open opens the database and closes it at the end of the test.
+func Open(t testing.TB, address string, sets ...store.Migrations) *store.DB {
+	t.Helper()
+	db, err := store.Open(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	if err := db.Migrate(t.Context(), sets...); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}

@@ -1,0 +1,33 @@
+package wire
+
+// Route is one call of the HTTP surface. The server mounts it and describes it in
+// /openapi.json, so that what is documented is what is there.
+type Route struct {
+	Method  string
+	Path    string // as net/http's ServeMux takes it
+	Summary string
+	Auth    Auth
+	Query   []Param // query parameters
+	Request any     // a value of the body's type, nil for none
+	Answer  any     // a value of the answer's type, nil for something that is not JSON
+	Media   string  // the answer's media type when Answer is nil
+	Status  int     // the status of success, 200 when zero
+	Handle  Handler
+}
+
+// Auth says who may call.
+type Auth string
+
+// Who may call. Each operator role may do what the one before it may.
+const (
+	Public   Auth = ""
+	Viewer   Auth = "viewer"
+	Operator Auth = "operator"
+	Admin    Auth = "admin"
+)
+
+// Param is a query parameter.
+type Param struct {
+	Name, Meaning string
+	Number        bool
+}
