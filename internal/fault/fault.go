@@ -64,7 +64,7 @@ func From(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	return Wrap(err, Internal, "Something went wrong inside Signalbox. The server's log has the cause; nothing was changed.")
+	return Wrap(err, Internal, "Something went wrong inside Signalbox. The server's log has the cause.")
 }
 
 // Is reports whether err carries the code.

@@ -7,6 +7,11 @@ import "strings"
 func Nearest(typed string, known []string) string {
 	best, bestDistance := "", len(typed)/3+2
 	for _, k := range known {
+		// The distance is never less than the difference in length, and what was
+		// typed may be a megabyte.
+		if max(len(typed)-len(k), len(k)-len(typed)) >= bestDistance {
+			continue
+		}
 		if d := distance(strings.ToLower(typed), strings.ToLower(k)); d < bestDistance {
 			best, bestDistance = k, d
 		}

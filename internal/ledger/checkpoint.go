@@ -173,31 +173,29 @@ func (l *Ledger) compareWithFile(ctx context.Context) error {
 		return nil
 	}
 	l.signed = c
-	return l.compare(ctx, c)
+	if err = l.compare(ctx, c); fault.Is(err, fault.LedgerMismatch) {
+		l.refuse(err)
+		return nil
+	}
+	return err
 }
 
-// compare refuses writes if the tree does not have the root that c says.
+// compare returns a mismatch if the tree does not have the root that c says.
 func (l *Ledger) compare(ctx context.Context, c checkpoint) error {
 	var size, head int64
 	if err := l.db.Read.QueryRowContext(ctx, "SELECT t.size, h.seq FROM ledger_tree t, ledger_head h").Scan(&size, &head); err != nil {
 		return err
 	}
 	if size < c.size || head < c.size {
-		l.refuse(fault.New(fault.LedgerMismatch, "The checkpoint file was signed over %d entries and the database holds %d: the end of the ledger is gone. Restore the newest backup; if it is lost for good, keep %s as evidence and move it away to go on.",
-			c.size, min(size, head), filepath.Join(l.dir, CheckpointFile)))
-		return nil
+		return fault.New(fault.LedgerMismatch, "The checkpoint file was signed over %d entries and the database holds %d: the end of the ledger is gone. Restore the newest backup; if it is lost for good, keep %s as evidence and move it away to go on.",
+			c.size, min(size, head), filepath.Join(l.dir, CheckpointFile))
 	}
 	root, err := tlog.TreeHash(c.size, newTiles(ctx, l.db.Read))
-	if fault.Is(err, fault.LedgerMismatch) {
-		l.refuse(err)
-		return nil
-	}
 	if err != nil {
 		return err
 	}
 	if root != c.root {
-		l.refuse(fault.New(fault.LedgerMismatch, "The first %d entries in the database do not have the root that was signed: entries were changed, or the database is not the one that goes with %s.", c.size, l.dir))
-		return nil
+		return fault.New(fault.LedgerMismatch, "The first %d entries in the database do not have the root that was signed: entries were changed, or the database is not the one that goes with %s.", c.size, l.dir)
 	}
 	return l.compareTail(ctx, c.size)
 }
@@ -223,15 +221,14 @@ func (l *Ledger) compareTail(ctx context.Context, size int64) error {
 			return err
 		}
 		if seq != next || tlog.RecordHash(rec) != leaf[0] {
-			l.refuse(fault.New(fault.LedgerMismatch, "Entry %d in the database is not the one that was signed. It was changed after the fact; restore the database from a backup.", next))
-			return nil
+			return fault.New(fault.LedgerMismatch, "Entry %d in the database is not the one that was signed. It was changed after the fact; restore the database from a backup.", next)
 		}
 	}
 	if err := rows.Err(); err != nil {
 		return err
 	}
 	if next != size+1 {
-		l.refuse(gap(next, size+1))
+		return missing(next)
 	}
 	return nil
 }
@@ -288,6 +285,9 @@ func (l *Ledger) nextCheckpoint(ctx context.Context) (checkpoint, error) {
 	if err != nil || size == l.signed.size && root == l.signed.root {
 		return l.signed, err
 	}
+	if size < l.signed.size {
+		return checkpoint{}, shorter(size, l.signed.size)
+	}
 	if err := l.consistent(ctx); err != nil {
 		return checkpoint{}, err
 	}
@@ -306,14 +306,24 @@ func (l *Ledger) nextCheckpoint(ctx context.Context) (checkpoint, error) {
 
 func (l *Ledger) adopt(ctx context.Context) (checkpoint, error) {
 	text, err := l.newest(ctx)
-	if err != nil || text == "" {
+	if err != nil || text == "" && l.signed.size == 0 {
 		return l.signed, err
 	}
-	c, err := parseCheckpoint([]byte(text), l.key.verifier)
-	if err != nil || c.size <= l.signed.size {
-		return l.signed, err
+	var c checkpoint
+	if text != "" {
+		if c, err = parseCheckpoint([]byte(text), l.key.verifier); err != nil {
+			return l.signed, err
+		}
+	}
+	if c.size < l.signed.size {
+		return checkpoint{}, shorter(c.size, l.signed.size)
 	}
 	return c, l.consistent(ctx)
+}
+
+// shorter: a ledger only grows, and what was signed was on disk before.
+func shorter(size, signed int64) error {
+	return fault.New(fault.LedgerMismatch, "The tree in the database has %d entries and %d were signed already: an old backup was restored while the server ran. Restore the newest backup.", size, signed)
 }
 
 // consistent checks that the tree still has the root of the last checkpoint.
@@ -382,3 +392,6 @@ func writeFile(path, text string, mode fs.FileMode) error {
 	}
 	return nil
 }
+
+// Origin is the log's name in its checkpoints.
+func (l *Ledger) Origin() string { return l.key.verifier.Name() }

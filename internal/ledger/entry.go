@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
@@ -112,7 +113,7 @@ func seal(ev Event, seq, at int64) (*Entry, error) {
 func unseal(rec, salt, body []byte) (Entry, error) {
 	var r record
 	if err := wire.Unmarshal(rec, &r); err != nil {
-		return Entry{}, fmt.Errorf("read a record: %w", err)
+		return Entry{}, fault.Wrap(err, fault.LedgerMismatch, "A record in the database is not in the ledger's form: it was changed after the fact. Restore the database from a backup.")
 	}
 	return Entry{
 		Seq: r.Seq, At: time.UnixMicro(r.At).UTC(),

@@ -68,7 +68,7 @@ func (l *Ledger) exportPage(ctx context.Context, out *bufio.Writer, after, limit
 		return 0, err
 	}
 	if n < limit {
-		return 0, gap(after+n+1, 0)
+		return 0, missing(after + n + 1)
 	}
 	return n, nil
 }

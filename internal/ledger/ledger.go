@@ -36,6 +36,10 @@ type Ledger struct {
 	queue   chan *request
 	stopped chan struct{} // closed when no more writes are taken
 
+	// These belong to the goroutine that commits.
+	lastHead head // where our last batch left the head
+	readHead int  // how many batches still read the head instead of guessing it
+
 	mu     sync.Mutex
 	signal chan struct{} // closed and replaced when there are new entries
 
@@ -52,6 +56,7 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 	l := &Ledger{
 		db: o.DB, dir: o.Dir, retention: o.Retention, now: o.Now, log: o.Log,
 		projections: combine(o.Projections),
+		readHead:    1,
 		queue:       make(chan *request, maxQueue),
 		stopped:     make(chan struct{}),
 		signal:      make(chan struct{}),

@@ -50,7 +50,13 @@ func (l *Ledger) Prove(ctx context.Context, seq, size int64) (Proof, error) {
 	if err != nil {
 		return Proof{}, fmt.Errorf("prove entry %d: %w", seq, err)
 	}
-	return Proof{seq, size, root, tlog.RecordHash(e.Record), hashes, e.Record}, nil
+	leaf := tlog.RecordHash(e.Record)
+	if tlog.CheckRecord(hashes, size, root, seq-1, leaf) != nil {
+		err := fault.New(fault.LedgerMismatch, "Entry %d, or the tree over it, was changed in the database after it was signed: it cannot be proved. Restore the database from a backup.", seq)
+		l.refuse(err)
+		return Proof{}, err
+	}
+	return Proof{seq, size, root, leaf, hashes, e.Record}, nil
 }
 
 // grow makes sure that the newest checkpoint covers the entry, signing one now if
@@ -62,6 +68,9 @@ func (l *Ledger) grow(ctx context.Context, seq int64) (int64, error) {
 	}
 	if err := l.Checkpoint(ctx); err != nil {
 		return 0, err
+	}
+	if err := l.refusal(); err != nil {
+		return 0, err // and nothing more is signed
 	}
 	_, size, err = l.Signed(ctx)
 	if err == nil && size < seq {
@@ -135,7 +144,8 @@ func VerifyProof(file []byte, vkey string) (rec []byte, size int64, err error) {
 	if !ok {
 		return nil, 0, broken("the line with the record is missing")
 	}
-	if rec, err = base64.StdEncoding.Strict().DecodeString(extra); err != nil {
+	// Base64 can say the same in several ways; one is ours.
+	if rec, err = base64.StdEncoding.DecodeString(extra); err != nil || base64.StdEncoding.EncodeToString(rec) != extra {
 		return nil, 0, broken("the record is not base64")
 	}
 	index, err := strconv.ParseInt(strings.TrimPrefix(lines[2], "index "), 10, 64)
@@ -145,7 +155,7 @@ func VerifyProof(file []byte, vkey string) (rec []byte, size int64, err error) {
 	var hashes tlog.RecordProof
 	for _, line := range lines[3:] {
 		h, err := tlog.ParseHash(line)
-		if err != nil {
+		if err != nil || h.String() != line {
 			return nil, 0, broken("a line is not a hash")
 		}
 		hashes = append(hashes, h)

@@ -167,14 +167,25 @@ func (l *Ledger) after(ctx context.Context, seq int64) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, e := range entries {
-		if want := seq + int64(i) + 1; e.Seq != want {
-			err := gap(want, e.Seq)
-			l.refuse(err)
-			return nil, err
-		}
+	if err := inOrder(entries, seq); err != nil {
+		l.refuse(err)
+		return nil, err
 	}
 	return entries, nil
+}
+
+// inOrder checks that entries are those that follow seq, without a gap.
+func inOrder(entries []Entry, seq int64) error {
+	for i, e := range entries {
+		if want := seq + int64(i) + 1; e.Seq != want {
+			return gap(want, e.Seq)
+		}
+	}
+	return nil
+}
+
+func missing(seq int64) error {
+	return fault.New(fault.LedgerMismatch, "Entry %d of the ledger is missing from the database: rows were removed. Restore the database from a backup.", seq)
 }
 
 func gap(want, got int64) error {

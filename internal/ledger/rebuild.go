@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -49,6 +50,9 @@ func CheckRebuild(ctx context.Context, db *store.DB, sets []store.Migrations, al
 	projections := combine(all)
 	for after := int64(0); after < out.Entries; after = min(after+page, out.Entries) {
 		entries, err := readEntries(ctx, snapshot, "SELECT record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, page)
+		if err == nil {
+			err = complete(entries, after, out.Entries)
+		}
 		if err != nil {
 			return out, err
 		}
@@ -94,19 +98,21 @@ func Rebuild(ctx context.Context, db *store.DB, all []Projection, progress func(
 	}
 	l := &Ledger{projections: combine(all)}
 	tx := &Tx{l: l, st: st, now: time.Now().UnixMicro()}
-	if err := tx.rebuild(all, progress); err != nil {
+	before, err := tx.rebuild(all, progress)
+	if err != nil {
 		st.Rollback()
 		return 0, err
 	}
-	st.Exec("UPDATE ledger_head SET seq = $1, at = $2 WHERE id = 1", tx.head.seq, tx.head.at)
+	moveHead(st, before, tx.head)
 	_, err = st.Commit(true)
 	return tx.head.seq, err
 }
 
-func (tx *Tx) rebuild(all []Projection, progress func(done, total int64)) error {
+func (tx *Tx) rebuild(all []Projection, progress func(done, total int64)) (before head, err error) {
 	if err := tx.st.QueryRow("SELECT seq, at FROM ledger_head WHERE id = 1", nil, &tx.head.seq, &tx.head.at); err != nil {
-		return err
+		return before, err
 	}
+	before = tx.head
 	tables := 0
 	for _, p := range all {
 		for _, table := range p.Tables {
@@ -116,12 +122,15 @@ func (tx *Tx) rebuild(all []Projection, progress func(done, total int64)) error 
 	}
 	for after := int64(0); after < tx.head.seq; after += page {
 		entries, err := tx.page(after)
+		if err == nil {
+			err = complete(entries, after, tx.head.seq)
+		}
 		if err != nil {
-			return err
+			return before, err
 		}
 		for i := range entries {
 			if err := tx.l.projections.run(tx.st, &entries[i]); err != nil {
-				return fmt.Errorf("apply entry %d (%s): %w", entries[i].Seq, entries[i].Kind, err)
+				return before, fmt.Errorf("apply entry %d (%s): %w", entries[i].Seq, entries[i].Kind, err)
 			}
 		}
 		if progress != nil {
@@ -129,7 +138,19 @@ func (tx *Tx) rebuild(all []Projection, progress func(done, total int64)) error 
 		}
 	}
 	tx.Append(Event{Kind: "state.rebuilt", Actor: "system", Body: map[string]any{"entries": tx.head.seq, "tables": tables}})
-	return tx.err
+	return before, tx.err
+}
+
+// complete checks that a page has every entry it should: state is not built from a
+// ledger with holes.
+func complete(entries []Entry, after, head int64) error {
+	if err := inOrder(entries, after); err != nil {
+		return err
+	}
+	if n := int64(len(entries)); n < min(page, head-after) {
+		return missing(after + n + 1)
+	}
+	return nil
 }
 
 func (tx *Tx) page(after int64) ([]Entry, error) {
@@ -168,7 +189,7 @@ func compareTable(ctx context.Context, table Table, live, built reader, out *Che
 			differ(Difference{Live: a.text()})
 		case order > 0:
 			differ(Difference{Built: b.text()})
-		case a.text() != b.text():
+		case !reflect.DeepEqual(a.row, b.row):
 			differ(Difference{Live: a.text(), Built: b.text()})
 		}
 		if order <= 0 {
@@ -227,8 +248,11 @@ func (w *walk) next() error {
 func (w *walk) text() string {
 	var b strings.Builder
 	for i, v := range w.row {
-		if raw, ok := v.([]byte); ok {
-			v = fmt.Sprintf("%x", raw)
+		switch x := v.(type) {
+		case []byte:
+			v = fmt.Sprintf("%x", x)
+		case string:
+			v = fmt.Sprintf("%q", x)
 		}
 		fmt.Fprintf(&b, "%s=%v ", w.columns[i], v)
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -48,7 +49,7 @@ func (t *tiles) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 			return nil, err
 		}
 		if len(data) < tile.W*tlog.HashSize {
-			return nil, fault.New(fault.LedgerMismatch, "Tile %s of the ledger's tree is missing or too short in the database. Restore the database from a backup.", tile.Path())
+			return nil, shortTile(tile)
 		}
 		if hashes[i], err = tlog.HashFromTile(tile, data[:tile.W*tlog.HashSize], index); err != nil {
 			return nil, fmt.Errorf("read tile %s: %w", tile.Path(), err)
@@ -181,8 +182,10 @@ func (l *Ledger) Tile(ctx context.Context, path string) ([]byte, error) {
 	if err := l.db.Read.QueryRowContext(ctx, "SELECT size FROM ledger_tree WHERE id = 1").Scan(&size); err != nil {
 		return nil, err
 	}
-	level := max(tile.L, 0)
-	if have := size>>(level*tileHeight) - tile.N<<tileHeight; have < int64(tile.W) {
+	// The tile's number is the caller's: it is not multiplied before it is known to
+	// be small.
+	hashes := size >> (max(tile.L, 0) * tileHeight)
+	if tile.N < 0 || tile.N > hashes>>tileHeight || hashes-tile.N<<tileHeight < int64(tile.W) {
 		return nil, fault.New(fault.NotFound, "The tree has %d entries, and that tile would hold more than are there.", size)
 	}
 	if tile.L == -1 {
@@ -192,19 +195,25 @@ func (l *Ledger) Tile(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(data) < tile.W*tlog.HashSize {
+		return nil, shortTile(tile)
+	}
 	return data[:tile.W*tlog.HashSize], nil
+}
+
+func shortTile(tile tlog.Tile) error {
+	return fault.New(fault.LedgerMismatch, "Tile %s of the ledger's tree is missing or too short in the database. Restore the database from a backup.", tile.Path())
 }
 
 // goPath turns a C2SP path into the one that Go's checksum database uses, which
 // has the tile height in front and calls entries data.
 func goPath(path string) string {
-	var rest string
-	if _, err := fmt.Sscanf(path, "tile/%s", &rest); err != nil {
+	rest, ok := strings.CutPrefix(path, "tile/")
+	if !ok || strings.HasPrefix(rest, "data/") {
 		return ""
 	}
-	const entries = "entries/"
-	if len(rest) > len(entries) && rest[:len(entries)] == entries {
-		rest = "data/" + rest[len(entries):]
+	if n, ok := strings.CutPrefix(rest, "entries/"); ok {
+		rest = "data/" + n
 	}
 	return fmt.Sprintf("tile/%d/%s", tileHeight, rest)
 }
@@ -212,19 +221,30 @@ func goPath(path string) string {
 // bundle is an entry bundle: records, each behind its length in two bytes.
 func (l *Ledger) bundle(ctx context.Context, tile tlog.Tile) ([]byte, error) {
 	first := tile.N<<tileHeight + 1
-	rows, err := l.db.Read.QueryContext(ctx, "SELECT record FROM ledger_entry WHERE seq >= $1 ORDER BY seq LIMIT $2", first, tile.W)
+	rows, err := l.db.Read.QueryContext(ctx, "SELECT seq, record FROM ledger_entry WHERE seq >= $1 ORDER BY seq LIMIT $2", first, tile.W)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
 	var out []byte
-	for rows.Next() {
+	next := first
+	for ; rows.Next(); next++ {
+		var seq int64
 		var rec []byte
-		if err := rows.Scan(&rec); err != nil {
+		if err := rows.Scan(&seq, &rec); err != nil {
 			return nil, err
+		}
+		if seq != next {
+			return nil, gap(next, seq)
 		}
 		out = append(out, byte(len(rec)>>8), byte(len(rec)))
 		out = append(out, rec...)
 	}
-	return out, rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	if next < first+int64(tile.W) {
+		return nil, missing(next)
+	}
+	return out, nil
 }

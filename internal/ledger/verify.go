@@ -54,6 +54,7 @@ func VerifyExport(r io.Reader, vkey string, against *Against, progress func(done
 	}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 1<<20), MaxBody*2)
+	lines.Split(wholeLines)
 	own, err := readHeader(lines, v)
 	if err != nil {
 		return out, err
@@ -88,6 +89,18 @@ func VerifyExport(r io.Reader, vkey string, against *Against, progress func(done
 		return out, fault.New(fault.VerificationFailed, "The entries do not have the root that was signed: a record was changed, moved or replaced.")
 	}
 	return out, nil
+}
+
+// wholeLines splits at newlines and nothing else, so that an export verifies as the
+// bytes that it is: bufio's own takes a return away, and lets the last newline miss.
+func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF && len(data) > 0 {
+		return 0, nil, io.ErrUnexpectedEOF
+	}
+	return 0, nil, nil
 }
 
 func readHeader(lines *bufio.Scanner, v note.Verifier) (checkpoint, error) {
@@ -146,9 +159,14 @@ func (c *checker) line(line []byte) error {
 
 func (c *checker) bodyMatches(salt, body, want []byte) bool {
 	c.sha.Reset()
-	for _, text := range [][]byte{salt, body} {
+	for i, text := range [][]byte{salt, body} {
+		// Go's base64 passes over returns.
 		var err error
-		if c.scratch, err = base64.StdEncoding.Strict().AppendDecode(c.scratch[:0], text); err != nil {
+		if c.scratch, err = base64.StdEncoding.Strict().AppendDecode(c.scratch[:0], text); err != nil || bytes.IndexByte(text, '\r') >= 0 {
+			return false
+		}
+		// The hash is over both together: the salt's size says where the body begins.
+		if i == 0 && len(c.scratch) != saltSize {
 			return false
 		}
 		c.sha.Write(c.scratch)

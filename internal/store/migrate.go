@@ -112,3 +112,21 @@ func (db *DB) expand(step string) string {
 	}
 	return db.tokens().Replace(out.String())
 }
+
+// CheckSchema reports whether the database has exactly the schema of this program,
+// and changes nothing.
+func (db *DB) CheckSchema(ctx context.Context, sets ...Migrations) error {
+	done, err := appliedSteps(ctx, db.Read)
+	if err != nil {
+		return fault.Wrap(Explain(err), fault.NotFound, "There is no Signalbox in this database yet. Start one with `signalbox up`.")
+	}
+	for _, set := range sets {
+		switch have := len(done[set.Package]); {
+		case have > len(set.Steps):
+			return newer(set.Package)
+		case have < len(set.Steps):
+			return fault.New(fault.Conflict, "This database was made by an older Signalbox. Start this version once with `signalbox up`, which brings it up to date.")
+		}
+	}
+	return nil
+}

@@ -303,8 +303,10 @@ SELECT line FROM (
   UNION ALL
   SELECT replace(indexdef, current_schema() || '.', ''), 3, indexname, 0 FROM pg_indexes WHERE schemaname = current_schema()
   UNION ALL
-  SELECT DISTINCT 'trigger ' || event_object_table || ' ' || trigger_name || ' ' || action_timing || ' ' || event_manipulation, 4, event_object_table || trigger_name || event_manipulation, 0
-  FROM information_schema.triggers WHERE trigger_schema = current_schema()
+  SELECT replace(pg_get_triggerdef(oid), current_schema() || '.', ''), 4, tgrelid::regclass::text || tgname, 0
+  FROM pg_trigger WHERE NOT tgisinternal AND tgrelid IN (SELECT oid FROM pg_class WHERE relnamespace = current_schema()::regnamespace)
+  UNION ALL
+  SELECT 'function ' || proname || regexp_replace(prosrc, '\s+', ' ', 'g'), 5, proname, 0 FROM pg_proc WHERE pronamespace = current_schema()::regnamespace
 ) s ORDER BY part, a COLLATE "C", b`)
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -24,9 +25,11 @@ type lite struct {
 	read  *sql.DB
 	write *sql.DB
 
-	turn  chan struct{} // holds a token while the write connection is free
-	conn  *sql.Conn     // the write connection
-	stmts map[string]*sql.Stmt
+	turn   chan struct{} // holds a token while the write connection is free
+	closed chan struct{} // closed when the token is gone for good
+	once   sync.Once     // of close
+	conn   *sql.Conn     // the write connection
+	stmts  map[string]*sql.Stmt
 }
 
 // The write connection is used without a cancellable context: modernc starts a
@@ -52,7 +55,7 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	}
 	read.SetMaxOpenConns(max(4, 2*runtime.NumCPU()))
 	read.SetMaxIdleConns(max(4, 2*runtime.NumCPU()))
-	b := &lite{path: path, read: read, write: write, conn: conn, turn: make(chan struct{}, 1), stmts: map[string]*sql.Stmt{}}
+	b := &lite{path: path, read: read, write: write, conn: conn, turn: make(chan struct{}, 1), closed: make(chan struct{}), stmts: map[string]*sql.Stmt{}}
 	b.turn <- struct{}{}
 	return &DB{Read: read, backend: b}, nil
 }
@@ -69,19 +72,24 @@ func openFile(path string, pragmas ...string) (*sql.DB, error) {
 func (b *lite) Name() string { return "sqlite" }
 
 func (b *lite) close() {
-	<-b.turn
-	for _, s := range b.stmts {
-		_ = s.Close()
-	}
-	_ = b.conn.Close()
-	_ = b.read.Close()
-	_ = b.write.Close()
+	b.once.Do(func() {
+		<-b.turn
+		close(b.closed)
+		for _, s := range b.stmts {
+			_ = s.Close()
+		}
+		_ = b.conn.Close()
+		_ = b.read.Close()
+		_ = b.write.Close()
+	})
 }
 
 // begin needs no lock but SQLite's own: there is one writer.
 func (b *lite) begin(ctx context.Context, _ string) (txn, error) {
 	select {
 	case <-b.turn:
+	case <-b.closed:
+		return nil, fault.New(fault.StoreUnavailable, "The database is closed: the server is stopping. Nothing was changed; try again in a moment.")
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -15,6 +15,8 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"slices"
 	"strings"
 
 	"github.com/signalbox/signalbox/internal/fault"
@@ -83,8 +85,12 @@ type Rows interface {
 
 // Open opens the database at the address: postgres://… or the path of a SQLite file.
 func Open(ctx context.Context, address string) (*DB, error) {
-	if strings.HasPrefix(address, "postgres://") || strings.HasPrefix(address, "postgresql://") {
+	// A slip such as postgres:/user:password@host must not become a file's name.
+	if scheme, _, _ := strings.Cut(address, ":"); scheme == "postgres" || scheme == "postgresql" {
 		return openPostgres(ctx, address)
+	}
+	if key, _, ok := strings.Cut(address, "="); ok && slices.Contains([]string{"host", "hostaddr", "port", "dbname", "user", "password", "service"}, key) {
+		return nil, fault.New(fault.InvalidConfig, "The database address is a list of settings. Write it as postgres://user:password@host:5432/name.").About("db")
 	}
 	if scheme, _, ok := strings.Cut(address, "://"); ok {
 		return nil, fault.New(fault.InvalidConfig, "The database address starts with %q. Use postgres://user@host/name, or leave it out for SQLite in the data folder.", scheme+"://").About("db")
@@ -123,8 +129,9 @@ type Tx struct {
 	ctx   context.Context //nolint:containedctx // a Tx lives inside one call
 	txn   txn
 	queue []statement
-	sent  bool // writes have left the queue and can only be undone by a rollback
+	sent  int // writes that have left the queue and can only be undone by a rollback
 	err   error
+	over  bool // committed or rolled back
 }
 
 // Begin starts a transaction that holds a lock on the only row of the table named
@@ -149,7 +156,10 @@ func (tx *Tx) Query(query string, args ...any) (Rows, error) {
 	if tx.err != nil {
 		return nil, tx.err
 	}
-	tx.sent = tx.sent || len(tx.queue) > 0
+	tx.sent += len(tx.queue)
+	if !strings.HasPrefix(strings.TrimSpace(query), "SELECT") {
+		tx.sent++ // INSERT … RETURNING and the like
+	}
 	rows, err := tx.txn.query(tx.ctx, tx.queue, statement{query, args})
 	tx.clear()
 	if err != nil {
@@ -163,6 +173,16 @@ func (tx *Tx) Query(query string, args ...any) (Rows, error) {
 type watched struct {
 	Rows
 	tx *Tx
+}
+
+// Scan loses the transaction when it fails: pgx closes the rows then, and SQLite
+// shall not be more patient.
+func (w watched) Scan(dest ...any) error {
+	err := w.Rows.Scan(dest...)
+	if err != nil && w.tx.err == nil {
+		w.tx.err = err
+	}
+	return err
 }
 
 func (w watched) Close() error {
@@ -198,20 +218,18 @@ func (tx *Tx) QueryRow(query string, args []any, dest ...any) error {
 // Err is the error that has made the transaction useless, if there is one.
 func (tx *Tx) Err() error { return tx.err }
 
-// Mark remembers where the queue stands, for Undo.
-func (tx *Tx) Mark() int {
-	tx.sent = false
-	return len(tx.queue)
-}
+// Mark is how many writes there were so far, for Undo.
+func (tx *Tx) Mark() int { return tx.sent + len(tx.queue) }
 
 // Undo drops what was queued since the mark. It reports false when some of it has
 // been sent: then only a rollback undoes it.
 func (tx *Tx) Undo(mark int) bool {
-	if tx.sent || tx.err != nil {
+	if tx.sent > mark || tx.err != nil {
 		return false
 	}
-	clear(tx.queue[mark:])
-	tx.queue = tx.queue[:mark]
+	keep := min(mark-tx.sent, len(tx.queue))
+	clear(tx.queue[keep:])
+	tx.queue = tx.queue[:keep]
 	return true
 }
 
@@ -219,14 +237,31 @@ func (tx *Tx) Undo(mark int) bool {
 // unknown means that the database went away in between and may have committed.
 func (tx *Tx) Commit(notify bool) (unknown bool, err error) {
 	if tx.err != nil {
-		tx.txn.rollback()
-		return false, tx.err
+		err := tx.err
+		tx.Rollback()
+		return false, err
 	}
+	tx.end()
 	return tx.txn.commit(tx.ctx, tx.queue, notify)
 }
 
-// Rollback undoes everything.
-func (tx *Tx) Rollback() { tx.txn.rollback() }
+// Rollback undoes everything, unless the transaction is over already.
+func (tx *Tx) Rollback() {
+	if !tx.over {
+		tx.end()
+		tx.txn.rollback()
+	}
+}
+
+var errOver = errors.New("the transaction is over")
+
+// end makes every later call an error: the connection serves somebody else.
+func (tx *Tx) end() {
+	tx.over = true
+	if tx.err == nil {
+		tx.err = errOver
+	}
+}
 
 func (tx *Tx) clear() {
 	clear(tx.queue)

@@ -13,7 +13,7 @@ import (
 	"mime"
 	"net/http"
 	"reflect"
-	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -27,9 +27,13 @@ type Handler func(w http.ResponseWriter, r *http.Request) error
 // Raw is JSON that is passed through as it came.
 type Raw = jsontext.Value
 
-// Read returns the body, which may not be larger than limit bytes.
+// Read returns the body, which may not be larger than limit bytes. The listener's
+// read timeout is over once it has arrived: answering may take longer.
 func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if err == nil {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, fault.New(fault.TooLarge, "The body is larger than %d bytes, which is the most this call takes.", limit)
 	}
@@ -53,134 +57,25 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, limit int64, v any) error 
 	return Unmarshal(body, v)
 }
 
-// Unmarshal decodes strictly and explains what is wrong in terms of v's fields.
+// Unmarshal decodes strictly and explains what is wrong in terms of v's fields. A
+// field that is null is as good as absent.
 func Unmarshal(data []byte, v any) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return fault.New(fault.InvalidPayload, "The body is empty. Send a JSON object%s.", withFields(v))
 	}
-	err := json.Unmarshal(data, v, json.RejectUnknownMembers(true))
-	if err == nil {
-		return nil
+	if err := json.Unmarshal(data, v, json.RejectUnknownMembers(true)); err != nil {
+		return explain(err, v)
 	}
-	return explain(err, v)
+	// null decodes into a struct as if it were {}.
+	if kind := jsontext.Value(data).Kind(); kind == 'n' && pointedTo(reflect.TypeOf(v)).Kind() == reflect.Struct {
+		return notObject(v, kind)
+	}
+	return refuseNUL(data, v)
 }
 
 // Marshal encodes v as JSON in a fixed order: fields as declared, map keys sorted.
 func Marshal(v any) ([]byte, error) {
 	return json.Marshal(v, json.Deterministic(true))
-}
-
-func explain(err error, v any) error {
-	if s, ok := errors.AsType[*json.SemanticError](err); ok {
-		field := dotted(s.JSONPointer)
-		if errors.Is(err, json.ErrUnknownName) {
-			name := field[strings.LastIndexByte(field, '.')+1:]
-			return fault.New(fault.InvalidPayload, "The field %q is not known here. %s", field, fault.DidYouMean(name, fieldsAt(v, field))).About(field)
-		}
-		if s.GoType != nil && field != "" {
-			return fault.New(fault.InvalidPayload, "The field %q should be %s, and is %s.", field, typeName(s.GoType), kindName(s.JSONKind)).About(field)
-		}
-		return fault.Wrap(err, fault.InvalidPayload, "The body should be a JSON object%s, and is %s.", withFields(v), kindName(s.JSONKind))
-	}
-	if s, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		if errors.Is(err, jsontext.ErrDuplicateName) {
-			field := dotted(s.JSONPointer)
-			return fault.New(fault.InvalidPayload, "The field %q stands there twice. Send it once.", field).About(field)
-		}
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return fault.New(fault.InvalidPayload, "The JSON stops in the middle, at byte %d.", s.ByteOffset)
-		}
-		return fault.Wrap(err, fault.InvalidPayload, "The body is not valid JSON at byte %d: %s.", s.ByteOffset, s.Err)
-	}
-	return fault.Wrap(err, fault.InvalidPayload, "The body is not the JSON object that this call takes%s.", withFields(v))
-}
-
-func dotted(p jsontext.Pointer) string {
-	return strings.ReplaceAll(strings.TrimPrefix(string(p), "/"), "/", ".")
-}
-
-func withFields(v any) string {
-	names := FieldNames(reflect.TypeOf(v))
-	if len(names) == 0 {
-		return ""
-	}
-	return " with the fields " + strings.Join(names, ", ")
-}
-
-// FieldNames lists the JSON names of a struct type's fields.
-func FieldNames(t reflect.Type) []string {
-	for t != nil && t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t == nil || t.Kind() != reflect.Struct {
-		return nil
-	}
-	var names []string
-	for f := range t.Fields() {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// fieldsAt lists what could stand where the unknown field stands.
-func fieldsAt(v any, field string) []string {
-	t := reflect.TypeOf(v)
-	parts := strings.Split(field, ".")
-	for _, part := range parts[:len(parts)-1] {
-		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
-			t = t.Elem()
-		}
-		if t.Kind() != reflect.Struct {
-			continue // an index into the slice that was just left
-		}
-		for f := range t.Fields() {
-			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == part {
-				t = f.Type
-			}
-		}
-	}
-	for t.Kind() == reflect.Slice {
-		t = t.Elem()
-	}
-	return FieldNames(t)
-}
-
-func typeName(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Pointer:
-		return typeName(t.Elem())
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Slice, reflect.Array:
-		return "a list"
-	case reflect.Struct, reflect.Map:
-		return "an object"
-	case reflect.Float32, reflect.Float64:
-		return "a number"
-	}
-	return "a whole number"
-}
-
-func kindName(k jsontext.Kind) string {
-	switch k {
-	case 'n':
-		return "null"
-	case 't', 'f':
-		return "true or false"
-	case '"':
-		return "a string"
-	case '0':
-		return "a number that does not fit"
-	case '{':
-		return "an object"
-	case '[':
-		return "a list"
-	}
-	return "something else"
 }
 
 // Reply answers with JSON.
@@ -189,11 +84,7 @@ func Reply(w http.ResponseWriter, status int, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	// A client that has gone away gets nothing; what it asked for is done and
-	// recorded, and it can ask again.
-	_, _ = w.Write(append(body, '\n'))
+	send(w, status, body)
 	return nil
 }
 
@@ -208,9 +99,27 @@ type ErrorBody struct {
 // Fail answers with the public part of err.
 func Fail(w http.ResponseWriter, err error) {
 	e := fault.From(err)
-	if e.Code.Status() == http.StatusServiceUnavailable {
+	switch e.Code {
+	case fault.StoreUnavailable, fault.StoreFull, fault.Stopping, fault.Overloaded:
+		// Only where nothing was changed and trying again may help: a client that
+		// repeats a call whose outcome is unknown does it twice.
 		w.Header().Set("Retry-After", "1")
+	default:
 	}
-	// The answer to a broken connection goes nowhere; there is nobody to tell.
-	_ = Reply(w, e.Code.Status(), ErrorBody{e.Code, e.Message, e.Field, e.Details})
+	answer := ErrorBody{e.Code, e.Message, e.Field, e.Details}
+	// What the caller sent may be repeated in the message, broken UTF-8 and all.
+	body, err := json.Marshal(answer, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		answer.Details = nil
+		body, _ = json.Marshal(answer, jsontext.AllowInvalidUTF8(true)) // three strings
+	}
+	send(w, e.Code.Status(), body)
+}
+
+func send(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// A client that has gone away gets nothing; what it asked for is done and
+	// recorded, and it can ask again.
+	_, _ = w.Write(append(body, '\n'))
 }

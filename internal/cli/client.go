@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/server"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// codeUnreachable is the command line's own: the server never sends it.
+const codeUnreachable fault.Code = "unreachable"
+
+// client calls the operators' API.
+type client struct {
+	base, token string
+	http        http.Client
+}
+
+// dataDir is the data folder for commands that only read it.
+func (a *app) dataDir() string {
+	for _, dir := range []string{a.data, os.Getenv("SIGNALBOX_DATA")} {
+		if dir != "" {
+			return dir
+		}
+	}
+	return server.Settings[0].Default
+}
+
+// client finds the server and the token: flag, environment, data folder.
+func (a *app) client() (*client, error) {
+	base, from := a.server, "--server"
+	if base == "" {
+		base, from = os.Getenv("SIGNALBOX_SERVER"), "SIGNALBOX_SERVER"
+	}
+	if base == "" {
+		text, err := os.ReadFile(filepath.Join(a.dataDir(), server.URLFile))
+		if err != nil {
+			return nil, fault.New(codeUnreachable, "No server was found: there is no data folder at %s. Start one with `signalbox up`, or say where it is with --data, --server or SIGNALBOX_SERVER.", a.dataDir())
+		}
+		base, from = strings.TrimSpace(string(text)), filepath.Join(a.dataDir(), server.URLFile)
+	}
+	if u, err := url.Parse(base); err != nil || u.Host == "" {
+		return nil, usage("The server's address (from %s) should look like http://127.0.0.1:7446, and is %q.", from, base)
+	}
+	token := os.Getenv("SIGNALBOX_TOKEN")
+	if token == "" {
+		text, err := os.ReadFile(filepath.Join(a.dataDir(), server.TokenFile))
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Unauthenticated, "No operator token was found. Put one into SIGNALBOX_TOKEN, or say with --data where the server's data folder is.")
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	return &client{base: strings.TrimSuffix(base, "/"), token: token}, nil
+}
+
+// do sends a request and returns an answer with a good status.
+func (c *client) do(ctx context.Context, method, path string, body any, header ...string) (*http.Response, error) {
+	var content io.Reader
+	if body != nil {
+		data, err := wire.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	if err != nil {
+		return nil, usage("%q is not an address of a server.", c.base)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	res, err := c.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err
+		}
+		return nil, fault.Wrap(err, codeUnreachable, "The server at %s cannot be reached. Start it with `signalbox up`, or give its address with --server.", c.base)
+	}
+	if res.StatusCode >= 400 {
+		defer func() { _ = res.Body.Close() }()
+		return nil, readError(res)
+	}
+	return res, nil
+}
+
+func readError(res *http.Response) error {
+	data, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	var e wire.ErrorBody
+	if err := wire.Unmarshal(data, &e); err != nil || e.Message == "" {
+		return fault.New(fault.Internal, "The server answered %s, and not as a Signalbox does. Check the address.", res.Status)
+	}
+	return &fault.Error{Code: e.Error, Message: e.Message, Field: e.Field, Details: e.Details}
+}
+
+// call sends a request and decodes the answer, nil for none.
+func (c *client) call(ctx context.Context, method, path string, body, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	res, err := c.do(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if answer == nil {
+		return nil
+	}
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		return fault.Wrap(err, codeUnreachable, "The server's answer broke off. Try again.")
+	}
+	return wire.Unmarshal(data, answer)
+}

@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/server"
+)
+
+func newConfig(a *app) *cobra.Command {
+	return group("config", "The configuration: show what is in force, set a key, check a file",
+		newConfigShow(a), newConfigSet(a), newConfigCheck(a))
+}
+
+// setting is a row of `config show --json`.
+type setting struct {
+	Key     string `json:"key"`
+	Value   string `json:"value"`
+	Source  string `json:"source"`
+	Meaning string `json:"meaning"`
+}
+
+func settings(c *server.Config) (all []setting) {
+	for _, s := range server.Settings {
+		all = append(all, setting{s.Key, c.Value(s.Key), c.Sources[s.Key], s.Meaning})
+	}
+	return all
+}
+
+func newConfigShow(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{Use: "show", Short: "Show every key, its value and where it came from", Args: exactly(0, "no arguments")})
+	flags := addConfigFlags(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		config, err := flags.load(a, c)
+		if err != nil {
+			return err
+		}
+		all := settings(config)
+		return a.show(map[string]any{"settings": all}, func(w io.Writer) { printSettings(w, all) })
+	}
+	return c
+}
+
+func printSettings(w io.Writer, all []setting) {
+	var rows [][]string
+	for _, s := range all {
+		value := s.Value
+		if value == "" {
+			value = "-"
+		}
+		rows = append(rows, []string{s.Key, value, s.Source, s.Meaning})
+	}
+	table(w, "", []string{"KEY", "VALUE", "FROM", "MEANING"}, rows)
+}
+
+func newConfigSet(a *app) *cobra.Command {
+	return &cobra.Command{Use: "set KEY VALUE", Short: "Set a key in the configuration file of the data folder",
+		Example: "  signalbox config set ledger.retention 90d", Args: exactly(2, "a key and a value"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			path := filepath.Join(a.dataDir(), server.ConfigFile)
+			content, err := os.ReadFile(path)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fault.Wrap(err, fault.InvalidConfig, "Cannot read %s.", path)
+			}
+			changed, err := server.SetInFile(path, content, args[0], args[1])
+			if err != nil {
+				return err
+			}
+			if err := os.MkdirAll(a.dataDir(), 0o700); err == nil {
+				err = os.WriteFile(path, changed, 0o600)
+			}
+			if err != nil {
+				return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that this user may.", path)
+			}
+			_, _ = fmt.Fprintf(a.out, "Set %s in %s. The server reads it when it starts.\n", args[0], path)
+			return nil
+		}}
+}
+
+func newConfigCheck(a *app) *cobra.Command {
+	return &cobra.Command{Use: "check [FILE]", Short: "Check a configuration file", Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			path := filepath.Join(a.dataDir(), server.ConfigFile)
+			if len(args) == 1 {
+				path = args[0]
+			}
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return fault.Wrap(err, fault.InvalidConfig, "Cannot read %s.", path)
+			}
+			values, err := server.ParseFile(path, content)
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(a.out, "%s is right: %d keys.\n", path, len(values))
+			return nil
+		}}
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/server"
+)
+
+// finding is one thing that doctor has looked at.
+type finding struct {
+	What string `json:"what"`
+	OK   bool   `json:"ok"`
+	Text string `json:"text"`
+}
+
+func newDoctor(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{Use: "doctor", Short: "Look for what is wrong, and show the configuration in force", Args: exactly(0, "no arguments")})
+	flags := addConfigFlags(c, "listen", "db")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		config, err := flags.load(a, c)
+		if err != nil {
+			return err
+		}
+		found := a.examine(c.Context(), config)
+		err = a.show(map[string]any{"findings": found, "settings": settings(config), "warnings": config.Warnings}, func(w io.Writer) {
+			for _, f := range found {
+				mark := "ok  "
+				if !f.OK {
+					mark = "BAD "
+				}
+				_, _ = fmt.Fprintf(w, "%s %-11s %s\n", mark, f.What, f.Text)
+			}
+			for _, warning := range config.Warnings {
+				_, _ = fmt.Fprintf(w, "note %-11s %s\n", "environment", warning)
+			}
+			_, _ = fmt.Fprintln(w)
+			printSettings(w, settings(config))
+		})
+		for _, f := range found {
+			if err == nil && !f.OK {
+				return fault.New(fault.Conflict, "Not everything is well; see the lines marked BAD.")
+			}
+		}
+		return err
+	}
+	return c
+}
+
+func (a *app) examine(ctx context.Context, config *server.Config) []finding {
+	return []finding{
+		examineFolder(config),
+		examineDisk(config),
+		examineDatabase(ctx, config),
+		examineKey(config),
+		a.examineServer(ctx),
+	}
+}
+
+func bad(what string, err error) finding {
+	return finding{what, false, fault.From(err).Message}
+}
+
+func examineFolder(config *server.Config) finding {
+	f, err := os.CreateTemp(config.Data, ".doctor-*")
+	if os.IsNotExist(err) {
+		return finding{"data folder", true, config.Data + " does not exist yet; `signalbox up` makes it"}
+	}
+	if err != nil {
+		return finding{"data folder", false, "this user cannot write to " + config.Data}
+	}
+	_ = f.Close()
+	_ = os.Remove(f.Name())
+	return finding{"data folder", true, config.Data + " can be written to"}
+}
+
+func examineDisk(config *server.Config) finding {
+	dir := config.Data
+	for {
+		var s syscall.Statfs_t
+		if err := syscall.Statfs(dir, &s); err == nil {
+			free := s.Bavail * uint64(s.Bsize) >> 20 //nolint:gosec // a block size is positive
+			return finding{"disk", free > 512, fmt.Sprintf("%s MB free", thousands(int64(free)))} //nolint:gosec // far below 2^63
+		}
+		if parent := filepath.Dir(dir); parent != dir {
+			dir = parent
+			continue
+		}
+		return finding{"disk", false, "cannot tell how much is free"}
+	}
+}
+
+func examineDatabase(ctx context.Context, config *server.Config) finding {
+	if config.DB.Reveal() == "" {
+		if _, err := os.Stat(filepath.Join(config.Data, server.DatabaseFile)); os.IsNotExist(err) {
+			return finding{"database", true, "SQLite, not made yet"}
+		}
+	}
+	db, err := server.OpenExisting(ctx, config)
+	if err != nil {
+		return bad("database", err)
+	}
+	defer db.Close()
+	var head int64
+	if err := db.Read.QueryRowContext(ctx, "SELECT seq FROM ledger_head WHERE id = 1").Scan(&head); err != nil {
+		return bad("database", err)
+	}
+	return finding{"database", true, fmt.Sprintf("%s, %s entries in the ledger", db.Name(), thousands(head))}
+}
+
+func examineKey(config *server.Config) finding {
+	private := filepath.Join(config.Data, ledger.KeyFile)
+	info, err := os.Stat(private)
+	switch {
+	case os.IsNotExist(err):
+		if _, err := os.Stat(filepath.Join(config.Data, ledger.PublicKeyFile)); err == nil {
+			return finding{"ledger key", false, private + " is missing: this node does not sign checkpoints; copy it from the node that made the ledger, or from a backup"}
+		}
+		return finding{"ledger key", true, "not made yet"}
+	case err != nil:
+		return finding{"ledger key", false, "cannot look at " + private}
+	case info.Mode().Perm()&0o077 != 0:
+		return finding{"ledger key", false, "others can read " + private + "; run chmod 600 on it"}
+	}
+	return finding{"ledger key", true, private}
+}
+
+func (a *app) examineServer(ctx context.Context) finding {
+	cl, err := a.client()
+	if err != nil {
+		return finding{"server", true, "not running here"}
+	}
+	var s server.Status
+	if err := cl.call(ctx, "GET", "/ops/status", nil, &s); err != nil {
+		if fault.Is(err, codeUnreachable) {
+			return finding{"server", true, "not running at " + cl.base}
+		}
+		return bad("server", err)
+	}
+	if !s.Ready {
+		return finding{"server", false, s.Problem}
+	}
+	return finding{"server", true, fmt.Sprintf("ready at %s, %s entries, %s under a checkpoint", cl.base, thousands(s.Entries), thousands(s.Checkpoint))}
+}

@@ -1,0 +1,279 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/server"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+func newLedger(a *app) *cobra.Command {
+	return group("ledger", "The log book: tail, export, verify, prove, rebuild",
+		newLedgerTail(a), newLedgerExport(a), newLedgerVerify(a), newLedgerProve(a), newLedgerRebuild(a))
+}
+
+func newLedgerTail(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{Use: "tail", Short: "Print the last entries, and with -f those that follow", Args: exactly(0, "no arguments"),
+		Example: "  signalbox ledger tail -f\n  signalbox ledger tail --kind agent.added --json"})
+	n := c.Flags().IntP("lines", "n", 20, "how many of the last entries")
+	follow := c.Flags().BoolP("follow", "f", false, "go on with entries as they come")
+	kind := c.Flags().String("kind", "", "only entries of this kind")
+	subject := c.Flags().String("subject", "", "only entries about this id")
+	trace := c.Flags().String("trace", "", "only entries of this trace")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cl, err := a.client()
+		if err != nil {
+			return err
+		}
+		q := url.Values{"newest": {"1"}, "limit": {strconv.Itoa(*n)}}
+		for name, value := range map[string]string{"kind": *kind, "subject": *subject, "trace": *trace} {
+			if value != "" {
+				q.Set(name, value)
+			}
+		}
+		var page ledger.EntryPage
+		if err := cl.call(c.Context(), "GET", "/ops/ledger?"+q.Encode(), nil, &page); err != nil {
+			return err
+		}
+		for _, e := range page.Entries {
+			if err := a.printEntry(e); err != nil {
+				return err
+			}
+		}
+		if !*follow {
+			return nil
+		}
+		wanted := func(e ledger.EntryView) bool {
+			return (*kind == "" || e.Kind == *kind) && (*subject == "" || e.Subject == *subject) && (*trace == "" || e.Trace == *trace)
+		}
+		return a.follow(c.Context(), cl, page.Next, wanted)
+	}
+	return c
+}
+
+func (a *app) printEntry(e ledger.EntryView) error {
+	return a.show(e, func(w io.Writer) {
+		body := string(e.Body)
+		switch {
+		case e.Erased:
+			body = "(erased)"
+		case len(e.RawBody) > 0:
+			body = fmt.Sprintf("(%d bytes)", len(e.RawBody))
+		}
+		_, _ = fmt.Fprintf(w, "%6d  %s  %-18s %-18s %s  %s\n", e.Seq, e.At.Local().Format("2006-01-02 15:04:05.000"), e.Kind, e.Actor, e.Subject, body)
+	})
+}
+
+// follow prints entries as they come, through restarts of the server.
+func (a *app) follow(ctx context.Context, cl *client, after int64, wanted func(ledger.EntryView) bool) error {
+	for pause := time.Second; ; {
+		last, err := a.stream(ctx, cl, after, wanted)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if last > after {
+			after, pause = last, time.Second
+		}
+		if err != nil && !fault.Is(err, codeUnreachable) {
+			return err
+		}
+		_, _ = fmt.Fprintf(a.err, "The server has gone; trying again in %s.\n", pause)
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, 15*time.Second)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (a *app) stream(ctx context.Context, cl *client, after int64, wanted func(ledger.EntryView) bool) (last int64, err error) {
+	res, err := cl.do(ctx, "GET", "/ops/events?after="+strconv.FormatInt(after, 10), nil)
+	if err != nil {
+		return after, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, 2*ledger.MaxBody)
+	for lines.Scan() {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		var e ledger.EntryView
+		if err := wire.Unmarshal([]byte(data), &e); err != nil {
+			return after, err
+		}
+		if wanted(e) {
+			if err := a.printEntry(e); err != nil {
+				return after, err
+			}
+		}
+		after = e.Seq
+	}
+	return after, nil
+}
+
+func newLedgerExport(a *app) *cobra.Command {
+	c := &cobra.Command{Use: "export", Short: "Write all entries and a checkpoint to a file that verifies offline", Args: exactly(0, "no arguments")}
+	out := c.Flags().String("out", "", "the file to write; standard output when absent")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cl, err := a.client()
+		if err != nil {
+			return err
+		}
+		res, err := cl.do(c.Context(), "GET", "/ops/ledger/export", nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = res.Body.Close() }()
+		if *out == "" {
+			_, err := io.Copy(a.out, res.Body)
+			return brokeOff(err)
+		}
+		return a.saveTo(*out, res.Body)
+	}
+	return c
+}
+
+func brokeOff(err error) error {
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "The export broke off and is not complete. Run it again; the server's log says why.")
+	}
+	return nil
+}
+
+// saveTo writes a file whole or not at all.
+func (a *app) saveTo(path string, r io.Reader) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".export-*")
+	if err != nil {
+		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write to %s. Choose another place with --out.", filepath.Dir(path))
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	n, err := io.Copy(f, r)
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err != nil {
+		return brokeOff(err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Choose another place with --out.", path)
+	}
+	_, _ = fmt.Fprintf(a.err, "Wrote %s (%s bytes). Check it with `signalbox ledger verify %s`.\n", path, thousands(n), path)
+	return nil
+}
+
+func newLedgerProve(a *app) *cobra.Command {
+	c := &cobra.Command{Use: "prove SEQ", Short: "Write a proof that an entry is in the ledger, as a tlog-proof@v1 file", Args: exactly(1, "the sequence number of an entry"),
+		Example: "  signalbox ledger prove 42 --out 42.tlog-proof\n  signalbox ledger verify 42.tlog-proof"}
+	out := c.Flags().String("out", "", "the file to write; standard output when absent")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		seq, err := strconv.ParseInt(args[0], 10, 64)
+		if err != nil || seq < 1 {
+			return usage("The sequence number should be a whole number, 1 or more, and is %q.", args[0])
+		}
+		cl, err := a.client()
+		if err != nil {
+			return err
+		}
+		res, err := cl.do(c.Context(), "GET", fmt.Sprintf("/ops/ledger/%d/proof", seq), nil, "Accept", "text/plain")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = res.Body.Close() }()
+		if *out == "" {
+			_, err := io.Copy(a.out, res.Body)
+			return brokeOff(err)
+		}
+		return a.saveTo(*out, res.Body)
+	}
+	return c
+}
+
+func newLedgerRebuild(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{Use: "rebuild", Short: "Build every table again from the ledger; with --check only compare",
+		Long: "Build every table again from the ledger.\n\nWith --check the tables are built beside the live ones and compared, and nothing is\nchanged; the server may be running. Without it they are replaced in one transaction.\nOn SQLite the server must be stopped for that; on PostgreSQL writes wait.",
+		Args: exactly(0, "no arguments")})
+	check := c.Flags().Bool("check", false, "compare, and change nothing")
+	flags := addConfigFlags(c, "db")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		config, err := flags.load(a, c)
+		if err != nil {
+			return err
+		}
+		if !*check {
+			release, err := server.LockFolder(config.Data)
+			if err != nil {
+				return err
+			}
+			defer release()
+		}
+		if *check {
+			return a.checkRebuild(c.Context(), config)
+		}
+		return a.rebuild(c.Context(), config)
+	}
+	return c
+}
+
+func (a *app) checkRebuild(ctx context.Context, config *server.Config) error {
+	db, err := server.OpenExisting(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	update, end := progress(a.err, "rebuilding")
+	got, err := ledger.CheckRebuild(ctx, db, server.Migrations(), server.Projections(), update)
+	end()
+	if err != nil {
+		return err
+	}
+	err = a.show(got, func(w io.Writer) {
+		for _, d := range got.Differences {
+			switch {
+			case d.Live == "":
+				_, _ = fmt.Fprintf(w, "%s: missing  %s\n", d.Table, d.Built)
+			case d.Built == "":
+				_, _ = fmt.Fprintf(w, "%s: extra    %s\n", d.Table, d.Live)
+			default:
+				_, _ = fmt.Fprintf(w, "%s: is       %s\n%s: should be %s\n", d.Table, d.Live, d.Table, d.Built)
+			}
+		}
+		_, _ = fmt.Fprintf(w, "Compared %s rows of %d tables with what %s entries say: %d differences.\n", thousands(got.Rows), got.Tables, thousands(got.Entries), len(got.Differences))
+	})
+	if err == nil && len(got.Differences) > 0 {
+		return fault.New(fault.VerificationFailed, "The tables are not what the ledger says. `signalbox ledger rebuild` replaces them; find out first who changed them.")
+	}
+	return err
+}
+
+func (a *app) rebuild(ctx context.Context, config *server.Config) error {
+	db, err := server.OpenExisting(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	update, end := progress(a.err, "rebuilding")
+	n, err := ledger.Rebuild(ctx, db, server.Projections(), update)
+	end()
+	if err != nil {
+		return err
+	}
+	return a.show(map[string]int64{"entries": n}, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "Built every table again from %s entries.\n", thousands(n))
+	})
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox/signalbox/internal/roster"
+)
+
+func newOperators(a *app) *cobra.Command {
+	return group("operators", "The people who decide: list, add, remove, new token",
+		newOperatorsLs(a), newOperatorsAdd(a), newOperatorsRm(a), newOperatorsToken(a))
+}
+
+func newOperatorsLs(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{Use: "ls", Short: "List the operators", Args: exactly(0, "no arguments")})
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cl, err := a.client()
+		if err != nil {
+			return err
+		}
+		var all roster.OperatorList
+		if err := cl.call(c.Context(), "GET", "/ops/operators", nil, &all); err != nil {
+			return err
+		}
+		return a.show(all, func(w io.Writer) {
+			var rows [][]string
+			for _, p := range all.Operators {
+				rows = append(rows, []string{p.Name, string(p.Role), since(p.AddedAt)})
+			}
+			table(w, "There are no operators.", []string{"NAME", "ROLE", "ADDED"}, rows)
+		})
+	}
+	return c
+}
+
+func newOperatorsAdd(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{Use: "add NAME", Short: "Add an operator and print the token, this once", Args: exactly(1, "the name of the operator")})
+	role := c.Flags().String("role", string(roster.Operator), "what they may do: "+strings.Join(roster.Roles, ", "))
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cl, err := a.client()
+		if err != nil {
+			return err
+		}
+		var added roster.AddedOperator
+		if err := cl.call(c.Context(), "POST", "/ops/operators", roster.NewOperator{Name: args[0], Role: *role}, &added); err != nil {
+			return err
+		}
+		return a.show(added, func(w io.Writer) {
+			_, _ = fmt.Fprintf(w, "%s\nThis is the token of %s (%s). It is shown this once.\n", added.Token, args[0], *role)
+		})
+	}
+	return c
+}
+
+func newOperatorsRm(a *app) *cobra.Command {
+	c := &cobra.Command{Use: "rm NAME", Short: "Remove an operator and their tokens", Args: exactly(1, "the name of the operator")}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cl, err := a.client()
+		if err != nil {
+			return err
+		}
+		if err := cl.call(c.Context(), "DELETE", "/ops/operators/"+url.PathEscape(args[0]), nil, nil); err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(a.out, "Removed %s and their tokens.\n", args[0])
+		return nil
+	}
+	return c
+}
+
+func newOperatorsToken(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{Use: "token NAME", Short: "Make a further token for an operator and print it, this once", Args: exactly(1, "the name of the operator")})
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cl, err := a.client()
+		if err != nil {
+			return err
+		}
+		var made roster.AddedOperator
+		if err := cl.call(c.Context(), "POST", "/ops/operators/"+url.PathEscape(args[0])+"/token", nil, &made); err != nil {
+			return err
+		}
+		return a.show(made, func(w io.Writer) {
+			_, _ = fmt.Fprintf(w, "%s\nThis is a new token of %s. It is shown this once.\n", made.Token, args[0])
+		})
+	}
+	return c
+}

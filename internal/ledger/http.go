@@ -1,0 +1,292 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// The answers of the operators' API.
+type (
+	// EntryView is an entry as JSON. The body is shown as it is if it is JSON, and
+	// in base64 otherwise.
+	EntryView struct {
+		Seq       int64     `json:"seq"`
+		At        time.Time `json:"at"`
+		Workspace string    `json:"workspace"`
+		Kind      string    `json:"kind"`
+		Actor     string    `json:"actor"`
+		Subject   string    `json:"subject"`
+		Trace     string    `json:"trace"`
+		Body      wire.Raw  `json:"body,omitzero"`
+		RawBody   []byte    `json:"raw_body,omitzero"`
+		Erased    bool      `json:"erased,omitempty"`
+		LeafHash  string    `json:"leaf_hash"`
+	}
+	// EntryPage is a page of entries; next is what to give as after.
+	EntryPage struct {
+		Entries []EntryView `json:"entries"`
+		Next    int64       `json:"next"`
+	}
+	// ProofView is an inclusion proof. The leaf is the entry at index seq-1.
+	ProofView struct {
+		Seq      int64    `json:"seq"`
+		Size     int64    `json:"size"`
+		Root     string   `json:"root"`
+		LeafHash string   `json:"leaf_hash"`
+		Hashes   []string `json:"hashes"`
+		Record   string   `json:"record"`
+	}
+	// ConsistencyView shows that one tree is a beginning of another.
+	ConsistencyView struct {
+		From   int64    `json:"from"`
+		To     int64    `json:"to"`
+		Hashes []string `json:"hashes"`
+	}
+)
+
+// View makes the JSON form of an entry.
+func (e *Entry) View() EntryView {
+	v := EntryView{
+		Seq: e.Seq, At: e.At, Workspace: e.Workspace, Kind: e.Kind, Actor: e.Actor, Subject: e.Subject, Trace: e.Trace,
+		Erased: e.Body == nil, LeafHash: tlog.RecordHash(e.Record).String(),
+	}
+	if raw := wire.Raw(e.Body); raw.IsValid() {
+		v.Body = raw
+	} else {
+		v.RawBody = e.Body
+	}
+	return v
+}
+
+// Routes are the ledger's part of the HTTP surface.
+func (l *Ledger) Routes() []wire.Route {
+	filters := []wire.Param{
+		{Name: "workspace", Meaning: "only entries of this workspace"},
+		{Name: "kind", Meaning: "only entries of this kind, such as agent.added"},
+		{Name: "subject", Meaning: "only entries about this id"},
+		{Name: "trace", Meaning: "only entries of this trace"},
+	}
+	after := wire.Param{Name: "after", Meaning: "only entries with a greater sequence number", Number: true}
+	limit := wire.Param{Name: "limit", Meaning: "how many at the most, 1 to 1000; 100 when absent", Number: true}
+	newest := wire.Param{Name: "newest", Meaning: "1 for the last entries instead of the first"}
+	return []wire.Route{
+		{Method: "GET", Path: "/ops/ledger", Summary: "Read entries, in order", Auth: wire.Viewer, Query: append([]wire.Param{after, limit, newest}, filters...), Answer: EntryPage{}, Handle: l.getEntries},
+		{Method: "GET", Path: "/ops/ledger/{seq}", Summary: "Read one entry", Auth: wire.Viewer, Answer: EntryView{}, Handle: l.getEntry},
+		{Method: "GET", Path: "/ops/ledger/{seq}/proof", Summary: "Prove that an entry is in the tree; with Accept: text/plain as a tlog-proof@v1 file", Auth: wire.Viewer, Query: []wire.Param{{Name: "size", Meaning: "the size of the tree to prove it in; the newest checkpoint's when absent", Number: true}}, Answer: ProofView{}, Handle: l.getProof},
+		{Method: "GET", Path: "/ops/ledger/consistency", Summary: "Prove that a smaller tree is a beginning of a larger one", Auth: wire.Viewer, Query: []wire.Param{{Name: "from", Meaning: "the smaller size", Number: true}, {Name: "to", Meaning: "the larger size", Number: true}}, Answer: ConsistencyView{}, Handle: l.getConsistency},
+		{Method: "GET", Path: "/ops/ledger/export", Summary: "All entries with a checkpoint, for verifying offline", Auth: wire.Admin, Media: "text/plain", Handle: l.getExport},
+		{Method: "GET", Path: "/ops/events", Summary: "Entries as they come, as server-sent events; Last-Event-ID is understood", Auth: wire.Viewer, Query: []wire.Param{after}, Media: "text/event-stream", Handle: l.getEvents},
+		{Method: "GET", Path: "/ledger/checkpoint", Summary: "The newest signed checkpoint (C2SP)", Media: "text/plain", Handle: l.getCheckpoint},
+		{Method: "GET", Path: "/ledger/key", Summary: "The key that verifies checkpoints", Media: "text/plain", Handle: l.getKey},
+		{Method: "GET", Path: "/ledger/tile/{path...}", Summary: "A tile of the tree's hashes (C2SP tlog-tiles)", Media: "application/octet-stream", Handle: l.getTile},
+		{Method: "GET", Path: "/ledger/tile/entries/{path...}", Summary: "A bundle of records (C2SP tlog-tiles)", Auth: wire.Viewer, Media: "application/octet-stream", Handle: l.getTile},
+	}
+}
+
+func (l *Ledger) getEntries(w http.ResponseWriter, r *http.Request) error {
+	after, err := wire.Number(r, "after", 0)
+	if err != nil {
+		return err
+	}
+	limit, err := wire.Limit(r)
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	entries, err := l.Entries(r.Context(), Query{
+		After: after, Limit: limit, Newest: q.Get("newest") == "1",
+		Workspace: q.Get("workspace"), Kind: q.Get("kind"), Subject: q.Get("subject"), Trace: q.Get("trace"),
+	})
+	if err != nil {
+		return err
+	}
+	page := EntryPage{Entries: make([]EntryView, len(entries)), Next: after}
+	for i := range entries {
+		page.Entries[i] = entries[i].View()
+		page.Next = entries[i].Seq
+	}
+	return wire.Reply(w, http.StatusOK, page)
+}
+
+func (l *Ledger) getEntry(w http.ResponseWriter, r *http.Request) error {
+	seq, err := wire.PathNumber(r, "seq")
+	if err != nil {
+		return err
+	}
+	e, err := l.Entry(r.Context(), seq)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, e.View())
+}
+
+func (l *Ledger) getProof(w http.ResponseWriter, r *http.Request) error {
+	seq, err := wire.PathNumber(r, "seq")
+	if err != nil {
+		return err
+	}
+	size, err := wire.Number(r, "size", 0)
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
+		if size != 0 {
+			return fault.New(fault.InvalidRequest, "A proof file is made for the newest checkpoint. Leave size out.").About("size")
+		}
+		file, err := l.ProofFile(r.Context(), seq)
+		return plain(w, file, err)
+	}
+	p, err := l.Prove(r.Context(), seq, size)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, ProofView{p.Seq, p.Size, p.Root.String(), p.Leaf.String(), hashTexts(p.Hashes), string(p.Record)})
+}
+
+func (l *Ledger) getConsistency(w http.ResponseWriter, r *http.Request) error {
+	from, err := wire.Number(r, "from", 0)
+	if err != nil {
+		return err
+	}
+	to, err := wire.Number(r, "to", 0)
+	if err != nil {
+		return err
+	}
+	hashes, err := l.ProveConsistency(r.Context(), from, to)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, ConsistencyView{from, to, hashTexts(hashes)})
+}
+
+func hashTexts(hashes []tlog.Hash) []string {
+	out := make([]string, len(hashes))
+	for i, h := range hashes {
+		out[i] = h.String()
+	}
+	return out
+}
+
+// getExport breaks the connection off when something goes wrong on the way: the
+// file is then shorter than its checkpoint says, and does not verify.
+func (l *Ledger) getExport(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	started := &startedWriter{ResponseWriter: w}
+	err := l.Export(r.Context(), started)
+	if err != nil && started.wrote {
+		l.log.Warn("an export broke off", "error", err.Error())
+		panic(http.ErrAbortHandler)
+	}
+	return err
+}
+
+type startedWriter struct {
+	http.ResponseWriter
+	wrote bool
+}
+
+func (w *startedWriter) Write(b []byte) (int, error) {
+	w.wrote = true
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(time.Minute))
+	return w.ResponseWriter.Write(b)
+}
+
+func (l *Ledger) getCheckpoint(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("Cache-Control", "no-cache")
+	text, _, err := l.Signed(r.Context())
+	return plain(w, text, err)
+}
+
+func (l *Ledger) getKey(w http.ResponseWriter, _ *http.Request) error {
+	return plain(w, []byte(l.Key()+"\n"), nil)
+}
+
+func plain(w http.ResponseWriter, text []byte, err error) error {
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write(text)
+	return nil
+}
+
+func (l *Ledger) getTile(w http.ResponseWriter, r *http.Request) error {
+	data, err := l.Tile(r.Context(), strings.TrimPrefix(r.URL.Path, "/ledger/"))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	_, _ = w.Write(data)
+	return nil
+}
+
+// getEvents streams until the client goes or the server stops. A comment every few
+// seconds keeps proxies from closing the connection.
+func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
+	after, err := wire.Number(r, "after", -1)
+	if err != nil {
+		return err
+	}
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		if after, err = strconv.ParseInt(last, 10, 64); err != nil || after < 0 {
+			return fault.New(fault.InvalidRequest, "Last-Event-ID should be the id of the last event that was received.")
+		}
+	}
+	if after < 0 {
+		if after, err = l.Head(r.Context()); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	out := http.NewResponseController(w)
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("stream events: %w", err)
+	}
+	entries := make(chan Entry)
+	go func() {
+		defer close(entries)
+		for e := range l.Follow(ctx, after) {
+			select {
+			case entries <- e:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	beat := time.NewTicker(15 * time.Second)
+	defer beat.Stop()
+	for {
+		select {
+		case e, ok := <-entries:
+			if !ok {
+				return nil
+			}
+			data, err := wire.Marshal(e.View())
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(w, "id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Kind, data)
+		case <-beat.C:
+			_, _ = fmt.Fprint(w, ": still here\n\n")
+		case <-wire.Stop(r.Context()):
+			return nil
+		}
+		_ = out.SetWriteDeadline(time.Now().Add(30 * time.Second))
+		if err := out.Flush(); err != nil {
+			return nil // the client has gone
+		}
+	}
+}

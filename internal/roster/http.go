@@ -1,0 +1,245 @@
+package roster
+
+import (
+	"net/http"
+
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+const maxBody = 1 << 20
+
+// The answers of the operators' API.
+type (
+	// AgentPage is a page of agents.
+	AgentPage struct {
+		Agents []Agent `json:"agents"`
+		Next   string  `json:"next"`
+	}
+	// AddedAgent is a new agent with its keys, by kind, shown this once.
+	AddedAgent struct {
+		Agent Agent              `json:"agent"`
+		Keys  map[KeyKind]string `json:"keys"`
+	}
+	// KeyPage is a page of keys.
+	KeyPage struct {
+		Keys []Key  `json:"keys"`
+		Next string `json:"next"`
+	}
+	// IssuedKey is a new key, shown this once.
+	IssuedKey struct {
+		Key    Key    `json:"key"`
+		Secret string `json:"secret"`
+	}
+	// IssueKey asks for a key.
+	IssueKey struct {
+		Agent     string `json:"agent"`
+		Workspace string `json:"workspace,omitempty"`
+		Kind      string `json:"kind,omitempty"`
+	}
+	// OperatorList is all operators.
+	OperatorList struct {
+		Operators []Person `json:"operators"`
+	}
+	// NewOperator asks for an operator.
+	NewOperator struct {
+		Name string `json:"name"`
+		Role string `json:"role,omitempty"`
+	}
+	// AddedOperator is a new operator, or one with a new token, shown this once.
+	AddedOperator struct {
+		Operator *Person `json:"operator,omitempty"`
+		Token    string  `json:"token"`
+	}
+)
+
+var (
+	inWorkspace = wire.Param{Name: "workspace", Meaning: "the workspace of the agent; default when absent"}
+	pageParams  = []wire.Param{
+		{Name: "limit", Meaning: "how many at the most, 1 to 1000; 100 when absent", Number: true},
+		{Name: "cursor", Meaning: "the value of next from the page before"},
+	}
+)
+
+// Routes are the roster's part of the operators' API.
+func (r *Roster) Routes() []wire.Route {
+	return []wire.Route{
+		{Method: "GET", Path: "/ops/agents", Summary: "List agents", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "workspace", Meaning: "only agents of this workspace"}}, pageParams...), Answer: AgentPage{}, Handle: r.getAgents},
+		{Method: "POST", Path: "/ops/agents", Summary: "Add an agent; its keys are shown this once", Auth: wire.Operator, Request: NewAgent{}, Answer: AddedAgent{}, Status: 201, Handle: r.postAgent},
+		{Method: "GET", Path: "/ops/agents/{name}", Summary: "Show an agent", Auth: wire.Viewer, Query: []wire.Param{inWorkspace}, Answer: Agent{}, Handle: r.getAgent},
+		{Method: "PATCH", Path: "/ops/agents/{name}", Summary: "Change an agent, suspend it or let it go on", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Request: AgentChange{}, Answer: Agent{}, Handle: r.patchAgent},
+		{Method: "DELETE", Path: "/ops/agents/{name}", Summary: "Remove an agent and its keys", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Status: 204, Handle: r.deleteAgent},
+		{Method: "GET", Path: "/ops/keys", Summary: "List keys, without their secrets", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "agent", Meaning: "only keys of this agent"}, inWorkspace}, pageParams...), Answer: KeyPage{}, Handle: r.getKeys},
+		{Method: "POST", Path: "/ops/keys", Summary: "Issue a further key for an agent", Auth: wire.Operator, Request: IssueKey{}, Answer: IssuedKey{}, Status: 201, Handle: r.postKey},
+		{Method: "POST", Path: "/ops/keys/{id}/rotate", Summary: "Replace a key; the old one works for 24 hours more", Auth: wire.Operator, Answer: IssuedKey{}, Status: 201, Handle: r.rotateKey},
+		{Method: "POST", Path: "/ops/keys/{id}/revoke", Summary: "Refuse a key from now on", Auth: wire.Operator, Answer: Key{}, Handle: r.revokeKey},
+		{Method: "GET", Path: "/ops/operators", Summary: "List operators", Auth: wire.Viewer, Answer: OperatorList{}, Handle: r.getOperators},
+		{Method: "POST", Path: "/ops/operators", Summary: "Add an operator; the token is shown this once", Auth: wire.Admin, Request: NewOperator{}, Answer: AddedOperator{}, Status: 201, Handle: r.postOperator},
+		{Method: "DELETE", Path: "/ops/operators/{name}", Summary: "Remove an operator and their tokens", Auth: wire.Admin, Status: 204, Handle: r.deleteOperator},
+		{Method: "POST", Path: "/ops/operators/{name}/token", Summary: "Make a further token for an operator, shown this once", Auth: wire.Admin, Answer: AddedOperator{}, Status: 201, Handle: r.postToken},
+	}
+}
+
+func workspaceOf(req *http.Request) string {
+	if w := req.URL.Query().Get("workspace"); w != "" {
+		return w
+	}
+	return DefaultWorkspace
+}
+
+func (r *Roster) getAgents(w http.ResponseWriter, req *http.Request) error {
+	limit, err := wire.Limit(req)
+	if err != nil {
+		return err
+	}
+	after, err := wire.ReadCursor(req, 2)
+	if err != nil {
+		return err
+	}
+	agents, err := r.Agents(req.Context(), req.URL.Query().Get("workspace"), [2]string(after), limit)
+	if err != nil {
+		return err
+	}
+	page := AgentPage{Agents: agents}
+	if len(agents) == limit {
+		last := agents[limit-1]
+		page.Next = wire.Cursor(last.Workspace, last.Name)
+	}
+	return wire.Reply(w, http.StatusOK, page)
+}
+
+func (r *Roster) postAgent(w http.ResponseWriter, req *http.Request) error {
+	var n NewAgent
+	if err := wire.ReadJSON(w, req, maxBody, &n); err != nil {
+		return err
+	}
+	a, issued, err := r.AddAgent(req.Context(), From(req.Context()), n)
+	if err != nil {
+		return err
+	}
+	keys := map[KeyKind]string{}
+	for _, k := range issued {
+		keys[k.Key.Kind] = k.Secret
+	}
+	return wire.Reply(w, http.StatusCreated, AddedAgent{a, keys})
+}
+
+func (r *Roster) getAgent(w http.ResponseWriter, req *http.Request) error {
+	a, err := r.Agent(req.Context(), workspaceOf(req), req.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, a)
+}
+
+func (r *Roster) patchAgent(w http.ResponseWriter, req *http.Request) error {
+	var c AgentChange
+	if err := wire.ReadJSON(w, req, maxBody, &c); err != nil {
+		return err
+	}
+	a, err := r.ChangeAgent(req.Context(), From(req.Context()), workspaceOf(req), req.PathValue("name"), c)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, a)
+}
+
+func (r *Roster) deleteAgent(w http.ResponseWriter, req *http.Request) error {
+	if err := r.RemoveAgent(req.Context(), From(req.Context()), workspaceOf(req), req.PathValue("name")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (r *Roster) getKeys(w http.ResponseWriter, req *http.Request) error {
+	limit, err := wire.Limit(req)
+	if err != nil {
+		return err
+	}
+	after, err := wire.ReadCursor(req, 1)
+	if err != nil {
+		return err
+	}
+	holder := ""
+	if name := req.URL.Query().Get("agent"); name != "" {
+		a, err := r.Agent(req.Context(), workspaceOf(req), name)
+		if err != nil {
+			return err
+		}
+		holder = a.ID
+	}
+	keys, err := r.Keys(req.Context(), holder, after[0], limit)
+	if err != nil {
+		return err
+	}
+	page := KeyPage{Keys: keys}
+	if len(keys) == limit {
+		page.Next = wire.Cursor(keys[limit-1].ID)
+	}
+	return wire.Reply(w, http.StatusOK, page)
+}
+
+func (r *Roster) postKey(w http.ResponseWriter, req *http.Request) error {
+	in := IssueKey{Workspace: DefaultWorkspace, Kind: string(SignalKey)}
+	if err := wire.ReadJSON(w, req, maxBody, &in); err != nil {
+		return err
+	}
+	k, err := r.IssueAgentKey(req.Context(), From(req.Context()), in.Workspace, in.Agent, in.Kind)
+	return replyIssued(w, k, err)
+}
+
+func (r *Roster) rotateKey(w http.ResponseWriter, req *http.Request) error {
+	k, err := r.RotateKey(req.Context(), From(req.Context()), req.PathValue("id"))
+	return replyIssued(w, k, err)
+}
+
+func replyIssued(w http.ResponseWriter, k Issued, err error) error {
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusCreated, IssuedKey(k))
+}
+
+func (r *Roster) revokeKey(w http.ResponseWriter, req *http.Request) error {
+	k, err := r.RevokeKey(req.Context(), From(req.Context()), req.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, k)
+}
+
+func (r *Roster) getOperators(w http.ResponseWriter, req *http.Request) error {
+	all, err := r.Operators(req.Context())
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, OperatorList{all})
+}
+
+func (r *Roster) postOperator(w http.ResponseWriter, req *http.Request) error {
+	var in NewOperator
+	if err := wire.ReadJSON(w, req, maxBody, &in); err != nil {
+		return err
+	}
+	p, token, err := r.AddOperator(req.Context(), From(req.Context()), in.Name, in.Role)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusCreated, AddedOperator{&p, token.Secret})
+}
+
+func (r *Roster) deleteOperator(w http.ResponseWriter, req *http.Request) error {
+	if err := r.RemoveOperator(req.Context(), From(req.Context()), req.PathValue("name")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (r *Roster) postToken(w http.ResponseWriter, req *http.Request) error {
+	token, err := r.NewToken(req.Context(), From(req.Context()), req.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusCreated, AddedOperator{Token: token.Secret})
+}

@@ -1,0 +1,122 @@
+package roster
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/id"
+	"github.com/signalbox/signalbox/internal/ledger"
+)
+
+// system is who acts when the server does so by itself.
+var system = Identity{Role: Admin}
+
+// FirstOperator is the name of the operator that a first start makes.
+const FirstOperator = "admin"
+
+// Bootstrap makes what a new server needs: a workspace and an operator. It does
+// nothing on a server that has them.
+func (r *Roster) Bootstrap(ctx context.Context) error {
+	person := id.New("operator")
+	return r.ledger.Write(ctx, func(tx *ledger.Tx) error {
+		if there, err := exists(tx, "SELECT 1 FROM workspace LIMIT 1"); err != nil || there {
+			return err
+		}
+		tx.Append(ledger.Event{Workspace: DefaultWorkspace, Kind: "workspace.added", Actor: "system", Subject: DefaultWorkspace, Body: empty{}})
+		tx.Append(ledger.Event{Kind: "operator.added", Actor: "system", Subject: person, Body: operatorAdded{FirstOperator, Admin}})
+		return nil
+	})
+}
+
+// AddOperator adds a person, with a token.
+func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role string) (Person, Issued, error) {
+	if err := checkName("name", name); err != nil {
+		return Person{}, Issued{}, err
+	}
+	if role == "" {
+		role = string(Operator)
+	}
+	if err := oneOf("role", role, Roles); err != nil {
+		return Person{}, Issued{}, err
+	}
+	p := Person{ID: id.New("operator"), Name: name, Role: Role(role)}
+	token := prepare(OperatorKey)
+	token.Key.Operator = name
+	err := r.ledger.Write(ctx, func(tx *ledger.Tx) error {
+		if taken, err := exists(tx, "SELECT 1 FROM operator WHERE name = $1", name); err != nil {
+			return err
+		} else if taken {
+			return fault.New(fault.AlreadyExists, "There is an operator %q already. `signalbox operators token %s` makes a new token for them.", name, name).About("name")
+		}
+		p.AddedAt = tx.Now()
+		tx.Append(ledger.Event{Kind: "operator.added", Actor: by.Actor(), Subject: p.ID, Body: operatorAdded{name, p.Role}})
+		issue(tx, by, "", p.ID, &token)
+		return nil
+	})
+	return p, token, err
+}
+
+// RemoveOperator removes a person and their tokens. The last admin stays.
+func (r *Roster) RemoveOperator(ctx context.Context, by Identity, name string) error {
+	return r.ledger.Write(ctx, func(tx *ledger.Tx) error {
+		p, err := findOperator(tx, name)
+		if err != nil {
+			return err
+		}
+		if p.Role == Admin {
+			var admins int
+			if err := tx.QueryRow("SELECT count(*) FROM operator WHERE role = $1", []any{string(Admin)}, &admins); err != nil {
+				return err
+			}
+			if admins == 1 {
+				return fault.New(fault.Conflict, "%q is the last admin. Add another admin first; otherwise nobody could.", name)
+			}
+		}
+		tx.Append(ledger.Event{Kind: "operator.removed", Actor: by.Actor(), Subject: p.ID, Body: empty{}})
+		return nil
+	})
+}
+
+// NewToken makes a further token for an operator. Those they had go on working
+// until they are rotated or revoked.
+func (r *Roster) NewToken(ctx context.Context, by Identity, name string) (Issued, error) {
+	token := prepare(OperatorKey)
+	token.Key.Operator = name
+	err := r.ledger.Write(ctx, func(tx *ledger.Tx) error {
+		p, err := findOperator(tx, name)
+		if err != nil {
+			return err
+		}
+		issue(tx, by, "", p.ID, &token)
+		return nil
+	})
+	return token, err
+}
+
+// LocalToken makes a token for an admin, for the token file of a node that has
+// none. Whoever starts a server with its database may do everything anyway.
+func (r *Roster) LocalToken(ctx context.Context) (Issued, error) {
+	all, err := r.Operators(ctx)
+	if err != nil {
+		return Issued{}, err
+	}
+	for _, p := range all {
+		if p.Role == Admin {
+			return r.NewToken(ctx, system, p.Name)
+		}
+	}
+	return Issued{}, fault.New(fault.Conflict, "There is no admin in this database; its operators were changed by hand.")
+}
+
+func findOperator(tx *ledger.Tx, name string) (Person, error) {
+	var p Person
+	var role string
+	err := tx.QueryRow("SELECT id, name, role FROM operator WHERE name = $1", []any{name}, &p.ID, &p.Name, &role)
+	p.Role = Role(role)
+	if errors.Is(err, sql.ErrNoRows) {
+		return p, fault.New(fault.NotFound, "There is no operator %q. `signalbox operators ls` lists those there are.", name)
+	}
+	return p, err
+}

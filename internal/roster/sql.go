@@ -1,0 +1,41 @@
+package roster
+
+import "github.com/signalbox/signalbox/internal/store"
+
+// Migrations make the roster's tables.
+var Migrations = store.Migrations{Package: "roster", Steps: []string{`
+CREATE TABLE workspace (
+  name {text} PRIMARY KEY,
+  added_at {bigint} NOT NULL
+) {strict};
+
+CREATE TABLE agent (
+  id {text} PRIMARY KEY,
+  workspace {text} NOT NULL,
+  name {text} NOT NULL,
+  trust {text} NOT NULL,
+  labels {blob} NOT NULL,
+  suspended {bool} NOT NULL,
+  added_at {bigint} NOT NULL
+) {strict};
+CREATE UNIQUE INDEX agent_name ON agent (workspace, name);
+
+CREATE TABLE operator (
+  id {text} PRIMARY KEY,
+  name {text} NOT NULL UNIQUE,
+  role {text} NOT NULL,
+  added_at {bigint} NOT NULL
+) {strict};
+
+CREATE TABLE access_key (
+  id {text} PRIMARY KEY,
+  hash {blob} NOT NULL UNIQUE,
+  kind {text} NOT NULL,
+  holder {text} NOT NULL,
+  hint {text} NOT NULL,
+  issued_at {bigint} NOT NULL,
+  expires_at {bigint} NOT NULL,
+  revoked_at {bigint} NOT NULL
+) {strict};
+CREATE INDEX access_key_holder ON access_key (holder, id);
+`}}

@@ -1,0 +1,144 @@
+package roster
+
+import (
+	"encoding/hex"
+	"fmt"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// The bodies of the roster's entries. The subject is the id of what they are about.
+type (
+	agentAdded struct {
+		Name   string            `json:"name"`
+		Trust  string            `json:"trust"`
+		Labels map[string]string `json:"labels"`
+	}
+	agentChanged struct {
+		Trust  string            `json:"trust"`
+		Labels map[string]string `json:"labels"`
+	}
+	operatorAdded struct {
+		Name string `json:"name"`
+		Role Role   `json:"role"`
+	}
+	keyIssued struct {
+		Kind   KeyKind `json:"kind"`
+		Holder string  `json:"holder"` // the id of the agent or operator
+		Hash   string  `json:"sha256"`
+		Hint   string  `json:"hint"`
+	}
+	keyRetired struct {
+		At int64 `json:"at"` // microseconds; from then on it is refused
+	}
+	empty struct{}
+)
+
+// Projection is what the roster's entries do to its tables.
+func Projection() ledger.Projection {
+	return ledger.Projection{
+		Name: "roster",
+		Tables: []ledger.Table{
+			{Name: "workspace", Key: "name"}, {Name: "agent", Key: "id"},
+			{Name: "operator", Key: "id"}, {Name: "access_key", Key: "id"},
+		},
+		Apply: map[string]ledger.Apply{
+			"workspace.added":  applyWorkspaceAdded,
+			"agent.added":      applyAgentAdded,
+			"agent.changed":    applyAgentChanged,
+			"agent.suspended":  applySuspended(true),
+			"agent.resumed":    applySuspended(false),
+			"agent.removed":    applyRemoved("agent"),
+			"operator.added":   applyOperatorAdded,
+			"operator.removed": applyRemoved("operator"),
+			"key.issued":       applyKeyIssued,
+			"key.rotated":      applyKeyRetired("expires_at"),
+			"key.revoked":      applyKeyRetired("revoked_at"),
+		},
+	}
+}
+
+func applyWorkspaceAdded(tx *store.Tx, e *ledger.Entry) error {
+	tx.Exec("INSERT INTO workspace (name, added_at) VALUES ($1, $2)", e.Subject, e.At.UnixMicro())
+	return nil
+}
+
+func applyAgentAdded(tx *store.Tx, e *ledger.Entry) error {
+	var b agentAdded
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	labels, err := wire.Marshal(b.Labels)
+	if err != nil {
+		return err
+	}
+	tx.Exec("INSERT INTO agent (id, workspace, name, trust, labels, suspended, added_at) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+		e.Subject, e.Workspace, b.Name, b.Trust, labels, false, e.At.UnixMicro())
+	return nil
+}
+
+func applyAgentChanged(tx *store.Tx, e *ledger.Entry) error {
+	var b agentChanged
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	labels, err := wire.Marshal(b.Labels)
+	if err != nil {
+		return err
+	}
+	tx.Exec("UPDATE agent SET trust = $2, labels = $3 WHERE id = $1", e.Subject, b.Trust, labels)
+	return nil
+}
+
+func applySuspended(suspended bool) ledger.Apply {
+	return func(tx *store.Tx, e *ledger.Entry) error {
+		tx.Exec("UPDATE agent SET suspended = $2 WHERE id = $1", e.Subject, suspended)
+		return nil
+	}
+}
+
+// applyRemoved takes the row away and with it every key: a name that is given
+// again is somebody else.
+func applyRemoved(table string) ledger.Apply {
+	return func(tx *store.Tx, e *ledger.Entry) error {
+		tx.Exec("DELETE FROM access_key WHERE holder = $1", e.Subject)
+		tx.Exec("DELETE FROM "+table+" WHERE id = $1", e.Subject)
+		return nil
+	}
+}
+
+func applyOperatorAdded(tx *store.Tx, e *ledger.Entry) error {
+	var b operatorAdded
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("INSERT INTO operator (id, name, role, added_at) VALUES ($1, $2, $3, $4)", e.Subject, b.Name, string(b.Role), e.At.UnixMicro())
+	return nil
+}
+
+func applyKeyIssued(tx *store.Tx, e *ledger.Entry) error {
+	var b keyIssued
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	hash, err := hex.DecodeString(b.Hash)
+	if err != nil {
+		return fmt.Errorf("entry %d: %w", e.Seq, err)
+	}
+	tx.Exec("INSERT INTO access_key (id, hash, kind, holder, hint, issued_at, expires_at, revoked_at) VALUES ($1, $2, $3, $4, $5, $6, 0, 0)",
+		e.Subject, hash, string(b.Kind), b.Holder, b.Hint, e.At.UnixMicro())
+	return nil
+}
+
+func applyKeyRetired(column string) ledger.Apply {
+	return func(tx *store.Tx, e *ledger.Entry) error {
+		var b keyRetired
+		if err := e.Decode(&b); err != nil {
+			return err
+		}
+		tx.Exec("UPDATE access_key SET "+column+" = $2 WHERE id = $1", e.Subject, b.At)
+		return nil
+	}
+}

@@ -1,0 +1,348 @@
+package server
+
+import (
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Config is what is in force.
+type Config struct {
+	Data      string
+	Listen    string
+	DB        wire.Secret // "" is SQLite in the data folder
+	PublicURL string
+	TLSCert   string
+	TLSKey    string
+	Retention time.Duration // 0 is for ever
+	LogLevel  string
+	LogFormat string
+
+	// Sources says where each value came from, by key.
+	Sources map[string]string
+	// Warnings are things that are not errors but should be said.
+	Warnings []string
+}
+
+// ConfigFile is the name of the configuration file in the data folder.
+const ConfigFile = "signalbox.yaml"
+
+// Setting is one configuration key.
+type Setting struct {
+	Key     string
+	Default string
+	Meaning string
+	Secret  bool
+	set     func(*Config, string) error
+	get     func(*Config) string
+}
+
+// Env is the environment variable of the key.
+func (s Setting) Env() string {
+	return "SIGNALBOX_" + strings.ToUpper(strings.ReplaceAll(s.Key, ".", "_"))
+}
+
+// Settings lists every key.
+var Settings = []Setting{
+	text("data", "./signalbox-data", "the data folder", func(c *Config) *string { return &c.Data }),
+	{Key: "listen", Default: "127.0.0.1:7446", Meaning: "the address to listen on", set: setListen, get: func(c *Config) string { return c.Listen }},
+	{Key: "db", Default: "", Meaning: "postgres://user:password@host/name; SQLite in the data folder when empty", Secret: true,
+		set: func(c *Config, v string) error { c.DB = wire.NewSecret(v); return nil },
+		get: func(c *Config) string { return c.DB.String() }},
+	{Key: "public_url", Default: "", Meaning: "the address by which others reach this server; made from listen when empty", set: setPublicURL, get: func(c *Config) string { return c.PublicURL }},
+	text("tls.cert", "", "a certificate file in PEM form; with tls.key the server speaks HTTPS", func(c *Config) *string { return &c.TLSCert }),
+	text("tls.key", "", "the private key of the certificate", func(c *Config) *string { return &c.TLSKey }),
+	{Key: "ledger.retention", Default: "none", Meaning: "how long the bodies of entries are kept, such as 90d; records and proofs stay", set: setRetention, get: func(c *Config) string { return formatDuration(c.Retention) }},
+	choice("log.level", "info", []string{"debug", "info", "warn", "error"}, "how much is logged", func(c *Config) *string { return &c.LogLevel }),
+	choice("log.format", "text", []string{"text", "json"}, "how it is logged", func(c *Config) *string { return &c.LogFormat }),
+}
+
+func text(key, absent, meaning string, field func(*Config) *string) Setting {
+	return Setting{Key: key, Default: absent, Meaning: meaning,
+		set: func(c *Config, v string) error { *field(c) = v; return nil },
+		get: func(c *Config) string { return *field(c) }}
+}
+
+func choice(key, absent string, known []string, meaning string, field func(*Config) *string) Setting {
+	s := text(key, absent, meaning+": "+strings.Join(known, ", "), field)
+	s.set = func(c *Config, v string) error {
+		if !slices.Contains(known, v) {
+			return fmt.Errorf("should be one of %s", strings.Join(known, ", "))
+		}
+		*field(c) = v
+		return nil
+	}
+	return s
+}
+
+func setListen(c *Config, v string) error {
+	_, port, err := net.SplitHostPort(v)
+	if n, e := strconv.Atoi(port); err != nil || e != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("should be an address and a port, such as 127.0.0.1:7446, or :7446 for every address")
+	}
+	c.Listen = v
+	return nil
+}
+
+func setPublicURL(c *Config, v string) error {
+	if v != "" {
+		if u, err := url.Parse(v); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return fmt.Errorf("should be an address such as https://signalbox.example.com")
+		}
+	}
+	c.PublicURL = strings.TrimSuffix(v, "/")
+	return nil
+}
+
+func setRetention(c *Config, v string) (err error) {
+	c.Retention, err = parseDuration(v)
+	return err
+}
+
+// parseDuration reads 30d, 12h, 90m and none.
+func parseDuration(v string) (time.Duration, error) {
+	if v == "none" || v == "" {
+		return 0, nil
+	}
+	if days, ok := strings.CutSuffix(v, "d"); ok {
+		if n, err := strconv.Atoi(days); err == nil && n > 0 && n < 100_000 {
+			return time.Duration(n) * 24 * time.Hour, nil
+		}
+	} else if d, err := time.ParseDuration(v); err == nil && d > 0 {
+		return d, nil
+	}
+	return 0, fmt.Errorf("should be a length of time such as 30d or 12h, or none")
+}
+
+func formatDuration(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "none"
+	case d%(24*time.Hour) == 0:
+		return fmt.Sprintf("%dd", d/(24*time.Hour))
+	}
+	return d.String()
+}
+
+// Keys lists the names of all settings.
+func Keys() []string {
+	var keys []string
+	for _, s := range Settings {
+		keys = append(keys, s.Key)
+	}
+	return keys
+}
+
+// Value is the value of a key as text, secrets redacted.
+func (c *Config) Value(key string) string {
+	for _, s := range Settings {
+		if s.Key == key {
+			return s.get(c)
+		}
+	}
+	return ""
+}
+
+// Load settles every key: flags, then the environment, then the file, then the
+// default. file is --config; when empty, the file in the data folder is read if it
+// is there.
+func Load(flags map[string]string, env []string, file string) (*Config, error) {
+	c := &Config{Sources: map[string]string{}}
+	environment := map[string]string{}
+	for _, e := range env {
+		if name, value, ok := strings.Cut(e, "="); ok {
+			environment[name] = value
+		}
+	}
+	pick := func(s Setting, fromFile map[string]fileValue) error {
+		value, source := s.Default, "default"
+		if v, ok := fromFile[s.Key]; ok {
+			value, source = v.text, v.where
+		}
+		if v, ok := environment[s.Env()]; ok {
+			value, source = v, s.Env()
+		}
+		if v, ok := flags[s.Key]; ok {
+			value, source = v, "--"+flagName(s.Key)
+		}
+		if err := s.set(c, value); err != nil {
+			shown := fmt.Sprintf(", and is %q", value)
+			if s.Secret {
+				shown = ""
+			}
+			return fault.New(fault.InvalidConfig, "%s (from %s) %s%s.", s.Key, source, err, shown).About(s.Key)
+		}
+		c.Sources[s.Key] = source
+		return nil
+	}
+	// The data folder is settled first, since it may hold the file.
+	if err := pick(Settings[0], nil); err != nil {
+		return nil, err
+	}
+	values, err := readFile(file, c.Data)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range Settings {
+		if err := pick(s, values); err != nil {
+			return nil, err
+		}
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return nil, fault.New(fault.InvalidConfig, "tls.cert and tls.key go together. Give both, or neither.").About("tls.key")
+	}
+	c.Warnings = unknownEnv(environment)
+	return c, nil
+}
+
+func flagName(key string) string { return strings.NewReplacer(".", "-", "_", "-").Replace(key) }
+
+// clientEnv are variables that the command line reads and the server does not.
+var clientEnv = []string{"SIGNALBOX_SERVER", "SIGNALBOX_TOKEN", "SIGNALBOX_CONFIG"}
+
+// unknownEnv finds variables that look like ours and are not. They are not errors:
+// the environment belongs to others too.
+func unknownEnv(environment map[string]string) (warnings []string) {
+	known := slices.Clone(clientEnv)
+	for _, s := range Settings {
+		known = append(known, s.Env())
+	}
+	for name := range environment {
+		if strings.HasPrefix(name, "SIGNALBOX_") && !strings.HasPrefix(name, "SIGNALBOX_TEST_") && !slices.Contains(known, name) {
+			warnings = append(warnings, fmt.Sprintf("The environment variable %s is not known. %s", name, fault.DidYouMean(name, known)))
+		}
+	}
+	slices.Sort(warnings)
+	return warnings
+}
+
+type fileValue struct{ text, where string }
+
+func readFile(path, data string) (map[string]fileValue, error) {
+	explicit := path != ""
+	if !explicit {
+		path = filepath.Join(data, ConfigFile)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		if !explicit && os.IsNotExist(err) || !explicit && isNotDir(err) {
+			return nil, nil
+		}
+		return nil, fault.Wrap(err, fault.InvalidConfig, "Cannot read the configuration file %s. Check that it is there and that this user may read it.", path)
+	}
+	return ParseFile(path, content)
+}
+
+func isNotDir(err error) bool {
+	_, ok := err.(*fs.PathError) //nolint:errorlint // only the path error of ReadFile itself
+	return ok && strings.Contains(err.Error(), "not a directory")
+}
+
+// ParseFile reads a configuration file and checks it, without applying it.
+func ParseFile(path string, content []byte) (map[string]fileValue, error) {
+	var root yaml.Node
+	if err := yaml.Unmarshal(content, &root); err != nil {
+		return nil, fault.New(fault.InvalidConfig, "%s is not valid YAML: %s.", path, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	values := map[string]fileValue{}
+	if len(root.Content) == 0 {
+		return values, nil
+	}
+	if err := flatten(path, "", root.Content[0], values); err != nil {
+		return nil, err
+	}
+	scratch := &Config{}
+	for _, s := range Settings {
+		if v, ok := values[s.Key]; ok {
+			if err := s.set(scratch, v.text); err != nil {
+				return nil, fault.New(fault.InvalidConfig, "%s: %s %s.", v.where, s.Key, err).About(s.Key)
+			}
+		}
+	}
+	return values, nil
+}
+
+// flatten turns nested maps into dotted keys and refuses those that are not known.
+func flatten(path, prefix string, n *yaml.Node, values map[string]fileValue) error {
+	if n.Kind != yaml.MappingNode {
+		return fault.New(fault.InvalidConfig, "%s:%d: there should be keys and values here, such as \"listen: 127.0.0.1:7446\".", path, n.Line)
+	}
+	keys := Keys()
+	for i := 0; i < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		key := prefix + k.Value
+		where := fmt.Sprintf("%s:%d", path, k.Line)
+		group := slices.ContainsFunc(keys, func(known string) bool { return strings.HasPrefix(known, key+".") })
+		switch {
+		case group && v.Kind == yaml.MappingNode:
+			if err := flatten(path, key+".", v, values); err != nil {
+				return err
+			}
+		case !slices.Contains(keys, key):
+			return fault.New(fault.InvalidConfig, "%s: the key %q is not known. %s", where, key, fault.DidYouMean(key, keys)).About(key)
+		case v.Kind != yaml.ScalarNode:
+			return fault.New(fault.InvalidConfig, "%s: %s should be one value.", where, key).About(key)
+		default:
+			if _, twice := values[key]; twice {
+				return fault.New(fault.InvalidConfig, "%s: the key %q stands there twice.", where, key).About(key)
+			}
+			values[key] = fileValue{v.Value, where}
+		}
+	}
+	return nil
+}
+
+// SetInFile changes one key in a configuration file, keeping the rest of it, and
+// returns the new content. Nothing is written.
+func SetInFile(path string, content []byte, key, value string) ([]byte, error) {
+	if !slices.Contains(Keys(), key) {
+		return nil, fault.New(fault.InvalidConfig, "The key %q is not known. %s", key, fault.DidYouMean(key, Keys())).About(key)
+	}
+	if key == "data" {
+		return nil, fault.New(fault.InvalidConfig, "The data folder holds this file, so it is set with --data or SIGNALBOX_DATA.").About(key)
+	}
+	if _, err := ParseFile(path, content); err != nil {
+		return nil, err
+	}
+	var root yaml.Node
+	_ = yaml.Unmarshal(content, &root) // ParseFile has read it already
+	if len(root.Content) == 0 {
+		root = yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
+	}
+	at := root.Content[0]
+	parts := strings.Split(key, ".")
+	for _, part := range parts[:len(parts)-1] {
+		at = child(at, part, yaml.MappingNode)
+	}
+	leaf := child(at, parts[len(parts)-1], yaml.ScalarNode)
+	leaf.Value, leaf.Tag, leaf.Style = value, "!!str", 0
+	out, err := yaml.Marshal(&root)
+	if err != nil {
+		return nil, err
+	}
+	_, err = ParseFile(path, out)
+	return out, err
+}
+
+func child(n *yaml.Node, key string, kind yaml.Kind) *yaml.Node {
+	for i := 0; i < len(n.Content); i += 2 {
+		if n.Content[i].Value == key && n.Content[i+1].Kind == kind {
+			return n.Content[i+1]
+		}
+	}
+	v := &yaml.Node{Kind: kind}
+	n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, v)
+	return v
+}

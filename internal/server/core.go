@@ -1,0 +1,136 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Migrations are the tables of every package, in the order of the staircase.
+func Migrations() []store.Migrations {
+	return []store.Migrations{ledger.Migrations, roster.Migrations}
+}
+
+// Projections are the state of every package.
+func Projections() []ledger.Projection {
+	return []ledger.Projection{roster.Projection()}
+}
+
+// core is what every protocol stands on.
+type core struct {
+	db     *store.DB
+	ledger *ledger.Ledger
+	roster *roster.Roster
+}
+
+func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
+	db, err := OpenStore(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.Migrate(ctx, Migrations()...); err != nil {
+		db.Close()
+		return nil, err
+	}
+	l, err := ledger.Open(ctx, ledger.Options{
+		DB: db, Dir: c.Data, Origin: origin(c), Projections: Projections(), Retention: c.Retention, Log: log,
+	})
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	return &core{db: db, ledger: l, roster: roster.New(db, l, time.Now)}, nil
+}
+
+// routes are the HTTP surface of every package.
+func (c *core) routes() []wire.Route {
+	return append(c.ledger.Routes(), c.roster.Routes()...)
+}
+
+// DatabaseFile is the SQLite file in the data folder.
+const DatabaseFile = "signalbox.db"
+
+// OpenStore opens the database that the configuration names.
+func OpenStore(ctx context.Context, c *Config) (*store.DB, error) {
+	if address := c.DB.Reveal(); address != "" {
+		return store.Open(ctx, address)
+	}
+	return store.Open(ctx, filepath.Join(c.Data, DatabaseFile))
+}
+
+// origin names a new log: the server's host, and a word so that two logs of one
+// host differ.
+func origin(c *Config) string {
+	host := "signalbox.local"
+	if u, err := url.Parse(c.PublicURL); err == nil && u.Hostname() != "" {
+		host = u.Hostname()
+	}
+	return host + "/ledger-" + strings.ToLower(rand.Text()[:8])
+}
+
+// TokenFile holds the operator token of this machine.
+const TokenFile = "operator.token"
+
+// URLFile holds the address under which the server of this folder was last reached.
+const URLFile = "server.url"
+
+// ensureToken makes sure that the token file holds a token of this database. One
+// that was revoked is left: somebody meant it.
+func (c *core) ensureToken(ctx context.Context, dir string, log *slog.Logger) error {
+	path := filepath.Join(dir, TokenFile)
+	text, err := os.ReadFile(path)
+	if err == nil {
+		_, err := c.roster.Authenticate(ctx, strings.TrimSpace(string(text)))
+		if err == nil {
+			return nil
+		}
+		if !fault.Is(err, fault.Unauthenticated) {
+			return err
+		}
+		if known, err := c.roster.Knows(ctx, strings.TrimSpace(string(text))); err != nil || known {
+			log.Warn("the token in the data folder is no longer valid", "file", path)
+			return err
+		}
+	} else if !os.IsNotExist(err) {
+		return fault.Wrap(err, fault.StoreReadOnly, "Cannot read %s. Check that this user may.", path)
+	}
+	token, err := c.roster.LocalToken(ctx)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, []byte(token.Secret+"\n"), 0o600); err != nil {
+		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that this user may write to the data folder.", path)
+	}
+	return nil
+}
+
+// OpenExisting opens a database that a server has made, for commands that work
+// beside it. The schema must be this program's; nothing is changed.
+func OpenExisting(ctx context.Context, c *Config) (*store.DB, error) {
+	if c.DB.Reveal() == "" {
+		path := filepath.Join(c.Data, DatabaseFile)
+		if _, err := os.Stat(path); err != nil {
+			return nil, fault.Wrap(err, fault.NotFound, "There is no database at %s. Say with --data or --db where it is, or start a server with `signalbox up`.", path)
+		}
+	}
+	db, err := OpenStore(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.CheckSchema(ctx, Migrations()...); err != nil {
+		db.Close()
+		return nil, err
+	}
+	return db, nil
+}

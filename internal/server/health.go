@@ -1,0 +1,103 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Version is what this program calls itself.
+const Version = "0.1.0"
+
+// Build tells where this program comes from.
+type Build struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Go      string `json:"go"`
+	System  string `json:"system"`
+}
+
+// ReadBuild reads what the compiler has written into the program.
+func ReadBuild() Build {
+	b := Build{Version: Version, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				b.Commit = s.Value
+			}
+		}
+	}
+	return b
+}
+
+// Status is how the server is.
+type Status struct {
+	Version    string    `json:"version"`
+	Ready      bool      `json:"ready"`
+	Problem    string    `json:"problem,omitempty"`
+	StartedAt  time.Time `json:"started_at"`
+	Database   string    `json:"database"`
+	Entries    int64     `json:"entries"`
+	Checkpoint int64     `json:"checkpoint"` // entries under the newest checkpoint
+	Signs      bool      `json:"signs"`
+	Origin     string    `json:"origin"`
+	Memory     uint64    `json:"memory_bytes"`
+}
+
+// Readiness is the answer of /readyz.
+type Readiness struct {
+	Ready   bool   `json:"ready"`
+	Problem string `json:"problem,omitempty"`
+}
+
+func (s *Server) ownRoutes() []wire.Route {
+	return []wire.Route{
+		{Method: "GET", Path: "/healthz", Summary: "Whether the process is alive", Answer: map[string]bool{}, Handle: func(w http.ResponseWriter, _ *http.Request) error {
+			return wire.Reply(w, http.StatusOK, map[string]bool{"alive": true})
+		}},
+		{Method: "GET", Path: "/readyz", Summary: "Whether it can read and write; 503 and the reason when not", Answer: Readiness{}, Handle: s.getReady},
+		{Method: "GET", Path: "/metrics", Summary: "Counters in Prometheus' form", Media: "text/plain", Handle: s.metrics.handle},
+		{Method: "GET", Path: "/ops/status", Summary: "How the server is", Auth: wire.Viewer, Answer: Status{}, Handle: s.getStatus},
+	}
+}
+
+// problem is why the server cannot do its work, nil when it can.
+func (s *Server) problem(ctx context.Context) error {
+	if err := s.core.ledger.Mismatch(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	_, err := s.core.ledger.Head(ctx)
+	return store.Explain(err)
+}
+
+func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
+	if err := s.problem(r.Context()); err != nil {
+		return wire.Reply(w, http.StatusServiceUnavailable, Readiness{Problem: fault.From(err).Message})
+	}
+	return wire.Reply(w, http.StatusOK, Readiness{Ready: true})
+}
+
+func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
+	out := Status{Version: Version, Ready: true, StartedAt: s.started.UTC(), Database: s.core.db.Name(), Signs: s.core.ledger.Signs(), Origin: s.core.ledger.Origin()}
+	if err := s.problem(r.Context()); err != nil {
+		out.Ready, out.Problem = false, fault.From(err).Message
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	out.Memory = m.Sys
+	if head, err := s.core.ledger.Head(r.Context()); err == nil {
+		out.Entries = head
+	}
+	if _, size, err := s.core.ledger.Signed(r.Context()); err == nil {
+		out.Checkpoint = size
+	}
+	return wire.Reply(w, http.StatusOK, out)
+}

@@ -1,0 +1,163 @@
+package server
+
+import (
+	"cmp"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// handler mounts every route on one mux. Two routes that conflict fail at start.
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	routes := append(s.core.routes(), s.ownRoutes()...)
+	document := openAPI(routes)
+	routes = append(routes, wire.Route{Method: "GET", Path: "/openapi.json", Summary: "This description", Media: "application/json", Handle: func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(document)
+		return nil
+	}})
+	for _, route := range routes {
+		mux.Handle(route.Method+" "+route.Path, s.serve(route))
+	}
+	return s.outermost(mux)
+}
+
+// serve wraps a route's handler in what all have in common: who is asking, known
+// parameters, deadlines, the error form, and counting.
+func (s *Server) serve(route wire.Route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		// The listener's read timeout is for what is sent to us. A call without a
+		// body has sent everything, and may take longer to be answered.
+		control := http.NewResponseController(w)
+		if r.Body == http.NoBody {
+			_ = control.SetReadDeadline(time.Time{})
+		}
+		_ = control.SetWriteDeadline(began.Add(2 * requestTimeout))
+		counted := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		if err := s.answer(counted, r, route); err != nil {
+			err = store.Explain(err)
+			e := fault.From(err)
+			if status := e.Code.Status(); status >= 500 {
+				s.log.Error("a call failed", "method", r.Method, "path", route.Path, "code", string(e.Code), "error", e.Error(), "request", w.Header().Get("X-Request-Id"))
+			}
+			wire.Fail(counted, err)
+		}
+		s.metrics.request(route, counted.status, time.Since(began))
+		s.log.Debug("answered", "method", r.Method, "path", route.Path, "status", counted.status, "took", time.Since(began))
+	})
+}
+
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route) error {
+	if route.Auth != wire.Public {
+		who, err := s.operator(r)
+		if err != nil {
+			return err
+		}
+		if !who.Role.Allows(roster.Role(route.Auth)) {
+			return fault.New(fault.Forbidden, "This takes the role %s, and %s has the role %s. Ask an admin.", route.Auth, who.Name, who.Role)
+		}
+		r = r.WithContext(roster.With(r.Context(), who))
+	}
+	if err := wire.KnownQuery(r, route.Query); err != nil {
+		return err
+	}
+	return route.Handle(w, r)
+}
+
+// operator finds out which operator is asking.
+func (s *Server) operator(r *http.Request) (roster.Identity, error) {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || strings.TrimSpace(token) == "" {
+		return roster.Identity{}, fault.New(fault.Unauthenticated, "Send an operator's token in the header Authorization: Bearer sbx_op_…. On the server's machine it is in the file %s of the data folder.", TokenFile)
+	}
+	who, err := s.core.roster.Authenticate(r.Context(), strings.TrimSpace(token))
+	if err != nil {
+		return who, err
+	}
+	if who.Role == "" {
+		return who, fault.New(fault.Forbidden, "This is an agent's key, and the call is for operators. Use an operator's token.")
+	}
+	return who, nil
+}
+
+// outermost gives every request an id, keeps a panic from ending the server, and
+// answers unknown addresses in the one error form.
+func (s *Server) outermost(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Request-Id", strings.ToLower(rand.Text()[:16]))
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		defer func() {
+			if p := recover(); p != nil {
+				if p == http.ErrAbortHandler {
+					panic(p)
+				}
+				s.log.Error("a handler panicked", "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()), "request", w.Header().Get("X-Request-Id"))
+				wire.Fail(w, fault.New(fault.Internal, "Something went wrong inside Signalbox. The server's log has the cause."))
+			}
+		}()
+		handler, pattern := mux.Handler(r)
+		if pattern == "" {
+			unknownAddress(w, r, handler)
+			return
+		}
+		// ServeHTTP rather than handler: it fills in the path's values.
+		mux.ServeHTTP(w, r.WithContext(wire.WithStop(r.Context(), s.stopping)))
+	})
+}
+
+// unknownAddress keeps the mux's status and headers and replaces its text.
+func unknownAddress(w http.ResponseWriter, r *http.Request, handler http.Handler) {
+	probe := &discard{header: http.Header{}}
+	handler.ServeHTTP(probe, r)
+	if allow := probe.header.Get("Allow"); probe.status == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", allow)
+		wire.Fail(w, fault.New(fault.MethodNotAllowed, "%s takes %s, not %s.", r.URL.Path, allow, r.Method))
+		return
+	}
+	wire.Fail(w, fault.New(fault.NotFound, "There is nothing at %.200q. GET /openapi.json lists what there is.", r.URL.Path))
+}
+
+type discard struct {
+	header http.Header
+	status int
+}
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
+func (d *discard) WriteHeader(status int)      { d.status = cmp.Or(d.status, status) }
+
+// statusWriter remembers the status for the counters.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Logger makes the server's logger as the configuration says.
+func Logger(c *Config, out interface{ Write([]byte) (int, error) }) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.LogLevel)) // checked when it was set
+	options := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(out, options))
+	}
+	return slog.New(slog.NewTextHandler(out, options))
+}

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// metrics are the counters of /metrics, in a registry of their own so that two
+// servers can run in one test.
+type metrics struct {
+	requests *prometheus.HistogramVec
+	handler  http.Handler
+}
+
+func newMetrics(c *core) *metrics {
+	r := prometheus.NewRegistry()
+	m := &metrics{
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "signalbox_http_request_seconds", Help: "Time to answer a call.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 30},
+		}, []string{"method", "path", "status"}),
+		handler: promhttp.HandlerFor(r, promhttp.HandlerOpts{}),
+	}
+	r.MustRegister(m.requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	counter := func(name, help string, read func(ledger.Stats) float64) {
+		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return read(c.ledger.Stats()) }))
+	}
+	counter("signalbox_ledger_entries_written_total", "Entries this process has committed.", func(s ledger.Stats) float64 { return float64(s.Entries) })
+	counter("signalbox_ledger_batches_total", "Transactions this process has committed.", func(s ledger.Stats) float64 { return float64(s.Batches) })
+	counter("signalbox_ledger_commit_seconds_total", "Time spent committing.", func(s ledger.Stats) float64 { return s.CommitSeconds })
+	gauge := func(name, help string, read func() float64) {
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
+	}
+	gauge("signalbox_ledger_queue", "Writes that are waiting.", func() float64 { return float64(c.ledger.Stats().Queue) })
+	gauge("signalbox_ledger_refuses_writes", "1 when the ledger is not what was signed.", func() float64 {
+		if c.ledger.Mismatch() != nil {
+			return 1
+		}
+		return 0
+	})
+	gauge("signalbox_ledger_head", "The sequence number of the last entry.", func() float64 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		head, err := c.ledger.Head(ctx)
+		if err != nil {
+			return -1
+		}
+		return float64(head)
+	})
+	return m
+}
+
+func (m *metrics) request(route wire.Route, status int, took time.Duration) {
+	m.requests.WithLabelValues(route.Method, route.Path, strconv.Itoa(status)).Observe(took.Seconds())
+}
+
+func (m *metrics) handle(w http.ResponseWriter, r *http.Request) error {
+	m.handler.ServeHTTP(w, r)
+	return nil
+}

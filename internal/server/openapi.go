@@ -1,0 +1,153 @@
+package server
+
+import (
+	"net/http"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// openAPI describes the routes as an OpenAPI 3.1 document, with schemas made from
+// the types that the handlers read and write.
+func openAPI(routes []wire.Route) []byte {
+	b := describer{schemas: object{}}
+	paths := object{}
+	for _, route := range routes {
+		path := strings.ReplaceAll(route.Path, "...}", "}")
+		if paths[path] == nil {
+			paths[path] = object{}
+		}
+		paths[path].(object)[strings.ToLower(route.Method)] = b.operation(route)
+	}
+	document, err := wire.Marshal(object{
+		"openapi": "3.1.0",
+		"info": object{
+			"title": "Signalbox", "version": Version, "license": object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
+			"description": "A self-hosted control plane for AI agents. Errors have one form; their codes are listed in docs/errors.md.",
+		},
+		"servers": []object{{"url": "/"}},
+		"paths":   paths,
+		"components": object{
+			"schemas":         b.schemas,
+			"securitySchemes": object{"operator": object{"type": "http", "scheme": "bearer", "description": "An operator's token, sbx_op_…"}},
+		},
+	})
+	if err != nil {
+		panic(err) // a route with a type that cannot be described; found by any start
+	}
+	return document
+}
+
+type object = map[string]any
+
+type describer struct{ schemas object }
+
+var pathParam = regexp.MustCompile(`\{(\w+)(\.\.\.)?\}`)
+
+func (b *describer) operation(route wire.Route) object {
+	op := object{"summary": route.Summary, "operationId": operationID(route), "responses": b.responses(route), "security": []object{}}
+	if route.Auth != wire.Public {
+		op["security"] = []object{{"operator": []string{}}}
+		op["description"] = "Takes the role " + string(route.Auth) + "."
+	}
+	var params []object
+	for _, m := range pathParam.FindAllStringSubmatch(route.Path, -1) {
+		params = append(params, object{"name": m[1], "in": "path", "required": true, "schema": object{"type": "string"}})
+	}
+	for _, q := range route.Query {
+		kind := "string"
+		if q.Number {
+			kind = "integer"
+		}
+		params = append(params, object{"name": q.Name, "in": "query", "description": q.Meaning, "schema": object{"type": kind}})
+	}
+	if params != nil {
+		op["parameters"] = params
+	}
+	if route.Request != nil {
+		op["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": b.schema(reflect.TypeOf(route.Request))}}}
+	}
+	return op
+}
+
+func (b *describer) responses(route wire.Route) object {
+	status := route.Status
+	if status == 0 {
+		status = http.StatusOK
+	}
+	ok := object{"description": http.StatusText(status)}
+	switch {
+	case route.Answer != nil:
+		ok["content"] = object{"application/json": object{"schema": b.schema(reflect.TypeOf(route.Answer))}}
+	case route.Media != "":
+		ok["content"] = object{route.Media: object{"schema": object{"type": "string"}}}
+	}
+	failed := object{"description": "An error", "content": object{"application/json": object{"schema": b.schema(reflect.TypeFor[wire.ErrorBody]())}}}
+	return object{strconv.Itoa(status): ok, "default": failed}
+}
+
+func operationID(route wire.Route) string {
+	words := strings.FieldsFunc(route.Path, func(r rune) bool { return strings.ContainsRune("/{}.-", r) })
+	return strings.ToLower(route.Method) + "_" + strings.Join(words, "_")
+}
+
+// schema describes a type; named structs become components.
+func (b *describer) schema(t reflect.Type) object {
+	switch {
+	case t == reflect.TypeFor[time.Time]():
+		return object{"type": "string", "format": "date-time"}
+	case t == reflect.TypeFor[wire.Raw]():
+		return object{}
+	case t == reflect.TypeFor[[]byte]():
+		return object{"type": "string", "contentEncoding": "base64"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		inner := b.schema(t.Elem())
+		if ref, ok := inner["$ref"]; ok {
+			return object{"oneOf": []object{{"$ref": ref}, {"type": "null"}}}
+		}
+		if kind, ok := inner["type"].(string); ok {
+			inner["type"] = []string{kind, "null"}
+		}
+		return inner
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.String:
+		return object{"type": "string"}
+	case reflect.Int, reflect.Int64, reflect.Uint64:
+		return object{"type": "integer"}
+	case reflect.Float64:
+		return object{"type": "number"}
+	case reflect.Slice:
+		return object{"type": "array", "items": b.schema(t.Elem())}
+	case reflect.Map:
+		return object{"type": "object", "additionalProperties": b.schema(t.Elem())}
+	case reflect.Struct:
+		if _, ok := b.schemas[t.Name()]; !ok {
+			b.schemas[t.Name()] = object{} // stops a type that contains itself
+			b.schemas[t.Name()] = b.structSchema(t)
+		}
+		return object{"$ref": "#/components/schemas/" + t.Name()}
+	}
+	return object{}
+}
+
+func (b *describer) structSchema(t reflect.Type) object {
+	properties, required := object{}, []string{}
+	for f := range t.Fields() {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" || name == "-" {
+			continue
+		}
+		properties[name] = b.schema(f.Type)
+		if !strings.Contains(options, "omitempty") {
+			required = append(required, name)
+		}
+	}
+	return object{"type": "object", "properties": properties, "required": required}
+}

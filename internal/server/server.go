@@ -1,0 +1,207 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+)
+
+// The limits of the listener. A client that is slower than this is cut off.
+const (
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 64 << 10
+	// requestTimeout is how long a body may take to arrive and an answer to be
+	// taken; streams set their own.
+	requestTimeout = time.Minute
+	// stopTimeout is how long calls under way may take after a stop was asked for.
+	stopTimeout = 25 * time.Second
+)
+
+// Server is a Signalbox that can be run, once.
+type Server struct {
+	config   *Config
+	log      *slog.Logger
+	core     *core
+	lock     *os.File
+	listener net.Listener
+	started  time.Time
+	metrics  *metrics
+	stopping chan struct{}
+}
+
+// New opens everything, up to the listening socket. The server answers after Run.
+func New(ctx context.Context, c *Config, log *slog.Logger) (*Server, error) {
+	s := &Server{config: c, log: log, started: time.Now(), stopping: make(chan struct{})}
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+		return nil, fault.Wrap(err, fault.StoreReadOnly, "Cannot make the data folder %s. Choose another with --data, or make it yourself and give this user the right to write to it.", c.Data)
+	}
+	var err error
+	if s.lock, err = lockFolder(c.Data); err != nil {
+		return nil, err
+	}
+	// The socket comes before the database: a port in use must change nothing.
+	if s.listener, err = listen(ctx, c); err != nil {
+		s.close()
+		return nil, err
+	}
+	if s.core, err = openCore(ctx, c, log); err != nil {
+		s.close()
+		return nil, err
+	}
+	s.metrics = newMetrics(s.core)
+	return s, nil
+}
+
+func (s *Server) close() {
+	if s.core != nil {
+		s.core.db.Close()
+	}
+	if s.listener != nil {
+		_ = s.listener.Close()
+	}
+	_ = s.lock.Close()
+}
+
+// URL is where the server is reached.
+func (s *Server) URL() string {
+	if s.config.PublicURL != "" {
+		return s.config.PublicURL
+	}
+	return s.localURL()
+}
+
+// localURL is the address for clients on this machine.
+func (s *Server) localURL() string {
+	scheme := "http"
+	if s.config.TLSCert != "" {
+		scheme = "https"
+	}
+	host, port, _ := net.SplitHostPort(s.listener.Addr().String())
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// Run serves until ctx ends, then finishes what it has accepted. ready is called
+// once, when the first request can be answered.
+func (s *Server) Run(ctx context.Context, ready func(*Server)) error {
+	defer s.close()
+	core, stopCore := context.WithCancel(context.WithoutCancel(ctx))
+	ran := make(chan error, 1)
+	go func() { ran <- s.core.ledger.Run(core) }()
+	stop := func(err error) error {
+		stopCore()
+		return errors.Join(err, <-ran)
+	}
+	if err := s.prepare(ctx); err != nil {
+		return stop(err)
+	}
+	web := s.httpServer()
+	served := make(chan error, 1)
+	go func() { served <- web.Serve(s.listener) }()
+	ready(s)
+
+	select {
+	case err := <-served:
+		return stop(fmt.Errorf("serve: %w", err))
+	case <-ctx.Done():
+	}
+	s.log.Info("stopping; calls under way are finished")
+	close(s.stopping)
+	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := web.Shutdown(deadline); err != nil {
+		s.log.Warn("some calls did not end in time and were cut off")
+		_ = web.Close()
+	}
+	return stop(nil)
+}
+
+// prepare makes what a first start needs. A ledger that refuses writes is served
+// all the same, so that operators can look at it.
+func (s *Server) prepare(ctx context.Context) error {
+	if err := os.WriteFile(filepath.Join(s.config.Data, URLFile), []byte(s.localURL()+"\n"), 0o600); err != nil {
+		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write to the data folder %s. Check that this user may, and that the disk has room.", s.config.Data)
+	}
+	for _, w := range s.config.Warnings {
+		s.log.Warn(w)
+	}
+	if !s.core.ledger.Signs() {
+		s.log.Warn("this node does not have the ledger's key and does not sign checkpoints; copy "+ledger.KeyFile+" from the node that made the ledger so that this one can", "folder", s.config.Data)
+	}
+	if s.core.ledger.Mismatch() != nil {
+		return nil
+	}
+	if err := s.core.roster.Bootstrap(ctx); err != nil {
+		return err
+	}
+	return s.core.ensureToken(ctx, s.config.Data, s.log)
+}
+
+// lockFolder keeps a second server away from the folder. The lock goes when the
+// process does, however it ends.
+func lockFolder(dir string) (*os.File, error) {
+	path := filepath.Join(dir, "lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.StoreReadOnly, "Cannot write to the data folder %s. Give this user the right to, or choose another with --data.", dir)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		holder, _ := os.ReadFile(path)
+		_ = f.Close()
+		return nil, fault.Wrap(err, fault.Conflict, "Another Signalbox (process %s) uses the data folder %s. Stop it, or choose another folder with --data.", strings.TrimSpace(string(holder)), dir)
+	}
+	if err := f.Truncate(0); err == nil {
+		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	return f, nil
+}
+
+// LockFolder takes the folder for a command that must not run beside a server.
+func LockFolder(dir string) (release func(), err error) {
+	f, err := lockFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+func listen(ctx context.Context, c *Config) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", c.Listen)
+	if err == nil {
+		return wrapTLS(l, c)
+	}
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fault.Wrap(err, fault.InvalidConfig, "The address %s is in use, perhaps by another Signalbox. Stop what uses it, or choose another with --listen, such as --listen 127.0.0.1:7447.", c.Listen).About("listen")
+	case errors.Is(err, syscall.EACCES):
+		return nil, fault.Wrap(err, fault.InvalidConfig, "This user may not listen on %s. Choose a port above 1023 with --listen.", c.Listen).About("listen")
+	}
+	return nil, fault.Wrap(err, fault.InvalidConfig, "Cannot listen on %s: the address is not one of this machine. Use 127.0.0.1:7446, or :7446 for every address.", c.Listen).About("listen")
+}
+
+func (s *Server) httpServer() *http.Server {
+	return &http.Server{
+		Handler:           s.handler(),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}

@@ -1,0 +1,82 @@
+package wire
+
+import (
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// MaxPage is the most that one page of a listing holds.
+const MaxPage = 1000
+
+// Limit reads ?limit=, which is 100 when absent.
+func Limit(r *http.Request) (int, error) {
+	n, err := Number(r, "limit", 100)
+	if err != nil || n < 1 || n > MaxPage {
+		return 0, fault.New(fault.InvalidRequest, "The parameter limit should be a whole number from 1 to %d.", MaxPage).About("limit")
+	}
+	return int(n), nil
+}
+
+// Number reads a whole number, 0 or more, from the query.
+func Number(r *http.Request, name string, absent int64) (int64, error) {
+	return parseNumber(name, r.URL.Query().Get(name), absent)
+}
+
+// PathNumber reads a whole number, 1 or more, from the path.
+func PathNumber(r *http.Request, name string) (int64, error) {
+	n, err := parseNumber(name, r.PathValue(name), 0)
+	if err == nil && n == 0 {
+		err = fault.New(fault.InvalidRequest, "The %s in the address should be a whole number, 1 or more.", name).About(name)
+	}
+	return n, err
+}
+
+func parseNumber(name, text string, absent int64) (int64, error) {
+	if text == "" {
+		return absent, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fault.New(fault.InvalidRequest, "The %s should be a whole number, 0 or more, and is %.40q.", name, text).About(name)
+	}
+	return n, nil
+}
+
+// Cursor packs the sort key of a page's last row into one word.
+func Cursor(parts ...string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "\x00")))
+}
+
+// ReadCursor unpacks ?cursor= into n parts, empty ones when it is absent.
+func ReadCursor(r *http.Request, n int) ([]string, error) {
+	text := r.URL.Query().Get("cursor")
+	if text == "" {
+		return make([]string, n), nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	parts := strings.Split(string(raw), "\x00")
+	if err != nil || len(parts) != n || !utf8.Valid(raw) {
+		return nil, fault.New(fault.InvalidRequest, "The cursor is not one that this listing gave. Use the value of next from the page before, or leave it out.").About("cursor")
+	}
+	return parts, nil
+}
+
+// KnownQuery refuses query parameters that the route does not have.
+func KnownQuery(r *http.Request, known []Param) error {
+	var names []string
+	for _, p := range known {
+		names = append(names, p.Name)
+	}
+	for name := range r.URL.Query() {
+		if !slices.Contains(names, name) {
+			return fault.New(fault.InvalidRequest, "The parameter %.80q is not known here. %s", name, fault.DidYouMean(name, names)).About(name)
+		}
+	}
+	return nil
+}
