@@ -1,5 +1,6 @@
 // Package storetest runs a test on every database that Signalbox supports: on
 // SQLite in a temporary folder, and on a real PostgreSQL in a schema of its own.
+// Only tests import it.
 package storetest
 
 import (

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+// witness remembers what the server has acknowledged.
+type witness struct {
+	mu    sync.Mutex
+	acked map[string]bool
+	tried int
+}
+
+// agents adds agents from many clients until stop is closed. A call whose answer
+// was lost may or may not have been done; it is not tried again.
+func (w *witness) agents(p *process, clients int, stop <-chan struct{}) *sync.WaitGroup {
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				w.mu.Lock()
+				w.tried++
+				name := fmt.Sprintf("agent-%d", w.tried)
+				w.mu.Unlock()
+				status, answer, err := p.call("POST", "/ops/agents", fmt.Sprintf(`{"name":%q}`, name))
+				if err == nil && status == http.StatusCreated && strings.Contains(answer, name) {
+					w.mu.Lock()
+					w.acked[name] = true
+					w.mu.Unlock()
+				}
+			}
+		})
+	}
+	return &wg
+}
+
+// check reads the whole ledger: it has no gap, every acknowledged agent once, and
+// none twice.
+func (w *witness) check(t *testing.T, p *process) {
+	t.Helper()
+	type entry struct {
+		Seq  int64  `json:"seq"`
+		Kind string `json:"kind"`
+		Body struct {
+			Name string `json:"name"`
+		} `json:"body"`
+	}
+	seen := map[string]int{}
+	for after := int64(0); ; {
+		var page struct {
+			Entries []entry `json:"entries"`
+			Next    int64   `json:"next"`
+		}
+		p.get(fmt.Sprintf("/ops/ledger?limit=1000&after=%d", after), &page)
+		for i, e := range page.Entries {
+			if e.Seq != after+int64(i)+1 {
+				t.Fatalf("entry %d follows %d", e.Seq, after+int64(i))
+			}
+			if e.Kind == "agent.added" {
+				seen[e.Body.Name]++
+			}
+		}
+		after = page.Next
+		if len(page.Entries) == 0 {
+			break
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name := range w.acked {
+		if seen[name] != 1 {
+			t.Errorf("%s was acknowledged and is in the ledger %d times", name, seen[name])
+		}
+	}
+	for name, n := range seen {
+		if n > 1 {
+			t.Errorf("%s is in the ledger %d times", name, n)
+		}
+	}
+}
+
+// verify proves the tree offline and compares every table with the ledger.
+func (w *witness) verify(t *testing.T, p *process, dbFlags ...string) {
+	t.Helper()
+	w.check(t, p)
+	file := filepath.Join(t.TempDir(), "export")
+	mustRun(t, p.dir, "ledger", "export", "--out", file)
+	mustRun(t, p.dir, "ledger", "verify", file)
+	if out := mustRun(t, p.dir, append([]string{"ledger", "rebuild", "--check"}, dbFlags...)...); !strings.Contains(out, " 0 differences") {
+		t.Errorf("rebuild --check: %s", out)
+	}
+	if len(w.acked) == 0 {
+		t.Error("nothing was acknowledged; the test shows nothing")
+	}
+	t.Logf("%d acknowledged of %d tried", len(w.acked), w.tried)
+}
+
+func TestNothingAcknowledgedIsLostWhenTheServerIsKilled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := &witness{acked: map[string]bool{}}
+	for range 20 {
+		p := up(t, dir)
+		w.check(t, p)
+		stop := make(chan struct{})
+		clients := w.agents(p, 8, stop)
+		time.Sleep(time.Duration(30+rand.IntN(300)) * time.Millisecond)
+		p.kill()
+		close(stop)
+		clients.Wait()
+	}
+	w.verify(t, up(t, dir))
+}
+
+func TestNothingAcknowledgedIsLostWhenPostgreSQLIsKilled(t *testing.T) {
+	t.Parallel()
+	cluster := storetest.NewCluster(t)
+	dir := t.TempDir()
+	w := &witness{acked: map[string]bool{}}
+	p := up(t, dir, "--db", cluster.Address)
+	for round := range 9 {
+		stop := make(chan struct{})
+		clients := w.agents(p, 8, stop)
+		time.Sleep(time.Duration(100+rand.IntN(400)) * time.Millisecond)
+		// In turn: the database alone, the server alone, both.
+		if round%3 != 0 {
+			p.kill()
+		}
+		if round%3 != 1 {
+			cluster.Kill()
+		}
+		close(stop)
+		clients.Wait()
+		if round%3 != 1 {
+			cluster.Start(t)
+		}
+		if round%3 != 0 {
+			p = up(t, dir, "--db", cluster.Address)
+		} else {
+			waitReady(t, p)
+		}
+		w.check(t, p)
+	}
+	w.verify(t, p, "--db", cluster.Address)
+}
+
+// waitReady waits until a server that lost its database works again by itself.
+func waitReady(t *testing.T, p *process) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		status, answer, err := p.call("GET", "/readyz", "")
+		if err == nil && status == http.StatusOK {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the server does not come back: %d %s %v", status, answer, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

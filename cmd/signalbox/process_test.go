@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// These tests run the real binary as a process of its own.
+
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "signalbox-test-")
+	if err != nil {
+		panic(err)
+	}
+	binary = filepath.Join(dir, "signalbox")
+	out, err := exec.CommandContext(context.Background(), "go", "build", "-o", binary, ".").CombinedOutput()
+	if err != nil {
+		panic(fmt.Sprintf("build: %v\n%s", err, out))
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// process is a running server.
+type process struct {
+	t    *testing.T
+	dir  string
+	url  string
+	cmd  *exec.Cmd
+	log  *lockedBuffer
+	done chan struct{}
+}
+
+// lockedBuffer collects what a process writes while a test reads it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// up starts a server on a free port and waits until it says that it is ready.
+func up(t *testing.T, dir string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, dir: dir, log: &lockedBuffer{}, done: make(chan struct{})}
+	p.cmd = exec.CommandContext(context.Background(), binary, append([]string{"up", "--data", dir, "--listen", "127.0.0.1:0"}, args...)...)
+	p.cmd.Env = cleanEnv()
+	p.cmd.Stderr = p.log
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.kill)
+	ready := make(chan string, 1)
+	go func() {
+		lines := bufio.NewScanner(stdout)
+		for lines.Scan() {
+			if _, url, ok := strings.Cut(lines.Text(), "ready at "); ok {
+				ready <- url
+			}
+		}
+		_ = p.cmd.Wait()
+		close(p.done)
+	}()
+	select {
+	case p.url = <-ready:
+	case <-p.done:
+		t.Fatalf("the server did not start:\n%s", p.log)
+	case <-time.After(30 * time.Second):
+		t.Fatalf("the server did not become ready:\n%s", p.log)
+	}
+	return p
+}
+
+// cleanEnv is the environment without what configures a Signalbox.
+func cleanEnv() (env []string) {
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "SIGNALBOX_") {
+			env = append(env, e)
+		}
+	}
+	return env
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// stop asks the server to stop and returns its exit code.
+func (p *process) stop() int {
+	p.t.Helper()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(40 * time.Second):
+		p.t.Fatalf("the server does not stop:\n%s", p.log)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *process) token() string {
+	p.t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.dir, "operator.token"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+var web = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
+
+// call sends a request with the operator's token.
+func (p *process) call(method, path, body string) (status int, answer string, err error) {
+	req, err := http.NewRequestWithContext(context.Background(), method, p.url+path, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	req.Header.Set("Authorization", "Bearer "+p.token())
+	req.Header.Set("Content-Type", "application/json")
+	res, err := web.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(text), err
+}
+
+// get is a call that has to succeed.
+func (p *process) get(path string, into any) {
+	p.t.Helper()
+	status, answer, err := p.call("GET", path, "")
+	if err != nil || status != http.StatusOK {
+		p.t.Fatalf("GET %s: %d %s %v", path, status, answer, err)
+	}
+	if err := json.Unmarshal([]byte(answer), into); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// run runs a command of the binary against the folder.
+func run(t *testing.T, dir string, args ...string) (code int, output string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Env = append(cleanEnv(), "SIGNALBOX_DATA="+dir)
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
+}
+
+func mustRun(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	code, out := run(t, dir, args...)
+	if code != 0 {
+		t.Fatalf("signalbox %s: exit code %d\n%s", strings.Join(args, " "), code, out)
+	}
+	return out
+}

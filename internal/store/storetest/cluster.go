@@ -1,0 +1,156 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Cluster is a PostgreSQL server of a test's own, which it may kill.
+type Cluster struct {
+	Address string
+
+	dir, bin string
+	port     int
+	as       *syscall.Credential // PostgreSQL does not run as root
+	server   *exec.Cmd
+}
+
+// NewCluster makes and starts a server on loopback. It ends with the test.
+func NewCluster(t testing.TB) *Cluster {
+	t.Helper()
+	bin := os.Getenv("SIGNALBOX_TEST_PGBIN")
+	if bin == "" {
+		if os.Getenv("CI") != "" {
+			t.Fatal("there is no PostgreSQL; run the tests with make test")
+		}
+		t.Skip("there is no PostgreSQL; run the tests with make test")
+	}
+	dir, err := os.MkdirTemp("", "signalbox-cluster-") //nolint:usetesting // PostgreSQL's user has to reach it
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{dir: dir, bin: bin, port: freePort(t)}
+	c.Address = fmt.Sprintf("postgres://signalbox@127.0.0.1:%d/postgres", c.port)
+	t.Cleanup(func() {
+		c.Kill()
+		_ = os.RemoveAll(dir)
+	})
+	if os.Getuid() == 0 {
+		c.as = postgresUser(t)
+		if err := os.Chown(dir, int(c.as.Uid), int(c.as.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	initdb := c.command("initdb", "-D", c.data(), "-U", "signalbox", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8")
+	if out, err := initdb.CombinedOutput(); err != nil {
+		t.Fatalf("initdb: %v\n%s", err, out)
+	}
+	c.Start(t)
+	return c
+}
+
+func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
+
+func (c *Cluster) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(context.Background(), filepath.Join(c.bin, name), args...)
+	cmd.Dir = c.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.as, Setpgid: true}
+	return cmd
+}
+
+// Start starts the server, again after a kill, and waits until it takes connections.
+func (c *Cluster) Start(t testing.TB) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		_ = os.Remove(filepath.Join(c.data(), "postmaster.pid")) // left by a kill
+		c.server = c.command("postgres", "-D", c.data(), "-p", strconv.Itoa(c.port),
+			"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="+c.dir)
+		log, err := os.OpenFile(filepath.Join(c.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.server.Stdout, c.server.Stderr = log, log
+		err = c.server.Start()
+		_ = log.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.waitReady(deadline) {
+			return
+		}
+		// The processes of the one before may still hold its shared memory.
+		c.Kill()
+		if time.Now().After(deadline) {
+			text, _ := os.ReadFile(filepath.Join(c.dir, "log"))
+			t.Fatalf("PostgreSQL does not start:\n%s", text)
+		}
+	}
+}
+
+func (c *Cluster) waitReady(deadline time.Time) bool {
+	for time.Now().Before(deadline) {
+		if out, err := c.command("pg_isready", "-h", "127.0.0.1", "-p", strconv.Itoa(c.port)).Output(); err == nil && strings.Contains(string(out), "accepting") {
+			return true
+		}
+		if c.server.Process.Signal(syscall.Signal(0)) != nil || exited(c.server.Process.Pid) {
+			return false
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return false
+}
+
+func exited(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || strings.Contains(string(stat), ") Z ")
+}
+
+// Kill ends the server and all its processes with SIGKILL, as a power cut would.
+func (c *Cluster) Kill() {
+	if c.server == nil || c.server.Process == nil {
+		return
+	}
+	// Backends have process groups of their own, and would live on for a moment.
+	pid := c.server.Process.Pid
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	for child := range strings.FieldsSeq(string(children)) {
+		if n, err := strconv.Atoi(child); err == nil {
+			_ = syscall.Kill(n, syscall.SIGKILL)
+		}
+	}
+	_ = c.server.Wait()
+	c.server = nil
+}
+
+func postgresUser(t testing.TB) *syscall.Credential {
+	t.Helper()
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		t.Fatalf("PostgreSQL does not run as root, and there is no user for it: %v", err)
+	}
+	uid, _ := strconv.ParseUint(u.Uid, 10, 32)
+	gid, _ := strconv.ParseUint(u.Gid, 10, 32)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed in the next line
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
+}
