@@ -1,0 +1,151 @@
+package server_test
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// certificate writes a self-signed certificate for 127.0.0.1 and returns it.
+func certificate(t *testing.T, dir string, serial int64) (pool *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.ParseIP("127.0.0.1")},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{
+		"key.pem":  {Type: "PRIVATE KEY", Bytes: private},
+		"cert.pem": {Type: "CERTIFICATE", Bytes: der},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The server looks at the certificate's time; make sure that it differs.
+	stamp := time.Now().Add(time.Duration(serial) * time.Second)
+	if err := os.Chtimes(filepath.Join(dir, "cert.pem"), stamp, stamp); err != nil {
+		t.Fatal(err)
+	}
+	pool = x509.NewCertPool()
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool.AddCert(parsed)
+	return pool
+}
+
+func TestTLSWithAGivenCertificate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pool := certificate(t, dir, 1)
+	b := start(t, "", map[string]string{"tls.cert": filepath.Join(dir, "cert.pem"), "tls.key": filepath.Join(dir, "key.pem")})
+	if !strings.HasPrefix(b.url, "https://") {
+		t.Fatalf("the address is %s", b.url)
+	}
+	get := func(pool *x509.CertPool) (*http.Response, error) {
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true, DisableKeepAlives: true}}
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/healthz", nil)
+		res, err := client.Do(req)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		return res, err
+	}
+	res, err := get(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.ProtoMajor != 2 {
+		t.Errorf("spoke %s, want HTTP/2", res.Proto)
+	}
+	renewed := certificate(t, dir, 2)
+	if _, err := get(renewed); err != nil {
+		t.Errorf("a renewed certificate is not served: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cert.pem"), []byte("half written"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := get(renewed); err != nil {
+		t.Errorf("a broken renewal stops the server: %v", err)
+	}
+}
+
+// dial opens a plain connection to the server.
+func dial(t *testing.T, b *box) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://")) //nolint:noctx // a test's own server
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	return conn
+}
+
+func TestTheListenerHasLimits(t *testing.T) {
+	t.Parallel()
+	b := start(t, "", nil)
+
+	t.Run("headers that are too large are refused", func(t *testing.T) {
+		conn := dial(t, b)
+		_, _ = fmt.Fprintf(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Large: %s\r\n\r\n", strings.Repeat("x", 80<<10))
+		line, _ := bufio.NewReader(conn).ReadString('\n')
+		if !strings.Contains(line, "431") {
+			t.Errorf("answered %q", line)
+		}
+	})
+	t.Run("a client that sends its header too slowly is cut off", func(t *testing.T) {
+		t.Parallel()
+		conn := dial(t, b)
+		_, _ = fmt.Fprint(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n")
+		began := time.Now()
+		_, _ = io.Copy(io.Discard, conn)
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("it was kept for %v", took)
+		}
+	})
+	t.Run("a body that breaks off changes nothing", func(t *testing.T) {
+		before := b.head()
+		conn := dial(t, b)
+		_, _ = fmt.Fprintf(conn, "POST /ops/agents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"name\":\"half\"}", b.token())
+		_ = conn.(*net.TCPConn).CloseWrite()
+		answer, _ := io.ReadAll(conn)
+		if !strings.Contains(string(answer), "400") || b.head() != before {
+			t.Errorf("answered %q", answer)
+		}
+	})
+	t.Run("every answer has an id, and no answer is sniffed", func(t *testing.T) {
+		_, _, header := b.do(request{call: "GET /healthz"})
+		if len(header.Get("X-Request-Id")) != 16 || header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%v", header)
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package server_test
+
+import (
+	"database/sql"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/server"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+func TestTwoNodesShareOneLedger(t *testing.T) {
+	t.Parallel()
+	address := storetest.Postgres(t)
+	a := start(t, address, nil)
+	b := start(t, address, nil) // in a folder of its own, without the key
+
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() { a.ops(201, "POST /ops/agents", fmt.Sprintf(`{"name":"a-%d"}`, i), nil) })
+		wg.Go(func() { b.ops(201, "POST /ops/agents", fmt.Sprintf(`{"name":"b-%d"}`, i), nil) })
+	}
+	wg.Wait()
+	if a.head() != b.head() {
+		t.Errorf("one node sees %d entries, the other %d", a.head(), b.head())
+	}
+	var s server.Status
+	b.ops(200, "GET /ops/status", "", &s)
+	if s.Signs {
+		t.Error("a node without the key says that it signs")
+	}
+	// The second node takes over the checkpoint that the first signs.
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		text, _ := os.ReadFile(filepath.Join(b.config.Data, "checkpoint"))
+		if strings.Contains(string(text), fmt.Sprintf("\n%d\n", s.Entries)) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the second node has no checkpoint over %d entries: %s", s.Entries, text)
+		}
+	}
+	if status, answer, _ := b.do(request{call: "GET /ledger/checkpoint"}); status != http.StatusOK || !strings.Contains(answer, "— signalbox.local/") {
+		t.Errorf("%d %s", status, answer)
+	}
+}
+
+func TestALedgerThatIsNotWhatWasSignedIsReadOnly(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		driver := "pgx"
+		dir := t.TempDir()
+		flags := map[string]string{"data": dir}
+		if !strings.HasPrefix(address, "postgres") {
+			driver, address = "sqlite", ""
+		}
+		b := start(t, address, flags)
+		b.ops(201, "POST /ops/agents", `{"name":"before"}`, nil)
+		b.stop()
+
+		source := address
+		if source == "" {
+			source = filepath.Join(dir, server.DatabaseFile)
+		}
+		db, err := sql.Open(driver, source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range []string{
+			map[string]string{"sqlite": "DROP TRIGGER ledger_entry_no_update", "pgx": "DROP TRIGGER ledger_entry_no_change ON ledger_entry"}[driver],
+			"UPDATE ledger_entry SET record = (SELECT record FROM ledger_entry WHERE seq = 1) WHERE seq = 4",
+		} {
+			if _, err := db.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = db.Close()
+
+		b = start(t, address, flags)
+		if status, answer, _ := b.do(request{call: "GET /readyz"}); status != 503 || !strings.Contains(answer, "Entry 4") {
+			t.Errorf("/readyz: %d %s", status, answer)
+		}
+		if status, answer, _ := b.do(request{call: "POST /ops/agents", token: b.token(), body: `{"name":"after"}`}); status != 503 || !strings.Contains(answer, "ledger_mismatch") {
+			t.Errorf("a write: %d %s", status, answer)
+		}
+		b.ops(200, "GET /ops/agents/before", "", nil) // reading goes on
+		if _, text, _ := b.do(request{call: "GET /metrics"}); !strings.Contains(text, "signalbox_ledger_refuses_writes 1") {
+			t.Error("/metrics does not say that writes are refused")
+		}
+	})
+}

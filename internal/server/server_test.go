@@ -1,0 +1,371 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/server"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// box is a server that runs inside of the test.
+type box struct {
+	t      *testing.T
+	url    string
+	config *server.Config
+	client *http.Client
+	stop   func()
+}
+
+// start runs a server on the database at the address, "" for SQLite in its folder.
+func start(t *testing.T, address string, flags map[string]string) *box {
+	t.Helper()
+	all := map[string]string{"data": t.TempDir(), "listen": "127.0.0.1:0", "db": address}
+	for k, v := range flags {
+		all[k] = v
+	}
+	config, err := server.Load(all, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(t.Context(), config, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- s.Run(ctx, func(*server.Server) { close(ready) }) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	select {
+	case <-ready:
+	case err := <-done:
+		done <- err
+		t.Fatal(err)
+	}
+	return &box{t, s.URL(), config, &http.Client{Timeout: 20 * time.Second}, stop}
+}
+
+// eachBox runs fn with a server on every database.
+func eachBox(t *testing.T, fn func(t *testing.T, b *box)) {
+	t.Helper()
+	storetest.Each(t, func(t *testing.T, address string) {
+		if !strings.HasPrefix(address, "postgres") {
+			address = ""
+		}
+		fn(t, start(t, address, nil))
+	})
+}
+
+func (b *box) token() string {
+	b.t.Helper()
+	text, err := os.ReadFile(filepath.Join(b.config.Data, server.TokenFile))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// request is one call: "METHOD /path", with a body, a token and a content type.
+type request struct {
+	call, body, token, media string
+}
+
+func (b *box) do(r request) (status int, answer string, header http.Header) {
+	b.t.Helper()
+	method, path, _ := strings.Cut(r.call, " ")
+	req, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(r.body))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if r.token != "" {
+		req.Header.Set("Authorization", "Bearer "+r.token)
+	}
+	if r.media == "" && r.body != "" {
+		r.media = "application/json"
+	}
+	req.Header.Set("Content-Type", r.media)
+	res, err := b.client.Do(req)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return res.StatusCode, string(text), res.Header
+}
+
+// ops makes a call as the first operator and decodes the answer.
+func (b *box) ops(want int, call, body string, into any) {
+	b.t.Helper()
+	status, answer, _ := b.do(request{call: call, body: body, token: b.token()})
+	if status != want {
+		b.t.Fatalf("%s: %d %s", call, status, answer)
+	}
+	if into != nil {
+		if err := json.Unmarshal([]byte(answer), into); err != nil {
+			b.t.Fatalf("%s: %v\n%s", call, err, answer)
+		}
+	}
+}
+
+// head is the number of entries, to see that a refused call has written nothing.
+func (b *box) head() int64 {
+	b.t.Helper()
+	var s server.Status
+	b.ops(200, "GET /ops/status", "", &s)
+	return s.Entries
+}
+
+func TestTheOperatorsAPI(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		admin := b.token()
+		var agent struct {
+			Keys map[string]string `json:"keys"`
+		}
+		b.ops(201, "POST /ops/agents", `{"name":"first"}`, &agent)
+		var viewer, operator struct {
+			Token string `json:"token"`
+		}
+		b.ops(201, "POST /ops/operators", `{"name":"vera","role":"viewer"}`, &viewer)
+		b.ops(201, "POST /ops/operators", `{"name":"otto"}`, &operator)
+
+		for _, c := range []struct {
+			name   string
+			req    request
+			status int
+			says   []string
+			writes int64 // entries
+		}{
+			{"no token", request{call: "GET /ops/agents"}, 401, []string{"unauthenticated", "Authorization: Bearer sbx_op_"}, 0},
+			{"an unknown token", request{call: "GET /ops/agents", token: "sbx_op_nonsense"}, 401, []string{"not known here"}, 0},
+			{"an agent's key", request{call: "GET /ops/agents", token: agent.Keys["signal"]}, 403, []string{"agent's key"}, 0},
+			{"a viewer may look", request{call: "GET /ops/agents", token: viewer.Token}, 200, []string{`"first"`}, 0},
+			{"a viewer may not add", request{call: "POST /ops/agents", token: viewer.Token, body: `{"name":"x"}`}, 403, []string{"role operator", "vera"}, 0},
+			{"an operator may add agents", request{call: "POST /ops/agents", token: operator.Token, body: `{"name":"by-otto"}`}, 201, []string{"rs-amp-", "amp_live_sk_"}, 3},
+			{"an operator may not add operators", request{call: "POST /ops/operators", token: operator.Token, body: `{"name":"x"}`}, 403, []string{"role admin"}, 0},
+			{"a name that is taken", request{call: "POST /ops/agents", token: admin, body: `{"name":"first"}`}, 409, []string{"already_exists"}, 0},
+			{"a bad name", request{call: "POST /ops/agents", token: admin, body: `{"name":"Not Good"}`}, 400, []string{"billing-agent", `"field":"name"`}, 0},
+			{"no name", request{call: "POST /ops/agents", token: admin, body: `{}`}, 400, []string{`"field":"name"`}, 0},
+			{"a bad trust", request{call: "POST /ops/agents", token: admin, body: `{"name":"x","trust":"total"}`}, 400, []string{"untrusted, standard, trusted"}, 0},
+			{"an unknown workspace", request{call: "POST /ops/agents", token: admin, body: `{"name":"x","workspace":"mars"}`}, 404, []string{"no workspace"}, 0},
+			{"an unknown field", request{call: "POST /ops/agents", token: admin, body: `{"nmae":"x"}`}, 400, []string{`Did you mean \"name\"?`}, 0},
+			{"a field twice", request{call: "POST /ops/agents", token: admin, body: `{"name":"x","name":"y"}`}, 400, []string{"twice"}, 0},
+			{"half a JSON", request{call: "POST /ops/agents", token: admin, body: `{"name":`}, 400, []string{"stops in the middle"}, 0},
+			{"the wrong type", request{call: "POST /ops/agents", token: admin, body: `{"name":7}`}, 400, []string{"should be a string"}, 0},
+			{"not JSON", request{call: "POST /ops/agents", token: admin, body: "name=x", media: "application/x-www-form-urlencoded"}, 415, []string{"Content-Type: application/json"}, 0},
+			{"a huge body", request{call: "POST /ops/agents", token: admin, body: `{"name":"` + strings.Repeat("x", 2<<20) + `"}`}, 413, []string{"1048576"}, 0},
+			{"a huge label", request{call: "POST /ops/agents", token: admin, body: `{"name":"x","labels":{"a":"` + strings.Repeat("x", 300) + `"}}`}, 400, []string{"labels"}, 0},
+			{"an unknown agent", request{call: "GET /ops/agents/nobody", token: admin}, 404, []string{"agents ls"}, 0},
+			{"suspending", request{call: "PATCH /ops/agents/first", token: admin, body: `{"suspended":true}`}, 200, []string{`"suspended":true`}, 1},
+			{"suspending again changes nothing", request{call: "PATCH /ops/agents/first", token: admin, body: `{"suspended":true}`}, 200, []string{`"suspended":true`}, 0},
+			{"changing trust and labels", request{call: "PATCH /ops/agents/first", token: admin, body: `{"trust":"trusted","labels":{"a":"b"}}`}, 200, []string{`"trust":"trusted"`, `"labels":{"a":"b"}`}, 1},
+			{"a further key", request{call: "POST /ops/keys", token: admin, body: `{"agent":"first","kind":"mail"}`}, 201, []string{"amp_live_sk_"}, 1},
+			{"an unknown kind of key", request{call: "POST /ops/keys", token: admin, body: `{"agent":"first","kind":"male"}`}, 400, []string{`Did you mean \"mail\"?`}, 0},
+			{"an unknown key", request{call: "POST /ops/keys/key_x/revoke", token: admin}, 404, []string{"keys ls"}, 0},
+			{"the last admin stays", request{call: "DELETE /ops/operators/admin", token: admin}, 409, []string{"last admin"}, 0},
+			{"an operator is removed", request{call: "DELETE /ops/operators/vera", token: admin}, 204, nil, 1},
+			{"and their token with them", request{call: "GET /ops/agents", token: viewer.Token}, 401, nil, 0},
+			{"an agent is removed", request{call: "DELETE /ops/agents/by-otto", token: admin}, 204, nil, 1},
+			{"and is gone", request{call: "DELETE /ops/agents/by-otto", token: admin}, 404, nil, 0},
+			{"an unknown parameter", request{call: "GET /ops/ledger?afetr=3", token: admin}, 400, []string{`Did you mean \"after\"?`}, 0},
+			{"a parameter that is no number", request{call: "GET /ops/ledger?after=x", token: admin}, 400, []string{"whole number"}, 0},
+			{"a page that is too large", request{call: "GET /ops/ledger?limit=5000", token: admin}, 400, []string{"1 to 1000"}, 0},
+			{"a cursor that is none", request{call: "GET /ops/agents?cursor=%21", token: admin}, 400, []string{"cursor"}, 0},
+			{"an entry that is not there", request{call: "GET /ops/ledger/99999", token: admin}, 404, []string{"entries 1 to"}, 0},
+			{"a proof with a bad size", request{call: "GET /ops/ledger/2/proof?size=1", token: admin}, 400, []string{"size"}, 0},
+			{"an unknown address", request{call: "GET /nowhere"}, 404, []string{"/openapi.json"}, 0},
+			{"a wrong method", request{call: "PUT /ops/agents"}, 405, []string{"GET, HEAD, POST"}, 0},
+			{"a tile that is none", request{call: "GET /ledger/tile/0/abc"}, 404, []string{"tlog-tiles"}, 0},
+			{"entry bundles are not public", request{call: "GET /ledger/tile/entries/000.p/1"}, 401, nil, 0},
+			{"an export takes an admin", request{call: "GET /ops/ledger/export", token: operator.Token}, 403, []string{"admin"}, 0},
+			{"filters", request{call: "GET /ops/ledger?kind=operator.removed", token: admin}, 200, []string{"operator.removed"}, 0},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				before := b.head()
+				status, answer, _ := b.do(c.req)
+				if status != c.status {
+					t.Errorf("status %d, want %d: %s", status, c.status, answer)
+				}
+				for _, s := range c.says {
+					if !strings.Contains(answer, s) {
+						t.Errorf("the answer does not say %q: %s", s, answer)
+					}
+				}
+				if wrote := b.head() - before; wrote != c.writes {
+					t.Errorf("%d entries were written, want %d", wrote, c.writes)
+				}
+			})
+		}
+	})
+}
+
+func TestKeysAreRotatedWithGraceAndRevokedAtOnce(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		var added struct{ Token string }
+		b.ops(201, "POST /ops/operators", `{"name":"ines","role":"viewer"}`, &added)
+		works := func(token string) bool {
+			status, _, _ := b.do(request{call: "GET /ops/agents", token: token})
+			return status == 200
+		}
+		var keys struct {
+			Keys []struct{ ID, Operator, Hint string }
+		}
+		b.ops(200, "GET /ops/keys", "", &keys)
+		var id string
+		for _, k := range keys.Keys {
+			if k.Operator == "ines" {
+				id = k.ID
+				if !strings.HasSuffix(k.Hint, added.Token[len(added.Token)-4:]) || strings.Contains(k.Hint, added.Token) {
+					t.Errorf("the hint is %s", k.Hint)
+				}
+			}
+		}
+		var rotated struct {
+			Secret string
+			Key    struct{ ID string }
+		}
+		b.ops(201, "POST /ops/keys/"+id+"/rotate", "", &rotated)
+		if !works(added.Token) || !works(rotated.Secret) {
+			t.Error("after a rotation both keys work")
+		}
+		b.ops(409, "POST /ops/keys/"+id+"/rotate", "", nil)
+		b.ops(200, "POST /ops/keys/"+rotated.Key.ID+"/revoke", "", nil)
+		b.ops(200, "POST /ops/keys/"+rotated.Key.ID+"/revoke", "", nil) // again is the same
+		if works(rotated.Secret) {
+			t.Error("a revoked key still works")
+		}
+	})
+}
+
+func TestPagesHoldEverythingOnce(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		var want, got []string
+		for i := range 25 {
+			name := fmt.Sprintf("agent-%02d", i)
+			want = append(want, name)
+			b.ops(201, "POST /ops/agents", fmt.Sprintf(`{"name":%q}`, name), nil)
+		}
+		for cursor := ""; ; {
+			var page struct {
+				Agents []struct{ Name string }
+				Next   string
+			}
+			b.ops(200, "GET /ops/agents?limit=7&cursor="+cursor, "", &page)
+			for _, a := range page.Agents {
+				got = append(got, a.Name)
+			}
+			if cursor = page.Next; cursor == "" {
+				break
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestEventsArriveAsTheyHappen(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, b.url+"/ops/events?after=0", nil)
+		req.Header.Set("Authorization", "Bearer "+b.token())
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		b.ops(201, "POST /ops/agents", `{"name":"streamed"}`, nil)
+		var seen bytes.Buffer
+		buffer := make([]byte, 4096)
+		for !strings.Contains(seen.String(), "streamed") {
+			n, err := res.Body.Read(buffer)
+			if err != nil {
+				t.Fatalf("%v after %s", err, seen.String())
+			}
+			seen.Write(buffer[:n])
+		}
+		for _, s := range []string{"id: 1\nevent: workspace.added\ndata: {", "id: 4\nevent: agent.added\n"} {
+			if !strings.Contains(seen.String(), s) {
+				t.Errorf("the stream lacks %q:\n%s", s, seen.String())
+			}
+		}
+	})
+}
+
+func TestTheSchemaIsTheGoldenOne(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		db := storetest.Open(t, address, server.Migrations()...)
+		got, err := db.Schema(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join("testdata", "schema."+db.Name())
+		if *update {
+			if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("the schema differs from %s (write it anew with -update if that is meant):\n%s", path, diff)
+		}
+	})
+}
+
+func TestWhatTheRosterDoesCanBeRebuilt(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		for i := range 12 {
+			b.ops(201, "POST /ops/agents", fmt.Sprintf(`{"name":"a-%d","labels":{"n":"%d"}}`, i, i), nil)
+		}
+		b.ops(200, "PATCH /ops/agents/a-1", `{"suspended":true,"trust":"untrusted"}`, nil)
+		b.ops(200, "PATCH /ops/agents/a-1", `{"suspended":false}`, nil)
+		b.ops(204, "DELETE /ops/agents/a-2", "", nil)
+		b.ops(201, "POST /ops/agents", `{"name":"a-2"}`, nil)
+		b.ops(201, "POST /ops/operators", `{"name":"o"}`, nil)
+		var keys struct{ Keys []struct{ ID string } }
+		b.ops(200, "GET /ops/keys", "", &keys)
+		b.ops(201, "POST /ops/keys/"+keys.Keys[3].ID+"/rotate", "", nil)
+		b.ops(200, "POST /ops/keys/"+keys.Keys[4].ID+"/revoke", "", nil)
+		db, err := server.OpenExisting(t.Context(), b.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		got, err := ledger.CheckRebuild(t.Context(), db, server.Migrations(), server.Projections(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Differences) != 0 || got.Rows < 30 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
