@@ -37,8 +37,10 @@ type Ledger struct {
 	stopped chan struct{} // closed when no more writes are taken
 
 	// These belong to the goroutine that commits.
-	lastHead head // where our last batch left the head
-	readHead int  // how many batches still read the head instead of guessing it
+	lastHead  head // where our last batch left the head
+	readHead  int  // how many batches still read the head instead of guessing it
+	commitFor time.Duration
+	settleFor time.Duration
 
 	mu     sync.Mutex
 	signal chan struct{} // closed and replaced when there are new entries
@@ -57,6 +59,8 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 		db: o.DB, dir: o.Dir, retention: o.Retention, now: o.Now, log: o.Log,
 		projections: combine(o.Projections),
 		readHead:    1,
+		commitFor:   commitTimeout,
+		settleFor:   settleTimeout,
 		queue:       make(chan *request, maxQueue),
 		stopped:     make(chan struct{}),
 		signal:      make(chan struct{}),

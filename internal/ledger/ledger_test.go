@@ -70,6 +70,12 @@ func start(t testing.TB, address, dir string, options ...nodeOption) node {
 	for _, option := range options {
 		option(&o)
 	}
+	return run(t, o)
+}
+
+// run opens a ledger and runs it until the test ends or stops it.
+func run(t testing.TB, o ledger.Options) node {
+	t.Helper()
 	l, err := ledger.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +90,7 @@ func start(t testing.TB, address, dir string, options ...nodeOption) node {
 		}
 	})
 	t.Cleanup(stop)
-	return node{l, db, dir, stop}
+	return node{l, o.DB, o.Dir, stop}
 }
 
 func write(t testing.TB, n node, name string) int64 {

@@ -33,12 +33,13 @@ type Table struct {
 type projections struct {
 	all   []Projection
 	apply map[string][]Apply
-	kept  []string // kinds whose bodies are state
+	kept  []string // kinds whose bodies are not erased
 }
 
 func combine(all []Projection) projections {
 	p := projections{all: all, apply: map[string][]Apply{}}
-	kept := map[string]bool{}
+	// What was erased stays on record, else each erasing would leave one to erase.
+	kept := map[string]bool{bodyErased: true}
 	for _, one := range all {
 		for kind, apply := range one.Apply {
 			p.apply[kind] = append(p.apply[kind], apply)

@@ -14,6 +14,8 @@ const (
 	eraseEvery = 10 * time.Minute
 	// eraseCursor is where retention has come to.
 	eraseCursor = "retention"
+	// bodyErased is the kind that records it.
+	bodyErased = "body.erased"
 )
 
 // retentionLoop erases bodies that are older than the ledger keeps them. One node
@@ -56,22 +58,20 @@ func (l *Ledger) Erase(ctx context.Context, t time.Time) (erased int64, err erro
 }
 
 func (l *Ledger) eraseStep(ctx context.Context, from, to int64) (n int64, err error) {
-	where, args := "seq > $1 AND seq <= $2 AND salt IS NOT NULL", []any{from, to}
-	if len(l.projections.kept) > 0 {
-		var marks []string
-		for _, kind := range l.projections.kept {
-			args = append(args, kind)
-			marks = append(marks, fmt.Sprintf("$%d", len(args)))
-		}
-		where += " AND kind NOT IN (" + strings.Join(marks, ", ") + ")"
+	args := []any{from, to}
+	var marks []string
+	for _, kind := range l.projections.kept {
+		args = append(args, kind)
+		marks = append(marks, fmt.Sprintf("$%d", len(args)))
 	}
+	where := "seq > $1 AND seq <= $2 AND salt IS NOT NULL AND kind NOT IN (" + strings.Join(marks, ", ") + ")"
 	err = l.Write(ctx, func(tx *Tx) error {
 		n = 0
 		if err := tx.QueryRow("SELECT count(*) FROM ledger_entry WHERE "+where, args, &n); err != nil || n == 0 {
 			return err
 		}
 		tx.st.Exec("UPDATE ledger_entry SET salt = NULL, body = NULL WHERE "+where, args...)
-		tx.Append(Event{Kind: "body.erased", Actor: "system", Body: map[string]int64{"after": from, "to": to, "count": n}})
+		tx.Append(Event{Kind: bodyErased, Actor: "system", Body: map[string]int64{"after": from, "to": to, "count": n}})
 		return nil
 	})
 	return n, err

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -131,8 +132,9 @@ func (tx *Tx) QueryRow(query string, args []any, dest ...any) error {
 // readOnly: neither database can change a table in a statement that begins with
 // SELECT; what could begins with WITH, and we do without it.
 func readOnly(query string) bool {
-	first, _, _ := strings.Cut(strings.TrimSpace(query), " ")
-	return strings.EqualFold(first, "SELECT")
+	query = strings.TrimSpace(query)
+	end := strings.IndexFunc(query, unicode.IsSpace)
+	return end > 0 && strings.EqualFold(query[:end], "SELECT")
 }
 
 // Append adds an entry, applies it to the state, and returns its sequence number,
@@ -205,22 +207,50 @@ func (l *Ledger) commitAll(batch []*request) {
 		case err == nil:
 		case n > 1 && !hopeless(err):
 			// Somebody in the batch is to blame. Alone, only that one fails.
-			for _, r := range batch[:n] {
-				if _, err := l.commit([]*request{r}); err != nil {
-					r.done <- store.Explain(err)
-				}
-			}
+			l.commitEach(batch[:n])
 		default:
 			for _, r := range batch[:n] {
-				r.done <- store.Explain(err)
+				r.done <- toCaller(err)
 			}
 		}
 		batch = batch[n:]
 	}
 }
 
+// commitEach gives each function a transaction of its own, until the database goes
+// away: those that come after have not been begun, and are not kept waiting.
+func (l *Ledger) commitEach(batch []*request) {
+	for i, r := range batch {
+		_, err := l.commit([]*request{r})
+		if err == nil {
+			continue
+		}
+		r.done <- toCaller(err)
+		if hopeless(err) {
+			for _, r := range batch[i+1:] {
+				r.done <- fault.Wrap(err, fault.StoreUnavailable, "The database failed before this was begun. Nothing was changed; try again.")
+			}
+			return
+		}
+	}
+}
+
+// ownError is what a function returned, which says nothing about the database.
+type ownError struct{ error }
+
+// toCaller is the error that a caller hears.
+func toCaller(err error) error {
+	if own, ok := errors.AsType[ownError](err); ok {
+		return own.error
+	}
+	return store.Explain(err)
+}
+
 // hopeless errors are nobody's fault: trying one by one would only take longer.
 func hopeless(err error) bool {
+	if _, ok := errors.AsType[ownError](err); ok {
+		return false
+	}
 	err = store.Explain(err)
 	for _, code := range []fault.Code{fault.StoreUnavailable, fault.StoreFull, fault.StoreReadOnly, fault.OutcomeUnknown, fault.LedgerMismatch} {
 		if fault.Is(err, code) {
@@ -253,7 +283,7 @@ func (l *Ledger) commit(batch []*request) (n int, err error) {
 }
 
 func (l *Ledger) attempt(batch []*request, guess *head) (n int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), l.commitFor)
 	defer cancel()
 	begun := time.Now()
 	st, err := l.db.Begin(ctx, "ledger_head")
@@ -295,9 +325,10 @@ func (l *Ledger) attempt(batch []*request, guess *head) (n int, err error) {
 }
 
 // moveHead moves the head on, and breaks the transaction if it is not where it was
-// thought to be: seq may not be null.
+// thought to be: seq may not be null. The time is compared too, so that
+// holdsOrForbids can stop a batch that is still on its way.
 func moveHead(st *store.Tx, from, to head) {
-	st.Exec("UPDATE ledger_head SET seq = CASE WHEN seq = $1 THEN CAST($2 AS bigint) END, at = $3 WHERE id = 1", from.seq, to.seq, to.at)
+	st.Exec("UPDATE ledger_head SET seq = CASE WHEN seq = $1 AND at = $2 THEN CAST($3 AS bigint) END, at = $4 WHERE id = 1", from.seq, from.at, to.seq, to.at)
 }
 
 // runAll runs functions until all have run or the transaction is large enough.
@@ -315,7 +346,7 @@ func (tx *Tx) runAll(batch []*request) (answers []error, n int, err error) {
 		}
 		if answer != nil {
 			if !tx.st.Undo(mark) {
-				return nil, len(batch), answer
+				return nil, len(batch), ownError{answer}
 			}
 			tx.head, tx.appended = before, tx.appended[:appended]
 		}
@@ -346,13 +377,13 @@ func (tx *Tx) run(fn func(*Tx) error) (err error) {
 }
 
 // settle finds out whether a commit happened whose answer was lost. It waits for
-// the lock, so the lost transaction has ended one way or the other by then, and
-// looks for its last record, which has a salt that no other record has.
+// the lock, so the lost transaction has ended one way or the other by then or has
+// not begun, and looks for its last record, which has a salt that no other has.
 func (l *Ledger) settle(last *Entry, cause error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), l.settleFor)
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		committed, err := l.holds(ctx, last)
+		committed, err := l.holdsOrForbids(ctx, last)
 		if err == nil && committed {
 			return nil
 		}
@@ -370,16 +401,21 @@ func (l *Ledger) settle(last *Entry, cause error) error {
 	}
 }
 
-func (l *Ledger) holds(ctx context.Context, e *Entry) (bool, error) {
+// holdsOrForbids reports whether the entry is there. If it is not, it never will
+// be: a batch goes out in one piece, and may still be on its way after its
+// connection broke. Moving the head's time on by a microsecond makes it fail.
+func (l *Ledger) holdsOrForbids(ctx context.Context, e *Entry) (bool, error) {
 	tx, err := l.db.Begin(ctx, "ledger_head")
 	if err != nil {
 		return false, err
 	}
-	defer tx.Rollback()
 	var rec []byte
 	err = tx.QueryRow("SELECT record FROM ledger_entry WHERE seq = $1", []any{e.Seq}, &rec)
 	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
+		tx.Exec("UPDATE ledger_head SET at = at + 1 WHERE id = 1")
+		_, err = tx.Commit(false)
+		return false, err
 	}
+	tx.Rollback()
 	return bytes.Equal(rec, e.Record), err
 }

@@ -1,0 +1,9 @@
+package ledger
+
+import "time"
+
+// Patience sets how long a commit, and looking into an unknown outcome, may take.
+// Call it before the first write.
+func (l *Ledger) Patience(commit, settle time.Duration) {
+	l.commitFor, l.settleFor = commit, settle
+}

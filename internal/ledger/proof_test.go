@@ -1,0 +1,213 @@
+package ledger_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/transparency-dev/merkle/proof"
+	"github.com/transparency-dev/merkle/rfc6962"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+func slicesOf(hashes []tlog.Hash) [][]byte {
+	var out [][]byte
+	for _, h := range hashes {
+		out = append(out, h[:])
+	}
+	return out
+}
+
+// sampled are the numbers from 1 to size near the edges of tiles, and some between.
+func sampled(size int) (out []int) {
+	for i := 1; i <= size; i++ {
+		if i <= 3 || i >= size-1 || i%97 == 0 || i%256 <= 1 || i%256 == 255 {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+func TestInclusionProofsHoldForAnotherVerifier(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		fill(t, n, 700)
+		sign(t, n)
+		all := leaves(t, n)
+		for _, size := range sizes {
+			root := rootOf(all[:size])
+			for _, seq := range sampled(size) {
+				p, err := n.Prove(t.Context(), int64(seq), int64(size))
+				if err != nil {
+					t.Fatalf("prove %d of %d: %v", seq, size, err)
+				}
+				if !bytes.Equal(p.Root[:], root) || !bytes.Equal(p.Leaf[:], all[seq-1]) || p.Seq != int64(seq) || p.Size != int64(size) {
+					t.Errorf("the proof of %d of %d is about something else: %+v", seq, size, p)
+				}
+				err = proof.VerifyInclusion(rfc6962.DefaultHasher, uint64(seq-1), uint64(size), rfc6962.DefaultHasher.HashLeaf(p.Record), slicesOf(p.Hashes), root)
+				if err != nil {
+					t.Errorf("the proof of %d of %d: %v", seq, size, err)
+				}
+			}
+		}
+		if p, err := n.Prove(t.Context(), 3, 0); err != nil || p.Size != 700 {
+			t.Errorf("without a size the proof is in a tree of %d (%v), want 700", p.Size, err)
+		}
+		for _, c := range []struct {
+			seq, size int64
+			want      fault.Code
+		}{{5, 4, fault.InvalidRequest}, {5, 701, fault.InvalidRequest}, {5, -1, fault.InvalidRequest}, {0, 0, fault.NotFound}, {-1, 5, fault.NotFound}, {701, 0, fault.NotFound}} {
+			if _, err := n.Prove(t.Context(), c.seq, c.size); !fault.Is(err, c.want) {
+				t.Errorf("prove %d of %d: %v, want %s", c.seq, c.size, err, c.want)
+			}
+		}
+	})
+}
+
+func TestConsistencyProofsHoldForAnotherVerifier(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		fill(t, n, 700)
+		sign(t, n)
+		all := leaves(t, n)
+		for _, later := range sizes {
+			for _, size := range sampled(later) {
+				p, err := n.ProveConsistency(t.Context(), int64(size), int64(later))
+				if err != nil {
+					t.Fatalf("prove %d in %d: %v", size, later, err)
+				}
+				err = proof.VerifyConsistency(rfc6962.DefaultHasher, uint64(size), uint64(later), slicesOf(p), rootOf(all[:size]), rootOf(all[:later]))
+				if err != nil {
+					t.Errorf("the proof of %d in %d: %v", size, later, err)
+				}
+			}
+		}
+		for _, c := range [][2]int64{{0, 5}, {-1, 5}, {6, 5}, {5, 701}} {
+			if _, err := n.ProveConsistency(t.Context(), c[0], c[1]); !fault.Is(err, fault.InvalidRequest) {
+				t.Errorf("prove %d in %d: %v", c[0], c[1], err)
+			}
+		}
+	})
+}
+
+func TestAProofOfAnEntryThatWasJustWrittenIsThereAtOnce(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		for i := range 10 {
+			seq := write(t, n, fmt.Sprint(i))
+			file, err := n.ProofFile(t.Context(), seq)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, size, err := ledger.VerifyProof(file, n.Key()); err != nil || size < seq {
+				t.Errorf("the proof of entry %d is in a tree of %d (%v)", seq, size, err)
+			}
+		}
+	})
+}
+
+// otherKey is the key of another log with the same name.
+func otherKey(t testing.TB) (private, public string) {
+	t.Helper()
+	private, public, err := note.GenerateKey(nil, "test.example/ledger")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return private, public
+}
+
+func TestAProofFileVerifiesOfflineAndNoOtherDoes(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		fill(t, n, 300)
+		for _, seq := range sampled(300) {
+			file, err := n.ProofFile(t.Context(), int64(seq))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rec, size, err := ledger.VerifyProof(file, readFile(t, n.dir, ledger.PublicKeyFile))
+			if err != nil || size != 300 || !ledger.IsProof(file) {
+				t.Fatalf("the proof of entry %d, in a tree of %d: %v", seq, size, err)
+			}
+			e, err := n.Entry(t.Context(), int64(seq))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(e.Record), string(rec)); diff != "" {
+				t.Errorf("the proof of entry %d is of another record:\n%s", seq, diff)
+			}
+		}
+
+		file, err := n.ProofFile(t.Context(), 200)
+		if err != nil {
+			t.Fatal(err)
+		}
+		neighbour, err := n.Entry(t.Context(), 201)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := string(file)
+		head, signed, _ := strings.Cut(whole, "\n\n")
+		lines := strings.Split(head, "\n")
+		replace := func(i int, line string) string {
+			changed := append([]string{}, lines...)
+			changed[i] = line
+			return strings.Join(changed, "\n") + "\n\n" + signed
+		}
+		_, strange := otherKey(t)
+		for name, c := range map[string]struct{ file, key string }{
+			"the header is another":          {replace(0, "c2sp.org/tlog-proof@v2"), n.Key()},
+			"the record is the next one":     {replace(1, "extra "+base64.StdEncoding.EncodeToString(neighbour.Record)), n.Key()},
+			"the record is empty":            {replace(1, "extra "), n.Key()},
+			"the record is no base64":        {replace(1, lines[1]+"!"), n.Key()},
+			"the record has a return in it":  {replace(1, lines[1][:20]+"\r"+lines[1][20:]), n.Key()},
+			"the record is missing":          {strings.Replace(whole, lines[1]+"\n", "", 1), n.Key()},
+			"the index is the next":          {replace(2, "index 200"), n.Key()},
+			"the index is negative":          {replace(2, "index -1"), n.Key()},
+			"the index is beyond the tree":   {replace(2, "index 300"), n.Key()},
+			"the index is written otherwise": {replace(2, "index 0199"), n.Key()},
+			"the index is missing":           {strings.Replace(whole, lines[2]+"\n", "", 1), n.Key()},
+			"a hash is missing":              {strings.Replace(whole, lines[4]+"\n", "", 1), n.Key()},
+			"a hash is there twice":          {replace(4, lines[4]+"\n"+lines[4]), n.Key()},
+			"two hashes are swapped":         {strings.Replace(whole, lines[3]+"\n"+lines[4], lines[4]+"\n"+lines[3], 1), n.Key()},
+			"the checkpoint is missing":      {head + "\n\n", n.Key()},
+			"the file ends early":            {head, n.Key()},
+			"the file is empty":              {"", n.Key()},
+			"the key is another's":           {whole, strange},
+			"the key is none":                {whole, "nonsense"},
+		} {
+			if _, _, err := ledger.VerifyProof([]byte(c.file), c.key); !fault.Is(err, fault.VerificationFailed) && !fault.Is(err, fault.InvalidRequest) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for i := range file {
+			if i == len(file)-len("x=\n") {
+				continue // the last character of the signature has two bits that say nothing
+			}
+			changed := bytes.Clone(file)
+			changed[i] ^= 1
+			if _, _, err := ledger.VerifyProof(changed, n.Key()); err == nil {
+				t.Errorf("byte %d (%q in %q) was changed and the proof still verifies", i, file[i], around(whole, i))
+			}
+		}
+	})
+}
+
+// around is the line that byte i is in.
+func around(text string, i int) string {
+	from := strings.LastIndex(text[:i], "\n") + 1
+	line, _, _ := strings.Cut(text[from:], "\n")
+	return line
+}
