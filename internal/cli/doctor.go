@@ -105,6 +105,9 @@ func examineDatabase(ctx context.Context, config *server.Config) finding {
 		}
 	}
 	db, err := server.OpenExisting(ctx, config)
+	if fault.Is(err, fault.NotFound) {
+		return finding{"database", true, "PostgreSQL, reached; no Signalbox in it yet"}
+	}
 	if err != nil {
 		return bad("database", err)
 	}

@@ -1,9 +1,12 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
+	"crypto/ed25519"
 	"crypto/rand"
 	"database/sql"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,11 +47,12 @@ type checkpoint struct {
 // openKey finds the ledger's key. A new ledger gets the folder's key or a new one.
 // A node that joins a ledger without its private key does not sign.
 func openKey(ctx context.Context, o Options) (key, error) {
-	private, err := readText(filepath.Join(o.Dir, KeyFile))
+	keyPath, publicPath := filepath.Join(o.Dir, KeyFile), filepath.Join(o.Dir, PublicKeyFile)
+	private, err := readText(keyPath)
 	if err != nil {
 		return key{}, err
 	}
-	public, err := readText(filepath.Join(o.Dir, PublicKeyFile))
+	kept, err := readText(publicPath)
 	if err != nil {
 		return key{}, err
 	}
@@ -56,50 +60,77 @@ func openKey(ctx context.Context, o Options) (key, error) {
 	if err != nil {
 		return key{}, err
 	}
-	if private == "" && known == "" && public == "" {
-		if private, public, err = note.GenerateKey(rand.Reader, o.Origin); err != nil {
+	made := private == "" && kept == "" && known == ""
+	if made {
+		if private, _, err = note.GenerateKey(rand.Reader, o.Origin); err != nil {
 			return key{}, fmt.Errorf("make the ledger's key: %w", err)
 		}
-		if err := writeFile(filepath.Join(o.Dir, KeyFile), private+"\n", 0o600); err != nil {
+		if err := writeFile(keyPath, private+"\n", 0o600); err != nil {
 			return key{}, err
 		}
 	}
-	if public == "" {
-		public = known
-	}
-	if public == "" {
-		return key{}, fault.New(fault.InvalidConfig, "The data folder has %s without %s. Copy %s from where you keep it.", KeyFile, PublicKeyFile, PublicKeyFile)
-	}
-	if known != "" && known != public {
-		return key{}, fault.New(fault.LedgerMismatch, "The key in %s belongs to another ledger than the one in this database. Use the data folder that goes with the database, or an empty one.", filepath.Join(o.Dir, PublicKeyFile))
-	}
-	if err := writeFile(filepath.Join(o.Dir, PublicKeyFile), public+"\n", 0o644); err != nil {
+	k, err := parseKey(private, cmp.Or(kept, known))
+	if err != nil {
 		return key{}, err
 	}
-	if known == "" {
-		if err := storeKey(ctx, o, public); err != nil {
+	switch {
+	case known == "" && k.signer == nil:
+		return key{}, fault.New(fault.LedgerMismatch, "The database is new and %s belongs to another ledger. Use the database that goes with the folder, or an empty folder.", publicPath)
+	case known == "":
+		if known, err = storeKey(ctx, o, k.text); err != nil {
 			return key{}, err
 		}
+		if made && known != k.text {
+			// Another node was first to make this ledger's key; ours signs nothing.
+			if err := os.Remove(keyPath); err != nil {
+				return key{}, err
+			}
+			if k, err = parseKey("", known); err != nil {
+				return key{}, err
+			}
+		}
 	}
-	return parseKey(private, public)
+	if known != k.text {
+		return key{}, fault.New(fault.LedgerMismatch, "The key in %s belongs to another ledger than the one in this database. Use the data folder that goes with the database, or an empty one.", o.Dir)
+	}
+	return k, writeFile(publicPath, k.text+"\n", 0o644)
 }
 
+// parseKey reads the private key, from which the public one follows, or the public
+// one alone.
 func parseKey(private, public string) (key, error) {
-	k := key{text: public}
+	var k key
 	var err error
+	if private != "" {
+		if k.signer, err = note.NewSigner(private); err != nil {
+			return key{}, fault.New(fault.InvalidConfig, "%s does not hold a signing key. Restore it from a backup.", KeyFile)
+		}
+		own, err := publicOf(private)
+		if err != nil {
+			return key{}, err
+		}
+		if public != "" && public != own {
+			return key{}, fault.New(fault.LedgerMismatch, "%s does not belong to %s, or to the ledger in this database. Restore the one that does.", KeyFile, PublicKeyFile)
+		}
+		public = own
+	}
+	k.text = public
 	if k.verifier, err = note.NewVerifier(public); err != nil {
 		return key{}, fault.Wrap(err, fault.InvalidConfig, "%s does not hold a verifier key. Restore it from a backup, or copy it from another node.", PublicKeyFile)
 	}
-	if private == "" {
-		return k, nil
-	}
-	if k.signer, err = note.NewSigner(private); err != nil {
-		return key{}, fault.New(fault.InvalidConfig, "%s does not hold a signing key. Restore it from a backup.", KeyFile)
-	}
-	if k.signer.Name() != k.verifier.Name() || k.signer.KeyHash() != k.verifier.KeyHash() {
-		return key{}, fault.New(fault.LedgerMismatch, "%s and %s do not belong together. Restore the pair that goes with this database.", KeyFile, PublicKeyFile)
-	}
 	return k, nil
+}
+
+// publicOf makes the verifier key of a signing key, which ends in the base64 of a
+// byte for the algorithm and the seed.
+func publicOf(private string) (string, error) {
+	parts := strings.SplitN(private, "+", 5)
+	raw, err := base64.StdEncoding.DecodeString(parts[len(parts)-1])
+	if err != nil || len(parts) != 5 || len(raw) != 1+ed25519.SeedSize {
+		return "", fault.New(fault.InvalidConfig, "%s does not hold an Ed25519 signing key. Restore it from a backup.", KeyFile)
+	}
+	public, _ := ed25519.NewKeyFromSeed(raw[1:]).Public().(ed25519.PublicKey)
+	return note.NewEd25519VerifierKey(parts[2], public)
 }
 
 // knownKey is the key the ledger in the database is signed with, "" for a new one.
@@ -109,20 +140,18 @@ func knownKey(ctx context.Context, o Options) (string, error) {
 	return known, err
 }
 
-// storeKey settles which key is the ledger's, also when two nodes start together.
-func storeKey(ctx context.Context, o Options, public string) error {
+// storeKey makes the key the ledger's unless it has one, and returns the one it has:
+// two nodes may start together.
+func storeKey(ctx context.Context, o Options, public string) (string, error) {
 	tx, err := o.DB.Begin(ctx, "ledger_tree")
 	if err != nil {
-		return err
+		return "", err
 	}
 	tx.Exec("UPDATE ledger_tree SET vkey = $1 WHERE id = 1 AND vkey = ''", public)
 	if _, err := tx.Commit(false); err != nil {
-		return err
+		return "", err
 	}
-	if known, err := knownKey(ctx, o); err != nil || known != public {
-		return errors.Join(err, fault.New(fault.Conflict, "Another node made this ledger's key at the same moment. Remove %s and %s from %s and start again.", KeyFile, PublicKeyFile, o.Dir))
-	}
-	return nil
+	return knownKey(ctx, o)
 }
 
 // Signs reports whether this node has the key that signs checkpoints.

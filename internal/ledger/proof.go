@@ -97,6 +97,9 @@ const proofHeader = "c2sp.org/tlog-proof@v1"
 // ProofFile makes a tlog-proof@v1 file: the newest checkpoint, the proof, and the
 // record in the extra line, so that the file stands alone.
 func (l *Ledger) ProofFile(ctx context.Context, seq int64) ([]byte, error) {
+	if _, err := l.Entry(ctx, seq); err != nil {
+		return nil, err
+	}
 	if _, err := l.grow(ctx, seq); err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func VerifyExport(r io.Reader, vkey string, against *Against, progress func(done
 			return out, err
 		}
 		if c.tree.size == other.size && other.size > 0 && c.tree.root() != other.root {
-			return out, fault.New(fault.VerificationFailed, "The first %d entries of the file do not have the root of the checkpoint: this is another history.", other.size)
+			return out, fault.New(fault.VerificationFailed, "The first %d entries of the file do not have the root that was signed: a record was changed, moved or replaced, or the file is of another history.", other.size)
 		}
 		if progress != nil && c.tree.size%8192 == 0 {
 			progress(c.tree.size, own.size)

@@ -1,0 +1,107 @@
+package ledger_test
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+func TestTheKeyOfALedger(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		dir := t.TempDir()
+		n := start(t, address, dir)
+		write(t, n, "first")
+		n.stop()
+		public, private := filepath.Join(dir, ledger.PublicKeyFile), filepath.Join(dir, ledger.KeyFile)
+		open := func(dir string) (*ledger.Ledger, error) {
+			db := storetest.Open(t, address, migrations()...)
+			return ledger.Open(t.Context(), ledger.Options{DB: db, Dir: dir, Origin: "test.example/other", Projections: []ledger.Projection{notes}})
+		}
+
+		t.Run("the public key follows from the private one", func(t *testing.T) {
+			want, err := os.ReadFile(public)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(public); err != nil {
+				t.Fatal(err)
+			}
+			l, err := open(dir)
+			if err != nil || !l.Signs() {
+				t.Fatalf("a crash before the public key was written is not repaired: %v", err)
+			}
+			if got, _ := os.ReadFile(public); string(got) != string(want) {
+				t.Errorf("the public key is %q, was %q", got, want)
+			}
+		})
+		t.Run("a folder without keys joins and does not sign", func(t *testing.T) {
+			l, err := open(t.TempDir())
+			if err != nil || l.Signs() || l.Key() != n.Key() {
+				t.Errorf("signs: %v, %v", l.Signs(), err)
+			}
+		})
+		t.Run("a folder of another ledger is refused", func(t *testing.T) {
+			other := start(t, storetest.SQLite(t), t.TempDir())
+			other.stop()
+			if _, err := open(other.dir); !fault.Is(err, fault.LedgerMismatch) {
+				t.Errorf("got %v", err)
+			}
+		})
+		t.Run("a new database is not signed by nobody", func(t *testing.T) {
+			lost := t.TempDir()
+			text, _ := os.ReadFile(public)
+			if err := os.WriteFile(filepath.Join(lost, ledger.PublicKeyFile), text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			db := storetest.Open(t, storetest.SQLite(t), migrations()...)
+			if _, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: lost, Origin: "test.example/x"}); !fault.Is(err, fault.LedgerMismatch) {
+				t.Errorf("got %v", err)
+			}
+		})
+		t.Run("the private key is for its owner alone", func(t *testing.T) {
+			if info, err := os.Stat(private); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%v %v", info.Mode(), err)
+			}
+		})
+	})
+}
+
+func TestNodesThatStartTogetherAgreeOnOneKey(t *testing.T) {
+	t.Parallel()
+	address := storetest.Postgres(t)
+	const nodes = 4
+	all := make([]*ledger.Ledger, nodes)
+	var wg sync.WaitGroup
+	for i := range nodes {
+		db, dir := storetest.Open(t, address, migrations()...), t.TempDir()
+		wg.Go(func() {
+			l, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: dir, Origin: "test.example/together"})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			all[i] = l
+		})
+	}
+	wg.Wait()
+	signers := 0
+	for _, l := range all {
+		if l == nil {
+			t.Fatal("a node did not start")
+		}
+		if l.Key() != all[0].Key() {
+			t.Errorf("keys differ: %s and %s", l.Key(), all[0].Key())
+		}
+		if l.Signs() {
+			signers++
+		}
+	}
+	if signers != 1 {
+		t.Errorf("%d nodes sign, want 1", signers)
+	}
+}
