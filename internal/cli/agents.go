@@ -104,12 +104,8 @@ func newAgentsAdd(a *app) *cobra.Command {
 		if *protocol != "" && !known {
 			return usage("%q is not a protocol. %s", *protocol, fault.DidYouMean(*protocol, slices.Sorted(maps.Keys(protocols))))
 		}
-		cl, err := a.client()
-		if err != nil {
-			return err
-		}
 		var added roster.AddedAgent
-		if err := cl.call(c.Context(), "POST", "/ops/agents", in, &added); err != nil {
+		if err := a.call(c.Context(), "POST", "/ops/agents", in, &added); err != nil {
 			return err
 		}
 		if known {
@@ -129,12 +125,8 @@ func newAgentsShow(a *app) *cobra.Command {
 	c := a.withJSON(&cobra.Command{Use: "show NAME", Short: "Show one agent", Args: exactly(1, "the name of the agent")})
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := a.client()
-		if err != nil {
-			return err
-		}
 		var g roster.Agent
-		if err := cl.call(c.Context(), "GET", agentPath(args[0], *workspace), nil, &g); err != nil {
+		if err := a.call(c.Context(), "GET", agentPath(args[0], *workspace), nil, &g); err != nil {
 			return err
 		}
 		return a.show(g, func(w io.Writer) { printAgent(w, g) })
@@ -155,12 +147,8 @@ func newAgentsSuspend(a *app, suspend bool) *cobra.Command {
 	c := a.withJSON(&cobra.Command{Use: use, Short: short, Args: exactly(1, "the name of the agent")})
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := a.client()
-		if err != nil {
-			return err
-		}
 		var g roster.Agent
-		if err := cl.call(c.Context(), "PATCH", agentPath(args[0], *workspace), roster.AgentChange{Suspended: &suspend}, &g); err != nil {
+		if err := a.call(c.Context(), "PATCH", agentPath(args[0], *workspace), roster.AgentChange{Suspended: &suspend}, &g); err != nil {
 			return err
 		}
 		return a.show(g, func(w io.Writer) { _, _ = fmt.Fprintf(w, done, g.Name) })
@@ -172,11 +160,7 @@ func newAgentsRm(a *app) *cobra.Command {
 	c := &cobra.Command{Use: "rm NAME", Short: "Remove an agent and its keys; what it did stays in the ledger", Args: exactly(1, "the name of the agent")}
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := a.client()
-		if err != nil {
-			return err
-		}
-		if err := cl.call(c.Context(), "DELETE", agentPath(args[0], *workspace), nil, nil); err != nil {
+		if err := a.call(c.Context(), "DELETE", agentPath(args[0], *workspace), nil, nil); err != nil {
 			return err
 		}
 		_, _ = fmt.Fprintf(a.out, "Removed %s and its keys.\n", args[0])

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -127,4 +128,59 @@ func (c *client) call(ctx context.Context, method, path string, body, answer any
 		return fault.Wrap(err, codeUnreachable, "The server's answer broke off. Try again.")
 	}
 	return wire.Unmarshal(data, answer)
+}
+
+// call finds the server and calls it once.
+func (a *app) call(ctx context.Context, method, path string, body, answer any) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, method, path, body, answer)
+}
+
+// download writes what the server has at the path to a file, whole or not at all,
+// or to standard output.
+func (a *app) download(ctx context.Context, path, out string, header ...string) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	res, err := c.do(ctx, http.MethodGet, path, nil, header...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if out != "" {
+		return a.saveTo(out, res.Body)
+	}
+	_, err = io.Copy(a.out, res.Body)
+	return brokeOff(err)
+}
+
+func brokeOff(err error) error {
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "The download broke off and is not complete. Run it again; the server's log says why.")
+	}
+	return nil
+}
+
+func (a *app) saveTo(path string, r io.Reader) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".download-*")
+	if err != nil {
+		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write to %s. Choose another place with --out.", filepath.Dir(path))
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	n, err := io.Copy(f, r)
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err != nil {
+		return brokeOff(err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Choose another place with --out.", path)
+	}
+	_, _ = fmt.Fprintf(a.err, "Wrote %s (%s bytes). Check it with `signalbox ledger verify %s`.\n", path, thousands(n), path)
+	return nil
 }

@@ -32,12 +32,8 @@ func newKeysIssue(a *app) *cobra.Command {
 }
 
 func (a *app) printIssued(c *cobra.Command, path string, in any, after string) error {
-	cl, err := a.client()
-	if err != nil {
-		return err
-	}
 	var k roster.IssuedKey
-	if err := cl.call(c.Context(), "POST", path, in, &k); err != nil {
+	if err := a.call(c.Context(), "POST", path, in, &k); err != nil {
 		return err
 	}
 	return a.show(k, func(w io.Writer) {
@@ -110,12 +106,8 @@ func newKeysRotate(a *app) *cobra.Command {
 func newKeysRevoke(a *app) *cobra.Command {
 	c := a.withJSON(&cobra.Command{Use: "revoke KEY_ID", Short: "Refuse a key from now on", Args: exactly(1, "the id of a key, from `signalbox keys ls`")})
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := a.client()
-		if err != nil {
-			return err
-		}
 		var k roster.Key
-		if err := cl.call(c.Context(), "POST", "/ops/keys/"+url.PathEscape(args[0])+"/revoke", nil, &k); err != nil {
+		if err := a.call(c.Context(), "POST", "/ops/keys/"+url.PathEscape(args[0])+"/revoke", nil, &k); err != nil {
 			return err
 		}
 		return a.show(k, func(w io.Writer) { _, _ = fmt.Fprintf(w, "Revoked %s of %s.\n", k.Hint, holder(k)) })

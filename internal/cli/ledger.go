@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -131,50 +129,9 @@ func newLedgerExport(a *app) *cobra.Command {
 	c := &cobra.Command{Use: "export", Short: "Write all entries and a checkpoint to a file that verifies offline", Args: exactly(0, "no arguments")}
 	out := c.Flags().String("out", "", "the file to write; standard output when absent")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		cl, err := a.client()
-		if err != nil {
-			return err
-		}
-		res, err := cl.do(c.Context(), "GET", "/ops/ledger/export", nil)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = res.Body.Close() }()
-		if *out == "" {
-			_, err := io.Copy(a.out, res.Body)
-			return brokeOff(err)
-		}
-		return a.saveTo(*out, res.Body)
+		return a.download(c.Context(), "/ops/ledger/export", *out)
 	}
 	return c
-}
-
-func brokeOff(err error) error {
-	if err != nil {
-		return fault.Wrap(err, fault.Internal, "The export broke off and is not complete. Run it again; the server's log says why.")
-	}
-	return nil
-}
-
-// saveTo writes a file whole or not at all.
-func (a *app) saveTo(path string, r io.Reader) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".export-*")
-	if err != nil {
-		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write to %s. Choose another place with --out.", filepath.Dir(path))
-	}
-	defer func() { _ = os.Remove(f.Name()) }()
-	n, err := io.Copy(f, r)
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err != nil {
-		return brokeOff(err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Choose another place with --out.", path)
-	}
-	_, _ = fmt.Fprintf(a.err, "Wrote %s (%s bytes). Check it with `signalbox ledger verify %s`.\n", path, thousands(n), path)
-	return nil
 }
 
 func newLedgerProve(a *app) *cobra.Command {
@@ -186,20 +143,7 @@ func newLedgerProve(a *app) *cobra.Command {
 		if err != nil || seq < 1 {
 			return usage("The sequence number should be a whole number, 1 or more, and is %q.", args[0])
 		}
-		cl, err := a.client()
-		if err != nil {
-			return err
-		}
-		res, err := cl.do(c.Context(), "GET", fmt.Sprintf("/ops/ledger/%d/proof", seq), nil, "Accept", "text/plain")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = res.Body.Close() }()
-		if *out == "" {
-			_, err := io.Copy(a.out, res.Body)
-			return brokeOff(err)
-		}
-		return a.saveTo(*out, res.Body)
+		return a.download(c.Context(), fmt.Sprintf("/ops/ledger/%d/proof", seq), *out, "Accept", "text/plain")
 	}
 	return c
 }

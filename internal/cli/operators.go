@@ -19,12 +19,8 @@ func newOperators(a *app) *cobra.Command {
 func newOperatorsLs(a *app) *cobra.Command {
 	c := a.withJSON(&cobra.Command{Use: "ls", Short: "List the operators", Args: exactly(0, "no arguments")})
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		cl, err := a.client()
-		if err != nil {
-			return err
-		}
 		var all roster.OperatorList
-		if err := cl.call(c.Context(), "GET", "/ops/operators", nil, &all); err != nil {
+		if err := a.call(c.Context(), "GET", "/ops/operators", nil, &all); err != nil {
 			return err
 		}
 		return a.show(all, func(w io.Writer) {
@@ -42,12 +38,8 @@ func newOperatorsAdd(a *app) *cobra.Command {
 	c := a.withJSON(&cobra.Command{Use: "add NAME", Short: "Add an operator and print the token, this once", Args: exactly(1, "the name of the operator")})
 	role := c.Flags().String("role", string(roster.Operator), "what they may do: "+strings.Join(roster.Roles, ", "))
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := a.client()
-		if err != nil {
-			return err
-		}
 		var added roster.AddedOperator
-		if err := cl.call(c.Context(), "POST", "/ops/operators", roster.NewOperator{Name: args[0], Role: *role}, &added); err != nil {
+		if err := a.call(c.Context(), "POST", "/ops/operators", roster.NewOperator{Name: args[0], Role: *role}, &added); err != nil {
 			return err
 		}
 		return a.show(added, func(w io.Writer) {
@@ -60,11 +52,7 @@ func newOperatorsAdd(a *app) *cobra.Command {
 func newOperatorsRm(a *app) *cobra.Command {
 	c := &cobra.Command{Use: "rm NAME", Short: "Remove an operator and their tokens", Args: exactly(1, "the name of the operator")}
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := a.client()
-		if err != nil {
-			return err
-		}
-		if err := cl.call(c.Context(), "DELETE", "/ops/operators/"+url.PathEscape(args[0]), nil, nil); err != nil {
+		if err := a.call(c.Context(), "DELETE", "/ops/operators/"+url.PathEscape(args[0]), nil, nil); err != nil {
 			return err
 		}
 		_, _ = fmt.Fprintf(a.out, "Removed %s and their tokens.\n", args[0])
@@ -76,12 +64,8 @@ func newOperatorsRm(a *app) *cobra.Command {
 func newOperatorsToken(a *app) *cobra.Command {
 	c := a.withJSON(&cobra.Command{Use: "token NAME", Short: "Make a further token for an operator and print it, this once", Args: exactly(1, "the name of the operator")})
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := a.client()
-		if err != nil {
-			return err
-		}
 		var made roster.AddedOperator
-		if err := cl.call(c.Context(), "POST", "/ops/operators/"+url.PathEscape(args[0])+"/token", nil, &made); err != nil {
+		if err := a.call(c.Context(), "POST", "/ops/operators/"+url.PathEscape(args[0])+"/token", nil, &made); err != nil {
 			return err
 		}
 		return a.show(made, func(w io.Writer) {
