@@ -1,12 +1,8 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
 	"database/sql"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,20 +18,6 @@ import (
 	"github.com/signalbox/signalbox/internal/fault"
 )
 
-// The files of the ledger in the data folder.
-const (
-	KeyFile        = "ledger.key" // the private key that signs checkpoints
-	PublicKeyFile  = "ledger.pub" // the key that verifies them
-	CheckpointFile = "checkpoint" // the newest checkpoint this node has seen
-)
-
-// key is what signs and verifies checkpoints.
-type key struct {
-	signer   note.Signer // nil on a node that does not sign
-	verifier note.Verifier
-	text     string // the verifier key as text
-}
-
 // checkpoint is a signed statement of what the tree is.
 type checkpoint struct {
 	origin string
@@ -43,122 +25,6 @@ type checkpoint struct {
 	root   tlog.Hash
 	note   []byte // the signed note
 }
-
-// openKey finds the ledger's key. A new ledger gets the folder's key or a new one.
-// A node that joins a ledger without its private key does not sign.
-func openKey(ctx context.Context, o Options) (key, error) {
-	keyPath, publicPath := filepath.Join(o.Dir, KeyFile), filepath.Join(o.Dir, PublicKeyFile)
-	private, err := readText(keyPath)
-	if err != nil {
-		return key{}, err
-	}
-	kept, err := readText(publicPath)
-	if err != nil {
-		return key{}, err
-	}
-	known, err := knownKey(ctx, o)
-	if err != nil {
-		return key{}, err
-	}
-	made := private == "" && kept == "" && known == ""
-	if made {
-		if private, _, err = note.GenerateKey(rand.Reader, o.Origin); err != nil {
-			return key{}, fmt.Errorf("make the ledger's key: %w", err)
-		}
-		if err := writeFile(keyPath, private+"\n", 0o600); err != nil {
-			return key{}, err
-		}
-	}
-	k, err := parseKey(private, cmp.Or(kept, known))
-	if err != nil {
-		return key{}, err
-	}
-	switch {
-	case known == "" && k.signer == nil:
-		return key{}, fault.New(fault.LedgerMismatch, "The database is new and %s belongs to another ledger. Use the database that goes with the folder, or an empty folder.", publicPath)
-	case known == "":
-		if known, err = storeKey(ctx, o, k.text); err != nil {
-			return key{}, err
-		}
-		if made && known != k.text {
-			// Another node was first to make this ledger's key; ours signs nothing.
-			if err := os.Remove(keyPath); err != nil {
-				return key{}, err
-			}
-			if k, err = parseKey("", known); err != nil {
-				return key{}, err
-			}
-		}
-	}
-	if known != k.text {
-		return key{}, fault.New(fault.LedgerMismatch, "The key in %s belongs to another ledger than the one in this database. Use the data folder that goes with the database, or an empty one.", o.Dir)
-	}
-	return k, writeFile(publicPath, k.text+"\n", 0o644)
-}
-
-// parseKey reads the private key, from which the public one follows, or the public
-// one alone.
-func parseKey(private, public string) (key, error) {
-	var k key
-	var err error
-	if private != "" {
-		if k.signer, err = note.NewSigner(private); err != nil {
-			return key{}, fault.New(fault.InvalidConfig, "%s does not hold a signing key. Restore it from a backup.", KeyFile)
-		}
-		own, err := publicOf(private)
-		if err != nil {
-			return key{}, err
-		}
-		if public != "" && public != own {
-			return key{}, fault.New(fault.LedgerMismatch, "%s does not belong to %s, or to the ledger in this database. Restore the one that does.", KeyFile, PublicKeyFile)
-		}
-		public = own
-	}
-	k.text = public
-	if k.verifier, err = note.NewVerifier(public); err != nil {
-		return key{}, fault.Wrap(err, fault.InvalidConfig, "%s does not hold a verifier key. Restore it from a backup, or copy it from another node.", PublicKeyFile)
-	}
-	return k, nil
-}
-
-// publicOf makes the verifier key of a signing key, which ends in the base64 of a
-// byte for the algorithm and the seed.
-func publicOf(private string) (string, error) {
-	parts := strings.SplitN(private, "+", 5)
-	raw, err := base64.StdEncoding.DecodeString(parts[len(parts)-1])
-	if err != nil || len(parts) != 5 || len(raw) != 1+ed25519.SeedSize {
-		return "", fault.New(fault.InvalidConfig, "%s does not hold an Ed25519 signing key. Restore it from a backup.", KeyFile)
-	}
-	public, _ := ed25519.NewKeyFromSeed(raw[1:]).Public().(ed25519.PublicKey)
-	return note.NewEd25519VerifierKey(parts[2], public)
-}
-
-// knownKey is the key the ledger in the database is signed with, "" for a new one.
-func knownKey(ctx context.Context, o Options) (string, error) {
-	var known string
-	err := o.DB.Read.QueryRowContext(ctx, "SELECT vkey FROM ledger_tree WHERE id = 1").Scan(&known)
-	return known, err
-}
-
-// storeKey makes the key the ledger's unless it has one, and returns the one it has:
-// two nodes may start together.
-func storeKey(ctx context.Context, o Options, public string) (string, error) {
-	tx, err := o.DB.Begin(ctx, "ledger_tree")
-	if err != nil {
-		return "", err
-	}
-	tx.Exec("UPDATE ledger_tree SET vkey = $1 WHERE id = 1 AND vkey = ''", public)
-	if _, err := tx.Commit(false); err != nil {
-		return "", err
-	}
-	return knownKey(ctx, o)
-}
-
-// Signs reports whether this node has the key that signs checkpoints.
-func (l *Ledger) Signs() bool { return l.key.signer != nil }
-
-// Key is the verifier key, as text.
-func (l *Ledger) Key() string { return l.key.text }
 
 func (c checkpoint) text() string {
 	return fmt.Sprintf("%s\n%d\n%s\n", c.origin, c.size, c.root)
@@ -388,39 +254,3 @@ func (l *Ledger) Signed(ctx context.Context) (text []byte, size int64, err error
 	c, err := parseCheckpoint([]byte(s), l.key.verifier)
 	return c.note, c.size, err
 }
-
-// readText reads a small file, "" when it is not there.
-func readText(path string) (string, error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fault.Wrap(err, fault.StoreReadOnly, "Cannot read %s. Check that this user may.", path)
-	}
-	return strings.TrimSpace(string(text)), nil
-}
-
-// writeFile replaces a file whole: after a crash it is the old one or the new one.
-func writeFile(path, text string, mode fs.FileMode) error {
-	err := func() error {
-		f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = os.Remove(f.Name()) }()
-		_, err = f.WriteString(text)
-		err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-		if err != nil {
-			return err
-		}
-		return os.Rename(f.Name(), path)
-	}()
-	if err != nil {
-		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that the folder exists, that this user may write to it, and that the disk has room.", path)
-	}
-	return nil
-}
-
-// Origin is the log's name in its checkpoints.
-func (l *Ledger) Origin() string { return l.key.verifier.Name() }
