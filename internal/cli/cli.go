@@ -39,6 +39,7 @@ type app struct {
 func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
 	root := newRoot(&app{in: in, out: out, err: errOut})
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

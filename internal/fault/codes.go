@@ -61,7 +61,7 @@ var Catalogue = []Meaning{
 	{OutcomeUnknown, 503, "The database went away while it was committing, and has not come back to say whether it did. `details` says where to look."},
 	{LedgerMismatch, 503, "The ledger in the database is not the one that was signed. Writes are refused until an operator has looked into it."},
 	{Stopping, 503, "The server is stopping. Nothing was changed; try again."},
-	{Overloaded, 503, "Too many writes are waiting. Nothing was changed; try again."},
+	{Overloaded, 429, "Too many writes are waiting. Nothing was changed; try again."},
 }
 
 // Status is the HTTP status of a code, 500 for one that is not in the catalogue.

@@ -24,7 +24,7 @@ func TestThePublicErrorIsFoundInsideOthers(t *testing.T) {
 		t.Error("the cause is not found")
 	}
 	want := fault.Error{Code: fault.TooLarge, Message: "It has 7 bytes.", Field: "body", Details: map[string]any{"limit": 5}, Cause: io.ErrUnexpectedEOF}
-	if diff := cmp.Diff(want, *inner, cmp.Comparer(func(a, b error) bool { return errors.Is(a, b) })); diff != "" {
+	if diff := cmp.Diff(want, *inner, cmp.Comparer(errors.Is)); diff != "" {
 		t.Error(diff)
 	}
 }

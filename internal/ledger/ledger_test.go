@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -192,6 +193,36 @@ func TestWrite(t *testing.T) {
 			}
 		})
 
+		t.Run("more callers than can wait are told so at once, and the others are served", func(t *testing.T) {
+			holding, release := make(chan struct{}), make(chan struct{})
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				_ = n.Write(context.Background(), func(*ledger.Tx) error { close(holding); <-release; return nil })
+			})
+			<-holding
+			var served, refused atomic.Int32
+			for range 4096 + 100 {
+				wg.Go(func() {
+					switch err := n.Write(context.Background(), func(*ledger.Tx) error { return nil }); {
+					case err == nil:
+						served.Add(1)
+					case fault.Is(err, fault.Overloaded):
+						refused.Add(1)
+					default:
+						t.Error(err)
+					}
+				})
+			}
+			for refused.Load() < 100 {
+				time.Sleep(time.Millisecond)
+			}
+			close(release)
+			wg.Wait()
+			if served.Load() != 4096 || refused.Load() != 100 {
+				t.Errorf("%d were served and %d refused", served.Load(), refused.Load())
+			}
+		})
+
 		t.Run("an entry with a bad kind or text that a database cannot hold is refused", func(t *testing.T) {
 			for _, ev := range []ledger.Event{
 				{Kind: "nonsense"}, {Kind: "a.b", Subject: "nul\x00"}, {Kind: "a.b", Actor: "\xff"}, {Kind: "a.b", Body: func() {}},
@@ -201,6 +232,18 @@ func TestWrite(t *testing.T) {
 				}
 			}
 		})
+	})
+}
+
+func TestAStoppedLedgerTakesNoWrites(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		write(t, n, "before")
+		n.stop()
+		err := n.Write(t.Context(), func(tx *ledger.Tx) error { tx.Append(written("after", "")); return nil })
+		if head, _ := n.Head(t.Context()); !fault.Is(err, fault.Stopping) || head != 1 {
+			t.Errorf("head %d, %v", head, err)
+		}
 	})
 }
 

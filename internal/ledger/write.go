@@ -23,7 +23,8 @@ const (
 	maxBatch = 512
 	// maxBatchBytes is when a transaction takes no further function.
 	maxBatchBytes = 16 << 20
-	// maxQueue is how many functions wait at the most before callers are held.
+	// maxQueue is how many functions wait at the most; more are refused, so that
+	// callers hear at once that the database cannot follow.
 	maxQueue = 4096
 	// commitTimeout bounds a transaction, so that a database that stopped
 	// answering does not hold callers for ever.
@@ -58,12 +59,15 @@ func (l *Ledger) Write(ctx context.Context, fn func(*Tx) error) error {
 		return err
 	}
 	r := &request{fn: fn, done: make(chan error, 1)}
+	if ctx.Err() != nil {
+		return cancelled(ctx)
+	}
 	select {
 	case l.queue <- r:
 	case <-l.stopped:
 		return errStopping()
-	case <-ctx.Done():
-		return cancelled(ctx)
+	default:
+		return fault.New(fault.Overloaded, "Too many writes are waiting for the database. Nothing was changed; try again in a moment.")
 	}
 	select {
 	case err := <-r.done:

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -56,7 +57,7 @@ func nulIn(v reflect.Value, path []string) ([]string, bool) {
 			}
 			below := path
 			if !embedded {
-				below = append(path, name)
+				below = slices.Concat(path, []string{name})
 			}
 			if p, found := nulIn(fv, below); found {
 				return p, true

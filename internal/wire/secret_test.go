@@ -71,9 +71,9 @@ func refuse(t *testing.T, how, printed string) {
 
 func TestASecretSaysThatItIsOne(t *testing.T) {
 	s := wire.NewSecret(secretText)
-	for _, got := range []string{s.String(), fmt.Sprint(s), fmt.Sprintf("%#v", s), fmt.Sprintf("%d", s)} {
-		if got != "[redacted]" {
-			t.Errorf("got %q", got)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d"} {
+		if got := fmt.Sprintf(verb, s); got != "[redacted]" {
+			t.Errorf("%s prints %q", verb, got)
 		}
 	}
 	text, err := wire.Marshal(struct {
