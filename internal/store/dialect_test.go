@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"bytes"
 	"database/sql"
 	"testing"
 
@@ -23,9 +24,9 @@ func TestValuesComeBackAsTheyWentIn(t *testing.T) {
 	for name, want := range map[string]note{
 		"everything":     {"a", []byte{0, 1, 255, 0}, &yes, &text},
 		"false":          {"a", []byte{1}, &no, &text},
-		"empty":          {"", []byte{}, &no, &empty},
+		"empty":          {"", nil, &no, &empty},
 		"null":           {"a", nil, nil, nil},
-		"a large blob":   {"a", make([]byte, 1<<20), nil, nil},
+		"a longer blob":  {"a", bytes.Repeat([]byte{0, 7}, 2000), nil, nil},
 		"SQL in a value": {"'); DROP TABLE note; --", nil, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,6 +52,23 @@ func TestValuesComeBackAsTheyWentIn(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAnEmptyBlobIsNotNullThoughSQLiteReadsItAsNil(t *testing.T) {
+	each(t, func(t *testing.T, db *store.DB) {
+		tx := begin(t, db)
+		tx.Exec("INSERT INTO note (id, name, data) VALUES (1, 'a', $1)", []byte{})
+		var (
+			data []byte
+			null bool
+		)
+		if err := tx.QueryRow("SELECT data, data IS NULL FROM note", nil, &data, &null); err != nil {
+			t.Fatal(err)
+		}
+		if null || len(data) != 0 {
+			t.Errorf("null %v, data %v", null, data)
+		}
+	})
 }
 
 func TestPlainVariablesAndNullVariablesAreRead(t *testing.T) {

@@ -173,14 +173,11 @@ func (t *pgTx) rollback() {
 // with a wake-up in between since something may have been missed.
 func (b *postgres) listen(ctx context.Context, wake func()) error {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		err := b.listenOnce(ctx, func() {
+		// Followers poll meanwhile, and whoever writes reports the loss.
+		_ = b.listenOnce(ctx, func() {
 			pause = 100 * time.Millisecond
 			wake()
 		})
-		if ctx.Err() != nil {
-			return nil
-		}
-		_ = err // followers poll meanwhile, and whoever writes reports the loss
 		select {
 		case <-ctx.Done():
 			return nil
@@ -212,8 +209,9 @@ func (b *postgres) snapshot(ctx context.Context) (*sql.Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A long comparison spends its time outside of the database.
-	if _, err := tx.ExecContext(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0"); err != nil {
+	// A long comparison spends its time outside of the database. The moment is that
+	// of the first SELECT, so this is one.
+	if _, err := tx.ExecContext(ctx, "SELECT set_config('idle_in_transaction_session_timeout', '0', true)"); err != nil {
 		_ = tx.Rollback()
 		return nil, err
 	}

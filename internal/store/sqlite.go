@@ -113,7 +113,7 @@ func (b *lite) prepare(text string) (*sql.Stmt, error) {
 }
 
 func (b *lite) exec(st statement) error {
-	s, err := b.prepare(st.text)
+	s, err := b.prepare(st.text) //nolint:sqlclosecheck // kept for the next time, until close
 	if err != nil {
 		return err
 	}
@@ -136,11 +136,11 @@ func (t liteTx) query(_ context.Context, queue []statement, q statement) (Rows, 
 	if err := t.flush(queue); err != nil {
 		return nil, err
 	}
-	s, err := t.b.prepare(q.text)
+	s, err := t.b.prepare(q.text) //nolint:sqlclosecheck // kept for the next time, until close
 	if err != nil {
 		return nil, err
 	}
-	return s.QueryContext(uncut, q.args...)
+	return s.QueryContext(uncut, q.args...) //nolint:rowserrcheck // the caller's to close
 }
 
 func (t liteTx) commit(_ context.Context, queue []statement, _ bool) (unknown bool, err error) {

@@ -1,0 +1,158 @@
+package archtest_test
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+const module = "github.com/signalbox/signalbox"
+
+// The staircase: a room imports only rooms that stand before it.
+var (
+	core      = []string{"fault", "wire", "id", "store", "ledger", "clock", "roster", "policy", "gate", "deliver", "blob"}
+	protocols = []string{"signal", "proxy", "task", "mail", "harness", "run"}
+	top       = []string{"web", "server", "cli"}
+	staircase = slices.Concat(core, protocols, top)
+)
+
+// outside are the packages that are not on the staircase, and what of ours they
+// may import. Their tests start whole servers and may import anything.
+var outside = map[string]struct {
+	may []string
+	why string
+}{
+	"cmd/signalbox":     {[]string{"cli"}, "main is a table of contents: it calls cli and nothing else"},
+	"client":            {[]string{"fault", "wire", "id"}, "agents link the client into their programs: it brings no server and no database"},
+	"internal/archtest": {nil, "it reads the source and needs none of it"},
+}
+
+// libraries are those that belong to one room. Tests may use them anywhere.
+var libraries = []struct {
+	prefix, room, why string
+}{
+	{"modernc.org/sqlite", "store", "what the databases do differently lives in store, nowhere else"},
+	{"github.com/jackc/pgx", "store", "what the databases do differently lives in store, nowhere else"},
+	{"golang.org/x/mod/sumdb", "ledger", "one package answers for the tree and its proofs"},
+	{"cel.dev/cel-go", "policy", "a rule is evaluated in one place, with one cost limit"},
+	{"github.com/google/cel-go", "policy", "a rule is evaluated in one place, with one cost limit"},
+	{"github.com/spf13/cobra", "cli", "nothing but the command line knows that there is one"},
+	{"github.com/spf13/pflag", "cli", "nothing but the command line knows that there is one"},
+	{"charm.land", "cli", "nothing but the command line draws on a terminal"},
+	{"github.com/charmbracelet", "cli", "nothing but the command line draws on a terminal"},
+	{"github.com/go-json-experiment/json", "wire", "how strict we are with JSON is decided once"},
+	{"github.com/slack-go/slack", "deliver", "a vendor's SDK stays in the package that talks to that vendor"},
+	{"github.com/go-telegram/bot", "deliver", "a vendor's SDK stays in the package that talks to that vendor"},
+	{"github.com/wneessen/go-mail", "deliver", "a vendor's SDK stays in the package that talks to that vendor"},
+}
+
+const (
+	maxLines     = 600
+	minSentences = 2
+)
+
+// broken lists what a package breaks, one sentence each.
+func broken(p pkg) []string {
+	var out []string
+	if p.hasCode() && sentences(p.doc) < minSentences {
+		out = append(out, fmt.Sprintf("%s has a package comment of %d sentences: a reader needs at least two, what it owns and what it must not know", p.dir, sentences(p.doc)))
+	}
+	if roomOf(p.dir) == "" {
+		if _, known := outside[p.dir]; !known {
+			out = append(out, p.dir+" is no room of the architecture: add it to the staircase here and in ARCHITECTURE.md, or put the code where it belongs")
+		}
+	}
+	for _, f := range p.files {
+		name := path.Join(p.dir, f.name)
+		if f.lines > maxLines {
+			out = append(out, fmt.Sprintf("%s has %d lines: a file reads in one sitting, none is longer than %d", name, f.lines, maxLines))
+		}
+		if f.hasInit && !f.test {
+			out = append(out, name+" has an init function: nothing happens that main did not ask for, and order is visible")
+		}
+		for _, imported := range f.imports {
+			if why := forbidden(p.dir, f.test, imported); why != "" {
+				out = append(out, fmt.Sprintf("%s imports %s: %s", name, strings.TrimPrefix(imported, module+"/"), why))
+			}
+		}
+	}
+	return out
+}
+
+// forbidden is the reason why a file in dir may not import the package, "" if it may.
+func forbidden(dir string, test bool, imported string) string {
+	if ours, ok := strings.CutPrefix(imported, module+"/"); ok {
+		if isHelper(ours) && !test && !isHelper(dir) {
+			return "a helper of tests is imported by tests only"
+		}
+		return wrongStep(dir, test, ours)
+	}
+	for _, l := range libraries {
+		if under(imported, l.prefix) && !test && roomOf(dir) != l.room {
+			return fmt.Sprintf("only %s may, %s", l.room, l.why)
+		}
+	}
+	return ""
+}
+
+// wrongStep is the reason why a package of ours may not import another of ours.
+func wrongStep(dir string, test bool, imported string) string {
+	from, to := roomOf(dir), roomOf(imported)
+	if dir == imported || (from != "" && from == to) {
+		return "" // a room's tests and sub-packages are its own affair
+	}
+	if rule, ok := outside[dir]; ok {
+		if test || slices.Contains(rule.may, to) {
+			return ""
+		}
+		return rule.why
+	}
+	switch {
+	case from == "": // no room at all, which is reported as such
+		return ""
+	case imported == "client" && slices.Contains(top, from):
+		return ""
+	case to == "":
+		return "only what is on the staircase is there to be imported"
+	case slices.Contains(protocols, from) && slices.Contains(protocols, to):
+		return "a protocol package never imports another; what two of them share belongs to the core"
+	case slices.Index(staircase, to) > slices.Index(staircase, from):
+		return fmt.Sprintf("%s does not stand above %s on the staircase", to, from)
+	}
+	return ""
+}
+
+// roomOf is the room that a package belongs to, "" for one that is in none.
+func roomOf(dir string) string {
+	rest, ok := strings.CutPrefix(dir, "internal/")
+	if !ok {
+		return ""
+	}
+	room, _, _ := strings.Cut(rest, "/")
+	if !slices.Contains(staircase, room) {
+		return ""
+	}
+	return room
+}
+
+// isHelper reports whether a package is like store/storetest.
+func isHelper(dir string) bool {
+	return path.Base(dir) == path.Base(path.Dir(dir))+"test"
+}
+
+// under reports whether the package is the one with the path or below it.
+func under(imported, prefix string) bool {
+	return imported == prefix || strings.HasPrefix(imported, prefix+"/")
+}
+
+// sentences counts the ends of sentences.
+func sentences(doc string) int {
+	n := 0
+	for word := range strings.FieldsSeq(doc) {
+		if strings.ContainsAny(word[len(word)-1:], ".!?") {
+			n++
+		}
+	}
+	return n
+}

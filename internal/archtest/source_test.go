@@ -1,0 +1,94 @@
+package archtest_test
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// pkg is what the rules look at: one folder with Go files.
+type pkg struct {
+	dir   string // below the module's root, with slashes
+	doc   string
+	files []file
+}
+
+type file struct {
+	name    string
+	test    bool
+	imports []string
+	lines   int
+	hasInit bool
+}
+
+func (p pkg) hasCode() bool {
+	return slices.ContainsFunc(p.files, func(f file) bool { return !f.test })
+}
+
+// readModule reads every package of the module. Folders with a go.mod of their own
+// are other modules.
+func readModule(root fs.FS) ([]pkg, error) {
+	var pkgs []pkg
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if name != "." {
+			if base := path.Base(name); base == "testdata" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
+				return fs.SkipDir
+			}
+			if _, err := fs.Stat(root, path.Join(name, "go.mod")); err == nil {
+				return fs.SkipDir
+			}
+		}
+		p, err := readPackage(root, name)
+		if err == nil && len(p.files) > 0 {
+			pkgs = append(pkgs, p)
+		}
+		return err
+	})
+	return pkgs, err
+}
+
+func readPackage(root fs.FS, dir string) (pkg, error) {
+	p := pkg{dir: dir}
+	names, err := fs.Glob(root, path.Join(dir, "*.go"))
+	if err != nil {
+		return p, err
+	}
+	for _, name := range names {
+		source, err := fs.ReadFile(root, name)
+		if err != nil {
+			return p, err
+		}
+		tree, err := parser.ParseFile(token.NewFileSet(), name, source, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return p, err
+		}
+		f := file{name: path.Base(name), test: strings.HasSuffix(name, "_test.go"), lines: bytes.Count(source, []byte("\n"))}
+		for _, spec := range tree.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return p, err
+			}
+			f.imports = append(f.imports, imported)
+		}
+		f.hasInit = slices.ContainsFunc(tree.Decls, isInit)
+		if !f.test {
+			p.doc += tree.Doc.Text() + "\n"
+		}
+		p.files = append(p.files, f)
+	}
+	return p, nil
+}
+
+func isInit(d ast.Decl) bool {
+	fn, ok := d.(*ast.FuncDecl)
+	return ok && fn.Recv == nil && fn.Name.Name == "init"
+}
