@@ -81,7 +81,7 @@ func TestBadUsageIsAnsweredWithWhatWasMeant(t *testing.T) {
 
 func TestAServerThatCannotStartSaysWhatToDo(t *testing.T) {
 	t.Parallel()
-	taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at the end
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

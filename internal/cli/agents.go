@@ -85,8 +85,10 @@ var protocols = map[string]roster.KeyKind{
 }
 
 func newAgentsAdd(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "add NAME", Short: "Add an agent and print its keys, this once",
-		Example: "  signalbox agents add billing-agent --label team=finance", Args: exactly(1, "the name of the agent")})
+	c := a.withJSON(&cobra.Command{
+		Use: "add NAME", Short: "Add an agent and print its keys, this once",
+		Example: "  signalbox agents add billing-agent --label team=finance", Args: exactly(1, "the name of the agent"),
+	})
 	workspace := workspaceFlag(c)
 	trust := c.Flags().String("trust", "", "how far it is trusted: "+strings.Join(roster.TrustLevels, ", ")+" (default standard)")
 	label := c.Flags().StringArray("label", nil, "a label, as name=value; may be given more than once")

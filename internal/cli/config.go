@@ -61,7 +61,8 @@ func printSettings(w io.Writer, all []setting) {
 }
 
 func newConfigSet(a *app) *cobra.Command {
-	return &cobra.Command{Use: "set KEY VALUE", Short: "Set a key in the configuration file of the data folder",
+	return &cobra.Command{
+		Use: "set KEY VALUE", Short: "Set a key in the configuration file of the data folder",
 		Example: "  signalbox config set ledger.retention 90d", Args: exactly(2, "a key and a value"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			path := filepath.Join(a.dataDir(), server.ConfigFile)
@@ -73,7 +74,7 @@ func newConfigSet(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := os.MkdirAll(a.dataDir(), 0o700); err == nil {
+			if err = os.MkdirAll(a.dataDir(), 0o700); err == nil {
 				err = os.WriteFile(path, changed, 0o600)
 			}
 			if err != nil {
@@ -81,11 +82,13 @@ func newConfigSet(a *app) *cobra.Command {
 			}
 			_, _ = fmt.Fprintf(a.out, "Set %s in %s. The server reads it when it starts.\n", args[0], path)
 			return nil
-		}}
+		},
+	}
 }
 
 func newConfigCheck(a *app) *cobra.Command {
-	return &cobra.Command{Use: "check [FILE]", Short: "Check a configuration file", Args: cobra.MaximumNArgs(1),
+	return &cobra.Command{
+		Use: "check [FILE]", Short: "Check a configuration file", Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			path := filepath.Join(a.dataDir(), server.ConfigFile)
 			if len(args) == 1 {
@@ -95,11 +98,12 @@ func newConfigCheck(a *app) *cobra.Command {
 			if err != nil {
 				return fault.Wrap(err, fault.InvalidConfig, "Cannot read %s.", path)
 			}
-			values, err := server.ParseFile(path, content)
+			keys, err := server.CheckFile(path, content)
 			if err != nil {
 				return err
 			}
-			_, _ = fmt.Fprintf(a.out, "%s is right: %d keys.\n", path, len(values))
+			_, _ = fmt.Fprintf(a.out, "%s is right: %d keys.\n", path, keys)
 			return nil
-		}}
+		},
+	}
 }

@@ -24,8 +24,10 @@ func newLedger(a *app) *cobra.Command {
 }
 
 func newLedgerTail(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "tail", Short: "Print the last entries, and with -f those that follow", Args: exactly(0, "no arguments"),
-		Example: "  signalbox ledger tail -f\n  signalbox ledger tail --kind agent.added --json"})
+	c := a.withJSON(&cobra.Command{
+		Use: "tail", Short: "Print the last entries, and with -f those that follow", Args: exactly(0, "no arguments"),
+		Example: "  signalbox ledger tail -f\n  signalbox ledger tail --kind agent.added --json",
+	})
 	n := c.Flags().IntP("lines", "n", 20, "how many of the last entries")
 	follow := c.Flags().BoolP("follow", "f", false, "go on with entries as they come")
 	kind := c.Flags().String("kind", "", "only entries of this kind")
@@ -80,7 +82,7 @@ func (a *app) follow(ctx context.Context, cl *client, after int64, wanted func(l
 	for pause := time.Second; ; {
 		last, err := a.stream(ctx, cl, after, wanted)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // Ctrl-C is how following ends
 		}
 		if last > after {
 			after, pause = last, time.Second
@@ -135,8 +137,10 @@ func newLedgerExport(a *app) *cobra.Command {
 }
 
 func newLedgerProve(a *app) *cobra.Command {
-	c := &cobra.Command{Use: "prove SEQ", Short: "Write a proof that an entry is in the ledger, as a tlog-proof@v1 file", Args: exactly(1, "the sequence number of an entry"),
-		Example: "  signalbox ledger prove 42 --out 42.tlog-proof\n  signalbox ledger verify 42.tlog-proof"}
+	c := &cobra.Command{
+		Use: "prove SEQ", Short: "Write a proof that an entry is in the ledger, as a tlog-proof@v1 file", Args: exactly(1, "the sequence number of an entry"),
+		Example: "  signalbox ledger prove 42 --out 42.tlog-proof\n  signalbox ledger verify 42.tlog-proof",
+	}
 	out := c.Flags().String("out", "", "the file to write; standard output when absent")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		seq, err := strconv.ParseInt(args[0], 10, 64)
@@ -149,9 +153,11 @@ func newLedgerProve(a *app) *cobra.Command {
 }
 
 func newLedgerRebuild(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "rebuild", Short: "Build every table again from the ledger; with --check only compare",
+	c := a.withJSON(&cobra.Command{
+		Use: "rebuild", Short: "Build every table again from the ledger; with --check only compare",
 		Long: "Build every table again from the ledger.\n\nWith --check the tables are built beside the live ones and compared, and nothing is\nchanged; the server may be running. Without it they are replaced in one transaction.\nOn SQLite the server must be stopped for that; on PostgreSQL writes wait.",
-		Args: exactly(0, "no arguments")})
+		Args: exactly(0, "no arguments"),
+	})
 	check := c.Flags().Bool("check", false, "compare, and change nothing")
 	flags := addConfigFlags(c, "db")
 	c.RunE = func(c *cobra.Command, _ []string) error {

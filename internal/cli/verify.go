@@ -26,9 +26,11 @@ type verified struct {
 }
 
 func newLedgerVerify(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "verify FILE", Short: "Check an export or a proof file, offline",
+	c := a.withJSON(&cobra.Command{
+		Use: "verify FILE", Short: "Check an export or a proof file, offline",
 		Long: "Check an export or a proof file, offline: every body against its record, every\nrecord against the tree, the tree against the signed checkpoint.\n\nThe key and a checkpoint to compare with are taken from the data folder if they are\nnot given. A checkpoint that is given must be covered by the file.",
-		Args: exactly(1, "a file made by `signalbox ledger export` or `signalbox ledger prove`")})
+		Args: exactly(1, "a file made by `signalbox ledger export` or `signalbox ledger prove`"),
+	})
 	keyPath := c.Flags().String("key", "", "the file with the verifier key ("+ledger.PublicKeyFile+" in the data folder)")
 	checkpointPath := c.Flags().String("checkpoint", "", "a file with a checkpoint to compare with (the one in the data folder)")
 	c.RunE = func(_ *cobra.Command, args []string) error {

@@ -138,13 +138,17 @@ func (l *Ledger) checkpointLoop(ctx context.Context) {
 		pause(ctx, nil, signEvery)
 		pause(ctx, news, 10*time.Second)
 		if ctx.Err() != nil {
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-			defer cancel()
-			if err := l.Checkpoint(last); err != nil {
-				l.log.Warn("stopped without a last checkpoint; the next start signs it", "error", err.Error())
-			}
+			l.lastCheckpoint(ctx)
 			return
 		}
+	}
+}
+
+func (l *Ledger) lastCheckpoint(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if err := l.Checkpoint(ctx); err != nil {
+		l.log.Warn("stopped without a last checkpoint; the next start signs it", "error", err.Error())
 	}
 }
 

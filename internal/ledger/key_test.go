@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"sync"
@@ -35,7 +36,7 @@ func TestTheKeyOfALedger(t *testing.T) {
 			if err != nil || !l.Signs() {
 				t.Fatalf("a crash before the public key was written is not repaired: %v", err)
 			}
-			if got, _ := os.ReadFile(public); string(got) != string(want) {
+			if got, _ := os.ReadFile(public); !bytes.Equal(got, want) {
 				t.Errorf("the public key is %q, was %q", got, want)
 			}
 		})

@@ -67,7 +67,7 @@ type reader interface {
 }
 
 func readEntries(ctx context.Context, r reader, query string, args ...any) ([]Entry, error) {
-	rows, err := r.QueryContext(ctx, query, args...)
+	rows, err := r.QueryContext(ctx, query, args...) //nolint:rowserrcheck // scanEntries does
 	if err != nil {
 		return nil, err
 	}

@@ -215,7 +215,7 @@ type walk struct {
 }
 
 func newWalk(ctx context.Context, r reader, query string) (*walk, error) {
-	rows, err := r.QueryContext(ctx, query)
+	rows, err := r.QueryContext(ctx, query) //nolint:rowserrcheck // next does
 	if err != nil {
 		return nil, err
 	}

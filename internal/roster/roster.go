@@ -206,7 +206,7 @@ func (r *Roster) Operators(ctx context.Context) ([]Person, error) {
 }
 
 // Keys lists the keys of an agent or operator by its id, or all for "".
-func (r *Roster) Keys(ctx context.Context, holder string, after string, limit int) ([]Key, error) {
+func (r *Roster) Keys(ctx context.Context, holder, after string, limit int) ([]Key, error) {
 	return list(ctx, r.db, scanKey, "SELECT "+keyColumns+" WHERE k.id > $1 AND ($2 = '' OR k.holder = $2) ORDER BY k.id LIMIT $3", after, holder, limit)
 }
 

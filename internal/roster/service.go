@@ -112,8 +112,10 @@ func prepare(kind KeyKind) Issued {
 
 func issue(tx *ledger.Tx, by Identity, workspace, holder string, k *Issued) {
 	k.Key.IssuedAt = tx.Now()
-	tx.Append(ledger.Event{Workspace: workspace, Kind: "key.issued", Actor: by.Actor(), Subject: k.Key.ID,
-		Body: keyIssued{k.Key.Kind, holder, hex.EncodeToString(hashSecret(k.Secret)), k.Key.Hint}})
+	tx.Append(ledger.Event{
+		Workspace: workspace, Kind: "key.issued", Actor: by.Actor(), Subject: k.Key.ID,
+		Body: keyIssued{k.Key.Kind, holder, hex.EncodeToString(hashSecret(k.Secret)), k.Key.Hint},
+	})
 }
 
 // AgentChange is what can be changed of an agent; nil fields stay as they are.

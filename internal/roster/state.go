@@ -41,8 +41,10 @@ func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "roster",
 		Tables: []ledger.Table{
-			{Name: "workspace", Key: "name"}, {Name: "agent", Key: "id"},
-			{Name: "operator", Key: "id"}, {Name: "access_key", Key: "id"},
+			{Name: "workspace", Key: "name"},
+			{Name: "agent", Key: "id"},
+			{Name: "operator", Key: "id"},
+			{Name: "access_key", Key: "id"},
 		},
 		Apply: map[string]ledger.Apply{
 			"workspace.added":  applyWorkspaceAdded,

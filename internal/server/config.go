@@ -58,9 +58,11 @@ func (s Setting) Env() string {
 var Settings = []Setting{
 	text("data", "./signalbox-data", "the data folder", func(c *Config) *string { return &c.Data }),
 	{Key: "listen", Default: "127.0.0.1:7446", Meaning: "the address to listen on", set: setListen, get: func(c *Config) string { return c.Listen }},
-	{Key: "db", Default: "", Meaning: "postgres://user:password@host/name; SQLite in the data folder when empty", Secret: true,
+	{
+		Key: "db", Default: "", Meaning: "postgres://user:password@host/name; SQLite in the data folder when empty", Secret: true,
 		set: func(c *Config, v string) error { c.DB = wire.NewSecret(v); return nil },
-		get: func(c *Config) string { return c.DB.String() }},
+		get: func(c *Config) string { return c.DB.String() },
+	},
 	{Key: "public_url", Default: "", Meaning: "the address by which others reach this server; made from listen when empty", set: setPublicURL, get: func(c *Config) string { return c.PublicURL }},
 	text("tls.cert", "", "a certificate file in PEM form; with tls.key the server speaks HTTPS", func(c *Config) *string { return &c.TLSCert }),
 	text("tls.key", "", "the private key of the certificate", func(c *Config) *string { return &c.TLSKey }),
@@ -70,9 +72,11 @@ var Settings = []Setting{
 }
 
 func text(key, absent, meaning string, field func(*Config) *string) Setting {
-	return Setting{Key: key, Default: absent, Meaning: meaning,
+	return Setting{
+		Key: key, Default: absent, Meaning: meaning,
 		set: func(c *Config, v string) error { *field(c) = v; return nil },
-		get: func(c *Config) string { return *field(c) }}
+		get: func(c *Config) string { return *field(c) },
+	}
 }
 
 func choice(key, absent string, known []string, meaning string, field func(*Config) *string) Setting {
@@ -242,7 +246,7 @@ func readFile(path, data string) (map[string]fileValue, error) {
 		}
 		return nil, fault.Wrap(err, fault.InvalidConfig, "Cannot read the configuration file %s. Check that it is there and that this user may read it.", path)
 	}
-	return ParseFile(path, content)
+	return parseFile(path, content)
 }
 
 func isNotDir(err error) bool {
@@ -250,8 +254,13 @@ func isNotDir(err error) bool {
 	return ok && strings.Contains(err.Error(), "not a directory")
 }
 
-// ParseFile reads a configuration file and checks it, without applying it.
-func ParseFile(path string, content []byte) (map[string]fileValue, error) {
+// CheckFile checks a configuration file without applying it, and counts its keys.
+func CheckFile(path string, content []byte) (keys int, err error) {
+	values, err := parseFile(path, content)
+	return len(values), err
+}
+
+func parseFile(path string, content []byte) (map[string]fileValue, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(content, &root); err != nil {
 		return nil, fault.New(fault.InvalidConfig, "%s is not valid YAML: %s.", path, strings.TrimPrefix(err.Error(), "yaml: "))
@@ -313,11 +322,11 @@ func SetInFile(path string, content []byte, key, value string) ([]byte, error) {
 	if key == "data" {
 		return nil, fault.New(fault.InvalidConfig, "The data folder holds this file, so it is set with --data or SIGNALBOX_DATA.").About(key)
 	}
-	if _, err := ParseFile(path, content); err != nil {
+	if _, err := parseFile(path, content); err != nil {
 		return nil, err
 	}
 	var root yaml.Node
-	_ = yaml.Unmarshal(content, &root) // ParseFile has read it already
+	_ = yaml.Unmarshal(content, &root) // parseFile has read it already
 	if len(root.Content) == 0 {
 		root = yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
 	}
@@ -332,7 +341,7 @@ func SetInFile(path string, content []byte, key, value string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = ParseFile(path, out)
+	_, err = parseFile(path, out)
 	return out, err
 }
 

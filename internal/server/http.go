@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -99,7 +100,7 @@ func (s *Server) outermost(mux *http.ServeMux) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		defer func() {
 			if p := recover(); p != nil {
-				if p == http.ErrAbortHandler {
+				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 					panic(p)
 				}
 				s.log.Error("a handler panicked", "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()), "request", w.Header().Get("X-Request-Id"))

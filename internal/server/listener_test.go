@@ -70,21 +70,17 @@ func TestTLSWithAGivenCertificate(t *testing.T) {
 	if !strings.HasPrefix(b.url, "https://") {
 		t.Fatalf("the address is %s", b.url)
 	}
-	get := func(pool *x509.CertPool) (*http.Response, error) {
+	get := func(pool *x509.CertPool) (version int, err error) {
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true, DisableKeepAlives: true}}
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/healthz", nil)
 		res, err := client.Do(req)
-		if err == nil {
-			_ = res.Body.Close()
+		if err != nil {
+			return 0, err
 		}
-		return res, err
+		return res.ProtoMajor, res.Body.Close()
 	}
-	res, err := get(pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if res.ProtoMajor != 2 {
-		t.Errorf("spoke %s, want HTTP/2", res.Proto)
+	if version, err := get(pool); err != nil || version != 2 {
+		t.Fatalf("spoke HTTP/%d, want 2: %v", version, err)
 	}
 	renewed := certificate(t, dir, 2)
 	if _, err := get(renewed); err != nil {
@@ -101,7 +97,7 @@ func TestTLSWithAGivenCertificate(t *testing.T) {
 // dial opens a plain connection to the server.
 func dial(t *testing.T, b *box) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://")) //nolint:noctx // a test's own server
+	conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}

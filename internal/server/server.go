@@ -144,7 +144,7 @@ func (s *Server) prepare(ctx context.Context) error {
 		s.log.Warn("this node does not have the ledger's key and does not sign checkpoints; copy "+ledger.KeyFile+" from the node that made the ledger so that this one can", "folder", s.config.Data)
 	}
 	if s.core.ledger.Mismatch() != nil {
-		return nil
+		return nil //nolint:nilerr // said by the ledger, loudly
 	}
 	if err := s.core.roster.Bootstrap(ctx); err != nil {
 		return err
