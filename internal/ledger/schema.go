@@ -27,7 +27,7 @@ CREATE TABLE ledger_entry (
 CREATE INDEX ledger_entry_kind ON ledger_entry (kind, seq);
 CREATE INDEX ledger_entry_subject ON ledger_entry (subject, seq) WHERE subject <> '';
 CREATE INDEX ledger_entry_trace ON ledger_entry (trace, seq) WHERE trace <> '';
-{append-only ledger_entry salt body}
+{append-only ledger_entry seq workspace kind subject trace record / salt body}
 
 CREATE TABLE ledger_tree (
   id {bigint} PRIMARY KEY,

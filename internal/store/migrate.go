@@ -14,8 +14,9 @@ import (
 // added at the end: a step that has been released is never changed.
 //
 // A step is SQL with tokens: {bigint}, {blob}, {bool}, {text} are types, {strict}
-// follows a table, and a line "{append-only TABLE COLUMN…}" forbids changes of a
-// table other than erasing the named columns.
+// follows a table, and a line "{append-only TABLE KEPT… / ERASED…}" forbids every
+// change of a table but one that keeps the columns before the slash and sets those
+// behind it to null; without a slash, every change.
 type Migrations struct {
 	Package string
 	Steps   []string
@@ -104,8 +105,8 @@ func (db *DB) expand(step string) string {
 	var out strings.Builder
 	for line := range strings.Lines(step) {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "{append-only "); ok {
-			words := strings.Fields(strings.TrimSuffix(rest, "}"))
-			out.WriteString(db.appendOnly(words[0], words[1:]))
+			table, columns, _ := strings.Cut(strings.TrimSuffix(rest, "}"), " ")
+			out.WriteString(db.appendOnly(table, erasing(columns)))
 			continue
 		}
 		out.WriteString(line)
@@ -129,4 +130,21 @@ func (db *DB) CheckSchema(ctx context.Context, sets ...Migrations) error {
 		}
 	}
 	return nil
+}
+
+// erasing is the condition under which a row of an append-only table may change:
+// the columns before the slash stay, those behind it become null.
+func erasing(columns string) string {
+	kept, erased, ok := strings.Cut(columns, "/")
+	if !ok {
+		return "1 = 0"
+	}
+	var all []string
+	for c := range strings.FieldsSeq(kept) {
+		all = append(all, "old."+c+" = new."+c)
+	}
+	for c := range strings.FieldsSeq(erased) {
+		all = append(all, "new."+c+" IS NULL")
+	}
+	return strings.Join(all, " AND ")
 }

@@ -152,7 +152,7 @@ func (t *pgTx) commit(ctx context.Context, queue []statement, notify bool) (unkn
 		pg, answered := errors.AsType[*pgconn.PgError](err)
 		t.rollback()
 		// An ERROR is an answer: not committed. A broken connection is none.
-		return !answered || pg.Severity == "FATAL", err
+		return !answered || pg.Severity == "FATAL" || pg.Severity == "PANIC", err
 	}
 	t.conn.Release()
 	return false, nil
@@ -267,24 +267,16 @@ func (b *postgres) tokens() *strings.Replacer {
 	return strings.NewReplacer("{bigint}", "bigint", "{blob}", "bytea", "{bool}", "boolean", "{text}", `text COLLATE "C"`, "{strict}", "")
 }
 
-func (b *postgres) appendOnly(table string, erasable []string) string {
-	var set strings.Builder
-	for _, c := range erasable {
-		fmt.Fprintf(&set, " AND new.%s IS NULL", c)
-	}
-	allowed := "false"
-	if len(erasable) > 0 {
-		allowed = "TG_OP = 'UPDATE' AND old.seq = new.seq AND old.record = new.record" + set.String()
-	}
+func (b *postgres) appendOnly(table, erasing string) string {
 	return fmt.Sprintf(`
 CREATE FUNCTION %[1]s_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  IF TG_OP = 'TRUNCATE' OR NOT (%[2]s) THEN RAISE EXCEPTION '%[1]s is append only'; END IF;
+  IF TG_OP <> 'UPDATE' OR NOT (%[2]s) THEN RAISE EXCEPTION '%[1]s is append only'; END IF;
   RETURN new;
 END $$;
 CREATE TRIGGER %[1]s_no_change BEFORE UPDATE OR DELETE ON %[1]s FOR EACH ROW EXECUTE FUNCTION %[1]s_append_only();
 CREATE TRIGGER %[1]s_no_truncate BEFORE TRUNCATE ON %[1]s FOR EACH STATEMENT EXECUTE FUNCTION %[1]s_append_only();
-`, table, allowed)
+`, table, erasing)
 }
 
 func (b *postgres) schema(ctx context.Context) (string, error) {

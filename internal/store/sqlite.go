@@ -218,19 +218,11 @@ func (b *lite) tokens() *strings.Replacer {
 	return strings.NewReplacer("{bigint}", "INTEGER", "{blob}", "BLOB", "{bool}", "INTEGER", "{text}", "TEXT", "{strict}", "STRICT")
 }
 
-func (b *lite) appendOnly(table string, erasable []string) string {
-	var set strings.Builder
-	for _, c := range erasable {
-		fmt.Fprintf(&set, " AND new.%s IS NULL", c)
-	}
-	changed := "1 = 1"
-	if len(erasable) > 0 {
-		changed = "NOT (old.seq = new.seq AND old.record = new.record" + set.String() + ")"
-	}
+func (b *lite) appendOnly(table, erasing string) string {
 	return fmt.Sprintf(`
 CREATE TRIGGER %[1]s_no_delete BEFORE DELETE ON %[1]s BEGIN SELECT RAISE(ABORT, '%[1]s is append only'); END;
-CREATE TRIGGER %[1]s_no_update BEFORE UPDATE ON %[1]s WHEN %[2]s BEGIN SELECT RAISE(ABORT, '%[1]s is append only'); END;
-`, table, changed)
+CREATE TRIGGER %[1]s_no_update BEFORE UPDATE ON %[1]s WHEN NOT (%[2]s) BEGIN SELECT RAISE(ABORT, '%[1]s is append only'); END;
+`, table, erasing)
 }
 
 func (b *lite) schema(ctx context.Context) (string, error) {

@@ -52,9 +52,9 @@ type backend interface {
 	schema(ctx context.Context) (string, error)
 	// tokens are what {type} tokens in migrations stand for.
 	tokens() *strings.Replacer
-	// appendOnly is the text that forbids changing rows but for setting the named
-	// columns to null.
-	appendOnly(table string, erasable []string) string
+	// appendOnly is the text that forbids changing rows, but for an update for which
+	// the condition holds.
+	appendOnly(table, erasing string) string
 	close()
 }
 
