@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -39,11 +40,15 @@ func table(w io.Writer, none string, header []string, rows [][]string) {
 		_, _ = fmt.Fprintln(w, none)
 		return
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var aligned bytes.Buffer
+	t := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{header}, rows...) {
-		_, _ = fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+		_, _ = fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	_ = t.Flush()
+	for line := range strings.Lines(aligned.String()) {
+		_, _ = fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+	}
 }
 
 // since says how long ago something was, in one unit.

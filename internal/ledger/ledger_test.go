@@ -375,6 +375,33 @@ func TestSeveralNodesWriteAtOnce(t *testing.T) {
 	}
 }
 
+func TestAnotherNodeIsWokenBeforeItPolls(t *testing.T) {
+	t.Parallel()
+	nodes := several(t, storetest.Postgres(t), 2)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	got := make(chan int64, 100)
+	go func() {
+		for e := range nodes[1].Follow(ctx, 0) {
+			got <- e.Seq
+		}
+	}()
+	write(t, nodes[0], "first") // by now or by the poll
+	<-got
+	var slowest time.Duration
+	for i := range 10 {
+		began := time.Now()
+		write(t, nodes[0], fmt.Sprint("then ", i))
+		<-got
+		slowest = max(slowest, time.Since(began))
+	}
+	// Ten polls would have taken ten seconds.
+	if slowest > 900*time.Millisecond {
+		t.Errorf("the slowest wake-up took %v; the poll is every second", slowest)
+	}
+	t.Logf("slowest %v", slowest)
+}
+
 func TestFollow(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		dir := t.TempDir()

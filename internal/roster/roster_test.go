@@ -1,0 +1,222 @@
+package roster_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+// clock is a time that a test moves.
+type clock struct{ offset atomic.Int64 }
+
+func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
+
+func (c *clock) move(d time.Duration) { c.offset.Add(int64(d)) }
+
+// start makes a roster with its first operator, who is returned as the caller.
+func start(t *testing.T, address string) (*roster.Roster, roster.Identity, *clock) {
+	t.Helper()
+	c := &clock{}
+	db := storetest.Open(t, address, ledger.Migrations, roster.Migrations)
+	l, err := ledger.Open(t.Context(), ledger.Options{
+		DB: db, Dir: t.TempDir(), Origin: "test.example/roster", Now: c.now, Projections: []ledger.Projection{roster.Projection()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	r := roster.New(db, l, c.now)
+	if err := r.Bootstrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	token, err := r.LocalToken(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := r.Authenticate(t.Context(), token.Secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, admin, c
+}
+
+func TestKeysHaveTheFormsTheirProtocolsGiveThem(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		r, admin, _ := start(t, address)
+		_, keys, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "forms"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, token, err := r.AddOperator(t.Context(), admin, "ines", "viewer")
+		if err != nil {
+			t.Fatal(err)
+		}
+		forms := map[roster.KeyKind]string{
+			roster.SignalKey: `^rs-amp-[0-9a-z]{32}$`, roster.MailKey: `^amp_live_sk_[0-9a-f]{64}$`, roster.OperatorKey: `^sbx_op_[0-9a-z]{40}$`,
+		}
+		for _, k := range append(keys, token) {
+			if !regexp.MustCompile(forms[k.Key.Kind]).MatchString(k.Secret) {
+				t.Errorf("a %s key is %s", k.Key.Kind, k.Secret)
+			}
+			prefix, last, _ := strings.Cut(k.Key.Hint, "…")
+			if !strings.HasPrefix(k.Secret, prefix) || !strings.HasSuffix(k.Secret, last) || len(last) != 4 || strings.Contains(forms[k.Key.Kind], prefix+"…") {
+				t.Errorf("the hint of a %s key is %s", k.Key.Kind, k.Key.Hint)
+			}
+		}
+	})
+}
+
+func TestAnyKeyOfAnAgentIsTheSameAgent(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		r, admin, _ := start(t, address)
+		agent, keys, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "one", Labels: map[string]string{"team": "finance"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		further, err := r.IssueAgentKey(t.Context(), admin, "default", "one", "mail")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range append(keys, further) {
+			who, err := r.Authenticate(t.Context(), k.Secret)
+			if err != nil || who.ID != agent.ID || who.Name != "one" || who.Workspace != "default" || who.Role != "" || who.Actor() != "agent:one" {
+				t.Errorf("%s: %+v %v", k.Key.Kind, who, err)
+			}
+		}
+		if found, err := r.Agent(t.Context(), "default", agent.ID); err != nil || found.Labels["team"] != "finance" {
+			t.Errorf("by its id: %+v %v", found, err)
+		}
+	})
+}
+
+func TestARotatedKeyWorksForADayMore(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		r, admin, c := start(t, address)
+		_, keys, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "rotating"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := keys[0]
+		replaced, err := r.RotateKey(t.Context(), admin, old.Key.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		works := func(secret string) bool {
+			_, err := r.Authenticate(t.Context(), secret)
+			if err != nil && !fault.Is(err, fault.Unauthenticated) {
+				t.Error(err)
+			}
+			return err == nil
+		}
+		if replaced.Key.Kind != old.Key.Kind || replaced.Secret == old.Secret || !works(old.Secret) || !works(replaced.Secret) {
+			t.Error("right after a rotation both keys work")
+		}
+		c.move(23*time.Hour + 59*time.Minute)
+		if !works(old.Secret) {
+			t.Error("the old key is refused before its day is over")
+		}
+		c.move(2 * time.Minute)
+		if works(old.Secret) || !works(replaced.Secret) {
+			t.Error("after a day only the new key works")
+		}
+		if _, err := r.RevokeKey(t.Context(), admin, replaced.Key.ID); err != nil || works(replaced.Secret) {
+			t.Errorf("a revoked key still works: %v", err)
+		}
+	})
+}
+
+func TestANameIsGivenOnceHoweverManyAsk(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		r, admin, _ := start(t, address)
+		var given, taken atomic.Int32
+		var wg sync.WaitGroup
+		for range 40 {
+			wg.Go(func() {
+				switch _, _, err := r.AddAgent(context.Background(), admin, roster.NewAgent{Name: "wanted"}); {
+				case err == nil:
+					given.Add(1)
+				case fault.Is(err, fault.AlreadyExists):
+					taken.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if given.Load() != 1 || taken.Load() != 39 {
+			t.Errorf("given %d times, refused %d times", given.Load(), taken.Load())
+		}
+	})
+}
+
+func TestANameThatIsGivenAgainIsSomebodyElse(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		r, admin, _ := start(t, address)
+		_, old, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "again"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.RemoveAgent(t.Context(), admin, "default", "again"); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "again"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Authenticate(t.Context(), old[0].Secret); !fault.Is(err, fault.Unauthenticated) {
+			t.Errorf("a key of the one before: %v", err)
+		}
+	})
+}
+
+func TestRolesContainOneAnother(t *testing.T) {
+	t.Parallel()
+	for i, a := range roster.Roles {
+		for j, b := range roster.Roles {
+			if got := roster.Role(a).Allows(roster.Role(b)); got != (i >= j) {
+				t.Errorf("%s may do what a %s may: %v", a, b, got)
+			}
+		}
+		if roster.Role("").Allows(roster.Role(a)) {
+			t.Errorf("somebody without a role may do what a %s may", a)
+		}
+	}
+}
+
+func TestBadNamesAndLabelsAreRefused(t *testing.T) {
+	t.Parallel()
+	r, admin, _ := start(t, storetest.SQLite(t))
+	many := map[string]string{}
+	for i := range 65 {
+		many[fmt.Sprint(i)] = ""
+	}
+	for _, n := range []roster.NewAgent{
+		{Name: ""}, {Name: "-a"}, {Name: "a-"}, {Name: "a--b"}, {Name: "A"}, {Name: "ä"}, {Name: "a b"}, {Name: strings.Repeat("a", 64)},
+		{Name: "a", Labels: map[string]string{"": "x"}}, {Name: "a", Labels: many}, {Name: "a", Labels: map[string]string{"x": strings.Repeat("x", 256)}},
+		{Name: "a", Trust: "blind"},
+	} {
+		if _, _, err := r.AddAgent(t.Context(), admin, n); !fault.Is(err, fault.InvalidPayload) {
+			t.Errorf("%+v: %v", n, err)
+		}
+	}
+	if _, _, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: strings.Repeat("a", 63)}); err != nil {
+		t.Error(err)
+	}
+}
