@@ -172,3 +172,26 @@ func waitReady(t *testing.T, p *process) {
 		time.Sleep(50 * time.Millisecond)
 	}
 }
+
+func TestSeveralProcessesShareOneLedgerAndOneIsKilled(t *testing.T) {
+	t.Parallel()
+	address := storetest.Postgres(t)
+	w := &witness{acked: map[string]bool{}}
+	var nodes []*process
+	stop := make(chan struct{})
+	var clients []*sync.WaitGroup
+	for range 3 {
+		p := up(t, t.TempDir(), "--db", address)
+		nodes = append(nodes, p)
+		clients = append(clients, w.agents(p, 4, stop))
+	}
+	time.Sleep(500 * time.Millisecond)
+	nodes[1].kill()
+	time.Sleep(500 * time.Millisecond)
+	close(stop)
+	for _, c := range clients {
+		c.Wait()
+	}
+	w.check(t, nodes[2])
+	w.verify(t, nodes[0], "--db", address)
+}

@@ -1,0 +1,83 @@
+package ledger_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+func TestTwoNodesWithOneCursorHandleEveryEntryOnce(t *testing.T) {
+	t.Parallel()
+	nodes := several(t, storetest.Postgres(t), 2)
+	var mu sync.Mutex
+	var seen []int64
+	by := map[int]int{}
+	changed := make(chan struct{}, 1000)
+	cancel := make([]context.CancelFunc, len(nodes))
+	var wg sync.WaitGroup
+	for i, n := range nodes {
+		ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+		cancel[i] = stop
+		wg.Go(func() {
+			_ = n.Consume(ctx, "shared", func(_ context.Context, entries []ledger.Entry) error {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, e := range entries {
+					seen = append(seen, e.Seq)
+					by[i]++
+				}
+				changed <- struct{}{}
+				return nil
+			})
+		})
+	}
+	wait := func(want int) {
+		t.Helper()
+		for deadline := time.After(20 * time.Second); ; {
+			mu.Lock()
+			have := len(seen)
+			mu.Unlock()
+			if have >= want {
+				return
+			}
+			select {
+			case <-changed:
+			case <-deadline:
+				t.Fatalf("%d of %d entries were handled", have, want)
+			}
+		}
+	}
+	for i := range 40 {
+		write(t, nodes[i%2], fmt.Sprint("first ", i))
+	}
+	wait(40)
+	mu.Lock()
+	holder := 0
+	if by[1] > 0 {
+		holder = 1
+	}
+	if by[0] > 0 && by[1] > 0 {
+		t.Errorf("both nodes held the cursor: %v", by)
+	}
+	mu.Unlock()
+	cancel[holder]() // the other goes on
+	for i := range 40 {
+		write(t, nodes[i%2], fmt.Sprint("then ", i))
+	}
+	wait(80)
+	cancel[1-holder]()
+	wg.Wait()
+	for i, seq := range seen {
+		if seq != int64(i)+1 {
+			t.Fatalf("entry %d was handled as number %d", i+1, seq)
+		}
+	}
+	if by[1-holder] != 40 {
+		t.Errorf("handled by node: %v", by)
+	}
+}
