@@ -324,3 +324,43 @@ func TestNoSecretReachesTheLogOrTheLedger(t *testing.T) {
 		}
 	}
 }
+
+func TestAnOldBackupIsNoticedAtOnce(t *testing.T) {
+	t.Parallel()
+	p := up(t, t.TempDir())
+	p.stop()
+	database := filepath.Join(p.dir, "signalbox.db")
+	old, err := os.ReadFile(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = up(t, p.dir)
+	addUntil(t, p, "later", http.StatusCreated)
+	p.stop()
+	if err := os.WriteFile(database, old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "up", "--data", p.dir, "--listen", "127.0.0.1:0")
+	cmd.Env = cleanEnv()
+	out, log := &lockedBuffer{}, &lockedBuffer{}
+	cmd.Stdout, cmd.Stderr = out, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	for ctx.Err() == nil && !strings.Contains(out.String(), "It can be read at http://") {
+		time.Sleep(10 * time.Millisecond)
+	}
+	for _, s := range []string{"TAKES NO WRITES", "signed over 6 entries and the database holds 3"} {
+		if !strings.Contains(out.String(), s) {
+			t.Errorf("the person who starts it does not see %q:\n%s", s, out)
+		}
+	}
+	if !strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("the log does not say it:\n%s", log)
+	}
+	wantRefusal(t, p.dir, 1, []string{"NOT READY", "the end of the ledger is gone"}, "status")
+	wantRefusal(t, p.dir, 1, []string{"the end of the ledger is gone"}, "agents", "add", "x")
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/server"
 )
 
@@ -69,6 +70,10 @@ func newUp(a *app) *cobra.Command {
 			database := "SQLite"
 			if config.DB.Reveal() != "" {
 				database = "PostgreSQL"
+			}
+			if err := s.Refusal(); err != nil {
+				_, _ = fmt.Fprintf(a.out, "SIGNALBOX TAKES NO WRITES. %s\nIt can be read at %s\n", fault.From(err).Message, s.URL())
+				return
 			}
 			_, _ = fmt.Fprintf(a.out, "Signalbox is ready at %s\n", s.URL())
 			_, _ = fmt.Fprintf(a.out, "Data is in %s (%s); the operator token is in %s\n", config.Data, database, filepath.Join(config.Data, server.TokenFile))

@@ -96,6 +96,9 @@ func (s *Server) localURL() string {
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
+// Refusal is why the server takes no writes, nil when it does.
+func (s *Server) Refusal() error { return s.core.ledger.Mismatch() }
+
 // Run serves until ctx ends, then finishes what it has accepted. ready is called
 // once, when the first request can be answered.
 func (s *Server) Run(ctx context.Context, ready func(*Server)) error {
