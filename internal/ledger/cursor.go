@@ -12,9 +12,11 @@ import (
 
 const (
 	leaseTime = 30 * time.Second
-	// handleTime is less than the lease, so that a holder that is late has been
-	// told to stop before another begins.
-	handleTime = 20 * time.Second
+	// handleTime is less than what is left of a lease before it is renewed, so that
+	// a holder that is late has been told to stop before another begins.
+	handleTime = leaseTime / 3
+	// holdTime is the lease of Hold: after a crash another takes over that soon.
+	holdTime = 5 * time.Second
 )
 
 // Consume hands the entries after the named cursor to fn, in order, and moves the
@@ -23,21 +25,21 @@ const (
 // a minute. After a crash the last call may come again, so fn is idempotent. When
 // fn fails it is called again with the same entries after a pause.
 func (l *Ledger) Consume(ctx context.Context, name string, fn func(ctx context.Context, entries []Entry) error) error {
-	c := cursor{l: l, name: name, holder: rand.Text()}
+	c := &cursor{l: l, name: name, holder: rand.Text(), lease: leaseTime}
 	defer c.release(ctx)
 	for ctx.Err() == nil {
 		news := l.news()
-		seq, held, err := c.claim(ctx)
-		if err != nil || !held {
+		if held, err := c.renew(ctx); err != nil || !held {
 			pause(ctx, nil, pollEvery)
 			continue
 		}
-		entries, err := l.after(ctx, seq)
+		entries, err := l.after(ctx, c.seq)
 		if err == nil && len(entries) > 0 {
 			err = c.handle(ctx, entries, fn)
 		}
 		switch {
 		case err != nil:
+			c.until = time.Time{} // claim anew, from where the cursor is
 			if ctx.Err() == nil {
 				l.log.Warn("a follower of the ledger failed; it will try again", "cursor", name, "error", err.Error())
 			}
@@ -49,12 +51,68 @@ func (l *Ledger) Consume(ctx context.Context, name string, fn func(ctx context.C
 	return nil
 }
 
+// Hold runs fn while this process holds the named lease, and waits for the lease
+// while another does. fn's context ends when the lease is lost, and when ctx does.
+// When fn fails it is called again after a pause. Since a process that is frozen
+// does not notice that it lost the lease, what fn does must be harmless when two do
+// it; the lease keeps it from being done in vain.
+func (l *Ledger) Hold(ctx context.Context, name string, fn func(ctx context.Context) error) error {
+	c := &cursor{l: l, name: name, holder: rand.Text(), lease: holdTime}
+	defer c.release(ctx)
+	for ctx.Err() == nil {
+		if held, err := c.renew(ctx); err != nil || !held {
+			pause(ctx, nil, pollEvery)
+			continue
+		}
+		if err := c.while(ctx, fn); err != nil && ctx.Err() == nil {
+			l.log.Warn("work under a lease failed; it will be tried again", "lease", name, "error", err.Error())
+			pause(ctx, nil, pollEvery)
+		}
+	}
+	return nil
+}
+
+// while runs fn and renews the lease until fn returns or the lease is lost.
+func (c *cursor) while(ctx context.Context, fn func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- fn(ctx) }()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(c.lease / 4):
+			if held, err := c.renew(ctx); err == nil && !held {
+				cancel()
+			}
+		}
+	}
+}
+
+// cursor is a row of ledger_cursor that this process holds, or would like to.
 type cursor struct {
 	l            *Ledger
 	name, holder string
+	lease        time.Duration
+	seq          int64     // where the cursor is, while it is held
+	until        time.Time // when the lease ends
 }
 
-func (c cursor) handle(ctx context.Context, entries []Entry, fn func(context.Context, []Entry) error) error {
+// renew claims the lease, or claims it again when it will end soon.
+func (c *cursor) renew(ctx context.Context) (held bool, err error) {
+	if c.l.now().Before(c.until.Add(-c.lease / 2)) {
+		return true, nil
+	}
+	now := c.l.now()
+	seq, held, err := c.claim(ctx, now)
+	if held {
+		c.seq, c.until = seq, now.Add(c.lease)
+	}
+	return held, err
+}
+
+func (c *cursor) handle(ctx context.Context, entries []Entry, fn func(context.Context, []Entry) error) error {
 	bounded, cancel := context.WithTimeout(ctx, handleTime)
 	defer cancel()
 	if err := fn(bounded, entries); err != nil {
@@ -63,27 +121,34 @@ func (c cursor) handle(ctx context.Context, entries []Entry, fn func(context.Con
 	// What is done is recorded even when the server is stopping.
 	saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_, err := c.update(saving, "UPDATE ledger_cursor SET seq = $3 WHERE name = $1 AND holder = $2 RETURNING seq", entries[len(entries)-1].Seq)
+	return c.move(saving, entries[len(entries)-1].Seq)
+}
+
+// move stores how far the holder has come.
+func (c *cursor) move(ctx context.Context, seq int64) error {
+	_, err := c.update(ctx, "UPDATE ledger_cursor SET seq = $3 WHERE name = $1 AND holder = $2 RETURNING seq", seq)
 	if errors.Is(err, sql.ErrNoRows) {
 		return errors.New("another process has taken the cursor over")
+	}
+	if err == nil {
+		c.seq = seq
 	}
 	return err
 }
 
 // claim takes or renews the lease.
-func (c cursor) claim(ctx context.Context) (seq int64, held bool, err error) {
-	now := c.l.now()
+func (c *cursor) claim(ctx context.Context, now time.Time) (seq int64, held bool, err error) {
 	seq, err = c.update(ctx, `INSERT INTO ledger_cursor (name, holder, seq, held_until) VALUES ($1, $2, 0, $3)
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, held_until = excluded.held_until
 WHERE ledger_cursor.holder = excluded.holder OR ledger_cursor.held_until < $4 RETURNING seq`,
-		now.Add(leaseTime).UnixMicro(), now.UnixMicro())
+		now.Add(c.lease).UnixMicro(), now.UnixMicro())
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, false, nil
 	}
 	return seq, err == nil, err
 }
 
-func (c cursor) release(ctx context.Context) {
+func (c *cursor) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	// Not released, the lease runs out by itself.
@@ -92,7 +157,7 @@ func (c cursor) release(ctx context.Context) {
 
 // update runs one statement on the cursor's row. Cursors are positions in the
 // ledger, not state that follows from it, so they are not recorded in it.
-func (c cursor) update(ctx context.Context, query string, args ...any) (seq int64, err error) {
+func (c *cursor) update(ctx context.Context, query string, args ...any) (seq int64, err error) {
 	tx, err := c.l.db.Begin(ctx, "ledger_tree")
 	if err != nil {
 		return 0, err

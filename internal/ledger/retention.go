@@ -38,21 +38,20 @@ func (l *Ledger) Erase(ctx context.Context, t time.Time) (erased int64, err erro
 	if err != nil {
 		return 0, err
 	}
-	c := cursor{l: l, name: eraseCursor, holder: l.key.verifier.Name() + " " + l.dir}
-	from, held, err := c.claim(ctx)
-	if err != nil || !held {
+	c := &cursor{l: l, name: eraseCursor, holder: l.key.verifier.Name() + " " + l.dir, lease: leaseTime}
+	if held, err := c.renew(ctx); err != nil || !held {
 		return 0, err
 	}
-	for from < upTo {
-		to := min(from+eraseStep, upTo)
-		n, err := l.eraseStep(ctx, from, to)
+	for c.seq < upTo {
+		to := min(c.seq+eraseStep, upTo)
+		n, err := l.eraseStep(ctx, c.seq, to)
 		if err != nil {
 			return erased, err
 		}
-		if _, err := c.update(ctx, "UPDATE ledger_cursor SET seq = $3 WHERE name = $1 AND holder = $2 RETURNING seq", to); err != nil {
+		if err := c.move(ctx, to); err != nil {
 			return erased, err
 		}
-		erased, from = erased+n, to
+		erased += n
 	}
 	return erased, nil
 }
