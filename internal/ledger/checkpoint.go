@@ -131,7 +131,7 @@ func (l *Ledger) compareTail(ctx context.Context, size int64) error {
 // checkpointLoop signs while entries arrive, and once more at the end.
 func (l *Ledger) checkpointLoop(ctx context.Context) {
 	for {
-		news := l.news()
+		news := l.News()
 		if err := l.Checkpoint(ctx); err != nil && ctx.Err() == nil {
 			l.log.Warn("cannot sign a checkpoint; will try again", "error", err.Error())
 		}

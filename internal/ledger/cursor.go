@@ -28,7 +28,7 @@ func (l *Ledger) Consume(ctx context.Context, name string, fn func(ctx context.C
 	c := &cursor{l: l, name: name, holder: rand.Text(), lease: leaseTime}
 	defer c.release(ctx)
 	for ctx.Err() == nil {
-		news := l.news()
+		news := l.News()
 		if held, err := c.renew(ctx); err != nil || !held {
 			pause(ctx, nil, pollEvery)
 			continue

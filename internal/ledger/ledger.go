@@ -103,9 +103,9 @@ func (l *Ledger) wake() {
 	l.signal = make(chan struct{})
 }
 
-// news returns a channel that is closed at the next wake-up. Take it before
+// News returns a channel that is closed at the next wake-up. Take it before
 // reading, so that no wake-up is missed in between.
-func (l *Ledger) news() <-chan struct{} {
+func (l *Ledger) News() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.signal

@@ -138,7 +138,7 @@ func (l *Ledger) SeqBefore(ctx context.Context, t time.Time) (int64, error) {
 func (l *Ledger) Follow(ctx context.Context, after int64) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		for ctx.Err() == nil {
-			news := l.news()
+			news := l.News()
 			entries, err := l.after(ctx, after)
 			if err != nil && ctx.Err() == nil {
 				l.log.Warn("cannot read the ledger; will try again", "error", err.Error())

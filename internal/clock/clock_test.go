@@ -1,0 +1,228 @@
+package clock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/clock"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+// alarms is a package that uses timers: alarm.set sets one, alarm.off clears it,
+// alarm.rang counts how often it rang.
+var alarmMigrations = store.Migrations{Package: "alarms", Steps: []string{
+	"CREATE TABLE alarm (name {text} PRIMARY KEY, rang {bigint} NOT NULL) {strict};",
+}}
+
+type setBody struct {
+	Due int64 `json:"due"`
+}
+
+var alarms = ledger.Projection{
+	Name:   "alarms",
+	Tables: []ledger.Table{{Name: "alarm", Key: "name"}},
+	Apply: map[string]ledger.Apply{
+		"alarm.set": func(tx *store.Tx, e *ledger.Entry) error {
+			var b setBody
+			if err := e.Decode(&b); err != nil {
+				return err
+			}
+			tx.Exec("INSERT INTO alarm (name, rang) VALUES ($1, 0) ON CONFLICT (name) DO NOTHING", e.Subject)
+			clock.Set(tx, clock.Timer{Kind: "alarm", Subject: e.Subject, Workspace: e.Workspace, Due: time.UnixMicro(b.Due)})
+			return nil
+		},
+		"alarm.off": func(tx *store.Tx, e *ledger.Entry) error {
+			clock.Clear(tx, "alarm", e.Subject)
+			return nil
+		},
+		"alarm.rang": func(tx *store.Tx, e *ledger.Entry) error {
+			tx.Exec("UPDATE alarm SET rang = rang + 1 WHERE name = $1", e.Subject)
+			return nil
+		},
+	},
+}
+
+func sets() []store.Migrations {
+	return []store.Migrations{ledger.Migrations, clock.Migrations, alarmMigrations}
+}
+
+func projections() []ledger.Projection { return []ledger.Projection{clock.Projection(), alarms} }
+
+// node is a ledger with timers, as one process has them.
+type node struct {
+	t      testing.TB
+	db     *store.DB
+	ledger *ledger.Ledger
+	offset atomic.Int64 // how far its clock is off
+	stop   func()
+}
+
+// start runs a node; ring may make the handler fail, nil never does.
+func start(t testing.TB, address, dir string, ring func(clock.Timer) error) *node {
+	t.Helper()
+	n := &node{t: t, db: storetest.Open(t, address, sets()...)}
+	var err error
+	n.ledger, err = ledger.Open(t.Context(), ledger.Options{DB: n.db, Dir: dir, Origin: "test.example/clock", Now: n.now, Projections: projections()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	timers := clock.New(n.db, n.ledger, n.now, slog.New(slog.DiscardHandler), map[string]clock.Handler{
+		"alarm": func(tx *ledger.Tx, timer clock.Timer) error {
+			if ring != nil {
+				if err := ring(timer); err != nil {
+					return err
+				}
+			}
+			tx.Append(ledger.Event{Kind: "alarm.rang", Actor: "system", Subject: timer.Subject, Body: struct{}{}})
+			return nil
+		},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	core, stopCore := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = n.ledger.Run(core) })
+	wg.Go(func() { _ = timers.Run(ctx); stopCore() })
+	n.stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	t.Cleanup(n.stop)
+	return n
+}
+
+func (n *node) now() time.Time { return time.Now().Add(time.Duration(n.offset.Load())) }
+
+func (n *node) append(kind, subject string, body any) {
+	n.t.Helper()
+	err := n.ledger.Write(context.Background(), func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{Kind: kind, Actor: "system", Subject: subject, Body: body})
+		return nil
+	})
+	if err != nil {
+		n.t.Error(err)
+	}
+}
+
+func (n *node) set(name string, in time.Duration) {
+	n.t.Helper()
+	n.append("alarm.set", name, setBody{n.now().Add(in).UnixMicro()})
+}
+
+// rang counts how often an alarm rang, -1 for one that is not there.
+func (n *node) rang(name string) (times int) {
+	n.t.Helper()
+	if err := n.db.Read.QueryRowContext(context.Background(), "SELECT rang FROM alarm WHERE name = $1", name).Scan(&times); err != nil {
+		return -1
+	}
+	return times
+}
+
+// wait waits until the condition holds.
+func wait(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 20 seconds", what)
+		}
+	}
+}
+
+func (n *node) wantClean() {
+	n.t.Helper()
+	got, err := ledger.CheckRebuild(context.Background(), n.db, sets(), projections(), nil)
+	if err != nil || len(got.Differences) != 0 {
+		n.t.Errorf("%+v %v", got, err)
+	}
+}
+
+func TestATimer(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		var broken atomic.Bool
+		broken.Store(true)
+		n := start(t, address, t.TempDir(), func(timer clock.Timer) error {
+			if timer.Subject == "broken" && broken.Load() {
+				return errors.New("not yet")
+			}
+			if timer.Subject == "panics" && broken.Load() {
+				panic("not yet")
+			}
+			return nil
+		})
+		n.set("far", time.Hour)
+		n.set("now", 0)
+		n.set("past", -time.Minute)
+		n.set("soon", 200*time.Millisecond)
+		n.set("cleared", 300*time.Millisecond)
+		n.append("alarm.off", "cleared", struct{}{})
+		n.set("moved", time.Hour)
+		n.set("moved", 100*time.Millisecond)
+		n.set("broken", 0)
+		n.set("panics", 0)
+		for _, name := range []string{"now", "past", "soon", "moved"} {
+			wait(t, name, func() bool { return n.rang(name) == 1 })
+		}
+		if n.rang("far") != 0 || n.rang("cleared") != 0 || n.rang("broken") != 0 {
+			t.Errorf("far %d, cleared %d, broken %d", n.rang("far"), n.rang("cleared"), n.rang("broken"))
+		}
+		broken.Store(false)
+		wait(t, "broken", func() bool { return n.rang("broken") == 1 && n.rang("panics") == 1 })
+
+		// A clock that is set forward by an hour fires what that makes due; one that
+		// is set back fires nothing twice.
+		n.offset.Store(int64(time.Hour + time.Second))
+		wait(t, "far", func() bool { return n.rang("far") == 1 })
+		n.offset.Store(-int64(time.Hour))
+		n.set("after the step", 0)
+		wait(t, "after the step", func() bool { return n.rang("after the step") == 1 })
+		for _, name := range []string{"now", "past", "soon", "moved", "broken", "panics", "far"} {
+			if n.rang(name) != 1 {
+				t.Errorf("%s rang %d times", name, n.rang(name))
+			}
+		}
+		n.wantClean()
+	})
+}
+
+func TestATimerFiresOnceWhateverIsKilled(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		nodes := 1
+		if strings.HasPrefix(address, "postgres") {
+			nodes = 3
+		}
+		dirs := make([]string, nodes)
+		running := make([]*node, nodes)
+		for i := range nodes {
+			dirs[i] = t.TempDir()
+			running[i] = start(t, address, dirs[i], nil)
+		}
+		const alarmCount = 300
+		for round := range 6 {
+			for i := range alarmCount / 6 {
+				running[rand.IntN(nodes)].set(fmt.Sprintf("%d-%d", round, i), time.Duration(rand.IntN(400))*time.Millisecond)
+			}
+			time.Sleep(time.Duration(rand.IntN(150)) * time.Millisecond)
+			i := rand.IntN(nodes)
+			running[i].stop()
+			running[i] = start(t, address, dirs[i], nil)
+		}
+		n := running[0]
+		count := func(where string) (c int) {
+			if err := n.db.Read.QueryRowContext(context.Background(), "SELECT count(*) FROM alarm WHERE "+where).Scan(&c); err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		wait(t, "all alarms", func() bool { return count("rang >= 1") == alarmCount })
+		if twice := count("rang > 1"); twice != 0 {
+			t.Errorf("%d alarms rang more than once", twice)
+		}
+		n.wantClean()
+	})
+}

@@ -1,0 +1,144 @@
+package clock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+const (
+	// atOnce is how many due timers are fired together; they share commits.
+	atOnce = 256
+	// longestSleep bounds the wait for the next timer, so that a clock that was set
+	// forward is noticed.
+	longestSleep = time.Second
+	// retryAfter is the pause before a handler that failed is called again.
+	retryAfter = 5 * time.Second
+)
+
+// Handler does what is due, by appending to tx. It may find that nothing is to be
+// done any more. The timer is gone when it returns nil; it may have set it anew.
+type Handler func(tx *ledger.Tx, t Timer) error
+
+// Timers fires what is due.
+type Timers struct {
+	db       *store.DB
+	ledger   *ledger.Ledger
+	now      func() time.Time
+	log      *slog.Logger
+	handlers map[string]Handler
+
+	mu     sync.Mutex
+	failed map[Timer]time.Time // timers whose handler failed, and when to try again
+}
+
+// New makes a runner with a handler for every kind of timer there is.
+func New(db *store.DB, l *ledger.Ledger, now func() time.Time, log *slog.Logger, handlers map[string]Handler) *Timers {
+	return &Timers{db: db, ledger: l, now: now, log: log, handlers: handlers, failed: map[Timer]time.Time{}}
+}
+
+// Run fires timers until ctx ends, while this node holds the lease.
+func (t *Timers) Run(ctx context.Context) error {
+	return t.ledger.Hold(ctx, "timers", t.fire)
+}
+
+// fire fires due timers until ctx ends. New entries may have set a timer that is
+// due sooner than the one it sleeps for, so they wake it.
+func (t *Timers) fire(ctx context.Context) error {
+	for ctx.Err() == nil {
+		news := t.ledger.News()
+		due, next, err := t.due(ctx)
+		if err != nil {
+			return err
+		}
+		var wg sync.WaitGroup
+		for _, timer := range due {
+			wg.Go(func() { t.fireOne(ctx, timer) })
+		}
+		wg.Wait()
+		if len(due) == atOnce {
+			continue
+		}
+		select {
+		case <-news:
+		case <-time.After(next):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// due reads the timers that are due, and how long to sleep until the next one is.
+func (t *Timers) due(ctx context.Context) (due []Timer, next time.Duration, err error) {
+	now := t.now()
+	waiting := t.waiting(now)
+	rows, err := t.db.Read.QueryContext(ctx, "SELECT kind, subject, workspace, due_at FROM timer ORDER BY due_at LIMIT $1", atOnce+len(waiting)+1)
+	if err != nil {
+		return nil, 0, fmt.Errorf("look for due timers: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	next = longestSleep
+	for rows.Next() && len(due) < atOnce {
+		var timer Timer
+		var at int64
+		if err := rows.Scan(&timer.Kind, &timer.Subject, &timer.Workspace, &at); err != nil {
+			return nil, 0, err
+		}
+		timer.Due = time.UnixMicro(at).UTC()
+		if wait := timer.Due.Sub(now); wait > 0 {
+			next = min(next, wait)
+			break
+		}
+		if _, waits := waiting[timer]; !waits {
+			due = append(due, timer)
+		}
+	}
+	return due, next, rows.Err()
+}
+
+// waiting are the timers whose handler failed a moment ago.
+func (t *Timers) waiting(now time.Time) map[Timer]time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.failed, func(_ Timer, again time.Time) bool { return !now.Before(again) || again.Sub(now) > retryAfter })
+	return maps.Clone(t.failed)
+}
+
+// fireOne runs the handler if the timer is still there, and removes it. One that
+// fails is tried again after a pause, and holds up no other.
+func (t *Timers) fireOne(ctx context.Context, timer Timer) {
+	err := t.ledger.Write(ctx, func(tx *ledger.Tx) error {
+		var one int
+		err := tx.QueryRow("SELECT 1 FROM timer WHERE kind = $1 AND subject = $2 AND due_at = $3", []any{timer.Kind, timer.Subject, timer.Due.UnixMicro()}, &one)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil // cleared, moved, or fired by another node
+		}
+		if err != nil {
+			return err
+		}
+		handle, ok := t.handlers[timer.Kind]
+		if !ok {
+			return fmt.Errorf("there is no handler for timers of kind %s", timer.Kind)
+		}
+		if err := handle(tx, timer); err != nil {
+			return err
+		}
+		tx.Append(ledger.Event{Workspace: timer.Workspace, Kind: "timer.fired", Actor: "system", Subject: timer.Subject, Body: fired{timer.Kind, timer.Due.UnixMicro()}})
+		return nil
+	})
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	t.log.Warn("a timer could not be fired; it will be tried again", "kind", timer.Kind, "subject", timer.Subject, "error", err.Error())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failed[timer] = t.now().Add(retryAfter)
+}
