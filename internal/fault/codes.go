@@ -8,12 +8,14 @@ const (
 	InvalidPayload     Code = "invalid_payload"
 	InvalidRequest     Code = "invalid_request"
 	InvalidConfig      Code = "invalid_config"
+	InvalidTarget      Code = "invalid_target"
 	Unauthenticated    Code = "unauthenticated"
 	Forbidden          Code = "forbidden"
 	NotFound           Code = "not_found"
 	MethodNotAllowed   Code = "method_not_allowed"
 	AlreadyExists      Code = "already_exists"
 	Conflict           Code = "conflict"
+	AlreadyResolved    Code = "already_resolved"
 	TooLarge           Code = "too_large"
 	UnsupportedMedia   Code = "unsupported_media_type"
 	Cancelled          Code = "cancelled"
@@ -42,12 +44,14 @@ var Catalogue = []Meaning{
 	{InvalidPayload, 400, "The body is not what the call takes. `field` or `details.fields` says where; the message says what a right value looks like."},
 	{InvalidRequest, 400, "A part of the address or the query is wrong."},
 	{InvalidConfig, 400, "A configuration key or value is wrong. Nothing was changed."},
+	{InvalidTarget, 400, "The address cannot be delivered to: it is not http or https, carries a password, or belongs to a network that is not public and that the allow list does not name."},
 	{Unauthenticated, 401, "The call carries no key, or one that is unknown, revoked or past its grace period."},
 	{Forbidden, 403, "The key is good, but may not do this."},
 	{NotFound, 404, "There is nothing under that name in what the key may see."},
 	{MethodNotAllowed, 405, "The address exists, but not for this method; the `Allow` header lists those it has."},
 	{AlreadyExists, 409, "The name is taken. Nothing was changed."},
 	{Conflict, 409, "The thing is not in a state that allows this. Nothing was changed."},
+	{AlreadyResolved, 409, "Somebody was first: the gate is decided, and stays so. `details` says by whom."},
 	{TooLarge, 413, "The body is over the limit that the message names."},
 	{UnsupportedMedia, 415, "The body is of a type that the call does not take."},
 	{Cancelled, 499, "The caller went away before the work began. Nothing was changed."},

@@ -109,8 +109,9 @@ func seal(ev Event, seq, at int64) (*Entry, error) {
 	}, nil
 }
 
-// unseal reads an entry back from its record.
-func unseal(rec, salt, body []byte) (Entry, error) {
+// Unseal reads an entry back from what is stored of it: the columns record, salt and
+// body, which other packages join to what refers to an entry.
+func Unseal(rec, salt, body []byte) (Entry, error) {
 	var r record
 	if err := wire.Unmarshal(rec, &r); err != nil {
 		return Entry{}, fault.Wrap(err, fault.LedgerMismatch, "A record in the database is not in the ledger's form: it was changed after the fact. Restore the database from a backup.")

@@ -86,7 +86,7 @@ func scanEntries(rows store.Rows) ([]Entry, error) {
 		if salt != nil && body == nil {
 			body = []byte{} // an empty body, not an erased one
 		}
-		e, err := unseal(rec, salt, body)
+		e, err := Unseal(rec, salt, body)
 		if err != nil {
 			return nil, err
 		}

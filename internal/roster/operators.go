@@ -61,7 +61,7 @@ func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role string
 // RemoveOperator removes a person and their tokens. The last admin stays.
 func (r *Roster) RemoveOperator(ctx context.Context, by Identity, name string) error {
 	return r.ledger.Write(ctx, func(tx *ledger.Tx) error {
-		p, err := findOperator(tx, name)
+		p, err := FindOperator(tx, name)
 		if err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func (r *Roster) NewToken(ctx context.Context, by Identity, name string) (Issued
 	token := prepare(OperatorKey)
 	token.Key.Operator = name
 	err := r.ledger.Write(ctx, func(tx *ledger.Tx) error {
-		p, err := findOperator(tx, name)
+		p, err := FindOperator(tx, name)
 		if err != nil {
 			return err
 		}
@@ -110,7 +110,8 @@ func (r *Roster) LocalToken(ctx context.Context) (Issued, error) {
 	return Issued{}, fault.New(fault.Conflict, "There is no admin in this database; its operators were changed by hand.")
 }
 
-func findOperator(tx *ledger.Tx, name string) (Person, error) {
+// FindOperator finds an operator by name, inside a transaction.
+func FindOperator(tx *ledger.Tx, name string) (Person, error) {
 	var p Person
 	var role string
 	err := tx.QueryRow("SELECT id, name, role FROM operator WHERE name = $1", []any{name}, &p.ID, &p.Name, &role)

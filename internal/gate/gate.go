@@ -1,0 +1,132 @@
+package gate
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/id"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Origin says where a gate comes from.
+type Origin struct {
+	Protocol  string `json:"protocol"`
+	Reference string `json:"reference"` // the protocol's own id of what is held
+}
+
+// Shown is exactly what an operator is shown, and what an approval is good for.
+type Shown struct {
+	Title          string     `json:"title"`
+	Summary        string     `json:"summary,omitempty"`
+	ProposedAction string     `json:"proposed_action,omitempty"`
+	Artifacts      []wire.Raw `json:"artifacts,omitempty"`
+	Rule           string     `json:"rule,omitempty"`
+	Reason         string     `json:"reason,omitempty"` // why the rule wants a decision
+}
+
+// Opening is what a gate is opened with. It is the body of gate.opened.
+type Opening struct {
+	Project   string `json:"project"`
+	Agent     string `json:"agent"` // the agent's id
+	AgentName string `json:"agent_name"`
+	Requester string `json:"requester"` // the actor who asked, and may not approve
+	Origin    Origin `json:"origin"`
+	Risk      string `json:"risk"`
+	Shown     Shown  `json:"shown"`
+	Rules     Rules  `json:"rules"`
+	// Digest is the SHA-256 of what is held, in hex. Without one it is made from
+	// what is shown.
+	Digest string `json:"action_digest"`
+}
+
+// Gate is a gate with everything an operator needs to decide.
+type Gate struct {
+	ID             string     `json:"id"`
+	Workspace      string     `json:"workspace"`
+	Project        string     `json:"project"`
+	Agent          string     `json:"agent"` // its name
+	Origin         Origin     `json:"origin"`
+	Title          string     `json:"title"`
+	Summary        string     `json:"summary"`
+	ProposedAction string     `json:"proposed_action"`
+	Artifacts      []wire.Raw `json:"artifacts"`
+	Rule           string     `json:"rule"`
+	Reason         string     `json:"reason"`
+	Risk           string     `json:"risk"`
+	ActionDigest   string     `json:"action_digest"`
+	Status         Status     `json:"status"`
+	OpenedAt       time.Time  `json:"opened_at"`
+	ExpiresAt      *time.Time `json:"expires_at"`
+	OnExpiry       Status     `json:"on_expiry"`
+	Quorum         int        `json:"quorum"`
+	Approvers      []string   `json:"approvers"`
+	Votes          []Vote     `json:"votes"`
+	ResolvedAt     *time.Time `json:"resolved_at"`
+	ResolvedBy     string     `json:"resolved_by,omitempty"`
+	Cause          Cause      `json:"cause,omitempty"`
+	Note           string     `json:"note,omitempty"`
+	Modified       wire.Raw   `json:"modified,omitzero"`
+	Trace          string     `json:"trace,omitempty"`
+
+	opening Opening
+	rank    int64 // the risk as a number
+}
+
+// fill copies what the gate was opened with.
+func (g *Gate) fill(e *ledger.Entry) error {
+	if err := e.Decode(&g.opening); err != nil {
+		return err
+	}
+	o := &g.opening
+	g.OpenedAt, g.Trace = e.At, e.Trace
+	g.Agent, g.Origin, g.Risk, g.ActionDigest = o.AgentName, o.Origin, o.Risk, o.Digest
+	g.Title, g.Summary, g.ProposedAction, g.Artifacts = o.Shown.Title, o.Shown.Summary, o.Shown.ProposedAction, o.Shown.Artifacts
+	g.Rule, g.Reason = o.Shown.Rule, o.Shown.Reason
+	g.OnExpiry, g.Quorum, g.Approvers = o.Rules.OnExpiry, o.Rules.Quorum, o.Rules.Approvers
+	return nil
+}
+
+// Gates opens, decides and waits.
+type Gates struct {
+	db     *store.DB
+	ledger *ledger.Ledger
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	waiters map[string][]chan struct{}
+}
+
+// New makes the gates of a ledger that has Projection. Run must be running for Wait
+// to wake.
+func New(db *store.DB, l *ledger.Ledger, log *slog.Logger) *Gates {
+	return &Gates{db: db, ledger: l, log: log, waiters: map[string][]chan struct{}{}}
+}
+
+// Open opens a gate in the caller's transaction and returns its id. The id is the
+// caller's to make (NewID) when it must be known before.
+func Open(tx *ledger.Tx, gateID, workspace, trace string, o Opening) error {
+	rank, err := riskRank(o.Risk)
+	if err != nil {
+		return err
+	}
+	o.Risk = Risks[rank]
+	o.Rules = o.Rules.Normal()
+	if o.Digest == "" {
+		shown, err := wire.Marshal(o.Shown)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(shown)
+		o.Digest = hex.EncodeToString(sum[:])
+	}
+	tx.Append(ledger.Event{Workspace: workspace, Kind: "gate.opened", Actor: o.Requester, Subject: gateID, Trace: trace, Body: o})
+	return nil
+}
+
+// NewID makes the id of a gate.
+func NewID() string { return id.New("gate") }

@@ -1,0 +1,413 @@
+package gate_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/signalbox/signalbox/internal/clock"
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+func sets() []store.Migrations {
+	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, gate.Migrations}
+}
+
+func projections() []ledger.Projection {
+	return []ledger.Projection{clock.Projection(), roster.Projection(), gate.Projection()}
+}
+
+// node is a process with gates.
+type node struct {
+	t      testing.TB
+	db     *store.DB
+	ledger *ledger.Ledger
+	roster *roster.Roster
+	gates  *gate.Gates
+	offset atomic.Int64
+	stop   func()
+}
+
+func (n *node) now() time.Time { return time.Now().Add(time.Duration(n.offset.Load())) }
+
+func start(t testing.TB, address, dir string) *node {
+	t.Helper()
+	n := &node{t: t, db: storetest.Open(t, address, sets()...)}
+	log := slog.New(slog.DiscardHandler)
+	var err error
+	n.ledger, err = ledger.Open(t.Context(), ledger.Options{DB: n.db, Dir: dir, Origin: "test.example/gate", Now: n.now, Projections: projections()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.roster = roster.New(n.db, n.ledger, n.now)
+	n.gates = gate.New(n.db, n.ledger, log)
+	timers := clock.New(n.db, n.ledger, n.now, log, n.gates.Handlers())
+	ctx, cancel := context.WithCancel(context.Background())
+	core, stopCore := context.WithCancel(context.Background())
+	var wg, users sync.WaitGroup
+	wg.Go(func() { _ = n.ledger.Run(core) })
+	users.Go(func() { _ = timers.Run(ctx) })
+	users.Go(func() { _ = n.gates.Run(ctx) })
+	n.stop = sync.OnceFunc(func() { cancel(); users.Wait(); stopCore(); wg.Wait() })
+	t.Cleanup(n.stop)
+	if err := n.roster.Bootstrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// operator adds an operator and returns who they are.
+func (n *node) operator(name, role string) roster.Identity {
+	n.t.Helper()
+	_, token, err := n.roster.AddOperator(n.t.Context(), roster.Identity{Role: roster.Admin}, name, role)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	who, err := n.roster.Authenticate(n.t.Context(), token.Secret)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return who
+}
+
+// open opens a gate that asks for what the rules say.
+func (n *node) open(rules gate.Rules) string {
+	n.t.Helper()
+	return n.openAs(gate.Opening{
+		Project: "default", Agent: "agent_x", AgentName: "x", Requester: "agent:x",
+		Origin: gate.Origin{Protocol: "test", Reference: "run-1"}, Shown: gate.Shown{Title: "Send it", ProposedAction: "send"}, Rules: rules,
+	})
+}
+
+func (n *node) openAs(o gate.Opening) string {
+	n.t.Helper()
+	id := gate.NewID()
+	err := n.ledger.Write(context.Background(), func(tx *ledger.Tx) error { return gate.Open(tx, id, "default", "trace-1", o) })
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return id
+}
+
+func (n *node) get(id string) gate.Gate {
+	n.t.Helper()
+	g, err := n.gates.Get(context.Background(), id)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return g
+}
+
+func (n *node) wantClean() {
+	n.t.Helper()
+	got, err := ledger.CheckRebuild(context.Background(), n.db, sets(), projections(), nil)
+	if err != nil || len(got.Differences) != 0 {
+		n.t.Errorf("%+v %v", got, err)
+	}
+}
+
+func approve(note string) gate.Ballot { return gate.Ballot{Approve: true, Note: note} }
+
+func TestAGateIsDecidedByPeople(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		ada, bob, eve := n.operator("ada", "operator"), n.operator("bob", "admin"), n.operator("eve", "viewer")
+		ctx := t.Context()
+
+		t.Run("one approval is enough when nothing else is asked", func(t *testing.T) {
+			id := n.open(gate.Rules{})
+			g, err := n.gates.Vote(ctx, ada, id, approve("fine"))
+			if err != nil || g.Status != gate.Approved || g.ResolvedBy != "ada" || g.Cause != gate.ByVote || g.Note != "fine" || len(g.Votes) != 1 {
+				t.Errorf("%+v %v", g, err)
+			}
+			if g.Title != "Send it" || g.ProposedAction != "send" || g.Trace != "trace-1" || len(g.ActionDigest) != 64 || g.Risk != "medium" {
+				t.Errorf("what was opened is not shown: %+v", g)
+			}
+		})
+		t.Run("one rejection is enough, and the reason is kept", func(t *testing.T) {
+			id := n.open(gate.Rules{Quorum: 3})
+			g, err := n.gates.Vote(ctx, ada, id, gate.Ballot{Note: "not today"})
+			if err != nil || g.Status != gate.Rejected || g.Note != "not today" {
+				t.Errorf("%+v %v", g, err)
+			}
+		})
+		t.Run("a second vote after the decision sees who decided", func(t *testing.T) {
+			id := n.open(gate.Rules{})
+			if _, err := n.gates.Vote(ctx, ada, id, approve("")); err != nil {
+				t.Fatal(err)
+			}
+			_, err := n.gates.Vote(ctx, bob, id, gate.Ballot{})
+			if !fault.Is(err, fault.AlreadyResolved) || fault.From(err).Details["resolved_by"] != "ada" {
+				t.Errorf("%v", err)
+			}
+		})
+		t.Run("a quorum takes different operators", func(t *testing.T) {
+			id := n.open(gate.Rules{Quorum: 2})
+			if g, err := n.gates.Vote(ctx, ada, id, approve("")); err != nil || g.Status != gate.Pending {
+				t.Fatalf("%+v %v", g, err)
+			}
+			if _, err := n.gates.Vote(ctx, ada, id, approve("")); !fault.Is(err, fault.Conflict) {
+				t.Errorf("the same operator again: %v", err)
+			}
+			if g, err := n.gates.Vote(ctx, bob, id, approve("")); err != nil || g.Status != gate.Approved {
+				t.Errorf("%+v %v", g, err)
+			}
+		})
+		t.Run("a viewer does not decide, unless named", func(t *testing.T) {
+			if _, err := n.gates.Vote(ctx, eve, n.open(gate.Rules{}), approve("")); !fault.Is(err, fault.Forbidden) {
+				t.Errorf("%v", err)
+			}
+			if g, err := n.gates.Vote(ctx, eve, n.open(gate.Rules{Approvers: []string{"eve"}}), approve("")); err != nil || g.Status != gate.Approved {
+				t.Errorf("%v", err)
+			}
+			if _, err := n.gates.Vote(ctx, ada, n.open(gate.Rules{Approvers: []string{"admin"}}), approve("")); !fault.Is(err, fault.Forbidden) {
+				t.Errorf("an operator where an admin is asked for: %v", err)
+			}
+		})
+		t.Run("who asked may reject and not approve", func(t *testing.T) {
+			id := n.openAs(gate.Opening{Requester: "operator:ada", Shown: gate.Shown{Title: "mine"}})
+			if _, err := n.gates.Vote(ctx, ada, id, approve("")); !fault.Is(err, fault.Forbidden) {
+				t.Errorf("%v", err)
+			}
+			if g, err := n.gates.Vote(ctx, ada, id, gate.Ballot{}); err != nil || g.Status != gate.Rejected {
+				t.Errorf("%+v %v", g, err)
+			}
+		})
+		t.Run("a delegate casts another's vote until the date, and both are recorded", func(t *testing.T) {
+			id := n.open(gate.Rules{Approvers: []string{"ada"}})
+			ballot := gate.Ballot{Approve: true, For: "ada"}
+			if _, err := n.gates.Vote(ctx, eve, id, ballot); !fault.Is(err, fault.Forbidden) {
+				t.Errorf("without a delegation: %v", err)
+			}
+			if err := n.gates.Delegate(ctx, ada, "eve", n.now().Add(-time.Hour)); !fault.Is(err, fault.InvalidPayload) {
+				t.Errorf("until yesterday: %v", err)
+			}
+			if err := n.gates.Delegate(ctx, ada, "eve", n.now().Add(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			g, err := n.gates.Vote(ctx, eve, id, ballot)
+			if err != nil || g.Status != gate.Approved || g.Votes[0].Operator != "ada" || g.Votes[0].CastBy != "eve" {
+				t.Errorf("%+v %v", g, err)
+			}
+			second := n.open(gate.Rules{Approvers: []string{"ada"}})
+			if err := n.gates.Undelegate(ctx, ada, "eve"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := n.gates.Vote(ctx, eve, second, ballot); !fault.Is(err, fault.Forbidden) {
+				t.Errorf("after it was ended: %v", err)
+			}
+		})
+		t.Run("a gate that is not there", func(t *testing.T) {
+			if _, err := n.gates.Vote(ctx, ada, "gate_nowhere", approve("")); !fault.Is(err, fault.NotFound) {
+				t.Errorf("%v", err)
+			}
+		})
+		n.wantClean()
+	})
+}
+
+func TestAHundredDecideAtOnceAndOneIsFirst(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		ada := n.operator("ada", "operator")
+		id := n.open(gate.Rules{})
+		var first, late atomic.Int32
+		var wg sync.WaitGroup
+		for i := range 100 {
+			wg.Go(func() {
+				by := ada
+				by.Name = fmt.Sprintf("ada-%d", i) // a hundred operators; only the name counts
+				switch _, err := n.gates.Vote(context.Background(), by, id, gate.Ballot{Approve: i%2 == 0}); {
+				case err == nil:
+					first.Add(1)
+				case fault.Is(err, fault.AlreadyResolved) && fault.From(err).Details["resolved_by"] != "":
+					late.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		entries, err := n.ledger.Entries(t.Context(), ledger.Query{Kind: "gate.resolved"})
+		if first.Load() != 1 || late.Load() != 99 || err != nil || len(entries) != 1 {
+			t.Errorf("%d were first, %d late, %d resolutions, %v", first.Load(), late.Load(), len(entries), err)
+		}
+		n.wantClean()
+	})
+}
+
+func TestAGateThatNobodyDecidesExpires(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		minute := time.Minute.Microseconds()
+		rejects := n.open(gate.Rules{Expires: 60 * minute, Ladder: []gate.Step{
+			{After: 20 * minute, Do: "notify", Whom: []string{"admin"}}, {After: 10 * minute, Do: "remind"}, {After: 20 * minute, Do: "remind"},
+		}})
+		approves := n.open(gate.Rules{Expires: 60 * minute, OnExpiry: gate.Approved})
+		never := n.open(gate.Rules{})
+		steps := func() (all []string) {
+			entries, err := n.ledger.Entries(t.Context(), ledger.Query{Kind: "gate.escalated"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range entries {
+				var b struct {
+					Step gate.Step `json:"step"`
+					Next int64     `json:"next"`
+				}
+				if err := e.Decode(&b); err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, b.Step.Do)
+			}
+			return all
+		}
+		until := func(what string, holds func() bool) {
+			t.Helper()
+			for deadline := time.Now().Add(15 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal(what)
+				}
+			}
+		}
+		n.offset.Store(int64(11 * time.Minute))
+		until("nobody was reminded", func() bool { return len(steps()) == 1 })
+		n.offset.Store(int64(25 * time.Minute))
+		until("others were not told", func() bool { return len(steps()) == 3 })
+		if n.get(rejects).Status != gate.Pending {
+			t.Error("a reminder has decided")
+		}
+		n.offset.Store(int64(61 * time.Minute))
+		until("it does not expire", func() bool { return n.get(rejects).Status != gate.Pending && n.get(approves).Status != gate.Pending })
+		if g := n.get(rejects); g.Status != gate.Rejected || g.Cause != gate.ByExpiry || g.Note != "Gate expired" {
+			t.Errorf("%+v", g)
+		}
+		if g := n.get(approves); g.Status != gate.Approved || g.Cause != gate.ByExpiry {
+			t.Errorf("%+v", g)
+		}
+		n.offset.Store(int64(1000 * time.Hour))
+		if n.get(never).Status != gate.Pending || len(steps()) != 3 {
+			t.Errorf("%v %v", n.get(never).Status, steps())
+		}
+		n.wantClean()
+	})
+}
+
+func TestAWaiterIsWokenByAnotherNode(t *testing.T) {
+	t.Parallel()
+	address := storetest.Postgres(t)
+	a, b := start(t, address, t.TempDir()), start(t, address, t.TempDir())
+	ada := a.operator("ada", "operator")
+	var slowest time.Duration
+	for range 10 {
+		id := a.open(gate.Rules{})
+		waiting, answer := make(chan struct{}), make(chan gate.Gate, 1)
+		go func() {
+			close(waiting)
+			g, err := b.gates.Wait(context.Background(), id)
+			if err != nil {
+				t.Error(err)
+			}
+			answer <- g
+		}()
+		<-waiting
+		if _, err := a.gates.Vote(t.Context(), ada, id, approve("go")); err != nil {
+			t.Fatal(err)
+		}
+		decided := time.Now()
+		if g := <-answer; g.Status != gate.Approved || g.Note != "go" {
+			t.Errorf("%+v", g)
+		}
+		slowest = max(slowest, time.Since(decided))
+	}
+	t.Logf("the slowest took %v", slowest)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if g, err := b.gates.Wait(ctx, a.open(gate.Rules{})); err != nil || g.Status != gate.Pending {
+		t.Errorf("waiting that ends early: %+v %v", g.Status, err)
+	}
+	if _, err := b.gates.Wait(t.Context(), "gate_nowhere"); !fault.Is(err, fault.NotFound) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTheInboxShowsTheHighestRiskFirst(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		ada := n.operator("ada", "operator")
+		byRisk := map[string][]string{}
+		for i := range 30 {
+			risk := gate.Risks[i%3]
+			id := n.openAs(gate.Opening{Project: fmt.Sprintf("p%d", i%2), Agent: "agent_y", Requester: "agent:y", Risk: risk, Shown: gate.Shown{Title: "t"}})
+			byRisk[risk] = append([]string{id}, byRisk[risk]...)
+		}
+		done := byRisk["high"][0]
+		if _, err := n.gates.Vote(t.Context(), ada, done, approve("")); err != nil {
+			t.Fatal(err)
+		}
+		want := append(append(byRisk["high"][1:], byRisk["medium"]...), byRisk["low"]...)
+		var got []string
+		for after := (*gate.Place)(nil); ; {
+			page, next, err := n.gates.List(t.Context(), gate.Filter{Status: gate.Pending}, after, 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range page {
+				got = append(got, g.ID)
+			}
+			if after = next; next == nil {
+				break
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("got  %v\nwant %v", got, want)
+		}
+		resolved, _, err := n.gates.List(t.Context(), gate.Filter{Status: gate.Approved}, nil, 10)
+		if err != nil || len(resolved) != 1 || resolved[0].ID != done || len(resolved[0].Votes) != 1 {
+			t.Errorf("%+v %v", resolved, err)
+		}
+		some, _, err := n.gates.List(t.Context(), gate.Filter{Project: "p1", Agent: "agent_y", Workspace: "default"}, nil, 100)
+		if err != nil || len(some) != 15 {
+			t.Errorf("%d of project p1, %v", len(some), err)
+		}
+	})
+}
+
+func TestNoVotesApproveBelowTheQuorumOrAfterARejection(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		rules := gate.Rules{Quorum: rapid.IntRange(0, 4).Draw(t, "quorum"), RejectNeeds: rapid.IntRange(0, 3).Draw(t, "reject needs")}
+		names := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
+		var votes []gate.Vote
+		approvals, rejections := map[string]bool{}, map[string]bool{}
+		status := gate.Pending
+		for range rapid.IntRange(0, 12).Draw(t, "votes") {
+			v := gate.Vote{Operator: names.Draw(t, "operator"), Approve: rapid.Bool().Draw(t, "approve")}
+			votes = append(votes, v)
+			if v.Approve {
+				approvals[v.Operator] = true
+			} else {
+				rejections[v.Operator] = true
+			}
+			before := status
+			status = rules.Tally(votes)
+			if status == gate.Approved && (len(approvals) < max(rules.Quorum, 1) || len(rejections) >= max(rules.RejectNeeds, 1)) {
+				t.Fatalf("approved with %d approvals and %d rejections under %+v", len(approvals), len(rejections), rules)
+			}
+			if before == gate.Rejected && status != gate.Rejected {
+				t.Fatalf("%s after a rejection", status)
+			}
+		}
+	})
+}

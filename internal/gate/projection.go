@@ -1,0 +1,137 @@
+package gate
+
+import (
+	"time"
+
+	"github.com/signalbox/signalbox/internal/clock"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// The kinds of timers that gates set.
+const (
+	expiryTimer = "gate.expiry"
+	ladderTimer = "gate.ladder"
+)
+
+// The bodies of the entries about a gate, whose id is the subject.
+type (
+	voted struct {
+		Operator string `json:"operator"`
+		CastBy   string `json:"cast_by"`
+		Approve  bool   `json:"approve"`
+		Note     string `json:"note"`
+	}
+	resolved struct {
+		Status   Status   `json:"status"`
+		By       string   `json:"by"`
+		Cause    Cause    `json:"cause"`
+		Note     string   `json:"note"`
+		Modified wire.Raw `json:"modified,omitzero"`
+	}
+	escalated struct {
+		Step Step  `json:"step"`
+		Next int64 `json:"next"` // when the next step is due; 0 when none is left
+	}
+	delegated struct {
+		Delegate string `json:"delegate"`
+		Until    int64  `json:"until"`
+	}
+)
+
+// Projection is what the entries do to the tables.
+func Projection() ledger.Projection {
+	return ledger.Projection{
+		Name: "gate",
+		Tables: []ledger.Table{
+			{Name: "gate", Key: "id"}, {Name: "gate_vote", Key: "gate, operator"}, {Name: "delegation", Key: "operator, delegate"},
+		},
+		Apply: map[string]ledger.Apply{
+			"gate.opened":        applyOpened,
+			"gate.voted":         applyVoted,
+			"gate.resolved":      applyResolved,
+			"gate.escalated":     applyEscalated,
+			"delegation.granted": applyDelegated,
+			"delegation.ended": func(tx *store.Tx, e *ledger.Entry) error {
+				var b delegated
+				if err := e.Decode(&b); err != nil {
+					return err
+				}
+				tx.Exec("DELETE FROM delegation WHERE operator = $1 AND delegate = $2", e.Subject, b.Delegate)
+				return nil
+			},
+		},
+	}
+}
+
+func applyOpened(tx *store.Tx, e *ledger.Entry) error {
+	var o Opening
+	if err := e.Decode(&o); err != nil {
+		return err
+	}
+	risk, err := riskRank(o.Risk)
+	if err != nil {
+		return err
+	}
+	var expires int64
+	if o.Rules.Expires > 0 {
+		expires = e.At.UnixMicro() + o.Rules.Expires
+		clock.Set(tx, clock.Timer{Kind: expiryTimer, Subject: e.Subject, Workspace: e.Workspace, Due: time.UnixMicro(expires)})
+	}
+	if step := o.Rules.next(0); step != nil {
+		clock.Set(tx, clock.Timer{Kind: ladderTimer, Subject: e.Subject, Workspace: e.Workspace, Due: e.At.Add(time.Duration(step.After) * time.Microsecond)})
+	}
+	tx.Exec(`INSERT INTO gate (id, workspace, project, agent, status, risk, opened_seq, expires_at, approvals, rejections, resolved_at, resolved_by, cause, note)
+VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, 0, 0, 0, '', '', '')`,
+		e.Subject, e.Workspace, o.Project, o.Agent, risk, e.Seq, expires)
+	return nil
+}
+
+func applyVoted(tx *store.Tx, e *ledger.Entry) error {
+	var b voted
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("INSERT INTO gate_vote (gate, operator, cast_by, approve, note, at) VALUES ($1, $2, $3, $4, $5, $6)",
+		e.Subject, b.Operator, b.CastBy, b.Approve, b.Note, e.At.UnixMicro())
+	column := "rejections"
+	if b.Approve {
+		column = "approvals"
+	}
+	tx.Exec("UPDATE gate SET "+column+" = "+column+" + 1 WHERE id = $1", e.Subject)
+	return nil
+}
+
+func applyResolved(tx *store.Tx, e *ledger.Entry) error {
+	var b resolved
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("UPDATE gate SET status = $2, resolved_at = $3, resolved_by = $4, cause = $5, note = $6, modified = $7 WHERE id = $1",
+		e.Subject, string(b.Status), e.At.UnixMicro(), b.By, string(b.Cause), b.Note, []byte(b.Modified))
+	clock.Clear(tx, expiryTimer, e.Subject)
+	clock.Clear(tx, ladderTimer, e.Subject)
+	return nil
+}
+
+func applyEscalated(tx *store.Tx, e *ledger.Entry) error {
+	var b escalated
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	if b.Next > 0 {
+		clock.Set(tx, clock.Timer{Kind: ladderTimer, Subject: e.Subject, Workspace: e.Workspace, Due: time.UnixMicro(b.Next)})
+	}
+	return nil
+}
+
+func applyDelegated(tx *store.Tx, e *ledger.Entry) error {
+	var b delegated
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("INSERT INTO delegation (operator, delegate, until_at) VALUES ($1, $2, $3) ON CONFLICT (operator, delegate) DO UPDATE SET until_at = excluded.until_at",
+		e.Subject, b.Delegate, b.Until)
+	return nil
+}

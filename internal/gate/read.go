@@ -1,0 +1,266 @@
+package gate
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+// selectGate reads a gate with the entry that opened it.
+const selectGate = `SELECT g.id, g.workspace, g.project, g.status, g.risk, g.expires_at, g.resolved_at, g.resolved_by, g.cause, g.note, g.modified, e.record, e.salt, e.body
+FROM gate g JOIN ledger_entry e ON e.seq = g.opened_seq`
+
+func scanGate(scan func(...any) error) (Gate, error) {
+	var g Gate
+	var expires, resolvedAt int64
+	var modified, rec, salt, body []byte
+	err := scan(&g.ID, &g.Workspace, &g.Project, &g.Status, &g.rank, &expires, &resolvedAt, &g.ResolvedBy, &g.Cause, &g.Note, &modified, &rec, &salt, &body)
+	if err != nil {
+		return g, err
+	}
+	g.ExpiresAt, g.ResolvedAt, g.Votes = moment(expires), moment(resolvedAt), []Vote{}
+	if len(modified) > 0 {
+		g.Modified = modified
+	}
+	opened, err := ledger.Unseal(rec, salt, body)
+	if err != nil {
+		return g, err
+	}
+	return g, g.fill(&opened)
+}
+
+func moment(micros int64) *time.Time {
+	if micros == 0 {
+		return nil
+	}
+	t := time.UnixMicro(micros).UTC()
+	return &t
+}
+
+// addVotes reads the votes of gates, in the order they were cast.
+func addVotes(gates []Gate, query func(text string, args ...any) (store.Rows, error)) error {
+	if len(gates) == 0 {
+		return nil
+	}
+	at, marks, args := map[string]*Gate{}, []string{}, []any{}
+	for i := range gates {
+		at[gates[i].ID] = &gates[i]
+		args = append(args, gates[i].ID)
+		marks = append(marks, fmt.Sprintf("$%d", len(args)))
+	}
+	rows, err := query("SELECT gate, operator, cast_by, approve, note, at FROM gate_vote WHERE gate IN ("+strings.Join(marks, ", ")+") ORDER BY at, operator", args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var gateID string
+		var v Vote
+		var micros int64
+		if err := rows.Scan(&gateID, &v.Operator, &v.CastBy, &v.Approve, &v.Note, &micros); err != nil {
+			return err
+		}
+		v.At = time.UnixMicro(micros).UTC()
+		at[gateID].Votes = append(at[gateID].Votes, v)
+	}
+	return rows.Err()
+}
+
+// reading is addVotes' query outside of a transaction.
+func (g *Gates) reading(ctx context.Context) func(string, ...any) (store.Rows, error) {
+	return func(text string, args ...any) (store.Rows, error) { return g.db.Read.QueryContext(ctx, text, args...) }
+}
+
+// Get reads one gate.
+func (g *Gates) Get(ctx context.Context, gateID string) (Gate, error) {
+	found, err := scanGate(g.db.Read.QueryRowContext(ctx, selectGate+" WHERE g.id = $1", gateID).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		return found, noGate(gateID)
+	}
+	if err != nil {
+		return found, err
+	}
+	one := []Gate{found}
+	err = addVotes(one, g.reading(ctx))
+	return one[0], err
+}
+
+// Filter selects gates; zero fields select everything.
+type Filter struct {
+	Status    Status
+	Workspace string
+	Project   string
+	Agent     string // the agent's id
+}
+
+// Place is the position of a gate in a listing.
+type Place struct {
+	Risk int64
+	ID   string
+}
+
+// List reads a page of gates: those that wait with the highest risk first, then the
+// newest; others the newest first. next is where the following page begins.
+func (g *Gates) List(ctx context.Context, f Filter, after *Place, limit int) (gates []Gate, next *Place, err error) {
+	text, args := listing(f, after, limit)
+	rows, err := g.db.Read.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	gates = []Gate{}
+	for rows.Next() {
+		found, err := scanGate(rows.Scan)
+		if err != nil {
+			return nil, nil, err
+		}
+		gates = append(gates, found)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, nil, err
+	}
+	if len(gates) == limit {
+		last := gates[limit-1]
+		next = &Place{Risk: last.rank, ID: last.ID}
+	}
+	return gates, next, addVotes(gates, g.reading(ctx))
+}
+
+func listing(f Filter, after *Place, limit int) (text string, args []any) {
+	var where []string
+	add := func(condition string, values ...any) {
+		var marks []any
+		for _, v := range values {
+			args = append(args, v)
+			marks = append(marks, fmt.Sprintf("$%d", len(args)))
+		}
+		where = append(where, fmt.Sprintf(condition, marks...))
+	}
+	order := "g.id DESC"
+	if f.Status == Pending {
+		where = append(where, "g.status = 'pending'") // as in the index
+		order = "g.risk DESC, g.id DESC"
+	} else if f.Status != "" {
+		add("g.status = %s", string(f.Status))
+	}
+	for column, value := range map[string]string{"workspace": f.Workspace, "project": f.Project, "agent": f.Agent} {
+		if value != "" {
+			add("g."+column+" = %s", value)
+		}
+	}
+	switch {
+	case after != nil && f.Status == Pending:
+		add("(g.risk, g.id) < (%s, %s)", after.Risk, after.ID)
+	case after != nil:
+		add("g.id < %s", after.ID)
+	}
+	if where == nil {
+		where = []string{"1 = 1"}
+	}
+	args = append(args, limit)
+	return fmt.Sprintf("%s WHERE %s ORDER BY %s LIMIT $%d", selectGate, strings.Join(where, " AND "), order, len(args)), args
+}
+
+// Wait returns the gate as soon as it is resolved, or as it is when ctx ends.
+func (g *Gates) Wait(ctx context.Context, gateID string) (Gate, error) {
+	woken, forget := g.register(gateID)
+	defer forget()
+	for {
+		found, err := g.Get(context.WithoutCancel(ctx), gateID)
+		if err != nil || found.Status != Pending {
+			return found, err
+		}
+		select {
+		case <-woken:
+		case <-ctx.Done():
+			return found, nil
+		}
+	}
+}
+
+// register comes before the first look at the gate, so that no wake-up is missed.
+func (g *Gates) register(gateID string) (woken chan struct{}, forget func()) {
+	woken = make(chan struct{}, 1)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiters[gateID] = append(g.waiters[gateID], woken)
+	return woken, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		left := g.waiters[gateID]
+		for i, w := range left {
+			if w == woken {
+				left = append(left[:i:i], left[i+1:]...)
+				break
+			}
+		}
+		if len(left) == 0 {
+			delete(g.waiters, gateID)
+		} else {
+			g.waiters[gateID] = left
+		}
+	}
+}
+
+// Run wakes those who wait, on whichever node the decision was made, until ctx ends.
+func (g *Gates) Run(ctx context.Context) error {
+	var after int64
+	for {
+		head, err := g.ledger.Head(ctx)
+		if err == nil {
+			after = head
+			break
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil //nolint:nilerr // the server stops
+		}
+	}
+	g.wakeAll() // what was resolved before the first look
+	for e := range g.ledger.Follow(ctx, after) {
+		if e.Kind == "gate.resolved" {
+			g.wake(e.Subject)
+		}
+	}
+	return nil
+}
+
+func (g *Gates) wake(gateID string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, w := range g.waiters[gateID] {
+		select {
+		case w <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (g *Gates) wakeAll() {
+	g.mu.Lock()
+	ids := make([]string, 0, len(g.waiters))
+	for gateID := range g.waiters {
+		ids = append(ids, gateID)
+	}
+	g.mu.Unlock()
+	for _, gateID := range ids {
+		g.wake(gateID)
+	}
+}
+
+// Status reads a status from a query.
+func parseStatus(s string) (Status, error) {
+	switch status := Status(s); status {
+	case "", Pending, Approved, Rejected:
+		return status, nil
+	}
+	return "", fault.New(fault.InvalidRequest, "The status should be pending, approved or rejected, and is %.40q.", s).About("status")
+}

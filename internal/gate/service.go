@@ -1,0 +1,191 @@
+package gate
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/clock"
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Ballot is what an operator says about a gate.
+type Ballot struct {
+	Approve  bool
+	Note     string
+	Modified wire.Raw // what to do instead, where the protocol allows it
+	For      string   // the operator whose vote it is, when a delegate casts it
+}
+
+// Vote records an operator's vote, and resolves the gate if that decides it.
+func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b Ballot) (Gate, error) {
+	if len(b.Note) > maxNote {
+		return Gate{}, fault.New(fault.InvalidPayload, "The note has %d bytes; the most is %d.", len(b.Note), maxNote).About("note")
+	}
+	err := g.ledger.Write(ctx, func(tx *ledger.Tx) error {
+		found, err := load(tx, gateID)
+		if err != nil {
+			return err
+		}
+		if found.Status != Pending {
+			return alreadyResolved(found)
+		}
+		operator, err := voter(tx, by, b.For)
+		if err != nil {
+			return err
+		}
+		if err := found.admits(by, operator, b.Approve); err != nil {
+			return err
+		}
+		tx.Append(ledger.Event{Workspace: found.Workspace, Kind: "gate.voted", Actor: by.Actor(), Subject: gateID, Trace: found.Trace,
+			Body: voted{operator.Name, by.Name, b.Approve, b.Note}})
+		votes := append(found.Votes, Vote{Operator: operator.Name, Approve: b.Approve})
+		if status := found.opening.Rules.Tally(votes); status != Pending {
+			resolve(tx, found, by.Actor(), resolved{status, operator.Name, ByVote, b.Note, b.Modified})
+		}
+		return nil
+	})
+	if err != nil {
+		return Gate{}, err
+	}
+	return g.Get(ctx, gateID)
+}
+
+const maxNote = 4000
+
+// voter is the operator whose vote it is: the caller, or one who has delegated.
+func voter(tx *ledger.Tx, by roster.Identity, name string) (roster.Person, error) {
+	if name == "" || name == by.Name {
+		return roster.Person{Name: by.Name, Role: by.Role}, nil
+	}
+	var until int64
+	err := tx.QueryRow("SELECT until_at FROM delegation WHERE operator = $1 AND delegate = $2", []any{name, by.Name}, &until)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return roster.Person{}, err
+	}
+	if tx.Now().UnixMicro() >= until {
+		return roster.Person{}, fault.New(fault.Forbidden, "%s has not delegated to %s, or only until a date that is past.", name, by.Name)
+	}
+	return roster.FindOperator(tx, name)
+}
+
+// admits says why an operator may not vote, nil when they may.
+func (g *Gate) admits(by roster.Identity, operator roster.Person, approve bool) error {
+	if !g.opening.Rules.MayDecide(operator) {
+		return fault.New(fault.Forbidden, "%s may not decide this gate. Its rule asks for: %v.", operator.Name, g.Approvers)
+	}
+	if requester := g.opening.Requester; approve && (requester == by.Actor() || requester == "operator:"+operator.Name) {
+		return fault.New(fault.Forbidden, "Who asked may not approve. Another operator has to decide this.")
+	}
+	for _, v := range g.Votes {
+		if v.Operator == operator.Name {
+			return fault.New(fault.Conflict, "%s has voted on this gate already. It waits for others.", operator.Name)
+		}
+	}
+	return nil
+}
+
+// alreadyResolved tells who was first.
+func alreadyResolved(g Gate) error {
+	return fault.New(fault.AlreadyResolved, "This gate was %s by %s at %s. A decision is final.", g.Status, g.ResolvedBy, g.ResolvedAt.Format(time.RFC3339)).
+		With("status", string(g.Status)).With("resolved_by", g.ResolvedBy).With("resolved_at", g.ResolvedAt.Format(time.RFC3339Nano)).With("note", g.Note)
+}
+
+// Settle resolves a gate by a rule, in the caller's transaction: what it held has
+// become moot. A gate that is resolved already stays as it is.
+func Settle(tx *ledger.Tx, gateID string, status Status, actor, note string) error {
+	found, err := load(tx, gateID)
+	if err != nil || found.Status != Pending {
+		return err
+	}
+	resolve(tx, found, actor, resolved{Status: status, By: "rule", Cause: ByRule, Note: note})
+	return nil
+}
+
+func resolve(tx *ledger.Tx, g Gate, actor string, r resolved) {
+	tx.Append(ledger.Event{Workspace: g.Workspace, Kind: "gate.resolved", Actor: actor, Subject: g.ID, Trace: g.Trace, Body: r})
+}
+
+// Handlers are what gates do when their timers are due.
+func (g *Gates) Handlers() map[string]clock.Handler {
+	return map[string]clock.Handler{expiryTimer: expire, ladderTimer: climb}
+}
+
+func expire(tx *ledger.Tx, t clock.Timer) error {
+	found, err := load(tx, t.Subject)
+	if err != nil || found.Status != Pending {
+		return err
+	}
+	resolve(tx, found, "system", resolved{Status: found.OnExpiry, By: "expiry", Cause: ByExpiry, Note: "Gate expired"})
+	return nil
+}
+
+// climb takes the step of the ladder that is due, and says when the next one is.
+func climb(tx *ledger.Tx, t clock.Timer) error {
+	found, err := load(tx, t.Subject)
+	if err != nil || found.Status != Pending {
+		return err
+	}
+	due := func(s Step) time.Time { return found.OpenedAt.Add(time.Duration(s.After) * time.Microsecond) }
+	for i, step := range found.opening.Rules.Ladder {
+		if due(step).Before(t.Due) {
+			continue
+		}
+		body := escalated{Step: step}
+		if next := found.opening.Rules.next(i + 1); next != nil {
+			body.Next = due(*next).UnixMicro()
+		}
+		tx.Append(ledger.Event{Workspace: found.Workspace, Kind: "gate.escalated", Actor: "system", Subject: found.ID, Trace: found.Trace, Body: body})
+		return nil
+	}
+	return nil
+}
+
+// Delegate lets another operator cast this operator's votes until a moment.
+func (g *Gates) Delegate(ctx context.Context, by roster.Identity, delegate string, until time.Time) error {
+	return g.ledger.Write(ctx, func(tx *ledger.Tx) error {
+		if delegate == by.Name {
+			return fault.New(fault.InvalidPayload, "Name another operator; your votes are yours already.").About("delegate")
+		}
+		if !until.After(tx.Now()) {
+			return fault.New(fault.InvalidPayload, "The delegation should end in the future, and %s is past.", until.Format(time.RFC3339)).About("until")
+		}
+		if _, err := roster.FindOperator(tx, delegate); err != nil {
+			return err
+		}
+		tx.Append(ledger.Event{Kind: "delegation.granted", Actor: by.Actor(), Subject: by.Name, Body: delegated{delegate, until.UnixMicro()}})
+		return nil
+	})
+}
+
+// Undelegate ends a delegation at once.
+func (g *Gates) Undelegate(ctx context.Context, by roster.Identity, delegate string) error {
+	return g.ledger.Write(ctx, func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{Kind: "delegation.ended", Actor: by.Actor(), Subject: by.Name, Body: delegated{Delegate: delegate}})
+		return nil
+	})
+}
+
+// load reads a gate inside a transaction, with its votes.
+func load(tx *ledger.Tx, gateID string) (Gate, error) {
+	found, err := scanGate(func(dest ...any) error {
+		return tx.QueryRow(selectGate+" WHERE g.id = $1", []any{gateID}, dest...)
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return found, noGate(gateID)
+	}
+	if err != nil {
+		return found, err
+	}
+	one := []Gate{found}
+	err = addVotes(one, tx.Query)
+	return one[0], err
+}
+
+func noGate(gateID string) error {
+	return fault.New(fault.NotFound, "There is no gate %.80q. `signalbox gates ls` lists those that wait.", gateID)
+}

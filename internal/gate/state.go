@@ -1,0 +1,129 @@
+package gate
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/roster"
+)
+
+// Status is where a gate stands.
+type Status string
+
+// The statuses. The last two are for ever.
+const (
+	Pending  Status = "pending"
+	Approved Status = "approved"
+	Rejected Status = "rejected"
+)
+
+// Cause says what resolved a gate.
+type Cause string
+
+// The causes.
+const (
+	ByVote   Cause = "vote"
+	ByExpiry Cause = "expiry"
+	ByRule   Cause = "rule" // the protocol that opened it settled it, by a rule
+)
+
+// Rules are how a gate is decided. Zero values mean what a rule means that does not
+// say otherwise; see Normal.
+type Rules struct {
+	Quorum      int      `json:"quorum"`       // approvals needed, by different operators
+	RejectNeeds int      `json:"reject_needs"` // rejections needed
+	Approvers   []string `json:"approvers"`    // roles, or names of operators
+	OnExpiry    Status   `json:"on_expiry"`
+	Expires     int64    `json:"expires,omitempty"` // microseconds after opening; 0 is never
+	Ladder      []Step   `json:"ladder,omitempty"`
+}
+
+// Step is what happens to a gate that waits: somebody is reminded, or others are
+// told.
+type Step struct {
+	After int64    `json:"after"` // microseconds after opening
+	Do    string   `json:"do"`    // remind or notify
+	Whom  []string `json:"whom,omitempty"`
+}
+
+// Normal fills in what a rule leaves out.
+func (r Rules) Normal() Rules {
+	r.Quorum, r.RejectNeeds = max(r.Quorum, 1), max(r.RejectNeeds, 1)
+	if len(r.Approvers) == 0 {
+		r.Approvers = []string{string(roster.Operator)}
+	}
+	if r.OnExpiry != Approved {
+		r.OnExpiry = Rejected
+	}
+	r.Ladder = slices.SortedStableFunc(slices.Values(r.Ladder), func(a, b Step) int { return cmp.Compare(a.After, b.After) })
+	for i := 1; i < len(r.Ladder); i++ {
+		// A gate has one timer for its ladder, which tells steps apart by their time.
+		r.Ladder[i].After = max(r.Ladder[i].After, r.Ladder[i-1].After+1)
+	}
+	return r
+}
+
+// Vote is one operator's say. CastBy is another name when a delegate cast it.
+type Vote struct {
+	Operator string    `json:"operator"`
+	CastBy   string    `json:"cast_by"`
+	Approve  bool      `json:"approve"`
+	Note     string    `json:"note,omitempty"`
+	At       time.Time `json:"at"`
+}
+
+// Tally is the status that votes amount to. Rejections count first: no number of
+// approvals outweighs them.
+func (r Rules) Tally(votes []Vote) Status {
+	r = r.Normal()
+	approvals, rejections := map[string]bool{}, map[string]bool{}
+	for _, v := range votes {
+		if v.Approve {
+			approvals[v.Operator] = true
+		} else {
+			rejections[v.Operator] = true
+		}
+	}
+	switch {
+	case len(rejections) >= r.RejectNeeds:
+		return Rejected
+	case len(approvals) >= r.Quorum:
+		return Approved
+	}
+	return Pending
+}
+
+// MayDecide reports whether an operator may vote: by role or by name. A viewer may
+// only if named.
+func (r Rules) MayDecide(p roster.Person) bool {
+	return slices.ContainsFunc(r.Normal().Approvers, func(a string) bool {
+		if a == p.Name {
+			return true
+		}
+		return slices.Contains(roster.Roles, a) && a != string(roster.Viewer) && p.Role.Allows(roster.Role(a))
+	})
+}
+
+// next is the step of the ladder that comes after those done, nil when none is left.
+func (r Rules) next(done int) *Step {
+	if done >= len(r.Ladder) {
+		return nil
+	}
+	return &r.Ladder[done]
+}
+
+// Risks are the levels of risk, the least first.
+var Risks = []string{"low", "medium", "high"}
+
+func riskRank(risk string) (int64, error) {
+	if risk == "" {
+		risk = "medium"
+	}
+	i := slices.Index(Risks, risk)
+	if i < 0 {
+		return 0, fault.New(fault.InvalidPayload, "The risk should be low, medium or high, and is %.40q.", risk).About("risk")
+	}
+	return int64(i), nil
+}
