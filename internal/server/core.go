@@ -7,10 +7,15 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/signalbox/signalbox/internal/clock"
 	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/store"
@@ -19,12 +24,12 @@ import (
 
 // Migrations are the tables of every package, in the order of the staircase.
 func Migrations() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, roster.Migrations}
+	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, gate.Migrations}
 }
 
 // Projections are the state of every package.
 func Projections() []ledger.Projection {
-	return []ledger.Projection{roster.Projection()}
+	return []ledger.Projection{clock.Projection(), roster.Projection(), gate.Projection()}
 }
 
 // core is what every protocol stands on.
@@ -32,6 +37,8 @@ type core struct {
 	db     *store.DB
 	ledger *ledger.Ledger
 	roster *roster.Roster
+	gates  *gate.Gates
+	timers *clock.Timers
 }
 
 func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
@@ -50,12 +57,22 @@ func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
 		db.Close()
 		return nil, err
 	}
-	return &core{db: db, ledger: l, roster: roster.New(db, l, time.Now)}, nil
+	built := &core{db: db, ledger: l, roster: roster.New(db, l, time.Now), gates: gate.New(db, l, log)}
+	built.timers = clock.New(db, l, time.Now, log, built.gates.Handlers())
+	return built, nil
+}
+
+// run runs what follows the ledger, until ctx ends.
+func (c *core) run(ctx context.Context) error {
+	var g errgroup.Group
+	g.Go(func() error { return c.gates.Run(ctx) })
+	g.Go(func() error { return c.timers.Run(ctx) })
+	return g.Wait()
 }
 
 // routes are the HTTP surface of every package.
 func (c *core) routes() []wire.Route {
-	return append(c.ledger.Routes(), c.roster.Routes()...)
+	return slices.Concat(c.ledger.Routes(), c.roster.Routes(), c.gates.Routes())
 }
 
 // DatabaseFile is the SQLite file in the data folder.

@@ -103,12 +103,17 @@ func (s *Server) Refusal() error { return s.core.ledger.Mismatch() }
 // once, when the first request can be answered.
 func (s *Server) Run(ctx context.Context, ready func(*Server)) error {
 	defer s.close()
+	// First what follows the ledger stops, then the ledger: it answers every write.
 	core, stopCore := context.WithCancel(context.WithoutCancel(ctx))
-	ran := make(chan error, 1)
-	go func() { ran <- s.core.ledger.Run(core) }()
+	book, stopBook := context.WithCancel(context.WithoutCancel(ctx))
+	ran, kept := make(chan error, 1), make(chan error, 1)
+	go func() { kept <- s.core.ledger.Run(book) }()
+	go func() { ran <- s.core.run(core) }()
 	stop := func(err error) error {
 		stopCore()
-		return errors.Join(err, <-ran)
+		err = errors.Join(err, <-ran)
+		stopBook()
+		return errors.Join(err, <-kept)
 	}
 	if err := s.prepare(ctx); err != nil {
 		return stop(err)

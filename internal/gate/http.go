@@ -1,0 +1,134 @@
+package gate
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+const maxBody = 1 << 20
+
+// The bodies of the operators' API.
+type (
+	// GatePage is a page of gates.
+	GatePage struct {
+		Gates []Gate `json:"gates"`
+		Next  string `json:"next"`
+	}
+	// Decision is what is sent with an approval or a rejection; all of it may be left out.
+	Decision struct {
+		Note     string   `json:"note,omitempty"`
+		Modified wire.Raw `json:"modified,omitzero"`
+		For      string   `json:"for,omitempty"`
+	}
+	// Delegation lets another operator cast one's votes.
+	Delegation struct {
+		Delegate string    `json:"delegate"`
+		Until    time.Time `json:"until"`
+	}
+)
+
+// Routes are the gates' part of the operators' API. Whether an operator may decide
+// is a matter of the gate's rules, so looking is all that the routes ask for.
+func (g *Gates) Routes() []wire.Route {
+	list := []wire.Param{
+		{Name: "status", Meaning: "pending, approved or rejected"},
+		{Name: "workspace", Meaning: "only gates of this workspace"},
+		{Name: "project", Meaning: "only gates of this project"},
+		{Name: "agent", Meaning: "only gates of the agent with this id"},
+		{Name: "limit", Meaning: "how many at the most, 1 to 1000; 100 when absent", Number: true},
+		{Name: "cursor", Meaning: "the value of next from the page before"},
+	}
+	return []wire.Route{
+		{Method: "GET", Path: "/ops/gates", Summary: "List gates: those that wait by risk, others the newest first", Auth: wire.Viewer, Query: list, Answer: GatePage{}, Handle: g.getGates},
+		{Method: "GET", Path: "/ops/gates/{id}", Summary: "Show a gate", Auth: wire.Viewer, Answer: Gate{}, Handle: g.getGate},
+		{Method: "POST", Path: "/ops/gates/{id}/approve", Summary: "Approve; 409 already_resolved when somebody was first", Auth: wire.Viewer, Request: Decision{}, Answer: Gate{}, Handle: g.decide(true)},
+		{Method: "POST", Path: "/ops/gates/{id}/reject", Summary: "Reject; the note reaches the agent", Auth: wire.Viewer, Request: Decision{}, Answer: Gate{}, Handle: g.decide(false)},
+		{Method: "POST", Path: "/ops/delegations", Summary: "Let another operator cast your votes until a date", Auth: wire.Operator, Request: Delegation{}, Answer: Delegation{}, Status: 201, Handle: g.postDelegation},
+		{Method: "DELETE", Path: "/ops/delegations/{delegate}", Summary: "End a delegation at once", Auth: wire.Operator, Status: 204, Handle: g.deleteDelegation},
+	}
+}
+
+func (g *Gates) getGates(w http.ResponseWriter, r *http.Request) error {
+	limit, err := wire.Limit(r)
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	status, err := parseStatus(q.Get("status"))
+	if err != nil {
+		return err
+	}
+	after, err := readPlace(r)
+	if err != nil {
+		return err
+	}
+	gates, next, err := g.List(r.Context(), Filter{Status: status, Workspace: q.Get("workspace"), Project: q.Get("project"), Agent: q.Get("agent")}, after, limit)
+	if err != nil {
+		return err
+	}
+	page := GatePage{Gates: gates}
+	if next != nil {
+		page.Next = wire.Cursor(strconv.FormatInt(next.Risk, 10), next.ID)
+	}
+	return wire.Reply(w, http.StatusOK, page)
+}
+
+func readPlace(r *http.Request) (*Place, error) {
+	parts, err := wire.ReadCursor(r, 2)
+	if err != nil || parts[1] == "" {
+		return nil, err
+	}
+	risk, err := strconv.ParseInt(parts[0], 10, 64)
+	if err != nil {
+		return nil, fault.New(fault.InvalidRequest, "The cursor is not one that this listing gave. Use the value of next from the page before, or leave it out.").About("cursor")
+	}
+	return &Place{risk, parts[1]}, nil
+}
+
+func (g *Gates) getGate(w http.ResponseWriter, r *http.Request) error {
+	found, err := g.Get(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, found)
+}
+
+func (g *Gates) decide(approve bool) wire.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var d Decision
+		if r.ContentLength != 0 {
+			if err := wire.ReadJSON(w, r, maxBody, &d); err != nil {
+				return err
+			}
+		}
+		found, err := g.Vote(r.Context(), roster.From(r.Context()), r.PathValue("id"), Ballot{approve, d.Note, d.Modified, d.For})
+		if err != nil {
+			return err
+		}
+		return wire.Reply(w, http.StatusOK, found)
+	}
+}
+
+func (g *Gates) postDelegation(w http.ResponseWriter, r *http.Request) error {
+	var d Delegation
+	if err := wire.ReadJSON(w, r, maxBody, &d); err != nil {
+		return err
+	}
+	if err := g.Delegate(r.Context(), roster.From(r.Context()), d.Delegate, d.Until); err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusCreated, d)
+}
+
+func (g *Gates) deleteDelegation(w http.ResponseWriter, r *http.Request) error {
+	if err := g.Undelegate(r.Context(), roster.From(r.Context()), r.PathValue("delegate")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
