@@ -23,9 +23,6 @@ func newKeysIssue(a *app) *cobra.Command {
 	kind := c.Flags().String("kind", string(roster.SignalKey), "the form of the key: "+strings.Join(roster.AgentKeyKinds, ", "))
 	c.RunE = func(c *cobra.Command, args []string) error {
 		in := roster.IssueKey{Agent: args[0], Workspace: *workspace, Kind: *kind}
-		if in.Workspace == "" {
-			in.Workspace = roster.DefaultWorkspace
-		}
 		return a.printIssued(c, "/ops/keys", in, "")
 	}
 	return c

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/url"
@@ -26,9 +27,9 @@ func newOperatorsLs(a *app) *cobra.Command {
 		return a.show(all, func(w io.Writer) {
 			var rows [][]string
 			for _, p := range all.Operators {
-				rows = append(rows, []string{p.Name, string(p.Role), since(p.AddedAt)})
+				rows = append(rows, []string{p.Name, string(p.Role), cmp.Or(p.Workspace, "all"), since(p.AddedAt)})
 			}
-			table(w, "There are no operators.", []string{"NAME", "ROLE", "ADDED"}, rows)
+			table(w, "There are no operators.", []string{"NAME", "ROLE", "WORKSPACE", "ADDED"}, rows)
 		})
 	}
 	return c
@@ -36,10 +37,11 @@ func newOperatorsLs(a *app) *cobra.Command {
 
 func newOperatorsAdd(a *app) *cobra.Command {
 	c := a.withJSON(&cobra.Command{Use: "add NAME", Short: "Add an operator and print the token, this once", Args: exactly(1, "the name of the operator")})
+	workspace := c.Flags().String("workspace", "", "the workspace they are confined to; every workspace when absent")
 	role := c.Flags().String("role", string(roster.Operator), "what they may do: "+strings.Join(roster.Roles, ", "))
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var added roster.AddedOperator
-		if err := a.call(c.Context(), "POST", "/ops/operators", roster.NewOperator{Name: args[0], Role: *role}, &added); err != nil {
+		if err := a.call(c.Context(), "POST", "/ops/operators", roster.NewOperator{Name: args[0], Role: *role, Workspace: *workspace}, &added); err != nil {
 			return err
 		}
 		return a.show(added, func(w io.Writer) {

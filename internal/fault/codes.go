@@ -8,6 +8,7 @@ const (
 	InvalidPayload     Code = "invalid_payload"
 	InvalidRequest     Code = "invalid_request"
 	InvalidConfig      Code = "invalid_config"
+	InvalidPolicy      Code = "invalid_policy"
 	InvalidTarget      Code = "invalid_target"
 	Unauthenticated    Code = "unauthenticated"
 	Forbidden          Code = "forbidden"
@@ -44,6 +45,7 @@ var Catalogue = []Meaning{
 	{InvalidPayload, 400, "The body is not what the call takes. `field` or `details.fields` says where; the message says what a right value looks like."},
 	{InvalidRequest, 400, "A part of the address or the query is wrong."},
 	{InvalidConfig, 400, "A configuration key or value is wrong. Nothing was changed."},
+	{InvalidPolicy, 400, "The policy or its test file is wrong. `details.problems` lists every place, with line, column and what was meant. The policy in force stays."},
 	{InvalidTarget, 400, "The address cannot be delivered to: it is not http or https, carries a password, or belongs to a network that is not public and that the allow list does not name."},
 	{Unauthenticated, 401, "The call carries no key, or one that is unknown, revoked or past its grace period."},
 	{Forbidden, 403, "The key is good, but may not do this."},

@@ -70,7 +70,7 @@ func start(t testing.TB, address, dir string) *node {
 // operator adds an operator and returns who they are.
 func (n *node) operator(name, role string) roster.Identity {
 	n.t.Helper()
-	_, token, err := n.roster.AddOperator(n.t.Context(), roster.Identity{Role: roster.Admin}, name, role)
+	_, token, err := n.roster.AddOperator(n.t.Context(), roster.Identity{Role: roster.Admin}, name, role, "")
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"time"
@@ -67,7 +68,11 @@ func (g *Gates) getGates(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	gates, next, err := g.List(r.Context(), Filter{Status: status, Workspace: q.Get("workspace"), Project: q.Get("project"), Agent: q.Get("agent")}, after, limit)
+	workspace := cmp.Or(q.Get("workspace"), wire.Scope(r.Context()))
+	if !wire.InScope(r.Context(), workspace) {
+		return wire.Reply(w, http.StatusOK, GatePage{Gates: []Gate{}})
+	}
+	gates, next, err := g.List(r.Context(), Filter{Status: status, Workspace: workspace, Project: q.Get("project"), Agent: q.Get("agent")}, after, limit)
 	if err != nil {
 		return err
 	}
@@ -92,6 +97,9 @@ func readPlace(r *http.Request) (*Place, error) {
 
 func (g *Gates) getGate(w http.ResponseWriter, r *http.Request) error {
 	found, err := g.Get(r.Context(), r.PathValue("id"))
+	if err == nil && !wire.InScope(r.Context(), found.Workspace) {
+		err = noGate(found.ID)
+	}
 	if err != nil {
 		return err
 	}

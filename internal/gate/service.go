@@ -31,6 +31,9 @@ func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b B
 		if err != nil {
 			return err
 		}
+		if by.Workspace != "" && by.Workspace != found.Workspace {
+			return noGate(gateID)
+		}
 		if found.Status != Pending {
 			return alreadyResolved(found)
 		}
@@ -154,7 +157,7 @@ func (g *Gates) Delegate(ctx context.Context, by roster.Identity, delegate strin
 		if !until.After(tx.Now()) {
 			return fault.New(fault.InvalidPayload, "The delegation should end in the future, and %s is past.", until.Format(time.RFC3339)).About("until")
 		}
-		if _, err := roster.FindOperator(tx, delegate); err != nil {
+		if _, err := roster.OperatorFor(tx, by, delegate); err != nil {
 			return err
 		}
 		tx.Append(ledger.Event{Kind: "delegation.granted", Actor: by.Actor(), Subject: by.Name, Body: delegated{delegate, until.UnixMicro()}})

@@ -88,7 +88,7 @@ func (l *Ledger) Routes() []wire.Route {
 		{Method: "GET", Path: "/ledger/checkpoint", Summary: "The newest signed checkpoint (C2SP)", Media: "text/plain", Handle: l.getCheckpoint},
 		{Method: "GET", Path: "/ledger/key", Summary: "The key that verifies checkpoints", Media: "text/plain", Handle: l.getKey},
 		{Method: "GET", Path: "/ledger/tile/{path...}", Summary: "A tile of the tree's hashes (C2SP tlog-tiles)", Media: "application/octet-stream", Handle: l.getTile},
-		{Method: "GET", Path: "/ledger/tile/entries/{path...}", Summary: "A bundle of records (C2SP tlog-tiles)", Auth: wire.Viewer, Media: "application/octet-stream", Handle: l.getTile},
+		{Method: "GET", Path: "/ledger/tile/entries/{path...}", Summary: "A bundle of records (C2SP tlog-tiles)", Auth: wire.Viewer, Media: "application/octet-stream", Handle: l.getBundle},
 	}
 }
 
@@ -102,9 +102,16 @@ func (l *Ledger) getEntries(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := r.URL.Query()
+	workspace := q.Get("workspace")
+	if workspace == "" {
+		workspace = wire.Scope(r.Context())
+	}
+	if !wire.InScope(r.Context(), workspace) {
+		return wire.Reply(w, http.StatusOK, EntryPage{Entries: []EntryView{}, Next: after})
+	}
 	entries, err := l.Entries(r.Context(), Query{
 		After: after, Limit: limit, Newest: q.Get("newest") == "1",
-		Workspace: q.Get("workspace"), Kind: q.Get("kind"), Subject: q.Get("subject"), Trace: q.Get("trace"),
+		Workspace: workspace, Kind: q.Get("kind"), Subject: q.Get("subject"), Trace: q.Get("trace"),
 	})
 	if err != nil {
 		return err
@@ -122,11 +129,28 @@ func (l *Ledger) getEntry(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	e, err := l.Entry(r.Context(), seq)
+	e, err := l.entryInScope(r.Context(), seq)
 	if err != nil {
 		return err
 	}
 	return wire.Reply(w, http.StatusOK, e.View())
+}
+
+// entryInScope reads an entry that the caller may see.
+func (l *Ledger) entryInScope(ctx context.Context, seq int64) (Entry, error) {
+	e, err := l.Entry(ctx, seq)
+	if err == nil && !wire.InScope(ctx, e.Workspace) {
+		err = fault.New(fault.NotFound, "There is no entry %d in workspace %q.", seq, wire.Scope(ctx))
+	}
+	return e, err
+}
+
+// unconfined refuses a call that may not see every workspace.
+func unconfined(ctx context.Context) error {
+	if wire.Scope(ctx) != "" {
+		return fault.New(fault.Forbidden, "This shows the records of every workspace, and your token is for %q alone.", wire.Scope(ctx))
+	}
+	return nil
 }
 
 func (l *Ledger) getProof(w http.ResponseWriter, r *http.Request) error {
@@ -136,6 +160,9 @@ func (l *Ledger) getProof(w http.ResponseWriter, r *http.Request) error {
 	}
 	size, err := wire.Number(r, "size", 0)
 	if err != nil {
+		return err
+	}
+	if _, err := l.entryInScope(r.Context(), seq); err != nil {
 		return err
 	}
 	if strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
@@ -179,6 +206,9 @@ func hashTexts(hashes []tlog.Hash) []string {
 // getExport breaks the connection off when something goes wrong on the way: the
 // file is then shorter than its checkpoint says, and does not verify.
 func (l *Ledger) getExport(w http.ResponseWriter, r *http.Request) error {
+	if err := unconfined(r.Context()); err != nil {
+		return err
+	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	started := &startedWriter{ResponseWriter: w}
 	err := l.Export(r.Context(), started)
@@ -217,6 +247,13 @@ func plain(w http.ResponseWriter, text []byte, err error) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = w.Write(text)
 	return nil
+}
+
+func (l *Ledger) getBundle(w http.ResponseWriter, r *http.Request) error {
+	if err := unconfined(r.Context()); err != nil {
+		return err
+	}
+	return l.getTile(w, r)
 }
 
 func (l *Ledger) getTile(w http.ResponseWriter, r *http.Request) error {
@@ -273,6 +310,9 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 		case e, ok := <-entries:
 			if !ok {
 				return nil
+			}
+			if !wire.InScope(r.Context(), e.Workspace) {
+				continue
 			}
 			data, err := wire.Marshal(e.View())
 			if err != nil {

@@ -82,7 +82,11 @@ func (l *Ledger) grow(ctx context.Context, seq int64) (int64, error) {
 // ProveConsistency shows that the tree of the first size entries is a beginning of
 // the one with the first later entries.
 func (l *Ledger) ProveConsistency(ctx context.Context, size, later int64) (tlog.TreeProof, error) {
-	_, have, err := l.Signed(ctx)
+	head, err := l.Head(ctx)
+	if err != nil {
+		return nil, err
+	}
+	have, err := l.grow(ctx, min(later, head))
 	if err != nil {
 		return nil, err
 	}

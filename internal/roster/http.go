@@ -1,8 +1,10 @@
 package roster
 
 import (
+	"cmp"
 	"net/http"
 
+	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
@@ -42,8 +44,17 @@ type (
 	}
 	// NewOperator asks for an operator.
 	NewOperator struct {
+		Name      string `json:"name"`
+		Role      string `json:"role,omitempty"`
+		Workspace string `json:"workspace,omitempty"`
+	}
+	// WorkspaceList is all workspaces that the caller may see.
+	WorkspaceList struct {
+		Workspaces []string `json:"workspaces"`
+	}
+	// NewWorkspace asks for a workspace.
+	NewWorkspace struct {
 		Name string `json:"name"`
-		Role string `json:"role,omitempty"`
 	}
 	// AddedOperator is a new operator, or one with a new token, shown this once.
 	AddedOperator struct {
@@ -72,6 +83,8 @@ func (r *Roster) Routes() []wire.Route {
 		{Method: "POST", Path: "/ops/keys", Summary: "Issue a further key for an agent", Auth: wire.Operator, Request: IssueKey{}, Answer: IssuedKey{}, Status: 201, Handle: r.postKey},
 		{Method: "POST", Path: "/ops/keys/{id}/rotate", Summary: "Replace a key; the old one works for 24 hours more", Auth: wire.Operator, Answer: IssuedKey{}, Status: 201, Handle: r.rotateKey},
 		{Method: "POST", Path: "/ops/keys/{id}/revoke", Summary: "Refuse a key from now on", Auth: wire.Operator, Answer: Key{}, Handle: r.revokeKey},
+		{Method: "GET", Path: "/ops/workspaces", Summary: "List workspaces", Auth: wire.Viewer, Answer: WorkspaceList{}, Handle: r.getWorkspaces},
+		{Method: "POST", Path: "/ops/workspaces", Summary: "Add a workspace", Auth: wire.Admin, Request: NewWorkspace{}, Answer: NewWorkspace{}, Status: 201, Handle: r.postWorkspace},
 		{Method: "GET", Path: "/ops/operators", Summary: "List operators", Auth: wire.Viewer, Answer: OperatorList{}, Handle: r.getOperators},
 		{Method: "POST", Path: "/ops/operators", Summary: "Add an operator; the token is shown this once", Auth: wire.Admin, Request: NewOperator{}, Answer: AddedOperator{}, Status: 201, Handle: r.postOperator},
 		{Method: "DELETE", Path: "/ops/operators/{name}", Summary: "Remove an operator and their tokens", Auth: wire.Admin, Status: 204, Handle: r.deleteOperator},
@@ -79,11 +92,19 @@ func (r *Roster) Routes() []wire.Route {
 	}
 }
 
-func workspaceOf(req *http.Request) string {
-	if w := req.URL.Query().Get("workspace"); w != "" {
-		return w
+// workspaceOf is the workspace that a call is about: the one it names, the one it is
+// confined to, or the first one. Another than its own is not there for it.
+func workspaceOf(req *http.Request, named string) (string, error) {
+	scope := wire.Scope(req.Context())
+	workspace := cmp.Or(named, scope, DefaultWorkspace)
+	if !wire.InScope(req.Context(), workspace) {
+		return "", fault.New(fault.NotFound, "There is no workspace %.80q for your token, which is for %q.", workspace, scope).About("workspace")
 	}
-	return DefaultWorkspace
+	return workspace, nil
+}
+
+func queryWorkspace(req *http.Request) (string, error) {
+	return workspaceOf(req, req.URL.Query().Get("workspace"))
 }
 
 func (r *Roster) getAgents(w http.ResponseWriter, req *http.Request) error {
@@ -95,7 +116,11 @@ func (r *Roster) getAgents(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	agents, err := r.Agents(req.Context(), req.URL.Query().Get("workspace"), [2]string(after), limit)
+	workspace := cmp.Or(req.URL.Query().Get("workspace"), wire.Scope(req.Context()))
+	if !wire.InScope(req.Context(), workspace) {
+		return wire.Reply(w, http.StatusOK, AgentPage{Agents: []Agent{}})
+	}
+	agents, err := r.Agents(req.Context(), workspace, [2]string(after), limit)
 	if err != nil {
 		return err
 	}
@@ -112,6 +137,10 @@ func (r *Roster) postAgent(w http.ResponseWriter, req *http.Request) error {
 	if err := wire.ReadJSON(w, req, maxBody, &n); err != nil {
 		return err
 	}
+	var err error
+	if n.Workspace, err = workspaceOf(req, n.Workspace); err != nil {
+		return err
+	}
 	a, issued, err := r.AddAgent(req.Context(), From(req.Context()), n)
 	if err != nil {
 		return err
@@ -124,7 +153,11 @@ func (r *Roster) postAgent(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (r *Roster) getAgent(w http.ResponseWriter, req *http.Request) error {
-	a, err := r.Agent(req.Context(), workspaceOf(req), req.PathValue("name"))
+	workspace, err := queryWorkspace(req)
+	if err != nil {
+		return err
+	}
+	a, err := r.Agent(req.Context(), workspace, req.PathValue("name"))
 	if err != nil {
 		return err
 	}
@@ -136,7 +169,11 @@ func (r *Roster) patchAgent(w http.ResponseWriter, req *http.Request) error {
 	if err := wire.ReadJSON(w, req, maxBody, &c); err != nil {
 		return err
 	}
-	a, err := r.ChangeAgent(req.Context(), From(req.Context()), workspaceOf(req), req.PathValue("name"), c)
+	workspace, err := queryWorkspace(req)
+	if err != nil {
+		return err
+	}
+	a, err := r.ChangeAgent(req.Context(), From(req.Context()), workspace, req.PathValue("name"), c)
 	if err != nil {
 		return err
 	}
@@ -144,7 +181,11 @@ func (r *Roster) patchAgent(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (r *Roster) deleteAgent(w http.ResponseWriter, req *http.Request) error {
-	if err := r.RemoveAgent(req.Context(), From(req.Context()), workspaceOf(req), req.PathValue("name")); err != nil {
+	workspace, err := queryWorkspace(req)
+	if err != nil {
+		return err
+	}
+	if err := r.RemoveAgent(req.Context(), From(req.Context()), workspace, req.PathValue("name")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -162,13 +203,17 @@ func (r *Roster) getKeys(w http.ResponseWriter, req *http.Request) error {
 	}
 	holder := ""
 	if name := req.URL.Query().Get("agent"); name != "" {
-		a, err := r.Agent(req.Context(), workspaceOf(req), name)
+		workspace, err := queryWorkspace(req)
+		if err != nil {
+			return err
+		}
+		a, err := r.Agent(req.Context(), workspace, name)
 		if err != nil {
 			return err
 		}
 		holder = a.ID
 	}
-	keys, err := r.Keys(req.Context(), holder, after[0], limit)
+	keys, err := r.Keys(req.Context(), wire.Scope(req.Context()), holder, after[0], limit)
 	if err != nil {
 		return err
 	}
@@ -180,8 +225,12 @@ func (r *Roster) getKeys(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (r *Roster) postKey(w http.ResponseWriter, req *http.Request) error {
-	in := IssueKey{Workspace: DefaultWorkspace, Kind: string(SignalKey)}
+	in := IssueKey{Kind: string(SignalKey)}
 	if err := wire.ReadJSON(w, req, maxBody, &in); err != nil {
+		return err
+	}
+	var err error
+	if in.Workspace, err = workspaceOf(req, in.Workspace); err != nil {
 		return err
 	}
 	k, err := r.IssueAgentKey(req.Context(), From(req.Context()), in.Workspace, in.Agent, in.Kind)
@@ -209,7 +258,7 @@ func (r *Roster) revokeKey(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (r *Roster) getOperators(w http.ResponseWriter, req *http.Request) error {
-	all, err := r.Operators(req.Context())
+	all, err := r.Operators(req.Context(), wire.Scope(req.Context()))
 	if err != nil {
 		return err
 	}
@@ -221,7 +270,13 @@ func (r *Roster) postOperator(w http.ResponseWriter, req *http.Request) error {
 	if err := wire.ReadJSON(w, req, maxBody, &in); err != nil {
 		return err
 	}
-	p, token, err := r.AddOperator(req.Context(), From(req.Context()), in.Name, in.Role)
+	if in.Workspace != "" || wire.Scope(req.Context()) != "" {
+		var err error
+		if in.Workspace, err = workspaceOf(req, in.Workspace); err != nil {
+			return err
+		}
+	}
+	p, token, err := r.AddOperator(req.Context(), From(req.Context()), in.Name, in.Role, in.Workspace)
 	if err != nil {
 		return err
 	}
@@ -242,4 +297,23 @@ func (r *Roster) postToken(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	return wire.Reply(w, http.StatusCreated, AddedOperator{Token: token.Secret})
+}
+
+func (r *Roster) getWorkspaces(w http.ResponseWriter, req *http.Request) error {
+	all, err := r.Workspaces(req.Context(), wire.Scope(req.Context()))
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, WorkspaceList{all})
+}
+
+func (r *Roster) postWorkspace(w http.ResponseWriter, req *http.Request) error {
+	var in NewWorkspace
+	if err := wire.ReadJSON(w, req, maxBody, &in); err != nil {
+		return err
+	}
+	if err := r.AddWorkspace(req.Context(), From(req.Context()), in.Name); err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusCreated, in)
 }

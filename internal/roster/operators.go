@@ -25,13 +25,13 @@ func (r *Roster) Bootstrap(ctx context.Context) error {
 			return err
 		}
 		tx.Append(ledger.Event{Workspace: DefaultWorkspace, Kind: "workspace.added", Actor: "system", Subject: DefaultWorkspace, Body: empty{}})
-		tx.Append(ledger.Event{Kind: "operator.added", Actor: "system", Subject: person, Body: operatorAdded{FirstOperator, Admin}})
+		tx.Append(ledger.Event{Kind: "operator.added", Actor: "system", Subject: person, Body: operatorAdded{Name: FirstOperator, Role: Admin}})
 		return nil
 	})
 }
 
-// AddOperator adds a person, with a token.
-func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role string) (Person, Issued, error) {
+// AddOperator adds a person, with a token. With a workspace they are confined to it.
+func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role, workspace string) (Person, Issued, error) {
 	if err := checkName("name", name); err != nil {
 		return Person{}, Issued{}, err
 	}
@@ -41,7 +41,7 @@ func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role string
 	if err := oneOf("role", role, Roles); err != nil {
 		return Person{}, Issued{}, err
 	}
-	p := Person{ID: id.New("operator"), Name: name, Role: Role(role)}
+	p := Person{ID: id.New("operator"), Name: name, Role: Role(role), Workspace: workspace}
 	token := prepare(OperatorKey)
 	token.Key.Operator = name
 	err := r.ledger.Write(ctx, func(tx *ledger.Tx) error {
@@ -50,9 +50,14 @@ func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role string
 		} else if taken {
 			return fault.New(fault.AlreadyExists, "There is an operator %q already. `signalbox operators token %s` makes a new token for them.", name, name).About("name")
 		}
+		if workspace != "" {
+			if err := mustExist(tx, workspace); err != nil {
+				return err
+			}
+		}
 		p.AddedAt = tx.Now()
-		tx.Append(ledger.Event{Kind: "operator.added", Actor: by.Actor(), Subject: p.ID, Body: operatorAdded{name, p.Role}})
-		issue(tx, by, "", p.ID, &token)
+		tx.Append(ledger.Event{Workspace: workspace, Kind: "operator.added", Actor: by.Actor(), Subject: p.ID, Body: operatorAdded{name, p.Role, workspace}})
+		issue(tx, by, workspace, p.ID, &token)
 		return nil
 	})
 	return p, token, err
@@ -61,20 +66,20 @@ func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role string
 // RemoveOperator removes a person and their tokens. The last admin stays.
 func (r *Roster) RemoveOperator(ctx context.Context, by Identity, name string) error {
 	return r.ledger.Write(ctx, func(tx *ledger.Tx) error {
-		p, err := FindOperator(tx, name)
+		p, err := OperatorFor(tx, by, name)
 		if err != nil {
 			return err
 		}
-		if p.Role == Admin {
+		if p.Role == Admin && p.Workspace == "" {
 			var admins int
-			if err := tx.QueryRow("SELECT count(*) FROM operator WHERE role = $1", []any{string(Admin)}, &admins); err != nil {
+			if err := tx.QueryRow("SELECT count(*) FROM operator WHERE role = $1 AND workspace = ''", []any{string(Admin)}, &admins); err != nil {
 				return err
 			}
 			if admins == 1 {
 				return fault.New(fault.Conflict, "%q is the last admin. Add another admin first; otherwise nobody could.", name)
 			}
 		}
-		tx.Append(ledger.Event{Kind: "operator.removed", Actor: by.Actor(), Subject: p.ID, Body: empty{}})
+		tx.Append(ledger.Event{Workspace: p.Workspace, Kind: "operator.removed", Actor: by.Actor(), Subject: p.ID, Body: empty{}})
 		return nil
 	})
 }
@@ -85,11 +90,11 @@ func (r *Roster) NewToken(ctx context.Context, by Identity, name string) (Issued
 	token := prepare(OperatorKey)
 	token.Key.Operator = name
 	err := r.ledger.Write(ctx, func(tx *ledger.Tx) error {
-		p, err := FindOperator(tx, name)
+		p, err := OperatorFor(tx, by, name)
 		if err != nil {
 			return err
 		}
-		issue(tx, by, "", p.ID, &token)
+		issue(tx, by, p.Workspace, p.ID, &token)
 		return nil
 	})
 	return token, err
@@ -98,12 +103,12 @@ func (r *Roster) NewToken(ctx context.Context, by Identity, name string) (Issued
 // LocalToken makes a token for an admin, for the token file of a node that has
 // none. Whoever starts a server with its database may do everything anyway.
 func (r *Roster) LocalToken(ctx context.Context) (Issued, error) {
-	all, err := r.Operators(ctx)
+	all, err := r.Operators(ctx, "")
 	if err != nil {
 		return Issued{}, err
 	}
 	for _, p := range all {
-		if p.Role == Admin {
+		if p.Role == Admin && p.Workspace == "" {
 			return r.NewToken(ctx, system, p.Name)
 		}
 	}
@@ -114,10 +119,51 @@ func (r *Roster) LocalToken(ctx context.Context) (Issued, error) {
 func FindOperator(tx *ledger.Tx, name string) (Person, error) {
 	var p Person
 	var role string
-	err := tx.QueryRow("SELECT id, name, role FROM operator WHERE name = $1", []any{name}, &p.ID, &p.Name, &role)
+	err := tx.QueryRow("SELECT id, name, role, workspace FROM operator WHERE name = $1", []any{name}, &p.ID, &p.Name, &role, &p.Workspace)
 	p.Role = Role(role)
 	if errors.Is(err, sql.ErrNoRows) {
-		return p, fault.New(fault.NotFound, "There is no operator %q. `signalbox operators ls` lists those there are.", name)
+		return p, noOperator(name)
 	}
 	return p, err
+}
+
+// OperatorFor finds an operator whom the caller may name: one who is confined to a
+// workspace sees only those who are confined to it too.
+func OperatorFor(tx *ledger.Tx, by Identity, name string) (Person, error) {
+	p, err := FindOperator(tx, name)
+	if err == nil && by.Workspace != "" && by.Workspace != p.Workspace {
+		return Person{}, noOperator(name)
+	}
+	return p, err
+}
+
+func noOperator(name string) error {
+	return fault.New(fault.NotFound, "There is no operator %.80q. `signalbox operators ls` lists those there are.", name)
+}
+
+// AddWorkspace adds a workspace.
+func (r *Roster) AddWorkspace(ctx context.Context, by Identity, name string) error {
+	if err := checkName("name", name); err != nil {
+		return err
+	}
+	if by.Workspace != "" {
+		return fault.New(fault.Forbidden, "Your token is for workspace %q alone. Ask an admin of the whole server.", by.Workspace)
+	}
+	return r.ledger.Write(ctx, func(tx *ledger.Tx) error {
+		if taken, err := exists(tx, "SELECT 1 FROM workspace WHERE name = $1", name); err != nil {
+			return err
+		} else if taken {
+			return fault.New(fault.AlreadyExists, "There is a workspace %q already.", name).About("name")
+		}
+		tx.Append(ledger.Event{Workspace: name, Kind: "workspace.added", Actor: by.Actor(), Subject: name, Body: empty{}})
+		return nil
+	})
+}
+
+// Workspaces lists the workspaces that the caller may see.
+func (r *Roster) Workspaces(ctx context.Context, scope string) ([]string, error) {
+	return list(ctx, r.db, func(scan func(...any) error) (name string, err error) {
+		err = scan(&name)
+		return name, err
+	}, "SELECT name FROM workspace WHERE $1 = '' OR name = $1 ORDER BY name", scope)
 }

@@ -52,10 +52,11 @@ type Agent struct {
 
 // Person is an operator.
 type Person struct {
-	ID      string    `json:"id"`
-	Name    string    `json:"name"`
-	Role    Role      `json:"role"`
-	AddedAt time.Time `json:"added_at"`
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	Role      Role      `json:"role"`
+	Workspace string    `json:"workspace,omitempty"` // the one they are confined to
+	AddedAt   time.Time `json:"added_at"`
 }
 
 // Key is a key without its secret.
@@ -77,7 +78,7 @@ type Identity struct {
 	ID        string // of the agent or the operator
 	Name      string
 	Role      Role   // of an operator; "" for an agent
-	Workspace string // of an agent; "" for an operator
+	Workspace string // an agent's own; the one an operator is confined to, "" for all
 	Suspended bool
 }
 
@@ -121,11 +122,11 @@ func From(ctx context.Context) Identity {
 func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, error) {
 	var who Identity
 	var expires, revoked int64
-	var agent, operator, role, workspace sql.NullString
+	var agent, operator, role, workspace, confined sql.NullString
 	var suspended sql.NullBool
-	err := r.db.Read.QueryRowContext(ctx, `SELECT k.id, k.holder, k.expires_at, k.revoked_at, a.name, a.workspace, a.suspended, o.name, o.role
+	err := r.db.Read.QueryRowContext(ctx, `SELECT k.id, k.holder, k.expires_at, k.revoked_at, a.name, a.workspace, a.suspended, o.name, o.role, o.workspace
 FROM access_key k LEFT JOIN agent a ON a.id = k.holder LEFT JOIN operator o ON o.id = k.holder WHERE k.hash = $1`, hashSecret(secret)).
-		Scan(&who.KeyID, &who.ID, &expires, &revoked, &agent, &workspace, &suspended, &operator, &role)
+		Scan(&who.KeyID, &who.ID, &expires, &revoked, &agent, &workspace, &suspended, &operator, &role, &confined)
 	if errors.Is(err, sql.ErrNoRows) {
 		return who, fault.New(fault.Unauthenticated, "This key is not known here. Check that it was copied whole, and that it belongs to this server.")
 	}
@@ -141,7 +142,7 @@ FROM access_key k LEFT JOIN agent a ON a.id = k.holder LEFT JOIN operator o ON o
 	}
 	who.Name, who.Workspace, who.Suspended = agent.String, workspace.String, suspended.Bool
 	if operator.Valid {
-		who.Name, who.Role = operator.String, Role(role.String)
+		who.Name, who.Role, who.Workspace = operator.String, Role(role.String), confined.String
 	}
 	return who, nil
 }
@@ -181,9 +182,12 @@ func (r *Roster) Agents(ctx context.Context, workspace string, after [2]string, 
 		after[0], after[1], workspace, limit)
 }
 
-// Agent finds one agent by name, or by id.
+// findAgent finds by name or by id, and only in the workspace.
+const findAgent = "SELECT " + agentColumns + " FROM agent WHERE workspace = $1 AND (name = $2 OR id = $2)"
+
+// Agent finds one agent of a workspace by name, or by id.
 func (r *Roster) Agent(ctx context.Context, workspace, name string) (Agent, error) {
-	a, err := scanAgent(r.db.Read.QueryRowContext(ctx, "SELECT "+agentColumns+" FROM agent WHERE (workspace = $1 AND name = $2) OR id = $2", workspace, name).Scan)
+	a, err := scanAgent(r.db.Read.QueryRowContext(ctx, findAgent, workspace, name).Scan)
 	if errors.Is(err, sql.ErrNoRows) {
 		return a, noAgent(workspace, name)
 	}
@@ -194,33 +198,34 @@ func noAgent(workspace, name string) error {
 	return fault.New(fault.NotFound, "There is no agent %q in workspace %q. `signalbox agents ls` lists those there are.", name, workspace)
 }
 
-// Operators lists the operators by name.
-func (r *Roster) Operators(ctx context.Context) ([]Person, error) {
+// Operators lists the operators by name: all, or those confined to a workspace.
+func (r *Roster) Operators(ctx context.Context, workspace string) ([]Person, error) {
 	return list(ctx, r.db, func(scan func(...any) error) (Person, error) {
 		var p Person
 		var at int64
-		err := scan(&p.ID, &p.Name, &p.Role, &at)
+		err := scan(&p.ID, &p.Name, &p.Role, &p.Workspace, &at)
 		p.AddedAt = time.UnixMicro(at).UTC()
 		return p, err
-	}, "SELECT id, name, role, added_at FROM operator ORDER BY name")
+	}, "SELECT id, name, role, workspace, added_at FROM operator WHERE $1 = '' OR workspace = $1 ORDER BY name", workspace)
 }
 
-// Keys lists the keys of an agent or operator by its id, or all for "".
-func (r *Roster) Keys(ctx context.Context, holder, after string, limit int) ([]Key, error) {
-	return list(ctx, r.db, scanKey, "SELECT "+keyColumns+" WHERE k.id > $1 AND ($2 = '' OR k.holder = $2) ORDER BY k.id LIMIT $3", after, holder, limit)
+// Keys lists the keys of a workspace, or all for ""; of one holder by its id, or of
+// all for "".
+func (r *Roster) Keys(ctx context.Context, workspace, holder, after string, limit int) ([]Key, error) {
+	return list(ctx, r.db, scanKey, "SELECT "+keyColumns+" WHERE k.id > $1 AND ($2 = '' OR k.holder = $2) AND ($3 = '' OR a.workspace = $3 OR o.workspace = $3) ORDER BY k.id LIMIT $4", after, holder, workspace, limit)
 }
 
-const keyColumns = `k.id, k.kind, k.hint, k.issued_at, k.expires_at, k.revoked_at, a.name, a.workspace, o.name
+const keyColumns = `k.id, k.kind, k.hint, k.issued_at, k.expires_at, k.revoked_at, a.name, a.workspace, o.name, o.workspace
 FROM access_key k LEFT JOIN agent a ON a.id = k.holder LEFT JOIN operator o ON o.id = k.holder`
 
 func scanKey(scan func(...any) error) (Key, error) {
 	var k Key
 	var issued, expires, revoked int64
-	var agent, workspace, operator sql.NullString
-	if err := scan(&k.ID, &k.Kind, &k.Hint, &issued, &expires, &revoked, &agent, &workspace, &operator); err != nil {
+	var agent, workspace, operator, confined sql.NullString
+	if err := scan(&k.ID, &k.Kind, &k.Hint, &issued, &expires, &revoked, &agent, &workspace, &operator, &confined); err != nil {
 		return k, err
 	}
-	k.Agent, k.Workspace, k.Operator = agent.String, workspace.String, operator.String
+	k.Agent, k.Workspace, k.Operator = agent.String, workspace.String+confined.String, operator.String
 	k.IssuedAt, k.ExpiresAt, k.RevokedAt = time.UnixMicro(issued).UTC(), moment(expires), moment(revoked)
 	return k, nil
 }

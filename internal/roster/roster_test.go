@@ -65,7 +65,7 @@ func TestKeysHaveTheFormsTheirProtocolsGiveThem(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, token, err := r.AddOperator(t.Context(), admin, "ines", "viewer")
+		_, token, err := r.AddOperator(t.Context(), admin, "ines", "viewer", "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -190,7 +190,7 @@ func (r *Roster) IssueAgentKey(ctx context.Context, by Identity, workspace, name
 func (r *Roster) onAgent(ctx context.Context, workspace, name string, fn func(*ledger.Tx, Agent) error) error {
 	return r.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		a, err := scanAgent(func(dest ...any) error {
-			return tx.QueryRow("SELECT "+agentColumns+" FROM agent WHERE (workspace = $1 AND name = $2) OR id = $2", []any{workspace, name}, dest...)
+			return tx.QueryRow(findAgent, []any{workspace, name}, dest...)
 		})
 		if errors.Is(err, sql.ErrNoRows) {
 			return noAgent(workspace, name)
@@ -246,11 +246,11 @@ func (r *Roster) onKey(ctx context.Context, by Identity, keyID string, fn func(*
 		k, err := scanKey(func(dest ...any) error {
 			return tx.QueryRow("SELECT k.holder, "+keyColumns+" WHERE k.id = $1", []any{keyID}, append([]any{&held.holder}, dest...)...)
 		})
-		if errors.Is(err, sql.ErrNoRows) {
-			return fault.New(fault.NotFound, "There is no key %q. `signalbox keys ls` lists the ids of those there are.", keyID)
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
+		}
+		if err != nil || by.Workspace != "" && by.Workspace != k.Workspace {
+			return fault.New(fault.NotFound, "There is no key %.80q. `signalbox keys ls` lists the ids of those there are.", keyID)
 		}
 		if k.Operator != "" && !by.Role.Allows(Admin) {
 			return fault.New(fault.Forbidden, "Only an admin may change an operator's token.")

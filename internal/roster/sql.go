@@ -38,4 +38,6 @@ CREATE TABLE access_key (
   revoked_at {bigint} NOT NULL
 ) {strict};
 CREATE INDEX access_key_holder ON access_key (holder, id);
+`, `
+ALTER TABLE operator ADD COLUMN workspace {text} NOT NULL DEFAULT '';
 `}}

@@ -23,6 +23,8 @@ type (
 	operatorAdded struct {
 		Name string `json:"name"`
 		Role Role   `json:"role"`
+		// Workspace is the one the operator is confined to, "" for all.
+		Workspace string `json:"workspace,omitempty"`
 	}
 	keyIssued struct {
 		Kind   KeyKind `json:"kind"`
@@ -116,7 +118,7 @@ func applyOperatorAdded(tx *store.Tx, e *ledger.Entry) error {
 	if err := e.Decode(&b); err != nil {
 		return err
 	}
-	tx.Exec("INSERT INTO operator (id, name, role, added_at) VALUES ($1, $2, $3, $4)", e.Subject, b.Name, string(b.Role), e.At.UnixMicro())
+	tx.Exec("INSERT INTO operator (id, name, role, added_at, workspace) VALUES ($1, $2, $3, $4, $5)", e.Subject, b.Name, string(b.Role), e.At.UnixMicro(), b.Workspace)
 	return nil
 }
 

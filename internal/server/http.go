@@ -68,7 +68,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route
 		if !who.Role.Allows(roster.Role(route.Auth)) {
 			return fault.New(fault.Forbidden, "This takes the role %s, and %s has the role %s. Ask an admin.", route.Auth, who.Name, who.Role)
 		}
-		r = r.WithContext(roster.With(r.Context(), who))
+		r = r.WithContext(wire.WithScope(roster.With(r.Context(), who), who.Workspace))
 	}
 	if err := wire.KnownQuery(r, route.Query); err != nil {
 		return err

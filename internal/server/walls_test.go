@@ -1,0 +1,105 @@
+package server_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// TestWorkspacesAreWalls tries every call of the operators' API with the token of
+// an admin of another workspace: nothing can be seen, named or changed.
+func TestWorkspacesAreWalls(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		const secret = "walled-in"
+		var agent struct {
+			Agent struct{ ID string }
+		}
+		b.ops(201, "POST /ops/agents", `{"name":"`+secret+`"}`, &agent)
+		b.ops(201, "POST /ops/operators", `{"name":"ina-`+secret+`","workspace":"default"}`, nil)
+		b.ops(201, "POST /ops/workspaces", `{"name":"other"}`, nil)
+		b.ops(404, "POST /ops/operators", `{"name":"x","workspace":"mars"}`, nil)
+		var keys struct{ Keys []struct{ ID, Agent string } }
+		b.ops(200, "GET /ops/keys?agent="+secret, "", &keys)
+		key := keys.Keys[0].ID
+		var foreign struct{ Token string }
+		b.ops(201, "POST /ops/operators", `{"name":"otto","role":"admin","workspace":"other"}`, &foreign)
+
+		tried := map[string]bool{}
+		for _, c := range []struct {
+			route, call, body string
+			status            int
+			writes            int64
+		}{
+			{"GET /ops/agents", "GET /ops/agents", "", 200, 0},
+			{"GET /ops/agents", "GET /ops/agents?workspace=default", "", 200, 0},
+			{"POST /ops/agents", "POST /ops/agents", `{"name":"x","workspace":"default"}`, 404, 0},
+			{"POST /ops/agents", "POST /ops/agents", `{"name":"own"}`, 201, 3},
+			{"GET /ops/agents/{name}", "GET /ops/agents/" + secret, "", 404, 0},
+			{"GET /ops/agents/{name}", "GET /ops/agents/" + agent.Agent.ID, "", 404, 0},
+			{"GET /ops/agents/{name}", "GET /ops/agents/" + secret + "?workspace=default", "", 404, 0},
+			{"PATCH /ops/agents/{name}", "PATCH /ops/agents/" + agent.Agent.ID, `{"suspended":true}`, 404, 0},
+			{"PATCH /ops/agents/{name}", "PATCH /ops/agents/" + secret + "?workspace=default", `{"suspended":true}`, 404, 0},
+			{"DELETE /ops/agents/{name}", "DELETE /ops/agents/" + secret + "?workspace=default", "", 404, 0},
+			{"DELETE /ops/agents/{name}", "DELETE /ops/agents/" + agent.Agent.ID, "", 404, 0},
+			{"GET /ops/keys", "GET /ops/keys", "", 200, 0},
+			{"GET /ops/keys", "GET /ops/keys?agent=" + secret + "&workspace=default", "", 404, 0},
+			{"POST /ops/keys", "POST /ops/keys", `{"agent":"` + secret + `","workspace":"default"}`, 404, 0},
+			{"POST /ops/keys", "POST /ops/keys", `{"agent":"` + agent.Agent.ID + `"}`, 404, 0},
+			{"POST /ops/keys/{id}/rotate", "POST /ops/keys/" + key + "/rotate", "", 404, 0},
+			{"POST /ops/keys/{id}/revoke", "POST /ops/keys/" + key + "/revoke", "", 404, 0},
+			{"GET /ops/operators", "GET /ops/operators", "", 200, 0},
+			{"POST /ops/operators", "POST /ops/operators", `{"name":"x","workspace":"default"}`, 404, 0},
+			{"POST /ops/operators", "POST /ops/operators", `{"name":"own"}`, 201, 2},
+			{"DELETE /ops/operators/{name}", "DELETE /ops/operators/admin", "", 404, 0},
+			{"DELETE /ops/operators/{name}", "DELETE /ops/operators/ina-" + secret, "", 404, 0},
+			{"POST /ops/operators/{name}/token", "POST /ops/operators/admin/token", "", 404, 0},
+			{"GET /ops/workspaces", "GET /ops/workspaces", "", 200, 0},
+			{"POST /ops/workspaces", "POST /ops/workspaces", `{"name":"mine"}`, 403, 0},
+			{"GET /ops/ledger", "GET /ops/ledger?limit=1000", "", 200, 0},
+			{"GET /ops/ledger", "GET /ops/ledger?workspace=default", "", 200, 0},
+			{"GET /ops/ledger", "GET /ops/ledger?subject=" + agent.Agent.ID, "", 200, 0},
+			{"GET /ops/ledger/{seq}", "GET /ops/ledger/4", "", 404, 0},
+			{"GET /ops/ledger/{seq}/proof", "GET /ops/ledger/4/proof", "", 404, 0},
+			{"GET /ops/ledger/consistency", "GET /ops/ledger/consistency?from=1&to=2", "", 200, 0},
+			{"GET /ops/ledger/export", "GET /ops/ledger/export", "", 403, 0},
+			{"GET /ops/status", "GET /ops/status", "", 200, 0},
+			{"GET /ops/gates", "GET /ops/gates?workspace=default", "", 200, 0},
+			{"GET /ops/gates/{id}", "GET /ops/gates/gate_x", "", 404, 0},
+			{"POST /ops/gates/{id}/approve", "POST /ops/gates/gate_x/approve", "", 404, 0},
+			{"POST /ops/gates/{id}/reject", "POST /ops/gates/gate_x/reject", "", 404, 0},
+			{"POST /ops/delegations", "POST /ops/delegations", `{"delegate":"ina-` + secret + `","until":"2999-01-01T00:00:00Z"}`, 404, 0},
+			{"DELETE /ops/delegations/{delegate}", "DELETE /ops/delegations/nobody", "", 204, 1},
+		} {
+			tried[c.route] = true
+			before := b.head()
+			status, answer, _ := b.do(request{call: c.call, body: c.body, token: foreign.Token})
+			if status != c.status {
+				t.Errorf("%s: %d, want %d: %s", c.call, status, c.status, answer)
+			}
+			// The name may be repeated to who sent it; nothing else of it may show.
+			if status < 300 && (strings.Contains(answer, secret) || strings.Contains(answer, agent.Agent.ID)) {
+				t.Errorf("%s shows what is behind the wall: %s", c.call, answer)
+			}
+			if wrote := b.head() - before; wrote != c.writes {
+				t.Errorf("%s wrote %d entries, want %d", c.call, wrote, c.writes)
+			}
+		}
+		if status, _, _ := b.do(request{call: "GET /ledger/tile/entries/000.p/1", token: foreign.Token}); status != 403 {
+			t.Errorf("entry bundles: %d", status)
+		}
+
+		// Every call there is has been tried; streams are looked at below.
+		_, document, _ := b.do(request{call: "GET /openapi.json"})
+		var doc struct{ Paths map[string]map[string]any }
+		if err := json.Unmarshal([]byte(document), &doc); err != nil {
+			t.Fatal(err)
+		}
+		for path, methods := range doc.Paths {
+			for method := range methods {
+				if route := strings.ToUpper(method) + " " + path; strings.HasPrefix(path, "/ops/") && path != "/ops/events" && !tried[route] {
+					t.Errorf("%s is not tried with a foreign token", route)
+				}
+			}
+		}
+	})
+}

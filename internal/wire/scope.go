@@ -1,0 +1,23 @@
+package wire
+
+import "context"
+
+type scopeKey struct{}
+
+// WithScope confines a call to one workspace: what belongs to others is not there
+// for it. The server sets it from who is asking, never from what was sent.
+func WithScope(ctx context.Context, workspace string) context.Context {
+	return context.WithValue(ctx, scopeKey{}, workspace)
+}
+
+// Scope is the workspace a call is confined to, "" when it may see all.
+func Scope(ctx context.Context) string {
+	workspace, _ := ctx.Value(scopeKey{}).(string)
+	return workspace
+}
+
+// InScope reports whether a call may see what belongs to the workspace.
+func InScope(ctx context.Context, workspace string) bool {
+	scope := Scope(ctx)
+	return scope == "" || scope == workspace
+}
