@@ -98,9 +98,11 @@ type Roster struct {
 	db     *store.DB
 	ledger *ledger.Ledger
 	now    func() time.Time
+	cache  cache
 }
 
-// New makes a roster over a ledger that has Projection.
+// New makes a roster over a ledger that has Projection. While Run is running, keys
+// are looked up once.
 func New(db *store.DB, l *ledger.Ledger, now func() time.Time) *Roster {
 	return &Roster{db: db, ledger: l, now: now}
 }
@@ -120,31 +122,48 @@ func From(ctx context.Context) Identity {
 
 // Authenticate finds out who holds the key.
 func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, error) {
-	var who Identity
-	var expires, revoked int64
-	var agent, operator, role, workspace, confined sql.NullString
-	var suspended sql.NullBool
-	err := r.db.Read.QueryRowContext(ctx, `SELECT k.id, k.holder, k.expires_at, k.revoked_at, a.name, a.workspace, a.suspended, o.name, o.role, o.workspace
-FROM access_key k LEFT JOIN agent a ON a.id = k.holder LEFT JOIN operator o ON o.id = k.holder WHERE k.hash = $1`, hashSecret(secret)).
-		Scan(&who.KeyID, &who.ID, &expires, &revoked, &agent, &workspace, &suspended, &operator, &role, &confined)
-	if errors.Is(err, sql.ErrNoRows) {
-		return who, fault.New(fault.Unauthenticated, "This key is not known here. Check that it was copied whole, and that it belongs to this server.")
-	}
-	if err != nil {
-		return who, err
+	hash := hashSecret(secret)
+	h, found, round := r.cache.find(hash)
+	if !found {
+		var err error
+		if h, err = r.holder(ctx, hash); err != nil {
+			return Identity{}, err
+		}
+		r.cache.put(hash, h, round)
 	}
 	now := r.now().UnixMicro()
-	if revoked != 0 && now >= revoked {
-		return who, fault.New(fault.Unauthenticated, "This key was revoked. Ask an operator for a new one (signalbox keys issue).")
+	if h.revoked != 0 && now >= h.revoked {
+		return Identity{}, fault.New(fault.Unauthenticated, "This key was revoked. Ask an operator for a new one (signalbox keys issue).")
 	}
-	if expires != 0 && now >= expires {
-		return who, fault.New(fault.Unauthenticated, "This key was rotated, and its grace period is over. Use the key that replaced it.")
+	if h.expires != 0 && now >= h.expires {
+		return Identity{}, fault.New(fault.Unauthenticated, "This key was rotated, and its grace period is over. Use the key that replaced it.")
 	}
-	who.Name, who.Workspace, who.Suspended = agent.String, workspace.String, suspended.Bool
+	return h.who, nil
+}
+
+// holder reads a key and whom it stands for.
+func (r *Roster) holder(ctx context.Context, hash []byte) (h holding, err error) {
+	var agent, operator, role, workspace, confined sql.NullString
+	var suspended sql.NullBool
+	err = r.db.Read.QueryRowContext(ctx, `SELECT k.id, k.holder, k.expires_at, k.revoked_at, a.name, a.workspace, a.suspended, o.name, o.role, o.workspace
+FROM access_key k LEFT JOIN agent a ON a.id = k.holder LEFT JOIN operator o ON o.id = k.holder WHERE k.hash = $1`, hash).
+		Scan(&h.who.KeyID, &h.who.ID, &h.expires, &h.revoked, &agent, &workspace, &suspended, &operator, &role, &confined)
+	if errors.Is(err, sql.ErrNoRows) {
+		return h, fault.New(fault.Unauthenticated, "This key is not known here. Check that it was copied whole, and that it belongs to this server.")
+	}
+	h.who.Name, h.who.Workspace, h.who.Suspended = agent.String, workspace.String, suspended.Bool
 	if operator.Valid {
-		who.Name, who.Role, who.Workspace = operator.String, Role(role.String), confined.String
+		h.who.Name, h.who.Role, h.who.Workspace = operator.String, Role(role.String), confined.String
 	}
-	return who, nil
+	return h, err
+}
+
+// write appends to the ledger, and forgets at once what it may have changed: on this
+// node a key that was revoked is refused from the moment on that the caller hears so.
+func (r *Roster) write(ctx context.Context, fn func(*ledger.Tx) error) error {
+	err := r.ledger.Write(ctx, fn)
+	r.cache.forget()
+	return err
 }
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)

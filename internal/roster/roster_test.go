@@ -24,7 +24,7 @@ func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.offset.L
 func (c *clock) move(d time.Duration) { c.offset.Add(int64(d)) }
 
 // start makes a roster with its first operator, who is returned as the caller.
-func start(t *testing.T, address string) (*roster.Roster, roster.Identity, *clock) {
+func start(t testing.TB, address string) (*roster.Roster, roster.Identity, *clock) {
 	t.Helper()
 	c := &clock{}
 	db := storetest.Open(t, address, ledger.Migrations, roster.Migrations)

@@ -67,7 +67,7 @@ func (r *Roster) AddAgent(ctx context.Context, by Identity, n NewAgent) (Agent, 
 	}
 	a := Agent{ID: id.New("agent"), Name: n.Name, Workspace: n.Workspace, Trust: n.Trust, Labels: n.Labels}
 	keys := []Issued{prepare(SignalKey), prepare(MailKey)}
-	err := r.ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := r.write(ctx, func(tx *ledger.Tx) error {
 		if err := mustExist(tx, n.Workspace); err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func (r *Roster) IssueAgentKey(ctx context.Context, by Identity, workspace, name
 // onAgent finds the agent inside the transaction, so that what is decided about it
 // holds when it is written.
 func (r *Roster) onAgent(ctx context.Context, workspace, name string, fn func(*ledger.Tx, Agent) error) error {
-	return r.ledger.Write(ctx, func(tx *ledger.Tx) error {
+	return r.write(ctx, func(tx *ledger.Tx) error {
 		a, err := scanAgent(func(dest ...any) error {
 			return tx.QueryRow(findAgent, []any{workspace, name}, dest...)
 		})
@@ -241,7 +241,7 @@ type heldKey struct {
 }
 
 func (r *Roster) onKey(ctx context.Context, by Identity, keyID string, fn func(*ledger.Tx, heldKey) error) error {
-	return r.ledger.Write(ctx, func(tx *ledger.Tx) error {
+	return r.write(ctx, func(tx *ledger.Tx) error {
 		var held heldKey
 		k, err := scanKey(func(dest ...any) error {
 			return tx.QueryRow("SELECT k.holder, "+keyColumns+" WHERE k.id = $1", []any{keyID}, append([]any{&held.holder}, dest...)...)

@@ -65,6 +65,7 @@ func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
 // run runs what follows the ledger, until ctx ends.
 func (c *core) run(ctx context.Context) error {
 	var g errgroup.Group
+	g.Go(func() error { return c.roster.Run(ctx) })
 	g.Go(func() error { return c.gates.Run(ctx) })
 	g.Go(func() error { return c.timers.Run(ctx) })
 	return g.Wait()

@@ -1,0 +1,85 @@
+package roster
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxCached bounds the memory of the cache; a full one starts anew.
+const maxCached = 20_000
+
+// cache remembers whom keys stand for. It is only used while Run follows the
+// ledger, and is emptied by every entry about agents, operators or keys, whichever
+// node made it.
+type cache struct {
+	mu     sync.RWMutex
+	live   bool
+	round  int // counts the times it was emptied
+	byHash map[string]holding
+}
+
+// holding is a key as it was read; whether it is valid depends on the time.
+type holding struct {
+	who              Identity
+	expires, revoked int64
+}
+
+func (c *cache) find(hash []byte) (h holding, found bool, round int) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.live {
+		h, found = c.byHash[string(hash)]
+	}
+	return h, found, c.round
+}
+
+// put remembers what was read since the round began; what was read before the cache
+// was emptied may be old.
+func (c *cache) put(hash []byte, h holding, round int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.live || c.round != round {
+		return
+	}
+	if len(c.byHash) >= maxCached {
+		clear(c.byHash)
+	}
+	c.byHash[string(hash)] = h
+}
+
+// forget empties the cache and leaves it in use if it is.
+func (c *cache) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.round, c.byHash = c.round+1, map[string]holding{}
+}
+
+func (c *cache) empty(live bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.live, c.round, c.byHash = live, c.round+1, map[string]holding{}
+}
+
+// Run keeps the cache true by following the ledger, until ctx ends.
+func (r *Roster) Run(ctx context.Context) error {
+	defer r.cache.empty(false)
+	for ctx.Err() == nil {
+		after, err := r.ledger.Head(ctx)
+		if err != nil {
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		r.cache.empty(true)
+		for e := range r.ledger.Follow(ctx, after) {
+			if noun, _, _ := strings.Cut(e.Kind, "."); noun == "agent" || noun == "operator" || noun == "key" || noun == "state" {
+				r.cache.forget()
+			}
+		}
+	}
+	return nil
+}
