@@ -56,7 +56,11 @@ func newAgentsLs(a *app) *cobra.Command {
 			for _, g := range all.Agents {
 				rows = append(rows, []string{g.Name, g.Workspace, g.Trust, agentState(g), since(g.AddedAt), labels(g.Labels)})
 			}
-			table(w, "There are no agents yet. Add one with `signalbox agents add NAME`.", []string{"NAME", "WORKSPACE", "TRUST", "STATE", "ADDED", "LABELS"}, rows)
+			none := "There are no agents yet. Add one with `signalbox agents add NAME`."
+			if *workspace != "" {
+				none = "There are no agents in workspace " + *workspace + "."
+			}
+			table(w, none, []string{"NAME", "WORKSPACE", "TRUST", "STATE", "ADDED", "LABELS"}, rows)
 		})
 	}
 	return c

@@ -64,25 +64,47 @@ func newRoot(a *app) *cobra.Command {
 		newUp(a), newStatus(a), newDoctor(a), newConfig(a),
 		newGates(a), newAgents(a), newKeys(a), newOperators(a), newWorkspaces(a), newLedger(a), newVersion(a),
 	)
+	ownHelp(root)
 	return root
 }
 
 // group is a command that only has sub-commands.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, RunE: func(c *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return c.Help()
-		}
-		var known []string
-		for _, sub := range c.Commands() {
-			if sub.IsAvailableCommand() {
-				known = append(known, sub.Name())
-			}
-		}
-		return usage("%q is not a command of `%s`. %s", args[0], c.CommandPath(), fault.DidYouMean(args[0], known))
-	}, Args: cobra.ArbitraryArgs}
+	c := &cobra.Command{Use: use, Short: short, RunE: onlySubs, Args: cobra.ArbitraryArgs}
 	c.AddCommand(subs...)
 	return c
+}
+
+// onlySubs shows the help, or says which sub-command was probably meant.
+func onlySubs(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return c.Help()
+	}
+	var known []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			known = append(known, sub.Name())
+		}
+	}
+	return usage("%q is not a command of `%s`. %s", args[0], c.CommandPath(), fault.DidYouMean(args[0], known))
+}
+
+// ownHelp replaces cobra's help, which finds nothing wrong with a command that is
+// not there, and gives its completion command the same care.
+func ownHelp(root *cobra.Command) {
+	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "Help about any command", RunE: func(_ *cobra.Command, args []string) error {
+		c, rest, err := root.Find(args)
+		if err != nil || len(rest) > 0 {
+			return onlySubs(root, args)
+		}
+		return c.Help()
+	}})
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.RunE, c.Args = onlySubs, cobra.ArbitraryArgs
+		}
+	}
 }
 
 // usageError is the caller's mistake: exit code 2.
@@ -114,6 +136,16 @@ func sentence(s string) string {
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
+			return usage("`%s` takes %s. `%s --help` shows how.", c.CommandPath(), what, c.CommandPath())
+		}
+		return nil
+	}
+}
+
+// atMost is cobra.MaximumNArgs with a sentence.
+func atMost(n int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) > n {
 			return usage("`%s` takes %s. `%s --help` shows how.", c.CommandPath(), what, c.CommandPath())
 		}
 		return nil

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -53,7 +54,7 @@ func (a *app) client() (*client, error) {
 	if u, err := url.Parse(base); err != nil || u.Host == "" {
 		return nil, usage("The server's address (from %s) should look like http://127.0.0.1:7446, and is %q.", from, base)
 	}
-	token := os.Getenv("SIGNALBOX_TOKEN")
+	token := strings.TrimSpace(os.Getenv("SIGNALBOX_TOKEN"))
 	if token == "" {
 		text, err := os.ReadFile(filepath.Join(a.dataDir(), server.TokenFile))
 		if err != nil {
@@ -92,6 +93,9 @@ func (c *client) do(ctx context.Context, method, path string, body any, header .
 		}
 		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err
+		}
+		if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+			return nil, fault.Wrap(err, codeUnreachable, "The certificate of %s is not trusted here, or is for another name. Give the name it is for with --server, and a file with its authority in SSL_CERT_FILE.", c.base)
 		}
 		return nil, fault.Wrap(err, codeUnreachable, "The server at %s cannot be reached. Start it with `signalbox up`, or give its address with --server.", c.base)
 	}

@@ -88,7 +88,7 @@ func newConfigSet(a *app) *cobra.Command {
 
 func newConfigCheck(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "check [FILE]", Short: "Check a configuration file", Args: cobra.MaximumNArgs(1),
+		Use: "check [FILE]", Short: "Check a configuration file", Args: atMost(1, "one file, or nothing"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			path := filepath.Join(a.dataDir(), server.ConfigFile)
 			if len(args) == 1 {

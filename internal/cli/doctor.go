@@ -116,7 +116,10 @@ func examineDatabase(ctx context.Context, config *server.Config) finding {
 	if err := db.Read.QueryRowContext(ctx, "SELECT seq FROM ledger_head WHERE id = 1").Scan(&head); err != nil {
 		return bad("database", err)
 	}
-	return finding{"database", true, fmt.Sprintf("%s, %s entries in the ledger", db.Name(), thousands(head))}
+	if err := ledger.Compare(ctx, db, config.Data); err != nil {
+		return bad("database", err)
+	}
+	return finding{"database", true, fmt.Sprintf("%s, %s entries, as they were signed", db.Name(), thousands(head))}
 }
 
 func examineKey(config *server.Config) finding {

@@ -46,7 +46,7 @@ func holder(k roster.Key) string {
 }
 
 func newKeysLs(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "ls [AGENT]", Short: "List keys, without their secrets", Args: cobra.MaximumNArgs(1)})
+	c := a.withJSON(&cobra.Command{Use: "ls [AGENT]", Short: "List keys, without their secrets", Args: atMost(1, "the name of one agent, or nothing")})
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, err := a.client()

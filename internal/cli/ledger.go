@@ -155,7 +155,7 @@ func newLedgerProve(a *app) *cobra.Command {
 func newLedgerRebuild(a *app) *cobra.Command {
 	c := a.withJSON(&cobra.Command{
 		Use: "rebuild", Short: "Build every table again from the ledger; with --check only compare",
-		Long: "Build every table again from the ledger.\n\nWith --check the tables are built beside the live ones and compared, and nothing is\nchanged; the server may be running. Without it they are replaced in one transaction.\nOn SQLite the server must be stopped for that; on PostgreSQL writes wait.",
+		Long: "Build every table again from the ledger.\n\nWith --check the tables are built beside the live ones and compared, and nothing is\nchanged; the server may be running. Without it they are replaced in one transaction.\nOn SQLite the server must be stopped for that. On PostgreSQL writes wait, and are\nrefused when it takes longer than 15 seconds.",
 		Args: exactly(0, "no arguments"),
 	})
 	check := c.Flags().Bool("check", false, "compare, and change nothing")
@@ -165,7 +165,7 @@ func newLedgerRebuild(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if !*check {
+		if !*check && config.DB.Reveal() == "" {
 			release, err := server.LockFolder(config.Data)
 			if err != nil {
 				return err
@@ -217,6 +217,9 @@ func (a *app) rebuild(ctx context.Context, config *server.Config) error {
 		return err
 	}
 	defer db.Close()
+	if err := ledger.Compare(ctx, db, config.Data); err != nil {
+		return err
+	}
 	update, end := progress(a.err, "rebuilding")
 	n, err := ledger.Rebuild(ctx, db, server.Projections(), update)
 	end()

@@ -67,10 +67,7 @@ func newUp(a *app) *cobra.Command {
 			return err
 		}
 		return s.Run(c.Context(), func(s *server.Server) {
-			database := "SQLite"
-			if config.DB.Reveal() != "" {
-				database = "PostgreSQL"
-			}
+			database := map[string]string{"sqlite": "SQLite", "postgres": "PostgreSQL"}[s.Database()]
 			if err := s.Refusal(); err != nil {
 				_, _ = fmt.Fprintf(a.out, "SIGNALBOX TAKES NO WRITES. %s\nIt can be read at %s\n", fault.From(err).Message, s.URL())
 				return

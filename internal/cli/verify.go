@@ -38,7 +38,7 @@ func newLedgerVerify(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		against, err := a.against(*checkpointPath)
+		against, err := a.against(*checkpointPath, *keyPath == "")
 		if err != nil {
 			return err
 		}
@@ -49,6 +49,9 @@ func newLedgerVerify(a *app) *cobra.Command {
 		defer func() { _ = f.Close() }()
 		r := bufio.NewReaderSize(f, 1<<16)
 		if start, _ := r.Peek(64); ledger.IsProof(start) {
+			if *checkpointPath != "" {
+				return usage("A proof file carries its checkpoint with it; --checkpoint is for exports.")
+			}
 			return a.verifyProof(r, key)
 		}
 		return a.verifyExport(r, key, against)
@@ -67,9 +70,9 @@ func (a *app) verifierKey(path string) (string, error) {
 	return string(text), nil
 }
 
-// against reads the checkpoint to compare with. The one in the data folder may be
-// newer than the file; one that was named may not.
-func (a *app) against(path string) (*ledger.Against, error) {
+// against reads the checkpoint to compare with. The one in the data folder goes with
+// the key there, and may be newer than the file; one that was named may not.
+func (a *app) against(path string, ownKey bool) (*ledger.Against, error) {
 	if path != "" {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -78,7 +81,7 @@ func (a *app) against(path string) (*ledger.Against, error) {
 		return &ledger.Against{Signed: text}, nil
 	}
 	text, err := os.ReadFile(filepath.Join(a.dataDir(), ledger.CheckpointFile))
-	if err != nil {
+	if err != nil || !ownKey {
 		return nil, nil //nolint:nilerr // without one the file is checked against its own
 	}
 	return &ledger.Against{Signed: text, MayBeLater: true}, nil

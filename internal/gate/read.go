@@ -75,7 +75,7 @@ func addVotes(gates []Gate, query func(text string, args ...any) (store.Rows, er
 
 // reading is addVotes' query outside of a transaction.
 func (g *Gates) reading(ctx context.Context) func(string, ...any) (store.Rows, error) {
-	return func(text string, args ...any) (store.Rows, error) { return g.db.Read.QueryContext(ctx, text, args...) }
+	return func(text string, args ...any) (store.Rows, error) { return g.db.Read.QueryContext(ctx, text, args...) } //nolint:rowserrcheck // addVotes does
 }
 
 // Get reads one gate.
@@ -221,7 +221,7 @@ func (g *Gates) Run(ctx context.Context) error {
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
-			return nil //nolint:nilerr // the server stops
+			return nil
 		}
 	}
 	g.wakeAll() // what was resolved before the first look

@@ -44,10 +44,12 @@ func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b B
 		if err := found.admits(by, operator, b.Approve); err != nil {
 			return err
 		}
-		tx.Append(ledger.Event{Workspace: found.Workspace, Kind: "gate.voted", Actor: by.Actor(), Subject: gateID, Trace: found.Trace,
-			Body: voted{operator.Name, by.Name, b.Approve, b.Note}})
-		votes := append(found.Votes, Vote{Operator: operator.Name, Approve: b.Approve})
-		if status := found.opening.Rules.Tally(votes); status != Pending {
+		tx.Append(ledger.Event{
+			Workspace: found.Workspace, Kind: "gate.voted", Actor: by.Actor(), Subject: gateID, Trace: found.Trace,
+			Body: voted{operator.Name, by.Name, b.Approve, b.Note},
+		})
+		found.Votes = append(found.Votes, Vote{Operator: operator.Name, Approve: b.Approve})
+		if status := found.opening.Rules.Tally(found.Votes); status != Pending {
 			resolve(tx, found, by.Actor(), resolved{status, operator.Name, ByVote, b.Note, b.Modified})
 		}
 		return nil

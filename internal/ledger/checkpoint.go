@@ -57,14 +57,20 @@ func parseCheckpoint(signed []byte, v note.Verifier) (checkpoint, error) {
 func (l *Ledger) compareWithFile(ctx context.Context) error {
 	text, err := os.ReadFile(filepath.Join(l.dir, CheckpointFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		// A new node, or a lost file: the newest checkpoint in the database is less
+		// than one outside of it, and better than none.
+		var kept string
+		if kept, err = l.newest(ctx); err == nil && kept == "" {
+			return nil
+		}
+		text = []byte(kept)
 	}
 	if err != nil {
-		return fmt.Errorf("read the checkpoint file: %w", err)
+		return fmt.Errorf("read the checkpoint: %w", err)
 	}
 	c, err := parseCheckpoint(text, l.key.verifier)
 	if err != nil {
-		l.refuse(fault.Wrap(err, fault.LedgerMismatch, "The checkpoint file in %s does not verify with the ledger's key. Restore it from a backup.", l.dir))
+		l.refuse(fault.Wrap(err, fault.LedgerMismatch, "The newest checkpoint, in %s or in the database, does not verify with the ledger's key. Restore it from a backup.", l.dir))
 		return nil
 	}
 	l.signed = c
@@ -77,9 +83,15 @@ func (l *Ledger) compareWithFile(ctx context.Context) error {
 
 // compare returns a mismatch if the tree does not have the root that c says.
 func (l *Ledger) compare(ctx context.Context, c checkpoint) error {
-	var size, head int64
-	if err := l.db.Read.QueryRowContext(ctx, "SELECT t.size, h.seq FROM ledger_tree t, ledger_head h").Scan(&size, &head); err != nil {
+	var size, head, last int64
+	if err := l.db.Read.QueryRowContext(ctx, "SELECT t.size, h.seq, (SELECT coalesce(max(seq), 0) FROM ledger_entry) FROM ledger_tree t, ledger_head h").Scan(&size, &head, &last); err != nil {
+		if errors.Is(err, sql.ErrNoRows) {
+			err = fault.New(fault.LedgerMismatch, "The rows of ledger_head or ledger_tree are gone from the database. Restore the database from a backup.")
+		}
 		return err
+	}
+	if head != last {
+		return fault.New(fault.LedgerMismatch, "The ledger's head says that the last entry is %d, and it is %d. The database was changed by hand; restore it from a backup.", head, last)
 	}
 	if size < c.size || head < c.size {
 		return fault.New(fault.LedgerMismatch, "The checkpoint file was signed over %d entries and the database holds %d: the end of the ledger is gone. Restore the newest backup; if it is lost for good, keep %s as evidence and move it away to go on.",

@@ -72,6 +72,15 @@ func (l *Ledger) Hold(ctx context.Context, name string, fn func(ctx context.Cont
 	return nil
 }
 
+// cursor is a row of ledger_cursor that this process holds, or would like to.
+type cursor struct {
+	l            *Ledger
+	name, holder string
+	lease        time.Duration
+	seq          int64     // where the cursor is, while it is held
+	until        time.Time // when the lease ends
+}
+
 // while runs fn and renews the lease until fn returns or the lease is lost.
 func (c *cursor) while(ctx context.Context, fn func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -88,15 +97,6 @@ func (c *cursor) while(ctx context.Context, fn func(context.Context) error) erro
 			}
 		}
 	}
-}
-
-// cursor is a row of ledger_cursor that this process holds, or would like to.
-type cursor struct {
-	l            *Ledger
-	name, holder string
-	lease        time.Duration
-	seq          int64     // where the cursor is, while it is held
-	until        time.Time // when the lease ends
 }
 
 // renew claims the lease, or claims it again when it will end soon.

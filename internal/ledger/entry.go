@@ -116,6 +116,12 @@ func Unseal(rec, salt, body []byte) (Entry, error) {
 	if err := wire.Unmarshal(rec, &r); err != nil {
 		return Entry{}, fault.Wrap(err, fault.LedgerMismatch, "A record in the database is not in the ledger's form: it was changed after the fact. Restore the database from a backup.")
 	}
+	if salt != nil && bodyHash(salt, body) != r.Body || salt == nil && body != nil {
+		return Entry{}, fault.New(fault.LedgerMismatch, "The body of entry %d in the database is not the one in its record: it was changed after the fact. Restore the database from a backup.", r.Seq)
+	}
+	if salt != nil && body == nil {
+		body = []byte{} // an empty body, not an erased one
+	}
 	return Entry{
 		Seq: r.Seq, At: time.UnixMicro(r.At).UTC(),
 		Workspace: r.Workspace, Kind: r.Kind, Actor: r.Actor, Subject: r.Subject, Trace: r.Trace,

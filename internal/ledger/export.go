@@ -16,10 +16,17 @@ const (
 	erasedBody   = "-"
 )
 
-// Export writes every entry under a fresh checkpoint.
+// Export writes every entry under a fresh checkpoint; of a ledger that is not what
+// was signed, those under the last one.
 func (l *Ledger) Export(ctx context.Context, w io.Writer) error {
-	if err := l.Checkpoint(ctx); err != nil {
-		return err
+	if l.refusal() == nil {
+		head, err := l.Head(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := l.grow(ctx, head); err != nil {
+			return err
+		}
 	}
 	signed, size, err := l.Signed(ctx)
 	if err != nil {

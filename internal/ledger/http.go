@@ -102,6 +102,9 @@ func (l *Ledger) getEntries(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := r.URL.Query()
+	if n := q.Get("newest"); n != "" && n != "0" && n != "1" {
+		return fault.New(fault.InvalidRequest, "The parameter newest should be 1 or 0, and is %.40q.", n).About("newest")
+	}
 	workspace := q.Get("workspace")
 	if workspace == "" {
 		workspace = wire.Scope(r.Context())
@@ -261,8 +264,12 @@ func (l *Ledger) getTile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	cache := "public"
+	if strings.HasPrefix(r.URL.Path, "/ledger/tile/entries/") {
+		cache = "private" // it took a token to get
+	}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	w.Header().Set("Cache-Control", cache+", max-age=31536000, immutable")
 	_, _ = w.Write(data)
 	return nil
 }
@@ -291,6 +298,9 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 	out := http.NewResponseController(w)
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("stream events: %w", err)
+	}
+	if r.Method == http.MethodHead {
+		return nil
 	}
 	entries := make(chan Entry)
 	go func() {

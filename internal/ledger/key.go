@@ -176,7 +176,15 @@ func writeFile(path, text string, mode fs.FileMode) error {
 		if err != nil {
 			return err
 		}
-		return os.Rename(f.Name(), path)
+		if err := os.Rename(f.Name(), path); err != nil {
+			return err
+		}
+		// The new name must outlast a power cut too.
+		dir, err := os.Open(filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		return errors.Join(dir.Sync(), dir.Close())
 	}()
 	if err != nil {
 		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that the folder exists, that this user may write to it, and that the disk has room.", path)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -73,8 +74,12 @@ func (l *Ledger) grow(ctx context.Context, seq int64) (int64, error) {
 		return 0, err // and nothing more is signed
 	}
 	_, size, err = l.Signed(ctx)
+	for tries := 0; err == nil && size < seq && l.key.signer == nil && tries < 30 && ctx.Err() == nil; tries++ {
+		pause(ctx, nil, 100*time.Millisecond) // another node signs
+		_, size, err = l.Signed(ctx)
+	}
 	if err == nil && size < seq {
-		err = fault.New(fault.Conflict, "Entry %d is not under a checkpoint yet: this node does not sign, and the one that does has not come to it. Try again in a second.", seq)
+		err = fault.New(fault.Conflict, "Entry %d is not under a checkpoint yet: this node does not sign, and the one that does has not come to it. Is it running?", seq)
 	}
 	return size, err
 }

@@ -83,9 +83,6 @@ func scanEntries(rows store.Rows) ([]Entry, error) {
 		if err := rows.Scan(&rec, &salt, &body); err != nil {
 			return nil, err
 		}
-		if salt != nil && body == nil {
-			body = []byte{} // an empty body, not an erased one
-		}
 		e, err := Unseal(rec, salt, body)
 		if err != nil {
 			return nil, err
@@ -115,6 +112,9 @@ func (l *Ledger) Entry(ctx context.Context, seq int64) (Entry, error) {
 func (l *Ledger) Head(ctx context.Context) (int64, error) {
 	var seq int64
 	err := l.db.Read.QueryRowContext(ctx, "SELECT seq FROM ledger_head WHERE id = 1").Scan(&seq)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = fault.New(fault.LedgerMismatch, "The row of the table ledger_head is gone from the database. Restore the database from a backup.")
+	}
 	return seq, err
 }
 

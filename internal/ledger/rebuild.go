@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/store"
 )
 
@@ -45,6 +46,9 @@ func CheckRebuild(ctx context.Context, db *store.DB, sets []store.Migrations, al
 	}
 	defer drop()
 	if err := snapshot.QueryRowContext(ctx, "SELECT seq FROM ledger_head WHERE id = 1").Scan(&out.Entries); err != nil {
+		return out, err
+	}
+	if err := audit(ctx, snapshot, out.Entries); err != nil {
 		return out, err
 	}
 	projections := combine(all)
@@ -92,6 +96,13 @@ func applyBeside(ctx context.Context, side *store.DB, p projections, entries []E
 // Rebuild replaces every table by what the ledger says, in one transaction, and
 // records that it did. Nobody else writes meanwhile.
 func Rebuild(ctx context.Context, db *store.DB, all []Projection, progress func(done, total int64)) (entries int64, err error) {
+	var head int64
+	if err := db.Read.QueryRowContext(ctx, "SELECT seq FROM ledger_head WHERE id = 1").Scan(&head); err != nil {
+		return 0, err
+	}
+	if err := audit(ctx, db.Read, head); err != nil {
+		return 0, err
+	}
 	st, err := db.Begin(ctx, "ledger_head")
 	if err != nil {
 		return 0, err
@@ -104,8 +115,11 @@ func Rebuild(ctx context.Context, db *store.DB, all []Projection, progress func(
 		return 0, err
 	}
 	moveHead(st, before, tx.head)
-	_, err = st.Commit(true)
-	return tx.head.seq, err
+	unknown, err := st.Commit(true)
+	if unknown {
+		err = fault.Wrap(err, fault.OutcomeUnknown, "The database went away while it was saving. Run `signalbox ledger rebuild --check` to see whether the tables were replaced.")
+	}
+	return tx.head.seq - 1, err
 }
 
 func (tx *Tx) rebuild(all []Projection, progress func(done, total int64)) (before head, err error) {

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"time"
@@ -38,7 +39,8 @@ func (l *Ledger) Erase(ctx context.Context, t time.Time) (erased int64, err erro
 	if err != nil {
 		return 0, err
 	}
-	c := &cursor{l: l, name: eraseCursor, holder: l.key.verifier.Name() + " " + l.dir, lease: leaseTime}
+	c := &cursor{l: l, name: eraseCursor, holder: rand.Text(), lease: leaseTime}
+	defer c.release(ctx)
 	if held, err := c.renew(ctx); err != nil || !held {
 		return 0, err
 	}

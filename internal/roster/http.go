@@ -213,7 +213,7 @@ func (r *Roster) getKeys(w http.ResponseWriter, req *http.Request) error {
 		}
 		holder = a.ID
 	}
-	keys, err := r.Keys(req.Context(), wire.Scope(req.Context()), holder, after[0], limit)
+	keys, err := r.Keys(req.Context(), cmp.Or(wire.Scope(req.Context()), req.URL.Query().Get("workspace")), holder, after[0], limit)
 	if err != nil {
 		return err
 	}

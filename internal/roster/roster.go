@@ -133,7 +133,11 @@ func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, err
 	}
 	now := r.now().UnixMicro()
 	if h.revoked != 0 && now >= h.revoked {
-		return Identity{}, fault.New(fault.Unauthenticated, "This key was revoked. Ask an operator for a new one (signalbox keys issue).")
+		again := "signalbox keys issue " + h.who.Name
+		if h.who.Role != "" {
+			again = "signalbox operators token " + h.who.Name
+		}
+		return Identity{}, fault.New(fault.Unauthenticated, "This key was revoked. An operator makes a new one with `%s`.", again)
 	}
 	if h.expires != 0 && now >= h.expires {
 		return Identity{}, fault.New(fault.Unauthenticated, "This key was rotated, and its grace period is over. Use the key that replaced it.")

@@ -208,8 +208,17 @@ func TestBadNamesAndLabelsAreRefused(t *testing.T) {
 		many[fmt.Sprint(i)] = ""
 	}
 	for _, n := range []roster.NewAgent{
-		{Name: ""}, {Name: "-a"}, {Name: "a-"}, {Name: "a--b"}, {Name: "A"}, {Name: "ä"}, {Name: "a b"}, {Name: strings.Repeat("a", 64)},
-		{Name: "a", Labels: map[string]string{"": "x"}}, {Name: "a", Labels: many}, {Name: "a", Labels: map[string]string{"x": strings.Repeat("x", 256)}},
+		{Name: ""},
+		{Name: "-a"},
+		{Name: "a-"},
+		{Name: "a--b"},
+		{Name: "A"},
+		{Name: "ä"},
+		{Name: "a b"},
+		{Name: strings.Repeat("a", 64)},
+		{Name: "a", Labels: map[string]string{"": "x"}},
+		{Name: "a", Labels: many},
+		{Name: "a", Labels: map[string]string{"x": strings.Repeat("x", 256)}},
 		{Name: "a", Trust: "blind"},
 	} {
 		if _, _, err := r.AddAgent(t.Context(), admin, n); !fault.Is(err, fault.InvalidPayload) {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -175,7 +174,7 @@ func Load(flags map[string]string, env []string, file string) (*Config, error) {
 		if v, ok := fromFile[s.Key]; ok {
 			value, source = v.text, v.where
 		}
-		if v, ok := environment[s.Env()]; ok {
+		if v := environment[s.Env()]; v != "" {
 			value, source = v, s.Env()
 		}
 		if v, ok := flags[s.Key]; ok {
@@ -241,17 +240,12 @@ func readFile(path, data string) (map[string]fileValue, error) {
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
-		if !explicit && os.IsNotExist(err) || !explicit && isNotDir(err) {
-			return nil, nil
+		if _, noFolder := os.Stat(data); !explicit && (os.IsNotExist(err) || noFolder != nil) {
+			return nil, nil //nolint:nilerr // a folder that cannot be used is reported by whoever uses it
 		}
 		return nil, fault.Wrap(err, fault.InvalidConfig, "Cannot read the configuration file %s. Check that it is there and that this user may read it.", path)
 	}
 	return parseFile(path, content)
-}
-
-func isNotDir(err error) bool {
-	_, ok := err.(*fs.PathError) //nolint:errorlint // only the path error of ReadFile itself
-	return ok && strings.Contains(err.Error(), "not a directory")
 }
 
 // CheckFile checks a configuration file without applying it, and counts its keys.
@@ -332,6 +326,9 @@ func SetInFile(path string, content []byte, key, value string) ([]byte, error) {
 	}
 	at := root.Content[0]
 	parts := strings.Split(key, ".")
+	if slices.ContainsFunc(at.Content, func(n *yaml.Node) bool { return n.Value == key }) {
+		parts = []string{key} // spelt with its dots in the file
+	}
 	for _, part := range parts[:len(parts)-1] {
 		at = child(at, part, yaml.MappingNode)
 	}

@@ -117,7 +117,7 @@ func (c *core) ensureToken(ctx context.Context, dir string, log *slog.Logger) er
 			return err
 		}
 		if known, err := c.roster.Knows(ctx, strings.TrimSpace(string(text))); err != nil || known {
-			log.Warn("the token in the data folder is no longer valid", "file", path)
+			log.Warn("the operator token in the data folder was revoked; remove the file and start again to have a new one made", "file", path)
 			return err
 		}
 	} else if !os.IsNotExist(err) {

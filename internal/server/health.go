@@ -61,7 +61,7 @@ func (s *Server) ownRoutes() []wire.Route {
 		{Method: "GET", Path: "/healthz", Summary: "Whether the process is alive", Answer: map[string]bool{}, Handle: func(w http.ResponseWriter, _ *http.Request) error {
 			return wire.Reply(w, http.StatusOK, map[string]bool{"alive": true})
 		}},
-		{Method: "GET", Path: "/readyz", Summary: "Whether it can read and write; 503 and the reason when not", Answer: Readiness{}, Handle: s.getReady},
+		{Method: "GET", Path: "/readyz", Summary: "Whether the database is reached and the ledger is what was signed; 503 and the reason when not", Answer: Readiness{}, Handle: s.getReady},
 		{Method: "GET", Path: "/metrics", Summary: "Counters in Prometheus' form", Media: "text/plain", Handle: s.metrics.handle},
 		{Method: "GET", Path: "/ops/status", Summary: "How the server is", Auth: wire.Viewer, Answer: Status{}, Handle: s.getStatus},
 	}

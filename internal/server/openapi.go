@@ -145,7 +145,7 @@ func (b *describer) structSchema(t reflect.Type) object {
 			continue
 		}
 		properties[name] = b.schema(f.Type)
-		if !strings.Contains(options, "omitempty") {
+		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 			required = append(required, name)
 		}
 	}

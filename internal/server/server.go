@@ -96,6 +96,9 @@ func (s *Server) localURL() string {
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
+// Database is the kind of database in use.
+func (s *Server) Database() string { return s.core.db.Name() }
+
 // Refusal is why the server takes no writes, nil when it does.
 func (s *Server) Refusal() error { return s.core.ledger.Mismatch() }
 
@@ -142,7 +145,11 @@ func (s *Server) Run(ctx context.Context, ready func(*Server)) error {
 // prepare makes what a first start needs. A ledger that refuses writes is served
 // all the same, so that operators can look at it.
 func (s *Server) prepare(ctx context.Context) error {
-	if err := os.WriteFile(filepath.Join(s.config.Data, URLFile), []byte(s.localURL()+"\n"), 0o600); err != nil {
+	reach := s.localURL()
+	if s.config.TLSCert != "" {
+		reach = s.URL() // the name that the certificate is for
+	}
+	if err := os.WriteFile(filepath.Join(s.config.Data, URLFile), []byte(reach+"\n"), 0o600); err != nil {
 		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write to the data folder %s. Check that this user may, and that the disk has room.", s.config.Data)
 	}
 	for _, w := range s.config.Warnings {

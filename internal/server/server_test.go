@@ -154,6 +154,12 @@ func TestTheOperatorsAPI(t *testing.T) {
 		b.ops(201, "POST /ops/operators", `{"name":"vera","role":"viewer"}`, &viewer)
 		b.ops(201, "POST /ops/operators", `{"name":"otto"}`, &operator)
 
+		var keys struct {
+			Keys []struct{ ID, Operator string }
+		}
+		b.ops(200, "GET /ops/keys", "", &keys)
+		adminKey := keys.Keys[0].ID // the first key there was
+
 		for _, c := range []struct {
 			name   string
 			req    request
@@ -186,6 +192,8 @@ func TestTheOperatorsAPI(t *testing.T) {
 			{"changing trust and labels", request{call: "PATCH /ops/agents/first", token: admin, body: `{"trust":"trusted","labels":{"a":"b"}}`}, 200, []string{`"trust":"trusted"`, `"labels":{"a":"b"}`}, 1},
 			{"a further key", request{call: "POST /ops/keys", token: admin, body: `{"agent":"first","kind":"mail"}`}, 201, []string{"amp_live_sk_"}, 1},
 			{"an unknown kind of key", request{call: "POST /ops/keys", token: admin, body: `{"agent":"first","kind":"male"}`}, 400, []string{`Did you mean \"mail\"?`}, 0},
+			{"an operator may not rotate an admin's token", request{call: "POST /ops/keys/" + adminKey + "/rotate", token: operator.Token}, 403, []string{"Only an admin"}, 0},
+			{"an operator may not revoke an admin's token", request{call: "POST /ops/keys/" + adminKey + "/revoke", token: operator.Token}, 403, []string{"Only an admin"}, 0},
 			{"an unknown key", request{call: "POST /ops/keys/key_x/revoke", token: admin}, 404, []string{"keys ls"}, 0},
 			{"the last admin stays", request{call: "DELETE /ops/operators/admin", token: admin}, 409, []string{"last admin"}, 0},
 			{"an operator is removed", request{call: "DELETE /ops/operators/vera", token: admin}, 204, nil, 1},
@@ -203,6 +211,14 @@ func TestTheOperatorsAPI(t *testing.T) {
 			{"a tile that is none", request{call: "GET /ledger/tile/0/abc"}, 404, []string{"tlog-tiles"}, 0},
 			{"entry bundles are not public", request{call: "GET /ledger/tile/entries/000.p/1"}, 401, nil, 0},
 			{"an export takes an admin", request{call: "GET /ops/ledger/export", token: operator.Token}, 403, []string{"admin"}, 0},
+			{"a filter that is not well formed", request{call: "GET /ops/ledger?kind=%zz", token: admin}, 400, []string{"well formed"}, 0},
+			{"a semicolon between parameters", request{call: "GET /ops/ledger?limit=5;kind=x", token: admin}, 400, []string{"well formed"}, 0},
+			{"newest is 1 or 0", request{call: "GET /ops/ledger?newest=true", token: admin}, 400, []string{"1 or 0"}, 0},
+			{"a NUL in the query", request{call: "GET /ops/ledger?kind=%00", token: admin}, 400, []string{"NUL"}, 0},
+			{"broken UTF-8 in the query", request{call: "GET /ops/agents?workspace=%ff", token: admin}, 400, []string{"UTF-8"}, 0},
+			{"a NUL in the address", request{call: "GET /ops/agents/%00", token: admin}, 400, []string{"NUL"}, 0},
+			{"broken UTF-8 in the address", request{call: "POST /ops/keys/%ff/rotate", token: admin}, 400, []string{"UTF-8"}, 0},
+			{"keys of a workspace that is not there", request{call: "GET /ops/keys?workspace=mars", token: admin}, 200, []string{`"keys":[]`}, 0},
 			{"filters", request{call: "GET /ops/ledger?kind=operator.removed", token: admin}, 200, []string{"operator.removed"}, 0},
 		} {
 			t.Run(c.name, func(t *testing.T) {

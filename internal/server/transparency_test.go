@@ -104,6 +104,12 @@ func TestTheLogCanBeFollowedFromOutside(t *testing.T) {
 		if level1 := get("/ledger/tile/1/000.p/1", ""); level1 != string(first[:]) {
 			t.Error("the tile above is not the hash of the full one below")
 		}
+		if _, _, header := b.do(request{call: "GET /ledger/tile/entries/000", token: b.token()}); !strings.HasPrefix(header.Get("Cache-Control"), "private") {
+			t.Errorf("records that take a token are cached for everybody: %s", header.Get("Cache-Control"))
+		}
+		if status, _, _ := b.do(request{call: "HEAD /ops/events", token: b.token()}); status != http.StatusOK {
+			t.Errorf("HEAD of a stream: %d", status)
+		}
 		if status, _, _ := b.do(request{call: "GET /ledger/tile/0/099"}); status != http.StatusNotFound {
 			t.Errorf("a tile beyond the end: %d", status)
 		}

@@ -134,7 +134,7 @@ func TestAFileThatCannotBeOpenedIsExplained(t *testing.T) {
 		code       fault.Code
 		says       string
 	}{
-		{"a folder that does not exist", filepath.Join(dir, "nowhere", "signalbox.db"), fault.StoreReadOnly, "Check that the data folder exists"},
+		{"a folder that does not exist", filepath.Join(dir, "nowhere", "signalbox.db"), fault.StoreReadOnly, "Check that its folder exists"},
 		{"below a file", filepath.Join(file, "signalbox.db"), fault.StoreReadOnly, "cannot be opened for writing"},
 		{"a folder", dir, fault.StoreReadOnly, "cannot be opened for writing"},
 		{"not a database", file, fault.StoreUnavailable, "is damaged or is not a Signalbox database"},

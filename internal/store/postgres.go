@@ -317,7 +317,9 @@ func explainPostgres(err error) *fault.Error {
 			return fault.Wrap(err, fault.StoreReadOnly, "The database user may not do this. It needs the right to create tables in its schema, and to read and write them.")
 		case pg.Code == "55P03":
 			return fault.Wrap(err, fault.StoreUnavailable, "Another node held the ledger's lock for too long. Nothing was changed; try again.")
-		case strings.HasPrefix(pg.Code, "08"), strings.HasPrefix(pg.Code, "57P"), strings.HasPrefix(pg.Code, "53"), pg.Code == "25P03":
+		case pg.Code == "25P03":
+			return fault.Wrap(err, fault.StoreUnavailable, "This node held a transaction for too long without going on, as if it was paused, and PostgreSQL ended it. Nothing was changed; try again.")
+		case strings.HasPrefix(pg.Code, "08"), strings.HasPrefix(pg.Code, "57P"), strings.HasPrefix(pg.Code, "53"):
 			return lost(err)
 		}
 		return nil
@@ -331,5 +333,5 @@ func explainPostgres(err error) *fault.Error {
 }
 
 func lost(err error) *fault.Error {
-	return fault.Wrap(err, fault.StoreUnavailable, "PostgreSQL cannot be reached. Nothing was changed. Check that it runs and that the address given with --db leads to it; Signalbox connects again by itself.")
+	return fault.Wrap(err, fault.StoreUnavailable, "PostgreSQL cannot be reached. Nothing was changed. Check that it runs and that the address given with --db leads to it.")
 }

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -37,6 +38,9 @@ type lite struct {
 var uncut = context.Background()
 
 func openSQLite(ctx context.Context, path string) (*DB, error) {
+	if err := ownFile(path); err != nil {
+		return nil, err
+	}
 	// busy_timeout comes first, so that switching to WAL waits its turn too.
 	write, err := openFile(path, "busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "journal_size_limit(67108864)")
 	if err != nil {
@@ -58,6 +62,19 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	b := &lite{path: path, read: read, write: write, conn: conn, turn: make(chan struct{}, 1), closed: make(chan struct{}), stmts: map[string]*sql.Stmt{}}
 	b.turn <- struct{}{}
 	return &DB{Read: read, backend: b}, nil
+}
+
+// ownFile makes a new database file that is for its owner alone, and finds out
+// before anything else whether the file can be written to.
+func ownFile(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, syscall.ENOSPC) {
+		return fault.Wrap(err, fault.StoreFull, "The disk that holds the data folder is full. Free some space and start again.")
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.StoreReadOnly, "The database file %s cannot be opened for writing. Check that its folder exists and that this user may write to it and to the files in it.", path)
+	}
+	return f.Close()
 }
 
 func openFile(path string, pragmas ...string) (*sql.DB, error) {

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/base64"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,16 +68,30 @@ func ReadCursor(r *http.Request, n int) ([]string, error) {
 	return parts, nil
 }
 
-// KnownQuery refuses query parameters that the route does not have.
+// KnownQuery refuses query parameters that the route does not have, and addresses
+// that no database could look up.
 func KnownQuery(r *http.Request, known []Param) error {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return fault.New(fault.InvalidRequest, "The query of the address is not well formed. Write & between parameters, and %%25 for a percent sign.")
+	}
+	if !clean(r.URL.Path) {
+		return fault.New(fault.InvalidRequest, "The address contains a NUL or broken UTF-8.")
+	}
 	var names []string
 	for _, p := range known {
 		names = append(names, p.Name)
 	}
-	for name := range r.URL.Query() {
+	for name, values := range query {
+		if !clean(name) || slices.ContainsFunc(values, func(v string) bool { return !clean(v) }) {
+			return fault.New(fault.InvalidRequest, "The query of the address contains a NUL or broken UTF-8.")
+		}
 		if !slices.Contains(names, name) {
 			return fault.New(fault.InvalidRequest, "The parameter %.80q is not known here. %s", name, fault.DidYouMean(name, names)).About(name)
 		}
 	}
 	return nil
 }
+
+// clean reports whether text can be stored and looked up in every database.
+func clean(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }

@@ -1,0 +1,82 @@
+package ledger
+
+import (
+	"context"
+	"log/slog"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+// audit checks every entry in the database before state is built from it: none is
+// missing, each body is the one in its record, the columns for looking up say what
+// the record says, and the records have the root of the tree.
+func audit(ctx context.Context, r reader, head int64) error {
+	var size int64
+	if err := r.QueryRowContext(ctx, "SELECT size FROM ledger_tree WHERE id = 1").Scan(&size); err != nil {
+		return err
+	}
+	root, err := tlog.TreeHash(size, newTiles(ctx, r))
+	if err != nil {
+		return err
+	}
+	var tree frontier
+	for after := int64(0); after < head; after = min(after+page, head) {
+		entries, err := auditPage(ctx, r, after)
+		if err == nil {
+			err = complete(entries, after, head)
+		}
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			tree.add(tlog.RecordHash(e.Record))
+			if tree.size == size && tree.root() != root {
+				return fault.New(fault.LedgerMismatch, "The first %d records in the database do not have the root of the tree: records were changed after the fact. Restore the database from a backup.", size)
+			}
+		}
+	}
+	return nil
+}
+
+func auditPage(ctx context.Context, r reader, after int64) (entries []Entry, err error) {
+	rows, err := r.QueryContext(ctx, "SELECT seq, workspace, kind, subject, trace, record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, page)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var column Entry
+		if err := rows.Scan(&column.Seq, &column.Workspace, &column.Kind, &column.Subject, &column.Trace, &column.Record, &column.Salt, &column.Body); err != nil {
+			return nil, err
+		}
+		e, err := Unseal(column.Record, column.Salt, column.Body)
+		if err != nil {
+			return nil, err
+		}
+		if column.Seq != e.Seq || column.Workspace != e.Workspace || column.Kind != e.Kind || column.Subject != e.Subject || column.Trace != e.Trace {
+			return nil, fault.New(fault.LedgerMismatch, "The columns of entry %d for looking things up do not say what its record says. They were changed after the fact; restore the database from a backup.", column.Seq)
+		}
+		entries = append(entries, e)
+	}
+	return entries, rows.Err()
+}
+
+// Compare says why the ledger in the database is not the one that was signed, with
+// the key and the checkpoint file in dir, nil when it is. It changes nothing.
+func Compare(ctx context.Context, db *store.DB, dir string) error {
+	known, err := knownKey(ctx, Options{DB: db})
+	if err != nil || known == "" {
+		return err
+	}
+	l := &Ledger{db: db, dir: dir, log: slog.New(slog.DiscardHandler)}
+	if l.key, err = parseKey("", known); err != nil {
+		return err
+	}
+	if err := l.compareWithFile(ctx); err != nil {
+		return err
+	}
+	return l.refusal()
+}
