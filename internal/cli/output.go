@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -43,12 +44,22 @@ func table(w io.Writer, none string, header []string, rows [][]string) {
 	var aligned bytes.Buffer
 	t := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{header}, rows...) {
-		_, _ = fmt.Fprintln(t, strings.Join(row, "\t"))
+		_, _ = fmt.Fprintln(t, printable(strings.Join(row, "\t")))
 	}
 	_ = t.Flush()
 	for line := range strings.Lines(aligned.String()) {
 		_, _ = fmt.Fprintln(w, strings.TrimRight(line, " \n"))
 	}
+}
+
+// printable keeps what agents call things from moving the cursor or faking a row.
+func printable(row string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\t' && unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, row)
 }
 
 // since says how long ago something was, in one unit.

@@ -44,6 +44,15 @@ func TestATableWithoutRowsSaysSo(t *testing.T) {
 	}
 }
 
+func TestATableIsNotFakedByWhatIsInIt(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	table(&out, "", []string{"NAME"}, [][]string{{"a\nroot  admin"}, {"b\x1b[2J"}})
+	if want := "NAME\na\uFFFDroot  admin\nb\uFFFD[2J\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
 func TestAnErrorChoosesItsExitCode(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
