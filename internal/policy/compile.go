@@ -1,0 +1,180 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/overloads"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+
+	"github.com/signalbox/signalbox/internal/policy/document"
+)
+
+// Limits of an expression. A unit of cost is about one step: a look-up, a comparison,
+// ten characters of text that are searched.
+const (
+	// CostLimit is how much a rule may cost as estimated when it is compiled.
+	CostLimit = 2_000_000
+
+	// RunLimit is how much a rule with a loop over data may cost when it runs. It is less,
+	// since a step of a loop takes longer than a search through text: about 40 ms.
+	RunLimit = 500_000
+
+	maxExpression = 8192                // characters
+	maxPattern    = 1000                // steps of a compiled pattern
+	maxWindow     = 31 * 24 * time.Hour // of recent
+	checkEvery    = 256                 // steps of a loop between two looks at the context
+)
+
+// issue is a problem in an expression, at an offset in characters.
+type issue struct {
+	offset        int
+	message, hint string
+}
+
+// condition is a compiled expression.
+type condition struct {
+	program cel.Program
+	loops   bool // it goes over lists, so that it needs to be watched
+	counts  []Count
+}
+
+// compile checks an expression and makes it ready to run.
+func (l *language) compile(text string) (*condition, []issue) {
+	parsed, problems := l.env.Parse(text)
+	if problems.Err() != nil {
+		return nil, syntaxIssues(text, problems)
+	}
+	checked, problems := l.env.Check(parsed)
+	if problems.Err() != nil {
+		return nil, l.typeIssues(text, parsed.NativeRep(), problems)
+	}
+	c, issues := l.inspect(text, checked.NativeRep())
+	if t := checked.OutputType(); t.Kind() != types.BoolKind {
+		hint := `Compare it with something, as in event.tool == "bash".`
+		if t.Kind() == types.DynKind {
+			hint = "A value from data may be anything. Compare it, as in event.payload.urgent == true."
+		}
+		issues = append(issues, issue{0, fmt.Sprintf("The expression should be true or false, and is %s.", typeWords(t)), hint})
+	}
+	if len(issues) > 0 {
+		return nil, issues
+	}
+	estimate, err := l.env.EstimateCost(checked, sizes{})
+	if err != nil || estimate.Max > CostLimit {
+		return nil, []issue{{0, fmt.Sprintf("The expression may take too long: its cost is up to %s, and may be %d.", costWords(estimate.Max), CostLimit), "Do not go over one list inside of another, and search less text."}}
+	}
+	rewrite(checked.NativeRep(), l.functions)
+	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
+	if c.loops {
+		options = append(options, cel.CostTracking(work{}), cel.CostLimit(RunLimit), cel.InterruptCheckFrequency(checkEvery))
+	}
+	if c.program, err = l.env.Program(checked, options...); err != nil {
+		return nil, []issue{{0, "The expression cannot be run: " + err.Error() + ".", "Say it in another way."}}
+	}
+	return c, nil
+}
+
+// inspect looks at what the type checker has no word for, and turns the windows of
+// recent into durations.
+func (l *language) inspect(text string, a *ast.AST) (*condition, []issue) {
+	c := &condition{}
+	var issues []issue
+	refuse := func(e ast.Expr, message, hint string) {
+		issues = append(issues, issue{startOf(text, a, e), message, hint})
+	}
+	ast.PostOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		switch e.Kind() {
+		case ast.ComprehensionKind:
+			c.loops = true
+		case ast.StructKind:
+			refuse(e, "An expression cannot make objects.", "Compare fields one by one.")
+		case ast.ListKind:
+			inspectList(a, e.AsList().Elements(), refuse)
+		case ast.CallKind:
+			c.inspectCall(a, e.AsCall(), refuse)
+		}
+	}))
+	return c, issues
+}
+
+// inspectList refuses a list of different types, as in ["a", 1], of which one part can
+// never be equal to anything that it is compared with.
+func inspectList(a *ast.AST, items []ast.Expr, refuse func(e ast.Expr, message, hint string)) {
+	var first *types.Type
+	for _, item := range items {
+		t := a.GetType(item.ID())
+		switch {
+		case t.Kind() == types.DynKind: // a value from data
+		case first == nil:
+			first = t
+		case t.Kind() != first.Kind():
+			refuse(item, fmt.Sprintf("The list holds %s and %s.", typeWords(first), typeWords(t)), "The items of a list should be of one type.")
+			return
+		}
+	}
+}
+
+func (c *condition) inspectCall(a *ast.AST, call ast.CallExpr, refuse func(e ast.Expr, message, hint string)) {
+	if len(call.Args()) == 0 {
+		return
+	}
+	last := call.Args()[len(call.Args())-1]
+	switch {
+	case call.FunctionName() == overloads.Matches:
+		pattern, ok := textOf(last)
+		if !ok {
+			refuse(last, "The pattern of matches should be written in the rule, in quotes.", "Use contains or startsWith to look for a text that comes from elsewhere.")
+			return
+		}
+		switch size, err := types.RegexProgramSize(pattern); {
+		case err == nil && size > maxPattern:
+			refuse(last, fmt.Sprintf("The pattern is too large: it compiles to %d steps, and may have %d.", size, maxPattern), "Repeat less, as in {1,20}, or use several patterns.")
+		case err != nil:
+			refuse(last, upperFirst(strings.TrimPrefix(err.Error(), "error parsing regexp: "))+".", `Patterns are those of RE2. A backslash in quotes is written twice, as in "\\.", or use r"\.".`)
+		}
+	case call.IsMemberFunction() && a.GetType(call.Target().ID()) == recentType:
+		text, _ := textOf(last)
+		window, ok := document.ParseDuration(text)
+		if !ok || window < time.Second || window > maxWindow {
+			refuse(last, "The window of recent."+call.FunctionName()+" should be a length of time in quotes.", `Write one such as "90s", "10m", "24h" or "7d", from 1s to 31d.`)
+			return
+		}
+		last.SetKindCase(ast.NewExprFactory().NewLiteral(last.ID(), types.Duration{Duration: window}))
+		c.counts = append(c.counts, Count{call.FunctionName(), window})
+	}
+}
+
+// textOf is the text of a literal.
+func textOf(e ast.Expr) (string, bool) {
+	if e.Kind() != ast.LiteralKind {
+		return "", false
+	}
+	text, ok := e.AsLiteral().(types.String)
+	return string(text), ok
+}
+
+// holds evaluates the condition.
+func (c *condition) holds(ctx context.Context, vars *variables) (bool, error) {
+	var out ref.Val
+	var err error
+	if c.loops {
+		out, _, err = c.program.ContextEval(ctx, vars)
+	} else {
+		out, _, err = c.program.Eval(vars)
+	}
+	if err != nil {
+		return false, err
+	}
+	b, ok := out.(types.Bool)
+	if !ok { // the checker looked at the type, so this cannot be
+		return false, errors.New("the result is neither true nor false")
+	}
+	return bool(b), nil
+}

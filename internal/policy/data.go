@@ -1,0 +1,63 @@
+package policy
+
+import (
+	"encoding/json"
+	"math"
+
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+)
+
+// adapter turns data into CEL values. JSON does not tell 3 from 3.0, and decoders differ
+// in what they make of it; here a whole number is an int however it was decoded, so that
+// a replay sees what the decision saw.
+type adapter struct{ types.Adapter }
+
+func (a adapter) NativeToValue(v any) ref.Val {
+	switch v := v.(type) {
+	case ref.Val:
+		return v
+	case float64:
+		return number(v)
+	case json.Number:
+		if i, err := v.Int64(); err == nil {
+			return types.Int(i)
+		}
+		f, err := v.Float64()
+		if err != nil {
+			return types.NewErr("%s is no number that can be computed with", v)
+		}
+		return number(f)
+	case map[string]any:
+		return types.NewStringInterfaceMap(a, v)
+	case []any:
+		return types.NewDynamicList(a, v)
+	}
+	return a.Adapter.NativeToValue(v)
+}
+
+// number is an int if it is whole and within what a double holds exactly.
+func number(f float64) ref.Val {
+	if f == math.Trunc(f) && math.Abs(f) <= 1<<53 {
+		return types.Int(f)
+	}
+	return types.Double(f)
+}
+
+// divide divides as people do: 3 / 2 is 1.5 in data, where whole and other numbers are
+// the same, and nothing can be divided by zero.
+func divide(l, r ref.Val) ref.Val {
+	switch divisor := r.(type) {
+	case types.Int:
+		dividend, ok := l.(types.Int)
+		if ok && divisor != 0 && dividend%divisor != 0 {
+			return types.Double(dividend) / types.Double(divisor)
+		}
+	case types.Double:
+		if divisor == 0 {
+			return types.NewErr("division by zero")
+		}
+	}
+	return l.(traits.Divider).Divide(r)
+}

@@ -1,0 +1,70 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+
+	"cel.dev/cel-go/common/types"
+)
+
+// Decide says what is to happen. It never panics and never waits; what cannot be
+// evaluated is blocked, with Failed set.
+func (p *Policy) Decide(ctx context.Context, in Input) (v Verdict) {
+	deciding := DefaultRule
+	var shadows []Shadow
+	defer func() {
+		if cause := recover(); cause != nil {
+			v = failure(deciding, fmt.Errorf("internal error: %v", cause))
+		}
+		v.Shadow = shadows
+	}()
+	if err := ctx.Err(); err != nil {
+		return failure(deciding, err)
+	}
+	byDefault, known := p.defaults[in.Event.Point]
+	if !known {
+		return failure(deciding, fmt.Errorf("there is no control point %q", in.Event.Point))
+	}
+	rules := p.byPoint[in.Event.Point]
+	if len(rules) == 0 {
+		return byDefault
+	}
+	vars := newVariables(&in)
+	for _, r := range rules {
+		deciding = r.name
+		holds, err := r.when.holds(ctx, vars)
+		switch {
+		case r.shadow && err != nil:
+			shadows = append(shadows, Shadow{r.name, Block, true})
+		case r.shadow && holds:
+			shadows = append(shadows, Shadow{r.name, r.verdict.Action, false})
+		case r.shadow:
+		case err != nil:
+			return failure(r.name, err)
+		case holds:
+			return r.verdict
+		}
+	}
+	return byDefault
+}
+
+// failure is the verdict when there is none: nothing is allowed by accident.
+func failure(rule string, err error) Verdict {
+	return Verdict{
+		Action: Block, Rule: rule, Failed: true,
+		Reason: fmt.Sprintf("This is blocked because the rule %q could not be evaluated: %s.", rule, err),
+	}
+}
+
+func newVariables(in *Input) *variables {
+	recent := in.Recent
+	if recent == nil {
+		recent = in.Counts
+	}
+	return &variables{
+		event:  object{eventType, &in.Event},
+		agent:  object{agentType, &in.Agent},
+		recent: object{recentType, recent},
+		now:    types.Timestamp{Time: in.Now},
+	}
+}

@@ -1,0 +1,64 @@
+package policy_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/signalbox/signalbox/internal/policy"
+)
+
+func TestTheDefaultPolicyDoesWhatItsExamplesSay(t *testing.T) {
+	p := parse(t, string(policy.Default()))
+	source, err := os.ReadFile("testdata/default_test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := policy.ParseTests(source)
+	if err != nil {
+		t.Fatalf("%v\n%v", err, policy.Problems(err))
+	}
+	for _, r := range p.RunTests(tests) {
+		if !r.Passed {
+			t.Errorf("line %d, %s: %s", r.Line, r.Name, r.Problem)
+		}
+	}
+}
+
+func TestTheDefaultPolicyHasExamplesForEveryRule(t *testing.T) {
+	p := parse(t, string(policy.Default()))
+	source, err := os.ReadFile("testdata/default_test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := policy.ParseTests(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decided := map[string]bool{}
+	for _, r := range p.RunTests(tests) {
+		decided[r.Got.Rule] = true
+	}
+	for _, r := range p.Rules() {
+		if !decided[r.Name] {
+			t.Errorf("no example is decided by %s", r.Name)
+		}
+	}
+}
+
+func TestTheLastRuleOfTheDefaultPolicyConfirmsDeclaredGates(t *testing.T) {
+	rules := parse(t, string(policy.Default())).Rules()
+	last := rules[len(rules)-1]
+	if last.Then != policy.Gate || last.When != "event.declared" || last.Points[0] != policy.OnSignal {
+		t.Errorf("the last rule is %+v", last)
+	}
+}
+
+// parse reads a policy that is right.
+func parse(tb testing.TB, source string) *policy.Policy {
+	tb.Helper()
+	p, err := policy.Parse([]byte(source))
+	if err != nil {
+		tb.Fatalf("%v\n%v", err, policy.Problems(err))
+	}
+	return p
+}

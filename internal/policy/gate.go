@@ -1,0 +1,109 @@
+package policy
+
+import (
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/signalbox/signalbox/internal/policy/document"
+)
+
+// roles that may approve, the least first. Anything else names an operator.
+var roles = []string{"operator", "admin"}
+
+const maxQuorum = 100
+
+// gate reads how a person is asked. Without anything written, any operator may decide,
+// whenever they come to it.
+func (r *reader) gate(n *yaml.Node, points []Point) *GateSpec {
+	g := defaultGate()
+	if n == nil {
+		return g
+	}
+	f, ok := r.Mapping(n, "gate", "expires", "on_expiry", "approvers", "quorum", "reject_needs", "remind_after",
+		"escalation", "even_if_undeclared", "window", "single_use", "risk")
+	if !ok {
+		return g
+	}
+	for name, read := range map[string]func(*yaml.Node){
+		"expires":            func(n *yaml.Node) { g.Expires = r.Duration(n, "expires") },
+		"on_expiry":          func(n *yaml.Node) { g.OnExpiry = r.OneOf(n, "on_expiry", ExpiryReject, ExpiryApprove) },
+		"approvers":          func(n *yaml.Node) { g.Approvers = r.approvers(n, "approvers") },
+		"quorum":             func(n *yaml.Node) { g.Quorum = r.Number(n, "quorum", maxQuorum) },
+		"reject_needs":       func(n *yaml.Node) { g.RejectNeeds = r.Number(n, "reject_needs", maxQuorum) },
+		"remind_after":       func(n *yaml.Node) { g.RemindAfter = r.Duration(n, "remind_after") },
+		"escalation":         func(n *yaml.Node) { g.Escalation = r.escalation(n) },
+		"even_if_undeclared": func(n *yaml.Node) { g.EvenIfUndeclared = r.Bool(n, "even_if_undeclared") },
+		"window":             func(n *yaml.Node) { g.Window = r.Duration(n, "window") },
+		"single_use":         func(n *yaml.Node) { g.SingleUse = r.Bool(n, "single_use") },
+		"risk":               func(n *yaml.Node) { g.Risk = r.OneOf(n, "risk", "low", "medium", "high") },
+	} {
+		if n := f[name]; n != nil {
+			read(n)
+		}
+	}
+	r.sensible(g, f, points)
+	return g
+}
+
+// sensible refuses a gate that could not work as written.
+func (r *reader) sensible(g *GateSpec, f document.Fields, points []Point) {
+	if n := f["on_expiry"]; n != nil && f["expires"] == nil {
+		r.Add(document.At(n), "Add expires, as in expires: 30m.", "A gate that does not expire has no %q.", "on_expiry")
+	}
+	if n := f["even_if_undeclared"]; n != nil && !OnSignal.in(points) {
+		r.Add(document.At(n), "It is for rules on signal, where agents declare gates. Leave it out.", "%q means nothing here.", "even_if_undeclared")
+	}
+	byName := !slices.ContainsFunc(g.Approvers, func(a string) bool { return slices.Contains(roles, a) })
+	for field, needed := range map[string]int{"quorum": g.Quorum, "reject_needs": g.RejectNeeds} {
+		if n := f[field]; n != nil && byName && len(g.Approvers) > 0 && needed > len(g.Approvers) {
+			r.Add(document.At(n), "Name more approvers, or a role.", "%q is %d, and only %d may vote.", field, needed, len(g.Approvers))
+		}
+	}
+	if n := f["remind_after"]; n != nil && g.Expires > 0 && g.RemindAfter >= g.Expires {
+		r.Add(document.At(n), "Choose a shorter time.", "The reminder would come when the gate has expired, after %s.", document.FormatDuration(g.Expires))
+	}
+	if last := len(g.Escalation) - 1; last >= 0 && g.Expires > 0 && g.Escalation[last].After >= g.Expires {
+		r.Add(document.At(f["escalation"]), "Choose a shorter time.", "The last step would come when the gate has expired, after %s.", document.FormatDuration(g.Expires))
+	}
+}
+
+func (r *reader) approvers(n *yaml.Node, name string) []string {
+	const form = "Write a list of roles (operator, admin) or names of operators, as in [admin, ann]."
+	var list []string
+	for _, item := range r.List(n, name, form) {
+		who := r.Text(item, name, form)
+		switch {
+		case who == "":
+		case who == "viewer":
+			r.Add(document.At(item), "Name operator or admin, or an operator.", "A viewer may look and not decide.")
+		case slices.Contains(list, who):
+			r.Add(document.At(item), "Once is enough.", "%q stands there twice.", who)
+		default:
+			list = append(list, who)
+		}
+	}
+	return list
+}
+
+// escalation reads who is asked next, and when.
+func (r *reader) escalation(n *yaml.Node) []EscalationStep {
+	const form = "Write a list of steps, as in [{after: 10m, to: [admin]}]."
+	var steps []EscalationStep
+	for _, item := range r.List(n, "escalation", form) {
+		f, ok := r.Mapping(item, "A step of escalation", "after", "to")
+		if !ok {
+			continue
+		}
+		if f["after"] == nil || f["to"] == nil {
+			r.Add(document.At(item), form, "A step of escalation needs %q and %q.", "after", "to")
+			continue
+		}
+		step := EscalationStep{r.Duration(f["after"], "after"), r.approvers(f["to"], "to")}
+		if len(steps) > 0 && step.After > 0 && step.After <= steps[len(steps)-1].After {
+			r.Add(document.At(f["after"]), "Order the steps by time.", "This step comes no later than the one before it.")
+		}
+		steps = append(steps, step)
+	}
+	return steps
+}

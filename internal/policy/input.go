@@ -1,0 +1,108 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/policy/document"
+)
+
+// Input is everything a decision depends on. The same Input and the same policy
+// give the same Verdict, so a stored Input can be decided again.
+type Input struct {
+	Event  Event     `json:"event"`
+	Agent  Agent     `json:"agent"`
+	Now    time.Time `json:"now"`
+	Counts Counts    `json:"recent,omitempty"` // what recent sees when Recent is nil
+	Recent Recent    `json:"-"`
+}
+
+// Event is what happened, in the same words whichever protocol it came through.
+// What an event does not have is left empty. doc.go says what each field holds.
+type Event struct {
+	Point          Point          `json:"point"`
+	Protocol       string         `json:"protocol,omitempty"`
+	Kind           string         `json:"kind,omitempty"`
+	Tool           string         `json:"tool,omitempty"`
+	Toolset        string         `json:"toolset,omitempty"`
+	Command        string         `json:"command,omitempty"`
+	Path           string         `json:"path,omitempty"`
+	CWD            string         `json:"cwd,omitempty"`
+	URL            string         `json:"url,omitempty"`
+	Host           string         `json:"host,omitempty"`
+	Text           string         `json:"text,omitempty"`
+	Arguments      map[string]any `json:"arguments,omitempty"`
+	Payload        map[string]any `json:"payload,omitempty"`
+	Metadata       map[string]any `json:"metadata,omitempty"`
+	Artifacts      []any          `json:"artifacts,omitempty"`
+	Tools          []string       `json:"tools,omitempty"`
+	Summary        string         `json:"summary,omitempty"`
+	ProposedAction string         `json:"proposed_action,omitempty"`
+	Declared       bool           `json:"declared,omitempty"`
+	Model          string         `json:"model,omitempty"`
+	Provider       string         `json:"provider,omitempty"`
+	Project        string         `json:"project,omitempty"`
+	Status         string         `json:"status,omitempty"`
+	CostUSD        float64        `json:"cost_usd,omitempty"`
+	Tokens         int64          `json:"tokens,omitempty"`
+	InputTokens    int64          `json:"input_tokens,omitempty"`
+	OutputTokens   int64          `json:"output_tokens,omitempty"`
+	MaxTokens      int64          `json:"max_tokens,omitempty"`
+	Depth          int64          `json:"depth,omitempty"`
+	Attempt        int64          `json:"attempt,omitempty"`
+	Session        string         `json:"session,omitempty"`
+	Run            string         `json:"run,omitempty"`
+	Task           string         `json:"task,omitempty"`
+	Trace          string         `json:"trace,omitempty"`
+	To             string         `json:"to,omitempty"`
+	From           string         `json:"from,omitempty"`
+	Subject        string         `json:"subject,omitempty"`
+	Thread         string         `json:"thread,omitempty"`
+	Priority       string         `json:"priority,omitempty"`
+	External       bool           `json:"external,omitempty"`
+}
+
+// Agent is who did it, as the roster knows it and not as a body claims.
+type Agent struct {
+	Name      string            `json:"name"`
+	Address   string            `json:"address,omitempty"`
+	Workspace string            `json:"workspace,omitempty"`
+	Trust     string            `json:"trust,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Suspended bool              `json:"suspended,omitempty"`
+}
+
+// Recent counts what the agent did in a window that ends now.
+type Recent interface {
+	// Count is called with the name of a counter and one of the windows that
+	// Policy.Counts lists. It must be safe for concurrent use and should not block.
+	Count(what string, window time.Duration) float64
+}
+
+// Counts are counters that were read before, by name and window as in
+// {"actions": {"10m": 12}}.
+type Counts map[string]map[string]float64
+
+// Count implements Recent.
+func (c Counts) Count(what string, window time.Duration) float64 {
+	for text, count := range c[what] {
+		if d, ok := document.ParseDuration(text); ok && d == window {
+			return count
+		}
+	}
+	return 0
+}
+
+// ParseInput reads an Input from a stored document. Members it does not know are
+// ignored, since the document may be of another version of Signalbox.
+func ParseInput(data []byte) (Input, error) {
+	var in Input
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber() // 3 stays a whole number, and a large one keeps its digits
+	if err := d.Decode(&in); err != nil {
+		return Input{}, fault.Wrap(err, fault.InvalidPayload, "The stored input of a decision is not JSON of the form {\"event\": {…}, \"agent\": {…}, \"now\": \"2026-05-01T12:00:00Z\"}.")
+	}
+	return in, nil
+}

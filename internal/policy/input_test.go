@@ -1,0 +1,110 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/policy"
+)
+
+func TestAStoredInputIsDecidedAsItWas(t *testing.T) {
+	p := parse(t, tested)
+	tests, err := policy.ParseTests([]byte(examples))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := p.Decide(t.Context(), tests[0].Input)
+	stored, err := json.Marshal(tests[0].Input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := policy.ParseInput(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, p.Decide(t.Context(), in)); diff != "" || want.Rule != "all" {
+		t.Errorf("%+v: %s", want, diff)
+	}
+}
+
+func TestAStoredInputOfAnotherVersionIsRead(t *testing.T) {
+	in, err := policy.ParseInput([]byte(`{"event":{"point":"action","colour":"red","payload":{"big":9007199254740993}},"weather":"fine","now":"2026-05-01T12:00:00Z"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if in.Event.Point != "action" || !in.Now.Equal(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)) {
+		t.Errorf("got %+v", in)
+	}
+	if got := outcome(t, `event.payload.big == 9007199254740993 && event.payload.big != 9007199254740992`, in); got != "true" {
+		t.Errorf("a large number lost its digits: %s", got)
+	}
+	if _, err := policy.ParseInput([]byte(`{"event":3}`)); !fault.Is(err, fault.InvalidPayload) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// fill gives every field of a struct a value that is not its zero, and returns a
+// condition that sees them all.
+func fill(v reflect.Value, name string) string {
+	var seen []string
+	for i := range v.NumField() {
+		tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		switch f := v.Field(i); f.Kind() {
+		case reflect.String:
+			f.SetString("v-" + tag)
+			seen = append(seen, name+"."+tag+` == "v-`+tag+`"`)
+		case reflect.Bool:
+			f.SetBool(true)
+			seen = append(seen, name+"."+tag)
+		case reflect.Int64:
+			f.SetInt(int64(i))
+			seen = append(seen, name+"."+tag+" > 0")
+		case reflect.Float64:
+			f.SetFloat(1.5)
+			seen = append(seen, name+"."+tag+" == 1.5")
+		case reflect.Map:
+			f.Set(reflect.MakeMap(f.Type()))
+			f.SetMapIndex(reflect.ValueOf("k"), reflect.ValueOf("v-"+tag))
+			seen = append(seen, name+"."+tag+`.k == "v-`+tag+`"`)
+		case reflect.Slice:
+			f.Set(reflect.Append(f, reflect.ValueOf("v-"+tag)))
+			seen = append(seen, name+"."+tag+`[0] == "v-`+tag+`"`)
+		}
+		seen = append(seen, "has("+name+"."+tag+")")
+	}
+	return strings.Join(seen, " && ")
+}
+
+func TestRulesSeeEveryFieldOfAnInput(t *testing.T) {
+	var in policy.Input
+	agent := fill(reflect.ValueOf(&in.Agent).Elem(), "agent")
+	event := fill(reflect.ValueOf(&in.Event).Elem(), "event")
+	event = strings.Replace(event, `event.point == "v-point"`, `event.point == "action"`, 1)
+	for part := range slices.Values(strings.Split(event+" && "+agent, " && ")) {
+		if got := outcome(t, part, in); got != "true" {
+			t.Errorf("%s is %s", part, got)
+		}
+	}
+}
+
+func TestMergePutsASetIntoAPayload(t *testing.T) {
+	payload := map[string]any{"a": 1, "b": map[string]any{"c": 2, "d": 3}, "e": 4}
+	set := map[string]any{"b": map[string]any{"c": nil, "x": []any{5}}, "e": nil, "f": map[string]any{"g": 6}}
+	want := map[string]any{"a": 1, "b": map[string]any{"d": 3, "x": []any{5}}, "f": map[string]any{"g": 6}}
+	if diff := cmp.Diff(want, policy.Merge(payload, set)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]any{"a": 1, "b": map[string]any{"c": 2, "d": 3}, "e": 4}, payload); diff != "" {
+		t.Errorf("the payload was changed: %s", diff)
+	}
+	if diff := cmp.Diff(map[string]any{"f": map[string]any{}}, policy.Merge(nil, map[string]any{"f": map[string]any{"x": nil}})); diff != "" {
+		t.Error(diff)
+	}
+}

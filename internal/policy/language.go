@@ -1,0 +1,111 @@
+package policy
+
+import (
+	"strings"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/decls"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+)
+
+// language is what rules are written in. It is made once, does not change and is safe
+// for concurrent use.
+type language struct {
+	env       *cel.Env
+	functions map[string]*decls.FunctionDecl
+}
+
+var theLanguage = sync.OnceValues(func() (*language, error) {
+	registry, err := types.NewRegistry()
+	if err != nil {
+		return nil, err
+	}
+	options := []cel.EnvOption{
+		cel.CustomTypeAdapter(adapter{registry}),
+		cel.CustomTypeProvider(provider{registry}),
+		cel.Variable("event", eventType),
+		cel.Variable("agent", agentType),
+		cel.Variable("recent", recentType),
+		cel.Variable("now", cel.TimestampType),
+		cel.CrossTypeNumericComparisons(true), // event.cost_usd > 5
+		cel.ParserExpressionSizeLimit(maxExpression),
+		cel.ASTValidators(cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals()),
+	}
+	options = append(options, ruleFunctions()...)
+	options = append(options, dataFunctions()...)
+	env, err := cel.NewEnv(options...)
+	if err != nil {
+		return nil, err
+	}
+	return &language{env, env.Functions()}, nil
+})
+
+// sizes says how large data is when a cost is estimated. What is larger at run time is
+// still bounded, by RunLimit.
+type sizes struct{}
+
+// EstimateCallCost leaves it to CEL.
+//
+//nolint:gocritic // the interface has it so
+func (sizes) EstimateCallCost(_, _ string, _ *cost.AstNode, _ []cost.AstNode) *cost.CallEstimate {
+	return nil
+}
+
+func (sizes) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
+	if n.ComputedSize() != nil {
+		return nil
+	}
+	limit := uint64(1000) // items, or characters of something inside of data
+	if n.Type().Kind() == types.StringKind && len(n.Path()) == 2 {
+		limit = 64 << 10 // characters of a field of event
+	}
+	s := cost.RangedSizeEstimate(0, limit)
+	return &s
+}
+
+// variables are what an expression sees.
+type variables struct{ event, agent, recent, now any }
+
+// ResolveName implements cel.Activation.
+func (v *variables) ResolveName(name string) (any, bool) {
+	switch name {
+	case "event":
+		return v.event, true
+	case "agent":
+		return v.agent, true
+	case "recent":
+		return v.recent, true
+	case "now":
+		return v.now, true
+	}
+	return nil, false
+}
+
+// Parent implements cel.Activation.
+func (v *variables) Parent() cel.Activation { return nil }
+
+// work says what the functions cost that CEL does not know: a step, and one for every
+// ten characters or item that they may look at.
+type work struct{}
+
+func (work) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
+	if !strings.HasPrefix(function, "@_") && !ownFunctions[function] {
+		return nil // a data operator is named after CEL's, as in @_==_
+	}
+	steps := uint64(1)
+	for _, a := range args {
+		switch a := a.(type) {
+		case types.String:
+			steps += uint64(len(a)) / 10
+		case traits.Lister:
+			steps += uint64(a.Size().(types.Int)) //nolint:gosec // a size is not negative
+		}
+	}
+	return &steps
+}
+
+var ownFunctions = map[string]bool{"lowerAscii": true, "trim": true, "split": true, "join": true}

@@ -1,0 +1,58 @@
+package policy
+
+import "slices"
+
+// Point is a place where something waits for a verdict.
+type Point string
+
+// The control points. Every protocol maps what it sees to one of them.
+const (
+	OnSignal       Point = "signal"       // an agent reports and proposes what is next
+	OnAction       Point = "action"       // an agent is about to do something
+	OnPrompt       Point = "prompt"       // a prompt is about to reach a model
+	OnToolCall     Point = "tool_call"    // a model asked for a tool
+	OnMessage      Point = "message"      // a message is about to be routed
+	OnTask         Point = "task"         // a task is about to be dispatched
+	OnIdle         Point = "idle"         // an agent has nothing to do
+	OnIntent       Point = "intent"       // what a prompt is meant to achieve
+	OnContext      Point = "context"      // an agent asks for context
+	OnMemory       Point = "memory"       // an agent asks for what is remembered
+	OnPlanning     Point = "planning"     // an agent asks how to plan
+	OnReasoning    Point = "reasoning"    // an agent asks how to reason
+	OnRateLimit    Point = "rate_limit"   // an agent met a limit
+	OnConfirmation Point = "confirmation" // an agent asks for a yes
+	OnQuery        Point = "query"        // an agent asks a question
+)
+
+// Points lists the control points in the order in which they are documented.
+var Points = []Point{
+	OnSignal, OnAction, OnPrompt, OnToolCall, OnMessage, OnTask,
+	OnIdle, OnIntent, OnContext, OnMemory, OnPlanning, OnReasoning, OnRateLimit, OnConfirmation, OnQuery,
+}
+
+// modifiable are the points whose payload a rule may change. A signal and a message
+// are kept as they came, since somebody signed them or answers for them; the others
+// have no form of answer for a changed payload.
+var modifiable = []Point{OnAction, OnPrompt, OnToolCall, OnTask, OnContext, OnPlanning}
+
+// hinting are the points where an allow may carry hints in set.
+var hinting = []Point{OnIntent, OnContext, OnMemory, OnPlanning, OnReasoning}
+
+// defaultAction is what happens at a point that neither a rule nor the policy's
+// defaults speak of. Somebody who asks for a confirmation wants a person's.
+func (p Point) defaultAction() Action {
+	if p == OnConfirmation {
+		return Gate
+	}
+	return Allow
+}
+
+func (p Point) in(points []Point) bool { return slices.Contains(points, p) }
+
+func pointNames(points []Point) []string {
+	names := make([]string, len(points))
+	for i, p := range points {
+		names[i] = string(p)
+	}
+	return names
+}

@@ -1,0 +1,169 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/signalbox/signalbox/internal/policy/document"
+)
+
+// maxRules is how many rules a policy may have.
+const maxRules = 10_000
+
+// Policy is a policy that was read and compiled. It does not change, and is safe for
+// concurrent use.
+type Policy struct {
+	source   []byte
+	version  string
+	rules    []*rule
+	byPoint  map[Point][]*rule // each in the order of the file
+	defaults map[Point]Verdict
+	counts   []Count
+}
+
+// Count is a counter that a policy reads, so that its caller keeps no others.
+type Count struct {
+	What   string
+	Window time.Duration
+}
+
+// Problem is one thing that is wrong with a policy or a test file.
+type Problem = document.Problem
+
+// Problems lists what is wrong, from the error of Parse or ParseTests.
+func Problems(err error) []Problem { return document.Problems(err) }
+
+// reader reads policies and test files.
+type reader struct{ document.Reader }
+
+// Parse reads a policy. Everything that is wrong with it is in the error, each with
+// its place: see Problems.
+func Parse(source []byte) (*Policy, error) {
+	r := &reader{}
+	p := &Policy{source: slices.Clone(source), byPoint: map[Point][]*rule{}, defaults: map[Point]Verdict{}}
+	sum := sha256.Sum256(source)
+	p.version = hex.EncodeToString(sum[:])
+	lang, err := theLanguage()
+	if err != nil {
+		return nil, err
+	}
+	if doc := r.Read(source, "policy"); doc != nil {
+		if f, ok := r.Mapping(doc, "The policy", "version", "defaults", "rules"); ok {
+			r.version(doc, f)
+			p.setDefaults(r.defaults(f["defaults"]))
+			for _, rule := range r.rules(f["rules"], lang) {
+				p.addRule(rule)
+			}
+		}
+	}
+	if err := r.Fault(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// version checks the one version that there is.
+func (r *reader) version(doc *yaml.Node, f document.Fields) {
+	n, ok := f["version"]
+	if !ok {
+		r.Add(document.At(doc), `Begin with "version: 1".`, "The version is missing.")
+		return
+	}
+	if v, ok := r.Scalar(n, "version", "Write version: 1.", "!!int"); ok && v != "1" {
+		r.Add(document.At(n), "Write version: 1.", "Version %s is not known.", v)
+	}
+}
+
+// defaults reads what happens where no rule matches.
+func (r *reader) defaults(n *yaml.Node) map[Point]Action {
+	given := map[Point]Action{}
+	if n == nil || n.Tag == "!!null" {
+		return given
+	}
+	f, _ := r.Mapping(n, "defaults", pointNames(Points)...)
+	for name, value := range f {
+		a := Action(r.OneOf(value, "defaults."+name, string(Allow), string(Block), string(Defer), string(Gate)))
+		given[Point(name)] = a
+	}
+	return given
+}
+
+func (p *Policy) setDefaults(given map[Point]Action) {
+	for _, point := range Points {
+		a, ok := given[point]
+		if !ok {
+			a = point.defaultAction()
+		}
+		v := Verdict{Action: a, Rule: DefaultRule}
+		switch a {
+		case Block:
+			v.Reason = "No rule allows this, and what no rule allows is blocked at " + string(point) + "."
+		case Defer:
+			v.Reason, v.RetryAfter = "No rule decides this now. Ask again later.", defaultRetryAfter
+		case Gate:
+			v.Reason, v.Gate = "No rule decides this, so a person does.", defaultGate()
+		case Allow, Modify:
+		}
+		p.defaults[point] = v
+	}
+}
+
+func (p *Policy) addRule(r *rule) {
+	p.rules = append(p.rules, r)
+	for _, point := range r.points {
+		p.byPoint[point] = append(p.byPoint[point], r)
+	}
+	if r.when == nil {
+		return
+	}
+	for _, c := range r.when.counts {
+		if !slices.Contains(p.counts, c) {
+			p.counts = append(p.counts, c)
+		}
+	}
+}
+
+// Source is the policy as it was read.
+func (p *Policy) Source() []byte { return slices.Clone(p.source) }
+
+// Version is the SHA-256 of the source, in hexadecimal.
+func (p *Policy) Version() string { return p.version }
+
+// Counts lists the counters that the rules read, each once.
+func (p *Policy) Counts() []Count { return slices.Clone(p.counts) }
+
+// RuleSummary is a rule as it is listed.
+type RuleSummary struct {
+	Name   string  `json:"name"`
+	Points []Point `json:"on"`
+	When   string  `json:"when"`
+	Then   Action  `json:"then"`
+	Mode   string  `json:"mode"`
+	Line   int     `json:"line"`
+}
+
+// Rules lists the rules in the order in which they are tried.
+func (p *Policy) Rules() []RuleSummary {
+	list := make([]RuleSummary, len(p.rules))
+	for i, r := range p.rules {
+		mode := modeEnforce
+		if r.shadow {
+			mode = modeShadow
+		}
+		list[i] = RuleSummary{r.name, slices.Clone(r.points), r.text, r.verdict.Action, mode, r.line}
+	}
+	return list
+}
+
+// Defaults is what happens at each point where no rule matches.
+func (p *Policy) Defaults() map[Point]Action {
+	defaults := make(map[Point]Action, len(p.defaults))
+	for point, v := range p.defaults {
+		defaults[point] = v.Action
+	}
+	return defaults
+}

@@ -1,0 +1,256 @@
+package policy
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/signalbox/signalbox/internal/policy/document"
+)
+
+// rule is a compiled rule: a condition, and the verdict when it holds.
+type rule struct {
+	name    string
+	points  []Point
+	text    string // the condition as it was written
+	when    *condition
+	verdict Verdict
+	shadow  bool
+	line    int
+}
+
+// The modes of a rule.
+const (
+	modeEnforce = "enforce"
+	modeShadow  = "shadow"
+)
+
+var ruleName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+
+// rules reads the list of rules.
+func (r *reader) rules(n *yaml.Node, lang *language) []*rule {
+	if n == nil || n.Tag == "!!null" || (n.Kind == yaml.SequenceNode && len(n.Content) == 0) {
+		return nil // as when the last of them was commented out
+	}
+	items := r.List(n, "rules", "Write a list of rules, each beginning with \"- name: …\".")
+	if len(items) > maxRules {
+		r.Add(document.At(items[maxRules]), "Say the same with fewer rules.", "There are %d rules, and may be %d.", len(items), maxRules)
+		items = items[:maxRules]
+	}
+	var rules []*rule
+	lines := map[string]int{}
+	for _, item := range items {
+		one, f := r.rule(item, lang)
+		if one == nil {
+			continue
+		}
+		if line, twice := lines[one.name]; twice && one.name != "" {
+			r.Add(document.At(f["name"]), "Every decision names its rule, so give each a name of its own.", "The name %q is taken by the rule on line %d.", one.name, line)
+		}
+		lines[one.name] = item.Line
+		rules = append(rules, one)
+	}
+	return rules
+}
+
+// rule reads one rule. It is nil when the item is not even a mapping.
+func (r *reader) rule(n *yaml.Node, lang *language) (*rule, document.Fields) {
+	f, ok := r.Mapping(n, "A rule", "name", "on", "when", "then", "reason", "set", "retry_after", "gate", "mode")
+	if !ok {
+		return nil, nil
+	}
+	one := &rule{line: n.Line}
+	for _, required := range []struct{ name, hint string }{
+		{"name", "Every decision names its rule. Write name: no-root-delete."},
+		{"on", "Say where it applies, as in on: [action, tool_call]."},
+		{"when", "Write a condition, or when: true for a rule that always applies."},
+		{"then", "Write then: with one of " + strings.Join(actions, ", ") + "."},
+	} {
+		if f[required.name] == nil {
+			r.Add(document.At(n), required.hint, "The rule has no %q.", required.name)
+		}
+	}
+	if name := f["name"]; name != nil {
+		one.name = r.ruleName(name)
+	}
+	if on := f["on"]; on != nil {
+		one.points = r.points(on)
+	}
+	if when := f["when"]; when != nil {
+		one.text, one.when = r.condition(when, lang)
+	}
+	if mode := f["mode"]; mode != nil {
+		one.shadow = r.OneOf(mode, "mode", modeEnforce, modeShadow) == modeShadow
+	}
+	one.verdict = r.verdict(one, f)
+	return one, f
+}
+
+func (r *reader) ruleName(n *yaml.Node) string {
+	const form = "A name is 1 to 63 lower-case letters, digits, dots, hyphens and underscores, as in no-root-delete."
+	name := r.Text(n, "name", form)
+	switch {
+	case name == "":
+	case !ruleName.MatchString(name):
+		r.Add(document.At(n), form, "A rule cannot be called %q.", shorten(name))
+	case name == DefaultRule:
+		r.Add(document.At(n), "That is what decides when no rule matches. Choose another.", "A rule cannot be called %q.", name)
+	default:
+		return name
+	}
+	return ""
+}
+
+func shorten(s string) string {
+	if runes := []rune(s); len(runes) > 80 {
+		return string(runes[:80]) + "…"
+	}
+	return s
+}
+
+func (r *reader) points(n *yaml.Node) []Point {
+	var points []Point
+	for _, item := range r.List(n, "on", "Write a list of control points, as in on: [action, tool_call].") {
+		p := Point(r.OneOf(item, "on", pointNames(Points)...))
+		if p.in(points) {
+			r.Add(document.At(item), "Once is enough.", "The control point %q stands there twice.", p)
+			continue
+		}
+		if p != "" {
+			points = append(points, p)
+		}
+	}
+	return points
+}
+
+// condition compiles the expression of a rule. A bare true or false is a boolean in
+// YAML and an expression in CEL.
+func (r *reader) condition(n *yaml.Node, lang *language) (string, *condition) {
+	const form = `Write a condition such as event.tool == "bash", or true.`
+	text, ok := r.Scalar(n, "when", form, "!!str", "!!bool")
+	if !ok {
+		return "", nil
+	}
+	if strings.TrimSpace(text) == "" {
+		r.Add(document.At(n), form, "%q is empty.", "when")
+		return "", nil
+	}
+	if n.Tag == "!!bool" {
+		text = strings.ToLower(text)
+	}
+	r.swallowed(n, text, lang)
+	compiled, issues := lang.compile(text)
+	for _, i := range issues {
+		r.Add(r.Inside(n, i.offset), i.hint, "%s", i.message)
+	}
+	return text, compiled
+}
+
+// swallowed refuses a comment that goes further than it seems to. YAML makes one line of
+// several unless they stand after a |, and the rest of the condition would be comment.
+func (r *reader) swallowed(n *yaml.Node, text string, lang *language) {
+	if len(text) > maxExpression {
+		return
+	}
+	parts := strings.SplitN(text, "//", 32) // more would take long, and nobody writes them
+	for i := 1; i < len(parts); i++ {
+		before := strings.Join(parts[:i], "//")
+		if _, issues := lang.env.Parse(before); issues.Err() != nil {
+			continue // inside of a text, as in "https://"
+		}
+		comment, _, _ := strings.Cut(text[len(before):], "\n")
+		begin := utf8.RuneCountInString(before)
+		if from := r.Inside(n, begin); from.Line != r.Inside(n, begin+utf8.RuneCountInString(comment)).Line {
+			r.Add(from, "Write when: | and the condition below it, which keeps the lines apart.", "This comment swallows what stands on the lines after it.")
+			return
+		}
+	}
+}
+
+// verdict reads what the rule does when it matches.
+func (r *reader) verdict(one *rule, f document.Fields) Verdict {
+	v := Verdict{Rule: one.name}
+	if reason := f["reason"]; reason != nil {
+		v.Reason = r.Text(reason, "reason", "Write a sentence for whoever must act on it.")
+	}
+	then := f["then"]
+	if then == nil {
+		return v
+	}
+	if v.Action = Action(r.OneOf(then, "then", actions...)); v.Action == "" {
+		return v
+	}
+	r.fits(one, v.Action, f)
+	switch v.Action {
+	case Modify, Allow:
+		if set := f["set"]; set != nil {
+			v.Set = r.set(set)
+		}
+	case Defer:
+		v.RetryAfter = defaultRetryAfter
+		if after := f["retry_after"]; after != nil {
+			v.RetryAfter = r.Duration(after, "retry_after")
+		}
+	case Gate:
+		v.Gate = r.gate(f["gate"], one.points)
+	case Block:
+	}
+	if v.Reason == "" {
+		v.Reason = ordinaryReason(v.Action, one.name)
+	}
+	return v
+}
+
+// ordinaryReason is for rules that give none.
+func ordinaryReason(a Action, name string) string {
+	switch a {
+	case Block:
+		return fmt.Sprintf("The rule %q blocks this.", name)
+	case Modify:
+		return fmt.Sprintf("The rule %q changes this.", name)
+	case Defer:
+		return fmt.Sprintf("The rule %q puts this off. Ask again later.", name)
+	case Gate:
+		return fmt.Sprintf("The rule %q asks a person.", name)
+	case Allow:
+	}
+	return ""
+}
+
+// fits refuses fields that mean nothing with this then, and a modify where nothing can
+// be changed.
+func (r *reader) fits(one *rule, a Action, f document.Fields) {
+	only := func(field string, fitting bool, hint string) {
+		if n := f[field]; n != nil && !fitting {
+			r.Add(document.At(n), hint, "%q means nothing with then: %s.", field, a)
+		}
+	}
+	hints := a == Allow && len(one.points) > 0 && !slices.ContainsFunc(one.points, func(p Point) bool { return !p.in(hinting) })
+	only("set", a == Modify || hints, "It goes with then: modify, and with then: allow on "+strings.Join(pointNames(hinting), ", ")+".")
+	only("retry_after", a == Defer, "It goes with then: defer.")
+	only("gate", a == Gate, "It goes with then: gate.")
+	if a != Modify {
+		return
+	}
+	if f["set"] == nil {
+		r.Add(document.At(f["then"]), "Add set: with the members to change, as in set: {arguments: {dry_run: true}}.", "then: modify needs %q.", "set")
+	}
+	for _, p := range one.points {
+		if !p.in(modifiable) {
+			r.Add(document.At(f["then"]), "A rule can modify on "+strings.Join(pointNames(modifiable), ", ")+".", "What comes through %s cannot be modified.", p)
+		}
+	}
+}
+
+func (r *reader) set(n *yaml.Node) map[string]any {
+	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
+		r.Add(document.At(n), "Write the members to change, as in set: {arguments: {dry_run: true}}.", "%q should be a mapping with members, and is %s.", "set", document.KindOf(n))
+		return nil
+	}
+	members, _ := r.Value(n, "set").(map[string]any)
+	return members
+}

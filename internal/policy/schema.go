@@ -1,0 +1,181 @@
+package policy
+
+import (
+	"fmt"
+	"reflect"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+)
+
+// The types that rules see. A field that is not listed does not compile, which is
+// how a typing mistake is found before it lets something through.
+var (
+	eventType  = cel.ObjectType("Event")
+	agentType  = cel.ObjectType("Agent")
+	recentType = cel.ObjectType("Recent")
+	anyMap     = cel.MapType(cel.StringType, cel.DynType)
+)
+
+// field is one field of event or agent. It is given as a CEL value where that spares
+// a conversion, and else as a Go value that CEL knows.
+type field[T any] struct {
+	typ *cel.Type
+	get func(*T) any
+}
+
+var eventFields = map[string]field[Event]{
+	"point":           {cel.StringType, func(e *Event) any { return types.String(e.Point) }},
+	"protocol":        {cel.StringType, func(e *Event) any { return types.String(e.Protocol) }},
+	"kind":            {cel.StringType, func(e *Event) any { return types.String(e.Kind) }},
+	"tool":            {cel.StringType, func(e *Event) any { return types.String(e.Tool) }},
+	"toolset":         {cel.StringType, func(e *Event) any { return types.String(e.Toolset) }},
+	"command":         {cel.StringType, func(e *Event) any { return types.String(e.Command) }},
+	"path":            {cel.StringType, func(e *Event) any { return types.String(e.Path) }},
+	"cwd":             {cel.StringType, func(e *Event) any { return types.String(e.CWD) }},
+	"url":             {cel.StringType, func(e *Event) any { return types.String(e.URL) }},
+	"host":            {cel.StringType, func(e *Event) any { return types.String(e.Host) }},
+	"text":            {cel.StringType, func(e *Event) any { return types.String(e.Text) }},
+	"arguments":       {anyMap, func(e *Event) any { return e.Arguments }},
+	"payload":         {anyMap, func(e *Event) any { return e.Payload }},
+	"metadata":        {anyMap, func(e *Event) any { return e.Metadata }},
+	"artifacts":       {cel.ListType(cel.DynType), func(e *Event) any { return e.Artifacts }},
+	"tools":           {cel.ListType(cel.StringType), func(e *Event) any { return e.Tools }},
+	"summary":         {cel.StringType, func(e *Event) any { return types.String(e.Summary) }},
+	"proposed_action": {cel.StringType, func(e *Event) any { return types.String(e.ProposedAction) }},
+	"declared":        {cel.BoolType, func(e *Event) any { return types.Bool(e.Declared) }},
+	"model":           {cel.StringType, func(e *Event) any { return types.String(e.Model) }},
+	"provider":        {cel.StringType, func(e *Event) any { return types.String(e.Provider) }},
+	"project":         {cel.StringType, func(e *Event) any { return types.String(e.Project) }},
+	"status":          {cel.StringType, func(e *Event) any { return types.String(e.Status) }},
+	"cost_usd":        {cel.DoubleType, func(e *Event) any { return types.Double(e.CostUSD) }},
+	"tokens":          {cel.IntType, func(e *Event) any { return types.Int(e.Tokens) }},
+	"input_tokens":    {cel.IntType, func(e *Event) any { return types.Int(e.InputTokens) }},
+	"output_tokens":   {cel.IntType, func(e *Event) any { return types.Int(e.OutputTokens) }},
+	"max_tokens":      {cel.IntType, func(e *Event) any { return types.Int(e.MaxTokens) }},
+	"depth":           {cel.IntType, func(e *Event) any { return types.Int(e.Depth) }},
+	"attempt":         {cel.IntType, func(e *Event) any { return types.Int(e.Attempt) }},
+	"session":         {cel.StringType, func(e *Event) any { return types.String(e.Session) }},
+	"run":             {cel.StringType, func(e *Event) any { return types.String(e.Run) }},
+	"task":            {cel.StringType, func(e *Event) any { return types.String(e.Task) }},
+	"trace":           {cel.StringType, func(e *Event) any { return types.String(e.Trace) }},
+	"to":              {cel.StringType, func(e *Event) any { return types.String(e.To) }},
+	"from":            {cel.StringType, func(e *Event) any { return types.String(e.From) }},
+	"subject":         {cel.StringType, func(e *Event) any { return types.String(e.Subject) }},
+	"thread":          {cel.StringType, func(e *Event) any { return types.String(e.Thread) }},
+	"priority":        {cel.StringType, func(e *Event) any { return types.String(e.Priority) }},
+	"external":        {cel.BoolType, func(e *Event) any { return types.Bool(e.External) }},
+}
+
+var agentFields = map[string]field[Agent]{
+	"name":      {cel.StringType, func(a *Agent) any { return types.String(a.Name) }},
+	"address":   {cel.StringType, func(a *Agent) any { return types.String(a.Address) }},
+	"workspace": {cel.StringType, func(a *Agent) any { return types.String(a.Workspace) }},
+	"trust":     {cel.StringType, func(a *Agent) any { return types.String(a.Trust) }},
+	"labels":    {cel.MapType(cel.StringType, cel.StringType), func(a *Agent) any { return a.Labels }},
+	"suspended": {cel.BoolType, func(a *Agent) any { return types.Bool(a.Suspended) }},
+}
+
+// counters are the functions of recent. Numbers of things are whole, money is not.
+var counters = map[string]*cel.Type{
+	"actions":    cel.IntType,
+	"prompts":    cel.IntType,
+	"tool_calls": cel.IntType,
+	"signals":    cel.IntType,
+	"messages":   cel.IntType,
+	"tasks":      cel.IntType,
+	"blocks":     cel.IntType,
+	"defers":     cel.IntType,
+	"gates":      cel.IntType,
+	"rejections": cel.IntType,
+	"tokens":     cel.IntType,
+	"cost":       cel.DoubleType,
+}
+
+// provider tells CEL about the three types, on top of those it has.
+type provider struct{ types.Provider }
+
+func (p provider) FindStructType(name string) (*types.Type, bool) {
+	for _, t := range []*types.Type{eventType, agentType, recentType} {
+		if t.TypeName() == name {
+			return types.NewTypeTypeWithParam(t), true
+		}
+	}
+	return p.Provider.FindStructType(name)
+}
+
+func (p provider) FindStructFieldNames(name string) ([]string, bool) {
+	switch name {
+	case eventType.TypeName():
+		return sortedKeys(eventFields), true
+	case agentType.TypeName():
+		return sortedKeys(agentFields), true
+	case recentType.TypeName():
+		return nil, true
+	}
+	return p.Provider.FindStructFieldNames(name)
+}
+
+func (p provider) FindStructFieldType(name, fieldName string) (*types.FieldType, bool) {
+	switch name {
+	case eventType.TypeName():
+		return fieldType(eventFields, fieldName)
+	case agentType.TypeName():
+		return fieldType(agentFields, fieldName)
+	case recentType.TypeName():
+		return nil, false
+	}
+	return p.Provider.FindStructFieldType(name, fieldName)
+}
+
+func fieldType[T any](fields map[string]field[T], name string) (*types.FieldType, bool) {
+	f, ok := fields[name]
+	if !ok {
+		return nil, false
+	}
+	return &types.FieldType{
+		Type:    f.typ,
+		IsSet:   func(target any) bool { return !isEmpty(f.get(target.(*T))) },
+		GetFrom: func(target any) (any, error) { return f.get(target.(*T)), nil },
+	}, true
+}
+
+// isEmpty reports whether has() is false for the value of a field.
+func isEmpty(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		return len(v) == 0
+	case map[string]string:
+		return len(v) == 0
+	case []any:
+		return len(v) == 0
+	case []string:
+		return len(v) == 0
+	case traits.Zeroer:
+		return v.IsZeroValue()
+	}
+	return false
+}
+
+// object is event, agent or recent as a CEL value: something that has fields and
+// functions, and is nothing in itself.
+type object struct {
+	typ   *types.Type
+	value any
+}
+
+func (o object) Type() ref.Type              { return o.typ }
+func (o object) Value() any                  { return o.value }
+func (o object) Equal(other ref.Val) ref.Val { return types.Bool(o.Type() == other.Type()) }
+
+func (o object) ConvertToType(t ref.Type) ref.Val {
+	return types.NewErr("%s cannot be turned into %s", o.typ.TypeName(), t.TypeName())
+}
+
+func (o object) ConvertToNative(t reflect.Type) (any, error) {
+	return nil, fmt.Errorf("%s cannot be turned into %s", o.typ.TypeName(), t)
+}
+
+var _ ref.Val = object{}

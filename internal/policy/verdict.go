@@ -1,0 +1,96 @@
+package policy
+
+import "time"
+
+// Action is what a verdict says to do.
+type Action string
+
+// The actions.
+const (
+	Allow  Action = "allow"
+	Block  Action = "block"
+	Modify Action = "modify" // go on with Verdict.Set merged into the payload
+	Defer  Action = "defer"  // ask again after Verdict.RetryAfter
+	Gate   Action = "gate"   // ask a person, as Verdict.Gate says
+)
+
+var actions = []string{string(Allow), string(Block), string(Modify), string(Defer), string(Gate)}
+
+// DefaultRule is the name of what decides when no rule matches.
+const DefaultRule = "default"
+
+// defaultRetryAfter is how long a defer waits that does not say.
+const defaultRetryAfter = 30 * time.Second
+
+// Verdict is the answer of a policy. Its maps and slices belong to the policy and
+// must not be changed.
+type Verdict struct {
+	Action     Action
+	Rule       string         // the rule that decided, or "default"
+	Reason     string         // for whoever is refused or asked; never empty unless allowed
+	Set        map[string]any // what Merge puts into the payload
+	RetryAfter time.Duration
+	Gate       *GateSpec // there when Action is Gate
+	Failed     bool      // the rule could not be evaluated; Action is Block
+	Shadow     []Shadow  // the rules on trial that matched, in order
+}
+
+// Shadow is what a rule with mode: shadow would have done.
+type Shadow struct {
+	Rule   string
+	Action Action
+	Failed bool
+}
+
+// GateSpec says how a person is asked, with every default filled in.
+type GateSpec struct {
+	Expires          time.Duration    // zero: it waits for as long as it takes
+	OnExpiry         string           // ExpiryReject or ExpiryApprove
+	Approvers        []string         // roles, or names of operators
+	Quorum           int              // how many approvals resolve it
+	RejectNeeds      int              // how many rejections resolve it
+	RemindAfter      time.Duration    // zero: nobody is reminded
+	Escalation       []EscalationStep // in the order of After
+	EvenIfUndeclared bool
+	Window           time.Duration // how long an approval is good for the same digest; zero: the protocol's own
+	SingleUse        bool          // an approval is used up by its first use
+	Risk             string        // low, medium or high
+}
+
+// What becomes of a gate that nobody answers.
+const (
+	ExpiryReject  = "reject"
+	ExpiryApprove = "approve"
+)
+
+// EscalationStep asks others when a gate has been open for a while.
+type EscalationStep struct {
+	After time.Duration
+	To    []string
+}
+
+func defaultGate() *GateSpec {
+	return &GateSpec{OnExpiry: ExpiryReject, Approvers: []string{"operator"}, Quorum: 1, RejectNeeds: 1, Risk: "medium"}
+}
+
+// Merge returns the payload with set put into it, as a JSON merge patch (RFC 7396):
+// an object is merged member by member, null removes a member, and anything else
+// replaces what was there. It changes neither of its arguments.
+func Merge(payload, set map[string]any) map[string]any {
+	merged := make(map[string]any, len(payload)+len(set))
+	for k, v := range payload {
+		merged[k] = v
+	}
+	for k, v := range set {
+		switch v := v.(type) {
+		case nil:
+			delete(merged, k)
+		case map[string]any:
+			before, _ := merged[k].(map[string]any)
+			merged[k] = Merge(before, v)
+		default:
+			merged[k] = v
+		}
+	}
+	return merged
+}
