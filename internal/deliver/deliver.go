@@ -1,0 +1,118 @@
+package deliver
+
+import (
+	"log/slog"
+	"maps"
+	"net"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+// Options are what an outbox is made of. Zero values of the last group stand for
+// what a server should use.
+type Options struct {
+	DB     *store.DB
+	Ledger *ledger.Ledger
+	Key    []byte   // at least 32 bytes; the secrets of receivers follow from it
+	Allow  []string // hosts, addresses and networks that may be dialled although they are not public
+	// Senders are those beside the webhook's, by kind.
+	Senders map[string]Sender
+	Now     func() time.Time
+	Log     *slog.Logger
+
+	Resolver Resolver
+	Timeout  time.Duration   // of one try; 15 s
+	Lease    time.Duration   // how long a runner that has died keeps its lanes; Timeout + 15 s
+	Poll     time.Duration   // how long to wait for a commit before looking for work; 200 ms
+	Grace    time.Duration   // how long tries under way may take after a stop; 5 s
+	Slots    int             // how many tries at a time; 256
+	Pauses   []time.Duration // DefaultPauses
+}
+
+// minKey is the shortest key that makes secrets worth the name.
+const minKey = 32
+
+// Outbox sends what was queued.
+type Outbox struct {
+	db      *store.DB
+	ledger  *ledger.Ledger
+	key     []byte
+	guard   *guard
+	webhook *webhook
+	senders map[string]Sender
+	now     func() time.Time
+	log     *slog.Logger
+
+	timeout, lease, poll, grace time.Duration
+	slots                       int
+	pauses                      []time.Duration
+	wake                        chan struct{}
+	// reading bounds how many lanes read at a time, so that the others who share the
+	// database's connections are not kept waiting.
+	reading chan struct{}
+}
+
+const readers = 4
+
+// New makes an outbox over a ledger that has Projection.
+func New(o Options) (*Outbox, error) {
+	if len(o.Key) < minKey {
+		return nil, fault.New(fault.InvalidConfig, "The key from which the secrets of webhook receivers are derived has %d bytes; it should have at least %d random ones.", len(o.Key), minKey).About("webhook.key")
+	}
+	allow, err := parseAllow(o.Allow)
+	if err != nil {
+		return nil, err
+	}
+	setDefaults(&o)
+	g := &guard{allow: allow, resolver: o.Resolver}
+	b := &Outbox{
+		db: o.DB, ledger: o.Ledger, key: o.Key, guard: g, webhook: newWebhook(g, o.Key, o.Slots, o.Now),
+		senders: map[string]Sender{}, now: o.Now, log: o.Log,
+		timeout: o.Timeout, lease: o.Lease, poll: o.Poll, grace: o.Grace, slots: o.Slots, pauses: o.Pauses,
+		wake: make(chan struct{}, 1), reading: make(chan struct{}, readers),
+	}
+	b.senders[WebhookSender] = b.webhook
+	maps.Copy(b.senders, o.Senders)
+	return b, nil
+}
+
+func setDefaults(o *Options) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Resolver == nil {
+		o.Resolver = net.DefaultResolver
+	}
+	if len(o.Pauses) == 0 {
+		o.Pauses = DefaultPauses
+	}
+	orElse(&o.Timeout, 15*time.Second)
+	orElse(&o.Lease, o.Timeout+15*time.Second)
+	// Shorter, and no try could be sure to end within it.
+	o.Lease = max(o.Lease, 2*o.Timeout)
+	orElse(&o.Poll, 200*time.Millisecond)
+	orElse(&o.Grace, 5*time.Second)
+	if o.Slots <= 0 {
+		o.Slots = 256
+	}
+}
+
+func orElse(d *time.Duration, absent time.Duration) {
+	if *d <= 0 {
+		*d = absent
+	}
+}
+
+// Wake makes the runner look for work now.
+func (o *Outbox) Wake() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,142 @@
+package deliver
+
+import (
+	"context"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+)
+
+const (
+	// pageSize is how many deliveries of a lane are looked up at once.
+	pageSize = 32
+	// restTime is how long a lane rests after something went wrong on our side.
+	restTime = 5 * time.Second
+)
+
+// waiting is a delivery of a lane, without its payload.
+type waiting struct {
+	id       string
+	sender   string
+	entry    int64
+	attempts int64
+	tries    int64
+	dueAt    int64
+	since    int64
+	giveUpAt int64
+}
+
+// serve sends what is due in a lane, one after the other. While others wait for a
+// slot, a lane that ends goes to the back of the line.
+func (r *runner) serve(l *lane) {
+	defer func() { l.yield = r.scarce.Load() }()
+	for sent := 0; ; {
+		page, err := r.page(l.who.ctx, l.key)
+		if err != nil {
+			l.rest = r.stopwatch() + restTime
+			return
+		}
+		for _, d := range page {
+			if r.stopping.Err() != nil || !isDue(d.dueAt, d.since, r.now()) {
+				return
+			}
+			if sent >= quantum && r.scarce.Load() {
+				return
+			}
+			if !r.send(l, d) {
+				return
+			}
+			sent++
+		}
+		if len(page) == 0 {
+			return
+		}
+	}
+}
+
+// page reads the first deliveries of a lane. Nobody else changes them while we own it.
+func (r *runner) page(ctx context.Context, key string) ([]waiting, error) {
+	r.reading <- struct{}{}
+	defer func() { <-r.reading }()
+	rows, err := r.db.Read.QueryContext(ctx, `SELECT id, sender, entry, attempts, tries, due_at, since, give_up_at FROM delivery
+WHERE order_key = $1 AND status = 'pending' ORDER BY place LIMIT $2`, key, pageSize)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var all []waiting
+	for rows.Next() {
+		var d waiting
+		if err := rows.Scan(&d.id, &d.sender, &d.entry, &d.attempts, &d.tries, &d.dueAt, &d.since, &d.giveUpAt); err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, rows.Err()
+}
+
+func (r *runner) entry(ctx context.Context, seq int64) (ledger.Entry, error) {
+	r.reading <- struct{}{}
+	defer func() { <-r.reading }()
+	return r.ledger.Entry(ctx, seq)
+}
+
+// send makes one try and records it. It reports whether the lane goes on to the next.
+func (r *runner) send(l *lane, d waiting) bool {
+	e, err := r.entry(l.who.ctx, d.entry)
+	if err != nil {
+		l.rest = r.stopwatch() + restTime
+		return false
+	}
+	if !r.mayTry(l.who) {
+		return false
+	}
+	at, begun := r.now(), time.Now()
+	result := r.tryEntry(l.who.ctx, &e, d, at)
+	if result.cut {
+		return false
+	}
+	out := &outcome{id: d.id, workspace: e.Workspace, trace: e.Trace, reply: make(chan recording, 1), body: tried{
+		Attempt: d.attempts + 1, At: at.UnixMicro(), TookMS: time.Since(begun).Milliseconds(),
+		Status: result.Status, Class: result.Class, Text: result.Text,
+	}}
+	out.kind, out.body.NextAt = verdictOn(result, r.now(), pauseAfter(r.pauses, d.tries+1, result.RetryAfter), d.giveUpAt)
+	r.outcomes <- out
+	switch <-out.reply {
+	case written:
+		if out.kind == kindGivenUp {
+			r.log.Warn("a delivery was given up; it can be sent again", "delivery", d.id, "attempts", out.body.Attempt, "class", out.body.Class)
+		}
+		return out.kind != kindFailed
+	case lost:
+		l.rest = r.stopwatch() + restTime
+	case superseded: // somebody else got there first; the loop looks again
+	}
+	return false
+}
+
+func (r *runner) tryEntry(ctx context.Context, e *ledger.Entry, d waiting, at time.Time) Result {
+	var q queued
+	if err := e.Decode(&q); err != nil {
+		return Result{Verdict: Hopeless, Class: "erased", Text: "The payload is no longer in the ledger: it was erased, or cannot be read."}
+	}
+	return r.try(ctx, d.sender, Attempt{
+		ID: d.id, Workspace: e.Workspace, Target: q.Target, Method: q.Method, Header: q.Header, Payload: q.payload(),
+		Receiver: q.Receiver, Generation: q.Generation, Number: d.attempts + 1, At: at,
+	})
+}
+
+// mayTry waits until a try is sure to end before others could take us for dead. It
+// reports false when that is not to be had.
+func (r *runner) mayTry(who *identity) bool {
+	for int64(r.stopwatch()+r.timeout) > who.until.Load() {
+		select {
+		case <-time.After(gap):
+		case <-r.stopping.Done():
+			return false
+		case <-who.ctx.Done():
+			return false
+		}
+	}
+	return true
+}

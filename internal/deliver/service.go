@@ -1,0 +1,197 @@
+package deliver
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+)
+
+// Summary is a delivery as operators see it.
+type Summary struct {
+	ID        string     `json:"id"`
+	Workspace string     `json:"workspace"`
+	Status    string     `json:"status"`
+	Sender    string     `json:"sender"`
+	Target    string     `json:"target"`
+	Entry     int64      `json:"entry"` // of the ledger, with the payload
+	Attempts  int64      `json:"attempts"`
+	LastError string     `json:"last_error"`
+	QueuedAt  time.Time  `json:"queued_at"`
+	NextAt    *time.Time `json:"next_at"`    // null when it is due, waits its turn or has ended
+	GiveUpAt  *time.Time `json:"give_up_at"` // null when it has ended
+	EndedAt   *time.Time `json:"ended_at"`
+}
+
+// Detail is a delivery with its history.
+type Detail struct {
+	Summary `json:"delivery"`
+	// Behind is the delivery to the same target that has to end first, "" for none.
+	Behind string `json:"behind"`
+	Events []Try  `json:"events"`
+}
+
+// Try is one thing that happened to a delivery.
+type Try struct {
+	Kind    string     `json:"kind"` // succeeded, failed, given_up or resent
+	At      time.Time  `json:"at"`
+	Actor   string     `json:"actor"`
+	Attempt int64      `json:"attempt,omitzero"`
+	Status  int        `json:"status,omitzero"`
+	Class   string     `json:"class,omitzero"`
+	Text    string     `json:"text,omitzero"`
+	TookMS  int64      `json:"took_ms,omitzero"`
+	NextAt  *time.Time `json:"next_at,omitzero"`
+}
+
+// Filter selects deliveries; empty fields select everything.
+type Filter struct {
+	Workspace string
+	Status    string // pending, delivered or dead
+	Target    string
+}
+
+const columns = "id, workspace, status, sender, target, entry, attempts, last_error, queued_at, due_at, give_up_at, ended_at"
+
+func scanSummary(scan func(...any) error) (Summary, error) {
+	var s Summary
+	var queuedAt, dueAt, giveUpAt, endedAt int64
+	if err := scan(&s.ID, &s.Workspace, &s.Status, &s.Sender, &s.Target, &s.Entry, &s.Attempts, &s.LastError, &queuedAt, &dueAt, &giveUpAt, &endedAt); err != nil {
+		return s, err
+	}
+	s.QueuedAt, s.NextAt, s.EndedAt = time.UnixMicro(queuedAt).UTC(), moment(dueAt), moment(endedAt)
+	if s.Status == Pending {
+		s.GiveUpAt = moment(giveUpAt)
+	}
+	return s, nil
+}
+
+// moment is nil for 0.
+func moment(micros int64) *time.Time {
+	if micros == 0 {
+		return nil
+	}
+	t := time.UnixMicro(micros).UTC()
+	return &t
+}
+
+// List lists deliveries, the newest first, from before the given id on.
+func (o *Outbox) List(ctx context.Context, f Filter, before string, limit int) ([]Summary, error) {
+	if f.Status != "" && !slices.Contains(Statuses, f.Status) {
+		return nil, fault.New(fault.InvalidRequest, "The status should be one of %s, and is %.40q.", strings.Join(Statuses, ", "), f.Status).About("status")
+	}
+	// The texts of all conditions are constant, so that the indexes are used.
+	where, args := []string{"id <> ''"}, []any{}
+	add := func(condition, value string) {
+		if value != "" {
+			args = append(args, value)
+			where = append(where, fmt.Sprintf(condition, len(args)))
+		}
+	}
+	add("id < $%d", before)
+	add("workspace = $%d", f.Workspace)
+	add("target = $%d", f.Target)
+	if f.Status != "" {
+		where = append(where, "status = '"+f.Status+"'")
+		if f.Status != Delivered {
+			where = append(where, "status <> 'delivered'")
+		}
+	}
+	args = append(args, limit)
+	rows, err := o.db.Read.QueryContext(ctx, fmt.Sprintf("SELECT %s FROM delivery WHERE %s ORDER BY id DESC LIMIT $%d", columns, strings.Join(where, " AND "), len(args)), args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	all := []Summary{}
+	for rows.Next() {
+		s, err := scanSummary(rows.Scan)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, rows.Err()
+}
+
+func noDelivery(id string) error {
+	return fault.New(fault.NotFound, "There is no delivery %.80q. GET /ops/deliveries lists those there are.", id)
+}
+
+// Get shows a delivery with what happened to it.
+func (o *Outbox) Get(ctx context.Context, id string) (Detail, error) {
+	d := Detail{Events: []Try{}}
+	var err error
+	d.Summary, err = scanSummary(o.db.Read.QueryRowContext(ctx, "SELECT "+columns+" FROM delivery WHERE id = $1", id).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		return d, noDelivery(id)
+	}
+	if err != nil {
+		return d, err
+	}
+	err = o.db.Read.QueryRowContext(ctx, "SELECT l.delivery FROM delivery_lane l JOIN delivery d ON d.order_key = l.order_key WHERE d.id = $1 AND d.status = 'pending' AND l.delivery <> d.id", id).Scan(&d.Behind)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return d, err
+	}
+	entries, err := o.ledger.Entries(ctx, ledger.Query{After: d.Entry, Subject: id, Limit: 1000})
+	if err != nil {
+		return d, err
+	}
+	for i := range entries {
+		t, err := asTry(&entries[i])
+		if err != nil {
+			return d, err
+		}
+		d.Events = append(d.Events, t)
+	}
+	return d, nil
+}
+
+func asTry(e *ledger.Entry) (Try, error) {
+	t := Try{Kind: strings.TrimPrefix(e.Kind, "delivery."), At: e.At, Actor: e.Actor}
+	if e.Kind == kindResent || e.Body == nil {
+		return t, nil
+	}
+	var b tried
+	if err := e.Decode(&b); err != nil {
+		return t, err
+	}
+	t.Attempt, t.Status, t.Class, t.Text, t.TookMS, t.NextAt = b.Attempt, b.Status, b.Class, b.Text, b.TookMS, moment(b.NextAt)
+	return t, nil
+}
+
+// Resend brings a dead letter back, at the end of its line and with all its time
+// before it, and tries one that waits for its next try at once. The id stays.
+func (o *Outbox) Resend(ctx context.Context, by roster.Identity, id string) (Summary, error) {
+	read := func(tx *ledger.Tx) (Summary, error) {
+		return scanSummary(func(dest ...any) error {
+			return tx.QueryRow("SELECT "+columns+" FROM delivery WHERE id = $1", []any{id}, dest...)
+		})
+	}
+	var s Summary
+	err := o.ledger.Write(ctx, func(tx *ledger.Tx) (err error) {
+		s, err = read(tx)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			return noDelivery(id)
+		case err != nil:
+			return err
+		case s.Status == Delivered:
+			return fault.New(fault.Conflict, "The delivery %s has arrived, on %s. It is not sent a second time.", id, s.EndedAt.Format(time.RFC3339))
+		case s.Status == Pending && s.NextAt == nil:
+			return nil // it is due, or waits only for those before it
+		}
+		tx.Append(ledger.Event{Workspace: s.Workspace, Kind: kindResent, Actor: by.Actor(), Subject: id, Body: empty{}})
+		s, err = read(tx)
+		return err
+	})
+	o.Wake()
+	return s, err
+}

@@ -1,0 +1,56 @@
+package deliver
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// secretPrefix is how Standard Webhooks marks a secret.
+const secretPrefix = "whsec_"
+
+// SecretFor is the secret with which deliveries to the receiver are signed. It is
+// derived and never stored; a new generation is a new secret. An empty receiver is
+// the workspace itself.
+func (o *Outbox) SecretFor(workspace, receiver string, generation int) wire.Secret {
+	return secretFor(o.key, workspace, receiver, generation)
+}
+
+func secretFor(key []byte, workspace, receiver string, generation int) wire.Secret {
+	h := hmac.New(sha256.New, key)
+	// Each part is preceded by its length, so that no two lists of parts are alike.
+	for _, part := range []string{"signalbox webhook secret", workspace, receiver, strconv.Itoa(generation)} {
+		_ = binary.Write(h, binary.BigEndian, uint64(len(part)))
+		h.Write([]byte(part))
+	}
+	return wire.NewSecret(secretPrefix + base64.StdEncoding.EncodeToString(h.Sum(nil)))
+}
+
+// sign sets the headers by which a receiver knows the sender and the id.
+//
+// The two forms take the secret differently: Standard Webhooks decodes what follows
+// whsec_, AMP v0.1.2 takes the whole text as it stands (messaging contract, 4.2).
+func sign(header http.Header, secret wire.Secret, id string, at time.Time, body []byte) {
+	stamp := strconv.FormatInt(at.Unix(), 10)
+	text := secret.Reveal()
+	key, _ := base64.StdEncoding.DecodeString(text[len(secretPrefix):]) // made by secretFor
+	header.Set("webhook-id", id)
+	header.Set("webhook-timestamp", stamp)
+	header.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac(key, id+"."+stamp+".", body)))
+	header.Set("X-AMP-Timestamp", stamp)
+	header.Set("X-AMP-Signature", "sha256="+hex.EncodeToString(mac([]byte(text), stamp+".", body)))
+}
+
+func mac(key []byte, prefix string, body []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte(prefix))
+	h.Write(body)
+	return h.Sum(nil)
+}

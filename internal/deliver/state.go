@@ -1,0 +1,147 @@
+package deliver
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+// The states of a delivery.
+const (
+	Pending   = "pending"
+	Delivered = "delivered"
+	Dead      = "dead" // given up; Resend brings it back
+)
+
+// Statuses lists them.
+var Statuses = []string{Pending, Delivered, Dead}
+
+// The kinds of entries. The subject is the delivery's id.
+const (
+	kindQueued    = "delivery.queued"
+	kindSucceeded = "delivery.succeeded"
+	kindFailed    = "delivery.failed"
+	kindGivenUp   = "delivery.given_up"
+	kindResent    = "delivery.resent"
+)
+
+// queued is the body of the entry that makes a delivery. The payload lives here and
+// nowhere else: as text where it is text, so that the ledger can be read.
+type queued struct {
+	Sender      string            `json:"sender"`
+	Target      string            `json:"target"`
+	Method      string            `json:"method"`
+	Header      map[string]string `json:"headers"`
+	Receiver    string            `json:"receiver"`
+	Generation  int               `json:"generation"`
+	OrderKey    string            `json:"order_key"`
+	NotBefore   int64             `json:"not_before,omitzero"`  // microseconds
+	GiveUpAfter int64             `json:"give_up_after_micros"` // from not_before, or from when it was queued
+	Text        string            `json:"text,omitzero"`
+	Bytes       []byte            `json:"bytes,omitzero"`
+}
+
+func (q *queued) setPayload(p []byte) {
+	if utf8.Valid(p) && !strings.ContainsRune(string(p), 0) {
+		q.Text = string(p)
+	} else {
+		q.Bytes = p
+	}
+}
+
+func (q *queued) payload() []byte {
+	if q.Bytes != nil {
+		return q.Bytes
+	}
+	return []byte(q.Text)
+}
+
+// tried is the body of succeeded, failed and given_up.
+type tried struct {
+	Attempt int64  `json:"attempt"`
+	At      int64  `json:"at"` // microseconds, when the try began
+	TookMS  int64  `json:"took_ms"`
+	Status  int    `json:"status,omitzero"` // the receiver's answer, 0 when there was none
+	Class   string `json:"class,omitzero"`
+	Text    string `json:"text,omitzero"`
+	NextAt  int64  `json:"next_at,omitzero"` // microseconds, for failed
+}
+
+type empty struct{}
+
+// Projection is what the entries do to the tables.
+func Projection() ledger.Projection {
+	return ledger.Projection{
+		Name:   "deliver",
+		Tables: []ledger.Table{{Name: "delivery", Key: "id"}, {Name: "delivery_lane", Key: "order_key"}},
+		Apply: map[string]ledger.Apply{
+			kindQueued:    applyQueued,
+			kindSucceeded: applyEnded(Delivered),
+			kindFailed:    applyFailed,
+			kindGivenUp:   applyEnded(Dead),
+			kindResent:    applyResent,
+		},
+	}
+}
+
+// applyQueued leaves due_at at 0 for what is due at once: the time of an entry never
+// goes back, so after the clock did it would be in the future.
+func applyQueued(tx *store.Tx, e *ledger.Entry) error {
+	var b queued
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	at := e.At.UnixMicro()
+	tx.Exec(`INSERT INTO delivery (id, workspace, status, sender, target, order_key, entry, place, attempts, tries, due_at, since, queued_at, give_up_after, give_up_at, ended_at, last_error)
+VALUES ($1, $2, 'pending', $3, $4, $5, $6, $6, 0, 0, $7, 0, $8, $9, $10, 0, '')`,
+		e.Subject, e.Workspace, b.Sender, b.Target, b.OrderKey, e.Seq, b.NotBefore, at, b.GiveUpAfter, max(at, b.NotBefore)+b.GiveUpAfter)
+	tx.Exec("INSERT INTO delivery_lane (order_key, delivery, tries, due_at, since) VALUES ($1, $2, 0, $3, 0) ON CONFLICT (order_key) DO NOTHING",
+		b.OrderKey, e.Subject, b.NotBefore)
+	return nil
+}
+
+func applyFailed(tx *store.Tx, e *ledger.Entry) error {
+	var b tried
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("UPDATE delivery SET attempts = $2, tries = tries + 1, due_at = $3, since = $4, last_error = $5 WHERE id = $1 AND status = 'pending'",
+		e.Subject, b.Attempt, b.NextAt, b.At, b.Text)
+	tx.Exec("UPDATE delivery_lane SET tries = tries + 1, due_at = $2, since = $3 WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND delivery = $1",
+		e.Subject, b.NextAt, b.At)
+	return nil
+}
+
+// applyEnded ends a delivery and lets the next of its lane come forward. Only the
+// first of a lane is ever tried, so the next has a greater place.
+func applyEnded(status string) ledger.Apply {
+	return func(tx *store.Tx, e *ledger.Entry) error {
+		var b tried
+		if err := e.Decode(&b); err != nil {
+			return err
+		}
+		tx.Exec("UPDATE delivery SET status = $2, attempts = $3, due_at = 0, since = 0, ended_at = $4, last_error = $5 WHERE id = $1 AND status = 'pending'",
+			e.Subject, status, b.Attempt, e.At.UnixMicro(), b.Text)
+		tx.Exec("DELETE FROM delivery_lane WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND delivery = $1", e.Subject)
+		tx.Exec(`INSERT INTO delivery_lane (order_key, delivery, tries, due_at, since)
+SELECT order_key, id, tries, due_at, since FROM delivery
+WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND status = 'pending' AND place > (SELECT place FROM delivery WHERE id = $1)
+ORDER BY place LIMIT 1 ON CONFLICT (order_key) DO NOTHING`, e.Subject)
+		return nil
+	}
+}
+
+// applyResent puts a dead letter at the end of its lane, with all its time before
+// it, and makes one that waits for its next try due at once.
+func applyResent(tx *store.Tx, e *ledger.Entry) error {
+	at := e.At.UnixMicro()
+	tx.Exec(`UPDATE delivery SET status = 'pending', place = $2, tries = 0, ended_at = 0, give_up_at = CAST($3 AS bigint) + give_up_after
+WHERE id = $1 AND status = 'dead'`, e.Subject, e.Seq, at)
+	tx.Exec("UPDATE delivery SET due_at = 0, since = 0 WHERE id = $1 AND status = 'pending'", e.Subject)
+	tx.Exec("UPDATE delivery_lane SET due_at = 0, since = 0 WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND delivery = $1", e.Subject)
+	tx.Exec(`INSERT INTO delivery_lane (order_key, delivery, tries, due_at, since)
+SELECT order_key, id, tries, due_at, since FROM delivery WHERE id = $1 AND status = 'pending' ON CONFLICT (order_key) DO NOTHING`, e.Subject)
+	return nil
+}
