@@ -26,6 +26,7 @@ type Config struct {
 	TLSCert   string
 	TLSKey    string
 	Retention time.Duration // 0 is for ever
+	Allow     []string      // private hosts and networks that outgoing calls may reach
 	LogLevel  string
 	LogFormat string
 
@@ -66,6 +67,11 @@ var Settings = []Setting{
 	text("tls.cert", "", "a certificate file in PEM form; with tls.key the server speaks HTTPS", func(c *Config) *string { return &c.TLSCert }),
 	text("tls.key", "", "the private key of the certificate", func(c *Config) *string { return &c.TLSKey }),
 	{Key: "ledger.retention", Default: "none", Meaning: "how long the bodies of entries are kept, such as 90d; records and proofs stay", set: setRetention, get: func(c *Config) string { return formatDuration(c.Retention) }},
+	{
+		Key: "webhooks.allow", Default: "", Meaning: "private hosts and networks that outgoing calls may reach, with commas between; on a loopback listener, loopback too",
+		set: func(c *Config, v string) error { c.Allow = splitList(v); return nil },
+		get: func(c *Config) string { return strings.Join(c.Allow, ",") },
+	},
 	choice("log.level", "info", []string{"debug", "info", "warn", "error"}, "how much is logged", func(c *Config) *string { return &c.LogLevel }),
 	choice("log.format", "text", []string{"text", "json"}, "how it is logged", func(c *Config) *string { return &c.LogFormat }),
 }
@@ -88,6 +94,20 @@ func choice(key, absent string, known []string, meaning string, field func(*Conf
 		return nil
 	}
 	return s
+}
+
+func splitList(v string) []string {
+	return slices.DeleteFunc(strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' }), func(s string) bool { return s == "" })
+}
+
+// allowed is what outgoing calls may reach: a server that only this machine reaches
+// may call this machine.
+func (c *Config) allowed() []string {
+	host, _, _ := net.SplitHostPort(c.Listen)
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		return append(slices.Clone(c.Allow), "127.0.0.0/8", "::1/128", "localhost")
+	}
+	return c.Allow
 }
 
 func setListen(c *Config, v string) error {
@@ -295,6 +315,12 @@ func flatten(path, prefix string, n *yaml.Node, values map[string]fileValue) err
 			}
 		case !slices.Contains(keys, key):
 			return fault.New(fault.InvalidConfig, "%s: the key %q is not known. %s", where, key, fault.DidYouMean(key, keys)).About(key)
+		case v.Kind == yaml.SequenceNode && key == "webhooks.allow":
+			var items []string
+			if err := v.Decode(&items); err != nil {
+				return fault.New(fault.InvalidConfig, "%s: %s should be a list of hosts and networks.", where, key).About(key)
+			}
+			values[key] = fileValue{strings.Join(items, ","), where}
 		case v.Kind != yaml.ScalarNode:
 			return fault.New(fault.InvalidConfig, "%s: %s should be one value.", where, key).About(key)
 		default:

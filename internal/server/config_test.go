@@ -48,6 +48,23 @@ func TestAFlagBeatsTheEnvironmentBeatsTheFileBeatsTheDefault(t *testing.T) {
 	}
 }
 
+func TestAListMayBeWrittenAsOneOrWithCommas(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"webhooks: {allow: [10.0.0.0/8, hooks.internal]}", "webhooks:\n  allow: 10.0.0.0/8, hooks.internal\n"} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, server.ConfigFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := server.Load(map[string]string{"data": dir}, nil, "")
+		if err != nil || strings.Join(c.Allow, " ") != "10.0.0.0/8 hooks.internal" {
+			t.Errorf("%s: %v %v", text, c, err)
+		}
+	}
+	if _, err := server.CheckFile("f", []byte("listen: [a, b]")); !fault.Is(err, fault.InvalidConfig) {
+		t.Errorf("a list where one value goes: %v", err)
+	}
+}
+
 func TestSettingAKeyKeepsTheRestOfTheFile(t *testing.T) {
 	t.Parallel()
 	before := "# ours\nlisten: 127.0.0.1:1 # loopback\nledger:\n  retention: 90d\n"

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/signalbox/signalbox/internal/clock"
+	"github.com/signalbox/signalbox/internal/deliver"
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/ledger"
@@ -24,12 +26,12 @@ import (
 
 // Migrations are the tables of every package, in the order of the staircase.
 func Migrations() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, gate.Migrations}
+	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, gate.Migrations, deliver.Migrations}
 }
 
 // Projections are the state of every package.
 func Projections() []ledger.Projection {
-	return []ledger.Projection{clock.Projection(), roster.Projection(), gate.Projection()}
+	return []ledger.Projection{clock.Projection(), roster.Projection(), gate.Projection(), deliver.Projection()}
 }
 
 // core is what every protocol stands on.
@@ -39,6 +41,7 @@ type core struct {
 	roster *roster.Roster
 	gates  *gate.Gates
 	timers *clock.Timers
+	outbox *deliver.Outbox
 }
 
 func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
@@ -59,7 +62,27 @@ func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
 	}
 	built := &core{db: db, ledger: l, roster: roster.New(db, l, time.Now), gates: gate.New(db, l, log)}
 	built.timers = clock.New(db, l, time.Now, log, built.gates.Handlers())
+	if built.outbox, err = openOutbox(c, db, l, log); err != nil {
+		db.Close()
+		return nil, err
+	}
 	return built, nil
+}
+
+// WebhookKeyFile holds the key from which the secrets of webhook receivers follow.
+const WebhookKeyFile = "webhook.key"
+
+func openOutbox(c *Config, db *store.DB, l *ledger.Ledger, log *slog.Logger) (*deliver.Outbox, error) {
+	path := filepath.Join(c.Data, WebhookKeyFile)
+	text, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		text = []byte(rand.Text() + rand.Text() + "\n")
+		err = os.WriteFile(path, text, 0o600)
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.StoreReadOnly, "Cannot read or make %s. Check that this user may read and write the data folder.", path)
+	}
+	return deliver.New(deliver.Options{DB: db, Ledger: l, Key: bytes.TrimSpace(text), Allow: c.allowed(), Log: log})
 }
 
 // run runs what follows the ledger, until ctx ends.
@@ -68,12 +91,13 @@ func (c *core) run(ctx context.Context) error {
 	g.Go(func() error { return c.roster.Run(ctx) })
 	g.Go(func() error { return c.gates.Run(ctx) })
 	g.Go(func() error { return c.timers.Run(ctx) })
+	g.Go(func() error { return c.outbox.Run(ctx) })
 	return g.Wait()
 }
 
 // routes are the HTTP surface of every package.
 func (c *core) routes() []wire.Route {
-	return slices.Concat(c.ledger.Routes(), c.roster.Routes(), c.gates.Routes())
+	return slices.Concat(c.ledger.Routes(), c.roster.Routes(), c.gates.Routes(), c.outbox.Routes())
 }
 
 // DatabaseFile is the SQLite file in the data folder.

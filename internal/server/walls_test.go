@@ -67,6 +67,9 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"GET /ops/gates/{id}", "GET /ops/gates/gate_x", "", 404, 0},
 			{"POST /ops/gates/{id}/approve", "POST /ops/gates/gate_x/approve", "", 404, 0},
 			{"POST /ops/gates/{id}/reject", "POST /ops/gates/gate_x/reject", "", 404, 0},
+			{"GET /ops/deliveries", "GET /ops/deliveries?workspace=default", "", 200, 0},
+			{"GET /ops/deliveries/{id}", "GET /ops/deliveries/delivery_x", "", 404, 0},
+			{"POST /ops/deliveries/{id}/resend", "POST /ops/deliveries/delivery_x/resend", "", 404, 0},
 			{"POST /ops/delegations", "POST /ops/delegations", `{"delegate":"ina-` + secret + `","until":"2999-01-01T00:00:00Z"}`, 404, 0},
 			{"DELETE /ops/delegations/{delegate}", "DELETE /ops/delegations/nobody", "", 204, 1},
 		} {
