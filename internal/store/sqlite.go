@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -47,7 +48,7 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 		return nil, err
 	}
 	write.SetMaxOpenConns(1)
-	conn, err := write.Conn(ctx)
+	conn, err := firstConn(ctx, write)
 	if err != nil {
 		_ = write.Close()
 		return nil, Explain(err)
@@ -62,6 +63,23 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	b := &lite{path: path, read: read, write: write, conn: conn, turn: make(chan struct{}, 1), closed: make(chan struct{}), stmts: map[string]*sql.Stmt{}}
 	b.turn <- struct{}{}
 	return &DB{Read: read, backend: b}, nil
+}
+
+// firstConn connects, which switches a new file to WAL. Processes that do so at the
+// same moment can meet in a way that SQLite ends at once, whatever the timeout; the
+// second then finds the file as it should be.
+func firstConn(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
+	for began := time.Now(); ; {
+		conn, err := db.Conn(ctx)
+		if primaryCode(err) != sqlite3.SQLITE_BUSY || time.Since(began) > 10*time.Second {
+			return conn, err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // ownFile makes a new database file that is for its owner alone, and finds out
