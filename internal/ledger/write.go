@@ -332,7 +332,7 @@ func (l *Ledger) attempt(batch []*request, guess *head) (n int, err error) {
 // thought to be: seq may not be null. The time is compared too, so that
 // holdsOrForbids can stop a batch that is still on its way.
 func moveHead(st *store.Tx, from, to head) {
-	st.Exec("UPDATE ledger_head SET seq = CASE WHEN seq = $1 AND at = $2 THEN CAST($3 AS bigint) END, at = $4 WHERE id = 1", from.seq, from.at, to.seq, to.at)
+	st.ExecLocked("UPDATE ledger_head SET seq = CASE WHEN seq = $1 AND at = $2 THEN CAST($3 AS bigint) END, at = $4 WHERE id = 1", from.seq, from.at, to.seq, to.at)
 }
 
 // runAll runs functions until all have run or the transaction is large enough.

@@ -158,6 +158,14 @@ func (t *pgTx) commit(ctx context.Context, queue []statement, notify bool) (unkn
 	return false, nil
 }
 
+func (t *pgTx) lock(st statement) bool {
+	if len(t.first) == 0 {
+		return false
+	}
+	t.first[len(t.first)-1] = st
+	return true
+}
+
 func (t *pgTx) rollback() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -192,6 +192,9 @@ func (t liteTx) commit(_ context.Context, queue []statement, _ bool) (unknown bo
 	return false, nil
 }
 
+// lock: SQLite's own lock is held since the beginning.
+func (t liteTx) lock(statement) bool { return false }
+
 func (t liteTx) rollback() {
 	// SQLite may have rolled back by itself (a full disk); then this fails, and
 	// the transaction is gone either way.

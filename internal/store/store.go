@@ -65,6 +65,9 @@ type txn interface {
 	// commit sends the queued writes and commits. unknown says that the error
 	// leaves open whether the commit happened.
 	commit(ctx context.Context, queue []statement, notify bool) (unknown bool, err error)
+	// lock makes a write to the locked row take the place of the lock, and reports
+	// false when the lock is held already.
+	lock(st statement) bool
 	rollback()
 }
 
@@ -155,6 +158,14 @@ func (db *DB) Begin(ctx context.Context, lock string) (*Tx, error) {
 // Exec queues a write. If it fails, the next Query or Commit says so.
 func (tx *Tx) Exec(query string, args ...any) {
 	tx.queue = append(tx.queue, statement{query, args})
+}
+
+// ExecLocked queues a write to the row that is locked. If nothing has been sent yet,
+// the write itself takes the lock, which saves a statement.
+func (tx *Tx) ExecLocked(query string, args ...any) {
+	if st := (statement{query, args}); !tx.txn.lock(st) {
+		tx.queue = append(tx.queue, st)
+	}
 }
 
 // Query sends what is queued and reads. The rows end with the next Query, Commit or
