@@ -353,7 +353,7 @@ func TestAnOldBackupIsNoticedAtOnce(t *testing.T) {
 	for ctx.Err() == nil && !strings.Contains(out.String(), "It can be read at http://") {
 		time.Sleep(10 * time.Millisecond)
 	}
-	for _, s := range []string{"TAKES NO WRITES", "signed over 6 entries and the database holds 3"} {
+	for _, s := range []string{"TAKES NO WRITES", "signed over 7 entries and the database holds 4"} {
 		if !strings.Contains(out.String(), s) {
 			t.Errorf("the person who starts it does not see %q:\n%s", s, out)
 		}

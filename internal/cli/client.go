@@ -65,22 +65,33 @@ func (a *app) client() (*client, error) {
 	return &client{base: strings.TrimSuffix(base, "/"), token: token}, nil
 }
 
+// yamlFile is a body that is sent as it is.
+type yamlFile []byte
+
+// encode is a body as it goes over the wire, and its media type.
+func encode(body any) (io.Reader, string, error) {
+	switch body := body.(type) {
+	case nil:
+		return nil, "", nil
+	case yamlFile:
+		return bytes.NewReader(body), "application/yaml", nil
+	}
+	data, err := wire.Marshal(body)
+	return bytes.NewReader(data), "application/json", err
+}
+
 // do sends a request and returns an answer with a good status.
 func (c *client) do(ctx context.Context, method, path string, body any, header ...string) (*http.Response, error) {
-	var content io.Reader
-	if body != nil {
-		data, err := wire.Marshal(body)
-		if err != nil {
-			return nil, err
-		}
-		content = bytes.NewReader(data)
+	content, media, err := encode(body)
+	if err != nil {
+		return nil, err
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
 	if err != nil {
 		return nil, usage("%q is not an address of a server.", c.base)
 	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+	if media != "" {
+		req.Header.Set("Content-Type", media)
 	}
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
@@ -116,10 +127,10 @@ func readError(res *http.Response) error {
 }
 
 // call sends a request and decodes the answer, nil for none.
-func (c *client) call(ctx context.Context, method, path string, body, answer any) error {
+func (c *client) call(ctx context.Context, method, path string, body, answer any, header ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	res, err := c.do(ctx, method, path, body)
+	res, err := c.do(ctx, method, path, body, header...)
 	if err != nil {
 		return err
 	}
@@ -135,12 +146,12 @@ func (c *client) call(ctx context.Context, method, path string, body, answer any
 }
 
 // call finds the server and calls it once.
-func (a *app) call(ctx context.Context, method, path string, body, answer any) error {
+func (a *app) call(ctx context.Context, method, path string, body, answer any, header ...string) error {
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
-	return c.call(ctx, method, path, body, answer)
+	return c.call(ctx, method, path, body, answer, header...)
 }
 
 // download writes what the server has at the path to a file, whole or not at all,

@@ -239,7 +239,7 @@ func TestAHundredDecideAtOnceAndOneIsFirst(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		entries, err := n.ledger.Entries(t.Context(), ledger.Query{Kind: "gate.resolved"})
+		entries, err := n.ledger.Entries(t.Context(), ledger.Query{Kinds: []string{"gate.resolved"}})
 		if first.Load() != 1 || late.Load() != 99 || err != nil || len(entries) != 1 {
 			t.Errorf("%d were first, %d late, %d resolutions, %v", first.Load(), late.Load(), len(entries), err)
 		}
@@ -257,7 +257,7 @@ func TestAGateThatNobodyDecidesExpires(t *testing.T) {
 		approves := n.open(gate.Rules{Expires: 60 * minute, OnExpiry: gate.Approved})
 		never := n.open(gate.Rules{})
 		steps := func() (all []string) {
-			entries, err := n.ledger.Entries(t.Context(), ledger.Query{Kind: "gate.escalated"})
+			entries, err := n.ledger.Entries(t.Context(), ledger.Query{Kinds: []string{"gate.escalated"}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -25,9 +25,10 @@ const (
 // Query selects entries; zero fields select everything.
 type Query struct {
 	After     int64 // entries with a greater sequence number
+	UpTo      int64 // entries with no greater one; 0 is all there are
 	Limit     int   // 100 when zero
 	Workspace string
-	Kind      string
+	Kinds     []string
 	Subject   string
 	Trace     string
 	Newest    bool // the last entries instead of the first; still in order
@@ -36,23 +37,33 @@ type Query struct {
 // Entries reads a page of entries, in order.
 func (l *Ledger) Entries(ctx context.Context, q Query) ([]Entry, error) {
 	where, args := []string{"seq > $1"}, []any{q.After}
-	for _, f := range []struct{ column, value string }{
-		{"workspace", q.Workspace}, {"kind", q.Kind}, {"subject", q.Subject}, {"trace", q.Trace},
-	} {
+	mark := func(value any) string {
+		args = append(args, value)
+		return fmt.Sprintf("$%d", len(args))
+	}
+	for _, f := range []struct{ column, value string }{{"workspace", q.Workspace}, {"subject", q.Subject}, {"trace", q.Trace}} {
 		if f.value != "" {
-			args = append(args, f.value)
-			where = append(where, fmt.Sprintf("%s = $%d", f.column, len(args)))
+			where = append(where, f.column+" = "+mark(f.value))
 		}
+	}
+	if q.UpTo > 0 {
+		where = append(where, "seq <= "+mark(q.UpTo))
+	}
+	if len(q.Kinds) > 0 {
+		var marks []string
+		for _, kind := range q.Kinds {
+			marks = append(marks, mark(kind))
+		}
+		where = append(where, "kind IN ("+strings.Join(marks, ", ")+")")
 	}
 	if q.Limit == 0 {
 		q.Limit = 100
 	}
-	args = append(args, q.Limit)
 	order := "ASC"
 	if q.Newest {
 		order = "DESC"
 	}
-	text := fmt.Sprintf("SELECT record, salt, body FROM ledger_entry WHERE %s ORDER BY seq %s LIMIT $%d", strings.Join(where, " AND "), order, len(args))
+	text := fmt.Sprintf("SELECT record, salt, body FROM ledger_entry WHERE %s ORDER BY seq %s LIMIT %s", strings.Join(where, " AND "), order, mark(q.Limit))
 	entries, err := readEntries(ctx, l.db.Read, text, args...)
 	if q.Newest {
 		slices.Reverse(entries)

@@ -13,6 +13,18 @@ var roles = []string{"operator", "admin"}
 
 const maxQuorum = 100
 
+// everybody lists whom a gate asks, first and later.
+func (g *GateSpec) everybody() []string {
+	if g == nil {
+		return nil
+	}
+	all := slices.Clone(g.Approvers)
+	for _, step := range g.Escalation {
+		all = append(all, step.To...)
+	}
+	return all
+}
+
 // gate reads how a person is asked. Without anything written, any operator may decide,
 // whenever they come to it.
 func (r *reader) gate(n *yaml.Node, points []Point) *GateSpec {

@@ -87,12 +87,26 @@ type Counts map[string]map[string]float64
 
 // Count implements Recent.
 func (c Counts) Count(what string, window time.Duration) float64 {
+	count, _ := c.Find(what, window)
+	return count
+}
+
+// Find is a counter, and whether it was read.
+func (c Counts) Find(what string, window time.Duration) (float64, bool) {
 	for text, count := range c[what] {
 		if d, ok := document.ParseDuration(text); ok && d == window {
-			return count
+			return count, true
 		}
 	}
-	return 0
+	return 0, false
+}
+
+// Set notes what a counter was.
+func (c Counts) Set(what string, window time.Duration, count float64) {
+	if c[what] == nil {
+		c[what] = map[string]float64{}
+	}
+	c[what][document.FormatDuration(window)] = count
 }
 
 // ParseInput reads an Input from a stored document. Members it does not know are

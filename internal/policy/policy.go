@@ -44,9 +44,7 @@ type reader struct{ document.Reader }
 // its place: see Problems.
 func Parse(source []byte) (*Policy, error) {
 	r := &reader{}
-	p := &Policy{source: slices.Clone(source), byPoint: map[Point][]*rule{}, defaults: map[Point]Verdict{}}
-	sum := sha256.Sum256(source)
-	p.version = hex.EncodeToString(sum[:])
+	p := &Policy{source: slices.Clone(source), version: Hash(source), byPoint: map[Point][]*rule{}, defaults: map[Point]Verdict{}}
 	lang, err := theLanguage()
 	if err != nil {
 		return nil, err
@@ -130,8 +128,14 @@ func (p *Policy) addRule(r *rule) {
 // Source is the policy as it was read.
 func (p *Policy) Source() []byte { return slices.Clone(p.source) }
 
-// Version is the SHA-256 of the source, in hexadecimal.
+// Version is the Hash of the source.
 func (p *Policy) Version() string { return p.version }
+
+// Hash tells policies apart: the SHA-256 of the source, in hexadecimal.
+func Hash(source []byte) string {
+	sum := sha256.Sum256(source)
+	return hex.EncodeToString(sum[:])
+}
 
 // Counts lists the counters that the rules read, each once.
 func (p *Policy) Counts() []Count { return slices.Clone(p.counts) }
@@ -144,6 +148,8 @@ type RuleSummary struct {
 	Then   Action  `json:"then"`
 	Mode   string  `json:"mode"`
 	Line   int     `json:"line"`
+
+	Approvers []string `json:"approvers,omitempty"` // of a gate, and those it escalates to
 }
 
 // Rules lists the rules in the order in which they are tried.
@@ -154,7 +160,7 @@ func (p *Policy) Rules() []RuleSummary {
 		if r.shadow {
 			mode = modeShadow
 		}
-		list[i] = RuleSummary{r.name, slices.Clone(r.points), r.text, r.verdict.Action, mode, r.line}
+		list[i] = RuleSummary{r.name, slices.Clone(r.points), r.text, r.verdict.Action, mode, r.line, r.verdict.Gate.everybody()}
 	}
 	return list
 }

@@ -37,9 +37,9 @@ type Verdict struct {
 
 // Shadow is what a rule with mode: shadow would have done.
 type Shadow struct {
-	Rule   string
-	Action Action
-	Failed bool
+	Rule   string `json:"rule"`
+	Action Action `json:"then"`
+	Failed bool   `json:"failed,omitempty"`
 }
 
 // GateSpec says how a person is asked, with every default filled in.

@@ -80,6 +80,9 @@ type Identity struct {
 	Role      Role   // of an operator; "" for an agent
 	Workspace string // an agent's own; the one an operator is confined to, "" for all
 	Suspended bool
+	Address   string
+	Trust     string
+	Labels    map[string]string
 }
 
 // Actor is how the identity is named in the ledger.

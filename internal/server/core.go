@@ -20,18 +20,25 @@ import (
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/rulebook"
 	"github.com/signalbox/signalbox/internal/store"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
 // Migrations are the tables of every package, in the order of the staircase.
 func Migrations() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, gate.Migrations, deliver.Migrations}
+	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, rulebook.Migrations, gate.Migrations, deliver.Migrations}
 }
 
 // Projections are the state of every package.
 func Projections() []ledger.Projection {
-	return []ledger.Projection{clock.Projection(), roster.Projection(), gate.Projection(), deliver.Projection()}
+	return []ledger.Projection{clock.Projection(), roster.Projection(), rulebook.Projection(), gate.Projection(), deliver.Projection()}
+}
+
+// decisionReaders find the decisions, and what rules count, in the entries of every
+// package.
+func decisionReaders() map[string]rulebook.Reader {
+	return map[string]rulebook.Reader{}
 }
 
 // core is what every protocol stands on.
@@ -39,6 +46,7 @@ type core struct {
 	db     *store.DB
 	ledger *ledger.Ledger
 	roster *roster.Roster
+	book   *rulebook.Book
 	gates  *gate.Gates
 	timers *clock.Timers
 	outbox *deliver.Outbox
@@ -61,6 +69,7 @@ func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
 		return nil, err
 	}
 	built := &core{db: db, ledger: l, roster: roster.New(db, l, time.Now), gates: gate.New(db, l, log)}
+	built.book = rulebook.New(db, l, built.roster, time.Now, log, decisionReaders())
 	built.timers = clock.New(db, l, time.Now, log, built.gates.Handlers())
 	if built.outbox, err = openOutbox(c, db, l, log); err != nil {
 		db.Close()
@@ -89,6 +98,7 @@ func openOutbox(c *Config, db *store.DB, l *ledger.Ledger, log *slog.Logger) (*d
 func (c *core) run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return c.roster.Run(ctx) })
+	g.Go(func() error { return c.book.Run(ctx) })
 	g.Go(func() error { return c.gates.Run(ctx) })
 	g.Go(func() error { return c.timers.Run(ctx) })
 	g.Go(func() error { return c.outbox.Run(ctx) })
@@ -97,7 +107,7 @@ func (c *core) run(ctx context.Context) error {
 
 // routes are the HTTP surface of every package.
 func (c *core) routes() []wire.Route {
-	return slices.Concat(c.ledger.Routes(), c.roster.Routes(), c.gates.Routes(), c.outbox.Routes())
+	return slices.Concat(c.ledger.Routes(), c.roster.Routes(), c.book.Routes(), c.gates.Routes(), c.outbox.Routes())
 }
 
 // DatabaseFile is the SQLite file in the data folder.

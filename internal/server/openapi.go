@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"path"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -14,14 +15,14 @@ import (
 // openAPI describes the routes as an OpenAPI 3.1 document, with schemas made from
 // the types that the handlers read and write.
 func openAPI(routes []wire.Route) []byte {
-	b := describer{schemas: object{}}
+	b := describer{schemas: object{}, types: map[string]reflect.Type{}}
 	paths := object{}
 	for _, route := range routes {
-		path := strings.ReplaceAll(route.Path, "...}", "}")
-		if paths[path] == nil {
-			paths[path] = object{}
+		address := strings.ReplaceAll(route.Path, "...}", "}")
+		if paths[address] == nil {
+			paths[address] = object{}
 		}
-		paths[path].(object)[strings.ToLower(route.Method)] = b.operation(route)
+		paths[address].(object)[strings.ToLower(route.Method)] = b.operation(route)
 	}
 	document, err := wire.Marshal(object{
 		"openapi": "3.1.0",
@@ -44,7 +45,10 @@ func openAPI(routes []wire.Route) []byte {
 
 type object = map[string]any
 
-type describer struct{ schemas object }
+type describer struct {
+	schemas object
+	types   map[string]reflect.Type // what each schema describes
+}
 
 var pathParam = regexp.MustCompile(`\{(\w+)(\.\.\.)?\}`)
 
@@ -70,6 +74,9 @@ func (b *describer) operation(route wire.Route) object {
 	}
 	if route.Request != nil {
 		op["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": b.schema(reflect.TypeOf(route.Request))}}}
+	}
+	if route.RequestMedia != "" {
+		op["requestBody"] = object{"required": true, "content": object{route.RequestMedia: object{"schema": object{"type": "string"}}}}
 	}
 	return op
 }
@@ -128,13 +135,24 @@ func (b *describer) schema(t reflect.Type) object {
 	case reflect.Map:
 		return object{"type": "object", "additionalProperties": b.schema(t.Elem())}
 	case reflect.Struct:
-		if _, ok := b.schemas[t.Name()]; !ok {
-			b.schemas[t.Name()] = object{} // stops a type that contains itself
-			b.schemas[t.Name()] = b.structSchema(t)
+		name := b.name(t)
+		if b.schemas[name] == nil {
+			b.schemas[name] = object{} // stops a type that contains itself
+			b.schemas[name] = b.structSchema(t)
 		}
-		return object{"$ref": "#/components/schemas/" + t.Name()}
+		return object{"$ref": "#/components/schemas/" + name}
 	}
 	return object{}
+}
+
+// name is the type's own, with its package's before it where two have the same.
+func (b *describer) name(t reflect.Type) string {
+	name := t.Name()
+	if other, taken := b.types[name]; taken && other != t {
+		name = path.Base(t.PkgPath()) + "." + name
+	}
+	b.types[name] = t
+	return name
 }
 
 func (b *describer) structSchema(t reflect.Type) object {

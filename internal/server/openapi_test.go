@@ -60,7 +60,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 		b.ops(201, "POST /ops/agents", `{"name":"counted"}`, nil)
 		_, text, _ := b.do(request{call: "GET /metrics"})
 		for _, want := range []string{
-			"signalbox_ledger_entries_written_total 6\n", "signalbox_ledger_head 6\n", "signalbox_ledger_refuses_writes 0\n",
+			"signalbox_ledger_entries_written_total 7\n", "signalbox_ledger_head 7\n", "signalbox_ledger_refuses_writes 0\n",
 			`signalbox_http_request_seconds_count{method="POST",path="/ops/agents",status="201"} 1`, "go_goroutines",
 		} {
 			if !strings.Contains(text, want) {

@@ -164,6 +164,9 @@ func (s *Server) prepare(ctx context.Context) error {
 	if err := s.core.roster.Bootstrap(ctx); err != nil {
 		return err
 	}
+	if err := s.core.book.Bootstrap(ctx); err != nil {
+		return err
+	}
 	return s.core.ensureToken(ctx, s.config.Data, s.log)
 }
 

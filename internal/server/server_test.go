@@ -326,7 +326,7 @@ func TestEventsArriveAsTheyHappen(t *testing.T) {
 			}
 			seen.Write(buffer[:n])
 		}
-		for _, s := range []string{"id: 1\nevent: workspace.added\ndata: {", "id: 4\nevent: agent.added\n"} {
+		for _, s := range []string{"id: 1\nevent: workspace.added\ndata: {", "id: 5\nevent: agent.added\n"} {
 			if !strings.Contains(seen.String(), s) {
 				t.Errorf("the stream lacks %q:\n%s", s, seen.String())
 			}

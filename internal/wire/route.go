@@ -8,11 +8,13 @@ type Route struct {
 	Summary string
 	Auth    Auth
 	Query   []Param // query parameters
-	Request any     // a value of the body's type, nil for none
+	Request any     // a value of the body's type, nil for none or one that is not JSON
 	Answer  any     // a value of the answer's type, nil for something that is not JSON
 	Media   string  // the answer's media type when Answer is nil
 	Status  int     // the status of success, 200 when zero
 	Handle  Handler
+
+	RequestMedia string // the body's media type when it is not JSON
 }
 
 // Auth says who may call.
@@ -30,4 +32,10 @@ const (
 type Param struct {
 	Name, Meaning string
 	Number        bool
+}
+
+// PageParams are the parameters that Limit and ReadCursor read.
+var PageParams = []Param{
+	{Name: "limit", Meaning: "how many at the most, 1 to 1000; 100 when absent", Number: true},
+	{Name: "cursor", Meaning: "the value of next from the page before"},
 }

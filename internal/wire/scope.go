@@ -1,6 +1,10 @@
 package wire
 
-import "context"
+import (
+	"context"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
 
 type scopeKey struct{}
 
@@ -20,4 +24,13 @@ func Scope(ctx context.Context) string {
 func InScope(ctx context.Context, workspace string) bool {
 	scope := Scope(ctx)
 	return scope == "" || scope == workspace
+}
+
+// Unconfined refuses a call that is confined to one workspace. what is what the call
+// would show or change.
+func Unconfined(ctx context.Context, what string) error {
+	if scope := Scope(ctx); scope != "" {
+		return fault.New(fault.Forbidden, "%s the whole server, and your token is for the workspace %q alone.", what, scope)
+	}
+	return nil
 }

@@ -1,0 +1,132 @@
+package rulebook
+
+import (
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/policy"
+)
+
+// parts is into how many parts a window is divided. One more is kept, so that what is
+// counted never reaches back less than the window.
+const parts = 60
+
+// tally counts what agents did, in the windows that the rules in force ask for.
+type tally struct {
+	counts  []policy.Count
+	longest time.Duration
+
+	mu     sync.RWMutex
+	agents map[string][]series // one for each of counts
+	last   time.Time           // of the newest entry
+	added  int
+}
+
+// series is one counter of one agent over one window.
+type series struct {
+	slots  [parts + 1]float64
+	newest int64 // the number of the slot that time has come to
+}
+
+func newTally(counts []policy.Count) *tally {
+	t := &tally{counts: counts, agents: map[string][]series{}}
+	for _, c := range counts {
+		t.longest = max(t.longest, c.Window)
+	}
+	return t
+}
+
+// reach is how far back the counters look at a moment.
+func (t *tally) reach(at time.Time) time.Time { return at.Add(-t.longest - t.longest/parts) }
+
+// slot is the number of the part of a window that a moment falls into.
+func slot(at time.Time, window time.Duration) int64 { return at.UnixNano() / (int64(window) / parts) }
+
+func (t *tally) add(facts []Fact, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = at
+	for _, f := range facts {
+		for i, c := range t.counts {
+			if c.What == f.What {
+				t.seriesOf(f.Agent)[i].add(slot(at, c.Window), f.N)
+			}
+		}
+	}
+	t.added++
+	if t.added%10_000 == 0 {
+		t.forget(at)
+	}
+}
+
+func (t *tally) seriesOf(agent string) []series {
+	if t.agents[agent] == nil {
+		t.agents[agent] = make([]series, len(t.counts))
+	}
+	return t.agents[agent]
+}
+
+// forget drops agents that did nothing for as long as anything looks back.
+func (t *tally) forget(now time.Time) {
+	for agent, all := range t.agents {
+		idle := true
+		for i, c := range t.counts {
+			idle = idle && all[i].newest < slot(now, c.Window)-parts
+		}
+		if idle {
+			delete(t.agents, agent)
+		}
+	}
+}
+
+func (s *series) add(number int64, n float64) {
+	if number > s.newest+parts { // all that is kept is older than the window
+		*s = series{newest: number}
+	}
+	for s.newest < number {
+		s.newest++
+		s.slots[s.newest%(parts+1)] = 0
+	}
+	s.slots[number%(parts+1)] += n
+}
+
+// count is the sum of what is not older than the window.
+func (t *tally) count(agent, what string, window time.Duration, now time.Time) float64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.last.After(now) {
+		now = t.last // a clock that was set back does not make things unhappen
+	}
+	for i, c := range t.counts {
+		if all := t.agents[agent]; all != nil && c.What == what && c.Window == window {
+			return all[i].since(slot(now, window) - parts)
+		}
+	}
+	return 0
+}
+
+func (s *series) since(number int64) (sum float64) {
+	for n := max(number, s.newest-parts); n <= s.newest; n++ {
+		sum += s.slots[n%(parts+1)]
+	}
+	return sum
+}
+
+// looked is what a policy sees of the counters of one agent. It notes which ones it
+// looked at, for the record.
+type looked struct {
+	at    *tally
+	agent string
+	now   time.Time
+	seen  policy.Counts
+}
+
+// Count implements policy.Recent.
+func (l *looked) Count(what string, window time.Duration) float64 {
+	n := l.at.count(l.agent, what, window, l.now)
+	if l.seen == nil {
+		l.seen = policy.Counts{}
+	}
+	l.seen.Set(what, window, n)
+	return n
+}

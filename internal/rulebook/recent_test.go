@@ -1,0 +1,85 @@
+package rulebook_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/rulebook"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+// recent is what a rule saw of a counter.
+func seen(d rulebook.Decision, what, window string) float64 { return d.Record.Recent[what][window] }
+
+const counting = `  - {name: many, on: [action], when: 'recent.actions("10m") >= 3 || recent.blocks("1h") > 100 || recent.cost("24h") > 100.0 || recent.tokens("24h") < 0 || recent.rejections("7d") > 5', then: block}
+`
+
+func TestRulesCountWhatTheLedgerSaysTheAgentDid(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		other := start(t, address, t.TempDir())
+		n.apply(counting)
+		x, y := agent("x"), agent("y")
+		for range 3 {
+			if d := n.act(x, policy.Event{CostUSD: 0.5, Tokens: 100}); d.Action != policy.Allow {
+				t.Fatalf("%+v", d)
+			}
+		}
+		for _, each := range []*node{n, other} {
+			eventually(t, "three actions were counted", func() bool {
+				return each.book.Decide(t.Context(), x, policy.Event{Point: policy.OnAction}).Rule == "many"
+			})
+			if d := each.book.Decide(t.Context(), y, policy.Event{Point: policy.OnAction}); d.Action != policy.Allow {
+				t.Errorf("another agent: %+v", d)
+			}
+		}
+		n.act(x, policy.Event{})
+		err := n.ledger.Write(t.Context(), func(tx *ledger.Tx) error {
+			d := n.book.Decide(t.Context(), y, policy.Event{Point: policy.OnTask, Summary: "not stored here"})
+			d.Record.Event = nil
+			tx.Append(ledger.Event{Workspace: "default", Kind: "thing.done", Actor: "agent:y", Subject: "t", Body: thing{"in other words", d.Record}})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Other windows are asked for, so they are read from the ledger.
+		n.apply(`  - {name: look, on: [action], when: 'recent.actions("1h") > 99 || recent.blocks("5m") > 99 || recent.cost("2d") > 99.0 || recent.tokens("3h") > 999 || recent.tasks("1h") > 9 || recent.rejections("1h") > 9', then: block}
+`)
+		d := n.book.Decide(t.Context(), x, policy.Event{Point: policy.OnAction})
+		if seen(d, "actions", "1h") != 4 || seen(d, "blocks", "5m") != 1 || seen(d, "cost", "2d") != 1.5 || seen(d, "tokens", "3h") != 300 {
+			t.Errorf("counted anew: %v", d.Record.Recent)
+		}
+		if d := n.book.Decide(t.Context(), y, policy.Event{Point: policy.OnAction}); seen(d, "tasks", "1h") != 1 || seen(d, "rejections", "1h") != 1 {
+			t.Errorf("of an entry in a form of its own: %v", d.Record.Recent)
+		}
+	})
+}
+
+func TestCountersOutliveARestartAndEndWithTheirWindow(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		dir, offset := t.TempDir(), &atomic.Int64{}
+		n := startAt(t, address, dir, offset)
+		n.apply(counting)
+		for range 3 {
+			n.act(agent("x"), policy.Event{})
+		}
+		n.stop()
+		n = startAt(t, address, dir, offset)
+		if err := n.book.Bootstrap(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			after time.Duration
+			then  policy.Action
+		}{{0, policy.Block}, {9 * time.Minute, policy.Block}, {11 * time.Minute, policy.Allow}, {-time.Hour, policy.Block}} {
+			offset.Store(int64(c.after))
+			if d := n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction}); d.Action != c.then {
+				t.Errorf("after %s: %+v", c.after, d)
+			}
+		}
+	})
+}

@@ -1,0 +1,123 @@
+package rulebook
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/roster"
+)
+
+// Record is a decision as it stands in the ledger: what was decided, by which rule of
+// which version, and everything it depended on.
+type Record struct {
+	Policy  int64           `json:"policy"` // the number of the version
+	Then    policy.Action   `json:"then"`
+	Rule    string          `json:"rule"`
+	Reason  string          `json:"reason,omitempty"`
+	Failed  bool            `json:"failed,omitempty"`
+	Shadow  []policy.Shadow `json:"shadow,omitempty"`
+	AgentID string          `json:"agent_id"`
+	Agent   policy.Agent    `json:"agent"`
+	Now     int64           `json:"now"`              // microseconds
+	Recent  policy.Counts   `json:"recent,omitempty"` // the counters that rules looked at
+	// Event is left out where the entry's body holds it in another form, which a
+	// Reader knows.
+	Event *policy.Event `json:"event,omitempty"`
+}
+
+// MarshalJSON keeps numbers as they came: the maps of an event hold json.Number.
+func (r Record) MarshalJSON() ([]byte, error) {
+	type plain Record
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	err := e.Encode(plain(r))
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
+}
+
+// Decision is a verdict with its record.
+type Decision struct {
+	policy.Verdict
+	Record Record
+}
+
+// Entry is the decision as an entry of its own.
+func (d Decision) Entry(who roster.Identity, subject, trace string) ledger.Event {
+	return ledger.Event{
+		Workspace: who.Workspace, Kind: kindOf(d.Record.Event.Point), Actor: who.Actor(), Subject: subject, Trace: trace,
+		Body: body{d.Record},
+	}
+}
+
+// body is what every entry with a decision has in its body, perhaps beside others.
+type body struct {
+	Decision Record `json:"decision"`
+}
+
+func kindOf(p policy.Point) string { return string(p) + ".decided" }
+
+// Reading is what an entry says of decisions.
+type Reading struct {
+	Decision *Record // with its event; nil when the entry holds none
+	Facts    []Fact  // what else it adds to what an agent did recently
+}
+
+// Fact is something that an agent did, or that happened to it.
+type Fact struct {
+	Agent string // its id
+	What  string // the name of a counter
+	N     float64
+}
+
+// Reader finds what entries of one kind say of decisions.
+type Reader func(e *ledger.Entry) (Reading, error)
+
+// ReadDecision reads the member "decision" of a body. Other members are left alone.
+func ReadDecision(e *ledger.Entry) (Reading, error) {
+	var b body
+	d := json.NewDecoder(bytes.NewReader(e.Body))
+	d.UseNumber() // 3 stays a whole number, and a large one keeps its digits
+	if err := d.Decode(&b); err != nil {
+		return Reading{}, fmt.Errorf("read the decision in entry %d (%s): %w", e.Seq, e.Kind, err)
+	}
+	return Reading{Decision: &b.Decision}, nil
+}
+
+// ownKinds are the entries that are nothing but a decision.
+func ownKinds() map[string]Reader {
+	readers := map[string]Reader{}
+	for _, p := range policy.Points {
+		readers[kindOf(p)] = ReadDecision
+	}
+	return readers
+}
+
+// counted is the counter of what happens at each point; other points have none.
+var counted = map[policy.Point]string{
+	policy.OnAction: "actions", policy.OnPrompt: "prompts", policy.OnToolCall: "tool_calls",
+	policy.OnSignal: "signals", policy.OnMessage: "messages", policy.OnTask: "tasks",
+}
+
+var outcomes = map[policy.Action]string{policy.Block: "blocks", policy.Defer: "defers", policy.Gate: "gates"}
+
+// facts is what the reading adds to the counters.
+func (r Reading) facts() []Fact {
+	if r.Decision == nil {
+		return r.Facts
+	}
+	d, facts := r.Decision, r.Facts
+	for _, f := range []Fact{
+		{d.AgentID, counted[d.Event.Point], 1},
+		{d.AgentID, outcomes[d.Then], 1},
+		{d.AgentID, "tokens", float64(d.Event.Tokens)},
+		{d.AgentID, "cost", d.Event.CostUSD},
+	} {
+		if f.What != "" && f.N != 0 {
+			facts = append(facts, f)
+		}
+	}
+	return facts
+}

@@ -1,0 +1,254 @@
+package rulebook
+
+import (
+	"cmp"
+	"context"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/policy"
+)
+
+// Report says how decisions of the past would have come out under another policy.
+type Report struct {
+	Since     time.Time `json:"since"`
+	Decisions int64     `json:"decisions"`
+	Changed   int64     `json:"changed"`    // that would have come out otherwise
+	OtherRule int64     `json:"other_rule"` // the same, by another rule
+	Erased    int64     `json:"erased"`     // that cannot be tried, since their bodies are gone
+	// Changes are those that would have come out otherwise, the most frequent first.
+	Changes []Change `json:"changes"`
+}
+
+// Change is a group of decisions that would have come out otherwise in the same way.
+type Change struct {
+	Point    policy.Point `json:"point"`
+	Was      Outcome      `json:"was"`
+	Would    Outcome      `json:"would"`
+	Count    int64        `json:"count"`
+	Examples []Example    `json:"examples"` // the earliest
+}
+
+// Outcome is an action and the rule that wanted it.
+type Outcome struct {
+	Then policy.Action `json:"then"`
+	Rule string        `json:"rule"`
+}
+
+// Example is one decision.
+type Example struct {
+	Seq       int64     `json:"seq"`
+	At        time.Time `json:"at"`
+	Workspace string    `json:"workspace"`
+	Agent     string    `json:"agent"`
+	What      string    `json:"what"`   // what the agent was about to do, in short
+	Reason    string    `json:"reason"` // of the other policy
+}
+
+const (
+	maxExamples = 5
+	maxWhat     = 200 // characters
+)
+
+// replay is a replay under way.
+type replay struct {
+	book   *Book
+	policy *policy.Policy
+	recent *tally
+	first  int64 // the entry after which decisions are tried; those before are only counted
+	report *report
+}
+
+// Replay decides again what was decided since a moment, with another policy. Nothing
+// is recorded. progress is told how many entries of how many have been read.
+//
+// A counter that a decision has on record is taken from there, others are counted
+// anew from the entries, so a policy that was in force comes out as it did then.
+func (b *Book) Replay(ctx context.Context, p *policy.Policy, since time.Time, progress func(done, of int64)) (Report, error) {
+	r := &replay{book: b, policy: p, recent: newTally(p.Counts()), report: newReport(since)}
+	head, err := b.ledger.Head(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	if r.first, err = b.ledger.SeqBefore(ctx, since); err != nil {
+		return Report{}, err
+	}
+	begin := r.first
+	if r.recent.longest > 0 {
+		if begin, err = b.ledger.SeqBefore(ctx, r.recent.reach(since)); err != nil {
+			return Report{}, err
+		}
+	}
+	for from := begin; from < head; {
+		if from, err = r.advance(ctx, from, head); err != nil {
+			return Report{}, err
+		}
+		progress(from-begin, head-begin)
+	}
+	return r.report.finish(), nil
+}
+
+// advance reads a page for each processor, and decides what they hold. Only counting
+// depends on the order, and is done by one.
+func (r *replay) advance(ctx context.Context, from, head int64) (next int64, err error) {
+	var pages []*replayPage
+	reading, reads := errgroup.WithContext(ctx)
+	for range runtime.GOMAXPROCS(0) {
+		page := &replayPage{after: from, upTo: min(from+step, head)}
+		pages, from = append(pages, page), page.upTo
+		reading.Go(func() error { return r.read(reads, page) })
+	}
+	if err := reading.Wait(); err != nil {
+		return 0, err
+	}
+	if r.recent.longest > 0 {
+		for _, page := range pages {
+			r.count(page)
+		}
+	}
+	deciding, decides := errgroup.WithContext(ctx)
+	for _, page := range pages {
+		deciding.Go(func() error { return r.decide(decides, page) })
+	}
+	if err := deciding.Wait(); err != nil {
+		return 0, err
+	}
+	for _, page := range pages {
+		r.report.add(page)
+	}
+	return from, nil
+}
+
+// replayPage is what one processor reads and decides at a time.
+type replayPage struct {
+	after, upTo int64
+	tried       []tried
+	erased      int64
+}
+
+// tried is a decision of the past, and what the other policy says.
+type tried struct {
+	entry   *ledger.Entry
+	reading Reading
+	counts  policy.Counts
+	verdict policy.Verdict
+}
+
+func (r *replay) read(ctx context.Context, page *replayPage) error {
+	entries, err := r.book.entries(ctx, page.after, page.upTo)
+	if err != nil {
+		return err
+	}
+	for i := range entries {
+		e := &entries[i]
+		if e.Body == nil {
+			if e.Seq > r.first {
+				page.erased++
+			}
+			continue
+		}
+		reading, err := r.book.readers[e.Kind](e)
+		if err != nil {
+			return err
+		}
+		page.tried = append(page.tried, tried{entry: e, reading: reading})
+	}
+	return nil
+}
+
+// count counts what the page holds, and notes for each decision what the counters
+// were at its time.
+func (r *replay) count(page *replayPage) {
+	for i := range page.tried {
+		t := &page.tried[i]
+		if d := t.reading.Decision; d != nil && t.entry.Seq > r.first {
+			t.counts = policy.Counts{}
+			for _, c := range r.recent.counts {
+				n, onRecord := d.Recent.Find(c.What, c.Window)
+				if !onRecord {
+					n = r.recent.count(d.AgentID, c.What, c.Window, time.UnixMicro(d.Now))
+				}
+				t.counts.Set(c.What, c.Window, n)
+			}
+		}
+		r.recent.add(t.reading.facts(), t.entry.At)
+	}
+}
+
+func (r *replay) decide(ctx context.Context, page *replayPage) error {
+	page.tried = slices.DeleteFunc(page.tried, func(t tried) bool { return t.reading.Decision == nil || t.entry.Seq <= r.first })
+	for i := range page.tried {
+		t := &page.tried[i]
+		d := t.reading.Decision
+		t.verdict = decide(ctx, r.policy, policy.Input{Event: *d.Event, Agent: d.Agent, Now: time.UnixMicro(d.Now).UTC(), Counts: t.counts})
+	}
+	return ctx.Err() // a verdict that was cut short would look like a block
+}
+
+// report collects what came out.
+type report struct {
+	Report
+	groups map[group]*Change
+}
+
+type group struct {
+	point      policy.Point
+	was, would Outcome
+}
+
+func newReport(since time.Time) *report {
+	return &report{Report: Report{Since: since.UTC(), Changes: []Change{}}, groups: map[group]*Change{}}
+}
+
+func (r *report) add(page *replayPage) {
+	r.Erased += page.erased
+	for _, t := range page.tried {
+		d := t.reading.Decision
+		was, would := Outcome{d.Then, d.Rule}, Outcome{t.verdict.Action, t.verdict.Rule}
+		r.Decisions++
+		switch {
+		case was == would:
+			continue
+		case was.Then == would.Then:
+			r.OtherRule++
+			continue
+		}
+		r.Changed++
+		key := group{d.Event.Point, was, would}
+		c := r.groups[key]
+		if c == nil {
+			c = &Change{Point: key.point, Was: was, Would: would}
+			r.groups[key] = c
+		}
+		c.Count++
+		if len(c.Examples) < maxExamples {
+			c.Examples = append(c.Examples, Example{t.entry.Seq, t.entry.At, t.entry.Workspace, d.Agent.Name, inShort(d.Event), t.verdict.Reason})
+		}
+	}
+}
+
+func (r *report) finish() Report {
+	for _, c := range r.groups {
+		r.Changes = append(r.Changes, *c)
+	}
+	slices.SortFunc(r.Changes, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Examples[0].Seq, b.Examples[0].Seq))
+	})
+	return r.Report
+}
+
+// inShort is the one line of an event that tells a person most.
+func inShort(e *policy.Event) string {
+	text := []rune(cmp.Or(e.ProposedAction, e.Command, e.URL, e.Path, e.Subject, e.Text, e.Summary, e.Tool, e.Kind))
+	if len(text) > maxWhat {
+		text = append(text[:maxWhat], '…')
+	}
+	if e.Tool != "" && string(text) != e.Tool {
+		return e.Tool + ": " + string(text)
+	}
+	return string(text)
+}

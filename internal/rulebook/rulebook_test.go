@@ -1,0 +1,305 @@
+package rulebook_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/rulebook"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+func sets() []store.Migrations {
+	return []store.Migrations{ledger.Migrations, roster.Migrations, rulebook.Migrations}
+}
+
+func projections() []ledger.Projection {
+	return []ledger.Projection{roster.Projection(), rulebook.Projection()}
+}
+
+// node is a process with a rulebook.
+type node struct {
+	t      testing.TB
+	db     *store.DB
+	ledger *ledger.Ledger
+	roster *roster.Roster
+	book   *rulebook.Book
+	offset *atomic.Int64
+	stop   func()
+}
+
+func (n *node) now() time.Time { return time.Now().Add(time.Duration(n.offset.Load())) }
+
+func start(t testing.TB, address, dir string) *node {
+	return startAt(t, address, dir, &atomic.Int64{})
+}
+
+// startAt starts a node whose clock is off by the offset.
+func startAt(t testing.TB, address, dir string, offset *atomic.Int64) *node {
+	t.Helper()
+	n := &node{t: t, db: storetest.Open(t, address, sets()...), offset: offset}
+	log := slog.New(slog.DiscardHandler)
+	var err error
+	n.ledger, err = ledger.Open(t.Context(), ledger.Options{DB: n.db, Dir: dir, Origin: "test.example/book", Now: n.now, Projections: projections()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.roster = roster.New(n.db, n.ledger, n.now)
+	n.book = rulebook.New(n.db, n.ledger, n.roster, n.now, log, map[string]rulebook.Reader{"thing.done": readThing})
+	ctx, cancel := context.WithCancel(context.Background())
+	core, stopCore := context.WithCancel(context.Background())
+	var wg, users sync.WaitGroup
+	wg.Go(func() { _ = n.ledger.Run(core) })
+	users.Go(func() { _ = n.book.Run(ctx) })
+	n.stop = sync.OnceFunc(func() { cancel(); users.Wait(); stopCore(); wg.Wait() })
+	t.Cleanup(n.stop)
+	if err := n.roster.Bootstrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// readThing reads an entry that a protocol wrote in its own form: what was decided is
+// beside an event in other words, and a rejection is told as well.
+func readThing(e *ledger.Entry) (rulebook.Reading, error) {
+	reading, err := rulebook.ReadDecision(e)
+	if err != nil {
+		return reading, err
+	}
+	var b thing
+	if err := e.Decode(&b); err != nil {
+		return reading, err
+	}
+	reading.Decision.Event = &policy.Event{Point: policy.OnTask, Summary: b.Words}
+	reading.Facts = []rulebook.Fact{{Agent: reading.Decision.AgentID, What: "rejections", N: 1}}
+	return reading, nil
+}
+
+type thing struct {
+	Words    string          `json:"words"`
+	Decision rulebook.Record `json:"decision"`
+}
+
+func (n *node) apply(rules string) rulebook.Version {
+	n.t.Helper()
+	v, _, err := n.book.Apply(n.t.Context(), roster.Identity{}, []byte("version: 1\nrules:\n"+rules), 0)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return v
+}
+
+func agent(name string) roster.Identity {
+	return roster.Identity{ID: "agent_" + name, Name: name, Workspace: "default", Trust: "standard"}
+}
+
+// act decides and records an action.
+func (n *node) act(who roster.Identity, e policy.Event) rulebook.Decision {
+	n.t.Helper()
+	if e.Point == "" {
+		e.Point = policy.OnAction
+	}
+	d := n.book.Decide(n.t.Context(), who, e)
+	err := n.ledger.Write(n.t.Context(), func(tx *ledger.Tx) error {
+		tx.Append(d.Entry(who, "session-1", ""))
+		return nil
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return d
+}
+
+// eventually waits for what follows the ledger.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for began := time.Now(); !holds(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > 10*time.Second {
+			t.Fatalf("%s: not after ten seconds", what)
+		}
+	}
+}
+
+const noBash = "  - {name: no-bash, on: [action], when: event.tool == \"bash\", then: block, reason: Not here.}\n"
+
+func TestTheNewestVersionIsInForceOnEveryNode(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		dir := t.TempDir()
+		a := start(t, address, dir)
+		b := start(t, address, t.TempDir())
+		if err := a.book.Bootstrap(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if d := a.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction, Tool: "bash"}); d.Action != policy.Allow || d.Record.Policy != 1 {
+			t.Errorf("by default: %+v", d)
+		}
+		v := a.apply(noBash)
+		if d := a.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction, Tool: "bash"}); d.Action != policy.Block || d.Rule != "no-bash" || d.Record.Policy != v.Number {
+			t.Errorf("after it was applied: %+v", d)
+		}
+		eventually(t, "the other node", func() bool {
+			d := b.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction, Tool: "bash"})
+			return d.Action == policy.Block && d.Record.Policy == 2 && !d.Failed
+		})
+		a.stop()
+		b.stop()
+		c := start(t, address, dir)
+		if err := c.book.Bootstrap(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if d := c.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction, Tool: "bash"}); d.Rule != "no-bash" {
+			t.Errorf("after a restart: %+v", d)
+		}
+		list, err := c.book.Versions(t.Context(), 0, 10)
+		if err != nil || len(list) != 2 || list[0].Number != 2 || list[1].AppliedBy != "system" {
+			t.Errorf("versions: %+v %v", list, err)
+		}
+		_, source, err := c.book.Version(t.Context(), 1)
+		if err != nil || !bytes.Equal(source, policy.Default()) {
+			t.Errorf("the first version: %q %v", source, err)
+		}
+		if _, _, err := c.book.Version(t.Context(), 9); !fault.Is(err, fault.NotFound) {
+			t.Errorf("a version that is not there: %v", err)
+		}
+		if got, err := ledger.CheckRebuild(t.Context(), c.db, sets(), projections(), nil); err != nil || len(got.Differences) > 0 {
+			t.Errorf("rebuilt: %+v %v", got, err)
+		}
+	})
+}
+
+func TestNodesThatStartTogetherApplyOneDefault(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		var wg sync.WaitGroup
+		nodes := []*node{start(t, address, t.TempDir()), start(t, address, t.TempDir())}
+		for _, n := range nodes {
+			wg.Go(func() {
+				if err := n.book.Bootstrap(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if list, err := nodes[0].book.Versions(t.Context(), 0, 10); err != nil || len(list) != 1 {
+			t.Errorf("%+v %v", list, err)
+		}
+	})
+}
+
+func TestABadPolicyChangesNothing(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		n.apply(noBash)
+		before, _ := n.ledger.Head(t.Context())
+		for _, bad := range []string{"", "version: 1\nrules: [{name: a, on: [action], when: 'event.tool == 1', then: block}]", "version: 2\n"} {
+			_, _, err := n.book.Apply(t.Context(), roster.Identity{}, []byte(bad), 0)
+			if problems := policy.Problems(err); !fault.Is(err, fault.InvalidPolicy) || len(problems) == 0 || problems[0].Line == 0 {
+				t.Errorf("%q: %v", bad, err)
+			}
+		}
+		if after, _ := n.ledger.Head(t.Context()); after != before {
+			t.Errorf("%d entries were written", after-before)
+		}
+		if d := n.act(agent("x"), policy.Event{Tool: "bash"}); d.Rule != "no-bash" {
+			t.Errorf("the old one is not in force: %+v", d)
+		}
+	})
+}
+
+func TestTheSamePolicyIsNoNewVersionAndAForeignOneIsNotOverwritten(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		first := n.apply(noBash)
+		if again := n.apply(noBash); again != first {
+			t.Errorf("applied twice: %+v", again)
+		}
+		// Of many who have seen version 1, one replaces it.
+		var wg sync.WaitGroup
+		var done, refused atomic.Int32
+		for i := range 20 {
+			wg.Go(func() {
+				source := fmt.Appendf(nil, "version: 1\ndefaults: {action: block}\nrules: [] # %d", i)
+				switch _, changed, err := n.book.Apply(t.Context(), roster.Identity{}, source, first.Number); {
+				case err == nil && changed:
+					done.Add(1)
+				case fault.Is(err, fault.Conflict):
+					refused.Add(1)
+				default:
+					t.Error(changed, err)
+				}
+			})
+		}
+		wg.Wait()
+		if done.Load() != 1 || refused.Load() != 19 {
+			t.Errorf("%d applied, %d refused", done.Load(), refused.Load())
+		}
+	})
+}
+
+func TestWithoutAPolicyThatCanBeReadNothingIsAllowed(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		d := n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction})
+		if d.Action != policy.Block || !d.Failed || !strings.Contains(d.Reason, "policy apply") {
+			t.Errorf("without a policy: %+v", d)
+		}
+		n.apply("  []\n")
+		if d := n.act(agent("x"), policy.Event{}); d.Action != policy.Allow {
+			t.Errorf("with one: %+v", d)
+		}
+		// As a newer Signalbox might, in words that this one does not know.
+		err := n.ledger.Write(t.Context(), func(tx *ledger.Tx) error {
+			tx.Append(ledger.Event{Kind: "policy.applied", Actor: "system", Subject: "policy-2", Body: []byte("version: 99\n")})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "a version that cannot be read blocks", func() bool {
+			d := n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction})
+			return d.Action == policy.Block && d.Failed && d.Record.Policy == 2
+		})
+		n.apply(noBash)
+		if d := n.act(agent("x"), policy.Event{}); d.Action != policy.Allow || d.Record.Policy != 3 {
+			t.Errorf("after another was applied: %+v", d)
+		}
+	})
+}
+
+func TestASuspendedAgentIsBlockedWhateverTheRulesSay(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		n.apply("  - {name: all, on: [action, signal], when: 'true', then: allow}\n")
+		who := agent("x")
+		who.Suspended = true
+		for _, p := range policy.Points {
+			if d := n.book.Decide(t.Context(), who, policy.Event{Point: p}); d.Action != policy.Block || d.Rule != rulebook.SuspendedRule {
+				t.Errorf("%s: %+v", p, d)
+			}
+		}
+	})
+}
+
+func TestAGateThatAsksForNobodyIsWarnedOf(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		p, err := policy.Parse([]byte("version: 1\nrules:\n  - {name: g, on: [signal], when: 'true', then: gate, gate: {approvers: [admin, operator, adnim], escalation: [{after: 1h, to: [nobody]}]}}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		warnings, err := n.book.Warnings(t.Context(), p)
+		if err != nil || len(warnings) != 2 || !strings.Contains(warnings[0], `Did you mean "admin"?`) || !strings.HasPrefix(warnings[0], "line 3:") {
+			t.Errorf("%q %v", warnings, err)
+		}
+	})
+}

@@ -1,0 +1,47 @@
+package rulebook
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+// Migrations make the table of versions. The YAML lives in the body of the entry seq,
+// once.
+var Migrations = store.Migrations{Package: "rulebook", Steps: []string{`
+CREATE TABLE policy_version (
+  number {bigint} PRIMARY KEY,
+  seq {bigint} NOT NULL,
+  sha256 {text} NOT NULL,
+  applied_at {bigint} NOT NULL,
+  applied_by {text} NOT NULL
+) {strict};
+`}}
+
+const (
+	applied       = "policy.applied"
+	subjectPrefix = "policy-"
+)
+
+// Projection is what applying a policy does to the table.
+func Projection() ledger.Projection {
+	return ledger.Projection{
+		Name:   "rulebook",
+		Tables: []ledger.Table{{Name: "policy_version", Key: "number"}},
+		Apply: map[string]ledger.Apply{
+			applied: func(tx *store.Tx, e *ledger.Entry) error {
+				number, err := strconv.ParseInt(strings.TrimPrefix(e.Subject, subjectPrefix), 10, 64)
+				if err != nil {
+					return fmt.Errorf("entry %d applies a policy without a number: %w", e.Seq, err)
+				}
+				tx.Exec("INSERT INTO policy_version (number, seq, sha256, applied_at, applied_by) VALUES ($1, $2, $3, $4, $5)",
+					number, e.Seq, policy.Hash(e.Body), e.At.UnixMicro(), e.Actor)
+				return nil
+			},
+		},
+	}
+}

@@ -1,0 +1,169 @@
+package rulebook
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/roster"
+)
+
+// Version is a policy that was applied.
+type Version struct {
+	Number    int64     `json:"number"`
+	SHA256    string    `json:"sha256"`
+	AppliedAt time.Time `json:"applied_at"`
+	AppliedBy string    `json:"applied_by"`
+	Seq       int64     `json:"seq"` // its entry in the ledger
+}
+
+const versionColumns = "number, sha256, applied_at, applied_by, seq"
+
+func scanVersion(scan func(...any) error) (v Version, err error) {
+	var at int64
+	err = scan(&v.Number, &v.SHA256, &at, &v.AppliedBy, &v.Seq)
+	v.AppliedAt = time.UnixMicro(at).UTC()
+	return v, err
+}
+
+const selectNewest = "SELECT " + versionColumns + " FROM policy_version ORDER BY number DESC LIMIT 1"
+
+// newest is the version in force, zero when there is none.
+func (b *Book) newest(ctx context.Context) (Version, error) {
+	v, err := scanVersion(b.db.Read.QueryRowContext(ctx, selectNewest).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Version{}, nil
+	}
+	return v, err
+}
+
+// Version finds a version by its number, the newest for 0.
+func (b *Book) Version(ctx context.Context, number int64) (v Version, source []byte, err error) {
+	if number == 0 {
+		v, err = b.newest(ctx)
+	} else {
+		v, err = scanVersion(b.db.Read.QueryRowContext(ctx, "SELECT "+versionColumns+" FROM policy_version WHERE number = $1", number).Scan)
+	}
+	if errors.Is(err, sql.ErrNoRows) || err == nil && v.Number == 0 {
+		return v, nil, fault.New(fault.NotFound, "There is no version %d of the policy. `signalbox policy show --versions` lists those there are.", number)
+	}
+	if err != nil {
+		return v, nil, err
+	}
+	source, err = b.source(ctx, v)
+	return v, source, err
+}
+
+func (b *Book) source(ctx context.Context, v Version) ([]byte, error) {
+	e, err := b.ledger.Entry(ctx, v.Seq)
+	return e.Body, err
+}
+
+// Versions lists versions before the given one, the newest first; 0 begins.
+func (b *Book) Versions(ctx context.Context, before int64, limit int) (list []Version, err error) {
+	if before == 0 {
+		before = math.MaxInt64
+	}
+	rows, err := b.db.Read.QueryContext(ctx, "SELECT "+versionColumns+" FROM policy_version WHERE number < $1 ORDER BY number DESC LIMIT $2", before, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		v, err := scanVersion(rows.Scan)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, rows.Err()
+}
+
+// ifNone is for Apply: only a first version is wanted.
+const ifNone = -1
+
+// applyTimeout is how long Apply waits for the version to be in force here. It is
+// applied all the same; counters that it needs may still be read.
+const applyTimeout = 30 * time.Second
+
+// Apply puts a policy in force on every node, as the next version. One that is in
+// force already is left as it is. expect, if not 0, is the version that the caller
+// has seen; if another is in force by now, nothing is changed. ifNone changes nothing
+// if there is any.
+func (b *Book) Apply(ctx context.Context, by roster.Identity, source []byte, expect int64) (v Version, changed bool, err error) {
+	if _, err := policy.Parse(source); err != nil {
+		return v, false, err
+	}
+	err = b.ledger.Write(ctx, func(tx *ledger.Tx) error {
+		last, err := scanVersion(func(dest ...any) error { return tx.QueryRow(selectNewest, nil, dest...) })
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		v, changed = last, false
+		sum := policy.Hash(source)
+		switch {
+		case last.Number > 0 && (expect == ifNone || last.SHA256 == sum):
+			return nil
+		case expect > 0 && expect != last.Number:
+			return fault.New(fault.Conflict, "Version %d of the policy is in force, by %s, and not %d. Look at it, and apply yours again with its number.", last.Number, last.AppliedBy, expect)
+		}
+		changed = true
+		v = Version{Number: last.Number + 1, SHA256: sum, AppliedAt: tx.Now(), AppliedBy: by.Actor()}
+		v.Seq = tx.Append(ledger.Event{Kind: applied, Actor: by.Actor(), Subject: subjectPrefix + fmt.Sprint(v.Number), Body: source})
+		return nil
+	})
+	if err != nil {
+		return Version{}, false, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	if b.await(waiting, v.Number) != nil {
+		b.log.Warn("a policy was applied and is not yet in force on this node", "version", v.Number)
+	}
+	return v, changed, nil
+}
+
+// Bootstrap applies the default policy if there is none yet, and waits until the
+// policy is in force.
+func (b *Book) Bootstrap(ctx context.Context) error {
+	v, err := b.newest(ctx)
+	if err != nil {
+		return err
+	}
+	if v.Number > 0 {
+		return b.await(ctx, v.Number)
+	}
+	_, _, err = b.Apply(ctx, roster.Identity{}, policy.Default(), ifNone)
+	return err
+}
+
+// Warnings are about what is right as a policy and will hardly be meant: a gate that
+// asks for somebody who is not there.
+func (b *Book) Warnings(ctx context.Context, p *policy.Policy) ([]string, error) {
+	people, err := b.roster.Operators(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	names := []string{string(roster.Operator), string(roster.Admin)}
+	for _, person := range people {
+		if !slices.Contains(names, person.Name) {
+			names = append(names, person.Name)
+		}
+	}
+	warnings := []string{}
+	for _, r := range p.Rules() {
+		for _, who := range r.Approvers {
+			if !slices.Contains(names, who) {
+				warnings = append(warnings, fmt.Sprintf("line %d: the rule %q asks for %q, and there is no such operator. %s", r.Line, r.Name, who, fault.DidYouMean(who, names)))
+			}
+		}
+	}
+	return warnings, nil
+}

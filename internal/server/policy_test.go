@@ -1,0 +1,122 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/rulebook"
+	"github.com/signalbox/signalbox/internal/server"
+)
+
+func TestThePolicyIsAppliedAsAWholeOrNotAtAll(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		token := b.token()
+		status, text, header := b.do(request{call: "GET /ops/policy", token: token})
+		if status != 200 || text != string(policy.Default()) || header.Get(rulebook.VersionHeader) != "1" || header.Get("Content-Type") != "application/yaml" {
+			t.Errorf("%d %v %s", status, header, text)
+		}
+		before := b.head()
+		var bad struct {
+			Error   string
+			Details struct{ Problems []policy.Problem }
+		}
+		b.ops(400, "PUT /ops/policy", "version: 1\nrules:\n  - {name: a, on: [action], when: event.tol == 'x', then: block}\n  - {name: a, on: [action], when: 'event.depth == true', then: blok}\n", &bad)
+		if bad.Error != "invalid_policy" || len(bad.Details.Problems) != 4 || bad.Details.Problems[0].Line != 3 || bad.Details.Problems[0].Column != 41 || bad.Details.Problems[0].Hint == "" {
+			t.Errorf("%+v", bad)
+		}
+		b.ops(400, "POST /ops/policy/check", "version: one\n", nil)
+		b.ops(413, "PUT /ops/policy", "version: 1 #"+strings.Repeat("x", 5<<20), nil)
+		if b.head() != before {
+			t.Error("a bad policy was written")
+		}
+
+		var checked rulebook.Checked
+		b.ops(200, "POST /ops/policy/check", "version: 1\nrules: [{name: a, on: [signal], when: 'true', then: gate, gate: {approvers: [zoe]}}]\n", &checked)
+		if len(checked.Rules) != 1 || len(checked.Warnings) != 1 || b.head() != before {
+			t.Errorf("%+v", checked)
+		}
+		var done rulebook.Applied
+		b.ops(200, "PUT /ops/policy", "version: 1\ndefaults: {action: block}\n", &done)
+		if !done.Changed || done.Version.Number != 2 || done.Version.AppliedBy != "operator:admin" {
+			t.Errorf("%+v", done)
+		}
+		var page rulebook.VersionPage
+		b.ops(200, "GET /ops/policy/versions?limit=1", "", &page)
+		if len(page.Versions) != 1 || page.Versions[0].Number != 2 || page.Next == "" {
+			t.Fatalf("%+v", page)
+		}
+		b.ops(200, "GET /ops/policy/versions?cursor="+page.Next, "", &page)
+		if len(page.Versions) != 1 || page.Versions[0].Number != 1 || page.Next != "" {
+			t.Errorf("%+v", page)
+		}
+		var full rulebook.FullVersion
+		b.ops(200, "GET /ops/policy/versions/2", "", &full)
+		if full.Defaults[policy.OnAction] != policy.Block || !strings.Contains(full.Source, "defaults") {
+			t.Errorf("%+v", full)
+		}
+		b.ops(404, "GET /ops/policy/versions/3", "", nil)
+
+		// The policy is an admin's to change, and an operator's to replay.
+		var ann struct{ Token string }
+		b.ops(201, "POST /ops/operators", `{"name":"ann","role":"viewer"}`, &ann)
+		for call, want := range map[string]int{"GET /ops/policy": 200, "PUT /ops/policy": 403, "POST /ops/policy/check": 200, "POST /ops/policy/replay": 403} {
+			if status, text, _ := b.do(request{call: call, body: "version: 1\n", token: ann.Token}); status != want {
+				t.Errorf("%s as a viewer: %d %s", call, status, text)
+			}
+		}
+	})
+}
+
+func TestAReplayAnswersInLines(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		b.decide(t, 5000)
+		status, text, header := b.do(request{call: "POST /ops/policy/replay?since=1h", body: "version: 1\ndefaults: {action: block}\n", token: b.token()})
+		lines := strings.Split(strings.TrimSpace(text), "\n")
+		var last rulebook.ReplayLine
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || status != 200 || header.Get("Content-Type") != "application/x-ndjson" {
+			t.Fatalf("%d %v %v %s", status, header, err, text)
+		}
+		if r := last.Report; r == nil || r.Decisions != 5000 || r.Changed != 5000 || len(r.Changes) != 1 || r.Changes[0].Examples[0].What != "bash: make" {
+			t.Errorf("%s", text)
+		}
+		b.ops(400, "POST /ops/policy/replay?since=-1h", "version: 1\n", nil)
+	})
+}
+
+// decide puts decisions into the ledger, as a protocol on another node would.
+func (b *box) decide(t *testing.T, n int) {
+	t.Helper()
+	db, err := server.OpenStore(t.Context(), b.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	l, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: t.TempDir(), Origin: "test.example/other", Projections: server.Projections(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = l.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	event := policy.Event{Point: policy.OnAction, Tool: "bash", Command: "make"}
+	d := rulebook.Decision{Record: rulebook.Record{Policy: 1, Then: policy.Allow, Rule: "default", AgentID: "agent_x", Now: time.Now().UnixMicro(), Event: &event}}
+	err = l.Write(t.Context(), func(tx *ledger.Tx) error {
+		for range n {
+			tx.Append(d.Entry(roster.Identity{ID: "agent_x", Name: "x", Workspace: "default"}, "session-1", ""))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
