@@ -142,13 +142,17 @@ func (l *Ledger) compareTail(ctx context.Context, size int64) error {
 
 // checkpointLoop signs while entries arrive, and once more at the end.
 func (l *Ledger) checkpointLoop(ctx context.Context) {
+	idle := 10 * time.Second
+	if l.key.signer == nil {
+		idle = signEvery // another node's signing is no news
+	}
 	for {
 		news := l.News()
 		if err := l.Checkpoint(ctx); err != nil && ctx.Err() == nil {
 			l.log.Warn("cannot sign a checkpoint; will try again", "error", err.Error())
 		}
 		pause(ctx, nil, signEvery)
-		pause(ctx, news, 10*time.Second)
+		pause(ctx, news, idle)
 		if ctx.Err() != nil {
 			l.lastCheckpoint(ctx)
 			return
