@@ -1,22 +1,21 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/roster"
 )
 
 func newAgents(a *app) *cobra.Command {
-	return group("agents", "The agents: list, add, show, suspend, remove",
-		newAgentsLs(a), newAgentsAdd(a), newAgentsShow(a), newAgentsSuspend(a, true), newAgentsSuspend(a, false), newAgentsRm(a))
+	return group("agents", "The agents: list, add, show, change, suspend, remove",
+		newAgentsLs(a), newAgentsAdd(a), newAgentsShow(a), newAgentsSet(a), newAgentsSuspend(a, true), newAgentsSuspend(a, false), newAgentsRm(a))
 }
 
 func workspaceFlag(c *cobra.Command) *string {
@@ -24,11 +23,15 @@ func workspaceFlag(c *cobra.Command) *string {
 }
 
 func agentPath(name, workspace string) string {
-	path := "/ops/agents/" + url.PathEscape(name)
-	if workspace != "" {
-		path += "?workspace=" + url.QueryEscape(workspace)
+	return inWorkspace("/ops/agents/"+url.PathEscape(name), workspace)
+}
+
+// inWorkspace adds the workspace to a path, if there is one.
+func inWorkspace(path, workspace string) string {
+	if workspace == "" {
+		return path
 	}
-	return path
+	return path + "?workspace=" + url.QueryEscape(workspace)
 }
 
 func newAgentsLs(a *app) *cobra.Command {
@@ -54,13 +57,13 @@ func newAgentsLs(a *app) *cobra.Command {
 		return a.show(all, func(w io.Writer) {
 			var rows [][]string
 			for _, g := range all.Agents {
-				rows = append(rows, []string{g.Name, g.Workspace, g.Trust, agentState(g), since(g.AddedAt), labels(g.Labels)})
+				rows = append(rows, []string{g.Name, g.Workspace, g.Trust, agentState(g), agentSeen(g), since(g.AddedAt), labels(g.Labels)})
 			}
 			none := "There are no agents yet. Add one with `signalbox agents add NAME`."
 			if *workspace != "" {
 				none = "There are no agents in workspace " + *workspace + "."
 			}
-			table(w, none, []string{"NAME", "WORKSPACE", "TRUST", "STATE", "ADDED", "LABELS"}, rows)
+			table(w, none, []string{"NAME", "WORKSPACE", "TRUST", "STATE", "SEEN", "ADDED", "LABELS"}, rows)
 		})
 	}
 	return c
@@ -73,6 +76,16 @@ func agentState(g roster.Agent) string {
 	return "active"
 }
 
+func agentSeen(g roster.Agent) string {
+	switch {
+	case g.Online:
+		return "online"
+	case g.LastSeenAt == nil:
+		return "never"
+	}
+	return since(*g.LastSeenAt)
+}
+
 func labels(m map[string]string) string {
 	var out []string
 	for k, v := range m {
@@ -80,51 +93,6 @@ func labels(m map[string]string) string {
 	}
 	slices.Sort(out)
 	return strings.Join(out, " ")
-}
-
-// protocols are what --protocol takes, with the kind of key each one uses.
-var protocols = map[string]roster.KeyKind{
-	"signal": roster.SignalKey, "proxy": roster.SignalKey, "task": roster.SignalKey,
-	"harness": roster.SignalKey, "run": roster.SignalKey, "mail": roster.MailKey,
-}
-
-func newAgentsAdd(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{
-		Use: "add NAME", Short: "Add an agent and print its keys, this once",
-		Example: "  signalbox agents add billing-agent --label team=finance", Args: exactly(1, "the name of the agent"),
-	})
-	workspace := workspaceFlag(c)
-	trust := c.Flags().String("trust", "", "how far it is trusted: "+strings.Join(roster.TrustLevels, ", ")+" (default standard)")
-	label := c.Flags().StringArray("label", nil, "a label, as name=value; may be given more than once")
-	protocol := c.Flags().String("protocol", "", "print only the key for this protocol: signal, proxy, task, harness, run, mail")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		in := roster.NewAgent{Name: args[0], Workspace: *workspace, Trust: *trust, Labels: map[string]string{}}
-		for _, l := range *label {
-			k, v, ok := strings.Cut(l, "=")
-			if !ok {
-				return usage("A label is given as name=value, such as --label team=finance; this was %q.", l)
-			}
-			in.Labels[k] = v
-		}
-		kind, known := protocols[*protocol]
-		if *protocol != "" && !known {
-			return usage("%q is not a protocol. %s", *protocol, fault.DidYouMean(*protocol, slices.Sorted(maps.Keys(protocols))))
-		}
-		var added roster.AddedAgent
-		if err := a.call(c.Context(), "POST", "/ops/agents", in, &added); err != nil {
-			return err
-		}
-		if known {
-			added.Keys = map[roster.KeyKind]string{kind: added.Keys[kind]}
-		}
-		return a.show(added, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "Added %s to workspace %s. Its keys are shown this once:\n", added.Agent.Name, added.Agent.Workspace)
-			for _, k := range slices.Sorted(maps.Keys(added.Keys)) {
-				_, _ = fmt.Fprintf(w, "  %-7s %s\n", k, added.Keys[k])
-			}
-		})
-	}
-	return c
 }
 
 func newAgentsShow(a *app) *cobra.Command {
@@ -141,12 +109,39 @@ func newAgentsShow(a *app) *cobra.Command {
 }
 
 func printAgent(w io.Writer, g roster.Agent) {
-	_, _ = fmt.Fprintf(w, "name       %s\nid         %s\nworkspace  %s\ntrust      %s\nstate      %s\nadded      %s (%s)\nlabels     %s\n",
-		g.Name, g.ID, g.Workspace, g.Trust, agentState(g), g.AddedAt.Format("2006-01-02 15:04:05 MST"), since(g.AddedAt), labels(g.Labels))
+	limit := "default"
+	if g.RateLimit != nil {
+		limit = fmt.Sprintf("%d a minute", *g.RateLimit)
+		if *g.RateLimit == 0 {
+			limit = "none"
+		}
+	}
+	for _, row := range [][2]string{
+		{"name", g.Name},
+		{"id", g.ID},
+		{"workspace", g.Workspace},
+		{"address", g.Address},
+		{"owner", g.Owner},
+		{"trust", g.Trust},
+		{"state", agentState(g)},
+		{"seen", agentSeen(g)},
+		{"limit", limit},
+		{"added", g.AddedAt.Format("2006-01-02 15:04:05 MST") + " (" + since(g.AddedAt) + ")"},
+		{"labels", labels(g.Labels)},
+	} {
+		_, _ = fmt.Fprintf(w, "%-10s %s\n", row[0], printable(cmp.Or(row[1], "none")))
+	}
+	for _, k := range g.PublicKeys {
+		until := ""
+		if k.RetiredAt != nil {
+			until = " (retired " + since(*k.RetiredAt) + ")"
+		}
+		_, _ = fmt.Fprintf(w, "%-10s %s%s\n", "public key", k.Fingerprint, until)
+	}
 }
 
 func newAgentsSuspend(a *app, suspend bool) *cobra.Command {
-	use, short, done := "suspend NAME", "Refuse an agent's keys until it is resumed", "%s is suspended: its keys are refused.\n"
+	use, short, done := "suspend NAME", "Block what an agent does until it is resumed", "%s is suspended: what it does is blocked.\n"
 	if !suspend {
 		use, short, done = "resume NAME", "Let a suspended agent go on", "%s may go on.\n"
 	}

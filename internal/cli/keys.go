@@ -13,7 +13,7 @@ import (
 )
 
 func newKeys(a *app) *cobra.Command {
-	return group("keys", "The keys of agents and operators: issue, list, rotate, revoke",
+	return group("keys", "The keys of agents, operators and owners: issue, list, rotate, revoke",
 		newKeysIssue(a), newKeysLs(a), newKeysRotate(a), newKeysRevoke(a))
 }
 
@@ -39,8 +39,11 @@ func (a *app) printIssued(c *cobra.Command, path string, in any, after string) e
 }
 
 func holder(k roster.Key) string {
-	if k.Operator != "" {
+	switch {
+	case k.Operator != "":
 		return "operator " + k.Operator
+	case k.Owner != "":
+		return "owner " + k.Workspace + "/" + k.Owner
 	}
 	return k.Workspace + "/" + k.Agent
 }

@@ -154,7 +154,7 @@ func TestWhatCannotBeDeliveredIsGivenUpVisiblyAndCanBeSentAgain(t *testing.T) {
 			t.Errorf("dead letters: %+v %v", list, err)
 		}
 		code.Store(200)
-		by := roster.Identity{ID: "operator_1", Name: "ines", Role: roster.Operator}
+		by := roster.Identity{Kind: roster.HolderOperator, ID: "operator_1", Name: "ines", Role: roster.Operator}
 		if s, err := n.Resend(t.Context(), by, id); err != nil || s.Status != deliver.Pending {
 			t.Fatalf("%+v %v", s, err)
 		}

@@ -178,7 +178,7 @@ func TestTheOperatorsAPI(t *testing.T) {
 		mux := http.NewServeMux()
 		for _, route := range n.Routes() {
 			mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, req *http.Request) {
-				ctx := wire.WithScope(roster.With(req.Context(), roster.Identity{ID: "o", Name: "ines", Role: roster.Operator}), scope)
+				ctx := wire.WithScope(roster.With(req.Context(), roster.Identity{Kind: roster.HolderOperator, ID: "o", Name: "ines", Role: roster.Operator}), scope)
 				if err := route.Handle(w, req.WithContext(ctx)); err != nil {
 					wire.Fail(w, err)
 				}

@@ -31,6 +31,7 @@ const (
 	VerificationFailed Code = "verification_failed"
 	Stopping           Code = "stopping"
 	Overloaded         Code = "overloaded"
+	RateLimited        Code = "rate_limited"
 )
 
 // Meaning is a row of the catalogue: what a code means and its HTTP status.
@@ -68,6 +69,7 @@ var Catalogue = []Meaning{
 	{LedgerMismatch, 503, "The ledger in the database is not the one that was signed. Writes are refused until an operator has looked into it."},
 	{Stopping, 503, "The server is stopping. Nothing was changed; try again."},
 	{Overloaded, 429, "Too many writes are waiting. Nothing was changed; try again."},
+	{RateLimited, 429, "The agent has used up what it may ask for in a minute. Nothing was changed; try again after the seconds in the `Retry-After` header, which are in `details.retry_after` too."},
 }
 
 // Status is the HTTP status of a code, 500 for one that is not in the catalogue.

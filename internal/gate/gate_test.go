@@ -50,7 +50,7 @@ func start(t testing.TB, address, dir string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.roster = roster.New(n.db, n.ledger, n.now)
+	n.roster = roster.New(roster.Options{DB: n.db, Ledger: n.ledger, Now: n.now, Log: log, Provider: "signalbox.local"})
 	n.gates = gate.New(n.db, n.ledger, log)
 	timers := clock.New(n.db, n.ledger, n.now, log, n.gates.Handlers())
 	ctx, cancel := context.WithCancel(context.Background())

@@ -2,6 +2,7 @@ package roster
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,8 +12,7 @@ import (
 const maxCached = 20_000
 
 // cache remembers whom keys stand for. It is only used while Run follows the
-// ledger, and is emptied by every entry about agents, operators or keys, whichever
-// node made it.
+// ledger, and is emptied by every entry about holders or keys, whichever node made it.
 type cache struct {
 	mu     sync.RWMutex
 	live   bool
@@ -62,8 +62,15 @@ func (c *cache) empty(live bool) {
 	c.live, c.round, c.byHash = live, c.round+1, map[string]holding{}
 }
 
-// Run keeps the cache true by following the ledger, until ctx ends.
+// about are the nouns of the entries that can change who a key stands for.
+var about = []string{"agent", "operator", "owner", "key", "state"}
+
+// Run keeps the cache true by following the ledger, and saves who was seen, until ctx
+// ends.
 func (r *Roster) Run(ctx context.Context) error {
+	var saving sync.WaitGroup
+	saving.Go(func() { r.keepPresence(ctx) })
+	defer saving.Wait()
 	defer r.cache.empty(false)
 	for ctx.Err() == nil {
 		after, err := r.ledger.Head(ctx)
@@ -76,7 +83,7 @@ func (r *Roster) Run(ctx context.Context) error {
 		}
 		r.cache.empty(true)
 		for e := range r.ledger.Follow(ctx, after) {
-			if noun, _, _ := strings.Cut(e.Kind, "."); noun == "agent" || noun == "operator" || noun == "key" || noun == "state" {
+			if noun, _, _ := strings.Cut(e.Kind, "."); slices.Contains(about, noun) {
 				r.cache.forget()
 			}
 		}

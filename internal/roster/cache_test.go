@@ -2,13 +2,18 @@ package roster_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/store/storetest"
+	"github.com/signalbox/signalbox/internal/wire"
 )
 
 // follow runs the roster's cache until the test ends.
@@ -72,6 +77,96 @@ func TestAnotherNodeHearsOfARevocation(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
+}
+
+// everyChange is each kind of change that a key or its holder can undergo, by name.
+func everyChange(admin roster.Identity, keyID string) map[string]func(*testing.T, *roster.Roster) error {
+	change := func(c roster.AgentChange) func(*testing.T, *roster.Roster) error {
+		return func(t *testing.T, r *roster.Roster) error {
+			_, err := r.ChangeAgent(t.Context(), admin, "default", "subject", c)
+			return err
+		}
+	}
+	trust, yes, no := "untrusted", true, false
+	return map[string]func(*testing.T, *roster.Roster) error{
+		"another trust":   change(roster.AgentChange{Trust: &trust}),
+		"other labels":    change(roster.AgentChange{Labels: &map[string]string{"team": "law"}}),
+		"a limit":         change(roster.AgentChange{RateLimit: wire.Raw("7")}),
+		"the limit again": change(roster.AgentChange{RateLimit: wire.Raw(`"default"`)}),
+		"suspended":       change(roster.AgentChange{Suspended: &yes}),
+		"resumed":         change(roster.AgentChange{Suspended: &no}),
+		"a key is rotated": func(t *testing.T, r *roster.Roster) error {
+			_, err := r.RotateKey(t.Context(), admin, keyID)
+			return err
+		},
+		"a key is revoked": func(t *testing.T, r *roster.Roster) error {
+			_, err := r.RevokeKey(t.Context(), admin, keyID)
+			return err
+		},
+		"the owner goes": func(t *testing.T, r *roster.Roster) error {
+			return r.RemoveOwner(t.Context(), admin, "default", "finance")
+		},
+		"the operator goes": func(t *testing.T, r *roster.Roster) error {
+			return r.RemoveOperator(t.Context(), admin, "ines")
+		},
+		"the agent goes": func(t *testing.T, r *roster.Roster) error {
+			return r.RemoveAgent(t.Context(), admin, "default", "subject")
+		},
+	}
+}
+
+func TestTheCacheStaysTrueWhateverChangesAndWhoeverChangesIt(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		o, _ := options(t, address)
+		cached, admin := begin(t, o)
+		plain := roster.New(o) // does not run, and so does not cache
+		follow(t, cached)
+		for name := range everyChange(admin, "") {
+			for _, writer := range []*roster.Roster{cached, plain} {
+				_, owner, err := plain.AddOwner(t.Context(), admin, "default", "finance")
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, operator, err := plain.AddOperator(t.Context(), admin, "ines", "viewer", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, keys, err := plain.AddAgent(t.Context(), admin, roster.NewAgent{Name: "subject", Owner: "finance"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				all := slices.Concat(keys, []roster.Issued{owner, operator})
+				same := func() string {
+					var diffs string
+					for _, k := range all {
+						want, wantErr := plain.Authenticate(t.Context(), k.Secret)
+						got, gotErr := cached.Authenticate(t.Context(), k.Secret)
+						if diffs += cmp.Diff(want, got); (wantErr == nil) != (gotErr == nil) {
+							diffs += fmt.Sprintf("%v, cached %v\n", wantErr, gotErr)
+						}
+					}
+					return diffs
+				}
+				for range 3 {
+					_ = same() // fills the cache
+				}
+				if err := everyChange(admin, keys[0].Key.ID)[name](t, writer); err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				// What the node itself changed it knows at once, else within a moment.
+				diff := same()
+				for began := time.Now(); diff != "" && writer == plain && time.Since(began) < 5*time.Second; diff = same() {
+					time.Sleep(time.Millisecond)
+				}
+				if diff != "" {
+					t.Errorf("%s: %s", name, diff)
+				}
+				_ = plain.RemoveAgent(t.Context(), admin, "default", "subject")
+				_ = plain.RemoveOwner(t.Context(), admin, "default", "finance")
+				_ = plain.RemoveOperator(t.Context(), admin, "ines")
+			}
+		}
+	})
 }
 
 func BenchmarkAuthenticate(b *testing.B) {

@@ -22,49 +22,10 @@ type (
 		Agent Agent              `json:"agent"`
 		Keys  map[KeyKind]string `json:"keys"`
 	}
-	// KeyPage is a page of keys.
-	KeyPage struct {
-		Keys []Key  `json:"keys"`
-		Next string `json:"next"`
-	}
-	// IssuedKey is a new key, shown this once.
-	IssuedKey struct {
-		Key    Key    `json:"key"`
-		Secret string `json:"secret"`
-	}
-	// IssueKey asks for a key.
-	IssueKey struct {
-		Agent     string `json:"agent"`
-		Workspace string `json:"workspace,omitempty"`
-		Kind      string `json:"kind,omitempty"`
-	}
-	// OperatorList is all operators.
-	OperatorList struct {
-		Operators []Person `json:"operators"`
-	}
-	// NewOperator asks for an operator.
-	NewOperator struct {
-		Name      string `json:"name"`
-		Role      string `json:"role,omitempty"`
-		Workspace string `json:"workspace,omitempty"`
-	}
-	// WorkspaceList is all workspaces that the caller may see.
-	WorkspaceList struct {
-		Workspaces []string `json:"workspaces"`
-	}
-	// NewWorkspace asks for a workspace.
-	NewWorkspace struct {
-		Name string `json:"name"`
-	}
-	// AddedOperator is a new operator, or one with a new token, shown this once.
-	AddedOperator struct {
-		Operator *Person `json:"operator,omitempty"`
-		Token    string  `json:"token"`
-	}
 )
 
 var (
-	inWorkspace = wire.Param{Name: "workspace", Meaning: "the workspace of the agent; default when absent"}
+	inWorkspace = wire.Param{Name: "workspace", Meaning: "the workspace it is in; default when absent"}
 	pageParams  = []wire.Param{
 		{Name: "limit", Meaning: "how many at the most, 1 to 1000; 100 when absent", Number: true},
 		{Name: "cursor", Meaning: "the value of next from the page before"},
@@ -77,7 +38,7 @@ func (r *Roster) Routes() []wire.Route {
 		{Method: "GET", Path: "/ops/agents", Summary: "List agents", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "workspace", Meaning: "only agents of this workspace"}}, pageParams...), Answer: AgentPage{}, Handle: r.getAgents},
 		{Method: "POST", Path: "/ops/agents", Summary: "Add an agent; its keys are shown this once", Auth: wire.Operator, Request: NewAgent{}, Answer: AddedAgent{}, Status: 201, Handle: r.postAgent},
 		{Method: "GET", Path: "/ops/agents/{name}", Summary: "Show an agent", Auth: wire.Viewer, Query: []wire.Param{inWorkspace}, Answer: Agent{}, Handle: r.getAgent},
-		{Method: "PATCH", Path: "/ops/agents/{name}", Summary: "Change an agent, suspend it or let it go on", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Request: AgentChange{}, Answer: Agent{}, Handle: r.patchAgent},
+		{Method: "PATCH", Path: "/ops/agents/{name}", Summary: "Change an agent, suspend it or let it go on; rate_limit is a number of requests a minute, 0 for no limit, or \"default\"", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Request: AgentChange{}, Answer: Agent{}, Handle: r.patchAgent},
 		{Method: "DELETE", Path: "/ops/agents/{name}", Summary: "Remove an agent and its keys", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Status: 204, Handle: r.deleteAgent},
 		{Method: "GET", Path: "/ops/keys", Summary: "List keys, without their secrets", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "agent", Meaning: "only keys of this agent"}, inWorkspace}, pageParams...), Answer: KeyPage{}, Handle: r.getKeys},
 		{Method: "POST", Path: "/ops/keys", Summary: "Issue a further key for an agent", Auth: wire.Operator, Request: IssueKey{}, Answer: IssuedKey{}, Status: 201, Handle: r.postKey},
@@ -85,6 +46,10 @@ func (r *Roster) Routes() []wire.Route {
 		{Method: "POST", Path: "/ops/keys/{id}/revoke", Summary: "Refuse a key from now on", Auth: wire.Operator, Answer: Key{}, Handle: r.revokeKey},
 		{Method: "GET", Path: "/ops/workspaces", Summary: "List workspaces", Auth: wire.Viewer, Answer: WorkspaceList{}, Handle: r.getWorkspaces},
 		{Method: "POST", Path: "/ops/workspaces", Summary: "Add a workspace", Auth: wire.Admin, Request: NewWorkspace{}, Answer: NewWorkspace{}, Status: 201, Handle: r.postWorkspace},
+		{Method: "GET", Path: "/ops/owners", Summary: "List owners, who may register agents", Auth: wire.Viewer, Query: []wire.Param{{Name: "workspace", Meaning: "only owners of this workspace"}}, Answer: OwnerList{}, Handle: r.getOwners},
+		{Method: "POST", Path: "/ops/owners", Summary: "Add an owner; the key is shown this once", Auth: wire.Operator, Request: NewOwner{}, Answer: AddedOwner{}, Status: 201, Handle: r.postOwner},
+		{Method: "DELETE", Path: "/ops/owners/{name}", Summary: "Remove an owner and their keys; their agents stay", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Status: 204, Handle: r.deleteOwner},
+		{Method: "POST", Path: "/ops/owners/{name}/key", Summary: "Make a further key for an owner, shown this once", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Answer: IssuedKey{}, Status: 201, Handle: r.postOwnerKey},
 		{Method: "GET", Path: "/ops/operators", Summary: "List operators", Auth: wire.Viewer, Answer: OperatorList{}, Handle: r.getOperators},
 		{Method: "POST", Path: "/ops/operators", Summary: "Add an operator; the token is shown this once", Auth: wire.Admin, Request: NewOperator{}, Answer: AddedOperator{}, Status: 201, Handle: r.postOperator},
 		{Method: "DELETE", Path: "/ops/operators/{name}", Summary: "Remove an operator and their tokens", Auth: wire.Admin, Status: 204, Handle: r.deleteOperator},
@@ -190,130 +155,4 @@ func (r *Roster) deleteAgent(w http.ResponseWriter, req *http.Request) error {
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
-}
-
-func (r *Roster) getKeys(w http.ResponseWriter, req *http.Request) error {
-	limit, err := wire.Limit(req)
-	if err != nil {
-		return err
-	}
-	after, err := wire.ReadCursor(req, 1)
-	if err != nil {
-		return err
-	}
-	holder := ""
-	if name := req.URL.Query().Get("agent"); name != "" {
-		workspace, err := queryWorkspace(req)
-		if err != nil {
-			return err
-		}
-		a, err := r.Agent(req.Context(), workspace, name)
-		if err != nil {
-			return err
-		}
-		holder = a.ID
-	}
-	keys, err := r.Keys(req.Context(), cmp.Or(wire.Scope(req.Context()), req.URL.Query().Get("workspace")), holder, after[0], limit)
-	if err != nil {
-		return err
-	}
-	page := KeyPage{Keys: keys}
-	if len(keys) == limit {
-		page.Next = wire.Cursor(keys[limit-1].ID)
-	}
-	return wire.Reply(w, http.StatusOK, page)
-}
-
-func (r *Roster) postKey(w http.ResponseWriter, req *http.Request) error {
-	in := IssueKey{Kind: string(SignalKey)}
-	if err := wire.ReadJSON(w, req, maxBody, &in); err != nil {
-		return err
-	}
-	var err error
-	if in.Workspace, err = workspaceOf(req, in.Workspace); err != nil {
-		return err
-	}
-	k, err := r.IssueAgentKey(req.Context(), From(req.Context()), in.Workspace, in.Agent, in.Kind)
-	return replyIssued(w, k, err)
-}
-
-func (r *Roster) rotateKey(w http.ResponseWriter, req *http.Request) error {
-	k, err := r.RotateKey(req.Context(), From(req.Context()), req.PathValue("id"))
-	return replyIssued(w, k, err)
-}
-
-func replyIssued(w http.ResponseWriter, k Issued, err error) error {
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusCreated, IssuedKey(k))
-}
-
-func (r *Roster) revokeKey(w http.ResponseWriter, req *http.Request) error {
-	k, err := r.RevokeKey(req.Context(), From(req.Context()), req.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, k)
-}
-
-func (r *Roster) getOperators(w http.ResponseWriter, req *http.Request) error {
-	all, err := r.Operators(req.Context(), wire.Scope(req.Context()))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, OperatorList{all})
-}
-
-func (r *Roster) postOperator(w http.ResponseWriter, req *http.Request) error {
-	var in NewOperator
-	if err := wire.ReadJSON(w, req, maxBody, &in); err != nil {
-		return err
-	}
-	if in.Workspace != "" || wire.Scope(req.Context()) != "" {
-		var err error
-		if in.Workspace, err = workspaceOf(req, in.Workspace); err != nil {
-			return err
-		}
-	}
-	p, token, err := r.AddOperator(req.Context(), From(req.Context()), in.Name, in.Role, in.Workspace)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusCreated, AddedOperator{&p, token.Secret})
-}
-
-func (r *Roster) deleteOperator(w http.ResponseWriter, req *http.Request) error {
-	if err := r.RemoveOperator(req.Context(), From(req.Context()), req.PathValue("name")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-func (r *Roster) postToken(w http.ResponseWriter, req *http.Request) error {
-	token, err := r.NewToken(req.Context(), From(req.Context()), req.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusCreated, AddedOperator{Token: token.Secret})
-}
-
-func (r *Roster) getWorkspaces(w http.ResponseWriter, req *http.Request) error {
-	all, err := r.Workspaces(req.Context(), wire.Scope(req.Context()))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, WorkspaceList{all})
-}
-
-func (r *Roster) postWorkspace(w http.ResponseWriter, req *http.Request) error {
-	var in NewWorkspace
-	if err := wire.ReadJSON(w, req, maxBody, &in); err != nil {
-		return err
-	}
-	if err := r.AddWorkspace(req.Context(), From(req.Context()), in.Name); err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusCreated, in)
 }

@@ -18,7 +18,20 @@ const (
 	SignalKey   KeyKind = "signal"
 	MailKey     KeyKind = "mail"
 	OperatorKey KeyKind = "operator"
+	OwnerKey    KeyKind = "owner"
 )
+
+// holder is the kind of those who have such keys.
+func (k KeyKind) holder() HolderKind {
+	switch k {
+	case OperatorKey:
+		return HolderOperator
+	case OwnerKey:
+		return HolderOwner
+	default:
+		return HolderAgent
+	}
+}
 
 // AgentKeyKinds are the kinds an agent can have.
 var AgentKeyKinds = []string{string(SignalKey), string(MailKey)}
@@ -32,6 +45,8 @@ func newSecret(kind KeyKind) string {
 		return "amp_live_sk_" + hex.EncodeToString(raw)
 	case OperatorKey:
 		return "sbx_op_" + base36(40)
+	case OwnerKey:
+		return "uk_" + base36(40)
 	default:
 		return "rs-amp-" + base36(32)
 	}

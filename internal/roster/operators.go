@@ -32,7 +32,7 @@ func (r *Roster) Bootstrap(ctx context.Context) error {
 
 // AddOperator adds a person, with a token. With a workspace they are confined to it.
 func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role, workspace string) (Person, Issued, error) {
-	if err := checkName("name", name); err != nil {
+	if err := checkName(name); err != nil {
 		return Person{}, Issued{}, err
 	}
 	if role == "" {
@@ -143,7 +143,7 @@ func noOperator(name string) error {
 
 // AddWorkspace adds a workspace.
 func (r *Roster) AddWorkspace(ctx context.Context, by Identity, name string) error {
-	if err := checkName("name", name); err != nil {
+	if err := checkName(name); err != nil {
 		return err
 	}
 	if by.Workspace != "" {
@@ -158,12 +158,4 @@ func (r *Roster) AddWorkspace(ctx context.Context, by Identity, name string) err
 		tx.Append(ledger.Event{Workspace: name, Kind: "workspace.added", Actor: by.Actor(), Subject: name, Body: empty{}})
 		return nil
 	})
-}
-
-// Workspaces lists the workspaces that the caller may see.
-func (r *Roster) Workspaces(ctx context.Context, scope string) ([]string, error) {
-	return list(ctx, r.db, func(scan func(...any) error) (name string, err error) {
-		err = scan(&name)
-		return name, err
-	}, "SELECT name FROM workspace WHERE $1 = '' OR name = $1 ORDER BY name", scope)
 }

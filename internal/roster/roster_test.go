@@ -3,6 +3,7 @@ package roster_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"strings"
 	"sync"
@@ -23,8 +24,8 @@ func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.offset.L
 
 func (c *clock) move(d time.Duration) { c.offset.Add(int64(d)) }
 
-// start makes a roster with its first operator, who is returned as the caller.
-func start(t testing.TB, address string) (*roster.Roster, roster.Identity, *clock) {
+// options are those of a roster over a ledger that runs until the test ends.
+func options(t testing.TB, address string) (roster.Options, *clock) {
 	t.Helper()
 	c := &clock{}
 	db := storetest.Open(t, address, ledger.Migrations, roster.Migrations)
@@ -43,7 +44,20 @@ func start(t testing.TB, address string) (*roster.Roster, roster.Identity, *cloc
 			t.Error(err)
 		}
 	})
-	r := roster.New(db, l, c.now)
+	return roster.Options{DB: db, Ledger: l, Now: c.now, Log: slog.New(slog.DiscardHandler), Provider: "signalbox.local"}, c
+}
+
+// start makes a roster with its first operator, who is returned as the caller.
+func start(t testing.TB, address string) (*roster.Roster, roster.Identity, *clock) {
+	t.Helper()
+	o, c := options(t, address)
+	r, admin := begin(t, o)
+	return r, admin, c
+}
+
+func begin(t testing.TB, o roster.Options) (*roster.Roster, roster.Identity) {
+	t.Helper()
+	r := roster.New(o)
 	if err := r.Bootstrap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +69,27 @@ func start(t testing.TB, address string) (*roster.Roster, roster.Identity, *cloc
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r, admin, c
+	return r, admin
+}
+
+// add adds an agent to the first workspace and returns it with its signal key.
+func add(t testing.TB, r *roster.Roster, admin roster.Identity, n roster.NewAgent) (roster.Agent, string) {
+	t.Helper()
+	a, keys, err := r.AddAgent(t.Context(), admin, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, keys[0].Secret
+}
+
+// identify finds out who holds the key.
+func identify(t testing.TB, r *roster.Roster, secret string) roster.Identity {
+	t.Helper()
+	who, err := r.Authenticate(t.Context(), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return who
 }
 
 func TestKeysHaveTheFormsTheirProtocolsGiveThem(t *testing.T) {
@@ -69,10 +103,15 @@ func TestKeysHaveTheFormsTheirProtocolsGiveThem(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		forms := map[roster.KeyKind]string{
-			roster.SignalKey: `^rs-amp-[0-9a-z]{32}$`, roster.MailKey: `^amp_live_sk_[0-9a-f]{64}$`, roster.OperatorKey: `^sbx_op_[0-9a-z]{40}$`,
+		_, owned, err := r.AddOwner(t.Context(), admin, "default", "finance")
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, k := range append(keys, token) {
+		forms := map[roster.KeyKind]string{
+			roster.SignalKey: `^rs-amp-[0-9a-z]{32}$`, roster.MailKey: `^amp_live_sk_[0-9a-f]{64}$`,
+			roster.OperatorKey: `^sbx_op_[0-9a-z]{40}$`, roster.OwnerKey: `^uk_[0-9a-z]{40}$`,
+		}
+		for _, k := range append(keys, token, owned) {
 			if !regexp.MustCompile(forms[k.Key.Kind]).MatchString(k.Secret) {
 				t.Errorf("a %s key is %s", k.Key.Kind, k.Secret)
 			}

@@ -40,4 +40,33 @@ CREATE TABLE access_key (
 CREATE INDEX access_key_holder ON access_key (holder, id);
 `, `
 ALTER TABLE operator ADD COLUMN workspace {text} NOT NULL DEFAULT '';
+`, `
+ALTER TABLE agent ADD COLUMN address {text} NOT NULL DEFAULT '';
+ALTER TABLE agent ADD COLUMN owner {text} NOT NULL DEFAULT '';
+ALTER TABLE agent ADD COLUMN rate_limit {bigint};
+CREATE UNIQUE INDEX agent_address ON agent (address) WHERE address <> '';
+CREATE INDEX agent_owner ON agent (owner);
+
+CREATE TABLE owner (
+  id {text} PRIMARY KEY,
+  workspace {text} NOT NULL,
+  name {text} NOT NULL,
+  added_at {bigint} NOT NULL
+) {strict};
+CREATE UNIQUE INDEX owner_name ON owner (workspace, name);
+
+CREATE TABLE agent_public_key (
+  agent {text} NOT NULL,
+  fingerprint {text} NOT NULL,
+  key {blob} NOT NULL,
+  added_at {bigint} NOT NULL,
+  retired_at {bigint} NOT NULL,
+  PRIMARY KEY (agent, fingerprint)
+) {strict};
+CREATE UNIQUE INDEX agent_public_key_current ON agent_public_key (fingerprint) WHERE retired_at = 0;
+
+CREATE TABLE agent_presence (
+  agent {text} PRIMARY KEY,
+  seen_at {bigint} NOT NULL
+) {strict};
 `}}

@@ -12,13 +12,27 @@ import (
 // The bodies of the roster's entries. The subject is the id of what they are about.
 type (
 	agentAdded struct {
-		Name   string            `json:"name"`
-		Trust  string            `json:"trust"`
-		Labels map[string]string `json:"labels"`
+		Name    string            `json:"name"`
+		Address string            `json:"address,omitempty"`
+		Owner   string            `json:"owner,omitempty"` // an id
+		Trust   string            `json:"trust"`
+		Labels  map[string]string `json:"labels"`
 	}
 	agentChanged struct {
-		Trust  string            `json:"trust"`
-		Labels map[string]string `json:"labels"`
+		Trust     string            `json:"trust"`
+		Labels    map[string]string `json:"labels"`
+		RateLimit *int64            `json:"rate_limit,omitempty"`
+	}
+	// The subject of public_key entries is the agent.
+	publicKeyAdded struct {
+		Fingerprint string `json:"fingerprint"`
+		Key         []byte `json:"key"`
+	}
+	publicKeyRetired struct {
+		Fingerprint string `json:"fingerprint"`
+	}
+	ownerAdded struct {
+		Name string `json:"name"`
 	}
 	operatorAdded struct {
 		Name string `json:"name"`
@@ -28,7 +42,7 @@ type (
 	}
 	keyIssued struct {
 		Kind   KeyKind `json:"kind"`
-		Holder string  `json:"holder"` // the id of the agent or operator
+		Holder string  `json:"holder"` // the id of the agent, operator or owner
 		Hash   string  `json:"sha256"`
 		Hint   string  `json:"hint"`
 	}
@@ -38,28 +52,35 @@ type (
 	empty struct{}
 )
 
-// Projection is what the roster's entries do to its tables.
+// Projection is what the roster's entries do to its tables. agent_presence is not
+// among them: nothing in the ledger says when an agent was seen.
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "roster",
 		Tables: []ledger.Table{
 			{Name: "workspace", Key: "name"},
 			{Name: "agent", Key: "id"},
+			{Name: "agent_public_key", Key: "agent, fingerprint"},
 			{Name: "operator", Key: "id"},
+			{Name: "owner", Key: "id"},
 			{Name: "access_key", Key: "id"},
 		},
 		Apply: map[string]ledger.Apply{
-			"workspace.added":  applyWorkspaceAdded,
-			"agent.added":      applyAgentAdded,
-			"agent.changed":    applyAgentChanged,
-			"agent.suspended":  applySuspended(true),
-			"agent.resumed":    applySuspended(false),
-			"agent.removed":    applyRemoved("agent"),
-			"operator.added":   applyOperatorAdded,
-			"operator.removed": applyRemoved("operator"),
-			"key.issued":       applyKeyIssued,
-			"key.rotated":      applyKeyRetired("expires_at"),
-			"key.revoked":      applyKeyRetired("revoked_at"),
+			"workspace.added":    applyWorkspaceAdded,
+			"agent.added":        applyAgentAdded,
+			"agent.changed":      applyAgentChanged,
+			"agent.suspended":    applySuspended(true),
+			"agent.resumed":      applySuspended(false),
+			"agent.removed":      applyRemoved("agent", "DELETE FROM agent_public_key WHERE agent = $1"),
+			"public_key.added":   applyPublicKeyAdded,
+			"public_key.retired": applyPublicKeyRetired,
+			"operator.added":     applyOperatorAdded,
+			"operator.removed":   applyRemoved("operator"),
+			"owner.added":        applyOwnerAdded,
+			"owner.removed":      applyRemoved("owner", "UPDATE agent SET owner = '' WHERE owner = $1"),
+			"key.issued":         applyKeyIssued,
+			"key.rotated":        applyKeyRetired("expires_at"),
+			"key.revoked":        applyKeyRetired("revoked_at"),
 		},
 	}
 }
@@ -78,8 +99,8 @@ func applyAgentAdded(tx *store.Tx, e *ledger.Entry) error {
 	if err != nil {
 		return err
 	}
-	tx.Exec("INSERT INTO agent (id, workspace, name, trust, labels, suspended, added_at) VALUES ($1, $2, $3, $4, $5, $6, $7)",
-		e.Subject, e.Workspace, b.Name, b.Trust, labels, false, e.At.UnixMicro())
+	tx.Exec("INSERT INTO agent (id, workspace, name, address, owner, trust, labels, suspended, added_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+		e.Subject, e.Workspace, b.Name, b.Address, b.Owner, b.Trust, labels, false, e.At.UnixMicro())
 	return nil
 }
 
@@ -92,7 +113,7 @@ func applyAgentChanged(tx *store.Tx, e *ledger.Entry) error {
 	if err != nil {
 		return err
 	}
-	tx.Exec("UPDATE agent SET trust = $2, labels = $3 WHERE id = $1", e.Subject, b.Trust, labels)
+	tx.Exec("UPDATE agent SET trust = $2, labels = $3, rate_limit = $4 WHERE id = $1", e.Subject, b.Trust, labels, b.RateLimit)
 	return nil
 }
 
@@ -104,13 +125,45 @@ func applySuspended(suspended bool) ledger.Apply {
 }
 
 // applyRemoved takes the row away and with it every key: a name that is given
-// again is somebody else.
-func applyRemoved(table string) ledger.Apply {
+// again is somebody else. further are statements about what else was theirs.
+func applyRemoved(table string, further ...string) ledger.Apply {
 	return func(tx *store.Tx, e *ledger.Entry) error {
 		tx.Exec("DELETE FROM access_key WHERE holder = $1", e.Subject)
 		tx.Exec("DELETE FROM "+table+" WHERE id = $1", e.Subject)
+		for _, statement := range further {
+			tx.Exec(statement, e.Subject)
+		}
 		return nil
 	}
+}
+
+// applyPublicKeyAdded takes a key that was retired into use again, if it is one.
+func applyPublicKeyAdded(tx *store.Tx, e *ledger.Entry) error {
+	var b publicKeyAdded
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec(`INSERT INTO agent_public_key (agent, fingerprint, key, added_at, retired_at) VALUES ($1, $2, $3, $4, 0)
+ON CONFLICT (agent, fingerprint) DO UPDATE SET added_at = excluded.added_at, retired_at = 0`, e.Subject, b.Fingerprint, b.Key, e.At.UnixMicro())
+	return nil
+}
+
+func applyPublicKeyRetired(tx *store.Tx, e *ledger.Entry) error {
+	var b publicKeyRetired
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("UPDATE agent_public_key SET retired_at = $3 WHERE agent = $1 AND fingerprint = $2", e.Subject, b.Fingerprint, e.At.UnixMicro())
+	return nil
+}
+
+func applyOwnerAdded(tx *store.Tx, e *ledger.Entry) error {
+	var b ownerAdded
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("INSERT INTO owner (id, workspace, name, added_at) VALUES ($1, $2, $3, $4)", e.Subject, e.Workspace, b.Name, e.At.UnixMicro())
+	return nil
 }
 
 func applyOperatorAdded(tx *store.Tx, e *ledger.Entry) error {

@@ -55,7 +55,7 @@ func startAt(t testing.TB, address, dir string, offset *atomic.Int64) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.roster = roster.New(n.db, n.ledger, n.now)
+	n.roster = roster.New(roster.Options{DB: n.db, Ledger: n.ledger, Now: n.now})
 	n.book = rulebook.New(n.db, n.ledger, n.roster, n.now, log, map[string]rulebook.Reader{"thing.done": readThing})
 	ctx, cancel := context.WithCancel(context.Background())
 	core, stopCore := context.WithCancel(context.Background())

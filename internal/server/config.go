@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
@@ -26,7 +28,9 @@ type Config struct {
 	TLSCert   string
 	TLSKey    string
 	Retention time.Duration // 0 is for ever
-	Allow     []string      // private hosts and networks that outgoing calls may reach
+	Provider  string
+	PerAgent  *int64   // a minute, 0 for none; nil leaves it to the protocols
+	Allow     []string // private hosts and networks that outgoing calls may reach
 	LogLevel  string
 	LogFormat string
 
@@ -67,6 +71,8 @@ var Settings = []Setting{
 	text("tls.cert", "", "a certificate file in PEM form; with tls.key the server speaks HTTPS", func(c *Config) *string { return &c.TLSCert }),
 	text("tls.key", "", "the private key of the certificate", func(c *Config) *string { return &c.TLSKey }),
 	{Key: "ledger.retention", Default: "none", Meaning: "how long the bodies of entries are kept, such as 90d; records and proofs stay", set: setRetention, get: func(c *Config) string { return formatDuration(c.Retention) }},
+	{Key: "mail.provider", Default: "signalbox.local", Meaning: "our domain in the addresses of agents; those that agents have stay", set: setProvider, get: func(c *Config) string { return c.Provider }},
+	{Key: "limits.per_agent", Default: byProtocol, Meaning: "how many requests, and how many messages, an agent may make a minute on each node; 0 is no limit, " + byProtocol + " what each protocol says", set: setPerAgent, get: getPerAgent},
 	{
 		Key: "webhooks.allow", Default: "", Meaning: "private hosts and networks that outgoing calls may reach, with commas between; on a loopback listener, loopback too",
 		set: func(c *Config, v string) error { c.Allow = splitList(v); return nil },
@@ -127,6 +133,43 @@ func setPublicURL(c *Config, v string) error {
 	}
 	c.PublicURL = strings.TrimSuffix(v, "/")
 	return nil
+}
+
+var domainForm = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// maxProvider leaves room for the longest name and workspace in an address, which has
+// 254 characters at the most.
+const maxProvider = 254 - 2*64
+
+func setProvider(c *Config, v string) error {
+	if len(v) > maxProvider || !domainForm.MatchString(v) {
+		return fmt.Errorf("should be a domain name in lower case with a dot in it, such as agents.example.com, of at most %d characters", maxProvider)
+	}
+	c.Provider = v
+	return nil
+}
+
+// byProtocol is the limit that leaves it to the protocols.
+const byProtocol = "protocol"
+
+func setPerAgent(c *Config, v string) error {
+	if v == byProtocol {
+		c.PerAgent = nil
+		return nil
+	}
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil || n < 0 || n > roster.MaxRateLimit {
+		return fmt.Errorf("should be a whole number from 0, for no limit, to %d, or %s for what each protocol says", roster.MaxRateLimit, byProtocol)
+	}
+	c.PerAgent = &n
+	return nil
+}
+
+func getPerAgent(c *Config) string {
+	if c.PerAgent == nil {
+		return byProtocol
+	}
+	return strconv.FormatInt(*c.PerAgent, 10)
 }
 
 func setRetention(c *Config, v string) (err error) {

@@ -30,6 +30,8 @@ func TestAFlagBeatsTheEnvironmentBeatsTheFileBeatsTheDefault(t *testing.T) {
 		"ledger.retention": {"90d", path + ":3"},
 		"log.level":        {"warn", path + ":5"},
 		"log.format":       {"text", "default"},
+		"mail.provider":    {"signalbox.local", "default"},
+		"limits.per_agent": {"protocol", "default"},
 		"db":               {"[redacted]", "SIGNALBOX_DB"},
 	} {
 		if got := [2]string{c.Value(key), c.Sources[key]}; want[1] == path+":3" {
@@ -95,6 +97,12 @@ func TestBadConfigurationNamesTheKeyAndTheSource(t *testing.T) {
 		{"ledger.retention", "-3d", "such as 30d"},
 		{"ledger.retention", "3 weeks", "such as 30d"},
 		{"log.level", "loud", "debug, info, warn, error"},
+		{"mail.provider", "Example.com", "such as agents.example.com"},
+		{"mail.provider", "localhost", "such as agents.example.com"},
+		{"mail.provider", "a..b", "such as agents.example.com"},
+		{"mail.provider", strings.Repeat("long.", 25) + "ab", "at most 126 characters"},
+		{"limits.per_agent", "-1", "from 0, for no limit"},
+		{"limits.per_agent", "many", "or protocol"},
 	} {
 		_, err := server.Load(map[string]string{c.key: c.value, "data": t.TempDir()}, nil, "")
 		if !fault.Is(err, fault.InvalidConfig) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "--") {

@@ -68,7 +68,8 @@ func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
 		db.Close()
 		return nil, err
 	}
-	built := &core{db: db, ledger: l, roster: roster.New(db, l, time.Now), gates: gate.New(db, l, log)}
+	built := &core{db: db, ledger: l, gates: gate.New(db, l, log)}
+	built.roster = roster.New(roster.Options{DB: db, Ledger: l, Now: time.Now, Log: log, Provider: c.Provider, PerAgent: c.PerAgent})
 	built.book = rulebook.New(db, l, built.roster, time.Now, log, decisionReaders())
 	built.timers = clock.New(db, l, time.Now, log, built.gates.Handlers())
 	if built.outbox, err = openOutbox(c, db, l, log); err != nil {

@@ -61,12 +61,16 @@ func (s *Server) serve(route wire.Route) http.Handler {
 
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route) error {
 	if route.Auth != wire.Public {
-		who, err := s.operator(r)
+		who, err := s.caller(r, route.Auth)
 		if err != nil {
 			return err
 		}
-		if !who.Role.Allows(roster.Role(route.Auth)) {
-			return fault.New(fault.Forbidden, "This takes the role %s, and %s has the role %s. Ask an admin.", route.Auth, who.Name, who.Role)
+		if route.Auth == wire.Agent {
+			left, err := s.core.roster.Take(who, "requests", route.Rate)
+			left.SetHeaders(w.Header())
+			if err != nil {
+				return err
+			}
 		}
 		r = r.WithContext(wire.WithScope(roster.With(r.Context(), who), who.Workspace))
 	}
@@ -76,20 +80,36 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route
 	return route.Handle(w, r)
 }
 
-// operator finds out which operator is asking.
-func (s *Server) operator(r *http.Request) (roster.Identity, error) {
+// caller finds out who is asking, and that they may.
+func (s *Server) caller(r *http.Request, needed wire.Auth) (roster.Identity, error) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || strings.TrimSpace(token) == "" {
+		if needed == wire.Agent {
+			return roster.Identity{}, fault.New(fault.Unauthenticated, "Send a key of the agent in the header Authorization: Bearer rs-amp-…. An operator makes one with `signalbox agents add` or `signalbox keys issue`.")
+		}
 		return roster.Identity{}, fault.New(fault.Unauthenticated, "Send an operator's token in the header Authorization: Bearer sbx_op_…. On the server's machine it is in the file %s of the data folder.", TokenFile)
 	}
 	who, err := s.core.roster.Authenticate(r.Context(), strings.TrimSpace(token))
 	if err != nil {
 		return who, err
 	}
-	if who.Role == "" {
-		return who, fault.New(fault.Forbidden, "This is an agent's key, and the call is for operators. Use an operator's token.")
+	return who, mayCall(who, needed)
+}
+
+func mayCall(who roster.Identity, needed wire.Auth) error {
+	switch {
+	case needed == wire.Agent && who.Kind == roster.HolderAgent:
+		return nil
+	case needed == wire.Agent:
+		return fault.New(fault.Forbidden, "This is the key of an %s, and the call is for agents. Use an agent's key, rs-amp-… or amp_live_sk_….", who.Kind)
+	case who.Kind == roster.HolderAgent:
+		return fault.New(fault.Forbidden, "This is an agent's key, and the call is for operators. Use an operator's token.")
+	case who.Kind == roster.HolderOwner:
+		return fault.New(fault.Forbidden, "This is an owner's key, which registers agents, and the call is for operators. Use an operator's token.")
+	case !who.Role.Allows(roster.Role(needed)):
+		return fault.New(fault.Forbidden, "This takes the role %s, and %s has the role %s. Ask an admin.", needed, who.Name, who.Role)
 	}
-	return who, nil
+	return nil
 }
 
 // outermost gives every request an id, keeps a panic from ending the server, and

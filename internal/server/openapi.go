@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"path"
 	"reflect"
@@ -33,8 +34,11 @@ func openAPI(routes []wire.Route) []byte {
 		"servers": []object{{"url": "/"}},
 		"paths":   paths,
 		"components": object{
-			"schemas":         b.schemas,
-			"securitySchemes": object{"operator": object{"type": "http", "scheme": "bearer", "description": "An operator's token, sbx_op_…"}},
+			"schemas": b.schemas,
+			"securitySchemes": object{
+				"operator": object{"type": "http", "scheme": "bearer", "description": "An operator's token, sbx_op_…"},
+				"agent":    object{"type": "http", "scheme": "bearer", "description": "Any key of an agent, rs-amp-… or amp_live_sk_…"},
+			},
 		},
 	})
 	if err != nil {
@@ -54,7 +58,14 @@ var pathParam = regexp.MustCompile(`\{(\w+)(\.\.\.)?\}`)
 
 func (b *describer) operation(route wire.Route) object {
 	op := object{"summary": route.Summary, "operationId": operationID(route), "responses": b.responses(route), "security": []object{}}
-	if route.Auth != wire.Public {
+	switch route.Auth {
+	case wire.Public:
+	case wire.Agent:
+		op["security"] = []object{{"agent": []string{}}}
+		if route.Rate > 0 {
+			op["description"] = fmt.Sprintf("An agent may make %d such calls a minute, unless limits.per_agent or its own rate_limit says otherwise.", route.Rate)
+		}
+	default:
 		op["security"] = []object{{"operator": []string{}}}
 		op["description"] = "Takes the role " + string(route.Auth) + "."
 	}

@@ -141,6 +141,8 @@ func (b *box) head() int64 {
 	return s.Entries
 }
 
+const publicKey = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
+
 func TestTheOperatorsAPI(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		admin := b.token()
@@ -153,6 +155,11 @@ func TestTheOperatorsAPI(t *testing.T) {
 		}
 		b.ops(201, "POST /ops/operators", `{"name":"vera","role":"viewer"}`, &viewer)
 		b.ops(201, "POST /ops/operators", `{"name":"otto"}`, &operator)
+
+		var owner struct {
+			Key string `json:"key"`
+		}
+		b.ops(201, "POST /ops/owners", `{"name":"finance"}`, &owner)
 
 		var keys struct {
 			Keys []struct{ ID, Operator string }
@@ -170,6 +177,7 @@ func TestTheOperatorsAPI(t *testing.T) {
 			{"no token", request{call: "GET /ops/agents"}, 401, []string{"unauthenticated", "Authorization: Bearer sbx_op_"}, 0},
 			{"an unknown token", request{call: "GET /ops/agents", token: "sbx_op_nonsense"}, 401, []string{"not known here"}, 0},
 			{"an agent's key", request{call: "GET /ops/agents", token: agent.Keys["signal"]}, 403, []string{"agent's key"}, 0},
+			{"an owner's key", request{call: "GET /ops/agents", token: owner.Key}, 403, []string{"owner's key", "registers agents"}, 0},
 			{"a viewer may look", request{call: "GET /ops/agents", token: viewer.Token}, 200, []string{`"first"`}, 0},
 			{"a viewer may not add", request{call: "POST /ops/agents", token: viewer.Token, body: `{"name":"x"}`}, 403, []string{"role operator", "vera"}, 0},
 			{"an operator may add agents", request{call: "POST /ops/agents", token: operator.Token, body: `{"name":"by-otto"}`}, 201, []string{"rs-amp-", "amp_live_sk_"}, 3},
@@ -190,6 +198,19 @@ func TestTheOperatorsAPI(t *testing.T) {
 			{"suspending", request{call: "PATCH /ops/agents/first", token: admin, body: `{"suspended":true}`}, 200, []string{`"suspended":true`}, 1},
 			{"suspending again changes nothing", request{call: "PATCH /ops/agents/first", token: admin, body: `{"suspended":true}`}, 200, []string{`"suspended":true`}, 0},
 			{"changing trust and labels", request{call: "PATCH /ops/agents/first", token: admin, body: `{"trust":"trusted","labels":{"a":"b"}}`}, 200, []string{`"trust":"trusted"`, `"labels":{"a":"b"}`}, 1},
+			{"an agent with all there is", request{call: "POST /ops/agents", token: operator.Token, body: `{"name":"full","owner":"finance","public_key":"` + publicKey + `"}`}, 201, []string{`"address":"full@default.signalbox.local"`, `"owner":"finance"`, `"fingerprint":"SHA256:Vkdap1Rj`, `-----BEGIN PUBLIC KEY-----\nMCow`, `"online":false,"last_seen_at":null`, `"rate_limit":null`}, 4},
+			{"a public key that is in use", request{call: "PATCH /ops/agents/first", token: operator.Token, body: `{"public_key":"` + publicKey + `"}`}, 409, []string{"another agent", `"field":"public_key"`}, 0},
+			{"a public key that is none", request{call: "PATCH /ops/agents/first", token: operator.Token, body: `{"public_key":"abc"}`}, 400, []string{"64 hex digits", `"field":"public_key"`}, 0},
+			{"a rate limit", request{call: "PATCH /ops/agents/first", token: operator.Token, body: `{"rate_limit":0}`}, 200, []string{`"rate_limit":0`}, 1},
+			{"the default rate limit", request{call: "PATCH /ops/agents/first", token: operator.Token, body: `{"rate_limit":"default"}`}, 200, []string{`"rate_limit":null`}, 1},
+			{"a rate limit that is none", request{call: "PATCH /ops/agents/first", token: operator.Token, body: `{"rate_limit":-1}`}, 400, []string{"0 for no limit", `"field":"rate_limit"`}, 0},
+			{"a viewer may see owners", request{call: "GET /ops/owners", token: viewer.Token}, 200, []string{`"name":"finance"`, `"id":"usr_`}, 0},
+			{"a viewer may not add owners", request{call: "POST /ops/owners", token: viewer.Token, body: `{"name":"x"}`}, 403, []string{"role operator"}, 0},
+			{"an owner's name that is taken", request{call: "POST /ops/owners", token: operator.Token, body: `{"name":"finance"}`}, 409, []string{"owners key finance"}, 0},
+			{"a further key for an owner", request{call: "POST /ops/owners/finance/key", token: operator.Token}, 201, []string{`"secret":"uk_`, `"owner":"finance"`}, 1},
+			{"an owner who is not there", request{call: "POST /ops/owners/nobody/key", token: operator.Token}, 404, []string{"owners ls"}, 0},
+			{"an owner goes, the agents stay", request{call: "DELETE /ops/owners/finance", token: operator.Token}, 204, nil, 1},
+			{"and have no owner", request{call: "GET /ops/agents/full", token: operator.Token}, 200, []string{`"address":"full@default.signalbox.local","trust"`}, 0},
 			{"a further key", request{call: "POST /ops/keys", token: admin, body: `{"agent":"first","kind":"mail"}`}, 201, []string{"amp_live_sk_"}, 1},
 			{"an unknown kind of key", request{call: "POST /ops/keys", token: admin, body: `{"agent":"first","kind":"male"}`}, 400, []string{`Did you mean \"mail\"?`}, 0},
 			{"an operator may not rotate an admin's token", request{call: "POST /ops/keys/" + adminKey + "/rotate", token: operator.Token}, 403, []string{"Only an admin"}, 0},
@@ -367,6 +388,11 @@ func TestWhatTheRosterDoesCanBeRebuilt(t *testing.T) {
 		b.ops(204, "DELETE /ops/agents/a-2", "", nil)
 		b.ops(201, "POST /ops/agents", `{"name":"a-2"}`, nil)
 		b.ops(201, "POST /ops/operators", `{"name":"o"}`, nil)
+		b.ops(201, "POST /ops/owners", `{"name":"stays"}`, nil)
+		b.ops(201, "POST /ops/owners", `{"name":"goes"}`, nil)
+		b.ops(201, "POST /ops/agents", `{"name":"owned","owner":"goes","public_key":"`+publicKey+`"}`, nil)
+		b.ops(204, "DELETE /ops/owners/goes", "", nil)
+		b.ops(200, "PATCH /ops/agents/owned", `{"rate_limit":7}`, nil)
 		var keys struct{ Keys []struct{ ID string } }
 		b.ops(200, "GET /ops/keys", "", &keys)
 		b.ops(201, "POST /ops/keys/"+keys.Keys[3].ID+"/rotate", "", nil)

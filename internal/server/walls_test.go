@@ -17,10 +17,14 @@ func TestWorkspacesAreWalls(t *testing.T) {
 		b.ops(201, "POST /ops/agents", `{"name":"`+secret+`"}`, &agent)
 		b.ops(201, "POST /ops/operators", `{"name":"ina-`+secret+`","workspace":"default"}`, nil)
 		b.ops(201, "POST /ops/workspaces", `{"name":"other"}`, nil)
+		var owner struct{ Owner struct{ ID string } }
+		b.ops(201, "POST /ops/owners", `{"name":"own-`+secret+`"}`, &owner)
 		b.ops(404, "POST /ops/operators", `{"name":"x","workspace":"mars"}`, nil)
 		var keys struct{ Keys []struct{ ID, Agent string } }
 		b.ops(200, "GET /ops/keys?agent="+secret, "", &keys)
 		key := keys.Keys[0].ID
+		var ownerKey struct{ Key struct{ ID string } }
+		b.ops(201, "POST /ops/owners/own-"+secret+"/key", "", &ownerKey)
 		var foreign struct{ Token string }
 		b.ops(201, "POST /ops/operators", `{"name":"otto","role":"admin","workspace":"other"}`, &foreign)
 
@@ -34,6 +38,8 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"GET /ops/agents", "GET /ops/agents?workspace=default", "", 200, 0},
 			{"POST /ops/agents", "POST /ops/agents", `{"name":"x","workspace":"default"}`, 404, 0},
 			{"POST /ops/agents", "POST /ops/agents", `{"name":"own"}`, 201, 3},
+			{"POST /ops/agents", "POST /ops/agents", `{"name":"owned","owner":"own-` + secret + `"}`, 404, 0},
+			{"POST /ops/agents", "POST /ops/agents", `{"name":"owned","owner":"` + owner.Owner.ID + `"}`, 404, 0},
 			{"GET /ops/agents/{name}", "GET /ops/agents/" + secret, "", 404, 0},
 			{"GET /ops/agents/{name}", "GET /ops/agents/" + agent.Agent.ID, "", 404, 0},
 			{"GET /ops/agents/{name}", "GET /ops/agents/" + secret + "?workspace=default", "", 404, 0},
@@ -46,7 +52,17 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"POST /ops/keys", "POST /ops/keys", `{"agent":"` + secret + `","workspace":"default"}`, 404, 0},
 			{"POST /ops/keys", "POST /ops/keys", `{"agent":"` + agent.Agent.ID + `"}`, 404, 0},
 			{"POST /ops/keys/{id}/rotate", "POST /ops/keys/" + key + "/rotate", "", 404, 0},
+			{"POST /ops/keys/{id}/rotate", "POST /ops/keys/" + ownerKey.Key.ID + "/rotate", "", 404, 0},
 			{"POST /ops/keys/{id}/revoke", "POST /ops/keys/" + key + "/revoke", "", 404, 0},
+			{"POST /ops/keys/{id}/revoke", "POST /ops/keys/" + ownerKey.Key.ID + "/revoke", "", 404, 0},
+			{"GET /ops/owners", "GET /ops/owners", "", 200, 0},
+			{"GET /ops/owners", "GET /ops/owners?workspace=default", "", 200, 0},
+			{"POST /ops/owners", "POST /ops/owners", `{"name":"x","workspace":"default"}`, 404, 0},
+			{"POST /ops/owners", "POST /ops/owners", `{"name":"own"}`, 201, 2},
+			{"DELETE /ops/owners/{name}", "DELETE /ops/owners/own-" + secret + "?workspace=default", "", 404, 0},
+			{"DELETE /ops/owners/{name}", "DELETE /ops/owners/" + owner.Owner.ID, "", 404, 0},
+			{"POST /ops/owners/{name}/key", "POST /ops/owners/own-" + secret + "/key?workspace=default", "", 404, 0},
+			{"POST /ops/owners/{name}/key", "POST /ops/owners/" + owner.Owner.ID + "/key", "", 404, 0},
 			{"GET /ops/operators", "GET /ops/operators", "", 200, 0},
 			{"POST /ops/operators", "POST /ops/operators", `{"name":"x","workspace":"default"}`, 404, 0},
 			{"POST /ops/operators", "POST /ops/operators", `{"name":"own"}`, 201, 2},

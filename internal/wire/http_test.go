@@ -100,6 +100,10 @@ func TestFailAnswersWithThePublicPartAndNothingElse(t *testing.T) {
 			503, "1", `{"error":"store_unavailable","message":"Away."}`,
 		},
 		{
+			"a limit that is used up says when it is not", fault.New(fault.RateLimited, "Slowly.").With(wire.RetryAfter, 7),
+			429, "7", `{"error":"rate_limited","message":"Slowly.","details":{"retry_after":7}}`,
+		},
+		{
 			"an unknown outcome must not be tried again", fault.Wrap(cause, fault.OutcomeUnknown, "Perhaps."),
 			503, "", `{"error":"outcome_unknown","message":"Perhaps."}`,
 		},

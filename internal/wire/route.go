@@ -7,6 +7,7 @@ type Route struct {
 	Path    string // as net/http's ServeMux takes it
 	Summary string
 	Auth    Auth
+	Rate    int     // calls a minute that the protocol allows an agent, 0 for no limit; only with Auth Agent
 	Query   []Param // query parameters
 	Request any     // a value of the body's type, nil for none or one that is not JSON
 	Answer  any     // a value of the answer's type, nil for something that is not JSON
@@ -23,6 +24,7 @@ type Auth string
 // Who may call. Each operator role may do what the one before it may.
 const (
 	Public   Auth = ""
+	Agent    Auth = "agent" // with any of its keys; no operator and no owner
 	Viewer   Auth = "viewer"
 	Operator Auth = "operator"
 	Admin    Auth = "admin"

@@ -96,14 +96,25 @@ type ErrorBody struct {
 	Details map[string]any `json:"details,omitempty"`
 }
 
+// RetryAfter is the detail of an error that says after how many seconds the call may
+// be made again.
+const RetryAfter = "retry_after"
+
+func retryAfter(e *fault.Error) string {
+	if seconds, ok := e.Details[RetryAfter]; ok {
+		return fmt.Sprint(seconds)
+	}
+	return "1"
+}
+
 // Fail answers with the public part of err.
 func Fail(w http.ResponseWriter, err error) {
 	e := fault.From(err)
 	switch e.Code {
-	case fault.StoreUnavailable, fault.StoreFull, fault.Stopping, fault.Overloaded:
+	case fault.StoreUnavailable, fault.StoreFull, fault.Stopping, fault.Overloaded, fault.RateLimited:
 		// Only where nothing was changed and trying again may help: a client that
 		// repeats a call whose outcome is unknown does it twice.
-		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Retry-After", retryAfter(e))
 	default:
 	}
 	answer := ErrorBody{e.Code, e.Message, e.Field, e.Details}

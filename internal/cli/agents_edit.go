@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// protocols are what --protocol takes, with the kind of key each one uses.
+var protocols = map[string]roster.KeyKind{
+	"signal": roster.SignalKey, "proxy": roster.SignalKey, "task": roster.SignalKey,
+	"harness": roster.SignalKey, "run": roster.SignalKey, "mail": roster.MailKey,
+}
+
+func newAgentsAdd(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{
+		Use: "add NAME", Short: "Add an agent and print its keys, this once",
+		Example: "  signalbox agents add billing-agent --label team=finance", Args: exactly(1, "the name of the agent"),
+	})
+	workspace := workspaceFlag(c)
+	owner := c.Flags().String("owner", "", "the owner it belongs to, of the same workspace")
+	trust := c.Flags().String("trust", "", "how far it is trusted: "+strings.Join(roster.TrustLevels, ", ")+" (default standard)")
+	label := c.Flags().StringArray("label", nil, "a label, as name=value; may be given more than once")
+	publicKey := publicKeyFlag(c)
+	protocol := c.Flags().String("protocol", "", "print only the key for this protocol: signal, proxy, task, harness, run, mail")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		in := roster.NewAgent{Name: args[0], Workspace: *workspace, Owner: *owner, Trust: *trust}
+		var err error
+		if in.Labels, err = readLabels(*label); err != nil {
+			return err
+		}
+		if in.PublicKey, err = readPublicKey(*publicKey); err != nil {
+			return err
+		}
+		kind, known := protocols[*protocol]
+		if *protocol != "" && !known {
+			return usage("%q is not a protocol. %s", *protocol, fault.DidYouMean(*protocol, slices.Sorted(maps.Keys(protocols))))
+		}
+		var added roster.AddedAgent
+		if err := a.call(c.Context(), "POST", "/ops/agents", in, &added); err != nil {
+			return err
+		}
+		if known {
+			added.Keys = map[roster.KeyKind]string{kind: added.Keys[kind]}
+		}
+		return a.show(added, func(w io.Writer) {
+			_, _ = fmt.Fprintf(w, "Added %s to workspace %s. Its keys are shown this once:\n", added.Agent.Name, added.Agent.Workspace)
+			for _, k := range slices.Sorted(maps.Keys(added.Keys)) {
+				_, _ = fmt.Fprintf(w, "  %-7s %s\n", k, added.Keys[k])
+			}
+		})
+	}
+	return c
+}
+
+func newAgentsSet(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{
+		Use: "set NAME", Short: "Change an agent; what is not given stays as it is",
+		Example: "  signalbox agents set billing-agent --trust trusted --rate-limit 120", Args: exactly(1, "the name of the agent"),
+	})
+	workspace := workspaceFlag(c)
+	trust := c.Flags().String("trust", "", "how far it is trusted: "+strings.Join(roster.TrustLevels, ", "))
+	label := c.Flags().StringArray("label", nil, "a label, as name=value; those given take the place of all it has")
+	limit := c.Flags().String("rate-limit", "", "how much it may ask for a minute; 0 is no limit, default the server's own")
+	publicKey := publicKeyFlag(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		var in roster.AgentChange
+		if c.Flags().Changed("trust") {
+			in.Trust = trust
+		}
+		if c.Flags().Changed("label") {
+			read, err := readLabels(*label)
+			if err != nil {
+				return err
+			}
+			in.Labels = &read
+		}
+		if c.Flags().Changed("rate-limit") {
+			var err error
+			if in.RateLimit, err = readRateLimit(*limit); err != nil {
+				return err
+			}
+		}
+		if c.Flags().Changed("public-key") {
+			text, err := readPublicKey(*publicKey)
+			if err != nil {
+				return err
+			}
+			in.PublicKey = &text
+		}
+		var g roster.Agent
+		if err := a.call(c.Context(), "PATCH", agentPath(args[0], *workspace), in, &g); err != nil {
+			return err
+		}
+		return a.show(g, func(w io.Writer) { printAgent(w, g) })
+	}
+	return c
+}
+
+func readRateLimit(given string) (wire.Raw, error) {
+	if given == "default" {
+		return wire.Raw(`"default"`), nil
+	}
+	n, err := strconv.ParseUint(given, 10, 32)
+	if err != nil {
+		return nil, usage("A rate limit is a whole number, such as --rate-limit 120, or 0 for none, or default; this was %q.", given)
+	}
+	return wire.Raw(strconv.FormatUint(n, 10)), nil
+}
+
+func readLabels(given []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, l := range given {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok {
+			return nil, usage("A label is given as name=value, such as --label team=finance; this was %q.", l)
+		}
+		out[k] = v
+	}
+	return out, nil
+}
+
+func publicKeyFlag(c *cobra.Command) *string {
+	return c.Flags().String("public-key", "", "a file with its Ed25519 public key, by which others check what it signs")
+}
+
+// readPublicKey reads the key from a file, "" for no file. It is checked here already:
+// a private key should not leave the machine, not even to be refused.
+func readPublicKey(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fault.Wrap(err, fault.InvalidRequest, "Cannot read the public key in %s. Check that the file is there and that you may read it.", path)
+	}
+	_, err = roster.ParsePublicKey(string(text))
+	return string(text), err
+}

@@ -1,0 +1,228 @@
+package roster
+
+import (
+	"context"
+	"crypto/ed25519"
+	"database/sql"
+	"errors"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/id"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// NewAgent is what an agent is made from.
+type NewAgent struct {
+	Name      string            `json:"name"`
+	Workspace string            `json:"workspace,omitempty"`
+	Owner     string            `json:"owner,omitempty"` // the name of one in the same workspace
+	Trust     string            `json:"trust,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	PublicKey string            `json:"public_key,omitempty"` // PEM, or 64 hex digits
+}
+
+func (n *NewAgent) check() error {
+	if n.Workspace == "" {
+		n.Workspace = DefaultWorkspace
+	}
+	if n.Trust == "" {
+		n.Trust = "standard"
+	}
+	if n.Labels == nil {
+		n.Labels = map[string]string{}
+	}
+	if err := checkName(n.Name); err != nil {
+		return err
+	}
+	if err := checkLabels(n.Labels); err != nil {
+		return err
+	}
+	return oneOf("trust", n.Trust, TrustLevels)
+}
+
+func checkLabels(labels map[string]string) error {
+	if len(labels) > 64 {
+		return fault.New(fault.InvalidPayload, "There are %d labels; the most is 64.", len(labels)).About("labels")
+	}
+	for k, v := range labels {
+		if k == "" || len(k) > 63 || len(v) > 255 {
+			return fault.New(fault.InvalidPayload, "The label %.80q is too long, or has no name. A name has 1 to 63 bytes, a value at most 255.", k).About("labels")
+		}
+	}
+	return nil
+}
+
+// AddAgent adds an agent with one key of each kind.
+func (r *Roster) AddAgent(ctx context.Context, by Identity, n NewAgent) (Agent, []Issued, error) {
+	if err := n.check(); err != nil {
+		return Agent{}, nil, err
+	}
+	var public ed25519.PublicKey
+	if n.PublicKey != "" {
+		var err error
+		if public, err = ParsePublicKey(n.PublicKey); err != nil {
+			return Agent{}, nil, err
+		}
+	}
+	fresh := Agent{ID: id.New("agent"), Name: n.Name, Workspace: n.Workspace}
+	keys := []Issued{prepare(SignalKey), prepare(MailKey)}
+	var a Agent
+	err := r.write(ctx, func(tx *ledger.Tx) error {
+		body, err := r.admit(tx, n)
+		if err != nil {
+			return err
+		}
+		if err := checkUnused(tx, fresh.ID, public); err != nil {
+			return err
+		}
+		tx.Append(ledger.Event{Workspace: n.Workspace, Kind: "agent.added", Actor: by.Actor(), Subject: fresh.ID, Body: body})
+		usePublicKey(tx, by, fresh, public)
+		for i := range keys {
+			issue(tx, by, n.Workspace, fresh.ID, &keys[i])
+			keys[i].Key.Agent, keys[i].Key.Workspace = n.Name, n.Workspace
+		}
+		a, err = r.agent(tx.Query, n.Workspace, fresh.ID)
+		return err
+	})
+	return a, keys, err
+}
+
+// admit checks what only the tables know.
+func (r *Roster) admit(tx *ledger.Tx, n NewAgent) (body agentAdded, err error) {
+	if err := mustExist(tx, n.Workspace); err != nil {
+		return body, err
+	}
+	if taken, err := exists(tx, "SELECT 1 FROM agent WHERE workspace = $1 AND name = $2", n.Workspace, n.Name); err != nil {
+		return body, err
+	} else if taken {
+		return body, fault.New(fault.AlreadyExists, "Workspace %q has an agent %q already. Choose another name, or issue a key for that agent.", n.Workspace, n.Name).About("name")
+	}
+	body = agentAdded{Name: n.Name, Address: n.Name + "@" + n.Workspace + "." + r.provider, Trust: n.Trust, Labels: n.Labels}
+	if n.Owner != "" {
+		var owner Owner
+		owner, err = findOwner(tx, n.Workspace, n.Owner)
+		body.Owner = owner.ID
+	}
+	return body, err
+}
+
+func mustExist(tx *ledger.Tx, workspace string) error {
+	ok, err := exists(tx, "SELECT 1 FROM workspace WHERE name = $1", workspace)
+	if err == nil && !ok {
+		return fault.New(fault.NotFound, "There is no workspace %q. The one that is always there is %q.", workspace, DefaultWorkspace).About("workspace")
+	}
+	return err
+}
+
+func exists(tx *ledger.Tx, query string, args ...any) (bool, error) {
+	var one int
+	err := tx.QueryRow(query, args, &one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// AgentChange is what can be changed of an agent; nil fields stay as they are.
+type AgentChange struct {
+	Trust     *string            `json:"trust,omitempty"`
+	Labels    *map[string]string `json:"labels,omitempty"`
+	RateLimit wire.Raw           `json:"rate_limit,omitempty"` // a number, or "default"
+	PublicKey *string            `json:"public_key,omitempty"`
+	Suspended *bool              `json:"suspended,omitempty"`
+}
+
+// ChangeAgent changes an agent. One that is suspended is still recognised by its keys;
+// policy blocks what it does.
+func (r *Roster) ChangeAgent(ctx context.Context, by Identity, workspace, name string, c AgentChange) (Agent, error) {
+	change, err := c.parse()
+	if err != nil {
+		return Agent{}, err
+	}
+	var a Agent
+	err = r.onAgent(ctx, workspace, name, func(tx *ledger.Tx, found Agent) (err error) {
+		if err := checkUnused(tx, found.ID, change.public); err != nil {
+			return err
+		}
+		change.append(tx, by, found)
+		a, err = r.agent(tx.Query, workspace, found.ID)
+		return err
+	})
+	return a, err
+}
+
+// parsedChange is a change whose values are right.
+type parsedChange struct {
+	AgentChange
+	limits    bool // says something about the rate limit
+	rateLimit *int64
+	public    ed25519.PublicKey
+}
+
+func (c AgentChange) parse() (p parsedChange, err error) {
+	p.AgentChange = c
+	if c.Trust != nil {
+		if err := oneOf("trust", *c.Trust, TrustLevels); err != nil {
+			return p, err
+		}
+	}
+	if c.Labels != nil {
+		if err := checkLabels(*c.Labels); err != nil {
+			return p, err
+		}
+	}
+	if p.limits = len(c.RateLimit) > 0 && string(c.RateLimit) != "null"; p.limits {
+		if p.rateLimit, err = parseRateLimit(c.RateLimit); err != nil {
+			return p, err
+		}
+	}
+	if c.PublicKey != nil {
+		p.public, err = ParsePublicKey(*c.PublicKey)
+	}
+	return p, err
+}
+
+func (c parsedChange) append(tx *ledger.Tx, by Identity, a Agent) {
+	if c.Trust != nil || c.Labels != nil || c.limits {
+		body := agentChanged{a.Trust, a.Labels, a.RateLimit}
+		if c.Trust != nil {
+			body.Trust = *c.Trust
+		}
+		if c.Labels != nil {
+			body.Labels = *c.Labels
+		}
+		if c.limits {
+			body.RateLimit = c.rateLimit
+		}
+		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "agent.changed", Actor: by.Actor(), Subject: a.ID, Body: body})
+	}
+	if c.Suspended != nil && *c.Suspended != a.Suspended {
+		kind := "agent.resumed"
+		if *c.Suspended {
+			kind = "agent.suspended"
+		}
+		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kind, Actor: by.Actor(), Subject: a.ID, Body: empty{}})
+	}
+	usePublicKey(tx, by, a, c.public)
+}
+
+// RemoveAgent removes an agent and its keys. What it did stays in the ledger.
+func (r *Roster) RemoveAgent(ctx context.Context, by Identity, workspace, name string) error {
+	return r.onAgent(ctx, workspace, name, func(tx *ledger.Tx, a Agent) error {
+		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "agent.removed", Actor: by.Actor(), Subject: a.ID, Body: empty{}})
+		return nil
+	})
+}
+
+// onAgent finds the agent inside the transaction, so that what is decided about it
+// holds when it is written.
+func (r *Roster) onAgent(ctx context.Context, workspace, name string, fn func(*ledger.Tx, Agent) error) error {
+	return r.write(ctx, func(tx *ledger.Tx) error {
+		a, err := r.agent(tx.Query, workspace, name)
+		if err != nil {
+			return err
+		}
+		return fn(tx, a)
+	})
+}

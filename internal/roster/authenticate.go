@@ -1,0 +1,63 @@
+package roster
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Authenticate finds out who holds the key. An agent has been seen by that, and may be
+// suspended: policy blocks what it does, and it hears why.
+func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, error) {
+	hash := hashSecret(secret)
+	h, found, round := r.cache.find(hash)
+	if !found {
+		var err error
+		if h, err = r.holder(ctx, hash); err != nil {
+			return Identity{}, err
+		}
+		r.cache.put(hash, h, round)
+	}
+	now := r.now().UnixMicro()
+	if h.revoked != 0 && now >= h.revoked {
+		return Identity{}, fault.New(fault.Unauthenticated, "This key was revoked. An operator makes a new one with `signalbox %s %s`.", newKeyCommand[h.who.Kind], h.who.Name)
+	}
+	if h.expires != 0 && now >= h.expires {
+		return Identity{}, fault.New(fault.Unauthenticated, "This key was rotated, and its grace period is over. Use the key that replaced it.")
+	}
+	if h.who.Kind == HolderAgent {
+		r.presence.see(h.who.ID, now)
+	}
+	return h.who, nil
+}
+
+var newKeyCommand = map[HolderKind]string{HolderAgent: "keys issue", HolderOperator: "operators token", HolderOwner: "owners key"}
+
+// withHolder joins a key with the one of three who holds it.
+const withHolder = `
+FROM access_key k LEFT JOIN agent a ON a.id = k.holder LEFT JOIN operator o ON o.id = k.holder LEFT JOIN owner w ON w.id = k.holder `
+
+// holder reads a key and whom it stands for.
+func (r *Roster) holder(ctx context.Context, hash []byte) (h holding, err error) {
+	var kind KeyKind
+	var labels []byte
+	who := &h.who
+	err = r.db.Read.QueryRowContext(ctx, `SELECT k.id, k.kind, k.holder, k.expires_at, k.revoked_at,
+COALESCE(a.name, o.name, w.name, ''), COALESCE(a.workspace, o.workspace, w.workspace, ''), COALESCE(o.role, ''),
+COALESCE(a.address, ''), COALESCE(a.trust, ''), a.labels, COALESCE(a.suspended, $2), a.rate_limit`+withHolder+"WHERE k.hash = $1", hash, false).
+		Scan(&who.KeyID, &kind, &who.ID, &h.expires, &h.revoked, &who.Name, &who.Workspace, &who.Role, &who.Address, &who.Trust, &labels, &who.Suspended, &who.RateLimit)
+	if errors.Is(err, sql.ErrNoRows) {
+		return h, fault.New(fault.Unauthenticated, "This key is not known here. Check that it was copied whole, and that it belongs to this server.")
+	}
+	if err != nil {
+		return h, err
+	}
+	who.Kind = kind.holder()
+	if who.Kind == HolderAgent {
+		err = wire.Unmarshal(labels, &who.Labels)
+	}
+	return h, err
+}

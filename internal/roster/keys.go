@@ -1,0 +1,109 @@
+package roster
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/id"
+	"github.com/signalbox/signalbox/internal/ledger"
+)
+
+// grace is how long a key that was replaced goes on working.
+const grace = 24 * time.Hour
+
+// Issued is a new key with its secret, which is shown this once.
+type Issued struct {
+	Key    Key
+	Secret string
+}
+
+// prepare draws a key outside of the transaction, which may run twice.
+func prepare(kind KeyKind) Issued {
+	secret := newSecret(kind)
+	return Issued{Secret: secret, Key: Key{ID: id.New("key"), Kind: kind, Hint: hint(secret)}}
+}
+
+func issue(tx *ledger.Tx, by Identity, workspace, holder string, k *Issued) {
+	k.Key.IssuedAt = tx.Now()
+	tx.Append(ledger.Event{
+		Workspace: workspace, Kind: "key.issued", Actor: by.Actor(), Subject: k.Key.ID,
+		Body: keyIssued{k.Key.Kind, holder, hex.EncodeToString(hashSecret(k.Secret)), k.Key.Hint},
+	})
+}
+
+// IssueAgentKey makes a further key for an agent.
+func (r *Roster) IssueAgentKey(ctx context.Context, by Identity, workspace, name, kind string) (Issued, error) {
+	k, err := agentKeyKind(kind)
+	if err != nil {
+		return Issued{}, err
+	}
+	out := prepare(k)
+	err = r.onAgent(ctx, workspace, name, func(tx *ledger.Tx, a Agent) error {
+		issue(tx, by, a.Workspace, a.ID, &out)
+		out.Key.Agent, out.Key.Workspace = a.Name, a.Workspace
+		return nil
+	})
+	return out, err
+}
+
+// RotateKey makes a key that replaces another, which works for 24 hours more.
+func (r *Roster) RotateKey(ctx context.Context, by Identity, keyID string) (Issued, error) {
+	var out Issued
+	err := r.onKey(ctx, by, keyID, func(tx *ledger.Tx, old heldKey) error {
+		if old.ExpiresAt != nil || old.RevokedAt != nil {
+			return fault.New(fault.Conflict, "The key %s was rotated or revoked already. Rotate the one that is in use.", keyID)
+		}
+		// Drawn again when the transaction is run again; only the last one counts.
+		out = prepare(old.Kind)
+		out.Key.Workspace, out.Key.Agent, out.Key.Operator, out.Key.Owner = old.Workspace, old.Agent, old.Operator, old.Owner
+		issue(tx, by, old.Workspace, old.holder, &out)
+		tx.Append(ledger.Event{Workspace: old.Workspace, Kind: "key.rotated", Actor: by.Actor(), Subject: old.ID, Body: keyRetired{tx.Now().Add(grace).UnixMicro()}})
+		return nil
+	})
+	return out, err
+}
+
+// RevokeKey refuses a key from now on.
+func (r *Roster) RevokeKey(ctx context.Context, by Identity, keyID string) (Key, error) {
+	var out Key
+	err := r.onKey(ctx, by, keyID, func(tx *ledger.Tx, old heldKey) error {
+		out = old.Key
+		if old.RevokedAt != nil {
+			return nil
+		}
+		now := tx.Now()
+		out.RevokedAt = &now
+		tx.Append(ledger.Event{Workspace: old.Workspace, Kind: "key.revoked", Actor: by.Actor(), Subject: old.ID, Body: keyRetired{now.UnixMicro()}})
+		return nil
+	})
+	return out, err
+}
+
+type heldKey struct {
+	Key
+	holder string
+}
+
+func (r *Roster) onKey(ctx context.Context, by Identity, keyID string, fn func(*ledger.Tx, heldKey) error) error {
+	return r.write(ctx, func(tx *ledger.Tx) error {
+		var held heldKey
+		k, err := scanKey(func(dest ...any) error {
+			return tx.QueryRow("SELECT k.holder, "+keyColumns+withHolder+"WHERE k.id = $1", []any{keyID}, append([]any{&held.holder}, dest...)...)
+		})
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		if err != nil || by.Workspace != "" && by.Workspace != k.Workspace {
+			return fault.New(fault.NotFound, "There is no key %.80q. `signalbox keys ls` lists the ids of those there are.", keyID)
+		}
+		if k.Operator != "" && !by.Role.Allows(Admin) {
+			return fault.New(fault.Forbidden, "Only an admin may change an operator's token.")
+		}
+		held.Key = k
+		return fn(tx, held)
+	})
+}

@@ -1,0 +1,109 @@
+package roster
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// MaxRateLimit is the most that a limit can be; whoever wants more sets none, with 0.
+const MaxRateLimit = 1_000_000
+
+// parseRateLimit reads the limit of an agent: a number, or "default" for nil. It is
+// a word because null is as good as absent everywhere else.
+func parseRateLimit(raw wire.Raw) (*int64, error) {
+	if string(raw) == `"default"` {
+		return nil, nil
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil || n < 0 || n > MaxRateLimit {
+		return nil, fault.New(fault.InvalidPayload, "The rate_limit should be a whole number of requests a minute, from 1 to %d, or 0 for no limit, or \"default\" for the server's own. It is %.40s.", MaxRateLimit, raw).About("rate_limit")
+	}
+	return &n, nil
+}
+
+// Allowance is what is left of a limit after a call.
+type Allowance struct {
+	Limit     int // a minute; 0 is none
+	Remaining int
+	Reset     time.Time // when all of it is there again, if nothing more is used
+}
+
+// SetHeaders tells the caller of an HTTP call where it stands.
+func (a Allowance) SetHeaders(h http.Header) {
+	if a.Limit == 0 {
+		return
+	}
+	h.Set("X-RateLimit-Limit", strconv.Itoa(a.Limit))
+	h.Set("X-RateLimit-Remaining", strconv.Itoa(a.Remaining))
+	h.Set("X-RateLimit-Reset", strconv.FormatInt(a.Reset.Unix(), 10))
+}
+
+// Take counts one of what, such as "requests" or "messages", and refuses it when the
+// limit is used up. own is the limit that the protocol sets, 0 for none; the server's
+// setting comes before it, and the agent's own before both. The limit is the agent's:
+// a further key gives no further room.
+func (r *Roster) Take(who Identity, what string, own int) (Allowance, error) {
+	limit := own
+	if r.perAgent != nil {
+		limit = int(*r.perAgent)
+	}
+	if who.RateLimit != nil {
+		limit = int(*who.RateLimit)
+	}
+	if limit == 0 {
+		return Allowance{}, nil
+	}
+	now := r.now()
+	bucket := r.buckets.find(bucketName{who.ID, what, limit}, now)
+	taken := bucket.AllowN(now, 1)
+	left := max(0, bucket.TokensAt(now))
+	perSecond := float64(bucket.Limit())
+	a := Allowance{
+		Limit: limit, Remaining: int(left),
+		Reset: now.Add(time.Duration((float64(limit) - left) / perSecond * float64(time.Second))),
+	}
+	if taken {
+		return a, nil
+	}
+	wait := max(1, int(math.Ceil((1-left)/perSecond)))
+	return a, fault.New(fault.RateLimited, "%s has used up its %d %s a minute. Try again in %d seconds, or ask an operator for a higher rate_limit.", who.Name, limit, what, wait).With(wire.RetryAfter, wait)
+}
+
+// bucketName names a bucket by its limit too: one that is changed begins anew, and
+// calls for which a protocol has different limits are counted apart.
+type bucketName struct {
+	holder, what string
+	limit        int
+}
+
+// buckets are token buckets that fill up within a minute. So one that was not used for
+// a minute is full, like one that is made anew, and can be dropped.
+type buckets struct {
+	mu         sync.Mutex
+	turned     time.Time
+	young, old map[bucketName]*rate.Limiter // used since the turn, and before
+}
+
+func (b *buckets) find(name bucketName, now time.Time) *rate.Limiter {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.young == nil || now.Sub(b.turned) >= time.Minute {
+		b.turned, b.old, b.young = now, b.young, map[bucketName]*rate.Limiter{}
+	}
+	found := b.young[name]
+	if found == nil {
+		if found = b.old[name]; found == nil {
+			found = rate.NewLimiter(rate.Limit(name.limit)/60, name.limit)
+		}
+		b.young[name] = found
+	}
+	return found
+}

@@ -1,0 +1,162 @@
+package roster
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+const (
+	// onlineFor is how long an agent counts as online after it was seen.
+	onlineFor = 90 * time.Second
+	// saveEvery is how often what was seen is saved, for other nodes and for later.
+	saveEvery = 5 * time.Second
+	// saveTime bounds the saving, so that it does not keep a server from stopping.
+	saveTime = 5 * time.Second
+	// saveRows is how many agents are saved in one statement.
+	saveRows = 1000
+)
+
+// presence is when agents were seen by this node.
+//
+// It is no state: nothing is decided by it, every call would write an entry, and to
+// lose the last seconds of it in a crash is no loss. So it stands beside the ledger,
+// in a table of its own that a rebuild leaves alone.
+type presence struct {
+	mu   sync.Mutex
+	seen map[string]int64 // what is not saved yet: agents, and microseconds
+	held map[string]int   // open connections of agents
+}
+
+type sighting struct {
+	agent string
+	at    int64
+}
+
+func (p *presence) see(agent string, at int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen[agent] = max(p.seen[agent], at)
+}
+
+// last is when this node has seen the agent, 0 when it is saved or was never.
+func (p *presence) last(agent string, now int64) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held[agent] > 0 {
+		return now
+	}
+	return p.seen[agent]
+}
+
+// unsaved is what should be saved. It stays until it is, so that nobody goes offline
+// for the time that takes.
+func (p *presence) unsaved(now int64) []sighting {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for agent := range p.held {
+		p.seen[agent] = now
+	}
+	out := make([]sighting, 0, len(p.seen))
+	for agent, at := range p.seen {
+		out = append(out, sighting{agent, at})
+	}
+	return out
+}
+
+func (p *presence) saved(all []sighting) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range all {
+		if p.seen[s.agent] == s.at {
+			delete(p.seen, s.agent)
+		}
+	}
+}
+
+// Connected says that the agent holds a connection, and so is online, until release
+// is called.
+func (r *Roster) Connected(agentID string) (release func()) {
+	p := &r.presence
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held[agentID]++
+	return sync.OnceFunc(func() {
+		p.see(agentID, r.now().UnixMicro())
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.held[agentID]--
+		if p.held[agentID] == 0 {
+			delete(p.held, agentID)
+		}
+	})
+}
+
+// presenceOf puts together what is saved and what this node has seen since.
+func (r *Roster) presenceOf(agent string, saved int64) (online bool, lastSeen *time.Time) {
+	now := r.now()
+	lastSeen = moment(max(saved, r.presence.last(agent, now.UnixMicro())))
+	return lastSeen != nil && now.Sub(*lastSeen) < onlineFor, lastSeen
+}
+
+// keepPresence saves what was seen until ctx ends, and once more then.
+func (r *Roster) keepPresence(ctx context.Context) {
+	r.warn(ctx, r.bookkeeping(ctx, func(tx *store.Tx) {
+		tx.Exec("DELETE FROM agent_presence WHERE agent NOT IN (SELECT id FROM agent)")
+	}))
+	for {
+		select {
+		case <-time.After(saveEvery):
+			r.warn(ctx, r.savePresence(ctx))
+		case <-ctx.Done():
+			ending := context.WithoutCancel(ctx)
+			r.warn(ending, r.savePresence(ending))
+			return
+		}
+	}
+}
+
+// warn logs what went wrong with presence; the next saving makes up for it.
+func (r *Roster) warn(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil {
+		r.log.Warn("cannot save when agents were seen", "error", err.Error())
+	}
+}
+
+func (r *Roster) savePresence(ctx context.Context) error {
+	all := r.presence.unsaved(r.now().UnixMicro())
+	if len(all) == 0 {
+		return nil
+	}
+	err := r.bookkeeping(ctx, func(tx *store.Tx) {
+		for part := range slices.Chunk(all, saveRows) {
+			var args []any
+			for _, s := range part {
+				args = append(args, s.agent, s.at)
+			}
+			// Never earlier: another node may have seen the agent since.
+			tx.Exec("INSERT INTO agent_presence (agent, seen_at) VALUES "+placeholders(len(part), 2)+
+				" ON CONFLICT (agent) DO UPDATE SET seen_at = excluded.seen_at WHERE agent_presence.seen_at < excluded.seen_at", args...)
+		}
+	})
+	if err == nil {
+		r.presence.saved(all)
+	}
+	return err
+}
+
+// bookkeeping runs a transaction beside the ledger.
+func (r *Roster) bookkeeping(ctx context.Context, fn func(*store.Tx)) error {
+	ctx, cancel := context.WithTimeout(ctx, saveTime)
+	defer cancel()
+	tx, err := r.db.Begin(ctx, "ledger_tree")
+	if err != nil {
+		return err
+	}
+	fn(tx)
+	_, err = tx.Commit(false)
+	return err
+}

@@ -1,0 +1,164 @@
+package roster
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// querier reads, inside a transaction or outside of one.
+type querier func(query string, args ...any) (store.Rows, error)
+
+func (r *Roster) reads(ctx context.Context) querier {
+	return func(query string, args ...any) (store.Rows, error) {
+		return r.db.Read.QueryContext(ctx, query, args...) //nolint:rowserrcheck // list checks it
+	}
+}
+
+func list[T any](query querier, scan func(func(...any) error) (T, error), text string, args ...any) ([]T, error) {
+	rows, err := query(text, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	all := []T{}
+	for rows.Next() {
+		one, err := scan(rows.Scan)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, rows.Err()
+}
+
+// placeholders writes ($1, $2), ($3, $4) for two rows of two.
+func placeholders(rows, columns int) string {
+	var b strings.Builder
+	for i := range rows * columns {
+		before := ", "
+		if i%columns == 0 {
+			before = "), ("
+		}
+		fmt.Fprintf(&b, "%s$%d", before, i+1)
+	}
+	return strings.TrimPrefix(b.String(), "), ") + ")"
+}
+
+// agents reads agents with all that belongs to them.
+func (r *Roster) agents(query querier, where string, args ...any) ([]Agent, error) {
+	all, err := list(query, r.scanAgent, `SELECT a.id, a.name, a.workspace, a.address, COALESCE(o.name, ''), a.trust, a.labels, a.rate_limit, a.suspended, a.added_at, COALESCE(p.seen_at, 0)
+FROM agent a LEFT JOIN owner o ON o.id = a.owner LEFT JOIN agent_presence p ON p.agent = a.id WHERE `+where, args...)
+	if err == nil && len(all) > 0 {
+		err = addPublicKeys(query, all)
+	}
+	return all, err
+}
+
+func (r *Roster) scanAgent(scan func(...any) error) (Agent, error) {
+	a := Agent{PublicKeys: []PublicKey{}}
+	var labels []byte
+	var added, seen int64
+	if err := scan(&a.ID, &a.Name, &a.Workspace, &a.Address, &a.Owner, &a.Trust, &labels, &a.RateLimit, &a.Suspended, &added, &seen); err != nil {
+		return a, err
+	}
+	a.AddedAt = time.UnixMicro(added).UTC()
+	a.Online, a.LastSeenAt = r.presenceOf(a.ID, seen)
+	return a, wire.Unmarshal(labels, &a.Labels)
+}
+
+// agent finds one agent of a workspace by name, or by id.
+func (r *Roster) agent(query querier, workspace, name string) (Agent, error) {
+	found, err := r.agents(query, "a.workspace = $1 AND (a.name = $2 OR a.id = $2)", workspace, name)
+	if err != nil {
+		return Agent{}, err
+	}
+	if len(found) == 0 {
+		return Agent{}, fault.New(fault.NotFound, "There is no agent %q in workspace %q. `signalbox agents ls` lists those there are.", name, workspace)
+	}
+	return found[0], nil
+}
+
+// Agent finds one agent of a workspace by name, or by id.
+func (r *Roster) Agent(ctx context.Context, workspace, name string) (Agent, error) {
+	return r.agent(r.reads(ctx), workspace, name)
+}
+
+// Agents lists agents by workspace and name, after the given ones.
+func (r *Roster) Agents(ctx context.Context, workspace string, after [2]string, limit int) ([]Agent, error) {
+	return r.agents(r.reads(ctx), "(a.workspace, a.name) > ($1, $2) AND ($3 = '' OR a.workspace = $3) ORDER BY a.workspace, a.name LIMIT $4",
+		after[0], after[1], workspace, limit)
+}
+
+// Operators lists the operators by name: all, or those confined to a workspace.
+func (r *Roster) Operators(ctx context.Context, workspace string) ([]Person, error) {
+	return list(r.reads(ctx), func(scan func(...any) error) (Person, error) {
+		var p Person
+		var at int64
+		err := scan(&p.ID, &p.Name, &p.Role, &p.Workspace, &at)
+		p.AddedAt = time.UnixMicro(at).UTC()
+		return p, err
+	}, "SELECT id, name, role, workspace, added_at FROM operator WHERE $1 = '' OR workspace = $1 ORDER BY name", workspace)
+}
+
+// Owners lists the owners by workspace and name: all, or those of a workspace.
+func (r *Roster) Owners(ctx context.Context, workspace string) ([]Owner, error) {
+	return list(r.reads(ctx), func(scan func(...any) error) (Owner, error) {
+		var o Owner
+		var at int64
+		err := scan(&o.ID, &o.Name, &o.Workspace, &at)
+		o.AddedAt = time.UnixMicro(at).UTC()
+		return o, err
+	}, "SELECT id, name, workspace, added_at FROM owner WHERE $1 = '' OR workspace = $1 ORDER BY workspace, name", workspace)
+}
+
+// Workspaces lists the workspaces that the caller may see.
+func (r *Roster) Workspaces(ctx context.Context, scope string) ([]string, error) {
+	return list(r.reads(ctx), func(scan func(...any) error) (name string, err error) {
+		err = scan(&name)
+		return name, err
+	}, "SELECT name FROM workspace WHERE $1 = '' OR name = $1 ORDER BY name", scope)
+}
+
+// Keys lists the keys of a workspace, or all for ""; of one holder by its id, or of
+// all for "".
+func (r *Roster) Keys(ctx context.Context, workspace, holder, after string, limit int) ([]Key, error) {
+	return list(r.reads(ctx), scanKey, "SELECT "+keyColumns+withHolder+`WHERE k.id > $1 AND ($2 = '' OR k.holder = $2)
+AND ($3 = '' OR COALESCE(a.workspace, o.workspace, w.workspace) = $3) ORDER BY k.id LIMIT $4`, after, holder, workspace, limit)
+}
+
+const keyColumns = "k.id, k.kind, k.hint, k.issued_at, k.expires_at, k.revoked_at, a.name, o.name, w.name, COALESCE(a.workspace, o.workspace, w.workspace, '')"
+
+func scanKey(scan func(...any) error) (Key, error) {
+	var k Key
+	var issued, expires, revoked int64
+	var agent, operator, owner sql.NullString
+	if err := scan(&k.ID, &k.Kind, &k.Hint, &issued, &expires, &revoked, &agent, &operator, &owner, &k.Workspace); err != nil {
+		return k, err
+	}
+	k.Agent, k.Operator, k.Owner = agent.String, operator.String, owner.String
+	k.IssuedAt, k.ExpiresAt, k.RevokedAt = time.UnixMicro(issued).UTC(), moment(expires), moment(revoked)
+	return k, nil
+}
+
+// moment is nil for 0, which stands for never.
+func moment(micros int64) *time.Time {
+	if micros == 0 {
+		return nil
+	}
+	t := time.UnixMicro(micros).UTC()
+	return &t
+}
+
+// Knows reports whether there is or was such a key, valid or not.
+func (r *Roster) Knows(ctx context.Context, secret string) (bool, error) {
+	var n int
+	err := r.db.Read.QueryRowContext(ctx, "SELECT count(*) FROM access_key WHERE hash = $1", hashSecret(secret)).Scan(&n)
+	return n > 0, err
+}
