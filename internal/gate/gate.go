@@ -17,6 +17,8 @@ import (
 type Origin struct {
 	Protocol  string `json:"protocol"`
 	Reference string `json:"reference"` // the protocol's own id of what is held
+	// Callback is where the protocol wants to tell of the resolution.
+	Callback string `json:"callback,omitempty"`
 }
 
 // Shown is exactly what an operator is shown, and what an approval is good for.
@@ -74,8 +76,12 @@ type Gate struct {
 	Trace          string     `json:"trace,omitempty"`
 
 	opening Opening
+	opened  int64 // the entry that opened it
 	rank    int64 // the risk as a number
 }
+
+// AgentID is the id of the agent whose gate it is.
+func (g *Gate) AgentID() string { return g.opening.Agent }
 
 // fill copies what the gate was opened with.
 func (g *Gate) fill(e *ledger.Entry) error {
@@ -97,6 +103,8 @@ type Gates struct {
 	ledger *ledger.Ledger
 	log    *slog.Logger
 
+	onResolved map[string]func(*ledger.Tx, Gate) error
+
 	mu      sync.Mutex
 	waiters map[string][]chan struct{}
 }
@@ -104,28 +112,52 @@ type Gates struct {
 // New makes the gates of a ledger that has Projection. Run must be running for Wait
 // to wake.
 func New(db *store.DB, l *ledger.Ledger, log *slog.Logger) *Gates {
-	return &Gates{db: db, ledger: l, log: log, waiters: map[string][]chan struct{}{}}
+	return &Gates{db: db, ledger: l, log: log, onResolved: map[string]func(*ledger.Tx, Gate) error{}, waiters: map[string][]chan struct{}{}}
 }
 
-// Open opens a gate in the caller's transaction and returns its id. The id is the
-// caller's to make (NewID) when it must be known before.
-func Open(tx *ledger.Tx, gateID, workspace, trace string, o Opening) error {
+// OnResolved has fn called in the transaction that resolves a gate of the protocol, so
+// that what follows from a decision is there if and only if the decision is. It is said
+// before anything runs.
+func (g *Gates) OnResolved(protocol string, fn func(tx *ledger.Tx, resolved Gate) error) {
+	g.onResolved[protocol] = fn
+}
+
+// Prepared is a gate that is ready to be opened.
+type Prepared struct {
+	requester string
+	body      ledger.Body
+}
+
+// Prepare does all of the work that can be done before the transaction.
+func Prepare(o Opening) (Prepared, error) {
 	rank, err := riskRank(o.Risk)
 	if err != nil {
-		return err
+		return Prepared{}, err
 	}
 	o.Risk = Risks[rank]
 	o.Rules = o.Rules.Normal()
+	shown, err := wire.Marshal(o.Shown)
+	if err != nil {
+		return Prepared{}, err
+	}
 	if o.Digest == "" {
-		shown, err := wire.Marshal(o.Shown)
-		if err != nil {
-			return err
-		}
 		sum := sha256.Sum256(shown)
 		o.Digest = hex.EncodeToString(sum[:])
 	}
-	tx.Append(ledger.Event{Workspace: workspace, Kind: "gate.opened", Actor: o.Requester, Subject: gateID, Trace: trace, Body: o})
-	return nil
+	text, err := wire.Marshal(struct {
+		Opening
+		Shown wire.Raw `json:"shown"` // in place of Opening's, so that it is encoded once
+	}{o, shown})
+	if err == nil {
+		err = wire.RefuseNUL(text, o)
+	}
+	return Prepared{o.Requester, ledger.Body{Value: o, JSON: text}}, err
+}
+
+// Open opens the gate in the caller's transaction. The id is the caller's to make
+// (NewID).
+func (p Prepared) Open(tx *ledger.Tx, gateID, workspace, trace string) {
+	tx.Append(ledger.Event{Workspace: workspace, Kind: "gate.opened", Actor: p.requester, Subject: gateID, Trace: trace, Body: p.body})
 }
 
 // NewID makes the id of a gate.

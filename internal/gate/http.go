@@ -78,7 +78,7 @@ func (g *Gates) getGates(w http.ResponseWriter, r *http.Request) error {
 	}
 	page := GatePage{Gates: gates}
 	if next != nil {
-		page.Next = wire.Cursor(strconv.FormatInt(next.Risk, 10), next.ID)
+		page.Next = wire.Cursor(strconv.FormatInt(next.Risk, 10), strconv.FormatInt(next.Opened, 10))
 	}
 	return wire.Reply(w, http.StatusOK, page)
 }
@@ -89,10 +89,11 @@ func readPlace(r *http.Request) (*Place, error) {
 		return nil, err
 	}
 	risk, err := strconv.ParseInt(parts[0], 10, 64)
-	if err != nil {
+	opened, err2 := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil || err2 != nil {
 		return nil, fault.New(fault.InvalidRequest, "The cursor is not one that this listing gave. Use the value of next from the page before, or leave it out.").About("cursor")
 	}
-	return &Place{risk, parts[1]}, nil
+	return &Place{risk, opened}, nil
 }
 
 func (g *Gates) getGate(w http.ResponseWriter, r *http.Request) error {

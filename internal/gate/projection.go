@@ -24,6 +24,8 @@ type (
 		Note     string `json:"note"`
 	}
 	resolved struct {
+		Opened   int64    `json:"opened"` // the entry that opened it
+		Agent    string   `json:"agent"`  // the id of the agent whose gate it was
 		Status   Status   `json:"status"`
 		By       string   `json:"by"`
 		Cause    Cause    `json:"cause"`
@@ -45,7 +47,7 @@ func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "gate",
 		Tables: []ledger.Table{
-			{Name: "gate", Key: "id"}, {Name: "gate_vote", Key: "gate, operator"}, {Name: "delegation", Key: "operator, delegate"},
+			{Name: "gate", Key: "opened_seq"}, {Name: "gate_vote", Key: "gate, operator"}, {Name: "delegation", Key: "operator, delegate"},
 		},
 		Apply: map[string]ledger.Apply{
 			"gate.opened":        applyOpened,
@@ -82,9 +84,8 @@ func applyOpened(tx *store.Tx, e *ledger.Entry) error {
 	if step := o.Rules.next(0); step != nil {
 		clock.Set(tx, clock.Timer{Kind: ladderTimer, Subject: e.Subject, Workspace: e.Workspace, Due: e.At.Add(time.Duration(step.After) * time.Microsecond)})
 	}
-	tx.Exec(`INSERT INTO gate (id, workspace, project, agent, status, risk, opened_seq, expires_at, approvals, rejections, resolved_at, resolved_by, cause, note)
-VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, 0, 0, 0, '', '', '')`,
-		e.Subject, e.Workspace, o.Project, o.Agent, risk, e.Seq, expires)
+	tx.Exec("INSERT INTO gate (opened_seq, id, workspace, project, agent, status, risk, expires_at) VALUES ($1, $2, $3, $4, $5, 'pending', $6, $7)",
+		e.Seq, e.Subject, e.Workspace, o.Project, o.Agent, risk, expires)
 	return nil
 }
 
@@ -95,11 +96,6 @@ func applyVoted(tx *store.Tx, e *ledger.Entry) error {
 	}
 	tx.Exec("INSERT INTO gate_vote (gate, operator, cast_by, approve, note, at) VALUES ($1, $2, $3, $4, $5, $6)",
 		e.Subject, b.Operator, b.CastBy, b.Approve, b.Note, e.At.UnixMicro())
-	column := "rejections"
-	if b.Approve {
-		column = "approvals"
-	}
-	tx.Exec("UPDATE gate SET "+column+" = "+column+" + 1 WHERE id = $1", e.Subject)
 	return nil
 }
 
@@ -108,8 +104,8 @@ func applyResolved(tx *store.Tx, e *ledger.Entry) error {
 	if err := e.Decode(&b); err != nil {
 		return err
 	}
-	tx.Exec("UPDATE gate SET status = $2, resolved_at = $3, resolved_by = $4, cause = $5, note = $6, modified = $7 WHERE id = $1",
-		e.Subject, string(b.Status), e.At.UnixMicro(), b.By, string(b.Cause), b.Note, []byte(b.Modified))
+	tx.Exec("UPDATE gate SET status = $2, resolved_at = $3, resolved_by = $4, cause = $5, note = $6, modified = $7 WHERE opened_seq = $1",
+		b.Opened, string(b.Status), e.At.UnixMicro(), b.By, string(b.Cause), b.Note, []byte(b.Modified))
 	clock.Clear(tx, expiryTimer, e.Subject)
 	clock.Clear(tx, ladderTimer, e.Subject)
 	return nil

@@ -14,14 +14,17 @@ import (
 )
 
 // selectGate reads a gate with the entry that opened it.
-const selectGate = `SELECT g.id, g.workspace, g.project, g.status, g.risk, g.expires_at, g.resolved_at, g.resolved_by, g.cause, g.note, g.modified, e.record, e.salt, e.body
+const selectGate = `SELECT g.opened_seq, g.id, g.workspace, g.project, g.status, g.risk, g.expires_at, g.resolved_at, g.resolved_by, g.cause, g.note, g.modified, e.record, e.salt, e.body
 FROM gate g JOIN ledger_entry e ON e.seq = g.opened_seq`
+
+// byID finds the entry that opened a gate, and so the gate.
+const byID = " WHERE e.subject = $1 AND e.kind = 'gate.opened'"
 
 func scanGate(scan func(...any) error) (Gate, error) {
 	var g Gate
 	var expires, resolvedAt int64
 	var modified, rec, salt, body []byte
-	err := scan(&g.ID, &g.Workspace, &g.Project, &g.Status, &g.rank, &expires, &resolvedAt, &g.ResolvedBy, &g.Cause, &g.Note, &modified, &rec, &salt, &body)
+	err := scan(&g.opened, &g.ID, &g.Workspace, &g.Project, &g.Status, &g.rank, &expires, &resolvedAt, &g.ResolvedBy, &g.Cause, &g.Note, &modified, &rec, &salt, &body)
 	if err != nil {
 		return g, err
 	}
@@ -80,7 +83,7 @@ func (g *Gates) reading(ctx context.Context) func(string, ...any) (store.Rows, e
 
 // Get reads one gate.
 func (g *Gates) Get(ctx context.Context, gateID string) (Gate, error) {
-	found, err := scanGate(g.db.Read.QueryRowContext(ctx, selectGate+" WHERE g.id = $1", gateID).Scan)
+	found, err := scanGate(g.db.Read.QueryRowContext(ctx, selectGate+byID, gateID).Scan)
 	if errors.Is(err, sql.ErrNoRows) {
 		return found, noGate(gateID)
 	}
@@ -101,10 +104,7 @@ type Filter struct {
 }
 
 // Place is the position of a gate in a listing.
-type Place struct {
-	Risk int64
-	ID   string
-}
+type Place struct{ Risk, Opened int64 }
 
 // List reads a page of gates: those that wait with the highest risk first, then the
 // newest; others the newest first. next is where the following page begins.
@@ -128,7 +128,7 @@ func (g *Gates) List(ctx context.Context, f Filter, after *Place, limit int) (ga
 	}
 	if len(gates) == limit {
 		last := gates[limit-1]
-		next = &Place{Risk: last.rank, ID: last.ID}
+		next = &Place{last.rank, last.opened}
 	}
 	return gates, next, addVotes(gates, g.reading(ctx))
 }
@@ -143,11 +143,12 @@ func listing(f Filter, after *Place, limit int) (text string, args []any) {
 		}
 		where = append(where, fmt.Sprintf(condition, marks...))
 	}
-	order := "g.id DESC"
+	order := "g.opened_seq DESC"
 	if f.Status == Pending {
 		where = append(where, "g.status = 'pending'") // as in the index
-		order = "g.risk DESC, g.id DESC"
+		order = "g.risk DESC, g.opened_seq DESC"
 	} else if f.Status != "" {
+		where = append(where, "g.status <> 'pending'") // as in the indexes
 		add("g.status = %s", string(f.Status))
 	}
 	for column, value := range map[string]string{"workspace": f.Workspace, "project": f.Project, "agent": f.Agent} {
@@ -157,9 +158,9 @@ func listing(f Filter, after *Place, limit int) (text string, args []any) {
 	}
 	switch {
 	case after != nil && f.Status == Pending:
-		add("(g.risk, g.id) < (%s, %s)", after.Risk, after.ID)
+		add("(g.risk, g.opened_seq) < (%s, %s)", after.Risk, after.Opened)
 	case after != nil:
-		add("g.id < %s", after.ID)
+		add("g.opened_seq < %s", after.Opened)
 	}
 	if where == nil {
 		where = []string{"1 = 1"}

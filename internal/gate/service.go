@@ -50,7 +50,7 @@ func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b B
 		})
 		found.Votes = append(found.Votes, Vote{Operator: operator.Name, Approve: b.Approve})
 		if status := found.opening.Rules.Tally(found.Votes); status != Pending {
-			resolve(tx, found, by.Actor(), resolved{status, operator.Name, ByVote, b.Note, b.Modified})
+			return g.resolve(tx, found, by.Actor(), resolved{Status: status, By: operator.Name, Cause: ByVote, Note: b.Note, Modified: b.Modified})
 		}
 		return nil
 	})
@@ -102,31 +102,38 @@ func alreadyResolved(g Gate) error {
 
 // Settle resolves a gate by a rule, in the caller's transaction: what it held has
 // become moot. A gate that is resolved already stays as it is.
-func Settle(tx *ledger.Tx, gateID string, status Status, actor, note string) error {
+func (g *Gates) Settle(tx *ledger.Tx, gateID string, status Status, actor, note string) error {
 	found, err := load(tx, gateID)
 	if err != nil || found.Status != Pending {
 		return err
 	}
-	resolve(tx, found, actor, resolved{Status: status, By: "rule", Cause: ByRule, Note: note})
-	return nil
+	return g.resolve(tx, found, actor, resolved{Status: status, By: "rule", Cause: ByRule, Note: note})
 }
 
-func resolve(tx *ledger.Tx, g Gate, actor string, r resolved) {
-	tx.Append(ledger.Event{Workspace: g.Workspace, Kind: "gate.resolved", Actor: actor, Subject: g.ID, Trace: g.Trace, Body: r})
+// resolve ends a gate, and lets its protocol draw the consequences.
+func (g *Gates) resolve(tx *ledger.Tx, found Gate, actor string, r resolved) error {
+	r.Opened, r.Agent = found.opened, found.AgentID()
+	tx.Append(ledger.Event{Workspace: found.Workspace, Kind: "gate.resolved", Actor: actor, Subject: found.ID, Trace: found.Trace, Body: r})
+	then := g.onResolved[found.Origin.Protocol]
+	if then == nil {
+		return nil
+	}
+	now := tx.Now()
+	found.Status, found.ResolvedAt, found.ResolvedBy, found.Cause, found.Note, found.Modified = r.Status, &now, r.By, r.Cause, r.Note, r.Modified
+	return then(tx, found)
 }
 
 // Handlers are what gates do when their timers are due.
 func (g *Gates) Handlers() map[string]clock.Handler {
-	return map[string]clock.Handler{expiryTimer: expire, ladderTimer: climb}
+	return map[string]clock.Handler{expiryTimer: g.expire, ladderTimer: climb}
 }
 
-func expire(tx *ledger.Tx, t clock.Timer) error {
+func (g *Gates) expire(tx *ledger.Tx, t clock.Timer) error {
 	found, err := load(tx, t.Subject)
 	if err != nil || found.Status != Pending {
 		return err
 	}
-	resolve(tx, found, "system", resolved{Status: found.OnExpiry, By: "expiry", Cause: ByExpiry, Note: "Gate expired"})
-	return nil
+	return g.resolve(tx, found, "system", resolved{Status: found.OnExpiry, By: "expiry", Cause: ByExpiry, Note: "Gate expired"})
 }
 
 // climb takes the step of the ladder that is due, and says when the next one is.
@@ -178,7 +185,7 @@ func (g *Gates) Undelegate(ctx context.Context, by roster.Identity, delegate str
 // load reads a gate inside a transaction, with its votes.
 func load(tx *ledger.Tx, gateID string) (Gate, error) {
 	found, err := scanGate(func(dest ...any) error {
-		return tx.QueryRow(selectGate+" WHERE g.id = $1", []any{gateID}, dest...)
+		return tx.QueryRow(selectGate+byID, []any{gateID}, dest...)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return found, noGate(gateID)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/policy"
 	"github.com/signalbox/signalbox/internal/roster"
 )
 
@@ -44,7 +45,7 @@ type Rules struct {
 // told.
 type Step struct {
 	After int64    `json:"after"` // microseconds after opening
-	Do    string   `json:"do"`    // remind or notify
+	Do    string   `json:"do"`    // Remind or Notify
 	Whom  []string `json:"whom,omitempty"`
 }
 
@@ -64,6 +65,28 @@ func (r Rules) Normal() Rules {
 	}
 	return r
 }
+
+// RulesOf is how a gate is decided that a policy asks for: first those who may decide are
+// reminded, then others are told.
+func RulesOf(spec *policy.GateSpec) Rules {
+	r := Rules{Quorum: spec.Quorum, RejectNeeds: spec.RejectNeeds, Approvers: spec.Approvers, OnExpiry: Rejected, Expires: spec.Expires.Microseconds()}
+	if spec.OnExpiry == policy.ExpiryApprove {
+		r.OnExpiry = Approved
+	}
+	if spec.RemindAfter > 0 {
+		r.Ladder = append(r.Ladder, Step{After: spec.RemindAfter.Microseconds(), Do: Remind, Whom: spec.Approvers})
+	}
+	for _, step := range spec.Escalation {
+		r.Ladder = append(r.Ladder, Step{After: step.After.Microseconds(), Do: Notify, Whom: step.To})
+	}
+	return r.Normal()
+}
+
+// What a step of the ladder does.
+const (
+	Remind = "remind" // those who may decide
+	Notify = "notify" // others
+)
 
 // Vote is one operator's say. CastBy is another name when a delegate cast it.
 type Vote struct {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
@@ -21,7 +22,24 @@ type Event struct {
 	Actor     string // who did it: operator:NAME, agent:NAME or system
 	Subject   string // the id of what it happened to
 	Trace     string // ties together what belongs together
-	Body      any    // []byte is kept as it is, anything else is written as JSON
+	Body      any    // []byte and Body are kept as they are, anything else is written as JSON
+}
+
+// Body is a body that the caller has encoded, before the transaction in which only one
+// can work at a time. Value is what apply functions get in place of decoding it.
+type Body struct {
+	Value any
+	JSON  []byte
+}
+
+// Encode is a value as a body.
+func Encode(v any) (Body, error) {
+	text, err := wire.Marshal(v)
+	if err == nil {
+		// Decode refuses it, and an entry that cannot be read stays for ever.
+		err = wire.RefuseNUL(text, v)
+	}
+	return Body{v, text}, err
 }
 
 // Entry is an event that has its place in the ledger.
@@ -36,10 +54,19 @@ type Entry struct {
 	Body      []byte // nil when it was erased
 	Record    []byte // the bytes that are hashed into the tree
 	Salt      []byte
+
+	// appended is what was written as the body, in the transaction that appends it.
+	appended any
 }
 
-// Decode reads the body as JSON.
+// Decode reads the body as JSON. An apply function that runs while the entry is being
+// appended gets the value itself, which spares the time; a rebuild reads what is
+// stored, and shows where the two are not the same.
 func (e *Entry) Decode(v any) error {
+	if into := reflect.ValueOf(v).Elem(); e.appended != nil && into.Type() == reflect.TypeOf(e.appended) {
+		into.Set(reflect.ValueOf(e.appended))
+		return nil
+	}
 	if e.Body == nil {
 		return fmt.Errorf("the body of entry %d was erased", e.Seq)
 	}
@@ -83,13 +110,19 @@ func seal(ev Event, seq, at int64) (*Entry, error) {
 			return nil, fmt.Errorf("%s: %.40q is too long or not clean text", ev.Kind, name)
 		}
 	}
-	body, ok := ev.Body.([]byte)
-	if !ok {
+	var encoded Body
+	switch given := ev.Body.(type) {
+	case []byte:
+		encoded = Body{nil, given}
+	case Body:
+		encoded = given
+	default:
 		var err error
-		if body, err = wire.Marshal(ev.Body); err != nil {
+		if encoded, err = Encode(given); err != nil {
 			return nil, fmt.Errorf("encode the body of %s: %w", ev.Kind, err)
 		}
 	}
+	body := encoded.JSON
 	if len(body) > MaxBody {
 		return nil, fmt.Errorf("the body of %s has %d bytes, the most is %d", ev.Kind, len(body), MaxBody)
 	}
@@ -105,7 +138,7 @@ func seal(ev Event, seq, at int64) (*Entry, error) {
 	return &Entry{
 		Seq: seq, At: time.UnixMicro(at).UTC(),
 		Workspace: ev.Workspace, Kind: ev.Kind, Actor: ev.Actor, Subject: ev.Subject, Trace: ev.Trace,
-		Body: body, Record: rec, Salt: salt,
+		Body: body, Record: rec, Salt: salt, appended: encoded.Value,
 	}, nil
 }
 

@@ -235,6 +235,21 @@ func TestWrite(t *testing.T) {
 	})
 }
 
+func TestABodyThatCouldNotBeReadBackIsRefused(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		// No projection looks into this kind.
+		ev := ledger.Event{Kind: "thing.seen", Actor: "system", Body: noteBody{"a", "b\x00c"}}
+		err := n.Write(t.Context(), func(tx *ledger.Tx) error {
+			tx.Append(ev)
+			return nil
+		})
+		if !fault.Is(err, fault.InvalidPayload) {
+			t.Errorf("a body with a NUL: %v", err)
+		}
+	})
+}
+
 func TestAStoppedLedgerTakesNoWrites(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, t.TempDir())

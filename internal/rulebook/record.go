@@ -48,14 +48,16 @@ type Decision struct {
 func (d Decision) Entry(who roster.Identity, subject, trace string) ledger.Event {
 	return ledger.Event{
 		Workspace: who.Workspace, Kind: kindOf(d.Record.Event.Point), Actor: who.Actor(), Subject: subject, Trace: trace,
-		Body: body{d.Record},
+		Body: map[string]asItWas{"decision": {&d.Record}},
 	}
 }
 
-// body is what every entry with a decision has in its body, perhaps beside others.
-type body struct {
-	Decision Record `json:"decision"`
-}
+// asItWas writes a record with whatever text the agent sent, which may hold characters
+// that other bodies may not.
+type asItWas struct{ record *Record }
+
+// MarshalJSON writes the record.
+func (a asItWas) MarshalJSON() ([]byte, error) { return a.record.MarshalJSON() }
 
 func kindOf(p policy.Point) string { return string(p) + ".decided" }
 
@@ -77,7 +79,9 @@ type Reader func(e *ledger.Entry) (Reading, error)
 
 // ReadDecision reads the member "decision" of a body. Other members are left alone.
 func ReadDecision(e *ledger.Entry) (Reading, error) {
-	var b body
+	var b struct {
+		Decision Record `json:"decision"`
+	}
 	d := json.NewDecoder(bytes.NewReader(e.Body))
 	d.UseNumber() // 3 stays a whole number, and a large one keeps its digits
 	if err := d.Decode(&b); err != nil {

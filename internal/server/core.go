@@ -37,9 +37,7 @@ func Projections() []ledger.Projection {
 
 // decisionReaders find the decisions, and what rules count, in the entries of every
 // package.
-func decisionReaders() map[string]rulebook.Reader {
-	return map[string]rulebook.Reader{}
-}
+func decisionReaders() map[string]rulebook.Reader { return gate.Readers() }
 
 // core is what every protocol stands on.
 type core struct {

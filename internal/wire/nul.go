@@ -10,9 +10,10 @@ import (
 	"github.com/signalbox/signalbox/internal/fault"
 )
 
-// refuseNUL refuses text with a NUL character, which JSON allows and PostgreSQL
-// does not. What is passed through as it came (Raw) is not looked into.
-func refuseNUL(data []byte, v any) error {
+// RefuseNUL refuses text with a NUL character, which JSON allows and PostgreSQL
+// does not. data is v as JSON. What is passed through as it came (Raw) is not looked
+// into.
+func RefuseNUL(data []byte, v any) error {
 	if !bytes.Contains(data, []byte(`\u0000`)) {
 		return nil
 	}

@@ -70,7 +70,16 @@ func Unmarshal(data []byte, v any) error {
 	if kind := jsontext.Value(data).Kind(); kind == 'n' && pointedTo(reflect.TypeOf(v)).Kind() == reflect.Struct {
 		return notObject(v, kind)
 	}
-	return refuseNUL(data, v)
+	return RefuseNUL(data, v)
+}
+
+// UnmarshalPart decodes those members that v has fields for, and passes over the
+// others. It is for JSON of our own making; what comes in is read with Unmarshal.
+func UnmarshalPart(data []byte, v any) error {
+	if err := json.Unmarshal(data, v); err != nil {
+		return explain(err, v)
+	}
+	return RefuseNUL(data, v)
 }
 
 // Marshal encodes v as JSON in a fixed order: fields as declared, map keys sorted.

@@ -1,0 +1,4 @@
+package gate
+
+// Listing is the query of a listing, for looking at how it is answered.
+var Listing = listing
