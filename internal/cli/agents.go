@@ -36,7 +36,7 @@ func inWorkspace(path, workspace string) string {
 
 func newAgentsLs(a *app) *cobra.Command {
 	c := a.withJSON(&cobra.Command{Use: "ls", Short: "List the agents", Args: exactly(0, "no arguments")})
-	workspace := workspaceFlag(c)
+	workspace := c.Flags().String("workspace", "", "only those of this workspace")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cl, err := a.client()
 		if err != nil {

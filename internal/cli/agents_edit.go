@@ -98,6 +98,9 @@ func newAgentsSet(a *app) *cobra.Command {
 			}
 			in.PublicKey = &text
 		}
+		if in.Trust == nil && in.Labels == nil && in.RateLimit == nil && in.PublicKey == nil {
+			return usage("Say what to change, as in `signalbox agents set %s --trust trusted`. `signalbox agents set --help` shows what can be.", args[0])
+		}
 		var g roster.Agent
 		if err := a.call(c.Context(), "PATCH", agentPath(args[0], *workspace), in, &g); err != nil {
 			return err

@@ -44,7 +44,11 @@ func table(w io.Writer, none string, header []string, rows [][]string) {
 	var aligned bytes.Buffer
 	t := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{header}, rows...) {
-		_, _ = fmt.Fprintln(t, printable(strings.Join(row, "\t")))
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = printable(cell)
+		}
+		_, _ = fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	_ = t.Flush()
 	for line := range strings.Lines(aligned.String()) {
@@ -52,14 +56,15 @@ func table(w io.Writer, none string, header []string, rows [][]string) {
 	}
 }
 
-// printable keeps what agents call things from moving the cursor or faking a row.
-func printable(row string) string {
+// printable keeps what agents call things from moving the cursor, turning the text
+// around, or faking a row or a column.
+func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r != '\t' && unicode.IsControl(r) {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
 			return unicode.ReplacementChar
 		}
 		return r
-	}, row)
+	}, text)
 }
 
 // since says how long ago something was, in one unit.

@@ -47,8 +47,8 @@ func TestATableWithoutRowsSaysSo(t *testing.T) {
 func TestATableIsNotFakedByWhatIsInIt(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	table(&out, "", []string{"NAME"}, [][]string{{"a\nroot  admin"}, {"b\x1b[2J"}})
-	if want := "NAME\na\uFFFDroot  admin\nb\uFFFD[2J\n"; out.String() != want {
+	table(&out, "", []string{"NAME", "ROLE"}, [][]string{{"a\nroot  admin", "x"}, {"b\x1b[2J", "x"}, {"c\tadmin", "x"}, {"\u202etoor", "x"}})
+	if want := "NAME           ROLE\na\uFFFDroot  admin  x\nb\uFFFD[2J          x\nc\uFFFDadmin        x\n\uFFFDtoor          x\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 }

@@ -28,7 +28,11 @@ func newOwnersLs(a *app) *cobra.Command {
 			for _, o := range all.Owners {
 				rows = append(rows, []string{o.Name, o.Workspace, since(o.AddedAt)})
 			}
-			table(w, "There are no owners. Add one with `signalbox owners add NAME`.", []string{"NAME", "WORKSPACE", "ADDED"}, rows)
+			none := "There are no owners. Add one with `signalbox owners add NAME`."
+			if *workspace != "" {
+				none = "There are no owners in workspace " + *workspace + "."
+			}
+			table(w, none, []string{"NAME", "WORKSPACE", "ADDED"}, rows)
 		})
 	}
 	return c

@@ -56,7 +56,7 @@ func (a *app) pointOut(name string, source []byte, err error) error {
 	if len(problems) == 0 {
 		return err
 	}
-	lines := strings.Split(string(source), "\n")
+	lines := strings.Split(strings.ReplaceAll(string(source), "\r\n", "\n"), "\n")
 	for _, p := range problems {
 		_, _ = fmt.Fprintf(a.err, "%s:%d:%d: %s\n", name, p.Line, p.Column, p.Message)
 		if p.Line <= len(lines) {
@@ -114,7 +114,10 @@ func newPolicyApply(a *app) *cobra.Command {
 			return err
 		}
 		var header []string
-		if *expect > 0 {
+		if c.Flags().Changed("if-version") {
+			if *expect < 1 {
+				return usage("--if-version takes the number of a version, 1 or more. `signalbox policy show --versions` lists them.")
+			}
 			header = []string{"If-Match", fmt.Sprint(*expect)}
 		}
 		var done rulebook.Applied
@@ -125,11 +128,14 @@ func newPolicyApply(a *app) *cobra.Command {
 			for _, warning := range done.Warnings {
 				_, _ = fmt.Fprintf(a.err, "%s: %s\n", args[0], warning)
 			}
-			if !done.Changed {
+			switch {
+			case !done.InForce:
+				_, _ = fmt.Fprintf(w, "Version %d is applied: %s. What its rules count is still being read from the ledger; the version before it decides until then.\n", done.Version.Number, countRules(p.Rules()))
+			case !done.Changed:
 				_, _ = fmt.Fprintf(w, "Version %d is in force already, and is the same.\n", done.Version.Number)
-				return
+			default:
+				_, _ = fmt.Fprintf(w, "Version %d is in force: %s.\n", done.Version.Number, countRules(p.Rules()))
 			}
-			_, _ = fmt.Fprintf(w, "Version %d is in force: %s.\n", done.Version.Number, countRules(p.Rules()))
 		})
 	}
 	return c
@@ -339,6 +345,9 @@ func printReplay(w io.Writer, r rulebook.Report) {
 	}
 	if r.Erased > 0 {
 		p("\n%s could not be tried: what they were about has been erased.\n", number(int(r.Erased), "decision"))
+	}
+	if r.Broken > 0 {
+		p("\n%s could not be tried, since they cannot be read; the server's log says why.\n", number(int(r.Broken), "decision"))
 	}
 }
 

@@ -41,9 +41,18 @@ type Opening struct {
 	Risk      string `json:"risk"`
 	Shown     Shown  `json:"shown"`
 	Rules     Rules  `json:"rules"`
-	// Digest is the SHA-256 of what is held, in hex. Without one it is made from
-	// what is shown.
-	Digest string `json:"action_digest"`
+	// Digest is the SHA-256 of what is held, in hex. Without one it is that of what is
+	// shown, as it stands in the entry.
+	Digest string `json:"action_digest,omitempty"`
+}
+
+// expiry is when a gate that the entry opens expires, nil for never.
+func (o *Opening) expiry(e *ledger.Entry) *time.Time {
+	if o.Rules.Expires <= 0 {
+		return nil
+	}
+	due := e.At.Add(time.Duration(o.Rules.Expires) * time.Microsecond)
+	return &due
 }
 
 // Gate is a gate with everything an operator needs to decide.
@@ -89,8 +98,18 @@ func (g *Gate) fill(e *ledger.Entry) error {
 		return err
 	}
 	o := &g.opening
-	g.OpenedAt, g.Trace = e.At, e.Trace
+	g.ID, g.OpenedAt, g.Trace, g.ExpiresAt = e.Subject, e.At, e.Trace, o.expiry(e)
 	g.Agent, g.Origin, g.Risk, g.ActionDigest = o.AgentName, o.Origin, o.Risk, o.Digest
+	if g.ActionDigest == "" {
+		var stored struct {
+			Shown wire.Raw `json:"shown"`
+		}
+		if err := wire.UnmarshalPart(e.Body, &stored); err != nil {
+			return err
+		}
+		sum := sha256.Sum256(stored.Shown)
+		g.ActionDigest = hex.EncodeToString(sum[:])
+	}
 	g.Title, g.Summary, g.ProposedAction, g.Artifacts = o.Shown.Title, o.Shown.Summary, o.Shown.ProposedAction, o.Shown.Artifacts
 	g.Rule, g.Reason = o.Shown.Rule, o.Shown.Reason
 	g.OnExpiry, g.Quorum, g.Approvers = o.Rules.OnExpiry, o.Rules.Quorum, o.Rules.Approvers
@@ -136,22 +155,8 @@ func Prepare(o Opening) (Prepared, error) {
 	}
 	o.Risk = Risks[rank]
 	o.Rules = o.Rules.Normal()
-	shown, err := wire.Marshal(o.Shown)
-	if err != nil {
-		return Prepared{}, err
-	}
-	if o.Digest == "" {
-		sum := sha256.Sum256(shown)
-		o.Digest = hex.EncodeToString(sum[:])
-	}
-	text, err := wire.Marshal(struct {
-		Opening
-		Shown wire.Raw `json:"shown"` // in place of Opening's, so that it is encoded once
-	}{o, shown})
-	if err == nil {
-		err = wire.RefuseNUL(text, o)
-	}
-	return Prepared{o.Requester, ledger.Body{Value: o, JSON: text}}, err
+	body, err := ledger.Encode(o)
+	return Prepared{o.Requester, body}, err
 }
 
 // Open opens the gate in the caller's transaction. The id is the caller's to make

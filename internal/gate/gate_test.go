@@ -405,11 +405,11 @@ func TestAListingComesOutOfAnIndexInOrder(t *testing.T) {
 		{gate.Filter{Status: gate.Pending}, "gate_inbox "},
 		{gate.Filter{Status: gate.Pending, Workspace: "w"}, "gate_inbox_workspace "},
 		{gate.Filter{Status: gate.Pending, Workspace: "w", Project: "p", Agent: "a"}, "gate_inbox_workspace "},
-		{gate.Filter{Status: gate.Approved, Workspace: "w"}, "gate_past_workspace "},
-		{gate.Filter{Status: gate.Rejected, Agent: "a"}, "gate_past_agent "},
+		{gate.Filter{Status: gate.Approved, Workspace: "w"}, "gate_history_workspace "},
+		{gate.Filter{Status: gate.Rejected, Agent: "a"}, "gate_history_agent "},
 	} {
 		for _, place := range []*gate.Place{nil, after} {
-			if plan := n.plan(c.filter, place); !strings.Contains(plan, "USING INDEX "+c.index) || strings.Contains(plan, "TEMP B-TREE") {
+			if plan := n.plan(c.filter, place); !strings.Contains(plan, "INDEX "+c.index) || strings.Contains(plan, "TEMP B-TREE") {
 				t.Errorf("%+v, after %v:\n%s", c.filter, place, plan)
 			}
 		}

@@ -47,7 +47,7 @@ func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "gate",
 		Tables: []ledger.Table{
-			{Name: "gate", Key: "opened_seq"}, {Name: "gate_vote", Key: "gate, operator"}, {Name: "delegation", Key: "operator, delegate"},
+			{Name: "gate", Key: "opened_seq"}, {Name: "gate_history", Key: "opened_seq"}, {Name: "gate_vote", Key: "gate, operator"}, {Name: "delegation", Key: "operator, delegate"},
 		},
 		Apply: map[string]ledger.Apply{
 			"gate.opened":        applyOpened,
@@ -76,16 +76,14 @@ func applyOpened(tx *store.Tx, e *ledger.Entry) error {
 	if err != nil {
 		return err
 	}
-	var expires int64
-	if o.Rules.Expires > 0 {
-		expires = e.At.UnixMicro() + o.Rules.Expires
-		clock.Set(tx, clock.Timer{Kind: expiryTimer, Subject: e.Subject, Workspace: e.Workspace, Due: time.UnixMicro(expires)})
+	if due := o.expiry(e); due != nil {
+		clock.Set(tx, clock.Timer{Kind: expiryTimer, Subject: e.Subject, Workspace: e.Workspace, Due: *due})
 	}
 	if step := o.Rules.next(0); step != nil {
 		clock.Set(tx, clock.Timer{Kind: ladderTimer, Subject: e.Subject, Workspace: e.Workspace, Due: e.At.Add(time.Duration(step.After) * time.Microsecond)})
 	}
-	tx.Exec("INSERT INTO gate (opened_seq, id, workspace, project, agent, status, risk, expires_at) VALUES ($1, $2, $3, $4, $5, 'pending', $6, $7)",
-		e.Seq, e.Subject, e.Workspace, o.Project, o.Agent, risk, expires)
+	tx.Exec("INSERT INTO gate (opened_seq, workspace, project, agent, status, risk) VALUES ($1, $2, $3, $4, 'pending', $5)",
+		e.Seq, e.Workspace, o.Project, o.Agent, risk)
 	return nil
 }
 
@@ -106,6 +104,7 @@ func applyResolved(tx *store.Tx, e *ledger.Entry) error {
 	}
 	tx.Exec("UPDATE gate SET status = $2, resolved_at = $3, resolved_by = $4, cause = $5, note = $6, modified = $7 WHERE opened_seq = $1",
 		b.Opened, string(b.Status), e.At.UnixMicro(), b.By, string(b.Cause), b.Note, []byte(b.Modified))
+	tx.Exec("INSERT INTO gate_history (opened_seq, workspace, agent) VALUES ($1, $2, $3)", b.Opened, e.Workspace, b.Agent)
 	clock.Clear(tx, expiryTimer, e.Subject)
 	clock.Clear(tx, ladderTimer, e.Subject)
 	return nil

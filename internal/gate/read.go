@@ -14,7 +14,7 @@ import (
 )
 
 // selectGate reads a gate with the entry that opened it.
-const selectGate = `SELECT g.opened_seq, g.id, g.workspace, g.project, g.status, g.risk, g.expires_at, g.resolved_at, g.resolved_by, g.cause, g.note, g.modified, e.record, e.salt, e.body
+const selectGate = `SELECT g.opened_seq, g.workspace, g.project, g.status, g.risk, g.resolved_at, g.resolved_by, g.cause, g.note, g.modified, e.record, e.salt, e.body
 FROM gate g JOIN ledger_entry e ON e.seq = g.opened_seq`
 
 // byID finds the entry that opened a gate, and so the gate.
@@ -22,13 +22,13 @@ const byID = " WHERE e.subject = $1 AND e.kind = 'gate.opened'"
 
 func scanGate(scan func(...any) error) (Gate, error) {
 	var g Gate
-	var expires, resolvedAt int64
+	var resolvedAt int64
 	var modified, rec, salt, body []byte
-	err := scan(&g.opened, &g.ID, &g.Workspace, &g.Project, &g.Status, &g.rank, &expires, &resolvedAt, &g.ResolvedBy, &g.Cause, &g.Note, &modified, &rec, &salt, &body)
+	err := scan(&g.opened, &g.Workspace, &g.Project, &g.Status, &g.rank, &resolvedAt, &g.ResolvedBy, &g.Cause, &g.Note, &modified, &rec, &salt, &body)
 	if err != nil {
 		return g, err
 	}
-	g.ExpiresAt, g.ResolvedAt, g.Votes = moment(expires), moment(resolvedAt), []Vote{}
+	g.ResolvedAt, g.Votes = moment(resolvedAt), []Vote{}
 	if len(modified) > 0 {
 		g.Modified = modified
 	}
@@ -133,8 +133,10 @@ func (g *Gates) List(ctx context.Context, f Filter, after *Place, limit int) (ga
 	return gates, next, addVotes(gates, g.reading(ctx))
 }
 
+// listing is the query of a page. Gates that wait come out of the inbox's indexes,
+// resolved ones of a workspace or an agent out of the history's.
 func listing(f Filter, after *Place, limit int) (text string, args []any) {
-	var where []string
+	where := []string{}
 	add := func(condition string, values ...any) {
 		var marks []any
 		for _, v := range values {
@@ -143,30 +145,36 @@ func listing(f Filter, after *Place, limit int) (text string, args []any) {
 		}
 		where = append(where, fmt.Sprintf(condition, marks...))
 	}
-	order := "g.opened_seq DESC"
-	if f.Status == Pending {
-		where = append(where, "g.status = 'pending'") // as in the index
-		order = "g.risk DESC, g.opened_seq DESC"
-	} else if f.Status != "" {
-		where = append(where, "g.status <> 'pending'") // as in the indexes
+	from, table, order := selectGate, "g", "g.opened_seq DESC"
+	switch {
+	case f.Status == Pending:
+		where, order = append(where, "g.status = 'pending'"), "g.risk DESC, g.opened_seq DESC" // as in the index
+	case f.Status != "":
 		add("g.status = %s", string(f.Status))
-	}
-	for column, value := range map[string]string{"workspace": f.Workspace, "project": f.Project, "agent": f.Agent} {
-		if value != "" {
-			add("g."+column+" = %s", value)
+		if f.Workspace != "" || f.Agent != "" {
+			from, table, order = selectGate+" JOIN gate_history h ON h.opened_seq = g.opened_seq", "h", "h.opened_seq DESC"
 		}
+	}
+	if f.Workspace != "" {
+		add(table+".workspace = %s", f.Workspace)
+	}
+	if f.Agent != "" {
+		add(table+".agent = %s", f.Agent)
+	}
+	if f.Project != "" {
+		add("g.project = %s", f.Project)
 	}
 	switch {
 	case after != nil && f.Status == Pending:
 		add("(g.risk, g.opened_seq) < (%s, %s)", after.Risk, after.Opened)
 	case after != nil:
-		add("g.opened_seq < %s", after.Opened)
+		add(table+".opened_seq < %s", after.Opened)
 	}
-	if where == nil {
-		where = []string{"1 = 1"}
+	if len(where) > 0 {
+		from += " WHERE " + strings.Join(where, " AND ")
 	}
 	args = append(args, limit)
-	return fmt.Sprintf("%s WHERE %s ORDER BY %s LIMIT $%d", selectGate, strings.Join(where, " AND "), order, len(args)), args
+	return fmt.Sprintf("%s ORDER BY %s LIMIT $%d", from, order, len(args)), args
 }
 
 // Wait returns the gate as soon as it is resolved, or as it is when ctx ends.

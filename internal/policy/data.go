@@ -37,9 +37,9 @@ func (a adapter) NativeToValue(v any) ref.Val {
 	return a.Adapter.NativeToValue(v)
 }
 
-// number is an int if it is whole and within what a double holds exactly.
+// number is an int if it is whole and no larger than one can be.
 func number(f float64) ref.Val {
-	if f == math.Trunc(f) && math.Abs(f) <= 1<<53 {
+	if f == math.Trunc(f) && math.Abs(f) < 1<<63 {
 		return types.Int(f)
 	}
 	return types.Double(f)

@@ -32,6 +32,9 @@ func (p *Policy) Decide(ctx context.Context, in Input) (v Verdict) {
 	vars := newVariables(&in)
 	for _, r := range rules {
 		deciding = r.name
+		if err := ctx.Err(); err != nil { // thousands of rules and much text take a while
+			return failure(deciding, err)
+		}
 		holds, err := r.when.holds(ctx, vars)
 		switch {
 		case r.shadow && err != nil:

@@ -171,3 +171,12 @@ func TestAPolicyDecidesForManyAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+func TestNoFurtherRuleIsTriedWhenTheContextHasEnded(t *testing.T) {
+	p := parse(t, "version: 1\nrules:\n  - {name: slow, on: [action], when: 'recent.actions(\"1m\") > 5', then: block}\n  - {name: all, on: [action], when: true, then: allow}\n")
+	ctx, cancel := context.WithCancel(t.Context())
+	in := policy.Input{Event: policy.Event{Point: "action"}, Recent: counting(cancel)}
+	if v := p.Decide(ctx, in); !v.Failed || v.Action != policy.Block || v.Rule != "all" {
+		t.Errorf("got %+v", v)
+	}
+}

@@ -59,7 +59,8 @@
 //
 // Functions are CEL's own and lowerAscii, trim, split and join. A field that is not
 // there does not compile, nor does a comparison of different types; an expression must
-// be a boolean, a pattern a literal, and a window a literal from 1s to 31d.
+// be a boolean, a pattern a literal, and a window a literal from 1s to 31d. All rules
+// together read at most 100 counters, a counter being a function and a window.
 //
 // # What is absent
 //

@@ -108,3 +108,20 @@ func TestMergePutsASetIntoAPayload(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// Some decoders make every number a float64; the record of a decision keeps its digits.
+func TestAWholeNumberIsTheSameHoweverItWasDecoded(t *testing.T) {
+	for _, n := range []float64{0, 3, 1 << 53, 1<<53 + 4, 1e17, 1e18, -1e18, 1e19, 1e21, 1e300} {
+		text, err := json.Marshal(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, condition := range []string{"event.payload.n % 2 == 0", "event.payload.n / 4 == 1", "event.payload.n > 5"} {
+			decided := outcome(t, condition, policy.Input{Event: policy.Event{Payload: map[string]any{"n": n}}})
+			replayed := outcome(t, condition, policy.Input{Event: policy.Event{Payload: map[string]any{"n": json.Number(text)}}})
+			if decided != replayed {
+				t.Errorf("%s with %s: %s, and replayed %s", condition, text, decided, replayed)
+			}
+		}
+	}
+}

@@ -42,7 +42,7 @@ func TestAMistakeInTheFormOfAPolicyIsToldWithItsPlace(t *testing.T) {
 		{"not YAML, said by the scanner", "version: 1\nrules: a: b\n", `2:1 This is not YAML: mapping values are not allowed in this context. Look at the indentation and the quotes of this line and the one before it.`},
 		{"not YAML, said by the parser", "version: 1\nrules:\n  - name: r\n   on: [action]\n", `3:3 This is not YAML: did not find expected '-' indicator. It is in the block that begins here: look at its indentation, brackets and quotes.`},
 		{"not UTF-8", "version: \xff\n", `1:1 The policy is not UTF-8 text. Save the file as UTF-8.`},
-		{"too large", "version: 1 #" + strings.Repeat("x", 1<<20), `1:1 The policy has 1048588 bytes, and may have 1048576. Split it over several workspaces, or say the same with fewer rules.`},
+		{"too large", "version: 1 #" + strings.Repeat("x", 1<<20), `1:1 The policy has 1048588 bytes, and may have 1048576. Say the same with less.`},
 		{"a list", "- a\n", `1:1 The policy should be a mapping, and is a list. Write fields, one a line, as in "name: value".`},
 		{"two documents", "version: 1\n---\nversion: 1\n", `2:1 The policy has a second YAML document. Put everything into the first document.`},
 		{"no version", "rules: []\n", `1:1 The version is missing. Begin with "version: 1".`},
@@ -158,5 +158,21 @@ func TestAPolicyShowsWhatItIs(t *testing.T) {
 	}
 	if d := p.Defaults(); d["tool_call"] != policy.Block || d["signal"] != policy.Allow || d["confirmation"] != policy.Gate || len(d) != len(policy.Points) {
 		t.Errorf("defaults %v", d)
+	}
+}
+
+func TestRulesReadABoundedNumberOfCounters(t *testing.T) {
+	source := func(n int) []byte {
+		text := "version: 1\nrules:\n"
+		for i := range n {
+			text += fmt.Sprintf("  - {name: r%d, on: [action], when: 'recent.actions(\"%ds\") > 5', then: block}\n", i, i+1)
+		}
+		return []byte(text)
+	}
+	if _, err := policy.Parse(source(100)); err != nil {
+		t.Error(err)
+	}
+	if _, err := policy.Parse(source(101)); !fault.Is(err, fault.InvalidPolicy) || !strings.Contains(err.Error(), "101 counters of recent, and may read 100") {
+		t.Errorf("got %v", err)
 	}
 }

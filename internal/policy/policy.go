@@ -11,8 +11,12 @@ import (
 	"github.com/signalbox/signalbox/internal/policy/document"
 )
 
-// maxRules is how many rules a policy may have.
-const maxRules = 10_000
+// maxRules is how many rules a policy may have, and maxCounts how many counters they
+// may read: each is kept for every agent.
+const (
+	maxRules  = 10_000
+	maxCounts = 100
+)
 
 // Policy is a policy that was read and compiled. It does not change, and is safe for
 // concurrent use.
@@ -55,6 +59,9 @@ func Parse(source []byte) (*Policy, error) {
 			p.setDefaults(r.defaults(f["defaults"]))
 			for _, rule := range r.rules(f["rules"], lang) {
 				p.addRule(rule)
+			}
+			if len(p.counts) > maxCounts {
+				r.Add(document.At(f["rules"]), "Use the same windows in several rules.", "The rules read %d counters of recent, and may read %d.", len(p.counts), maxCounts)
 			}
 		}
 	}

@@ -153,8 +153,8 @@ func (r *reader) condition(n *yaml.Node, lang *language) (string, *condition) {
 // swallowed refuses a comment that goes further than it seems to. YAML makes one line of
 // several unless they stand after a |, and the rest of the condition would be comment.
 func (r *reader) swallowed(n *yaml.Node, text string, lang *language) {
-	if len(text) > maxExpression {
-		return
+	if len(text) > maxExpression || r.Inside(n, 0).Line == r.Inside(n, utf8.RuneCountInString(text)).Line {
+		return // too long to be taken, or on one line
 	}
 	parts := strings.SplitN(text, "//", 32) // more would take long, and nobody writes them
 	for i := 1; i < len(parts); i++ {

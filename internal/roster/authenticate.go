@@ -22,7 +22,7 @@ func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, err
 		r.cache.put(hash, h, round)
 	}
 	now := r.now().UnixMicro()
-	if h.revoked != 0 && now >= h.revoked {
+	if h.revoked != 0 { // whenever: this node's clock may be behind the one that wrote it
 		return Identity{}, fault.New(fault.Unauthenticated, "This key was revoked. An operator makes a new one with `signalbox %s %s`.", newKeyCommand[h.who.Kind], h.who.Name)
 	}
 	if h.expires != 0 && now >= h.expires {
@@ -50,14 +50,21 @@ COALESCE(a.name, o.name, w.name, ''), COALESCE(a.workspace, o.workspace, w.works
 COALESCE(a.address, ''), COALESCE(a.trust, ''), a.labels, COALESCE(a.suspended, $2), a.rate_limit`+withHolder+"WHERE k.hash = $1", hash, false).
 		Scan(&who.KeyID, &kind, &who.ID, &h.expires, &h.revoked, &who.Name, &who.Workspace, &who.Role, &who.Address, &who.Trust, &labels, &who.Suspended, &who.RateLimit)
 	if errors.Is(err, sql.ErrNoRows) {
-		return h, fault.New(fault.Unauthenticated, "This key is not known here. Check that it was copied whole, and that it belongs to this server.")
+		return h, unknownKey()
 	}
 	if err != nil {
 		return h, err
+	}
+	if who.Name == "" { // nobody holds it; an identity of no workspace would be one of all
+		return h, unknownKey()
 	}
 	who.Kind = kind.holder()
 	if who.Kind == HolderAgent {
 		err = wire.Unmarshal(labels, &who.Labels)
 	}
 	return h, err
+}
+
+func unknownKey() error {
+	return fault.New(fault.Unauthenticated, "This key is not known here. Check that it was copied whole, and that it belongs to this server.")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/id"
@@ -40,6 +41,10 @@ func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role, works
 	}
 	if err := oneOf("role", role, Roles); err != nil {
 		return Person{}, Issued{}, err
+	}
+	if slices.Contains(Roles, name) && name != role {
+		// Gates ask for people by role or by name: this one would be asked for both.
+		return Person{}, Issued{}, fault.New(fault.InvalidPayload, "%q is a role, and whoever is called so would count as one who has it. Choose another name.", name).About("name")
 	}
 	p := Person{ID: id.New("operator"), Name: name, Role: Role(role), Workspace: workspace}
 	token := prepare(OperatorKey)

@@ -71,15 +71,15 @@ func encodePublicKey(key ed25519.PublicKey) (string, error) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})), err
 }
 
-// checkUnused makes sure that a key, if there is one, stands for no other agent: a
-// signature must not fit two senders.
+// checkUnused makes sure that a key, if there is one, stands and stood for no other
+// agent: a signature must not fit two senders, and what was signed stays.
 func checkUnused(tx *ledger.Tx, agentID string, key ed25519.PublicKey) error {
 	if key == nil {
 		return nil
 	}
-	taken, err := exists(tx, "SELECT 1 FROM agent_public_key WHERE fingerprint = $1 AND retired_at = 0 AND agent <> $2", Fingerprint(key), agentID)
+	taken, err := exists(tx, "SELECT 1 FROM agent_public_key WHERE fingerprint = $1 AND agent <> $2", Fingerprint(key), agentID)
 	if err == nil && taken {
-		return fault.New(fault.AlreadyExists, "The public key %s is in use by another agent. Make a pair of keys for each agent, with `openssl genpkey -algorithm ed25519`.", Fingerprint(key)).About("public_key")
+		return fault.New(fault.AlreadyExists, "The public key %s is or was that of another agent. Make a pair of keys for each agent, with `openssl genpkey -algorithm ed25519`.", Fingerprint(key)).About("public_key")
 	}
 	return err
 }

@@ -150,6 +150,13 @@ func TestAPublicKeyStandsForOneAgent(t *testing.T) {
 		if _, err := r.ChangeAgent(t.Context(), admin, "default", "second", roster.AgentChange{PublicKey: &text}); !fault.Is(err, fault.AlreadyExists) {
 			t.Errorf("a change: %v", err)
 		}
+		another := newKey(t)
+		if _, err := r.ChangeAgent(t.Context(), admin, "default", "first", roster.AgentChange{PublicKey: &another}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.ChangeAgent(t.Context(), admin, "default", "second", roster.AgentChange{PublicKey: &text}); !fault.Is(err, fault.AlreadyExists) {
+			t.Errorf("one that the first has retired, and signed with: %v", err)
+		}
 		if err := r.RemoveAgent(t.Context(), admin, "default", "first"); err != nil {
 			t.Fatal(err)
 		}

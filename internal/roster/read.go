@@ -80,7 +80,7 @@ func (r *Roster) agent(query querier, workspace, name string) (Agent, error) {
 		return Agent{}, err
 	}
 	if len(found) == 0 {
-		return Agent{}, fault.New(fault.NotFound, "There is no agent %q in workspace %q. `signalbox agents ls` lists those there are.", name, workspace)
+		return Agent{}, fault.New(fault.NotFound, "There is no agent %.80q in workspace %q. `signalbox agents ls` lists those there are.", name, workspace)
 	}
 	return found[0], nil
 }

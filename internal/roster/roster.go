@@ -29,9 +29,10 @@ const (
 // Roles lists the roles, the least first.
 var Roles = []string{string(Viewer), string(Operator), string(Admin)}
 
-// Allows reports whether the role includes another.
+// Allows reports whether the role includes another, which must be one that there is.
 func (r Role) Allows(needed Role) bool {
-	return slices.Index(Roles, string(r)) >= slices.Index(Roles, string(needed))
+	rank := slices.Index(Roles, string(needed))
+	return rank >= 0 && slices.Index(Roles, string(r)) >= rank
 }
 
 // TrustLevels lists how far an agent is trusted, the least first.

@@ -182,6 +182,37 @@ func TestARotatedKeyWorksForADayMore(t *testing.T) {
 	})
 }
 
+// A clock that was set back, or that of another node, must not bring a key to life.
+func TestARevokedKeyIsRefusedWhateverTheClockSays(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		r, admin, c := start(t, address)
+		_, keys, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "leaver"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.RevokeKey(t.Context(), admin, keys[0].Key.ID); err != nil {
+			t.Fatal(err)
+		}
+		c.move(-time.Hour)
+		if _, err := r.Authenticate(t.Context(), keys[0].Secret); !fault.Is(err, fault.Unauthenticated) {
+			t.Errorf("an hour earlier: %v", err)
+		}
+	})
+}
+
+func TestAnOperatorIsNotCalledLikeARole(t *testing.T) {
+	t.Parallel()
+	r, admin, _ := start(t, storetest.SQLite(t))
+	for _, c := range []struct{ name, role string }{{"operator", "viewer"}, {"operator", "admin"}, {"viewer", "operator"}} {
+		if _, _, err := r.AddOperator(t.Context(), admin, c.name, c.role, ""); !fault.Is(err, fault.InvalidPayload) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	if _, _, err := r.AddOperator(t.Context(), admin, "operator", "operator", ""); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestANameIsGivenOnceHoweverManyAsk(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		r, admin, _ := start(t, address)
@@ -235,6 +266,9 @@ func TestRolesContainOneAnother(t *testing.T) {
 		}
 		if roster.Role("").Allows(roster.Role(a)) {
 			t.Errorf("somebody without a role may do what a %s may", a)
+		}
+		if roster.Role(a).Allows("owner") {
+			t.Errorf("a %s may do what takes a role that there is not", a)
 		}
 	}
 }

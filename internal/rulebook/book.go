@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox/signalbox/internal/ledger"
@@ -28,6 +29,7 @@ type Book struct {
 	readers map[string]Reader
 	kinds   []string // of readers
 	replays chan struct{}
+	parsed  atomic.Pointer[policy.Policy]
 
 	mu      sync.RWMutex
 	inForce inForce
@@ -57,7 +59,7 @@ func (b *Book) Decide(ctx context.Context, who roster.Identity, event policy.Eve
 	b.mu.RLock()
 	in := b.inForce
 	b.mu.RUnlock()
-	now := b.now()
+	now := b.now().UTC().Truncate(time.Microsecond) // as it is recorded
 	recent := &looked{at: in.recent, agent: who.ID, now: now}
 	agent := policy.Agent{Name: who.Name, Address: who.Address, Workspace: who.Workspace, Trust: who.Trust, Labels: who.Labels, Suspended: who.Suspended}
 	v := decide(ctx, in.policy, policy.Input{Event: event, Agent: agent, Now: now, Recent: recent})
@@ -105,6 +107,7 @@ func (b *Book) Run(ctx context.Context) error {
 func (b *Book) follow(ctx context.Context, seq int64) {
 	recent := b.inForce.recent // only this goroutine changes it
 	for e := range b.ledger.Follow(ctx, seq) {
+		recent.seq = e.Seq
 		if e.Kind == applied || strings.HasPrefix(e.Kind, "state.") {
 			return
 		}
@@ -113,6 +116,7 @@ func (b *Book) follow(ctx context.Context, seq int64) {
 }
 
 // load reads the newest version and what its rules count, up to the entry it returns.
+// What is counted already goes on being counted.
 func (b *Book) load(ctx context.Context) (seq int64, err error) {
 	if seq, err = b.ledger.Head(ctx); err != nil {
 		return 0, err
@@ -121,18 +125,25 @@ func (b *Book) load(ctx context.Context) (seq int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	next := inForce{number: v.Number, policy: b.inForce.policy}
-	if v.Number != b.inForce.number {
-		next.policy = b.read(ctx, v)
+	next := b.inForce
+	if v.Number != next.number {
+		next.number = v.Number
+		if next.policy, err = b.open(ctx, v); err != nil {
+			return 0, err
+		}
 	}
 	var counts []policy.Count
 	if next.policy != nil {
 		counts = next.policy.Counts()
 	}
-	next.recent = newTally(counts)
-	if err := b.fill(ctx, next.recent, seq); err != nil {
-		return 0, err
+	if next.recent == nil || !next.recent.has(counts) {
+		next.recent = newTally(counts)
+		if err := b.fill(ctx, next.recent, seq); err != nil {
+			return 0, err
+		}
+		next.recent.seq = seq
 	}
+	seq = next.recent.seq
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.inForce = next
@@ -141,21 +152,34 @@ func (b *Book) load(ctx context.Context) (seq int64, err error) {
 	return seq, nil
 }
 
-// read parses a version. What was checked before it was applied can fail here only
-// when another Signalbox applied it; then nothing is allowed.
-func (b *Book) read(ctx context.Context, v Version) *policy.Policy {
+// open reads a version. What was checked before it was applied can be wrong here only
+// when another Signalbox applied it; then there is no policy, and nothing is allowed.
+func (b *Book) open(ctx context.Context, v Version) (*policy.Policy, error) {
 	if v.Number == 0 {
-		return nil
+		return nil, nil
 	}
 	source, err := b.source(ctx, v)
-	if err == nil {
-		var p *policy.Policy
-		if p, err = policy.Parse(source); err == nil {
-			return p
-		}
+	if err != nil {
+		return nil, err
 	}
-	b.log.Error("the policy in force cannot be read; everything is blocked until another is applied", "version", v.Number, "error", err.Error())
-	return nil
+	p, err := b.parse(source)
+	if err != nil {
+		b.log.Error("the policy in force cannot be read; everything is blocked until another is applied", "version", v.Number, "error", err.Error())
+	}
+	return p, nil // one that is wrong stays so
+}
+
+// parse reads a policy, and remembers the last one: it is read when it is sent, when it
+// is applied and when it is put in force, and ten thousand rules take a second each time.
+func (b *Book) parse(source []byte) (*policy.Policy, error) {
+	if p := b.parsed.Load(); p != nil && p.Version() == policy.Hash(source) {
+		return p, nil
+	}
+	p, err := policy.Parse(source)
+	if err == nil {
+		b.parsed.Store(p)
+	}
+	return p, err
 }
 
 // fill counts what was done before seq, as far back as anything looks.
@@ -167,37 +191,35 @@ func (b *Book) fill(ctx context.Context, t *tally, seq int64) error {
 	if err != nil {
 		return err
 	}
-	for ; from < seq; from += step {
-		entries, err := b.entries(ctx, from, min(from+step, seq))
-		if err != nil {
+	if seq-from > 10*step {
+		b.log.Info("reading what agents did, since rules ask for it", "entries", seq-from, "window", t.longest.String())
+	}
+	for from < seq {
+		var pages []*page
+		if pages, from, err = b.readAhead(ctx, from, seq); err != nil {
 			return err
 		}
-		for i := range entries {
-			b.count(t, &entries[i])
+		for _, p := range pages {
+			for i := range p.said {
+				t.add(p.said[i].reading.facts(), p.said[i].entry.At)
+			}
 		}
 	}
 	return nil
 }
 
-// step is how many entries are read at once.
-const step = 2000
-
-func (b *Book) entries(ctx context.Context, after, upTo int64) ([]ledger.Entry, error) {
-	return b.ledger.Entries(ctx, ledger.Query{After: after, UpTo: upTo, Kinds: b.kinds, Limit: step})
+// count adds what an entry says.
+func (b *Book) count(t *tally, e *ledger.Entry) {
+	if len(t.counts) > 0 && b.readers[e.Kind] != nil {
+		t.add(b.say(e).reading.facts(), e.At)
+	}
 }
 
-// count adds what an entry says. One whose body was erased says nothing any more.
-func (b *Book) count(t *tally, e *ledger.Entry) {
-	read := b.readers[e.Kind]
-	if len(t.counts) == 0 || read == nil || e.Body == nil {
-		return
-	}
-	reading, err := read(e)
-	if err != nil {
-		b.log.Error("an entry cannot be counted", "error", err.Error())
-		return
-	}
-	t.add(reading.facts(), e.At)
+// InForce is the number of the version that decides on this node, 0 before there is one.
+func (b *Book) InForce() int64 {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.inForce.number
 }
 
 // await waits until at least this version is in force on this node.

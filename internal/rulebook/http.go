@@ -1,6 +1,8 @@
 package rulebook
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -11,6 +13,7 @@ import (
 	"github.com/signalbox/signalbox/internal/policy"
 	"github.com/signalbox/signalbox/internal/policy/document"
 	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
@@ -25,7 +28,8 @@ type (
 	// Applied says what became of a policy that was put.
 	Applied struct {
 		Version  Version  `json:"version"`
-		Changed  bool     `json:"changed"` // false: it was in force already
+		Changed  bool     `json:"changed"`  // false: it was the newest already
+		InForce  bool     `json:"in_force"` // false: what its rules count is still being read, and the one before decides
 		Warnings []string `json:"warnings"`
 	}
 	// VersionPage is a page of versions, the newest first.
@@ -95,7 +99,7 @@ func (b *Book) getPolicy(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (b *Book) putPolicy(w http.ResponseWriter, r *http.Request) error {
-	source, p, err := readPolicy(w, r)
+	source, p, err := b.readPolicy(w, r)
 	if err != nil {
 		return err
 	}
@@ -113,20 +117,20 @@ func (b *Book) putPolicy(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, Applied{v, changed, warnings})
+	return wire.Reply(w, http.StatusOK, Applied{v, changed, b.InForce() >= v.Number, warnings})
 }
 
-func readPolicy(w http.ResponseWriter, r *http.Request) ([]byte, *policy.Policy, error) {
+func (b *Book) readPolicy(w http.ResponseWriter, r *http.Request) ([]byte, *policy.Policy, error) {
 	source, err := wire.Read(w, r, maxSource)
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := policy.Parse(source)
+	p, err := b.parse(source)
 	return source, p, err
 }
 
 func (b *Book) postCheck(w http.ResponseWriter, r *http.Request) error {
-	_, p, err := readPolicy(w, r)
+	_, p, err := b.readPolicy(w, r)
 	if err != nil {
 		return err
 	}
@@ -146,7 +150,12 @@ func (b *Book) getVersions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	before, _ := strconv.ParseInt(cursor[0], 10, 64) // ours, or nothing
+	var before int64
+	if cursor[0] != "" {
+		if before, err = strconv.ParseInt(cursor[0], 10, 64); err != nil {
+			return wire.BadCursor()
+		}
+	}
 	list, err := b.Versions(r.Context(), before, limit)
 	if err != nil {
 		return err
@@ -168,7 +177,7 @@ func (b *Book) getVersion(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	full := FullVersion{Version: v, Source: string(source)}
-	if p, err := policy.Parse(source); err == nil { // else another Signalbox's language
+	if p, err := b.parse(source); err == nil { // else another Signalbox's language
 		full.Rules, full.Defaults = p.Rules(), p.Defaults()
 	}
 	return wire.Reply(w, http.StatusOK, full)
@@ -181,7 +190,7 @@ func (b *Book) postReplay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	_, p, err := readPolicy(w, r)
+	_, p, err := b.readPolicy(w, r)
 	if err != nil {
 		return err
 	}
@@ -199,20 +208,26 @@ func (b *Book) postReplay(w http.ResponseWriter, r *http.Request) error {
 		_, _ = w.Write(append(data, '\n'))
 		_ = out.Flush() // a client that has gone ends the request's context
 	}
+	ctx, end := wire.UntilStop(r.Context())
+	defer end()
 	last := time.Now()
-	report, err := b.Replay(r.Context(), p, since, func(done, of int64) {
+	report, err := b.Replay(ctx, p, since, func(done, of int64) {
 		if time.Since(last) > progressEvery {
 			last = time.Now()
 			send(ReplayLine{Progress: &ReplayProgress{done, of}})
 		}
 	})
-	if err != nil {
-		e := fault.From(err)
-		b.log.Error("a replay failed", "error", err.Error())
+	switch {
+	case err == nil:
+		send(ReplayLine{Report: &report})
+	case r.Context().Err() != nil: // the client has gone
+	default:
+		e := fault.From(cmp.Or(context.Cause(ctx), store.Explain(err)))
+		if e.Code != fault.Stopping {
+			b.log.Error("a replay failed", "error", e.Error())
+		}
 		send(ReplayLine{Error: &wire.ErrorBody{Error: e.Code, Message: e.Message}})
-		return nil
 	}
-	send(ReplayLine{Report: &report})
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package rulebook
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ const parts = 60
 type tally struct {
 	counts  []policy.Count
 	longest time.Duration
+	seq     int64 // the entry that it has come to; of the goroutine that counts
 
 	mu     sync.RWMutex
 	agents map[string][]series // one for each of counts
@@ -34,6 +36,11 @@ func newTally(counts []policy.Count) *tally {
 		t.longest = max(t.longest, c.Window)
 	}
 	return t
+}
+
+// has reports whether all of the counts are counted, and any at all are.
+func (t *tally) has(counts []policy.Count) bool {
+	return len(counts) > 0 && !slices.ContainsFunc(counts, func(c policy.Count) bool { return !slices.Contains(t.counts, c) })
 }
 
 // reach is how far back the counters look at a moment.

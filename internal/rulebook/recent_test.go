@@ -1,6 +1,9 @@
 package rulebook_test
 
 import (
+	"fmt"
+	"math"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -79,6 +82,81 @@ func TestCountersOutliveARestartAndEndWithTheirWindow(t *testing.T) {
 			offset.Store(int64(c.after))
 			if d := n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction}); d.Action != c.then {
 				t.Errorf("after %s: %+v", c.after, d)
+			}
+		}
+	})
+}
+
+// Agents say themselves what something cost.
+func TestNothingAnAgentSaysTakesOffWhatWasCounted(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		n.apply("  - {name: budget, on: [action], when: 'recent.cost(\"1h\") > 5.0 || recent.tokens(\"1h\") > 5', then: block}\n")
+		x := agent("x")
+		n.act(x, policy.Event{CostUSD: 6, Tokens: 6})
+		n.act(x, policy.Event{CostUSD: -1e9, Tokens: -1e9})
+		for range 3 { // the sum of these is none that JSON has a form for
+			n.act(x, policy.Event{CostUSD: math.MaxFloat64})
+		}
+		n.act(x, policy.Event{Point: policy.OnTask})
+		eventually(t, "all of it was counted", func() bool {
+			return seen(n.act(x, policy.Event{}), "cost", "1h") == 3e15+6
+		})
+	})
+}
+
+func TestAnEntryThatIsNotAsItShouldBeStopsNobody(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		n.apply("  - {name: many, on: [action], when: 'recent.actions(\"1h\") >= 1', then: block}\n")
+		err := n.ledger.Write(t.Context(), func(tx *ledger.Tx) error {
+			for _, body := range []any{map[string]any{}, map[string]any{"decision": nil}, map[string]any{"decision": map[string]any{"agent_id": "agent_x"}}, []int{}} {
+				tx.Append(ledger.Event{Workspace: "default", Kind: "action.decided", Actor: "agent:x", Subject: "s", Body: body})
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.act(agent("x"), policy.Event{})
+		eventually(t, "what came after was counted", func() bool {
+			return n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction}).Rule == "many"
+		})
+	})
+}
+
+// Counters that another version asks for again are not read again, and lose nothing.
+func TestEveryActionIsCountedOnceWhilePoliciesChange(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		nodes := []*node{start(t, address, t.TempDir()), start(t, address, t.TempDir())}
+		rule := func(i int, also string) string {
+			return fmt.Sprintf("  - {name: r%d, on: [action], when: 'recent.actions(\"1h\") > 1000000%s', then: block}\n", i, also)
+		}
+		nodes[0].apply(rule(0, ""))
+		var acting sync.WaitGroup
+		for _, n := range nodes {
+			acting.Go(func() {
+				for range 60 {
+					if _, err := n.try(agent("x"), policy.Event{}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		for i := range 6 {
+			nodes[0].apply(rule(i+1, ""))
+			nodes[0].apply(rule(i+1, " || recent.blocks(\"5m\") > 1000000"))
+		}
+		acting.Wait()
+		for _, n := range nodes {
+			count := func() float64 {
+				return seen(n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction}), "actions", "1h")
+			}
+			eventually(t, "every action was counted", func() bool { return count() == 120 })
+			nodes[0].apply(rule(99, "")) // and none twice, when that is followed too
+			eventually(t, "the last version", func() bool { return n.book.InForce() >= 14 })
+			if got := count(); got != 120 {
+				t.Errorf("%v", got)
 			}
 		}
 	})

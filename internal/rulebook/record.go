@@ -80,14 +80,14 @@ type Reader func(e *ledger.Entry) (Reading, error)
 // ReadDecision reads the member "decision" of a body. Other members are left alone.
 func ReadDecision(e *ledger.Entry) (Reading, error) {
 	var b struct {
-		Decision Record `json:"decision"`
+		Decision *Record `json:"decision"`
 	}
 	d := json.NewDecoder(bytes.NewReader(e.Body))
 	d.UseNumber() // 3 stays a whole number, and a large one keeps its digits
 	if err := d.Decode(&b); err != nil {
 		return Reading{}, fmt.Errorf("read the decision in entry %d (%s): %w", e.Seq, e.Kind, err)
 	}
-	return Reading{Decision: &b.Decision}, nil
+	return Reading{Decision: b.Decision}, nil
 }
 
 // ownKinds are the entries that are nothing but a decision.
@@ -107,21 +107,36 @@ var counted = map[policy.Point]string{
 
 var outcomes = map[policy.Action]string{policy.Block: "blocks", policy.Defer: "defers", policy.Gate: "gates"}
 
-// facts is what the reading adds to the counters.
-func (r Reading) facts() []Fact {
-	if r.Decision == nil {
-		return r.Facts
+// read finds what an entry says of decisions. What a reader must not leave out is
+// checked here, so that an entry that is not as it should be stops nobody.
+func (b *Book) read(e *ledger.Entry) (Reading, error) {
+	r, err := b.readers[e.Kind](e)
+	if err != nil {
+		return Reading{}, err
 	}
-	d, facts := r.Decision, r.Facts
-	for _, f := range []Fact{
-		{d.AgentID, counted[d.Event.Point], 1},
-		{d.AgentID, outcomes[d.Then], 1},
-		{d.AgentID, "tokens", float64(d.Event.Tokens)},
-		{d.AgentID, "cost", d.Event.CostUSD},
-	} {
-		if f.What != "" && f.N != 0 {
-			facts = append(facts, f)
+	if r.Decision != nil && r.Decision.Event == nil {
+		return Reading{}, fmt.Errorf("the decision in entry %d (%s) has no event", e.Seq, e.Kind)
+	}
+	return r, nil
+}
+
+// maxFact is the most that one entry adds to a counter, far above what is real: a sum
+// of such numbers is still one that JSON can hold.
+const maxFact = 1e15
+
+// facts is what the reading adds to the counters. Agents say themselves what something
+// cost, so nothing is ever taken off.
+func (r Reading) facts() []Fact {
+	facts := r.Facts
+	if d := r.Decision; d != nil {
+		facts = append(facts, Fact{d.AgentID, counted[d.Event.Point], 1}, Fact{d.AgentID, outcomes[d.Then], 1},
+			Fact{d.AgentID, "tokens", float64(d.Event.Tokens)}, Fact{d.AgentID, "cost", d.Event.CostUSD})
+	}
+	var counting []Fact
+	for _, f := range facts {
+		if f.What != "" && f.N > 0 {
+			counting = append(counting, Fact{f.Agent, f.What, min(f.N, maxFact)})
 		}
 	}
-	return facts
+	return counting
 }

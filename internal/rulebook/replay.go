@@ -3,13 +3,11 @@ package rulebook
 import (
 	"cmp"
 	"context"
-	"runtime"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/policy"
 )
 
@@ -20,6 +18,7 @@ type Report struct {
 	Changed   int64     `json:"changed"`    // that would have come out otherwise
 	OtherRule int64     `json:"other_rule"` // the same, by another rule
 	Erased    int64     `json:"erased"`     // that cannot be tried, since their bodies are gone
+	Broken    int64     `json:"broken"`     // that cannot be tried, since they cannot be read; the log says why
 	// Changes are those that would have come out otherwise, the most frequent first.
 	Changes []Change `json:"changes"`
 }
@@ -92,17 +91,11 @@ func (b *Book) Replay(ctx context.Context, p *policy.Policy, since time.Time, pr
 	return r.report.finish(), nil
 }
 
-// advance reads a page for each processor, and decides what they hold. Only counting
-// depends on the order, and is done by one.
+// advance reads some pages and decides what they hold. Only counting depends on the
+// order, and is done by one.
 func (r *replay) advance(ctx context.Context, from, head int64) (next int64, err error) {
-	var pages []*replayPage
-	reading, reads := errgroup.WithContext(ctx)
-	for range runtime.GOMAXPROCS(0) {
-		page := &replayPage{after: from, upTo: min(from+step, head)}
-		pages, from = append(pages, page), page.upTo
-		reading.Go(func() error { return r.read(reads, page) })
-	}
-	if err := reading.Wait(); err != nil {
+	pages, next, err := r.book.readAhead(ctx, from, head)
+	if err != nil {
 		return 0, err
 	}
 	if r.recent.longest > 0 {
@@ -120,51 +113,14 @@ func (r *replay) advance(ctx context.Context, from, head int64) (next int64, err
 	for _, page := range pages {
 		r.report.add(page)
 	}
-	return from, nil
-}
-
-// replayPage is what one processor reads and decides at a time.
-type replayPage struct {
-	after, upTo int64
-	tried       []tried
-	erased      int64
-}
-
-// tried is a decision of the past, and what the other policy says.
-type tried struct {
-	entry   *ledger.Entry
-	reading Reading
-	counts  policy.Counts
-	verdict policy.Verdict
-}
-
-func (r *replay) read(ctx context.Context, page *replayPage) error {
-	entries, err := r.book.entries(ctx, page.after, page.upTo)
-	if err != nil {
-		return err
-	}
-	for i := range entries {
-		e := &entries[i]
-		if e.Body == nil {
-			if e.Seq > r.first {
-				page.erased++
-			}
-			continue
-		}
-		reading, err := r.book.readers[e.Kind](e)
-		if err != nil {
-			return err
-		}
-		page.tried = append(page.tried, tried{entry: e, reading: reading})
-	}
-	return nil
+	return next, nil
 }
 
 // count counts what the page holds, and notes for each decision what the counters
 // were at its time.
-func (r *replay) count(page *replayPage) {
-	for i := range page.tried {
-		t := &page.tried[i]
+func (r *replay) count(page *page) {
+	for i := range page.said {
+		t := &page.said[i]
 		if d := t.reading.Decision; d != nil && t.entry.Seq > r.first {
 			t.counts = policy.Counts{}
 			for _, c := range r.recent.counts {
@@ -179,11 +135,16 @@ func (r *replay) count(page *replayPage) {
 	}
 }
 
-func (r *replay) decide(ctx context.Context, page *replayPage) error {
-	page.tried = slices.DeleteFunc(page.tried, func(t tried) bool { return t.reading.Decision == nil || t.entry.Seq <= r.first })
-	for i := range page.tried {
-		t := &page.tried[i]
+func (r *replay) decide(ctx context.Context, page *page) error {
+	page.said = slices.DeleteFunc(page.said, func(t said) bool {
+		return t.entry.Seq <= r.first || t.reading.Decision == nil && !t.erased && !t.broken
+	})
+	for i := range page.said {
+		t := &page.said[i]
 		d := t.reading.Decision
+		if d == nil {
+			continue
+		}
 		t.verdict = decide(ctx, r.policy, policy.Input{Event: *d.Event, Agent: d.Agent, Now: time.UnixMicro(d.Now).UTC(), Counts: t.counts})
 	}
 	return ctx.Err() // a verdict that was cut short would look like a block
@@ -204,9 +165,16 @@ func newReport(since time.Time) *report {
 	return &report{Report: Report{Since: since.UTC(), Changes: []Change{}}, groups: map[group]*Change{}}
 }
 
-func (r *report) add(page *replayPage) {
-	r.Erased += page.erased
-	for _, t := range page.tried {
+func (r *report) add(page *page) {
+	for _, t := range page.said {
+		switch {
+		case t.erased:
+			r.Erased++
+			continue
+		case t.broken:
+			r.Broken++
+			continue
+		}
 		d := t.reading.Decision
 		was, would := Outcome{d.Then, d.Rule}, Outcome{t.verdict.Action, t.verdict.Rule}
 		r.Decisions++

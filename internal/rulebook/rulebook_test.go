@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"github.com/signalbox/signalbox/internal/rulebook"
 	"github.com/signalbox/signalbox/internal/store"
 	"github.com/signalbox/signalbox/internal/store/storetest"
+	"github.com/signalbox/signalbox/internal/wire"
 )
 
 func sets() []store.Migrations {
@@ -107,18 +109,23 @@ func agent(name string) roster.Identity {
 // act decides and records an action.
 func (n *node) act(who roster.Identity, e policy.Event) rulebook.Decision {
 	n.t.Helper()
-	if e.Point == "" {
-		e.Point = policy.OnAction
-	}
-	d := n.book.Decide(n.t.Context(), who, e)
-	err := n.ledger.Write(n.t.Context(), func(tx *ledger.Tx) error {
-		tx.Append(d.Entry(who, "session-1", ""))
-		return nil
-	})
+	d, err := n.try(who, e)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return d
+}
+
+// try is act for goroutines.
+func (n *node) try(who roster.Identity, e policy.Event) (rulebook.Decision, error) {
+	if e.Point == "" {
+		e.Point = policy.OnAction
+	}
+	d := n.book.Decide(n.t.Context(), who, e)
+	return d, n.ledger.Write(n.t.Context(), func(tx *ledger.Tx) error {
+		tx.Append(d.Entry(who, "session-1", ""))
+		return nil
+	})
 }
 
 // eventually waits for what follows the ledger.
@@ -302,4 +309,89 @@ func TestAGateThatAsksForNobodyIsWarnedOf(t *testing.T) {
 			t.Errorf("%q %v", warnings, err)
 		}
 	})
+}
+
+// A database that is away for a moment must not leave a node without a policy.
+func TestAVersionThatCannotBeReadYetIsReadAgain(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		n.apply("  []\n")
+		version := func(statement string, args ...any) {
+			t.Helper()
+			tx, err := n.db.Begin(t.Context(), "ledger_tree")
+			if err != nil {
+				t.Fatal(err)
+			}
+			tx.Exec(statement, args...)
+			if _, err := tx.Commit(false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		version("INSERT INTO policy_version (number, seq, sha256, applied_at, applied_by) VALUES (2, 1000000, '', 0, '')")
+		var seq int64
+		err := n.ledger.Write(t.Context(), func(tx *ledger.Tx) error {
+			tx.Append(ledger.Event{Kind: "state.rebuilt", Actor: "system"}) // look again
+			seq = tx.Append(ledger.Event{Kind: "note.made", Actor: "system", Body: []byte("version: 1\nrules:\n" + noBash)})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction}); d.Action != policy.Allow || d.Record.Policy != 1 {
+			t.Errorf("the one before does not decide: %+v", d)
+		}
+		version("UPDATE policy_version SET seq = $1 WHERE number = 2", seq)
+		eventually(t, "the version decides", func() bool {
+			return n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction, Tool: "bash"}).Rule == "no-bash"
+		})
+	})
+}
+
+// call makes a call of the operators' API, without a server around it.
+func call(ctx context.Context, t *testing.T, b *rulebook.Book, call, body string) string {
+	t.Helper()
+	for _, route := range b.Routes() {
+		if route.Method+" "+route.Path == call {
+			w := httptest.NewRecorder()
+			if err := route.Handle(w, httptest.NewRequestWithContext(ctx, route.Method, route.Path, strings.NewReader(body))); err != nil {
+				t.Fatal(err)
+			}
+			return w.Body.String()
+		}
+	}
+	t.Fatalf("there is no call %s", call)
+	return ""
+}
+
+func TestAVersionThatDoesNotDecideYetIsNotSaidToBeInForce(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		idle := rulebook.New(n.db, n.ledger, n.roster, n.now, slog.New(slog.DiscardHandler), nil) // it does not run
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		go func() { // until it is applied
+			defer cancel()
+			for n.book.InForce() == 0 && ctx.Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+		}()
+		if got := call(ctx, t, idle, "PUT /ops/policy", "version: 1\n"); !strings.Contains(got, `"changed":true,"in_force":false`) {
+			t.Error(got)
+		}
+		if got := call(t.Context(), t, n.book, "PUT /ops/policy", "version: 1\n"); !strings.Contains(got, `"changed":false,"in_force":true`) {
+			t.Error(got)
+		}
+	})
+}
+
+func TestAReplayEndsWhenTheServerStops(t *testing.T) {
+	t.Parallel()
+	n := start(t, storetest.SQLite(t), t.TempDir())
+	n.apply("  []\n")
+	n.act(agent("x"), policy.Event{})
+	stopping, stop := context.WithCancel(context.Background())
+	stop()
+	got := call(wire.WithStop(t.Context(), stopping), t, n.book, "POST /ops/policy/replay", "version: 1\n")
+	if !strings.Contains(got, `{"error":{"error":"stopping"`) {
+		t.Error(got)
+	}
 }

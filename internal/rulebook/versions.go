@@ -51,7 +51,10 @@ func (b *Book) Version(ctx context.Context, number int64) (v Version, source []b
 	} else {
 		v, err = scanVersion(b.db.Read.QueryRowContext(ctx, "SELECT "+versionColumns+" FROM policy_version WHERE number = $1", number).Scan)
 	}
-	if errors.Is(err, sql.ErrNoRows) || err == nil && v.Number == 0 {
+	if err == nil && v.Number == 0 {
+		return v, nil, fault.New(fault.NotFound, "There is no policy, so everything is blocked. An admin can apply one with `signalbox policy apply`.")
+	}
+	if errors.Is(err, sql.ErrNoRows) {
 		return v, nil, fault.New(fault.NotFound, "There is no version %d of the policy. `signalbox policy show --versions` lists those there are.", number)
 	}
 	if err != nil {
@@ -98,7 +101,7 @@ const applyTimeout = 30 * time.Second
 // has seen; if another is in force by now, nothing is changed. ifNone changes nothing
 // if there is any.
 func (b *Book) Apply(ctx context.Context, by roster.Identity, source []byte, expect int64) (v Version, changed bool, err error) {
-	if _, err := policy.Parse(source); err != nil {
+	if _, err := b.parse(source); err != nil {
 		return v, false, err
 	}
 	err = b.ledger.Write(ctx, func(tx *ledger.Tx) error {

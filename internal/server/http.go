@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/signalbox/signalbox/internal/fault"
@@ -72,7 +74,13 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route
 				return err
 			}
 		}
-		r = r.WithContext(wire.WithScope(roster.With(r.Context(), who), who.Workspace))
+		ctx := r.Context()
+		if route.Media == "text/event-stream" {
+			var end func()
+			ctx, end = s.whileValid(r, route.Auth)
+			defer end()
+		}
+		r = r.WithContext(wire.WithScope(roster.With(ctx, who), who.Workspace))
 	}
 	if err := wire.KnownQuery(r, route.Query); err != nil {
 		return err
@@ -94,6 +102,31 @@ func (s *Server) caller(r *http.Request, needed wire.Auth) (roster.Identity, err
 		return who, err
 	}
 	return who, mayCall(who, needed)
+}
+
+// lookAgain is how often a stream looks whether its caller may still have it.
+const lookAgain = time.Second
+
+// whileValid is a context that ends when the caller's key is no longer good: what lasts
+// for days must not outlive the right to it.
+func (s *Server) whileValid(r *http.Request, needed wire.Auth) (ctx context.Context, end func()) {
+	ctx, cancel := context.WithCancel(r.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		look := time.NewTicker(lookAgain)
+		defer look.Stop()
+		for {
+			select {
+			case <-look.C:
+			case <-ctx.Done():
+				return
+			}
+			if _, err := s.caller(r, needed); fault.Is(err, fault.Unauthenticated) || fault.Is(err, fault.Forbidden) {
+				cancel()
+			}
+		}
+	})
+	return ctx, func() { cancel(); watching.Wait() }
 }
 
 func mayCall(who roster.Identity, needed wire.Auth) error {

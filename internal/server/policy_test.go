@@ -57,6 +57,7 @@ func TestThePolicyIsAppliedAsAWholeOrNotAtAll(t *testing.T) {
 		if len(page.Versions) != 1 || page.Versions[0].Number != 1 || page.Next != "" {
 			t.Errorf("%+v", page)
 		}
+		b.ops(400, "GET /ops/policy/versions?cursor=Z2FyYmFnZQ", "", nil)
 		var full rulebook.FullVersion
 		b.ops(200, "GET /ops/policy/versions/2", "", &full)
 		if full.Defaults[policy.OnAction] != policy.Block || !strings.Contains(full.Source, "defaults") {

@@ -39,12 +39,14 @@ type Server struct {
 	listener net.Listener
 	started  time.Time
 	metrics  *metrics
-	stopping chan struct{}
+	stopping context.Context //nolint:containedctx // the server's life and no call's: it ends when a stop was asked for
+	stop     context.CancelFunc
 }
 
 // New opens everything, up to the listening socket. The server answers after Run.
 func New(ctx context.Context, c *Config, log *slog.Logger) (*Server, error) {
-	s := &Server{config: c, log: log, started: time.Now(), stopping: make(chan struct{})}
+	s := &Server{config: c, log: log, started: time.Now()}
+	s.stopping, s.stop = context.WithCancel(context.Background())
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return nil, fault.Wrap(err, fault.StoreReadOnly, "Cannot make the data folder %s. Choose another with --data, or make it yourself and give this user the right to write to it.", c.Data)
 	}
@@ -132,7 +134,7 @@ func (s *Server) Run(ctx context.Context, ready func(*Server)) error {
 	case <-ctx.Done():
 	}
 	s.log.Info("stopping; calls under way are finished")
-	close(s.stopping)
+	s.stop()
 	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	if err := web.Shutdown(deadline); err != nil {

@@ -355,6 +355,26 @@ func TestEventsArriveAsTheyHappen(t *testing.T) {
 	})
 }
 
+func TestAStreamEndsWhenItsTokenIsNoLongerGood(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		var eve struct{ Token string }
+		b.ops(201, "POST /ops/operators", `{"name":"eve","role":"viewer"}`, &eve)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, b.url+"/ops/events", nil)
+		req.Header.Set("Authorization", "Bearer "+eve.Token)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		b.ops(204, "DELETE /ops/operators/eve", "", nil)
+		if text, err := io.ReadAll(res.Body); err != nil {
+			t.Errorf("%v after %s", err, text)
+		}
+	})
+}
+
 func TestTheSchemaIsTheGoldenOne(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		db := storetest.Open(t, address, server.Migrations()...)

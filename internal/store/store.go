@@ -29,6 +29,7 @@ import (
 type DB struct {
 	Read *sql.DB // for queries outside of a write transaction
 	backend
+	inserts inserts
 }
 
 // backend is what SQLite and PostgreSQL do differently.
@@ -142,6 +143,8 @@ type Tx struct {
 	open  *watched // rows that are being read
 	err   error
 	over  bool // committed or rolled back
+
+	inserts *inserts
 }
 
 // Begin starts a transaction that holds a lock on the only row of the table named
@@ -152,7 +155,7 @@ func (db *DB) Begin(ctx context.Context, lock string) (*Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tx{ctx: ctx, txn: txn}, nil
+	return &Tx{ctx: ctx, txn: txn, inserts: &db.inserts}, nil
 }
 
 // Exec queues a write. If it fails, the next Query or Commit says so.
@@ -177,6 +180,7 @@ func (tx *Tx) Query(query string, args ...any) (Rows, error) {
 		return nil, tx.err
 	}
 	tx.sent += len(tx.queue)
+	tx.queue = tx.inserts.gather(tx.queue)
 	if !strings.HasPrefix(strings.TrimSpace(query), "SELECT") {
 		tx.sent++ // INSERT … RETURNING and the like
 	}
@@ -237,7 +241,7 @@ func (tx *Tx) Commit(notify bool) (unknown bool, err error) {
 		return false, err
 	}
 	tx.end()
-	return tx.txn.commit(tx.ctx, tx.queue, notify)
+	return tx.txn.commit(tx.ctx, tx.inserts.gather(tx.queue), notify)
 }
 
 // Rollback undoes everything, unless the transaction is over already.

@@ -63,9 +63,14 @@ func ReadCursor(r *http.Request, n int) ([]string, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	parts := strings.Split(string(raw), "\x00")
 	if err != nil || len(parts) != n || !utf8.Valid(raw) {
-		return nil, fault.New(fault.InvalidRequest, "The cursor is not one that this listing gave. Use the value of next from the page before, or leave it out.").About("cursor")
+		return nil, BadCursor()
 	}
 	return parts, nil
+}
+
+// BadCursor is the error about a cursor that was made up.
+func BadCursor() error {
+	return fault.New(fault.InvalidRequest, "The cursor is not one that this listing gave. Use the value of next from the page before, or leave it out.").About("cursor")
 }
 
 // KnownQuery refuses query parameters that the route does not have, and addresses

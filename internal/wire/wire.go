@@ -43,12 +43,20 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	return body, nil
 }
 
+// IsJSON refuses a body that is not sent as JSON.
+func IsJSON(r *http.Request) error {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+		return fault.New(fault.UnsupportedMedia, "Send the body as JSON, with the header Content-Type: application/json.")
+	}
+	return nil
+}
+
 // ReadJSON reads one JSON object from the request into v, which is a pointer to a
 // struct. Unknown and repeated fields, wrong types and broken UTF-8 are errors
 // that say where they are.
 func ReadJSON(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return fault.New(fault.UnsupportedMedia, "Send the body as JSON, with the header Content-Type: application/json.")
+	if err := IsJSON(r); err != nil {
+		return err
 	}
 	body, err := Read(w, r, limit)
 	if err != nil {

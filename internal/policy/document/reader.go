@@ -32,7 +32,7 @@ func At(n *yaml.Node) Position { return Position{n.Line, n.Column} }
 func (r *Reader) Read(source []byte, what string) *yaml.Node {
 	start := Position{1, 1}
 	if len(source) > maxSource {
-		r.Add(start, "Split it over several workspaces, or say the same with fewer rules.", "The %s has %d bytes, and may have %d.", what, len(source), maxSource)
+		r.Add(start, "Say the same with less.", "The %s has %d bytes, and may have %d.", what, len(source), maxSource)
 		return nil
 	}
 	if !utf8.Valid(source) {
