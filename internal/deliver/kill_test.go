@@ -94,7 +94,7 @@ func TestNothingIsLostOrDoneTwiceWhenProcessesAreKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := readChronicle(t, l)
-		c.checkGates(w, gate.New(db, l, nil), db)
+		c.checkGates(w, gate.New(db, l, nil, nil), db)
 		c.checkDeliveries(r, post, db)
 		check, err := ledger.CheckRebuild(t.Context(), db, coreMigrations(), coreProjections(), nil)
 		if err != nil {

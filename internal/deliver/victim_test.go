@@ -89,7 +89,7 @@ func (v *victim) live() error {
 	if v.ledger, err = ledger.Open(ctx, ledger.Options{DB: db, Dir: v.Dir, Origin: "test.example/kill", Projections: coreProjections(), Log: log}); err != nil {
 		return err
 	}
-	v.gates = gate.New(db, v.ledger, log)
+	v.gates = gate.New(db, v.ledger, nil, log)
 	timers := durable.New(db, v.ledger, time.Now, log, v.gates.Handlers())
 	outbox, err := deliver.New(deliver.Options{
 		DB: db, Ledger: v.ledger, Key: masterKey, Log: log, Allow: []string{"127.0.0.0/8"},

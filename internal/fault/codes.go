@@ -16,6 +16,8 @@ const (
 	MethodNotAllowed   Code = "method_not_allowed"
 	AlreadyExists      Code = "already_exists"
 	Conflict           Code = "conflict"
+	AgentScope         Code = "agent_scope"
+	DuplicateRun       Code = "duplicate_run_id"
 	AlreadyResolved    Code = "already_resolved"
 	TooLarge           Code = "too_large"
 	UnsupportedMedia   Code = "unsupported_media_type"
@@ -54,6 +56,8 @@ var Catalogue = []Meaning{
 	{MethodNotAllowed, 405, "The address exists, but not for this method; the `Allow` header lists those it has."},
 	{AlreadyExists, 409, "The name is taken. Nothing was changed."},
 	{Conflict, 409, "The thing is not in a state that allows this. Nothing was changed."},
+	{AgentScope, 403, "The key belongs to another agent than the one that the body names."},
+	{DuplicateRun, 409, "The run was signalled already, with other content. What was received first stays as it is."},
 	{AlreadyResolved, 409, "Somebody was first: the gate is decided, and stays so. `details` says by whom."},
 	{TooLarge, 413, "The body is over the limit that the message names."},
 	{UnsupportedMedia, 415, "The body is of a type that the call does not take."},

@@ -164,9 +164,9 @@ func BenchmarkInbox(b *testing.B) {
 				{"all", gate.Filter{}},
 				{"workspace", gate.Filter{Workspace: "rare"}},
 				{"workspace-project", gate.Filter{Workspace: "rare", Project: "rare"}},
-				{"workspace-agent", gate.Filter{Workspace: "rare", Agent: "agent_rare"}},
+				{"workspace-agent", gate.Filter{Workspace: "rare", Agents: []string{"agent_rare"}}},
 				{"project", gate.Filter{Project: "rare"}},
-				{"agent", gate.Filter{Agent: "agent_rare"}},
+				{"agent", gate.Filter{Agents: []string{"agent_rare"}}},
 			} {
 				c.filter.Status = gate.Pending
 				b.Run(c.name, func(b *testing.B) { firstPage(b, n, c.filter) })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox/signalbox/internal/id"
 	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/store"
 	"github.com/signalbox/signalbox/internal/wire"
 )
@@ -120,6 +121,7 @@ func (g *Gate) fill(e *ledger.Entry) error {
 type Gates struct {
 	db     *store.DB
 	ledger *ledger.Ledger
+	roster *roster.Roster
 	log    *slog.Logger
 
 	onResolved map[string]func(*ledger.Tx, Gate) error
@@ -130,8 +132,8 @@ type Gates struct {
 
 // New makes the gates of a ledger that has Projection. Run must be running for Wait
 // to wake.
-func New(db *store.DB, l *ledger.Ledger, log *slog.Logger) *Gates {
-	return &Gates{db: db, ledger: l, log: log, onResolved: map[string]func(*ledger.Tx, Gate) error{}, waiters: map[string][]chan struct{}{}}
+func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, log *slog.Logger) *Gates {
+	return &Gates{db: db, ledger: l, roster: r, log: log, onResolved: map[string]func(*ledger.Tx, Gate) error{}, waiters: map[string][]chan struct{}{}}
 }
 
 // OnResolved has fn called in the transaction that resolves a gate of the protocol, so

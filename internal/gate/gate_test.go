@@ -52,7 +52,7 @@ func start(t testing.TB, address, dir string) *node {
 		t.Fatal(err)
 	}
 	n.roster = roster.New(roster.Options{DB: n.db, Ledger: n.ledger, Now: n.now, Log: log, Provider: "signalbox.local"})
-	n.gates = gate.New(n.db, n.ledger, log)
+	n.gates = gate.New(n.db, n.ledger, n.roster, log)
 	timers := clock.New(n.db, n.ledger, n.now, log, n.gates.Handlers())
 	ctx, cancel := context.WithCancel(context.Background())
 	core, stopCore := context.WithCancel(context.Background())
@@ -385,7 +385,7 @@ func TestTheInboxShowsTheHighestRiskFirst(t *testing.T) {
 		if err != nil || len(resolved) != 1 || resolved[0].ID != done || len(resolved[0].Votes) != 1 {
 			t.Errorf("%+v %v", resolved, err)
 		}
-		some, _, err := n.gates.List(t.Context(), gate.Filter{Project: "p1", Agent: "agent_y", Workspace: "default"}, nil, 100)
+		some, _, err := n.gates.List(t.Context(), gate.Filter{Project: "p1", Agents: []string{"agent_y"}, Workspace: "default"}, nil, 100)
 		if err != nil || len(some) != 15 {
 			t.Errorf("%d of project p1, %v", len(some), err)
 		}
@@ -404,9 +404,9 @@ func TestAListingComesOutOfAnIndexInOrder(t *testing.T) {
 	}{
 		{gate.Filter{Status: gate.Pending}, "gate_inbox "},
 		{gate.Filter{Status: gate.Pending, Workspace: "w"}, "gate_inbox_workspace "},
-		{gate.Filter{Status: gate.Pending, Workspace: "w", Project: "p", Agent: "a"}, "gate_inbox_workspace "},
+		{gate.Filter{Status: gate.Pending, Workspace: "w", Project: "p", Agents: []string{"a"}}, "gate_inbox_workspace "},
 		{gate.Filter{Status: gate.Approved, Workspace: "w"}, "gate_history_workspace "},
-		{gate.Filter{Status: gate.Rejected, Agent: "a"}, "gate_history_agent "},
+		{gate.Filter{Status: gate.Rejected, Agents: []string{"a"}}, "gate_history_agent "},
 	} {
 		for _, place := range []*gate.Place{nil, after} {
 			if plan := n.plan(c.filter, place); !strings.Contains(plan, "INDEX "+c.index) || strings.Contains(plan, "TEMP B-TREE") {

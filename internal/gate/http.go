@@ -40,7 +40,7 @@ func (g *Gates) Routes() []wire.Route {
 		{Name: "status", Meaning: "pending, approved or rejected"},
 		{Name: "workspace", Meaning: "only gates of this workspace"},
 		{Name: "project", Meaning: "only gates of this project"},
-		{Name: "agent", Meaning: "only gates of the agent with this id"},
+		{Name: "agent", Meaning: "only gates of the agent with this name or id"},
 		{Name: "limit", Meaning: "how many at the most, 1 to 1000; 100 when absent", Number: true},
 		{Name: "cursor", Meaning: "the value of next from the page before"},
 	}
@@ -72,7 +72,16 @@ func (g *Gates) getGates(w http.ResponseWriter, r *http.Request) error {
 	if !wire.InScope(r.Context(), workspace) {
 		return wire.Reply(w, http.StatusOK, GatePage{Gates: []Gate{}})
 	}
-	gates, next, err := g.List(r.Context(), Filter{Status: status, Workspace: workspace, Project: q.Get("project"), Agent: q.Get("agent")}, after, limit)
+	f := Filter{Status: status, Workspace: workspace, Project: q.Get("project")}
+	if agent := q.Get("agent"); agent != "" {
+		if f.Agents, err = g.roster.AgentIDs(r.Context(), workspace, agent); err != nil {
+			return err
+		}
+		if len(f.Agents) == 0 {
+			return wire.Reply(w, http.StatusOK, GatePage{Gates: []Gate{}})
+		}
+	}
+	gates, next, err := g.List(r.Context(), f, after, limit)
 	if err != nil {
 		return err
 	}

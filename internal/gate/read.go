@@ -100,7 +100,7 @@ type Filter struct {
 	Status    Status
 	Workspace string
 	Project   string
-	Agent     string // the agent's id
+	Agents    []string // the agents' ids
 }
 
 // Place is the position of a gate in a listing.
@@ -151,15 +151,19 @@ func listing(f Filter, after *Place, limit int) (text string, args []any) {
 		where, order = append(where, "g.status = 'pending'"), "g.risk DESC, g.opened_seq DESC" // as in the index
 	case f.Status != "":
 		add("g.status = %s", string(f.Status))
-		if f.Workspace != "" || f.Agent != "" {
+		if f.Workspace != "" || f.Agents != nil {
 			from, table, order = selectGate+" JOIN gate_history h ON h.opened_seq = g.opened_seq", "h", "h.opened_seq DESC"
 		}
 	}
 	if f.Workspace != "" {
 		add(table+".workspace = %s", f.Workspace)
 	}
-	if f.Agent != "" {
-		add(table+".agent = %s", f.Agent)
+	if f.Agents != nil {
+		var ids []any
+		for _, agent := range f.Agents {
+			ids = append(ids, agent)
+		}
+		add(table+".agent IN ("+strings.TrimSuffix(strings.Repeat("%s, ", len(ids)), ", ")+")", ids...)
 	}
 	if f.Project != "" {
 		add("g.project = %s", f.Project)

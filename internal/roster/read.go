@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/id"
 	"github.com/signalbox/signalbox/internal/store"
 	"github.com/signalbox/signalbox/internal/wire"
 )
@@ -88,6 +89,18 @@ func (r *Roster) agent(query querier, workspace, name string) (Agent, error) {
 // Agent finds one agent of a workspace by name, or by id.
 func (r *Roster) Agent(ctx context.Context, workspace, name string) (Agent, error) {
 	return r.agent(r.reads(ctx), workspace, name)
+}
+
+// AgentIDs are the ids of the agents that a name stands for, in one workspace or in all
+// for "". An id stands for itself, also when its agent is gone.
+func (r *Roster) AgentIDs(ctx context.Context, workspace, name string) ([]string, error) {
+	if id.Is("agent", name) {
+		return []string{name}, nil
+	}
+	return list(r.reads(ctx), func(scan func(...any) error) (found string, err error) {
+		err = scan(&found)
+		return found, err
+	}, "SELECT id FROM agent WHERE name = $1 AND ($2 = '' OR workspace = $2) ORDER BY id LIMIT 1000", name, workspace)
 }
 
 // Agents lists agents by workspace and name, after the given ones.

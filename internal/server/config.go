@@ -21,18 +21,19 @@ import (
 
 // Config is what is in force.
 type Config struct {
-	Data      string
-	Listen    string
-	DB        wire.Secret // "" is SQLite in the data folder
-	PublicURL string
-	TLSCert   string
-	TLSKey    string
-	Retention time.Duration // 0 is for ever
-	Provider  string
-	PerAgent  *int64   // a minute, 0 for none; nil leaves it to the protocols
-	Allow     []string // private hosts and networks that outgoing calls may reach
-	LogLevel  string
-	LogFormat string
+	Data          string
+	Listen        string
+	DB            wire.Secret // "" is SQLite in the data folder
+	PublicURL     string
+	TLSCert       string
+	TLSKey        string
+	Retention     time.Duration // 0 is for ever
+	Provider      string
+	PerAgent      *int64   // a minute, 0 for none; nil leaves it to the protocols
+	Allow         []string // private hosts and networks that outgoing calls may reach
+	StrictSignals bool
+	LogLevel      string
+	LogFormat     string
 
 	// Sources says where each value came from, by key.
 	Sources map[string]string
@@ -77,6 +78,16 @@ var Settings = []Setting{
 		Key: "webhooks.allow", Default: "", Meaning: "private hosts and networks that outgoing calls may reach, with commas between; on a loopback listener, loopback too",
 		set: func(c *Config, v string) error { c.Allow = splitList(v); return nil },
 		get: func(c *Config) string { return strings.Join(c.Allow, ",") },
+	},
+	{
+		Key: "signals.strict", Default: "false", Meaning: "true refuses signals with fields that AMP does not have; else they are kept and warned of",
+		set: func(c *Config, v string) (err error) {
+			if c.StrictSignals, err = strconv.ParseBool(v); err != nil {
+				return fmt.Errorf("should be true or false")
+			}
+			return nil
+		},
+		get: func(c *Config) string { return strconv.FormatBool(c.StrictSignals) },
 	},
 	choice("log.level", "info", []string{"debug", "info", "warn", "error"}, "how much is logged", func(c *Config) *string { return &c.LogLevel }),
 	choice("log.format", "text", []string{"text", "json"}, "how it is logged", func(c *Config) *string { return &c.LogFormat }),

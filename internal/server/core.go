@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -21,23 +22,28 @@ import (
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/rulebook"
+	"github.com/signalbox/signalbox/internal/signal"
 	"github.com/signalbox/signalbox/internal/store"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
 // Migrations are the tables of every package, in the order of the staircase.
 func Migrations() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, rulebook.Migrations, gate.Migrations, deliver.Migrations}
+	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, rulebook.Migrations, gate.Migrations, deliver.Migrations, signal.Migrations}
 }
 
 // Projections are the state of every package.
 func Projections() []ledger.Projection {
-	return []ledger.Projection{clock.Projection(), roster.Projection(), rulebook.Projection(), gate.Projection(), deliver.Projection()}
+	return []ledger.Projection{clock.Projection(), roster.Projection(), rulebook.Projection(), gate.Projection(), deliver.Projection(), signal.Projection()}
 }
 
 // decisionReaders find the decisions, and what rules count, in the entries of every
 // package.
-func decisionReaders() map[string]rulebook.Reader { return gate.Readers() }
+func decisionReaders() map[string]rulebook.Reader {
+	readers := gate.Readers()
+	maps.Copy(readers, signal.Readers())
+	return readers
+}
 
 // core is what every protocol stands on.
 type core struct {
@@ -48,6 +54,8 @@ type core struct {
 	gates  *gate.Gates
 	timers *clock.Timers
 	outbox *deliver.Outbox
+
+	signals *signal.Signals
 }
 
 func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
@@ -66,11 +74,19 @@ func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
 		db.Close()
 		return nil, err
 	}
-	built := &core{db: db, ledger: l, gates: gate.New(db, l, log)}
+	built := &core{db: db, ledger: l}
 	built.roster = roster.New(roster.Options{DB: db, Ledger: l, Now: time.Now, Log: log, Provider: c.Provider, PerAgent: c.PerAgent})
 	built.book = rulebook.New(db, l, built.roster, time.Now, log, decisionReaders())
+	built.gates = gate.New(db, l, built.roster, log)
 	built.timers = clock.New(db, l, time.Now, log, built.gates.Handlers())
 	if built.outbox, err = openOutbox(c, db, l, log); err != nil {
+		db.Close()
+		return nil, err
+	}
+	built.signals, err = signal.New(signal.Options{
+		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Outbox: built.outbox, Now: time.Now, Log: log, Strict: c.StrictSignals,
+	})
+	if err != nil {
 		db.Close()
 		return nil, err
 	}
@@ -101,12 +117,13 @@ func (c *core) run(ctx context.Context) error {
 	g.Go(func() error { return c.gates.Run(ctx) })
 	g.Go(func() error { return c.timers.Run(ctx) })
 	g.Go(func() error { return c.outbox.Run(ctx) })
+	g.Go(func() error { return c.signals.Run(ctx) })
 	return g.Wait()
 }
 
 // routes are the HTTP surface of every package.
 func (c *core) routes() []wire.Route {
-	return slices.Concat(c.ledger.Routes(), c.roster.Routes(), c.book.Routes(), c.gates.Routes(), c.outbox.Routes())
+	return slices.Concat(c.ledger.Routes(), c.roster.Routes(), c.book.Routes(), c.gates.Routes(), c.outbox.Routes(), c.signals.Routes())
 }
 
 // DatabaseFile is the SQLite file in the data folder.

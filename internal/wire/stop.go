@@ -41,7 +41,7 @@ func UntilStop(ctx context.Context) (until context.Context, end func()) {
 
 // Waiting is UntilStop for a call that waits a while for something to happen.
 func Waiting(ctx context.Context, most time.Duration) (waiting context.Context, end func()) {
-	until, end := UntilStop(ctx)
+	until, over := UntilStop(ctx)
 	waiting, cancel := context.WithTimeout(until, most)
-	return waiting, func() { cancel(); end() }
+	return waiting, func() { cancel(); over() }
 }

@@ -1,0 +1,236 @@
+package signal
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// fields are the members of a payload, and what was found to be wrong with them.
+type fields struct {
+	raw   map[string]wire.Raw
+	wrong map[string]string
+	form  form
+}
+
+// readFields reads a JSON object. What is not one, or has a name twice, is an error of
+// the whole.
+func readFields(body []byte) (*fields, error) {
+	f := &fields{wrong: map[string]string{}}
+	if err := wire.Unmarshal(body, &f.raw); err != nil {
+		return nil, err
+	}
+	if f.raw == nil {
+		return nil, fault.New(fault.InvalidPayload, "The body should be a JSON object, and is null.")
+	}
+	return f, nil
+}
+
+// err is the error for all that is wrong, nil when nothing is.
+func (f *fields) err() error {
+	if len(f.wrong) == 0 {
+		return nil
+	}
+	names := sortedNames(f.wrong)
+	message := f.wrong[names[0]]
+	if n := len(names) - 1; n > 0 {
+		message += fmt.Sprintf(" (And %d more wrong, in details.fields: %s.)", n, strings.Join(names[1:], ", "))
+	}
+	e := fault.New(fault.InvalidPayload, "%s", message).About(names[0]).With("fields", f.wrong)
+	if _, ok := f.wrong["amp_version"]; ok {
+		e = e.With("supported", []string{f.form.version})
+	}
+	return e
+}
+
+func sortedNames(m map[string]string) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (f *fields) fail(name, format string, args ...any) {
+	f.wrong[name] = fmt.Sprintf("The field %q ", name) + fmt.Sprintf(format, args...)
+}
+
+// get is the value of a field. null is the same as absent; absent is wrong if the
+// field is required, and what the form does not have is not looked at.
+func (f *fields) get(name, right string) (wire.Raw, bool) {
+	required, known := f.form.fields[name]
+	raw, there := f.raw[name]
+	if known && there && raw.Kind() != 'n' {
+		return raw, true
+	}
+	if required {
+		state := "is missing"
+		if there {
+			state = "is null"
+		}
+		f.fail(name, "%s. It should be %s.", state, right)
+	}
+	return nil, false
+}
+
+// text reads a string of 1 to most characters.
+func (f *fields) text(name string, most int, example string) string {
+	right := fmt.Sprintf("text of 1 to %d characters, such as %q", most, example)
+	raw, ok := f.get(name, right)
+	if !ok {
+		return ""
+	}
+	var s string
+	if raw.Kind() != '"' || wire.Unmarshal(raw, &s) != nil {
+		f.fail(name, "should be %s, and is %s.", right, kindOf(raw))
+		return ""
+	}
+	if n := utf8.RuneCountInString(s); strings.TrimSpace(s) == "" || n > most {
+		f.fail(name, "should be %s, and has %d characters.", right, n)
+	}
+	return s
+}
+
+// name reads a name in kebab-case.
+func (f *fields) name(field, example string) string {
+	right := fmt.Sprintf("1 to 63 lower-case letters and digits with single hyphens between them, such as %q", example)
+	raw, ok := f.get(field, right)
+	if !ok {
+		return ""
+	}
+	var s string
+	if raw.Kind() != '"' || wire.Unmarshal(raw, &s) != nil || len(s) > 63 || !kebab.MatchString(s) {
+		f.fail(field, "should be %s, and is %.80s.", right, raw)
+	}
+	return s
+}
+
+// oneOf reads one of a few words.
+func (f *fields) oneOf(name string, known ...string) string {
+	right := "one of " + strings.Join(known, ", ")
+	raw, ok := f.get(name, right)
+	if !ok {
+		return ""
+	}
+	var s string
+	if raw.Kind() != '"' || wire.Unmarshal(raw, &s) != nil || !slices.Contains(known, s) {
+		f.fail(name, "should be %s, and is %.80s.", right, raw)
+		return ""
+	}
+	return s
+}
+
+// count reads a whole number, 0 or more.
+func (f *fields) count(name string) int64 {
+	const right = "a whole number, 0 or more, such as 1842"
+	raw, ok := f.get(name, right)
+	if !ok {
+		return 0
+	}
+	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil && n >= 0 && n < 1<<53 {
+		return n
+	}
+	// 1842.0 is the same number.
+	n, err := strconv.ParseFloat(string(raw), 64)
+	if raw.Kind() != '0' || err != nil || n < 0 || n != math.Trunc(n) || n >= 1<<53 {
+		f.fail(name, "should be %s, and is %.80s.", right, raw)
+		return 0
+	}
+	return int64(n)
+}
+
+// dollars reads an amount as nano-dollars.
+func (f *fields) dollars(name string) int64 {
+	const right = "an amount in dollars, 0 or more, such as 0.007532"
+	raw, ok := f.get(name, right)
+	if !ok {
+		return 0
+	}
+	n, err := strconv.ParseFloat(string(raw), 64)
+	if raw.Kind() != '0' || err != nil || n < 0 || n > maxCost {
+		f.fail(name, "should be %s, and is %.80s.", right, raw)
+		return 0
+	}
+	return int64(math.Round(n * 1e9))
+}
+
+func (f *fields) flag(name string) bool {
+	raw, ok := f.get(name, "true or false")
+	if ok && raw.Kind() != 't' && raw.Kind() != 'f' {
+		f.fail(name, "should be true or false, and is %.80s.", raw)
+	}
+	return ok && raw.Kind() == 't'
+}
+
+// time reads a moment. One without a zone could be any of 26 hours.
+func (f *fields) time(name string) time.Time {
+	const right = "a time with its zone (RFC 3339), such as \"2026-03-06T22:10:38Z\""
+	raw, ok := f.get(name, right)
+	if !ok {
+		return time.Time{}
+	}
+	var s string
+	if raw.Kind() == '"' && wire.Unmarshal(raw, &s) == nil {
+		if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
+			return t
+		}
+	}
+	f.fail(name, "should be %s, and is %.80s.", right, raw)
+	return time.Time{}
+}
+
+func (f *fields) list(name string, most int) []wire.Raw {
+	right := fmt.Sprintf("a list of at most %d items, such as [{\"type\": \"text\", \"content\": \"…\"}]", most)
+	raw, ok := f.get(name, right)
+	if !ok {
+		return nil
+	}
+	var items []wire.Raw
+	if raw.Kind() != '[' || wire.Unmarshal(raw, &items) != nil {
+		f.fail(name, "should be %s, and is %s.", right, kindOf(raw))
+		return nil
+	}
+	if len(items) > most {
+		f.fail(name, "should be %s, and has %d.", right, len(items))
+	}
+	return items
+}
+
+func (f *fields) object(name string) wire.Raw {
+	const right = "an object, such as {\"source\": \"cron\"}"
+	raw, ok := f.get(name, right)
+	if ok && raw.Kind() != '{' {
+		f.fail(name, "should be %s, and is %s.", right, kindOf(raw))
+	}
+	return raw
+}
+
+// url reads an address. Whether it may be called is checked by who calls it.
+func (f *fields) url(name string) string {
+	const right = "an http or https address, such as \"https://example.com/hooks/amp\""
+	raw, ok := f.get(name, right)
+	if !ok {
+		return ""
+	}
+	var s string
+	if raw.Kind() == '"' && wire.Unmarshal(raw, &s) == nil && len(s) <= maxURL {
+		if u, err := url.Parse(s); err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") {
+			return s
+		}
+	}
+	f.fail(name, "should be %s, and is %.80s.", right, raw)
+	return ""
+}
+
+var kinds = map[byte]string{'n': "null", 't': "true", 'f': "false", '"': "text", '0': "a number", '{': "an object", '[': "a list"}
+
+func kindOf(raw wire.Raw) string { return kinds[byte(raw.Kind())] }

@@ -1,0 +1,184 @@
+package signal
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// maxWait is the longest that one call waits for a decision.
+const maxWait = time.Minute
+
+// Routes are the calls of AMP v1.0 and of its roadmap.
+func (s *Signals) Routes() []wire.Route {
+	wait := wire.Param{Name: "wait", Meaning: "how long to wait for the decision, such as 30s; 60s at most"}
+	post := func(path, summary string, t Type) wire.Route {
+		return wire.Route{Method: "POST", Path: path, Summary: summary, Auth: wire.Agent, RequestMedia: "application/json", Answer: Answer{}, Handle: s.post(t)}
+	}
+	return []wire.Route{
+		post("/amp/signal", "Signal what was done and what is proposed; 202 while a person decides", ""),
+		post("/amp/gate_request", "Ask for a decision in the middle of a run (AMP 2.0)", GateRequest),
+		post("/amp/failure", "Report that a run failed (AMP 2.0)", Failure),
+		{Method: "GET", Path: "/amp/gates/{gate_id}", Summary: "The resolution, for the agent that asked; with Accept: text/event-stream as events", Auth: wire.Agent, Query: []wire.Param{wait}, Answer: Answer{}, Handle: s.getGate},
+		{Method: "GET", Path: "/amp/pricing", Summary: "What models cost", Answer: PriceTable{}, Handle: s.getPricing},
+		{Method: "PUT", Path: "/ops/pricing", Summary: "Replace the price table", Auth: wire.Admin, Request: NewPrices{}, Answer: PriceTable{}, Handle: s.putPricing},
+	}
+}
+
+// post reads a message and answers it. t is the type that the address says, "" where
+// the message says it itself.
+func (s *Signals) post(t Type) wire.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := wire.IsJSON(r); err != nil {
+			return err
+		}
+		wait, err := preferredWait(r)
+		if err != nil {
+			return err
+		}
+		body, err := wire.Read(w, r, maxBody)
+		if err != nil {
+			return err
+		}
+		got, err := s.Receive(r.Context(), roster.From(r.Context()), t, body)
+		if err != nil {
+			return err
+		}
+		if got.Duplicate {
+			w.Header().Set("AMP-Duplicate", "true")
+		}
+		if len(got.Warnings) > 0 {
+			w.Header().Set("AMP-Warnings", headerText(strings.Join(got.Warnings, "; ")))
+		}
+		if wait > 0 && got.Status == gate.Pending {
+			w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(wait/time.Second)))
+			g, err := s.wait(r, *got.GateID, wait)
+			if err != nil {
+				return err
+			}
+			got.Answer = answer(g.ID, resolution(g))
+		}
+		return reply(w, got.Answer)
+	}
+}
+
+// headerText is text as a header can hold it.
+func headerText(text string) string {
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c > '~' {
+			return '?'
+		}
+		return c
+	}, text)
+}
+
+func reply(w http.ResponseWriter, a Answer) error {
+	status := http.StatusOK
+	if a.Status == gate.Pending {
+		status = http.StatusAccepted
+	}
+	return wire.Reply(w, status, a)
+}
+
+// preferredWait reads Prefer: wait=n (RFC 7240). Other preferences are not ours.
+func preferredWait(r *http.Request) (time.Duration, error) {
+	for _, header := range r.Header.Values("Prefer") {
+		for part := range strings.SplitSeq(header, ",") {
+			name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
+				continue
+			}
+			n, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`))
+			if err != nil || n < 0 {
+				return 0, fault.New(fault.InvalidRequest, "Prefer: wait should be a number of seconds, such as wait=30, and is %.40q.", value)
+			}
+			return min(time.Duration(n)*time.Second, maxWait), nil
+		}
+	}
+	return 0, nil
+}
+
+// wait holds the call until the gate is resolved, the time is over, or the server
+// stops.
+func (s *Signals) wait(r *http.Request, gateID string, most time.Duration) (gate.Gate, error) {
+	ctx, cancel := wire.Waiting(r.Context(), most)
+	defer cancel()
+	return s.Gates.Wait(ctx, gateID)
+}
+
+// getGate answers the agent that asked, and nobody else: for others it is not there.
+func (s *Signals) getGate(w http.ResponseWriter, r *http.Request) error {
+	who := roster.From(r.Context())
+	g, err := s.Gates.Get(r.Context(), r.PathValue("gate_id"))
+	if fault.Is(err, fault.NotFound) || err == nil && g.AgentID() != who.ID {
+		return fault.New(fault.NotFound, "There is no gate %.80q of this agent. Use the gate_id that the signal was answered with.", r.PathValue("gate_id"))
+	}
+	if err != nil {
+		return err
+	}
+	wait, err := queryWait(r)
+	if err != nil {
+		return err
+	}
+	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+		return s.stream(w, r, g)
+	}
+	if wait > 0 && g.Status == gate.Pending {
+		if g, err = s.wait(r, g.ID, wait); err != nil {
+			return err
+		}
+	}
+	return reply(w, answer(g.ID, resolution(g)))
+}
+
+// queryWait reads ?wait=30s, or a number of seconds.
+func queryWait(r *http.Request) (time.Duration, error) {
+	text := r.URL.Query().Get("wait")
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if n, e := strconv.Atoi(text); e == nil {
+		d, err = time.Duration(n)*time.Second, nil
+	}
+	if err != nil || d < 0 {
+		return 0, fault.New(fault.InvalidRequest, "wait should be a length of time such as 30s, 60s at most, and is %.40q.", text).About("wait")
+	}
+	return min(d, maxWait), nil
+}
+
+// stream sends where the gate stands, and its resolution when there is one.
+func (s *Signals) stream(w http.ResponseWriter, r *http.Request, g gate.Gate) error {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	out := http.NewResponseController(w)
+	for {
+		data, err := wire.Marshal(answer(g.ID, resolution(g)))
+		if err != nil {
+			return err
+		}
+		_ = out.SetWriteDeadline(time.Now().Add(2 * maxWait))
+		_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", g.Status, data)
+		if out.Flush() != nil || g.Status != gate.Pending || r.Context().Err() != nil {
+			return nil
+		}
+		// What is sent again after a while keeps proxies from closing the connection.
+		if g, err = s.wait(r, g.ID, streamBeat); err != nil {
+			return nil //nolint:nilerr // the client connects again and hears it
+		}
+		select {
+		case <-wire.Stop(r.Context()):
+			return nil
+		default:
+		}
+	}
+}
+
+const streamBeat = 15 * time.Second

@@ -1,0 +1,127 @@
+package signal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// NewPrices replaces the price table.
+type NewPrices struct {
+	Models []Price `json:"models"`
+}
+
+func (s *Signals) priceTable() *PriceTable {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.prices
+}
+
+// SetPrices puts a price table in force, as the next version.
+func (s *Signals) SetPrices(ctx context.Context, by roster.Identity, models []Price) (*PriceTable, error) {
+	var t *PriceTable
+	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		var last int64
+		if err := tx.QueryRow("SELECT version FROM price_table ORDER BY version DESC LIMIT 1", nil, &last); err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		var err error
+		if t, err = newPriceTable(last+1, models); err != nil {
+			return err
+		}
+		tx.Append(ledger.Event{Kind: kindPriced, Actor: by.Actor(), Subject: fmt.Sprintf("prices-%d", t.Version), Body: pricesApplied{t.Version, models}})
+		return nil
+	})
+	if err == nil {
+		s.use(t)
+	}
+	return t, err
+}
+
+func (s *Signals) use(t *PriceTable) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.Version >= s.prices.Version {
+		s.prices = t
+	}
+}
+
+// loadPrices reads the newest table, if there is one beside the protocol's own.
+func (s *Signals) loadPrices(ctx context.Context) error {
+	var seq int64
+	err := s.DB.Read.QueryRowContext(ctx, "SELECT seq FROM price_table ORDER BY version DESC LIMIT 1").Scan(&seq)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	e, err := s.Ledger.Entry(ctx, seq)
+	if err != nil {
+		return err
+	}
+	return s.apply(&e)
+}
+
+func (s *Signals) apply(e *ledger.Entry) error {
+	var b pricesApplied
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	t, err := newPriceTable(b.Version, b.Models)
+	if err == nil {
+		s.use(t)
+	}
+	return err
+}
+
+// Run keeps the price table true by following the ledger, until ctx ends.
+func (s *Signals) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		after, err := s.Ledger.Head(ctx)
+		if err == nil {
+			err = s.loadPrices(ctx)
+		}
+		if err != nil {
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		for e := range s.Ledger.Follow(ctx, after) {
+			if e.Kind == kindPriced {
+				if err := s.apply(&e); err != nil {
+					s.Log.Error("a price table cannot be read; the one before stays", "error", err.Error())
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Signals) getPricing(w http.ResponseWriter, _ *http.Request) error {
+	return wire.Reply(w, http.StatusOK, s.priceTable())
+}
+
+func (s *Signals) putPricing(w http.ResponseWriter, r *http.Request) error {
+	if err := wire.Unconfined(r.Context(), "Prices are those of"); err != nil {
+		return err
+	}
+	var in NewPrices
+	if err := wire.ReadJSON(w, r, maxBody, &in); err != nil {
+		return err
+	}
+	t, err := s.SetPrices(r.Context(), roster.From(r.Context()), in.Models)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, t)
+}

@@ -1,0 +1,252 @@
+package signal
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/rulebook"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// event is what rules see of a signal.
+func (s *Signal) event() policy.Event {
+	e := policy.Event{
+		Point: policy.OnSignal, Protocol: Protocol, Kind: string(s.Type),
+		Summary: s.Summary, ProposedAction: s.ProposedAction, Declared: s.GateRequired,
+		Model: s.Model, Project: s.ProjectID, Status: s.Status, Run: s.RunID,
+		CostUSD: float64(s.CostNano) / 1e9, Tokens: s.InputTokens + s.OutputTokens, InputTokens: s.InputTokens, OutputTokens: s.OutputTokens,
+	}
+	// Parse has read it all once, so it decodes.
+	_ = decodeData(s.Metadata, &e.Metadata)
+	_ = decodeData(s.Raw, &e.Payload)
+	e.Artifacts, _ = e.Payload["artifacts"].([]any)
+	return e
+}
+
+// decodeData keeps numbers as they came.
+func decodeData(raw []byte, into any) error {
+	d := json.NewDecoder(strings.NewReader(string(raw)))
+	d.UseNumber()
+	return d.Decode(into)
+}
+
+// trace ties together everything of one run.
+func trace(who roster.Identity, runID string) string { return "run:" + who.ID + ":" + runID }
+
+// record writes the signal, and opens a gate if one is due: first what came, then what
+// follows from it.
+func (s *Signals) record(ctx context.Context, who roster.Identity, sig *Signal, d rulebook.Decision) (Received, error) {
+	o := settle(sig.GateRequired, d.Verdict)
+	body := received{
+		Agent: who.ID, Type: sig.Type, RunID: sig.RunID, Request: sig.request(), Project: sig.ProjectID,
+		Status: o.status, Message: o.message, Decision: d.Record,
+	}
+	body.Decision.Event = nil // it follows from the payload
+	if sig.Type != GateRequest {
+		cost := s.priceTable().check(sig)
+		body.Cost = &cost
+	}
+	if o.status == gate.Pending {
+		body.Gate = gate.NewID()
+	}
+	text, err := body.encode(sig.Raw)
+	if err != nil {
+		return Received{}, err
+	}
+	var due gate.Prepared
+	if body.Gate != "" {
+		if due, err = gate.Prepare(opening(who, sig, d.Verdict)); err != nil {
+			return Received{}, err
+		}
+	}
+	run := trace(who, sig.RunID)
+	err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindReceived, Actor: who.Actor(), Subject: sig.RunID, Trace: run, Body: ledger.Body{Value: body, JSON: text}})
+		if body.Gate != "" {
+			due.Open(tx, body.Gate, who.Workspace, run)
+		}
+		return nil
+	})
+	if err != nil {
+		return Received{}, err
+	}
+	return Received{Answer: answer(body.Gate, o), Warnings: sig.Warnings}, nil
+}
+
+// opening is what an operator is shown.
+func opening(who roster.Identity, sig *Signal, v policy.Verdict) gate.Opening {
+	title := sig.ProposedAction
+	if title == "" {
+		title = "(no action proposed) " + sig.Summary
+	}
+	return gate.Opening{
+		Project: sig.ProjectID, Agent: who.ID, AgentName: who.Name, Requester: who.Actor(), Risk: v.Gate.Risk,
+		Origin: gate.Origin{Protocol: Protocol, Reference: sig.RunID, Callback: sig.WebhookURL},
+		Shown:  gate.Shown{Title: firstLine(title), Summary: sig.Summary, ProposedAction: sig.ProposedAction, Artifacts: sig.Artifacts, Rule: v.Rule, Reason: v.Reason},
+		Rules:  gate.RulesOf(v.Gate),
+	}
+}
+
+const maxTitle = 120 // characters
+
+func firstLine(text string) string {
+	line, _, cut := strings.Cut(strings.TrimSpace(text), "\n")
+	runes := []rune(line)
+	if len(runes) > maxTitle {
+		runes, cut = runes[:maxTitle], true
+	}
+	if cut {
+		return strings.TrimSpace(string(runes)) + "…"
+	}
+	return line
+}
+
+// deferred records the decision and asks to come again: the run is as if it had not
+// been signalled.
+func (s *Signals) deferred(ctx context.Context, who roster.Identity, sig *Signal, d rulebook.Decision) error {
+	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		tx.Append(d.Entry(who, sig.RunID, trace(who, sig.RunID)))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	seconds := max(1, int(d.RetryAfter.Round(time.Second)/time.Second))
+	return fault.New(fault.RateLimited, "%s Send the same signal again in %d seconds.", d.Reason, seconds).With(wire.RetryAfter, seconds)
+}
+
+// stored is a signal that was received before.
+type stored struct {
+	gate  string
+	entry ledger.Entry
+	body  received
+}
+
+// find looks a signal up by its key, nil when there is none.
+func (s *Signals) find(ctx context.Context, who roster.Identity, sig *Signal) (*stored, error) {
+	var f stored
+	var rec, salt, body []byte
+	err := s.DB.Read.QueryRowContext(ctx, `SELECT s.gate, e.record, e.salt, e.body FROM signal s JOIN ledger_entry e ON e.seq = s.seq
+WHERE s.agent = $1 AND s.run_id = $2 AND s.request = $3`, who.ID, sig.RunID, sig.request()).Scan(&f.gate, &rec, &salt, &body)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if f.entry, err = ledger.Unseal(rec, salt, body); err != nil {
+		return nil, err
+	}
+	return &f, f.entry.Decode(&f.body)
+}
+
+// repeated answers a signal that was received before: the same content is a poll, and
+// other content is refused. Both are noted.
+func (s *Signals) repeated(ctx context.Context, who roster.Identity, sig *Signal, f *stored, err error) (Received, error) {
+	if err != nil {
+		return Received{}, err
+	}
+	same := sameValue(f.body.Signal, sig.Raw)
+	sum := sha256.Sum256(sig.Raw)
+	err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{
+			Workspace: who.Workspace, Kind: kindRepeated, Actor: who.Actor(), Subject: sig.RunID, Trace: trace(who, sig.RunID),
+			Body: repetition{f.entry.Seq, same, hex.EncodeToString(sum[:])},
+		})
+		return nil
+	})
+	if err != nil {
+		return Received{}, err
+	}
+	if !same {
+		return Received{}, fault.New(fault.DuplicateRun, "The run %q was signalled already, at %s, with other content, which stays as it is. Use a new run_id for a new run.", sig.RunID, f.entry.At.Format(time.RFC3339)).About("run_id")
+	}
+	r := Received{Answer: answer("", outcome{f.body.Status, f.body.Message}), Duplicate: true, Warnings: sig.Warnings}
+	if f.gate != "" {
+		g, err := s.Gates.Get(ctx, f.gate)
+		if err != nil {
+			return Received{}, err
+		}
+		r.Answer = answer(g.ID, resolution(g))
+	}
+	return r, nil
+}
+
+// repetition is the body of signal.repeated.
+type repetition struct {
+	First  int64  `json:"first"` // the entry of the signal that counts
+	Same   bool   `json:"same"`
+	SHA256 string `json:"sha256"` // of what came
+}
+
+// sameValue reports whether two texts are the same JSON, however they are written.
+func sameValue(a, b wire.Raw) bool {
+	if string(a) == string(b) {
+		return true
+	}
+	a, b = a.Clone(), b.Clone()
+	return a.Canonicalize() == nil && b.Canonicalize() == nil && string(a) == string(b)
+}
+
+// Callback is what is POSTed to an agent's webhook: exactly these fields.
+type Callback struct {
+	GateID     string      `json:"gate_id"`
+	Status     gate.Status `json:"status"`
+	RunID      string      `json:"run_id"`
+	AgentID    string      `json:"agent_id"`
+	ResolvedAt time.Time   `json:"resolved_at"`
+	ResolvedBy string      `json:"resolved_by"`
+}
+
+// resolved queues the webhook in the transaction that resolves the gate.
+func (s *Signals) resolved(tx *ledger.Tx, g gate.Gate) error {
+	if g.Origin.Callback == "" {
+		return nil
+	}
+	payload, err := wire.Marshal(Callback{g.ID, g.Status, g.Origin.Reference, g.Agent, *g.ResolvedAt, resolvedBy(g.Cause)})
+	if err != nil {
+		return err
+	}
+	_, err = deliver.Queue(tx, deliver.Delivery{Workspace: g.Workspace, Target: g.Origin.Callback, Payload: payload, Receiver: g.AgentID(), Trace: g.Trace})
+	return err
+}
+
+// Readers find the decisions in signals.
+func Readers() map[string]rulebook.Reader {
+	return map[string]rulebook.Reader{kindReceived: readDecision}
+}
+
+// readDecision finds the decision in signal.received, with the event that the payload
+// amounts to.
+func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
+	reading, err := rulebook.ReadDecision(e)
+	if err != nil {
+		return reading, err
+	}
+	var b struct {
+		Type   Type     `json:"type"`
+		Signal wire.Raw `json:"signal"`
+	}
+	if err := wire.UnmarshalPart(e.Body, &b); err != nil {
+		return reading, err
+	}
+	sig, err := Parse(b.Signal, b.Type, e.At)
+	if err != nil {
+		return reading, err
+	}
+	event := sig.event()
+	reading.Decision.Event = &event
+	return reading, nil
+}

@@ -1,0 +1,151 @@
+package signal
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/rulebook"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Protocol is how the origin of gates names us.
+const Protocol = "amp"
+
+// Options say what signals stand on.
+type Options struct {
+	DB     *store.DB
+	Ledger *ledger.Ledger
+	Book   *rulebook.Book
+	Gates  *gate.Gates
+	Outbox *deliver.Outbox
+	Now    func() time.Time
+	Log    *slog.Logger
+	Strict bool // unknown fields are errors
+}
+
+// Signals receives signals and answers for their gates.
+type Signals struct {
+	Options
+	mu     sync.RWMutex
+	prices *PriceTable
+}
+
+// New makes the service over a ledger that has Projection.
+func New(o Options) (*Signals, error) {
+	s := &Signals{Options: o}
+	var err error
+	s.prices, err = ownPrices()
+	o.Gates.OnResolved(Protocol, s.resolved)
+	return s, err
+}
+
+// Answer is what an agent hears: exactly these three fields.
+type Answer struct {
+	Status  gate.Status `json:"status"`
+	GateID  *string     `json:"gate_id"`
+	Message string      `json:"message"`
+}
+
+func answer(gateID string, o outcome) Answer {
+	a := Answer{Status: o.status, Message: o.message}
+	if gateID != "" {
+		a.GateID = &gateID
+	}
+	return a
+}
+
+// received is the body of signal.received, with the payload as it came.
+type received struct {
+	Agent    string          `json:"agent"` // the agent's id
+	Type     Type            `json:"type"`
+	RunID    string          `json:"run_id"`
+	Request  string          `json:"request,omitempty"`
+	Project  string          `json:"project"`
+	Gate     string          `json:"gate,omitempty"`
+	Status   gate.Status     `json:"status"` // of the answer
+	Message  string          `json:"message"`
+	Cost     *CostCheck      `json:"cost,omitempty"`
+	Decision rulebook.Record `json:"decision"`
+	Signal   wire.Raw        `json:"signal"`
+}
+
+// encode writes the body with the payload byte for byte: an encoder would rewrite it.
+func (r received) encode(raw []byte) ([]byte, error) {
+	r.Signal = wire.Raw("0")
+	text, err := wire.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	text = bytes.TrimSuffix(text, []byte("0}"))
+	return append(append(text, raw...), '}'), nil
+}
+
+// request is the part of a signal's key beside its run: completions and failures have
+// none, since a run ends once.
+func (s *Signal) request() string {
+	if s.Type != GateRequest {
+		return ""
+	}
+	return string(GateRequest) + ":" + s.RequestID
+}
+
+// Received is an answer, and what else the caller should know.
+type Received struct {
+	Answer
+	Duplicate bool
+	Warnings  []string
+}
+
+// Receive takes a payload of the type. It is recorded, decided and perhaps held, or
+// nothing happens.
+func (s *Signals) Receive(ctx context.Context, who roster.Identity, t Type, body []byte) (Received, error) {
+	sig, err := Parse(body, t, s.Now())
+	if err != nil {
+		return Received{}, err
+	}
+	if err := s.admit(ctx, who, sig); err != nil {
+		return Received{}, err
+	}
+	if found, err := s.find(ctx, who, sig); err != nil || found != nil {
+		return s.repeated(ctx, who, sig, found, err)
+	}
+	d := s.Book.Decide(ctx, who, sig.event())
+	if d.Action == policy.Defer {
+		return Received{}, s.deferred(ctx, who, sig, d)
+	}
+	r, err := s.record(ctx, who, sig, d)
+	if store.IsUnique(err) { // the same run at the same moment
+		found, err := s.find(ctx, who, sig)
+		return s.repeated(ctx, who, sig, found, err)
+	}
+	return r, err
+}
+
+// admit checks what the payload says against who sent it.
+func (s *Signals) admit(ctx context.Context, who roster.Identity, sig *Signal) error {
+	if sig.AgentID != who.Name {
+		return fault.New(fault.AgentScope, "This key is for the agent %q, and the signal says %q. Send it with that agent's own key.", who.Name, sig.AgentID).About("agent_id")
+	}
+	if s.Strict {
+		for _, w := range sig.Warnings {
+			if strings.HasSuffix(w, "is not known") {
+				return fault.New(fault.InvalidPayload, "In strict mode %s. Leave it out, or put it into metadata.", w)
+			}
+		}
+	}
+	if sig.WebhookURL == "" {
+		return nil
+	}
+	return s.Outbox.CheckTarget(ctx, sig.WebhookURL)
+}

@@ -1,0 +1,208 @@
+package signal
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// maxBody is the largest signal that is taken.
+const maxBody = 1 << 20
+
+// Signal is an AMP payload that is right in itself.
+type Signal struct {
+	Type           Type
+	AgentID        string
+	RunID          string
+	RequestID      string // tells the gate requests of one run apart
+	ProjectID      string
+	Status         string
+	Summary        string
+	ProposedAction string
+	Artifacts      []wire.Raw
+	Model          string
+	InputTokens    int64
+	OutputTokens   int64
+	CostNano       int64 // nano-dollars
+	GateRequired   bool
+	StartedAt      time.Time
+	CompletedAt    time.Time
+	Metadata       wire.Raw // an object, or nothing
+	WebhookURL     string
+	ErrorCode      string // of a failed run
+	ErrorMessage   string
+
+	Raw      []byte   // as it came
+	Warnings []string // what is odd and no reason to refuse it
+}
+
+// Type is the kind of a message.
+type Type string
+
+// The types. The first is what a message without type is.
+const (
+	Completion  Type = "completion"
+	GateRequest Type = "gate_request"
+	Failure     Type = "failure"
+)
+
+// The values of status.
+const (
+	Completed   = "completed"
+	Failed      = "failed"
+	Interrupted = "interrupted"
+)
+
+// DefaultProject is the deck of what names none.
+const DefaultProject = "default"
+
+const (
+	maxText      = 4000 // characters
+	maxRunID     = 128
+	maxModel     = 128
+	maxArtifacts = 100
+	maxURL       = 2000
+	// maxCost keeps nano-dollars within an int64, with room to add them up.
+	maxCost = 1e9
+	// farFuture is how far ahead of us a clock may be without a warning.
+	farFuture = 24 * time.Hour
+)
+
+var kebab = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// form says which fields a type of message has, and which of them are required.
+type form struct {
+	version string
+	fields  map[string]bool
+}
+
+func newForm(version, required, optional string) form {
+	f := form{version, map[string]bool{"amp_version": true, "type": false}}
+	for _, name := range strings.Fields(required) {
+		f.fields[name] = true
+	}
+	for _, name := range strings.Fields(optional) {
+		f.fields[name] = false
+	}
+	return f
+}
+
+var forms = map[Type]form{
+	Completion: newForm("1.0", "agent_id run_id status summary model input_tokens output_tokens cost_usd gate_required started_at completed_at",
+		"project_id proposed_action artifacts metadata webhook_url"),
+	GateRequest: newForm("2.0", "agent_id run_id summary proposed_action",
+		"request_id project_id artifacts model started_at metadata webhook_url"),
+	Failure: newForm("2.0", "agent_id run_id summary",
+		"project_id model input_tokens output_tokens cost_usd started_at error_code error_message metadata webhook_url"),
+}
+
+// Parse reads a payload of the type. Every field that is wrong is in the error, each
+// with what a right value looks like.
+// With no type the payload says which it is.
+func Parse(body []byte, t Type, now time.Time) (*Signal, error) {
+	f, err := readFields(body)
+	if err != nil {
+		return nil, err
+	}
+	if t == "" {
+		t = f.typeOf()
+	}
+	f.form = forms[t]
+	s := f.read(t)
+	s.Raw = body
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	s.warn(f, now)
+	return s, nil
+}
+
+// read reads every field that the form has; those it does not have are absent.
+func (f *fields) read(t Type) *Signal {
+	f.version()
+	f.oneOf("type", string(t))
+	s := &Signal{
+		Type:    t,
+		AgentID: f.name("agent_id", "resume-tailor"), RunID: f.text("run_id", maxRunID, "run_01jt4k"),
+		RequestID: f.text("request_id", maxRunID, "send-1"),
+		ProjectID: cmp.Or(f.name("project_id", "job-search"), DefaultProject),
+		Summary:   f.text("summary", maxText, "Rewrote the resume"), ProposedAction: f.text("proposed_action", maxText, "Send it to the applicant"),
+		Artifacts: f.list("artifacts", maxArtifacts), Model: f.text("model", maxModel, "claude-sonnet-4-6"),
+		InputTokens: f.count("input_tokens"), OutputTokens: f.count("output_tokens"), CostNano: f.dollars("cost_usd"),
+		StartedAt: f.time("started_at"), CompletedAt: f.time("completed_at"),
+		Metadata: f.object("metadata"), WebhookURL: f.url("webhook_url"),
+		ErrorCode: f.text("error_code", maxText, "timeout"), ErrorMessage: f.text("error_message", maxText, "The model did not answer"),
+	}
+	switch t {
+	case GateRequest:
+		s.GateRequired = true
+	case Failure:
+		s.Status = Failed
+	case Completion:
+		s.Status, s.GateRequired = f.oneOf("status", Completed, Failed, Interrupted), f.flag("gate_required")
+		if s.GateRequired && s.ProposedAction == "" && f.wrong["proposed_action"] == "" {
+			f.fail("proposed_action", "is missing. With gate_required it says what happens next if an operator approves, such as %q.", "Send it to the applicant")
+		}
+	}
+	return s
+}
+
+// typeOf is the type that a payload says it is. One without is a completion, and so is
+// one with a type that is not known, which is then said to be wrong.
+func (f *fields) typeOf() Type {
+	var t Type
+	if raw, ok := f.raw["type"]; ok && wire.Unmarshal(raw, &t) == nil {
+		if _, known := forms[t]; known {
+			return t
+		}
+	}
+	return Completion
+}
+
+func (f *fields) version() {
+	right := strconv.Quote(f.form.version)
+	raw, ok := f.get("amp_version", right)
+	if ok && string(raw) != right {
+		f.fail("amp_version", "should be the text %s, and is %.40s.", right, raw)
+	}
+}
+
+// warn notes what is odd.
+func (s *Signal) warn(f *fields, now time.Time) {
+	add := func(format string, args ...any) { s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...)) }
+	for _, name := range slices.Sorted(maps.Keys(f.raw)) {
+		if _, known := f.form.fields[name]; !known {
+			add("the field %.80q is not known", name)
+		}
+	}
+	if !s.CompletedAt.IsZero() && s.CompletedAt.Before(s.StartedAt) {
+		add("completed_at is before started_at")
+	}
+	if s.CompletedAt.Sub(now) > farFuture || s.StartedAt.Sub(now) > farFuture {
+		add("the times are more than a day in the future")
+	}
+	if s.Status == Failed {
+		s.readFailure()
+		if s.ErrorCode == "" {
+			add("a failed run should say why in metadata.error_code")
+		}
+	}
+}
+
+// readFailure takes over what metadata says of a failure.
+func (s *Signal) readFailure() {
+	var about struct {
+		Code    string `json:"error_code"`
+		Message string `json:"error_message"`
+	}
+	_ = json.Unmarshal(s.Metadata, &about) // what is not text is not shown
+	s.ErrorCode, s.ErrorMessage = cmp.Or(s.ErrorCode, about.Code), cmp.Or(s.ErrorMessage, about.Message)
+}
