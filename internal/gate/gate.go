@@ -84,6 +84,7 @@ type Gate struct {
 	Note           string     `json:"note,omitempty"`
 	Modified       wire.Raw   `json:"modified,omitzero"`
 	Trace          string     `json:"trace,omitempty"`
+	Receipts       []Receipt  `json:"receipts,omitempty"` // what became of the action; only where one gate is shown
 
 	opening Opening
 	opened  int64 // the entry that opened it

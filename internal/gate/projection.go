@@ -47,13 +47,19 @@ func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "gate",
 		Tables: []ledger.Table{
-			{Name: "gate", Key: "opened_seq"}, {Name: "gate_history", Key: "opened_seq"}, {Name: "gate_vote", Key: "gate, operator"}, {Name: "delegation", Key: "operator, delegate"},
+			{Name: "gate", Key: "opened_seq"},
+			{Name: "gate_history", Key: "opened_seq"},
+			{Name: "gate_vote", Key: "gate, operator"},
+			{Name: "gate_receipt", Key: "gate, seq"},
+			{Name: "delegation", Key: "operator, delegate"},
 		},
+		Erasable: []string{kindReceipt},
 		Apply: map[string]ledger.Apply{
 			"gate.opened":        applyOpened,
 			"gate.voted":         applyVoted,
 			"gate.resolved":      applyResolved,
 			"gate.escalated":     applyEscalated,
+			kindReceipt:          applyReceipt,
 			"delegation.granted": applyDelegated,
 			"delegation.ended": func(tx *store.Tx, e *ledger.Entry) error {
 				var b delegated

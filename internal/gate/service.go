@@ -182,6 +182,12 @@ func (g *Gates) Undelegate(ctx context.Context, by roster.Identity, delegate str
 	})
 }
 
+// Waits reports whether a gate still waits for its decision, in the caller's transaction.
+func (g *Gates) Waits(tx *ledger.Tx, gateID string) (bool, error) {
+	found, err := load(tx, gateID)
+	return found.Status == Pending, err
+}
+
 // load reads a gate inside a transaction, with its votes.
 func load(tx *ledger.Tx, gateID string) (Gate, error) {
 	found, err := scanGate(func(dest ...any) error {

@@ -43,6 +43,12 @@ CREATE TABLE gate_vote (
   PRIMARY KEY (gate, operator)
 ) {strict};
 
+CREATE TABLE gate_receipt (
+  gate {text} NOT NULL,
+  seq {bigint} NOT NULL,
+  PRIMARY KEY (gate, seq)
+) {strict};
+
 CREATE TABLE delegation (
   operator {text} NOT NULL,
   delegate {text} NOT NULL,

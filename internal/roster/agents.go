@@ -207,6 +207,16 @@ func (c parsedChange) append(tx *ledger.Tx, by Identity, a Agent) {
 	usePublicKey(tx, by, a, c.public)
 }
 
+// Grant gives an agent a level of trust, in the caller's transaction.
+func (r *Roster) Grant(tx *ledger.Tx, actor, workspace, agentID, trust string) error {
+	a, err := r.agent(tx.Query, workspace, agentID)
+	if err != nil {
+		return err
+	}
+	tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "agent.changed", Actor: actor, Subject: a.ID, Body: agentChanged{trust, a.Labels, a.RateLimit}})
+	return nil
+}
+
 // RemoveAgent removes an agent and its keys. What it did stays in the ledger.
 func (r *Roster) RemoveAgent(ctx context.Context, by Identity, workspace, name string) error {
 	return r.onAgent(ctx, workspace, name, func(tx *ledger.Tx, a Agent) error {

@@ -57,9 +57,9 @@ func (r *Roster) Routes() []wire.Route {
 	}
 }
 
-// workspaceOf is the workspace that a call is about: the one it names, the one it is
+// WorkspaceOf is the workspace that a call is about: the one it names, the one it is
 // confined to, or the first one. Another than its own is not there for it.
-func workspaceOf(req *http.Request, named string) (string, error) {
+func WorkspaceOf(req *http.Request, named string) (string, error) {
 	scope := wire.Scope(req.Context())
 	workspace := cmp.Or(named, scope, DefaultWorkspace)
 	if !wire.InScope(req.Context(), workspace) {
@@ -69,7 +69,7 @@ func workspaceOf(req *http.Request, named string) (string, error) {
 }
 
 func queryWorkspace(req *http.Request) (string, error) {
-	return workspaceOf(req, req.URL.Query().Get("workspace"))
+	return WorkspaceOf(req, req.URL.Query().Get("workspace"))
 }
 
 func (r *Roster) getAgents(w http.ResponseWriter, req *http.Request) error {
@@ -103,7 +103,7 @@ func (r *Roster) postAgent(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	var err error
-	if n.Workspace, err = workspaceOf(req, n.Workspace); err != nil {
+	if n.Workspace, err = WorkspaceOf(req, n.Workspace); err != nil {
 		return err
 	}
 	a, issued, err := r.AddAgent(req.Context(), From(req.Context()), n)

@@ -65,7 +65,7 @@ func (r *Roster) postKey(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	var err error
-	if in.Workspace, err = workspaceOf(req, in.Workspace); err != nil {
+	if in.Workspace, err = WorkspaceOf(req, in.Workspace); err != nil {
 		return err
 	}
 	k, err := r.IssueAgentKey(req.Context(), From(req.Context()), in.Workspace, in.Agent, in.Kind)

@@ -63,7 +63,7 @@ func (r *Roster) postOperator(w http.ResponseWriter, req *http.Request) error {
 	}
 	if in.Workspace != "" || wire.Scope(req.Context()) != "" {
 		var err error
-		if in.Workspace, err = workspaceOf(req, in.Workspace); err != nil {
+		if in.Workspace, err = WorkspaceOf(req, in.Workspace); err != nil {
 			return err
 		}
 	}
@@ -126,7 +126,7 @@ func (r *Roster) postOwner(w http.ResponseWriter, req *http.Request) error {
 	if err := wire.ReadJSON(w, req, maxBody, &in); err != nil {
 		return err
 	}
-	workspace, err := workspaceOf(req, in.Workspace)
+	workspace, err := WorkspaceOf(req, in.Workspace)
 	if err != nil {
 		return err
 	}

@@ -215,6 +215,13 @@ func (b *Book) count(t *tally, e *ledger.Entry) {
 	}
 }
 
+// Policy is the policy in force with its number, nil when there is none that can be read.
+func (b *Book) Policy() (int64, *policy.Policy) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.inForce.number, b.inForce.policy
+}
+
 // InForce is the number of the version that decides on this node, 0 before there is one.
 func (b *Book) InForce() int64 {
 	b.mu.RLock()

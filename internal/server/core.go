@@ -78,18 +78,20 @@ func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
 	built.roster = roster.New(roster.Options{DB: db, Ledger: l, Now: time.Now, Log: log, Provider: c.Provider, PerAgent: c.PerAgent})
 	built.book = rulebook.New(db, l, built.roster, time.Now, log, decisionReaders())
 	built.gates = gate.New(db, l, built.roster, log)
-	built.timers = clock.New(db, l, time.Now, log, built.gates.Handlers())
 	if built.outbox, err = openOutbox(c, db, l, log); err != nil {
 		db.Close()
 		return nil, err
 	}
 	built.signals, err = signal.New(signal.Options{
-		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Outbox: built.outbox, Now: time.Now, Log: log, Strict: c.StrictSignals,
+		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Outbox: built.outbox, Roster: built.roster, Now: time.Now, Log: log, Strict: c.StrictSignals,
 	})
 	if err != nil {
 		db.Close()
 		return nil, err
 	}
+	handlers := built.gates.Handlers()
+	maps.Copy(handlers, built.signals.Handlers())
+	built.timers = clock.New(db, l, time.Now, log, handlers)
 	return built, nil
 }
 

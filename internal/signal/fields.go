@@ -16,18 +16,26 @@ import (
 
 // fields are the members of a payload, and what was found to be wrong with them.
 type fields struct {
+	body  []byte
+	typ   Type
 	raw   map[string]wire.Raw
 	wrong map[string]string
 	form  form
 }
 
-// readFields reads a JSON object. What is not one, or has a name twice, is an error of
-// the whole.
-func readFields(body []byte) (*fields, error) {
-	f := &fields{wrong: map[string]string{}}
+// readFields reads a JSON object of the type, or of the type that it says itself. What
+// is no object, or has a name twice, is an error of the whole.
+func readFields(body []byte, t Type) (*fields, error) {
+	f := &fields{body: body, typ: t, wrong: map[string]string{}}
 	if err := wire.Unmarshal(body, &f.raw); err != nil {
 		return nil, err
 	}
+	if t == "" {
+		f.typ = f.typeOf()
+	}
+	f.form = forms[f.typ]
+	f.version()
+	f.oneOf("type", string(f.typ))
 	if f.raw == nil {
 		return nil, fault.New(fault.InvalidPayload, "The body should be a JSON object, and is null.")
 	}
@@ -201,6 +209,20 @@ func (f *fields) list(name string, most int) []wire.Raw {
 	}
 	if len(items) > most {
 		f.fail(name, "should be %s, and has %d.", right, len(items))
+	}
+	return items
+}
+
+// texts reads a list of short texts.
+func (f *fields) texts(name string, most, longest int) []string {
+	right := fmt.Sprintf("a list of at most %d texts of 1 to %d characters, such as [\"send_mail\"]", most, longest)
+	raw, ok := f.get(name, right)
+	if !ok {
+		return nil
+	}
+	var items []string
+	if wire.Unmarshal(raw, &items) != nil || len(items) > most || slices.ContainsFunc(items, func(s string) bool { return s == "" || utf8.RuneCountInString(s) > longest }) {
+		f.fail(name, "should be %s.", right)
 	}
 	return items
 }

@@ -3,12 +3,14 @@ package signal
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/policy"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/wire"
 )
@@ -19,6 +21,7 @@ const maxWait = time.Minute
 // Routes are the calls of AMP v1.0 and of its roadmap.
 func (s *Signals) Routes() []wire.Route {
 	wait := wire.Param{Name: "wait", Meaning: "how long to wait for the decision, such as 30s; 60s at most"}
+	inWorkspace := []wire.Param{{Name: "workspace", Meaning: "the workspace of the agent; default when absent"}}
 	post := func(path, summary string, t Type) wire.Route {
 		return wire.Route{Method: "POST", Path: path, Summary: summary, Auth: wire.Agent, RequestMedia: "application/json", Answer: Answer{}, Handle: s.post(t)}
 	}
@@ -26,6 +29,15 @@ func (s *Signals) Routes() []wire.Route {
 		post("/amp/signal", "Signal what was done and what is proposed; 202 while a person decides", ""),
 		post("/amp/gate_request", "Ask for a decision in the middle of a run (AMP 2.0)", GateRequest),
 		post("/amp/failure", "Report that a run failed (AMP 2.0)", Failure),
+		post("/amp/register", "Register with what the agent can do and the trust it asks for (AMP 1.1)", Registration),
+		post("/amp/receipt", "Report what became of an approved action (AMP 3.0)", Receipt),
+		{Method: "POST", Path: "/amp/heartbeat", Summary: "Say that a run is alive; the answer may ask it to halt (AMP 2.0)", Auth: wire.Agent, RequestMedia: "application/json", Answer: Pulse{}, Handle: s.postHeartbeat},
+		{Method: "GET", Path: "/amp/policy", Summary: "The rules that the agent's signals meet (AMP 3.0)", Auth: wire.Agent, Answer: Published{}, Handle: s.getPolicy},
+		{Method: "GET", Path: "/amp/webhook", Summary: "The agent's webhook, with the secret that verifies it", Auth: wire.Agent, Answer: ShownWebhook{}, Handle: s.getOwnWebhook},
+		{Method: "GET", Path: "/ops/agents/{name}/webhook", Summary: "Show an agent's webhook, with the secret that verifies it", Auth: wire.Operator, Query: inWorkspace, Answer: ShownWebhook{}, Handle: s.getWebhook},
+		{Method: "PUT", Path: "/ops/agents/{name}/webhook", Summary: "Register an agent's webhook and the hosts that its signals may name", Auth: wire.Operator, Query: inWorkspace, Request: NewWebhook{}, Answer: ShownWebhook{}, Handle: s.putWebhook},
+		{Method: "POST", Path: "/ops/agents/{name}/halt", Summary: "Ask a run, or all of an agent's, to stop with its next heartbeat", Auth: wire.Operator, Query: inWorkspace, Request: Halt{}, Answer: Halt{}, Handle: s.postHalt},
+		{Method: "GET", Path: "/ops/heartbeats", Summary: "Runs that send heartbeats, and those that have stopped to", Auth: wire.Viewer, Answer: LiveRuns{}, Handle: s.getHeartbeats},
 		{Method: "GET", Path: "/amp/gates/{gate_id}", Summary: "The resolution, for the agent that asked; with Accept: text/event-stream as events", Auth: wire.Agent, Query: []wire.Param{wait}, Answer: Answer{}, Handle: s.getGate},
 		{Method: "GET", Path: "/amp/pricing", Summary: "What models cost", Answer: PriceTable{}, Handle: s.getPricing},
 		{Method: "PUT", Path: "/ops/pricing", Summary: "Replace the price table", Auth: wire.Admin, Request: NewPrices{}, Answer: PriceTable{}, Handle: s.putPricing},
@@ -67,6 +79,49 @@ func (s *Signals) post(t Type) wire.Handler {
 		}
 		return reply(w, got.Answer)
 	}
+}
+
+func (s *Signals) postHeartbeat(w http.ResponseWriter, r *http.Request) error {
+	if err := wire.IsJSON(r); err != nil {
+		return err
+	}
+	body, err := wire.Read(w, r, maxBody)
+	if err != nil {
+		return err
+	}
+	p, err := s.Beat(r.Context(), roster.From(r.Context()), body)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, p)
+}
+
+// Published is what an agent may know of the policy: which rules there are for its
+// signals and what they do, but not what they look at.
+type Published struct {
+	Version int64           `json:"version"`
+	Default policy.Action   `json:"default"`
+	Rules   []PublishedRule `json:"rules"`
+}
+
+// PublishedRule is a rule as agents see it.
+type PublishedRule struct {
+	Name string        `json:"name"`
+	Then policy.Action `json:"then"`
+}
+
+func (s *Signals) getPolicy(w http.ResponseWriter, _ *http.Request) error {
+	number, p := s.Book.Policy()
+	out := Published{Version: number, Default: policy.Block, Rules: []PublishedRule{}}
+	if p != nil {
+		out.Default = p.Defaults()[policy.OnSignal]
+		for _, r := range p.Rules() {
+			if slices.Contains(r.Points, policy.OnSignal) && r.Mode != "shadow" {
+				out.Rules = append(out.Rules, PublishedRule{r.Name, r.Then})
+			}
+		}
+	}
+	return wire.Reply(w, http.StatusOK, out)
 }
 
 // headerText is text as a header can hold it.
@@ -116,10 +171,7 @@ func (s *Signals) wait(r *http.Request, gateID string, most time.Duration) (gate
 // getGate answers the agent that asked, and nobody else: for others it is not there.
 func (s *Signals) getGate(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	g, err := s.Gates.Get(r.Context(), r.PathValue("gate_id"))
-	if fault.Is(err, fault.NotFound) || err == nil && g.AgentID() != who.ID {
-		return fault.New(fault.NotFound, "There is no gate %.80q of this agent. Use the gate_id that the signal was answered with.", r.PathValue("gate_id"))
-	}
+	g, err := s.ownGate(r.Context(), who, r.PathValue("gate_id"))
 	if err != nil {
 		return err
 	}
@@ -166,12 +218,14 @@ func (s *Signals) stream(w http.ResponseWriter, r *http.Request, g gate.Gate) er
 		}
 		_ = out.SetWriteDeadline(time.Now().Add(2 * maxWait))
 		_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", g.Status, data)
-		if out.Flush() != nil || g.Status != gate.Pending || r.Context().Err() != nil {
+		gone := out.Flush() != nil || r.Context().Err() != nil
+		if gone || g.Status != gate.Pending {
 			return nil
 		}
 		// What is sent again after a while keeps proxies from closing the connection.
 		if g, err = s.wait(r, g.ID, streamBeat); err != nil {
-			return nil //nolint:nilerr // the client connects again and hears it
+			s.Log.Warn("a stream of a gate broke off; its client connects again", "error", err.Error())
+			return nil
 		}
 		select {
 		case <-wire.Stop(r.Context()):

@@ -82,12 +82,12 @@ func (s *Signals) apply(e *ledger.Entry) error {
 	return err
 }
 
-// Run keeps the price table true by following the ledger, until ctx ends.
+// Run keeps prices and webhooks true by following the ledger, until ctx ends.
 func (s *Signals) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		after, err := s.Ledger.Head(ctx)
 		if err == nil {
-			err = s.loadPrices(ctx)
+			err = errors.Join(s.loadPrices(ctx), s.loadHooks(ctx))
 		}
 		if err != nil {
 			select {
@@ -97,10 +97,15 @@ func (s *Signals) Run(ctx context.Context) error {
 			continue
 		}
 		for e := range s.Ledger.Follow(ctx, after) {
-			if e.Kind == kindPriced {
-				if err := s.apply(&e); err != nil {
-					s.Log.Error("a price table cannot be read; the one before stays", "error", err.Error())
-				}
+			var err error
+			switch e.Kind {
+			case kindPriced:
+				err = s.apply(&e)
+			case kindHooked:
+				err = s.followHook(&e)
+			}
+			if err != nil {
+				s.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "error", err.Error())
 			}
 		}
 	}

@@ -219,7 +219,7 @@ func (s *Signals) resolved(tx *ledger.Tx, g gate.Gate) error {
 	if err != nil {
 		return err
 	}
-	_, err = deliver.Queue(tx, deliver.Delivery{Workspace: g.Workspace, Target: g.Origin.Callback, Payload: payload, Receiver: g.AgentID(), Trace: g.Trace})
+	_, err = deliver.Queue(tx, deliver.Delivery{Workspace: g.Workspace, Target: g.Origin.Callback, Payload: payload, Receiver: g.AgentID(), Generation: s.shown(g.Workspace, g.AgentID()).Generation, Trace: g.Trace})
 	return err
 }
 

@@ -29,6 +29,7 @@ type Options struct {
 	Book   *rulebook.Book
 	Gates  *gate.Gates
 	Outbox *deliver.Outbox
+	Roster *roster.Roster
 	Now    func() time.Time
 	Log    *slog.Logger
 	Strict bool // unknown fields are errors
@@ -39,14 +40,16 @@ type Signals struct {
 	Options
 	mu     sync.RWMutex
 	prices *PriceTable
+	hooks  map[string]Webhook // by the agent's id
 }
 
 // New makes the service over a ledger that has Projection.
 func New(o Options) (*Signals, error) {
-	s := &Signals{Options: o}
+	s := &Signals{Options: o, hooks: map[string]Webhook{}}
 	var err error
 	s.prices, err = ownPrices()
 	o.Gates.OnResolved(Protocol, s.resolved)
+	o.Gates.OnResolved(registrations, s.granted)
 	return s, err
 }
 
@@ -110,7 +113,20 @@ type Received struct {
 // Receive takes a payload of the type. It is recorded, decided and perhaps held, or
 // nothing happens.
 func (s *Signals) Receive(ctx context.Context, who roster.Identity, t Type, body []byte) (Received, error) {
-	sig, err := Parse(body, t, s.Now())
+	f, err := readFields(body, t)
+	if err != nil {
+		return Received{}, err
+	}
+	switch f.typ {
+	case Registration:
+		return s.register(ctx, who, f)
+	case Receipt:
+		return s.receipt(ctx, who, f)
+	case Heartbeat:
+		return Received{}, fault.New(fault.InvalidPayload, "A heartbeat is sent to /amp/heartbeat, and answered in a form of its own.").About("type")
+	default:
+	}
+	sig, err := f.signal(s.Now())
 	if err != nil {
 		return Received{}, err
 	}
@@ -134,8 +150,8 @@ func (s *Signals) Receive(ctx context.Context, who roster.Identity, t Type, body
 
 // admit checks what the payload says against who sent it.
 func (s *Signals) admit(ctx context.Context, who roster.Identity, sig *Signal) error {
-	if sig.AgentID != who.Name {
-		return fault.New(fault.AgentScope, "This key is for the agent %q, and the signal says %q. Send it with that agent's own key.", who.Name, sig.AgentID).About("agent_id")
+	if err := inScope(who, sig.AgentID); err != nil {
+		return err
 	}
 	if s.Strict {
 		for _, w := range sig.Warnings {
@@ -144,8 +160,13 @@ func (s *Signals) admit(ctx context.Context, who roster.Identity, sig *Signal) e
 			}
 		}
 	}
-	if sig.WebhookURL == "" {
-		return nil
+	return s.chooseWebhook(ctx, who, sig)
+}
+
+// inScope refuses what a key says of another agent than its own.
+func inScope(who roster.Identity, agentID string) error {
+	if agentID != who.Name {
+		return fault.New(fault.AgentScope, "This key is for the agent %q, and the signal says %q. Send it with that agent's own key.", who.Name, agentID).About("agent_id")
 	}
-	return s.Outbox.CheckTarget(ctx, sig.WebhookURL)
+	return nil
 }

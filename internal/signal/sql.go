@@ -21,6 +21,35 @@ CREATE TABLE price_table (
   version {bigint} PRIMARY KEY,
   seq {bigint} NOT NULL
 ) {strict};
+
+CREATE TABLE registration (
+  agent {text} PRIMARY KEY,
+  seq {bigint} NOT NULL,
+  trust {text} NOT NULL,
+  gate {text} NOT NULL
+) {strict};
+
+CREATE TABLE agent_webhook (
+  agent {text} PRIMARY KEY,
+  seq {bigint} NOT NULL
+) {strict};
+
+CREATE TABLE heartbeat (
+  agent {text} NOT NULL,
+  run_id {text} NOT NULL,
+  workspace {text} NOT NULL,
+  last_at {bigint} NOT NULL,
+  due_at {bigint} NOT NULL,
+  missed {bool} NOT NULL,
+  PRIMARY KEY (agent, run_id)
+) {strict};
+
+CREATE TABLE run_halt (
+  agent {text} NOT NULL,
+  run_id {text} NOT NULL,
+  reason {text} NOT NULL,
+  PRIMARY KEY (agent, run_id)
+) {strict};
 `}}
 
 // The kinds of entries.
@@ -28,15 +57,35 @@ const (
 	kindReceived = "signal.received"
 	kindRepeated = "signal.repeated"
 	kindPriced   = "prices.applied"
+
+	kindRegistered = "agent.registered"
+	kindHooked     = "webhook.registered"
+	kindBeat       = "heartbeat.received"
+	kindMissed     = "heartbeat.missed"
+	kindEnded      = "heartbeat.ended"
+	kindHalted     = "run.halted"
 )
 
 // Projection is what the entries do to the tables.
 func Projection() ledger.Projection {
 	return ledger.Projection{
-		Name:   "signal",
-		Tables: []ledger.Table{{Name: "signal", Key: "agent, run_id, request"}, {Name: "price_table", Key: "version"}},
+		Name: "signal",
+		Tables: []ledger.Table{
+			{Name: "signal", Key: "agent, run_id, request"},
+			{Name: "price_table", Key: "version"},
+			{Name: "registration", Key: "agent"},
+			{Name: "agent_webhook", Key: "agent"},
+			{Name: "heartbeat", Key: "agent, run_id"},
+			{Name: "run_halt", Key: "agent, run_id"},
+		},
 		Apply: map[string]ledger.Apply{
-			kindReceived: applyReceived,
+			kindReceived:   applyReceived,
+			kindRegistered: applyRegistered,
+			kindHooked:     applyHooked,
+			kindBeat:       applyBeat,
+			kindMissed:     applyMissed,
+			kindEnded:      applyEnded,
+			kindHalted:     applyHalted,
 			kindPriced: func(tx *store.Tx, e *ledger.Entry) error {
 				var b pricesApplied
 				if err := e.Decode(&b); err != nil {
@@ -60,5 +109,20 @@ func applyReceived(tx *store.Tx, e *ledger.Entry) error {
 		return err
 	}
 	tx.Exec("INSERT INTO signal (agent, run_id, request, seq, gate) VALUES ($1, $2, $3, $4, $5)", b.Agent, b.RunID, b.Request, e.Seq, b.Gate)
+	return nil
+}
+
+func applyRegistered(tx *store.Tx, e *ledger.Entry) error {
+	var b registered
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("INSERT INTO registration (agent, seq, trust, gate) VALUES ($1, $2, $3, $4) ON CONFLICT (agent) DO UPDATE SET seq = excluded.seq, trust = excluded.trust, gate = excluded.gate",
+		e.Subject, e.Seq, b.Trust, b.Gate)
+	return nil
+}
+
+func applyHooked(tx *store.Tx, e *ledger.Entry) error {
+	tx.Exec("INSERT INTO agent_webhook (agent, seq) VALUES ($1, $2) ON CONFLICT (agent) DO UPDATE SET seq = excluded.seq", e.Subject, e.Seq)
 	return nil
 }

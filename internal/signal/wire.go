@@ -49,9 +49,12 @@ type Type string
 
 // The types. The first is what a message without type is.
 const (
-	Completion  Type = "completion"
-	GateRequest Type = "gate_request"
-	Failure     Type = "failure"
+	Completion   Type = "completion"
+	GateRequest  Type = "gate_request"
+	Failure      Type = "failure"
+	Registration Type = "registration"
+	Heartbeat    Type = "heartbeat"
+	Receipt      Type = "action_receipt"
 )
 
 // The values of status.
@@ -102,22 +105,26 @@ var forms = map[Type]form{
 		"request_id project_id artifacts model started_at metadata webhook_url"),
 	Failure: newForm("2.0", "agent_id run_id summary",
 		"project_id model input_tokens output_tokens cost_usd started_at error_code error_message metadata webhook_url"),
+	Registration: newForm("1.1", "agent_id", "capabilities trust_level metadata"),
+	Heartbeat:    newForm("2.0", "agent_id run_id", "ttl_s status summary metadata"),
+	Receipt:      newForm("3.0", "agent_id gate_id status", "summary artifacts metadata"),
 }
 
 // Parse reads a payload of the type. Every field that is wrong is in the error, each
 // with what a right value looks like.
 // With no type the payload says which it is.
 func Parse(body []byte, t Type, now time.Time) (*Signal, error) {
-	f, err := readFields(body)
+	f, err := readFields(body, t)
 	if err != nil {
 		return nil, err
 	}
-	if t == "" {
-		t = f.typeOf()
-	}
-	f.form = forms[t]
-	s := f.read(t)
-	s.Raw = body
+	return f.signal(now)
+}
+
+// signal reads a completion, a gate request or a failure.
+func (f *fields) signal(now time.Time) (*Signal, error) {
+	s := f.read()
+	s.Raw = f.body
 	if err := f.err(); err != nil {
 		return nil, err
 	}
@@ -126,11 +133,9 @@ func Parse(body []byte, t Type, now time.Time) (*Signal, error) {
 }
 
 // read reads every field that the form has; those it does not have are absent.
-func (f *fields) read(t Type) *Signal {
-	f.version()
-	f.oneOf("type", string(t))
+func (f *fields) read() *Signal {
 	s := &Signal{
-		Type:    t,
+		Type:    f.typ,
 		AgentID: f.name("agent_id", "resume-tailor"), RunID: f.text("run_id", maxRunID, "run_01jt4k"),
 		RequestID: f.text("request_id", maxRunID, "send-1"),
 		ProjectID: cmp.Or(f.name("project_id", "job-search"), DefaultProject),
@@ -141,12 +146,12 @@ func (f *fields) read(t Type) *Signal {
 		Metadata: f.object("metadata"), WebhookURL: f.url("webhook_url"),
 		ErrorCode: f.text("error_code", maxText, "timeout"), ErrorMessage: f.text("error_message", maxText, "The model did not answer"),
 	}
-	switch t {
+	switch f.typ {
 	case GateRequest:
 		s.GateRequired = true
 	case Failure:
 		s.Status = Failed
-	case Completion:
+	default:
 		s.Status, s.GateRequired = f.oneOf("status", Completed, Failed, Interrupted), f.flag("gate_required")
 		if s.GateRequired && s.ProposedAction == "" && f.wrong["proposed_action"] == "" {
 			f.fail("proposed_action", "is missing. With gate_required it says what happens next if an operator approves, such as %q.", "Send it to the applicant")

@@ -51,7 +51,7 @@ CREATE TABLE two (id {bigint} PRIMARY KEY, data {blob}, yes {bool} NOT NULL) {st
 					tx.Undo(mark)
 				case 3, 4, 5, 6:
 					tx.Exec("INSERT INTO two (id, data, yes) VALUES ($1, $2, $3)", next, []byte{byte(next)}, next%2 == 0)
-					two[next] = fmt.Sprint([]byte{byte(next)}, next%2 == 0)
+					two[next] = fmt.Sprint(byte(next), next%2 == 0)
 				default:
 					tx.Exec("INSERT INTO one (id, name, word, again) VALUES ($1, $2, 'const', $1)", next, "n$2")
 					one[next] = fmt.Sprint("n$2 const ", next)

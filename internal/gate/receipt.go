@@ -1,0 +1,90 @@
+package gate
+
+import (
+	"context"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+const kindReceipt = "receipt.recorded"
+
+// Receipt says what became of an action that was approved.
+type Receipt struct {
+	Succeeded bool      `json:"succeeded"`
+	Summary   string    `json:"summary"`
+	Detail    wire.Raw  `json:"detail,omitzero"` // as the protocol has it
+	Actor     string    `json:"actor"`
+	At        time.Time `json:"at"`
+}
+
+// receipt is the body of the entry.
+type receipt struct {
+	Succeeded bool     `json:"succeeded"`
+	Summary   string   `json:"summary"`
+	Detail    wire.Raw `json:"detail,omitzero"`
+}
+
+func applyReceipt(tx *store.Tx, e *ledger.Entry) error {
+	tx.Exec("INSERT INTO gate_receipt (gate, seq) VALUES ($1, $2)", e.Subject, e.Seq)
+	return nil
+}
+
+// AddReceipt binds what became of an action to the gate that approved it, in the
+// caller's transaction.
+func AddReceipt(tx *ledger.Tx, gateID, actor string, r Receipt) error {
+	found, err := load(tx, gateID)
+	if err != nil {
+		return err
+	}
+	if found.Status != Approved {
+		return fault.New(fault.Conflict, "The gate %s is %s, and a receipt is for an action that was approved.", gateID, found.Status)
+	}
+	tx.Append(ledger.Event{
+		Workspace: found.Workspace, Kind: kindReceipt, Actor: actor, Subject: gateID, Trace: found.Trace,
+		Body: receipt{r.Succeeded, r.Summary, r.Detail},
+	})
+	return nil
+}
+
+const selectReceipts = `SELECT e.record, e.salt, e.body FROM gate_receipt r JOIN ledger_entry e ON e.seq = r.seq WHERE r.gate = $1 ORDER BY r.seq`
+
+// Receipts reads what became of a gate's action, the oldest first.
+func Receipts(tx *ledger.Tx, gateID string) ([]Receipt, error) {
+	rows, err := tx.Query(selectReceipts, gateID)
+	return scanReceipts(rows, err)
+}
+
+func (g *Gates) receipts(ctx context.Context, gateID string) ([]Receipt, error) {
+	rows, err := g.reading(ctx)(selectReceipts, gateID)
+	return scanReceipts(rows, err)
+}
+
+func scanReceipts(rows store.Rows, err error) ([]Receipt, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	all := []Receipt{}
+	for rows.Next() {
+		var rec, salt, body []byte
+		if err := rows.Scan(&rec, &salt, &body); err != nil {
+			return nil, err
+		}
+		e, err := ledger.Unseal(rec, salt, body)
+		if err != nil {
+			return nil, err
+		}
+		var b receipt
+		if e.Body == nil {
+			b.Summary = "(erased)"
+		} else if err := e.Decode(&b); err != nil {
+			return nil, err
+		}
+		all = append(all, Receipt{b.Succeeded, b.Summary, b.Detail, e.Actor, e.At})
+	}
+	return all, rows.Err()
+}

@@ -1,0 +1,220 @@
+package signal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/clock"
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// beatTimer fires when a heartbeat is overdue. Its subject is the agent's id and the
+// run, with a space between them.
+const beatTimer = "signal.heartbeat"
+
+const (
+	defaultTTL = time.Minute
+	maxTTL     = 24 * time.Hour
+)
+
+type (
+	// beat is the body of heartbeat.received and, with no time, of missed and ended.
+	beat struct {
+		Agent string `json:"agent"`
+		RunID string `json:"run_id"`
+		TTL   int64  `json:"ttl_s"`
+	}
+	halted struct {
+		RunID  string `json:"run_id"`
+		Reason string `json:"reason"`
+	}
+)
+
+// Pulse is the answer to a heartbeat.
+type Pulse struct {
+	Halt    bool   `json:"halt"` // stop now: an operator said so
+	Message string `json:"message"`
+	NextIn  int64  `json:"next_within_s"`
+}
+
+// Beat takes a sign of life of a run, and says whether it may go on.
+func (s *Signals) Beat(ctx context.Context, who roster.Identity, body []byte) (Pulse, error) {
+	f, err := readFields(body, Heartbeat)
+	if err != nil {
+		return Pulse{}, err
+	}
+	name, run := f.name("agent_id", "resume-tailor"), f.text("run_id", maxRunID, "run_01jt4k")
+	ttl := f.count("ttl_s")
+	if most := int64(maxTTL / time.Second); ttl > most || ttl == 0 && f.raw["ttl_s"] != nil {
+		f.fail("ttl_s", "should be how many seconds until the next heartbeat at the latest, from 1 to %d.", most)
+	}
+	if err := f.err(); err != nil {
+		return Pulse{}, err
+	}
+	if err := inScope(who, name); err != nil {
+		return Pulse{}, err
+	}
+	if ttl == 0 {
+		ttl = int64(defaultTTL / time.Second)
+	}
+	p := Pulse{Message: "Go on", NextIn: ttl}
+	err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindBeat, Actor: who.Actor(), Subject: run, Trace: trace(who, run), Body: beat{who.ID, run, ttl}})
+		var reason string
+		err := tx.QueryRow("SELECT reason FROM run_halt WHERE agent = $1 AND (run_id = $2 OR run_id = '') ORDER BY run_id DESC LIMIT 1", []any{who.ID, run}, &reason)
+		if err == nil {
+			p.Halt, p.Message = true, reason
+		} else if errors.Is(err, sql.ErrNoRows) {
+			err = nil
+		}
+		return err
+	})
+	if who.Suspended && !p.Halt {
+		p.Halt, p.Message = true, "This agent is suspended. An operator can resume it."
+	}
+	return p, err
+}
+
+func applyBeat(tx *store.Tx, e *ledger.Entry) error {
+	var b beat
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	due := e.At.Add(time.Duration(b.TTL) * time.Second)
+	tx.Exec(`INSERT INTO heartbeat (agent, run_id, workspace, last_at, due_at, missed) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (agent, run_id) DO UPDATE SET last_at = excluded.last_at, due_at = excluded.due_at, missed = excluded.missed`,
+		b.Agent, b.RunID, e.Workspace, e.At.UnixMicro(), due.UnixMicro(), false)
+	clock.Set(tx, clock.Timer{Kind: beatTimer, Subject: b.Agent + " " + b.RunID, Workspace: e.Workspace, Due: due})
+	return nil
+}
+
+func applyMissed(tx *store.Tx, e *ledger.Entry) error {
+	var b beat
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("UPDATE heartbeat SET missed = $3 WHERE agent = $1 AND run_id = $2", b.Agent, b.RunID, true)
+	return nil
+}
+
+func applyEnded(tx *store.Tx, e *ledger.Entry) error {
+	var b beat
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("DELETE FROM heartbeat WHERE agent = $1 AND run_id = $2", b.Agent, b.RunID)
+	return nil
+}
+
+// Handlers are what is due when a heartbeat is. A run that has signalled its end owes
+// none; that is found out here, so that signals do not pay for it.
+func (s *Signals) Handlers() map[string]clock.Handler {
+	return map[string]clock.Handler{beatTimer: func(tx *ledger.Tx, t clock.Timer) error {
+		agent, run, _ := strings.Cut(t.Subject, " ")
+		kind, one := kindEnded, 0
+		err := tx.QueryRow("SELECT 1 FROM signal WHERE agent = $1 AND run_id = $2 AND request = ''", []any{agent, run}, &one)
+		if errors.Is(err, sql.ErrNoRows) {
+			kind, err = kindMissed, nil
+		}
+		tx.Append(ledger.Event{Workspace: t.Workspace, Kind: kind, Actor: "system", Subject: run, Trace: "run:" + agent + ":" + run, Body: beat{Agent: agent, RunID: run}})
+		return err
+	}}
+}
+
+func applyHalted(tx *store.Tx, e *ledger.Entry) error {
+	var b halted
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("INSERT INTO run_halt (agent, run_id, reason) VALUES ($1, $2, $3) ON CONFLICT (agent, run_id) DO UPDATE SET reason = excluded.reason", e.Subject, b.RunID, b.Reason)
+	return nil
+}
+
+// Halt asks a run to stop, or with no run all that the agent has: it hears so with its
+// next heartbeat.
+type Halt struct {
+	RunID  string `json:"run_id,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+func (s *Signals) postHalt(w http.ResponseWriter, r *http.Request) error {
+	var in Halt
+	if err := wire.ReadJSON(w, r, maxBody, &in); err != nil {
+		return err
+	}
+	if len(in.RunID) > maxRunID || len(in.Reason) > maxText {
+		return fault.New(fault.InvalidPayload, "The run_id has at most %d bytes, the reason at most %d.", maxRunID, maxText)
+	}
+	a, err := s.agent(r)
+	if err != nil {
+		return err
+	}
+	if in.Reason == "" {
+		in.Reason = "An operator stopped this run."
+	}
+	by := roster.From(r.Context())
+	err = s.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kindHalted, Actor: by.Actor(), Subject: a.ID, Body: halted(in)})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, in)
+}
+
+// agent is the one that the address names, in the workspace of who asks.
+func (s *Signals) agent(r *http.Request) (roster.Agent, error) {
+	workspace, err := roster.WorkspaceOf(r, r.URL.Query().Get("workspace"))
+	if err != nil {
+		return roster.Agent{}, err
+	}
+	return s.Roster.Agent(r.Context(), workspace, r.PathValue("name"))
+}
+
+// LiveRun is a run that sends heartbeats.
+type LiveRun struct {
+	Agent     string    `json:"agent"` // its id
+	RunID     string    `json:"run_id"`
+	Workspace string    `json:"workspace"`
+	LastAt    time.Time `json:"last_at"`
+	DueAt     time.Time `json:"due_at"`
+	Missed    bool      `json:"missed"`
+}
+
+// LiveRuns is the answer to GET /ops/heartbeats.
+type LiveRuns struct {
+	Runs []LiveRun `json:"runs"`
+}
+
+func (s *Signals) getHeartbeats(w http.ResponseWriter, r *http.Request) error {
+	rows, err := s.DB.Read.QueryContext(r.Context(), `SELECT h.agent, h.run_id, h.workspace, h.last_at, h.due_at, h.missed FROM heartbeat h
+WHERE ($1 = '' OR h.workspace = $1) AND NOT EXISTS (SELECT 1 FROM signal s WHERE s.agent = h.agent AND s.run_id = h.run_id AND s.request = '')
+ORDER BY h.due_at DESC, h.agent, h.run_id LIMIT $2`, wire.Scope(r.Context()), wire.MaxPage)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	out := LiveRuns{Runs: []LiveRun{}}
+	for rows.Next() {
+		var b LiveRun
+		var last, due int64
+		if err := rows.Scan(&b.Agent, &b.RunID, &b.Workspace, &last, &due, &b.Missed); err != nil {
+			return err
+		}
+		b.LastAt, b.DueAt = time.UnixMicro(last).UTC(), time.UnixMicro(due).UTC()
+		out.Runs = append(out.Runs, b)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, out)
+}

@@ -1,0 +1,163 @@
+package signal
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Webhook is where an agent's resolutions are sent.
+type Webhook struct {
+	URL string `json:"url"` // for signals that name none; "" for none
+	// Hosts are those that a signal may name instead. Without any, and without a URL,
+	// a signal may name every public address.
+	Hosts []string `json:"hosts"`
+	// Generation counts how often the secret was changed.
+	Generation int `json:"generation"`
+}
+
+// chooseWebhook settles where the resolution goes, and checks that it may.
+func (s *Signals) chooseWebhook(ctx context.Context, who roster.Identity, sig *Signal) error {
+	s.mu.RLock()
+	hook, registered := s.hooks[who.ID]
+	s.mu.RUnlock()
+	if sig.WebhookURL == "" {
+		sig.WebhookURL = hook.URL // checked when it was registered
+		return nil
+	}
+	if registered && !hook.allows(sig.WebhookURL) {
+		return fault.New(fault.InvalidTarget, "The webhooks of this agent go to hosts that an operator has registered, and this is none of them. Leave webhook_url out, or ask an operator.").About("webhook_url")
+	}
+	if err := s.Outbox.CheckTarget(ctx, sig.WebhookURL); err != nil {
+		return fault.From(err).About("webhook_url")
+	}
+	return nil
+}
+
+func (h Webhook) allows(target string) bool {
+	host := hostOf(target)
+	return host == hostOf(h.URL) || slices.Contains(h.Hosts, host)
+}
+
+func hostOf(target string) string {
+	u, err := url.Parse(target)
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(u.Hostname())
+}
+
+// ShownWebhook is a webhook with the secret that verifies it.
+type ShownWebhook struct {
+	Webhook
+	Secret string `json:"secret"`
+}
+
+func (s *Signals) shown(workspace, agentID string) ShownWebhook {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	h := s.hooks[agentID]
+	if h.Hosts == nil {
+		h.Hosts = []string{}
+	}
+	return ShownWebhook{h, s.Outbox.SecretFor(workspace, agentID, h.Generation).Reveal()}
+}
+
+// NewWebhook registers a webhook. RotateSecret makes a new secret.
+type NewWebhook struct {
+	URL          string   `json:"url,omitempty"`
+	Hosts        []string `json:"hosts,omitempty"`
+	RotateSecret bool     `json:"rotate_secret,omitempty"`
+}
+
+func (s *Signals) putWebhook(w http.ResponseWriter, r *http.Request) error {
+	var in NewWebhook
+	if err := wire.ReadJSON(w, r, maxBody, &in); err != nil {
+		return err
+	}
+	a, err := s.agent(r)
+	if err != nil {
+		return err
+	}
+	if in.URL != "" {
+		if err := s.Outbox.CheckTarget(r.Context(), in.URL); err != nil {
+			return err
+		}
+	}
+	h := Webhook{URL: in.URL, Hosts: []string{}, Generation: s.shown(a.Workspace, a.ID).Generation}
+	for _, host := range in.Hosts {
+		h.Hosts = append(h.Hosts, strings.ToLower(host))
+	}
+	if in.RotateSecret {
+		h.Generation++
+	}
+	by := roster.From(r.Context())
+	err = s.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kindHooked, Actor: by.Actor(), Subject: a.ID, Body: h})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.useHook(a.ID, h)
+	return wire.Reply(w, http.StatusOK, s.shown(a.Workspace, a.ID))
+}
+
+func (s *Signals) useHook(agentID string, h Webhook) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hooks[agentID] = h
+}
+
+func (s *Signals) getWebhook(w http.ResponseWriter, r *http.Request) error {
+	a, err := s.agent(r)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, s.shown(a.Workspace, a.ID))
+}
+
+// getOwnWebhook lets an agent learn the secret by which it recognises us.
+func (s *Signals) getOwnWebhook(w http.ResponseWriter, r *http.Request) error {
+	who := roster.From(r.Context())
+	return wire.Reply(w, http.StatusOK, s.shown(who.Workspace, who.ID))
+}
+
+// loadHooks reads every webhook that is registered.
+func (s *Signals) loadHooks(ctx context.Context) error {
+	rows, err := s.DB.Read.QueryContext(ctx, "SELECT e.record, e.salt, e.body FROM agent_webhook h JOIN ledger_entry e ON e.seq = h.seq")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var rec, salt, body []byte
+		if err := rows.Scan(&rec, &salt, &body); err != nil {
+			return err
+		}
+		e, err := ledger.Unseal(rec, salt, body)
+		if err != nil {
+			return err
+		}
+		if err := s.followHook(&e); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func (s *Signals) followHook(e *ledger.Entry) error {
+	var h Webhook
+	if err := e.Decode(&h); err != nil {
+		return err
+	}
+	s.useHook(e.Subject, h)
+	return nil
+}

@@ -1,0 +1,57 @@
+package signal
+
+import (
+	"context"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+)
+
+// receipt takes what became of an action that was approved. There is one for a gate:
+// the same again is a repetition, and another is refused.
+func (s *Signals) receipt(ctx context.Context, who roster.Identity, f *fields) (Received, error) {
+	name, gateID := f.name("agent_id", "resume-tailor"), f.text("gate_id", maxRunID, "gate_01jt4k")
+	status := f.oneOf("status", "succeeded", "failed")
+	summary := f.text("summary", maxText, "Sent it")
+	f.list("artifacts", maxArtifacts)
+	f.object("metadata")
+	if err := f.err(); err != nil {
+		return Received{}, err
+	}
+	if err := inScope(who, name); err != nil {
+		return Received{}, err
+	}
+	g, err := s.ownGate(ctx, who, gateID)
+	if err != nil {
+		return Received{}, err
+	}
+	duplicate := false
+	err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		before, err := gate.Receipts(tx, g.ID)
+		if err != nil {
+			return err
+		}
+		if duplicate = len(before) > 0; !duplicate {
+			return gate.AddReceipt(tx, g.ID, who.Actor(), gate.Receipt{Succeeded: status == "succeeded", Summary: summary, Detail: f.body})
+		}
+		if !sameValue(before[0].Detail, f.body) {
+			return fault.New(fault.Conflict, "There is a receipt for the gate %s already, with other content. It stays as it is.", g.ID).About("gate_id")
+		}
+		return nil
+	})
+	if err != nil {
+		return Received{}, err
+	}
+	return Received{Answer: answer(g.ID, outcome{g.Status, "Receipt recorded"}), Duplicate: duplicate}, nil
+}
+
+// ownGate finds a gate of the agent that asks; for others it is not there.
+func (s *Signals) ownGate(ctx context.Context, who roster.Identity, gateID string) (gate.Gate, error) {
+	g, err := s.Gates.Get(ctx, gateID)
+	if fault.Is(err, fault.NotFound) || err == nil && g.AgentID() != who.ID {
+		return g, fault.New(fault.NotFound, "There is no gate %.80q of this agent. Use the gate_id that the signal was answered with.", gateID)
+	}
+	return g, err
+}

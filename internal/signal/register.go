@@ -1,0 +1,113 @@
+package signal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// registrations is the origin of gates that grant trust.
+const registrations = "amp-registration"
+
+// registered is the body of agent.registered. The subject is the agent's id.
+type registered struct {
+	Trust        string   `json:"trust"` // that it asks for
+	Capabilities []string `json:"capabilities"`
+	Gate         string   `json:"gate,omitempty"` // that decides whether it gets it
+	Message      wire.Raw `json:"message"`
+}
+
+const (
+	maxCapabilities = 100
+	maxCapability   = 128 // characters
+)
+
+// register takes an agent's own account of itself. What it can do is noted; the trust
+// it asks for is an operator's to grant.
+func (s *Signals) register(ctx context.Context, who roster.Identity, f *fields) (Received, error) {
+	name := f.name("agent_id", "resume-tailor")
+	trust := f.oneOf("trust_level", roster.TrustLevels...)
+	capabilities := f.texts("capabilities", maxCapabilities, maxCapability)
+	f.object("metadata")
+	if err := f.err(); err != nil {
+		return Received{}, err
+	}
+	if err := inScope(who, name); err != nil {
+		return Received{}, err
+	}
+	body := registered{Trust: trust, Capabilities: capabilities, Message: f.body}
+	var due gate.Prepared
+	if trustRank(trust) > trustRank(who.Trust) {
+		body.Gate = gate.NewID()
+		var err error
+		if due, err = gate.Prepare(askForTrust(who, body)); err != nil {
+			return Received{}, err
+		}
+	}
+	waiting := "" // the gate of the registration before, if it asks for the same
+	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		waiting = ""
+		err := tx.QueryRow("SELECT gate FROM registration WHERE agent = $1 AND trust = $2 AND gate <> ''", []any{who.ID, trust}, &waiting)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		last := body
+		if last.Gate != "" && waiting != "" {
+			pending, err := s.Gates.Waits(tx, waiting)
+			if err != nil {
+				return err
+			}
+			if pending {
+				last.Gate = waiting
+			} else {
+				waiting = ""
+			}
+		}
+		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindRegistered, Actor: who.Actor(), Subject: who.ID, Body: last})
+		if last.Gate != "" && last.Gate != waiting {
+			due.Open(tx, last.Gate, who.Workspace, "registration:"+who.ID)
+		}
+		return nil
+	})
+	if err != nil {
+		return Received{}, err
+	}
+	if body.Gate == "" {
+		return Received{Answer: answer("", outcome{gate.Approved, "Registered; the trust level is " + who.Trust})}, nil
+	}
+	if waiting != "" {
+		body.Gate = waiting
+	}
+	return Received{Answer: answer(body.Gate, outcome{gate.Pending, awaiting})}, nil
+}
+
+func trustRank(trust string) int { return slices.Index(roster.TrustLevels, trust) }
+
+func askForTrust(who roster.Identity, r registered) gate.Opening {
+	summary := fmt.Sprintf("%s is %s and asks to be %s.", who.Name, who.Trust, r.Trust)
+	if len(r.Capabilities) > 0 {
+		summary += " It says that it can: " + strings.Join(r.Capabilities, ", ") + "."
+	}
+	return gate.Opening{
+		Project: DefaultProject, Agent: who.ID, AgentName: who.Name, Requester: who.Actor(), Risk: "high",
+		Origin: gate.Origin{Protocol: registrations, Reference: r.Trust},
+		Shown:  gate.Shown{Title: "Trust " + who.Name + " as " + r.Trust, Summary: summary, ProposedAction: "Give " + who.Name + " the trust level " + r.Trust + "."},
+	}
+}
+
+// granted gives the agent the trust that it asked for, in the transaction of the
+// decision.
+func (s *Signals) granted(tx *ledger.Tx, g gate.Gate) error {
+	if g.Status != gate.Approved {
+		return nil
+	}
+	return s.Roster.Grant(tx, "operator:"+g.ResolvedBy, g.Workspace, g.AgentID(), g.Origin.Reference)
+}
