@@ -62,6 +62,19 @@ type Event struct {
 	Thread         string         `json:"thread,omitempty"`
 	Priority       string         `json:"priority,omitempty"`
 	External       bool           `json:"external,omitempty"`
+
+	// Fill, if there is one, puts in the data (arguments, payload, metadata, artifacts)
+	// when something first asks for it: few rules do, and decoding costs more than
+	// deciding.
+	Fill func(*Event) `json:"-"`
+}
+
+// Complete puts in what is still to be filled in.
+func (e *Event) Complete() {
+	if fill := e.Fill; fill != nil {
+		e.Fill = nil
+		fill(e)
+	}
 }
 
 // Agent is who did it, as the roster knows it and not as a body claims.

@@ -76,10 +76,26 @@ func fill(v reflect.Value, name string) string {
 		case reflect.Slice:
 			f.Set(reflect.Append(f, reflect.ValueOf("v-"+tag)))
 			seen = append(seen, name+"."+tag+`[0] == "v-`+tag+`"`)
+		default: // no field that rules see
+			continue
 		}
 		seen = append(seen, "has("+name+"."+tag+")")
 	}
 	return strings.Join(seen, " && ")
+}
+
+func TestDataIsFilledInWhenARuleAsksForIt(t *testing.T) {
+	filled := 0
+	in := policy.Input{Event: policy.Event{Point: policy.OnAction, Tool: "t", Fill: func(e *policy.Event) {
+		filled++
+		e.Payload, e.Metadata = map[string]any{"a": "b"}, map[string]any{"c": "d"}
+	}}}
+	if got := outcome(t, `event.tool == "t"`, in); got != "true" || filled != 0 {
+		t.Errorf("%s, filled %d times", got, filled)
+	}
+	if got := outcome(t, `event.payload.a == "b" && event.metadata.c == "d" && has(event.payload)`, in); got != "true" || filled != 1 {
+		t.Errorf("%s, filled %d times", got, filled)
+	}
 }
 
 func TestRulesSeeEveryFieldOfAnInput(t *testing.T) {

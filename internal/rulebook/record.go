@@ -30,6 +30,9 @@ type Record struct {
 
 // MarshalJSON keeps numbers as they came: the maps of an event hold json.Number.
 func (r Record) MarshalJSON() ([]byte, error) {
+	if r.Event != nil {
+		r.Event.Complete()
+	}
 	type plain Record
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)

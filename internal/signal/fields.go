@@ -27,7 +27,8 @@ type fields struct {
 // is no object, or has a name twice, is an error of the whole.
 func readFields(body []byte, t Type) (*fields, error) {
 	f := &fields{body: body, typ: t, wrong: map[string]string{}}
-	if err := wire.Unmarshal(body, &f.raw); err != nil {
+	var err error
+	if f.raw, err = wire.Members(body); err != nil {
 		return nil, err
 	}
 	if t == "" {
@@ -36,9 +37,6 @@ func readFields(body []byte, t Type) (*fields, error) {
 	f.form = forms[f.typ]
 	f.version()
 	f.oneOf("type", string(f.typ))
-	if f.raw == nil {
-		return nil, fault.New(fault.InvalidPayload, "The body should be a JSON object, and is null.")
-	}
 	return f, nil
 }
 
@@ -74,7 +72,7 @@ func (f *fields) fail(name, format string, args ...any) {
 
 // get is the value of a field. null is the same as absent; absent is wrong if the
 // field is required, and what the form does not have is not looked at.
-func (f *fields) get(name, right string) (wire.Raw, bool) {
+func (f *fields) get(name string, right func() string) (wire.Raw, bool) {
 	required, known := f.form.fields[name]
 	raw, there := f.raw[name]
 	if known && there && raw.Kind() != 'n' {
@@ -85,53 +83,55 @@ func (f *fields) get(name, right string) (wire.Raw, bool) {
 		if there {
 			state = "is null"
 		}
-		f.fail(name, "%s. It should be %s.", state, right)
+		f.fail(name, "%s. It should be %s.", state, right())
 	}
 	return nil, false
 }
 
 // text reads a string of 1 to most characters.
 func (f *fields) text(name string, most int, example string) string {
-	right := fmt.Sprintf("text of 1 to %d characters, such as %q", most, example)
+	right := func() string { return fmt.Sprintf("text of 1 to %d characters, such as %q", most, example) }
 	raw, ok := f.get(name, right)
 	if !ok {
 		return ""
 	}
-	var s string
-	if raw.Kind() != '"' || wire.Unmarshal(raw, &s) != nil {
-		f.fail(name, "should be %s, and is %s.", right, kindOf(raw))
+	s, ok := wire.Text(raw)
+	if !ok {
+		f.fail(name, "should be %s, and is %s.", right(), kindOf(raw))
 		return ""
 	}
 	if n := utf8.RuneCountInString(s); strings.TrimSpace(s) == "" || n > most {
-		f.fail(name, "should be %s, and has %d characters.", right, n)
+		f.fail(name, "should be %s, and has %d characters.", right(), n)
 	}
 	return s
 }
 
 // name reads a name in kebab-case.
 func (f *fields) name(field, example string) string {
-	right := fmt.Sprintf("1 to 63 lower-case letters and digits with single hyphens between them, such as %q", example)
+	right := func() string {
+		return fmt.Sprintf("1 to 63 lower-case letters and digits with single hyphens between them, such as %q", example)
+	}
 	raw, ok := f.get(field, right)
 	if !ok {
 		return ""
 	}
-	var s string
-	if raw.Kind() != '"' || wire.Unmarshal(raw, &s) != nil || len(s) > 63 || !kebab.MatchString(s) {
-		f.fail(field, "should be %s, and is %.80s.", right, raw)
+	s, ok := wire.Text(raw)
+	if !ok || len(s) > 63 || !kebab.MatchString(s) {
+		f.fail(field, "should be %s, and is %.80s.", right(), raw)
 	}
 	return s
 }
 
 // oneOf reads one of a few words.
 func (f *fields) oneOf(name string, known ...string) string {
-	right := "one of " + strings.Join(known, ", ")
+	right := func() string { return "one of " + strings.Join(known, ", ") }
 	raw, ok := f.get(name, right)
 	if !ok {
 		return ""
 	}
-	var s string
-	if raw.Kind() != '"' || wire.Unmarshal(raw, &s) != nil || !slices.Contains(known, s) {
-		f.fail(name, "should be %s, and is %.80s.", right, raw)
+	s, ok := wire.Text(raw)
+	if !ok || !slices.Contains(known, s) {
+		f.fail(name, "should be %s, and is %.80s.", right(), raw)
 		return ""
 	}
 	return s
@@ -139,7 +139,7 @@ func (f *fields) oneOf(name string, known ...string) string {
 
 // count reads a whole number, 0 or more.
 func (f *fields) count(name string) int64 {
-	const right = "a whole number, 0 or more, such as 1842"
+	right := func() string { return "a whole number, 0 or more, such as 1842" }
 	raw, ok := f.get(name, right)
 	if !ok {
 		return 0
@@ -150,7 +150,7 @@ func (f *fields) count(name string) int64 {
 	// 1842.0 is the same number.
 	n, err := strconv.ParseFloat(string(raw), 64)
 	if raw.Kind() != '0' || err != nil || n < 0 || n != math.Trunc(n) || n >= 1<<53 {
-		f.fail(name, "should be %s, and is %.80s.", right, raw)
+		f.fail(name, "should be %s, and is %.80s.", right(), raw)
 		return 0
 	}
 	return int64(n)
@@ -158,21 +158,21 @@ func (f *fields) count(name string) int64 {
 
 // dollars reads an amount as nano-dollars.
 func (f *fields) dollars(name string) int64 {
-	const right = "an amount in dollars, 0 or more, such as 0.007532"
+	right := func() string { return "an amount in dollars, 0 or more, such as 0.007532" }
 	raw, ok := f.get(name, right)
 	if !ok {
 		return 0
 	}
 	n, err := strconv.ParseFloat(string(raw), 64)
 	if raw.Kind() != '0' || err != nil || n < 0 || n > maxCost {
-		f.fail(name, "should be %s, and is %.80s.", right, raw)
+		f.fail(name, "should be %s, and is %.80s.", right(), raw)
 		return 0
 	}
 	return int64(math.Round(n * 1e9))
 }
 
 func (f *fields) flag(name string) bool {
-	raw, ok := f.get(name, "true or false")
+	raw, ok := f.get(name, func() string { return "true or false" })
 	if ok && raw.Kind() != 't' && raw.Kind() != 'f' {
 		f.fail(name, "should be true or false, and is %.80s.", raw)
 	}
@@ -181,75 +181,77 @@ func (f *fields) flag(name string) bool {
 
 // time reads a moment. One without a zone could be any of 26 hours.
 func (f *fields) time(name string) time.Time {
-	const right = "a time with its zone (RFC 3339), such as \"2026-03-06T22:10:38Z\""
+	right := func() string { return "a time with its zone (RFC 3339), such as \"2026-03-06T22:10:38Z\"" }
 	raw, ok := f.get(name, right)
 	if !ok {
 		return time.Time{}
 	}
-	var s string
-	if raw.Kind() == '"' && wire.Unmarshal(raw, &s) == nil {
+	if s, ok := wire.Text(raw); ok {
 		if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
 			return t
 		}
 	}
-	f.fail(name, "should be %s, and is %.80s.", right, raw)
+	f.fail(name, "should be %s, and is %.80s.", right(), raw)
 	return time.Time{}
 }
 
 func (f *fields) list(name string, most int) []wire.Raw {
-	right := fmt.Sprintf("a list of at most %d items, such as [{\"type\": \"text\", \"content\": \"…\"}]", most)
+	right := func() string {
+		return fmt.Sprintf("a list of at most %d items, such as [{\"type\": \"text\", \"content\": \"…\"}]", most)
+	}
 	raw, ok := f.get(name, right)
 	if !ok {
 		return nil
 	}
 	var items []wire.Raw
 	if raw.Kind() != '[' || wire.Unmarshal(raw, &items) != nil {
-		f.fail(name, "should be %s, and is %s.", right, kindOf(raw))
+		f.fail(name, "should be %s, and is %s.", right(), kindOf(raw))
 		return nil
 	}
 	if len(items) > most {
-		f.fail(name, "should be %s, and has %d.", right, len(items))
+		f.fail(name, "should be %s, and has %d.", right(), len(items))
 	}
 	return items
 }
 
 // texts reads a list of short texts.
 func (f *fields) texts(name string, most, longest int) []string {
-	right := fmt.Sprintf("a list of at most %d texts of 1 to %d characters, such as [\"send_mail\"]", most, longest)
+	right := func() string {
+		return fmt.Sprintf("a list of at most %d texts of 1 to %d characters, such as [\"send_mail\"]", most, longest)
+	}
 	raw, ok := f.get(name, right)
 	if !ok {
 		return nil
 	}
 	var items []string
 	if wire.Unmarshal(raw, &items) != nil || len(items) > most || slices.ContainsFunc(items, func(s string) bool { return s == "" || utf8.RuneCountInString(s) > longest }) {
-		f.fail(name, "should be %s.", right)
+		f.fail(name, "should be %s.", right())
 	}
 	return items
 }
 
 func (f *fields) object(name string) wire.Raw {
-	const right = "an object, such as {\"source\": \"cron\"}"
+	right := func() string { return "an object, such as {\"source\": \"cron\"}" }
 	raw, ok := f.get(name, right)
 	if ok && raw.Kind() != '{' {
-		f.fail(name, "should be %s, and is %s.", right, kindOf(raw))
+		f.fail(name, "should be %s, and is %s.", right(), kindOf(raw))
 	}
 	return raw
 }
 
 // url reads an address. Whether it may be called is checked by who calls it.
 func (f *fields) url(name string) string {
-	const right = "an http or https address, such as \"https://example.com/hooks/amp\""
+	right := func() string { return "an http or https address, such as \"https://example.com/hooks/amp\"" }
 	raw, ok := f.get(name, right)
 	if !ok {
 		return ""
 	}
-	var s string
-	if raw.Kind() == '"' && wire.Unmarshal(raw, &s) == nil && len(s) <= maxURL {
+	if s, ok := wire.Text(raw); ok && len(s) <= maxURL {
 		if u, err := url.Parse(s); err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") {
 			return s
 		}
 	}
-	f.fail(name, "should be %s, and is %.80s.", right, raw)
+	f.fail(name, "should be %s, and is %.80s.", right(), raw)
 	return ""
 }
 

@@ -22,17 +22,20 @@ import (
 
 // event is what rules see of a signal.
 func (s *Signal) event() policy.Event {
-	e := policy.Event{
+	return policy.Event{
 		Point: policy.OnSignal, Protocol: Protocol, Kind: string(s.Type),
 		Summary: s.Summary, ProposedAction: s.ProposedAction, Declared: s.GateRequired,
 		Model: s.Model, Project: s.ProjectID, Status: s.Status, Run: s.RunID,
 		CostUSD: float64(s.CostNano) / 1e9, Tokens: s.InputTokens + s.OutputTokens, InputTokens: s.InputTokens, OutputTokens: s.OutputTokens,
+		Fill: s.fill,
 	}
-	// Parse has read it all once, so it decodes.
-	_ = decodeData(s.Metadata, &e.Metadata)
+}
+
+// fill decodes what rules see as data. Parse has read it all, so it decodes.
+func (s *Signal) fill(e *policy.Event) {
 	_ = decodeData(s.Raw, &e.Payload)
+	e.Metadata, _ = e.Payload["metadata"].(map[string]any)
 	e.Artifacts, _ = e.Payload["artifacts"].([]any)
-	return e
 }
 
 // decodeData keeps numbers as they came.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -173,20 +172,25 @@ func (f *fields) typeOf() Type {
 }
 
 func (f *fields) version() {
-	right := strconv.Quote(f.form.version)
+	right := func() string { return strconv.Quote(f.form.version) }
 	raw, ok := f.get("amp_version", right)
-	if ok && string(raw) != right {
-		f.fail("amp_version", "should be the text %s, and is %.40s.", right, raw)
+	if ok && string(raw) != right() {
+		f.fail("amp_version", "should be the text %s, and is %.40s.", right(), raw)
 	}
 }
 
 // warn notes what is odd.
 func (s *Signal) warn(f *fields, now time.Time) {
 	add := func(format string, args ...any) { s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...)) }
-	for _, name := range slices.Sorted(maps.Keys(f.raw)) {
+	var unknown []string
+	for name := range f.raw {
 		if _, known := f.form.fields[name]; !known {
-			add("the field %.80q is not known", name)
+			unknown = append(unknown, name)
 		}
+	}
+	slices.Sort(unknown)
+	for _, name := range unknown {
+		add("the field %.80q is not known", name)
 	}
 	if !s.CompletedAt.IsZero() && s.CompletedAt.Before(s.StartedAt) {
 		add("completed_at is before started_at")
