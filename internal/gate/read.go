@@ -83,7 +83,7 @@ func (g *Gates) reading(ctx context.Context) func(string, ...any) (store.Rows, e
 
 // Get reads one gate.
 func (g *Gates) Get(ctx context.Context, gateID string) (Gate, error) {
-	found, err := scanGate(g.db.Read.QueryRowContext(ctx, selectGate+byID, gateID).Scan)
+	found, err := scanGate(func(dest ...any) error { return g.db.QueryRow(ctx, selectGate+byID, []any{gateID}, dest...) })
 	if errors.Is(err, sql.ErrNoRows) {
 		return found, noGate(gateID)
 	}

@@ -49,6 +49,7 @@ type Ledger struct {
 	signed   checkpoint // the newest one this node has signed or seen; under building
 	mismatch atomic.Pointer[error]
 	stats    stats
+	recent   recent
 }
 
 // Open opens the ledger in a migrated database, makes its key if it is new, and

@@ -174,6 +174,9 @@ func (l *Ledger) Follow(ctx context.Context, after int64) iter.Seq[Entry] {
 
 // after reads the next page and makes sure that nothing is missing from it.
 func (l *Ledger) after(ctx context.Context, seq int64) ([]Entry, error) {
+	if entries := l.recent.after(seq); entries != nil {
+		return entries, nil
+	}
 	entries, err := l.Entries(ctx, Query{After: seq, Limit: page})
 	if err != nil {
 		return nil, err

@@ -319,6 +319,7 @@ func (l *Ledger) attempt(batch []*request, guess *head) (n int, err error) {
 			return n, err
 		}
 		l.lastHead = tx.head
+		l.recent.add(tx.appended)
 		l.stats.committed(len(tx.appended), time.Since(begun))
 		l.wake()
 	}

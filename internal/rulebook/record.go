@@ -8,6 +8,7 @@ import (
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/policy"
 	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
 )
 
 // Record is a decision as it stands in the ledger: what was decided, by which rule of
@@ -28,12 +29,14 @@ type Record struct {
 	Event *policy.Event `json:"event,omitempty"`
 }
 
-// MarshalJSON keeps numbers as they came: the maps of an event hold json.Number.
+// MarshalJSON keeps numbers as they came: the maps of an event hold json.Number, which
+// wire does not know.
 func (r Record) MarshalJSON() ([]byte, error) {
-	if r.Event != nil {
-		r.Event.Complete()
-	}
 	type plain Record
+	if r.Event == nil {
+		return wire.Marshal(plain(r))
+	}
+	r.Event.Complete()
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)

@@ -140,16 +140,15 @@ type stored struct {
 // find looks a signal up by its key, nil when there is none.
 func (s *Signals) find(ctx context.Context, who roster.Identity, sig *Signal) (*stored, error) {
 	var f stored
-	var rec, salt, body []byte
-	err := s.DB.Read.QueryRowContext(ctx, `SELECT s.gate, e.record, e.salt, e.body FROM signal s JOIN ledger_entry e ON e.seq = s.seq
-WHERE s.agent = $1 AND s.run_id = $2 AND s.request = $3`, who.ID, sig.RunID, sig.request()).Scan(&f.gate, &rec, &salt, &body)
+	var seq int64
+	err := s.DB.QueryRow(ctx, "SELECT seq, gate FROM signal WHERE agent = $1 AND run_id = $2 AND request = $3", []any{who.ID, sig.RunID, sig.request()}, &seq, &f.gate)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if f.entry, err = ledger.Unseal(rec, salt, body); err != nil {
+	if f.entry, err = s.Ledger.Entry(ctx, seq); err != nil {
 		return nil, err
 	}
 	return &f, f.entry.Decode(&f.body)

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/signalbox/signalbox/internal/fault"
 )
@@ -29,7 +30,8 @@ import (
 type DB struct {
 	Read *sql.DB // for queries outside of a write transaction
 	backend
-	inserts inserts
+	inserts  inserts
+	prepared sync.Map // texts of queries to their *sql.Stmt, which end with Read
 }
 
 // backend is what SQLite and PostgreSQL do differently.
@@ -106,6 +108,25 @@ func Open(ctx context.Context, address string) (*DB, error) {
 		return nil, fault.New(fault.InvalidConfig, "The database address starts with %q. Use postgres://user@host/name, or leave it out for SQLite in the data folder.", scheme+"://").About("db")
 	}
 	return openSQLite(ctx, address)
+}
+
+// QueryRow reads one row outside of a write transaction. The statement is prepared once,
+// which matters to what is asked for thousands of times a second.
+func (db *DB) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
+	known, ok := db.prepared.Load(query)
+	if !ok {
+		stmt, err := db.Read.PrepareContext(ctx, query)
+		if err != nil {
+			return err
+		}
+		if known, ok = db.prepared.LoadOrStore(query, stmt); ok {
+			_ = stmt.Close()
+		}
+	}
+	if db.Name() == "sqlite" {
+		ctx = uncut // a context that can end costs a goroutine, more than the read itself
+	}
+	return known.(*sql.Stmt).QueryRowContext(ctx, args...).Scan(dest...)
 }
 
 // Close waits for what is under way and closes.

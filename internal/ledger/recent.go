@@ -1,0 +1,58 @@
+package ledger
+
+import (
+	"slices"
+	"sync"
+)
+
+const (
+	recentEntries = 2 * page
+	recentBytes   = 8 << 20
+)
+
+// recent holds the last entries that this process has committed, so that its followers
+// need not read them back from the database. Other nodes' entries are not in it: after
+// one of those it begins anew.
+type recent struct {
+	mu      sync.RWMutex
+	entries []Entry // without a gap
+	bytes   int
+}
+
+// add takes over what was committed just now.
+func (r *recent) add(appended []*Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.entries); n > 0 && r.entries[n-1].Seq+1 != appended[0].Seq {
+		r.entries, r.bytes = nil, 0
+	}
+	for _, e := range appended {
+		kept := *e
+		kept.appended = nil // followers see what is stored
+		r.entries = append(r.entries, kept)
+		r.bytes += len(e.Body) + len(e.Record)
+	}
+	// Half goes at a time, so that moving the rest is rare.
+	for len(r.entries) > recentEntries || r.bytes > recentBytes && len(r.entries) > 0 {
+		half := (len(r.entries) + 1) / 2
+		for _, e := range r.entries[:half] {
+			r.bytes -= len(e.Body) + len(e.Record)
+		}
+		r.entries = slices.Clone(r.entries[half:])
+	}
+}
+
+// after is the entries that follow seq, for who has almost caught up: nil for who is
+// further behind, and reads the database.
+func (r *recent) after(seq int64) []Entry {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if len(r.entries) == 0 || seq+1 < r.entries[0].Seq {
+		return nil
+	}
+	from := int(seq + 1 - r.entries[0].Seq)
+	if behind := len(r.entries) - from; behind <= 0 || behind > page {
+		return nil
+	}
+	return slices.Clone(r.entries[from:])
+}
