@@ -11,7 +11,7 @@ const module = "github.com/signalbox/signalbox"
 
 // The staircase: a room imports only rooms that stand before it.
 var (
-	core      = []string{"fault", "wire", "id", "store", "ledger", "clock", "roster", "policy", "rulebook", "gate", "deliver", "blob"}
+	core      = []string{"fault", "wire", "id", "store", "ledger", "clock", "roster", "policy", "rulebook", "gate", "counter", "deliver", "blob"}
 	protocols = []string{"signal", "proxy", "task", "mail", "harness", "run"}
 	top       = []string{"web", "server", "cli"}
 	staircase = slices.Concat(core, protocols, top)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/signalbox/signalbox/internal/counter"
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/server"
@@ -223,6 +224,9 @@ func (a *app) rebuild(ctx context.Context, config *server.Config) error {
 	update, end := progress(a.err, "rebuilding")
 	n, err := ledger.Rebuild(ctx, db, server.Projections(), update)
 	end()
+	if err == nil {
+		err = counter.Reset(ctx, db) // counted again by the server, beside its work
+	}
 	if err != nil {
 		return err
 	}

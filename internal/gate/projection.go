@@ -23,15 +23,6 @@ type (
 		Approve  bool   `json:"approve"`
 		Note     string `json:"note"`
 	}
-	resolved struct {
-		Opened   int64    `json:"opened"` // the entry that opened it
-		Agent    string   `json:"agent"`  // the id of the agent whose gate it was
-		Status   Status   `json:"status"`
-		By       string   `json:"by"`
-		Cause    Cause    `json:"cause"`
-		Note     string   `json:"note"`
-		Modified wire.Raw `json:"modified,omitzero"`
-	}
 	escalated struct {
 		Step Step  `json:"step"`
 		Next int64 `json:"next"` // when the next step is due; 0 when none is left
@@ -41,6 +32,19 @@ type (
 		Until    int64  `json:"until"`
 	}
 )
+
+// Resolution is the body of gate.resolved, whose subject is the gate's id.
+type Resolution struct {
+	Opened   int64    `json:"opened"`    // the entry that opened it
+	OpenedAt int64    `json:"opened_at"` // and when that was, in microseconds
+	Project  string   `json:"project"`
+	Agent    string   `json:"agent"` // the id of the agent whose gate it was
+	Status   Status   `json:"status"`
+	By       string   `json:"by"`
+	Cause    Cause    `json:"cause"`
+	Note     string   `json:"note"`
+	Modified wire.Raw `json:"modified,omitzero"`
+}
 
 // Projection is what the entries do to the tables.
 func Projection() ledger.Projection {
@@ -104,7 +108,7 @@ func applyVoted(tx *store.Tx, e *ledger.Entry) error {
 }
 
 func applyResolved(tx *store.Tx, e *ledger.Entry) error {
-	var b resolved
+	var b Resolution
 	if err := e.Decode(&b); err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b B
 		})
 		found.Votes = append(found.Votes, Vote{Operator: operator.Name, Approve: b.Approve})
 		if status := found.opening.Rules.Tally(found.Votes); status != Pending {
-			return g.resolve(tx, found, by.Actor(), resolved{Status: status, By: operator.Name, Cause: ByVote, Note: b.Note, Modified: b.Modified})
+			return g.resolve(tx, found, by.Actor(), Resolution{Status: status, By: operator.Name, Cause: ByVote, Note: b.Note, Modified: b.Modified})
 		}
 		return nil
 	})
@@ -107,12 +107,12 @@ func (g *Gates) Settle(tx *ledger.Tx, gateID string, status Status, actor, note 
 	if err != nil || found.Status != Pending {
 		return err
 	}
-	return g.resolve(tx, found, actor, resolved{Status: status, By: "rule", Cause: ByRule, Note: note})
+	return g.resolve(tx, found, actor, Resolution{Status: status, By: "rule", Cause: ByRule, Note: note})
 }
 
 // resolve ends a gate, and lets its protocol draw the consequences.
-func (g *Gates) resolve(tx *ledger.Tx, found Gate, actor string, r resolved) error {
-	r.Opened, r.Agent = found.opened, found.AgentID()
+func (g *Gates) resolve(tx *ledger.Tx, found Gate, actor string, r Resolution) error {
+	r.Opened, r.OpenedAt, r.Project, r.Agent = found.opened, found.OpenedAt.UnixMicro(), found.Project, found.AgentID()
 	tx.Append(ledger.Event{Workspace: found.Workspace, Kind: "gate.resolved", Actor: actor, Subject: found.ID, Trace: found.Trace, Body: r})
 	then := g.onResolved[found.Origin.Protocol]
 	if then == nil {
@@ -133,7 +133,7 @@ func (g *Gates) expire(tx *ledger.Tx, t clock.Timer) error {
 	if err != nil || found.Status != Pending {
 		return err
 	}
-	return g.resolve(tx, found, "system", resolved{Status: found.OnExpiry, By: "expiry", Cause: ByExpiry, Note: "Gate expired"})
+	return g.resolve(tx, found, "system", Resolution{Status: found.OnExpiry, By: "expiry", Cause: ByExpiry, Note: "Gate expired"})
 }
 
 // climb takes the step of the ladder that is due, and says when the next one is.

@@ -90,7 +90,7 @@ func (r *Roster) AddAgent(ctx context.Context, by Identity, n NewAgent) (Agent, 
 
 // admit checks what only the tables know.
 func (r *Roster) admit(tx *ledger.Tx, n NewAgent) (body agentAdded, err error) {
-	if err := mustExist(tx, n.Workspace); err != nil {
+	if err := RequireWorkspace(tx, n.Workspace); err != nil {
 		return body, err
 	}
 	if taken, err := exists(tx, "SELECT 1 FROM agent WHERE workspace = $1 AND name = $2", n.Workspace, n.Name); err != nil {
@@ -107,7 +107,8 @@ func (r *Roster) admit(tx *ledger.Tx, n NewAgent) (body agentAdded, err error) {
 	return body, err
 }
 
-func mustExist(tx *ledger.Tx, workspace string) error {
+// RequireWorkspace is an error when there is no such workspace.
+func RequireWorkspace(tx *ledger.Tx, workspace string) error {
 	ok, err := exists(tx, "SELECT 1 FROM workspace WHERE name = $1", workspace)
 	if err == nil && !ok {
 		return fault.New(fault.NotFound, "There is no workspace %q. The one that is always there is %q.", workspace, DefaultWorkspace).About("workspace")

@@ -68,7 +68,8 @@ func WorkspaceOf(req *http.Request, named string) (string, error) {
 	return workspace, nil
 }
 
-func queryWorkspace(req *http.Request) (string, error) {
+// QueryWorkspace is the workspace that ?workspace= names, as far as the call may see it.
+func QueryWorkspace(req *http.Request) (string, error) {
 	return WorkspaceOf(req, req.URL.Query().Get("workspace"))
 }
 
@@ -118,7 +119,7 @@ func (r *Roster) postAgent(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (r *Roster) getAgent(w http.ResponseWriter, req *http.Request) error {
-	workspace, err := queryWorkspace(req)
+	workspace, err := QueryWorkspace(req)
 	if err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ func (r *Roster) patchAgent(w http.ResponseWriter, req *http.Request) error {
 	if err := wire.ReadJSON(w, req, maxBody, &c); err != nil {
 		return err
 	}
-	workspace, err := queryWorkspace(req)
+	workspace, err := QueryWorkspace(req)
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,7 @@ func (r *Roster) patchAgent(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (r *Roster) deleteAgent(w http.ResponseWriter, req *http.Request) error {
-	workspace, err := queryWorkspace(req)
+	workspace, err := QueryWorkspace(req)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (r *Roster) getKeys(w http.ResponseWriter, req *http.Request) error {
 	}
 	holder := ""
 	if name := req.URL.Query().Get("agent"); name != "" {
-		workspace, err := queryWorkspace(req)
+		workspace, err := QueryWorkspace(req)
 		if err != nil {
 			return err
 		}

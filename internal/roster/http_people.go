@@ -138,7 +138,7 @@ func (r *Roster) postOwner(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (r *Roster) deleteOwner(w http.ResponseWriter, req *http.Request) error {
-	workspace, err := queryWorkspace(req)
+	workspace, err := QueryWorkspace(req)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (r *Roster) deleteOwner(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (r *Roster) postOwnerKey(w http.ResponseWriter, req *http.Request) error {
-	workspace, err := queryWorkspace(req)
+	workspace, err := QueryWorkspace(req)
 	if err != nil {
 		return err
 	}

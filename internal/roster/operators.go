@@ -56,7 +56,7 @@ func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role, works
 			return fault.New(fault.AlreadyExists, "There is an operator %q already. `signalbox operators token %s` makes a new token for them.", name, name).About("name")
 		}
 		if workspace != "" {
-			if err := mustExist(tx, workspace); err != nil {
+			if err := RequireWorkspace(tx, workspace); err != nil {
 				return err
 			}
 		}

@@ -18,7 +18,7 @@ func (r *Roster) AddOwner(ctx context.Context, by Identity, workspace, name stri
 	o := Owner{ID: id.New("usr"), Name: name, Workspace: workspace}
 	key := prepare(OwnerKey)
 	err := r.write(ctx, func(tx *ledger.Tx) error {
-		if err := mustExist(tx, workspace); err != nil {
+		if err := RequireWorkspace(tx, workspace); err != nil {
 			return err
 		}
 		if taken, err := exists(tx, "SELECT 1 FROM owner WHERE workspace = $1 AND name = $2", workspace, name); err != nil {

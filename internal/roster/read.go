@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,6 +102,27 @@ func (r *Roster) AgentIDs(ctx context.Context, workspace, name string) ([]string
 		err = scan(&found)
 		return found, err
 	}, "SELECT id FROM agent WHERE name = $1 AND ($2 = '' OR workspace = $2) ORDER BY id LIMIT 1000", name, workspace)
+}
+
+// AgentNames are the names of agents, by their ids; of those that are gone there is none.
+func (r *Roster) AgentNames(ctx context.Context, ids []string) (map[string]string, error) {
+	names := map[string]string{}
+	for part := range slices.Chunk(ids, wire.MaxPage) {
+		args := make([]any, len(part))
+		for i := range part {
+			args[i] = part[i]
+		}
+		_, err := list(r.reads(ctx), func(scan func(...any) error) (found string, err error) {
+			var agentID string
+			err = scan(&agentID, &found)
+			names[agentID] = found
+			return found, err
+		}, "SELECT id, name FROM agent WHERE id IN "+placeholders(1, len(part)), args...)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
 }
 
 // Agents lists agents by workspace and name, after the given ones.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/signalbox/signalbox/internal/clock"
+	"github.com/signalbox/signalbox/internal/counter"
 	"github.com/signalbox/signalbox/internal/deliver"
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/gate"
@@ -29,12 +30,12 @@ import (
 
 // Migrations are the tables of every package, in the order of the staircase.
 func Migrations() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, rulebook.Migrations, gate.Migrations, deliver.Migrations, signal.Migrations}
+	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, rulebook.Migrations, gate.Migrations, counter.Migrations, deliver.Migrations, signal.Migrations}
 }
 
 // Projections are the state of every package.
 func Projections() []ledger.Projection {
-	return []ledger.Projection{clock.Projection(), roster.Projection(), rulebook.Projection(), gate.Projection(), deliver.Projection(), signal.Projection()}
+	return []ledger.Projection{clock.Projection(), roster.Projection(), rulebook.Projection(), gate.Projection(), counter.Projection(), deliver.Projection(), signal.Projection()}
 }
 
 // decisionReaders find the decisions, and what rules count, in the entries of every
@@ -55,7 +56,8 @@ type core struct {
 	timers *clock.Timers
 	outbox *deliver.Outbox
 
-	signals *signal.Signals
+	signals  *signal.Signals
+	counters *counter.Counters
 }
 
 func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
@@ -92,6 +94,9 @@ func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
 	handlers := built.gates.Handlers()
 	maps.Copy(handlers, built.signals.Handlers())
 	built.timers = clock.New(db, l, time.Now, log, handlers)
+	built.counters = counter.New(counter.Options{
+		DB: db, Ledger: l, Roster: built.roster, Gates: built.gates, Now: time.Now, Log: log, Readers: signal.Counters(),
+	})
 	return built, nil
 }
 
@@ -120,12 +125,13 @@ func (c *core) run(ctx context.Context) error {
 	g.Go(func() error { return c.timers.Run(ctx) })
 	g.Go(func() error { return c.outbox.Run(ctx) })
 	g.Go(func() error { return c.signals.Run(ctx) })
+	g.Go(func() error { return c.counters.Run(ctx) })
 	return g.Wait()
 }
 
 // routes are the HTTP surface of every package.
 func (c *core) routes() []wire.Route {
-	return slices.Concat(c.ledger.Routes(), c.roster.Routes(), c.book.Routes(), c.gates.Routes(), c.outbox.Routes(), c.signals.Routes())
+	return slices.Concat(c.ledger.Routes(), c.roster.Routes(), c.book.Routes(), c.gates.Routes(), c.counters.Routes(), c.outbox.Routes(), c.signals.Routes())
 }
 
 // DatabaseFile is the SQLite file in the data folder.

@@ -75,7 +75,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route
 			}
 		}
 		ctx := r.Context()
-		if route.Media == "text/event-stream" {
+		if route.Media == "text/event-stream" || wire.WantsEvents(r) {
 			var end func()
 			ctx, end = s.whileValid(r, route.Auth)
 			defer end()

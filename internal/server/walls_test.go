@@ -17,6 +17,7 @@ func TestWorkspacesAreWalls(t *testing.T) {
 		b.ops(201, "POST /ops/agents", `{"name":"`+secret+`"}`, &agent)
 		b.ops(201, "POST /ops/operators", `{"name":"ina-`+secret+`","workspace":"default"}`, nil)
 		b.ops(201, "POST /ops/workspaces", `{"name":"other"}`, nil)
+		b.ops(200, "PUT /ops/decks/deck-"+secret, `{"title":"`+secret+`"}`, nil)
 		var owner struct{ Owner struct{ ID string } }
 		b.ops(201, "POST /ops/owners", `{"name":"own-`+secret+`"}`, &owner)
 		b.ops(404, "POST /ops/operators", `{"name":"x","workspace":"mars"}`, nil)
@@ -96,6 +97,14 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"GET /ops/gates/{id}", "GET /ops/gates/gate_x", "", 404, 0},
 			{"POST /ops/gates/{id}/approve", "POST /ops/gates/gate_x/approve", "", 404, 0},
 			{"POST /ops/gates/{id}/reject", "POST /ops/gates/gate_x/reject", "", 404, 0},
+			{"GET /ops/counters", "GET /ops/counters", "", 200, 0},
+			{"GET /ops/counters", "GET /ops/counters?workspace=default", "", 200, 0},
+			{"GET /ops/counters", "GET /ops/counters?agent=" + secret, "", 200, 0},
+			{"GET /ops/counters", "GET /ops/counters?agent=" + agent.Agent.ID, "", 200, 0},
+			{"GET /ops/decks", "GET /ops/decks", "", 200, 0},
+			{"GET /ops/decks", "GET /ops/decks?workspace=default", "", 200, 0},
+			{"PUT /ops/decks/{name}", "PUT /ops/decks/" + secret + "?workspace=default", `{"title":"Mine"}`, 404, 0},
+			{"PUT /ops/decks/{name}", "PUT /ops/decks/own", `{"title":"Own"}`, 200, 1},
 			{"GET /ops/deliveries", "GET /ops/deliveries?workspace=default", "", 200, 0},
 			{"GET /ops/deliveries/{id}", "GET /ops/deliveries/delivery_x", "", 404, 0},
 			{"POST /ops/deliveries/{id}/resend", "POST /ops/deliveries/delivery_x/resend", "", 404, 0},

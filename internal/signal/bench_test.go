@@ -1,28 +1,45 @@
-package signal
+package signal_test
 
 import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/signalbox/signalbox/internal/store/storetest"
 )
 
-var benchBody = []byte(`{"amp_version":"1.0","agent_id":"resume-tailor","run_id":"run_01jt4kzzzzzzzzzz","project_id":"job-search","status":"completed","summary":"Rewrote resume for Senior PM role at Stripe","proposed_action":"Send to applicant","artifacts":[{"type":"text","content":"Dear hiring manager, …"}],"model":"claude-sonnet-4-6","input_tokens":1842,"output_tokens":614,"cost_usd":0.007532,"started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:46Z","metadata":{"candidate_id":"123","source":"manual relay prompt"},"gate_required":true,"webhook_url":null}`)
-
-func BenchmarkParse(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := Parse(benchBody, "", time.Now()); err != nil {
-			b.Fatal(err)
+// BenchmarkReceive sends signals that open gates, many at a time. Counting them must not
+// make it slower.
+func BenchmarkReceive(b *testing.B) {
+	for _, database := range []string{"sqlite", "postgres"} {
+		for _, counting := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/counting=%v", database, counting), func(b *testing.B) {
+				address := storetest.SQLite(b)
+				if database == "postgres" {
+					if os.Getenv("SIGNALBOX_TEST_POSTGRES") == "" {
+						b.Skip("there is no PostgreSQL")
+					}
+					address = storetest.Postgres(b)
+				}
+				n := start(b, address)
+				if counting {
+					defer n.count()()
+				}
+				var runs atomic.Int64
+				b.SetParallelism(64)
+				b.ResetTimer()
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
+						body := encode(payload("run_id", fmt.Sprint("run-", runs.Add(1))))
+						if _, err := n.signals.Receive(context.Background(), n.agent, "", body); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+				b.StopTimer()
+			})
 		}
-	}
-}
-
-func BenchmarkEvent(b *testing.B) {
-	s, err := Parse(benchBody, "", time.Now())
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		s.event()
 	}
 }

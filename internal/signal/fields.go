@@ -34,10 +34,37 @@ func readFields(body []byte, t Type) (*fields, error) {
 	if t == "" {
 		f.typ = f.typeOf()
 	}
+	if depth(body) > maxDepth {
+		return nil, fault.New(fault.InvalidPayload, "Lists and objects are nested more than %d deep. Send what is that deep as text.", maxDepth)
+	}
 	f.form = forms[f.typ]
 	f.version()
 	f.oneOf("type", string(f.typ))
 	return f, nil
+}
+
+// maxDepth is far above what is real. What is written around a payload in the ledger makes
+// it deeper, and must not make it deeper than JSON is read.
+const maxDepth = 256
+
+// depth is how deep the lists and objects of a JSON text are nested.
+func depth(text []byte) int {
+	deepest, now, inside := 0, 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case inside && c == '\\':
+			i++ // whatever is escaped
+		case c == '"':
+			inside = !inside
+		case inside:
+		case c == '{' || c == '[':
+			now++
+			deepest = max(deepest, now)
+		case c == '}' || c == ']':
+			now--
+		}
+	}
+	return deepest
 }
 
 // err is the error for all that is wrong, nil when nothing is.
@@ -95,9 +122,13 @@ func (f *fields) text(name string, most int, example string) string {
 	if !ok {
 		return ""
 	}
-	s, ok := wire.Text(raw)
-	if !ok {
+	if raw.Kind() != '"' {
 		f.fail(name, "should be %s, and is %s.", right(), kindOf(raw))
+		return ""
+	}
+	s, ok := wire.Text(raw)
+	if !ok { // it is text, so there is but one thing wrong
+		f.fail(name, "contains the character \\u0000, which text may not. Leave it out.")
 		return ""
 	}
 	if n := utf8.RuneCountInString(s); strings.TrimSpace(s) == "" || n > most {
@@ -144,16 +175,23 @@ func (f *fields) count(name string) int64 {
 	if !ok {
 		return 0
 	}
+	n, ok := parseCount(raw)
+	if !ok {
+		f.fail(name, "should be %s, and is %.80s.", right(), raw)
+	}
+	return n
+}
+
+func parseCount(raw wire.Raw) (n int64, ok bool) {
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil && n >= 0 && n < 1<<53 {
-		return n
+		return n, true
 	}
 	// 1842.0 is the same number.
-	n, err := strconv.ParseFloat(string(raw), 64)
-	if raw.Kind() != '0' || err != nil || n < 0 || n != math.Trunc(n) || n >= 1<<53 {
-		f.fail(name, "should be %s, and is %.80s.", right(), raw)
-		return 0
+	x, err := strconv.ParseFloat(string(raw), 64)
+	if raw.Kind() != '0' || err != nil || x < 0 || x != math.Trunc(x) || x >= 1<<53 {
+		return 0, false
 	}
-	return int64(n)
+	return int64(x), true
 }
 
 // dollars reads an amount as nano-dollars.
@@ -163,12 +201,19 @@ func (f *fields) dollars(name string) int64 {
 	if !ok {
 		return 0
 	}
+	n, ok := parseDollars(raw)
+	if !ok {
+		f.fail(name, "should be %s, and is %.80s.", right(), raw)
+	}
+	return n
+}
+
+func parseDollars(raw wire.Raw) (nano int64, ok bool) {
 	n, err := strconv.ParseFloat(string(raw), 64)
 	if raw.Kind() != '0' || err != nil || n < 0 || n > maxCost {
-		f.fail(name, "should be %s, and is %.80s.", right(), raw)
-		return 0
+		return 0, false
 	}
-	return int64(math.Round(n * 1e9))
+	return int64(math.Round(n * 1e9)), true
 }
 
 func (f *fields) flag(name string) bool {

@@ -124,8 +124,14 @@ func (s *Signals) getPolicy(w http.ResponseWriter, _ *http.Request) error {
 	return wire.Reply(w, http.StatusOK, out)
 }
 
+// maxHeader is how much of a text goes into a header: clients take a few thousand bytes.
+const maxHeader = 1000
+
 // headerText is text as a header can hold it.
 func headerText(text string) string {
+	if len(text) > maxHeader {
+		text = text[:maxHeader] + "..."
+	}
 	return strings.Map(func(c rune) rune {
 		if c < ' ' || c > '~' {
 			return '?'
@@ -154,10 +160,15 @@ func preferredWait(r *http.Request) (time.Duration, error) {
 			if err != nil || n < 0 {
 				return 0, fault.New(fault.InvalidRequest, "Prefer: wait should be a number of seconds, such as wait=30, and is %.40q.", value)
 			}
-			return min(time.Duration(n)*time.Second, maxWait), nil
+			return seconds(n), nil
 		}
 	}
 	return 0, nil
+}
+
+// seconds is a wait of n seconds, or the longest.
+func seconds(n int) time.Duration {
+	return time.Duration(min(n, int(maxWait/time.Second))) * time.Second
 }
 
 // wait holds the call until the gate is resolved, the time is over, or the server
@@ -179,7 +190,7 @@ func (s *Signals) getGate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+	if wire.WantsEvents(r) {
 		return s.stream(w, r, g)
 	}
 	if wait > 0 && g.Status == gate.Pending {
@@ -198,7 +209,7 @@ func queryWait(r *http.Request) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if n, e := strconv.Atoi(text); e == nil {
-		d, err = time.Duration(n)*time.Second, nil
+		d, err = seconds(n), nil
 	}
 	if err != nil || d < 0 {
 		return 0, fault.New(fault.InvalidRequest, "wait should be a length of time such as 30s, 60s at most, and is %.40q.", text).About("wait")
@@ -229,6 +240,8 @@ func (s *Signals) stream(w http.ResponseWriter, r *http.Request, g gate.Gate) er
 		}
 		select {
 		case <-wire.Stop(r.Context()):
+			return nil
+		case <-r.Context().Done():
 			return nil
 		default:
 		}

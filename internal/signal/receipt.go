@@ -7,6 +7,7 @@ import (
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
 )
 
 // receipt takes what became of an action that was approved. There is one for a gate:
@@ -36,7 +37,7 @@ func (s *Signals) receipt(ctx context.Context, who roster.Identity, f *fields) (
 		if duplicate = len(before) > 0; !duplicate {
 			return gate.AddReceipt(tx, g.ID, who.Actor(), gate.Receipt{Succeeded: status == "succeeded", Summary: summary, Detail: f.body})
 		}
-		if !sameValue(before[0].Detail, f.body) {
+		if !wire.Same(before[0].Detail, f.body) {
 			return fault.New(fault.Conflict, "There is a receipt for the gate %s already, with other content. It stays as it is.", g.ID).About("gate_id")
 		}
 		return nil

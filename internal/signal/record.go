@@ -45,8 +45,17 @@ func decodeData(raw []byte, into any) error {
 	return d.Decode(into)
 }
 
-// trace ties together everything of one run.
-func trace(who roster.Identity, runID string) string { return "run:" + who.ID + ":" + runID }
+// trace ties together everything of one run. An id that is too long for a trace, since
+// its characters are, stands in it as its hash.
+func trace(who roster.Identity, runID string) string {
+	if len(runID) > maxTraced {
+		sum := sha256.Sum256([]byte(runID))
+		runID = "sha256:" + hex.EncodeToString(sum[:])
+	}
+	return "run:" + who.ID + ":" + runID
+}
+
+const maxTraced = 256 // bytes
 
 // record writes the signal, and opens a gate if one is due: first what came, then what
 // follows from it.
@@ -160,7 +169,7 @@ func (s *Signals) repeated(ctx context.Context, who roster.Identity, sig *Signal
 	if err != nil {
 		return Received{}, err
 	}
-	same := sameValue(f.body.Signal, sig.Raw)
+	same := wire.Same(f.body.Signal, sig.Raw)
 	sum := sha256.Sum256(sig.Raw)
 	err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{
@@ -191,15 +200,6 @@ type repetition struct {
 	First  int64  `json:"first"` // the entry of the signal that counts
 	Same   bool   `json:"same"`
 	SHA256 string `json:"sha256"` // of what came
-}
-
-// sameValue reports whether two texts are the same JSON, however they are written.
-func sameValue(a, b wire.Raw) bool {
-	if string(a) == string(b) {
-		return true
-	}
-	a, b = a.Clone(), b.Clone()
-	return a.Canonicalize() == nil && b.Canonicalize() == nil && string(a) == string(b)
 }
 
 // Callback is what is POSTed to an agent's webhook: exactly these fields.

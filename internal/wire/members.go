@@ -28,6 +28,9 @@ func Members(data []byte) (map[string]Raw, error) {
 			break
 		}
 		key := name.String()
+		if strings.ContainsRune(key, 0) {
+			return nil, fault.New(fault.InvalidPayload, "The name of a field contains the character \\u0000, which text may not. Leave it out.")
+		}
 		var value jsontext.Value
 		if value, err = d.ReadValue(); err == nil {
 			end := int(d.InputOffset())

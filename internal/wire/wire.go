@@ -95,6 +95,17 @@ func Marshal(v any) ([]byte, error) {
 	return json.Marshal(v, json.Deterministic(true))
 }
 
+// Same reports whether two texts are the same JSON value, however they are written.
+// Whole numbers are the same if all of their digits are.
+func Same(a, b Raw) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	a, b = a.Clone(), b.Clone()
+	digits := jsontext.CanonicalizeRawInts(false)
+	return a.Canonicalize(digits) == nil && b.Canonicalize(digits) == nil && bytes.Equal(a, b)
+}
+
 // Reply answers with JSON.
 func Reply(w http.ResponseWriter, status int, v any) error {
 	body, err := Marshal(v)

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox/signalbox/internal/counter"
+)
+
+func newCounters(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{
+		Use: "counters", Short: "Runs, tokens, cost and decisions, by deck, agent or day", Args: exactly(0, "no arguments"),
+		Example: "  signalbox counters\n  signalbox counters --by day --project job-search --from 2026-11-01 --to 2026-11-15",
+	})
+	by := c.Flags().String("by", "deck", "deck, agent or day")
+	filters := map[string]*string{}
+	for name, meaning := range map[string]string{
+		"workspace": "only this workspace", "project": "only this deck", "agent": "only this agent, by name or id",
+		"from": "the first day (UTC), such as 2026-11-01; 30 days up to the last when absent", "to": "the last day; today when absent",
+	} {
+		filters[name] = c.Flags().String(name, "", meaning)
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		parts, known := countersBy[*by]
+		if !known {
+			return usage("--by should be deck, agent or day, and is %q.", *by)
+		}
+		q := url.Values{}
+		for name, value := range filters {
+			if *value != "" {
+				q.Set(name, *value)
+			}
+		}
+		var r counter.Report
+		if err := a.call(c.Context(), "GET", "/ops/counters?"+q.Encode(), nil, &r); err != nil {
+			return err
+		}
+		return a.show(r, func(w io.Writer) {
+			rows := append(parts(r), countersRow("total", r.Total))
+			table(w, "", []string{
+				map[string]string{"deck": "DECK", "agent": "AGENT", "day": "DAY"}[*by],
+				"DONE", "FAILED", "INTERRUPTED", "TOKENS IN", "OUT", "COST", "GATES", "APPROVED", "REJECTED", "EXPIRED", "WAITING", "MEDIAN",
+			}, rows)
+			if r.OldestWaiting != nil {
+				_, _ = fmt.Fprintf(w, "The oldest gate was opened %s.\n", since(*r.OldestWaiting))
+			}
+		})
+	}
+	return c
+}
+
+var countersBy = map[string]func(counter.Report) [][]string{
+	"deck": func(r counter.Report) (rows [][]string) {
+		for _, d := range r.Decks {
+			rows = append(rows, countersRow(d.Workspace+"/"+d.Name, d.Counts))
+		}
+		return rows
+	},
+	"agent": func(r counter.Report) (rows [][]string) {
+		for _, g := range r.Agents {
+			name := g.Name
+			if name == "" {
+				name = g.ID // it is gone
+			}
+			rows = append(rows, countersRow(g.Workspace+"/"+name, g.Counts))
+		}
+		return rows
+	},
+	"day": func(r counter.Report) (rows [][]string) {
+		for _, d := range r.Days {
+			rows = append(rows, countersRow(d.Day, d.Counts))
+		}
+		return rows
+	},
+}
+
+func countersRow(name string, s counter.Sum) []string {
+	median := "-"
+	if s.MedianSeconds != nil {
+		median = time.Duration(*s.MedianSeconds * float64(time.Second)).Round(time.Second).String()
+	}
+	row := []string{name}
+	for _, n := range []int64{s.Runs.Completed, s.Runs.Failed, s.Runs.Interrupted, s.InputTokens, s.OutputTokens} {
+		row = append(row, thousands(n))
+	}
+	row = append(row, fmt.Sprintf("$%.2f", s.CostUSD))
+	for _, n := range []int64{s.Gates.Opened, s.Gates.Approved, s.Gates.Rejected, s.Gates.Expired, s.Gates.Waiting} {
+		row = append(row, thousands(n))
+	}
+	return append(row, median)
+}

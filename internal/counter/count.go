@@ -1,0 +1,99 @@
+package counter
+
+import (
+	"time"
+
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Counts are the numbers that are kept of an agent, in a deck, on a day.
+type Counts struct {
+	Completed, Failed, Interrupted                           int64 // runs
+	InputTokens, OutputTokens, CostNano                      int64
+	CostVerified, CostUnder, CostOver, CostUnknown, CostZero int64 // runs, by what the price table says of their cost
+	GatesOpened, GatesApproved, GatesRejected, GatesExpired  int64
+}
+
+// columns are the names of the numbers, in the order of fields.
+var columns = []string{
+	"completed", "failed", "interrupted", "input_tokens", "output_tokens", "cost_nano",
+	"cost_verified", "cost_under", "cost_over", "cost_unknown", "cost_zero",
+	"gates_opened", "gates_approved", "gates_rejected", "gates_expired",
+}
+
+func (c *Counts) fields() []*int64 {
+	return []*int64{
+		&c.Completed, &c.Failed, &c.Interrupted, &c.InputTokens, &c.OutputTokens, &c.CostNano,
+		&c.CostVerified, &c.CostUnder, &c.CostOver, &c.CostUnknown, &c.CostZero,
+		&c.GatesOpened, &c.GatesApproved, &c.GatesRejected, &c.GatesExpired,
+	}
+}
+
+// most is where sums stop. Agents say themselves what a run cost, and a number that the
+// database refuses would stop the counting of everything else.
+const most = int64(1) << 62
+
+func (c *Counts) add(other *Counts) {
+	from := other.fields()
+	for i, n := range c.fields() {
+		*n = plus(*n, *from[i])
+	}
+}
+
+// plus adds numbers of which none is less than 0.
+func plus(a, b int64) int64 {
+	if a > most-min(b, most) {
+		return most
+	}
+	return a + b
+}
+
+// Count is what an entry adds to the counters.
+type Count struct {
+	Project string // the deck; DefaultDeck when it is empty
+	Agent   string // the agent's id
+	Counts
+	// Waited is how long people took to decide, nil when nobody did.
+	Waited *time.Duration
+}
+
+// Reader finds what entries of one kind add to the counters, nil for nothing.
+type Reader func(e *ledger.Entry) (*Count, error)
+
+// gateReaders count gates.
+func gateReaders() map[string]Reader {
+	return map[string]Reader{"gate.opened": countOpened, "gate.resolved": countResolved}
+}
+
+func countOpened(e *ledger.Entry) (*Count, error) {
+	// There are as many as signals, and most of what they hold is not counted.
+	var o struct {
+		Project string `json:"project"`
+		Agent   string `json:"agent"`
+	}
+	err := wire.UnmarshalPart(e.Body, &o)
+	return &Count{Project: o.Project, Agent: o.Agent, Counts: Counts{GatesOpened: 1}}, err
+}
+
+func countResolved(e *ledger.Entry) (*Count, error) {
+	var r gate.Resolution
+	if err := e.Decode(&r); err != nil {
+		return nil, err
+	}
+	c := &Count{Project: r.Project, Agent: r.Agent}
+	switch {
+	case r.Cause == gate.ByExpiry:
+		c.GatesExpired = 1
+	case r.Status == gate.Approved:
+		c.GatesApproved = 1
+	default:
+		c.GatesRejected = 1
+	}
+	if r.Cause == gate.ByVote {
+		waited := e.At.Sub(time.UnixMicro(r.OpenedAt))
+		c.Waited = &waited
+	}
+	return c, nil
+}

@@ -1,0 +1,108 @@
+package counter
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+)
+
+// DefaultDeck is where what names no deck belongs.
+const DefaultDeck = "default"
+
+// Deck is a deck with what was counted in it.
+type Deck struct {
+	Workspace string     `json:"workspace"`
+	Name      string     `json:"name"`
+	Title     string     `json:"title"`
+	Sorted    bool       `json:"sorted"` // an operator has said what it is
+	FirstAt   *time.Time `json:"first_at"`
+	Counts    Sum        `json:"counts"`
+}
+
+const maxTitle = 120 // characters
+
+var deckForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// Describe gives a deck a title, whether or not it has been used.
+func (c *Counters) Describe(ctx context.Context, by roster.Identity, workspace, name, title string) error {
+	if len(name) > 63 || !deckForm.MatchString(name) {
+		return fault.New(fault.InvalidPayload, "The name of a deck should be 1 to 63 lower-case letters and digits, with single hyphens between them, such as %q. It is %.80q.", "job-search", name).About("name")
+	}
+	if n := utf8.RuneCountInString(title); strings.TrimSpace(title) == "" || n > maxTitle {
+		return fault.New(fault.InvalidPayload, "The title should be 1 to %d characters, such as %q, and has %d.", maxTitle, "Job search", n).About("title")
+	}
+	return c.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		if err := roster.RequireWorkspace(tx, workspace); err != nil {
+			return err
+		}
+		var now string
+		err := tx.QueryRow("SELECT title FROM deck WHERE workspace = $1 AND name = $2", []any{workspace, name}, &now)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) || now == title {
+			return err
+		}
+		tx.Append(ledger.Event{Workspace: workspace, Kind: kindDeckChanged, Actor: by.Actor(), Subject: name, Body: deckChanged{title}})
+		return nil
+	})
+}
+
+const selectDecks = `SELECT d.workspace, d.name, COALESCE(t.title, ''), COALESCE(u.first_at, 0)
+FROM (SELECT workspace, name FROM counter_deck UNION SELECT workspace, name FROM deck) d
+LEFT JOIN counter_deck u ON u.workspace = d.workspace AND u.name = d.name
+LEFT JOIN deck t ON t.workspace = d.workspace AND t.name = d.name
+WHERE ($1 = '' OR d.workspace = $1) AND `
+
+// Decks lists decks by workspace and name, after the given ones, with what was counted on
+// the days of the filter.
+func (c *Counters) Decks(ctx context.Context, f Filter, after [2]string, limit int) ([]Deck, error) {
+	return c.decks(ctx, f, "(d.workspace, d.name) > ($2, $3) ORDER BY d.workspace, d.name LIMIT $4", after[0], after[1], limit)
+}
+
+// Deck finds one deck.
+func (c *Counters) Deck(ctx context.Context, f Filter, name string) (Deck, error) {
+	all, err := c.decks(ctx, f, "d.name = $2", name)
+	if err != nil || len(all) == 0 {
+		return Deck{}, errors.Join(err, fault.New(fault.NotFound, "There is no deck %.80q.", name))
+	}
+	return all[0], nil
+}
+
+func (c *Counters) decks(ctx context.Context, f Filter, where string, args ...any) ([]Deck, error) {
+	rows, err := c.DB.Read.QueryContext(ctx, selectDecks+where, append([]any{f.Workspace}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	all := []Deck{}
+	for rows.Next() {
+		var d Deck
+		var first int64
+		if err := rows.Scan(&d.Workspace, &d.Name, &d.Title, &first); err != nil {
+			return nil, err
+		}
+		d.Sorted = d.Title != ""
+		if first > 0 {
+			at := time.UnixMicro(first).UTC()
+			d.FirstAt = &at
+		}
+		all = append(all, d)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	p, err := c.collect(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range all {
+		all[i].Counts = entry(p.decks, deckName{d.Workspace, d.Name}).sum()
+	}
+	return all, nil
+}

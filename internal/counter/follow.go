@@ -1,0 +1,223 @@
+package counter
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+const (
+	// page is how many entries are counted in one transaction at the most.
+	page = 500
+	// pace is the least time between two transactions, unless there is more than a
+	// page to count: on SQLite they take turns with those that people wait for.
+	pace = 50 * time.Millisecond
+	// lookEvery is how long a wake-up is waited for.
+	lookEvery = time.Second
+)
+
+// Options say what counters stand on.
+type Options struct {
+	DB     *store.DB
+	Ledger *ledger.Ledger // has Projection
+	Roster *roster.Roster
+	Gates  *gate.Gates
+	Now    func() time.Time
+	Log    *slog.Logger
+	// Readers are those of the protocols, by kind of entry.
+	Readers map[string]Reader
+}
+
+// Counters counts and answers.
+type Counters struct {
+	Options
+	kinds []string
+}
+
+// New makes the counters of a ledger. Run must be running for anything to be counted, on
+// some node.
+func New(o Options) *Counters {
+	readers := gateReaders()
+	maps.Copy(readers, o.Readers)
+	o.Readers = readers
+	return &Counters{o, slices.Sorted(maps.Keys(readers))}
+}
+
+// Run counts while this node holds the lease, until ctx ends.
+func (c *Counters) Run(ctx context.Context) error {
+	return c.Ledger.Hold(ctx, "counters", c.follow)
+}
+
+func (c *Counters) follow(ctx context.Context) error {
+	for {
+		news, began := c.Ledger.News(), time.Now()
+		more, err := c.step(ctx)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		if more {
+			continue
+		}
+		wait(ctx, news, lookEvery)
+		wait(ctx, nil, pace-time.Since(began))
+	}
+}
+
+func wait(ctx context.Context, news <-chan struct{}, most time.Duration) {
+	if most <= 0 {
+		return
+	}
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-news:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// step counts a page of entries, and reports whether there are more.
+func (c *Counters) step(ctx context.Context) (more bool, err error) {
+	from, err := position(ctx, c.DB.Read)
+	if err != nil {
+		return false, err
+	}
+	head, err := c.Ledger.Head(ctx)
+	if err != nil || from >= head {
+		return false, err
+	}
+	to := min(head, from+page)
+	entries, err := c.Ledger.Entries(ctx, ledger.Query{After: from, UpTo: to, Limit: page, Kinds: c.kinds})
+	if err != nil {
+		return false, err
+	}
+	return to < head, c.save(ctx, from, to, c.read(entries))
+}
+
+type queryRower interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// position is the last entry that is counted.
+func position(ctx context.Context, r queryRower) (seq int64, err error) {
+	err = r.QueryRowContext(ctx, "SELECT seq FROM counter_cursor WHERE id = 1").Scan(&seq)
+	return seq, err
+}
+
+// cell is a row of counter_day.
+type cell struct{ day, workspace, project, agent string }
+
+type deckName struct{ workspace, name string }
+
+type decision struct {
+	cell
+	seq, waited int64
+}
+
+// tally is what a page of entries adds.
+type tally struct {
+	cells     map[cell]*Counts
+	decks     map[deckName]int64 // when they were first used, in microseconds
+	decisions []decision
+}
+
+// read adds up entries. One that cannot be read is said so and passed over: it must not
+// stop the counting of others.
+func (c *Counters) read(entries []ledger.Entry) tally {
+	t := tally{cells: map[cell]*Counts{}, decks: map[deckName]int64{}}
+	for i := range entries {
+		e := &entries[i]
+		n, err := c.Readers[e.Kind](e)
+		if err != nil {
+			c.Log.Error("an entry is not counted, since it cannot be read", "seq", e.Seq, "kind", e.Kind, "error", err.Error())
+			continue
+		}
+		if n != nil {
+			t.add(e, n)
+		}
+	}
+	return t
+}
+
+func (t *tally) add(e *ledger.Entry, n *Count) {
+	at := cell{e.At.UTC().Format(time.DateOnly), e.Workspace, cmp.Or(n.Project, DefaultDeck), n.Agent}
+	if t.cells[at] == nil {
+		t.cells[at] = &Counts{}
+	}
+	t.cells[at].add(&n.Counts)
+	if deck := (deckName{at.workspace, at.project}); t.decks[deck] == 0 {
+		t.decks[deck] = e.At.UnixMicro() // entries come in order
+	}
+	if n.Waited != nil {
+		t.decisions = append(t.decisions, decision{at, e.Seq, n.Waited.Microseconds()})
+	}
+}
+
+// addCell adds to a row. Sums stop at the most, as plus does.
+var addCell = func() string {
+	names, marks, sums := []string{"day", "workspace", "project", "agent"}, []string{"$1", "$2", "$3", "$4"}, []string{}
+	for i, name := range columns {
+		names, marks = append(names, name), append(marks, fmt.Sprintf("$%d", i+5))
+		sums = append(sums, fmt.Sprintf("%[1]s = CASE WHEN counter_day.%[1]s > %[2]d - excluded.%[1]s THEN %[2]d ELSE counter_day.%[1]s + excluded.%[1]s END", name, most))
+	}
+	return "INSERT INTO counter_day (" + strings.Join(names, ", ") + ") VALUES (" + strings.Join(marks, ", ") +
+		") ON CONFLICT (day, workspace, project, agent) DO UPDATE SET " + strings.Join(sums, ", ")
+}()
+
+// save writes what was added up, and moves the cursor with it, unless another was first.
+func (c *Counters) save(ctx context.Context, from, to int64, t tally) error {
+	tx, err := c.DB.Begin(ctx, "counter_cursor")
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	err = tx.QueryRow("UPDATE counter_cursor SET seq = $2 WHERE id = 1 AND seq = $1 RETURNING seq", []any{from, to}, &to)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil // another has counted these, or all are to be counted again
+	}
+	if err != nil {
+		return err
+	}
+	for at, counts := range t.cells {
+		args := []any{at.day, at.workspace, at.project, at.agent}
+		for _, n := range counts.fields() {
+			args = append(args, *n)
+		}
+		tx.Exec(addCell, args...)
+	}
+	for deck, at := range t.decks {
+		tx.Exec("INSERT INTO counter_deck (workspace, name, first_at) VALUES ($1, $2, $3) ON CONFLICT (workspace, name) DO NOTHING", deck.workspace, deck.name, at)
+	}
+	for _, d := range t.decisions {
+		tx.Exec("INSERT INTO counter_decision (day, seq, workspace, project, agent, waited) VALUES ($1, $2, $3, $4, $5, $6)", d.day, d.seq, d.workspace, d.project, d.agent, d.waited)
+	}
+	_, err = tx.Commit(false)
+	return err
+}
+
+// Reset empties the counters, so that everything is counted again. It may be done while
+// a server runs.
+func Reset(ctx context.Context, db *store.DB) error {
+	tx, err := db.Begin(ctx, "counter_cursor")
+	if err != nil {
+		return err
+	}
+	for _, table := range counted {
+		tx.Exec("DELETE FROM " + table)
+	}
+	tx.Exec("UPDATE counter_cursor SET seq = 0 WHERE id = 1")
+	_, err = tx.Commit(false)
+	return err
+}

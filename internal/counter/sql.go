@@ -1,0 +1,90 @@
+package counter
+
+import (
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+// Migrations make the tables. Those named counter_… are counted and can be counted again;
+// the days come first in their keys, since that is what is asked for.
+var Migrations = store.Migrations{Package: "counter", Steps: []string{`
+CREATE TABLE deck (
+  workspace {text} NOT NULL,
+  name {text} NOT NULL,
+  title {text} NOT NULL,
+  PRIMARY KEY (workspace, name)
+) {strict};
+
+CREATE TABLE counter_cursor (
+  id {bigint} PRIMARY KEY,
+  seq {bigint} NOT NULL
+) {strict};
+INSERT INTO counter_cursor (id, seq) VALUES (1, 0);
+
+CREATE TABLE counter_deck (
+  workspace {text} NOT NULL,
+  name {text} NOT NULL,
+  first_at {bigint} NOT NULL,
+  PRIMARY KEY (workspace, name)
+) {strict};
+
+CREATE TABLE counter_day (
+  day {text} NOT NULL,
+  workspace {text} NOT NULL,
+  project {text} NOT NULL,
+  agent {text} NOT NULL,
+  completed {bigint} NOT NULL,
+  failed {bigint} NOT NULL,
+  interrupted {bigint} NOT NULL,
+  input_tokens {bigint} NOT NULL,
+  output_tokens {bigint} NOT NULL,
+  cost_nano {bigint} NOT NULL,
+  cost_verified {bigint} NOT NULL,
+  cost_under {bigint} NOT NULL,
+  cost_over {bigint} NOT NULL,
+  cost_unknown {bigint} NOT NULL,
+  cost_zero {bigint} NOT NULL,
+  gates_opened {bigint} NOT NULL,
+  gates_approved {bigint} NOT NULL,
+  gates_rejected {bigint} NOT NULL,
+  gates_expired {bigint} NOT NULL,
+  PRIMARY KEY (day, workspace, project, agent)
+) {strict};
+
+CREATE TABLE counter_decision (
+  day {text} NOT NULL,
+  seq {bigint} NOT NULL,
+  workspace {text} NOT NULL,
+  project {text} NOT NULL,
+  agent {text} NOT NULL,
+  waited {bigint} NOT NULL,
+  PRIMARY KEY (day, seq)
+) {strict};
+`}}
+
+// counted are the tables that Reset empties.
+var counted = []string{"counter_deck", "counter_day", "counter_decision"}
+
+const kindDeckChanged = "deck.changed"
+
+// deckChanged is the body of deck.changed, whose subject is the deck's name.
+type deckChanged struct {
+	Title string `json:"title"`
+}
+
+// Projection is what operators say of decks. What is counted is none: see the package's
+// page.
+func Projection() ledger.Projection {
+	return ledger.Projection{
+		Name:   "counter",
+		Tables: []ledger.Table{{Name: "deck", Key: "workspace, name"}},
+		Apply: map[string]ledger.Apply{kindDeckChanged: func(tx *store.Tx, e *ledger.Entry) error {
+			var b deckChanged
+			if err := e.Decode(&b); err != nil {
+				return err
+			}
+			tx.Exec("INSERT INTO deck (workspace, name, title) VALUES ($1, $2, $3) ON CONFLICT (workspace, name) DO UPDATE SET title = excluded.title", e.Workspace, e.Subject, b.Title)
+			return nil
+		}},
+	}
+}

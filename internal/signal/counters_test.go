@@ -1,0 +1,273 @@
+package signal_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/signalbox/signalbox/internal/counter"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+// count counts until the returned function is called.
+func (n *node) count() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = n.counters.Run(ctx) })
+	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	n.t.Cleanup(stop)
+	return stop
+}
+
+func (n *node) report() counter.Report {
+	n.t.Helper()
+	now := n.now().UTC()
+	r, err := n.counters.Report(context.Background(), counter.Filter{From: now.AddDate(0, 0, -30).Format(time.DateOnly), To: now.Format(time.DateOnly)})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	r.OldestWaitingSeconds = nil
+	return r
+}
+
+// counted waits until everything is counted.
+func (n *node) counted() counter.Report {
+	n.t.Helper()
+	head, r := n.head(), counter.Report{}
+	until(n.t, "the counting", func() bool { r = n.report(); return r.Seq >= head })
+	return r
+}
+
+// week is a week of three agents in two decks, with what should be counted of it.
+type week struct {
+	*node
+	agents   []roster.Identity
+	deciders []roster.Identity
+	want     map[string]*counter.Sum // by "total", deck, agent's name and day
+	waits    map[string][]time.Duration
+}
+
+func newWeek(n *node) *week {
+	w := &week{node: n, agents: []roster.Identity{n.agent, n.addAgent("cover-letter"), n.addAgent("scout")}, want: map[string]*counter.Sum{}, waits: map[string][]time.Duration{}}
+	w.deciders = append(w.deciders, n.operator("ada"))
+	n.apply("rules: [{name: soon, on: [signal], when: 'event.summary == \"expires\"', then: gate, gate: {expires: 1m}}, {name: ask, on: [signal], when: 'true', then: gate}]")
+	return w
+}
+
+// note adds to what should be counted.
+func (w *week) note(keys []string, add func(*counter.Sum)) {
+	for _, k := range keys {
+		if w.want[k] == nil {
+			w.want[k] = &counter.Sum{}
+		}
+		add(w.want[k])
+	}
+}
+
+// run sends one signal in one of many ways, and decides its gate.
+func (w *week) run(i int) {
+	t, ctx := w.t, context.Background()
+	t.Helper()
+	who, deck := w.agents[i%3], []string{"job-search", "default"}[i%2]
+	keys := func() []string { return []string{"total", deck, who.Name, w.now().UTC().Format(time.DateOnly)} }
+	project := any(deck)
+	if deck == "default" {
+		project = absent
+	}
+	status := []string{"completed", "failed", "interrupted", "completed"}[i%4]
+	summary := "Did it"
+	if i%10 == 9 {
+		summary = "expires"
+	}
+	body := encode(payload("agent_id", who.Name, "run_id", fmt.Sprint("run-", i), "project_id", project, "status", status, "summary", summary,
+		"gate_required", i%5 != 0, "input_tokens", i, "output_tokens", 2*i, "cost_usd", float64(i)/1000))
+	got, err := w.signals.Receive(ctx, who, "", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.note(keys(), func(s *counter.Sum) {
+		*map[string]*int64{"completed": &s.Runs.Completed, "failed": &s.Runs.Failed, "interrupted": &s.Runs.Interrupted}[status]++
+		s.InputTokens, s.OutputTokens, s.CostUSD = s.InputTokens+int64(i), s.OutputTokens+int64(2*i), s.CostUSD+float64(i)/1000
+	})
+	if i%7 == 0 { // duplicates do not count, and neither do those that are refused
+		_, _ = w.signals.Receive(ctx, who, "", body)
+		_, _ = w.signals.Receive(ctx, who, "", encode(payload("agent_id", who.Name, "run_id", fmt.Sprint("run-", i))))
+	}
+	if got.GateID == nil {
+		return
+	}
+	w.note(keys(), func(s *counter.Sum) { s.Gates.Opened++ })
+	if i%10 == 9 {
+		resolved := len(w.entries("gate.resolved"))
+		w.move(2 * time.Minute)
+		until(t, "the expiry", func() bool { return len(w.entries("gate.resolved")) > resolved })
+		w.note(keys(), func(s *counter.Sum) { s.Gates.Expired++ })
+		return
+	}
+	if i%11 == 1 {
+		for _, k := range keys()[:3] {
+			w.note([]string{k}, func(s *counter.Sum) { s.Gates.Waiting++ })
+		}
+		return
+	}
+	w.move(time.Duration(i) * time.Second)
+	g, err := w.gates.Vote(ctx, w.deciders[0], *got.GateID, gate.Ballot{Approve: i%3 != 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range keys() {
+		w.waits[k] = append(w.waits[k], g.ResolvedAt.Sub(g.OpenedAt))
+	}
+	w.note(keys(), func(s *counter.Sum) {
+		s.Decisions++
+		if i%3 != 0 {
+			s.Gates.Approved++
+		} else {
+			s.Gates.Rejected++
+		}
+	})
+}
+
+// check compares a report with what should be counted.
+func (w *week) check(r counter.Report) {
+	w.t.Helper()
+	got := map[string]*counter.Sum{"total": &r.Total}
+	for i := range r.Decks {
+		got[r.Decks[i].Name] = &r.Decks[i].Counts
+	}
+	for i := range r.Agents {
+		got[r.Agents[i].Name] = &r.Agents[i].Counts
+	}
+	for i := range r.Days {
+		got[r.Days[i].Day] = &r.Days[i].Counts
+	}
+	for k, s := range w.want {
+		if waits := slices.Sorted(slices.Values(w.waits[k])); len(waits) > 0 {
+			median := (waits[(len(waits)-1)/2].Seconds() + waits[len(waits)/2].Seconds()) / 2
+			s.MedianSeconds = &median
+		}
+		if got[k] == nil {
+			w.t.Errorf("of %s nothing is counted", k)
+			continue
+		}
+		if verdicts := got[k].Costs; verdicts.Verified+verdicts.Under+verdicts.Over+verdicts.Zero+verdicts.UnknownModel != s.Runs.Completed+s.Runs.Failed+s.Runs.Interrupted {
+			w.t.Errorf("of %s the costs are %+v", k, verdicts)
+		}
+		got[k].Costs = counter.Costs{}
+	}
+	near := cmp.Comparer(func(a, b float64) bool { return a-b < 1e-6 && b-a < 1e-6 })
+	if diff := cmp.Diff(w.want, got, near); diff != "" {
+		w.t.Error(diff)
+	}
+}
+
+// fill writes more entries than a page holds, none of which counts.
+func (n *node) fill() {
+	n.t.Helper()
+	err := n.ledger.Write(context.Background(), func(tx *ledger.Tx) error {
+		for range 700 {
+			tx.Append(ledger.Event{Workspace: "default", Kind: "thing.done", Actor: "system"})
+		}
+		return nil
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func TestTheCountersAreWhatHappenedHoweverOftenTheCountingIsKilled(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		w := newWeek(n)
+		done := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() { // two count, and are stopped at any moment
+			for {
+				a, b := n.count(), n.count()
+				select {
+				case <-done:
+					a()
+					b()
+					return
+				case <-time.After(time.Duration(rand.IntN(60)) * time.Millisecond):
+				}
+				a()
+				b()
+			}
+		})
+		for i := range 120 {
+			w.run(i)
+			if i%40 == 39 {
+				n.move(24 * time.Hour)
+				n.fill()
+			}
+		}
+		close(done)
+		wg.Wait()
+		stop := n.count()
+		first := n.counted()
+		w.check(first)
+		if first.OldestWaiting == nil || first.Total.Gates.Waiting == 0 {
+			t.Errorf("nothing waits: %+v", first)
+		}
+		first = n.counted()
+
+		// Counted again from the beginning, it is the same; also while it is counted.
+		for range 3 {
+			if err := counter.Reset(t.Context(), n.db); err != nil {
+				t.Fatal(err)
+			}
+			again := n.counted()
+			first.Seq = again.Seq
+			if diff := cmp.Diff(first, again); diff != "" {
+				t.Error(diff)
+			}
+		}
+		stop()
+		n.wantClean()
+	})
+}
+
+func TestTheCountersAreBehindByLessThanATenthOfASecond(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		n.count()
+		n.counted()
+		var late []time.Duration
+		for i := range 20 {
+			n.send("run_id", fmt.Sprint(i))
+			began := time.Now()
+			n.counted()
+			late = append(late, time.Since(began))
+		}
+		slices.Sort(late)
+		if late[10] > 100*time.Millisecond { // a busy machine is slow now and then
+			t.Errorf("the counters are behind by %v", late)
+		}
+	})
+}
+
+func TestSumsStopAtTheLargestNumberAndGoOnCounting(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		n.apply(allowRule)
+		n.count()
+		for i := range 12 {
+			n.send("run_id", fmt.Sprint(i), "cost_usd", 1e9, "input_tokens", int64(1)<<53-1)
+			n.counted()
+		}
+		r := n.counted()
+		if r.Total.Runs.Completed != 12 || r.Total.CostUSD < 4e9 || r.Total.InputTokens != 12*(1<<53-1) {
+			t.Errorf("%+v", r.Total)
+		}
+	})
+}

@@ -1,0 +1,69 @@
+package signal
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// FuzzParse: whatever comes, it is taken or refused with a reason; what is taken is kept
+// byte for byte, and is read back from the ledger as it was.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		`{"amp_version":"1.0","agent_id":"a","run_id":"r","status":"completed","summary":"s","proposed_action":"p","model":"m","input_tokens":1842.0,"output_tokens":0,"cost_usd":1e-9,"gate_required":true,"started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:46+01:00","artifacts":[{"type":"text"}],"metadata":{"error_code":"\u0000"}, "x":[1 , 2]}` + "\n",
+		`{"amp_version":"2.0","type":"gate_request","agent_id":"a","run_id":"r","summary":"s","proposed_action":"p","request_id":null}`,
+		`{"amp_version":"2.0","type":"failure","agent_id":"a","run_id":"r","summary":"s","error_code":"x"}`,
+		`{}`, `null`, `[`, `{"type":{}}`, `{"run_id":"` + strings.Repeat("😀", 128) + `"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	now := time.Date(2026, 3, 7, 0, 0, 0, 0, time.UTC)
+	prices, err := ownPrices()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		first, err := Parse(body, "", now)
+		if err != nil {
+			if e := fault.From(err); e.Code != fault.InvalidPayload || e.Message == "" {
+				t.Fatalf("refused with %v", err)
+			}
+			return
+		}
+		_ = first.event()
+		cost := prices.check(first)
+		text, err := received{Type: first.Type, RunID: first.RunID, Cost: &cost}.encode(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.HasSuffix(text, append(append([]byte(`"signal":`), body...), '}')) {
+			t.Fatalf("the payload was changed: %q", text)
+		}
+		var stored received
+		if err := wire.Unmarshal(text, &stored); err != nil {
+			t.Fatalf("what was written cannot be read: %v", err)
+		}
+		second, err := Parse(stored.Signal, stored.Type, now)
+		if err != nil {
+			t.Fatalf("taken once and refused then: %v", err)
+		}
+		first.Raw, second.Raw = nil, nil
+		if diff := cmp.Diff(first, second); diff != "" {
+			t.Error(diff)
+		}
+		c, err := countRun(&ledger.Entry{Body: text})
+		if err != nil || (c == nil) != (first.Type == GateRequest) {
+			t.Fatalf("counted as %+v %v", c, err)
+		}
+		if c != nil && (c.InputTokens != first.InputTokens || c.OutputTokens != first.OutputTokens || c.CostNano != first.CostNano || c.Completed+c.Failed+c.Interrupted != 1 || (c.Failed == 1) != (first.Status == Failed)) {
+			t.Errorf("%+v is counted as %+v", first, c)
+		}
+	})
+}
