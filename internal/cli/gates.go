@@ -70,6 +70,9 @@ func printGate(w io.Writer, g gate.Gate) {
 	line("risk", g.Risk)
 	line("summary", g.Summary)
 	line("proposes", g.ProposedAction)
+	for _, f := range g.Facts {
+		line(f.Name, f.Value)
+	}
 	line("rule", g.Rule)
 	line("reason", g.Reason)
 	for _, artifact := range g.Artifacts {
@@ -94,6 +97,13 @@ func printGate(w io.Writer, g gate.Gate) {
 	if g.ResolvedAt != nil {
 		line("resolved", g.ResolvedAt.Local().Format(time.DateTime)+" by "+g.ResolvedBy)
 		line("note", g.Note)
+	}
+	for _, r := range g.Receipts {
+		became := "failed"
+		if r.Succeeded {
+			became = "succeeded"
+		}
+		line("receipt", strings.TrimSpace(became+" "+r.Summary))
 	}
 	line("digest", g.ActionDigest)
 }

@@ -27,9 +27,16 @@ type Shown struct {
 	Title          string     `json:"title"`
 	Summary        string     `json:"summary,omitempty"`
 	ProposedAction string     `json:"proposed_action,omitempty"`
+	Facts          []Fact     `json:"facts,omitempty"`
 	Artifacts      []wire.Raw `json:"artifacts,omitempty"`
 	Rule           string     `json:"rule,omitempty"`
 	Reason         string     `json:"reason,omitempty"` // why the rule wants a decision
+}
+
+// Fact is something else that an operator should know, such as what it cost.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // Opening is what a gate is opened with. It is the body of gate.opened.
@@ -66,6 +73,7 @@ type Gate struct {
 	Title          string     `json:"title"`
 	Summary        string     `json:"summary"`
 	ProposedAction string     `json:"proposed_action"`
+	Facts          []Fact     `json:"facts,omitempty"`
 	Artifacts      []wire.Raw `json:"artifacts"`
 	Rule           string     `json:"rule"`
 	Reason         string     `json:"reason"`
@@ -113,7 +121,7 @@ func (g *Gate) fill(e *ledger.Entry) error {
 		g.ActionDigest = hex.EncodeToString(sum[:])
 	}
 	g.Title, g.Summary, g.ProposedAction, g.Artifacts = o.Shown.Title, o.Shown.Summary, o.Shown.ProposedAction, o.Shown.Artifacts
-	g.Rule, g.Reason = o.Shown.Rule, o.Shown.Reason
+	g.Facts, g.Rule, g.Reason = o.Shown.Facts, o.Shown.Rule, o.Shown.Reason
 	g.OnExpiry, g.Quorum, g.Approvers = o.Rules.OnExpiry, o.Rules.Quorum, o.Rules.Approvers
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/signalbox/signalbox/internal/fault"
@@ -145,6 +146,22 @@ func (t *PriceTable) check(s *Signal) CostCheck {
 		c.Verdict = CostVerified
 	}
 	return c
+}
+
+// text is a cost as an operator reads it.
+func (c CostCheck) text(s *Signal) string {
+	said := dollars(s.CostNano)
+	switch c.Verdict {
+	case CostUnknownModel:
+		return said + ", and there is no price for " + s.Model
+	case CostVerified:
+		return said
+	}
+	return said + " (" + c.Verdict + "; " + dollars(c.ExpectedNano) + " by the price table)"
+}
+
+func dollars(nano int64) string {
+	return "$" + strings.TrimRight(strings.TrimRight(fmt.Sprintf("%d.%09d", nano/1e9, nano%1e9), "0"), ".")
 }
 
 // times and add stop at the largest number instead of going round.

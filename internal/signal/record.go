@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,7 +80,7 @@ func (s *Signals) record(ctx context.Context, who roster.Identity, sig *Signal, 
 	}
 	var due gate.Prepared
 	if body.Gate != "" {
-		if due, err = gate.Prepare(opening(who, sig, d.Verdict)); err != nil {
+		if due, err = gate.Prepare(opening(who, sig, d.Verdict, body.Cost)); err != nil {
 			return Received{}, err
 		}
 	}
@@ -98,7 +99,7 @@ func (s *Signals) record(ctx context.Context, who roster.Identity, sig *Signal, 
 }
 
 // opening is what an operator is shown.
-func opening(who roster.Identity, sig *Signal, v policy.Verdict) gate.Opening {
+func opening(who roster.Identity, sig *Signal, v policy.Verdict, cost *CostCheck) gate.Opening {
 	title := sig.ProposedAction
 	if title == "" {
 		title = "(no action proposed) " + sig.Summary
@@ -106,9 +107,24 @@ func opening(who roster.Identity, sig *Signal, v policy.Verdict) gate.Opening {
 	return gate.Opening{
 		Project: sig.ProjectID, Agent: who.ID, AgentName: who.Name, Requester: who.Actor(), Risk: v.Gate.Risk,
 		Origin: gate.Origin{Protocol: Protocol, Reference: sig.RunID, Callback: sig.WebhookURL},
-		Shown:  gate.Shown{Title: firstLine(title), Summary: sig.Summary, ProposedAction: sig.ProposedAction, Artifacts: sig.Artifacts, Rule: v.Rule, Reason: v.Reason},
-		Rules:  gate.RulesOf(v.Gate),
+		Shown: gate.Shown{
+			Title: firstLine(title), Summary: sig.Summary, ProposedAction: sig.ProposedAction, Facts: facts(sig, cost),
+			Artifacts: sig.Artifacts, Rule: v.Rule, Reason: v.Reason,
+		},
+		Rules: gate.RulesOf(v.Gate),
 	}
+}
+
+// facts are what an operator should know beside what the agent says: that the run did
+// not end well, and what it cost.
+func facts(sig *Signal, cost *CostCheck) (list []gate.Fact) {
+	if sig.Status == Failed || sig.Status == Interrupted {
+		list = append(list, gate.Fact{Name: "status", Value: strings.Join(slices.DeleteFunc([]string{sig.Status, sig.ErrorCode, sig.ErrorMessage}, func(s string) bool { return s == "" }), ": ")})
+	}
+	if cost != nil {
+		list = append(list, gate.Fact{Name: "cost", Value: cost.text(sig)})
+	}
+	return list
 }
 
 const maxTitle = 120 // characters
