@@ -13,7 +13,7 @@ const module = "github.com/signalbox/signalbox"
 var (
 	core      = []string{"fault", "wire", "id", "store", "ledger", "clock", "roster", "policy", "rulebook", "gate", "counter", "deliver", "blob"}
 	protocols = []string{"signal", "proxy", "task", "mail", "harness", "run"}
-	top       = []string{"web", "server", "cli"}
+	top       = []string{"web", "server", "conform", "cli"}
 	staircase = slices.Concat(core, protocols, top)
 )
 

@@ -40,19 +40,9 @@ func (a *app) dataDir() string {
 
 // client finds the server and the token: flag, environment, data folder.
 func (a *app) client() (*client, error) {
-	base, from := a.server, "--server"
-	if base == "" {
-		base, from = os.Getenv("SIGNALBOX_SERVER"), "SIGNALBOX_SERVER"
-	}
-	if base == "" {
-		text, err := os.ReadFile(filepath.Join(a.dataDir(), server.URLFile))
-		if err != nil {
-			return nil, fault.New(codeUnreachable, "No server was found: there is no data folder at %s. Start one with `signalbox up`, or say where it is with --data, --server or SIGNALBOX_SERVER.", a.dataDir())
-		}
-		base, from = strings.TrimSpace(string(text)), filepath.Join(a.dataDir(), server.URLFile)
-	}
-	if u, err := url.Parse(base); err != nil || u.Host == "" {
-		return nil, usage("The server's address (from %s) should look like http://127.0.0.1:7446, and is %q.", from, base)
+	base, err := a.address()
+	if err != nil {
+		return nil, err
 	}
 	token := strings.TrimSpace(os.Getenv("SIGNALBOX_TOKEN"))
 	if token == "" {
@@ -62,7 +52,26 @@ func (a *app) client() (*client, error) {
 		}
 		token = strings.TrimSpace(string(text))
 	}
-	return &client{base: strings.TrimSuffix(base, "/"), token: token}, nil
+	return &client{base: base, token: token}, nil
+}
+
+// address finds the server.
+func (a *app) address() (string, error) {
+	base, from := a.server, "--server"
+	if base == "" {
+		base, from = os.Getenv("SIGNALBOX_SERVER"), "SIGNALBOX_SERVER"
+	}
+	if base == "" {
+		text, err := os.ReadFile(filepath.Join(a.dataDir(), server.URLFile))
+		if err != nil {
+			return "", fault.New(codeUnreachable, "No server was found: there is no data folder at %s. Start one with `signalbox up`, or say where it is with --data, --server or SIGNALBOX_SERVER.", a.dataDir())
+		}
+		base, from = strings.TrimSpace(string(text)), filepath.Join(a.dataDir(), server.URLFile)
+	}
+	if u, err := url.Parse(base); err != nil || u.Host == "" {
+		return "", usage("The server's address (from %s) should look like http://127.0.0.1:7446, and is %q.", from, base)
+	}
+	return strings.TrimSuffix(base, "/"), nil
 }
 
 // yamlFile is a body that is sent as it is.

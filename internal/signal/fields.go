@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -224,6 +225,9 @@ func (f *fields) flag(name string) bool {
 	return ok && raw.Kind() == 't'
 }
 
+// moment is the form of RFC 3339; time.Parse takes T2:10:38 and 38,5 seconds too.
+var moment = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$`)
+
 // time reads a moment. One without a zone could be any of 26 hours.
 func (f *fields) time(name string) time.Time {
 	right := func() string { return "a time with its zone (RFC 3339), such as \"2026-03-06T22:10:38Z\"" }
@@ -232,7 +236,7 @@ func (f *fields) time(name string) time.Time {
 		return time.Time{}
 	}
 	if s, ok := wire.Text(raw); ok {
-		if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
+		if t, err := time.Parse(time.RFC3339Nano, s); err == nil && moment.MatchString(s) {
 			return t
 		}
 	}

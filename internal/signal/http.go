@@ -51,10 +51,7 @@ func (s *Signals) post(t Type) wire.Handler {
 		if err := wire.IsJSON(r); err != nil {
 			return err
 		}
-		wait, err := preferredWait(r)
-		if err != nil {
-			return err
-		}
+		wait := preferredWait(r)
 		body, err := wire.Read(w, r, maxBody)
 		if err != nil {
 			return err
@@ -148,27 +145,27 @@ func reply(w http.ResponseWriter, a Answer) error {
 	return wire.Reply(w, status, a)
 }
 
-// preferredWait reads Prefer: wait=n (RFC 7240). Other preferences are not ours.
-func preferredWait(r *http.Request) (time.Duration, error) {
+// preferredWait reads Prefer: wait=n. What is not ours or not understood is passed over,
+// as RFC 7240 asks for.
+func preferredWait(r *http.Request) time.Duration {
 	for _, header := range r.Header.Values("Prefer") {
 		for part := range strings.SplitSeq(header, ",") {
-			name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+			part, _, _ = strings.Cut(part, ";") // parameters
+			name, value, _ := strings.Cut(part, "=")
 			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
 				continue
 			}
-			n, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`))
-			if err != nil || n < 0 {
-				return 0, fault.New(fault.InvalidRequest, "Prefer: wait should be a number of seconds, such as wait=30, and is %.40q.", value)
+			if n, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`)); err == nil && n > 0 {
+				return atMost(n)
 			}
-			return seconds(n), nil
 		}
 	}
-	return 0, nil
+	return 0
 }
 
-// seconds is a wait of n seconds, or the longest.
-func seconds(n int) time.Duration {
-	return time.Duration(min(n, int(maxWait/time.Second))) * time.Second
+// atMost is a number of seconds, as far as one call waits. A larger one would go round.
+func atMost(seconds int) time.Duration {
+	return time.Duration(max(-1, min(seconds, int(maxWait/time.Second)))) * time.Second
 }
 
 // wait holds the call until the gate is resolved, the time is over, or the server
@@ -209,7 +206,7 @@ func queryWait(r *http.Request) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if n, e := strconv.Atoi(text); e == nil {
-		d, err = seconds(n), nil
+		d, err = atMost(n), nil
 	}
 	if err != nil || d < 0 {
 		return 0, fault.New(fault.InvalidRequest, "wait should be a length of time such as 30s, 60s at most, and is %.40q.", text).About("wait")

@@ -174,7 +174,10 @@ func (f *fields) typeOf() Type {
 func (f *fields) version() {
 	right := func() string { return strconv.Quote(f.form.version) }
 	raw, ok := f.get("amp_version", right)
-	if ok && string(raw) != right() {
+	if !ok {
+		return
+	}
+	if s, is := wire.Text(raw); !is || s != f.form.version {
 		f.fail("amp_version", "should be the text %s, and is %.40s.", right(), raw)
 	}
 }

@@ -1,0 +1,99 @@
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// Status is what became of a signal or a gate.
+type Status string
+
+// The three statuses. There are no others: an answer with another is an error.
+const (
+	StatusApproved Status = "approved"
+	StatusRejected Status = "rejected"
+	StatusPending  Status = "pending"
+)
+
+// Answer is what the server says to a signal, and of a gate.
+type Answer struct {
+	Status    Status
+	GateID    string // "" when no gate was opened
+	Message   string
+	Duplicate bool     // the run was signalled before, with the same content
+	Warnings  []string // what is odd about the signal
+}
+
+// maxAnswer is far more than an answer has.
+const maxAnswer = 1 << 20
+
+// readAnswer reads an answer of a good status. What is not exactly an answer is an
+// error: nothing is approved by a page that some proxy made up.
+func readAnswer(r reply) (Answer, error) {
+	var a Answer
+	members, err := object(r.body)
+	if err != nil {
+		return a, &unclear{fmt.Sprintf("the answer %s is not a JSON object: %s", r.status, err)}
+	}
+	if err := json.Unmarshal(members["status"], &a.Status); err != nil {
+		return a, &unclear{fmt.Sprintf("the answer %s has no status", r.status)}
+	}
+	var gate *string
+	if err := json.Unmarshal(members["gate_id"], &gate); err != nil {
+		return Answer{}, &unclear{fmt.Sprintf("the answer %s has no gate_id", r.status)}
+	}
+	if gate != nil {
+		a.GateID = *gate
+	}
+	// What an operator wrote is shown; without it the status still counts.
+	_ = json.Unmarshal(members["message"], &a.Message)
+	a.Duplicate = r.header.Get("AMP-Duplicate") == "true"
+	if w := r.header.Get("AMP-Warnings"); w != "" {
+		a.Warnings = strings.Split(w, "; ")
+	}
+	switch {
+	case a.Status == StatusApproved && r.code == http.StatusOK:
+	case a.Status == StatusRejected && r.code == http.StatusOK:
+	case a.Status == StatusPending && r.code == http.StatusAccepted && a.GateID != "":
+	default:
+		return Answer{}, &unclear{fmt.Sprintf("the answer %s has the status %.40q, which does not go with it", r.status, a.Status)}
+	}
+	return a, nil
+}
+
+// object reads the members of a JSON object. Names are taken exactly, and one that
+// stands there twice is an error: who is to say which of two statuses is meant.
+func object(text []byte) (map[string]json.RawMessage, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, fmt.Errorf("it begins with %.20q", text)
+	}
+	members := map[string]json.RawMessage{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, ok := t.(string)
+		if _, twice := members[name]; twice || !ok {
+			return nil, fmt.Errorf("it has %.40q twice", name)
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, err
+		}
+		members[name] = value
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows it")
+	}
+	return members, nil
+}

@@ -1,0 +1,82 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// request is one call.
+type request struct {
+	method, path string
+	body         []byte
+	waits        time.Duration // how long the server is asked to hold it
+}
+
+// call makes one attempt and reads its answer.
+func (c *Client) call(ctx context.Context, r request) (Answer, error) {
+	got, err := c.do(ctx, r)
+	if err != nil {
+		return Answer{}, err
+	}
+	return readAnswer(got)
+}
+
+// reply is what came back.
+type reply struct {
+	code   int
+	status string // such as 200 OK
+	header http.Header
+	body   []byte
+}
+
+// do makes one attempt. An answer that is not of a good status is an *Error; an attempt
+// without a whole answer is another error, and that of ctx if ctx has ended.
+func (c *Client) do(ctx context.Context, r request) (reply, error) {
+	attempt, cancel := context.WithTimeout(ctx, c.timeout+r.waits)
+	defer cancel()
+	req, err := http.NewRequestWithContext(attempt, r.method, c.base+r.path, bytes.NewReader(r.body))
+	if err != nil {
+		return reply{}, err
+	}
+	if len(r.body) > 0 {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Accept", "application/json")
+	c.authorize(req)
+	res, err := c.http.Do(req)
+	if err != nil {
+		return reply{}, c.noAnswer(ctx, attempt, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	got := reply{res.StatusCode, res.Status, res.Header, body}
+	switch {
+	case err != nil:
+		return reply{}, c.noAnswer(ctx, attempt, err)
+	case len(body) > maxAnswer:
+		return reply{}, &unclear{fmt.Sprintf("the answer %s is larger than %d bytes", res.Status, maxAnswer)}
+	case res.StatusCode != http.StatusOK && res.StatusCode != http.StatusAccepted:
+		return reply{}, readError(got)
+	}
+	return got, nil
+}
+
+// noAnswer says why there is none.
+func (c *Client) noAnswer(ctx, attempt context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if attempt.Err() != nil {
+		return &unclear{"no answer in time"}
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	return fmt.Errorf("no answer from %s: %w", c.base, err)
+}

@@ -1,0 +1,178 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/signalbox/signalbox/client"
+)
+
+func TestASignalIsAnswered(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		c, ctx := b.client(), within(t, 30*time.Second)
+		a, err := c.Signal(ctx, payload("run-1"))
+		if diff := cmp.Diff(client.Answer{Status: client.StatusApproved, Message: "No gate required"}, a); err != nil || diff != "" {
+			t.Errorf("%v %s", err, diff)
+		}
+		again, err := c.Signal(ctx, payload("run-1"))
+		if err != nil || !again.Duplicate || again.Status != client.StatusApproved {
+			t.Errorf("the same again: %+v %v", again, err)
+		}
+		other := payload("run-1")
+		other.Summary = "Wrote something else"
+		_, err = c.Signal(ctx, other)
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "duplicate_run_id" || e.Status != 409 || e.Field != "run_id" {
+			t.Errorf("other content: %v", err)
+		}
+		_, err = c.Signal(ctx, client.Payload{RunID: "run-2", StartedAt: began, CompletedAt: began})
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "invalid_payload" || e.Fields["model"] == "" || e.Fields["summary"] == "" {
+			t.Errorf("an empty payload: %v", err)
+		}
+		if got := b.signals(); len(got) != 1 || got[0]["cost_usd"] != 0.014736 {
+			t.Errorf("recorded: %v", got)
+		}
+	})
+}
+
+func TestAGateIsPassedWithAnApprovalOnly(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		c, ctx := b.client(), within(t, 60*time.Second)
+		for i, m := range []client.Message{
+			payload("run-1"),
+			client.GateRequest{RunID: "run-1", Summary: "Wrote it", ProposedAction: "Send it", Artifacts: []any{client.Text("Dear …")}},
+		} {
+			gated := make(chan error, 1)
+			go func() { gated <- c.Gate(ctx, m) }()
+			if g := b.decide("approve", "go on"); g.Action != "Send it" || len(g.Artifacts) != i {
+				t.Errorf("the operator saw %+v", g)
+			}
+			if err := <-gated; err != nil {
+				t.Errorf("message %d: %v", i, err)
+			}
+			if err := c.Gate(ctx, m); err != nil {
+				t.Errorf("asked again, message %d: %v", i, err)
+			}
+		}
+		gated := make(chan error, 1)
+		go func() { gated <- c.Gate(ctx, payload("run-2")) }()
+		g := b.decide("reject", "not to them")
+		err := <-gated
+		want := &client.Rejected{GateID: g.ID, Message: "Gate rejected by operator: not to them"}
+		if got, ok := errors.AsType[*client.Rejected](err); !ok || cmp.Diff(want, got) != "" {
+			t.Errorf("rejected: %v", err)
+		}
+	})
+}
+
+func TestWaitingEndsWithItsContext(t *testing.T) {
+	b := newBox(t, "")
+	err := b.client().Gate(within(t, 300*time.Millisecond), payload("run-1"))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("nobody decided: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.client().Gate(ctx, payload("run-2")); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled before: %v", err)
+	}
+}
+
+func TestWaitingOnWhatIsNotThereEndsAtOnce(t *testing.T) {
+	b := newBox(t, "")
+	_, err := b.client().Wait(within(t, 20*time.Second), "gate_nowhere")
+	if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "not_found" {
+		t.Errorf("no such gate: %v", err)
+	}
+	b.key = "rs-amp-" + strings.Repeat("x", 32)
+	if err := b.client().Gate(within(t, 20*time.Second), payload("run-1")); err == nil || !strings.Contains(err.Error(), "unauthenticated") {
+		t.Errorf("a wrong key: %v", err)
+	}
+}
+
+func TestWaitingSurvivesARestartOfTheServer(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		c, ctx := b.client(), within(t, 90*time.Second)
+		gated := make(chan error, 1)
+		go func() { gated <- c.Gate(ctx, payload("run-1")) }()
+		b.pending()
+		b.restart(200 * time.Millisecond)
+		select {
+		case err := <-gated:
+			t.Fatalf("waiting ended by the restart: %v", err)
+		case <-time.After(100 * time.Millisecond):
+		}
+		b.decide("approve", "after the restart")
+		if err := <-gated; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestASignalThatMeetsARestartIsSentAgain(t *testing.T) {
+	b := newBox(t, "")
+	c, ctx := b.client(), within(t, 60*time.Second)
+	b.stop()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := c.Signal(ctx, payload("run-1"))
+		sent <- err
+	}()
+	b.restart(100 * time.Millisecond)
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+	if got := b.signals(); len(got) != 1 {
+		t.Errorf("recorded %d times", len(got))
+	}
+}
+
+func TestWithoutAServerThereIsNoApproval(t *testing.T) {
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	c, err := client.New(gone.URL, "rs-amp-key", client.WithAgent("writer"), client.WithPatience(200*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Hurry(c).Gate(within(t, 20*time.Second), payload("run-1")); !errors.Is(err, client.ErrUnreachable) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAddressesAndKeysThatCannotBeRightAreRefused(t *testing.T) {
+	for _, address := range []string{"", "signalbox.example.com", "ftp://x", "https://user:password@x", "https://x?y=z", "https://x#y", "http://\x00"} {
+		if _, err := client.New(address, "rs-amp-key"); err == nil || strings.Contains(err.Error(), "password") {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+	for _, key := range []string{"", "two words", "line\nbreak"} {
+		if _, err := client.New("https://x", key); err == nil {
+			t.Errorf("the key %q is taken", key)
+		}
+	}
+	if _, err := mustNew(t).Signal(t.Context(), client.Payload{}); err == nil || !strings.Contains(err.Error(), "NewRunID") {
+		t.Errorf("a payload without run: %v", err)
+	}
+}
+
+func mustNew(t *testing.T) *client.Client {
+	t.Helper()
+	c, err := client.New("https://x", "rs-amp-secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestPrintingAClientDoesNotPrintItsKey(t *testing.T) {
+	if text := fmt.Sprintf("%v %+v %#v", mustNew(t), mustNew(t), mustNew(t)); strings.Contains(text, "secret") {
+		t.Error(text)
+	}
+}

@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox/signalbox/internal/conform"
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+func newConform(a *app) *cobra.Command {
+	return group("conform", "The conformance kit: does a server keep to a protocol?", newConformSignal(a))
+}
+
+func newConformSignal(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{
+		Use: "signal URL", Short: "Run the cases of AMP v1.0 signals against a server",
+		Long: "Runs the cases of AMP v1.0 signals against the server at the address, and prints one\nline for every case that failed.\n\n" +
+			"With an admin's token all cases are run: rules for the kit's own agent are put in\nfront of the policy and taken away afterwards, and gates are decided. Against the\nserver that the other commands talk to, its token is used and an agent is made.",
+		Example: "  signalbox conform signal http://127.0.0.1:7446\n  signalbox conform signal https://amp.example.com --agent probe --key rs-amp-…",
+		Args:    exactly(1, "the address of a server, such as http://127.0.0.1:7446"),
+	})
+	var agent agentFlags
+	c.Flags().StringVar(&agent.key, "key", "", "a key of the agent that signals")
+	c.Flags().StringVar(&agent.name, "agent", "", "the name of that agent")
+	token := c.Flags().String("token", "", "an operator's token, for the cases with rules and decisions")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		target, err := url.Parse(strings.TrimSuffix(args[0], "/"))
+		if err != nil || target.Host == "" {
+			return usage("%q is not the address of a server, such as http://127.0.0.1:7446.", args[0])
+		}
+		report, err := a.conform(c.Context(), target, agent, *token)
+		if err != nil {
+			return err
+		}
+		if err := a.show(report, func(w io.Writer) { printConform(w, report) }); err != nil {
+			return err
+		}
+		if report.Failed > 0 {
+			return fault.New(fault.VerificationFailed, "%s did not come out as the protocol asks for.", number(report.Failed, "case"))
+		}
+		return nil
+	}
+	return c
+}
+
+// conform runs the cases, with an agent that is made for it if none was given.
+func (a *app) conform(ctx context.Context, target *url.URL, flags agentFlags, token string) (report conform.Report, err error) {
+	suite, err := conform.SignalSuite()
+	if err != nil {
+		return report, err
+	}
+	operator := a.operatorOf(target, token)
+	agent, err := flags.agent(ctx, "conform-", func() (*client, error) {
+		if operator == nil {
+			return nil, usage("Say which agent signals, with --agent and --key, or give an operator's token with --token, and one is made.")
+		}
+		return operator, nil
+	})
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, agent.giveBack(ctx)) }()
+	kit := conform.Kit{URL: target.String(), Agent: agent.name, Key: agent.key, Public: !isLoopback(target.Hostname())}
+	if operator != nil {
+		kit.Token = operator.token
+	}
+	return kit.Run(ctx, suite)
+}
+
+// operatorOf calls the target as an operator: with the token that was given, or with
+// that of the server which the other commands talk to, if the target is that server. A
+// token is not shown to any other. It is nil without one.
+func (a *app) operatorOf(target *url.URL, token string) *client {
+	if token != "" {
+		return &client{base: target.String(), token: token}
+	}
+	if own, err := a.client(); err == nil && own.base == target.String() {
+		return own
+	}
+	return nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func printConform(w io.Writer, r conform.Report) {
+	skipped := map[string]int{}
+	var reasons []string
+	for _, c := range r.Cases {
+		switch c.Outcome {
+		case "failed":
+			_, _ = fmt.Fprintf(w, "FAILED %s: %s\n", c.Name, printable(strings.Join(strings.Fields(c.Problem), " ")))
+		case "skipped":
+			if skipped[c.Problem] == 0 {
+				reasons = append(reasons, c.Problem)
+			}
+			skipped[c.Problem]++
+		}
+	}
+	for _, why := range reasons {
+		_, _ = fmt.Fprintf(w, "skipped %s: %s\n", number(skipped[why], "case"), why)
+	}
+	_, _ = fmt.Fprintf(w, "%d passed, %d failed\n", r.Passed, r.Failed)
+}

@@ -1,0 +1,240 @@
+package conform_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/conform"
+	"github.com/signalbox/signalbox/internal/server"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+// start runs a server and returns a kit for it, with an agent and the operator's token.
+func start(t *testing.T, address, listen string) *conform.Kit {
+	t.Helper()
+	config, err := server.Load(map[string]string{"data": t.TempDir(), "listen": listen, "db": address}, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(t.Context(), config, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- s.Run(ctx, func(*server.Server) { close(ready) }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-done:
+		done <- err
+		t.Fatal(err)
+	}
+	token, err := os.ReadFile(filepath.Join(config.Data, server.TokenFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &conform.Kit{URL: s.URL(), Agent: "resume-tailor", Token: strings.TrimSpace(string(token))}
+	var added struct{ Keys map[string]string }
+	if err := json.Unmarshal(ops(t, k, "POST", "/ops/agents", `{"name":"resume-tailor"}`), &added); err != nil {
+		t.Fatal(err)
+	}
+	k.Key = added.Keys["signal"]
+	return k
+}
+
+func ops(t *testing.T, k *conform.Kit, method, path, body string) []byte {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, k.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+k.Token)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode >= 300 {
+		t.Fatalf("%s %s: %d %s", method, path, res.StatusCode, text)
+	}
+	return text
+}
+
+func suite(t *testing.T) *conform.Suite {
+	t.Helper()
+	s, err := conform.SignalSuite()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A listener on every address makes the cases run that are not for loopback.
+func TestOurServerPassesEveryCase(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		if !strings.HasPrefix(address, "postgres") {
+			address = ""
+		}
+		k := start(t, address, "0.0.0.0:0")
+		k.Public = true
+		before := ops(t, k, "GET", "/ops/policy", "")
+		report, err := k.Run(t.Context(), suite(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range report.Cases {
+			if c.Outcome != "passed" {
+				t.Errorf("%s: %s: %s", c.Outcome, c.Name, c.Problem)
+			}
+		}
+		if report.Passed < 80 {
+			t.Errorf("only %d cases were run", report.Passed)
+		}
+		if after := ops(t, k, "GET", "/ops/policy", ""); !bytes.Equal(before, after) {
+			t.Errorf("the policy was not put back:\n%s", after)
+		}
+		if left := string(ops(t, k, "GET", "/ops/gates?status=pending", "")); !strings.Contains(left, `"gates":[]`) {
+			t.Errorf("gates are left: %.500s", left)
+		}
+	})
+}
+
+func TestWithoutAnOperatorCasesAreSkippedAndSaySo(t *testing.T) {
+	k := start(t, "", "127.0.0.1:0")
+	k.Token = ""
+	report, err := k.Run(t.Context(), suite(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Failed != 0 || report.Passed < 80 || report.Skipped < 10 {
+		t.Errorf("%d passed, %d failed, %d skipped", report.Passed, report.Failed, report.Skipped)
+	}
+	for _, c := range report.Cases {
+		if c.Outcome == "failed" || c.Outcome == "skipped" && c.Problem == "" {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// mistake is one that a server could make, and a case that should find it.
+type mistake struct {
+	name, found string
+	change      func(r *http.Response, body string) string
+}
+
+var mistakes = []mistake{
+	{"a fourth field", "the payload of the document is taken", func(_ *http.Response, body string) string {
+		return strings.Replace(body, `"status":`, `"extra":1,"status":`, 1)
+	}},
+	{"gate_id left out instead of null", "only what is required is enough", func(_ *http.Response, body string) string {
+		return strings.Replace(body, `"gate_id":null,`, "", 1)
+	}},
+	{"200 for pending", "declared, and the rule says gate", func(r *http.Response, body string) string {
+		if r.StatusCode == http.StatusAccepted {
+			r.StatusCode = http.StatusOK
+		}
+		return body
+	}},
+	{"approved for rejected", "declared, and the rule says block", func(_ *http.Response, body string) string {
+		return strings.Replace(body, `"status":"rejected"`, `"status":"approved"`, 1)
+	}},
+	{"500 for 400", "summary missing", func(r *http.Response, body string) string {
+		if r.StatusCode == http.StatusBadRequest {
+			r.StatusCode = http.StatusInternalServerError
+		}
+		return body
+	}},
+	{"no AMP-Duplicate", "the same again is a poll", func(r *http.Response, body string) string {
+		r.Header.Del("AMP-Duplicate")
+		return body
+	}},
+	{"no AMP-Warnings", "unknown fields are taken and warned of", func(r *http.Response, body string) string {
+		r.Header.Del("AMP-Warnings")
+		return body
+	}},
+	{"another code for a foreign agent", "agent_id of somebody else", func(_ *http.Response, body string) string {
+		return strings.Replace(body, "agent_scope", "forbidden", 1)
+	}},
+	{"details that leave a field out", "every wrong field is reported at once", func(_ *http.Response, body string) string {
+		return strings.Replace(body, `"gate_required":`, `"x":`, 1)
+	}},
+	{"no supported versions", "amp_version a number", func(_ *http.Response, body string) string {
+		return strings.Replace(body, `"supported"`, `"known"`, 1)
+	}},
+}
+
+// The kit must be able to fail: each mistake is put between it and a server that makes
+// none, and has to be found by the case that is about it.
+func TestAServerWithAMistakeFails(t *testing.T) {
+	k := start(t, "", "127.0.0.1:0")
+	target, err := url.Parse(k.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mistakes {
+		t.Run(m.name, func(t *testing.T) {
+			proxy := httputil.NewSingleHostReverseProxy(target)
+			proxy.ModifyResponse = func(r *http.Response) error {
+				if !strings.HasPrefix(r.Request.URL.Path, "/amp/") || r.Header.Get("Content-Type") != "application/json" {
+					return nil
+				}
+				body, err := io.ReadAll(r.Body)
+				text := m.change(r, string(body))
+				r.Body = io.NopCloser(strings.NewReader(text))
+				r.ContentLength = int64(len(text))
+				r.Header.Set("Content-Length", fmt.Sprint(len(text)))
+				return err
+			}
+			between := httptest.NewServer(proxy)
+			defer between.Close()
+			wrong := *k
+			wrong.URL = between.URL
+			s := suite(t)
+			s.Cases = s.Cases[:0:0]
+			for _, c := range suite(t).Cases {
+				if c.Name == m.found {
+					s.Cases = append(s.Cases, c)
+				}
+			}
+			report, err := wrong.Run(t.Context(), s)
+			if err != nil || report.Failed != 1 || len(report.Cases) != 1 {
+				t.Errorf("%+v %v", report, err)
+			}
+		})
+	}
+}
+
+func TestAServerThatIsNoneFailsEveryCaseItIsAsked(t *testing.T) {
+	nobody := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"ok":true}`))
+	}))
+	defer nobody.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	report, err := (&conform.Kit{URL: nobody.URL, Agent: "a", Key: "k"}).Run(ctx, suite(t))
+	if err != nil || report.Passed != 0 || report.Failed < 80 {
+		t.Errorf("%d passed, %d failed, %v", report.Passed, report.Failed, err)
+	}
+}

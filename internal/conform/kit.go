@@ -1,0 +1,250 @@
+package conform
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Kit runs cases against a server.
+type Kit struct {
+	URL   string
+	Agent string // the agent's name
+	Key   string // a key of it
+	Token string // an operator's, "" for none
+	// Public says that the server does not listen on loopback only.
+	Public bool
+
+	suite *Suite
+	http  *http.Client
+	round string          // tells the runs of this round from those of others
+	can   map[Need]string // why something cannot be had, "" if it can
+	does  map[Policy]bool // what the policy does by itself
+	open  []string        // gates that nobody has decided
+}
+
+// Report is how a round came out.
+type Report struct {
+	Passed  int       `json:"passed"`
+	Failed  int       `json:"failed"`
+	Skipped int       `json:"skipped"`
+	Cases   []Outcome `json:"cases"`
+}
+
+// Outcome is how one case came out.
+type Outcome struct {
+	Name    string `json:"name"`
+	Outcome string `json:"outcome"` // passed, failed or skipped
+	Problem string `json:"problem,omitempty"`
+}
+
+// longest is more than any call takes that waits.
+const longest = 75 * time.Second
+
+// Run runs every case, one after another. The error is that of the round: it could not
+// be begun, or not be cleaned up after.
+func (k *Kit) Run(ctx context.Context, suite *Suite) (report Report, err error) {
+	k.suite, k.round = suite, strings.ToLower(rand.Text()[:12])
+	k.http = &http.Client{
+		Timeout: longest, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	defer k.http.CloseIdleConnections()
+	restore, err := k.prepare(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	defer func() {
+		// What was changed is put back, also when ctx has ended.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
+		defer cancel()
+		k.rejectOpen(ctx)
+		err = errors.Join(err, restore(ctx))
+	}()
+	report.Cases = []Outcome{}
+	for i := range suite.Cases {
+		if err := ctx.Err(); err != nil {
+			return report, err
+		}
+		report.add(k.run(ctx, &suite.Cases[i], i))
+	}
+	return report, nil
+}
+
+func (r *Report) add(o Outcome) {
+	switch o.Outcome {
+	case "passed":
+		r.Passed++
+	case "failed":
+		r.Failed++
+	default:
+		r.Skipped++
+	}
+	r.Cases = append(r.Cases, o)
+}
+
+// run runs one case.
+func (k *Kit) run(ctx context.Context, c *Case, number int) Outcome {
+	if why := k.misses(c); why != "" {
+		return Outcome{c.Name, "skipped", why}
+	}
+	b := &bench{kit: k, c: c, sent: k.standard(c, number)}
+	b.replace = strings.NewReplacer("$run", fmt.Sprintf("conform-%s-%d", k.round, number), "$agent", k.Agent)
+	for i, step := range c.Steps {
+		if err := b.step(ctx, step); err != nil {
+			if len(c.Steps) > 1 {
+				err = fmt.Errorf("step %d: %w", i+1, err)
+			}
+			return Outcome{c.Name, "failed", err.Error()}
+		}
+	}
+	return Outcome{c.Name, "passed", ""}
+}
+
+// misses is why a case cannot be run, "" if it can.
+func (k *Kit) misses(c *Case) string {
+	for _, n := range c.Needs {
+		if why := k.can[n]; why != "" {
+			return why
+		}
+	}
+	if c.Policy != "" && k.can[Rules] != "" && !k.does[c.Policy] {
+		return fmt.Sprintf("the policy in force is not one that %s, and %s", c.Policy, k.can[Rules])
+	}
+	return ""
+}
+
+// standard is the suite's message, in the project that the case's rule is about.
+func (k *Kit) standard(c *Case, number int) message {
+	m := slices.Clone(message(k.suite.Payload))
+	if project := projectOf(c, number); project != "" {
+		m = m.with("project_id", strconv.Quote(project))
+	}
+	return m
+}
+
+// bench is where a case is run.
+type bench struct {
+	kit     *Kit
+	c       *Case
+	sent    message // by the step before
+	gate    string  // of the step before
+	replace *strings.Replacer
+}
+
+func (b *bench) step(ctx context.Context, s Step) error {
+	if s.Decide != "" {
+		return b.kit.decide(ctx, b.gate, s.Decide, s.Note)
+	}
+	method, path, body := http.MethodGet, b.replace.Replace(strings.ReplaceAll(s.Get, "$gate", b.gate)), []byte(nil)
+	if s.Get == "" {
+		m, err := b.sent.change(s)
+		if err != nil {
+			return err
+		}
+		b.sent = m
+		method, path, body = http.MethodPost, s.Post, m.encode(s, b.replace)
+		if path == "" {
+			path = "/amp/signal"
+		}
+	}
+	done := b.meanwhile(ctx, s.Meanwhile)
+	r, err := b.kit.send(ctx, method, path, body, s)
+	if e := <-done; err == nil {
+		err = e
+	}
+	if err != nil {
+		return err
+	}
+	a, err := s.Expect.check(r, b.gate)
+	if err == nil && a.gate != "" {
+		b.gate = a.gate
+		b.kit.saw(a)
+	}
+	return err
+}
+
+// meanwhile decides the gate of the step before, or the one that the step opens, a
+// while after the step has begun.
+func (b *bench) meanwhile(ctx context.Context, m *Meanwhile) <-chan error {
+	done := make(chan error, 1)
+	if m == nil {
+		done <- nil
+		return done
+	}
+	go func() {
+		time.Sleep(m.After)
+		gate, err := b.gate, error(nil)
+		if gate == "" {
+			gate, err = b.kit.findGate(ctx, b.replace.Replace("$run"))
+		}
+		if err == nil {
+			err = b.kit.decide(ctx, gate, m.Decide, m.Note)
+		}
+		done <- err
+	}()
+	return done
+}
+
+// send makes a call as the agent, again if the agent has made too many.
+func (k *Kit) send(ctx context.Context, method, path string, body []byte, s Step) (reply, error) {
+	header := http.Header{}
+	if body != nil {
+		header.Set("Content-Type", "application/json")
+	}
+	if s.Media != "" {
+		header.Set("Content-Type", s.Media)
+	}
+	for name, value := range s.Headers {
+		header.Set(name, value)
+	}
+	switch s.Key {
+	case "none":
+	case "wrong":
+		header.Set("Authorization", "Bearer rs-amp-00000000000000000000000000000000")
+	case "operator":
+		header.Set("Authorization", "Bearer "+k.Token)
+	default:
+		header.Set("Authorization", "Bearer "+k.Key)
+	}
+	for {
+		r, err := k.call(ctx, method, path, body, header)
+		wait, _ := strconv.Atoi(r.header.Get("Retry-After"))
+		if err != nil || r.http != http.StatusTooManyRequests || s.Expect.HTTP == r.http || wait < 1 || wait > 60 {
+			return r, err
+		}
+		select {
+		case <-time.After(time.Duration(wait) * time.Second):
+		case <-ctx.Done():
+			return r, ctx.Err()
+		}
+	}
+}
+
+// call makes a call and reads all of the answer.
+func (k *Kit) call(ctx context.Context, method, path string, body []byte, header http.Header) (reply, error) {
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(k.URL, "/")+path, bytes.NewReader(body))
+	if err != nil {
+		return reply{}, err
+	}
+	req.Header = header
+	began := time.Now()
+	res, err := k.http.Do(req)
+	if err != nil {
+		return reply{}, fmt.Errorf("no answer: %w", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))
+	if err != nil {
+		return reply{}, fmt.Errorf("the answer broke off: %w", err)
+	}
+	return reply{res.StatusCode, res.Header, text, time.Since(began)}, nil
+}

@@ -1,0 +1,80 @@
+package conform
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// message is the members of a JSON object, in their order.
+type message []Member
+
+// change applies what a step says to the message it begins with.
+func (m message) change(s Step) (message, error) {
+	m = slices.Clone(m)
+	for _, name := range slices.Sorted(maps.Keys(s.Set)) {
+		text, err := json.Marshal(s.Set[name])
+		if err != nil {
+			return nil, err
+		}
+		m = m.with(name, string(text))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.JSON)) {
+		m = m.with(name, s.JSON[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Long)) {
+		m = m.with(name, `"`+strings.Repeat(s.Long[name].Of, s.Long[name].Times)+`"`)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Hex)) {
+		text, err := hex.DecodeString(strings.ReplaceAll(s.Hex[name], " ", ""))
+		if err != nil {
+			return nil, err
+		}
+		m = m.with(name, string(text))
+	}
+	m = slices.DeleteFunc(m, func(member Member) bool { return slices.Contains(s.Drop, member.Name) })
+	if i := m.index(s.Twice); i >= 0 {
+		m = append(m, m[i])
+	}
+	return m, nil
+}
+
+func (m message) index(name string) int {
+	return slices.IndexFunc(m, func(member Member) bool { return member.Name == name })
+}
+
+func (m message) with(name, text string) message {
+	if i := m.index(name); i >= 0 {
+		m[i].JSON = text
+		return m
+	}
+	return append(m, Member{name, text})
+}
+
+// encode writes the message in the shape that a step asks for.
+func (m message) encode(s Step, replace *strings.Replacer) []byte {
+	m = slices.Clone(m)
+	before, between := "", ","
+	switch s.Shape {
+	case "reversed":
+		slices.Reverse(m)
+	case "spaced":
+		before, between = "\n\t ", "\r\n ,"
+	}
+	parts := make([]string, len(m))
+	for i, member := range m {
+		parts[i] = fmt.Sprintf("%s%q:%s%s", before, member.Name, before, member.JSON)
+	}
+	text := "{" + strings.Join(parts, between) + before + "}"
+	if s.Body != nil {
+		text = *s.Body
+	}
+	text = replace.Replace(text)
+	if missing := s.Size - len(text); missing > 0 {
+		text += strings.Repeat(" ", missing)
+	}
+	return []byte(text)
+}

@@ -1,0 +1,239 @@
+package conform
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// What the operators' API is called with and answers, as far as it is needed here.
+type (
+	decision struct {
+		Note string `json:"note,omitempty"`
+	}
+	gatePage struct {
+		Gates []struct {
+			ID     string `json:"id"`
+			Origin struct {
+				Reference string `json:"reference"`
+			} `json:"origin"`
+		} `json:"gates"`
+	}
+	applied struct {
+		Version struct {
+			Number int64 `json:"number"`
+		} `json:"version"`
+		InForce bool `json:"in_force"`
+	}
+)
+
+// ops makes a call as the operator. A status that is not good is an error.
+func (k *Kit) ops(ctx context.Context, method, path, media string, body []byte, header ...string) (reply, error) {
+	h := http.Header{"Authorization": {"Bearer " + k.Token}}
+	if body != nil {
+		h.Set("Content-Type", media)
+	}
+	for i := 0; i < len(header); i += 2 {
+		h.Set(header[i], header[i+1])
+	}
+	r, err := k.call(ctx, method, path, body, h)
+	if err == nil && r.http >= 300 {
+		err = fmt.Errorf("%s %s was answered with %d: %.300s", method, path, r.http, r.body)
+	}
+	return r, err
+}
+
+// decide approves or rejects a gate.
+func (k *Kit) decide(ctx context.Context, gate, verb, note string) error {
+	body, err := json.Marshal(decision{note})
+	if err == nil {
+		_, err = k.ops(ctx, http.MethodPost, "/ops/gates/"+url.PathEscape(gate)+"/"+verb, "application/json", body)
+	}
+	return err
+}
+
+// findGate finds the gate that a run has opened.
+func (k *Kit) findGate(ctx context.Context, run string) (string, error) {
+	q := url.Values{"status": {"pending"}, "agent": {k.Agent}, "limit": {"1000"}}
+	r, err := k.ops(ctx, http.MethodGet, "/ops/gates?"+q.Encode(), "", nil)
+	if err != nil {
+		return "", err
+	}
+	var page gatePage
+	if err := json.Unmarshal(r.body, &page); err != nil {
+		return "", err
+	}
+	for _, g := range page.Gates {
+		if g.Origin.Reference == run {
+			return g.ID, nil
+		}
+	}
+	return "", fmt.Errorf("the run %s has no gate that waits", run)
+}
+
+// saw remembers a gate as long as nobody has decided it.
+func (k *Kit) saw(a answer) {
+	k.open = slices.DeleteFunc(k.open, func(id string) bool { return id == a.gate })
+	if a.status == "pending" {
+		k.open = append(k.open, a.gate)
+	}
+}
+
+// rejectOpen leaves nobody's inbox full. A gate that was decided meanwhile stays so.
+func (k *Kit) rejectOpen(ctx context.Context) {
+	for _, gate := range k.open {
+		if k.can[Operator] == "" {
+			_ = k.decide(ctx, gate, "reject", "The conformance kit has ended.")
+		}
+	}
+}
+
+// prepare finds out what can be had, and puts the cases' rules in force.
+func (k *Kit) prepare(ctx context.Context) (restore func(context.Context) error, err error) {
+	nothing := func(context.Context) error { return nil }
+	k.can = map[Need]string{}
+	if !k.Public {
+		k.can[Public] = "the server is on loopback"
+	}
+	if k.Token == "" {
+		for _, n := range []Need{Operator, Rules, DefaultPolicy} {
+			k.can[n] = "it takes an operator's token (--token)"
+		}
+		return nothing, k.probe(ctx)
+	}
+	r, err := k.ops(ctx, http.MethodGet, "/ops/policy", "", nil)
+	if r.http >= 400 && r.http < 500 {
+		k.can[Rules] = "it takes the token of an admin"
+		k.can[DefaultPolicy] = k.can[Rules]
+		return nothing, k.probe(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(string(r.body), "name: confirm-declared-gates") {
+		k.can[DefaultPolicy] = "the policy in force is not the one that a server begins with"
+	}
+	return k.addRules(ctx, r.body, strings.Trim(r.header.Get("ETag"), `"`))
+}
+
+// probe finds out what the policy does by itself.
+func (k *Kit) probe(ctx context.Context) error {
+	k.does = map[Policy]bool{}
+	for i, p := range []struct {
+		what     Policy
+		declared bool
+		status   string
+	}{{Holds, true, "pending"}, {Allows, false, "approved"}} {
+		step := Step{Set: map[string]any{"gate_required": p.declared}}
+		m, err := message(k.suite.Payload).change(step)
+		if err != nil {
+			return err
+		}
+		replace := strings.NewReplacer("$run", fmt.Sprintf("conform-%s-probe-%d", k.round, i), "$agent", k.Agent)
+		r, err := k.send(ctx, http.MethodPost, "/amp/signal", m.encode(step, replace), step)
+		if err != nil {
+			return err
+		}
+		a, err := readAnswer(r.http, r.body)
+		k.does[p.what] = err == nil && a.status == p.status
+		if err == nil && a.gate != "" {
+			k.saw(a)
+		}
+	}
+	return nil
+}
+
+// addRules applies the policy with the cases' rules before all others.
+func (k *Kit) addRules(ctx context.Context, source []byte, version string) (restore func(context.Context) error, err error) {
+	with, err := prepend(source, k.rules())
+	if err != nil {
+		return nil, err
+	}
+	number, err := k.apply(ctx, with, version)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		if _, err := k.apply(ctx, source, number); err != nil {
+			return fmt.Errorf("the policy could not be put back; remove the rules that begin with conform- from it: %w", err)
+		}
+		return nil
+	}, nil
+}
+
+// apply puts a policy in force in place of the version, and waits until it is.
+func (k *Kit) apply(ctx context.Context, source []byte, version string) (number string, err error) {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		r, err := k.ops(ctx, http.MethodPut, "/ops/policy", "application/yaml", source, "If-Match", version)
+		if err != nil {
+			return "", err
+		}
+		var a applied
+		if err := json.Unmarshal(r.body, &a); err != nil {
+			return "", err
+		}
+		version = fmt.Sprint(a.Version.Number)
+		if a.InForce {
+			return version, nil
+		}
+	}
+	return "", errors.New("the policy does not come into force")
+}
+
+// projectOf is the project that a case's rule is about, "" when it has none.
+func projectOf(c *Case, number int) string {
+	switch {
+	case c.Rule != nil:
+		return fmt.Sprintf("conform-%d", number)
+	case c.Policy != "":
+		return "conform-" + string(c.Policy)
+	}
+	return ""
+}
+
+// rules are those of all the cases.
+func (k *Kit) rules() []map[string]any {
+	rule := func(project string, what map[string]any) map[string]any {
+		r := map[string]any{
+			"name": project, "on": []string{"signal"},
+			"when": fmt.Sprintf("agent.name == %q && event.project == %q", k.Agent, project),
+		}
+		for name, value := range what {
+			r[name] = value
+		}
+		return r
+	}
+	rules := []map[string]any{
+		rule("conform-"+string(Holds), map[string]any{"then": "gate"}),
+		rule("conform-"+string(Allows), map[string]any{"then": "allow"}),
+	}
+	for i := range k.suite.Cases {
+		if c := &k.suite.Cases[i]; c.Rule != nil {
+			rules = append(rules, rule(projectOf(c, i), c.Rule))
+		}
+	}
+	return rules
+}
+
+// prepend writes a policy with rules before those it has.
+func prepend(source []byte, rules []map[string]any) ([]byte, error) {
+	var policy map[string]any
+	if err := yaml.Unmarshal(source, &policy); err != nil {
+		return nil, fmt.Errorf("read the policy in force: %w", err)
+	}
+	all := make([]any, 0, len(rules))
+	for _, r := range rules {
+		all = append(all, r)
+	}
+	before, _ := policy["rules"].([]any)
+	policy["rules"] = append(all, before...)
+	return yaml.Marshal(policy)
+}
