@@ -11,7 +11,7 @@ const module = "github.com/signalbox/signalbox"
 
 // The staircase: a room imports only rooms that stand before it.
 var (
-	core      = []string{"fault", "wire", "id", "store", "ledger", "clock", "roster", "policy", "rulebook", "gate", "counter", "deliver", "blob"}
+	core      = []string{"fault", "wire", "id", "store", "ledger", "clock", "roster", "policy", "rulebook", "gate", "counter", "deliver", "notify", "blob"}
 	protocols = []string{"signal", "proxy", "task", "mail", "harness", "run"}
 	top       = []string{"web", "server", "conform", "cli"}
 	staircase = slices.Concat(core, protocols, top)
@@ -42,9 +42,9 @@ var libraries = []struct {
 	{"charm.land", "cli", "nothing but the command line draws on a terminal"},
 	{"github.com/charmbracelet", "cli", "nothing but the command line draws on a terminal"},
 	{"github.com/go-json-experiment/json", "wire", "how strict we are with JSON is decided once"},
-	{"github.com/slack-go/slack", "deliver", "a vendor's SDK stays in the package that talks to that vendor"},
-	{"github.com/go-telegram/bot", "deliver", "a vendor's SDK stays in the package that talks to that vendor"},
-	{"github.com/wneessen/go-mail", "deliver", "a vendor's SDK stays in the package that talks to that vendor"},
+	{"github.com/slack-go/slack", "notify", "a vendor's SDK stays in the package that talks to that vendor"},
+	{"github.com/go-telegram/bot", "notify", "a vendor's SDK stays in the package that talks to that vendor"},
+	{"github.com/wneessen/go-mail", "notify", "a vendor's SDK stays in the package that talks to that vendor"},
 }
 
 const (

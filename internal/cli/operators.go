@@ -13,8 +13,8 @@ import (
 )
 
 func newOperators(a *app) *cobra.Command {
-	return group("operators", "The people who decide: list, add, remove, new token",
-		newOperatorsLs(a), newOperatorsAdd(a), newOperatorsRm(a), newOperatorsToken(a))
+	return group("operators", "The people who decide: list, add, change, remove, new token",
+		newOperatorsLs(a), newOperatorsAdd(a), newOperatorsSet(a), newOperatorsRm(a), newOperatorsToken(a))
 }
 
 func newOperatorsLs(a *app) *cobra.Command {
@@ -27,9 +27,9 @@ func newOperatorsLs(a *app) *cobra.Command {
 		return a.show(all, func(w io.Writer) {
 			var rows [][]string
 			for _, p := range all.Operators {
-				rows = append(rows, []string{p.Name, string(p.Role), cmp.Or(p.Workspace, "all"), since(p.AddedAt)})
+				rows = append(rows, []string{p.Name, string(p.Role), cmp.Or(p.Workspace, "all"), contacts(p), since(p.AddedAt)})
 			}
-			table(w, "There are no operators.", []string{"NAME", "ROLE", "WORKSPACE", "ADDED"}, rows)
+			table(w, "There are no operators.", []string{"NAME", "ROLE", "WORKSPACE", "CONTACTS", "ADDED"}, rows)
 		})
 	}
 	return c
@@ -47,6 +47,47 @@ func newOperatorsAdd(a *app) *cobra.Command {
 		return a.show(added, func(w io.Writer) {
 			_, _ = fmt.Fprintf(w, "%s\nThis is the token of %s (%s). It is shown this once.\n", added.Token, args[0], *role)
 		})
+	}
+	return c
+}
+
+// contacts are by what channels know an operator.
+func contacts(p roster.Person) string {
+	var all []string
+	for _, channel := range roster.ContactChannels() {
+		if contact := p.Contacts[channel]; contact != "" {
+			all = append(all, channel+":"+contact)
+		}
+	}
+	return cmp.Or(strings.Join(all, " "), "-")
+}
+
+func newOperatorsSet(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{
+		Use: "set NAME", Short: "Say by what channels know an operator; what is not given stays as it is",
+		Long:    "Say by what channels know an operator. Who presses a button in a channel votes as the\noperator who has that contact. An empty contact is taken away.",
+		Example: "  signalbox operators set ann --slack U024BE7LH --telegram 4711", Args: exactly(1, "the name of the operator"),
+	})
+	given := map[string]*string{
+		"slack":    c.Flags().String("slack", "", "the member id in Slack, such as U024BE7LH"),
+		"telegram": c.Flags().String("telegram", "", "the user's number in Telegram, such as 4711"),
+		"email":    c.Flags().String("email", "", "the e-mail address"),
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		in := roster.OperatorChange{Contacts: map[string]string{}}
+		for channel, contact := range given {
+			if c.Flags().Changed(channel) {
+				in.Contacts[channel] = *contact
+			}
+		}
+		if len(in.Contacts) == 0 {
+			return usage("Say what to change, as in `signalbox operators set %s --slack U024BE7LH`.", args[0])
+		}
+		var p roster.Person
+		if err := a.call(c.Context(), "PATCH", "/ops/operators/"+url.PathEscape(args[0]), in, &p); err != nil {
+			return err
+		}
+		return a.show(p, func(w io.Writer) { _, _ = fmt.Fprintf(w, "%s: %s\n", p.Name, contacts(p)) })
 	}
 	return c
 }

@@ -109,6 +109,9 @@ func orElse(d *time.Duration, absent time.Duration) {
 	}
 }
 
+// AddSender makes a sender known by its kind. It is said before anything runs.
+func (o *Outbox) AddSender(kind string, s Sender) { o.senders[kind] = s }
+
 // Wake makes the runner look for work now.
 func (o *Outbox) Wake() {
 	select {

@@ -100,6 +100,9 @@ func (r *runner) send(l *lane, d waiting) bool {
 		Attempt: d.attempts + 1, At: at.UnixMicro(), TookMS: time.Since(begun).Milliseconds(),
 		Status: result.Status, Class: result.Class, Text: result.Text,
 	}}
+	if result.Verdict == Succeeded {
+		out.body.Reference = result.Reference
+	}
 	out.kind, out.body.NextAt = verdictOn(result, r.now(), pauseAfter(r.pauses, d.tries+1, result.RetryAfter), d.giveUpAt)
 	r.outcomes <- out
 	switch <-out.reply {

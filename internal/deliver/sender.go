@@ -46,10 +46,16 @@ type Result struct {
 	Class      string        // one word: status, redirect, timeout, refused, dns, tls, blocked, …
 	Text       string        // one sentence
 	RetryAfter time.Duration // the pause that the receiver asked for
-	cut        bool          // broken off by us, which says nothing about the receiver
+	// Reference is by what the receiver knows what it got, so that it can be changed
+	// later. It is kept with a success: short, and no secret.
+	Reference string
+	cut       bool // broken off by us, which says nothing about the receiver
 }
 
-const maxResultText = 500
+const (
+	maxResultText = 500
+	maxReference  = 200
+)
 
 // tidy makes text that any database and terminal takes.
 func tidy(text string) string {
@@ -83,6 +89,9 @@ func (o *Outbox) try(ctx context.Context, sender string, a Attempt) (r Result) {
 			r = Result{Class: "internal", Text: "The sender failed inside Signalbox. The server's log has the cause."}
 		}
 		r.Text = tidy(r.Text)
+		if !clean(r.Reference, maxReference) {
+			r.Reference = "" // half of one refers to nothing
+		}
 	}()
 	r = s.Send(bounded, a)
 	r.cut = r.Verdict == Failed && ctx.Err() != nil

@@ -121,6 +121,17 @@ func (o *Outbox) List(ctx context.Context, f Filter, before string, limit int) (
 	return all, rows.Err()
 }
 
+// Reference is by what the receiver knows a delivery, "" when it has not arrived or
+// its sender has given none.
+func (o *Outbox) Reference(ctx context.Context, id string) (string, error) {
+	var reference string
+	err := o.db.Read.QueryRowContext(ctx, "SELECT reference FROM delivery WHERE id = $1", id).Scan(&reference)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", noDelivery(id)
+	}
+	return reference, err
+}
+
 func noDelivery(id string) error {
 	return fault.New(fault.NotFound, "There is no delivery %.80q. GET /ops/deliveries lists those there are.", id)
 }

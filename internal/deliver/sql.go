@@ -7,6 +7,7 @@ import "github.com/signalbox/signalbox/internal/store"
 //
 // place is the order within a lane. due_at is when it may be tried, and 0 is at
 // once; since is when its pause began, by which a clock that went back is noticed.
+// reference is by what the receiver knows a delivery that has arrived.
 var Migrations = store.Migrations{Package: "deliver", Steps: []string{`
 CREATE TABLE delivery (
   id {text} PRIMARY KEY,
@@ -55,4 +56,6 @@ CREATE TABLE delivery_claim (
   served_at {bigint} NOT NULL
 ) {strict};
 CREATE INDEX delivery_claim_holder ON delivery_claim (holder);
+`, `
+ALTER TABLE delivery ADD COLUMN reference {text} NOT NULL DEFAULT '';
 `}}

@@ -67,6 +67,8 @@ type tried struct {
 	Class   string `json:"class,omitzero"`
 	Text    string `json:"text,omitzero"`
 	NextAt  int64  `json:"next_at,omitzero"` // microseconds, for failed
+	// Reference is the receiver's name for what it got, for succeeded.
+	Reference string `json:"reference,omitzero"`
 }
 
 type empty struct{}
@@ -122,8 +124,8 @@ func applyEnded(status string) ledger.Apply {
 		if err := e.Decode(&b); err != nil {
 			return err
 		}
-		tx.Exec("UPDATE delivery SET status = $2, attempts = $3, due_at = 0, since = 0, ended_at = $4, last_error = $5 WHERE id = $1 AND status = 'pending'",
-			e.Subject, status, b.Attempt, e.At.UnixMicro(), b.Text)
+		tx.Exec("UPDATE delivery SET status = $2, attempts = $3, due_at = 0, since = 0, ended_at = $4, last_error = $5, reference = $6 WHERE id = $1 AND status = 'pending'",
+			e.Subject, status, b.Attempt, e.At.UnixMicro(), b.Text, b.Reference)
 		tx.Exec("DELETE FROM delivery_lane WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND delivery = $1", e.Subject)
 		tx.Exec(`INSERT INTO delivery_lane (order_key, delivery, tries, due_at, since)
 SELECT order_key, id, tries, due_at, since FROM delivery

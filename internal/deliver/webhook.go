@@ -54,6 +54,10 @@ func newWebhook(g *guard, key []byte, slots int, now func() time.Time) *webhook 
 
 func (w *webhook) close() { w.client.CloseIdleConnections() }
 
+// Post makes one signed request to the attempt's target, for senders that keep the
+// address to themselves.
+func (o *Outbox) Post(ctx context.Context, a Attempt) Result { return o.webhook.Send(ctx, a) }
+
 // Send makes one signed request.
 func (w *webhook) Send(ctx context.Context, a Attempt) Result {
 	ctx, cancel := context.WithCancel(ctx)
@@ -74,7 +78,7 @@ func (w *webhook) Send(ctx context.Context, a Attempt) Result {
 	sign(req.Header, secretFor(w.key, a.Workspace, a.Receiver, a.Generation), a.ID, a.At, a.Payload)
 	res, err := w.client.Do(req)
 	if err != nil {
-		return explainDial(err)
+		return ExplainDial(err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	// An answer that trickles is cut off; the status was there before it.
@@ -96,7 +100,7 @@ func (w *webhook) judge(res *http.Response, answer []byte) Result {
 		r.Class = "redirect"
 		r.Text = fmt.Sprintf("The receiver answered %d and points to another address. Redirects are not followed; register the address it points to.", code)
 	default:
-		r.RetryAfter = retryAfter(res.Header.Get("Retry-After"), w.now())
+		r.RetryAfter = RetryAfter(res.Header.Get("Retry-After"), w.now())
 		r.Text = fmt.Sprintf("The receiver answered %d%s", code, excerpt(answer))
 	}
 	return r
@@ -110,8 +114,8 @@ func excerpt(answer []byte) string {
 	return ": " + text
 }
 
-// retryAfter reads a number of seconds or a date.
-func retryAfter(value string, now time.Time) time.Duration {
+// RetryAfter reads the header of that name: a number of seconds or a date.
+func RetryAfter(value string, now time.Time) time.Duration {
 	if seconds, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
 		return time.Duration(min(max(seconds, 0), int(maxRetryAfter/time.Second))) * time.Second
 	}
@@ -121,9 +125,9 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// explainDial says what went wrong before there was an answer. The driver's text is
+// ExplainDial says what went wrong before there was an answer. The driver's text is
 // not used: it repeats the address, which may hold a token.
-func explainDial(err error) Result {
+func ExplainDial(err error) Result {
 	if e, ok := errors.AsType[*fault.Error](err); ok {
 		class := "blocked"
 		if e.Cause != nil {

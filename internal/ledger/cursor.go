@@ -170,6 +170,17 @@ func (c *cursor) update(ctx context.Context, query string, args ...any) (seq int
 	return seq, err
 }
 
+// BeginAt lets a cursor that was never used begin after seq, so that Consume passes over
+// what was there before. One that is in use stays where it is.
+func (l *Ledger) BeginAt(ctx context.Context, name string, seq int64) error {
+	c := &cursor{l: l, name: name}
+	_, err := c.update(ctx, "INSERT INTO ledger_cursor (name, holder, seq, held_until) VALUES ($1, $2, $3, 0) ON CONFLICT (name) DO NOTHING RETURNING seq", seq)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	return err
+}
+
 // Cursor reads where a named cursor stands, 0 for one that was never used.
 func (l *Ledger) Cursor(ctx context.Context, name string) (int64, error) {
 	var seq int64

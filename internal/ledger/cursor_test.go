@@ -81,3 +81,31 @@ func TestTwoNodesWithOneCursorHandleEveryEntryOnce(t *testing.T) {
 		t.Errorf("handled by node: %v", by)
 	}
 }
+
+func TestACursorMayBeginLaterAndThenStaysWhereItIs(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		l := several(t, address, 1)[0]
+		for i := range 3 {
+			write(t, l, fmt.Sprint("before ", i))
+		}
+		for _, at := range []int64{3, 1} { // the second comes too late
+			if err := l.BeginAt(t.Context(), "late", at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(t, l, "after")
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		defer stop()
+		var seen []int64
+		_ = l.Consume(ctx, "late", func(_ context.Context, entries []ledger.Entry) error {
+			for _, e := range entries {
+				seen = append(seen, e.Seq)
+			}
+			stop()
+			return nil
+		})
+		if len(seen) != 1 || seen[0] != 4 {
+			t.Errorf("it was handed %v", seen)
+		}
+	})
+}

@@ -11,7 +11,9 @@
 // An agent is one identity whichever protocol it speaks, so any of its keys works
 // wherever a bearer token is asked for. What a caller says about itself in a body
 // counts for nothing: Authenticate decides who it is. A public key is another matter:
-// it opens nothing, and others use it to check what the agent has signed.
+// it opens nothing, and others use it to check what the agent has signed. So is an
+// operator's contact: by it a channel that has made sure who somebody is (Slack,
+// Telegram) is told which operator that is.
 //
 // All state follows from ledger entries (state.go); the service (agents.go, keys.go,
 // operators.go, owners.go) checks and appends, and never writes a table. Two things

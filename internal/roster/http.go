@@ -52,6 +52,7 @@ func (r *Roster) Routes() []wire.Route {
 		{Method: "POST", Path: "/ops/owners/{name}/key", Summary: "Make a further key for an owner, shown this once", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Answer: IssuedKey{}, Status: 201, Handle: r.postOwnerKey},
 		{Method: "GET", Path: "/ops/operators", Summary: "List operators", Auth: wire.Viewer, Answer: OperatorList{}, Handle: r.getOperators},
 		{Method: "POST", Path: "/ops/operators", Summary: "Add an operator; the token is shown this once", Auth: wire.Admin, Request: NewOperator{}, Answer: AddedOperator{}, Status: 201, Handle: r.postOperator},
+		{Method: "PATCH", Path: "/ops/operators/{name}", Summary: "Set by what Slack, Telegram and e-mail know an operator; \"\" takes a contact away", Auth: wire.Admin, Request: OperatorChange{}, Answer: Person{}, Handle: r.patchOperator},
 		{Method: "DELETE", Path: "/ops/operators/{name}", Summary: "Remove an operator and their tokens", Auth: wire.Admin, Status: 204, Handle: r.deleteOperator},
 		{Method: "POST", Path: "/ops/operators/{name}/token", Summary: "Make a further token for an operator, shown this once", Auth: wire.Admin, Answer: AddedOperator{}, Status: 201, Handle: r.postToken},
 	}

@@ -19,6 +19,11 @@ type (
 		Role      string `json:"role,omitempty"`
 		Workspace string `json:"workspace,omitempty"`
 	}
+	// OperatorChange is what to change about an operator. A contact that is "" is
+	// taken away, one that is not named stays.
+	OperatorChange struct {
+		Contacts map[string]string `json:"contacts"`
+	}
 	// WorkspaceList is all workspaces that the caller may see.
 	WorkspaceList struct {
 		Workspaces []string `json:"workspaces"`
@@ -72,6 +77,18 @@ func (r *Roster) postOperator(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	return wire.Reply(w, http.StatusCreated, AddedOperator{&p, token.Secret})
+}
+
+func (r *Roster) patchOperator(w http.ResponseWriter, req *http.Request) error {
+	var in OperatorChange
+	if err := wire.ReadJSON(w, req, maxBody, &in); err != nil {
+		return err
+	}
+	p, err := r.ChangeOperator(req.Context(), From(req.Context()), req.PathValue("name"), in)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, p)
 }
 
 func (r *Roster) deleteOperator(w http.ResponseWriter, req *http.Request) error {

@@ -46,7 +46,7 @@ func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role, works
 		// Gates ask for people by role or by name: this one would be asked for both.
 		return Person{}, Issued{}, fault.New(fault.InvalidPayload, "%q is a role, and whoever is called so would count as one who has it. Choose another name.", name).About("name")
 	}
-	p := Person{ID: id.New("operator"), Name: name, Role: Role(role), Workspace: workspace}
+	p := Person{ID: id.New("operator"), Name: name, Role: Role(role), Workspace: workspace, Contacts: map[string]string{}}
 	token := prepare(OperatorKey)
 	token.Key.Operator = name
 	err := r.write(ctx, func(tx *ledger.Tx) error {
@@ -122,10 +122,9 @@ func (r *Roster) LocalToken(ctx context.Context) (Issued, error) {
 
 // FindOperator finds an operator by name, inside a transaction.
 func FindOperator(tx *ledger.Tx, name string) (Person, error) {
-	var p Person
-	var role string
-	err := tx.QueryRow("SELECT id, name, role, workspace FROM operator WHERE name = $1", []any{name}, &p.ID, &p.Name, &role, &p.Workspace)
-	p.Role = Role(role)
+	p, err := scanPerson(func(dest ...any) error {
+		return tx.QueryRow(selectPerson+" WHERE name = $1", []any{name}, dest...)
+	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return p, noOperator(name)
 	}

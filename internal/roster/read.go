@@ -133,13 +133,11 @@ func (r *Roster) Agents(ctx context.Context, workspace string, after [2]string, 
 
 // Operators lists the operators by name: all, or those confined to a workspace.
 func (r *Roster) Operators(ctx context.Context, workspace string) ([]Person, error) {
-	return list(r.reads(ctx), func(scan func(...any) error) (Person, error) {
-		var p Person
-		var at int64
-		err := scan(&p.ID, &p.Name, &p.Role, &p.Workspace, &at)
-		p.AddedAt = time.UnixMicro(at).UTC()
-		return p, err
-	}, "SELECT id, name, role, workspace, added_at FROM operator WHERE $1 = '' OR workspace = $1 ORDER BY name", workspace)
+	all, err := list(r.reads(ctx), scanPerson, selectPerson+" WHERE $1 = '' OR workspace = $1 ORDER BY name", workspace)
+	if err != nil {
+		return nil, err
+	}
+	return all, addContacts(r.reads(ctx), all)
 }
 
 // Owners lists the owners by workspace and name: all, or those of a workspace.

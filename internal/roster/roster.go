@@ -62,6 +62,8 @@ type Person struct {
 	Role      Role      `json:"role"`
 	Workspace string    `json:"workspace,omitempty"` // the one they are confined to
 	AddedAt   time.Time `json:"added_at"`
+	// Contacts are by what channels know them, by channel.
+	Contacts map[string]string `json:"contacts"`
 }
 
 // Owner is a person or a team who may register agents.

@@ -69,4 +69,12 @@ CREATE TABLE agent_presence (
   agent {text} PRIMARY KEY,
   seen_at {bigint} NOT NULL
 ) {strict};
+`, `
+CREATE TABLE operator_contact (
+  operator {text} NOT NULL,
+  channel {text} NOT NULL,
+  contact {text} NOT NULL,
+  PRIMARY KEY (operator, channel)
+) {strict};
+CREATE UNIQUE INDEX operator_contact_whose ON operator_contact (channel, contact);
 `}}

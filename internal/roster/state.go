@@ -3,6 +3,8 @@ package roster
 import (
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/store"
@@ -40,6 +42,9 @@ type (
 		// Workspace is the one the operator is confined to, "" for all.
 		Workspace string `json:"workspace,omitempty"`
 	}
+	operatorChanged struct {
+		Contacts map[string]string `json:"contacts"` // all that they have now
+	}
 	keyIssued struct {
 		Kind   KeyKind `json:"kind"`
 		Holder string  `json:"holder"` // the id of the agent, operator or owner
@@ -62,6 +67,7 @@ func Projection() ledger.Projection {
 			{Name: "agent", Key: "id"},
 			{Name: "agent_public_key", Key: "agent, fingerprint"},
 			{Name: "operator", Key: "id"},
+			{Name: "operator_contact", Key: "operator, channel"},
 			{Name: "owner", Key: "id"},
 			{Name: "access_key", Key: "id"},
 		},
@@ -75,7 +81,8 @@ func Projection() ledger.Projection {
 			"public_key.added":   applyPublicKeyAdded,
 			"public_key.retired": applyPublicKeyRetired,
 			"operator.added":     applyOperatorAdded,
-			"operator.removed":   applyRemoved("operator"),
+			"operator.changed":   applyOperatorChanged,
+			"operator.removed":   applyRemoved("operator", "DELETE FROM operator_contact WHERE operator = $1"),
 			"owner.added":        applyOwnerAdded,
 			"owner.removed":      applyRemoved("owner", "UPDATE agent SET owner = '' WHERE owner = $1"),
 			"key.issued":         applyKeyIssued,
@@ -172,6 +179,18 @@ func applyOperatorAdded(tx *store.Tx, e *ledger.Entry) error {
 		return err
 	}
 	tx.Exec("INSERT INTO operator (id, name, role, added_at, workspace) VALUES ($1, $2, $3, $4, $5)", e.Subject, b.Name, string(b.Role), e.At.UnixMicro(), b.Workspace)
+	return nil
+}
+
+func applyOperatorChanged(tx *store.Tx, e *ledger.Entry) error {
+	var b operatorChanged
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("DELETE FROM operator_contact WHERE operator = $1", e.Subject)
+	for _, channel := range slices.Sorted(maps.Keys(b.Contacts)) {
+		tx.Exec("INSERT INTO operator_contact (operator, channel, contact) VALUES ($1, $2, $3)", e.Subject, channel, b.Contacts[channel])
+	}
 	return nil
 }
 

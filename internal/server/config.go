@@ -34,6 +34,7 @@ type Config struct {
 	StrictSignals bool
 	LogLevel      string
 	LogFormat     string
+	Notify        Notify
 
 	// Sources says where each value came from, by key.
 	Sources map[string]string
@@ -50,6 +51,7 @@ type Setting struct {
 	Default string
 	Meaning string
 	Secret  bool
+	List    bool // may be a list in the file
 	set     func(*Config, string) error
 	get     func(*Config) string
 }
@@ -60,7 +62,7 @@ func (s Setting) Env() string {
 }
 
 // Settings lists every key.
-var Settings = []Setting{
+var Settings = slices.Concat([]Setting{
 	text("data", "./signalbox-data", "the data folder", func(c *Config) *string { return &c.Data }),
 	{Key: "listen", Default: "127.0.0.1:7446", Meaning: "the address to listen on", set: setListen, get: func(c *Config) string { return c.Listen }},
 	{
@@ -75,7 +77,7 @@ var Settings = []Setting{
 	{Key: "mail.provider", Default: "signalbox.local", Meaning: "our domain in the addresses of agents; those that agents have stay", set: setProvider, get: func(c *Config) string { return c.Provider }},
 	{Key: "limits.per_agent", Default: byProtocol, Meaning: "how many requests, and how many messages, an agent may make a minute on each node; 0 is no limit, " + byProtocol + " what each protocol says", set: setPerAgent, get: getPerAgent},
 	{
-		Key: "webhooks.allow", Default: "", Meaning: "private hosts and networks that outgoing calls may reach, with commas between; on a loopback listener, loopback too",
+		Key: "webhooks.allow", Default: "", Meaning: "private hosts and networks that outgoing calls may reach, with commas between; on a loopback listener, loopback too", List: true,
 		set: func(c *Config, v string) error { c.Allow = splitList(v); return nil },
 		get: func(c *Config) string { return strings.Join(c.Allow, ",") },
 	},
@@ -91,7 +93,7 @@ var Settings = []Setting{
 	},
 	choice("log.level", "info", []string{"debug", "info", "warn", "error"}, "how much is logged", func(c *Config) *string { return &c.LogLevel }),
 	choice("log.format", "text", []string{"text", "json"}, "how it is logged", func(c *Config) *string { return &c.LogFormat }),
-}
+}, notifySettings())
 
 func text(key, absent, meaning string, field func(*Config) *string) Setting {
 	return Setting{
@@ -280,6 +282,9 @@ func Load(flags map[string]string, env []string, file string) (*Config, error) {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		return nil, fault.New(fault.InvalidConfig, "tls.cert and tls.key go together. Give both, or neither.").About("tls.key")
 	}
+	if err := c.Notify.check(); err != nil {
+		return nil, err
+	}
 	c.Warnings = unknownEnv(environment)
 	return c, nil
 }
@@ -369,10 +374,10 @@ func flatten(path, prefix string, n *yaml.Node, values map[string]fileValue) err
 			}
 		case !slices.Contains(keys, key):
 			return fault.New(fault.InvalidConfig, "%s: the key %q is not known. %s", where, key, fault.DidYouMean(key, keys)).About(key)
-		case v.Kind == yaml.SequenceNode && key == "webhooks.allow":
+		case v.Kind == yaml.SequenceNode && isList(key):
 			var items []string
 			if err := v.Decode(&items); err != nil {
-				return fault.New(fault.InvalidConfig, "%s: %s should be a list of hosts and networks.", where, key).About(key)
+				return fault.New(fault.InvalidConfig, "%s: %s should be a list of texts.", where, key).About(key)
 			}
 			values[key] = fileValue{strings.Join(items, ","), where}
 		case v.Kind != yaml.ScalarNode:
@@ -385,6 +390,11 @@ func flatten(path, prefix string, n *yaml.Node, values map[string]fileValue) err
 		}
 	}
 	return nil
+}
+
+// isList reports whether a key takes a list.
+func isList(key string) bool {
+	return slices.ContainsFunc(Settings, func(s Setting) bool { return s.Key == key && s.List })
 }
 
 // SetInFile changes one key in a configuration file, keeping the rest of it, and

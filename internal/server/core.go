@@ -21,6 +21,7 @@ import (
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/notify"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/rulebook"
 	"github.com/signalbox/signalbox/internal/signal"
@@ -30,12 +31,12 @@ import (
 
 // Migrations are the tables of every package, in the order of the staircase.
 func Migrations() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, rulebook.Migrations, gate.Migrations, counter.Migrations, deliver.Migrations, signal.Migrations}
+	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, rulebook.Migrations, gate.Migrations, counter.Migrations, deliver.Migrations, notify.Migrations, signal.Migrations}
 }
 
 // Projections are the state of every package.
 func Projections() []ledger.Projection {
-	return []ledger.Projection{clock.Projection(), roster.Projection(), rulebook.Projection(), gate.Projection(), counter.Projection(), deliver.Projection(), signal.Projection()}
+	return []ledger.Projection{clock.Projection(), roster.Projection(), rulebook.Projection(), gate.Projection(), counter.Projection(), deliver.Projection(), notify.Projection(), signal.Projection()}
 }
 
 // decisionReaders find the decisions, and what rules count, in the entries of every
@@ -48,19 +49,21 @@ func decisionReaders() map[string]rulebook.Reader {
 
 // core is what every protocol stands on.
 type core struct {
-	db     *store.DB
-	ledger *ledger.Ledger
-	roster *roster.Roster
-	book   *rulebook.Book
-	gates  *gate.Gates
-	timers *clock.Timers
-	outbox *deliver.Outbox
+	db       *store.DB
+	ledger   *ledger.Ledger
+	roster   *roster.Roster
+	book     *rulebook.Book
+	gates    *gate.Gates
+	timers   *clock.Timers
+	outbox   *deliver.Outbox
+	notifier *notify.Notifier
 
 	signals  *signal.Signals
 	counters *counter.Counters
 }
 
-func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
+// openCore opens everything over the database. base is where people reach the server.
+func openCore(ctx context.Context, c *Config, base string, log *slog.Logger) (*core, error) {
 	db, err := OpenStore(ctx, c)
 	if err != nil {
 		return nil, err
@@ -80,7 +83,16 @@ func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
 	built.roster = roster.New(roster.Options{DB: db, Ledger: l, Now: time.Now, Log: log, Provider: c.Provider, PerAgent: c.PerAgent})
 	built.book = rulebook.New(db, l, built.roster, time.Now, log, decisionReaders())
 	built.gates = gate.New(db, l, built.roster, log)
-	if built.outbox, err = openOutbox(c, db, l, log); err != nil {
+	key, err := webhookKey(c)
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	if built.outbox, err = deliver.New(deliver.Options{DB: db, Ledger: l, Key: key, Allow: c.allowed(), Log: log}); err != nil {
+		db.Close()
+		return nil, err
+	}
+	if err := built.openNotifier(c, key, base, log); err != nil {
 		db.Close()
 		return nil, err
 	}
@@ -100,10 +112,11 @@ func openCore(ctx context.Context, c *Config, log *slog.Logger) (*core, error) {
 	return built, nil
 }
 
-// WebhookKeyFile holds the key from which the secrets of webhook receivers follow.
+// WebhookKeyFile holds the key from which the secrets of webhook receivers and the codes
+// of buttons follow. Nodes of one database have the same.
 const WebhookKeyFile = "webhook.key"
 
-func openOutbox(c *Config, db *store.DB, l *ledger.Ledger, log *slog.Logger) (*deliver.Outbox, error) {
+func webhookKey(c *Config) ([]byte, error) {
 	path := filepath.Join(c.Data, WebhookKeyFile)
 	text, err := os.ReadFile(path)
 	if os.IsNotExist(err) {
@@ -113,7 +126,7 @@ func openOutbox(c *Config, db *store.DB, l *ledger.Ledger, log *slog.Logger) (*d
 	if err != nil {
 		return nil, fault.Wrap(err, fault.StoreReadOnly, "Cannot read or make %s. Check that this user may read and write the data folder.", path)
 	}
-	return deliver.New(deliver.Options{DB: db, Ledger: l, Key: bytes.TrimSpace(text), Allow: c.allowed(), Log: log})
+	return bytes.TrimSpace(text), nil
 }
 
 // run runs what follows the ledger, until ctx ends.
@@ -124,6 +137,7 @@ func (c *core) run(ctx context.Context) error {
 	g.Go(func() error { return c.gates.Run(ctx) })
 	g.Go(func() error { return c.timers.Run(ctx) })
 	g.Go(func() error { return c.outbox.Run(ctx) })
+	g.Go(func() error { return c.notifier.Run(ctx) })
 	g.Go(func() error { return c.signals.Run(ctx) })
 	g.Go(func() error { return c.counters.Run(ctx) })
 	return g.Wait()
@@ -131,7 +145,7 @@ func (c *core) run(ctx context.Context) error {
 
 // routes are the HTTP surface of every package.
 func (c *core) routes() []wire.Route {
-	return slices.Concat(c.ledger.Routes(), c.roster.Routes(), c.book.Routes(), c.gates.Routes(), c.counters.Routes(), c.outbox.Routes(), c.signals.Routes())
+	return slices.Concat(c.ledger.Routes(), c.roster.Routes(), c.book.Routes(), c.gates.Routes(), c.counters.Routes(), c.outbox.Routes(), c.notifier.Routes(), c.signals.Routes())
 }
 
 // DatabaseFile is the SQLite file in the data folder.

@@ -59,7 +59,7 @@ func New(ctx context.Context, c *Config, log *slog.Logger) (*Server, error) {
 		s.close()
 		return nil, err
 	}
-	if s.core, err = openCore(ctx, c, log); err != nil {
+	if s.core, err = openCore(ctx, c, s.URL(), log); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -167,6 +167,9 @@ func (s *Server) prepare(ctx context.Context) error {
 		return err
 	}
 	if err := s.core.book.Bootstrap(ctx); err != nil {
+		return err
+	}
+	if err := s.core.notifier.Enrol(ctx); err != nil {
 		return err
 	}
 	return s.core.ensureToken(ctx, s.config.Data, s.log)

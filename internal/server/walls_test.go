@@ -18,6 +18,8 @@ func TestWorkspacesAreWalls(t *testing.T) {
 		b.ops(201, "POST /ops/operators", `{"name":"ina-`+secret+`","workspace":"default"}`, nil)
 		b.ops(201, "POST /ops/workspaces", `{"name":"other"}`, nil)
 		b.ops(200, "PUT /ops/decks/deck-"+secret, `{"title":"`+secret+`"}`, nil)
+		const taken = "U0TAKEN"
+		b.ops(200, "PATCH /ops/operators/ina-"+secret, `{"contacts":{"slack":"`+taken+`"}}`, nil)
 		var owner struct{ Owner struct{ ID string } }
 		b.ops(201, "POST /ops/owners", `{"name":"own-`+secret+`"}`, &owner)
 		b.ops(404, "POST /ops/operators", `{"name":"x","workspace":"mars"}`, nil)
@@ -67,6 +69,10 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"GET /ops/operators", "GET /ops/operators", "", 200, 0},
 			{"POST /ops/operators", "POST /ops/operators", `{"name":"x","workspace":"default"}`, 404, 0},
 			{"POST /ops/operators", "POST /ops/operators", `{"name":"own"}`, 201, 2},
+			{"PATCH /ops/operators/{name}", "PATCH /ops/operators/admin", `{"contacts":{"slack":"U0FOREIGN"}}`, 404, 0},
+			{"PATCH /ops/operators/{name}", "PATCH /ops/operators/ina-" + secret, `{"contacts":{"slack":"U0FOREIGN"}}`, 404, 0},
+			{"PATCH /ops/operators/{name}", "PATCH /ops/operators/otto", `{"contacts":{"slack":"` + taken + `"}}`, 409, 0},
+			{"PATCH /ops/operators/{name}", "PATCH /ops/operators/otto", `{"contacts":{"slack":"U0OTTO"}}`, 200, 1},
 			{"DELETE /ops/operators/{name}", "DELETE /ops/operators/admin", "", 404, 0},
 			{"DELETE /ops/operators/{name}", "DELETE /ops/operators/ina-" + secret, "", 404, 0},
 			{"POST /ops/operators/{name}/token", "POST /ops/operators/admin/token", "", 404, 0},
@@ -108,6 +114,9 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"GET /ops/deliveries", "GET /ops/deliveries?workspace=default", "", 200, 0},
 			{"GET /ops/deliveries/{id}", "GET /ops/deliveries/delivery_x", "", 404, 0},
 			{"POST /ops/deliveries/{id}/resend", "POST /ops/deliveries/delivery_x/resend", "", 404, 0},
+			{"GET /ops/notify", "GET /ops/notify", "", 403, 0},
+			{"GET /ops/notify/secret", "GET /ops/notify/secret", "", 403, 0},
+			{"POST /ops/notify/test", "POST /ops/notify/test", `{"channel":"slack"}`, 403, 0},
 			{"POST /ops/delegations", "POST /ops/delegations", `{"delegate":"ina-` + secret + `","until":"2999-01-01T00:00:00Z"}`, 404, 0},
 			{"DELETE /ops/delegations/{delegate}", "DELETE /ops/delegations/nobody", "", 204, 1},
 		} {

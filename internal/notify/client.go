@@ -1,0 +1,68 @@
+package notify
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/deliver"
+)
+
+const (
+	// callTime bounds any call; a delivery has less, and asking Telegram for news takes
+	// half a minute.
+	callTime  = 45 * time.Second
+	maxAnswer = 1 << 20
+)
+
+// NewClient makes the client for the services of channels. Their addresses are the
+// configuration's and nobody else's, so they may be private ones; but a redirect is not
+// followed, and an answer is read only so far.
+func NewClient() *http.Client {
+	return &http.Client{
+		Timeout: callTime,
+		Transport: bounded{&http.Transport{
+			Proxy:                  http.ProxyFromEnvironment,
+			TLSHandshakeTimeout:    10 * time.Second,
+			IdleConnTimeout:        30 * time.Second,
+			MaxResponseHeaderBytes: 64 << 10,
+			DisableCompression:     true, // a small answer must not become a large one
+			ForceAttemptHTTP2:      true,
+		}},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// bounded cuts answers off.
+type bounded struct{ *http.Transport }
+
+func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := b.Transport.RoundTrip(req)
+	if err == nil {
+		res.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(res.Body, maxAnswer), res.Body}
+	}
+	return res, err
+}
+
+// Judge says what an answer with the status means. What is wrong with the configuration
+// can be put right, and then goes out; what is wrong with a message cannot, and must not
+// hold up those behind it.
+func Judge(status int, header http.Header) deliver.Result {
+	r := deliver.Result{Status: status, Class: "status", Text: fmt.Sprintf("The service answered %d.", status)}
+	switch {
+	case status >= 200 && status < 300:
+		return deliver.Result{Verdict: deliver.Succeeded, Status: status}
+	case status >= 300 && status < 400:
+		r.Class, r.Text = "redirect", fmt.Sprintf("The service answered %d and points to another address. Redirects are not followed; configure the address it points to.", status)
+	case status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity:
+		r.Verdict, r.Text = deliver.Hopeless, fmt.Sprintf("The service answered %d: it does not take this message.", status)
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		r.Class, r.Text = "refused", fmt.Sprintf("The service answered %d: it does not accept the token, or the token may not do this.", status)
+	}
+	r.RetryAfter = deliver.RetryAfter(header.Get("Retry-After"), time.Now())
+	return r
+}

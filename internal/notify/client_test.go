@@ -1,0 +1,89 @@
+package notify_test
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/notify"
+	"github.com/signalbox/signalbox/internal/notify/ntfy"
+	"github.com/signalbox/signalbox/internal/notify/slack"
+	"github.com/signalbox/signalbox/internal/notify/telegram"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// channelsAt are channels whose service is at the address, and whose secrets say so.
+func channelsAt(t *testing.T, address string) []notify.Channel {
+	t.Helper()
+	client := notify.NewClient()
+	t.Cleanup(client.CloseIdleConnections)
+	log := slog.New(slog.DiscardHandler)
+	topic, err := ntfy.NewTopic(wire.NewSecret(address+"/hunter2"), wire.NewSecret("tk_hunter2"), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bot, err := telegram.NewBot(telegram.Options{Token: wire.NewSecret("1:hunter2"), Chat: "7", API: address, HTTP: client, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []notify.Channel{
+		topic, bot, slack.NewHook(wire.NewSecret(address+"/services/hunter2"), client),
+		slack.NewApp(slack.Options{Token: wire.NewSecret("xoxb-hunter2"), Channel: "C1", API: address, HTTP: client, Log: log}),
+	}
+}
+
+func TestAServiceThatMisbehavesIsAFailureAndNoMore(t *testing.T) {
+	t.Parallel()
+	var followed atomic.Bool
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
+	defer elsewhere.Close()
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	for name, answer := range map[string]http.HandlerFunc{
+		"it points elsewhere": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL+"/hunter2", http.StatusTemporaryRedirect)
+		},
+		"it answers without end": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = io.Copy(w, io.LimitReader(endless{}, 100<<20))
+		},
+		"it repeats the secret": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, "hunter2")
+		},
+		"it hangs up":     func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"nobody is there": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := closed.URL
+			if answer != nil {
+				s := httptest.NewServer(answer)
+				defer s.Close()
+				address = s.URL
+			}
+			for _, c := range channelsAt(t, address) {
+				began := time.Now()
+				r := c.Send(t.Context(), notify.Message{ID: "delivery_1", Event: notify.Tested, Link: base})
+				if r.Verdict != deliver.Failed || r.Text == "" || strings.Contains(r.Text, "hunter2") || time.Since(began) > 10*time.Second {
+					t.Errorf("%s: %+v", c.Name(), r)
+				}
+				if strings.Contains(c.Target(), "hunter2") {
+					t.Errorf("the target is %s", c.Target())
+				}
+			}
+		})
+	}
+	if followed.Load() {
+		t.Error("a redirect was followed")
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }

@@ -1,0 +1,34 @@
+// Package notify tells people of gates: in Slack, in Telegram, by e-mail, through ntfy,
+// and programs through a webhook. Where a channel has buttons, a press is a vote.
+//
+// # Telling
+//
+// A follower with a cursor of its own (follow.go) turns each gate.opened,
+// gate.escalated and gate.resolved into one delivery per channel. In the same
+// transaction it appends notice.queued, of which there is one per entry and channel, so
+// that a follower that is killed and begins again queues nothing twice. The outbox sends
+// in order, as long as it takes. What is shown is made when it is sent (send.go), from
+// the gate as it then is.
+//
+// A channel is told of what happens after it was configured. When that was is in the
+// ledger (channel.added), so that a gate that was opened before is not told again.
+//
+// After the decision a channel shows the outcome in place of the buttons. For that the
+// sender remembers by what the channel knows its message (deliver.Result.Reference).
+//
+// # Deciding
+//
+// A button carries the gate, the action, and a code that binds both to the digest of
+// what was shown (press.go). Whoever pressed it must be an operator by their contact
+// (roster.ByContact), and votes as that operator: the gate's rules hold as for any vote.
+// A GET never decides.
+//
+// # Secrets
+//
+// Tokens and addresses that are as good as tokens stay in the channel. A delivery's
+// target is a name such as slack:C123, and no error repeats an address.
+//
+// Channels are sub-packages, one for each vendor, and the only ones that import that
+// vendor's SDK. They know Message and Press and nothing of ledgers. This package knows
+// no vendor.
+package notify

@@ -1,0 +1,147 @@
+package notify
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Enrol records which channels there are; what happens from then on is told. A server
+// does so before it answers, so that its first gate is told. All nodes are configured
+// alike.
+func (n *Notifier) Enrol(ctx context.Context) error {
+	if len(n.Channels) > 0 {
+		head, err := n.Ledger.Head(ctx)
+		if err != nil {
+			return err
+		}
+		if err := n.Ledger.BeginAt(ctx, "notify", head); err != nil {
+			return err
+		}
+	}
+	return n.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		there, err := enrolled(tx)
+		if err != nil {
+			return err
+		}
+		for _, c := range n.Channels {
+			if _, known := there[c.Target()]; !known {
+				tx.Append(ledger.Event{Kind: kindAdded, Actor: "system", Subject: c.Target(), Body: added{c.Name()}})
+			}
+		}
+		for _, target := range slices.Sorted(maps.Keys(there)) {
+			if n.byTarget[target] == nil {
+				tx.Append(ledger.Event{Kind: kindRemoved, Actor: "system", Subject: target, Body: empty{}})
+			}
+		}
+		return nil
+	})
+}
+
+// enrolled reads since which entry each channel is there.
+func enrolled(tx *ledger.Tx) (map[string]int64, error) {
+	rows, err := tx.Query("SELECT target, since FROM notice_channel")
+	if err != nil {
+		return nil, err
+	}
+	there := map[string]int64{}
+	for rows.Next() {
+		var target string
+		var since int64
+		if err := rows.Scan(&target, &since); err != nil {
+			return nil, err
+		}
+		there[target] = since
+	}
+	return there, rows.Err()
+}
+
+// payload is what a delivery keeps of a notice. The rest is in the gate.
+type payload struct {
+	Event string `json:"event"`
+	Gate  string `json:"gate"`
+	Entry int64  `json:"entry"`
+}
+
+// tell queues a delivery for every channel and every entry that people should hear of.
+// It may be called with the same entries again.
+func (n *Notifier) tell(ctx context.Context, entries []ledger.Entry) error {
+	due := slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool {
+		return e.Kind != Opened && e.Kind != Escalated && e.Kind != Resolved
+	})
+	for part := range slices.Chunk(due, chunkSize) {
+		if err := n.Ledger.Write(ctx, func(tx *ledger.Tx) error { return n.queueAll(tx, part) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chunkSize is how many entries are told in one transaction, since others wait for it.
+const chunkSize = 32
+
+// notice is one entry in one channel.
+type notice struct {
+	entry  int64
+	target string
+}
+
+// queueAll queues what channels have not been told yet.
+func (n *Notifier) queueAll(tx *ledger.Tx, entries []ledger.Entry) error {
+	since, err := enrolled(tx)
+	if err != nil {
+		return err
+	}
+	told, err := alreadyTold(tx, entries[0].Seq, entries[len(entries)-1].Seq)
+	if err != nil {
+		return err
+	}
+	for i := range entries {
+		for _, c := range n.Channels {
+			if entries[i].Seq <= since[c.Target()] || told[notice{entries[i].Seq, c.Target()}] {
+				continue
+			}
+			if err := queue(tx, &entries[i], c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func alreadyTold(tx *ledger.Tx, first, last int64) (map[notice]bool, error) {
+	rows, err := tx.Query("SELECT entry, channel FROM notice WHERE entry >= $1 AND entry <= $2", first, last)
+	if err != nil {
+		return nil, err
+	}
+	told := map[notice]bool{}
+	for rows.Next() {
+		var one notice
+		if err := rows.Scan(&one.entry, &one.target); err != nil {
+			return nil, err
+		}
+		told[one] = true
+	}
+	return told, rows.Err()
+}
+
+func queue(tx *ledger.Tx, e *ledger.Entry, c Channel) error {
+	content, err := wire.Marshal(payload{e.Kind, e.Subject, e.Seq})
+	if err != nil {
+		return err
+	}
+	// One line for each channel, so that an outcome comes after what it is the outcome of.
+	name, err := deliver.Queue(tx, deliver.Delivery{Workspace: e.Workspace, Sender: senderKind(c), Target: c.Target(), Payload: content, Trace: e.Trace})
+	if err != nil {
+		return err
+	}
+	tx.Append(ledger.Event{
+		Workspace: e.Workspace, Kind: kindQueued, Actor: "system", Subject: e.Subject, Trace: e.Trace,
+		Body: queued{Entry: e.Seq, Event: e.Kind, Channel: c.Target(), Delivery: name},
+	})
+	return nil
+}

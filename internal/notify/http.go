@@ -1,0 +1,154 @@
+package notify
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/id"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// The bodies of the operators' API.
+type (
+	// ChannelList is all channels.
+	ChannelList struct {
+		Channels []ChannelInfo `json:"channels"`
+	}
+	// ChannelInfo is a channel as operators see it.
+	ChannelInfo struct {
+		Channel string `json:"channel"`
+		Target  string `json:"target"`
+		Buttons bool   `json:"buttons"` // a gate of medium risk can be decided there
+	}
+	// TestRequest says which channel to try.
+	TestRequest struct {
+		Channel string `json:"channel"`
+	}
+	// TestAnswer says what happened.
+	TestAnswer struct {
+		Results []TestResult `json:"results"`
+	}
+	// TestResult is what happened in one channel.
+	TestResult struct {
+		Channel   string `json:"channel"`
+		Target    string `json:"target"`
+		Delivered bool   `json:"delivered"`
+		Class     string `json:"class,omitempty"`
+		Text      string `json:"text,omitempty"`
+	}
+	// SecretAnswer is the secret by which the webhook's receiver knows us.
+	SecretAnswer struct {
+		Secret string `json:"secret"`
+	}
+)
+
+const maxBody = 1 << 16
+
+// Routes are the operators' calls, and those that channels are called by.
+func (n *Notifier) Routes() []wire.Route {
+	routes := []wire.Route{
+		{Method: "GET", Path: "/ops/notify", Summary: "List the channels that are told of gates", Auth: wire.Viewer, Answer: ChannelList{}, Handle: n.getChannels},
+		{Method: "POST", Path: "/ops/notify/test", Summary: "Send a test message to a channel and say what happened", Auth: wire.Admin, Request: TestRequest{}, Answer: TestAnswer{}, Handle: n.postTest},
+		{Method: "GET", Path: "/ops/notify/secret", Summary: "Show the secret with which calls to notify.webhook are signed", Auth: wire.Admin, Answer: SecretAnswer{}, Handle: n.getSecret},
+	}
+	for _, c := range n.Channels {
+		if called, ok := c.(Called); ok {
+			routes = append(routes, called.Routes(n.Press)...)
+		}
+	}
+	return routes
+}
+
+func (n *Notifier) getChannels(w http.ResponseWriter, r *http.Request) error {
+	if err := wire.Unconfined(r.Context(), "Channels are those of"); err != nil {
+		return err
+	}
+	list := ChannelList{Channels: []ChannelInfo{}}
+	for _, c := range n.Channels {
+		list.Channels = append(list.Channels, ChannelInfo{c.Name(), c.Target(), c.Buttons(gate.Gate{Risk: "medium"})})
+	}
+	return wire.Reply(w, http.StatusOK, list)
+}
+
+func (n *Notifier) getSecret(w http.ResponseWriter, r *http.Request) error {
+	if err := wire.Unconfined(r.Context(), "Channels are those of"); err != nil {
+		return err
+	}
+	for _, c := range n.Channels {
+		if hook, ok := c.(*Webhook); ok {
+			return wire.Reply(w, http.StatusOK, SecretAnswer{hook.Secret().Reveal()})
+		}
+	}
+	return n.noChannel(webhookName)
+}
+
+func (n *Notifier) postTest(w http.ResponseWriter, r *http.Request) error {
+	if err := wire.Unconfined(r.Context(), "Channels are those of"); err != nil {
+		return err
+	}
+	var in TestRequest
+	if err := wire.ReadJSON(w, r, maxBody, &in); err != nil {
+		return err
+	}
+	results, err := n.Test(r.Context(), roster.From(r.Context()), in.Channel)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, TestAnswer{results})
+}
+
+// testTime is how long a test of a channel may take.
+const testTime = 15 * time.Second
+
+// Test sends a test message to every channel of the name, and records what happened.
+func (n *Notifier) Test(ctx context.Context, by roster.Identity, name string) ([]TestResult, error) {
+	var results []TestResult
+	for _, c := range n.Channels {
+		if c.Name() == name {
+			results = append(results, n.try(ctx, c))
+		}
+	}
+	if len(results) == 0 {
+		return nil, n.noChannel(name)
+	}
+	err := n.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		for _, r := range results {
+			tx.Append(ledger.Event{Kind: kindTested, Actor: by.Actor(), Subject: r.Target, Body: tested{r.Delivered, r.Class, r.Text}})
+		}
+		return nil
+	})
+	return results, err
+}
+
+func (n *Notifier) try(ctx context.Context, c Channel) TestResult {
+	ctx, cancel := context.WithTimeout(ctx, testTime)
+	defer cancel()
+	got := c.Send(ctx, Message{ID: id.New("delivery"), Number: 1, At: time.Now(), Event: Tested, Link: n.Base})
+	r := TestResult{Channel: c.Name(), Target: c.Target(), Delivered: got.Verdict == deliver.Succeeded}
+	if !r.Delivered {
+		r.Class, r.Text = got.Class, OneLine(got.Text)
+	}
+	return r
+}
+
+func (n *Notifier) noChannel(name string) error {
+	var known []string
+	for _, c := range n.Channels {
+		if !slices.Contains(known, c.Name()) {
+			known = append(known, c.Name())
+		}
+	}
+	there := "There are none; the settings that begin with notify. make them."
+	if len(known) > 0 {
+		there = "There are: " + strings.Join(known, ", ") + "."
+	}
+	return fault.New(fault.NotFound, "There is no channel %.40q here. %s", name, there).About("channel")
+}

@@ -1,0 +1,87 @@
+package notify
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+// Options are what a notifier stands on.
+type Options struct {
+	DB     *store.DB
+	Ledger *ledger.Ledger
+	Roster *roster.Roster
+	Gates  *gate.Gates
+	Outbox *deliver.Outbox
+	Key    []byte // from which the codes of buttons follow
+	Base   string // the address by which people reach this server
+	// Channels are the channels there are. Those with the same target are one.
+	Channels []Channel
+	Log      *slog.Logger
+}
+
+// Notifier tells channels of gates.
+type Notifier struct {
+	Options
+	byTarget map[string]Channel
+}
+
+// New makes a notifier over a ledger that has Projection, and gives the outbox a sender
+// for each kind of channel.
+func New(o Options) *Notifier {
+	n := &Notifier{Options: o, byTarget: map[string]Channel{}}
+	n.Channels = nil
+	for _, c := range o.Channels {
+		if n.byTarget[c.Target()] != nil {
+			continue // an address that was given twice is told once
+		}
+		n.Channels, n.byTarget[c.Target()] = append(n.Channels, c), c
+		o.Outbox.AddSender(senderKind(c), sender{n})
+	}
+	return n
+}
+
+// senderKind keeps our webhook apart from the outbox's own.
+func senderKind(c Channel) string { return "notify-" + c.Name() }
+
+// enrolPause is how long to wait for a ledger that takes no writes.
+const enrolPause = 2 * time.Second
+
+// Run tells channels what happens and hears what is pressed, until ctx ends. It enrols
+// them if nobody has.
+func (n *Notifier) Run(ctx context.Context) error {
+	for said := false; ; {
+		err := n.Enrol(ctx)
+		if err == nil {
+			break
+		}
+		if !said && ctx.Err() == nil {
+			n.Log.Warn("cannot record which channels there are; will try again", "error", err.Error())
+			said = true
+		}
+		select {
+		case <-time.After(enrolPause):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	if len(n.Channels) == 0 {
+		return nil
+	}
+	var g errgroup.Group
+	g.Go(func() error { return n.Ledger.Consume(ctx, "notify", n.tell) })
+	for _, c := range n.Channels {
+		if l, ok := c.(Listener); ok {
+			g.Go(func() error { return l.Listen(ctx, n.Press) })
+		}
+	}
+	return g.Wait()
+}

@@ -1,0 +1,117 @@
+package slack
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/slack-go/slack"
+
+	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/notify"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Name is the kind of channel, and of the contacts of those who press.
+const Name = "slack"
+
+// Options are what an app is made of.
+type Options struct {
+	Token         wire.Secret // xoxb-…
+	AppToken      wire.Secret // xapp-…, for Socket Mode
+	SigningSecret wire.Secret // for presses over HTTP
+	Channel       string      // C024BE91L
+	ButtonsOnHigh bool
+	API           string // "" for Slack's own
+	HTTP          *http.Client
+	Log           *slog.Logger
+}
+
+// App is a channel that Slack's app of ours posts to.
+type App struct {
+	Options
+	client *slack.Client
+	// answering are presses that are still being answered.
+	answering sync.WaitGroup
+}
+
+// NewApp makes the channel.
+func NewApp(o Options) *App {
+	options := []slack.Option{slack.OptionHTTPClient(o.HTTP), slack.OptionAppLevelToken(o.AppToken.Reveal())}
+	if o.API != "" {
+		options = append(options, slack.OptionAPIURL(strings.TrimSuffix(o.API, "/")+"/"))
+	}
+	return &App{Options: o, client: slack.New(o.Token.Reveal(), options...)}
+}
+
+// Name is the kind of channel.
+func (a *App) Name() string { return Name }
+
+// Target names Slack's channel.
+func (a *App) Target() string { return Name + ":" + a.Channel }
+
+// Buttons are there when a press can reach us. Whoever can press in Slack may have left
+// a telephone on a table, so a gate of high risk asks for more than that.
+func (a *App) Buttons(g gate.Gate) bool {
+	return (a.AppToken.Reveal() != "" || a.SigningSecret.Reveal() != "") && (g.Risk != "high" || a.ButtonsOnHigh)
+}
+
+// Send posts a message, in a thread for a reminder, or changes the one that told of the
+// opening.
+func (a *App) Send(ctx context.Context, m notify.Message) deliver.Result {
+	blocks, text := render(m)
+	options := []slack.MsgOption{slack.MsgOptionBlocks(blocks...), slack.MsgOptionText(text, false), slack.MsgOptionDisableLinkUnfurl(), slack.MsgOptionDisableMediaUnfurl()}
+	channel, stamp, _ := strings.Cut(m.Earlier, " ")
+	if m.Event == notify.Resolved && stamp != "" {
+		_, _, _, err := a.client.UpdateMessageContext(ctx, channel, stamp, options...)
+		if !gone(err) {
+			return result(err, m.Earlier)
+		}
+	}
+	if m.Event == notify.Escalated && stamp != "" && channel == a.Channel {
+		options = append(options, slack.MsgOptionTS(stamp), slack.MsgOptionBroadcast())
+	}
+	channel, stamp, err := a.client.PostMessageContext(ctx, a.Channel, options...)
+	return result(err, channel+" "+stamp)
+}
+
+// gone reports whether the message that was to be changed is not there to be changed.
+func gone(err error) bool {
+	refusal, ok := errors.AsType[slack.SlackErrorResponse](err)
+	return ok && (refusal.Err == "message_not_found" || refusal.Err == "cant_update_message" || refusal.Err == "edit_window_closed")
+}
+
+// hopeless are Slack's words for what is wrong with a message, and stays wrong.
+var hopeless = map[string]bool{
+	"invalid_blocks": true, "invalid_blocks_format": true, "invalid_arguments": true, "invalid_arg_name": true, "msg_too_long": true,
+	"no_text": true, "msg_blocks_too_long": true, "too_many_attachments": true, "invalid_array_arg": true, "invalid_charset": true, "invalid_form_data": true,
+}
+
+// result is what a call of Slack's API came to. Slack's word for an error is kept, and
+// nothing else of it.
+func result(err error, reference string) deliver.Result {
+	if err == nil {
+		return deliver.Result{Verdict: deliver.Succeeded, Status: http.StatusOK, Reference: reference}
+	}
+	if limited, ok := errors.AsType[*slack.RateLimitedError](err); ok {
+		return deliver.Result{Status: http.StatusTooManyRequests, Class: "rate_limited", Text: "Slack asks for a pause.", RetryAfter: limited.RetryAfter}
+	}
+	if status, ok := errors.AsType[slack.StatusCodeError](err); ok {
+		return notify.Judge(status.Code, nil)
+	}
+	if refusal, ok := errors.AsType[slack.SlackErrorResponse](err); ok {
+		word := notify.Cut(notify.OneLine(refusal.Err), 60, one)
+		r := deliver.Result{Status: http.StatusOK, Class: "refused", Text: "Slack answered " + word + ". Check the token, its scopes, and that the app is in the channel."}
+		if hopeless[refusal.Err] {
+			r.Verdict, r.Text = deliver.Hopeless, "Slack answered "+word+": it does not take this message."
+		}
+		return r
+	}
+	return deliver.ExplainDial(err)
+}
+
+func one(rune) int { return 1 }

@@ -1,0 +1,15 @@
+// Package slack tells Slack of gates: through an incoming webhook (Hook), which can only
+// link, or as an app (App), whose messages have buttons and show the outcome in their
+// place once there is one.
+//
+// Presses reach an app over Socket Mode, where Slack is called and no address of ours
+// need be public, or over HTTP with Slack's signature. Either way Slack has made sure
+// who pressed. On several nodes each holds a connection of its own; Slack gives a press
+// to one of them, and a vote that came twice counts once.
+//
+// What agents wrote is shown as plain text, with &, < and > escaped, so that it can
+// neither link nor mention anybody. The address for answers that Slack sends with a press
+// is not used: whoever pressed is answered through the API, whose address is known.
+//
+// It is the only package that imports Slack's SDK.
+package slack

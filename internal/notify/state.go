@@ -1,0 +1,82 @@
+package notify
+
+import (
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+// The kinds of entries. The subject of a notice is the gate, that of the others the
+// channel's target.
+const (
+	kindQueued  = "notice.queued"
+	kindAdded   = "channel.added"
+	kindRemoved = "channel.removed"
+	kindTested  = "channel.tested"
+)
+
+type (
+	queued struct {
+		Entry    int64  `json:"entry"` // the entry that is told
+		Event    string `json:"event"`
+		Channel  string `json:"channel"` // its target
+		Delivery string `json:"delivery"`
+	}
+	added struct {
+		Name string `json:"name"`
+	}
+	tested struct {
+		Delivered bool   `json:"delivered"`
+		Class     string `json:"class,omitzero"`
+		Text      string `json:"text,omitzero"`
+	}
+	empty struct{}
+)
+
+// Migrations make the tables: what was told where, and since when a channel is there.
+var Migrations = store.Migrations{Package: "notify", Steps: []string{`
+CREATE TABLE notice (
+  entry {bigint} NOT NULL,
+  channel {text} NOT NULL,
+  gate {text} NOT NULL,
+  event {text} NOT NULL,
+  delivery {text} NOT NULL,
+  PRIMARY KEY (entry, channel)
+) {strict};
+CREATE INDEX notice_opened ON notice (gate, channel) WHERE event = 'gate.opened';
+
+CREATE TABLE notice_channel (
+  target {text} PRIMARY KEY,
+  name {text} NOT NULL,
+  since {bigint} NOT NULL
+) {strict};
+`}}
+
+// Projection is what the entries do to the tables.
+func Projection() ledger.Projection {
+	return ledger.Projection{
+		Name:   "notify",
+		Tables: []ledger.Table{{Name: "notice", Key: "entry, channel"}, {Name: "notice_channel", Key: "target"}},
+		Apply: map[string]ledger.Apply{
+			kindQueued: func(tx *store.Tx, e *ledger.Entry) error {
+				var b queued
+				if err := e.Decode(&b); err != nil {
+					return err
+				}
+				tx.Exec("INSERT INTO notice (entry, channel, gate, event, delivery) VALUES ($1, $2, $3, $4, $5)", b.Entry, b.Channel, e.Subject, b.Event, b.Delivery)
+				return nil
+			},
+			kindAdded: func(tx *store.Tx, e *ledger.Entry) error {
+				var b added
+				if err := e.Decode(&b); err != nil {
+					return err
+				}
+				tx.Exec("INSERT INTO notice_channel (target, name, since) VALUES ($1, $2, $3)", e.Subject, b.Name, e.Seq)
+				return nil
+			},
+			kindRemoved: func(tx *store.Tx, e *ledger.Entry) error {
+				tx.Exec("DELETE FROM notice_channel WHERE target = $1", e.Subject)
+				return nil
+			},
+		},
+	}
+}

@@ -1,0 +1,53 @@
+package telegram
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/go-telegram/bot"
+	"github.com/go-telegram/bot/models"
+
+	"github.com/signalbox/signalbox/internal/notify"
+)
+
+const (
+	// pressTime is how long a vote and its answer may take.
+	pressTime = 20 * time.Second
+	// maxAnswer is how much Telegram shows to who pressed.
+	maxAnswer = 200
+	lease     = "notify-telegram"
+)
+
+// Listen asks Telegram what was pressed, while this node is the one that does.
+func (b *Bot) Listen(ctx context.Context, press notify.Press) error {
+	return b.Hold(ctx, lease, func(ctx context.Context) error {
+		// A new one each time: it remembers how far it has read, and another node may have
+		// read on since. What it reads twice is voted once.
+		client, err := bot.New(b.Token.Reveal(), b.options(func(ctx context.Context, client *bot.Bot, update *models.Update) {
+			b.heard(ctx, client, update.CallbackQuery, press)
+		})...)
+		if err != nil {
+			return err
+		}
+		client.Start(ctx)
+		return nil
+	})
+}
+
+func (b *Bot) heard(ctx context.Context, client *bot.Bot, query *models.CallbackQuery, press notify.Press) {
+	if query == nil {
+		return
+	}
+	// What was read will not be sent again, so it is done even when we are stopping.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pressTime)
+	defer cancel()
+	say := press(ctx, Name, strconv.FormatInt(query.From.ID, 10), query.Data)
+	_, err := client.AnswerCallbackQuery(ctx, &bot.AnswerCallbackQueryParams{
+		CallbackQueryID: query.ID, ShowAlert: true,
+		Text: notify.Cut(say, maxAnswer, size),
+	})
+	if err != nil {
+		b.Log.Warn("cannot tell somebody in Telegram what came of a press", "class", judge(err).Class)
+	}
+}

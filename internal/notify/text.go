@@ -1,0 +1,140 @@
+package notify
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/signalbox/signalbox/internal/gate"
+)
+
+// Line is one thing to say, with a name before it.
+type Line struct{ Name, Text string }
+
+// How much of a text is shown, in what the channel counts. Together they stay below the
+// least that a channel takes, which is 4096.
+const (
+	maxHeadline = 200
+	maxProposal = 1000
+	maxSummary  = 1000
+	maxReason   = 300
+	maxNote     = 400
+	maxName     = 100
+)
+
+// Headline says what happened, in one line. It holds what an agent wrote, so the channel
+// escapes it.
+func (m Message) Headline(size func(rune) int) string {
+	var say string
+	switch {
+	case m.Event == Tested:
+		return "Signalbox reaches this channel"
+	case m.Gate.Status != gate.Pending:
+		say = outcome(m.Gate)
+	case m.Event == Escalated:
+		say = "Still waits for a decision"
+	default:
+		say = "Decision needed"
+	}
+	if title := OneLine(m.Gate.Title); title != "" {
+		say += ": " + title
+	}
+	return Cut(say, maxHeadline, size)
+}
+
+// outcome says how a gate was decided, and by whom.
+func outcome(g gate.Gate) string {
+	status := strings.ToUpper(string(g.Status[:1])) + string(g.Status[1:])
+	switch g.Cause {
+	case gate.ByExpiry:
+		return status + ", since nobody decided in time"
+	case gate.ByRule:
+		return status + " by a rule"
+	case gate.ByVote:
+	}
+	return status + " by " + g.ResolvedBy
+}
+
+// Lines are what else there is to say, each cut to what the channel has room for. size is
+// how much of it a character takes.
+func (m Message) Lines(size func(rune) int) []Line {
+	if m.Event == Tested {
+		return []Line{{"Test", "Gates that wait for a decision will be told here."}}
+	}
+	var lines []Line
+	add := func(name, text string, most int) {
+		if text = strings.TrimSpace(Clean(text)); text != "" {
+			lines = append(lines, Line{name, Cut(text, most, size)})
+		}
+	}
+	g := m.Gate
+	if g.Status != gate.Pending {
+		add("Decided", g.ResolvedAt.UTC().Format(time.RFC1123), maxName)
+		if len(g.Modified) > 0 {
+			add("Changed", "approved with changes", maxName)
+		}
+		add("Note", g.Note, maxNote)
+	}
+	add("Proposes", g.ProposedAction, maxProposal)
+	if g.Summary != g.ProposedAction {
+		add("Summary", g.Summary, maxSummary)
+	}
+	add("Agent", OneLine(fmt.Sprintf("%s in %s/%s", g.Agent, g.Workspace, g.Project)), maxName)
+	add("Risk", g.Risk, maxName)
+	if g.Status == gate.Pending {
+		add("Why", strings.TrimSuffix(g.Rule+": "+g.Reason, ": "), maxReason)
+		add("Asks for", OneLine(fmt.Sprintf("%d of %s", g.Quorum, strings.Join(g.Approvers, ", "))), maxName)
+		if g.ExpiresAt != nil {
+			add("Expires", g.ExpiresAt.UTC().Format(time.RFC1123)+", then "+string(g.OnExpiry), maxName)
+		}
+	}
+	if m.Event == Escalated {
+		add("Reminds", OneLine(names(m)), maxName)
+	}
+	return lines
+}
+
+func names(m Message) string {
+	var all []string
+	for _, p := range m.Asked {
+		all = append(all, p.Name)
+	}
+	return strings.Join(all, ", ")
+}
+
+// Clean takes out what is not text: control characters, and those that change the order
+// or the look of what comes after them. Those that hold an emoji or a word together stay.
+func Clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\u200c' || r == '\u200d':
+			return r
+		case unicode.IsSpace(r):
+			return ' '
+		case unicode.Is(unicode.Cf, r) || unicode.IsControl(r):
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+}
+
+// OneLine is clean text without line breaks.
+func OneLine(text string) string { return strings.Join(strings.Fields(Clean(text)), " ") }
+
+// Cut shortens text to what the channel has room for.
+func Cut(text string, most int, size func(rune) int) string {
+	const mark = '…'
+	room := most - size(mark)
+	used, fits := 0, 0 // fits is how many bytes leave room for the mark
+	for at, r := range text {
+		used += size(r)
+		if used > most {
+			return strings.TrimSpace(text[:fits]) + string(mark)
+		}
+		if used <= room {
+			fits = at + len(string(r))
+		}
+	}
+	return text
+}

@@ -1,0 +1,145 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/server"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+func TestPeopleAreToldOfASignalThatWaits(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		if !strings.HasPrefix(address, "postgres") {
+			address = ""
+		}
+		told := make(chan string, 10)
+		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			told <- r.URL.Path + " " + string(body)
+			_, _ = fmt.Fprint(w, `{"ok":true,"channel":"C123","ts":"1.2"}`)
+		}))
+		defer service.Close()
+		b := start(t, address, map[string]string{
+			"notify.webhook": service.URL + "/hooks/a-secret-path", "notify.slack.token": "xoxb-a-secret", "notify.slack.channel": "C123",
+			"notify.slack.signing_secret": "sign-a-secret", "notify.slack.api": service.URL + "/slack",
+		})
+		hear := func(want ...string) {
+			t.Helper()
+			for range 2 { // in any order
+				select {
+				case got := <-told:
+					part := want[0]
+					if strings.HasPrefix(got, "/slack") {
+						part = want[1]
+					}
+					if !strings.Contains(got, part) {
+						t.Errorf("%q is missing from %s", part, got)
+					}
+				case <-time.After(20 * time.Second):
+					t.Fatalf("%v was not told", want)
+				}
+			}
+		}
+		_, list, _ := b.do(request{call: "GET /ops/notify", token: b.token()})
+		if !strings.Contains(list, `"slack:C123","buttons":true`) || !strings.Contains(list, "webhook:127.0.0.1") || strings.Contains(list, "a-secret") {
+			t.Error(list)
+		}
+		var secret struct{ Secret string }
+		b.ops(200, "GET /ops/notify/secret", "", &secret)
+		if !strings.HasPrefix(secret.Secret, "whsec_") {
+			t.Errorf("%+v", secret)
+		}
+		var agent struct{ Keys map[string]string }
+		b.ops(201, "POST /ops/agents", `{"name":"payer"}`, &agent)
+		status, answer, _ := b.do(request{call: "POST /amp/signal", token: agent.Keys["signal"], body: `{"amp_version":"1.0","agent_id":"payer","run_id":"r-1","status":"completed","summary":"s","proposed_action":"pay","model":"m","input_tokens":1,"output_tokens":1,"cost_usd":0,"gate_required":true,"started_at":"2026-01-01T00:00:00Z","completed_at":"2026-01-01T00:00:01Z"}`})
+		var held struct {
+			GateID string `json:"gate_id"`
+		}
+		if err := json.Unmarshal([]byte(answer), &held); status != 202 || err != nil {
+			t.Fatalf("%d %s", status, answer)
+		}
+		hear(`"event":"gate.opened"`, url.QueryEscape(b.url+"/ui/gates/"+held.GateID))
+		b.ops(200, "POST /ops/gates/"+held.GateID+"/approve", "", nil)
+		hear(`"event":"gate.resolved"`, "Approved+by+admin")
+		b.ops(200, "POST /ops/notify/test", `{"channel":"webhook"}`, nil)
+		if got := <-told; !strings.Contains(got, `"event":"notify.test"`) {
+			t.Error(got)
+		}
+		if status, _, _ := b.do(request{call: "POST /notify/slack", body: "payload=x", media: "application/x-www-form-urlencoded"}); status != 401 {
+			t.Errorf("an unsigned press: %d", status)
+		}
+		_, entries, _ := b.do(request{call: "GET /ops/ledger?limit=1000", token: b.token()})
+		if strings.Contains(entries, "a-secret") || !strings.Contains(entries, "notice.queued") {
+			t.Error("a secret is in the ledger, or nothing is")
+		}
+		b.stop()
+		db, err := server.OpenExisting(t.Context(), b.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if got, err := ledger.CheckRebuild(t.Context(), db, server.Migrations(), server.Projections(), nil); err != nil || len(got.Differences) != 0 {
+			t.Errorf("%+v %v", got, err)
+		}
+	})
+}
+
+func TestChannelsThatAreConfiguredByHalfAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		flags map[string]string
+		says  string
+	}{
+		{map[string]string{"notify.slack.token": "xoxb-hunter2"}, "notify.slack.channel"},
+		{map[string]string{"notify.slack.app_token": "xapp-hunter2"}, "notify.slack.token"},
+		{map[string]string{"notify.telegram.token": "1:hunter2"}, "notify.telegram.chat"},
+		{map[string]string{"notify.email.smtp": "smtp://u:hunter2@h"}, "notify.email.from"},
+		{map[string]string{"notify.email.smtp": "smtp://u:hunter2@h", "notify.email.from": "a@b.c"}, "notify.email.to"},
+		{map[string]string{"notify.webhook": "hunter2"}, "such as https://"},
+		{map[string]string{"notify.slack.webhook": "ftp://hunter2"}, "such as https://"},
+		{map[string]string{"notify.slack.api": "slack"}, "such as https://"},
+		{map[string]string{"notify.slack.buttons_on_high": "perhaps"}, "true or false"},
+	} {
+		c.flags["data"] = t.TempDir()
+		_, err := server.Load(c.flags, nil, "")
+		if !fault.Is(err, fault.InvalidConfig) || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%v: %v", c.flags, err)
+		}
+	}
+}
+
+func TestChannelsMayStandInTheFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	text := "notify:\n  email: {smtp: 'smtp://u:hunter2@h', from: a@b.c, to: [ann@example.com, bob@example.com]}\n  telegram: {token: 1:hunter2, chat: -1001}\n  webhook: https://hooks.example.com/hunter2\n"
+	if err := os.WriteFile(filepath.Join(dir, server.ConfigFile), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := server.Load(map[string]string{"data": dir}, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Join(c.Notify.To, " ") != "ann@example.com bob@example.com" || c.Notify.TelegramChat != "-1001" || c.Notify.Webhook.Reveal() != "https://hooks.example.com/hunter2" {
+		t.Errorf("%+v", c.Notify)
+	}
+	for _, s := range server.Settings {
+		if shown := c.Value(s.Key); strings.Contains(shown, "hunter2") {
+			t.Errorf("%s is shown as %s", s.Key, shown)
+		}
+	}
+	if strings.Contains(fmt.Sprintf("%+v", c), "hunter2") {
+		t.Error("a secret is printed")
+	}
+}
