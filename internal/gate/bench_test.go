@@ -3,6 +3,7 @@ package gate_test
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,12 +33,12 @@ func opening() gate.Opening {
 	}
 }
 
-func perSecond(b *testing.B, write func() error) float64 {
+func perSecond(b *testing.B, callers int, write func() error) float64 {
 	b.Helper()
 	var done atomic.Int64
 	var wg sync.WaitGroup
 	began := time.Now()
-	for range 64 {
+	for range callers {
 		wg.Go(func() {
 			for time.Since(began) < turn {
 				if err := write(); err != nil {
@@ -80,17 +81,21 @@ func BenchmarkOpen(b *testing.B) {
 					return nil
 				})
 			}
-			for b.Loop() {
-				var ours, theirs float64
-				for range turns {
-					ours += perSecond(b, open) / turns
-					theirs += perSecond(b, bare) / turns
-				}
-				b.ReportMetric(ours, "ours/s")
-				b.ReportMetric(theirs, "bare/s")
-				b.ReportMetric(theirs/ours, "times")
+			for _, callers := range []int{1, 64} {
+				b.Run(strconv.Itoa(callers), func(b *testing.B) {
+					for b.Loop() {
+						var ours, theirs float64
+						for range turns {
+							ours += perSecond(b, callers, open) / turns
+							theirs += perSecond(b, callers, bare) / turns
+						}
+						b.ReportMetric(ours, "ours/s")
+						b.ReportMetric(theirs, "bare/s")
+						b.ReportMetric(theirs/ours, "times")
+					}
+					b.ReportMetric(0, "ns/op")
+				})
 			}
-			b.ReportMetric(0, "ns/op")
 		})
 	}
 }

@@ -19,18 +19,18 @@ type Origin struct {
 	Protocol  string `json:"protocol"`
 	Reference string `json:"reference"` // the protocol's own id of what is held
 	// Callback is where the protocol wants to tell of the resolution.
-	Callback string `json:"callback,omitempty"`
+	Callback string `json:"callback,omitzero"`
 }
 
 // Shown is exactly what an operator is shown, and what an approval is good for.
 type Shown struct {
 	Title          string     `json:"title"`
-	Summary        string     `json:"summary,omitempty"`
-	ProposedAction string     `json:"proposed_action,omitempty"`
-	Facts          []Fact     `json:"facts,omitempty"`
-	Artifacts      []wire.Raw `json:"artifacts,omitempty"`
-	Rule           string     `json:"rule,omitempty"`
-	Reason         string     `json:"reason,omitempty"` // why the rule wants a decision
+	Summary        string     `json:"summary,omitzero"`
+	ProposedAction string     `json:"proposed_action,omitzero"`
+	Facts          []Fact     `json:"facts,omitzero"`
+	Artifacts      []wire.Raw `json:"artifacts,omitzero"`
+	Rule           string     `json:"rule,omitzero"`
+	Reason         string     `json:"reason,omitzero"` // why the rule wants a decision
 }
 
 // Fact is something else that an operator should know, such as what it cost.
@@ -51,7 +51,7 @@ type Opening struct {
 	Rules     Rules  `json:"rules"`
 	// Digest is the SHA-256 of what is held, in hex. Without one it is that of what is
 	// shown, as it stands in the entry.
-	Digest string `json:"action_digest,omitempty"`
+	Digest string `json:"action_digest,omitzero"`
 }
 
 // expiry is when a gate that the entry opens expires, nil for never.
@@ -166,7 +166,7 @@ func Prepare(o Opening) (Prepared, error) {
 	}
 	o.Risk = Risks[rank]
 	o.Rules = o.Rules.Normal()
-	body, err := ledger.Encode(o)
+	body, err := ledger.Encode(&o)
 	return Prepared{o.Requester, body}, err
 }
 

@@ -37,8 +37,8 @@ type Rules struct {
 	RejectNeeds int      `json:"reject_needs"` // rejections needed
 	Approvers   []string `json:"approvers"`    // roles, or names of operators
 	OnExpiry    Status   `json:"on_expiry"`
-	Expires     int64    `json:"expires,omitempty"` // microseconds after opening; 0 is never
-	Ladder      []Step   `json:"ladder,omitempty"`
+	Expires     int64    `json:"expires,omitzero"` // microseconds after opening; 0 is never
+	Ladder      []Step   `json:"ladder,omitzero"`
 }
 
 // Step is what happens to a gate that waits: somebody is reminded, or others are
@@ -46,7 +46,7 @@ type Rules struct {
 type Step struct {
 	After int64    `json:"after"` // microseconds after opening
 	Do    string   `json:"do"`    // Remind or Notify
-	Whom  []string `json:"whom,omitempty"`
+	Whom  []string `json:"whom,omitzero"`
 }
 
 // Normal fills in what a rule leaves out.

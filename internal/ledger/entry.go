@@ -26,7 +26,8 @@ type Event struct {
 }
 
 // Body is a body that the caller has encoded, before the transaction in which only one
-// can work at a time. Value is what apply functions get in place of decoding it.
+// can work at a time. Value, or what it points to, is what apply functions get in place
+// of decoding it.
 type Body struct {
 	Value any
 	JSON  []byte
@@ -63,9 +64,12 @@ type Entry struct {
 // appended gets the value itself, which spares the time; a rebuild reads what is
 // stored, and shows where the two are not the same.
 func (e *Entry) Decode(v any) error {
-	if into := reflect.ValueOf(v).Elem(); e.appended != nil && into.Type() == reflect.TypeOf(e.appended) {
-		into.Set(reflect.ValueOf(e.appended))
-		return nil
+	if e.appended != nil {
+		into, from := reflect.ValueOf(v).Elem(), reflect.Indirect(reflect.ValueOf(e.appended))
+		if into.Type() == from.Type() {
+			into.Set(from)
+			return nil
+		}
 	}
 	if e.Body == nil {
 		return fmt.Errorf("the body of entry %d was erased", e.Seq)

@@ -17,16 +17,16 @@ type Record struct {
 	Policy  int64           `json:"policy"` // the number of the version
 	Then    policy.Action   `json:"then"`
 	Rule    string          `json:"rule"`
-	Reason  string          `json:"reason,omitempty"`
-	Failed  bool            `json:"failed,omitempty"`
-	Shadow  []policy.Shadow `json:"shadow,omitempty"`
+	Reason  string          `json:"reason,omitzero"`
+	Failed  bool            `json:"failed,omitzero"`
+	Shadow  []policy.Shadow `json:"shadow,omitzero"`
 	AgentID string          `json:"agent_id"`
 	Agent   policy.Agent    `json:"agent"`
-	Now     int64           `json:"now"`              // microseconds
-	Recent  policy.Counts   `json:"recent,omitempty"` // the counters that rules looked at
+	Now     int64           `json:"now"`             // microseconds
+	Recent  policy.Counts   `json:"recent,omitzero"` // the counters that rules looked at
 	// Event is left out where the entry's body holds it in another form, which a
 	// Reader knows.
-	Event *policy.Event `json:"event,omitempty"`
+	Event *policy.Event `json:"event,omitzero"`
 }
 
 // MarshalJSON keeps numbers as they came: the maps of an event hold json.Number, which

@@ -39,7 +39,7 @@ func FuzzParse(f *testing.F) {
 		}
 		_ = first.event()
 		cost := prices.check(first)
-		text, err := received{Type: first.Type, RunID: first.RunID, Cost: &cost}.encode(body)
+		text, err := (&received{Type: first.Type, RunID: first.RunID, Cost: &cost}).encode(body)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -86,7 +86,7 @@ func (s *Signals) record(ctx context.Context, who roster.Identity, sig *Signal, 
 	}
 	run := trace(who, sig.RunID)
 	err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindReceived, Actor: who.Actor(), Subject: sig.RunID, Trace: run, Body: ledger.Body{Value: body, JSON: text}})
+		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindReceived, Actor: who.Actor(), Subject: sig.RunID, Trace: run, Body: ledger.Body{Value: &body, JSON: text}})
 		if body.Gate != "" {
 			due.Open(tx, body.Gate, who.Workspace, run)
 		}

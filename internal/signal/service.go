@@ -73,20 +73,21 @@ type received struct {
 	Agent    string          `json:"agent"` // the agent's id
 	Type     Type            `json:"type"`
 	RunID    string          `json:"run_id"`
-	Request  string          `json:"request,omitempty"`
+	Request  string          `json:"request,omitzero"`
 	Project  string          `json:"project"`
-	Gate     string          `json:"gate,omitempty"`
+	Gate     string          `json:"gate,omitzero"`
 	Status   gate.Status     `json:"status"` // of the answer
 	Message  string          `json:"message"`
-	Cost     *CostCheck      `json:"cost,omitempty"`
+	Cost     *CostCheck      `json:"cost,omitzero"`
 	Decision rulebook.Record `json:"decision"`
 	Signal   wire.Raw        `json:"signal"`
 }
 
 // encode writes the body with the payload byte for byte: an encoder would rewrite it.
-func (r received) encode(raw []byte) ([]byte, error) {
+func (r *received) encode(raw []byte) ([]byte, error) {
 	r.Signal = wire.Raw("0")
 	text, err := wire.Marshal(r)
+	r.Signal = raw
 	if err != nil {
 		return nil, err
 	}
