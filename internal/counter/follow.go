@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,10 +40,7 @@ type Options struct {
 }
 
 // Counters counts and answers.
-type Counters struct {
-	Options
-	kinds []string
-}
+type Counters struct{ Options }
 
 // New makes the counters of a ledger. Run must be running for anything to be counted, on
 // some node.
@@ -52,7 +48,7 @@ func New(o Options) *Counters {
 	readers := gateReaders()
 	maps.Copy(readers, o.Readers)
 	o.Readers = readers
-	return &Counters{o, slices.Sorted(maps.Keys(readers))}
+	return &Counters{o}
 }
 
 // Run counts while this node holds the lease, until ctx ends.
@@ -94,16 +90,11 @@ func (c *Counters) step(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	head, err := c.Ledger.Head(ctx)
-	if err != nil || from >= head {
+	entries, err := c.Ledger.Next(ctx, from)
+	if err != nil || len(entries) == 0 {
 		return false, err
 	}
-	to := min(head, from+page)
-	entries, err := c.Ledger.Entries(ctx, ledger.Query{After: from, UpTo: to, Limit: page, Kinds: c.kinds})
-	if err != nil {
-		return false, err
-	}
-	return to < head, c.save(ctx, from, to, c.read(entries))
+	return len(entries) >= page, c.save(ctx, from, entries[len(entries)-1].Seq, c.read(entries))
 }
 
 type queryRower interface {
@@ -139,7 +130,11 @@ func (c *Counters) read(entries []ledger.Entry) tally {
 	t := tally{cells: map[cell]*Counts{}, decks: map[deckName]int64{}}
 	for i := range entries {
 		e := &entries[i]
-		n, err := c.Readers[e.Kind](e)
+		read := c.Readers[e.Kind]
+		if read == nil {
+			continue
+		}
+		n, err := read(e)
 		if err != nil {
 			c.Log.Error("an entry is not counted, since it cannot be read", "seq", e.Seq, "kind", e.Kind, "error", err.Error())
 			continue

@@ -33,7 +33,7 @@ func (l *Ledger) Consume(ctx context.Context, name string, fn func(ctx context.C
 			pause(ctx, nil, pollEvery)
 			continue
 		}
-		entries, err := l.after(ctx, c.seq)
+		entries, err := l.Next(ctx, c.seq)
 		if err == nil && len(entries) > 0 {
 			err = c.handle(ctx, entries, fn)
 		}

@@ -150,7 +150,7 @@ func (l *Ledger) Follow(ctx context.Context, after int64) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		for ctx.Err() == nil {
 			news := l.News()
-			entries, err := l.after(ctx, after)
+			entries, err := l.Next(ctx, after)
 			if err != nil && ctx.Err() == nil {
 				l.log.Warn("cannot read the ledger; will try again", "error", err.Error())
 			}
@@ -172,8 +172,9 @@ func (l *Ledger) Follow(ctx context.Context, after int64) iter.Seq[Entry] {
 	}
 }
 
-// after reads the next page and makes sure that nothing is missing from it.
-func (l *Ledger) after(ctx context.Context, seq int64) ([]Entry, error) {
+// Next reads the page that follows seq, of at most 500 entries, and makes sure that
+// nothing is missing from it. What this process has just committed comes from memory.
+func (l *Ledger) Next(ctx context.Context, seq int64) ([]Entry, error) {
 	if entries := l.recent.after(seq); entries != nil {
 		return entries, nil
 	}
