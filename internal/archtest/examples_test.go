@@ -172,7 +172,7 @@ func TestAFolderOfSomebodysMachineIsFound(t *testing.T) {
 		"https://example.com" + home:      false,
 		"/tmp/x /usr/lib/x /etc/passwd":   false,
 		"a page at /" + "home/ of a site": false,
-		"internal/work/x":                 false,
+		"internal/" + "work/x":            false,
 	} {
 		if got := developersPath.MatchString(text); got != want {
 			t.Errorf("%q: found is %v", text, got)

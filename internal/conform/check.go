@@ -1,16 +1,16 @@
 package conform
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/signalbox/signalbox/internal/wire"
 )
 
 // reply is what came back.
@@ -40,7 +40,7 @@ type fault struct {
 // readAnswer reads the three fields, and only these.
 func readAnswer(code int, body []byte) (answer, error) {
 	var a answer
-	members, err := membersOf(body)
+	members, err := wire.Members(body)
 	if err != nil {
 		return a, fmt.Errorf("the answer is not a JSON object (%w): %.200s", err, body)
 	}
@@ -72,37 +72,6 @@ func readAnswer(code int, body []byte) (answer, error) {
 		return a, errors.New("the message is empty")
 	}
 	return a, nil
-}
-
-// membersOf reads an object with every name once.
-func membersOf(text []byte) (map[string]json.RawMessage, error) {
-	members := map[string]json.RawMessage{}
-	d := json.NewDecoder(bytes.NewReader(text))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, errors.New("it does not begin with {")
-	}
-	for d.More() {
-		t, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		name, _ := t.(string)
-		if _, twice := members[name]; twice {
-			return nil, fmt.Errorf("%q is there twice", name)
-		}
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return nil, err
-		}
-		members[name] = value
-	}
-	if _, err := d.Token(); err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows it")
-	}
-	return members, nil
 }
 
 // check compares a reply with what is expected. before is the gate of the step before.

@@ -12,6 +12,7 @@ import (
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store"
 )
 
 // Summary is a delivery as operators see it.
@@ -66,20 +67,11 @@ func scanSummary(scan func(...any) error) (Summary, error) {
 	if err := scan(&s.ID, &s.Workspace, &s.Status, &s.Sender, &s.Target, &s.Entry, &s.Attempts, &s.LastError, &queuedAt, &dueAt, &giveUpAt, &endedAt); err != nil {
 		return s, err
 	}
-	s.QueuedAt, s.NextAt, s.EndedAt = time.UnixMicro(queuedAt).UTC(), moment(dueAt), moment(endedAt)
+	s.QueuedAt, s.NextAt, s.EndedAt = time.UnixMicro(queuedAt).UTC(), store.Moment(dueAt), store.Moment(endedAt)
 	if s.Status == Pending {
-		s.GiveUpAt = moment(giveUpAt)
+		s.GiveUpAt = store.Moment(giveUpAt)
 	}
 	return s, nil
-}
-
-// moment is nil for 0.
-func moment(micros int64) *time.Time {
-	if micros == 0 {
-		return nil
-	}
-	t := time.UnixMicro(micros).UTC()
-	return &t
 }
 
 // List lists deliveries, the newest first, from before the given id on.
@@ -174,7 +166,7 @@ func asTry(e *ledger.Entry) (Try, error) {
 	if err := e.Decode(&b); err != nil {
 		return t, err
 	}
-	t.Attempt, t.Status, t.Class, t.Text, t.TookMS, t.NextAt = b.Attempt, b.Status, b.Class, b.Text, b.TookMS, moment(b.NextAt)
+	t.Attempt, t.Status, t.Class, t.Text, t.TookMS, t.NextAt = b.Attempt, b.Status, b.Class, b.Text, b.TookMS, store.Moment(b.NextAt)
 	return t, nil
 }
 

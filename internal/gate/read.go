@@ -28,7 +28,7 @@ func scanGate(scan func(...any) error) (Gate, error) {
 	if err != nil {
 		return g, err
 	}
-	g.ResolvedAt, g.Votes = moment(resolvedAt), []Vote{}
+	g.ResolvedAt, g.Votes = store.Moment(resolvedAt), []Vote{}
 	if len(modified) > 0 {
 		g.Modified = modified
 	}
@@ -37,14 +37,6 @@ func scanGate(scan func(...any) error) (Gate, error) {
 		return g, err
 	}
 	return g, g.fill(&opened)
-}
-
-func moment(micros int64) *time.Time {
-	if micros == 0 {
-		return nil
-	}
-	t := time.UnixMicro(micros).UTC()
-	return &t
 }
 
 // addVotes reads the votes of gates, in the order they were cast.

@@ -98,7 +98,7 @@ func (r *Roster) Connected(agentID string) (release func()) {
 // presenceOf puts together what is saved and what this node has seen since.
 func (r *Roster) presenceOf(agent string, saved int64) (online bool, lastSeen *time.Time) {
 	now := r.now()
-	lastSeen = moment(max(saved, r.presence.last(agent, now.UnixMicro())))
+	lastSeen = store.Moment(max(saved, r.presence.last(agent, now.UnixMicro())))
 	return lastSeen != nil && now.Sub(*lastSeen) < onlineFor, lastSeen
 }
 

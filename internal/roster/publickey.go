@@ -13,6 +13,7 @@ import (
 
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
 )
 
 // PublicKey is a key by which others check what an agent has signed. The current one
@@ -118,7 +119,7 @@ func addPublicKeys(query querier, agents []Agent) error {
 		if err := scan(&k.agent, &k.Fingerprint, &raw, &added, &retired); err != nil {
 			return k, err
 		}
-		k.AddedAt, k.RetiredAt = time.UnixMicro(added).UTC(), moment(retired)
+		k.AddedAt, k.RetiredAt = time.UnixMicro(added).UTC(), store.Moment(retired)
 		var err error
 		k.PublicKey.PublicKey, err = encodePublicKey(raw)
 		return k, err

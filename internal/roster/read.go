@@ -176,17 +176,8 @@ func scanKey(scan func(...any) error) (Key, error) {
 		return k, err
 	}
 	k.Agent, k.Operator, k.Owner = agent.String, operator.String, owner.String
-	k.IssuedAt, k.ExpiresAt, k.RevokedAt = time.UnixMicro(issued).UTC(), moment(expires), moment(revoked)
+	k.IssuedAt, k.ExpiresAt, k.RevokedAt = time.UnixMicro(issued).UTC(), store.Moment(expires), store.Moment(revoked)
 	return k, nil
-}
-
-// moment is nil for 0, which stands for never.
-func moment(micros int64) *time.Time {
-	if micros == 0 {
-		return nil
-	}
-	t := time.UnixMicro(micros).UTC()
-	return &t
 }
 
 // Knows reports whether there is or was such a key, valid or not.

@@ -171,14 +171,22 @@ func (f *fields) oneOf(name string, known ...string) string {
 
 // count reads a whole number, 0 or more.
 func (f *fields) count(name string) int64 {
-	right := func() string { return "a whole number, 0 or more, such as 1842" }
-	raw, ok := f.get(name, right)
+	return f.number(name, "a whole number, 0 or more, such as 1842", parseCount)
+}
+
+// dollars reads an amount as nano-dollars.
+func (f *fields) dollars(name string) int64 {
+	return f.number(name, "an amount in dollars, 0 or more, such as 0.007532", parseDollars)
+}
+
+func (f *fields) number(name, right string, parse func(wire.Raw) (int64, bool)) int64 {
+	raw, ok := f.get(name, func() string { return right })
 	if !ok {
 		return 0
 	}
-	n, ok := parseCount(raw)
+	n, ok := parse(raw)
 	if !ok {
-		f.fail(name, "should be %s, and is %.80s.", right(), raw)
+		f.fail(name, "should be %s, and is %.80s.", right, raw)
 	}
 	return n
 }
@@ -193,20 +201,6 @@ func parseCount(raw wire.Raw) (n int64, ok bool) {
 		return 0, false
 	}
 	return int64(x), true
-}
-
-// dollars reads an amount as nano-dollars.
-func (f *fields) dollars(name string) int64 {
-	right := func() string { return "an amount in dollars, 0 or more, such as 0.007532" }
-	raw, ok := f.get(name, right)
-	if !ok {
-		return 0
-	}
-	n, ok := parseDollars(raw)
-	if !ok {
-		f.fail(name, "should be %s, and is %.80s.", right(), raw)
-	}
-	return n
 }
 
 func parseDollars(raw wire.Raw) (nano int64, ok bool) {

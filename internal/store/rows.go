@@ -1,6 +1,9 @@
 package store
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // watched are the rows of a query inside a Tx. An error that shows only while they
 // are read is noted, so that the Tx knows it is lost.
@@ -78,4 +81,13 @@ func (tx *Tx) lose(err error) {
 	if tx.err == nil {
 		tx.err = err
 	}
+}
+
+// Moment is a time that is stored in microseconds, nil for 0, which stands for never.
+func Moment(micros int64) *time.Time {
+	if micros == 0 {
+		return nil
+	}
+	t := time.UnixMicro(micros).UTC()
+	return &t
 }
