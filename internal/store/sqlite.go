@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,6 +34,8 @@ type lite struct {
 	once   sync.Once     // of close
 	conn   *sql.Conn     // the write connection
 	stmts  map[string]*sql.Stmt
+	writes map[string]driver.Stmt
+	args   []driver.NamedValue // of the statement that runs
 }
 
 // The write connection is used without a cancellable context: modernc starts a
@@ -60,7 +64,7 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	}
 	read.SetMaxOpenConns(max(4, 2*runtime.NumCPU()))
 	read.SetMaxIdleConns(max(4, 2*runtime.NumCPU()))
-	b := &lite{path: path, read: read, write: write, conn: conn, turn: make(chan struct{}, 1), closed: make(chan struct{}), stmts: map[string]*sql.Stmt{}}
+	b := &lite{path: path, read: read, write: write, conn: conn, turn: make(chan struct{}, 1), closed: make(chan struct{}), stmts: map[string]*sql.Stmt{}, writes: map[string]driver.Stmt{}}
 	b.turn <- struct{}{}
 	return &DB{Read: read, backend: b}, nil
 }
@@ -113,6 +117,9 @@ func (b *lite) close() {
 		for _, s := range b.stmts {
 			_ = s.Close()
 		}
+		for _, s := range b.writes {
+			_ = s.Close()
+		}
 		_ = b.conn.Close()
 		_ = b.read.Close()
 		_ = b.write.Close()
@@ -147,24 +154,64 @@ func (b *lite) prepare(text string) (*sql.Stmt, error) {
 	return s, nil
 }
 
-func (b *lite) exec(st statement) error {
-	s, err := b.prepare(st.text) //nolint:sqlclosecheck // kept for the next time, until close
-	if err != nil {
-		return err
+// exec runs writes on the driver's own connection: thousands of arguments a second pass
+// through database/sql at a price that shows.
+func (b *lite) exec(queue ...statement) error {
+	return b.conn.Raw(func(conn any) error {
+		for _, st := range queue {
+			if err := b.execRaw(conn.(driver.ConnPrepareContext), st); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (b *lite) execRaw(conn driver.ConnPrepareContext, st statement) error {
+	s, ok := b.writes[st.text]
+	if !ok {
+		var err error
+		if s, err = conn.PrepareContext(uncut, forSQLite(st.text)); err != nil {
+			return err
+		}
+		b.writes[st.text] = s
 	}
-	_, err = s.ExecContext(uncut, st.args...)
+	defer func() { clear(b.args); b.args = b.args[:0] }()
+	for i, arg := range st.args {
+		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
+		if err != nil {
+			return fmt.Errorf("argument %d of %s: %w", i+1, st.text, err)
+		}
+		b.args = append(b.args, driver.NamedValue{Ordinal: i + 1, Value: value})
+	}
+	_, err := s.(driver.StmtExecContext).ExecContext(uncut, b.args)
 	return err
+}
+
+// forSQLite is a write as SQLite does it at the least cost. $1, $2 and so on are looked up
+// among the names of all parameters, and a plain ? is not. An insert that fails would
+// undo its first rows by itself, for which it keeps a copy of every page; ours are
+// undone with the transaction.
+func forSQLite(text string) string {
+	if rest, ok := strings.CutPrefix(text, "INSERT INTO "); ok {
+		text = "INSERT OR FAIL INTO " + rest
+	}
+	n, inOrder := 0, true
+	plain := placeholder.ReplaceAllStringFunc(text, func(mark string) string {
+		n++
+		inOrder = inOrder && mark == "$"+strconv.Itoa(n)
+		return "?"
+	})
+	if !inOrder {
+		return text
+	}
+	return plain
 }
 
 type liteTx struct{ b *lite }
 
 func (t liteTx) flush(queue []statement) error {
-	for _, st := range queue {
-		if err := t.b.exec(st); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.b.exec(queue...)
 }
 
 func (t liteTx) query(_ context.Context, queue []statement, q statement) (Rows, error) {
