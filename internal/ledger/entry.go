@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"reflect"
-	"regexp"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -27,7 +27,7 @@ type Event struct {
 
 // Body is a body that the caller has encoded, before the transaction in which only one
 // can work at a time. Value, or what it points to, is what apply functions get in place
-// of decoding it.
+// of decoding it, and followers in this process may; nobody changes it any more.
 type Body struct {
 	Value any
 	JSON  []byte
@@ -56,13 +56,17 @@ type Entry struct {
 	Record    []byte // the bytes that are hashed into the tree
 	Salt      []byte
 
-	// appended is what was written as the body, in the transaction that appends it.
+	// appended is what was written as the body, while this process has it in memory.
 	appended any
 }
 
-// Decode reads the body as JSON. An apply function that runs while the entry is being
-// appended gets the value itself, which spares the time; a rebuild reads what is
-// stored, and shows where the two are not the same.
+// Value is what the caller appended as the body, while this process has it in memory;
+// nil otherwise. It is not to be changed.
+func (e *Entry) Value() any { return e.appended }
+
+// Decode reads the body as JSON. While the value that was appended is in memory it is
+// taken as it is, which spares the time; a rebuild reads what is stored, and shows where
+// the two are not the same.
 func (e *Entry) Decode(v any) error {
 	if e.appended != nil {
 		into, from := reflect.ValueOf(v).Elem(), reflect.Indirect(reflect.ValueOf(e.appended))
@@ -94,6 +98,19 @@ type record struct {
 	Body      string `json:"body"` // hex SHA-256 of salt and body
 }
 
+// encode is the record as JSON; there is one for every entry, so it is written by hand.
+func (r record) encode() []byte {
+	text := make([]byte, 0, 192+len(r.Workspace)+len(r.Kind)+len(r.Actor)+len(r.Subject)+len(r.Trace))
+	text = strconv.AppendInt(append(text, `{"seq":`...), r.Seq, 10)
+	text = strconv.AppendInt(append(text, `,"at":`...), r.At, 10)
+	for _, m := range [...]struct{ name, value string }{
+		{`,"workspace":`, r.Workspace}, {`,"kind":`, r.Kind}, {`,"actor":`, r.Actor}, {`,"subject":`, r.Subject}, {`,"trace":`, r.Trace}, {`,"body":`, r.Body},
+	} {
+		text = wire.AppendText(append(text, m.name...), m.value)
+	}
+	return append(text, '}')
+}
+
 const (
 	saltSize = 16
 	// MaxBody is the largest body an entry may have.
@@ -102,11 +119,19 @@ const (
 	maxName = 512
 )
 
-var kindForm = regexp.MustCompile(`^[a-z][a-z_]{0,30}\.[a-z][a-z_]{0,30}$`)
+// isKind reports whether a kind is of the form noun.verb.
+func isKind(kind string) bool {
+	noun, verb, ok := strings.Cut(kind, ".")
+	return ok && isWord(noun) && isWord(verb)
+}
+
+func isWord(s string) bool {
+	return s != "" && len(s) <= 31 && s[0] != '_' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz_") == ""
+}
 
 // seal makes the entry that stands at seq.
 func seal(ev Event, seq, at int64) (*Entry, error) {
-	if !kindForm.MatchString(ev.Kind) {
+	if !isKind(ev.Kind) {
 		return nil, fmt.Errorf("the kind %q is not of the form noun.verb", ev.Kind)
 	}
 	for _, name := range []string{ev.Workspace, ev.Actor, ev.Subject, ev.Trace} {
@@ -135,10 +160,7 @@ func seal(ev Event, seq, at int64) (*Entry, error) {
 	}
 	salt := make([]byte, saltSize)
 	_, _ = rand.Read(salt) // never fails
-	rec, err := wire.Marshal(record{seq, at, ev.Workspace, ev.Kind, ev.Actor, ev.Subject, ev.Trace, bodyHash(salt, body)})
-	if err != nil {
-		return nil, fmt.Errorf("encode the record of %s: %w", ev.Kind, err)
-	}
+	rec := record{seq, at, ev.Workspace, ev.Kind, ev.Actor, ev.Subject, ev.Trace, bodyHash(salt, body)}.encode()
 	return &Entry{
 		Seq: seq, At: time.UnixMicro(at).UTC(),
 		Workspace: ev.Workspace, Kind: ev.Kind, Actor: ev.Actor, Subject: ev.Subject, Trace: ev.Trace,

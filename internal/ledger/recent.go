@@ -27,9 +27,7 @@ func (r *recent) add(appended []*Entry) {
 		r.entries, r.bytes = nil, 0
 	}
 	for _, e := range appended {
-		kept := *e
-		kept.appended = nil // followers see what is stored
-		r.entries = append(r.entries, kept)
+		r.entries = append(r.entries, *e)
 		r.bytes += len(e.Body) + len(e.Record)
 	}
 	// Half goes at a time, so that moving the rest is rare.
@@ -54,5 +52,5 @@ func (r *recent) after(seq int64) []Entry {
 	if behind := len(r.entries) - from; behind <= 0 || behind > page {
 		return nil
 	}
-	return slices.Clone(r.entries[from:])
+	return slices.Clip(r.entries[from:]) // what is added goes behind it
 }

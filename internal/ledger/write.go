@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -184,10 +185,13 @@ func (l *Ledger) commitLoop(ctx context.Context) {
 			}
 			continue
 		}
+		// Those who are about to write get the processor first: what they write goes into
+		// the same transaction.
+		runtime.Gosched()
 		for len(batch) < maxBatch && len(l.queue) > 0 {
 			batch = append(batch, <-l.queue)
 		}
-		l.commitAll(take(batch))
+		_ = l.commitAll(take(batch)) // everybody has been answered
 		clear(batch)
 		batch = batch[:0]
 	}
@@ -204,39 +208,31 @@ func take(batch []*request) []*request {
 	return kept
 }
 
-func (l *Ledger) commitAll(batch []*request) {
+// commitAll answers everybody. A batch that fails holds somebody who is to blame, and is
+// tried in halves until that one is alone. When the database goes away, those that have
+// not been begun are not kept waiting, and the error is returned.
+func (l *Ledger) commitAll(batch []*request) error {
 	for len(batch) > 0 {
 		n, err := l.commit(batch)
 		switch {
 		case err == nil:
 		case n > 1 && !hopeless(err):
-			// Somebody in the batch is to blame. Alone, only that one fails.
-			l.commitEach(batch[:n])
+			n /= 2
+			err = l.commitAll(batch[:n])
 		default:
 			for _, r := range batch[:n] {
 				r.done <- toCaller(err)
 			}
 		}
 		batch = batch[n:]
-	}
-}
-
-// commitEach gives each function a transaction of its own, until the database goes
-// away: those that come after have not been begun, and are not kept waiting.
-func (l *Ledger) commitEach(batch []*request) {
-	for i, r := range batch {
-		_, err := l.commit([]*request{r})
-		if err == nil {
-			continue
-		}
-		r.done <- toCaller(err)
-		if hopeless(err) {
-			for _, r := range batch[i+1:] {
+		if err != nil && hopeless(err) {
+			for _, r := range batch {
 				r.done <- fault.Wrap(err, fault.StoreUnavailable, "The database failed before this was begun. Nothing was changed; try again.")
 			}
-			return
+			return err
 		}
 	}
+	return nil
 }
 
 // ownError is what a function returned, which says nothing about the database.

@@ -95,6 +95,12 @@ func Marshal(v any) ([]byte, error) {
 	return json.Marshal(v, json.Deterministic(true))
 }
 
+// AppendText appends text as a JSON string. What is not UTF-8 in it is replaced.
+func AppendText(dst []byte, text string) []byte {
+	quoted, _ := jsontext.AppendQuote(dst, text) // the error is that something was replaced
+	return quoted
+}
+
 // Same reports whether two texts are the same JSON value, however they are written.
 // Whole numbers are the same if all of their digits are.
 func Same(a, b Raw) bool {

@@ -1,0 +1,21 @@
+package ledger
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// A record by hand is what the encoder makes of it, and is read back as it was.
+func TestARecordIsItsJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := func(name string) string { return rapid.String().Draw(t, name) }
+		r := record{rapid.Int64().Draw(t, "seq"), rapid.Int64().Draw(t, "at"), text("workspace"), text("kind"), text("actor"), text("subject"), text("trace"), text("body")}
+		want, err := wire.Marshal(r)
+		if got := r.encode(); err != nil || string(got) != string(want) {
+			t.Fatalf("%s\nshould be\n%s (%v)", got, want, err)
+		}
+	})
+}
