@@ -17,6 +17,8 @@ import (
 const (
 	// atOnce is how many due timers are fired together; they share commits.
 	atOnce = 256
+	// gap is the least time between two looks, however many entries arrive.
+	gap = 20 * time.Millisecond
 	// longestSleep bounds the wait for the next timer, so that a clock that was set
 	// forward is noticed.
 	longestSleep = time.Second
@@ -54,7 +56,7 @@ func (t *Timers) Run(ctx context.Context) error {
 // due sooner than the one it sleeps for, so they wake it.
 func (t *Timers) fire(ctx context.Context) error {
 	for ctx.Err() == nil {
-		news := t.ledger.News()
+		news, looked := t.ledger.News(), time.Now()
 		due, next, err := t.due(ctx)
 		if err != nil {
 			return err
@@ -69,11 +71,19 @@ func (t *Timers) fire(ctx context.Context) error {
 		}
 		select {
 		case <-news:
+			pause(ctx, gap-time.Since(looked))
 		case <-time.After(next):
 		case <-ctx.Done():
 		}
 	}
 	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }
 
 // due reads the timers that are due, and how long to sleep until the next one is.

@@ -68,6 +68,9 @@ func gateReaders() map[string]Reader {
 }
 
 func countOpened(e *ledger.Entry) (*Count, error) {
+	if o, ok := e.Value().(*gate.Opening); ok {
+		return &Count{Project: o.Project, Agent: o.Agent, Counts: Counts{GatesOpened: 1}}, nil
+	}
 	// There are as many as signals, and most of what they hold is not counted.
 	var o struct {
 		Project string `json:"project"`

@@ -29,18 +29,20 @@ type Record struct {
 	Event *policy.Event `json:"event,omitzero"`
 }
 
+// Plain is a record whose event stands elsewhere in the body, and which needs no care.
+type Plain Record
+
 // MarshalJSON keeps numbers as they came: the maps of an event hold json.Number, which
 // wire does not know.
 func (r Record) MarshalJSON() ([]byte, error) {
-	type plain Record
 	if r.Event == nil {
-		return wire.Marshal(plain(r))
+		return wire.Marshal(Plain(r))
 	}
 	r.Event.Complete()
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
-	err := e.Encode(plain(r))
+	err := e.Encode(Plain(r))
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 

@@ -82,7 +82,8 @@ func (s *Signals) apply(e *ledger.Entry) error {
 	return err
 }
 
-// Run keeps prices and webhooks true by following the ledger, until ctx ends.
+// Run keeps prices, webhooks and what was seen true by following the ledger, until ctx
+// ends.
 func (s *Signals) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		after, err := s.Ledger.Head(ctx)
@@ -99,6 +100,8 @@ func (s *Signals) Run(ctx context.Context) error {
 		for e := range s.Ledger.Follow(ctx, after) {
 			var err error
 			switch e.Kind {
+			case kindReceived:
+				s.seen.add(e.Trace)
 			case kindPriced:
 				err = s.apply(&e)
 			case kindHooked:

@@ -64,7 +64,8 @@ func (s *Signals) record(ctx context.Context, who roster.Identity, sig *Signal, 
 	o := settle(sig.GateRequired, d.Verdict)
 	body := received{
 		Agent: who.ID, Type: sig.Type, RunID: sig.RunID, Request: sig.request(), Project: sig.ProjectID,
-		Status: o.status, Message: o.message, Decision: d.Record,
+		Status: o.status, Message: o.message, Decision: rulebook.Plain(d.Record),
+		parsed: sig,
 	}
 	body.Decision.Event = nil // it follows from the payload
 	if sig.Type != GateRequest {

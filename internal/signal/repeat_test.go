@@ -142,3 +142,36 @@ func TestARepeatedSignalOfAResolvedGateHearsTheResolution(t *testing.T) {
 		n.wantClean()
 	})
 }
+
+// After a start, and on another node, nothing is known of a run but what the table says.
+func TestARunThatWasNotSeenIsFoundAllTheSame(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		first, err := n.signals.Receive(t.Context(), n.agent, "", []byte(sample))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := func() {
+			t.Helper()
+			fresh, err := signal.New(signal.Options{DB: n.db, Ledger: n.ledger, Book: n.book, Gates: n.gates, Outbox: n.outbox, Now: n.now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				got, err := fresh.Receive(t.Context(), n.agent, "", []byte(sample))
+				if err != nil || !got.Duplicate {
+					t.Fatalf("%+v %v", got, err)
+				}
+				if diff := cmp.Diff(first.Answer, got.Answer); diff != "" {
+					t.Error(diff)
+				}
+			}
+		}
+		again()
+		n.apply("rules: [{name: later, on: [signal], when: 'true', then: defer, retry_after: 90s, reason: Too much at once.}]")
+		again()
+		if got := len(n.entries("signal.received")); got != 1 {
+			t.Errorf("the run is there %d times", got)
+		}
+	})
+}

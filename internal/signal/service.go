@@ -41,11 +41,12 @@ type Signals struct {
 	mu     sync.RWMutex
 	prices *PriceTable
 	hooks  map[string]Webhook // by the agent's id
+	seen   *seen
 }
 
 // New makes the service over a ledger that has Projection.
 func New(o Options) (*Signals, error) {
-	s := &Signals{Options: o, hooks: map[string]Webhook{}}
+	s := &Signals{Options: o, hooks: map[string]Webhook{}, seen: newSeen()}
 	var err error
 	s.prices, err = ownPrices()
 	o.Gates.OnResolved(Protocol, s.resolved)
@@ -70,17 +71,19 @@ func answer(gateID string, o outcome) Answer {
 
 // received is the body of signal.received, with the payload as it came.
 type received struct {
-	Agent    string          `json:"agent"` // the agent's id
-	Type     Type            `json:"type"`
-	RunID    string          `json:"run_id"`
-	Request  string          `json:"request,omitzero"`
-	Project  string          `json:"project"`
-	Gate     string          `json:"gate,omitzero"`
-	Status   gate.Status     `json:"status"` // of the answer
-	Message  string          `json:"message"`
-	Cost     *CostCheck      `json:"cost,omitzero"`
-	Decision rulebook.Record `json:"decision"`
-	Signal   wire.Raw        `json:"signal"`
+	Agent    string         `json:"agent"` // the agent's id
+	Type     Type           `json:"type"`
+	RunID    string         `json:"run_id"`
+	Request  string         `json:"request,omitzero"`
+	Project  string         `json:"project"`
+	Gate     string         `json:"gate,omitzero"`
+	Status   gate.Status    `json:"status"` // of the answer
+	Message  string         `json:"message"`
+	Cost     *CostCheck     `json:"cost,omitzero"`
+	Decision rulebook.Plain `json:"decision"`
+	Signal   wire.Raw       `json:"signal"`
+
+	parsed *Signal // what Signal amounts to, where it is known
 }
 
 // encode writes the body with the payload byte for byte: an encoder would rewrite it.
@@ -134,15 +137,18 @@ func (s *Signals) Receive(ctx context.Context, who roster.Identity, t Type, body
 	if err := s.admit(ctx, who, sig); err != nil {
 		return Received{}, err
 	}
-	if found, err := s.find(ctx, who, sig); err != nil || found != nil {
-		return s.repeated(ctx, who, sig, found, err)
-	}
 	d := s.Book.Decide(ctx, who, sig.event())
+	if d.Action == policy.Defer || s.seen.has(trace(who, sig.RunID)) {
+		if found, err := s.find(ctx, who, sig); err != nil || found != nil {
+			return s.repeated(ctx, who, sig, found, err)
+		}
+	}
 	if d.Action == policy.Defer {
 		return Received{}, s.deferred(ctx, who, sig, d)
 	}
 	r, err := s.record(ctx, who, sig, d)
-	if store.IsUnique(err) { // the same run at the same moment
+	if store.IsUnique(err) { // the same run at the same moment, or long ago
+		s.seen.add(trace(who, sig.RunID))
 		found, err := s.find(ctx, who, sig)
 		return s.repeated(ctx, who, sig, found, err)
 	}
