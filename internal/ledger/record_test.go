@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -11,11 +12,15 @@ import (
 // A record by hand is what the encoder makes of it, and is read back as it was.
 func TestARecordIsItsJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := func(name string) string { return rapid.String().Draw(t, name) }
+		text := func(name string) string { return strings.ReplaceAll(rapid.String().Draw(t, name), "\x00", "") } // seal refuses it
 		r := record{rapid.Int64().Draw(t, "seq"), rapid.Int64().Draw(t, "at"), text("workspace"), text("kind"), text("actor"), text("subject"), text("trace"), text("body")}
 		want, err := wire.Marshal(r)
-		if got := r.encode(); err != nil || string(got) != string(want) {
+		got := r.encode()
+		if err != nil || string(got) != string(want) {
 			t.Fatalf("%s\nshould be\n%s (%v)", got, want, err)
+		}
+		if back, err := parseRecord(got); back != r || err != nil {
+			t.Fatalf("%s is read as %+v (%v)", got, back, err)
 		}
 	})
 }

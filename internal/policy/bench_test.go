@@ -99,8 +99,8 @@ func BenchmarkReplay(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		in, err := policy.ParseInput(stored)
-		if err != nil {
+		var in policy.Input
+		if err := policy.DecodeData(stored, &in); err != nil {
 			b.Fatal(err)
 		}
 		p.Decide(b.Context(), in)

@@ -220,9 +220,7 @@ func itemsAre(nodes []*yaml.Node, step int, t *cel.Type) bool {
 // decode fills a struct by its JSON names. The types were checked, so it cannot fail.
 func decode(values map[string]any, into any) {
 	if text, err := json.Marshal(values); err == nil {
-		d := json.NewDecoder(strings.NewReader(string(text)))
-		d.UseNumber()
-		_ = d.Decode(into)
+		_ = DecodeData(text, into)
 	}
 }
 

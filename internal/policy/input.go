@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/policy/document"
 )
 
@@ -122,14 +121,11 @@ func (c Counts) Set(what string, window time.Duration, count float64) {
 	c[what][document.FormatDuration(window)] = count
 }
 
-// ParseInput reads an Input from a stored document. Members it does not know are
-// ignored, since the document may be of another version of Signalbox.
-func ParseInput(data []byte) (Input, error) {
-	var in Input
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber() // 3 stays a whole number, and a large one keeps its digits
-	if err := d.Decode(&in); err != nil {
-		return Input{}, fault.Wrap(err, fault.InvalidPayload, "The stored input of a decision is not JSON of the form {\"event\": {…}, \"agent\": {…}, \"now\": \"2026-05-01T12:00:00Z\"}.")
-	}
-	return in, nil
+// DecodeData reads JSON as rules see it: 3 stays a whole number, and a large one keeps
+// its digits. Members that are not known are ignored, since what is stored may be of
+// another version of Signalbox.
+func DecodeData(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return d.Decode(into)
 }

@@ -175,8 +175,8 @@ func TestLawAStoredInputIsDecidedAsItWas(t *testing.T) {
 		if err != nil {
 			t.Skip("NaN is no JSON")
 		}
-		again, err := policy.ParseInput(stored)
-		if err != nil {
+		var again policy.Input
+		if err := policy.DecodeData(stored, &again); err != nil {
 			t.Fatal(err)
 		}
 		p := draft(t, rules)

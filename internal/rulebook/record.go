@@ -85,17 +85,47 @@ type Fact struct {
 // Reader finds what entries of one kind say of decisions.
 type Reader func(e *ledger.Entry) (Reading, error)
 
+// stored is a decision as it is read back: data that few rules look at is left as it is.
+type stored struct {
+	Plain
+	Event *struct {
+		policy.Event
+		Arguments wire.Raw `json:"arguments"`
+		Payload   wire.Raw `json:"payload"`
+		Metadata  wire.Raw `json:"metadata"`
+		Artifacts wire.Raw `json:"artifacts"`
+	} `json:"event"`
+}
+
+func (s *stored) record() *Record {
+	r := Record(s.Plain)
+	if s.Event == nil {
+		return &r
+	}
+	data := s.Event
+	r.Event = &data.Event
+	r.Event.Fill = func(e *policy.Event) {
+		// It was found to be JSON; what is absent stays so.
+		_ = policy.DecodeData(data.Arguments, &e.Arguments)
+		_ = policy.DecodeData(data.Payload, &e.Payload)
+		_ = policy.DecodeData(data.Metadata, &e.Metadata)
+		_ = policy.DecodeData(data.Artifacts, &e.Artifacts)
+	}
+	return &r
+}
+
 // ReadDecision reads the member "decision" of a body. Other members are left alone.
 func ReadDecision(e *ledger.Entry) (Reading, error) {
 	var b struct {
-		Decision *Record `json:"decision"`
+		Decision *stored `json:"decision"`
 	}
-	d := json.NewDecoder(bytes.NewReader(e.Body))
-	d.UseNumber() // 3 stays a whole number, and a large one keeps its digits
-	if err := d.Decode(&b); err != nil {
+	if err := wire.UnmarshalPart(e.Body, &b); err != nil {
 		return Reading{}, fmt.Errorf("read the decision in entry %d (%s): %w", e.Seq, e.Kind, err)
 	}
-	return Reading{Decision: b.Decision}, nil
+	if b.Decision == nil {
+		return Reading{}, nil
+	}
+	return Reading{Decision: b.Decision.record()}, nil
 }
 
 // ownKinds are the entries that are nothing but a decision.

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -34,16 +33,9 @@ func (s *Signal) event() policy.Event {
 
 // fill decodes what rules see as data. Parse has read it all, so it decodes.
 func (s *Signal) fill(e *policy.Event) {
-	_ = decodeData(s.Raw, &e.Payload)
+	_ = policy.DecodeData(s.Raw, &e.Payload)
 	e.Metadata, _ = e.Payload["metadata"].(map[string]any)
 	e.Artifacts, _ = e.Payload["artifacts"].([]any)
-}
-
-// decodeData keeps numbers as they came.
-func decodeData(raw []byte, into any) error {
-	d := json.NewDecoder(strings.NewReader(string(raw)))
-	d.UseNumber()
-	return d.Decode(into)
 }
 
 // trace ties together everything of one run. An id that is too long for a trace, since

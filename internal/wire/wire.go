@@ -82,12 +82,13 @@ func Unmarshal(data []byte, v any) error {
 }
 
 // UnmarshalPart decodes those members that v has fields for, and passes over the
-// others. It is for JSON of our own making; what comes in is read with Unmarshal.
+// others. It is for JSON of our own making, which is read as it is; what comes in is read
+// with Unmarshal.
 func UnmarshalPart(data []byte, v any) error {
 	if err := json.Unmarshal(data, v); err != nil {
 		return explain(err, v)
 	}
-	return RefuseNUL(data, v)
+	return nil
 }
 
 // Marshal encodes v as JSON in a fixed order: fields as declared, map keys sorted.
