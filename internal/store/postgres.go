@@ -25,6 +25,7 @@ type postgres struct {
 	config *pgxpool.Config
 	pool   *pgxpool.Pool
 	read   *sql.DB
+	name   string // what our own notifications say; we know of them already
 }
 
 func openPostgres(ctx context.Context, address string) (*DB, error) {
@@ -58,7 +59,7 @@ func connect(ctx context.Context, config *pgxpool.Config) (*DB, error) {
 		return nil, Explain(err)
 	}
 	read := stdlib.OpenDBFromPool(pool)
-	return &DB{Read: read, backend: &postgres{config: config, pool: pool, read: read}}, nil
+	return &DB{Read: read, backend: &postgres{config: config, pool: pool, read: read, name: randomName("node_")}}, nil
 }
 
 func setDefault(params map[string]string, key, value string) {
@@ -81,12 +82,13 @@ func (b *postgres) begin(ctx context.Context, lock string) (txn, error) {
 		return nil, err
 	}
 	first := []statement{{text: "BEGIN"}, {text: "SELECT 1 FROM " + lock + " WHERE id = 1 FOR UPDATE"}}
-	return &pgTx{conn: conn, first: first}, nil
+	return &pgTx{conn: conn, first: first, name: b.name}, nil
 }
 
 type pgTx struct {
 	conn  *pgxpool.Conn
 	first []statement // still to be sent before anything else
+	name  string      // what a notification says
 }
 
 // pipeline puts everything into one round trip.
@@ -131,7 +133,7 @@ func (r pgRows) Close() error {
 func (t *pgTx) commit(ctx context.Context, queue []statement, notify bool) (unknown bool, err error) {
 	var last []statement
 	if notify {
-		last = append(last, statement{text: "SELECT pg_notify('" + channel + "', '')"})
+		last = append(last, statement{text: "SELECT pg_notify('" + channel + "', $1)", args: []any{t.name}})
 	}
 	last = append(last, statement{text: "COMMIT"})
 	batch := t.pipeline(queue, last...)
@@ -205,10 +207,13 @@ func (b *postgres) listenOnce(ctx context.Context, wake func()) error {
 	}
 	wake()
 	for {
-		if _, err := conn.WaitForNotification(ctx); err != nil {
+		from, err := conn.WaitForNotification(ctx)
+		if err != nil {
 			return err
 		}
-		wake()
+		if from.Payload != b.name {
+			wake()
+		}
 	}
 }
 

@@ -132,7 +132,8 @@ func (db *DB) QueryRow(ctx context.Context, query string, args []any, dest ...an
 // Close waits for what is under way and closes.
 func (db *DB) Close() { db.close() }
 
-// Listen calls wake after commits until ctx ends; see Tx.Commit.
+// Listen calls wake after others' commits until ctx ends; see Tx.Commit. Who commits
+// through this DB knows of it.
 func (db *DB) Listen(ctx context.Context, wake func()) error { return db.listen(ctx, wake) }
 
 // Snapshot starts a read-only transaction in which all reads see one moment.
@@ -252,7 +253,8 @@ func (tx *Tx) Undo(mark int) bool {
 	return true
 }
 
-// Commit sends what is queued and commits durably. With notify, listeners are woken.
+// Commit sends what is queued and commits durably. With notify, other
+// nodes' listeners are woken.
 // unknown means that the database went away in between and may have committed.
 func (tx *Tx) Commit(notify bool) (unknown bool, err error) {
 	tx.cutRows()
