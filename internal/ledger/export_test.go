@@ -7,3 +7,6 @@ import "time"
 func (l *Ledger) Patience(commit, settle time.Duration) {
 	l.commitFor, l.settleFor = commit, settle
 }
+
+// Text is the statement that answers a query.
+func (q Query) Text() (string, []any) { return q.text() }

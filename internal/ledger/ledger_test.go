@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -511,4 +512,28 @@ func TestACursorIsHeldByOneAndSurvives(t *testing.T) {
 			t.Errorf("the cursor stands at %d (%v), want 40", at, err)
 		}
 	})
+}
+
+func TestASubjectAndATraceAreFoundByTheirIndexes(t *testing.T) {
+	t.Parallel()
+	n := start(t, storetest.SQLite(t), t.TempDir())
+	for index, q := range map[string]ledger.Query{"ledger_entry_subject": {Subject: "s"}, "ledger_entry_trace": {Trace: "t", Workspace: "w", Newest: true}} {
+		text, args := q.Text()
+		rows, err := n.db.Read.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var plan strings.Builder
+		for rows.Next() {
+			var id, parent, unused int
+			var line string
+			if err := rows.Scan(&id, &parent, &unused, &line); err != nil {
+				t.Fatal(err)
+			}
+			plan.WriteString(line + "\n")
+		}
+		if err := rows.Err(); err != nil || !strings.Contains(plan.String(), "INDEX "+index+" ") {
+			t.Errorf("%s %v", plan.String(), err)
+		}
+	}
 }

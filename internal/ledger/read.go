@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -36,39 +37,58 @@ type Query struct {
 
 // Entries reads a page of entries, in order.
 func (l *Ledger) Entries(ctx context.Context, q Query) ([]Entry, error) {
-	where, args := []string{"seq > $1"}, []any{q.After}
-	mark := func(value any) string {
-		args = append(args, value)
-		return fmt.Sprintf("$%d", len(args))
-	}
-	for _, f := range []struct{ column, value string }{{"workspace", q.Workspace}, {"subject", q.Subject}, {"trace", q.Trace}} {
-		if f.value != "" {
-			where = append(where, f.column+" = "+mark(f.value))
-		}
-	}
-	if q.UpTo > 0 {
-		where = append(where, "seq <= "+mark(q.UpTo))
-	}
-	if len(q.Kinds) > 0 {
-		var marks []string
-		for _, kind := range q.Kinds {
-			marks = append(marks, mark(kind))
-		}
-		where = append(where, "kind IN ("+strings.Join(marks, ", ")+")")
-	}
-	if q.Limit == 0 {
-		q.Limit = 100
-	}
-	order := "ASC"
-	if q.Newest {
-		order = "DESC"
-	}
-	text := fmt.Sprintf("SELECT record, salt, body FROM ledger_entry WHERE %s ORDER BY seq %s LIMIT %s", strings.Join(where, " AND "), order, mark(q.Limit))
+	text, args := q.text()
 	entries, err := readEntries(ctx, l.db.Read, text, args...)
 	if q.Newest {
 		slices.Reverse(entries)
 	}
 	return entries, err
+}
+
+// text is the statement that answers the query.
+func (q Query) text() (string, []any) {
+	where := selection{conditions: []string{"seq > $1"}, args: []any{q.After}}
+	if q.Workspace != "" {
+		where.add("workspace = ", q.Workspace)
+	}
+	// The indexes have what is not empty, and SQLite uses them only for who says so.
+	if q.Subject != "" {
+		where.add("subject <> '' AND subject = ", q.Subject)
+	}
+	if q.Trace != "" {
+		where.add("trace <> '' AND trace = ", q.Trace)
+	}
+	if q.UpTo > 0 {
+		where.add("seq <= ", q.UpTo)
+	}
+	if len(q.Kinds) > 0 {
+		var marks []string
+		for _, kind := range q.Kinds {
+			marks = append(marks, where.mark(kind))
+		}
+		where.conditions = append(where.conditions, "kind IN ("+strings.Join(marks, ", ")+")")
+	}
+	order := "ASC"
+	if q.Newest {
+		order = "DESC"
+	}
+	limit := where.mark(cmp.Or(q.Limit, 100))
+	return fmt.Sprintf("SELECT record, salt, body FROM ledger_entry WHERE %s ORDER BY seq %s LIMIT %s", strings.Join(where.conditions, " AND "), order, limit), where.args
+}
+
+// selection is a WHERE clause that is being written.
+type selection struct {
+	conditions []string
+	args       []any
+}
+
+func (s *selection) mark(value any) string {
+	s.args = append(s.args, value)
+	return fmt.Sprintf("$%d", len(s.args))
+}
+
+func (s *selection) add(condition string, value any) {
+	s.conditions = append(s.conditions, condition+s.mark(value))
 }
 
 // reader is a *sql.DB, or a *sql.Tx that sees one moment.
