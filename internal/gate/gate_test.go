@@ -409,17 +409,25 @@ func TestAListingComesOutOfAnIndexInOrder(t *testing.T) {
 		{gate.Filter{Status: gate.Rejected, Agents: []string{"a"}}, "gate_history_agent "},
 	} {
 		for _, place := range []*gate.Place{nil, after} {
-			if plan := n.plan(c.filter, place); !strings.Contains(plan, "INDEX "+c.index) || strings.Contains(plan, "TEMP B-TREE") {
+			text, args := gate.Listing(c.filter, place, 100)
+			if plan := n.plan(text, args...); !strings.Contains(plan, "INDEX "+c.index) || strings.Contains(plan, "TEMP B-TREE") {
 				t.Errorf("%+v, after %v:\n%s", c.filter, place, plan)
 			}
 		}
 	}
 }
 
-// plan is how SQLite answers a listing.
-func (n *node) plan(f gate.Filter, after *gate.Place) string {
+func TestOneGateIsFoundWithoutLookingAtOthers(t *testing.T) {
+	t.Parallel()
+	n := start(t, storetest.SQLite(t), t.TempDir())
+	if plan := n.plan(gate.ByID, gate.NewID()); !strings.Contains(plan, "INDEX ledger_entry_subject ") {
+		t.Error(plan)
+	}
+}
+
+// plan is how SQLite answers a query.
+func (n *node) plan(text string, args ...any) string {
 	n.t.Helper()
-	text, args := gate.Listing(f, after, 100)
 	rows, err := n.db.Read.QueryContext(n.t.Context(), "EXPLAIN QUERY PLAN "+text, args...)
 	if err != nil {
 		n.t.Fatal(err)

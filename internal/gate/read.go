@@ -17,8 +17,9 @@ import (
 const selectGate = `SELECT g.opened_seq, g.workspace, g.project, g.status, g.risk, g.resolved_at, g.resolved_by, g.cause, g.note, g.modified, e.record, e.salt, e.body
 FROM gate g JOIN ledger_entry e ON e.seq = g.opened_seq`
 
-// byID finds the entry that opened a gate, and so the gate.
-const byID = " WHERE e.subject = $1 AND e.kind = 'gate.opened'"
+// byID finds the entry that opened a gate, and so the gate. The ledger's index of subjects
+// has those that are not empty, and is only used by who says so.
+const byID = " WHERE e.subject = $1 AND e.subject <> '' AND e.kind = 'gate.opened'"
 
 func scanGate(scan func(...any) error) (Gate, error) {
 	var g Gate

@@ -31,11 +31,8 @@ func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b B
 		if err != nil {
 			return err
 		}
-		if by.Workspace != "" && by.Workspace != found.Workspace {
-			return noGate(gateID)
-		}
-		if found.Status != Pending {
-			return alreadyResolved(found)
+		if err := found.waitsFor(by); err != nil {
+			return err
 		}
 		operator, err := voter(tx, by, b.For)
 		if err != nil {
@@ -76,6 +73,26 @@ func voter(tx *ledger.Tx, by roster.Identity, name string) (roster.Person, error
 		return roster.Person{}, fault.New(fault.Forbidden, "%s has not delegated to %s, or only until a date that is past.", name, by.Name)
 	}
 	return roster.FindOperator(tx, name)
+}
+
+// Admits says why an operator's own vote would not be taken, nil when it would as things
+// stand.
+func (g *Gate) Admits(by roster.Identity, approve bool) error {
+	if err := g.waitsFor(by); err != nil {
+		return err
+	}
+	return g.admits(by, roster.Person{Name: by.Name, Role: by.Role}, approve)
+}
+
+// waitsFor checks that the gate waits, and is there for who asks.
+func (g *Gate) waitsFor(by roster.Identity) error {
+	if by.Workspace != "" && by.Workspace != g.Workspace {
+		return noGate(g.ID)
+	}
+	if g.Status != Pending {
+		return alreadyResolved(*g)
+	}
+	return nil
 }
 
 // admits says why an operator may not vote, nil when they may.

@@ -24,20 +24,22 @@ type Channel interface {
 	Send(ctx context.Context, m Message) deliver.Result
 }
 
+// Personal is a channel that can also write to one person.
+type Personal interface {
+	// Person is the channel to whom the contact belongs.
+	Person(contact string) Channel
+}
+
 // Listener is a channel that hears of presses by itself.
 type Listener interface {
-	// Listen calls press until ctx ends.
-	Listen(ctx context.Context, press Press) error
+	// Listen hands presses to n until ctx ends.
+	Listen(ctx context.Context, n *Notifier) error
 }
 
 // Called is a channel that is called when a button is pressed.
 type Called interface {
-	Routes(press Press) []wire.Route
+	Routes(n *Notifier) []wire.Route
 }
-
-// Press is a press of a button: in which channel, by whom as the channel knows them, and
-// what the button carried. It answers with a sentence for that person alone.
-type Press func(ctx context.Context, channel, contact, data string) string
 
 // The events that are told. The first three are the kinds of entries.
 const (
@@ -57,7 +59,8 @@ type Message struct {
 	// Then is the gate as it was at the event, which is the same on every try.
 	Then gate.Gate
 	Link string // where the gate can be seen
-	// Earlier refers to the message that told of the opening, "" when there is none.
+	// Earlier refers to the message that told of the opening, or to the one before this
+	// where only those who are asked are told. It is "" when there is none.
 	Earlier string
 	// Approve and Reject are what buttons carry, "" when there are to be none.
 	Approve, Reject string

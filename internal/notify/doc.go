@@ -13,6 +13,11 @@
 // A channel is told of what happens after it was configured. When that was is in the
 // ledger (channel.added), so that a gate that was opened before is not told again.
 //
+// A step of a gate's ladder is told to those it asks as well (person.go), wherever they have
+// a contact and a channel of that kind is configured: by e-mail, by Slack's and Telegram's
+// own conversations. So is the outcome, to whoever was told. They are told as long as the
+// contact is an operator's.
+//
 // After the decision a channel shows the outcome in place of the buttons. For that the
 // sender remembers by what the channel knows its message (deliver.Result.Reference).
 //
@@ -21,6 +26,7 @@
 // A button carries the gate, the action, and a code that binds both to the digest of
 // what was shown (press.go). Whoever pressed it must be an operator by their contact
 // (roster.ByContact), and votes as that operator: the gate's rules hold as for any vote.
+// A channel that asks for a reason first asks only those who may vote (Notifier.Refusal).
 // A GET never decides.
 //
 // # Secrets
@@ -29,6 +35,6 @@
 // target is a name such as slack:C123, and no error repeats an address.
 //
 // Channels are sub-packages, one for each vendor, and the only ones that import that
-// vendor's SDK. They know Message and Press and nothing of ledgers. This package knows
+// vendor's SDK. They know Message and Press, and nothing of ledgers. This package knows
 // no vendor.
 package notify

@@ -65,6 +65,8 @@ type payload struct {
 	Event string `json:"event"`
 	Gate  string `json:"gate"`
 	Entry int64  `json:"entry"`
+	// Contact is of the one person who is told, "" for a channel that is configured.
+	Contact string `json:"contact,omitzero"`
 }
 
 // tell queues a delivery for every channel and every entry that people should hear of.
@@ -74,7 +76,11 @@ func (n *Notifier) tell(ctx context.Context, entries []ledger.Entry) error {
 		return e.Kind != Opened && e.Kind != Escalated && e.Kind != Resolved
 	})
 	for part := range slices.Chunk(due, chunkSize) {
-		if err := n.Ledger.Write(ctx, func(tx *ledger.Tx) error { return n.queueAll(tx, part) }); err != nil {
+		asked, err := n.personally(ctx, part)
+		if err != nil {
+			return err
+		}
+		if err := n.Ledger.Write(ctx, func(tx *ledger.Tx) error { return n.queueAll(tx, part, asked) }); err != nil {
 			return err
 		}
 	}
@@ -90,8 +96,8 @@ type notice struct {
 	target string
 }
 
-// queueAll queues what channels have not been told yet.
-func (n *Notifier) queueAll(tx *ledger.Tx, entries []ledger.Entry) error {
+// queueAll queues what channels, and those who are asked, have not been told yet.
+func (n *Notifier) queueAll(tx *ledger.Tx, entries []ledger.Entry, asked map[int64][]mailbox) error {
 	since, err := enrolled(tx)
 	if err != nil {
 		return err
@@ -100,14 +106,29 @@ func (n *Notifier) queueAll(tx *ledger.Tx, entries []ledger.Entry) error {
 	if err != nil {
 		return err
 	}
+	know, err := n.toldPersonally(tx, entries)
+	if err != nil {
+		return err
+	}
 	for i := range entries {
+		e := &entries[i]
+		boxes := slices.Clone(asked[e.Seq])
+		know[e.Subject] = append(know[e.Subject], boxes...)
+		if e.Kind == Resolved {
+			boxes = know[e.Subject] // who was told that it waits hears how it ended
+		}
 		for _, c := range n.Channels {
-			if entries[i].Seq <= since[c.Target()] || told[notice{entries[i].Seq, c.Target()}] {
+			boxes = append(boxes, mailbox{c, c, ""})
+		}
+		for _, b := range boxes {
+			this := notice{e.Seq, b.Target()}
+			if e.Seq <= since[b.of.Target()] || told[this] {
 				continue
 			}
-			if err := queue(tx, &entries[i], c); err != nil {
+			if err := queue(tx, e, b); err != nil {
 				return err
 			}
+			told[this] = true
 		}
 	}
 	return nil
@@ -129,19 +150,19 @@ func alreadyTold(tx *ledger.Tx, first, last int64) (map[notice]bool, error) {
 	return told, rows.Err()
 }
 
-func queue(tx *ledger.Tx, e *ledger.Entry, c Channel) error {
-	content, err := wire.Marshal(payload{e.Kind, e.Subject, e.Seq})
+func queue(tx *ledger.Tx, e *ledger.Entry, b mailbox) error {
+	content, err := wire.Marshal(payload{e.Kind, e.Subject, e.Seq, b.contact})
 	if err != nil {
 		return err
 	}
 	// One line for each channel, so that an outcome comes after what it is the outcome of.
-	name, err := deliver.Queue(tx, deliver.Delivery{Workspace: e.Workspace, Sender: senderKind(c), Target: c.Target(), Payload: content, Trace: e.Trace})
+	name, err := deliver.Queue(tx, deliver.Delivery{Workspace: e.Workspace, Sender: senderKind(b), Target: b.Target(), Payload: content, Trace: e.Trace})
 	if err != nil {
 		return err
 	}
 	tx.Append(ledger.Event{
 		Workspace: e.Workspace, Kind: kindQueued, Actor: "system", Subject: e.Subject, Trace: e.Trace,
-		Body: queued{Entry: e.Seq, Event: e.Kind, Channel: c.Target(), Delivery: name},
+		Body: queued{Entry: e.Seq, Event: e.Kind, Channel: b.Target(), Contact: b.contact, Delivery: name},
 	})
 	return nil
 }

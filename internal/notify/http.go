@@ -61,7 +61,7 @@ func (n *Notifier) Routes() []wire.Route {
 	}
 	for _, c := range n.Channels {
 		if called, ok := c.(Called); ok {
-			routes = append(routes, called.Routes(n.Press)...)
+			routes = append(routes, called.Routes(n)...)
 		}
 	}
 	return routes

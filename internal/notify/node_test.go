@@ -159,8 +159,14 @@ func (n *node) count(query string, args ...any) (found int) {
 // operator adds an operator with contacts.
 func (n *node) operator(name, role string, contacts map[string]string) {
 	n.t.Helper()
+	n.operatorIn(name, role, "", contacts)
+}
+
+// operatorIn adds one who is confined to a workspace.
+func (n *node) operatorIn(name, role, workspace string, contacts map[string]string) {
+	n.t.Helper()
 	admin := roster.Identity{Role: roster.Admin}
-	if _, _, err := n.roster.AddOperator(n.t.Context(), admin, name, role, ""); err != nil {
+	if _, _, err := n.roster.AddOperator(n.t.Context(), admin, name, role, workspace); err != nil {
 		n.t.Fatal(err)
 	}
 	if _, err := n.roster.ChangeOperator(n.t.Context(), admin, name, roster.OperatorChange{Contacts: contacts}); err != nil {

@@ -80,7 +80,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 	g.Go(func() error { return n.Ledger.Consume(ctx, "notify", n.tell) })
 	for _, c := range n.Channels {
 		if l, ok := c.(Listener); ok {
-			g.Go(func() error { return l.Listen(ctx, n.Press) })
+			g.Go(func() error { return l.Listen(ctx, n) })
 		}
 	}
 	return g.Wait()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/roster"
 )
 
 // What a button does. One letter, since Telegram lets a button carry 64 bytes.
@@ -40,34 +41,72 @@ func (n *Notifier) code(action string, g gate.Gate) string {
 
 const notOurs = "This button is not one of this server, or not for this gate. Nothing was changed."
 
-// Press votes as the operator whom the channel knows by the contact, and says to that
-// person what came of it.
-func (n *Notifier) Press(ctx context.Context, channel, contact, data string) string {
-	action, rest, _ := strings.Cut(data, ":")
+// Press is a press of a button.
+type Press struct {
+	Channel string // the kind of channel
+	Contact string // who pressed, as the channel knows them and has made sure
+	Data    string // what the button carried
+	Note    string // what they say to it; may be empty
+}
+
+// vote is a press that was understood.
+type vote struct {
+	who     roster.Identity
+	gate    gate.Gate
+	approve bool
+}
+
+// read finds out what a press means, and whether the person may: if not, refusal says
+// why not.
+func (n *Notifier) read(ctx context.Context, p Press) (v vote, refusal string) {
+	action, rest, _ := strings.Cut(p.Data, ":")
 	gateID, code, _ := strings.Cut(rest, ":")
 	if action != approveAction && action != rejectAction {
-		return notOurs
+		return v, notOurs
 	}
 	g, err := n.Gates.Get(ctx, gateID)
 	if err != nil {
-		return n.explain(err)
+		return v, n.explain(err)
 	}
 	if !hmac.Equal([]byte(code), []byte(n.code(action, g))) {
-		return notOurs
+		return v, notOurs
 	}
-	who, err := n.Roster.ByContact(ctx, channel, contact)
+	who, err := n.Roster.ByContact(ctx, p.Channel, p.Contact)
 	if fault.Is(err, fault.NotFound) {
-		return fmt.Sprintf("You are not known here as an operator, so nothing was changed. An admin can say who you are: signalbox operators set NAME --%s %s", channel, contact)
+		return v, fmt.Sprintf("You are not known here as an operator, so nothing was changed. An admin can say who you are: signalbox operators set NAME --%s %s", p.Channel, p.Contact)
+	}
+	if err == nil {
+		err = g.Admits(who, action == approveAction)
 	}
 	if err != nil {
-		return n.explain(err)
+		return v, n.explain(err)
 	}
-	approve, did := action == approveAction, "rejected"
-	if approve {
+	return vote{who, g, action == approveAction}, ""
+}
+
+// Refusal is why a press would come to nothing, "" when it would count: a channel that
+// asks for more before it decides asks nobody in vain.
+func (n *Notifier) Refusal(ctx context.Context, p Press) string {
+	_, refusal := n.read(ctx, p)
+	return refusal
+}
+
+// Press votes as the operator whom the channel knows by the contact, and says to that
+// person what came of it.
+func (n *Notifier) Press(ctx context.Context, p Press) string {
+	v, refusal := n.read(ctx, p)
+	if refusal != "" {
+		return refusal
+	}
+	did := "rejected"
+	if v.approve {
 		did = "approved"
 	}
-	where := strings.ToUpper(channel[:1]) + channel[1:]
-	g, err = n.Gates.Vote(ctx, who, gateID, gate.Ballot{Approve: approve, Note: did + " in " + where})
+	note := strings.TrimSpace(Clean(p.Note))
+	if note == "" {
+		note = did + " in " + strings.ToUpper(p.Channel[:1]) + p.Channel[1:]
+	}
+	g, err := n.Gates.Vote(ctx, v.who, v.gate.ID, gate.Ballot{Approve: v.approve, Note: note})
 	if err != nil {
 		return n.explain(err)
 	}

@@ -2,14 +2,12 @@ package notify
 
 import (
 	"context"
-	"database/sql"
-	"errors"
+	"strings"
 	"time"
 
 	"github.com/signalbox/signalbox/internal/deliver"
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
@@ -18,28 +16,47 @@ type sender struct{ n *Notifier }
 
 // Send makes one try.
 func (s sender) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
+	var p payload
+	if err := wire.Unmarshal(a.Payload, &p); err != nil {
+		return s.broken(a, err)
+	}
 	c := s.n.byTarget[a.Target]
+	if p.Contact != "" {
+		kind, _, _ := strings.Cut(a.Target, ":")
+		c = s.n.person(kind, p.Contact)
+		// Whoever is no longer an operator, or has changed address, is told nothing more.
+		if _, err := s.n.Roster.ByContact(ctx, kind, p.Contact); fault.Is(err, fault.NotFound) {
+			return moot
+		} else if err != nil {
+			return s.broken(a, err)
+		}
+	}
 	if c == nil {
 		// Not hopeless: another node may have been started with it already.
 		return deliver.Result{Class: "no_channel", Text: "This channel is not configured here, or no longer. Configure it, or leave this until it is given up."}
 	}
-	m, err := s.n.message(ctx, c, a)
+	m, err := s.n.message(ctx, c, a, p)
 	if err != nil {
-		s.n.Log.Warn("cannot make a message", "delivery", a.ID, "error", err.Error())
-		return deliver.Result{Class: "internal", Text: "The gate could not be read. The server's log has the cause."}
+		return s.broken(a, err)
 	}
 	if m.Event == Escalated && m.Gate.Status != gate.Pending && c.Name() != webhookName {
-		// Nobody is reminded of what is decided. Programs hear of everything.
-		return deliver.Result{Verdict: deliver.Succeeded, Class: "moot"}
+		return moot // nobody is reminded of what is decided; programs hear of everything
+	}
+	if m.Event == Resolved && p.Contact != "" && m.Earlier == "" {
+		return moot // they were never told that it waits
 	}
 	return c.Send(ctx, m)
 }
 
-func (n *Notifier) message(ctx context.Context, c Channel, a deliver.Attempt) (Message, error) {
-	var p payload
-	if err := wire.Unmarshal(a.Payload, &p); err != nil {
-		return Message{}, err
-	}
+// moot is what need not be said any more.
+var moot = deliver.Result{Verdict: deliver.Succeeded, Class: "moot"}
+
+func (s sender) broken(a deliver.Attempt, err error) deliver.Result {
+	s.n.Log.Warn("cannot make a message", "delivery", a.ID, "error", err.Error())
+	return deliver.Result{Class: "internal", Text: "The gate could not be read. The server's log has the cause."}
+}
+
+func (n *Notifier) message(ctx context.Context, c Channel, a deliver.Attempt, p payload) (Message, error) {
 	g, err := n.Gates.Get(ctx, p.Gate)
 	if err != nil {
 		return Message{}, err
@@ -51,7 +68,7 @@ func (n *Notifier) message(ctx context.Context, c Channel, a deliver.Attempt) (M
 			m.Approve, m.Reject = n.button(approveAction, g), n.button(rejectAction, g)
 		}
 	case Escalated, Resolved:
-		if m.Earlier, err = n.earlier(ctx, g.ID, c.Target()); err != nil {
+		if m.Earlier, err = n.earlier(ctx, p, c.Target()); err != nil {
 			return m, err
 		}
 	}
@@ -71,37 +88,12 @@ func (n *Notifier) lookBack(ctx context.Context, m *Message, seq int64) error {
 	if m.Event != Escalated {
 		return nil
 	}
-	var body struct {
-		Step gate.Step `json:"step"`
-	}
-	if err := wire.UnmarshalPart(e.Body, &body); err != nil {
-		return err
-	}
 	people, err := n.Roster.Operators(ctx, "")
 	if err != nil {
 		return err
 	}
-	m.Asked = asked(people, body.Step, m.Gate)
-	return nil
-}
-
-// asked are those whom a step is for, and who may see the gate.
-func asked(people []roster.Person, step gate.Step, g gate.Gate) []roster.Person {
-	whom := step.Whom
-	if len(whom) == 0 && step.Do == gate.Remind {
-		whom = g.Approvers
-	}
-	if len(whom) == 0 {
-		return nil
-	}
-	rules := gate.Rules{Approvers: whom}
-	var found []roster.Person
-	for _, p := range people {
-		if (p.Workspace == "" || p.Workspace == g.Workspace) && rules.MayDecide(p) {
-			found = append(found, p)
-		}
-	}
-	return found
+	m.Asked, err = asked(people, &e, m.Gate)
+	return err
 }
 
 // asOf is a gate as it was before it was resolved.
@@ -117,22 +109,43 @@ func asOf(g gate.Gate, at time.Time) gate.Gate {
 	return g
 }
 
-// earlier refers to the message by which a channel was told of the opening. It has been
-// sent or given up by now, since a channel's deliveries go out in order.
-func (n *Notifier) earlier(ctx context.Context, gateID, target string) (string, error) {
-	var delivery string
-	err := n.DB.Read.QueryRowContext(ctx, "SELECT delivery FROM notice WHERE gate = $1 AND channel = $2 AND event = 'gate.opened'", gateID, target).Scan(&delivery)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", nil
+// earlier refers to the message by which a channel was told of the opening, or to the last
+// by which a person was told that the gate waits. It has been sent or given up by now,
+// since a channel's deliveries go out in order.
+func (n *Notifier) earlier(ctx context.Context, p payload, target string) (string, error) {
+	query, args := "SELECT delivery FROM notice WHERE gate = $1 AND channel = $2 AND event = 'gate.opened'", []any{p.Gate, target}
+	if p.Contact != "" {
+		query = "SELECT delivery FROM notice WHERE gate = $1 AND channel = $2 AND contact <> '' AND entry < $3 ORDER BY entry DESC"
+		args = append(args, p.Entry)
 	}
+	deliveries, err := n.list(ctx, query, args...)
+	for _, delivery := range deliveries {
+		reference, err := n.Outbox.Reference(ctx, delivery)
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return "", err
+		}
+		if reference != "" { // one that was given up, or was moot, has none
+			return reference, nil
+		}
+	}
+	return "", err
+}
+
+// list reads one column of text.
+func (n *Notifier) list(ctx context.Context, query string, args ...any) (all []string, err error) {
+	rows, err := n.DB.Read.QueryContext(ctx, query, args...)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	reference, err := n.Outbox.Reference(ctx, delivery)
-	if fault.Is(err, fault.NotFound) {
-		return "", nil
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var one string
+		if err := rows.Scan(&one); err != nil {
+			return nil, err
+		}
+		all = append(all, one)
 	}
-	return reference, err
+	return all, rows.Err()
 }
 
 func (n *Notifier) link(gateID string) string { return n.Base + "/ui/gates/" + gateID }

@@ -119,7 +119,71 @@ func TestAQuorumHoldsInSlackToo(t *testing.T) {
 			t.Fatalf("%+v", g)
 		}
 		n.press("U0BOB", buttons["signalbox_reject"])
+		n.submit("U0BOB", f.next("views.open").values["view"], "")
 		if g := n.get(id); g.Status != gate.Rejected || g.Note != "rejected in Slack" || g.ResolvedBy != "bob" {
+			t.Errorf("%+v", g)
+		}
+	})
+}
+
+func TestARejectionInSlackAsksForTheReason(t *testing.T) {
+	eachSlack(t, func(t *testing.T, n *node, f *slackAPI) {
+		id := n.open()
+		_, buttons := read(t, f.next("chat.postMessage").values["blocks"])
+		reject := buttons["signalbox_reject"]
+
+		// Nobody is asked in vain.
+		for user, says := range map[string]string{"U0STRANGER": "not known here as an operator", "U0EVE": "eve may not decide"} {
+			n.press(user, reject)
+			if said := f.next("chat.postEphemeral"); said.values["user"] != user || !strings.Contains(said.values["text"], says) {
+				t.Errorf("%s hears %v", user, said.values)
+			}
+		}
+
+		// A form that does not open decides nothing.
+		f.closed.Store(true)
+		n.press("U0ANN", reject)
+		if said := f.next("chat.postEphemeral"); said.values["user"] != "U0ANN" || said.values["channel"] != "C123" || !strings.Contains(said.values["text"], "nothing was decided") {
+			t.Errorf("%v", said.values)
+		}
+		f.closed.Store(false)
+
+		// Nor does one that is open, or that somebody else submits.
+		n.press("U0ANN", reject)
+		view := f.next("views.open").values["view"]
+		n.submit("U0BOB", view, "I am bob")
+		if said := f.next("chat.postEphemeral"); said.values["user"] != "U0BOB" || !strings.Contains(said.values["text"], "for somebody else") {
+			t.Errorf("%v", said.values)
+		}
+		if g := n.get(id); g.Status != gate.Pending || len(g.Votes) != 0 {
+			t.Fatalf("%+v", g)
+		}
+
+		n.submit("U0ANN", view, " Not to <them>\x00 ")
+		if g := n.get(id); g.Status != gate.Rejected || g.ResolvedBy != "ann" || g.Note != "Not to <them>" {
+			t.Errorf("%+v", g)
+		}
+		var said, changed call
+		for range 2 {
+			if got := <-f.got; got.method == "chat.update" {
+				changed = got
+			} else {
+				said = got
+			}
+		}
+		if said.values["user"] != "U0ANN" || said.values["channel"] != "C123" || !strings.Contains(said.values["text"], "You have rejected this") {
+			t.Errorf("%v", said.values)
+		}
+		if texts, _ := read(t, changed.values["blocks"]); !strings.Contains(strings.Join(texts, "\n"), "Note: Not to &lt;them&gt;") {
+			t.Errorf("the reason is not shown: %v", texts)
+		}
+
+		// Once is enough.
+		n.submit("U0ANN", view, "again")
+		if said := f.next("chat.postEphemeral"); !strings.Contains(said.values["text"], "rejected by ann") {
+			t.Errorf("%v", said.values)
+		}
+		if g := n.get(id); g.Note != "Not to <them>" || len(g.Votes) != 1 {
 			t.Errorf("%+v", g)
 		}
 	})
@@ -223,7 +287,15 @@ func TestSocketModeNeedsNoAddressOfOurs(t *testing.T) {
 		if ack := <-f.acks; ack != "e-1" {
 			t.Errorf("%q was acknowledged", ack)
 		}
-		if g, err := n.gates.Wait(t.Context(), id); err != nil || g.Status != gate.Rejected || g.ResolvedBy != "ann" {
+		view := f.next("views.open").values["view"]
+		envelope = `{"type":"interactive","envelope_id":"e-2","accepts_response_payload":true,"payload":` + submission(t, "U0ANN", view, "Not this month") + `}`
+		if err := socket.Write(t.Context(), websocket.MessageText, []byte(envelope)); err != nil {
+			t.Fatal(err)
+		}
+		if ack := <-f.acks; ack != "e-2" {
+			t.Errorf("%q was acknowledged", ack)
+		}
+		if g, err := n.gates.Wait(t.Context(), id); err != nil || g.Status != gate.Rejected || g.ResolvedBy != "ann" || g.Note != "Not this month" {
 			t.Errorf("%+v %v", g, err)
 		}
 		n.stop()
@@ -254,7 +326,17 @@ func TestAReminderAsksThoseWhoMayDecide(t *testing.T) {
 		})
 		f.next("chat.postMessage")
 		n.offset.Add(int64(2 * time.Minute))
-		reminder := f.next("chat.postMessage")
+		posted := map[string]call{} // by where it was posted, in any order
+		for range 3 {
+			got := f.next("chat.postMessage")
+			posted[got.values["channel"]] = got
+		}
+		for _, member := range []string{"U0ANN", "U0BOB"} {
+			if got := posted[member]; !strings.Contains(got.values["text"], "Still waits") || got.values["thread_ts"] != "" {
+				t.Errorf("%s was not told: %v", member, got.values)
+			}
+		}
+		reminder := posted["C123"]
 		texts, _ := read(t, reminder.values["blocks"])
 		all := strings.Join(texts, "\n")
 		if reminder.values["thread_ts"] != "1700000000.000001" || reminder.values["reply_broadcast"] != "true" ||

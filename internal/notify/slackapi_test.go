@@ -36,6 +36,7 @@ type slackAPI struct {
 	down   atomic.Bool
 	limit  atomic.Bool
 	slow   atomic.Bool // answers to presses take longer than Slack waits
+	closed atomic.Bool // forms are not opened
 	stamp  atomic.Int64
 	refuse atomic.Value // the word with which the next change of a message is refused
 	socket chan *websocket.Conn
@@ -48,6 +49,7 @@ func newSlackAPI(t *testing.T) *slackAPI {
 	mux.HandleFunc("POST /api/chat.postMessage", f.chat)
 	mux.HandleFunc("POST /api/chat.update", f.chat)
 	mux.HandleFunc("POST /api/chat.postEphemeral", f.chat)
+	mux.HandleFunc("POST /api/views.open", f.views)
 	mux.HandleFunc("POST /hook/T1/B1/a-secret-path", f.hook)
 	mux.HandleFunc("POST /api/apps.connections.open", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+slackAppToken {
@@ -102,6 +104,24 @@ func (f *slackAPI) chat(w http.ResponseWriter, r *http.Request) {
 		stamp = fmt.Sprintf("1700000000.%06d", f.stamp.Add(1))
 	}
 	_, _ = fmt.Fprintf(w, `{"ok":true,"channel":%q,"ts":%q,"message_ts":%q}`, values["channel"], stamp, stamp)
+}
+
+// views opens a form, unless it has been told to refuse.
+func (f *slackAPI) views(w http.ResponseWriter, r *http.Request) {
+	if f.broken(w) {
+		return
+	}
+	var body struct {
+		TriggerID string `json:"trigger_id"`
+		View      json.RawMessage
+	}
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	if r.Header.Get("Authorization") != "Bearer "+slackToken || body.TriggerID != "1.2.3" || f.closed.Load() {
+		_, _ = fmt.Fprint(w, `{"ok":false,"error":"expired_trigger_id"}`)
+		return
+	}
+	f.got <- call{"views.open", map[string]string{"view": string(body.View)}}
+	_, _ = fmt.Fprint(w, `{"ok":true,"view":{"id":"V1"}}`)
 }
 
 func (f *slackAPI) hook(w http.ResponseWriter, r *http.Request) {
@@ -182,6 +202,42 @@ func interaction(user string, b button) string {
 		"actions": []map[string]string{{"type": "button", "action_id": b.ActionID, "block_id": "x", "value": b.Value, "action_ts": "1.2"}},
 	})
 	return string(text)
+}
+
+// submission is what Slack sends when a form is submitted with a reason.
+func submission(t *testing.T, user, view, reason string) string {
+	t.Helper()
+	var opened struct {
+		CallbackID string `json:"callback_id"`
+		Metadata   string `json:"private_metadata"`
+		Blocks     []struct {
+			BlockID string `json:"block_id"`
+			Element struct {
+				ActionID string `json:"action_id"`
+				Type     string
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(view), &opened); err != nil || len(opened.Blocks) != 1 || opened.Blocks[0].Element.Type != "plain_text_input" {
+		t.Fatalf("%v: %s", err, view)
+	}
+	asked := opened.Blocks[0]
+	text, _ := json.Marshal(map[string]any{
+		"type": "view_submission", "api_app_id": "A1", "user": map[string]string{"id": user, "username": "whoever"}, "team": map[string]string{"id": "T1"},
+		"view": map[string]any{
+			"id": "V1", "type": "modal", "callback_id": opened.CallbackID, "private_metadata": opened.Metadata,
+			"state": map[string]any{"values": map[string]any{asked.BlockID: map[string]any{asked.Element.ActionID: map[string]string{"type": "plain_text_input", "value": reason}}}},
+		},
+	})
+	return string(text)
+}
+
+// submit submits a form over HTTP.
+func (n *node) submit(user, view, reason string) {
+	n.t.Helper()
+	if status := n.post("payload="+url.QueryEscape(submission(n.t, user, view, reason)), signingSecret, time.Now()); status != 200 {
+		n.t.Fatalf("Slack was answered %d", status)
+	}
 }
 
 // post calls /notify/slack as Slack would, or not quite as it would.

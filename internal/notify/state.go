@@ -18,7 +18,8 @@ type (
 	queued struct {
 		Entry    int64  `json:"entry"` // the entry that is told
 		Event    string `json:"event"`
-		Channel  string `json:"channel"` // its target
+		Channel  string `json:"channel"`          // its target
+		Contact  string `json:"contact,omitzero"` // of the one person it is, "" for a channel that is configured
 		Delivery string `json:"delivery"`
 	}
 	added struct {
@@ -49,6 +50,9 @@ CREATE TABLE notice_channel (
   name {text} NOT NULL,
   since {bigint} NOT NULL
 ) {strict};
+`, `
+ALTER TABLE notice ADD COLUMN contact {text} NOT NULL DEFAULT '';
+CREATE INDEX notice_personal ON notice (gate, entry) WHERE contact <> '';
 `}}
 
 // Projection is what the entries do to the tables.
@@ -62,7 +66,7 @@ func Projection() ledger.Projection {
 				if err := e.Decode(&b); err != nil {
 					return err
 				}
-				tx.Exec("INSERT INTO notice (entry, channel, gate, event, delivery) VALUES ($1, $2, $3, $4, $5)", b.Entry, b.Channel, e.Subject, b.Event, b.Delivery)
+				tx.Exec("INSERT INTO notice (entry, channel, gate, event, delivery, contact) VALUES ($1, $2, $3, $4, $5, $6)", b.Entry, b.Channel, e.Subject, b.Event, b.Delivery, b.Contact)
 				return nil
 			},
 			kindAdded: func(tx *store.Tx, e *ledger.Entry) error {

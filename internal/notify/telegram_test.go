@@ -24,6 +24,7 @@ type telegramAPI struct {
 	calls
 	url     string
 	limit   atomic.Bool
+	forbid  atomic.Value // the chat that the bot may not write to
 	message atomic.Int64
 	updates chan string
 	asking  atomic.Int64 // how many ask for updates at the moment
@@ -54,6 +55,11 @@ func (f *telegramAPI) serve(w http.ResponseWriter, r *http.Request) {
 	values := map[string]string{}
 	for name := range r.Form {
 		values[name] = r.Form.Get(name)
+	}
+	if values["chat_id"] == f.forbid.Load() {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = fmt.Fprint(w, `{"ok":false,"error_code":403,"description":"Forbidden: bot can't initiate conversation with a user"}`)
+		return
 	}
 	f.got <- call{r.PathValue("method"), values}
 	if r.PathValue("method") == "answerCallbackQuery" {
@@ -204,7 +210,13 @@ func TestAReminderInTelegramAnswersTheFirstMessage(t *testing.T) {
 			t.Errorf("a gate of high risk has buttons: %v", sent.values)
 		}
 		n.offset.Add(int64(2 * time.Minute))
-		sent := f.next("sendMessage")
+		sent, own := f.next("sendMessage"), f.next("sendMessage") // in any order
+		if sent.values["chat_id"] != "-1001" {
+			sent, own = own, sent
+		}
+		if own.values["chat_id"] != "77" || !strings.Contains(own.values["text"], "Still waits") {
+			t.Errorf("she was not told herself: %v", own.values)
+		}
 		if !strings.Contains(sent.values["reply_parameters"], `"message_id":1`) || !strings.Contains(sent.values["text"], `<a href="tg://user?id=77">ann</a>`) || !strings.Contains(sent.values["text"], "Still waits") {
 			t.Errorf("%v", sent.values)
 		}

@@ -277,6 +277,28 @@ func TestAHundredDecideOverHTTPAndOneIsFirst(t *testing.T) {
 	})
 }
 
+func TestAnAgentThatAsksHearsWhoDecided(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		key := b.agentKey("tailor", "default")
+		gate := b.signal(key, "tailor", "r")
+		var added struct{ Token string }
+		b.ops(201, "POST /ops/operators", `{"name":"ines"}`, &added)
+		if status, text, _ := b.do(request{call: "POST /ops/gates/" + gate + "/approve", token: added.Token}); status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+		for prefer, want := range map[string]string{"": "", "wait=1": "", "resolved-by": "ines", "wait=1, Resolved-By": "ines"} {
+			for _, c := range []waiting{
+				<-b.later("GET /amp/gates/"+gate, key, "", "Prefer", prefer),
+				<-b.later("POST /amp/signal", key, ampSignal("tailor", "r"), "Prefer", prefer),
+			} {
+				if got := c.header.Get("AMP-Resolved-By"); c.status != 200 || got != want || strings.Contains(c.text, "ines") {
+					t.Errorf("Prefer: %s: %d %q %s", prefer, c.status, got, c.text)
+				}
+			}
+		}
+	})
+}
+
 func TestAnAgentSeesNoGateButItsOwn(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		gate := b.signal(b.agentKey("tailor", "default"), "tailor", "r")

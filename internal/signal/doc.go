@@ -17,7 +17,8 @@
 //
 // The same run_id again with the same content is a poll, and with other content is
 // refused. Unknown fields are kept and warned of. resolved_by on the wire is the word
-// "operator" or "rule"; who it was is in the ledger. A gate does not expire
+// "operator" or "rule"; who it was is in the ledger, and in the header AMP-Resolved-By for
+// an agent that asks with Prefer: resolved-by. A gate does not expire
 // unless a rule says so. cost_usd is compared with the price table and never a reason
 // to refuse.
 //

@@ -1,7 +1,9 @@
 package signal
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"strconv"
@@ -74,7 +76,7 @@ func (s *Signals) post(t Type) wire.Handler {
 			}
 			got.Answer = answer(g.ID, resolution(g))
 		}
-		return reply(w, got.Answer)
+		return s.reply(w, r, got.Answer)
 	}
 }
 
@@ -137,27 +139,62 @@ func headerText(text string) string {
 	}, text)
 }
 
-func reply(w http.ResponseWriter, a Answer) error {
-	status := http.StatusOK
+func (s *Signals) reply(w http.ResponseWriter, r *http.Request, a Answer) error {
 	if a.Status == gate.Pending {
-		status = http.StatusAccepted
+		return wire.Reply(w, http.StatusAccepted, a)
 	}
-	return wire.Reply(w, status, a)
+	if prefersName(r) {
+		who, err := s.whoResolved(r.Context(), a)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("AMP-Resolved-By", headerText(who))
+		w.Header().Add("Preference-Applied", "resolved-by")
+	}
+	return wire.Reply(w, http.StatusOK, a)
 }
 
-// preferredWait reads Prefer: wait=n. What is not ours or not understood is passed over,
-// as RFC 7240 asks for.
+// whoResolved names the operator who decided, or is "rule".
+func (s *Signals) whoResolved(ctx context.Context, a Answer) (string, error) {
+	if a.GateID == nil {
+		return resolvedBy(gate.ByRule), nil
+	}
+	g, err := s.Gates.Get(ctx, *a.GateID)
+	if g.Cause != gate.ByVote {
+		return resolvedBy(g.Cause), err
+	}
+	return g.ResolvedBy, err
+}
+
+// preferences are the values of a preference in Prefer headers. What is not ours is passed
+// over, as RFC 7240 asks for.
+func preferences(r *http.Request, want string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, header := range r.Header.Values("Prefer") {
+			for part := range strings.SplitSeq(header, ",") {
+				part, _, _ = strings.Cut(part, ";") // parameters
+				name, value, _ := strings.Cut(part, "=")
+				if strings.EqualFold(strings.TrimSpace(name), want) && !yield(strings.Trim(strings.TrimSpace(value), `"`)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// prefersName reports whether the agent asks who decided: Prefer: resolved-by.
+func prefersName(r *http.Request) bool {
+	for range preferences(r, "resolved-by") {
+		return true
+	}
+	return false
+}
+
+// preferredWait reads Prefer: wait=n. A value that is not understood is passed over.
 func preferredWait(r *http.Request) time.Duration {
-	for _, header := range r.Header.Values("Prefer") {
-		for part := range strings.SplitSeq(header, ",") {
-			part, _, _ = strings.Cut(part, ";") // parameters
-			name, value, _ := strings.Cut(part, "=")
-			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
-				continue
-			}
-			if n, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`)); err == nil && n > 0 {
-				return atMost(n)
-			}
+	for value := range preferences(r, "wait") {
+		if n, err := strconv.Atoi(value); err == nil && n > 0 {
+			return atMost(n)
 		}
 	}
 	return 0
@@ -195,7 +232,7 @@ func (s *Signals) getGate(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	return reply(w, answer(g.ID, resolution(g)))
+	return s.reply(w, r, answer(g.ID, resolution(g)))
 }
 
 // queryWait reads ?wait=30s, or a number of seconds.

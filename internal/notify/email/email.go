@@ -21,6 +21,7 @@ import (
 
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/notify"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
@@ -112,6 +113,13 @@ func (b *Mailbox) Name() string { return Name }
 
 // Target names the address.
 func (b *Mailbox) Target() string { return Name + ":" + b.to }
+
+// Person is the mailbox of one person.
+func (b *Mailbox) Person(address string) notify.Channel {
+	own := *b
+	own.to = address
+	return &own
+}
 
 // Buttons in an e-mail would be pressed by programs.
 func (b *Mailbox) Buttons(gate.Gate) bool { return false }

@@ -54,6 +54,13 @@ func (a *App) Name() string { return Name }
 // Target names Slack's channel.
 func (a *App) Target() string { return Name + ":" + a.Channel }
 
+// Person is the app's conversation with one member.
+func (a *App) Person(member string) notify.Channel {
+	o := a.Options
+	o.Channel = member
+	return &App{Options: o, client: a.client}
+}
+
 // Buttons are there when a press can reach us. Whoever can press in Slack may have left
 // a telephone on a table, so a gate of high risk asks for more than that.
 func (a *App) Buttons(g gate.Gate) bool {

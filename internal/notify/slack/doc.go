@@ -7,6 +7,9 @@
 // who pressed. On several nodes each holds a connection of its own; Slack gives a press
 // to one of them, and a vote that came twice counts once.
 //
+// One press approves. Reject opens a form that asks for the reason, and what is submitted
+// there, by the person it was opened for, is the vote.
+//
 // What agents wrote is shown as plain text, with &, < and > escaped, so that it can
 // neither link nor mention anybody. The address for answers that Slack sends with a press
 // is not used: whoever pressed is answered through the API, whose address is known.

@@ -24,18 +24,18 @@ const (
 )
 
 // Routes are what Slack calls.
-func (a *App) Routes(press notify.Press) []wire.Route {
+func (a *App) Routes(n *notify.Notifier) []wire.Route {
 	if a.SigningSecret.Reveal() == "" {
 		return nil
 	}
 	return []wire.Route{{
 		Method: "POST", Path: "/notify/slack", Summary: "What Slack calls when a button is pressed; signed by Slack",
 		RequestMedia: "application/x-www-form-urlencoded", Media: "text/plain",
-		Handle: func(w http.ResponseWriter, r *http.Request) error { return a.called(w, r, press) },
+		Handle: func(w http.ResponseWriter, r *http.Request) error { return a.called(w, r, n) },
 	}}
 }
 
-func (a *App) called(w http.ResponseWriter, r *http.Request, press notify.Press) error {
+func (a *App) called(w http.ResponseWriter, r *http.Request, n *notify.Notifier) error {
 	body, err := wire.Read(w, r, maxPress)
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (a *App) called(w http.ResponseWriter, r *http.Request, press notify.Press)
 	}
 	// The vote is done before the answer if it is quick; if not, it goes on.
 	select {
-	case <-a.answer(r.Context(), callback, press):
+	case <-a.answer(r.Context(), callback, n):
 	case <-time.After(slackWaits):
 	}
 	w.WriteHeader(http.StatusOK)
@@ -76,35 +76,57 @@ func (a *App) verify(header http.Header, body []byte) error {
 
 // answer does what was pressed and says so to who pressed. It goes on when the caller
 // has gone.
-func (a *App) answer(ctx context.Context, callback slack.InteractionCallback, press notify.Press) (done chan struct{}) {
+func (a *App) answer(ctx context.Context, callback slack.InteractionCallback, n *notify.Notifier) (done chan struct{}) {
 	done = make(chan struct{})
 	a.answering.Go(func() {
 		defer close(done)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pressTime)
 		defer cancel()
-		if callback.Type != slack.InteractionTypeBlockActions {
-			return
-		}
-		for _, action := range callback.ActionCallback.BlockActions {
-			if action == nil || action.ActionID != approveID && action.ActionID != rejectID {
-				continue
+		switch callback.Type {
+		case slack.InteractionTypeBlockActions:
+			for _, action := range callback.ActionCallback.BlockActions {
+				if action != nil {
+					a.pressed(ctx, &callback, action, n)
+				}
 			}
-			say := press(ctx, Name, callback.User.ID, action.Value)
-			if _, err := a.client.PostEphemeralContext(ctx, callback.Channel.ID, callback.User.ID, slack.MsgOptionText(escape(say), false)); err != nil {
-				a.Log.Warn("cannot tell somebody in Slack what came of a press", "class", result(err, "").Class)
-			}
+		case slack.InteractionTypeViewSubmission:
+			a.submitted(ctx, &callback, n)
+		default: // not for us
 		}
 	})
 	return done
 }
 
+// pressed votes, or asks for what a rejection takes first.
+func (a *App) pressed(ctx context.Context, callback *slack.InteractionCallback, action *slack.BlockAction, n *notify.Notifier) {
+	p := notify.Press{Channel: Name, Contact: callback.User.ID, Data: action.Value}
+	say := ""
+	switch action.ActionID {
+	case approveID:
+		say = n.Press(ctx, p)
+	case rejectID:
+		say = a.askWhy(ctx, callback, p, n)
+	}
+	a.say(ctx, callback.Channel.ID, callback.User.ID, say)
+}
+
+// say tells one person in a channel, if there is anything to tell.
+func (a *App) say(ctx context.Context, channel, user, text string) {
+	if text == "" {
+		return
+	}
+	if _, err := a.client.PostEphemeralContext(ctx, channel, user, slack.MsgOptionText(escape(text), false)); err != nil {
+		a.Log.Warn("cannot tell somebody in Slack what came of a press", "class", result(err, "").Class)
+	}
+}
+
 // Listen holds a connection of Socket Mode if there is a token for one, until ctx ends,
 // and waits for the presses that are being answered.
-func (a *App) Listen(ctx context.Context, press notify.Press) error {
+func (a *App) Listen(ctx context.Context, n *notify.Notifier) error {
 	defer a.answering.Wait()
 	for ctx.Err() == nil && a.AppToken.Reveal() != "" {
 		// It returns when Slack does not accept the token, which somebody may put right.
-		err := a.socket(ctx, press)
+		err := a.socket(ctx, n)
 		if ctx.Err() != nil {
 			break
 		}
@@ -118,7 +140,7 @@ func (a *App) Listen(ctx context.Context, press notify.Press) error {
 	return nil
 }
 
-func (a *App) socket(ctx context.Context, press notify.Press) error {
+func (a *App) socket(ctx context.Context, n *notify.Notifier) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	client := socketmode.New(a.client, socketmode.OptionReadLimit(maxPress))
@@ -129,12 +151,12 @@ func (a *App) socket(ctx context.Context, press notify.Press) error {
 		case err := <-ended:
 			return err
 		case event := <-client.Events:
-			a.heard(ctx, client, event, press)
+			a.heard(ctx, client, event, n)
 		}
 	}
 }
 
-func (a *App) heard(ctx context.Context, client *socketmode.Client, event socketmode.Event, press notify.Press) {
+func (a *App) heard(ctx context.Context, client *socketmode.Client, event socketmode.Event, n *notify.Notifier) {
 	switch event.Type {
 	case socketmode.EventTypeConnected:
 		a.Log.Info("connected to Slack")
@@ -146,7 +168,7 @@ func (a *App) heard(ctx context.Context, client *socketmode.Client, event socket
 			_ = client.AckCtx(ctx, event.Request.EnvelopeID, nil) // not heard, Slack sends it again
 		}
 		if callback, ok := event.Data.(slack.InteractionCallback); ok {
-			a.answer(ctx, callback, press)
+			a.answer(ctx, callback, n)
 		}
 	default:
 		if event.Request != nil && event.Request.EnvelopeID != "" {

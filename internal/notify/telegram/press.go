@@ -20,12 +20,12 @@ const (
 )
 
 // Listen asks Telegram what was pressed, while this node is the one that does.
-func (b *Bot) Listen(ctx context.Context, press notify.Press) error {
+func (b *Bot) Listen(ctx context.Context, n *notify.Notifier) error {
 	return b.Hold(ctx, lease, func(ctx context.Context) error {
 		// A new one each time: it remembers how far it has read, and another node may have
 		// read on since. What it reads twice is voted once.
 		client, err := bot.New(b.Token.Reveal(), b.options(func(ctx context.Context, client *bot.Bot, update *models.Update) {
-			b.heard(ctx, client, update.CallbackQuery, press)
+			b.heard(ctx, client, update.CallbackQuery, n)
 		})...)
 		if err != nil {
 			return err
@@ -35,14 +35,14 @@ func (b *Bot) Listen(ctx context.Context, press notify.Press) error {
 	})
 }
 
-func (b *Bot) heard(ctx context.Context, client *bot.Bot, query *models.CallbackQuery, press notify.Press) {
+func (b *Bot) heard(ctx context.Context, client *bot.Bot, query *models.CallbackQuery, n *notify.Notifier) {
 	if query == nil {
 		return
 	}
 	// What was read will not be sent again, so it is done even when we are stopping.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pressTime)
 	defer cancel()
-	say := press(ctx, Name, strconv.FormatInt(query.From.ID, 10), query.Data)
+	say := n.Press(ctx, notify.Press{Channel: Name, Contact: strconv.FormatInt(query.From.ID, 10), Data: query.Data})
 	_, err := client.AnswerCallbackQuery(ctx, &bot.AnswerCallbackQueryParams{
 		CallbackQueryID: query.ID, ShowAlert: true,
 		Text: notify.Cut(say, maxAnswer, size),

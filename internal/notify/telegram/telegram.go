@@ -50,6 +50,7 @@ type Bot struct {
 	Options
 	chat   any
 	client *bot.Bot
+	person bool // the chat is one person's
 }
 
 // NewBot makes the channel.
@@ -90,6 +91,13 @@ func (b *Bot) Name() string { return Name }
 // Target names the chat.
 func (b *Bot) Target() string { return Name + ":" + b.Chat }
 
+// Person is the bot's chat with one user.
+func (b *Bot) Person(user string) notify.Channel {
+	o := b.Options
+	o.Chat = user
+	return &Bot{Options: o, chat: user, client: b.client, person: true}
+}
+
 // Buttons are for gates that may be decided from a telephone.
 func (b *Bot) Buttons(g gate.Gate) bool { return g.Risk != "high" || b.ButtonsOnHigh }
 
@@ -118,6 +126,9 @@ func (b *Bot) Send(ctx context.Context, m notify.Message) deliver.Result {
 		params.ReplyParameters = &models.ReplyParameters{MessageID: number, ChatID: chat, AllowSendingWithoutReply: true}
 	}
 	sent, err := b.client.SendMessage(ctx, params)
+	if b.person && (errors.Is(err, bot.ErrorForbidden) || says(err, "chat not found")) {
+		return deliver.Result{Verdict: deliver.Hopeless, Class: "refused", Text: "The bot may not write to this person, who has to begin: by sending /start to the bot."}
+	}
 	if err != nil {
 		return judge(err)
 	}
