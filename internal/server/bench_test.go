@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -10,13 +11,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/server"
 	"github.com/signalbox/signalbox/internal/store/storetest"
 )
@@ -41,13 +47,13 @@ func BenchmarkSignal(b *testing.B) {
 	defer bare.Close()
 	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string { return "" }, "postgres": storetest.Postgres} {
 		b.Run(name, func(b *testing.B) {
-			url, key := startBench(b, address(b))
+			s := startBench(b, address(b))
 			for b.Loop() {
 				var ours, theirs float64
-				const turns = 10
+				const turns = 20
 				for range turns {
-					ours += signalsPerSecond(b, url+"/amp/signal", key) / turns
-					theirs += signalsPerSecond(b, bare.URL, key) / turns
+					ours += signalsPerSecond(b, s.url+"/amp/signal", s.key) / turns
+					theirs += signalsPerSecond(b, bare.URL, s.key) / turns
 				}
 				b.ReportMetric(ours, "ours/s")
 				b.ReportMetric(theirs, "bare/s")
@@ -58,11 +64,21 @@ func BenchmarkSignal(b *testing.B) {
 	}
 }
 
-func startBench(b *testing.B, address string) (url, key string) {
+// benchServer is a running server with one agent.
+type benchServer struct {
+	url, token, key string
+	stop            func()
+}
+
+// startBench starts a server. What is to be done to its data comes first.
+func startBench(b *testing.B, address string, before ...func(*testing.B, *server.Config)) *benchServer {
 	b.Helper()
 	config, err := server.Load(map[string]string{"data": b.TempDir(), "listen": "127.0.0.1:0", "db": address}, nil, "")
 	if err != nil {
 		b.Fatal(err)
+	}
+	for _, fn := range before {
+		fn(b, config)
 	}
 	s, err := server.New(b.Context(), config, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -71,25 +87,100 @@ func startBench(b *testing.B, address string) (url, key string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- s.Run(ctx, func(*server.Server) { close(ready) }) }()
-	b.Cleanup(func() { cancel(); <-done })
+	stop := sync.OnceFunc(func() { cancel(); <-done })
+	b.Cleanup(stop)
 	<-ready
 	token, err := os.ReadFile(filepath.Join(config.Data, server.TokenFile))
 	if err != nil {
 		b.Fatal(err)
 	}
-	req, _ := http.NewRequestWithContext(b.Context(), http.MethodPost, s.URL()+"/ops/agents", strings.NewReader(`{"name":"bench"}`))
-	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
+	return (&benchServer{url: s.URL(), token: strings.TrimSpace(string(token)), stop: stop}).withAgent(b)
+}
+
+func (s *benchServer) withAgent(b *testing.B) *benchServer {
+	b.Helper()
+	var added struct{ Keys struct{ Signal string } }
+	s.call(b, http.DefaultClient, http.MethodPost, "/ops/agents", s.token, `{"name":"bench"}`, &added)
+	s.key = added.Keys.Signal
+	return s
+}
+
+// startChild starts a server in a process of its own, which has its own open files.
+func startChild(b *testing.B, address string) *benchServer {
+	b.Helper()
+	dir := b.TempDir()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), childData+"="+dir, childDB+"="+address)
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
+	if err == nil {
+		err = child.Start()
+	}
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() { _ = res.Body.Close() }()
-	var added struct{ Keys struct{ Signal string } }
-	if err := json.NewDecoder(res.Body).Decode(&added); err != nil {
+	stop := sync.OnceFunc(func() { _ = child.Process.Signal(os.Interrupt); _ = child.Wait() })
+	b.Cleanup(stop)
+	url, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
 		b.Fatal(err)
 	}
-	return s.URL(), added.Keys.Signal
+	token, err := os.ReadFile(filepath.Join(dir, server.TokenFile))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return (&benchServer{url: strings.TrimSpace(url), token: strings.TrimSpace(string(token)), stop: stop}).withAgent(b)
+}
+
+const (
+	childData = "SIGNALBOX_TEST_CHILD_DATA"
+	childDB   = "SIGNALBOX_TEST_CHILD_DB"
+)
+
+// TestMain runs the tests, or is the server that a benchmark has started.
+func TestMain(m *testing.M) {
+	dir := os.Getenv(childData)
+	if dir == "" {
+		os.Exit(m.Run())
+	}
+	if err := beChild(dir, os.Getenv(childDB)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func beChild(dir, address string) error {
+	config, err := server.Load(map[string]string{"data": dir, "listen": "127.0.0.1:0", "db": address}, nil, "")
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	s, err := server.New(ctx, config, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx, func(s *server.Server) { fmt.Println(s.URL()) })
+}
+
+// call makes a call that must succeed.
+func (s *benchServer) call(b *testing.B, client *http.Client, method, path, token, body string, into any) {
+	req, _ := http.NewRequestWithContext(context.Background(), method, s.url+path, strings.NewReader(body))
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := client.Do(req)
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err == nil && into != nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil || res.StatusCode >= 300 {
+		b.Errorf("%s %s: %s %s %v", method, path, res.Status, text, err)
+	}
 }
 
 var benchRun atomic.Int64
@@ -103,7 +194,7 @@ func signalsPerSecond(b *testing.B, url, key string) float64 {
 	began := time.Now()
 	for range 64 {
 		wg.Go(func() {
-			for time.Since(began) < 500*time.Millisecond {
+			for time.Since(began) < 250*time.Millisecond {
 				req, _ := http.NewRequestWithContext(context.Background(), http.MethodPost, url, bytes.NewReader(fmt.Appendf(nil, benchSignal, benchRun.Add(1))))
 				req.Header.Set("Authorization", "Bearer "+key)
 				req.Header.Set("Content-Type", "application/json")
@@ -124,4 +215,146 @@ func signalsPerSecond(b *testing.B, url, key string) float64 {
 	}
 	wg.Wait()
 	return float64(answered.Load()) / time.Since(began).Seconds()
+}
+
+// BenchmarkDecisionReaches measures how long a decision takes to reach the agent that
+// waits for it in a long poll, among 10,000 that do: from when the operator's call is
+// sent until the agent has the answer.
+func BenchmarkDecisionReaches(b *testing.B) {
+	const waiters, decided = 10_000, 500
+	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string { return "" }, "postgres": storetest.Postgres} {
+		b.Run(name, func(b *testing.B) {
+			s := startChild(b, address(b))
+			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+			gates := make([]string, waiters)
+			inParallel(64, waiters, func(i int) {
+				var got struct {
+					GateID string `json:"gate_id"`
+				}
+				s.call(b, client, http.MethodPost, "/amp/signal", s.key, fmt.Sprintf(benchSignal, benchRun.Add(1)), &got)
+				gates[i] = got.GateID
+			})
+			arrived := make([]chan time.Time, waiters)
+			var waiting sync.WaitGroup
+			ctx, cancel := context.WithCancel(context.Background())
+			own := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: -1}}
+			for i, id := range gates {
+				arrived[i] = make(chan time.Time, 1)
+				waiting.Go(func() {
+					req, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/amp/gates/"+id+"?wait=60s", http.NoBody)
+					req.Header.Set("Authorization", "Bearer "+s.key)
+					res, err := own.Do(req)
+					if err == nil {
+						_, _ = io.Copy(io.Discard, res.Body)
+						_ = res.Body.Close()
+						arrived[i] <- time.Now()
+					}
+				})
+				time.Sleep(500 * time.Microsecond) // as they come, not all at once
+			}
+			time.Sleep(3 * time.Second) // until the last of them waits
+			for b.Loop() {
+				var took []time.Duration
+				for i := range decided {
+					began := time.Now()
+					s.call(b, client, http.MethodPost, "/ops/gates/"+gates[i]+"/approve", s.token, `{}`, nil)
+					took = append(took, (<-arrived[i]).Sub(began))
+				}
+				slices.Sort(took)
+				b.ReportMetric(float64(took[decided*99/100].Microseconds())/1000, "p99-ms")
+				b.ReportMetric(float64(took[decided/2].Microseconds())/1000, "p50-ms")
+			}
+			b.ReportMetric(0, "ns/op")
+			cancel()
+			waiting.Wait()
+		})
+	}
+}
+
+// BenchmarkSignalAmongMany compares the latency of a signal, one at a time, on a server
+// with a million pending gates with that on an empty one. The two take turns.
+func BenchmarkSignalAmongMany(b *testing.B) {
+	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string { return "" }, "postgres": storetest.Postgres} {
+		b.Run(name, func(b *testing.B) {
+			full := startBench(b, address(b), fillWithGates)
+			empty := startBench(b, address(b))
+			client := &http.Client{}
+			for b.Loop() {
+				var among, alone []time.Duration
+				for range 20 {
+					for range 100 {
+						among = append(among, full.signal(b, client))
+					}
+					for range 100 {
+						alone = append(alone, empty.signal(b, client))
+					}
+				}
+				slices.Sort(among)
+				slices.Sort(alone)
+				b.ReportMetric(float64(among[len(among)/2])/float64(alone[len(alone)/2]), "times-p50")
+				b.ReportMetric(float64(among[len(among)*99/100])/float64(alone[len(alone)*99/100]), "times-p99")
+				b.ReportMetric(float64(among[len(among)/2].Microseconds())/1000, "p50-ms")
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// signal sends a signal, and says how long the answer took.
+func (s *benchServer) signal(b *testing.B, client *http.Client) time.Duration {
+	began := time.Now()
+	s.call(b, client, http.MethodPost, "/amp/signal", s.key, fmt.Sprintf(benchSignal, benchRun.Add(1)), nil)
+	return time.Since(began)
+}
+
+// fillWithGates opens a million gates in a data folder, before a server runs on it.
+func fillWithGates(b *testing.B, config *server.Config) {
+	db, err := server.OpenStore(b.Context(), config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Migrate(b.Context(), server.Migrations()...); err != nil {
+		b.Fatal(err)
+	}
+	l, err := ledger.Open(b.Context(), ledger.Options{DB: db, Dir: config.Data, Origin: "localhost/signalbox", Projections: server.Projections()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	for range 2000 {
+		err := l.Write(b.Context(), func(tx *ledger.Tx) error {
+			for i := range 500 {
+				p, err := gate.Prepare(gate.Opening{
+					Project: "default", Agent: "agent_x", AgentName: "x", Requester: "agent:x", Risk: gate.Risks[i%3],
+					Origin: gate.Origin{Protocol: "amp", Reference: "run_1"},
+					Shown:  gate.Shown{Title: "Send the newsletter", Summary: strings.Repeat("s", 200), ProposedAction: strings.Repeat("p", 100)},
+				})
+				if err != nil {
+					return err
+				}
+				p.Open(tx, gate.NewID(), "default", "")
+			}
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func inParallel(workers, n int, fn func(i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				fn(int(i))
+			}
+		})
+	}
+	wg.Wait()
 }
