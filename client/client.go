@@ -74,23 +74,39 @@ func New(baseURL, key string, options ...Option) (*Client, error) {
 }
 
 // Signal sends what an agent did, or asks for a gate in the middle of a run, and
-// returns the answer, which may be that a person has yet to decide. m is a [Payload] or
-// a [GateRequest].
+// returns the answer, which may be that a person has yet to decide. m is a [Payload], a
+// [GateRequest], a [Failure], a [Registration] or a [Receipt].
 func (c *Client) Signal(ctx context.Context, m Message) (Answer, error) {
 	path, body, err := m.encode(c)
 	if err != nil {
 		return Answer{}, err
 	}
+	var a Answer
+	err = c.post(ctx, path, body, func(r reply) (err error) {
+		a, err = readAnswer(r)
+		return err
+	})
+	if err != nil {
+		return Answer{}, fmt.Errorf("signal: %w", err)
+	}
+	return a, nil
+}
+
+// post makes a call until it has an answer that read understands, or patience ends.
+func (c *Client) post(ctx context.Context, path string, body []byte, read func(reply) error) error {
 	patient, cancel := context.WithTimeoutCause(ctx, c.patience, ErrUnreachable)
 	defer cancel()
 	p := c.newPauses()
 	for {
-		a, err := c.call(patient, request{method: http.MethodPost, path: path, body: body})
+		r, err := c.do(patient, request{method: http.MethodPost, path: path, body: body})
 		if err == nil {
-			return a, nil
+			err = read(r)
+		}
+		if err == nil {
+			return nil
 		}
 		if err := p.again(patient, err); err != nil {
-			return Answer{}, fmt.Errorf("signal: %w", err)
+			return err
 		}
 	}
 }
@@ -126,11 +142,15 @@ func (c *Client) Wait(ctx context.Context, gateID string) (Answer, error) {
 
 // Gate asks for approval and waits for it. It returns nil if what m proposes was
 // approved; a *[Rejected] with the operator's message if it was rejected; and another
-// error if there is no decision. A [Payload] is sent with gate_required.
+// error if there is no decision. A [Payload] is sent with gate_required. A [Failure] and a
+// [Receipt] propose nothing, and are refused.
 func (c *Client) Gate(ctx context.Context, m Message) error {
-	if p, ok := m.(Payload); ok {
+	switch p := m.(type) {
+	case Payload:
 		p.GateRequired = true
 		m = p
+	case Failure, Receipt:
+		return errors.New("gate: a failure or a receipt proposes nothing that could be approved; send it with Signal")
 	}
 	a, err := c.Signal(ctx, m)
 	if err != nil {

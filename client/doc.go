@@ -32,5 +32,11 @@
 // Sending a signal is given up after a while ([WithPatience]); waiting for a person
 // ends with ctx only, and survives that the server is restarted.
 //
+// # The rest of a run
+//
+// [Client.Heartbeat] says that a run is alive and hears whether an operator wants it to
+// stop. [Client.Signal] takes a [Failure] of a run, the [Receipt] of an action that was
+// approved, and an agent's [Registration].
+//
 // A [Client] may be used by many goroutines at once. It starts none of its own.
 package client

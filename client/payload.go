@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Message is something to signal: a [Payload] or a [GateRequest].
+// Message is something to signal: a [Payload], a [GateRequest], a [Failure], a
+// [Registration] or a [Receipt].
 type Message interface {
 	// encode is the address and the bytes. The same message gives the same bytes, so
 	// that sending it again is sending the same.

@@ -9,13 +9,17 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/signal"
 	"github.com/signalbox/signalbox/internal/wire"
 )
@@ -39,13 +43,16 @@ type BenchReport struct {
 	Server Load    `json:"server"`
 	Bare   *Load   `json:"bare,omitempty"`
 	Ratio  float64 `json:"ratio,omitempty"` // of the calls a second
+	// Gates that were opened, and at the end rejected or left to wait.
+	Rejected int64 `json:"gates_rejected"`
+	Left     int64 `json:"gates_left"`
 }
 
 func newBenchSignal(a *app) *cobra.Command {
 	c := a.withJSON(&cobra.Command{
 		Use: "signal", Short: "Send signals as fast as they are answered, or at a rate",
 		Long: "Sends signals, each of a run of its own, and prints how many were answered and how\nfast. With --rate a signal counts from when it was due, so that a server which stands\nstill is seen to.\n\n" +
-			"Signals are recorded for good, and with --gate each one waits in the inbox: use a\nserver that is there for it.",
+			"Signals are recorded for good, in the deck bench: use a server that is there for it.\nWith --gate each one opens a gate. At the end these are rejected with the operator's\ntoken, for which a minute is taken; what is left then, or without a token, is counted.",
 		Example: "  signalbox bench signal --compare\n  signalbox bench signal --rate 2000 --duration 30s", Args: exactly(0, "no arguments"),
 	})
 	var f benchFlags
@@ -85,9 +92,10 @@ func (a *app) benchSignal(ctx context.Context, f benchFlags) (report BenchReport
 		return report, err
 	}
 	defer func() { err = errors.Join(err, agent.giveBack(ctx)) }()
+	runs := "bench-" + strings.ToLower(rand.Text()[:10]) + "-"
 	l := load{
 		url: base + "/amp/signal", key: agent.key, connections: f.connections, duration: f.duration, rate: f.rate,
-		body: benchSignals(agent.name, f.gate),
+		body: benchSignals(agent.name, runs, f.gate),
 	}
 	if f.compare {
 		bare, err := a.benchBare(ctx, l)
@@ -96,7 +104,13 @@ func (a *app) benchSignal(ctx context.Context, f benchFlags) (report BenchReport
 		}
 		report.Bare = &bare
 	}
-	if report.Server, err = a.measure(ctx, "server", l); err != nil {
+	report.Server, err = a.measure(ctx, "server", l)
+	if opened := report.Server.Statuses[fmt.Sprint(http.StatusAccepted)]; opened > 0 {
+		report.Rejected = a.clear(ctx, agent.name, runs, f.connections)
+		report.Left = max(0, opened-report.Rejected)
+	}
+	if err != nil {
+		printLeft(a.err, report)
 		return report, err
 	}
 	if report.Bare != nil && report.Bare.PerSecond > 0 {
@@ -105,14 +119,58 @@ func (a *app) benchSignal(ctx context.Context, f benchFlags) (report BenchReport
 	return report, nil
 }
 
-// benchSignals makes the signals: the same but for the run.
-func benchSignals(agent string, gate bool) func(int64) []byte {
-	run := "bench-" + strings.ToLower(rand.Text()[:10]) + "-"
+// clearTime is how long the gates of a load may take to be rejected.
+const clearTime = time.Minute
+
+// clear rejects the gates of the agent's runs, and returns how many. What goes wrong leaves
+// gates, and that is counted.
+func (a *app) clear(ctx context.Context, agent, runs string, connections int) int64 {
+	c, err := a.client()
+	if err != nil {
+		return 0
+	}
+	// Also when the command was stopped by Ctrl-C.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearTime)
+	defer cancel()
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: connections}
+	defer transport.CloseIdleConnections()
+	c.http.Transport = transport
+	_, _ = fmt.Fprintln(a.err, "rejecting the gates that were opened")
+	var rejected atomic.Int64
+	q := url.Values{"status": {"pending"}, "project": {"bench"}, "agent": {agent}, "limit": {fmt.Sprint(wire.MaxPage)}}
+	for {
+		var page gate.GatePage
+		if err := c.call(ctx, http.MethodGet, "/ops/gates?"+q.Encode(), nil, &page); err != nil {
+			return rejected.Load()
+		}
+		var rejecting errgroup.Group
+		rejecting.SetLimit(connections)
+		for _, g := range page.Gates {
+			if !strings.HasPrefix(g.Origin.Reference, runs) {
+				continue
+			}
+			rejecting.Go(func() error {
+				if c.call(ctx, http.MethodPost, "/ops/gates/"+g.ID+"/reject", gate.Decision{Note: "The load has ended."}, new(gate.Gate)) == nil {
+					rejected.Add(1)
+				}
+				return nil
+			})
+		}
+		_ = rejecting.Wait() // each says by itself whether it was rejected
+		if page.Next == "" {
+			return rejected.Load()
+		}
+		q.Set("cursor", page.Next)
+	}
+}
+
+// benchSignals makes the signals: the same but for the run, whose name begins with runs.
+func benchSignals(agent, runs string, gated bool) func(int64) []byte {
 	now := time.Now().UTC().Format(time.RFC3339)
-	before := fmt.Sprintf(`{"amp_version":"1.0","agent_id":%q,"run_id":"%s`, agent, run)
+	before := fmt.Sprintf(`{"amp_version":"1.0","agent_id":%q,"run_id":"%s`, agent, runs)
 	after := fmt.Sprintf(`","project_id":"bench","status":"completed","summary":"Rewrote a resume for a role at a bank","proposed_action":"Send to applicant",`+
 		`"artifacts":[{"type":"text","content":"Dear reader, this is what would be sent."}],"model":"claude-sonnet-4-6","input_tokens":1842,"output_tokens":614,`+
-		`"cost_usd":0.014736,"started_at":%q,"completed_at":%q,"metadata":{"source":"signalbox bench"},"gate_required":%t,"webhook_url":null}`, now, now, gate)
+		`"cost_usd":0.014736,"started_at":%q,"completed_at":%q,"metadata":{"source":"signalbox bench"},"gate_required":%t,"webhook_url":null}`, now, now, gated)
 	return func(i int64) []byte { return fmt.Appendf(nil, "%s%d%s", before, i, after) }
 }
 
@@ -144,12 +202,12 @@ func (a *app) benchBare(ctx context.Context, l load) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
-	gate := "gate_00000000000000000000000000"
+	gateID := "gate_00000000000000000000000000"
 	bare := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var s bareSignal
 		err := wire.ReadJSON(w, r, 1<<20, &s)
 		if err == nil {
-			err = wire.Reply(w, http.StatusAccepted, signal.Answer{Status: "pending", GateID: &gate, Message: "Awaiting operator approval"})
+			err = wire.Reply(w, http.StatusAccepted, signal.Answer{Status: "pending", GateID: &gateID, Message: "Awaiting operator approval"})
 		}
 		if err != nil {
 			wire.Fail(w, err)
@@ -204,7 +262,18 @@ func printBench(w io.Writer, r BenchReport) {
 	if r.Server.Unsent > 0 {
 		_, _ = fmt.Fprintf(w, "due and never sent, since no connection was free: %s; they count as still waiting\n", thousands(r.Server.Unsent))
 	}
+	printLeft(w, r)
 	if r.Ratio > 0 {
 		_, _ = fmt.Fprintf(w, "%.2f of the bare handler\n", r.Ratio)
+	}
+}
+
+// printLeft says what became of the gates.
+func printLeft(w io.Writer, r BenchReport) {
+	if r.Rejected > 0 {
+		_, _ = fmt.Fprintf(w, "rejected afterwards: %s\n", number(int(r.Rejected), "gate"))
+	}
+	if r.Left > 0 {
+		_, _ = fmt.Fprintf(w, "left to wait in the deck bench: %s; `signalbox gates ls --project bench` shows them, `signalbox gates reject` ends one\n", number(int(r.Left), "gate"))
 	}
 }

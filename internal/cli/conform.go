@@ -23,7 +23,8 @@ func newConformSignal(a *app) *cobra.Command {
 	c := a.withJSON(&cobra.Command{
 		Use: "signal URL", Short: "Run the cases of AMP v1.0 signals against a server",
 		Long: "Runs the cases of AMP v1.0 signals against the server at the address, and prints one\nline for every case that failed.\n\n" +
-			"With an admin's token all cases are run: rules for the kit's own agent are put in\nfront of the policy and taken away afterwards, and gates are decided. Against the\nserver that the other commands talk to, its token is used and an agent is made.",
+			"With an admin's token all cases are run: rules for the kit's own agent are put in\nfront of the policy and taken away afterwards, and gates are decided. Against the\nserver that the other commands talk to, its token is used and an agent is made.\n\n" +
+			"Signals are recorded for good, in the deck conform and in those that the cases about\nproject_id name. Gates that are open at the end are rejected; without an operator's\ntoken they stay, and the report lists them.",
 		Example: "  signalbox conform signal http://127.0.0.1:7446\n  signalbox conform signal https://amp.example.com --agent probe --key rs-amp-…",
 		Args:    exactly(1, "the address of a server, such as http://127.0.0.1:7446"),
 	})
@@ -109,6 +110,9 @@ func printConform(w io.Writer, r conform.Report) {
 	}
 	for _, why := range reasons {
 		_, _ = fmt.Fprintf(w, "skipped %s: %s\n", number(skipped[why], "case"), why)
+	}
+	if len(r.Open) > 0 {
+		_, _ = fmt.Fprintf(w, "%s left to wait, for an operator to reject: %s\n", number(len(r.Open), "gate"), printable(strings.Join(r.Open, " ")))
 	}
 	_, _ = fmt.Fprintf(w, "%d passed, %d failed\n", r.Passed, r.Failed)
 }

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,15 +118,38 @@ func TestOurServerPassesEveryCase(t *testing.T) {
 		if left := string(ops(t, k, "GET", "/ops/gates?status=pending", "")); !strings.Contains(left, `"gates":[]`) {
 			t.Errorf("gates are left: %.500s", left)
 		}
+		decks := []string{"7", "conform", "conform-deck-2", "default", strings.Repeat("p", 63)}
+		if len(report.Open) != 0 || !slices.Equal(report.Decks, decks) {
+			t.Errorf("it says that it left the gates %s in the decks %s", report.Open, report.Decks)
+		}
+		var there struct{ Decks []struct{ Name string } }
+		for deadline := time.Now().Add(20 * time.Second); len(there.Decks) < len(decks) && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			if err := json.Unmarshal(ops(t, k, "GET", "/ops/decks", ""), &there); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, d := range there.Decks {
+			if !slices.Contains(decks, d.Name) {
+				t.Errorf("it left the deck %s", d.Name)
+			}
+		}
 	})
 }
 
 func TestWithoutAnOperatorCasesAreSkippedAndSaySo(t *testing.T) {
 	k := start(t, "", "127.0.0.1:0")
+	operator := *k
 	k.Token = ""
 	report, err := k.Run(t.Context(), suite(t))
 	if err != nil {
 		t.Fatal(err)
+	}
+	var left struct{ Gates []struct{ ID string } }
+	if err := json.Unmarshal(ops(t, &operator, "GET", "/ops/gates?status=pending&limit=1000", ""), &left); err != nil {
+		t.Fatal(err)
+	}
+	if len(left.Gates) == 0 || len(report.Open) != len(left.Gates) {
+		t.Errorf("%d gates wait, and it says that it left %d", len(left.Gates), len(report.Open))
 	}
 	if report.Failed != 0 || report.Passed < 80 || report.Skipped < 10 {
 		t.Errorf("%d passed, %d failed, %d skipped", report.Passed, report.Failed, report.Skipped)
@@ -171,6 +195,14 @@ var mistakes = []mistake{
 	}},
 	{"no AMP-Warnings", "unknown fields are taken and warned of", func(r *http.Response, body string) string {
 		r.Header.Del("AMP-Warnings")
+		return body
+	}},
+	{"who decided, to everybody", "who decided is not named unless it is asked for", func(r *http.Response, body string) string {
+		r.Header.Set("AMP-Resolved-By", "admin")
+		return body
+	}},
+	{"nobody who decided", "who decided is named where it is asked for", func(r *http.Response, body string) string {
+		r.Header.Del("AMP-Resolved-By")
 		return body
 	}},
 	{"another code for a foreign agent", "agent_id of somebody else", func(_ *http.Response, body string) string {

@@ -8,7 +8,8 @@
 // skipped where that cannot be had.
 //
 // A kit that has an admin's token puts rules in front of the policy in force. They are
-// about its own agent and about projects of its own, so that nobody else is decided by
-// them. When it ends it puts the policy back, byte for byte, and rejects the gates that
-// it has opened and nobody has decided.
+// about its own agent and its own runs, so that nobody else is decided by them. When it
+// ends it puts the policy back, byte for byte, and rejects the gates that it has opened
+// and nobody has decided. Its signals stay, in the deck conform and in those that the
+// cases about project_id name; the report says which, and which gates it had to leave.
 package conform

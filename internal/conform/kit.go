@@ -2,11 +2,14 @@ package conform
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -29,6 +32,7 @@ type Kit struct {
 	can   map[Need]string // why something cannot be had, "" if it can
 	does  map[Policy]bool // what the policy does by itself
 	open  []string        // gates that nobody has decided
+	decks map[string]bool // those that signals were taken in
 }
 
 // Report is how a round came out.
@@ -37,6 +41,10 @@ type Report struct {
 	Failed  int       `json:"failed"`
 	Skipped int       `json:"skipped"`
 	Cases   []Outcome `json:"cases"`
+	// Decks have signals of this round in them, which stay: nothing is forgotten. Open are
+	// gates that were left to wait, since the kit could not reject them.
+	Decks []string `json:"decks"`
+	Open  []string `json:"open"`
 }
 
 // Outcome is how one case came out.
@@ -52,7 +60,7 @@ const longest = 75 * time.Second
 // Run runs every case, one after another. The error is that of the round: it could not
 // be begun, or not be cleaned up after.
 func (k *Kit) Run(ctx context.Context, suite *Suite) (report Report, err error) {
-	k.suite, k.round = suite, strings.ToLower(rand.Text()[:12])
+	k.suite, k.round, k.open, k.decks = suite, strings.ToLower(rand.Text()[:12]), []string{}, map[string]bool{}
 	k.http = &http.Client{
 		Timeout: longest, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -66,7 +74,7 @@ func (k *Kit) Run(ctx context.Context, suite *Suite) (report Report, err error) 
 		// What was changed is put back, also when ctx has ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
 		defer cancel()
-		k.rejectOpen(ctx)
+		report.Open, report.Decks = k.rejectOpen(ctx), slices.Sorted(maps.Keys(k.decks))
 		err = errors.Join(err, restore(ctx))
 	}()
 	report.Cases = []Outcome{}
@@ -96,8 +104,8 @@ func (k *Kit) run(ctx context.Context, c *Case, number int) Outcome {
 	if why := k.misses(c); why != "" {
 		return Outcome{c.Name, "skipped", why}
 	}
-	b := &bench{kit: k, c: c, sent: k.standard(c, number)}
-	b.replace = strings.NewReplacer("$run", fmt.Sprintf("conform-%s-%d", k.round, number), "$agent", k.Agent)
+	b := &bench{kit: k, c: c, sent: message(k.suite.Payload)}
+	b.replace = strings.NewReplacer("$run", k.runID(number), "$agent", k.Agent)
 	for i, step := range c.Steps {
 		if err := b.step(ctx, step); err != nil {
 			if len(c.Steps) > 1 {
@@ -122,14 +130,8 @@ func (k *Kit) misses(c *Case) string {
 	return ""
 }
 
-// standard is the suite's message, in the project that the case's rule is about.
-func (k *Kit) standard(c *Case, number int) message {
-	m := slices.Clone(message(k.suite.Payload))
-	if project := projectOf(c, number); project != "" {
-		m = m.with("project_id", strconv.Quote(project))
-	}
-	return m
-}
+// runID is the run of a case, by which its rule knows it.
+func (k *Kit) runID(number int) string { return fmt.Sprintf("conform-%s-%d", k.round, number) }
 
 // bench is where a case is run.
 type bench struct {
@@ -164,12 +166,24 @@ func (b *bench) step(ctx context.Context, s Step) error {
 	if err != nil {
 		return err
 	}
+	if method == http.MethodPost && r.http < 300 {
+		b.kit.decks[deckOf(body)] = true
+	}
 	a, err := s.Expect.check(r, b.gate)
-	if err == nil && a.gate != "" {
+	if a.gate != "" {
 		b.gate = a.gate
 		b.kit.saw(a)
 	}
 	return err
+}
+
+// deckOf is the deck that a message lands in.
+func deckOf(body []byte) string {
+	var m struct {
+		Project string `json:"project_id"`
+	}
+	_ = json.Unmarshal(body, &m) // it was taken
+	return cmp.Or(m.Project, "default")
 }
 
 // meanwhile decides the gate of the step before, or the one that the step opens, a

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -87,13 +88,16 @@ func (k *Kit) saw(a answer) {
 	}
 }
 
-// rejectOpen leaves nobody's inbox full. A gate that was decided meanwhile stays so.
-func (k *Kit) rejectOpen(ctx context.Context) {
-	for _, gate := range k.open {
-		if k.can[Operator] == "" {
-			_ = k.decide(ctx, gate, "reject", "The conformance kit has ended.")
-		}
+// rejectOpen leaves nobody's inbox full, and returns the gates that it cannot reject. One
+// that was decided meanwhile stays so.
+func (k *Kit) rejectOpen(ctx context.Context) []string {
+	if k.can[Operator] != "" {
+		return k.open
 	}
+	return slices.DeleteFunc(k.open, func(gate string) bool {
+		err := k.decide(ctx, gate, "reject", "The conformance kit has ended.")
+		return err == nil || strings.Contains(err.Error(), "already_resolved")
+	})
 }
 
 // prepare finds out what can be had, and puts the cases' rules in force.
@@ -188,37 +192,26 @@ func (k *Kit) apply(ctx context.Context, source []byte, version string) (number 
 	return "", errors.New("the policy does not come into force")
 }
 
-// projectOf is the project that a case's rule is about, "" when it has none.
-func projectOf(c *Case, number int) string {
-	switch {
-	case c.Rule != nil:
-		return fmt.Sprintf("conform-%d", number)
-	case c.Policy != "":
-		return "conform-" + string(c.Policy)
-	}
-	return ""
-}
-
-// rules are those of all the cases.
-func (k *Kit) rules() []map[string]any {
-	rule := func(project string, what map[string]any) map[string]any {
-		r := map[string]any{
-			"name": project, "on": []string{"signal"},
-			"when": fmt.Sprintf("agent.name == %q && event.project == %q", k.Agent, project),
-		}
-		for name, value := range what {
-			r[name] = value
-		}
-		return r
-	}
-	rules := []map[string]any{
-		rule("conform-"+string(Holds), map[string]any{"then": "gate"}),
-		rule("conform-"+string(Allows), map[string]any{"then": "allow"}),
-	}
+// rules are those of all the cases, each about the run of its case.
+func (k *Kit) rules() (rules []map[string]any) {
 	for i := range k.suite.Cases {
-		if c := &k.suite.Cases[i]; c.Rule != nil {
-			rules = append(rules, rule(projectOf(c, i), c.Rule))
+		c := &k.suite.Cases[i]
+		what := c.Rule
+		switch c.Policy {
+		case Holds:
+			what = map[string]any{"then": "gate"}
+		case Allows:
+			what = map[string]any{"then": "allow"}
 		}
+		if what == nil {
+			continue
+		}
+		r := map[string]any{
+			"name": fmt.Sprintf("conform-%d", i), "on": []string{"signal"},
+			"when": fmt.Sprintf("agent.name == %q && event.run == %q", k.Agent, k.runID(i)),
+		}
+		maps.Copy(r, what)
+		rules = append(rules, r)
 	}
 	return rules
 }

@@ -1,0 +1,69 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Heartbeat says that a run is alive (AMP 2.0).
+type Heartbeat struct {
+	AgentID string        // that of [WithAgent] when empty
+	RunID   string        // of the run
+	TTL     time.Duration // until when the next one comes, at the latest; a minute when zero
+}
+
+// Pulse is the answer to a heartbeat.
+type Pulse struct {
+	Halt    bool          // stop now: an operator says so
+	Message string        // why
+	Next    time.Duration // until when the next heartbeat is due
+}
+
+// Heartbeat says that a run is alive, and hears whether it may go on. Without an answer
+// there is an error, and nobody has said that it may.
+func (c *Client) Heartbeat(ctx context.Context, h Heartbeat) (Pulse, error) {
+	body, err := plainJSON(struct {
+		Version string `json:"amp_version"`
+		Type    string `json:"type"`
+		AgentID string `json:"agent_id"`
+		RunID   string `json:"run_id"`
+		TTL     int64  `json:"ttl_s,omitempty"`
+	}{"2.0", "heartbeat", cmp.Or(h.AgentID, c.agent), h.RunID, int64((h.TTL + time.Second - 1) / time.Second)})
+	if err != nil {
+		return Pulse{}, err
+	}
+	var p Pulse
+	err = c.post(ctx, "/amp/heartbeat", body, func(r reply) (err error) {
+		p, err = readPulse(r)
+		return err
+	})
+	if err != nil {
+		return Pulse{}, fmt.Errorf("heartbeat: %w", err)
+	}
+	return p, nil
+}
+
+// readPulse takes nothing for "go on" but halt that is false.
+func readPulse(r reply) (Pulse, error) {
+	members, err := object(r.body)
+	if err != nil {
+		return Pulse{}, &unclear{fmt.Sprintf("the answer %s is not a JSON object: %s", r.status, err)}
+	}
+	var halt *bool
+	if err := json.Unmarshal(members["halt"], &halt); err != nil || halt == nil {
+		return Pulse{}, &unclear{fmt.Sprintf("the answer %s does not say whether to halt", r.status)}
+	}
+	p := Pulse{Halt: *halt}
+	_ = json.Unmarshal(members["message"], &p.Message) // without it the word still counts
+	var seconds int64
+	if json.Unmarshal(members["next_within_s"], &seconds) == nil && seconds > 0 && seconds <= maxBeat {
+		p.Next = time.Duration(seconds) * time.Second
+	}
+	return p, nil
+}
+
+// maxBeat is the longest that a server waits for a heartbeat, in seconds.
+const maxBeat = 24 * 60 * 60
