@@ -180,3 +180,20 @@ func TestNoFurtherRuleIsTriedWhenTheContextHasEnded(t *testing.T) {
 		t.Errorf("got %+v", v)
 	}
 }
+
+// A rule without a condition is one that always applies, and a query says what it asks.
+func TestARuleWithoutWhenAppliesAlways(t *testing.T) {
+	p, err := policy.Parse([]byte("version: 1\nrules:\n  - {name: q, on: [query], when: event.query_type == \"secrets\", then: block, reason: no}\n  - {name: all, on: [query, rate_limit], then: defer, reason: later}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rule, e := range map[string]policy.Event{
+		"q":                {Point: policy.OnQuery, QueryType: "secrets"},
+		"all":              {Point: policy.OnRateLimit},
+		policy.DefaultRule: {Point: policy.OnAction},
+	} {
+		if v := p.Decide(t.Context(), policy.Input{Event: e}); v.Rule != rule {
+			t.Errorf("%+v: decided by %s", e, v.Rule)
+		}
+	}
+}

@@ -18,7 +18,8 @@
 //	    then: gate
 //	    gate: {expires: 30m, approvers: [operator], quorum: 1}
 //
-// Rules are tried in the order of the file, and the first that matches decides. If none
+// Rules are tried in the order of the file, and the first that matches decides; one
+// without when matches always. If none
 // does, the default of the control point decides: allow where nothing is said, gate for
 // confirmation. Rules are compiled once and indexed by control point. A rule with mode:
 // shadow never decides; what it would have done is in Verdict.Shadow.
@@ -51,6 +52,7 @@
 //	depth, attempt               how many agents deep; which try
 //	to, from, subject, thread, priority, external
 //	                             of a message; external: it leaves this provider
+//	query_type                   what kind of question a query asks
 //
 // agent (name, address, workspace, trust, labels, suspended) is who did it, as the
 // roster knows it. recent counts what that agent did: recent.actions("10m"), and so

@@ -61,6 +61,7 @@ type Event struct {
 	Thread         string         `json:"thread,omitempty"`
 	Priority       string         `json:"priority,omitempty"`
 	External       bool           `json:"external,omitempty"`
+	QueryType      string         `json:"query_type,omitempty"`
 
 	// Fill, if there is one, puts in the data (arguments, payload, metadata, artifacts)
 	// when something first asks for it: few rules do, and decoding costs more than

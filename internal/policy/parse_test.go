@@ -59,8 +59,7 @@ func TestAMistakeInTheFormOfAPolicyIsToldWithItsPlace(t *testing.T) {
 		{"an unknown field of a rule", head + "    then: block\n    reasn: x\n", `7:5 A rule has no field "reasn". Did you mean "reason"?`},
 		{"a rule without anything", "version: 1\nrules:\n  - mode: shadow\n", `3:5 The rule has no "name". Every decision names its rule. Write name: no-root-delete.` + "\n" +
 			`3:5 The rule has no "on". Say where it applies, as in on: [action, tool_call].` + "\n" +
-			`3:5 The rule has no "then". Write then: with one of allow, block, modify, defer, gate.` + "\n" +
-			`3:5 The rule has no "when". Write a condition, or when: true for a rule that always applies.`},
+			`3:5 The rule has no "then". Write then: with one of allow, block, modify, defer, gate.`},
 		{"a name with spaces", "version: 1\nrules:\n  - {name: No Root, on: [action], when: true, then: block}\n", `3:12 A rule cannot be called "No Root". A name is 1 to 63 lower-case letters, digits, dots, hyphens and underscores, as in no-root-delete.`},
 		{"the name of the default", "version: 1\nrules:\n  - {name: default, on: [action], when: true, then: block}\n", `3:12 A rule cannot be called "default". That is what decides when no rule matches. Choose another.`},
 		{"a name twice", head + "    then: block\n  - {name: r, on: [action], when: true, then: block}\n", `7:12 The name "r" is taken by the rule on line 3. Every decision names its rule, so give each a name of its own.`},

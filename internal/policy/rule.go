@@ -67,7 +67,6 @@ func (r *reader) rule(n *yaml.Node, lang *language) (*rule, document.Fields) {
 	for _, required := range []struct{ name, hint string }{
 		{"name", "Every decision names its rule. Write name: no-root-delete."},
 		{"on", "Say where it applies, as in on: [action, tool_call]."},
-		{"when", "Write a condition, or when: true for a rule that always applies."},
 		{"then", "Write then: with one of " + strings.Join(actions, ", ") + "."},
 	} {
 		if f[required.name] == nil {
@@ -80,9 +79,11 @@ func (r *reader) rule(n *yaml.Node, lang *language) (*rule, document.Fields) {
 	if on := f["on"]; on != nil {
 		one.points = r.points(on)
 	}
-	if when := f["when"]; when != nil {
-		one.text, one.when = r.condition(when, lang)
+	when := f["when"]
+	if when == nil { // a rule without a condition always applies
+		when = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: "true", Line: n.Line, Column: n.Column}
 	}
+	one.text, one.when = r.condition(when, lang)
 	if mode := f["mode"]; mode != nil {
 		one.shadow = r.OneOf(mode, "mode", modeEnforce, modeShadow) == modeShadow
 	}

@@ -66,6 +66,7 @@ var eventFields = map[string]field[Event]{
 	"subject":         {cel.StringType, func(e *Event) any { return types.String(e.Subject) }},
 	"thread":          {cel.StringType, func(e *Event) any { return types.String(e.Thread) }},
 	"priority":        {cel.StringType, func(e *Event) any { return types.String(e.Priority) }},
+	"query_type":      {cel.StringType, func(e *Event) any { return types.String(e.QueryType) }},
 	"external":        {cel.BoolType, func(e *Event) any { return types.Bool(e.External) }},
 }
 

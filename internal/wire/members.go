@@ -15,40 +15,82 @@ import (
 // every mistake is to be told at once, which Unmarshal does not do. A name that stands
 // there twice, broken UTF-8, and anything after the object are errors of the whole.
 func Members(data []byte) (map[string]Raw, error) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(data))
-	members := make(map[string]Raw, 24)
-	if d.PeekKind() != '{' {
+	levels, err := Nested(data)
+	if err != nil {
+		return nil, err
+	}
+	return levels[0], nil
+}
+
+// Nested is Members that goes on into the member that is named first, there into the one
+// that is named second, and so on, as far as they are objects. It reads everything once,
+// which matters to what is large.
+func Nested(data []byte, names ...string) ([]map[string]Raw, error) {
+	n := nested{data: data, d: jsontext.NewDecoder(bytes.NewBuffer(data)), names: names, levels: make([]map[string]Raw, len(names)+1)}
+	if n.d.PeekKind() != '{' {
 		var none struct{}
 		return nil, Unmarshal(data, &none)
 	}
-	_, err := d.ReadToken()
-	for err == nil && d.PeekKind() != '}' {
-		var name jsontext.Token
-		if name, err = d.ReadToken(); err != nil {
-			break
-		}
-		key := name.String()
-		if strings.ContainsRune(key, 0) {
-			return nil, fault.New(fault.InvalidPayload, "The name of a field contains the character \\u0000, which text may not. Leave it out.")
-		}
-		var value jsontext.Value
-		if value, err = d.ReadValue(); err == nil {
-			end := int(d.InputOffset())
-			members[key] = Raw(data[end-len(value) : end])
-		}
-	}
+	err := n.object(0)
 	if err == nil {
-		_, err = d.ReadToken()
-	}
-	if err == nil {
-		if _, err = d.ReadToken(); errors.Is(err, io.EOF) {
-			return members, nil
+		if _, err = n.d.ReadToken(); errors.Is(err, io.EOF) {
+			return n.levels, nil
 		}
 		if err == nil {
 			return nil, fault.New(fault.InvalidPayload, "There is something after the JSON object. Send one object.")
 		}
 	}
-	return nil, explain(err, &members)
+	if own, ok := errors.AsType[*fault.Error](err); ok {
+		return nil, own
+	}
+	return nil, explain(err, &n.levels[0])
+}
+
+// nested is what Nested is about.
+type nested struct {
+	data   []byte
+	d      *jsontext.Decoder
+	names  []string
+	levels []map[string]Raw
+}
+
+// object reads the object that comes next, which stands so many levels inside.
+func (n *nested) object(level int) error {
+	members := make(map[string]Raw, 16)
+	n.levels[level] = members
+	_, err := n.d.ReadToken()
+	for err == nil && n.d.PeekKind() != '}' {
+		var name jsontext.Token
+		if name, err = n.d.ReadToken(); err != nil {
+			break
+		}
+		key := name.String()
+		if strings.ContainsRune(key, 0) {
+			return fault.New(fault.InvalidPayload, "The name of a field contains the character \\u0000, which text may not. Leave it out.")
+		}
+		members[key], err = n.value(key, level)
+	}
+	if err == nil {
+		_, err = n.d.ReadToken()
+	}
+	return err
+}
+
+// value reads the value that comes next, and goes into it if it is the one that is named.
+func (n *nested) value(key string, level int) (Raw, error) {
+	if level < len(n.names) && n.names[level] == key && n.d.PeekKind() == '{' {
+		// What is before it is a colon and white space.
+		start := int(n.d.InputOffset())
+		start += bytes.IndexByte(n.data[start:], '{')
+		err := n.object(level + 1)
+		return Raw(n.data[start:n.d.InputOffset()]), err
+	}
+	value, err := n.d.ReadValue()
+	if err != nil {
+		return nil, err
+	}
+	end := int(n.d.InputOffset())
+	return Raw(n.data[end-len(value) : end]), nil
 }
 
 // Text is a JSON string as text; false for what is none, or holds a NUL.

@@ -21,6 +21,7 @@ type Route struct {
 	Handle  Handler
 
 	RequestMedia string // the body's media type when it is not JSON
+	AnyQuery     bool   // query parameters that it does not have are passed over
 }
 
 // Auth says who may call.

@@ -113,6 +113,16 @@ func Same(a, b Raw) bool {
 	return a.Canonicalize(digits) == nil && b.Canonicalize(digits) == nil && bytes.Equal(a, b)
 }
 
+// Canonical is a JSON value in the one form that it has however it was written: members
+// in order, no white space. Numbers keep all of their digits.
+func Canonical(raw Raw) Raw {
+	out := raw.Clone()
+	if out.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) != nil {
+		return raw
+	}
+	return out
+}
+
 // Reply answers with JSON.
 func Reply(w http.ResponseWriter, status int, v any) error {
 	body, err := Marshal(v)
