@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 
 // process is a running server.
 type process struct {
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	url  string
 	cmd  *exec.Cmd
@@ -66,7 +66,7 @@ func (l *lockedBuffer) String() string {
 }
 
 // up starts a server on a free port and waits until it says that it is ready.
-func up(t *testing.T, dir string, args ...string) *process {
+func up(t testing.TB, dir string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, dir: dir, log: &lockedBuffer{}, done: make(chan struct{})}
 	p.cmd = exec.CommandContext(context.Background(), binary, append([]string{"up", "--data", dir, "--listen", "127.0.0.1:0"}, args...)...)

@@ -62,7 +62,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.data, "data", "", "the data folder (SIGNALBOX_DATA, ./signalbox-data)")
 	root.AddCommand(
 		newUp(a), newStatus(a), newDoctor(a), newConfig(a),
-		newGates(a), newCounters(a), newPolicy(a), newAgents(a), newKeys(a), newOperators(a), newOwners(a), newWorkspaces(a), newNotify(a), newLedger(a), newConform(a), newBench(a), newVersion(a),
+		newGates(a), newCounters(a), newPolicy(a), newAgents(a), newKeys(a), newOperators(a), newOwners(a), newWorkspaces(a), newNotify(a), newLedger(a), newHarness(a), newConform(a), newBench(a), newVersion(a),
 	)
 	ownHelp(root)
 	return root

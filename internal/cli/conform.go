@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,7 @@ import (
 )
 
 func newConform(a *app) *cobra.Command {
-	return group("conform", "The conformance kit: does a server keep to a protocol?", newConformSignal(a))
+	return group("conform", "The conformance kit: does a server keep to a protocol?", newConformSignal(a), newConformHarness(a))
 }
 
 func newConformSignal(a *app) *cobra.Command {
@@ -41,15 +42,81 @@ func newConformSignal(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := a.show(report, func(w io.Writer) { printConform(w, report) }); err != nil {
-			return err
-		}
-		if report.Failed > 0 {
-			return fault.New(fault.VerificationFailed, "%s did not come out as the protocol asks for.", number(report.Failed, "case"))
-		}
-		return nil
+		return a.showConform(report)
 	}
 	return c
+}
+
+// showConform prints a report, which is an error when a case failed.
+func (a *app) showConform(report conform.Report) error {
+	if err := a.show(report, func(w io.Writer) { printConform(w, report) }); err != nil {
+		return err
+	}
+	if report.Failed > 0 {
+		return fault.New(fault.VerificationFailed, "%s did not come out as the protocol asks for.", number(report.Failed, "case"))
+	}
+	return nil
+}
+
+func newConformHarness(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{
+		Use: "harness TARGET [FILE]", Short: "Run the cases of AHP 2.4 against a harness",
+		Long: "Runs the cases of AHP 2.4, or those of a file in the same form, against a harness, and\nprints one line for every case that failed. The target is an address (http, https, ws,\nwss), a Unix socket, or a command to start.\n\n" +
+			"The harness has to decide as the cases expect: `signalbox policy apply` takes the\npolicy that --fixture prints. Against the server that the other commands talk to, an\nagent is made.",
+		Example: "  signalbox conform harness --fixture >fixture.yaml && signalbox policy apply fixture.yaml\n  signalbox conform harness http://127.0.0.1:7446/ahp\n  signalbox conform harness ./signalbox-data/ahp.sock\n  signalbox conform harness \"signalbox harness stdio\" cases.json",
+		Args:    atMost(2, "a harness to look at, and perhaps a file of cases"),
+	})
+	var agent agentFlags
+	c.Flags().StringVar(&agent.key, "key", "", "a key of an agent, for an address")
+	c.Flags().StringVar(&agent.name, "agent", "", "the name of that agent")
+	token := c.Flags().String("token", "", "an operator's token, with which an agent is made")
+	fixture := c.Flags().Bool("fixture", false, "print the policy under which the cases hold, and run nothing")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if *fixture {
+			_, err := a.out.Write(conform.HarnessPolicy())
+			return err
+		}
+		if len(args) == 0 {
+			return usage("Say which harness: an address such as http://127.0.0.1:7446/ahp, a Unix socket, or a command to start.")
+		}
+		report, err := a.conformHarness(c.Context(), args, agent, *token)
+		if err != nil {
+			return err
+		}
+		return a.showConform(report)
+	}
+	return c
+}
+
+// conformHarness runs the cases of AHP, with an agent that is made for it if the target
+// is an address and none was given.
+func (a *app) conformHarness(ctx context.Context, args []string, flags agentFlags, token string) (report conform.Report, err error) {
+	var file []byte
+	if len(args) == 2 {
+		if file, err = os.ReadFile(args[1]); err != nil {
+			return report, fault.Wrap(err, fault.InvalidRequest, "Cannot read the cases in %s.", args[1])
+		}
+	}
+	suite, err := conform.HarnessCases(file)
+	if err != nil {
+		return report, err
+	}
+	kit := conform.HarnessKit{Target: args[0], Key: flags.key}
+	target, err := url.Parse(args[0])
+	if err == nil && target.Host != "" && flags.key == "" {
+		base := &url.URL{Scheme: strings.Replace(target.Scheme, "ws", "http", 1), Host: target.Host}
+		operator := a.operatorOf(base, token)
+		if operator == nil {
+			return report, usage("Give a key of an agent with --key, or an operator's token with --token, and an agent is made.")
+		}
+		lent, err := operator.lend(ctx, "conform-")
+		if err != nil {
+			return report, err
+		}
+		defer func() { err = errors.Join(err, lent.giveBack(ctx)) }()
+		kit.Key = lent.key
+	}
+	return kit.Run(ctx, suite)
 }
 
 // conform runs the cases, with an agent that is made for it if none was given.

@@ -26,7 +26,13 @@ import (
 // start runs a server and returns a kit for it, with an agent and the operator's token.
 func start(t *testing.T, address, listen string) *conform.Kit {
 	t.Helper()
-	config, err := server.Load(map[string]string{"data": t.TempDir(), "listen": listen, "db": address}, nil, "")
+	return startIn(t, t.TempDir(), address, listen)
+}
+
+// startIn is start with a data folder.
+func startIn(t *testing.T, folder, address, listen string) *conform.Kit {
+	t.Helper()
+	config, err := server.Load(map[string]string{"data": folder, "listen": listen, "db": address}, nil, "")
 	if err != nil {
 		t.Fatal(err)
 	}

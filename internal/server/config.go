@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/harness"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/wire"
 )
@@ -31,6 +32,7 @@ type Config struct {
 	Provider      string
 	PerAgent      *int64   // a minute, 0 for none; nil leaves it to the protocols
 	Allow         []string // private hosts and networks that outgoing calls may reach
+	Harness       harness.Config
 	StrictSignals bool
 	LogLevel      string
 	LogFormat     string
@@ -91,6 +93,7 @@ var Settings = slices.Concat([]Setting{
 		},
 		get: func(c *Config) string { return strconv.FormatBool(c.StrictSignals) },
 	},
+}, harnessSettings(), []Setting{
 	choice("log.level", "info", []string{"debug", "info", "warn", "error"}, "how much is logged", func(c *Config) *string { return &c.LogLevel }),
 	choice("log.format", "text", []string{"text", "json"}, "how it is logged", func(c *Config) *string { return &c.LogFormat }),
 }, notifySettings())
@@ -292,7 +295,7 @@ func Load(flags map[string]string, env []string, file string) (*Config, error) {
 func flagName(key string) string { return strings.NewReplacer(".", "-", "_", "-").Replace(key) }
 
 // clientEnv are variables that the command line reads and the server does not.
-var clientEnv = []string{"SIGNALBOX_SERVER", "SIGNALBOX_TOKEN", "SIGNALBOX_CONFIG"}
+var clientEnv = []string{"SIGNALBOX_SERVER", "SIGNALBOX_TOKEN", "SIGNALBOX_KEY", "SIGNALBOX_CONFIG"}
 
 // unknownEnv finds variables that look like ours and are not. They are not errors:
 // the environment belongs to others too.

@@ -20,6 +20,7 @@ import (
 	"github.com/signalbox/signalbox/internal/deliver"
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/harness"
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/notify"
 	"github.com/signalbox/signalbox/internal/roster"
@@ -31,12 +32,12 @@ import (
 
 // Migrations are the tables of every package, in the order of the staircase.
 func Migrations() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, rulebook.Migrations, gate.Migrations, counter.Migrations, deliver.Migrations, notify.Migrations, signal.Migrations}
+	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, rulebook.Migrations, gate.Migrations, counter.Migrations, deliver.Migrations, notify.Migrations, signal.Migrations, harness.Migrations}
 }
 
 // Projections are the state of every package.
 func Projections() []ledger.Projection {
-	return []ledger.Projection{clock.Projection(), roster.Projection(), rulebook.Projection(), gate.Projection(), counter.Projection(), deliver.Projection(), notify.Projection(), signal.Projection()}
+	return []ledger.Projection{clock.Projection(), roster.Projection(), rulebook.Projection(), gate.Projection(), counter.Projection(), deliver.Projection(), notify.Projection(), signal.Projection(), harness.Projection()}
 }
 
 // decisionReaders find the decisions, and what rules count, in the entries of every
@@ -44,6 +45,7 @@ func Projections() []ledger.Projection {
 func decisionReaders() map[string]rulebook.Reader {
 	readers := gate.Readers()
 	maps.Copy(readers, signal.Readers())
+	maps.Copy(readers, harness.Readers())
 	return readers
 }
 
@@ -59,6 +61,7 @@ type core struct {
 	notifier *notify.Notifier
 
 	signals  *signal.Signals
+	harness  *harness.Harness
 	counters *counter.Counters
 }
 
@@ -103,6 +106,10 @@ func openCore(ctx context.Context, c *Config, base string, log *slog.Logger) (*c
 		db.Close()
 		return nil, err
 	}
+	c.Harness.Version = ReadBuild().Version
+	built.harness = harness.New(harness.Options{
+		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Roster: built.roster, Now: time.Now, Log: log, Config: c.Harness,
+	})
 	handlers := built.gates.Handlers()
 	maps.Copy(handlers, built.signals.Handlers())
 	built.timers = clock.New(db, l, time.Now, log, handlers)
@@ -139,13 +146,14 @@ func (c *core) run(ctx context.Context) error {
 	g.Go(func() error { return c.outbox.Run(ctx) })
 	g.Go(func() error { return c.notifier.Run(ctx) })
 	g.Go(func() error { return c.signals.Run(ctx) })
+	g.Go(func() error { return c.harness.Run(ctx) })
 	g.Go(func() error { return c.counters.Run(ctx) })
 	return g.Wait()
 }
 
 // routes are the HTTP surface of every package.
 func (c *core) routes() []wire.Route {
-	return slices.Concat(c.ledger.Routes(), c.roster.Routes(), c.book.Routes(), c.gates.Routes(), c.counters.Routes(), c.outbox.Routes(), c.notifier.Routes(), c.signals.Routes())
+	return slices.Concat(c.ledger.Routes(), c.roster.Routes(), c.book.Routes(), c.gates.Routes(), c.counters.Routes(), c.outbox.Routes(), c.notifier.Routes(), c.signals.Routes(), c.harness.Routes())
 }
 
 // DatabaseFile is the SQLite file in the data folder.

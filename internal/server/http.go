@@ -82,8 +82,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route
 		}
 		r = r.WithContext(wire.WithScope(roster.With(ctx, who), who.Workspace))
 	}
-	if err := wire.KnownQuery(r, route.Query); err != nil {
-		return err
+	if !route.AnyQuery {
+		if err := wire.KnownQuery(r, route.Query); err != nil {
+			return err
+		}
 	}
 	return route.Handle(w, r)
 }

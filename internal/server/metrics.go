@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/signalbox/signalbox/internal/harness"
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/wire"
 )
@@ -40,6 +41,12 @@ func newMetrics(c *core) *metrics {
 	gauge := func(name, help string, read func() float64) {
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
+	told := func(name, help string, read func(harness.Stats) float64) {
+		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return read(c.harness.Stats()) }))
+	}
+	told("signalbox_harness_notifications_rejected_total", "Notifications of AHP that were refused.", func(s harness.Stats) float64 { return float64(s.Rejected) })
+	told("signalbox_harness_notifications_dropped_total", "Telemetry of AHP that there was no room for.", func(s harness.Stats) float64 { return float64(s.Dropped) })
+	gauge("signalbox_harness_queue", "Notifications of AHP that wait to be written.", func() float64 { return float64(c.harness.Stats().Queue) })
 	gauge("signalbox_ledger_queue", "Writes that are waiting.", func() float64 { return float64(c.ledger.Stats().Queue) })
 	gauge("signalbox_ledger_refuses_writes", "1 when the ledger is not what was signed.", func() float64 {
 		if c.ledger.Mismatch() != nil {

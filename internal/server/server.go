@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/harness"
 	"github.com/signalbox/signalbox/internal/ledger"
 )
 
@@ -37,6 +38,7 @@ type Server struct {
 	core     *core
 	lock     *os.File
 	listener net.Listener
+	socket   net.Listener // of AHP
 	started  time.Time
 	metrics  *metrics
 	stopping context.Context //nolint:containedctx // the server's life and no call's: it ends when a stop was asked for
@@ -59,6 +61,10 @@ func New(ctx context.Context, c *Config, log *slog.Logger) (*Server, error) {
 		s.close()
 		return nil, err
 	}
+	if s.socket, err = harness.Listen(ctx, filepath.Join(c.Data, harness.SocketFile)); err != nil {
+		s.close()
+		return nil, err
+	}
 	if s.core, err = openCore(ctx, c, s.URL(), log); err != nil {
 		s.close()
 		return nil, err
@@ -73,6 +79,10 @@ func (s *Server) close() {
 	}
 	if s.listener != nil {
 		_ = s.listener.Close()
+	}
+	if s.socket != nil {
+		_ = s.socket.Close()
+		_ = os.Remove(filepath.Join(s.config.Data, harness.SocketFile))
 	}
 	_ = s.lock.Close()
 }
@@ -124,13 +134,15 @@ func (s *Server) Run(ctx context.Context, ready func(*Server)) error {
 		return stop(err)
 	}
 	web := s.httpServer()
-	served := make(chan error, 1)
+	served, local := make(chan error, 1), make(chan error, 1)
 	go func() { served <- web.Serve(s.listener) }()
+	go func() { local <- s.core.harness.ServeSocket(s.stopping, s.socket) }()
 	ready(s)
 
 	select {
 	case err := <-served:
-		return stop(fmt.Errorf("serve: %w", err))
+		s.stop()
+		return stop(errors.Join(fmt.Errorf("serve: %w", err), <-local))
 	case <-ctx.Done():
 	}
 	s.log.Info("stopping; calls under way are finished")
@@ -141,7 +153,7 @@ func (s *Server) Run(ctx context.Context, ready func(*Server)) error {
 		s.log.Warn("some calls did not end in time and were cut off")
 		_ = web.Close()
 	}
-	return stop(nil)
+	return stop(<-local)
 }
 
 // prepare makes what a first start needs. A ledger that refuses writes is served

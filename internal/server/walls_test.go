@@ -28,6 +28,11 @@ func TestWorkspacesAreWalls(t *testing.T) {
 		key := keys.Keys[0].ID
 		var ownerKey struct{ Key struct{ ID string } }
 		b.ops(201, "POST /ops/owners/own-"+secret+"/key", "", &ownerKey)
+		var fact struct{ ID string }
+		b.ops(201, "POST /ops/knowledge", `{"content":"`+secret+`","source":"s"}`, &fact)
+		var agentKeys struct{ Keys map[string]string }
+		b.ops(201, "POST /ops/agents", `{"name":"watched-`+secret+`"}`, &agentKeys)
+		b.session(agentKeys.Keys["signal"], "session-"+secret)
 		var foreign struct{ Token string }
 		b.ops(201, "POST /ops/operators", `{"name":"otto","role":"admin","workspace":"other"}`, &foreign)
 
@@ -97,6 +102,17 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"PUT /ops/agents/{name}/webhook", "PUT /ops/agents/" + secret + "/webhook?workspace=default", `{"url":"https://example.com/x"}`, 404, 0},
 			{"POST /ops/agents/{name}/halt", "POST /ops/agents/" + secret + "/halt?workspace=default", `{}`, 404, 0},
 			{"GET /ops/heartbeats", "GET /ops/heartbeats", "", 200, 0},
+			{"GET /ops/sessions", "GET /ops/sessions", "", 200, 0},
+			{"GET /ops/sessions", "GET /ops/sessions?workspace=default", "", 404, 0},
+			{"GET /ops/sessions/{id}", "GET /ops/sessions/session-" + secret, "", 404, 0},
+			{"GET /ops/sessions/{id}", "GET /ops/sessions/session-" + secret + "?workspace=default", "", 404, 0},
+			{"GET /ops/knowledge", "GET /ops/knowledge", "", 200, 0},
+			{"GET /ops/knowledge", "GET /ops/knowledge?search=" + secret, "", 200, 0},
+			{"GET /ops/knowledge", "GET /ops/knowledge?workspace=default", "", 404, 0},
+			{"POST /ops/knowledge", "POST /ops/knowledge", `{"content":"x","source":"y","workspace":"default"}`, 404, 0},
+			{"POST /ops/knowledge", "POST /ops/knowledge", `{"content":"x","source":"y"}`, 201, 1},
+			{"GET /ops/knowledge/{id}", "GET /ops/knowledge/" + fact.ID, "", 404, 0},
+			{"DELETE /ops/knowledge/{id}", "DELETE /ops/knowledge/" + fact.ID, "", 404, 0},
 			{"PUT /ops/pricing", "PUT /ops/pricing", `{"models":[]}`, 403, 0},
 			{"GET /ops/gates", "GET /ops/gates?workspace=default", "", 200, 0},
 			{"GET /ops/gates", "GET /ops/gates?agent=" + secret, "", 200, 0},

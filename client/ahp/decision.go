@@ -1,0 +1,189 @@
+package ahp
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Decision is what the harness says to an event. Word is one of those that the event's
+// type has; Raw holds what else came with it, such as injected facts.
+type Decision struct {
+	Word            string
+	Reason          string
+	ModifiedPayload json.RawMessage // what to go on with instead, when Word is modify
+	RetryAfter      time.Duration   // when Word is defer or retry
+	Target          string          // whom it was escalated to
+	Metadata        map[string]any
+	Raw             json.RawMessage // all of it, nil when nobody decided
+}
+
+// Allowed reports whether the agent may go on: with ModifiedPayload, if there is one.
+func (d Decision) Allowed() bool {
+	return d.Word == "allow" || d.Word == "modify" || d.Word == "approve" || d.Word == "refine"
+}
+
+// Decode reads the members of the decision into v, such as a struct with a member for
+// injected_facts.
+func (d Decision) Decode(v any) error { return json.Unmarshal(d.Raw, v) }
+
+// Refusal is how an event of the type is refused when nobody decided.
+func Refusal(t Type, reason string) Decision {
+	d := Decision{Word: "block", Reason: reason, Metadata: map[string]any{"fail_closed": true}}
+	switch t {
+	case Idle:
+		d.Word, d.RetryAfter = "defer", time.Minute
+	case RateLimit:
+		d.Word = "skip"
+	case Confirmation:
+		d.Word = "reject"
+	}
+	return d
+}
+
+// MarshalJSON writes the decision as it is on the wire.
+func (d Decision) MarshalJSON() ([]byte, error) {
+	if d.Raw != nil {
+		return d.Raw, nil
+	}
+	out := map[string]any{"decision": d.Word, "reason": d.Reason, "metadata": d.Metadata}
+	if d.RetryAfter > 0 {
+		out["retry_after_ms"] = d.RetryAfter.Milliseconds()
+	}
+	return json.Marshal(out)
+}
+
+// form is what a decision must have: the kinds of its members.
+type form map[string]byte
+
+// The kinds of members.
+const (
+	isText   = '"'
+	isWhole  = 'u'
+	isNumber = '0'
+	isObject = '{'
+	isList   = '['
+	isAny    = '*'
+	isNone   = 0
+)
+
+var (
+	generic = map[string]form{
+		"allow": {}, "block": {"reason": isText}, "modify": {"modified_payload": isAny},
+		"defer": {"retry_after_ms": isWhole}, "escalate": {"reason": isText},
+	}
+	typed = map[Type]map[string]form{
+		Idle:              {"allow": {}, "defer": {}},
+		IntentDetection:   {"allow": {"detected_intent": isText, "confidence": isNumber}, "block": {"reason": isText}},
+		ContextPerception: {"allow": {"injected_context": isObject}, "block": {"reason": isText}, "refine": {"scope_hints": isList}},
+		MemoryRecall:      {"allow": {"injected_facts": isList}, "block": {"reason": isText}},
+		Planning:          {"allow": {"selected_strategy": isAny}, "block": {"reason": isText}, "modify": {"modified_task": isText}},
+		Reasoning:         {"allow": {}, "block": {"reason": isText}},
+		RateLimit:         {"retry": {"retry_after_ms": isWhole}, "queue": {}, "skip": {"reason": isText}},
+		Confirmation:      {"escalate": {}, "approve": {}, "reject": {"reason": isText}},
+	}
+	// always are members that have one kind wherever they stand.
+	always = form{"reason": isText, "retry_after_ms": isWhole, "metadata": isObject, "escalation_target": isText}
+)
+
+// decodeDecision reads a decision about an event of the type. What is not exactly one is
+// an error; members that it does not have are passed over.
+func decodeDecision(t Type, raw json.RawMessage) (Decision, error) {
+	members, err := object(raw)
+	if err != nil {
+		return Decision{}, fmt.Errorf("the decision: %w", err)
+	}
+	d := Decision{Raw: raw}
+	if err := json.Unmarshal(members["decision"], &d.Word); err != nil {
+		return Decision{}, errors.New("the answer has no decision")
+	}
+	forms := generic
+	if typed[t] != nil {
+		forms = typed[t]
+	}
+	needed, known := forms[d.Word]
+	if !known {
+		return Decision{}, fmt.Errorf("%.40q is no decision about %s", d.Word, t)
+	}
+	for name, kind := range needed {
+		if got := kindOf(members[name]); got == isNone || kind != isAny && !fits(got, kind, members[name]) {
+			return Decision{}, fmt.Errorf("the decision %s has no right %s", d.Word, name)
+		}
+	}
+	for name, kind := range always {
+		if raw := members[name]; raw != nil && !bytes.Equal(raw, []byte("null")) && !fits(kindOf(raw), kind, raw) {
+			return Decision{}, fmt.Errorf("the decision %s has no right %s", d.Word, name)
+		}
+	}
+	d.fill(members)
+	return d, nil
+}
+
+// fill reads what has a field of its own; its kinds were checked.
+func (d *Decision) fill(members map[string]json.RawMessage) {
+	_ = json.Unmarshal(members["reason"], &d.Reason)
+	_ = json.Unmarshal(members["escalation_target"], &d.Target)
+	_ = json.Unmarshal(members["metadata"], &d.Metadata)
+	if raw := members["modified_payload"]; raw != nil {
+		d.ModifiedPayload = raw
+	}
+	if ms, err := strconv.ParseUint(string(members["retry_after_ms"]), 10, 64); err == nil {
+		const longest = 1 << 40 // milliseconds, decades
+		d.RetryAfter = time.Duration(min(ms, longest)) * time.Millisecond
+	}
+}
+
+func kindOf(raw json.RawMessage) byte {
+	if len(raw) == 0 {
+		return isNone
+	}
+	switch c := raw[0]; {
+	case c == '-' || c >= '0' && c <= '9':
+		return isNumber
+	default:
+		return c
+	}
+}
+
+func fits(got, want byte, raw json.RawMessage) bool {
+	if want == isWhole {
+		_, err := strconv.ParseUint(string(raw), 10, 64)
+		return err == nil
+	}
+	return got == want
+}
+
+// object reads the members of a JSON object. A name that stands there twice is an error:
+// who is to say which of two decisions is meant.
+func object(text []byte) (map[string]json.RawMessage, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, fmt.Errorf("%.40q is no JSON object", text)
+	}
+	members := map[string]json.RawMessage{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, ok := t.(string)
+		if _, twice := members[name]; twice || !ok {
+			return nil, fmt.Errorf("%.40q stands there twice", name)
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, err
+		}
+		members[name] = value
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	if d.More() {
+		return nil, errors.New("something follows the JSON object")
+	}
+	return members, nil
+}

@@ -1,0 +1,280 @@
+package ahp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// Stream carries messages both ways, each a JSON text. Read is called by one goroutine at
+// a time, Write by any number.
+type Stream interface {
+	Read() ([]byte, error)
+	Write(message []byte) error
+	Close() error
+}
+
+// writeTime is how long a harness may take to take a message.
+const writeTime = 10 * time.Second
+
+// OpenStream connects to a harness over a WebSocket (ws://, wss://) or a Unix socket
+// (unix: and a path).
+func OpenStream(ctx context.Context, target, key string) (Stream, error) {
+	if path, ok := strings.CutPrefix(target, "unix:"); ok {
+		return openSocket(ctx, path)
+	}
+	u, err := url.Parse(target)
+	if err != nil || u.Host == "" || u.Scheme != "ws" && u.Scheme != "wss" {
+		// The address is not repeated: it may hold a key.
+		return nil, errors.New("ahp: the harness should be an address such as wss://signalbox.example.com/ahp, or unix: and a path")
+	}
+	if key != "" {
+		q := u.Query()
+		q.Set("api_key", key)
+		u.RawQuery = q.Encode()
+	}
+	conn, res, err := websocket.Dial(ctx, u.String(), nil) //nolint:bodyclose // the connection is the body, and without one it is closed
+	if err != nil {
+		status := ""
+		if res != nil {
+			status = " (" + res.Status + ")"
+		}
+		return nil, fmt.Errorf("ahp: no WebSocket at %s%s%s", u.Host, u.Path, status) // not the error: it holds the key
+	}
+	conn.SetReadLimit(maxAnswer)
+	return &webStream{conn}, nil
+}
+
+type webStream struct{ conn *websocket.Conn }
+
+func (s *webStream) Read() ([]byte, error) {
+	for {
+		kind, text, err := s.conn.Read(context.Background())
+		if err != nil || kind == websocket.MessageText {
+			return text, err
+		}
+	}
+}
+
+func (s *webStream) Write(message []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), writeTime)
+	defer cancel()
+	return s.conn.Write(ctx, websocket.MessageText, message)
+}
+
+func (s *webStream) Close() error {
+	err := s.conn.CloseNow()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// openSocket connects to a Unix socket, however long its path is.
+func openSocket(ctx context.Context, path string) (Stream, error) {
+	const longest = 100 // bytes that an address can have
+	if len(path) > longest {
+		dir, err := os.Open(filepath.Dir(path))
+		if err != nil {
+			return nil, fmt.Errorf("ahp: %w", err)
+		}
+		defer func() { _ = dir.Close() }()
+		path = fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("ahp: %w", err)
+	}
+	return newLines(conn, conn, conn.Close, func() { _ = conn.SetWriteDeadline(time.Now().Add(writeTime)) }), nil
+}
+
+// StartStream starts a harness as a program. Close ends it.
+func StartStream(command *exec.Cmd) (Stream, error) {
+	in, err := command.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("ahp: %w", err)
+	}
+	// Not StdoutPipe: Wait would close it under a reader that has not come to its end.
+	out, theirs, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("ahp: %w", err)
+	}
+	command.Stdout = theirs
+	err = command.Start()
+	_ = theirs.Close()
+	if err != nil {
+		_ = out.Close()
+		return nil, fmt.Errorf("ahp: %w", err)
+	}
+	return newLines(out, in, func() error {
+		_ = in.Close() // asks it to end
+		timer := time.AfterFunc(endTime, func() { _ = command.Process.Kill() })
+		defer timer.Stop()
+		_ = command.Wait() // however it ended, it has
+		// What it said can still be read; who inherited its output is not waited for.
+		return out.SetReadDeadline(time.Now().Add(time.Second))
+	}, func() {}), nil
+}
+
+// endTime is how long a program may take to end after its input has.
+const endTime = 5 * time.Second
+
+// lines is a stream of lines.
+type lines struct {
+	in     *bufio.Reader
+	out    io.Writer
+	shut   func() error
+	before func() // each write
+
+	mu sync.Mutex
+}
+
+func newLines(in io.Reader, out io.Writer, shut func() error, before func()) *lines {
+	return &lines{in: bufio.NewReader(in), out: out, shut: sync.OnceValue(shut), before: before}
+}
+
+// Read reads a line of at most maxAnswer bytes; blank ones are passed over.
+func (l *lines) Read() ([]byte, error) {
+	var line []byte
+	for {
+		part, err := l.in.ReadSlice('\n')
+		if len(line)+len(part) > maxAnswer {
+			return nil, fmt.Errorf("ahp: a line is longer than %d bytes", maxAnswer)
+		}
+		line = append(line, part...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case err != nil:
+			return nil, err
+		case len(bytes.TrimSpace(line)) == 0:
+			line = line[:0]
+		default:
+			return bytes.TrimSpace(line), nil
+		}
+	}
+}
+
+func (l *lines) Write(message []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.before()
+	_, err := l.out.Write(append(bytes.Clone(message), '\n'))
+	return err
+}
+
+func (l *lines) Close() error { return l.shut() }
+
+// talk matches the answers on a stream with the calls that wait for them.
+type talk struct {
+	stream Stream
+	done   chan struct{} // closed when nothing more is read
+
+	mu      sync.Mutex
+	waiting map[string]chan []byte
+	ended   error
+}
+
+func newTalk(s Stream) *talk {
+	t := &talk{stream: s, done: make(chan struct{}), waiting: map[string]chan []byte{}}
+	go t.listen()
+	return t
+}
+
+// listen reads until the stream ends, and then fails all that wait, at once.
+func (t *talk) listen() {
+	defer close(t.done)
+	for {
+		text, err := t.stream.Read()
+		if err != nil {
+			t.end(fmt.Errorf("ahp: the stream has ended: %w", err))
+			return
+		}
+		var response struct {
+			ID string `json:"id"`
+		}
+		if json.Unmarshal(text, &response) != nil {
+			continue // it answers nobody
+		}
+		t.mu.Lock()
+		waits := t.waiting[response.ID]
+		delete(t.waiting, response.ID)
+		t.mu.Unlock()
+		if waits != nil {
+			waits <- text
+		}
+	}
+}
+
+func (t *talk) end(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended == nil {
+		t.ended = err
+	}
+	for id, waits := range t.waiting {
+		close(waits)
+		delete(t.waiting, id)
+	}
+}
+
+func (t *talk) call(ctx context.Context, id string, message []byte) ([]byte, error) {
+	waits := make(chan []byte, 1)
+	t.mu.Lock()
+	if err := t.ended; err != nil {
+		t.mu.Unlock()
+		return nil, err
+	}
+	t.waiting[id] = waits
+	t.mu.Unlock()
+	defer func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.waiting, id)
+	}()
+	if err := t.stream.Write(message); err != nil {
+		return nil, fmt.Errorf("ahp: %w", err)
+	}
+	select {
+	case text, ok := <-waits:
+		if !ok {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			return nil, t.ended
+		}
+		return text, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("ahp: no answer: %w", ctx.Err())
+	}
+}
+
+func (t *talk) tell(_ context.Context, message []byte) error {
+	t.mu.Lock()
+	err := t.ended
+	t.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return t.stream.Write(message)
+}
+
+func (t *talk) close() error {
+	t.end(errors.New("ahp: the client was closed"))
+	err := t.stream.Close()
+	<-t.done
+	return err
+}

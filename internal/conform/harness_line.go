@@ -1,0 +1,176 @@
+package conform
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/client/ahp"
+)
+
+// line is one connection to a harness.
+type line struct {
+	stream  ahp.Stream
+	process *exec.Cmd // nil unless one was started
+	got     chan []byte
+	ended   chan struct{}
+	why     error
+	close   func()
+}
+
+const greeting = `{"jsonrpc":"2.0","id":"greeting","method":"ahp/handshake","params":{"protocol_version":"2.4","agent_info":{"framework":"conform","version":"0","capabilities":[]},"session_id":"s1","agent_id":"a1"}}`
+
+// preAction is a request that should be allowed.
+func preAction(id string) []byte {
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%q,"method":"ahp/event","params":{"event_type":"pre_action","session_id":"s1","agent_id":"a1","timestamp":"2026-05-01T00:00:00Z","depth":0,"payload":{}}}`, id)
+}
+
+// line is a connection, which for cases after a handshake is one for all of them.
+func (k *HarnessKit) line(ctx context.Context, greeted bool) (*line, error) {
+	if !greeted {
+		return k.connect(ctx)
+	}
+	if k.shared != nil {
+		select {
+		case <-k.shared.ended: // the case before has cost it
+			k.shared.close()
+			k.shared = nil
+		default:
+			return k.shared, nil
+		}
+	}
+	l, err := k.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.greet(ctx); err != nil {
+		l.close()
+		return nil, err
+	}
+	k.shared = l
+	return l, nil
+}
+
+func (k *HarnessKit) connect(ctx context.Context) (*line, error) {
+	l := &line{got: make(chan []byte, 1024), ended: make(chan struct{})}
+	var err error
+	if k.transport == overStdio {
+		words := strings.Fields(k.Target)
+		l.process = exec.CommandContext(context.WithoutCancel(ctx), words[0], words[1:]...)
+		l.process.Stderr = os.Stderr
+		l.stream, err = ahp.StartStream(l.process)
+	} else {
+		l.stream, err = ahp.OpenStream(ctx, k.Target, k.Key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.close = sync.OnceFunc(func() { _ = l.stream.Close(); <-l.ended })
+	go func() {
+		defer close(l.ended)
+		for {
+			text, err := l.stream.Read()
+			if err != nil {
+				l.why = err
+				return
+			}
+			l.got <- text
+		}
+	}()
+	return l, nil
+}
+
+func (l *line) write(text []byte) error { return l.stream.Write(text) }
+
+// read is the next message.
+func (l *line) read(ctx context.Context) ([]byte, error) {
+	select {
+	case text := <-l.got:
+		return text, nil
+	default:
+	}
+	select {
+	case text := <-l.got:
+		return text, nil
+	case <-l.ended:
+		return nil, fmt.Errorf("the stream has ended: %w", l.why)
+	case <-time.After(answerTime):
+		return nil, errors.New("no answer")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *line) greet(ctx context.Context) error {
+	if err := l.write([]byte(greeting)); err != nil {
+		return err
+	}
+	text, err := l.read(ctx)
+	if err != nil {
+		return fmt.Errorf("the handshake: %w", err)
+	}
+	return harnessExpect{Kind: "result", Keys: []string{"harness_info"}}.check(text)
+}
+
+// silent makes sure that nothing is said to what was sent: the next message answers the
+// next request.
+func (l *line) silent(ctx context.Context) error {
+	if err := l.write([]byte(strings.Replace(greeting, `"greeting"`, `"probe"`, 1))); err != nil {
+		return err
+	}
+	text, err := l.read(ctx)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(string(text), `"probe"`) {
+		return fmt.Errorf("nothing should be said to it: %.300s", text)
+	}
+	return nil
+}
+
+// ask sends a request and compares the answer.
+func (l *line) ask(ctx context.Context, text []byte, e harnessExpect) error {
+	if err := l.write(text); err != nil {
+		return err
+	}
+	got, err := l.read(ctx)
+	if err != nil {
+		return err
+	}
+	return e.check(got)
+}
+
+// post sends a message over HTTP. header replaces the key when it is not nil.
+func (k *HarnessKit) post(ctx context.Context, text []byte, header http.Header) (status int, body []byte, got http.Header, err error) {
+	if header == nil {
+		header = http.Header{"Content-Type": {"application/json"}}
+		if k.Key != "" {
+			header.Set("X-API-Key", k.Key)
+		}
+	}
+	return k.http(ctx, http.MethodPost, k.Target, text, header)
+}
+
+func (k *HarnessKit) http(ctx context.Context, method, address string, text []byte, header http.Header) (status int, body []byte, got http.Header, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(text))
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	req.Header = header
+	client := http.Client{Timeout: answerTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err = io.ReadAll(io.LimitReader(res.Body, 4<<20))
+	return res.StatusCode, body, res.Header, err
+}

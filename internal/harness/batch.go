@@ -1,0 +1,108 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// batch decides about many events. They are all checked first: a batch that is refused
+// has changed nothing.
+func (h *Harness) batch(ctx context.Context, c *Conn, who roster.Identity, params wire.Raw) (wire.Raw, *rpcError) {
+	events, problem := h.parseBatch(c, params)
+	if problem != nil {
+		return nil, problem
+	}
+	for _, e := range events {
+		if err := h.greeted(ctx, c, who, e.Session); err != nil {
+			return nil, err
+		}
+	}
+	// All of them have the time of one call.
+	ctx, cancel := context.WithTimeout(ctx, h.hold())
+	defer cancel()
+	answers := make([]wire.Raw, len(events))
+	places := make(chan int)
+	var working sync.WaitGroup
+	for range min(len(events), batchWidth) {
+		working.Go(func() {
+			for i := range places {
+				answers[i] = h.inBatch(ctx, c, who, events[i])
+			}
+		})
+	}
+	for i := range events {
+		places <- i
+	}
+	close(places)
+	working.Wait()
+	out := append([]byte(`{"decisions":[`), bytes.Join(rawBytes(answers), []byte(","))...)
+	return append(out, "]}"...), nil
+}
+
+// batchWidth is how many events of a batch are decided at a time: they wait for the same
+// commit, and perhaps for people.
+const batchWidth = 256
+
+func rawBytes(all []wire.Raw) [][]byte {
+	out := make([][]byte, len(all))
+	for i, r := range all {
+		out[i] = r
+	}
+	return out
+}
+
+func (h *Harness) parseBatch(c *Conn, params wire.Raw) ([]*Event, *rpcError) {
+	if params.Kind() != '{' {
+		return nil, refuse(codeParams, "Invalid params: they should be an object, and are %s", shown(params))
+	}
+	var in struct {
+		Events []wire.Raw `json:"events"`
+	}
+	got, err := wire.Members(params)
+	if err == nil {
+		err = fits(got, batchParams)
+	}
+	if err == nil {
+		err = wire.UnmarshalPart(params, &in)
+	}
+	if err != nil {
+		return nil, refuse(codeParams, "Invalid params: %s", err.Error())
+	}
+	events := make([]*Event, len(in.Events))
+	for i, raw := range in.Events {
+		if events[i], err = parseEvent(raw, nil); err != nil {
+			return nil, refuse(codeParams, "Invalid params: %s", within(fmt.Sprintf("events.%d", i), err).Error())
+		}
+	}
+	if len(events) > h.Config.BatchSize {
+		return nil, refuse(codeParams, "Batch size %d exceeds configured limit %d", len(events), h.Config.BatchSize)
+	}
+	for _, e := range events {
+		if err := h.check(c, e); err != nil {
+			return nil, err
+		}
+		if !e.kind.batch {
+			return nil, refuse(codeParams, "Event type %s cannot be batched because it does not return a generic Decision", e.Type)
+		}
+	}
+	return events, nil
+}
+
+// inBatch gives an event of a batch its generic decision. What fails is a block, and the
+// others go on.
+func (h *Harness) inBatch(ctx context.Context, c *Conn, who roster.Identity, e *Event) wire.Raw {
+	if !e.kind.blocking() {
+		h.take(ctx, who, e)
+		return wire.Raw(`{"decision":"allow"}`)
+	}
+	answer, err := h.decide(ctx, c, who, e)
+	if err != nil {
+		answer, _ = failed(e, "Handler error: "+err.Error()).encode(e, nil)
+	}
+	return answer
+}

@@ -1,0 +1,277 @@
+package harness
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// yes is what an allowed event is answered with, where no rule says it: context and
+// memory from the workspace's knowledge and the session's own entries, an intent from
+// words.
+func (h *Harness) yes(ctx context.Context, who roster.Identity, e *Event, v policy.Verdict) (Answer, error) {
+	switch e.Type {
+	case ContextPerception:
+		return h.perceive(ctx, who, e)
+	case MemoryRecall:
+		var in struct {
+			Query  string `json:"query"`
+			Memory string `json:"memory_type"`
+			Most   uint64 `json:"max_results"`
+		}
+		if err := wire.UnmarshalPart(e.Payload, &in); err != nil {
+			return Answer{}, err
+		}
+		facts, err := h.recall(ctx, who, e, in.Query, in.Memory, int(min(in.Most, maxFound)))
+		return Answer{Decision: "allow", InjectedFacts: facts}, err
+	case IntentDetection:
+		return detect(e.text("prompt"), v), nil
+	default:
+		return permission(e), nil
+	}
+}
+
+// perceived is how much context is given to who does not say how much.
+const perceived = 10
+
+// perceive gathers context: facts and snippets that are about what is asked for.
+func (h *Harness) perceive(ctx context.Context, who roster.Identity, e *Event) (Answer, error) {
+	var in struct {
+		Target  wire.Raw `json:"target"`
+		Context struct {
+			Query string `json:"query"`
+			Task  string `json:"current_task"`
+		} `json:"context"`
+		Constraints struct {
+			Results *uint64 `json:"max_results"`
+			Length  *uint64 `json:"max_context_length"`
+			Sources *bool   `json:"include_sources"`
+		} `json:"constraints"`
+	}
+	if err := wire.UnmarshalPart(e.Payload, &in); err != nil {
+		return Answer{}, err
+	}
+	most, room := perceived, 1<<20
+	if n := in.Constraints.Results; n != nil {
+		most = int(min(*n, maxFound))
+	}
+	if n := in.Constraints.Length; n != nil {
+		room = int(min(*n, 1<<20))
+	}
+	question := strings.Join([]string{in.Context.Query, in.Context.Task, texts(in.Target)}, " ")
+	found, err := h.Search(ctx, who.Workspace, question, most)
+	if err != nil {
+		return Answer{}, err
+	}
+	out := &Injected{Facts: []Fact{}}
+	for _, k := range found {
+		if room -= len(k.Content); room < 0 {
+			break
+		}
+		source := k.Source
+		if in.Constraints.Sources != nil && !*in.Constraints.Sources {
+			source = ""
+		}
+		if k.Path != "" {
+			out.FileContents = append(out.FileContents, File{k.Path, k.Content, k.Score})
+		} else {
+			out.Facts = append(out.Facts, Fact{k.Content, source, k.Confidence})
+		}
+	}
+	if left := most - len(found); left > 0 && room > 0 {
+		own, err := h.remembered(ctx, who, e, question, left)
+		if err != nil {
+			return Answer{}, err
+		}
+		for _, f := range own {
+			if room -= len(f.Content); room >= 0 {
+				out.Facts = append(out.Facts, f)
+			}
+		}
+	}
+	return Answer{Decision: "allow", InjectedContext: out}, nil
+}
+
+// texts are the texts inside of a value, one after another.
+func texts(raw wire.Raw) string {
+	var value any
+	if raw == nil || decodeData(raw, &value) != nil {
+		return ""
+	}
+	var out []string
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case string:
+			out = append(out, v)
+		case []any:
+			for _, item := range v {
+				walk(item)
+			}
+		case map[string]any:
+			for _, name := range sortedNames(v) {
+				walk(v[name])
+			}
+		}
+	}
+	walk(value)
+	return strings.Join(out, " ")
+}
+
+func sortedNames(m map[string]any) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// The kinds of memory that are told apart; any other is both.
+const (
+	semantic = "semantic" // what operators know
+	episodic = "episodic" // what happened in the session
+)
+
+// recall finds facts.
+func (h *Harness) recall(ctx context.Context, who roster.Identity, e *Event, question, memory string, most int) ([]Fact, error) {
+	facts := []Fact{}
+	if memory != episodic {
+		found, err := h.Search(ctx, who.Workspace, question, most)
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range found {
+			source := k.Source
+			if source == "" {
+				source = k.Path
+			}
+			facts = append(facts, Fact{k.Content, source, k.Confidence})
+		}
+	}
+	if memory == semantic || len(facts) >= most {
+		return facts, nil
+	}
+	own, err := h.remembered(ctx, who, e, question, most-len(facts))
+	return append(facts, own...), err
+}
+
+const (
+	// maxRemembered is how many of a session's entries are looked at, and how many bytes.
+	maxRemembered      = 64
+	maxRememberedBytes = 4 << 20
+	// maxMemory is how much of one event is told again.
+	maxMemory = 2000
+)
+
+// memory is a fact that a session told, and how many words of a question stand in it.
+type memory struct {
+	fact Fact
+	hits int
+}
+
+// remembered looks for the words of a question in what the session itself told, the best
+// first. It was said by an agent, so it counts half.
+func (h *Harness) remembered(ctx context.Context, who roster.Identity, e *Event, question string, most int) ([]Fact, error) {
+	key, words := sessionKey(e.Session), asked(question)
+	var all []memory
+	q := ledger.Query{Trace: traceOf(who.ID, key), Kinds: []string{kindNoted, kindReported}, Limit: maxRemembered}
+	_, _, err := h.lookBack(ctx, q, maxRememberedBytes, func(entry *ledger.Entry) error {
+		if entry.Body == nil {
+			return nil // it was erased
+		}
+		var b notes
+		if err := entry.Decode(&b); err != nil {
+			return err
+		}
+		for _, n := range slices.Backward(b.Notes) {
+			if m := n.remember(key, words); m.hits > 0 {
+				all = append(all, m)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(all, func(a, b memory) int { return b.hits - a.hits })
+	facts := []Fact{}
+	for _, m := range all[:min(len(all), most)] {
+		facts = append(facts, m.fact)
+	}
+	return facts, nil
+}
+
+// remember is what an event says about the words.
+func (n *note) remember(key string, words []string) memory {
+	if n.Type == Heartbeat {
+		return memory{}
+	}
+	var event struct {
+		Payload wire.Raw `json:"payload"`
+	}
+	_ = wire.UnmarshalPart(n.Event, &event) // it was read when it came
+	content := texts(event.Payload)
+	hits := countIn(words, content)
+	if len(content) > maxMemory {
+		content = strings.ToValidUTF8(content[:maxMemory], "") + "…"
+	}
+	return memory{Fact{content, "session " + key + ", " + string(n.Type), 0.5}, hits}
+}
+
+// countIn is how many of the words stand in a text.
+func countIn(words []string, text string) (hits int) {
+	have := map[string]bool{}
+	for _, w := range wordsOf(text) {
+		have[w] = true
+	}
+	for _, w := range words {
+		if have[w] {
+			hits++
+		}
+	}
+	return hits
+}
+
+// intentWords are the words that give an intent away, the surest first. A workspace's own
+// are rules at the point intent: allow with set: {intent: …}.
+var intentWords = []struct {
+	intent string
+	words  []string
+}{
+	{"compare", []string{"compare", "difference", "differences", "versus", "vs", "better"}},
+	{"validate", []string{"validate", "verify", "check", "test", "tests", "correct", "prove"}},
+	{"locate", []string{"where", "locate", "find", "which", "defined", "location"}},
+	{"track", []string{"track", "status", "progress", "history", "changed", "changes", "recent"}},
+	{"retrieve", []string{"get", "fetch", "retrieve", "show", "list", "read", "open", "print"}},
+	{"explore", []string{"explore", "overview", "browse", "look", "around", "structure", "survey"}},
+	{"reason", []string{"why", "reason", "decide", "should", "cause", "because", "plan"}},
+	{"understand", []string{"what", "how", "explain", "understand", "describe", "mean", "means", "work", "works"}},
+	{"recognize", []string{"recognize", "identify", "classify", "detect"}},
+}
+
+// detect finds the intent with the most words in a prompt. A rule that names one is the
+// surer; where neither finds any, nothing is made up.
+func detect(prompt string, v policy.Verdict) Answer {
+	best, hits, total := "", 0, 0
+	words := wordsOf(prompt)
+	for _, i := range intentWords {
+		n := countIn(i.words, strings.Join(words, " "))
+		if total += n; n > hits {
+			best, hits = i.intent, n
+		}
+	}
+	sure := 1.0
+	if v.Set["intent"] == nil && v.Set["detected_intent"] == nil {
+		if best == "" {
+			return Answer{Decision: "block", Reason: "No keyword of an intent stands in the prompt."}
+		}
+		sure = 0.5 + 0.4*float64(hits)/float64(total)
+	}
+	return Answer{Decision: "allow", DetectedIntent: best, Confidence: &sure}
+}

@@ -1,0 +1,44 @@
+package harness
+
+import (
+	"bufio"
+	"context"
+
+	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/roster"
+)
+
+// NewConn is a connection as a transport makes it.
+func (h *Harness) NewConn(transport string, who func(context.Context) (roster.Identity, error)) *Conn {
+	return h.conn(transport, who)
+}
+
+// ReadLine is how streams read.
+func ReadLine(r *bufio.Reader) ([]byte, error) { return readLine(r) }
+
+// Checks parses a message and, if it is an event, checks its payload too.
+func Checks(text []byte) bool {
+	m, err := parseMessage(text)
+	if err != nil {
+		return false
+	}
+	e, problem := parseEvent(m.params, m.inside)
+	if problem != nil {
+		return false
+	}
+	e.asked("")
+	e.digest()
+	strict := e.kind.payload == nil || e.kind.payload(e.Payload) == nil
+	e.adapt()
+	return strict
+}
+
+// WordsOf are the words that are looked up.
+var WordsOf = wordsOf
+
+// Asked is what rules see of a message.
+func (h *Harness) Asked(text []byte) policy.Event {
+	m, _ := parseMessage(text)
+	e, _ := parseEvent(m.params, m.inside)
+	return e.asked("")
+}

@@ -1,0 +1,70 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/id"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// handlerClient makes the client for external handlers. Their addresses are the
+// configuration's and nobody else's, so they may be private ones; a redirect is not
+// followed.
+func handlerClient() *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: 5 * time.Second, IdleConnTimeout: 30 * time.Second,
+			MaxIdleConnsPerHost: 32, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true, ForceAttemptHTTP2: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// elsewhere asks the external handler of the event's type, which speaks AHP itself. The
+// policy has allowed the event by then; what the handler fails to answer is refused.
+func (h *Harness) elsewhere(ctx context.Context, e *Event) (wire.Raw, error) {
+	name := wire.Raw(`"` + id.New("call") + `"`)
+	body := append([]byte(`{"jsonrpc":"2.0","id":`), name...)
+	body = append(append(append(body, `,"method":"ahp/event","params":`...), e.Raw...), '}')
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.Config.Handlers[e.Type], bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := h.calls.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("the handler of %s cannot be reached: %w", e.Type, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxPost+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the answer of the handler of %s broke off: %w", e.Type, err)
+	case res.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("the handler of %s answered %d", e.Type, res.StatusCode)
+	case len(text) > maxPost:
+		return nil, fmt.Errorf("the handler of %s answered with more than %d bytes", e.Type, maxPost)
+	case deeper(text, maxNesting):
+		return nil, fmt.Errorf("the handler of %s answered with more than %d levels", e.Type, maxNesting)
+	}
+	members, err := wire.Members(text)
+	if err != nil {
+		return nil, fmt.Errorf("the handler of %s did not answer with an object: %w", e.Type, err)
+	}
+	version, _ := wire.Text(members["jsonrpc"])
+	switch {
+	case version != "2.0" || !bytes.Equal(members["id"], name):
+		return nil, fmt.Errorf("the handler of %s did not answer this call", e.Type)
+	case members["result"] == nil:
+		return nil, fmt.Errorf("the handler of %s failed: %s", e.Type, shown(members["error"]))
+	}
+	if err := checkAnswer(e.kind, members["result"]); err != nil {
+		return nil, fmt.Errorf("the handler of %s: %w", e.Type, err)
+	}
+	return members["result"], nil
+}

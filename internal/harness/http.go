@@ -1,0 +1,190 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Routes are the calls of AHP, and what operators see of sessions.
+func (h *Harness) Routes() []wire.Route {
+	inWorkspace := wire.Param{Name: "workspace", Meaning: "the workspace; default when absent"}
+	search := wire.Param{Name: "search", Meaning: "words to look for; the best answers come first"}
+	agent := wire.Param{Name: "agent", Meaning: "only sessions of the agent with this name or id"}
+	ofAgent := wire.Param{Name: "agent", Meaning: "the agent whose session it is, where two have one of the same name"}
+	page := func(more ...wire.Param) []wire.Param { return append(more, wire.PageParams...) }
+	return []wire.Route{
+		{Method: "POST", Path: "/ahp", Summary: "AHP 2.4: one JSON-RPC request or notification, with an agent's key as X-API-Key or bearer token", RequestMedia: "application/json", Media: "application/json", AnyQuery: true, Handle: h.post},
+		{Method: "GET", Path: "/ahp", Summary: "AHP 2.4 over WebSocket, with an agent's key as api_key or token in the query", Media: "application/json", Status: http.StatusSwitchingProtocols, AnyQuery: true, Handle: h.upgrade},
+		{Method: "GET", Path: "/ops/sessions", Summary: "Sessions of agents under the harness, the newest first", Auth: wire.Viewer, Query: page(inWorkspace, agent), Answer: SessionPage{}, Handle: h.getSessions},
+		{Method: "GET", Path: "/ops/sessions/{id}", Summary: "A session: statistics, runs, the task list, the last verification, a timeline", Auth: wire.Viewer, Query: page(inWorkspace, ofAgent), Answer: Session{}, Handle: h.getSession},
+		{Method: "GET", Path: "/ops/knowledge", Summary: "What a workspace's agents are told of: all of it, or the best answers to a search", Auth: wire.Viewer, Query: page(inWorkspace, search), Answer: KnowledgePage{}, Handle: h.getKnowledge},
+		{Method: "POST", Path: "/ops/knowledge", Summary: "Add a fact with its source, or a snippet of a file", Auth: wire.Operator, Request: NewKnowledge{}, Answer: Knowledge{}, Status: 201, Handle: h.postKnowledge},
+		{Method: "GET", Path: "/ops/knowledge/{id}", Summary: "Show one piece of knowledge", Auth: wire.Viewer, Answer: Knowledge{}, Handle: h.getOneKnowledge},
+		{Method: "DELETE", Path: "/ops/knowledge/{id}", Summary: "Take a piece of knowledge away", Auth: wire.Operator, Status: 204, Handle: h.deleteKnowledge},
+	}
+}
+
+// credentials are the keys that a call shows, in the order in which they are tried.
+func credentials(r *http.Request, query bool) (keys []string) {
+	if key := r.Header.Get("X-API-Key"); key != "" {
+		keys = append(keys, key)
+	}
+	if scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
+		keys = append(keys, strings.TrimSpace(token))
+	}
+	if !query {
+		return keys
+	}
+	// Clients of 2.3 put the key there as it is, perhaps behind a second question mark.
+	for part := range strings.FieldsFuncSeq(r.URL.RawQuery, func(c rune) bool { return c == '&' || c == '?' }) {
+		name, value, _ := strings.Cut(part, "=")
+		if name != "api_key" && name != "token" {
+			continue
+		}
+		if decoded, err := url.QueryUnescape(value); err == nil {
+			keys = append(keys, decoded)
+		}
+		keys = append(keys, value)
+	}
+	return keys
+}
+
+// authenticate finds the agent whose key the call shows, and the key.
+func (h *Harness) authenticate(r *http.Request, query bool) (key string, err error) {
+	err = fault.New(fault.Unauthenticated, "Send a key of the agent as X-API-Key, or as Authorization: Bearer.")
+	for _, key := range credentials(r, query) {
+		var who roster.Identity
+		if who, err = h.Roster.Authenticate(r.Context(), key); err != nil {
+			continue
+		}
+		if who.Kind == roster.HolderAgent {
+			return key, nil
+		}
+		err = fault.New(fault.Unauthenticated, "This is the key of an %s, and AHP is for agents.", who.Kind)
+	}
+	return "", err
+}
+
+// holder asks again who holds the key, for every message: it may have been revoked.
+func (h *Harness) holder(key string) func(context.Context) (roster.Identity, error) {
+	return func(ctx context.Context) (roster.Identity, error) { return h.Roster.Authenticate(ctx, key) }
+}
+
+func (h *Harness) post(w http.ResponseWriter, r *http.Request) error {
+	key, err := h.authenticate(r, false)
+	if err != nil {
+		return unauthorized(w, err)
+	}
+	if err := wire.IsJSON(r); err != nil {
+		return err
+	}
+	text, err := wire.Read(w, r, maxPost)
+	if err != nil {
+		return err
+	}
+	c := h.conn(TransportHTTP, h.holder(key))
+	reply := h.Handle(r.Context(), c, text)
+	if c.compat { // such a client knows no id but a string
+		reply.JSON = bytes.Replace(reply.JSON, []byte(`{"jsonrpc":"2.0","id":null,`), []byte(`{"jsonrpc":"2.0","id":"",`), 1)
+	}
+	switch {
+	case len(reply.JSON) == 0:
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	case reply.Broken:
+		return say(w, http.StatusBadRequest, reply.JSON)
+	case reply.Busy:
+		return say(w, http.StatusTooManyRequests, reply.JSON)
+	}
+	// Errors too: another status is an error of transport to clients, who then read nothing.
+	return say(w, http.StatusOK, reply.JSON)
+}
+
+func unauthorized(w http.ResponseWriter, err error) error {
+	if !fault.Is(err, fault.Unauthenticated) {
+		return err
+	}
+	return say(w, http.StatusUnauthorized, errorReply(nil, refuse(codeUnauthorized, "unauthorized: %s", fault.From(err).Message)))
+}
+
+func say(w http.ResponseWriter, status int, text []byte) error {
+	w.Header().Set("Content-Type", "application/json")
+	if status == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(text) // a client that has gone away hears nothing
+	return nil
+}
+
+// upgrade serves a WebSocket.
+func (h *Harness) upgrade(w http.ResponseWriter, r *http.Request) error {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		w.Header().Set("Allow", http.MethodPost)
+		return fault.New(fault.MethodNotAllowed, "/ahp takes POST, and GET only as the upgrade to a WebSocket.")
+	}
+	key, err := h.authenticate(r, true)
+	if err != nil {
+		return unauthorized(w, err)
+	}
+	// Without Origin it is no browser; one that is there must be ours.
+	conn, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return nil //nolint:nilerr // it was answered
+	}
+	conn.SetReadLimit(maxLine)
+	ctx := context.WithoutCancel(r.Context()) // a request's ends in the middle of an answer
+	h.serve(ctx, h.conn(TransportWebSocket, h.holder(key)), &socket{conn: conn, harness: h})
+	return nil
+}
+
+// socket is a stream of text messages of a WebSocket.
+type socket struct {
+	conn    *websocket.Conn
+	harness *Harness
+	once    sync.Once
+}
+
+func (s *socket) read() ([]byte, error) {
+	for {
+		kind, text, err := s.conn.Read(context.Background())
+		if err != nil || kind == websocket.MessageText {
+			return text, err
+		}
+		s.harness.Log.Debug("a binary message was passed over", "bytes", len(text))
+	}
+}
+
+func (s *socket) write(text []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), writeTime)
+	defer cancel()
+	err := s.conn.Write(ctx, websocket.MessageText, text)
+	if err != nil {
+		s.once.Do(func() { _ = s.conn.CloseNow() })
+	}
+	return err
+}
+
+func (s *socket) close() {
+	s.once.Do(func() {
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.conn.Close(websocket.StatusGoingAway, "") }()
+		select {
+		case <-done:
+		case <-time.After(time.Second): // a peer that does not answer a close is cut off
+			_ = s.conn.CloseNow()
+			<-done
+		}
+	})
+}

@@ -1,0 +1,321 @@
+package harness
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Session is a session of an agent as operators see it.
+type Session struct {
+	ID        string     `json:"id"`
+	Workspace string     `json:"workspace"`
+	Agent     string     `json:"agent"`    // its name
+	AgentID   string     `json:"agent_id"` // its id
+	OpenedAt  time.Time  `json:"opened_at"`
+	LastAt    time.Time  `json:"last_at"`
+	EndedAt   *time.Time `json:"ended_at"`
+	Heartbeat *Pulse     `json:"heartbeat"` // null when it never sent one
+	Errors    int64      `json:"errors"`
+
+	// Only where one session is shown.
+	Statistics   *Statistics `json:"statistics,omitempty"`
+	Info         wire.Raw    `json:"info,omitzero"` // what the handshake said of the agent
+	Runs         []Report    `json:"runs,omitzero"`
+	Tasks        *Report     `json:"task_list,omitzero"`
+	Verification *Report     `json:"verification,omitzero"`
+	Start        *Report     `json:"session_start,omitzero"`
+	Timeline     []Moment    `json:"timeline,omitzero"`
+	Next         string      `json:"next,omitempty"`
+}
+
+// Pulse is whether a session is alive.
+type Pulse struct {
+	LastAt  time.Time `json:"last_at"`
+	DueAt   time.Time `json:"due_at"`
+	Missed  bool      `json:"missed"`
+	Payload wire.Raw  `json:"payload,omitzero"` // of the last one; only where one session is shown
+}
+
+// beatWithin is how long a session may be silent that sends heartbeats: two and a half
+// times the minute that clients leave between them.
+const beatWithin = 150 * time.Second
+
+// Statistics count what became of a session's steps.
+type Statistics struct {
+	Steps    int64 `json:"steps"`
+	Allowed  int64 `json:"allowed"`
+	Blocked  int64 `json:"blocked"`
+	Modified int64 `json:"modified"`
+	Deferred int64 `json:"deferred"`
+	Held     int64 `json:"held"` // by a gate
+	Errors   int64 `json:"errors"`
+}
+
+// Report is the newest event of a type, and when it arrived.
+type Report struct {
+	At      time.Time `json:"at"`
+	Payload wire.Raw  `json:"payload"`
+}
+
+// SessionPage is a page of sessions.
+type SessionPage struct {
+	Sessions []Session `json:"sessions"`
+	Next     string    `json:"next"`
+}
+
+const selectSession = "SELECT s.agent, s.session, s.workspace, s.opened_seq, s.opened_at, s.ended_at, s.beat_at, s.errors FROM harness_session s "
+
+func (h *Harness) sessions(ctx context.Context, where string, args ...any) (all []Session, last int64, err error) {
+	rows, err := h.DB.Read.QueryContext(ctx, selectSession+where, args...)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = rows.Close() }()
+	all = []Session{}
+	for rows.Next() {
+		var s Session
+		var opened, ended, beat int64
+		if err := rows.Scan(&s.AgentID, &s.ID, &s.Workspace, &last, &opened, &ended, &beat, &s.Errors); err != nil {
+			return nil, 0, err
+		}
+		s.OpenedAt, s.EndedAt = time.UnixMicro(opened).UTC(), store.Moment(ended)
+		if beat > 0 {
+			at := time.UnixMicro(beat).UTC()
+			s.Heartbeat = &Pulse{LastAt: at, DueAt: at.Add(beatWithin), Missed: ended == 0 && h.Now().After(at.Add(beatWithin))}
+		}
+		all = append(all, s)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, 0, err
+	}
+	return all, last, h.complete(ctx, all)
+}
+
+// complete adds names, and when something last happened.
+func (h *Harness) complete(ctx context.Context, all []Session) error {
+	var ids []string
+	for _, s := range all {
+		ids = append(ids, s.AgentID)
+	}
+	names, err := h.Roster.AgentNames(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		s := &all[i]
+		s.Agent, s.LastAt = names[s.AgentID], s.OpenedAt
+		newest, err := h.Ledger.Entries(ctx, ledger.Query{Trace: traceOf(s.AgentID, s.ID), Newest: true, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if len(newest) == 1 {
+			s.LastAt = newest[0].At
+		}
+	}
+	return nil
+}
+
+func (h *Harness) getSessions(w http.ResponseWriter, r *http.Request) error {
+	limit, err := wire.Limit(r)
+	if err != nil {
+		return err
+	}
+	workspace, err := roster.QueryWorkspace(r)
+	if err != nil {
+		return err
+	}
+	before, err := readSeq(r)
+	if err != nil {
+		return err
+	}
+	where, args := "WHERE s.workspace = $1 AND s.opened_seq < $2", []any{workspace, before}
+	if agent := r.URL.Query().Get("agent"); agent != "" {
+		ids, err := h.Roster.AgentIDs(r.Context(), workspace, agent)
+		if err != nil {
+			return err
+		}
+		marks := []string{"''"}
+		for _, one := range ids {
+			args = append(args, one)
+			marks = append(marks, fmt.Sprintf("$%d", len(args)))
+		}
+		where += " AND s.agent IN (" + strings.Join(marks, ", ") + ")"
+	}
+	args = append(args, limit)
+	all, last, err := h.sessions(r.Context(), fmt.Sprintf("%s ORDER BY s.opened_seq DESC LIMIT $%d", where, len(args)), args...)
+	if err != nil {
+		return err
+	}
+	page := SessionPage{Sessions: all}
+	if len(all) == limit {
+		page.Next = wire.Cursor(strconv.FormatInt(last, 10))
+	}
+	return wire.Reply(w, http.StatusOK, page)
+}
+
+// readSeq reads a cursor that is a place in the ledger, the end when there is none.
+func readSeq(r *http.Request) (int64, error) {
+	at, err := wire.ReadCursor(r, 1)
+	if err != nil || at[0] == "" {
+		return 1 << 62, err
+	}
+	seq, err := strconv.ParseInt(at[0], 10, 64)
+	if err != nil {
+		return 0, wire.BadCursor()
+	}
+	return seq, nil
+}
+
+// getSession shows one session, the newest of that name unless an agent is named.
+func (h *Harness) getSession(w http.ResponseWriter, r *http.Request) error {
+	limit, err := wire.Limit(r)
+	if err != nil {
+		return err
+	}
+	workspace, err := roster.QueryWorkspace(r)
+	if err != nil {
+		return err
+	}
+	before, err := readSeq(r)
+	if err != nil {
+		return err
+	}
+	key := sessionKey(r.PathValue("id"))
+	agent := r.URL.Query().Get("agent")
+	if agent != "" {
+		named, err := h.Roster.AgentIDs(r.Context(), workspace, agent)
+		if err != nil {
+			return err
+		}
+		if len(named) > 0 { // else it is no agent's id either, and nothing is found
+			agent = named[0]
+		}
+	}
+	found, opened, err := h.sessions(r.Context(), "WHERE s.workspace = $1 AND s.session = $2 AND ($3 = '' OR s.agent = $3) ORDER BY s.opened_seq DESC LIMIT 1", workspace, key, agent)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		return fault.New(fault.NotFound, "There is no session %.80q in workspace %q. GET /ops/sessions lists those there are.", key, workspace)
+	}
+	s := &found[0]
+	if err := h.detail(r.Context(), s, opened); err != nil {
+		return err
+	}
+	if s.Timeline, s.Next, err = h.timeline(r.Context(), s, before, limit); err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, s)
+}
+
+// detail adds what is only shown of one session.
+func (h *Harness) detail(ctx context.Context, s *Session, openedSeq int64) error {
+	first, err := h.Ledger.Entry(ctx, openedSeq)
+	if err != nil {
+		return err
+	}
+	var b opened
+	if err := first.Decode(&b); err != nil {
+		return err
+	}
+	s.Info = b.Info
+	if s.Statistics, err = h.statistics(ctx, s); err != nil {
+		return err
+	}
+	s.Runs = []Report{}
+	for typ, most := range map[Type]int{RunLifecycle: maxRuns, TaskList: 1, Verification: 1, SessionStart: 1, Heartbeat: 1} {
+		if err := h.reports(ctx, s, typ, most); err != nil {
+			return err
+		}
+	}
+	slices.Reverse(s.Runs)
+	return nil
+}
+
+// maxRuns is how many runs of a session are shown, the newest.
+const maxRuns = 100
+
+// reports shows the newest reports of a type.
+func (h *Harness) reports(ctx context.Context, s *Session, typ Type, most int) error {
+	rows, err := h.DB.Read.QueryContext(ctx, "SELECT seq, place FROM harness_report WHERE agent = $1 AND session = $2 AND type = $3 ORDER BY updated_at DESC, seq DESC, place DESC LIMIT $4", s.AgentID, s.ID, string(typ), most)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var seq, place int64
+		if err := rows.Scan(&seq, &place); err != nil {
+			return err
+		}
+		report, err := h.report(ctx, seq, place)
+		if err != nil {
+			return err
+		}
+		s.show(typ, report)
+	}
+	return rows.Err()
+}
+
+// show puts a report in its place.
+func (s *Session) show(typ Type, report Report) {
+	switch typ {
+	case RunLifecycle:
+		s.Runs = append(s.Runs, report)
+	case TaskList:
+		s.Tasks = &report
+	case Verification:
+		s.Verification = &report
+	case SessionStart:
+		s.Start = &report
+	case Heartbeat:
+		if s.Heartbeat != nil {
+			s.Heartbeat.Payload = report.Payload
+		}
+	default:
+	}
+}
+
+// report reads an event that was told, out of its entry.
+func (h *Harness) report(ctx context.Context, seq, place int64) (Report, error) {
+	entry, err := h.Ledger.Entry(ctx, seq)
+	if err != nil {
+		return Report{}, err
+	}
+	var b notes
+	if err := entry.Decode(&b); err != nil {
+		return Report{}, err
+	}
+	if place >= int64(len(b.Notes)) {
+		return Report{}, fmt.Errorf("entry %d has no note %d", seq, place)
+	}
+	var event struct {
+		Payload wire.Raw `json:"payload"`
+	}
+	err = wire.UnmarshalPart(b.Notes[place].Event, &event)
+	return Report{time.UnixMicro(b.Notes[place].At).UTC(), event.Payload}, err
+}
+
+func (h *Harness) statistics(ctx context.Context, s *Session) (*Statistics, error) {
+	out := &Statistics{Errors: s.Errors}
+	for kind, n := range map[string]*int64{kindAllowed: &out.Allowed, kindBlocked: &out.Blocked, kindModified: &out.Modified, kindDeferred: &out.Deferred, kindHeld: &out.Held} {
+		err := h.DB.QueryRow(ctx, "SELECT count(*) FROM ledger_entry WHERE trace = $1 AND kind = $2", []any{traceOf(s.AgentID, s.ID), kind}, n)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return nil, err
+		}
+		out.Steps += *n
+	}
+	return out, nil
+}

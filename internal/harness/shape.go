@@ -1,0 +1,212 @@
+package harness
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// shape checks that a value has the form that the protocol fixes. Members that a shape
+// does not name are passed over: the protocol ignores them everywhere.
+type shape func(raw wire.Raw) error
+
+// member is one member of an object.
+type member struct {
+	name  string
+	shape shape
+	need  need
+}
+
+type need int
+
+const (
+	required need = iota
+	optional      // null is as good as absent
+	absent        // may be absent but not null
+)
+
+func req(name string, s shape) member  { return member{name, s, required} }
+func opt(name string, s shape) member  { return member{name, s, optional} }
+func dflt(name string, s shape) member { return member{name, s, absent} }
+
+// misfit says where something does not fit, and what would.
+type misfit struct{ path, text string }
+
+func (m *misfit) Error() string {
+	if m.path == "" {
+		return m.text
+	}
+	return m.path + ": " + m.text
+}
+
+func misfitf(format string, args ...any) error { return &misfit{"", fmt.Sprintf(format, args...)} }
+
+// within puts the name of a member or an item before the path.
+func within(name string, err error) error {
+	m, ok := err.(*misfit) //nolint:errorlint // shapes return nothing else, and do not wrap
+	if !ok {
+		return &misfit{name, err.Error()}
+	}
+	path := name
+	if m.path != "" {
+		path += "." + m.path
+	}
+	return &misfit{path, m.text}
+}
+
+func free(wire.Raw) error { return nil }
+
+func text(raw wire.Raw) error {
+	if _, ok := wire.Text(raw); !ok {
+		return misfitf("should be a string without NUL, and is %s", shown(raw))
+	}
+	return nil
+}
+
+func flag(raw wire.Raw) error {
+	if k := raw.Kind(); k != 't' && k != 'f' {
+		return misfitf("should be true or false, and is %s", shown(raw))
+	}
+	return nil
+}
+
+func number(raw wire.Raw) error {
+	if _, err := strconv.ParseFloat(string(raw), 64); raw.Kind() != '0' || err != nil {
+		return misfitf("should be a number, and is %s", shown(raw))
+	}
+	return nil
+}
+
+// whole is a number without a fraction, 0 or more, of so many bits.
+func whole(bits int) shape {
+	return func(raw wire.Raw) error {
+		if _, err := strconv.ParseUint(string(raw), 10, bits); raw.Kind() != '0' || err != nil {
+			return misfitf("should be a whole number, 0 or more, of %d bits, and is %s", bits, shown(raw))
+		}
+		return nil
+	}
+}
+
+// signed is a number without a fraction of so many bits.
+func signed(bits int) shape {
+	return func(raw wire.Raw) error {
+		if _, err := strconv.ParseInt(string(raw), 10, bits); raw.Kind() != '0' || err != nil {
+			return misfitf("should be a whole number of %d bits, and is %s", bits, shown(raw))
+		}
+		return nil
+	}
+}
+
+func dict(raw wire.Raw) error {
+	if raw.Kind() != '{' {
+		return misfitf("should be an object, and is %s", shown(raw))
+	}
+	return nil
+}
+
+// list is any number of values of one shape.
+func list(item shape) shape {
+	return func(raw wire.Raw) error {
+		if raw.Kind() != '[' {
+			return misfitf("should be a list, and is %s", shown(raw))
+		}
+		var items []wire.Raw
+		if err := wire.UnmarshalPart(raw, &items); err != nil {
+			return misfitf("should be a list: %s", err)
+		}
+		for i, one := range items {
+			if err := item(one); err != nil {
+				return within(strconv.Itoa(i), err)
+			}
+		}
+		return nil
+	}
+}
+
+// word is one of a few strings.
+func word(known ...string) shape {
+	return func(raw wire.Raw) error {
+		if got, ok := wire.Text(raw); !ok || !slices.Contains(known, got) {
+			return misfitf("should be one of %s, and is %s", strings.Join(known, ", "), shown(raw))
+		}
+		return nil
+	}
+}
+
+// wordOr is one of a few strings, or an object with a text of one's own, such as
+// {"custom": "…"}.
+func wordOr(other string, known ...string) shape {
+	own, plain := object(req(other, text)), word(known...)
+	return func(raw wire.Raw) error {
+		if raw.Kind() != '{' {
+			return plain(raw)
+		}
+		if members, err := wire.Members(raw); err != nil || len(members) != 1 {
+			return misfitf(`should be one of %s, or {%q: "…"}`, strings.Join(known, ", "), other)
+		}
+		return own(raw)
+	}
+}
+
+// oneKey is an object with exactly one member, which says what its value is.
+func oneKey(variants map[string]shape) shape {
+	return func(raw wire.Raw) error {
+		members, err := wire.Members(raw)
+		if err != nil || len(members) != 1 {
+			return misfitf("should be an object with one of the keys entity, location, event, relation, rule, state, resource, pattern, and is %s", shown(raw))
+		}
+		for name, value := range members {
+			variant := variants[name]
+			if variant == nil {
+				return misfitf("has the key %.40q, and should have entity, location, event, relation, rule, state, resource or pattern", name)
+			}
+			if err := variant(value); err != nil {
+				return within(name, err)
+			}
+		}
+		return nil
+	}
+}
+
+// object has these members, and perhaps others.
+func object(members ...member) shape {
+	return func(raw wire.Raw) error {
+		if raw.Kind() != '{' {
+			return misfitf("should be an object, and is %s", shown(raw))
+		}
+		got, err := wire.Members(raw)
+		if err != nil {
+			return misfitf("should be an object: %s", err)
+		}
+		return fits(got, members)
+	}
+}
+
+// fits checks members that have been taken apart already.
+func fits(got map[string]wire.Raw, members []member) error {
+	for _, m := range members {
+		value, there := got[m.name]
+		switch {
+		case !there && m.need == required:
+			return within(m.name, misfitf("is missing"))
+		case !there, m.need == optional && value.Kind() == 'n':
+			continue
+		}
+		if err := m.shape(value); err != nil {
+			return within(m.name, err)
+		}
+	}
+	return nil
+}
+
+// shown is a value as far as a message repeats it.
+func shown(raw wire.Raw) string {
+	const most = 60
+	if len(raw) > most {
+		return strings.ToValidUTF8(string(raw[:most]), "") + "…"
+	}
+	return string(raw)
+}

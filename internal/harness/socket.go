@@ -1,0 +1,188 @@
+package harness
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// SocketFile is the Unix socket in the data folder.
+const SocketFile = "ahp.sock"
+
+// maxAddress is the longest path that a Unix socket can be bound to.
+const maxAddress = 100
+
+// Listen makes the Unix socket at the path, for this user only. It takes the place of
+// one that a server left behind, and not of one that somebody listens on.
+func Listen(ctx context.Context, path string) (net.Listener, error) {
+	if answers(ctx, path) {
+		return nil, fault.New(fault.Conflict, "Somebody listens on %s already.", path)
+	}
+	// It is bound in a folder that nobody else may enter, and moved to its place when it
+	// has its mode: at no moment can others connect.
+	private, err := os.MkdirTemp(filepath.Dir(path), ".ahp-*")
+	if err != nil {
+		return nil, cannotListen(err, path)
+	}
+	defer func() { _ = os.RemoveAll(private) }()
+	short, done, err := shorten(filepath.Join(private, "s"))
+	if err != nil {
+		return nil, cannotListen(err, path)
+	}
+	defer done()
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "unix", short)
+	if err != nil {
+		return nil, cannotListen(err, path)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err = os.Chmod(filepath.Join(private, "s"), 0o600); err == nil {
+		err = os.Rename(filepath.Join(private, "s"), path)
+	}
+	if err != nil {
+		_ = l.Close()
+		return nil, cannotListen(err, path)
+	}
+	return l, nil
+}
+
+// answers reports whether somebody listens on a socket.
+func answers(ctx context.Context, path string) bool {
+	short, done, err := shorten(path)
+	if err != nil {
+		return false
+	}
+	defer done()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", short)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+func cannotListen(err error, path string) error {
+	return fault.Wrap(err, fault.StoreReadOnly, "Cannot make the Unix socket %s. Check that this user may write to its folder.", path)
+}
+
+// shorten is a path to the same place that is short enough for a socket.
+func shorten(path string) (short string, done func(), err error) {
+	if len(path) <= maxAddress {
+		return path, func() {}, nil
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), func() { _ = dir.Close() }, nil
+}
+
+// ServeSocket answers on a listener until ctx ends.
+func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	var open sync.WaitGroup
+	defer open.Wait()
+	for {
+		conn, err := l.Accept()
+		switch {
+		case ctx.Err() != nil:
+			return nil // it was closed because we end
+		case errors.Is(err, net.ErrClosed):
+			return err
+		case err != nil: // too many files, for one: it passes
+			h.Log.Warn("cannot accept a connection on the Unix socket", "error", err.Error())
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		open.Go(func() {
+			if err := samePerson(conn); err != nil {
+				h.Log.Warn("a connection to the Unix socket was refused", "error", err.Error())
+				_ = conn.Close()
+				return
+			}
+			c := h.conn(TransportSocket, h.local)
+			h.serve(wire.WithStop(context.WithoutCancel(ctx), ctx), c, newLines(conn))
+		})
+	}
+}
+
+// samePerson refuses a peer that is neither this user nor root, where the system says who
+// it is.
+func samePerson(conn net.Conn) error {
+	unix, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil
+	}
+	raw, err := unix.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *syscall.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	}); err != nil || failed != nil {
+		return errors.Join(err, failed)
+	}
+	if own := os.Getuid(); int(peer.Uid) != own && peer.Uid != 0 {
+		return fmt.Errorf("user %d is not user %d", peer.Uid, own)
+	}
+	return nil
+}
+
+// local is the agent that the Unix socket stands for. It is made when it is first needed,
+// so that it can be suspended, limited and named in rules like any other.
+func (h *Harness) local(ctx context.Context) (roster.Identity, error) {
+	name := h.Config.SocketAgent
+	who, err := h.Roster.Named(ctx, roster.DefaultWorkspace, name)
+	if !fault.Is(err, fault.NotFound) {
+		return who, err
+	}
+	_, _, err = h.Roster.AddAgent(ctx, roster.Identity{}, roster.NewAgent{Name: name, Labels: map[string]string{"via": "ahp.sock"}})
+	if err != nil && !fault.Is(err, fault.AlreadyExists) { // by another connection
+		return who, err
+	}
+	return h.Roster.Named(ctx, roster.DefaultWorkspace, name)
+}
+
+// lines is a stream of lines.
+type lines struct {
+	conn net.Conn
+	in   *bufio.Reader
+	mu   sync.Mutex // of out
+	out  error      // why nothing more can be written
+}
+
+func newLines(conn net.Conn) *lines { return &lines{conn: conn, in: bufio.NewReaderSize(conn, 8<<10)} }
+
+func (l *lines) read() ([]byte, error) { return readLine(l.in) }
+
+func (l *lines) write(text []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.out != nil {
+		return l.out
+	}
+	_ = l.conn.SetWriteDeadline(time.Now().Add(writeTime))
+	if _, l.out = l.conn.Write(append(text, '\n')); l.out != nil {
+		_ = l.conn.Close() // half a line may have gone out; the client must not read on
+	}
+	return l.out
+}
+
+func (l *lines) close() { _ = l.conn.Close() }

@@ -1,0 +1,241 @@
+package harness
+
+import (
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Migrations make the tables of the harness.
+//
+// Steps have no table: what was asked and answered lives in their entries, which the
+// ledger finds by the session's trace. So a decision costs one entry and nothing else.
+var Migrations = store.Migrations{Package: "harness", Steps: []string{`
+CREATE TABLE harness_session (
+  agent {text} NOT NULL,
+  session {text} NOT NULL,
+  workspace {text} NOT NULL,
+  opened_seq {bigint} NOT NULL,
+  opened_at {bigint} NOT NULL,
+  ended_at {bigint} NOT NULL,
+  beat_at {bigint} NOT NULL,
+  errors {bigint} NOT NULL,
+  greeted {bool} NOT NULL,
+  PRIMARY KEY (agent, session)
+) {strict};
+CREATE INDEX harness_session_opened ON harness_session (workspace, opened_seq);
+
+CREATE TABLE harness_report (
+  agent {text} NOT NULL,
+  session {text} NOT NULL,
+  type {text} NOT NULL,
+  run_id {text} NOT NULL,
+  seq {bigint} NOT NULL,
+  place {bigint} NOT NULL,
+  updated_at {bigint} NOT NULL,
+  final {bool} NOT NULL,
+  PRIMARY KEY (agent, session, type, run_id)
+) {strict};
+
+CREATE TABLE harness_gate (
+  agent {text} NOT NULL,
+  session {text} NOT NULL,
+  digest {text} NOT NULL,
+  gate {text} NOT NULL,
+  good_for {bigint} NOT NULL,
+  once {bool} NOT NULL,
+  used {bool} NOT NULL,
+  PRIMARY KEY (agent, session, digest)
+) {strict};
+
+CREATE TABLE knowledge (
+  id {text} PRIMARY KEY,
+  workspace {text} NOT NULL,
+  seq {bigint} NOT NULL,
+  words {bigint} NOT NULL
+) {strict};
+CREATE INDEX knowledge_workspace ON knowledge (workspace, seq);
+
+CREATE TABLE knowledge_word (
+  workspace {text} NOT NULL,
+  word {text} NOT NULL,
+  id {text} NOT NULL,
+  times {bigint} NOT NULL,
+  PRIMARY KEY (workspace, word, id)
+) {strict};
+CREATE INDEX knowledge_word_id ON knowledge_word (id);
+`}}
+
+// The kinds of entries.
+const (
+	kindAllowed  = "step.allowed"
+	kindBlocked  = "step.blocked"
+	kindModified = "step.modified"
+	kindDeferred = "step.deferred"
+	kindHeld     = "step.held"    // a gate was opened for it
+	kindSettled  = "step.settled" // the gate's outcome was answered
+
+	kindOpened   = "session.opened"
+	kindNoted    = "session.noted"    // what only tells
+	kindReported = "session.reported" // what people see of a session
+
+	kindKnown     = "knowledge.added"
+	kindForgotten = "knowledge.removed"
+)
+
+// stepKinds are those of decisions of the policy.
+var stepKinds = []string{kindAllowed, kindBlocked, kindModified, kindDeferred, kindHeld}
+
+// Projection is what the entries do to the tables.
+func Projection() ledger.Projection {
+	return ledger.Projection{
+		Name: "harness",
+		Tables: []ledger.Table{
+			{Name: "harness_session", Key: "agent, session"},
+			{Name: "harness_report", Key: "agent, session, type, run_id"},
+			{Name: "harness_gate", Key: "agent, session, digest"},
+			{Name: "knowledge", Key: "id"},
+			{Name: "knowledge_word", Key: "workspace, word, id"},
+		},
+		Apply: map[string]ledger.Apply{
+			kindHeld:     applyHeld,
+			kindSettled:  applySettled,
+			kindOpened:   applyOpened,
+			kindReported: applyReported,
+			kindKnown:    applyKnown,
+			kindForgotten: func(tx *store.Tx, e *ledger.Entry) error {
+				tx.Exec("DELETE FROM knowledge WHERE id = $1", e.Subject)
+				tx.Exec("DELETE FROM knowledge_word WHERE id = $1", e.Subject)
+				return nil
+			},
+		},
+	}
+}
+
+func applyHeld(tx *store.Tx, e *ledger.Entry) error {
+	var b step
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec(`INSERT INTO harness_gate (agent, session, digest, gate, good_for, once, used) VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (agent, session, digest) DO UPDATE SET gate = excluded.gate, good_for = excluded.good_for, once = excluded.once, used = excluded.used`,
+		b.Agent, e.Subject, b.Digest, b.Gate, b.GoodFor, b.Once, false)
+	return nil
+}
+
+// settled is the body of step.settled.
+type settled struct {
+	Agent  string   `json:"agent"`
+	Digest string   `json:"digest"`
+	Gate   string   `json:"gate"`
+	Used   bool     `json:"used"` // the approval is used up
+	Answer wire.Raw `json:"answer"`
+}
+
+func applySettled(tx *store.Tx, e *ledger.Entry) error {
+	var b settled
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	if b.Used {
+		tx.Exec("UPDATE harness_gate SET used = $4 WHERE agent = $1 AND session = $2 AND digest = $3", b.Agent, e.Subject, b.Digest, true)
+	}
+	return nil
+}
+
+// opened is the body of session.opened.
+type opened struct {
+	Agent string   `json:"agent"`
+	Info  wire.Raw `json:"info,omitzero"` // what the handshake said
+}
+
+func applyOpened(tx *store.Tx, e *ledger.Entry) error {
+	var b opened
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("INSERT INTO harness_session (agent, session, workspace, opened_seq, opened_at, ended_at, beat_at, errors, greeted) VALUES ($1, $2, $3, $4, $5, 0, 0, 0, $6)",
+		b.Agent, e.Subject, e.Workspace, e.Seq, e.At.UnixMicro(), b.Info != nil)
+	return nil
+}
+
+// notes is the body of session.noted and session.reported: what arrived meanwhile, in
+// the order of arrival.
+type notes struct {
+	Agent   string `json:"agent"`
+	Dropped int64  `json:"dropped,omitzero"` // telemetry that there was no room for
+	Notes   []note `json:"notes"`
+}
+
+// note is one event that only tells.
+type note struct {
+	At    int64    `json:"at"` // of arrival, in microseconds
+	Type  Type     `json:"type"`
+	Event wire.Raw `json:"event"`
+}
+
+func applyReported(tx *store.Tx, e *ledger.Entry) error {
+	var b notes
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	for i, n := range b.Notes {
+		if err := applyNote(tx, e, b.Agent, int64(i), n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func applyNote(tx *store.Tx, e *ledger.Entry, agent string, place int64, n note) error {
+	where := " WHERE agent = $1 AND session = $2"
+	switch n.Type {
+	case SessionEnd:
+		tx.Exec("UPDATE harness_session SET ended_at = $3"+where, agent, e.Subject, n.At)
+	case SessionStart:
+		tx.Exec("UPDATE harness_session SET ended_at = 0"+where, agent, e.Subject)
+	case Heartbeat:
+		tx.Exec("UPDATE harness_session SET beat_at = $3"+where+" AND beat_at < $3", agent, e.Subject, n.At)
+	case ErrorEvent:
+		tx.Exec("UPDATE harness_session SET errors = errors + 1"+where, agent, e.Subject)
+		return nil
+	default:
+	}
+	var b struct {
+		Payload struct {
+			RunID     wire.Raw `json:"run_id"`
+			Status    wire.Raw `json:"status"`
+			UpdatedAt wire.Raw `json:"updated_at"`
+		} `json:"payload"`
+	}
+	if kinds[n.Type].contract { // others have a payload of any form
+		if err := wire.UnmarshalPart(n.Event, &b); err != nil {
+			return err
+		}
+	}
+	run, _ := wire.Text(b.Payload.RunID)
+	status, _ := wire.Text(b.Payload.Status)
+	tx.Exec(`INSERT INTO harness_report (agent, session, type, run_id, seq, place, updated_at, final) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (agent, session, type, run_id) DO UPDATE SET seq = excluded.seq, place = excluded.place, updated_at = excluded.updated_at, final = excluded.final
+WHERE excluded.updated_at >= harness_report.updated_at AND (excluded.final OR NOT harness_report.final)`,
+		agent, e.Subject, string(n.Type), sessionKey(run), e.Seq, place, updated(b.Payload.UpdatedAt, n.At), n.Type == RunLifecycle && final(status))
+	return nil
+}
+
+// final reports whether a run with the status has ended, which nothing makes undone.
+func final(status string) bool {
+	return status == "completed" || status == "failed" || status == "cancelled"
+}
+
+// updated is when a report says that it was true. Reports may overtake one another, so
+// their own time counts; one that cannot be read is as new as its arrival.
+func updated(raw wire.Raw, arrived int64) int64 {
+	said, _ := wire.Text(raw)
+	if at, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(said)); err == nil {
+		return at.UnixMicro()
+	}
+	return arrived
+}

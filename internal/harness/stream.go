@@ -1,0 +1,157 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// stream carries messages both ways.
+type stream interface {
+	// read returns the next message; errTooLong is about that message only.
+	read() ([]byte, error)
+	// write sends one message, whole or not at all, and is called by many at once.
+	write(text []byte) error
+	// close ends it, and a read that waits. What was written arrives.
+	close()
+}
+
+const (
+	// maxInFlight is how many requests of one connection are under way at a time.
+	maxInFlight = 256
+	// alone is the size from which a message is answered before the next is read, so
+	// that one connection does not fill the memory.
+	alone = 256 << 10
+	// writeTime is how long a client may take to take an answer.
+	writeTime = 10 * time.Second
+)
+
+// streams are those that are open.
+type streams struct {
+	mu    sync.Mutex
+	open  sync.WaitGroup
+	ended bool
+}
+
+// begin reports whether another stream may begin.
+func (s *streams) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	s.open.Add(1)
+	return true
+}
+
+// end waits for those that are open, and lets no other begin.
+func (s *streams) end() {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.open.Wait()
+}
+
+// serve answers what comes on a stream until it ends, or the server stops. Requests are
+// answered side by side, in any order; what is under way is finished.
+func (h *Harness) serve(ctx context.Context, c *Conn, s stream) {
+	defer s.close()
+	if !h.streams.begin() {
+		return
+	}
+	defer h.streams.open.Done()
+	if who, err := c.who(ctx); err == nil {
+		defer h.Roster.Connected(who.ID)()
+	}
+	var working sync.WaitGroup
+	defer working.Wait()
+	slots := make(chan struct{}, maxInFlight)
+	stopping, end := wire.UntilStop(ctx)
+	defer end()
+	stop := context.AfterFunc(stopping, func() {
+		for range maxInFlight { // what is under way is answered, and nothing new begins
+			slots <- struct{}{}
+		}
+		s.close()
+	})
+	defer stop()
+	for {
+		text, err := s.read()
+		if errors.Is(err, errTooLong) {
+			_ = s.write(errorReply(nil, refuse(codeParse, "The message is longer than %d bytes.", maxLine)))
+			continue
+		}
+		if err != nil {
+			return
+		}
+		if blank(text) {
+			continue
+		}
+		m, problem := parseMessage(text)
+		if problem != nil {
+			_ = s.write(errorReply(m.id, problem))
+			continue
+		}
+		h.dispatch(ctx, c, s, &m, len(text), slots, &working)
+	}
+}
+
+// dispatch answers a message, now if that takes no time.
+func (h *Harness) dispatch(ctx context.Context, c *Conn, s stream, m *message, size int, slots chan struct{}, working *sync.WaitGroup) {
+	if !m.request() || m.method == methodHandshake || size > alone {
+		if r := h.answer(ctx, c, m); !r.Told {
+			_ = s.write(r.JSON)
+		}
+		return
+	}
+	select {
+	case slots <- struct{}{}:
+	default:
+		_ = s.write(h.overloaded(c, m, "Too many calls of this connection are under way.", time.Second).JSON)
+		return
+	}
+	working.Go(func() {
+		defer func() { <-slots }()
+		_ = s.write(h.answer(ctx, c, m).JSON)
+	})
+}
+
+func blank(text []byte) bool {
+	for _, b := range text {
+		if b != ' ' && b != '\t' && b != '\r' {
+			return false
+		}
+	}
+	return true
+}
+
+// overloaded answers a request that cannot be taken now: with later, where its kind has a
+// word for it.
+func (h *Harness) overloaded(c *Conn, m *message, reason string, after time.Duration) Reply {
+	if m.method == methodEvent {
+		if e, err := parseEvent(m.params, m.inside); err == nil && e.kind.blocking() && h.check(c, e) == nil {
+			if later := postponed(e.Type, reason, after); later.Decision != "block" {
+				if text, err := later.encode(e, nil); err == nil {
+					return Reply{JSON: resultReply(m.id, text)}
+				}
+			}
+		}
+	}
+	return Reply{JSON: errorReply(m.id, refuse(codeOverloaded, "overloaded: %s Ask again in %d ms.", reason, after.Milliseconds())), Busy: true}
+}
+
+// limited refuses what is more than an agent may ask for in a minute.
+func (h *Harness) limited(c *Conn, who roster.Identity, m *message) (Reply, bool) {
+	if !m.request() || m.method == methodHandshake {
+		return Reply{}, false
+	}
+	left, err := h.Roster.Take(who, "requests", 0)
+	if err == nil {
+		return Reply{}, false
+	}
+	return h.overloaded(c, m, err.Error(), max(time.Second, time.Minute/time.Duration(max(left.Limit, 1)))), true
+}

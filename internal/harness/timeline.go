@@ -1,0 +1,106 @@
+package harness
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Moment is one entry of a timeline: a step with its answer, or an event that was told.
+type Moment struct {
+	Seq     int64     `json:"seq"`
+	At      time.Time `json:"at"`
+	Kind    string    `json:"kind"` // of the entry
+	Type    Type      `json:"type,omitempty"`
+	Gate    string    `json:"gate,omitempty"`
+	Rule    string    `json:"rule,omitempty"`
+	Answer  wire.Raw  `json:"answer,omitzero"`
+	Event   wire.Raw  `json:"event,omitzero"`
+	Dropped int64     `json:"dropped,omitempty"`
+}
+
+// timeline is what happened, the newest first.
+func (h *Harness) timeline(ctx context.Context, s *Session, before int64, limit int) (all []Moment, next string, err error) {
+	all = []Moment{}
+	last, more, err := h.lookBack(ctx, ledger.Query{Trace: traceOf(s.AgentID, s.ID), UpTo: before - 1, Limit: limit}, maxTimeline, func(e *ledger.Entry) error {
+		moments, err := momentsOf(e)
+		all = append(all, moments...)
+		return err
+	})
+	if more {
+		next = wire.Cursor(strconv.FormatInt(last, 10))
+	}
+	return all, next, err
+}
+
+const (
+	// maxTimeline is how many bytes of bodies one page of a timeline looks at.
+	maxTimeline = 8 << 20
+	// atOnce is how many entries are read at once: a body may be as large as a message.
+	atOnce = 4
+)
+
+// lookBack goes through entries from the newest on, as many as the query's limit says and
+// until it has seen so many bytes. It says where it stopped, and whether there may be more.
+func (h *Harness) lookBack(ctx context.Context, q ledger.Query, bytes int, look func(*ledger.Entry) error) (last int64, more bool, err error) {
+	q.Newest = true
+	for left := q.Limit; left > 0 && bytes > 0; {
+		q.Limit = min(left, atOnce)
+		entries, err := h.Ledger.Entries(ctx, q)
+		if err != nil {
+			return last, false, err
+		}
+		for _, e := range slices.Backward(entries) {
+			if err := look(&e); err != nil {
+				return last, false, err
+			}
+			last, bytes, left = e.Seq, bytes-len(e.Body), left-1
+		}
+		if len(entries) < q.Limit || last == 1 {
+			return last, false, nil
+		}
+		q.UpTo = last - 1
+	}
+	return last, true, nil
+}
+
+// momentsOf takes an entry apart.
+func momentsOf(e *ledger.Entry) ([]Moment, error) {
+	m := Moment{Seq: e.Seq, At: e.At, Kind: e.Kind}
+	switch {
+	case e.Body == nil: // it was erased
+	case e.Kind == kindNoted || e.Kind == kindReported:
+		var b notes
+		if err := e.Decode(&b); err != nil {
+			return nil, err
+		}
+		out := make([]Moment, 0, len(b.Notes))
+		for _, n := range slices.Backward(b.Notes) {
+			out = append(out, Moment{Seq: e.Seq, At: time.UnixMicro(n.At).UTC(), Kind: e.Kind, Type: n.Type, Event: n.Event, Dropped: b.Dropped})
+			b.Dropped = 0
+		}
+		return out, nil
+	case slices.Contains(stepKinds, e.Kind), e.Kind == kindSettled:
+		var b struct {
+			Type     Type     `json:"type"`
+			Gate     string   `json:"gate"`
+			Answer   wire.Raw `json:"answer"`
+			Event    wire.Raw `json:"event"`
+			Decision struct {
+				Rule string `json:"rule"`
+			} `json:"decision"`
+		}
+		if err := wire.UnmarshalPart(e.Body, &b); err != nil {
+			return nil, err
+		}
+		m.Type, m.Gate, m.Rule, m.Answer, m.Event = b.Type, b.Gate, b.Decision.Rule, b.Answer, b.Event
+	case strings.HasPrefix(e.Kind, "gate."):
+		m.Gate = e.Subject
+	}
+	return []Moment{m}, nil
+}
