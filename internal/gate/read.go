@@ -217,21 +217,11 @@ func (g *Gates) register(gateID string) (woken chan struct{}, forget func()) {
 
 // Run wakes those who wait, on whichever node the decision was made, until ctx ends.
 func (g *Gates) Run(ctx context.Context) error {
-	var after int64
-	for {
-		head, err := g.ledger.Head(ctx)
-		if err == nil {
-			after = head
-			break
-		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return nil
-		}
+	before := func(context.Context) error {
+		g.wakeAll() // what was resolved before the first look
+		return nil
 	}
-	g.wakeAll() // what was resolved before the first look
-	for e := range g.ledger.Follow(ctx, after) {
+	for e := range g.ledger.FollowNow(ctx, before) {
 		if e.Kind == "gate.resolved" {
 			g.wake(e.Subject)
 		}

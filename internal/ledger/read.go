@@ -192,6 +192,28 @@ func (l *Ledger) Follow(ctx context.Context, after int64) iter.Seq[Entry] {
 	}
 }
 
+// FollowNow follows from now on, for who keeps a view in memory: load reads what there is,
+// and every entry after it is yielded. Load is called again after a pause until it
+// succeeds, or ctx ends.
+func (l *Ledger) FollowNow(ctx context.Context, load func(context.Context) error) iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		for ctx.Err() == nil {
+			after, err := l.Head(ctx)
+			if err == nil {
+				err = load(ctx)
+			}
+			if err == nil {
+				l.Follow(ctx, after)(yield)
+				return
+			}
+			if ctx.Err() == nil {
+				l.log.Warn("cannot read what there is; will try again", "error", err.Error())
+			}
+			pause(ctx, nil, pollEvery)
+		}
+	}
+}
+
 // Next reads the page that follows seq, of at most 500 entries, and makes sure that
 // nothing is missing from it. What this process has just committed comes from memory.
 func (l *Ledger) Next(ctx context.Context, seq int64) ([]Entry, error) {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 )
 
 // maxCached bounds the memory of the cache; a full one starts anew.
@@ -72,20 +71,13 @@ func (r *Roster) Run(ctx context.Context) error {
 	saving.Go(func() { r.keepPresence(ctx) })
 	defer saving.Wait()
 	defer r.cache.empty(false)
-	for ctx.Err() == nil {
-		after, err := r.ledger.Head(ctx)
-		if err != nil {
-			select {
-			case <-time.After(time.Second):
-			case <-ctx.Done():
-			}
-			continue
-		}
+	caching := func(context.Context) error {
 		r.cache.empty(true)
-		for e := range r.ledger.Follow(ctx, after) {
-			if noun, _, _ := strings.Cut(e.Kind, "."); slices.Contains(about, noun) {
-				r.cache.forget()
-			}
+		return nil
+	}
+	for e := range r.ledger.FollowNow(ctx, caching) {
+		if noun, _, _ := strings.Cut(e.Kind, "."); slices.Contains(about, noun) {
+			r.cache.forget()
 		}
 	}
 	return nil

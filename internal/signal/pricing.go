@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/roster"
@@ -85,31 +84,19 @@ func (s *Signals) apply(e *ledger.Entry) error {
 // Run keeps prices, webhooks and what was seen true by following the ledger, until ctx
 // ends.
 func (s *Signals) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		after, err := s.Ledger.Head(ctx)
-		if err == nil {
-			err = errors.Join(s.loadPrices(ctx), s.loadHooks(ctx))
+	load := func(ctx context.Context) error { return errors.Join(s.loadPrices(ctx), s.loadHooks(ctx)) }
+	for e := range s.Ledger.FollowNow(ctx, load) {
+		var err error
+		switch e.Kind {
+		case kindReceived:
+			s.seen.add(e.Trace)
+		case kindPriced:
+			err = s.apply(&e)
+		case kindHooked:
+			err = s.followHook(&e)
 		}
 		if err != nil {
-			select {
-			case <-time.After(time.Second):
-			case <-ctx.Done():
-			}
-			continue
-		}
-		for e := range s.Ledger.Follow(ctx, after) {
-			var err error
-			switch e.Kind {
-			case kindReceived:
-				s.seen.add(e.Trace)
-			case kindPriced:
-				err = s.apply(&e)
-			case kindHooked:
-				err = s.followHook(&e)
-			}
-			if err != nil {
-				s.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "error", err.Error())
-			}
+			s.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "error", err.Error())
 		}
 	}
 	return nil
