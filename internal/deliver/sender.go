@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/signalbox/signalbox/internal/wire"
 )
 
 // Sender makes one try. It returns when ctx ends, keeps nothing between tries, and
@@ -24,8 +26,11 @@ type Attempt struct {
 	Payload    []byte
 	Receiver   string
 	Generation int
-	Number     int64     // 1 for the first try
-	At         time.Time // when it began
+	Number     int64 // 1 for the first try
+	// Secret signs in place of the one that is derived, for senders that know a secret of
+	// the receiver's own.
+	Secret wire.Secret
+	At     time.Time // when it began
 }
 
 // Verdict is what a try came to.

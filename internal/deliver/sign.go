@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/signalbox/signalbox/internal/wire"
@@ -40,10 +41,12 @@ func secretFor(key []byte, workspace, receiver string, generation int) wire.Secr
 func sign(header http.Header, secret wire.Secret, id string, at time.Time, body []byte) {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	text := secret.Reveal()
-	key, _ := base64.StdEncoding.DecodeString(text[len(secretPrefix):]) // made by secretFor
 	header.Set("webhook-id", id)
 	header.Set("webhook-timestamp", stamp)
-	header.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac(key, id+"."+stamp+".", body)))
+	// A receiver's own secret may be any text, which Standard Webhooks cannot sign with.
+	if key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, secretPrefix)); err == nil && strings.HasPrefix(text, secretPrefix) {
+		header.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac(key, id+"."+stamp+".", body)))
+	}
 	header.Set("X-AMP-Timestamp", stamp)
 	header.Set("X-AMP-Signature", "sha256="+hex.EncodeToString(mac([]byte(text), stamp+".", body)))
 }

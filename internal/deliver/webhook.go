@@ -54,6 +54,10 @@ func newWebhook(g *guard, key []byte, slots int, now func() time.Time) *webhook 
 
 func (w *webhook) close() { w.client.CloseIdleConnections() }
 
+// Client makes calls to others that are guarded like deliveries: it reaches public
+// addresses and those on the allow list, and follows no redirects.
+func (o *Outbox) Client() *http.Client { return o.webhook.client }
+
 // Post makes one signed request to the attempt's target, for senders that keep the
 // address to themselves.
 func (o *Outbox) Post(ctx context.Context, a Attempt) Result { return o.webhook.Send(ctx, a) }
@@ -75,7 +79,10 @@ func (w *webhook) Send(ctx context.Context, a Attempt) Result {
 		req.Header.Set(name, value)
 	}
 	req.Header.Set("X-AMP-Delivery-Attempt", strconv.FormatInt(a.Number, 10))
-	sign(req.Header, secretFor(w.key, a.Workspace, a.Receiver, a.Generation), a.ID, a.At, a.Payload)
+	if a.Secret.Reveal() == "" {
+		a.Secret = secretFor(w.key, a.Workspace, a.Receiver, a.Generation)
+	}
+	sign(req.Header, a.Secret, a.ID, a.At, a.Payload)
 	res, err := w.client.Do(req)
 	if err != nil {
 		return ExplainDial(err)

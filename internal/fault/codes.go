@@ -34,6 +34,36 @@ const (
 	Stopping           Code = "stopping"
 	Overloaded         Code = "overloaded"
 	RateLimited        Code = "rate_limited"
+
+	// Of the messaging protocol, which has words of its own.
+	MissingField            Code = "missing_field"
+	InvalidField            Code = "invalid_field"
+	TenantDenied            Code = "tenant_access_denied"
+	SignatureInvalid        Code = "signature_invalid"
+	SignatureMissing        Code = "signature_missing"
+	KeyRevoked              Code = "key_revoked"
+	AgentSuspended          Code = "agent_suspended"
+	RecipientSuspended      Code = "recipient_suspended"
+	RecipientNotAllowed     Code = "recipient_not_allowed"
+	ExternalProvider        Code = "external_provider"
+	NameTaken               Code = "name_taken"
+	KeyAlreadyRegistered    Code = "key_already_registered"
+	DuplicateIdempotencyKey Code = "duplicate_idempotency_key"
+	TooManyAttachments      Code = "too_many_attachments"
+	AttachmentNotFound      Code = "attachment_not_found"
+	AttachmentPending       Code = "attachment_pending"
+	AttachmentUsed          Code = "attachment_already_used"
+	AttachmentExpired       Code = "attachment_expired"
+	AttachmentTooLarge      Code = "attachment_too_large"
+	AttachmentRejected      Code = "attachment_rejected"
+	InvalidDigest           Code = "invalid_digest_algorithm"
+	MissingHeader           Code = "missing_header"
+	TimestampFuture         Code = "timestamp_future"
+	TimestampExpired        Code = "timestamp_expired"
+	ProviderNotTrusted      Code = "provider_not_trusted"
+	KeyConflict             Code = "key_conflict"
+	DuplicateMessage        Code = "duplicate_message"
+	QuarantineExpired       Code = "quarantine_expired"
 )
 
 // Meaning is a row of the catalogue: what a code means and its HTTP status.
@@ -74,6 +104,34 @@ var Catalogue = []Meaning{
 	{Stopping, 503, "The server is stopping. Nothing was changed; try again."},
 	{Overloaded, 429, "Too many writes are waiting. Nothing was changed; try again."},
 	{RateLimited, 429, "The agent has used up what it may ask for in a minute. Nothing was changed; try again after the seconds in the `Retry-After` header, which are in `details.retry_after` too."},
+	{MissingField, 400, "A field that has to be there is not; `field` names it."},
+	{InvalidField, 400, "A field is of a wrong type, form or length; `field` names it, and the message says what a right value looks like."},
+	{TenantDenied, 403, "The agent may not be registered in that tenant with what the call carries."},
+	{SignatureInvalid, 403, "The signature is not one of the sender's registered key over this message. Nothing was stored."},
+	{SignatureMissing, 422, "This server takes signed messages only."},
+	{KeyRevoked, 403, "The public key was revoked or replaced, and is not taken again."},
+	{AgentSuspended, 403, "The agent is suspended. Its queue is kept."},
+	{RecipientSuspended, 403, "The recipient is suspended, and gets no mail."},
+	{RecipientNotAllowed, 403, "The sender's own communication policy does not name the recipient."},
+	{ExternalProvider, 422, "The recipient belongs to another provider, which this server does not send to."},
+	{NameTaken, 409, "The name is taken in that tenant; `suggestions` has some that are free."},
+	{KeyAlreadyRegistered, 409, "The public key is or was that of another agent."},
+	{DuplicateIdempotencyKey, 409, "The idempotency key was used before, with another body. What was sent first stays."},
+	{QuarantineExpired, 410, "The message was in quarantine for longer than it is kept there, and was rejected."},
+	{TooManyAttachments, 400, "A message takes ten attachments at the most."},
+	{AttachmentNotFound, 404, "There is no attachment with that id among those that the caller may see."},
+	{AttachmentPending, 409, "The attachment was not uploaded, not confirmed, or not scanned yet. Ask for its status, and send the message when it is there."},
+	{AttachmentUsed, 409, "The attachment belongs to another message, or was uploaded already. Upload a new copy."},
+	{AttachmentExpired, 410, "The attachment or its upload address is past its time. Upload it again."},
+	{AttachmentTooLarge, 413, "A file has 25 MiB at the most, and those of one message 100 MiB."},
+	{AttachmentRejected, 422, "The attachment did not pass the scan. Send the message without it."},
+	{InvalidDigest, 422, "The digest of an attachment is sha256: and 64 hex digits."},
+	{MissingHeader, 400, "A header that has to be there is not; the message names it."},
+	{TimestampFuture, 400, "The time of a message is more than a minute ahead of ours."},
+	{TimestampExpired, 400, "The time of a message is more than five minutes past."},
+	{ProviderNotTrusted, 403, "The other provider is not one that this server exchanges mail with."},
+	{KeyConflict, 409, "The sender was known by another public key, and nobody has said that it was replaced."},
+	{DuplicateMessage, 409, "A message with that id came before."},
 }
 
 // Status is the HTTP status of a code, 500 for one that is not in the catalogue.

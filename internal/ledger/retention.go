@@ -77,3 +77,13 @@ func (l *Ledger) eraseStep(ctx context.Context, from, to int64) (n int64, err er
 	})
 	return n, err
 }
+
+// Erase removes the bodies of these entries, with their salts. Records and proofs stay.
+// It is for packages whose apply functions can do without those bodies from then on,
+// and that have another rule than the ledger's own for how long they are kept.
+func (tx *Tx) Erase(seqs ...int64) {
+	for _, seq := range seqs {
+		tx.st.Exec("UPDATE ledger_entry SET salt = NULL, body = NULL WHERE seq = $1", seq)
+	}
+	tx.Append(Event{Kind: bodyErased, Actor: "system", Body: map[string][]int64{"entries": seqs}})
+}

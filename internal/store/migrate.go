@@ -16,7 +16,8 @@ import (
 // A step is SQL with tokens: {bigint}, {blob}, {bool}, {text} are types, {strict}
 // follows a table, and a line "{append-only TABLE KEPT… / ERASED…}" forbids every
 // change of a table but one that keeps the columns before the slash and sets those
-// behind it to null; without a slash, every change.
+// behind it to null; without a slash, every change. A line "{full-text TABLE}" makes a
+// table for finding words; see words.go.
 type Migrations struct {
 	Package string
 	Steps   []string
@@ -107,6 +108,10 @@ func (db *DB) expand(step string) string {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "{append-only "); ok {
 			table, columns, _ := strings.Cut(strings.TrimSuffix(rest, "}"), " ")
 			out.WriteString(db.appendOnly(table, erasing(columns)))
+			continue
+		}
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "{full-text "); ok {
+			out.WriteString(db.fullText(strings.TrimSuffix(rest, "}")))
 			continue
 		}
 		out.WriteString(line)

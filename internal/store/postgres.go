@@ -280,6 +280,14 @@ func (b *postgres) tokens() *strings.Replacer {
 	return strings.NewReplacer("{bigint}", "bigint", "{blob}", "bytea", "{bool}", "boolean", "{text}", `text COLLATE "C"`, "{strict}", "")
 }
 
+func (b *postgres) fullText(table string) string {
+	return fmt.Sprintf("CREATE TABLE %[1]s (number bigint PRIMARY KEY, words tsvector NOT NULL);\nCREATE INDEX %[1]s_words ON %[1]s USING gin (words);\n", table)
+}
+
+func (b *postgres) matching(number, table, mark string) string {
+	return number + " IN (SELECT number FROM " + table + " WHERE words @@ plainto_tsquery('simple', " + mark + "::text))"
+}
+
 func (b *postgres) appendOnly(table, erasing string) string {
 	return fmt.Sprintf(`
 CREATE FUNCTION %[1]s_append_only() RETURNS trigger LANGUAGE plpgsql AS $$

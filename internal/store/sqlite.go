@@ -303,6 +303,15 @@ func (b *lite) tokens() *strings.Replacer {
 	return strings.NewReplacer("{bigint}", "INTEGER", "{blob}", "BLOB", "{bool}", "INTEGER", "{text}", "TEXT", "{strict}", "STRICT")
 }
 
+// fullText keeps no text, only where words are.
+func (b *lite) fullText(table string) string {
+	return "CREATE VIRTUAL TABLE " + table + " USING fts5(words, content='', contentless_delete=1, tokenize='unicode61');\n"
+}
+
+func (b *lite) matching(number, table, mark string) string {
+	return number + " IN (SELECT rowid FROM " + table + " WHERE " + table + " MATCH " + mark + ")"
+}
+
 func (b *lite) appendOnly(table, erasing string) string {
 	return fmt.Sprintf(`
 CREATE TRIGGER %[1]s_no_delete BEFORE DELETE ON %[1]s BEGIN SELECT RAISE(ABORT, '%[1]s is append only'); END;

@@ -55,6 +55,10 @@ type backend interface {
 	schema(ctx context.Context) (string, error)
 	// tokens are what {type} tokens in migrations stand for.
 	tokens() *strings.Replacer
+	// fullText is the text that makes a table for finding words, and matching is the
+	// condition under which the row of a number has all the words of a text.
+	fullText(table string) string
+	matching(number, table, mark string) string
 	// appendOnly is the text that forbids changing rows, but for an update for which
 	// the condition holds.
 	appendOnly(table, erasing string) string

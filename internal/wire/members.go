@@ -108,3 +108,23 @@ func Text(raw Raw) (string, bool) {
 	}
 	return text, !strings.ContainsRune(text, 0)
 }
+
+// Depth is how deep the lists and objects of a JSON text are nested.
+func Depth(text []byte) int {
+	deepest, now, inside := 0, 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case inside && c == '\\':
+			i++ // whatever is escaped
+		case c == '"':
+			inside = !inside
+		case inside:
+		case c == '{' || c == '[':
+			now++
+			deepest = max(deepest, now)
+		case c == '}' || c == ']':
+			now--
+		}
+	}
+	return deepest
+}

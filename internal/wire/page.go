@@ -73,9 +73,9 @@ func BadCursor() error {
 	return fault.New(fault.InvalidRequest, "The cursor is not one that this listing gave. Use the value of next from the page before, or leave it out.").About("cursor")
 }
 
-// KnownQuery refuses query parameters that the route does not have, and addresses
-// that no database could look up.
-func KnownQuery(r *http.Request, known []Param) error {
+// KnownQuery refuses query parameters that the route does not have, unless it is
+// lenient, and addresses that no database could look up.
+func KnownQuery(r *http.Request, route Route) error {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return fault.New(fault.InvalidRequest, "The query of the address is not well formed. Write & between parameters, and %%25 for a percent sign.")
@@ -84,14 +84,14 @@ func KnownQuery(r *http.Request, known []Param) error {
 		return fault.New(fault.InvalidRequest, "The address contains a NUL or broken UTF-8.")
 	}
 	var names []string
-	for _, p := range known {
+	for _, p := range route.Query {
 		names = append(names, p.Name)
 	}
 	for name, values := range query {
 		if !clean(name) || slices.ContainsFunc(values, func(v string) bool { return !clean(v) }) {
 			return fault.New(fault.InvalidRequest, "The query of the address contains a NUL or broken UTF-8.")
 		}
-		if !slices.Contains(names, name) {
+		if !route.Lenient && !slices.Contains(names, name) {
 			return fault.New(fault.InvalidRequest, "The parameter %.80q is not known here. %s", name, fault.DidYouMean(name, names)).About(name)
 		}
 	}

@@ -20,8 +20,13 @@ type Route struct {
 	Status  int     // the status of success, 200 when zero
 	Handle  Handler
 
+	// Lenient passes over query parameters that are not known, for protocols whose
+	// clients differ.
+	Lenient bool
+	// Fail tells of an error in the form of the protocol, Fail when nil.
+	Fail func(w http.ResponseWriter, err error)
+
 	RequestMedia string // the body's media type when it is not JSON
-	AnyQuery     bool   // query parameters that it does not have are passed over
 }
 
 // Auth says who may call.
