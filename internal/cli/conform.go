@@ -17,7 +17,7 @@ import (
 )
 
 func newConform(a *app) *cobra.Command {
-	return group("conform", "The conformance kit: does a server keep to a protocol?", newConformSignal(a), newConformHarness(a))
+	return group("conform", "The conformance kit: does a server keep to a protocol?", newConformSignal(a), newConformHarness(a), newConformMail(a))
 }
 
 func newConformSignal(a *app) *cobra.Command {
@@ -34,9 +34,9 @@ func newConformSignal(a *app) *cobra.Command {
 	c.Flags().StringVar(&agent.name, "agent", "", "the name of that agent")
 	token := c.Flags().String("token", "", "an operator's token, for the cases with rules and decisions")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		target, err := url.Parse(strings.TrimSuffix(args[0], "/"))
-		if err != nil || target.Host == "" {
-			return usage("%q is not the address of a server, such as http://127.0.0.1:7446.", args[0])
+		target, err := targetOf(args[0])
+		if err != nil {
+			return err
 		}
 		report, err := a.conform(c.Context(), target, agent, *token)
 		if err != nil {
@@ -117,6 +117,46 @@ func (a *app) conformHarness(ctx context.Context, args []string, flags agentFlag
 		kit.Key = lent.key
 	}
 	return kit.Run(ctx, suite)
+}
+
+func newConformMail(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{
+		Use: "mail URL", Short: "Run the cases of AMP v0.1.2 messaging against a provider",
+		Long: "Runs the cases of AMP v0.1.2 messaging against the provider at the address, and prints one\nline for every case that failed.\n\n" +
+			"Agents are registered for it, in a tenant of their own. With an operator's token the\ncases about owners, quarantine and suspension are run too; against the server that the\nother commands talk to, its token is used.",
+		Example: "  signalbox conform mail http://127.0.0.1:7446\n  signalbox conform mail https://mail.example.com --token sbx_op_…",
+		Args:    exactly(1, "the address of a provider, such as http://127.0.0.1:7446"),
+	})
+	token := c.Flags().String("token", "", "an operator's token, for the cases with owners, quarantine and suspension")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		target, err := targetOf(args[0])
+		if err != nil {
+			return err
+		}
+		suite, err := conform.MailCases()
+		if err != nil {
+			return err
+		}
+		kit := conform.MailKit{URL: target.String(), Loopback: isLoopback(target.Hostname())}
+		if operator := a.operatorOf(target, *token); operator != nil {
+			kit.Token = operator.token
+		}
+		report, err := kit.Run(c.Context(), suite)
+		if err != nil {
+			return err
+		}
+		return a.showConform(report)
+	}
+	return c
+}
+
+// targetOf reads the address of a server.
+func targetOf(text string) (*url.URL, error) {
+	target, err := url.Parse(strings.TrimSuffix(text, "/"))
+	if err != nil || target.Host == "" {
+		return nil, usage("%q is not the address of a server, such as http://127.0.0.1:7446.", text)
+	}
+	return target, nil
 }
 
 // conform runs the cases, with an agent that is made for it if none was given.

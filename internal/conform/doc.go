@@ -1,5 +1,5 @@
 // Package conform runs conformance cases against a server that speaks one of our
-// protocols. The cases are data (signal.yaml); what stands here reads them, makes the
+// protocols. The cases are data (signal.yaml, mail.yaml); what stands here reads them, makes the
 // calls, and says which answers are not those that the protocol asks for.
 //
 // It knows the server from outside only, by HTTP, so that it can judge any

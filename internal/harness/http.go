@@ -24,8 +24,8 @@ func (h *Harness) Routes() []wire.Route {
 	ofAgent := wire.Param{Name: "agent", Meaning: "the agent whose session it is, where two have one of the same name"}
 	page := func(more ...wire.Param) []wire.Param { return append(more, wire.PageParams...) }
 	return []wire.Route{
-		{Method: "POST", Path: "/ahp", Summary: "AHP 2.4: one JSON-RPC request or notification, with an agent's key as X-API-Key or bearer token", RequestMedia: "application/json", Media: "application/json", AnyQuery: true, Handle: h.post},
-		{Method: "GET", Path: "/ahp", Summary: "AHP 2.4 over WebSocket, with an agent's key as api_key or token in the query", Media: "application/json", Status: http.StatusSwitchingProtocols, AnyQuery: true, Handle: h.upgrade},
+		{Method: "POST", Path: "/ahp", Summary: "AHP 2.4: one JSON-RPC request or notification, with an agent's key as X-API-Key or bearer token", RequestMedia: "application/json", Media: "application/json", Lenient: true, Handle: h.post},
+		{Method: "GET", Path: "/ahp", Summary: "AHP 2.4 over WebSocket, with an agent's key as api_key or token in the query", Media: "application/json", Status: http.StatusSwitchingProtocols, Lenient: true, Handle: h.upgrade},
 		{Method: "GET", Path: "/ops/sessions", Summary: "Sessions of agents under the harness, the newest first", Auth: wire.Viewer, Query: page(inWorkspace, agent), Answer: SessionPage{}, Handle: h.getSessions},
 		{Method: "GET", Path: "/ops/sessions/{id}", Summary: "A session: statistics, runs, the task list, the last verification, a timeline", Auth: wire.Viewer, Query: page(inWorkspace, ofAgent), Answer: Session{}, Handle: h.getSession},
 		{Method: "GET", Path: "/ops/knowledge", Summary: "What a workspace's agents are told of: all of it, or the best answers to a search", Auth: wire.Viewer, Query: page(inWorkspace, search), Answer: KnowledgePage{}, Handle: h.getKnowledge},

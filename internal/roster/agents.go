@@ -1,10 +1,12 @@
 package roster
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"database/sql"
 	"errors"
+	"time"
 
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/id"
@@ -20,6 +22,8 @@ type NewAgent struct {
 	Trust     string            `json:"trust,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	PublicKey string            `json:"public_key,omitempty"` // PEM, or 64 hex digits
+
+	address string // when it is not made from name and workspace
 }
 
 func (n *NewAgent) check() error {
@@ -68,7 +72,7 @@ func (r *Roster) AddAgent(ctx context.Context, by Identity, n NewAgent) (Agent, 
 	fresh := Agent{ID: id.New("agent"), Name: n.Name, Workspace: n.Workspace}
 	keys := []Issued{prepare(SignalKey), prepare(MailKey)}
 	var a Agent
-	err := r.write(ctx, func(tx *ledger.Tx) error {
+	err := r.Write(ctx, func(tx *ledger.Tx) error {
 		body, err := r.admit(tx, n)
 		if err != nil {
 			return err
@@ -98,7 +102,12 @@ func (r *Roster) admit(tx *ledger.Tx, n NewAgent) (body agentAdded, err error) {
 	} else if taken {
 		return body, fault.New(fault.AlreadyExists, "Workspace %q has an agent %q already. Choose another name, or issue a key for that agent.", n.Workspace, n.Name).About("name")
 	}
-	body = agentAdded{Name: n.Name, Address: n.Name + "@" + n.Workspace + "." + r.provider, Trust: n.Trust, Labels: n.Labels}
+	body = agentAdded{Name: n.Name, Address: cmp.Or(n.address, n.Name+"@"+n.Workspace+"."+r.provider), Trust: n.Trust, Labels: n.Labels}
+	if held, err := exists(tx, "SELECT 1 FROM address_hold WHERE address = $1 AND until_at > $2", body.Address, tx.Now().UnixMicro()); err != nil {
+		return body, err
+	} else if held {
+		return body, fault.New(fault.AlreadyExists, "The address %s was given up a while ago, and is kept from others so that nobody gets mail for the one before. Choose another name.", body.Address).About("name")
+	}
 	if n.Owner != "" {
 		var owner Owner
 		owner, err = findOwner(tx, n.Workspace, n.Owner)
@@ -199,11 +208,11 @@ func (c parsedChange) append(tx *ledger.Tx, by Identity, a Agent) {
 		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "agent.changed", Actor: by.Actor(), Subject: a.ID, Body: body})
 	}
 	if c.Suspended != nil && *c.Suspended != a.Suspended {
-		kind := "agent.resumed"
 		if *c.Suspended {
-			kind = "agent.suspended"
+			suspend(tx, by.Actor(), a, agentSuspended{})
+		} else {
+			tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "agent.resumed", Actor: by.Actor(), Subject: a.ID, Body: empty{}})
 		}
-		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kind, Actor: by.Actor(), Subject: a.ID, Body: empty{}})
 	}
 	usePublicKey(tx, by, a, c.public)
 }
@@ -221,15 +230,44 @@ func (r *Roster) Grant(tx *ledger.Tx, actor, workspace, agentID, trust string) e
 // RemoveAgent removes an agent and its keys. What it did stays in the ledger.
 func (r *Roster) RemoveAgent(ctx context.Context, by Identity, workspace, name string) error {
 	return r.onAgent(ctx, workspace, name, func(tx *ledger.Tx, a Agent) error {
-		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "agent.removed", Actor: by.Actor(), Subject: a.ID, Body: empty{}})
+		Remove(tx, by.Actor(), a.Workspace, a.ID, 0)
 		return nil
 	})
+}
+
+// Remove removes an agent in the caller's transaction, which is one of Roster.Write. Its
+// address is given to nobody for a while, if hold is not 0.
+func Remove(tx *ledger.Tx, actor, workspace, agentID string, hold time.Duration) {
+	body := agentRemoved{}
+	if hold > 0 {
+		body.HeldUntil = tx.Now().Add(hold).UnixMicro()
+	}
+	tx.Append(ledger.Event{Workspace: workspace, Kind: "agent.removed", Actor: actor, Subject: agentID, Body: body})
+}
+
+// Suspend suspends an agent until a moment, or until somebody resumes it.
+func (r *Roster) Suspend(ctx context.Context, by Identity, workspace, name, reason string, until time.Time) (Agent, error) {
+	var a Agent
+	err := r.onAgent(ctx, workspace, name, func(tx *ledger.Tx, found Agent) (err error) {
+		body := agentSuspended{Reason: reason}
+		if !until.IsZero() {
+			body.Until = until.UnixMicro()
+		}
+		suspend(tx, by.Actor(), found, body)
+		a, err = r.agent(tx.Query, workspace, found.ID)
+		return err
+	})
+	return a, err
+}
+
+func suspend(tx *ledger.Tx, actor string, a Agent, body agentSuspended) {
+	tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "agent.suspended", Actor: actor, Subject: a.ID, Body: body})
 }
 
 // onAgent finds the agent inside the transaction, so that what is decided about it
 // holds when it is written.
 func (r *Roster) onAgent(ctx context.Context, workspace, name string, fn func(*ledger.Tx, Agent) error) error {
-	return r.write(ctx, func(tx *ledger.Tx) error {
+	return r.Write(ctx, func(tx *ledger.Tx) error {
 		a, err := r.agent(tx.Query, workspace, name)
 		if err != nil {
 			return err

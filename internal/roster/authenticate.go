@@ -31,7 +31,7 @@ func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, err
 	if h.who.Kind == HolderAgent {
 		r.presence.see(h.who.ID, now)
 	}
-	return h.who, nil
+	return h.at(now), nil
 }
 
 // Named is the identity of an agent that is known by where it calls from, such as this
@@ -67,8 +67,9 @@ func (r *Roster) holder(ctx context.Context, hash []byte) (h holding, err error)
 	who := &h.who
 	err = r.db.Read.QueryRowContext(ctx, `SELECT k.id, k.kind, k.holder, k.expires_at, k.revoked_at,
 COALESCE(a.name, o.name, w.name, ''), COALESCE(a.workspace, o.workspace, w.workspace, ''), COALESCE(o.role, ''),
-COALESCE(a.address, ''), COALESCE(a.trust, ''), a.labels, COALESCE(a.suspended, $2), a.rate_limit`+withHolder+"WHERE k.hash = $1", hash, false).
-		Scan(&who.KeyID, &kind, &who.ID, &h.expires, &h.revoked, &who.Name, &who.Workspace, &who.Role, &who.Address, &who.Trust, &labels, &who.Suspended, &who.RateLimit)
+COALESCE(a.address, ''), COALESCE(a.trust, ''), a.labels, COALESCE(a.suspended, $2), COALESCE(a.suspended_until, 0), a.rate_limit, p.key`+withHolder+`
+LEFT JOIN agent_public_key p ON p.agent = k.holder AND p.retired_at = 0 WHERE k.hash = $1`, hash, false).
+		Scan(&who.KeyID, &kind, &who.ID, &h.expires, &h.revoked, &who.Name, &who.Workspace, &who.Role, &who.Address, &who.Trust, &labels, &who.Suspended, &h.suspendedUntil, &who.RateLimit, (*[]byte)(&who.PublicKey))
 	if errors.Is(err, sql.ErrNoRows) {
 		return h, unknownKey()
 	}
@@ -83,6 +84,31 @@ COALESCE(a.address, ''), COALESCE(a.trust, ''), a.labels, COALESCE(a.suspended, 
 		err = wire.Unmarshal(labels, &who.Labels)
 	}
 	return h, err
+}
+
+// Find finds an agent by its address, in lower case, as if it had called.
+func (r *Roster) Find(ctx context.Context, address string) (Identity, error) {
+	name := []byte("address:" + address)
+	h, found, round := r.cache.find(name)
+	if !found {
+		who := &h.who
+		var labels []byte
+		err := r.db.QueryRow(ctx, `SELECT a.id, a.name, a.workspace, a.address, a.trust, a.labels, a.suspended, a.suspended_until, a.rate_limit, p.key
+FROM agent a LEFT JOIN agent_public_key p ON p.agent = a.id AND p.retired_at = 0 WHERE a.address = $1 AND a.address <> ''`, []any{address},
+			&who.ID, &who.Name, &who.Workspace, &who.Address, &who.Trust, &labels, &who.Suspended, &h.suspendedUntil, &who.RateLimit, (*[]byte)(&who.PublicKey))
+		if errors.Is(err, sql.ErrNoRows) {
+			return Identity{}, fault.New(fault.NotFound, "There is no agent with the address %.254s here.", address)
+		}
+		if err == nil {
+			err = wire.Unmarshal(labels, &who.Labels)
+		}
+		if err != nil {
+			return Identity{}, err
+		}
+		who.Kind = HolderAgent
+		r.cache.put(name, h, round)
+	}
+	return h.at(r.now().UnixMicro()), nil
 }
 
 func unknownKey() error {

@@ -23,6 +23,17 @@ type cache struct {
 type holding struct {
 	who              Identity
 	expires, revoked int64
+	suspendedUntil   int64
+}
+
+// at is who it is at a moment, in microseconds: a suspension may be over.
+func (h holding) at(now int64) Identity {
+	h.who.Suspended = suspendedAt(h.who.Suspended, h.suspendedUntil, now)
+	return h.who
+}
+
+func suspendedAt(suspended bool, until, now int64) bool {
+	return suspended && (until == 0 || now < until)
 }
 
 func (c *cache) find(hash []byte) (h holding, found bool, round int) {
@@ -55,6 +66,10 @@ func (c *cache) forget() {
 	c.round, c.byHash = c.round+1, map[string]holding{}
 }
 
+// Forget makes the next look-up read the tables: for who has seen an entry before the
+// cache has.
+func (r *Roster) Forget() { r.cache.forget() }
+
 func (c *cache) empty(live bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +77,7 @@ func (c *cache) empty(live bool) {
 }
 
 // about are the nouns of the entries that can change who a key stands for.
-var about = []string{"agent", "operator", "owner", "key", "state"}
+var about = []string{"agent", "operator", "owner", "key", "public_key", "state"}
 
 // Run keeps the cache true by following the ledger, and saves who was seen, until ctx
 // ends.

@@ -60,7 +60,7 @@ func (r *Roster) ChangeOperator(ctx context.Context, by Identity, name string, c
 		wanted[channel] = checked
 	}
 	var p Person
-	err := r.write(ctx, func(tx *ledger.Tx) error {
+	err := r.Write(ctx, func(tx *ledger.Tx) error {
 		found, err := OperatorFor(tx, by, name)
 		if err != nil {
 			return err

@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox/signalbox/internal/ledger"
 )
 
-// grace is how long a key that was replaced goes on working.
-const grace = 24 * time.Hour
+// Grace is how long a key that was replaced goes on working.
+const Grace = 24 * time.Hour
 
 // Issued is a new key with its secret, which is shown this once.
 type Issued struct {
@@ -61,7 +61,7 @@ func (r *Roster) RotateKey(ctx context.Context, by Identity, keyID string) (Issu
 		out = prepare(old.Kind)
 		out.Key.Workspace, out.Key.Agent, out.Key.Operator, out.Key.Owner = old.Workspace, old.Agent, old.Operator, old.Owner
 		issue(tx, by, old.Workspace, old.holder, &out)
-		tx.Append(ledger.Event{Workspace: old.Workspace, Kind: "key.rotated", Actor: by.Actor(), Subject: old.ID, Body: keyRetired{tx.Now().Add(grace).UnixMicro()}})
+		tx.Append(ledger.Event{Workspace: old.Workspace, Kind: "key.rotated", Actor: by.Actor(), Subject: old.ID, Body: keyRetired{tx.Now().Add(Grace).UnixMicro()}})
 		return nil
 	})
 	return out, err
@@ -89,7 +89,7 @@ type heldKey struct {
 }
 
 func (r *Roster) onKey(ctx context.Context, by Identity, keyID string, fn func(*ledger.Tx, heldKey) error) error {
-	return r.write(ctx, func(tx *ledger.Tx) error {
+	return r.Write(ctx, func(tx *ledger.Tx) error {
 		var held heldKey
 		k, err := scanKey(func(dest ...any) error {
 			return tx.QueryRow("SELECT k.holder, "+keyColumns+withHolder+"WHERE k.id = $1", []any{keyID}, append([]any{&held.holder}, dest...)...)

@@ -21,7 +21,7 @@ const FirstOperator = "admin"
 // nothing on a server that has them.
 func (r *Roster) Bootstrap(ctx context.Context) error {
 	person := id.New("operator")
-	return r.write(ctx, func(tx *ledger.Tx) error {
+	return r.Write(ctx, func(tx *ledger.Tx) error {
 		if there, err := exists(tx, "SELECT 1 FROM workspace LIMIT 1"); err != nil || there {
 			return err
 		}
@@ -49,7 +49,7 @@ func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role, works
 	p := Person{ID: id.New("operator"), Name: name, Role: Role(role), Workspace: workspace, Contacts: map[string]string{}}
 	token := prepare(OperatorKey)
 	token.Key.Operator = name
-	err := r.write(ctx, func(tx *ledger.Tx) error {
+	err := r.Write(ctx, func(tx *ledger.Tx) error {
 		if taken, err := exists(tx, "SELECT 1 FROM operator WHERE name = $1", name); err != nil {
 			return err
 		} else if taken {
@@ -70,7 +70,7 @@ func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role, works
 
 // RemoveOperator removes a person and their tokens. The last admin stays.
 func (r *Roster) RemoveOperator(ctx context.Context, by Identity, name string) error {
-	return r.write(ctx, func(tx *ledger.Tx) error {
+	return r.Write(ctx, func(tx *ledger.Tx) error {
 		p, err := OperatorFor(tx, by, name)
 		if err != nil {
 			return err
@@ -94,7 +94,7 @@ func (r *Roster) RemoveOperator(ctx context.Context, by Identity, name string) e
 func (r *Roster) NewToken(ctx context.Context, by Identity, name string) (Issued, error) {
 	token := prepare(OperatorKey)
 	token.Key.Operator = name
-	err := r.write(ctx, func(tx *ledger.Tx) error {
+	err := r.Write(ctx, func(tx *ledger.Tx) error {
 		p, err := OperatorFor(tx, by, name)
 		if err != nil {
 			return err
@@ -153,7 +153,7 @@ func (r *Roster) AddWorkspace(ctx context.Context, by Identity, name string) err
 	if by.Workspace != "" {
 		return fault.New(fault.Forbidden, "Your token is for workspace %q alone. Ask an admin of the whole server.", by.Workspace)
 	}
-	return r.write(ctx, func(tx *ledger.Tx) error {
+	return r.Write(ctx, func(tx *ledger.Tx) error {
 		if taken, err := exists(tx, "SELECT 1 FROM workspace WHERE name = $1", name); err != nil {
 			return err
 		} else if taken {

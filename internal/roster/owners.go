@@ -17,7 +17,7 @@ func (r *Roster) AddOwner(ctx context.Context, by Identity, workspace, name stri
 	}
 	o := Owner{ID: id.New("usr"), Name: name, Workspace: workspace}
 	key := prepare(OwnerKey)
-	err := r.write(ctx, func(tx *ledger.Tx) error {
+	err := r.Write(ctx, func(tx *ledger.Tx) error {
 		if err := RequireWorkspace(tx, workspace); err != nil {
 			return err
 		}
@@ -42,7 +42,7 @@ func issueToOwner(tx *ledger.Tx, by Identity, o Owner, key *Issued) {
 // RemoveOwner removes an owner and their keys. Their agents stay, with no owner:
 // whoever leaves does not stop what runs.
 func (r *Roster) RemoveOwner(ctx context.Context, by Identity, workspace, name string) error {
-	return r.write(ctx, func(tx *ledger.Tx) error {
+	return r.Write(ctx, func(tx *ledger.Tx) error {
 		o, err := findOwner(tx, workspace, name)
 		if err != nil {
 			return err
@@ -56,7 +56,7 @@ func (r *Roster) RemoveOwner(ctx context.Context, by Identity, workspace, name s
 // they are rotated or revoked.
 func (r *Roster) IssueOwnerKey(ctx context.Context, by Identity, workspace, name string) (Issued, error) {
 	key := prepare(OwnerKey)
-	err := r.write(ctx, func(tx *ledger.Tx) error {
+	err := r.Write(ctx, func(tx *ledger.Tx) error {
 		o, err := findOwner(tx, workspace, name)
 		if err != nil {
 			return err

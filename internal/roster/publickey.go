@@ -66,12 +66,6 @@ func Fingerprint(key ed25519.PublicKey) string {
 	return "SHA256:" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// encodePublicKey writes a key as PEM.
-func encodePublicKey(key ed25519.PublicKey) (string, error) {
-	der, err := x509.MarshalPKIXPublicKey(key)
-	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})), err
-}
-
 // checkUnused makes sure that a key, if there is one, stands and stood for no other
 // agent: a signature must not fit two senders, and what was signed stays.
 func checkUnused(tx *ledger.Tx, agentID string, key ed25519.PublicKey) error {
@@ -120,9 +114,8 @@ func addPublicKeys(query querier, agents []Agent) error {
 			return k, err
 		}
 		k.AddedAt, k.RetiredAt = time.UnixMicro(added).UTC(), store.Moment(retired)
-		var err error
-		k.PublicKey.PublicKey, err = encodePublicKey(raw)
-		return k, err
+		k.PublicKey.PublicKey = EncodePublicKey(raw)
+		return k, nil
 	}, "SELECT agent, fingerprint, key, added_at, retired_at FROM agent_public_key WHERE agent IN "+placeholders(1, len(ids))+" ORDER BY added_at, fingerprint", ids...)
 	for _, k := range rows {
 		at[k.agent].PublicKeys = append(at[k.agent].PublicKeys, k.PublicKey)

@@ -3,6 +3,7 @@ package roster
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,7 +56,7 @@ func placeholders(rows, columns int) string {
 
 // agents reads agents with all that belongs to them.
 func (r *Roster) agents(query querier, where string, args ...any) ([]Agent, error) {
-	all, err := list(query, r.scanAgent, `SELECT a.id, a.name, a.workspace, a.address, COALESCE(o.name, ''), a.trust, a.labels, a.rate_limit, a.suspended, a.added_at, COALESCE(p.seen_at, 0)
+	all, err := list(query, r.scanAgent, `SELECT a.id, a.name, a.workspace, a.address, COALESCE(o.name, ''), a.trust, a.labels, a.rate_limit, a.suspended, a.suspended_until, a.added_at, COALESCE(p.seen_at, 0)
 FROM agent a LEFT JOIN owner o ON o.id = a.owner LEFT JOIN agent_presence p ON p.agent = a.id WHERE `+where, args...)
 	if err == nil && len(all) > 0 {
 		err = addPublicKeys(query, all)
@@ -66,9 +67,12 @@ FROM agent a LEFT JOIN owner o ON o.id = a.owner LEFT JOIN agent_presence p ON p
 func (r *Roster) scanAgent(scan func(...any) error) (Agent, error) {
 	a := Agent{PublicKeys: []PublicKey{}}
 	var labels []byte
-	var added, seen int64
-	if err := scan(&a.ID, &a.Name, &a.Workspace, &a.Address, &a.Owner, &a.Trust, &labels, &a.RateLimit, &a.Suspended, &added, &seen); err != nil {
+	var added, seen, until int64
+	if err := scan(&a.ID, &a.Name, &a.Workspace, &a.Address, &a.Owner, &a.Trust, &labels, &a.RateLimit, &a.Suspended, &until, &added, &seen); err != nil {
 		return a, err
+	}
+	if a.Suspended = suspendedAt(a.Suspended, until, r.now().UnixMicro()); a.Suspended {
+		a.SuspendedUntil = store.Moment(until)
 	}
 	a.AddedAt = time.UnixMicro(added).UTC()
 	a.Online, a.LastSeenAt = r.presenceOf(a.ID, seen)
@@ -185,4 +189,19 @@ func (r *Roster) Knows(ctx context.Context, secret string) (bool, error) {
 	var n int
 	err := r.db.Read.QueryRowContext(ctx, "SELECT count(*) FROM access_key WHERE hash = $1", hashSecret(secret)).Scan(&n)
 	return n > 0, err
+}
+
+// WorkspaceOfAgent is the workspace of the agent with the id, "" when there is none.
+func (r *Roster) WorkspaceOfAgent(ctx context.Context, agentID string) (workspace string, err error) {
+	err = r.db.QueryRow(ctx, "SELECT workspace FROM agent WHERE id = $1", []any{agentID}, &workspace)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return workspace, err
+}
+
+// Online counts the agents that were seen lately, by what is saved.
+func (r *Roster) Online(ctx context.Context) (n int64, err error) {
+	err = r.db.QueryRow(ctx, "SELECT count(*) FROM agent_presence WHERE seen_at > $1", []any{r.now().Add(-onlineFor).UnixMicro()}, &n)
+	return n, err
 }

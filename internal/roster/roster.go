@@ -2,6 +2,7 @@ package roster
 
 import (
 	"context"
+	"crypto/ed25519"
 	"log/slog"
 	"regexp"
 	"slices"
@@ -40,19 +41,21 @@ var TrustLevels = []string{"untrusted", "standard", "trusted"}
 
 // Agent is an agent as operators see it.
 type Agent struct {
-	ID         string            `json:"id"`
-	Name       string            `json:"name"`
-	Workspace  string            `json:"workspace"`
-	Address    string            `json:"address"`
-	Owner      string            `json:"owner,omitempty"`
-	Trust      string            `json:"trust"`
-	Labels     map[string]string `json:"labels"`
-	RateLimit  *int64            `json:"rate_limit"` // a minute, 0 for none; nil is the server's own
-	Suspended  bool              `json:"suspended"`
-	Online     bool              `json:"online"`
-	LastSeenAt *time.Time        `json:"last_seen_at"`
-	AddedAt    time.Time         `json:"added_at"`
-	PublicKeys []PublicKey       `json:"public_keys"` // the oldest first
+	ID        string            `json:"id"`
+	Name      string            `json:"name"`
+	Workspace string            `json:"workspace"`
+	Address   string            `json:"address"`
+	Owner     string            `json:"owner,omitempty"`
+	Trust     string            `json:"trust"`
+	Labels    map[string]string `json:"labels"`
+	RateLimit *int64            `json:"rate_limit"` // a minute, 0 for none; nil is the server's own
+	Suspended bool              `json:"suspended"`
+	// SuspendedUntil is when the agent goes on by itself, nil for never.
+	SuspendedUntil *time.Time  `json:"suspended_until,omitempty"`
+	Online         bool        `json:"online"`
+	LastSeenAt     *time.Time  `json:"last_seen_at"`
+	AddedAt        time.Time   `json:"added_at"`
+	PublicKeys     []PublicKey `json:"public_keys"` // the oldest first
 }
 
 // Person is an operator.
@@ -113,6 +116,7 @@ type Identity struct {
 	Labels    map[string]string
 	Suspended bool
 	RateLimit *int64 // a minute, 0 for none; nil when it has no limit of its own
+	PublicKey ed25519.PublicKey
 }
 
 // Actor is how the identity is named in the ledger.
@@ -168,9 +172,9 @@ func From(ctx context.Context) Identity {
 	return who
 }
 
-// write appends to the ledger, and forgets at once what it may have changed: on this
+// Write appends to the ledger what changes who there is, and forgets at once what it may have changed: on this
 // node a key that was revoked is refused from the moment on that the caller hears so.
-func (r *Roster) write(ctx context.Context, fn func(*ledger.Tx) error) error {
+func (r *Roster) Write(ctx context.Context, fn func(*ledger.Tx) error) error {
 	err := r.ledger.Write(ctx, fn)
 	r.cache.forget()
 	return err

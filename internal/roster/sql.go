@@ -77,4 +77,21 @@ CREATE TABLE operator_contact (
   PRIMARY KEY (operator, channel)
 ) {strict};
 CREATE UNIQUE INDEX operator_contact_whose ON operator_contact (channel, contact);
+`, `
+ALTER TABLE agent ADD COLUMN suspended_until {bigint} NOT NULL DEFAULT 0;
+ALTER TABLE agent ADD COLUMN proved_at {bigint} NOT NULL DEFAULT 0;
+
+CREATE TABLE address_hold (
+  address {text} PRIMARY KEY,
+  until_at {bigint} NOT NULL
+) {strict};
+
+CREATE TABLE invite (
+  id {text} PRIMARY KEY,
+  hash {blob} NOT NULL UNIQUE,
+  workspace {text} NOT NULL,
+  uses_left {bigint} NOT NULL,
+  expires_at {bigint} NOT NULL,
+  made_at {bigint} NOT NULL
+) {strict};
 `}}

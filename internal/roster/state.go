@@ -25,6 +25,16 @@ type (
 		Labels    map[string]string `json:"labels"`
 		RateLimit *int64            `json:"rate_limit,omitempty"`
 	}
+	agentSuspended struct {
+		Reason string `json:"reason,omitzero"`
+		Until  int64  `json:"until,omitzero"` // microseconds; 0 is until somebody says so
+	}
+	agentProved struct {
+		At int64 `json:"at"` // the time in the proof, in seconds
+	}
+	agentRemoved struct {
+		HeldUntil int64 `json:"held_until,omitzero"` // microseconds; nobody gets the address before
+	}
 	// The subject of public_key entries is the agent.
 	publicKeyAdded struct {
 		Fingerprint string `json:"fingerprint"`
@@ -70,14 +80,17 @@ func Projection() ledger.Projection {
 			{Name: "operator_contact", Key: "operator, channel"},
 			{Name: "owner", Key: "id"},
 			{Name: "access_key", Key: "id"},
+			{Name: "address_hold", Key: "address"},
+			{Name: "invite", Key: "id"},
 		},
 		Apply: map[string]ledger.Apply{
 			"workspace.added":    applyWorkspaceAdded,
 			"agent.added":        applyAgentAdded,
 			"agent.changed":      applyAgentChanged,
-			"agent.suspended":    applySuspended(true),
-			"agent.resumed":      applySuspended(false),
-			"agent.removed":      applyRemoved("agent", "DELETE FROM agent_public_key WHERE agent = $1"),
+			"agent.suspended":    applySuspended,
+			"agent.resumed":      applyResumed,
+			"agent.proved":       applyProved,
+			"agent.removed":      applyAgentRemoved,
 			"public_key.added":   applyPublicKeyAdded,
 			"public_key.retired": applyPublicKeyRetired,
 			"operator.added":     applyOperatorAdded,
@@ -85,6 +98,9 @@ func Projection() ledger.Projection {
 			"operator.removed":   applyRemoved("operator", "DELETE FROM operator_contact WHERE operator = $1"),
 			"owner.added":        applyOwnerAdded,
 			"owner.removed":      applyRemoved("owner", "UPDATE agent SET owner = '' WHERE owner = $1"),
+			"invite.made":        applyInviteMade,
+			"invite.used":        applyInviteUsed,
+			"invite.ended":       applyInviteEnded,
 			"key.issued":         applyKeyIssued,
 			"key.rotated":        applyKeyRetired("expires_at"),
 			"key.revoked":        applyKeyRetired("revoked_at"),
@@ -124,11 +140,40 @@ func applyAgentChanged(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applySuspended(suspended bool) ledger.Apply {
-	return func(tx *store.Tx, e *ledger.Entry) error {
-		tx.Exec("UPDATE agent SET suspended = $2 WHERE id = $1", e.Subject, suspended)
-		return nil
+func applySuspended(tx *store.Tx, e *ledger.Entry) error {
+	var b agentSuspended
+	if err := e.Decode(&b); err != nil {
+		return err
 	}
+	tx.Exec("UPDATE agent SET suspended = $2, suspended_until = $3 WHERE id = $1", e.Subject, true, b.Until)
+	return nil
+}
+
+func applyResumed(tx *store.Tx, e *ledger.Entry) error {
+	tx.Exec("UPDATE agent SET suspended = $2, suspended_until = 0 WHERE id = $1", e.Subject, false)
+	return nil
+}
+
+func applyProved(tx *store.Tx, e *ledger.Entry) error {
+	var b agentProved
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("UPDATE agent SET proved_at = $2 WHERE id = $1", e.Subject, b.At)
+	return nil
+}
+
+// applyAgentRemoved also keeps the address from others for a while, if it should.
+func applyAgentRemoved(tx *store.Tx, e *ledger.Entry) error {
+	var b agentRemoved
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	if b.HeldUntil > 0 {
+		tx.Exec("DELETE FROM address_hold WHERE address = (SELECT address FROM agent WHERE id = $1)", e.Subject)
+		tx.Exec("INSERT INTO address_hold (address, until_at) SELECT address, CAST($2 AS bigint) FROM agent WHERE id = $1", e.Subject, b.HeldUntil)
+	}
+	return applyRemoved("agent", "DELETE FROM agent_public_key WHERE agent = $1")(tx, e)
 }
 
 // applyRemoved takes the row away and with it every key: a name that is given

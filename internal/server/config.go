@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/harness"
+	"github.com/signalbox/signalbox/internal/mail"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/wire"
 )
@@ -30,8 +32,13 @@ type Config struct {
 	TLSKey        string
 	Retention     time.Duration // 0 is for ever
 	Provider      string
-	PerAgent      *int64   // a minute, 0 for none; nil leaves it to the protocols
-	Allow         []string // private hosts and networks that outgoing calls may reach
+	Aliases       []string // domains that mean us too
+	Registration  string
+	Signatures    string
+	Federation    mail.Federation
+	Keep          time.Duration // of payloads after a message's end; less than 0 is for ever
+	PerAgent      *int64        // a minute, 0 for none; nil leaves it to the protocols
+	Allow         []string      // private hosts and networks that outgoing calls may reach
 	Harness       harness.Config
 	StrictSignals bool
 	LogLevel      string
@@ -77,6 +84,19 @@ var Settings = slices.Concat([]Setting{
 	text("tls.key", "", "the private key of the certificate", func(c *Config) *string { return &c.TLSKey }),
 	{Key: "ledger.retention", Default: "none", Meaning: "how long the bodies of entries are kept, such as 90d; records and proofs stay", set: setRetention, get: func(c *Config) string { return formatDuration(c.Retention) }},
 	{Key: "mail.provider", Default: "signalbox.local", Meaning: "our domain in the addresses of agents; those that agents have stay", set: setProvider, get: func(c *Config) string { return c.Provider }},
+	{
+		Key: "mail.alias_domains", Default: "aimaestro.local", Meaning: "domains that mean us too, since clients write them by default, with commas between", List: true,
+		set: setAliases, get: func(c *Config) string { return strings.Join(c.Aliases, ",") },
+	},
+	choice("mail.registration", byListener, append([]string{byListener}, mail.RegistrationModes...), "who may register agents; "+byListener+" is open while the listener is on loopback, else owner", func(c *Config) *string { return &c.Registration }),
+	choice("mail.signatures", "optional", []string{"optional", "required"}, "whether messages have to be signed", func(c *Config) *string { return &c.Signatures }),
+	{Key: "mail.keep", Default: "30d", Meaning: "how long payloads of acknowledged mail are kept, such as 30d; " + untilAck + " keeps none, none keeps all", set: setKeep, get: getKeep},
+	choice("mail.federation", mail.PeersClosed, mail.PeerModes, "which other providers mail is exchanged with", func(c *Config) *string { return &c.Federation.Mode }),
+	{
+		Key: "mail.peers", Default: "", Meaning: "providers that are listed, with commas between: crabmail.ai, or crabmail.ai=https://mail.crabmail.ai for where it is reached", List: true,
+		set: setPeers, get: getPeers,
+	},
+	text("mail.registry", "", "the address of a registry of providers; none when empty", func(c *Config) *string { return &c.Federation.Registry }),
 	{Key: "limits.per_agent", Default: byProtocol, Meaning: "how many requests, and how many messages, an agent may make a minute on each node; 0 is no limit, " + byProtocol + " what each protocol says", set: setPerAgent, get: getPerAgent},
 	{
 		Key: "webhooks.allow", Default: "", Meaning: "private hosts and networks that outgoing calls may reach, with commas between; on a loopback listener, loopback too", List: true,
@@ -122,11 +142,98 @@ func splitList(v string) []string {
 	return slices.DeleteFunc(strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' }), func(s string) bool { return s == "" })
 }
 
+// byListener leaves it to where the server listens who may register.
+const byListener = "auto"
+
+// registration is the mode in force.
+func (c *Config) registration() string {
+	switch {
+	case c.Registration != byListener:
+		return c.Registration
+	case c.onLoopback():
+		return mail.Open
+	}
+	return mail.ByOwner
+}
+
+// untilAck keeps payloads no longer than the queue does.
+const untilAck = "until-ack"
+
+func setKeep(c *Config, v string) (err error) {
+	if v == untilAck {
+		c.Keep = 0
+		return nil
+	}
+	if c.Keep, err = parseDuration(v); err == nil && c.Keep == 0 {
+		c.Keep = -1
+	}
+	return err
+}
+
+func getKeep(c *Config) string {
+	switch {
+	case c.Keep == 0:
+		return untilAck
+	case c.Keep < 0:
+		return "none"
+	}
+	return formatDuration(c.Keep)
+}
+
+// keep is how long payloads are kept, and no longer than other bodies.
+func (c *Config) keep() time.Duration {
+	if c.Retention > 0 && (c.Keep < 0 || c.Keep > c.Retention) {
+		return c.Retention
+	}
+	return c.Keep
+}
+
+func setAliases(c *Config, v string) error {
+	list := splitList(strings.ToLower(v))
+	for _, domain := range list {
+		if len(domain) > maxProvider || !domainForm.MatchString(domain) {
+			return fmt.Errorf("should be domain names with a dot in them, such as aimaestro.local")
+		}
+	}
+	c.Aliases = list
+	return nil
+}
+
+func setPeers(c *Config, v string) error {
+	c.Federation.Peers = map[string]string{}
+	for _, item := range splitList(v) {
+		domain, address, _ := strings.Cut(item, "=")
+		u, err := url.Parse(address)
+		if domain = strings.ToLower(domain); !domainForm.MatchString(domain) || address != "" && (err != nil || u.Host == "") {
+			return fmt.Errorf("should be domain names, such as crabmail.ai or crabmail.ai=https://mail.crabmail.ai")
+		}
+		c.Federation.Peers[domain] = strings.TrimSuffix(address, "/")
+	}
+	return nil
+}
+
+func getPeers(c *Config) string {
+	var list []string
+	for _, domain := range slices.Sorted(maps.Keys(c.Federation.Peers)) {
+		if address := c.Federation.Peers[domain]; address != "" {
+			domain += "=" + address
+		}
+		list = append(list, domain)
+	}
+	return strings.Join(list, ",")
+}
+
+// onLoopback reports whether only this machine reaches the server.
+func (c *Config) onLoopback() bool {
+	host, _, _ := net.SplitHostPort(c.Listen)
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
 // allowed is what outgoing calls may reach: a server that only this machine reaches
 // may call this machine.
 func (c *Config) allowed() []string {
-	host, _, _ := net.SplitHostPort(c.Listen)
-	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+	if c.onLoopback() {
 		return append(slices.Clone(c.Allow), "127.0.0.0/8", "::1/128", "localhost")
 	}
 	return c.Allow

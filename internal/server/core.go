@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/signalbox/signalbox/internal/blob"
 	"github.com/signalbox/signalbox/internal/clock"
 	"github.com/signalbox/signalbox/internal/counter"
 	"github.com/signalbox/signalbox/internal/deliver"
@@ -22,6 +23,8 @@ import (
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/harness"
 	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/mail"
+	"github.com/signalbox/signalbox/internal/mail/amp"
 	"github.com/signalbox/signalbox/internal/notify"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/rulebook"
@@ -32,12 +35,35 @@ import (
 
 // Migrations are the tables of every package, in the order of the staircase.
 func Migrations() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, rulebook.Migrations, gate.Migrations, counter.Migrations, deliver.Migrations, notify.Migrations, signal.Migrations, harness.Migrations}
+	return []store.Migrations{
+		ledger.Migrations,
+		clock.Migrations,
+		roster.Migrations,
+		rulebook.Migrations,
+		gate.Migrations,
+		counter.Migrations,
+		deliver.Migrations,
+		notify.Migrations,
+		signal.Migrations,
+		harness.Migrations,
+		mail.Migrations,
+	}
 }
 
 // Projections are the state of every package.
 func Projections() []ledger.Projection {
-	return []ledger.Projection{clock.Projection(), roster.Projection(), rulebook.Projection(), gate.Projection(), counter.Projection(), deliver.Projection(), notify.Projection(), signal.Projection(), harness.Projection()}
+	return []ledger.Projection{
+		clock.Projection(),
+		roster.Projection(),
+		rulebook.Projection(),
+		gate.Projection(),
+		counter.Projection(),
+		deliver.Projection(),
+		notify.Projection(),
+		signal.Projection(),
+		harness.Projection(),
+		mail.Projection(),
+	}
 }
 
 // decisionReaders find the decisions, and what rules count, in the entries of every
@@ -46,6 +72,7 @@ func decisionReaders() map[string]rulebook.Reader {
 	readers := gate.Readers()
 	maps.Copy(readers, signal.Readers())
 	maps.Copy(readers, harness.Readers())
+	maps.Copy(readers, mail.Readers())
 	return readers
 }
 
@@ -62,6 +89,7 @@ type core struct {
 
 	signals  *signal.Signals
 	harness  *harness.Harness
+	mail     *mail.Mail
 	counters *counter.Counters
 }
 
@@ -110,6 +138,16 @@ func openCore(ctx context.Context, c *Config, base string, log *slog.Logger) (*c
 	built.harness = harness.New(harness.Options{
 		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Roster: built.roster, Now: time.Now, Log: log, Config: c.Harness,
 	})
+	blobs, err := blob.Open(filepath.Join(c.Data, AttachmentsFolder))
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	built.mail = mail.New(mail.Options{
+		Blobs: blobs,
+		DB:    db, Ledger: l, Book: built.book, Gates: built.gates, Outbox: built.outbox, Roster: built.roster, Now: time.Now, Log: log,
+		Domains: amp.Domains{Own: c.Provider, Aliases: c.Aliases}, BaseURL: base, Registration: c.registration(), SignaturesRequired: c.Signatures == "required", Keep: c.keep(), Key: key, Federation: c.Federation,
+	})
 	handlers := built.gates.Handlers()
 	maps.Copy(handlers, built.signals.Handlers())
 	built.timers = clock.New(db, l, time.Now, log, handlers)
@@ -118,6 +156,9 @@ func openCore(ctx context.Context, c *Config, base string, log *slog.Logger) (*c
 	})
 	return built, nil
 }
+
+// AttachmentsFolder holds the files of mail.
+const AttachmentsFolder = "attachments"
 
 // WebhookKeyFile holds the key from which the secrets of webhook receivers and the codes
 // of buttons follow. Nodes of one database have the same.
@@ -147,13 +188,25 @@ func (c *core) run(ctx context.Context) error {
 	g.Go(func() error { return c.notifier.Run(ctx) })
 	g.Go(func() error { return c.signals.Run(ctx) })
 	g.Go(func() error { return c.harness.Run(ctx) })
+	g.Go(func() error { return c.mail.Run(ctx) })
 	g.Go(func() error { return c.counters.Run(ctx) })
 	return g.Wait()
 }
 
 // routes are the HTTP surface of every package.
 func (c *core) routes() []wire.Route {
-	return slices.Concat(c.ledger.Routes(), c.roster.Routes(), c.book.Routes(), c.gates.Routes(), c.counters.Routes(), c.outbox.Routes(), c.notifier.Routes(), c.signals.Routes(), c.harness.Routes())
+	return slices.Concat(
+		c.ledger.Routes(),
+		c.roster.Routes(),
+		c.book.Routes(),
+		c.gates.Routes(),
+		c.counters.Routes(),
+		c.outbox.Routes(),
+		c.notifier.Routes(),
+		c.signals.Routes(),
+		c.harness.Routes(),
+		c.mail.Routes(),
+	)
 }
 
 // DatabaseFile is the SQLite file in the data folder.

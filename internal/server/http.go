@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/mail"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/store"
 	"github.com/signalbox/signalbox/internal/wire"
@@ -24,15 +26,22 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	routes := append(s.core.routes(), s.ownRoutes()...)
 	document := openAPI(routes)
-	routes = append(routes, wire.Route{Method: "GET", Path: "/openapi.json", Summary: "This description", Media: "application/json", Handle: func(w http.ResponseWriter, _ *http.Request) error {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(document)
-		return nil
-	}})
+	for _, at := range []struct{ path, media string }{{"/openapi.json", "application/json"}, {"/v1/openapi.json", "application/json"}, {"/v1/openapi.yaml", "application/yaml"}} {
+		routes = append(routes, wire.Route{Method: "GET", Path: at.path, Summary: "This description", Media: at.media, Handle: serveDocument(document, at.media)})
+	}
 	for _, route := range routes {
 		mux.Handle(route.Method+" "+route.Path, s.serve(route))
 	}
 	return s.outermost(mux)
+}
+
+// serveDocument answers with the description. JSON is YAML too, so one text serves both.
+func serveDocument(document []byte, media string) wire.Handler {
+	return func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Content-Type", media)
+		_, _ = w.Write(document)
+		return nil
+	}
 }
 
 // serve wraps a route's handler in what all have in common: who is asking, known
@@ -54,7 +63,11 @@ func (s *Server) serve(route wire.Route) http.Handler {
 			if status := e.Code.Status(); status >= 500 {
 				s.log.Error("a call failed", "method", r.Method, "path", route.Path, "code", string(e.Code), "error", e.Error(), "request", w.Header().Get("X-Request-Id"))
 			}
-			wire.Fail(counted, err)
+			if route.Fail != nil {
+				route.Fail(counted, err)
+			} else {
+				wire.Fail(counted, err)
+			}
 		}
 		s.metrics.request(route, counted.status, time.Since(began))
 		s.log.Debug("answered", "method", r.Method, "path", route.Path, "status", counted.status, "took", time.Since(began))
@@ -82,10 +95,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route
 		}
 		r = r.WithContext(wire.WithScope(roster.With(ctx, who), who.Workspace))
 	}
-	if !route.AnyQuery {
-		if err := wire.KnownQuery(r, route.Query); err != nil {
-			return err
-		}
+	if err := wire.KnownQuery(r, route); err != nil {
+		return err
 	}
 	return route.Handle(w, r)
 }
@@ -93,6 +104,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route
 // caller finds out who is asking, and that they may.
 func (s *Server) caller(r *http.Request, needed wire.Auth) (roster.Identity, error) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if needed == wire.Agent && strings.HasPrefix(scheme, "amp_") {
+		scheme, token = "Bearer", scheme // some mail clients send the key alone
+	}
 	if !strings.EqualFold(scheme, "Bearer") || strings.TrimSpace(token) == "" {
 		if needed == wire.Agent {
 			return roster.Identity{}, fault.New(fault.Unauthenticated, "Send a key of the agent in the header Authorization: Bearer rs-amp-…. An operator makes one with `signalbox agents add` or `signalbox keys issue`.")
@@ -162,6 +176,7 @@ func (s *Server) outermost(mux *http.ServeMux) http.Handler {
 				wire.Fail(w, fault.New(fault.Internal, "Something went wrong inside Signalbox. The server's log has the cause."))
 			}
 		}()
+		r = canonical(r)
 		handler, pattern := mux.Handler(r)
 		if pattern == "" {
 			unknownAddress(w, r, handler)
@@ -170,6 +185,24 @@ func (s *Server) outermost(mux *http.ServeMux) http.Handler {
 		// ServeHTTP rather than handler: it fills in the path's values.
 		mux.ServeHTTP(w, r.WithContext(wire.WithStop(r.Context(), s.stopping)))
 	})
+}
+
+// canonical turns the addresses that mail clients write into the ones that we have.
+func canonical(r *http.Request) *http.Request {
+	escaped := r.URL.EscapedPath()
+	path := mail.CanonicalPath(escaped)
+	if path == escaped {
+		return r
+	}
+	plain, err := url.PathUnescape(path)
+	if err != nil {
+		return r // which has no handler
+	}
+	u := *r.URL
+	u.Path, u.RawPath = plain, path
+	out := *r
+	out.URL = &u
+	return &out
 }
 
 // unknownAddress keeps the mux's status and headers and replaces its text.

@@ -35,7 +35,7 @@ func readFields(body []byte, t Type) (*fields, error) {
 	if t == "" {
 		f.typ = f.typeOf()
 	}
-	if depth(body) > maxDepth {
+	if wire.Depth(body) > maxDepth {
 		return nil, fault.New(fault.InvalidPayload, "Lists and objects are nested more than %d deep. Send what is that deep as text.", maxDepth)
 	}
 	f.form = forms[f.typ]
@@ -47,26 +47,6 @@ func readFields(body []byte, t Type) (*fields, error) {
 // maxDepth is far above what is real. What is written around a payload in the ledger makes
 // it deeper, and must not make it deeper than JSON is read.
 const maxDepth = 256
-
-// depth is how deep the lists and objects of a JSON text are nested.
-func depth(text []byte) int {
-	deepest, now, inside := 0, 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case inside && c == '\\':
-			i++ // whatever is escaped
-		case c == '"':
-			inside = !inside
-		case inside:
-		case c == '{' || c == '[':
-			now++
-			deepest = max(deepest, now)
-		case c == '}' || c == ']':
-			now--
-		}
-	}
-	return deepest
-}
 
 // err is the error for all that is wrong, nil when nothing is.
 func (f *fields) err() error {

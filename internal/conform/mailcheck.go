@@ -1,0 +1,322 @@
+package conform
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// letter makes the request of a message, and remembers what was sent.
+func (b *mailBench) letter(l Letter) []byte {
+	from := b.actors[l.From]
+	or := func(text, absent string) string {
+		if text == "" {
+			text = absent
+		}
+		return b.say(text)
+	}
+	s := &sentLetter{from: from, subject: or(l.Subject, "Hello"), priority: or(l.Priority, "normal"), inReplyTo: b.say(l.InReplyTo), payload: or(l.Payload, `{"message":"How are you?","type":"request"}`), signed: l.Sign != "none"}
+	b.sent = s
+	to := or(l.To, "$bob")
+	canonical := or(l.Canonical, s.payload)
+	sum := sha256.Sum256([]byte(canonical))
+	s.hash = base64.StdEncoding.EncodeToString(sum[:])
+	text := strings.Join([]string{or(l.SignedFrom, from.address), or(l.SignedTo, to), or(l.SignedSubject, s.subject), s.priority, s.inReplyTo, s.hash}, "|")
+	private := from.private
+	if l.Sign == "stranger" {
+		private = b.newActor("stranger", "").private
+	}
+	signature := ed25519.Sign(private, []byte(text))
+	if l.Sign == "flip" {
+		signature[17] ^= 4
+	}
+	quote := func(v string) string { q, _ := json.Marshal(v); return string(q) } // a text
+	head := []string{`"to":` + quote(to), `"subject":` + quote(s.subject)}
+	if l.Priority != "" {
+		head = append(head, `"priority":`+quote(s.priority))
+	}
+	if s.inReplyTo != "" {
+		head = append(head, `"in_reply_to":`+quote(s.inReplyTo))
+	}
+	if s.signed {
+		head = append(head, `"signature":`+quote(base64.StdEncoding.EncodeToString(signature)))
+	}
+	if l.More != "" {
+		head = append(head, b.say(l.More))
+	}
+	members := strings.Join(head, ",\n  ")
+	if l.Shape == "envelope" {
+		return []byte(`{"envelope": {"version":"amp/0.1","id":"msg_1794705054874_0e03cdd0","from":` + quote(from.address) + `,"timestamp":"2020-01-01T00:00:00Z","thread_id":"msg_1794705054874_0e03cdd0",` + members + `}, "payload": ` + s.payload + `}`)
+	}
+	return []byte("{" + members + ",\n  \"payload\": " + s.payload + "\n}")
+}
+
+// receive looks for the message in the queue, and checks what no message may lack.
+func (b *mailBench) receive(ctx context.Context, w Receipt, e MailExpect) error {
+	r, err := b.call(ctx, "GET /v1/messages/pending", nil, b.actors[w.By].key)
+	if err != nil {
+		return err
+	}
+	var page struct {
+		Messages []wire.Raw `json:"messages"`
+	}
+	if err := json.Unmarshal(r.body, &page); err != nil {
+		return fmt.Errorf("%.300s: %w", r.body, err)
+	}
+	for _, raw := range page.Messages {
+		value, err := decoded(raw)
+		if err != nil {
+			return err
+		}
+		if id, _ := at(value, "id"); fmt.Sprint(id) != b.sent.id {
+			continue
+		}
+		if w.Absent {
+			return errors.New("the message is in the queue")
+		}
+		if err := b.checkMessage(raw); err != nil {
+			return err
+		}
+		return e.check(reply{http: r.http, header: r.header, body: raw}, b.say)
+	}
+	if !w.Absent {
+		return fmt.Errorf("the message %s is not in the queue: %.300s", b.sent.id, r.body)
+	}
+	return nil
+}
+
+// checkMessage checks the bytes of the payload and the signature.
+func (b *mailBench) checkMessage(raw []byte) error {
+	members, err := wire.Members(raw)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(members["payload"], []byte(b.sent.payload)) {
+		return fmt.Errorf("the payload is %.200q, and was sent as %.200q", members["payload"], b.sent.payload)
+	}
+	var m struct {
+		Envelope map[string]any `json:"envelope"`
+		Key      string         `json:"sender_public_key"`
+	}
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return err
+	}
+	text := func(name string) string { s, _ := m.Envelope[name].(string); return s }
+	for _, name := range []string{"version", "id", "from", "to", "subject", "priority", "timestamp", "thread_id"} {
+		if text(name) == "" {
+			return fmt.Errorf("the envelope has no %s", name)
+		}
+	}
+	if reply, there := m.Envelope["in_reply_to"]; there && reply == nil {
+		return errors.New("in_reply_to is null; it should be absent")
+	}
+	if !idLike.MatchString(text("id")) {
+		return fmt.Errorf("the id %q is not one that clients take", text("id"))
+	}
+	signature, there := m.Envelope["signature"].(string)
+	if !there {
+		return errors.New("signature should be text, \"\" for none")
+	}
+	if !b.sent.signed {
+		if signature != "" {
+			return errors.New("there is a signature where none was sent")
+		}
+		return nil
+	}
+	block, _ := pem.Decode([]byte(m.Key))
+	if block == nil {
+		return fmt.Errorf("sender_public_key is not PEM: %.80q", m.Key)
+	}
+	key, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if err != nil {
+		return err
+	}
+	sig, _ := base64.StdEncoding.DecodeString(signature)
+	for _, subject := range []string{text("subject"), strings.TrimSpace(strings.NewReplacer(`\`, `\\`, "\t", `\t`).Replace(text("subject")))} {
+		if ed25519.Verify(key.(ed25519.PublicKey), []byte(strings.Join([]string{text("from"), text("to"), subject, text("priority"), text("in_reply_to"), b.sent.hash}, "|")), sig) {
+			return nil
+		}
+	}
+	return errors.New("the signature does not verify with the envelope as it was delivered")
+}
+
+// checkHook checks the call of a webhook: its signature, and the bytes of the payload.
+func (b *mailBench) checkHook(got hookCall, e MailExpect) error {
+	stampText := got.header.Get("X-AMP-Timestamp")
+	seconds, err := strconv.ParseInt(stampText, 10, 64)
+	if off := time.Since(time.Unix(seconds, 0)); err != nil || off.Abs() > 5*time.Minute {
+		return fmt.Errorf("X-AMP-Timestamp is %q", stampText)
+	}
+	h := hmac.New(sha256.New, []byte("whsec_test"))
+	h.Write([]byte(stampText + "."))
+	h.Write(got.body)
+	if want := "sha256=" + hex.EncodeToString(h.Sum(nil)); got.header.Get("X-AMP-Signature") != want {
+		return fmt.Errorf("X-AMP-Signature is %q, and should be %q", got.header.Get("X-AMP-Signature"), want)
+	}
+	if id := got.header.Get("X-AMP-Message-Id"); id != b.sent.id {
+		return fmt.Errorf("X-AMP-Message-Id is %q, and should be %q", id, b.sent.id)
+	}
+	if err := b.checkMessage(got.body); err != nil {
+		return err
+	}
+	return e.check(reply{http: http.StatusOK, header: got.header, body: got.body}, b.say)
+}
+
+// socket does something on a WebSocket.
+func (b *mailBench) socket(ctx context.Context, s Socket, e MailExpect) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	conn := b.sockets[s.As]
+	switch {
+	case s.Open != "":
+		conn, _, err := websocket.Dial(ctx, strings.Replace(strings.TrimSuffix(b.URL, "/"), "http", "ws", 1)+s.Open, &websocket.DialOptions{Subprotocols: []string{"amp.v1"}}) //nolint:bodyclose // the connection takes it
+		if err != nil {
+			return err
+		}
+		conn.SetReadLimit(4 << 20)
+		b.sockets[s.As] = conn
+		return nil
+	case conn == nil:
+		return fmt.Errorf("%s has no socket", s.As)
+	case s.Close:
+		delete(b.sockets, s.As)
+		return conn.Close(websocket.StatusNormalClosure, "")
+	case s.Frame != "":
+		return conn.Write(ctx, websocket.MessageText, []byte(b.say(s.Frame)))
+	}
+	if s.Quiet {
+		// A context that ends ends the connection, so what is asked for comes next.
+		if err := conn.Write(ctx, websocket.MessageText, []byte(`{"type":"ping"}`)); err != nil {
+			return err
+		}
+		s.Next = "pong"
+	}
+	_, text, err := conn.Read(ctx)
+	if s.Next == "closed" {
+		if code := websocket.CloseStatus(err); err == nil || s.Code != 0 && int(code) != s.Code {
+			return fmt.Errorf("the socket should be closed with %d: %d %.200s", s.Code, code, text)
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	value, err := decoded(text)
+	if err != nil {
+		return err
+	}
+	if kind, _ := at(value, "type"); fmt.Sprint(kind) != s.Next {
+		return fmt.Errorf("the next frame should be %s: %.300s", s.Next, text)
+	}
+	return e.check(reply{http: http.StatusOK, body: text}, b.say)
+}
+
+// decoded reads JSON with numbers as they are.
+func decoded(text []byte) (value any, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	err = d.Decode(&value)
+	return value, err
+}
+
+// at finds what stands at a path of names and numbers.
+func at(value any, path string) (any, bool) {
+	for part := range strings.SplitSeq(path, ".") {
+		switch v := value.(type) {
+		case map[string]any:
+			next, ok := v[part]
+			if !ok {
+				return nil, false
+			}
+			value = next
+		case []any:
+			if part == "length" {
+				value = json.Number(strconv.Itoa(len(v)))
+				continue
+			}
+			i, err := strconv.Atoi(part)
+			if err != nil || i < 0 || i >= len(v) {
+				return nil, false
+			}
+			value = v[i]
+		default:
+			return nil, false
+		}
+	}
+	return value, true
+}
+
+func (e MailExpect) check(r reply, say func(string) string) error {
+	if e.HTTP != 0 && r.http != e.HTTP {
+		return fmt.Errorf("answered with %d, and should be with %d: %.300s", r.http, e.HTTP, r.body)
+	}
+	for name, part := range e.Headers {
+		if got := r.header.Get(name); !strings.Contains(got, say(part)) || got == "" {
+			return fmt.Errorf("the header %s is %q, and should have %q", name, got, say(part))
+		}
+	}
+	switch {
+	case !strings.Contains(string(r.body), say(e.Says)):
+		return fmt.Errorf("the answer does not say %q: %.300s", say(e.Says), r.body)
+	case r.took < e.AtLeast, e.AtMost > 0 && r.took > e.AtMost:
+		return fmt.Errorf("answered after %s", r.took.Round(time.Millisecond))
+	}
+	value, err := decoded(r.body)
+	if err != nil && (e.Error != "" || len(e.Is)+len(e.Has)+len(e.Matches) > 0) {
+		return fmt.Errorf("the answer is not JSON: %.300s", r.body)
+	}
+	if r.http >= http.StatusBadRequest {
+		if message, ok := at(value, "message"); !ok || message == "" {
+			return fmt.Errorf("the error has no message: %.300s", r.body)
+		}
+	}
+	return e.checkValue(value, r.body, say)
+}
+
+func (e MailExpect) checkValue(value any, body []byte, say func(string) string) error {
+	if code, _ := at(value, "error"); e.Error != "" && code != e.Error {
+		return fmt.Errorf("the error is %v, and should be %s: %.300s", code, e.Error, body)
+	}
+	if field, _ := at(value, "field"); e.Field != "" && field != e.Field {
+		return fmt.Errorf("the error is about %v, and should be about %s: %.300s", field, e.Field, body)
+	}
+	for path, want := range e.Is {
+		if got, ok := at(value, path); !ok || fmt.Sprint(got) != say(want) {
+			return fmt.Errorf("%s is %v, and should be %q: %.400s", path, got, say(want), body)
+		}
+	}
+	for _, path := range e.Has {
+		if got, ok := at(value, path); !ok || got == "" || got == nil {
+			return fmt.Errorf("%s is missing: %.400s", path, body)
+		}
+	}
+	for _, path := range e.Lacks {
+		if got, ok := at(value, path); ok {
+			return fmt.Errorf("%s is %v, and should be absent", path, got)
+		}
+	}
+	for path, form := range e.Matches {
+		if got, _ := at(value, path); !regexp.MustCompile(form).MatchString(fmt.Sprint(got)) {
+			return fmt.Errorf("%s is %v, and should match %s", path, got, form)
+		}
+	}
+	return nil
+}

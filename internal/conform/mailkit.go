@@ -1,0 +1,431 @@
+package conform
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// MailKit runs cases against a messaging provider.
+type MailKit struct {
+	URL   string
+	Token string // an operator's, "" for none
+	// Loopback says that the server may call this machine.
+	Loopback bool
+
+	http   *http.Client
+	round  string
+	tenant string
+	open   bool   // registration takes no key
+	owner  string // an owner's key
+}
+
+// Run runs every case, one after another.
+func (k *MailKit) Run(ctx context.Context, suite *MailSuite) (Report, error) {
+	report := Report{Cases: []Outcome{}}
+	k.round = strings.ToLower(rand.Text()[:8])
+	k.tenant = "conform-" + k.round
+	k.http = &http.Client{
+		Timeout: longest, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 8},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	defer k.http.CloseIdleConnections()
+	if err := k.prepare(ctx); err != nil {
+		return report, err
+	}
+	for i := range suite.Cases {
+		if err := ctx.Err(); err != nil {
+			return report, err
+		}
+		report.add(k.run(ctx, &suite.Cases[i], i))
+	}
+	return report, nil
+}
+
+// prepare finds out how agents are registered, and makes what the cases share.
+func (k *MailKit) prepare(ctx context.Context) error {
+	if k.Token != "" {
+		body, _ := json.Marshal(map[string]string{"name": k.tenant})
+		if r, err := k.call(ctx, "POST /ops/workspaces", body, k.Token); err != nil || r.http != http.StatusCreated {
+			return fmt.Errorf("cannot make a workspace for the cases: %d %.200s %w", r.http, r.body, err)
+		}
+		body, _ = json.Marshal(map[string]string{"name": "owner-" + k.round, "workspace": k.tenant})
+		r, err := k.call(ctx, "POST /ops/owners", body, k.Token)
+		var made struct {
+			Key string `json:"key"`
+		}
+		if err != nil || json.Unmarshal(r.body, &made) != nil || made.Key == "" {
+			return fmt.Errorf("cannot make an owner for the cases: %.200s %w", r.body, err)
+		}
+		k.owner = made.Key
+	}
+	probe := k.newActor("probe", "probe-"+k.round)
+	r, err := k.call(ctx, "POST /v1/register", probe.registration(k.tenant), "")
+	if err != nil {
+		return err
+	}
+	k.open = r.http == http.StatusCreated
+	if !k.open && k.Token == "" {
+		return fmt.Errorf("the server registers no strangers (%d %.200s); give an operator's token", r.http, r.body)
+	}
+	return nil
+}
+
+// call makes a call with a key, again if too many were made.
+func (k *MailKit) call(ctx context.Context, line string, body []byte, token string, headers ...string) (reply, error) {
+	method, path, _ := strings.Cut(line, " ")
+	for {
+		if !strings.Contains(path, "://") {
+			path = strings.TrimSuffix(k.URL, "/") + path
+		}
+		req, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
+		if err != nil {
+			return reply{}, err
+		}
+		if body != nil {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+		for i := 0; i+1 < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+		began := time.Now()
+		res, err := k.http.Do(req)
+		if err != nil {
+			return reply{}, fmt.Errorf("no answer: %w", err)
+		}
+		text, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
+		_ = res.Body.Close()
+		if err != nil {
+			return reply{}, fmt.Errorf("the answer broke off: %w", err)
+		}
+		r := reply{res.StatusCode, res.Header, text, time.Since(began)}
+		wait, _ := strconv.Atoi(res.Header.Get("Retry-After"))
+		if r.http != http.StatusTooManyRequests || wait < 1 || wait > 60 || ctx.Value(expectsLimit{}) != nil {
+			return r, nil
+		}
+		select {
+		case <-time.After(time.Duration(wait) * time.Second):
+		case <-ctx.Done():
+			return r, ctx.Err()
+		}
+	}
+}
+
+// expectsLimit marks a call that is meant to be one too many.
+type expectsLimit struct{}
+
+// actor is an agent of a case.
+type actor struct {
+	as, name, address, id, key string
+	private                    ed25519.PrivateKey
+}
+
+func (k *MailKit) newActor(as, name string) *actor {
+	_, private, _ := ed25519.GenerateKey(nil) // never fails
+	return &actor{as: as, name: name, private: private}
+}
+
+func pemOf(key ed25519.PublicKey) string {
+	der, _ := x509.MarshalPKIXPublicKey(key) // an Ed25519 key always can
+	return strings.TrimSpace(string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})))
+}
+
+func (a *actor) public() ed25519.PublicKey { return a.private.Public().(ed25519.PublicKey) }
+
+func (a *actor) registration(tenant string) []byte {
+	body, _ := json.Marshal(map[string]string{"tenant": tenant, "name": a.name, "public_key": pemOf(a.public()), "key_algorithm": "Ed25519"}) // texts
+	return body
+}
+
+// register registers an agent, and lets it do as much as it likes if that can be had.
+func (k *MailKit) register(ctx context.Context, a *actor) error {
+	token := ""
+	if !k.open {
+		token = k.Token
+	}
+	r, err := k.call(ctx, "POST /v1/register", a.registration(k.tenant), token)
+	if err != nil {
+		return err
+	}
+	var out struct {
+		Address string `json:"address"`
+		AgentID string `json:"agent_id"`
+		APIKey  string `json:"api_key"`
+	}
+	if json.Unmarshal(r.body, &out) != nil || r.http != http.StatusCreated || out.APIKey == "" || out.Address == "" {
+		return fmt.Errorf("registering %s was answered with %d: %.300s", a.as, r.http, r.body)
+	}
+	a.address, a.id, a.key = out.Address, out.AgentID, out.APIKey
+	return nil
+}
+
+// mailBench is where a case is run.
+type mailBench struct {
+	*MailKit
+	actors  map[string]*actor
+	words   []string // names and values, for a strings.Replacer
+	sent    *sentLetter
+	sockets map[string]*websocket.Conn
+	hooks   map[string]chan hookCall
+	after   []func() // what ends with the case
+}
+
+// sentLetter is what was sent last.
+type sentLetter struct {
+	id, payload       string
+	from              *actor
+	subject, priority string
+	inReplyTo, hash   string
+	signed            bool
+}
+
+type hookCall struct {
+	header http.Header
+	body   []byte
+}
+
+func (k *MailKit) run(ctx context.Context, c *MailCase, number int) Outcome {
+	for _, n := range c.Needs {
+		switch {
+		case n == Operator && k.Token == "":
+			return Outcome{c.Name, "skipped", "there is no operator's token"}
+		case n == Loopback && !k.Loopback:
+			return Outcome{c.Name, "skipped", "the server cannot call this machine"}
+		case n == OpenDoor && !k.open:
+			return Outcome{c.Name, "skipped", "registration is not open"}
+		}
+	}
+	b := &mailBench{MailKit: k, actors: map[string]*actor{}, sockets: map[string]*websocket.Conn{}, hooks: map[string]chan hookCall{}}
+	defer func() {
+		for _, conn := range b.sockets {
+			_ = conn.CloseNow()
+		}
+		for _, end := range b.after {
+			end()
+		}
+	}()
+	if err := b.prepare(ctx, c, number); err != nil {
+		return Outcome{c.Name, "failed", err.Error()}
+	}
+	for i, step := range c.Steps {
+		if err := b.step(ctx, step); err != nil {
+			if len(c.Steps) > 1 {
+				err = fmt.Errorf("step %d: %w", i+1, err)
+			}
+			return Outcome{c.Name, "failed", err.Error()}
+		}
+	}
+	return Outcome{c.Name, "passed", ""}
+}
+
+func (b *mailBench) prepare(ctx context.Context, c *MailCase, number int) error {
+	names := []string{"alice", "bob"}
+	if c.Agents != nil {
+		names = *c.Agents
+	}
+	stranger := b.newActor("stranger", "x")
+	b.put("tenant", b.tenant, "new_name", fmt.Sprintf("new-%d-%s", number, b.round), "stranger_pem", escaped(pemOf(stranger.public())))
+	for _, as := range names {
+		a := b.newActor(as, fmt.Sprintf("%s-%d-%s", as, number, b.round))
+		if err := b.register(ctx, a); err != nil {
+			return err
+		}
+		b.actors[as] = a
+		_, domain, _ := strings.Cut(a.address, "@")
+		b.put(as, a.address, as+"_name", a.name, as+"_id", a.id, as+"_key", a.key, as+"_pem", escaped(pemOf(a.public())), "provider", strings.TrimPrefix(domain, b.tenant+"."))
+	}
+	return nil
+}
+
+func escaped(text string) string { return strings.ReplaceAll(text, "\n", `\n`) }
+
+// put gives words a meaning. Those with longer names come first, so that $alice_key is not
+// $alice and more.
+func (b *mailBench) put(pairs ...string) {
+	for i := 0; i < len(pairs); i += 2 {
+		name := "$" + pairs[i]
+		at := 0
+		for at < len(b.words) && len(b.words[at]) >= len(name) {
+			if b.words[at] == name {
+				b.words = append(b.words[:at], b.words[at+2:]...)
+				continue
+			}
+			at += 2
+		}
+		b.words = append(b.words[:at], append([]string{name, pairs[i+1]}, b.words[at:]...)...)
+	}
+}
+
+func (b *mailBench) say(text string) string { return strings.NewReplacer(b.words...).Replace(text) }
+
+// key is the key with which a step is done, and whether it is sent without its scheme.
+func (b *mailBench) key(as string) (token string, raw bool) {
+	switch as {
+	case "", "none":
+		return "", false
+	case "wrong":
+		return "amp_live_sk_" + strings.Repeat("0", 64), false
+	case "operator":
+		return b.Token, false
+	case "owner":
+		return b.owner, false
+	}
+	name, raw := strings.CutPrefix(as, "raw:")
+	if a := b.actors[name]; a != nil {
+		return a.key, raw
+	}
+	return b.say(as), raw
+}
+
+func (b *mailBench) step(ctx context.Context, s MailStep) error {
+	switch {
+	case s.Prove != nil:
+		return b.prove(*s.Prove)
+	case s.Receive != nil:
+		return b.receive(ctx, *s.Receive, s.Expect)
+	case s.Socket != nil:
+		return b.socket(ctx, *s.Socket, s.Expect)
+	case s.Hook != "":
+		return b.hook(ctx, s)
+	}
+	line, body, token, raw := b.say(s.Call), []byte(nil), "", false
+	if s.Get != "" {
+		line = "GET " + b.say(s.Get)
+	}
+	if s.Put != "" {
+		line = "PUT " + b.say(s.Put)
+	}
+	if s.Send != nil {
+		l := *s.Send
+		if l.From == "" {
+			l.From = "alice"
+		}
+		body, token = b.letter(l), b.actors[l.From].key
+		if line == "" {
+			line = "POST /v1/route"
+		}
+	}
+	if s.Body != nil {
+		body = []byte(b.say(*s.Body))
+	}
+	if missing := s.Pad - len(body); missing > 0 {
+		body = append(body, bytes.Repeat([]byte(" "), missing)...)
+	}
+	if s.As != "" {
+		token, raw = b.key(s.As)
+	}
+	var headers []string
+	for name, value := range s.Headers {
+		headers = append(headers, name, b.say(value))
+	}
+	if raw {
+		headers, token = append(headers, "Authorization", token), ""
+	}
+	if s.Expect.HTTP == http.StatusTooManyRequests {
+		ctx = context.WithValue(ctx, expectsLimit{}, true)
+	}
+	var r reply
+	for range max(s.Times, 1) {
+		var err error
+		if r, err = b.call(ctx, line, body, token, headers...); err != nil {
+			return err
+		}
+	}
+	if err := s.Expect.check(r, b.say); err != nil {
+		return err
+	}
+	return b.keep(r.body, s)
+}
+
+// keep takes what a step saves out of the answer.
+func (b *mailBench) keep(body []byte, s MailStep) error {
+	value, _ := decoded(body)
+	if s.Send != nil {
+		if id, ok := at(value, "id"); ok {
+			b.sent.id = fmt.Sprint(id)
+			b.put("msg", b.sent.id)
+		}
+	}
+	for name, path := range s.Save {
+		got, ok := at(value, path)
+		if !ok {
+			return fmt.Errorf("the answer has no %s: %.300s", path, body)
+		}
+		b.put(name, fmt.Sprint(got))
+	}
+	return nil
+}
+
+// prove makes a proof, and a new key that it is for.
+func (b *mailBench) prove(p Proof) error {
+	fresh, stranger := b.newActor("fresh", ""), b.newActor("stranger", "")
+	signer := b.actors[p.By]
+	if signer == nil {
+		signer = stranger
+	}
+	text := pemOf(fresh.public())
+	b.put("new_pem", escaped(text))
+	der, _ := x509.MarshalPKIXPublicKey(fresh.public()) // an Ed25519 key always can
+	now := strconv.FormatInt(time.Now().Add(-time.Duration(p.Age)*time.Second).Unix(), 10)
+	over, ok := map[string]string{
+		"sent": text, "newline": text + "\n", "hex": hex.EncodeToString(fresh.public()), "raw": string(fresh.public()), "der": string(der),
+		"registration": "amp-register\n" + b.say("$provider") + "\n" + b.say("$alice") + "\n" + now,
+	}[p.Over]
+	if !ok {
+		return fmt.Errorf("there is no proof over %q", p.Over)
+	}
+	b.put("proof_time", now, "proof", base64.StdEncoding.EncodeToString(ed25519.Sign(signer.private, []byte(over))))
+	return nil
+}
+
+// hook starts a receiver for an agent's webhook, or waits for a call that it gets. A
+// started receiver is $hook.
+func (b *mailBench) hook(ctx context.Context, s MailStep) error {
+	calls := b.hooks[s.Hook]
+	if calls == nil {
+		calls = make(chan hookCall, 16)
+		b.hooks[s.Hook] = calls
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		receiver := &http.Server{ReadHeaderTimeout: longest, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body) // what is missing shows in the check
+			calls <- hookCall{r.Header, body}
+		})}
+		go func() { _ = receiver.Serve(listener) }()
+		b.after = append(b.after, func() { _ = receiver.Close() })
+		b.put("hook", "http://"+listener.Addr().String())
+		return nil
+	}
+	select {
+	case got := <-calls:
+		return b.checkHook(got, s.Expect)
+	case <-time.After(longest):
+		return errors.New("the webhook was not called")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+var idLike = regexp.MustCompile(`^msg[_-][0-9]+[_-][A-Za-z0-9]+$`)

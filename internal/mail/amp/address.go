@@ -1,0 +1,130 @@
+package amp
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// Address is name@scope.tenant.provider, in lower case. The scope, of one label or
+// more, is absent from most.
+type Address struct {
+	Name, Scope, Tenant, Provider string
+}
+
+// MaxAddress is the longest address, in bytes.
+const MaxAddress = 254
+
+// String is the address in full.
+func (a Address) String() string {
+	if a.Scope != "" {
+		return a.Name + "@" + a.Scope + "." + a.Tenant + "." + a.Provider
+	}
+	return a.Short()
+}
+
+// Short is the address without its scope, which real clients leave out.
+func (a Address) Short() string { return a.Name + "@" + a.Tenant + "." + a.Provider }
+
+var (
+	localForm = regexp.MustCompile(`^[a-z0-9_-]{1,63}$`)
+	// LabelForm is a part of a domain.
+	LabelForm = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
+)
+
+// Domains are the provider domains that mean us: our own, and those that clients write
+// by default.
+type Domains struct {
+	Own     string
+	Aliases []string
+}
+
+// Ours reports whether a provider is us. A bare "local" is what clients write that have
+// no provider.
+func (d Domains) Ours(provider string) bool {
+	return provider == d.Own || provider == "local" || slices.Contains(d.Aliases, provider)
+}
+
+// split cuts a domain into what is before the provider, and the provider. Ours is found
+// by its longest suffix, since it may have any number of labels; of others it is the
+// last two.
+func (d Domains) split(domain string) (before, provider string) {
+	for _, own := range append([]string{d.Own}, d.Aliases...) {
+		if own != "" && len(own) > len(provider) && (domain == own || strings.HasSuffix(domain, "."+own)) {
+			provider = own
+		}
+	}
+	if provider != "" {
+		return strings.TrimSuffix(strings.TrimSuffix(domain, provider), "."), provider
+	}
+	labels := strings.Split(domain, ".")
+	cut := max(len(labels)-2, 1)
+	return strings.Join(labels[:cut], "."), strings.Join(labels[cut:], ".")
+}
+
+// Parse reads a full address.
+func (d Domains) Parse(text string) (Address, error) {
+	return d.Expand(text, "")
+}
+
+// Expand reads an address, or one of its short forms: bob is one of the tenant, and
+// bob@acme one of ours.
+func (d Domains) Expand(text, tenant string) (Address, error) {
+	lower := strings.ToLower(text)
+	name, domain, full := strings.Cut(lower, "@")
+	if len(text) > MaxAddress || !localForm.MatchString(name) {
+		return Address{}, badAddress(text)
+	}
+	if !full {
+		if tenant == "" {
+			return Address{}, badAddress(text)
+		}
+		return Address{Name: name, Tenant: tenant, Provider: d.Own}, nil
+	}
+	for label := range strings.SplitSeq(domain, ".") {
+		if !LabelForm.MatchString(label) {
+			return Address{}, badAddress(text)
+		}
+	}
+	if !strings.Contains(domain, ".") {
+		return Address{Name: name, Tenant: domain, Provider: d.Own}, nil
+	}
+	before, provider := d.split(domain)
+	if before == "" {
+		return Address{}, badAddress(text)
+	}
+	a := Address{Name: name, Tenant: before, Provider: provider}
+	if i := strings.LastIndexByte(before, '.'); i >= 0 {
+		a.Scope, a.Tenant = before[:i], before[i+1:]
+	}
+	return a, nil
+}
+
+// Home is the address with our own domain in place of one that means us.
+func (d Domains) Home(a Address) Address {
+	if d.Ours(a.Provider) {
+		a.Provider = d.Own
+	}
+	return a
+}
+
+// Spellings are the ways in which clients write a local address: as it is registered,
+// without its scope, and with each domain that means us.
+func (d Domains) Spellings(a Address) []string {
+	all := []string{a.String()}
+	for _, domain := range append([]string{d.Own}, d.Aliases...) {
+		a.Provider = domain
+		for _, text := range []string{a.String(), a.Short()} {
+			if !slices.Contains(all, text) {
+				all = append(all, text)
+			}
+		}
+	}
+	return all
+}
+
+func badAddress(text string) *fault.Error {
+	return fault.New(fault.InvalidField, "An address should be name@tenant.provider, such as \"bob@acme.signalbox.local\", of letters, digits, hyphens and dots, and at most %d bytes. It is %.80q.", MaxAddress, text)
+}

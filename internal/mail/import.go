@@ -1,0 +1,153 @@
+package mail
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/mail/amp"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+// Import takes a message that another provider answers for: it has signed it. Who the
+// sender is, is for that provider to say, and only of its own agents; the sender's key is
+// remembered from its first message on.
+func (m *Mail) Import(ctx context.Context, domain string, body []byte, revokedKey string) (Answer, error) {
+	o, err := parseRoute(body)
+	if err != nil {
+		return Answer{}, err
+	}
+	outer, err := readFields(body)
+	if err != nil {
+		return Answer{}, err
+	}
+	envelope := outer.object("envelope")
+	if envelope == nil {
+		return Answer{}, fault.New(fault.MissingField, "The field \"envelope\" is missing. It should be that of the message.").About("envelope")
+	}
+	at := envelope.time("timestamp")
+	key := outer.text("sender_public_key", 4096)
+	if err := errors.Join(outer.err, envelope.err); err != nil {
+		return Answer{}, err
+	}
+	l := &letter{outgoing: o}
+	if err := m.immigrate(ctx, l, domain, at); err != nil {
+		return Answer{}, err
+	}
+	if key != "" {
+		if l.sender.PublicKey, err = roster.ParsePublicKey(key); err != nil {
+			return Answer{}, fault.New(fault.InvalidField, "%s", fault.From(err).Message).About("sender_public_key")
+		}
+	}
+	if err := m.knownKey(ctx, l, revokedKey); err != nil {
+		return Answer{}, err
+	}
+	if err := m.authenticate(l); err != nil {
+		return Answer{}, err
+	}
+	if err := m.checkRoom(ctx, l.recipient.ID); err != nil {
+		return Answer{}, err
+	}
+	if err := m.thread(ctx, l); err != nil {
+		return Answer{}, err
+	}
+	if l.meta.Envelope.ThreadID == "" && idForm.MatchString(o.threadHint) {
+		l.meta.Envelope.ThreadID = o.threadHint
+	}
+	answer, err := m.decide(ctx, l)
+	if store.IsUnique(err) {
+		return Answer{}, duplicate(o.clientID)
+	}
+	return answer, err
+}
+
+func duplicate(id string) error {
+	return fault.New(fault.DuplicateMessage, "A message with the id %s came before.", id).About("envelope.id")
+}
+
+// immigrate settles who a message from another provider is from and for.
+func (m *Mail) immigrate(ctx context.Context, l *letter, domain string, at time.Time) (err error) {
+	if at.IsZero() {
+		return fault.New(fault.MissingField, "The field \"envelope.timestamp\" is missing.").About("envelope.timestamp")
+	}
+	if err := m.timely(at); err != nil {
+		return err
+	}
+	if !idForm.MatchString(l.clientID) {
+		return fault.New(fault.InvalidField, "The field \"envelope.id\" should be an id such as \"msg_1706648400_abc123\", and is %.80q.", l.clientID).About("envelope.id")
+	}
+	var seen string
+	err = m.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE id = $1", []any{l.clientID}, &seen)
+	if err == nil {
+		return duplicate(l.clientID)
+	}
+	if !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	theirs := amp.Domains{Own: domain}
+	if l.from, err = theirs.Parse(l.outgoing.from); err != nil {
+		return fault.From(err).About("envelope.from")
+	}
+	if l.from.Provider != domain {
+		return fault.New(fault.Forbidden, "The provider %s may send for its own agents, and %.254q is none of them.", domain, l.outgoing.from).About("envelope.from")
+	}
+	if l.to, err = m.Domains.Parse(l.outgoing.to); err != nil {
+		return fault.From(err).About("envelope.to")
+	}
+	if !m.Domains.Ours(l.to.Provider) {
+		return fault.New(fault.NotFound, "%s is no address of this provider.", l.to).About("envelope.to")
+	}
+	if l.recipient, err = m.find(ctx, m.Domains.Home(l.to)); err != nil {
+		return err
+	}
+	if l.recipient.Suspended {
+		return fault.New(fault.RecipientSuspended, "%s is suspended, and gets no mail until an operator resumes it.", l.recipient.Address).About("envelope.to")
+	}
+	l.to, err = m.Domains.Parse(l.recipient.Address)
+	l.workspace, l.imported, l.at = l.recipient.Workspace, l.clientID, at
+	l.sender = roster.Identity{ID: "remote:" + l.from.String(), Kind: roster.HolderAgent, Name: l.from.String(), Address: l.from.String(), Workspace: l.recipient.Workspace, Trust: "untrusted", Labels: map[string]string{}}
+	return err
+}
+
+// knownKey compares the sender's key with the one it had before. A change is taken from a
+// provider that says that the old one was revoked, and from nobody else.
+func (m *Mail) knownKey(ctx context.Context, l *letter, revokedKey string) error {
+	if l.sender.PublicKey == nil {
+		return nil
+	}
+	if err := m.checkRevoked(ctx, l.sender.PublicKey); err != nil {
+		return err
+	}
+	fingerprint := roster.Fingerprint(l.sender.PublicKey)
+	var pinned string
+	err := m.DB.QueryRow(ctx, "SELECT fingerprint FROM mail_pin WHERE address = $1", []any{l.from.String()}, &pinned)
+	switch {
+	case errors.Is(err, sql.ErrNoRows) || err == nil && pinned == fingerprint:
+		l.meta.Pin = fingerprint
+		return nil
+	case err != nil:
+		return err
+	case revokedKey == pinned && slices.Contains(amp.Fingerprints(l.sender.PublicKey), fingerprint):
+		l.meta.Pin, l.meta.Unpin = fingerprint, pinned
+		return nil
+	}
+	return fault.New(fault.KeyConflict, "%s was known by the key %s, and now has %s. Its provider has to say that the old one was revoked.", l.from, pinned, fingerprint).About("sender_public_key")
+}
+
+// pin remembers the key of another provider's agent, and gives up the one before.
+func pin(tx *store.Tx, at int64, m *Meta) {
+	if m.Pin == "" {
+		return
+	}
+	address := strings.ToLower(m.SenderAddress)
+	if m.Unpin != "" {
+		tx.Exec("DELETE FROM mail_pin WHERE address = $1 AND fingerprint = $2", address, m.Unpin)
+		tx.Exec("INSERT INTO mail_revocation (fingerprint, address, revoked_at, reason, superseded_by) VALUES ($1, $2, $3, 'key_rotation', $4) ON CONFLICT (fingerprint) DO NOTHING", m.Unpin, address, at, m.Pin)
+	}
+	tx.Exec("INSERT INTO mail_pin (address, fingerprint) VALUES ($1, $2) ON CONFLICT (address) DO NOTHING", address, m.Pin)
+}

@@ -1,0 +1,332 @@
+package mail
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Summary is a message as operators see it in a list.
+type Summary struct {
+	ID          string     `json:"id"`
+	Workspace   string     `json:"workspace"` // of the sender
+	From        string     `json:"from"`
+	To          string     `json:"to"`
+	Thread      string     `json:"thread"`
+	Subject     string     `json:"subject"`
+	Priority    string     `json:"priority"`
+	Kind        string     `json:"type"`
+	Trust       Trust      `json:"trust"`
+	Flags       []string   `json:"injection_flags"`
+	Status      string     `json:"status"`
+	Method      string     `json:"method"`
+	Quarantine  string     `json:"quarantine,omitempty"`
+	Gate        string     `json:"gate,omitempty"`
+	Entry       int64      `json:"entry"` // of the ledger, with the payload
+	At          time.Time  `json:"at"`
+	ExpiresAt   time.Time  `json:"expires_at"`
+	DeliveredAt *time.Time `json:"delivered_at"`
+	ReadAt      *time.Time `json:"read_at"`
+	EndedAt     *time.Time `json:"ended_at"`
+	Erased      bool       `json:"erased"` // the payload is kept no longer
+
+	recipientWorkspace string
+}
+
+// MessagePage is a page of messages, the newest first.
+type MessagePage struct {
+	Messages []Summary `json:"messages"`
+	Next     string    `json:"next"`
+}
+
+// Detail is a message with what it says and the way it went.
+type Detail struct {
+	Summary `json:"message"`
+	Payload wire.Raw `json:"payload,omitempty"` // nothing when it was erased
+	Path    []Step   `json:"path"`
+}
+
+// Step is something that happened to a message.
+type Step struct {
+	Entry int64     `json:"entry"`
+	Kind  string    `json:"kind"`
+	At    time.Time `json:"at"`
+	Actor string    `json:"actor"`
+	Via   string    `json:"via,omitempty"`
+	Note  string    `json:"note,omitempty"`
+}
+
+const summaryColumns = "id, workspace, recipient_workspace, sender_address, recipient_address, thread, subject, priority, kind, trust, flags, status, method, quarantine, gate, seq, at, expires_at, delivered_at, read_at, ended_at, erased"
+
+func scanSummary(scan func(...any) error) (Summary, error) {
+	var s Summary
+	var flags string
+	var at, expires, delivered, read, ended int64
+	err := scan(&s.ID, &s.Workspace, &s.recipientWorkspace, &s.From, &s.To, &s.Thread, &s.Subject, &s.Priority, &s.Kind, &s.Trust, &flags, &s.Status, &s.Method, &s.Quarantine, &s.Gate,
+		&s.Entry, &at, &expires, &delivered, &read, &ended, &s.Erased)
+	s.Flags = strings.FieldsFunc(flags, func(c rune) bool { return c == ',' })
+	if s.Flags == nil {
+		s.Flags = []string{}
+	}
+	s.At, s.ExpiresAt = time.UnixMicro(at).UTC(), time.UnixMicro(expires).UTC()
+	s.DeliveredAt, s.ReadAt, s.EndedAt = store.Moment(delivered), store.Moment(read), store.Moment(ended)
+	return s, err
+}
+
+// Message reads one message, as far as the caller may see it.
+func (m *Mail) Message(ctx context.Context, id string) (Summary, error) {
+	s, err := scanSummary(func(dest ...any) error {
+		return m.DB.QueryRow(ctx, "SELECT "+summaryColumns+" FROM mail_message WHERE id = $1", []any{id}, dest...)
+	})
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !wire.InScope(ctx, s.Workspace) && !wire.InScope(ctx, s.recipientWorkspace) {
+		return s, fault.New(fault.NotFound, "There is no message %.128q. GET /ops/messages lists those there are.", id)
+	}
+	return s, err
+}
+
+// filter selects messages; empty fields select everything.
+type filter struct {
+	agents         []string // ids
+	thread, status string
+	workspace      string
+	words          string
+	before         int64
+	limit          int
+}
+
+// list reads a page of messages, the newest first.
+func (m *Mail) list(ctx context.Context, f filter) ([]Summary, error) {
+	where, args := []string{}, []any{}
+	mark := func(v any) string {
+		args = append(args, v)
+		return "$" + strconv.Itoa(len(args))
+	}
+	add := func(condition string, v any) { where = append(where, fmt.Sprintf(condition, mark(v))) }
+	add("seq < %s", f.before)
+	if f.workspace != "" {
+		add("(workspace = %[1]s OR recipient_workspace = %[1]s)", f.workspace)
+	}
+	if f.thread != "" {
+		add("thread = %s", f.thread)
+	}
+	if f.status != "" {
+		add("status = %s", f.status)
+	}
+	if f.words != "" {
+		where = append(where, m.DB.Matching("seq", "mail_words", mark(m.DB.Words(f.words))))
+	}
+	if f.agents != nil {
+		// Each branch has its index, and gives a page that is in order.
+		var marks []string
+		for _, id := range f.agents {
+			marks = append(marks, mark(id))
+		}
+		in := "(" + strings.Join(marks, ", ") + ")"
+		where = append(where, "(sender IN "+in+" OR recipient IN "+in+")")
+	}
+	rows, err := m.DB.Read.QueryContext(ctx, "SELECT "+summaryColumns+" FROM mail_message WHERE "+strings.Join(where, " AND ")+" ORDER BY seq DESC LIMIT "+mark(f.limit), args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	all := []Summary{}
+	for rows.Next() {
+		s, err := scanSummary(rows.Scan)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, rows.Err()
+}
+
+func (m *Mail) getMessages(w http.ResponseWriter, r *http.Request) error {
+	limit, err := wire.Limit(r)
+	if err != nil {
+		return err
+	}
+	cursor, err := wire.ReadCursor(r, 1)
+	if err != nil {
+		return err
+	}
+	query := r.URL.Query()
+	f := filter{thread: query.Get("thread"), status: query.Get("status"), words: strings.TrimSpace(query.Get("search")), limit: limit, workspace: cmp.Or(query.Get("workspace"), wire.Scope(r.Context()))}
+	if f.before, err = strconv.ParseInt(cmp.Or(cursor[0], "9223372036854775807"), 10, 64); err != nil {
+		return wire.BadCursor()
+	}
+	if f.status != "" && !slices.Contains(statuses, f.status) {
+		return fault.New(fault.InvalidRequest, "The status should be one of %s, and is %.40q.", strings.Join(statuses, ", "), f.status).About("status")
+	}
+	if !wire.InScope(r.Context(), f.workspace) {
+		return wire.Reply(w, http.StatusOK, MessagePage{Messages: []Summary{}})
+	}
+	if name := query.Get("agent"); name != "" {
+		if f.agents, err = m.agentIDs(r.Context(), name); err != nil {
+			return err
+		}
+		if len(f.agents) == 0 {
+			return wire.Reply(w, http.StatusOK, MessagePage{Messages: []Summary{}})
+		}
+	}
+	all, err := m.list(r.Context(), f)
+	if err != nil {
+		return err
+	}
+	page := MessagePage{Messages: all}
+	if len(all) == limit {
+		page.Next = wire.Cursor(strconv.FormatInt(all[limit-1].Entry, 10))
+	}
+	return wire.Reply(w, http.StatusOK, page)
+}
+
+// agentIDs finds agents by name, id or address, as far as the caller may see them.
+func (m *Mail) agentIDs(ctx context.Context, name string) ([]string, error) {
+	if address, err := m.Domains.Parse(name); err == nil && strings.Contains(name, "@") {
+		found, err := m.find(ctx, m.Domains.Home(address))
+		if fault.Is(err, fault.NotFound) || err == nil && !wire.InScope(ctx, found.Workspace) {
+			return nil, nil
+		}
+		return []string{found.ID}, err
+	}
+	return m.Roster.AgentIDs(ctx, wire.Scope(ctx), name)
+}
+
+func (m *Mail) getMessage(w http.ResponseWriter, r *http.Request) error {
+	s, err := m.Message(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	d := Detail{Summary: s}
+	e, err := m.Ledger.Entry(r.Context(), s.Entry)
+	if err != nil {
+		return err
+	}
+	if e.Body != nil {
+		var b routed
+		if err := e.Decode(&b); err != nil {
+			return err
+		}
+		d.Payload = b.Payload
+	}
+	if d.Path, err = m.path(r.Context(), s); err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, d)
+}
+
+// path is the way that a message went: its own entries, and those of the calls of the
+// recipient's webhook.
+func (m *Mail) path(ctx context.Context, s Summary) ([]Step, error) {
+	own, err := m.Ledger.Entries(ctx, ledger.Query{Subject: s.ID, Limit: 1000})
+	if err != nil {
+		return nil, err
+	}
+	calls, err := m.calls(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	steps := []Step{}
+	for _, e := range append(own, calls...) {
+		step := Step{Entry: e.Seq, Kind: e.Kind, At: e.At, Actor: e.Actor}
+		if e.Kind != kindRouted && e.Body != nil {
+			var b struct {
+				Via  string `json:"via"`
+				Note string `json:"note"`
+				Text string `json:"text"`
+			}
+			if err := wire.UnmarshalPart(e.Body, &b); err != nil {
+				return nil, err
+			}
+			step.Via, step.Note = b.Via, b.Note
+			if step.Note == "" && e.Kind != "delivery.queued" {
+				step.Note = b.Text
+			}
+		}
+		steps = append(steps, step)
+	}
+	slices.SortFunc(steps, func(a, b Step) int { return cmp.Compare(a.Entry, b.Entry) })
+	return steps, nil
+}
+
+// calls reads the entries of the deliveries that were queued for a message.
+func (m *Mail) calls(ctx context.Context, s Summary) ([]ledger.Entry, error) {
+	queued, err := m.Ledger.Entries(ctx, ledger.Query{After: s.Entry, Trace: trace(s.Thread), Kinds: []string{"delivery.queued"}, Limit: 1000})
+	if err != nil {
+		return nil, err
+	}
+	var all []ledger.Entry
+	for _, e := range queued {
+		var b struct {
+			Text string `json:"text"`
+		}
+		if err := wire.UnmarshalPart(e.Body, &b); err != nil || b.Text != s.ID {
+			continue
+		}
+		of, err := m.Ledger.Entries(ctx, ledger.Query{Subject: e.Subject, Limit: 100})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, of...)
+	}
+	return all, nil
+}
+
+// findWords lets messages be found by the words in their subject and text. What is
+// erased is found no longer. It follows the ledger, so that sending does not wait for it.
+func (m *Mail) findWords(ctx context.Context, entries []ledger.Entry) error {
+	ours := slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool { return e.Kind != kindRouted && e.Kind != kindErased || e.Body == nil })
+	if len(ours) == 0 {
+		return nil
+	}
+	tx, err := m.DB.Begin(ctx, "ledger_tree")
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	for i := range ours {
+		if err := m.indexEntry(tx, &ours[i]); err != nil {
+			return err
+		}
+	}
+	_, err = tx.Commit(false)
+	return err
+}
+
+func (m *Mail) indexEntry(tx *store.Tx, e *ledger.Entry) error {
+	if e.Kind == kindErased {
+		var b erased
+		if err := e.Decode(&b); err != nil {
+			return err
+		}
+		for _, one := range b.Messages {
+			m.DB.DropWords(tx, "mail_words", one.Seq)
+		}
+		return nil
+	}
+	var b struct {
+		Meta struct {
+			Envelope Envelope `json:"envelope"`
+		} `json:"meta"`
+		Payload struct {
+			Message wire.Raw `json:"message"`
+		} `json:"payload"`
+	}
+	if err := wire.UnmarshalPart(e.Body, &b); err != nil {
+		return err
+	}
+	text, _ := wire.Text(b.Payload.Message) // it was text when it came
+	m.DB.PutWords(tx, "mail_words", e.Seq, b.Meta.Envelope.Subject+"\n"+text)
+	return nil
+}

@@ -1,0 +1,194 @@
+package mail
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+)
+
+// maxFetch is how many messages one call fetches at the most, and maxFetchBytes when it
+// takes no further one.
+const (
+	maxFetch      = 1000
+	maxFetchBytes = 8 << 20
+)
+
+// fetch reads what waits for an agent after a place in its queue, the oldest first.
+// Reading takes nothing out.
+func (m *Mail) fetch(ctx context.Context, agentID string, after int64, limit int) ([]Pending, error) {
+	rows, err := m.DB.Read.QueryContext(ctx, `SELECT q.place, q.seq, q.expires_at, e.record, e.salt, e.body FROM mail_queue q JOIN ledger_entry e ON e.seq = q.seq
+WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT $4`, agentID, after, m.Now().UnixMicro(), limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	page, size := []Pending{}, 0
+	for size < maxFetchBytes && rows.Next() {
+		var place, seq, expires int64
+		var rec, salt, body []byte
+		if err := rows.Scan(&place, &seq, &expires, &rec, &salt, &body); err != nil {
+			return nil, err
+		}
+		e, err := ledger.Unseal(rec, salt, body)
+		if err != nil {
+			return nil, err
+		}
+		p, err := asPending(&e)
+		if err != nil {
+			return nil, err
+		}
+		p.place, p.seq, p.ExpiresAt = place, seq, time.UnixMicro(expires)
+		page, size = append(page, p), size+len(body)
+	}
+	return page, rows.Err()
+}
+
+// asPending makes what a recipient gets from the entry of a message.
+func asPending(e *ledger.Entry) (Pending, error) {
+	var b routed
+	if err := e.Decode(&b); err != nil {
+		return Pending{}, err
+	}
+	s := Security{Trust: b.Meta.Trust, InjectionFlags: b.Meta.Flags}
+	if s.InjectionFlags == nil {
+		s.InjectionFlags = []string{}
+	}
+	if s.Trust != Untrusted {
+		s.VerifiedAt = stamp(e.At)
+	}
+	return Pending{
+		ID: e.Subject, Envelope: b.Meta.Envelope, Payload: b.Payload, SenderKey: keyText(b.Meta.SenderKey), QueuedAt: e.At,
+		ExpiresAt: time.UnixMicro(b.Meta.ExpiresAt), Security: s, sender: b.Meta.Sender, receipt: b.Meta.Receipt,
+	}, nil
+}
+
+// waiting counts what is in an agent's queue after a place, and says which entry is the
+// first of it and which place the last.
+func (m *Mail) waiting(ctx context.Context, agentID string, after int64) (n, first, last int64, err error) {
+	err = m.DB.QueryRow(ctx, "SELECT count(*), COALESCE(MIN(seq), 0), COALESCE(MAX(place), 0) FROM mail_queue WHERE agent = $1 AND place > $2 AND expires_at > $3",
+		[]any{agentID, after, m.Now().UnixMicro()}, &n, &first, &last)
+	return n, first, last, err
+}
+
+// wait holds until something is in the queue after the place, or ctx ends.
+func (m *Mail) wait(ctx context.Context, agentID string, after int64) error {
+	l := &listener{agent: agentID}
+	defer m.hub.add(l)()
+	for {
+		n, _, _, err := m.waiting(ctx, agentID, after)
+		if err != nil || n > 0 {
+			return err
+		}
+		select {
+		case <-l.wake:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// tombstone is how long an acknowledgement may be repeated.
+const tombstone = 24 * time.Hour
+
+// Acked is what came of acknowledging messages.
+type Acked struct {
+	Now     int // taken out of the queue
+	Already int // acknowledged before
+}
+
+// Ack takes messages out of the caller's queue. Those that were acknowledged before are
+// passed over; those that are not there, or are somebody else's, are not found.
+func (m *Mail) Ack(ctx context.Context, who roster.Identity, via string, ids ...string) (Acked, error) {
+	for _, id := range ids {
+		if !idForm.MatchString(id) {
+			return Acked{}, fault.New(fault.InvalidField, "An id should be that of a message, such as \"msg_1706648400_abc123\", and is %.80q.", id).About("id")
+		}
+	}
+	var out Acked
+	err := m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		out = Acked{}
+		found, err := m.queued(tx, who.ID, ids)
+		if err != nil {
+			return err
+		}
+		for _, q := range found {
+			if q.body.Place == 0 {
+				if q.ended > tx.Now().Add(-tombstone).UnixMicro() {
+					out.Already++
+				}
+				continue
+			}
+			out.Now++
+			q.body.Agent, q.body.Via = who.ID, via
+			tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindAcked, Actor: who.Actor(), Subject: q.id, Trace: trace(q.thread), Body: q.body})
+		}
+		return nil
+	})
+	return out, err
+}
+
+// inQueue is a message of an agent, with its place if it is still in the queue.
+type inQueue struct {
+	id, thread string
+	ended      int64
+	body       about
+}
+
+// queued reads messages of an agent by their ids.
+func (m *Mail) queued(tx *ledger.Tx, agentID string, ids []string) ([]inQueue, error) {
+	marks, args := make([]string, 0, len(ids)), []any{agentID}
+	for _, id := range ids {
+		args = append(args, id)
+		marks = append(marks, fmt.Sprintf("$%d", len(args)))
+	}
+	// A message that waits for a person is not there for its recipient.
+	rows, err := tx.Query(`SELECT m.id, m.thread, m.seq, m.ended_at, COALESCE(q.place, 0) FROM mail_message m LEFT JOIN mail_queue q ON q.agent = m.recipient AND q.seq = m.seq
+WHERE m.recipient = $1 AND m.status <> 'quarantined' AND m.status <> 'rejected' AND m.id IN (`+strings.Join(marks, ", ")+") ORDER BY m.seq", args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var all []inQueue
+	for rows.Next() {
+		var q inQueue
+		if err := rows.Scan(&q.id, &q.thread, &q.body.Seq, &q.ended, &q.body.Place); err != nil {
+			return nil, err
+		}
+		all = append(all, q)
+	}
+	return all, rows.Err()
+}
+
+// Read notes that the recipient has read a message, and tells its sender if it listens.
+func (m *Mail) Read(ctx context.Context, who roster.Identity, id string) (at time.Time, told bool, err error) {
+	notFound := fault.New(fault.NotFound, "There is no message %.128q for you.", id)
+	if !idForm.MatchString(id) {
+		return at, false, notFound
+	}
+	var from string
+	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		var seq, read int64
+		var thread, status string
+		err := tx.QueryRow("SELECT seq, sender, thread, status, read_at FROM mail_message WHERE id = $1 AND recipient = $2", []any{id, who.ID}, &seq, &from, &thread, &status, &read)
+		if errors.Is(err, sql.ErrNoRows) || err == nil && (status == Held || status == Rejected) {
+			return notFound
+		}
+		if err != nil {
+			return err
+		}
+		if at = tx.Now(); read > 0 {
+			at = time.UnixMicro(read).UTC()
+			return nil
+		}
+		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindRead, Actor: who.Actor(), Subject: id, Trace: trace(thread), Body: about{Seq: seq, Agent: who.ID, Sender: from}})
+		return nil
+	})
+	return at, err == nil && from != "" && m.hub.connected(from), err
+}

@@ -1,0 +1,202 @@
+package mail
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/url"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/mail/amp"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Profile is what an agent says of itself and of how it wants its mail. It is the body of
+// profile.changed, so what is secret in it is sealed.
+type Profile struct {
+	Alias        string               `json:"alias,omitzero"`
+	WebhookURL   string               `json:"webhook_url,omitzero"`
+	Secret       []byte               `json:"secret,omitzero"`           // sealed; the one we derive when empty
+	PreferSocket *bool                `json:"prefer_websocket,omitzero"` // true when absent
+	Metadata     wire.Raw             `json:"metadata,omitzero"`
+	Capabilities []string             `json:"capabilities,omitempty"`
+	Policy       *CommunicationPolicy `json:"communication_policy,omitzero"`
+}
+
+// webhookFirst reports whether a webhook is called although the agent has a socket.
+func (p Profile) webhookFirst() bool { return p.PreferSocket != nil && !*p.PreferSocket }
+
+const (
+	maxAlias        = 255
+	maxMetadata     = 16 << 10
+	maxURL          = 2000
+	maxSecret       = 256
+	maxCapabilities = 64
+	maxAllowed      = 1000
+)
+
+// change reads what a request says of a profile. What it does not mention stays.
+func (m *Mail) change(ctx context.Context, f *fields, agentID string, p Profile) (Profile, error) {
+	if f.has("alias") {
+		p.Alias = f.text("alias", maxAlias)
+	}
+	if f.has("metadata") {
+		raw, _ := f.get("metadata")
+		if len(raw) > maxMetadata || len(raw) > 0 && raw.Kind() != '{' {
+			f.fail("metadata", "should be an object of at most %d bytes.", maxMetadata)
+		}
+		p.Metadata = raw
+	}
+	if f.has("capabilities") {
+		p.Capabilities = f.texts("capabilities", maxCapabilities, 64)
+	}
+	if f.has("communication_policy") {
+		p.Policy = readPolicy(f)
+	}
+	if delivery := f.object("delivery"); delivery != nil {
+		if err := m.changeDelivery(ctx, delivery, agentID, &p); err != nil {
+			return p, err
+		}
+		f.join(delivery)
+	}
+	return p, f.err
+}
+
+func readPolicy(f *fields) *CommunicationPolicy {
+	part := f.object("communication_policy")
+	if part == nil {
+		return nil
+	}
+	p := &CommunicationPolicy{Mode: part.required("mode", 16, "\"open\" or \"restricted\""), AllowedRecipients: part.texts("allowed_recipients", maxAllowed, amp.MaxAddress)}
+	if p.Mode != "" && p.Mode != "open" && p.Mode != "restricted" {
+		part.fail("mode", "should be \"open\" or \"restricted\", and is %.40q.", p.Mode)
+	}
+	f.join(part)
+	return p
+}
+
+func (m *Mail) changeDelivery(ctx context.Context, f *fields, agentID string, p *Profile) error {
+	if f.has("prefer_websocket") {
+		p.PreferSocket = f.flag("prefer_websocket")
+	}
+	if f.has("webhook_secret") {
+		p.Secret = nil
+		if secret := f.text("webhook_secret", maxSecret); secret != "" {
+			p.Secret = m.seal(agentID, secret)
+		}
+	}
+	if !f.has("webhook_url") {
+		return nil
+	}
+	if p.WebhookURL = f.text("webhook_url", maxURL); p.WebhookURL == "" {
+		return nil
+	}
+	if bad := m.Outbox.CheckTarget(ctx, p.WebhookURL); bad != nil {
+		e := fault.From(bad)
+		return fault.Wrap(e.Cause, fault.InvalidField, "%s", e.Message).About("delivery.webhook_url")
+	}
+	u, err := url.Parse(p.WebhookURL)
+	if err != nil {
+		return err // CheckTarget has read it
+	}
+	if u.Scheme != "https" && !isPrivate(u.Hostname()) {
+		f.fail("webhook_url", "should begin with https://, so that nobody on the way reads what is sent.")
+	}
+	return nil
+}
+
+// isPrivate: an operator has allowed a private address, or it would have been refused.
+func isPrivate(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && (ip.IsLoopback() || ip.IsPrivate())
+}
+
+// seal hides a secret from who reads the ledger.
+func (m *Mail) seal(agentID, secret string) []byte {
+	box := m.box()
+	nonce := make([]byte, box.NonceSize())
+	_, _ = rand.Read(nonce) // never fails
+	return box.Seal(nonce, nonce, []byte(secret), []byte(agentID))
+}
+
+func (m *Mail) box() cipher.AEAD {
+	block, err := aes.NewCipher(m.derive("sealing"))
+	if err != nil {
+		panic(err) // 32 bytes are a key
+	}
+	box, err := cipher.NewGCM(block)
+	if err != nil {
+		panic(err) // AES has the right size
+	}
+	return box
+}
+
+// secretOf is the secret that signs an agent's webhook calls.
+func (m *Mail) secretOf(workspace, agentID string, p Profile) (wire.Secret, error) {
+	if len(p.Secret) == 0 {
+		return m.Outbox.SecretFor(workspace, agentID, 0), nil
+	}
+	box := m.box()
+	if len(p.Secret) < box.NonceSize() {
+		return wire.Secret{}, fmt.Errorf("the webhook secret of %s is cut off", agentID)
+	}
+	plain, err := box.Open(nil, p.Secret[:box.NonceSize()], p.Secret[box.NonceSize():], []byte(agentID))
+	if err != nil {
+		return wire.Secret{}, fmt.Errorf("the webhook secret of %s was sealed with another key: %w", agentID, err)
+	}
+	return wire.NewSecret(string(plain)), nil
+}
+
+func (m *Mail) profile(agentID string) Profile {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.profiles[agentID]
+}
+
+// useProfile puts a profile that was committed into use at once.
+func (m *Mail) useProfile(agentID string, p Profile) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.profiles[agentID] = p
+}
+
+func appendProfile(tx *ledger.Tx, actor roster.Identity, workspace, agentID string, p Profile) {
+	tx.Append(ledger.Event{Workspace: workspace, Kind: kindProfile, Actor: actor.Actor(), Subject: agentID, Body: p})
+}
+
+// loadProfiles reads every profile there is.
+func (m *Mail) loadProfiles(ctx context.Context) error {
+	rows, err := m.DB.Read.QueryContext(ctx, "SELECT e.record, e.salt, e.body FROM mail_profile p JOIN ledger_entry e ON e.seq = p.seq")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var rec, salt, body []byte
+		if err := rows.Scan(&rec, &salt, &body); err != nil {
+			return err
+		}
+		e, err := ledger.Unseal(rec, salt, body)
+		if err != nil {
+			return err
+		}
+		if err := m.followProfile(&e); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func (m *Mail) followProfile(e *ledger.Entry) error {
+	var p Profile
+	if err := e.Decode(&p); err != nil {
+		return err
+	}
+	m.useProfile(e.Subject, p)
+	return nil
+}

@@ -1,0 +1,516 @@
+package mail
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/mail/amp"
+	"github.com/signalbox/signalbox/internal/mail/injection"
+	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/rulebook"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// socketWait is how long a sender waits to hear that its message was written to the
+// recipient's socket.
+const socketWait = 2 * time.Second
+
+// letter is a message on its way through Route.
+type letter struct {
+	*outgoing
+	sender    roster.Identity
+	recipient roster.Identity
+	from, to  amp.Address
+	trust     Trust
+	flags     []string
+	meta      Meta
+	decision  rulebook.Decision
+	workspace string
+	warnings  []string
+
+	remote   string    // the recipient's provider, when it is another
+	imported string    // the id, when another provider has given it
+	at       time.Time // and the time
+}
+
+// Route takes a message: it is verified, decided upon and stored, or nothing happens.
+func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Answer, error) {
+	o, err := parseRoute(body)
+	if err != nil {
+		return Answer{}, err
+	}
+	if o.idem != "" {
+		if again, err := m.repeated(ctx, who, o); err != nil || again != nil {
+			return orZero(again), err
+		}
+	}
+	l := &letter{outgoing: o, sender: who, workspace: who.Workspace}
+	if err := m.address(ctx, l); err != nil {
+		return Answer{}, err
+	}
+	if err := m.authenticate(l); err != nil {
+		return Answer{}, err
+	}
+	if err := m.checkRoom(ctx, l.recipient.ID); err != nil {
+		return Answer{}, err
+	}
+	if err := m.checkAttachments(ctx, l); err != nil {
+		return Answer{}, err
+	}
+	if err := m.thread(ctx, l); err != nil {
+		return Answer{}, err
+	}
+	answer, err := m.decide(ctx, l)
+	if store.IsUnique(err) && o.idem != "" { // the same request at the same moment
+		again, err := m.repeated(ctx, who, o)
+		return orZero(again), err
+	}
+	return answer, err
+}
+
+func orZero(a *Answer) Answer {
+	if a == nil {
+		return Answer{}
+	}
+	return *a
+}
+
+// address finds out who the message is from and for.
+func (m *Mail) address(ctx context.Context, l *letter) error {
+	if l.sender.Suspended {
+		return suspended()
+	}
+	var err error
+	if l.from, err = m.Domains.Parse(l.sender.Address); err != nil {
+		return err
+	}
+	if l.outgoing.from != "" && !slices.Contains(m.Domains.Spellings(l.from), strings.ToLower(l.outgoing.from)) {
+		return fault.New(fault.Forbidden, "This key is for %s, and the message says it is from %.254q. Leave from out, or send it with that agent's own key.", l.sender.Address, l.outgoing.from).About("from")
+	}
+	if l.to, err = m.Domains.Expand(l.outgoing.to, l.from.Tenant); err != nil {
+		return fault.From(err).About("to")
+	}
+	if m.Domains.Ours(l.to.Provider) {
+		err = m.inland(ctx, l)
+	} else {
+		err = m.abroad(ctx, l)
+	}
+	if err != nil {
+		return err
+	}
+	if !m.profile(l.sender.ID).Policy.allows(l.to) {
+		return fault.New(fault.RecipientNotAllowed, "The communication_policy of %s does not name %s. Change it with PATCH /v1/agents/me.", l.sender.Address, l.to).About("to")
+	}
+	return nil
+}
+
+// inland finds a recipient of ours.
+func (m *Mail) inland(ctx context.Context, l *letter) (err error) {
+	if l.recipient, err = m.find(ctx, m.Domains.Home(l.to)); err != nil {
+		return err
+	}
+	if l.recipient.Suspended {
+		return fault.New(fault.RecipientSuspended, "%s is suspended, and gets no mail until an operator resumes it.", l.recipient.Address).About("to")
+	}
+	l.to, err = m.Domains.Parse(l.recipient.Address)
+	return err
+}
+
+func suspended() error {
+	return fault.New(fault.AgentSuspended, "This agent is suspended. An operator can resume it; its queue is kept.")
+}
+
+// find finds the agent of a local address: the one that has it, or the only one that has
+// it with a scope, which clients leave out.
+func (m *Mail) find(ctx context.Context, a amp.Address) (roster.Identity, error) {
+	found, err := m.Roster.Find(ctx, a.String())
+	if !fault.Is(err, fault.NotFound) {
+		return found, err
+	}
+	if a.Scope != "" {
+		found, shortErr := m.Roster.Find(ctx, a.Short())
+		if !fault.Is(shortErr, fault.NotFound) {
+			return found, shortErr
+		}
+		return found, err
+	}
+	scoped, listErr := m.Roster.NamedBefore(ctx, a.Tenant, a.Name)
+	if listErr != nil || len(scoped) != 1 {
+		return found, errors.Join(err, listErr)
+	}
+	return m.Roster.Find(ctx, scoped[0])
+}
+
+// authenticate verifies the signature, and settles how the addresses are written: as they
+// were signed, so that the recipient can verify too.
+func (m *Mail) authenticate(l *letter) error {
+	from, to := l.sender.Address, l.to.String()
+	if l.signature == "" {
+		if m.SignaturesRequired {
+			return fault.New(fault.SignatureMissing, "This server takes signed messages only. Sign from|to|subject|priority|in_reply_to|payload_hash with the agent's Ed25519 key, and send it as signature.").About("signature")
+		}
+	} else {
+		if l.sender.PublicKey == nil {
+			return fault.New(fault.SignatureInvalid, "%s has no public key here, so its signature cannot be checked. Register one, or send without a signature.", l.sender.Address).About("signature")
+		}
+		s := amp.Signed{
+			From: m.senderSpellings(l), To: m.recipientSpellings(l), Subject: l.subject, Priority: l.priority,
+			InReplyTo: l.inReplyTo, Payload: l.payload, Signature: l.signature,
+		}
+		var ok bool
+		if from, to, ok = s.Verify(l.sender.PublicKey); !ok {
+			return fault.New(fault.SignatureInvalid, "The signature is not one of %s's registered key (%s) over this message. If the key was changed, tell us with POST /v1/auth/rotate-keys.", l.sender.Address, roster.Fingerprint(l.sender.PublicKey)).About("signature")
+		}
+	}
+	l.trust = trustOf(l.signature != "", l.from, l.to)
+	l.meta.Envelope.From, l.meta.Envelope.To = from, to
+	return nil
+}
+
+// senderSpellings are the ways in which the sender may have written itself. Of another
+// provider's agent there is one, or we would take a name of ours for its own.
+func (m *Mail) senderSpellings(l *letter) []string {
+	if l.imported != "" {
+		return []string{l.outgoing.from}
+	}
+	return m.Domains.Spellings(l.from)
+}
+
+// recipientSpellings are the ways in which the sender may have written the recipient.
+func (m *Mail) recipientSpellings(l *letter) []string {
+	all := []string{l.outgoing.to}
+	full := []string{strings.ToLower(l.outgoing.to), l.to.String()}
+	if l.remote == "" {
+		full = append(full, m.Domains.Spellings(l.to)...)
+	}
+	for _, s := range full {
+		if !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// thread settles which thread a message belongs to: the one it names, if the sender took
+// part in it, else that of what it replies to, else its own.
+func (m *Mail) thread(ctx context.Context, l *letter) error {
+	hint := l.threadHint
+	if hint != "" && hint == l.clientID {
+		hint = ""
+	}
+	for _, id := range []string{hint, l.inReplyTo} {
+		if !idForm.MatchString(id) {
+			continue
+		}
+		var thread string
+		err := m.DB.QueryRow(ctx, "SELECT thread FROM mail_message WHERE (id = $1 OR alias = $1 OR thread = $1) AND (sender = $2 OR recipient = $2) ORDER BY seq LIMIT 1", []any{id, l.sender.ID}, &thread)
+		if err == nil {
+			l.meta.Envelope.ThreadID = thread
+			return nil
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+	}
+	return nil
+}
+
+// event is what rules see of a message.
+func (l *letter) event() policy.Event {
+	return policy.Event{
+		Point: policy.OnMessage, Protocol: Protocol, Kind: l.kind, From: l.sender.Address, To: l.to.String(), Subject: l.subject, Text: l.message,
+		Thread: l.meta.Envelope.ThreadID, Priority: l.priority, External: l.from.Provider != l.to.Provider,
+		Fill: func(e *policy.Event) {
+			d := json.NewDecoder(bytes.NewReader(l.payload))
+			d.UseNumber()
+			_ = d.Decode(&e.Payload) // it has been read before
+			flags := []any{}
+			for _, f := range l.flags {
+				flags = append(flags, f)
+			}
+			e.Metadata = map[string]any{"trust": string(l.trust), "injection_flags": flags}
+		},
+	}
+}
+
+// decide asks the policy and the scan, and stores the message or refuses it.
+func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
+	l.flags = injection.Scan(l.subject, l.message)
+	l.decision = m.Book.Decide(ctx, l.sender, l.event())
+	severity := severityOf(l.flags)
+	switch d := l.decision; {
+	case d.Action == policy.Block:
+		return Answer{}, m.refuse(ctx, l, fault.New(fault.Forbidden, "The rule %s refuses this message: %s", d.Rule, d.Reason).With("rule", d.Rule))
+	case d.Action == policy.Defer:
+		return Answer{}, m.deferred(ctx, l)
+	case severity >= Critical:
+		return Answer{}, m.refuse(ctx, l, fault.New(fault.Forbidden, "This message looks like an attempt to take its reader over (%s). Write what you need in plain words.", strings.Join(l.flags, ", ")).With("injection_flags", l.flags))
+	case d.Action == policy.Gate:
+		return m.hold(ctx, l, gate.RulesOf(d.Gate), d.Gate.Risk, d.Rule, d.Reason)
+	case severity >= High:
+		rules := gate.Rules{Expires: quarantineTTL.Microseconds()}
+		return m.hold(ctx, l, rules, "high", "quarantine", "The text has marks of an attempt to take its reader over: "+strings.Join(l.flags, ", ")+".")
+	}
+	return m.send(ctx, l)
+}
+
+// complete fills in what the server says of a message.
+func (m *Mail) complete(l *letter) {
+	now := m.Now()
+	e := &l.meta.Envelope
+	e.Version, e.ID, e.Subject, e.Priority, e.Signature, e.InReplyTo = Version, newID("msg", now), l.subject, l.priority, l.signature, l.inReplyTo
+	e.Timestamp = stamp(now)
+	if l.imported != "" {
+		e.ID, e.Timestamp = l.imported, stamp(l.at)
+	}
+	if e.ThreadID == "" {
+		e.ThreadID = e.ID
+	}
+	if !l.expiresAt.IsZero() {
+		e.ExpiresAt = stamp(l.expiresAt)
+	}
+	sum := sha256.Sum256(l.payload)
+	meta := &l.meta
+	meta.Sender, meta.SenderAddress, meta.SenderKey = l.sender.ID, l.sender.Address, l.sender.PublicKey
+	if l.imported != "" {
+		meta.Sender, meta.At = "", now.UnixMicro()
+	}
+	meta.Recipient, meta.RecipientWorkspace, meta.RecipientAddress = l.recipient.ID, l.recipient.Workspace, l.recipient.Address
+	meta.Kind, meta.Trust, meta.Flags, meta.Alias = l.kind, l.trust, l.flags, l.clientID
+	meta.Idem, meta.Request, meta.Receipt = l.idem, l.request, l.receipt
+	meta.ExpiresAt, meta.PayloadSHA256 = expiry(now, l.expiresAt).UnixMicro(), hex.EncodeToString(sum[:])
+}
+
+// encode makes the body of message.routed, with the payload byte for byte.
+func (l *letter) encode() (ledger.Body, error) {
+	record := l.decision.Record
+	record.Event = nil // it follows from the message
+	b := &routed{Meta: l.meta, Decision: &record, Payload: wire.Raw("0")}
+	text, err := wire.Marshal(b)
+	if err != nil {
+		return ledger.Body{}, err
+	}
+	b.Payload = l.payload
+	text = append(bytes.TrimSuffix(text, []byte("0}")), l.payload...)
+	return ledger.Body{Value: b, JSON: append(text, '}')}, nil
+}
+
+func trace(thread string) string { return "thread:" + thread }
+
+// append appends the message in a transaction.
+func (l *letter) append(tx *ledger.Tx, body ledger.Body) {
+	e := &l.meta.Envelope
+	tx.Append(ledger.Event{Workspace: l.workspace, Kind: kindRouted, Actor: l.sender.Actor(), Subject: e.ID, Trace: trace(e.ThreadID), Body: body})
+}
+
+// send stores a message and brings it on its way. Once it is stored it is safe, whatever
+// becomes of the rest: it waits in the queue until the recipient has acknowledged it.
+func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
+	if !l.expiresAt.IsZero() && !l.expiresAt.After(m.Now()) {
+		return Answer{}, fault.New(fault.InvalidField, "The field \"expires_at\" is %s, which is past.", stamp(l.expiresAt)).About("expires_at")
+	}
+	m.complete(l)
+	body, err := l.encode()
+	if err != nil {
+		return Answer{}, err
+	}
+	id := l.meta.Envelope.ID
+	profile := m.profile(l.recipient.ID)
+	socket := m.hub.connected(l.recipient.ID) && (profile.WebhookURL == "" || !profile.webhookFirst())
+	webhook := profile.WebhookURL != "" && !socket
+	var outcome <-chan string
+	if socket || webhook || l.remote != "" {
+		var forget func()
+		outcome, forget = m.hub.expect(id)
+		defer forget()
+	}
+	var at time.Time
+	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		at = tx.Now()
+		if err := l.claim(tx); err != nil {
+			return err
+		}
+		l.append(tx, body)
+		switch {
+		case l.remote != "":
+			return m.export(tx, l)
+		case webhook:
+			return m.call(tx, l.recipient, id, l.meta.Envelope.ThreadID)
+		}
+		return nil
+	})
+	if err != nil {
+		return Answer{}, err
+	}
+	answer := Answer{ID: id, Status: Queued, Method: ByRelay, QueuedAt: stamp(at), Warnings: l.warned()}
+	method := ""
+	switch {
+	case socket:
+		method = await(ctx, outcome, socketWait)
+	case webhook, l.remote != "":
+		m.Outbox.Wake()
+		if answer.Method = ByWebhook; l.remote != "" {
+			answer.Method = ByFederation
+		}
+		method = await(ctx, outcome, m.WebhookWait)
+	}
+	switch method {
+	case "":
+	case Failed:
+		answer.Status = Failed
+	default:
+		answer.Status, answer.Method, answer.QueuedAt, answer.DeliveredAt = Delivered, method, "", stamp(m.Now())
+	}
+	return answer, nil
+}
+
+// warned is what the sender should know of a message that is taken all the same.
+func (l *letter) warned() []string {
+	list := l.warnings
+	for _, f := range l.flags {
+		list = append(list, "injection_"+f)
+	}
+	return list
+}
+
+// call queues the call of a webhook. It holds the message's id and not the message, which
+// is read when it is sent.
+func (m *Mail) call(tx *ledger.Tx, recipient roster.Identity, id, thread string) error {
+	_, err := deliver.Queue(tx, deliver.Delivery{
+		Workspace: recipient.Workspace, Sender: sender, Target: recipient.Address, Payload: []byte(id), OrderKey: recipient.ID,
+		Receiver: recipient.ID, GiveUpAfter: 10 * time.Minute, Trace: trace(thread),
+	})
+	return err
+}
+
+// refuse records that a message was not let through and what decided it, and looks at how
+// the sender behaves.
+func (m *Mail) refuse(ctx context.Context, l *letter, why *fault.Error) error {
+	record := l.decision.Record
+	err := m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{Workspace: l.workspace, Kind: kindBlocked, Actor: l.sender.Actor(), Subject: l.sender.ID, Body: blocked{
+			To: l.to.String(), Subject: l.subject, Flags: l.flags, Decision: &record,
+		}})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	m.judge(ctx, l.sender)
+	return why
+}
+
+func (m *Mail) deferred(ctx context.Context, l *letter) error {
+	err := m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		tx.Append(l.decision.Entry(l.sender, l.sender.ID, ""))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	seconds := max(1, int(l.decision.RetryAfter.Round(time.Second)/time.Second))
+	return fault.New(fault.RateLimited, "%s Send the message again in %d seconds.", l.decision.Reason, seconds).With(wire.RetryAfter, seconds)
+}
+
+// repeated answers a request whose idempotency key was used before, nil when it was not.
+func (m *Mail) repeated(ctx context.Context, who roster.Identity, o *outgoing) (*Answer, error) {
+	var a Answer
+	var request string
+	var at, delivered int64
+	err := m.DB.QueryRow(ctx, "SELECT id, status, method, at, delivered_at, request, quarantine, gate FROM mail_message WHERE sender = $1 AND idem = $2 AND idem <> ''", []any{who.ID, o.idem},
+		&a.ID, &a.Status, &a.Method, &at, &delivered, &request, &a.QuarantineID, &a.GateID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if request != o.request {
+		return nil, fault.New(fault.DuplicateIdempotencyKey, "The idempotency key %q was used for another request, which stays as it is. Use a new one for a new message.", o.idem).About("idempotency_key")
+	}
+	switch {
+	case a.Status == Held:
+		a.QueuedAt = stamp(time.UnixMicro(at))
+	case delivered > 0:
+		a.Status, a.DeliveredAt = Delivered, stamp(time.UnixMicro(delivered))
+	default:
+		a.Status, a.QueuedAt = Queued, stamp(time.UnixMicro(at))
+	}
+	return &a, nil
+}
+
+// Readers find the decisions in messages.
+func Readers() map[string]rulebook.Reader {
+	return map[string]rulebook.Reader{kindRouted: readDecision, kindBlocked: readBlocked}
+}
+
+func readBlocked(e *ledger.Entry) (rulebook.Reading, error) {
+	if e.Body == nil { // erased
+		return rulebook.Reading{}, nil
+	}
+	return rulebook.ReadDecision(e)
+}
+
+// readDecision finds the decision in message.routed, with the event that the message
+// amounts to.
+func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
+	if e.Body == nil { // erased
+		return rulebook.Reading{}, nil
+	}
+	reading, err := rulebook.ReadDecision(e)
+	if err != nil || reading.Decision == nil {
+		return reading, err
+	}
+	var b struct {
+		Meta    Meta     `json:"meta"`
+		Payload wire.Raw `json:"payload"`
+	}
+	if err := wire.UnmarshalPart(e.Body, &b); err != nil {
+		return reading, err
+	}
+	var payload struct {
+		Message string `json:"message"`
+	}
+	if err := json.Unmarshal(b.Payload, &payload); err != nil {
+		return reading, err
+	}
+	l := letter{
+		outgoing: &outgoing{kind: b.Meta.Kind, subject: b.Meta.Envelope.Subject, message: payload.Message, priority: b.Meta.Envelope.Priority, payload: b.Payload},
+		sender:   roster.Identity{Address: b.Meta.SenderAddress}, trust: b.Meta.Trust, flags: b.Meta.Flags, meta: b.Meta,
+	}
+	if b.Meta.Sender == "" {
+		l.sender.ID = "remote:" + b.Meta.SenderAddress
+	}
+	var d amp.Domains // of no provider: both addresses are read by the same rule
+	if l.from, err = d.Parse(b.Meta.SenderAddress); err != nil {
+		return reading, err
+	}
+	if l.to, err = d.Parse(b.Meta.RecipientAddress); err != nil {
+		return reading, err
+	}
+	event := l.event()
+	reading.Decision.Event = &event
+	return reading, nil
+}
+
+// keyText is a public key as it stands beside a message.
+func keyText(raw []byte) string {
+	if len(raw) == 0 {
+		return ""
+	}
+	return roster.EncodePublicKey(raw)
+}

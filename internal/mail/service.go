@@ -1,0 +1,172 @@
+package mail
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/signalbox/signalbox/internal/blob"
+	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/mail/amp"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/rulebook"
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+// Protocol is how the origin of gates names us.
+const Protocol = "mail"
+
+// sender is the kind of our deliveries.
+const sender = "mail"
+
+// The modes of registration. An operator's token and an owner's key open every one.
+const (
+	Open       = "open"     // anybody, in any tenant
+	ByOwner    = "owner"    // with an owner's key
+	ByInvite   = "invite"   // with an invite
+	ByProof    = "verified" // who proves that the private key is theirs, in a tenant that is there
+	ByOperator = "admin"    // operators alone
+)
+
+// RegistrationModes lists them.
+var RegistrationModes = []string{Open, ByOwner, ByInvite, ByProof, ByOperator}
+
+// Options say what mail stands on.
+type Options struct {
+	DB     *store.DB
+	Ledger *ledger.Ledger
+	Book   *rulebook.Book
+	Gates  *gate.Gates
+	Outbox *deliver.Outbox
+	Roster *roster.Roster
+	Blobs  *blob.Folder // of attachments
+	Now    func() time.Time
+	Log    *slog.Logger
+
+	Domains      amp.Domains
+	BaseURL      string // where clients reach us
+	Registration string // one of RegistrationModes
+	// SignaturesRequired refuses messages without a signature.
+	SignaturesRequired bool
+	Keep               time.Duration // how long payloads are kept after a message's end
+	Federation         Federation
+	Key                []byte        // what is kept secret of agents is sealed with it; our own key follows from it
+	QueueCap           int64         // 1000 when 0
+	AuthTime           time.Duration // how long a socket may take to say who it is; 10 s when 0
+	IdleTime           time.Duration // how long a socket may say nothing; 5 min when 0
+	WebhookWait        time.Duration // how long a sender waits for the first call of a webhook; 8 s when 0
+}
+
+// Mail routes messages.
+type Mail struct {
+	Options
+	hub      hub
+	rooms    rooms
+	peers    peerBook
+	provider ed25519.PrivateKey
+	started  time.Time
+	pushed   chan pushed
+
+	mu       sync.RWMutex
+	profiles map[string]Profile // by the agent's id
+}
+
+// New makes the service over a ledger that has Projection.
+func New(o Options) *Mail {
+	if o.QueueCap == 0 {
+		o.QueueCap = 1000
+	}
+	orElse(&o.AuthTime, 10*time.Second)
+	orElse(&o.IdleTime, 5*time.Minute)
+	orElse(&o.WebhookWait, 8*time.Second)
+	m := &Mail{Options: o, started: o.Now(), profiles: map[string]Profile{}, pushed: make(chan pushed, 1024)}
+	m.provider = ed25519.NewKeyFromSeed(m.derive("provider key"))
+	o.Gates.OnResolved(Protocol, m.resolved)
+	o.Outbox.AddSender(sender, webhookSender{m})
+	o.Outbox.AddSender(peerSender, providers{m})
+	return m
+}
+
+func orElse(d *time.Duration, absent time.Duration) {
+	if *d <= 0 {
+		*d = absent
+	}
+}
+
+// derive makes a key of 32 bytes for a purpose.
+func (m *Mail) derive(purpose string) []byte {
+	h := hmac.New(sha256.New, m.Key)
+	h.Write([]byte("signalbox mail " + purpose))
+	return h.Sum(nil)
+}
+
+// Run follows the ledger for those who wait for messages, notes what was pushed, finds
+// words, and takes out what has expired, until ctx ends.
+func (m *Mail) Run(ctx context.Context) error {
+	var g errgroup.Group
+	g.Go(func() error { m.follow(ctx); return nil })
+	g.Go(func() error { m.notePushed(ctx); return nil })
+	g.Go(func() error { return m.Ledger.Consume(ctx, "mail.words", m.findWords) })
+	g.Go(func() error { return m.Ledger.Hold(ctx, "mail.sweep", m.sweep) })
+	return g.Wait()
+}
+
+// follow keeps what this node knows true, and wakes those who wait.
+func (m *Mail) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		after, err := m.Ledger.Head(ctx)
+		if err == nil {
+			err = m.loadProfiles(ctx)
+		}
+		if err != nil {
+			pause(ctx, time.Second)
+			continue
+		}
+		for e := range m.Ledger.Follow(ctx, after) {
+			if err := m.see(&e); err != nil {
+				m.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "seq", e.Seq, "error", err.Error())
+			}
+			if e.Kind == "state.rebuilt" {
+				break // everything is read anew
+			}
+		}
+	}
+}
+
+// see does what follows from an entry on this node.
+func (m *Mail) see(e *ledger.Entry) error {
+	switch e.Kind {
+	case kindProfile:
+		return m.followProfile(e)
+	case "agent.removed", "agent.suspended":
+		m.Roster.Forget() // a socket is closed for what is so now
+		m.hub.drop(e.Subject)
+	case "key.revoked":
+		m.Roster.Forget()
+		m.hub.dropKey(e.Subject)
+	case kindRouted, kindReleased, kindDelivered, kindRead, kindAcked, kindFailed:
+		if m.hub.empty() {
+			return nil
+		}
+		return m.seeMessage(e)
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+var errGone = errors.New("the connection is gone")

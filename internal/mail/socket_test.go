@@ -1,0 +1,153 @@
+package mail_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/signalbox/signalbox/internal/mail"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+// dial opens a socket to the node.
+func (n *node) dial() *websocket.Conn {
+	n.t.Helper()
+	conn, _, err := websocket.Dial(context.Background(), strings.Replace(n.web.URL, "http", "ws", 1)+"/v1/ws", nil) //nolint:bodyclose // the connection takes it
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = conn.CloseNow() })
+	return conn
+}
+
+// connect opens an agent's socket on a node.
+func (n *node) connect(a *agent) *websocket.Conn {
+	n.t.Helper()
+	conn := n.dial()
+	write(n.t, conn, fmt.Sprintf(`{"type":"auth","token":%q}`, a.APIKey))
+	if f := next(n.t, conn); f.Type != "connected" {
+		n.t.Fatalf("%+v", f)
+	}
+	return conn
+}
+
+func write(t testing.TB, conn *websocket.Conn, text string) {
+	t.Helper()
+	if err := conn.Write(context.Background(), websocket.MessageText, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type frame struct {
+	Type   string
+	Replay bool
+	Data   struct {
+		ID     string
+		Method string
+	}
+}
+
+func next(t testing.TB, conn *websocket.Conn) frame {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, text, err := conn.Read(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f frame
+	if err := json.Unmarshal(text, &f); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return f
+}
+
+// closing reads until the socket is closed, and says how.
+func closing(t testing.TB, conn *websocket.Conn) websocket.StatusCode {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for {
+		if _, _, err := conn.Read(ctx); err != nil {
+			return websocket.CloseStatus(err)
+		}
+	}
+}
+
+func TestASocketThatSaysNothingIsClosed(t *testing.T) {
+	t.Parallel()
+	n := start(t, storetest.SQLite(t), func(o *mail.Options) { o.AuthTime, o.IdleTime = 300*time.Millisecond, 400*time.Millisecond })
+	bob := n.register("bob", "acme")
+	begun := time.Now()
+	if got := closing(t, n.dial()); got != 4001 || time.Since(begun) < 250*time.Millisecond {
+		t.Errorf("without auth: %d after %s", got, time.Since(begun))
+	}
+	conn := n.connect(bob)
+	begun = time.Now()
+	if got := closing(t, conn); got != 4004 || time.Since(begun) < 350*time.Millisecond {
+		t.Errorf("idle: %d after %s", got, time.Since(begun))
+	}
+}
+
+func TestAServerThatStopsSaysSo(t *testing.T) {
+	t.Parallel()
+	n := start(t, storetest.SQLite(t))
+	conn := n.connect(n.register("bob", "acme"))
+	go n.stop()
+	if got := closing(t, conn); got != websocket.StatusGoingAway {
+		t.Errorf("%d", got)
+	}
+}
+
+// TestAMessageReachesASocketOnAnotherNode, whichever node took it.
+func TestAMessageReachesASocketOnAnotherNode(t *testing.T) {
+	t.Parallel()
+	address := storetest.Postgres(t)
+	one, two := start(t, address), start(t, address)
+	alice, bob := one.register("alice", "acme"), one.register("bob", "acme")
+	conn := two.connect(bob)
+	sent := alice.send(bob.Address, "s", "m")
+	if f := next(t, conn); f.Type != "message.new" || f.Data.ID != sent.ID || f.Replay {
+		t.Errorf("%+v", f)
+	}
+	until(t, "the record", func() bool { return one.shown(sent.ID).Status == mail.Delivered })
+	if s := one.shown(sent.ID); s.Method != mail.ByWebSocket || s.DeliveredAt == nil {
+		t.Errorf("%+v", s)
+	}
+	write(t, conn, fmt.Sprintf(`{"type":"ack","id":%q}`, sent.ID))
+	until(t, "the acknowledgement", func() bool { return one.shown(sent.ID).Status == mail.Acknowledged })
+}
+
+// TestALongPollWakes when something comes, on any node.
+func TestALongPollWakes(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		alice, bob := n.register("alice", "acme"), n.register("bob", "acme")
+		got := make(chan string, 1)
+		go func() {
+			_, answer := n.call(bob.APIKey, "GET /v1/messages/pending?wait=20", "", nil)
+			got <- answer
+		}()
+		var sent mail.Answer
+		select {
+		case answer := <-got:
+			t.Fatalf("answered with nothing: %s", answer)
+		case <-time.After(100 * time.Millisecond):
+			sent = alice.send(bob.Address, "s", "m")
+		}
+		select {
+		case answer := <-got:
+			if !strings.Contains(answer, sent.ID) {
+				t.Errorf("%s", answer)
+			}
+		case <-time.After(patience):
+			t.Error("it sleeps on")
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package mail
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/mail/amp"
+)
+
+// Trust is how far a recipient may believe who a message is from.
+type Trust string
+
+// The levels of trust.
+const (
+	Verified  Trust = "verified"  // signed, by an agent of the recipient's tenant
+	External  Trust = "external"  // signed, by somebody else's agent
+	Untrusted Trust = "untrusted" // not signed
+)
+
+// trustOf classifies a message.
+func trustOf(signed bool, sender, recipient amp.Address) Trust {
+	switch {
+	case !signed:
+		return Untrusted
+	case sender.Tenant == recipient.Tenant && sender.Provider == recipient.Provider:
+		return Verified
+	}
+	return External
+}
+
+// The states of a message.
+const (
+	Queued       = "queued"
+	Delivered    = "delivered"    // pushed; it stays in the queue until it is acknowledged
+	Held         = "quarantined"  // until a person decides
+	Acknowledged = "acknowledged" // the recipient has it
+	Rejected     = "rejected"     // by a person
+	Expired      = "expired"
+	Failed       = "failed"        // another provider refuses it
+	Undelivered  = "undeliverable" // the recipient is gone
+)
+
+// statuses lists them.
+var statuses = []string{Queued, Delivered, Held, Acknowledged, Rejected, Expired, Failed, Undelivered}
+
+// The ways in which a message reaches its recipient.
+const (
+	ByRelay     = "relay"
+	ByWebSocket = "websocket"
+	ByWebhook   = "webhook"
+)
+
+// TTL is how long a message waits in the queue at the most.
+const TTL = 7 * 24 * time.Hour
+
+// expiry is when a message leaves the queue: when its sender says, and no later than the
+// queue keeps it.
+func expiry(queued, wanted time.Time) time.Time {
+	most := queued.Add(TTL)
+	if wanted.IsZero() || wanted.After(most) {
+		return most
+	}
+	return wanted
+}
+
+// newID makes an id of the form that every client takes: prefix, seconds, hex digits.
+func newID(prefix string, now time.Time) string {
+	raw := make([]byte, 8)
+	_, _ = rand.Read(raw) // never fails
+	return prefix + "_" + strconv.FormatInt(now.Unix(), 10) + "_" + hex.EncodeToString(raw)
+}
+
+// Severity is how bad what was found in a message is.
+type Severity int
+
+// The severities: what is low is delivered, what is medium flagged, what is high held
+// for a person, and what is critical refused.
+const (
+	Low Severity = iota
+	Medium
+	High
+	Critical
+)
+
+// severityOf: one kind of trick may be a colleague's way to talk; two together are seldom
+// an accident, and an attack that overrides, extracts and sends away is none.
+func severityOf(categories []string) Severity { return min(Severity(len(categories)), Critical) }
+
+// Risk is how an agent behaved lately.
+type Risk struct {
+	Total       int64 `json:"total_messages"`
+	Blocked     int64 `json:"blocked"`
+	Quarantined int64 `json:"quarantined"`
+	Flagged     int64 `json:"flagged"`
+}
+
+// score and level are the protocol's own (messaging contract, 1.10).
+func (r Risk) score() float64 {
+	if r.Total == 0 {
+		return 0
+	}
+	return float64(3*r.Blocked+2*r.Quarantined+r.Flagged) / float64(r.Total) * 100
+}
+
+func (r Risk) level() string {
+	switch s := r.score(); {
+	case s <= 10:
+		return "low"
+	case s <= 30:
+		return "medium"
+	case s <= 60:
+		return "high"
+	}
+	return "critical"
+}
+
+// enoughToJudge is how many messages it takes before a score means something.
+const enoughToJudge = 20
+
+// CommunicationPolicy says whom an agent means to write to.
+type CommunicationPolicy struct {
+	Mode              string   `json:"mode"` // open or restricted
+	AllowedRecipients []string `json:"allowed_recipients,omitempty"`
+}
+
+// allows reports whether the policy names the recipient: *@tenant.provider,
+// *@*.provider, *@* or an address.
+func (p *CommunicationPolicy) allows(to amp.Address) bool {
+	if p == nil || p.Mode != "restricted" {
+		return true
+	}
+	return slices.ContainsFunc(p.AllowedRecipients, func(pattern string) bool {
+		name, domain, ok := strings.Cut(strings.ToLower(pattern), "@")
+		if !ok || name != "*" && name != to.Name {
+			return false
+		}
+		full := strings.TrimPrefix(to.String(), to.Name+"@")
+		rest, wild := strings.CutPrefix(domain, "*")
+		return full == domain || wild && (rest == "" || strings.HasPrefix(rest, ".") && strings.HasSuffix(full, rest))
+	})
+}

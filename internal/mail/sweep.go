@@ -1,0 +1,130 @@
+package mail
+
+import (
+	"context"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+)
+
+const (
+	// sweepEvery is how often the queue is looked through for what has expired.
+	sweepEvery = 5 * time.Second
+	sweepStep  = 500
+	// sweepBlobsEvery is after how many rounds the folder of attachments is looked through.
+	sweepBlobsEvery = 720
+)
+
+// sweep takes what has expired out of the queues, and erases payloads that are kept no
+// longer, until ctx ends. One node at a time does it.
+func (m *Mail) sweep(ctx context.Context) error {
+	for round := 0; ctx.Err() == nil; round++ {
+		if err := m.Sweep(ctx); err != nil {
+			return err
+		}
+		if round%sweepBlobsEvery == 0 {
+			if err := m.sweepBlobs(ctx); err != nil {
+				return err
+			}
+		}
+		pause(ctx, sweepEvery)
+	}
+	return nil
+}
+
+// Sweep does what is due now.
+func (m *Mail) Sweep(ctx context.Context) error {
+	for _, step := range []func(context.Context) (int, error){m.expire, m.erase, m.expireAttachments} {
+		for {
+			n, err := step(ctx)
+			if err != nil {
+				return err
+			}
+			if n < sweepStep {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+type due struct {
+	id, workspace, thread, status string
+	ended                         int64
+	body                          about
+}
+
+// expire ends a step of messages whose time is over.
+func (m *Mail) expire(ctx context.Context) (n int, err error) {
+	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		all, err := readDue(tx, `SELECT m.id, m.workspace, m.thread, m.status, m.ended_at, q.seq, q.agent, q.place FROM mail_queue q JOIN mail_message m ON m.seq = q.seq
+WHERE q.expires_at <= $1 ORDER BY q.expires_at LIMIT $2`, tx.Now())
+		for _, d := range all {
+			tx.Append(ledger.Event{Workspace: d.workspace, Kind: kindExpired, Actor: "system", Subject: d.id, Trace: trace(d.thread), Body: d.body})
+		}
+		n = len(all)
+		return err
+	})
+	return n, err
+}
+
+// erase removes the payloads of a step of messages that ended so long ago that they are
+// kept no longer. What is known beside the payload is said once more, so that the tables
+// can still be built without it.
+func (m *Mail) erase(ctx context.Context) (n int, err error) {
+	if m.Keep < 0 {
+		return 0, nil // for ever
+	}
+	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		all, err := readDue(tx, `SELECT m.id, m.workspace, m.thread, m.status, m.ended_at, m.seq, m.recipient, 0 FROM mail_message m
+WHERE m.ended_at > 0 AND NOT m.erased AND m.ended_at <= $1 ORDER BY m.ended_at LIMIT $2`, tx.Now().Add(-m.Keep))
+		if n = len(all); err != nil || n == 0 {
+			return err
+		}
+		var body erased
+		var seqs []int64
+		for _, d := range all {
+			meta, err := readMeta(tx, d.body.Seq)
+			if err != nil {
+				return err
+			}
+			body.Messages = append(body.Messages, erasedMessage{d.body.Seq, d.status, d.ended, meta})
+			seqs = append(seqs, d.body.Seq)
+		}
+		tx.Erase(seqs...)
+		tx.Append(ledger.Event{Kind: kindErased, Actor: "system", Body: body})
+		return nil
+	})
+	return n, err
+}
+
+func readDue(tx *ledger.Tx, query string, upTo time.Time) ([]due, error) {
+	rows, err := tx.Query(query, upTo.UnixMicro(), sweepStep)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var all []due
+	for rows.Next() {
+		var d due
+		if err := rows.Scan(&d.id, &d.workspace, &d.thread, &d.status, &d.ended, &d.body.Seq, &d.body.Agent, &d.body.Place); err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, rows.Err()
+}
+
+func readMeta(tx *ledger.Tx, seq int64) (Meta, error) {
+	var rec, salt, body []byte
+	if err := tx.QueryRow("SELECT record, salt, body FROM ledger_entry WHERE seq = $1", []any{seq}, &rec, &salt, &body); err != nil {
+		return Meta{}, err
+	}
+	e, err := ledger.Unseal(rec, salt, body)
+	if err != nil {
+		return Meta{}, err
+	}
+	var b routed
+	err = e.Decode(&b)
+	return b.Meta, err
+}

@@ -1,0 +1,84 @@
+package mail
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// webhookSender calls the webhooks of agents. The delivery holds a message's id; what is
+// sent is read when it is sent, so that a message that was fetched meanwhile is not sent.
+type webhookSender struct{ *Mail }
+
+// webhookPauses are how long to wait after the first and the second call that failed; after
+// the third the message stays in the queue, where the agent can fetch it.
+var webhookPauses = []time.Duration{30 * time.Second, 120 * time.Second}
+
+// Send makes one call.
+func (s webhookSender) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
+	id := string(a.Payload)
+	p, who, err := s.load(ctx, a, id)
+	if err != nil {
+		return deliver.Result{Class: "internal", Text: fault.From(err).Message}
+	}
+	profile := s.profile(a.Receiver)
+	if p == nil || profile.WebhookURL == "" {
+		return deliver.Result{Verdict: deliver.Succeeded, Text: "The message has left the queue, or the agent wants no calls any more."}
+	}
+	secret, err := s.secretOf(a.Workspace, a.Receiver, profile)
+	if err != nil {
+		s.Log.Error("cannot call a webhook", "agent", a.Receiver, "error", err.Error())
+		return deliver.Result{Verdict: deliver.Hopeless, Class: "secret", Text: "The webhook secret cannot be read: it was sealed with another webhook.key."}
+	}
+	body, err := webhookBody(p)
+	if err != nil {
+		return deliver.Result{Verdict: deliver.Hopeless, Class: "internal", Text: "The message cannot be written."}
+	}
+	a.Target, a.Method, a.Payload, a.Secret, a.Header = profile.WebhookURL, http.MethodPost, body, secret, map[string]string{"X-AMP-Message-Id": id}
+	r := s.Outbox.Post(ctx, a)
+	switch {
+	case r.Verdict == deliver.Succeeded:
+		// The receiver has it: that is its acknowledgement.
+		if _, err := s.Ack(ctx, who, ByWebhook, id); err != nil {
+			return deliver.Result{Class: "internal", Text: "The receiver has the message, and that could not be recorded."}
+		}
+	case r.Status >= 400 && r.Status < 500 && r.Status != http.StatusRequestTimeout && r.Status != http.StatusTooManyRequests, a.Number > int64(len(webhookPauses)):
+		r.Verdict = deliver.Hopeless
+	default:
+		r.RetryAfter = max(r.RetryAfter, webhookPauses[a.Number-1])
+	}
+	return r
+}
+
+// load reads the message if it still waits, and who it is for.
+func (s webhookSender) load(ctx context.Context, a deliver.Attempt, id string) (*Pending, roster.Identity, error) {
+	who, err := s.Roster.Find(ctx, a.Target)
+	if fault.Is(err, fault.NotFound) || err == nil && who.Suspended {
+		return nil, who, nil
+	}
+	if err != nil {
+		return nil, who, err
+	}
+	p, err := s.inQueueOf(ctx, a.Receiver, id)
+	return p, who, err
+}
+
+// webhookBody is what is POSTed: the message, without what only the queue knows.
+func webhookBody(p *Pending) ([]byte, error) {
+	envelope, err := wire.Marshal(p.Envelope)
+	if err != nil {
+		return nil, err
+	}
+	key, err := wire.Marshal(p.SenderKey)
+	if err != nil {
+		return nil, err
+	}
+	out := append([]byte(`{"envelope":`), envelope...)
+	out = append(append(out, `,"payload":`...), p.Payload...)
+	return append(append(append(out, `,"sender_public_key":`...), key...), '}'), nil
+}

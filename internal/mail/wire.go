@@ -1,0 +1,235 @@
+package mail
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/mail/amp"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// The limits of a message.
+const (
+	maxBody    = 1 << 20   // of a request
+	maxPayload = 512 << 10 // of a message
+	maxSubject = 256       // characters
+	maxMessage = 64 << 10  // bytes
+	maxContext = 256 << 10 // bytes
+	maxType    = 64
+	maxIDs     = 1000 // of one acknowledgement
+)
+
+// Version is the protocol's, as it stands in envelopes.
+const Version = "amp/0.1"
+
+// Envelope is what a message carries around its payload, with exactly these members.
+type Envelope struct {
+	Version   string `json:"version"`
+	ID        string `json:"id"`
+	From      string `json:"from"`
+	To        string `json:"to"`
+	Subject   string `json:"subject"`
+	Priority  string `json:"priority"`
+	Timestamp string `json:"timestamp"`
+	Signature string `json:"signature"` // "" for none, never null
+	ThreadID  string `json:"thread_id"`
+	InReplyTo string `json:"in_reply_to,omitzero"` // absent for none: a null breaks verifiers
+	ExpiresAt string `json:"expires_at,omitzero"`
+}
+
+// priorities are the values of priority.
+var priorities = []string{"low", "normal", "high", "urgent"}
+
+// idForm is what a message id may be; it is checked before anything is looked up.
+var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{3,127}$`)
+
+// outgoing is a message that an agent wants routed, right in itself.
+type outgoing struct {
+	from, to   string // as sent
+	subject    string
+	priority   string
+	payload    []byte // as it came
+	kind       string // payload.type
+	message    string // payload.message
+	inReplyTo  string
+	threadHint string
+	signature  string
+	idem       string
+	receipt    bool
+	expiresAt  time.Time
+	clientID   string // the id that the client made up
+	request    string // SHA-256 of the request, in hex
+}
+
+// parseRoute reads either of the two shapes of a route request: flat, or an envelope
+// beside a payload.
+func parseRoute(body []byte) (*outgoing, error) {
+	outer, err := readFields(body)
+	if err != nil {
+		return nil, err
+	}
+	f := outer
+	if envelope := outer.object("envelope"); envelope != nil {
+		f = envelope
+	}
+	sum := sha256.Sum256(body)
+	o := &outgoing{
+		to: f.required("to", amp.MaxAddress, "an address, such as \"bob@acme.signalbox.local\""), from: f.text("from", amp.MaxAddress),
+		subject:   f.required("subject", maxSubject, "1 to 256 characters, such as \"Task request\""),
+		inReplyTo: f.text("in_reply_to", 128), threadHint: f.text("thread_id", 128), signature: f.text("signature", 256),
+		expiresAt: f.time("expires_at"), clientID: f.text("id", 128), request: hex.EncodeToString(sum[:]),
+	}
+	if o.priority = f.text("priority", 16); o.priority == "" {
+		o.priority = "normal"
+	} else if !slices.Contains(priorities, o.priority) {
+		f.fail("priority", "should be one of %s, and is %.40q.", strings.Join(priorities, ", "), o.priority)
+	}
+	if o.inReplyTo != "" && !idForm.MatchString(o.inReplyTo) {
+		f.fail("in_reply_to", "should be the id of a message, such as \"msg_1706648400_abc123\", and is %.80q.", o.inReplyTo)
+	}
+	outer.join(f)
+	o.idem = outer.text("idempotency_key", 128)
+	if options := outer.object("options"); options != nil {
+		if receipt := options.flag("receipt"); receipt != nil {
+			o.receipt = *receipt
+		}
+		outer.join(options)
+	}
+	o.readPayload(outer)
+	return o, outer.err
+}
+
+func (o *outgoing) readPayload(f *fields) {
+	raw, there := f.get("payload")
+	if !there {
+		f.missing("payload", `an object such as {"type": "request", "message": "Please …"}`)
+		return
+	}
+	p := f.object("payload")
+	if p == nil {
+		return
+	}
+	o.payload = raw
+	o.kind = p.required("type", maxType, "a word such as \"request\", \"response\", \"notification\" or \"update\"")
+	o.message = p.required("message", maxMessage, "text of 1 to 65536 bytes")
+	if len(o.message) > maxMessage {
+		p.failLong("message", maxMessage, "should have at most %d bytes, and has %d.", maxMessage, len(o.message))
+	}
+	if context, ok := p.get("context"); ok {
+		switch {
+		case context.Kind() != '{':
+			p.fail("context", "should be an object.")
+		case len(context) > maxContext:
+			p.failLong("context", maxContext, "should have at most %d bytes, and has %d.", maxContext, len(context))
+		}
+	}
+	if attachments, ok := p.get("attachments"); ok && attachments.Kind() != '[' {
+		p.fail("attachments", "should be a list.")
+	}
+	f.join(p)
+	if f.err == nil && len(raw) > maxPayload {
+		f.err = fault.New(fault.TooLarge, "The payload has %d bytes; the most is %d. Send what is large as an attachment.", len(raw), maxPayload)
+	}
+}
+
+// Answer is what a sender hears about a message.
+type Answer struct {
+	ID           string   `json:"id"`
+	Status       string   `json:"status"` // delivered, queued, failed or quarantined
+	Method       string   `json:"method"` // websocket, webhook, relay or mesh
+	DeliveredAt  string   `json:"delivered_at,omitzero"`
+	QueuedAt     string   `json:"queued_at,omitzero"`
+	QuarantineID string   `json:"quarantine_id,omitzero"`
+	GateID       string   `json:"gate_id,omitzero"`
+	Warnings     []string `json:"warnings,omitempty"`
+}
+
+// Security is what a recipient should know of a message before it believes it. It stands
+// beside the message, never in it: the payload is as it was signed.
+type Security struct {
+	Trust          Trust    `json:"trust"`
+	InjectionFlags []string `json:"injection_flags"`
+	Wrapped        bool     `json:"wrapped"`
+	VerifiedAt     string   `json:"verified_at,omitzero"`
+}
+
+// stamp writes a time without a fraction, which is all that some clients can read.
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
+
+// Pending is a message as its recipient gets it. Payload is copied byte for byte.
+type Pending struct {
+	ID        string
+	Envelope  Envelope
+	Payload   wire.Raw
+	SenderKey string // PEM
+	QueuedAt  time.Time
+	ExpiresAt time.Time
+	Security  Security
+
+	place, seq int64
+	sender     string // the agent's id
+	receipt    bool   // the sender wants to hear of the delivery
+}
+
+// appendJSON writes the message. An encoder would rewrite the payload.
+func (p *Pending) appendJSON(dst []byte) ([]byte, error) {
+	head, err := wire.Marshal(struct {
+		ID       string   `json:"id"`
+		Envelope Envelope `json:"envelope"`
+	}{p.ID, p.Envelope})
+	if err != nil {
+		return nil, err
+	}
+	tail, err := wire.Marshal(struct {
+		Key       string         `json:"sender_public_key"`
+		QueuedAt  string         `json:"queued_at"`
+		ExpiresAt string         `json:"expires_at"`
+		Local     map[string]any `json:"local"`
+	}{p.SenderKey, stamp(p.QueuedAt), stamp(p.ExpiresAt), map[string]any{"security": p.Security}})
+	if err != nil {
+		return nil, err
+	}
+	dst = append(dst, head[:len(head)-1]...)
+	dst = append(dst, `,"payload":`...)
+	dst = append(dst, p.Payload...)
+	dst = append(dst, ',')
+	return append(dst, tail[1:]...), nil
+}
+
+// appendPage writes the answer of the pending call.
+func appendPage(page []Pending, remaining int64, next string) ([]byte, error) {
+	out := []byte(`{"messages":[`)
+	for i := range page {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		var err error
+		if out, err = page[i].appendJSON(out); err != nil {
+			return nil, err
+		}
+	}
+	out = append(out, `],"count":`...)
+	out = strconv.AppendInt(out, int64(len(page)), 10)
+	out = append(out, `,"remaining":`...)
+	out = strconv.AppendInt(out, remaining, 10)
+	if next != "" {
+		out = append(out, `,"next_cursor":"`+next+`"`...)
+	}
+	return append(out, '}'), nil
+}
+
+// firstLine is a text cut to one line of at most so many characters.
+func firstLine(text string, most int) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	if utf8.RuneCountInString(line) > most {
+		line = string([]rune(line)[:most]) + "…"
+	}
+	return line
+}
