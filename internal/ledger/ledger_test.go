@@ -523,6 +523,7 @@ func TestASubjectAndATraceAreFoundByTheirIndexes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer func() { _ = rows.Close() }()
 		var plan strings.Builder
 		for rows.Next() {
 			var id, parent, unused int

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ func TestARecordIsItsJSON(t *testing.T) {
 		r := record{rapid.Int64().Draw(t, "seq"), rapid.Int64().Draw(t, "at"), text("workspace"), text("kind"), text("actor"), text("subject"), text("trace"), text("body")}
 		want, err := wire.Marshal(r)
 		got := r.encode()
-		if err != nil || string(got) != string(want) {
+		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("%s\nshould be\n%s (%v)", got, want, err)
 		}
 		if back, err := parseRecord(got); back != r || err != nil {
