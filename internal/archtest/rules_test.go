@@ -13,7 +13,7 @@ const module = "github.com/signalbox/signalbox"
 var (
 	core      = []string{"fault", "wire", "id", "store", "ledger", "clock", "roster", "policy", "rulebook", "gate", "counter", "deliver", "notify", "blob"}
 	protocols = []string{"signal", "proxy", "task", "mail", "harness", "run"}
-	top       = []string{"web", "server", "conform", "cli"}
+	top       = []string{"mcp", "web", "server", "conform", "cli"}
 	staircase = slices.Concat(core, protocols, top)
 )
 
@@ -43,6 +43,8 @@ var libraries = []struct {
 	{"charm.land", "cli", "nothing but the command line draws on a terminal"},
 	{"github.com/charmbracelet", "cli", "nothing but the command line draws on a terminal"},
 	{"github.com/go-json-experiment/json", "wire", "how strict we are with JSON is decided once"},
+	{"github.com/santhosh-tekuri/jsonschema", "task", "the schemas of tasks are checked in one place, and their codes are made there"},
+	{"github.com/modelcontextprotocol/go-sdk", "mcp", "a vendor's SDK stays in the package that talks to that vendor"},
 	{"github.com/slack-go/slack", "notify", "a vendor's SDK stays in the package that talks to that vendor"},
 	{"github.com/go-telegram/bot", "notify", "a vendor's SDK stays in the package that talks to that vendor"},
 	{"github.com/wneessen/go-mail", "notify", "a vendor's SDK stays in the package that talks to that vendor"},

@@ -36,6 +36,7 @@ type Auth string
 const (
 	Public   Auth = ""
 	Agent    Auth = "agent" // with any of its keys; no operator and no owner
+	Party    Auth = "party" // an agent, or an operator of any role
 	Viewer   Auth = "viewer"
 	Operator Auth = "operator"
 	Admin    Auth = "admin"

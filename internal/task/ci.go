@@ -1,0 +1,212 @@
+package task
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// check is what somebody who runs checks says of a commit, in our own form.
+type check struct {
+	Repo   string `json:"repository,omitempty"` // its name, "" for any
+	Branch string `json:"branch"`
+	Commit string `json:"commit,omitempty"` // "" for the newest
+	Name   string `json:"check"`
+	Status string `json:"status"` // passed, failed or running; other words are kept
+}
+
+// github is what GitHub posts: check_run, check_suite, workflow_run and status.
+type github struct {
+	Repository struct {
+		Name string `json:"name"`
+	} `json:"repository"`
+	CheckRun *struct {
+		githubRun
+		Suite struct {
+			Branch string `json:"head_branch"`
+		} `json:"check_suite"`
+	} `json:"check_run"`
+	CheckSuite  *githubRun `json:"check_suite"`
+	WorkflowRun *githubRun `json:"workflow_run"`
+	Context     string     `json:"context"`
+	State       string     `json:"state"`
+	SHA         string     `json:"sha"`
+	Branches    []struct {
+		Name string `json:"name"`
+	} `json:"branches"`
+}
+
+type githubRun struct {
+	Name       string `json:"name"`
+	Status     string `json:"status"`
+	Conclusion string `json:"conclusion"`
+	SHA        string `json:"head_sha"`
+	Branch     string `json:"head_branch"`
+}
+
+// githubEvent is the header that says what GitHub posts.
+const githubEvent = "X-GitHub-Event"
+
+// readChecks reads what was posted, in whichever form it is.
+func readChecks(event string, body []byte) ([]check, error) {
+	if event == "" {
+		var c check
+		if err := wire.Unmarshal(body, &c); err != nil {
+			return nil, err
+		}
+		if c.Branch == "" || c.Name == "" || c.Status == "" {
+			return nil, fault.New(fault.InvalidPayload, `Say which branch, which check and which status, such as {"branch":"feature/timer","commit":"a3f8d21","check":"build","status":"failed"}.`)
+		}
+		return []check{c}, nil
+	}
+	var g github
+	if err := json.Unmarshal(body, &g); err != nil {
+		return nil, fault.Wrap(err, fault.InvalidPayload, "The body is not what GitHub posts for %.40q.", event)
+	}
+	one := func(r githubRun, branch string) []check {
+		name := r.Name
+		if name == "" {
+			name = event
+		}
+		return []check{{g.Repository.Name, branch, r.SHA, name, r.word()}}
+	}
+	switch {
+	case event == "check_run" && g.CheckRun != nil:
+		return one(g.CheckRun.githubRun, g.CheckRun.Suite.Branch), nil
+	case event == "check_suite" && g.CheckSuite != nil:
+		return one(*g.CheckSuite, g.CheckSuite.Branch), nil
+	case event == "workflow_run" && g.WorkflowRun != nil:
+		return one(*g.WorkflowRun, g.WorkflowRun.Branch), nil
+	case event == "status":
+		var list []check
+		for _, b := range g.Branches {
+			list = append(list, check{g.Repository.Name, b.Name, g.SHA, g.Context, githubRun{Status: "completed", Conclusion: g.State}.word()})
+		}
+		return list, nil
+	}
+	return nil, nil // such as ping: nothing that concerns a task
+}
+
+// word is the status in the protocol's words.
+func (r githubRun) word() string {
+	if r.Status != "completed" || r.Conclusion == "pending" {
+		return "running"
+	}
+	switch r.Conclusion {
+	case "success", "neutral", "skipped":
+		return "passed"
+	}
+	return "failed" // failure, error, timed_out, cancelled, action_required and what is new
+}
+
+// ciReceiver is whose secret signs the status of checks.
+const ciReceiver = "task:ci"
+
+// CI says how checks are posted to us.
+type CI struct {
+	Path   string `json:"path"`
+	Secret string `json:"secret"` // signs the body: X-Hub-Signature-256: sha256=HEX
+}
+
+func (s *Tasks) getCI(w http.ResponseWriter, r *http.Request) error {
+	workspace, err := roster.QueryWorkspace(r)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, CI{"/amp/checks?workspace=" + workspace, s.Outbox.SecretFor(workspace, ciReceiver, 0).Reveal()})
+}
+
+// Checked lists the tasks that a check was about.
+type Checked struct {
+	Tasks []string `json:"tasks"`
+}
+
+// postChecks takes the status of a check. Who sends it has no key, but signs with the
+// secret of the workspace, as GitHub does.
+func (s *Tasks) postChecks(w http.ResponseWriter, r *http.Request) error {
+	workspace := r.URL.Query().Get("workspace")
+	if workspace == "" {
+		workspace = roster.DefaultWorkspace
+	}
+	body, err := wire.Read(w, r, MaxDocument)
+	if err != nil {
+		return err
+	}
+	mac := hmac.New(sha256.New, []byte(s.Outbox.SecretFor(workspace, ciReceiver, 0).Reveal()))
+	mac.Write(body)
+	given, _ := hex.DecodeString(strings.TrimPrefix(r.Header.Get("X-Hub-Signature-256"), "sha256="))
+	if !hmac.Equal(given, mac.Sum(nil)) {
+		return fault.New(fault.Unauthenticated, "Sign the body with the secret of the workspace: X-Hub-Signature-256: sha256= and the HMAC-SHA256 in hex. An operator finds the secret with GET /ops/tasks/ci.")
+	}
+	list, err := readChecks(r.Header.Get(githubEvent), body)
+	if err != nil {
+		return err
+	}
+	out := Checked{Tasks: []string{}}
+	for _, c := range list {
+		tasks, err := s.concerned(r.Context(), workspace, c)
+		if err != nil {
+			return err
+		}
+		for _, id := range tasks {
+			err := s.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
+				return s.do(tx, workspace, Input{Kind: InBuild, TaskID: id, Build: &Build{clip(c.Name), clip(c.Status)}})
+			})
+			if err != nil {
+				return err
+			}
+			out.Tasks = append(out.Tasks, id)
+		}
+	}
+	return wire.Reply(w, http.StatusOK, out)
+}
+
+// concerned are the tasks on the branch of a check, as far as it is about what they have
+// reported last.
+func (s *Tasks) concerned(ctx context.Context, workspace string, c check) (ids []string, err error) {
+	rows, err := s.DB.Read.QueryContext(ctx, "SELECT state FROM task WHERE workspace = $1 AND branch = $2 AND status <> $3 AND status <> $4 ORDER BY task_id", workspace, c.Branch, string(Completed), string(Terminated))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var state []byte
+		var t Task
+		if err := rows.Scan(&state); err != nil {
+			return nil, err
+		}
+		if err := wire.Unmarshal(state, &t); err != nil {
+			return nil, err
+		}
+		if (c.Repo == "" || path.Base(strings.TrimSuffix(strings.ReplaceAll(t.Repo, `\`, "/"), ".git")) == c.Repo) && t.reported(c.Commit) {
+			ids = append(ids, t.ID)
+		}
+	}
+	return ids, rows.Err()
+}
+
+// reported reports whether a commit is the one that was reported last; any is, while
+// none was.
+func (t *Task) reported(commit string) bool {
+	known := false
+	for _, s := range t.Subtasks {
+		if s.Commit == "" || s.State == Approved || s.State == Dispatched || s.State == Executing || s.State == Queued {
+			continue
+		}
+		known = true
+		if strings.HasPrefix(commit, s.Commit) || strings.HasPrefix(s.Commit, commit) {
+			return true
+		}
+	}
+	return !known || commit == ""
+}

@@ -1,0 +1,72 @@
+package task
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// receiver is whom a message goes to, by its type and who sends it.
+func receiver(t Type, from Role) Role {
+	switch {
+	case t == TypeDispatch && from == Admin:
+		return Coordinator
+	case t == TypeDispatch:
+		return Executor
+	case t == TypeRequest:
+		return Reviewer
+	case t == TypeEscalation:
+		return Admin
+	}
+	return Coordinator
+}
+
+// Compose puts a payload into its envelope: id, time and receiver follow from the rest.
+func Compose(t Type, from Role, taskID string, payload []byte, generation int64, now time.Time) ([]byte, error) {
+	m := Message{
+		MsgID: fmt.Sprintf("%s-%s-%013d", t, taskID, now.UnixMilli()), Version: Version, Type: t, From: from, To: receiver(t, from), TaskID: taskID,
+		Timestamp: now.UTC().Format(time.RFC3339Nano), RequiresAck: t != TypeEscalation, Payload: payload,
+	}
+	if generation > 0 {
+		g := whole(generation)
+		m.Generation = &g
+	}
+	return json.Marshal(&m)
+}
+
+// EscalationOf is the payload of an escalation as a party raises it.
+func EscalationOf(from Role, kind, severity, description string, about Record) ([]byte, error) {
+	e := Escalation{
+		Type: kind, Severity: severity, TriggeredBy: from, Description: description, Affected: []string{},
+		Snapshot: Snapshot{Status: about.Status, RejectCount: about.Count, Last: about.Last}, Suspended: severity != "info",
+	}
+	if e.Snapshot.Status == "" {
+		e.Snapshot.Status = "unknown"
+	}
+	if about.Last != nil {
+		e.Affected = append(e.Affected, *about.Last)
+	}
+	return json.Marshal(e)
+}
+
+// RequestOf is the payload of the request that asks for the review of a subtask, the
+// first that waits for one when subtask is "".
+func RequestOf(t Record, subtask, diffURL, notes string) ([]byte, error) {
+	for id, s := range t.Subtasks {
+		waits := s.State == Reported || s.State == Triage
+		if !waits || s.Result == nil || subtask != "" && subtask != id {
+			continue
+		}
+		r := map[string]any{
+			"original_dispatch_ref": s.Dispatch, "task_result_ref": *s.Result, "review_scope": "full", "diff_url": diffURL, "reject_count": t.Count,
+		}
+		if notes != "" {
+			r["coordinator_notes"] = notes
+		}
+		if len(t.CI) > 0 {
+			r["ci_status"] = t.CI
+		}
+		return json.Marshal(r)
+	}
+	return nil, fmt.Errorf("no subtask of %s has a result that waits for a review", t.TaskID)
+}

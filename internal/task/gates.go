@@ -1,0 +1,254 @@
+package task
+
+import (
+	"cmp"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// opening is a gate that is ready to be opened, and what it is about.
+type opening struct {
+	link gateLink
+	due  gate.Prepared
+}
+
+// openings are the gates that a step asks for: one for each escalation, and one for a
+// plan that waits.
+func (w *work) openings(next *Task, out Outcome) (list []opening, err error) {
+	add := func(about string, o gate.Opening) {
+		if err != nil {
+			return
+		}
+		var due gate.Prepared
+		if due, err = gate.Prepare(o); err == nil {
+			list = append(list, opening{gateLink{gate.NewID(), about}, due})
+		}
+	}
+	if w.in.isEscalation() {
+		add(w.in.Message.MsgID, w.escalationGate(next, w.in.Message))
+	}
+	for _, m := range out.Raised {
+		add(m.MsgID, w.escalationGate(next, m))
+	}
+	if out.AskPlan {
+		add(aboutPlan, w.planGate(next))
+	}
+	return list, err
+}
+
+// severityRisks are how urgent a gate is.
+var severityRisks = map[string]string{"critical": "high", "warning": "medium", "info": "low"}
+
+// newOpening is a gate of the task, with who asked.
+func (w *work) newOpening(reference, risk string) gate.Opening {
+	o := gate.Opening{Origin: gate.Origin{Protocol: Protocol, Reference: reference}, Risk: risk, Requester: "system"}
+	if w.party.Identity.Kind == roster.HolderAgent {
+		o.Agent, o.AgentName, o.Requester = w.party.Identity.ID, w.party.Identity.Name, w.party.Identity.Actor()
+	}
+	return o
+}
+
+// escalationGate asks the admin what is to become of an escalation.
+func (w *work) escalationGate(t *Task, m *Message) gate.Opening {
+	e := m.Escalation
+	o := w.newOpening(m.MsgID, severityRisks[e.Severity])
+	if m.From == System {
+		o.Requester = "system" // whoever's document made the server raise it
+	}
+	o.Project = t.Repo
+	o.Shown = gate.Shown{
+		Title: fmt.Sprintf("%s: %s (%s)", t.ID, strings.ReplaceAll(e.Type, "_", " "), e.Severity), Summary: e.Description,
+		ProposedAction: "Approve to resume the task, reject to terminate it.",
+		Facts: []gate.Fact{
+			{Name: "raised by", Value: string(m.From)},
+			{Name: "task status", Value: t.Status()},
+			{Name: "rejects", Value: fmt.Sprintf("%d, %d in a row", t.Count, t.Streak)},
+		},
+	}
+	switch {
+	case t.Held != nil && t.Held.Escalation == m.MsgID:
+		o.Shown.ProposedAction = "Approve to uphold the verdict, reject to override it with the opposite."
+	case e.Severity == "info" || t.over():
+		o.Shown.ProposedAction = "Nothing is held. Approve or reject to close it."
+	}
+	for _, s := range e.Suggested {
+		o.Shown.Facts = append(o.Shown.Facts, gate.Fact{Name: "suggested", Value: s})
+	}
+	return o
+}
+
+// planGate asks the admin whether the coordinator may begin.
+func (w *work) planGate(t *Task) gate.Opening {
+	o := w.newOpening(t.ID, t.PlanRisk)
+	var m struct {
+		Payload Dispatch `json:"payload"`
+	}
+	_ = json.Unmarshal(w.in.plan, &m) // it was read before
+	d := m.Payload
+	o.Project = d.Repo
+	o.Shown = gate.Shown{Title: t.ID + ": approve the plan", Summary: d.Description, ProposedAction: fmt.Sprintf("Work on the branch %s of %s.", d.Branch, d.Repo)}
+	for _, s := range d.Subtasks {
+		o.Shown.Facts = append(o.Shown.Facts, gate.Fact{Name: s.ID, Value: s.Description})
+	}
+	for _, c := range d.Criteria {
+		o.Shown.Facts = append(o.Shown.Facts, gate.Fact{Name: "criterion", Value: c})
+	}
+	return o
+}
+
+// openLost has the admin know of an escalation that names no task.
+func (s *Tasks) openLost(tx *ledger.Tx, p Party, b *refused) error {
+	w := &work{party: p}
+	o := w.newOpening(b.ErrorID, "medium")
+	o.Shown = gate.Shown{
+		Title: "An escalation that cannot be read", Summary: "An escalation came that is not in the right form and names no task. Ask who sent it: " + p.Identity.Actor() + ".",
+		ProposedAction: "Approve or reject to close it.",
+	}
+	due, err := gate.Prepare(o)
+	if err != nil {
+		return err
+	}
+	due.Open(tx, gate.NewID(), p.Workspace, "")
+	return nil
+}
+
+// settle resolves the gates of what was answered in another way.
+func (w *work) settle(out Outcome) error {
+	closed := out.Closed
+	if out.PlanDone != "" {
+		closed = append(closed, Closed{aboutPlan, out.PlanDone})
+	}
+	for _, c := range closed {
+		gates, err := w.gatesAbout(c.ID)
+		if err != nil {
+			return err
+		}
+		status := gate.Approved
+		if c.By == "terminate" || c.By == "reject_plan" || c.By == string(Terminated) {
+			status = gate.Rejected
+		}
+		for _, id := range gates {
+			if err := w.tasks.Gates.Settle(w.tx, id, status, "system", "Answered by "+strings.ReplaceAll(c.By, "_", " ")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *work) gatesAbout(about string) (ids []string, err error) {
+	rows, err := w.tx.Query("SELECT gate FROM task_gate WHERE workspace = $1 AND task_id = $2 AND about = $3 ORDER BY gate", w.party.Workspace, w.in.TaskID, about)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
+}
+
+// modified is what an operator may say beside yes and no.
+type modified struct {
+	Action string `json:"action,omitempty"`
+	Reset  *bool  `json:"reset_reject_count,omitempty"`
+}
+
+// resolved carries out what was decided at a gate: the decision is the instruction.
+func (s *Tasks) resolved(tx *ledger.Tx, g gate.Gate) error {
+	w := &work{tasks: s, tx: tx}
+	var about string
+	err := tx.QueryRow("SELECT workspace, task_id, about FROM task_gate WHERE gate = $1", []any{g.ID}, &w.party.Workspace, &w.in.TaskID, &about)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil // an escalation without a task
+	}
+	if err != nil {
+		return err
+	}
+	if err := w.load(); err != nil {
+		return err
+	}
+	if w.before == nil || about == aboutPlan && !w.before.PlanAsked || about != aboutPlan && w.before.opened(about) == nil {
+		return nil // it was answered in another way, which has settled the gate
+	}
+	i := w.instruction(g, about)
+	if len(g.Modified) > 0 {
+		var m modified
+		if err := wire.Unmarshal(g.Modified, &m); err != nil {
+			return err
+		}
+		if m.Action != "" {
+			i.Action = m.Action
+		}
+		i.Reset = m.Reset
+	}
+	raw, err := wire.Marshal(&i)
+	if err != nil {
+		return err
+	}
+	in, refusal := s.Policy.Read(InInstruction, raw)
+	if refusal == nil {
+		w.in = in
+		w.party.Identity = roster.Identity{Kind: roster.HolderOperator, ID: g.ResolvedBy, Name: g.ResolvedBy}
+		var next *Task
+		var out Outcome
+		if next, out, refusal = s.Policy.Step(w.before, in, w.world); refusal == nil {
+			return w.record(next, out, nil)
+		}
+	}
+	return fault.New(fault.Conflict, "The task cannot do that: %s", refusal.Problems[0].Detail)
+}
+
+// instruction is what a decision at a gate means.
+func (w *work) instruction(g gate.Gate, about string) Instruction {
+	t, yes := w.before, g.Status == gate.Approved
+	i := Instruction{
+		Record: "admin_instruction", ID: w.freshInstruction(), Version: Version, TaskID: t.ID, Timestamp: w.tx.Now().Format(time.RFC3339Nano),
+		From: Admin, Channel: "api", Actor: g.ResolvedBy, Note: cmp.Or(g.Note, "Decided at the gate."),
+	}
+	held := t.Held != nil && t.Held.Escalation == about
+	switch {
+	case about == aboutPlan && yes:
+		i.Action = "approve_plan"
+	case about == aboutPlan:
+		i.Action = "reject_plan"
+	case held && yes:
+		i.Action = "uphold_verdict"
+	case held:
+		i.Action, i.NewDecision = "override_verdict", rejected
+		if sub := t.subtask(func(x *Subtask) bool { return x.ID == t.Held.Subtask }); sub.Decision == rejected {
+			i.NewDecision = "approved"
+		}
+	case yes || t.opened(about).Severity == "info" || t.over():
+		i.Action, i.Refs = "resume", []string{about}
+	default:
+		i.Action = "terminate"
+	}
+	if i.Refs == nil && !held && about != aboutPlan {
+		i.Refs = []string{about} // in case that the operator has another action done
+	}
+	return i
+}
+
+// freshInstruction is an id of an instruction that nobody has used.
+func (w *work) freshInstruction() string {
+	for ms := w.tx.Now().UnixMilli(); ; ms++ {
+		if id := fmt.Sprintf("admin-%s-%013d", w.in.TaskID, ms); !w.taken(id) {
+			return id
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package task
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// repository is a git repository below an allowed folder. Its path was named by an agent
+// and its contents may be an agent's: nothing in it is trusted, nothing of it is run.
+type repository struct {
+	dir string // the folder of its objects and refs, without symbolic links
+}
+
+const (
+	// gitTime is how long one git command may take.
+	gitTime = 5 * time.Second
+	// maxGitOutput is how much of what git says is read.
+	maxGitOutput = 1 << 20
+	maxGitFile   = 4 << 10
+)
+
+var errNotAllowed = errors.New("the path leads out of the folders that may be looked into")
+
+// inside is a path without symbolic links, if it is below one of the roots.
+func inside(roots []string, path string) (string, error) {
+	plain, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", err
+	}
+	for _, root := range roots {
+		if root, err := filepath.EvalSymlinks(root); err == nil && below(root, plain) {
+			return plain, nil
+		}
+	}
+	return "", errNotAllowed
+}
+
+func below(root, path string) bool {
+	rest, err := filepath.Rel(root, path)
+	return err == nil && rest != ".." && !strings.HasPrefix(rest, ".."+string(filepath.Separator))
+}
+
+// reachable reports whether a path is to be looked into at all: others are on other
+// machines, or none of our business.
+func reachable(roots []string, path string) bool {
+	for _, root := range roots {
+		if below(filepath.Clean(root), filepath.Clean(path)) {
+			return true
+		}
+	}
+	return false
+}
+
+// openRepository finds the repository of a working folder. Its .git is a folder, or a
+// file that names one; both have to stay below the roots.
+func openRepository(ctx context.Context, roots []string, path string) (*repository, error) {
+	work, err := inside(roots, path)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := inside(roots, filepath.Join(work, ".git"))
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().IsRegular() {
+		named, err := readLine(dir)
+		if err != nil {
+			return nil, err
+		}
+		named, ok := strings.CutPrefix(named, "gitdir: ")
+		if !ok {
+			return nil, errors.New(".git is a file that names no folder")
+		}
+		if dir, err = inside(roots, relativeTo(work, named)); err != nil {
+			return nil, err
+		}
+	} else if !info.IsDir() {
+		return nil, errors.New(".git is neither a folder nor a file")
+	}
+	// A linked working folder has its refs and objects elsewhere.
+	if common, err := readLine(filepath.Join(dir, "commondir")); err == nil {
+		if dir, err = inside(roots, relativeTo(dir, common)); err != nil {
+			return nil, err
+		}
+	}
+	r := &repository{dir}
+	if _, ok, err := r.run(ctx, "rev-parse", "--git-dir"); err != nil || !ok {
+		return nil, errors.Join(errors.New("git cannot read it"), err)
+	}
+	return r, nil
+}
+
+func relativeTo(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// readLine reads a small regular file of one line.
+func readLine(name string) (string, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxGitFile {
+		return "", errors.New("not a small file")
+	}
+	text, err := os.ReadFile(name)
+	return strings.TrimSpace(string(text)), err
+}
+
+// gitOptions switch off everything by which a repository could have a program run, or
+// have something fetched.
+var gitOptions = []string{
+	"--no-optional-locks", "--no-replace-objects", "--no-pager", "--literal-pathspecs",
+	"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "core.attributesFile=" + os.DevNull, "-c", "core.sshCommand=false",
+	"-c", "core.untrackedCache=false", "-c", "core.gitProxy=", "-c", "credential.helper=", "-c", "diff.external=", "-c", "diff.orderFile=", "-c", "protocol.allow=never",
+	"-c", "protocol.ext.allow=never", "-c", "protocol.file.allow=never", "-c", "safe.directory=*", "-c", "core.alternateRefsCommand=false", "-c", "gc.auto=0",
+}
+
+// gitEnvironment has nothing of ours but where programs are.
+func gitEnvironment() []string {
+	return []string{
+		"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "HOME=" + os.DevNull, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1",
+		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_ALLOW_PROTOCOL=none", "GIT_PROTOCOL_FROM_USER=0", "GIT_NO_LAZY_FETCH=1", "GIT_ASKPASS=false", "GIT_EDITOR=false", "GIT_EXTERNAL_DIFF=false",
+	}
+}
+
+// run runs a git command that only reads. ok is false when git says no.
+func (r *repository) run(ctx context.Context, args ...string) (out string, ok bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "git", append(append([]string{"--git-dir=" + r.dir}, gitOptions...), args...)...)
+	cmd.Dir, cmd.Env = r.dir, gitEnvironment()
+	var said bytes.Buffer
+	cmd.Stdout = &limited{&said, maxGitOutput}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// Whatever it has started ends with it.
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	err = cmd.Run()
+	if exit, refused := errors.AsType[*exec.ExitError](err); refused && exit.Exited() && ctx.Err() == nil {
+		return strings.TrimSpace(said.String()), false, nil
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("git %s: %w", args[0], err)
+	}
+	return strings.TrimSpace(said.String()), true, nil
+}
+
+// limited takes so much and no more.
+type limited struct {
+	to   io.Writer
+	left int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if len(p) > l.left {
+		return 0, errors.New("git says too much")
+	}
+	l.left -= len(p)
+	return l.to.Write(p)
+}
+
+// commit is the whole hash of a commit, "" if there is none.
+func (r *repository) commit(ctx context.Context, name string) (string, error) {
+	hash, ok, err := r.run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
+	if err != nil || !ok {
+		return "", err
+	}
+	return hash, nil
+}
+
+// head is where a branch is, "" if there is no such branch.
+func (r *repository) head(ctx context.Context, branch string) (string, error) {
+	return r.commit(ctx, "refs/heads/"+branch)
+}
+
+// defaultBranch is the branch that the repository itself protects: the one that its
+// origin has as its first, or that of a bare repository.
+func (r *repository) defaultBranch(ctx context.Context) (string, error) {
+	name, ok, err := r.run(ctx, "symbolic-ref", "--quiet", "refs/remotes/origin/HEAD")
+	if err != nil {
+		return "", err
+	}
+	if ok {
+		return strings.TrimPrefix(name, "refs/remotes/origin/"), nil
+	}
+	if bare, ok, err := r.run(ctx, "rev-parse", "--is-bare-repository"); err != nil || !ok || bare != "true" {
+		return "", err
+	}
+	name, _, err = r.run(ctx, "symbolic-ref", "--quiet", "HEAD")
+	return strings.TrimPrefix(name, "refs/heads/"), err
+}
+
+// contains reports whether a commit is an ancestor of another, or the same.
+func (r *repository) contains(ctx context.Context, of, ancestor string) (bool, error) {
+	_, ok, err := r.run(ctx, "merge-base", "--is-ancestor", ancestor, of)
+	return ok, err
+}
+
+// change is what a diff does to a file.
+type change struct{ added, removed int64 }
+
+// diff is what has changed between two commits, by file.
+func (r *repository) diff(ctx context.Context, from, to string) (map[string]change, error) {
+	out, ok, err := r.run(ctx, "diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=all", from, to, "--")
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, errors.New("git cannot compare the commits")
+	}
+	files := map[string]change{}
+	for line := range strings.SplitSeq(out, "\x00") {
+		parts := strings.SplitN(line, "\t", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		added, _ := strconv.ParseInt(parts[0], 10, 64) // "-" for what is not text
+		removed, _ := strconv.ParseInt(parts[1], 10, 64)
+		files[parts[2]] = change{added, removed}
+	}
+	return files, nil
+}

@@ -1,0 +1,217 @@
+package task
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// look looks into the repository of a message before its transaction, where it may. It
+// is nil when there is nothing to say.
+func (s *Tasks) look(ctx context.Context, w *work) *GitFacts {
+	m := w.in.Message
+	if m == nil || len(s.RepoRoots) == 0 || m.Escalation != nil || m.From == Admin {
+		return nil
+	}
+	before, err := s.Task(ctx, w.party.Workspace, m.TaskID)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return nil // the transaction will say so
+	}
+	repo, branch := "", ""
+	switch {
+	case m.Dispatch != nil:
+		repo, branch = m.Dispatch.Repo, m.Dispatch.Branch
+	case err == nil:
+		repo, branch = before.Repo, before.Branch
+	}
+	if !reachable(s.RepoRoots, repo) {
+		return nil
+	}
+	l := &looker{ctx: ctx, branch: branch, task: before, facts: &GitFacts{}}
+	if l.repo, err = openRepository(ctx, s.RepoRoots, repo); err != nil {
+		if m.Dispatch != nil {
+			l.fail(RepoNotGit, "/payload/repo", "There is no git repository there that may be looked into.", "a folder with a .git in it, below "+strings.Join(s.RepoRoots, " or "))
+		}
+		return l.facts
+	}
+	switch {
+	case m.Dispatch != nil:
+		err = l.dispatch()
+	case m.Result != nil:
+		err = l.result(m.Result)
+	case m.Request != nil:
+		err = l.request(m.Request)
+	case m.Verdict != nil:
+		err = l.verdict(m.Verdict)
+	}
+	if err != nil {
+		// A repository that git cannot read in time is as good as none.
+		s.Log.Warn("git failed", "task", m.TaskID, "error", err.Error())
+		l.fail(RepoNotGit, "", "Git cannot read the repository, or not in time.", "a repository that git can read")
+	}
+	return l.facts
+}
+
+// looker is a look into a repository for one message.
+type looker struct {
+	ctx    context.Context //nolint:containedctx // one look, for one message
+	repo   *repository
+	branch string
+	task   *Task // as it stands; nil for a new one
+	facts  *GitFacts
+}
+
+func (l *looker) fail(code Code, pointer, detail, expected string) {
+	l.facts.Problems = append(l.facts.Problems, Problem{Code: code, Pointer: pointer, Detail: detail, Expected: expected})
+}
+
+// dispatch checks the branch, and notes where the work begins.
+func (l *looker) dispatch() error {
+	first, err := l.repo.defaultBranch(l.ctx)
+	if err != nil {
+		return err
+	}
+	if first != "" && strings.EqualFold(plainBranch(l.branch), first) {
+		l.fail(BranchProtected, "/payload/branch", "It is the first branch of the repository.", "a feature branch")
+		return nil
+	}
+	if l.facts.Commit, err = l.repo.head(l.ctx, l.branch); err == nil && l.facts.Commit == "" {
+		l.facts.Commit, err = l.repo.commit(l.ctx, "HEAD")
+	}
+	return err
+}
+
+// plainBranch is a branch without the places where it may be.
+func plainBranch(name string) string {
+	for _, prefix := range []string{"refs/heads/", "heads/", "refs/remotes/origin/", "remotes/origin/", "origin/", "refs/remotes/upstream/", "remotes/upstream/", "upstream/"} {
+		if rest, ok := strings.CutPrefix(name, prefix); ok {
+			return rest
+		}
+	}
+	return name
+}
+
+// result checks that the commit is there, is on the branch, and is what was said of it.
+func (l *looker) result(r *Result) (err error) {
+	if l.facts.Head, err = l.repo.head(l.ctx, l.branch); err != nil || r.Commit == "" {
+		return err
+	}
+	const at = "/payload/commit_hash"
+	full, err := l.repo.commit(l.ctx, r.Commit)
+	if err != nil {
+		return err
+	}
+	if full == "" {
+		l.fail(CommitUnknown, at, "There is no such commit in the repository.", "the hash that git rev-parse HEAD prints")
+		return nil
+	}
+	on := false
+	if l.facts.Head != "" {
+		if on, err = l.repo.contains(l.ctx, l.facts.Head, full); err != nil {
+			return err
+		}
+	}
+	if !on {
+		l.fail(CommitNotOnBranch, at, "The commit is not on the branch "+l.branch+".", "a commit of that branch")
+		return nil
+	}
+	l.facts.Commit = full
+	if l.task == nil || l.task.Base == "" {
+		return nil
+	}
+	files, err := l.repo.diff(l.ctx, l.task.Base, full)
+	if err != nil {
+		return err
+	}
+	l.compare(r, files)
+	return nil
+}
+
+// compare warns when git says otherwise than the diff summary.
+func (l *looker) compare(r *Result, files map[string]change) {
+	var added, removed int64
+	var names []string
+	for name, c := range files {
+		added, removed, names = added+c.added, removed+c.removed, append(names, name)
+	}
+	slices.Sort(names)
+	if added != int64(r.Diff.Added) || removed != int64(r.Diff.Removed) || !slices.Equal(names, slices.Sorted(slices.Values(r.Diff.Files))) {
+		l.facts.Warnings = append(l.facts.Warnings, Problem{
+			Code: WarnDiff, Pointer: "/payload/diff_summary", Detail: fmt.Sprintf("Git says %d lines added and %d removed in %d files.", added, removed, len(names)), Expected: clip(strings.Join(names, ", ")),
+		})
+	}
+}
+
+// clip is text of others as it can be stored and shown.
+func clip(text string) string {
+	cut := ""
+	if len(text) > 500 {
+		text, cut = text[:500], "…"
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD") + cut
+}
+
+// request checks that the branch has not moved since the result.
+func (l *looker) request(r *Request) error {
+	if l.task == nil {
+		return nil
+	}
+	sub := l.task.subtask(func(x *Subtask) bool { return x.Result == r.ResultRef })
+	if sub == nil || sub.Head == "" || !l.task.frozen() {
+		return nil
+	}
+	head, err := l.repo.head(l.ctx, l.branch)
+	if err == nil && head != sub.Head {
+		l.fail(BranchFrozen, "/payload/task_result_ref", "The branch has moved since the result: it was at "+sub.Head+" and is at "+head+".", "the branch as the result has left it, or a new dispatch")
+	}
+	return err
+}
+
+// frozen reports whether nobody may change the task's branch.
+func (t *Task) frozen() bool {
+	waits := false
+	for _, s := range t.Subtasks {
+		switch s.State {
+		case Executing, Reviewing, VerdictReported, Dispatched, Rework:
+			return false // somebody may, or may have
+		case Reported, Triage, ReviewRequested:
+			waits = waits || s.Head != ""
+		default:
+		}
+	}
+	return waits
+}
+
+// verdict measures what the reviewer has fixed by itself.
+func (l *looker) verdict(v *Verdict) error {
+	if len(v.Fixes) == 0 || l.task == nil {
+		return nil
+	}
+	sub := l.task.subtask(func(x *Subtask) bool { return x.ID == l.task.Reviewed })
+	busy := slices.ContainsFunc(l.task.Subtasks, func(s Subtask) bool { return s.ID != l.task.Reviewed && s.State != Approved && s.State != Queued })
+	if sub == nil || sub.Commit == "" || busy {
+		return nil // what the executor changes meanwhile cannot be told from it
+	}
+	head, err := l.repo.head(l.ctx, l.branch)
+	if err != nil || head == "" {
+		return err
+	}
+	files, err := l.repo.diff(l.ctx, sub.Commit, head)
+	if err != nil {
+		return err
+	}
+	for name, c := range files {
+		listed := slices.ContainsFunc(v.Fixes, func(f Fix) bool { return f.File == name })
+		if lines := max(c.added, c.removed); !listed || lines >= maxFix {
+			l.fail(FixScope, "/payload/direct_fixes", fmt.Sprintf("Git says that %.200q was changed by %d lines.", name, lines), "every file that was changed, each by fewer than 5 lines; else the decision rejected")
+			return nil
+		}
+	}
+	return nil
+}
+
+// maxFix is how many lines a direct fix may not reach.
+const maxFix = 5

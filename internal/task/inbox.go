@@ -1,0 +1,94 @@
+package task
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Inbox is what waits for a role.
+type Inbox struct {
+	To       Role     `json:"to"`
+	Messages []Stored `json:"messages"`
+	Next     int64    `json:"next"`    // to ask for what comes later: ?after=
+	Pending  bool     `json:"pending"` // nothing came while the call waited; ask again
+}
+
+// maxWait is the longest that one call waits.
+const maxWait = 55 * time.Second
+
+// Wait reads the inbox of a role, and waits for as long if there is nothing in it. With
+// after 0 it is what is not acknowledged; else it is everything that came after that
+// entry. Reading is not acknowledging.
+func (s *Tasks) Wait(ctx context.Context, p Party, to Role, after int64, limit int, wait time.Duration) (Inbox, error) {
+	waiting, end := wire.Waiting(ctx, min(wait, maxWait))
+	defer end()
+	for {
+		news := s.Ledger.News()
+		box, err := s.inbox(ctx, p, to, after, limit)
+		if err != nil || len(box.Messages) > 0 || wait <= 0 {
+			return box, err
+		}
+		select {
+		case <-news:
+		case <-waiting.Done(): // the time is over, the caller went away, or the server stops
+			box.Pending = true
+			return box, nil
+		}
+	}
+}
+
+func (s *Tasks) inbox(ctx context.Context, p Party, to Role, after int64, limit int) (Inbox, error) {
+	if p.Role != to && p.Role != Admin {
+		return Inbox{}, fault.New(fault.Forbidden, "Your key is that of the %s, who reads the messages to the %s. Ask with to=%s.", p.Role, p.Role, p.Role).About("to")
+	}
+	where, args := "m.workspace = $1 AND m.receiver = $2 AND m.seq > $3 AND m.acked = $5 ORDER BY m.seq LIMIT $4", []any{p.Workspace, string(to), after, limit, false}
+	if after > 0 || to == Admin { // nobody waits for acks of escalations
+		where, args = "m.workspace = $1 AND m.receiver = $2 AND m.seq > $3 ORDER BY m.seq LIMIT $4", args[:4]
+	}
+	box := Inbox{To: to, Messages: []Stored{}, Next: after}
+	for { // a page may hold nothing but messages for others
+		args[2] = box.Next
+		list, err := s.messages(ctx, where, args...)
+		if err != nil {
+			return Inbox{}, err
+		}
+		for _, m := range list {
+			box.Next = m.Seq
+			mine, err := s.mine(ctx, p, &m)
+			if err != nil {
+				return Inbox{}, err
+			}
+			if mine {
+				box.Messages = append(box.Messages, m)
+			}
+		}
+		if len(box.Messages) > 0 || len(list) < limit {
+			return box, nil
+		}
+	}
+}
+
+// mine reports whether a message is for this agent, and not for another that holds the
+// role in the task; and adds what the agent should know.
+func (s *Tasks) mine(ctx context.Context, p Party, m *Stored) (bool, error) {
+	var envelope Message
+	if err := json.Unmarshal(m.Message, &envelope); err != nil {
+		return false, err
+	}
+	t, err := s.Task(ctx, p.Workspace, envelope.TaskID)
+	if err != nil {
+		return false, err
+	}
+	seat := t.Seats[envelope.To]
+	m.Generation = seat.Generation
+	if h := t.stops(envelope.To); h != nil {
+		m.Notice = "The task is held (" + h.Kind + "): acknowledge it, and do nothing else until the admin has answered."
+	} else if envelope.Type == TypeRequest && t.Streak >= int64(s.Policy.LockAt)-1 {
+		m.Notice = LockNotice + ": another reject locks the task."
+	}
+	return p.Role == Admin || seat.Agent == "" || seat.Lost || seat.Agent == p.Identity.ID, nil
+}

@@ -1,0 +1,156 @@
+package task
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+)
+
+// Mirror writes every task into a git repository: one commit for each event, with the
+// task's file and the document. The ledger is the truth and this the only writer; what
+// others change there is put back.
+type Mirror struct {
+	Ledger *ledger.Ledger
+	Dir    string
+}
+
+// mirrorBranch is the branch of the mirror.
+const mirrorBranch = "main"
+
+// mirrorTrailer says in a commit which entry it is.
+const mirrorTrailer = "Ledger-Entry: "
+
+// Run follows the ledger until ctx ends.
+func (m *Mirror) Run(ctx context.Context) error {
+	if m.Dir == "" {
+		return nil
+	}
+	return m.Ledger.Consume(ctx, "task.mirror", m.Write)
+}
+
+// Write commits those entries that are about tasks and are not there yet. It may be
+// called with the same entries again.
+func (m *Mirror) Write(ctx context.Context, entries []ledger.Entry) error {
+	if err := m.prepare(ctx); err != nil {
+		return err
+	}
+	last, begun, err := m.last(ctx)
+	if err != nil {
+		return err
+	}
+	var stream bytes.Buffer
+	for i := range entries {
+		e := &entries[i]
+		if !isTaskKind(e.Kind) || e.Seq <= last {
+			continue
+		}
+		if err := writeCommit(&stream, e, begun); err != nil {
+			return err
+		}
+		begun = false // the ones that follow stand on the one before by themselves
+	}
+	if stream.Len() == 0 {
+		return nil
+	}
+	if _, err := m.git(ctx, &stream, "fast-import", "--quiet", "--date-format=raw"); err != nil {
+		return err
+	}
+	_, err = m.git(ctx, nil, "reset", "--quiet", "--hard", mirrorBranch)
+	return err
+}
+
+// prepare makes the repository if there is none.
+func (m *Mirror) prepare(ctx context.Context) error {
+	if _, err := os.Stat(filepath.Join(m.Dir, ".git")); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(m.Dir, 0o700); err != nil {
+		return fault.Wrap(err, fault.StoreReadOnly, "Cannot make the folder of the mirror.")
+	}
+	_, err := m.git(ctx, nil, "init", "--quiet", "--initial-branch="+mirrorBranch)
+	return err
+}
+
+// last is the entry of the newest commit, and whether there is any commit.
+func (m *Mirror) last(ctx context.Context) (seq int64, begun bool, err error) {
+	if _, err := m.git(ctx, nil, "rev-parse", "--verify", "--quiet", "refs/heads/"+mirrorBranch); err != nil {
+		return 0, false, nil //nolint:nilerr // nothing was committed yet
+	}
+	text, err := m.git(ctx, nil, "log", "-1", "--format=%B", mirrorBranch)
+	if err != nil {
+		return 0, false, err
+	}
+	_, number, ok := strings.Cut(text, mirrorTrailer)
+	if !ok {
+		return 0, false, fault.New(fault.Conflict, "The newest commit of the mirror in %s is not ours. Remove the folder, and it is written anew.", m.Dir)
+	}
+	seq, err = strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+	return seq, true, err
+}
+
+// writeCommit adds one event to the stream that git fast-import takes.
+func writeCommit(to *bytes.Buffer, e *ledger.Entry, onBranch bool) error {
+	var b recorded
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	files := map[string][]byte{}
+	if b.Task != nil {
+		text, err := json.MarshalIndent(b.Task.Show(e.Workspace), "", "  ")
+		if err != nil {
+			return err
+		}
+		files[path.Join(e.Workspace, e.Subject+".json")] = append(text, '\n')
+	}
+	if b.Record != nil {
+		files[path.Join(e.Workspace, e.Subject, fmt.Sprintf("%012d-%s.json", e.Seq, strings.ReplaceAll(e.Kind, ".", "-")))] = append(bytes.Clone(b.Record), '\n')
+	}
+	at := fmt.Sprintf("%d +0000", e.At.Unix())
+	who := strings.Map(func(r rune) rune {
+		if r < ' ' || strings.ContainsRune("<>", r) {
+			return -1
+		}
+		return r
+	}, e.Actor)
+	message := fmt.Sprintf("%s: %s\n\n%s%d\n", e.Subject, e.Kind, mirrorTrailer, e.Seq)
+	_, _ = fmt.Fprintf(to, "commit refs/heads/%s\nauthor %s <%s@signalbox.invalid> %s\ncommitter Signalbox <signalbox@signalbox.invalid> %s\ndata %d\n%s", mirrorBranch, who, strings.ReplaceAll(who, " ", "."), at, at, len(message), message)
+	if onBranch {
+		_, _ = fmt.Fprintf(to, "from refs/heads/%s^0\n", mirrorBranch)
+	}
+	for name, text := range files {
+		_, _ = fmt.Fprintf(to, "M 100644 inline %s\ndata %d\n%s\n", name, len(text), text)
+	}
+	return nil
+}
+
+// mirrorTime is how long one git command on the mirror may take.
+const mirrorTime = 8 * time.Second
+
+// git runs git on the mirror, with nothing of anybody's configuration.
+func (m *Mirror) git(ctx context.Context, in *bytes.Buffer, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, mirrorTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", m.Dir, "-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "safe.directory=*"}, args...)...)
+	cmd.Env = gitEnvironment()
+	if in != nil {
+		cmd.Stdin = in
+	}
+	var wrong bytes.Buffer
+	cmd.Stderr = &wrong
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s on the mirror: %w: %.200s", args[0], err, wrong.String())
+	}
+	return strings.TrimSpace(string(out)), nil
+}

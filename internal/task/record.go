@@ -1,0 +1,288 @@
+package task
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/id"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/rulebook"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// recorded is the body of every entry about a task. Those with an input are what came;
+// the others follow from it, in the same transaction.
+type recorded struct {
+	Input    Kind            `json:"input,omitzero"`
+	Now      int64           `json:"now,omitzero"`
+	By       Role            `json:"by,omitzero"`
+	Agent    string          `json:"agent,omitzero"` // its id
+	AskPlan  bool            `json:"ask_plan,omitzero"`
+	PlanOK   bool            `json:"plan_ok,omitzero"`
+	Git      *GitFacts       `json:"git,omitzero"`
+	Build    *Build          `json:"build,omitzero"`
+	Lost     *Lost           `json:"lost,omitzero"`
+	Moved    *Finding        `json:"moved,omitzero"`
+	Warnings []Problem       `json:"warnings,omitempty"`
+	Acked    []string        `json:"acked,omitempty"`
+	Reopened []string        `json:"reopened,omitempty"`
+	Closed   []Closed        `json:"closed,omitempty"`
+	Gates    []gateLink      `json:"gates,omitempty"`
+	HadDue   bool            `json:"had_due,omitzero"` // something was due before
+	Was      string          `json:"was,omitzero"`     // the status before, "" for a new task
+	Task     *Task           `json:"task,omitzero"`    // as it stands afterwards
+	Decision *rulebook.Plain `json:"decision,omitzero"`
+	Record   wire.Raw        `json:"record,omitzero"` // as it came; last, see encode
+
+	row *messageRow
+}
+
+// gateLink says what a gate is about: an escalation, or the plan.
+type gateLink struct {
+	Gate  string `json:"gate"`
+	About string `json:"about"`
+}
+
+// aboutPlan is what the gate of a plan is about.
+const aboutPlan = "plan"
+
+// encode writes the body with the document byte for byte: an encoder would rewrite it.
+func (b *recorded) encode() (ledger.Body, error) {
+	raw := b.Record
+	if raw == nil {
+		text, err := wire.Marshal(b)
+		return ledger.Body{Value: b, JSON: text}, err
+	}
+	b.Record = wire.Raw("0")
+	text, err := wire.Marshal(b)
+	b.Record = raw
+	if err != nil {
+		return ledger.Body{}, err
+	}
+	text = bytes.TrimSuffix(text, []byte("0}"))
+	return ledger.Body{Value: b, JSON: append(append(text, raw...), '}')}, nil
+}
+
+// refused is the body of task.refused: one line of the error log.
+type refused struct {
+	Record     string    `json:"record"`
+	ErrorID    string    `json:"error_id"`
+	ReceivedAt time.Time `json:"received_at"`
+	Principal  string    `json:"principal"`
+	Transport  string    `json:"transport"`
+	SHA256     string    `json:"raw_sha256"`
+	Raw        string    `json:"raw"`
+	MsgID      *string   `json:"msg_id"`
+	TaskID     *string   `json:"task_id"`
+	Layer      Layer     `json:"layer"`
+	Errors     []Problem `json:"errors"`
+	Escalation *string   `json:"escalation_ref"`
+	Warnings   []Problem `json:"x_warnings,omitempty"`
+}
+
+// ErrorRecord is what a sender hears of a document that was refused, and what
+// GET /amp/errors lists.
+type ErrorRecord refused
+
+// maxRaw is how much of a refused document is kept.
+const maxRaw = 4096
+
+func newRefused(p Party, raw []byte, r *Refusal, now time.Time) refused {
+	d := documentOf(raw)
+	sum := sha256.Sum256(raw)
+	out := refused{
+		Record: "error", ErrorID: id.New("error"), ReceivedAt: now, Principal: p.Identity.Actor(), Transport: p.Transport,
+		SHA256: hex.EncodeToString(sum[:]), Layer: r.Layer,
+	}
+	for _, p := range r.Problems {
+		p.Pointer, p.Detail, p.Expected = clip(p.Pointer), clip(p.Detail), clip(p.Expected)
+		out.Errors = append(out.Errors, p)
+	}
+	shown := raw[:min(len(raw), maxRaw)]
+	out.Raw = strings.ReplaceAll(strings.ToValidUTF8(string(shown), "\uFFFD"), "\x00", "\uFFFD")
+	if text := d.text("msg_id"); len(text) <= maxID && text != "" {
+		out.MsgID = &text
+	}
+	if text := d.text("task_id"); isTaskID(text) {
+		out.TaskID = &text
+	}
+	return out
+}
+
+const maxID = 200
+
+// isTaskID reports whether text is of the form T-YYYY-NNN.
+func isTaskID(text string) bool {
+	year, number, ok := strings.Cut(strings.TrimPrefix(text, "T-"), "-")
+	digits := func(s string) bool { return strings.Trim(s, "0123456789") == "" }
+	return ok && strings.HasPrefix(text, "T-") && len(year) == 4 && len(number) >= 3 && len(number) <= 6 && digits(year) && digits(number)
+}
+
+// work is one input on its way through a transaction.
+type work struct {
+	tasks  *Tasks
+	tx     *ledger.Tx
+	party  Party
+	in     Input
+	world  World
+	before *Task
+	// unhooked is true when nobody has a webhook; else that is looked up.
+	unhooked bool
+}
+
+// load reads the task and the messages that the input refers to.
+func (w *work) load() error {
+	var state []byte
+	err := w.tx.QueryRow("SELECT state FROM task WHERE workspace = $1 AND task_id = $2", []any{w.party.Workspace, w.in.TaskID}, &state)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+	case err != nil:
+		return err
+	default:
+		w.before = new(Task)
+		if err := wire.Unmarshal(state, w.before); err != nil {
+			return err
+		}
+	}
+	w.world.Now = w.tx.Now().UnixMicro()
+	w.world.Refs = map[string]Ref{}
+	w.world.Taken = w.taken
+	ids := w.in.Refs()
+	if len(ids) == 0 {
+		return nil
+	}
+	args, marks := []any{w.party.Workspace}, make([]string, 0, len(ids))
+	for _, one := range ids {
+		args = append(args, one)
+		marks = append(marks, fmt.Sprintf("$%d", len(args)))
+	}
+	rows, err := w.tx.Query("SELECT msg_id, task_id, receiver, acked, hash FROM task_message WHERE workspace = $1 AND msg_id IN ("+strings.Join(marks, ", ")+")", args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var msgID string
+		var ref Ref
+		if err := rows.Scan(&msgID, &ref.TaskID, &ref.To, &ref.Acked, &ref.Hash); err != nil {
+			return err
+		}
+		w.world.Refs[msgID] = ref
+	}
+	return rows.Err()
+}
+
+// taken reports whether a message has the id. A database that cannot say so is found out
+// when the transaction commits.
+func (w *work) taken(msgID string) bool {
+	var one int
+	return w.tx.QueryRow("SELECT 1 FROM task_message WHERE workspace = $1 AND msg_id = $2", []any{w.party.Workspace, msgID}, &one) == nil
+}
+
+// trace ties together everything about a task.
+func (w *work) trace() string { return "task:" + w.party.Workspace + ":" + w.in.TaskID }
+
+// record writes what a step has led to: first what came, then what follows from it.
+func (w *work) record(next *Task, out Outcome, decision *rulebook.Plain) error {
+	kind, actor := kindNoted, "system"
+	main := &recorded{
+		Input: w.in.Kind, Now: w.world.Now, By: w.in.From, Agent: w.world.Agent, AskPlan: w.world.AskPlan, PlanOK: w.world.PlanOK, Git: w.world.Git,
+		Build: w.in.Build, Lost: w.in.Lost, Moved: w.in.Moved, Warnings: out.Warnings,
+		Acked: out.Acked, Reopened: out.Reopened, Closed: out.Closed, Task: next, Decision: decision, Record: w.in.Raw,
+		row: new(messageRow),
+	}
+	if w.before != nil {
+		main.HadDue, main.Was = w.before.Due() > 0, w.before.Status()
+	}
+	switch w.in.Kind {
+	case InMessage:
+		m := w.in.Message
+		kind = kinds[m.Type]
+		main.row = &messageRow{MsgID: m.MsgID, Type: string(m.Type), To: string(m.To), RequiresAck: m.RequiresAck, hash: w.in.Hash}
+	case InAck:
+		kind = kindAcked
+	case InHeartbeat:
+		kind = kindHeard
+	case InInstruction:
+		kind = kindInstructed
+		main.row = &messageRow{MsgID: w.in.Instruction.ID, Type: "admin_instruction", hash: w.in.Hash}
+	default:
+	}
+	if w.in.Raw != nil {
+		actor = w.party.Identity.Actor()
+	}
+	openings, err := w.openings(next, out)
+	if err != nil {
+		return err
+	}
+	for _, o := range openings {
+		main.Gates = append(main.Gates, o.link)
+	}
+	if err := w.append(kind, actor, main); err != nil {
+		return err
+	}
+	if err := w.follow(out); err != nil {
+		return err
+	}
+	for _, o := range openings {
+		o.due.Open(w.tx, o.link.Gate, w.party.Workspace, w.trace())
+	}
+	if err := w.tasks.deliver(w, next, out); err != nil {
+		return err
+	}
+	return w.settle(out)
+}
+
+// follow writes the acks and escalations that the server adds.
+func (w *work) follow(out Outcome) error {
+	for i := range out.Acks {
+		raw, err := wire.Marshal(&out.Acks[i])
+		if err != nil {
+			return err
+		}
+		if err := w.append(kindAcked, "system", &recorded{Record: raw, row: new(messageRow)}); err != nil {
+			return err
+		}
+	}
+	for _, m := range out.Raised {
+		row := &messageRow{MsgID: m.MsgID, Type: string(m.Type), To: string(m.To), hash: contentHash(m.Raw)}
+		if err := w.append(kindEscalated, "system", &recorded{By: System, Record: m.Raw, row: row}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *work) append(kind, actor string, b *recorded) error {
+	body, err := b.encode()
+	if err != nil {
+		return err
+	}
+	w.tx.Append(ledger.Event{Workspace: w.party.Workspace, Kind: kind, Actor: actor, Subject: w.in.TaskID, Trace: w.trace(), Body: body})
+	return nil
+}
+
+// do takes an input that the server has found by itself through a step.
+func (s *Tasks) do(tx *ledger.Tx, workspace string, in Input) error {
+	w := &work{tasks: s, tx: tx, party: Party{Workspace: workspace, Role: System}, in: in}
+	if err := w.load(); err != nil {
+		return err
+	}
+	if w.before == nil && in.Kind != InRefusal {
+		return nil
+	}
+	next, out, refusal := s.Policy.Step(w.before, in, w.world)
+	if refusal != nil {
+		return errors.New(refusal.String())
+	}
+	if next == nil || next == w.before || len(out.Raised) == 0 && in.Kind == InTick {
+		return nil
+	}
+	return w.record(next, out, nil)
+}

@@ -1,0 +1,287 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/clock"
+	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/rulebook"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Protocol is how the origin of gates and events names us.
+const Protocol = "task"
+
+// RoleLabel is the label of an agent that says which role it plays. Operators set it.
+const RoleLabel = "role"
+
+// Options say what tasks stand on.
+type Options struct {
+	DB     *store.DB
+	Ledger *ledger.Ledger
+	Book   *rulebook.Book
+	Gates  *gate.Gates
+	Outbox *deliver.Outbox
+	Roster *roster.Roster
+	Now    func() time.Time
+	Log    *slog.Logger
+	Policy Policy
+	// RepoRoots are the folders in which repositories are looked into, and WatchEvery is
+	// how often those of tasks under review are.
+	RepoRoots  []string
+	WatchEvery time.Duration
+}
+
+// Tasks takes messages and answers for the tasks that they are about.
+type Tasks struct {
+	Options
+}
+
+// New makes the service over a ledger that has Projection.
+func New(o Options) *Tasks {
+	s := &Tasks{Options: o}
+	o.Gates.OnResolved(Protocol, s.resolved)
+	return s
+}
+
+// Party is who sends a document, as their key says.
+type Party struct {
+	Identity  roster.Identity
+	Role      Role
+	Workspace string
+	Transport string // http or mcp
+}
+
+// RoleOf is the role that a caller plays: an operator is the admin, an agent what its
+// label says. It is never taken from what was sent.
+func RoleOf(who roster.Identity) (Role, error) {
+	if who.Kind == roster.HolderOperator {
+		if !who.Role.Allows(roster.Operator) {
+			return "", fault.New(fault.Forbidden, "A viewer sees tasks and does not speak in them. Ask an admin for the role operator.")
+		}
+		return Admin, nil
+	}
+	for _, r := range AgentRoles {
+		if who.Labels[RoleLabel] == string(r) {
+			return r, nil
+		}
+	}
+	return "", fault.New(fault.Forbidden, "This agent has no role in tasks. An operator gives it one: PATCH /ops/agents/%s with {\"labels\":{\"%s\":\"executor\"}}, or coordinator, or reviewer.", who.Name, RoleLabel)
+}
+
+// Answer is what the sender of a document that was taken hears.
+type Answer struct {
+	Status      string    `json:"status"` // accepted or duplicate
+	TaskID      string    `json:"task_id"`
+	MsgID       string    `json:"msg_id,omitempty"`
+	TaskStatus  string    `json:"task_status"`
+	Generation  int64     `json:"generation,omitempty"` // of the sender's lease on its role
+	Warnings    []Problem `json:"warnings"`
+	Escalations []string  `json:"escalations,omitempty"` // that the server has raised
+	ReceivedAt  time.Time `json:"received_at"`
+}
+
+// Take takes a document. It is recorded with what follows from it, or refused with a
+// record of why. The error is about neither: nothing has happened.
+func (s *Tasks) Take(ctx context.Context, p Party, kind Kind, raw []byte) (Answer, *ErrorRecord, error) {
+	in, refusal := s.Policy.Read(kind, raw)
+	if refusal == nil {
+		refusal = MayPlay(in, p.Role)
+	}
+	if refusal == nil && p.Identity.Suspended && !in.isEscalation() {
+		refusal = refuse(LayerAuth, AuthPolicy, "", "This agent is suspended.").expecting("nothing until an operator resumes it; an escalation is taken", nil)
+	}
+	if refusal != nil {
+		return s.refused(ctx, p, kind, raw, refusal, in.Warnings)
+	}
+	w := work{tasks: s, party: p, in: in, world: World{Agent: p.Identity.ID}}
+	if p.Role == Admin {
+		w.world.Agent = ""
+	}
+	decision, refusal, err := s.ask(ctx, &w)
+	if err != nil {
+		return Answer{}, nil, err
+	}
+	if refusal != nil {
+		return s.refused(ctx, p, kind, raw, refusal, in.Warnings)
+	}
+	w.world.Git, w.unhooked = s.look(ctx, &w), s.unhooked(ctx, p.Workspace)
+	var answer Answer
+	var wrong *ErrorRecord
+	err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		w := w // a function may run twice
+		w.tx = tx
+		answer, wrong, err = w.take(decision)
+		return err
+	})
+	if store.IsUnique(err) {
+		return Answer{}, nil, fault.Wrap(err, fault.Conflict, "The same message came twice at the same moment. Send it again.")
+	}
+	return answer, wrong, err
+}
+
+func (in *Input) isEscalation() bool { return in.Message != nil && in.Message.Escalation != nil }
+
+// take runs the step, and writes what it leads to.
+func (w *work) take(decision *rulebook.Plain) (Answer, *ErrorRecord, error) {
+	if err := w.load(); err != nil {
+		return Answer{}, nil, err
+	}
+	next, out, refusal := w.tasks.Policy.Step(w.before, w.in, w.world)
+	if refusal != nil {
+		record, err := w.tasks.writeRefusal(w.tx, w.party, w.in.Kind, w.in.Raw, refusal, out.Warnings)
+		return Answer{}, record, err
+	}
+	a := Answer{Status: "accepted", TaskID: w.in.TaskID, Warnings: out.Warnings, ReceivedAt: w.tx.Now()}
+	if w.in.Message != nil {
+		a.MsgID = w.in.Message.MsgID
+	}
+	if a.Warnings == nil {
+		a.Warnings = []Problem{}
+	}
+	if next != nil {
+		a.TaskStatus, a.Generation = next.Status(), next.Seats[w.party.Role].Generation
+	}
+	if out.Duplicate {
+		a.Status = "duplicate"
+		return a, nil, nil
+	}
+	for _, m := range out.Raised {
+		a.Escalations = append(a.Escalations, m.MsgID)
+	}
+	return a, nil, w.record(next, out, decision)
+}
+
+// ask asks the policy about a dispatch. Nothing else is its business: a task that goes
+// on is held by the protocol's own rules.
+func (s *Tasks) ask(ctx context.Context, w *work) (*rulebook.Plain, *Refusal, error) {
+	m := w.in.Message
+	if m == nil || m.Dispatch == nil || w.party.Role == Admin {
+		return nil, nil, nil
+	}
+	d := s.Book.Decide(ctx, w.party.Identity, event(m))
+	plain := rulebook.Plain(d.Record)
+	plain.Event = nil // it follows from the message
+	switch d.Action {
+	case policy.Allow:
+		w.world.PlanOK = d.Rule != policy.DefaultRule
+		return &plain, nil, nil
+	case policy.Gate:
+		w.world.AskPlan = true
+		return &plain, nil, nil
+	}
+	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		tx.Append(d.Entry(w.party.Identity, m.TaskID, "task:"+w.party.Workspace+":"+m.TaskID))
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if d.Action == policy.Defer {
+		after := max(1, int(d.RetryAfter.Round(time.Second)/time.Second))
+		return nil, nil, fault.New(fault.RateLimited, "%s Send the same message again in %d seconds.", d.Reason, after).With(wire.RetryAfter, after)
+	}
+	reason := d.Reason
+	if d.Action == policy.Modify {
+		reason = "The rule " + d.Rule + " would change the message, which is its sender's. An operator should change the policy."
+	}
+	return nil, refuse(LayerAuth, AuthPolicy, "", reason).expecting("a dispatch that the policy allows, or an escalation", nil), nil
+}
+
+// event is what rules see of a dispatch.
+func event(m *Message) policy.Event {
+	return policy.Event{
+		Point: policy.OnTask, Protocol: Protocol, Kind: string(m.Type), Summary: m.Dispatch.Description, Task: m.TaskID,
+		Project: m.Dispatch.Repo, From: string(m.From), To: string(m.To), Priority: m.Dispatch.Risk,
+		Fill: func(e *policy.Event) { _ = policy.DecodeData(m.Payload, &e.Payload) },
+	}
+}
+
+// Readers find the decisions in dispatches.
+func Readers() map[string]rulebook.Reader {
+	return map[string]rulebook.Reader{kinds[TypeDispatch]: func(e *ledger.Entry) (rulebook.Reading, error) {
+		reading, err := rulebook.ReadDecision(e)
+		if err != nil || reading.Decision == nil {
+			return reading, err
+		}
+		var b struct {
+			Record wire.Raw `json:"record"`
+		}
+		if err := wire.UnmarshalPart(e.Body, &b); err != nil {
+			return reading, err
+		}
+		m, _, refusal := ReadMessage(b.Record, Defaults())
+		if refusal != nil {
+			return reading, errors.New(refusal.String())
+		}
+		ev := event(m)
+		reading.Decision.Event = &ev
+		return reading, nil
+	}}
+}
+
+// refused records a document that was refused before its task was looked at.
+func (s *Tasks) refused(ctx context.Context, p Party, kind Kind, raw []byte, r *Refusal, warnings []Problem) (Answer, *ErrorRecord, error) {
+	var record *ErrorRecord
+	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) (err error) {
+		record, err = s.writeRefusal(tx, p, kind, raw, r, warnings)
+		return err
+	})
+	return Answer{}, record, err
+}
+
+// writeRefusal writes a line of the error log, and escalates where a person has to know.
+func (s *Tasks) writeRefusal(tx *ledger.Tx, p Party, kind Kind, raw []byte, r *Refusal, warnings []Problem) (*ErrorRecord, error) {
+	b := newRefused(p, raw, r, tx.Now())
+	b.Warnings = warnings
+	subject := ""
+	if b.TaskID != nil {
+		subject = *b.TaskID
+	}
+	_, lost, matters := LostOf(kind, raw, r)
+	if matters && p.Role != "" && subject != "" {
+		w := &work{tasks: s, tx: tx, party: p, in: Input{Kind: InRefusal, TaskID: subject, Lost: &lost}}
+		if err := w.load(); err != nil {
+			return nil, err
+		}
+		w.in.plan = raw
+		if next, out := s.Policy.Refusal(w.before, subject, lost, w.world); next != nil {
+			if len(out.Raised) > 0 {
+				b.Escalation = &out.Raised[0].MsgID
+			}
+			if err := w.record(next, out, nil); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if matters && lost.Escalation && subject == "" {
+		if err := s.openLost(tx, p, &b); err != nil {
+			return nil, err
+		}
+	}
+	body, err := ledger.Encode(&b)
+	if err != nil {
+		return nil, err
+	}
+	tx.Append(ledger.Event{Workspace: p.Workspace, Kind: kindRefused, Actor: p.Identity.Actor(), Subject: subject, Body: body})
+	record := ErrorRecord(b)
+	return &record, nil
+}
+
+// Handlers do what is due.
+func (s *Tasks) Handlers() map[string]clock.Handler {
+	return map[string]clock.Handler{dueTimer: func(tx *ledger.Tx, t clock.Timer) error {
+		workspace, taskID, _ := strings.Cut(t.Subject, " ")
+		return s.do(tx, workspace, Input{Kind: InTick, TaskID: taskID})
+	}}
+}

@@ -1,0 +1,220 @@
+package task
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/clock"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Migrations make the tables of tasks. What was sent lives in the body of the entry seq,
+// once; state is what the next step starts from.
+var Migrations = store.Migrations{Package: "task", Steps: []string{`
+CREATE TABLE task (
+  workspace {text} NOT NULL,
+  task_id {text} NOT NULL,
+  status {text} NOT NULL,
+  branch {text} NOT NULL,
+  updated_at {bigint} NOT NULL,
+  seq {bigint} NOT NULL,
+  state {blob} NOT NULL,
+  PRIMARY KEY (workspace, task_id)
+) {strict};
+CREATE INDEX task_status ON task (workspace, status, updated_at, task_id);
+CREATE INDEX task_updated ON task (workspace, updated_at, task_id);
+CREATE INDEX task_branch ON task (workspace, branch);
+
+CREATE TABLE task_count (
+  workspace {text} NOT NULL,
+  status {text} NOT NULL,
+  tasks {bigint} NOT NULL,
+  PRIMARY KEY (workspace, status)
+) {strict};
+
+CREATE TABLE task_message (
+  workspace {text} NOT NULL,
+  msg_id {text} NOT NULL,
+  task_id {text} NOT NULL,
+  type {text} NOT NULL,
+  receiver {text} NOT NULL,
+  hash {text} NOT NULL,
+  acked {bool} NOT NULL,
+  seq {bigint} NOT NULL,
+  PRIMARY KEY (workspace, msg_id)
+) {strict};
+CREATE INDEX task_inbox ON task_message (workspace, receiver, acked, seq);
+CREATE INDEX task_messages ON task_message (workspace, task_id, seq);
+
+CREATE TABLE task_error (
+  seq {bigint} PRIMARY KEY,
+  workspace {text} NOT NULL,
+  task_id {text} NOT NULL,
+  actor {text} NOT NULL
+) {strict};
+CREATE INDEX task_error_workspace ON task_error (workspace, seq);
+
+CREATE TABLE task_gate (
+  gate {text} PRIMARY KEY,
+  workspace {text} NOT NULL,
+  task_id {text} NOT NULL,
+  about {text} NOT NULL
+) {strict};
+CREATE INDEX task_gate_about ON task_gate (workspace, task_id, about);
+
+CREATE TABLE task_hook (
+  workspace {text} NOT NULL,
+  role {text} NOT NULL,
+  url {text} NOT NULL,
+  generation {bigint} NOT NULL,
+  PRIMARY KEY (workspace, role)
+) {strict};
+`}}
+
+// The kinds of entries. The subject is the task's id.
+const (
+	kindAcked      = "task.acked"
+	kindHeard      = "task.heard" // a heartbeat
+	kindInstructed = "task.instructed"
+	kindNoted      = "task.noted" // what the server found by itself
+	kindRefused    = "task.refused"
+	kindEscalated  = "task.escalated"
+	kindHooked     = "task.hooked"
+)
+
+// kinds are those of messages.
+var kinds = map[Type]string{
+	TypeDispatch: "task.dispatched", TypeResult: "task.reported", TypeRequest: "review.requested", TypeVerdict: "review.decided", TypeEscalation: kindEscalated,
+}
+
+// dueTimer fires when the first of a task's deadlines passes. Its subject is the
+// workspace and the task, with a space between them.
+const dueTimer = "task.due"
+
+// Projection is what the entries do to the tables.
+func Projection() ledger.Projection {
+	apply := map[string]ledger.Apply{kindRefused: applyRefused, kindHooked: applyHooked}
+	for _, kind := range []string{kindAcked, kindHeard, kindInstructed, kindNoted} {
+		apply[kind] = applyRecorded
+	}
+	for _, kind := range kinds {
+		apply[kind] = applyRecorded
+	}
+	return ledger.Projection{
+		Name: "task",
+		Tables: []ledger.Table{
+			{Name: "task", Key: "workspace, task_id"},
+			{Name: "task_count", Key: "workspace, status"},
+			{Name: "task_message", Key: "workspace, msg_id"},
+			{Name: "task_error", Key: "seq"},
+			{Name: "task_gate", Key: "gate"},
+			{Name: "task_hook", Key: "workspace, role"},
+		},
+		Erasable: []string{kindRefused},
+		Apply:    apply,
+	}
+}
+
+// applyRecorded writes what an entry says: the message in it, the task as it stands
+// after it, who has to acknowledge what, and when something is due.
+func applyRecorded(tx *store.Tx, e *ledger.Entry) error {
+	var b recorded
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	if err := insertMessage(tx, e, &b); err != nil {
+		return err
+	}
+	for _, id := range b.Acked {
+		tx.Exec("UPDATE task_message SET acked = $3 WHERE workspace = $1 AND msg_id = $2", e.Workspace, id, true)
+	}
+	for _, id := range b.Reopened {
+		tx.Exec("UPDATE task_message SET acked = $3 WHERE workspace = $1 AND msg_id = $2", e.Workspace, id, false)
+	}
+	for _, g := range b.Gates {
+		tx.Exec("INSERT INTO task_gate (gate, workspace, task_id, about) VALUES ($1, $2, $3, $4)", g.Gate, e.Workspace, e.Subject, g.About)
+	}
+	if b.Task == nil {
+		return nil
+	}
+	state, err := wire.Marshal(b.Task)
+	if err != nil {
+		return err
+	}
+	tx.Exec(`INSERT INTO task (workspace, task_id, status, branch, updated_at, seq, state) VALUES ($1, $2, $3, $7, $4, $5, $6)
+ON CONFLICT (workspace, task_id) DO UPDATE SET status = excluded.status, branch = excluded.branch, updated_at = excluded.updated_at, seq = excluded.seq, state = excluded.state`,
+		e.Workspace, e.Subject, b.Task.Status(), b.Task.Updated, e.Seq, state, b.Task.Branch)
+	countTask(tx, e.Workspace, b.Was, b.Task.Status())
+	subject := e.Workspace + " " + e.Subject
+	switch due := b.Task.Due(); {
+	case due > 0:
+		clock.Set(tx, clock.Timer{Kind: dueTimer, Subject: subject, Workspace: e.Workspace, Due: time.UnixMicro(due)})
+	case b.HadDue:
+		clock.Clear(tx, dueTimer, subject)
+	}
+	return nil
+}
+
+// countTask keeps how many tasks there are of each status, so that the board need not
+// look at all of them.
+func countTask(tx *store.Tx, workspace, was, is string) {
+	if was == is {
+		return
+	}
+	if was != "" {
+		tx.Exec("UPDATE task_count SET tasks = tasks - 1 WHERE workspace = $1 AND status = $2", workspace, was)
+	}
+	tx.Exec("INSERT INTO task_count (workspace, status, tasks) VALUES ($1, $2, 1) ON CONFLICT (workspace, status) DO UPDATE SET tasks = task_count.tasks + 1", workspace, is)
+}
+
+// insertMessage adds the message that an entry holds, if it holds one.
+func insertMessage(tx *store.Tx, e *ledger.Entry, b *recorded) error {
+	row := b.row
+	if row == nil {
+		if e.Kind == kindAcked || e.Kind == kindHeard || e.Kind == kindNoted {
+			return nil
+		}
+		row = new(messageRow)
+		if err := json.Unmarshal(b.Record, row); err != nil {
+			return err
+		}
+		if row.MsgID == "" {
+			row.MsgID, row.Type = row.InstructionID, "admin_instruction"
+		}
+		row.hash = contentHash(b.Record)
+	}
+	if row.MsgID == "" {
+		return nil
+	}
+	tx.Exec("INSERT INTO task_message (workspace, msg_id, task_id, type, receiver, hash, acked, seq) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+		e.Workspace, row.MsgID, e.Subject, row.Type, row.To, row.hash, !row.RequiresAck, e.Seq)
+	return nil
+}
+
+// messageRow is what the table keeps of a message or an instruction.
+type messageRow struct {
+	MsgID         string `json:"msg_id"`
+	InstructionID string `json:"instruction_id"`
+	Type          string `json:"type"`
+	To            string `json:"to"`
+	RequiresAck   bool   `json:"requires_ack"`
+	hash          string
+}
+
+// applyRefused needs no body, so that what was refused need not be kept for ever.
+func applyRefused(tx *store.Tx, e *ledger.Entry) error {
+	tx.Exec("INSERT INTO task_error (seq, workspace, task_id, actor) VALUES ($1, $2, $3, $4)", e.Seq, e.Workspace, e.Subject, e.Actor)
+	return nil
+}
+
+func applyHooked(tx *store.Tx, e *ledger.Entry) error {
+	var b hooked
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("INSERT INTO task_hook (workspace, role, url, generation) VALUES ($1, $2, $3, $4) ON CONFLICT (workspace, role) DO UPDATE SET url = excluded.url, generation = excluded.generation",
+		e.Workspace, string(b.Role), b.URL, b.Generation)
+	return nil
+}

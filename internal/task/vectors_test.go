@@ -1,0 +1,94 @@
+package task_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/signalbox/signalbox/internal/task"
+)
+
+// expectation is what stands beside a document of the vectors.
+type expectation struct {
+	Layer    task.Layer
+	Errors   []task.Problem
+	Warnings []task.Problem
+	Given    []json.RawMessage
+	Policy   struct {
+		RequirePlan bool `json:"require_plan_approval"`
+	}
+}
+
+// vectors calls fn with every document in a folder of the vectors.
+func vectors(t *testing.T, folder string, fn func(t *testing.T, raw []byte, want expectation)) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join("vectors", folder, "*.expect.json"))
+	if err != nil || len(names) < 10 {
+		t.Fatalf("%d vectors, %v", len(names), err)
+	}
+	for _, name := range names {
+		document := strings.TrimSuffix(name, ".expect.json") + ".json"
+		t.Run(strings.TrimSuffix(filepath.Base(document), ".json"), func(t *testing.T) {
+			raw, err := os.ReadFile(document)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want expectation
+			text, err := os.ReadFile(name)
+			if err == nil {
+				err = json.Unmarshal(text, &want)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			fn(t, raw, want)
+		})
+	}
+}
+
+// places are problems without their texts.
+func places(list []task.Problem) (out []task.Problem) {
+	for _, p := range list {
+		out = append(out, task.Problem{Code: p.Code, Pointer: p.Pointer})
+	}
+	return out
+}
+
+func TestEveryValidDocumentIsTakenWithItsWarnings(t *testing.T) {
+	vectors(t, "valid", func(t *testing.T, raw []byte, want expectation) {
+		warnings, refusal := task.Check(raw, task.Defaults())
+		if refusal != nil {
+			t.Fatalf("refused: %+v", refusal)
+		}
+		if diff := cmp.Diff(places(want.Warnings), places(warnings)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestEveryInvalidDocumentIsRefusedWithItsCodeAndPlace(t *testing.T) {
+	vectors(t, "invalid", func(t *testing.T, raw []byte, want expectation) {
+		if want.Layer == task.LayerAuth || want.Layer == task.LayerContext {
+			if _, refusal := task.Check(raw, task.Defaults()); refusal != nil {
+				t.Fatalf("refused before the layer %s: %+v", want.Layer, refusal)
+			}
+			return
+		}
+		_, refusal := task.Check(raw, task.Defaults())
+		if refusal == nil {
+			t.Fatal("taken")
+		}
+		if diff := cmp.Diff(want.Errors, places(refusal.Problems)); diff != "" || refusal.Layer != want.Layer {
+			t.Errorf("layer %s, want %s\n%s", refusal.Layer, want.Layer, diff)
+		}
+		for _, p := range refusal.Problems {
+			if p.Detail == "" {
+				t.Errorf("%+v says nothing that a model could repair", p)
+			}
+		}
+	})
+}

@@ -1,0 +1,397 @@
+package task
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"math/big"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Version is the one version of the protocol that there is.
+const Version = "AMP/1.0"
+
+// MaxDocument is the largest document that is taken, in bytes.
+const MaxDocument = 1 << 20
+
+// Role is a part that somebody plays in a task.
+type Role string
+
+// The roles. System is the server itself.
+const (
+	Admin       Role = "admin"
+	Coordinator Role = "coordinator"
+	Executor    Role = "executor"
+	Reviewer    Role = "reviewer"
+	System      Role = "system"
+)
+
+// AgentRoles are those that agents play; an operator is the admin.
+var AgentRoles = []Role{Coordinator, Executor, Reviewer}
+
+// Type is one of the five messages.
+type Type string
+
+// The types of messages.
+const (
+	TypeDispatch   Type = "task_dispatch"
+	TypeResult     Type = "task_result"
+	TypeRequest    Type = "review_request"
+	TypeVerdict    Type = "review_verdict"
+	TypeEscalation Type = "escalation"
+)
+
+// whole is a number that JSON Schema calls an integer, such as 3, 3.0 and 3e2.
+type whole int64
+
+// UnmarshalJSON reads it; what does not fit is as good as the largest that does.
+func (w *whole) UnmarshalJSON(text []byte) error {
+	f, _, err := big.ParseFloat(string(text), 10, 64, big.ToZero)
+	if err != nil {
+		return err
+	}
+	n, _ := f.Int64()
+	*w = whole(n)
+	return nil
+}
+
+// Message is one of the five, with its payload read.
+type Message struct {
+	MsgID       string          `json:"msg_id"`
+	Version     string          `json:"protocol_version"`
+	Type        Type            `json:"type"`
+	From        Role            `json:"from"`
+	To          Role            `json:"to"`
+	TaskID      string          `json:"task_id"`
+	Timestamp   string          `json:"timestamp"`
+	RequiresAck bool            `json:"requires_ack"`
+	AckTimeout  whole           `json:"ack_timeout_sec,omitzero"` // seconds; 0 is the type's own
+	ContextRef  []string        `json:"context_ref,omitempty"`
+	Payload     json.RawMessage `json:"payload"`
+	Generation  *whole          `json:"x_generation,omitempty"` // of the sender's lease, where it says so
+
+	Dispatch   *Dispatch   `json:"-"`
+	Result     *Result     `json:"-"`
+	Request    *Request    `json:"-"`
+	Verdict    *Verdict    `json:"-"`
+	Escalation *Escalation `json:"-"`
+	Raw        []byte      `json:"-"` // as it came
+	hash       string      // of its content
+}
+
+// Dispatch is the payload of task_dispatch.
+type Dispatch struct {
+	Description string `json:"description"`
+	Repo        string `json:"repo"`
+	Branch      string `json:"branch"`
+	Subtasks    []struct {
+		ID          string `json:"subtask_id"`
+		Description string `json:"description"`
+	} `json:"subtasks"`
+	Criteria []string `json:"acceptance_criteria"`
+	Risk     string   `json:"risk_level"`
+}
+
+// Result is the payload of task_result.
+type Result struct {
+	SubtaskID string `json:"subtask_id"`
+	Status    string `json:"completion_status"`
+	Diff      struct {
+		Files   []string `json:"files_changed"`
+		Added   whole    `json:"lines_added"`
+		Removed whole    `json:"lines_removed"`
+	} `json:"diff_summary"`
+	Assessment struct {
+		Met   []*bool  `json:"criteria_met"`
+		Notes []string `json:"notes"`
+	} `json:"self_assessment"`
+	WorkLog []json.RawMessage `json:"work_log"`
+	Commit  string            `json:"commit_hash"`
+}
+
+// Request is the payload of review_request.
+type Request struct {
+	DispatchRef string            `json:"original_dispatch_ref"`
+	ResultRef   string            `json:"task_result_ref"`
+	Scope       string            `json:"review_scope"`
+	RejectCount whole             `json:"reject_count"`
+	Notes       string            `json:"coordinator_notes"`
+	CI          map[string]string `json:"ci_status"`
+}
+
+// Verdict is the payload of review_verdict.
+type Verdict struct {
+	Decision   string   `json:"decision"`
+	Criteria   []Judged `json:"criteria_results"`
+	Issues     []Issue  `json:"issues"`
+	Fixes      []Fix    `json:"direct_fixes"`
+	Confidence float64  `json:"confidence"`
+}
+
+// Judged is what a reviewer says of a criterion; Passed is nil where nobody can tell.
+type Judged struct {
+	Passed *bool `json:"passed"`
+}
+
+// Issue is something that a reviewer has found.
+type Issue struct {
+	Severity string `json:"severity"`
+}
+
+// Fix is something that a reviewer has put right by itself.
+type Fix struct {
+	File   string `json:"file"`
+	Change string `json:"change_type"`
+	Lines  whole  `json:"diff_lines"`
+}
+
+// Escalation is the payload of escalation.
+type Escalation struct {
+	Type        string   `json:"escalation_type"`
+	Severity    string   `json:"severity"`
+	TriggeredBy Role     `json:"triggered_by"`
+	Description string   `json:"description"`
+	Affected    []string `json:"affected_msgs"`
+	Snapshot    Snapshot `json:"system_state_snapshot"`
+	Suggested   []string `json:"suggested_actions,omitempty"`
+	Suspended   bool     `json:"auto_suspended"`
+}
+
+// Snapshot is how a task stood when an escalation was raised.
+type Snapshot struct {
+	Status      string  `json:"task_status"`
+	RejectCount int64   `json:"reject_count"`
+	Last        *string `json:"last_successful_msg_id"`
+}
+
+// Ack says that a message has come, or why its receiver will not process it.
+type Ack struct {
+	Record     string   `json:"record"`
+	AckID      string   `json:"ack_id"`
+	Version    string   `json:"protocol_version"`
+	TaskID     string   `json:"task_id"`
+	Timestamp  string   `json:"timestamp"`
+	AckOf      string   `json:"ack_of"`
+	From       Role     `json:"from"`
+	Status     string   `json:"status"`
+	Problem    *Problem `json:"error,omitempty"`
+	Implicit   bool     `json:"implicit,omitempty"`
+	Agent      string   `json:"agent,omitempty"`
+	Generation *whole   `json:"x_generation,omitempty"`
+	Raw        []byte   `json:"-"`
+}
+
+// Refused is the status of an ack whose sender will not process the message.
+const Refused = "refused"
+
+// Heartbeat is a sign of life of who has the ball.
+type Heartbeat struct {
+	TaskID     string `json:"task_id"`
+	From       Role   `json:"from"`
+	Note       string `json:"note"`
+	Generation *whole `json:"x_generation"`
+	Raw        []byte `json:"-"`
+}
+
+// Instruction is what the admin says.
+type Instruction struct {
+	Record      string   `json:"record"`
+	ID          string   `json:"instruction_id"`
+	Version     string   `json:"protocol_version"`
+	TaskID      string   `json:"task_id"`
+	Timestamp   string   `json:"timestamp"`
+	From        Role     `json:"from"`
+	Action      string   `json:"action"`
+	Channel     string   `json:"channel"`
+	Actor       string   `json:"actor"`
+	Refs        []string `json:"escalation_refs,omitempty"`
+	Reset       *bool    `json:"reset_reject_count,omitempty"`
+	Target      Role     `json:"target,omitempty"`
+	NewDecision string   `json:"new_decision,omitempty"`
+	RollbackTo  string   `json:"rollback_to,omitempty"`
+	Note        string   `json:"note,omitempty"`
+	Raw         []byte   `json:"-"`
+}
+
+// document is what every kind of document says of itself, wherever it can be read.
+type document struct {
+	object map[string]any
+}
+
+// documentOf reads what can be read of a document that may be wrong.
+func documentOf(raw []byte) document {
+	if len(raw) > MaxDocument {
+		return document{}
+	}
+	data, err := wire.Data(raw)
+	if err != nil {
+		return document{}
+	}
+	object, _ := data.(map[string]any)
+	return document{object}
+}
+
+func (d document) text(name string) string {
+	text, _ := d.object[name].(string)
+	return text
+}
+
+// parse reads a document up to its schema: size, JSON, version, schema.
+func parse(raw []byte, schema string) (data any, refusal *Refusal) {
+	if len(raw) > MaxDocument {
+		return nil, tooLarge()
+	}
+	data, err := wire.Data(raw)
+	if err != nil {
+		if at, twice := wire.Twice(err); twice {
+			return nil, refuse(LayerParse, DuplicateKey, at, "The name stands in the object twice.").expecting("every name once", nil)
+		}
+		return nil, refuse(LayerParse, BadJSON, "", fault.From(err).Message).expecting("one JSON object, without comments", nil)
+	}
+	object, _ := data.(map[string]any)
+	if version, ok := object["protocol_version"].(string); ok && version != Version {
+		return nil, refuse(LayerSchema, WrongVersion, "/protocol_version", "This version is not spoken here.").expecting("one of the supported versions: "+Version, Version)
+	}
+	if problems := loadSchemas().check(schema, data); len(problems) > 0 {
+		return nil, &Refusal{LayerSchema, problems}
+	}
+	return data, nil
+}
+
+func tooLarge() *Refusal {
+	return refuse(LayerParse, TooLarge, "", "The document is larger than 1 MiB.").expecting("at most 1 MiB; put large texts where a URL can name them", nil)
+}
+
+// decode reads what the schema has let through.
+func decode(raw []byte, into any) *Refusal {
+	err := json.Unmarshal(raw, into)
+	if err == nil {
+		return nil
+	}
+	at := ""
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		at = "/" + strings.ReplaceAll(wrong.Field, ".", "/")
+	}
+	return refuse(LayerSchema, OutOfRange, at, "The number is larger than can be worked with.")
+}
+
+// ReadMessage takes a message through the layers that need nothing but the message.
+func ReadMessage(raw []byte, p Policy) (m *Message, warnings []Problem, refusal *Refusal) {
+	data, refusal := parse(raw, "message")
+	if refusal != nil {
+		return nil, nil, refusal
+	}
+	m = &Message{Raw: raw, hash: hashOf(data)}
+	if refusal := decode(raw, m); refusal != nil {
+		return nil, nil, refusal
+	}
+	var payload any
+	switch m.Type {
+	case TypeDispatch:
+		m.Dispatch = new(Dispatch)
+		payload = m.Dispatch
+	case TypeResult:
+		m.Result = new(Result)
+		payload = m.Result
+	case TypeRequest:
+		m.Request = new(Request)
+		payload = m.Request
+	case TypeVerdict:
+		m.Verdict = new(Verdict)
+		payload = m.Verdict
+	default:
+		m.Escalation = new(Escalation)
+		payload = m.Escalation
+	}
+	if refusal := decode(m.Payload, payload); refusal != nil {
+		return nil, nil, refusal
+	}
+	c := &checker{m: m, policy: p}
+	c.check()
+	if len(c.problems) > 0 {
+		return nil, nil, &Refusal{LayerSemantic, c.problems}
+	}
+	return m, c.warnings, nil
+}
+
+// ReadAck takes an ack through the layers that need nothing but the ack.
+func ReadAck(raw []byte) (*Ack, *Refusal) {
+	if _, refusal := parse(raw, "ack"); refusal != nil {
+		return nil, refusal
+	}
+	a := &Ack{Raw: raw}
+	if refusal := decode(raw, a); refusal != nil {
+		return nil, refusal
+	}
+	if taskOf(a.AckOf) != a.TaskID {
+		return nil, refuse(LayerSemantic, RefWrongTask, "/ack_of", "The message belongs to another task than the ack says.").expecting("a message of "+a.TaskID, nil)
+	}
+	return a, nil
+}
+
+// ReadHeartbeat takes a heartbeat through the layers that need nothing else.
+func ReadHeartbeat(raw []byte) (*Heartbeat, *Refusal) {
+	if _, refusal := parse(raw, "heartbeat"); refusal != nil {
+		return nil, refusal
+	}
+	h := &Heartbeat{Raw: raw}
+	return h, decode(raw, h)
+}
+
+// ReadInstruction takes an admin instruction through the layers that need nothing else.
+func ReadInstruction(raw []byte) (*Instruction, *Refusal) {
+	if _, refusal := parse(raw, "admin_instruction"); refusal != nil {
+		return nil, refusal
+	}
+	i := &Instruction{Raw: raw}
+	if refusal := decode(raw, i); refusal != nil {
+		return nil, refusal
+	}
+	for n, ref := range i.Refs {
+		if taskOf(ref) != i.TaskID {
+			return nil, refuse(LayerSemantic, RefWrongTask, at("/escalation_refs", n), "The escalation belongs to another task.").expecting("an open escalation of "+i.TaskID, nil)
+		}
+	}
+	return i, nil
+}
+
+// taskOf is the task in a message's id, which the schema has checked.
+func taskOf(msgID string) string {
+	_, rest, _ := strings.Cut(msgID, "-T-")
+	if end := strings.LastIndexByte(rest, '-'); end >= 0 {
+		rest = rest[:end]
+	}
+	return "T-" + rest
+}
+
+// seconds is a length of time in microseconds, as far as it can be counted.
+func seconds(n int64) int64 {
+	const micro = 1_000_000
+	if n > math.MaxInt64/micro {
+		return math.MaxInt64
+	}
+	return n * micro
+}
+
+// KindOf is what a document says that it is; what does not say so is taken for a message.
+func KindOf(raw []byte) Kind {
+	switch documentOf(raw).text("record") {
+	case "ack":
+		return InAck
+	case "heartbeat":
+		return InHeartbeat
+	case "admin_instruction":
+		return InInstruction
+	}
+	return InMessage
+}
+
+// Check takes a document of any kind through the layers that need nothing but the
+// document.
+func Check(raw []byte, p Policy) (warnings []Problem, refusal *Refusal) {
+	in, refusal := p.Read(KindOf(raw), raw)
+	return in.Warnings, refusal
+}

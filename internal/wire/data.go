@@ -1,0 +1,116 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// Twice is the pointer (RFC 6901) of a name that stands in an object twice, where that
+// is what is wrong with JSON.
+func Twice(err error) (pointer string, is bool) {
+	s, ok := errors.AsType[*jsontext.SyntacticError](err)
+	if !ok || !errors.Is(err, jsontext.ErrDuplicateName) {
+		return "", false
+	}
+	return string(s.JSONPointer), true
+}
+
+// maxDataDepth is far above what is real. What is written around data must not make it
+// deeper than JSON is read.
+const maxDataDepth = 256
+
+// Data reads one JSON value as maps, slices, text, booleans and json.Number, as strictly
+// as Unmarshal does: text has no NUL in it, and nothing is nested without end. It is for
+// what is checked against a schema.
+func Data(text []byte) (any, error) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(text))
+	v, err := readData(d, 0)
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, fault.New(fault.InvalidPayload, "There is no JSON. Send one object.")
+		}
+		if _, ours := errors.AsType[*fault.Error](err); ours {
+			return nil, err
+		}
+		return nil, fault.Wrap(err, fault.InvalidPayload, "%s", explain(err, new(struct{})))
+	}
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, fault.New(fault.InvalidPayload, "There is something after the JSON object. Send one object.")
+	}
+	return v, nil
+}
+
+func readData(d *jsontext.Decoder, depth int) (any, error) {
+	token, err := d.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	if depth > maxDataDepth {
+		return nil, fault.New(fault.InvalidPayload, "Lists and objects are nested more than %d deep. Send what is that deep as text.", maxDataDepth)
+	}
+	switch token.Kind() {
+	case '{':
+		object := map[string]any{}
+		for d.PeekKind() != '}' {
+			name, err := d.ReadToken()
+			if err != nil {
+				return nil, err
+			}
+			key, err := cleanText(name.String())
+			if err != nil {
+				return nil, err
+			}
+			if object[key], err = readData(d, depth+1); err != nil {
+				return nil, err
+			}
+		}
+		_, err = d.ReadToken()
+		return object, err
+	case '[':
+		list := []any{}
+		for d.PeekKind() != ']' {
+			item, err := readData(d, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, item)
+		}
+		_, err = d.ReadToken()
+		return list, err
+	case '"':
+		return cleanText(token.String())
+	case '0':
+		return number(token.String())
+	case 't', 'f':
+		return token.Bool(), nil
+	}
+	return nil, nil
+}
+
+func cleanText(text string) (string, error) {
+	if strings.ContainsRune(text, 0) {
+		return "", fault.New(fault.InvalidPayload, "A text contains the character \\u0000, which text may not. Leave it out.")
+	}
+	return text, nil
+}
+
+// maxExponent is more than any number has that means something. Who compares numbers of
+// a million digits is busy for a long time.
+const maxExponent = 1000
+
+func number(text string) (any, error) {
+	if i := strings.IndexAny(text, "eE"); i >= 0 {
+		if exponent, err := strconv.Atoi(text[i+1:]); err != nil || exponent > maxExponent || exponent < -maxExponent {
+			return nil, fault.New(fault.InvalidPayload, "The number %.40s is too large or too small to work with.", text)
+		}
+	}
+	return json.Number(text), nil
+}
