@@ -3,6 +3,7 @@ package telegram
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-telegram/bot"
@@ -26,6 +27,7 @@ func (b *Bot) Listen(ctx context.Context, n *notify.Notifier) error {
 		// read on since. What it reads twice is voted once.
 		client, err := bot.New(b.Token.Reveal(), b.options(func(ctx context.Context, client *bot.Bot, update *models.Update) {
 			b.heard(ctx, client, update.CallbackQuery, n)
+			b.said(ctx, update.Message)
 		})...)
 		if err != nil {
 			return err
@@ -42,7 +44,13 @@ func (b *Bot) heard(ctx context.Context, client *bot.Bot, query *models.Callback
 	// What was read will not be sent again, so it is done even when we are stopping.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pressTime)
 	defer cancel()
-	say := n.Press(ctx, notify.Press{Channel: Name, Contact: strconv.FormatInt(query.From.ID, 10), Data: query.Data})
+	contact := strconv.FormatInt(query.From.ID, 10)
+	var say string
+	if b.talk != nil && strings.HasPrefix(query.Data, b.talk.Prefix) {
+		say = b.talk.Press(ctx, contact, query.Data)
+	} else {
+		say = n.Press(ctx, notify.Press{Channel: Name, Contact: contact, Data: query.Data})
+	}
 	_, err := client.AnswerCallbackQuery(ctx, &bot.AnswerCallbackQueryParams{
 		CallbackQueryID: query.ID, ShowAlert: true,
 		Text: notify.Cut(say, maxAnswer, size),

@@ -51,6 +51,7 @@ type Bot struct {
 	chat   any
 	client *bot.Bot
 	person bool // the chat is one person's
+	talk   *Talk
 }
 
 // NewBot makes the channel.
@@ -71,7 +72,7 @@ func (b *Bot) options(heard bot.HandlerFunc) []bot.Option {
 	var last atomic.Int64 // when trouble was last logged
 	options := []bot.Option{
 		bot.WithSkipGetMe(), bot.WithHTTPClient(askTime, b.HTTP), bot.WithNotAsyncHandlers(),
-		bot.WithAllowedUpdates(bot.AllowedUpdates{models.AllowedUpdateCallbackQuery}), bot.WithDefaultHandler(heard),
+		bot.WithAllowedUpdates(b.updates()), bot.WithDefaultHandler(heard),
 		bot.WithErrorsHandler(func(err error) {
 			now := time.Now().Unix()
 			if before := last.Load(); now-before >= 60 && last.CompareAndSwap(before, now) {

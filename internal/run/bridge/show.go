@@ -1,0 +1,161 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/notify/telegram"
+	"github.com/signalbox/signalbox/internal/run"
+	"github.com/signalbox/signalbox/internal/run/engine"
+)
+
+const (
+	cursor = "run-telegram"
+	// shownActions is how many of the last actions are shown.
+	shownActions = 5
+	maxTitle     = 200
+	// maxAnswer leaves room for the rest in a message.
+	maxAnswer = 1500
+)
+
+// Run keeps the messages of runs true by following the ledger, on one node at a time,
+// until ctx ends.
+func (b *Bridge) Run(ctx context.Context) error {
+	head, err := b.Ledger.Head(ctx)
+	if err == nil {
+		err = b.Ledger.BeginAt(ctx, cursor, head)
+	}
+	if err != nil {
+		return err
+	}
+	return b.Ledger.Consume(ctx, cursor, b.follow)
+}
+
+// follow shows what has become of the runs in a page of entries: each once, however much
+// has happened. That a run has ended is told until Telegram takes it.
+func (b *Bridge) follow(ctx context.Context, entries []ledger.Entry) error {
+	touched := map[string]bool{} // and whether it has ended
+	for _, e := range entries {
+		if strings.HasPrefix(e.Kind, "run.") && strings.HasPrefix(e.Subject, "run_") {
+			touched[e.Subject] = touched[e.Subject] || e.Kind == "run.completed"
+		}
+	}
+	shown := false
+	for id, ended := range touched {
+		r, err := b.Runs.Get(ctx, id)
+		if fault.Is(err, fault.NotFound) {
+			continue // a run of another protocol
+		}
+		if err != nil {
+			return err
+		}
+		chat, message, ok := readOrigin(r.Origin)
+		if !ok {
+			continue
+		}
+		shown = true
+		if err := b.show(ctx, r, chat, message); err != nil {
+			b.Log.Warn("cannot show a run in Telegram", "why", err.Error())
+			if ended {
+				return err
+			}
+		}
+	}
+	if shown { // Telegram takes a few changes a second, and people do not read faster
+		select {
+		case <-time.After(b.Every):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// show puts the run as it is in the place of its message.
+func (b *Bridge) show(ctx context.Context, r run.Run, chat int64, message int) error {
+	events, err := b.Runs.Events(ctx, r.ID, max(0, r.Events-4*shownActions))
+	if err != nil {
+		return err
+	}
+	p := telegram.Post{Chat: chat, ID: message, Text: render(r, events, time.Now())}
+	if r.Status == run.Running {
+		p.Button, p.Data = "Cancel", prefix+r.ID
+	}
+	_, err = b.Bot.Write(ctx, p)
+	return err
+}
+
+// render is a run in a few lines: how it stands, what it did last, and in the end its
+// answer and how to go on.
+func render(r run.Run, events []run.Numbered, now time.Time) string {
+	word, until := map[run.Status]string{run.Running: "working", run.Done: "done", run.Failed: "failed"}[r.Status], now
+	if r.EndedAt != nil {
+		until = *r.EndedAt
+	}
+	head := []string{word, r.Engine, until.Sub(r.OpenedAt).Round(time.Second).String()}
+	if r.Tokens > 0 {
+		head = append(head, fmt.Sprintf("%d tokens", r.Tokens))
+	}
+	if r.CostUSD > 0 {
+		head = append(head, fmt.Sprintf("$%.2f", r.CostUSD))
+	}
+	lines := []string{strings.Join(head, " · ")}
+	var actions []string
+	at := map[string]int{}
+	for _, n := range events {
+		var e engine.Event
+		if json.Unmarshal(n.Event, &e) != nil {
+			continue
+		}
+		if e.Type == engine.Completed {
+			lines = append(lines, outcome(e)...)
+		}
+		if e.Type != engine.Acted || e.Action.Kind == engine.Turn || r.Status != run.Running {
+			continue
+		}
+		if i, known := at[e.Action.ID]; known {
+			actions[i] = action(e)
+			continue
+		}
+		at[e.Action.ID] = len(actions)
+		actions = append(actions, action(e))
+	}
+	lines = append(lines, actions[max(0, len(actions)-shownActions):]...)
+	if r.Status != run.Running && r.Line != "" {
+		lines = append(lines, "", "↩️ "+r.Line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func outcome(e engine.Event) (lines []string) {
+	if e.Error != "" {
+		lines = append(lines, "", cut(e.Error, maxAnswer/2))
+	}
+	if e.Answer != "" {
+		lines = append(lines, "", cut(e.Answer, maxAnswer))
+	}
+	return lines
+}
+
+func action(e engine.Event) string {
+	mark := "▸"
+	switch {
+	case e.OK != nil && *e.OK:
+		mark = "✓"
+	case e.OK != nil:
+		mark = "✗"
+	}
+	title, _, _ := strings.Cut(e.Action.Title, "\n")
+	return mark + " " + cut(title, maxTitle)
+}
+
+func cut(text string, n int) string {
+	if runes := []rune(text); len(runes) > n {
+		return string(runes[:n]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,241 @@
+package engine
+
+import (
+	"regexp"
+	"strings"
+)
+
+func amp() *Engine {
+	return &Engine{
+		Name: "amp", label: "amp", title: "amp", Install: "npm install -g @ampcode/cli", AllowAll: true,
+		args: ampArgs, guard: ampGuard,
+		line:    func(token string) string { return "amp threads continue " + token },
+		pattern: regexp.MustCompile("(?im)^\\s*`?amp\\s+threads\\s+continue\\s+(T-[A-Za-z0-9-]+)`?\\s*$"),
+		start:   func() translator { return &ampStream{} },
+	}
+}
+
+// ampArgs has the prompt on standard input: no limit to its length, no trouble with a
+// dash at its beginning, and nobody sees it in the list of processes.
+func ampArgs(j Job) []string {
+	var args []string
+	switch {
+	case j.Resume.Latest:
+		args = append(args, "threads", "continue", "--last")
+	case j.Resume.Value != "":
+		args = append(args, "threads", "continue", j.Resume.Value)
+	}
+	if j.allowAll() {
+		args = append(args, "--dangerously-allow-all")
+	}
+	args = append(args, j.Guard...)
+	if mode := or(j.Override, j.Settings.Mode); mode != "" {
+		args = append(args, "--mode", mode)
+	}
+	args = append(args, "--stream-json")
+	if j.Settings.StreamInput {
+		args = append(args, "--stream-json-input")
+	}
+	return append(args, "-x")
+}
+
+// ampStream translates `amp --stream-json`.
+type ampStream struct {
+	noResult
+	init bool // there was one
+}
+
+func (a *ampStream) line(s *Stream, v value) {
+	var kind, subtype, session, parent, message value
+	v.each(func(name []byte, m value) {
+		switch string(name) {
+		case "type":
+			kind = m
+		case "subtype":
+			subtype = m
+		case "session_id":
+			session = m
+		case "parent_tool_use_id":
+			parent = m
+		case "message":
+			message = m
+		}
+	})
+	what := kind.str()
+	switch what {
+	case "system", "assistant", "user", "result":
+	default:
+		return
+	}
+	s.learn(session.str())
+	if what == "system" && subtype.is("init") {
+		a.init = true
+	}
+	if a.init {
+		a.begin(s)
+	}
+	switch what {
+	case "assistant":
+		a.assistant(s, message, parent.str())
+	case "user":
+		message.get("content").items(func(block value) { a.result(s, block, parent.str()) })
+	case "result":
+		a.complete(s, v, subtype.str())
+	}
+}
+
+func (a *ampStream) begin(s *Stream) {
+	title, meta := or(s.job.Settings.Model, s.engine.title), map[string]any{}
+	if model := or(s.job.Override, or(s.job.Settings.Mode, s.job.Settings.Model)); model != "" {
+		meta["model"] = model
+	}
+	s.begin(title, meta)
+}
+
+func (a *ampStream) assistant(s *Stream, message value, parent string) {
+	a.count(s, message.get("usage"))
+	message.get("content").items(func(block value) {
+		switch block.get("type").str() {
+		case "text":
+			if parent == "" { // what a nested agent says is not the answer
+				s.say(block.get("text").str())
+			}
+		case "tool_use":
+			a.use(s, block, parent)
+		}
+	})
+}
+
+// count adds what one message has used.
+func (a *ampStream) count(s *Stream, usage value) {
+	var t Tokens
+	some := false
+	usage.each(func(name []byte, m value) {
+		n, ok := m.integer()
+		if !ok {
+			return
+		}
+		switch string(name) {
+		case "input_tokens":
+			t.Input, some = n, true
+		case "output_tokens":
+			t.Output, some = n, true
+		case "cache_creation_input_tokens":
+			t.CacheWrite, some = n, true
+		case "cache_read_input_tokens":
+			t.CacheRead, some = n, true
+		}
+	})
+	if some {
+		s.count(t)
+	}
+}
+
+func (a *ampStream) use(s *Stream, block value, parent string) {
+	var id, name, input value
+	block.each(func(n []byte, m value) {
+		switch string(n) {
+		case "id":
+			id = m
+		case "name":
+			name = m
+		case "input":
+			input = m
+		}
+	})
+	if id.str() == "" {
+		return
+	}
+	s.act(s.toolAction(id.str(), name, input, parent))
+}
+
+// toolAction is a tool call as the streams of amp and gemini tell it.
+func (s *Stream) toolAction(id string, name, input value, parent string) *Action {
+	c := call{name: "tool", input: input.object(), dir: s.job.Dir, paths: plainPaths}
+	if s.engine.Name != "amp" {
+		c.paths = allPaths
+	}
+	if name.truthy() {
+		c.name = name.shown()
+	}
+	kind, title := c.describe()
+	detail := map[string]any{"tool_name": c.name, "input": c.input.raw(), "tool_id": id}
+	if parent != "" {
+		detail["parent_tool_use_id"] = parent
+	}
+	addChange(detail, kind, c)
+	return &Action{ID: id, Kind: kind, Title: title, Detail: detail}
+}
+
+// addChange says which file a call changes, as the path was given.
+func addChange(detail map[string]any, kind Kind, c call) {
+	if path := c.path(); kind == FileChange && path != "" {
+		detail["changes"] = []map[string]any{{"path": path, "kind": "update"}}
+	}
+}
+
+func (a *ampStream) result(s *Stream, block value, parent string) {
+	var kind, id, failed, content value
+	block.each(func(n []byte, m value) {
+		switch string(n) {
+		case "type":
+			kind = m
+		case "tool_use_id":
+			id = m
+		case "is_error":
+			failed = m
+		case "content":
+			content = m
+		}
+	})
+	if !kind.is("tool_result") {
+		return
+	}
+	action := s.closeAction(id.str())
+	if action == nil {
+		return
+	}
+	if parent != "" {
+		action.Detail["parent_tool_use_id"] = parent
+	}
+	if output := outputText(content); output != "" {
+		action.Detail["output_preview"] = preview(output)
+	}
+	s.done(action, !failed.truthy())
+}
+
+// outputText is the text in a tool's result: a string, or the texts of its blocks.
+func outputText(content value) string {
+	if text, ok := content.text(); ok {
+		return text
+	}
+	var parts []string
+	content.items(func(block value) {
+		if block.get("type").is("text") {
+			text := block.get("text")
+			if text.is("") && !text.truthy() {
+				parts = append(parts, "")
+				return
+			}
+			parts = append(parts, text.shown())
+		}
+	})
+	return strings.Join(parts, "\n")
+}
+
+func (a *ampStream) complete(s *Stream, v value, subtype string) {
+	if cost, ok := v.get("total_cost_usd").number(); ok {
+		s.usage.CostUSD = &cost
+	}
+	s.usage.DurationMS, _ = v.get("duration_ms").integer()
+	s.usage.Turns, _ = v.get("num_turns").integer()
+	failed := string(v.get("is_error")) == "true"
+	problem := v.get("error").str()
+	if failed && problem == "" {
+		problem = "amp run failed"
+		if subtype != "" {
+			problem += " (" + subtype + ")"
+		}
+	}
+	s.complete(!failed, v.get("result").str(), problem)
+}

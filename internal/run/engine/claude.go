@@ -1,0 +1,248 @@
+package engine
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+func claude() *Engine {
+	return &Engine{
+		Name: "claude", label: "Claude Code", title: "claude", Install: "npm install -g @anthropic-ai/claude-code",
+		args: claudeArgs, guard: claudeGuard,
+		line:    func(token string) string { return "claude --resume " + token },
+		pattern: regexp.MustCompile("(?im)^\\s*`?claude\\s+(?:--resume|-r)\\s+([^`\\s]+)`?\\s*$"),
+		start:   func() translator { return &claudeStream{} },
+	}
+}
+
+func claudeArgs(j Job) []string {
+	args := []string{"-p", "--output-format", "stream-json", "--verbose"}
+	switch {
+	case j.Resume.Latest:
+		args = append(args, "--continue")
+	case j.Resume.Value != "":
+		args = append(args, "--resume", j.Resume.Value)
+	}
+	if model := j.model(); model != "" {
+		args = append(args, "--model", model)
+	}
+	if j.Settings.Mode != "" {
+		args = append(args, "--permission-mode", j.Settings.Mode)
+	}
+	if j.allowAll() {
+		args = append(args, "--dangerously-skip-permissions")
+	}
+	if j.MaxUSD > 0 {
+		args = append(args, "--max-budget-usd", strconv.FormatFloat(j.MaxUSD, 'f', -1, 64))
+	}
+	return append(args, j.Guard...)
+}
+
+// claudeStream translates `claude -p --output-format stream-json --verbose`.
+type claudeStream struct {
+	noResult
+	title     string
+	meta      map[string]any
+	thoughts  int
+	limits    int
+	asked     int
+	message   string // the message that was counted last: it comes once for each block
+	ofMessage Tokens
+}
+
+func (c *claudeStream) begin(s *Stream) { s.begin(or(c.title, s.engine.title), c.meta) }
+
+func (c *claudeStream) line(s *Stream, v value) {
+	s.learn(v.get("session_id").str())
+	switch v.get("type").str() {
+	case "system":
+		if v.get("subtype").is("init") {
+			c.init(s, v)
+		}
+	case "assistant":
+		c.assistant(s, v.get("message"), v.get("parent_tool_use_id").str())
+	case "user":
+		v.get("message").get("content").items(func(block value) { c.result(s, block) })
+	case "rate_limit_event":
+		c.limit(s, v.get("rate_limit_info"))
+	case "control_request":
+		c.control(s, v)
+	case "result":
+		c.complete(s, v)
+	}
+}
+
+func (c *claudeStream) init(s *Stream, v value) {
+	if s.started {
+		return // there is one in every turn
+	}
+	c.meta = map[string]any{}
+	for _, name := range []string{"cwd", "model", "tools", "permissionMode", "output_style", "apiKeySource", "mcp_servers"} {
+		if m := v.get(name); len(m) > 0 {
+			c.meta[name] = m.raw()
+		}
+	}
+	c.title = v.get("model").str()
+	s.usage.Model = or(c.title, s.usage.Model)
+	c.begin(s)
+}
+
+func (c *claudeStream) assistant(s *Stream, message value, parent string) {
+	c.count(s, message)
+	message.get("content").items(func(block value) {
+		switch block.get("type").str() {
+		case "text":
+			if text := block.get("text").str(); text != "" && parent == "" {
+				s.reset(text)
+			}
+		case "thinking":
+			c.think(s, block, parent)
+		case "tool_use", "server_tool_use":
+			if id := block.get("id").str(); id != "" {
+				s.act(c.use(s, id, block, parent))
+			}
+		}
+	})
+}
+
+// count adds up while the run goes on. A message's lines repeat its usage, and the last
+// one is right; the result has the sum.
+func (c *claudeStream) count(s *Stream, message value) {
+	usage := message.get("usage")
+	if len(usage) == 0 {
+		return
+	}
+	now := claudeTokens(usage)
+	if id := message.get("id").str(); id != c.message || id == "" {
+		c.message, c.ofMessage = id, Tokens{}
+	}
+	s.count(Tokens{
+		Input: now.Input - c.ofMessage.Input, Output: now.Output - c.ofMessage.Output,
+		CacheRead: now.CacheRead - c.ofMessage.CacheRead, CacheWrite: now.CacheWrite - c.ofMessage.CacheWrite,
+	})
+	c.ofMessage = now
+}
+
+func claudeTokens(usage value) (t Tokens) {
+	t.Input, _ = usage.get("input_tokens").integer()
+	t.Output, _ = usage.get("output_tokens").integer()
+	t.CacheRead, _ = usage.get("cache_read_input_tokens").integer()
+	t.CacheWrite, _ = usage.get("cache_creation_input_tokens").integer()
+	return t
+}
+
+func (c *claudeStream) think(s *Stream, block value, parent string) {
+	text := block.get("thinking").str()
+	if text == "" {
+		return
+	}
+	c.thoughts++
+	detail := map[string]any{}
+	if parent != "" {
+		detail["parent_tool_use_id"] = parent
+	}
+	s.done(&Action{ID: fmt.Sprintf("claude.thinking.%d", c.thoughts), Kind: Note, Title: text, Detail: detail}, true)
+}
+
+func (c *claudeStream) use(s *Stream, id string, block value, parent string) *Action {
+	t := call{name: "tool", input: block.get("input").object(), dir: s.job.Dir, paths: allPaths}
+	if name := block.get("name"); name.truthy() {
+		t.name = name.shown()
+	}
+	kind, title := t.describe()
+	detail := map[string]any{"name": t.name, "input": t.input.raw()}
+	if parent != "" {
+		detail["parent_tool_use_id"] = parent
+	}
+	addChange(detail, kind, t)
+	return &Action{ID: id, Kind: kind, Title: title, Detail: detail}
+}
+
+func (c *claudeStream) result(s *Stream, block value) {
+	switch block.get("type").str() {
+	case "tool_result", "advisor_tool_result":
+	default:
+		return
+	}
+	id := block.get("tool_use_id").str()
+	if id == "" {
+		return
+	}
+	action := s.closeAction(id)
+	if action == nil {
+		action = &Action{ID: id, Kind: Tool, Title: "tool result", Detail: map[string]any{}}
+	}
+	output, failed := outputText(block.get("content")), block.get("is_error").truthy()
+	action.Detail["tool_use_id"] = id
+	action.Detail["result_preview"] = preview(output)
+	action.Detail["result_len"] = utf8.RuneCountInString(output)
+	action.Detail["is_error"] = failed
+	s.done(action, !failed)
+}
+
+// limit tells of a limit that holds the run up, or soon will. That all is well is not
+// news.
+func (c *claudeStream) limit(s *Stream, info value) {
+	status := info.get("status").str()
+	if status == "allowed" || status == "" {
+		return
+	}
+	c.limits++
+	title := "rate limit: " + status
+	if kind := info.get("rateLimitType").str(); kind != "" {
+		title += " (" + kind + ")"
+	}
+	yes := status != "rejected"
+	s.emit(Event{
+		Type: Acted, Engine: s.engine.Name, Phase: Done, OK: &yes, Level: "info",
+		Action: &Action{ID: fmt.Sprintf("rate_limit_%d", c.limits), Kind: Note, Title: title, Detail: map[string]any{"info": info.raw()}},
+	})
+}
+
+// control shows that the CLI asks for permission on its own stream.
+func (c *claudeStream) control(s *Stream, v value) {
+	request := v.get("request")
+	if !request.get("subtype").is("can_use_tool") {
+		return
+	}
+	c.asked++
+	s.act(&Action{
+		ID: fmt.Sprintf("claude.control.%d", c.asked), Kind: Warning, Title: "asks for permission: " + request.get("tool_name").shown(),
+		Detail: map[string]any{"request_id": v.get("request_id").str(), "tool_name": request.get("tool_name").str(), "input": request.get("input").object().raw()},
+	})
+}
+
+func (c *claudeStream) complete(s *Stream, v value) {
+	if cost, ok := v.get("total_cost_usd").number(); ok {
+		s.usage.CostUSD = &cost
+	}
+	s.usage.DurationMS, _ = v.get("duration_ms").integer()
+	s.usage.Turns, _ = v.get("num_turns").integer()
+	if usage := v.get("usage"); len(usage) > 0 && usage[0] == '{' {
+		s.usage.Tokens, s.counted = claudeTokens(usage), true
+	}
+	text, subtype := v.get("result").str(), v.get("subtype").str()
+	if failed := v.get("is_error").truthy() || strings.HasPrefix(subtype, "error"); failed {
+		s.complete(false, "", s.message(c.problem(v, text, subtype), Exit{}))
+		return
+	}
+	if text != "" {
+		s.reset(text)
+	}
+	s.complete(true, "", "")
+}
+
+func (c *claudeStream) problem(v value, text, subtype string) string {
+	var all []string
+	v.get("errors").items(func(e value) { all = append(all, e.shown()) })
+	switch {
+	case text != "":
+		return text
+	case len(all) > 0:
+		return strings.Join(all, "\n")
+	}
+	return fmt.Sprintf("Claude Code run failed (%s)", or(subtype, "error"))
+}

@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"regexp"
+	"slices"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// Settings are the configuration of an engine.
+type Settings struct {
+	Command     string // the program, found in the path when it is a name
+	Model       string
+	Mode        string
+	AllowAll    bool // every tool call is allowed without asking
+	StreamInput bool
+}
+
+// Job is one run of an engine.
+type Job struct {
+	Prompt     string
+	Resume     Resume // the session to go on with; the zero value begins a new one
+	Dir        string // where the agent works; titles are relative to it
+	Settings   Settings
+	Override   string   // the model, or amp's mode, for this run alone
+	Supervised bool     // Signalbox answers for each tool call, so nothing is allowed in advance
+	MaxUSD     float64  // what it may cost, for a CLI that can stop by itself; 0 is no limit
+	Guard      []string // arguments that make the CLI ask Signalbox; see Guard
+	PID        int      // of the process, for those who watch it
+}
+
+// allowAll reports whether the CLI is told to ask nobody.
+func (j Job) allowAll() bool { return j.Settings.AllowAll && !j.Supervised }
+
+// model is the model that the run is to use, "" for the engine's own choice.
+func (j Job) model() string {
+	if j.Override != "" {
+		return j.Override
+	}
+	return j.Settings.Model
+}
+
+// Engine is an agent CLI.
+type Engine struct {
+	Name     string
+	Install  string // what to install when the program is not there
+	AllowAll bool   // the default of Settings.AllowAll
+	label    string // how messages about its process name it
+	title    string // how a run is called that has no better name
+	args     func(Job) []string
+	stdin    func(Job) string // nil is the prompt
+	env      []string
+	guard    func(dir, hook string) ([]string, error)
+	line     func(token string) string // the resume line
+	pattern  *regexp.Regexp
+	start    func() translator
+}
+
+// translator turns the lines of one engine into events of a stream.
+type translator interface {
+	line(s *Stream, v value)
+	// begin says started as the engine does, with what is known by now.
+	begin(s *Stream)
+	// end says how a stream ends whose process went well and said nothing more.
+	end(s *Stream) (ok bool, problem string)
+}
+
+// All are the engines, in the order in which text is searched for their resume lines.
+func All() []*Engine { return []*Engine{amp(), claude(), codex(), gemini(), opencode(), pi()} }
+
+// Names are the names of the engines.
+func Names() (names []string) {
+	for _, e := range All() {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
+// Find is the engine with the name.
+func Find(name string) (*Engine, error) {
+	all := All()
+	i := slices.IndexFunc(all, func(e *Engine) bool { return e.Name == name })
+	if i < 0 {
+		return nil, fault.New(fault.InvalidRequest, "There is no engine %q. %s", name, fault.DidYouMean(name, Names())).About("engine")
+	}
+	return all[i], nil
+}
+
+// Command is the program of a job.
+func (e *Engine) Command(j Job) string {
+	if j.Settings.Command != "" {
+		return j.Settings.Command
+	}
+	return e.Name
+}
+
+// Args are what the program is called with.
+func (e *Engine) Args(j Job) []string { return e.args(j) }
+
+// Input is what the program reads from standard input.
+func (e *Engine) Input(j Job) string {
+	if e.stdin != nil {
+		return e.stdin(j)
+	}
+	return j.Prompt
+}
+
+// Env is what the program's environment has beside ours.
+func (e *Engine) Env() []string { return e.env }

@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"syscall"
+)
+
+// Exit is how the process of a run ended.
+type Exit struct {
+	Code   int      // negative for the signal that ended it
+	Stderr []string // the first lines of it
+	// Reason is why we ended the run, or why there was no process at all; "" when it
+	// ended by itself.
+	Reason string
+}
+
+// MaxStderr is how many lines of standard error are kept for the message.
+const MaxStderr = 20
+
+// maxExcerpt is how many characters of standard error a message has.
+const maxExcerpt = 300
+
+// Finish ends the stream if its lines have not: the process is gone.
+func (s *Stream) Finish(e Exit) {
+	if s.completed {
+		return
+	}
+	switch {
+	case e.Reason != "":
+		s.fail(e.Reason, e)
+	case e.Code != 0:
+		s.to.begin(s)
+		if s.completed {
+			return
+		}
+		text := s.message(fmt.Sprintf("%s failed (%s).", s.engine.label, code(e.Code)), e)
+		s.note(text)
+		s.complete(false, "", text)
+	default:
+		ok, problem := s.to.end(s)
+		if ok {
+			s.complete(true, "", "")
+			return
+		}
+		s.fail(problem, e)
+	}
+}
+
+func (s *Stream) fail(problem string, e Exit) {
+	s.complete(false, "", s.message(problem, e))
+}
+
+// noResult is the end of an engine that says when it is done, and did not.
+type noResult struct{}
+
+func (noResult) end(s *Stream) (bool, string) {
+	if s.session == "" {
+		return false, s.engine.label + " finished but no session_id was captured"
+	}
+	return false, s.engine.label + " finished without a result event"
+}
+
+// message is a problem with which session it was and what standard error says.
+func (s *Stream) message(problem string, e Exit) string {
+	lines := []string{problem}
+	if r := s.Session(); r != nil {
+		how := "new"
+		if s.job.Resume.Value != "" {
+			how = "resumed"
+		}
+		lines = append(lines, fmt.Sprintf("session: %s · %s", first(r.Value, 8), how))
+	}
+	if text := excerpt(e.Stderr); text != "" {
+		lines = append(lines, text)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func code(n int) string {
+	if n >= 0 {
+		return fmt.Sprintf("rc=%d", n)
+	}
+	return fmt.Sprintf("rc=%d (%s)", n, signalName(syscall.Signal(-n)))
+}
+
+var signalNames = map[syscall.Signal]string{
+	syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT", syscall.SIGILL: "SIGILL",
+	syscall.SIGTRAP: "SIGTRAP", syscall.SIGABRT: "SIGABRT", syscall.SIGBUS: "SIGBUS", syscall.SIGFPE: "SIGFPE",
+	syscall.SIGKILL: "SIGKILL", syscall.SIGSEGV: "SIGSEGV", syscall.SIGPIPE: "SIGPIPE", syscall.SIGALRM: "SIGALRM",
+	syscall.SIGTERM: "SIGTERM", syscall.SIGUSR1: "SIGUSR1", syscall.SIGUSR2: "SIGUSR2", syscall.SIGXCPU: "SIGXCPU", syscall.SIGXFSZ: "SIGXFSZ",
+	syscall.SIGSYS: "SIGSYS", syscall.SIGSTOP: "SIGSTOP", syscall.SIGTSTP: "SIGTSTP", syscall.SIGVTALRM: "SIGVTALRM", syscall.SIGPROF: "SIGPROF",
+}
+
+func signalName(s syscall.Signal) string {
+	if name, ok := signalNames[s]; ok {
+		return name
+	}
+	return fmt.Sprintf("signal %d", int(s))
+}
+
+func first(text string, n int) string {
+	for i := range text {
+		if n == 0 {
+			return text[:i]
+		}
+		n--
+	}
+	return text
+}
+
+// Standard error often says where things are. People who read the message elsewhere need
+// not know; a colon ends a path, so that the number of the line stays.
+var (
+	knownPath = regexp.MustCompile(`/(?:home|Users|private/var|var|tmp|opt|srv|etc|usr/local|app|workspace)/[^\s'"<>:]+|/root/[^\s'"<>:]*`)
+	anyPath   = regexp.MustCompile(`/[\p{L}\p{N}_./-]{3,}/[\p{L}\p{N}_.-]+`)
+	address   = regexp.MustCompile(`https?://[^\s"'<>]+`)
+)
+
+func excerpt(lines []string) string {
+	text := strings.Join(lines[:min(len(lines), MaxStderr)], "\n")
+	if cut := first(text, maxExcerpt); cut != text {
+		text = cut + "…"
+	}
+	text = knownPath.ReplaceAllString(text, "[path]")
+	text = anyPath.ReplaceAllString(text, "[path]")
+	return address.ReplaceAllString(text, "[url]")
+}

@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"fmt"
+	"regexp"
+)
+
+func gemini() *Engine {
+	return &Engine{
+		Name: "gemini", label: "gemini", title: "gemini", Install: "npm install -g @google/gemini-cli",
+		args:    geminiArgs,
+		line:    func(token string) string { return "gemini --resume " + token },
+		pattern: regexp.MustCompile("(?im)^\\s*`?gemini\\s+--resume\\s+([A-Za-z0-9_-]+)`?\\s*$"),
+		start:   func() translator { return &geminiStream{} },
+	}
+}
+
+func geminiArgs(j Job) []string {
+	var args []string
+	switch {
+	case j.Resume.Latest:
+		args = append(args, "--resume", "latest")
+	case j.Resume.Value != "":
+		args = append(args, "--resume", j.Resume.Value)
+	}
+	args = append(args, "--output-format", "stream-json")
+	if model := j.model(); model != "" {
+		args = append(args, "--model", model)
+	}
+	switch {
+	case j.allowAll():
+		args = append(args, "--approval-mode", "yolo")
+	case j.Settings.Mode != "":
+		args = append(args, "--approval-mode", j.Settings.Mode)
+	}
+	return append(args, "--skip-trust")
+}
+
+// geminiStream translates `gemini --output-format stream-json`.
+type geminiStream struct{ noResult }
+
+func (g *geminiStream) begin(s *Stream) {
+	meta := map[string]any{}
+	if s.usage.Model != "" {
+		meta["model"] = s.usage.Model
+	}
+	s.begin(s.engine.title, meta)
+}
+
+func (g *geminiStream) line(s *Stream, v value) {
+	switch v.get("type").str() {
+	case "init":
+		s.learn(v.get("session_id").str())
+		s.usage.Model = or(v.get("model").str(), s.usage.Model)
+		g.begin(s)
+	case "message":
+		if v.get("role").is("assistant") {
+			s.say(v.get("content").str())
+		}
+	case "tool_use":
+		if id := v.get("tool_id").str(); id != "" {
+			s.act(s.toolAction(id, v.get("tool_name"), v.get("parameters"), ""))
+		}
+	case "tool_result":
+		g.result(s, v)
+	case "error":
+		g.problem(s, v)
+	case "result":
+		g.complete(s, v)
+	}
+}
+
+func (g *geminiStream) result(s *Stream, v value) {
+	action := s.closeAction(v.get("tool_id").str())
+	if action == nil {
+		return
+	}
+	if output := v.get("output"); output.truthy() {
+		action.Detail["output_preview"] = preview(output.shown())
+	}
+	s.done(action, v.get("status").is("success"))
+}
+
+// problem ends the run, unless it is a warning.
+func (g *geminiStream) problem(s *Stream, v value) {
+	message := or(v.get("message").str(), "gemini error")
+	if v.get("severity").is("warning") {
+		s.note(message)
+		return
+	}
+	s.complete(false, "", message)
+}
+
+func (g *geminiStream) complete(s *Stream, v value) {
+	stats := v.get("stats")
+	input, hasInput := stats.get("input_tokens").integer()
+	output, hasOutput := stats.get("output_tokens").integer()
+	cached, _ := stats.get("cached").integer()
+	if hasInput || hasOutput {
+		s.count(Tokens{Input: input, Output: output, CacheRead: cached})
+	}
+	if cost, ok := stats.get("total_cost_usd").number(); ok {
+		s.usage.CostUSD = &cost
+	}
+	s.usage.DurationMS, _ = stats.get("duration_ms").integer()
+	status := v.get("status").shown()
+	s.complete(status == "success", "", or(v.get("error").get("message").str(), fmt.Sprintf("gemini result status: %s", status)))
+}

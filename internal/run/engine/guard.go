@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// MaySupervise is the reason why runs of the engine cannot be supervised, nil when they
+// can: the CLI must be able to ask before each tool call.
+func (e *Engine) MaySupervise() error {
+	if e.guard != nil {
+		return nil
+	}
+	var can []string
+	for _, other := range All() {
+		if other.guard != nil {
+			can = append(can, other.Name)
+		}
+	}
+	return fault.New(fault.InvalidRequest, "A run of %s cannot be supervised: its hooks are not set for one run alone. Those of %s can.", e.Name, strings.Join(can, " and ")).About("supervised")
+}
+
+// Guard makes the CLI ask before each tool call: it writes what it needs into dir, a
+// folder of the run's own, and gives the arguments for Job.Guard. program is Signalbox.
+// When that cannot be asked, these CLIs take its failure for a no.
+func (e *Engine) Guard(dir, program string) ([]string, error) {
+	if err := e.MaySupervise(); err != nil {
+		return nil, err
+	}
+	return e.guard(dir, program)
+}
+
+// ampGuard makes Signalbox amp's permission delegate. A delegate is a program without
+// arguments, so there is a script for it. Exit code 0 allows and 2 rejects.
+func ampGuard(dir, program string) ([]string, error) {
+	delegate, settings := filepath.Join(dir, "signalbox-permit"), filepath.Join(dir, "amp-settings.json")
+	script := "#!/bin/sh\n" + quote(program) + " hook amp \"$@\"\n[ $? -eq 0 ] || exit 2\n"
+	if err := os.WriteFile(delegate, []byte(script), 0o700); err != nil { //nolint:gosec // it is to be run
+		return nil, cannotWrite(err, delegate)
+	}
+	text, err := json.Marshal(map[string]any{
+		"amp.permissions":         []map[string]string{{"tool": "*", "action": "delegate", "to": delegate}},
+		"amp.dangerouslyAllowAll": false,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(settings, text, 0o600); err != nil {
+		return nil, cannotWrite(err, settings)
+	}
+	return []string{"--settings-file", settings}, nil
+}
+
+// claudeGuard puts a hook before every tool of Claude Code. Any exit code but 0 of the
+// hook is turned into 2, which is the one that blocks. A hook that takes longer than its
+// timeout does not block, so that is longer than anybody takes to decide.
+func claudeGuard(_, program string) ([]string, error) {
+	text, err := json.Marshal(map[string]any{"hooks": map[string]any{"PreToolUse": []any{map[string]any{
+		"matcher": "*",
+		"hooks":   []any{map[string]any{"type": "command", "command": quote(program) + " hook claude-code || exit 2", "timeout": 7 * 24 * 3600}},
+	}}}})
+	return []string{"--settings", string(text)}, err
+}
+
+func cannotWrite(err error, path string) error {
+	return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s, by which the run would ask for permission.", path)
+}
+
+// quote is a word for a shell.
+func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"unicode/utf8"
+)
+
+// value is one JSON value that is known to be valid, as it was written. The zero value
+// is one that is absent. Wrong types are not errors: what is asked for is not there.
+type value []byte
+
+// parse finds the object in a line. Bytes that are no UTF-8 and halves of surrogate pairs
+// are replaced, so that everything in it can be passed on as it is.
+func parse(line []byte) (value, bool) {
+	line = bytes.Trim(line, " \t\r\n\v\f")
+	if len(line) == 0 || line[0] != '{' || !json.Valid(line) {
+		return nil, false
+	}
+	return mendSurrogates(mendUTF8(line)), true
+}
+
+// each calls fn for every member of an object. A name that stands there twice comes
+// twice, so that the last one counts.
+func (v value) each(fn func(name []byte, member value)) {
+	if len(v) == 0 || v[0] != '{' {
+		return
+	}
+	for i := skipSpace(v, 1); v[i] == '"'; {
+		end := skip(v, i)
+		name := v[i+1 : end-1]
+		if bytes.IndexByte(name, '\\') >= 0 {
+			text, _ := v[i:end].text()
+			name = value(text)
+		}
+		i = skipSpace(v, skipSpace(v, end)+1) // over the colon
+		end = skip(v, i)
+		fn(name, v[i:end])
+		if i = skipSpace(v, end); v[i] == ',' {
+			i = skipSpace(v, i+1)
+		}
+	}
+}
+
+// get is a member of an object.
+func (v value) get(name string) (found value) {
+	v.each(func(n []byte, member value) {
+		if string(n) == name {
+			found = member
+		}
+	})
+	return found
+}
+
+// items calls fn for every item of an array.
+func (v value) items(fn func(item value)) {
+	if len(v) == 0 || v[0] != '[' {
+		return
+	}
+	for i := skipSpace(v, 1); v[i] != ']'; {
+		end := skip(v, i)
+		fn(v[i:end])
+		if i = skipSpace(v, end); v[i] == ',' {
+			i = skipSpace(v, i+1)
+		}
+	}
+}
+
+// text is a string; false for what is none.
+func (v value) text() (string, bool) {
+	if len(v) == 0 || v[0] != '"' {
+		return "", false
+	}
+	if inside := v[1 : len(v)-1]; bytes.IndexByte(inside, '\\') < 0 {
+		return string(inside), true
+	}
+	var text string
+	err := json.Unmarshal(v, &text)
+	return text, err == nil
+}
+
+// str is a string, "" for what is none.
+func (v value) str() string {
+	text, _ := v.text()
+	return text
+}
+
+// is reports whether the value is this string.
+func (v value) is(text string) bool { return v.str() == text }
+
+// integer is a number that was written without fraction and exponent.
+func (v value) integer() (int64, bool) {
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	return n, err == nil
+}
+
+// number is any number.
+func (v value) number() (float64, bool) {
+	if len(v) == 0 || v[0] != '-' && (v[0] < '0' || v[0] > '9') {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(string(v), 64)
+	return f, err == nil
+}
+
+// truthy is what Python makes of the value, since some of these streams come from there:
+// absent, null, false, zero and everything empty is not.
+func (v value) truthy() bool {
+	switch {
+	case len(v) == 0:
+		return false
+	case v[0] == '"':
+		return len(v) > 2
+	case v[0] == '{' || v[0] == '[':
+		return skipSpace(v, 1) < len(v)-1
+	case v[0] == 'n' || v[0] == 'f':
+		return false
+	case v[0] == 't':
+		return true
+	}
+	f, _ := v.number()
+	return f != 0
+}
+
+// shown is a value as a title shows it: a string without its quotes.
+func (v value) shown() string {
+	if text, ok := v.text(); ok {
+		return text
+	}
+	return string(v)
+}
+
+// raw is a copy that outlives the line.
+func (v value) raw() json.RawMessage { return json.RawMessage(bytes.Clone(v)) }
+
+// object is the value if it is an object, and an empty one otherwise.
+func (v value) object() value {
+	if len(v) > 0 && v[0] == '{' {
+		return v
+	}
+	return value("{}")
+}
+
+// skip is the end of the value that begins at i.
+func skip(v []byte, i int) int {
+	switch v[i] {
+	case '"':
+		return skipString(v, i)
+	case '{', '[':
+		depth := 0
+		for ; ; i++ {
+			switch v[i] {
+			case '"':
+				i = skipString(v, i) - 1
+			case '{', '[':
+				depth++
+			case '}', ']':
+				depth--
+				if depth == 0 {
+					return i + 1
+				}
+			}
+		}
+	}
+	for i < len(v) && v[i] != ',' && v[i] != '}' && v[i] != ']' && v[i] > ' ' {
+		i++
+	}
+	return i
+}
+
+func skipString(v []byte, i int) int {
+	for i++; ; i++ {
+		quote := bytes.IndexByte(v[i:], '"')
+		escapes := 0
+		for j := i + quote - 1; j >= i && v[j] == '\\'; j-- {
+			escapes++
+		}
+		i += quote
+		if escapes%2 == 0 {
+			return i + 1
+		}
+	}
+}
+
+func skipSpace(v []byte, i int) int {
+	for i < len(v) && v[i] <= ' ' {
+		i++
+	}
+	return i
+}
+
+// mendUTF8 replaces every byte that is part of no character.
+func mendUTF8(line []byte) []byte {
+	if utf8.Valid(line) {
+		return line
+	}
+	out := make([]byte, 0, len(line)+64)
+	for len(line) > 0 {
+		r, n := utf8.DecodeRune(line)
+		out = utf8.AppendRune(out, r)
+		line = line[n:]
+	}
+	return out
+}
+
+// mendSurrogates replaces escaped halves of surrogate pairs that stand alone.
+func mendSurrogates(line []byte) []byte {
+	if !bytes.Contains(line, []byte(`\ud`)) && !bytes.Contains(line, []byte(`\uD`)) {
+		return line
+	}
+	out := bytes.Clone(line)
+	for i := 0; i < len(out); i++ {
+		if out[i] != '\\' {
+			continue
+		}
+		high := escaped(out, i)
+		switch {
+		case high >= 0xd800 && high < 0xdc00 && escaped(out, i+6)>>10 == 0xdc00>>10:
+			i += 11 // a pair
+		case high >= 0xd800 && high < 0xe000:
+			copy(out[i:], `\ufffd`)
+			i += 5
+		default:
+			i++
+		}
+	}
+	return out
+}
+
+// escaped is the number in the \u escape at i, 0 when there is none.
+func escaped(v []byte, i int) uint64 {
+	if i+6 > len(v) || v[i] != '\\' || v[i+1] != 'u' {
+		return 0
+	}
+	n, _ := strconv.ParseUint(string(v[i+2:i+6]), 16, 32)
+	return n
+}

@@ -1,0 +1,138 @@
+package engine
+
+import "regexp"
+
+func opencode() *Engine {
+	return &Engine{
+		Name: "opencode", label: "opencode", title: "opencode", Install: "npm install -g opencode-ai",
+		args:    opencodeArgs,
+		line:    func(token string) string { return "opencode --session " + token },
+		pattern: regexp.MustCompile("(?im)^\\s*`?opencode(?:\\s+run)?\\s+(?:--session|-s)\\s+(ses_[A-Za-z0-9]+)`?\\s*$"),
+		start:   func() translator { return &opencodeStream{} },
+	}
+}
+
+func opencodeArgs(j Job) []string {
+	args := []string{"run", "--format", "json"}
+	switch {
+	case j.Resume.Latest:
+		args = append(args, "--continue")
+	case j.Resume.Value != "":
+		args = append(args, "--session", j.Resume.Value)
+	}
+	if model := j.model(); model != "" {
+		args = append(args, "--model", model)
+	}
+	if j.Settings.Mode != "" {
+		args = append(args, "--agent", j.Settings.Mode)
+	}
+	if j.allowAll() {
+		args = append(args, "--auto")
+	}
+	return args
+}
+
+// opencodeStream translates `opencode run --format json`.
+type opencodeStream struct {
+	stepped bool   // a step was finished
+	failed  string // what the last tool that failed said
+}
+
+func (o *opencodeStream) begin(s *Stream) {
+	meta := map[string]any{}
+	if s.usage.Model != "" {
+		meta["model"] = s.usage.Model
+	}
+	s.begin(s.engine.title, meta)
+}
+
+// end: a stream that had a finished step may simply stop.
+func (o *opencodeStream) end(s *Stream) (bool, string) {
+	if o.stepped {
+		return true, ""
+	}
+	return noResult{}.end(s)
+}
+
+func (o *opencodeStream) line(s *Stream, v value) {
+	s.learn(v.get("sessionID").str())
+	part := v.get("part")
+	switch kind := v.get("type").str(); kind {
+	case "":
+	case "step_start":
+		o.begin(s)
+	case "tool_use":
+		o.tool(s, part)
+	case "text":
+		s.say(part.get("text").str())
+	case "reasoning":
+		if text := part.get("text").str(); text != "" {
+			s.done(&Action{ID: or(part.get("id").str(), "opencode.reasoning"), Kind: Note, Title: text, Detail: map[string]any{}}, true)
+		}
+	case "step_finish":
+		o.step(s, part)
+	case "error":
+		problem := v.get("error")
+		message := or(problem.get("data").get("message").str(), or(problem.get("message").str(), or(problem.get("name").str(), "opencode error")))
+		s.complete(false, message, message)
+	default:
+		s.note("opencode emitted unsupported event: " + kind)
+	}
+}
+
+func (o *opencodeStream) tool(s *Stream, part value) {
+	id := or(part.get("callID").str(), part.get("id").str())
+	if id == "" {
+		return
+	}
+	state := part.get("state")
+	c := call{name: or(part.get("tool").str(), "tool"), input: state.get("input").object(), dir: s.job.Dir, paths: allPaths}
+	kind, title := c.describe()
+	if own := state.get("title").str(); own != "" {
+		title = relative(own, s.job.Dir)
+	}
+	a := &Action{ID: id, Kind: kind, Title: title, Detail: map[string]any{"name": c.name, "input": c.input.raw(), "callID": id}}
+	addChange(a.Detail, kind, c)
+	switch state.get("status").str() {
+	case "completed":
+		exit, known := state.get("metadata").get("exit").integer()
+		a.Detail["output_preview"], a.Detail["exit_code"] = preview(state.get("output").str()), nil
+		if known {
+			a.Detail["exit_code"] = exit
+		}
+		s.closeAction(id)
+		s.done(a, exit == 0)
+	case "error":
+		o.failed = state.get("error").shown()
+		a.Detail["error"], a.Detail["exit_code"] = o.failed, nil
+		no := false
+		s.closeAction(id)
+		s.emit(Event{Type: Acted, Engine: s.engine.Name, Action: a, Phase: Done, OK: &no, Message: o.failed})
+	default:
+		s.act(a)
+	}
+}
+
+func (o *opencodeStream) step(s *Stream, part value) {
+	o.stepped = true
+	s.usage.Turns++
+	if cost, ok := part.get("cost").number(); ok && cost > 0 {
+		if s.usage.CostUSD != nil {
+			cost += *s.usage.CostUSD
+		}
+		s.usage.CostUSD = &cost
+	}
+	tokens := part.get("tokens")
+	var t Tokens
+	t.Input, _ = tokens.get("input").integer()
+	t.Output, _ = tokens.get("output").integer()
+	t.Reasoning, _ = tokens.get("reasoning").integer()
+	t.CacheRead, _ = tokens.get("cache").get("read").integer()
+	t.CacheWrite, _ = tokens.get("cache").get("write").integer()
+	if t != (Tokens{}) {
+		s.count(t)
+	}
+	if part.get("reason").is("stop") {
+		s.complete(true, o.failed, "")
+	}
+}

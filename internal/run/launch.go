@@ -1,0 +1,62 @@
+package run
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// allowed checks a run that the server is to start: where it may work, and how much it
+// may use. It gives the folder as it really is.
+func (s *Runs) allowed(b opened) (opened, error) {
+	if len(s.Folders) == 0 || s.Supervise == nil {
+		return b, fault.New(fault.Forbidden, "This server starts no runs. Name the folders that runs may work in with `signalbox config set runs.folders /srv/repo`.").About("dir")
+	}
+	dir, err := filepath.EvalSymlinks(b.Dir)
+	if b.Dir == "" || err != nil {
+		return b, fault.New(fault.InvalidPayload, "dir should be a folder that is there, such as %s.", s.Folders[0]).About("dir")
+	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return b, fault.New(fault.InvalidPayload, "dir should be a folder that is there, such as %s.", s.Folders[0]).About("dir")
+	}
+	within := false
+	for _, folder := range s.Folders {
+		if allowed, err := filepath.EvalSymlinks(folder); err == nil && (dir == allowed || strings.HasPrefix(dir, strings.TrimSuffix(allowed, "/")+"/")) {
+			within = true
+		}
+	}
+	if !within {
+		return b, fault.New(fault.Forbidden, "Runs may not work in %.200q. runs.folders says where they may: %s.", b.Dir, strings.Join(s.Folders, ", ")).About("dir")
+	}
+	if b.Budget.within(s.Budget) == (Budget{}) {
+		return b, fault.New(fault.InvalidPayload, "Say how much the run may use, such as {\"budget\":{\"usd\":2}} or {\"budget\":{\"tokens\":500000}}.").About("budget")
+	}
+	b.Dir = dir
+	return b, nil
+}
+
+// Detached starts a program that outlives this process: in a session of its own, with
+// what it says in a file.
+func Detached(logFile, program string, args ...string) error {
+	if err := os.MkdirAll(filepath.Dir(logFile), 0o700); err != nil {
+		return fault.Wrap(err, fault.StoreReadOnly, "Cannot make the folder %s.", filepath.Dir(logFile))
+	}
+	out, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s.", logFile)
+	}
+	defer func() { _ = out.Close() }()
+	cmd := exec.Command(program, args...) //nolint:noctx // it is to outlive us
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fault.Wrap(err, fault.Internal, "Cannot start the process that watches the run.")
+	}
+	go func() { _ = cmd.Wait() }() // while we live; when we die, init does
+	return nil
+}

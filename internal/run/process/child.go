@@ -1,0 +1,178 @@
+package process
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// child is a process that was started, at the head of a process group of its own.
+type child struct {
+	cmd        *exec.Cmd
+	id         string
+	stdout     *os.File
+	stderr     *os.File
+	stdin      *os.File
+	gone       chan struct{} // closed when it has been waited for
+	stderrDone chan struct{}
+}
+
+// start starts the CLI with the prompt on its standard input.
+func (r *run) start() (*child, error) {
+	path, err := exec.LookPath(r.Engine.Command(r.Job))
+	if err != nil {
+		return nil, r.explainStart(err)
+	}
+	if path, err = filepath.Abs(path); err != nil { // the run works in another folder
+		return nil, r.explainStart(err)
+	}
+	cmd := exec.Command(path, r.Engine.Args(r.Job)...) //nolint:noctx // ended by its group, in steps
+	cmd.Dir = r.Job.Dir
+	cmd.Env = append(append(environment(), r.Engine.Env()...), r.Env...)
+	cmd.Env = append(cmd.Env, RunVariable+"="+r.ID)
+	cmd.SysProcAttr = ownGroup()
+	c := &child{cmd: cmd, id: r.ID, gone: make(chan struct{}), stderrDone: make(chan struct{})}
+	var theirs []*os.File
+	defer func() { closeAll(theirs) }()
+	pipe := func() (read, write *os.File) {
+		if err == nil {
+			read, write, err = os.Pipe()
+		}
+		return read, write
+	}
+	input, toInput := pipe()
+	stdout, toStdout := pipe()
+	stderr, toStderr := pipe()
+	theirs = []*os.File{input, toStdout, toStderr}
+	if err != nil {
+		closeAll([]*os.File{toInput, stdout, stderr})
+		return nil, r.explainStart(err)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = input, toStdout, toStderr
+	c.stdin, c.stdout, c.stderr = toInput, stdout, stderr
+	adoptOrphans()
+	started := make(chan error)
+	go func() {
+		// The CLI is killed when the thread that started it ends, which is when we die:
+		// nobody would watch it any more. So the thread stays.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in its state
+			close(c.gone)
+		}
+	}()
+	if err := <-started; err != nil {
+		closeAll([]*os.File{toInput, stdout, stderr})
+		return nil, r.explainStart(err)
+	}
+	go func() {
+		_, _ = c.stdin.WriteString(r.Engine.Input(r.Job)) // one that reads nothing is not held up
+		_ = c.stdin.Close()
+	}()
+	go func() { defer close(c.stderrDone); r.keepStderr(stderr) }()
+	return c, nil
+}
+
+// environment is ours without an operator's token: an agent is not one.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SIGNALBOX_TOKEN=") })
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// end sees to it that the process and all that it started is gone, and says how it
+// ended. One that has written its result is given a moment to leave by itself; one that
+// is to stop is told to at once.
+func (c *child) end(now bool, l Limits) (code int) {
+	if now || !c.wait(l.Result) {
+		c.signal(syscall.SIGTERM)
+		if !c.wait(l.Term) {
+			c.signal(syscall.SIGKILL)
+			c.wait(l.Term) // one that hangs in the kernel is not waited for
+		}
+	}
+	c.sweep(min(l.Result, l.Term))
+	_ = c.stdin.Close()
+	select {
+	case <-c.gone:
+	default:
+		return -int(syscall.SIGKILL)
+	}
+	state, _ := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if state.Signaled() { //nolint:misspell // the standard library spells it so
+		return -int(state.Signal())
+	}
+	return state.ExitStatus()
+}
+
+func (c *child) wait(d time.Duration) bool {
+	select {
+	case <-c.gone:
+		return true
+	default:
+	}
+	select {
+	case <-c.gone:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+// signal reaches the whole group.
+func (c *child) signal(s syscall.Signal) { _ = syscall.Kill(-c.cmd.Process.Pid, s) }
+
+// sweep ends what the process has left behind: in its group, or anywhere else with the
+// run's mark in its environment. What has died is waited for, since it was left to us.
+func (c *child) sweep(grace time.Duration) {
+	seen := map[int]bool{}
+	c.tell(seen, syscall.SIGTERM, grace)
+	c.tell(seen, syscall.SIGKILL, killTime)
+	for pid := range seen {
+		reap(pid)
+	}
+}
+
+// killTime is how long the system may take to end what was killed.
+const killTime = 5 * time.Second
+
+// tell sends a signal to all that is left, and waits until it is gone.
+func (c *child) tell(seen map[int]bool, s syscall.Signal, wait time.Duration) {
+	left := c.left()
+	for _, pid := range left {
+		seen[pid] = true
+		_ = syscall.Kill(pid, s)
+	}
+	for deadline := time.Now().Add(wait); len(left) > 0 && time.Now().Before(deadline); left = c.left() {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// left are the processes of the run that live.
+func (c *child) left() (pids []int) {
+	for _, p := range processes() {
+		if p.pid != os.Getpid() && !p.zombie && (p.group == c.cmd.Process.Pid || p.marked(c.id)) {
+			pids = append(pids, p.pid)
+		}
+	}
+	return pids
+}
+
+// marked reports whether a process has the run's mark in its environment.
+func (p proc) marked(id string) bool {
+	return id != "" && strings.Contains("\x00"+environ(p.pid), "\x00"+RunVariable+"="+id+"\x00")
+}

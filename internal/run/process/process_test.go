@@ -1,0 +1,232 @@
+package process_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/signalbox/signalbox/internal/run/engine"
+	"github.com/signalbox/signalbox/internal/run/process"
+	"github.com/signalbox/signalbox/internal/run/runtest"
+	"github.com/signalbox/signalbox/internal/run/vector"
+)
+
+func TestMain(m *testing.M) {
+	runtest.Main()
+	holdALock()
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	initLine   = `{"type":"system","subtype":"init","session_id":"T-same","tools":[]}` + "\n"
+	resultLine = `{"type":"result","subtype":"success","is_error":false,"result":"done","session_id":"T-same"}` + "\n"
+)
+
+// quick are limits that a test can wait for.
+var quick = process.Limits{Start: 20 * time.Second, Result: 150 * time.Millisecond, Term: 300 * time.Millisecond}
+
+// log collects events; they come one after another.
+type log struct {
+	mu     sync.Mutex
+	events []engine.Event
+	usage  engine.Usage
+	first  chan struct{} // closed with the first event
+}
+
+func newLog() *log { return &log{first: make(chan struct{})} }
+
+func (l *log) add(e engine.Event, u engine.Usage) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.events = append(l.events, e); len(l.events) == 1 {
+		close(l.first)
+	}
+	l.usage = u
+}
+
+// last is the completed event; there is exactly one.
+func (l *log) last(t *testing.T) engine.Event {
+	t.Helper()
+	n := 0
+	for _, e := range l.events {
+		if e.Type == engine.Completed {
+			n++
+		}
+	}
+	if n != 1 || l.events[len(l.events)-1].Type != engine.Completed {
+		t.Fatalf("%d completed in %d events", n, len(l.events))
+	}
+	return l.events[len(l.events)-1]
+}
+
+func spec(t *testing.T, cli runtest.CLI) process.Spec {
+	t.Helper()
+	e, err := engine.Find("amp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return process.Spec{
+		ID: "run_" + strconv.Itoa(os.Getpid()) + strings.ReplaceAll(t.Name(), "/", "_"), Engine: e, Limits: quick,
+		Job: engine.Job{Prompt: "fix it", Dir: t.TempDir(), Settings: engine.Settings{Command: cli.Write(t), AllowAll: true}},
+	}
+}
+
+func run(t *testing.T, s process.Spec) *log {
+	t.Helper()
+	l := newLog()
+	process.Run(t.Context(), s, l.add)
+	return l
+}
+
+// TestVectorsThroughRealProcesses replays every recorded run of amp.
+func TestVectorsThroughRealProcesses(t *testing.T) {
+	cases, err := vector.Load("../engine/testdata/amp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		// Those about paths in a folder that is not here are in the translator's test.
+		if text, dir := string(c.Stream), c.Input.Dir; strings.Contains(text, `"`+dir+`/`) || strings.Contains(text, " "+dir) || strings.Contains(text, `path":"`+dir) {
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			s := spec(t, runtest.CLI{Stdout: c.Stream, Stderr: c.Input.Stderr, Exit: c.Input.ExitCode})
+			command := s.Job.Settings.Command
+			s.Job = c.Job()
+			s.Job.Settings.Command, s.Job.Dir = command, ""
+			l := run(t, s)
+			if problem := c.Compare(l.events); problem != "" {
+				t.Errorf("%s\n%+v", problem, l.events)
+			}
+		})
+	}
+}
+
+func TestThePromptIsOnStandardInput(t *testing.T) {
+	witness := filepath.Join(t.TempDir(), "witness")
+	s := spec(t, runtest.CLI{Stdout: []byte(initLine + resultLine), Witness: witness})
+	s.Job.Prompt = "--help " + strings.Repeat("a long prompt ", 50_000) // more than a pipe or a command line takes
+	e := run(t, s).last(t)
+	if !*e.OK || e.Answer != "done" {
+		t.Errorf("%+v", e)
+	}
+	got, err := os.ReadFile(witness)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "--dangerously-allow-all\x00--stream-json\x00-x\n" + s.Job.Prompt; string(got) != want {
+		t.Errorf("%.200q", got)
+	}
+}
+
+func TestAProgramThatIsNotThere(t *testing.T) {
+	s := spec(t, runtest.CLI{})
+	s.Job.Settings.Command = "no-such-program-here"
+	if e := run(t, s).last(t); *e.OK || !strings.Contains(e.Error, "was not found. Install it with `npm install -g @ampcode/cli`") {
+		t.Errorf("%q", e.Error)
+	}
+	s = spec(t, runtest.CLI{})
+	s.Job.Dir = filepath.Join(s.Job.Dir, "missing")
+	if e := run(t, s).last(t); *e.OK || !strings.Contains(e.Error, "there is no folder") {
+		t.Errorf("%q", e.Error)
+	}
+}
+
+func TestACLIThatAsksForALoginIsGivenUp(t *testing.T) {
+	s := spec(t, runtest.CLI{Stdout: []byte("No API key found. Starting login flow...\n"), Linger: time.Minute})
+	s.Limits.Start = 300 * time.Millisecond
+	e := run(t, s).last(t)
+	if *e.OK || !strings.Contains(e.Error, "Is it logged in?") || !strings.Contains(e.Error, "No API key found.") {
+		t.Errorf("%q", e.Error)
+	}
+}
+
+// TestALingeringProcessIsEnded: the events are out at once, and the session is free after
+// the grace.
+func TestALingeringProcessIsEnded(t *testing.T) {
+	for _, stubborn := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stubborn %v", stubborn), func(t *testing.T) {
+			began := time.Now()
+			l := run(t, spec(t, runtest.CLI{Stdout: []byte(initLine + resultLine), Linger: time.Minute, Stubborn: stubborn}))
+			if e := l.last(t); !*e.OK {
+				t.Errorf("%+v", e)
+			}
+			if took := time.Since(began); took > 15*time.Second {
+				t.Errorf("it took %s", took)
+			}
+		})
+	}
+}
+
+func TestCancellingEndsTheGroupWithOneCompleted(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		cause      error
+		stubborn   bool
+	}{
+		{"with a reason", "the day's budget is used up", process.StoppedError{Reason: "the day's budget is used up"}, false},
+		{"without", "the run was cancelled", nil, false},
+		{"a stubborn one", "the run was cancelled", nil, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			l := newLog()
+			go func() { <-l.first; cancel(c.cause) }()
+			process.Run(ctx, spec(t, runtest.CLI{Stdout: []byte(initLine), Linger: time.Minute, Stubborn: c.stubborn, Stderr: []string{"working"}}), l.add)
+			if e := l.last(t); *e.OK || !strings.HasPrefix(e.Error, c.want+"\n") || e.Resume.Value != "T-same" {
+				t.Errorf("%q", e.Error)
+			}
+		})
+	}
+}
+
+// TestWhatIsLeftBehindIsEnded: a process in a session of its own, with the output open.
+func TestWhatIsLeftBehindIsEnded(t *testing.T) {
+	orphan := filepath.Join(t.TempDir(), "pid")
+	e := run(t, spec(t, runtest.CLI{Stdout: []byte(initLine + resultLine), Orphan: orphan})).last(t)
+	if !*e.OK {
+		t.Errorf("%+v", e)
+	}
+	text, err := os.ReadFile(orphan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, _ := strconv.Atoi(string(text))
+	if err := syscall.Kill(pid, 0); err == nil {
+		t.Errorf("process %d lives, or was not waited for", pid)
+	}
+}
+
+func TestEverythingThatWasWrittenIsRead(t *testing.T) {
+	line := `{"type":"assistant","message":{"content":[{"type":"text","text":"x"}]}}` + "\n"
+	s := spec(t, runtest.CLI{Stdout: []byte(line), Repeat: 20_000, Exit: 3})
+	if e := run(t, s).last(t); len(e.Answer) != 20_001 || !strings.HasPrefix(e.Error, "amp failed (rc=3).") {
+		t.Errorf("%d of the answer, %q", len(e.Answer), e.Error)
+	}
+}
+
+func TestABudgetStopsTheRunWhileItRuns(t *testing.T) {
+	spend := `{"type":"assistant","session_id":"T-same","message":{"content":[{"type":"tool_use","id":"a","name":"Bash","input":{}}],"usage":{"input_tokens":600,"output_tokens":1}}}` + "\n"
+	s := spec(t, runtest.CLI{Stdout: []byte(initLine + spend + spend), Linger: time.Minute})
+	s.Stop = func(u engine.Usage) string {
+		if u.Budgeted() >= 1000 {
+			return "the budget of 1000 tokens is used up"
+		}
+		return ""
+	}
+	l := run(t, s)
+	if e := l.last(t); *e.OK || !strings.HasPrefix(e.Error, "the budget of 1000 tokens is used up") || l.usage.Tokens.Input != 1200 {
+		t.Errorf("%q, %+v", e.Error, l.usage)
+	}
+}

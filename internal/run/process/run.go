@@ -1,0 +1,298 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/run/engine"
+)
+
+// Limits bound what a run waits for.
+type Limits struct {
+	Start  time.Duration // until the CLI writes something that is JSON
+	Result time.Duration // until it leaves after its result
+	Term   time.Duration // until it leaves after SIGTERM
+}
+
+// DefaultLimits are right for CLIs that talk to a model far away.
+func DefaultLimits() Limits {
+	return Limits{Start: 90 * time.Second, Result: 2 * time.Second, Term: 10 * time.Second}
+}
+
+// Spec says what to run.
+type Spec struct {
+	ID     string // of the run; what its processes have in their environment
+	Engine *engine.Engine
+	Job    engine.Job
+	Env    []string // beside our own environment
+	Limits Limits
+	// Lock takes the lock of a session and waits for it; nil takes none.
+	Lock func(ctx context.Context, thread string) (release func(), err error)
+	// Stop says after each event why the run must not go on, "" when it may; nil lets
+	// it go on.
+	Stop func(engine.Usage) string
+}
+
+// StoppedError is the cause with which a run's context ends when somebody wants it to end.
+type StoppedError struct{ Reason string }
+
+// Error is the reason.
+func (s StoppedError) Error() string { return s.Reason }
+
+// RunVariable is in the environment of everything that a run starts.
+const RunVariable = "SIGNALBOX_RUN"
+
+// run is a run that is under way.
+type run struct {
+	Spec
+	stream *engine.Stream
+	lines  *engine.Lines
+	emit   func(engine.Event, engine.Usage)
+	ctx    context.Context //nolint:containedctx // the run is this context: it ends when the run has to
+	stop   context.CancelCauseFunc
+
+	release func()        // of the session's lock
+	locked  bool          // it was asked for, or is no longer needed
+	result  chan struct{} // closed when completed is out
+	heard   func()        // says that the CLI has written JSON
+	hears   chan struct{}
+	reads   atomic.Int64 // how often the reader has asked for a line, and got one: odd while it waits
+
+	mu     sync.Mutex
+	stderr []string
+	said   []string // lines that are no JSON, before the first that is: perhaps a login prompt
+}
+
+// Run runs it. Each event is handed to emit with what the run has used by then; when ctx
+// ends, the run does. Exactly one of the events is completed, and it is the last.
+func Run(ctx context.Context, s Spec, emit func(engine.Event, engine.Usage)) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	r := &run{Spec: s, emit: emit, ctx: ctx, stop: stop, release: func() {}, result: make(chan struct{}), hears: make(chan struct{})}
+	r.heard = sync.OnceFunc(func() { close(r.hears) })
+	r.stream = s.Engine.NewStream(s.Job, r.event)
+	defer func() { r.release() }()
+	exit, err := r.try()
+	if err != nil {
+		exit.Reason = err.Error()
+	}
+	r.stream.Finish(exit)
+}
+
+// event hands an event on. A new run has the lock of its session before anybody hears
+// which one it is.
+func (r *run) event(e engine.Event) {
+	r.heard()
+	if e.Type == engine.Started {
+		r.lockNew(e.Resume.Thread())
+	}
+	usage := r.stream.Usage()
+	r.emit(e, usage)
+	if r.Stop != nil {
+		if reason := r.Stop(usage); reason != "" {
+			r.stop(StoppedError{reason})
+		}
+	}
+}
+
+// lockNew takes the lock of a session that was not known before. A run may say more than
+// once what it is; and when its process is gone there is nothing to keep apart.
+func (r *run) lockNew(thread string) {
+	if r.Lock == nil || r.locked {
+		return
+	}
+	r.locked = true
+	release, err := r.Lock(r.ctx, thread)
+	if err != nil {
+		r.stop(StoppedError{"the session is in use by another run, and was not given up: " + err.Error()})
+		return
+	}
+	r.release = sync.OnceFunc(release)
+}
+
+// try starts the process and reads what it writes, until it is gone.
+func (r *run) try() (engine.Exit, error) {
+	if r.Lock != nil && r.Job.Resume.Value != "" {
+		r.locked = true
+		release, err := r.Lock(r.ctx, r.Job.Resume.Thread())
+		if err != nil {
+			return engine.Exit{}, r.reason(err)
+		}
+		r.release = sync.OnceFunc(release)
+	}
+	c, err := r.start()
+	if err != nil {
+		return engine.Exit{}, err
+	}
+	r.stream.SetPID(c.cmd.Process.Pid)
+	r.lines = engine.NewLines(c.stdout)
+	read := make(chan struct{})
+	go func() { defer close(read); r.read() }()
+	why := r.watch(c, read)
+	code := c.end(why != "", r.Limits)
+	r.drain(c, read)
+	r.locked = true
+	closeAll([]*os.File{c.stdout, c.stderr})
+	exit := engine.Exit{Code: code, Stderr: r.kept()}
+	if why != "" {
+		return exit, errors.New(why)
+	}
+	return exit, nil
+}
+
+// watch waits until the run is over: its result is out, the process is gone, or it has
+// to end. It says why it had to.
+func (r *run) watch(c *child, read <-chan struct{}) (why string) {
+	start := time.NewTimer(r.Limits.Start)
+	defer start.Stop()
+	hears := r.hears
+	for {
+		select {
+		case <-r.result:
+			return ""
+		case <-read:
+			return ""
+		case <-c.gone:
+			return ""
+		case <-hears:
+			start.Stop()
+			hears = nil
+		case <-start.C:
+			return r.silent()
+		case <-r.ctx.Done():
+			return r.reason(context.Cause(r.ctx)).Error()
+		}
+	}
+}
+
+// drain waits until what was written is read. Nobody is left to write; a pipe that does
+// not end then is held open by a stranger, and is given up when nothing comes from it.
+func (r *run) drain(c *child, read <-chan struct{}) {
+	for before := int64(-1); ; {
+		select {
+		case <-read:
+			select {
+			case <-c.stderrDone:
+			case <-time.After(giveUp):
+				_ = c.stderr.SetReadDeadline(time.Now())
+				<-c.stderrDone
+			}
+			return
+		case <-time.After(giveUp):
+		}
+		now := r.reads.Load()
+		if now == before && now%2 == 1 {
+			_ = c.stdout.SetReadDeadline(time.Now())
+		}
+		before = now
+	}
+}
+
+// giveUp is how long nothing comes from a pipe that nobody should have open.
+const giveUp = 500 * time.Millisecond
+
+// silent is the message about a CLI that says nothing.
+func (r *run) silent() string {
+	text := fmt.Sprintf("%s has written nothing that could be understood for %s. Is it logged in? Run %#q in a terminal and see what it asks for.", r.Engine.Name, r.Limits.Start, r.Engine.Command(r.Job))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.said) > 0 {
+		text += "\n" + strings.Join(r.said, "\n")
+	}
+	return text
+}
+
+// reason is why the run was ended from outside.
+func (r *run) reason(err error) error {
+	var stopped StoppedError
+	if errors.As(err, &stopped) {
+		return stopped
+	}
+	if errors.Is(err, context.Canceled) {
+		return errors.New("the run was cancelled")
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errors.New("the time that the run had is over")
+	}
+	return err
+}
+
+// maxSaid is how many lines are kept that are no JSON.
+const maxSaid = 5
+
+// read translates until the result, and then reads on so that the process is not held up
+// by a full pipe.
+func (r *run) read() {
+	for {
+		r.reads.Add(1)
+		line, tooLong, err := r.lines.Next()
+		r.reads.Add(1)
+		if err != nil {
+			return
+		}
+		switch {
+		case r.stream.Completed():
+			continue
+		case tooLong:
+			r.stream.TooLong()
+		default:
+			r.stream.Line(line)
+		}
+		if r.stream.Understood() {
+			r.heard()
+		} else {
+			r.remember(line)
+		}
+		if r.stream.Completed() {
+			close(r.result)
+		}
+	}
+}
+
+func (r *run) remember(line []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if text := strings.TrimSpace(string(line)); text != "" && len(r.said) < maxSaid {
+		r.said = append(r.said, text[:min(len(text), 200)])
+	}
+}
+
+func (r *run) kept() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stderr
+}
+
+// keepStderr keeps the first lines of standard error and reads past the rest.
+func (r *run) keepStderr(f *os.File) {
+	for lines := engine.NewLines(f); ; {
+		line, tooLong, err := lines.Next()
+		if err != nil {
+			return
+		}
+		r.mu.Lock()
+		if len(r.stderr) < engine.MaxStderr && !tooLong {
+			r.stderr = append(r.stderr, strings.ToValidUTF8(strings.TrimRight(string(line[:min(len(line), 4096)]), "\r"), "\uFFFD"))
+		}
+		r.mu.Unlock()
+	}
+}
+
+// explainStart is what to tell of a program that cannot be started.
+func (r *run) explainStart(err error) error {
+	command := r.Engine.Command(r.Job)
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		if _, dir := os.Stat(r.Job.Dir); r.Job.Dir != "" && dir != nil {
+			return fmt.Errorf("there is no folder %s for the run to work in", r.Job.Dir)
+		}
+		return fmt.Errorf("the program %s was not found. Install it with `%s`, or say where it is with `signalbox config set runs.%s.command PATH`", command, r.Engine.Install, r.Engine.Name)
+	}
+	return fmt.Errorf("%s cannot be started: %w", command, err)
+}

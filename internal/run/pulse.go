@@ -1,0 +1,171 @@
+package run
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/run/engine"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Beat takes a sign of life of a supervisor and gives it orders. It holds the session for
+// the run if it is free. It waits, while ctx lasts, for an order to stop; a supervisor
+// that does not have its session yet is answered at once, and asks again.
+func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
+	if p.Thread != "" && !strings.Contains(p.Thread, ":") {
+		return Orders{}, fault.New(fault.InvalidPayload, "thread should be an engine and the id of a session, such as amp:T-1.").About("thread")
+	}
+	alive := context.WithoutCancel(ctx) // it is only the waiting that ends with ctx
+	r, err := s.Get(alive, run)
+	if err != nil {
+		return Orders{}, err
+	}
+	o := Orders{Held: p.Thread == ""}
+	if r.Status == Running {
+		if err := s.claim(alive, "run:"+run, run); err != nil {
+			return Orders{}, err
+		}
+		if p.Thread != "" {
+			err := s.claim(alive, "thread:"+p.Thread, run)
+			if err != nil && !errors.Is(err, errTaken) {
+				return Orders{}, err
+			}
+			o.Held = err == nil
+		}
+	}
+	for {
+		news := s.Ledger.News()
+		if r, err = s.Get(alive, run); err != nil {
+			return Orders{}, err
+		}
+		o.Events, o.Stop, o.Ended = r.Events, r.Stop, r.Status != Running
+		if !o.Held || o.Stop != "" || o.Ended {
+			return o, nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return o, nil
+		}
+	}
+}
+
+// errTaken is a name that another run holds.
+var errTaken = errors.New("another run holds it")
+
+// claim holds a name for the run, again when it does already. The name of a run that has
+// given no sign of life for long enough is free.
+func (s *Runs) claim(ctx context.Context, name, run string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	tx, err := s.DB.Begin(ctx, "ledger_tree")
+	if err != nil {
+		return err
+	}
+	now, holder := s.Now(), ""
+	err = tx.QueryRow(`INSERT INTO run_pulse (name, run, until) VALUES ($1, $2, $3)
+ON CONFLICT (name) DO UPDATE SET run = excluded.run, until = excluded.until WHERE run_pulse.run = excluded.run OR run_pulse.until < $4 RETURNING run`,
+		[]any{name, run, now.Add(s.Lease).UnixMicro(), now.UnixMicro()}, &holder)
+	if err != nil {
+		tx.Rollback()
+		if errors.Is(err, sql.ErrNoRows) {
+			return errTaken
+		}
+		return err
+	}
+	_, err = tx.Commit(false)
+	return err
+}
+
+// release lets go of everything that the run holds.
+func (s *Runs) release(ctx context.Context, run string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	tx, err := s.DB.Begin(ctx, "ledger_tree")
+	if err != nil {
+		return err
+	}
+	tx.Exec("DELETE FROM run_pulse WHERE run = $1", run)
+	_, err = tx.Commit(false)
+	return err
+}
+
+// Run completes runs whose supervisor is gone, on one node at a time, until ctx ends.
+func (s *Runs) Run(ctx context.Context) error {
+	return s.Ledger.Hold(ctx, "runs", func(ctx context.Context) error {
+		// Supervisors that could not reach a server that was away are given time to.
+		for wait := 2 * s.Lease; ; wait = s.Lease / 3 {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return nil
+			}
+			if err := s.completeLost(ctx); err != nil && ctx.Err() == nil {
+				s.Log.Warn("cannot look for runs whose supervisor is gone", "error", err.Error())
+			}
+		}
+	})
+}
+
+// completeLost completes the runs whose supervisor has given no sign of life.
+func (s *Runs) completeLost(ctx context.Context) error {
+	lost, err := s.unwatched(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range lost {
+		s.lose(ctx, id, "the process that watched the run is gone, and the agent with it")
+	}
+	return nil
+}
+
+// unwatched are the runs that go on and that nobody watches.
+func (s *Runs) unwatched(ctx context.Context) (ids []string, err error) {
+	rows, err := s.DB.Read.QueryContext(ctx, `SELECT run.id FROM run LEFT JOIN run_pulse ON run_pulse.name = 'run:' || run.id
+WHERE run.status = 'running' AND (run_pulse.until IS NULL OR run_pulse.until < $1)`, s.Now().UnixMicro())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
+}
+
+// lose completes a run that nobody else will.
+func (s *Runs) lose(ctx context.Context, run, reason string) {
+	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		r, err := find(tx, run)
+		if err != nil || r.status != Running {
+			return err
+		}
+		no := false
+		event := engine.Event{Type: engine.Completed, Engine: r.engine, OK: &no, Error: reason}
+		if r.thread != "" {
+			event.Resume = &engine.Resume{Engine: r.engine, Value: r.thread}
+		}
+		text, err := json.Marshal(event)
+		if err != nil {
+			return err
+		}
+		_, err = s.append(tx, "system", run, r, r.events+1, []read{{kind: kindCompleted, body: reported{Event: wire.Raw(text), Status: Failed, Usage: engine.Usage{Source: r.engine}}}})
+		return err
+	})
+	if err == nil {
+		err = s.release(ctx, run)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.Log.Warn("cannot complete a run", "run", run, "error", err.Error())
+	}
+}

@@ -1,0 +1,147 @@
+package run
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/run/engine"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+const columns = `run.id, run.workspace, run.engine, run.thread, run.status, run.stop, run.opened_at, run.ended_at, run.events, run.tokens, run.nanos,
+ledger_entry.record, ledger_entry.salt, ledger_entry.body FROM run JOIN ledger_entry ON ledger_entry.seq = run.seq`
+
+// scan reads a run, with what its entry says of it.
+func scan(row interface{ Scan(...any) error }) (Run, error) {
+	var r Run
+	var openedAt, endedAt, nanos int64
+	var rec, salt, body []byte
+	err := row.Scan(&r.ID, &r.Workspace, &r.Engine, &r.Resume, &r.Status, &r.Stop, &openedAt, &endedAt, &r.Events, &r.Tokens, &nanos, &rec, &salt, &body)
+	if err != nil {
+		return r, err
+	}
+	r.OpenedAt, r.EndedAt, r.CostUSD = time.UnixMicro(openedAt).UTC(), store.Moment(endedAt), dollars(nanos)
+	entry, err := ledger.Unseal(rec, salt, body)
+	if err != nil {
+		return r, err
+	}
+	var b opened
+	if err := entry.Decode(&b); err != nil {
+		return r, err
+	}
+	r.Prompt, r.Dir, r.Model, r.Budget = b.Prompt, b.Dir, b.Model, b.Budget
+	r.Supervised, r.Launched, r.Host, r.OpenedBy, r.Origin = b.Supervised, b.Launched, b.Host, entry.Actor, b.Origin
+	if e, err := engine.Find(r.Engine); err == nil && r.Resume != "" {
+		r.Line, _ = e.FormatResume(engine.Resume{Engine: r.Engine, Value: r.Resume})
+	}
+	return r, nil
+}
+
+// Get reads one run that the caller may see.
+func (s *Runs) Get(ctx context.Context, id string) (Run, error) {
+	r, err := scan(s.DB.Read.QueryRowContext(ctx, "SELECT "+columns+" WHERE run.id = $1", id))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !wire.InScope(ctx, r.Workspace) {
+		return Run{}, noRun(id)
+	}
+	return r, store.Explain(err)
+}
+
+// Latest is the newest run of a session that the caller may see.
+func (s *Runs) Latest(ctx context.Context, r engine.Resume) (Run, error) {
+	found, err := scan(s.DB.Read.QueryRowContext(ctx, "SELECT "+columns+` WHERE run.engine = $1 AND run.thread = $2 AND ($3 = '' OR run.workspace = $3)
+ORDER BY run.id DESC LIMIT 1`, r.Engine, r.Value, wire.Scope(ctx)))
+	if errors.Is(err, sql.ErrNoRows) {
+		return Run{}, noRun(r.Thread())
+	}
+	return found, store.Explain(err)
+}
+
+// List reads a page of runs, the newest first. before is the id of the last run of the
+// page before, "" for the first page.
+func (s *Runs) List(ctx context.Context, status, before string, limit int) (Page, error) {
+	rows, err := s.DB.Read.QueryContext(ctx, "SELECT "+columns+` WHERE ($1 = '' OR run.status = $1) AND ($2 = '' OR run.id < $2) AND ($3 = '' OR run.workspace = $3)
+ORDER BY run.id DESC LIMIT $4`, status, before, wire.Scope(ctx), limit+1)
+	if err != nil {
+		return Page{}, store.Explain(err)
+	}
+	defer func() { _ = rows.Close() }()
+	page := Page{Runs: []Run{}}
+	for rows.Next() {
+		r, err := scan(rows)
+		if err != nil {
+			return page, store.Explain(err)
+		}
+		if len(page.Runs) == limit {
+			page.Next = wire.Cursor(page.Runs[limit-1].ID)
+			break
+		}
+		page.Runs = append(page.Runs, r)
+	}
+	return page, store.Explain(rows.Err())
+}
+
+// pageOfEvents is how many events are read at once.
+const pageOfEvents = 200
+
+// Events reads recorded events with numbers above after, at most a page of them.
+func (s *Runs) Events(ctx context.Context, run string, after int64) ([]Numbered, error) {
+	rows, err := s.DB.Read.QueryContext(ctx, `SELECT run_event.n, ledger_entry.record, ledger_entry.salt, ledger_entry.body
+FROM run_event JOIN ledger_entry ON ledger_entry.seq = run_event.seq WHERE run_event.run = $1 AND run_event.n > $2 ORDER BY run_event.n LIMIT $3`, run, after, pageOfEvents)
+	if err != nil {
+		return nil, store.Explain(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var all []Numbered
+	for rows.Next() {
+		var n int64
+		var rec, salt, body []byte
+		if err := rows.Scan(&n, &rec, &salt, &body); err != nil {
+			return nil, store.Explain(err)
+		}
+		entry, err := ledger.Unseal(rec, salt, body)
+		if err != nil {
+			return nil, err
+		}
+		var b reported
+		if err := entry.Decode(&b); err != nil {
+			return nil, err
+		}
+		all = append(all, Numbered{N: n, Seq: entry.Seq, At: entry.At, Event: b.Event, Usage: b.Usage})
+	}
+	return all, store.Explain(rows.Err())
+}
+
+// Follow hands the events above after to fn, in order, and goes on as they come, until
+// the last one, an error of fn, or the end of ctx.
+func (s *Runs) Follow(ctx context.Context, run string, after int64, fn func([]Numbered) error) error {
+	for ctx.Err() == nil {
+		news := s.Ledger.News()
+		r, err := s.Get(ctx, run)
+		if err != nil {
+			return err
+		}
+		events, err := s.Events(ctx, run, after)
+		if err != nil {
+			return err
+		}
+		if len(events) > 0 {
+			if err := fn(events); err != nil {
+				return err
+			}
+			after = events[len(events)-1].N
+			continue
+		}
+		if r.Status != Running {
+			return nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}

@@ -1,0 +1,319 @@
+// Package record is the supervisor's side of a recorded run: it reports events to a
+// server, holds the run's session there, and hears when the run is to stop.
+//
+// Nothing that was handed to it is lost while it lives: events wait in a queue of bounded
+// size until the server has recorded them, however often it goes away meanwhile. When the
+// queue is full the run is held up. It knows the server by HTTP only.
+package record
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/run"
+	"github.com/signalbox/signalbox/internal/run/engine"
+	"github.com/signalbox/signalbox/internal/run/process"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Server is where runs are recorded.
+type Server struct {
+	URL   func() (string, error) // it may move when it starts again
+	Token string                 // an operator's
+	HTTP  *http.Client
+}
+
+const (
+	// What waits for the server at most, and what goes into one report.
+	maxQueue       = 1000
+	maxQueueBytes  = 16 << 20
+	maxReport      = 100
+	maxReportBytes = 8 << 20
+
+	firstPause = 50 * time.Millisecond
+	maxPause   = 2 * time.Second
+	// pulseWait is how long the server is asked to hold a call for orders.
+	pulseWait = 20
+	lockPoll  = 200 * time.Millisecond
+)
+
+// Open opens a run that the caller reports.
+func (s Server) Open(ctx context.Context, r run.Request) (opened run.Run, err error) {
+	return opened, s.call(ctx, "/runs", r, &opened)
+}
+
+// call makes one call. An error that a later try may not meet is not a fault.Error.
+func (s Server) call(ctx context.Context, path string, body, answer any) error {
+	data, err := wire.Marshal(body)
+	if err != nil {
+		return fault.Wrap(err, fault.InvalidPayload, "An event cannot be written as JSON.")
+	}
+	base, err := s.URL()
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+path, bytes.NewReader(data))
+	if err != nil {
+		return fault.Wrap(err, fault.InvalidRequest, "%q is not an address of a server.", base)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+s.Token)
+	res, err := s.HTTP.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))
+	if err != nil {
+		return err
+	}
+	if res.StatusCode < 300 {
+		return json.Unmarshal(text, answer)
+	}
+	var e wire.ErrorBody
+	if err := json.Unmarshal(text, &e); err != nil || e.Message == "" || res.StatusCode >= 500 || res.StatusCode == http.StatusTooManyRequests {
+		return fmt.Errorf("the server answered %s: %s", res.Status, e.Message)
+	}
+	return &fault.Error{Code: e.Error, Message: e.Message, Field: e.Field, Details: e.Details}
+}
+
+// Recorder reports one run.
+type Recorder struct {
+	server Server
+	id     string
+	stop   context.CancelCauseFunc // ends the run
+
+	mu     sync.Mutex
+	change *sync.Cond
+	queue  []run.Entry
+	bytes  int
+	sent   int64 // how many are recorded
+	closed bool
+	ended  bool // completed was handed over
+	thread string
+	held   bool  // the session is ours
+	broken error // why nothing more can be recorded
+}
+
+// Begin reports the run with the id, of which so many events are recorded. stop is called
+// when the run has to end.
+func (s Server) Begin(id string, recorded int64, stop context.CancelCauseFunc) *Recorder {
+	r := &Recorder{server: s, id: id, stop: stop, sent: recorded}
+	r.change = sync.NewCond(&r.mu)
+	return r
+}
+
+// Event takes an event. It waits while too much is waiting for the server.
+func (r *Recorder) Event(e engine.Event, u engine.Usage) {
+	text, err := json.Marshal(e)
+	if err != nil {
+		text = fmt.Appendf(nil, `{"type":"action","engine":%q,"action":{"id":"unreadable","kind":"warning","title":"an event that cannot be written as JSON","detail":{}},"phase":"completed","ok":false}`, e.Engine)
+	}
+	entry := run.Entry{Event: plain(text), Usage: u}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.broken == nil && (len(r.queue) >= maxQueue || r.bytes > maxQueueBytes) {
+		r.change.Wait()
+	}
+	if r.broken != nil {
+		return
+	}
+	r.ended = r.ended || e.Type == engine.Completed
+	r.queue = append(r.queue, entry)
+	r.bytes += len(entry.Event)
+	r.change.Broadcast()
+}
+
+// plain is JSON that can be read strictly: what an agent gave a tool may name a member
+// twice, and then the last one counts.
+func plain(text []byte) wire.Raw {
+	if _, err := wire.Marshal(wire.Raw(text)); err == nil {
+		return text
+	}
+	var v any
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return wire.Raw("null")
+	}
+	mended, _ := json.Marshal(v)
+	return mended
+}
+
+// Close says that there is no more.
+func (r *Recorder) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	r.change.Broadcast()
+}
+
+// Run reports until everything is recorded after Close, or ctx ends. The error says why
+// not everything is.
+func (r *Recorder) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wake := context.AfterFunc(ctx, func() { r.mu.Lock(); defer r.mu.Unlock(); r.change.Broadcast() })
+	defer wake()
+	var pulse sync.WaitGroup
+	pulse.Go(func() { r.beat(ctx) })
+	defer pulse.Wait()
+	defer cancel()
+	for pause := firstPause; ; {
+		report, more := r.next(ctx)
+		if !more {
+			return r.outcome(ctx)
+		}
+		var o run.Orders
+		err := r.server.call(ctx, "/runs/"+r.id+"/events", report, &o)
+		if done := r.settle(report, o, err); done {
+			pause = firstPause
+			continue
+		}
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, maxPause)
+		case <-ctx.Done():
+		}
+	}
+}
+
+// next waits for events to report; false when there will be none.
+func (r *Recorder) next(ctx context.Context) (report run.Report, more bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.queue) == 0 && !r.closed && r.broken == nil && ctx.Err() == nil {
+		r.change.Wait()
+	}
+	if len(r.queue) == 0 || r.broken != nil || ctx.Err() != nil {
+		return report, false
+	}
+	report.From = r.sent + 1
+	for size, i := 0, 0; i < len(r.queue) && i < maxReport && (i == 0 || size+len(r.queue[i].Event) < maxReportBytes); i++ {
+		size += len(r.queue[i].Event)
+		report.Events = append(report.Events, r.queue[i])
+	}
+	return report, true
+}
+
+// settle takes the answer to a report; false when it is to be sent again.
+func (r *Recorder) settle(report run.Report, o run.Orders, err error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var refused *fault.Error
+	switch {
+	case err == nil:
+		for _, e := range report.Events {
+			r.bytes -= len(e.Event)
+		}
+		r.sent += int64(len(report.Events))
+		r.queue = r.queue[len(report.Events):]
+		if o.Stop != "" {
+			r.stop(process.StoppedError{Reason: o.Stop})
+		}
+	case errors.As(err, &refused):
+		// Nobody may do what is not recorded.
+		r.broken = refused
+		r.stop(process.StoppedError{Reason: "the run can no longer be recorded: " + refused.Message})
+	default:
+		return false
+	}
+	r.change.Broadcast()
+	return true
+}
+
+func (r *Recorder) outcome(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.broken != nil:
+		return r.broken
+	case len(r.queue) > 0:
+		return fmt.Errorf("%d events could not be recorded: %w", len(r.queue), ctx.Err())
+	}
+	return nil
+}
+
+// beat shows that we live, and hears orders.
+func (r *Recorder) beat(ctx context.Context) {
+	for ctx.Err() == nil {
+		o, err := r.pulse(ctx, pulseWait)
+		var refused *fault.Error
+		switch {
+		case errors.As(err, &refused):
+			r.stop(process.StoppedError{Reason: "the server knows the run no more: " + refused.Message})
+			return
+		case err == nil && o.Ended:
+			if !r.isEnded() {
+				r.stop(process.StoppedError{Reason: "the server has given the run up"})
+			}
+			return
+		case err == nil && o.Stop != "":
+			r.stop(process.StoppedError{Reason: o.Stop})
+			fallthrough
+		case err != nil || !o.Held:
+			r.checkHold(o, err)
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+func (r *Recorder) isEnded() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ended
+}
+
+// checkHold ends a run whose session another run has taken: the server was away for so
+// long that we counted as dead.
+func (r *Recorder) checkHold(o run.Orders, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil && !o.Held && r.held {
+		r.stop(process.StoppedError{Reason: "another run has taken the session over"})
+	}
+}
+
+func (r *Recorder) pulse(ctx context.Context, wait int) (o run.Orders, err error) {
+	r.mu.Lock()
+	thread := r.thread
+	r.mu.Unlock()
+	return o, r.server.call(ctx, fmt.Sprintf("/runs/%s/pulse?wait=%d", r.id, wait), run.Pulse{Thread: thread}, &o)
+}
+
+// Lock holds a session for the run, on all machines, and waits until it is free. It is
+// let go when the run is completed, or some time after we die.
+func (r *Recorder) Lock(ctx context.Context, thread string) (release func(), err error) {
+	r.mu.Lock()
+	r.thread = thread
+	r.mu.Unlock()
+	for {
+		o, err := r.pulse(ctx, 0)
+		if err == nil && o.Held {
+			r.mu.Lock()
+			r.held = true
+			r.mu.Unlock()
+			return func() {}, nil
+		}
+		var refused *fault.Error
+		if errors.As(err, &refused) {
+			return nil, refused
+		}
+		select {
+		case <-time.After(lockPoll):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}

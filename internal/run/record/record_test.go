@@ -1,0 +1,239 @@
+package record_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/clock"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/run"
+	"github.com/signalbox/signalbox/internal/run/engine"
+	"github.com/signalbox/signalbox/internal/run/process"
+	"github.com/signalbox/signalbox/internal/run/record"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// box is a server of runs over a real ledger. before and after may break a call off.
+type box struct {
+	runs          *run.Runs
+	url           string
+	before, after func() bool
+}
+
+func start(t testing.TB, address string) *box {
+	t.Helper()
+	db := storetest.Open(t, address, []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, run.Migrations}...)
+	l, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: t.TempDir(), Origin: "test.example/record", Projections: []ledger.Projection{clock.Projection(), roster.Projection(), run.Projection()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = l.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	never := func() bool { return false }
+	b := &box{runs: run.New(run.Options{DB: db, Ledger: l, Now: time.Now, Log: slog.New(slog.DiscardHandler)}), before: never, after: never}
+	mux := http.NewServeMux()
+	for _, route := range b.runs.Routes() {
+		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
+			if b.before() {
+				panic(http.ErrAbortHandler)
+			}
+			answer := httptest.NewRecorder()
+			if err := route.Handle(answer, r); err != nil {
+				wire.Fail(answer, err)
+			}
+			if b.after() { // it is done, and the caller does not hear of it
+				panic(http.ErrAbortHandler)
+			}
+			for name, values := range answer.Header() {
+				w.Header()[name] = values
+			}
+			w.WriteHeader(answer.Code)
+			_, _ = w.Write(answer.Body.Bytes())
+		})
+	}
+	s := httptest.NewServer(mux)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	t.Cleanup(s.Close)
+	b.url = s.URL
+	return b
+}
+
+func (b *box) server() record.Server {
+	return record.Server{URL: func() (string, error) { return b.url, nil }, HTTP: &http.Client{}}
+}
+
+func (b *box) open(t testing.TB) run.Run {
+	t.Helper()
+	r, err := b.server().Open(t.Context(), run.Request{Engine: "amp", Prompt: "go", Recorded: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func event(i int) engine.Event {
+	return engine.Event{Type: engine.Acted, Engine: "amp", Phase: engine.Begun, Action: &engine.Action{ID: fmt.Sprint(i), Kind: engine.Command, Title: "ls", Detail: map[string]any{}}}
+}
+
+func end() engine.Event {
+	yes := true
+	return engine.Event{Type: engine.Completed, Engine: "amp", OK: &yes}
+}
+
+// TestNothingIsLostOrTwiceOnABadConnection breaks every third call off, before or after
+// the server has done what it asks for.
+func TestNothingIsLostOrTwiceOnABadConnection(t *testing.T) {
+	b := start(t, storetest.SQLite(t))
+	r := b.open(t)
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(1, 2))
+	sometimes := func() bool { mu.Lock(); defer mu.Unlock(); return random.IntN(3) == 0 }
+	b.before, b.after = sometimes, sometimes
+	recorder := b.server().Begin(r.ID, 0, func(err error) { t.Errorf("the run was stopped: %v", err) })
+	done := make(chan error, 1)
+	go func() { done <- recorder.Run(t.Context()) }()
+	for i := range 400 {
+		recorder.Event(event(i), engine.Usage{Source: "amp"})
+		if i%20 == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	recorder.Event(end(), engine.Usage{Source: "amp"})
+	recorder.Close()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	var n int64
+	if err := b.runs.Follow(t.Context(), r.ID, 0, func(all []run.Numbered) error {
+		for _, e := range all {
+			n++
+			if e.N != n || e.N <= 400 && !strings.Contains(string(e.Event), fmt.Sprintf(`"id":"%d"`, n-1)) {
+				t.Errorf("event %d: %s", e.N, e.Event)
+			}
+		}
+		return nil
+	}); err != nil || n != 401 {
+		t.Errorf("%v, %d events", err, n)
+	}
+}
+
+func TestWhatCannotBeRecordedStopsTheRun(t *testing.T) {
+	b := start(t, storetest.SQLite(t))
+	r := b.open(t)
+	ctx, stop := context.WithCancelCause(t.Context())
+	other := b.server().Begin(r.ID, 0, stop)
+	go func() { _ = other.Run(t.Context()) }()
+	other.Event(end(), engine.Usage{})
+	other.Event(event(1), engine.Usage{})
+	<-ctx.Done()
+	var cause process.StoppedError
+	if !errors.As(context.Cause(ctx), &cause) || !strings.Contains(cause.Reason, "can no longer be recorded") {
+		t.Errorf("%v", context.Cause(ctx))
+	}
+	other.Close()
+}
+
+func TestAnOrderToStopEndsTheRun(t *testing.T) {
+	b := start(t, storetest.SQLite(t))
+	r := b.open(t)
+	ctx, stop := context.WithCancelCause(t.Context())
+	recorder := b.server().Begin(r.ID, 0, stop)
+	running, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { _ = recorder.Run(running) }()
+	if _, err := b.runs.Cancel(t.Context(), roster.Identity{Name: "ina"}, r.ID, "enough"); err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done()
+	if !errors.Is(context.Cause(ctx), process.StoppedError{Reason: "enough"}) {
+		t.Errorf("%v", context.Cause(ctx))
+	}
+}
+
+func TestTwoRunsTakeTurnsOnASession(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		b, node := start(t, address), start(t, address) // two nodes of one database
+		first, second := b.open(t), node.open(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		a := b.server().Begin(first.ID, 0, func(error) {})
+		finished := make(chan error, 1)
+		go func() { finished <- a.Run(ctx) }()
+		if _, err := a.Lock(ctx, "amp:T-1"); err != nil {
+			t.Fatal(err)
+		}
+		other := node.server().Begin(second.ID, 0, func(error) {})
+		var over atomic.Bool
+		got := make(chan error, 1)
+		go func() {
+			_, err := other.Lock(ctx, "amp:T-1")
+			if !over.Load() {
+				t.Error("two runs hold the session")
+			}
+			got <- err
+		}()
+		for range 3 { // the first is held for several tries of the second
+			if o, err := b.runs.Beat(atOnce(), second.ID, run.Pulse{Thread: "amp:T-1"}); err != nil || o.Held {
+				t.Errorf("%+v %v", o, err)
+			}
+		}
+		over.Store(true)
+		a.Event(end(), engine.Usage{})
+		a.Close()
+		if err := <-finished; err != nil {
+			t.Fatal(err)
+		}
+		if err := <-got; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// atOnce is a context in which nothing is waited for.
+func atOnce() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// BenchmarkEventToFollower is how long it takes from an event to its reader, over HTTP and
+// the ledger.
+func BenchmarkEventToFollower(b *testing.B) {
+	s := start(b, storetest.SQLite(b))
+	r := s.open(b)
+	recorder := s.server().Begin(r.ID, 0, func(error) {})
+	ctx, cancel := context.WithCancel(b.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = recorder.Run(ctx) })
+	got := make(chan time.Time, 1)
+	wg.Go(func() {
+		_ = s.runs.Follow(ctx, r.ID, 0, func([]run.Numbered) error { got <- time.Now(); return nil })
+	})
+	var took []time.Duration
+	for i := 0; b.Loop(); i++ {
+		began := time.Now()
+		recorder.Event(event(i), engine.Usage{})
+		took = append(took, (<-got).Sub(began))
+	}
+	cancel()
+	wg.Wait()
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+}

@@ -1,0 +1,161 @@
+// Package runtest gives tests agent CLIs that do as they are told: a program that replays
+// a stream with given timing, exit code and signals. Only tests import it.
+//
+// The program is the test's own binary, started again: TestMain calls Main, which does
+// not return in a process that is to be a CLI.
+package runtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const variable = "SIGNALBOX_TEST_CLI"
+
+// CLI says what a fake CLI does.
+type CLI struct {
+	Stdout   []byte        `json:"stdout"` // written first
+	Pause    time.Duration `json:"pause"`  // before each line
+	Hold     string        `json:"hold"`   // the last line waits until this file is there
+	Stderr   []string      `json:"stderr"`
+	Exit     int           `json:"exit"`     // negative for the signal that ends it
+	Linger   time.Duration `json:"linger"`   // how long it stays after it has written everything
+	Stubborn bool          `json:"stubborn"` // SIGTERM is ignored
+	Orphan   string        `json:"orphan"`   // a process is left behind, in a session of its own, and its id is written to this file
+	Witness  string        `json:"witness"`  // the arguments and standard input are written to this file
+	Log      string        `json:"log"`      // "begin" and "end" are appended to this file
+	Repeat   int           `json:"repeat"`   // Stdout is written that many times more
+	Ready    string        `json:"ready"`    // made when everything is written
+}
+
+// Main is called first by TestMain.
+func Main() {
+	if text := os.Getenv(variable); text != "" {
+		var c CLI
+		if err := json.Unmarshal([]byte(text), &c); err != nil {
+			panic(err)
+		}
+		os.Exit(c.run())
+	}
+}
+
+// Write makes a program that does so, and gives its path.
+func (c CLI) Write(t testing.TB) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "cli.json"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "cli")
+	script := fmt.Sprintf("#!/bin/sh\n%s=\"$(cat '%s/cli.json')\" exec '%s' \"$@\"\n", variable, dir, self)
+	if len(text) > 50_000 { // too much for the environment
+		t.Fatal("the stream of a fake CLI is too long; use Repeat")
+	}
+	// A program that is started at this moment would have the file open for writing, and
+	// then ours cannot be started: text file busy.
+	syscall.ForkLock.RLock()
+	err = os.WriteFile(path, []byte(script), 0o700) //nolint:gosec // it is to be run
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// note appends a line to the log.
+func (c CLI) note(what string) {
+	if c.Log == "" {
+		return
+	}
+	f, err := os.OpenFile(c.Log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	_, _ = fmt.Fprintf(f, "%s %d\n", what, os.Getpid())
+	_ = f.Close()
+}
+
+func (c CLI) run() int {
+	c.note("begin")
+	if c.Stubborn {
+		signal.Ignore(syscall.SIGTERM)
+	}
+	if c.Witness != "" {
+		input, _ := io.ReadAll(os.Stdin)
+		put(c.Witness, strings.Join(os.Args[1:], "\x00")+"\n"+string(input))
+	}
+	if c.Orphan != "" {
+		c.abandon()
+	}
+	for _, line := range c.Stderr {
+		_, _ = fmt.Fprintln(os.Stderr, line)
+	}
+	for range c.Repeat {
+		_, _ = os.Stdout.Write(c.Stdout)
+	}
+	c.write()
+	if c.Ready != "" {
+		put(c.Ready, "")
+	}
+	time.Sleep(c.Linger)
+	c.note("end")
+	if c.Exit < 0 {
+		_ = syscall.Kill(os.Getpid(), syscall.Signal(-c.Exit))
+		time.Sleep(time.Minute)
+	}
+	return c.Exit
+}
+
+func (c CLI) write() {
+	lines := bytes.SplitAfter(c.Stdout, []byte("\n"))
+	if n := len(lines); n > 1 && len(lines[n-1]) == 0 {
+		lines = lines[:n-1]
+	}
+	for i, line := range lines {
+		time.Sleep(c.Pause)
+		if i == len(lines)-1 && c.Hold != "" {
+			for {
+				if _, err := os.Stat(c.Hold); err == nil {
+					break
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+		}
+		_, _ = os.Stdout.Write(line)
+	}
+}
+
+// abandon leaves a process that holds standard output open.
+func (c CLI) abandon() {
+	child := exec.Command("sleep", "300") //nolint:noctx // it is to be left behind
+	child.Stdout, child.Stderr = os.Stdout, os.Stderr
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := child.Start(); err != nil {
+		panic(err)
+	}
+	put(c.Orphan, fmt.Sprint(child.Process.Pid))
+}
+
+func put(path, text string) {
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		panic(err)
+	}
+}

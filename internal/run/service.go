@@ -1,0 +1,227 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/id"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/run/engine"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Options say what runs stand on.
+type Options struct {
+	DB     *store.DB
+	Ledger *ledger.Ledger
+	Now    func() time.Time
+	Log    *slog.Logger
+	// Price is what tokens of a model cost, in nano-dollars; false when nobody knows.
+	Price  func(model string, t engine.Tokens) (nanos int64, known bool)
+	Budget Budget // the most a run may use; 0 is no limit
+	Daily  Budget // the most the runs of a workspace may use in a day
+	// Folders are where the server may start runs, with all that is in them.
+	Folders []string
+	// Supervise starts a process that watches the run, and outlives this one.
+	Supervise func(id string) error
+	// Lease is how long a supervisor counts as alive after a sign of life.
+	Lease time.Duration
+}
+
+// Runs records runs.
+type Runs struct{ Options }
+
+// New makes the service over a ledger that has Projection.
+func New(o Options) *Runs {
+	if o.Lease == 0 {
+		o.Lease = 30 * time.Second
+	}
+	return &Runs{o}
+}
+
+const prefix = "run"
+
+// Open opens a run, and starts it unless the caller does.
+func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, error) {
+	b, err := n.job()
+	if err != nil {
+		return Run{}, err
+	}
+	if b.Launched {
+		if b, err = s.allowed(b); err != nil {
+			return Run{}, err
+		}
+	}
+	b.Budget = b.Budget.within(s.Budget)
+	workspace, run := cmp.Or(who.Workspace, roster.DefaultWorkspace), id.New(prefix)
+	err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		today, err := s.today(tx, workspace, tx.Now())
+		if err != nil {
+			return err
+		}
+		if reason := spentDay(today, s.Daily); reason != "" {
+			return fault.New(fault.Conflict, "No run may begin: %s. The budget is runs.daily_usd and runs.daily_tokens in the configuration.", reason)
+		}
+		tx.Append(ledger.Event{Workspace: workspace, Kind: kindOpened, Actor: who.Actor(), Subject: run, Trace: run, Body: b})
+		return nil
+	})
+	if err != nil {
+		return Run{}, err
+	}
+	if err := s.claim(ctx, "run:"+run, run); err != nil {
+		return Run{}, err
+	}
+	if b.Launched {
+		if err := s.Supervise(run); err != nil {
+			s.lose(ctx, run, "the run could not be started: "+fault.From(err).Message)
+			return Run{}, err
+		}
+	}
+	return s.Get(ctx, run)
+}
+
+// within is a budget that is no larger than another.
+func (b Budget) within(most Budget) Budget {
+	if most.USD > 0 && (b.USD == 0 || b.USD > most.USD) {
+		b.USD = most.USD
+	}
+	if most.Tokens > 0 && (b.Tokens == 0 || b.Tokens > most.Tokens) {
+		b.Tokens = most.Tokens
+	}
+	return b
+}
+
+// today is what the runs of a workspace have used on the day.
+func (s *Runs) today(tx *ledger.Tx, workspace string, now time.Time) (d spent, err error) {
+	err = tx.QueryRow("SELECT tokens, nanos FROM run_day WHERE workspace = $1 AND day = $2", []any{workspace, day(now)}, &d.Tokens, &d.Nanos)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return d, err
+}
+
+// find reads a run for a write.
+func find(tx *ledger.Tx, run string) (r row, err error) {
+	err = tx.QueryRow("SELECT workspace, engine, thread, status, stop, events, tokens, nanos, max_tokens, max_nanos FROM run WHERE id = $1", []any{run},
+		&r.workspace, &r.engine, &r.thread, &r.status, &r.stop, &r.events, &r.tokens, &r.nanos, &r.maxTokens, &r.maxNanos)
+	if errors.Is(err, sql.ErrNoRows) {
+		return r, noRun(run)
+	}
+	return r, err
+}
+
+func noRun(run string) error {
+	return fault.New(fault.NotFound, "There is no run %.80q. `signalbox run ls` lists those there are.", run)
+}
+
+// Report records events. Those that are recorded already are passed over, so that a
+// report whose answer was lost can be sent again.
+func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, report Report) (Orders, error) {
+	events := make([]read, len(report.Events))
+	for i, e := range report.Events {
+		var err error
+		if events[i], err = readEvent(e); err != nil {
+			return Orders{}, err
+		}
+	}
+	var o Orders
+	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		r, err := find(tx, run)
+		if err == nil && !wire.InScope(ctx, r.workspace) {
+			err = noRun(run)
+		}
+		if err != nil {
+			return err
+		}
+		o, err = s.append(tx, who.Actor(), run, r, report.From, events)
+		return err
+	})
+	return o, err
+}
+
+// append appends those events that are new.
+func (s *Runs) append(tx *ledger.Tx, actor, run string, r row, from int64, events []read) (Orders, error) {
+	if from < 1 || from > r.events+1 {
+		return Orders{}, fault.New(fault.Conflict, "The next event of the run has the number %d, and the report begins with %d.", r.events+1, from).With("events", r.events).About("from")
+	}
+	events = events[min(int64(len(events)), r.events+1-from):]
+	if r.status != Running && len(events) > 0 {
+		return Orders{}, fault.New(fault.Conflict, "The run is completed; nothing is added to it.").With("events", r.events)
+	}
+	today, err := s.today(tx, r.workspace, tx.Now())
+	if err != nil {
+		return Orders{}, err
+	}
+	for _, e := range events {
+		if r.status != Running {
+			return Orders{}, fault.New(fault.InvalidPayload, "Nothing may follow the completed event.").About("events")
+		}
+		body := e.body
+		r.events++
+		body.N = r.events
+		body.Spent = r.add(body.Usage, s.cost(e.model, body.Usage))
+		today.Tokens += body.Spent.Tokens
+		today.Nanos += body.Spent.Nanos
+		if body.Session == r.thread {
+			body.Session = ""
+		} else if body.Session != "" {
+			r.thread = body.Session
+		}
+		if body.Status != "" {
+			r.status = body.Status
+		}
+		tx.Append(ledger.Event{Workspace: r.workspace, Kind: e.kind, Actor: actor, Subject: run, Trace: run, Body: body})
+	}
+	if reason := r.used(today, s.Daily); reason != "" && r.stop == "" && r.status == Running {
+		r.stop = reason
+		tx.Append(ledger.Event{Workspace: r.workspace, Kind: kindStopped, Actor: "system", Subject: run, Trace: run, Body: stopped{reason}})
+	}
+	return Orders{Events: r.events, Stop: r.stop, Ended: r.status != Running}, nil
+}
+
+// cost is what a run has cost so far: what the engine says, or else the price table.
+func (s *Runs) cost(model string, u engine.Usage) int64 {
+	if u.CostUSD != nil {
+		return nanos(min(max(*u.CostUSD, 0), maxUSD))
+	}
+	if s.Price == nil {
+		return 0
+	}
+	n, _ := s.Price(model, u.Apart())
+	return n
+}
+
+// Cancel tells a run to stop.
+func (s *Runs) Cancel(ctx context.Context, who roster.Identity, run, reason string) (Run, error) {
+	if len(reason) > maxReason {
+		return Run{}, fault.New(fault.InvalidPayload, "reason should have at most %d bytes.", maxReason).About("reason")
+	}
+	if reason == "" {
+		reason = "cancelled by " + who.Name
+	}
+	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		r, err := find(tx, run)
+		if err == nil && !wire.InScope(ctx, r.workspace) {
+			err = noRun(run)
+		}
+		if err != nil {
+			return err
+		}
+		if r.status != Running {
+			return fault.New(fault.Conflict, "The run is over already: it is %s.", r.status)
+		}
+		tx.Append(ledger.Event{Workspace: r.workspace, Kind: kindStopped, Actor: who.Actor(), Subject: run, Trace: run, Body: stopped{reason}})
+		return nil
+	})
+	if err != nil {
+		return Run{}, err
+	}
+	return s.Get(ctx, run)
+}

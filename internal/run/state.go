@@ -1,0 +1,95 @@
+package run
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/run/engine"
+)
+
+// row is what is known of a run when events are added to it.
+type row struct {
+	workspace, engine, thread, stop string
+	status                          Status
+	events, tokens, nanos           int64
+	maxTokens, maxNanos             int64
+}
+
+// read is an event that was checked, with the kind of its entry.
+type read struct {
+	kind  string
+	body  reported
+	model string
+}
+
+// readEvent checks an event of a report.
+func readEvent(e Entry) (read, error) {
+	var event engine.Event
+	if err := json.Unmarshal(e.Event, &event); err != nil {
+		return read{}, fault.Wrap(err, fault.InvalidPayload, "An event should be an object with the members of its type, such as {\"type\":\"started\",\"engine\":\"amp\",…}.").About("events")
+	}
+	e.Usage.Tokens = bounded(e.Usage.Tokens)
+	r := read{body: reported{Event: e.Event, Usage: e.Usage}, model: e.Usage.Model}
+	if event.Resume != nil && !strings.ContainsRune(event.Resume.Value, 0) { // which no database looks up
+		r.body.Session = event.Resume.Value
+	}
+	switch {
+	case event.Type == engine.Started && event.Resume != nil:
+		r.kind = kindStarted
+	case event.Type == engine.Acted && event.Action != nil:
+		r.kind = kindActed
+	case event.Type == engine.Completed && event.OK != nil:
+		r.kind = kindCompleted
+		if r.body.Status = Failed; *event.OK {
+			r.body.Status = Done
+		}
+	default:
+		return read{}, fault.New(fault.InvalidPayload, "An event has the type started with resume, action with action, or completed with ok, and this one has the type %.40q.", event.Type).About("events")
+	}
+	return r, nil
+}
+
+// maxTokens is far above what a run can use, and keeps sums within an int64.
+const maxTokens = 1e12
+
+func bounded(t engine.Tokens) engine.Tokens {
+	for _, n := range []*int64{&t.Input, &t.Output, &t.CacheRead, &t.CacheWrite, &t.Reasoning} {
+		*n = min(max(*n, 0), maxTokens)
+	}
+	return t
+}
+
+// add is what an event adds to what a run has used. Totals never go back: an engine that
+// counts anew has not given anything back.
+func (r *row) add(u engine.Usage, nanos int64) spent {
+	s := spent{Tokens: max(0, u.Budgeted()-r.tokens), Nanos: max(0, nanos-r.nanos)}
+	r.tokens += s.Tokens
+	r.nanos += s.Nanos
+	return s
+}
+
+// used says why a run that has used so much must stop, "" when it may go on.
+func (r *row) used(day spent, daily Budget) string {
+	switch {
+	case r.maxTokens > 0 && r.tokens >= r.maxTokens:
+		return fmt.Sprintf("the run has used %d tokens, and its budget is %d", r.tokens, r.maxTokens)
+	case r.maxNanos > 0 && r.nanos >= r.maxNanos:
+		return fmt.Sprintf("the run has cost $%.4f, and its budget is $%.4f", dollars(r.nanos), dollars(r.maxNanos))
+	}
+	return spentDay(day, daily)
+}
+
+// spentDay says why no run may go on today.
+func spentDay(day spent, daily Budget) string {
+	switch {
+	case daily.Tokens > 0 && day.Tokens >= daily.Tokens:
+		return fmt.Sprintf("today's runs have used %d tokens, and the budget of a day is %d", day.Tokens, daily.Tokens)
+	case daily.USD > 0 && day.Nanos >= nanos(daily.USD):
+		return fmt.Sprintf("today's runs have cost $%.4f, and the budget of a day is $%.4f", dollars(day.Nanos), daily.USD)
+	}
+	return ""
+}
+
+func dollars(nanos int64) float64 { return float64(nanos) / 1e9 }

@@ -1,0 +1,86 @@
+package vector
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// anyPID stands for any process.
+const anyPID = "<pid>"
+
+func decode(text []byte) (v any) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	_ = d.Decode(&v) // what does not decode is nil, and differs
+	return v
+}
+
+// differ says where two JSON values are not the same, "" when they are.
+func differ(at string, want, got any) string {
+	if want == anyPID {
+		if n, ok := got.(json.Number); ok && !strings.HasPrefix(string(n), "-") && string(n) != "0" {
+			return ""
+		}
+	}
+	switch w := want.(type) {
+	case map[string]any:
+		g, ok := got.(map[string]any)
+		if !ok {
+			return different(at, want, got)
+		}
+		for _, name := range slices.Sorted(maps.Keys(w)) {
+			if _, there := g[name]; !there {
+				return fmt.Sprintf("%s.%s is missing", at, name)
+			}
+			if where := differ(at+"."+name, w[name], g[name]); where != "" {
+				return where
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(g)) {
+			if _, there := w[name]; !there {
+				return fmt.Sprintf("%s.%s should not be there", at, name)
+			}
+		}
+		return ""
+	case []any:
+		g, ok := got.([]any)
+		if !ok || len(g) != len(w) {
+			return different(at, want, got)
+		}
+		for i := range w {
+			if where := differ(fmt.Sprintf("%s[%d]", at, i), w[i], g[i]); where != "" {
+				return where
+			}
+		}
+		return ""
+	case json.Number:
+		if g, ok := got.(json.Number); ok && sameNumber(w, g) {
+			return ""
+		}
+		return different(at, want, got)
+	}
+	if want != got {
+		return different(at, want, got)
+	}
+	return ""
+}
+
+// sameNumber compares digits, and values where one is written with a fraction.
+func sameNumber(a, b json.Number) bool {
+	if a == b {
+		return true
+	}
+	x, err := a.Float64()
+	y, err2 := b.Float64()
+	return err == nil && err2 == nil && x == y && strings.ContainsAny(string(a)+string(b), ".eE")
+}
+
+func different(at string, want, got any) string {
+	w, _ := json.Marshal(want)
+	g, _ := json.Marshal(got)
+	return fmt.Sprintf("%s is %.300s, and should be %.300s", at, g, w)
+}

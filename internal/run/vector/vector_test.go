@@ -1,0 +1,82 @@
+package vector_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/signalbox/signalbox/internal/run/vector"
+)
+
+const amp = "../engine/testdata/amp"
+
+func TestEveryCaseOfAmpComesOut(t *testing.T) {
+	outcomes, err := vector.Check(amp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(outcomes) < 100 {
+		t.Errorf("only %d cases were found", len(outcomes))
+	}
+	for _, o := range outcomes {
+		if o.Problem != "" {
+			t.Errorf("%s: %s", o.Name, o.Problem)
+		}
+	}
+}
+
+// TestAWrongExpectationIsFoundOut changes one thing at a time in a copy of the cases.
+func TestAWrongExpectationIsFoundOut(t *testing.T) {
+	for _, c := range []struct{ name, file, from, to string }{
+		{"an answer", "001-happy-bash.expected.json", "It printed hi.", "It printed ho."},
+		{"a count", "001-happy-bash.expected.json", "470", "471"},
+		{"an outcome", "006-tool-error.expected.json", `"ok": false`, `"ok": true`},
+		{"a pid that is none", "001-happy-bash.expected.json", `"<pid>"`, `"<cwd>"`},
+		{"a missing event", "002-text-only.expected.json", `"type": "started"`, `"type": "completed"`},
+		{"an absent member", "001-happy-bash.expected.json", `"level": null`, `"levels": null`},
+		{"an argument", "argv.cases.json", "--stream-json\"", "--stream\""},
+		{"standard input", "argv.cases.json", `"stdin": "fix the tests"`, `"stdin": "fix"`},
+		{"a resume line", "resume.cases.json", `"is_resume_line": true`, `"is_resume_line": false`},
+		{"a token", "resume.cases.json", `"extract": "T-abc-123"`, `"extract": "T-abc"`},
+		{"a title", "titles.cases.json", `"title": "cat x"`, `"title": "cat y"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(amp)); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, c.file)
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := strings.Replace(string(text), c.from, c.to, 1)
+			if changed == string(text) {
+				t.Fatalf("%s has no %q", c.file, c.from)
+			}
+			if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			outcomes, err := vector.Check(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			failed := 0
+			for _, o := range outcomes {
+				if o.Problem != "" {
+					failed++
+				}
+			}
+			if failed != 1 {
+				t.Errorf("%d cases failed, want 1", failed)
+			}
+		})
+	}
+}
+
+func TestAFolderWithoutCasesIsAnError(t *testing.T) {
+	if _, err := vector.Check(t.TempDir()); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,186 @@
+package run
+
+import (
+	"math"
+	"path/filepath"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/run/engine"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Status is how a run stands.
+type Status string
+
+// How a run can stand.
+const (
+	Running Status = "running"
+	Done    Status = "done"
+	Failed  Status = "failed"
+)
+
+// Budget is how much a run may use; 0 is no limit.
+type Budget struct {
+	USD    float64 `json:"usd,omitempty"`
+	Tokens int64   `json:"tokens,omitempty"`
+}
+
+// Request is a run that somebody asks for.
+type Request struct {
+	Engine     string `json:"engine"`
+	Prompt     string `json:"prompt"`
+	Dir        string `json:"dir,omitempty"`    // an absolute path on the machine of the run
+	Resume     string `json:"resume,omitempty"` // the session to go on with: its id, or a text with a resume line
+	Model      string `json:"model,omitempty"`  // instead of the configured one; for amp the mode
+	Budget     Budget `json:"budget,omitzero"`
+	Supervised bool   `json:"supervised,omitempty"`
+	Host       string `json:"host,omitempty"` // the machine of a supervisor that is there already
+	// Recorded says that the caller runs it, and reports; without it the server does.
+	Recorded bool `json:"recorded,omitempty"`
+	// Origin is where it was asked for and is told of, such as telegram:-100:7.
+	Origin string `json:"-"`
+}
+
+// opened is the body of run.opened.
+type opened struct {
+	Engine     string `json:"engine"`
+	Prompt     string `json:"prompt"`
+	Dir        string `json:"dir"`
+	Resume     string `json:"resume"` // the id of the session
+	Model      string `json:"model"`
+	Budget     Budget `json:"budget"`
+	Supervised bool   `json:"supervised"`
+	Host       string `json:"host"`
+	Launched   bool   `json:"launched"`
+	Origin     string `json:"origin"`
+}
+
+// Run is a run as it is shown.
+type Run struct {
+	ID         string     `json:"id"`
+	Workspace  string     `json:"workspace"`
+	Engine     string     `json:"engine"`
+	Status     Status     `json:"status"`
+	Prompt     string     `json:"prompt"`
+	Dir        string     `json:"dir"`
+	Resume     string     `json:"resume,omitempty"` // the id of the session
+	Line       string     `json:"resume_line,omitempty"`
+	Model      string     `json:"model,omitempty"`
+	Budget     Budget     `json:"budget"`
+	Supervised bool       `json:"supervised,omitempty"`
+	Launched   bool       `json:"launched,omitempty"`
+	Host       string     `json:"host,omitempty"`
+	Stop       string     `json:"stop,omitempty"` // why it was told to stop
+	OpenedAt   time.Time  `json:"opened_at"`
+	EndedAt    *time.Time `json:"ended_at,omitempty"`
+	Events     int64      `json:"events"`
+	Tokens     int64      `json:"tokens"`
+	CostUSD    float64    `json:"cost_usd"`
+	OpenedBy   string     `json:"opened_by"`
+	Origin     string     `json:"origin,omitempty"`
+}
+
+// Page is a page of runs, the newest first.
+type Page struct {
+	Runs []Run  `json:"runs"`
+	Next string `json:"next"`
+}
+
+// Report is what a supervisor sends: events in order, the first of which has the number
+// From.
+type Report struct {
+	From   int64   `json:"from"`
+	Events []Entry `json:"events"`
+}
+
+// Entry is an event with what the run has used by then.
+type Entry struct {
+	Event wire.Raw     `json:"event"`
+	Usage engine.Usage `json:"usage"`
+}
+
+// Orders are what a supervisor hears.
+type Orders struct {
+	Events int64  `json:"events"` // how many are recorded
+	Held   bool   `json:"held"`   // the session that was asked for is the run's
+	Stop   string `json:"stop"`   // why the run is to stop, "" when it may go on
+	Ended  bool   `json:"ended"`  // there is nothing more to report
+}
+
+// Pulse is a sign of life of a supervisor.
+type Pulse struct {
+	Thread string `json:"thread,omitempty"` // the session to hold, as engine:id
+}
+
+// Numbered is a recorded event.
+type Numbered struct {
+	N     int64        `json:"n"`
+	Seq   int64        `json:"seq"` // of the entry in the ledger
+	At    time.Time    `json:"at"`
+	Event wire.Raw     `json:"event"`
+	Usage engine.Usage `json:"usage"`
+}
+
+// reported is the body of run.started, run.acted and run.completed.
+type reported struct {
+	N       int64        `json:"n"`
+	Event   wire.Raw     `json:"event"`
+	Usage   engine.Usage `json:"usage"`
+	Spent   spent        `json:"spent"`   // since the event before
+	Session string       `json:"session"` // when it became known
+	Status  Status       `json:"status"`  // when the run ended
+}
+
+type spent struct {
+	Tokens int64 `json:"tokens"`
+	Nanos  int64 `json:"nano_usd"`
+}
+
+// stopped is the body of run.stopped.
+type stopped struct {
+	Reason string `json:"reason"`
+}
+
+const (
+	maxPrompt = 1 << 20
+	// maxReport bounds one report; a single event is never larger than that.
+	maxReport = 30 << 20
+	maxReason = 1000
+)
+
+// job checks what was sent, and gives it as the body of run.opened.
+func (n Request) job() (opened, error) {
+	b := opened{Engine: n.Engine, Prompt: n.Prompt, Dir: n.Dir, Model: n.Model, Budget: n.Budget, Supervised: n.Supervised, Host: n.Host, Launched: !n.Recorded, Origin: n.Origin}
+	e, err := engine.Find(n.Engine)
+	if err != nil {
+		return b, err
+	}
+	switch {
+	case n.Prompt == "" || len(n.Prompt) > maxPrompt:
+		return b, fault.New(fault.InvalidPayload, "prompt should say what the agent is to do, in 1 to %d bytes.", maxPrompt).About("prompt")
+	case n.Dir != "" && !filepath.IsAbs(n.Dir):
+		return b, fault.New(fault.InvalidPayload, "dir should be an absolute path such as /srv/repo, and is %.200q.", n.Dir).About("dir")
+	case n.Budget.USD < 0 || n.Budget.Tokens < 0 || n.Budget.USD > maxUSD:
+		return b, fault.New(fault.InvalidPayload, "budget should have usd from 0 to %d and tokens from 0; 0 is no limit.", int64(maxUSD)).About("budget")
+	}
+	if n.Resume != "" {
+		r, err := e.ReadResume(n.Resume)
+		if err != nil {
+			return b, err
+		}
+		b.Resume = r.Value
+	}
+	if n.Supervised {
+		return b, e.MaySupervise()
+	}
+	return b, nil
+}
+
+// maxUSD keeps sums within an int64.
+const maxUSD = 1e6
+
+// nanos is dollars as whole nano-dollars, which add up without error.
+func nanos(usd float64) int64 { return int64(math.Round(usd * 1e9)) }
+
+func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
