@@ -143,3 +143,14 @@ func RegistrationProof(provider, address string, at int64) []byte {
 	b.WriteString("amp-register\n" + provider + "\n" + address + "\n" + strconv.FormatInt(at, 10))
 	return b.Bytes()
 }
+
+// Sign signs a message as its recipients verify it, its payload as Canonical writes it.
+// Only the first spelling of each address counts.
+func (s Signed) Sign(key ed25519.PrivateKey) (string, error) {
+	canonical, err := Canonical(s.Payload)
+	if err != nil {
+		return "", err
+	}
+	text := signedText(s.From[0], s.To[0], s.Subject, s.Priority, s.InReplyTo, payloadHash(canonical))
+	return base64.StdEncoding.EncodeToString(ed25519.Sign(key, text)), nil
+}

@@ -1,0 +1,122 @@
+package mailbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// encode writes JSON that people read, and leaves every token of what is raw as it is.
+func encode(v any, indent string) ([]byte, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	err := e.Encode(v)
+	return out.Bytes(), err
+}
+
+func writeJSON(path string, v any, mode fs.FileMode) error {
+	text, err := encode(v, "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(path, text, mode)
+}
+
+// writeFile replaces a file, whole or not at all, and makes the folders above it.
+func writeFile(path string, content []byte, mode fs.FileMode) error {
+	return put(path, content, mode, os.Rename)
+}
+
+// createFile is writeFile for one that must not be there yet: the error is then
+// fs.ErrExist, whoever else writes at the same moment.
+func createFile(path string, content []byte, mode fs.FileMode) error {
+	return put(path, content, mode, os.Link)
+}
+
+func put(path string, content []byte, mode fs.FileMode, move func(from, to string) error) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return unwritable(err, path)
+	}
+	f, err := os.CreateTemp(dir, ".new-*")
+	if err != nil {
+		return unwritable(err, path)
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = move(f.Name(), path)
+	}
+	if err != nil {
+		return unwritable(err, path)
+	}
+	return syncDir(dir)
+}
+
+// syncDir makes a new name in a folder survive a loss of power.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return unwritable(err, dir)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return unwritable(err, dir)
+	}
+	return nil
+}
+
+// object is a JSON object of which we know some members. The others belong to other
+// clients, and stay.
+type object map[string]json.RawMessage
+
+func readObject(path string) (object, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var o object
+	if err := json.Unmarshal(text, &o); err != nil {
+		return nil, err
+	}
+	if o == nil {
+		return nil, errors.New("it holds null, and should hold an object")
+	}
+	return o, nil
+}
+
+// text is the first of the members that is a text.
+func (o object) text(names ...string) string {
+	for _, name := range names {
+		var s string
+		if json.Unmarshal(o[name], &s) == nil && s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// part is a member that is an object, empty if it is none.
+func (o object) part(name string) object {
+	var p object
+	if json.Unmarshal(o[name], &p) != nil || p == nil {
+		p = object{}
+	}
+	return p
+}
+
+// set puts a value under each of the names.
+func (o object) set(v any, names ...string) {
+	raw, err := encode(v, "")
+	if err != nil {
+		return // texts and objects of ours only
+	}
+	for _, name := range names {
+		o[name] = bytes.TrimSpace(raw)
+	}
+}

@@ -1,0 +1,175 @@
+package mailbox
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// Where says which agent's folder is meant. What is empty is found out.
+type Where struct {
+	Dir   string // the agent's own folder (AMP_DIR)
+	Root  string // the folder of all agents, ~/.agent-messaging by default
+	Agent string // a name or an id (CLAUDE_AGENT_NAME, CLAUDE_AGENT_ID)
+}
+
+// FromEnvironment completes what flags did not say, with the variables that other clients
+// of the folder know.
+func (w Where) FromEnvironment() (Where, error) {
+	if w.Dir == "" && w.Agent == "" {
+		w.Dir = os.Getenv("AMP_DIR")
+	}
+	for _, name := range []string{"CLAUDE_AGENT_ID", "CLAUDE_AGENT_NAME"} {
+		if w.Dir == "" && w.Agent == "" {
+			w.Agent = os.Getenv(name)
+		}
+	}
+	if w.Root == "" && w.Dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return w, fault.Wrap(err, fault.InvalidConfig, "There is no home folder. Say with --dir where the agent's folder is.")
+		}
+		w.Root = filepath.Join(home, ".agent-messaging")
+	}
+	return w, nil
+}
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
+
+func checkName(name string) error {
+	if !nameForm.MatchString(name) {
+		return fault.New(fault.InvalidField, "An agent's name should be 1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\", and is %.80q.", name)
+	}
+	return nil
+}
+
+const (
+	configFile = "config.json"
+	agentsDir  = "agents"
+	indexFile  = ".index.json"
+)
+
+// find is the folder of an agent that is there; "" for none.
+func (w Where) find() (string, error) {
+	if w.Dir != "" {
+		return existing(w.Dir), nil
+	}
+	if w.Agent == "" {
+		return w.only()
+	}
+	if err := checkName(w.Agent); err != nil {
+		return "", err
+	}
+	index, err := w.index()
+	if err != nil {
+		return "", err
+	}
+	for _, folder := range []string{index[w.Agent], index[strings.ToLower(w.Agent)], w.Agent, strings.ToLower(w.Agent)} {
+		if nameForm.MatchString(folder) && existing(filepath.Join(w.Root, agentsDir, folder)) != "" {
+			return filepath.Join(w.Root, agentsDir, folder), nil
+		}
+	}
+	if c, err := readConfig(w.Root); err == nil && (strings.EqualFold(c.Agent.Name, w.Agent) || c.Agent.ID == w.Agent) {
+		return w.Root, nil
+	}
+	return "", nil
+}
+
+// only is the folder of the agent, when nobody says which: there must be just one.
+func (w Where) only() (string, error) {
+	var found, names []string
+	if existing(w.Root) != "" {
+		found = append(found, w.Root)
+	}
+	entries, err := os.ReadDir(filepath.Join(w.Root, agentsDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", unreadable(err, w.Root)
+	}
+	for _, e := range entries {
+		if dir := filepath.Join(w.Root, agentsDir, e.Name()); existing(dir) != "" {
+			found = append(found, dir)
+		}
+	}
+	if len(found) < 2 {
+		return strings.Join(found, ""), nil
+	}
+	for _, dir := range found {
+		if c, err := readConfig(dir); err == nil {
+			names = append(names, c.Agent.Name)
+		}
+	}
+	slices.Sort(names)
+	return "", fault.New(fault.InvalidRequest, "There are several agents in %s: %s. Say which with --agent or CLAUDE_AGENT_NAME.", w.Root, strings.Join(names, ", "))
+}
+
+// place is where a new agent's folder goes: the plain layout for the first, and for one
+// more the layout that is there.
+func (w Where) place(name, id string) (dir string, err error) {
+	agents := filepath.Join(w.Root, agentsDir)
+	switch {
+	case w.Dir != "":
+		return w.Dir, nil
+	case existing(w.Root) == "" && !isDir(agents):
+		return w.Root, nil
+	}
+	index, err := w.index()
+	if err != nil {
+		return "", err
+	}
+	if index == nil && isDir(agents) { // older clients look for the name
+		return filepath.Join(agents, name), nil
+	}
+	if index == nil {
+		index = map[string]string{}
+	}
+	index[name] = id
+	return filepath.Join(agents, id), writeJSON(filepath.Join(agents, indexFile), index, 0o644)
+}
+
+// index is the list of names and folders that newer clients keep, nil for none.
+func (w Where) index() (map[string]string, error) {
+	text, err := os.ReadFile(filepath.Join(w.Root, agentsDir, indexFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, unreadable(err, w.Root)
+	}
+	var index map[string]string
+	if err := json.Unmarshal(text, &index); err != nil {
+		return nil, unreadable(err, filepath.Join(w.Root, agentsDir, indexFile))
+	}
+	return index, nil
+}
+
+// existing is the folder if it is an agent's, else "".
+func existing(dir string) string {
+	if info, err := os.Stat(filepath.Join(dir, configFile)); err == nil && info.Mode().IsRegular() {
+		return dir
+	}
+	return ""
+}
+
+func isDir(dir string) bool {
+	info, err := os.Stat(dir)
+	return err == nil && info.IsDir()
+}
+
+func newAgentID() string { return uuid.NewString() }
+
+func unreadable(err error, path string) error {
+	return fault.Wrap(err, fault.InvalidConfig, "Cannot read %s. Repair it, or say with --dir where the agent's folder is.", path)
+}
+
+func unwritable(err error, path string) error {
+	return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s.", path)
+}

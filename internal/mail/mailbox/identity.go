@@ -1,0 +1,234 @@
+package mailbox
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/roster"
+)
+
+// Box is an agent's folder.
+type Box struct {
+	Dir           string
+	Name          string
+	ID            string
+	Tenant        string
+	Address       string // the first that it got, "" before it is registered
+	Provider      string // of that address
+	CreatedAt     string
+	Registrations []Registration // the first is the primary one
+
+	key  ed25519.PrivateKey
+	next ed25519.PrivateKey // while keys are being changed
+	now  func() time.Time
+}
+
+// config is as much of config.json as we know, in both of its forms.
+type config struct {
+	object
+	Agent struct {
+		Name, ID, Tenant, Address, CreatedAt string
+	}
+	Provider string
+}
+
+func readConfig(dir string) (config, error) {
+	o, err := readObject(filepath.Join(dir, configFile))
+	if err != nil {
+		return config{}, err
+	}
+	c := config{object: o, Provider: o.part("provider").text("domain")}
+	agent := o.part("agent")
+	c.Agent.Name, c.Agent.ID, c.Agent.Tenant, c.Agent.Address = agent.text("name"), agent.text("id"), agent.text("tenant"), agent.text("address")
+	if c.Agent.CreatedAt = agent.text("createdAt", "created_at"); c.Agent.CreatedAt == "" {
+		c.Agent.CreatedAt = o.text("created_at")
+	}
+	return c, nil
+}
+
+// Init makes an agent's folder, with a pair of keys. One that is there is never replaced:
+// its key is its identity.
+func Init(w Where, name, tenant string) (*Box, error) {
+	name = strings.ToLower(name)
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	if w.Dir == "" {
+		w.Agent = name
+	}
+	dir, err := w.find()
+	if err != nil {
+		return nil, err
+	}
+	if dir != "" {
+		return nil, fault.New(fault.AlreadyExists, "There is an agent in %s already. Use it, choose another name, or get it new keys with `signalbox mail rotate`.", dir)
+	}
+	b := &Box{Name: name, ID: newAgentID(), Tenant: tenant, now: time.Now}
+	b.CreatedAt = b.stamp()
+	if b.Dir, err = w.place(name, b.ID); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(b.keyFile(privateFile)); err == nil {
+		return nil, fault.New(fault.AlreadyExists, "There are keys in %s, and no %s beside them. Move one of the two away.", b.Dir, configFile)
+	}
+	if _, b.key, err = ed25519.GenerateKey(nil); err != nil {
+		return nil, err
+	}
+	if err := b.writeKey(privateFile, b.key); err != nil {
+		return nil, err
+	}
+	for _, folder := range []string{"registrations", "messages/inbox", "messages/sent", "attachments"} {
+		if err := os.MkdirAll(filepath.Join(b.Dir, filepath.FromSlash(folder)), 0o700); err != nil {
+			return nil, unwritable(err, b.Dir)
+		}
+	}
+	return b, b.save()
+}
+
+// Open reads an agent's folder.
+func Open(w Where) (*Box, error) {
+	dir, err := w.find()
+	if err != nil {
+		return nil, err
+	}
+	if dir == "" {
+		return nil, fault.New(fault.NotFound, "There is no agent's folder here. Make one with `signalbox mail register NAME`.")
+	}
+	c, err := readConfig(dir)
+	if err != nil {
+		return nil, unreadable(err, filepath.Join(dir, configFile))
+	}
+	b := &Box{Dir: dir, Name: c.Agent.Name, ID: c.Agent.ID, Tenant: c.Agent.Tenant, Address: c.Agent.Address, Provider: c.Provider, CreatedAt: c.Agent.CreatedAt, now: time.Now}
+	if err := checkName(b.Name); err != nil {
+		return nil, unreadable(err, filepath.Join(dir, configFile))
+	}
+	if b.key, err = b.readKey(privateFile); err != nil {
+		return nil, unreadable(err, b.keyFile(privateFile))
+	}
+	if b.next, err = b.readKey(nextFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, unreadable(err, b.keyFile(nextFile))
+	}
+	return b, b.readRegistrations()
+}
+
+// Fingerprint is that of the agent's public key.
+func (b *Box) Fingerprint() string { return fingerprint(b.key) }
+
+func fingerprint(key ed25519.PrivateKey) string { return roster.Fingerprint(public(key)) }
+
+func public(key ed25519.PrivateKey) ed25519.PublicKey {
+	return ed25519.PublicKey(key[ed25519.SeedSize:])
+}
+
+func publicPEM(key ed25519.PrivateKey) string {
+	return strings.TrimSpace(roster.EncodePublicKey(public(key)))
+}
+
+func (b *Box) stamp() string { return b.now().UTC().Format("2006-01-02T15:04:05Z") }
+
+const (
+	privateFile = "private.pem"
+	publicFile  = "public.pem"
+	nextFile    = "next.pem" // of ours: the key that providers are being told of
+)
+
+func (b *Box) keyFile(name string) string { return filepath.Join(b.Dir, "keys", name) }
+
+func (b *Box) readKey(name string) (ed25519.PrivateKey, error) {
+	text, err := os.ReadFile(b.keyFile(name))
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("it is not PEM")
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, errors.New("it is not a private key in PKCS #8") // never show what is in it
+	}
+	key, ok := parsed.(ed25519.PrivateKey)
+	if !ok {
+		return nil, errors.New("it is not an Ed25519 key")
+	}
+	return key, nil
+}
+
+func (b *Box) writeKey(name string, key ed25519.PrivateKey) error {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(b.keyFile(name), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+		return err
+	}
+	if name != privateFile {
+		return nil
+	}
+	return writeFile(b.keyFile(publicFile), []byte(publicPEM(key)+"\n"), 0o644)
+}
+
+// save writes config.json, in the form that other clients read and with the members of
+// the older one, and IDENTITY.md.
+func (b *Box) save() error {
+	path := filepath.Join(b.Dir, configFile)
+	o, err := readObject(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		o, err = object{}, nil
+	}
+	if err != nil {
+		return unreadable(err, path)
+	}
+	o.set("1.1", "version")
+	agent := o.part("agent")
+	for name, value := range map[string]string{"name": b.Name, "id": b.ID, "tenant": b.Tenant, "address": b.Address, "fingerprint": b.Fingerprint(), "createdAt": b.CreatedAt} {
+		agent.set(value, name)
+	}
+	o.set(agent, "agent")
+	o.set(map[string]string{"algorithm": "Ed25519", "private_key_path": "keys/" + privateFile, "public_key_path": "keys/" + publicFile}, "keys")
+	o.set(b.CreatedAt, "created_at")
+	if b.Provider != "" {
+		provider := o.part("provider")
+		provider.set(b.Provider, "domain")
+		o.set(provider, "provider")
+	}
+	if err := writeJSON(path, o, 0o644); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(b.Dir, "IDENTITY.md"), b.identityPage(), 0o644)
+}
+
+// identityPage tells an agent that has forgotten everything who it is.
+func (b *Box) identityPage() []byte {
+	var p bytes.Buffer
+	line := func(texts ...string) { p.WriteString(strings.Join(texts, "") + "\n") }
+	line("# Agent Messaging Protocol (AMP) Identity\n")
+	line("| Field | Value |\n|---|---|")
+	line("| Name | ", b.Name, " |")
+	line("| Tenant | ", b.Tenant, " |")
+	line("| Fingerprint | `", b.Fingerprint(), "` |")
+	line("| Last Updated | ", b.stamp(), " |")
+	line("\n## My Addresses\n\n| Provider | Address | Type |\n|---|---|---|")
+	for i := range b.Registrations {
+		kind := "External"
+		if i == 0 {
+			kind = "Primary"
+		}
+		line("| ", b.Registrations[i].Provider, " | `", b.Registrations[i].Address, "` | ", kind, " |")
+	}
+	line("\n## Files Location\n\n| What | Where |\n|---|---|")
+	for _, f := range [][2]string{{"Identity", configFile}, {"Private key (never share it)", "keys/" + privateFile}, {"Public key", "keys/" + publicFile}, {"Registrations", "registrations/"}, {"Inbox", "messages/inbox/"}, {"Sent", "messages/sent/"}} {
+		line("| ", f[0], " | `", filepath.Join(b.Dir, filepath.FromSlash(f[1])), "` |")
+	}
+	line("\n## Quick Commands\n\n```\nsignalbox mail fetch\nsignalbox mail inbox\nsignalbox mail read ID\nsignalbox mail reply ID \"text\"\nsignalbox mail send ADDRESS \"subject\" \"text\"\n```")
+	return p.Bytes()
+}

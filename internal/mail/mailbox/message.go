@@ -1,0 +1,214 @@
+package mailbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// Envelope is as much of a message's envelope as is used here.
+type Envelope struct {
+	Version   string `json:"version,omitempty"`
+	ID        string `json:"id"`
+	From      string `json:"from"`
+	To        string `json:"to"`
+	Subject   string `json:"subject"`
+	Priority  string `json:"priority"`
+	Timestamp string `json:"timestamp"`
+	Signature string `json:"signature"`
+	ThreadID  string `json:"thread_id,omitempty"`
+	InReplyTo string `json:"in_reply_to,omitempty"`
+	ExpiresAt string `json:"expires_at,omitempty"`
+}
+
+// Attachment is one that a message brings.
+type Attachment struct {
+	ID          string `json:"id"`
+	Filename    string `json:"filename"`
+	ContentType string `json:"content_type"`
+	Size        int64  `json:"size"`
+	Digest      string `json:"digest"`
+	URL         string `json:"url"`
+	ScanStatus  string `json:"scan_status"`
+	UploadedAt  string `json:"uploaded_at"`
+	ExpiresAt   string `json:"expires_at"`
+}
+
+// Payload is the sender's part of a message.
+type Payload struct {
+	Type        string          `json:"type"`
+	Message     string          `json:"message"`
+	Context     json.RawMessage `json:"context,omitempty"`
+	Attachments []Attachment    `json:"attachments,omitempty"`
+}
+
+// Security is what is known of a message's origin.
+type Security struct {
+	Trust      Trust    `json:"trust"`
+	Flags      []string `json:"injection_flags"`
+	Wrapped    bool     `json:"wrapped"` // never in the file: when it is shown
+	VerifiedAt string   `json:"verified_at,omitempty"`
+	Reason     string   `json:"reason,omitempty"` // why it is not trusted
+}
+
+// Message is one in the folder.
+type Message struct {
+	Envelope Envelope
+	Payload  Payload
+	Security Security
+	Read     bool
+	From     string // the provider it was fetched from
+
+	path string
+	file object // as it is on disk
+}
+
+// The two folders of messages.
+const (
+	Inbox = "inbox"
+	Sent  = "sent"
+)
+
+const unread, read = "unread", "read"
+
+// idForm is what an id may be before it becomes a file's name.
+var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{3,127}$`)
+
+var notInFolder = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+
+// folderOf is the folder of the messages with one address.
+func folderOf(address string) string {
+	name := notInFolder.ReplaceAllString(strings.NewReplacer("@", "_", ".", "_").Replace(address), "")
+	if name == "" {
+		return "unknown"
+	}
+	return name[:min(len(name), 200)]
+}
+
+func (b *Box) messageFile(folder, address, id string) string {
+	return filepath.Join(b.Dir, "messages", folder, folderOf(address), id+".json")
+}
+
+func readMessage(path string) (Message, error) {
+	o, err := readObject(path)
+	if err != nil {
+		return Message{}, err
+	}
+	return asMessage(o, path)
+}
+
+func asMessage(o object, path string) (Message, error) {
+	m := Message{path: path, file: o}
+	if err := json.Unmarshal(o["envelope"], &m.Envelope); err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(o["payload"], &m.Payload); err != nil {
+		return m, err
+	}
+	local := o.part("local")
+	_ = json.Unmarshal(local["security"], &m.Security) // other clients write other things
+	if !m.Security.Trust.known() {
+		m.Security.Trust = Untrusted
+	}
+	m.From = local.text("fetched_from")
+	status := local.text("status")
+	if status == "" {
+		status = o.part("metadata").text("status")
+	}
+	m.Read = status != "" && status != unread
+	return m, nil
+}
+
+// Raw is the whole file.
+func (m *Message) Raw() map[string]json.RawMessage { return m.file }
+
+// List reads a folder's messages, the newest first. A file that is damaged is passed
+// over; its name is returned.
+func (b *Box) List(folder string) (messages []Message, damaged []string, err error) {
+	root := filepath.Join(b.Dir, "messages", folder)
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() || filepath.Ext(path) != ".json" {
+			return nil
+		}
+		m, err := readMessage(path)
+		if err != nil {
+			damaged = append(damaged, path)
+			return nil //nolint:nilerr // it is reported by its name
+		}
+		messages = append(messages, m)
+		return nil
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, unreadable(err, root)
+	}
+	slices.SortFunc(messages, func(x, y Message) int {
+		if c := strings.Compare(y.Envelope.Timestamp, x.Envelope.Timestamp); c != 0 {
+			return c
+		}
+		return strings.Compare(y.Envelope.ID, x.Envelope.ID)
+	})
+	return messages, damaged, nil
+}
+
+// Find reads one message.
+func (b *Box) Find(folder, id string) (*Message, error) {
+	if !idForm.MatchString(id) {
+		return nil, fault.New(fault.InvalidField, "A message's id should look like msg_1706648400_abc123, and is %.80q.", id)
+	}
+	found, err := filepath.Glob(filepath.Join(glob(b.Dir), "messages", folder, "*", id+".json"))
+	if err != nil || len(found) == 0 {
+		return nil, fault.New(fault.NotFound, "There is no message %s here. `signalbox mail inbox --all` lists what there is, and `signalbox mail fetch` gets what waits.", id)
+	}
+	m, err := readMessage(found[0])
+	if err != nil {
+		return nil, unreadable(err, found[0])
+	}
+	return &m, nil
+}
+
+// glob keeps a folder's own name from being a pattern.
+func glob(dir string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
+}
+
+// MarkRead remembers that a message was read, where clients look for it.
+func (b *Box) MarkRead(m *Message) error {
+	if m.Read {
+		return nil
+	}
+	local, metadata := m.file.part("local"), m.file.part("metadata")
+	local.set(read, "status")
+	local.set(b.stamp(), "read_at")
+	metadata.set(read, "status")
+	m.file.set(local, "local")
+	m.file.set(metadata, "metadata")
+	m.Read = true
+	return writeJSON(m.path, m.file, 0o600)
+}
+
+// Remove deletes a message, with the attachments that were downloaded for it. It is not
+// fetched again.
+func (b *Box) Remove(m *Message) error {
+	if err := os.Remove(m.path); err != nil {
+		return unwritable(err, m.path)
+	}
+	if err := os.RemoveAll(b.attachmentDir(m.Envelope.ID)); err != nil {
+		return unwritable(err, b.attachmentDir(m.Envelope.ID))
+	}
+	_ = os.Remove(filepath.Dir(m.path)) // only if it is empty now
+	return nil
+}
+
+// payloadBytes is the payload as it was signed, but for white space.
+func (m *Message) payloadBytes() []byte { return bytes.TrimSpace(m.file["payload"]) }

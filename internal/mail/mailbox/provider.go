@@ -1,0 +1,173 @@
+package mailbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+// Unreachable is the code of an error about a provider that does not answer.
+const Unreachable fault.Code = "unreachable"
+
+const (
+	callTime  = 45 * time.Second // a long poll takes up to 30
+	maxAnswer = 64 << 20         // of a page of messages
+)
+
+// caller calls one provider.
+type caller struct {
+	http *http.Client
+	key  string
+}
+
+func newCaller(key string) *caller {
+	return &caller{key: key, http: &http.Client{Timeout: callTime, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+		if len(via) > 2 || via[0].URL.Scheme == "https" && r.URL.Scheme != "https" {
+			return errors.New("it redirects too often, or to a place that is not encrypted")
+		}
+		return nil
+	}}}
+}
+
+// call sends a request with a JSON body, and decodes the answer; nil for none.
+func (c *caller) call(ctx context.Context, method, address string, body, answer any) error {
+	var content io.Reader
+	if body != nil {
+		text, err := encode(body, "")
+		if err != nil {
+			return err
+		}
+		content = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address, content)
+	if err != nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" {
+		return fault.New(fault.InvalidField, "A provider's address should look like https://mail.example.com, and is %.200q.", address)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	text, err := c.do(req, maxAnswer)
+	if err != nil || answer == nil {
+		return err
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return fault.Wrap(err, fault.Internal, "%s answers, and not as a mail provider does. Check the address.", req.URL.Host)
+	}
+	return nil
+}
+
+// do sends a request and returns the body of an answer with a good status.
+func (c *caller) do(req *http.Request, most int64) ([]byte, error) {
+	res, err := c.http.Do(req)
+	if err != nil {
+		if req.Context().Err() != nil {
+			return nil, req.Context().Err()
+		}
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err // without the address, which may hold a signature
+		}
+		return nil, fault.Wrap(err, Unreachable, "The provider at %s cannot be reached.", req.URL.Host)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, most+1))
+	if err != nil {
+		return nil, fault.Wrap(err, Unreachable, "The answer of %s broke off. Try again.", req.URL.Host)
+	}
+	switch {
+	case res.StatusCode < 200 || res.StatusCode > 299:
+		return nil, readError(req.URL.Host, res, text)
+	case int64(len(text)) > most:
+		return nil, fault.New(fault.TooLarge, "The answer of %s is longer than %d bytes.", req.URL.Host, most)
+	}
+	return text, nil
+}
+
+// readError turns any provider's error into ours. Its words are foreign text.
+func readError(host string, res *http.Response, text []byte) error {
+	var e struct {
+		Error       string         `json:"error"`
+		Message     string         `json:"message"`
+		Field       string         `json:"field"`
+		Details     map[string]any `json:"details"`
+		Suggestions []string       `json:"suggestions"`
+	}
+	_ = json.Unmarshal(text, &e) // not every server answers with JSON
+	message := plain(e.Message, 600)
+	if message == "" {
+		message = plain(host+" answers "+res.Status+" "+e.Error, 600)
+	}
+	if len(e.Suggestions) > 0 && !strings.Contains(message, e.Suggestions[0]) {
+		message += " Free are: " + plain(strings.Join(e.Suggestions, ", "), 200) + "."
+	}
+	out := fault.New(fault.Code(plain(e.Error, 64)), "%s", message).About(plain(e.Field, 64)).With("status", res.StatusCode)
+	for name, value := range e.Details {
+		_ = out.With(plain(name, 64), value)
+	}
+	return out
+}
+
+func statusOf(err error) int {
+	if e, ok := errors.AsType[*fault.Error](err); ok {
+		status, _ := e.Details["status"].(int)
+		return status
+	}
+	return 0
+}
+
+// plain is foreign text in one line, cut, without what moves a cursor.
+func plain(text string, most int) string {
+	text = strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) {
+			return ' '
+		}
+		return c
+	}, text)
+	if runes := []rune(text); len(runes) > most {
+		text = string(runes[:most]) + "…"
+	}
+	return strings.TrimSpace(text)
+}
+
+// found is where a provider's API is, and what it is called.
+type found struct {
+	base, endpoint, provider string
+}
+
+// discover asks a provider where its API is. One that does not say has it under /v1.
+func discover(ctx context.Context, base string) (found, error) {
+	base = strings.TrimSuffix(base, "/")
+	f := found{base: base, endpoint: apiBase(base)}
+	var about struct{ Endpoint, Provider string }
+	err := newCaller("").call(ctx, http.MethodGet, base+"/.well-known/agent-messaging.json", nil, &about)
+	if err != nil {
+		if fault.Is(err, Unreachable) || fault.Is(err, fault.InvalidField) || ctx.Err() != nil {
+			return f, err
+		}
+		return f, nil // the document is for convenience
+	}
+	if checkDomain(about.Provider) == nil {
+		f.provider = strings.ToLower(about.Provider)
+	}
+	if about.Endpoint != "" {
+		f.endpoint = strings.TrimSuffix(about.Endpoint, "/")
+	}
+	return f, sameCare(base, f.endpoint)
+}
+
+// sameCare refuses to go on without encryption where it began with it: a key follows.
+func sameCare(from, to string) error {
+	if strings.HasPrefix(from, "https:") && !strings.HasPrefix(to, "https:") {
+		return fault.New(fault.InvalidField, "%s says that its API is at %.200q, which is not encrypted. That is refused.", from, to)
+	}
+	return nil
+}

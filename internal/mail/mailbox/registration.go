@@ -1,0 +1,163 @@
+package mailbox
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/mail/amp"
+)
+
+// Registration is an address with a provider.
+type Registration struct {
+	Provider     string `json:"provider"`
+	Address      string `json:"address"`
+	Short        string `json:"short_address"`
+	Tenant       string `json:"tenant"`
+	AgentID      string `json:"agent_id"`
+	APIURL       string `json:"api_url"`
+	RouteURL     string `json:"route_url"`
+	Fingerprint  string `json:"fingerprint"`
+	RegisteredAt string `json:"registered_at"`
+
+	apiKey string
+	rest   object // what other clients wrote
+}
+
+// domains are those that mean this provider: clients write one of them by default.
+func (r *Registration) domains() amp.Domains {
+	return amp.Domains{Own: r.Provider, Aliases: []string{"aimaestro.local"}}
+}
+
+// checkDomain: it becomes the name of a file.
+func checkDomain(domain string) error {
+	for label := range strings.SplitSeq(domain, ".") {
+		if !amp.LabelForm.MatchString(label) {
+			return fault.New(fault.InvalidField, "A provider should be a domain, such as \"crabmail.ai\", and is %.80q.", domain)
+		}
+	}
+	return nil
+}
+
+func (b *Box) registrationFile(provider string) string {
+	return filepath.Join(b.Dir, "registrations", provider+".json")
+}
+
+// readRegistrations reads both spellings of the members, of shell clients and of the
+// specification.
+func (b *Box) readRegistrations() error {
+	files, err := os.ReadDir(filepath.Join(b.Dir, "registrations"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return unreadable(err, b.Dir)
+	}
+	for _, f := range files {
+		domain, ok := strings.CutSuffix(f.Name(), ".json")
+		if !ok || checkDomain(domain) != nil {
+			continue
+		}
+		o, err := readObject(b.registrationFile(domain))
+		if err != nil {
+			return unreadable(err, b.registrationFile(domain))
+		}
+		r := Registration{
+			Provider: domain, Address: o.text("address"), Short: o.text("shortAddress", "short_address"), Tenant: o.text("tenant"),
+			AgentID: o.text("providerAgentId", "agent_id"), APIURL: apiBase(o.text("apiUrl", "api_url")), RouteURL: o.text("routeUrl", "route_url"),
+			Fingerprint: o.text("fingerprint"), RegisteredAt: o.text("registeredAt", "registered_at"), apiKey: o.text("apiKey", "api_key"), rest: o,
+		}
+		a, err := r.domains().Parse(r.Address)
+		if err != nil {
+			return unreadable(err, b.registrationFile(domain))
+		}
+		if r.Tenant == "" {
+			r.Tenant = a.Tenant
+		}
+		b.Registrations = append(b.Registrations, r)
+	}
+	slices.SortStableFunc(b.Registrations, func(x, y Registration) int {
+		if px, py := x.Provider == b.Provider, y.Provider == b.Provider; px != py {
+			if px {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(x.RegisteredAt, y.RegisteredAt)
+	})
+	return nil
+}
+
+// apiBase: shell clients keep the address of a host where they add /v1 themselves.
+func apiBase(url string) string {
+	url = strings.TrimSuffix(url, "/")
+	if url != "" && !strings.HasSuffix(url, "/v1") {
+		url += "/v1"
+	}
+	return url
+}
+
+// writeRegistration keeps a registration, with every spelling of its members.
+func (b *Box) writeRegistration(r *Registration) error {
+	if r.rest == nil {
+		r.rest = object{}
+	}
+	for _, m := range []struct {
+		value string
+		names []string
+	}{
+		{r.Provider, []string{"provider"}},
+		{r.APIURL, []string{"apiUrl", "api_url"}},
+		{r.RouteURL, []string{"routeUrl", "route_url"}},
+		{b.Name, []string{"agentName"}},
+		{r.Tenant, []string{"tenant"}},
+		{r.Address, []string{"address"}},
+		{r.Short, []string{"shortAddress", "short_address"}},
+		{r.apiKey, []string{"apiKey", "api_key"}},
+		{r.AgentID, []string{"providerAgentId", "agent_id"}},
+		{r.Fingerprint, []string{"fingerprint"}},
+		{r.RegisteredAt, []string{"registeredAt", "registered_at"}},
+		{r.APIURL + "/messages/pending", []string{"fetchUrl"}},
+	} {
+		r.rest.set(m.value, m.names...)
+	}
+	return writeJSON(b.registrationFile(r.Provider), r.rest, 0o600)
+}
+
+// registration is the one to send from: the address that was asked for, else the one
+// with the recipient's provider, else the first.
+func (b *Box) registration(from, to string) (*Registration, error) {
+	if len(b.Registrations) == 0 {
+		return nil, fault.New(fault.NotFound, "%s has no address yet. Get it one with `signalbox mail register`.", b.Name)
+	}
+	_, domain, _ := strings.Cut(strings.ToLower(to), "@")
+	var best *Registration
+	for i := range b.Registrations {
+		r := &b.Registrations[i]
+		switch {
+		case from != "":
+			if strings.EqualFold(from, r.Address) || strings.EqualFold(from, r.Provider) {
+				return r, nil
+			}
+		case strings.HasSuffix(domain, "."+r.Provider) && (best == nil || len(r.Provider) > len(best.Provider)):
+			best = r
+		}
+	}
+	if from != "" {
+		return nil, fault.New(fault.NotFound, "%s is not an address of %s. `signalbox mail status` lists them.", from, b.Name)
+	}
+	if best == nil {
+		best = &b.Registrations[0]
+	}
+	return best, nil
+}
+
+// through is the registration that a message came through. Other clients write other
+// things than a provider's domain, so it may be told by the message's own address.
+func (b *Box) through(m *Message) (*Registration, error) {
+	if r, err := b.registration(m.From, ""); m.From != "" && err == nil {
+		return r, nil
+	}
+	return b.registration("", m.Envelope.To)
+}

@@ -1,0 +1,153 @@
+package mailbox
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/mail/amp"
+)
+
+// Draft is a message to send.
+type Draft struct {
+	From      string // one of the agent's addresses, "" for the one that fits
+	To        string
+	Subject   string
+	Body      string
+	Priority  string // normal when empty
+	Type      string // request when empty
+	Context   json.RawMessage
+	InReplyTo string
+	ThreadID  string
+	Files     []string
+	Receipt   bool   // a receipt of the delivery is wanted
+	Key       string // idempotency key
+}
+
+// Receipt is what the provider says of a message that it took.
+type Receipt struct {
+	ID       string   `json:"id"`
+	Status   string   `json:"status"`
+	Method   string   `json:"method"`
+	GateID   string   `json:"gate_id,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+	From     string   `json:"from"`
+	To       string   `json:"to"`
+}
+
+// keyFor is the key that the provider of a registration knows.
+func (b *Box) keyFor(r *Registration) ed25519.PrivateKey {
+	if b.next != nil && r.Fingerprint == fingerprint(b.next) {
+		return b.next
+	}
+	return b.key
+}
+
+// Send signs a message, hands it to the provider, and keeps a copy.
+func (b *Box) Send(ctx context.Context, d Draft) (Receipt, error) {
+	r, err := b.registration(d.From, d.To)
+	if err != nil {
+		return Receipt{}, err
+	}
+	to, err := r.domains().Expand(d.To, r.Tenant)
+	if err != nil {
+		return Receipt{}, err
+	}
+	if d.Context != nil && (!json.Valid(d.Context) || strings.TrimSpace(string(d.Context))[0] != '{') {
+		return Receipt{}, fault.New(fault.InvalidField, "The context should be a JSON object, such as {\"task_id\": \"12345\"}.")
+	}
+	if d.InReplyTo != "" && !idForm.MatchString(d.InReplyTo) {
+		return Receipt{}, fault.New(fault.InvalidField, "A message's id should look like msg_1706648400_abc123, and is %.80q.", d.InReplyTo)
+	}
+	as := newCaller(r.apiKey)
+	payload := Payload{Type: cmp.Or(d.Type, "request"), Message: d.Body, Context: d.Context}
+	if payload.Attachments, err = upload(ctx, as, r, d.Files); err != nil {
+		return Receipt{}, err
+	}
+	return b.route(ctx, as, r, to.String(), d, payload)
+}
+
+// flat is the body of a route request.
+type flat struct {
+	To             string          `json:"to"`
+	Subject        string          `json:"subject"`
+	Priority       string          `json:"priority"`
+	Payload        json.RawMessage `json:"payload"`
+	InReplyTo      string          `json:"in_reply_to,omitempty"`
+	ThreadID       string          `json:"thread_id,omitempty"`
+	Signature      string          `json:"signature"`
+	IdempotencyKey string          `json:"idempotency_key"`
+	Options        map[string]bool `json:"options,omitempty"`
+}
+
+func (b *Box) route(ctx context.Context, as *caller, r *Registration, to string, d Draft, payload Payload) (Receipt, error) {
+	text, err := encode(payload, "")
+	if err != nil {
+		return Receipt{}, err
+	}
+	body := flat{
+		To: to, Subject: d.Subject, Priority: cmp.Or(d.Priority, "normal"), Payload: text, InReplyTo: d.InReplyTo, ThreadID: d.ThreadID,
+		IdempotencyKey: cmp.Or(d.Key, "idk_"+uuid.NewString()),
+	}
+	if d.Receipt {
+		body.Options = map[string]bool{"receipt": true}
+	}
+	signed := amp.Signed{From: []string{r.Address}, To: []string{to}, Subject: d.Subject, Priority: body.Priority, InReplyTo: d.InReplyTo, Payload: text}
+	if body.Signature, err = signed.Sign(b.keyFor(r)); err != nil {
+		return Receipt{}, err
+	}
+	var out Receipt
+	if err := as.call(ctx, http.MethodPost, cmp.Or(r.RouteURL, r.APIURL+"/route"), body, &out); err != nil {
+		if fault.Is(err, Unreachable) && len(d.Files) == 0 {
+			e := fault.From(err)
+			e.Message += " If it broke off after the message was sent, this does not send it twice: --idempotency-key " + body.IdempotencyKey
+		}
+		return Receipt{}, err
+	}
+	out.ID, out.Status, out.Method = plain(out.ID, 128), plain(out.Status, 32), plain(out.Method, 32)
+	out.From, out.To = r.Address, to
+	return out, b.keepSent(r, body, out)
+}
+
+// keepSent keeps a copy under the provider's id, which replies quote.
+func (b *Box) keepSent(r *Registration, body flat, sent Receipt) error {
+	if !idForm.MatchString(sent.ID) {
+		return fault.New(fault.Internal, "%s took the message, and calls it %.80q, under which no copy can be kept.", r.Provider, sent.ID)
+	}
+	now := b.stamp()
+	file := map[string]any{
+		"id":       sent.ID,
+		"envelope": Envelope{"amp/0.1", sent.ID, r.Address, body.To, body.Subject, body.Priority, now, body.Signature, cmp.Or(body.ThreadID, sent.ID), body.InReplyTo, ""},
+		"payload":  body.Payload,
+		"metadata": map[string]any{"status": sent.Status},
+		"local":    map[string]any{"sent_at": now, "status": sent.Status, "delivery_method": sent.Method, "security": Security{Trust: Verified, Flags: []string{}, VerifiedAt: now}},
+	}
+	return writeJSON(b.messageFile(Sent, body.To, sent.ID), file, 0o600)
+}
+
+const maxSubject = 256
+
+// Reply is a draft that answers a message.
+func (b *Box) Reply(m *Message, body string) (Draft, error) {
+	r, err := b.through(m)
+	if err != nil {
+		return Draft{}, err
+	}
+	subject := m.Envelope.Subject
+	if !strings.HasPrefix(strings.ToLower(subject), "re:") {
+		subject = "Re: " + subject
+	}
+	if runes := []rune(subject); len(runes) > maxSubject {
+		subject = string(runes[:maxSubject])
+	}
+	return Draft{
+		From: r.Address, To: m.Envelope.From, Subject: subject, Body: body, Type: "response", Priority: m.Envelope.Priority,
+		InReplyTo: m.Envelope.ID, ThreadID: cmp.Or(m.Envelope.ThreadID, m.Envelope.ID),
+	}, nil
+}
