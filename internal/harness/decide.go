@@ -40,19 +40,20 @@ type stepHead struct {
 	Answer      wire.Raw `json:"answer,omitzero"` // none yet when a gate was opened
 }
 
+// stepText is a step as it is written, but for its event.
+type stepText struct {
+	*stepHead
+	Decision *rulebook.Plain `json:"decision"`
+}
+
 // encode writes the body with the event byte for byte: an encoder would rewrite it.
 func (s *step) encode(raw []byte) (ledger.Body, error) {
 	s.Event, s.Decision.Event = raw, nil // what rules saw follows from the event
-	head, err := wire.Marshal(&s.stepHead)
+	head, err := wire.Marshal(&stepText{&s.stepHead, (*rulebook.Plain)(&s.Decision)})
 	if err != nil {
 		return ledger.Body{}, err
 	}
-	decision, err := s.Decision.MarshalJSON()
-	if err != nil {
-		return ledger.Body{}, err
-	}
-	text := slices.Grow(bytes.TrimSuffix(head, []byte("}")), len(decision)+len(raw)+30)
-	text = append(append(text, `,"decision":`...), decision...)
+	text := slices.Grow(bytes.TrimSuffix(head, []byte("}")), len(raw)+12)
 	text = append(append(append(text, `,"event":`...), raw...), '}')
 	return ledger.Body{Value: s, JSON: text}, nil
 }
@@ -122,46 +123,53 @@ func (h *Harness) greeted(ctx context.Context, c *Conn, who roster.Identity, ses
 	return nil
 }
 
-// outcome is what an evaluation came to.
-type outcome struct {
-	answer wire.Raw
-	err    error
-}
-
 // decide evaluates an event, within the time that its client has. When that fails or
 // takes too long the answer is a refusal that can be decoded, together with the error:
 // the first client there is takes an error for a yes.
 func (h *Harness) decide(ctx context.Context, c *Conn, who roster.Identity, e *Event) (wire.Raw, error) {
 	holding, cancel := context.WithTimeout(ctx, h.hold())
 	defer cancel()
-	done := make(chan outcome, 1)
-	go func() {
-		defer func() {
-			if p := recover(); p != nil {
-				h.Log.Error("deciding about an event panicked", "type", string(e.Type), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				done <- outcome{nil, fmt.Errorf("internal error")}
-			}
-		}()
-		answer, err := h.evaluate(holding, c, who, e)
-		done <- outcome{answer, err}
-	}()
-	// A commit that is under way is waited for a little longer than a person.
-	late := time.NewTimer(h.hold() + h.hold()/8)
-	defer late.Stop()
-	var o outcome
-	select {
-	case o = <-done:
-	case <-late.C:
-		o.err = fmt.Errorf("the decision could not be recorded in time")
-	}
-	if o.err != nil {
-		h.Log.Error("an event could not be decided about and was refused", "type", string(e.Type), "agent", who.Name, "error", o.err.Error())
+	answer, err := h.guarded(holding, c, who, e)
+	if err != nil {
+		h.Log.Error("an event could not be decided about and was refused", "type", string(e.Type), "agent", who.Name, "error", err.Error())
 		// Whatever was about to be answered: only a refusal that was recorded stands.
-		if _, recorded := errors.AsType[*failure](o.err); !recorded {
-			o.answer, _ = failed(e, o.err.Error()).encode(e, nil) // texts only
+		if _, recorded := errors.AsType[*failure](err); !recorded {
+			answer, _ = failed(e, err.Error()).encode(e, nil) // texts only
 		}
 	}
-	return o.answer, o.err
+	return answer, err
+}
+
+// guarded makes a panic an error.
+func (h *Harness) guarded(ctx context.Context, c *Conn, who roster.Identity, e *Event) (answer wire.Raw, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			h.Log.Error("deciding about an event panicked", "type", string(e.Type), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			answer, err = nil, fmt.Errorf("internal error")
+		}
+	}()
+	return h.evaluate(ctx, c, who, e)
+}
+
+// commit writes to the ledger for somebody who waits for an answer. All else in an
+// evaluation ends with ctx; a commit that is under way does not, and is waited for only a
+// little longer.
+func (h *Harness) commit(ctx context.Context, fn func(*ledger.Tx) error) error {
+	done := make(chan error, 1)
+	go func() { done <- h.Ledger.Write(ctx, fn) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(h.hold() / 8)
+	defer late.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-late.C:
+		return fmt.Errorf("the decision could not be recorded in time")
+	}
 }
 
 // evaluate asks the policy and records what it says. The answer is on disk, as an entry
@@ -191,7 +199,7 @@ func (h *Harness) evaluate(ctx context.Context, c *Conn, who roster.Identity, e 
 	if err != nil {
 		return nil, err
 	}
-	err = h.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = h.commit(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindOf(v.Action), Actor: who.Actor(), Subject: key, Trace: traceOf(who.ID, key), Body: body})
 		return nil
 	})

@@ -109,7 +109,7 @@ func (h *Harness) open(ctx context.Context, a *asking, known approval) error {
 		return err
 	}
 	trace := traceOf(a.who.ID, a.key)
-	return h.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	return h.commit(ctx, func(tx *ledger.Tx) error {
 		now, err := scanApproval(tx.QueryRow, a.who.ID, a.key, a.sum)
 		if err != nil || now.gate != known.gate {
 			return err
@@ -131,7 +131,7 @@ func (h *Harness) settle(ctx context.Context, a *asking, known approval, g gate.
 		return nil, err
 	}
 	body := settled{Agent: a.who.ID, Digest: a.sum, Gate: g.ID, Used: g.Status == gate.Approved, Answer: answer}
-	err = h.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = h.commit(ctx, func(tx *ledger.Tx) error {
 		now, err := scanApproval(tx.QueryRow, a.who.ID, a.key, a.sum)
 		if err != nil {
 			return err

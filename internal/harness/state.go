@@ -231,8 +231,10 @@ func (e *Event) asked(trace string) policy.Event {
 		CWD: e.text("working_directory", "cwd"), Model: e.text("model_name", "model"), Provider: e.text("model_provider"), Run: e.text("run_id"),
 		Text: e.question(), QueryType: e.query, Fill: e.fill,
 	}
-	if u, err := url.Parse(out.URL); err == nil {
-		out.Host = u.Hostname()
+	if out.URL != "" {
+		if u, err := url.Parse(out.URL); err == nil {
+			out.Host = u.Hostname()
+		}
 	}
 	return out
 }

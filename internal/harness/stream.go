@@ -67,14 +67,14 @@ func (h *Harness) serve(ctx context.Context, c *Conn, s stream) {
 	if who, err := c.who(ctx); err == nil {
 		defer h.Roster.Connected(who.ID)()
 	}
-	var working sync.WaitGroup
-	defer working.Wait()
-	slots := make(chan struct{}, maxInFlight)
+	w := workers{h: h, c: c, s: s, slots: make(chan struct{}, maxInFlight), next: make(chan *message)}
+	defer w.working.Wait()
+	defer close(w.next)
 	stopping, end := wire.UntilStop(ctx)
 	defer end()
 	stop := context.AfterFunc(stopping, func() {
 		for range maxInFlight { // what is under way is answered, and nothing new begins
-			slots <- struct{}{}
+			w.slots <- struct{}{}
 		}
 		s.close()
 	})
@@ -96,28 +96,48 @@ func (h *Harness) serve(ctx context.Context, c *Conn, s stream) {
 			_ = s.write(errorReply(m.id, problem))
 			continue
 		}
-		h.dispatch(ctx, c, s, &m, len(text), slots, &working)
+		w.dispatch(ctx, &m, len(text))
 	}
 }
 
+// workers answer the requests of one stream side by side. They stay for the next ones,
+// since a goroutine that begins has to grow its stack first.
+type workers struct {
+	h       *Harness
+	c       *Conn
+	s       stream
+	slots   chan struct{} // one for each request that is under way
+	next    chan *message // closed when the stream has ended
+	working sync.WaitGroup
+}
+
 // dispatch answers a message, now if that takes no time.
-func (h *Harness) dispatch(ctx context.Context, c *Conn, s stream, m *message, size int, slots chan struct{}, working *sync.WaitGroup) {
+func (w *workers) dispatch(ctx context.Context, m *message, size int) {
 	if !m.request() || m.method == methodHandshake || size > alone {
-		if r := h.answer(ctx, c, m); !r.Told {
-			_ = s.write(r.JSON)
+		if r := w.h.answer(ctx, w.c, m); !r.Told {
+			_ = w.s.write(r.JSON)
 		}
 		return
 	}
 	select {
-	case slots <- struct{}{}:
+	case w.slots <- struct{}{}:
 	default:
-		_ = s.write(h.overloaded(c, m, "Too many calls of this connection are under way.", time.Second).JSON)
+		_ = w.s.write(w.h.overloaded(w.c, m, "Too many calls of this connection are under way.", time.Second).JSON)
 		return
 	}
-	working.Go(func() {
-		defer func() { <-slots }()
-		_ = s.write(h.answer(ctx, c, m).JSON)
-	})
+	select {
+	case w.next <- m:
+	default:
+		w.working.Go(func() { w.work(ctx, m) })
+	}
+}
+
+// work answers a request, and those that come after it.
+func (w *workers) work(ctx context.Context, m *message) {
+	for open := true; open; m, open = <-w.next {
+		_ = w.s.write(w.h.answer(ctx, w.c, m).JSON)
+		<-w.slots
+	}
 }
 
 func blank(text []byte) bool {

@@ -1,0 +1,163 @@
+package hook
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+
+	"github.com/signalbox/signalbox/client/ahp"
+)
+
+// Output is what a hook says to its CLI.
+type Output struct {
+	Stdout []byte
+	Stderr string
+	Code   int
+}
+
+// The exit codes that the CLIs know. Any other than these lets them go on.
+const (
+	CodeGoOn   = 0
+	CodeWarn   = 1 // for Amp: ask the person at the terminal
+	CodeRefuse = 2
+)
+
+// Answer puts a decision into the words of the CLI.
+func (c *Call) Answer(d ahp.Decision) Output {
+	if !d.Allowed() {
+		return c.no(refusalOf(d), CodeGoOn)
+	}
+	if d.ModifiedPayload == nil || string(d.ModifiedPayload) == "null" {
+		return c.yes()
+	}
+	input, why := c.changed(d.ModifiedPayload)
+	switch {
+	case why != "":
+		return c.no(why, CodeGoOn)
+	case input == nil:
+		return c.yes()
+	}
+	return Output{Stdout: encode(c.tool.preTool("", input))}
+}
+
+// Refuse is the answer when nobody decided: the no of the CLI in every form that it
+// knows, so that no version of it goes on.
+func (c *Call) Refuse(reason string) Output { return c.no(reason, CodeRefuse) }
+
+// Refuse is the answer to what could not be read.
+func (t *Tool) Refuse(reason string) Output {
+	return Output{Stderr: oneLine(reason), Code: CodeRefuse}
+}
+
+func (c *Call) yes() Output {
+	if c.tool.delegate {
+		return Output{}
+	}
+	return Output{Stdout: []byte("{}\n")}
+}
+
+func (c *Call) no(reason string, code int) Output {
+	reason = oneLine(reason)
+	if c.tool.delegate {
+		return Output{Stderr: reason, Code: CodeRefuse}
+	}
+	out := Output{Code: code}
+	if code != CodeGoOn {
+		out.Stderr = reason
+	}
+	if c.Event.Type == ahp.PreAction {
+		out.Stdout = encode(c.tool.preTool(reason, nil))
+	} else {
+		out.Stdout = encode(answer{Decision: c.tool.deny, Reason: reason})
+	}
+	return out
+}
+
+// refusalOf is why not, for the model that reads it.
+func refusalOf(d ahp.Decision) string {
+	reason := strings.TrimSpace(d.Reason)
+	switch {
+	case d.Word == "defer":
+		again := fmt.Sprintf("Try the same again in %d s.", int(math.Ceil(max(d.RetryAfter.Seconds(), 1))))
+		return strings.TrimSpace("Not decided yet. " + reason + " " + again)
+	case d.Word == "escalate" && d.Target != "":
+		return fmt.Sprintf("%s It was handed to %s, who decides.", reason, d.Target)
+	case reason == "":
+		return "The policy does not allow this."
+	}
+	return reason
+}
+
+// changed is the input that the policy wants in place of the tool's own, nil when it is
+// the same. What the CLI cannot be told is a reason for no.
+func (c *Call) changed(modified json.RawMessage) (input json.RawMessage, why string) {
+	instead := "The policy wants this instead: " + string(modified)
+	if c.tool.delegate || c.Event.Type != ahp.PreAction {
+		return nil, fmt.Sprintf("%s cannot be given another %s by a hook. %s", c.tool.Title, map[bool]string{true: "input", false: "prompt"}[c.Event.Type == ahp.PreAction], instead)
+	}
+	var want map[string]json.RawMessage
+	if err := json.Unmarshal(modified, &want); err != nil || !isObject(want["arguments"]) || !c.sameBut(want) {
+		return nil, fmt.Sprintf("%s can be given other arguments by a hook, and nothing else can be changed. %s", c.tool.Title, instead)
+	}
+	if same(want["arguments"], c.input) {
+		return nil, ""
+	}
+	if c.tool.merges {
+		var before, after map[string]json.RawMessage
+		_, _ = json.Unmarshal(c.input, &before), json.Unmarshal(want["arguments"], &after) // they are objects
+		for name := range before {
+			if after[name] == nil {
+				return nil, fmt.Sprintf("%s cannot be made to leave the argument %s out. %s", c.tool.Title, name, instead)
+			}
+		}
+	}
+	return want["arguments"], ""
+}
+
+// sameBut reports whether a payload is the one that was sent, but for its arguments.
+func (c *Call) sameBut(other map[string]json.RawMessage) bool {
+	sent, _ := json.Marshal(c.Event.Payload) // which was sent
+	var was map[string]json.RawMessage
+	if json.Unmarshal(sent, &was) != nil || len(was) != len(other) {
+		return false
+	}
+	for name, value := range was {
+		if name != "arguments" && !same(value, other[name]) {
+			return false
+		}
+	}
+	return true
+}
+
+// same reports whether two texts of JSON say the same.
+func same(a, b json.RawMessage) bool {
+	x, errX := value(a)
+	y, errY := value(b)
+	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
+}
+
+func value(raw json.RawMessage) (v any, err error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	err = d.Decode(&v)
+	return v, err
+}
+
+// oneLine is a reason that is never empty: Codex takes an empty one for none at all.
+func oneLine(reason string) string {
+	if reason = strings.Join(strings.Fields(reason), " "); reason == "" {
+		return "The policy does not allow this."
+	}
+	return reason
+}
+
+func encode(v any) []byte {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // texts, and JSON that was read
+	return out.Bytes()
+}
