@@ -14,9 +14,11 @@ build: ## Build bin/signalbox
 	@$(GO_BUILD) -o bin/signalbox ./cmd/signalbox
 
 test: ## Run every test, on SQLite and on a PostgreSQL that is installed and started for it
+	@scripts/test-tools
 	@scripts/with-postgres go test -timeout 9m ./...
 
 race: ## Run every test with the race detector; takes a C compiler
+	@scripts/test-tools
 	@scripts/with-postgres go test -race -timeout 20m ./...
 
 bench: ## Measure what the budgets name and print a table with ratios

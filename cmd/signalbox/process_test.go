@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/signalbox/signalbox/internal/run/runtest"
 )
 
 // These tests run the real binary as a process of its own.
@@ -23,6 +25,7 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	runtest.Main()
 	dir, err := os.MkdirTemp("", "signalbox-test-")
 	if err != nil {
 		panic(err)

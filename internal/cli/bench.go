@@ -25,7 +25,7 @@ import (
 )
 
 func newBench(a *app) *cobra.Command {
-	return group("bench", "Load on a running server, with latencies and throughput", newBenchSignal(a))
+	return group("bench", "Load on a running server, with latencies and throughput", newBenchSignal(a), newBenchHarness(a))
 }
 
 // benchFlags are what a load is made of.
@@ -56,30 +56,40 @@ func newBenchSignal(a *app) *cobra.Command {
 		Example: "  signalbox bench signal --compare\n  signalbox bench signal --rate 2000 --duration 30s", Args: exactly(0, "no arguments"),
 	})
 	var f benchFlags
-	c.Flags().IntVar(&f.connections, "connections", 64, "how many connections send at once")
-	c.Flags().DurationVar(&f.duration, "duration", 10*time.Second, "for how long")
-	c.Flags().Float64Var(&f.rate, "rate", 0, "how many signals are due in a second; 0 is the next as soon as one was answered")
-	c.Flags().StringVar(&f.agent.key, "key", "", "a key of the agent that signals; without one an agent is made, and removed afterwards")
-	c.Flags().StringVar(&f.agent.name, "agent", "", "the name of that agent")
+	f.add(c, "signal")
 	c.Flags().BoolVar(&f.gate, "gate", true, "ask for a gate with every signal")
 	c.Flags().BoolVar(&f.compare, "compare", false, "measure a bare HTTP handler in the same way first, and print the ratio")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if f.connections < 1 || f.connections > 10_000 || f.duration <= 0 || f.rate < 0 {
-			return usage("--connections takes 1 to 10000, --duration a time such as 10s, and --rate 0 or more.")
-		}
-		report, err := a.benchSignal(c.Context(), f)
-		if err != nil {
-			return err
-		}
-		if err := a.show(report, func(w io.Writer) { printBench(w, report) }); err != nil {
-			return err
-		}
-		if report.Server.Errors > 0 {
-			return fault.New(fault.VerificationFailed, "%s of %s were not answered as they should be.", thousands(report.Server.Errors), number(int(report.Server.Requests), "signal"))
-		}
-		return nil
+		return a.bench(c.Context(), f, "signal", a.benchSignal)
 	}
 	return c
+}
+
+// add gives a command the flags of every load.
+func (f *benchFlags) add(c *cobra.Command, what string) {
+	c.Flags().IntVar(&f.connections, "connections", 64, "how many connections send at once")
+	c.Flags().DurationVar(&f.duration, "duration", 10*time.Second, "for how long")
+	c.Flags().Float64Var(&f.rate, "rate", 0, "how many "+what+"s are due in a second; 0 is the next as soon as one was answered")
+	c.Flags().StringVar(&f.agent.key, "key", "", "a key of the agent that sends them; without one an agent is made, and removed afterwards")
+	c.Flags().StringVar(&f.agent.name, "agent", "", "the name of that agent")
+}
+
+// bench makes a load and prints what it came to.
+func (a *app) bench(ctx context.Context, f benchFlags, what string, load func(context.Context, benchFlags) (BenchReport, error)) error {
+	if f.connections < 1 || f.connections > 10_000 || f.duration <= 0 || f.rate < 0 {
+		return usage("--connections takes 1 to 10000, --duration a time such as 10s, and --rate 0 or more.")
+	}
+	report, err := load(ctx, f)
+	if err != nil {
+		return err
+	}
+	if err := a.show(report, func(w io.Writer) { printBench(w, report) }); err != nil {
+		return err
+	}
+	if report.Server.Errors > 0 {
+		return fault.New(fault.VerificationFailed, "%s of %s were not answered as they should be.", thousands(report.Server.Errors), number(int(report.Server.Requests), what))
+	}
+	return nil
 }
 
 func (a *app) benchSignal(ctx context.Context, f benchFlags) (report BenchReport, err error) {
@@ -113,10 +123,15 @@ func (a *app) benchSignal(ctx context.Context, f benchFlags) (report BenchReport
 		printLeft(a.err, report)
 		return report, err
 	}
-	if report.Bare != nil && report.Bare.PerSecond > 0 {
-		report.Ratio = report.Server.PerSecond / report.Bare.PerSecond
-	}
+	report.compare()
 	return report, nil
+}
+
+// compare works out the ratio, if there is something to compare with.
+func (r *BenchReport) compare() {
+	if r.Bare != nil && r.Bare.PerSecond > 0 {
+		r.Ratio = r.Server.PerSecond / r.Bare.PerSecond
+	}
 }
 
 // clearTime is how long the gates of a load may take to be rejected.
@@ -198,12 +213,8 @@ type bareSignal struct {
 // benchBare measures a handler that reads and parses a signal and answers: what is left
 // of the time is what recording and deciding take.
 func (a *app) benchBare(ctx context.Context, l load) (Load, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return Load{}, err
-	}
 	gateID := "gate_00000000000000000000000000"
-	bare := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return a.measureBare(ctx, l, "/amp/signal", func(w http.ResponseWriter, r *http.Request) {
 		var s bareSignal
 		err := wire.ReadJSON(w, r, 1<<20, &s)
 		if err == nil {
@@ -212,16 +223,27 @@ func (a *app) benchBare(ctx context.Context, l load) (Load, error) {
 		if err != nil {
 			wire.Fail(w, err)
 		}
-	})}
+	})
+}
+
+// measureBare measures a handler on a listener of its own.
+func (a *app) measureBare(ctx context.Context, l load, path string, handler http.HandlerFunc) (Load, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return Load{}, err
+	}
+	bare := &http.Server{ReadHeaderTimeout: time.Minute, Handler: handler}
 	served := make(chan error, 1)
 	go func() { served <- bare.Serve(listener) }()
 	defer func() {
 		_ = bare.Close()
 		<-served
 	}()
-	l.url = "http://" + listener.Addr().String() + "/amp/signal"
-	return a.measure(ctx, "bare handler", l)
+	l.url = "http://" + listener.Addr().String() + path
+	return a.measure(ctx, bareName, l)
 }
+
+const bareName = "bare handler"
 
 // measure runs a load and shows how far it has come: in place on a terminal, a line every
 // few seconds elsewhere.
@@ -253,7 +275,7 @@ func printBench(w io.Writer, r BenchReport) {
 	}
 	rows := [][]string{row("server", r.Server)}
 	if r.Bare != nil {
-		rows = append(rows, row("bare handler", *r.Bare))
+		rows = append(rows, row(bareName, *r.Bare))
 	}
 	table(w, "", []string{"", "REQUESTS", "A SECOND", "ERRORS", "P50", "P90", "P99", "P99.9", "MAX"}, rows)
 	for _, status := range slices.Sorted(maps.Keys(r.Server.Statuses)) {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -23,6 +24,7 @@ import (
 const (
 	exitFailed      = 1
 	exitUsage       = 2
+	exitRefused     = 3
 	exitUnreachable = 4
 )
 
@@ -33,6 +35,7 @@ type app struct {
 	server   string // --server
 	data     string // --data
 	json     bool   // --json
+	verifier string // the group of commands whose verify checks what was downloaded
 }
 
 // Main runs the command line and returns the exit code.
@@ -40,7 +43,7 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
-	root := newRoot(&app{in: in, out: out, err: errOut})
+	root := newRoot(&app{in: in, out: out, err: errOut, verifier: "ledger"})
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -62,7 +65,8 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.data, "data", "", "the data folder (SIGNALBOX_DATA, ./signalbox-data)")
 	root.AddCommand(
 		newUp(a), newStatus(a), newDoctor(a), newConfig(a),
-		newGates(a), newCounters(a), newPolicy(a), newAgents(a), newKeys(a), newOperators(a), newOwners(a), newWorkspaces(a), newNotify(a), newLedger(a), newHarness(a), newConform(a), newBench(a), newVersion(a),
+		newGates(a), newTask(a), newMCP(a), newCounters(a), newPolicy(a), newAgents(a), newKeys(a), newOperators(a), newOwners(a), newWorkspaces(a), newNotify(a),
+		newRun(a), newLedger(a), newHarness(a), newHook(a), newMail(a), newConform(a), newBench(a), newVersion(a),
 	)
 	ownHelp(root)
 	return root
@@ -152,11 +156,23 @@ func atMost(n int, what string) cobra.PositionalArgs {
 	}
 }
 
+// outcomeError is an outcome that was shown already: only the exit code is left to say.
+type outcomeError int
+
+func (e outcomeError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
 // report prints an error for a person and chooses the exit code.
 func report(w io.Writer, err error) int {
+	if status, ok := errors.AsType[outcomeError](err); ok {
+		return int(status)
+	}
 	if u, ok := errors.AsType[usageError](err); ok {
 		_, _ = fmt.Fprintf(w, "signalbox: %s\n", u.text)
 		return exitUsage
+	}
+	if x, ok := errors.AsType[exitError](err); ok {
+		_, _ = fmt.Fprintln(w, x.text)
+		return x.code
 	}
 	e, known := errors.AsType[*fault.Error](err)
 	if !known {
@@ -167,8 +183,14 @@ func report(w io.Writer, err error) int {
 	if e.Cause != nil {
 		_, _ = fmt.Fprintf(w, "  cause: %s\n", strings.ReplaceAll(e.Cause.Error(), "\n", " "))
 	}
-	if e.Code == codeUnreachable {
+	switch _, byRule := e.Details["rule"]; {
+	case e.Code == codeUnreachable:
 		return exitUnreachable
+	case byRule && e.Code == fault.Forbidden:
+		return exitRefused
+	}
+	if slices.Contains(refusedCodes, e.Code) {
+		return exitRefused
 	}
 	return exitFailed
 }

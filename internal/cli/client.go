@@ -130,6 +130,9 @@ func readError(res *http.Response) error {
 	data, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20))
 	var e wire.ErrorBody
 	if err := wire.Unmarshal(data, &e); err != nil || e.Message == "" {
+		if refused := taskRefusal(data); refused != nil {
+			return refused
+		}
 		return fault.New(fault.Internal, "The server answered %s, and not as a Signalbox does. Check the address.", res.Status)
 	}
 	return &fault.Error{Code: e.Error, Message: e.Message, Field: e.Field, Details: e.Details}
@@ -205,6 +208,6 @@ func (a *app) saveTo(path string, r io.Reader) error {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Choose another place with --out.", path)
 	}
-	_, _ = fmt.Fprintf(a.err, "Wrote %s (%s bytes). Check it with `signalbox ledger verify %s`.\n", path, thousands(n), path)
+	_, _ = fmt.Fprintf(a.err, "Wrote %s (%s bytes). Check it with `signalbox %s verify %s`.\n", path, thousands(n), a.verifier, path)
 	return nil
 }

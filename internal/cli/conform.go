@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -14,10 +15,11 @@ import (
 
 	"github.com/signalbox/signalbox/internal/conform"
 	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/task"
 )
 
 func newConform(a *app) *cobra.Command {
-	return group("conform", "The conformance kit: does a server keep to a protocol?", newConformSignal(a), newConformHarness(a), newConformMail(a))
+	return group("conform", "The conformance kit: does a server, or an engine, keep to a protocol?", newConformSignal(a), newConformHarness(a), newConformMail(a), newConformTask(a), newConformRun(a))
 }
 
 func newConformSignal(a *app) *cobra.Command {
@@ -222,4 +224,52 @@ func printConform(w io.Writer, r conform.Report) {
 		_, _ = fmt.Fprintf(w, "%s left to wait, for an operator to reject: %s\n", number(len(r.Open), "gate"), printable(strings.Join(r.Open, " ")))
 	}
 	_, _ = fmt.Fprintf(w, "%d passed, %d failed\n", r.Passed, r.Failed)
+}
+
+func newConformTask(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{
+		Use: "task FOLDER|URL", Short: "Run vectors of AMP/1.0 tasks through the engine, or against a server",
+		Long: "Runs the documents and scenarios in a folder (valid, invalid, scenarios) through the\nrules alone, with simulated time, or against a server, and prints one line for every\ncase that failed.\n\n" +
+			"A server takes an admin's token. Scenarios in which time passes are run where the\nserver's clock can be set (clock.movable), and skipped elsewhere.",
+		Example: "  signalbox conform task ./vectors\n  signalbox conform task http://127.0.0.1:7446",
+		Args:    exactly(1, "a folder with vectors, or the address of a server"),
+	})
+	vectors := c.Flags().String("vectors", "", "a folder with vectors, for a server; our own when absent")
+	token := c.Flags().String("token", "", "an admin's token, for a server")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if !strings.Contains(args[0], "://") {
+			report, err := conform.RunTasks(c.Context(), os.DirFS(args[0]), &conform.TaskEngine{})
+			if err != nil {
+				return fault.Wrap(err, fault.InvalidRequest, "The vectors in %s cannot be run.", args[0])
+			}
+			return a.showConform(report)
+		}
+		target, err := url.Parse(strings.TrimSuffix(args[0], "/"))
+		if err != nil || target.Host == "" {
+			return usage("%q is not the address of a server, such as http://127.0.0.1:7446.", args[0])
+		}
+		from := task.Vectors()
+		if *vectors != "" {
+			from = os.DirFS(*vectors)
+		}
+		operator := a.operatorOf(target, *token)
+		if operator == nil {
+			return usage("Give an admin's token of that server with --token.")
+		}
+		report, err := conformTasks(c.Context(), &conform.TaskServer{URL: target.String(), Token: operator.token}, from)
+		if err != nil {
+			return fault.Wrap(err, fault.InvalidRequest, "The vectors cannot be run against %s.", target)
+		}
+		return a.showConform(report)
+	}
+	return c
+}
+
+// conformTasks runs vectors against a server, and takes away what was made for it.
+func conformTasks(ctx context.Context, host *conform.TaskServer, vectors fs.FS) (report conform.Report, err error) {
+	defer func() { err = errors.Join(err, host.Close(context.WithoutCancel(ctx))) }()
+	if err := host.Open(ctx); err != nil {
+		return report, err
+	}
+	return conform.RunTasks(ctx, vectors, host)
 }

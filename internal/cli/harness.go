@@ -39,7 +39,7 @@ func (a *app) harnessDial(key string) func(context.Context) (ahp.Stream, error) 
 	return func(ctx context.Context) (ahp.Stream, error) {
 		ctx, cancel := context.WithTimeout(ctx, dialTime)
 		defer cancel()
-		if a.server == "" && os.Getenv("SIGNALBOX_SERVER") == "" && key == "" {
+		if !a.elsewhere(key) {
 			return ahp.OpenStream(ctx, "unix:"+filepath.Join(a.dataDir(), harness.SocketFile), "")
 		}
 		base, err := a.address()
@@ -48,4 +48,10 @@ func (a *app) harnessDial(key string) func(context.Context) (ahp.Stream, error) 
 		}
 		return ahp.OpenStream(ctx, strings.Replace(base, "http", "ws", 1)+"/ahp", key)
 	}
+}
+
+// elsewhere reports whether the server is to be reached over the network: it was named, or
+// a key says who asks.
+func (a *app) elsewhere(key string) bool {
+	return a.server != "" || os.Getenv("SIGNALBOX_SERVER") != "" || key != ""
 }

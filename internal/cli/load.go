@@ -21,6 +21,12 @@ type load struct {
 	// been answered; 0 is the next as soon as one was answered.
 	rate float64
 	body func(i int64) []byte
+	// dial makes a connection of another kind than HTTP. send says how a call came out.
+	dial func(context.Context) (send func([]byte) string, hangUp func(), err error)
+	// read says how a call over HTTP came out, of a good answer's body; nil for its status.
+	read func(body []byte) string
+	// good tells which outcomes are no errors; 200 and 202 when it is nil.
+	good func(status string) bool
 }
 
 // Load is how calls came out.
@@ -68,13 +74,20 @@ func (l load) run(ctx context.Context, progress func(done int64)) (Load, error) 
 		c := &callers[i]
 		c.statuses = map[string]int64{}
 		working.Go(func() {
+			send, hangUp, err := l.connect(ctx, transport)
+			if err != nil {
+				c.statuses[noAnswer]++
+				c.times.add(time.Since(began))
+				return
+			}
+			defer hangUp()
 			for {
 				n := next.Add(1) - 1
 				due, ok := l.due(ctx, n, began, end)
 				if !ok {
 					return
 				}
-				c.statuses[l.send(ctx, transport, l.body(n))]++
+				c.statuses[send(l.body(n))]++
 				c.times.add(time.Since(due))
 				done.Add(1)
 			}
@@ -93,6 +106,14 @@ func (l load) run(ctx context.Context, progress func(done int64)) (Load, error) 
 		break
 	}
 	return l.sum(callers, time.Since(began), began), ctx.Err()
+}
+
+// connect is one connection.
+func (l load) connect(ctx context.Context, transport http.RoundTripper) (send func([]byte) string, hangUp func(), err error) {
+	if l.dial != nil {
+		return l.dial(ctx)
+	}
+	return func(body []byte) string { return l.send(ctx, transport, body) }, func() {}, nil
 }
 
 // due waits until the call with the number is due. It is false when the time is over.
@@ -130,6 +151,13 @@ func (l load) send(ctx context.Context, transport http.RoundTripper, body []byte
 		return noAnswer
 	}
 	defer func() { _ = res.Body.Close() }()
+	if l.read != nil && res.StatusCode == http.StatusOK {
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			return noAnswer
+		}
+		return l.read(text)
+	}
 	if _, err := io.Copy(io.Discard, res.Body); err != nil {
 		return noAnswer
 	}
@@ -147,8 +175,12 @@ func (l load) sum(callers []caller, took time.Duration, began time.Time) Load {
 			out.Statuses[status] += n
 		}
 	}
+	good := l.good
+	if good == nil {
+		good = func(status string) bool { return status == "200" || status == "202" }
+	}
 	for status, n := range maps.All(out.Statuses) {
-		if status != "200" && status != "202" {
+		if !good(status) {
 			out.Errors += n
 		}
 	}

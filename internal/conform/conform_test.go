@@ -23,16 +23,10 @@ import (
 	"github.com/signalbox/signalbox/internal/store/storetest"
 )
 
-// start runs a server and returns a kit for it, with an agent and the operator's token.
-func start(t *testing.T, address, listen string) *conform.Kit {
+// run runs a server until the end of the test.
+func run(t *testing.T, settings map[string]string) (*server.Server, *server.Config) {
 	t.Helper()
-	return startIn(t, t.TempDir(), address, listen)
-}
-
-// startIn is start with a data folder.
-func startIn(t *testing.T, folder, address, listen string) *conform.Kit {
-	t.Helper()
-	config, err := server.Load(map[string]string{"data": folder, "listen": listen, "db": address}, nil, "")
+	config, err := server.Load(settings, nil, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +49,19 @@ func startIn(t *testing.T, folder, address, listen string) *conform.Kit {
 		done <- err
 		t.Fatal(err)
 	}
+	return s, config
+}
+
+// start runs a server and returns a kit for it, with an agent and the operator's token.
+func start(t *testing.T, address, listen string) *conform.Kit {
+	t.Helper()
+	return startIn(t, t.TempDir(), address, listen)
+}
+
+// startIn is start with a data folder.
+func startIn(t *testing.T, folder, address, listen string) *conform.Kit {
+	t.Helper()
+	s, config := run(t, map[string]string{"data": folder, "listen": listen, "db": address})
 	token, err := os.ReadFile(filepath.Join(config.Data, server.TokenFile))
 	if err != nil {
 		t.Fatal(err)

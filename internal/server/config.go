@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -41,9 +42,15 @@ type Config struct {
 	Allow         []string      // private hosts and networks that outgoing calls may reach
 	Harness       harness.Config
 	StrictSignals bool
+	PlanApproval  bool     // a person approves the plan of every task
+	LockAt        int      // rejects in a row that lock a task
+	RepoRoots     []string // folders in which the repositories of tasks are looked into
+	TaskMirror    string   // a folder that becomes a git repository with every task
+	MovableClock  bool     // an admin may set the clock forward, for conformance tests
 	LogLevel      string
 	LogFormat     string
 	Notify        Notify
+	Runs          Runs
 
 	// Sources says where each value came from, by key.
 	Sources map[string]string
@@ -103,26 +110,38 @@ var Settings = slices.Concat([]Setting{
 		set: func(c *Config, v string) error { c.Allow = splitList(v); return nil },
 		get: func(c *Config) string { return strings.Join(c.Allow, ",") },
 	},
+	flag("signals.strict", "true refuses signals with fields that AMP does not have; else they are kept and warned of", func(c *Config) *bool { return &c.StrictSignals }),
+	flag("tasks.plan_approval", "true asks a person to approve the plan of every task; else the policy says which", func(c *Config) *bool { return &c.PlanApproval }),
+	{Key: "tasks.lock_after", Default: "3", Meaning: "how many rejects in a row lock a task", set: setLockAt, get: func(c *Config) string { return strconv.Itoa(c.LockAt) }},
 	{
-		Key: "signals.strict", Default: "false", Meaning: "true refuses signals with fields that AMP does not have; else they are kept and warned of",
-		set: func(c *Config, v string) (err error) {
-			if c.StrictSignals, err = strconv.ParseBool(v); err != nil {
-				return fmt.Errorf("should be true or false")
-			}
-			return nil
-		},
-		get: func(c *Config) string { return strconv.FormatBool(c.StrictSignals) },
+		Key: "tasks.repo_roots", Default: "", Meaning: "folders in which the git repositories of tasks are looked into, with commas between; none when empty", List: true,
+		set: setRepoRoots, get: func(c *Config) string { return strings.Join(c.RepoRoots, ",") },
 	},
 }, harnessSettings(), []Setting{
+	{Key: "tasks.mirror", Default: "", Meaning: "a folder that becomes a git repository with every task and message, one commit for each event; none when empty", set: setTaskMirror, get: func(c *Config) string { return c.TaskMirror }},
+	flag("clock.movable", "true lets an admin set the server's clock forward, for conformance tests; never for a server that matters", func(c *Config) *bool { return &c.MovableClock }),
 	choice("log.level", "info", []string{"debug", "info", "warn", "error"}, "how much is logged", func(c *Config) *string { return &c.LogLevel }),
 	choice("log.format", "text", []string{"text", "json"}, "how it is logged", func(c *Config) *string { return &c.LogFormat }),
-}, notifySettings())
+}, runSettings(), notifySettings())
 
 func text(key, absent, meaning string, field func(*Config) *string) Setting {
 	return Setting{
 		Key: key, Default: absent, Meaning: meaning,
 		set: func(c *Config, v string) error { *field(c) = v; return nil },
 		get: func(c *Config) string { return *field(c) },
+	}
+}
+
+func flag(key, meaning string, field func(*Config) *bool) Setting {
+	return Setting{
+		Key: key, Default: "false", Meaning: meaning,
+		set: func(c *Config, v string) (err error) {
+			if *field(c), err = strconv.ParseBool(v); err != nil {
+				return fmt.Errorf("should be true or false")
+			}
+			return nil
+		},
+		get: func(c *Config) string { return strconv.FormatBool(*field(c)) },
 	}
 }
 
@@ -392,7 +411,7 @@ func Load(flags map[string]string, env []string, file string) (*Config, error) {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		return nil, fault.New(fault.InvalidConfig, "tls.cert and tls.key go together. Give both, or neither.").About("tls.key")
 	}
-	if err := c.Notify.check(); err != nil {
+	if err := errors.Join(c.Notify.check(), c.Runs.check(&c.Notify)); err != nil {
 		return nil, err
 	}
 	c.Warnings = unknownEnv(environment)
@@ -402,7 +421,7 @@ func Load(flags map[string]string, env []string, file string) (*Config, error) {
 func flagName(key string) string { return strings.NewReplacer(".", "-", "_", "-").Replace(key) }
 
 // clientEnv are variables that the command line reads and the server does not.
-var clientEnv = []string{"SIGNALBOX_SERVER", "SIGNALBOX_TOKEN", "SIGNALBOX_KEY", "SIGNALBOX_CONFIG"}
+var clientEnv = []string{"SIGNALBOX_SERVER", "SIGNALBOX_TOKEN", "SIGNALBOX_KEY", "SIGNALBOX_CONFIG", "SIGNALBOX_RUN"}
 
 // unknownEnv finds variables that look like ours and are not. They are not errors:
 // the environment belongs to others too.

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -28,8 +27,11 @@ import (
 	"github.com/signalbox/signalbox/internal/notify"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/rulebook"
+	"github.com/signalbox/signalbox/internal/run"
+	"github.com/signalbox/signalbox/internal/run/bridge"
 	"github.com/signalbox/signalbox/internal/signal"
 	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/task"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
@@ -47,6 +49,8 @@ func Migrations() []store.Migrations {
 		signal.Migrations,
 		harness.Migrations,
 		mail.Migrations,
+		task.Migrations,
+		run.Migrations,
 	}
 }
 
@@ -63,6 +67,8 @@ func Projections() []ledger.Projection {
 		signal.Projection(),
 		harness.Projection(),
 		mail.Projection(),
+		task.Projection(),
+		run.Projection(),
 	}
 }
 
@@ -73,6 +79,7 @@ func decisionReaders() map[string]rulebook.Reader {
 	maps.Copy(readers, signal.Readers())
 	maps.Copy(readers, harness.Readers())
 	maps.Copy(readers, mail.Readers())
+	maps.Copy(readers, task.Readers())
 	return readers
 }
 
@@ -90,6 +97,11 @@ type core struct {
 	signals  *signal.Signals
 	harness  *harness.Harness
 	mail     *mail.Mail
+	tasks    *task.Tasks
+	mirror   *task.Mirror
+	clock    *serverClock
+	runs     *run.Runs
+	bridge   *bridge.Bridge // nil when runs are not started by messages
 	counters *counter.Counters
 }
 
@@ -103,16 +115,21 @@ func openCore(ctx context.Context, c *Config, base string, log *slog.Logger) (*c
 		db.Close()
 		return nil, err
 	}
+	now, err := openClock(c)
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
 	l, err := ledger.Open(ctx, ledger.Options{
-		DB: db, Dir: c.Data, Origin: origin(c), Projections: Projections(), Retention: c.Retention, Log: log,
+		DB: db, Dir: c.Data, Now: now.Now, Origin: origin(c), Projections: Projections(), Retention: c.Retention, Log: log,
 	})
 	if err != nil {
 		db.Close()
 		return nil, err
 	}
-	built := &core{db: db, ledger: l}
-	built.roster = roster.New(roster.Options{DB: db, Ledger: l, Now: time.Now, Log: log, Provider: c.Provider, PerAgent: c.PerAgent})
-	built.book = rulebook.New(db, l, built.roster, time.Now, log, decisionReaders())
+	built := &core{db: db, ledger: l, clock: now}
+	built.roster = roster.New(roster.Options{DB: db, Ledger: l, Now: now.Now, Log: log, Provider: c.Provider, PerAgent: c.PerAgent})
+	built.book = rulebook.New(db, l, built.roster, now.Now, log, decisionReaders())
 	built.gates = gate.New(db, l, built.roster, log)
 	key, err := webhookKey(c)
 	if err != nil {
@@ -128,7 +145,7 @@ func openCore(ctx context.Context, c *Config, base string, log *slog.Logger) (*c
 		return nil, err
 	}
 	built.signals, err = signal.New(signal.Options{
-		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Outbox: built.outbox, Roster: built.roster, Now: time.Now, Log: log, Strict: c.StrictSignals,
+		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Outbox: built.outbox, Roster: built.roster, Now: now.Now, Log: log, Strict: c.StrictSignals,
 	})
 	if err != nil {
 		db.Close()
@@ -136,7 +153,7 @@ func openCore(ctx context.Context, c *Config, base string, log *slog.Logger) (*c
 	}
 	c.Harness.Version = ReadBuild().Version
 	built.harness = harness.New(harness.Options{
-		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Roster: built.roster, Now: time.Now, Log: log, Config: c.Harness,
+		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Roster: built.roster, Now: now.Now, Log: log, Config: c.Harness,
 	})
 	blobs, err := blob.Open(filepath.Join(c.Data, AttachmentsFolder))
 	if err != nil {
@@ -145,14 +162,21 @@ func openCore(ctx context.Context, c *Config, base string, log *slog.Logger) (*c
 	}
 	built.mail = mail.New(mail.Options{
 		Blobs: blobs,
-		DB:    db, Ledger: l, Book: built.book, Gates: built.gates, Outbox: built.outbox, Roster: built.roster, Now: time.Now, Log: log,
+		DB:    db, Ledger: l, Book: built.book, Gates: built.gates, Outbox: built.outbox, Roster: built.roster, Now: now.Now, Log: log,
 		Domains: amp.Domains{Own: c.Provider, Aliases: c.Aliases}, BaseURL: base, Registration: c.registration(), SignaturesRequired: c.Signatures == "required", Keep: c.keep(), Key: key, Federation: c.Federation,
 	})
+	built.tasks = task.New(task.Options{
+		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Outbox: built.outbox, Roster: built.roster, Now: now.Now, Log: log, Policy: c.tasks(),
+		RepoRoots: c.RepoRoots, WatchEvery: watchEvery,
+	})
+	built.mirror = &task.Mirror{Ledger: l, Dir: c.TaskMirror}
+	built.openRuns(c, log)
 	handlers := built.gates.Handlers()
 	maps.Copy(handlers, built.signals.Handlers())
-	built.timers = clock.New(db, l, time.Now, log, handlers)
+	maps.Copy(handlers, built.tasks.Handlers())
+	built.timers = clock.New(db, l, now.Now, log, handlers)
 	built.counters = counter.New(counter.Options{
-		DB: db, Ledger: l, Roster: built.roster, Gates: built.gates, Now: time.Now, Log: log, Readers: signal.Counters(),
+		DB: db, Ledger: l, Roster: built.roster, Gates: built.gates, Now: now.Now, Log: log, Readers: signal.Counters(),
 	})
 	return built, nil
 }
@@ -189,6 +213,12 @@ func (c *core) run(ctx context.Context) error {
 	g.Go(func() error { return c.signals.Run(ctx) })
 	g.Go(func() error { return c.harness.Run(ctx) })
 	g.Go(func() error { return c.mail.Run(ctx) })
+	g.Go(func() error { return c.tasks.Run(ctx) })
+	g.Go(func() error { return c.mirror.Run(ctx) })
+	g.Go(func() error { return c.runs.Run(ctx) })
+	if c.bridge != nil {
+		g.Go(func() error { return c.bridge.Run(ctx) })
+	}
 	g.Go(func() error { return c.counters.Run(ctx) })
 	return g.Wait()
 }
@@ -206,6 +236,9 @@ func (c *core) routes() []wire.Route {
 		c.signals.Routes(),
 		c.harness.Routes(),
 		c.mail.Routes(),
+		c.tasks.Routes(),
+		c.runs.Routes(),
+		c.clock.routes(c),
 	)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/mail"
+	"github.com/signalbox/signalbox/internal/mcp"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/store"
 	"github.com/signalbox/signalbox/internal/wire"
@@ -24,7 +25,13 @@ import (
 // handler mounts every route on one mux. Two routes that conflict fail at start.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
+	whole := s.outermost(mux)
 	routes := append(s.core.routes(), s.ownRoutes()...)
+	tools := mcp.Handler(Version, s.config.PublicURL != "", func() http.Handler { return whole })
+	routes = append(routes, wire.Route{Method: "POST", Path: "/mcp", Summary: "The Model Context Protocol over streamable HTTP: tools for the role that the agent plays", Auth: wire.Agent, RequestMedia: "application/json", Media: "application/json", Handle: func(w http.ResponseWriter, r *http.Request) error {
+		tools.ServeHTTP(w, r)
+		return nil
+	}})
 	document := openAPI(routes)
 	for _, at := range []struct{ path, media string }{{"/openapi.json", "application/json"}, {"/v1/openapi.json", "application/json"}, {"/v1/openapi.yaml", "application/yaml"}} {
 		routes = append(routes, wire.Route{Method: "GET", Path: at.path, Summary: "This description", Media: at.media, Handle: serveDocument(document, at.media)})
@@ -32,7 +39,7 @@ func (s *Server) handler() http.Handler {
 	for _, route := range routes {
 		mux.Handle(route.Method+" "+route.Path, s.serve(route))
 	}
-	return s.outermost(mux)
+	return whole
 }
 
 // serveDocument answers with the description. JSON is YAML too, so one text serves both.
@@ -80,7 +87,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route
 		if err != nil {
 			return err
 		}
-		if route.Auth == wire.Agent {
+		if who.Kind == roster.HolderAgent {
 			left, err := s.core.roster.Take(who, "requests", route.Rate)
 			left.SetHeaders(w.Header())
 			if err != nil {
@@ -108,7 +115,7 @@ func (s *Server) caller(r *http.Request, needed wire.Auth) (roster.Identity, err
 		scheme, token = "Bearer", scheme // some mail clients send the key alone
 	}
 	if !strings.EqualFold(scheme, "Bearer") || strings.TrimSpace(token) == "" {
-		if needed == wire.Agent {
+		if needed == wire.Agent || needed == wire.Party {
 			return roster.Identity{}, fault.New(fault.Unauthenticated, "Send a key of the agent in the header Authorization: Bearer rs-amp-…. An operator makes one with `signalbox agents add` or `signalbox keys issue`.")
 		}
 		return roster.Identity{}, fault.New(fault.Unauthenticated, "Send an operator's token in the header Authorization: Bearer sbx_op_…. On the server's machine it is in the file %s of the data folder.", TokenFile)
@@ -147,7 +154,9 @@ func (s *Server) whileValid(r *http.Request, needed wire.Auth) (ctx context.Cont
 
 func mayCall(who roster.Identity, needed wire.Auth) error {
 	switch {
-	case needed == wire.Agent && who.Kind == roster.HolderAgent:
+	case who.Kind == roster.HolderAgent && (needed == wire.Agent || needed == wire.Party):
+		return nil
+	case who.Kind == roster.HolderOperator && needed == wire.Party:
 		return nil
 	case needed == wire.Agent:
 		return fault.New(fault.Forbidden, "This is the key of an %s, and the call is for agents. Use an agent's key, rs-amp-… or amp_live_sk_….", who.Kind)

@@ -65,6 +65,8 @@ func (b *describer) operation(route wire.Route) object {
 		if route.Rate > 0 {
 			op["description"] = fmt.Sprintf("An agent may make %d such calls a minute, unless limits.per_agent or its own rate_limit says otherwise.", route.Rate)
 		}
+	case wire.Party:
+		op["security"] = []object{{"agent": []string{}}, {"operator": []string{}}}
 	default:
 		op["security"] = []object{{"operator": []string{}}}
 		op["description"] = "Takes the role " + string(route.Auth) + "."

@@ -162,6 +162,11 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"GET /ops/notify/secret", "GET /ops/notify/secret", "", 403, 0},
 			{"POST /ops/notify/test", "POST /ops/notify/test", `{"channel":"slack"}`, 403, 0},
 			{"POST /ops/delegations", "POST /ops/delegations", `{"delegate":"ina-` + secret + `","until":"2999-01-01T00:00:00Z"}`, 404, 0},
+			{"GET /ops/clock", "GET /ops/clock", "", 200, 0},
+			{"GET /ops/tasks/ci", "GET /ops/tasks/ci?workspace=default", "", 404, 0},
+			{"GET /ops/tasks/webhooks/{role}", "GET /ops/tasks/webhooks/executor?workspace=default", "", 404, 0},
+			{"PUT /ops/tasks/webhooks/{role}", "PUT /ops/tasks/webhooks/executor?workspace=default", `{"url":""}`, 404, 0},
+			{"PUT /ops/clock", "PUT /ops/clock", `{"now":"2999-01-01T00:00:00Z"}`, 403, 0},
 			{"DELETE /ops/delegations/{delegate}", "DELETE /ops/delegations/nobody", "", 204, 1},
 		} {
 			tried[c.route] = true

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/run/runtest"
+)
+
+const (
+	runInit   = `{"type":"system","subtype":"init","session_id":"T-1"}` + "\n"
+	runTool   = `{"type":"assistant","message":{"content":[{"type":"tool_use","id":"%s","name":"Bash","input":{"command":"ls"}}]}}` + "\n"
+	runResult = `{"type":"result","result":"done"}` + "\n"
+)
+
+// event is a recorded event as a reader gets it.
+type event struct {
+	N     int64
+	Event struct {
+		Type, Answer, Error string
+		OK                  *bool
+	}
+}
+
+// configured is a data folder whose amp is the fake, and which may start runs in a folder.
+func configured(t *testing.T, cli runtest.CLI) (data, folder string) {
+	t.Helper()
+	data, folder = t.TempDir(), t.TempDir()
+	text := fmt.Sprintf("runs:\n  folders: [%s]\n  amp: {command: %s}\n", folder, cli.Write(t))
+	if err := os.WriteFile(filepath.Join(data, "signalbox.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return data, folder
+}
+
+// launch has the server start a run.
+func (p *process) launch(folder string) (id string) {
+	p.t.Helper()
+	body := fmt.Sprintf(`{"engine":"amp","prompt":"go","dir":%q,"budget":{"tokens":100000}}`, folder)
+	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.url+"/runs", strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+p.operator())
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	var r struct{ ID, Message string }
+	if err := json.NewDecoder(res.Body).Decode(&r); err != nil || r.ID == "" {
+		p.t.Fatalf("%v %s %s", err, res.Status, r.Message)
+	}
+	return r.ID
+}
+
+func (p *process) operator() string {
+	text, err := os.ReadFile(filepath.Join(p.dir, "operator.token"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// follow reads events until fn has enough or the stream ends.
+func (p *process) follow(id string, after int64, fn func(event) (enough bool)) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), 60*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/runs/%s/events?after=%d", p.url, id, after), nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+p.operator())
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			p.t.Fatalf("%v: %s", err, lines.Text())
+		}
+		if fn(e) {
+			return
+		}
+	}
+}
+
+// TestARunGoesOnWhenTheServerIsKilled: the agent works while there is no server, and a
+// reader that comes back with the last number it knows misses nothing.
+func TestARunGoesOnWhenTheServerIsKilled(t *testing.T) {
+	hold := filepath.Join(t.TempDir(), "go")
+	ready := filepath.Join(t.TempDir(), "ready")
+	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit + fmt.Sprintf(runTool, "a") + fmt.Sprintf(runTool, "b") + runResult), Hold: hold, Ready: ready})
+	p := up(t, data)
+	id := p.launch(folder)
+	seen := []int64{}
+	p.follow(id, 0, func(e event) bool { seen = append(seen, e.N); return len(seen) == 2 })
+	viewer := exec.CommandContext(t.Context(), binary, "run", "show", id, "--follow", "--json", "--data", data)
+	viewer.Env = cleanEnv()
+	shown := &lockedBuffer{}
+	viewer.Stdout = shown
+	if err := viewer.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for strings.Count(shown.String(), "\n") < 2 {
+		time.Sleep(5 * time.Millisecond)
+	}
+	p.kill()
+	if err := os.WriteFile(hold, nil, 0o600); err != nil { // it ends while nobody is there to hear it
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(ready); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the run did not go on without the server")
+		}
+	}
+	p = up(t, data)
+	var last event
+	p.follow(id, seen[len(seen)-1], func(e event) bool { seen = append(seen, e.N); last = e; return false })
+	for i, n := range seen {
+		if n != int64(i)+1 {
+			t.Fatalf("events %v", seen)
+		}
+	}
+	if err := viewer.Wait(); err != nil || strings.Count(shown.String(), "\n") != 4 || !strings.Contains(shown.String(), `"n":4`) {
+		t.Errorf("the viewer: %v\n%s", err, shown)
+	}
+	if len(seen) != 4 || last.Event.Type != "completed" || !*last.Event.OK || last.Event.Answer != "done" {
+		t.Errorf("%v, %+v", seen, last)
+	}
+}
+
+// TestCancellingARunOfTheServerEndsItsProcess from another process.
+func TestCancellingARunOfTheServerEndsItsProcess(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit), Linger: time.Minute, Log: log})
+	p := up(t, data)
+	id := p.launch(folder)
+	p.follow(id, 0, func(event) bool { return true })
+	if out, err := exec.CommandContext(t.Context(), binary, "run", "cancel", id, "--data", data, "--reason", "enough").CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	var last event
+	p.follow(id, 0, func(e event) bool { last = e; return false })
+	if last.Event.Type != "completed" || *last.Event.OK || !strings.HasPrefix(last.Event.Error, "enough\n") {
+		t.Errorf("%+v", last)
+	}
+	gone(t, log)
+}
+
+// TestCtrlCEndsARunCleanly in the terminal: one completed, no process, exit code 1.
+func TestCtrlCEndsARunCleanly(t *testing.T) {
+	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit + fmt.Sprintf(runTool, "a")), Linger: time.Minute})
+	cmd := exec.CommandContext(t.Context(), binary, "run", "amp", "--json", "--data", data, "--cwd", folder, "--", "go")
+	cmd.Env = cleanEnv()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines, completed := 0, 0
+	for in := bufio.NewScanner(out); in.Scan(); {
+		lines++
+		if lines == 2 {
+			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if strings.Contains(in.Text(), `"type":"completed"`) {
+			completed++
+			if !strings.Contains(in.Text(), "the run was cancelled") {
+				t.Error(in.Text())
+			}
+		}
+	}
+	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 1 || completed != 1 {
+		t.Errorf("exit code %d, %d completed", cmd.ProcessState.ExitCode(), completed)
+	}
+}
+
+// TestAKilledSupervisorTakesTheAgentWithIt: nobody would watch it any more.
+func TestAKilledSupervisorTakesTheAgentWithIt(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit), Linger: time.Minute, Stubborn: true, Log: log})
+	cmd := exec.CommandContext(t.Context(), binary, "run", "amp", "--json", "--data", data, "--cwd", folder, "--", "go")
+	cmd.Env = cleanEnv()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if !bufio.NewScanner(out).Scan() {
+		t.Fatal("it did not start")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	gone(t, log)
+}
+
+// gone waits until the agent that wrote the log is.
+func gone(t *testing.T, log string) {
+	t.Helper()
+	var pid int
+	text, _ := os.ReadFile(log)
+	if _, err := fmt.Sscanf(string(text), "begin %d", &pid); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		// One that has died and that nobody has waited for yet is a zombie.
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the agent lives")
+		}
+	}
+}

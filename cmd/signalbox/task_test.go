@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/signalbox/signalbox/internal/conform"
+	"github.com/signalbox/signalbox/internal/task"
+)
+
+// interrupted is a server that ends between every two steps of a case, and begins again.
+type interrupted struct {
+	*conform.TaskServer
+	t   *testing.T
+	dir string
+	p   *process
+	end func(*process)
+}
+
+func (i *interrupted) MoveTo(ctx context.Context, seconds int64) error {
+	i.end(i.p)
+	i.p = up(i.t, i.dir)
+	i.URL = i.p.url
+	return i.TaskServer.MoveTo(ctx, seconds)
+}
+
+func TestScenariosOfTasksGoOnWhateverEndsTheServerBetweenTheirSteps(t *testing.T) {
+	for name, end := range map[string]func(*process){
+		"stopped": func(p *process) {
+			if code := p.stop(); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		},
+		"killed": (*process).kill,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.WriteFile(dir+"/signalbox.yaml", []byte("clock: {movable: true}\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p := up(t, dir)
+			host := &interrupted{TaskServer: &conform.TaskServer{URL: p.url, Token: p.token()}, t: t, dir: dir, p: p, end: end}
+			if err := host.Open(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			report, err := conform.RunTasks(t.Context(), onlyScenarios{task.Vectors()}, host)
+			if err != nil || report.Passed != 15 {
+				t.Errorf("%d passed: %v", report.Passed, err)
+			}
+			for _, c := range report.Cases {
+				if c.Outcome != "passed" {
+					t.Errorf("%s: %s", c.Name, c.Problem)
+				}
+			}
+			if out := mustRun(t, dir, "ledger", "rebuild", "--check"); !strings.Contains(out, " 0 differences") {
+				t.Errorf("rebuild --check: %s", out)
+			}
+		})
+	}
+}
+
+// onlyScenarios are vectors without the single documents.
+type onlyScenarios struct{ fs.FS }
+
+func (o onlyScenarios) Glob(pattern string) ([]string, error) {
+	if !strings.HasPrefix(pattern, "scenarios/") {
+		return nil, nil
+	}
+	return fs.Glob(o.FS, pattern)
+}
+
+// taskTeam is a server with an agent for each role, and the keys of the agents.
+func taskTeam(t *testing.T) (p *process, keys map[string]string) {
+	t.Helper()
+	p, keys = up(t, t.TempDir()), map[string]string{}
+	for _, role := range []string{"coordinator", "executor", "reviewer"} {
+		status, answer, err := p.call("POST", "/ops/agents", `{"name":"`+role+`-one","labels":{"role":"`+role+`"}}`)
+		var made struct{ Keys map[string]string }
+		if err == nil {
+			err = json.Unmarshal([]byte(answer), &made)
+		}
+		if err != nil || status != 201 {
+			t.Fatalf("%d %s %v", status, answer, err)
+		}
+		keys[role] = made.Keys["signal"]
+	}
+	return p, keys
+}
+
+const dispatchPayload = `{"description":"Rework the timer","repo":"/srv/repos/app","branch":"feature/timer","risk_level":"medium",
+"subtasks":[{"subtask_id":"T-2026-044-S1","description":"Do it","estimated_lines":10}],"acceptance_criteria":["All tests pass"]}`
+
+const resultPayload = `{"subtask_id":"T-2026-044-S1","completion_status":"complete","diff_summary":{"files_changed":["a.go"],"lines_added":1,"lines_removed":0},
+"self_assessment":{"criteria_met":[true],"notes":["ran"]},"work_log":[]}`
+
+const verdictPayload = `{"decision":"approved","confidence":0.95,"criteria_results":[{"criterion":"All tests pass","passed":true,"evidence":"CI"}]}`
+
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "payload.json")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// TestATaskFromATerminal goes through a task with commands, with a worker as executor.
+func TestATaskFromATerminal(t *testing.T) {
+	t.Parallel()
+	p, keys := taskTeam(t)
+	as := func(role string, args ...string) string {
+		t.Helper()
+		return mustRun(t, p.dir, append([]string{"task", "--key", keys[role]}, args...)...)
+	}
+	as("coordinator", "dispatch", "T-2026-044", writeFile(t, dispatchPayload))
+	if out := mustRun(t, p.dir, "task", "ls"); !strings.Contains(out, "T-2026-044  dispatched  medium") {
+		t.Errorf("ls: %s", out)
+	}
+	worker := `cat >/dev/null; "` + binary + `" task result "$SIGNALBOX_TASK" ` + writeFile(t, resultPayload)
+	as("executor", "work", "executor", "--once", "--", "sh", "-c", worker)
+	if out := mustRun(t, p.dir, "task", "show", "T-2026-044"); !strings.Contains(out, "status      reported (active)") {
+		t.Errorf("show: %s", out)
+	}
+	if code, out := run(t, p.dir, "task", "--key", keys["reviewer"], "verdict", "T-2026-044", writeFile(t, verdictPayload)); code != 1 || !strings.Contains(out, "AMP_E_STATE") {
+		t.Errorf("a verdict without a request: %d %s", code, out)
+	}
+	as("coordinator", "review", "T-2026-044", "--diff", "https://git.example.com/compare")
+	as("reviewer", "escalate", "T-2026-044", "What is a leak?", "--severity", "critical", "--type", "conflict")
+	if code, out := run(t, p.dir, "task", "--key", keys["reviewer"], "verdict", "T-2026-044", writeFile(t, verdictPayload)); code != 1 || !strings.Contains(out, "AMP_E_SUSPENDED") {
+		t.Errorf("a verdict while the task is suspended: %d %s", code, out)
+	}
+	mustRun(t, p.dir, "task", "resume", "T-2026-044", "--note", "Any")
+	as("reviewer", "verdict", "T-2026-044", writeFile(t, verdictPayload))
+	var box struct {
+		Messages []struct {
+			Message struct {
+				MsgID string `json:"msg_id"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(as("coordinator", "inbox", "--json")), &box); err != nil || len(box.Messages) != 1 {
+		t.Fatalf("%+v %v", box, err)
+	}
+	if out := as("coordinator", "ack", box.Messages[0].Message.MsgID); !strings.Contains(out, "is completed.") {
+		t.Errorf("ack: %s", out)
+	}
+	if out := mustRun(t, p.dir, "task", "errors"); !strings.Contains(out, "AMP_E_SUSPENDED") {
+		t.Errorf("errors: %s", out)
+	}
+	if code, out := run(t, p.dir, "task", "validate", writeFile(t, `{"msg_id":1}`)); code != 1 || !strings.Contains(out, `AMP_E_TYPE at "/msg_id"`) {
+		t.Errorf("validate: %d %s", code, out)
+	}
+	if out := mustRun(t, p.dir, "conform", "task", "../../internal/task/vectors"); !strings.Contains(out, "135 passed, 0 failed") {
+		t.Errorf("conform: %s", out)
+	}
+	if out := mustRun(t, p.dir, "conform", "task", p.url); !strings.Contains(out, "skipped 15 cases") || !strings.Contains(out, ", 0 failed") {
+		t.Errorf("conform: %s", out)
+	}
+	bundle := filepath.Join(t.TempDir(), "bundle")
+	mustRun(t, p.dir, "task", "export", "T-2026-044", "--out", bundle)
+	if out := mustRun(t, p.dir, "task", "verify", bundle); !strings.Contains(out, "T-2026-044 is completed") {
+		t.Errorf("verify: %s", out)
+	}
+}
+
+// TestAWorkerWhoseCommandDiesEscalates, and one whose task is stopped ends its command.
+func TestAWorkerWhoseCommandDiesEscalates(t *testing.T) {
+	t.Parallel()
+	p, keys := taskTeam(t)
+	mustRun(t, p.dir, "task", "--key", keys["coordinator"], "dispatch", "T-2026-044", writeFile(t, dispatchPayload))
+	mustRun(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--", "sh", "-c", "echo no disk >&2; exit 3")
+	var shown struct {
+		Status string `json:"task_status"`
+		Holds  []struct{ Scope string }
+	}
+	look := func() string {
+		p.get("/amp/tasks/T-2026-044", &shown)
+		return shown.Status
+	}
+	if look() != "suspended" || shown.Holds[0].Scope != "party:executor" {
+		t.Errorf("%+v", shown)
+	}
+	if out := mustRun(t, p.dir, "gates", "ls", "--json"); !strings.Contains(out, "exit status 3. no disk") {
+		t.Errorf("gates: %s", out)
+	}
+	mustRun(t, p.dir, "task", "resume", "T-2026-044")
+	mustRun(t, p.dir, "task", "instruct", "T-2026-044", "reassign", "--target", "executor")
+
+	ended := make(chan string, 1)
+	go func() {
+		_, out := run(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--look", "20ms", "--", "sleep", "600")
+		ended <- out
+	}()
+	for deadline := time.Now().Add(20 * time.Second); look() != "executing"; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the worker does not begin: %s", shown.Status)
+		}
+	}
+	mustRun(t, p.dir, "task", "--key", keys["reviewer"], "escalate", "T-2026-044", "Stop!", "--severity", "critical")
+	select {
+	case out := <-ended:
+		if !strings.Contains(out, "stopped, the task is held (suspended)") {
+			t.Errorf("%s", out)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the command goes on")
+	}
+}
+
+// TestToolsOnStandardInputAndOutput speaks MCP with the real binary.
+func TestToolsOnStandardInputAndOutput(t *testing.T) {
+	t.Parallel()
+	p, keys := taskTeam(t)
+	mustRun(t, p.dir, "task", "--key", keys["coordinator"], "dispatch", "T-2026-044", writeFile(t, dispatchPayload))
+	cmd := exec.CommandContext(t.Context(), binary, "mcp")
+	cmd.Env = append(cleanEnv(), "SIGNALBOX_DATA="+p.dir, "SIGNALBOX_TOKEN="+keys["executor"])
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = session.Close() }()
+	out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "amp_inbox", Arguments: json.RawMessage(`{}`)})
+	if err != nil || out.IsError || !strings.Contains(out.Content[0].(*mcp.TextContent).Text, "task_dispatch-T-2026-044-") {
+		t.Errorf("%+v %v", out, err)
+	}
+	if code, out := run(t, p.dir, "mcp"); code != 2 || !strings.Contains(out, "SIGNALBOX_TOKEN") {
+		t.Errorf("without a key: %d %s", code, out)
+	}
+}

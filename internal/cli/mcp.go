@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/mcp"
+	"github.com/signalbox/signalbox/internal/server"
+)
+
+func newMCP(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "mcp", Short: "An MCP server on standard input and output, for agents that speak MCP",
+		Long: "Speaks the Model Context Protocol on standard input and output, with tools for the\nrole that the agent plays in tasks, and for asking for an approval. The same is there\nover HTTP at /mcp.\n\n" +
+			"The key of the agent is given with --key or in SIGNALBOX_TOKEN.",
+		Example: "  claude mcp add signalbox -e SIGNALBOX_TOKEN=rs-amp-… -- signalbox mcp",
+		Args:    exactly(0, "no arguments"),
+	}
+	key := c.Flags().String("key", "", "the key of the agent (SIGNALBOX_TOKEN)")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if *key == "" {
+			*key = strings.TrimSpace(os.Getenv("SIGNALBOX_TOKEN"))
+		}
+		if *key == "" {
+			return usage("Give the key of the agent with --key or in SIGNALBOX_TOKEN. An operator makes one with `signalbox agents add`.")
+		}
+		base, err := a.address()
+		if err != nil {
+			return err
+		}
+		call := mcp.Remote(base, *key, &http.Client{})
+		if err := mcp.Serve(c.Context(), server.Version, call, io.NopCloser(a.in), nopWriteCloser{a.out}); err != nil && c.Context().Err() == nil {
+			return fault.Wrap(err, codeUnreachable, "The server at %s cannot be used with this key.", base)
+		}
+		return nil
+	}
+	return c
+}
+
+// nopWriteCloser leaves standard output open.
+type nopWriteCloser struct{ io.Writer }
+
+func (nopWriteCloser) Close() error { return nil }

@@ -1,0 +1,312 @@
+package conform
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/task"
+)
+
+// TaskHost is something that takes the documents of AMP/1.0 tasks: the engine alone, or
+// a server.
+type TaskHost interface {
+	// Begin starts a case in a world without tasks.
+	Begin(ctx context.Context, requirePlan bool) error
+	// MoveTo moves the case's clock on to so many seconds after its beginning, and does
+	// what is due by then.
+	MoveTo(ctx context.Context, seconds int64) error
+	// Send sends a document as who it is from.
+	Send(ctx context.Context, kind task.Kind, raw []byte) (TaskAnswer, error)
+	// Look says how the case's task stands.
+	Look(ctx context.Context, taskID string) (TaskLook, error)
+	// Settle calls fn until it finds nothing wrong, for as long as a host may take to do
+	// what is due.
+	Settle(ctx context.Context, fn func() error) error
+}
+
+// TaskAnswer is how a host answers a document.
+type TaskAnswer struct {
+	Duplicate bool
+	Refusal   *task.Refusal // nil when it was taken
+	Warnings  []task.Problem
+}
+
+// TaskLook is how a task stands.
+type TaskLook struct {
+	Status        string
+	Count, Streak int64
+	Open          []task.Opened
+}
+
+// CannotError is why a host cannot run a case: it is skipped, not failed.
+type CannotError string
+
+func (c CannotError) Error() string { return string(c) }
+
+// taskCase is a document with what stands beside it, or a scenario.
+type taskCase struct {
+	Valid    *bool          `json:"valid"`
+	Layer    task.Layer     `json:"layer"`
+	Errors   []task.Problem `json:"errors"`
+	Warnings []task.Problem `json:"warnings"`
+	Given    []taskStep     `json:"given"`
+	Steps    []taskStep     `json:"steps"`
+	Effect   struct {
+		Escalation *struct {
+			Type     string `json:"escalation_type"`
+			Severity string `json:"severity"`
+		} `json:"escalation"`
+	} `json:"effect"`
+	Policy struct {
+		RequirePlan bool `json:"require_plan_approval"`
+	} `json:"policy"`
+}
+
+// taskStep is one thing that happens, and what should be so afterwards.
+type taskStep struct {
+	At        int64           `json:"at"`
+	Submit    json.RawMessage `json:"submit"`
+	Ack       json.RawMessage `json:"ack"`
+	Admin     json.RawMessage `json:"admin"`
+	Heartbeat json.RawMessage `json:"heartbeat"`
+	ResumeAll bool            `json:"resume_all"`
+	Tick      bool            `json:"tick"`
+
+	Status    string    `json:"expect_status"`
+	Counts    []int64   `json:"expect_counts"`
+	Open      *[]string `json:"expect_open_escalations"`
+	Error     task.Code `json:"expect_error"`
+	Duplicate bool      `json:"expect_duplicate"`
+}
+
+// RunTasks runs the vectors in a folder: valid, invalid and scenarios.
+func RunTasks(ctx context.Context, vectors fs.FS, host TaskHost) (report Report, err error) {
+	report.Cases = []Outcome{}
+	for _, folder := range []string{"valid", "invalid", "scenarios"} {
+		names, err := fs.Glob(vectors, folder+"/*.json")
+		if err != nil {
+			return report, err
+		}
+		for _, name := range names {
+			if strings.HasSuffix(name, ".expect.json") {
+				continue
+			}
+			if err := ctx.Err(); err != nil {
+				return report, err
+			}
+			o := Outcome{Name: path.Join(folder, strings.TrimSuffix(path.Base(name), ".json")), Outcome: "passed"}
+			err := runTaskCase(ctx, vectors, name, host)
+			cannot, skipped := errors.AsType[CannotError](err)
+			switch {
+			case skipped:
+				o.Outcome, o.Problem = "skipped", string(cannot)
+			case err != nil:
+				o.Outcome, o.Problem = "failed", err.Error()
+			}
+			report.add(o)
+		}
+	}
+	if len(report.Cases) == 0 {
+		return report, errors.New("there are no vectors: the folder should have the folders valid, invalid and scenarios")
+	}
+	return report, nil
+}
+
+func runTaskCase(ctx context.Context, vectors fs.FS, name string, host TaskHost) error {
+	raw, err := fs.ReadFile(vectors, name)
+	if err != nil {
+		return err
+	}
+	expected, scenario := raw, strings.HasPrefix(name, "scenarios/")
+	if !scenario {
+		if expected, err = fs.ReadFile(vectors, strings.TrimSuffix(name, ".json")+".expect.json"); err != nil {
+			return err
+		}
+	}
+	var c taskCase
+	if err := json.Unmarshal(expected, &c); err != nil {
+		return fmt.Errorf("the expectation cannot be read: %w", err)
+	}
+	if err := host.Begin(ctx, c.Policy.RequirePlan); err != nil {
+		return err
+	}
+	if scenario {
+		return runSteps(ctx, c.Steps, host)
+	}
+	if err := runSteps(ctx, c.Given, host); err != nil {
+		return fmt.Errorf("what was given: %w", err)
+	}
+	return c.document(ctx, raw, host)
+}
+
+// document sends the document of a case. One that is valid by itself may be refused
+// because of the task that it is about, which is another matter.
+func (c *taskCase) document(ctx context.Context, raw []byte, host TaskHost) error {
+	kind := task.KindOf(raw)
+	got, err := host.Send(ctx, kind, raw)
+	if err != nil {
+		return err
+	}
+	if c.Valid != nil && *c.Valid {
+		if r := got.Refusal; r != nil {
+			if r.Layer != task.LayerContext && r.Layer != task.LayerAuth {
+				return fmt.Errorf("refused: %v", r)
+			}
+		}
+		return samePlaces("warnings", c.Warnings, got.Warnings)
+	}
+	if got.Refusal == nil {
+		return fmt.Errorf("taken, and should be refused with %s", c.Errors[0].Code)
+	}
+	if got.Refusal.Layer != c.Layer {
+		return fmt.Errorf("refused by the layer %s, want %s: %v", got.Refusal.Layer, c.Layer, got.Refusal)
+	}
+	if err := samePlaces("errors", c.Errors, got.Refusal.Problems); err != nil {
+		return err
+	}
+	if want := c.Effect.Escalation; want != nil {
+		look, err := host.Look(ctx, taskIDOf(raw))
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(look.Open, func(o task.Opened) bool { return o.Type == want.Type && o.Severity == want.Severity }) {
+			return fmt.Errorf("no escalation %s (%s) was raised", want.Type, want.Severity)
+		}
+	}
+	return nil
+}
+
+func taskIDOf(raw []byte) string {
+	var d struct {
+		TaskID string `json:"task_id"`
+	}
+	_ = json.Unmarshal(raw, &d) // "" for what has none
+	return d.TaskID
+}
+
+func samePlaces(what string, want, got []task.Problem) error {
+	show := func(list []task.Problem) (out []string) {
+		for _, p := range list {
+			out = append(out, fmt.Sprintf("%s at %q", p.Code, p.Pointer))
+		}
+		return out
+	}
+	if w, g := show(want), show(got); !slices.Equal(w, g) {
+		return fmt.Errorf("%s are %v, want %v", what, g, w)
+	}
+	return nil
+}
+
+func runSteps(ctx context.Context, steps []taskStep, host TaskHost) error {
+	last := ""
+	for i := range steps {
+		if err := runStep(ctx, &steps[i], &last, host); err != nil {
+			return fmt.Errorf("step %d (at %d): %w", i+1, steps[i].At, err)
+		}
+	}
+	return nil
+}
+
+// runStep does one step. last is the task that was spoken of last.
+func runStep(ctx context.Context, s *taskStep, last *string, host TaskHost) error {
+	if err := host.MoveTo(ctx, s.At); err != nil {
+		return err
+	}
+	var got TaskAnswer
+	var err error
+	sent := true
+	send := func(kind task.Kind, raw []byte) {
+		*last = taskIDOf(raw)
+		got, err = host.Send(ctx, kind, raw)
+	}
+	switch {
+	case s.Submit != nil:
+		send(task.InMessage, s.Submit)
+	case s.Ack != nil:
+		send(task.InAck, s.Ack)
+	case s.Admin != nil:
+		send(task.InInstruction, s.Admin)
+	case s.Heartbeat != nil:
+		send(task.InHeartbeat, s.Heartbeat)
+	case s.ResumeAll:
+		got, err = resumeAll(ctx, *last, s.At, host)
+	default:
+		sent = false
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.answered(got, sent); err != nil {
+		return err
+	}
+	if s.Status == "" && s.Counts == nil && s.Open == nil {
+		return nil
+	}
+	return host.Settle(ctx, func() error {
+		look, err := host.Look(ctx, *last)
+		if err != nil {
+			return err
+		}
+		return s.stands(look)
+	})
+}
+
+func (s *taskStep) answered(got TaskAnswer, sent bool) error {
+	switch {
+	case s.Error != "" && got.Refusal == nil:
+		return fmt.Errorf("taken, and should be refused with %s", s.Error)
+	case s.Error != "" && !got.Refusal.Has(s.Error):
+		return fmt.Errorf("refused with %v, want %s", got.Refusal, s.Error)
+	case s.Error == "" && got.Refusal != nil:
+		return fmt.Errorf("refused: %v", got.Refusal)
+	case sent && s.Duplicate != got.Duplicate:
+		return fmt.Errorf("duplicate is %t, want %t", got.Duplicate, s.Duplicate)
+	}
+	return nil
+}
+
+func (s *taskStep) stands(look TaskLook) error {
+	if s.Status != "" && s.Status != look.Status {
+		return fmt.Errorf("the status is %s, want %s", look.Status, s.Status)
+	}
+	if counts := []int64{look.Count, look.Streak}; s.Counts != nil && !slices.Equal(s.Counts, counts) {
+		return fmt.Errorf("reject_count and reject_streak are %v, want %v", counts, s.Counts)
+	}
+	if s.Open != nil {
+		open, want := []string{}, slices.Sorted(slices.Values(*s.Open))
+		for _, o := range look.Open {
+			open = append(open, o.Type)
+		}
+		slices.Sort(open)
+		if !slices.Equal(open, want) {
+			return fmt.Errorf("the open escalations are %v, want %v", open, want)
+		}
+	}
+	return nil
+}
+
+// resumeAll has the admin answer every escalation that is open.
+func resumeAll(ctx context.Context, taskID string, at int64, host TaskHost) (TaskAnswer, error) {
+	look, err := host.Look(ctx, taskID)
+	if err != nil {
+		return TaskAnswer{}, err
+	}
+	i := task.Instruction{
+		Record: "admin_instruction", ID: fmt.Sprintf("admin-%s-%013d", taskID, 9_000_000_000_000+at), Version: task.Version, TaskID: taskID,
+		Timestamp: "2026-02-26T15:00:00Z", From: task.Admin, Action: "resume", Channel: "api", Actor: "conform",
+	}
+	for _, o := range look.Open {
+		i.Refs = append(i.Refs, o.ID)
+	}
+	raw, err := json.Marshal(i)
+	if err != nil {
+		return TaskAnswer{}, err
+	}
+	return host.Send(ctx, task.InInstruction, raw)
+}

@@ -1,0 +1,98 @@
+package conform_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/signalbox/signalbox/internal/conform"
+	"github.com/signalbox/signalbox/internal/server"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+	"github.com/signalbox/signalbox/internal/task"
+)
+
+// startMovable runs a server whose clock can be set forward.
+func startMovable(t *testing.T, address string) (url, token string) {
+	t.Helper()
+	s, config := run(t, map[string]string{"data": t.TempDir(), "listen": "127.0.0.1:0", "db": address, "clock.movable": "true"})
+	text, err := os.ReadFile(filepath.Join(config.Data, server.TokenFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.URL(), strings.TrimSpace(string(text))
+}
+
+func TestTheEngineKeepsToEveryVectorOfTasks(t *testing.T) {
+	report, err := conform.RunTasks(t.Context(), task.Vectors(), &conform.TaskEngine{})
+	if err != nil || report.Passed < 100 || report.Skipped != 0 {
+		t.Errorf("%d passed, %d skipped: %v", report.Passed, report.Skipped, err)
+	}
+	for _, c := range report.Cases {
+		if c.Outcome != "passed" {
+			t.Errorf("%s: %s", c.Name, c.Problem)
+		}
+	}
+}
+
+// TestAWrongExpectationOfATaskIsFoundOut changes one expectation at a time.
+func TestAWrongExpectationOfATaskIsFoundOut(t *testing.T) {
+	for _, c := range []struct{ file, from, to string }{
+		{"scenarios/s07-hallucination-lock-at-three.json", `"expect_status": "locked"`, `"expect_status": "rework"`},
+		{"scenarios/s10-heartbeat-timeout.json", `"heartbeat_timeout"`, `"ack_timeout"`},
+		{"scenarios/s14-idempotent-resubmit.json", `"expect_duplicate": true`, `"expect_duplicate": false`},
+		{"scenarios/s19-terminate.json", `"AMP_E_STATE"`, `"AMP_E_LOCKED"`},
+		{"scenarios/s09-low-confidence-held.json", `"expect_counts": [`, `"expect_counts": [7,`},
+		{"invalid/i38-dispatch-branch-main.expect.json", `"branch_violation"`, `"conflict"`},
+		{"invalid/i103-request-wrong-reject-count.expect.json", `"/payload/reject_count"`, `"/payload"`},
+		{"invalid/i79-msg-id-other-type.expect.json", `"semantic"`, `"schema"`},
+		{"valid/v13-result-without-commit.expect.json", "AMP_W_NO_COMMIT", "AMP_W_DIFF_MISMATCH"},
+	} {
+		files := fstest.MapFS{}
+		for _, name := range []string{c.file, strings.Replace(c.file, ".expect", "", 1)} {
+			text, err := fs.ReadFile(task.Vectors(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == c.file {
+				changed := strings.Replace(string(text), c.from, c.to, 1)
+				if changed == string(text) {
+					t.Fatalf("%s does not contain %s", name, c.from)
+				}
+				text = []byte(changed)
+			}
+			files[name] = &fstest.MapFile{Data: text}
+		}
+		report, err := conform.RunTasks(t.Context(), files, &conform.TaskEngine{})
+		if err != nil || report.Failed != 1 {
+			t.Errorf("%s with %s: %+v %v", c.file, c.to, report, err)
+		}
+	}
+}
+
+func TestTheServerKeepsToEveryVectorOfTasks(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		if !strings.HasPrefix(address, "postgres") {
+			address = ""
+		}
+		host := &conform.TaskServer{}
+		host.URL, host.Token = startMovable(t, address)
+		if err := host.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		report, err := conform.RunTasks(t.Context(), task.Vectors(), host)
+		if err != nil || report.Passed < 100 || report.Skipped != 0 {
+			t.Errorf("%d passed, %d skipped: %v", report.Passed, report.Skipped, err)
+		}
+		for _, c := range report.Cases {
+			if c.Outcome != "passed" {
+				t.Errorf("%s: %s", c.Name, c.Problem)
+			}
+		}
+		if err := host.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package conform
+
+import (
+	"context"
+
+	"github.com/signalbox/signalbox/internal/task"
+)
+
+// TaskEngine is a host without a server: the rules alone, with a clock that is moved.
+type TaskEngine struct {
+	engine *task.Engine
+	now    int64 // microseconds
+}
+
+var _ TaskHost = (*TaskEngine)(nil)
+
+// caseBegins is when every case begins; deadlines are counted from there.
+const caseBegins = 1_772_116_327_000_000
+
+// Begin implements TaskHost.
+func (e *TaskEngine) Begin(_ context.Context, requirePlan bool) error {
+	p := task.Defaults()
+	p.RequirePlan = requirePlan
+	e.engine, e.now = task.NewEngine(p), caseBegins
+	return nil
+}
+
+// MoveTo implements TaskHost. What becomes due on the way happens at its own time.
+func (e *TaskEngine) MoveTo(_ context.Context, seconds int64) error {
+	until := caseBegins + seconds*1_000_000
+	for {
+		var due int64
+		id := ""
+		for _, t := range e.engine.Tasks {
+			if d := t.Due(); d > 0 && d <= until && (due == 0 || d < due) {
+				due, id = d, t.ID
+			}
+		}
+		if id == "" {
+			e.now = max(e.now, until)
+			return nil
+		}
+		e.now = max(e.now, due)
+		e.engine.Do(task.Input{Kind: task.InTick, TaskID: id}, e.world())
+	}
+}
+
+func (e *TaskEngine) world() task.World { return task.World{Now: e.now} }
+
+// Send implements TaskHost.
+func (e *TaskEngine) Send(_ context.Context, kind task.Kind, raw []byte) (TaskAnswer, error) {
+	in, refusal := e.engine.Policy.Read(kind, raw)
+	var out task.Outcome
+	if refusal == nil {
+		out, refusal = e.engine.Do(in, e.world())
+	}
+	if refusal != nil {
+		if id, lost, matters := task.LostOf(kind, raw, refusal); matters {
+			e.engine.Do(task.Input{Kind: task.InRefusal, TaskID: id, Lost: &lost}, e.world())
+		}
+	}
+	return TaskAnswer{Duplicate: out.Duplicate, Refusal: refusal, Warnings: out.Warnings}, nil
+}
+
+// Look implements TaskHost.
+func (e *TaskEngine) Look(_ context.Context, taskID string) (TaskLook, error) {
+	t := e.engine.Tasks[taskID]
+	if t == nil {
+		return TaskLook{}, nil
+	}
+	return TaskLook{Status: t.Status(), Count: t.Count, Streak: t.Streak, Open: t.Open}, nil
+}
+
+// Settle implements TaskHost: everything has happened already.
+func (e *TaskEngine) Settle(_ context.Context, fn func() error) error { return fn() }

@@ -1,0 +1,231 @@
+package conform
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/task"
+)
+
+// TaskServer is a host that is a server. The cases play with agents that are made for
+// them; each case has a task of its own, so that a server can be tested twice.
+type TaskServer struct {
+	URL   string
+	Token string // an admin's
+
+	kit     Kit
+	keys    map[string]string // of the agents, by what they are for
+	names   []string
+	planned bool      // the case wants plans to be approved
+	taskID  string    // what T-2026-044 is in this case
+	begun   time.Time // by the server's clock
+	movable bool
+	restore func(context.Context) error
+}
+
+var _ TaskHost = (*TaskServer)(nil)
+
+// vectorTask is the task that the vectors are about.
+const vectorTask = "T-2026-044"
+
+// planner is the coordinator whose plans a person has to approve.
+const planner = "planner"
+
+// Open makes the agents, and a rule that has the plans of one of them approved.
+func (s *TaskServer) Open(ctx context.Context) error {
+	s.kit = Kit{URL: s.URL, Token: s.Token, http: &http.Client{Timeout: longest}}
+	s.keys, s.restore = map[string]string{}, func(context.Context) error { return nil }
+	round := strings.ToLower(rand.Text()[:8])
+	for _, part := range []string{"coordinator", "executor", "reviewer", planner} {
+		role := strings.Replace(part, planner, "coordinator", 1)
+		name := "conform-" + part + "-" + round
+		body, err := json.Marshal(map[string]any{"name": name, "labels": map[string]string{task.RoleLabel: role}})
+		if err != nil {
+			return err
+		}
+		r, err := s.kit.ops(ctx, http.MethodPost, "/ops/agents", "application/json", body)
+		if err != nil {
+			return err
+		}
+		var made struct {
+			Keys map[string]string `json:"keys"`
+		}
+		if err := json.Unmarshal(r.body, &made); err != nil {
+			return err
+		}
+		s.keys[part] = made.Keys["signal"]
+		s.names = append(s.names, name)
+	}
+	r, err := s.kit.ops(ctx, http.MethodGet, "/ops/policy", "", nil)
+	if err != nil {
+		return err
+	}
+	with, err := prepend(r.body, []map[string]any{{
+		"name": "conform-plan", "on": []string{"task"}, "then": "gate", "when": fmt.Sprintf("agent.name == %q", "conform-"+planner+"-"+round),
+	}, {
+		"name": "conform-task", "on": []string{"task"}, "then": "allow", "when": fmt.Sprintf("agent.name == %q", "conform-coordinator-"+round),
+	}})
+	if err != nil {
+		return err
+	}
+	before := r.body
+	number, err := s.kit.apply(ctx, with, strings.Trim(r.header.Get("ETag"), `"`))
+	if err != nil {
+		return err
+	}
+	s.restore = func(ctx context.Context) error { _, err := s.kit.apply(ctx, before, number); return err }
+	return nil
+}
+
+// Close takes away what Open has made. The tasks stay, as everything does.
+func (s *TaskServer) Close(ctx context.Context) error {
+	s.kit.URL = s.URL
+	s.end(ctx)
+	err := s.restore(ctx)
+	for _, name := range s.names {
+		_, e := s.kit.ops(ctx, http.MethodDelete, "/ops/agents/"+name, "", nil)
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// clock is the server's.
+type clockAnswer struct {
+	Now     time.Time `json:"now"`
+	Movable bool      `json:"movable"`
+}
+
+// end terminates the task of the case before, so that nobody's inbox stays full. One
+// that there is not, or that is over, is left.
+func (s *TaskServer) end(ctx context.Context) {
+	if s.taskID != "" {
+		_, _ = s.kit.ops(ctx, http.MethodPost, "/amp/tasks/"+s.taskID+"/instructions", "application/json", []byte(`{"action":"terminate"}`))
+	}
+}
+
+// Begin implements TaskHost.
+func (s *TaskServer) Begin(ctx context.Context, requirePlan bool) error {
+	s.kit.URL = s.URL
+	s.end(ctx)
+	n, err := rand.Int(rand.Reader, big.NewInt(1_000_000))
+	if err != nil {
+		return err
+	}
+	s.planned, s.taskID = requirePlan, fmt.Sprintf("T-2026-%06d", n.Int64())
+	r, err := s.kit.call(ctx, http.MethodGet, "/ops/clock", nil, http.Header{"Authorization": {"Bearer " + s.Token}})
+	if err != nil {
+		return err
+	}
+	var c clockAnswer
+	if r.http == http.StatusOK {
+		if err := json.Unmarshal(r.body, &c); err != nil {
+			return err
+		}
+	}
+	s.begun, s.movable = c.Now, c.Movable
+	return nil
+}
+
+// MoveTo implements TaskHost, where the server's clock can be set forward.
+func (s *TaskServer) MoveTo(ctx context.Context, seconds int64) error {
+	if seconds == 0 {
+		return nil
+	}
+	if !s.movable {
+		return CannotError("time passes in them, and the clock of the server cannot be set (clock.movable)")
+	}
+	s.kit.URL = s.URL
+	body, err := json.Marshal(map[string]any{"now": s.begun.Add(time.Duration(seconds) * time.Second)})
+	if err == nil {
+		_, err = s.kit.ops(ctx, http.MethodPut, "/ops/clock", "application/json", body)
+	}
+	return err
+}
+
+// Send implements TaskHost.
+func (s *TaskServer) Send(ctx context.Context, kind task.Kind, raw []byte) (TaskAnswer, error) {
+	raw = []byte(strings.ReplaceAll(string(raw), vectorTask, s.taskID))
+	var d struct {
+		From   string `json:"from"`
+		AckOf  string `json:"ack_of"`
+		TaskID string `json:"task_id"`
+	}
+	_ = json.Unmarshal(raw, &d) // what cannot be read is sent all the same
+	token := s.keys[d.From]
+	switch {
+	case d.From == "admin" || kind == task.InInstruction:
+		token = s.Token
+	case s.planned && d.From == "coordinator":
+		token = s.keys[planner]
+	case token == "":
+		token = s.keys["coordinator"]
+	}
+	path := map[task.Kind]string{
+		task.InMessage: "/amp/messages", task.InHeartbeat: "/amp/heartbeats",
+		task.InAck: "/amp/messages/" + url.PathEscape(d.AckOf) + "/ack", task.InInstruction: "/amp/tasks/" + url.PathEscape(d.TaskID) + "/instructions",
+	}[kind]
+	s.kit.URL = s.URL
+	r, err := s.kit.call(ctx, http.MethodPost, path, raw, http.Header{"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}})
+	if err != nil {
+		return TaskAnswer{}, err
+	}
+	return readTaskAnswer(r)
+}
+
+func readTaskAnswer(r reply) (TaskAnswer, error) {
+	var a struct {
+		Record        string         `json:"record"`
+		Status        string         `json:"status"`
+		Layer         task.Layer     `json:"layer"`
+		Errors        []task.Problem `json:"errors"`
+		Warnings      []task.Problem `json:"warnings"`
+		OtherWarnings []task.Problem `json:"x_warnings"`
+	}
+	if err := json.Unmarshal(r.body, &a); err != nil {
+		return TaskAnswer{}, fmt.Errorf("answered with %d and no JSON: %.200s", r.http, r.body)
+	}
+	switch {
+	case a.Record == "error" && len(a.Errors) > 0:
+		refusal := &task.Refusal{Layer: a.Layer, Problems: a.Errors}
+		if r.http != refusal.Status() {
+			return TaskAnswer{}, fmt.Errorf("refused with %d, want %d: %v", r.http, refusal.Status(), refusal)
+		}
+		return TaskAnswer{Refusal: refusal, Warnings: a.OtherWarnings}, nil
+	case a.Status == "accepted" && r.http == http.StatusAccepted, a.Status == "duplicate" && r.http == http.StatusOK:
+		return TaskAnswer{Duplicate: a.Status == "duplicate", Warnings: a.Warnings}, nil
+	}
+	return TaskAnswer{}, fmt.Errorf("answered with %d: %.300s", r.http, r.body)
+}
+
+// Look implements TaskHost.
+func (s *TaskServer) Look(ctx context.Context, taskID string) (TaskLook, error) {
+	s.kit.URL = s.URL
+	r, err := s.kit.ops(ctx, http.MethodGet, "/amp/tasks/"+url.PathEscape(strings.ReplaceAll(taskID, vectorTask, s.taskID)), "", nil)
+	if err != nil {
+		return TaskLook{}, err
+	}
+	var t task.Record
+	if err := json.Unmarshal(r.body, &t); err != nil {
+		return TaskLook{}, err
+	}
+	return TaskLook{Status: t.Status, Count: t.Count, Streak: t.Streak, Open: t.Open}, nil
+}
+
+// Settle implements TaskHost: a server takes a moment to do what is due.
+func (s *TaskServer) Settle(ctx context.Context, fn func() error) error {
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		err := fn()
+		if err == nil || time.Now().After(deadline) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

@@ -1,0 +1,190 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/signalbox/signalbox/internal/mcp"
+	"github.com/signalbox/signalbox/internal/task"
+)
+
+// toolbox is a server with an agent for each role.
+type toolbox struct {
+	*box
+	keys map[string]string
+}
+
+func startTools(t *testing.T) *toolbox {
+	t.Helper()
+	b := &toolbox{start(t, "", nil), map[string]string{}}
+	for _, role := range []string{"coordinator", "executor", "reviewer", "none"} {
+		b.keys[role] = b.agentWith(role, "default")
+	}
+	return b
+}
+
+// bearer adds a key to every request.
+type bearer struct{ key string }
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b.key)
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// connect is a session of the official client, over HTTP or over a pipe.
+func (b *toolbox) connect(role string, overHTTP bool) *sdk.ClientSession {
+	b.t.Helper()
+	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	var transport sdk.Transport
+	if overHTTP {
+		transport = &sdk.StreamableClientTransport{Endpoint: b.url + "/mcp", HTTPClient: &http.Client{Transport: bearer{b.keys[role]}}, DisableStandaloneSSE: true}
+	} else {
+		near, far := sdk.NewInMemoryTransports()
+		s, err := mcp.New(b.t.Context(), "test", mcp.Remote(b.url, b.keys[role], http.DefaultClient))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if _, err := s.Connect(b.t.Context(), far, nil); err != nil {
+			b.t.Fatal(err)
+		}
+		transport = near
+	}
+	session, err := client.Connect(b.t.Context(), transport, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = session.Close() })
+	return session
+}
+
+// use calls a tool, and returns what it says.
+func (b *toolbox) use(s *sdk.ClientSession, fails bool, tool, args string) string {
+	b.t.Helper()
+	out, err := s.CallTool(b.t.Context(), &sdk.CallToolParams{Name: tool, Arguments: json.RawMessage(args)})
+	if err != nil {
+		b.t.Fatalf("%s: %v", tool, err)
+	}
+	text := out.Content[0].(*sdk.TextContent).Text
+	if out.IsError != fails {
+		b.t.Fatalf("%s: an error is %t, want %t: %s", tool, out.IsError, fails, text)
+	}
+	return text
+}
+
+func names(t *testing.T, s *sdk.ClientSession) (list []string) {
+	t.Helper()
+	tools, err := s.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range tools.Tools {
+		list = append(list, tool.Name)
+	}
+	slices.Sort(list)
+	return list
+}
+
+func TestARoleHasItsTools(t *testing.T) {
+	b := startTools(t)
+	both := []string{"amp_ack", "amp_context", "amp_escalate", "amp_heartbeat", "amp_inbox", "request_approval"}
+	for role, own := range map[string][]string{"coordinator": {"amp_dispatch", "amp_review_request"}, "executor": {"amp_result"}, "reviewer": {"amp_verdict"}} {
+		want := slices.Sorted(slices.Values(append(slices.Clone(both), own...)))
+		for _, overHTTP := range []bool{true, false} {
+			if got := names(t, b.connect(role, overHTTP)); !slices.Equal(got, want) {
+				t.Errorf("%s has %v, want %v", role, got, want)
+			}
+		}
+	}
+	if got := names(t, b.connect("none", true)); !slices.Equal(got, []string{"request_approval"}) {
+		t.Errorf("an agent without a role has %v", got)
+	}
+	b.keys["stranger"] = "rs-amp-" + strings.Repeat("0", 32)
+	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	if _, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: b.url + "/mcp", HTTPClient: &http.Client{Transport: bearer{b.keys["stranger"]}}}, nil); err == nil {
+		t.Error("a stranger is served")
+	}
+}
+
+func TestATaskThroughTools(t *testing.T) {
+	b := startTools(t)
+	coordinator, executor, reviewer := b.connect("coordinator", true), b.connect("executor", false), b.connect("reviewer", true)
+	wrong := b.use(coordinator, true, "amp_dispatch", `{"task_id":"T-2026-044","description":"x"}`)
+	for _, want := range []string{"AMP_E_MISSING_FIELD", "/payload/branch", "feature/timer-v2"} {
+		if !strings.Contains(wrong, want) {
+			t.Errorf("a model cannot repair it without %s: %s", want, wrong)
+		}
+	}
+	b.use(coordinator, false, "amp_dispatch", `{"task_id":"T-2026-044","description":"Rework the timer","repo":"/srv/repos/app","branch":"feature/timer","risk_level":"medium",
+"subtasks":[{"subtask_id":"T-2026-044-S1","description":"Do it","estimated_lines":10}],"acceptance_criteria":["All tests pass"]}`)
+	var box task.Inbox
+	read := func(s *sdk.ClientSession) (id string) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(b.use(s, false, "amp_inbox", `{"wait_seconds":5}`)), &box); err != nil || len(box.Messages) != 1 {
+			t.Fatalf("%+v %v", box, err)
+		}
+		var m task.Message
+		if err := json.Unmarshal(box.Messages[0].Message, &m); err != nil {
+			t.Fatal(err)
+		}
+		return m.MsgID
+	}
+	b.use(executor, false, "amp_ack", `{"msg_id":"`+read(executor)+`"}`)
+	b.use(executor, true, "amp_ack", `{}`)
+	b.use(executor, true, "amp_heartbeat", `{"task_id":"T-2026-044","colour":"red"}`)
+	b.use(executor, false, "amp_heartbeat", `{"task_id":"T-2026-044"}`)
+	b.use(executor, false, "amp_result", `{"task_id":"T-2026-044","subtask_id":"T-2026-044-S1","completion_status":"complete","diff_summary":{"files_changed":["a.go"],"lines_added":1,"lines_removed":0},
+"self_assessment":{"criteria_met":[true],"notes":["ran"]},"work_log":[]}`)
+	result := read(coordinator)
+	whole := b.use(coordinator, false, "amp_context", `{"task_id":"T-2026-044"}`)
+	var shown task.Record
+	if err := json.Unmarshal([]byte(whole), &shown); err != nil || len(shown.Messages) != 2 {
+		t.Fatalf("%s %v", whole, err)
+	}
+	b.use(coordinator, false, "amp_review_request", `{"task_id":"T-2026-044","original_dispatch_ref":"`+*shown.Dispatch+`","task_result_ref":"`+result+`","review_scope":"full","diff_url":"https://git.example.com/x","reject_count":0}`)
+	b.use(reviewer, false, "amp_escalate", `{"task_id":"T-2026-044","escalation_type":"conflict","severity":"info","triggered_by":"reviewer","description":"Odd","affected_msgs":[],
+"system_state_snapshot":{"task_status":"reviewing","reject_count":0,"last_successful_msg_id":null},"auto_suspended":false}`)
+	b.use(reviewer, false, "amp_verdict", `{"task_id":"T-2026-044","decision":"approved","confidence":0.95,"criteria_results":[{"criterion":"All tests pass","passed":true,"evidence":"CI"}]}`)
+	if text := b.use(coordinator, false, "amp_ack", `{"msg_id":"`+read(coordinator)+`"}`); !strings.Contains(text, `"task_status":"completed"`) {
+		t.Errorf("%s", text)
+	}
+}
+
+func TestAnApprovalThroughATool(t *testing.T) {
+	b := startTools(t)
+	s := b.connect("none", true)
+	came := make(chan string, 1)
+	go func() {
+		out, err := s.CallTool(context.Background(), &sdk.CallToolParams{Name: "request_approval", Arguments: json.RawMessage(`{"run_id":"r","request_id":"1","summary":"It is done","proposed_action":"Send it"}`)})
+		if err != nil {
+			came <- err.Error()
+			return
+		}
+		came <- out.Content[0].(*sdk.TextContent).Text
+	}()
+	ops := mcp.Remote(b.url, b.token(), http.DefaultClient)
+	var page struct{ Gates []struct{ ID string } }
+	for len(page.Gates) == 0 {
+		_, answer, err := ops(t.Context(), "GET", "/ops/gates?status=pending", nil)
+		if err != nil || json.Unmarshal(answer, &page) != nil {
+			t.Fatalf("%s %v", answer, err)
+		}
+		select {
+		case text := <-came:
+			t.Fatalf("answered before anybody decided: %s", text)
+		default:
+		}
+	}
+	if status, answer, err := ops(t.Context(), "POST", "/ops/gates/"+page.Gates[0].ID+"/approve", []byte(`{"note":"Good"}`)); err != nil || status != 200 {
+		t.Fatalf("%d %s %v", status, answer, err)
+	}
+	if text := <-came; !strings.Contains(text, `"status":"approved"`) {
+		t.Errorf("%s", text)
+	}
+}

@@ -1,0 +1,174 @@
+package server
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/notify/telegram"
+	"github.com/signalbox/signalbox/internal/run"
+	"github.com/signalbox/signalbox/internal/run/bridge"
+	"github.com/signalbox/signalbox/internal/run/engine"
+)
+
+// Runs are the settings of runs.
+type Runs struct {
+	Engines      map[string]engine.Settings
+	Budget       run.Budget
+	Daily        run.Budget
+	Folders      []string
+	StartTimeout time.Duration
+	Telegram     bool // the bot of notify.telegram starts runs
+}
+
+// runSettings are the keys under runs.
+func runSettings() []Setting {
+	money := func(key, meaning string, field func(*Runs) *float64) Setting {
+		return Setting{
+			Key: key, Default: "0", Meaning: meaning,
+			set: func(c *Config, v string) (err error) {
+				if *field(&c.Runs), err = strconv.ParseFloat(v, 64); err != nil || *field(&c.Runs) < 0 || *field(&c.Runs) > 1e6 {
+					return fmt.Errorf("should be dollars such as 2.50, or 0 for no limit")
+				}
+				return nil
+			},
+			get: func(c *Config) string { return strconv.FormatFloat(*field(&c.Runs), 'f', -1, 64) },
+		}
+	}
+	count := func(key, meaning string, field func(*Runs) *int64) Setting {
+		return Setting{
+			Key: key, Default: "0", Meaning: meaning,
+			set: func(c *Config, v string) (err error) {
+				if *field(&c.Runs), err = strconv.ParseInt(v, 10, 64); err != nil || *field(&c.Runs) < 0 {
+					return fmt.Errorf("should be a whole number of tokens, or 0 for no limit")
+				}
+				return nil
+			},
+			get: func(c *Config) string { return strconv.FormatInt(*field(&c.Runs), 10) },
+		}
+	}
+	all := []Setting{
+		{
+			Key: "runs.folders", Default: "", Meaning: "folders in which POST /runs may start runs, with commas between; nowhere when empty", List: true,
+			set: setFolders, get: func(c *Config) string { return strings.Join(c.Runs.Folders, ",") },
+		},
+		truth("runs.telegram", "true lets operators start and watch runs by messages to the bot of notify.telegram", func(c *Config) *bool { return &c.Runs.Telegram }),
+		money("runs.budget_usd", "the most dollars that one run may use; 0 is no limit", func(r *Runs) *float64 { return &r.Budget.USD }),
+		count("runs.budget_tokens", "the most tokens that one run may use; 0 is no limit", func(r *Runs) *int64 { return &r.Budget.Tokens }),
+		money("runs.daily_usd", "the most dollars that the runs of a workspace may use in a day; 0 is no limit", func(r *Runs) *float64 { return &r.Daily.USD }),
+		count("runs.daily_tokens", "the most tokens that the runs of a workspace may use in a day; 0 is no limit", func(r *Runs) *int64 { return &r.Daily.Tokens }),
+		{
+			Key: "runs.start_timeout", Default: "90s", Meaning: "how long an agent may say nothing before its run is given up", set: func(c *Config, v string) (err error) {
+				if c.Runs.StartTimeout, err = time.ParseDuration(v); err != nil || c.Runs.StartTimeout <= 0 {
+					return fmt.Errorf("should be a length of time such as 90s")
+				}
+				return nil
+			},
+			get: func(c *Config) string { return c.Runs.StartTimeout.String() },
+		},
+	}
+	for _, e := range engine.All() {
+		all = append(all, engineSettings(e)...)
+	}
+	return all
+}
+
+// modes say what the mode of an engine is.
+var modes = map[string]string{
+	"amp": "amp's mode, such as smart", "claude": "the permission mode", "codex": "the sandbox mode", "gemini": "the approval mode", "opencode": "the agent", "pi": "the provider",
+}
+
+func engineSettings(e *engine.Engine) []Setting {
+	text := func(key, absent, meaning string, field func(*engine.Settings) *string) Setting {
+		return Setting{
+			Key: "runs." + e.Name + "." + key, Default: absent, Meaning: meaning,
+			set: func(c *Config, v string) error {
+				c.Runs.change(e.Name, func(s *engine.Settings) { *field(s) = v })
+				return nil
+			},
+			get: func(c *Config) string { s := c.Runs.Engines[e.Name]; return *field(&s) },
+		}
+	}
+	flag := func(key string, absent bool, meaning string, field func(*engine.Settings) *bool) Setting {
+		return Setting{
+			Key: "runs." + e.Name + "." + key, Default: strconv.FormatBool(absent), Meaning: meaning,
+			set: func(c *Config, v string) error {
+				yes, err := strconv.ParseBool(v)
+				if err != nil {
+					return fmt.Errorf("should be true or false")
+				}
+				c.Runs.change(e.Name, func(s *engine.Settings) { *field(s) = yes })
+				return nil
+			},
+			get: func(c *Config) string { s := c.Runs.Engines[e.Name]; return strconv.FormatBool(*field(&s)) },
+		}
+	}
+	return []Setting{
+		text("command", e.Name, "the program of "+e.Name, func(s *engine.Settings) *string { return &s.Command }),
+		text("model", "", "the model; its own choice when empty", func(s *engine.Settings) *string { return &s.Model }),
+		text("mode", "", modes[e.Name]+"; its own choice when empty", func(s *engine.Settings) *string { return &s.Mode }),
+		flag("dangerously_allow_all", e.AllowAll, "true lets it use every tool without asking; never in a supervised run", func(s *engine.Settings) *bool { return &s.AllowAll }),
+		flag("stream_json_input", false, "true gives the prompt as amp's stream of JSON; other engines do not have it", func(s *engine.Settings) *bool { return &s.StreamInput }),
+	}
+}
+
+func (r *Runs) change(name string, fn func(*engine.Settings)) {
+	if r.Engines == nil {
+		r.Engines = map[string]engine.Settings{}
+	}
+	s := r.Engines[name]
+	fn(&s)
+	r.Engines[name] = s
+}
+
+func setFolders(c *Config, v string) error {
+	c.Runs.Folders = nil
+	for folder := range strings.SplitSeq(v, ",") {
+		if folder = strings.TrimSpace(folder); folder == "" {
+			continue
+		}
+		if !filepath.IsAbs(folder) {
+			return fmt.Errorf("should be absolute paths such as /srv/repo, with commas between")
+		}
+		c.Runs.Folders = append(c.Runs.Folders, folder)
+	}
+	return nil
+}
+
+// check finds settings of runs that are of no use.
+func (r *Runs) check(n *Notify) error {
+	if r.Telegram && n.TelegramToken.Reveal() == "" {
+		return fault.New(fault.InvalidConfig, "runs.telegram is of no use without notify.telegram.token. Give both, or neither.").About("notify.telegram.token")
+	}
+	return nil
+}
+
+// openRuns opens the runs, which are started with this very program.
+func (c *core) openRuns(config *Config, log *slog.Logger) {
+	data, _ := filepath.Abs(config.Data)
+	c.runs = run.New(run.Options{
+		DB: c.db, Ledger: c.ledger, Now: time.Now, Log: log, Budget: config.Runs.Budget, Daily: config.Runs.Daily, Folders: config.Runs.Folders,
+		Price: func(model string, t engine.Tokens) (int64, bool) {
+			return c.signals.Cost(model, t.Input, t.Output, t.CacheRead, t.CacheWrite)
+		},
+		Supervise: func(id string) error {
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			return run.Detached(filepath.Join(data, "runs", id+".log"), self, "run", "supervise", id, "--data", data)
+		},
+	})
+	if config.Runs.Telegram {
+		for _, channel := range c.notifier.Channels {
+			if bot, ok := channel.(*telegram.Bot); ok {
+				c.bridge = bridge.New(bridge.Options{Runs: c.runs, Roster: c.roster, Ledger: c.ledger, Bot: bot, Folders: config.Runs.Folders, Log: log})
+			}
+		}
+	}
+}

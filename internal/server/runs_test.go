@@ -1,0 +1,159 @@
+package server_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+const (
+	runStarted   = `{"event":{"type":"started","engine":"amp","resume":{"engine":"amp","value":"T-1"},"title":"amp","meta":{}},"usage":{"tokens":{"input":1,"output":2,"cache_read":0,"cache_write":0,"reasoning":0},"cost_usd":null,"source":"amp"}}`
+	runActed     = `{"event":{"type":"action","engine":"amp","action":{"id":"a","kind":"command","title":"ls","detail":{}},"phase":"started","ok":null,"message":null,"level":null},"usage":{"tokens":{"input":1,"output":2,"cache_read":0,"cache_write":0,"reasoning":0},"cost_usd":null,"source":"amp"}}`
+	runCompleted = `{"event":{"type":"completed","engine":"amp","ok":true,"answer":"done","resume":null,"error":null,"usage":null},"usage":{"tokens":{"input":5,"output":2,"cache_read":0,"cache_write":0,"reasoning":0},"cost_usd":0.25,"source":"amp"}}`
+)
+
+func report(from int, events ...string) string {
+	return fmt.Sprintf(`{"from":%d,"events":[%s]}`, from, strings.Join(events, ","))
+}
+
+func TestRunsOverHTTP(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		var run struct{ ID, Status string }
+		b.ops(201, "POST /runs", `{"engine":"amp","prompt":"fix it","recorded":true}`, &run)
+		for _, c := range []struct {
+			name, call, body string
+			status           int
+			says             string
+		}{
+			{"an unknown engine", "POST /runs", `{"engine":"hal","prompt":"x","recorded":true}`, 400, "There is no engine"},
+			{"no prompt", "POST /runs", `{"engine":"amp","recorded":true}`, 400, "prompt should say"},
+			{"an unknown field", "POST /runs", `{"engine":"amp","prompt":"x","folder":"/"}`, 400, "folder"},
+			{"a run that the server would start", "POST /runs", `{"engine":"amp","prompt":"x","dir":"/tmp"}`, 403, "starts no runs"},
+			{"no run", "GET /runs/run_x", "", 404, "There is no run"},
+			{"a gap", "POST /runs/" + run.ID + "/events", report(2, runActed), 409, "has the number 1"},
+			{"no event", "POST /runs/" + run.ID + "/events", report(1, `{"event":{"type":"x"},"usage":{"tokens":{"input":0,"output":0,"cache_read":0,"cache_write":0,"reasoning":0},"cost_usd":null,"source":""}}`), 400, "has the type"},
+			{"no number", "GET /runs/" + run.ID + "/events?after=x", "", 400, "after"},
+			{"an unknown status", "GET /runs?status=lost", "", 400, "status should be"},
+			{"a thread without an engine", "POST /runs/" + run.ID + "/pulse", `{"thread":"T-1"}`, 400, "such as amp:T-1"},
+		} {
+			before := b.head()
+			status, answer, _ := b.do(request{call: c.call, body: c.body, token: b.token()})
+			if status != c.status || !strings.Contains(answer, c.says) {
+				t.Errorf("%s: %d %s", c.name, status, answer)
+			}
+			if b.head() != before {
+				t.Errorf("%s wrote something", c.name)
+			}
+		}
+		b.ops(200, "POST /runs/"+run.ID+"/events", report(1, runStarted, runActed), nil)
+		b.ops(200, "POST /runs/"+run.ID+"/pulse", `{"thread":"amp:T-1"}`, nil)
+		followed := b.stream(run.ID, "after=1", "application/x-ndjson")
+		if line := <-followed; !strings.HasPrefix(line, `{"n":2,`) {
+			t.Errorf("%s", line)
+		}
+		b.ops(200, "POST /runs/"+run.ID+"/events", report(3, runCompleted), nil)
+		if line := <-followed; !strings.HasPrefix(line, `{"n":3,`) || !strings.Contains(line, `"answer":"done"`) {
+			t.Errorf("%s", line)
+		}
+		if line, more := <-followed; more {
+			t.Errorf("it goes on after the end: %s", line)
+		}
+		var sse []string
+		for line := range b.stream(run.ID, "", "text/event-stream") {
+			if strings.HasPrefix(line, "id: ") {
+				sse = append(sse, line)
+			}
+		}
+		if strings.Join(sse, " ") != "id: 1 id: 2 id: 3" {
+			t.Errorf("%q", sse)
+		}
+		var page struct {
+			Runs []struct {
+				ID     string
+				Tokens int64
+				Cost   float64 `json:"cost_usd"`
+			}
+		}
+		b.ops(200, "GET /runs?status=done", "", &page)
+		if len(page.Runs) != 1 || page.Runs[0].Tokens != 7 || page.Runs[0].Cost != 0.25 {
+			t.Errorf("%+v", page)
+		}
+		b.ops(409, "POST /runs/"+run.ID+"/cancel", `{}`, nil)
+	})
+}
+
+// stream reads lines of the events of a run until it ends.
+func (b *box) stream(id, query, media string) <-chan string {
+	b.t.Helper()
+	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, b.url+"/runs/"+id+"/events?"+query, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+b.token())
+	req.Header.Set("Accept", media)
+	res, err := b.client.Do(req) //nolint:bodyclose // who reads it does
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if got := res.Header.Get("Content-Type"); got != media {
+		b.t.Errorf("%s", got)
+	}
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		defer func() { _ = res.Body.Close() }()
+		for in := bufio.NewScanner(res.Body); in.Scan(); {
+			lines <- in.Text()
+		}
+	}()
+	return lines
+}
+
+// TestRunsAreForOperators tries every call with the key of an agent, and of an operator
+// of another workspace.
+func TestRunsAreForOperators(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		var agent struct{ Keys struct{ Signal string } }
+		b.ops(201, "POST /ops/agents", `{"name":"worker"}`, &agent)
+		var run struct{ ID string }
+		b.ops(201, "POST /runs", `{"engine":"amp","prompt":"secret plan","recorded":true}`, &run)
+		b.ops(201, "POST /ops/workspaces", `{"name":"other"}`, nil)
+		var foreign struct{ Token string }
+		b.ops(201, "POST /ops/operators", `{"name":"otto","role":"admin","workspace":"other"}`, &foreign)
+		_, document, _ := b.do(request{call: "GET /openapi.json"})
+		var doc struct{ Paths map[string]map[string]any }
+		if err := json.Unmarshal([]byte(document), &doc); err != nil {
+			t.Fatal(err)
+		}
+		bodies := map[string]string{
+			"POST /runs/{id}/events": report(1, runStarted), "POST /runs/{id}/pulse": `{}`, "POST /runs/{id}/cancel": `{}`, "POST /runs": `{"engine":"amp","prompt":"x","recorded":true}`,
+		}
+		tried := 0
+		for path, methods := range doc.Paths {
+			for method := range methods {
+				route := strings.ToUpper(method) + " " + path
+				if !strings.HasPrefix(path, "/runs") {
+					continue
+				}
+				tried++
+				call := strings.ReplaceAll(route, "{id}", run.ID)
+				if status, answer, _ := b.do(request{call: call, body: bodies[route], token: agent.Keys.Signal}); status != 403 {
+					t.Errorf("an agent: %s: %d %s", route, status, answer)
+				}
+				want := 404
+				if path == "/runs" {
+					want = map[string]int{"get": 200, "post": 201}[method]
+				}
+				if status, answer, _ := b.do(request{call: call, body: bodies[route], token: foreign.Token}); status != want || strings.Contains(answer, "secret plan") {
+					t.Errorf("another workspace: %s: %d %s", route, status, answer)
+				}
+			}
+		}
+		if tried != 7 {
+			t.Errorf("%d calls were tried", tried)
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package server_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+// BenchmarkTaskMessages measures messages that are accepted durably over 64 connections:
+// dispatches, and the acks and results that answer them.
+func BenchmarkTaskMessages(b *testing.B) {
+	for _, database := range []string{"sqlite", "postgres"} {
+		b.Run(database, func(b *testing.B) {
+			address := ""
+			if database == "postgres" {
+				address = storetest.Postgres(b)
+			}
+			s := startBench(b, address)
+			keys := map[string]string{}
+			for _, role := range []string{"coordinator", "executor"} {
+				var made struct{ Keys map[string]string }
+				s.call(b, http.DefaultClient, http.MethodPost, "/ops/agents", s.token, fmt.Sprintf(`{"name":%q,"labels":{"role":%q}}`, role, role), &made)
+				keys[role] = made.Keys["signal"]
+			}
+			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64}}
+			post := func(role, path, body string) {
+				req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, s.url+path, strings.NewReader(body))
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				req.Header.Set("Authorization", "Bearer "+keys[role])
+				req.Header.Set("Content-Type", "application/json")
+				res, err := client.Do(req)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				text, _ := io.ReadAll(res.Body)
+				_ = res.Body.Close()
+				if res.StatusCode != http.StatusAccepted {
+					b.Errorf("%d %s", res.StatusCode, text)
+				}
+			}
+			var next atomic.Int64
+			var wg sync.WaitGroup
+			b.ResetTimer()
+			for range 64 {
+				wg.Go(func() {
+					for {
+						n := next.Add(3)
+						if n > int64(b.N)+2 {
+							return
+						}
+						id := fmt.Sprintf("T-2026-%06d", n)
+						post("coordinator", "/amp/messages", strings.ReplaceAll(taskDispatch, "T-2026-044", id))
+						post("executor", "/amp/messages/task_dispatch-"+id+"-1772116327000/ack", `{}`)
+						post("executor", "/amp/messages", strings.ReplaceAll(taskResult, "T-2026-044", id))
+					}
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64(next.Load()-64*3)/b.Elapsed().Seconds(), "messages/s")
+		})
+	}
+}

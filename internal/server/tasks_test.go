@@ -1,0 +1,239 @@
+package server_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/server"
+	"github.com/signalbox/signalbox/internal/task"
+)
+
+// agentWith makes an agent with a role and returns its key.
+func (b *box) agentWith(role, workspace string) string {
+	b.t.Helper()
+	var made struct{ Keys map[string]string }
+	b.ops(201, "POST /ops/agents", fmt.Sprintf(`{"name":"%s-one","workspace":%q,"labels":{"role":%q}}`, role, workspace, role), &made)
+	return made.Keys["signal"]
+}
+
+const taskDispatch = `{"msg_id":"task_dispatch-T-2026-044-1772116327000","protocol_version":"AMP/1.0","type":"task_dispatch","from":"coordinator","to":"executor","task_id":"T-2026-044",
+"timestamp":"2026-02-26T14:32:07+00:00","requires_ack":true,"payload":{"description":"Rework the timer","repo":"/srv/repos/app","branch":"feature/timer","risk_level":"medium",
+"subtasks":[{"subtask_id":"T-2026-044-S1","description":"Do it","estimated_lines":10}],"acceptance_criteria":["All tests pass"]}}`
+
+const taskResult = `{"msg_id":"task_result-T-2026-044-1772116328000","protocol_version":"AMP/1.0","type":"task_result","from":"executor","to":"coordinator","task_id":"T-2026-044",
+"timestamp":"2026-02-26T14:32:07+00:00","requires_ack":true,"payload":{"subtask_id":"T-2026-044-S1","completion_status":"complete","commit_hash":"a3f8d21",
+"diff_summary":{"files_changed":["a.go"],"lines_added":1,"lines_removed":0},"self_assessment":{"criteria_met":[true],"notes":["ran"]},"work_log":[]}}`
+
+const taskRequest = `{"msg_id":"review_request-T-2026-044-1772116329000","protocol_version":"AMP/1.0","type":"review_request","from":"coordinator","to":"reviewer","task_id":"T-2026-044",
+"timestamp":"2026-02-26T14:32:07+00:00","requires_ack":true,"payload":{"original_dispatch_ref":"task_dispatch-T-2026-044-1772116327000","task_result_ref":"task_result-T-2026-044-1772116328000",
+"review_scope":"full","diff_url":"https://git.example.com/x","reject_count":0}}`
+
+func TestTheCallsOfTasks(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		keys := map[string]string{"admin": b.token(), "none": ""}
+		for _, role := range []string{"coordinator", "executor", "reviewer", "cook"} {
+			keys[role] = b.agentWith(role, "default")
+		}
+		for _, c := range []struct {
+			who, call, body string
+			status          int
+			has             string
+		}{
+			{"none", "POST /amp/messages", taskDispatch, 401, "unauthenticated"},
+			{"cook", "POST /amp/messages", taskDispatch, 403, "no role in tasks"},
+			{"executor", "POST /amp/messages", taskDispatch, 403, "AMP_E_AUTH_ROLE"},
+			{"coordinator", "POST /amp/messages", `{"a":1,"a":2}`, 400, `"x_expected":"every name once"`},
+			{"coordinator", "POST /amp/messages", strings.Replace(taskDispatch, "medium", "extreme", 1), 422, `"x_expected":"one of low, medium, high"`},
+			{"coordinator", "POST /amp/messages", strings.Repeat(" ", 1<<20) + taskDispatch, 413, "AMP_E_TOO_LARGE"},
+			{"coordinator", "POST /amp/messages", taskDispatch, 202, `"status":"accepted"`},
+			{"coordinator", "POST /amp/messages", taskDispatch, 200, `"status":"duplicate"`},
+			{"coordinator", "POST /amp/messages", strings.Replace(taskDispatch, "Rework", "Repaint", 1), 409, "AMP_E_MSG_ID_CONFLICT"},
+			{"executor", "GET /amp/messages?to=executor", "", 200, `"msg_id":"task_dispatch-T-2026-044-1772116327000"`},
+			{"executor", "GET /amp/messages?to=reviewer", "", 403, "to=executor"},
+			{"executor", "GET /amp/messages?to=cook", "", 400, "coordinator, executor or reviewer"},
+			{"executor", "GET /amp/messages?wait=x", "", 400, "such as 30s"},
+			{"executor", "POST /amp/messages/task_dispatch-T-2026-044-1/ack", `{"ack_of":"task_dispatch-T-2026-044-1772116327000"}`, 422, "AMP_E_REF_MISMATCH"},
+			{"executor", "POST /amp/messages/task_dispatch-T-2026-044-1/ack", `{}`, 409, "AMP_E_REF_UNRESOLVED"},
+			{"executor", "POST /amp/messages/task_dispatch-T-2026-044-1772116327000/ack", `{}`, 202, `"task_status":"executing"`},
+			{"executor", "POST /amp/messages/task_dispatch-T-2026-044-1772116327000/ack", `{}`, 200, `"status":"duplicate"`},
+			{"executor", "POST /amp/heartbeats", `{"task_id":"T-2026-044","note":"half"}`, 202, `"generation":1`},
+			{"executor", "POST /amp/heartbeats", `{"task_id":"T-2026-999"}`, 409, "AMP_E_REF_UNRESOLVED"},
+			{"admin", "POST /amp/heartbeats", `{"task_id":"T-2026-044"}`, 403, "forbidden"},
+			{"executor", "POST /amp/tasks/T-2026-044/instructions", `{"action":"terminate"}`, 403, "forbidden"},
+			{"admin", "POST /amp/tasks/T-2026-044/instructions", `{"action":"resume"}`, 422, `"pointer":"/escalation_refs"`},
+			{"admin", "POST /amp/tasks/T-2026-044/instructions", `{"action":"suspend"}`, 202, `"task_status":"suspended"`},
+			{"executor", "POST /amp/messages", taskResult, 423, "AMP_E_SUSPENDED"},
+			{"admin", "GET /amp/tasks?status=suspended", "", 200, `"counts":{"suspended":1}`},
+			{"executor", "GET /amp/tasks/T-2026-044?messages=true", "", 200, `"x_messages":[`},
+			{"executor", "GET /amp/tasks/T-2026-999", "", 404, "not_found"},
+			{"executor", "GET /amp/errors", "", 200, "AMP_E_SUSPENDED"},
+			{"reviewer", "GET /amp/errors", "", 200, `"errors":[]`},
+			{"admin", "GET /amp/errors?limit=1", "", 200, `"next":"`},
+			{"admin", "GET /amp/errors?cursor=x", "", 400, "cursor"},
+			{"admin", "POST /amp/tasks/T-2026-044/instructions", `{"action":"terminate"}`, 202, `"task_status":"terminated"`},
+		} {
+			status, answer, _ := b.do(request{call: c.call, body: c.body, token: keys[c.who]})
+			if status != c.status || !strings.Contains(answer, c.has) {
+				t.Errorf("%s %s %.60s: %d, want %d with %s\n%.400s", c.who, c.call, c.body, status, c.status, c.has, answer)
+			}
+		}
+	})
+}
+
+func TestTasksStayBehindTheWallsOfTheirWorkspace(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		b.ops(201, "POST /ops/workspaces", `{"name":"other"}`, nil)
+		here, there := b.agentWith("coordinator", "default"), b.agentWith("coordinator", "other")
+		for _, key := range []string{here, there} { // each has a task of that name, which is not the other's
+			if status, answer, _ := b.do(request{call: "POST /amp/messages", body: taskDispatch, token: key}); status != 202 {
+				t.Errorf("%d %s", status, answer)
+			}
+		}
+		b.ops(202, "POST /amp/tasks/T-2026-044/instructions?workspace=other", `{"action":"terminate"}`, nil)
+		for call, want := range map[string]int{"GET /amp/tasks/T-2026-044": 200, "GET /amp/tasks/T-2026-044?workspace=other": 404, "GET /amp/tasks?workspace=other": 404, "GET /amp/errors?workspace=other": 404, "GET /amp/messages?workspace=other": 404} {
+			status, answer, _ := b.do(request{call: call, token: here})
+			if status != want || strings.Contains(answer, "terminated") {
+				t.Errorf("%s: %d %s", call, status, answer)
+			}
+		}
+	})
+}
+
+func TestChecksFillTheStatusAndKeepAReviewBack(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		coordinator, executor := b.agentWith("coordinator", "default"), b.agentWith("executor", "default")
+		send := func(want int, key, body string) {
+			t.Helper()
+			if status, answer, _ := b.do(request{call: "POST /amp/messages", body: body, token: key}); status != want {
+				t.Fatalf("%d, want %d: %s", status, want, answer)
+			}
+		}
+		send(202, coordinator, taskDispatch)
+		send(202, executor, taskResult)
+		var ci task.CI
+		b.ops(200, "GET /ops/tasks/ci", "", &ci)
+		post := func(secret, event, body string) (int, string) {
+			mac := hmac.New(sha256.New, []byte(secret))
+			mac.Write([]byte(body))
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+ci.Path, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+			req.Header.Set("X-GitHub-Event", event)
+			res, err := b.client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = res.Body.Close() }()
+			text, _ := io.ReadAll(res.Body)
+			return res.StatusCode, string(text)
+		}
+		const failed = `{"action":"completed","check_run":{"name":"build","status":"completed","conclusion":"failure","head_sha":"a3f8d21aaaa","check_suite":{"head_branch":"feature/timer"}},"repository":{"name":"app"}}`
+		for _, c := range []struct {
+			secret, event, body string
+			status              int
+			tasks               bool
+		}{
+			{"guess", "check_run", failed, 401, false},
+			{ci.Secret, "ping", `{"zen":"x"}`, 200, false},
+			{ci.Secret, "check_run", strings.Replace(failed, "a3f8d21aaaa", "bbbbbbbbbbb", 1), 200, false}, // of an older commit
+			{ci.Secret, "check_run", strings.Replace(failed, `"app"`, `"other"`, 1), 200, false},
+			{ci.Secret, "check_run", failed, 200, true},
+			{ci.Secret, "", `{"branch":"feature/timer"}`, 400, false},
+			{ci.Secret, "status", `{"context":"lint","state":"success","sha":"a3f8d21","branches":[{"name":"feature/timer"}],"repository":{"name":"app"}}`, 200, true},
+		} {
+			status, answer := post(c.secret, c.event, c.body)
+			if status != c.status || strings.Contains(answer, "T-2026-044") != c.tasks {
+				t.Errorf("%s: %d %s", c.event, status, answer)
+			}
+		}
+		var shown task.Record
+		b.ops(200, "GET /amp/tasks/T-2026-044", "", &shown)
+		if shown.CI["build"] != "failed" || shown.CI["lint"] != "passed" {
+			t.Errorf("%+v", shown.CI)
+		}
+		send(409, coordinator, taskRequest)
+		if status, answer := post(ci.Secret, "", `{"branch":"feature/timer","commit":"a3f8d21","check":"build","status":"passed"}`); status != 200 {
+			t.Errorf("%d %s", status, answer)
+		}
+		send(202, coordinator, taskRequest)
+	})
+}
+
+func TestMessagesToARoleReachItsWebhook(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		coordinator := b.agentWith("coordinator", "default")
+		type call struct {
+			body      string
+			signature string
+		}
+		came := make(chan call, 10)
+		hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			text, _ := io.ReadAll(r.Body)
+			came <- call{string(text), r.Header.Get("Webhook-Signature")}
+		}))
+		defer hook.Close()
+		var shown task.ShownWebhook
+		b.ops(200, "PUT /ops/tasks/webhooks/executor", `{"url":"`+hook.URL+`/in"}`, &shown)
+		b.ops(404, "PUT /ops/tasks/webhooks/cook", `{"url":""}`, nil)
+		b.ops(400, "PUT /ops/tasks/webhooks/executor", `{"url":"ftp://x"}`, nil)
+		if status, answer, _ := b.do(request{call: "POST /amp/messages", body: taskDispatch, token: coordinator}); status != 202 {
+			t.Fatalf("%d %s", status, answer)
+		}
+		select {
+		case c := <-came:
+			var d task.Delivered
+			if err := json.Unmarshal([]byte(c.body), &d); err != nil || d.TaskStatus != "dispatched" || !strings.Contains(string(d.Message), "task_dispatch-T-2026-044-1772116327000") || c.signature == "" {
+				t.Errorf("%+v %v", c, err)
+			}
+		case <-time.After(15 * time.Second):
+			t.Error("nothing came")
+		}
+	})
+}
+
+func TestTheMirrorFollowsTheTasks(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "mirror")
+	b := start(t, "", map[string]string{"tasks.mirror": dir})
+	if status, answer, _ := b.do(request{call: "POST /amp/messages", body: taskDispatch, token: b.agentWith("coordinator", "default")}); status != 202 {
+		t.Fatalf("%d %s", status, answer)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		text, err := os.ReadFile(filepath.Join(dir, "default", "T-2026-044.json"))
+		if err == nil && strings.Contains(string(text), `"task_status": "dispatched"`) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s %v", text, err)
+		}
+	}
+}
+
+func TestTheClockCanBeSetOnlyWhereTheConfigurationSaysSo(t *testing.T) {
+	later := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	b := start(t, "", nil)
+	b.ops(403, "PUT /ops/clock", `{"now":"`+later+`"}`, nil)
+	b = start(t, "", map[string]string{"clock.movable": "true"})
+	b.ops(400, "PUT /ops/clock", `{"now":"2999-01-01T00:00:00Z"}`, nil)
+	var c server.Clock
+	b.ops(200, "PUT /ops/clock", `{"now":"`+later+`"}`, &c)
+	if ahead := time.Until(c.Now); ahead < 59*time.Minute {
+		t.Errorf("the clock is ahead by %s", ahead)
+	}
+	b.ops(200, "PUT /ops/clock", `{"now":"2001-01-01T00:00:00Z"}`, &c) // never back
+	if ahead := time.Until(c.Now); ahead < 59*time.Minute {
+		t.Errorf("the clock was set back, to be ahead by %s", ahead)
+	}
+}
