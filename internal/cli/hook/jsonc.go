@@ -296,7 +296,9 @@ func cut(source []byte, in node, index int) []byte {
 	for lineStart > 0 && (source[lineStart-1] == ' ' || source[lineStart-1] == '\t') {
 		lineStart--
 	}
-	if lineStart > 0 && source[lineStart-1] == '\n' {
+	// The end of the line before may be that of a comment: it goes only if another follows.
+	after := bytes.TrimLeft(source[to:], " \t\r")
+	if lineStart > 0 && source[lineStart-1] == '\n' && bytes.HasPrefix(after, []byte("\n")) {
 		from = lineStart - 1
 		if from > 0 && source[from-1] == '\r' {
 			from--
