@@ -518,23 +518,32 @@ func TestASubjectAndATraceAreFoundByTheirIndexes(t *testing.T) {
 	t.Parallel()
 	n := start(t, storetest.SQLite(t), t.TempDir())
 	for index, q := range map[string]ledger.Query{"ledger_entry_subject": {Subject: "s"}, "ledger_entry_trace": {Trace: "t", Workspace: "w", Newest: true}} {
-		text, args := q.Text()
-		rows, err := n.db.Read.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, args...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = rows.Close() }()
-		var plan strings.Builder
-		for rows.Next() {
-			var id, parent, unused int
-			var line string
-			if err := rows.Scan(&id, &parent, &unused, &line); err != nil {
-				t.Fatal(err)
-			}
-			plan.WriteString(line + "\n")
-		}
-		if err := rows.Err(); err != nil || !strings.Contains(plan.String(), "INDEX "+index+" ") {
-			t.Errorf("%s %v", plan.String(), err)
+		if plan := n.plan(t, q); !strings.Contains(plan, "INDEX "+index+" ") {
+			t.Error(plan)
 		}
 	}
+}
+
+// plan is how SQLite answers a query.
+func (n node) plan(t *testing.T, q ledger.Query) string {
+	t.Helper()
+	text, args := q.Text()
+	rows, err := n.db.Read.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var plan strings.Builder
+	for rows.Next() {
+		var id, parent, unused int
+		var line string
+		if err := rows.Scan(&id, &parent, &unused, &line); err != nil {
+			t.Fatal(err)
+		}
+		plan.WriteString(line + "\n")
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return plan.String()
 }
