@@ -91,6 +91,12 @@ func (s *selection) add(condition string, value any) {
 	s.conditions = append(s.conditions, condition+s.mark(value))
 }
 
+// Select reads the entries that a query of the columns record, salt and body selects, such
+// as one that joins a table which refers to them.
+func (l *Ledger) Select(ctx context.Context, query string, args ...any) ([]Entry, error) {
+	return readEntries(ctx, l.db.Read, query, args...)
+}
+
 // reader is a *sql.DB, or a *sql.Tx that sees one moment.
 type reader interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)

@@ -171,25 +171,11 @@ func appendProfile(tx *ledger.Tx, actor roster.Identity, workspace, agentID stri
 
 // loadProfiles reads every profile there is.
 func (m *Mail) loadProfiles(ctx context.Context) error {
-	rows, err := m.DB.Read.QueryContext(ctx, "SELECT e.record, e.salt, e.body FROM mail_profile p JOIN ledger_entry e ON e.seq = p.seq")
-	if err != nil {
-		return err
+	entries, err := m.Ledger.Select(ctx, "SELECT e.record, e.salt, e.body FROM mail_profile p JOIN ledger_entry e ON e.seq = p.seq")
+	for i := 0; i < len(entries) && err == nil; i++ {
+		err = m.followProfile(&entries[i])
 	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var rec, salt, body []byte
-		if err := rows.Scan(&rec, &salt, &body); err != nil {
-			return err
-		}
-		e, err := ledger.Unseal(rec, salt, body)
-		if err != nil {
-			return err
-		}
-		if err := m.followProfile(&e); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return err
 }
 
 func (m *Mail) followProfile(e *ledger.Entry) error {

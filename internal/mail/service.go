@@ -123,15 +123,7 @@ func (m *Mail) Run(ctx context.Context) error {
 // follow keeps what this node knows true, and wakes those who wait.
 func (m *Mail) follow(ctx context.Context) {
 	for ctx.Err() == nil {
-		after, err := m.Ledger.Head(ctx)
-		if err == nil {
-			err = m.loadProfiles(ctx)
-		}
-		if err != nil {
-			pause(ctx, time.Second)
-			continue
-		}
-		for e := range m.Ledger.Follow(ctx, after) {
+		for e := range m.Ledger.FollowNow(ctx, m.loadProfiles) {
 			if err := m.see(&e); err != nil {
 				m.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "seq", e.Seq, "error", err.Error())
 			}

@@ -132,25 +132,11 @@ func (s *Signals) getOwnWebhook(w http.ResponseWriter, r *http.Request) error {
 
 // loadHooks reads every webhook that is registered.
 func (s *Signals) loadHooks(ctx context.Context) error {
-	rows, err := s.DB.Read.QueryContext(ctx, "SELECT e.record, e.salt, e.body FROM agent_webhook h JOIN ledger_entry e ON e.seq = h.seq")
-	if err != nil {
-		return err
+	entries, err := s.Ledger.Select(ctx, "SELECT e.record, e.salt, e.body FROM agent_webhook h JOIN ledger_entry e ON e.seq = h.seq")
+	for i := 0; i < len(entries) && err == nil; i++ {
+		err = s.followHook(&entries[i])
 	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var rec, salt, body []byte
-		if err := rows.Scan(&rec, &salt, &body); err != nil {
-			return err
-		}
-		e, err := ledger.Unseal(rec, salt, body)
-		if err != nil {
-			return err
-		}
-		if err := s.followHook(&e); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return err
 }
 
 func (s *Signals) followHook(e *ledger.Entry) error {
