@@ -15,7 +15,7 @@ CREATE TABLE timer (
   workspace {text} NOT NULL,
   due_at {bigint} NOT NULL,
   PRIMARY KEY (kind, subject)
-) {strict};
+) {keyed};
 CREATE INDEX timer_due ON timer (due_at);
 `}}
 

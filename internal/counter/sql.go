@@ -49,7 +49,7 @@ CREATE TABLE counter_day (
   gates_rejected {bigint} NOT NULL,
   gates_expired {bigint} NOT NULL,
   PRIMARY KEY (day, workspace, project, agent)
-) {strict};
+) {keyed};
 
 CREATE TABLE counter_decision (
   day {text} NOT NULL,
@@ -59,7 +59,7 @@ CREATE TABLE counter_decision (
   agent {text} NOT NULL,
   waited {bigint} NOT NULL,
   PRIMARY KEY (day, seq)
-) {strict};
+) {keyed};
 `}}
 
 // counted are the tables that Reset empties.

@@ -111,7 +111,7 @@ func settle(t *testing.T, db *store.DB) {
 	t.Helper()
 	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		var gates, deliveries int
-		err := db.Read.QueryRowContext(t.Context(), `SELECT (SELECT count(*) FROM gate WHERE status = 'pending'),
+		err := db.Read.QueryRowContext(t.Context(), `SELECT (SELECT count(*) FROM gate_waiting),
 (SELECT count(*) FROM delivery WHERE status = 'pending')`).Scan(&gates, &deliveries)
 		if err == nil && gates+deliveries == 0 {
 			return

@@ -109,7 +109,7 @@ func BenchmarkWait(b *testing.B) {
 			ada := n.operator("ada", "operator")
 			ids := make([]string, waiters)
 			for i := range ids {
-				ids[i] = n.openAs(opening())
+				ids[i] = n.openAs("default", opening())
 			}
 			ctx, cancel := context.WithCancel(context.Background())
 			arrived := make([]atomic.Int64, waiters)

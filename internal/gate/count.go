@@ -30,7 +30,7 @@ type Waiting struct {
 // Waiting counts the gates that wait, whatever status the filter asks for, and says since
 // when the oldest of them does.
 func (g *Gates) Waiting(ctx context.Context, f Filter) (all []Waiting, oldest *time.Time, err error) {
-	where, args := "status = 'pending' AND ($1 = '' OR workspace = $1) AND ($2 = '' OR project = $2)", []any{f.Workspace, f.Project}
+	where, args := "($1 = '' OR workspace = $1) AND ($2 = '' OR project = $2)", []any{f.Workspace, f.Project}
 	if f.Agents != nil {
 		var marks []string
 		for _, agent := range f.Agents {
@@ -39,7 +39,7 @@ func (g *Gates) Waiting(ctx context.Context, f Filter) (all []Waiting, oldest *t
 		}
 		where += " AND agent IN (" + strings.Join(marks, ", ") + ")"
 	}
-	rows, err := g.db.Read.QueryContext(ctx, "SELECT workspace, project, agent, count(*), min(opened_seq) FROM gate WHERE "+where+" GROUP BY workspace, project, agent", args...)
+	rows, err := g.db.Read.QueryContext(ctx, "SELECT workspace, project, agent, count(*), min(opened_seq) FROM gate_waiting WHERE "+where+" GROUP BY workspace, project, agent", args...)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,7 +1,10 @@
 package gate
 
-// Listing is the query of a listing, for looking at how it is answered.
-var Listing = listing
+// Listing and Inbox are the queries of listings, for looking at how they are answered.
+var (
+	Listing = listing
+	Inbox   = inbox
+)
 
 // ByID is the query of one gate.
 const ByID = selectGate + byID

@@ -96,7 +96,6 @@ type Gate struct {
 
 	opening Opening
 	opened  int64 // the entry that opened it
-	rank    int64 // the risk as a number
 }
 
 // AgentID is the id of the agent whose gate it is.
@@ -108,7 +107,8 @@ func (g *Gate) fill(e *ledger.Entry) error {
 		return err
 	}
 	o := &g.opening
-	g.ID, g.OpenedAt, g.Trace, g.ExpiresAt = e.Subject, e.At, e.Trace, o.expiry(e)
+	g.opened, g.ID, g.Workspace, g.OpenedAt, g.Trace, g.ExpiresAt = e.Seq, e.Subject, e.Workspace, e.At, e.Trace, o.expiry(e)
+	g.Project = o.Project
 	g.Agent, g.Origin, g.Risk, g.ActionDigest = o.AgentName, o.Origin, o.Risk, o.Digest
 	if g.ActionDigest == "" {
 		var stored struct {

@@ -85,13 +85,13 @@ func (n *node) operator(name, role string) roster.Identity {
 // open opens a gate that asks for what the rules say.
 func (n *node) open(rules gate.Rules) string {
 	n.t.Helper()
-	return n.openAs(gate.Opening{
+	return n.openAs("default", gate.Opening{
 		Project: "default", Agent: "agent_x", AgentName: "x", Requester: "agent:x",
 		Origin: gate.Origin{Protocol: "test", Reference: "run-1"}, Shown: gate.Shown{Title: "Send it", ProposedAction: "send"}, Rules: rules,
 	})
 }
 
-func (n *node) openAs(o gate.Opening) string {
+func (n *node) openAs(workspace string, o gate.Opening) string {
 	n.t.Helper()
 	id := gate.NewID()
 	p, err := gate.Prepare(o)
@@ -99,7 +99,7 @@ func (n *node) openAs(o gate.Opening) string {
 		n.t.Fatal(err)
 	}
 	err = n.ledger.Write(context.Background(), func(tx *ledger.Tx) error {
-		p.Open(tx, id, "default", "trace-1")
+		p.Open(tx, id, workspace, "trace-1")
 		return nil
 	})
 	if err != nil {
@@ -184,7 +184,7 @@ func TestAGateIsDecidedByPeople(t *testing.T) {
 			}
 		})
 		t.Run("who asked may reject and not approve", func(t *testing.T) {
-			id := n.openAs(gate.Opening{Requester: "operator:ada", Shown: gate.Shown{Title: "mine"}})
+			id := n.openAs("default", gate.Opening{Requester: "operator:ada", Shown: gate.Shown{Title: "mine"}})
 			if _, err := n.gates.Vote(ctx, ada, id, approve("")); !fault.Is(err, fault.Forbidden) {
 				t.Errorf("%v", err)
 			}
@@ -350,6 +350,7 @@ func TestAWaiterIsWokenByAnotherNode(t *testing.T) {
 	}
 }
 
+// The inbox of who sees every workspace is one, whichever workspace a gate is in.
 func TestTheInboxShowsTheHighestRiskFirst(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, t.TempDir())
@@ -357,7 +358,7 @@ func TestTheInboxShowsTheHighestRiskFirst(t *testing.T) {
 		byRisk := map[string][]string{}
 		for i := range 30 {
 			risk := gate.Risks[i%3]
-			id := n.openAs(gate.Opening{Project: fmt.Sprintf("p%d", i%2), Agent: "agent_y", Requester: "agent:y", Risk: risk, Shown: gate.Shown{Title: "t"}})
+			id := n.openAs([]string{"default", "east", "zoo"}[i%7%3], gate.Opening{Project: fmt.Sprintf("p%d", i%2), Agent: "agent_y", Requester: "agent:y", Risk: risk, Shown: gate.Shown{Title: "t"}})
 			byRisk[risk] = append([]string{id}, byRisk[risk]...)
 		}
 		done := byRisk["high"][0]
@@ -385,9 +386,11 @@ func TestTheInboxShowsTheHighestRiskFirst(t *testing.T) {
 		if err != nil || len(resolved) != 1 || resolved[0].ID != done || len(resolved[0].Votes) != 1 {
 			t.Errorf("%+v %v", resolved, err)
 		}
-		some, _, err := n.gates.List(t.Context(), gate.Filter{Project: "p1", Agents: []string{"agent_y"}, Workspace: "default"}, nil, 100)
-		if err != nil || len(some) != 15 {
-			t.Errorf("%d of project p1, %v", len(some), err)
+		for status, want := range map[gate.Status]int{"": 15, gate.Pending: 14, gate.Approved: 1} {
+			some, _, err := n.gates.List(t.Context(), gate.Filter{Status: status, Project: "p1", Agents: []string{"agent_y"}}, nil, 100)
+			if err != nil || len(some) != want {
+				t.Errorf("%d of project p1 with status %q, want %d, %v", len(some), status, want, err)
+			}
 		}
 	})
 }
@@ -397,22 +400,27 @@ func TestTheInboxShowsTheHighestRiskFirst(t *testing.T) {
 func TestAListingComesOutOfAnIndexInOrder(t *testing.T) {
 	t.Parallel()
 	n := start(t, storetest.SQLite(t), t.TempDir())
-	after := &gate.Place{Risk: 1, Opened: 5}
-	for _, c := range []struct {
-		filter gate.Filter
-		index  string
-	}{
-		{gate.Filter{Status: gate.Pending}, "gate_inbox "},
-		{gate.Filter{Status: gate.Pending, Workspace: "w"}, "gate_inbox_workspace "},
-		{gate.Filter{Status: gate.Pending, Workspace: "w", Project: "p", Agents: []string{"a"}}, "gate_inbox_workspace "},
-		{gate.Filter{Status: gate.Approved, Workspace: "w"}, "gate_history_workspace "},
-		{gate.Filter{Status: gate.Rejected, Agents: []string{"a"}}, "gate_history_agent "},
-	} {
-		for _, place := range []*gate.Place{nil, after} {
-			text, args := gate.Listing(c.filter, place, 100)
-			if plan := n.plan(text, args...); !strings.Contains(plan, "INDEX "+c.index) || strings.Contains(plan, "TEMP B-TREE") {
-				t.Errorf("%+v, after %v:\n%s", c.filter, place, plan)
+	place, low := &gate.Place{Risk: 1, Opened: 5}, &gate.Place{Risk: 0, Opened: 1}
+	inOrder := func(index, text string, args ...any) {
+		t.Helper()
+		if plan := n.plan(text, args...); !strings.Contains(plan, "USING "+index+" ") || strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("%s\n%s", text, plan)
+		}
+	}
+	for _, after := range []*gate.Place{nil, place} {
+		for _, f := range []gate.Filter{{Workspace: "w"}, {Workspace: "w", Project: "p", Agents: []string{"a"}}} {
+			for _, before := range []*gate.Place{nil, low} {
+				text, args := gate.Inbox(f, after, before, 100)
+				inOrder("PRIMARY KEY", text, args...)
 			}
+		}
+		for index, f := range map[string]gate.Filter{
+			"INDEX gate_resolved_workspace": {Status: gate.Approved, Workspace: "w"},
+			"INDEX gate_resolved_agent":     {Status: gate.Rejected, Agents: []string{"a"}},
+			"INDEX ledger_entry_kind":       {Project: "p"},
+		} {
+			text, args := gate.Listing(f, after, 100)
+			inOrder(index, text, args...)
 		}
 	}
 }

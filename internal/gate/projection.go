@@ -39,6 +39,7 @@ type Resolution struct {
 	OpenedAt int64    `json:"opened_at"` // and when that was, in microseconds
 	Project  string   `json:"project"`
 	Agent    string   `json:"agent"` // the id of the agent whose gate it was
+	Risk     string   `json:"risk"`
 	Status   Status   `json:"status"`
 	By       string   `json:"by"`
 	Cause    Cause    `json:"cause"`
@@ -51,8 +52,8 @@ func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "gate",
 		Tables: []ledger.Table{
-			{Name: "gate", Key: "opened_seq"},
-			{Name: "gate_history", Key: "opened_seq"},
+			{Name: "gate_waiting", Key: "workspace, risk, opened_seq"},
+			{Name: "gate_resolved", Key: "opened_seq"},
 			{Name: "gate_vote", Key: "gate, operator"},
 			{Name: "gate_receipt", Key: "gate, seq"},
 			{Name: "delegation", Key: "operator, delegate"},
@@ -92,8 +93,8 @@ func applyOpened(tx *store.Tx, e *ledger.Entry) error {
 	if step := o.Rules.next(0); step != nil {
 		clock.Set(tx, clock.Timer{Kind: ladderTimer, Subject: e.Subject, Workspace: e.Workspace, Due: e.At.Add(time.Duration(step.After) * time.Microsecond)})
 	}
-	tx.Exec("INSERT INTO gate (opened_seq, workspace, project, agent, status, risk) VALUES ($1, $2, $3, $4, 'pending', $5)",
-		e.Seq, e.Workspace, o.Project, o.Agent, risk)
+	tx.Exec("INSERT INTO gate_waiting (workspace, risk, opened_seq, project, agent) VALUES ($1, $2, $3, $4, $5)",
+		e.Workspace, risk, e.Seq, o.Project, o.Agent)
 	return nil
 }
 
@@ -112,9 +113,13 @@ func applyResolved(tx *store.Tx, e *ledger.Entry) error {
 	if err := e.Decode(&b); err != nil {
 		return err
 	}
-	tx.Exec("UPDATE gate SET status = $2, resolved_at = $3, resolved_by = $4, cause = $5, note = $6, modified = $7 WHERE opened_seq = $1",
-		b.Opened, string(b.Status), e.At.UnixMicro(), b.By, string(b.Cause), b.Note, []byte(b.Modified))
-	tx.Exec("INSERT INTO gate_history (opened_seq, workspace, agent) VALUES ($1, $2, $3)", b.Opened, e.Workspace, b.Agent)
+	risk, err := riskRank(b.Risk)
+	if err != nil {
+		return err
+	}
+	tx.Exec("DELETE FROM gate_waiting WHERE workspace = $1 AND risk = $2 AND opened_seq = $3", e.Workspace, risk, b.Opened)
+	tx.Exec("INSERT INTO gate_resolved (opened_seq, workspace, project, agent, status, resolved_at, resolved_by, cause, note, modified) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+		b.Opened, e.Workspace, b.Project, b.Agent, string(b.Status), e.At.UnixMicro(), b.By, string(b.Cause), b.Note, []byte(b.Modified))
 	clock.Clear(tx, expiryTimer, e.Subject)
 	clock.Clear(tx, ladderTimer, e.Subject)
 	return nil

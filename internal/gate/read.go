@@ -1,10 +1,12 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,19 +15,22 @@ import (
 	"github.com/signalbox/signalbox/internal/store"
 )
 
-// selectGate reads a gate with the entry that opened it.
-const selectGate = `SELECT g.opened_seq, g.workspace, g.project, g.status, g.risk, g.resolved_at, g.resolved_by, g.cause, g.note, g.modified, e.record, e.salt, e.body
-FROM gate g JOIN ledger_entry e ON e.seq = g.opened_seq`
+// selectGate reads gates, each from the entry that opened it and, when it is resolved, the
+// row that says how.
+const (
+	selectGate = `SELECT coalesce(r.status, 'pending'), coalesce(r.resolved_at, 0), coalesce(r.resolved_by, ''), coalesce(r.cause, ''), coalesce(r.note, ''), r.modified, e.record, e.salt, e.body`
+	fromEntry  = " FROM ledger_entry e LEFT JOIN gate_resolved r ON r.opened_seq = e.seq"
+)
 
-// byID finds the entry that opened a gate, and so the gate. The ledger's index of subjects
-// has those that are not empty, and is only used by who says so.
-const byID = " WHERE e.subject = $1 AND e.subject <> '' AND e.kind = 'gate.opened'"
+// byID finds the entry that opened a gate. The ledger's index of subjects has those that
+// are not empty, and is only used by who says so.
+const byID = fromEntry + " WHERE e.subject = $1 AND e.subject <> '' AND e.kind = 'gate.opened'"
 
 func scanGate(scan func(...any) error) (Gate, error) {
 	var g Gate
 	var resolvedAt int64
 	var modified, rec, salt, body []byte
-	err := scan(&g.opened, &g.Workspace, &g.Project, &g.Status, &g.rank, &resolvedAt, &g.ResolvedBy, &g.Cause, &g.Note, &modified, &rec, &salt, &body)
+	err := scan(&g.Status, &resolvedAt, &g.ResolvedBy, &g.Cause, &g.Note, &modified, &rec, &salt, &body)
 	if err != nil {
 		return g, err
 	}
@@ -99,79 +104,172 @@ type Filter struct {
 // Place is the position of a gate in a listing.
 type Place struct{ Risk, Opened int64 }
 
+func (g *Gate) place() Place {
+	return Place{int64(slices.Index(Risks, g.Risk)), g.opened}
+}
+
+// compare puts the highest risk first, then the newest.
+func (p Place) compare(other Place) int {
+	return -cmp.Or(cmp.Compare(p.Risk, other.Risk), cmp.Compare(p.Opened, other.Opened))
+}
+
 // List reads a page of gates: those that wait with the highest risk first, then the
 // newest; others the newest first. next is where the following page begins.
 func (g *Gates) List(ctx context.Context, f Filter, after *Place, limit int) (gates []Gate, next *Place, err error) {
-	text, args := listing(f, after, limit)
-	rows, err := g.db.Read.QueryContext(ctx, text, args...)
+	if f.Status == Pending {
+		gates, err = g.waiting(ctx, f, after, limit)
+	} else {
+		text, args := listing(f, after, limit)
+		gates, err = g.read(ctx, text, args)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { _ = rows.Close() }()
-	gates = []Gate{}
-	for rows.Next() {
-		found, err := scanGate(rows.Scan)
-		if err != nil {
-			return nil, nil, err
-		}
-		gates = append(gates, found)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, nil, err
-	}
 	if len(gates) == limit {
-		last := gates[limit-1]
-		next = &Place{last.rank, last.opened}
+		last := gates[limit-1].place()
+		next = &last
 	}
 	return gates, next, addVotes(gates, g.reading(ctx))
 }
 
-// listing is the query of a page. Gates that wait come out of the inbox's indexes,
-// resolved ones of a workspace or an agent out of the history's.
-func listing(f Filter, after *Place, limit int) (text string, args []any) {
-	where := []string{}
-	add := func(condition string, values ...any) {
-		var marks []any
-		for _, v := range values {
-			args = append(args, v)
-			marks = append(marks, fmt.Sprintf("$%d", len(args)))
-		}
-		where = append(where, fmt.Sprintf(condition, marks...))
-	}
-	from, table, order := selectGate, "g", "g.opened_seq DESC"
-	switch {
-	case f.Status == Pending:
-		where, order = append(where, "g.status = 'pending'"), "g.risk DESC, g.opened_seq DESC" // as in the index
-	case f.Status != "":
-		add("g.status = %s", string(f.Status))
-		if f.Workspace != "" || f.Agents != nil {
-			from, table, order = selectGate+" JOIN gate_history h ON h.opened_seq = g.opened_seq", "h", "h.opened_seq DESC"
+// waiting is a page of the inbox. It is stored by workspace, so that opening a gate costs
+// one row: who sees every workspace has the pages of each put together.
+func (g *Gates) waiting(ctx context.Context, f Filter, after *Place, limit int) ([]Gate, error) {
+	workspaces := []string{f.Workspace}
+	if f.Workspace == "" {
+		var err error
+		if workspaces, err = g.workspacesWaiting(ctx); err != nil {
+			return nil, err
 		}
 	}
-	if f.Workspace != "" {
-		add(table+".workspace = %s", f.Workspace)
+	gates := []Gate{}
+	var last *Place // of a page that is full: what comes behind it is of no interest
+	for _, f.Workspace = range workspaces {
+		text, args := inbox(f, after, last, limit)
+		found, err := g.read(ctx, text, args)
+		if err != nil {
+			return nil, err
+		}
+		gates = append(gates, found...)
+		slices.SortFunc(gates, func(a, b Gate) int { return a.place().compare(b.place()) })
+		if len(gates) >= limit {
+			gates = gates[:limit]
+			place := gates[limit-1].place()
+			last = &place
+		}
 	}
+	return gates, nil
+}
+
+// workspacesWaiting are those where gates wait, found by leaping from one to the next.
+func (g *Gates) workspacesWaiting(ctx context.Context) ([]string, error) {
+	rows, err := g.db.Read.QueryContext(ctx, `WITH RECURSIVE has (workspace) AS (
+  SELECT min(workspace) FROM gate_waiting
+  UNION ALL SELECT (SELECT min(workspace) FROM gate_waiting WHERE workspace > has.workspace) FROM has WHERE has.workspace IS NOT NULL
+) SELECT workspace FROM has WHERE workspace IS NOT NULL`)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var names []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, rows.Err()
+}
+
+func (g *Gates) read(ctx context.Context, text string, args []any) ([]Gate, error) {
+	rows, err := g.db.Read.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	gates := []Gate{}
+	for rows.Next() {
+		found, err := scanGate(rows.Scan)
+		if err != nil {
+			return nil, err
+		}
+		gates = append(gates, found)
+	}
+	return gates, rows.Err()
+}
+
+// conditions are those of a query, with their values.
+type conditions struct {
+	all  []string
+	args []any
+}
+
+func (c *conditions) add(condition string, values ...any) {
+	var marks []any
+	for _, v := range values {
+		c.args = append(c.args, v)
+		marks = append(marks, fmt.Sprintf("$%d", len(c.args)))
+	}
+	c.all = append(c.all, fmt.Sprintf(condition, marks...))
+}
+
+// filter selects by the columns that a gate's row has, whichever table it is in.
+func (c *conditions) filter(f Filter, column func(string) string) {
 	if f.Agents != nil {
 		var ids []any
 		for _, agent := range f.Agents {
 			ids = append(ids, agent)
 		}
-		add(table+".agent IN ("+strings.TrimSuffix(strings.Repeat("%s, ", len(ids)), ", ")+")", ids...)
+		c.add(column("agent")+" IN ("+strings.TrimSuffix(strings.Repeat("%s, ", len(ids)), ", ")+")", ids...)
 	}
 	if f.Project != "" {
-		add("g.project = %s", f.Project)
+		c.add(column("project")+" = %s", f.Project)
 	}
-	switch {
-	case after != nil && f.Status == Pending:
-		add("(g.risk, g.opened_seq) < (%s, %s)", after.Risk, after.Opened)
-	case after != nil:
-		add(table+".opened_seq < %s", after.Opened)
+}
+
+// page ends a query.
+func (c *conditions) page(from, order string, limit int) (text string, args []any) {
+	c.args = append(c.args, limit)
+	return fmt.Sprintf("%s%s WHERE %s ORDER BY %s LIMIT $%d", selectGate, from, strings.Join(c.all, " AND "), order, len(c.args)), c.args
+}
+
+// inbox is the query of a page of one workspace's gates that wait, between two places.
+func inbox(f Filter, after, before *Place, limit int) (text string, args []any) {
+	var c conditions
+	c.add("w.workspace = %s", f.Workspace)
+	c.filter(f, func(name string) string { return "w." + name })
+	if after != nil {
+		c.add("(w.risk, w.opened_seq) < (%s, %s)", after.Risk, after.Opened)
 	}
-	if len(where) > 0 {
-		from += " WHERE " + strings.Join(where, " AND ")
+	if before != nil {
+		c.add("(w.risk, w.opened_seq) > (%s, %s)", before.Risk, before.Opened)
 	}
-	args = append(args, limit)
-	return fmt.Sprintf("%s ORDER BY %s LIMIT $%d", from, order, len(args)), args
+	const from = " FROM gate_waiting w JOIN ledger_entry e ON e.seq = w.opened_seq LEFT JOIN gate_resolved r ON r.opened_seq = e.seq"
+	return c.page(from, "w.risk DESC, w.opened_seq DESC", limit)
+}
+
+// listing is the query of a page of gates that are resolved, in the order of their
+// indexes; or of gates whatever their status, in the order of the ledger.
+func listing(f Filter, after *Place, limit int) (text string, args []any) {
+	var c conditions
+	from, workspace, seq := " FROM gate_resolved r JOIN ledger_entry e ON e.seq = r.opened_seq", "r.workspace", "r.opened_seq"
+	column := func(name string) string { return "r." + name }
+	if f.Status == "" {
+		from, workspace, seq = fromEntry+" LEFT JOIN gate_waiting w ON w.workspace = e.workspace AND w.risk IN (0, 1, 2) AND w.opened_seq = e.seq", "e.workspace", "e.seq"
+		column = func(name string) string { return "coalesce(r." + name + ", w." + name + ")" }
+		c.add("e.kind = 'gate.opened'")
+	} else {
+		c.add("r.status = %s", string(f.Status))
+	}
+	if f.Workspace != "" {
+		c.add(workspace+" = %s", f.Workspace)
+	}
+	c.filter(f, column)
+	if after != nil {
+		c.add(seq+" < %s", after.Opened)
+	}
+	return c.page(from, seq+" DESC", limit)
 }
 
 // Wait returns the gate as soon as it is resolved, or as it is when ctx ends.

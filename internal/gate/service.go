@@ -129,7 +129,7 @@ func (g *Gates) Settle(tx *ledger.Tx, gateID string, status Status, actor, note 
 
 // resolve ends a gate, and lets its protocol draw the consequences.
 func (g *Gates) resolve(tx *ledger.Tx, found Gate, actor string, r Resolution) error {
-	r.Opened, r.OpenedAt, r.Project, r.Agent = found.opened, found.OpenedAt.UnixMicro(), found.Project, found.AgentID()
+	r.Opened, r.OpenedAt, r.Project, r.Agent, r.Risk = found.opened, found.OpenedAt.UnixMicro(), found.Project, found.AgentID(), found.Risk
 	tx.Append(ledger.Event{Workspace: found.Workspace, Kind: "gate.resolved", Actor: actor, Subject: found.ID, Trace: found.Trace, Body: r})
 	then := g.onResolved[found.Origin.Protocol]
 	if then == nil {

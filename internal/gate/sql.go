@@ -5,33 +5,33 @@ import "github.com/signalbox/signalbox/internal/store"
 // Migrations make the tables of gates.
 //
 // A gate is known by the entry that opened it: what an operator is shown lives in its
-// body, once, and the ledger's index of subjects finds it by the gate's id. So opening
-// a gate pays for the row and for two small indexes of the inbox. What is looked up of
-// gates that are resolved stands in gate_history, and is paid for then.
+// body, once, and the ledger's index of subjects finds it by the gate's id. While it waits
+// it has a row of the inbox, stored in the inbox's order, and that is all that opening
+// costs. When it is resolved it leaves the inbox, and has a row that says how.
 var Migrations = store.Migrations{Package: "gate", Steps: []string{`
-CREATE TABLE gate (
+CREATE TABLE gate_waiting (
+  workspace {text} NOT NULL,
+  risk {bigint} NOT NULL,
+  opened_seq {bigint} NOT NULL,
+  project {text} NOT NULL,
+  agent {text} NOT NULL,
+  PRIMARY KEY (workspace, risk, opened_seq)
+) {keyed};
+
+CREATE TABLE gate_resolved (
   opened_seq {bigint} PRIMARY KEY,
   workspace {text} NOT NULL,
   project {text} NOT NULL,
   agent {text} NOT NULL,
   status {text} NOT NULL,
-  risk {bigint} NOT NULL,
-  resolved_at {bigint} NOT NULL DEFAULT 0,
-  resolved_by {text} NOT NULL DEFAULT '',
-  cause {text} NOT NULL DEFAULT '',
-  note {text} NOT NULL DEFAULT '',
+  resolved_at {bigint} NOT NULL,
+  resolved_by {text} NOT NULL,
+  cause {text} NOT NULL,
+  note {text} NOT NULL,
   modified {blob}
 ) {strict};
-CREATE INDEX gate_inbox ON gate (risk, opened_seq) WHERE status = 'pending';
-CREATE INDEX gate_inbox_workspace ON gate (workspace, risk, opened_seq) WHERE status = 'pending';
-
-CREATE TABLE gate_history (
-  opened_seq {bigint} PRIMARY KEY,
-  workspace {text} NOT NULL,
-  agent {text} NOT NULL
-) {strict};
-CREATE INDEX gate_history_workspace ON gate_history (workspace, opened_seq);
-CREATE INDEX gate_history_agent ON gate_history (agent, opened_seq);
+CREATE INDEX gate_resolved_workspace ON gate_resolved (workspace, opened_seq);
+CREATE INDEX gate_resolved_agent ON gate_resolved (agent, opened_seq);
 
 CREATE TABLE gate_vote (
   gate {text} NOT NULL,

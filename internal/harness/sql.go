@@ -25,7 +25,7 @@ CREATE TABLE harness_session (
   errors {bigint} NOT NULL,
   greeted {bool} NOT NULL,
   PRIMARY KEY (agent, session)
-) {strict};
+) {keyed};
 CREATE INDEX harness_session_opened ON harness_session (workspace, opened_seq);
 
 CREATE TABLE harness_report (
@@ -38,7 +38,7 @@ CREATE TABLE harness_report (
   updated_at {bigint} NOT NULL,
   final {bool} NOT NULL,
   PRIMARY KEY (agent, session, type, run_id)
-) {strict};
+) {keyed};
 
 CREATE TABLE harness_gate (
   agent {text} NOT NULL,
@@ -49,7 +49,7 @@ CREATE TABLE harness_gate (
   once {bool} NOT NULL,
   used {bool} NOT NULL,
   PRIMARY KEY (agent, session, digest)
-) {strict};
+) {keyed};
 
 CREATE TABLE knowledge (
   id {text} PRIMARY KEY,
@@ -65,7 +65,7 @@ CREATE TABLE knowledge_word (
   id {text} NOT NULL,
   times {bigint} NOT NULL,
   PRIMARY KEY (workspace, word, id)
-) {strict};
+) {keyed};
 CREATE INDEX knowledge_word_id ON knowledge_word (id);
 `}}
 

@@ -15,7 +15,7 @@ CREATE TABLE signal (
   seq {bigint} NOT NULL,
   gate {text} NOT NULL,
   PRIMARY KEY (agent, run_id, request)
-) {strict};
+) {keyed};
 
 CREATE TABLE price_table (
   version {bigint} PRIMARY KEY,
@@ -42,7 +42,7 @@ CREATE TABLE heartbeat (
   due_at {bigint} NOT NULL,
   missed {bool} NOT NULL,
   PRIMARY KEY (agent, run_id)
-) {strict};
+) {keyed};
 
 CREATE TABLE run_halt (
   agent {text} NOT NULL,

@@ -14,7 +14,8 @@ import (
 // added at the end: a step that has been released is never changed.
 //
 // A step is SQL with tokens: {bigint}, {blob}, {bool}, {text} are types, {strict}
-// follows a table, and a line "{append-only TABLE KEPT… / ERASED…}" forbids every
+// follows a table, or {keyed}, which has SQLite keep the rows in the key's own tree (for
+// small rows whose key is not one number; PostgreSQL has no such thing), and a line "{append-only TABLE KEPT… / ERASED…}" forbids every
 // change of a table but one that keeps the columns before the slash and sets those
 // behind it to null; without a slash, every change. A line "{full-text TABLE}" makes a
 // table for finding words; see words.go.

@@ -277,7 +277,7 @@ func (b *postgres) migrating(ctx context.Context, fn func(q querier, run func(te
 }
 
 func (b *postgres) tokens() *strings.Replacer {
-	return strings.NewReplacer("{bigint}", "bigint", "{blob}", "bytea", "{bool}", "boolean", "{text}", `text COLLATE "C"`, "{strict}", "")
+	return strings.NewReplacer("{bigint}", "bigint", "{blob}", "bytea", "{bool}", "boolean", "{text}", `text COLLATE "C"`, "{strict}", "", "{keyed}", "")
 }
 
 func (b *postgres) fullText(table string) string {

@@ -300,7 +300,7 @@ func (b *lite) migrating(ctx context.Context, fn func(q querier, run func(text s
 }
 
 func (b *lite) tokens() *strings.Replacer {
-	return strings.NewReplacer("{bigint}", "INTEGER", "{blob}", "BLOB", "{bool}", "INTEGER", "{text}", "TEXT", "{strict}", "STRICT")
+	return strings.NewReplacer("{bigint}", "INTEGER", "{blob}", "BLOB", "{bool}", "INTEGER", "{text}", "TEXT", "{strict}", "STRICT", "{keyed}", "STRICT, WITHOUT ROWID")
 }
 
 // fullText keeps no text, only where words are.
