@@ -26,11 +26,11 @@ func (p *Policy) Decide(ctx context.Context, in Input) (v Verdict) {
 		return failure(deciding, fmt.Errorf("there is no control point %q", in.Event.Point))
 	}
 	rules := p.byPoint[in.Event.Point]
-	if len(rules) == 0 {
+	if rules == nil {
 		return byDefault
 	}
 	vars := newVariables(&in)
-	for _, r := range rules {
+	for _, r := range rules.candidates(&in) {
 		deciding = r.name
 		if err := ctx.Err(); err != nil { // thousands of rules and much text take a while
 			return failure(deciding, err)

@@ -19,10 +19,10 @@
 //	    gate: {expires: 30m, approvers: [operator], quorum: 1}
 //
 // Rules are tried in the order of the file, and the first that matches decides; one
-// without when matches always. If none
-// does, the default of the control point decides: allow where nothing is said, gate for
-// confirmation. Rules are compiled once and indexed by control point. A rule with mode:
-// shadow never decides; what it would have done is in Verdict.Shadow.
+// without when matches always. If none does, the default of the control point decides:
+// allow where nothing is said, gate for confirmation. Rules are compiled once and indexed
+// by control point, and those that want a certain tool, agent or the like by that. A rule
+// with mode: shadow never decides; what it would have done is in Verdict.Shadow.
 //
 // then is allow, block, modify (with set, a merge patch for the payload: see Merge),
 // defer (with retry_after, 30s if not said) or gate (with gate: expires, on_expiry,

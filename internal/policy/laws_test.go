@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 var pieces = []string{
 	`true`, `false`, `event.tool == "a"`, `event.tool == "b"`, `event.depth > 2`, `event.payload.n > 1`, `event.payload.s.startsWith("a")`,
 	`event.payload.list.exists(x, x == "a")`, `1 / event.depth > 0`, `event.payload.n * 2 == 4`, `event.payload.n / 4 > 0.4`, `event.payload.n % 2 == 0`, `has(event.payload.s)`, `recent.actions("1m") > 1`,
+	`"a" == event.tool`, `event.tool in ["a", "c", "a"]`, `event.tool in []`, `event.tool == event.payload.s`, `agent.name == "a"`, `event.tool == ""`,
 	`event.payload.list[0] == event.payload.s`, `event.payload.deep.x.y && event.payload.list == []`, `agent.labels.team == "a"`, `size(event.payload.list) == event.depth`,
 }
 
@@ -64,7 +66,7 @@ var anyInput = rapid.Custom(func(t *rapid.T) policy.Input {
 			Point: rapid.SampledFrom([]policy.Point{"action", "action", "action", "prompt", "nowhere", ""}).Draw(t, "point"),
 			Tool:  rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tool"), Depth: rapid.Int64Range(0, 4).Draw(t, "depth"), Payload: payload,
 		},
-		Agent:  policy.Agent{Labels: map[string]string{"team": rapid.SampledFrom([]string{"", "a"}).Draw(t, "team")}},
+		Agent:  policy.Agent{Name: rapid.SampledFrom([]string{"", "a"}).Draw(t, "agent"), Labels: map[string]string{"team": rapid.SampledFrom([]string{"", "a"}).Draw(t, "team")}},
 		Counts: policy.Counts{"actions": {"1m": rapid.Float64Range(0, 3).Draw(t, "actions")}},
 		Now:    time.Unix(0, 0),
 	}
@@ -238,6 +240,23 @@ func FuzzParse(f *testing.F) {
 			if v := p.Decide(t.Context(), in); v.Failed && v.Action != policy.Block {
 				t.Errorf("%+v", v)
 			}
+		}
+	})
+}
+
+// Rules that are found by what they cannot hold without decide as if each were tried. What
+// stands behind two negations is not seen by who looks for that.
+func TestFindingRulesByWhatTheyNeedChangesNothing(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		rules, in := anyRules.Draw(t, "rules"), anyInput.Draw(t, "input")
+		tried := slices.Clone(rules)
+		for i := range tried {
+			tried[i].When = "!(!(" + tried[i].When + "))"
+		}
+		found, all := draft(t, rules).Decide(t.Context(), in), draft(t, tried).Decide(t.Context(), in)
+		if diff := cmp.Diff(all, found); diff != "" {
+			t.Fatalf("each tried, and found:\n%s", diff)
 		}
 	})
 }

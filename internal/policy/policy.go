@@ -24,7 +24,7 @@ type Policy struct {
 	source   []byte
 	version  string
 	rules    []*rule
-	byPoint  map[Point][]*rule // each in the order of the file
+	byPoint  map[Point]*shelf
 	defaults map[Point]Verdict
 	counts   []Count
 }
@@ -48,7 +48,7 @@ type reader struct{ document.Reader }
 // its place: see Problems.
 func Parse(source []byte) (*Policy, error) {
 	r := &reader{}
-	p := &Policy{source: slices.Clone(source), version: Hash(source), byPoint: map[Point][]*rule{}, defaults: map[Point]Verdict{}}
+	p := &Policy{source: slices.Clone(source), version: Hash(source), byPoint: map[Point]*shelf{}, defaults: map[Point]Verdict{}}
 	lang, err := theLanguage()
 	if err != nil {
 		return nil, err
@@ -118,9 +118,13 @@ func (p *Policy) setDefaults(given map[Point]Action) {
 }
 
 func (p *Policy) addRule(r *rule) {
+	r.place = len(p.rules)
 	p.rules = append(p.rules, r)
 	for _, point := range r.points {
-		p.byPoint[point] = append(p.byPoint[point], r)
+		if p.byPoint[point] == nil {
+			p.byPoint[point] = &shelf{}
+		}
+		p.byPoint[point].add(r)
 	}
 	if r.when == nil {
 		return

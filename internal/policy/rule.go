@@ -21,6 +21,7 @@ type rule struct {
 	verdict Verdict
 	shadow  bool
 	line    int
+	place   int // among the rules of the policy
 }
 
 // The modes of a rule.

@@ -1,0 +1,137 @@
+package policy
+
+import (
+	"slices"
+
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/types"
+)
+
+// guard is something a condition cannot hold without: that a field has one of a few
+// texts, as in event.tool == "bash" && …. A rule whose guard is not met need not be
+// evaluated, since in CEL false && anything is false, whatever goes wrong in the rest. So a
+// decision evaluates the few rules of a thousand that are about this tool, this agent or
+// this host.
+type guard struct {
+	field string // as written, such as event.tool
+	texts []string
+}
+
+// guardOf finds the guard of an expression, nil if it has none.
+func guardOf(e ast.Expr) *guard {
+	if e.Kind() != ast.CallKind {
+		return nil
+	}
+	call := e.AsCall()
+	args := call.Args()
+	switch call.FunctionName() {
+	case operators.LogicalAnd:
+		for _, a := range args {
+			if g := guardOf(a); g != nil {
+				return g
+			}
+		}
+	case operators.LogicalOr:
+		either := guardOf(args[0])
+		for _, a := range args[1:] {
+			other := guardOf(a)
+			if either == nil || other == nil || other.field != either.field {
+				return nil
+			}
+			either.texts = append(either.texts, other.texts...)
+		}
+		return either
+	case operators.Equals:
+		if _, ok := textOf(args[0]); ok {
+			args = []ast.Expr{args[1], args[0]}
+		}
+		if text, ok := textOf(args[1]); ok && guarded[fieldOf(args[0])] != nil {
+			return &guard{fieldOf(args[0]), []string{text}}
+		}
+	case operators.In:
+		if args[1].Kind() != ast.ListKind || guarded[fieldOf(args[0])] == nil {
+			return nil
+		}
+		g := &guard{field: fieldOf(args[0])}
+		for _, item := range args[1].AsList().Elements() {
+			text, ok := textOf(item)
+			if !ok {
+				return nil
+			}
+			g.texts = append(g.texts, text)
+		}
+		return g
+	}
+	return nil
+}
+
+// fieldOf is the name of a field of event or agent, empty for any other expression.
+func fieldOf(e ast.Expr) string {
+	if e.Kind() != ast.SelectKind || e.AsSelect().IsTestOnly() || e.AsSelect().Operand().Kind() != ast.IdentKind {
+		return ""
+	}
+	return e.AsSelect().Operand().AsIdent() + "." + e.AsSelect().FieldName()
+}
+
+// guarded are the fields that guards are about: those that are text.
+var guarded = guardedFields()
+
+func guardedFields() map[string]func(*Input) string {
+	all := map[string]func(*Input) string{}
+	for name, f := range eventFields {
+		if f.typ.Kind() == types.StringKind {
+			all["event."+name] = func(in *Input) string { return string(f.get(&in.Event).(types.String)) }
+		}
+	}
+	for name, f := range agentFields {
+		if f.typ.Kind() == types.StringKind {
+			all["agent."+name] = func(in *Input) string { return string(f.get(&in.Agent).(types.String)) }
+		}
+	}
+	return all
+}
+
+// shelf holds the rules of a control point, by their guards.
+type shelf struct {
+	unguarded []*rule // in the order of the file
+	guarded   []ward
+}
+
+// ward holds the rules that are guarded by one field, by the text they want there.
+type ward struct {
+	field  string
+	byText map[string][]*rule
+}
+
+func (s *shelf) add(r *rule) {
+	if r.when == nil || r.when.guard == nil {
+		s.unguarded = append(s.unguarded, r)
+		return
+	}
+	g := r.when.guard
+	i := slices.IndexFunc(s.guarded, func(w ward) bool { return w.field == g.field })
+	if i < 0 {
+		i = len(s.guarded)
+		s.guarded = append(s.guarded, ward{g.field, map[string][]*rule{}})
+	}
+	for _, text := range g.texts {
+		if had := s.guarded[i].byText[text]; len(had) == 0 || had[len(had)-1] != r {
+			s.guarded[i].byText[text] = append(had, r)
+		}
+	}
+}
+
+// candidates are the rules whose guard is met, in the order of the file.
+func (s *shelf) candidates(in *Input) []*rule {
+	all := s.unguarded
+	for _, w := range s.guarded {
+		if met := w.byText[guarded[w.field](in)]; len(met) > 0 {
+			all = append(slices.Clip(all), met...)
+		}
+	}
+	if len(all) > len(s.unguarded) {
+		slices.SortFunc(all, func(a, b *rule) int { return a.place - b.place })
+	}
+	return all
+}
