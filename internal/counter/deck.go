@@ -12,6 +12,7 @@ import (
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store"
 )
 
 // DefaultDeck is where what names no deck belongs.
@@ -75,26 +76,13 @@ func (c *Counters) Deck(ctx context.Context, f Filter, name string) (Deck, error
 }
 
 func (c *Counters) decks(ctx context.Context, f Filter, where string, args ...any) ([]Deck, error) {
-	rows, err := c.DB.Read.QueryContext(ctx, selectDecks+where, append([]any{f.Workspace}, args...)...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	all := []Deck{}
-	for rows.Next() {
-		var d Deck
+	all, err := store.All(c.DB.Reading(ctx), func(scan store.Scan) (d Deck, err error) {
 		var first int64
-		if err := rows.Scan(&d.Workspace, &d.Name, &d.Title, &first); err != nil {
-			return nil, err
-		}
-		d.Sorted = d.Title != ""
-		if first > 0 {
-			at := time.UnixMicro(first).UTC()
-			d.FirstAt = &at
-		}
-		all = append(all, d)
-	}
-	if err := rows.Err(); err != nil {
+		err = scan(&d.Workspace, &d.Name, &d.Title, &first)
+		d.Sorted, d.FirstAt = d.Title != "", store.Moment(first)
+		return d, err
+	}, selectDecks+where, append([]any{f.Workspace}, args...)...)
+	if err != nil {
 		return nil, err
 	}
 	p, err := c.collect(ctx, f)

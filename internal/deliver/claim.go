@@ -151,24 +151,20 @@ type sighting struct {
 func (r *runner) watch(ctx context.Context) error {
 	before := r.seen
 	r.seen = map[string]sighting{} // a look that fails says nothing about anybody
-	rows, err := r.db.Read.QueryContext(ctx, "SELECT holder, beat FROM delivery_runner WHERE holder <> $1", r.who.holder)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
 	seen, now := map[string]sighting{}, r.stopwatch()
-	for rows.Next() {
+	err := store.Each(r.db.Reading(ctx), func(scan store.Scan) error {
 		var holder string
 		s := sighting{at: now}
-		if err := rows.Scan(&holder, &s.beat); err != nil {
+		if err := scan(&holder, &s.beat); err != nil {
 			return err
 		}
 		if old, ok := before[holder]; ok && old.beat == s.beat {
 			s = old
 		}
 		seen[holder] = s
-	}
-	if err := rows.Err(); err != nil {
+		return nil
+	}, "SELECT holder, beat FROM delivery_runner WHERE holder <> $1", r.who.holder)
+	if err != nil {
 		return err
 	}
 	r.seen = seen

@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/signalbox/signalbox/internal/store"
 )
 
 // dueLane is a lane that has something to do and that we may serve.
@@ -63,20 +65,11 @@ func (r *runner) dueLanes(ctx context.Context) ([]dueLane, error) {
 // served are among them.
 func (r *runner) duePart(ctx context.Context, failing bool) ([]dueLane, error) {
 	due, args := r.due(failing)
-	rows, err := r.db.Read.QueryContext(ctx, "SELECT l.order_key, r.holder IS NOT NULL, COALESCE(c.served_at, 0)"+due+" AND (r.holder IS NULL OR r.holder = $2)"+leastServed, args(2*r.slots)...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var all []dueLane
-	for rows.Next() {
+	return store.All(r.db.Reading(ctx), func(scan store.Scan) (dueLane, error) {
 		l := dueLane{failing: failing}
-		if err := rows.Scan(&l.key, &l.ours, &l.servedAt); err != nil {
-			return nil, err
-		}
-		all = append(all, l)
-	}
-	return all, rows.Err()
+		err := scan(&l.key, &l.ours, &l.servedAt)
+		return l, err
+	}, "SELECT l.order_key, r.holder IS NOT NULL, COALESCE(c.served_at, 0)"+due+" AND (r.holder IS NULL OR r.holder = $2)"+leastServed, args(2*r.slots)...)
 }
 
 // lookBackEvery is how often pauses that began in the future are looked for without

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
 )
 
 const (
@@ -58,21 +59,11 @@ func (r *runner) serve(l *lane) {
 func (r *runner) page(ctx context.Context, key string) ([]waiting, error) {
 	r.reading <- struct{}{}
 	defer func() { <-r.reading }()
-	rows, err := r.db.Read.QueryContext(ctx, `SELECT id, sender, entry, attempts, tries, due_at, since, give_up_at FROM delivery
+	return store.All(r.db.Reading(ctx), func(scan store.Scan) (d waiting, err error) {
+		err = scan(&d.id, &d.sender, &d.entry, &d.attempts, &d.tries, &d.dueAt, &d.since, &d.giveUpAt)
+		return d, err
+	}, `SELECT id, sender, entry, attempts, tries, due_at, since, give_up_at FROM delivery
 WHERE order_key = $1 AND status = 'pending' ORDER BY place LIMIT $2`, key, pageSize)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var all []waiting
-	for rows.Next() {
-		var d waiting
-		if err := rows.Scan(&d.id, &d.sender, &d.entry, &d.attempts, &d.tries, &d.dueAt, &d.since, &d.giveUpAt); err != nil {
-			return nil, err
-		}
-		all = append(all, d)
-	}
-	return all, rows.Err()
 }
 
 func (r *runner) entry(ctx context.Context, seq int64) (ledger.Entry, error) {

@@ -97,20 +97,7 @@ func (o *Outbox) List(ctx context.Context, f Filter, before string, limit int) (
 		}
 	}
 	args = append(args, limit)
-	rows, err := o.db.Read.QueryContext(ctx, fmt.Sprintf("SELECT %s FROM delivery WHERE %s ORDER BY id DESC LIMIT $%d", columns, strings.Join(where, " AND "), len(args)), args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	all := []Summary{}
-	for rows.Next() {
-		s, err := scanSummary(rows.Scan)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, s)
-	}
-	return all, rows.Err()
+	return store.All(o.db.Reading(ctx), scanSummary, fmt.Sprintf("SELECT %s FROM delivery WHERE %s ORDER BY id DESC LIMIT $%d", columns, strings.Join(where, " AND "), len(args)), args...)
 }
 
 // Reference is by what the receiver knows a delivery, "" when it has not arrived or

@@ -8,6 +8,7 @@ import (
 
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/rulebook"
+	"github.com/signalbox/signalbox/internal/store"
 )
 
 // Readers tell rules of gates that people rejected.
@@ -39,23 +40,16 @@ func (g *Gates) Waiting(ctx context.Context, f Filter) (all []Waiting, oldest *t
 		}
 		where += " AND agent IN (" + strings.Join(marks, ", ") + ")"
 	}
-	rows, err := g.db.Read.QueryContext(ctx, "SELECT workspace, project, agent, count(*), min(opened_seq) FROM gate_waiting WHERE "+where+" GROUP BY workspace, project, agent", args...)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { _ = rows.Close() }()
 	var first int64
-	for rows.Next() {
-		var w Waiting
+	all, err = store.All(g.db.Reading(ctx), func(scan store.Scan) (w Waiting, err error) {
 		var seq int64
-		if err := rows.Scan(&w.Workspace, &w.Project, &w.Agent, &w.Gates, &seq); err != nil {
-			return nil, nil, err
-		}
-		if all = append(all, w); first == 0 || seq < first {
+		err = scan(&w.Workspace, &w.Project, &w.Agent, &w.Gates, &seq)
+		if first == 0 || seq < first {
 			first = seq
 		}
-	}
-	if err := rows.Err(); err != nil || first == 0 {
+		return w, err
+	}, "SELECT workspace, project, agent, count(*), min(opened_seq) FROM gate_waiting WHERE "+where+" GROUP BY workspace, project, agent", args...)
+	if err != nil || first == 0 {
 		return all, nil, err
 	}
 	opened, err := g.ledger.Entry(ctx, first)

@@ -26,7 +26,7 @@ const (
 // are not empty, and is only used by who says so.
 const byID = fromEntry + " WHERE e.subject = $1 AND e.subject <> '' AND e.kind = 'gate.opened'"
 
-func scanGate(scan func(...any) error) (Gate, error) {
+func scanGate(scan store.Scan) (Gate, error) {
 	var g Gate
 	var resolvedAt int64
 	var modified, rec, salt, body []byte
@@ -46,7 +46,7 @@ func scanGate(scan func(...any) error) (Gate, error) {
 }
 
 // addVotes reads the votes of gates, in the order they were cast.
-func addVotes(gates []Gate, query func(text string, args ...any) (store.Rows, error)) error {
+func addVotes(gates []Gate, query store.Query) error {
 	if len(gates) == 0 {
 		return nil
 	}
@@ -56,27 +56,17 @@ func addVotes(gates []Gate, query func(text string, args ...any) (store.Rows, er
 		args = append(args, gates[i].ID)
 		marks = append(marks, fmt.Sprintf("$%d", len(args)))
 	}
-	rows, err := query("SELECT gate, operator, cast_by, approve, note, at FROM gate_vote WHERE gate IN ("+strings.Join(marks, ", ")+") ORDER BY at, operator", args...)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	return store.Each(query, func(scan store.Scan) error {
 		var gateID string
 		var v Vote
 		var micros int64
-		if err := rows.Scan(&gateID, &v.Operator, &v.CastBy, &v.Approve, &v.Note, &micros); err != nil {
+		if err := scan(&gateID, &v.Operator, &v.CastBy, &v.Approve, &v.Note, &micros); err != nil {
 			return err
 		}
 		v.At = time.UnixMicro(micros).UTC()
 		at[gateID].Votes = append(at[gateID].Votes, v)
-	}
-	return rows.Err()
-}
-
-// reading is addVotes' query outside of a transaction.
-func (g *Gates) reading(ctx context.Context) func(string, ...any) (store.Rows, error) {
-	return func(text string, args ...any) (store.Rows, error) { return g.db.Read.QueryContext(ctx, text, args...) } //nolint:rowserrcheck // addVotes does
+		return nil
+	}, "SELECT gate, operator, cast_by, approve, note, at FROM gate_vote WHERE gate IN ("+strings.Join(marks, ", ")+") ORDER BY at, operator", args...)
 }
 
 // Get reads one gate.
@@ -89,7 +79,7 @@ func (g *Gates) Get(ctx context.Context, gateID string) (Gate, error) {
 		return found, err
 	}
 	one := []Gate{found}
-	err = addVotes(one, g.reading(ctx))
+	err = addVotes(one, g.db.Reading(ctx))
 	return one[0], err
 }
 
@@ -120,7 +110,7 @@ func (g *Gates) List(ctx context.Context, f Filter, after *Place, limit int) (ga
 		gates, err = g.waiting(ctx, f, after, limit)
 	} else {
 		text, args := listing(f, after, limit)
-		gates, err = g.read(ctx, text, args)
+		gates, err = store.All(g.db.Reading(ctx), scanGate, text, args...)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -129,7 +119,7 @@ func (g *Gates) List(ctx context.Context, f Filter, after *Place, limit int) (ga
 		last := gates[limit-1].place()
 		next = &last
 	}
-	return gates, next, addVotes(gates, g.reading(ctx))
+	return gates, next, addVotes(gates, g.db.Reading(ctx))
 }
 
 // waiting is a page of the inbox. It is stored by workspace, so that opening a gate costs
@@ -146,7 +136,7 @@ func (g *Gates) waiting(ctx context.Context, f Filter, after *Place, limit int) 
 	var last *Place // of a page that is full: what comes behind it is of no interest
 	for _, f.Workspace = range workspaces {
 		text, args := inbox(f, after, last, limit)
-		found, err := g.read(ctx, text, args)
+		found, err := store.All(g.db.Reading(ctx), scanGate, text, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -163,40 +153,10 @@ func (g *Gates) waiting(ctx context.Context, f Filter, after *Place, limit int) 
 
 // workspacesWaiting are those where gates wait, found by leaping from one to the next.
 func (g *Gates) workspacesWaiting(ctx context.Context) ([]string, error) {
-	rows, err := g.db.Read.QueryContext(ctx, `WITH RECURSIVE has (workspace) AS (
+	return store.All(g.db.Reading(ctx), store.Text, `WITH RECURSIVE has (workspace) AS (
   SELECT min(workspace) FROM gate_waiting
   UNION ALL SELECT (SELECT min(workspace) FROM gate_waiting WHERE workspace > has.workspace) FROM has WHERE has.workspace IS NOT NULL
 ) SELECT workspace FROM has WHERE workspace IS NOT NULL`)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var names []string
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, err
-		}
-		names = append(names, name)
-	}
-	return names, rows.Err()
-}
-
-func (g *Gates) read(ctx context.Context, text string, args []any) ([]Gate, error) {
-	rows, err := g.db.Read.QueryContext(ctx, text, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	gates := []Gate{}
-	for rows.Next() {
-		found, err := scanGate(rows.Scan)
-		if err != nil {
-			return nil, err
-		}
-		gates = append(gates, found)
-	}
-	return gates, rows.Err()
 }
 
 // conditions are those of a query, with their values.

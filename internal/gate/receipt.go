@@ -54,37 +54,27 @@ const selectReceipts = `SELECT e.record, e.salt, e.body FROM gate_receipt r JOIN
 
 // Receipts reads what became of a gate's action, the oldest first.
 func Receipts(tx *ledger.Tx, gateID string) ([]Receipt, error) {
-	rows, err := tx.Query(selectReceipts, gateID)
-	return scanReceipts(rows, err)
+	return store.All(tx.Query, scanReceipt, selectReceipts, gateID)
 }
 
 func (g *Gates) receipts(ctx context.Context, gateID string) ([]Receipt, error) {
-	rows, err := g.reading(ctx)(selectReceipts, gateID)
-	return scanReceipts(rows, err)
+	return store.All(g.db.Reading(ctx), scanReceipt, selectReceipts, gateID)
 }
 
-func scanReceipts(rows store.Rows, err error) ([]Receipt, error) {
+func scanReceipt(scan store.Scan) (Receipt, error) {
+	var rec, salt, body []byte
+	if err := scan(&rec, &salt, &body); err != nil {
+		return Receipt{}, err
+	}
+	e, err := ledger.Unseal(rec, salt, body)
 	if err != nil {
-		return nil, err
+		return Receipt{}, err
 	}
-	defer func() { _ = rows.Close() }()
-	all := []Receipt{}
-	for rows.Next() {
-		var rec, salt, body []byte
-		if err := rows.Scan(&rec, &salt, &body); err != nil {
-			return nil, err
-		}
-		e, err := ledger.Unseal(rec, salt, body)
-		if err != nil {
-			return nil, err
-		}
-		var b receipt
-		if e.Body == nil {
-			b.Summary = "(erased)"
-		} else if err := e.Decode(&b); err != nil {
-			return nil, err
-		}
-		all = append(all, Receipt{b.Succeeded, b.Summary, b.Detail, e.Actor, e.At})
+	var b receipt
+	if e.Body == nil {
+		b.Summary = "(erased)"
+	} else if err := e.Decode(&b); err != nil {
+		return Receipt{}, err
 	}
-	return all, rows.Err()
+	return Receipt{b.Succeeded, b.Summary, b.Detail, e.Actor, e.At}, nil
 }

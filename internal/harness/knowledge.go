@@ -136,20 +136,11 @@ func scanKnowledge(scan func(...any) error) (k Knowledge, seq int64, err error) 
 }
 
 func (h *Harness) listKnowledge(ctx context.Context, where string, args ...any) (all []Knowledge, last int64, err error) {
-	rows, err := h.DB.Read.QueryContext(ctx, selectKnowledge+where, args...)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer func() { _ = rows.Close() }()
-	all = []Knowledge{}
-	for rows.Next() {
-		var k Knowledge
-		if k, last, err = scanKnowledge(rows.Scan); err != nil {
-			return nil, 0, err
-		}
-		all = append(all, k)
-	}
-	return all, last, rows.Err()
+	all, err = store.All(h.DB.Reading(ctx), func(scan store.Scan) (k Knowledge, err error) {
+		k, last, err = scanKnowledge(scan)
+		return k, err
+	}, selectKnowledge+where, args...)
+	return all, last, err
 }
 
 // Knowledge reads one piece of knowledge.
@@ -209,30 +200,24 @@ func (h *Harness) score(ctx context.Context, workspace string, words []string) (
 	for i, w := range words {
 		marks, args = append(marks, fmt.Sprintf("$%d", i+2)), append(args, w)
 	}
-	rows, err := h.DB.Read.QueryContext(ctx, "SELECT w.word, w.id, w.times, k.words FROM knowledge_word w JOIN knowledge k ON k.id = w.id WHERE w.workspace = $1 AND w.word IN ("+strings.Join(marks, ", ")+") ORDER BY w.word, w.id", args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
 	type hit struct {
 		word, id      string
 		times, length int64
 	}
-	var hits []hit
 	having := map[string]int64{}
-	for rows.Next() {
-		var one hit
-		if err := rows.Scan(&one.word, &one.id, &one.times, &one.length); err != nil {
-			return nil, err
-		}
-		hits = append(hits, one)
+	hits, err := store.All(h.DB.Reading(ctx), func(scan store.Scan) (one hit, err error) {
+		err = scan(&one.word, &one.id, &one.times, &one.length)
 		having[one.word]++
+		return one, err
+	}, "SELECT w.word, w.id, w.times, k.words FROM knowledge_word w JOIN knowledge k ON k.id = w.id WHERE w.workspace = $1 AND w.word IN ("+strings.Join(marks, ", ")+") ORDER BY w.word, w.id", args...)
+	if err != nil {
+		return nil, err
 	}
 	scores := map[string]float64{}
 	for _, one := range hits {
 		scores[one.id] += relevance(one.times, one.length, float64(total)/float64(texts), texts, having[one.word])
 	}
-	return scores, rows.Err()
+	return scores, nil
 }
 
 func (h *Harness) getKnowledge(w http.ResponseWriter, r *http.Request) error {

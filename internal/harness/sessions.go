@@ -79,26 +79,17 @@ type SessionPage struct {
 const selectSession = "SELECT s.agent, s.session, s.workspace, s.opened_seq, s.opened_at, s.ended_at, s.beat_at, s.errors FROM harness_session s "
 
 func (h *Harness) sessions(ctx context.Context, where string, args ...any) (all []Session, last int64, err error) {
-	rows, err := h.DB.Read.QueryContext(ctx, selectSession+where, args...)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer func() { _ = rows.Close() }()
-	all = []Session{}
-	for rows.Next() {
-		var s Session
+	all, err = store.All(h.DB.Reading(ctx), func(scan store.Scan) (s Session, err error) {
 		var opened, ended, beat int64
-		if err := rows.Scan(&s.AgentID, &s.ID, &s.Workspace, &last, &opened, &ended, &beat, &s.Errors); err != nil {
-			return nil, 0, err
-		}
+		err = scan(&s.AgentID, &s.ID, &s.Workspace, &last, &opened, &ended, &beat, &s.Errors)
 		s.OpenedAt, s.EndedAt = time.UnixMicro(opened).UTC(), store.Moment(ended)
 		if beat > 0 {
 			at := time.UnixMicro(beat).UTC()
 			s.Heartbeat = &Pulse{LastAt: at, DueAt: at.Add(beatWithin), Missed: ended == 0 && h.Now().After(at.Add(beatWithin))}
 		}
-		all = append(all, s)
-	}
-	if err := rows.Err(); err != nil {
+		return s, err
+	}, selectSession+where, args...)
+	if err != nil {
 		return nil, 0, err
 	}
 	return all, last, h.complete(ctx, all)
@@ -250,14 +241,9 @@ const maxRuns = 100
 
 // reports shows the newest reports of a type.
 func (h *Harness) reports(ctx context.Context, s *Session, typ Type, most int) error {
-	rows, err := h.DB.Read.QueryContext(ctx, "SELECT seq, place FROM harness_report WHERE agent = $1 AND session = $2 AND type = $3 ORDER BY updated_at DESC, seq DESC, place DESC LIMIT $4", s.AgentID, s.ID, string(typ), most)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	return store.Each(h.DB.Reading(ctx), func(scan store.Scan) error {
 		var seq, place int64
-		if err := rows.Scan(&seq, &place); err != nil {
+		if err := scan(&seq, &place); err != nil {
 			return err
 		}
 		report, err := h.report(ctx, seq, place)
@@ -265,8 +251,8 @@ func (h *Harness) reports(ctx context.Context, s *Session, typ Type, most int) e
 			return err
 		}
 		s.show(typ, report)
-	}
-	return rows.Err()
+		return nil
+	}, "SELECT seq, place FROM harness_report WHERE agent = $1 AND session = $2 AND type = $3 ORDER BY updated_at DESC, seq DESC, place DESC LIMIT $4", s.AgentID, s.ID, string(typ), most)
 }
 
 // show puts a report in its place.

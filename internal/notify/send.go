@@ -8,6 +8,7 @@ import (
 	"github.com/signalbox/signalbox/internal/deliver"
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/store"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
@@ -132,20 +133,8 @@ func (n *Notifier) earlier(ctx context.Context, p payload, target string) (strin
 }
 
 // list reads one column of text.
-func (n *Notifier) list(ctx context.Context, query string, args ...any) (all []string, err error) {
-	rows, err := n.DB.Read.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var one string
-		if err := rows.Scan(&one); err != nil {
-			return nil, err
-		}
-		all = append(all, one)
-	}
-	return all, rows.Err()
+func (n *Notifier) list(ctx context.Context, query string, args ...any) ([]string, error) {
+	return store.All(n.DB.Reading(ctx), store.Text, query, args...)
 }
 
 func (n *Notifier) link(gateID string) string { return n.Base + "/ui/gates/" + gateID }

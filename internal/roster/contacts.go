@@ -13,6 +13,7 @@ import (
 
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
 )
 
 // contactForms say what a contact looks like, by channel.
@@ -116,9 +117,9 @@ func scanPerson(scan func(...any) error) (Person, error) {
 }
 
 // addContacts reads the contacts of all operators, of whom there are few.
-func addContacts(query querier, people []Person) error {
+func addContacts(query store.Query, people []Person) error {
 	type row struct{ operator, channel, contact string }
-	all, err := list(query, func(scan func(...any) error) (c row, err error) {
+	all, err := store.All(query, func(scan store.Scan) (c row, err error) {
 		err = scan(&c.operator, &c.channel, &c.contact)
 		return c, err
 	}, "SELECT operator, channel, contact FROM operator_contact")

@@ -9,6 +9,7 @@ import (
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/id"
 	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
 )
 
 // Enrolment is an agent that registers itself, through a protocol that has made sure
@@ -97,16 +98,13 @@ func (r *Roster) AgentIn(tx *ledger.Tx, workspace, name string) (Agent, error) {
 
 // OwnedBy lists the agents of an owner, by id.
 func (r *Roster) OwnedBy(ctx context.Context, ownerID string) ([]Agent, error) {
-	return r.agents(r.reads(ctx), "a.owner = $1 ORDER BY a.name LIMIT 1000", ownerID)
+	return r.agents(r.db.Reading(ctx), "a.owner = $1 ORDER BY a.name LIMIT 1000", ownerID)
 }
 
 // NamedBefore lists the addresses of agents whose names are the given one and a dot and
 // more: those that are registered below a scope.
 func (r *Roster) NamedBefore(ctx context.Context, workspace, name string) ([]string, error) {
-	return list(r.reads(ctx), func(scan func(...any) error) (address string, err error) {
-		err = scan(&address)
-		return address, err
-	}, "SELECT address FROM agent WHERE workspace = $1 AND name > $2 AND name < $3 ORDER BY name LIMIT 2", workspace, name+".", name+"/")
+	return store.All(r.db.Reading(ctx), store.Text, "SELECT address FROM agent WHERE workspace = $1 AND name > $2 AND name < $3 ORDER BY name LIMIT 2", workspace, name+".", name+"/")
 }
 
 // EncodePublicKey writes a key as PEM.

@@ -117,7 +117,7 @@ func (r *Roster) UseInvite(tx *ledger.Tx, actor Identity, code string) (workspac
 }
 
 func (r *Roster) getInvites(w http.ResponseWriter, req *http.Request) error {
-	all, err := list(r.reads(req.Context()), func(scan func(...any) error) (Invite, error) {
+	all, err := store.All(r.db.Reading(req.Context()), func(scan store.Scan) (Invite, error) {
 		var i Invite
 		var expires, made int64
 		err := scan(&i.ID, &i.Workspace, &i.UsesLeft, &expires, &made)

@@ -97,7 +97,7 @@ func usePublicKey(tx *ledger.Tx, by Identity, a Agent, key ed25519.PublicKey) {
 }
 
 // addPublicKeys fills in the keys of agents that were read, with one query.
-func addPublicKeys(query querier, agents []Agent) error {
+func addPublicKeys(query store.Query, agents []Agent) error {
 	type row struct {
 		agent string
 		PublicKey
@@ -106,7 +106,7 @@ func addPublicKeys(query querier, agents []Agent) error {
 	for i := range agents {
 		ids[i], at[agents[i].ID] = agents[i].ID, &agents[i]
 	}
-	rows, err := list(query, func(scan func(...any) error) (row, error) {
+	rows, err := store.All(query, func(scan store.Scan) (row, error) {
 		k := row{PublicKey: PublicKey{Algorithm: "Ed25519"}}
 		var raw []byte
 		var added, retired int64

@@ -15,32 +15,6 @@ import (
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
-// querier reads, inside a transaction or outside of one.
-type querier func(query string, args ...any) (store.Rows, error)
-
-func (r *Roster) reads(ctx context.Context) querier {
-	return func(query string, args ...any) (store.Rows, error) {
-		return r.db.Read.QueryContext(ctx, query, args...) //nolint:rowserrcheck // list checks it
-	}
-}
-
-func list[T any](query querier, scan func(func(...any) error) (T, error), text string, args ...any) ([]T, error) {
-	rows, err := query(text, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	all := []T{}
-	for rows.Next() {
-		one, err := scan(rows.Scan)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, one)
-	}
-	return all, rows.Err()
-}
-
 // placeholders writes ($1, $2), ($3, $4) for two rows of two.
 func placeholders(rows, columns int) string {
 	var b strings.Builder
@@ -55,8 +29,8 @@ func placeholders(rows, columns int) string {
 }
 
 // agents reads agents with all that belongs to them.
-func (r *Roster) agents(query querier, where string, args ...any) ([]Agent, error) {
-	all, err := list(query, r.scanAgent, `SELECT a.id, a.name, a.workspace, a.address, COALESCE(o.name, ''), a.trust, a.labels, a.rate_limit, a.suspended, a.suspended_until, a.added_at, COALESCE(p.seen_at, 0)
+func (r *Roster) agents(query store.Query, where string, args ...any) ([]Agent, error) {
+	all, err := store.All(query, r.scanAgent, `SELECT a.id, a.name, a.workspace, a.address, COALESCE(o.name, ''), a.trust, a.labels, a.rate_limit, a.suspended, a.suspended_until, a.added_at, COALESCE(p.seen_at, 0)
 FROM agent a LEFT JOIN owner o ON o.id = a.owner LEFT JOIN agent_presence p ON p.agent = a.id WHERE `+where, args...)
 	if err == nil && len(all) > 0 {
 		err = addPublicKeys(query, all)
@@ -80,7 +54,7 @@ func (r *Roster) scanAgent(scan func(...any) error) (Agent, error) {
 }
 
 // agent finds one agent of a workspace by name, or by id.
-func (r *Roster) agent(query querier, workspace, name string) (Agent, error) {
+func (r *Roster) agent(query store.Query, workspace, name string) (Agent, error) {
 	found, err := r.agents(query, "a.workspace = $1 AND (a.name = $2 OR a.id = $2)", workspace, name)
 	if err != nil {
 		return Agent{}, err
@@ -93,7 +67,7 @@ func (r *Roster) agent(query querier, workspace, name string) (Agent, error) {
 
 // Agent finds one agent of a workspace by name, or by id.
 func (r *Roster) Agent(ctx context.Context, workspace, name string) (Agent, error) {
-	return r.agent(r.reads(ctx), workspace, name)
+	return r.agent(r.db.Reading(ctx), workspace, name)
 }
 
 // AgentIDs are the ids of the agents that a name stands for, in one workspace or in all
@@ -102,10 +76,7 @@ func (r *Roster) AgentIDs(ctx context.Context, workspace, name string) ([]string
 	if id.Is("agent", name) {
 		return []string{name}, nil
 	}
-	return list(r.reads(ctx), func(scan func(...any) error) (found string, err error) {
-		err = scan(&found)
-		return found, err
-	}, "SELECT id FROM agent WHERE name = $1 AND ($2 = '' OR workspace = $2) ORDER BY id LIMIT 1000", name, workspace)
+	return store.All(r.db.Reading(ctx), store.Text, "SELECT id FROM agent WHERE name = $1 AND ($2 = '' OR workspace = $2) ORDER BY id LIMIT 1000", name, workspace)
 }
 
 // AgentNames are the names of agents, by their ids; of those that are gone there is none.
@@ -116,7 +87,7 @@ func (r *Roster) AgentNames(ctx context.Context, ids []string) (map[string]strin
 		for i := range part {
 			args[i] = part[i]
 		}
-		_, err := list(r.reads(ctx), func(scan func(...any) error) (found string, err error) {
+		_, err := store.All(r.db.Reading(ctx), func(scan store.Scan) (found string, err error) {
 			var agentID string
 			err = scan(&agentID, &found)
 			names[agentID] = found
@@ -131,22 +102,22 @@ func (r *Roster) AgentNames(ctx context.Context, ids []string) (map[string]strin
 
 // Agents lists agents by workspace and name, after the given ones.
 func (r *Roster) Agents(ctx context.Context, workspace string, after [2]string, limit int) ([]Agent, error) {
-	return r.agents(r.reads(ctx), "(a.workspace, a.name) > ($1, $2) AND ($3 = '' OR a.workspace = $3) ORDER BY a.workspace, a.name LIMIT $4",
+	return r.agents(r.db.Reading(ctx), "(a.workspace, a.name) > ($1, $2) AND ($3 = '' OR a.workspace = $3) ORDER BY a.workspace, a.name LIMIT $4",
 		after[0], after[1], workspace, limit)
 }
 
 // Operators lists the operators by name: all, or those confined to a workspace.
 func (r *Roster) Operators(ctx context.Context, workspace string) ([]Person, error) {
-	all, err := list(r.reads(ctx), scanPerson, selectPerson+" WHERE $1 = '' OR workspace = $1 ORDER BY name", workspace)
+	all, err := store.All(r.db.Reading(ctx), scanPerson, selectPerson+" WHERE $1 = '' OR workspace = $1 ORDER BY name", workspace)
 	if err != nil {
 		return nil, err
 	}
-	return all, addContacts(r.reads(ctx), all)
+	return all, addContacts(r.db.Reading(ctx), all)
 }
 
 // Owners lists the owners by workspace and name: all, or those of a workspace.
 func (r *Roster) Owners(ctx context.Context, workspace string) ([]Owner, error) {
-	return list(r.reads(ctx), func(scan func(...any) error) (Owner, error) {
+	return store.All(r.db.Reading(ctx), func(scan store.Scan) (Owner, error) {
 		var o Owner
 		var at int64
 		err := scan(&o.ID, &o.Name, &o.Workspace, &at)
@@ -157,16 +128,13 @@ func (r *Roster) Owners(ctx context.Context, workspace string) ([]Owner, error) 
 
 // Workspaces lists the workspaces that the caller may see.
 func (r *Roster) Workspaces(ctx context.Context, scope string) ([]string, error) {
-	return list(r.reads(ctx), func(scan func(...any) error) (name string, err error) {
-		err = scan(&name)
-		return name, err
-	}, "SELECT name FROM workspace WHERE $1 = '' OR name = $1 ORDER BY name", scope)
+	return store.All(r.db.Reading(ctx), store.Text, "SELECT name FROM workspace WHERE $1 = '' OR name = $1 ORDER BY name", scope)
 }
 
 // Keys lists the keys of a workspace, or all for ""; of one holder by its id, or of
 // all for "".
 func (r *Roster) Keys(ctx context.Context, workspace, holder, after string, limit int) ([]Key, error) {
-	return list(r.reads(ctx), scanKey, "SELECT "+keyColumns+withHolder+`WHERE k.id > $1 AND ($2 = '' OR k.holder = $2)
+	return store.All(r.db.Reading(ctx), scanKey, "SELECT "+keyColumns+withHolder+`WHERE k.id > $1 AND ($2 = '' OR k.holder = $2)
 AND ($3 = '' OR COALESCE(a.workspace, o.workspace, w.workspace) = $3) ORDER BY k.id LIMIT $4`, after, holder, workspace, limit)
 }
 

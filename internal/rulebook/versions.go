@@ -13,6 +13,7 @@ import (
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/policy"
 	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store"
 )
 
 // Version is a policy that was applied.
@@ -70,23 +71,11 @@ func (b *Book) source(ctx context.Context, v Version) ([]byte, error) {
 }
 
 // Versions lists versions before the given one, the newest first; 0 begins.
-func (b *Book) Versions(ctx context.Context, before int64, limit int) (list []Version, err error) {
+func (b *Book) Versions(ctx context.Context, before int64, limit int) ([]Version, error) {
 	if before == 0 {
 		before = math.MaxInt64
 	}
-	rows, err := b.db.Read.QueryContext(ctx, "SELECT "+versionColumns+" FROM policy_version WHERE number < $1 ORDER BY number DESC LIMIT $2", before, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		v, err := scanVersion(rows.Scan)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, v)
-	}
-	return list, rows.Err()
+	return store.All(b.db.Reading(ctx), scanVersion, "SELECT "+versionColumns+" FROM policy_version WHERE number < $1 ORDER BY number DESC LIMIT $2", before, limit)
 }
 
 // ifNone is for Apply: only a first version is wanted.

@@ -196,25 +196,16 @@ type LiveRuns struct {
 }
 
 func (s *Signals) getHeartbeats(w http.ResponseWriter, r *http.Request) error {
-	rows, err := s.DB.Read.QueryContext(r.Context(), `SELECT h.agent, h.run_id, h.workspace, h.last_at, h.due_at, h.missed FROM heartbeat h
+	runs, err := store.All(s.DB.Reading(r.Context()), func(scan store.Scan) (b LiveRun, err error) {
+		var last, due int64
+		err = scan(&b.Agent, &b.RunID, &b.Workspace, &last, &due, &b.Missed)
+		b.LastAt, b.DueAt = time.UnixMicro(last).UTC(), time.UnixMicro(due).UTC()
+		return b, err
+	}, `SELECT h.agent, h.run_id, h.workspace, h.last_at, h.due_at, h.missed FROM heartbeat h
 WHERE ($1 = '' OR h.workspace = $1) AND NOT EXISTS (SELECT 1 FROM signal s WHERE s.agent = h.agent AND s.run_id = h.run_id AND s.request = '')
 ORDER BY h.due_at DESC, h.agent, h.run_id LIMIT $2`, wire.Scope(r.Context()), wire.MaxPage)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rows.Close() }()
-	out := LiveRuns{Runs: []LiveRun{}}
-	for rows.Next() {
-		var b LiveRun
-		var last, due int64
-		if err := rows.Scan(&b.Agent, &b.RunID, &b.Workspace, &last, &due, &b.Missed); err != nil {
-			return err
-		}
-		b.LastAt, b.DueAt = time.UnixMicro(last).UTC(), time.UnixMicro(due).UTC()
-		out.Runs = append(out.Runs, b)
-	}
-	if err := rows.Err(); err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, out)
+	return wire.Reply(w, http.StatusOK, LiveRuns{Runs: runs})
 }
