@@ -187,16 +187,16 @@ func processor() time.Duration {
 
 // commits makes bare durable commits for a while.
 func (n *node) commits(d time.Duration) (took []time.Duration) {
-	n.t.Helper()
+	n.T.Helper()
 	for begun, i := time.Now(), 0; time.Since(begun) < d; i++ {
 		one := time.Now()
-		tx, err := n.db.Begin(context.Background(), "ledger_tree")
+		tx, err := n.DB.Begin(context.Background(), "ledger_tree")
 		if err != nil {
-			n.t.Fatal(err)
+			n.T.Fatal(err)
 		}
 		tx.Exec("INSERT INTO ledger_cursor (name, seq, holder, held_until) VALUES ($1, 0, '', 0)", fmt.Sprint("bench-", begun.UnixNano(), "-", i))
 		if _, err := tx.Commit(false); err != nil {
-			n.t.Fatal(err)
+			n.T.Fatal(err)
 		}
 		took = append(took, time.Since(one))
 	}
@@ -207,15 +207,15 @@ func (n *node) commits(d time.Duration) (took []time.Duration) {
 // writes makes writes of one entry to the ledger for a while: what a decision cannot be
 // faster than.
 func (n *node) writes(d time.Duration) (took []time.Duration) {
-	n.t.Helper()
+	n.T.Helper()
 	for begun := time.Now(); time.Since(begun) < d; {
 		one := time.Now()
-		err := n.ledger.Write(context.Background(), func(tx *ledger.Tx) error {
+		err := n.Ledger.Write(context.Background(), func(tx *ledger.Tx) error {
 			tx.Append(ledger.Event{Workspace: "default", Kind: "bench.bare", Actor: "agent:x", Body: lsText})
 			return nil
 		})
 		if err != nil {
-			n.t.Fatal(err)
+			n.T.Fatal(err)
 		}
 		took = append(took, time.Since(one))
 	}
@@ -260,10 +260,10 @@ func BenchmarkRules(b *testing.B) {
 			for i := range rules {
 				fmt.Fprintf(&text, "  - {name: r%d, on: [action], when: event.tool == \"tool-%d\", then: block, reason: no}\n", i, i)
 			}
-			n.apply(text.String())
+			n.Apply(text.String())
 			e := n.harness.Asked(lsText)
 			for b.Loop() {
-				if d := n.book.Decide(context.Background(), n.agent, e); d.Action != "allow" {
+				if d := n.Book.Decide(context.Background(), n.agent, e); d.Action != "allow" {
 					b.Fatal(d)
 				}
 			}
@@ -274,7 +274,7 @@ func BenchmarkRules(b *testing.B) {
 // BenchmarkTell floods with notifications, of which one in ten must not be lost.
 func BenchmarkTell(b *testing.B) {
 	n := start(b, storetest.SQLite(b), harness.Config{})
-	n.apply("rules: []\n")
+	n.Apply("rules: []\n")
 	c := n.conn(harness.TransportSocket)
 	note := event("", "post_action", "s1", map[string]any{"tool": "bash", "result": map[string]any{"success": true, "output": "ok", "exit_code": 0}})
 	kept := event("", "run_lifecycle", "s1", run("executing", "2026-05-01T00:00:00Z"))
@@ -294,9 +294,9 @@ func BenchmarkTell(b *testing.B) {
 		}
 		b.ReportMetric(many/time.Since(begun).Seconds(), "ours/s")
 	}
-	n.stop()
+	n.Stop()
 	found := 0
-	for _, e := range n.entries("session.reported") {
+	for _, e := range n.Entries("session.reported") {
 		found += bytes.Count(e.Body, []byte(`"type":"run_lifecycle"`))
 	}
 	if found != sent {

@@ -65,7 +65,7 @@ func TestEveryMessageOfTheCasesIsAnsweredAsTheContractSays(t *testing.T) {
 				}
 			}
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 

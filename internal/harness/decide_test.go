@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/harness"
 	"github.com/signalbox/signalbox/internal/policy"
 	"github.com/signalbox/signalbox/internal/roster"
@@ -53,7 +54,7 @@ func TestEveryVerdictHasItsWordForEveryEvent(t *testing.T) {
 			"planning": "block", "reasoning": "block", "rate_limit": "queue", "confirmation": "escalate",
 		}},
 	} {
-		n.apply("rules: [{name: r, on: " + points + ", " + v.rule + "}]\n")
+		n.Apply("rules: [{name: r, on: " + points + ", " + v.rule + "}]\n")
 		for typ, want := range v.want {
 			a := n.ask(c, typ, "s1", payloads[typ])
 			if a.Error != nil || a.Result["decision"] != want {
@@ -64,12 +65,12 @@ func TestEveryVerdictHasItsWordForEveryEvent(t *testing.T) {
 			}
 		}
 	}
-	n.wantClean()
+	n.WantClean()
 }
 
 func TestWhatRulesSet(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{})
-	n.apply(`
+	n.Apply(`
 rules:
   - {name: a, on: [action], when: event.command == "npm i", then: modify, set: {arguments: {command: npm ci}}}
   - {name: c, on: [context], then: modify, set: {scope_hints: [only the tests]}}
@@ -105,7 +106,7 @@ rules:
 
 func TestWithoutARuleTheAnswersAreSensible(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{})
-	n.apply("rules: []\n")
+	n.Apply("rules: []\n")
 	c := n.conn(harness.TransportSocket)
 	if a := n.ask(c, "rate_limit", "s1", payloads["rate_limit"]); a.Result["retry_after_ms"] != 1234.0 {
 		t.Errorf("%+v", a)
@@ -125,21 +126,21 @@ func TestWithoutARuleTheAnswersAreSensible(t *testing.T) {
 // When a decision cannot be recorded, nothing is allowed, and the client can read it.
 func TestAFailureIsABlockThatCanBeDecoded(t *testing.T) {
 	for name, prepare := range map[string]func(*node) (end func()){
-		"the ledger has stopped": func(n *node) func() { n.stop(); return func() {} },
+		"the ledger has stopped": func(n *node) func() { n.Stop(); return func() {} },
 		"the database hangs": func(n *node) func() {
-			tx, err := n.db.Begin(n.t.Context(), "ledger_head")
+			tx, err := n.DB.Begin(n.T.Context(), "ledger_head")
 			if err != nil {
-				n.t.Fatal(err)
+				n.T.Fatal(err)
 			}
 			if _, err := tx.Query("SELECT seq FROM ledger_head"); err != nil {
-				n.t.Fatal(err)
+				n.T.Fatal(err)
 			}
 			return tx.Rollback
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := start(t, storetest.SQLite(t), soon(time.Second))
-			n.apply("rules: []\n")
+			n.Apply("rules: []\n")
 			c := n.conn(harness.TransportSocket)
 			end := prepare(n)
 			defer end()
@@ -168,10 +169,10 @@ func TestAFailureIsAnErrorWhereThatIsAskedFor(t *testing.T) {
 
 func TestASuspendedAgentIsBlockedAndOneWhoseKeyIsRevokedIsRefused(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{})
-	n.apply("rules: []\n")
+	n.Apply("rules: []\n")
 	c := n.conn(harness.TransportSocket)
 	yes := true
-	if _, err := n.roster.ChangeAgent(t.Context(), roster.Identity{Role: roster.Admin}, "default", "coder", roster.AgentChange{Suspended: &yes}); err != nil {
+	if _, err := n.Roster.ChangeAgent(t.Context(), roster.Identity{Role: roster.Admin}, "default", "coder", roster.AgentChange{Suspended: &yes}); err != nil {
 		t.Fatal(err)
 	}
 	for _, typ := range []string{"pre_action", "handshake"} {
@@ -179,7 +180,7 @@ func TestASuspendedAgentIsBlockedAndOneWhoseKeyIsRevokedIsRefused(t *testing.T) 
 			t.Errorf("%+v", a)
 		}
 	}
-	if err := n.roster.RemoveAgent(t.Context(), roster.Identity{Role: roster.Admin}, "default", "coder"); err != nil {
+	if err := n.Roster.RemoveAgent(t.Context(), roster.Identity{Role: roster.Admin}, "default", "coder"); err != nil {
 		t.Fatal(err)
 	}
 	if a := n.ask(c, "pre_action", "s1", map[string]any{}); a.Error == nil || a.Error.Code != -32004 {
@@ -190,9 +191,9 @@ func TestASuspendedAgentIsBlockedAndOneWhoseKeyIsRevokedIsRefused(t *testing.T) 
 // What is on record of a step is enough to decide it again.
 func TestStepsCanBeReplayed(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{})
-	n.apply(`rules: [{name: no-rm, on: [action], when: event.payload.arguments.command.startsWith("rm"), then: block, reason: no}]` + "\n")
+	n.Apply(`rules: [{name: no-rm, on: [action], when: event.payload.arguments.command.startsWith("rm"), then: block, reason: no}]` + "\n")
 	n.ask(n.conn(harness.TransportHTTP), "pre_action", "s1", bash("rm x"))
-	entry := n.entries("step.blocked")[0]
+	entry := n.Entries("step.blocked")[0]
 	var body struct {
 		NoHandshake bool `json:"no_handshake"`
 		Transport   string
@@ -217,7 +218,7 @@ func TestStepsCanBeReplayed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := n.book.Replay(t.Context(), lax, time.Time{}, func(int64, int64) {})
+	report, err := n.Book.Replay(t.Context(), lax, time.Time{}, func(int64, int64) {})
 	if err != nil || report.Changed != 1 || report.Broken != 0 {
 		t.Errorf("%+v %v", report, err)
 	}
@@ -240,7 +241,7 @@ func TestAHandlerElsewhereAnswersInOurPlace(t *testing.T) {
 	}))
 	defer handler.Close()
 	n := start(t, storetest.SQLite(t), harness.Config{Handlers: map[harness.Type]string{harness.MemoryRecall: handler.URL}})
-	n.apply(`rules: [{name: r, on: [memory], when: event.text == "forbidden", then: block, reason: no}]` + "\n")
+	n.Apply(`rules: [{name: r, on: [memory], when: event.text == "forbidden", then: block, reason: no}]` + "\n")
 	c := n.conn(harness.TransportSocket)
 	result := func(text string) func(string) string {
 		return func(id string) string { return `{"jsonrpc":"2.0","id":"` + id + `","result":` + text + `}` }
@@ -276,7 +277,7 @@ func TestAHandlerElsewhereAnswersInOurPlace(t *testing.T) {
 
 func TestTheDialectOfA3SCodeIsUnderstoodWhereItIsSwitchedOn(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{Compat: map[string]bool{harness.TransportSocket: true}})
-	n.apply(`
+	n.Apply(`
 rules:
   - {name: no, on: [confirmation], then: block, reason: no}
   - {name: ctx, on: [context], when: event.payload.target.entity.name != "main" || event.text != "where", then: block, reason: not understood}
@@ -304,7 +305,7 @@ rules:
 	if a := n.ask(loose, "planning", "s1", map[string]any{"task_description": "t", "available_strategies": []any{"StepByStep"}}); a.Result["selected_strategy"] != "step_by_step" {
 		t.Errorf("%+v", a)
 	}
-	for _, e := range n.entries("step.allowed") {
+	for _, e := range n.Entries("step.allowed") {
 		if _, err := harness.Readers()["step.allowed"](&e); err != nil {
 			t.Error(err)
 		}
@@ -315,13 +316,13 @@ func TestAPostMayNeedAHandshake(t *testing.T) {
 	for _, mode := range []string{harness.HandshakeCredential, harness.HandshakeSession} {
 		t.Run(mode, func(t *testing.T) {
 			n := start(t, storetest.SQLite(t), harness.Config{HTTPHandshake: mode})
-			n.apply("rules: []\n")
+			n.Apply("rules: []\n")
 			c := n.conn(harness.TransportHTTP)
 			if a := n.ask(c, "pre_action", "s1", map[string]any{}); a.Error == nil || a.Error.Code != -32001 {
 				t.Errorf("%+v", a)
 			}
 			n.harness.Handle(t.Context(), c, []byte(greetingText))
-			until(t, "the session", func() bool { return len(n.entries("session.opened")) > 0 })
+			delivertest.Until(t, "the session", func() bool { return len(n.Entries("session.opened")) > 0 })
 			// As after a restart: what is known is in the tables.
 			again := harness.New(n.harness.Options)
 			for session, want := range map[string]bool{"s1": true, "s2": mode == harness.HandshakeCredential} {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/harness"
 	"github.com/signalbox/signalbox/internal/store/storetest"
@@ -26,21 +27,21 @@ func bash(command string) map[string]any {
 
 // pending are the gates that wait.
 func (n *node) pending() []gate.Gate {
-	n.t.Helper()
-	all, _, err := n.gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 100)
+	n.T.Helper()
+	all, _, err := n.Gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 100)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return all
 }
 
 // vote decides the one gate that waits, when there is one.
 func (n *node) vote(b gate.Ballot) gate.Gate {
-	n.t.Helper()
-	until(n.t, "a gate", func() bool { return len(n.pending()) == 1 })
-	g, err := n.gates.Vote(context.Background(), n.operator, n.pending()[0].ID, b)
+	n.T.Helper()
+	delivertest.Until(n.T, "a gate", func() bool { return len(n.pending()) == 1 })
+	g, err := n.Gates.Vote(context.Background(), n.operator, n.pending()[0].ID, b)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return g
 }
@@ -51,7 +52,7 @@ func soon(d time.Duration) harness.Config { return harness.Config{Timeout: d} }
 func TestACallIsHeldUntilAPersonHasDecided(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, harness.Config{})
-		n.apply(gateBash)
+		n.Apply(gateBash)
 		c := n.conn(harness.TransportSocket)
 		for _, b := range []struct {
 			ballot gate.Ballot
@@ -81,17 +82,17 @@ func TestACallIsHeldUntilAPersonHasDecided(t *testing.T) {
 				t.Errorf("%+v", a.Result)
 			}
 		}
-		if held, settled := n.entries("step.held"), n.entries("step.settled"); len(held) != 3 || len(settled) != 4 {
+		if held, settled := n.Entries("step.held"), n.Entries("step.settled"); len(held) != 3 || len(settled) != 4 {
 			t.Errorf("%d held, %d settled", len(held), len(settled))
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
 func TestACallThatNobodyDecidesIsPutOffAndFindsItsGateAgain(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, soon(time.Second))
-		n.apply(gateBash)
+		n.Apply(gateBash)
 		c := n.conn(harness.TransportSocket)
 		began := time.Now()
 		a := n.ask(c, "pre_action", "s1", bash("make release"))
@@ -114,7 +115,7 @@ func TestACallThatNobodyDecidesIsPutOffAndFindsItsGateAgain(t *testing.T) {
 			t.Fatalf("%d gates", len(waiting))
 		}
 		for _, g := range waiting {
-			if _, err := n.gates.Vote(t.Context(), n.operator, g.ID, gate.Ballot{Approve: true}); err != nil {
+			if _, err := n.Gates.Vote(t.Context(), n.operator, g.ID, gate.Ballot{Approve: true}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -125,14 +126,14 @@ func TestACallThatNobodyDecidesIsPutOffAndFindsItsGateAgain(t *testing.T) {
 		if a := n.ask(c, "pre_action", "s1", bash("make release")); a.Result["decision"] != "defer" {
 			t.Errorf("%+v", a)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
 // Numbers that a computer's own would make one are two.
 func TestAnApprovalIsGoodForEveryDigit(t *testing.T) {
 	n := start(t, storetest.SQLite(t), soon(800*time.Millisecond))
-	n.apply("rules: [{name: r, on: [action], then: gate}]\n")
+	n.Apply("rules: [{name: r, on: [action], then: gate}]\n")
 	c := n.conn(harness.TransportSocket)
 	n.ask(c, "pre_action", "s1", json.RawMessage(`{"amount":9007199254740993}`))
 	n.vote(gate.Ballot{Approve: true})
@@ -147,11 +148,11 @@ func TestAnApprovalIsGoodForEveryDigit(t *testing.T) {
 func TestAGateThatExpiresBlocks(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, soon(800*time.Millisecond))
-		n.apply(gateBash)
+		n.Apply(gateBash)
 		c := n.conn(harness.TransportSocket)
 		n.ask(c, "pre_action", "s1", bash("make release"))
-		n.move(2 * time.Hour)
-		until(t, "the expiry", func() bool { return len(n.pending()) == 0 })
+		n.Move(2 * time.Hour)
+		delivertest.Until(t, "the expiry", func() bool { return len(n.pending()) == 0 })
 		a := n.ask(c, "pre_action", "s1", bash("make release"))
 		if a.Result["decision"] != "block" || !strings.Contains(a.Result["reason"].(string), "expired") {
 			t.Errorf("%+v", a)
@@ -161,7 +162,7 @@ func TestAGateThatExpiresBlocks(t *testing.T) {
 
 func TestAnApprovalIsGoodForTheWindowOfItsRule(t *testing.T) {
 	n := start(t, storetest.SQLite(t), soon(800*time.Millisecond))
-	n.apply("rules: [{name: r, on: [action], then: gate, gate: {window: 10m}}]\n")
+	n.Apply("rules: [{name: r, on: [action], then: gate, gate: {window: 10m}}]\n")
 	c := n.conn(harness.TransportSocket)
 	n.ask(c, "pre_action", "s1", bash("ls"))
 	n.vote(gate.Ballot{Approve: true})
@@ -169,20 +170,20 @@ func TestAnApprovalIsGoodForTheWindowOfItsRule(t *testing.T) {
 		if a := n.ask(c, "pre_action", "s1", bash("ls")); a.Result["decision"] != "allow" {
 			t.Errorf("%+v", a)
 		}
-		n.move(3 * time.Minute)
+		n.Move(3 * time.Minute)
 	}
-	n.move(2 * time.Minute)
+	n.Move(2 * time.Minute)
 	if a := n.ask(c, "pre_action", "s1", bash("ls")); a.Result["decision"] != "defer" {
 		t.Errorf("after the window: %+v", a)
 	}
-	n.wantClean()
+	n.WantClean()
 }
 
 // However many ask for the same at once, one approval lets one of them through.
 func TestOneApprovalLetsOneCallThrough(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, soon(2*time.Second))
-		n.apply(gateBash)
+		n.Apply(gateBash)
 		c := n.conn(harness.TransportSocket)
 		var through atomic.Int64
 		var asking sync.WaitGroup
@@ -198,13 +199,13 @@ func TestOneApprovalLetsOneCallThrough(t *testing.T) {
 		if through.Load() != 1 {
 			t.Errorf("%d calls went through", through.Load())
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
 func TestAConfirmationIsAPersonsEvenWithoutARule(t *testing.T) {
 	n := start(t, storetest.SQLite(t), soon(2*time.Second))
-	n.apply("rules: []\n")
+	n.Apply("rules: []\n")
 	c := n.conn(harness.TransportSocket)
 	ask := func(message string) answer {
 		return n.ask(c, "confirmation", "s1", map[string]any{"session_id": "s1", "confirmation_type": "safety_confirm", "message": message})
@@ -227,7 +228,7 @@ func TestAConfirmationIsAPersonsEvenWithoutARule(t *testing.T) {
 // However many events of a batch wait for people, they have the time of one call.
 func TestABatchThatWaitsHasTheTimeOfOneCall(t *testing.T) {
 	n := start(t, storetest.SQLite(t), soon(2*time.Second))
-	n.apply(gateBash)
+	n.Apply(gateBash)
 	var events []json.RawMessage
 	const many = 60
 	for i := range many {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/harness"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/store/storetest"
@@ -21,7 +22,7 @@ import (
 
 // get calls one of the harness's routes as the operator, and reads the answer.
 func (n *node) get(pattern, path string, into any) error {
-	n.t.Helper()
+	n.T.Helper()
 	for _, route := range n.harness.Routes() {
 		if route.Method+" "+route.Path != pattern {
 			continue
@@ -36,27 +37,27 @@ func (n *node) get(pattern, path string, into any) error {
 			return err
 		}
 		if err := json.Unmarshal(w.Body.Bytes(), into); err != nil {
-			n.t.Fatalf("%s: %v", w.Body, err)
+			n.T.Fatalf("%s: %v", w.Body, err)
 		}
 		return nil
 	}
-	n.t.Fatal("no route ", pattern)
+	n.T.Fatal("no route ", pattern)
 	return nil
 }
 
 func (n *node) session(id string) (s harness.Session) {
-	n.t.Helper()
+	n.T.Helper()
 	if err := n.get("GET /ops/sessions/{id}", "/ops/sessions/"+id, &s); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return s
 }
 
 // tell sends a notification that should be taken.
 func (n *node) tell(c *harness.Conn, typ, session string, payload any) {
-	n.t.Helper()
+	n.T.Helper()
 	if r := n.harness.Handle(context.Background(), c, event("", typ, session, payload)); r.JSON != nil {
-		n.t.Fatalf("%s", r.JSON)
+		n.T.Fatalf("%s", r.JSON)
 	}
 }
 
@@ -67,7 +68,7 @@ func run(status, updated string) map[string]any {
 func TestWhatPeopleSeeOfASession(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, harness.Config{})
-		n.apply("rules: [{name: no-rm, on: [action], when: event.tool == \"rm\", then: block, reason: no}]\n")
+		n.Apply("rules: [{name: no-rm, on: [action], when: event.tool == \"rm\", then: block, reason: no}]\n")
 		c := n.conn(harness.TransportSocket)
 		n.tell(c, "session_start", "s1", map[string]any{"model_name": "m"})
 		n.ask(c, "pre_action", "s1", map[string]any{"tool_name": "ls"})
@@ -80,7 +81,7 @@ func TestWhatPeopleSeeOfASession(t *testing.T) {
 		n.tell(c, "task_list", "s1", map[string]any{"run_id": "run-1", "session_id": "s1", "updated_at": "2026-05-01T00:00:02Z", "tasks": []any{map[string]any{"id": "t", "title": "new", "status": "pending"}}})
 		n.tell(c, "task_list", "s1", map[string]any{"run_id": "run-1", "session_id": "s1", "updated_at": "2026-05-01T00:00:01Z", "tasks": []any{}}) // is late
 		n.tell(c, "verification", "s1", map[string]any{"run_id": "run-1", "session_id": "s1", "status": "passed", "updated_at": "x"})
-		until(t, "everything to be written", func() bool {
+		delivertest.Until(t, "everything to be written", func() bool {
 			s := n.session("s1")
 			return s.Verification != nil && s.Heartbeat != nil
 		})
@@ -103,22 +104,22 @@ func TestWhatPeopleSeeOfASession(t *testing.T) {
 				t.Errorf("the timeline has no %s", typ)
 			}
 		}
-		n.move(3 * time.Minute)
+		n.Move(3 * time.Minute)
 		if !n.session("s1").Heartbeat.Missed {
 			t.Error("a missed heartbeat does not show")
 		}
 		n.tell(c, "session_end", "s1", map[string]any{})
-		until(t, "the end", func() bool { return n.session("s1").EndedAt != nil })
+		delivertest.Until(t, "the end", func() bool { return n.session("s1").EndedAt != nil })
 		if n.session("s1").Heartbeat.Missed {
 			t.Error("a session that has ended owes no heartbeat")
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
 func TestSessionsAreListedPageByPage(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{})
-	n.apply("rules: []\n")
+	n.Apply("rules: []\n")
 	c := n.conn(harness.TransportSocket) // opens s1
 	const many = 7
 	for i := range many {
@@ -126,7 +127,7 @@ func TestSessionsAreListedPageByPage(t *testing.T) {
 	}
 	long := strings.Repeat("long", 100)
 	n.ask(c, "pre_action", long, map[string]any{})
-	until(t, "the sessions", func() bool { return len(n.entries("session.opened")) == many+2 })
+	delivertest.Until(t, "the sessions", func() bool { return len(n.Entries("session.opened")) == many+2 })
 	seen := map[string]bool{}
 	for next, pages := "", 0; ; pages++ {
 		var page harness.SessionPage
@@ -182,7 +183,7 @@ func TestSessionsAreListedPageByPage(t *testing.T) {
 // counted.
 func TestAFloodLosesNothingThatMatters(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{})
-	n.apply("rules: []\n")
+	n.Apply("rules: []\n")
 	const senders, each = 4, 2500
 	var flooding sync.WaitGroup
 	for s := range senders {
@@ -198,9 +199,9 @@ func TestAFloodLosesNothingThatMatters(t *testing.T) {
 		})
 	}
 	flooding.Wait()
-	n.stop()
+	n.Stop()
 	kept, told, dropped := 0, 0, int64(0)
-	for _, e := range n.entries("session.noted", "session.reported") {
+	for _, e := range n.Entries("session.noted", "session.reported") {
 		var b struct {
 			Dropped int64
 			Notes   []struct{ Type string }
@@ -225,7 +226,7 @@ func TestAFloodLosesNothingThatMatters(t *testing.T) {
 func TestContextAndMemoryComeFromWhatIsKnown(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, harness.Config{})
-		n.apply("rules: []\n")
+		n.Apply("rules: []\n")
 		for _, k := range []harness.NewKnowledge{
 			{Content: "Deploys run on Fridays only after the freeze is lifted.", Source: "runbook.md"},
 			{Content: "The billing service owns the invoices table.", Source: "architecture.md"},
@@ -239,7 +240,7 @@ func TestContextAndMemoryComeFromWhatIsKnown(t *testing.T) {
 		c := n.conn(harness.TransportSocket)
 		n.tell(c, "success", "s1", map[string]any{"action_summary": "Rotated the invoices certificate"})
 		n.tell(c, "success", "s2", map[string]any{"action_summary": "Another session's invoices"})
-		until(t, "the notes", func() bool { return len(n.entries("session.noted")) == 2 })
+		delivertest.Until(t, "the notes", func() bool { return len(n.Entries("session.noted")) == 2 })
 		recall := func(question, memory string, most int) (contents []string) {
 			a := n.ask(c, "memory_recall", "s1", map[string]any{"session_id": "s1", "query": question, "memory_type": memory, "max_results": most, "working_directory": "/"})
 			for _, f := range a.Result["injected_facts"].([]any) {
@@ -280,14 +281,14 @@ func TestContextAndMemoryComeFromWhatIsKnown(t *testing.T) {
 		if err := n.get("GET /ops/knowledge", "/ops/knowledge?search=freeze", &page); err != nil || len(page.Knowledge) != 1 || page.Knowledge[0].Score <= 0 {
 			t.Errorf("%+v %v", page, err)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
 // Another workspace's knowledge is not there.
 func TestKnowledgeStaysInItsWorkspace(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{})
-	if err := n.roster.AddWorkspace(t.Context(), roster.Identity{Role: roster.Admin}, "other"); err != nil {
+	if err := n.Roster.AddWorkspace(t.Context(), roster.Identity{Role: roster.Admin}, "other"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := n.harness.AddKnowledge(t.Context(), n.operator, harness.NewKnowledge{Workspace: "other", Content: "secret", Source: "s"}); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/harness"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/store/storetest"
@@ -26,11 +27,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // socket serves the node's harness on a Unix socket.
 func (n *node) socket() (path string, stop func()) {
-	n.t.Helper()
-	path = filepath.Join(n.t.TempDir(), "ahp.sock")
-	l, err := harness.Listen(n.t.Context(), path)
+	n.T.Helper()
+	path = filepath.Join(n.T.TempDir(), "ahp.sock")
+	l, err := harness.Listen(n.T.Context(), path)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -38,10 +39,10 @@ func (n *node) socket() (path string, stop func()) {
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			n.t.Error(err)
+			n.T.Error(err)
 		}
 	})
-	n.t.Cleanup(stop)
+	n.T.Cleanup(stop)
 	return path, stop
 }
 
@@ -76,7 +77,7 @@ func (p *peer) send(text []byte) {
 
 func (p *peer) next() (a answer) {
 	p.t.Helper()
-	_ = p.SetReadDeadline(time.Now().Add(patience))
+	_ = p.SetReadDeadline(time.Now().Add(delivertest.Patience))
 	line, err := p.in.ReadBytes('\n')
 	if err != nil {
 		p.t.Fatal(err)
@@ -122,19 +123,19 @@ func TestTheSocketIsForOneUserAndReplacesOnlyWhatNobodyUses(t *testing.T) {
 
 func TestTheSocketStandsForAnAgentOfTheRoster(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{SocketAgent: "this-machine"})
-	n.apply(`rules: [{name: r, on: [action], when: agent.name == "this-machine", then: block, reason: known}]` + "\n")
+	n.Apply(`rules: [{name: r, on: [action], when: agent.name == "this-machine", then: block, reason: known}]` + "\n")
 	path, _ := n.socket()
 	p := dial(t, path)
 	p.send(event("r", "pre_action", "s1", map[string]any{}))
 	if a := p.next(); a.Result["reason"] != "known" {
 		t.Errorf("%+v", a)
 	}
-	if _, err := n.roster.Agent(t.Context(), "default", "this-machine"); err != nil {
+	if _, err := n.Roster.Agent(t.Context(), "default", "this-machine"); err != nil {
 		t.Error(err)
 	}
-	n.apply("rules: []\n")
+	n.Apply("rules: []\n")
 	yes := true
-	if _, err := n.roster.ChangeAgent(t.Context(), roster.Identity{Role: roster.Admin}, "default", "this-machine", roster.AgentChange{Suspended: &yes}); err != nil {
+	if _, err := n.Roster.ChangeAgent(t.Context(), roster.Identity{Role: roster.Admin}, "default", "this-machine", roster.AgentChange{Suspended: &yes}); err != nil {
 		t.Fatal(err)
 	}
 	p.send(event("r", "pre_action", "s1", map[string]any{}))
@@ -145,7 +146,7 @@ func TestTheSocketStandsForAnAgentOfTheRoster(t *testing.T) {
 
 func TestWhatIsTooLongOrTooDeepIsRefusedAndTheRestGoesOn(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{})
-	n.apply("rules: []\n")
+	n.Apply("rules: []\n")
 	path, _ := n.socket()
 	p := dial(t, path)
 	go func() {
@@ -176,7 +177,7 @@ func TestWhatIsTooLongOrTooDeepIsRefusedAndTheRestGoesOn(t *testing.T) {
 // that does not read costs nobody else anything.
 func TestAFloodIsPutOffAndAClientThatDoesNotReadHurtsOnlyItself(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{})
-	n.apply("rules: [{name: r, on: [action], when: event.tool == \"slow\", then: gate}]\n")
+	n.Apply("rules: [{name: r, on: [action], when: event.tool == \"slow\", then: gate}]\n")
 	path, stop := n.socket()
 	deaf := dial(t, path)
 	go func() {
@@ -216,10 +217,10 @@ func TestAFloodIsPutOffAndAClientThatDoesNotReadHurtsOnlyItself(t *testing.T) {
 
 func TestTheLimitOfAnAgentIsTold(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{})
-	n.apply("rules: []\n")
+	n.Apply("rules: []\n")
 	path, _ := n.socket()
 	p := dial(t, path)
-	if _, err := n.roster.ChangeAgent(t.Context(), roster.Identity{Role: roster.Admin}, "default", "local", roster.AgentChange{RateLimit: []byte("3")}); err != nil {
+	if _, err := n.Roster.ChangeAgent(t.Context(), roster.Identity{Role: roster.Admin}, "default", "local", roster.AgentChange{RateLimit: []byte("3")}); err != nil {
 		t.Fatal(err)
 	}
 	words := map[any]int{}

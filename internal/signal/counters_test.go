@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/signalbox/signalbox/internal/counter"
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/roster"
@@ -24,16 +25,16 @@ func (n *node) count() (stop func()) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = n.counters.Run(ctx) })
 	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
-	n.t.Cleanup(stop)
+	n.T.Cleanup(stop)
 	return stop
 }
 
 func (n *node) report() counter.Report {
-	n.t.Helper()
-	now := n.now().UTC()
+	n.T.Helper()
+	now := n.Now().UTC()
 	r, err := n.counters.Report(context.Background(), counter.Filter{From: now.AddDate(0, 0, -30).Format(time.DateOnly), To: now.Format(time.DateOnly)})
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	r.OldestWaitingSeconds = nil
 	return r
@@ -41,9 +42,9 @@ func (n *node) report() counter.Report {
 
 // counted waits until everything is counted.
 func (n *node) counted() counter.Report {
-	n.t.Helper()
+	n.T.Helper()
 	head, r := n.head(), counter.Report{}
-	until(n.t, "the counting", func() bool { r = n.report(); return r.Seq >= head })
+	delivertest.Until(n.T, "the counting", func() bool { r = n.report(); return r.Seq >= head })
 	return r
 }
 
@@ -57,9 +58,9 @@ type week struct {
 }
 
 func newWeek(n *node) *week {
-	w := &week{node: n, agents: []roster.Identity{n.agent, n.addAgent("cover-letter"), n.addAgent("scout")}, want: map[string]*counter.Sum{}, waits: map[string][]time.Duration{}}
-	w.deciders = append(w.deciders, n.operator("ada"))
-	n.apply("rules: [{name: soon, on: [signal], when: 'event.summary == \"expires\"', then: gate, gate: {expires: 1m}}, {name: ask, on: [signal], when: 'true', then: gate}]")
+	w := &week{node: n, agents: []roster.Identity{n.agent, n.Agent("cover-letter"), n.Agent("scout")}, want: map[string]*counter.Sum{}, waits: map[string][]time.Duration{}}
+	w.deciders = append(w.deciders, n.Operator("ada"))
+	n.Apply("rules: [{name: soon, on: [signal], when: 'event.summary == \"expires\"', then: gate, gate: {expires: 1m}}, {name: ask, on: [signal], when: 'true', then: gate}]")
 	return w
 }
 
@@ -75,10 +76,10 @@ func (w *week) note(keys []string, add func(*counter.Sum)) {
 
 // run sends one signal in one of many ways, and decides its gate.
 func (w *week) run(i int) {
-	t, ctx := w.t, context.Background()
+	t, ctx := w.T, context.Background()
 	t.Helper()
 	who, deck := w.agents[i%3], []string{"job-search", "default"}[i%2]
-	keys := func() []string { return []string{"total", deck, who.Name, w.now().UTC().Format(time.DateOnly)} }
+	keys := func() []string { return []string{"total", deck, who.Name, w.Now().UTC().Format(time.DateOnly)} }
 	project := any(deck)
 	if deck == "default" {
 		project = absent
@@ -107,9 +108,9 @@ func (w *week) run(i int) {
 	}
 	w.note(keys(), func(s *counter.Sum) { s.Gates.Opened++ })
 	if i%10 == 9 {
-		resolved := len(w.entries("gate.resolved"))
-		w.move(2 * time.Minute)
-		until(t, "the expiry", func() bool { return len(w.entries("gate.resolved")) > resolved })
+		resolved := len(w.Entries("gate.resolved"))
+		w.Move(2 * time.Minute)
+		delivertest.Until(t, "the expiry", func() bool { return len(w.Entries("gate.resolved")) > resolved })
 		w.note(keys(), func(s *counter.Sum) { s.Gates.Expired++ })
 		return
 	}
@@ -119,8 +120,8 @@ func (w *week) run(i int) {
 		}
 		return
 	}
-	w.move(time.Duration(i) * time.Second)
-	g, err := w.gates.Vote(ctx, w.deciders[0], *got.GateID, gate.Ballot{Approve: i%3 != 0})
+	w.Move(time.Duration(i) * time.Second)
+	g, err := w.Gates.Vote(ctx, w.deciders[0], *got.GateID, gate.Ballot{Approve: i%3 != 0})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func (w *week) run(i int) {
 
 // check compares a report with what should be counted.
 func (w *week) check(r counter.Report) {
-	w.t.Helper()
+	w.T.Helper()
 	got := map[string]*counter.Sum{"total": &r.Total}
 	for i := range r.Decks {
 		got[r.Decks[i].Name] = &r.Decks[i].Counts
@@ -156,31 +157,31 @@ func (w *week) check(r counter.Report) {
 			s.MedianSeconds = &median
 		}
 		if got[k] == nil {
-			w.t.Errorf("of %s nothing is counted", k)
+			w.T.Errorf("of %s nothing is counted", k)
 			continue
 		}
 		if verdicts := got[k].Costs; verdicts.Verified+verdicts.Under+verdicts.Over+verdicts.Zero+verdicts.UnknownModel != s.Runs.Completed+s.Runs.Failed+s.Runs.Interrupted {
-			w.t.Errorf("of %s the costs are %+v", k, verdicts)
+			w.T.Errorf("of %s the costs are %+v", k, verdicts)
 		}
 		got[k].Costs = counter.Costs{}
 	}
 	near := cmp.Comparer(func(a, b float64) bool { return a-b < 1e-6 && b-a < 1e-6 })
 	if diff := cmp.Diff(w.want, got, near); diff != "" {
-		w.t.Error(diff)
+		w.T.Error(diff)
 	}
 }
 
 // fill writes more entries than a page holds, none of which counts.
 func (n *node) fill() {
-	n.t.Helper()
-	err := n.ledger.Write(context.Background(), func(tx *ledger.Tx) error {
+	n.T.Helper()
+	err := n.Ledger.Write(context.Background(), func(tx *ledger.Tx) error {
 		for range 700 {
 			tx.Append(ledger.Event{Workspace: "default", Kind: "thing.done", Actor: "system"})
 		}
 		return nil
 	})
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 }
 
@@ -207,7 +208,7 @@ func TestTheCountersAreWhatHappenedHoweverOftenTheCountingIsKilled(t *testing.T)
 		for i := range 120 {
 			w.run(i)
 			if i%40 == 39 {
-				n.move(24 * time.Hour)
+				n.Move(24 * time.Hour)
 				n.fill()
 			}
 		}
@@ -223,7 +224,7 @@ func TestTheCountersAreWhatHappenedHoweverOftenTheCountingIsKilled(t *testing.T)
 
 		// Counted again from the beginning, it is the same; also while it is counted.
 		for range 3 {
-			if err := counter.Reset(t.Context(), n.db); err != nil {
+			if err := counter.Reset(t.Context(), n.DB); err != nil {
 				t.Fatal(err)
 			}
 			again := n.counted()
@@ -233,7 +234,7 @@ func TestTheCountersAreWhatHappenedHoweverOftenTheCountingIsKilled(t *testing.T)
 			}
 		}
 		stop()
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -259,7 +260,7 @@ func TestTheCountersAreBehindByLessThanATenthOfASecond(t *testing.T) {
 func TestSumsStopAtTheLargestNumberAndGoOnCounting(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		n.apply(allowRule)
+		n.Apply(allowRule)
 		n.count()
 		for i := range 12 {
 			n.send("run_id", fmt.Sprint(i), "cost_usd", 1e9, "input_tokens", int64(1)<<53-1)

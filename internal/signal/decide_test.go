@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/store/storetest"
@@ -12,40 +13,40 @@ import (
 func TestAPolicySaysWhoDecidesAndHowMany(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		ada, bob, eve := n.operator("ada"), n.operator("bob"), n.operator("eve")
-		n.apply("rules: [{name: two, on: [signal], when: 'true', then: gate, reason: It is money., gate: {quorum: 2, approvers: [ada, bob], risk: high}}]")
+		ada, bob, eve := n.Operator("ada"), n.Operator("bob"), n.Operator("eve")
+		n.Apply("rules: [{name: two, on: [signal], when: 'true', then: gate, reason: It is money., gate: {quorum: 2, approvers: [ada, bob], risk: high}}]")
 		got := n.send()
 		yes := gate.Ballot{Approve: true}
-		if g, err := n.gates.Vote(t.Context(), ada, *got.GateID, yes); err != nil || g.Status != gate.Pending || g.Risk != "high" || g.Rule != "two" || g.Reason != "It is money." {
+		if g, err := n.Gates.Vote(t.Context(), ada, *got.GateID, yes); err != nil || g.Status != gate.Pending || g.Risk != "high" || g.Rule != "two" || g.Reason != "It is money." {
 			t.Errorf("%+v %v", g, err)
 		}
-		if _, err := n.gates.Vote(t.Context(), eve, *got.GateID, yes); !fault.Is(err, fault.Forbidden) {
+		if _, err := n.Gates.Vote(t.Context(), eve, *got.GateID, yes); !fault.Is(err, fault.Forbidden) {
 			t.Errorf("one whom the rule does not name: %v", err)
 		}
 		if n.send().Status != gate.Pending {
 			t.Error("one of two is enough")
 		}
-		if err := n.gates.Delegate(t.Context(), bob, "eve", n.now().Add(time.Hour)); err != nil {
+		if err := n.Gates.Delegate(t.Context(), bob, "eve", n.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		g, err := n.gates.Vote(t.Context(), eve, *got.GateID, gate.Ballot{Approve: true, For: "bob", Note: "for Bob"})
+		g, err := n.Gates.Vote(t.Context(), eve, *got.GateID, gate.Ballot{Approve: true, For: "bob", Note: "for Bob"})
 		if err != nil || g.Status != gate.Approved || g.Votes[1].Operator != "bob" || g.Votes[1].CastBy != "eve" {
 			t.Errorf("%+v %v", g, err)
 		}
 		if again := n.send(); again.Message != "Gate approved by operator: for Bob" {
 			t.Errorf("%+v", again.Answer)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
 func TestTheAgentThatAskedDoesNotApprove(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		n.operator("resume-tailor") // of the same name, and somebody else
-		n.apply("rules: [{name: own, on: [signal], when: 'true', then: gate, gate: {approvers: [resume-tailor]}}]")
+		n.Operator("resume-tailor") // of the same name, and somebody else
+		n.Apply("rules: [{name: own, on: [signal], when: 'true', then: gate, gate: {approvers: [resume-tailor]}}]")
 		got := n.send()
-		if _, err := n.gates.Vote(t.Context(), n.agent, *got.GateID, gate.Ballot{Approve: true}); !fault.Is(err, fault.Forbidden) {
+		if _, err := n.Gates.Vote(t.Context(), n.agent, *got.GateID, gate.Ballot{Approve: true}); !fault.Is(err, fault.Forbidden) {
 			t.Errorf("%v", err)
 		}
 		if n.send().Status != gate.Pending {
@@ -57,25 +58,25 @@ func TestTheAgentThatAskedDoesNotApprove(t *testing.T) {
 func TestAGateExpiresAsItsRuleSaysAfterItsLadder(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		n.apply("rules: [{name: soon, on: [signal], when: 'event.run == \"r\"', then: gate, gate: {expires: 30m, remind_after: 10m, escalation: [{after: 20m, to: [admin]}]}}," +
+		n.Apply("rules: [{name: soon, on: [signal], when: 'event.run == \"r\"', then: gate, gate: {expires: 30m, remind_after: 10m, escalation: [{after: 20m, to: [admin]}]}}," +
 			" {name: yes, on: [signal], when: 'event.run == \"y\"', then: gate, gate: {expires: 30m, on_expiry: approve}}," +
 			" {name: never, on: [signal], when: 'true', then: gate}]")
 		n.send("run_id", "r")
 		n.send("run_id", "y")
 		n.send("run_id", "n")
 		for i, step := range []time.Duration{10 * time.Minute, 10 * time.Minute} {
-			n.move(step + time.Second)
-			until(t, "a step of the ladder", func() bool { return len(n.entries("gate.escalated")) == i+1 })
+			n.Move(step + time.Second)
+			delivertest.Until(t, "a step of the ladder", func() bool { return len(n.Entries("gate.escalated")) == i+1 })
 		}
-		n.move(10 * time.Minute)
-		until(t, "both to expire", func() bool { return len(n.entries("gate.resolved")) == 2 })
-		n.move(1000 * time.Hour)
+		n.Move(10 * time.Minute)
+		delivertest.Until(t, "both to expire", func() bool { return len(n.Entries("gate.resolved")) == 2 })
+		n.Move(1000 * time.Hour)
 		for run, want := range map[string]gate.Status{"r": gate.Rejected, "y": gate.Approved, "n": gate.Pending} {
 			got := n.send("run_id", run)
 			if got.Status != want || want != gate.Pending && got.Message != "Gate expired" {
 				t.Errorf("%s: %+v", run, got.Answer)
 			}
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }

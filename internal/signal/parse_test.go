@@ -223,7 +223,7 @@ func TestTheSampleOfTheDocumentIsTakenAndKeptByteForByte(t *testing.T) {
 		if err != nil || got.Status != "pending" || got.GateID == nil || len(got.Warnings) != 0 {
 			t.Fatalf("%+v %v", got, err)
 		}
-		entry := n.entries("signal.received")[0]
+		entry := n.Entries("signal.received")[0]
 		if !bytes.Contains(entry.Body, []byte(`"signal":`+sample+"}")) {
 			t.Errorf("the entry has %s", entry.Body)
 		}
@@ -231,11 +231,11 @@ func TestTheSampleOfTheDocumentIsTakenAndKeptByteForByte(t *testing.T) {
 		if err := json.Unmarshal(entry.Body, &body); err != nil || body.Cost.Verdict != signal.CostUnder || body.Cost.ExpectedNano != 14_736_000 {
 			t.Errorf("%+v %v", body, err)
 		}
-		g, err := n.gates.Get(t.Context(), *got.GateID)
+		g, err := n.Gates.Get(t.Context(), *got.GateID)
 		if err != nil || g.Project != "job-search" || g.Agent != "resume-tailor" || g.Title != "Send to applicant" || g.Summary == "" || g.Origin.Reference != "run_01jt4k..." {
 			t.Errorf("%+v %v", g, err)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -250,18 +250,18 @@ func TestARunMayHaveTheLongestIDThereIs(t *testing.T) {
 		if a, b := n.send("run_id", id[4:]+"a"), n.send("run_id", id[4:]+"b"); *a.GateID == *b.GateID {
 			t.Error("two runs have one gate")
 		}
-		g, err := n.gates.Get(t.Context(), *first.GateID)
+		g, err := n.Gates.Get(t.Context(), *first.GateID)
 		if err != nil || g.Trace == "" {
 			t.Errorf("%+v %v", g, err)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
 func TestTextThatARuleCannotReadDoesNotSpoilTheLedger(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		n.apply(`rules: [{name: number, on: [signal], when: 'int(event.metadata.x) > 3 || event.metadata.y[event.metadata.x] == 1 || timestamp(event.metadata.x) > now', then: gate}]`)
+		n.Apply(`rules: [{name: number, on: [signal], when: 'int(event.metadata.x) > 3 || event.metadata.y[event.metadata.x] == 1 || timestamp(event.metadata.x) > now', then: gate}]`)
 		for i, x := range []string{"a\x00b", "\x00", "7\x00"} {
 			got := n.send("run_id", strings.Repeat("r", i+1), "metadata", map[string]any{"x": x, "y": map[string]any{}})
 			if got.Status != "rejected" || strings.Contains(got.Message, "\x00") {
@@ -269,7 +269,7 @@ func TestTextThatARuleCannotReadDoesNotSpoilTheLedger(t *testing.T) {
 			}
 			n.send("run_id", strings.Repeat("r", i+1), "metadata", map[string]any{"x": x, "y": map[string]any{}})
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -298,6 +298,6 @@ func TestTheTypesOfTheRoadmapAreUnderstood(t *testing.T) {
 		if _, err := receive("", `{"type":"gossip"}`); !strings.Contains(fault.From(err).Details["fields"].(map[string]string)["type"], "completion") {
 			t.Errorf("%v", err)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }

@@ -39,19 +39,19 @@ func TestTheSameSignalAgainIsAPollAndAnotherIsRefused(t *testing.T) {
 		if _, err := n.signals.Receive(t.Context(), n.agent, "", encode(value)); !fault.Is(err, fault.DuplicateRun) || fault.From(err).Field != "run_id" {
 			t.Errorf("%v", err)
 		}
-		if g, err := n.gates.Get(t.Context(), *first.GateID); err != nil || !strings.Contains(g.Summary, "Stripe") {
+		if g, err := n.Gates.Get(t.Context(), *first.GateID); err != nil || !strings.Contains(g.Summary, "Stripe") {
 			t.Errorf("%+v %v", g, err)
 		}
-		if len(n.entries("signal.received")) != 1 || len(n.entries("gate.opened")) != 1 {
+		if len(n.Entries("signal.received")) != 1 || len(n.Entries("gate.opened")) != 1 {
 			t.Error("there is more than one signal, or more than one gate")
 		}
 		var noted []bool
-		for _, e := range n.entries("signal.repeated") {
+		for _, e := range n.Entries("signal.repeated") {
 			var b struct {
 				First int64
 				Same  bool
 			}
-			if err := json.Unmarshal(e.Body, &b); err != nil || b.First != n.entries("signal.received")[0].Seq {
+			if err := json.Unmarshal(e.Body, &b); err != nil || b.First != n.Entries("signal.received")[0].Seq {
 				t.Errorf("%s %v", e.Body, err)
 			}
 			noted = append(noted, b.Same)
@@ -59,7 +59,7 @@ func TestTheSameSignalAgainIsAPollAndAnotherIsRefused(t *testing.T) {
 		if diff := cmp.Diff([]bool{true, false}, noted); diff != "" {
 			t.Errorf("both are noted: %s", diff)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -67,7 +67,7 @@ func TestTheSameRunOfAnotherAgentIsAnother(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
 		first := n.send()
-		other := n.addAgent("cover-letter")
+		other := n.Agent("cover-letter")
 		if _, err := n.signals.Receive(t.Context(), other, "", encode(payload())); !fault.Is(err, fault.AgentScope) {
 			t.Errorf("with another's key: %v", err)
 		}
@@ -103,17 +103,17 @@ func TestFiftyAtOnceOpenOneGateAndHearTheSame(t *testing.T) {
 				t.Error(diff)
 			}
 		}
-		if opened, repeated := len(n.entries("gate.opened")), len(n.entries("signal.repeated")); originals != 1 || opened != 1 || repeated != many-1 {
+		if opened, repeated := len(n.Entries("gate.opened")), len(n.Entries("signal.repeated")); originals != 1 || opened != 1 || repeated != many-1 {
 			t.Errorf("%d originals, %d gates, %d repetitions", originals, opened, repeated)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
 func TestARepeatedSignalOfAResolvedGateHearsTheResolution(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		ada := n.operator("ada")
+		ada := n.Operator("ada")
 		for _, c := range []struct {
 			run, note, message string
 			approve            bool
@@ -125,7 +125,7 @@ func TestARepeatedSignalOfAResolvedGateHearsTheResolution(t *testing.T) {
 			{"d", "", "Gate rejected by operator", false, gate.Rejected},
 		} {
 			got := n.send("run_id", c.run)
-			if _, err := n.gates.Vote(t.Context(), ada, *got.GateID, gate.Ballot{Approve: c.approve, Note: c.note}); err != nil {
+			if _, err := n.Gates.Vote(t.Context(), ada, *got.GateID, gate.Ballot{Approve: c.approve, Note: c.note}); err != nil {
 				t.Fatal(err)
 			}
 			want := signal.Answer{Status: c.status, GateID: got.GateID, Message: c.message}
@@ -133,13 +133,13 @@ func TestARepeatedSignalOfAResolvedGateHearsTheResolution(t *testing.T) {
 				t.Error(diff)
 			}
 		}
-		n.apply(blockRule)
+		n.Apply(blockRule)
 		first := n.send("run_id", "e")
-		n.apply(allowRule)
+		n.Apply(allowRule)
 		if diff := cmp.Diff(first.Answer, n.send("run_id", "e").Answer); diff != "" {
 			t.Errorf("what was decided at once stays decided: %s", diff)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -153,7 +153,7 @@ func TestARunThatWasNotSeenIsFoundAllTheSame(t *testing.T) {
 		}
 		again := func() {
 			t.Helper()
-			fresh, err := signal.New(signal.Options{DB: n.db, Ledger: n.ledger, Book: n.book, Gates: n.gates, Outbox: n.outbox, Now: n.now})
+			fresh, err := signal.New(signal.Options{DB: n.DB, Ledger: n.Ledger, Book: n.Book, Gates: n.Gates, Outbox: n.Outbox, Now: n.Now})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,9 +168,9 @@ func TestARunThatWasNotSeenIsFoundAllTheSame(t *testing.T) {
 			}
 		}
 		again()
-		n.apply("rules: [{name: later, on: [signal], when: 'true', then: defer, retry_after: 90s, reason: Too much at once.}]")
+		n.Apply("rules: [{name: later, on: [signal], when: 'true', then: defer, retry_after: 90s, reason: Too much at once.}]")
 		again()
-		if got := len(n.entries("signal.received")); got != 1 {
+		if got := len(n.Entries("signal.received")); got != 1 {
 			t.Errorf("the run is there %d times", got)
 		}
 	})

@@ -51,7 +51,7 @@ func TestTheTruthTable(t *testing.T) {
 			{"a rule that cannot be evaluated, not declared", wrongRule, false, gate.Rejected, false, "could not be evaluated"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				n.apply(c.policy)
+				n.Apply(c.policy)
 				before := n.head()
 				got := n.send("run_id", c.name, "gate_required", c.declared)
 				if got.Status != c.status || (got.GateID != nil) != c.gate || !strings.Contains(got.Message, c.message) {
@@ -70,15 +70,15 @@ func TestTheTruthTable(t *testing.T) {
 				}
 			})
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
 func (n *node) after(seq int64) []ledger.Entry {
-	n.t.Helper()
-	all, err := n.ledger.Entries(n.t.Context(), ledger.Query{After: seq, Limit: 1000})
+	n.T.Helper()
+	all, err := n.Ledger.Entries(n.T.Context(), ledger.Query{After: seq, Limit: 1000})
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return all
 }
@@ -86,26 +86,26 @@ func (n *node) after(seq int64) []ledger.Entry {
 func TestASignalThatIsDeferredIsAsIfItHadNotBeenSent(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		n.apply("rules: [{name: later, on: [signal], when: 'true', then: defer, retry_after: 90s, reason: Too much at once.}]")
+		n.Apply("rules: [{name: later, on: [signal], when: 'true', then: defer, retry_after: 90s, reason: Too much at once.}]")
 		_, err := n.signals.Receive(t.Context(), n.agent, "", encode(payload()))
 		if !fault.Is(err, fault.RateLimited) || fault.From(err).Details[wire.RetryAfter] != 90 || !strings.Contains(err.Error(), "Too much at once. Send the same signal again in 90 seconds.") {
 			t.Fatalf("%v", err)
 		}
-		if got := n.entries("signal.decided"); len(got) != 1 || got[0].Subject != "run-1" {
+		if got := n.Entries("signal.decided"); len(got) != 1 || got[0].Subject != "run-1" {
 			t.Errorf("the decision is not in the ledger: %+v", got)
 		}
-		n.apply(gateRule)
+		n.Apply(gateRule)
 		if got := n.send(); got.Status != gate.Pending || got.Duplicate {
 			t.Errorf("the same signal later: %+v", got)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
 func TestASuspendedAgentIsRejectedWhateverTheRulesSay(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		n.apply(allowRule)
+		n.Apply(allowRule)
 		n.agent.Suspended = true
 		if got := n.send(); got.Status != gate.Rejected || got.GateID != nil || got.Message == "" {
 			t.Errorf("%+v", got.Answer)
@@ -116,9 +116,9 @@ func TestASuspendedAgentIsRejectedWhateverTheRulesSay(t *testing.T) {
 func TestAReplayFindsTheDecisionsOfSignals(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		began := n.now().Add(-time.Minute)
+		began := n.Now().Add(-time.Minute)
 		text := "version: 1\nrules: [{name: dear, on: [signal], when: 'event.cost_usd > 1.0 && event.metadata.source == \"cron\" && size(event.artifacts) == 1', then: gate}]"
-		n.apply(strings.TrimPrefix(text, "version: 1\n"))
+		n.Apply(strings.TrimPrefix(text, "version: 1\n"))
 		n.send("run_id", "dear", "cost_usd", 2.5, "metadata", map[string]any{"source": "cron"}, "artifacts", []any{"x"})
 		n.send("run_id", "cheap", "cost_usd", 0.5)
 		n.send("run_id", "cheap", "cost_usd", 0.5) // a repetition is no decision
@@ -130,11 +130,11 @@ func TestAReplayFindsTheDecisionsOfSignals(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			report, err := n.book.Replay(t.Context(), p, began, func(int64, int64) {})
+			report, err := n.Book.Replay(t.Context(), p, began, func(int64, int64) {})
 			if err != nil || report.Decisions != 2 || report.Changed != c.changed || report.Broken != 0 {
 				t.Errorf("%+v %v", report, err)
 			}
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/store/storetest"
@@ -77,13 +78,13 @@ func verify(t *testing.T, secret, body string, h http.Header) {
 func TestTheWebhookHasTheSixFieldsAndBothSignatures(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n, r := start(t, address), newReceiver(t)
-		ada := n.operator("ada")
+		ada := n.Operator("ada")
 		got := n.send("webhook_url", r.URL+"/hook")
-		g, err := n.gates.Vote(t.Context(), ada, *got.GateID, gate.Ballot{Approve: true, Note: "a secret among operators"})
+		g, err := n.Gates.Vote(t.Context(), ada, *got.GateID, gate.Ballot{Approve: true, Note: "a secret among operators"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the webhook", func() bool { bodies, _ := r.got(); return len(bodies) == 1 })
+		delivertest.Until(t, "the webhook", func() bool { bodies, _ := r.got(); return len(bodies) == 1 })
 		bodies, heads := r.got()
 		var fields map[string]string
 		if err := json.Unmarshal([]byte(bodies[0]), &fields); err != nil {
@@ -96,18 +97,18 @@ func TestTheWebhookHasTheSixFieldsAndBothSignatures(t *testing.T) {
 		if diff := cmp.Diff(want, fields); diff != "" {
 			t.Error(diff)
 		}
-		verify(t, n.outbox.SecretFor("default", n.agent.ID, 0).Reveal(), bodies[0], heads[0])
+		verify(t, n.Outbox.SecretFor("default", n.agent.ID, 0).Reveal(), bodies[0], heads[0])
 
-		n.apply("rules: [{name: soon, on: [signal], when: 'true', then: gate, gate: {expires: 30m}}]")
+		n.Apply("rules: [{name: soon, on: [signal], when: 'true', then: gate, gate: {expires: 30m}}]")
 		n.send("run_id", "expires", "webhook_url", r.URL+"/hook")
 		n.send("run_id", "quiet") // no address, no webhook
-		n.move(31 * time.Minute)
-		until(t, "the second webhook", func() bool { bodies, _ := r.got(); return len(bodies) == 2 })
+		n.Move(31 * time.Minute)
+		delivertest.Until(t, "the second webhook", func() bool { bodies, _ := r.got(); return len(bodies) == 2 })
 		bodies, _ = r.got()
 		if !strings.Contains(bodies[1], `"status":"rejected"`) || !strings.Contains(bodies[1], `"resolved_by":"rule"`) {
 			t.Errorf("an expired gate: %s", bodies[1])
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -115,30 +116,30 @@ func TestAReceiverThatIsDownForTwoDaysGetsItOnceItIsUp(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n, r := start(t, address), newReceiver(t)
 		r.status.Store(http.StatusServiceUnavailable)
-		ada := n.operator("ada")
+		ada := n.Operator("ada")
 		got := n.send("webhook_url", r.URL)
-		if _, err := n.gates.Vote(t.Context(), ada, *got.GateID, gate.Ballot{}); err != nil {
+		if _, err := n.Gates.Vote(t.Context(), ada, *got.GateID, gate.Ballot{}); err != nil {
 			t.Fatal(err)
 		}
-		began := n.now()
-		for tries := 1; n.now().Sub(began) < 48*time.Hour; tries++ {
-			until(t, "the next try", func() bool { return len(n.entries("delivery.failed")) >= tries })
-			n.move(4 * time.Hour)
+		began := n.Now()
+		for tries := 1; n.Now().Sub(began) < 48*time.Hour; tries++ {
+			delivertest.Until(t, "the next try", func() bool { return len(n.Entries("delivery.failed")) >= tries })
+			n.Move(4 * time.Hour)
 		}
 		r.status.Store(http.StatusNoContent)
-		n.move(4 * time.Hour)
-		until(t, "the delivery", func() bool { return len(n.entries("delivery.succeeded")) == 1 })
+		n.Move(4 * time.Hour)
+		delivertest.Until(t, "the delivery", func() bool { return len(n.Entries("delivery.succeeded")) == 1 })
 		bodies, heads := r.got()
 		for i, h := range heads {
 			if h.Get("webhook-id") != heads[0].Get("webhook-id") || bodies[i] != bodies[0] {
 				t.Errorf("try %d is another: %v %s", i, h, bodies[i])
 			}
-			verify(t, n.outbox.SecretFor("default", n.agent.ID, 0).Reveal(), bodies[i], h)
+			verify(t, n.Outbox.SecretFor("default", n.agent.ID, 0).Reveal(), bodies[i], h)
 		}
 		if len(bodies) < 12 {
 			t.Errorf("it was tried %d times", len(bodies))
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -168,11 +169,11 @@ func TestPrivateAddressesAreRefusedWhenRegisteredAndWhenDialled(t *testing.T) {
 		}
 		_, port, _ := strings.Cut(strings.TrimPrefix(r.URL, "http://"), ":")
 		got := n.send("webhook_url", "http://turns.example:"+port+"/hook")
-		ada := n.operator("ada")
-		if _, err := n.gates.Vote(t.Context(), ada, *got.GateID, gate.Ballot{Approve: true}); err != nil {
+		ada := n.Operator("ada")
+		if _, err := n.Gates.Vote(t.Context(), ada, *got.GateID, gate.Ballot{Approve: true}); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the try", func() bool { return len(n.entries("delivery.failed", "delivery.given_up")) > 0 })
+		delivertest.Until(t, "the try", func() bool { return len(n.Entries("delivery.failed", "delivery.given_up")) > 0 })
 		if bodies, _ := r.got(); len(bodies) != 0 {
 			t.Errorf("a private address was called: %v", bodies)
 		}
