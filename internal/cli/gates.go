@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,7 +10,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/wire"
 )
@@ -109,12 +112,18 @@ func printGate(w io.Writer, g gate.Gate) {
 }
 
 func newGatesDecide(a *app, approve bool) *cobra.Command {
-	verb, short := "approve", "Approve a gate"
+	verb, short := "approve", "Approve gates"
 	if !approve {
-		verb, short = "reject", "Reject a gate; the note reaches the agent"
+		verb, short = "reject", "Reject gates; the note reaches the agent"
 	}
-	c := a.withJSON(&cobra.Command{Use: verb + " GATE_ID", Short: short, Args: exactly(1, "the id of a gate, from `signalbox gates ls`")})
-	note := c.Flags().String("note", "", "why; the agent reads it")
+	c := a.withJSON(&cobra.Command{
+		Use: verb + " GATE_ID...", Short: short, Args: atLeast(1, "the ids of gates, from `signalbox gates ls`"),
+		Example: "  signalbox gates " + verb + " gate_01… gate_02… --note 'The same for both'",
+	})
+	note := c.Flags().String("note", "", "why; the agent reads it (also --reason)")
+	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(strings.ReplaceAll(name, "reason", "note"))
+	})
 	modified := c.Flags().String("modified", "", "JSON of what to do instead, where the protocol allows it")
 	behalf := c.Flags().String("for", "", "the operator who has delegated to you and whose vote this is")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -125,17 +134,32 @@ func newGatesDecide(a *app, approve bool) *cobra.Command {
 			}
 			d.Modified = wire.Raw(*modified)
 		}
-		var g gate.Gate
-		if err := a.call(c.Context(), "POST", "/ops/gates/"+url.PathEscape(args[0])+"/"+verb, d, &g); err != nil {
-			return err
-		}
-		return a.show(g, func(w io.Writer) {
-			if g.Status == gate.Pending {
-				_, _ = fmt.Fprintf(w, "Your vote counts; %d of %d approvals so far.\n", len(g.Votes), g.Quorum)
-				return
-			}
-			_, _ = fmt.Fprintf(w, "%s is %s.\n", g.ID, g.Status)
-		})
+		return a.decide(c.Context(), args, verb, d)
 	}
 	return c
+}
+
+// decide votes at each of the gates. One that cannot be decided does not keep the others
+// from it.
+func (a *app) decide(ctx context.Context, ids []string, verb string, d gate.Decision) (failed error) {
+	for _, id := range ids {
+		var g gate.Gate
+		err := a.call(ctx, "POST", "/ops/gates/"+url.PathEscape(id)+"/"+verb, d, &g)
+		if err == nil {
+			err = a.show(g, func(w io.Writer) {
+				if g.Status == gate.Pending {
+					_, _ = fmt.Fprintf(w, "Your vote at %s counts; %d of %d approvals so far.\n", g.ID, len(g.Votes), g.Quorum)
+					return
+				}
+				_, _ = fmt.Fprintf(w, "%s is %s.\n", g.ID, g.Status)
+			})
+		}
+		if err != nil && failed != nil { // the last is said as any other error
+			_, _ = fmt.Fprintln(a.err, fault.From(failed).Message)
+		}
+		if err != nil {
+			failed = err
+		}
+	}
+	return failed
 }
