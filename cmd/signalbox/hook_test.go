@@ -136,6 +136,16 @@ func TestHooksSayWhatThePolicyDecides(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
+	// A yes that is final is said aloud, where the CLI understands it.
+	for _, c := range []struct{ tool, file, want string }{
+		{"claude-code", "claude-pre.json", `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}`},
+		{"claude-code", "claude-prompt.json", "{}"},
+		{"amp", "amp-bash.json", ""},
+	} {
+		if got := hook(t, sample(t, c.file, "ls"), ampEnv, c.tool, "--final", "--data", p.dir); got.out != c.want || got.code != 0 {
+			t.Errorf("%s: %+v", c.tool, got)
+		}
+	}
 	var page struct {
 		Sessions []struct {
 			Session string `json:"session"`

@@ -172,7 +172,7 @@ func (p *process) get(path string, into any) {
 }
 
 // run runs a command of the binary against the folder.
-func run(t *testing.T, dir string, args ...string) (code int, output string) {
+func run(t testing.TB, dir string, args ...string) (code int, output string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -185,7 +185,7 @@ func run(t *testing.T, dir string, args ...string) (code int, output string) {
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-func mustRun(t *testing.T, dir string, args ...string) string {
+func mustRun(t testing.TB, dir string, args ...string) string {
 	t.Helper()
 	code, out := run(t, dir, args...)
 	if code != 0 {

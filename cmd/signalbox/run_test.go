@@ -29,6 +29,7 @@ type event struct {
 	Event struct {
 		Type, Answer, Error string
 		OK                  *bool
+		Action              struct{ ID string }
 	}
 }
 
@@ -44,9 +45,9 @@ func configured(t *testing.T, cli runtest.CLI) (data, folder string) {
 }
 
 // launch has the server start a run.
-func (p *process) launch(folder string) (id string) {
+func (p *process) launch(folder string, supervised bool) (id string) {
 	p.t.Helper()
-	body := fmt.Sprintf(`{"engine":"amp","prompt":"go","dir":%q,"budget":{"tokens":100000}}`, folder)
+	body := fmt.Sprintf(`{"engine":"amp","prompt":"go","dir":%q,"budget":{"tokens":100000},"supervised":%t}`, folder, supervised)
 	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.url+"/runs", strings.NewReader(body))
 	if err != nil {
 		p.t.Fatal(err)
@@ -106,7 +107,7 @@ func TestARunGoesOnWhenTheServerIsKilled(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready")
 	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit + fmt.Sprintf(runTool, "a") + fmt.Sprintf(runTool, "b") + runResult), Hold: hold, Ready: ready})
 	p := up(t, data)
-	id := p.launch(folder)
+	id := p.launch(folder, false)
 	seen := []int64{}
 	p.follow(id, 0, func(e event) bool { seen = append(seen, e.N); return len(seen) == 2 })
 	viewer := exec.CommandContext(t.Context(), binary, "run", "show", id, "--follow", "--json", "--data", data)
@@ -152,7 +153,7 @@ func TestCancellingARunOfTheServerEndsItsProcess(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit), Linger: time.Minute, Log: log})
 	p := up(t, data)
-	id := p.launch(folder)
+	id := p.launch(folder, false)
 	p.follow(id, 0, func(event) bool { return true })
 	if out, err := exec.CommandContext(t.Context(), binary, "run", "cancel", id, "--data", data, "--reason", "enough").CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)

@@ -156,6 +156,16 @@ func atMost(n int, what string) cobra.PositionalArgs {
 	}
 }
 
+// atLeast is cobra.MinimumNArgs with a sentence.
+func atLeast(n int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < n {
+			return usage("`%s` takes %s. `%s --help` shows how.", c.CommandPath(), what, c.CommandPath())
+		}
+		return nil
+	}
+}
+
 // outcomeError is an outcome that was shown already: only the exit code is left to say.
 type outcomeError int
 

@@ -41,6 +41,7 @@ func newHook(a *app) *cobra.Command {
 type hookFlags struct {
 	keyFile string
 	wait    time.Duration
+	final   bool
 }
 
 func (f *hookFlags) add(c *cobra.Command) {
@@ -57,6 +58,7 @@ func newHookRun(a *app, t *hook.Tool) *cobra.Command {
 	}
 	var f hookFlags
 	f.add(c)
+	c.Flags().BoolVar(&f.final, "final", false, "a yes is the last word: the CLI's own permissions are not asked after it")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		out := a.runHook(c.Context(), t, f)
 		_, _ = a.out.Write(out.Stdout)
@@ -88,6 +90,7 @@ func (a *app) runHook(ctx context.Context, t *hook.Tool, f hookFlags) hook.Outpu
 	if err != nil {
 		return t.Refuse("Signalbox refuses what it cannot read: " + err.Error() + ".")
 	}
+	call.Final = f.final
 	d, err := a.ask(ctx, call, f)
 	switch {
 	case err != nil && call.Asks():
@@ -120,6 +123,7 @@ func (a *app) ask(ctx context.Context, call *hook.Call, f hookFlags) (ahp.Decisi
 		if err != nil || d.Word != "defer" || time.Since(began)+d.RetryAfter > f.wait {
 			return d, err
 		}
+		thrift()
 		select {
 		case <-time.After(d.RetryAfter):
 		case <-ctx.Done():
@@ -236,6 +240,9 @@ func (a *app) reach(f hookFlags) ([]string, error) {
 	}
 	if f.wait > 0 {
 		reach = append(reach, "--wait", f.wait.String())
+	}
+	if f.final {
+		reach = append(reach, "--final")
 	}
 	return reach, nil
 }

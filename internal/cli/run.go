@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -85,6 +86,9 @@ func (a *app) prepare(args []string, f runFlags, config *server.Config) (*runner
 	}
 	if f.supervised && f.unrecorded {
 		return nil, usage("A supervised run is recorded: --supervised and --no-record do not go together.")
+	}
+	if f.supervised && a.elsewhere("") && os.Getenv("SIGNALBOX_KEY") == "" {
+		return nil, usage("The hooks of a supervised run ask the server as an agent. Put a key of one into SIGNALBOX_KEY; `signalbox agents add` makes one.")
 	}
 	dir, err := filepath.Abs(f.dir)
 	if err != nil {
@@ -201,6 +205,7 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	defer giveUp()
 	var wg sync.WaitGroup
 	wg.Go(func() { err = recorder.Run(reporting) })
+	thrift()
 	r.spec.Lock = both(locks.Take, recorder.Lock)
 	process.Run(ctx, r.spec, func(e engine.Event, u engine.Usage) { recorder.Event(e, u); emit(e, u) })
 	stopped = cause(ctx)
@@ -213,6 +218,16 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	}
 	return last, stopped, err
 }
+
+// thrift gives back what the start of the program took, and lets it take little: of
+// processes that wait most of their time there may be many.
+func thrift() {
+	debug.SetGCPercent(thriftPercent)
+	debug.FreeOSMemory()
+}
+
+// thriftPercent is how much garbage there may be beside what is in use.
+const thriftPercent = 20
 
 // both takes one lock and then the other.
 func both(first, then func(context.Context, string) (func(), error)) func(context.Context, string) (func(), error) {
@@ -258,7 +273,8 @@ func (r *runner) guard() (remove func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	base, err := r.address()
+	// We stand in for the CLI's own permissions, which would ask somebody who is not there.
+	reach, err := r.reach(hookFlags{wait: engine.GuardTime - time.Hour, final: true})
 	if err != nil {
 		return nil, err
 	}
@@ -267,44 +283,9 @@ func (r *runner) guard() (remove func(), err error) {
 		return nil, err
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
-	if r.spec.Job.Guard, err = r.spec.Engine.Guard(dir, self); err != nil {
+	if r.spec.Job.Guard, err = r.spec.Engine.Guard(dir, self, reach...); err != nil {
 		remove()
 		return nil, err
 	}
-	r.spec.Env = append(r.spec.Env, "SIGNALBOX_SERVER="+base)
 	return remove, nil
-}
-
-func newRunSupervise(a *app) *cobra.Command {
-	c := &cobra.Command{Use: "supervise RUN_ID", Short: "Watch a run that the server has opened", Hidden: true, Args: exactly(1, "the id of a run")}
-	config := addConfigFlags(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		loaded, err := config.load(a, c)
-		if err != nil {
-			return err
-		}
-		api, err := a.client()
-		if err != nil {
-			return err
-		}
-		r := &runner{app: a, record: true, server: a.recording(api)}
-		if err := api.call(c.Context(), "GET", "/runs/"+args[0], nil, &r.opened); err != nil {
-			return err
-		}
-		o := r.opened
-		e, err := engine.Find(o.Engine)
-		if err != nil {
-			return err
-		}
-		limits := process.DefaultLimits()
-		limits.Start = loaded.Runs.StartTimeout
-		r.budget = o.Budget
-		r.spec = process.Spec{ID: o.ID, Engine: e, Limits: limits, Job: engine.Job{
-			Prompt: o.Prompt, Dir: o.Dir, Override: o.Model, Supervised: o.Supervised, Settings: loaded.Runs.Engines[e.Name], Resume: engine.Resume{Engine: e.Name, Value: o.Resume},
-		}}
-		// The server may be away for long; what the agent did is not lost for that.
-		_, _, err = r.execute(c.Context(), func(engine.Event, engine.Usage) {}, 24*time.Hour)
-		return err
-	}
-	return c
 }

@@ -39,19 +39,20 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 			o.Held = err == nil
 		}
 	}
-	for {
-		news := s.Ledger.News()
+	seen, err := s.Ledger.Head(alive)
+	if err != nil {
+		return Orders{}, err
+	}
+	for over := ctx.Err() != nil; ; over = ctx.Err() != nil {
 		if r, err = s.Get(alive, run); err != nil {
 			return Orders{}, err
 		}
 		o.Events, o.Stop, o.Ended = r.Events, r.Stop, r.Status != Running
-		if !o.Held || o.Stop != "" || o.Ended {
+		if over || !o.Held || o.Stop != "" || o.Ended {
 			return o, nil
 		}
-		select {
-		case <-news:
-		case <-ctx.Done():
-			return o, nil
+		if seen, err = s.changed(ctx, run, seen); err != nil && ctx.Err() == nil {
+			return Orders{}, err
 		}
 	}
 }

@@ -118,30 +118,68 @@ FROM run_event JOIN ledger_entry ON ledger_entry.seq = run_event.seq WHERE run_e
 // Follow hands the events above after to fn, in order, and goes on as they come, until
 // the last one, an error of fn, or the end of ctx.
 func (s *Runs) Follow(ctx context.Context, run string, after int64, fn func([]Numbered) error) error {
+	seen, err := s.Ledger.Head(ctx)
+	if err != nil {
+		return err
+	}
 	for ctx.Err() == nil {
-		news := s.Ledger.News()
 		r, err := s.Get(ctx, run)
 		if err != nil {
 			return err
 		}
-		events, err := s.Events(ctx, run, after)
-		if err != nil {
-			return err
-		}
-		if len(events) > 0 {
+		for {
+			events, err := s.Events(ctx, run, after)
+			if err != nil {
+				return err
+			}
+			if len(events) == 0 {
+				break
+			}
 			if err := fn(events); err != nil {
 				return err
 			}
-			after = events[len(events)-1].N
-			continue
+			if after = events[len(events)-1].N; len(events) < pageOfEvents {
+				break
+			}
 		}
 		if r.Status != Running {
 			return nil
+		}
+		if seen, err = s.changed(ctx, run, seen); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pageOfLedger is how many entries Next reads at the most.
+const pageOfLedger = 500
+
+// changed waits until the ledger has an entry about the run after the one that was seen
+// last, or ctx ends. Most of what happens is about others, and need not be looked up: what
+// this process has recorded is in its memory.
+func (s *Runs) changed(ctx context.Context, run string, seen int64) (int64, error) {
+	for ctx.Err() == nil {
+		news := s.Ledger.News()
+		entries, err := s.Ledger.Next(ctx, seen)
+		if err != nil {
+			return seen, err
+		}
+		ours := false
+		for i := range entries {
+			seen = entries[i].Seq
+			ours = ours || entries[i].Subject == run
+		}
+		if ours {
+			return seen, nil
+		}
+		if len(entries) == pageOfLedger {
+			continue
 		}
 		select {
 		case <-news:
 		case <-ctx.Done():
 		}
 	}
-	return nil
+	return seen, nil
 }

@@ -56,6 +56,9 @@ func (c *Call) yes() Output {
 	if c.tool.delegate {
 		return Output{}
 	}
+	if c.Final && c.tool.yes != nil && c.Event.Type == ahp.PreAction {
+		return Output{Stdout: encode(c.tool.yes)}
+	}
 	return Output{Stdout: []byte("{}\n")}
 }
 

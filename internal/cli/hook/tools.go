@@ -18,6 +18,9 @@ type Tool struct {
 	deny string
 	// preTool says how no, and another input, are spelled before an action.
 	preTool func(no string, input json.RawMessage) any
+	// yes is how the CLI spells a yes after which its own permissions do not ask; nil when
+	// it knows none.
+	yes any
 	// merges says that another input is laid over the old one, so that nothing can be
 	// taken away.
 	merges bool
@@ -36,6 +39,7 @@ type event struct {
 var Tools = []*Tool{
 	{
 		Name: "claude-code", Title: "Claude Code", deny: "block", preTool: claudePreTool,
+		yes: answer{Specific: &specific{Event: "PreToolUse", Decision: "allow"}},
 		events: []event{
 			{"PreToolUse", ahp.PreAction},
 			{"UserPromptSubmit", ahp.PrePrompt},
@@ -129,6 +133,8 @@ func geminiPreTool(no string, input json.RawMessage) any {
 // Call is one run of a hook.
 type Call struct {
 	Event ahp.Event
+	// Final says that a yes is the last word: the CLI does not ask its own permissions.
+	Final bool
 	tool  *Tool
 	// name and input are those of the tool that is about to be used.
 	name  string

@@ -10,10 +10,12 @@ import (
 func codex() *Engine {
 	return &Engine{
 		Name: "codex", label: "codex exec", title: "Codex", Install: "npm install -g @openai/codex",
-		args:    codexArgs,
-		line:    func(token string) string { return "codex resume " + token },
-		pattern: regexp.MustCompile("(?im)^\\s*`?codex\\s+resume\\s+([^`\\s]+)`?\\s*$"),
-		start:   func() translator { return &codexStream{} },
+		args: codexArgs,
+		// Tried with 0.166.0: the flag for that runs what .codex/hooks.json of the folder says.
+		unguarded: "it takes hooks for one run only together with whatever hooks the folder brings, which nobody has reviewed; `signalbox hook install codex` supervises all of its sessions instead",
+		line:      func(token string) string { return "codex resume " + token },
+		pattern:   regexp.MustCompile("(?im)^\\s*`?codex\\s+resume\\s+([^`\\s]+)`?\\s*$"),
+		start:     func() translator { return &codexStream{} },
 	}
 }
 

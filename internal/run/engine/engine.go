@@ -50,10 +50,12 @@ type Engine struct {
 	args     func(Job) []string
 	stdin    func(Job) string // nil is the prompt
 	env      []string
-	guard    func(dir, hook string) ([]string, error)
-	line     func(token string) string // the resume line
-	pattern  *regexp.Regexp
-	start    func() translator
+	guard    func(dir string, hook func(name string) string) ([]string, error)
+	// unguarded is why there is no guard, where the CLI has hooks all the same.
+	unguarded string
+	line      func(token string) string // the resume line
+	pattern   *regexp.Regexp
+	start     func() translator
 }
 
 // translator turns the lines of one engine into events of a stream.

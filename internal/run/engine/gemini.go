@@ -8,10 +8,11 @@ import (
 func gemini() *Engine {
 	return &Engine{
 		Name: "gemini", label: "gemini", title: "gemini", Install: "npm install -g @google/gemini-cli",
-		args:    geminiArgs,
-		line:    func(token string) string { return "gemini --resume " + token },
-		pattern: regexp.MustCompile("(?im)^\\s*`?gemini\\s+--resume\\s+([A-Za-z0-9_-]+)`?\\s*$"),
-		start:   func() translator { return &geminiStream{} },
+		args:      geminiArgs,
+		unguarded: "what a person has approved it would refuse, or with yolo go on when a hook fails; `signalbox hook install gemini` supervises its sessions instead",
+		line:      func(token string) string { return "gemini --resume " + token },
+		pattern:   regexp.MustCompile("(?im)^\\s*`?gemini\\s+--resume\\s+([A-Za-z0-9_-]+)`?\\s*$"),
+		start:     func() translator { return &geminiStream{} },
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/signalbox/signalbox/internal/fault"
 )
@@ -21,24 +22,39 @@ func (e *Engine) MaySupervise() error {
 			can = append(can, other.Name)
 		}
 	}
-	return fault.New(fault.InvalidRequest, "A run of %s cannot be supervised: its hooks are not set for one run alone. Those of %s can.", e.Name, strings.Join(can, " and ")).About("supervised")
+	why := e.unguarded
+	if why == "" {
+		why = "it has no hooks that we know"
+	}
+	return fault.New(fault.InvalidRequest, "A run of %s cannot be supervised: %s. Those of %s can.", e.Name, why, strings.Join(can, " and ")).About("supervised")
 }
 
 // Guard makes the CLI ask before each tool call: it writes what it needs into dir, a
-// folder of the run's own, and gives the arguments for Job.Guard. program is Signalbox.
-// When that cannot be asked, these CLIs take its failure for a no.
-func (e *Engine) Guard(dir, program string) ([]string, error) {
+// folder of the run's own, and gives the arguments for Job.Guard. program is Signalbox, and
+// flags are those of its hook. When that cannot be asked, these CLIs take its failure for a
+// no.
+func (e *Engine) Guard(dir, program string, flags ...string) ([]string, error) {
 	if err := e.MaySupervise(); err != nil {
 		return nil, err
 	}
-	return e.guard(dir, program)
+	return e.guard(dir, func(hook string) string {
+		words := []string{quote(program), "hook", hook}
+		for _, f := range flags {
+			words = append(words, quote(f))
+		}
+		return strings.Join(words, " ")
+	})
 }
+
+// GuardTime is how long these CLIs wait for a hook: longer than anybody takes to decide,
+// since a hook that takes too long does not block.
+const GuardTime = 7 * 24 * time.Hour
 
 // ampGuard makes Signalbox amp's permission delegate. A delegate is a program without
 // arguments, so there is a script for it. Exit code 0 allows and 2 rejects.
-func ampGuard(dir, program string) ([]string, error) {
+func ampGuard(dir string, hook func(string) string) ([]string, error) {
 	delegate, settings := filepath.Join(dir, "signalbox-permit"), filepath.Join(dir, "amp-settings.json")
-	script := "#!/bin/sh\n" + quote(program) + " hook amp \"$@\"\n[ $? -eq 0 ] || exit 2\n"
+	script := "#!/bin/sh\n" + hook("amp") + " \"$@\"\n[ $? -eq 0 ] || exit 2\n"
 	if err := os.WriteFile(delegate, []byte(script), 0o700); err != nil { //nolint:gosec // it is to be run
 		return nil, cannotWrite(err, delegate)
 	}
@@ -56,12 +72,11 @@ func ampGuard(dir, program string) ([]string, error) {
 }
 
 // claudeGuard puts a hook before every tool of Claude Code. Any exit code but 0 of the
-// hook is turned into 2, which is the one that blocks. A hook that takes longer than its
-// timeout does not block, so that is longer than anybody takes to decide.
-func claudeGuard(_, program string) ([]string, error) {
+// hook is turned into 2, which is the one that blocks.
+func claudeGuard(_ string, hook func(string) string) ([]string, error) {
 	text, err := json.Marshal(map[string]any{"hooks": map[string]any{"PreToolUse": []any{map[string]any{
 		"matcher": "*",
-		"hooks":   []any{map[string]any{"type": "command", "command": quote(program) + " hook claude-code || exit 2", "timeout": 7 * 24 * 3600}},
+		"hooks":   []any{map[string]any{"type": "command", "command": hook("claude-code") + " || exit 2", "timeout": int(GuardTime.Seconds()), "onFailure": "block"}},
 	}}}})
 	return []string{"--settings", string(text)}, err
 }

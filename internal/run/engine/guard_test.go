@@ -73,7 +73,7 @@ func guards(t *testing.T, program string) map[string]string {
 		if e.MaySupervise() != nil {
 			continue
 		}
-		args, err := e.Guard(t.TempDir(), program)
+		args, err := e.Guard(t.TempDir(), program, "--data", "a 'folder'")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,6 +37,8 @@ type CLI struct {
 	Log      string        `json:"log"`      // "begin" and "end" are appended to this file
 	Repeat   int           `json:"repeat"`   // Stdout is written that many times more
 	Ready    string        `json:"ready"`    // made when everything is written
+	Ask      string        `json:"ask"`      // before the last line it asks whether it may run this command; see asked
+	Refused  []byte        `json:"refused"`  // written instead of the last line when it may not
 }
 
 // Main is called first by TestMain.
@@ -136,11 +139,61 @@ func (c CLI) write() {
 				if _, err := os.Stat(c.Hold); err == nil {
 					break
 				}
-				time.Sleep(2 * time.Millisecond)
+				time.Sleep(10 * time.Millisecond)
 			}
 		}
-		_, _ = os.Stdout.Write(line)
+		if i == len(lines)-1 && c.Ask != "" && !c.asked() {
+			line = c.Refused
+		}
+		_, _ = os.Stdout.Write(bytes.ReplaceAll(line, []byte(Now), strconv.AppendInt(nil, time.Now().UnixMicro(), 10)))
 	}
+}
+
+// Now stands in Stdout for the time at which it is written, in microseconds.
+const Now = "{now}"
+
+// asked asks as Claude Code or amp does: the hook or the permission delegate of the settings
+// that it was given. The answer goes into the log.
+func (c CLI) asked() bool {
+	settings, hook := []byte("{}"), false
+	for i, arg := range os.Args[1:] {
+		switch arg {
+		case "--settings":
+			settings, hook = []byte(os.Args[i+2]), true
+		case "--settings-file":
+			settings, _ = os.ReadFile(os.Args[i+2])
+		}
+	}
+	var s struct {
+		Permissions []struct {
+			To string `json:"to"`
+		} `json:"amp.permissions"`
+		Hooks struct {
+			PreToolUse []struct {
+				Hooks []struct {
+					Command string `json:"command"`
+				} `json:"hooks"`
+			} `json:"PreToolUse"`
+		} `json:"hooks"`
+	}
+	if err := json.Unmarshal(settings, &s); err != nil {
+		panic(err)
+	}
+	input, _ := json.Marshal(map[string]string{"command": c.Ask}) // plain text always encodes
+	var cmd *exec.Cmd
+	if hook {
+		cmd = exec.Command("sh", "-c", s.Hooks.PreToolUse[0].Hooks[0].Command) //nolint:noctx // as the CLI
+		input = fmt.Appendf(nil, `{"session_id":"S-%d","hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":%s}`, os.Getpid(), input)
+	} else {
+		cmd = exec.Command(s.Permissions[0].To) //nolint:noctx // as the CLI
+		cmd.Env = append(os.Environ(), "AGENT_TOOL_NAME=Bash", fmt.Sprintf("AMP_THREAD_ID=T-%d", os.Getpid()))
+	}
+	var said bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &said, &said
+	err := cmd.Run()
+	refused := err != nil || strings.Contains(said.String(), `"deny"`)
+	c.note(fmt.Sprintf("refused=%t %s", refused, strings.ReplaceAll(said.String(), "\n", " ")))
+	return !refused
 }
 
 // abandon leaves a process that holds standard output open.

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/run/runtest"
+)
+
+// supervised is a server with the policy of hooks, and CLIs that ask before they deploy.
+func supervised(t testing.TB, cli runtest.CLI) *process {
+	t.Helper()
+	cli.Ask = "deploy it"
+	if cli.Stdout == nil {
+		cli.Stdout = []byte(runInit + fmt.Sprintf(runTool, "a") + runResult)
+	}
+	cli.Refused = []byte(`{"type":"result","is_error":true,"error":"told not to","result":"told not to"}` + "\n")
+	command := cli.Write(t)
+	dir := t.TempDir()
+	config := fmt.Sprintf("runs: {folders: [%s], amp: {command: %s}, claude: {command: %s}}\n", os.TempDir(), command, command)
+	if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := up(t, dir)
+	mustRun(t, dir, "policy", "apply", writeFile(t, hookPolicy))
+	return p
+}
+
+// TestASupervisedRunDoesWhatAPersonDecides: its call waits in the inbox, and what is said
+// there is what happens. Without a server nothing happens.
+func TestASupervisedRunDoesWhatAPersonDecides(t *testing.T) {
+	t.Parallel()
+	log := filepath.Join(t.TempDir(), "log")
+	p := supervised(t, runtest.CLI{Log: log})
+	for _, engine := range []string{"amp", "claude"} {
+		for decision, want := range map[string]struct {
+			code int
+			text string
+		}{"approve": {0, `"answer":"done"`}, "reject": {1, "told not to"}} {
+			done := make(chan struct{})
+			var code int
+			var out string
+			go func() {
+				defer close(done)
+				code, out = run(t, p.dir, "run", engine, "--supervised", "--json", "--cwd", t.TempDir(), "--", "go")
+			}()
+			id := p.pending(t)
+			if shown := mustRun(t, p.dir, "gates", "show", id); !strings.Contains(shown, "deploy it") {
+				t.Errorf("the person does not see what is asked: %s", shown)
+			}
+			if status, text, err := p.call(http.MethodPost, "/ops/gates/"+id+"/"+decision, `{"note":"I looked."}`); err != nil || status != http.StatusOK {
+				t.Fatal(status, text, err)
+			}
+			<-done
+			if code != want.code || !strings.Contains(out, want.text) {
+				t.Errorf("%s, %s: %d %s", engine, decision, code, out)
+			}
+		}
+	}
+	if text, _ := os.ReadFile(log); strings.Count(string(text), "I looked.") != 2 {
+		t.Errorf("the agents are not told why: %s", text)
+	}
+}
+
+// TestASupervisedRunOfAServerElsewhereAsksAsAnAgent, and does not begin without its key.
+func TestASupervisedRunOfAServerElsewhereAsksAsAnAgent(t *testing.T) {
+	t.Parallel()
+	p := supervised(t, runtest.CLI{})
+	var added struct{ Keys map[string]string }
+	if err := json.Unmarshal([]byte(mustRun(t, p.dir, "agents", "add", "laptop", "--json")), &added); err != nil {
+		t.Fatal(err)
+	}
+	start := func(env ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), binary, "run", "amp", "--supervised", "--json", "--config", filepath.Join(p.dir, "signalbox.yaml"), "--server", p.url, "--cwd", t.TempDir(), "--", "go")
+		cmd.Env = append(append(cleanEnv(), "SIGNALBOX_TOKEN="+p.operator()), env...)
+		return cmd
+	}
+	if out, err := start().CombinedOutput(); err == nil || !strings.Contains(string(out), "SIGNALBOX_KEY") {
+		t.Errorf("%v %s", err, out)
+	}
+	done, cmd := make(chan string, 1), start("SIGNALBOX_KEY="+added.Keys["signal"])
+	go func() {
+		out, _ := cmd.CombinedOutput()
+		done <- string(out)
+	}()
+	id := p.pending(t)
+	if shown := mustRun(t, p.dir, "gates", "show", id); !strings.Contains(shown, "/laptop") {
+		t.Errorf("%s", shown)
+	}
+	mustRun(t, p.dir, "gates", "approve", id)
+	if out := <-done; !strings.Contains(out, `"answer":"done"`) {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestASupervisedRunWhoseServerIsGoneDoesNothing(t *testing.T) {
+	t.Parallel()
+	log, hold := filepath.Join(t.TempDir(), "log"), filepath.Join(t.TempDir(), "go")
+	p := supervised(t, runtest.CLI{Log: log, Hold: hold})
+	ctx, stop := context.WithCancel(t.Context())
+	cmds := map[string]*exec.Cmd{}
+	for _, engine := range []string{"amp", "claude"} {
+		cmds[engine] = exec.CommandContext(ctx, binary, "run", engine, "--supervised", "--json", "--data", p.dir, "--cwd", t.TempDir(), "--", "go")
+		cmds[engine].Env = cleanEnv()
+		if err := cmds[engine].Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(what string) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			text, _ := os.ReadFile(log)
+			if strings.Count(string(text), what) == len(cmds) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("not %q: %s", what, text)
+			}
+		}
+	}
+	says("begin ")
+	p.kill()
+	if err := os.WriteFile(hold, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	says("refused=true")
+	stop() // they would wait for the server, to record the end
+	for _, cmd := range cmds {
+		_ = cmd.Wait()
+	}
+}
+
+// BenchmarkSupervisedRuns has 50 of them at once, which write a line every 200 ms. It looks
+// at how long it takes from a line to somebody who follows the run over HTTP, and at the
+// memory of everything but the CLIs: while they work, and while each waits for a person.
+func BenchmarkSupervisedRuns(b *testing.B) {
+	const many, lines = 50, 150
+	for b.Loop() {
+		hold := filepath.Join(b.TempDir(), "go")
+		p := supervised(b, runtest.CLI{Pause: 200 * time.Millisecond, Hold: hold, Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1) + strings.Repeat(fmt.Sprintf(runTool, runtest.Now), lines) + runResult)})
+		before := p.memory()
+		var took []time.Duration
+		var begun int
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for range many {
+			id := p.launch(os.TempDir(), true)
+			wg.Go(func() {
+				p.follow(id, 0, func(e event) bool {
+					mu.Lock()
+					defer mu.Unlock()
+					if at, err := strconv.ParseInt(e.Event.Action.ID, 10, 64); err == nil && begun == many {
+						took = append(took, time.Since(time.UnixMicro(at)))
+					} else if e.N == 1 {
+						begun++ // until all have, the machine is busy with that
+					}
+					return e.N == lines+1
+				})
+			})
+		}
+		wg.Wait()
+		slices.Sort(took)
+		b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+		b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+		b.ReportMetric(p.others()+p.memory()-before, "MB")
+		if err := os.WriteFile(hold, nil, 0o600); err != nil {
+			b.Fatal(err)
+		}
+		var page struct{ Gates []struct{ ID string } }
+		for len(page.Gates) < many {
+			p.get("/ops/gates?status=pending", &page)
+			time.Sleep(50 * time.Millisecond)
+		}
+		time.Sleep(15 * time.Second) // hooks that wait longer than the server holds a call take less
+		b.ReportMetric(p.others()+p.memory()-before, "MB-waiting")
+		for _, g := range page.Gates {
+			if status, text, err := p.call(http.MethodPost, "/ops/gates/"+g.ID+"/reject", "{}"); err != nil || status != http.StatusOK {
+				b.Fatal(status, text, err)
+			}
+		}
+		for p.others() > 0 {
+			time.Sleep(50 * time.Millisecond)
+		}
+		p.stop()
+	}
+}
+
+// others is what the processes of our program take beside the server, in MB; what they
+// share is counted once.
+func (p *process) others() (mb float64) {
+	for _, folder := range p.beside("") {
+		text, err := os.ReadFile(filepath.Join(folder, "smaps_rollup"))
+		if _, after, ok := strings.Cut(string(text), "Pss:"); err == nil && ok {
+			kb, _ := strconv.ParseFloat(strings.Fields(after)[0], 64)
+			mb += kb / 1000
+		}
+	}
+	return mb
+}
+
+// beside are the processes, as folders of /proc, of our program with the server's data
+// folder and a word in their arguments, but for the server itself.
+func (p *process) beside(word string) (folders []string) {
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, folder := range all {
+		path, err := os.Readlink(filepath.Join(folder, "exe"))
+		args, _ := os.ReadFile(filepath.Join(folder, "cmdline"))
+		if err == nil && path == binary && bytes.Contains(args, []byte(p.dir)) && bytes.Contains(args, []byte(word)) && filepath.Base(folder) != strconv.Itoa(p.cmd.Process.Pid) {
+			folders = append(folders, folder)
+		}
+	}
+	return folders
+}
+
+// TestRunsOfAServerShareTheProcessThatWatchesThem, which ends with the last of them.
+func TestRunsOfAServerShareTheProcessThatWatchesThem(t *testing.T) {
+	t.Parallel()
+	hold := filepath.Join(t.TempDir(), "go")
+	data, folder := configured(t, runtest.CLI{Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1) + runResult), Hold: hold})
+	p := up(t, data)
+	var ids []string
+	for range 4 {
+		ids = append(ids, p.launch(folder, false))
+	}
+	for _, id := range ids {
+		p.follow(id, 0, func(event) bool { return true })
+	}
+	watching := func(want int) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); len(p.beside("supervise")) != want; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d processes watch, want %d", len(p.beside("supervise")), want)
+			}
+		}
+	}
+	watching(1)
+	mustRun(t, p.dir, "run", "cancel", ids[0])
+	var last event
+	p.follow(ids[0], 0, func(e event) bool { last = e; return false })
+	if last.Event.Type != "completed" || *last.Event.OK {
+		t.Errorf("%+v", last)
+	}
+	if err := os.WriteFile(hold, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids[1:] {
+		p.follow(id, 0, func(e event) bool { last = e; return false })
+		if last.Event.Type != "completed" || !*last.Event.OK || last.Event.Answer != "done" {
+			t.Errorf("%+v", last)
+		}
+	}
+	watching(0)
+	if id := p.launch(folder, false); id != "" { // and the next one is watched by a new process
+		p.follow(id, 0, func(e event) bool { last = e; return false })
+		if last.Event.Type != "completed" || !*last.Event.OK {
+			t.Errorf("%+v", last)
+		}
+	}
+}
