@@ -105,7 +105,7 @@ const resultPayload = `{"subtask_id":"T-2026-044-S1","completion_status":"comple
 
 const verdictPayload = `{"decision":"approved","confidence":0.95,"criteria_results":[{"criterion":"All tests pass","passed":true,"evidence":"CI"}]}`
 
-func writeFile(t *testing.T, text string) string {
+func writeFile(t testing.TB, text string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "payload.json")
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -122,6 +122,10 @@ func TestATaskFromATerminal(t *testing.T) {
 		t.Helper()
 		return mustRun(t, p.dir, append([]string{"task", "--key", keys[role]}, args...)...)
 	}
+	if code, out := run(t, p.dir, "task", "--key", keys["coordinator"], "dispatch", "T-2026-044", writeFile(t, dispatchPayload)); code != 3 || !strings.Contains(out, "AMP_E_PLAN_NOT_APPROVED") {
+		t.Errorf("a plan that nobody has approved: %d %s", code, out)
+	}
+	mustRun(t, p.dir, "gates", "approve", p.pending(t))
 	as("coordinator", "dispatch", "T-2026-044", writeFile(t, dispatchPayload))
 	if out := mustRun(t, p.dir, "task", "ls"); !strings.Contains(out, "T-2026-044  dispatched  medium") {
 		t.Errorf("ls: %s", out)
@@ -173,10 +177,12 @@ func TestATaskFromATerminal(t *testing.T) {
 	}
 }
 
-// TestAWorkerWhoseCommandDiesEscalates, and one whose task is stopped ends its command.
+// TestAWorkerWhoseCommandDiesEscalates; one whose command lives sends heartbeats, and ends
+// it when the task is stopped.
 func TestAWorkerWhoseCommandDiesEscalates(t *testing.T) {
 	t.Parallel()
 	p, keys := taskTeam(t)
+	mustRun(t, p.dir, "task", "instruct", "T-2026-044", "approve_plan")
 	mustRun(t, p.dir, "task", "--key", keys["coordinator"], "dispatch", "T-2026-044", writeFile(t, dispatchPayload))
 	mustRun(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--", "sh", "-c", "echo no disk >&2; exit 3")
 	var shown struct {
@@ -198,13 +204,23 @@ func TestAWorkerWhoseCommandDiesEscalates(t *testing.T) {
 
 	ended := make(chan string, 1)
 	go func() {
-		_, out := run(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--look", "20ms", "--", "sleep", "600")
+		_, out := run(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--look", "20ms", "--heartbeat", "30ms", "--", "sleep", "600")
 		ended <- out
 	}()
 	for deadline := time.Now().Add(20 * time.Second); look() != "executing"; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the worker does not begin: %s", shown.Status)
 		}
+	}
+	var heard struct{ Entries []struct{ Actor string } }
+	for deadline := time.Now().Add(20 * time.Second); len(heard.Entries) < 3; time.Sleep(20 * time.Millisecond) {
+		p.get("/ops/ledger?kind=task.heard", &heard)
+		if time.Now().After(deadline) {
+			t.Fatalf("no heartbeats while the command lives: %+v", heard)
+		}
+	}
+	if heard.Entries[0].Actor != "agent:executor-one" {
+		t.Errorf("%+v", heard)
 	}
 	mustRun(t, p.dir, "task", "--key", keys["reviewer"], "escalate", "T-2026-044", "Stop!", "--severity", "critical")
 	select {
@@ -221,6 +237,7 @@ func TestAWorkerWhoseCommandDiesEscalates(t *testing.T) {
 func TestToolsOnStandardInputAndOutput(t *testing.T) {
 	t.Parallel()
 	p, keys := taskTeam(t)
+	mustRun(t, p.dir, "task", "instruct", "T-2026-044", "approve_plan")
 	mustRun(t, p.dir, "task", "--key", keys["coordinator"], "dispatch", "T-2026-044", writeFile(t, dispatchPayload))
 	cmd := exec.CommandContext(t.Context(), binary, "mcp")
 	cmd.Env = append(cleanEnv(), "SIGNALBOX_DATA="+p.dir, "SIGNALBOX_TOKEN="+keys["executor"])

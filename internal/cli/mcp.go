@@ -16,7 +16,7 @@ import (
 func newMCP(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "mcp", Short: "An MCP server on standard input and output, for agents that speak MCP",
-		Long: "Speaks the Model Context Protocol on standard input and output, with tools for the\nrole that the agent plays in tasks, and for asking for an approval. The same is there\nover HTTP at /mcp.\n\n" +
+		Long: "Speaks the Model Context Protocol on standard input and output, with tools for the\nrole that the agent plays in tasks, for asking for an approval, and for mail. The same\nis there over HTTP at /mcp.\n\n" +
 			"The key of the agent is given with --key or in SIGNALBOX_TOKEN.",
 		Example: "  claude mcp add signalbox -e SIGNALBOX_TOKEN=rs-amp-… -- signalbox mcp",
 		Args:    exactly(0, "no arguments"),

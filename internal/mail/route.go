@@ -297,9 +297,12 @@ func (m *Mail) complete(l *letter) {
 
 // encode makes the body of message.routed, with the payload byte for byte.
 func (l *letter) encode() (ledger.Body, error) {
-	record := l.decision.Record
-	record.Event = nil // it follows from the message
-	b := &routed{Meta: l.meta, Decision: &record, Payload: wire.Raw("0")}
+	b := &routed{Meta: l.meta, Payload: wire.Raw("0")}
+	if l.decision.Action != "" { // a notice is nobody's to decide about
+		record := l.decision.Record
+		record.Event = nil // it follows from the message
+		b.Decision = &record
+	}
 	text, err := wire.Marshal(b)
 	if err != nil {
 		return ledger.Body{}, err

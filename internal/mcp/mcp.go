@@ -1,5 +1,5 @@
 // Package mcp lets agents that speak the Model Context Protocol use Signalbox: tools for
-// the role that an agent plays in tasks, and for asking for an approval.
+// the role that an agent plays in tasks, for asking for an approval, and for mail.
 //
 // A tool is a call of our own HTTP surface with the agent's own key, so it may do what
 // the agent may and nothing else, and everything that is refused there is refused here,

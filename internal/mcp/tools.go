@@ -34,7 +34,9 @@ var (
 	genField  = object{"type": "integer", "description": "the generation of your lease on the task, as amp_ack told you"}
 )
 
-func (s *server) tools() []tool {
+func (s *server) tools() []tool { return append(s.taskTools(), s.mailTools()...) }
+
+func (s *server) taskTools() []tool {
 	c, e, r := task.Coordinator, task.Executor, task.Reviewer
 	return []tool{
 		{

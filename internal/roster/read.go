@@ -106,6 +106,12 @@ func (r *Roster) Agents(ctx context.Context, workspace string, after [2]string, 
 		after[0], after[1], workspace, limit)
 }
 
+// Correspondents lists the agents of a workspace that have a public key by name: those
+// that have registered for mail.
+func (r *Roster) Correspondents(ctx context.Context, workspace string) ([]Agent, error) {
+	return r.agents(r.db.Reading(ctx), "a.workspace = $1 AND EXISTS (SELECT 1 FROM agent_public_key k WHERE k.agent = a.id AND k.retired_at = 0) ORDER BY a.name", workspace)
+}
+
 // Operators lists the operators by name: all, or those confined to a workspace.
 func (r *Roster) Operators(ctx context.Context, workspace string) ([]Person, error) {
 	all, err := store.All(r.db.Reading(ctx), scanPerson, selectPerson+" WHERE $1 = '' OR workspace = $1 ORDER BY name", workspace)

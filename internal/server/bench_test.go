@@ -73,7 +73,7 @@ type benchServer struct {
 // startBench starts a server. What is to be done to its data comes first.
 func startBench(b *testing.B, address string, before ...func(*testing.B, *server.Config)) *benchServer {
 	b.Helper()
-	config, err := server.Load(map[string]string{"data": b.TempDir(), "listen": "127.0.0.1:0", "db": address}, nil, "")
+	config, err := server.Load(map[string]string{"data": b.TempDir(), "listen": "127.0.0.1:0", "db": address, "tasks.plan_approval": "false"}, nil, "")
 	if err != nil {
 		b.Fatal(err)
 	}

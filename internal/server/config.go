@@ -42,7 +42,7 @@ type Config struct {
 	Allow         []string      // private hosts and networks that outgoing calls may reach
 	Harness       harness.Config
 	StrictSignals bool
-	PlanApproval  bool     // a person approves the plan of every task
+	PlanApproval  bool     // a person approves the plan of every task that no rule allows
 	LockAt        int      // rejects in a row that lock a task
 	RepoRoots     []string // folders in which the repositories of tasks are looked into
 	TaskMirror    string   // a folder that becomes a git repository with every task
@@ -111,7 +111,7 @@ var Settings = slices.Concat([]Setting{
 		get: func(c *Config) string { return strings.Join(c.Allow, ",") },
 	},
 	flag("signals.strict", "true refuses signals with fields that AMP does not have; else they are kept and warned of", func(c *Config) *bool { return &c.StrictSignals }),
-	flag("tasks.plan_approval", "true asks a person to approve the plan of every task; else the policy says which", func(c *Config) *bool { return &c.PlanApproval }),
+	onByDefault(flag("tasks.plan_approval", "whether a person approves the plan of every task that no rule of the policy allows; with false, of those that a rule gates", func(c *Config) *bool { return &c.PlanApproval })),
 	{Key: "tasks.lock_after", Default: "3", Meaning: "how many rejects in a row lock a task", set: setLockAt, get: func(c *Config) string { return strconv.Itoa(c.LockAt) }},
 	{
 		Key: "tasks.repo_roots", Default: "", Meaning: "folders in which the git repositories of tasks are looked into, with commas between; none when empty", List: true,
@@ -143,6 +143,11 @@ func flag(key, meaning string, field func(*Config) *bool) Setting {
 		},
 		get: func(c *Config) string { return strconv.FormatBool(*field(c)) },
 	}
+}
+
+func onByDefault(s Setting) Setting {
+	s.Default = "true"
+	return s
 }
 
 func choice(key, absent string, known []string, meaning string, field func(*Config) *string) Setting {

@@ -99,6 +99,7 @@ type core struct {
 	mail     *mail.Mail
 	tasks    *task.Tasks
 	mirror   *task.Mirror
+	taskMail *taskMail
 	clock    *serverClock
 	runs     *run.Runs
 	bridge   *bridge.Bridge // nil when runs are not started by messages
@@ -170,6 +171,7 @@ func openCore(ctx context.Context, c *Config, base string, log *slog.Logger) (*c
 		RepoRoots: c.RepoRoots, WatchEvery: watchEvery,
 	})
 	built.mirror = &task.Mirror{Ledger: l, Dir: c.TaskMirror}
+	built.taskMail = &taskMail{l, built.roster, built.mail}
 	built.openRuns(c, log)
 	handlers := built.gates.Handlers()
 	maps.Copy(handlers, built.signals.Handlers())
@@ -215,6 +217,7 @@ func (c *core) run(ctx context.Context) error {
 	g.Go(func() error { return c.mail.Run(ctx) })
 	g.Go(func() error { return c.tasks.Run(ctx) })
 	g.Go(func() error { return c.mirror.Run(ctx) })
+	g.Go(func() error { return c.taskMail.run(ctx) })
 	g.Go(func() error { return c.runs.Run(ctx) })
 	if c.bridge != nil {
 		g.Go(func() error { return c.bridge.Run(ctx) })

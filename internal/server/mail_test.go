@@ -70,6 +70,7 @@ func (a *mailAgent) send(to, subject, message string) mail.Answer {
 type mailMessage struct {
 	ID       string
 	Envelope mail.Envelope
+	Payload  json.RawMessage
 	Local    struct{ Security mail.Security }
 }
 

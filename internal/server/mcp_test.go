@@ -93,7 +93,7 @@ func names(t *testing.T, s *sdk.ClientSession) (list []string) {
 
 func TestARoleHasItsTools(t *testing.T) {
 	b := startTools(t)
-	both := []string{"amp_ack", "amp_context", "amp_escalate", "amp_heartbeat", "amp_inbox", "request_approval"}
+	both := []string{"amp_ack", "amp_context", "amp_escalate", "amp_heartbeat", "amp_inbox", "mail_ack", "mail_inbox", "mail_send", "request_approval"}
 	for role, own := range map[string][]string{"coordinator": {"amp_dispatch", "amp_review_request"}, "executor": {"amp_result"}, "reviewer": {"amp_verdict"}} {
 		want := slices.Sorted(slices.Values(append(slices.Clone(both), own...)))
 		for _, overHTTP := range []bool{true, false} {
@@ -102,7 +102,7 @@ func TestARoleHasItsTools(t *testing.T) {
 			}
 		}
 	}
-	if got := names(t, b.connect("none", true)); !slices.Equal(got, []string{"request_approval"}) {
+	if got := names(t, b.connect("none", true)); !slices.Equal(got, []string{"mail_ack", "mail_inbox", "mail_send", "request_approval"}) {
 		t.Errorf("an agent without a role has %v", got)
 	}
 	b.keys["stranger"] = "rs-amp-" + strings.Repeat("0", 32)
@@ -187,4 +187,38 @@ func TestAnApprovalThroughATool(t *testing.T) {
 	if text := <-came; !strings.Contains(text, `"status":"approved"`) {
 		t.Errorf("%s", text)
 	}
+}
+
+func TestMailThroughTools(t *testing.T) {
+	b := startTools(t)
+	from, to := b.connect("none", true), b.connect("reviewer", false)
+	if text := b.use(from, true, "mail_send", `{"to":"nobody","subject":"Hello","message":"How are you?"}`); !strings.Contains(text, "nobody@default.signalbox.local") {
+		t.Errorf("%s", text)
+	}
+	b.use(from, true, "mail_send", `{"to":"reviewer-one","subject":"Hello"}`)
+	const hello = `{"to":"reviewer-one","subject":"Hello","message":"How are you?","type":"notification","idempotency_key":"1"}`
+	first := b.use(from, false, "mail_send", hello)
+	if again := b.use(from, false, "mail_send", hello); !strings.Contains(first, `"status":"queued"`) || again != first {
+		t.Errorf("%s, then %s", first, again)
+	}
+	var box struct {
+		Messages []struct {
+			ID       string
+			Envelope struct{ From, Subject string }
+			Payload  struct{ Type, Message string }
+		}
+	}
+	read := func(want int) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(b.use(to, false, "mail_inbox", `{"wait_seconds":0}`)), &box); err != nil || len(box.Messages) != want {
+			t.Fatalf("%+v %v", box, err)
+		}
+	}
+	read(1)
+	if m := box.Messages[0]; m.Envelope.From != "none-one@default.signalbox.local" || m.Payload.Type != "notification" || m.Payload.Message != "How are you?" {
+		t.Errorf("%+v", m)
+	}
+	b.use(to, false, "mail_ack", `{"ids":["`+box.Messages[0].ID+`"]}`)
+	b.use(to, true, "mail_ack", `{}`)
+	read(0)
 }

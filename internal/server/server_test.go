@@ -37,7 +37,8 @@ type box struct {
 // start runs a server on the database at the address, "" for SQLite in its folder.
 func start(t *testing.T, address string, flags map[string]string) *box {
 	t.Helper()
-	all := map[string]string{"data": t.TempDir(), "listen": "127.0.0.1:0", "db": address}
+	// That plans wait for a person is tested where it is set.
+	all := map[string]string{"data": t.TempDir(), "listen": "127.0.0.1:0", "db": address, "tasks.plan_approval": "false"}
 	for k, v := range flags {
 		all[k] = v
 	}

@@ -151,6 +151,11 @@ func TestChecksFillTheStatusAndKeepAReviewBack(t *testing.T) {
 			{ci.Secret, "check_run", strings.Replace(failed, "a3f8d21aaaa", "bbbbbbbbbbb", 1), 200, false}, // of an older commit
 			{ci.Secret, "check_run", strings.Replace(failed, `"app"`, `"other"`, 1), 200, false},
 			{ci.Secret, "check_run", failed, 200, true},
+			{ci.Secret, "check_suite", `{"action":"completed","check_suite":{"status":"completed","conclusion":"timed_out","head_sha":"a3f8d21aaaa","head_branch":"feature/timer"},"repository":{"name":"app"}}`, 200, true},
+			{ci.Secret, "check_suite", `{"action":"requested","check_suite":{"status":"queued","conclusion":null,"head_sha":"a3f8d21aaaa","head_branch":"other"},"repository":{"name":"app"}}`, 200, false},
+			{ci.Secret, "workflow_run", `{"action":"completed","workflow_run":{"name":"Nightly","status":"completed","conclusion":"success","head_sha":"a3f8d21aaaa","head_branch":"feature/timer"},"repository":{"name":"app"}}`, 200, true},
+			{ci.Secret, "workflow_run", `{"action":"in_progress","workflow_run":{"name":"Weekly","status":"in_progress","conclusion":null,"head_sha":"a3f8d21aaaa","head_branch":"feature/timer"},"repository":{"name":"app"}}`, 200, true},
+			{ci.Secret, "workflow_run", `{"workflow_run":[]}`, 400, false},
 			{ci.Secret, "", `{"branch":"feature/timer"}`, 400, false},
 			{ci.Secret, "status", `{"context":"lint","state":"success","sha":"a3f8d21","branches":[{"name":"feature/timer"}],"repository":{"name":"app"}}`, 200, true},
 		} {
@@ -161,12 +166,14 @@ func TestChecksFillTheStatusAndKeepAReviewBack(t *testing.T) {
 		}
 		var shown task.Record
 		b.ops(200, "GET /amp/tasks/T-2026-044", "", &shown)
-		if shown.CI["build"] != "failed" || shown.CI["lint"] != "passed" {
+		if shown.CI["build"] != "failed" || shown.CI["lint"] != "passed" || shown.CI["check_suite"] != "failed" || shown.CI["Nightly"] != "passed" || shown.CI["Weekly"] != "running" {
 			t.Errorf("%+v", shown.CI)
 		}
 		send(409, coordinator, taskRequest)
-		if status, answer := post(ci.Secret, "", `{"branch":"feature/timer","commit":"a3f8d21","check":"build","status":"passed"}`); status != 200 {
-			t.Errorf("%d %s", status, answer)
+		for _, name := range []string{"build", "check_suite"} {
+			if status, answer := post(ci.Secret, "", `{"branch":"feature/timer","commit":"a3f8d21","check":"`+name+`","status":"passed"}`); status != 200 {
+				t.Errorf("%d %s", status, answer)
+			}
 		}
 		send(202, coordinator, taskRequest)
 	})
@@ -201,6 +208,56 @@ func TestMessagesToARoleReachItsWebhook(t *testing.T) {
 		case <-time.After(15 * time.Second):
 			t.Error("nothing came")
 		}
+	})
+}
+
+// TestMessagesToAnAgentWithAnAddressComeByMail once, also when the server has begun again,
+// and only to the one that holds the role once there is one.
+func TestMessagesToAnAgentWithAnAddressComeByMail(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		coordinator := b.agentWith("coordinator", "default")
+		first, second, other := b.register("first", "default"), b.register("second", "default"), b.register("other", "default")
+		for _, name := range []string{"first", "second"} {
+			b.ops(200, "PATCH /ops/agents/"+name, `{"labels":{"role":"executor"},"rate_limit":0}`, nil)
+		}
+		send := func(id, body string) {
+			t.Helper()
+			if status, answer, _ := b.do(request{call: "POST /amp/messages", body: strings.ReplaceAll(body, "T-2026-044", id), token: coordinator}); status != 202 {
+				t.Fatalf("%d %s", status, answer)
+			}
+		}
+		mails := func(a *mailAgent, want int) (got []mailMessage) {
+			t.Helper()
+			for deadline := time.Now().Add(20 * time.Second); len(got) < want && time.Now().Before(deadline); {
+				time.Sleep(10 * time.Millisecond)
+				got = a.inbox()
+			}
+			if len(got) != want {
+				t.Fatalf("%s has %d mails, want %d: %+v", a.name, len(got), want, got)
+			}
+			return got
+		}
+		send("T-2026-044", taskDispatch)
+		got := mails(first, 1)[0]
+		if got.Envelope.From != "_tasks@default.signalbox.local" || got.Envelope.Subject != "task_dispatch of T-2026-044" || !strings.Contains(string(got.Payload), `"branch":"feature/timer"`) {
+			t.Errorf("%+v %s", got, got.Payload)
+		}
+		mails(second, 1)
+		b.stop()
+		*b = *start(t, b.config.DB.Reveal(), map[string]string{"data": b.config.Data})
+		if status, answer, _ := b.do(request{call: "POST /amp/messages/task_dispatch-T-2026-044-1772116327000/ack", body: "{}", token: first.key}); status != 202 {
+			t.Fatalf("%d %s", status, answer)
+		}
+		send("T-2026-045", taskDispatch)
+		mails(second, 2)
+		mails(first, 2)
+		if status, answer, _ := b.do(request{call: "POST /amp/messages", body: taskResult, token: first.key}); status != 202 {
+			t.Fatalf("%d %s", status, answer)
+		}
+		send("T-2026-044", strings.NewReplacer(`task_dispatch-T-2026-044-1772116327000`, `task_dispatch-T-2026-044-1772116327999`).Replace(taskDispatch))
+		mails(first, 3)  // it holds the role
+		mails(second, 2) // and the other does not
+		mails(other, 0)
 	})
 }
 

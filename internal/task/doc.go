@@ -34,10 +34,11 @@
 //
 // A role is the label "role" of the agent whose key it is; an operator is the admin. The
 // first agent of a role that writes holds the role in the task by a lease with a
-// generation, until it is silent too long or the admin reassigns it. A plan is approved
-// by a person where the policy says gate at the control point task, or for all with
-// tasks.plan_approval; a rule that allows a dispatch approves its plan. The ids of
-// messages are unique in a workspace. The last approval of a task of high risk waits for
+// generation, until it is silent too long or the admin reassigns it. A person approves the
+// plan of every task once, and again when its risk rises; a rule of the policy that allows
+// a dispatch at the control point task approves its plan instead. With tasks.plan_approval
+// off, plans wait only where a rule says gate. The ids of messages are unique in a
+// workspace. The last approval of a task of high risk waits for
 // the admin. Approving the gate of an escalation resumes the task and rejecting it
 // terminates the task; "modified" may name another action.
 //

@@ -1,7 +1,6 @@
 package task
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"net/http"
@@ -50,8 +49,8 @@ type Delivered struct {
 }
 
 // deliver queues the messages of a step for the webhooks of those they are to.
-func (s *Tasks) deliver(w *work, next *Task, out Outcome) error {
-	if w.unhooked {
+func (w *work) deliver(next *Task, out Outcome) error {
+	if len(w.hooks) == 0 {
 		return nil
 	}
 	messages := slices.Clone(out.Raised)
@@ -59,13 +58,9 @@ func (s *Tasks) deliver(w *work, next *Task, out Outcome) error {
 		messages = append(messages, w.in.Message)
 	}
 	for _, m := range messages {
-		var hook Webhook
-		err := w.tx.QueryRow("SELECT url, generation FROM task_hook WHERE workspace = $1 AND role = $2", []any{w.party.Workspace, string(m.To)}, &hook.URL, &hook.Generation)
-		if errors.Is(err, sql.ErrNoRows) || err == nil && hook.URL == "" {
+		hook := w.hooks[m.To]
+		if hook.URL == "" {
 			continue
-		}
-		if err != nil {
-			return err
 		}
 		payload, err := wire.Marshal(Delivered{m.Raw, next.Status(), next.Seats[m.To].Generation})
 		if err != nil {
@@ -77,14 +72,6 @@ func (s *Tasks) deliver(w *work, next *Task, out Outcome) error {
 		}
 	}
 	return nil
-}
-
-// unhooked reports whether a workspace has no webhook, which is looked up before the
-// transaction, in which only one can work at a time.
-func (s *Tasks) unhooked(ctx context.Context, workspace string) bool {
-	var one int
-	err := s.DB.QueryRow(ctx, "SELECT 1 FROM task_hook WHERE workspace = $1 LIMIT 1", []any{workspace}, &one)
-	return errors.Is(err, sql.ErrNoRows)
 }
 
 // hookOf reads the webhook of the role that the address names.

@@ -3,10 +3,9 @@ package task
 import (
 	"bytes"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"errors"
-	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,11 +35,12 @@ type recorded struct {
 	Gates    []gateLink      `json:"gates,omitempty"`
 	HadDue   bool            `json:"had_due,omitzero"` // something was due before
 	Was      string          `json:"was,omitzero"`     // the status before, "" for a new task
-	Task     *Task           `json:"task,omitzero"`    // as it stands afterwards
 	Decision *rulebook.Plain `json:"decision,omitzero"`
-	Record   wire.Raw        `json:"record,omitzero"` // as it came; last, see encode
+	Task     *Task           `json:"task,omitzero"`   // as it stands afterwards; see encode
+	Record   wire.Raw        `json:"record,omitzero"` // as it came; see encode
 
-	row *messageRow
+	row   *messageRow
+	state []byte // the task, encoded
 }
 
 // gateLink says what a gate is about: an escalation, or the plan.
@@ -52,21 +52,31 @@ type gateLink struct {
 // aboutPlan is what the gate of a plan is about.
 const aboutPlan = "plan"
 
-// encode writes the body with the document byte for byte: an encoder would rewrite it.
+// encode writes the body with the document byte for byte: an encoder would rewrite it. The
+// task is encoded once, for the body and for its table.
 func (b *recorded) encode() (ledger.Body, error) {
-	raw := b.Record
-	if raw == nil {
-		text, err := wire.Marshal(b)
-		return ledger.Body{Value: b, JSON: text}, err
+	rest := *b
+	rest.Task, rest.Record = nil, nil
+	text, err := wire.Marshal(&rest)
+	if err == nil && b.Task != nil {
+		b.state, err = wire.Marshal(b.Task)
 	}
-	b.Record = wire.Raw("0")
-	text, err := wire.Marshal(b)
-	b.Record = raw
 	if err != nil {
 		return ledger.Body{}, err
 	}
-	text = bytes.TrimSuffix(text, []byte("0}"))
-	return ledger.Body{Value: b, JSON: append(append(text, raw...), '}')}, nil
+	text = bytes.TrimSuffix(text, []byte("}"))
+	add := func(name string, value []byte) {
+		if value == nil {
+			return
+		}
+		if len(text) > 1 {
+			text = append(text, ',')
+		}
+		text = append(append(text, name...), value...)
+	}
+	add(`"task":`, b.state)
+	add(`"record":`, b.Record)
+	return ledger.Body{Value: b, JSON: append(text, '}')}, nil
 }
 
 // refused is the body of task.refused: one line of the error log.
@@ -132,50 +142,63 @@ type work struct {
 	in     Input
 	world  World
 	before *Task
-	// unhooked is true when nobody has a webhook; else that is looked up.
-	unhooked bool
+	hooks  map[Role]Webhook
 }
 
-// load reads the task and the messages that the input refers to.
+// load reads the task, the messages that the input refers to, and the webhooks, with one
+// statement: while a transaction waits for an answer of the database, everybody does.
 func (w *work) load() error {
-	var state []byte
-	err := w.tx.QueryRow("SELECT state FROM task WHERE workspace = $1 AND task_id = $2", []any{w.party.Workspace, w.in.TaskID}, &state)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-	case err != nil:
-		return err
-	default:
-		w.before = new(Task)
-		if err := wire.Unmarshal(state, w.before); err != nil {
-			return err
-		}
-	}
 	w.world.Now = w.tx.Now().UnixMicro()
-	w.world.Refs = map[string]Ref{}
+	w.world.Refs, w.hooks = map[string]Ref{}, map[Role]Webhook{}
 	w.world.Taken = w.taken
-	ids := w.in.Refs()
-	if len(ids) == 0 {
-		return nil
-	}
-	args, marks := []any{w.party.Workspace}, make([]string, 0, len(ids))
-	for _, one := range ids {
+	text := strings.Builder{}
+	text.WriteString("SELECT 0, '', '', '', FALSE, 0, state FROM task WHERE workspace = $1 AND task_id = $2 UNION ALL SELECT 2, role, url, '', FALSE, generation, NULL FROM task_hook WHERE workspace = $1")
+	args := []any{w.party.Workspace, w.in.TaskID}
+	for i, one := range w.in.Refs() {
+		if i == 0 {
+			text.WriteString(" UNION ALL SELECT 1, msg_id, task_id, receiver || ' ' || hash, acked, 0, NULL FROM task_message WHERE workspace = $1 AND msg_id IN (")
+		} else {
+			text.WriteString(", ")
+		}
 		args = append(args, one)
-		marks = append(marks, fmt.Sprintf("$%d", len(args)))
+		text.WriteString("$" + strconv.Itoa(len(args)))
 	}
-	rows, err := w.tx.Query("SELECT msg_id, task_id, receiver, acked, hash FROM task_message WHERE workspace = $1 AND msg_id IN ("+strings.Join(marks, ", ")+")", args...)
+	if len(args) > 2 {
+		text.WriteString(")")
+	}
+	rows, err := w.tx.Query(text.String(), args...)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
-		var msgID string
-		var ref Ref
-		if err := rows.Scan(&msgID, &ref.TaskID, &ref.To, &ref.Acked, &ref.Hash); err != nil {
+		if err := w.loaded(rows.Scan); err != nil {
 			return err
 		}
-		w.world.Refs[msgID] = ref
 	}
 	return rows.Err()
+}
+
+// loaded takes in one row of what load reads.
+func (w *work) loaded(scan func(...any) error) error {
+	var what, number int64
+	var first, second, third string
+	var acked bool
+	var state []byte
+	if err := scan(&what, &first, &second, &third, &acked, &number, &state); err != nil {
+		return err
+	}
+	switch what {
+	case 0:
+		w.before = new(Task)
+		return wire.Unmarshal(state, w.before)
+	case 1:
+		to, hash, _ := strings.Cut(third, " ")
+		w.world.Refs[first] = Ref{TaskID: second, To: Role(to), Acked: acked, Hash: hash}
+	default:
+		w.hooks[Role(first)] = Webhook{URL: second, Generation: int(number)}
+	}
+	return nil
 }
 
 // taken reports whether a message has the id. A database that cannot say so is found out
@@ -233,7 +256,7 @@ func (w *work) record(next *Task, out Outcome, decision *rulebook.Plain) error {
 	for _, o := range openings {
 		o.due.Open(w.tx, o.link.Gate, w.party.Workspace, w.trace())
 	}
-	if err := w.tasks.deliver(w, next, out); err != nil {
+	if err := w.deliver(next, out); err != nil {
 		return err
 	}
 	return w.settle(out)

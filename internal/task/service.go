@@ -115,7 +115,7 @@ func (s *Tasks) Take(ctx context.Context, p Party, kind Kind, raw []byte) (Answe
 	if refusal != nil {
 		return s.refused(ctx, p, kind, raw, refusal, in.Warnings)
 	}
-	w.world.Git, w.unhooked = s.look(ctx, &w), s.unhooked(ctx, p.Workspace)
+	w.world.Git = s.look(ctx, &w)
 	var answer Answer
 	var wrong *ErrorRecord
 	err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {

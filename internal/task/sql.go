@@ -139,9 +139,12 @@ func applyRecorded(tx *store.Tx, e *ledger.Entry) error {
 	if b.Task == nil {
 		return nil
 	}
-	state, err := wire.Marshal(b.Task)
-	if err != nil {
-		return err
+	state := b.state
+	if state == nil { // it was read from the ledger
+		var err error
+		if state, err = wire.Marshal(b.Task); err != nil {
+			return err
+		}
 	}
 	tx.Exec(`INSERT INTO task (workspace, task_id, status, branch, updated_at, seq, state) VALUES ($1, $2, $3, $7, $4, $5, $6)
 ON CONFLICT (workspace, task_id) DO UPDATE SET status = excluded.status, branch = excluded.branch, updated_at = excluded.updated_at, seq = excluded.seq, state = excluded.state`,

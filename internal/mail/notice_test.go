@@ -1,0 +1,65 @@
+package mail_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/signalbox/signalbox/internal/mail"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+// TestANoticeIsDeliveredOnce by its key, however often and by however many it is sent, and
+// whatever agents may send one another.
+func TestANoticeIsDeliveredOnce(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, func(o *mail.Options) { o.QueueCap, o.SignaturesRequired = 3, true })
+		n.apply("rules: [{name: none, on: [message], then: block}]\n")
+		n.register("bob", "acme")
+		bob := n.register("alice", "acme")
+		notify := func(key string, context any) {
+			t.Helper()
+			to, err := n.roster.Agent(t.Context(), "acme", bob.who().Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = n.mail.Notify(t.Context(), mail.Notice{From: "_test", To: to, Subject: "Hello", Kind: "update", Text: "It is <time>", Context: context, Key: key})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() { notify("1", map[string]any{"a": 1}) })
+		}
+		wg.Wait()
+		notify("2", strings.Repeat("x", 600<<10)) // more than a message may hold
+		var page struct {
+			Messages []struct {
+				ID       string
+				Envelope mail.Envelope
+				Payload  map[string]any
+			}
+		}
+		n.want(200, bob.APIKey, "GET /v1/messages/pending", "", &page)
+		if len(page.Messages) != 2 {
+			t.Fatalf("%+v", page)
+		}
+		if m := page.Messages[0]; m.Envelope.From != "_test@acme.signalbox.local" || m.Payload["message"] != "It is <time>" || m.Payload["type"] != "update" || m.Payload["context"] == nil {
+			t.Errorf("%+v", m)
+		}
+		if page.Messages[1].Payload["context"] != nil {
+			t.Error("the context is there, and too long")
+		}
+		bob.ack(page.Messages[0].ID)
+		notify("1", nil) // also after it was read
+		notify("3", nil)
+		notify("4", nil)
+		notify("5", nil) // the queue is full
+		if got := bob.inbox(); len(got) != 3 {
+			t.Errorf("%v", got)
+		}
+		n.wantClean()
+	})
+}

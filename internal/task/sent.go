@@ -1,0 +1,49 @@
+package task
+
+import (
+	"encoding/json"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+)
+
+// Sent is a message to agents, as its entry has it: for who brings it to them in another
+// way than by their inbox.
+type Sent struct {
+	MsgID      string
+	TaskID     string
+	Type       Type
+	To         Role
+	Holder     string // the id of the agent that holds the role in the task, "" for none
+	Generation int64  // of its lease
+	Status     string // of the task
+	Document   json.RawMessage
+}
+
+// IsSent reports whether entries of a kind hold messages to agents.
+func IsSent(kind string) bool {
+	switch kind {
+	case kinds[TypeDispatch], kinds[TypeResult], kinds[TypeRequest], kinds[TypeVerdict]:
+		return true
+	}
+	return false
+}
+
+// ReadSent reads the message in an entry of such a kind.
+func ReadSent(e *ledger.Entry) (*Sent, error) {
+	var b recorded
+	if err := e.Decode(&b); err != nil {
+		return nil, err
+	}
+	var row messageRow
+	if err := json.Unmarshal(b.Record, &row); err != nil {
+		return nil, err
+	}
+	s := &Sent{MsgID: row.MsgID, TaskID: e.Subject, Type: Type(row.Type), To: Role(row.To), Document: json.RawMessage(b.Record)}
+	if b.Task != nil {
+		seat := b.Task.Seats[s.To]
+		if s.Status = b.Task.Status(); !seat.Lost {
+			s.Holder, s.Generation = seat.Agent, seat.Generation
+		}
+	}
+	return s, nil
+}
