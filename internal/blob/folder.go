@@ -1,8 +1,8 @@
 // Package blob keeps the bytes of attachments, under names that the caller makes, in a
-// folder. It knows nothing of what they are: who may have them, and for how long, is
+// folder or in a bucket of a store that speaks S3. It knows nothing of what they are: who may have them, and for how long, is
 // decided by who keeps their names.
 //
-// What Put has returned for is on disk. A name is written once; there is no changing.
+// What Put has returned for is on disk, or as safe as the bucket makes it. A name is written once; there is no changing.
 package blob
 
 import (
@@ -21,6 +21,18 @@ import (
 	"github.com/signalbox/signalbox/internal/fault"
 )
 
+// Store is a place for bytes.
+type Store interface {
+	// Put keeps what r gives, at most limit bytes. With an error, nothing is kept.
+	Put(ctx context.Context, name string, r io.Reader, limit int64) (Stored, error)
+	// Get opens what is kept under a name; fs.ErrNotExist when there is nothing.
+	Get(ctx context.Context, name string) (io.ReadSeekCloser, error)
+	// Remove removes what is kept under a name, if there is anything.
+	Remove(ctx context.Context, name string) error
+	// Before lists names that were written before a moment.
+	Before(ctx context.Context, t time.Time) ([]string, error)
+}
+
 // Folder keeps bytes as files.
 type Folder struct{ dir string }
 
@@ -37,10 +49,12 @@ var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
 
 func (f *Folder) path(name string) (string, error) {
 	if !nameForm.MatchString(name) {
-		return "", fmt.Errorf("%q is not the name of a blob", name)
+		return "", badName(name)
 	}
 	return filepath.Join(f.dir, name), nil
 }
+
+func badName(name string) error { return fmt.Errorf("%q is not the name of a blob", name) }
 
 // Stored says what Put has kept.
 type Stored struct {
@@ -93,7 +107,7 @@ func (f *Folder) sync() error {
 }
 
 // Get opens what is kept under a name; fs.ErrNotExist when there is nothing.
-func (f *Folder) Get(_ context.Context, name string) (*os.File, error) {
+func (f *Folder) Get(_ context.Context, name string) (io.ReadSeekCloser, error) {
 	path, err := f.path(name)
 	if err != nil {
 		return nil, err
@@ -133,4 +147,25 @@ func (f *Folder) Before(_ context.Context, t time.Time) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// Local is a file with what r has, from its beginning: r itself, or a copy that is gone with
+// its end. r is closed with it.
+func Local(r io.ReadSeekCloser) (*os.File, error) {
+	if file, ok := r.(*os.File); ok {
+		return file, nil
+	}
+	defer func() { _ = r.Close() }()
+	file, err := temporary()
+	if err == nil {
+		_, err = io.Copy(file, r)
+	}
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		_ = file.Close() // harmless where there is none
+		return nil, err
+	}
+	return file, nil
 }
