@@ -21,6 +21,8 @@ type load struct {
 	// been answered; 0 is the next as soon as one was answered.
 	rate float64
 	body func(i int64) []byte
+	// keyOf is the key of a call, where they are not all of one agent.
+	keyOf func(i int64) string
 	// dial makes a connection of another kind than HTTP. send says how a call came out.
 	dial func(context.Context) (send func([]byte) string, hangUp func(), err error)
 	// read says how a call over HTTP came out, of a good answer's body; nil for its status.
@@ -87,7 +89,7 @@ func (l load) run(ctx context.Context, progress func(done int64)) (Load, error) 
 				if !ok {
 					return
 				}
-				c.statuses[send(l.body(n))]++
+				c.statuses[send(n, l.body(n))]++
 				c.times.add(time.Since(due))
 				done.Add(1)
 			}
@@ -109,11 +111,18 @@ func (l load) run(ctx context.Context, progress func(done int64)) (Load, error) 
 }
 
 // connect is one connection.
-func (l load) connect(ctx context.Context, transport http.RoundTripper) (send func([]byte) string, hangUp func(), err error) {
+func (l load) connect(ctx context.Context, transport http.RoundTripper) (send func(int64, []byte) string, hangUp func(), err error) {
 	if l.dial != nil {
-		return l.dial(ctx)
+		say, hangUp, err := l.dial(ctx)
+		return func(_ int64, body []byte) string { return say(body) }, hangUp, err
 	}
-	return func(body []byte) string { return l.send(ctx, transport, body) }, func() {}, nil
+	return func(n int64, body []byte) string {
+		key := l.key
+		if l.keyOf != nil {
+			key = l.keyOf(n)
+		}
+		return l.send(ctx, transport, key, body)
+	}, func() {}, nil
 }
 
 // due waits until the call with the number is due. It is false when the time is over.
@@ -139,13 +148,13 @@ func (l load) after(n int64) time.Duration {
 }
 
 // send makes a call and reads its answer.
-func (l load) send(ctx context.Context, transport http.RoundTripper, body []byte) string {
+func (l load) send(ctx context.Context, transport http.RoundTripper, key string, body []byte) string {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url, bytes.NewReader(body))
 	if err != nil {
 		return noAnswer
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+l.key)
+	req.Header.Set("Authorization", "Bearer "+key)
 	res, err := transport.RoundTrip(req)
 	if err != nil {
 		return noAnswer

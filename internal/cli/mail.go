@@ -23,7 +23,7 @@ type mailCommands struct {
 func newMail(a *app) *cobra.Command {
 	m := &mailCommands{app: a}
 	c := group("mail", "Send and receive mail as an agent (AMP v0.1.2), with any provider",
-		m.newInit(), m.newRegister(), m.newStatus(), m.newSend(), m.newFetch(), m.newInbox(), m.newRead(), m.newReply(), m.newRemove(), m.newDownload(), m.newRotate())
+		m.newInit(), m.newRegister(), m.newStatus(), m.newSend(), m.newFetch(), m.newInbox(), m.newRead(), m.newReply(), m.newRemove(), m.newDownload(), m.newRotate(), m.newTrust(), m.newBus())
 	c.Long = c.Short + ".\n\nThe agent's keys, addresses and messages are files in ~/.agent-messaging, which other\nclients of the protocol share. With several agents there, --agent or CLAUDE_AGENT_NAME\nsays which; --dir or AMP_DIR names a folder of its own."
 	flags := c.PersistentFlags()
 	flags.StringVar(&m.where.Agent, "agent", "", "the agent's name (CLAUDE_AGENT_NAME)")
@@ -62,7 +62,7 @@ func (m *mailCommands) newInit() *cobra.Command {
 			return err
 		}
 		return m.show(identityOf(b), func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "Made %s for %s. Its key is %s.\nGet it an address with `signalbox mail register`.\n", b.Dir, b.Name, b.Fingerprint())
+			_, _ = fmt.Fprintf(w, "Made the agent %s, whose key is %s.\nGet it an address with `%s register`.\n", b.Name, b.Fingerprint(), m.as(b))
 		})
 	}
 	return m.withJSON(c)
@@ -111,7 +111,7 @@ func (m *mailCommands) newRegister() *cobra.Command {
 			return err
 		}
 		return m.show(r, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "%s is %s now. Its folder is %s.\nSend with `signalbox mail send ADDRESS SUBJECT TEXT`, and receive with `signalbox mail fetch`.\n", b.Name, r.Address, b.Dir)
+			_, _ = fmt.Fprintf(w, "%s is %s now.\nSend with `%s send ADDRESS SUBJECT TEXT`, and receive with `%[3]s fetch`.\n", b.Name, r.Address, m.as(b))
 		})
 	}
 	return m.withJSON(c)
@@ -126,6 +126,17 @@ func (m *mailCommands) provider(domain string) (string, error) {
 		return elsewhere, nil
 	}
 	return m.address()
+}
+
+// as is how a command says which agent it is for, if there are several.
+func (m *mailCommands) as(b *mailbox.Box) string {
+	switch {
+	case m.where.Dir != "":
+		return "signalbox mail --dir " + m.where.Dir
+	case m.where.Agent != "" && filepath.Base(b.Dir) != ".agent-messaging":
+		return "signalbox mail --agent " + b.Name
+	}
+	return "signalbox mail"
 }
 
 // openOrInit is the agent's folder, made if it is not there.
@@ -203,6 +214,27 @@ func (s mailStatus) print(w io.Writer) {
 	}
 	_, _ = fmt.Fprintln(w)
 	table(w, "It has no address yet. Get it one with `signalbox mail register`.", []string{"ADDRESS", "PROVIDER", "WAITING", "STATE"}, rows)
+}
+
+func (m *mailCommands) newTrust() *cobra.Command {
+	c := &cobra.Command{
+		Use: "trust ADDRESS", Short: "Believe a sender that has come with another key than it had", Args: exactly(1, "ADDRESS"),
+		Long: "The key of a sender is remembered from its first message on, and mail that is signed with\nanother is untrusted. When the sender tells you, by another way, that it has changed its\nkey, this takes the new one; mail that comes from then on is believed.",
+	}
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		b, err := m.open()
+		if err != nil {
+			return err
+		}
+		t, err := b.Accept(args[0])
+		if err != nil {
+			return err
+		}
+		return m.show(t, func(w io.Writer) {
+			_, _ = fmt.Fprintf(w, "The key of %s is %s now; it was %s.\n", printable(t.Address), t.Now, t.Before)
+		})
+	}
+	return m.withJSON(c)
 }
 
 func (m *mailCommands) newRotate() *cobra.Command {

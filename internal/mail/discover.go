@@ -33,12 +33,19 @@ type (
 	}
 	// Health says how we are.
 	Health struct {
-		Status        string `json:"status"`
-		Version       string `json:"version"`
-		Provider      string `json:"provider"`
-		Federation    bool   `json:"federation"`
-		AgentsOnline  int64  `json:"agents_online"`
-		UptimeSeconds int64  `json:"uptime_seconds"`
+		Status        string      `json:"status"`
+		Version       string      `json:"version"`
+		Provider      string      `json:"provider"`
+		Federation    bool        `json:"federation"`
+		AgentsOnline  int64       `json:"agents_online"`
+		UptimeSeconds int64       `json:"uptime_seconds"`
+		Mesh          *MeshHealth `json:"mesh,omitempty"`
+	}
+	// MeshHealth says which hosts we serve the provider with.
+	MeshHealth struct {
+		Enabled bool   `json:"enabled"`
+		Hosts   int    `json:"hosts_configured"`
+		Self    string `json:"self_host_id"`
 	}
 	// Organization is the tenant for clients that have none.
 	Organization struct {
@@ -49,10 +56,14 @@ type (
 var capabilities = []string{"registration", "local-delivery", "relay-queue", "attachments", "webhooks", "websockets", "notify:v1", "notify:longpoll"}
 
 func (m *Mail) capabilities() []string {
+	list := slices.Clone(capabilities)
 	if m.federates() {
-		return append(slices.Clone(capabilities), "federation")
+		list = append(list, "federation")
 	}
-	return capabilities
+	if len(m.Mesh.Hosts) > 0 {
+		list = append(list, "mesh-routing")
+	}
+	return list
 }
 
 func (m *Mail) federates() bool { return m.Federation.Mode != "" && m.Federation.Mode != PeersClosed }
@@ -77,13 +88,16 @@ func (m *Mail) modes() []string {
 
 func (m *Mail) getInfo(w http.ResponseWriter, _ *http.Request) error {
 	limits := map[string]int{"messages_per_minute": messagesPerMinute, "api_requests_per_minute": requestsPerMinute}
-	files := map[string]any{"max_attachment_size": maxAttachment, "max_total_attachment_size": maxAttached, "max_attachments_per_message": maxAttachments, "direct_upload": false, "av_scanning": false}
+	files := map[string]any{"max_attachment_size": maxAttachment, "max_total_attachment_size": maxAttached, "max_attachments_per_message": maxAttachments, "direct_upload": false, "av_scanning": m.Clam != ""}
 	return wire.Reply(w, http.StatusOK, Info{m.Domains.Own, Version, m.capabilities(), m.modes(), limits, keyText(m.ownKey()), roster.Fingerprint(m.ownKey()), files})
 }
 
 func (m *Mail) getHealth(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-cache, no-store")
 	h := Health{Status: "healthy", Version: Version, Provider: m.Domains.Own, Federation: m.federates(), UptimeSeconds: int64(m.Now().Sub(m.started).Seconds())}
+	if n := len(m.Mesh.Hosts); n > 0 {
+		h.Mesh = &MeshHealth{true, n, m.Mesh.Host}
+	}
 	status := http.StatusOK
 	var err error
 	switch h.AgentsOnline, err = m.Roster.Online(r.Context()); {

@@ -18,7 +18,8 @@
 // is held outside of the queue, behind a gate (held.go): quarantine is the same inbox.
 //
 // Mail for other providers goes out through the outbox too (federate.go), to those that
-// the configuration allows (peers.go); what they send is taken in import.go.
+// the configuration allows (peers.go); what they send is taken in import.go. Agents of our
+// own provider may be on other hosts, which prove themselves with a secret (mesh.go).
 //
 // Payloads of messages that have ended are erased after a while (sweep.go). What is known
 // beside them is said once more, so that the tables can still be built without them.

@@ -43,10 +43,14 @@ func (m *Mail) abroad(ctx context.Context, l *letter) error {
 	return nil
 }
 
-// export queues the call to the other provider.
+// export queues the call to the other provider, or host.
 func (m *Mail) export(tx *ledger.Tx, l *letter) error {
+	kind := peerSender
+	if strings.HasPrefix(l.remote, meshPrefix) {
+		kind = meshSender
+	}
 	_, err := deliver.Queue(tx, deliver.Delivery{
-		Workspace: l.workspace, Sender: peerSender, Target: l.remote, Payload: []byte(l.meta.Envelope.ID), OrderKey: l.remote,
+		Workspace: l.workspace, Sender: kind, Target: l.remote, Payload: []byte(l.meta.Envelope.ID), OrderKey: l.remote,
 		GiveUpAfter: TTL, Actor: l.sender.Actor(), Trace: trace(l.meta.Envelope.ThreadID),
 	})
 	return err
@@ -94,12 +98,16 @@ func (s providers) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	return s.judgePeer(ctx, a, p, res.StatusCode, answer)
 }
 
-// judgePeer records what the other provider said.
-func (s providers) judgePeer(ctx context.Context, a deliver.Attempt, p *Pending, status int, answer []byte) deliver.Result {
-	r := deliver.Result{Status: status, Class: "status", Text: fmt.Sprintf("The provider answered %d: %.200s", status, answer)}
+// judgePeer records what the other provider, or host, said.
+func (m *Mail) judgePeer(ctx context.Context, a deliver.Attempt, p *Pending, status int, answer []byte) deliver.Result {
+	r := deliver.Result{Status: status, Class: "status", Text: fmt.Sprintf("%s answered %d: %.200s", a.Target, status, answer)}
+	via := ByFederation
+	if strings.HasPrefix(a.Target, meshPrefix) {
+		via = ByMesh
+	}
 	end := func(kind string, note string) error {
-		return s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-			tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kind, Actor: "system", Subject: p.ID, Trace: trace(p.Envelope.ThreadID), Body: about{Seq: p.seq, Agent: queueOf(a.Target), Place: p.place, Via: ByFederation, Note: note}})
+		return m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+			tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kind, Actor: "system", Subject: p.ID, Trace: trace(p.Envelope.ThreadID), Body: about{Seq: p.seq, Agent: queueOf(a.Target), Place: p.place, Via: via, Note: note}})
 			return nil
 		})
 	}
@@ -121,7 +129,7 @@ func (s providers) judgePeer(ctx context.Context, a deliver.Attempt, p *Pending,
 // inQueueOf reads a message if it is in the queue, nil when it is not.
 func (m *Mail) inQueueOf(ctx context.Context, agent, id string) (*Pending, error) {
 	var place int64
-	err := m.DB.QueryRow(ctx, "SELECT q.place FROM mail_message m JOIN mail_queue q ON q.agent = m.recipient AND q.seq = m.seq WHERE m.id = $1 AND m.recipient = $2", []any{id, agent}, &place)
+	err := m.DB.QueryRow(ctx, "SELECT place FROM mail_message WHERE id = $1 AND recipient = $2 AND place <> 0", []any{id, agent}, &place)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
@@ -156,8 +164,9 @@ type Accepted struct {
 
 // The limits of what other providers send, a minute.
 const (
-	perProvider = 100
-	perHost     = 1000
+	perProvider  = 100
+	perHost      = 1000
+	perRecipient = 20
 )
 
 func (m *Mail) postFederation(w http.ResponseWriter, r *http.Request) error {

@@ -1,16 +1,21 @@
 package mail_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,14 +140,21 @@ type standIn struct {
 
 func newStandIn(t *testing.T, domain string) *standIn {
 	t.Helper()
+	return serveStandIn(t, domain, "", httptest.NewServer)
+}
+
+// serveStandIn serves one that says it is at base, or where it listens.
+func serveStandIn(t *testing.T, domain, base string, serve func(http.Handler) *httptest.Server) *standIn {
+	t.Helper()
 	_, private, _ := ed25519.GenerateKey(nil)
 	_, agent, _ := ed25519.GenerateKey(nil)
 	s := &standIn{domain: domain, private: private, agent: agent}
 	mux := http.NewServeMux()
-	s.Server = httptest.NewServer(mux)
+	s.Server = serve(mux)
+	base = cmp.Or(base, s.URL)
 	t.Cleanup(s.Server.Close)
 	mux.HandleFunc("GET /.well-known/agent-messaging.json", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(map[string]any{"version": "AMP1", "endpoint": s.URL + "/v1", "provider": domain, "public_key": roster.EncodePublicKey(private.Public().(ed25519.PublicKey))})
+		_ = json.NewEncoder(w).Encode(map[string]any{"version": "AMP1", "endpoint": base + "/v1", "provider": domain, "public_key": roster.EncodePublicKey(private.Public().(ed25519.PublicKey))})
 	})
 	mux.HandleFunc("GET /providers/{domain}", func(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"provider": r.PathValue("domain"), "endpoint": s.URL + "/v1", "verified": r.PathValue("domain") == domain, "fingerprint": amp.Fingerprints(private.Public().(ed25519.PublicKey))[1]})
@@ -302,5 +314,34 @@ func TestDiscovery(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		n.stop()
+	}
+}
+
+// TestAProviderIsFoundAtItsDomain: without a record, a registry or a listed address its
+// document is asked for at https://domain, and its certificate has to be good.
+func TestAProviderIsFoundAtItsDomain(t *testing.T) {
+	t.Parallel()
+	s := serveStandIn(t, "example.com", "https://example.com", httptest.NewTLSServer) // whose certificate is for that name
+	s.answers = []int{200}
+	n := start(t, storetest.SQLite(t), func(o *mail.Options) {
+		o.Federation = mail.Federation{Mode: mail.PeersOpen, LookupTXT: noTXT}
+		o.WebhookWait = 2 * time.Second
+	})
+	var asked atomic.Value
+	transport := n.outbox.Client().Transport.(*http.Transport)
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		asked.Store(address)
+		return (&net.Dialer{}).DialContext(ctx, network, s.Listener.Addr().String())
+	}
+	alice := n.register("alice", "acme")
+	letter := alice.letter("bob@other.example.com", "s", "m", "")
+	if _, err := n.mail.Route(t.Context(), alice.who(), letter); code(err) != fault.ExternalProvider {
+		t.Errorf("a certificate that nobody vouches for: %v", err)
+	}
+	transport.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
+	transport.TLSClientConfig.RootCAs.AddCert(s.Certificate())
+	sent, err := n.mail.Route(t.Context(), alice.who(), letter)
+	if err != nil || sent.Status != mail.Delivered || asked.Load() != "example.com:443" {
+		t.Errorf("%+v %v %v", sent, err, asked.Load())
 	}
 }

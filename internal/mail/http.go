@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,9 +15,11 @@ import (
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
-// The limits of the protocol, a minute.
+// The limits of the protocol.
 const (
 	messagesPerMinute  = 60
+	messagesPerHour    = 500
+	receivedPerMinute  = 120
 	requestsPerMinute  = 100
 	pendingPerMinute   = 30
 	registersPerMinute = 10
@@ -46,7 +49,7 @@ func (m *Mail) Routes() []wire.Route {
 		{Method: "POST", Path: "/v1/agents/{id}/unsuspend", Summary: "Let an agent go on", Auth: wire.Operator, Answer: Suspension{}, Handle: m.postUnsuspend},
 		{Method: "GET", Path: "/v1/agents/{id}/{what}", Summary: "How an agent behaved lately; what is risk", Auth: wire.Viewer, Answer: RiskReport{}, Handle: m.getRisk},
 	}
-	routes = append(append(routes, m.agentRoutes()...), m.attachmentRoutes()...)
+	routes = slices.Concat(routes, m.agentRoutes(), m.attachmentRoutes(), m.meshRoutes())
 	for i := range routes {
 		routes[i].Fail, routes[i].Lenient = fail, true
 	}
@@ -226,9 +229,23 @@ func (m *Mail) limitRegistrations(w http.ResponseWriter, r *http.Request, by ros
 	return err
 }
 
+// takeMessage counts a message against the limits of its sender. What is left is of the one
+// that is closer to its end.
+func (m *Mail) takeMessage(who roster.Identity) (roster.Allowance, error) {
+	left, err := m.Roster.Take(who, "messages", messagesPerMinute)
+	if err != nil {
+		return left, err
+	}
+	hour, err := m.Roster.TakeHourly(who, "messages", messagesPerHour)
+	if err != nil || hour.Limit > 0 && hour.Remaining < left.Remaining {
+		return hour, err
+	}
+	return left, nil
+}
+
 func (m *Mail) postRoute(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	left, err := m.Roster.Take(who, "messages", messagesPerMinute)
+	left, err := m.takeMessage(who)
 	left.SetHeaders(w.Header())
 	if err != nil {
 		return err

@@ -173,7 +173,7 @@ func (m *Mail) seeMessage(e *ledger.Entry) error {
 	case kindReleased:
 		m.hub.wake(b.Agent)
 	case kindAcked:
-		if b.Via == ByWebhook || b.Via == ByFederation {
+		if calledOut(b.Via) {
 			m.hub.settle(e.Subject, b.Via)
 		}
 	case kindFailed:

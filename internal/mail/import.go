@@ -35,22 +35,47 @@ func (m *Mail) Import(ctx context.Context, domain string, body []byte, revokedKe
 	if err := errors.Join(outer.err, envelope.err); err != nil {
 		return Answer{}, err
 	}
-	l := &letter{outgoing: o}
-	if err := m.immigrate(ctx, l, domain, at); err != nil {
+	if at.IsZero() {
+		return Answer{}, fault.New(fault.MissingField, "The field \"envelope.timestamp\" is missing.").About("envelope.timestamp")
+	}
+	if err := m.timely(at); err != nil {
 		return Answer{}, err
 	}
-	if key != "" {
-		if l.sender.PublicKey, err = roster.ParsePublicKey(key); err != nil {
+	return m.takeIn(ctx, o, immigrant{domain: domain, at: at, key: key, replaces: revokedKey})
+}
+
+// immigrant is what is said of a message by who answers for its sender.
+type immigrant struct {
+	domain       string // the sender's provider
+	sameProvider bool   // it is our own: another host has the sender
+	at           time.Time
+	key          string // the sender's, in any form
+	replaces     string // the fingerprint of the key that it replaces
+	hearsay      bool   // nobody has proved anything
+}
+
+// takeIn takes a message whose sender is somebody else's to vouch for.
+func (m *Mail) takeIn(ctx context.Context, o *outgoing, im immigrant) (Answer, error) {
+	l := &letter{outgoing: o}
+	err := m.immigrate(ctx, l, im)
+	if err != nil {
+		return Answer{}, err
+	}
+	if im.key != "" {
+		if l.sender.PublicKey, err = roster.ParsePublicKey(im.key); err != nil {
 			return Answer{}, fault.New(fault.InvalidField, "%s", fault.From(err).Message).About("sender_public_key")
 		}
 	}
-	if err := m.knownKey(ctx, l, revokedKey); err != nil {
+	if err := m.knownKey(ctx, l, im.replaces); err != nil {
 		return Answer{}, err
 	}
 	if err := m.authenticate(l); err != nil {
 		return Answer{}, err
 	}
-	if err := m.checkRoom(ctx, l.recipient.ID); err != nil {
+	if im.hearsay && l.trust == Verified {
+		l.trust = External
+	}
+	if err := m.admitTo(ctx, l); err != nil {
 		return Answer{}, err
 	}
 	if err := m.thread(ctx, l); err != nil {
@@ -71,13 +96,7 @@ func duplicate(id string) error {
 }
 
 // immigrate settles who a message from another provider is from and for.
-func (m *Mail) immigrate(ctx context.Context, l *letter, domain string, at time.Time) (err error) {
-	if at.IsZero() {
-		return fault.New(fault.MissingField, "The field \"envelope.timestamp\" is missing.").About("envelope.timestamp")
-	}
-	if err := m.timely(at); err != nil {
-		return err
-	}
+func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err error) {
 	if !idForm.MatchString(l.clientID) {
 		return fault.New(fault.InvalidField, "The field \"envelope.id\" should be an id such as \"msg_1706648400_abc123\", and is %.80q.", l.clientID).About("envelope.id")
 	}
@@ -89,12 +108,8 @@ func (m *Mail) immigrate(ctx context.Context, l *letter, domain string, at time.
 	if !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
-	theirs := amp.Domains{Own: domain}
-	if l.from, err = theirs.Parse(l.outgoing.from); err != nil {
-		return fault.From(err).About("envelope.from")
-	}
-	if l.from.Provider != domain {
-		return fault.New(fault.Forbidden, "The provider %s may send for its own agents, and %.254q is none of them.", domain, l.outgoing.from).About("envelope.from")
+	if err := m.foreigner(ctx, l, im); err != nil {
+		return err
 	}
 	if l.to, err = m.Domains.Parse(l.outgoing.to); err != nil {
 		return fault.From(err).About("envelope.to")
@@ -109,8 +124,32 @@ func (m *Mail) immigrate(ctx context.Context, l *letter, domain string, at time.
 		return fault.New(fault.RecipientSuspended, "%s is suspended, and gets no mail until an operator resumes it.", l.recipient.Address).About("envelope.to")
 	}
 	l.to, err = m.Domains.Parse(l.recipient.Address)
-	l.workspace, l.imported, l.at = l.recipient.Workspace, l.clientID, at
+	l.workspace, l.imported, l.at = l.recipient.Workspace, l.clientID, im.at
 	l.sender = roster.Identity{ID: "remote:" + l.from.String(), Kind: roster.HolderAgent, Name: l.from.String(), Address: l.from.String(), Workspace: l.recipient.Workspace, Trust: "untrusted", Labels: map[string]string{}}
+	return err
+}
+
+// foreigner settles who a message is from: an agent of the provider that sends it, or, for
+// another host of ours, one that is not here.
+func (m *Mail) foreigner(ctx context.Context, l *letter, im immigrant) (err error) {
+	theirs := amp.Domains{Own: im.domain}
+	if im.sameProvider {
+		theirs = m.Domains
+	}
+	if l.from, err = theirs.Parse(l.outgoing.from); err != nil {
+		return fault.From(err).About("envelope.from")
+	}
+	if l.from = theirs.Home(l.from); l.from.Provider != im.domain {
+		return fault.New(fault.Forbidden, "The provider %s may send for its own agents, and %.254q is none of them.", im.domain, l.outgoing.from).About("envelope.from")
+	}
+	if !im.sameProvider {
+		return nil
+	}
+	if _, err = m.find(ctx, l.from); err == nil {
+		return fault.New(fault.Forbidden, "%s is an agent of this host, and sends with its own key.", l.from).About("from")
+	} else if fault.Is(err, fault.NotFound) {
+		err = nil
+	}
 	return err
 }
 

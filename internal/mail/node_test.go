@@ -61,8 +61,15 @@ type node struct {
 func (n *node) now() time.Time       { return time.Now().Add(time.Duration(n.offset.Load())) }
 func (n *node) move(d time.Duration) { n.offset.Add(int64(d)) }
 
-// start starts a node on the database, with what options change.
+// start starts a node on the database, with what options change and no limits.
 func start(t testing.TB, address string, options ...func(*mail.Options)) *node {
+	t.Helper()
+	none := int64(0)
+	return startLimited(t, address, &none, options...)
+}
+
+// startLimited starts a node with limits: the protocol's own for nil.
+func startLimited(t testing.TB, address string, perAgent *int64, options ...func(*mail.Options)) *node {
 	t.Helper()
 	n := &node{t: t, db: storetest.Open(t, address, sets()...)}
 	log := slog.New(slog.DiscardHandler)
@@ -82,8 +89,7 @@ func start(t testing.TB, address string, options ...func(*mail.Options)) *node {
 	for _, option := range options {
 		option(&o)
 	}
-	none := int64(0)
-	n.roster = roster.New(roster.Options{DB: n.db, Ledger: n.ledger, Now: n.now, Log: log, Provider: o.Domains.Own, PerAgent: &none})
+	n.roster = roster.New(roster.Options{DB: n.db, Ledger: n.ledger, Now: n.now, Log: log, Provider: o.Domains.Own, PerAgent: perAgent})
 	readers := gate.Readers()
 	maps.Copy(readers, mail.Readers())
 	n.book = rulebook.New(n.db, n.ledger, n.roster, n.now, log, readers)
@@ -140,7 +146,7 @@ func (n *node) handler(stopping context.Context) http.Handler {
 		})
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.URL.Path = mail.CanonicalPath(r.URL.Path)
+		r.URL.Path = mail.RequestPath(r)
 		mux.ServeHTTP(w, r)
 	})
 }

@@ -68,7 +68,7 @@ type Step struct {
 	Note  string    `json:"note,omitempty"`
 }
 
-const summaryColumns = "id, workspace, recipient_workspace, sender_address, recipient_address, thread, subject, priority, kind, trust, flags, status, method, quarantine, gate, seq, at, expires_at, delivered_at, read_at, ended_at, erased"
+const summaryColumns = "id, workspace, recipient_workspace, sender_address, recipient_address, thread, subject, priority, kind, trust, flags, status, method, quarantine, gate, mail_message.seq, at, expires_at, delivered_at, read_at, ended_at, erased"
 
 func scanSummary(scan func(...any) error) (Summary, error) {
 	var s Summary
@@ -114,29 +114,33 @@ func (m *Mail) list(ctx context.Context, f filter) ([]Summary, error) {
 		return "$" + strconv.Itoa(len(args))
 	}
 	add := func(condition string, v any) { where = append(where, fmt.Sprintf(condition, mark(v))) }
-	add("seq < %s", f.before)
+	from := "mail_message"
+	add("mail_message.seq < %s", f.before)
 	if f.workspace != "" {
 		add("(workspace = %[1]s OR recipient_workspace = %[1]s)", f.workspace)
 	}
 	if f.thread != "" {
-		add("thread = %s", f.thread)
+		add("mail_message.seq IN (SELECT seq FROM ledger_entry WHERE trace = %s AND trace <> '')", trace(f.thread))
 	}
 	if f.status != "" {
 		add("status = %s", f.status)
 	}
 	if f.words != "" {
-		where = append(where, m.DB.Matching("seq", "mail_words", mark(m.DB.Words(f.words))))
+		where = append(where, m.DB.Matching("mail_message.seq", "mail_words", mark(m.DB.Words(f.words))))
 	}
 	if f.agents != nil {
-		// Each branch has its index, and gives a page that is in order.
+		// A message between two of them is listed once.
 		var marks []string
 		for _, id := range f.agents {
 			marks = append(marks, mark(id))
 		}
-		in := "(" + strings.Join(marks, ", ") + ")"
-		where = append(where, "(sender IN "+in+" OR recipient IN "+in+")")
+		distinct := ""
+		if len(marks) > 1 {
+			distinct = "DISTINCT "
+		}
+		from += " JOIN (SELECT " + distinct + "seq FROM mail_party WHERE agent IN (" + strings.Join(marks, ", ") + ")) party ON party.seq = mail_message.seq"
 	}
-	rows, err := m.DB.Read.QueryContext(ctx, "SELECT "+summaryColumns+" FROM mail_message WHERE "+strings.Join(where, " AND ")+" ORDER BY seq DESC LIMIT "+mark(f.limit), args...)
+	rows, err := m.DB.Read.QueryContext(ctx, "SELECT "+summaryColumns+" FROM "+from+" WHERE "+strings.Join(where, " AND ")+" ORDER BY mail_message.seq DESC LIMIT "+mark(f.limit), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -283,6 +287,13 @@ func (m *Mail) calls(ctx context.Context, s Summary) ([]ledger.Entry, error) {
 	return all, nil
 }
 
+// Words are found in steps: a transaction for each message would take as long from the
+// sending as the sending itself.
+const (
+	wordsEvery = 200 * time.Millisecond
+	wordsStep  = 200
+)
+
 // findWords lets messages be found by the words in their subject and text. What is
 // erased is found no longer. It follows the ledger, so that sending does not wait for it.
 func (m *Mail) findWords(ctx context.Context, entries []ledger.Entry) error {
@@ -290,11 +301,16 @@ func (m *Mail) findWords(ctx context.Context, entries []ledger.Entry) error {
 	if len(ours) == 0 {
 		return nil
 	}
+	if len(entries) < wordsStep {
+		pause(ctx, wordsEvery) // so that the next have gathered by then
+	}
 	tx, err := m.DB.Begin(ctx, "ledger_tree")
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
+	// After a crash the same may come again.
+	m.DB.DropWords(tx, "mail_words", ours[0].Seq, ours[len(ours)-1].Seq)
 	for i := range ours {
 		if err := m.indexEntry(tx, &ours[i]); err != nil {
 			return err
@@ -304,20 +320,32 @@ func (m *Mail) findWords(ctx context.Context, entries []ledger.Entry) error {
 	return err
 }
 
+// addParties lets a message be found by the agents that have sent and got it.
+func addParties(tx *store.Tx, seq int64, sender, recipient string) {
+	for _, agent := range []string{sender, recipient} {
+		if agent != "" {
+			tx.Exec("INSERT INTO mail_party (agent, seq) VALUES ($1, $2) ON CONFLICT DO NOTHING", agent, seq)
+		}
+	}
+}
+
 func (m *Mail) indexEntry(tx *store.Tx, e *ledger.Entry) error {
 	if e.Kind == kindErased {
 		var b erased
 		if err := e.Decode(&b); err != nil {
 			return err
 		}
-		for _, one := range b.Messages {
-			m.DB.DropWords(tx, "mail_words", one.Seq)
+		for i := range b.Messages {
+			m.DB.DropWords(tx, "mail_words", b.Messages[i].Seq, b.Messages[i].Seq)
+			addParties(tx, b.Messages[i].Seq, b.Messages[i].Meta.Sender, b.Messages[i].Meta.Recipient)
 		}
 		return nil
 	}
 	var b struct {
 		Meta struct {
-			Envelope Envelope `json:"envelope"`
+			Envelope  Envelope `json:"envelope"`
+			Sender    string   `json:"sender"`
+			Recipient string   `json:"recipient"`
 		} `json:"meta"`
 		Payload struct {
 			Message wire.Raw `json:"message"`
@@ -326,6 +354,7 @@ func (m *Mail) indexEntry(tx *store.Tx, e *ledger.Entry) error {
 	if err := wire.UnmarshalPart(e.Body, &b); err != nil {
 		return err
 	}
+	addParties(tx, e.Seq, b.Meta.Sender, b.Meta.Recipient)
 	text, _ := wire.Text(b.Payload.Message) // it was text when it came
 	m.DB.PutWords(tx, "mail_words", e.Seq, b.Meta.Envelope.Subject+"\n"+text)
 	return nil

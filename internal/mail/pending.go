@@ -149,8 +149,8 @@ func (m *Mail) queued(tx *ledger.Tx, agentID string, ids []string) ([]inQueue, e
 		marks = append(marks, fmt.Sprintf("$%d", len(args)))
 	}
 	// A message that waits for a person is not there for its recipient.
-	rows, err := tx.Query(`SELECT m.id, m.thread, m.seq, m.ended_at, COALESCE(q.place, 0) FROM mail_message m LEFT JOIN mail_queue q ON q.agent = m.recipient AND q.seq = m.seq
-WHERE m.recipient = $1 AND m.status <> 'quarantined' AND m.status <> 'rejected' AND m.id IN (`+strings.Join(marks, ", ")+") ORDER BY m.seq", args...)
+	rows, err := tx.Query(`SELECT id, thread, seq, ended_at, place FROM mail_message
+WHERE recipient = $1 AND status <> 'quarantined' AND status <> 'rejected' AND id IN (`+strings.Join(marks, ", ")+") ORDER BY seq", args...)
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,20 @@ func (r *rooms) set(agent string, taken int64, now time.Time) {
 	r.byAgent[agent] = room{taken, now}
 }
 
+// admitTo refuses what comes too fast for its recipient, or would overfill its queue.
+func (m *Mail) admitTo(ctx context.Context, l *letter) error {
+	if l.remote == "" {
+		limit := receivedPerMinute
+		if l.imported != "" && l.from.Provider != l.to.Provider {
+			limit = perRecipient
+		}
+		if _, err := m.Roster.Take(l.recipient, "received messages", limit); err != nil {
+			return fault.From(err).With("reason", "recipient_busy").About("to")
+		}
+	}
+	return m.checkRoom(ctx, l.recipient.ID)
+}
+
 // checkRoom refuses what would overfill a queue. Messages that are counted at the same
 // moment do not see one another, and may overfill it by as many as they are.
 func (m *Mail) checkRoom(ctx context.Context, agent string) error {

@@ -65,7 +65,7 @@ func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Ans
 	if err := m.authenticate(l); err != nil {
 		return Answer{}, err
 	}
-	if err := m.checkRoom(ctx, l.recipient.ID); err != nil {
+	if err := m.admitTo(ctx, l); err != nil {
 		return Answer{}, err
 	}
 	if err := m.checkAttachments(ctx, l); err != nil {
@@ -120,7 +120,11 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 
 // inland finds a recipient of ours.
 func (m *Mail) inland(ctx context.Context, l *letter) (err error) {
-	if l.recipient, err = m.find(ctx, m.Domains.Home(l.to)); err != nil {
+	l.recipient, err = m.find(ctx, m.Domains.Home(l.to))
+	if len(m.Mesh.Hosts) > 0 && fault.Is(err, fault.NotFound) {
+		return m.elsewhere(ctx, l, err)
+	}
+	if err != nil {
 		return err
 	}
 	if l.recipient.Suspended {
@@ -147,6 +151,10 @@ func (m *Mail) find(ctx context.Context, a amp.Address) (roster.Identity, error)
 			return found, shortErr
 		}
 		return found, err
+	}
+	if a.Tenant == m.Mesh.Host { // as other hosts write agents of ours
+		a.Tenant = roster.DefaultWorkspace
+		return m.find(ctx, a)
 	}
 	scoped, listErr := m.Roster.NamedBefore(ctx, a.Tenant, a.Name)
 	if listErr != nil || len(scoped) != 1 {
@@ -217,7 +225,8 @@ func (m *Mail) thread(ctx context.Context, l *letter) error {
 			continue
 		}
 		var thread string
-		err := m.DB.QueryRow(ctx, "SELECT thread FROM mail_message WHERE (id = $1 OR alias = $1 OR thread = $1) AND (sender = $2 OR recipient = $2) ORDER BY seq LIMIT 1", []any{id, l.sender.ID}, &thread)
+		err := m.DB.QueryRow(ctx, `SELECT thread FROM mail_message WHERE (id = $1 OR alias = $1 AND alias <> '' OR seq IN (SELECT seq FROM ledger_entry WHERE trace = $3 AND trace <> ''))
+AND (sender = $2 OR recipient = $2) ORDER BY seq LIMIT 1`, []any{id, l.sender.ID, trace(id)}, &thread)
 		if err == nil {
 			l.meta.Envelope.ThreadID = thread
 			return nil
@@ -366,9 +375,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 		method = await(ctx, outcome, socketWait)
 	case webhook, l.remote != "":
 		m.Outbox.Wake()
-		if answer.Method = ByWebhook; l.remote != "" {
-			answer.Method = ByFederation
-		}
+		answer.Method, answer.RemoteHost = l.way()
 		method = await(ctx, outcome, m.WebhookWait)
 	}
 	switch method {
@@ -379,6 +386,18 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 		answer.Status, answer.Method, answer.QueuedAt, answer.DeliveredAt = Delivered, method, "", stamp(m.Now())
 	}
 	return answer, nil
+}
+
+// way is how a message goes that is called out: to another host, to another provider, or to
+// the recipient's webhook. What waits for a host waits in the relay's queue.
+func (l *letter) way() (method, host string) {
+	if host, mesh := strings.CutPrefix(l.remote, meshPrefix); mesh {
+		return ByRelay, host
+	}
+	if l.remote != "" {
+		return ByFederation, ""
+	}
+	return ByWebhook, ""
 }
 
 // warned is what the sender should know of a message that is taken all the same.

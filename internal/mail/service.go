@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/mail/amp"
+	"github.com/signalbox/signalbox/internal/mail/inspect"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/rulebook"
 	"github.com/signalbox/signalbox/internal/store"
@@ -48,7 +49,7 @@ type Options struct {
 	Gates  *gate.Gates
 	Outbox *deliver.Outbox
 	Roster *roster.Roster
-	Blobs  *blob.Folder // of attachments
+	Blobs  blob.Store // of attachments
 	Now    func() time.Time
 	Log    *slog.Logger
 
@@ -59,6 +60,8 @@ type Options struct {
 	SignaturesRequired bool
 	Keep               time.Duration // how long payloads are kept after a message's end
 	Federation         Federation
+	Mesh               Mesh
+	Clam               inspect.Clam  // where a virus scanner is, "" for none
 	Key                []byte        // what is kept secret of agents is sealed with it; our own key follows from it
 	QueueCap           int64         // 1000 when 0
 	AuthTime           time.Duration // how long a socket may take to say who it is; 10 s when 0
@@ -72,6 +75,7 @@ type Mail struct {
 	hub      hub
 	rooms    rooms
 	peers    peerBook
+	mesh     meshBook
 	provider ed25519.PrivateKey
 	started  time.Time
 	pushed   chan pushed
@@ -93,6 +97,7 @@ func New(o Options) *Mail {
 	o.Gates.OnResolved(Protocol, m.resolved)
 	o.Outbox.AddSender(sender, webhookSender{m})
 	o.Outbox.AddSender(peerSender, providers{m})
+	o.Outbox.AddSender(meshSender, hosts{m})
 	return m
 }
 

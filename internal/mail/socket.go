@@ -13,7 +13,8 @@ import (
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
-// The codes with which a socket is closed (messaging contract, 2).
+// The codes with which a socket is closed: nobody said who they are in time, the first frame
+// was another, the key is not good or its agent suspended, nothing was said for too long.
 const (
 	closeAuthTimeout = websocket.StatusCode(4001)
 	closeNotAuth     = websocket.StatusCode(4002)
@@ -198,7 +199,7 @@ func (s *socket) route(ctx context.Context, who roster.Identity, request string,
 		s.fail(ctx, request, fault.New(fault.MissingField, "The field \"data\" is missing. It should be what POST /v1/route takes.").About("data"))
 		return
 	}
-	if _, err := s.Roster.Take(who, "messages", messagesPerMinute); err != nil {
+	if _, err := s.takeMessage(who); err != nil {
 		s.fail(ctx, request, err)
 		return
 	}

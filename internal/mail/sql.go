@@ -10,10 +10,12 @@ import (
 )
 
 // Migrations make the tables. A message lives in the body of the entry seq, once: the
-// queue and the list of messages point to it. mail_words stands beside the ledger; it
-// follows from it and is not state.
+// queue and the list of messages point to it. mail_words and mail_party, which has the
+// messages of each agent, stand beside the ledger; they follow from it and are not state.
 //
-// place is the order of the queue: the entry by which the message came into it.
+// place is the order of the queue: the entry by which the message came into it, and 0 in
+// mail_message when it is not there. Every index costs every message: the messages of a
+// thread are found by the trace of their entries.
 var Migrations = store.Migrations{Package: "mail", Steps: []string{`
 CREATE TABLE mail_message (
   seq {bigint} PRIMARY KEY,
@@ -42,11 +44,9 @@ CREATE TABLE mail_message (
   delivered_at {bigint} NOT NULL,
   read_at {bigint} NOT NULL,
   ended_at {bigint} NOT NULL,
-  erased {bool} NOT NULL
+  erased {bool} NOT NULL,
+  place {bigint} NOT NULL
 ) {strict};
-CREATE INDEX mail_message_sender ON mail_message (sender, seq);
-CREATE INDEX mail_message_recipient ON mail_message (recipient, seq);
-CREATE INDEX mail_message_thread ON mail_message (thread, seq);
 CREATE INDEX mail_message_workspace ON mail_message (workspace, seq);
 CREATE INDEX mail_message_across ON mail_message (recipient_workspace, seq) WHERE recipient_workspace <> workspace;
 CREATE UNIQUE INDEX mail_message_idem ON mail_message (sender, idem) WHERE idem <> '';
@@ -61,8 +61,7 @@ CREATE TABLE mail_queue (
   seq {bigint} NOT NULL,
   expires_at {bigint} NOT NULL,
   PRIMARY KEY (agent, place)
-) {strict};
-CREATE UNIQUE INDEX mail_queue_seq ON mail_queue (seq);
+) {keyed};
 CREATE INDEX mail_queue_expiry ON mail_queue (expires_at);
 
 CREATE TABLE mail_attachment (
@@ -109,6 +108,12 @@ CREATE TABLE mail_pin (
 ) {strict};
 
 {full-text mail_words}
+
+CREATE TABLE mail_party (
+  agent {text} NOT NULL,
+  seq {bigint} NOT NULL,
+  PRIMARY KEY (agent, seq)
+) {keyed};
 `}}
 
 // The kinds of entries. The subject of those about a message is its id.
@@ -242,18 +247,21 @@ func applyRouted(tx *store.Tx, e *ledger.Entry) error {
 		}
 	}
 	m := &b.Meta
-	status := Queued
+	status, place := Queued, e.Seq
 	if m.Quarantine != "" {
 		status = Held
 	}
-	tx.Exec(`INSERT INTO mail_message (seq, id, workspace, at, sender, sender_address, recipient, recipient_workspace, recipient_address, thread, subject, priority, kind, trust, flags, alias, idem, request, quarantine, gate, expires_at, status, method, delivered_at, read_at, ended_at, erased)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, 'relay', 0, 0, 0, $23)`,
+	if m.Quarantine != "" || e.Body == nil {
+		place = 0
+	}
+	tx.Exec(`INSERT INTO mail_message (seq, id, workspace, at, sender, sender_address, recipient, recipient_workspace, recipient_address, thread, subject, priority, kind, trust, flags, alias, idem, request, quarantine, gate, expires_at, status, method, delivered_at, read_at, ended_at, erased, place)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, 'relay', 0, 0, 0, $23, $24)`,
 		e.Seq, e.Subject, e.Workspace, e.At.UnixMicro(), m.Sender, m.SenderAddress, m.Recipient, m.RecipientWorkspace, m.RecipientAddress, m.Envelope.ThreadID, m.Envelope.Subject,
-		m.Envelope.Priority, m.Kind, string(m.Trust), strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, status, false)
+		m.Envelope.Priority, m.Kind, string(m.Trust), strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, status, false, place)
 	attach(tx, e.Subject, m)
 	pin(tx, m.At, m)
-	if e.Body != nil && status == Queued {
-		enqueue(tx, m.Recipient, e.Seq, e.Seq, m.ExpiresAt)
+	if place != 0 {
+		enqueue(tx, m.Recipient, place, e.Seq, m.ExpiresAt)
 	}
 	return nil
 }
@@ -267,7 +275,7 @@ func applyReleased(tx *store.Tx, e *ledger.Entry) error {
 	if err := e.Decode(&b); err != nil {
 		return err
 	}
-	tx.Exec("UPDATE mail_message SET status = 'queued' WHERE seq = $1", b.Seq)
+	tx.Exec("UPDATE mail_message SET status = 'queued', place = $2 WHERE seq = $1", b.Seq, e.Seq)
 	enqueue(tx, b.Agent, e.Seq, b.Seq, b.Until)
 	return nil
 }
@@ -292,10 +300,10 @@ func applyEnded(status string) ledger.Apply {
 		if b.Place != 0 {
 			tx.Exec("DELETE FROM mail_queue WHERE agent = $1 AND place = $2", b.Agent, b.Place)
 		}
-		if status == Acknowledged && (b.Via == ByWebhook || b.Via == ByFederation) {
+		if status == Acknowledged && calledOut(b.Via) {
 			tx.Exec("UPDATE mail_message SET method = $3, delivered_at = $2 WHERE seq = $1", b.Seq, e.At.UnixMicro(), b.Via)
 		}
-		tx.Exec("UPDATE mail_message SET status = $2, ended_at = $3 WHERE seq = $1", b.Seq, status, e.At.UnixMicro())
+		tx.Exec("UPDATE mail_message SET status = $2, ended_at = $3, place = 0 WHERE seq = $1", b.Seq, status, e.At.UnixMicro())
 		return nil
 	}
 }
@@ -352,7 +360,7 @@ ON CONFLICT (fingerprint) DO UPDATE SET revoked_at = excluded.revoked_at, reason
 
 // applyAgentRemoved empties the queue of an agent that is gone, whoever removed it.
 func applyAgentRemoved(tx *store.Tx, e *ledger.Entry) error {
-	tx.Exec("UPDATE mail_message SET status = 'undeliverable', ended_at = $2 WHERE seq IN (SELECT seq FROM mail_queue WHERE agent = $1)", e.Subject, e.At.UnixMicro())
+	tx.Exec("UPDATE mail_message SET status = 'undeliverable', ended_at = $2, place = 0 WHERE seq IN (SELECT seq FROM mail_queue WHERE agent = $1)", e.Subject, e.At.UnixMicro())
 	tx.Exec("DELETE FROM mail_queue WHERE agent = $1", e.Subject)
 	tx.Exec("DELETE FROM mail_profile WHERE agent = $1", e.Subject)
 	return nil

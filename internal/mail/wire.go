@@ -146,6 +146,7 @@ type Answer struct {
 	Method       string   `json:"method"` // websocket, webhook, relay or mesh
 	DeliveredAt  string   `json:"delivered_at,omitzero"`
 	QueuedAt     string   `json:"queued_at,omitzero"`
+	RemoteHost   string   `json:"remote_host,omitzero"` // of the mesh
 	QuarantineID string   `json:"quarantine_id,omitzero"`
 	GateID       string   `json:"gate_id,omitzero"`
 	Warnings     []string `json:"warnings,omitempty"`

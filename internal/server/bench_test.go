@@ -68,6 +68,7 @@ func BenchmarkSignal(b *testing.B) {
 type benchServer struct {
 	url, token, key string
 	stop            func()
+	pid             int // of its own process
 }
 
 // startBench starts a server. What is to be done to its data comes first.
@@ -129,7 +130,7 @@ func startChild(b *testing.B, address string) *benchServer {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return (&benchServer{url: strings.TrimSpace(url), token: strings.TrimSpace(string(token)), stop: stop}).withAgent(b)
+	return (&benchServer{url: strings.TrimSpace(url), token: strings.TrimSpace(string(token)), stop: stop, pid: child.Process.Pid}).withAgent(b)
 }
 
 const (

@@ -37,6 +37,7 @@ type Config struct {
 	Registration  string
 	Signatures    string
 	Federation    mail.Federation
+	Mail          MailConfig
 	Keep          time.Duration // of payloads after a message's end; less than 0 is for ever
 	PerAgent      *int64        // a minute, 0 for none; nil leaves it to the protocols
 	Allow         []string      // private hosts and networks that outgoing calls may reach
@@ -122,7 +123,7 @@ var Settings = slices.Concat([]Setting{
 	flag("clock.movable", "true lets an admin set the server's clock forward, for conformance tests; never for a server that matters", func(c *Config) *bool { return &c.MovableClock }),
 	choice("log.level", "info", []string{"debug", "info", "warn", "error"}, "how much is logged", func(c *Config) *string { return &c.LogLevel }),
 	choice("log.format", "text", []string{"text", "json"}, "how it is logged", func(c *Config) *string { return &c.LogFormat }),
-}, runSettings(), notifySettings())
+}, mailSettings(), runSettings(), notifySettings())
 
 func text(key, absent, meaning string, field func(*Config) *string) Setting {
 	return Setting{
@@ -416,7 +417,7 @@ func Load(flags map[string]string, env []string, file string) (*Config, error) {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		return nil, fault.New(fault.InvalidConfig, "tls.cert and tls.key go together. Give both, or neither.").About("tls.key")
 	}
-	if err := errors.Join(c.Notify.check(), c.Runs.check(&c.Notify)); err != nil {
+	if err := errors.Join(c.Mail.check(), c.Notify.check(), c.Runs.check(&c.Notify)); err != nil {
 		return nil, err
 	}
 	c.Warnings = unknownEnv(environment)

@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/signalbox/signalbox/internal/blob"
 	"github.com/signalbox/signalbox/internal/clock"
 	"github.com/signalbox/signalbox/internal/counter"
 	"github.com/signalbox/signalbox/internal/deliver"
@@ -156,7 +155,7 @@ func openCore(ctx context.Context, c *Config, base string, log *slog.Logger) (*c
 	built.harness = harness.New(harness.Options{
 		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Roster: built.roster, Now: now.Now, Log: log, Config: c.Harness,
 	})
-	blobs, err := blob.Open(filepath.Join(c.Data, AttachmentsFolder))
+	blobs, err := openBlobs(ctx, c)
 	if err != nil {
 		db.Close()
 		return nil, err
@@ -165,6 +164,7 @@ func openCore(ctx context.Context, c *Config, base string, log *slog.Logger) (*c
 		Blobs: blobs,
 		DB:    db, Ledger: l, Book: built.book, Gates: built.gates, Outbox: built.outbox, Roster: built.roster, Now: now.Now, Log: log,
 		Domains: amp.Domains{Own: c.Provider, Aliases: c.Aliases}, BaseURL: base, Registration: c.registration(), SignaturesRequired: c.Signatures == "required", Keep: c.keep(), Key: key, Federation: c.Federation,
+		Mesh: c.mesh(), Clam: c.clam(),
 	})
 	built.tasks = task.New(task.Options{
 		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Outbox: built.outbox, Roster: built.roster, Now: now.Now, Log: log, Policy: c.tasks(),

@@ -199,7 +199,7 @@ func (s *Server) outermost(mux *http.ServeMux) http.Handler {
 // canonical turns the addresses that mail clients write into the ones that we have.
 func canonical(r *http.Request) *http.Request {
 	escaped := r.URL.EscapedPath()
-	path := mail.CanonicalPath(escaped)
+	path := mail.RequestPath(r)
 	if path == escaped {
 		return r
 	}

@@ -28,11 +28,18 @@ func (a Address) String() string {
 // Short is the address without its scope, which real clients leave out.
 func (a Address) Short() string { return a.Name + "@" + a.Tenant + "." + a.Provider }
 
-var (
-	localForm = regexp.MustCompile(`^[a-z0-9_-]{1,63}$`)
-	// LabelForm is a part of a domain.
-	LabelForm = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
-)
+// LabelForm is a part of a domain.
+var LabelForm = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
+
+// isLabel is LabelForm, or that of a name, for addresses, of which every message has some.
+func isLabel(text string, name bool) bool {
+	for i := range len(text) {
+		if c := text[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && (c != '_' || !name) {
+			return false
+		}
+	}
+	return text != "" && len(text) <= 63
+}
 
 // Domains are the provider domains that mean us: our own, and those that clients write
 // by default.
@@ -74,7 +81,7 @@ func (d Domains) Parse(text string) (Address, error) {
 func (d Domains) Expand(text, tenant string) (Address, error) {
 	lower := strings.ToLower(text)
 	name, domain, full := strings.Cut(lower, "@")
-	if len(text) > MaxAddress || !localForm.MatchString(name) {
+	if len(text) > MaxAddress || !isLabel(name, true) {
 		return Address{}, badAddress(text)
 	}
 	if !full {
@@ -84,7 +91,7 @@ func (d Domains) Expand(text, tenant string) (Address, error) {
 		return Address{Name: name, Tenant: tenant, Provider: d.Own}, nil
 	}
 	for label := range strings.SplitSeq(domain, ".") {
-		if !LabelForm.MatchString(label) {
+		if !isLabel(label, false) {
 			return Address{}, badAddress(text)
 		}
 	}

@@ -1,10 +1,12 @@
 package amp
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 )
 
 var testDomains = Domains{Own: "agents.big.example", Aliases: []string{"aimaestro.local"}}
@@ -85,6 +87,17 @@ func FuzzAddress(f *testing.F) {
 		again, err := testDomains.Expand(full, "other")
 		if err != nil || again != a {
 			t.Fatalf("%q: %+v, then %+v %v", text, a, again, err)
+		}
+	})
+}
+
+func TestLabelsAreWhatTheirFormSays(t *testing.T) {
+	t.Parallel()
+	name := regexp.MustCompile(`^[a-z0-9_-]{1,63}$`)
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z0-9_-]{0,70}`)).Draw(t, "text")
+		if isLabel(text, true) != name.MatchString(text) || isLabel(text, false) != LabelForm.MatchString(text) {
+			t.Errorf("%q: %v %v", text, isLabel(text, true), isLabel(text, false))
 		}
 	})
 }

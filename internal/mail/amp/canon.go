@@ -13,8 +13,9 @@ import (
 
 // A signature covers a hash of the payload as JSON text, and every generation of clients
 // has its own idea of that text. So the payload is cut into tokens as they came, and put
-// together again in each of those ways (messaging contract, 3.6). Numbers are always
-// copied: whatever has hashed them has sent them as it hashed them.
+// together again in each of those ways: with members sorted or as they came, text as it
+// came, in ASCII or in UTF-8. Numbers are always copied: whatever has hashed them has sent
+// them as it hashed them.
 
 // node is a JSON value as it came.
 type node struct {

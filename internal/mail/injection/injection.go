@@ -11,8 +11,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// The categories of attempts to talk a recipient into something (messaging contract,
-// 4.6).
+// The categories of attempts to talk a recipient into something, by the names that clients
+// of the protocol know.
 const (
 	InstructionOverride = "instruction_override"
 	PromptExtraction    = "prompt_extraction"

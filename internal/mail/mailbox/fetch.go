@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -39,16 +40,12 @@ func (b *Box) Fetch(ctx context.Context, f Fetching) (Fetched, error) {
 	if _, err := b.registration(f.Provider, ""); err != nil {
 		return out, err
 	}
-	seen, err := b.readSeen()
-	if err != nil {
-		return out, err
-	}
 	for i := range b.Registrations {
 		r := &b.Registrations[i]
 		if f.Provider != "" && !strings.EqualFold(f.Provider, r.Provider) && !strings.EqualFold(f.Provider, r.Address) {
 			continue
 		}
-		if err := b.fetchFrom(ctx, r, f, seen, &out); err != nil {
+		if err := b.fetchFrom(ctx, r, f, &out); err != nil {
 			out.Failed = append(out.Failed, err)
 		}
 		f.Wait = 0
@@ -66,7 +63,7 @@ const (
 
 // fetchFrom reads page after page. What was taken is acknowledged, so that the next page
 // begins behind it.
-func (b *Box) fetchFrom(ctx context.Context, r *Registration, f Fetching, seen map[string]bool, out *Fetched) error {
+func (b *Box) fetchFrom(ctx context.Context, r *Registration, f Fetching, out *Fetched) error {
 	as, acked := newCaller(r.apiKey), map[string]bool{}
 	for range maxPages {
 		query := url.Values{"limit": {strconv.Itoa(pageSize)}}
@@ -77,13 +74,13 @@ func (b *Box) fetchFrom(ctx context.Context, r *Registration, f Fetching, seen m
 		if err := as.call(ctx, http.MethodGet, r.APIURL+"/messages/pending?"+query.Encode(), nil, &page); err != nil {
 			return err
 		}
+		taken, err := b.takeAll(ctx, page.Messages, r, out)
+		if err != nil {
+			return err
+		}
 		var fresh []string
-		for _, o := range page.Messages {
-			id, err := b.take(o, r, seen, out)
-			if err != nil {
-				return err
-			}
-			if id != "" && !f.Keep && !acked[id] {
+		for _, id := range taken {
+			if !f.Keep && !acked[id] {
 				acked[id] = true
 				fresh = append(fresh, id)
 			}
@@ -97,6 +94,41 @@ func (b *Box) fetchFrom(ctx context.Context, r *Registration, f Fetching, seen m
 		f.Wait = 0
 	}
 	return nil
+}
+
+// takeAll keeps the messages of a page, and returns the ids of those that are safe on disk.
+// Another command may fetch at the same time: what it has taken is not taken twice.
+func (b *Box) takeAll(ctx context.Context, page []object, r *Registration, out *Fetched) (ids []string, err error) {
+	if len(page) == 0 {
+		return nil, nil
+	}
+	unlock, err := lock(b.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	seen, err := b.readSeen()
+	if err != nil {
+		return nil, err
+	}
+	known, err := b.readKnown()
+	if err != nil {
+		return nil, err
+	}
+	had := maps.Clone(known)
+	for _, o := range page {
+		id, err := b.take(ctx, o, r, seen, known, out)
+		if err != nil {
+			return nil, err
+		}
+		if id != "" {
+			ids = append(ids, id)
+		}
+	}
+	if !maps.Equal(had, known) {
+		err = writeJSON(b.knownFile(), known, 0o600)
+	}
+	return ids, err
 }
 
 // ack lets the provider forget messages: all at once, which counts as one call against
@@ -126,7 +158,7 @@ func unknown(err error) bool {
 
 // take keeps a message, and returns its id when it is safe on disk. One that cannot be
 // kept stays with the provider.
-func (b *Box) take(o object, r *Registration, seen map[string]bool, out *Fetched) (string, error) {
+func (b *Box) take(ctx context.Context, o object, r *Registration, seen map[string]bool, known map[string]knownSender, out *Fetched) (string, error) {
 	m, err := asMessage(o, "")
 	if m.Envelope.ID == "" {
 		m.Envelope.ID = o.text("id")
@@ -143,7 +175,7 @@ func (b *Box) take(o object, r *Registration, seen map[string]bool, out *Fetched
 		out.Known++
 		return id, nil
 	}
-	m.Security, m.From = judge(&m, o.text("sender_public_key"), r, b.now()), r.Provider
+	m.Security, m.From = b.judge(ctx, &m, o.text("sender_public_key"), r, known), r.Provider
 	local, metadata := o.part("local"), o.part("metadata")
 	for name, value := range map[string]any{
 		"received_at": b.stamp(), "status": unread, "fetched_from": r.Provider, "delivery_method": "relay",

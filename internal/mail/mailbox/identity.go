@@ -2,6 +2,7 @@ package mailbox
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"crypto/x509"
 	"encoding/pem"
@@ -65,6 +66,11 @@ func Init(w Where, name, tenant string) (*Box, error) {
 	if w.Dir == "" {
 		w.Agent = name
 	}
+	unlock, err := lock(cmp.Or(w.Dir, w.Root))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	dir, err := w.find()
 	if err != nil {
 		return nil, err

@@ -187,6 +187,14 @@ func (b *Box) MarkRead(m *Message) error {
 	if m.Read {
 		return nil
 	}
+	unlock, err := lock(b.Dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err := os.Stat(m.path); errors.Is(err, fs.ErrNotExist) {
+		return nil // it was removed meanwhile, and stays so
+	}
 	local, metadata := m.file.part("local"), m.file.part("metadata")
 	local.set(read, "status")
 	local.set(b.stamp(), "read_at")
@@ -200,6 +208,11 @@ func (b *Box) MarkRead(m *Message) error {
 // Remove deletes a message, with the attachments that were downloaded for it. It is not
 // fetched again.
 func (b *Box) Remove(m *Message) error {
+	unlock, err := lock(b.Dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := os.Remove(m.path); err != nil {
 		return unwritable(err, m.path)
 	}

@@ -78,6 +78,7 @@ func (s *stranger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type sample struct {
 	id, from, to, payload, key, local string
 	forge, unsigned                   bool
+	by                                ed25519.PrivateKey // carol's when nil
 }
 
 var carol = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
@@ -94,10 +95,13 @@ func (s *stranger) queueUp(m sample) {
 	if m.payload == "" {
 		m.payload = `{"type":"request","message":"héllo <b>","context":{"n":1.0,"big":12345678901234567890}}`
 	}
-	if m.key == "" {
-		m.key = hex.EncodeToString(public(carol))
+	if m.by == nil {
+		m.by = carol
 	}
-	signature, err := amp.Signed{From: []string{m.from}, To: []string{m.to}, Subject: "s", Priority: "normal", Payload: []byte(m.payload)}.Sign(carol)
+	if m.key == "" {
+		m.key = hex.EncodeToString(public(m.by))
+	}
+	signature, err := amp.Signed{From: []string{m.from}, To: []string{m.to}, Subject: "s", Priority: "normal", Payload: []byte(m.payload)}.Sign(m.by)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -21,7 +21,15 @@ type Joining struct {
 }
 
 // Register gets the agent an address, and keeps it.
-func (b *Box) Register(ctx context.Context, j Joining) (Registration, error) {
+func (b *Box) Register(ctx context.Context, j Joining) (r Registration, err error) {
+	err = b.alone(func() error {
+		r, err = b.register(ctx, j)
+		return err
+	})
+	return r, err
+}
+
+func (b *Box) register(ctx context.Context, j Joining) (Registration, error) {
 	at, err := discover(ctx, j.Server)
 	if err != nil {
 		return Registration{}, err

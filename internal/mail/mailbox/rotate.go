@@ -14,6 +14,10 @@ import (
 // disk before anybody hears of it. When a provider cannot be told, both keys stay, each
 // for the providers that know it, and the next call goes on from there.
 func (b *Box) Rotate(ctx context.Context) error {
+	return b.alone(func() error { return b.rotate(ctx) })
+}
+
+func (b *Box) rotate(ctx context.Context) error {
 	if b.next == nil {
 		_, fresh, err := ed25519.GenerateKey(nil)
 		if err != nil {
@@ -73,6 +77,10 @@ func (b *Box) announce(ctx context.Context, r *Registration) error {
 
 // RotateAPIKeys gets a new API key from every provider. The old ones work for some time.
 func (b *Box) RotateAPIKeys(ctx context.Context) error {
+	return b.alone(func() error { return b.rotateAPIKeys(ctx) })
+}
+
+func (b *Box) rotateAPIKeys(ctx context.Context) error {
 	for i := range b.Registrations {
 		r := &b.Registrations[i]
 		var out struct {

@@ -2,6 +2,7 @@ package mailbox
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"regexp"
 	"slices"
@@ -31,7 +32,8 @@ const ahead = time.Minute
 
 // judge verifies a message that came through a registration. What the provider thinks of
 // it can only lower the trust.
-func judge(m *Message, senderKey string, r *Registration, now time.Time) Security {
+func (b *Box) judge(ctx context.Context, m *Message, senderKey string, r *Registration, known map[string]knownSender) Security {
+	now := b.now()
 	s := Security{Trust: Untrusted, Flags: m.scan()}
 	theirs := m.Security
 	for _, flag := range theirs.Flags {
@@ -40,6 +42,10 @@ func judge(m *Message, senderKey string, r *Registration, now time.Time) Securit
 		}
 	}
 	if s.Reason = m.doubt(senderKey, r, now); s.Reason != "" {
+		return s
+	}
+	key, _ := roster.ParsePublicKey(senderKey) // by which it was verified
+	if s.Reason = b.recognise(ctx, known, m.Envelope.From, key, r); s.Reason != "" {
 		return s
 	}
 	provider := m.file.part("local").part("security").text("trust")
@@ -142,9 +148,9 @@ func (m *Message) Text() string {
 		b.WriteString("Says it is from: " + plain(m.Envelope.From, 254) + "\n")
 	}
 	b.WriteString("Subject: " + plain(m.Envelope.Subject, maxSubject) + "\n\n" + m.Payload.Message)
-	var context bytes.Buffer
-	if json.Compact(&context, m.Payload.Context) == nil && context.String() != "null" {
-		b.WriteString("\n\nContext: " + context.String())
+	var more bytes.Buffer
+	if json.Compact(&more, m.Payload.Context) == nil && more.String() != "null" {
+		b.WriteString("\n\nContext: " + more.String())
 	}
 	for _, a := range m.Payload.Attachments {
 		b.WriteString("\n\nAttachment " + plain(a.ID, 128) + ": " + plain(a.Filename, 255) + ", " + plain(a.ContentType, 100) + ", " + strconv.FormatInt(a.Size, 10) + " bytes, " + plain(a.ScanStatus, 32))

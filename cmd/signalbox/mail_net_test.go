@@ -1,0 +1,308 @@
+package main
+
+import (
+	"bufio"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/blob"
+	"github.com/signalbox/signalbox/internal/blob/blobtest"
+	"github.com/signalbox/signalbox/internal/mail/amp"
+	"github.com/signalbox/signalbox/internal/mail/inspect/clamtest"
+	"github.com/signalbox/signalbox/internal/roster"
+)
+
+// upWith starts a server with a configuration of its mail, at an address that may be known
+// before it starts.
+func upWith(t *testing.T, dir, listen, mail string) *process {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte("mail: {"+mail+"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return up(t, dir, "--listen", listen)
+}
+
+// free is an address on which nobody listens.
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// provider is a stand-in for another implementation: it has a document, takes what is
+// delivered, and can deliver.
+type provider struct {
+	*httptest.Server
+	domain  string
+	private ed25519.PrivateKey
+	got     chan delivery
+}
+
+// delivery is a call that the stand-in was made.
+type delivery struct {
+	header http.Header
+	body   []byte
+}
+
+func newProvider(t *testing.T, domain string) *provider {
+	t.Helper()
+	_, private, _ := ed25519.GenerateKey(nil)
+	s := &provider{domain: domain, private: private, got: make(chan delivery, 8)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /.well-known/agent-messaging.json", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"version": "AMP1", "endpoint": s.URL + "/v1", "provider": domain, "public_key": roster.EncodePublicKey(private.Public().(ed25519.PublicKey))})
+	})
+	mux.HandleFunc("POST /v1/federation/deliver", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		s.got <- delivery{r.Header, body}
+		_, _ = io.WriteString(w, `{"accepted":true}`)
+	})
+	s.Server = httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// deliver brings a server a message of an agent of the stand-in's.
+func (s *provider) deliver(t *testing.T, p *process, to, text string) (status int, answer string) {
+	t.Helper()
+	public, agent, _ := ed25519.GenerateKey(nil)
+	payload := fmt.Sprintf(`{"message":%q,"type":"request"}`, text)
+	from := "zoe@theirs." + s.domain
+	signature, err := amp.Signed{From: []string{from}, To: []string{to}, Subject: "Hi", Priority: "normal", Payload: []byte(payload)}.Sign(agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	envelope, _ := json.Marshal(map[string]string{
+		"version": "amp/0.1", "id": "msg_1706648400_0a", "from": from, "to": to, "subject": "Hi", "priority": "normal",
+		"timestamp": time.Now().UTC().Format(time.RFC3339), "signature": signature, "thread_id": "msg_1706648400_0a",
+	})
+	pem, _ := json.Marshal(roster.EncodePublicKey(public))
+	body := fmt.Sprintf(`{"envelope": %s, "payload": %s, "sender_public_key": %s}`, envelope, payload, pem)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v1/federation/deliver", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := strconv.FormatInt(time.Now().Unix(), 10)
+	req.Header.Set("X-AMP-Provider", s.domain)
+	req.Header.Set("X-AMP-Timestamp", at)
+	req.Header.Set("X-AMP-Signature", base64.StdEncoding.EncodeToString(ed25519.Sign(s.private, []byte(at+"."+body))))
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	said, _ := io.ReadAll(res.Body)
+	return res.StatusCode, string(said)
+}
+
+// verify checks a delivery as another implementation would: by the key in the sender's
+// document.
+func (d delivery) verify(t *testing.T, from *process) bool {
+	t.Helper()
+	res, err := http.Get(from.url + "/.well-known/agent-messaging.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	var doc struct {
+		Key string `json:"public_key"`
+	}
+	if err := json.NewDecoder(res.Body).Decode(&doc); err != nil {
+		t.Fatal(err)
+	}
+	key, err := roster.ParsePublicKey(doc.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, _ := base64.StdEncoding.DecodeString(d.header.Get("X-AMP-Signature"))
+	return ed25519.Verify(key, append([]byte(d.header.Get("X-AMP-Timestamp")+"."), d.body...), signature)
+}
+
+// TestMailBetweenServers: two servers and a stand-in for a third provider, as processes.
+func TestMailBetweenServers(t *testing.T) {
+	t.Parallel()
+	third := newProvider(t, "third.test")
+	one, two := free(t), free(t)
+	peers := "federation: allowlist, peers: [second.test=http://" + two + ", first.test=http://" + one + ", third.test=" + third.URL + "]"
+	first := upWith(t, t.TempDir(), one, "provider: first.test, "+peers)
+	second := upWith(t, t.TempDir(), two, "provider: second.test, "+peers)
+	alice, bob := newMailer(t, first, "alice", ""), newMailer(t, second, "bob", "")
+	if out := alice.mail("send", "bob@default.second.test", "Hello", "across processes"); !strings.Contains(out, "federation") {
+		t.Errorf("%s", out)
+	}
+	bob.receives(t, "across processes", "alice@default.first.test")
+	bob.mail("send", "alice@default.first.test", "Re", "and back")
+	alice.receives(t, "and back", "bob@default.second.test")
+
+	alice.mail("send", "zoe@theirs.third.test", "Hello", "to another implementation")
+	got := <-third.got
+	if got.header.Get("X-AMP-Provider") != "first.test" || !strings.Contains(string(got.body), "to another implementation") || !got.verify(t, first) {
+		t.Errorf("%v %s", got.header, got.body)
+	}
+	if status, answer := third.deliver(t, first, "alice@default.first.test", "from another implementation"); status != http.StatusOK {
+		t.Errorf("%d %s", status, answer)
+	}
+	alice.receives(t, "from another implementation", "zoe@theirs.third.test")
+	if code, out := run(t, first.dir, "mail", "--dir", alice.dir, "send", "x@y.stranger.test", "s", "t"); code == 0 {
+		t.Errorf("a provider that is not listed: %s", out)
+	}
+}
+
+// receives fetches until a text has come, and looks at who it is from.
+func (m *mailer) receives(t *testing.T, text, from string) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		m.mail("fetch", "--wait", "1s")
+		all := m.letters(t)
+		for _, one := range all {
+			if shown := m.mail("read", one.ID); one.From == from && strings.Contains(shown, text) {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%q does not come: %+v", text, all)
+		}
+	}
+}
+
+type letter struct{ ID, From string }
+
+// letters is what the agent's inbox holds.
+func (m *mailer) letters(t *testing.T) []letter {
+	t.Helper()
+	var all struct{ Messages []letter }
+	if err := json.Unmarshal([]byte(m.mail("inbox", "--json", "--all")), &all); err != nil {
+		t.Fatal(err)
+	}
+	return all.Messages
+}
+
+// TestMailBetweenHosts: two processes that serve one provider.
+func TestMailBetweenHosts(t *testing.T) {
+	t.Parallel()
+	one, two := free(t), free(t)
+	const secret = "0123456789abcdef"
+	a := upWith(t, t.TempDir(), one, "mesh: {host: host-a, hosts: host-b=http://"+two+", secrets: host-b="+secret+"}")
+	b := upWith(t, t.TempDir(), two, "mesh: {host: host-b, hosts: host-a=http://"+one+", secrets: host-a="+secret+"}")
+	alice, bob := newMailer(t, a, "alice", ""), newMailer(t, b, "bob", "")
+	if out := alice.mail("send", "bob", "Hello", "over the mesh"); !strings.Contains(out, "mesh") {
+		t.Errorf("%s", out)
+	}
+	bob.receives(t, "over the mesh", "alice@default.signalbox.local")
+	bob.mail("send", "alice", "Re", "and back")
+	alice.receives(t, "and back", "bob@default.signalbox.local")
+}
+
+// TestAttachmentsInABucketAndScanned: with a real store and a real virus scanner.
+func TestAttachmentsInABucketAndScanned(t *testing.T) {
+	t.Parallel()
+	s3, clam := blobtest.S3(t), clamtest.Start(t, "")
+	p := upWith(t, t.TempDir(), "127.0.0.1:0", fmt.Sprintf("s3: {endpoint: %q, bucket: %s, access_key: %s, secret_key: %s}, clamav: %q", s3.Endpoint, s3.Bucket, s3.AccessKey, s3.SecretKey.Reveal(), string(clam)))
+	alice, bob := newMailer(t, p, "alice", ""), newMailer(t, p, "bob", "")
+	good, bad := filepath.Join(t.TempDir(), "good.txt"), filepath.Join(t.TempDir(), "bad.txt")
+	for path, text := range map[string]string{good: "all is well", bad: "before " + clamtest.Virus + " after"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alice.mail("send", "bob", "With a file", "see there", "--attach", good)
+	if code, out := run(t, p.dir, "mail", "--dir", alice.dir, "send", "bob", "With a virus", "see there", "--attach", bad); code == 0 || !strings.Contains(out, "rejects bad.txt") {
+		t.Errorf("a virus was sent: %s", out)
+	}
+	bucket, err := blob.OpenBucket(t.Context(), s3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := bucket.Before(t.Context(), time.Now().Add(time.Hour))
+	if err != nil || len(names) != 1 {
+		t.Errorf("%v %v", names, err)
+	}
+	bob.mail("fetch")
+	all := bob.letters(t)
+	if len(all) != 1 {
+		t.Fatal(all)
+	}
+	dest := t.TempDir()
+	bob.mail("download", all[0].ID, "--all", "--dest", dest)
+	if text, err := os.ReadFile(filepath.Join(dest, "good.txt")); err != nil || string(text) != "all is well" {
+		t.Errorf("%q %v", text, err)
+	}
+}
+
+// TestTheBusReachesMail: a component of an agent sends and gets mail through the gateway.
+func TestTheBusReachesMail(t *testing.T) {
+	t.Parallel()
+	p := up(t, t.TempDir())
+	alice, bob := newMailer(t, p, "alice", ""), newMailer(t, p, "bob", "")
+	dir, err := os.MkdirTemp("", "bus") //nolint:usetesting // the path of a socket has to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "b", "bus.sock")
+	bus := exec.CommandContext(t.Context(), binary, "mail", "--dir", alice.dir, "bus")
+	bus.Env = append(cleanEnv(), "SIGNALBOX_DATA="+p.dir, "AMP_BUS_SOCKET="+socket)
+	if err := bus.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var conn net.Conn
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if conn, err = (&net.Dialer{}).DialContext(t.Context(), "unix", socket); err == nil {
+			break
+		}
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal(err)
+		}
+	}
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	lines := bufio.NewScanner(conn)
+	say := func(line, want string) string {
+		t.Helper()
+		_, _ = fmt.Fprintln(conn, line)
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), want) {
+				return lines.Text()
+			}
+			if strings.Contains(lines.Text(), `"error"`) {
+				t.Fatal(lines.Text())
+			}
+		}
+		t.Fatalf("%s does not come: %v", want, lines.Err())
+		return ""
+	}
+	say(`{"jsonrpc":"2.0","method":"bus.register","params":{"name":"cortex"},"id":1}`, "registered")
+	say(`{"jsonrpc":"2.0","method":"bus.subscribe","params":{"topic":"amp.inbound"},"id":2}`, "subscribed")
+	say(`{"jsonrpc":"2.0","method":"amp.identity","id":3}`, "alice@default.signalbox.local")
+	say(`{"jsonrpc":"2.0","method":"amp.send","params":{"to":"bob","subject":"Hi","payload":{"type":"request","message":"from a component"}},"id":4}`, `"id":"msg_`)
+	bob.receives(t, "from a component", "alice@default.signalbox.local")
+	bob.mail("send", "alice", "Re", "for the components")
+	got := say(`{"jsonrpc":"2.0","method":"bus.heartbeat"}`, `"topic":"amp.inbound"`)
+	if !strings.Contains(got, "for the components") || !strings.Contains(got, `"trust_level":"verified"`) || !strings.Contains(got, `"from":"gateway"`) {
+		t.Error(got)
+	}
+	say(`{"jsonrpc":"2.0","method":"amp.inbox","params":{"status":"unread"},"id":5}`, `"count":1`)
+	_ = bus.Process.Signal(syscall.SIGTERM)
+	say(`{"jsonrpc":"2.0","method":"bus.heartbeat"}`, "bus.shutdown")
+	say(`{"jsonrpc":"2.0","method":"bus.deregister","id":6}`, "deregistered")
+	if err := bus.Wait(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,225 @@
+package cli
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/mail"
+	"github.com/signalbox/signalbox/internal/mail/amp"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+func newBenchMail(a *app) *cobra.Command {
+	c := a.withJSON(&cobra.Command{
+		Use: "mail", Short: "Send signed messages as fast as they are taken, or at a rate",
+		Long: "Registers agents, lets each write to the next, and prints how many messages were taken\nand how fast. Every message is signed, and verified by the server. With --rate a message\ncounts from when it was due, so that a server which stands still is seen to. Queues that\nbecome full are fetched and acknowledged on the way.\n\n" +
+			"Messages are recorded for good, in the tenant bench: use a server that is there for it.\nThe agents leave at the end.",
+		Example: "  signalbox bench mail --compare\n  signalbox bench mail --rate 2500 --duration 30s", Args: exactly(0, "no arguments"),
+	})
+	var f benchFlags
+	agents := c.Flags().Int("agents", 40, "how many agents write to one another")
+	c.Flags().IntVar(&f.connections, "connections", 16, "how many connections send at once")
+	c.Flags().DurationVar(&f.duration, "duration", 10*time.Second, "for how long")
+	c.Flags().Float64Var(&f.rate, "rate", 0, "how many messages are due in a second; 0 is the next as soon as one was taken")
+	c.Flags().BoolVar(&f.compare, "compare", false, "measure a bare HTTP handler in the same way first, and print the ratio")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if *agents < 2 || *agents > 10_000 {
+			return usage("--agents takes 2 to 10000.")
+		}
+		return a.bench(c.Context(), f, "message", func(ctx context.Context, f benchFlags) (BenchReport, error) { return a.benchMail(ctx, f, *agents) })
+	}
+	return c
+}
+
+// benchTenant is where the agents are.
+const benchTenant = "bench"
+
+// correspondent is an agent that writes to the next one.
+type correspondent struct {
+	mail.Registered
+	private ed25519.PrivateKey
+	body    []byte       // what it sends, always
+	waiting atomic.Int64 // messages in its queue, as far as we know
+}
+
+// correspondents are agents that write to one another.
+type correspondents struct {
+	operator *client
+	agents   []*correspondent
+	full     chan *correspondent // whose queue is to be emptied
+}
+
+// nearlyFull is when a queue, which takes 1,000, is emptied.
+const nearlyFull = 800
+
+func (a *app) benchMail(ctx context.Context, f benchFlags, agents int) (report BenchReport, err error) {
+	operator, err := a.client()
+	if err != nil {
+		return report, err
+	}
+	all := &correspondents{operator: operator, full: make(chan *correspondent, agents)}
+	defer all.leave(ctx)
+	if err := all.register(ctx, agents); err != nil {
+		return report, err
+	}
+	l := load{url: operator.base + "/v1/route", connections: f.connections, duration: f.duration, rate: f.rate, body: all.body, keyOf: all.key}
+	if f.compare {
+		bare, err := a.benchBareMail(ctx, l)
+		if err != nil {
+			return report, err
+		}
+		report.Bare = &bare
+		for _, one := range all.agents {
+			one.waiting.Store(0)
+		}
+	}
+	draining, stop := context.WithCancel(ctx)
+	var drained sync.WaitGroup
+	drained.Go(func() { all.drain(draining) })
+	report.Server, err = a.measure(ctx, "server", l)
+	stop()
+	drained.Wait()
+	report.compare()
+	return report, err
+}
+
+// register registers the agents, and frees them of limits.
+func (s *correspondents) register(ctx context.Context, n int) error {
+	err := s.operator.call(ctx, http.MethodPost, "/ops/workspaces", map[string]string{"name": benchTenant}, nil)
+	if err != nil && !fault.Is(err, fault.AlreadyExists) {
+		return err
+	}
+	prefix := "bench-" + strings.ToLower(rand.Text()[:8]) + "-"
+	for i := range n {
+		public, private, err := ed25519.GenerateKey(nil)
+		if err != nil {
+			return err
+		}
+		c := &correspondent{private: private}
+		in := map[string]string{"tenant": benchTenant, "name": fmt.Sprint(prefix, i), "public_key": roster.EncodePublicKey(public), "key_algorithm": "Ed25519"}
+		if err := s.operator.call(ctx, http.MethodPost, "/v1/register", in, &c.Registered); err != nil {
+			return err
+		}
+		s.agents = append(s.agents, c)
+		if err := s.operator.call(ctx, http.MethodPatch, agentPath(in["name"], benchTenant), roster.AgentChange{RateLimit: wire.Raw("0")}, &roster.Agent{}); err != nil {
+			return err
+		}
+	}
+	for i, c := range s.agents {
+		if err := c.write(s.next(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *correspondents) next(i int) *correspondent { return s.agents[(i+1)%len(s.agents)] }
+
+// write makes the message that an agent sends.
+func (c *correspondent) write(to *correspondent) error {
+	payload := []byte(`{"context":{"source":"signalbox bench"},"message":"Please process the following task, and tell me when it is done.","type":"request"}`)
+	signature, err := amp.Signed{From: []string{c.Address}, To: []string{to.Address}, Subject: "Task request", Priority: "normal", Payload: payload}.Sign(c.private)
+	if err != nil {
+		return err
+	}
+	c.body, err = json.Marshal(map[string]any{"to": to.Address, "subject": "Task request", "priority": "normal", "payload": json.RawMessage(payload), "signature": signature})
+	return err
+}
+
+func (s *correspondents) key(n int64) string { return s.agents[int(n)%len(s.agents)].APIKey }
+
+func (s *correspondents) body(n int64) []byte {
+	i := int(n) % len(s.agents)
+	to := s.next(i)
+	if to.waiting.Add(1) == nearlyFull {
+		s.full <- to
+	}
+	return s.agents[i].body
+}
+
+// drain empties queues that are nearly full, until ctx ends.
+func (s *correspondents) drain(ctx context.Context) {
+	for {
+		select {
+		case c := <-s.full:
+			n, err := s.empty(ctx, c)
+			if err == nil && c.waiting.Add(-n) >= nearlyFull {
+				s.full <- c
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// empty fetches and acknowledges what waits for an agent.
+func (s *correspondents) empty(ctx context.Context, c *correspondent) (int64, error) {
+	as := &client{base: s.operator.base, token: c.APIKey, http: s.operator.http}
+	var page struct {
+		Messages []struct{ ID string }
+	}
+	if err := as.call(ctx, http.MethodGet, "/v1/messages/pending?limit=1000", nil, &page); err != nil || len(page.Messages) == 0 {
+		return 0, err
+	}
+	var ids struct {
+		IDs []string `json:"ids"`
+	}
+	for _, m := range page.Messages {
+		ids.IDs = append(ids.IDs, m.ID)
+	}
+	return int64(len(ids.IDs)), as.call(ctx, http.MethodPost, "/v1/messages/pending/ack", ids, nil)
+}
+
+// leave lets the agents leave, also when the command was stopped by Ctrl-C.
+func (s *correspondents) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	var leaving errgroup.Group
+	leaving.SetLimit(8)
+	for _, c := range s.agents {
+		leaving.Go(func() error {
+			as := &client{base: s.operator.base, token: c.APIKey, http: s.operator.http}
+			return as.call(ctx, http.MethodDelete, "/v1/agents/me", nil, nil)
+		})
+	}
+	_ = leaving.Wait() // what stays is in the tenant bench
+}
+
+// bareMessage is a message, for a handler that does nothing but read it.
+type bareMessage struct {
+	To        string `json:"to"`
+	Subject   string `json:"subject"`
+	Priority  string `json:"priority"`
+	Signature string `json:"signature"`
+	Payload   struct {
+		Type    string   `json:"type"`
+		Message string   `json:"message"`
+		Context wire.Raw `json:"context"`
+	} `json:"payload"`
+}
+
+// benchBareMail measures a handler that reads and parses a message and answers: what is
+// left of the time is what verifying, deciding and recording take.
+func (a *app) benchBareMail(ctx context.Context, l load) (Load, error) {
+	return a.measureBare(ctx, l, "/v1/route", func(w http.ResponseWriter, r *http.Request) {
+		var m bareMessage
+		if err := wire.ReadJSON(w, r, 1<<20, &m); err != nil || m.To == "" {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		_ = wire.Reply(w, http.StatusOK, mail.Answer{ID: "msg_1706648400_abc123", Status: mail.Queued, Method: mail.ByRelay, QueuedAt: "2026-01-01T00:00:00Z"})
+	})
+}

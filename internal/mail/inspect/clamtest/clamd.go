@@ -1,0 +1,67 @@
+// Package clamtest starts a real virus scanner with one signature, for tests. It knows
+// nothing of who sends it what.
+package clamtest
+
+import (
+	"encoding/hex"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/mail/inspect"
+)
+
+// Virus is the text that it takes for one.
+const Virus = "this text is what the test takes for a virus"
+
+// Start starts Debian's daemon with one signature, of ours, and more lines of configuration.
+// The script test-tools installs it.
+func Start(t testing.TB, more string) inspect.Clam {
+	t.Helper()
+	program, err := exec.LookPath("clamd")
+	if err != nil {
+		program = "/usr/sbin/clamd"
+		_, err = os.Stat(program)
+	}
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("there is no clamd; run the tests with make test")
+		}
+		t.Skip("there is no clamd; run the tests with make test")
+	}
+	dir, err := os.MkdirTemp("", "clam") //nolint:usetesting // the path of a socket has to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket, config := filepath.Join(dir, "sock"), filepath.Join(dir, "clamd.conf")
+	for name, text := range map[string]string{
+		filepath.Join(dir, "own.ndb"): "Own.Test:0:*:" + hex.EncodeToString([]byte(Virus)) + "\n",
+		config:                        "LocalSocket " + socket + "\nDatabaseDirectory " + dir + "\nForeground yes\n" + more,
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	daemon := exec.CommandContext(t.Context(), program, "--config-file", config)
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = daemon.Process.Kill()
+		_ = daemon.Wait()
+	})
+	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", socket)
+		if err == nil {
+			_ = conn.Close()
+			return inspect.Clam(socket)
+		}
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal("clamd does not listen")
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package mail_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+// TestTheLimitsOfMessages: 60 a minute and 500 an hour for who sends, 120 a minute for who
+// receives.
+func TestTheLimitsOfMessages(t *testing.T) {
+	t.Parallel()
+	n := startLimited(t, storetest.SQLite(t), nil)
+	bob := n.register("bob", "acme")
+	n.move(time.Hour)
+	// burst sends until something is refused, and returns how many were taken.
+	burst := func(a *agent, to string) (taken int, answer string) {
+		for ; taken < 1000; taken++ {
+			status, text := n.call(a.APIKey, "POST /v1/route", fmt.Sprintf(`{"to":%q,"subject":"s","payload":{"type":"request","message":"m"}}`, to), nil)
+			if status != 200 {
+				return taken, fmt.Sprint(status, text)
+			}
+		}
+		return taken, ""
+	}
+	var total int
+	for i := range 3 {
+		a := n.register(fmt.Sprintf("sender-%d", i), "acme")
+		taken, answer := burst(a, bob.Address)
+		if total += taken; !strings.Contains(answer, "429") || i < 2 && !strings.Contains(answer, "messages a minute") {
+			t.Errorf("%d %s", taken, answer)
+		}
+		if i == 2 && !strings.Contains(answer, "recipient_busy") {
+			t.Errorf("%s", answer)
+		}
+	}
+	// A bucket fills while it is emptied.
+	if total < 120 || total > 130 {
+		t.Errorf("%d were received", total)
+	}
+	carol, total := n.register("carol", "acme"), 0
+	var last string
+	for range 12 {
+		n.move(time.Minute)
+		var taken int
+		taken, last = burst(carol, n.register(fmt.Sprintf("to-%d", total), "acme").Address)
+		total += taken
+	}
+	if total < 500 || total > 640 || !strings.Contains(last, "messages an hour") {
+		t.Errorf("%d were sent within the hour: %s", total, last)
+	}
+}

@@ -1,0 +1,144 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/blob"
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/mail"
+	"github.com/signalbox/signalbox/internal/mail/amp"
+	"github.com/signalbox/signalbox/internal/mail/inspect"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// MailConfig is what mail may stand on beside this machine.
+type MailConfig struct {
+	Mesh    mail.Mesh
+	Secrets map[string]wire.Secret // of the hosts of the mesh
+	S3      blob.S3
+	Clam    string
+}
+
+// mailSettings are the keys of mail that few need.
+func mailSettings() []Setting {
+	return []Setting{
+		text("mail.mesh.host", "", "the id by which other hosts of the mesh know this one; no mesh when empty", func(c *Config) *string { return &c.Mail.Mesh.Host }),
+		{
+			Key: "mail.mesh.hosts", Meaning: "other hosts that have agents of the same provider, with commas between: host-b=https://host-b:7446", List: true,
+			set: setMeshHosts, get: getMeshHosts,
+		},
+		{
+			Key: "mail.mesh.secrets", Meaning: "the secret that this host shares with each, with commas between: host-b=secret", List: true, Secret: true,
+			set: setMeshSecrets, get: func(c *Config) string { return strings.Join(slices.Sorted(maps.Keys(c.Mail.Secrets)), ",") },
+		},
+		{
+			Key: "mail.mesh.open", Meaning: "networks whose hosts are believed without a secret, such as 10.1.0.0/16; whoever is there can write as anybody", List: true,
+			set: setMeshOpen, get: getMeshOpen,
+		},
+		webAddress("mail.s3.endpoint", "a store that speaks S3, for attachments; the data folder when empty", func(c *Config) *string { return &c.Mail.S3.Endpoint }),
+		text("mail.s3.bucket", "", "its bucket, which has to be there", func(c *Config) *string { return &c.Mail.S3.Bucket }),
+		text("mail.s3.region", "us-east-1", "its region", func(c *Config) *string { return &c.Mail.S3.Region }),
+		text("mail.s3.access_key", "", "the id of the key", func(c *Config) *string { return &c.Mail.S3.AccessKey }),
+		secret("mail.s3.secret_key", "the key", func(c *Config) *wire.Secret { return &c.Mail.S3.SecretKey }),
+		text("mail.clamav", "", "ClamAV's daemon, which scans attachments: the path of its socket, or host:port; none when empty", func(c *Config) *string { return &c.Mail.Clam }),
+	}
+}
+
+func setMeshHosts(c *Config, v string) error {
+	c.Mail.Mesh.Hosts = map[string]mail.MeshHost{}
+	for _, item := range splitList(v) {
+		name, address, _ := strings.Cut(item, "=")
+		u, err := url.Parse(address)
+		if name = strings.ToLower(name); !amp.LabelForm.MatchString(name) || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return fmt.Errorf("should be hosts and their addresses, such as host-b=https://host-b:7446")
+		}
+		c.Mail.Mesh.Hosts[name] = mail.MeshHost{URL: strings.TrimSuffix(address, "/")}
+	}
+	return nil
+}
+
+func getMeshHosts(c *Config) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(c.Mail.Mesh.Hosts)) {
+		list = append(list, name+"="+c.Mail.Mesh.Hosts[name].URL)
+	}
+	return strings.Join(list, ",")
+}
+
+func setMeshSecrets(c *Config, v string) error {
+	c.Mail.Secrets = map[string]wire.Secret{}
+	for _, item := range splitList(v) {
+		name, text, _ := strings.Cut(item, "=")
+		if len(text) < 16 {
+			return fmt.Errorf("should be hosts and secrets of 16 characters or more, such as host-b=…")
+		}
+		c.Mail.Secrets[strings.ToLower(name)] = wire.NewSecret(text)
+	}
+	return nil
+}
+
+func setMeshOpen(c *Config, v string) error {
+	c.Mail.Mesh.Open = nil
+	for _, item := range splitList(v) {
+		p, err := netip.ParsePrefix(item)
+		if err != nil {
+			return fmt.Errorf("should be networks, such as 10.1.0.0/16")
+		}
+		c.Mail.Mesh.Open = append(c.Mail.Mesh.Open, p.Masked())
+	}
+	return nil
+}
+
+func getMeshOpen(c *Config) string {
+	var list []string
+	for _, p := range c.Mail.Mesh.Open {
+		list = append(list, p.String())
+	}
+	return strings.Join(list, ",")
+}
+
+// check finds settings that do not go together.
+func (m *MailConfig) check() error {
+	for _, pair := range [][4]string{
+		{"mail.mesh.host", m.Mesh.Host, "mail.mesh.hosts", strings.Join(slices.Collect(maps.Keys(m.Mesh.Hosts)), ",")},
+		{"mail.s3.endpoint", m.S3.Endpoint, "mail.s3.bucket", m.S3.Bucket},
+	} {
+		if key, given, other, too := pair[0], pair[1], pair[2], pair[3]; (given == "") != (too == "") {
+			return fault.New(fault.InvalidConfig, "%s and %s are of no use without each other. Give both, or neither.", key, other).About(key)
+		}
+	}
+	for name := range m.Secrets {
+		if _, known := m.Mesh.Hosts[name]; !known {
+			return fault.New(fault.InvalidConfig, "mail.mesh.secrets has one for %s, which is not in mail.mesh.hosts.", name).About("mail.mesh.secrets")
+		}
+	}
+	return nil
+}
+
+// mesh is the mesh with its secrets.
+func (c *Config) mesh() mail.Mesh {
+	mesh := c.Mail.Mesh
+	mesh.Hosts = map[string]mail.MeshHost{}
+	for name, host := range c.Mail.Mesh.Hosts {
+		host.Secret = c.Mail.Secrets[name]
+		mesh.Hosts[name] = host
+	}
+	return mesh
+}
+
+// openBlobs opens the place of attachments.
+func openBlobs(ctx context.Context, c *Config) (blob.Store, error) {
+	if c.Mail.S3.Bucket != "" {
+		return blob.OpenBucket(ctx, c.Mail.S3)
+	}
+	return blob.Open(filepath.Join(c.Data, AttachmentsFolder))
+}
+
+func (c *Config) clam() inspect.Clam { return inspect.Clam(c.Mail.Clam) }
