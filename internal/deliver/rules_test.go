@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
-// The messaging contract's test vector.
-func TestTheSignatureOfTheMessagingContract(t *testing.T) {
+// The vector was made apart from this code.
+func TestTheSignatureOfAMPMessaging(t *testing.T) {
 	header := http.Header{}
 	body := []byte(`{"envelope":{"id":"msg_1706648400_abc123"},"payload":{"type":"request","message":"hi"}}`)
 	sign(header, wire.NewSecret("whsec_test"), "msg_1", time.Unix(1706648400, 0), body)

@@ -37,7 +37,7 @@ func secretFor(key []byte, workspace, receiver string, generation int) wire.Secr
 // sign sets the headers by which a receiver knows the sender and the id.
 //
 // The two forms take the secret differently: Standard Webhooks decodes what follows
-// whsec_, AMP v0.1.2 takes the whole text as it stands (messaging contract, 4.2).
+// whsec_, AMP v0.1.2 takes the whole text as it stands.
 func sign(header http.Header, secret wire.Secret, id string, at time.Time, body []byte) {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	text := secret.Reveal()

@@ -46,6 +46,8 @@ const (
 	RecipientSuspended      Code = "recipient_suspended"
 	RecipientNotAllowed     Code = "recipient_not_allowed"
 	ExternalProvider        Code = "external_provider"
+	HostUnavailable         Code = "host_unavailable"
+	ScannerUnavailable      Code = "scanner_unavailable"
 	NameTaken               Code = "name_taken"
 	KeyAlreadyRegistered    Code = "key_already_registered"
 	DuplicateIdempotencyKey Code = "duplicate_idempotency_key"
@@ -114,6 +116,8 @@ var Catalogue = []Meaning{
 	{RecipientSuspended, 403, "The recipient is suspended, and gets no mail."},
 	{RecipientNotAllowed, 403, "The sender's own communication policy does not name the recipient."},
 	{ExternalProvider, 422, "The recipient belongs to another provider, which this server does not send to."},
+	{HostUnavailable, 503, "The recipient may be on another host of this provider, which does not answer. Send the message again later."},
+	{ScannerUnavailable, 503, "The virus scanner that is configured does not answer, and what was not scanned is not sent. Confirm the attachment again later."},
 	{NameTaken, 409, "The name is taken in that tenant; `suggestions` has some that are free."},
 	{KeyAlreadyRegistered, 409, "The public key is or was that of another agent."},
 	{DuplicateIdempotencyKey, 409, "The idempotency key was used before, with another body. What was sent first stays."},

@@ -14,11 +14,12 @@ func TestADroppedBucketIsNotMissed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 10).Draw(t, "limit")
-		kept := rate.NewLimiter(rate.Limit(limit)/60, limit)
-		var b buckets
+		b := buckets{hours: rapid.Bool().Draw(t, "hours")}
+		kept := rate.NewLimiter(rate.Limit(float64(limit)/b.span().Seconds()), limit)
+		step := int(b.span().Seconds()) * 3 / 2
 		now := time.Unix(1_000_000, 0)
 		for range rapid.IntRange(1, 60).Draw(t, "calls") {
-			now = now.Add(time.Duration(rapid.IntRange(0, 90).Draw(t, "seconds")) * time.Second)
+			now = now.Add(time.Duration(rapid.IntRange(0, step).Draw(t, "seconds")) * time.Second)
 			if rapid.Bool().Draw(t, "another") {
 				b.find(bucketName{holder: "another", limit: 1}, now)
 			}

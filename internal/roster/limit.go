@@ -58,11 +58,24 @@ func (r *Roster) Take(who Identity, what string, own int) (Allowance, error) {
 	if who.RateLimit != nil {
 		limit = int(*who.RateLimit)
 	}
+	return r.take(&r.buckets, who, what, limit)
+}
+
+// TakeHourly is Take for a limit that a protocol sets for an hour. A setting of the server
+// or the agent, which is for a minute, takes its place.
+func (r *Roster) TakeHourly(who Identity, what string, own int) (Allowance, error) {
+	if r.perAgent != nil || who.RateLimit != nil {
+		return Allowance{}, nil
+	}
+	return r.take(&r.hourly, who, what, own)
+}
+
+func (r *Roster) take(from *buckets, who Identity, what string, limit int) (Allowance, error) {
 	if limit == 0 {
 		return Allowance{}, nil
 	}
 	now := r.now()
-	bucket := r.buckets.find(bucketName{who.ID, what, limit}, now)
+	bucket := from.find(bucketName{who.ID, what, limit}, now)
 	taken := bucket.AllowN(now, 1)
 	left := max(0, bucket.TokensAt(now))
 	perSecond := float64(bucket.Limit())
@@ -74,7 +87,7 @@ func (r *Roster) Take(who Identity, what string, own int) (Allowance, error) {
 		return a, nil
 	}
 	wait := max(1, int(math.Ceil((1-left)/perSecond)))
-	return a, fault.New(fault.RateLimited, "%s has used up its %d %s a minute. Try again in %d seconds, or ask an operator for a higher rate_limit.", who.Name, limit, what, wait).With(wire.RetryAfter, wait)
+	return a, fault.New(fault.RateLimited, "%s has used up its %d %s %s. Try again in %d seconds, or ask an operator for a higher rate_limit.", who.Name, limit, what, from.unit(), wait).With(wire.RetryAfter, wait)
 }
 
 // bucketName names a bucket by its limit too: one that is changed begins anew, and
@@ -84,24 +97,39 @@ type bucketName struct {
 	limit        int
 }
 
-// buckets are token buckets that fill up within a minute. So one that was not used for
-// a minute is full, like one that is made anew, and can be dropped.
+// buckets are token buckets that fill up within a minute, or an hour. So one that was not
+// used for that long is full, like one that is made anew, and can be dropped.
 type buckets struct {
+	hours      bool
 	mu         sync.Mutex
 	turned     time.Time
 	young, old map[bucketName]*rate.Limiter // used since the turn, and before
 }
 
+func (b *buckets) span() time.Duration {
+	if b.hours {
+		return time.Hour
+	}
+	return time.Minute
+}
+
+func (b *buckets) unit() string {
+	if b.hours {
+		return "an hour"
+	}
+	return "a minute"
+}
+
 func (b *buckets) find(name bucketName, now time.Time) *rate.Limiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.young == nil || now.Sub(b.turned) >= time.Minute {
+	if b.young == nil || now.Sub(b.turned) >= b.span() {
 		b.turned, b.old, b.young = now, b.young, map[bucketName]*rate.Limiter{}
 	}
 	found := b.young[name]
 	if found == nil {
 		if found = b.old[name]; found == nil {
-			found = rate.NewLimiter(rate.Limit(name.limit)/60, name.limit)
+			found = rate.NewLimiter(rate.Limit(float64(name.limit)/b.span().Seconds()), name.limit)
 		}
 		b.young[name] = found
 	}

@@ -148,13 +148,14 @@ type Roster struct {
 	cache    cache
 	presence presence
 	buckets  buckets
+	hourly   buckets
 }
 
 // New makes a roster. While Run is running, keys are looked up once, and what is
 // known of agents' presence reaches other nodes.
 func New(o Options) *Roster {
 	return &Roster{
-		db: o.DB, ledger: o.Ledger, now: o.Now, log: o.Log, provider: o.Provider, perAgent: o.PerAgent,
+		db: o.DB, ledger: o.Ledger, now: o.Now, log: o.Log, provider: o.Provider, perAgent: o.PerAgent, hourly: buckets{hours: true},
 		presence: presence{seen: map[string]int64{}, held: map[string]int{}},
 	}
 }

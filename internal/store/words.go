@@ -6,9 +6,8 @@ import "strings"
 // on SQLite, a tsvector on PostgreSQL. It holds words and not the texts. Words are told
 // apart without regard to case, in every language alike.
 
-// PutWords lets a text be found under a number, in place of what was there.
+// PutWords lets a text be found under a number, under which nothing is found yet.
 func (db *DB) PutWords(tx *Tx, table string, number int64, text string) {
-	db.DropWords(tx, table, number)
 	text = strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", " "), " ")
 	if db.Name() == "sqlite" {
 		tx.Exec("INSERT INTO "+table+" (rowid, words) VALUES ($1, $2)", number, text)
@@ -17,13 +16,13 @@ func (db *DB) PutWords(tx *Tx, table string, number int64, text string) {
 	tx.Exec("INSERT INTO "+table+" (number, words) VALUES ($1, to_tsvector('simple', $2::text))", number, text)
 }
 
-// DropWords makes sure that nothing is found under a number.
-func (db *DB) DropWords(tx *Tx, table string, number int64) {
+// DropWords makes sure that nothing is found under the numbers from one to another.
+func (db *DB) DropWords(tx *Tx, table string, from, to int64) {
 	key := "number"
 	if db.Name() == "sqlite" {
 		key = "rowid"
 	}
-	tx.Exec("DELETE FROM "+table+" WHERE "+key+" = $1", number)
+	tx.Exec("DELETE FROM "+table+" WHERE "+key+" BETWEEN $1 AND $2", from, to)
 }
 
 // Matching is the condition that the text under the number, a column, has all words of
