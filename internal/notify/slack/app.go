@@ -1,14 +1,16 @@
 package slack
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
-
-	"github.com/slack-go/slack"
+	"time"
 
 	"github.com/signalbox/signalbox/internal/deliver"
 	"github.com/signalbox/signalbox/internal/gate"
@@ -34,18 +36,14 @@ type Options struct {
 // App is a channel that Slack's app of ours posts to.
 type App struct {
 	Options
-	client *slack.Client
+	api *api
 	// answering are presses that are still being answered.
 	answering sync.WaitGroup
 }
 
 // NewApp makes the channel.
 func NewApp(o Options) *App {
-	options := []slack.Option{slack.OptionHTTPClient(o.HTTP), slack.OptionAppLevelToken(o.AppToken.Reveal())}
-	if o.API != "" {
-		options = append(options, slack.OptionAPIURL(strings.TrimSuffix(o.API, "/")+"/"))
-	}
-	return &App{Options: o, client: slack.New(o.Token.Reveal(), options...)}
+	return &App{Options: o, api: &api{cmp.Or(o.API, slackAPI), o.HTTP}}
 }
 
 // Name is the kind of channel.
@@ -58,7 +56,7 @@ func (a *App) Target() string { return Name + ":" + a.Channel }
 func (a *App) Person(member string) notify.Channel {
 	o := a.Options
 	o.Channel = member
-	return &App{Options: o, client: a.client}
+	return &App{Options: o, api: a.api}
 }
 
 // Buttons are there when a press can reach us. Whoever can press in Slack may have left
@@ -71,25 +69,34 @@ func (a *App) Buttons(g gate.Gate) bool {
 // opening.
 func (a *App) Send(ctx context.Context, m notify.Message) deliver.Result {
 	blocks, text := render(m)
-	options := []slack.MsgOption{slack.MsgOptionBlocks(blocks...), slack.MsgOptionText(text, false), slack.MsgOptionDisableLinkUnfurl(), slack.MsgOptionDisableMediaUnfurl()}
+	encoded, err := json.Marshal(blocks)
+	if err != nil {
+		return deliver.Result{Verdict: deliver.Hopeless, Class: "encode", Text: "The message cannot be written as JSON."}
+	}
+	form := url.Values{"text": {text}, "blocks": {string(encoded)}, "unfurl_links": {"false"}, "unfurl_media": {"false"}}
 	channel, stamp, _ := strings.Cut(m.Earlier, " ")
 	if m.Event == notify.Resolved && stamp != "" {
-		_, _, _, err := a.client.UpdateMessageContext(ctx, channel, stamp, options...)
+		form.Set("channel", channel)
+		form.Set("ts", stamp)
+		_, err := a.api.form(ctx, a.Token, "chat.update", form)
 		if !gone(err) {
 			return result(err, m.Earlier)
 		}
+		form.Del("ts")
 	}
 	if m.Event == notify.Escalated && stamp != "" && channel == a.Channel {
-		options = append(options, slack.MsgOptionTS(stamp), slack.MsgOptionBroadcast())
+		form.Set("thread_ts", stamp)
+		form.Set("reply_broadcast", "true")
 	}
-	channel, stamp, err := a.client.PostMessageContext(ctx, a.Channel, options...)
-	return result(err, channel+" "+stamp)
+	form.Set("channel", a.Channel)
+	posted, err := a.api.form(ctx, a.Token, "chat.postMessage", form)
+	return result(err, posted.Channel+" "+posted.TS)
 }
 
 // gone reports whether the message that was to be changed is not there to be changed.
 func gone(err error) bool {
-	refusal, ok := errors.AsType[slack.SlackErrorResponse](err)
-	return ok && (refusal.Err == "message_not_found" || refusal.Err == "cant_update_message" || refusal.Err == "edit_window_closed")
+	word, ok := errors.AsType[refusal](err)
+	return ok && (word == "message_not_found" || word == "cant_update_message" || word == "edit_window_closed")
 }
 
 // hopeless are Slack's words for what is wrong with a message, and stays wrong.
@@ -104,16 +111,16 @@ func result(err error, reference string) deliver.Result {
 	if err == nil {
 		return deliver.Result{Verdict: deliver.Succeeded, Status: http.StatusOK, Reference: reference}
 	}
-	if limited, ok := errors.AsType[*slack.RateLimitedError](err); ok {
-		return deliver.Result{Status: http.StatusTooManyRequests, Class: "rate_limited", Text: "Slack asks for a pause.", RetryAfter: limited.RetryAfter}
+	if pause, ok := errors.AsType[limited](err); ok {
+		return deliver.Result{Status: http.StatusTooManyRequests, Class: "rate_limited", Text: "Slack asks for a pause.", RetryAfter: time.Duration(pause)}
 	}
-	if status, ok := errors.AsType[slack.StatusCodeError](err); ok {
-		return notify.Judge(status.Code, nil)
+	if status, ok := errors.AsType[statusError](err); ok {
+		return notify.Judge(int(status), nil)
 	}
-	if refusal, ok := errors.AsType[slack.SlackErrorResponse](err); ok {
-		word := notify.Cut(notify.OneLine(refusal.Err), 60, one)
+	if said, ok := errors.AsType[refusal](err); ok {
+		word := notify.Cut(notify.OneLine(string(said)), 60, one)
 		r := deliver.Result{Status: http.StatusOK, Class: "refused", Text: "Slack answered " + word + ". Check the token, its scopes, and that the app is in the channel."}
-		if hopeless[refusal.Err] {
+		if hopeless[string(said)] {
 			r.Verdict, r.Text = deliver.Hopeless, "Slack answered "+word+": it does not take this message."
 		}
 		return r

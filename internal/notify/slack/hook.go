@@ -2,9 +2,8 @@ package slack
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
-
-	"github.com/slack-go/slack"
 
 	"github.com/signalbox/signalbox/internal/deliver"
 	"github.com/signalbox/signalbox/internal/gate"
@@ -37,9 +36,13 @@ func (h *Hook) Buttons(gate.Gate) bool { return false }
 // outcome is a message of its own.
 func (h *Hook) Send(ctx context.Context, m notify.Message) deliver.Result {
 	blocks, text := render(m)
-	off := false
-	err := slack.PostWebhookCustomHTTPContext(ctx, h.url.Reveal(), h.http, &slack.WebhookMessage{
-		Text: text, Blocks: &slack.Blocks{BlockSet: blocks}, UnfurlLinks: &off, UnfurlMedia: &off,
-	})
+	body, err := json.Marshal(map[string]any{"text": text, "blocks": blocks, "unfurl_links": false, "unfurl_media": false})
+	if err != nil {
+		return deliver.Result{Verdict: deliver.Hopeless, Class: "encode", Text: "The message cannot be written as JSON."}
+	}
+	res, err := post(ctx, h.http, h.url.Reveal(), "application/json", wire.Secret{}, body)
+	if err == nil {
+		_ = res.Body.Close()
+	}
 	return result(err, "")
 }

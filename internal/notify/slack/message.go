@@ -3,8 +3,6 @@ package slack
 import (
 	"strings"
 
-	"github.com/slack-go/slack"
-
 	"github.com/signalbox/signalbox/internal/notify"
 )
 
@@ -23,22 +21,29 @@ func escape(text string) string { return escaping.Replace(text) }
 // size is how many characters one takes after escaping.
 func size(r rune) int { return len([]rune(escape(string(r)))) }
 
+// block is a part of a message, as Slack's Block Kit has it.
+type block map[string]any
+
 // render makes the blocks of a message, and the text for where blocks are not shown.
-func render(m notify.Message) (blocks []slack.Block, text string) {
+func render(m notify.Message) (blocks []block, text string) {
 	text = escape(m.Headline(size))
-	blocks = append(blocks, slack.NewSectionBlock(plain(text), nil, nil))
+	blocks = append(blocks, section(plain(text)))
 	for _, line := range m.Lines(size) {
-		blocks = append(blocks, slack.NewSectionBlock(plain(line.Name+": "+escape(line.Text)), nil, nil))
+		blocks = append(blocks, section(plain(line.Name+": "+escape(line.Text))))
 	}
 	if mentions := mention(m); mentions != "" {
 		// The ids have been checked to be ids, and nothing else is in this one.
-		blocks = append(blocks, slack.NewSectionBlock(slack.NewTextBlockObject(slack.MarkdownType, mentions, false, true), nil, nil))
+		blocks = append(blocks, section(block{"type": "mrkdwn", "text": mentions, "verbatim": true}))
 	}
 	return append(blocks, actions(m)), text
 }
 
-func plain(text string) *slack.TextBlockObject {
-	return slack.NewTextBlockObject(slack.PlainTextType, text, false, false)
+func section(text block) block { return block{"type": "section", "text": text} }
+
+func plain(text string) block { return block{"type": "plain_text", "text": text, "emoji": false} }
+
+func button(action, label string) block {
+	return block{"type": "button", "action_id": action, "text": plain(label)}
 }
 
 func mention(m notify.Message) string {
@@ -50,13 +55,15 @@ func mention(m notify.Message) string {
 }
 
 // actions are the buttons. The last one only opens the gate.
-func actions(m notify.Message) slack.Block {
-	var elements []slack.BlockElement
+func actions(m notify.Message) block {
+	elements := []block{}
 	if m.Approve != "" {
-		elements = append(elements,
-			slack.NewButtonBlockElement(approveID, m.Approve, plain("Approve")).WithStyle(slack.StylePrimary),
-			slack.NewButtonBlockElement(rejectID, m.Reject, plain("Reject")).WithStyle(slack.StyleDanger))
+		approve, reject := button(approveID, "Approve"), button(rejectID, "Reject")
+		approve["value"], approve["style"] = m.Approve, "primary"
+		reject["value"], reject["style"] = m.Reject, "danger"
+		elements = append(elements, approve, reject)
 	}
-	elements = append(elements, slack.NewButtonBlockElement(openID, "", plain("Open")).WithURL(m.Link))
-	return slack.NewActionBlock("", elements...)
+	open := button(openID, "Open")
+	open["url"] = m.Link
+	return block{"type": "actions", "elements": append(elements, open)}
 }

@@ -2,13 +2,14 @@ package slack
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
-
-	"github.com/slack-go/slack"
-	"github.com/slack-go/slack/socketmode"
 
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/notify"
@@ -21,7 +22,37 @@ const (
 	// pressTime is how long a vote and its answer may take all together.
 	pressTime = 20 * time.Second
 	maxPress  = 1 << 20
+	// maxAge is how old a signature may be.
+	maxAge = 5 * time.Minute
 )
+
+// interaction is what Slack says of a press or of a form that was submitted, as far as we
+// look at it.
+type interaction struct {
+	Type      string   `json:"type"`
+	TriggerID string   `json:"trigger_id"`
+	User      slackID  `json:"user"`
+	Channel   slackID  `json:"channel"`
+	Actions   []action `json:"actions"`
+	View      struct {
+		CallbackID      string `json:"callback_id"`
+		PrivateMetadata string `json:"private_metadata"`
+		State           struct {
+			Values map[string]map[string]struct {
+				Value string `json:"value"`
+			} `json:"values"`
+		} `json:"state"`
+	} `json:"view"`
+}
+
+type slackID struct {
+	ID string `json:"id"`
+}
+
+type action struct {
+	ActionID string `json:"action_id"`
+	Value    string `json:"value"`
+}
 
 // Routes are what Slack calls.
 func (a *App) Routes(n *notify.Notifier) []wire.Route {
@@ -47,7 +78,7 @@ func (a *App) called(w http.ResponseWriter, r *http.Request, n *notify.Notifier)
 	if err != nil {
 		return fault.New(fault.InvalidPayload, "The body should be a form, as Slack sends it.")
 	}
-	var callback slack.InteractionCallback
+	var callback interaction
 	if err := json.Unmarshal([]byte(form.Get("payload")), &callback); err != nil {
 		return fault.New(fault.InvalidPayload, "The form's payload should be an interaction, as Slack sends it.").About("payload")
 	}
@@ -63,12 +94,14 @@ func (a *App) called(w http.ResponseWriter, r *http.Request, n *notify.Notifier)
 // verify checks Slack's signature over the body as it came, and that it is not older
 // than five minutes.
 func (a *App) verify(header http.Header, body []byte) error {
-	verifier, err := slack.NewSecretsVerifier(header, a.SigningSecret.Reveal())
-	if err == nil {
-		_, _ = verifier.Write(body) // a hash takes everything
-		err = verifier.Ensure()
-	}
-	if err != nil {
+	stamp := header.Get("X-Slack-Request-Timestamp")
+	seconds, err := strconv.ParseInt(stamp, 10, 64)
+	age := time.Since(time.Unix(seconds, 0)).Abs()
+	mac := hmac.New(sha256.New, []byte(a.SigningSecret.Reveal()))
+	mac.Write([]byte("v0:" + stamp + ":"))
+	mac.Write(body)
+	want := "v0=" + hex.EncodeToString(mac.Sum(nil))
+	if err != nil || age > maxAge || !hmac.Equal([]byte(want), []byte(header.Get("X-Slack-Signature"))) {
 		return fault.New(fault.Unauthenticated, "This is not signed by Slack for this app, or was signed more than five minutes ago.")
 	}
 	return nil
@@ -76,20 +109,18 @@ func (a *App) verify(header http.Header, body []byte) error {
 
 // answer does what was pressed and says so to who pressed. It goes on when the caller
 // has gone.
-func (a *App) answer(ctx context.Context, callback slack.InteractionCallback, n *notify.Notifier) (done chan struct{}) {
+func (a *App) answer(ctx context.Context, callback interaction, n *notify.Notifier) (done chan struct{}) {
 	done = make(chan struct{})
 	a.answering.Go(func() {
 		defer close(done)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pressTime)
 		defer cancel()
 		switch callback.Type {
-		case slack.InteractionTypeBlockActions:
-			for _, action := range callback.ActionCallback.BlockActions {
-				if action != nil {
-					a.pressed(ctx, &callback, action, n)
-				}
+		case "block_actions":
+			for _, pressed := range callback.Actions {
+				a.pressed(ctx, &callback, pressed, n)
 			}
-		case slack.InteractionTypeViewSubmission:
+		case "view_submission":
 			a.submitted(ctx, &callback, n)
 		default: // not for us
 		}
@@ -98,7 +129,7 @@ func (a *App) answer(ctx context.Context, callback slack.InteractionCallback, n 
 }
 
 // pressed votes, or asks for what a rejection takes first.
-func (a *App) pressed(ctx context.Context, callback *slack.InteractionCallback, action *slack.BlockAction, n *notify.Notifier) {
+func (a *App) pressed(ctx context.Context, callback *interaction, action action, n *notify.Notifier) {
 	p := notify.Press{Channel: Name, Contact: callback.User.ID, Data: action.Value}
 	say := ""
 	switch action.ActionID {
@@ -115,7 +146,7 @@ func (a *App) say(ctx context.Context, channel, user, text string) {
 	if text == "" {
 		return
 	}
-	if _, err := a.client.PostEphemeralContext(ctx, channel, user, slack.MsgOptionText(escape(text), false)); err != nil {
+	if _, err := a.api.form(ctx, a.Token, "chat.postEphemeral", url.Values{"channel": {channel}, "user": {user}, "text": {escape(text)}}); err != nil {
 		a.Log.Warn("cannot tell somebody in Slack what came of a press", "class", result(err, "").Class)
 	}
 }
@@ -138,41 +169,4 @@ func (a *App) Listen(ctx context.Context, n *notify.Notifier) error {
 	}
 	<-ctx.Done()
 	return nil
-}
-
-func (a *App) socket(ctx context.Context, n *notify.Notifier) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	client := socketmode.New(a.client, socketmode.OptionReadLimit(maxPress))
-	ended := make(chan error, 1)
-	go func() { ended <- client.RunContext(ctx) }()
-	for {
-		select {
-		case err := <-ended:
-			return err
-		case event := <-client.Events:
-			a.heard(ctx, client, event, n)
-		}
-	}
-}
-
-func (a *App) heard(ctx context.Context, client *socketmode.Client, event socketmode.Event, n *notify.Notifier) {
-	switch event.Type {
-	case socketmode.EventTypeConnected:
-		a.Log.Info("connected to Slack")
-	case socketmode.EventTypeConnectionError:
-		a.Log.Warn("cannot connect to Slack; will try again")
-	case socketmode.EventTypeInteractive:
-		// Slack wants to hear at once that it arrived.
-		if event.Request != nil {
-			_ = client.AckCtx(ctx, event.Request.EnvelopeID, nil) // not heard, Slack sends it again
-		}
-		if callback, ok := event.Data.(slack.InteractionCallback); ok {
-			a.answer(ctx, callback, n)
-		}
-	default:
-		if event.Request != nil && event.Request.EnvelopeID != "" {
-			_ = client.AckCtx(ctx, event.Request.EnvelopeID, nil) // it is not for us either way
-		}
-	}
 }

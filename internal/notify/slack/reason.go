@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/slack-go/slack"
-
 	"github.com/signalbox/signalbox/internal/notify"
 )
 
@@ -24,7 +22,7 @@ type asking struct {
 
 // askWhy opens a modal that asks for the reason of a rejection: what is submitted there
 // decides, and not the press. It returns what is to be said to who pressed, if anything.
-func (a *App) askWhy(ctx context.Context, callback *slack.InteractionCallback, p notify.Press, n *notify.Notifier) string {
+func (a *App) askWhy(ctx context.Context, callback *interaction, p notify.Press, n *notify.Notifier) string {
 	if refusal := n.Refusal(ctx, p); refusal != "" {
 		return refusal
 	}
@@ -32,12 +30,14 @@ func (a *App) askWhy(ctx context.Context, callback *slack.InteractionCallback, p
 	if err != nil {
 		return notAsked
 	}
-	reason := slack.NewPlainTextInputBlockElement(nil, reasonID).WithMultiline(true).WithMaxLength(maxReason)
-	_, err = a.client.OpenViewContext(ctx, callback.TriggerID, slack.ModalViewRequest{
-		Type: slack.VTModal, CallbackID: reasonID, PrivateMetadata: string(about),
-		Title: plain("Reject"), Submit: plain("Reject"), Close: plain("Cancel"),
-		Blocks: slack.Blocks{BlockSet: []slack.Block{slack.NewInputBlock(reasonID, plain("Reason, for the agent and the record"), nil, reason).WithOptional(true)}},
-	})
+	asks := block{
+		"type": "input", "block_id": reasonID, "optional": true, "label": plain("Reason, for the agent and the record"),
+		"element": block{"type": "plain_text_input", "action_id": reasonID, "multiline": true, "max_length": maxReason},
+	}
+	_, err = a.api.document(ctx, a.Token, "views.open", map[string]any{"trigger_id": callback.TriggerID, "view": block{
+		"type": "modal", "callback_id": reasonID, "private_metadata": string(about),
+		"title": plain("Reject"), "submit": plain("Reject"), "close": plain("Cancel"), "blocks": []block{asks},
+	}})
 	if err != nil {
 		a.Log.Warn("cannot ask somebody in Slack for a reason", "why", result(err, "").Text)
 		return notAsked
@@ -49,16 +49,14 @@ const notAsked = "Slack did not open the form for the reason, so nothing was dec
 
 // submitted rejects with the reason that was given. The form is good for the person it
 // was opened for, and the vote counts once.
-func (a *App) submitted(ctx context.Context, callback *slack.InteractionCallback, n *notify.Notifier) {
+func (a *App) submitted(ctx context.Context, callback *interaction, n *notify.Notifier) {
 	view := &callback.View
 	var about asking
 	if view.CallbackID != reasonID || json.Unmarshal([]byte(view.PrivateMetadata), &about) != nil {
 		return
 	}
 	p := notify.Press{Channel: Name, Contact: callback.User.ID, Data: about.Button}
-	if view.State != nil {
-		p.Note = view.State.Values[reasonID][reasonID].Value
-	}
+	p.Note = view.State.Values[reasonID][reasonID].Value
 	say := "This form was opened for somebody else. Nothing was changed."
 	if about.User == p.Contact {
 		say = n.Press(ctx, p)

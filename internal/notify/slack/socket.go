@@ -1,0 +1,128 @@
+package slack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/signalbox/signalbox/internal/notify"
+)
+
+const (
+	// pingEvery finds out that a connection is dead, which nothing else would tell.
+	pingEvery = 30 * time.Second
+	pingTime  = 10 * time.Second
+
+	firstPause   = time.Second
+	longestPause = 30 * time.Second
+)
+
+// envelope is what comes over a socket.
+type envelope struct {
+	Type       string          `json:"type"`
+	EnvelopeID string          `json:"envelope_id"`
+	Payload    json.RawMessage `json:"payload"`
+}
+
+// socket holds a connection of Socket Mode, and connects again when it ends, which Slack
+// has it do every few hours. It returns when ctx ends, or Slack refuses the token.
+func (a *App) socket(ctx context.Context, n *notify.Notifier) error {
+	for pause := firstPause; ctx.Err() == nil; {
+		met, err := a.connection(ctx, n)
+		if _, refused := errors.AsType[refusal](err); refused {
+			return err
+		}
+		if met {
+			pause = firstPause
+			continue
+		}
+		if ctx.Err() == nil {
+			a.Log.Warn("cannot connect to Slack; will try again")
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, longestPause)
+	}
+	return ctx.Err()
+}
+
+// connection is one connection until it ends. met says that Slack said hello.
+func (a *App) connection(ctx context.Context, n *notify.Notifier) (met bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	opened, err := a.api.form(ctx, a.AppToken, "apps.connections.open", nil)
+	if err != nil {
+		return false, err
+	}
+	dialling, done := context.WithTimeout(ctx, pingEvery)
+	defer done()
+	// The client of the API cuts answers off; a socket is an answer that goes on.
+	c, _, err := websocket.Dial(dialling, opened.URL, &websocket.DialOptions{HTTPClient: &http.Client{}}) //nolint:bodyclose // the connection is the body
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = c.CloseNow() }()
+	c.SetReadLimit(maxPress)
+	pinging := make(chan struct{})
+	go func() {
+		defer close(pinging)
+		defer cancel()
+		a.ping(ctx, c)
+	}()
+	defer func() { cancel(); <-pinging }()
+	for {
+		_, text, err := c.Read(ctx)
+		if err != nil {
+			return met, err
+		}
+		var e envelope
+		if json.Unmarshal(text, &e) != nil {
+			continue
+		}
+		switch e.Type {
+		case "hello":
+			met = true
+			a.Log.Info("connected to Slack")
+		case "disconnect":
+			return met, nil
+		default:
+			a.heard(ctx, c, e, n)
+		}
+	}
+}
+
+// ping ends when the other side no longer answers.
+func (a *App) ping(ctx context.Context, c *websocket.Conn) {
+	for {
+		select {
+		case <-time.After(pingEvery):
+		case <-ctx.Done():
+			return
+		}
+		waiting, done := context.WithTimeout(ctx, pingTime)
+		err := c.Ping(waiting)
+		done()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// heard acknowledges what came, and answers presses. Slack wants to hear at once that
+// something arrived; what is not acknowledged it sends again.
+func (a *App) heard(ctx context.Context, c *websocket.Conn, e envelope, n *notify.Notifier) {
+	if e.EnvelopeID != "" {
+		ack, _ := json.Marshal(map[string]string{"envelope_id": e.EnvelopeID}) // always can be
+		_ = c.Write(ctx, websocket.MessageText, ack)
+	}
+	var pressed interaction
+	if e.Type == "interactive" && json.Unmarshal(e.Payload, &pressed) == nil {
+		a.answer(ctx, pressed, n)
+	}
+}
