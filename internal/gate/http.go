@@ -113,7 +113,7 @@ func (g *Gates) getGate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if found.Receipts, err = g.receipts(r.Context(), found.ID); err != nil {
+	if found.Receipts, err = g.Receipts(r.Context(), found.ID); err != nil {
 		return err
 	}
 	return wire.Reply(w, http.StatusOK, found)

@@ -318,3 +318,23 @@ func parseStatus(s string) (Status, error) {
 	}
 	return "", fault.New(fault.InvalidRequest, "The status should be pending, approved or rejected, and is %.40q.", s).About("status")
 }
+
+const selectDelegation = "SELECT operator, delegate, until_at FROM delegation WHERE until_at > $2 AND "
+
+// Delegations are those that an operator has granted and that have not ended.
+func (g *Gates) Delegations(ctx context.Context, operator string, now time.Time) ([]Delegation, error) {
+	return store.All(g.db.Reading(ctx), func(scan store.Scan) (d Delegation, err error) {
+		var until int64
+		err = scan(new(string), &d.Delegate, &until)
+		d.Until = time.UnixMicro(until).UTC()
+		return d, err
+	}, selectDelegation+"operator = $1 ORDER BY delegate", operator, now.UnixMicro())
+}
+
+// Delegators are the operators whose votes another may cast now.
+func (g *Gates) Delegators(ctx context.Context, delegate string, now time.Time) ([]string, error) {
+	return store.All(g.db.Reading(ctx), func(scan store.Scan) (operator string, err error) {
+		err = scan(&operator, new(string), new(int64))
+		return operator, err
+	}, selectDelegation+"delegate = $1 ORDER BY operator", delegate, now.UnixMicro())
+}

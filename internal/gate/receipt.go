@@ -52,12 +52,13 @@ func AddReceipt(tx *ledger.Tx, gateID, actor string, r Receipt) error {
 
 const selectReceipts = `SELECT e.record, e.salt, e.body FROM gate_receipt r JOIN ledger_entry e ON e.seq = r.seq WHERE r.gate = $1 ORDER BY r.seq`
 
-// Receipts reads what became of a gate's action, the oldest first.
+// Receipts reads what became of a gate's action, the oldest first, in a transaction.
 func Receipts(tx *ledger.Tx, gateID string) ([]Receipt, error) {
 	return store.All(tx.Query, scanReceipt, selectReceipts, gateID)
 }
 
-func (g *Gates) receipts(ctx context.Context, gateID string) ([]Receipt, error) {
+// Receipts reads what became of a gate's action, the oldest first.
+func (g *Gates) Receipts(ctx context.Context, gateID string) ([]Receipt, error) {
 	return store.All(g.db.Reading(ctx), scanReceipt, selectReceipts, gateID)
 }
 

@@ -163,3 +163,28 @@ func (r *Roster) AddWorkspace(ctx context.Context, by Identity, name string) err
 		return nil
 	})
 }
+
+// Identity is who an operator is to what they call, when it is known who they are.
+func (p Person) Identity() Identity {
+	return Identity{Kind: HolderOperator, ID: p.ID, Name: p.Name, Role: p.Role, Workspace: p.Workspace}
+}
+
+// OperatorByID finds the operator with the id.
+func (r *Roster) OperatorByID(ctx context.Context, operatorID string) (Identity, error) {
+	return r.operatorBy(ctx, "id", operatorID)
+}
+
+// OperatorByName finds the operator with the name.
+func (r *Roster) OperatorByName(ctx context.Context, name string) (Identity, error) {
+	return r.operatorBy(ctx, "name", name)
+}
+
+func (r *Roster) operatorBy(ctx context.Context, column, value string) (Identity, error) {
+	p, err := scanPerson(func(dest ...any) error {
+		return r.db.QueryRow(ctx, selectPerson+" WHERE "+column+" = $1", []any{value}, dest...)
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return Identity{}, noOperator(value)
+	}
+	return p.Identity(), err
+}

@@ -49,7 +49,7 @@ type Example struct {
 }
 
 const (
-	maxExamples = 5
+	maxExamples = 200
 	maxWhat     = 200 // characters
 )
 

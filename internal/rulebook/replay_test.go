@@ -50,7 +50,7 @@ func TestAReplaySaysWhichDecisionsWouldHaveComeOutOtherwise(t *testing.T) {
 			t.Fatalf("%+v", report)
 		}
 		first := report.Changes[0]
-		if first.Count != 8 || first.Was != (rulebook.Outcome{Then: policy.Block, Rule: "no-bash"}) || first.Would != (rulebook.Outcome{Then: policy.Allow, Rule: policy.DefaultRule}) || len(first.Examples) != 5 {
+		if first.Count != 8 || first.Was != (rulebook.Outcome{Then: policy.Block, Rule: "no-bash"}) || first.Would != (rulebook.Outcome{Then: policy.Allow, Rule: policy.DefaultRule}) || len(first.Examples) != 8 {
 			t.Errorf("%+v", first)
 		}
 		if e := first.Examples[0]; e.Agent != "x" || e.What != "bash: make 0" || e.Workspace != "default" {
