@@ -72,12 +72,21 @@ func newUp(a *app) *cobra.Command {
 				_, _ = fmt.Fprintf(a.out, "SIGNALBOX TAKES NO WRITES. %s\nIt can be read at %s\n", fault.From(err).Message, s.URL())
 				return
 			}
-			_, _ = fmt.Fprintf(a.out, "Signalbox is ready at %s\n", s.URL())
+			_, _ = fmt.Fprintf(a.out, "%sSignalbox is ready at %s\n", invitation(c, s), s.URL())
 			_, _ = fmt.Fprintf(a.out, "Data is in %s (%s); the operator token is in %s\n", config.Data, database, filepath.Join(config.Data, server.TokenFile))
 			_, _ = fmt.Fprintf(a.out, "Try:  %s agents add my-agent%s\n", program(), dataFlag(a, config))
 		})
 	}
 	return c
+}
+
+// invitation is the dashboard's address with a code that signs in once.
+func invitation(c *cobra.Command, s *server.Server) string {
+	address, err := s.LoginURL(c.Context())
+	if err != nil {
+		return ""
+	}
+	return "Dashboard: " + address + " (once, within 5 minutes). "
 }
 
 // program is how this program is called by somebody who types.

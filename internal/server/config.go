@@ -20,6 +20,7 @@ import (
 	"github.com/signalbox/signalbox/internal/harness"
 	"github.com/signalbox/signalbox/internal/mail"
 	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/web"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
@@ -52,6 +53,7 @@ type Config struct {
 	LogFormat     string
 	Notify        Notify
 	Runs          Runs
+	OIDC          web.OIDC
 
 	// Sources says where each value came from, by key.
 	Sources map[string]string
@@ -123,7 +125,7 @@ var Settings = slices.Concat([]Setting{
 	flag("clock.movable", "true lets an admin set the server's clock forward, for conformance tests; never for a server that matters", func(c *Config) *bool { return &c.MovableClock }),
 	choice("log.level", "info", []string{"debug", "info", "warn", "error"}, "how much is logged", func(c *Config) *string { return &c.LogLevel }),
 	choice("log.format", "text", []string{"text", "json"}, "how it is logged", func(c *Config) *string { return &c.LogFormat }),
-}, mailSettings(), runSettings(), notifySettings())
+}, mailSettings(), runSettings(), notifySettings(), webSettings())
 
 func text(key, absent, meaning string, field func(*Config) *string) Setting {
 	return Setting{

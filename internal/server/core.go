@@ -31,6 +31,7 @@ import (
 	"github.com/signalbox/signalbox/internal/signal"
 	"github.com/signalbox/signalbox/internal/store"
 	"github.com/signalbox/signalbox/internal/task"
+	"github.com/signalbox/signalbox/internal/web"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
@@ -50,6 +51,7 @@ func Migrations() []store.Migrations {
 		mail.Migrations,
 		task.Migrations,
 		run.Migrations,
+		web.Migrations,
 	}
 }
 
@@ -68,6 +70,7 @@ func Projections() []ledger.Projection {
 		mail.Projection(),
 		task.Projection(),
 		run.Projection(),
+		web.Projection(),
 	}
 }
 
@@ -103,6 +106,7 @@ type core struct {
 	runs     *run.Runs
 	bridge   *bridge.Bridge // nil when runs are not started by messages
 	counters *counter.Counters
+	web      *web.Web
 }
 
 // openCore opens everything over the database. base is where people reach the server.
@@ -180,6 +184,10 @@ func openCore(ctx context.Context, c *Config, base string, log *slog.Logger) (*c
 	built.counters = counter.New(counter.Options{
 		DB: db, Ledger: l, Roster: built.roster, Gates: built.gates, Now: now.Now, Log: log, Readers: signal.Counters(),
 	})
+	if err := built.openWeb(c, key, base, log); err != nil {
+		db.Close()
+		return nil, err
+	}
 	return built, nil
 }
 
@@ -223,6 +231,7 @@ func (c *core) run(ctx context.Context) error {
 		g.Go(func() error { return c.bridge.Run(ctx) })
 	}
 	g.Go(func() error { return c.counters.Run(ctx) })
+	g.Go(func() error { return c.web.Run(ctx) })
 	return g.Wait()
 }
 
@@ -242,6 +251,7 @@ func (c *core) routes() []wire.Route {
 		c.tasks.Routes(),
 		c.runs.Routes(),
 		c.clock.routes(c),
+		c.web.Routes(),
 	)
 }
 

@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // box is a server that runs inside of the test.
 type box struct {
-	t      *testing.T
+	t      testing.TB
 	url    string
 	config *server.Config
 	client *http.Client
@@ -35,7 +35,7 @@ type box struct {
 }
 
 // start runs a server on the database at the address, "" for SQLite in its folder.
-func start(t *testing.T, address string, flags map[string]string) *box {
+func start(t testing.TB, address string, flags map[string]string) *box {
 	t.Helper()
 	// That plans wait for a person is tested where it is set.
 	all := map[string]string{"data": t.TempDir(), "listen": "127.0.0.1:0", "db": address, "tasks.plan_approval": "false"}

@@ -147,6 +147,7 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"GET /ops/gates/{id}", "GET /ops/gates/gate_x", "", 404, 0},
 			{"POST /ops/gates/{id}/approve", "POST /ops/gates/gate_x/approve", "", 404, 0},
 			{"POST /ops/gates/{id}/reject", "POST /ops/gates/gate_x/reject", "", 404, 0},
+			{"POST /ops/login", "POST /ops/login", "", 201, 1},
 			{"GET /ops/counters", "GET /ops/counters", "", 200, 0},
 			{"GET /ops/counters", "GET /ops/counters?workspace=default", "", 200, 0},
 			{"GET /ops/counters", "GET /ops/counters?agent=" + secret, "", 200, 0},

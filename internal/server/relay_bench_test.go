@@ -1,0 +1,137 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/server"
+)
+
+// fillWithEntries writes a million entries into a data folder, of which some are gates.
+func fillWithEntries(b *testing.B, config *server.Config) {
+	b.Helper()
+	db, err := server.OpenStore(b.Context(), config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Migrate(b.Context(), server.Migrations()...); err != nil {
+		b.Fatal(err)
+	}
+	l, err := ledger.Open(b.Context(), ledger.Options{DB: db, Dir: config.Data, Origin: "localhost/signalbox", Projections: server.Projections()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	for batch := range 1000 {
+		err := l.Write(b.Context(), func(tx *ledger.Tx) error {
+			p, err := gate.Prepare(gate.Opening{
+				Project: "default", Agent: "agent_x", AgentName: "x", Requester: "agent:x", Risk: gate.Risks[batch%3],
+				Origin: gate.Origin{Protocol: "amp", Reference: "run_1"},
+				Shown:  gate.Shown{Title: "Send the newsletter", Summary: strings.Repeat("s", 200), ProposedAction: strings.Repeat("p", 100)},
+			})
+			if err != nil {
+				return err
+			}
+			p.Open(tx, gate.NewID(), "default", "")
+			for i := range 999 {
+				tx.Append(ledger.Event{Workspace: "default", Kind: "step.allowed", Actor: "agent:x", Subject: fmt.Sprint("s", i), Body: map[string]string{"tool": "bash"}})
+			}
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkTheDashboard measures the first page and a live event among a million entries,
+// and what 200 people who watch cost the server while ten entries a second come in.
+func BenchmarkTheDashboard(b *testing.B) {
+	dir := b.TempDir()
+	config, err := server.Load(map[string]string{"data": dir, "listen": "127.0.0.1:0"}, nil, "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	fillWithEntries(b, config)
+	s := start(b, "", map[string]string{"data": dir})
+	v := s.signedIn(s.token())
+	b.Run("first page", func(b *testing.B) {
+		for _, path := range []string{"/ui/inbox", "/ui/overview", "/ui/agents"} {
+			var took []time.Duration
+			for range 40 {
+				began := time.Now()
+				v.sees(path)
+				took = append(took, time.Since(began))
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms-"+path[4:])
+			b.ReportMetric(float64(took[len(took)-1].Microseconds())/1000, "worst-ms-"+path[4:])
+		}
+		b.ReportMetric(0, "ns/op")
+	})
+	b.Run("200 watchers", func(b *testing.B) {
+		ctx, cancel := context.WithCancel(b.Context())
+		var watching sync.WaitGroup
+		var events atomic.Int64
+		for range 200 {
+			watching.Go(func() {
+				req, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/ui/events?on=gate", nil)
+				for _, c := range v.Jar.Cookies(req.URL) {
+					req.AddCookie(c)
+				}
+				res, err := http.DefaultClient.Do(req)
+				if err != nil {
+					return
+				}
+				defer func() { _ = res.Body.Close() }()
+				lines := bufio.NewScanner(res.Body)
+				for lines.Scan() {
+					if lines.Text() != "event: change" {
+						continue
+					}
+					events.Add(1)
+					page, err := v.Get(s.url + "/ui/inbox") // as the script does
+					if err != nil {
+						return
+					}
+					_, _ = io.Copy(io.Discard, page.Body)
+					_ = page.Body.Close()
+				}
+			})
+		}
+		_, key := s.addAgent("busy")
+		before, began := cpu(), time.Now()
+		for i := range 50 {
+			s.ask(key, "busy", fmt.Sprint("busy-", i), "Do it")
+			time.Sleep(100 * time.Millisecond) // the pace that is measured
+		}
+		b.ReportMetric((cpu()-before).Seconds()/time.Since(began).Seconds(), "cores-with-clients")
+		b.ReportMetric(float64(events.Load()), "pages")
+		cancel()
+		watching.Wait()
+		b.ReportMetric(0, "ns/op")
+	})
+}
+
+// cpu is how much this process has used.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // never fails
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

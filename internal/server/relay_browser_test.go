@@ -1,0 +1,303 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// chromium starts a real browser, and skips the test when there is none. Each tab that is
+// opened in it has cookies of its own.
+func chromium(t *testing.T) context.Context {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		const missing = "the browser tests take Debian's package chromium: %v"
+		if os.Getenv("CI") != "" {
+			t.Fatalf(missing, err)
+		}
+		t.Skipf(missing, err)
+	}
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath(path))...)
+	t.Cleanup(cancel)
+	browser, end := chromedp.NewContext(allocator)
+	t.Cleanup(end)
+	if err := chromedp.Do(browser); err != nil {
+		t.Fatal(err)
+	}
+	return browser
+}
+
+// tab is what one person has in front of them.
+type tab struct {
+	t   *testing.T
+	b   *box
+	ctx context.Context
+}
+
+// tab opens one, as wide as a desk, and signs the holder of the token in by hand.
+func (b *box) tab(t *testing.T, browser context.Context, token string) *tab {
+	t.Helper()
+	ctx, end := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
+	t.Cleanup(end)
+	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	t.Cleanup(cancel)
+	p := &tab{t, b, ctx}
+	p.do(chromedp.EmulateViewport(1280, 860), chromedp.Navigate(b.loginURL(token)), chromedp.Click(chromedp.CSS("form[action='/ui/login/code'] button")))
+	p.until("the inbox is there", `document.querySelector('.list h1')?.textContent === 'Inbox'`)
+	return p
+}
+
+func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	if err := chromedp.Do(p.ctx, steps...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// look evaluates an expression in the page.
+func look[T any](p *tab, expression string) T {
+	p.t.Helper()
+	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		p.t.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+// until waits for something to be so in the page, and says how long that took. It looks
+// from outside, since the security policy lets no text become code inside.
+func (p *tab) until(what, expression string) time.Duration {
+	p.t.Helper()
+	began := time.Now()
+	for time.Since(began) < 15*time.Second {
+		yes, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool]("Boolean("+expression+")"))
+		if err == nil && yes {
+			return time.Since(began)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	p.shot("failed")
+	p.t.Fatalf("waited in vain until %s: %s", what, look[string](p, "document.body.innerText.slice(0, 600)"))
+	return 0
+}
+
+func (p *tab) goTo(path string) {
+	p.t.Helper()
+	p.do(chromedp.Navigate(p.b.url + path))
+}
+
+// press presses one key as a hand does: what the page makes of it can keep the letter from
+// being typed.
+func (p *tab) press(key string) {
+	p.t.Helper()
+	for _, params := range []input.DispatchKeyEventParams{{Type: input.DispatchKeyEventTypeKeyDown, Key: key, Text: key}, {Type: input.DispatchKeyEventTypeKeyUp, Key: key}} {
+		if _, err := chromedp.Call(p.ctx, input.DispatchKeyEvent, params); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+func (p *tab) keys(keys string, options ...chromedp.KeyOption) {
+	p.t.Helper()
+	p.do(chromedp.KeyEvent(keys, options...))
+}
+
+// colours emulates what the person's system prefers.
+func (p *tab) colours(scheme string) {
+	p.t.Helper()
+	if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// shot keeps a picture of the page as an artifact of the test (go test -artifacts).
+func (p *tab) shot(name string) {
+	p.t.Helper()
+	png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(p.t.ArtifactDir(), name+".png"), png, 0o600)
+	}
+	if err != nil {
+		p.t.Error(err)
+	}
+}
+
+func (p *tab) has(text string) string {
+	return fmt.Sprintf("document.body.innerText.includes(%q)", text)
+}
+
+func TestTheDashboardInABrowser(t *testing.T) {
+	browser := chromium(t)
+	b := start(t, "", nil)
+	_, key := b.addAgent("writer")
+	ann, ben := b.operator("ann", "operator"), b.operator("ben", "operator")
+
+	t.Run("a gate arrives live and is approved from the keyboard", func(t *testing.T) {
+		p := b.tab(t, browser, ann)
+		p.until("it is live", `document.querySelector('#live.on')`)
+		gate := b.ask(key, "writer", "live-1", "Send the first letter")
+		t.Logf("on screen %v after the agent asked", p.until("the gate is there", p.has("Send the first letter")))
+		p.until("it is open", `document.querySelector('#approve')`)
+		p.shot("live")
+		p.press("a")
+		if look[string](p, "document.activeElement.id") != "approve" {
+			t.Fatal("a does not lead to the button")
+		}
+		p.keys(kb.Enter)
+		p.until("it is approved", p.has("Approved: Send the first letter"))
+		var got struct{ Status, ResolvedBy string }
+		b.ops(200, "GET /ops/gates/"+gate, "", &got)
+		if got.Status != "approved" {
+			t.Error(got)
+		}
+	})
+	t.Run("a rejection takes a reason", func(t *testing.T) {
+		gate := b.ask(key, "writer", "reject-1", "Send the second letter")
+		p := b.tab(t, browser, ann)
+		p.press("r")
+		p.until("the field has the focus", "document.activeElement.id === 'note'")
+		p.keys("Not on a Sunday.")
+		p.keys(kb.Enter, chromedp.KeyModifiers(kb.ModifierCtrl))
+		p.until("it is rejected", p.has("Rejected: Send the second letter")+" && "+p.has("Not on a Sunday."))
+		p.shot("rejected")
+		var got struct{ Status, Note string }
+		b.ops(200, "GET /ops/gates/"+gate, "", &got)
+		if got.Status != "rejected" || got.Note != "Not on a Sunday." {
+			t.Error(got)
+		}
+	})
+	t.Run("keys move through the list, search and help", func(t *testing.T) {
+		var gates []string
+		for i, town := range []string{"Oslo", "Lyon", "Rio"} { // no id has an o in it
+			gates = append(gates, b.ask(key, "writer", fmt.Sprintf("move-%d", i), "Move to "+town))
+		}
+		p := b.tab(t, browser, ann)
+		at := func(gate string) string { return fmt.Sprintf("location.pathname === '/ui/inbox/%s'", gate) }
+		p.until("the newest is open", at(gates[2]))
+		p.press("j")
+		p.until("the next is", at(gates[1])+` && document.querySelector('#slide h2').textContent === 'Move to Lyon'`)
+		p.press("j")
+		p.until("the last is", at(gates[0]))
+		p.press("k")
+		p.until("and back", at(gates[1]))
+		p.press("x")
+		p.until("it is ticked", `document.querySelectorAll('.gates input:checked').length === 1`)
+		p.press("?")
+		p.until("help is there", `document.querySelector('#keys').open`)
+		p.shot("keys")
+		p.keys(kb.Escape)
+		p.press("/")
+		p.until("search has the focus", "document.activeElement.name === 'q'")
+		p.keys("rio" + kb.Enter)
+		p.until("one is left", `document.querySelectorAll('.gate-row').length === 1`)
+		for _, gate := range gates {
+			b.ops(200, "POST /ops/gates/"+gate+"/approve", "", nil)
+		}
+	})
+	t.Run("two operators race, and neither sees an error", func(t *testing.T) {
+		gate := b.ask(key, "writer", "race-1", "Send the third letter")
+		first, second := b.tab(t, browser, ann), b.tab(t, browser, ben)
+		for _, p := range []*tab{first, second} {
+			p.goTo("/ui/inbox/" + gate)
+			p.until("it is live", `document.querySelector('#live.on')`)
+		}
+		// Both send their forms at the same time, as fast as they can.
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = chromedp.Run(second.ctx, chromedp.Evaluate[bool](`document.querySelector('#note').value = 'No.', document.querySelector('#decide [value=reject]').click(), true`))
+		}()
+		look[bool](first, `document.querySelector('#approve').click(), true`)
+		<-done
+		for _, p := range []*tab{first, second} {
+			p.until("it is decided", `document.querySelector('.decided')`)
+			if look[bool](p, `Boolean(document.querySelector('.flash.bad'))`) {
+				p.shot("race")
+				t.Error("somebody sees an error")
+			}
+		}
+	})
+	t.Run("a decision taken elsewhere appears at once, and nothing moves", func(t *testing.T) {
+		gate := b.ask(key, "writer", "else-1", "Send the fourth letter")
+		p := b.tab(t, browser, ann)
+		p.goTo("/ui/inbox/" + gate)
+		p.until("it is live", `document.querySelector('#live.on')`)
+		look[bool](p, `window.moved = 0, new PerformanceObserver((l) => { for (const e of l.getEntries()) window.moved += e.value; }).observe({type: 'layout-shift'}), true`)
+		p.press("r") // somebody is writing
+		p.keys("I think th")
+		b.ops(200, "POST /ops/gates/"+gate+"/approve", `{"note":"From a phone."}`, nil)
+		p.until("it shows", `document.querySelector('.decided')?.textContent.includes('From a phone.')`)
+		// The pointer is over the list: what comes in is announced, and pushes nothing.
+		other := b.ask(key, "writer", "else-2", "Send the fifth letter")
+		p.until("it is there", p.has("Send the fifth letter"))
+		p.do(chromedp.MouseEvent("mouseMoved", 400, 200))
+		third := b.ask(key, "writer", "else-3", "Send the sixth letter")
+		p.until("it is announced", `!document.querySelector('[data-fresh]').hidden`)
+		if look[bool](p, p.has("Send the sixth letter")) {
+			t.Error("it was put where somebody is about to click")
+		}
+		p.press("n")
+		p.do(chromedp.MouseEvent("mouseMoved", 900, 600))
+		p.press("n")
+		p.until("n shows it", p.has("Send the sixth letter"))
+		if moved := look[float64](p, "window.moved"); moved > 0.1 {
+			t.Errorf("the layout moved by %v", moved)
+		}
+		for _, gate := range []string{other, third} {
+			b.ops(200, "POST /ops/gates/"+gate+"/approve", "", nil)
+		}
+	})
+	t.Run("everything fits a phone, light and dark", func(t *testing.T) {
+		gate := b.ask(key, "writer", "phone-1", "Send the seventh letter to somebody-with-a-very-long-name-without-any-space-in-it@example.com")
+		p := b.tab(t, browser, ann)
+		p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
+		grounds := map[string]string{}
+		for _, scheme := range []string{"light", "dark"} {
+			p.colours(scheme)
+			for _, path := range []string{"/ui/inbox", "/ui/inbox/" + gate, "/ui/overview", "/ui/agents", "/ui/agents/new", "/ui/account"} {
+				p.goTo(path)
+				if wide := look[int](p, "document.documentElement.scrollWidth"); wide > 390 {
+					p.shot("too-wide")
+					t.Errorf("%s is %d wide", path, wide)
+				}
+				p.shot(scheme + strings.ReplaceAll(path, "/", "-"))
+			}
+			grounds[scheme] = look[string](p, "getComputedStyle(document.body).backgroundColor")
+		}
+		if grounds["light"] == grounds["dark"] {
+			t.Error("dark is not dark")
+		}
+		// What the person chose counts more than what the system prefers.
+		p.do(chromedp.EmulateViewport(1280, 860))
+		p.do(chromedp.Click(chromedp.CSS(".to-light")))
+		p.until("it is light", fmt.Sprintf("document.documentElement.dataset.theme === 'light' && getComputedStyle(document.body).backgroundColor === %q", grounds["light"]))
+		b.ops(200, "POST /ops/gates/"+gate+"/approve", "", nil)
+	})
+	t.Run("without script one can read and decide", func(t *testing.T) {
+		gate := b.ask(key, "writer", "plain-1", "Send the eighth letter")
+		p := b.tab(t, browser, ann)
+		if _, err := chromedp.Call(p.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
+			t.Fatal(err)
+		}
+		p.goTo("/ui/inbox")
+		p.do(chromedp.Click(chromedp.CSS(".gate-row a")), chromedp.WaitVisible(chromedp.CSS("#approve")), chromedp.SendKeys(chromedp.CSS("#note"), "Read without script."))
+		p.shot("no-script")
+		p.do(chromedp.Click(chromedp.CSS("#decide [value=reject]")), chromedp.WaitVisible(chromedp.CSS(".decided")))
+		var got struct{ Status, Note string }
+		b.ops(200, "GET /ops/gates/"+gate, "", &got)
+		if got.Status != "rejected" || got.Note != "Read without script." {
+			t.Error(got)
+		}
+	})
+}

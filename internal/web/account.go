@@ -1,0 +1,44 @@
+package web
+
+import (
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/roster"
+)
+
+// account is what people see of themselves.
+type account struct {
+	HasPassword bool
+	Delegations []gate.Delegation
+	Operators   []roster.Person // to whom votes can be delegated
+}
+
+func (w *Web) loadAccount(r *Request) (any, error) {
+	var page account
+	_, kept, err := w.passwordOf(r.Context(), r.Who.Name)
+	if err != nil {
+		return nil, err
+	}
+	page.HasPassword = kept != noPassword
+	if page.Delegations, err = w.Gates.Delegations(r.Context(), r.Who.Name, w.Now()); err != nil {
+		return nil, err
+	}
+	page.Operators, err = w.operators(r)
+	return page, err
+}
+
+func (w *Web) changePassword(r *Request) (Result, error) {
+	fresh := r.PostFormValue("password")
+	if fresh == "" || fresh != r.PostFormValue("again") {
+		return Result{}, fault.New(fault.InvalidPayload, "The two passwords differ. Write the same one twice.").About("again")
+	}
+	if err := w.SetPassword(r.Context(), r.Who, r.Who.Name, fresh); err != nil {
+		return Result{}, err
+	}
+	token, err := w.signIn(r.Context(), r.Who, "password")
+	if err != nil {
+		return Result{}, err
+	}
+	w.setCookie(r.w, sessionCookie, token, int(sessionLife.Seconds()))
+	return Result{Flash: "Your password is set, and your other sessions have ended."}, nil
+}

@@ -1,0 +1,336 @@
+package web
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+func agentPages() []Page {
+	live := []string{"agent", "key", "signal", "step"}
+	return []Page{
+		{Path: "/ui/agents", Template: "agents", Title: "Agents", Live: live, Load: (*Web).loadAgents},
+		{Path: "/ui/agents/new", Template: "agent_new", Title: "Register an agent", Section: "/ui/agents", Role: roster.Operator, Load: (*Web).loadNewAgent},
+		{Path: "/ui/agents/{workspace}/{agent}", Template: "agent", Title: "Agent", Section: "/ui/agents", Live: live, Load: (*Web).loadAgent},
+	}
+}
+
+func agentActions() []Action {
+	return []Action{
+		{Path: "/ui/agents/new", Do: (*Web).addAgent},
+		{Path: "/ui/agents/{workspace}/{agent}/suspend", Do: (*Web).suspendAgent},
+		{Path: "/ui/agents/{workspace}/{agent}/resume", Do: (*Web).resumeAgent},
+		{Path: "/ui/agents/{workspace}/{agent}/change", Do: (*Web).changeAgent},
+		{Path: "/ui/agents/{workspace}/{agent}/keys", Do: (*Web).issueKey},
+		{Path: "/ui/agents/{workspace}/{agent}/keys/{key}/rotate", Do: (*Web).rotateKey},
+		{Path: "/ui/agents/{workspace}/{agent}/keys/{key}/revoke", Do: (*Web).revokeKey},
+	}
+}
+
+// agentsPage is the roster.
+type agentsPage struct {
+	Agents     []roster.Agent
+	Search     string
+	Next       string
+	Workspaces bool // there is more than one
+}
+
+const agentRows = 100
+
+func (w *Web) loadAgents(r *Request) (any, error) {
+	page := &agentsPage{Search: strings.TrimSpace(r.Query("q"))}
+	workspaces, err := w.Roster.Workspaces(r.Context(), r.Who.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	page.Workspaces = len(workspaces) > 1
+	if page.Search != "" {
+		err = w.eachAgent(r.Context(), r.Who.Workspace, func(a *roster.Agent) {
+			if len(page.Agents) < agentRows && matchesAgent(a, strings.ToLower(page.Search)) {
+				page.Agents = append(page.Agents, *a)
+			}
+		})
+		return page, err
+	}
+	after, err := wire.ReadCursor(r.Request, 2)
+	if err != nil {
+		return nil, err
+	}
+	page.Agents, err = w.Roster.Agents(r.Context(), r.Who.Workspace, [2]string(after), agentRows)
+	if len(page.Agents) == agentRows {
+		last := page.Agents[agentRows-1]
+		page.Next = "/ui/agents?cursor=" + wire.Cursor(last.Workspace, last.Name)
+	}
+	return page, err
+}
+
+func matchesAgent(a *roster.Agent, text string) bool {
+	all := []string{a.Name, a.Address, a.Owner, a.Trust, a.ID}
+	for k, v := range a.Labels {
+		all = append(all, k+"="+v)
+	}
+	return strings.Contains(strings.ToLower(strings.Join(all, "\n")), text)
+}
+
+// agentPage is one agent with what an operator looks after.
+type agentPage struct {
+	roster.Agent
+	Keys     []keyRow
+	Gates    []gate.Gate
+	Actions  []ledger.Entry // the newest first
+	Trusts   []string
+	Text     string // the labels as lines
+	Snippets []snippet
+}
+
+// PageTitle is the agent's name.
+func (a *agentPage) PageTitle() string { return a.Name }
+
+type keyRow struct {
+	roster.Key
+	State string
+}
+
+const (
+	agentKeys    = 50
+	agentGates   = 8
+	agentActed   = 12
+	agentEntries = 500 // how far back actions are looked for
+)
+
+func (w *Web) loadAgent(r *Request) (any, error) {
+	found, err := w.agentOf(r)
+	if err != nil {
+		return nil, err
+	}
+	page := &agentPage{Agent: found, Trusts: roster.TrustLevels, Text: labelLines(found.Labels), Snippets: snippets(w.BaseURL, found.Name, "")}
+	keys, err := w.Roster.Keys(r.Context(), found.Workspace, found.ID, "", agentKeys)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range slices.Backward(keys) {
+		page.Keys = append(page.Keys, keyRow{k, keyState(&k, w.Now())})
+	}
+	if page.Gates, _, err = w.Gates.List(r.Context(), gate.Filter{Workspace: found.Workspace, Agents: []string{found.ID}}, nil, agentGates); err != nil {
+		return nil, err
+	}
+	entries, err := w.Ledger.Entries(r.Context(), ledger.Query{Workspace: found.Workspace, Newest: true, Limit: agentEntries})
+	for _, e := range slices.Backward(entries) {
+		if (e.Actor == "agent:"+found.Name || e.Subject == found.ID) && len(page.Actions) < agentActed {
+			page.Actions = append(page.Actions, e)
+		}
+	}
+	return page, err
+}
+
+func keyState(k *roster.Key, now time.Time) string {
+	switch {
+	case k.RevokedAt != nil:
+		return "revoked"
+	case k.ExpiresAt != nil && now.After(*k.ExpiresAt):
+		return "replaced"
+	case k.ExpiresAt != nil:
+		return "being replaced"
+	}
+	return "active"
+}
+
+// agentOf is the agent that the address names, if who asks may see it.
+func (w *Web) agentOf(r *Request) (roster.Agent, error) {
+	if !wire.InScope(r.Context(), r.PathValue("workspace")) {
+		return roster.Agent{}, fault.New(fault.NotFound, "There is no agent %.80q.", r.PathValue("agent"))
+	}
+	return w.Roster.Agent(r.Context(), r.PathValue("workspace"), r.PathValue("agent"))
+}
+
+// newAgent is the form that registers one.
+type newAgent struct {
+	Workspaces []string
+	Trusts     []string
+}
+
+func (w *Web) loadNewAgent(r *Request) (any, error) {
+	workspaces, err := w.Roster.Workspaces(r.Context(), r.Who.Workspace)
+	return newAgent{workspaces, roster.TrustLevels}, err
+}
+
+// issued is what is shown once: an agent's keys, with what to do with them.
+type issued struct {
+	Agent    roster.Agent
+	Keys     []roster.Issued
+	Snippets []snippet
+}
+
+func (w *Web) addAgent(r *Request) (Result, error) {
+	workspace := cmp.Or(r.Field("workspace"), r.Who.Workspace, roster.DefaultWorkspace)
+	if !wire.InScope(r.Context(), workspace) {
+		return Result{}, fault.New(fault.NotFound, "There is no workspace %q.", workspace)
+	}
+	labels, err := readLabels(r.Field("labels"))
+	if err != nil {
+		return Result{}, err
+	}
+	a, keys, err := w.Roster.AddAgent(r.Context(), r.Who, roster.NewAgent{Name: r.Field("name"), Workspace: workspace, Trust: r.Field("trust"), Labels: labels})
+	if err != nil {
+		return Result{}, err
+	}
+	return w.showKeys(a, keys...), nil
+}
+
+// showKeys is the page that shows keys, this once.
+func (w *Web) showKeys(a roster.Agent, keys ...roster.Issued) Result {
+	secret := ""
+	for _, k := range keys {
+		if k.Key.Kind == roster.SignalKey {
+			secret = k.Secret
+		}
+	}
+	return Result{Template: "agent_keys", Title: "Keys of " + a.Name, Section: "/ui/agents", Data: issued{a, keys, snippets(w.BaseURL, a.Name, secret)}}
+}
+
+func (w *Web) suspendAgent(r *Request) (Result, error) {
+	a, err := w.agentOf(r)
+	if err != nil {
+		return Result{}, err
+	}
+	var until time.Time
+	if hours := map[string]int{"1": 1, "24": 24}[r.Field("hours")]; hours > 0 {
+		until = w.Now().Add(time.Duration(hours) * time.Hour)
+	}
+	_, err = w.Roster.Suspend(r.Context(), r.Who, a.Workspace, a.ID, r.Field("reason"), until)
+	return Result{To: agentAddress(a), Flash: a.Name + " is suspended. What it asks for is refused until it is resumed."}, err
+}
+
+func (w *Web) resumeAgent(r *Request) (Result, error) {
+	a, err := w.agentOf(r)
+	if err != nil {
+		return Result{}, err
+	}
+	no := false
+	_, err = w.Roster.ChangeAgent(r.Context(), r.Who, a.Workspace, a.ID, roster.AgentChange{Suspended: &no})
+	return Result{To: agentAddress(a), Flash: a.Name + " goes on."}, err
+}
+
+func (w *Web) changeAgent(r *Request) (Result, error) {
+	a, err := w.agentOf(r)
+	if err != nil {
+		return Result{}, err
+	}
+	labels, err := readLabels(r.Field("labels"))
+	if err != nil {
+		return Result{To: agentAddress(a)}, err
+	}
+	trust := r.Field("trust")
+	_, err = w.Roster.ChangeAgent(r.Context(), r.Who, a.Workspace, a.ID, roster.AgentChange{Trust: &trust, Labels: &labels})
+	return Result{To: agentAddress(a), Flash: "Saved."}, err
+}
+
+func (w *Web) issueKey(r *Request) (Result, error) {
+	a, err := w.agentOf(r)
+	if err != nil {
+		return Result{}, err
+	}
+	k, err := w.Roster.IssueAgentKey(r.Context(), r.Who, a.Workspace, a.ID, r.Field("kind"))
+	if err != nil {
+		return Result{To: agentAddress(a)}, err
+	}
+	return w.showKeys(a, k), nil
+}
+
+// keyOf is the id of a key that is the agent's.
+func (w *Web) keyOf(r *Request) (roster.Agent, string, error) {
+	a, err := w.agentOf(r)
+	if err != nil {
+		return a, "", err
+	}
+	keys, err := w.Roster.Keys(r.Context(), a.Workspace, a.ID, "", wire.MaxPage)
+	if err != nil {
+		return a, "", err
+	}
+	for _, k := range keys {
+		if k.ID == r.PathValue("key") {
+			return a, k.ID, nil
+		}
+	}
+	return a, "", fault.New(fault.NotFound, "%s has no key %.80q.", a.Name, r.PathValue("key"))
+}
+
+func (w *Web) rotateKey(r *Request) (Result, error) {
+	a, key, err := w.keyOf(r)
+	if err != nil {
+		return Result{}, err
+	}
+	k, err := w.Roster.RotateKey(r.Context(), r.Who, key)
+	if err != nil {
+		return Result{To: agentAddress(a)}, err
+	}
+	return w.showKeys(a, k), nil
+}
+
+func (w *Web) revokeKey(r *Request) (Result, error) {
+	a, key, err := w.keyOf(r)
+	if err != nil {
+		return Result{}, err
+	}
+	k, err := w.Roster.RevokeKey(r.Context(), r.Who, key)
+	return Result{To: agentAddress(a), Flash: "The key " + k.Hint + " is refused from now on."}, err
+}
+
+func agentAddress(a roster.Agent) string { return "/ui/agents/" + a.Workspace + "/" + a.ID }
+
+// labelLines are labels as people write them: one a line, name=value.
+func labelLines(labels map[string]string) string {
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		lines = append(lines, name+"="+labels[name])
+	}
+	return strings.Join(lines, "\n")
+}
+
+func readLabels(text string) (map[string]string, error) {
+	labels := map[string]string{}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if !ok {
+			return nil, fault.New(fault.InvalidPayload, "A label should look like team=growth, one a line. %.60q has no =.", line).About("labels")
+		}
+		labels[strings.TrimSpace(name)] = strings.TrimSpace(value)
+	}
+	return labels, nil
+}
+
+// snippet is how one asks for a decision in some language.
+type snippet struct{ Name, Text string }
+
+// snippets are ready to be copied. Without a key they name the variable that holds it.
+func snippets(base, agent, key string) []snippet {
+	shown := cmp.Or(key, "$SIGNALBOX_KEY")
+	body := fmt.Sprintf(`{"amp_version":"1.0","agent_id":%q,"run_id":"run-1","status":"completed",
+    "summary":"Drafted the reply","proposed_action":"Send it to the customer","gate_required":true,
+    "model":"claude-sonnet-4-6","input_tokens":1842,"output_tokens":614,"cost_usd":0.014736,
+    "started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:46Z"}`, agent)
+	environment := func(language string) string {
+		if key != "" {
+			return fmt.Sprintf("%q", key)
+		}
+		return map[string]string{"py": `os.environ["SIGNALBOX_KEY"]`, "ts": "process.env.SIGNALBOX_KEY", "go": `os.Getenv("SIGNALBOX_KEY")`}[language]
+	}
+	return []snippet{
+		{"curl", fmt.Sprintf("curl -s %s/amp/signal \\\n  -H \"Authorization: Bearer %s\" -H \"Content-Type: application/json\" \\\n  -H \"Prefer: wait=60\" -d '%s'", base, shown, body)},
+		{"Python", fmt.Sprintf("import json, os, urllib.request\n\nsignal = json.loads(r'''%s''')\nrequest = urllib.request.Request(\n    %q, json.dumps(signal).encode(),\n    {\"Authorization\": \"Bearer \" + %s, \"Content-Type\": \"application/json\", \"Prefer\": \"wait=60\"})\nprint(json.load(urllib.request.urlopen(request))[\"status\"])  # approved, rejected or pending", body, base+"/amp/signal", environment("py"))},
+		{"TypeScript", fmt.Sprintf("const signal = %s;\n\nconst answer = await fetch(%q, {\n  method: \"POST\",\n  headers: { Authorization: `Bearer ${%s}`, \"Content-Type\": \"application/json\", Prefer: \"wait=60\" },\n  body: JSON.stringify(signal),\n});\nconst { status } = await answer.json(); // approved, rejected or pending", body, base+"/amp/signal", environment("ts"))},
+		{"Go", fmt.Sprintf("c, err := client.New(%q, %s, client.WithAgent(%q))\nif err != nil {\n\treturn err\n}\nreturn c.Run(ctx, client.RunOptions{Summary: \"Write a reply\"}, func(ctx context.Context, run *client.Run) error {\n\t// nil with an approval, and in no other case\n\tif err := run.Approve(ctx, \"Send it to the customer\"); err != nil {\n\t\treturn err\n\t}\n\treturn send(ctx)\n})", base, environment("go"), agent)},
+	}
+}

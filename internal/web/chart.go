@@ -1,0 +1,173 @@
+package web
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// chart is a picture of numbers by day: bars, each made of a part for each series. It is
+// drawn as SVG with everything in percent, so that it fits any width and its text stays as
+// large as it is. The numbers stand beside it in a table for who does not see it.
+type chart struct {
+	ID     string
+	Title  string
+	Series []series
+	Days   []string
+	Bars   []bar
+	Lines  []gridLine
+	format func(float64) string
+}
+
+// series is one kind of number, of one colour.
+type series struct {
+	Name   string
+	Class  string // c1 to c5
+	Values []float64
+}
+
+// bar is one rectangle, in percent.
+type bar struct {
+	X, Y, Width, Height string
+	Class               string
+	Title               string
+}
+
+// gridLine is a line across, with its number.
+type gridLine struct{ Y, LabelY, Label string }
+
+// newChart draws the series of some days.
+func newChart(id, title string, days []string, format func(float64) string, all ...series) chart {
+	c := chart{ID: id, Title: title, Series: all, Days: days, format: format}
+	top := 0.0
+	for day := range days {
+		sum := 0.0
+		for _, s := range all {
+			sum += s.Values[day]
+		}
+		top = max(top, sum)
+	}
+	top = ceiling(top)
+	for _, part := range []float64{0, 0.5, 1} {
+		y := 100 - 100*part
+		c.Lines = append(c.Lines, gridLine{percent(y), percent(y), format(top * part)})
+	}
+	step := 100 / float64(max(len(days), 1))
+	for day := range days {
+		from := 0.0
+		for _, s := range all {
+			value := s.Values[day]
+			if value <= 0 {
+				continue
+			}
+			height := 100 * value / top
+			c.Bars = append(c.Bars, bar{
+				X: percent(float64(day)*step + step*0.14), Width: percent(step * 0.72), Y: percent(100 - from - height), Height: percent(height),
+				Class: s.Class, Title: fmt.Sprintf("%s: %s %s", dayName(days[day]), format(value), s.Name),
+			})
+			from += height
+		}
+	}
+	return c
+}
+
+// ceiling is the next round number, so that lines stand at numbers that people can read.
+func ceiling(n float64) float64 {
+	if n <= 0 {
+		return 1
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(n)))
+	for _, times := range []float64{1, 2, 4, 5, 10} {
+		if n <= times*unit {
+			return times * unit
+		}
+	}
+	return 10 * unit
+}
+
+func percent(n float64) string { return fmt.Sprintf("%.2f%%", n) }
+
+func dayName(day string) string {
+	t, err := time.Parse(time.DateOnly, day)
+	if err != nil {
+		return day
+	}
+	return t.Format("2 Jan")
+}
+
+// Empty reports whether there is nothing to draw.
+func (c chart) Empty() bool { return len(c.Bars) == 0 }
+
+// Ends are the days to write below: the first, one in the middle, the last.
+func (c chart) Ends() []string {
+	if len(c.Days) < 3 {
+		return c.Days
+	}
+	return []string{dayName(c.Days[0]), dayName(c.Days[len(c.Days)/2]), dayName(c.Days[len(c.Days)-1])}
+}
+
+// Sum is what a series amounts to.
+func (c chart) Sum(s series) string {
+	sum := 0.0
+	for _, v := range s.Values {
+		sum += v
+	}
+	return c.format(sum)
+}
+
+// chartRow is a line of the table beside a chart.
+type chartRow struct {
+	Day    string
+	Values []string
+}
+
+// Rows are the numbers of the days on which there are any.
+func (c chart) Rows() (rows []chartRow) {
+	for day := range c.Days {
+		row, some := chartRow{Day: dayName(c.Days[day])}, false
+		for _, s := range c.Series {
+			row.Values, some = append(row.Values, c.format(s.Values[day])), some || s.Values[day] != 0
+		}
+		if some {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// share is a bar that shows how a whole is made up.
+type share struct {
+	Name, Class string
+	N           int64
+	X, Width    string
+}
+
+// shares lays parts end to end.
+func shares(parts ...share) []share {
+	total := int64(0)
+	for _, p := range parts {
+		total += p.N
+	}
+	at := 0.0
+	for i := range parts {
+		width := 100 * float64(parts[i].N) / float64(max(total, 1))
+		parts[i].X, parts[i].Width = percent(at), percent(width)
+		at += width
+	}
+	return parts
+}
+
+// tally is a number, as short as people say it: 1.2k, 3.4M.
+func tally(n float64) string {
+	switch {
+	case n >= 1e9:
+		return fmt.Sprintf("%.3gG", n/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.3gM", n/1e6)
+	case n >= 1e4:
+		return fmt.Sprintf("%.3gk", n/1e3)
+	case n == math.Trunc(n):
+		return fmt.Sprintf("%.0f", n)
+	}
+	return fmt.Sprintf("%.3g", n)
+}

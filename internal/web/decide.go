@@ -1,0 +1,188 @@
+package web
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// inboxActions ask for a viewer, since a gate's own rules say who may decide.
+func inboxActions() []Action {
+	return []Action{
+		{Path: "/ui/inbox/{id}/decide", Role: roster.Viewer, Do: (*Web).decide},
+		{Path: "/ui/inbox/bulk", Role: roster.Viewer, Do: (*Web).askBulk},
+		{Path: "/ui/inbox/bulk/do", Role: roster.Viewer, Do: (*Web).doBulk},
+	}
+}
+
+// messageOf is what an error says to people.
+func messageOf(err error) string { return fault.From(err).Message }
+
+// ballot reads the vote that a form carries.
+func ballot(r *Request) (gate.Ballot, error) {
+	b := gate.Ballot{Note: r.Field("note"), For: r.Field("for")}
+	switch r.Field("do") {
+	case "approve", "modify":
+		b.Approve = true
+	case "reject":
+		if b.Note == "" {
+			return b, fault.New(fault.InvalidPayload, "Say why in a few words: the agent reads the reason, and does better next time.").About("note")
+		}
+	default:
+		return b, fault.New(fault.InvalidRequest, "The form should say approve, modify or reject.").About("do")
+	}
+	if r.Field("do") == "modify" {
+		b.Modified = wire.Raw(r.Field("modified"))
+		var value any
+		if err := wire.Unmarshal(b.Modified, &value); err != nil {
+			return b, fault.New(fault.InvalidPayload, "What to do instead should be JSON: %s", messageOf(err)).About("modified")
+		}
+	}
+	return b, nil
+}
+
+// decide casts a vote. A decision that was taken elsewhere is news and no error.
+func (w *Web) decide(r *Request) (Result, error) {
+	id := r.PathValue("id")
+	here := "/ui/inbox/" + id + r.Field("query")
+	if !isOurs(here) {
+		here = "/ui/inbox/" + id
+	}
+	b, err := ballot(r)
+	if err != nil {
+		return Result{To: here}, err
+	}
+	g, err := w.Gates.Vote(r.Context(), r.Who, id, b)
+	if fault.Is(err, fault.AlreadyResolved) {
+		return Result{To: here, Flash: w.alreadyDecided(r, id)}, nil
+	}
+	if err != nil {
+		return Result{To: here}, err
+	}
+	return Result{To: here, Flash: outcome(&g, b.Approve)}, nil
+}
+
+// outcome says what a vote has led to.
+func outcome(g *gate.Gate, approve bool) string {
+	switch {
+	case g.Status == gate.Approved && len(g.Modified) > 0:
+		return "Approved with changes: " + cut(80, g.Title)
+	case g.Status == gate.Approved:
+		return "Approved: " + cut(80, g.Title)
+	case g.Status == gate.Rejected:
+		return "Rejected: " + cut(80, g.Title)
+	case approve:
+		return "Your approval is counted. The gate waits for others."
+	}
+	return "Your rejection is counted. The gate waits for others."
+}
+
+// alreadyDecided tells who was first.
+func (w *Web) alreadyDecided(r *Request, id string) string {
+	g, err := w.visible(r, id)
+	if err != nil || g.ResolvedAt == nil {
+		return "This was decided a moment ago."
+	}
+	return fmt.Sprintf("%s %s this first, %s. Nothing was changed.", title(g.ResolvedBy), g.Status, relative(w.Now().Sub(*g.ResolvedAt)))
+}
+
+// bulk is what is about to be done to several gates at once.
+type bulk struct {
+	Approve bool
+	Gates   []gate.Gate
+	Left    []leftOut
+	Query   string
+}
+
+// leftOut is a gate that will not be touched, and why.
+type leftOut struct {
+	Title, Why string
+}
+
+// maxBulk is the most that anybody can be said to have looked at.
+const maxBulk = inboxRows
+
+// askBulk names what will be done, and asks.
+func (w *Web) askBulk(r *Request) (Result, error) {
+	ids := r.PostForm["gate"]
+	if len(ids) == 0 {
+		return Result{}, fault.New(fault.InvalidRequest, "Tick the gates that you mean first.")
+	}
+	if len(ids) > maxBulk {
+		return Result{}, fault.New(fault.InvalidRequest, "That is %d gates; at most %d are decided at once.", len(ids), maxBulk)
+	}
+	page := bulk{Approve: r.Field("do") == "approve", Query: r.Field("query")}
+	for _, id := range ids {
+		g, err := w.visible(r, id)
+		if err != nil {
+			return Result{}, err
+		}
+		if err := g.Admits(r.Who, page.Approve); err != nil {
+			page.Left = append(page.Left, leftOut{g.Title, messageOf(err)})
+			continue
+		}
+		page.Gates = append(page.Gates, g)
+	}
+	verb := map[bool]string{true: "Approve ", false: "Reject "}[page.Approve]
+	return Result{Template: "bulk", Title: verb + plural(len(page.Gates), "gate"), Section: "/ui/inbox", Data: page}, nil
+}
+
+// doBulk casts the same vote on each. One that cannot be is passed over, and said.
+func (w *Web) doBulk(r *Request) (Result, error) {
+	to := "/ui/inbox" + r.Field("query")
+	if !isOurs(to + "/") {
+		to = "/ui/inbox"
+	}
+	b, err := ballot(r)
+	if err != nil {
+		return Result{To: to}, err
+	}
+	ids := r.PostForm["gate"]
+	if len(ids) > maxBulk {
+		return Result{To: to}, fault.New(fault.InvalidRequest, "That is %d gates; at most %d are decided at once.", len(ids), maxBulk)
+	}
+	done, before, problems := 0, 0, []string{}
+	for _, id := range ids {
+		switch _, err := w.Gates.Vote(r.Context(), r.Who, id, b); {
+		case fault.Is(err, fault.AlreadyResolved):
+			before++
+		case err != nil:
+			problems = append(problems, short(id)+": "+messageOf(err))
+		default:
+			done++
+		}
+	}
+	text := map[bool]string{true: "Approved ", false: "Rejected "}[b.Approve] + plural(done, "gate") + "."
+	if before > 0 {
+		text += fmt.Sprintf(" %s decided already.", map[bool]string{true: "1 was", false: num(before) + " were"}[before == 1])
+	}
+	if len(problems) > 0 {
+		return Result{To: to}, fault.New(fault.Conflict, "%s Not done: %s", text, strings.Join(problems, " "))
+	}
+	return Result{To: to, Flash: text}, nil
+}
+
+// delegate lets another operator cast one's votes.
+func (w *Web) delegate(r *Request) (Result, error) {
+	days := map[string]int{"1": 1, "7": 7, "30": 30}[r.Field("days")]
+	if days == 0 {
+		return Result{}, fault.New(fault.InvalidPayload, "Choose 1, 7 or 30 days.").About("days")
+	}
+	until := w.Now().AddDate(0, 0, days)
+	if err := w.Gates.Delegate(r.Context(), r.Who, r.Field("delegate"), until); err != nil {
+		return Result{}, err
+	}
+	return Result{Flash: fmt.Sprintf("%s may cast your votes until %s.", r.Field("delegate"), until.UTC().Format(time.DateOnly))}, nil
+}
+
+func (w *Web) undelegate(r *Request) (Result, error) {
+	if err := w.Gates.Undelegate(r.Context(), r.Who, r.Field("delegate")); err != nil {
+		return Result{}, err
+	}
+	return Result{Flash: "Your votes are yours alone again."}, nil
+}

@@ -1,0 +1,64 @@
+package web
+
+import (
+	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+func deliveryPages() []Page {
+	live := []string{"delivery"}
+	return []Page{
+		{Path: "/ui/deliveries", Template: "deliveries", Title: "Deliveries", Live: live, Load: (*Web).loadDeliveries},
+		{Path: "/ui/deliveries/{id}", Template: "delivery", Title: "Delivery", Section: "/ui/deliveries", Live: live, Load: (*Web).loadDelivery},
+	}
+}
+
+func deliveryActions() []Action {
+	return []Action{{Path: "/ui/deliveries/{id}/resend", Do: (*Web).resend}}
+}
+
+const deliveryRows = 50
+
+// deliveryList is the outbox, or a part of it.
+type deliveryList struct {
+	Status, Target string
+	Deliveries     []deliver.Summary
+	Next           string
+}
+
+// Statuses are those that deliveries have.
+func (deliveryList) Statuses() []string { return deliver.Statuses }
+
+func (w *Web) loadDeliveries(r *Request) (any, error) {
+	v := &deliveryList{Status: r.Query("status"), Target: r.Query("target")}
+	var err error
+	v.Deliveries, err = w.Outbox.List(r.Context(), deliver.Filter{Workspace: r.Who.Workspace, Status: v.Status, Target: v.Target}, r.Query("cursor"), deliveryRows)
+	if n := len(v.Deliveries); n == deliveryRows {
+		v.Next = older(r, v.Deliveries[n-1].ID)
+	}
+	return v, err
+}
+
+// deliveryInScope reads a delivery that who asks may see.
+func (w *Web) deliveryInScope(r *Request) (deliver.Detail, error) {
+	d, err := w.Outbox.Get(r.Context(), r.PathValue("id"))
+	if err == nil && !wire.InScope(r.Context(), d.Workspace) {
+		err = fault.New(fault.NotFound, "There is no delivery %.80q.", r.PathValue("id"))
+	}
+	return d, err
+}
+
+func (w *Web) loadDelivery(r *Request) (any, error) { return w.deliveryInScope(r) }
+
+func (w *Web) resend(r *Request) (Result, error) {
+	at := Result{To: "/ui/deliveries/" + r.PathValue("id")}
+	if _, err := w.deliveryInScope(r); err != nil {
+		return at, err
+	}
+	if _, err := w.Outbox.Resend(r.Context(), r.Who, r.PathValue("id")); err != nil {
+		return at, err
+	}
+	at.Flash = "It is sent again."
+	return at, nil
+}

@@ -1,0 +1,188 @@
+package web
+
+import (
+	"encoding/base64"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+func ledgerPages() []Page {
+	return []Page{
+		{Path: "/ui/ledger", Template: "ledger", Title: "Ledger", Live: ledgerNouns, Load: (*Web).loadLedger},
+		{Path: "/ui/ledger/{seq}", Template: "entry", Title: "Entry", Section: "/ui/ledger", Load: (*Web).loadEntry},
+	}
+}
+
+// ledgerNouns are what most entries are about: they keep the count on the page true.
+var ledgerNouns = []string{"agent", "delivery", "message", "policy", "review", "run", "session", "signal", "step", "task"}
+
+const ledgerRows = 60
+
+// ledgerView is a page of entries, the newest first.
+type ledgerView struct {
+	Search  string
+	Reading string // how the search was understood
+	Entries []ledger.Entry
+	Next    string
+	Head    int64
+	Signed  int64 // the size of the newest checkpoint
+	Newest  bool  // nothing newer is left out
+}
+
+var kindForm = regexp.MustCompile(`^[a-z_]+\.[a-z_]+$`)
+
+// readSearch understands what somebody looks for: a kind of entry, a trace, or the id of
+// something. The number of an entry leads there.
+func readSearch(text string) (q ledger.Query, reading string) {
+	switch {
+	case text == "":
+	case kindForm.MatchString(text):
+		q.Kinds, reading = []string{text}, "entries of the kind "+text
+	case strings.Contains(text, ":"):
+		q.Trace, reading = text, "everything in the trace "+text
+	default:
+		q.Subject, reading = text, "entries about "+text
+	}
+	return q, reading
+}
+
+func (w *Web) loadLedger(r *Request) (any, error) {
+	v := &ledgerView{Search: strings.TrimSpace(r.Query("q"))}
+	if seq, err := strconv.ParseInt(v.Search, 10, 64); err == nil && seq > 0 {
+		e, err := w.entryInScope(r, seq)
+		if err != nil {
+			return nil, err
+		}
+		v.Reading, v.Entries = fmt.Sprintf("entry %d", seq), []ledger.Entry{e}
+		return v, w.fillHead(r, v)
+	}
+	var q ledger.Query
+	q, v.Reading = readSearch(v.Search)
+	q.Workspace, q.Newest, q.Limit = r.Who.Workspace, true, ledgerRows
+	before, err := strconv.ParseInt(r.Query("cursor"), 10, 64)
+	if v.Newest = err != nil; err == nil {
+		q.UpTo = max(0, before-1)
+		if q.UpTo == 0 {
+			return v, w.fillHead(r, v)
+		}
+	}
+	if v.Entries, err = w.Ledger.Entries(r.Context(), q); err != nil {
+		return nil, err
+	}
+	if len(v.Entries) == ledgerRows && v.Entries[0].Seq > 1 {
+		v.Next = older(r, strconv.FormatInt(v.Entries[0].Seq, 10))
+	}
+	slices.Reverse(v.Entries)
+	return v, w.fillHead(r, v)
+}
+
+func (w *Web) fillHead(r *Request, v *ledgerView) (err error) {
+	if v.Head, err = w.Ledger.Head(r.Context()); err != nil {
+		return err
+	}
+	_, v.Signed, err = w.Ledger.Signed(r.Context())
+	if fault.Is(err, fault.NotFound) {
+		return nil // nothing is signed yet
+	}
+	return err
+}
+
+// entryInScope reads an entry that who asks may see.
+func (w *Web) entryInScope(r *Request, seq int64) (ledger.Entry, error) {
+	e, err := w.Ledger.Entry(r.Context(), seq)
+	if err == nil && !wire.InScope(r.Context(), e.Workspace) {
+		err = fault.New(fault.NotFound, "There is no entry %d in workspace %q.", seq, r.Who.Workspace)
+	}
+	return e, err
+}
+
+// entryView is one entry, with everything that it takes to check it elsewhere.
+type entryView struct {
+	ledger.EntryView
+	Text       string // the body
+	Record     string // the bytes that are hashed
+	RecordB64  string
+	Proof      ledger.Proof
+	Hashes     []string
+	Root, Leaf string
+	Checkpoint string
+	Key        string
+	Prev, Next int64
+	Links      []link
+}
+
+// link leads to the page of what an entry is about.
+type link struct{ Text, At string }
+
+// PageTitle is the number of the entry.
+func (e *entryView) PageTitle() string { return fmt.Sprintf("Entry %d", e.Seq) }
+
+func (w *Web) loadEntry(r *Request) (any, error) {
+	seq, err := strconv.ParseInt(r.PathValue("seq"), 10, 64)
+	if err != nil {
+		return nil, fault.New(fault.NotFound, "There is no entry %.40q.", r.PathValue("seq"))
+	}
+	e, err := w.entryInScope(r, seq)
+	if err != nil {
+		return nil, err
+	}
+	v := &entryView{EntryView: e.View(), Record: string(e.Record), RecordB64: base64.StdEncoding.EncodeToString(e.Record), Key: w.Ledger.Key(), Prev: seq - 1, Links: linksOf(&e)}
+	switch {
+	case v.Erased:
+	case len(v.Body) > 0:
+		v.Text = cutBody(pretty(v.Body), seq)
+	default:
+		v.Text = cutBody(base64.StdEncoding.EncodeToString(v.RawBody), seq)
+	}
+	if _, err := w.Ledger.Prove(r.Context(), seq, 0); err != nil { // signs, if it has to
+		return nil, err
+	}
+	text, size, err := w.Ledger.Signed(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	if v.Proof, err = w.Ledger.Prove(r.Context(), seq, size); err != nil {
+		return nil, err
+	}
+	v.Checkpoint, v.Root, v.Leaf = string(text), v.Proof.Root.String(), v.Proof.Leaf.String()
+	for _, h := range v.Proof.Hashes {
+		v.Hashes = append(v.Hashes, h.String())
+	}
+	if seq < size {
+		v.Next = seq + 1
+	}
+	return v, nil
+}
+
+// maxBody is how much of a body is shown; a page must stay light.
+const maxBody = 32 << 10
+
+func cutBody(text string, seq int64) string {
+	if len(text) <= maxBody {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxBody], "") + fmt.Sprintf("\n… (cut here; GET /ops/ledger/%d has all of it)", seq)
+}
+
+// linksOf are the pages that an entry leads to.
+func linksOf(e *ledger.Entry) (all []link) {
+	noun, _, _ := strings.Cut(e.Kind, ".")
+	at := map[string]string{
+		"gate": "/ui/inbox/" + e.Subject, "message": "/ui/mail/" + e.Subject, "run": "/ui/runs/" + e.Subject, "delivery": "/ui/deliveries/" + e.Subject,
+		"task": "/ui/tasks/" + e.Workspace + "/" + e.Subject, "policy": "/ui/policy",
+	}[noun]
+	if at != "" {
+		all = append(all, link{"Open the " + noun, at})
+	}
+	if e.Trace != "" {
+		all = append(all, link{"Everything in its trace", "/ui/ledger?q=" + e.Trace})
+	}
+	return all
+}

@@ -1,0 +1,184 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// partHeader marks a call by the script for a page that is open already.
+const partHeader = "X-Relay-Refresh"
+
+const (
+	// liveEvery is the least time between two events on a connection. The first change is
+	// told at once; what follows on its heels is told together.
+	liveEvery = 500 * time.Millisecond
+	// liveBeat keeps proxies from closing a connection on which nothing happens.
+	liveBeat = 15 * time.Second
+)
+
+// hub tells the pages that are open what has happened. The ledger is followed once,
+// however many there are.
+type hub struct {
+	mu       sync.Mutex
+	watchers map[*watcher]struct{}
+	told     int64 // the last entry that watchers were told of
+}
+
+// watcher is one page that is open.
+type watcher struct {
+	nouns     []string
+	workspace string // "" sees all
+
+	mu      sync.Mutex
+	changed map[string]bool // nouns it has not been told of
+	woken   chan struct{}
+}
+
+// change is what happened: an entry about something, somewhere.
+type change struct{ noun, workspace string }
+
+func (h *hub) run(ctx context.Context, l *ledger.Ledger) error {
+	after := int64(-1)
+	for ctx.Err() == nil {
+		news := l.News()
+		if after < 0 {
+			if head, err := l.Head(ctx); err == nil {
+				after = head
+			}
+		}
+		var entries []ledger.Entry
+		if after >= 0 {
+			entries, _ = l.Next(ctx, after) // the ledger says itself when it cannot be read
+		}
+		if len(entries) > 0 {
+			after = entries[len(entries)-1].Seq
+			h.tell(entries)
+			continue
+		}
+		select {
+		case <-news:
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+func (h *hub) tell(entries []ledger.Entry) {
+	changes := map[change]bool{}
+	for i := range entries {
+		noun, _, _ := strings.Cut(entries[i].Kind, ".")
+		changes[change{noun, entries[i].Workspace}] = true
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.told = entries[len(entries)-1].Seq
+	for one := range h.watchers {
+		for c := range changes {
+			one.tell(c)
+		}
+	}
+}
+
+// join has the watcher told of what comes after the entry that is returned.
+func (h *hub) join(one *watcher) (told int64, leave func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.watchers[one] = struct{}{}
+	return h.told, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.watchers, one)
+	}
+}
+
+func (o *watcher) tell(c change) {
+	if !slices.Contains(o.nouns, c.noun) || o.workspace != "" && o.workspace != c.workspace {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.changed[c.noun] = true
+	select {
+	case o.woken <- struct{}{}:
+	default:
+	}
+}
+
+// take is what has changed since it was last asked.
+func (o *watcher) take() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var all []string
+	for noun := range o.changed {
+		all = append(all, noun)
+	}
+	clear(o.changed)
+	slices.Sort(all)
+	return all
+}
+
+// serveEvents tells a page of what has changed, as server-sent events. Only nouns are
+// sent; the page asks for what it shows, with the rights that it has then.
+func (w *Web) serveEvents(out http.ResponseWriter, r *http.Request) {
+	who, err := w.Identify(r)
+	if err != nil {
+		wire.Fail(out, err)
+		return
+	}
+	one := &watcher{nouns: strings.Fields(r.URL.Query().Get("on")), workspace: who.Workspace, changed: map[string]bool{}, woken: make(chan struct{}, 1)}
+	told, leave := w.hub.join(one)
+	defer leave()
+	out.Header().Set("Content-Type", "text/event-stream")
+	ctx, end := wire.UntilStop(r.Context())
+	defer end()
+	control := http.NewResponseController(out)
+	_ = control.SetReadDeadline(time.Time{})
+	send := func(format string, args ...any) bool {
+		_ = control.SetWriteDeadline(time.Now().Add(2 * liveBeat))
+		_, _ = fmt.Fprintf(out, format, args...)
+		return control.Flush() == nil
+	}
+	if !send("retry: 1000\n\nevent: hello\ndata: %d\n\n", told) {
+		return
+	}
+	for {
+		select {
+		case <-one.woken:
+			if !send("event: change\ndata: %s\n\n", strings.Join(one.take(), " ")) {
+				return
+			}
+			if pause(ctx, liveEvery) {
+				return
+			}
+		case <-time.After(liveBeat):
+			if !send(": still here\n\n") {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+		if _, err := w.Identify(r.WithContext(ctx)); fault.Is(err, fault.Unauthenticated) {
+			return
+		}
+	}
+}
+
+// pause waits, and reports whether ctx has ended.
+func pause(ctx context.Context, d time.Duration) (ended bool) {
+	select {
+	case <-time.After(d):
+		return false
+	case <-ctx.Done():
+		return true
+	}
+}

@@ -1,0 +1,176 @@
+package web
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/mail"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+func mailPages() []Page {
+	live := []string{"message", "delivery"}
+	return []Page{
+		{Path: "/ui/mail", Template: "mail", Title: "Mail", Live: live, Load: (*Web).loadMail},
+		{Path: "/ui/mail/{id}", Template: "mail", Title: "Message", Section: "/ui/mail", Live: live, Load: (*Web).loadMail},
+	}
+}
+
+func mailActions() []Action {
+	return []Action{{Path: "/ui/mail/{id}/quarantine", Role: roster.Viewer, Do: (*Web).releaseMail}}
+}
+
+const mailRows = "40"
+
+// mailView is the list of messages, and the one that is open beside it.
+type mailView struct {
+	Status, Agent, Search string
+	Query                 string // of the address, to keep the filter
+	Messages              []mail.Summary
+	Next                  string
+	Open                  *letter
+	Asked                 bool
+}
+
+// letter is one message.
+type letter struct {
+	mail.Detail
+	Text    string
+	Context string // what came with the text, as JSON
+	Files   []mailFile
+	Thread  []mail.Summary // the others of the thread, the oldest first
+	Gate    *gate.Gate     // that holds it, or did
+	Refusal string         // why who looks may not release it
+}
+
+type mailFile struct {
+	Name string `json:"filename"`
+	Type string `json:"content_type"`
+	Size int64  `json:"size"`
+	Scan string `json:"scan_status"`
+}
+
+// Statuses are those that messages can be asked for by.
+func (mailView) Statuses() []string {
+	return []string{mail.Queued, mail.Delivered, mail.Held, mail.Acknowledged, mail.Rejected, mail.Expired, mail.Failed, mail.Undelivered}
+}
+
+// PageTitle is the subject of the message that was asked for.
+func (v *mailView) PageTitle() string {
+	if v.Asked && v.Open != nil {
+		return cmp.Or(cut(60, v.Open.Subject), "Message")
+	}
+	return "Mail"
+}
+
+func (w *Web) loadMail(r *Request) (any, error) {
+	v := &mailView{Status: r.Query("status"), Agent: r.Query("agent"), Search: strings.TrimSpace(r.Query("q")), Asked: r.PathValue("id") != ""}
+	if q := r.URL.RawQuery; q != "" {
+		v.Query = "?" + q
+	}
+	var page mail.MessagePage
+	err := w.ask(r, w.Mail.Routes(), call{method: "GET", route: "/ops/messages", query: map[string]string{
+		"status": v.Status, "agent": v.Agent, "search": v.Search, "limit": mailRows, "cursor": r.Query("cursor"),
+	}}, &page)
+	if err != nil {
+		return nil, err
+	}
+	v.Messages = page.Messages
+	if v.Next = older(r, page.Next); v.Next != "" {
+		v.Next = strings.Replace(v.Next, r.URL.Path, "/ui/mail", 1)
+	}
+	open := r.PathValue("id")
+	if open == "" && len(v.Messages) > 0 {
+		open = v.Messages[0].ID
+	}
+	if open != "" {
+		v.Open, err = w.loadLetter(r, open)
+	}
+	return v, err
+}
+
+func (w *Web) loadLetter(r *Request, id string) (*letter, error) {
+	l := &letter{}
+	if err := w.ask(r, w.Mail.Routes(), call{method: "GET", route: "/ops/messages/{id}", at: map[string]string{"id": id}}, &l.Detail); err != nil {
+		return nil, err
+	}
+	l.read()
+	var thread mail.MessagePage
+	if err := w.ask(r, w.Mail.Routes(), call{method: "GET", route: "/ops/messages", query: map[string]string{"thread": l.Summary.Thread, "limit": mailRows}}, &thread); err != nil {
+		return nil, err
+	}
+	for i := range thread.Messages {
+		l.Thread = append([]mail.Summary{thread.Messages[i]}, l.Thread...)
+	}
+	if l.Summary.Gate == "" {
+		return l, nil
+	}
+	g, err := w.visible(r, l.Summary.Gate)
+	if err == nil {
+		l.Gate = &g
+		if err := g.Admits(r.Who, true); err != nil {
+			l.Refusal = messageOf(err)
+		}
+	}
+	return l, nil // a gate of the sender's workspace is not for the recipient's operators
+}
+
+// read takes the payload apart. It is the sender's, and may be anything.
+func (l *letter) read() {
+	var p struct {
+		Message     wire.Raw   `json:"message"`
+		Context     wire.Raw   `json:"context"`
+		Attachments []mailFile `json:"attachments"`
+	}
+	if wire.UnmarshalPart(l.Payload, &p) != nil {
+		l.Context = limit(pretty(l.Payload))
+		return
+	}
+	text, _ := wire.Text(p.Message)
+	l.Text = limit(text)
+	if len(p.Context) > 0 && string(p.Context) != "null" && string(p.Context) != "{}" {
+		l.Context = limit(pretty(p.Context))
+	}
+	l.Files = p.Attachments
+}
+
+// Name is the part of an address before the @, as a list has room for it.
+func (mailView) Name(address string) string {
+	name, _, _ := strings.Cut(address, "@")
+	return name
+}
+
+// Way says in words what a step of the path is.
+func (l *letter) Way(kind string) string {
+	if text := mailWays[kind]; text != "" {
+		return text
+	}
+	return kind
+}
+
+var mailWays = map[string]string{
+	"message.routed": "Taken, on disk", "message.delivered": "Handed over", "message.acknowledged": "Acknowledged", "message.read": "Read",
+	"message.released": "Released from quarantine", "message.rejected": "Not delivered", "message.expired": "Expired", "message.erased": "Text erased",
+	"delivery.queued": "Webhook queued", "delivery.succeeded": "Webhook took it", "delivery.failed": "Webhook failed", "delivery.given_up": "Webhook given up",
+}
+
+// releaseMail votes on the gate that holds a message.
+func (w *Web) releaseMail(r *Request) (Result, error) {
+	at := Result{To: "/ui/mail/" + r.PathValue("id")}
+	s, err := w.Mail.Message(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return at, err
+	}
+	b, err := ballot(r)
+	if err != nil {
+		return at, err
+	}
+	g, err := w.Gates.Vote(r.Context(), r.Who, s.Gate, b)
+	if err != nil {
+		return at, err
+	}
+	at.Flash = outcome(&g, b.Approve)
+	return at, nil
+}

@@ -1,0 +1,191 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/counter"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+func overviewPages() []Page {
+	return []Page{{Path: "/ui/overview", Template: "overview", Title: "Overview", Live: []string{"signal", "run", "agent", "step"}, Load: (*Web).loadOverview}}
+}
+
+// overviewDays is how far back the charts go.
+const overviewDays = 30
+
+// overview is the state of everything at a glance.
+type overview struct {
+	Report    counter.Report
+	Today     counter.Sum
+	Oldest    *time.Time
+	Cost      chart
+	Tokens    chart
+	Decisions chart
+	Presence  []share
+	Agents    int64
+	Online    int64
+	Ages      []share // gates that wait, by age
+	Waiting   int64
+	Spenders  []spender
+}
+
+// spender is an agent with what it used, beside the one that used the most.
+type spender struct {
+	Name, Workspace, ID string
+	Sum                 counter.Sum
+	Width               string
+}
+
+func (w *Web) loadOverview(r *Request) (any, error) {
+	now := w.Now().UTC()
+	first := now.AddDate(0, 0, 1-overviewDays)
+	report, err := w.Counters.Report(r.Context(), counter.Filter{Workspace: r.Who.Workspace, From: first.Format(time.DateOnly), To: now.Format(time.DateOnly)})
+	if err != nil {
+		return nil, err
+	}
+	page := &overview{Report: report, Oldest: report.OldestWaiting, Waiting: report.Total.Gates.Waiting, Spenders: spenders(report.Agents)}
+	page.draw(first)
+	if err := w.countPresence(r.Context(), r.Who.Workspace, page); err != nil {
+		return nil, err
+	}
+	page.Ages, err = w.waitingByAge(r.Context(), r.Who.Workspace, page.Waiting)
+	return page, err
+}
+
+// draw makes the charts of what was counted.
+func (o *overview) draw(first time.Time) {
+	days, at := make([]string, overviewDays), map[string]int{}
+	for i := range days {
+		days[i] = first.AddDate(0, 0, i).Format(time.DateOnly)
+		at[days[i]] = i
+	}
+	value := func(of func(counter.Sum) float64) []float64 {
+		values := make([]float64, overviewDays)
+		for _, day := range o.Report.Days {
+			if i, ok := at[day.Day]; ok {
+				values[i] = of(day.Counts)
+			}
+		}
+		return values
+	}
+	for _, day := range o.Report.Days {
+		if day.Day == days[overviewDays-1] {
+			o.Today = day.Counts
+		}
+	}
+	o.Cost = newChart("cost", "Cost", days, money, series{"spent", "c1", value(func(s counter.Sum) float64 { return s.CostUSD })})
+	o.Tokens = newChart("tokens", "Tokens", days, tally,
+		series{"in", "c1", value(func(s counter.Sum) float64 { return float64(s.InputTokens) })},
+		series{"out", "c2", value(func(s counter.Sum) float64 { return float64(s.OutputTokens) })})
+	o.Decisions = newChart("decisions", "Decisions", days, tally,
+		series{"approved", "c3", value(func(s counter.Sum) float64 { return float64(s.Gates.Approved) })},
+		series{"rejected", "c4", value(func(s counter.Sum) float64 { return float64(s.Gates.Rejected) })},
+		series{"expired", "c5", value(func(s counter.Sum) float64 { return float64(s.Gates.Expired) })})
+}
+
+// Median is how long people took to decide, of late.
+func (o *overview) Median() string {
+	if o.Report.Total.MedianSeconds == nil {
+		return "—"
+	}
+	return lasts(time.Duration(*o.Report.Total.MedianSeconds * float64(time.Second)))
+}
+
+// TokensToday are all tokens of today.
+func (o *overview) TokensToday() string {
+	return tally(float64(o.Today.InputTokens + o.Today.OutputTokens))
+}
+
+// DecidedToday are the gates that people and rules have decided today.
+func (o *overview) DecidedToday() int64 {
+	return o.Today.Gates.Approved + o.Today.Gates.Rejected + o.Today.Gates.Expired
+}
+
+// countPresence counts agents by when they were last seen.
+func (w *Web) countPresence(ctx context.Context, workspace string, o *overview) error {
+	var lately, away, never, suspended int64
+	err := w.eachAgent(ctx, workspace, func(a *roster.Agent) {
+		o.Agents++
+		switch {
+		case a.Suspended:
+			suspended++
+		case a.Online:
+			o.Online++
+		case a.LastSeenAt == nil:
+			never++
+		case w.Now().Sub(*a.LastSeenAt) < 24*time.Hour:
+			lately++
+		default:
+			away++
+		}
+	})
+	o.Presence = shares(share{Name: "online", Class: "c3", N: o.Online}, share{Name: "seen today", Class: "c1", N: lately}, share{Name: "away", Class: "c5", N: away}, share{Name: "suspended", Class: "c4", N: suspended}, share{Name: "never seen", Class: "c0", N: never})
+	return err
+}
+
+// maxAgents is how many agents a page looks at.
+const maxAgents = 5 * wire.MaxPage
+
+// eachAgent goes through the agents that there are.
+func (w *Web) eachAgent(ctx context.Context, workspace string, fn func(*roster.Agent)) error {
+	after := [2]string{}
+	for range maxAgents / wire.MaxPage {
+		some, err := w.Roster.Agents(ctx, workspace, after, wire.MaxPage)
+		if err != nil {
+			return err
+		}
+		for i := range some {
+			fn(&some[i])
+		}
+		if len(some) < wire.MaxPage {
+			return nil
+		}
+		after = [2]string{some[len(some)-1].Workspace, some[len(some)-1].Name}
+	}
+	return nil
+}
+
+// maxAged is how many gates are looked at to say how long they wait; of more, the newest
+// of the highest risk stand for all.
+const maxAged = 200
+
+// waitingByAge is how long gates have waited.
+func (w *Web) waitingByAge(ctx context.Context, workspace string, waiting int64) ([]share, error) {
+	if waiting == 0 {
+		return nil, nil
+	}
+	gates, _, err := w.Gates.List(ctx, gate.Filter{Status: gate.Pending, Workspace: workspace}, nil, maxAged)
+	parts := []share{{Name: "under 10 min", Class: "c3"}, {Name: "under 1 h", Class: "c2"}, {Name: "under 24 h", Class: "c4"}, {Name: "longer", Class: "c5"}}
+	for i := range gates {
+		switch age := w.Now().Sub(gates[i].OpenedAt); {
+		case age < 10*time.Minute:
+			parts[0].N++
+		case age < time.Hour:
+			parts[1].N++
+		case age < 24*time.Hour:
+			parts[2].N++
+		default:
+			parts[3].N++
+		}
+	}
+	return shares(parts...), err
+}
+
+// spenders are the agents that used the most.
+func spenders(all []counter.AgentSum) (out []spender) {
+	all = slices.Clone(all)
+	slices.SortFunc(all, func(a, b counter.AgentSum) int { return cmp.Compare(b.Counts.CostUSD, a.Counts.CostUSD) })
+	for _, a := range all[:min(len(all), 6)] {
+		if a.Counts.CostUSD == 0 {
+			break
+		}
+		out = append(out, spender{cmp.Or(a.Name, "(removed)"), a.Workspace, a.ID, a.Counts, percent(100 * a.Counts.CostUSD / all[0].Counts.CostUSD)})
+	}
+	return out
+}

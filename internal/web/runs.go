@@ -1,0 +1,171 @@
+package web
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/run"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+func runPages() []Page {
+	return []Page{
+		{Path: "/ui/runs", Template: "runs", Title: "Runs", Live: []string{"run"}, Load: (*Web).loadRuns},
+		{Path: "/ui/runs/{id}", Template: "run", Title: "Run", Section: "/ui/runs", Live: []string{"run"}, Load: (*Web).loadRun},
+	}
+}
+
+func runActions() []Action {
+	return []Action{{Path: "/ui/runs/{id}/cancel", Do: (*Web).cancelRun}}
+}
+
+// runList is a page of runs.
+type runList struct {
+	Status string
+	Runs   []run.Run
+	Next   string
+}
+
+func (w *Web) loadRuns(r *Request) (any, error) {
+	v := &runList{Status: r.Query("status")}
+	var page run.Page
+	err := w.ask(r, w.Runs.Routes(), call{method: "GET", route: "/runs", query: map[string]string{"status": v.Status, "limit": "50", "cursor": r.Query("cursor")}}, &page)
+	v.Runs, v.Next = page.Runs, older(r, page.Next)
+	return v, err
+}
+
+// runView is one run, as it is or as it was after one of its events.
+type runView struct {
+	run.Run
+	Steps  []runStep
+	At     int64 // the event up to which it is shown, 0 for all
+	Prev   int64
+	Next   int64
+	Shown  int64
+	Answer string
+	Failed string // why, when it did
+	Usage  run.Numbered
+	Older  bool // there are events before those that are shown
+}
+
+// runStep is an action of the agent, from its beginning to its end.
+type runStep struct {
+	N        int64
+	Kind     string
+	Title    string
+	Status   string // running, done or failed
+	Message  string
+	Detail   string
+	After    time.Duration // since the run was opened
+	Took     time.Duration
+	startsAt time.Time
+}
+
+// maxDetail is how many characters of an action's detail are shown; the ledger has all.
+const maxDetail = 400
+
+// maxSteps is how many steps a page shows, the newest.
+const maxSteps = 80
+
+// PageTitle is the beginning of the prompt.
+func (v *runView) PageTitle() string { return cut(60, v.Prompt) }
+
+// Spent is how much of the budget is used, of 100.
+func (v *runView) Spent() int {
+	if v.Budget.USD <= 0 {
+		return 0
+	}
+	return int(min(100, 100*v.CostUSD/v.Budget.USD))
+}
+
+func (w *Web) loadRun(r *Request) (any, error) {
+	found, err := w.Runs.Get(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	v := &runView{Run: found}
+	v.At, _ = strconv.ParseInt(r.Query("at"), 10, 64)
+	from := int64(0)
+	if v.At == 0 && found.Events > 4*maxSteps { // each step has two events or more
+		from, v.Older = found.Events-4*maxSteps, true
+	}
+	for {
+		events, err := w.Runs.Events(r.Context(), found.ID, from)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range events {
+			if v.At > 0 && e.N > v.At {
+				break
+			}
+			v.take(e)
+		}
+		if len(events) == 0 || v.At > 0 && events[len(events)-1].N >= v.At {
+			break
+		}
+		from = events[len(events)-1].N
+	}
+	if len(v.Steps) > maxSteps {
+		v.Steps, v.Older = v.Steps[len(v.Steps)-maxSteps:], true
+	}
+	v.Prev, v.Next = max(1, v.Shown-1), min(found.Events, v.Shown+1)
+	return v, nil
+}
+
+// take adds an event to the picture.
+func (v *runView) take(e run.Numbered) {
+	v.Shown = e.N
+	if e.Usage.Turns > 0 || e.Usage.Model != "" { // the server ends a run that is lost, and has counted nothing
+		v.Usage = e
+	}
+	var event struct {
+		Type   string `json:"type"`
+		Action *struct {
+			ID     string   `json:"id"`
+			Kind   string   `json:"kind"`
+			Title  string   `json:"title"`
+			Detail wire.Raw `json:"detail"`
+		} `json:"action"`
+		Phase   string `json:"phase"`
+		OK      *bool  `json:"ok"`
+		Message string `json:"message"`
+		Answer  string `json:"answer"`
+		Error   string `json:"error"`
+	}
+	if wire.UnmarshalPart(e.Event, &event) != nil {
+		return
+	}
+	if event.Type == "completed" {
+		v.Answer, v.Failed = limit(event.Answer), limit(event.Error)
+		return
+	}
+	if event.Action == nil {
+		return
+	}
+	a := event.Action
+	detail := ""
+	if len(a.Detail) > 2 && string(a.Detail) != "null" {
+		detail = cut(maxDetail, string(a.Detail))
+	}
+	step := runStep{N: e.N, Kind: a.Kind, Title: a.Title, Status: "running", Message: cut(300, event.Message), Detail: detail, After: e.At.Sub(v.OpenedAt), startsAt: e.At}
+	if n := len(v.Steps) - 1; event.Phase != "started" && n >= 0 && v.Steps[n].Title == a.Title && v.Steps[n].Status == "running" {
+		step.N, step.After, step.startsAt = v.Steps[n].N, v.Steps[n].After, v.Steps[n].startsAt
+		v.Steps = v.Steps[:n]
+	}
+	if event.Phase == "completed" {
+		step.Took, step.Status = e.At.Sub(step.startsAt), "done"
+		if event.OK != nil && !*event.OK {
+			step.Status = "failed"
+		}
+	}
+	v.Steps = append(v.Steps, step)
+}
+
+func (w *Web) cancelRun(r *Request) (Result, error) {
+	at := Result{To: "/ui/runs/" + r.PathValue("id")}
+	if _, err := w.Runs.Cancel(r.Context(), r.Who, r.PathValue("id"), r.Field("reason")); err != nil {
+		return at, err
+	}
+	at.Flash = "The run is told to stop."
+	return at, nil
+}

@@ -1,0 +1,189 @@
+package web
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+const (
+	// codeLife is how long a login code can be used.
+	codeLife = 5 * time.Minute
+	// sessionLife is how long somebody stays signed in.
+	sessionLife = 7 * 24 * time.Hour
+
+	sessionCookie = "signalbox_session"
+)
+
+// hashOf is how secrets stand in the ledger. They are drawn at random and long, so that a
+// fast hash is enough.
+func hashOf(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// Offer makes a code with which the operator signs in once, within five minutes, and
+// returns the address that carries it.
+func (w *Web) Offer(ctx context.Context, by, operator roster.Identity) (Login, error) {
+	made := w.newLogin(operator)
+	err := w.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{Workspace: operator.Workspace, Kind: kindOffered, Actor: by.Actor(), Subject: operator.ID, Body: offered{made.ExpiresAt.UnixMicro()}})
+		return nil
+	})
+	return made, err
+}
+
+// OfferLocal makes a code for the first admin, for who starts the server: with its
+// database they may do everything anyway. A start by itself is no entry.
+func (w *Web) OfferLocal(ctx context.Context) (Login, error) {
+	all, err := w.Roster.Operators(ctx, "")
+	if err != nil {
+		return Login{}, err
+	}
+	for _, p := range all {
+		if p.Role == roster.Admin && p.Workspace == "" {
+			return w.newLogin(p.Identity()), nil
+		}
+	}
+	return Login{}, fault.New(fault.Conflict, "There is no admin in this database; its operators were changed by hand.")
+}
+
+// signIn opens a session for the operator and returns its token.
+func (w *Web) signIn(ctx context.Context, operator roster.Identity, how string) (token string, err error) {
+	token = rand.Text() + rand.Text()
+	err = w.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		open(tx, operator, how, token, code{})
+		return nil
+	})
+	return token, err
+}
+
+func open(tx *ledger.Tx, operator roster.Identity, how, token string, used code) {
+	body := opened{How: how, Session: hashOf(token), Expires: tx.Now().Add(sessionLife).UnixMicro()}
+	if used.text != "" {
+		body.Code, body.CodeExpires = hashOf(used.text), used.expires.UnixMicro()
+	}
+	tx.Append(ledger.Event{Workspace: operator.Workspace, Kind: kindOpened, Actor: operator.Actor(), Subject: operator.ID, Body: body})
+}
+
+// redeem signs in with a code. It is used up in the transaction that opens the session.
+func (w *Web) redeem(ctx context.Context, text string) (token string, err error) {
+	bad := fault.New(fault.Unauthenticated, "This code was used already, or is older than five minutes. `signalbox login` prints a new address.")
+	used, who, err := w.readCode(ctx, text)
+	if err != nil {
+		return "", err
+	}
+	if who.ID == "" {
+		return "", bad
+	}
+	token = rand.Text() + rand.Text()
+	err = w.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		var before int
+		if err := tx.QueryRow("SELECT count(*) FROM web_code WHERE hash = $1", []any{hashOf(used.text)}, &before); err != nil {
+			return err
+		}
+		now, err := roster.FindOperator(tx, who.Name)
+		if fault.Is(err, fault.NotFound) || err == nil && now.ID != who.ID || before > 0 || !tx.Now().Before(used.expires) {
+			return bad
+		}
+		if err != nil {
+			return err
+		}
+		open(tx, who, "code", token, used)
+		return nil
+	})
+	return token, err
+}
+
+// Identify finds out who is signed in with the request's cookie.
+func (w *Web) Identify(r *http.Request) (roster.Identity, error) {
+	cookie, err := r.Cookie(sessionCookie)
+	if err != nil || cookie.Value == "" {
+		return roster.Identity{}, fault.New(fault.Unauthenticated, "Nobody is signed in. Open the address that `signalbox login` prints.")
+	}
+	var operator string
+	var expires int64
+	err = w.DB.QueryRow(r.Context(), "SELECT operator, expires_at FROM web_session WHERE hash = $1", []any{hashOf(cookie.Value)}, &operator, &expires)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return roster.Identity{}, err
+	}
+	if err != nil || w.Now().UnixMicro() >= expires {
+		return roster.Identity{}, fault.New(fault.Unauthenticated, "This session has ended. Sign in again.")
+	}
+	who, err := w.Roster.OperatorByID(r.Context(), operator)
+	if fault.Is(err, fault.NotFound) {
+		return roster.Identity{}, fault.New(fault.Unauthenticated, "This session has ended. Sign in again.")
+	}
+	return who, err
+}
+
+// HasSession reports whether the request comes from a browser that was signed in.
+func (w *Web) HasSession(r *http.Request) bool {
+	_, err := r.Cookie(sessionCookie)
+	return err == nil
+}
+
+// Caller is who calls the API with a session instead of a token. What a page of another
+// site has a browser send is refused.
+func (w *Web) Caller(r *http.Request) (roster.Identity, error) {
+	if err := w.sameSite.Check(r); err != nil {
+		return roster.Identity{}, fault.New(fault.Forbidden, "This was sent from another site, and nothing was done.")
+	}
+	return w.Identify(r)
+}
+
+// Login is an address that signs somebody in.
+type Login struct {
+	URL       string    `json:"url"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// Routes are the dashboard's part of the operators' API.
+func (w *Web) Routes() []wire.Route {
+	return []wire.Route{
+		{Method: "POST", Path: "/ops/login", Summary: "Make an address that signs you in to the dashboard, once, within five minutes", Auth: wire.Viewer, Answer: Login{}, Status: http.StatusCreated, Handle: w.postLogin},
+	}
+}
+
+func (w *Web) postLogin(out http.ResponseWriter, r *http.Request) error {
+	who := roster.From(r.Context())
+	made, err := w.Offer(r.Context(), who, who)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(out, http.StatusCreated, made)
+}
+
+// signOut ends the session of the request.
+func (w *Web) signOut(r *Request) (Result, error) {
+	cookie, err := r.Cookie(sessionCookie)
+	if err != nil {
+		return Result{To: "/ui/login"}, nil //nolint:nilerr // there is none to end
+	}
+	err = w.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{Workspace: r.Who.Workspace, Kind: kindClosed, Actor: r.Who.Actor(), Subject: r.Who.ID, Body: closed{hashOf(cookie.Value)}})
+		return nil
+	})
+	w.setCookie(r.w, sessionCookie, "", -1)
+	return Result{To: "/ui/login", Flash: "You are signed out."}, err
+}
+
+// setCookie sets a cookie that scripts cannot read. Lax lets a link from a chat arrive
+// signed in; what changes something is kept from other sites by CrossOriginProtection.
+func (w *Web) setCookie(out http.ResponseWriter, name, value string, maxAge int) {
+	http.SetCookie(out, &http.Cookie{
+		Name: name, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteLaxMode,
+		Secure: strings.HasPrefix(w.BaseURL, "https://"),
+	})
+}

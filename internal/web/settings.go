@@ -1,0 +1,190 @@
+package web
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/notify"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/signal"
+)
+
+func settingPages() []Page {
+	return []Page{{Path: "/ui/settings", Template: "settings", Title: "Settings", Live: []string{"operator", "prices"}, Load: (*Web).loadSettings}}
+}
+
+func settingActions() []Action {
+	return []Action{
+		{Path: "/ui/settings/channels/test", Role: roster.Admin, Do: (*Web).testChannel},
+		{Path: "/ui/settings/operators/add", Role: roster.Admin, Do: (*Web).addOperator},
+		{Path: "/ui/settings/operators/{name}/token", Role: roster.Admin, Do: (*Web).newToken},
+		{Path: "/ui/settings/operators/{name}/remove", Role: roster.Admin, Do: (*Web).removeOperator},
+		{Path: "/ui/settings/prices", Role: roster.Admin, Do: (*Web).setPrices},
+	}
+}
+
+// settings is how the server is set up.
+type settings struct {
+	Channels   []notify.ChannelInfo
+	Confined   bool // who looks sees one workspace, and not the server
+	Operators  []roster.Person
+	Workspaces []string
+	Prices     signal.PriceTable
+	PriceText  string
+	Retention  string
+	Keep       string
+	Groups     []settingGroup
+}
+
+// settingGroup is the configuration keys that begin with the same word.
+type settingGroup struct {
+	Name string
+	Keys []Setting
+}
+
+// Roles are those that operators have.
+func (settings) Roles() []string {
+	return []string{string(roster.Viewer), string(roster.Operator), string(roster.Admin)}
+}
+
+func (w *Web) loadSettings(r *Request) (any, error) {
+	v := &settings{Confined: r.Who.Workspace != ""}
+	var err error
+	if v.Operators, err = w.Roster.Operators(r.Context(), r.Who.Workspace); err != nil {
+		return nil, err
+	}
+	if v.Workspaces, err = w.Roster.Workspaces(r.Context(), r.Who.Workspace); err != nil {
+		return nil, err
+	}
+	if err := w.ask(r, w.Signals.Routes(), call{method: "GET", route: "/amp/pricing"}, &v.Prices); err != nil {
+		return nil, err
+	}
+	v.PriceText = priceText(v.Prices.Models)
+	if v.Confined {
+		return v, nil
+	}
+	var channels notify.ChannelList
+	if err := w.ask(r, w.Notifier.Routes(), call{method: "GET", route: "/ops/notify"}, &channels); err != nil {
+		return nil, err
+	}
+	v.Channels = channels.Channels
+	if w.Settings != nil {
+		v.group(w.Settings())
+	}
+	return v, nil
+}
+
+// group puts the configuration in order, and takes out what has a place of its own.
+func (v *settings) group(all []Setting) {
+	for _, s := range all {
+		switch s.Key {
+		case "ledger.retention":
+			v.Retention = s.Value
+		case "mail.keep":
+			v.Keep = s.Value
+		}
+		name, _, found := strings.Cut(s.Key, ".")
+		if !found {
+			name = "server"
+		}
+		if n := len(v.Groups); n == 0 || v.Groups[n-1].Name != name {
+			v.Groups = append(v.Groups, settingGroup{Name: name})
+		}
+		g := &v.Groups[len(v.Groups)-1]
+		g.Keys = append(g.Keys, s)
+	}
+}
+
+func (w *Web) testChannel(r *Request) (Result, error) {
+	var answer notify.TestAnswer
+	err := w.ask(r, w.Notifier.Routes(), call{method: "POST", route: "/ops/notify/test", body: notify.TestRequest{Channel: r.Field("channel")}}, &answer)
+	if err != nil {
+		return Result{To: "/ui/settings"}, err
+	}
+	for _, t := range answer.Results {
+		if !t.Delivered {
+			return Result{To: "/ui/settings"}, fault.New(fault.Conflict, "%s did not take the test message: %s", t.Channel, t.Text)
+		}
+	}
+	return Result{To: "/ui/settings", Flash: r.Field("channel") + " took the test message."}, nil
+}
+
+// newOperator is a token that is shown this once.
+type newOperator struct{ Name, Token, Role string }
+
+func (w *Web) addOperator(r *Request) (Result, error) {
+	var added roster.AddedOperator
+	err := w.ask(r, w.Roster.Routes(), call{method: "POST", route: "/ops/operators", body: roster.NewOperator{Name: r.Field("name"), Role: r.Field("role"), Workspace: r.Field("workspace")}}, &added)
+	if err != nil {
+		return Result{To: "/ui/settings"}, err
+	}
+	return showToken(newOperator{r.Field("name"), added.Token, r.Field("role")}), nil
+}
+
+func (w *Web) newToken(r *Request) (Result, error) {
+	var added roster.AddedOperator
+	err := w.ask(r, w.Roster.Routes(), call{method: "POST", route: "/ops/operators/{name}/token", at: map[string]string{"name": r.PathValue("name")}}, &added)
+	if err != nil {
+		return Result{To: "/ui/settings"}, err
+	}
+	return showToken(newOperator{r.PathValue("name"), added.Token, ""}), nil
+}
+
+func showToken(t newOperator) Result {
+	return Result{Template: "token", Title: "A token for " + t.Name, Section: "/ui/settings", Data: t}
+}
+
+func (w *Web) removeOperator(r *Request) (Result, error) {
+	at := Result{To: "/ui/settings"}
+	err := w.ask(r, w.Roster.Routes(), call{method: "DELETE", route: "/ops/operators/{name}", at: map[string]string{"name": r.PathValue("name")}}, nil)
+	at.Flash = r.PathValue("name") + " is no operator any more."
+	return at, err
+}
+
+// priceText is the price table as lines that can be edited: model, input, output, and from
+// when on.
+func priceText(all []signal.Price) string {
+	var b strings.Builder
+	for _, p := range all {
+		_, _ = fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("%s %v %v %s", p.Model, p.Input, p.Output, p.From)))
+	}
+	return b.String()
+}
+
+func readPrices(text string) (all []signal.Price, err error) {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		var p signal.Price
+		var err1, err2 error
+		if len(fields) >= 3 {
+			p.Model = fields[0]
+			p.Input, err1 = strconv.ParseFloat(fields[1], 64)
+			p.Output, err2 = strconv.ParseFloat(fields[2], 64)
+		}
+		if len(fields) == 4 {
+			p.From = fields[3]
+		}
+		if len(fields) < 3 || len(fields) > 4 || err1 != nil || err2 != nil {
+			return nil, fault.New(fault.InvalidPayload, "A line should be a model, what a million tokens in and out cost, and maybe a day, such as \"claude-sonnet-4-6 3 15 2026-03-01\", and is %.80q.", strings.TrimSpace(line)).About("prices")
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func (w *Web) setPrices(r *Request) (Result, error) {
+	at := Result{To: "/ui/settings#prices"}
+	all, err := readPrices(r.PostFormValue("prices"))
+	if err != nil {
+		return at, err
+	}
+	var table signal.PriceTable
+	err = w.ask(r, w.Signals.Routes(), call{method: "PUT", route: "/ops/pricing", body: signal.NewPrices{Models: all}}, &table)
+	at.Flash = fmt.Sprintf("Version %d of the prices is in force.", table.Version)
+	return at, err
+}

@@ -1,0 +1,124 @@
+package web
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+)
+
+// slide is one gate with everything that somebody needs to decide.
+type slide struct {
+	Gate      gate.Gate
+	Facts     []gate.Fact // but for the cost
+	Cost      string      // against the price table
+	Artifacts []artifact
+	Receipts  []gate.Receipt
+	Approvals int         // so far
+	Needed    int         // approvals that are still needed
+	Refusal   string      // why who looks may not decide, "" when they may
+	For       []string    // whose votes who looks may cast, beside their own
+	Modify    string      // what can be changed, as JSON to begin with; "" when nothing can
+	History   []gate.Gate // of the same agent, the newest first
+	Record    record
+	Trace     []ledger.Entry // everything that belongs together, in order
+}
+
+// record sums up the agent's history.
+type record struct{ Approved, Rejected int }
+
+const (
+	historyRows = 8
+	traceRows   = 30
+)
+
+func (w *Web) loadSlide(r *Request, gateID string) (*slide, error) {
+	g, err := w.visible(r, gateID)
+	if err != nil {
+		return nil, err
+	}
+	s := &slide{Gate: g, Modify: modifiable(&g)}
+	for _, fact := range g.Facts {
+		if fact.Name == "cost" {
+			s.Cost = fact.Value
+			if !strings.Contains(s.Cost, " ") {
+				s.Cost += ", the same by the price table"
+			}
+		} else {
+			s.Facts = append(s.Facts, fact)
+		}
+	}
+	left := maxArtifact
+	for i, raw := range g.Artifacts {
+		s.Artifacts = append(s.Artifacts, readArtifact(i, raw, left))
+		left = max(0, left-len(raw))
+	}
+	for _, v := range g.Votes {
+		if v.Approve {
+			s.Approvals++
+		}
+	}
+	s.Needed = max(0, g.Quorum-s.Approvals)
+	if s.For, err = w.Gates.Delegators(r.Context(), r.Who.Name, w.Now()); err != nil {
+		return nil, err
+	}
+	if err := g.Admits(r.Who, true); err != nil {
+		s.Refusal = messageOf(err)
+	}
+	if s.Receipts, err = w.Gates.Receipts(r.Context(), g.ID); err != nil {
+		return nil, err
+	}
+	return s, w.relate(r.Context(), s)
+}
+
+// relate reads what the agent did before, and what else belongs to the same trace.
+func (w *Web) relate(ctx context.Context, s *slide) (err error) {
+	g := &s.Gate
+	if id := g.AgentID(); id != "" {
+		for _, status := range []gate.Status{gate.Approved, gate.Rejected} {
+			some, _, err := w.Gates.List(ctx, gate.Filter{Workspace: g.Workspace, Agents: []string{id}, Status: status}, nil, historyRows)
+			if err != nil {
+				return err
+			}
+			s.History = append(s.History, some...)
+		}
+	}
+	s.History = slices.DeleteFunc(s.History, func(other gate.Gate) bool { return other.ID == g.ID })
+	for i := range s.History {
+		if s.History[i].Status == gate.Approved {
+			s.Record.Approved++
+		} else {
+			s.Record.Rejected++
+		}
+	}
+	slices.SortFunc(s.History, func(a, b gate.Gate) int { return b.OpenedAt.Compare(a.OpenedAt) })
+	s.History = s.History[:min(len(s.History), historyRows)]
+	if g.Trace == "" {
+		s.Trace, err = w.Ledger.Entries(ctx, ledger.Query{Subject: g.ID, Workspace: g.Workspace, Newest: true, Limit: traceRows})
+	} else {
+		s.Trace, err = w.Ledger.Entries(ctx, ledger.Query{Trace: g.Trace, Workspace: g.Workspace, Newest: true, Limit: traceRows})
+	}
+	return err
+}
+
+// Share is the part of the approvals that are there, of 100.
+func (s *slide) Share() int { return 100 * min(s.Approvals, s.Gate.Quorum) / max(s.Gate.Quorum, 1) }
+
+// Here reports whether an entry is about the gate itself.
+func (s *slide) Here(e ledger.Entry) bool { return e.Subject == s.Gate.ID }
+
+// modifiable is what an operator may say instead of yes, to begin with, "" where the
+// protocol has nothing of the kind.
+func modifiable(g *gate.Gate) string {
+	switch g.Origin.Protocol {
+	case "ahp":
+		if len(g.Artifacts) == 1 {
+			return pretty(g.Artifacts[0])
+		}
+	case "task":
+		return "{\n  \"action\": \"resume\",\n  \"reset_reject_count\": true\n}"
+	}
+	return ""
+}

@@ -1,0 +1,384 @@
+package web
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/task"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+func taskPages() []Page {
+	live := []string{"task", "review"}
+	return []Page{
+		{Path: "/ui/tasks", Template: "tasks", Title: "Tasks", Live: live, Load: (*Web).loadBoard},
+		{Path: "/ui/tasks/{workspace}/{id}", Template: "task", Title: "Task", Section: "/ui/tasks", Live: live, Load: (*Web).loadTask},
+	}
+}
+
+func taskActions() []Action {
+	return []Action{{Path: "/ui/tasks/{workspace}/{id}/instruct", Do: (*Web).instruct}}
+}
+
+// boardRows is how many tasks the board shows, those that changed last.
+const boardRows = "40"
+
+// board is the tasks of a workspace, by how far they are.
+type board struct {
+	place
+	Columns []column
+	Total   int
+	Next    string
+}
+
+type column struct {
+	Name, Meaning string
+	Tasks         int64 // that stand there, of which the cards are those that changed last
+	Cards         []*card
+}
+
+// card is a task as the board shows it.
+type card struct {
+	task.Record
+	About  string // what the dispatch says it is
+	Holder string // who has the ball
+	Due    *time.Time
+	LockAt int
+}
+
+// columns are the board's, with the statuses that belong to each.
+var columns = []struct {
+	name, meaning string
+	statuses      []string
+}{
+	{"Held", "waits for a person", []string{task.HoldLocked, task.HoldSuspended, task.HoldAdmin}},
+	{"To do", "not begun", []string{string(task.Planning), string(task.Queued), string(task.Dispatched)}},
+	{"Working", "the executor's turn", []string{string(task.Executing), string(task.Rework)}},
+	{"In review", "reported, and looked at", []string{string(task.Reported), string(task.Triage), string(task.ReviewRequested), string(task.Reviewing), string(task.VerdictReported)}},
+	{"Done", "completed or ended", []string{string(task.Completed), string(task.Approved), string(task.Terminated)}},
+}
+
+// holders are who has the ball at each status.
+var holders = map[string]string{
+	string(task.Planning): "coordinator", string(task.Queued): "coordinator", string(task.Rework): "coordinator", string(task.Dispatched): "executor", string(task.Executing): "executor",
+	string(task.Reported): "coordinator", string(task.Triage): "coordinator", string(task.ReviewRequested): "reviewer", string(task.Reviewing): "reviewer", string(task.VerdictReported): "coordinator",
+	task.HoldLocked: "admin", task.HoldSuspended: "admin", task.HoldAdmin: "admin",
+}
+
+func (w *Web) loadBoard(r *Request) (any, error) {
+	b := &board{}
+	var err error
+	if b.place, err = w.place(r); err != nil {
+		return nil, err
+	}
+	var page task.Page
+	err = w.ask(r, w.Tasks.Routes(), call{method: "GET", route: "/amp/tasks", query: map[string]string{"workspace": b.Workspace, "limit": boardRows, "cursor": r.Query("cursor")}}, &page)
+	if err != nil {
+		return nil, err
+	}
+	b.Total, b.Next = len(page.Tasks), older(r, page.Next)
+	for _, c := range columns {
+		b.Columns = append(b.Columns, column{Name: c.name, Meaning: c.meaning})
+	}
+	for status, n := range page.Counts {
+		b.Columns[columnOf(status)].Tasks += n
+	}
+	for _, t := range page.Tasks {
+		one := newCard(t)
+		if one.About, err = w.about(r, t); err != nil {
+			return nil, err
+		}
+		i := columnOf(t.Status)
+		b.Columns[i].Cards = append(b.Columns[i].Cards, one)
+	}
+	return b, nil
+}
+
+// about is what the newest dispatch of a task says it is.
+func (w *Web) about(r *Request, t task.Record) (string, error) {
+	dispatched, err := w.Ledger.Entries(r.Context(), ledger.Query{Workspace: t.Workspace, Subject: t.TaskID, Kinds: []string{"task.dispatched"}, Newest: true, Limit: 1})
+	if err != nil || len(dispatched) == 0 || dispatched[0].Body == nil {
+		return "", err
+	}
+	var body struct {
+		Record taskMessage `json:"record"`
+	}
+	err = wire.UnmarshalPart(dispatched[0].Body, &body)
+	return body.Record.Payload.Description, err
+}
+
+// columnOf is where tasks of a status stand; one that is not known is for people to see.
+func columnOf(status string) int {
+	for i, c := range columns {
+		if slices.Contains(c.statuses, status) {
+			return i
+		}
+	}
+	return 0
+}
+
+func newCard(t task.Record) *card {
+	c := &card{Record: t, Holder: holders[t.Status], LockAt: task.Defaults().LockAt}
+	earliest := func(at *time.Time) {
+		if at != nil && (c.Due == nil || at.Before(*c.Due)) {
+			c.Due = at
+		}
+	}
+	for _, a := range t.Awaiting {
+		earliest(a.Due)
+	}
+	for _, at := range t.Beats {
+		earliest(&at)
+	}
+	return c
+}
+
+// Locks are the steps of the meter that leads to a lock: true for each reject so far.
+func (c *card) Locks() []bool {
+	steps := make([]bool, c.LockAt)
+	for i := range steps {
+		steps[i] = int64(i) < c.Streak
+	}
+	return steps
+}
+
+// Trouble is what the first escalation that is open is about.
+func (c *card) Trouble() string {
+	for _, o := range c.Open {
+		return title(strings.ReplaceAll(o.Type, "_", " "))
+	}
+	return ""
+}
+
+// SubtaskIDs are the ids of the subtasks, in order.
+func (c *card) SubtaskIDs() []string { return slices.Sorted(maps.Keys(c.Subtasks)) }
+
+// taskMessages reads the messages of a task, the oldest first.
+func (w *Web) taskMessages(r *Request, workspace, id string) ([]taskMessage, error) {
+	var t task.Record
+	err := w.ask(r, w.Tasks.Routes(), call{method: "GET", route: "/amp/tasks/{task_id}", at: map[string]string{"task_id": id}, query: map[string]string{"workspace": workspace, "messages": "true"}}, &t)
+	if err != nil {
+		return nil, err
+	}
+	var all []taskMessage
+	for _, stored := range t.Messages {
+		m := taskMessage{At: stored.ReceivedAt, Seq: stored.Seq, Acked: stored.Acked}
+		if err := wire.UnmarshalPart(stored.Message, &m); err != nil {
+			continue // a message that was erased
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// taskMessage is one of the five messages, as far as people see it.
+type taskMessage struct {
+	At    time.Time `json:"-"`
+	Seq   int64     `json:"-"`
+	Acked bool      `json:"-"`
+
+	MsgID   string      `json:"msg_id"`
+	Type    string      `json:"type"`
+	From    string      `json:"from"`
+	To      string      `json:"to"`
+	Payload taskPayload `json:"payload"`
+}
+
+// taskPayload has the members of every type that are shown.
+type taskPayload struct {
+	Description string   `json:"description"`
+	Criteria    []string `json:"acceptance_criteria"`
+	Completion  string   `json:"completion_status"`
+	Commit      string   `json:"commit_hash"`
+	Diff        struct {
+		Files          []string `json:"files_changed"`
+		Added, Removed float64
+	} `json:"diff_summary"`
+	Assessment struct {
+		Met   []*bool  `json:"criteria_met"`
+		Notes []string `json:"notes"`
+	} `json:"self_assessment"`
+	Notes    string `json:"coordinator_notes"`
+	DiffURL  string `json:"diff_url"`
+	Decision string `json:"decision"`
+	Results  []struct {
+		Criterion string `json:"criterion"`
+		Passed    *bool  `json:"passed"`
+		Evidence  string `json:"evidence"`
+	} `json:"criteria_results"`
+	Issues []struct {
+		Severity    string `json:"severity"`
+		File        string `json:"file"`
+		Description string `json:"description"`
+		Fix         string `json:"suggested_fix"`
+	} `json:"issues"`
+	Confidence float64 `json:"confidence"`
+	Severity   string  `json:"severity"`
+}
+
+// Say is the message in a line.
+func (m taskMessage) Say() string {
+	p := m.Payload
+	switch task.Type(m.Type) {
+	case task.TypeResult:
+		return strings.TrimSpace(fmt.Sprintf("%s, %s in %s", p.Completion, plural(len(p.Diff.Files), "file"), cmp.Or(p.Commit, "no commit")))
+	case task.TypeRequest:
+		return cmp.Or(p.Notes, "asks for a review")
+	case task.TypeVerdict:
+		text := fmt.Sprintf("%s, %.0f %% sure", p.Decision, 100*p.Confidence)
+		if len(p.Issues) > 0 {
+			text += ": " + p.Issues[0].Description
+		}
+		return text
+	}
+	return p.Description
+}
+
+// aboutOf is what the newest dispatch says the task is.
+func aboutOf(messages []taskMessage) (about string) {
+	for _, m := range messages {
+		if task.Type(m.Type) == task.TypeDispatch {
+			about = m.Payload.Description
+		}
+	}
+	return about
+}
+
+// taskView is one task.
+type taskView struct {
+	*card
+	Lanes    []string
+	Messages []taskMessage
+	Criteria []criterion
+	Seats    []seat
+	Stuck    string
+	Actions  []string
+	Older    bool // there are messages before those that are shown
+}
+
+// maxSaid is how many messages a page shows, the newest.
+const maxSaid = 60
+
+// criterion is a row of the matrix: what the executor says of it, and what the reviewer.
+type criterion struct {
+	Text                string
+	Claimed, Found      string // yes, no, unknown, or "" while nothing was said
+	ClaimNote, Evidence string
+}
+
+// mark is what was said of a criterion, in a word.
+func mark(met *bool) string {
+	switch {
+	case met == nil:
+		return "unknown"
+	case *met:
+		return "yes"
+	}
+	return "no"
+}
+
+type seat struct {
+	Role, Agent string
+	Lost        bool
+}
+
+// PageTitle is the task's id.
+func (t *taskView) PageTitle() string { return t.TaskID }
+
+func (w *Web) loadTask(r *Request) (any, error) {
+	workspace, id := r.PathValue("workspace"), r.PathValue("id")
+	if !wire.InScope(r.Context(), workspace) {
+		return nil, fault.New(fault.NotFound, "There is no task %.80q.", id)
+	}
+	found, err := w.Tasks.Task(r.Context(), workspace, id)
+	if err != nil {
+		return nil, err
+	}
+	t := &taskView{card: newCard(found.Show(workspace)), Lanes: []string{"admin", "coordinator", "executor", "reviewer"}, Actions: taskOrders}
+	if t.Messages, err = w.taskMessages(r, workspace, id); err != nil {
+		return nil, err
+	}
+	t.Older = len(t.Messages) > maxSaid
+	t.About, t.Criteria, t.Stuck = aboutOf(t.Messages), matrix(t.Record.Criteria, t.Messages), t.stuck(w.Now())
+	t.Messages = t.Messages[max(0, len(t.Messages)-maxSaid):]
+	var ids []string
+	for _, s := range t.Record.Seats {
+		ids = append(ids, s.Agent)
+	}
+	names, err := w.Roster.AgentNames(r.Context(), ids)
+	for _, role := range task.AgentRoles {
+		if s, ok := t.Record.Seats[role]; ok {
+			t.Seats = append(t.Seats, seat{string(role), cmp.Or(names[s.Agent], s.Agent), s.Lost})
+		}
+	}
+	return t, err
+}
+
+// matrix is what was said of each criterion last.
+func matrix(texts []string, messages []taskMessage) []criterion {
+	rows := make([]criterion, len(texts))
+	for i, text := range texts {
+		rows[i].Text = text
+	}
+	for _, m := range messages {
+		for i := range rows {
+			row := &rows[i]
+			switch p := m.Payload; {
+			case task.Type(m.Type) == task.TypeResult && i < len(p.Assessment.Met):
+				row.Claimed, row.ClaimNote = mark(p.Assessment.Met[i]), ""
+				row.Found, row.Evidence = "", "" // it was about another result
+				if i < len(p.Assessment.Notes) {
+					row.ClaimNote = p.Assessment.Notes[i]
+				}
+			case task.Type(m.Type) == task.TypeVerdict && i < len(p.Results):
+				row.Found, row.Evidence = mark(p.Results[i].Passed), p.Results[i].Evidence
+			}
+		}
+	}
+	return rows
+}
+
+// stuck says in a sentence why nothing happens, "" when something does.
+func (t *taskView) stuck(now time.Time) string {
+	for _, o := range t.Open {
+		return fmt.Sprintf("Stuck: the %s has raised %s (%s), and a person has to answer it.", o.By, strings.ReplaceAll(o.Type, "_", " "), o.Severity)
+	}
+	for _, a := range t.Awaiting {
+		if a.Late {
+			return fmt.Sprintf("Stuck: the %s has not acknowledged its message in time.", a.To)
+		}
+	}
+	for _, role := range slices.Sorted(maps.Keys(t.Beats)) {
+		if now.After(t.Beats[role]) {
+			return fmt.Sprintf("Stuck: the %s gave no sign of life in time.", role)
+		}
+	}
+	return t.Waits
+}
+
+// Lane reports whether a message stands in a column of the timeline.
+func (m taskMessage) Lane(role string) bool { return m.From == role }
+
+// taskOrders are what the admin can say. What is not possible now is refused with a reason.
+var taskOrders = []string{"resume", "suspend", "terminate", "approve_plan", "reject_plan", "uphold_verdict", "override_verdict", "reassign"}
+
+func (w *Web) instruct(r *Request) (Result, error) {
+	workspace, id := r.PathValue("workspace"), r.PathValue("id")
+	body := map[string]any{"action": r.Field("action"), "channel": "dashboard"}
+	for _, name := range []string{"note", "target", "new_decision"} {
+		if value := r.Field(name); value != "" {
+			body[name] = value
+		}
+	}
+	if r.Field("action") == "resume" {
+		body["escalation_refs"], body["reset_reject_count"] = r.PostForm["ref"], true
+	}
+	err := w.ask(r, w.Tasks.Routes(), call{method: "POST", route: "/amp/tasks/{task_id}/instructions", at: map[string]string{"task_id": id}, query: map[string]string{"workspace": workspace}, body: body}, nil)
+	return Result{To: "/ui/tasks/" + workspace + "/" + id, Flash: "Told: " + strings.ReplaceAll(r.Field("action"), "_", " ") + "."}, err
+}

@@ -1,0 +1,189 @@
+package web
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"html"
+	"html/template"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// functions are what templates can say. Those that return template.HTML escape what they
+// are given themselves.
+func (w *Web) functions() template.FuncMap {
+	return template.FuncMap{
+		"icon":   icon,
+		"when":   func(t any) template.HTML { return when(w.Now(), t) },
+		"ref":    ref,
+		"short":  short,
+		"num":    num,
+		"money":  money,
+		"pretty": pretty,
+		"cut":    cut,
+		"plural": plural,
+		"lasts":  lasts,
+		"pairs":  pairs,
+		"title":  title,
+		"line":   lineName,
+	}
+}
+
+// when is a moment as people say it, with the exact time on hover.
+func when(now time.Time, at any) template.HTML {
+	var t time.Time
+	switch at := at.(type) {
+	case time.Time:
+		t = at
+	case *time.Time:
+		if at == nil {
+			return "<span class=\"muted\">never</span>"
+		}
+		t = *at
+	}
+	if t.IsZero() {
+		return "<span class=\"muted\">never</span>"
+	}
+	t = t.UTC()
+	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `" title="` + t.Format("Mon 2 Jan 2006, 15:04:05 UTC") + `">` + relative(now.Sub(t)) + `</time>`) //nolint:gosec // made of times alone
+}
+
+// relative says how long ago something was, or how far away it is. The script says the
+// same while a page is open.
+func relative(ago time.Duration) string {
+	if ago < 0 {
+		return "in " + lasts(-ago)
+	}
+	if ago < 5*time.Second {
+		return "now"
+	}
+	return lasts(ago) + " ago"
+}
+
+// lasts is a duration in its largest unit.
+func lasts(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d d", int(d.Hours()/24))
+}
+
+// short is the part of a long id by which people tell it from others.
+func short(id string) string {
+	prefix, rest, ok := strings.Cut(id, "_")
+	switch {
+	case ok && len(rest) > 12:
+		return prefix + "…" + rest[len(rest)-6:]
+	case utf8.RuneCountInString(id) > 24:
+		runes := []rune(id)
+		return string(runes[:10]) + "…" + string(runes[len(runes)-6:])
+	}
+	return id
+}
+
+// ref is a long id, shortened, with a button that copies all of it.
+func ref(id string) template.HTML {
+	whole := html.EscapeString(id)
+	return template.HTML(`<span class="ref"><code title="` + whole + `">` + html.EscapeString(short(id)) + `</code>` + //nolint:gosec // escaped
+		`<button type="button" class="copy" data-copy="` + whole + `" aria-label="Copy ` + whole + `" hidden>` + string(icon("copy")) + `</button></span>`)
+}
+
+// num is a number with thin spaces between thousands.
+func num(n any) string {
+	text := fmt.Sprint(n)
+	digits := strings.TrimPrefix(text, "-")
+	if _, err := strconv.ParseUint(digits, 10, 64); err != nil {
+		return text
+	}
+	var b strings.Builder
+	for i, c := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteRune('\u202f')
+		}
+		b.WriteRune(c)
+	}
+	return strings.TrimSuffix(text, digits) + b.String()
+}
+
+// money is an amount of dollars, with more places where it is small.
+func money(usd float64) string {
+	switch {
+	case usd == 0:
+		return "$0.00"
+	case usd < 0.01:
+		return fmt.Sprintf("$%.4f", usd)
+	case usd >= 10_000:
+		return "$" + num(int64(usd))
+	}
+	return fmt.Sprintf("$%.2f", usd)
+}
+
+// pretty is JSON with a line for each member; what is no JSON stays as it is.
+func pretty(raw any) string {
+	var text []byte
+	switch raw := raw.(type) {
+	case string:
+		text = []byte(raw)
+	default:
+		text = []byte(fmt.Sprintf("%s", raw))
+	}
+	var out bytes.Buffer
+	if json.Indent(&out, text, "", "  ") != nil {
+		return string(text)
+	}
+	return out.String()
+}
+
+// cut is the beginning of a text, on one line.
+func cut(most int, text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	runes := []rune(text)
+	if len(runes) <= most {
+		return text
+	}
+	return strings.TrimSpace(string(runes[:most])) + "…"
+}
+
+// plural is a number with its noun: "1 gate", "3 gates".
+func plural(n any, noun string) string {
+	if fmt.Sprint(n) == "1" {
+		return "1 " + noun
+	}
+	return num(n) + " " + noun + "s"
+}
+
+// pairs makes a map of names and values, for the parts that take more than one.
+func pairs(all ...any) (map[string]any, error) {
+	if len(all)%2 != 0 {
+		return nil, fmt.Errorf("pairs takes names and values, and there are %d", len(all))
+	}
+	out := map[string]any{}
+	for i := 0; i < len(all); i += 2 {
+		out[fmt.Sprint(all[i])] = all[i+1]
+	}
+	return out, nil
+}
+
+// title is a word with a capital.
+func title(word any) string {
+	text := fmt.Sprint(word)
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// lineNames are what people call the protocols that gates come from.
+var lineNames = map[string]string{"amp": "signal", "amp-registration": "registration", "ahp": "harness"}
+
+// lineName is what people call a protocol.
+func lineName(protocol string) string { return cmp.Or(lineNames[protocol], protocol) }
