@@ -64,9 +64,9 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.server, "server", "", "the server's address (SIGNALBOX_SERVER)")
 	flags.StringVar(&a.data, "data", "", "the data folder (SIGNALBOX_DATA, ./signalbox-data)")
 	root.AddCommand(
-		newUp(a), newStatus(a), newDoctor(a), newConfig(a),
-		newGates(a), newTask(a), newMCP(a), newCounters(a), newPolicy(a), newAgents(a), newKeys(a), newOperators(a), newOwners(a), newWorkspaces(a), newNotify(a),
-		newRun(a), newLedger(a), newHarness(a), newHook(a), newMail(a), newConform(a), newBench(a), newVersion(a),
+		newUp(a), newLogin(a), newStatus(a), newDoctor(a), newConfig(a),
+		newGates(a), newTop(a), newTask(a), newMCP(a), newCounters(a), newPolicy(a), newAgents(a), newKeys(a), newOperators(a), newOwners(a), newWorkspaces(a), newNotify(a),
+		newRun(a), newLedger(a), newHarness(a), newHook(a), newMail(a), newConform(a), newBench(a), newDemo(a), newVersion(a),
 	)
 	ownHelp(root)
 	return root

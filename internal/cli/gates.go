@@ -18,8 +18,8 @@ import (
 )
 
 func newGates(a *app) *cobra.Command {
-	return group("gates", "The decisions that people owe: list, show, approve, reject",
-		newGatesLs(a), newGatesShow(a), newGatesDecide(a, true), newGatesDecide(a, false))
+	return group("gates", "The decisions that people owe: list, show, approve, reject, watch",
+		newGatesLs(a), newGatesShow(a), newGatesDecide(a, true), newGatesDecide(a, false), newGatesWatch(a))
 }
 
 func newGatesLs(a *app) *cobra.Command {

@@ -335,7 +335,7 @@ func printReplay(w io.Writer, r rulebook.Report) {
 	for _, c := range r.Changes {
 		p("\n%s × %s: %s (%s) would be %s (%s)\n", thousands(c.Count), c.Point, c.Was.Then, c.Was.Rule, c.Would.Then, c.Would.Rule)
 		var rows [][]string
-		for _, e := range c.Examples {
+		for _, e := range c.Examples[:min(len(c.Examples), 5)] {
 			rows = append(rows, []string{fmt.Sprint(e.Seq), e.At.Local().Format(time.DateTime), e.Workspace + "/" + e.Agent, e.What})
 		}
 		table(w, "", []string{"  ENTRY", "AT", "AGENT", "WHAT"}, indent(rows))
