@@ -234,17 +234,39 @@ func listing(f Filter, after *Place, limit int) (text string, args []any) {
 
 // Wait returns the gate as soon as it is resolved, or as it is when ctx ends.
 func (g *Gates) Wait(ctx context.Context, gateID string) (Gate, error) {
+	var found Gate
+	err := g.wait(ctx, gateID, func(ctx context.Context) (Status, error) {
+		var err error
+		found, err = g.Get(ctx, gateID)
+		return found.Status, err
+	})
+	return found, err
+}
+
+// Resolved waits like Wait, and says whether the gate is resolved. It holds nothing of the
+// gate meanwhile, for who has thousands of calls waiting.
+func (g *Gates) Resolved(ctx context.Context, gateID string) (bool, error) {
+	var status Status
+	err := g.wait(ctx, gateID, func(ctx context.Context) (Status, error) {
+		err := g.db.QueryRow(ctx, "SELECT coalesce(r.status, 'pending')"+byID, []any{gateID}, &status)
+		return status, err
+	})
+	return err == nil && status != Pending, err
+}
+
+// wait looks at a gate until it is resolved, or ctx ends.
+func (g *Gates) wait(ctx context.Context, gateID string, look func(context.Context) (Status, error)) error {
 	woken, forget := g.register(gateID)
 	defer forget()
 	for {
-		found, err := g.Get(context.WithoutCancel(ctx), gateID)
-		if err != nil || found.Status != Pending {
-			return found, err
+		status, err := look(context.WithoutCancel(ctx))
+		if err != nil || status != Pending {
+			return err
 		}
 		select {
 		case <-woken:
 		case <-ctx.Done():
-			return found, nil
+			return nil
 		}
 	}
 }
