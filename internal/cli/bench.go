@@ -25,7 +25,7 @@ import (
 )
 
 func newBench(a *app) *cobra.Command {
-	return group("bench", "Load on a running server, with latencies and throughput", newBenchSignal(a), newBenchHarness(a), newBenchMail(a))
+	return group("bench", "Load on a running server, with latencies and throughput", newBenchSignal(a), newBenchHarness(a), newBenchMail(a), newBenchProxy(a))
 }
 
 // benchFlags are what a load is made of.

@@ -65,7 +65,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.data, "data", "", "the data folder (SIGNALBOX_DATA, ./signalbox-data)")
 	root.AddCommand(
 		newUp(a), newLogin(a), newStatus(a), newDoctor(a), newConfig(a),
-		newGates(a), newTop(a), newTask(a), newMCP(a), newCounters(a), newPolicy(a), newAgents(a), newKeys(a), newOperators(a), newOwners(a), newWorkspaces(a), newNotify(a),
+		newGates(a), newTop(a), newTask(a), newMCP(a), newCounters(a), newPolicy(a), newAgents(a), newKeys(a), newOperators(a), newOwners(a), newWorkspaces(a), newNotify(a), newProxy(a),
 		newRun(a), newLedger(a), newHarness(a), newHook(a), newMail(a), newConform(a), newBench(a), newDemo(a), newVersion(a),
 	)
 	ownHelp(root)

@@ -54,6 +54,7 @@ type Config struct {
 	Notify        Notify
 	Runs          Runs
 	OIDC          web.OIDC
+	Proxy         map[string]Upstream // by provider
 
 	// Sources says where each value came from, by key.
 	Sources map[string]string
@@ -125,7 +126,7 @@ var Settings = slices.Concat([]Setting{
 	flag("clock.movable", "true lets an admin set the server's clock forward, for conformance tests; never for a server that matters", func(c *Config) *bool { return &c.MovableClock }),
 	choice("log.level", "info", []string{"debug", "info", "warn", "error"}, "how much is logged", func(c *Config) *string { return &c.LogLevel }),
 	choice("log.format", "text", []string{"text", "json"}, "how it is logged", func(c *Config) *string { return &c.LogFormat }),
-}, mailSettings(), runSettings(), notifySettings(), webSettings())
+}, mailSettings(), proxySettings(), runSettings(), notifySettings(), webSettings())
 
 func text(key, absent, meaning string, field func(*Config) *string) Setting {
 	return Setting{

@@ -24,6 +24,7 @@ import (
 	"github.com/signalbox/signalbox/internal/mail"
 	"github.com/signalbox/signalbox/internal/mail/amp"
 	"github.com/signalbox/signalbox/internal/notify"
+	"github.com/signalbox/signalbox/internal/proxy"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/rulebook"
 	"github.com/signalbox/signalbox/internal/run"
@@ -47,6 +48,7 @@ func Migrations() []store.Migrations {
 		deliver.Migrations,
 		notify.Migrations,
 		signal.Migrations,
+		proxy.Migrations,
 		harness.Migrations,
 		mail.Migrations,
 		task.Migrations,
@@ -66,6 +68,7 @@ func Projections() []ledger.Projection {
 		deliver.Projection(),
 		notify.Projection(),
 		signal.Projection(),
+		proxy.Projection(),
 		harness.Projection(),
 		mail.Projection(),
 		task.Projection(),
@@ -79,9 +82,17 @@ func Projections() []ledger.Projection {
 func decisionReaders() map[string]rulebook.Reader {
 	readers := gate.Readers()
 	maps.Copy(readers, signal.Readers())
+	maps.Copy(readers, proxy.Readers())
 	maps.Copy(readers, harness.Readers())
 	maps.Copy(readers, mail.Readers())
 	maps.Copy(readers, task.Readers())
+	return readers
+}
+
+// counterReaders find what the entries of protocols add to the counters.
+func counterReaders() map[string]counter.Reader {
+	readers := signal.Counters()
+	maps.Copy(readers, proxy.Counters())
 	return readers
 }
 
@@ -97,6 +108,7 @@ type core struct {
 	notifier *notify.Notifier
 
 	signals  *signal.Signals
+	proxy    *proxy.Proxy
 	harness  *harness.Harness
 	mail     *mail.Mail
 	tasks    *task.Tasks
@@ -155,6 +167,10 @@ func openCore(ctx context.Context, c *Config, base string, log *slog.Logger) (*c
 		db.Close()
 		return nil, err
 	}
+	if err := built.openProxy(c, base, log); err != nil {
+		db.Close()
+		return nil, err
+	}
 	c.Harness.Version = ReadBuild().Version
 	built.harness = harness.New(harness.Options{
 		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Roster: built.roster, Now: now.Now, Log: log, Config: c.Harness,
@@ -182,7 +198,7 @@ func openCore(ctx context.Context, c *Config, base string, log *slog.Logger) (*c
 	maps.Copy(handlers, built.tasks.Handlers())
 	built.timers = clock.New(db, l, now.Now, log, handlers)
 	built.counters = counter.New(counter.Options{
-		DB: db, Ledger: l, Roster: built.roster, Gates: built.gates, Now: now.Now, Log: log, Readers: signal.Counters(),
+		DB: db, Ledger: l, Roster: built.roster, Gates: built.gates, Now: now.Now, Log: log, Readers: counterReaders(),
 	})
 	if err := built.openWeb(c, key, base, log); err != nil {
 		db.Close()
@@ -198,8 +214,11 @@ const AttachmentsFolder = "attachments"
 // of buttons follow. Nodes of one database have the same.
 const WebhookKeyFile = "webhook.key"
 
-func webhookKey(c *Config) ([]byte, error) {
-	path := filepath.Join(c.Data, WebhookKeyFile)
+func webhookKey(c *Config) ([]byte, error) { return keyFile(c, WebhookKeyFile) }
+
+// keyFile reads a secret of the data folder, and makes it at the first start.
+func keyFile(c *Config, name string) ([]byte, error) {
+	path := filepath.Join(c.Data, name)
 	text, err := os.ReadFile(path)
 	if os.IsNotExist(err) {
 		text = []byte(rand.Text() + rand.Text() + "\n")
@@ -221,6 +240,7 @@ func (c *core) run(ctx context.Context) error {
 	g.Go(func() error { return c.outbox.Run(ctx) })
 	g.Go(func() error { return c.notifier.Run(ctx) })
 	g.Go(func() error { return c.signals.Run(ctx) })
+	g.Go(func() error { return c.proxy.Run(ctx) })
 	g.Go(func() error { return c.harness.Run(ctx) })
 	g.Go(func() error { return c.mail.Run(ctx) })
 	g.Go(func() error { return c.tasks.Run(ctx) })
@@ -246,6 +266,7 @@ func (c *core) routes() []wire.Route {
 		c.outbox.Routes(),
 		c.notifier.Routes(),
 		c.signals.Routes(),
+		c.proxy.Routes(),
 		c.harness.Routes(),
 		c.mail.Routes(),
 		c.tasks.Routes(),

@@ -187,6 +187,9 @@ func (s *Server) prepare(ctx context.Context) error {
 	if err := s.core.taskMail.begin(ctx); err != nil {
 		return err
 	}
+	if err := s.core.adoptKeys(ctx, s.config); err != nil {
+		return err
+	}
 	return s.core.ensureToken(ctx, s.config.Data, s.log)
 }
 

@@ -54,6 +54,13 @@ func hostOf(target string) string {
 	return strings.ToLower(u.Hostname())
 }
 
+// WebhookOf is the webhook of an agent, for other protocols that tell it of decisions.
+func (s *Signals) WebhookOf(agentID string) Webhook {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.hooks[agentID]
+}
+
 // ShownWebhook is a webhook with the secret that verifies it.
 type ShownWebhook struct {
 	Webhook

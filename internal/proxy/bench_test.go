@@ -1,0 +1,137 @@
+package proxy_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/proxy"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+// tenRules are at the points of the proxy, and match nothing.
+func tenRules() (rules string) {
+	for i := range 5 {
+		rules += fmt.Sprintf("  - {name: prompt-%d, on: [prompt], when: 'event.model == \"model-%d\" || \"tool-%d\" in event.tools', then: block}\n", i, i, i)
+		rules += fmt.Sprintf("  - {name: tool-%d, on: [tool_call], when: 'event.tool == \"tool-%d\" && event.command.contains(\"rm\")', then: gate}\n", i, i)
+	}
+	return rules
+}
+
+// BenchmarkCarry compares calls through the proxy with those through a bare reverse proxy:
+// how many in a second with 16 connections, in turns.
+func BenchmarkCarry(b *testing.B) {
+	n := start(b, storetest.SQLite(b))
+	n.apply(tenRules())
+	n.provider.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[{"type":"text","text":"`+strings.Repeat("Some words. ", 40)+`"}],"stop_reason":"end_turn","usage":{"input_tokens":100,"output_tokens":40}}`)
+	})
+	to, err := url.Parse(n.provider.URL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	bare := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.URL.Path = strings.TrimPrefix(r.In.URL.Path, "/v1/proxy")
+		},
+		Transport: &http.Transport{MaxIdleConnsPerHost: 512, DisableCompression: true},
+	})
+	defer bare.Close()
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	rate := func(base string, connections, calls int) float64 {
+		began := time.Now()
+		var wg sync.WaitGroup
+		for c := range connections {
+			wg.Go(func() {
+				for i := range calls / connections {
+					r, _ := http.NewRequestWithContext(b.Context(), http.MethodPost, base+messagesPath, strings.NewReader(strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint("Clean up ", c, i), 1)))
+					r.Header.Set("X-Api-Key", n.key)
+					res, err := transport.RoundTrip(r)
+					if err != nil || res.StatusCode != http.StatusOK {
+						b.Error(err, res)
+						return
+					}
+					_, _ = io.Copy(io.Discard, res.Body)
+					_ = res.Body.Close()
+				}
+			})
+		}
+		wg.Wait()
+		return float64(calls) / time.Since(began).Seconds()
+	}
+	for _, connections := range []int{1, 16} {
+		b.Run(fmt.Sprint(connections), func(b *testing.B) {
+			var ours, theirs float64
+			for b.Loop() {
+				theirs += rate(bare.URL, connections, 1600)
+				ours += rate(n.web.URL, connections, 1600)
+			}
+			b.ReportMetric(ours/float64(b.N), "ours/s")
+			b.ReportMetric(theirs/float64(b.N), "bare/s")
+			b.ReportMetric(theirs/ours, "times")
+		})
+	}
+}
+
+// BenchmarkHeld holds 2,000 calls at once, on bare connections, and reports what each takes
+// of the memory.
+func BenchmarkHeld(b *testing.B) {
+	n := start(b, storetest.SQLite(b), func(o *proxy.Options) { o.Beat, o.Quiet, o.Hold = 12*time.Second, time.Millisecond, time.Hour })
+	n.apply(gateBash)
+	n.provider.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, formCases[0].reply)
+	})
+	const calls = 2000
+	used := func() float64 {
+		for range 5 { // each halves stacks that have become small
+			runtime.GC()
+		}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapInuse + m.StackInuse)
+	}
+	for b.Loop() {
+		before := used()
+		var conns []net.Conn
+		for i := range calls {
+			c, err := (&net.Dialer{}).DialContext(b.Context(), "tcp", n.web.Listener.Addr().String())
+			if err != nil {
+				b.Fatal(err)
+			}
+			conns = append(conns, c)
+			body := strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint("Clean up ", i), 1)
+			_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Length: %d\r\n\r\n%s", messagesPath, n.key, len(body), body)
+		}
+		for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+			var waiting int
+			if err := n.db.Read.QueryRowContext(b.Context(), "SELECT COUNT(*) FROM proxy_hold").Scan(&waiting); err != nil || time.Since(begun) > time.Minute {
+				b.Fatal(waiting, err)
+			}
+			if waiting >= calls {
+				break
+			}
+		}
+		n.provider.CloseClientConnections()
+		// Until each is held, and what passed was written.
+		time.Sleep(500 * time.Millisecond)
+		// With the client's side, and what the ledger keeps of the newest entries.
+		b.ReportMetric((used()-before)/calls/1024, "KB/call")
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}
+}

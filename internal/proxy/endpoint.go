@@ -1,0 +1,109 @@
+package proxy
+
+import (
+	"net/http"
+	"strings"
+)
+
+// The providers.
+const (
+	Anthropic = "anthropic"
+	OpenAI    = "openai"
+)
+
+// Providers lists them.
+var Providers = []string{Anthropic, OpenAI}
+
+// The largest requests that providers take, in bytes.
+const (
+	maxCall  = 32 << 20
+	maxBatch = 256 << 20
+	maxFile  = 500 << 20
+)
+
+// endpoint is a call of a provider that is carried.
+type endpoint struct {
+	provider string
+	path     string // at the provider, as it was written
+	form     *form  // of the reply; nil when there is nothing to judge in it
+	kind     string // as rules see it; "" when the request is not judged
+	most     int64  // bytes of the request
+}
+
+// find says what a call is, false when it is not carried: what is not known here could
+// bring a tool call past the rules.
+func find(provider, method, path string) (endpoint, bool) {
+	e := endpoint{provider: provider, path: path, most: maxCall}
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	if len(parts) < 2 || parts[0] != "v1" {
+		return e, false
+	}
+	if provider == Anthropic {
+		return e, e.anthropic(method, parts[1:])
+	}
+	return e, e.openAI(method, parts[1:])
+}
+
+func (e *endpoint) anthropic(method string, parts []string) bool {
+	switch post := method == http.MethodPost; parts[0] {
+	case "messages":
+		switch {
+		case len(parts) == 1 && post:
+			e.form, e.kind = messagesForm, messagesForm.name
+			return true
+		case len(parts) == 1:
+			return false
+		case parts[1] == "count_tokens":
+			return len(parts) == 2
+		case parts[1] == "batches":
+			e.most = maxBatch
+			if len(parts) == 2 && post {
+				e.kind = "batch"
+			}
+			return true
+		}
+	case "files", "skills":
+		e.most = maxFile
+		return true
+	case "models":
+		return method == http.MethodGet
+	}
+	return false
+}
+
+func (e *endpoint) openAI(method string, parts []string) bool {
+	post := method == http.MethodPost
+	switch parts[0] {
+	case "chat":
+		if len(parts) < 2 || parts[1] != "completions" {
+			return false
+		}
+		e.form = chatForm
+		switch {
+		case len(parts) == 2 && post:
+			e.kind = chatForm.name
+			return true
+		case len(parts) == 3: // one that was stored
+			return true
+		}
+	case "responses":
+		e.form = responsesForm
+		switch {
+		case len(parts) == 1 && post:
+			e.kind = responsesForm.name
+			return true
+		case len(parts) == 2: // one that was stored, or runs in the background
+			return method == http.MethodGet || method == http.MethodDelete
+		case len(parts) == 3:
+			return parts[2] == "cancel" && post
+		}
+	case "models":
+		return method == http.MethodGet
+	case "embeddings", "moderations":
+		return len(parts) == 1 && post
+	case "files":
+		e.most = maxFile
+		return true
+	}
+	return false
+}

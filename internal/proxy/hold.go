@@ -1,0 +1,389 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/rulebook"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// hold is a call that has a gate.
+type hold struct {
+	gate    string
+	what    policy.Point // OnPrompt or OnToolCall
+	goodFor time.Duration
+	once    bool
+	used    bool
+	opened  time.Time
+}
+
+const (
+	// replyWindow is how long a decision stands for the same call, where the rule does not say.
+	replyWindow = time.Hour
+	// mostOpen is how long a gate waits, where the rule does not say: nobody comes back for a
+	// model's answer after that.
+	mostOpen = 24 * time.Hour
+	// holdsKept is how long a call is known by its fingerprint.
+	holdsKept = 30 * 24 * time.Hour
+)
+
+// held is the body of proxy.held. Its subject is the fingerprint.
+type held struct {
+	Agent   string       `json:"agent"`
+	Gate    string       `json:"gate"`
+	What    policy.Point `json:"what"`
+	GoodFor int64        `json:"good_for"` // microseconds
+	Once    bool         `json:"once,omitzero"`
+	Calls   []string     `json:"calls,omitzero"` // the ids of the calls that were gated
+}
+
+// kept is the body of proxy.kept: the provider's reply. Its subject is the gate.
+type kept struct {
+	Status   int                 `json:"status"`
+	Header   map[string][]string `json:"header"`
+	Body     []byte              `json:"body"`
+	Withheld int                 `json:"withheld"` // from which byte on
+}
+
+// released is the body of proxy.released: a reply, or a request, goes on. Its subject is the
+// fingerprint.
+type released struct {
+	Gate   string `json:"gate"`
+	Digest string `json:"digest"`
+}
+
+func (p *Proxy) addHold(fp string, b *held, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.holds[fp]; h != nil && h.gate == b.Gate {
+		return
+	}
+	p.holds[fp] = &hold{b.Gate, b.What, time.Duration(b.GoodFor) * time.Microsecond, b.Once, false, at}
+	for _, one := range b.Calls {
+		p.awaited[b.Agent+" "+one] = b.Gate
+	}
+}
+
+func (p *Proxy) findHold(fp string) *hold {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.holds[fp]
+}
+
+func (p *Proxy) loadHolds(ctx context.Context) error {
+	rows, err := p.DB.Read.QueryContext(ctx, "SELECT fingerprint, gate, what, good_for, once, used, opened_at FROM proxy_hold WHERE opened_at > $1", p.Now().Add(-holdsKept).UnixMicro())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	all := map[string]*hold{}
+	for rows.Next() {
+		var fp string
+		var h hold
+		var goodFor, opened int64
+		if err := rows.Scan(&fp, &h.gate, &h.what, &goodFor, &h.once, &h.used, &opened); err != nil {
+			return err
+		}
+		h.goodFor, h.opened = time.Duration(goodFor)*time.Microsecond, time.UnixMicro(opened)
+		all[fp] = &h
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holds = all
+	return nil
+}
+
+// trace ties together what belongs to the call.
+func (x *exchange) trace() string {
+	if x.run != "" {
+		return "run:" + x.who.ID + ":" + x.run
+	}
+	return "call:" + x.fp
+}
+
+// maxRecorded is how much of a request stands in the record of a decision about it.
+const maxRecorded = 64 << 10
+
+// decided is a decision as an entry, without what is too large to be kept twice.
+func (x *exchange) decided(d rulebook.Decision) ledger.Event {
+	e := d.Record.Event
+	if e.Point == policy.OnPrompt && e.Text == "" {
+		e.Text = promptText(x.q.body)
+	}
+	if e.Point == policy.OnPrompt && len(x.q.body) > maxRecorded {
+		e.Fill, e.Payload = nil, nil
+		e.Text = strings.ToValidUTF8(e.Text[:min(len(e.Text), maxRecorded)], "")
+	}
+	e.Complete() // as long as the request is there
+	return d.Entry(x.who, x.fp, x.trace())
+}
+
+// open opens the gate of a call: what was decided, what is kept, and the gate are one
+// transaction. Another call with the same fingerprint that was faster keeps its gate.
+func (x *exchange) open(what policy.Point, gates []gated, o gate.Opening, spec policy.GateSpec, reply *kept) (*hold, error) {
+	if spec.Expires <= 0 {
+		spec.Expires = mostOpen
+	}
+	b := &held{Agent: x.who.ID, Gate: gate.NewID(), What: what, GoodFor: spec.Window.Microseconds(), Once: spec.SingleUse}
+	if b.GoodFor == 0 {
+		b.GoodFor = replyWindow.Microseconds()
+	}
+	target, _ := x.p.Webhook(x.who.ID)
+	o.Project, o.Agent, o.AgentName, o.Requester, o.Risk = x.project, x.who.ID, x.who.Name, x.who.Actor(), spec.Risk
+	o.Origin = gate.Origin{Protocol: Protocol, Reference: x.reference(), Callback: target}
+	o.Rules = gate.RulesOf(&spec)
+	due, err := gate.Prepare(o)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range gates {
+		if g.ID != "" {
+			b.Calls = append(b.Calls, clean(g.ID))
+		}
+	}
+	var body ledger.Body
+	if reply != nil {
+		if body, err = ledger.Encode(reply); err != nil {
+			return nil, err
+		}
+	}
+	err = x.p.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) error {
+		if other, err := x.stands(tx); err != nil || other {
+			return err
+		}
+		for _, g := range gates {
+			tx.Append(x.decided(g.decision))
+		}
+		if reply != nil {
+			tx.Append(ledger.Event{Workspace: x.who.Workspace, Kind: kindKept, Actor: "system", Subject: b.Gate, Trace: x.trace(), Body: body})
+		}
+		tx.Append(ledger.Event{Workspace: x.who.Workspace, Kind: kindHeld, Actor: x.who.Actor(), Subject: x.fp, Trace: x.trace(), Body: b})
+		due.Open(tx, b.Gate, x.who.Workspace, x.trace())
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	found, err := x.p.readHold(x.r.Context(), x.fp)
+	if err != nil {
+		return nil, err
+	}
+	if found.gate == b.Gate {
+		x.p.addHold(x.fp, b, found.opened)
+	} else if x.out.committed {
+		return nil, fault.New(fault.Conflict, "The same call is held already. Send it again to wait for its gate.")
+	}
+	return found, nil
+}
+
+// stands reports whether another call with the fingerprint was faster: there is a hold that
+// this one has not seen, whether it waits or was decided meanwhile.
+func (x *exchange) stands(tx *ledger.Tx) (bool, error) {
+	var gateID string
+	var spent bool
+	err := tx.QueryRow("SELECT gate, once AND used FROM proxy_hold WHERE fingerprint = $1", []any{x.fp}, &gateID, &spent)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return gateID != x.past && !spent, err
+}
+
+func (p *Proxy) readHold(ctx context.Context, fp string) (*hold, error) {
+	h := &hold{}
+	var goodFor, opened int64
+	err := p.DB.QueryRow(context.WithoutCancel(ctx), "SELECT gate, what, good_for, once, used, opened_at FROM proxy_hold WHERE fingerprint = $1", []any{fp}, &h.gate, &h.what, &goodFor, &h.once, &h.used, &opened)
+	h.goodFor, h.opened = time.Duration(goodFor)*time.Microsecond, time.UnixMicro(opened)
+	return h, err
+}
+
+// reference is how the gate's origin, and the webhook's run_id, name the call.
+func (x *exchange) reference() string {
+	if x.run != "" {
+		return x.run
+	}
+	return "call-" + x.fp[:32]
+}
+
+// claim notes that what was approved goes on, and that an approval for one use was used.
+func (x *exchange) claim(h *hold, digest string) error {
+	return x.p.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) error {
+		var used bool
+		var gateID string
+		if err := tx.QueryRow("SELECT gate, used FROM proxy_hold WHERE fingerprint = $1", []any{x.fp}, &gateID, &used); err != nil {
+			return err
+		}
+		if gateID != h.gate || h.once && used {
+			return errUsed
+		}
+		tx.Append(ledger.Event{Workspace: x.who.Workspace, Kind: kindReleased, Actor: x.who.Actor(), Subject: x.fp, Trace: x.trace(), Body: released{h.gate, digest}})
+		return nil
+	})
+}
+
+// errUsed says that another call has used an approval up meanwhile.
+var errUsed = errors.New("the approval was used meanwhile")
+
+// keptReply reads back what was withheld, and checks that it is what was approved.
+func (x *exchange) keptReply(g gate.Gate) (*kept, error) {
+	entries, err := x.p.Ledger.Entries(context.WithoutCancel(x.r.Context()), ledger.Query{Kinds: []string{kindKept}, Subject: g.ID, Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	if len(entries) == 0 || entries[0].Body == nil {
+		return nil, fault.New(fault.NotFound, "The reply that was approved is not kept any more. Change the request a little to ask anew.")
+	}
+	var k kept
+	if err := entries[0].Decode(&k); err != nil {
+		return nil, err
+	}
+	if k.Withheld < 0 || k.Withheld > len(k.Body) || digest(k.Body[k.Withheld:]) != g.ActionDigest {
+		return nil, fault.New(fault.LedgerMismatch, "What was kept is not what was approved (gate %s).", g.ID)
+	}
+	return &k, nil
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// resolved queues the webhook in the transaction that resolves the gate.
+func (p *Proxy) resolved(tx *ledger.Tx, g gate.Gate) error {
+	if g.Origin.Callback == "" {
+		return nil
+	}
+	by := "rule"
+	if g.Cause == gate.ByVote {
+		by = "operator"
+	}
+	payload, err := wire.Marshal(callback{g.ID, g.Status, g.Origin.Reference, g.Agent, *g.ResolvedAt, by})
+	if err != nil {
+		return err
+	}
+	_, generation := p.Webhook(g.AgentID())
+	_, err = deliver.Queue(tx, deliver.Delivery{Workspace: g.Workspace, Target: g.Origin.Callback, Payload: payload, Receiver: g.AgentID(), Generation: generation, Trace: g.Trace})
+	return err
+}
+
+// callback is what is POSTed to an agent's webhook: exactly these fields.
+type callback struct {
+	GateID     string      `json:"gate_id"`
+	Status     gate.Status `json:"status"`
+	RunID      string      `json:"run_id"`
+	AgentID    string      `json:"agent_id"`
+	ResolvedAt time.Time   `json:"resolved_at"`
+	ResolvedBy string      `json:"resolved_by"`
+}
+
+const (
+	maxShown = 64 << 10 // bytes of a call
+	maxTitle = 120      // characters
+)
+
+// toolOpening is what an operator is shown of calls.
+func (x *exchange) toolOpening(gates []gated, withheld []byte) gate.Opening {
+	o := gate.Opening{Digest: digest(withheld)}
+	var titles []string
+	for _, g := range gates {
+		e := g.event(x)
+		title := g.Tool
+		if g.Toolset != "" {
+			title = g.Toolset + "/" + g.Tool
+		}
+		o.Shown.Facts = append(o.Shown.Facts, gate.Fact{Name: "call", Value: clean(title + " " + g.ID + ", by the rule " + g.decision.Rule)})
+		o.Shown.Artifacts = append(o.Shown.Artifacts, artifact(title, g.Arguments))
+		switch {
+		case e.Command != "":
+			title += ": " + e.Command
+		case e.URL != "":
+			title += ": " + e.URL
+		case e.Path != "":
+			title += ": " + e.Path
+		}
+		titles = append(titles, title)
+	}
+	first := gates[0].decision
+	o.Shown.Title = firstLine(clean(titles[0]))
+	if len(gates) > 1 {
+		o.Shown.Title = fmt.Sprintf("%d calls: %s", len(gates), o.Shown.Title)
+	}
+	o.Shown.ProposedAction = clean(strings.Join(titles, "\n"))
+	o.Shown.Summary = "The model " + clean(x.q.model) + " wants this done. Approve or reject all of it."
+	o.Shown.Rule, o.Shown.Reason = first.Rule, clean(first.Reason)
+	return o
+}
+
+// promptOpening is what an operator is shown of a request.
+func (x *exchange) promptOpening(d rulebook.Decision) gate.Opening {
+	o := gate.Opening{Digest: digest(x.q.body)}
+	o.Shown.Title = firstLine(clean("Ask " + x.q.model + ": " + lastWords(x.q.body)))
+	o.Shown.Summary = "A request is about to reach the provider " + x.provider + "."
+	o.Shown.ProposedAction = "Send " + x.kind + " to " + clean(x.q.model)
+	o.Shown.Facts = []gate.Fact{{Name: "model", Value: clean(x.q.model)}, {Name: "tools", Value: clean(strings.Join(x.q.tools, ", "))}, {Name: "bytes", Value: fmt.Sprint(len(x.q.body))}}
+	o.Shown.Artifacts = []wire.Raw{artifact("request", x.q.body)}
+	o.Shown.Rule, o.Shown.Reason = d.Rule, clean(d.Reason)
+	return o
+}
+
+// lastWords is the end of what the request says.
+func lastWords(body []byte) string {
+	text := strings.TrimSpace(promptText(body))
+	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
+		text = text[i+1:]
+	}
+	return text
+}
+
+// artifact shows JSON, or what should be. The digest binds what is not shown, too.
+func artifact(name string, text []byte) wire.Raw {
+	content := wire.Raw(bytes.ReplaceAll(text, []byte(`\u0000`), []byte(`\ufffd`)))
+	if len(content) > maxShown || !json.Valid(content) || !isObject(content) {
+		content = wire.AppendText(nil, clean(strings.ToValidUTF8(string(text[:min(len(text), maxShown)]), "")))
+	}
+	out := append([]byte(`{"type":"json","name":`), wire.AppendText(nil, clean(name))...)
+	return append(append(append(out, `,"content":`...), content...), '}')
+}
+
+// clean is text that a record can hold.
+func clean(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+func firstLine(text string) string {
+	line, _, cut := strings.Cut(strings.TrimSpace(text), "\n")
+	runes := []rune(line)
+	if len(runes) > maxTitle {
+		runes, cut = runes[:maxTitle], true
+	}
+	if cut {
+		return strings.TrimSpace(string(runes)) + "…"
+	}
+	return line
+}
+
+// storedHeader is the header of a reply that is kept: no cookies, nothing of a connection.
+func storedHeader(h http.Header) map[string][]string {
+	out := h.Clone()
+	dropHops(out)
+	out.Del("Content-Length")
+	out.Del("Set-Cookie")
+	return out
+}

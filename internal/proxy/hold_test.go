@@ -1,0 +1,426 @@
+package proxy_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/proxy"
+	"github.com/signalbox/signalbox/internal/roster"
+)
+
+// withoutBeats is a stream without our signs of life.
+func withoutBeats(body string) string {
+	body = strings.ReplaceAll(body, "event: ping\ndata: {\"type\": \"ping\"}\n\n", "")
+	return strings.ReplaceAll(body, ": waiting\n\n", "")
+}
+
+func sum(text string) string {
+	s := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(s[:])
+}
+
+// withheldFrom is where the first call of a stream begins.
+func withheldFrom(pieces []string) int {
+	at := 0
+	for _, piece := range pieces {
+		if strings.Contains(piece, "tool_use") || strings.Contains(piece, "tool_calls") || strings.Contains(piece, "function_call") {
+			return at
+		}
+		at += len(piece)
+	}
+	panic("there is no call")
+}
+
+func TestAGatedCallIsWithheldAndReleasedExactlyAsItCame(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		n.apply(gateBash)
+		for _, c := range formCases {
+			pieces := c.stream("bash", removeAll)
+			whole := strings.Join(pieces, "")
+			n.provider.events(pieces...)
+			res, err := http.DefaultTransport.RoundTrip(n.request("POST", c.path, fmt.Sprintf(c.ask, true)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = res.Body.Close() })
+			text := bufio.NewReader(res.Body)
+			prefix := whole[:withheldFrom(pieces)]
+			seen := make([]byte, len(prefix))
+			if _, err := io.ReadFull(text, seen); err != nil || string(seen) != prefix {
+				t.Fatalf("%s: %q %v", c.name, seen, err)
+			}
+			g := n.gate()
+			if want := sum(whole[len(prefix):]); g.ActionDigest != want || !strings.Contains(g.Title, "bash") || !strings.Contains(string(g.Artifacts[0]), "rm -r") {
+				t.Errorf("%s: %+v", c.name, g)
+			}
+			// Signs of life come while nobody decides, and nothing of the call.
+			line, err := text.ReadString('\n')
+			if err != nil || line != "event: ping\n" && line != ": waiting\n" {
+				t.Errorf("%s: %q %v", c.name, line, err)
+			}
+			n.decide(g.ID, true, "")
+			rest, err := io.ReadAll(text)
+			if got := withoutBeats(line + string(rest)); err != nil || got != whole[len(prefix):] {
+				t.Errorf("%s: %v\n%s", c.name, err, got)
+			}
+			// The same call again is answered from what is stored.
+			before := n.provider.calls()
+			if got := n.call("POST", c.path, fmt.Sprintf(c.ask, true)); got.status != 200 || got.body != whole || got.header.Get("Request-Id") != "req_1" || n.provider.calls() != before {
+				t.Errorf("%s: again: %+v", c.name, got)
+			}
+			// As a reply that is no stream.
+			n.provider.json(c.reply)
+			waiting := n.begin("POST", c.path, fmt.Sprintf(c.ask, false), "X-Stainless-Timeout", "600")
+			g = n.gate()
+			if g.ActionDigest != sum(c.reply) {
+				t.Errorf("%s: %s", c.name, g.ActionDigest)
+			}
+			n.decide(g.ID, true, "")
+			if got := <-waiting; got.status != 200 || strings.TrimLeft(got.body, " ") != c.reply {
+				t.Errorf("%s: %+v", c.name, got)
+			}
+		}
+		if got := len(n.entries("proxy.released")); got != 9 {
+			t.Errorf("%d releases are on record", got)
+		}
+		n.wantClean()
+	})
+}
+
+func TestARejectedCallEndsInTheProvidersForm(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		n.apply(gateBash)
+		a, err := n.roster.Agent(t.Context(), "default", "coder")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, soft := range []bool{false, true} {
+			if _, err := n.proxy.Set(t.Context(), roster.Identity{}, a, proxy.NewSettings{SoftReject: soft}); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range formCases {
+				name := fmt.Sprintf("%s, soft %t", c.name, soft)
+				n.provider.events(c.stream("bash", removeAll)...)
+				ask := strings.Replace(c.ask, "Clean up", name, 1)
+				waiting := n.begin("POST", c.path, fmt.Sprintf(ask, true))
+				n.decide(n.gate().ID, false, "Not today.")
+				got := <-waiting
+				if got.err != nil || strings.Contains(got.body, "bash") || strings.Contains(got.body, "rm -r") || !strings.Contains(got.body, "Not today.") {
+					t.Errorf("%s: %+v", name, got)
+				}
+				if ended := endsWell(c.name, got.body); ended != soft {
+					t.Errorf("%s: ends as a whole message: %t\n%s", name, ended, got.body)
+				}
+				if !soft && !strings.Contains(got.body, "permission_error") {
+					t.Errorf("%s: %s", name, got.body)
+				}
+				// Again: there is nothing to wait for, and a status.
+				before := n.provider.calls()
+				got = n.call("POST", c.path, fmt.Sprintf(ask, true))
+				if want := map[bool]int{false: 403, true: 200}[soft]; got.status != want || !strings.Contains(got.body, "Not today.") || n.provider.calls() != before {
+					t.Errorf("%s: again: %+v", name, got)
+				}
+				if !soft && (got.header.Get("X-Should-Retry") != "false" || got.header.Get("X-Amp-Gate-Id") == "") {
+					t.Errorf("%s: %v", name, got.header)
+				}
+			}
+		}
+	})
+}
+
+// endsWell reports whether a stream ends as one that is whole does.
+func endsWell(form, body string) bool {
+	switch form {
+	case "messages":
+		return strings.HasSuffix(body, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n")
+	case "chat":
+		return strings.HasSuffix(body, "data: [DONE]\n\n")
+	}
+	i := strings.LastIndex(body, "event: ")
+	return strings.HasPrefix(body[max(i, 0):], "event: response.completed\n") && strings.HasSuffix(body, "\n\n")
+}
+
+func TestAQuickNoIsARealOneAndALateOneIsAMessage(t *testing.T) {
+	n := one(t, func(o *proxy.Options) { o.Quiet = 10 * time.Second })
+	n.apply(gateBash)
+	for _, c := range formCases {
+		n.provider.json(c.reply)
+		waiting := n.begin("POST", c.path, fmt.Sprintf(c.ask, false), "X-Stainless-Timeout", "600")
+		n.decide(n.gate().ID, false, "No.")
+		if got := <-waiting; got.status != 403 || !strings.Contains(got.body, "permission_error") || strings.Contains(got.body, "bash") {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+		// A client that says it waits for 50 ms gets a status after 20.
+		res, err := http.DefaultTransport.RoundTrip(n.request("POST", c.path, strings.Replace(fmt.Sprintf(c.ask, false), "Clean", "Wipe", 1), "X-Stainless-Timeout", "0.05"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = res.Body.Close() })
+		if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %v", c.name, res)
+		}
+		n.decide(n.gate().ID, false, "No.")
+		body, err := io.ReadAll(res.Body)
+		if text := string(body); err != nil || strings.Contains(text, "bash") || !strings.Contains(text, "No.") || text == strings.TrimLeft(text, " ") && !strings.HasPrefix(text, "{") {
+			t.Errorf("%s: %s %v", c.name, text, err)
+		}
+	}
+}
+
+func TestACallThatIsHeldTooLongIsPendingAndCanBeTakenUpAgain(t *testing.T) {
+	n := one(t, func(o *proxy.Options) { o.Hold = 150 * time.Millisecond })
+	n.apply(gateBash)
+	for _, c := range formCases {
+		n.provider.events(c.stream("bash", removeAll)...)
+		got := n.call("POST", c.path, fmt.Sprintf(c.ask, true))
+		if got.status != 200 || !endsWell(c.name, got.body) || strings.Contains(got.body, "bash") || !strings.Contains(got.body, "Awaiting operator approval") {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+		g := n.gate()
+		n.provider.json(c.reply)
+		// Not a stream, and nothing was sent yet.
+		before := n.provider.calls()
+		again := n.call("POST", c.path, fmt.Sprintf(c.ask, true))
+		if n.provider.calls() != before || !endsWell(c.name, again.body) {
+			t.Errorf("%s: %+v", c.name, again)
+		}
+		n.decide(g.ID, true, "")
+		if got := n.call("POST", c.path, fmt.Sprintf(c.ask, true)); got.body != strings.Join(c.stream("bash", removeAll), "") || n.provider.calls() != before {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+	pending := start(t, n.t.TempDir()+"/second.db", func(o *proxy.Options) { o.Hold, o.Quiet = 50*time.Millisecond, time.Minute })
+	pending.apply(gateBash)
+	for _, c := range formCases {
+		pending.provider.json(c.reply)
+		got := pending.call("POST", c.path, fmt.Sprintf(c.ask, false))
+		g := pending.gate()
+		if got.status != 202 || !strings.Contains(got.body, g.ID) || strings.Contains(got.body, "bash") || got.header.Get("X-Amp-Gate-Id") != g.ID || got.header.Get("Location") == "" || got.header.Get("Retry-After") == "" {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+		pending.decide(g.ID, false, "")
+	}
+}
+
+func TestAsyncAnswersAtOnceAndCallsTheWebhook(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		n.apply(gateBash)
+		hook := "https://hooks.example.com/agent"
+		n.hook.Store(&hook)
+		for _, c := range formCases {
+			for _, stream := range []bool{false, true} {
+				n.provider.json(c.reply)
+				want := c.reply
+				if stream {
+					n.provider.events(c.stream("bash", removeAll)...)
+					want = strings.Join(c.stream("bash", removeAll), "")
+				}
+				ask := fmt.Sprintf(c.ask, stream)
+				got := n.call("POST", c.path, ask, "Prefer", "respond-async")
+				g := n.gate()
+				if want := fmt.Sprintf(`{"gate_id":%q,"message":"Awaiting operator approval","status":"pending"}`, g.ID); got.status != 202 || got.body != want {
+					t.Errorf("%s: %+v", c.name, got)
+				}
+				n.decide(g.ID, true, "")
+				before := n.provider.calls()
+				if got := n.call("POST", c.path, ask, "Prefer", "respond-async"); got.status != 200 || got.body != want || n.provider.calls() != before {
+					t.Errorf("%s: %+v", c.name, got)
+				}
+			}
+		}
+		if got := n.entries("delivery.queued"); len(got) != 6 || !strings.Contains(string(got[0].Body), hook) {
+			t.Errorf("%d deliveries", len(got))
+		}
+		// What needs no decision is answered as ever.
+		n.provider.json(`{"id":"x","content":[]}`)
+		if got := n.call("POST", messagesPath, `{"model":"m"}`, "Prefer", "respond-async"); got.status != 200 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestRetriesMeetTheSameGate(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		n.apply(gateBash)
+		n.provider.json(formCases[0].reply)
+		ask := fmt.Sprintf(messageAsk, false)
+		for range 3 { // clients that give up
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan answer, 1)
+			r := n.request("POST", messagesPath, ask).WithContext(ctx)
+			go func() { done <- n.do(r) }()
+			n.gate()
+			cancel()
+			<-done
+		}
+		waiting := n.begin("POST", messagesPath, ask)
+		g := n.gate()
+		n.decide(g.ID, true, "")
+		if got := <-waiting; got.status != 200 || strings.TrimLeft(got.body, " ") != formCases[0].reply || n.provider.calls() != 1 {
+			t.Errorf("%+v, %d calls", got, n.provider.calls())
+		}
+		if got := len(n.entries("gate.opened")); got != 1 {
+			t.Errorf("%d gates", got)
+		}
+		// Another key of the same agent, and another body, are other calls.
+		n.provider.json(`{"id":"x","content":[]}`)
+		if got := n.call("POST", messagesPath, ask+" "); got.body != `{"id":"x","content":[]}` {
+			t.Errorf("%+v", got)
+		}
+		// After its time the call is made anew.
+		n.move(2 * time.Hour)
+		if got := n.call("POST", messagesPath, ask); got.body != `{"id":"x","content":[]}` || n.provider.calls() != 3 {
+			t.Errorf("%+v, %d calls", got, n.provider.calls())
+		}
+	})
+}
+
+func TestAnApprovalForOneUseIsUsedOnce(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		n.apply(`  - {name: once, on: [tool_call], when: 'event.tool == "bash"', then: gate, gate: {single_use: true}}` + "\n")
+		n.provider.json(formCases[0].reply)
+		ask := fmt.Sprintf(messageAsk, false)
+		first, second := n.begin("POST", messagesPath, ask), n.begin("POST", messagesPath, ask)
+		g := n.gate()
+		until(t, "both calls", func() bool { return n.provider.calls() >= 1 })
+		n.decide(g.ID, true, "")
+		// One of the two has it; the other is told, or asked about anew.
+		given := 0
+		for first != nil || second != nil {
+			var got answer
+			select {
+			case got = <-first:
+				first = nil
+			case got = <-second:
+				second = nil
+			case <-time.After(10 * time.Millisecond):
+				again, _, err := n.gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, g := range again {
+					n.decide(g.ID, false, "")
+				}
+				continue
+			}
+			if strings.Contains(got.body, "rm -r build") {
+				given++
+			}
+		}
+		if given != 1 {
+			t.Errorf("it was given %d times", given)
+		}
+		if released := len(n.entries("proxy.released")); released != 1 {
+			t.Errorf("%d releases", released)
+		}
+	})
+}
+
+func TestARequestCanBeGatedBeforeItReachesTheProvider(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		n.apply("  - {name: web-needs-a-person, on: [prompt], when: 'event.tools.exists(t, t.startsWith(\"web_fetch\"))', then: gate}\n")
+		ask := func(stream bool) string {
+			return fmt.Sprintf(`{"model":"claude-sonnet-4-6","stream":%t,"tools":[{"type":"web_fetch_20250910","name":"web_fetch"}],"messages":[]}`, stream)
+		}
+		n.provider.json(formCases[0].reply)
+		waiting := n.begin("POST", messagesPath, ask(false))
+		g := n.gate()
+		if n.provider.calls() != 0 || g.ActionDigest != sum(ask(false)) {
+			t.Errorf("%d calls, %s", n.provider.calls(), g.ActionDigest)
+		}
+		n.decide(g.ID, true, "")
+		if got := <-waiting; got.status != 200 || strings.TrimLeft(got.body, " ") != formCases[0].reply {
+			t.Errorf("%+v", got)
+		}
+		n.provider.events(messageStream("read", "{}")...)
+		waiting = n.begin("POST", messagesPath, ask(true))
+		g = n.gate()
+		time.Sleep(60 * time.Millisecond) // it has sent a status and signs of life
+		n.decide(g.ID, true, "")
+		if got := <-waiting; withoutBeats(got.body) != withoutBeats(strings.Join(messageStream("read", "{}"), "")) {
+			t.Errorf("%+v", got)
+		}
+		n.apply("  - {name: no-web, on: [prompt], when: 'event.tools.exists(t, t == \"mcp:https://evil.example\")', then: block, reason: Not there.}\n")
+		before := n.provider.calls()
+		got := n.call("POST", messagesPath, `{"model":"m","mcp_servers":[{"type":"url","url":"https://evil.example","name":"e"}]}`)
+		if got.status != 403 || !strings.Contains(got.body, "Not there.") || n.provider.calls() != before {
+			t.Errorf("%+v", got)
+		}
+		if len(n.entries("prompt.decided")) != 3 {
+			t.Error("not every decision is on record")
+		}
+		n.wantClean()
+	})
+}
+
+func TestEveryGatedCallIsOnOneGateWithTheStrictestRules(t *testing.T) {
+	n := one(t)
+	n.apply(`  - {name: bash, on: [tool_call], when: 'event.tool == "bash"', then: gate, gate: {risk: low, expires: 2h}}
+  - {name: browser, on: [tool_call], when: 'event.toolset == "browser" && event.tool == "navigate"', then: gate, gate: {approvers: [admin], quorum: 2, risk: high, expires: 1h}}
+`)
+	n.provider.json(`{"id":"msg_1","content":[{"type":"tool_use","id":"a","name":"bash","input":{"command":"ls"}},{"type":"tool_use","id":"b","name":"read","input":{}},{"type":"tool_use","id":"c","toolset_name":"browser","name":"navigate","input":{"url":"https://x.example/a"}}]}`)
+	waiting := n.begin("POST", messagesPath, fmt.Sprintf(messageAsk, false))
+	g := n.gate()
+	if g.Quorum != 2 || g.Risk != "high" || fmt.Sprint(g.Approvers) != "[admin]" || len(g.Artifacts) != 2 || time.Until(*g.ExpiresAt) > 61*time.Minute {
+		t.Errorf("%+v", g)
+	}
+	if _, err := n.gates.Vote(t.Context(), n.operator, g.ID, gate.Ballot{Approve: true}); err == nil {
+		t.Error("an operator decided what an admin has to")
+	}
+	n.stop()
+	<-waiting
+}
+
+func TestAGateOutlivesTheServer(t *testing.T) {
+	address := t.TempDir() + "/a.db"
+	n := start(t, address)
+	n.apply(gateBash)
+	n.provider.json(formCases[0].reply)
+	waiting := n.begin("POST", messagesPath, fmt.Sprintf(messageAsk, false))
+	g := n.gate()
+	n.stop()
+	<-waiting
+	key, operator := n.key, n.operator
+	n.db.Close()
+	m := restart(t, address, key, operator)
+	m.provider.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	m.decide(g.ID, true, "")
+	if got := m.call("POST", messagesPath, fmt.Sprintf(messageAsk, false)); got.status != 200 || got.body != formCases[0].reply || m.provider.calls() != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestManyCallsAreHeldAtOnce(t *testing.T) {
+	n := one(t)
+	n.apply(gateBash)
+	n.provider.json(formCases[0].reply)
+	const many = 200
+	var answered atomic.Int64
+	for i := range many {
+		r := n.request("POST", messagesPath, strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint(i), 1))
+		go func() {
+			if got := n.do(r); got.status == 200 && strings.TrimLeft(got.body, " ") == formCases[0].reply {
+				answered.Add(1)
+			}
+		}()
+	}
+	var all []gate.Gate
+	until(t, "all gates", func() bool {
+		all, _, _ = n.gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, many+1)
+		return len(all) == many
+	})
+	for _, g := range all {
+		n.decide(g.ID, true, "")
+	}
+	until(t, "all answers", func() bool { return answered.Load() == many })
+}

@@ -1,0 +1,116 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/roster"
+)
+
+// isAgentKey reports whether a key has the form of ours.
+func isAgentKey(key string) bool {
+	return strings.HasPrefix(key, "rs-amp-") || strings.HasPrefix(key, "amp_live_sk_")
+}
+
+// caller is who calls, and with which of the provider's keys.
+type caller struct {
+	who     roster.Identity
+	vaulted bool // the provider's key comes from the vault
+}
+
+const (
+	bearer = "Authorization"
+	apiKey = "X-Api-Key"
+)
+
+// identify finds the agent: by its key in place of the provider's, by its key in the path,
+// or by the provider's key. It leaves in the header what is meant for the provider, and no
+// key of ours.
+func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPath string) (c caller, err error) {
+	ours, style := inPath, ""
+	for _, name := range []string{apiKey, bearer} { // the first is preferred, as the provider does
+		key := keyIn(header, name)
+		if key == "" || !isAgentKey(key) {
+			continue
+		}
+		if ours == "" {
+			ours = key
+		}
+		if style == "" {
+			style = name
+		}
+		header.Del(name)
+	}
+	theirs := keyIn(header, apiKey)
+	if theirs == "" {
+		theirs = keyIn(header, bearer)
+	}
+	if ours == "" {
+		if theirs == "" {
+			return c, fault.New(fault.Unauthenticated, "There is no key. Use a key of the agent, rs-amp-…, in place of the provider's.")
+		}
+		c.who, err = p.owner(ctx, theirs)
+		return c, err
+	}
+	if c.who, err = p.Roster.Authenticate(ctx, ours); err != nil {
+		return c, err
+	}
+	if c.who.Kind != roster.HolderAgent {
+		return c, fault.New(fault.Forbidden, "This is the key of an %s, and models are for agents. Use an agent's key, rs-amp-….", c.who.Kind)
+	}
+	if theirs != "" {
+		return c, nil
+	}
+	key := p.vault.find(provider, c.who.Workspace)
+	if key == "" {
+		return c, fault.New(fault.Unauthenticated, "There is no key of the provider %s for this agent. An admin puts one into the vault with `signalbox proxy key set %s`.", provider, provider)
+	}
+	c.vaulted = true
+	if style == "" && provider == Anthropic {
+		style = apiKey
+	}
+	if style == apiKey && provider == Anthropic {
+		header.Set(apiKey, key)
+	} else {
+		header.Set(bearer, "Bearer "+key)
+	}
+	return c, nil
+}
+
+// keyIn is the key in a header of one of the two styles.
+func keyIn(header http.Header, name string) string {
+	value := header.Get(name)
+	if name == bearer {
+		scheme, key, _ := strings.Cut(value, " ")
+		if !strings.EqualFold(scheme, "Bearer") {
+			return ""
+		}
+		value = key
+	}
+	return strings.TrimSpace(value)
+}
+
+// owner is the agent that a provider's key is registered to.
+func (p *Proxy) owner(ctx context.Context, key string) (roster.Identity, error) {
+	p.mu.RLock()
+	b, known := p.owners[KeySum(key)]
+	p.mu.RUnlock()
+	if known {
+		who, err := p.Roster.Named(ctx, b.workspace, b.name)
+		if err == nil && who.ID == b.id {
+			return who, nil
+		}
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return who, err
+		}
+	}
+	return roster.Identity{}, fault.New(fault.Unauthenticated, "This key is registered to no agent here. Use a key of the agent, rs-amp-…, in its place, or in the base URL: /v1/proxy/a/rs-amp-….")
+}
+
+func (p *Proxy) knownWorkspace(ctx context.Context, name string) (bool, error) {
+	var n int
+	err := p.DB.QueryRow(ctx, "SELECT COUNT(*) FROM workspace WHERE name = $1", []any{name}, &n)
+	return n > 0, err
+}

@@ -1,0 +1,94 @@
+package proxy
+
+import (
+	"context"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// receipted is the body of proxy.receipted: calls that a gate let go have a result.
+type receipted struct {
+	Agent string   `json:"agent"`
+	Calls []string `json:"calls"`
+}
+
+func (p *Proxy) loadAwaited(ctx context.Context) error {
+	rows, err := p.DB.Read.QueryContext(ctx, "SELECT agent, call, gate FROM proxy_call WHERE at > $1", p.Now().Add(-holdsKept).UnixMicro())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	all := map[string]string{}
+	for rows.Next() {
+		var agent, one, gateID string
+		if err := rows.Scan(&agent, &one, &gateID); err != nil {
+			return err
+		}
+		all[agent+" "+one] = gateID
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.awaited = all
+	return nil
+}
+
+// receive looks for results of calls that a gate let go. They are written down beside the
+// call that brings them.
+func (p *Proxy) receive(x *exchange) {
+	listed := x.q.listed
+	x.q.listed = nil
+	p.mu.RLock()
+	none := len(p.awaited) == 0
+	p.mu.RUnlock()
+	if none {
+		return
+	}
+	results := resultsOf(listed)
+	found := map[string][]result{}
+	p.mu.Lock()
+	for _, r := range results {
+		name := x.who.ID + " " + r.id
+		if gateID, ok := p.awaited[name]; ok {
+			found[gateID] = append(found[gateID], r)
+			delete(p.awaited, name) // the next request brings it again
+		}
+	}
+	p.mu.Unlock()
+	if len(found) == 0 {
+		return
+	}
+	who, trace := x.who, x.trace()
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		for gateID, results := range found {
+			err := p.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+				b := receipted{Agent: who.ID}
+				for _, r := range results {
+					b.Calls = append(b.Calls, r.id)
+					summary := "The tool has run"
+					if r.failed {
+						summary = "The tool has failed"
+					}
+					if err := gate.AddReceipt(tx, gateID, who.Actor(), gate.Receipt{Succeeded: !r.failed, Summary: summary + " (" + clean(r.id) + ")", Detail: shownResult(r)}); err != nil {
+						return err
+					}
+				}
+				tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindReceipted, Actor: who.Actor(), Subject: gateID, Trace: trace, Body: b})
+				return nil
+			})
+			if err != nil {
+				p.Log.Warn("a result cannot be bound to its gate", "gate", gateID, "error", err.Error())
+			}
+		}
+	}()
+}
+
+// shownResult is a result as the receipt holds it, cut to what a person reads.
+func shownResult(r result) wire.Raw { return artifact(r.id, r.content) }

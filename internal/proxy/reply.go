@@ -1,0 +1,102 @@
+package proxy
+
+import (
+	"bytes"
+	"net/http"
+
+	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/policy"
+)
+
+// forward sends the request to the provider and deals with the reply. A hold is to be waited
+// for.
+func (x *exchange) forward() (*hold, error) {
+	x.accept()
+	body := x.q.body
+	x.q.body, x.sent = nil, true // a call that is held does not hold it
+	if x.form == nil {
+		x.header.Set("Accept-Encoding", "identity") // of a batch, which may be rewritten
+	}
+	res, cancel, err := x.call(bytes.NewReader(body), int64(len(body)))
+	defer cancel()
+	if err != nil {
+		x.note.Status = http.StatusBadGateway
+		x.record(facts{})
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	x.note.Status = res.StatusCode
+	switch {
+	case res.StatusCode >= http.StatusMultipleChoices || res.StatusCode == http.StatusNoContent:
+		defer x.record(facts{})
+		if x.out.committed { // it was held before it was sent
+			x.fail(failure{kind: errorKind(res.StatusCode), message: "The provider answered with the status " + res.Status + "."})
+			return nil, nil
+		}
+		return nil, x.copy(res)
+	case x.form == nil && x.vaulted:
+		defer x.record(facts{})
+		return nil, x.ownLinks(res)
+	case x.form == nil:
+		defer x.record(facts{})
+		return nil, x.copy(res)
+	case isEvents(res.Header):
+		return x.stream(res)
+	}
+	return x.whole(res)
+}
+
+// whole deals with a reply that is no stream.
+func (x *exchange) whole(res *http.Response) (*hold, error) {
+	raw, err := readReply(res)
+	if err != nil {
+		x.record(facts{})
+		return nil, err
+	}
+	text, err := plain(res, raw)
+	var about facts
+	var calls []call
+	if err == nil {
+		about, calls, err = x.form.reply(text)
+	}
+	if err == nil && !isJSON(res.Header) {
+		err = &gatewayError{"it is no JSON"}
+	}
+	defer func() { x.record(about) }()
+	if err != nil && x.rules.tools {
+		return nil, &gatewayError{"The provider's reply cannot be read, and so not be judged: " + fault.From(err).Message}
+	}
+	if len(calls) > 0 && x.rules.tools {
+		var said ruling
+		x.judge(x.r.Context(), calls, &said)
+		if said.refusal != nil {
+			return nil, x.refuse(*said.refusal)
+		}
+		if len(said.gates) > 0 {
+			landed := x.takeOff()
+			k := &kept{Status: res.StatusCode, Header: storedHeader(res.Header), Body: raw}
+			return x.withhold(said.gates, k, landed)
+		}
+	}
+	if !x.out.committed {
+		x.reply(res.StatusCode, res.Header, len(raw))
+	} else if enc := res.Header.Get("Content-Encoding"); enc != "" {
+		raw = text // the status that was sent says nothing of a coding
+	}
+	_ = x.out.write(raw, false)
+	return nil, nil
+}
+
+// withhold opens the gate of a reply.
+func (x *exchange) withhold(gates []gated, k *kept, landed func()) (*hold, error) {
+	defer landed()
+	spec, ok := strictest(gates)
+	if !ok {
+		d := gates[0].decision
+		d.Reason = "The rules " + gates[0].decision.Rule + " and others ask different people about this reply, and nobody may decide all of it. It is refused."
+		d.Record.Then, d.Record.Reason = policy.Block, d.Reason
+		d.Action = policy.Block
+		return nil, x.refuse(d)
+	}
+	return x.open(policy.OnToolCall, gates, x.toolOpening(gates, k.Body[k.Withheld:]), spec, k)
+}

@@ -1,0 +1,305 @@
+package proxy_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/proxy"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+// seen is what the user of an SDK sees of a call.
+type seen struct {
+	ID, Scenario, API, SDK string
+	Text                   string
+	Tools                  []string
+	Ended                  *bool
+	Events                 *int
+	Gaps                   int
+	Gate                   string
+	Error, Message         string
+	Status                 int
+	Again                  *struct {
+		Tools []string
+		Error string
+	}
+}
+
+// matrix is what the SDKs meet: a node that soon sends a status, one that does not, a
+// provider that answers by the name of the scenario, and an operator who decides by it.
+type matrix struct {
+	t            *testing.T
+	node, silent *node
+	keys         string
+	mu           sync.Mutex
+	asked, sent  map[string]int // calls that reached the provider, and us
+}
+
+func newMatrix(t *testing.T) *matrix {
+	m := &matrix{t: t, asked: map[string]int{}, sent: map[string]int{}}
+	quick := func(o *proxy.Options) { o.Beat, o.Quiet = 100*time.Millisecond, 100*time.Millisecond }
+	m.node = start(t, storetest.SQLite(t), quick)
+	m.silent = start(t, storetest.SQLite(t), func(o *proxy.Options) { o.Quiet = time.Minute })
+	keys := map[string]string{"plain": m.node.key, "silent": m.silent.key}
+	for name, s := range map[string]proxy.NewSettings{"soft": {SoftReject: true}, "short": {HoldSeconds: 1}} {
+		a, issued, err := m.node.roster.AddAgent(t.Context(), roster.Identity{Role: roster.Admin}, roster.NewAgent{Name: name, Workspace: "default"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.node.proxy.Set(t.Context(), roster.Identity{}, a, s); err != nil {
+			t.Fatal(err)
+		}
+		keys[name] = issued[0].Secret
+	}
+	text, _ := json.Marshal(keys)
+	m.keys = string(text)
+	for _, n := range []*node{m.node, m.silent} {
+		n.apply(gateBash + "  - {name: later, on: [prompt], when: 'event.text.contains(\"/deferred\")', then: defer, retry_after: 1s}\n")
+		n.provider.answers(m.answer)
+		handler := n.web.Config.Handler
+		n.web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			m.count(m.sent, r)
+			handler.ServeHTTP(w, r)
+		})
+		go m.operate(n)
+	}
+	return m
+}
+
+func (m *matrix) count(in map[string]int, r *http.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	in[r.Header.Get("X-Scenario")]++
+}
+
+// answer is the provider.
+func (m *matrix) answer(w http.ResponseWriter, r *http.Request) {
+	m.count(m.asked, r)
+	id := r.Header.Get("X-Scenario")
+	c := formCases[0]
+	for _, one := range formCases {
+		if strings.HasSuffix(one.path, r.URL.Path) && strings.Contains(one.path, "openai") == !strings.Contains(r.URL.Path, "messages") {
+			c = one
+		}
+	}
+	tool := "bash"
+	if strings.Contains(id, "pass") {
+		tool = "read"
+	}
+	switch {
+	case strings.HasSuffix(id, "/overloaded"):
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Retry-After-Ms", "20")
+		w.WriteHeader(529)
+		_, _ = io.WriteString(w, `{"type":"error","error":{"type":"overloaded_error","message":"busy"}}`)
+	case strings.Contains(id, "stream") || strings.Contains(id, "helper"):
+		w.Header().Set("Content-Type", "text/event-stream")
+		list := c.stream(tool, fmt.Sprintf(`{"command":%q}`, id))
+		if strings.HasSuffix(id, "/broken-stream") {
+			list = list[:2]
+		}
+		for _, piece := range list {
+			_, _ = io.WriteString(w, piece)
+			_ = http.NewResponseController(w).Flush()
+		}
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, strings.NewReplacer("bash", tool, "rm -r build", id).Replace(c.reply))
+	}
+}
+
+// operate decides by the name of the scenario, and takes its time.
+func (m *matrix) operate(n *node) {
+	for m.t.Context().Err() == nil {
+		all, _, err := n.gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 100)
+		if err != nil {
+			return
+		}
+		for _, g := range all {
+			waits := time.Since(g.OpenedAt)
+			switch {
+			case strings.HasSuffix(g.ProposedAction, "-approve") && waits > 4500*time.Millisecond, strings.HasSuffix(g.ProposedAction, "-late") && waits > 9*time.Second:
+				_, _ = n.gates.Vote(context.Background(), n.operator, g.ID, gate.Ballot{Approve: true})
+			case strings.HasSuffix(g.ProposedAction, "-reject") && waits > 50*time.Millisecond:
+				_, _ = n.gates.Vote(context.Background(), n.operator, g.ID, gate.Ballot{Note: "Not today."})
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// run runs a program with one SDK, and reads what its user saw.
+func (m *matrix) run(sdk, name string, args ...string) (all []seen) {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(m.t.Context(), 60*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, append(args, sdk, m.node.web.URL, m.silent.web.URL, m.keys)...)
+	cmd.Dir = filepath.Join("testdata", "sdk", "node")
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil {
+		m.t.Fatalf("%s: %v\n%s", sdk, err, problems.String())
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		var s seen
+		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
+			m.t.Fatalf("%s: %v", lines.Text(), err)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// wanted is what a scenario should come to.
+type wanted struct {
+	text    string // in what was said, or in the error
+	failed  bool
+	status  int
+	tool    string
+	asked   int // how often the provider was
+	sent    int // how often we were; 0 when it does not matter
+	unended bool
+	again   bool
+	// held says that the call ends before the decision, with a message that says so, or where
+	// the machine is slow with a timeout: all that counts is that there is one call and one
+	// gate, and no tool without a decision.
+	held bool
+}
+
+// scenarios are the rows of the matrix, as far as they are what the proxy does.
+var scenarios = map[string]wanted{
+	"pass":                 {tool: "read", asked: 1, sent: 1},
+	"pass-stream":          {text: "I will look.", tool: "read", asked: 1, sent: 1},
+	"helper-pass":          {text: "I will look.", tool: "read", asked: 1, sent: 1},
+	"held-approve":         {tool: "bash", asked: 1, sent: 1},
+	"held-stream-approve":  {text: "I will look.", tool: "bash", asked: 1, sent: 1},
+	"quick-reject":         {text: "Not today.", failed: true, status: 403, asked: 1, sent: 1},
+	"stream-reject":        {text: "Not today.", failed: true, asked: 1, sent: 1},
+	"soft-reject":          {text: "Not today.", asked: 1, sent: 1},
+	"soft-stream-reject":   {text: "Not today.", asked: 1, sent: 1},
+	"pending-never":        {text: "Awaiting operator approval", asked: 1, sent: 1},
+	"pending-stream-never": {text: "Awaiting operator approval", asked: 1, sent: 1},
+	"async-never":          {asked: 1, sent: 1},
+	"async-stream-never":   {asked: 1, sent: 1, unended: true},
+	"silent-late":          {failed: true, asked: 1, sent: 4, again: true},
+	"deferred":             {failed: true, status: 429, asked: 0, sent: 2},
+	"overloaded":           {failed: true, status: 529, asked: 2, sent: 2},
+	"broken-stream":        {failed: true, asked: 1, sent: 1},
+}
+
+// several is more than one.
+const several = -1
+
+// exceptions are SDKs that do something else: for these the timeout covers the body, so that
+// signs of life do not help. Each try meets the same gate.
+var exceptions = map[string]map[string]wanted{
+	"openai-7": {"held-approve": {tool: "bash", asked: 1, sent: several}},
+	// These say how long they wait, and have a status in time.
+	"anthropic-0": {"silent-late": {tool: "bash", asked: 1, sent: 2, again: true}},
+	"anthropic-1": {"silent-late": {tool: "bash", asked: 1, sent: 2, again: true}},
+	// These have the body in their timeout, and are answered before it.
+	"anthropic-go-1": {"held-approve": {held: true, asked: 1}, "silent-late": {held: true, asked: 1, again: true}},
+	"anthropic-go-2": {"held-approve": {held: true, asked: 1}, "silent-late": {held: true, asked: 1, again: true}},
+	"openai-go-3": {
+		"held-approve": {held: true, asked: 1}, "silent-late": {held: true, asked: 1, again: true},
+		"quick-reject": {failed: true, status: 403, asked: 1, sent: 1}, // its error says the status only
+	},
+}
+
+func (m *matrix) check(s seen, want wanted) {
+	m.mu.Lock()
+	asked, sent := m.asked[s.ID], m.sent[s.ID]
+	m.mu.Unlock()
+	// SDKs that join the tool's name to its arguments.
+	tools := strings.Join(s.Tools, " ")
+	switch {
+	case want.held && s.Error == "" && len(s.Tools) == 0 && !strings.Contains(s.Text, "Awaiting operator approval"):
+	case !want.held && want.failed != (s.Error != ""):
+	case want.status != 0 && s.Status != want.status:
+	case !strings.Contains(s.Text+s.Message, want.text):
+	case want.tool == "" && tools != "" && !want.held || want.tool != "" && (len(s.Tools) != 1 || !strings.HasPrefix(tools, want.tool+" ") || !strings.Contains(tools, s.ID)):
+	case asked != want.asked || want.sent > 0 && sent != want.sent || want.sent == several && sent < 2:
+	case s.Ended != nil && *s.Ended == want.unended && !want.failed:
+	case s.Gaps != 0:
+	case want.again && (s.Again == nil || len(s.Again.Tools) != 1 || s.Again.Error != ""):
+	default:
+		return
+	}
+	m.t.Errorf("%s: asked %d, sent %d\ngot %+v %+v\nwant %+v", s.ID, asked, sent, s, s.Again, want)
+}
+
+func TestTheRealSDKsSeeWhatTheyShould(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes ten seconds")
+	}
+	t.Parallel()
+	programs := map[string][]string{}
+	missing := func(what, path string) bool {
+		if _, err := os.Stat(filepath.Join("testdata", "sdk", path)); err == nil {
+			return false
+		}
+		if os.Getenv("CI") != "" {
+			t.Errorf("%s are not installed; scripts/test-tools does it", what)
+		} else {
+			t.Logf("%s are not installed; scripts/test-tools does it", what)
+		}
+		return true
+	}
+	if !missing("the SDKs from npm", "node/node_modules/.installed") {
+		for _, sdk := range []string{"anthropic-0", "anthropic-1", "openai-6", "openai-7"} {
+			programs[sdk] = []string{"node", "matrix.mjs"}
+		}
+	}
+	if !missing("the Go SDKs", "go/matrix") {
+		for _, sdk := range []string{"anthropic-go-1", "anthropic-go-2", "openai-go-3"} {
+			programs[sdk] = []string{"../go/matrix"}
+		}
+	}
+	if len(programs) == 0 {
+		t.Skip("no SDK is installed")
+	}
+	m := newMatrix(t)
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	results := map[string][]seen{}
+	for sdk, program := range programs {
+		running.Go(func() {
+			got := m.run(sdk, program[0], program[1:]...)
+			mu.Lock()
+			results[sdk] = got
+			mu.Unlock()
+		})
+	}
+	running.Wait()
+	for sdk, all := range results {
+		if len(all) < 14 {
+			t.Errorf("%s: only %d scenarios", sdk, len(all))
+		}
+		want := maps.Clone(scenarios)
+		maps.Copy(want, exceptions[sdk])
+		for _, s := range all {
+			w, known := want[s.Scenario]
+			if !known {
+				t.Errorf("%+v", s)
+				continue
+			}
+			m.check(s, w)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/gate"
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/rulebook"
+	"github.com/signalbox/signalbox/internal/store"
+)
+
+// Protocol is how the origin of gates, and rules, name us.
+const Protocol = "proxy"
+
+// Options say what the proxy stands on.
+type Options struct {
+	DB     *store.DB
+	Ledger *ledger.Ledger
+	Book   *rulebook.Book
+	Gates  *gate.Gates
+	Roster *roster.Roster
+	Now    func() time.Time
+	Log    *slog.Logger
+
+	Key       []byte            // encrypts the vault
+	Upstreams map[string]string // the address of each provider
+	BaseURL   string            // where clients reach us
+	// Price is what tokens of a model cost, in nano-dollars; false when it is not known.
+	Price func(model string, input, output, cacheRead, cacheWrite int64) (int64, bool)
+	// Webhook is where an agent hears of decisions, "" for nowhere, and the generation of its
+	// secret.
+	Webhook func(agentID string) (target string, generation int)
+
+	Beat  time.Duration // between signs of life; 12 s
+	Quiet time.Duration // how long a call is held before its status is sent, at the most; 100 s
+	Hold  time.Duration // how long a call is held, for agents that do not say; 9 min
+}
+
+// Proxy carries calls to providers.
+type Proxy struct {
+	Options
+	upstreams map[string]*url.URL
+	transport *http.Transport
+	vault     *vault
+	recorder  *recorder
+	ruling    atomic.Pointer[rules]
+
+	mu       sync.RWMutex
+	settings map[string]Settings      // by the agent's id
+	owners   map[string]binding       // by the fingerprint of a provider's key
+	holds    map[string]*hold         // by the fingerprint of a call
+	awaited  map[string]string        // gates whose receipts are awaited, by agent and call
+	threads  map[string]known         // what conversations that providers keep may use
+	flights  map[string]chan struct{} // calls whose gate is about to be opened
+}
+
+// New makes the proxy over a ledger that has Projection. Run must be running.
+func New(o Options) (*Proxy, error) {
+	for _, d := range []struct {
+		of     *time.Duration
+		absent time.Duration
+	}{{&o.Beat, 12 * time.Second}, {&o.Quiet, 100 * time.Second}, {&o.Hold, 9 * time.Minute}} {
+		if *d.of == 0 {
+			*d.of = d.absent
+		}
+	}
+	p := &Proxy{
+		Options: o, upstreams: map[string]*url.URL{},
+		settings: map[string]Settings{}, owners: map[string]binding{}, holds: map[string]*hold{}, awaited: map[string]string{},
+		threads: map[string]known{}, flights: map[string]chan struct{}{},
+		transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, MaxIdleConns: 1024, MaxIdleConnsPerHost: 512, IdleConnTimeout: 90 * time.Second,
+			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: upstreamIdle, DisableCompression: true, ForceAttemptHTTP2: true,
+		},
+	}
+	for name, address := range o.Upstreams {
+		u, err := url.Parse(strings.TrimSuffix(address, "/"))
+		if err != nil || u.Host == "" {
+			return nil, fmt.Errorf("the address of the provider %s is none", name)
+		}
+		p.upstreams[name] = u
+	}
+	var err error
+	if p.vault, err = openVault(o); err != nil {
+		return nil, err
+	}
+	p.recorder = newRecorder(p)
+	o.Gates.OnResolved(Protocol, p.resolved)
+	return p, nil
+}
+
+// rules is what a version of the policy has to do with us.
+type rules struct {
+	number int64
+	prompt bool // some rule looks at requests
+	text   bool // and at what they say
+	tools  bool // some rule looks at tool calls
+	// continued is the name of the first rule on prompts that depends on what a request
+	// that continues a conversation does not say.
+	continued string
+}
+
+// rules are those of the policy in force.
+func (p *Proxy) rules() *rules {
+	number, now := p.Book.Policy()
+	if r := p.ruling.Load(); r != nil && r.number == number {
+		return r
+	}
+	r := &rules{number: number, prompt: true, tools: true}
+	if now != nil {
+		r.prompt, r.tools = now.Defaults()[policy.OnPrompt] != policy.Allow, now.Defaults()[policy.OnToolCall] != policy.Allow
+		for _, one := range now.Rules() {
+			r.tools = r.tools || slices.Contains(one.Points, policy.OnToolCall)
+			if !slices.Contains(one.Points, policy.OnPrompt) {
+				continue
+			}
+			r.prompt = true
+			r.text = r.text || strings.Contains(one.When, "text")
+			if r.continued == "" && one.Mode == "enforce" && one.Then != policy.Allow && looksBack(one.When) {
+				r.continued = one.Name
+			}
+		}
+	}
+	p.ruling.Store(r)
+	return r
+}
+
+// looksBack reports whether a condition looks at what a request that continues a
+// conversation leaves to the provider's memory.
+func looksBack(when string) bool {
+	return slices.ContainsFunc([]string{"tools", "payload", "text"}, func(name string) bool { return strings.Contains(when, name) })
+}
+
+// Run keeps what is in memory true by following the ledger, and writes down what was
+// passed, until ctx ends.
+func (p *Proxy) Run(ctx context.Context) error {
+	var writing sync.WaitGroup
+	writing.Go(func() { p.recorder.run(ctx) })
+	defer writing.Wait()
+	defer p.transport.CloseIdleConnections()
+	for e := range p.Ledger.FollowNow(ctx, p.load) {
+		if err := p.follow(ctx, &e); err != nil {
+			p.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "error", err.Error())
+		}
+	}
+	return nil
+}
+
+// load reads what there is.
+func (p *Proxy) load(ctx context.Context) error {
+	if err := p.vault.load(ctx); err != nil {
+		return err
+	}
+	entries, err := p.Ledger.Select(ctx, "SELECT e.record, e.salt, e.body FROM proxy_agent a JOIN ledger_entry e ON e.seq = a.seq")
+	if err != nil {
+		return err
+	}
+	for i := range entries {
+		if err := p.follow(ctx, &entries[i]); err != nil {
+			return err
+		}
+	}
+	if err := p.loadHolds(ctx); err != nil {
+		return err
+	}
+	return p.loadAwaited(ctx)
+}
+
+// follow takes in what another node, or this one, has written.
+func (p *Proxy) follow(ctx context.Context, e *ledger.Entry) error {
+	switch e.Kind {
+	case kindSet:
+		var s configured
+		if err := e.Decode(&s); err != nil {
+			return err
+		}
+		p.use(e.Workspace, e.Subject, s)
+	case kindKey:
+		return p.vault.load(ctx)
+	case kindHeld:
+		var b held
+		if err := e.Decode(&b); err != nil {
+			return err
+		}
+		p.addHold(e.Subject, &b, e.At)
+	case kindReleased:
+		var b released
+		if err := e.Decode(&b); err != nil {
+			return err
+		}
+		p.mu.Lock()
+		if h := p.holds[e.Subject]; h != nil && h.gate == b.Gate {
+			used := *h // others may be looking at it
+			used.used = true
+			p.holds[e.Subject] = &used
+		}
+		p.mu.Unlock()
+	case kindReceipted:
+		var b receipted
+		if err := e.Decode(&b); err != nil {
+			return err
+		}
+		p.mu.Lock()
+		for _, one := range b.Calls {
+			delete(p.awaited, b.Agent+" "+one)
+		}
+		p.mu.Unlock()
+	case kindThreaded:
+		var b threaded
+		if err := e.Decode(&b); err != nil {
+			return err
+		}
+		p.remember(&b, e.At)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Migrations make the tables. The vault is the one that does not follow from the ledger.
+var Migrations = store.Migrations{Package: "proxy", Steps: []string{`
+CREATE TABLE proxy_agent (
+  agent {text} PRIMARY KEY,
+  seq {bigint} NOT NULL
+) {strict};
+
+CREATE TABLE proxy_provider_key (
+  sum {text} PRIMARY KEY,
+  agent {text} NOT NULL
+) {strict};
+
+CREATE TABLE proxy_hold (
+  fingerprint {text} PRIMARY KEY,
+  gate {text} NOT NULL,
+  what {text} NOT NULL,
+  good_for {bigint} NOT NULL,
+  once {bool} NOT NULL,
+  used {bool} NOT NULL,
+  opened_at {bigint} NOT NULL
+) {strict};
+CREATE INDEX proxy_hold_opened ON proxy_hold (opened_at);
+
+CREATE TABLE proxy_call (
+  agent {text} NOT NULL,
+  call {text} NOT NULL,
+  gate {text} NOT NULL,
+  at {bigint} NOT NULL,
+  PRIMARY KEY (agent, call)
+) {strict};
+CREATE INDEX proxy_call_at ON proxy_call (at);
+
+CREATE TABLE proxy_thread (
+  agent {text} NOT NULL,
+  id {text} NOT NULL,
+  tools {blob} NOT NULL,
+  at {bigint} NOT NULL,
+  PRIMARY KEY (agent, id)
+) {strict};
+CREATE INDEX proxy_thread_at ON proxy_thread (at);
+
+CREATE TABLE proxy_vault (
+  provider {text} NOT NULL,
+  workspace {text} NOT NULL,
+  sealed {blob} NOT NULL,
+  hint {text} NOT NULL,
+  set_at {bigint} NOT NULL,
+  PRIMARY KEY (provider, workspace)
+) {strict};
+`}}
+
+// The kinds of entries.
+const (
+	kindCalled    = "proxy.called"     // what was carried
+	kindKept      = "proxy.kept"       // a reply that waits for a decision
+	kindHeld      = "proxy.held"       // a call that has a gate
+	kindReleased  = "proxy.released"   // what was approved went on
+	kindReceipted = "proxy.receipted"  // what was approved has a result
+	kindThreaded  = "proxy.threaded"   // a conversation that the provider keeps
+	kindSet       = "proxy.configured" // an agent's settings
+	kindKey       = "proxy.key_set"    // of a provider, in the vault
+)
+
+// Projection is what the entries do to the tables.
+func Projection() ledger.Projection {
+	return ledger.Projection{
+		Name: "proxy",
+		Tables: []ledger.Table{
+			{Name: "proxy_agent", Key: "agent"},
+			{Name: "proxy_provider_key", Key: "sum"},
+			{Name: "proxy_hold", Key: "fingerprint"},
+			{Name: "proxy_call", Key: "agent, call"},
+			{Name: "proxy_thread", Key: "agent, id"},
+		},
+		Apply: map[string]ledger.Apply{
+			kindHeld:      applyHeld,
+			kindReleased:  applyReleased,
+			kindReceipted: applyReceipted,
+			kindThreaded:  applyThreaded,
+			kindSet:       applySet,
+			kindKey:       applyKey,
+		},
+		Erasable: []string{kindKey},
+	}
+}
+
+func before(e *ledger.Entry, d time.Duration) int64 { return e.At.Add(-d).UnixMicro() }
+
+func applyHeld(tx *store.Tx, e *ledger.Entry) error {
+	var b held
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec(`INSERT INTO proxy_hold (fingerprint, gate, what, good_for, once, used, opened_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (fingerprint) DO UPDATE SET gate = excluded.gate, what = excluded.what, good_for = excluded.good_for, once = excluded.once, used = excluded.used, opened_at = excluded.opened_at`,
+		e.Subject, b.Gate, string(b.What), b.GoodFor, b.Once, false, e.At.UnixMicro())
+	for _, one := range b.Calls {
+		tx.Exec("INSERT INTO proxy_call (agent, call, gate, at) VALUES ($1, $2, $3, $4) ON CONFLICT (agent, call) DO UPDATE SET gate = excluded.gate, at = excluded.at", b.Agent, one, b.Gate, e.At.UnixMicro())
+	}
+	tx.Exec("DELETE FROM proxy_hold WHERE opened_at < $1", before(e, holdsKept))
+	tx.Exec("DELETE FROM proxy_call WHERE at < $1", before(e, holdsKept))
+	return nil
+}
+
+func applyReleased(tx *store.Tx, e *ledger.Entry) error {
+	var b released
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("UPDATE proxy_hold SET used = $1 WHERE fingerprint = $2 AND gate = $3", true, e.Subject, b.Gate)
+	return nil
+}
+
+func applyReceipted(tx *store.Tx, e *ledger.Entry) error {
+	var b receipted
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	for _, one := range b.Calls {
+		tx.Exec("DELETE FROM proxy_call WHERE agent = $1 AND call = $2", b.Agent, one)
+	}
+	return nil
+}
+
+func applyThreaded(tx *store.Tx, e *ledger.Entry) error {
+	var b threaded
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tools, err := wire.Marshal(b.Tools)
+	if err != nil {
+		return err
+	}
+	for _, id := range b.IDs {
+		tx.Exec("INSERT INTO proxy_thread (agent, id, tools, at) VALUES ($1, $2, $3, $4) ON CONFLICT (agent, id) DO UPDATE SET tools = excluded.tools, at = excluded.at", b.Agent, id, tools, e.At.UnixMicro())
+	}
+	tx.Exec("DELETE FROM proxy_thread WHERE at < $1", before(e, threadsKept))
+	return nil
+}
+
+func applySet(tx *store.Tx, e *ledger.Entry) error {
+	var b configured
+	if err := e.Decode(&b); err != nil {
+		return err
+	}
+	tx.Exec("INSERT INTO proxy_agent (agent, seq) VALUES ($1, $2) ON CONFLICT (agent) DO UPDATE SET seq = excluded.seq", e.Subject, e.Seq)
+	tx.Exec("DELETE FROM proxy_provider_key WHERE agent = $1", e.Subject)
+	for _, sum := range b.ProviderKeys {
+		tx.Exec("INSERT INTO proxy_provider_key (sum, agent) VALUES ($1, $2)", sum, e.Subject)
+	}
+	return nil
+}

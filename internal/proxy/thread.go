@@ -1,0 +1,72 @@
+package proxy
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// known is what a conversation that the provider keeps may use.
+type known struct {
+	tools []string
+	at    time.Time
+}
+
+// threaded is the body of proxy.threaded: a reply from which a conversation can go on.
+type threaded struct {
+	Agent string   `json:"agent"`
+	IDs   []string `json:"ids"`
+	Tools []string `json:"tools"`
+}
+
+const (
+	// threadsKept is how long a conversation is known. OpenAI keeps its own for as long.
+	threadsKept = 30 * 24 * time.Hour
+	maxThreads  = 50_000 // in memory
+)
+
+// follows notes what a conversation may use that goes on from a reply.
+func (p *Proxy) follows(x *exchange, id string) {
+	b := &threaded{Agent: x.who.ID, IDs: []string{clean(id)}, Tools: []string{}}
+	if c := x.q.thread.continues; c != "" && c != id {
+		b.IDs = append(b.IDs, clean(c))
+	}
+	for _, tool := range x.q.tools {
+		if tool = clean(tool); !slices.Contains(b.Tools, tool) {
+			b.Tools = append(b.Tools, tool)
+		}
+	}
+	p.remember(b, p.Now())
+	p.recorder.append(ledger.Event{Workspace: x.who.Workspace, Kind: kindThreaded, Actor: x.who.Actor(), Subject: b.IDs[0], Trace: x.trace(), Body: b})
+}
+
+func (p *Proxy) remember(b *threaded, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.threads) >= maxThreads {
+		clear(p.threads) // the table has them
+	}
+	for _, id := range b.IDs {
+		p.threads[b.Agent+" "+id] = known{b.Tools, at}
+	}
+}
+
+// recall is what a conversation may use, false when it is not known.
+func (p *Proxy) recall(ctx context.Context, agent, id string) ([]string, bool) {
+	p.mu.RLock()
+	t, ok := p.threads[agent+" "+id]
+	p.mu.RUnlock()
+	oldest := p.Now().Add(-threadsKept)
+	if ok {
+		return t.tools, t.at.After(oldest)
+	}
+	var tools []byte
+	err := p.DB.QueryRow(ctx, "SELECT tools FROM proxy_thread WHERE agent = $1 AND id = $2 AND at > $3", []any{agent, id, oldest.UnixMicro()}, &tools)
+	if err != nil || wire.Unmarshal(tools, &t.tools) != nil {
+		return nil, false // what cannot be read is not known
+	}
+	return t.tools, true
+}

@@ -1,0 +1,222 @@
+package proxy
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/fault"
+)
+
+const (
+	// upstreamIdle is how long a provider may say nothing.
+	upstreamIdle = 10 * time.Minute
+	// maxReply is the largest reply that is read as a whole.
+	maxReply = 64 << 20
+	// maxKept is how much of a reply is kept for a decision.
+	maxKept = 32 << 20
+	// writeTime is how long a client may take to take something.
+	writeTime = 2 * time.Minute
+)
+
+// upstream is a call to the provider that is under way. It ends with the client's, until it
+// is detached.
+type upstream struct {
+	cancel context.CancelFunc
+	detach func() bool
+}
+
+// call sends the request to the provider. The caller calls cancel when it is done.
+func (x *exchange) call(body io.Reader, length int64) (*http.Response, context.CancelFunc, error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(x.r.Context()))
+	stop := context.AfterFunc(x.r.Context(), cancel)
+	end := func() { stop(); cancel() }
+	x.out.upstream = upstream{cancel, stop}
+	base := x.p.upstreams[x.provider]
+	plain, err := url.PathUnescape(x.path)
+	if err != nil {
+		return nil, end, fault.New(fault.InvalidRequest, "The path is not escaped as it should be.")
+	}
+	at := *base
+	at.Path, at.RawPath, at.RawQuery = base.Path+plain, base.EscapedPath()+x.path, x.r.URL.RawQuery
+	req := &http.Request{Method: x.r.Method, URL: &at, Host: base.Host, Header: x.header, ContentLength: length, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	if body != nil {
+		req.Body = io.NopCloser(body)
+		if text, ok := body.(*bytes.Reader); ok { // so that a connection that was closed meanwhile is no error
+			whole := *text
+			req.GetBody = func() (io.ReadCloser, error) { again := whole; return io.NopCloser(&again), nil }
+		}
+	}
+	res, err := x.p.transport.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		if x.r.Context().Err() != nil {
+			return nil, end, fault.New(fault.Cancelled, "The client has ended the call.")
+		}
+		return nil, end, &gatewayError{"The provider cannot be reached: " + reason(err)}
+	}
+	return res, end, nil
+}
+
+// reason is why, without the address, which the caller knows.
+func reason(err error) string {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	return err.Error() + "."
+}
+
+// gatewayError is a provider that does not answer as it should.
+type gatewayError struct{ text string }
+
+func (b *gatewayError) Error() string { return b.text }
+
+// accept asks for a reply that can be read: as it is, or with gzip where the client takes
+// it. Others of the client's codings we could not look into.
+func (x *exchange) accept() {
+	coding := "identity"
+	if strings.Contains(x.header.Get("Accept-Encoding"), "gzip") {
+		coding = "gzip"
+	}
+	x.header.Set("Accept-Encoding", coding)
+}
+
+// readReply reads a whole reply. One that is shorter than it says is an error.
+func readReply(res *http.Response) ([]byte, error) {
+	var body []byte
+	var err error
+	if n := res.ContentLength; n >= 0 && n <= largeBody {
+		body = make([]byte, n)
+		_, err = io.ReadFull(res.Body, body)
+	} else {
+		body, err = io.ReadAll(io.LimitReader(res.Body, maxReply+1))
+	}
+	if err != nil {
+		return nil, &gatewayError{"The provider's reply broke off: " + reason(err)}
+	}
+	if len(body) > maxReply {
+		return nil, &gatewayError{"The provider's reply is too large."}
+	}
+	return body, nil
+}
+
+// plain is a reply without its coding, as far as that is known.
+func plain(res *http.Response, body []byte) ([]byte, error) {
+	switch strings.ToLower(res.Header.Get("Content-Encoding")) {
+	case "", "identity":
+		return body, nil
+	case "gzip":
+		z, err := gzip.NewReader(bytes.NewReader(body))
+		if err != nil {
+			return nil, err
+		}
+		text, err := io.ReadAll(io.LimitReader(z, maxReply+1))
+		if err == nil && len(text) > maxReply {
+			err = &gatewayError{"The provider's reply is too large."}
+		}
+		return text, err
+	}
+	return nil, &gatewayError{"The provider's reply has a coding that was not asked for."}
+}
+
+// output is the client's side of a call.
+type output struct {
+	x         *exchange
+	upstream  upstream
+	mu        sync.Mutex
+	committed bool    // a status was sent
+	machine   machine // of the stream that was begun
+	given     int     // bytes of the reply that the client has
+	deadline  time.Time
+	beating   *time.Timer
+	again     bool // it beats, and not only once
+	gone      error
+}
+
+// write sends bytes to the client.
+func (o *output) write(b []byte, flush bool) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.put(b, flush)
+}
+
+func (o *output) put(b []byte, flush bool) error {
+	if o.gone != nil {
+		return o.gone
+	}
+	if now := time.Now(); o.deadline.Sub(now) < writeTime/2 {
+		o.deadline = now.Add(writeTime)
+		_ = o.x.control.SetWriteDeadline(o.deadline)
+	}
+	_, err := o.x.w.Write(b)
+	if err == nil && flush {
+		err = o.x.control.Flush()
+	}
+	o.gone = err
+	return err
+}
+
+// beat begins to send signs of life, until still.
+func (o *output) beat(sign []byte) {
+	o.after(o.x.p.Beat, func() error { return o.put(sign, true) }, true)
+}
+
+// hold is beat for a call that waits for its gate: first a status is sent, after a while.
+func (o *output) hold(gateID string) {
+	if o.committed {
+		o.beat(o.x.sign())
+		return
+	}
+	sign := o.x.sign()
+	o.after(o.x.quiet(), func() error {
+		if !o.committed {
+			return o.x.commit(gateID)
+		}
+		return o.put(sign, true)
+	}, true)
+}
+
+// soon sends what was not sent yet in a moment, unless something is written before.
+func (o *output) soon() {
+	o.after(headerTime, func() error { return o.put(nil, true) }, false)
+}
+
+// headerTime is how long headers wait for the first bytes to go with.
+const headerTime = 10 * time.Millisecond
+
+// after does something after a pause, and again with every beat, until still.
+func (o *output) after(pause time.Duration, do func() error, again bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.beating != nil {
+		if o.again {
+			return
+		}
+		o.beating.Stop()
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(pause, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.beating == timer && do() == nil && again {
+			timer.Reset(o.x.p.Beat)
+		}
+	})
+	o.beating, o.again = timer, again
+}
+
+// still ends the signs of life. None comes after it has returned.
+func (o *output) still() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.beating != nil {
+		o.beating.Stop()
+		o.beating = nil
+	}
+}
