@@ -7,8 +7,9 @@ US = github.com/signalbox/signalbox/internal
 COLD = $(US)/cli/... $(US)/conform $(US)/web $(US)/notify/... $(US)/mcp \
   github.com/go-telegram/... github.com/modelcontextprotocol/... github.com/google/jsonschema-go/... github.com/wneessen/... \
   github.com/coreos/... github.com/go-jose/... golang.org/x/oauth2/... github.com/spf13/... github.com/antlr4-go/... \
-  cel.dev/cel-go/parser/... cel.dev/cel-go/checker/... cel.dev/cel-go/cel google.golang.org/... go.yaml.in/... \
-  github.com/prometheus/... crypto/tls crypto/x509 html/template text/template/... golang.org/x/text/...
+  cel.dev/cel-go/parser/... cel.dev/cel-go/checker/... cel.dev/cel-go/cel cel.dev/cel-go/common/... google.golang.org/... go.yaml.in/... \
+  github.com/prometheus/... crypto/tls crypto/x509 html/template text/template/... golang.org/x/text/... \
+  encoding/xml encoding/gob encoding/asn1 mime/... math/big
 GO_BUILD = CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" $(foreach p,$(COLD),-gcflags=$(p)=-l)
 
 help: ## List the targets
