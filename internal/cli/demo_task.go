@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/task"
 )
 
@@ -91,11 +92,24 @@ func (d *demo) post(ctx context.Context, from string, kind task.Type, j *demoJob
 	return answer.MsgID, d.agents[to].task.api(ctx, "POST", "/amp/messages/"+url.PathEscape(answer.MsgID)+"/ack", url.Values{}, map[string]any{}, nil)
 }
 
-func (d *demo) dispatch(ctx context.Context, j *demoJob) (err error) {
-	j.dispatch, err = d.post(ctx, lead, task.TypeDispatch, j, map[string]any{
+// dispatch gives the engineer the task. A plan waits for a person, whom the lead asks by
+// sending it.
+func (d *demo) dispatch(ctx context.Context, j *demoJob) error {
+	payload := map[string]any{
 		"description": j.about, "repo": "/srv/repos/shop", "branch": j.branch, "risk_level": j.risk, "acceptance_criteria": j.criteria,
 		"subtasks": []map[string]any{{"subtask_id": j.id + "-S1", "description": j.about, "estimated_lines": 60}},
-	}, engineer)
+	}
+	var err error
+	j.dispatch, err = d.post(ctx, lead, task.TypeDispatch, j, payload, engineer)
+	if !fault.Is(err, fault.Code(task.PlanNotApproved)) {
+		return err
+	}
+	dana := &taskFlags{app: d.app, key: d.dana.token, workspace: d.workspace}
+	instruction := map[string]any{"action": "approve_plan", "note": "Small enough. Go."}
+	if err := dana.api(ctx, "POST", "/amp/tasks/"+url.PathEscape(j.id)+"/instructions", url.Values{}, instruction, nil); err != nil {
+		return err
+	}
+	j.dispatch, err = d.post(ctx, lead, task.TypeDispatch, j, payload, engineer)
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/proxy"
 )
 
@@ -74,7 +75,7 @@ func TestAStreamThatBreaksOffIsNeverGivenAsWhole(t *testing.T) {
 					}
 				}
 			}
-			if got := n.entries("gate.opened"); len(got) != 0 {
+			if got := n.Entries("gate.opened"); len(got) != 0 {
 				t.Errorf("%d gates were opened for calls that are not whole", len(got))
 			}
 		})
@@ -123,7 +124,7 @@ func TestAReplyThatIsNotWhatItSaysIsNotGiven(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if got := n.entries("gate.opened"); len(got) != 0 {
+	if got := n.Entries("gate.opened"); len(got) != 0 {
 		t.Errorf("%d gates were opened for calls that are not whole", len(got))
 	}
 }
@@ -205,7 +206,7 @@ func TestAProviderThatHangsIsLeftWhenTheClientIsGone(t *testing.T) {
 	}
 	select {
 	case <-left:
-	case <-time.After(patience):
+	case <-time.After(delivertest.Patience):
 		t.Error("the provider was never told")
 	}
 }
@@ -242,7 +243,7 @@ func TestWithoutALedgerNothingIsGiven(t *testing.T) {
 	n := one(t, func(o *proxy.Options) { o.Quiet = time.Minute })
 	n.apply(gateBash)
 	n.provider.answers(func(w http.ResponseWriter, _ *http.Request) {
-		n.db.Close() // while the provider answers
+		n.DB.Close() // while the provider answers
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, formCases[0].reply)
 	})

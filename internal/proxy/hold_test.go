@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/proxy"
 	"github.com/signalbox/signalbox/internal/roster"
@@ -90,17 +91,17 @@ func TestAGatedCallIsWithheldAndReleasedExactlyAsItCame(t *testing.T) {
 				t.Errorf("%s: %+v", c.name, got)
 			}
 		}
-		if got := len(n.entries("proxy.released")); got != 9 {
+		if got := len(n.Entries("proxy.released")); got != 9 {
 			t.Errorf("%d releases are on record", got)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
 func TestARejectedCallEndsInTheProvidersForm(t *testing.T) {
 	each(t, func(t *testing.T, n *node) {
 		n.apply(gateBash)
-		a, err := n.roster.Agent(t.Context(), "default", "coder")
+		a, err := n.Roster.Agent(t.Context(), "default", "coder")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +200,7 @@ func TestACallThatIsHeldTooLongIsPendingAndCanBeTakenUpAgain(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
-	pending := start(t, n.t.TempDir()+"/second.db", func(o *proxy.Options) { o.Hold, o.Quiet = 50*time.Millisecond, time.Minute })
+	pending := start(t, n.T.TempDir()+"/second.db", func(o *proxy.Options) { o.Hold, o.Quiet = 50*time.Millisecond, time.Minute })
 	pending.apply(gateBash)
 	for _, c := range formCases {
 		pending.provider.json(c.reply)
@@ -238,7 +239,7 @@ func TestAsyncAnswersAtOnceAndCallsTheWebhook(t *testing.T) {
 				}
 			}
 		}
-		if got := n.entries("delivery.queued"); len(got) != 6 || !strings.Contains(string(got[0].Body), hook) {
+		if got := n.Entries("delivery.queued"); len(got) != 6 || !strings.Contains(string(got[0].Body), hook) {
 			t.Errorf("%d deliveries", len(got))
 		}
 		// What needs no decision is answered as ever.
@@ -269,7 +270,7 @@ func TestRetriesMeetTheSameGate(t *testing.T) {
 		if got := <-waiting; got.status != 200 || strings.TrimLeft(got.body, " ") != formCases[0].reply || n.provider.calls() != 1 {
 			t.Errorf("%+v, %d calls", got, n.provider.calls())
 		}
-		if got := len(n.entries("gate.opened")); got != 1 {
+		if got := len(n.Entries("gate.opened")); got != 1 {
 			t.Errorf("%d gates", got)
 		}
 		// Another key of the same agent, and another body, are other calls.
@@ -278,7 +279,7 @@ func TestRetriesMeetTheSameGate(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		// After its time the call is made anew.
-		n.move(2 * time.Hour)
+		n.Move(2 * time.Hour)
 		if got := n.call("POST", messagesPath, ask); got.body != `{"id":"x","content":[]}` || n.provider.calls() != 3 {
 			t.Errorf("%+v, %d calls", got, n.provider.calls())
 		}
@@ -292,7 +293,7 @@ func TestAnApprovalForOneUseIsUsedOnce(t *testing.T) {
 		ask := fmt.Sprintf(messageAsk, false)
 		first, second := n.begin("POST", messagesPath, ask), n.begin("POST", messagesPath, ask)
 		g := n.gate()
-		until(t, "both calls", func() bool { return n.provider.calls() >= 1 })
+		delivertest.Until(t, "both calls", func() bool { return n.provider.calls() >= 1 })
 		n.decide(g.ID, true, "")
 		// One of the two has it; the other is told, or asked about anew.
 		given := 0
@@ -304,7 +305,7 @@ func TestAnApprovalForOneUseIsUsedOnce(t *testing.T) {
 			case got = <-second:
 				second = nil
 			case <-time.After(10 * time.Millisecond):
-				again, _, err := n.gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 10)
+				again, _, err := n.Gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 10)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -320,7 +321,7 @@ func TestAnApprovalForOneUseIsUsedOnce(t *testing.T) {
 		if given != 1 {
 			t.Errorf("it was given %d times", given)
 		}
-		if released := len(n.entries("proxy.released")); released != 1 {
+		if released := len(n.Entries("proxy.released")); released != 1 {
 			t.Errorf("%d releases", released)
 		}
 	})
@@ -356,10 +357,10 @@ func TestARequestCanBeGatedBeforeItReachesTheProvider(t *testing.T) {
 		if got.status != 403 || !strings.Contains(got.body, "Not there.") || n.provider.calls() != before {
 			t.Errorf("%+v", got)
 		}
-		if len(n.entries("prompt.decided")) != 3 {
+		if len(n.Entries("prompt.decided")) != 3 {
 			t.Error("not every decision is on record")
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -374,7 +375,7 @@ func TestEveryGatedCallIsOnOneGateWithTheStrictestRules(t *testing.T) {
 	if g.Quorum != 2 || g.Risk != "high" || fmt.Sprint(g.Approvers) != "[admin]" || len(g.Artifacts) != 2 || time.Until(*g.ExpiresAt) > 61*time.Minute {
 		t.Errorf("%+v", g)
 	}
-	if _, err := n.gates.Vote(t.Context(), n.operator, g.ID, gate.Ballot{Approve: true}); err == nil {
+	if _, err := n.Gates.Vote(t.Context(), n.operator, g.ID, gate.Ballot{Approve: true}); err == nil {
 		t.Error("an operator decided what an admin has to")
 	}
 	n.stop()
@@ -391,7 +392,7 @@ func TestAGateOutlivesTheServer(t *testing.T) {
 	n.stop()
 	<-waiting
 	key, operator := n.key, n.operator
-	n.db.Close()
+	n.DB.Close()
 	m := restart(t, address, key, operator)
 	m.provider.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 	m.decide(g.ID, true, "")
@@ -415,12 +416,12 @@ func TestManyCallsAreHeldAtOnce(t *testing.T) {
 		}()
 	}
 	var all []gate.Gate
-	until(t, "all gates", func() bool {
-		all, _, _ = n.gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, many+1)
+	delivertest.Until(t, "all gates", func() bool {
+		all, _, _ = n.Gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, many+1)
 		return len(all) == many
 	})
 	for _, g := range all {
 		n.decide(g.ID, true, "")
 	}
-	until(t, "all answers", func() bool { return answered.Load() == many })
+	delivertest.Until(t, "all answers", func() bool { return answered.Load() == many })
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,49 +12,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/clock"
 	"github.com/signalbox/signalbox/internal/counter"
-	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/proxy"
 	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/rulebook"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/store/storetest"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
-func sets() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, rulebook.Migrations, gate.Migrations, counter.Migrations, deliver.Migrations, proxy.Migrations}
-}
-
-func projections() []ledger.Projection {
-	return []ledger.Projection{clock.Projection(), roster.Projection(), rulebook.Projection(), gate.Projection(), counter.Projection(), deliver.Projection(), proxy.Projection()}
-}
-
 // node is a process that carries calls, with everything it needs, and a provider.
 type node struct {
-	t        testing.TB
-	db       *store.DB
-	ledger   *ledger.Ledger
-	roster   *roster.Roster
-	book     *rulebook.Book
-	gates    *gate.Gates
+	*delivertest.Core
 	counters *counter.Counters
 	proxy    *proxy.Proxy
 	web      *httptest.Server
 	provider *provider
-	offset   atomic.Int64
 	hook     atomic.Pointer[string]
 	stop     func()
 	agent    roster.Identity
 	key      string
 	operator roster.Identity
 }
-
-func (n *node) now() time.Time       { return time.Now().Add(time.Duration(n.offset.Load())) }
-func (n *node) move(d time.Duration) { n.offset.Add(int64(d)) }
 
 // provider stands in for Anthropic and OpenAI: a test says what it answers.
 type provider struct {
@@ -118,29 +94,15 @@ func (p *provider) events(pieces ...string) {
 // open opens everything over a database.
 func open(t testing.TB, address string, options ...func(*proxy.Options)) *node {
 	t.Helper()
-	n := &node{t: t, db: storetest.Open(t, address, sets()...), provider: &provider{}}
+	n := &node{
+		Core:     delivertest.New(t, address, delivertest.On{Migrations: proxy.Migrations, Projection: proxy.Projection(), Readers: proxy.Readers()}),
+		provider: &provider{}, web: httptest.NewUnstartedServer(nil),
+	}
 	n.provider.Server = httptest.NewServer(n.provider)
 	t.Cleanup(n.provider.Close)
-	log := slog.New(slog.DiscardHandler)
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	var err error
-	n.ledger, err = ledger.Open(t.Context(), ledger.Options{DB: n.db, Dir: t.TempDir(), Origin: "test.example/proxy", Now: n.now, Projections: projections()})
-	must(err)
-	n.roster = roster.New(roster.Options{DB: n.db, Ledger: n.ledger, Now: n.now, Log: log, Provider: "signalbox.local"})
-	readers := gate.Readers()
-	maps.Copy(readers, proxy.Readers())
-	n.book = rulebook.New(n.db, n.ledger, n.roster, n.now, log, readers)
-	n.gates = gate.New(n.db, n.ledger, n.roster, log)
-	timers := clock.New(n.db, n.ledger, n.now, log, n.gates.Handlers())
-	n.counters = counter.New(counter.Options{DB: n.db, Ledger: n.ledger, Roster: n.roster, Gates: n.gates, Now: n.now, Log: log, Readers: proxy.Counters()})
-	n.web = httptest.NewUnstartedServer(nil)
+	n.counters = counter.New(counter.Options{DB: n.DB, Ledger: n.Ledger, Roster: n.Roster, Gates: n.Gates, Now: n.Now, Log: n.Log, Readers: proxy.Counters()})
 	o := proxy.Options{
-		DB: n.db, Ledger: n.ledger, Book: n.book, Gates: n.gates, Roster: n.roster, Now: n.now, Log: log, Key: []byte(strings.Repeat("k", 32)),
+		DB: n.DB, Ledger: n.Ledger, Book: n.Book, Gates: n.Gates, Roster: n.Roster, Now: n.Now, Log: n.Log, Key: []byte(strings.Repeat("k", 32)),
 		Upstreams: map[string]string{proxy.Anthropic: n.provider.URL, proxy.OpenAI: n.provider.URL}, BaseURL: "http://" + n.web.Listener.Addr().String(),
 		Price: func(model string, in, out, _, _ int64) (int64, bool) {
 			return in*3000 + out*15000, model == "claude-sonnet-4-6"
@@ -156,15 +118,11 @@ func open(t testing.TB, address string, options ...func(*proxy.Options)) *node {
 	for _, option := range options {
 		option(&o)
 	}
-	n.proxy, err = proxy.New(o)
-	must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	core, stopCore := context.WithCancel(context.Background())
-	var kept, users sync.WaitGroup
-	kept.Go(func() { _ = n.ledger.Run(core) })
-	for _, run := range []func(context.Context) error{n.roster.Run, n.book.Run, n.gates.Run, timers.Run, n.proxy.Run} {
-		users.Go(func() { _ = run(ctx) })
+	var err error
+	if n.proxy, err = proxy.New(o); err != nil {
+		t.Fatal(err)
 	}
+	n.Start(nil, n.proxy.Run)
 	mux := http.NewServeMux()
 	for _, route := range n.proxy.Routes() {
 		if route.Auth == wire.Public {
@@ -181,15 +139,16 @@ func open(t testing.TB, address string, options ...func(*proxy.Options)) *node {
 	n.stop = sync.OnceFunc(func() {
 		n.web.CloseClientConnections()
 		n.web.Close()
-		cancel()
-		users.Wait()
-		stopCore()
-		kept.Wait()
+		n.Stop()
 	})
 	t.Cleanup(n.stop)
-	must(n.roster.Bootstrap(t.Context()))
-	must(n.book.Bootstrap(t.Context()))
 	return n
+}
+
+// apply puts rules in force.
+func (n *node) apply(rules string) {
+	n.T.Helper()
+	n.Apply("rules:\n" + rules)
 }
 
 // start starts a node on an empty database, with an agent and an operator.
@@ -202,15 +161,8 @@ func start(t testing.TB, address string, options ...func(*proxy.Options)) *node 
 			t.Fatal(err)
 		}
 	}
-	_, keys, err := n.roster.AddAgent(t.Context(), roster.Identity{Role: roster.Admin}, roster.NewAgent{Name: "coder", Workspace: "default"})
-	must(err)
-	n.key = keys[0].Secret
-	n.agent, err = n.roster.Authenticate(t.Context(), n.key)
-	must(err)
-	_, token, err := n.roster.AddOperator(t.Context(), roster.Identity{Role: roster.Admin}, "ada", "operator", "")
-	must(err)
-	n.operator, err = n.roster.Authenticate(t.Context(), token.Secret)
-	must(err)
+	n.agent, n.key = n.AgentWithKey("coder")
+	n.operator = n.Operator("ada")
 	must(n.proxy.SetKey(t.Context(), roster.Identity{}, proxy.Anthropic, "", theirKey))
 	must(n.proxy.SetKey(t.Context(), roster.Identity{}, proxy.OpenAI, "", theirKey))
 	n.apply("")
@@ -222,19 +174,11 @@ func restart(t testing.TB, address, key string, operator roster.Identity) *node 
 	t.Helper()
 	n := open(t, address)
 	n.key, n.operator = key, operator
-	until(t, "the policy", func() bool { return n.book.InForce() > 1 })
+	delivertest.Until(t, "the policy", func() bool { return n.Book.InForce() > 1 })
 	return n
 }
 
 const theirKey = "sk-ant-the-providers-own-key-0001"
-
-// apply puts rules in force.
-func (n *node) apply(rules string) {
-	n.t.Helper()
-	if _, _, err := n.book.Apply(n.t.Context(), roster.Identity{}, []byte("version: 1\nrules:\n"+rules), 0); err != nil {
-		n.t.Fatal(err)
-	}
-}
 
 // gateBash gates every call of bash.
 const gateBash = `  - {name: bash-needs-a-person, on: [tool_call], when: 'event.tool == "bash"', then: gate}
@@ -249,10 +193,10 @@ type answer struct {
 }
 
 func (n *node) request(method, path, body string, header ...string) *http.Request {
-	n.t.Helper()
-	r, err := http.NewRequestWithContext(n.t.Context(), method, n.web.URL+path, strings.NewReader(body))
+	n.T.Helper()
+	r, err := http.NewRequestWithContext(n.T.Context(), method, n.web.URL+path, strings.NewReader(body))
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	r.Header.Set("X-Api-Key", n.key)
 	r.Header.Set("Content-Type", "application/json")
@@ -267,7 +211,7 @@ func (n *node) request(method, path, body string, header ...string) *http.Reques
 }
 
 func (n *node) do(r *http.Request) answer {
-	n.t.Helper()
+	n.T.Helper()
 	res, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
 		return answer{err: err}
@@ -278,13 +222,13 @@ func (n *node) do(r *http.Request) answer {
 }
 
 func (n *node) call(method, path, body string, header ...string) answer {
-	n.t.Helper()
+	n.T.Helper()
 	return n.do(n.request(method, path, body, header...))
 }
 
 // begin makes a call in the background.
 func (n *node) begin(method, path, body string, header ...string) chan answer {
-	n.t.Helper()
+	n.T.Helper()
 	r := n.request(method, path, body, header...)
 	done := make(chan answer, 1)
 	go func() { done <- n.do(r) }()
@@ -293,12 +237,12 @@ func (n *node) begin(method, path, body string, header ...string) chan answer {
 
 // gate waits for the only gate that waits.
 func (n *node) gate() gate.Gate {
-	n.t.Helper()
+	n.T.Helper()
 	var found gate.Gate
-	until(n.t, "a gate", func() bool {
-		all, _, err := n.gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 10)
+	delivertest.Until(n.T, "a gate", func() bool {
+		all, _, err := n.Gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 10)
 		if err == nil && len(all) > 1 {
-			n.t.Fatalf("there are %d gates", len(all))
+			n.T.Fatalf("there are %d gates", len(all))
 		}
 		if err == nil && len(all) == 1 {
 			found = all[0]
@@ -309,38 +253,9 @@ func (n *node) gate() gate.Gate {
 }
 
 func (n *node) decide(gateID string, approve bool, note string) {
-	n.t.Helper()
-	if _, err := n.gates.Vote(context.Background(), n.operator, gateID, gate.Ballot{Approve: approve, Note: note}); err != nil {
-		n.t.Fatal(err)
-	}
-}
-
-func (n *node) entries(kinds ...string) []ledger.Entry {
-	n.t.Helper()
-	all, err := n.ledger.Entries(context.Background(), ledger.Query{Kinds: kinds, Limit: 100_000})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return all
-}
-
-func (n *node) wantClean() {
-	n.t.Helper()
-	got, err := ledger.CheckRebuild(context.Background(), n.db, sets(), projections(), nil)
-	if err != nil || len(got.Differences) != 0 {
-		n.t.Errorf("%+v %v", got, err)
-	}
-}
-
-const patience = 15 * time.Second
-
-// until waits for something that the code under test does on its own.
-func until(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for begun := time.Now(); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(begun) > patience {
-			t.Fatalf("waited in vain for %s", what)
-		}
+	n.T.Helper()
+	if _, err := n.Gates.Vote(context.Background(), n.operator, gateID, gate.Ballot{Approve: approve, Note: note}); err != nil {
+		n.T.Fatal(err)
 	}
 }
 

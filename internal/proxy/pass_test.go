@@ -119,7 +119,7 @@ func TestErrorsOfTheProviderArePassed(t *testing.T) {
 func TestTheAgentIsKnownInThreeWays(t *testing.T) {
 	each(t, func(t *testing.T, n *node) {
 		n.provider.json(`{"id":"msg_1","content":[]}`)
-		a, err := n.roster.Agent(t.Context(), "default", "coder")
+		a, err := n.Roster.Agent(t.Context(), "default", "coder")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,18 +171,18 @@ func TestTheAgentIsKnownInThreeWays(t *testing.T) {
 				t.Errorf("%s: the provider got the agent's key", c.name)
 			}
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
 func TestAProvidersKeyIsInNoTableAndNoEntry(t *testing.T) {
 	each(t, func(t *testing.T, n *node) {
-		for _, e := range n.entries() {
+		for _, e := range n.Entries() {
 			if bytes.Contains(e.Body, []byte(theirKey)) || bytes.Contains(e.Record, []byte(theirKey)) {
 				t.Errorf("entry %d (%s) holds it", e.Seq, e.Kind)
 			}
 		}
-		rows, err := n.db.Read.QueryContext(t.Context(), "SELECT sealed FROM proxy_vault")
+		rows, err := n.DB.Read.QueryContext(t.Context(), "SELECT sealed FROM proxy_vault")
 		if err != nil {
 			t.Fatal(err)
 		}

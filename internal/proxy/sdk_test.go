@@ -57,7 +57,7 @@ func newMatrix(t *testing.T) *matrix {
 	m.silent = start(t, storetest.SQLite(t), func(o *proxy.Options) { o.Quiet = time.Minute })
 	keys := map[string]string{"plain": m.node.key, "silent": m.silent.key}
 	for name, s := range map[string]proxy.NewSettings{"soft": {SoftReject: true}, "short": {HoldSeconds: 1}} {
-		a, issued, err := m.node.roster.AddAgent(t.Context(), roster.Identity{Role: roster.Admin}, roster.NewAgent{Name: name, Workspace: "default"})
+		a, issued, err := m.node.Roster.AddAgent(t.Context(), roster.Identity{Role: roster.Admin}, roster.NewAgent{Name: name, Workspace: "default"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func (m *matrix) answer(w http.ResponseWriter, r *http.Request) {
 // operate decides by the name of the scenario, and takes its time.
 func (m *matrix) operate(n *node) {
 	for m.t.Context().Err() == nil {
-		all, _, err := n.gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 100)
+		all, _, err := n.Gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 100)
 		if err != nil {
 			return
 		}
@@ -134,9 +134,9 @@ func (m *matrix) operate(n *node) {
 			waits := time.Since(g.OpenedAt)
 			switch {
 			case strings.HasSuffix(g.ProposedAction, "-approve") && waits > 4500*time.Millisecond, strings.HasSuffix(g.ProposedAction, "-late") && waits > 9*time.Second:
-				_, _ = n.gates.Vote(context.Background(), n.operator, g.ID, gate.Ballot{Approve: true})
+				_, _ = n.Gates.Vote(context.Background(), n.operator, g.ID, gate.Ballot{Approve: true})
 			case strings.HasSuffix(g.ProposedAction, "-reject") && waits > 50*time.Millisecond:
-				_, _ = n.gates.Vote(context.Background(), n.operator, g.ID, gate.Ballot{Note: "Not today."})
+				_, _ = n.Gates.Vote(context.Background(), n.operator, g.ID, gate.Ballot{Note: "Not today."})
 			}
 		}
 		time.Sleep(20 * time.Millisecond)

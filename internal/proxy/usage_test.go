@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/store/storetest"
 )
 
@@ -26,14 +27,14 @@ type recorded struct {
 
 // called waits for so many calls on record.
 func (n *node) called(count int) (all []recorded) {
-	n.t.Helper()
-	until(n.t, "calls on record", func() bool {
+	n.T.Helper()
+	delivertest.Until(n.T, "calls on record", func() bool {
 		all = nil
 		found := 0
-		for _, e := range n.entries("proxy.called") {
+		for _, e := range n.Entries("proxy.called") {
 			var r recorded
 			if err := json.Unmarshal(e.Body, &r); err != nil {
-				n.t.Fatal(err)
+				n.T.Fatal(err)
 			}
 			all = append(all, r)
 			found += len(r.Calls)
@@ -70,9 +71,9 @@ func TestWhatACallTookIsCountedFromTheReply(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- n.counters.Run(ctx) }()
-		until(t, "the counters", func() bool {
+		delivertest.Until(t, "the counters", func() bool {
 			var in, out, nano int64
-			err := n.db.Read.QueryRowContext(t.Context(), "SELECT COALESCE(SUM(input_tokens), 0), COALESCE(SUM(output_tokens), 0), COALESCE(SUM(cost_nano), 0) FROM counter_day WHERE project = 'deck-1'").Scan(&in, &out, &nano)
+			err := n.DB.Read.QueryRowContext(t.Context(), "SELECT COALESCE(SUM(input_tokens), 0), COALESCE(SUM(output_tokens), 0), COALESCE(SUM(cost_nano), 0) FROM counter_day WHERE project = 'deck-1'").Scan(&in, &out, &nano)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +94,7 @@ func TestABudgetStopsCalls(t *testing.T) {
 				t.Fatalf("%d: %+v", i, got)
 			}
 		}
-		until(t, "the budget", func() bool {
+		delivertest.Until(t, "the budget", func() bool {
 			got := n.call("POST", messagesPath, ask)
 			return got.status == 403 && strings.Contains(got.body, "budget")
 		})
@@ -127,14 +128,14 @@ func TestTheNextRequestBringsTheReceipt(t *testing.T) {
 					t.Fatalf("%+v", got)
 				}
 			}
-			until(t, "the receipt", func() bool { return len(n.entries("receipt.recorded")) == i+1 })
+			delivertest.Until(t, "the receipt", func() bool { return len(n.Entries("receipt.recorded")) == i+1 })
 			var body struct{ Succeeded bool }
-			last := n.entries("receipt.recorded")[i]
+			last := n.Entries("receipt.recorded")[i]
 			if err := json.Unmarshal(last.Body, &body); err != nil || body.Succeeded == c.failed || last.Subject != g.ID {
 				t.Errorf("%s: %s", c.name, last.Body)
 			}
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -152,7 +153,7 @@ func TestAConversationThatTheProviderKeepsIsJudgedWithWhatCameBefore(t *testing.
 		if got := n.call("POST", responsesPath, `{"model":"m","input":"x","tools":[{"type":"function","name":"bash"}]}`); got.status != 200 {
 			t.Fatalf("%+v", got)
 		}
-		until(t, "the conversations", func() bool { return len(n.entries("proxy.threaded")) == 2 })
+		delivertest.Until(t, "the conversations", func() bool { return len(n.Entries("proxy.threaded")) == 2 })
 		n.apply(rule)
 		for _, c := range []struct{ path, ask string }{
 			{messagesPath, `{"model":"m","thread":{"type":"continue","previous_message_id":"msg_a"},"messages":[]}`},
@@ -179,6 +180,6 @@ func TestAConversationThatTheProviderKeepsIsJudgedWithWhatCameBefore(t *testing.
 		if got := n.call("POST", messagesPath, `{"model":"m","thread":{"type":"continue","previous_message_id":"msg_c"}}`); got.status != 200 {
 			t.Errorf("%+v", got)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/store/storetest"
 	"github.com/signalbox/signalbox/internal/task"
@@ -18,14 +19,14 @@ const many = 100_000
 
 // fill dispatches tasks whose deadlines are far away.
 func (n *node) fill(count int) {
-	n.t.Helper()
+	n.T.Helper()
 	ids := make(chan string)
 	var wg sync.WaitGroup
 	for range 256 {
 		wg.Go(func() {
 			for id := range ids {
 				if _, wrong, err := n.tasks.Take(context.Background(), n.parties[task.Coordinator], task.InMessage, with(dispatch(id, 1), "ack_timeout_sec", 600_000)); err != nil || wrong != nil {
-					n.t.Errorf("%+v %v", wrong, err)
+					n.T.Errorf("%+v %v", wrong, err)
 				}
 			}
 		})
@@ -64,16 +65,16 @@ func BenchmarkBoard(b *testing.B) {
 			id := fmt.Sprintf("T-2026-%03d", i+100)
 			n.want("dispatched", task.InMessage, with(dispatch(id, 1), "ack_timeout_sec", 1))
 		}
-		until(b, "the deadlines", func() bool {
-			late, err := n.ledger.Entries(context.Background(), ledger.Query{Kinds: []string{"task.noted"}, Limit: 1000})
+		delivertest.Until(b, "the deadlines", func() bool {
+			late, err := n.Ledger.Entries(context.Background(), ledger.Query{Kinds: []string{"task.noted"}, Limit: 1000})
 			return err == nil && len(late) == 20
 		})
-		late, err := n.ledger.Entries(context.Background(), ledger.Query{Kinds: []string{"task.noted"}, Limit: 1000})
+		late, err := n.Ledger.Entries(context.Background(), ledger.Query{Kinds: []string{"task.noted"}, Limit: 1000})
 		if err != nil {
 			b.Fatal(err)
 		}
 		for _, e := range late {
-			first, err := n.ledger.Entries(context.Background(), ledger.Query{Kinds: []string{"task.dispatched"}, Subject: e.Subject})
+			first, err := n.Ledger.Entries(context.Background(), ledger.Query{Kinds: []string{"task.dispatched"}, Subject: e.Subject})
 			if err != nil || len(first) != 1 {
 				b.Fatal(err)
 			}

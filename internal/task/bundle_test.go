@@ -16,7 +16,7 @@ import (
 
 // story is a task with a little of everything.
 func (n *node) story(id string) {
-	n.t.Helper()
+	n.T.Helper()
 	n.toVerdict(id, verdict(id, "rejected", 0.5))
 	n.vote(n.only().ID, gate.Ballot{Approve: true})
 	n.take(n.parties[task.Coordinator], task.InMessage, []byte(" "+string(with(dispatch(id, 1), "context_ref", []string{}))+"\n")) // as it came, with its spaces
@@ -38,7 +38,7 @@ func TestABundleIsVerifiedWithNothingButTheKey(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				return b.Verify(n.ledger.Key())
+				return b.Verify(n.Ledger.Key())
 			}
 			if err := read(string(text)); err != nil {
 				t.Fatalf("%s: %v", id, err)
@@ -67,10 +67,10 @@ func TestABundleIsVerifiedWithNothingButTheKey(t *testing.T) {
 
 // firstOf is the id of a task's first dispatch.
 func (n *node) firstOf(id string) string {
-	n.t.Helper()
+	n.T.Helper()
 	s, err := n.tasks.Task(context.Background(), "default", id)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return s.Dispatch
 }
@@ -89,9 +89,9 @@ func without(t *testing.T, b *task.Bundle, i int) string {
 func TestTheMirrorHasACommitForEveryEvent(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		m := &task.Mirror{Ledger: n.ledger, Dir: filepath.Join(t.TempDir(), "mirror")}
+		m := &task.Mirror{Ledger: n.Ledger, Dir: filepath.Join(t.TempDir(), "mirror")}
 		n.toVerdict(taskT, verdict(taskT, "rejected", 0.5))
-		entries := n.entries()
+		entries := n.Entries()
 		write := func(list []ledger.Entry) {
 			t.Helper()
 			if err := m.Write(t.Context(), list); err != nil {
@@ -105,7 +105,7 @@ func TestTheMirrorHasACommitForEveryEvent(t *testing.T) {
 		if err := os.WriteFile(file, []byte("somebody's own"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		entries = n.entries()
+		entries = n.Entries()
 		write(entries)
 		write(entries)
 

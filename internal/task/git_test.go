@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/store/storetest"
 	"github.com/signalbox/signalbox/internal/task"
 )
@@ -98,7 +99,7 @@ func TestARepositoryIsLookedInto(t *testing.T) {
 		if s.Subtasks[0].Commit != hash {
 			t.Errorf("pinned to %q, want %q", s.Subtasks[0].Commit, hash)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -157,7 +158,7 @@ func TestTheServerNoticesWhatNobodyReports(t *testing.T) {
 				ctx := t.Context()
 				go func() { _ = n.tasks.Run(ctx) }()
 				c.do(r)
-				until(t, "the escalation", func() bool { return n.status(taskT) == "suspended" })
+				delivertest.Until(t, "the escalation", func() bool { return n.status(taskT) == "suspended" })
 				s, err := n.tasks.Task(t.Context(), "default", taskT)
 				if err != nil || s.Holds[0].Scope != c.scope || s.Open[0].Type != c.kind {
 					t.Errorf("%+v %+v %v", s.Holds, s.Open, err)

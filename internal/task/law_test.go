@@ -203,7 +203,7 @@ func TestReplayingTheLedgerGivesTheLiveState(t *testing.T) {
 		for seed := range 12 {
 			rapid.Custom(func(t *rapid.T) int { run(t); return 0 }).Example(seed)
 		}
-		entries := n.entries()
+		entries := n.Entries()
 		engine, err := task.Replay(task.Defaults(), entries)
 		if err != nil {
 			t.Fatal(err)
@@ -220,15 +220,15 @@ func TestReplayingTheLedgerGivesTheLiveState(t *testing.T) {
 		if len(engine.Tasks) == 0 || len(entries) < 100 {
 			t.Errorf("%d tasks in %d entries show nothing", len(engine.Tasks), len(entries))
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
 func (n *node) entries() []ledger.Entry {
-	n.t.Helper()
-	all, err := n.ledger.Entries(context.Background(), ledger.Query{Limit: 100_000})
+	n.T.Helper()
+	all, err := n.Ledger.Entries(context.Background(), ledger.Query{Limit: 100_000})
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return all
 }

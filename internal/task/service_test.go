@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/policy"
 	"github.com/signalbox/signalbox/internal/roster"
@@ -17,7 +18,7 @@ import (
 
 // toVerdict takes a new task with one subtask as far as its verdict, which is sent.
 func (n *node) toVerdict(id string, v []byte) {
-	n.t.Helper()
+	n.T.Helper()
 	d, r := dispatch(id, 1), result(id, 1)
 	n.want("dispatched", task.InMessage, d)
 	n.want("executing", task.InAck, ack(id, idOf(d), task.Executor))
@@ -27,20 +28,20 @@ func (n *node) toVerdict(id string, v []byte) {
 }
 
 func (n *node) vote(gateID string, b gate.Ballot) gate.Gate {
-	n.t.Helper()
-	g, err := n.gates.Vote(context.Background(), n.operator, gateID, b)
+	n.T.Helper()
+	g, err := n.Gates.Vote(context.Background(), n.operator, gateID, b)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return g
 }
 
 // only is the one gate that waits.
 func (n *node) only() gate.Gate {
-	n.t.Helper()
+	n.T.Helper()
 	list := n.waiting()
 	if len(list) != 1 {
-		n.t.Fatalf("%d gates wait: %+v", len(list), list)
+		n.T.Fatalf("%d gates wait: %+v", len(list), list)
 	}
 	return list[0]
 }
@@ -48,7 +49,7 @@ func (n *node) only() gate.Gate {
 func TestADecisionAtAGateIsTheInstruction(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		n.apply("rules: [{name: plans, on: [task], when: 'event.payload.risk_level == \"high\"', then: gate}]")
+		n.Apply("rules: [{name: plans, on: [task], when: 'event.payload.risk_level == \"high\"', then: gate}]")
 		yes, no := gate.Ballot{Approve: true}, gate.Ballot{}
 		started := func(id string) {
 			d := dispatch(id, 1)
@@ -112,7 +113,7 @@ func TestADecisionAtAGateIsTheInstruction(t *testing.T) {
 		if len(n.waiting()) != 1 {
 			t.Error("a plan that was rejected is not asked about again")
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -121,11 +122,11 @@ func TestAGateIsSettledWhenItsEscalationIsAnsweredElsewhere(t *testing.T) {
 		n := start(t, address)
 		d := dispatch(taskT, 1)
 		n.want("dispatched", task.InMessage, d)
-		n.move(301 * time.Second)
-		until(t, "the deadline", func() bool { return n.status(taskT) == "suspended" })
+		n.Move(301 * time.Second)
+		delivertest.Until(t, "the deadline", func() bool { return n.status(taskT) == "suspended" })
 		g := n.only()
 		n.want("executing", task.InAck, ack(taskT, idOf(d), task.Executor))
-		got, err := n.gates.Get(t.Context(), g.ID)
+		got, err := n.Gates.Get(t.Context(), g.ID)
 		if err != nil || got.Status != gate.Approved || got.Cause != gate.ByRule || !strings.Contains(got.Note, "late ack") {
 			t.Errorf("%+v %v", got, err)
 		}
@@ -141,7 +142,7 @@ func TestAGateIsSettledWhenItsEscalationIsAnsweredElsewhere(t *testing.T) {
 		n.refuse(task.WrongState, task.InMessage, result(taskT, 1))
 		n.want("terminated", task.InMessage, escalation(taskT, task.Executor, "warning")) // never lost
 		n.vote(n.only().ID, gate.Ballot{Approve: true})
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -203,15 +204,15 @@ func TestATaskThatWasGivenAwayIsOutOfReach(t *testing.T) {
 		n.refuseFrom(second, task.AuthRole, task.InMessage, with(result(taskT, 1), "x_generation", 1))
 
 		// The second falls silent; the first may have it back, with a new lease.
-		n.move(31 * time.Minute)
-		until(t, "the heartbeat", func() bool { return n.status(taskT) == "suspended" })
+		n.Move(31 * time.Minute)
+		delivertest.Until(t, "the heartbeat", func() bool { return n.status(taskT) == "suspended" })
 		n.refuseFrom(second, task.AuthRole, task.InHeartbeat, heartbeat(taskT, task.Executor, "x_generation", 2))
 		if a := n.wantFrom(first, "executing", task.InHeartbeat, heartbeat(taskT, task.Executor)); a.Generation != 3 {
 			t.Errorf("generation %d", a.Generation)
 		}
 		n.refuseFrom(second, task.AuthRole, task.InMessage, result(taskT, 1))
 		n.wantFrom(first, "reported", task.InMessage, with(result(taskT, 1), "x_generation", 3))
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -300,7 +301,7 @@ func TestEveryRefusalIsOnRecord(t *testing.T) {
 		}
 		// A moment of the sender's decides nothing.
 		n.want("dispatched", task.InHeartbeat, with(heartbeat(taskT, task.Executor), "timestamp", "2999-01-01T00:00:00Z"))
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -331,14 +332,14 @@ func TestAnEscalationThatIsWrongStillReachesTheAdmin(t *testing.T) {
 		if len(n.waiting()) != 0 {
 			t.Error("a stranger has stopped the task")
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
 func TestThePolicyDecidesAboutDispatches(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		n.apply(`rules:
+		n.Apply(`rules:
 - {name: never, on: [task], when: 'event.payload.repo == "/srv/repos/secret"', then: block, reason: Not this one.}
 - {name: later, on: [task], when: 'event.task == "T-2026-003"', then: defer, retry_after: 60s, reason: Too much.}
 - {name: small, on: [task], when: 'event.priority == "low"', then: allow}
@@ -357,11 +358,11 @@ func TestThePolicyDecidesAboutDispatches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		report, err := n.book.Replay(t.Context(), p, n.now().Add(-time.Hour), func(int64, int64) {})
+		report, err := n.Book.Replay(t.Context(), p, n.Now().Add(-time.Hour), func(int64, int64) {})
 		if err != nil || report.Decisions == 0 || report.Broken != 0 {
 			t.Errorf("%+v %v", report, err)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -371,13 +372,13 @@ func TestAMessageWithAnIdThatTheServerWouldUseIsInNobodysWay(t *testing.T) {
 		d := dispatch(taskT, 1)
 		n.want("dispatched", task.InMessage, d)
 		// The ids of the next seconds are taken, so that the server has to look further.
-		due := n.now().Add(300 * time.Second).UnixMilli()
+		due := n.Now().Add(300 * time.Second).UnixMilli()
 		for ms := due - 40; ms < due+40; ms++ {
 			n.want("dispatched", task.InMessage, with(escalation(taskT, task.Reviewer, "info"), "msg_id", fmt.Sprintf("escalation-%s-%013d", taskT, ms)))
 		}
-		n.move(300 * time.Second)
-		until(t, "the deadline", func() bool { return n.status(taskT) == "suspended" })
-		n.wantClean()
+		n.Move(300 * time.Second)
+		delivertest.Until(t, "the deadline", func() bool { return n.status(taskT) == "suspended" })
+		n.WantClean()
 	})
 }
 
@@ -385,15 +386,15 @@ func TestAClockThatIsSetBackMovesNoTaskBack(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
 		d := dispatch(taskT, 1)
-		n.move(time.Hour)
+		n.Move(time.Hour)
 		n.want("dispatched", task.InMessage, d)
-		n.move(-2 * time.Hour)
+		n.Move(-2 * time.Hour)
 		n.want("executing", task.InAck, ack(taskT, idOf(d), task.Executor))
-		if _, err := task.Replay(task.Defaults(), n.entries()); err != nil {
+		if _, err := task.Replay(task.Defaults(), n.Entries()); err != nil {
 			t.Error(err)
 		}
-		n.move(3 * time.Hour)
-		until(t, "the heartbeat", func() bool { return n.status(taskT) == "suspended" })
-		n.wantClean()
+		n.Move(3 * time.Hour)
+		delivertest.Until(t, "the heartbeat", func() bool { return n.status(taskT) == "suspended" })
+		n.WantClean()
 	})
 }
