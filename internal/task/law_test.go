@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/store/storetest"
 	"github.com/signalbox/signalbox/internal/task"
 )
@@ -222,13 +221,4 @@ func TestReplayingTheLedgerGivesTheLiveState(t *testing.T) {
 		}
 		n.WantClean()
 	})
-}
-
-func (n *node) entries() []ledger.Entry {
-	n.T.Helper()
-	all, err := n.Ledger.Entries(context.Background(), ledger.Query{Limit: 100_000})
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	return all
 }
