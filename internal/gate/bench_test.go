@@ -58,8 +58,9 @@ func BenchmarkOpen(b *testing.B) {
 	for name, address := range map[string]func(testing.TB) string{"sqlite": storetest.SQLite, "postgres": storetest.Postgres} {
 		b.Run(name, func(b *testing.B) {
 			n := start(b, address(b), b.TempDir())
+			sample := opening()
 			open := func() error {
-				p, err := gate.Prepare(opening())
+				p, err := gate.Prepare(sample)
 				if err != nil {
 					return err
 				}

@@ -58,7 +58,8 @@ func (r Rules) Normal() Rules {
 	if r.OnExpiry != Approved {
 		r.OnExpiry = Rejected
 	}
-	r.Ladder = slices.SortedStableFunc(slices.Values(r.Ladder), func(a, b Step) int { return cmp.Compare(a.After, b.After) })
+	r.Ladder = slices.Clone(r.Ladder)
+	slices.SortStableFunc(r.Ladder, func(a, b Step) int { return cmp.Compare(a.After, b.After) })
 	for i := 1; i < len(r.Ladder); i++ {
 		// A gate has one timer for its ladder, which tells steps apart by their time.
 		r.Ladder[i].After = max(r.Ladder[i].After, r.Ladder[i-1].After+1)
