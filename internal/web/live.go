@@ -21,6 +21,10 @@ const (
 	// liveEvery is the least time between two events on a connection. The first change is
 	// told at once; what follows on its heels is told together.
 	liveEvery = 500 * time.Millisecond
+	// livePace makes that longer when many watch: each event has a page made, and all of
+	// them together should not take a processor. 200 who watch see a change every two
+	// seconds when there is always one.
+	livePace = 10 * time.Millisecond
 	// liveBeat keeps proxies from closing a connection on which nothing happens.
 	liveBeat = 15 * time.Second
 )
@@ -87,6 +91,13 @@ func (h *hub) tell(entries []ledger.Entry) {
 			one.tell(c)
 		}
 	}
+}
+
+// every is the least time between two events on a connection, as many as there are.
+func (h *hub) every() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return max(liveEvery, time.Duration(len(h.watchers))*livePace)
 }
 
 // join has the watcher told of what comes after the entry that is returned.
@@ -157,7 +168,7 @@ func (w *Web) serveEvents(out http.ResponseWriter, r *http.Request) {
 			if !send("event: change\ndata: %s\n\n", strings.Join(one.take(), " ")) {
 				return
 			}
-			if pause(ctx, liveEvery) {
+			if pause(ctx, w.hub.every()) {
 				return
 			}
 		case <-time.After(liveBeat):
