@@ -165,6 +165,7 @@ func TestTheDashboardInABrowser(t *testing.T) {
 	t.Run("a rejection takes a reason", func(t *testing.T) {
 		gate := b.ask(key, "writer", "reject-1", "Send the second letter")
 		p := b.tab(t, browser, ann)
+		p.until("it is live", `document.querySelector('#live.on')`) // and so hears keys
 		p.press("r")
 		p.until("the field has the focus", "document.activeElement.id === 'note'")
 		p.keys("Not on a Sunday.")
