@@ -315,8 +315,9 @@ func (s *benchServer) signal(b *testing.B, client *http.Client) time.Duration {
 
 const manyGates = 1_000_000
 
-// fillWithGates opens a million gates in a data folder, before a server runs on it.
-func fillWithGates(b *testing.B, config *server.Config) {
+// fill writes transactions into the ledger of a data folder, before a server runs on it.
+func fill(b *testing.B, config *server.Config, transactions int, write func(tx *ledger.Tx, n int) error) {
+	b.Helper()
 	db, err := server.OpenStore(b.Context(), config)
 	if err != nil {
 		b.Fatal(err)
@@ -333,25 +334,36 @@ func fillWithGates(b *testing.B, config *server.Config) {
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()
 	defer func() { cancel(); <-done }()
-	for range manyGates / 500 {
-		err := l.Write(b.Context(), func(tx *ledger.Tx) error {
-			for i := range 500 {
-				p, err := gate.Prepare(gate.Opening{
-					Project: "default", Agent: "agent_x", AgentName: "x", Requester: "agent:x", Risk: gate.Risks[i%3],
-					Origin: gate.Origin{Protocol: "amp", Reference: "run_1"},
-					Shown:  gate.Shown{Title: "Send the newsletter", Summary: strings.Repeat("s", 200), ProposedAction: strings.Repeat("p", 100)},
-				})
-				if err != nil {
-					return err
-				}
-				p.Open(tx, gate.NewID(), "default", "")
-			}
-			return nil
-		})
-		if err != nil {
+	for n := range transactions {
+		if err := l.Write(b.Context(), func(tx *ledger.Tx) error { return write(tx, n) }); err != nil {
 			b.Fatal(err)
 		}
 	}
+}
+
+// fillWithGates opens a million gates.
+func fillWithGates(b *testing.B, config *server.Config) {
+	b.Helper()
+	fill(b, config, manyGates/500, func(tx *ledger.Tx, _ int) error {
+		for i := range 500 {
+			if err := openSample(tx, gate.Risks[i%3]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func openSample(tx *ledger.Tx, risk string) error {
+	p, err := gate.Prepare(gate.Opening{
+		Project: "default", Agent: "agent_x", AgentName: "x", Requester: "agent:x", Risk: risk,
+		Origin: gate.Origin{Protocol: "amp", Reference: "run_1"},
+		Shown:  gate.Shown{Title: "Send the newsletter", Summary: strings.Repeat("s", 200), ProposedAction: strings.Repeat("p", 100)},
+	})
+	if err == nil {
+		p.Open(tx, gate.NewID(), "default", "")
+	}
+	return err
 }
 
 func inParallel(workers, n int, fn func(i int)) {

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
@@ -298,41 +297,21 @@ func (m *mailers) timed(b *testing.B, client *http.Client, method, path string, 
 	return time.Since(begun)
 }
 
-// fillWithMail lets messages wait in a data folder, before a server runs on it.
+// fillWithMail lets messages wait.
 func fillWithMail(b *testing.B, config *server.Config) {
-	db, err := server.OpenStore(b.Context(), config)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer db.Close()
-	if err := db.Migrate(b.Context(), server.Migrations()...); err != nil {
-		b.Fatal(err)
-	}
-	l, err := ledger.Open(b.Context(), ledger.Options{DB: db, Dir: config.Data, Origin: "localhost/signalbox", Projections: server.Projections()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- l.Run(ctx) }()
-	defer func() { cancel(); <-done }()
+	b.Helper()
 	until := time.Now().Add(mail.TTL).UnixMicro()
-	for at := 0; at < manyMessages(); at += 500 {
-		err := l.Write(b.Context(), func(tx *ledger.Tx) error {
-			for i := at; i < at+500; i++ {
-				id := fmt.Sprintf("msg_%d_%08x", 1_700_000_000+i/1000, i)
-				meta := mail.Meta{
-					Envelope: mail.Envelope{Version: mail.Version, ID: id, From: "x@acme.signalbox.local", To: "y@acme.signalbox.local", Subject: "Task request", Priority: "normal", ThreadID: id},
-					Sender:   fmt.Sprintf("agt_%d", i%997), SenderAddress: "x@acme.signalbox.local", Recipient: fmt.Sprintf("agt_%d", i%(manyMessages()/1000)), RecipientWorkspace: "acme",
-					RecipientAddress: "y@acme.signalbox.local", Kind: "request", Trust: mail.Untrusted, ExpiresAt: until,
-				}
-				payload := fmt.Sprintf(`{"message":"Please process the following task, and tell me when it is done. last%d","type":"request"}`, i)
-				tx.Append(ledger.Event{Workspace: "acme", Kind: "message.routed", Actor: "agent:x", Subject: id, Trace: "thread:" + id, Body: map[string]any{"meta": meta, "decision": nil, "payload": json.RawMessage(payload)}})
+	fill(b, config, manyMessages()/500, func(tx *ledger.Tx, n int) error {
+		for i := n * 500; i < (n+1)*500; i++ {
+			id := fmt.Sprintf("msg_%d_%08x", 1_700_000_000+i/1000, i)
+			meta := mail.Meta{
+				Envelope: mail.Envelope{Version: mail.Version, ID: id, From: "x@acme.signalbox.local", To: "y@acme.signalbox.local", Subject: "Task request", Priority: "normal", ThreadID: id},
+				Sender:   fmt.Sprintf("agt_%d", i%997), SenderAddress: "x@acme.signalbox.local", Recipient: fmt.Sprintf("agt_%d", i%(manyMessages()/1000)), RecipientWorkspace: "acme",
+				RecipientAddress: "y@acme.signalbox.local", Kind: "request", Trust: mail.Untrusted, ExpiresAt: until,
 			}
-			return nil
-		})
-		if err != nil {
-			b.Fatal(err)
+			payload := fmt.Sprintf(`{"message":"Please process the following task, and tell me when it is done. last%d","type":"request"}`, i)
+			tx.Append(ledger.Event{Workspace: "acme", Kind: "message.routed", Actor: "agent:x", Subject: id, Trace: "thread:" + id, Body: map[string]any{"meta": meta, "decision": nil, "payload": json.RawMessage(payload)}})
 		}
-	}
+		return nil
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,45 +18,15 @@ import (
 	"github.com/signalbox/signalbox/internal/server"
 )
 
-// fillWithEntries writes a million entries into a data folder, of which some are gates.
+// fillWithEntries writes a million entries, of which some are gates.
 func fillWithEntries(b *testing.B, config *server.Config) {
 	b.Helper()
-	db, err := server.OpenStore(b.Context(), config)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer db.Close()
-	if err := db.Migrate(b.Context(), server.Migrations()...); err != nil {
-		b.Fatal(err)
-	}
-	l, err := ledger.Open(b.Context(), ledger.Options{DB: db, Dir: config.Data, Origin: "localhost/signalbox", Projections: server.Projections()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- l.Run(ctx) }()
-	defer func() { cancel(); <-done }()
-	for batch := range 1000 {
-		err := l.Write(b.Context(), func(tx *ledger.Tx) error {
-			p, err := gate.Prepare(gate.Opening{
-				Project: "default", Agent: "agent_x", AgentName: "x", Requester: "agent:x", Risk: gate.Risks[batch%3],
-				Origin: gate.Origin{Protocol: "amp", Reference: "run_1"},
-				Shown:  gate.Shown{Title: "Send the newsletter", Summary: strings.Repeat("s", 200), ProposedAction: strings.Repeat("p", 100)},
-			})
-			if err != nil {
-				return err
-			}
-			p.Open(tx, gate.NewID(), "default", "")
-			for i := range 999 {
-				tx.Append(ledger.Event{Workspace: "default", Kind: "step.allowed", Actor: "agent:x", Subject: fmt.Sprint("s", i), Body: map[string]string{"tool": "bash"}})
-			}
-			return nil
-		})
-		if err != nil {
-			b.Fatal(err)
+	fill(b, config, 1000, func(tx *ledger.Tx, n int) error {
+		for i := range 999 {
+			tx.Append(ledger.Event{Workspace: "default", Kind: "step.allowed", Actor: "agent:x", Subject: fmt.Sprint("s", i), Body: map[string]string{"tool": "bash"}})
 		}
-	}
+		return openSample(tx, gate.Risks[n%3])
+	})
 }
 
 // BenchmarkTheDashboard measures the first page and a live event among a million entries,
