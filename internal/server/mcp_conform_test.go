@@ -29,7 +29,7 @@ func TestMCPConformance(t *testing.T) {
 		r.Out.Header.Set("Authorization", "Bearer "+b.keys["coordinator"])
 	}})
 	defer proxy.Close()
-	out, err := exec.CommandContext(t.Context(), "node", suite, "server", "--url", proxy.URL+"/mcp", "--suite", "all", "--expected-failures", "testdata/mcp-conformance.yaml").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "node", "--require", "./testdata/node18.cjs", suite, "server", "--url", proxy.URL+"/mcp", "--suite", "all", "--expected-failures", "testdata/mcp-conformance.yaml").CombinedOutput()
 	text := string(out)
 	if err != nil || strings.Contains(text, "Unexpected") {
 		t.Errorf("%v\n%s", err, text)
