@@ -198,7 +198,7 @@ func printOutcome(w io.Writer, e *engine.Engine, last engine.Event) {
 func printableLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
-		lines[i] = strings.ReplaceAll(printable(strings.ReplaceAll(lines[i], "\t", "    ")), "\r", "")
+		lines[i] = printable(strings.ReplaceAll(strings.TrimRight(lines[i], "\r"), "\t", "    "))
 	}
 	return strings.Join(lines, "\n")
 }
