@@ -21,8 +21,9 @@ func newKeysIssue(a *app) *cobra.Command {
 	c := a.withJSON(&cobra.Command{Use: "issue AGENT", Short: "Issue a further key for an agent and print it, this once", Args: exactly(1, "the name of the agent")})
 	workspace := workspaceFlag(c)
 	kind := c.Flags().String("kind", string(roster.SignalKey), "the form of the key: "+strings.Join(roster.AgentKeyKinds, ", "))
+	limit := c.Flags().Int64("rate-limit", 0, "how much may be asked for with it a minute, within what the agent may; 0 is no limit of its own")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		in := roster.IssueKey{Agent: args[0], Workspace: *workspace, Kind: *kind}
+		in := roster.IssueKey{Agent: args[0], Workspace: *workspace, Kind: *kind, RateLimit: *limit}
 		return a.printIssued(c, "/ops/keys", in, "")
 	}
 	return c
@@ -75,12 +76,19 @@ func newKeysLs(a *app) *cobra.Command {
 		return a.show(all, func(w io.Writer) {
 			var rows [][]string
 			for _, k := range all.Keys {
-				rows = append(rows, []string{k.ID, holder(k), string(k.Kind), k.Hint, keyState(k), since(k.IssuedAt)})
+				rows = append(rows, []string{k.ID, holder(k), string(k.Kind), k.Hint, keyState(k), keyLimit(k), since(k.IssuedAt)})
 			}
-			table(w, "There are no keys.", []string{"ID", "HOLDER", "KIND", "KEY", "STATE", "ISSUED"}, rows)
+			table(w, "There are no keys.", []string{"ID", "HOLDER", "KIND", "KEY", "STATE", "LIMIT", "ISSUED"}, rows)
 		})
 	}
 	return c
+}
+
+func keyLimit(k roster.Key) string {
+	if k.RateLimit == 0 {
+		return "-"
+	}
+	return thousands(k.RateLimit) + "/min"
 }
 
 func keyState(k roster.Key) string {

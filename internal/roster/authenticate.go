@@ -65,11 +65,11 @@ func (r *Roster) holder(ctx context.Context, hash []byte) (h holding, err error)
 	var kind KeyKind
 	var labels []byte
 	who := &h.who
-	err = r.db.Read.QueryRowContext(ctx, `SELECT k.id, k.kind, k.holder, k.expires_at, k.revoked_at,
+	err = r.db.Read.QueryRowContext(ctx, `SELECT k.id, k.kind, k.holder, k.rate_limit, k.expires_at, k.revoked_at,
 COALESCE(a.name, o.name, w.name, ''), COALESCE(a.workspace, o.workspace, w.workspace, ''), COALESCE(o.role, ''),
 COALESCE(a.address, ''), COALESCE(a.trust, ''), a.labels, COALESCE(a.suspended, $2), COALESCE(a.suspended_until, 0), a.rate_limit, p.key`+withHolder+`
 LEFT JOIN agent_public_key p ON p.agent = k.holder AND p.retired_at = 0 WHERE k.hash = $1`, hash, false).
-		Scan(&who.KeyID, &kind, &who.ID, &h.expires, &h.revoked, &who.Name, &who.Workspace, &who.Role, &who.Address, &who.Trust, &labels, &who.Suspended, &h.suspendedUntil, &who.RateLimit, (*[]byte)(&who.PublicKey))
+		Scan(&who.KeyID, &kind, &who.ID, &who.KeyLimit, &h.expires, &h.revoked, &who.Name, &who.Workspace, &who.Role, &who.Address, &who.Trust, &labels, &who.Suspended, &h.suspendedUntil, &who.RateLimit, (*[]byte)(&who.PublicKey))
 	if errors.Is(err, sql.ErrNoRows) {
 		return h, unknownKey()
 	}

@@ -24,6 +24,7 @@ type (
 		Agent     string `json:"agent"`
 		Workspace string `json:"workspace,omitempty"`
 		Kind      string `json:"kind,omitempty"`
+		RateLimit int64  `json:"rate_limit,omitzero"`
 	}
 )
 
@@ -68,7 +69,7 @@ func (r *Roster) postKey(w http.ResponseWriter, req *http.Request) error {
 	if in.Workspace, err = WorkspaceOf(req, in.Workspace); err != nil {
 		return err
 	}
-	k, err := r.IssueAgentKey(req.Context(), From(req.Context()), in.Workspace, in.Agent, in.Kind)
+	k, err := r.IssueAgentKey(req.Context(), From(req.Context()), in)
 	return replyIssued(w, k, err)
 }
 

@@ -31,18 +31,22 @@ func issue(tx *ledger.Tx, by Identity, workspace, holder string, k *Issued) {
 	k.Key.IssuedAt = tx.Now()
 	tx.Append(ledger.Event{
 		Workspace: workspace, Kind: "key.issued", Actor: by.Actor(), Subject: k.Key.ID,
-		Body: keyIssued{k.Key.Kind, holder, hex.EncodeToString(hashSecret(k.Secret)), k.Key.Hint},
+		Body: keyIssued{k.Key.Kind, holder, hex.EncodeToString(hashSecret(k.Secret)), k.Key.Hint, k.Key.RateLimit},
 	})
 }
 
 // IssueAgentKey makes a further key for an agent.
-func (r *Roster) IssueAgentKey(ctx context.Context, by Identity, workspace, name, kind string) (Issued, error) {
-	k, err := agentKeyKind(kind)
+func (r *Roster) IssueAgentKey(ctx context.Context, by Identity, in IssueKey) (Issued, error) {
+	k, err := agentKeyKind(in.Kind)
 	if err != nil {
 		return Issued{}, err
 	}
+	if in.RateLimit < 0 || in.RateLimit > MaxRateLimit {
+		return Issued{}, fault.New(fault.InvalidPayload, "The rate_limit of a key should be a whole number of requests a minute, from 1 to %d, or 0 for none but the agent's. It is %d.", MaxRateLimit, in.RateLimit).About("rate_limit")
+	}
 	out := prepare(k)
-	err = r.onAgent(ctx, workspace, name, func(tx *ledger.Tx, a Agent) error {
+	out.Key.RateLimit = in.RateLimit
+	err = r.onAgent(ctx, in.Workspace, in.Agent, func(tx *ledger.Tx, a Agent) error {
 		issue(tx, by, a.Workspace, a.ID, &out)
 		out.Key.Agent, out.Key.Workspace = a.Name, a.Workspace
 		return nil
@@ -59,7 +63,7 @@ func (r *Roster) RotateKey(ctx context.Context, by Identity, keyID string) (Issu
 		}
 		// Drawn again when the transaction is run again; only the last one counts.
 		out = prepare(old.Kind)
-		out.Key.Workspace, out.Key.Agent, out.Key.Operator, out.Key.Owner = old.Workspace, old.Agent, old.Operator, old.Owner
+		out.Key.Workspace, out.Key.Agent, out.Key.Operator, out.Key.Owner, out.Key.RateLimit = old.Workspace, old.Agent, old.Operator, old.Owner, old.RateLimit
 		issue(tx, by, old.Workspace, old.holder, &out)
 		tx.Append(ledger.Event{Workspace: old.Workspace, Kind: "key.rotated", Actor: by.Actor(), Subject: old.ID, Body: keyRetired{tx.Now().Add(Grace).UnixMicro()}})
 		return nil

@@ -49,7 +49,7 @@ func (a Allowance) SetHeaders(h http.Header) {
 // Take counts one of what, such as "requests" or "messages", and refuses it when the
 // limit is used up. own is the limit that the protocol sets, 0 for none; the server's
 // setting comes before it, and the agent's own before both. The limit is the agent's:
-// a further key gives no further room.
+// a further key gives no further room, and one with a limit of its own has less.
 func (r *Roster) Take(who Identity, what string, own int) (Allowance, error) {
 	limit := own
 	if r.perAgent != nil {
@@ -58,7 +58,15 @@ func (r *Roster) Take(who Identity, what string, own int) (Allowance, error) {
 	if who.RateLimit != nil {
 		limit = int(*who.RateLimit)
 	}
-	return r.take(&r.buckets, who, what, limit)
+	ofKey, err := r.take(&r.buckets, who.KeyID, "This key of "+who.Name, what, int(who.KeyLimit))
+	if err != nil {
+		return ofKey, err
+	}
+	ofAgent, err := r.take(&r.buckets, who.ID, who.Name, what, limit)
+	if err == nil && ofKey.Limit > 0 && (ofAgent.Limit == 0 || ofKey.Remaining < ofAgent.Remaining) {
+		return ofKey, nil
+	}
+	return ofAgent, err
 }
 
 // TakeHourly is Take for a limit that a protocol sets for an hour. A setting of the server
@@ -67,15 +75,15 @@ func (r *Roster) TakeHourly(who Identity, what string, own int) (Allowance, erro
 	if r.perAgent != nil || who.RateLimit != nil {
 		return Allowance{}, nil
 	}
-	return r.take(&r.hourly, who, what, own)
+	return r.take(&r.hourly, who.ID, who.Name, what, own)
 }
 
-func (r *Roster) take(from *buckets, who Identity, what string, limit int) (Allowance, error) {
+func (r *Roster) take(from *buckets, holder, name, what string, limit int) (Allowance, error) {
 	if limit == 0 {
 		return Allowance{}, nil
 	}
 	now := r.now()
-	bucket := from.find(bucketName{who.ID, what, limit}, now)
+	bucket := from.find(bucketName{holder, what, limit}, now)
 	taken := bucket.AllowN(now, 1)
 	left := max(0, bucket.TokensAt(now))
 	perSecond := float64(bucket.Limit())
@@ -87,7 +95,7 @@ func (r *Roster) take(from *buckets, who Identity, what string, limit int) (Allo
 		return a, nil
 	}
 	wait := max(1, int(math.Ceil((1-left)/perSecond)))
-	return a, fault.New(fault.RateLimited, "%s has used up its %d %s %s. Try again in %d seconds, or ask an operator for a higher rate_limit.", who.Name, limit, what, from.unit(), wait).With(wire.RetryAfter, wait)
+	return a, fault.New(fault.RateLimited, "%s has used up its %d %s %s. Try again in %d seconds, or ask an operator for a higher rate_limit.", name, limit, what, from.unit(), wait).With(wire.RetryAfter, wait)
 }
 
 // bucketName names a bucket by its limit too: one that is changed begins anew, and

@@ -50,6 +50,46 @@ func TestALimitIsTheAgentsWhicheverKeyItUses(t *testing.T) {
 	}
 }
 
+func TestAKeysOwnLimitIsWithinTheAgents(t *testing.T) {
+	t.Parallel()
+	r, admin, c := start(t, storetest.SQLite(t))
+	_, wide := add(t, r, admin, roster.NewAgent{Name: "busy"})
+	in := roster.IssueKey{Agent: "busy", Workspace: "default", Kind: "signal", RateLimit: 2}
+	narrow, err := r.IssueAgentKey(t.Context(), admin, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	take := func(secret string) (roster.Allowance, error) { return r.Take(identify(t, r, secret), "requests", 3) }
+	for i := range 2 {
+		if a, err := take(narrow.Secret); err != nil || a.Limit != 2 || a.Remaining != 1-i {
+			t.Errorf("call %d: %+v %v", i+1, a, err)
+		}
+	}
+	if _, err := take(narrow.Secret); !fault.Is(err, fault.RateLimited) || !strings.Contains(err.Error(), "This key of busy has used up its 2 requests a minute") {
+		t.Errorf("a call too many: %v", err)
+	}
+	if a, err := take(wide); err != nil || a.Limit != 3 || a.Remaining != 0 {
+		t.Errorf("what was refused the one key is left for the other: %+v %v", a, err)
+	}
+	if _, err := take(wide); !fault.Is(err, fault.RateLimited) {
+		t.Errorf("both count for the agent: %v", err)
+	}
+	c.move(time.Minute)
+	next, err := r.RotateKey(t.Context(), admin, narrow.Key.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := take(next.Secret); err != nil || a.Limit != 2 {
+		t.Errorf("the key that replaces it: %+v %v", a, err)
+	}
+	for _, limit := range []int64{-1, roster.MaxRateLimit + 1} {
+		in.RateLimit = limit
+		if _, err := r.IssueAgentKey(t.Context(), admin, in); !fault.Is(err, fault.InvalidPayload) {
+			t.Errorf("%d: %v", limit, err)
+		}
+	}
+}
+
 func TestTheAgentsLimitComesBeforeTheServersAndThatBeforeTheProtocols(t *testing.T) {
 	t.Parallel()
 	base, _ := options(t, storetest.SQLite(t))

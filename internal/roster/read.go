@@ -144,13 +144,13 @@ func (r *Roster) Keys(ctx context.Context, workspace, holder, after string, limi
 AND ($3 = '' OR COALESCE(a.workspace, o.workspace, w.workspace) = $3) ORDER BY k.id LIMIT $4`, after, holder, workspace, limit)
 }
 
-const keyColumns = "k.id, k.kind, k.hint, k.issued_at, k.expires_at, k.revoked_at, a.name, o.name, w.name, COALESCE(a.workspace, o.workspace, w.workspace, '')"
+const keyColumns = "k.id, k.kind, k.hint, k.rate_limit, k.issued_at, k.expires_at, k.revoked_at, a.name, o.name, w.name, COALESCE(a.workspace, o.workspace, w.workspace, '')"
 
 func scanKey(scan func(...any) error) (Key, error) {
 	var k Key
 	var issued, expires, revoked int64
 	var agent, operator, owner sql.NullString
-	if err := scan(&k.ID, &k.Kind, &k.Hint, &issued, &expires, &revoked, &agent, &operator, &owner, &k.Workspace); err != nil {
+	if err := scan(&k.ID, &k.Kind, &k.Hint, &k.RateLimit, &issued, &expires, &revoked, &agent, &operator, &owner, &k.Workspace); err != nil {
 		return k, err
 	}
 	k.Agent, k.Operator, k.Owner = agent.String, operator.String, owner.String

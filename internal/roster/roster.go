@@ -86,6 +86,7 @@ type Key struct {
 	Workspace string     `json:"workspace,omitempty"`
 	Operator  string     `json:"operator,omitempty"`
 	Owner     string     `json:"owner,omitempty"`
+	RateLimit int64      `json:"rate_limit,omitzero"` // a minute, within the agent's own; 0 is none
 	IssuedAt  time.Time  `json:"issued_at"`
 	ExpiresAt *time.Time `json:"expires_at"`
 	RevokedAt *time.Time `json:"revoked_at"`
@@ -116,6 +117,7 @@ type Identity struct {
 	Labels    map[string]string
 	Suspended bool
 	RateLimit *int64 // a minute, 0 for none; nil when it has no limit of its own
+	KeyLimit  int64  // of the key, 0 for none
 	PublicKey ed25519.PublicKey
 }
 

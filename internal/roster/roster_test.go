@@ -130,7 +130,7 @@ func TestAnyKeyOfAnAgentIsTheSameAgent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		further, err := r.IssueAgentKey(t.Context(), admin, "default", "one", "mail")
+		further, err := r.IssueAgentKey(t.Context(), admin, roster.IssueKey{Agent: "one", Workspace: "default", Kind: "mail"})
 		if err != nil {
 			t.Fatal(err)
 		}

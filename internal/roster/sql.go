@@ -33,6 +33,7 @@ CREATE TABLE access_key (
   kind {text} NOT NULL,
   holder {text} NOT NULL,
   hint {text} NOT NULL,
+  rate_limit {bigint} NOT NULL,
   issued_at {bigint} NOT NULL,
   expires_at {bigint} NOT NULL,
   revoked_at {bigint} NOT NULL

@@ -60,6 +60,7 @@ type (
 		Holder string  `json:"holder"` // the id of the agent, operator or owner
 		Hash   string  `json:"sha256"`
 		Hint   string  `json:"hint"`
+		Limit  int64   `json:"rate_limit,omitzero"`
 	}
 	keyRetired struct {
 		At int64 `json:"at"` // microseconds; from then on it is refused
@@ -248,8 +249,8 @@ func applyKeyIssued(tx *store.Tx, e *ledger.Entry) error {
 	if err != nil {
 		return fmt.Errorf("entry %d: %w", e.Seq, err)
 	}
-	tx.Exec("INSERT INTO access_key (id, hash, kind, holder, hint, issued_at, expires_at, revoked_at) VALUES ($1, $2, $3, $4, $5, $6, 0, 0)",
-		e.Subject, hash, string(b.Kind), b.Holder, b.Hint, e.At.UnixMicro())
+	tx.Exec("INSERT INTO access_key (id, hash, kind, holder, hint, rate_limit, issued_at, expires_at, revoked_at) VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0)",
+		e.Subject, hash, string(b.Kind), b.Holder, b.Hint, b.Limit, e.At.UnixMicro())
 	return nil
 }
 

@@ -239,7 +239,7 @@ func (w *Web) issueKey(r *Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	k, err := w.Roster.IssueAgentKey(r.Context(), r.Who, a.Workspace, a.ID, r.Field("kind"))
+	k, err := w.Roster.IssueAgentKey(r.Context(), r.Who, roster.IssueKey{Agent: a.ID, Workspace: a.Workspace, Kind: r.Field("kind")})
 	if err != nil {
 		return Result{To: agentAddress(a)}, err
 	}
