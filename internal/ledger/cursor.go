@@ -15,16 +15,19 @@ const (
 	// handleTime is less than what is left of a lease before it is renewed, so that
 	// a holder that is late has been told to stop before another begins.
 	handleTime = leaseTime / 3
+	// saveEvery is how often a cursor is stored that has passed over entries which were not
+	// wanted: each time is a transaction, for which those that people wait for wait.
+	saveEvery = time.Second
 	// holdTime is the lease of Hold: after a crash another takes over that soon.
 	holdTime = 5 * time.Second
 )
 
-// Consume hands the entries after the named cursor to fn, in order, and moves the
-// cursor on after each call that returns nil. The cursor outlives restarts, and
-// one process at a time holds it: when that one dies, another goes on within half
+// Consume hands the entries after the named cursor whose kind is wanted to fn, in order,
+// and moves the cursor on after each call that returns nil. The cursor outlives restarts,
+// and one process at a time holds it: when that one dies, another goes on within half
 // a minute. After a crash the last call may come again, so fn is idempotent. When
 // fn fails it is called again with the same entries after a pause.
-func (l *Ledger) Consume(ctx context.Context, name string, fn func(ctx context.Context, entries []Entry) error) error {
+func (l *Ledger) Consume(ctx context.Context, name string, wanted func(kind string) bool, fn func(ctx context.Context, entries []Entry) error) error {
 	c := &cursor{l: l, name: name, holder: rand.Text(), lease: leaseTime}
 	defer c.release(ctx)
 	for ctx.Err() == nil {
@@ -35,7 +38,7 @@ func (l *Ledger) Consume(ctx context.Context, name string, fn func(ctx context.C
 		}
 		entries, err := l.Next(ctx, c.seq)
 		if err == nil && len(entries) > 0 {
-			err = c.handle(ctx, entries, fn)
+			err = c.handle(ctx, entries, wanted, fn)
 		}
 		switch {
 		case err != nil:
@@ -78,6 +81,7 @@ type cursor struct {
 	name, holder string
 	lease        time.Duration
 	seq          int64     // where the cursor is, while it is held
+	saved        time.Time // when that was stored
 	until        time.Time // when the lease ends
 }
 
@@ -107,21 +111,34 @@ func (c *cursor) renew(ctx context.Context) (held bool, err error) {
 	now := c.l.now()
 	seq, held, err := c.claim(ctx, now)
 	if held {
-		c.seq, c.until = seq, now.Add(c.lease)
+		c.seq, c.until = max(c.seq, seq), now.Add(c.lease) // what was passed over need not be stored
 	}
 	return held, err
 }
 
-func (c *cursor) handle(ctx context.Context, entries []Entry, fn func(context.Context, []Entry) error) error {
+func (c *cursor) handle(ctx context.Context, entries []Entry, wanted func(string) bool, fn func(context.Context, []Entry) error) error {
+	last := entries[len(entries)-1].Seq
+	var due []Entry
+	for i := range entries {
+		if wanted(entries[i].Kind) {
+			due = append(due, entries[i])
+		}
+	}
+	if len(due) == 0 {
+		if c.seq = last; time.Since(c.saved) < saveEvery {
+			return nil
+		}
+		return c.move(ctx, last)
+	}
 	bounded, cancel := context.WithTimeout(ctx, handleTime)
 	defer cancel()
-	if err := fn(bounded, entries); err != nil {
+	if err := fn(bounded, due); err != nil {
 		return err
 	}
 	// What is done is recorded even when the server is stopping.
 	saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return c.move(saving, entries[len(entries)-1].Seq)
+	return c.move(saving, last)
 }
 
 // move stores how far the holder has come.
@@ -131,7 +148,7 @@ func (c *cursor) move(ctx context.Context, seq int64) error {
 		return errors.New("another process has taken the cursor over")
 	}
 	if err == nil {
-		c.seq = seq
+		c.seq, c.saved = seq, time.Now()
 	}
 	return err
 }
@@ -152,7 +169,7 @@ func (c *cursor) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	// Not released, the lease runs out by itself.
-	_, _ = c.update(ctx, "UPDATE ledger_cursor SET held_until = 0 WHERE name = $1 AND holder = $2 RETURNING seq")
+	_, _ = c.update(ctx, "UPDATE ledger_cursor SET held_until = 0, seq = CASE WHEN seq < $3 THEN $3 ELSE seq END WHERE name = $1 AND holder = $2 RETURNING seq", c.seq)
 }
 
 // update runs one statement on the cursor's row. Cursors are positions in the

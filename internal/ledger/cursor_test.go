@@ -24,7 +24,7 @@ func TestTwoNodesWithOneCursorHandleEveryEntryOnce(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 		cancel[i] = stop
 		wg.Go(func() {
-			_ = n.Consume(ctx, "shared", func(_ context.Context, entries []ledger.Entry) error {
+			_ = n.Consume(ctx, "shared", everything, func(_ context.Context, entries []ledger.Entry) error {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, e := range entries {
@@ -97,7 +97,7 @@ func TestACursorMayBeginLaterAndThenStaysWhereItIs(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 		defer stop()
 		var seen []int64
-		_ = l.Consume(ctx, "late", func(_ context.Context, entries []ledger.Entry) error {
+		_ = l.Consume(ctx, "late", everything, func(_ context.Context, entries []ledger.Entry) error {
 			for _, e := range entries {
 				seen = append(seen, e.Seq)
 			}
@@ -105,6 +105,59 @@ func TestACursorMayBeginLaterAndThenStaysWhereItIs(t *testing.T) {
 			return nil
 		})
 		if len(seen) != 1 || seen[0] != 4 {
+			t.Errorf("it was handed %v", seen)
+		}
+	})
+}
+
+func everything(string) bool { return true }
+
+func TestWhatIsNotWantedIsPassedOver(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		l := several(t, address, 1)[0]
+		appendOf := func(kind string) {
+			t.Helper()
+			if err := l.Write(t.Context(), func(tx *ledger.Tx) error {
+				tx.Append(ledger.Event{Kind: kind, Body: "x"})
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var seen []int64
+		// consume goes on until the entry was looked at, which is wanted or not.
+		consume := func(last int64) {
+			t.Helper()
+			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+			defer stop()
+			n := int64(len(seen))
+			_ = l.Consume(ctx, "choosy", func(kind string) bool {
+				if n++; n == last {
+					stop()
+				}
+				return kind == "thing.wanted"
+			}, func(_ context.Context, entries []ledger.Entry) error {
+				for _, e := range entries {
+					seen = append(seen, e.Seq)
+				}
+				return nil
+			})
+		}
+		for _, kind := range []string{"thing.passed", "thing.wanted", "thing.passed", "thing.passed"} {
+			appendOf(kind)
+		}
+		consume(4)
+		if at, err := l.Cursor(t.Context(), "choosy"); err != nil || at != 4 {
+			t.Errorf("the cursor is at %d: %v", at, err)
+		}
+		appendOf("thing.passed")
+		consume(int64(len(seen)) + 1)
+		if at, err := l.Cursor(t.Context(), "choosy"); err != nil || at != 5 {
+			t.Errorf("what was passed over last is stored with the lease: %d %v", at, err)
+		}
+		appendOf("thing.wanted")
+		consume(int64(len(seen)) + 1)
+		if len(seen) != 2 || seen[0] != 2 || seen[1] != 6 {
 			t.Errorf("it was handed %v", seen)
 		}
 	})

@@ -480,7 +480,7 @@ func TestACursorIsHeldByOneAndSurvives(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			failed := false
-			_ = l.Consume(ctx, "test", func(_ context.Context, entries []ledger.Entry) error {
+			_ = l.Consume(ctx, "test", everything, func(_ context.Context, entries []ledger.Entry) error {
 				if !failed { // the first call of each consumer fails and comes again
 					failed = true
 					return errors.New("not yet")

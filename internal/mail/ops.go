@@ -294,10 +294,12 @@ const (
 	wordsStep  = 200
 )
 
+func hasWords(kind string) bool { return kind == kindRouted || kind == kindErased }
+
 // findWords lets messages be found by the words in their subject and text. What is
 // erased is found no longer. It follows the ledger, so that sending does not wait for it.
 func (m *Mail) findWords(ctx context.Context, entries []ledger.Entry) error {
-	ours := slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool { return e.Kind != kindRouted && e.Kind != kindErased || e.Body == nil })
+	ours := slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool { return e.Body == nil })
 	if len(ours) == 0 {
 		return nil
 	}

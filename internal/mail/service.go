@@ -120,7 +120,7 @@ func (m *Mail) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { m.follow(ctx); return nil })
 	g.Go(func() error { m.notePushed(ctx); return nil })
-	g.Go(func() error { return m.Ledger.Consume(ctx, "mail.words", m.findWords) })
+	g.Go(func() error { return m.Ledger.Consume(ctx, "mail.words", hasWords, m.findWords) })
 	g.Go(func() error { return m.Ledger.Hold(ctx, "mail.sweep", m.sweep) })
 	return g.Wait()
 }

@@ -69,13 +69,13 @@ type payload struct {
 	Contact string `json:"contact,omitzero"`
 }
 
+// isTold: people hear of what opens, escalates and resolves gates.
+func isTold(kind string) bool { return kind == Opened || kind == Escalated || kind == Resolved }
+
 // tell queues a delivery for every channel and every entry that people should hear of.
 // It may be called with the same entries again.
 func (n *Notifier) tell(ctx context.Context, entries []ledger.Entry) error {
-	due := slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool {
-		return e.Kind != Opened && e.Kind != Escalated && e.Kind != Resolved
-	})
-	for part := range slices.Chunk(due, chunkSize) {
+	for part := range slices.Chunk(entries, chunkSize) {
 		asked, err := n.personally(ctx, part)
 		if err != nil {
 			return err

@@ -77,7 +77,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 		return nil
 	}
 	var g errgroup.Group
-	g.Go(func() error { return n.Ledger.Consume(ctx, "notify", n.tell) })
+	g.Go(func() error { return n.Ledger.Consume(ctx, "notify", isTold, n.tell) })
 	for _, c := range n.Channels {
 		if l, ok := c.(Listener); ok {
 			g.Go(func() error { return l.Listen(ctx, n) })

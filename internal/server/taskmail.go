@@ -45,7 +45,7 @@ func (t *taskMail) run(ctx context.Context) error {
 		case <-time.After(time.Second):
 		}
 	}
-	return t.ledger.Consume(ctx, taskMailCursor, t.send)
+	return t.ledger.Consume(ctx, taskMailCursor, task.IsSent, t.send)
 }
 
 // send sends what is in a page of entries.
@@ -53,9 +53,6 @@ func (t *taskMail) send(ctx context.Context, entries []ledger.Entry) error {
 	known := map[string][]roster.Agent{} // who has an address, by workspace
 	for i := range entries {
 		workspace := entries[i].Workspace
-		if !task.IsSent(entries[i].Kind) {
-			continue
-		}
 		if _, ok := known[workspace]; !ok {
 			var err error
 			if known[workspace], err = t.roster.Correspondents(ctx, workspace); err != nil {

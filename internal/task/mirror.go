@@ -36,7 +36,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 	if m.Dir == "" {
 		return nil
 	}
-	return m.Ledger.Consume(ctx, "task.mirror", m.Write)
+	return m.Ledger.Consume(ctx, "task.mirror", isTaskKind, m.Write)
 }
 
 // Write commits those entries that are about tasks and are not there yet. It may be

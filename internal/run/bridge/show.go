@@ -33,15 +33,17 @@ func (b *Bridge) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.Ledger.Consume(ctx, cursor, b.follow)
+	return b.Ledger.Consume(ctx, cursor, isOfRun, b.follow)
 }
+
+func isOfRun(kind string) bool { return strings.HasPrefix(kind, "run.") }
 
 // follow shows what has become of the runs in a page of entries: each once, however much
 // has happened. That a run has ended is told until Telegram takes it.
 func (b *Bridge) follow(ctx context.Context, entries []ledger.Entry) error {
 	touched := map[string]bool{} // and whether it has ended
 	for _, e := range entries {
-		if strings.HasPrefix(e.Kind, "run.") && strings.HasPrefix(e.Subject, "run_") {
+		if strings.HasPrefix(e.Subject, "run_") {
 			touched[e.Subject] = touched[e.Subject] || e.Kind == "run.completed"
 		}
 	}
