@@ -10,3 +10,10 @@ func (l *Ledger) Patience(commit, settle time.Duration) {
 
 // Text is the statement that answers a query.
 func (q Query) Text() (string, []any) { return q.text() }
+
+// ForgetRecent makes followers read the database.
+func ForgetRecent(l *Ledger) {
+	l.recent.mu.Lock()
+	defer l.recent.mu.Unlock()
+	l.recent.entries, l.recent.bytes = nil, 0
+}

@@ -36,6 +36,8 @@ type Ledger struct {
 	queue   chan *request
 	stopped chan struct{} // closed when no more writes are taken
 
+	alone bool // nobody else writes, so that what follows our own last entry is nothing
+
 	// These belong to the goroutine that commits.
 	lastHead  head // where our last batch left the head
 	readHead  int  // how many batches still read the head instead of guessing it
@@ -59,6 +61,7 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 	l := &Ledger{
 		db: o.DB, dir: o.Dir, retention: o.Retention, now: o.Now, log: o.Log,
 		projections: combine(o.Projections),
+		alone:       o.DB.Name() == "sqlite",
 		readHead:    1,
 		commitFor:   commitTimeout,
 		settleFor:   settleTimeout,

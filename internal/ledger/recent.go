@@ -6,7 +6,8 @@ import (
 )
 
 const (
-	recentEntries = 2 * page
+	// recentEntries are enough for followers that look a few times a second.
+	recentEntries = 4 * page
 	recentBytes   = 8 << 20
 )
 
@@ -40,17 +41,15 @@ func (r *recent) add(appended []*Entry) {
 	}
 }
 
-// after is the entries that follow seq, for who has almost caught up: nil for who is
-// further behind, and reads the database.
-func (r *recent) after(seq int64) []Entry {
+// after is the entries that follow seq, as many as asked for at the most. It does not
+// know them for who is too far behind, and reads the database.
+func (r *recent) after(seq int64, most int) (entries []Entry, known bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if len(r.entries) == 0 || seq+1 < r.entries[0].Seq {
-		return nil
+		return nil, false
 	}
-	from := int(seq + 1 - r.entries[0].Seq)
-	if behind := len(r.entries) - from; behind <= 0 || behind > page {
-		return nil
-	}
-	return slices.Clip(r.entries[from:]) // what is added goes behind it
+	from := min(int(seq+1-r.entries[0].Seq), len(r.entries))
+	to := min(from+most, len(r.entries))
+	return r.entries[from:to:to], true // what is added goes behind it
 }
