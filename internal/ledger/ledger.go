@@ -36,8 +36,6 @@ type Ledger struct {
 	queue   chan *request
 	stopped chan struct{} // closed when no more writes are taken
 
-	alone bool // nobody else writes, so that what follows our own last entry is nothing
-
 	due     chan struct{} // says to commitLoop that something is queued
 	crowded atomic.Bool   // the last transaction was of several
 
@@ -66,7 +64,6 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 	l := &Ledger{
 		db: o.DB, dir: o.Dir, retention: o.Retention, now: o.Now, log: o.Log,
 		projections: combine(o.Projections),
-		alone:       o.DB.Name() == "sqlite",
 		readHead:    1,
 		commitFor:   commitTimeout,
 		settleFor:   settleTimeout,

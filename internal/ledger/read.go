@@ -223,7 +223,7 @@ func (l *Ledger) FollowNow(ctx context.Context, load func(context.Context) error
 // Next reads the page that follows seq, of at most 500 entries, and makes sure that
 // nothing is missing from it. What this process has just committed comes from memory.
 func (l *Ledger) Next(ctx context.Context, seq int64) ([]Entry, error) {
-	if entries, known := l.recent.after(seq, page); len(entries) > 0 || known && l.alone {
+	if entries := l.recent.after(seq, page); len(entries) > 0 {
 		return entries, nil
 	}
 	entries, err := l.Entries(ctx, Query{After: seq, Limit: page})

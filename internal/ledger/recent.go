@@ -41,15 +41,15 @@ func (r *recent) add(appended []*Entry) {
 	}
 }
 
-// after is the entries that follow seq, as many as asked for at the most. It does not
-// know them for who is too far behind, and reads the database.
-func (r *recent) after(seq int64, most int) (entries []Entry, known bool) {
+// after is the entries that follow seq, as many as asked for at the most: none for who is
+// too far behind, or has caught up with us, and reads the database.
+func (r *recent) after(seq int64, most int) []Entry {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if len(r.entries) == 0 || seq+1 < r.entries[0].Seq {
-		return nil, false
+		return nil
 	}
 	from := min(int(seq+1-r.entries[0].Seq), len(r.entries))
 	to := min(from+most, len(r.entries))
-	return r.entries[from:to:to], true // what is added goes behind it
+	return r.entries[from:to:to] // what is added goes behind it
 }

@@ -2,9 +2,9 @@ package rulebook
 
 import (
 	"context"
+	"iter"
 	"runtime"
-
-	"golang.org/x/sync/errgroup"
+	"sync"
 
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/policy"
@@ -13,8 +13,12 @@ import (
 // step is how many entries are read at once.
 const step = 2000
 
-// page is what one processor reads at a time.
-type page struct{ said []said }
+// page is what is read at once, up to an entry.
+type page struct {
+	said []said
+	upTo int64
+	err  error
+}
 
 // said is what an entry said of decisions.
 type said struct {
@@ -27,27 +31,36 @@ type said struct {
 	verdict policy.Verdict
 }
 
-// readAhead reads the next pages in order, as many at once as there are processors.
-func (b *Book) readAhead(ctx context.Context, from, upTo int64) (pages []*page, next int64, err error) {
-	g, ctx := errgroup.WithContext(ctx)
-	for range runtime.GOMAXPROCS(0) {
-		p, after, last := &page{}, from, min(from+step, upTo)
-		g.Go(func() error { return b.readPage(ctx, p, after, last) })
-		pages, from = append(pages, p), last
+// pages reads pages in order. Several are read ahead, so that the processors have
+// something to do while the caller does what only one can.
+func (b *Book) pages(ctx context.Context, from, upTo int64) iter.Seq[page] {
+	return func(yield func(page) bool) {
+		ctx, stop := context.WithCancel(ctx)
+		var reading sync.WaitGroup
+		defer reading.Wait()
+		defer stop()
+		var ahead []chan page
+		for from < upTo || len(ahead) > 0 {
+			for from < upTo && len(ahead) < 2*runtime.GOMAXPROCS(0) {
+				read, after, last := make(chan page, 1), from, min(from+step, upTo)
+				reading.Go(func() { read <- b.readPage(ctx, after, last) })
+				ahead, from = append(ahead, read), last
+			}
+			p := <-ahead[0]
+			if ahead = ahead[1:]; !yield(p) || p.err != nil {
+				return
+			}
+		}
 	}
-	return pages, from, g.Wait()
 }
 
-func (b *Book) readPage(ctx context.Context, p *page, after, upTo int64) error {
+func (b *Book) readPage(ctx context.Context, after, upTo int64) page {
 	entries, err := b.ledger.Entries(ctx, ledger.Query{After: after, UpTo: upTo, Kinds: b.kinds, Limit: step})
-	if err != nil {
-		return err
-	}
-	p.said = make([]said, len(entries))
+	p := page{upTo: upTo, err: err, said: make([]said, len(entries))}
 	for i := range entries {
 		p.said[i] = b.say(&entries[i])
 	}
-	return nil
+	return p
 }
 
 func (b *Book) say(e *ledger.Entry) said {

@@ -194,18 +194,15 @@ func (b *Book) fill(ctx context.Context, t *tally, seq int64) error {
 	if seq-from > 10*step {
 		b.log.Info("reading what agents did, since rules ask for it", "entries", seq-from, "window", t.longest.String())
 	}
-	for from < seq {
-		var pages []*page
-		if pages, from, err = b.readAhead(ctx, from, seq); err != nil {
-			return err
+	for p := range b.pages(ctx, from, seq) {
+		if p.err != nil {
+			return p.err
 		}
-		for _, p := range pages {
-			for i := range p.said {
-				t.add(p.said[i].reading.facts(), p.said[i].entry.At)
-			}
+		for i := range p.said {
+			t.add(p.said[i].reading.facts(), p.said[i].entry.At)
 		}
 	}
-	return nil
+	return ctx.Err()
 }
 
 // count adds what an entry says.

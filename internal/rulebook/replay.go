@@ -3,10 +3,10 @@ package rulebook
 import (
 	"cmp"
 	"context"
+	"runtime"
 	"slices"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/signalbox/signalbox/internal/policy"
 )
@@ -82,45 +82,41 @@ func (b *Book) Replay(ctx context.Context, p *policy.Policy, since time.Time, pr
 			return Report{}, err
 		}
 	}
-	for from := begin; from < head; {
-		if from, err = r.advance(ctx, from, head); err != nil {
-			return Report{}, err
+	for p := range b.pages(ctx, begin, head) {
+		if p.err == nil {
+			p.err = r.try(ctx, p.said)
 		}
-		progress(from-begin, head-begin)
+		if p.err != nil {
+			return Report{}, p.err
+		}
+		progress(p.upTo-begin, head-begin)
 	}
 	return r.report.finish(), nil
 }
 
-// advance reads some pages and decides what they hold. Only counting depends on the
-// order, and is done by one.
-func (r *replay) advance(ctx context.Context, from, head int64) (next int64, err error) {
-	pages, next, err := r.book.readAhead(ctx, from, head)
-	if err != nil {
-		return 0, err
-	}
+// try decides again what a page holds. Only counting depends on the order, and is done by
+// one.
+func (r *replay) try(ctx context.Context, page []said) error {
 	if r.recent.longest > 0 {
-		for _, page := range pages {
-			r.count(page)
-		}
+		r.count(page)
 	}
-	deciding, decides := errgroup.WithContext(ctx)
-	for _, page := range pages {
-		deciding.Go(func() error { return r.decide(decides, page) })
+	page = slices.DeleteFunc(page, func(t said) bool {
+		return t.entry.Seq <= r.first || t.reading.Decision == nil && !t.erased && !t.broken
+	})
+	var deciding sync.WaitGroup
+	for part := range slices.Chunk(page, len(page)/runtime.GOMAXPROCS(0)+1) {
+		deciding.Go(func() { r.decide(ctx, part) })
 	}
-	if err := deciding.Wait(); err != nil {
-		return 0, err
-	}
-	for _, page := range pages {
-		r.report.add(page)
-	}
-	return next, nil
+	deciding.Wait()
+	r.report.add(page)
+	return ctx.Err() // a verdict that was cut short would look like a block
 }
 
 // count counts what the page holds, and notes for each decision what the counters
 // were at its time.
-func (r *replay) count(page *page) {
-	for i := range page.said {
-		t := &page.said[i]
+func (r *replay) count(page []said) {
+	for i := range page {
+		t := &page[i]
 		if d := t.reading.Decision; d != nil && t.entry.Seq > r.first {
 			t.counts = policy.Counts{}
 			for _, c := range r.recent.counts {
@@ -135,19 +131,13 @@ func (r *replay) count(page *page) {
 	}
 }
 
-func (r *replay) decide(ctx context.Context, page *page) error {
-	page.said = slices.DeleteFunc(page.said, func(t said) bool {
-		return t.entry.Seq <= r.first || t.reading.Decision == nil && !t.erased && !t.broken
-	})
-	for i := range page.said {
-		t := &page.said[i]
-		d := t.reading.Decision
-		if d == nil {
-			continue
+func (r *replay) decide(ctx context.Context, part []said) {
+	for i := range part {
+		t := &part[i]
+		if d := t.reading.Decision; d != nil {
+			t.verdict = decide(ctx, r.policy, policy.Input{Event: *d.Event, Agent: d.Agent, Now: time.UnixMicro(d.Now).UTC(), Counts: t.counts})
 		}
-		t.verdict = decide(ctx, r.policy, policy.Input{Event: *d.Event, Agent: d.Agent, Now: time.UnixMicro(d.Now).UTC(), Counts: t.counts})
 	}
-	return ctx.Err() // a verdict that was cut short would look like a block
 }
 
 // report collects what came out.
@@ -165,8 +155,8 @@ func newReport(since time.Time) *report {
 	return &report{Report: Report{Since: since.UTC(), Changes: []Change{}}, groups: map[group]*Change{}}
 }
 
-func (r *report) add(page *page) {
-	for _, t := range page.said {
+func (r *report) add(page []said) {
+	for _, t := range page {
 		switch {
 		case t.erased:
 			r.Erased++
