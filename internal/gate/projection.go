@@ -79,8 +79,8 @@ func Projection() ledger.Projection {
 }
 
 func applyOpened(tx *store.Tx, e *ledger.Entry) error {
-	var o Opening
-	if err := e.Decode(&o); err != nil {
+	o, err := ledger.Read[Opening](e)
+	if err != nil {
 		return err
 	}
 	risk, err := riskRank(o.Risk)

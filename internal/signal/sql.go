@@ -104,8 +104,8 @@ type pricesApplied struct {
 }
 
 func applyReceived(tx *store.Tx, e *ledger.Entry) error {
-	var b received
-	if err := e.Decode(&b); err != nil {
+	b, err := ledger.Read[received](e)
+	if err != nil {
 		return err
 	}
 	tx.Exec("INSERT INTO signal (agent, run_id, request, seq, gate) VALUES ($1, $2, $3, $4, $5)", b.Agent, b.RunID, b.Request, e.Seq, b.Gate)
