@@ -75,7 +75,7 @@ func open(t testing.TB, address string, c *clock, options ...func(*deliver.Optio
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = n.ledger.Run(ctx) }()
-	n.stop = sync.OnceFunc(func() { cancel(); <-done })
+	n.stop = sync.OnceFunc(func() { cancel(); <-done; n.db.Close() })
 	t.Cleanup(func() { n.stop() })
 	return n
 }
