@@ -25,6 +25,8 @@ const (
 	pace = 50 * time.Millisecond
 	// lookEvery is how long a wake-up is waited for.
 	lookEvery = time.Second
+	// lookAgain is how often who waits for the counters looks at them.
+	lookAgain = 5 * time.Millisecond
 )
 
 // Options say what counters stand on.

@@ -81,8 +81,13 @@ type (
 		// OldestWaiting is since when the gate waits that waits the longest.
 		OldestWaiting        *time.Time `json:"oldest_waiting_since"`
 		OldestWaitingSeconds *float64   `json:"oldest_waiting_seconds"`
+		// Spenders are the agents that cost the most, of all that there are.
+		Spenders []AgentSum `json:"-"`
 	}
 )
+
+// maxSpenders is how many agents a report names that cost the most.
+const maxSpenders = 6
 
 // Filter selects what is looked at; zero fields select everything.
 type Filter struct {
@@ -242,6 +247,7 @@ func (c *Counters) Report(ctx context.Context, f Filter) (Report, error) {
 	if r.Agents, err = c.agentSums(ctx, p.agents); err != nil {
 		return Report{}, err
 	}
+	r.Spenders = spenders(r.Agents)
 	for _, day := range slices.Sorted(maps.Keys(p.days)) {
 		r.Days = append(r.Days, DaySum{day, p.days[day].sum()})
 	}
@@ -252,6 +258,23 @@ func (c *Counters) Report(ctx context.Context, f Filter) (Report, error) {
 		r.OldestWaiting, r.OldestWaitingSeconds = p.oldest, &age
 	}
 	return r, nil
+}
+
+// spenders are the agents that cost the most, if anything.
+func spenders(all []AgentSum) []AgentSum {
+	all = slices.DeleteFunc(slices.Clone(all), func(a AgentSum) bool { return a.Counts.CostUSD == 0 })
+	slices.SortStableFunc(all, func(a, b AgentSum) int { return cmp.Compare(b.Counts.CostUSD, a.Counts.CostUSD) })
+	return all[:min(len(all), maxSpenders)]
+}
+
+// Await waits until the entry is counted, on whichever node that is done, or the time is up.
+func (c *Counters) Await(ctx context.Context, seq int64, most time.Duration) error {
+	for began := time.Now(); ; wait(ctx, nil, lookAgain) {
+		at, err := position(ctx, c.DB.Read)
+		if err != nil || at >= seq || time.Since(began) >= most {
+			return err
+		}
+	}
 }
 
 func (c *Counters) agentSums(ctx context.Context, all map[agentOf]*part) ([]AgentSum, error) {

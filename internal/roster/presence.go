@@ -102,6 +102,29 @@ func (r *Roster) presenceOf(agent string, saved int64) (online bool, lastSeen *t
 	return lastSeen != nil && now.Sub(*lastSeen) < onlineFor, lastSeen
 }
 
+// Presence is whether an agent is there.
+type Presence struct {
+	Online, Suspended bool
+	LastSeenAt        *time.Time
+}
+
+// EachPresence goes through all agents, of one workspace or of all for "".
+func (r *Roster) EachPresence(ctx context.Context, workspace string, fn func(Presence)) error {
+	now := r.now().UnixMicro()
+	return store.Each(r.db.Reading(ctx), func(scan store.Scan) error {
+		var p Presence
+		var agent string
+		var until, seen int64
+		if err := scan(&agent, &p.Suspended, &until, &seen); err != nil {
+			return err
+		}
+		p.Suspended = suspendedAt(p.Suspended, until, now)
+		p.Online, p.LastSeenAt = r.presenceOf(agent, seen)
+		fn(p)
+		return nil
+	}, "SELECT a.id, a.suspended, a.suspended_until, COALESCE(p.seen_at, 0) FROM agent a LEFT JOIN agent_presence p ON p.agent = a.id WHERE $1 = '' OR a.workspace = $1", workspace)
+}
+
 // keepPresence saves what was seen until ctx ends, and once more then.
 func (r *Roster) keepPresence(ctx context.Context) {
 	r.warn(ctx, r.bookkeeping(ctx, func(tx *store.Tx) {

@@ -58,6 +58,36 @@ func TestAnAgentIsOnlineForNinetySecondsAfterACall(t *testing.T) {
 	})
 }
 
+func TestPresenceIsCountedOverAllAgents(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		r, admin, c := start(t, address)
+		_, away := add(t, r, admin, roster.NewAgent{Name: "away"})
+		_ = identify(t, r, away)
+		c.move(time.Hour)
+		_, here := add(t, r, admin, roster.NewAgent{Name: "here"})
+		_ = identify(t, r, here)
+		add(t, r, admin, roster.NewAgent{Name: "never"})
+		add(t, r, admin, roster.NewAgent{Name: "suspended"})
+		if _, err := r.Suspend(t.Context(), admin, "default", "suspended", "", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		for workspace, want := range map[string][4]int{"": {4, 1, 2, 1}, "default": {4, 1, 2, 1}, "elsewhere": {}} {
+			var got [4]int // all, online, ever seen, suspended
+			err := r.EachPresence(t.Context(), workspace, func(p roster.Presence) {
+				got[0]++
+				for i, so := range []bool{p.Online, p.LastSeenAt != nil, p.Suspended} {
+					if so {
+						got[i+1]++
+					}
+				}
+			})
+			if err != nil || got != want {
+				t.Errorf("in %q: %v, want %v, %v", workspace, got, want, err)
+			}
+		}
+	})
+}
+
 func TestWhatOneNodeHasSeenOthersKnow(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		o, c := options(t, address)

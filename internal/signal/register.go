@@ -99,7 +99,7 @@ func askForTrust(who roster.Identity, r registered) gate.Opening {
 	return gate.Opening{
 		Project: DefaultProject, Agent: who.ID, AgentName: who.Name, Requester: who.Actor(), Risk: "high",
 		Origin: gate.Origin{Protocol: registrations, Reference: r.Trust},
-		Shown:  gate.Shown{Title: "Trust " + who.Name + " as " + r.Trust, Summary: summary, ProposedAction: "Give " + who.Name + " the trust level " + r.Trust + "."},
+		Shown:  gate.Shown{Title: who.Name + " asks for the trust level " + r.Trust, Summary: summary, ProposedAction: "Give " + who.Name + " the trust level " + r.Trust + "."},
 	}
 }
 
