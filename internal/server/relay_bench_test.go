@@ -54,6 +54,29 @@ func BenchmarkTheDashboard(b *testing.B) {
 		}
 		b.ReportMetric(0, "ns/op")
 	})
+	b.Run("live event", func(b *testing.B) {
+		quiet(b)
+		_, key := s.addAgent("letters")
+		p := s.tab(b, chromium(b), s.token())
+		p.observe()
+		for name, pause := range map[string]time.Duration{"quiet": 300 * time.Millisecond, "burst": 20 * time.Millisecond} {
+			var took []time.Duration
+			answered := map[string]time.Time{}
+			for i := range 20 {
+				title := fmt.Sprint("Letter ", i, " of a ", name)
+				s.ask(key, "letters", fmt.Sprint(name, i), title)
+				answered[title] = time.Now()
+				time.Sleep(pause) // the pace that is measured
+			}
+			for title, at := range answered {
+				took = append(took, p.after(at, title))
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms-"+name)
+			b.ReportMetric(float64(took[len(took)-1].Microseconds())/1000, "worst-ms-"+name)
+		}
+		b.ReportMetric(0, "ns/op")
+	})
 	b.Run("200 watchers", func(b *testing.B) {
 		quiet(b)
 		ctx, cancel := context.WithCancel(b.Context())

@@ -12,13 +12,14 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
 
 // chromium starts a real browser, and skips the test when there is none. Each tab that is
 // opened in it has cookies of its own.
-func chromium(t *testing.T) context.Context {
+func chromium(t testing.TB) context.Context {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
@@ -40,17 +41,17 @@ func chromium(t *testing.T) context.Context {
 
 // tab is what one person has in front of them.
 type tab struct {
-	t   *testing.T
+	t   testing.TB
 	b   *box
 	ctx context.Context
 }
 
 // tab opens one, as wide as a desk, and signs the holder of the token in by hand.
-func (b *box) tab(t *testing.T, browser context.Context, token string) *tab {
+func (b *box) tab(t testing.TB, browser context.Context, token string) *tab {
 	t.Helper()
 	ctx, end := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
 	t.Cleanup(end)
-	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	t.Cleanup(cancel)
 	p := &tab{t, b, ctx}
 	p.do(chromedp.EmulateViewport(1280, 860), chromedp.Navigate(b.loginURL(token)), chromedp.Click(chromedp.CSS("form[action='/ui/login/code'] button")))
@@ -92,6 +93,24 @@ func (p *tab) until(what, expression string) time.Duration {
 	return 0
 }
 
+// observe notes the moment at which the title of a gate comes on the screen, in the page
+// itself: to ask from outside takes time of its own.
+func (p *tab) observe() {
+	p.t.Helper()
+	p.until("it is live", `document.querySelector('#live.on')`)
+	look[bool](p, `window.shown = {}, new MutationObserver(() => {
+  for (const e of document.querySelectorAll('.gate-title')) window.shown[e.textContent] ??= performance.timeOrigin + performance.now();
+}).observe(document.body, {subtree: true, childList: true}), true`)
+}
+
+// after is how long after a moment the title has come on the screen.
+func (p *tab) after(moment time.Time, title string) time.Duration {
+	p.t.Helper()
+	p.until("it is on the screen: "+title, fmt.Sprintf("window.shown[%q]", title))
+	at := look[float64](p, fmt.Sprintf("window.shown[%q]", title))
+	return time.UnixMicro(int64(at * 1000)).Sub(moment)
+}
+
 func (p *tab) goTo(path string) {
 	p.t.Helper()
 	p.do(chromedp.Navigate(p.b.url + path))
@@ -113,12 +132,17 @@ func (p *tab) keys(keys string, options ...chromedp.KeyOption) {
 	p.do(chromedp.KeyEvent(keys, options...))
 }
 
-// colours emulates what the person's system prefers.
-func (p *tab) colours(scheme string) {
+// prefer emulates what the person's system prefers.
+func (p *tab) prefer(all ...*emulation.MediaFeature) {
 	p.t.Helper()
-	if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}); err != nil {
+	if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: all}); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+func (p *tab) colours(scheme string) {
+	p.t.Helper()
+	p.prefer(&emulation.MediaFeature{Name: "prefers-color-scheme", Value: scheme})
 }
 
 // shot keeps a picture of the page as an artifact of the test (go test -artifacts).
@@ -142,12 +166,13 @@ func TestTheDashboardInABrowser(t *testing.T) {
 	b := start(t, "", nil)
 	_, key := b.addAgent("writer")
 	ann, ben := b.operator("ann", "operator"), b.operator("ben", "operator")
+	at := func(gate string) string { return fmt.Sprintf("location.pathname === '/ui/inbox/%s'", gate) }
 
 	t.Run("a gate arrives live and is approved from the keyboard", func(t *testing.T) {
 		p := b.tab(t, browser, ann)
-		p.until("it is live", `document.querySelector('#live.on')`)
+		p.observe()
 		gate := b.ask(key, "writer", "live-1", "Send the first letter")
-		t.Logf("on screen %v after the agent asked", p.until("the gate is there", p.has("Send the first letter")))
+		t.Logf("on screen %v after the agent was answered", p.after(time.Now(), "Send the first letter"))
 		p.until("it is open", `document.querySelector('#approve')`)
 		p.shot("live")
 		p.press("a")
@@ -184,7 +209,6 @@ func TestTheDashboardInABrowser(t *testing.T) {
 			gates = append(gates, b.ask(key, "writer", fmt.Sprintf("move-%d", i), "Move to "+town))
 		}
 		p := b.tab(t, browser, ann)
-		at := func(gate string) string { return fmt.Sprintf("location.pathname === '/ui/inbox/%s'", gate) }
 		p.until("the newest is open", at(gates[2]))
 		p.press("j")
 		p.until("the next is", at(gates[1])+` && document.querySelector('#slide h2').textContent === 'Move to Lyon'`)
@@ -202,9 +226,65 @@ func TestTheDashboardInABrowser(t *testing.T) {
 		p.until("search has the focus", "document.activeElement.name === 'q'")
 		p.keys("rio" + kb.Enter)
 		p.until("one is left", `document.querySelectorAll('.gate-row').length === 1`)
-		for _, gate := range gates {
-			b.ops(200, "POST /ops/gates/"+gate+"/approve", "", nil)
+		b.ops(200, "POST /ops/gates/"+gates[2]+"/approve", "", nil)
+	})
+	t.Run("several are decided after a question that names them", func(t *testing.T) {
+		p := b.tab(t, browser, ann)
+		p.press("x")
+		p.press("j")
+		p.until("the next is open", `document.querySelector('#slide h2').textContent === 'Move to Oslo'`)
+		p.press("x")
+		p.do(chromedp.Click(chromedp.CSS(".bulk [value=approve]")))
+		p.until("it asks", `document.querySelector('h1').textContent === 'Approve 2 gates?'`)
+		p.until("it names them", p.has("Move to Lyon")+" && "+p.has("Move to Oslo")+" && "+p.has("This lets these happen"))
+		p.shot("bulk")
+		p.keys(kb.Enter) // the button has the focus
+		p.until("both are approved", p.has("Approved 2 gates."))
+	})
+	t.Run("votes are delegated from the keyboard", func(t *testing.T) {
+		b.ask(key, "writer", "delegate-1", "Send the letter while ann is away")
+		p := b.tab(t, browser, ann)
+		p.until("it is live", `document.querySelector('#live.on')`)
+		p.press("d")
+		p.keys(kb.Enter)
+		p.until("the form is there", `document.querySelector('#delegate') && document.querySelector('#live.on')`)
+		p.press("d")
+		p.keys("b" + kb.Tab + kb.Tab + kb.Enter)
+		p.until("it is delegated", p.has("ben may cast your votes until"))
+		q := b.tab(t, browser, ben)
+		q.until("it is live", `document.querySelector('#live.on')`)
+		q.press("v")
+		q.keys("a" + kb.Tab + kb.Tab + kb.Enter) // ann, past the reason, to the button
+		q.until("it is approved", q.has("Approved: Send the letter while ann is away"))
+		q.until("both are named", q.has("cast by ben"))
+	})
+	t.Run("a key that is pressed before the page is there is not lost", func(t *testing.T) {
+		p := b.tab(t, browser, ann)
+		if _, err := chromedp.Call(p.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: `new MutationObserver((_, o) => {
+  if (!document.body) return;
+  o.disconnect();
+  window.early = document.readyState;
+  document.body.dispatchEvent(new KeyboardEvent('keydown', {key: '?', bubbles: true}));
+}).observe(document, {childList: true, subtree: true})`}); err != nil {
+			t.Fatal(err)
 		}
+		p.goTo("/ui/inbox")
+		p.until("help is there", `document.querySelector('#keys').open`)
+		if state := look[string](p, "window.early"); state != "loading" {
+			t.Errorf("the key was pressed when the page was %s", state)
+		}
+	})
+	t.Run("the overview counts while one looks", func(t *testing.T) {
+		p := b.tab(t, browser, ann)
+		p.goTo("/ui/overview")
+		p.until("it is live", `document.querySelector('#live.on')`)
+		const numbers = `[...document.querySelectorAll('.tile b')].map((e) => e.textContent).join(' ')`
+		before := look[string](p, numbers)
+		gate := b.ask(key, "writer", "count-1", "Send a letter that counts")
+		p.until("gates and tokens are counted", fmt.Sprintf(`(([w, d, c, t], [W, D, C, T]) => w !== W && t !== T)(%q.split(' '), %s.split(' '))`, before, numbers))
+		p.shot("overview")
+		b.ops(200, "POST /ops/gates/"+gate+"/approve", "", nil)
+		p.until("the decision is", fmt.Sprintf(`(([w, d], [W, D]) => w === W && d !== D)(%q.split(' '), %s.split(' '))`, before, numbers))
 	})
 	t.Run("two operators race, and neither sees an error", func(t *testing.T) {
 		gate := b.ask(key, "writer", "race-1", "Send the third letter")
@@ -239,6 +319,14 @@ func TestTheDashboardInABrowser(t *testing.T) {
 		p.keys("I think th")
 		b.ops(200, "POST /ops/gates/"+gate+"/approve", `{"note":"From a phone."}`, nil)
 		p.until("it shows", `document.querySelector('.decided')?.textContent.includes('From a phone.')`)
+		// A hand that was on its way to the key does no harm.
+		before := b.head()
+		p.press("a")
+		p.keys(kb.Enter)
+		p.press("a")
+		if look[bool](p, `Boolean(document.querySelector('.flash.bad'))`) || !look[bool](p, at(gate)) || b.head() != before {
+			t.Error("a key after the decision does something")
+		}
 		// The pointer is over the list: what comes in is announced, and pushes nothing.
 		other := b.ask(key, "writer", "else-2", "Send the fifth letter")
 		p.until("it is there", p.has("Send the fifth letter"))

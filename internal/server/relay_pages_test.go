@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/signalbox/signalbox/internal/store/storetest"
 )
@@ -86,7 +87,7 @@ func (b *box) want(status int, r request) {
 // eventually waits for what follows the ledger.
 func (b *box) eventually(what string, so func() bool) {
 	b.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if so() {
 			return
 		}
@@ -149,20 +150,37 @@ func TestWorkPagesDo(t *testing.T) {
 			t.Errorf("POST %s: %d, want %q in it: %s", path, status, says, regexp.MustCompile(`<p class="flash.*?</p>`).FindString(page))
 		}
 	}
+	// acts does what the ledger then names the operator for.
+	acts := func(path, says string, form url.Values) {
+		t.Helper()
+		before := w.head()
+		do(path, says, form)
+		var page struct {
+			Entries []struct{ Kind, Actor string }
+		}
+		w.ops(200, fmt.Sprintf("GET /ops/ledger?after=%d", before), "", &page)
+		for _, e := range page.Entries {
+			if e.Actor == "operator:admin" {
+				return
+			}
+		}
+		t.Errorf("POST %s is not in the ledger as the operator's: %v", path, page.Entries)
+	}
 	do("/ui/mail/"+w.message+"/quarantine", "Say why", url.Values{"do": {"reject"}})
-	do("/ui/mail/"+w.message+"/quarantine", "Approved", url.Values{"do": {"approve"}})
+	acts("/ui/mail/"+w.message+"/quarantine", "Approved", url.Values{"do": {"approve"}})
 	v.sees("/ui/mail/"+w.message, "Released from quarantine")
 	do("/ui/tasks/default/T-2026-044/instruct", "The task refuses this", url.Values{"action": {"override_verdict"}})
-	do("/ui/tasks/default/T-2026-044/instruct", "Told: resume.", url.Values{"action": {"resume"}, "ref": {"escalation-T-2026-044-1772116328500"}, "note": {"Use the other role."}})
+	acts("/ui/tasks/default/T-2026-044/instruct", "Told: resume.", url.Values{"action": {"resume"}, "ref": {"escalation-T-2026-044-1772116328500"}, "note": {"Use the other role."}})
 	v.sees("/ui/tasks", "executing")
-	do("/ui/runs/"+w.run+"/cancel", "told to stop", url.Values{"reason": {"It rains."}})
+	v.sees("/ui/tasks/default/T-2026-044", "resume: Use the other role.")
+	acts("/ui/runs/"+w.run+"/cancel", "told to stop", url.Values{"reason": {"It rains."}})
 	v.sees("/ui/runs/"+w.run, "It rains.")
-	do("/ui/deliveries/"+w.delivery+"/resend", "sent again", nil)
-	do("/ui/settings/operators/add", "sbx_op_", url.Values{"name": {"erin"}, "role": {"viewer"}})
-	do("/ui/settings/operators/erin/token", "sbx_op_", nil)
-	do("/ui/settings/operators/erin/remove", "no operator any more", nil)
+	acts("/ui/deliveries/"+w.delivery+"/resend", "sent again", nil)
+	acts("/ui/settings/operators/add", "sbx_op_", url.Values{"name": {"erin"}, "role": {"viewer"}})
+	acts("/ui/settings/operators/erin/token", "sbx_op_", nil)
+	acts("/ui/settings/operators/erin/remove", "no operator any more", nil)
 	do("/ui/settings/prices", "A line should be a model", url.Values{"prices": {"gpt-4o cheap"}})
-	do("/ui/settings/prices", "Version 1 of the prices is in force", url.Values{"prices": {"gpt-4o 2.5 10\nown-model 1 2 2026-03-01\n"}})
+	acts("/ui/settings/prices", "Version 1 of the prices is in force", url.Values{"prices": {"gpt-4o 2.5 10\nown-model 1 2 2026-03-01\n"}})
 	do("/ui/settings/channels/test", "There is no channel", url.Values{"channel": {"slack"}})
 
 	stricter := "version: 1\ndefaults: {action: gate}\nrules:\n  - name: on-trial\n    on: [message]\n    then: block\n    reason: Quiet.\n    mode: shadow\n"
@@ -171,11 +189,27 @@ func TestWorkPagesDo(t *testing.T) {
 	do("/ui/policy", "would come out otherwise", url.Values{"do": {"replay"}, "source": {stricter}, "days": {"7"}})
 	do("/ui/policy", "on-trial", url.Values{"do": {"trial"}, "source": {stricter}, "days": {"7"}})
 	do("/ui/policy", "Nothing was changed", url.Values{"do": {"apply"}, "source": {stricter}, "seen": {"7"}})
-	do("/ui/policy", "Version 2 is in force", url.Values{"do": {"apply"}, "source": {strings.ReplaceAll(stricter, "\n", "\r\n")}, "seen": {"1"}})
+	acts("/ui/policy", "Version 2 is in force", url.Values{"do": {"apply"}, "source": {strings.ReplaceAll(stricter, "\n", "\r\n")}, "seen": {"1"}})
 	if _, source, _ := w.do(request{call: "GET /ops/policy", token: w.token()}); source != stricter {
 		t.Errorf("the policy is not what was in the editor: %q", source)
 	}
 	v.sees("/ui/policy/2", "What it changed", "on-trial", `class="add"`)
+}
+
+func TestAChannelIsTriedFromTheSettings(t *testing.T) {
+	told := make(chan struct{}, 8)
+	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { told <- struct{}{} }))
+	defer service.Close()
+	b := start(t, "", map[string]string{"notify.webhook": service.URL + "/hook"})
+	v := b.signedIn(b.token())
+	v.sees("/ui/settings", `name="channel" value="webhook"`)
+	if _, page, _ := v.post("/ui/settings/channels/test", url.Values{"channel": {"webhook"}}); !strings.Contains(page, "webhook took the test message.") || len(told) != 1 {
+		t.Errorf("%d messages: %s", len(told), regexp.MustCompile(`<p class="flash.*?</p>`).FindString(page))
+	}
+	service.Close()
+	if _, page, _ := v.post("/ui/settings/channels/test", url.Values{"channel": {"webhook"}}); !strings.Contains(page, "webhook did not take the test message") {
+		t.Error(page)
+	}
 }
 
 // TestWorkPagesKeepTheWalls tries every page and every action of them as an operator of
@@ -245,7 +279,8 @@ func TestWorkPagesKeepTheWalls(t *testing.T) {
 
 func TestWorkPagesInABrowser(t *testing.T) {
 	w := work(t, "")
-	p := w.tab(t, chromium(t), w.token())
+	browser := chromium(t)
+	p := w.tab(t, browser, w.token())
 	click := func(selector string) { t.Helper(); p.do(chromedp.Click(chromedp.CSS(selector))) }
 
 	t.Run("an entry is verified in the page, and one that was changed is not", func(t *testing.T) {
@@ -281,9 +316,28 @@ func TestWorkPagesInABrowser(t *testing.T) {
 		p.goTo("/ui/tasks")
 		p.until("it is held", `document.querySelector('.lane .task-card')?.innerText.includes('Rework the timer')`)
 		p.until("it is live", `document.querySelector('#live.on')`)
-		w.want(202, request{call: "POST /amp/tasks/T-2026-044/instructions", token: w.token(), body: `{"action":"resume","escalation_refs":["escalation-T-2026-044-1772116328500"]}`})
+		// Somebody answers its gate otherwise than was proposed, from the keyboard.
+		q := w.tab(t, browser, w.token())
+		q.goTo("/ui/inbox?protocol=task")
+		q.until("it is live", `document.querySelector('#live.on')`)
+		q.press("m")
+		q.until("the field has the focus", "document.activeElement.id === 'modified'")
+		q.keys("a", chromedp.KeyModifiers(kb.ModifierCtrl))
+		q.keys(`{"action":"resume","reset_reject_count":false}`)
+		q.keys(kb.Enter, chromedp.KeyModifiers(kb.ModifierCtrl))
+		q.until("it is approved", q.has("Approved with changes")+" && "+q.has("Instead of what was proposed")+" && "+`document.querySelector(".decided").textContent.includes("false")`)
+		q.shot("modified")
 		p.until("it goes on", `document.querySelectorAll('.lane')[2].innerText.includes('Rework the timer')`)
 		p.shot("tasks")
+	})
+
+	t.Run("a run is followed while it goes on", func(t *testing.T) {
+		p.t = t
+		p.goTo("/ui/runs/" + w.run)
+		p.until("it is live", `document.querySelector('#live.on')`)
+		w.ops(200, "POST /runs/"+w.run+"/events", report(3, strings.NewReplacer(`"id":"a"`, `"id":"b"`, `"title":"ls"`, `"title":"rake the leaves"`).Replace(runActed)), nil)
+		p.until("the step is there", p.has("rake the leaves"))
+		p.shot("run")
 	})
 
 	t.Run("every page fits a phone, in the dark", func(t *testing.T) {

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
-	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -269,6 +267,51 @@ func TestSigningIn(t *testing.T) {
 	})
 }
 
+func TestCodesAndSessionsRunOut(t *testing.T) {
+	b := start(t, "", map[string]string{"clock.movable": "true"})
+	later := func(d time.Duration) {
+		t.Helper()
+		var now struct{ Now time.Time }
+		b.ops(200, "GET /ops/clock", "", &now)
+		b.ops(200, "PUT /ops/clock", `{"now":"`+now.Now.Add(d).Format(time.RFC3339Nano)+`"}`, nil)
+	}
+	code := func(address string) string { return address[strings.Index(address, "code=")+5:] }
+	fresh, stale := code(b.loginURL(b.token())), code(b.loginURL(b.token()))
+	_, key := b.addAgent("writer")
+	b.ask(key, "writer", "run-1", "Send the letter")
+	if len(fresh) > 32 {
+		t.Errorf("a code has %d letters", len(fresh))
+	}
+	later(4 * time.Minute)
+	v := b.visitor()
+	if status, page, _ := v.post("/ui/login/code", url.Values{"code": {strings.ToLower(fresh)}}); status != 200 || !strings.Contains(page, "<h1>Inbox</h1>") {
+		t.Fatalf("after four minutes: %d %s", status, page)
+	}
+	later(time.Minute)
+	for _, wait := range []time.Duration{0, 256*10*time.Second - 5*time.Minute} { // until its byte of time comes round again
+		later(wait)
+		if status, page, _ := b.visitor().post("/ui/login/code", url.Values{"code": {stale}}); status != 401 || !strings.Contains(page, "older than five minutes") {
+			t.Errorf("after five minutes and %s: %d %s", wait, status, page)
+		}
+	}
+	for _, guess := range []string{"", "x", strings.Repeat("A", 32), fresh[:31] + "=", stale[:8] + fresh[8:]} {
+		if status, _, _ := b.visitor().post("/ui/login/code", url.Values{"code": {guess}}); status != 401 {
+			t.Errorf("%q signs in: %d", guess, status)
+		}
+	}
+	v.sees("/ui/inbox?age=10m", "Send the letter")
+	v.sees("/ui/inbox?age=1h", "Nothing matches")
+	later(6 * 24 * time.Hour)
+	v.sees("/ui/inbox?age=24h", "Send the letter")
+	later(24 * time.Hour)
+	if _, page, _ := v.get("/ui/inbox"); !strings.Contains(page, "Sign in to Signalbox") {
+		t.Error("a session does not end")
+	}
+	if status, _, _ := v.get("/ops/agents"); status != 401 {
+		t.Errorf("a session that has ended still stands in for a token: %d", status)
+	}
+}
+
 func TestWhatTheDashboardRefuses(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		agent, key := b.addAgent("first")
@@ -355,32 +398,13 @@ func TestADashboardIsConfinedToItsWorkspace(t *testing.T) {
 }
 
 func TestOperatorsWorkInTheDashboard(t *testing.T) {
-	eachBox(t, func(t *testing.T, b *box) {
+	eachBoxWith(t, map[string]string{"harness.timeout": "1s"}, func(t *testing.T, b *box) {
 		ann, ben := b.signedIn(b.operator("ann", "operator")), b.signedIn(b.operator("ben", "operator"))
 		_, page, _ := ann.post("/ui/agents/new", url.Values{"name": {"writer"}, "trust": {"trusted"}, "labels": {"team=growth\n\nrole = executor"}})
 		key := regexp.MustCompile(`rs-amp-[0-9a-z]{32}`).FindString(page)
 		if key == "" || !strings.Contains(page, "amp_live_sk_") {
 			t.Fatalf("no keys: %s", page)
 		}
-		snippets := map[string]string{}
-		for _, found := range regexp.MustCompile(`(?s)<summary>(\w+)</summary>.*?<pre class="block">(.*?)</pre>`).FindAllStringSubmatch(page, -1) {
-			snippets[found[1]] = strings.Replace(html.UnescapeString(found[2]), "wait=60", "wait=0", 1)
-		}
-		if snippets["TypeScript"] == "" || !strings.Contains(snippets["Go"], "run.Approve(ctx") {
-			t.Errorf("%q", snippets)
-		}
-		// What is there to copy does what it says; the second finds the run of the first.
-		for language, command := range map[string][]string{"curl": {"sh", "-c", snippets["curl"]}, "Python": {"python3", "-c", snippets["Python"]}} {
-			if _, err := exec.LookPath(command[0]); err != nil {
-				continue
-			}
-			cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
-			cmd.Env = append(os.Environ(), "NO_PROXY=*")
-			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "pending") {
-				t.Errorf("%s: %v %s", language, err, out)
-			}
-		}
-		ann.post("/ui/inbox/"+ann.firstGate()+"/decide", url.Values{"do": {"approve"}})
 		var agent struct {
 			ID     string
 			Trust  string
@@ -396,7 +420,9 @@ func TestOperatorsWorkInTheDashboard(t *testing.T) {
 		}
 		first := b.ask(key, "writer", "first-1", "Send the letter")
 		ann.sees("/ui/inbox", "Send the letter", "signal", "1 gate waiting")
-		ann.sees("/ui/inbox?protocol=amp&q=letter", "Send the letter")
+		for _, filter := range []string{"protocol=amp&q=letter", "agent=writer", "deck=default", "status=all", "q=" + first} {
+			ann.sees("/ui/inbox?"+filter, "Send the letter")
+		}
 		for _, filter := range []string{"protocol=mail", "q=nothing+of+the+kind", "age=1h", "agent=nobody", "deck=other", "status=rejected"} {
 			if page := ann.sees("/ui/inbox?"+filter, "Nothing matches"); strings.Contains(page, "Send the letter") {
 				t.Errorf("the filter %s lets it through", filter)
@@ -468,6 +494,13 @@ func TestOperatorsWorkInTheDashboard(t *testing.T) {
 		}
 		var keys struct{ Keys []struct{ ID string } }
 		b.ops(200, "GET /ops/keys?agent=writer", "", &keys)
+		_, page, _ = ann.post(at+"/keys/"+keys.Keys[0].ID+"/rotate", nil)
+		rotated := regexp.MustCompile(`rs-amp-[0-9a-z]{32}`).FindString(page)
+		for _, k := range []string{key, rotated} { // the old one is good for a day more
+			if status, answer, _ := b.do(request{call: "GET /amp/gates/" + fourth, token: k}); status != 200 {
+				t.Errorf("after the rotation: %d %s", status, answer)
+			}
+		}
 		if _, page, _ := ann.post(at+"/keys/"+keys.Keys[0].ID+"/revoke", nil); !strings.Contains(page, "is refused from now on") {
 			t.Error(page)
 		}

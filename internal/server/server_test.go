@@ -72,11 +72,17 @@ func start(t testing.TB, address string, flags map[string]string) *box {
 // eachBox runs fn with a server on every database.
 func eachBox(t *testing.T, fn func(t *testing.T, b *box)) {
 	t.Helper()
+	eachBoxWith(t, nil, fn)
+}
+
+// eachBoxWith is eachBox with some of the configuration.
+func eachBoxWith(t *testing.T, flags map[string]string, fn func(t *testing.T, b *box)) {
+	t.Helper()
 	storetest.Each(t, func(t *testing.T, address string) {
 		if !strings.HasPrefix(address, "postgres") {
 			address = ""
 		}
-		fn(t, start(t, address, nil))
+		fn(t, start(t, address, flags))
 	})
 }
 

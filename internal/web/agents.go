@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -42,6 +43,7 @@ type agentsPage struct {
 	Search     string
 	Next       string
 	Workspaces bool // there is more than one
+	More       bool // there may be more that match
 }
 
 const agentRows = 100
@@ -54,11 +56,16 @@ func (w *Web) loadAgents(r *Request) (any, error) {
 	}
 	page.Workspaces = len(workspaces) > 1
 	if page.Search != "" {
-		err = w.eachAgent(r.Context(), r.Who.Workspace, func(a *roster.Agent) {
-			if len(page.Agents) < agentRows && matchesAgent(a, strings.ToLower(page.Search)) {
+		more, err := w.eachAgent(r.Context(), r.Who.Workspace, func(a *roster.Agent) {
+			switch {
+			case !matchesAgent(a, strings.ToLower(page.Search)):
+			case len(page.Agents) == agentRows:
+				page.More = true
+			default:
 				page.Agents = append(page.Agents, *a)
 			}
 		})
+		page.More = page.More || more
 		return page, err
 	}
 	after, err := wire.ReadCursor(r.Request, 2)
@@ -71,6 +78,28 @@ func (w *Web) loadAgents(r *Request) (any, error) {
 		page.Next = "/ui/agents?cursor=" + wire.Cursor(last.Workspace, last.Name)
 	}
 	return page, err
+}
+
+// maxAgents is how many agents a search looks at.
+const maxAgents = 5 * wire.MaxPage
+
+// eachAgent goes through the agents, up to that many, and reports whether there are more.
+func (w *Web) eachAgent(ctx context.Context, workspace string, fn func(*roster.Agent)) (more bool, err error) {
+	after := [2]string{}
+	for range maxAgents / wire.MaxPage {
+		some, err := w.Roster.Agents(ctx, workspace, after, wire.MaxPage)
+		if err != nil {
+			return false, err
+		}
+		for i := range some {
+			fn(&some[i])
+		}
+		if len(some) < wire.MaxPage {
+			return false, nil
+		}
+		after = [2]string{some[len(some)-1].Workspace, some[len(some)-1].Name}
+	}
+	return true, nil
 }
 
 func matchesAgent(a *roster.Agent, text string) bool {

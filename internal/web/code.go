@@ -20,27 +20,37 @@ type code struct {
 	expires time.Time
 }
 
-// The parts of a code, in bytes: a number that is drawn, seconds, and the proof.
+// The parts of a code, in bytes: a number that is drawn, when it expires, and the proof.
+// They are 32 letters.
 const (
-	drawnBytes = 10
-	timeBytes  = 8
-	proofBytes = 17
+	drawnBytes = 3
+	timeBytes  = 1
+	proofBytes = 16
 )
+
+// codeStep is what a code counts its time in. It holds the last byte of that count, and
+// its proof is over all of it.
+const codeStep = 10 * time.Second
 
 // newLogin makes a code for the operator.
 func (w *Web) newLogin(operator roster.Identity) Login {
-	expires := w.Now().Add(codeLife).UTC().Truncate(time.Second)
+	expires := w.Now().Add(codeLife).UTC().Truncate(codeStep)
 	raw := make([]byte, drawnBytes, drawnBytes+timeBytes+proofBytes)
 	_, _ = rand.Read(raw) // never fails
-	raw = binary.BigEndian.AppendUint64(raw, uint64(expires.Unix()))
-	text := base32.StdEncoding.EncodeToString(append(raw, w.prove(raw, operator.ID)...))
+	proof := w.prove(raw, expires, operator.ID)
+	raw = append(raw, byte(stepOf(expires))) //nolint:gosec // the last byte is meant
+	text := base32.StdEncoding.EncodeToString(append(raw, proof...))
 	return Login{w.BaseURL + "/ui/login?code=" + text, expires}
 }
 
-// prove is the proof that the beginning of a code was made here for an operator.
-func (w *Web) prove(begin []byte, operator string) []byte {
+func stepOf(t time.Time) int64 { return t.Unix() / int64(codeStep.Seconds()) }
+
+// prove is the proof that a code with that number and that end was made here for an
+// operator.
+func (w *Web) prove(drawn []byte, expires time.Time, operator string) []byte {
 	mac := hmac.New(sha256.New, append([]byte("signalbox login\x00"), w.Key...))
-	mac.Write(begin)
+	mac.Write(drawn)
+	mac.Write(binary.BigEndian.AppendUint64(nil, uint64(stepOf(expires)))) //nolint:gosec // years after 1970
 	mac.Write([]byte(operator))
 	return mac.Sum(nil)[:proofBytes]
 }
@@ -53,14 +63,18 @@ func (w *Web) readCode(ctx context.Context, text string) (code, roster.Identity,
 	if err != nil || len(raw) != drawnBytes+timeBytes+proofBytes {
 		return code{}, roster.Identity{}, nil //nolint:nilerr // it is no code
 	}
-	begin, proof := raw[:drawnBytes+timeBytes], raw[drawnBytes+timeBytes:]
-	read := code{text, time.Unix(int64(binary.BigEndian.Uint64(begin[drawnBytes:])), 0)} //nolint:gosec // proven below to be ours
+	drawn, proof := raw[:drawnBytes], raw[drawnBytes+timeBytes:]
+	// The end is the next moment whose count ends in that byte. A code that is older was
+	// proven for another moment.
+	now := stepOf(w.Now())
+	ahead := int64(raw[drawnBytes] - byte(now)) //nolint:gosec // of the last bytes
+	read := code{text, time.Unix((now+ahead)*int64(codeStep.Seconds()), 0)}
 	all, err := w.Roster.Operators(ctx, "")
 	if err != nil {
 		return read, roster.Identity{}, err
 	}
 	for _, p := range all {
-		if hmac.Equal(proof, w.prove(begin, p.ID)) && w.Now().Before(read.expires) {
+		if hmac.Equal(proof, w.prove(drawn, read.expires, p.ID)) && w.Now().Before(read.expires) {
 			return read, p.Identity(), nil
 		}
 	}

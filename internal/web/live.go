@@ -19,8 +19,9 @@ const partHeader = "X-Relay-Refresh"
 
 const (
 	// liveEvery is the least time between two events on a connection. The first change is
-	// told at once; what follows on its heels is told together.
-	liveEvery = 500 * time.Millisecond
+	// told at once; what follows on its heels is told together, and still soon enough to be
+	// on screen within 150 milliseconds.
+	liveEvery = 60 * time.Millisecond
 	// livePace makes that longer when many watch: each event has a page made, and all of
 	// them together should not take a processor. 200 who watch see a change every two
 	// seconds when there is always one.

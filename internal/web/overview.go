@@ -3,25 +3,28 @@ package web
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/signalbox/signalbox/internal/counter"
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
 )
 
 func overviewPages() []Page {
 	return []Page{{Path: "/ui/overview", Template: "overview", Title: "Overview", Live: []string{"signal", "run", "agent", "step"}, Load: (*Web).loadOverview}}
 }
 
-// overviewDays is how far back the charts go.
-const overviewDays = 30
+const (
+	// overviewDays is how far back the charts go.
+	overviewDays = 30
+	// counted is how long a page that is live waits for the counters.
+	counted = 100 * time.Millisecond
+)
 
 // overview is the state of everything at a glance.
 type overview struct {
 	Report    counter.Report
+	Behind    bool // there are entries that are not counted yet
 	Today     counter.Sum
 	Oldest    *time.Time
 	Cost      chart
@@ -43,13 +46,22 @@ type spender struct {
 }
 
 func (w *Web) loadOverview(r *Request) (any, error) {
+	head, err := w.Ledger.Head(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	if r.Header.Get(partHeader) != "" { // something has changed, and the page is to show it
+		if err := w.Counters.Await(r.Context(), head, counted); err != nil {
+			return nil, err
+		}
+	}
 	now := w.Now().UTC()
 	first := now.AddDate(0, 0, 1-overviewDays)
 	report, err := w.Counters.Report(r.Context(), counter.Filter{Workspace: r.Who.Workspace, From: first.Format(time.DateOnly), To: now.Format(time.DateOnly)})
 	if err != nil {
 		return nil, err
 	}
-	page := &overview{Report: report, Oldest: report.OldestWaiting, Waiting: report.Total.Gates.Waiting, Spenders: spenders(report.Agents)}
+	page := &overview{Report: report, Behind: report.Seq < head, Oldest: report.OldestWaiting, Waiting: report.Total.Gates.Waiting, Spenders: spenders(report.Spenders)}
 	page.draw(first)
 	if err := w.countPresence(r.Context(), r.Who.Workspace, page); err != nil {
 		return nil, err
@@ -94,6 +106,9 @@ func (o *overview) Median() string {
 	if o.Report.Total.MedianSeconds == nil {
 		return "—"
 	}
+	if *o.Report.Total.MedianSeconds < 1 {
+		return "< 1 s"
+	}
 	return lasts(time.Duration(*o.Report.Total.MedianSeconds * float64(time.Second)))
 }
 
@@ -110,16 +125,16 @@ func (o *overview) DecidedToday() int64 {
 // countPresence counts agents by when they were last seen.
 func (w *Web) countPresence(ctx context.Context, workspace string, o *overview) error {
 	var lately, away, never, suspended int64
-	err := w.eachAgent(ctx, workspace, func(a *roster.Agent) {
+	err := w.Roster.EachPresence(ctx, workspace, func(p roster.Presence) {
 		o.Agents++
 		switch {
-		case a.Suspended:
+		case p.Suspended:
 			suspended++
-		case a.Online:
+		case p.Online:
 			o.Online++
-		case a.LastSeenAt == nil:
+		case p.LastSeenAt == nil:
 			never++
-		case w.Now().Sub(*a.LastSeenAt) < 24*time.Hour:
+		case w.Now().Sub(*p.LastSeenAt) < 24*time.Hour:
 			lately++
 		default:
 			away++
@@ -129,31 +144,17 @@ func (w *Web) countPresence(ctx context.Context, workspace string, o *overview) 
 	return err
 }
 
-// maxAgents is how many agents a page looks at.
-const maxAgents = 5 * wire.MaxPage
-
-// eachAgent goes through the agents that there are.
-func (w *Web) eachAgent(ctx context.Context, workspace string, fn func(*roster.Agent)) error {
-	after := [2]string{}
-	for range maxAgents / wire.MaxPage {
-		some, err := w.Roster.Agents(ctx, workspace, after, wire.MaxPage)
-		if err != nil {
-			return err
-		}
-		for i := range some {
-			fn(&some[i])
-		}
-		if len(some) < wire.MaxPage {
-			return nil
-		}
-		after = [2]string{some[len(some)-1].Workspace, some[len(some)-1].Name}
-	}
-	return nil
-}
-
 // maxAged is how many gates are looked at to say how long they wait; of more, the newest
-// of the highest risk stand for all.
+// of the highest risk stand for all, and the page says so.
 const maxAged = 200
+
+// Sampled is how many of the gates that wait were looked at for their age, 0 for all.
+func (o *overview) Sampled() int64 {
+	if o.Waiting <= maxAged {
+		return 0
+	}
+	return maxAged
+}
 
 // waitingByAge is how long gates have waited.
 func (w *Web) waitingByAge(ctx context.Context, workspace string, waiting int64) ([]share, error) {
@@ -177,14 +178,9 @@ func (w *Web) waitingByAge(ctx context.Context, workspace string, waiting int64)
 	return shares(parts...), err
 }
 
-// spenders are the agents that used the most.
+// spenders shows agents beside the one that cost the most, which is the first.
 func spenders(all []counter.AgentSum) (out []spender) {
-	all = slices.Clone(all)
-	slices.SortFunc(all, func(a, b counter.AgentSum) int { return cmp.Compare(b.Counts.CostUSD, a.Counts.CostUSD) })
-	for _, a := range all[:min(len(all), 6)] {
-		if a.Counts.CostUSD == 0 {
-			break
-		}
+	for _, a := range all {
 		out = append(out, spender{cmp.Or(a.Name, "(removed)"), a.Workspace, a.ID, a.Counts, percent(100 * a.Counts.CostUSD / all[0].Counts.CostUSD)})
 	}
 	return out

@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -81,7 +82,9 @@ func (v *settings) group(all []Setting) {
 	for _, s := range all {
 		switch s.Key {
 		case "ledger.retention":
-			v.Retention = s.Value
+			if s.Value != "none" {
+				v.Retention = s.Value
+			}
 		case "mail.keep":
 			v.Keep = s.Value
 		}
@@ -89,11 +92,11 @@ func (v *settings) group(all []Setting) {
 		if !found {
 			name = "server"
 		}
-		if n := len(v.Groups); n == 0 || v.Groups[n-1].Name != name {
-			v.Groups = append(v.Groups, settingGroup{Name: name})
+		at := slices.IndexFunc(v.Groups, func(g settingGroup) bool { return g.Name == name })
+		if at < 0 {
+			at, v.Groups = len(v.Groups), append(v.Groups, settingGroup{Name: name})
 		}
-		g := &v.Groups[len(v.Groups)-1]
-		g.Keys = append(g.Keys, s)
+		v.Groups[at].Keys = append(v.Groups[at].Keys, s)
 	}
 }
 

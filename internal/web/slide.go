@@ -7,6 +7,7 @@ import (
 
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/roster"
 )
 
 // slide is one gate with everything that somebody needs to decide.
@@ -19,6 +20,7 @@ type slide struct {
 	Approvals int         // so far
 	Needed    int         // approvals that are still needed
 	Refusal   string      // why who looks may not decide, "" when they may
+	Operator  bool        // who looks is one, and may delegate
 	For       []string    // whose votes who looks may cast, beside their own
 	Modify    string      // what can be changed, as JSON to begin with; "" when nothing can
 	History   []gate.Gate // of the same agent, the newest first
@@ -39,7 +41,7 @@ func (w *Web) loadSlide(r *Request, gateID string) (*slide, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &slide{Gate: g, Modify: modifiable(&g)}
+	s := &slide{Gate: g, Modify: modifiable(&g), Operator: r.May(roster.Operator)}
 	for _, fact := range g.Facts {
 		if fact.Name == "cost" {
 			s.Cost = fact.Value

@@ -172,12 +172,15 @@ func (w *Web) taskMessages(r *Request, workspace, id string) ([]taskMessage, err
 		if err := wire.UnmarshalPart(stored.Message, &m); err != nil {
 			continue // a message that was erased
 		}
+		if m.Type == "" && m.Action != "" { // what the admin said is no message, and stands among them
+			m.Type, m.To = "instruction", "everybody"
+		}
 		all = append(all, m)
 	}
 	return all, nil
 }
 
-// taskMessage is one of the five messages, as far as people see it.
+// taskMessage is one of the five messages, or an instruction, as far as people see it.
 type taskMessage struct {
 	At    time.Time `json:"-"`
 	Seq   int64     `json:"-"`
@@ -188,6 +191,8 @@ type taskMessage struct {
 	From    string      `json:"from"`
 	To      string      `json:"to"`
 	Payload taskPayload `json:"payload"`
+	Action  string      `json:"action"` // of an instruction, with its note
+	Note    string      `json:"note"`
 }
 
 // taskPayload has the members of every type that are shown.
@@ -225,6 +230,9 @@ type taskPayload struct {
 // Say is the message in a line.
 func (m taskMessage) Say() string {
 	p := m.Payload
+	if m.Action != "" {
+		return strings.TrimSuffix(strings.ReplaceAll(m.Action, "_", " ")+": "+m.Note, ": ")
+	}
 	switch task.Type(m.Type) {
 	case task.TypeResult:
 		return strings.TrimSpace(fmt.Sprintf("%s, %s in %s", p.Completion, plural(len(p.Diff.Files), "file"), cmp.Or(p.Commit, "no commit")))

@@ -136,6 +136,31 @@ func TestAChartHasRoomForItsBars(t *testing.T) {
 	}
 }
 
+func TestFewWatchersAreToldSoonAndManyCostNoMore(t *testing.T) {
+	h := hub{watchers: map[*watcher]struct{}{}}
+	for watchers, want := range map[int]time.Duration{1: liveEvery, 6: liveEvery, 10: 100 * time.Millisecond, 200: 2 * time.Second} {
+		for len(h.watchers) < watchers {
+			h.join(&watcher{})
+		}
+		for one := range h.watchers {
+			if len(h.watchers) > watchers {
+				delete(h.watchers, one)
+			}
+		}
+		if got := h.every(); got != want {
+			t.Errorf("%d who watch are told every %s, want %s", watchers, got, want)
+		}
+	}
+}
+
+func TestASampleIsSaidToBeOne(t *testing.T) {
+	for waiting, want := range map[int64]int64{0: 0, maxAged: 0, maxAged + 1: maxAged} {
+		if got := (&overview{Waiting: waiting}).Sampled(); got != want {
+			t.Errorf("%d gates wait: %d are looked at, want %d", waiting, got, want)
+		}
+	}
+}
+
 // TestTheAssetsAreLight holds the budget of a page: 100 KB with style and script.
 func TestTheAssetsAreLight(t *testing.T) {
 	sum := 0

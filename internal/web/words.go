@@ -17,19 +17,20 @@ import (
 // are given themselves.
 func (w *Web) functions() template.FuncMap {
 	return template.FuncMap{
-		"icon":   icon,
-		"when":   func(t any) template.HTML { return when(w.Now(), t) },
-		"ref":    ref,
-		"short":  short,
-		"num":    num,
-		"money":  money,
-		"pretty": pretty,
-		"cut":    cut,
-		"plural": plural,
-		"lasts":  lasts,
-		"pairs":  pairs,
-		"title":  title,
-		"line":   lineName,
+		"icon":     icon,
+		"when":     func(t any) template.HTML { return when(w.Now(), t) },
+		"ref":      ref,
+		"short":    short,
+		"num":      num,
+		"money":    money,
+		"pretty":   pretty,
+		"cut":      cut,
+		"unquoted": func(s string) string { return strings.Trim(s, "`") },
+		"plural":   plural,
+		"lasts":    lasts,
+		"pairs":    pairs,
+		"title":    title,
+		"line":     lineName,
 	}
 }
 

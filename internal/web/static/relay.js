@@ -3,7 +3,6 @@
 // parts in the place of those that are there; it makes no page itself.
 'use strict';
 
-const body = document.body;
 const served = new Map(); // id of a live part -> its HTML as the server sent it
 const bare = (part) => part.outerHTML.replace(/(<time[^>]*>)[^<]*/g, '$1'); // time passes by itself
 const $ = (selector, from = document) => from.querySelector(selector);
@@ -12,13 +11,11 @@ const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
 function remember(from) {
   for (const part of $$('[data-live][id]', from)) served.set(part.id, bare(part));
 }
-remember(document);
 
 // What the script can do is shown only where the script runs.
 function awaken(from) {
   for (const button of $$('[data-copy], [data-script]', from)) button.hidden = false;
 }
-awaken(document);
 
 /* ---- Times ---- */
 
@@ -33,7 +30,6 @@ function tick(from = document) {
     if (t.textContent !== text) t.textContent = text;
   }
 }
-setInterval(tick, 5000);
 
 /* ---- Parts that stay up to date ---- */
 
@@ -66,6 +62,7 @@ function merge(old, fresh, whole) {
   for (const row of $$('[data-key]', fresh)) {
     const there = rows.get(row.dataset.key);
     rows.delete(row.dataset.key);
+    if (there && bare(there) === bare(row)) { last = there; continue; }
     keep(there || row, row);
     if (there && there.contains(document.activeElement)) { there.after(row); $('a', row)?.focus({ preventScroll: true }); there.remove(); } else if (there) there.replaceWith(row);
     else if (held) { waiting++; continue; }
@@ -132,7 +129,7 @@ async function load(url, whole) {
 }
 
 async function bring(url, whole, mine) {
-  const answer = await fetch(url, { headers: { 'X-Relay-Refresh': '1' } });
+  const answer = await fetch(url, { headers: { 'X-Relay-Refresh': '1' }, signal: AbortSignal.timeout(15000) });
   if (answer.redirected && new URL(answer.url).pathname === '/ui/login') { location.reload(); return false; }
   if (!answer.ok && !whole) return false;
   const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
@@ -143,10 +140,24 @@ async function bring(url, whole, mine) {
   return true;
 }
 
-function refresh() {
+// One look at a time: what changes while the page is on its way is looked for after it, so
+// that a slow line under a stream of changes shows the last but one and not none.
+let looking = false, again = false;
+async function refresh() {
   if (document.hidden) { due = 1; return; }
+  if (looking) { again = true; return; }
   due = 0;
-  load(location.href, false).catch(() => {});
+  looking = true;
+  try { await load(location.href, false); } catch { /* the next change tries again */ }
+  looking = false;
+  if (again) { again = false; refresh(); } else settle();
+}
+
+// What is added up beside the ledger may be behind it, and the page says so: look once more.
+let settling = 0;
+function settle() {
+  clearTimeout(settling);
+  if ($('[data-settle]')) settling = setTimeout(refresh, 1000);
 }
 // Somebody has finished writing: show what has changed meanwhile.
 document.addEventListener('focusout', () => setTimeout(() => { if (due !== 0) refresh(); }, 300));
@@ -158,15 +169,10 @@ function live() {
   const sign = document.getElementById('live');
   const say = (state, text) => { if (sign) { sign.className = `live ${state}`; $('span', sign).textContent = text; } };
   let lost = false;
-  events = new EventSource(`/ui/events?on=${encodeURIComponent(body.dataset.topics)}`);
+  events = new EventSource(`/ui/events?on=${encodeURIComponent(document.body.dataset.topics)}`);
   // Something may have happened between the page and the connection.
-  events.addEventListener('hello', (e) => { say('on', 'Live'); if (lost || Number(e.data) > Number(body.dataset.seq)) refresh(); lost = false; });
-  // What is added up beside the ledger follows it by a moment: look once more.
-  let settle = 0;
-  events.addEventListener('change', () => {
-    refresh();
-    if ($('[data-settle]')) { clearTimeout(settle); settle = setTimeout(refresh, 1200); }
-  });
+  events.addEventListener('hello', (e) => { say('on', 'Live'); if (lost || Number(e.data) > Number(document.body.dataset.seq)) refresh(); lost = false; });
+  events.addEventListener('change', refresh);
   events.onerror = () => {
     lost = true;
     say('lost', 'Reconnecting');
@@ -175,7 +181,7 @@ function live() {
   };
 }
 function rest() { events?.close(); events = null; }
-if (body.dataset.topics) {
+function stayLive() {
   live();
   document.addEventListener('visibilitychange', () => { if (document.hidden) rest(); else { live(); refresh(); } });
   addEventListener('pagehide', rest);
@@ -234,7 +240,11 @@ document.addEventListener('submit', (e) => {
   if (e.target.method === 'post') e.target.dataset.sent = '1';
 });
 
-document.addEventListener('keydown', (e) => {
+// Keys that are pressed before the page is there wait for it.
+const early = [];
+document.addEventListener('keydown', (e) => { if (document.readyState === 'loading') early.push(e); else pressed(e); });
+
+function pressed(e) {
   const writing = e.target.matches('input:not([type=checkbox]), textarea, select');
   if (writing && e.key === 'Enter' && (e.ctrlKey || e.metaKey)) {
     const button = e.target.form && $('[data-enter]', e.target.form);
@@ -255,14 +265,23 @@ document.addEventListener('keydown', (e) => {
   switch (e.key) {
     case 'j': select(1); break;
     case 'k': select(-1); break;
-    case 'n': $('[data-fresh]')?.click(); break;
+    case 'n': if ($('[data-fresh]')) $('[data-fresh]').click(); else press('[data-key-n]'); break;
     case 'x': { const row = rows().find((r) => $('[aria-current]', r)); const box = row && $('input[type=checkbox]', row); if (box) box.click(); break; }
     case '/': press('[data-key-search]'); break;
     case '?': document.getElementById('keys')?.showModal(); break;
     default: if (/^[a-z]$/.test(e.key)) press(`[data-key-${e.key}]`);
   }
+}
+
+document.addEventListener('DOMContentLoaded', () => {
+  remember(document);
+  awaken(document);
+  tick();
+  setInterval(tick, 5000);
+  pin();
+  settle();
+  if (document.body.dataset.topics) stayLive();
+  // Good news goes by itself; bad news stays.
+  for (const note of $$('main > .flash:not(.bad)')) setTimeout(() => note.classList.add('over'), 6000);
+  early.forEach(pressed);
 });
-// Good news goes by itself; bad news stays.
-for (const note of $$('main > .flash:not(.bad)')) setTimeout(() => note.classList.add('over'), 6000);
-tick();
-pin();

@@ -1,0 +1,149 @@
+package server_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// axeFinds runs axe-core over the page, with its rules for WCAG 2.2 AA and good practice or
+// with some of them, and says in a line each what it objects to, and where.
+const axeFinds = `axe.run(document, %s).then((found) => found.violations.map((v) => v.id + ': ' + v.help + ' in ' +
+  v.nodes.slice(0, 4).map((n) => n.target.join(' ') + (n.any[0]?.data?.contrastRatio ? ' ' + n.any[0].data.contrastRatio : '')).join(', ')))`
+
+const (
+	allRules     = `{runOnly: {type: 'tag', values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']}}`
+	contrastRule = `{runOnly: {type: 'rule', values: ['color-contrast']}}`
+)
+
+// weFind is what axe-core does not look at: that nothing is wider than the screen, that
+// there is one first heading, and that what has the focus shows it.
+const weFind = `(() => {
+  const out = [], name = (e) => e.outerHTML.slice(0, 90), seen = (e) => e.getClientRects().length > 0;
+  const over = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+  if (over > 0) out.push('it is ' + over + ' pixels too wide');
+  const first = document.querySelectorAll('h1').length;
+  if (first !== 1) out.push('it has ' + first + ' first headings');
+  for (const e of document.querySelectorAll('a[href], button, input:not([type=hidden]), select, textarea, summary')) {
+    if (!seen(e)) continue;
+    if (e.matches('input, select, textarea') && !e.labels.length && !e.ariaLabel) out.push('there is no label for ' + name(e));
+    e.focus({preventScroll: true});
+    if (!e.matches(':focus-visible')) continue; // the browser has its own mind when it matters
+    window.focused = (window.focused || 0) + 1;
+    const shows = [e, ...(e.labels || [])].some((s) => getComputedStyle(s).outlineStyle !== 'none' && parseFloat(getComputedStyle(s).outlineWidth) > 0);
+    if (!shows) out.push('the focus does not show on ' + name(e));
+  }
+  document.activeElement?.blur();
+  return out;
+})()`
+
+// stillMoves are the elements that move although the person asked for no motion.
+const stillMoves = `[...document.querySelectorAll('*')].filter((e) => { const s = getComputedStyle(e); return s.animationName !== 'none' || s.transitionDuration.split(',').some((d) => parseFloat(d) > 0); }).map((e) => 'moves: ' + e.outerHTML.slice(0, 90))`
+
+// TestTheDashboardIsAccessible audits every kind of page, as wide as a desk and as a phone,
+// light and dark.
+func TestTheDashboardIsAccessible(t *testing.T) {
+	t.Parallel()
+	axe, err := os.ReadFile(npmProgram(t, "axe-core/axe.min.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := work(t, "")
+	w.operator("ann", "operator")
+	agent, key := w.addAgent("writer")
+	gate := w.ask(key, "writer", "audit-1", "Send the letter")
+	p := w.tab(t, chromium(t), w.token())
+	if _, err := chromedp.Call(p.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: string(axe)}); err != nil {
+		t.Fatal(err)
+	}
+	finds := func(script string) []string {
+		t.Helper()
+		found, err := chromedp.Run(p.ctx, chromedp.Evaluate[[]string](script, chromedp.EvalAwaitPromise))
+		if err != nil {
+			t.Fatalf("%s: %v", look[string](p, "location.pathname"), err)
+		}
+		return found
+	}
+	if _, err := chromedp.Call(p.ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}); err != nil {
+		t.Fatal(err)
+	}
+	focused := 0 // elements that have had the focus
+	audit := func(name string) {
+		t.Helper()
+		for _, width := range []int64{1280, 390} {
+			p.do(chromedp.EmulateViewport(width, 860))
+			for _, scheme := range []string{"light", "dark"} {
+				p.prefer(&emulation.MediaFeature{Name: "prefers-color-scheme", Value: scheme}, &emulation.MediaFeature{Name: "prefers-reduced-motion", Value: "reduce"})
+				rules := map[string]string{"light": allRules, "dark": contrastRule}[scheme]
+				found := finds(fmt.Sprintf(axeFinds, rules))
+				if scheme == "light" {
+					p.keys(kb.Tab) // a person at the keyboard
+					found = append(found, finds(weFind)...)
+					focused += look[int](p, "window.focused || 0")
+					found = append(found, finds(stillMoves)...)
+				}
+				for _, what := range found {
+					t.Errorf("%s, %d wide, %s: %s", name, width, scheme, what)
+				}
+			}
+		}
+	}
+	for _, path := range []string{
+		"/ui/inbox", "/ui/inbox/" + gate, "/ui/inbox?status=rejected", "/ui/overview", "/ui/agents", "/ui/agents/default/" + agent, "/ui/agents/new", "/ui/account",
+		"/ui/mail/" + w.message, "/ui/tasks", "/ui/tasks/default/T-2026-044", "/ui/sessions", "/ui/sessions/default/stroll", "/ui/runs", "/ui/runs/" + w.run, "/ui/ledger", "/ui/ledger/20",
+		"/ui/deliveries", "/ui/deliveries/" + w.delivery, "/ui/policy", "/ui/policy/1", "/ui/settings", "/ui/nowhere", "/ui/login",
+	} {
+		p.goTo(path)
+		audit(path)
+	}
+	for _, step := range []struct{ name, path, do, then string }{
+		{"the keys of an agent", "/ui/agents/new", `document.getElementById('name').value = 'fresh', document.querySelector('main form').requestSubmit(), true`, `document.querySelector('.secret')`},
+		{"the question about many", "/ui/inbox", `document.querySelector('.gates input').click(), document.querySelector('.bulk button').click(), true`, `document.querySelector('.bulk-list')`},
+		{"the help", "/ui/inbox", `document.getElementById('keys').showModal(), true`, `document.querySelector('dialog[open]')`},
+		{"a dry run", "/ui/policy", `document.getElementById('source').value = document.getElementById('source').value.replace('message: allow', 'message: block'), document.querySelector('button[value=replay]').click(), true`, `document.getElementById('report')`},
+	} {
+		p.do(chromedp.EmulateViewport(1280, 860))
+		p.goTo(step.path)
+		look[bool](p, step.do)
+		p.until(step.name+" is there", step.then)
+		audit(step.name)
+	}
+	if focused < 500 {
+		t.Errorf("only %d elements could have the focus", focused)
+	}
+	t.Logf("%d elements had the focus", focused)
+}
+
+// TestEveryPageIsAudited fails when there is a page that the audit does not look at.
+func TestEveryPageIsAudited(t *testing.T) {
+	source, err := os.ReadFile("relay_audit_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir("../web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := regexp.MustCompile(`\{Path: "(/ui/[^"{]*)[^"]*", Template:`)
+	for _, file := range files {
+		if !strings.HasSuffix(file.Name(), ".go") {
+			continue
+		}
+		text, err := os.ReadFile("../web/" + file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range path.FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(string(source), `"`+found[1]) {
+				t.Errorf("%s is not audited", found[1])
+			}
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package server_test
+
+import (
+	"encoding/json"
+	"html"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestTheSnippetsRun registers an agent for each language in the dashboard, and runs what
+// is there to copy, as it stands, until the decision that it asks for is taken.
+func TestTheSnippetsRun(t *testing.T) {
+	b := start(t, "", nil)
+	v := b.signedIn(b.token())
+	dir := t.TempDir()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct {
+		language, program string
+		arguments         func(snippet string) []string
+		prints            string
+	}{
+		{"curl", "sh", func(s string) []string { return []string{"-c", s} }, `"approved"`},
+		{"Python", "python3", func(s string) []string { return []string{write("ask.py", s)} }, "approved"},
+		{"TypeScript", "node", func(s string) []string { return []string{write("ask.mjs", s+"\nconsole.log(status);")} }, "approved"},
+		{"Go", "go", func(s string) []string {
+			main := write("main.go", "package main\n\nimport (\n\t\"context\"\n\t\"fmt\"\n\n\t\"github.com/signalbox/signalbox/client\"\n)\n\nfunc ask(ctx context.Context) error {\n"+s+"\n}\n\n"+
+				"func send(context.Context) error { fmt.Println(\"sent\"); return nil }\n\nfunc main() {\n\tif err := ask(context.Background()); err != nil {\n\t\tpanic(err)\n\t}\n}\n")
+			// The program is put among the packages of this module without being there.
+			overlay, _ := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(here, "snippet", "main.go"): main}})
+			return []string{"run", "-overlay", write("overlay.json", string(overlay)), "./snippet"}
+		}, "sent"},
+	} {
+		t.Run(c.language, func(t *testing.T) {
+			if _, err := exec.LookPath(c.program); err != nil {
+				if os.Getenv("CI") != "" {
+					t.Fatal(err)
+				}
+				t.Skip(err)
+			}
+			_, page, _ := v.post("/ui/agents/new", url.Values{"name": {"agent-of-" + strings.ToLower(c.language)}})
+			found := regexp.MustCompile(`(?s)<summary>` + c.language + `</summary>.*?<pre class="block">(.*?)</pre>`).FindStringSubmatch(page)
+			if found == nil {
+				t.Fatalf("there is no snippet: %s", page)
+			}
+			cmd := exec.CommandContext(t.Context(), c.program, c.arguments(html.UnescapeString(found[1]))...)
+			cmd.Env = append(os.Environ(), "NO_PROXY=*", "no_proxy=*")
+			var out strings.Builder
+			cmd.Stdout, cmd.Stderr = &out, &out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			var err error
+			b.eventually("it asks, or ends", func() bool {
+				select {
+				case err = <-ended:
+					return true
+				default:
+				}
+				gate := v.firstGate()
+				if gate == "" {
+					return false
+				}
+				v.post("/ui/inbox/"+gate+"/decide", url.Values{"do": {"approve"}})
+				err = <-ended
+				return true
+			})
+			if err != nil || !strings.Contains(out.String(), c.prints) {
+				t.Errorf("%v\n%s", err, out.String())
+			}
+		})
+	}
+}
