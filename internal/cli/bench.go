@@ -41,6 +41,7 @@ type benchFlags struct {
 // BenchReport is what a load came to.
 type BenchReport struct {
 	Server Load    `json:"server"`
+	Half   *Load   `json:"half_rate,omitempty"` // calls that are due half as often
 	Bare   *Load   `json:"bare,omitempty"`
 	Ratio  float64 `json:"ratio,omitempty"` // of the calls a second
 	// Gates that were opened, and at the end rejected or left to wait.
@@ -86,8 +87,10 @@ func (a *app) bench(ctx context.Context, f benchFlags, what string, load func(co
 	if err := a.show(report, func(w io.Writer) { printBench(w, report) }); err != nil {
 		return err
 	}
-	if report.Server.Errors > 0 {
-		return fault.New(fault.VerificationFailed, "%s of %s were not answered as they should be.", thousands(report.Server.Errors), number(int(report.Server.Requests), what))
+	for _, l := range []*Load{&report.Server, report.Half} {
+		if l != nil && l.Errors > 0 {
+			return fault.New(fault.VerificationFailed, "%s of %s were not answered as they should be.", thousands(l.Errors), number(int(l.Requests), what))
+		}
 	}
 	return nil
 }
@@ -274,6 +277,9 @@ func printBench(w io.Writer, r BenchReport) {
 		return cells
 	}
 	rows := [][]string{row("server", r.Server)}
+	if r.Half != nil {
+		rows = append(rows, row("at half the rate", *r.Half))
+	}
 	if r.Bare != nil {
 		rows = append(rows, row(bareName, *r.Bare))
 	}

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -25,12 +27,12 @@ import (
 func newBenchMail(a *app) *cobra.Command {
 	c := a.withJSON(&cobra.Command{
 		Use: "mail", Short: "Send signed messages as fast as they are taken, or at a rate",
-		Long: "Registers agents, lets each write to the next, and prints how many messages were taken\nand how fast. Every message is signed, and verified by the server. With --rate a message\ncounts from when it was due, so that a server which stands still is seen to. Queues that\nbecome full are fetched and acknowledged on the way.\n\n" +
+		Long: "Registers agents, lets each write to the next, and prints how many messages were taken\nand how fast, and then how long they take at half of that rate. Every message is signed\nbeforehand, and verified by the server. With --rate, and at half the rate, a message\ncounts from when it was due, so that a server which stands still is seen to. When the\nqueues of the agents are nearly full others take their place; those of long loads are\nfetched and acknowledged on the way.\n\n" +
 			"Messages are recorded for good, in the tenant bench: use a server that is there for it.\nThe agents leave at the end.",
 		Example: "  signalbox bench mail --compare\n  signalbox bench mail --rate 2500 --duration 30s", Args: exactly(0, "no arguments"),
 	})
 	var f benchFlags
-	agents := c.Flags().Int("agents", 40, "how many agents write to one another")
+	agents := c.Flags().Int("agents", 40, "how many agents write to one another at a time")
 	c.Flags().IntVar(&f.connections, "connections", 16, "how many connections send at once")
 	c.Flags().DurationVar(&f.duration, "duration", 10*time.Second, "for how long")
 	c.Flags().Float64Var(&f.rate, "rate", 0, "how many messages are due in a second; 0 is the next as soon as one was taken")
@@ -55,24 +57,32 @@ type correspondent struct {
 	waiting atomic.Int64 // messages in its queue, as far as we know
 }
 
-// correspondents are agents that write to one another.
+// correspondents are agents that write to one another, in circles.
 type correspondents struct {
 	operator *client
+	circle   int // how many write at a time
 	agents   []*correspondent
-	full     chan *correspondent // whose queue is to be emptied
+	sent     int64               // messages of the loads before
+	full     chan *correspondent // whose queue is to be emptied; nil when there is room for all
 }
 
-// nearlyFull is when a queue, which takes 1,000, is emptied.
-const nearlyFull = 800
+const (
+	// nearlyFull is when a queue, which takes 1,000, is left alone.
+	nearlyFull = 800
+	// mailAtMost is how many messages a second are made room for.
+	mailAtMost = 15_000
+	// maxCorrespondents is how many agents are registered for that at the most.
+	maxCorrespondents = 640
+)
 
 func (a *app) benchMail(ctx context.Context, f benchFlags, agents int) (report BenchReport, err error) {
 	operator, err := a.client()
 	if err != nil {
 		return report, err
 	}
-	all := &correspondents{operator: operator, full: make(chan *correspondent, agents)}
+	all := &correspondents{operator: operator, circle: agents}
 	defer all.leave(ctx)
-	if err := all.register(ctx, agents); err != nil {
+	if err := all.register(ctx, all.needed(f)); err != nil {
 		return report, err
 	}
 	l := load{url: operator.base + "/v1/route", connections: f.connections, duration: f.duration, rate: f.rate, body: all.body, keyOf: all.key}
@@ -89,11 +99,31 @@ func (a *app) benchMail(ctx context.Context, f benchFlags, agents int) (report B
 	draining, stop := context.WithCancel(ctx)
 	var drained sync.WaitGroup
 	drained.Go(func() { all.drain(draining) })
-	report.Server, err = a.measure(ctx, "server", l)
-	stop()
-	drained.Wait()
+	defer drained.Wait()
+	defer stop()
+	if report.Server, err = a.measure(ctx, "server", l); err != nil {
+		return report, err
+	}
 	report.compare()
-	return report, err
+	if f.rate == 0 && report.Server.PerSecond > 0 {
+		all.sent, l.rate = report.Server.Requests, report.Server.PerSecond/2
+		half, err := a.measure(ctx, "at half the rate", l)
+		report.Half = &half
+		return report, err
+	}
+	return report, nil
+}
+
+// needed is how many agents it takes for no queue to become full; if that is too many,
+// queues are emptied on the way.
+func (s *correspondents) needed(f benchFlags) int {
+	messages := f.duration.Seconds() * cmp.Or(f.rate, 1.5*mailAtMost) // with those at half the rate
+	agents := s.circle * int(math.Ceil(max(1, messages/float64(s.circle*nearlyFull))))
+	if most := max(1, maxCorrespondents/s.circle) * s.circle; agents > most {
+		s.full = make(chan *correspondent, most)
+		return most
+	}
+	return agents
 }
 
 // register registers the agents, and frees them of limits.
@@ -126,7 +156,18 @@ func (s *correspondents) register(ctx context.Context, n int) error {
 	return nil
 }
 
-func (s *correspondents) next(i int) *correspondent { return s.agents[(i+1)%len(s.agents)] }
+// next is who an agent writes to: the next one of its circle.
+func (s *correspondents) next(i int) *correspondent {
+	first := i - i%s.circle
+	return s.agents[first+(i+1-first)%s.circle]
+}
+
+// from is who sends the message with the number.
+func (s *correspondents) from(n int64) int {
+	n += s.sent
+	circle := n / int64(s.circle*nearlyFull) * int64(s.circle)
+	return int((circle + n%int64(s.circle)) % int64(len(s.agents)))
+}
 
 // write makes the message that an agent sends.
 func (c *correspondent) write(to *correspondent) error {
@@ -139,18 +180,17 @@ func (c *correspondent) write(to *correspondent) error {
 	return err
 }
 
-func (s *correspondents) key(n int64) string { return s.agents[int(n)%len(s.agents)].APIKey }
+func (s *correspondents) key(n int64) string { return s.agents[s.from(n)].APIKey }
 
 func (s *correspondents) body(n int64) []byte {
-	i := int(n) % len(s.agents)
-	to := s.next(i)
-	if to.waiting.Add(1) == nearlyFull {
+	i := s.from(n)
+	if to := s.next(i); to.waiting.Add(1) == nearlyFull && s.full != nil {
 		s.full <- to
 	}
 	return s.agents[i].body
 }
 
-// drain empties queues that are nearly full, until ctx ends.
+// drain empties queues that are nearly full, if that is needed, until ctx ends.
 func (s *correspondents) drain(ctx context.Context) {
 	for {
 		select {

@@ -422,7 +422,7 @@ func readAttachments(payload []byte) ([]attached, error) {
 // checkAttachments settles which attachments a message has. The protocol has an order for
 // what is wrong: how many, how large, then each: whose, expired, used, scanned, as announced.
 func (m *Mail) checkAttachments(ctx context.Context, l *letter) error {
-	if !strings.Contains(string(l.payload), `"attachments"`) {
+	if !l.attached {
 		return nil
 	}
 	list, err := readAttachments(l.payload)
@@ -504,29 +504,18 @@ func (l *letter) claim(tx *ledger.Tx) error {
 func (m *Mail) expireAttachments(ctx context.Context) (n int, err error) {
 	var names []string
 	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		names, n = nil, 0
-		rows, err := tx.Query("SELECT id, workspace, blob FROM mail_attachment WHERE status <> 'expired' AND expires_at <= $1 ORDER BY expires_at LIMIT $2", tx.Now().UnixMicro(), sweepStep)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = rows.Close() }()
-		var events []ledger.Event
-		for rows.Next() {
-			var id, workspace, name string
-			if err := rows.Scan(&id, &workspace, &name); err != nil {
-				return err
-			}
-			events = append(events, ledger.Event{Workspace: workspace, Kind: kindAttExpired, Actor: "system", Subject: id, Body: about{}})
+		names = nil
+		events, err := store.All(tx.Query, func(scan store.Scan) (ledger.Event, error) {
+			e, name := ledger.Event{Kind: kindAttExpired, Actor: "system", Body: about{}}, ""
+			err := scan(&e.Subject, &e.Workspace, &name)
 			names = append(names, name)
-		}
-		if err := rows.Err(); err != nil {
-			return err
-		}
+			return e, err
+		}, "SELECT id, workspace, blob FROM mail_attachment WHERE status <> 'expired' AND expires_at <= $1 ORDER BY expires_at LIMIT $2", tx.Now().UnixMicro(), sweepStep)
 		for _, e := range events {
 			tx.Append(e)
 		}
 		n = len(events)
-		return nil
+		return err
 	})
 	if err != nil {
 		return n, err

@@ -20,12 +20,12 @@ import (
 
 // upload announces and uploads a file, and has it scanned.
 func (a *agent) upload(name, media string, data []byte) mail.AttachmentStatus {
-	a.t.Helper()
+	a.T.Helper()
 	sum := sha256.Sum256(data)
 	var at mail.Announced
 	a.want(201, a.APIKey, "POST /v1/attachments/upload", fmt.Sprintf(`{"filename":%q,"content_type":%q,"size":%d,"digest":"sha256:%s"}`, name, media, len(data), hex.EncodeToString(sum[:])), &at)
-	if err := a.mail.Upload(a.t.Context(), at.ID, bytes.NewReader(data)); err != nil {
-		a.t.Fatal(err)
+	if err := a.mail.Upload(a.T.Context(), at.ID, bytes.NewReader(data)); err != nil {
+		a.T.Fatal(err)
 	}
 	var status mail.AttachmentStatus
 	a.want(200, a.APIKey, "POST /v1/attachments/"+at.ID+"/confirm", "", &status)
@@ -142,8 +142,8 @@ func TestAttachmentsEnd(t *testing.T) {
 			}
 			return len(files)
 		}
-		n.wantClean()
-		n.move(3 * time.Hour)
+		n.WantClean()
+		n.Move(3 * time.Hour)
 		if err := n.mail.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ func TestAttachmentsEnd(t *testing.T) {
 			t.Errorf("%d %s, %d files", status, answer, count())
 		}
 		n.want(200, bob.APIKey, "GET /v1/attachments/"+sent.ID+"/download", "", nil)
-		n.move(8 * 24 * time.Hour)
+		n.Move(8 * 24 * time.Hour)
 		if err := n.mail.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -159,15 +159,15 @@ func TestAttachmentsEnd(t *testing.T) {
 		if count() != 0 {
 			t.Errorf("%d files are left", count())
 		}
-		n.move(31 * 24 * time.Hour)
+		n.Move(31 * 24 * time.Hour)
 		if err := n.mail.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		n.wantClean()
+		n.WantClean()
 		// An upload address has its time too.
 		var at mail.Announced
 		n.want(201, alice.APIKey, "POST /v1/attachments/upload", `{"filename":"a","content_type":"text/plain","size":1,"digest":"sha256:`+strings.Repeat("0", 64)+`"}`, &at)
-		n.move(2 * time.Hour)
+		n.Move(2 * time.Hour)
 		if err := n.mail.Upload(t.Context(), at.ID, strings.NewReader("x")); code(err) != "attachment_expired" {
 			t.Errorf("%v", err)
 		}

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/mail"
 	"github.com/signalbox/signalbox/internal/mail/amp"
@@ -86,8 +87,8 @@ func TestMailGoesFromOneProviderToAnother(t *testing.T) {
 		if again := alice.send(bob.Address, "Hello", "with a new key"); again.Status != mail.Delivered {
 			t.Errorf("%+v", again)
 		}
-		one.wantClean()
-		two.wantClean()
+		one.WantClean()
+		two.WantClean()
 	})
 }
 
@@ -98,7 +99,7 @@ func (a *agent) mailbox() []struct {
 	Payload  struct{ Message string }
 	Local    struct{ Security mail.Security }
 } {
-	a.t.Helper()
+	a.T.Helper()
 	var page struct {
 		Messages []struct {
 			ID       string
@@ -123,7 +124,7 @@ func TestAProviderThatIsAwayIsTriedAgain(t *testing.T) {
 	peers["away.test"] = s.URL
 	alice := n.register("alice", "acme")
 	sent := alice.send("bob@other.away.test", "s", "m")
-	until(t, "the second call", func() bool { return n.shown(sent.ID).Status == mail.Acknowledged })
+	delivertest.Until(t, "the second call", func() bool { return n.shown(sent.ID).Status == mail.Acknowledged })
 	if len(s.calls()) != 2 {
 		t.Errorf("%v", s.calls())
 	}
@@ -187,7 +188,7 @@ func (s *standIn) message(id, to string, at time.Time, key ed25519.PrivateKey, c
 // deliver calls a provider as the stand-in.
 func (s *standIn) deliver(t *testing.T, n *node, body []byte, change func(http.Header)) (int, string) {
 	t.Helper()
-	at := strconv.FormatInt(n.now().Unix(), 10)
+	at := strconv.FormatInt(n.Now().Unix(), 10)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.web.URL+"/v1/federation/deliver", strings.NewReader(string(body)))
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +225,7 @@ func TestWhatAnotherProviderMaySend(t *testing.T) {
 		peers[s.domain] = s.URL
 		bob := n.register("bob", "acme")
 		_, other, _ := ed25519.GenerateKey(nil)
-		now := n.now()
+		now := n.Now()
 		good := s.message("msg_1_first", bob.Address, now, s.agent, nil)
 		for _, c := range []struct {
 			name   string
@@ -267,7 +268,7 @@ func TestWhatAnotherProviderMaySend(t *testing.T) {
 		if got := bob.mailbox(); len(got) != 2 || got[0].ID != "msg_1_first" || got[0].Local.Security.Trust != mail.External {
 			t.Errorf("%+v", got)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -328,7 +329,7 @@ func TestAProviderIsFoundAtItsDomain(t *testing.T) {
 		o.WebhookWait = 2 * time.Second
 	})
 	var asked atomic.Value
-	transport := n.outbox.Client().Transport.(*http.Transport)
+	transport := n.Outbox.Client().Transport.(*http.Transport)
 	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		asked.Store(address)
 		return (&net.Dialer{}).DialContext(ctx, network, s.Listener.Addr().String())

@@ -3,6 +3,7 @@ package mail
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,11 +20,15 @@ type fields struct {
 	raw    map[string]wire.Raw
 	prefix string // before the names in errors, as in "payload."
 	err    error
+
+	with []string // a member that was read at the same time
+	part map[string]wire.Raw
 }
 
 // readFields reads an object. A name that stands there twice is an error of the whole.
-func readFields(text []byte) (*fields, error) {
-	members, err := wire.Members(text)
+// With the name of a member that should be an object, that one is read at the same time.
+func readFields(text []byte, with ...string) (*fields, error) {
+	levels, err := wire.Nested(text, with...)
 	if err != nil {
 		e := fault.From(err)
 		return nil, fault.Wrap(e.Cause, fault.InvalidRequest, "%s", e.Message).About(e.Field)
@@ -31,7 +36,7 @@ func readFields(text []byte) (*fields, error) {
 	if wire.Depth(text) > amp.MaxNesting-2 {
 		return nil, fault.New(fault.InvalidRequest, "Lists and objects are nested more than %d deep. Send what is that deep as text.", amp.MaxNesting-2)
 	}
-	return &fields{raw: members}, nil
+	return &fields{raw: levels[0], with: with, part: levels[len(with)]}, nil
 }
 
 func (f *fields) fail(name, format string, args ...any) {
@@ -107,9 +112,12 @@ func (f *fields) object(name string) *fields {
 		f.fail(name, "should be an object.")
 		return nil
 	}
-	members, err := wire.Members(raw)
-	if err != nil && f.err == nil {
-		f.err = err
+	members := f.part
+	if !slices.Contains(f.with, name) {
+		var err error
+		if members, err = wire.Members(raw); err != nil && f.err == nil {
+			f.err = err
+		}
 	}
 	return &fields{raw: members, prefix: f.prefix + name + "."}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
@@ -164,20 +165,11 @@ func (m *Mail) getQuarantine(w http.ResponseWriter, r *http.Request) error {
 	if err := m.DB.QueryRow(r.Context(), "SELECT count(*) FROM mail_message WHERE "+condition, []any{scope}, &out.Total); err != nil {
 		return err
 	}
-	rows, err := m.DB.Read.QueryContext(r.Context(), "SELECT quarantine, seq FROM mail_message WHERE "+condition+" AND seq > $2 ORDER BY seq LIMIT $3", scope, seq, limit)
+	ids, err := store.All(m.DB.Reading(r.Context()), func(scan store.Scan) (id string, err error) {
+		err = scan(&id, &seq)
+		return id, err
+	}, "SELECT quarantine, seq FROM mail_message WHERE "+condition+" AND seq > $2 ORDER BY seq LIMIT $3", scope, seq, limit)
 	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	var ids []string
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id, &seq); err != nil {
-			return err
-		}
-		ids = append(ids, id)
-	}
-	if err := rows.Err(); err != nil {
 		return err
 	}
 	for _, id := range ids {

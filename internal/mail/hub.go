@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/wire"
 )
 
 // hub knows who waits for messages on this node: sockets, long polls, and senders who
@@ -150,13 +149,8 @@ func (h *hub) settle(id, method string) {
 func (m *Mail) seeMessage(e *ledger.Entry) error {
 	switch e.Kind {
 	case kindRouted:
-		var b struct {
-			Meta struct {
-				Recipient  string `json:"recipient"`
-				Quarantine string `json:"quarantine"`
-			} `json:"meta"`
-		}
-		if err := wire.UnmarshalPart(e.Body, &b); err != nil {
+		b, err := readRouted(e)
+		if err != nil {
 			return err
 		}
 		if b.Meta.Quarantine == "" {

@@ -15,7 +15,7 @@ func TestTheLimitsOfMessages(t *testing.T) {
 	t.Parallel()
 	n := startLimited(t, storetest.SQLite(t), nil)
 	bob := n.register("bob", "acme")
-	n.move(time.Hour)
+	n.Move(time.Hour)
 	// burst sends until something is refused, and returns how many were taken.
 	burst := func(a *agent, to string) (taken int, answer string) {
 		for ; taken < 1000; taken++ {
@@ -44,7 +44,7 @@ func TestTheLimitsOfMessages(t *testing.T) {
 	carol, total := n.register("carol", "acme"), 0
 	var last string
 	for range 12 {
-		n.move(time.Minute)
+		n.Move(time.Minute)
 		var taken int
 		taken, last = burst(carol, n.register(fmt.Sprintf("to-%d", total), "acme").Address)
 		total += taken

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/ledger"
@@ -45,7 +46,7 @@ func TestTheLifeOfMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		for answer, approve := range map[string]bool{let.GateID: true, kept.GateID: false} {
-			if _, err := n.gates.Vote(t.Context(), op, answer, gate.Ballot{Approve: approve}); err != nil {
+			if _, err := n.Gates.Vote(t.Context(), op, answer, gate.Ballot{Approve: approve}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -54,15 +55,15 @@ func TestTheLifeOfMessages(t *testing.T) {
 		}
 		// Carol leaves with what waits for her, and bob's mail expires.
 		n.want(200, carol.APIKey, "DELETE /v1/agents/me", "", nil)
-		n.wantClean()
-		n.move(8 * 24 * time.Hour)
+		n.WantClean()
+		n.Move(8 * 24 * time.Hour)
 		if err := n.mail.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if left := bob.inbox(); len(left) != 0 {
 			t.Errorf("after its time there is still %v", left)
 		}
-		n.wantClean()
+		n.WantClean()
 		var states []string
 		for _, a := range []mail.Answer{acked, read, waiting, let, kept, across} {
 			s := n.shown(a.ID)
@@ -74,18 +75,18 @@ func TestTheLifeOfMessages(t *testing.T) {
 		if d := cmp.Diff([]string{"acknowledged", "expired", "expired", "expired", "rejected", "undeliverable"}, states); d != "" {
 			t.Error(d)
 		}
-		n.move(31 * 24 * time.Hour)
+		n.Move(31 * 24 * time.Hour)
 		if err := n.mail.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range []mail.Answer{acked, read, waiting, let, kept, across} {
 			s := n.shown(a.ID)
-			e, err := n.ledger.Entry(t.Context(), s.Entry)
+			e, err := n.Ledger.Entry(t.Context(), s.Entry)
 			if err != nil || e.Body != nil || !s.Erased || s.From != alice.Address || s.Subject == "" {
 				t.Errorf("%+v %v", s, err)
 			}
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -95,7 +96,7 @@ func TestUntilAckKeepsNothingThatWasAcknowledged(t *testing.T) {
 		n := start(t, address, func(o *mail.Options) { o.Keep = 0 })
 		alice, bob := n.register("alice", "acme"), n.register("bob", "acme")
 		first, second := alice.send(bob.Address, "one", "a very secret word"), alice.send(bob.Address, "two", "another secret word")
-		until(t, "the words", func() bool { return len(n.search("secret")) == 2 })
+		delivertest.Until(t, "the words", func() bool { return len(n.search("secret")) == 2 })
 		bob.ack(first.ID)
 		if err := n.mail.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
@@ -103,8 +104,8 @@ func TestUntilAckKeepsNothingThatWasAcknowledged(t *testing.T) {
 		if !n.shown(first.ID).Erased || n.shown(second.ID).Erased {
 			t.Error("what was acknowledged is there, or what was not is gone")
 		}
-		until(t, "the words to go", func() bool { return slices.Equal(n.search("secret"), []string{second.ID}) })
-		n.wantClean()
+		delivertest.Until(t, "the words to go", func() bool { return slices.Equal(n.search("secret"), []string{second.ID}) })
+		n.WantClean()
 		// The same acknowledgement again is still known.
 		bob.ack(first.ID)
 	})
@@ -112,7 +113,7 @@ func TestUntilAckKeepsNothingThatWasAcknowledged(t *testing.T) {
 
 // search is the ids of what operators find.
 func (n *node) search(words string) (ids []string) {
-	n.t.Helper()
+	n.T.Helper()
 	key, _ := n.operatorOnce()
 	var page mail.MessagePage
 	n.want(200, key, "GET /ops/messages?search="+strings.ReplaceAll(words, " ", "+"), "", &page)
@@ -144,7 +145,7 @@ func TestMessagesAreFoundByWordsThreadsAndAgents(t *testing.T) {
 			t.Fatal(err)
 		}
 		other := carol.send(bob.Address, "Lunch", "Noodles OR rice")
-		until(t, "the words", func() bool { return len(n.search("noodles")) == 1 })
+		delivertest.Until(t, "the words", func() bool { return len(n.search("noodles")) == 1 })
 		for words, want := range map[string][]string{
 			"numbers": {reply.ID, first.ID}, "quarterly figures": {first.ID}, "überlingen": {first.ID}, "noodles OR rice": {other.ID}, "noodles": {other.ID},
 			`"someone"`: {first.ID}, "report's": {first.ID}, "nothing": nil, "noodles report": nil, "numb*": nil, "(": nil, "a AND NOT": nil,
@@ -197,29 +198,29 @@ func TestThePolicySeesEveryMessage(t *testing.T) {
 			{`rules: [{name: others, on: [message], when: 'event.to.startsWith("carol@")', then: block, reason: No.}]`, ""},
 			{`rules: [{name: kind, on: [message], when: 'event.kind == "request" && event.payload.message == "hello there"', then: block, reason: No.}]`, fault.Forbidden},
 		} {
-			n.apply(c.rules)
+			n.Apply(c.rules)
 			_, err := n.mail.Route(t.Context(), alice.who(), alice.letter(bob.Address, "s", "hello there", ""))
 			if code(err) != c.code {
 				t.Errorf("%s: %v", c.rules, err)
 			}
 		}
-		n.apply(`rules: [{name: ask, on: [message], when: 'event.subject == "Pay"', then: gate, reason: It is about money.}]`)
+		n.Apply(`rules: [{name: ask, on: [message], when: 'event.subject == "Pay"', then: gate, reason: It is about money.}]`)
 		held := alice.send(bob.Address, "Pay", "the bill")
-		g, err := n.gates.Get(t.Context(), held.GateID)
+		g, err := n.Gates.Get(t.Context(), held.GateID)
 		if err != nil || held.Status != mail.Held || g.Origin.Protocol != mail.Protocol || g.Rule != "ask" || !strings.Contains(g.Summary, "the bill") {
 			t.Errorf("%+v %v", g, err)
 		}
-		if _, err := n.gates.Vote(t.Context(), op, g.ID, gate.Ballot{Approve: true}); err != nil {
+		if _, err := n.Gates.Vote(t.Context(), op, g.ID, gate.Ballot{Approve: true}); err != nil {
 			t.Fatal(err)
 		}
 		if ids := bob.inbox(); !slices.Contains(ids, held.ID) {
 			t.Errorf("%v", ids)
 		}
 		// A gate that nobody answers is a no.
-		n.apply(`rules: [{name: ask, on: [message], when: 'true', then: gate, gate: {expires: 10m}}]`)
+		n.Apply(`rules: [{name: ask, on: [message], when: 'true', then: gate, gate: {expires: 10m}}]`)
 		held = alice.send(bob.Address, "Pay", "the other bill")
-		n.move(11 * time.Minute)
-		until(t, "the gate to expire", func() bool { return n.shown(held.ID).Status == mail.Rejected })
+		n.Move(11 * time.Minute)
+		delivertest.Until(t, "the gate to expire", func() bool { return n.shown(held.ID).Status == mail.Rejected })
 		// What was decided can be decided again.
 		from := n.entries("message.routed")
 		if len(from) == 0 {
@@ -229,15 +230,15 @@ func TestThePolicySeesEveryMessage(t *testing.T) {
 		if err != nil || reading.Decision.Event.Subject != "Pay" || reading.Decision.Event.Text != "the other bill" || reading.Decision.Event.To != bob.Address {
 			t.Errorf("%+v %v", reading.Decision, err)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
 func (n *node) entries(kinds ...string) []ledger.Entry {
-	n.t.Helper()
-	all, err := n.ledger.Entries(context.Background(), ledger.Query{Kinds: kinds, Limit: 100_000})
+	n.T.Helper()
+	all, err := n.Ledger.Entries(context.Background(), ledger.Query{Kinds: kinds, Limit: 100_000})
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return all
 }
@@ -255,15 +256,15 @@ func TestWhoMayRegister(t *testing.T) {
 func whoMayRegister(t *testing.T, address, mode string) {
 	n := start(t, address, func(o *mail.Options) { o.Registration = mode })
 	tenant := "tenant-" + mode
-	if err := n.roster.AddWorkspace(t.Context(), roster.Identity{}, tenant); err != nil {
+	if err := n.Roster.AddWorkspace(t.Context(), roster.Identity{}, tenant); err != nil {
 		t.Fatal(err)
 	}
-	_, owner, err := n.roster.AddOwner(t.Context(), roster.Identity{}, tenant, "owner")
+	_, owner, err := n.Roster.AddOwner(t.Context(), roster.Identity{}, tenant, "owner")
 	if err != nil {
 		t.Fatal(err)
 	}
 	operator, _ := n.operator("op-" + mode)
-	invite, err := n.roster.MakeInvite(t.Context(), roster.Identity{}, roster.NewInvite{Workspace: tenant, Uses: 1})
+	invite, err := n.Roster.MakeInvite(t.Context(), roster.Identity{}, roster.NewInvite{Workspace: tenant, Uses: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,15 +301,15 @@ func whoMayRegister(t *testing.T, address, mode string) {
 		}
 		head = n.head()
 	}
-	n.wantClean()
+	n.WantClean()
 }
 
 // registerWith registers a new agent with what it brings, and says how that went.
 func (n *node) registerWith(key, name, tenant, more string) int {
-	n.t.Helper()
+	n.T.Helper()
 	_, private, _ := ed25519.GenerateKey(nil)
 	if more == "proof" {
-		at := n.now().Unix()
+		at := n.Now().Unix()
 		text := fmt.Sprintf("amp-register\nsignalbox.local\n%s@%s.signalbox.local\n%d", name, tenant, at)
 		more = fmt.Sprintf(`,"proof":%q,"proof_timestamp":%d`, base64.StdEncoding.EncodeToString(ed25519.Sign(private, []byte(text))), at)
 	}
@@ -317,10 +318,10 @@ func (n *node) registerWith(key, name, tenant, more string) int {
 }
 
 func (n *node) head() int64 {
-	n.t.Helper()
-	seq, err := n.ledger.Head(context.Background())
+	n.T.Helper()
+	seq, err := n.Ledger.Head(context.Background())
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return seq
 }
@@ -357,7 +358,7 @@ func TestTheQueueIsAQueue(t *testing.T) {
 				rt.Fatalf("%v, want %v", got, want)
 			}
 		})
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -377,7 +378,7 @@ func TestAFullQueueTakesNoMore(t *testing.T) {
 		alice.send(bob.Address, "s", "m")
 		// An acknowledgement is remembered for a day.
 		bob.ack(first.ID)
-		n.move(25 * time.Hour)
+		n.Move(25 * time.Hour)
 		n.want(404, bob.APIKey, "DELETE /v1/messages/pending/"+first.ID, "", nil)
 	})
 }
@@ -398,15 +399,15 @@ func TestASuspensionEndsByItself(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
 		alice, bob := n.register("alice", "acme"), n.register("bob", "acme")
-		if _, err := n.roster.Suspend(t.Context(), roster.Identity{}, "acme", "alice", "test", n.now().Add(time.Hour)); err != nil {
+		if _, err := n.Roster.Suspend(t.Context(), roster.Identity{}, "acme", "alice", "test", n.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := n.mail.Route(t.Context(), alice.who(), alice.letter(bob.Address, "s", "m", "")); code(err) != fault.AgentSuspended {
 			t.Errorf("%v", err)
 		}
-		n.move(61 * time.Minute)
+		n.Move(61 * time.Minute)
 		alice.send(bob.Address, "s", "m")
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -425,9 +426,9 @@ func TestAnAgentThatSendsNothingButAttacksIsSuspended(t *testing.T) {
 	if _, err := n.mail.Route(t.Context(), mallory.who(), mallory.letter(bob.Address, "s", "m", "")); code(err) != fault.AgentSuspended {
 		t.Errorf("%v", err)
 	}
-	n.move(61 * time.Minute)
+	n.Move(61 * time.Minute)
 	mallory.send(bob.Address, "s", "m")
-	n.wantClean()
+	n.WantClean()
 }
 
 // receiver is a webhook that answers as it is told to.
@@ -474,11 +475,11 @@ func TestWebhooksAreTriedThreeTimesAndThenTheQueueHasIt(t *testing.T) {
 		}
 		for i, after := range []time.Duration{0, 31 * time.Second, 121 * time.Second} {
 			// The pause begins when the failure is recorded.
-			until(t, "the record", func() bool { return len(n.entries("delivery.failed")) >= i })
-			n.move(after)
-			until(t, "the call", func() bool { return len(hook.calls()) == i+1 })
+			delivertest.Until(t, "the record", func() bool { return len(n.entries("delivery.failed")) >= i })
+			n.Move(after)
+			delivertest.Until(t, "the call", func() bool { return len(hook.calls()) == i+1 })
 		}
-		until(t, "the acknowledgement", func() bool { return n.shown(sent.ID).Status == mail.Acknowledged })
+		delivertest.Until(t, "the acknowledgement", func() bool { return n.shown(sent.ID).Status == mail.Acknowledged })
 		if s := n.shown(sent.ID); s.Method != mail.ByWebhook || s.DeliveredAt == nil {
 			t.Errorf("%+v", s)
 		}
@@ -488,18 +489,18 @@ func TestWebhooksAreTriedThreeTimesAndThenTheQueueHasIt(t *testing.T) {
 		// An answer that is a no is not asked again, and the message waits in the queue.
 		hook.answers = []int{410}
 		sent = alice.send(bob.Address, "s", "m")
-		until(t, "the call", func() bool { return len(hook.calls()) == 4 })
+		delivertest.Until(t, "the call", func() bool { return len(hook.calls()) == 4 })
 		if ids := bob.inbox(); !slices.Equal(ids, []string{sent.ID}) {
 			t.Errorf("%v", ids)
 		}
 		// What was fetched meanwhile is not sent any more.
 		hook.answers = []int{500}
 		third := alice.send(bob.Address, "s", "m")
-		until(t, "the record", func() bool { return len(n.entries("delivery.failed")) >= 3 })
+		delivertest.Until(t, "the record", func() bool { return len(n.entries("delivery.failed")) >= 3 })
 		bob.ack(third.ID)
-		n.move(31 * time.Second)
+		n.Move(31 * time.Second)
 		fourth := alice.send(bob.Address, "s", "m")
-		until(t, "the call of the next", func() bool { return slices.Contains(hook.calls(), fourth.ID+" 1") })
+		delivertest.Until(t, "the call of the next", func() bool { return slices.Contains(hook.calls(), fourth.ID+" 1") })
 		if calls := hook.calls(); slices.Contains(calls, third.ID+" 2") {
 			t.Errorf("%v", calls)
 		}
@@ -513,6 +514,6 @@ func TestWebhooksAreTriedThreeTimesAndThenTheQueueHasIt(t *testing.T) {
 		if !slices.Contains(kinds, "delivery.queued") || !slices.Contains(kinds, "message.acknowledged") {
 			t.Errorf("the way it went is %v", kinds)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }

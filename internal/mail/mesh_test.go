@@ -87,8 +87,8 @@ func TestMailGoesToTheHostThatHasTheRecipient(t *testing.T) {
 		if again := alice.send(bob.Address, "Hello", "with a new key"); again.Method != mail.ByMesh {
 			t.Errorf("%+v", again)
 		}
-		one.wantClean()
-		two.wantClean()
+		one.WantClean()
+		two.WantClean()
 	})
 }
 
@@ -136,7 +136,7 @@ func TestWhatAnotherHostMaySend(t *testing.T) {
 			return fmt.Appendf(nil, `{"to":"bob","from":%q,"subject":"Hi","priority":"normal","payload":%s,"signature":%q,"_forwarded":{"original_from":%q,"original_to":%q,"forwarded_by":"host-b","forwarded_at":"2026-01-02T03:04:05Z"}}`,
 				from, payload, signText(key, from, bob.Address, "Hi", payload), from, bob.Address)
 		}
-		now := strconv.FormatInt(n.now().Unix(), 10)
+		now := strconv.FormatInt(n.Now().Unix(), 10)
 		good := message("zoe@acme.signalbox.local", "forwarded")
 		signed := func(at string, body []byte) map[string]string {
 			return map[string]string{
@@ -184,7 +184,7 @@ func TestWhatAnotherHostMaySend(t *testing.T) {
 		if got := bob.mailbox(); len(got) != 1 || got[0].ID != "msg_1_first" || got[0].Local.Security.Trust != mail.Verified {
 			t.Errorf("%+v", got)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 

@@ -8,58 +8,31 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/signalbox/signalbox/internal/blob"
-	"github.com/signalbox/signalbox/internal/clock"
 	"github.com/signalbox/signalbox/internal/deliver"
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/mail"
 	"github.com/signalbox/signalbox/internal/mail/amp"
-	"github.com/signalbox/signalbox/internal/policy"
 	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/rulebook"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/store/storetest"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
-func sets() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, rulebook.Migrations, gate.Migrations, deliver.Migrations, mail.Migrations}
-}
-
-func projections() []ledger.Projection {
-	return []ledger.Projection{clock.Projection(), roster.Projection(), rulebook.Projection(), gate.Projection(), deliver.Projection(), mail.Projection()}
-}
-
 // node is a process that routes mail, with everything it needs. It serves its routes.
 type node struct {
-	t      testing.TB
-	db     *store.DB
-	ledger *ledger.Ledger
-	roster *roster.Roster
-	book   *rulebook.Book
-	gates  *gate.Gates
-	outbox *deliver.Outbox
-	mail   *mail.Mail
-	web    *httptest.Server
-	blobs  string // the folder of attachments
-	offset atomic.Int64
-	stop   func()
+	*delivertest.Core
+	mail  *mail.Mail
+	web   *httptest.Server
+	blobs string // the folder of attachments
+	stop  func()
 }
-
-func (n *node) now() time.Time       { return time.Now().Add(time.Duration(n.offset.Load())) }
-func (n *node) move(d time.Duration) { n.offset.Add(int64(d)) }
 
 // start starts a node on the database, with what options change and no limits.
 func start(t testing.TB, address string, options ...func(*mail.Options)) *node {
@@ -71,54 +44,32 @@ func start(t testing.TB, address string, options ...func(*mail.Options)) *node {
 // startLimited starts a node with limits: the protocol's own for nil.
 func startLimited(t testing.TB, address string, perAgent *int64, options ...func(*mail.Options)) *node {
 	t.Helper()
-	n := &node{t: t, db: storetest.Open(t, address, sets()...)}
-	log := slog.New(slog.DiscardHandler)
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	var err error
-	n.ledger, err = ledger.Open(t.Context(), ledger.Options{DB: n.db, Dir: t.TempDir(), Origin: "test.example/mail", Now: n.now, Projections: projections()})
-	must(err)
 	o := mail.Options{
 		Domains: amp.Domains{Own: "signalbox.local", Aliases: []string{"aimaestro.local"}}, Registration: mail.Open, Keep: 30 * 24 * time.Hour,
-		Key: []byte(strings.Repeat("k", 32)), Now: n.now, Log: log,
+		Key: []byte(strings.Repeat("k", 32)),
 	}
 	for _, option := range options {
 		option(&o)
 	}
-	n.roster = roster.New(roster.Options{DB: n.db, Ledger: n.ledger, Now: n.now, Log: log, Provider: o.Domains.Own, PerAgent: perAgent})
-	readers := gate.Readers()
-	maps.Copy(readers, mail.Readers())
-	n.book = rulebook.New(n.db, n.ledger, n.roster, n.now, log, readers)
-	n.gates = gate.New(n.db, n.ledger, n.roster, log)
-	n.outbox, err = deliver.New(deliver.Options{
-		DB: n.db, Ledger: n.ledger, Key: o.Key, Allow: []string{"127.0.0.0/8"}, Now: n.now,
-		Timeout: time.Second, Poll: 10 * time.Millisecond, Grace: 50 * time.Millisecond, Lease: 2 * time.Second, Pauses: []time.Duration{time.Millisecond},
-	})
-	must(err)
-	n.blobs = t.TempDir()
+	n := &node{blobs: t.TempDir(), Core: delivertest.New(t, address, delivertest.On{
+		Migrations: mail.Migrations, Projection: mail.Projection(), Readers: mail.Readers(),
+		Roster: func(r *roster.Options) { r.Provider, r.PerAgent = o.Domains.Own, perAgent },
+		Outbox: func(d *deliver.Options) {
+			d.Timeout, d.Lease, d.Pauses = time.Second, 2*time.Second, []time.Duration{time.Millisecond}
+		},
+	})}
 	blobs, err := blob.Open(n.blobs)
-	must(err)
-	o.DB, o.Ledger, o.Book, o.Gates, o.Outbox, o.Roster, o.Blobs = n.db, n.ledger, n.book, n.gates, n.outbox, n.roster, blobs
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.DB, o.Ledger, o.Book, o.Gates, o.Outbox, o.Roster, o.Blobs, o.Now, o.Log = n.DB, n.Ledger, n.Book, n.Gates, n.Outbox, n.Roster, blobs, n.Now, n.Log
 	n.mail = mail.New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	n.web = httptest.NewServer(n.handler(ctx))
 	n.mail.BaseURL = n.web.URL
-	timers := clock.New(n.db, n.ledger, n.now, log, n.gates.Handlers())
-
-	core, stopCore := context.WithCancel(context.Background())
-	var wg, users sync.WaitGroup
-	wg.Go(func() { _ = n.ledger.Run(core) })
-	for _, run := range []func(context.Context) error{n.roster.Run, n.book.Run, n.gates.Run, timers.Run, n.outbox.Run, n.mail.Run} {
-		users.Go(func() { _ = run(ctx) })
-	}
-	n.stop = sync.OnceFunc(func() { cancel(); n.web.Close(); users.Wait(); stopCore(); wg.Wait() })
+	n.Start(nil, n.mail.Run)
+	n.stop = sync.OnceFunc(func() { cancel(); n.web.Close(); n.Stop() })
 	t.Cleanup(n.stop)
-	must(n.roster.Bootstrap(t.Context()))
-	must(n.book.Bootstrap(t.Context()))
 	return n
 }
 
@@ -133,7 +84,7 @@ func (n *node) handler(stopping context.Context) http.Handler {
 				tell = route.Fail
 			}
 			if route.Auth != wire.Public {
-				who, err := n.roster.Authenticate(ctx, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+				who, err := n.Roster.Authenticate(ctx, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 				if err != nil {
 					tell(w, err)
 					return
@@ -153,11 +104,11 @@ func (n *node) handler(stopping context.Context) http.Handler {
 
 // call makes a call and decodes the answer.
 func (n *node) call(key, line, body string, into any) (status int, answer string) {
-	n.t.Helper()
+	n.T.Helper()
 	method, path, _ := strings.Cut(line, " ")
 	req, err := http.NewRequestWithContext(context.Background(), method, n.web.URL+path, strings.NewReader(body))
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+key)
 	if key == "" {
@@ -165,16 +116,16 @@ func (n *node) call(key, line, body string, into any) (status int, answer string
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	var text bytes.Buffer
 	if _, err := text.ReadFrom(res.Body); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	if into != nil {
 		if err := json.Unmarshal(text.Bytes(), into); err != nil {
-			n.t.Fatalf("%s: %v: %s", line, err, text.String())
+			n.T.Fatalf("%s: %v: %s", line, err, text.String())
 		}
 	}
 	return res.StatusCode, text.String()
@@ -182,9 +133,9 @@ func (n *node) call(key, line, body string, into any) (status int, answer string
 
 // want makes a call that should be answered with the status.
 func (n *node) want(status int, key, line, body string, into any) {
-	n.t.Helper()
+	n.T.Helper()
 	if got, answer := n.call(key, line, body, into); got != status {
-		n.t.Fatalf("%s %.200s: %d, want %d: %s", line, body, got, status, answer)
+		n.T.Fatalf("%s %.200s: %d, want %d: %s", line, body, got, status, answer)
 	}
 }
 
@@ -201,7 +152,7 @@ func registration(name, tenant string, private ed25519.PrivateKey, more string) 
 }
 
 func (n *node) register(name, tenant string) *agent {
-	n.t.Helper()
+	n.T.Helper()
 	_, private, _ := ed25519.GenerateKey(nil)
 	a := &agent{node: n, private: private}
 	n.want(201, "", "POST /v1/register", registration(name, tenant, private, ""), &a.Registered)
@@ -209,10 +160,10 @@ func (n *node) register(name, tenant string) *agent {
 }
 
 func (a *agent) who() roster.Identity {
-	a.t.Helper()
-	who, err := a.roster.Authenticate(context.Background(), a.APIKey)
+	a.T.Helper()
+	who, err := a.Roster.Authenticate(context.Background(), a.APIKey)
 	if err != nil {
-		a.t.Fatal(err)
+		a.T.Fatal(err)
 	}
 	return who
 }
@@ -233,17 +184,17 @@ func (a *agent) letter(to, subject, message, more string) []byte {
 
 // send sends a message that should be taken.
 func (a *agent) send(to, subject, message string) mail.Answer {
-	a.t.Helper()
+	a.T.Helper()
 	out, err := a.mail.Route(context.Background(), a.who(), a.letter(to, subject, message, ""))
 	if err != nil {
-		a.t.Fatal(err)
+		a.T.Fatal(err)
 	}
 	return out
 }
 
 // inbox is the ids of what waits for the agent, the oldest first.
 func (a *agent) inbox() (ids []string) {
-	a.t.Helper()
+	a.T.Helper()
 	var page struct{ Messages []struct{ ID string } }
 	a.want(200, a.APIKey, "GET /v1/messages/pending", "", &page)
 	for _, m := range page.Messages {
@@ -253,49 +204,29 @@ func (a *agent) inbox() (ids []string) {
 }
 
 func (a *agent) ack(id string) {
-	a.t.Helper()
+	a.T.Helper()
 	a.want(200, a.APIKey, "DELETE /v1/messages/pending/"+id, "", nil)
 }
 
 func (n *node) operator(name string) (key string, who roster.Identity) {
-	n.t.Helper()
-	_, token, err := n.roster.AddOperator(context.Background(), roster.Identity{Role: roster.Admin}, name, "operator", "")
+	n.T.Helper()
+	_, token, err := n.Roster.AddOperator(context.Background(), roster.Identity{Role: roster.Admin}, name, "operator", "")
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
-	if who, err = n.roster.Authenticate(context.Background(), token.Secret); err != nil {
-		n.t.Fatal(err)
+	if who, err = n.Roster.Authenticate(context.Background(), token.Secret); err != nil {
+		n.T.Fatal(err)
 	}
 	return token.Secret, who
 }
 
-// apply puts a policy in force, that of a new server for "".
-func (n *node) apply(rules string) {
-	n.t.Helper()
-	text := policy.Default()
-	if rules != "" {
-		text = []byte("version: 1\n" + rules)
-	}
-	if _, _, err := n.book.Apply(context.Background(), roster.Identity{}, text, 0); err != nil {
-		n.t.Fatal(err)
-	}
-}
-
 func (n *node) shown(id string) mail.Summary {
-	n.t.Helper()
+	n.T.Helper()
 	s, err := n.mail.Message(context.Background(), id)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return s
-}
-
-func (n *node) wantClean() {
-	n.t.Helper()
-	got, err := ledger.CheckRebuild(context.Background(), n.db, sets(), projections(), nil)
-	if err != nil || len(got.Differences) != 0 {
-		n.t.Errorf("%+v %v", got, err)
-	}
 }
 
 func code(err error) fault.Code {
@@ -303,16 +234,4 @@ func code(err error) fault.Code {
 		return ""
 	}
 	return fault.From(err).Code
-}
-
-const patience = 15 * time.Second
-
-// until waits for something that the code under test does on its own.
-func until(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for begun := time.Now(); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(begun) > patience {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
 }

@@ -15,12 +15,12 @@ func TestANoticeIsDeliveredOnce(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, func(o *mail.Options) { o.QueueCap, o.SignaturesRequired = 3, true })
-		n.apply("rules: [{name: none, on: [message], then: block}]\n")
+		n.Apply("rules: [{name: none, on: [message], then: block}]\n")
 		n.register("bob", "acme")
 		bob := n.register("alice", "acme")
 		notify := func(key string, context any) {
 			t.Helper()
-			to, err := n.roster.Agent(t.Context(), "acme", bob.who().Name)
+			to, err := n.Roster.Agent(t.Context(), "acme", bob.who().Name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,6 +60,6 @@ func TestANoticeIsDeliveredOnce(t *testing.T) {
 		if got := bob.inbox(); len(got) != 3 {
 			t.Errorf("%v", got)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }

@@ -70,7 +70,7 @@ type Step struct {
 
 const summaryColumns = "id, workspace, recipient_workspace, sender_address, recipient_address, thread, subject, priority, kind, trust, flags, status, method, quarantine, gate, mail_message.seq, at, expires_at, delivered_at, read_at, ended_at, erased"
 
-func scanSummary(scan func(...any) error) (Summary, error) {
+func scanSummary(scan store.Scan) (Summary, error) {
 	var s Summary
 	var flags string
 	var at, expires, delivered, read, ended int64
@@ -140,20 +140,8 @@ func (m *Mail) list(ctx context.Context, f filter) ([]Summary, error) {
 		}
 		from += " JOIN (SELECT " + distinct + "seq FROM mail_party WHERE agent IN (" + strings.Join(marks, ", ") + ")) party ON party.seq = mail_message.seq"
 	}
-	rows, err := m.DB.Read.QueryContext(ctx, "SELECT "+summaryColumns+" FROM "+from+" WHERE "+strings.Join(where, " AND ")+" ORDER BY mail_message.seq DESC LIMIT "+mark(f.limit), args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	all := []Summary{}
-	for rows.Next() {
-		s, err := scanSummary(rows.Scan)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, s)
-	}
-	return all, rows.Err()
+	query := "SELECT " + summaryColumns + " FROM " + from + " WHERE " + strings.Join(where, " AND ") + " ORDER BY mail_message.seq DESC LIMIT " + mark(f.limit)
+	return store.All(m.DB.Reading(ctx), scanSummary, query, args...)
 }
 
 func (m *Mail) getMessages(w http.ResponseWriter, r *http.Request) error {
@@ -285,79 +273,4 @@ func (m *Mail) calls(ctx context.Context, s Summary) ([]ledger.Entry, error) {
 		all = append(all, of...)
 	}
 	return all, nil
-}
-
-// Words are found in steps: a transaction for each message would take as long from the
-// sending as the sending itself.
-const (
-	wordsEvery = 200 * time.Millisecond
-	wordsStep  = 200
-)
-
-func hasWords(kind string) bool { return kind == kindRouted || kind == kindErased }
-
-// findWords lets messages be found by the words in their subject and text. What is
-// erased is found no longer. It follows the ledger, so that sending does not wait for it.
-func (m *Mail) findWords(ctx context.Context, entries []ledger.Entry) error {
-	ours := slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool { return e.Body == nil })
-	if len(ours) == 0 {
-		return nil
-	}
-	if len(entries) < wordsStep {
-		pause(ctx, wordsEvery) // so that the next have gathered by then
-	}
-	tx, err := m.DB.Begin(ctx, "ledger_tree")
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	// After a crash the same may come again.
-	m.DB.DropWords(tx, "mail_words", ours[0].Seq, ours[len(ours)-1].Seq)
-	for i := range ours {
-		if err := m.indexEntry(tx, &ours[i]); err != nil {
-			return err
-		}
-	}
-	_, err = tx.Commit(false)
-	return err
-}
-
-// addParties lets a message be found by the agents that have sent and got it.
-func addParties(tx *store.Tx, seq int64, sender, recipient string) {
-	for _, agent := range []string{sender, recipient} {
-		if agent != "" {
-			tx.Exec("INSERT INTO mail_party (agent, seq) VALUES ($1, $2) ON CONFLICT DO NOTHING", agent, seq)
-		}
-	}
-}
-
-func (m *Mail) indexEntry(tx *store.Tx, e *ledger.Entry) error {
-	if e.Kind == kindErased {
-		var b erased
-		if err := e.Decode(&b); err != nil {
-			return err
-		}
-		for i := range b.Messages {
-			m.DB.DropWords(tx, "mail_words", b.Messages[i].Seq, b.Messages[i].Seq)
-			addParties(tx, b.Messages[i].Seq, b.Messages[i].Meta.Sender, b.Messages[i].Meta.Recipient)
-		}
-		return nil
-	}
-	var b struct {
-		Meta struct {
-			Envelope  Envelope `json:"envelope"`
-			Sender    string   `json:"sender"`
-			Recipient string   `json:"recipient"`
-		} `json:"meta"`
-		Payload struct {
-			Message wire.Raw `json:"message"`
-		} `json:"payload"`
-	}
-	if err := wire.UnmarshalPart(e.Body, &b); err != nil {
-		return err
-	}
-	addParties(tx, e.Seq, b.Meta.Sender, b.Meta.Recipient)
-	text, _ := wire.Text(b.Payload.Message) // it was text when it came
-	m.DB.PutWords(tx, "mail_words", e.Seq, b.Meta.Envelope.Subject+"\n"+text)
-	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/roster"
+	"github.com/signalbox/signalbox/internal/store"
 )
 
 // maxFetch is how many messages one call fetches at the most, and maxFetchBytes when it
@@ -149,21 +150,11 @@ func (m *Mail) queued(tx *ledger.Tx, agentID string, ids []string) ([]inQueue, e
 		marks = append(marks, fmt.Sprintf("$%d", len(args)))
 	}
 	// A message that waits for a person is not there for its recipient.
-	rows, err := tx.Query(`SELECT id, thread, seq, ended_at, place FROM mail_message
+	return store.All(tx.Query, func(scan store.Scan) (q inQueue, err error) {
+		err = scan(&q.id, &q.thread, &q.body.Seq, &q.ended, &q.body.Place)
+		return q, err
+	}, `SELECT id, thread, seq, ended_at, place FROM mail_message
 WHERE recipient = $1 AND status <> 'quarantined' AND status <> 'rejected' AND id IN (`+strings.Join(marks, ", ")+") ORDER BY seq", args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var all []inQueue
-	for rows.Next() {
-		var q inQueue
-		if err := rows.Scan(&q.id, &q.thread, &q.body.Seq, &q.ended, &q.body.Place); err != nil {
-			return nil, err
-		}
-		all = append(all, q)
-	}
-	return all, rows.Err()
 }
 
 // Read notes that the recipient has read a message, and tells its sender if it listens.

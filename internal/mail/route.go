@@ -176,8 +176,12 @@ func (m *Mail) authenticate(l *letter) error {
 			return fault.New(fault.SignatureInvalid, "%s has no public key here, so its signature cannot be checked. Register one, or send without a signature.", l.sender.Address).About("signature")
 		}
 		s := amp.Signed{
-			From: m.senderSpellings(l), To: m.recipientSpellings(l), Subject: l.subject, Priority: l.priority,
+			From: []string{l.from.String()}, To: []string{l.outgoing.to}, Subject: l.subject, Priority: l.priority,
 			InReplyTo: l.inReplyTo, Payload: l.payload, Signature: l.signature,
+			All: func() (from, to []string) { return m.senderSpellings(l), m.recipientSpellings(l) },
+		}
+		if l.imported != "" {
+			s.From[0] = l.outgoing.from
 		}
 		var ok bool
 		if from, to, ok = s.Verify(l.sender.PublicKey); !ok {
@@ -221,7 +225,7 @@ func (m *Mail) thread(ctx context.Context, l *letter) error {
 		hint = ""
 	}
 	for _, id := range []string{hint, l.inReplyTo} {
-		if !idForm.MatchString(id) {
+		if id == "" || !idForm.MatchString(id) {
 			continue
 		}
 		var thread string
@@ -300,13 +304,16 @@ func (m *Mail) complete(l *letter) {
 	}
 	meta.Recipient, meta.RecipientWorkspace, meta.RecipientAddress = l.recipient.ID, l.recipient.Workspace, l.recipient.Address
 	meta.Kind, meta.Trust, meta.Flags, meta.Alias = l.kind, l.trust, l.flags, l.clientID
-	meta.Idem, meta.Request, meta.Receipt = l.idem, l.request, l.receipt
+	meta.Receipt = l.receipt
+	if l.idem != "" {
+		meta.Idem, meta.Request = l.idem, l.request
+	}
 	meta.ExpiresAt, meta.PayloadSHA256 = expiry(now, l.expiresAt).UnixMicro(), hex.EncodeToString(sum[:])
 }
 
 // encode makes the body of message.routed, with the payload byte for byte.
 func (l *letter) encode() (ledger.Body, error) {
-	b := &routed{Meta: l.meta, Payload: wire.Raw("0")}
+	b := &routed{Meta: l.meta, Payload: wire.Raw("0"), text: l.message}
 	if l.decision.Action != "" { // a notice is nobody's to decide about
 		record := l.decision.Record
 		record.Event = nil // it follows from the message

@@ -10,28 +10,29 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
 	"github.com/signalbox/signalbox/internal/mail"
 	"github.com/signalbox/signalbox/internal/store/storetest"
 )
 
 // dial opens a socket to the node.
 func (n *node) dial() *websocket.Conn {
-	n.t.Helper()
+	n.T.Helper()
 	conn, _, err := websocket.Dial(context.Background(), strings.Replace(n.web.URL, "http", "ws", 1)+"/v1/ws", nil) //nolint:bodyclose // the connection takes it
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
-	n.t.Cleanup(func() { _ = conn.CloseNow() })
+	n.T.Cleanup(func() { _ = conn.CloseNow() })
 	return conn
 }
 
 // connect opens an agent's socket on a node.
 func (n *node) connect(a *agent) *websocket.Conn {
-	n.t.Helper()
+	n.T.Helper()
 	conn := n.dial()
-	write(n.t, conn, fmt.Sprintf(`{"type":"auth","token":%q}`, a.APIKey))
-	if f := next(n.t, conn); f.Type != "connected" {
-		n.t.Fatalf("%+v", f)
+	write(n.T, conn, fmt.Sprintf(`{"type":"auth","token":%q}`, a.APIKey))
+	if f := next(n.T, conn); f.Type != "connected" {
+		n.T.Fatalf("%+v", f)
 	}
 	return conn
 }
@@ -54,7 +55,7 @@ type frame struct {
 
 func next(t testing.TB, conn *websocket.Conn) frame {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), delivertest.Patience)
 	defer cancel()
 	_, text, err := conn.Read(ctx)
 	if err != nil {
@@ -70,7 +71,7 @@ func next(t testing.TB, conn *websocket.Conn) frame {
 // closing reads until the socket is closed, and says how.
 func closing(t testing.TB, conn *websocket.Conn) websocket.StatusCode {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), delivertest.Patience)
 	defer cancel()
 	for {
 		if _, _, err := conn.Read(ctx); err != nil {
@@ -115,12 +116,12 @@ func TestAMessageReachesASocketOnAnotherNode(t *testing.T) {
 	if f := next(t, conn); f.Type != "message.new" || f.Data.ID != sent.ID || f.Replay {
 		t.Errorf("%+v", f)
 	}
-	until(t, "the record", func() bool { return one.shown(sent.ID).Status == mail.Delivered })
+	delivertest.Until(t, "the record", func() bool { return one.shown(sent.ID).Status == mail.Delivered })
 	if s := one.shown(sent.ID); s.Method != mail.ByWebSocket || s.DeliveredAt == nil {
 		t.Errorf("%+v", s)
 	}
 	write(t, conn, fmt.Sprintf(`{"type":"ack","id":%q}`, sent.ID))
-	until(t, "the acknowledgement", func() bool { return one.shown(sent.ID).Status == mail.Acknowledged })
+	delivertest.Until(t, "the acknowledgement", func() bool { return one.shown(sent.ID).Status == mail.Acknowledged })
 }
 
 // TestALongPollWakes when something comes, on any node.
@@ -146,7 +147,7 @@ func TestALongPollWakes(t *testing.T) {
 			if !strings.Contains(answer, sent.ID) {
 				t.Errorf("%s", answer)
 			}
-		case <-time.After(patience):
+		case <-time.After(delivertest.Patience):
 			t.Error("it sleeps on")
 		}
 	})

@@ -47,8 +47,6 @@ CREATE TABLE mail_message (
   erased {bool} NOT NULL,
   place {bigint} NOT NULL
 ) {strict};
-CREATE INDEX mail_message_workspace ON mail_message (workspace, seq);
-CREATE INDEX mail_message_across ON mail_message (recipient_workspace, seq) WHERE recipient_workspace <> workspace;
 CREATE UNIQUE INDEX mail_message_idem ON mail_message (sender, idem) WHERE idem <> '';
 CREATE INDEX mail_message_alias ON mail_message (alias) WHERE alias <> '';
 CREATE UNIQUE INDEX mail_message_quarantine ON mail_message (quarantine) WHERE quarantine <> '';
@@ -164,6 +162,8 @@ type routed struct {
 	Meta     Meta             `json:"meta"`
 	Decision *rulebook.Record `json:"decision"`
 	Payload  wire.Raw         `json:"payload"`
+
+	text string // payload.message, while this process has it in memory
 }
 
 type (
@@ -240,10 +240,13 @@ func Projection() ledger.Projection {
 // applyRouted puts a message in its place. One whose payload was erased has no body any
 // more; it has reached its end, and message.erased says the rest.
 func applyRouted(tx *store.Tx, e *ledger.Entry) error {
-	var b routed
-	if e.Body != nil {
-		if err := e.Decode(&b); err != nil {
-			return err
+	b, inMemory := e.Value().(*routed)
+	if !inMemory {
+		b = &routed{}
+		if e.Body != nil {
+			if err := e.Decode(b); err != nil {
+				return err
+			}
 		}
 	}
 	m := &b.Meta

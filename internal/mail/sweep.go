@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
 )
 
 const (
@@ -99,20 +100,10 @@ WHERE m.ended_at > 0 AND NOT m.erased AND m.ended_at <= $1 ORDER BY m.ended_at L
 }
 
 func readDue(tx *ledger.Tx, query string, upTo time.Time) ([]due, error) {
-	rows, err := tx.Query(query, upTo.UnixMicro(), sweepStep)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var all []due
-	for rows.Next() {
-		var d due
-		if err := rows.Scan(&d.id, &d.workspace, &d.thread, &d.status, &d.ended, &d.body.Seq, &d.body.Agent, &d.body.Place); err != nil {
-			return nil, err
-		}
-		all = append(all, d)
-	}
-	return all, rows.Err()
+	return store.All(tx.Query, func(scan store.Scan) (d due, err error) {
+		err = scan(&d.id, &d.workspace, &d.thread, &d.status, &d.ended, &d.body.Seq, &d.body.Agent, &d.body.Place)
+		return d, err
+	}, query, upTo.UnixMicro(), sweepStep)
 }
 
 func readMeta(tx *ledger.Tx, seq int64) (Meta, error) {

@@ -58,6 +58,7 @@ type outgoing struct {
 	payload    []byte // as it came
 	kind       string // payload.type
 	message    string // payload.message
+	attached   bool   // it has attachments
 	inReplyTo  string
 	threadHint string
 	signature  string
@@ -71,7 +72,7 @@ type outgoing struct {
 // parseRoute reads either of the two shapes of a route request: flat, or an envelope
 // beside a payload.
 func parseRoute(body []byte) (*outgoing, error) {
-	outer, err := readFields(body)
+	outer, err := readFields(body, "payload")
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +131,11 @@ func (o *outgoing) readPayload(f *fields) {
 			p.failLong("context", maxContext, "should have at most %d bytes, and has %d.", maxContext, len(context))
 		}
 	}
-	if attachments, ok := p.get("attachments"); ok && attachments.Kind() != '[' {
-		p.fail("attachments", "should be a list.")
+	if list, ok := p.get("attachments"); ok {
+		o.attached = true
+		if list.Kind() != '[' {
+			p.fail("attachments", "should be a list.")
+		}
 	}
 	f.join(p)
 	if f.err == nil && len(raw) > maxPayload {
@@ -162,7 +166,7 @@ type Security struct {
 }
 
 // stamp writes a time without a fraction, which is all that some clients can read.
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // Pending is a message as its recipient gets it. Payload is copied byte for byte.
 type Pending struct {

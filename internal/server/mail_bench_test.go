@@ -3,6 +3,8 @@ package server_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -25,6 +27,7 @@ import (
 	"github.com/signalbox/signalbox/internal/mail/amp"
 	"github.com/signalbox/signalbox/internal/roster"
 	"github.com/signalbox/signalbox/internal/server"
+	"github.com/signalbox/signalbox/internal/store"
 	"github.com/signalbox/signalbox/internal/store/storetest"
 )
 
@@ -131,19 +134,24 @@ func BenchmarkMail(b *testing.B) {
 }
 
 // BenchmarkMailSockets measures how much memory 10,000 agents take that are connected, and
-// how long after the sender's 200 a message has reached one of them.
+// how long after the sender's 200 a message has reached one of them: the sender is answered
+// when it was written to the socket, so that is the time on the way, and 0 when the message
+// is there before the answer. call-p99-ms counts from the sender's call.
 func BenchmarkMailSockets(b *testing.B) {
 	const agents, messages = 10_000, 500
 	s := startChild(b, "")
 	m := newSockets(b, s, agents)
 	for b.Loop() {
-		var late []time.Duration
+		var late, whole []time.Duration
 		for i := range messages {
-			to := m[(i*37)%agents]
-			sent := to.from(b, s, m[(i*37+1)%agents])
-			late = append(late, to.read(b).Sub(sent))
+			to, called := m[(i*37)%agents], time.Now()
+			answered := to.from(b, s, m[(i*37+1)%agents])
+			got := to.read(b)
+			late, whole = append(late, got.Sub(answered)), append(whole, got.Sub(called))
 		}
 		slices.Sort(late)
+		slices.Sort(whole)
+		b.ReportMetric(float64(whole[len(whole)*99/100].Microseconds())/1000, "call-p99-ms")
 		b.ReportMetric(max(0, float64(late[len(late)*99/100].Microseconds()))/1000, "p99-ms")
 		b.ReportMetric(max(0, float64(late[len(late)/2].Microseconds()))/1000, "p50-ms")
 		b.ReportMetric(s.memory(b), "MB")
@@ -250,18 +258,13 @@ func manyMessages() int {
 }
 
 // BenchmarkMailAmongMany compares how long sending and fetching take, one at a time, on a
-// server where a million messages wait with that on an empty one. The two take turns.
+// server where a million messages wait, or as many as are wanted, with that on an empty
+// one. The two take turns.
 func BenchmarkMailAmongMany(b *testing.B) {
 	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string { return "" }, "postgres": storetest.Postgres} {
 		b.Run(name, func(b *testing.B) {
 			full, empty := startBench(b, address(b), fillWithMail), startBench(b, address(b))
 			client := &http.Client{}
-			last := fmt.Sprintf("/ops/messages?limit=1&search=last%d", manyMessages()-1)
-			for found := 0; found == 0; time.Sleep(time.Second) { // whoever runs with so many has long found their words
-				var page struct{ Messages []json.RawMessage }
-				full.call(b, client, http.MethodGet, last, full.token, "", &page)
-				found = len(page.Messages)
-			}
 			among, alone := newMailers(b, full, 40), newMailers(b, empty, 40)
 			for b.Loop() {
 				var times [4][]time.Duration // route and pending, among many and alone
@@ -297,21 +300,75 @@ func (m *mailers) timed(b *testing.B, client *http.Client, method, path string, 
 	return time.Since(begun)
 }
 
-// fillWithMail lets messages wait.
+// fillWithMail lets messages wait, 1,000 for each agent. They are written into the tables by
+// the database itself, which takes a fraction of the time: all have the same body, so that
+// a record can be put together in SQL. Whoever runs with so many has long followed the
+// ledger to its end, so that nobody has to do it now.
 func fillWithMail(b *testing.B, config *server.Config) {
 	b.Helper()
-	until := time.Now().Add(mail.TTL).UnixMicro()
-	fill(b, config, manyMessages()/500, func(tx *ledger.Tx, n int) error {
-		for i := n * 500; i < (n+1)*500; i++ {
-			id := fmt.Sprintf("msg_%d_%08x", 1_700_000_000+i/1000, i)
-			meta := mail.Meta{
-				Envelope: mail.Envelope{Version: mail.Version, ID: id, From: "x@acme.signalbox.local", To: "y@acme.signalbox.local", Subject: "Task request", Priority: "normal", ThreadID: id},
-				Sender:   fmt.Sprintf("agt_%d", i%997), SenderAddress: "x@acme.signalbox.local", Recipient: fmt.Sprintf("agt_%d", i%(manyMessages()/1000)), RecipientWorkspace: "acme",
-				RecipientAddress: "y@acme.signalbox.local", Kind: "request", Trust: mail.Untrusted, ExpiresAt: until,
+	db, err := server.OpenStore(b.Context(), config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Migrate(b.Context(), server.Migrations()...); err != nil {
+		b.Fatal(err)
+	}
+	at := time.Now().Add(-24 * time.Hour)
+	body, err := json.Marshal(map[string]any{"decision": nil, "payload": map[string]string{"type": "request", "message": "Please process the following task, and tell me when it is done."}, "meta": mail.Meta{
+		Envelope:      mail.Envelope{Version: mail.Version, From: "x@acme.signalbox.local", To: "y@acme.signalbox.local", Subject: "Task request", Priority: "normal", Signature: strings.Repeat("s", 88)},
+		SenderAddress: "x@acme.signalbox.local", Recipient: "agent", RecipientWorkspace: "acme", RecipientAddress: "y@acme.signalbox.local", Kind: "request", Trust: mail.Untrusted,
+	}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	salt := bytes.Repeat([]byte{'s'}, 16)
+	hash := sha256.Sum256(append(slices.Clone(salt), body...))
+	blob := map[string]string{"sqlite": "BLOB", "postgres": "bytea"}[db.Name()]
+	words := strings.NewReplacer(
+		"{id}", "'msg_1700000000_' || CAST(100000000 + i AS TEXT)", "{agent}", "'agent_' || CAST(100000000 + i / 1000 AS TEXT)",
+		"{at}", fmt.Sprint(at.UnixMicro()), "{until}", fmt.Sprint(at.Add(mail.TTL).UnixMicro()), "{hash}", hex.EncodeToString(hash[:]), "{blob}", blob,
+		"{body}", strings.ReplaceAll(string(body), "'", "''"), "{salt}", string(salt),
+	)
+	for from := 0; from < manyMessages(); from += 100_000 {
+		numbers := fmt.Sprintf("WITH RECURSIVE numbers(i) AS (SELECT CAST(%d AS bigint) UNION ALL SELECT i + 1 FROM numbers WHERE i < %d) ", from+1, min(from+100_000, manyMessages()))
+		inOneGo(b, db, func(tx *store.Tx) {
+			for _, text := range []string{
+				`INSERT INTO ledger_entry (seq, workspace, kind, subject, trace, record, salt, body) {numbers} SELECT i, 'acme', 'message.routed', {id}, 'thread:' || {id},
+CAST('{"seq":' || CAST(i AS TEXT) || ',"at":{at},"workspace":"acme","kind":"message.routed","actor":"agent:x","subject":"' || {id} || '","trace":"thread:' || {id} || '","body":"{hash}"}' AS {blob}), CAST('{salt}' AS {blob}), CAST('{body}' AS {blob}) FROM numbers`,
+				`INSERT INTO mail_message (seq, id, workspace, at, sender, sender_address, recipient, recipient_workspace, recipient_address, thread, subject, priority, kind, trust, flags, alias, idem, request, quarantine, gate, expires_at, status, method, delivered_at, read_at, ended_at, erased, place)
+{numbers} SELECT i, {id}, 'acme', {at}, '', 'x@acme.signalbox.local', {agent}, 'acme', 'y@acme.signalbox.local', {id}, 'Task request', 'normal', 'request', 'untrusted', '', '', '', '', '', '', {until}, 'queued', 'relay', 0, 0, 0, FALSE, i FROM numbers`,
+				"INSERT INTO mail_queue (agent, place, seq, expires_at) {numbers} SELECT {agent}, i, i, {until} FROM numbers",
+				"INSERT INTO mail_party (agent, seq) {numbers} SELECT {agent}, i FROM numbers",
+			} {
+				tx.Exec(words.Replace(strings.Replace(text, "{numbers}", numbers, 1)))
 			}
-			payload := fmt.Sprintf(`{"message":"Please process the following task, and tell me when it is done. last%d","type":"request"}`, i)
-			tx.Append(ledger.Event{Workspace: "acme", Kind: "message.routed", Actor: "agent:x", Subject: id, Trace: "thread:" + id, Body: map[string]any{"meta": meta, "decision": nil, "payload": json.RawMessage(payload)}})
-		}
-		return nil
+		})
+	}
+	inOneGo(b, db, func(tx *store.Tx) {
+		tx.Exec(fmt.Sprintf("UPDATE ledger_head SET seq = %d, at = %d", manyMessages(), at.UnixMicro()))
+		tx.Exec("INSERT INTO ledger_cursor (name, holder, seq, held_until) SELECT 'mail.words', '', seq, 0 FROM ledger_head")
+		tx.Exec("UPDATE counter_cursor SET seq = (SELECT seq FROM ledger_head)")
 	})
+	l, err := ledger.Open(b.Context(), ledger.Options{DB: db, Dir: config.Data, Origin: "localhost/signalbox", Projections: server.Projections()})
+	if err == nil {
+		err = l.Checkpoint(b.Context()) // so that the tree is not built while we measure
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// inOneGo changes tables in a transaction, beside the ledger.
+func inOneGo(b *testing.B, db *store.DB, change func(*store.Tx)) {
+	b.Helper()
+	tx, err := db.Begin(b.Context(), "ledger_tree")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer tx.Rollback()
+	change(tx)
+	if _, err := tx.Commit(false); err != nil {
+		b.Fatal(err)
+	}
 }

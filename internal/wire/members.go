@@ -56,7 +56,7 @@ type nested struct {
 
 // object reads the object that comes next, which stands so many levels inside.
 func (n *nested) object(level int) error {
-	members := make(map[string]Raw, 16)
+	members := make(map[string]Raw, 8) // more take more memory than most objects need
 	n.levels[level] = members
 	_, err := n.d.ReadToken()
 	for err == nil && n.d.PeekKind() != '}' {

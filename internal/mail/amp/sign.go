@@ -22,6 +22,8 @@ type Signed struct {
 	InReplyTo string
 	Payload   []byte // as it came
 	Signature string
+	// All makes the other spellings too, which are seldom needed; nil when there are none.
+	All func() (from, to []string)
 }
 
 // maxChecks bounds the work that one wrong signature makes.
@@ -42,6 +44,9 @@ func (s Signed) Verify(key ed25519.PublicKey) (from, to string, ok bool) {
 	hashes := []string{payloadHash(tokens.appendTo(nil, styles[0]))}
 	if from, to = s.From[0], s.To[0]; ed25519.Verify(key, signedText(from, to, s.Subject, s.Priority, s.InReplyTo, hashes[0]), signature) {
 		return from, to, true
+	}
+	if s.All != nil {
+		s.From, s.To = s.All()
 	}
 	for _, form := range tokens.forms()[1:] {
 		hashes = append(hashes, payloadHash(form))

@@ -28,12 +28,30 @@ const (
 // that costs a fraction of the expression.
 type trick struct {
 	category string
-	words    []string
+	words    []word
 	form     *regexp.Regexp
 }
 
+// word is a word and its letters: a text that lacks one of those does not have it.
+type word struct {
+	text    string
+	letters uint64
+}
+
 func newTrick(category, words, form string) trick {
-	return trick{category, strings.Split(words, ","), regexp.MustCompile(form)}
+	t := trick{category: category, form: regexp.MustCompile(form)}
+	for text := range strings.SplitSeq(words, ",") {
+		t.words = append(t.words, word{text, letters(text)})
+	}
+	return t
+}
+
+// letters is which bytes a text has, each as one of 64.
+func letters(text string) (set uint64) {
+	for i := range len(text) {
+		set |= 1 << (text[i] & 63)
+	}
+	return set
 }
 
 // tricks are matched with text in lower case.
@@ -79,8 +97,10 @@ func Scan(texts ...string) []string {
 		if hidden && !slices.Contains(found, UnicodeTricks) {
 			found = append(found, UnicodeTricks)
 		}
+		has := letters(plain)
 		for _, t := range tricks {
-			if !slices.Contains(found, t.category) && slices.ContainsFunc(t.words, func(w string) bool { return strings.Contains(plain, w) }) && t.form.MatchString(plain) {
+			some := func(w word) bool { return w.letters&^has == 0 && strings.Contains(plain, w.text) }
+			if !slices.Contains(found, t.category) && slices.ContainsFunc(t.words, some) && t.form.MatchString(plain) {
 				found = append(found, t.category)
 			}
 		}

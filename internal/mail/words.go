@@ -1,0 +1,132 @@
+package mail
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/store"
+	"github.com/signalbox/signalbox/internal/wire"
+)
+
+// Words are found in steps: a transaction for each message would take as long from the
+// sending as the sending itself. A step is short enough for the ledger to have all of it in
+// memory.
+const (
+	wordsEvery = 75 * time.Millisecond
+	wordsStep  = 200
+)
+
+func hasWords(kind string) bool { return kind == kindRouted || kind == kindErased }
+
+// findWords lets messages be found by the words in their subject and text. What is
+// erased is found no longer. It follows the ledger, so that sending does not wait for it.
+func (m *Mail) findWords(ctx context.Context, entries []ledger.Entry) error {
+	if len(entries) < wordsStep {
+		defer pause(ctx, wordsEvery) // so that the next have gathered by then
+	}
+	ours := slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool { return e.Body == nil })
+	if len(ours) == 0 {
+		return nil
+	}
+	tx, err := m.DB.Begin(ctx, "ledger_tree")
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	// After a crash the same may come again.
+	m.DB.DropWords(tx, "mail_words", ours[0].Seq, ours[len(ours)-1].Seq)
+	var parties []party
+	for i := range ours {
+		more, err := m.indexEntry(tx, &ours[i])
+		if err != nil {
+			return err
+		}
+		parties = append(parties, more...)
+	}
+	addParties(tx, parties)
+	_, err = tx.Commit(false)
+	return err
+}
+
+// indexEntry finds the words of a message, or forgets them, and says whose messages they are.
+func (m *Mail) indexEntry(tx *store.Tx, e *ledger.Entry) (parties []party, err error) {
+	if e.Kind == kindErased {
+		var b erased
+		if err := e.Decode(&b); err != nil {
+			return nil, err
+		}
+		for i := range b.Messages {
+			m.DB.DropWords(tx, "mail_words", b.Messages[i].Seq, b.Messages[i].Seq)
+			parties = append(parties, b.Messages[i].Meta.parties(b.Messages[i].Seq)...)
+		}
+		return parties, nil
+	}
+	b, err := readRouted(e)
+	if err != nil {
+		return nil, err
+	}
+	m.DB.PutWords(tx, "mail_words", e.Seq, b.Meta.Envelope.Subject+"\n"+b.text)
+	return b.Meta.parties(e.Seq), nil
+}
+
+// readRouted reads a message for who follows the ledger: what it is about, and its text.
+func readRouted(e *ledger.Entry) (*routed, error) {
+	if b, ok := e.Value().(*routed); ok {
+		return b, nil
+	}
+	var b struct {
+		Meta    Meta `json:"meta"`
+		Payload struct {
+			Message wire.Raw `json:"message"`
+		} `json:"payload"`
+	}
+	if err := wire.UnmarshalPart(e.Body, &b); err != nil {
+		return nil, err
+	}
+	text, _ := wire.Text(b.Payload.Message) // it was text when it came
+	return &routed{Meta: b.Meta, text: text}, nil
+}
+
+// party is a row of mail_party: who has sent or got a message.
+type party struct {
+	agent string
+	seq   int64
+}
+
+// parties are those of a message that are agents of ours.
+func (m *Meta) parties(seq int64) []party {
+	all := []party{{m.Sender, seq}, {m.Recipient, seq}}
+	return slices.DeleteFunc(all, func(p party) bool { return p.agent == "" })
+}
+
+// partyRows is how many rows one statement inserts.
+const partyRows = 32
+
+var insertParties = func() string {
+	rows := make([]string, partyRows)
+	for i := range rows {
+		rows[i] = fmt.Sprintf("($%d, $%d)", 2*i+1, 2*i+2)
+	}
+	return "INSERT INTO mail_party (agent, seq) VALUES " + strings.Join(rows, ", ") + " ON CONFLICT DO NOTHING"
+}()
+
+// addParties lets messages be found by the agents that have sent and got them. What is in
+// order touches each page once.
+func addParties(tx *store.Tx, all []party) {
+	slices.SortFunc(all, func(a, b party) int { return cmp.Or(cmp.Compare(a.agent, b.agent), cmp.Compare(a.seq, b.seq)) })
+	for ; len(all) >= partyRows; all = all[partyRows:] {
+		args := make([]any, 0, 2*partyRows)
+		for _, p := range all[:partyRows] {
+			args = append(args, p.agent, p.seq)
+		}
+		tx.Exec(insertParties, args...)
+	}
+	for _, p := range all {
+		tx.Exec("INSERT INTO mail_party (agent, seq) VALUES ($1, $2) ON CONFLICT DO NOTHING", p.agent, p.seq)
+	}
+}
