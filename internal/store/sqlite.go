@@ -46,8 +46,9 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	if err := ownFile(path); err != nil {
 		return nil, err
 	}
-	// busy_timeout comes first, so that switching to WAL waits its turn too.
-	write, err := openFile(path, "busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "journal_size_limit(67108864)")
+	// busy_timeout comes first, so that switching to WAL waits its turn too. The log may
+	// grow to 32 MB before it is copied: pages that change all the time are copied once.
+	write, err := openFile(path, "busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "wal_autocheckpoint(8000)", "journal_size_limit(67108864)")
 	if err != nil {
 		return nil, err
 	}
