@@ -267,6 +267,57 @@ func TestAHookRefusesWhatItCannotAskOrRead(t *testing.T) {
 	}
 }
 
+// TestAHookThatHandsItsCallOnRefusesWithoutAnAnswer, as itself and as the shell that it
+// becomes when that takes longer.
+func TestAHookThatHandsItsCallOnRefusesWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, answer string
+		after        time.Duration
+		want         said
+	}{
+		{"nothing", "", 0, said{"", "cannot be asked", 2, 0}},
+		{"nothing later", "", time.Second, said{"", "cannot be asked", 2, 0}},
+		{"half an answer", "0\n\n{", 0, said{"", "cannot be asked", 2, 0}},
+		{"half an answer later", "0\n\n{", time.Second, said{"", "cannot be asked", 2, 0}},
+		{"no answer", "yes\n\n\n", 0, said{"", "cannot be asked", 2, 0}},
+		{"no answer later", "yes\n\n\n", time.Second, said{"", "", 2, 0}},
+		{"a yes", "0\n\n{}\n", 0, said{"{}", "", 0, 0}},
+		{"a yes later", "0\n\n{}\n", time.Second, said{"{}", "", 0, 0}},
+		{"a no later", "2\nNot \\here.\n\n", time.Second, said{"", `Not \here.`, 2, 0}},
+	} {
+		socket := filepath.Join(t.TempDir(), "s")
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan said, 1)
+		go func() { done <- hook(t, sample(t, "amp-bash.json", "ls"), ampEnv, "amp", "--via", socket) }()
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var call struct {
+			Tool  string
+			Input []byte
+			Env   map[string]string
+		}
+		if err := json.NewDecoder(conn).Decode(&call); err != nil || call.Tool != "amp" || !strings.Contains(string(call.Input), "ls") || call.Env["AMP_THREAD_ID"] != "T-5a1f" {
+			t.Errorf("%v %+v", err, call)
+		}
+		time.Sleep(c.after) // longer than it waits as itself
+		_, _ = conn.Write([]byte(c.answer))
+		_ = conn.Close()
+		if got := <-done; got.code != c.want.code || got.out != c.want.out || !strings.Contains(got.err, c.want.err) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+		_ = l.Close()
+	}
+	if got := hook(t, sample(t, "amp-bash.json", "ls"), ampEnv, "amp", "--via", filepath.Join(t.TempDir(), "none")); got.code != 2 || !strings.Contains(got.err, "cannot be asked") {
+		t.Errorf("%+v", got)
+	}
+}
+
 // silentSocket listens where the server's socket would be, and never answers.
 func silentSocket(t *testing.T, dir string) string {
 	t.Helper()

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// npmProgram is a program that scripts/test-tools has installed.
+// npmProgram is a program that scripts/test-tools has installed; without it the test is
+// skipped, but not where everything is to be tested.
 func npmProgram(t *testing.T, name string) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -172,5 +173,60 @@ func TestTheRealClaudeCodeTakesOurFlags(t *testing.T) {
 		if err == nil || cmd.ProcessState.ExitCode() != 1 || strings.Count(string(out), `"type":"completed"`) != 1 || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %v %s", want, err, out)
 		}
+	}
+}
+
+// TestRealCLIsTakeOurFlags, and what goes wrong without an account, a network or such a
+// session is said in one completed. Some of them are large, and are only tried where
+// somebody has them.
+func TestRealCLIsTakeOurFlags(t *testing.T) {
+	t.Parallel()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for engine, c := range map[string]struct {
+		env   []string
+		wants map[string][]string
+	}{
+		"amp": {[]string{"AMP_API_KEY=sgamp_user_none", "AMP_URL=http://127.0.0.1:1"}, map[string][]string{
+			"connect to the Amp server":       {"--model", "smart", "--supervised"},
+			"Cannot reach Amp servers":        {"--resume", "`amp threads continue T-3f0c9a52-7d41-4b8e-9c66-1e2f5a7b8c90`"},
+			"No previously used thread found": {"--continue"},
+		}},
+		"gemini": {nil, map[string][]string{
+			"set an Auth method":         {"--model", "gemini-2.5-pro"},
+			"No previous sessions found": {"--resume", "3f0c9a52-7d41-4b8e-9c66-1e2f5a7b8c90"},
+		}},
+		"codex":    {nil, map[string][]string{"no rollout found": {"--model", "m", "--resume", "3f0c9a52-7d41-4b8e-9c66-1e2f5a7b8c90"}}},
+		"opencode": {nil, map[string][]string{"Session not found": {"--model", "a/m", "--resume", "ses_3f0c9a527d414b8e"}}},
+		"pi": {nil, map[string][]string{
+			"No API key found": {"--model", "gpt-5"},
+			"No session found": {"--resume", "3f0c9a52-7d41-4b8e-9c66-1e2f5a7b8c90"},
+		}},
+	} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			command := filepath.Join(cache, "signalbox-test-clis", "node_modules", ".bin", engine)
+			if exec.CommandContext(t.Context(), command, "--version").Run() != nil {
+				var err error
+				if command, err = exec.LookPath(engine); err != nil {
+					t.Skipf("%s is not installed; scripts/test-tools installs Amp and Gemini CLI where there is Node 20", engine)
+				}
+			}
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte("runs: {"+engine+": {command: "+command+"}}\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			up(t, dir)
+			for want, args := range c.wants {
+				cmd := exec.CommandContext(t.Context(), binary, append(append([]string{"run", engine, "--json", "--data", dir, "--cwd", t.TempDir()}, args...), "--", "--say hi")...)
+				cmd.Env = append(append(cleanEnv(), "HOME="+t.TempDir(), "NO_PROXY=*"), c.env...)
+				out, _ := cmd.CombinedOutput()
+				if cmd.ProcessState.ExitCode() != 1 || strings.Count(string(out), `"type":"completed"`) != 1 || !strings.Contains(string(out), want) {
+					t.Errorf("%s: %s", want, out)
+				}
+			}
+		})
 	}
 }

@@ -198,6 +198,22 @@ func TestCtrlCEndsARunCleanly(t *testing.T) {
 	}
 }
 
+// TestARunOnATerminal shows what it is doing and how far it is, then the answer and how to
+// go on.
+func TestARunOnATerminal(t *testing.T) {
+	t.Parallel()
+	hold := filepath.Join(t.TempDir(), "go")
+	used := strings.Replace(fmt.Sprintf(runTool, "a"), `"message":{`, `"message":{"usage":{"input_tokens":1200,"output_tokens":34},`, 1)
+	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit + used + `{"type":"result","result":"All green.","total_cost_usd":0.015}` + "\n"), Hold: hold})
+	term := openTerminal(t, 100, 30, "run", "amp", "--no-record", "--data", data, "--cwd", folder, "--", "go")
+	term.sees("working · amp · 1s · 1 step · 1,234 tokens", "▸ $ ls") // the time goes on by itself
+	if err := os.WriteFile(hold, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	term.sees("done · amp · ", "1 step · 1,234 tokens · $0.0150", "All green.", "`amp threads continue T-1`")
+	term.ends()
+}
+
 // TestAKilledSupervisorTakesTheAgentWithIt: nobody would watch it any more.
 func TestAKilledSupervisorTakesTheAgentWithIt(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
@@ -221,22 +237,27 @@ func TestAKilledSupervisorTakesTheAgentWithIt(t *testing.T) {
 	gone(t, log)
 }
 
-// gone waits until the agent that wrote the log is.
+// gone waits until the agents that wrote the log are.
 func gone(t *testing.T, log string) {
 	t.Helper()
-	var pid int
-	text, _ := os.ReadFile(log)
-	if _, err := fmt.Sscanf(string(text), "begin %d", &pid); err != nil {
+	text, err := os.ReadFile(log)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		// One that has died and that nobody has waited for yet is a zombie.
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || strings.Contains(string(stat), ") Z ") {
-			return
+	for line := range strings.Lines(string(text)) {
+		var pid int
+		if _, err := fmt.Sscanf(line, "begin %d", &pid); err != nil {
+			t.Fatal(err)
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the agent lives")
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			// One that has died and that nobody has waited for yet is a zombie.
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			if err != nil || strings.Contains(string(stat), ") Z ") {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the agent lives")
+			}
 		}
 	}
 }

@@ -13,9 +13,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	runprocess "github.com/signalbox/signalbox/internal/run/process"
 	"github.com/signalbox/signalbox/internal/run/runtest"
 )
 
@@ -60,6 +62,7 @@ func TestASupervisedRunDoesWhatAPersonDecides(t *testing.T) {
 			if shown := mustRun(t, p.dir, "gates", "show", id); !strings.Contains(shown, "deploy it") {
 				t.Errorf("the person does not see what is asked: %s", shown)
 			}
+			waitAsShells(t, "SIGNALBOX_DATA="+p.dir)
 			if status, text, err := p.call(http.MethodPost, "/ops/gates/"+id+"/"+decision, `{"note":"I looked."}`); err != nil || status != http.StatusOK {
 				t.Fatal(status, text, err)
 			}
@@ -71,6 +74,20 @@ func TestASupervisedRunDoesWhatAPersonDecides(t *testing.T) {
 	}
 	if text, _ := os.ReadFile(log); strings.Count(string(text), "I looked.") != 2 {
 		t.Errorf("the agents are not told why: %s", text)
+	}
+}
+
+// waitAsShells waits until hooks wait as shells, and not as processes of ours.
+func waitAsShells(t *testing.T, env string) {
+	t.Helper()
+	ours := func(folder string) bool { path, _ := os.Readlink(filepath.Join(folder, "exe")); return path == binary }
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if all := hooks(env); len(all) > 0 && !slices.ContainsFunc(all, ours) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("hooks wait as %v", hooks(env))
+		}
 	}
 }
 
@@ -142,15 +159,17 @@ func TestASupervisedRunWhoseServerIsGoneDoesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkSupervisedRuns has 50 of them at once, which write a line every 200 ms. It looks
-// at how long it takes from a line to somebody who follows the run over HTTP, and at the
-// memory of everything but the CLIs: while they work, and while each waits for a person.
+// BenchmarkSupervisedRuns has 50 of them at once, which write a line every 100 ms. It looks
+// at how long it takes from a line to somebody who follows the run over HTTP, at what that
+// takes of the processor, and at the memory of everything but the CLIs: while they work, and
+// while each waits for a person.
 func BenchmarkSupervisedRuns(b *testing.B) {
-	const many, lines = 50, 150
+	const many, lines = 50, 200
 	for b.Loop() {
 		hold := filepath.Join(b.TempDir(), "go")
-		p := supervised(b, runtest.CLI{Pause: 200 * time.Millisecond, Hold: hold, Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1) + strings.Repeat(fmt.Sprintf(runTool, runtest.Now), lines) + runResult)})
+		p := supervised(b, runtest.CLI{Pause: 100 * time.Millisecond, Hold: hold, Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1) + strings.Repeat(fmt.Sprintf(runTool, runtest.Now), lines) + runResult)})
 		before := p.memory()
+		cpu := p.cpu()
 		var took []time.Duration
 		var begun int
 		var mu sync.Mutex
@@ -174,6 +193,7 @@ func BenchmarkSupervisedRuns(b *testing.B) {
 		slices.Sort(took)
 		b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 		b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+		b.ReportMetric(float64((p.cpu()-cpu).Microseconds())/many/lines, "cpu-µs/line")
 		b.ReportMetric(p.others()+p.memory()-before, "MB")
 		if err := os.WriteFile(hold, nil, 0o600); err != nil {
 			b.Fatal(err)
@@ -183,7 +203,7 @@ func BenchmarkSupervisedRuns(b *testing.B) {
 			p.get("/ops/gates?status=pending", &page)
 			time.Sleep(50 * time.Millisecond)
 		}
-		time.Sleep(15 * time.Second) // hooks that wait longer than the server holds a call take less
+		time.Sleep(time.Second) // a hook that waits takes less than one that begins
 		b.ReportMetric(p.others()+p.memory()-before, "MB-waiting")
 		for _, g := range page.Gates {
 			if status, text, err := p.call(http.MethodPost, "/ops/gates/"+g.ID+"/reject", "{}"); err != nil || status != http.StatusOK {
@@ -197,10 +217,10 @@ func BenchmarkSupervisedRuns(b *testing.B) {
 	}
 }
 
-// others is what the processes of our program take beside the server, in MB; what they
-// share is counted once.
+// others is what everything but the server and the CLIs takes, in MB: the processes that
+// watch, and the hooks. What processes share is counted once.
 func (p *process) others() (mb float64) {
-	for _, folder := range p.beside("") {
+	for _, folder := range append(p.beside("supervise"), hooks("")...) {
 		text, err := os.ReadFile(filepath.Join(folder, "smaps_rollup"))
 		if _, after, ok := strings.Cut(string(text), "Pss:"); err == nil && ok {
 			kb, _ := strconv.ParseFloat(strings.Fields(after)[0], 64)
@@ -208,6 +228,34 @@ func (p *process) others() (mb float64) {
 		}
 	}
 	return mb
+}
+
+// cpu is how much of the processor the server and the processes that watch runs have used.
+func (p *process) cpu() (used time.Duration) {
+	for _, folder := range append(p.beside("supervise"), fmt.Sprintf("/proc/%d", p.cmd.Process.Pid)) {
+		stat, _ := os.ReadFile(filepath.Join(folder, "stat"))
+		if fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); len(fields) > 12 {
+			user, _ := strconv.Atoi(fields[11])
+			system, _ := strconv.Atoi(fields[12])
+			used += time.Duration(user+system) * 10 * time.Millisecond // a tick of the kernel
+		}
+	}
+	return used
+}
+
+// hooks are what runs with a text in their environment have started, as folders of /proc, but
+// for the CLIs themselves: hooks, and the shells in which CLIs start them.
+func hooks(text string) (folders []string) {
+	cli, _ := os.Executable()
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, folder := range all {
+		path, err := os.Readlink(filepath.Join(folder, "exe"))
+		env, _ := os.ReadFile(filepath.Join(folder, "environ"))
+		if err == nil && path != cli && bytes.Contains(env, []byte(runprocess.RunVariable+"=")) && bytes.Contains(env, []byte(text)) {
+			folders = append(folders, folder)
+		}
+	}
+	return folders
 }
 
 // beside are the processes, as folders of /proc, of our program with the server's data
@@ -268,4 +316,26 @@ func TestRunsOfAServerShareTheProcessThatWatchesThem(t *testing.T) {
 			t.Errorf("%+v", last)
 		}
 	}
+}
+
+// TestAKilledSupervisorTakesItsAgentsWithItAndTheNextRunHasAnother, in spite of the socket
+// that is left behind.
+func TestAKilledSupervisorTakesItsAgentsWithItAndTheNextRunHasAnother(t *testing.T) {
+	t.Parallel()
+	log := filepath.Join(t.TempDir(), "log")
+	data, folder := configured(t, runtest.CLI{Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1)), Linger: time.Minute, Stubborn: true, Log: log})
+	p := up(t, data)
+	begin := func() string {
+		id := p.launch(folder, false)
+		p.follow(id, 0, func(event) bool { return true })
+		return id
+	}
+	begin()
+	begin()
+	for _, folder := range p.beside("supervise") {
+		pid, _ := strconv.Atoi(filepath.Base(folder))
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	gone(t, log)
+	mustRun(t, data, "run", "cancel", begin())
 }

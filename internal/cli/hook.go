@@ -41,6 +41,7 @@ func newHook(a *app) *cobra.Command {
 type hookFlags struct {
 	keyFile string
 	wait    time.Duration
+	via     string // of a supervised run: see run_guard.go
 	final   bool
 }
 
@@ -58,6 +59,8 @@ func newHookRun(a *app, t *hook.Tool) *cobra.Command {
 	}
 	var f hookFlags
 	f.add(c)
+	c.Flags().StringVar(&f.via, "via", "", "the socket of the process that watches the run, and asks and waits in place of the hook")
+	_ = c.Flags().MarkHidden("via") // it is there
 	c.Flags().BoolVar(&f.final, "final", false, "a yes is the last word: the CLI's own permissions are not asked after it")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		out := a.runHook(c.Context(), t, f)
@@ -78,15 +81,26 @@ type exitError struct {
 
 func (e exitError) Error() string { return e.text }
 
-// runHook answers one call of a CLI. Whatever goes wrong, the answer to a question is no.
+// runHook answers one call of a CLI.
 func (a *app) runHook(ctx context.Context, t *hook.Tool, f hookFlags) hook.Output {
+	reading, cancel := context.WithTimeout(ctx, hookTime+f.wait)
+	defer cancel()
+	text, err := readAll(reading, a.in)
+	switch {
+	case err != nil:
+		return t.Refuse("Signalbox refuses what it cannot read: " + err.Error() + ".")
+	case f.via != "":
+		return handOn(ctx, t, text, f.via)
+	}
+	defer time.AfterFunc(time.Second, thrift).Stop() // by then it waits
+	return a.answer(reading, t, text, os.Getenv, f)
+}
+
+// answer is what is said to a CLI. Whatever goes wrong, the answer to a question is no.
+func (a *app) answer(ctx context.Context, t *hook.Tool, text []byte, getenv func(string) string, f hookFlags) hook.Output {
 	ctx, cancel := context.WithTimeout(ctx, hookTime+f.wait)
 	defer cancel()
-	text, err := readAll(ctx, a.in)
-	if err != nil {
-		return t.Refuse("Signalbox refuses what it cannot read: " + err.Error() + ".")
-	}
-	call, err := t.Read(text, os.Getenv)
+	call, err := t.Read(text, getenv)
 	if err != nil {
 		return t.Refuse("Signalbox refuses what it cannot read: " + err.Error() + ".")
 	}
@@ -123,7 +137,6 @@ func (a *app) ask(ctx context.Context, call *hook.Call, f hookFlags) (ahp.Decisi
 		if err != nil || d.Word != "defer" || time.Since(began)+d.RetryAfter > f.wait {
 			return d, err
 		}
-		thrift()
 		select {
 		case <-time.After(d.RetryAfter):
 		case <-ctx.Done():
@@ -240,9 +253,6 @@ func (a *app) reach(f hookFlags) ([]string, error) {
 	}
 	if f.wait > 0 {
 		reach = append(reach, "--wait", f.wait.String())
-	}
-	if f.final {
-		reach = append(reach, "--final")
 	}
 	return reach, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -178,7 +177,7 @@ func (r *runner) open(ctx context.Context) error {
 
 // recording is where runs are recorded.
 func (a *app) recording(api *client) record.Server {
-	return record.Server{URL: a.address, Token: api.token, HTTP: &http.Client{Timeout: 90 * time.Second}}
+	return record.Server{URL: a.address, Token: api.token, HTTP: record.NewHTTP()}
 }
 
 // execute runs it to its end, and to the end of the recording, for which it waits so long
@@ -186,7 +185,7 @@ func (a *app) recording(api *client) record.Server {
 func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usage), drain time.Duration) (last engine.Event, stopped string, err error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	unguard, err := r.guard()
+	unguard, err := r.guard(ctx)
 	if err != nil {
 		return last, "", err
 	}
@@ -200,6 +199,7 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 		process.Run(ctx, r.spec, emit)
 		return last, cause(ctx), nil
 	}
+	defer r.server.HTTP.CloseIdleConnections()
 	recorder := r.server.Begin(r.opened.ID, r.opened.Events, stop)
 	reporting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
@@ -262,30 +262,4 @@ func (r *runner) overBudget(u engine.Usage) string {
 		return fmt.Sprintf("the run has cost $%.4f, and its budget is $%.4f", *u.CostUSD, r.budget.USD)
 	}
 	return ""
-}
-
-// guard makes a supervised CLI ask us before each tool call, until remove is called.
-func (r *runner) guard() (remove func(), err error) {
-	if !r.spec.Job.Supervised {
-		return func() {}, nil
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	// We stand in for the CLI's own permissions, which would ask somebody who is not there.
-	reach, err := r.reach(hookFlags{wait: engine.GuardTime - time.Hour, final: true})
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "signalbox-run-")
-	if err != nil {
-		return nil, err
-	}
-	remove = func() { _ = os.RemoveAll(dir) }
-	if r.spec.Job.Guard, err = r.spec.Engine.Guard(dir, self, reach...); err != nil {
-		remove()
-		return nil, err
-	}
-	return remove, nil
 }

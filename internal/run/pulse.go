@@ -39,7 +39,7 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 			o.Held = err == nil
 		}
 	}
-	seen, err := s.Ledger.Head(alive)
+	t, err := s.tail(alive)
 	if err != nil {
 		return Orders{}, err
 	}
@@ -51,7 +51,7 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 		if over || !o.Held || o.Stop != "" || o.Ended {
 			return o, nil
 		}
-		if seen, err = s.changed(ctx, run, seen); err != nil && ctx.Err() == nil {
+		if _, err := t.about(ctx, run, kindStopped, kindCompleted); err != nil && ctx.Err() == nil {
 			return Orders{}, err
 		}
 	}

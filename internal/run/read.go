@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/signalbox/signalbox/internal/ledger"
@@ -89,7 +90,7 @@ const pageOfEvents = 200
 
 // Events reads recorded events with numbers above after, at most a page of them.
 func (s *Runs) Events(ctx context.Context, run string, after int64) ([]Numbered, error) {
-	rows, err := s.DB.Read.QueryContext(ctx, `SELECT run_event.n, ledger_entry.record, ledger_entry.salt, ledger_entry.body
+	rows, err := s.DB.Read.QueryContext(ctx, `SELECT ledger_entry.record, ledger_entry.salt, ledger_entry.body
 FROM run_event JOIN ledger_entry ON ledger_entry.seq = run_event.seq WHERE run_event.run = $1 AND run_event.n > $2 ORDER BY run_event.n LIMIT $3`, run, after, pageOfEvents)
 	if err != nil {
 		return nil, store.Explain(err)
@@ -97,55 +98,75 @@ FROM run_event JOIN ledger_entry ON ledger_entry.seq = run_event.seq WHERE run_e
 	defer func() { _ = rows.Close() }()
 	var all []Numbered
 	for rows.Next() {
-		var n int64
 		var rec, salt, body []byte
-		if err := rows.Scan(&n, &rec, &salt, &body); err != nil {
+		if err := rows.Scan(&rec, &salt, &body); err != nil {
 			return nil, store.Explain(err)
 		}
 		entry, err := ledger.Unseal(rec, salt, body)
 		if err != nil {
 			return nil, err
 		}
-		var b reported
-		if err := entry.Decode(&b); err != nil {
+		e, err := numbered(&entry)
+		if err != nil {
 			return nil, err
 		}
-		all = append(all, Numbered{N: n, Seq: entry.Seq, At: entry.At, Event: b.Event, Usage: b.Usage})
+		all = append(all, e)
 	}
 	return all, store.Explain(rows.Err())
+}
+
+// numbered is the event of an entry.
+func numbered(entry *ledger.Entry) (Numbered, error) {
+	var b reported
+	err := entry.Decode(&b)
+	return Numbered{N: b.N, Seq: entry.Seq, At: entry.At, Event: b.Event, Usage: b.Usage}, err
 }
 
 // Follow hands the events above after to fn, in order, and goes on as they come, until
 // the last one, an error of fn, or the end of ctx.
 func (s *Runs) Follow(ctx context.Context, run string, after int64, fn func([]Numbered) error) error {
-	seen, err := s.Ledger.Head(ctx)
+	t, err := s.tail(ctx)
 	if err != nil {
 		return err
 	}
-	for ctx.Err() == nil {
-		r, err := s.Get(ctx, run)
+	r, err := s.Get(ctx, run)
+	if err != nil {
+		return err
+	}
+	send := func(events []Numbered) error {
+		if len(events) == 0 {
+			return nil
+		}
+		after = events[len(events)-1].N
+		return fn(events)
+	}
+	for full := true; full; {
+		events, err := s.Events(ctx, run, after)
+		if err == nil {
+			err = send(events)
+		}
 		if err != nil {
 			return err
 		}
-		for {
-			events, err := s.Events(ctx, run, after)
+		full = len(events) == pageOfEvents
+	}
+	for over := r.Status != Running; !over && ctx.Err() == nil; {
+		entries, err := t.about(ctx, run, kindStarted, kindActed, kindCompleted)
+		if err != nil {
+			return err
+		}
+		var events []Numbered
+		for i := range entries {
+			e, err := numbered(&entries[i])
 			if err != nil {
 				return err
 			}
-			if len(events) == 0 {
-				break
+			if e.N > after { // or it was among those that were read
+				events = append(events, e)
 			}
-			if err := fn(events); err != nil {
-				return err
-			}
-			if after = events[len(events)-1].N; len(events) < pageOfEvents {
-				break
-			}
+			over = over || entries[i].Kind == kindCompleted
 		}
-		if r.Status != Running {
-			return nil
-		}
-		if seen, err = s.changed(ctx, run, seen); err != nil {
+		if err := send(events); err != nil {
 			return err
 		}
 	}
@@ -155,31 +176,43 @@ func (s *Runs) Follow(ctx context.Context, run string, after int64, fn func([]Nu
 // pageOfLedger is how many entries Next reads at the most.
 const pageOfLedger = 500
 
-// changed waits until the ledger has an entry about the run after the one that was seen
-// last, or ctx ends. Most of what happens is about others, and need not be looked up: what
-// this process has recorded is in its memory.
-func (s *Runs) changed(ctx context.Context, run string, seen int64) (int64, error) {
-	for ctx.Err() == nil {
-		news := s.Ledger.News()
-		entries, err := s.Ledger.Next(ctx, seen)
-		if err != nil {
-			return seen, err
-		}
-		ours := false
-		for i := range entries {
-			seen = entries[i].Seq
-			ours = ours || entries[i].Subject == run
-		}
-		if ours {
-			return seen, nil
-		}
-		if len(entries) == pageOfLedger {
-			continue
-		}
+// tail is what the ledger gets from a moment on.
+type tail struct {
+	ledger *ledger.Ledger
+	seen   int64
+	news   <-chan struct{} // closed when there may be more than what was seen
+}
+
+func (s *Runs) tail(ctx context.Context) (*tail, error) {
+	news := s.Ledger.News()
+	seen, err := s.Ledger.Head(ctx)
+	return &tail{s.Ledger, seen, news}, err
+}
+
+// about waits for entries about a run of the kinds, or the end of ctx. Most of what happens
+// is about other runs, and need not be looked up: what this process has recorded is in its
+// memory.
+func (t *tail) about(ctx context.Context, run string, kinds ...string) (ours []ledger.Entry, err error) {
+	for len(ours) == 0 {
 		select {
-		case <-news:
+		case <-t.news:
 		case <-ctx.Done():
+			return nil, nil
+		}
+		news := t.ledger.News()
+		entries, err := t.ledger.Next(ctx, t.seen)
+		if err != nil {
+			return nil, err
+		}
+		for i := range entries {
+			t.seen = entries[i].Seq
+			if entries[i].Subject == run && slices.Contains(kinds, entries[i].Kind) {
+				ours = append(ours, entries[i])
+			}
+		}
+		if len(entries) < pageOfLedger { // or there is more
+			t.news = news
 		}
 	}
-	return seen, nil
+	return ours, nil
 }

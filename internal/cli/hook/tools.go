@@ -206,10 +206,18 @@ func (t *Tool) Read(stdin []byte, getenv func(string) string) (*Call, error) {
 	return c, nil
 }
 
+// Variables are those of the environment that Read looks at.
+var Variables = []string{toolVariable, threadVariable}
+
+const (
+	toolVariable   = "AGENT_TOOL_NAME"
+	threadVariable = "AMP_THREAD_ID"
+)
+
 // readDelegate reads what Amp asks: the tool in the environment, its arguments on
 // standard input.
 func (t *Tool) readDelegate(stdin []byte, getenv func(string) string) (*Call, error) {
-	c := &Call{tool: t, name: getenv("AGENT_TOOL_NAME"), input: stdin}
+	c := &Call{tool: t, name: getenv(toolVariable), input: stdin}
 	if c.name == "" || !isObject(stdin) {
 		return nil, fmt.Errorf("%s should say which tool it is about to use in AGENT_TOOL_NAME, and give its arguments as a JSON object on standard input", t.Title)
 	}
@@ -220,7 +228,7 @@ func (t *Tool) readDelegate(stdin []byte, getenv func(string) string) (*Call, er
 	if arguments["command"] == nil && arguments["cmd"] != nil { // as rules know it
 		arguments["command"] = arguments["cmd"]
 	}
-	session := getenv("AMP_THREAD_ID")
+	session := getenv(threadVariable)
 	if session == "" {
 		session = "amp"
 	}

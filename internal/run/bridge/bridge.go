@@ -126,7 +126,10 @@ func (b *Bridge) begin(ctx context.Context, who roster.Identity, m telegram.Said
 		return err
 	}
 	r.Origin = origin(m.Chat, id)
-	if _, err := b.Runs.Open(ctx, who, r); err != nil {
+	if err = b.beginCursor(ctx); err == nil { // before the run, or it would not be told of
+		_, err = b.Runs.Open(ctx, who, r)
+	}
+	if err != nil {
 		_, _ = b.Bot.Write(ctx, telegram.Post{Chat: m.Chat, ID: id, Text: "not started"})
 		return err
 	}

@@ -26,14 +26,19 @@ const (
 // Run keeps the messages of runs true by following the ledger, on one node at a time,
 // until ctx ends.
 func (b *Bridge) Run(ctx context.Context) error {
-	head, err := b.Ledger.Head(ctx)
-	if err == nil {
-		err = b.Ledger.BeginAt(ctx, cursor, head)
-	}
-	if err != nil {
+	if err := b.beginCursor(ctx); err != nil {
 		return err
 	}
 	return b.Ledger.Consume(ctx, cursor, isOfRun, b.follow)
+}
+
+// beginCursor sets the cursor to now, if there is none yet.
+func (b *Bridge) beginCursor(ctx context.Context) error {
+	head, err := b.Ledger.Head(ctx)
+	if err != nil {
+		return err
+	}
+	return b.Ledger.BeginAt(ctx, cursor, head)
 }
 
 func isOfRun(kind string) bool { return strings.HasPrefix(kind, "run.") }

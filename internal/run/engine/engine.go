@@ -3,6 +3,7 @@ package engine
 import (
 	"regexp"
 	"slices"
+	"sync"
 
 	"github.com/signalbox/signalbox/internal/fault"
 )
@@ -68,11 +69,14 @@ type translator interface {
 }
 
 // All are the engines, in the order in which text is searched for their resume lines.
-func All() []*Engine { return []*Engine{amp(), claude(), codex(), gemini(), opencode(), pi()} }
+func All() []*Engine { return slices.Clone(all()) }
+
+// all makes them once: their patterns take longer to compile than a run to be looked up.
+var all = sync.OnceValue(func() []*Engine { return []*Engine{amp(), claude(), codex(), gemini(), opencode(), pi()} })
 
 // Names are the names of the engines.
 func Names() (names []string) {
-	for _, e := range All() {
+	for _, e := range all() {
 		names = append(names, e.Name)
 	}
 	return names
@@ -80,12 +84,11 @@ func Names() (names []string) {
 
 // Find is the engine with the name.
 func Find(name string) (*Engine, error) {
-	all := All()
-	i := slices.IndexFunc(all, func(e *Engine) bool { return e.Name == name })
+	i := slices.IndexFunc(all(), func(e *Engine) bool { return e.Name == name })
 	if i < 0 {
 		return nil, fault.New(fault.InvalidRequest, "There is no engine %q. %s", name, fault.DidYouMean(name, Names())).About("engine")
 	}
-	return all[i], nil
+	return all()[i], nil
 }
 
 // Command is the program of a job.

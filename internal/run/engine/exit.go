@@ -72,7 +72,7 @@ func (s *Stream) message(problem string, e Exit) string {
 		}
 		lines = append(lines, fmt.Sprintf("session: %s · %s", first(r.Value, 8), how))
 	}
-	if text := excerpt(e.Stderr); text != "" {
+	if text := Excerpt(e.Stderr); text != "" {
 		lines = append(lines, text)
 	}
 	return strings.Join(lines, "\n")
@@ -110,6 +110,9 @@ func first(text string, n int) string {
 	return text
 }
 
+// colours are what a CLI that takes us for a terminal puts around words.
+var colours = regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`)
+
 // Standard error often says where things are. People who read the message elsewhere need
 // not know; a colon ends a path, so that the number of the line stays.
 var (
@@ -118,12 +121,14 @@ var (
 	address   = regexp.MustCompile(`https?://[^\s"'<>]+`)
 )
 
-func excerpt(lines []string) string {
-	text := strings.Join(lines[:min(len(lines), MaxStderr)], "\n")
+// Excerpt is what a message repeats of what a CLI has written for people. A login prompt
+// has an address that is a secret.
+func Excerpt(lines []string) string {
+	text := colours.ReplaceAllString(strings.Join(lines[:min(len(lines), MaxStderr)], "\n"), "")
 	if cut := first(text, maxExcerpt); cut != text {
 		text = cut + "…"
 	}
+	text = address.ReplaceAllString(text, "[url]") // first: what is behind its path may be a secret
 	text = knownPath.ReplaceAllString(text, "[path]")
-	text = anyPath.ReplaceAllString(text, "[path]")
-	return address.ReplaceAllString(text, "[url]")
+	return anyPath.ReplaceAllString(text, "[path]")
 }

@@ -17,7 +17,7 @@ func (e *Engine) MaySupervise() error {
 		return nil
 	}
 	var can []string
-	for _, other := range All() {
+	for _, other := range all() {
 		if other.guard != nil {
 			can = append(can, other.Name)
 		}

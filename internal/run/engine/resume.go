@@ -41,7 +41,7 @@ var reply = regexp.MustCompile(`(?m)^[ \t]*↩\x{FE0F}?[ \t]*`)
 // an answer.
 func FindResume(text string) (Resume, bool) {
 	text = reply.ReplaceAllString(text, "")
-	for _, e := range All() {
+	for _, e := range all() {
 		if r, ok := e.ExtractResume(text); ok {
 			return r, true
 		}

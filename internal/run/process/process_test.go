@@ -143,10 +143,10 @@ func TestAProgramThatIsNotThere(t *testing.T) {
 }
 
 func TestACLIThatAsksForALoginIsGivenUp(t *testing.T) {
-	s := spec(t, runtest.CLI{Stdout: []byte("No API key found. Starting login flow...\n"), Linger: time.Minute})
+	s := spec(t, runtest.CLI{Stdout: []byte("\x1b[91mNo API key found.\x1b[0m Starting login flow...\nvisit https://amp.example/login?authToken=secret\n"), Linger: time.Minute})
 	s.Limits.Start = 300 * time.Millisecond
 	e := run(t, s).last(t)
-	if *e.OK || !strings.Contains(e.Error, "Is it logged in?") || !strings.Contains(e.Error, "No API key found.") {
+	if *e.OK || !strings.Contains(e.Error, "Is it logged in?") || !strings.Contains(e.Error, "\nNo API key found. Starting") || strings.Contains(e.Error, "secret") {
 		t.Errorf("%q", e.Error)
 	}
 }

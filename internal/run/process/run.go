@@ -203,8 +203,8 @@ func (r *run) silent() string {
 	text := fmt.Sprintf("%s has written nothing that could be understood for %s. Is it logged in? Run %#q in a terminal and see what it asks for.", r.Engine.Name, r.Limits.Start, r.Engine.Command(r.Job))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.said) > 0 {
-		text += "\n" + strings.Join(r.said, "\n")
+	if said := engine.Excerpt(r.said); said != "" {
+		text += "\n" + said
 	}
 	return text
 }

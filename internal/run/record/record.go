@@ -45,6 +45,12 @@ const (
 	lockPoll  = 200 * time.Millisecond
 )
 
+// NewHTTP makes the client of one run, with connections of its own: the runs of a process
+// would share two that are kept, and open a new one for most calls.
+func NewHTTP() *http.Client {
+	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: time.Minute}, Timeout: 90 * time.Second}
+}
+
 // Open opens a run that the caller reports.
 func (s Server) Open(ctx context.Context, r run.Request) (opened run.Run, err error) {
 	return opened, s.call(ctx, "/runs", r, &opened)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,6 +37,12 @@ type box struct {
 
 func start(t testing.TB, address string) *box {
 	t.Helper()
+	return startWith(t, address, 0)
+}
+
+// startWith is start with another lease.
+func startWith(t testing.TB, address string, lease time.Duration) *box {
+	t.Helper()
 	db := storetest.Open(t, address, []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, run.Migrations}...)
 	l, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: t.TempDir(), Origin: "test.example/record", Projections: []ledger.Projection{clock.Projection(), roster.Projection(), run.Projection()}})
 	if err != nil {
@@ -46,7 +53,7 @@ func start(t testing.TB, address string) *box {
 	wg.Go(func() { _ = l.Run(ctx) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	never := func() bool { return false }
-	b := &box{runs: run.New(run.Options{DB: db, Ledger: l, Now: time.Now, Log: slog.New(slog.DiscardHandler)}), before: never, after: never}
+	b := &box{runs: run.New(run.Options{DB: db, Ledger: l, Now: time.Now, Log: slog.New(slog.DiscardHandler), Lease: lease}), before: never, after: never}
 	mux := http.NewServeMux()
 	for _, route := range b.runs.Routes() {
 		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +82,7 @@ func start(t testing.TB, address string) *box {
 }
 
 func (b *box) server() record.Server {
-	return record.Server{URL: func() (string, error) { return b.url, nil }, HTTP: &http.Client{}}
+	return record.Server{URL: func() (string, error) { return b.url, nil }, HTTP: record.NewHTTP()}
 }
 
 func (b *box) open(t testing.TB) run.Run {
@@ -213,27 +220,73 @@ func atOnce() context.Context {
 }
 
 // BenchmarkEventToFollower is how long it takes from an event to its reader, over HTTP and
-// the ledger.
+// the ledger: with one run, and with 50 that have ten events a second each.
 func BenchmarkEventToFollower(b *testing.B) {
-	s := start(b, storetest.SQLite(b))
-	r := s.open(b)
-	recorder := s.server().Begin(r.ID, 0, func(error) {})
-	ctx, cancel := context.WithCancel(b.Context())
+	for _, many := range []int{1, 50} {
+		b.Run(fmt.Sprint(many), func(b *testing.B) {
+			s := start(b, storetest.SQLite(b))
+			var mu sync.Mutex
+			var took []time.Duration
+			var wg sync.WaitGroup
+			b.ResetTimer()
+			spent := used(b)
+			for i := range many {
+				n := (b.N + many - 1 - i) / many
+				wg.Go(func() {
+					if many > 1 {
+						time.Sleep(time.Duration(i) * tenth / time.Duration(many)) // they do not all begin at once
+					}
+					all := s.stream(b, n, many > 1)
+					mu.Lock()
+					defer mu.Unlock()
+					took = append(took, all...)
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64(spent().Microseconds())/float64(b.N), "cpu-µs/op")
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+		})
+	}
+}
+
+const tenth = 100 * time.Millisecond
+
+// stream reports events of one run, ten a second or as fast as they are read, and gives the
+// time that each took.
+func (b *box) stream(tb *testing.B, n int, paced bool) (took []time.Duration) {
+	r := b.open(tb)
+	recorder := b.server().Begin(r.ID, 0, func(error) {})
+	ctx, cancel := context.WithCancel(tb.Context())
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
 	wg.Go(func() { _ = recorder.Run(ctx) })
 	got := make(chan time.Time, 1)
 	wg.Go(func() {
-		_ = s.runs.Follow(ctx, r.ID, 0, func([]run.Numbered) error { got <- time.Now(); return nil })
+		_ = b.runs.Follow(ctx, r.ID, 0, func([]run.Numbered) error { got <- time.Now(); return nil })
 	})
-	var took []time.Duration
-	for i := 0; b.Loop(); i++ {
+	for i := range n {
 		began := time.Now()
 		recorder.Event(event(i), engine.Usage{})
 		took = append(took, (<-got).Sub(began))
+		if paced {
+			time.Sleep(time.Until(began.Add(tenth)))
+		}
 	}
-	cancel()
-	wg.Wait()
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
-	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	return took
+}
+
+// used gives the processor time that this process takes from now on.
+func used(b *testing.B) func() time.Duration {
+	now := func() time.Duration {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	began := now()
+	return func() time.Duration { return now() - began }
 }
