@@ -36,16 +36,11 @@ type Ledger struct {
 	queue   chan *request
 	stopped chan struct{} // closed when no more writes are taken
 
-	due     chan struct{} // says to commitLoop that something is queued
-	crowded atomic.Bool   // the last transaction was of several
-
-	committing sync.Mutex // held by who commits, to whom these belong
-	running    bool
-	batch      []*request
-	lastHead   head // where our last batch left the head
-	readHead   int  // how many batches still read the head instead of guessing it
-	commitFor  time.Duration
-	settleFor  time.Duration
+	// These belong to the goroutine that commits.
+	lastHead  head // where our last batch left the head
+	readHead  int  // how many batches still read the head instead of guessing it
+	commitFor time.Duration
+	settleFor time.Duration
 
 	mu     sync.Mutex
 	signal chan struct{} // closed and replaced when there are new entries
@@ -68,7 +63,6 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 		commitFor:   commitTimeout,
 		settleFor:   settleTimeout,
 		queue:       make(chan *request, maxQueue),
-		due:         make(chan struct{}, 1),
 		stopped:     make(chan struct{}),
 		signal:      make(chan struct{}),
 	}

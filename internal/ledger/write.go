@@ -70,7 +70,6 @@ func (l *Ledger) Write(ctx context.Context, fn func(*Tx) error) error {
 	default:
 		return fault.New(fault.Overloaded, "Too many writes are waiting for the database. Nothing was changed; try again in a moment.")
 	}
-	l.begin()
 	select {
 	case err := <-r.done:
 		return err
@@ -171,67 +170,31 @@ func (tx *Tx) fail(err error) {
 	}
 }
 
-// begin sees to it that what is queued is committed. Who writes alone does it himself:
-// waking another goroutine and being woken takes as long as the rest of a commit. Where
-// many write it is left to commitLoop, so that more of them share a transaction.
-func (l *Ledger) begin() {
-	if !l.crowded.Load() && l.committing.TryLock() {
-		if l.running {
-			l.commitQueued()
-		}
-		l.committing.Unlock()
-		if len(l.queue) == 0 {
-			return
-		}
-	}
-	select {
-	case l.due <- struct{}{}:
-	default: // it is known already
-	}
-}
-
-// commitLoop commits until ctx ends, and then what was accepted until then.
+// commitLoop is the one goroutine that writes. It ends when ctx does, after
+// everything that was accepted has been answered.
 func (l *Ledger) commitLoop(ctx context.Context) {
 	defer close(l.stopped)
-	l.commitAllQueued(true)
+	var batch []*request
 	for {
 		select {
-		case <-l.due:
-			l.commitAllQueued(true)
+		case r := <-l.queue:
+			batch = append(batch, r)
 		case <-ctx.Done():
-			l.commitAllQueued(false)
-			return
+			if len(l.queue) == 0 {
+				return
+			}
+			continue
 		}
-	}
-}
-
-// commitAllQueued commits what waits, and says whether callers may do so from now on.
-func (l *Ledger) commitAllQueued(running bool) {
-	l.committing.Lock()
-	defer l.committing.Unlock()
-	l.running = running
-	for len(l.queue) > 0 {
 		// Those who are about to write get the processor first: what they write goes into
 		// the same transaction.
 		runtime.Gosched()
-		l.commitQueued()
+		for len(batch) < maxBatch && len(l.queue) > 0 {
+			batch = append(batch, <-l.queue)
+		}
+		_ = l.commitAll(take(batch)) // everybody has been answered
+		clear(batch)
+		batch = batch[:0]
 	}
-}
-
-// commitQueued commits what waits, as much as one transaction may hold, with committing
-// held.
-func (l *Ledger) commitQueued() {
-	batch := l.batch[:0]
-	for len(batch) < maxBatch && len(l.queue) > 0 {
-		batch = append(batch, <-l.queue)
-	}
-	if len(batch) == 0 {
-		return
-	}
-	l.crowded.Store(len(batch) > 1)
-	_ = l.commitAll(take(batch)) // everybody has been answered
-	clear(batch)
-	l.batch = batch
 }
 
 // take drops requests whose callers have gone.
