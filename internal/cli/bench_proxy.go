@@ -73,13 +73,19 @@ func serveBare(ctx context.Context, out io.Writer, provider string) error {
 		return err
 	}
 	_, _ = fmt.Fprintf(out, "http://%s\n", l.Addr())
-	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: &httputil.ReverseProxy{
+	carry := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
 			r.Out.URL.Path = strings.TrimPrefix(r.In.URL.Path, "/v1/proxy")
 		},
-		Transport: &http.Transport{MaxIdleConns: 1024, MaxIdleConnsPerHost: 512, DisableCompression: true},
-	}}
+		Transport: &http.Transport{MaxIdleConns: 1024, MaxIdleConnsPerHost: 512, IdleConnTimeout: 90 * time.Second, DisableCompression: true},
+	}
+	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Without it the body is closed when the reply begins, which breaks replies off that
+		// begin before the transport has seen the body's end.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		carry.ServeHTTP(w, r)
+	})}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
 	_ = s.Serve(l)

@@ -43,7 +43,7 @@ type condition struct {
 	program cel.Program
 	loops   bool // it goes over lists, so that it needs to be watched
 	counts  []Count
-	guard   *guard
+	guard   guard
 }
 
 // compile checks an expression and makes it ready to run.

@@ -8,18 +8,21 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// guard is something a condition cannot hold without: that a field has one of a few
-// texts, as in event.tool == "bash" && …. A rule whose guard is not met need not be
-// evaluated, since in CEL false && anything is false, whatever goes wrong in the rest. So a
-// decision evaluates the few rules of a thousand that are about this tool, this agent or
-// this host.
-type guard struct {
+// guard is something a condition cannot hold without: that one of a few fields has a text,
+// as in event.tool == "bash" && …, or a list has it, as in "bash" in event.tools. A rule
+// whose guard is not met need not be evaluated, since in CEL false && anything is false,
+// whatever goes wrong in the rest. So a decision evaluates the few rules of a thousand that
+// are about this tool, this agent or this host.
+type guard []want
+
+// want is one text in one field.
+type want struct {
 	field string // as written, such as event.tool
-	texts []string
+	text  string
 }
 
 // guardOf finds the guard of an expression, nil if it has none.
-func guardOf(e ast.Expr) *guard {
+func guardOf(e ast.Expr) guard {
 	if e.Kind() != ast.CallKind {
 		return nil
 	}
@@ -33,13 +36,13 @@ func guardOf(e ast.Expr) *guard {
 			}
 		}
 	case operators.LogicalOr:
-		either := guardOf(args[0])
-		for _, a := range args[1:] {
-			other := guardOf(a)
-			if either == nil || other == nil || other.field != either.field {
+		var either guard
+		for _, a := range args {
+			one := guardOf(a)
+			if one == nil {
 				return nil
 			}
-			either.texts = append(either.texts, other.texts...)
+			either = append(either, one...)
 		}
 		return either
 	case operators.Equals:
@@ -47,24 +50,34 @@ func guardOf(e ast.Expr) *guard {
 			args = []ast.Expr{args[1], args[0]}
 		}
 		if text, ok := textOf(args[1]); ok && guarded[fieldOf(args[0])] != nil {
-			return &guard{fieldOf(args[0]), []string{text}}
+			return guard{{fieldOf(args[0]), text}}
 		}
 	case operators.In:
-		if args[1].Kind() != ast.ListKind || guarded[fieldOf(args[0])] == nil {
-			return nil
-		}
-		g := &guard{field: fieldOf(args[0])}
-		for _, item := range args[1].AsList().Elements() {
-			text, ok := textOf(item)
-			if !ok {
-				return nil
-			}
-			g.texts = append(g.texts, text)
-		}
-		return g
+		return guardIn(args[0], args[1])
 	}
 	return nil
 }
+
+// guardIn is the guard of "text" in event.tools, or of event.tool in ["text", …].
+func guardIn(item, list ast.Expr) (g guard) {
+	if text, ok := textOf(item); ok && fieldOf(list) == toolsField {
+		return guard{{toolsField, text}}
+	}
+	if list.Kind() != ast.ListKind || guarded[fieldOf(item)] == nil {
+		return nil
+	}
+	for _, one := range list.AsList().Elements() {
+		text, ok := textOf(one)
+		if !ok {
+			return nil
+		}
+		g = append(g, want{fieldOf(item), text})
+	}
+	return g
+}
+
+// toolsField is the one list of texts among the fields.
+const toolsField = "event.tools"
 
 // fieldOf is the name of a field of event or agent, empty for any other expression.
 func fieldOf(e ast.Expr) string {
@@ -109,29 +122,33 @@ func (s *shelf) add(r *rule) {
 		s.unguarded = append(s.unguarded, r)
 		return
 	}
-	g := r.when.guard
-	i := slices.IndexFunc(s.guarded, func(w ward) bool { return w.field == g.field })
-	if i < 0 {
-		i = len(s.guarded)
-		s.guarded = append(s.guarded, ward{g.field, map[string][]*rule{}})
-	}
-	for _, text := range g.texts {
-		if had := s.guarded[i].byText[text]; len(had) == 0 || had[len(had)-1] != r {
-			s.guarded[i].byText[text] = append(had, r)
+	for _, g := range r.when.guard {
+		i := slices.IndexFunc(s.guarded, func(w ward) bool { return w.field == g.field })
+		if i < 0 {
+			i = len(s.guarded)
+			s.guarded = append(s.guarded, ward{g.field, map[string][]*rule{}})
+		}
+		if had := s.guarded[i].byText[g.text]; len(had) == 0 || had[len(had)-1] != r {
+			s.guarded[i].byText[g.text] = append(had, r)
 		}
 	}
 }
 
 // candidates are the rules whose guard is met, in the order of the file.
 func (s *shelf) candidates(in *Input) []*rule {
-	all := s.unguarded
+	all := slices.Clip(s.unguarded)
 	for _, w := range s.guarded {
-		if met := w.byText[guarded[w.field](in)]; len(met) > 0 {
-			all = append(slices.Clip(all), met...)
+		if w.field != toolsField {
+			all = append(all, w.byText[guarded[w.field](in)]...)
+			continue
+		}
+		for _, tool := range in.Event.Tools {
+			all = append(all, w.byText[tool]...)
 		}
 	}
-	if len(all) > len(s.unguarded) {
+	if len(all) > len(s.unguarded) { // some of them by two of their texts
 		slices.SortFunc(all, func(a, b *rule) int { return a.place - b.place })
+		all = slices.Compact(all)
 	}
 	return all
 }

@@ -20,6 +20,7 @@ var pieces = []string{
 	`true`, `false`, `event.tool == "a"`, `event.tool == "b"`, `event.depth > 2`, `event.payload.n > 1`, `event.payload.s.startsWith("a")`,
 	`event.payload.list.exists(x, x == "a")`, `1 / event.depth > 0`, `event.payload.n * 2 == 4`, `event.payload.n / 4 > 0.4`, `event.payload.n % 2 == 0`, `has(event.payload.s)`, `recent.actions("1m") > 1`,
 	`"a" == event.tool`, `event.tool in ["a", "c", "a"]`, `event.tool in []`, `event.tool == event.payload.s`, `agent.name == "a"`, `event.tool == ""`,
+	`"a" in event.tools`, `event.tool == "b" || "a" in event.tools`, `agent.name in event.tools`,
 	`event.payload.list[0] == event.payload.s`, `event.payload.deep.x.y && event.payload.list == []`, `agent.labels.team == "a"`, `size(event.payload.list) == event.depth`,
 }
 
@@ -65,6 +66,7 @@ var anyInput = rapid.Custom(func(t *rapid.T) policy.Input {
 		Event: policy.Event{
 			Point: rapid.SampledFrom([]policy.Point{"action", "action", "action", "prompt", "nowhere", ""}).Draw(t, "point"),
 			Tool:  rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tool"), Depth: rapid.Int64Range(0, 4).Draw(t, "depth"), Payload: payload,
+			Tools: rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 3).Draw(t, "tools"),
 		},
 		Agent:  policy.Agent{Name: rapid.SampledFrom([]string{"", "a"}).Draw(t, "agent"), Labels: map[string]string{"team": rapid.SampledFrom([]string{"", "a"}).Draw(t, "team")}},
 		Counts: policy.Counts{"actions": {"1m": rapid.Float64Range(0, 3).Draw(t, "actions")}},

@@ -12,6 +12,7 @@ import (
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/proxy/form"
 	"github.com/signalbox/signalbox/internal/rulebook"
 	"github.com/signalbox/signalbox/internal/wire"
 )
@@ -108,8 +109,8 @@ func (x *exchange) prompt() rulebook.Decision {
 	}
 	var worst rulebook.Decision
 	for i, params := range x.q.batch {
-		one := request{form: messagesForm, kind: x.kind, provider: x.provider, body: params}
-		if err := one.read(); err != nil {
+		one := request{form: form.Messages, kind: x.kind, provider: x.provider, body: params}
+		if err := one.read(x.rules.said); err != nil {
 			one.model = "unreadable"
 		}
 		x.q.model = one.model
@@ -252,7 +253,7 @@ var ended = func() context.Context {
 // sign is what keeps the connection alive: JSON may begin with as many spaces as one likes.
 func (x *exchange) sign() []byte {
 	if x.q.stream && x.form != nil {
-		return x.form.beat
+		return x.form.Beat
 	}
 	return []byte(" ")
 }
@@ -264,7 +265,7 @@ func (x *exchange) commit(gateID string) error {
 	h.Set("X-Amp-Gate-Id", gateID)
 	h.Set("X-Amp-Status", "pending")
 	if x.q.stream && x.form != nil {
-		x.out.machine = x.form.machine()
+		x.out.machine = x.form.Machine()
 		h.Set("Content-Type", "text/event-stream")
 		h.Set("Cache-Control", "no-cache")
 	} else {
@@ -276,10 +277,17 @@ func (x *exchange) commit(gateID string) error {
 
 // sdkTimeout is how long the client waits, as its SDK says; 600 s unless it does.
 func (x *exchange) sdkTimeout() time.Duration {
-	if n, err := strconv.ParseFloat(x.r.Header.Get("X-Stainless-Timeout"), 64); err == nil && n > 0 && n < 1e6 {
-		return time.Duration(n * float64(time.Second))
+	least := 10 * time.Minute
+	for i, name := range []string{"X-Stainless-Timeout", "X-Stainless-Read-Timeout"} {
+		n, err := strconv.ParseFloat(x.r.Header.Get(name), 64)
+		if err != nil || n <= 0 || n >= 1e6 {
+			continue
+		}
+		if said := time.Duration(n * float64(time.Second)); i == 0 || said < least {
+			least = said
+		}
 	}
-	return 10 * time.Minute
+	return least
 }
 
 func (x *exchange) quiet() time.Duration {
@@ -313,7 +321,7 @@ func (x *exchange) accepted(gateID string) {
 	h := x.w.Header()
 	h.Set("Content-Type", "application/json")
 	x.w.WriteHeader(http.StatusAccepted)
-	_, _ = x.w.Write(jsonText(object{"status": gate.Pending, "gate_id": gateID, "message": "Awaiting operator approval"}))
+	_, _ = x.w.Write(form.JSON(form.Object{"status": gate.Pending, "gate_id": gateID, "message": "Awaiting operator approval"}))
 }
 
 func (x *exchange) pendingHeader(gateID string) {
@@ -364,18 +372,18 @@ func (x *exchange) say(status int, text, gateID string) error {
 		x.fail(failure{status: http.StatusConflict, kind: errorKind(http.StatusBadRequest), message: text, gate: gateID, retry: 30})
 		return nil
 	}
-	if begun && x.q.thread.kept && x.out.machine != nil && x.out.machine.facts().id != "" {
+	if begun && x.q.thread.kept && x.out.machine != nil && x.out.machine.Facts().ID != "" {
 		x.fail(failure{kind: errorKind(http.StatusForbidden), message: text})
 		return nil
 	}
 	var body []byte
 	switch {
 	case x.out.machine != nil:
-		body = x.out.machine.ending(text, x.q.model, gateID)
+		body = x.out.machine.Ending(text, x.q.model, gateID)
 	case x.q.stream:
-		body = x.form.machine().ending(text, x.q.model, gateID)
+		body = x.form.Machine().Ending(text, x.q.model, gateID)
 	default:
-		body = x.form.message(text, x.q.model, gateID)
+		body = x.form.Message(text, x.q.model, gateID)
 	}
 	if !begun {
 		h := x.w.Header()
@@ -411,10 +419,14 @@ func (x *exchange) release(h *hold, g gate.Gate) error {
 	}
 	if !x.out.committed {
 		x.reply(k.Status, http.Header(k.Header), len(k.Body))
-	} else if k.Status != http.StatusOK {
+		_ = x.out.write(k.Body, true)
+		return nil
+	}
+	text, err := plain(k.Header, k.Body) // the status that was sent says nothing of a coding
+	if err != nil || k.Status != http.StatusOK {
 		return fault.New(fault.Internal, "What was kept cannot be given any more. Send the call again.")
 	}
-	_ = x.out.write(k.Body, true)
+	_ = x.out.write(text, true)
 	return nil
 }
 

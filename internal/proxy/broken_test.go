@@ -145,6 +145,10 @@ func TestEveryFormOfACallIsJudged(t *testing.T) {
 	}{
 		{messagesPath, `{"type":"tool_use","id":"a","name":"x","input":{}}`, true},
 		{messagesPath, `{"type":"new_tool_use","id":"a","name":"x","input":{}}`, true},
+		{messagesPath, `{"type":"tool\u005fuse","id":"a","name":"x","input":{}}`, true},
+		{messagesPath, `{"\u0074ype":"tool_use","id":"a","name":"x","input":{}}`, true},
+		{chatPath, `{"tool\u005fcalls":[{"id":"a","type":"function","function":{"name":"x","arguments":"{}"}}]}`, true},
+		{responsesPath, `{"type":"function\u005fcall","call_id":"a","name":"x","arguments":"{}"}`, true},
 		{messagesPath, `{"type":"server_tool_use","id":"a","name":"web_search","input":{}}`, false},
 		{messagesPath, `{"type":"mcp_tool_use","id":"a","name":"x","input":{}}`, false},
 		{messagesPath, `{"type":"text","text":"tool_use"}`, false},
@@ -165,6 +169,15 @@ func TestEveryFormOfACallIsJudged(t *testing.T) {
 		got := n.call("POST", c.path, `{"model":"m"}`)
 		if judged := got.status == 403; judged != c.judged {
 			t.Errorf("%s: %+v", c.item, got)
+		}
+	}
+	// In streams, too, however it is written.
+	for _, odd := range []string{`{"type":"content_block_start","index":1,"content_block":{"type":"tool\u005fuse","id":"a","name":"x","input":{}}}`, `{"type":"content_block_delta","type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"a","name":"x","input":{}}}`} {
+		list := messageStream("x", "{}")
+		list[5] = frameOf("content_block_start", odd)
+		n.provider.events(list...)
+		if got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, true)); strings.Contains(got.body, `"x"`) || !strings.Contains(got.body, "error") {
+			t.Errorf("%s: %+v", odd, got)
 		}
 	}
 	// A response that is fetched later is judged, too.
@@ -236,6 +249,23 @@ func TestAGateOpensAlthoughTheClientIsGone(t *testing.T) {
 	n.decide(n.gate().ID, true, "")
 	if got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, true)); got.body != strings.Join(list, "") || n.provider.calls() != 1 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// The reply does not wait for what is written down about it.
+func TestWhatPassedIsGivenBeforeItIsWrittenDown(t *testing.T) {
+	n := one(t)
+	n.apply(gateBash)
+	for _, c := range formCases {
+		reply := strings.ReplaceAll(c.reply, "bash", "read")
+		n.provider.answers(func(w http.ResponseWriter, _ *http.Request) {
+			n.DB.Close()
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, reply)
+		})
+		if got := n.call("POST", c.path, fmt.Sprintf(c.ask, false)); got.status != 200 || got.body != reply {
+			t.Errorf("%s: %+v", c.name, got)
+		}
 	}
 }
 

@@ -16,8 +16,13 @@
 // read, one gate lists every call that needs one, and everything from the first such call on
 // is withheld until it is decided. What is released are the bytes that came, read back from
 // the ledger and compared with the digest that was approved. Three readers of streams
-// (messages.go, chat.go, responses.go) know where calls begin and end; whatever cannot be
-// read while there are rules for tool calls ends in an error.
+// (package form) know where calls begin and end; whatever may hold a call and cannot be read,
+// while there are rules for tool calls, ends in an error.
+//
+// Most of a request and of a reply is what is said, which few rules look at. It is passed over
+// by its quotes and brackets (form/light.go); what rules look at is decoded strictly. A reply
+// that is whole and cannot hold a call, since it has none of the words of one, goes on before
+// it is decoded for what it took. What is written down comes after the reply.
 //
 // What runs inside the provider, such as its own tools, MCP servers and batches, has run
 // before there is a reply. It is judged on the request.

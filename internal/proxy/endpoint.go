@@ -3,6 +3,8 @@ package proxy
 import (
 	"net/http"
 	"strings"
+
+	"github.com/signalbox/signalbox/internal/proxy/form"
 )
 
 // The providers.
@@ -24,10 +26,10 @@ const (
 // endpoint is a call of a provider that is carried.
 type endpoint struct {
 	provider string
-	path     string // at the provider, as it was written
-	form     *form  // of the reply; nil when there is nothing to judge in it
-	kind     string // as rules see it; "" when the request is not judged
-	most     int64  // bytes of the request
+	path     string     // at the provider, as it was written
+	form     *form.Form // of the reply; nil when there is nothing to judge in it
+	kind     string     // as rules see it; "" when the request is not judged
+	most     int64      // bytes of the request
 }
 
 // find says what a call is, false when it is not carried: what is not known here could
@@ -49,7 +51,7 @@ func (e *endpoint) anthropic(method string, parts []string) bool {
 	case "messages":
 		switch {
 		case len(parts) == 1 && post:
-			e.form, e.kind = messagesForm, messagesForm.name
+			e.form, e.kind = form.Messages, form.Messages.Name
 			return true
 		case len(parts) == 1:
 			return false
@@ -78,19 +80,19 @@ func (e *endpoint) openAI(method string, parts []string) bool {
 		if len(parts) < 2 || parts[1] != "completions" {
 			return false
 		}
-		e.form = chatForm
+		e.form = form.Chat
 		switch {
 		case len(parts) == 2 && post:
-			e.kind = chatForm.name
+			e.kind = form.Chat.Name
 			return true
 		case len(parts) == 3: // one that was stored
 			return true
 		}
 	case "responses":
-		e.form = responsesForm
+		e.form = form.Responses
 		switch {
 		case len(parts) == 1 && post:
-			e.kind = responsesForm.name
+			e.kind = form.Responses.Name
 			return true
 		case len(parts) == 2: // one that was stored, or runs in the background
 			return method == http.MethodGet || method == http.MethodDelete

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/proxy/form"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
@@ -21,10 +22,6 @@ func errorKind(status int) string {
 		return kind
 	}
 	return "api_error"
-}
-
-func openAIError(kind, message string) object {
-	return object{"message": message, "type": kind, "param": nil, "code": kind}
 }
 
 // failure is a reply of ours that is an error, in the provider's form.
@@ -60,15 +57,15 @@ func (f failure) write(w http.ResponseWriter, provider string) {
 	case f.status < http.StatusInternalServerError:
 		h.Set("X-Should-Retry", "false")
 	}
-	body := object{"error": openAIError(f.kind, f.message)}
+	body := form.Object{"error": form.OpenAIError(f.kind, f.message)}
 	if provider == Anthropic {
-		body = object{"type": "error", "error": object{"type": f.kind, "message": f.message}, "request_id": h.Get("X-Request-Id")}
+		body = form.Object{"type": "error", "error": form.Object{"type": f.kind, "message": f.message}, "request_id": h.Get("X-Request-Id")}
 	}
 	if f.gate != "" {
 		h.Set("X-Amp-Gate-Id", f.gate)
 		body["gate_id"] = f.gate
 	}
-	text := jsonText(body)
+	text := form.JSON(body)
 	h.Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(f.status)
 	_, _ = w.Write(text)

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/signalbox/signalbox/internal/gate"
 	"github.com/signalbox/signalbox/internal/ledger"
 	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/proxy/form"
 	"github.com/signalbox/signalbox/internal/rulebook"
 	"github.com/signalbox/signalbox/internal/wire"
 )
@@ -29,7 +31,7 @@ type hold struct {
 	goodFor time.Duration
 	once    bool
 	used    bool
-	opened  time.Time
+	until   time.Time // after which it is of no use
 }
 
 const (
@@ -38,8 +40,8 @@ const (
 	// mostOpen is how long a gate waits, where the rule does not say: nobody comes back for a
 	// model's answer after that.
 	mostOpen = 24 * time.Hour
-	// holdsKept is how long a call is known by its fingerprint.
-	holdsKept = 30 * 24 * time.Hour
+	// resultsAwaited is how long the result of a call that was let go is waited for.
+	resultsAwaited = 30 * 24 * time.Hour
 )
 
 // held is the body of proxy.held. Its subject is the fingerprint.
@@ -47,7 +49,8 @@ type held struct {
 	Agent   string       `json:"agent"`
 	Gate    string       `json:"gate"`
 	What    policy.Point `json:"what"`
-	GoodFor int64        `json:"good_for"` // microseconds
+	GoodFor int64        `json:"good_for"`      // microseconds
+	Open    int64        `json:"open,omitzero"` // microseconds that the gate waits at the most
 	Once    bool         `json:"once,omitzero"`
 	Calls   []string     `json:"calls,omitzero"` // the ids of the calls that were gated
 }
@@ -70,13 +73,36 @@ type released struct {
 func (p *Proxy) addHold(fp string, b *held, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.forget()
 	if h := p.holds[fp]; h != nil && h.gate == b.Gate {
 		return
 	}
-	p.holds[fp] = &hold{b.Gate, b.What, time.Duration(b.GoodFor) * time.Microsecond, b.Once, false, at}
+	p.holds[fp] = &hold{gate: b.Gate, what: b.What, goodFor: micros(b.GoodFor), once: b.Once, until: b.until(at)}
 	for _, one := range b.Calls {
-		p.awaited[b.Agent+" "+one] = b.Gate
+		p.awaited[b.Agent+" "+one] = awaited{b.Gate, at.Add(resultsAwaited)}
 	}
+}
+
+// until is when the call is known no more: its gate was decided, and the window is over.
+func (b *held) until(opened time.Time) time.Time {
+	open := micros(b.Open)
+	if open == 0 {
+		open = mostOpen
+	}
+	return opened.Add(open + micros(b.GoodFor))
+}
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+// forget drops from time to time what is of no use any more. The proxy is locked.
+func (p *Proxy) forget() {
+	now := p.Now()
+	if now.Before(p.forgets) {
+		return
+	}
+	p.forgets = now.Add(10 * time.Minute)
+	maps.DeleteFunc(p.holds, func(_ string, h *hold) bool { return now.After(h.until) })
+	maps.DeleteFunc(p.awaited, func(_ string, a awaited) bool { return now.After(a.until) })
 }
 
 func (p *Proxy) findHold(fp string) *hold {
@@ -86,7 +112,7 @@ func (p *Proxy) findHold(fp string) *hold {
 }
 
 func (p *Proxy) loadHolds(ctx context.Context) error {
-	rows, err := p.DB.Read.QueryContext(ctx, "SELECT fingerprint, gate, what, good_for, once, used, opened_at FROM proxy_hold WHERE opened_at > $1", p.Now().Add(-holdsKept).UnixMicro())
+	rows, err := p.DB.Read.QueryContext(ctx, "SELECT fingerprint, gate, what, good_for, once, used, until FROM proxy_hold WHERE until > $1", p.Now().UnixMicro())
 	if err != nil {
 		return err
 	}
@@ -95,11 +121,11 @@ func (p *Proxy) loadHolds(ctx context.Context) error {
 	for rows.Next() {
 		var fp string
 		var h hold
-		var goodFor, opened int64
-		if err := rows.Scan(&fp, &h.gate, &h.what, &goodFor, &h.once, &h.used, &opened); err != nil {
+		var goodFor, until int64
+		if err := rows.Scan(&fp, &h.gate, &h.what, &goodFor, &h.once, &h.used, &until); err != nil {
 			return err
 		}
-		h.goodFor, h.opened = time.Duration(goodFor)*time.Microsecond, time.UnixMicro(opened)
+		h.goodFor, h.until = micros(goodFor), time.UnixMicro(until)
 		all[fp] = &h
 	}
 	if err := rows.Err(); err != nil {
@@ -142,7 +168,7 @@ func (x *exchange) open(what policy.Point, gates []gated, o gate.Opening, spec p
 	if spec.Expires <= 0 {
 		spec.Expires = mostOpen
 	}
-	b := &held{Agent: x.who.ID, Gate: gate.NewID(), What: what, GoodFor: spec.Window.Microseconds(), Once: spec.SingleUse}
+	b := &held{Agent: x.who.ID, Gate: gate.NewID(), What: what, GoodFor: spec.Window.Microseconds(), Open: spec.Expires.Microseconds(), Once: spec.SingleUse}
 	if b.GoodFor == 0 {
 		b.GoodFor = replyWindow.Microseconds()
 	}
@@ -187,7 +213,7 @@ func (x *exchange) open(what policy.Point, gates []gated, o gate.Opening, spec p
 		return nil, err
 	}
 	if found.gate == b.Gate {
-		x.p.addHold(x.fp, b, found.opened)
+		x.p.addHold(x.fp, b, x.p.Now())
 	} else if x.out.committed {
 		return nil, fault.New(fault.Conflict, "The same call is held already. Send it again to wait for its gate.")
 	}
@@ -199,7 +225,7 @@ func (x *exchange) open(what policy.Point, gates []gated, o gate.Opening, spec p
 func (x *exchange) stands(tx *ledger.Tx) (bool, error) {
 	var gateID string
 	var spent bool
-	err := tx.QueryRow("SELECT gate, once AND used FROM proxy_hold WHERE fingerprint = $1", []any{x.fp}, &gateID, &spent)
+	err := tx.QueryRow("SELECT gate, once AND used OR until < $2 FROM proxy_hold WHERE fingerprint = $1", []any{x.fp, tx.Now().UnixMicro()}, &gateID, &spent)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
@@ -208,9 +234,9 @@ func (x *exchange) stands(tx *ledger.Tx) (bool, error) {
 
 func (p *Proxy) readHold(ctx context.Context, fp string) (*hold, error) {
 	h := &hold{}
-	var goodFor, opened int64
-	err := p.DB.QueryRow(context.WithoutCancel(ctx), "SELECT gate, what, good_for, once, used, opened_at FROM proxy_hold WHERE fingerprint = $1", []any{fp}, &h.gate, &h.what, &goodFor, &h.once, &h.used, &opened)
-	h.goodFor, h.opened = time.Duration(goodFor)*time.Microsecond, time.UnixMicro(opened)
+	var goodFor, until int64
+	err := p.DB.QueryRow(context.WithoutCancel(ctx), "SELECT gate, what, good_for, once, used, until FROM proxy_hold WHERE fingerprint = $1", []any{fp}, &h.gate, &h.what, &goodFor, &h.once, &h.used, &until)
+	h.goodFor, h.until = micros(goodFor), time.UnixMicro(until)
 	return h, err
 }
 
@@ -227,7 +253,8 @@ func (x *exchange) claim(h *hold, digest string) error {
 	return x.p.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) error {
 		var used bool
 		var gateID string
-		if err := tx.QueryRow("SELECT gate, used FROM proxy_hold WHERE fingerprint = $1", []any{x.fp}, &gateID, &used); err != nil {
+		err := tx.QueryRow("SELECT gate, used FROM proxy_hold WHERE fingerprint = $1", []any{x.fp}, &gateID, &used)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
 		if gateID != h.gate || h.once && used {
@@ -303,7 +330,7 @@ func (x *exchange) toolOpening(gates []gated, withheld []byte) gate.Opening {
 	o := gate.Opening{Digest: digest(withheld)}
 	var titles []string
 	for _, g := range gates {
-		e := g.event(x)
+		e := x.seen(&g.Call)
 		title := g.Tool
 		if g.Toolset != "" {
 			title = g.Toolset + "/" + g.Tool
@@ -355,7 +382,7 @@ func lastWords(body []byte) string {
 // artifact shows JSON, or what should be. The digest binds what is not shown, too.
 func artifact(name string, text []byte) wire.Raw {
 	content := wire.Raw(bytes.ReplaceAll(text, []byte(`\u0000`), []byte(`\ufffd`)))
-	if len(content) > maxShown || !json.Valid(content) || !isObject(content) {
+	if len(content) > maxShown || !json.Valid(content) || !form.IsObject(content) {
 		content = wire.AppendText(nil, clean(strings.ToValidUTF8(string(text[:min(len(text), maxShown)]), "")))
 	}
 	out := append([]byte(`{"type":"json","name":`), wire.AppendText(nil, clean(name))...)

@@ -12,9 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/proxy/form"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
@@ -56,6 +58,7 @@ type exchange struct {
 	set     Settings
 	rules   *rules
 	out     *output
+	detach  func() bool // lets the provider's reply outlive the client
 	began   time.Time
 	note    called
 	prefix  string // of the path, as far as it is ours
@@ -115,13 +118,21 @@ func (x *exchange) carry() error {
 	}
 	x.async = x.set.Mode == ModeAsync || slices.ContainsFunc(x.r.Header.Values("Prefer"), func(v string) bool { return strings.Contains(strings.ToLower(v), "respond-async") })
 	x.clean()
+	if x.r.ContentLength > x.most {
+		return x.tooLarge()
+	}
 	if x.r.ContentLength < 0 || x.r.ContentLength > largeBody {
 		_ = x.control.SetReadDeadline(x.began.Add(bodyTime))
 	}
-	if x.kind == "" && x.form == nil {
+	x.rules = x.p.rules()
+	if x.form == nil && (x.kind == "" || !x.rules.prompt) {
 		return x.pass()
 	}
 	return x.judged()
+}
+
+func (x *exchange) tooLarge() error {
+	return fault.New(fault.TooLarge, "The request is larger than %d bytes, which is the most that this call takes.", x.most)
 }
 
 // locate finds out which call it is, and the agent's key in its path.
@@ -180,10 +191,9 @@ func (x *exchange) judged() error {
 	if err != nil {
 		return err
 	}
-	x.rules = x.p.rules()
 	x.q = request{form: x.form, kind: x.kind, provider: x.provider, body: body}
 	if x.kind != "" {
-		if err := x.q.read(); err != nil && x.rules.prompt {
+		if err := x.q.read(x.rules.said); err != nil && x.rules.prompt {
 			return fault.Wrap(err, fault.InvalidPayload, "The request cannot be read: %s", fault.From(err).Message)
 		}
 	} else {
@@ -225,7 +235,13 @@ func (x *exchange) pass() error {
 	}
 	body := io.Reader(nil)
 	if x.r.Body != nil && x.r.Body != http.NoBody {
+		// A provider may begin to answer before it has all of the request.
+		_ = x.control.EnableFullDuplex()
 		body = http.MaxBytesReader(x.w, x.r.Body, x.most)
+	}
+	links := x.vaulted && x.provider == Anthropic && strings.HasPrefix(x.path, "/v1/messages/batches") && !strings.HasSuffix(x.path, "/results")
+	if links {
+		x.header.Set("Accept-Encoding", "identity") // it is to be rewritten
 	}
 	res, cancel, err := x.call(body, x.r.ContentLength)
 	defer cancel()
@@ -234,8 +250,8 @@ func (x *exchange) pass() error {
 	}
 	defer func() { _ = res.Body.Close() }()
 	x.note.Status = res.StatusCode
-	defer x.record(facts{})
-	if x.vaulted && x.provider == Anthropic && strings.HasPrefix(x.path, "/v1/messages/batches") && isJSON(res.Header) {
+	defer x.record(form.Facts{})
+	if links && isJSON(res.Header) {
 		return x.ownLinks(res)
 	}
 	return x.copy(res)
@@ -250,25 +266,35 @@ func (x *exchange) ownLinks(res *http.Response) error {
 	if err != nil {
 		return err
 	}
+	if coding := res.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+		return &gatewayError{"The provider's reply has a coding that was not asked for, and its links cannot be changed."}
+	}
 	text = resultsURL.ReplaceAll(text, []byte("${1}"+x.p.BaseURL+x.prefix))
 	x.reply(res.StatusCode, res.Header, len(text))
 	_, err = x.w.Write(text)
 	return abort(err)
 }
 
+// buffers are for replies on their way.
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
+type buffer [32 << 10]byte
+
 // copy gives the reply on as it comes. One that breaks off breaks off there, too.
 func (x *exchange) copy(res *http.Response) error {
 	length := int(res.ContentLength)
 	x.reply(res.StatusCode, res.Header, length)
-	buf := make([]byte, 32<<10)
+	buf := buffers.Get().(*buffer)
+	defer buffers.Put(buf)
 	for {
-		n, err := res.Body.Read(buf)
+		n, err := res.Body.Read(buf[:])
 		if n > 0 {
 			if gone := x.out.write(buf[:n], length < 0); gone != nil {
-				return nil //nolint:nilerr // there is nobody to tell
+				return nil // there is nobody to tell
 			}
 		}
 		if errors.Is(err, io.EOF) {
+			_ = x.out.write(nil, length >= 0) // what is written down comes after
 			return nil
 		}
 		if err != nil {
@@ -314,7 +340,7 @@ func (x *exchange) fail(f failure) {
 		h.Del("Content-Encoding")
 		f.write(x.w, x.provider)
 	case x.out.machine != nil:
-		_ = x.out.write(x.out.machine.failing(f.kind, f.message), true)
+		_ = x.out.write(x.out.machine.Failing(f.kind, f.message), true)
 	default:
 		panic(http.ErrAbortHandler)
 	}

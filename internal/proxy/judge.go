@@ -8,24 +8,25 @@ import (
 	"strings"
 
 	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/proxy/form"
 	"github.com/signalbox/signalbox/internal/rulebook"
 )
 
 // gated is a call that a person has to decide about.
 type gated struct {
-	call
+	form.Call
 	decision rulebook.Decision
 }
 
 // ruling is what the policy says of the calls in a reply.
 type ruling struct {
 	refusal *rulebook.Decision // the reply is not given
-	refused call
+	refused form.Call
 	gates   []gated
 }
 
-// event is what rules see of a call.
-func (c *call) event(x *exchange) policy.Event {
+// seen is what rules see of a call.
+func (x *exchange) seen(c *form.Call) policy.Event {
 	e := policy.Event{
 		Point: policy.OnToolCall, Protocol: Protocol, Kind: c.Kind, Tool: c.Tool, Toolset: c.Toolset, Text: string(c.Arguments),
 		Provider: x.provider, Model: x.q.model, Project: x.project, Run: x.run, Thread: x.q.thread.continues,
@@ -60,9 +61,9 @@ func words(arguments map[string]any, names ...string) string {
 }
 
 // judge asks the policy about calls that are whole. One that is refused ends it.
-func (x *exchange) judge(ctx context.Context, calls []call, to *ruling) {
+func (x *exchange) judge(ctx context.Context, calls []form.Call, to *ruling) {
 	for _, c := range calls {
-		d := x.p.Book.Decide(ctx, x.who, c.event(x))
+		d := x.p.Book.Decide(ctx, x.who, x.seen(&c))
 		if c.Unclear != "" && d.Action == policy.Allow {
 			ask(&d, d.Rule, "Rules cannot see what this call would do: "+c.Unclear+".")
 		}

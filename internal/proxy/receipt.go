@@ -15,19 +15,26 @@ type receipted struct {
 	Calls []string `json:"calls"`
 }
 
+// awaited is a gate that let a call go whose result is waited for.
+type awaited struct {
+	gate  string
+	until time.Time
+}
+
 func (p *Proxy) loadAwaited(ctx context.Context) error {
-	rows, err := p.DB.Read.QueryContext(ctx, "SELECT agent, call, gate FROM proxy_call WHERE at > $1", p.Now().Add(-holdsKept).UnixMicro())
+	rows, err := p.DB.Read.QueryContext(ctx, "SELECT agent, call, gate, at FROM proxy_call WHERE at > $1", p.Now().Add(-resultsAwaited).UnixMicro())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = rows.Close() }()
-	all := map[string]string{}
+	all := map[string]awaited{}
 	for rows.Next() {
 		var agent, one, gateID string
-		if err := rows.Scan(&agent, &one, &gateID); err != nil {
+		var at int64
+		if err := rows.Scan(&agent, &one, &gateID, &at); err != nil {
 			return err
 		}
-		all[agent+" "+one] = gateID
+		all[agent+" "+one] = awaited{gateID, time.UnixMicro(at).Add(resultsAwaited)}
 	}
 	if err := rows.Err(); err != nil {
 		return err
@@ -54,8 +61,8 @@ func (p *Proxy) receive(x *exchange) {
 	p.mu.Lock()
 	for _, r := range results {
 		name := x.who.ID + " " + r.id
-		if gateID, ok := p.awaited[name]; ok {
-			found[gateID] = append(found[gateID], r)
+		if a, ok := p.awaited[name]; ok {
+			found[a.gate] = append(found[a.gate], r)
 			delete(p.awaited, name) // the next request brings it again
 		}
 	}

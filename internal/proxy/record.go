@@ -9,6 +9,7 @@ import (
 	"github.com/signalbox/signalbox/internal/counter"
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/ledger"
+	"github.com/signalbox/signalbox/internal/proxy/form"
 	"github.com/signalbox/signalbox/internal/rulebook"
 	"github.com/signalbox/signalbox/internal/wire"
 )
@@ -45,28 +46,28 @@ type calls struct {
 }
 
 // record puts a call into the queue, with what the reply said it took.
-func (x *exchange) record(about facts) {
+func (x *exchange) record(about form.Facts) {
 	n := &x.note
 	n.At, n.Took = x.began.UnixMicro(), time.Since(x.began).Microseconds()
 	n.Provider, n.Call, n.Stream, n.Request, n.Run = x.provider, x.r.Method+" "+x.path, x.q.stream, x.fp, clean(x.run)
-	if n.Model = clean(x.q.model); about.model != "" {
-		n.Model = clean(about.model)
+	if n.Model = clean(x.q.model); about.Model != "" {
+		n.Model = clean(about.Model)
 	}
-	n.ID = clean(about.id)
-	u := about.usage
+	n.ID = clean(about.ID)
+	u := about.Usage
 	n.Input, n.Output, n.CacheRead, n.CacheWrite = u.Input, u.Output, u.CacheRead, u.CacheWrite
-	if u != (usage{}) && x.kind != "" { // what is fetched once more was counted before
+	if u != (form.Usage{}) && x.kind != "" { // what is fetched once more was counted before
 		n.CostNano, n.Priced = x.p.price(n.Model, x.q.model, u)
 	}
 	one := *n
 	x.p.recorder.add(x, &one)
-	if about.id != "" && x.q.thread.kept && !x.q.thread.unknown {
-		x.p.follows(x, about.id)
+	if about.ID != "" && x.q.thread.kept && !x.q.thread.unknown {
+		x.p.follows(x, about.ID)
 	}
 }
 
 // price is what tokens cost, by the model that answered, or the one that was asked for.
-func (p *Proxy) price(answered, asked string, u usage) (int64, bool) {
+func (p *Proxy) price(answered, asked string, u form.Usage) (int64, bool) {
 	for _, name := range []func() string{
 		func() string { return answered },
 		func() string { return asked },
@@ -86,9 +87,9 @@ var dated = regexp.MustCompile(`-\d{4}-?\d{2}-?\d{2}$`)
 // nothing is done that cannot be written down.
 const maxQueued = 10_000
 
-// flushEvery is the least time between two writes, so that many calls share one: a commit
-// takes more of the machine than a call.
-const flushEvery = 50 * time.Millisecond
+// flushEvery is the least time between two writes, so that many calls share one: a commit,
+// and all who follow the ledger, take more of the machine than a call.
+const flushEvery = 100 * time.Millisecond
 
 // recorder writes calls down after they were answered, many to an entry.
 type recorder struct {
@@ -171,7 +172,11 @@ func (r *recorder) run(ctx context.Context) {
 func (r *recorder) last(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	r.flush(ctx)
+	if !r.flush(ctx) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.p.Log.Error("calls were not written down", "calls", r.queued, "error", r.failed.Error())
+	}
 }
 
 // flush writes what is queued. What cannot be written stays.
@@ -201,7 +206,9 @@ func (r *recorder) flush(ctx context.Context) bool {
 	if err == nil {
 		return true
 	}
-	r.p.Log.Error("calls cannot be written down yet; they are kept", "calls", n, "error", err.Error())
+	if ctx.Err() == nil { // at the end they are written once more
+		r.p.Log.Error("calls cannot be written down yet; they are kept", "calls", n, "error", err.Error())
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events, r.queued, r.failed = append(events, r.events...), r.queued+n, err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/signalbox/signalbox/internal/fault"
 	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/proxy/form"
 )
 
 // forward sends the request to the provider and deals with the reply. A hold is to be waited
@@ -21,24 +22,24 @@ func (x *exchange) forward() (*hold, error) {
 	defer cancel()
 	if err != nil {
 		x.note.Status = http.StatusBadGateway
-		x.record(facts{})
+		x.record(form.Facts{})
 		return nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
 	x.note.Status = res.StatusCode
 	switch {
 	case res.StatusCode >= http.StatusMultipleChoices || res.StatusCode == http.StatusNoContent:
-		defer x.record(facts{})
+		defer x.record(form.Facts{})
 		if x.out.committed { // it was held before it was sent
 			x.fail(failure{kind: errorKind(res.StatusCode), message: "The provider answered with the status " + res.Status + "."})
 			return nil, nil
 		}
 		return nil, x.copy(res)
 	case x.form == nil && x.vaulted:
-		defer x.record(facts{})
+		defer x.record(form.Facts{})
 		return nil, x.ownLinks(res)
 	case x.form == nil:
-		defer x.record(facts{})
+		defer x.record(form.Facts{})
 		return nil, x.copy(res)
 	case isEvents(res.Header):
 		return x.stream(res)
@@ -46,45 +47,54 @@ func (x *exchange) forward() (*hold, error) {
 	return x.whole(res)
 }
 
-// whole deals with a reply that is no stream.
+// whole deals with a reply that is no stream. One that cannot hold a call goes on before it is
+// read for what it took.
 func (x *exchange) whole(res *http.Response) (*hold, error) {
 	raw, err := readReply(res)
 	if err != nil {
-		x.record(facts{})
+		x.record(form.Facts{})
 		return nil, err
 	}
-	text, err := plain(res, raw)
-	var about facts
-	var calls []call
+	text, err := plain(res.Header, raw)
+	var about form.Facts
+	defer func() { x.record(about) }()
+	if !x.rules.tools && (err == nil || !x.out.committed) || err == nil && isJSON(res.Header) && !x.form.MayCall(text) && form.IsWhole(text) {
+		x.give(res, raw, text)
+		about, _, _ = x.form.Reply(text)
+		return nil, nil
+	}
+	var calls []form.Call
 	if err == nil {
-		about, calls, err = x.form.reply(text)
+		about, calls, err = x.form.Reply(text)
 	}
 	if err == nil && !isJSON(res.Header) {
 		err = &gatewayError{"it is no JSON"}
 	}
-	defer func() { x.record(about) }()
-	if err != nil && x.rules.tools {
+	if err != nil {
 		return nil, &gatewayError{"The provider's reply cannot be read, and so not be judged: " + fault.From(err).Message}
 	}
-	if len(calls) > 0 && x.rules.tools {
-		var said ruling
-		x.judge(x.r.Context(), calls, &said)
-		if said.refusal != nil {
-			return nil, x.refuse(*said.refusal)
-		}
-		if len(said.gates) > 0 {
-			landed := x.takeOff()
-			k := &kept{Status: res.StatusCode, Header: storedHeader(res.Header), Body: raw}
-			return x.withhold(said.gates, k, landed)
-		}
+	var said ruling
+	x.judge(x.r.Context(), calls, &said)
+	switch {
+	case said.refusal != nil:
+		return nil, x.refuse(*said.refusal)
+	case len(said.gates) > 0:
+		landed := x.takeOff()
+		k := &kept{Status: res.StatusCode, Header: storedHeader(res.Header), Body: raw}
+		return x.withhold(said.gates, k, landed)
 	}
+	x.give(res, raw, text)
+	return nil, nil
+}
+
+// give gives a reply on. text is without its coding.
+func (x *exchange) give(res *http.Response, raw, text []byte) {
 	if !x.out.committed {
 		x.reply(res.StatusCode, res.Header, len(raw))
-	} else if enc := res.Header.Get("Content-Encoding"); enc != "" {
+	} else if res.Header.Get("Content-Encoding") != "" {
 		raw = text // the status that was sent says nothing of a coding
 	}
-	_ = x.out.write(raw, false)
-	return nil, nil
+	_ = x.out.write(raw, true)
 }
 
 // withhold opens the gate of a reply.

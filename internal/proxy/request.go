@@ -5,12 +5,13 @@ import (
 	"strings"
 
 	"github.com/signalbox/signalbox/internal/policy"
+	"github.com/signalbox/signalbox/internal/proxy/form"
 	"github.com/signalbox/signalbox/internal/wire"
 )
 
 // request is what is asked of a model, as far as it matters here.
 type request struct {
-	form      *form // nil for a batch
+	form      *form.Form // nil for a batch
 	kind      string
 	provider  string
 	body      []byte
@@ -39,9 +40,9 @@ type result struct {
 
 // tool is a tool that a request declares, in any of the forms.
 type tool struct {
-	Type     string    `json:"type"`
-	Name     string    `json:"name"`
-	Function *function `json:"function"`
+	Type     string         `json:"type"`
+	Name     string         `json:"name"`
+	Function *form.Function `json:"function"`
 	Custom   *struct {
 		Name string `json:"name"`
 	} `json:"custom"`
@@ -86,8 +87,6 @@ type asked struct {
 	Tools     []tool   `json:"tools"`
 	Functions []tool   `json:"functions"`
 	Servers   []server `json:"mcp_servers"`
-	Messages  wire.Raw `json:"messages"`
-	Input     wire.Raw `json:"input"`
 	Thread    *struct {
 		Type     string `json:"type"`
 		Previous string `json:"previous_message_id"`
@@ -106,9 +105,18 @@ type server struct {
 }
 
 // read reads a body into the request. What cannot be read is an error, and nothing is known.
-func (q *request) read() error {
+// A strict reading looks at what is said, too.
+func (q *request) read(strict bool) error {
 	var a asked
-	if err := wire.UnmarshalPart(q.body, &a); err != nil {
+	listed := "messages"
+	if q.form == form.Responses {
+		listed = "input"
+	}
+	rest, found, ok := form.Without(q.body, listed)
+	if strict || !ok {
+		rest = q.body // a decoder says what is wrong with it
+	}
+	if err := wire.UnmarshalPart(rest, &a); err != nil {
 		return err
 	}
 	q.model, q.stream = a.Model, a.Stream
@@ -122,21 +130,18 @@ func (q *request) read() error {
 		q.tools = append(q.tools, "mcp:"+s.Name, "mcp:"+s.URL)
 	}
 	q.thread = threadOf(q.form, &a)
-	q.listed = a.Messages
-	if q.form == responsesForm {
-		q.listed = a.Input
-	}
+	q.listed = found
 	for _, one := range a.Requests {
 		q.batch = append(q.batch, one.Params)
 	}
 	return nil
 }
 
-func threadOf(f *form, a *asked) (t thread) {
+func threadOf(f *form.Form, a *asked) (t thread) {
 	switch {
-	case f == messagesForm && a.Thread != nil:
+	case f == form.Messages && a.Thread != nil:
 		return thread{kept: true, continues: a.Thread.Previous}
-	case f == responsesForm:
+	case f == form.Responses:
 		t.kept = a.Store == nil || *a.Store
 		t.continues = a.Previous
 		if name, ok := wire.Text(a.Conversation); ok {

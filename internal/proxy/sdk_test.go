@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,6 +46,7 @@ type seen struct {
 type matrix struct {
 	t            *testing.T
 	node, silent *node
+	elsewhere    *httptest.Server // where nobody should go
 	keys         string
 	mu           sync.Mutex
 	asked, sent  map[string]int // calls that reached the provider, and us
@@ -52,6 +54,10 @@ type matrix struct {
 
 func newMatrix(t *testing.T) *matrix {
 	m := &matrix{t: t, asked: map[string]int{}, sent: map[string]int{}}
+	m.elsewhere = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s: the redirect was followed", r.Header.Get("X-Scenario"))
+	}))
+	t.Cleanup(m.elsewhere.Close)
 	quick := func(o *proxy.Options) { o.Beat, o.Quiet = 100*time.Millisecond, 100*time.Millisecond }
 	m.node = start(t, storetest.SQLite(t), quick)
 	m.silent = start(t, storetest.SQLite(t), func(o *proxy.Options) { o.Quiet = time.Minute })
@@ -102,6 +108,11 @@ func (m *matrix) answer(w http.ResponseWriter, r *http.Request) {
 		tool = "read"
 	}
 	switch {
+	case strings.HasSuffix(id, "/redirected"):
+		if r.Header.Get("X-Api-Key")+r.Header.Get("Authorization") == "" {
+			m.t.Errorf("%s: the provider got no key", id)
+		}
+		http.Redirect(w, r, m.elsewhere.URL+r.URL.Path, http.StatusTemporaryRedirect)
 	case strings.HasSuffix(id, "/overloaded"):
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Retry-After-Ms", "20")
@@ -200,6 +211,7 @@ var scenarios = map[string]wanted{
 	"silent-late":          {failed: true, asked: 1, sent: 4, again: true},
 	"deferred":             {failed: true, status: 429, asked: 0, sent: 2},
 	"overloaded":           {failed: true, status: 529, asked: 2, sent: 2},
+	"redirected":           {failed: true, status: 502, asked: 1, sent: 1},
 	"broken-stream":        {failed: true, asked: 1, sent: 1},
 }
 
@@ -213,6 +225,10 @@ var exceptions = map[string]map[string]wanted{
 	// These say how long they wait, and have a status in time.
 	"anthropic-0": {"silent-late": {tool: "bash", asked: 1, sent: 2, again: true}},
 	"anthropic-1": {"silent-late": {tool: "bash", asked: 1, sent: 2, again: true}},
+	"anthropic-py": {
+		"silent-late": {tool: "bash", asked: 1, sent: 2, again: true},
+	},
+	"openai-py": {"silent-late": {tool: "bash", asked: 1, sent: 2, again: true}},
 	// These have the body in their timeout, and are answered before it.
 	"anthropic-go-1": {"held-approve": {held: true, asked: 1}, "silent-late": {held: true, asked: 1, again: true}},
 	"anthropic-go-2": {"held-approve": {held: true, asked: 1}, "silent-late": {held: true, asked: 1, again: true}},
@@ -251,7 +267,7 @@ func TestTheRealSDKsSeeWhatTheyShould(t *testing.T) {
 	t.Parallel()
 	programs := map[string][]string{}
 	missing := func(what, path string) bool {
-		if _, err := os.Stat(filepath.Join("testdata", "sdk", path)); err == nil {
+		if _, err := os.Stat(path); err == nil {
 			return false
 		}
 		if os.Getenv("CI") != "" {
@@ -261,14 +277,26 @@ func TestTheRealSDKsSeeWhatTheyShould(t *testing.T) {
 		}
 		return true
 	}
-	if !missing("the SDKs from npm", "node/node_modules/.installed") {
+	if !missing("the SDKs from npm", "testdata/sdk/node/node_modules/.installed") {
 		for _, sdk := range []string{"anthropic-0", "anthropic-1", "openai-6", "openai-7"} {
 			programs[sdk] = []string{"node", "matrix.mjs"}
 		}
 	}
-	if !missing("the Go SDKs", "go/matrix") {
+	if !missing("the Go SDKs", "testdata/sdk/go/matrix") {
 		for _, sdk := range []string{"anthropic-go-1", "anthropic-go-2", "openai-go-3"} {
 			programs[sdk] = []string{"../go/matrix"}
+		}
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	python := filepath.Join(cache, "signalbox-test-python")
+	if _, err := os.Stat(filepath.Join(python, "installed")); err != nil { // Debian's own Python has no venv
+		t.Log("the SDKs for Python are not installed; scripts/test-tools does it where Python has venv")
+	} else {
+		for _, sdk := range []string{"anthropic-py", "openai-py"} {
+			programs[sdk] = []string{filepath.Join(python, "bin", "python"), "../python/matrix.py"}
 		}
 	}
 	if len(programs) == 0 {

@@ -45,6 +45,7 @@ type Options struct {
 	Beat  time.Duration // between signs of life; 12 s
 	Quiet time.Duration // how long a call is held before its status is sent, at the most; 100 s
 	Hold  time.Duration // how long a call is held, for agents that do not say; 9 min
+	Idle  time.Duration // how long a provider may say nothing; 10 min
 }
 
 // Proxy carries calls to providers.
@@ -60,7 +61,8 @@ type Proxy struct {
 	settings map[string]Settings      // by the agent's id
 	owners   map[string]binding       // by the fingerprint of a provider's key
 	holds    map[string]*hold         // by the fingerprint of a call
-	awaited  map[string]string        // gates whose receipts are awaited, by agent and call
+	awaited  map[string]awaited       // gates whose receipts are awaited, by agent and call
+	forgets  time.Time                // when what is of no use is dropped next
 	threads  map[string]known         // what conversations that providers keep may use
 	flights  map[string]chan struct{} // calls whose gate is about to be opened
 }
@@ -70,18 +72,18 @@ func New(o Options) (*Proxy, error) {
 	for _, d := range []struct {
 		of     *time.Duration
 		absent time.Duration
-	}{{&o.Beat, 12 * time.Second}, {&o.Quiet, 100 * time.Second}, {&o.Hold, 9 * time.Minute}} {
+	}{{&o.Beat, 12 * time.Second}, {&o.Quiet, 100 * time.Second}, {&o.Hold, 9 * time.Minute}, {&o.Idle, 10 * time.Minute}} {
 		if *d.of == 0 {
 			*d.of = d.absent
 		}
 	}
 	p := &Proxy{
 		Options: o, upstreams: map[string]*url.URL{},
-		settings: map[string]Settings{}, owners: map[string]binding{}, holds: map[string]*hold{}, awaited: map[string]string{},
+		settings: map[string]Settings{}, owners: map[string]binding{}, holds: map[string]*hold{}, awaited: map[string]awaited{},
 		threads: map[string]known{}, flights: map[string]chan struct{}{},
 		transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, MaxIdleConns: 1024, MaxIdleConnsPerHost: 512, IdleConnTimeout: 90 * time.Second,
-			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: upstreamIdle, DisableCompression: true, ForceAttemptHTTP2: true,
+			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: o.Idle, DisableCompression: true, ForceAttemptHTTP2: true,
 		},
 	}
 	for name, address := range o.Upstreams {
@@ -104,7 +106,8 @@ func New(o Options) (*Proxy, error) {
 type rules struct {
 	number int64
 	prompt bool // some rule looks at requests
-	text   bool // and at what they say
+	text   bool // and at the text in them
+	said   bool // or at anything in them that is said to the model
 	tools  bool // some rule looks at tool calls
 	// continued is the name of the first rule on prompts that depends on what a request
 	// that continues a conversation does not say.
@@ -127,6 +130,7 @@ func (p *Proxy) rules() *rules {
 			}
 			r.prompt = true
 			r.text = r.text || strings.Contains(one.When, "text")
+			r.said = r.said || r.text || strings.Contains(one.When, "payload")
 			if r.continued == "" && one.Mode == "enforce" && one.Then != policy.Allow && looksBack(one.When) {
 				r.continued = one.Name
 			}

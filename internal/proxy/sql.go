@@ -27,9 +27,10 @@ CREATE TABLE proxy_hold (
   good_for {bigint} NOT NULL,
   once {bool} NOT NULL,
   used {bool} NOT NULL,
-  opened_at {bigint} NOT NULL
+  opened_at {bigint} NOT NULL,
+  until {bigint} NOT NULL
 ) {strict};
-CREATE INDEX proxy_hold_opened ON proxy_hold (opened_at);
+CREATE INDEX proxy_hold_until ON proxy_hold (until);
 
 CREATE TABLE proxy_call (
   agent {text} NOT NULL,
@@ -101,14 +102,14 @@ func applyHeld(tx *store.Tx, e *ledger.Entry) error {
 	if err := e.Decode(&b); err != nil {
 		return err
 	}
-	tx.Exec(`INSERT INTO proxy_hold (fingerprint, gate, what, good_for, once, used, opened_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
-ON CONFLICT (fingerprint) DO UPDATE SET gate = excluded.gate, what = excluded.what, good_for = excluded.good_for, once = excluded.once, used = excluded.used, opened_at = excluded.opened_at`,
-		e.Subject, b.Gate, string(b.What), b.GoodFor, b.Once, false, e.At.UnixMicro())
+	tx.Exec(`INSERT INTO proxy_hold (fingerprint, gate, what, good_for, once, used, opened_at, until) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (fingerprint) DO UPDATE SET gate = excluded.gate, what = excluded.what, good_for = excluded.good_for, once = excluded.once, used = excluded.used, opened_at = excluded.opened_at, until = excluded.until`,
+		e.Subject, b.Gate, string(b.What), b.GoodFor, b.Once, false, e.At.UnixMicro(), b.until(e.At).UnixMicro())
 	for _, one := range b.Calls {
 		tx.Exec("INSERT INTO proxy_call (agent, call, gate, at) VALUES ($1, $2, $3, $4) ON CONFLICT (agent, call) DO UPDATE SET gate = excluded.gate, at = excluded.at", b.Agent, one, b.Gate, e.At.UnixMicro())
 	}
-	tx.Exec("DELETE FROM proxy_hold WHERE opened_at < $1", before(e, holdsKept))
-	tx.Exec("DELETE FROM proxy_call WHERE at < $1", before(e, holdsKept))
+	tx.Exec("DELETE FROM proxy_hold WHERE until < $1", e.At.UnixMicro())
+	tx.Exec("DELETE FROM proxy_call WHERE at < $1", before(e, resultsAwaited))
 	return nil
 }
 

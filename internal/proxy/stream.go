@@ -6,15 +6,17 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
+	"sync"
+
+	"github.com/signalbox/signalbox/internal/proxy/form"
 )
 
 // relay is a stream on its way to the client.
 type relay struct {
 	x       *exchange
 	res     *http.Response
-	frames  frames
-	machine machine
+	frames  form.Frames
+	machine form.Machine
 	prefix  []byte // of the reply, which the client has
 	kept    []byte // what follows, and is not for the client yet
 	open    bool   // a call has begun in what is kept
@@ -39,22 +41,20 @@ func (x *exchange) stream(res *http.Response) (*hold, error) {
 		if x.rules.tools {
 			return nil, &gatewayError{"The provider's reply has a coding that was not asked for, and cannot be judged."}
 		}
-		defer x.record(facts{})
+		defer x.record(form.Facts{})
 		return nil, x.copy(res)
 	}
-	l := &relay{x: x, res: res, machine: x.form.machine(), landed: func() {}}
+	l := relays.Get().(*relay)
+	l.x, l.res, l.machine, l.landed = x, res, x.form.Machine(), func() {}
 	x.q.stream = true
-	defer func() { l.landed() }()
+	defer func() { l.landed(); l.leave() }()
 	defer x.out.still()
-	idle := time.AfterFunc(upstreamIdle, x.out.upstream.cancel)
-	defer idle.Stop()
 	if !x.async {
 		l.begin()
 	}
-	buf := make([]byte, 8<<10)
+	buf := buffers.Get().(*buffer)
 	for {
-		n, err := body.Read(buf)
-		idle.Reset(upstreamIdle)
+		n, err := body.Read(buf[:])
 		if n > 0 && !l.take(buf[:n]) {
 			break
 		}
@@ -63,11 +63,25 @@ func (x *exchange) stream(res *http.Response) (*hold, error) {
 			break
 		}
 	}
-	idle.Stop()
-	x.record(l.machine.facts())
+	buffers.Put(buf)
 	l.flush() // what may go on of a stream that may not
+	x.record(l.machine.Facts())
 	x.out.still()
 	return l.finish()
+}
+
+// relays are used again, for the room that they have.
+var relays = sync.Pool{New: func() any { return new(relay) }}
+
+const mostRoom = 256 << 10
+
+// leave makes room for another stream.
+func (l *relay) leave() {
+	if cap(l.prefix)+cap(l.kept)+l.frames.Room() <= mostRoom {
+		l.frames.Begin()
+		*l = relay{prefix: l.prefix[:0], kept: l.kept[:0], frames: l.frames}
+		relays.Put(l)
+	}
 }
 
 // begin sends the status.
@@ -89,9 +103,9 @@ func (l *relay) take(chunk []byte) bool {
 			return false
 		}
 	}
-	l.frames.push(chunk)
+	l.frames.Push(chunk)
 	for {
-		f, ok := l.frames.next()
+		f, ok := l.frames.Next()
 		if !ok {
 			break
 		}
@@ -102,7 +116,7 @@ func (l *relay) take(chunk []byte) bool {
 			return false
 		}
 	}
-	if l.frames.size()+len(l.prefix)+len(l.kept) > maxKept {
+	if l.frames.Size()+len(l.prefix)+len(l.kept) > maxKept {
 		l.broken = "The provider's reply is too large to be judged."
 		return !x.rules.tools
 	}
@@ -110,12 +124,12 @@ func (l *relay) take(chunk []byte) bool {
 }
 
 // frame takes one frame in. It is false when the rest does not matter.
-func (l *relay) frame(f frame) bool {
+func (l *relay) frame(f form.Frame) bool {
 	x := l.x
-	s, err := l.machine.next(f)
+	s, err := l.machine.Next(f)
 	if !x.rules.tools {
 		if x.async {
-			l.kept = append(l.kept, f.raw...)
+			l.kept = append(l.kept, f.Raw...)
 		}
 		return true
 	}
@@ -123,25 +137,25 @@ func (l *relay) frame(f frame) bool {
 		l.broken = "The provider's reply cannot be read, and so not be judged: " + err.Error()
 		return false
 	}
-	if s.broken && (l.open || len(l.said.gates) > 0) {
+	if s.Broken && (l.open || len(l.said.gates) > 0) {
 		// What was begun will never be whole, and nobody needs it any more.
 		l.kept, l.said, l.open = l.kept[:l.safe], ruling{}, false
 	}
-	l.kept = append(l.kept, f.raw...)
-	l.open = s.open
-	if len(s.calls) > 0 {
-		x.judge(x.r.Context(), s.calls, &l.said)
+	l.kept = append(l.kept, f.Raw...)
+	l.open = s.Open
+	if len(s.Calls) > 0 {
+		x.judge(x.r.Context(), s.Calls, &l.said)
 		if l.said.refusal != nil {
 			return false
 		}
 		// From the first gate on the reply is read to its end whatever becomes of the client.
-		if len(l.said.gates) > 0 && x.out.upstream.detach() {
+		if len(l.said.gates) > 0 && x.detach() {
 			l.landed = x.takeOff()
 		}
 	}
 	if !l.open && len(l.said.gates) == 0 {
 		l.safe = len(l.kept)
-		l.machine.sent()
+		l.machine.Sent()
 	}
 	return true
 }
@@ -150,7 +164,7 @@ func (l *relay) frame(f frame) bool {
 func (l *relay) flush() bool {
 	x := l.x
 	if !x.rules.tools || x.async {
-		l.machine.sent()
+		l.machine.Sent()
 		return true
 	}
 	gone := false
@@ -163,14 +177,14 @@ func (l *relay) flush() bool {
 		l.safe = 0
 	}
 	if l.open || len(l.said.gates) > 0 {
-		x.out.beat(x.form.beat)
+		x.out.beat(x.form.Beat)
 	}
 	return !gone || len(l.said.gates) > 0
 }
 
 // end looks at how the stream has ended.
 func (l *relay) end(err error) {
-	if f, ok := l.frames.rest(); ok {
+	if f, ok := l.frames.Rest(); ok {
 		l.partial = true
 		if !l.frame(f) {
 			return
@@ -179,7 +193,7 @@ func (l *relay) end(err error) {
 	switch {
 	case !errors.Is(err, io.EOF) && l.x.r.Context().Err() == nil:
 		l.broken = "The provider's reply broke off: " + reason(err)
-	case !l.machine.whole():
+	case !l.machine.Whole():
 		l.broken = "The provider's reply broke off before its end."
 	default:
 		l.flush()

@@ -13,11 +13,10 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/internal/fault"
+	"github.com/signalbox/signalbox/internal/proxy/form"
 )
 
 const (
-	// upstreamIdle is how long a provider may say nothing.
-	upstreamIdle = 10 * time.Minute
 	// maxReply is the largest reply that is read as a whole.
 	maxReply = 64 << 20
 	// maxKept is how much of a reply is kept for a decision.
@@ -26,19 +25,14 @@ const (
 	writeTime = 2 * time.Minute
 )
 
-// upstream is a call to the provider that is under way. It ends with the client's, until it
-// is detached.
-type upstream struct {
-	cancel context.CancelFunc
-	detach func() bool
-}
-
-// call sends the request to the provider. The caller calls cancel when it is done.
-func (x *exchange) call(body io.Reader, length int64) (*http.Response, context.CancelFunc, error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(x.r.Context()))
-	stop := context.AfterFunc(x.r.Context(), cancel)
-	end := func() { stop(); cancel() }
-	x.out.upstream = upstream{cancel, stop}
+// call sends the request to the provider. It ends with the client's call, until it is
+// detached, and when the provider says nothing for too long. The caller calls end when it is
+// done.
+func (x *exchange) call(body io.Reader, length int64) (res *http.Response, end context.CancelFunc, err error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	client := x.r.Context()
+	x.detach = context.AfterFunc(client, func() { cancel(client.Err()) })
+	end = func() { x.detach(); cancel(nil) }
 	base := x.p.upstreams[x.provider]
 	plain, err := url.PathUnescape(x.path)
 	if err != nil {
@@ -54,14 +48,45 @@ func (x *exchange) call(body io.Reader, length int64) (*http.Response, context.C
 			req.GetBody = func() (io.ReadCloser, error) { again := whole; return io.NopCloser(&again), nil }
 		}
 	}
-	res, err := x.p.transport.RoundTrip(req.WithContext(ctx))
-	if err != nil {
-		if x.r.Context().Err() != nil {
+	if res, err = x.p.transport.RoundTrip(req.WithContext(ctx)); err != nil {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return nil, end, x.tooLarge()
+		}
+		if client.Err() != nil {
 			return nil, end, fault.New(fault.Cancelled, "The client has ended the call.")
 		}
 		return nil, end, &gatewayError{"The provider cannot be reached: " + reason(err)}
 	}
+	res.Body = &patient{res.Body, time.AfterFunc(x.p.Idle, func() { cancel(errSilent) }), x.p.Idle}
+	if res.Header.Get("Location") != "" && res.StatusCode/100 == 3 {
+		_ = res.Body.Close()
+		// A client that goes there takes its key along, and its calls past the rules.
+		return nil, end, &gatewayError{"The provider answers with a redirect, which is neither followed nor passed on. Set the provider's address to where it is now."}
+	}
 	return res, end, nil
+}
+
+// patient is a reply that ends when nothing comes for too long.
+type patient struct {
+	io.ReadCloser
+	silence *time.Timer
+	most    time.Duration
+}
+
+// errSilent says that the provider is waited for no longer.
+var errSilent = errors.New("it has said nothing for too long")
+
+func (p *patient) Read(b []byte) (int, error) {
+	n, err := p.ReadCloser.Read(b)
+	if err == nil {
+		p.silence.Reset(p.most)
+	}
+	return n, err
+}
+
+func (p *patient) Close() error {
+	p.silence.Stop()
+	return p.ReadCloser.Close()
 }
 
 // reason is why, without the address, which the caller knows.
@@ -107,8 +132,8 @@ func readReply(res *http.Response) ([]byte, error) {
 }
 
 // plain is a reply without its coding, as far as that is known.
-func plain(res *http.Response, body []byte) ([]byte, error) {
-	switch strings.ToLower(res.Header.Get("Content-Encoding")) {
+func plain(header http.Header, body []byte) ([]byte, error) {
+	switch strings.ToLower(header.Get("Content-Encoding")) {
 	case "", "identity":
 		return body, nil
 	case "gzip":
@@ -128,11 +153,10 @@ func plain(res *http.Response, body []byte) ([]byte, error) {
 // output is the client's side of a call.
 type output struct {
 	x         *exchange
-	upstream  upstream
 	mu        sync.Mutex
-	committed bool    // a status was sent
-	machine   machine // of the stream that was begun
-	given     int     // bytes of the reply that the client has
+	committed bool         // a status was sent
+	machine   form.Machine // of the stream that was begun
+	given     int          // bytes of the reply that the client has
 	deadline  time.Time
 	beating   *time.Timer
 	again     bool // it beats, and not only once
@@ -187,8 +211,9 @@ func (o *output) soon() {
 	o.after(headerTime, func() error { return o.put(nil, true) }, false)
 }
 
-// headerTime is how long headers wait for the first bytes to go with.
-const headerTime = 10 * time.Millisecond
+// headerTime is how long headers wait for the first bytes to go with. A shorter time would
+// wake a thread for every stream.
+const headerTime = 100 * time.Millisecond
 
 // after does something after a pause, and again with every beat, until still.
 func (o *output) after(pause time.Duration, do func() error, again bool) {

@@ -200,6 +200,7 @@ func main() {
 		"silent-late":          {base: silent, key: keys["silent"], timeout: 2 * time.Second, retries: 2},
 		"deferred":             plain(call{retries: 1}),
 		"overloaded":           plain(call{retries: 1}),
+		"redirected":           plain(call{}),
 		"broken-stream":        plain(call{stream: true}),
 	}
 	out := json.NewEncoder(os.Stdout)

@@ -87,6 +87,7 @@ const scenarios = {
   'silent-late': { stream: false, options: { silent: true, timeout: 2000, maxRetries: 2 }, again: true },
   deferred: { stream: false, options: { maxRetries: 1 } },
   overloaded: { stream: false, options: { maxRetries: 1 } },
+  redirected: { stream: false, options: { maxRetries: 0 } },
   'broken-stream': { stream: true },
 }
 

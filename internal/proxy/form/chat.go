@@ -1,4 +1,4 @@
-package proxy
+package form
 
 import (
 	"fmt"
@@ -14,14 +14,15 @@ type toolCall struct {
 	Index    *int      `json:"index"`
 	ID       string    `json:"id"`
 	Type     string    `json:"type"`
-	Function *function `json:"function"`
+	Function *Function `json:"function"`
 	Custom   *struct {
 		Name  string `json:"name"`
 		Input string `json:"input"`
 	} `json:"custom"`
 }
 
-type function struct {
+// Function is a function that is declared, or called.
+type Function struct {
 	Name      string `json:"name"`
 	Arguments string `json:"arguments"`
 }
@@ -29,7 +30,7 @@ type function struct {
 // said is a message of a chat, or a piece of one.
 type said struct {
 	ToolCalls []toolCall `json:"tool_calls"`
-	Function  *function  `json:"function_call"` // the form before tool calls
+	Function  *Function  `json:"function_call"` // the form before tool calls
 }
 
 type chatUsage struct {
@@ -41,17 +42,17 @@ type chatUsage struct {
 }
 
 // usage counts cached tokens apart from the others.
-func (u chatUsage) usage() usage { return split(u.Prompt, u.Completion, u.Details.Cached) }
+func (u chatUsage) usage() Usage { return split(u.Prompt, u.Completion, u.Details.Cached) }
 
-func split(input, output, cached int64) usage {
+func split(input, output, cached int64) Usage {
 	cached = max(0, min(cached, input))
-	return usage{Input: max(0, input-cached), Output: max(0, output), CacheRead: cached}
+	return Usage{Input: max(0, input-cached), Output: max(0, output), CacheRead: cached}
 }
 
 // chat follows a stream of chat completions. The calls of a choice are whole when the
 // choice has finished.
 type chat struct {
-	about    facts
+	about    Facts
 	created  int64
 	ended    bool            // [DONE], or an error
 	choices  map[int]*choice // that have begun
@@ -61,14 +62,14 @@ type chat struct {
 
 type choice struct {
 	finished bool
-	calls    map[int]*call // by index; -1 is the form before tool calls
+	calls    map[int]*Call // by index; -1 is the form before tool calls
 }
 
 func newChat() *chat { return &chat{choices: map[int]*choice{}} }
 
-func (c *chat) facts() facts { return c.about }
+func (c *chat) Facts() Facts { return c.about }
 
-func (c *chat) whole() bool {
+func (c *chat) Whole() bool {
 	if c.ended {
 		return true
 	}
@@ -80,11 +81,11 @@ func (c *chat) whole() bool {
 	return len(c.choices) > 0
 }
 
-func (c *chat) next(f frame) (step, error) {
-	if f.data == nil {
+func (c *chat) Next(f Frame) (Step, error) {
+	if f.Data == nil {
 		return c.step(nil), nil
 	}
-	if string(f.data) == "[DONE]" {
+	if string(f.Data) == "[DONE]" {
 		c.ended = true
 		return c.step(c.finish(nil)), nil
 	}
@@ -100,28 +101,28 @@ func (c *chat) next(f frame) (step, error) {
 			Finish *string `json:"finish_reason"`
 		} `json:"choices"`
 	}
-	if err := wire.UnmarshalPart(f.data, &e); err != nil {
-		return step{}, fmt.Errorf("a chunk of the stream is no JSON that can be read: %w", err)
+	if err := wire.UnmarshalPart(f.Data, &e); err != nil {
+		return Step{}, fmt.Errorf("a chunk of the stream is no JSON that can be read: %w", err)
 	}
 	if len(e.Error) > 0 && string(e.Error) != "null" {
 		c.ended = true
 		clear(c.choices)
-		return step{broken: true}, nil
+		return Step{Broken: true}, nil
 	}
 	if e.ID != "" {
-		c.about.id, c.created = e.ID, e.Created
+		c.about.ID, c.created = e.ID, e.Created
 	}
 	if e.Model != "" {
-		c.about.model = e.Model
+		c.about.Model = e.Model
 	}
 	if e.Usage != nil {
-		c.about.usage = e.Usage.usage()
+		c.about.Usage = e.Usage.usage()
 	}
 	var done []int
 	for _, piece := range e.Choices {
 		one := c.choices[piece.Index]
 		if one == nil {
-			one = &choice{calls: map[int]*call{}}
+			one = &choice{calls: map[int]*Call{}}
 			c.choices[piece.Index] = one
 		}
 		one.add(piece.Delta)
@@ -149,7 +150,7 @@ func (c *choice) add(piece said) {
 	}
 }
 
-func (t *toolCall) into(one *call) {
+func (t *toolCall) into(one *Call) {
 	one.Kind = "tool_calls"
 	if t.ID != "" {
 		one.ID = t.ID
@@ -165,15 +166,15 @@ func (t *toolCall) into(one *call) {
 	}
 }
 
-func (c *choice) at(i int) *call {
+func (c *choice) at(i int) *Call {
 	if c.calls[i] == nil {
-		c.calls[i] = &call{}
+		c.calls[i] = &Call{}
 	}
 	return c.calls[i]
 }
 
 // finish completes the calls of choices, of all of them when none are named.
-func (c *chat) finish(done []int) (calls []call) {
+func (c *chat) finish(done []int) (calls []Call) {
 	if c.ended {
 		done = slices.Sorted(maps.Keys(c.choices))
 	}
@@ -188,9 +189,9 @@ func (c *chat) finish(done []int) (calls []call) {
 }
 
 // settled is a call that is whole. A custom tool takes text.
-func (c *call) settled() call {
+func (c *Call) settled() Call {
 	if c.Kind == "custom" {
-		c.Arguments = jsonText(object{"input": string(c.Arguments)})
+		c.Arguments = JSON(Object{"input": string(c.Arguments)})
 	}
 	if len(c.Arguments) == 0 {
 		c.Arguments = []byte("{}")
@@ -199,28 +200,28 @@ func (c *call) settled() call {
 	return *c
 }
 
-func (c *chat) step(calls []call) step {
-	s := step{calls: calls}
+func (c *chat) step(calls []Call) Step {
+	s := Step{Calls: calls}
 	for _, one := range c.choices {
-		s.open = s.open || len(one.calls) > 0
+		s.Open = s.Open || len(one.calls) > 0
 	}
 	return s
 }
 
-func (c *chat) sent() {
-	c.beforeID = c.about.id
+func (c *chat) Sent() {
+	c.beforeID = c.about.ID
 	c.before = map[int]bool{}
 	for i, one := range c.choices {
 		c.before[i] = one.finished
 	}
 }
 
-func (c *chat) ending(text, model, gateID string) []byte {
+func (c *chat) Ending(text, model, gateID string) []byte {
 	id := c.beforeID
 	if id == "" {
 		id = newReplyID("chatcmpl")
 	} else {
-		model = c.about.model
+		model = c.about.Model
 	}
 	created := c.created
 	if created == 0 {
@@ -237,31 +238,31 @@ func (c *chat) ending(text, model, gateID string) []byte {
 	}
 	var out []byte
 	for _, i := range open {
-		for _, choice := range []object{
-			{"index": i, "delta": object{"role": "assistant", "content": text}, "finish_reason": nil},
-			{"index": i, "delta": object{}, "finish_reason": "stop"},
+		for _, choice := range []Object{
+			{"index": i, "delta": Object{"role": "assistant", "content": text}, "finish_reason": nil},
+			{"index": i, "delta": Object{}, "finish_reason": "stop"},
 		} {
-			chunk := object{"id": id, "object": "chat.completion.chunk", "created": created, "model": model, "choices": []object{choice}, "gate_id": gateID}
-			out = fmt.Appendf(out, "data: %s\n\n", jsonText(chunk))
+			chunk := Object{"id": id, "object": "chat.completion.chunk", "created": created, "model": model, "choices": []Object{choice}, "gate_id": gateID}
+			out = fmt.Appendf(out, "data: %s\n\n", JSON(chunk))
 		}
 	}
 	return append(out, "data: [DONE]\n\n"...)
 }
 
-func (c *chat) failing(kind, message string) []byte {
-	return fmt.Appendf(nil, "data: %s\n\n", jsonText(object{"error": openAIError(kind, message)}))
+func (c *chat) Failing(kind, message string) []byte {
+	return fmt.Appendf(nil, "data: %s\n\n", JSON(Object{"error": OpenAIError(kind, message)}))
 }
 
 func completionReply(text, model, gateID string) []byte {
-	return jsonText(object{
+	return JSON(Object{
 		"id": newReplyID("chatcmpl"), "object": "chat.completion", "created": time.Now().Unix(), "model": model, "gate_id": gateID,
-		"choices": []object{{"index": 0, "message": object{"role": "assistant", "content": text, "refusal": nil}, "logprobs": nil, "finish_reason": "stop"}},
-		"usage":   object{"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+		"choices": []Object{{"index": 0, "message": Object{"role": "assistant", "content": text, "refusal": nil}, "logprobs": nil, "finish_reason": "stop"}},
+		"usage":   Object{"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
 	})
 }
 
 // readCompletion reads a completion that is no stream.
-func readCompletion(body []byte) (about facts, calls []call, err error) {
+func readCompletion(body []byte) (about Facts, calls []Call, err error) {
 	var m struct {
 		ID      string    `json:"id"`
 		Model   string    `json:"model"`
@@ -274,7 +275,7 @@ func readCompletion(body []byte) (about facts, calls []call, err error) {
 		return about, nil, err
 	}
 	for _, one := range m.Choices {
-		c := &choice{calls: map[int]*call{}}
+		c := &choice{calls: map[int]*Call{}}
 		for i := range one.Message.ToolCalls {
 			one.Message.ToolCalls[i].Index = &i
 		}
@@ -283,5 +284,5 @@ func readCompletion(body []byte) (about facts, calls []call, err error) {
 			calls = append(calls, c.calls[n].settled())
 		}
 	}
-	return facts{m.ID, m.Model, m.Usage.usage()}, calls, nil
+	return Facts{m.ID, m.Model, m.Usage.usage()}, calls, nil
 }

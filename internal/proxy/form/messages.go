@@ -1,4 +1,4 @@
-package proxy
+package form
 
 import (
 	"bytes"
@@ -26,8 +26,8 @@ func (b *block) clientRuns() bool {
 	return strings.HasSuffix(b.Type, "tool_use") && b.Type != "server_tool_use" && b.Type != "mcp_tool_use"
 }
 
-func (b *block) call(arguments []byte) call {
-	c := call{ID: b.ID, Kind: b.Type, Tool: b.Name, Toolset: b.Toolset, Arguments: arguments}
+func (b *block) call(arguments []byte) Call {
+	c := Call{ID: b.ID, Kind: b.Type, Tool: b.Name, Toolset: b.Toolset, Arguments: arguments}
 	if len(c.Arguments) == 0 {
 		c.Arguments = []byte("{}")
 	}
@@ -43,7 +43,7 @@ type messageUsage struct {
 }
 
 // into takes the numbers that are there: those of a stream are sums so far.
-func (u *messageUsage) into(to *usage) {
+func (u *messageUsage) into(to *Usage) {
 	for _, n := range [...]struct{ from, into *int64 }{{u.Input, &to.Input}, {u.Output, &to.Output}, {u.CacheRead, &to.CacheRead}, {u.CacheWrite, &to.CacheWrite}} {
 		if n.from != nil && *n.from >= 0 {
 			*n.into = *n.from
@@ -53,10 +53,11 @@ func (u *messageUsage) into(to *usage) {
 
 // messages follows a stream of the Messages API.
 type messages struct {
-	about   facts
+	about   Facts
 	stopped bool
 	started bool
 	after   int                // the index after the last block
+	moved   bool               // something has changed since sent
 	blocks  map[int]*openBlock // those that have begun
 	before  struct {           // as the client has it
 		started, stopped bool
@@ -72,13 +73,18 @@ type openBlock struct {
 
 func newMessages() *messages { return &messages{blocks: map[int]*openBlock{}} }
 
-func (m *messages) facts() facts { return m.about }
-func (m *messages) whole() bool  { return m.stopped }
+func (m *messages) Facts() Facts { return m.about }
+func (m *messages) Whole() bool  { return m.stopped }
 
-func (m *messages) next(f frame) (step, error) {
-	if f.data == nil {
-		return m.step(nil), nil
+// pieceOfText is how most events of a stream begin, as the provider writes them.
+var pieceOfText = []byte(`{"type":"content_block_delta",`)
+
+func (m *messages) Next(f Frame) (Step, error) {
+	now := m.step(nil)
+	if f.Data == nil || !now.Open && bytes.HasPrefix(f.Data, pieceOfText) && !Messages.MayCall(f.Data) && IsWhole(f.Data) {
+		return now, nil // it changes nothing
 	}
+	m.moved = true
 	var e struct {
 		Type    string `json:"type"`
 		Index   int    `json:"index"`
@@ -95,24 +101,24 @@ func (m *messages) next(f frame) (step, error) {
 		} `json:"delta"`
 		Usage *messageUsage `json:"usage"`
 	}
-	if err := wire.UnmarshalPart(f.data, &e); err != nil {
-		return step{}, fmt.Errorf("an event of the stream is no JSON that can be read: %w", err)
+	if err := wire.UnmarshalPart(f.Data, &e); err != nil {
+		return Step{}, fmt.Errorf("an event of the stream is no JSON that can be read: %w", err)
 	}
-	var calls []call
+	var calls []Call
 	switch e.Type {
 	case "message_start":
 		m.started = true
 		if e.Message != nil {
-			m.about.id, m.about.model = e.Message.ID, e.Message.Model
+			m.about.ID, m.about.Model = e.Message.ID, e.Message.Model
 			if e.Message.Usage != nil {
-				e.Message.Usage.into(&m.about.usage)
+				e.Message.Usage.into(&m.about.Usage)
 			}
 			calls = callsIn(e.Message.Content)
 			m.after = len(e.Message.Content)
 		}
 	case "content_block_start":
 		if e.Block == nil {
-			return step{}, fmt.Errorf("a block of the stream begins without being said what it is")
+			return Step{}, fmt.Errorf("a block of the stream begins without being said what it is")
 		}
 		if before := m.blocks[e.Index]; before != nil {
 			calls = before.end(calls)
@@ -130,7 +136,7 @@ func (m *messages) next(f frame) (step, error) {
 		}
 	case "message_delta":
 		if e.Usage != nil {
-			e.Usage.into(&m.about.usage)
+			e.Usage.into(&m.about.Usage)
 		}
 	case "message_stop":
 		calls = m.endAll()
@@ -138,12 +144,12 @@ func (m *messages) next(f frame) (step, error) {
 	case "error":
 		m.stopped = true // in the form's own way
 		clear(m.blocks)
-		return step{broken: true}, nil
+		return Step{Broken: true}, nil
 	}
 	return m.step(calls), nil
 }
 
-func (m *messages) endAll() (calls []call) {
+func (m *messages) endAll() (calls []Call) {
 	for _, i := range slices.Sorted(maps.Keys(m.blocks)) {
 		calls = m.blocks[i].end(calls)
 	}
@@ -152,7 +158,7 @@ func (m *messages) endAll() (calls []call) {
 }
 
 // end completes a block, which is a call or not.
-func (b *openBlock) end(calls []call) []call {
+func (b *openBlock) end(calls []Call) []Call {
 	if !b.clientRuns() {
 		return calls
 	}
@@ -169,33 +175,37 @@ func (b *openBlock) end(calls []call) []call {
 	return append(calls, b.call(arguments))
 }
 
-func (m *messages) step(calls []call) step {
-	s := step{calls: calls}
+func (m *messages) step(calls []Call) Step {
+	s := Step{Calls: calls}
 	for _, b := range m.blocks {
-		s.open = s.open || b.clientRuns()
+		s.Open = s.Open || b.clientRuns()
 	}
 	return s
 }
 
-func (m *messages) sent() {
+func (m *messages) Sent() {
+	if !m.moved {
+		return
+	}
+	m.moved = false
 	m.before.started, m.before.stopped, m.before.next = m.started, m.stopped, m.after
 	m.before.open = slices.Sorted(maps.Keys(m.blocks))
 }
 
-func (m *messages) ending(text, model, gateID string) []byte {
+func (m *messages) Ending(text, model, gateID string) []byte {
 	var out []byte
 	if !m.before.started {
-		out = append(out, event("message_start", object{"type": "message_start", "message": emptyMessage(model, gateID)})...)
+		out = append(out, event("message_start", Object{"type": "message_start", "message": emptyMessage(model, gateID)})...)
 	}
 	for _, i := range m.before.open {
-		out = append(out, event("content_block_stop", object{"type": "content_block_stop", "index": i})...)
+		out = append(out, event("content_block_stop", Object{"type": "content_block_stop", "index": i})...)
 	}
 	i := m.before.next
-	for _, e := range []object{
-		{"type": "content_block_start", "index": i, "content_block": object{"type": "text", "text": ""}},
-		{"type": "content_block_delta", "index": i, "delta": object{"type": "text_delta", "text": text}},
+	for _, e := range []Object{
+		{"type": "content_block_start", "index": i, "content_block": Object{"type": "text", "text": ""}},
+		{"type": "content_block_delta", "index": i, "delta": Object{"type": "text_delta", "text": text}},
 		{"type": "content_block_stop", "index": i},
-		{"type": "message_delta", "delta": object{"stop_reason": "end_turn", "stop_sequence": nil}, "usage": object{"output_tokens": m.about.usage.Output}, "gate_id": gateID},
+		{"type": "message_delta", "delta": Object{"stop_reason": "end_turn", "stop_sequence": nil}, "usage": Object{"output_tokens": m.about.Usage.Output}, "gate_id": gateID},
 		{"type": "message_stop"},
 	} {
 		out = append(out, event(e["type"].(string), e)...)
@@ -203,14 +213,14 @@ func (m *messages) ending(text, model, gateID string) []byte {
 	return out
 }
 
-func (m *messages) failing(kind, message string) []byte {
-	return event("error", object{"type": "error", "error": object{"type": kind, "message": message}})
+func (m *messages) Failing(kind, message string) []byte {
+	return event("error", Object{"type": "error", "error": Object{"type": kind, "message": message}})
 }
 
-func emptyMessage(model, gateID string) object {
-	m := object{
+func emptyMessage(model, gateID string) Object {
+	m := Object{
 		"id": newReplyID("msg"), "type": "message", "role": "assistant", "model": model, "content": []any{},
-		"stop_reason": nil, "stop_sequence": nil, "usage": object{"input_tokens": 0, "output_tokens": 0},
+		"stop_reason": nil, "stop_sequence": nil, "usage": Object{"input_tokens": 0, "output_tokens": 0},
 	}
 	if gateID != "" {
 		m["gate_id"] = gateID
@@ -220,13 +230,13 @@ func emptyMessage(model, gateID string) object {
 
 func messageReply(text, model, gateID string) []byte {
 	m := emptyMessage(model, gateID)
-	m["content"] = []object{{"type": "text", "text": text}}
+	m["content"] = []Object{{"type": "text", "text": text}}
 	m["stop_reason"] = "end_turn"
-	return jsonText(m)
+	return JSON(m)
 }
 
 // callsIn finds the calls among whole blocks.
-func callsIn(content []block) (calls []call) {
+func callsIn(content []block) (calls []Call) {
 	for i := range content {
 		if b := &content[i]; b.clientRuns() {
 			calls = append(calls, b.call(b.Input))
@@ -236,7 +246,7 @@ func callsIn(content []block) (calls []call) {
 }
 
 // readMessage reads a message that is no stream.
-func readMessage(body []byte) (about facts, calls []call, err error) {
+func readMessage(body []byte) (about Facts, calls []Call, err error) {
 	var m struct {
 		Type    string        `json:"type"`
 		ID      string        `json:"id"`
@@ -247,9 +257,9 @@ func readMessage(body []byte) (about facts, calls []call, err error) {
 	if err := wire.UnmarshalPart(body, &m); err != nil {
 		return about, nil, err
 	}
-	about.id, about.model = m.ID, m.Model
+	about.ID, about.Model = m.ID, m.Model
 	if m.Usage != nil {
-		m.Usage.into(&about.usage)
+		m.Usage.into(&about.Usage)
 	}
 	return about, callsIn(m.Content), nil
 }

@@ -1,4 +1,4 @@
-package proxy
+package form
 
 import (
 	"fmt"
@@ -33,8 +33,8 @@ func (i *item) clientRuns() bool {
 }
 
 // call is an item as a call. raw is the whole item.
-func (i *item) call(raw wire.Raw) call {
-	c := call{ID: i.CallID, Kind: i.Type, Tool: i.Name, Toolset: i.Namespace, Item: raw}
+func (i *item) call(raw wire.Raw) Call {
+	c := Call{ID: i.CallID, Kind: i.Type, Tool: i.Name, Toolset: i.Namespace, Item: raw}
 	if c.ID == "" {
 		c.ID = i.ID
 	}
@@ -43,7 +43,7 @@ func (i *item) call(raw wire.Raw) call {
 	}
 	switch {
 	case i.Type == "custom_tool_call":
-		c.Arguments = jsonText(object{"input": i.Input})
+		c.Arguments = JSON(Object{"input": i.Input})
 	case i.Type == "function_call" || i.Arguments != "":
 		c.Arguments = []byte(i.Arguments)
 	case len(i.Action) > 0 && string(i.Action) != "null":
@@ -74,15 +74,15 @@ type response struct {
 	Usage  *responseUsage `json:"usage"`
 }
 
-func (r *response) into(about *facts) {
-	about.id, about.model = r.ID, r.Model
+func (r *response) into(about *Facts) {
+	about.ID, about.Model = r.ID, r.Model
 	if r.Usage != nil {
-		about.usage = split(r.Usage.Input, r.Usage.Output, r.Usage.Details.Cached)
+		about.Usage = split(r.Usage.Input, r.Usage.Output, r.Usage.Details.Cached)
 	}
 }
 
 // calls finds the calls in the output. seen are those that were judged as they came.
-func (r *response) calls(seen map[string]string) (calls []call, err error) {
+func (r *response) calls(seen map[string]string) (calls []Call, err error) {
 	for _, raw := range r.Output {
 		var i item
 		if err := wire.UnmarshalPart(raw, &i); err != nil {
@@ -96,14 +96,14 @@ func (r *response) calls(seen map[string]string) (calls []call, err error) {
 }
 
 // same tells calls apart.
-func (c *call) same() string { return c.Kind + " " + c.Tool + " " + string(c.Arguments) }
+func (c *Call) same() string { return c.Kind + " " + c.Tool + " " + string(c.Arguments) }
 
 // responses follows a stream of the Responses API.
 type responses struct {
-	about  facts
+	about  Facts
 	ended  bool
 	number int64             // of the last event
-	open   map[int]call      // calls that have begun
+	open   map[int]Call      // calls that have begun
 	seen   map[string]string // calls that were given, by id
 	items  []wire.Raw        // those that are done
 	after  int               // the place after the last item
@@ -117,15 +117,15 @@ type responses struct {
 }
 
 func newResponses() *responses {
-	return &responses{number: -1, open: map[int]call{}, seen: map[string]string{}}
+	return &responses{number: -1, open: map[int]Call{}, seen: map[string]string{}}
 }
 
-func (r *responses) facts() facts { return r.about }
-func (r *responses) whole() bool  { return r.ended }
+func (r *responses) Facts() Facts { return r.about }
+func (r *responses) Whole() bool  { return r.ended }
 
-func (r *responses) next(f frame) (step, error) {
-	if f.data == nil || string(f.data) == "[DONE]" {
-		return step{open: len(r.open) > 0}, nil
+func (r *responses) Next(f Frame) (Step, error) {
+	if f.Data == nil || string(f.Data) == "[DONE]" {
+		return Step{Open: len(r.open) > 0}, nil
 	}
 	var e struct {
 		Type     string    `json:"type"`
@@ -134,25 +134,25 @@ func (r *responses) next(f frame) (step, error) {
 		Item     wire.Raw  `json:"item"`
 		Response *response `json:"response"`
 	}
-	if err := wire.UnmarshalPart(f.data, &e); err != nil {
-		return step{}, fmt.Errorf("an event of the stream is no JSON that can be read: %w", err)
+	if err := wire.UnmarshalPart(f.Data, &e); err != nil {
+		return Step{}, fmt.Errorf("an event of the stream is no JSON that can be read: %w", err)
 	}
 	if e.Number != nil {
 		r.number = *e.Number
 	}
 	r.begun = true
-	var calls []call
+	var calls []Call
 	if e.Response != nil {
 		e.Response.into(&r.about)
 		var err error
 		if calls, err = e.Response.calls(r.seen); err != nil {
-			return step{}, err
+			return Step{}, err
 		}
 	}
 	if len(e.Item) > 0 {
 		var i item
 		if err := wire.UnmarshalPart(e.Item, &i); err != nil {
-			return step{}, fmt.Errorf("an item of the stream cannot be read: %w", err)
+			return Step{}, fmt.Errorf("an item of the stream cannot be read: %w", err)
 		}
 		r.after = max(r.after, e.Index+1)
 		switch {
@@ -170,7 +170,7 @@ func (r *responses) next(f frame) (step, error) {
 	case "error":
 		r.ended = true
 		clear(r.open)
-		return step{broken: true}, nil
+		return Step{Broken: true}, nil
 	case "response.completed", "response.incomplete", "response.failed", "response.cancelled":
 		r.ended = true
 		for _, at := range slices.Sorted(maps.Keys(r.open)) {
@@ -183,23 +183,23 @@ func (r *responses) next(f frame) (step, error) {
 	for _, c := range calls {
 		r.seen[c.ID] = c.same()
 	}
-	return step{open: len(r.open) > 0, calls: calls}, nil
+	return Step{Open: len(r.open) > 0, Calls: calls}, nil
 }
 
-func (r *responses) sent() {
+func (r *responses) Sent() {
 	r.before.begun, r.before.number, r.before.items, r.before.next = r.begun, r.number, len(r.items), r.after
 }
 
-func (r *responses) ending(text, model, gateID string) []byte {
+func (r *responses) Ending(text, model, gateID string) []byte {
 	if r.before.begun {
-		model = r.about.model
+		model = r.about.Model
 	}
 	number := r.before.number
 	if !r.before.begun {
 		number = -1
 	}
 	var out []byte
-	put := func(name string, e object) {
+	put := func(name string, e Object) {
 		number++
 		e["type"], e["sequence_number"] = name, number
 		out = append(out, event(name, e)...)
@@ -208,51 +208,51 @@ func (r *responses) ending(text, model, gateID string) []byte {
 	if !r.before.begun {
 		begun := maps.Clone(whole)
 		begun["status"], begun["output"] = "in_progress", []any{}
-		put("response.created", object{"response": begun})
+		put("response.created", Object{"response": begun})
 	}
 	at, id := r.before.next, newReplyID("msg")
-	part := object{"type": "output_text", "text": text, "annotations": []any{}}
-	message := object{"id": id, "type": "message", "role": "assistant", "status": "completed", "content": []object{part}}
-	put("response.output_item.added", object{"output_index": at, "item": object{"id": id, "type": "message", "role": "assistant", "status": "in_progress", "content": []any{}}})
-	put("response.content_part.added", object{"item_id": id, "output_index": at, "content_index": 0, "part": object{"type": "output_text", "text": "", "annotations": []any{}}})
-	put("response.output_text.delta", object{"item_id": id, "output_index": at, "content_index": 0, "delta": text, "logprobs": []any{}})
-	put("response.output_text.done", object{"item_id": id, "output_index": at, "content_index": 0, "text": text, "logprobs": []any{}})
-	put("response.content_part.done", object{"item_id": id, "output_index": at, "content_index": 0, "part": part})
-	put("response.output_item.done", object{"output_index": at, "item": message})
+	part := Object{"type": "output_text", "text": text, "annotations": []any{}}
+	message := Object{"id": id, "type": "message", "role": "assistant", "status": "completed", "content": []Object{part}}
+	put("response.output_item.added", Object{"output_index": at, "item": Object{"id": id, "type": "message", "role": "assistant", "status": "in_progress", "content": []any{}}})
+	put("response.content_part.added", Object{"item_id": id, "output_index": at, "content_index": 0, "part": Object{"type": "output_text", "text": "", "annotations": []any{}}})
+	put("response.output_text.delta", Object{"item_id": id, "output_index": at, "content_index": 0, "delta": text, "logprobs": []any{}})
+	put("response.output_text.done", Object{"item_id": id, "output_index": at, "content_index": 0, "text": text, "logprobs": []any{}})
+	put("response.content_part.done", Object{"item_id": id, "output_index": at, "content_index": 0, "part": part})
+	put("response.output_item.done", Object{"output_index": at, "item": message})
 	output := []any{}
 	for _, raw := range r.items[:r.before.items] {
 		output = append(output, raw)
 	}
 	whole["output"] = append(output, message)
-	put("response.completed", object{"response": whole})
+	put("response.completed", Object{"response": whole})
 	return out
 }
 
-func (r *responses) failing(kind, message string) []byte {
+func (r *responses) Failing(kind, message string) []byte {
 	// The member error makes every generation of the SDK throw.
-	return event("error", object{"type": "error", "code": kind, "message": message, "param": nil, "sequence_number": r.before.number + 1, "error": openAIError(kind, message)})
+	return event("error", Object{"type": "error", "code": kind, "message": message, "param": nil, "sequence_number": r.before.number + 1, "error": OpenAIError(kind, message)})
 }
 
-func ownResponse(model, gateID string) object {
-	r := object{
+func ownResponse(model, gateID string) Object {
+	r := Object{
 		"id": newReplyID("resp"), "object": "response", "created_at": time.Now().Unix(), "status": "completed", "model": model, "gate_id": gateID,
-		"error": nil, "incomplete_details": nil, "instructions": nil, "metadata": object{}, "parallel_tool_calls": true, "tool_choice": "auto", "tools": []any{}, "output": []any{},
-		"usage": object{"input_tokens": 0, "input_tokens_details": object{"cached_tokens": 0}, "output_tokens": 0, "output_tokens_details": object{"reasoning_tokens": 0}, "total_tokens": 0},
+		"error": nil, "incomplete_details": nil, "instructions": nil, "metadata": Object{}, "parallel_tool_calls": true, "tool_choice": "auto", "tools": []any{}, "output": []any{},
+		"usage": Object{"input_tokens": 0, "input_tokens_details": Object{"cached_tokens": 0}, "output_tokens": 0, "output_tokens_details": Object{"reasoning_tokens": 0}, "total_tokens": 0},
 	}
 	return r
 }
 
 func responseReply(text, model, gateID string) []byte {
 	r := ownResponse(model, gateID)
-	r["output"] = []object{{
+	r["output"] = []Object{{
 		"id": newReplyID("msg"), "type": "message", "role": "assistant", "status": "completed",
-		"content": []object{{"type": "output_text", "text": text, "annotations": []any{}}},
+		"content": []Object{{"type": "output_text", "text": text, "annotations": []any{}}},
 	}}
-	return jsonText(r)
+	return JSON(r)
 }
 
 // readResponse reads a response that is no stream.
-func readResponse(body []byte) (about facts, calls []call, err error) {
+func readResponse(body []byte) (about Facts, calls []Call, err error) {
 	var r response
 	if err := wire.UnmarshalPart(body, &r); err != nil {
 		return about, nil, err

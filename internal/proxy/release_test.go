@@ -1,0 +1,199 @@
+package proxy_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/deliver/delivertest"
+	"github.com/signalbox/signalbox/internal/store/storetest"
+)
+
+// tamper changes the reply that waits, as somebody can who has the database. With its hash
+// the entry is right by itself.
+func tamper(t *testing.T, address string, withHash bool) {
+	t.Helper()
+	driver, triggers := "pgx", []string{"DROP TRIGGER ledger_entry_no_change ON ledger_entry"}
+	if !strings.HasPrefix(address, "postgres") {
+		driver, address = "sqlite", "file:"+address+"?_pragma=busy_timeout(10000)"
+		triggers = []string{"DROP TRIGGER ledger_entry_no_update"}
+	}
+	db, err := sql.Open(driver, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	for _, drop := range triggers {
+		_, _ = db.ExecContext(t.Context(), drop) // it may be gone already
+	}
+	var seq int64
+	var record, salt, body []byte
+	if err := db.QueryRowContext(t.Context(), "SELECT seq, record, salt, body FROM ledger_entry WHERE kind = 'proxy.kept' ORDER BY seq DESC LIMIT 1").Scan(&seq, &record, &salt, &body); err != nil {
+		t.Fatal(err)
+	}
+	var kept struct {
+		Status   int                 `json:"status"`
+		Header   map[string][]string `json:"header"`
+		Body     []byte              `json:"body"`
+		Withheld int                 `json:"withheld"`
+	}
+	if err := json.Unmarshal(body, &kept); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(kept.Body), `"bash"`) {
+		t.Fatalf("there is no call in %s", kept.Body)
+	}
+	kept.Body = []byte(strings.Replace(string(kept.Body), `"bash"`, `"dash"`, 1))
+	changed, err := json.Marshal(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if withHash {
+		old, now := sum(string(salt)+string(body)), sum(string(salt)+string(changed))
+		if !strings.Contains(string(record), old) {
+			t.Fatalf("%s does not have the hash %s", record, old)
+		}
+		record = []byte(strings.Replace(string(record), old, now, 1))
+	}
+	if _, err := db.ExecContext(t.Context(), "UPDATE ledger_entry SET record = $1, body = $2 WHERE seq = $3", record, changed, seq); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What is released are the bytes that were shown to whoever approved. If they are not what
+// they were, nothing is released, and nothing says that it was.
+func TestBytesThatWereChangedAfterTheGateWasOpenedAreNeverReleased(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		n.apply(gateBash)
+		for _, withHash := range []bool{false, true} {
+			for _, stream := range []bool{false, true} {
+				name := fmt.Sprintf("hash %t, stream %t", withHash, stream)
+				n.provider.json(formCases[0].reply)
+				if stream {
+					n.provider.events(messageStream("bash", `{"command":"rm -r"}`)...)
+				}
+				ask := strings.Replace(fmt.Sprintf(messageAsk, stream), "Clean up", name, 1)
+				waiting := n.begin("POST", messagesPath, ask)
+				g := n.gate()
+				tamper(t, address, withHash)
+				n.decide(g.ID, true, "")
+				again := n.call("POST", messagesPath, ask)
+				for _, got := range []answer{<-waiting, again} {
+					if strings.Contains(got.body, "bash") || strings.Contains(got.body, "dash") || strings.Contains(got.body, "partial_json") || got.err == nil && !strings.Contains(got.body, "error") {
+						t.Errorf("%s: %+v", name, got)
+					}
+				}
+			}
+		}
+		if released := n.Entries("proxy.released"); len(released) != 0 {
+			t.Errorf("%d releases are on record", len(released))
+		}
+	})
+}
+
+// The agent of a call that was answered with 202 hears of the decision from us, and can tell.
+func TestAReceiverHearsOfTheDecisionAndCanTellWhoSpeaks(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		type told struct {
+			header http.Header
+			body   []byte
+		}
+		heard := make(chan told, 10)
+		receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			heard <- told{r.Header, body}
+		}))
+		t.Cleanup(receiver.Close)
+		n.hook.Store(&receiver.URL)
+		n.apply(gateBash)
+		n.provider.json(formCases[0].reply)
+		secret := n.Outbox.SecretFor("default", n.agent.ID, 0).Reveal()
+		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mac := func(key []byte, text string) []byte {
+			h := hmac.New(sha256.New, key)
+			_, _ = io.WriteString(h, text)
+			return h.Sum(nil)
+		}
+		for _, approve := range []bool{true, false} {
+			ask := strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint(approve), 1)
+			if got := n.call("POST", messagesPath, ask, "Prefer", "respond-async", "X-Amp-Run", "run-7"); got.status != 202 {
+				t.Fatalf("%+v", got)
+			}
+			g := n.gate()
+			n.decide(g.ID, approve, "")
+			var got told
+			select {
+			case got = <-heard:
+			case <-time.After(delivertest.Patience):
+				t.Fatal("nobody called")
+			}
+			stamp := got.header.Get("Webhook-Timestamp")
+			if want := "v1," + base64.StdEncoding.EncodeToString(mac(key, got.header.Get("Webhook-Id")+"."+stamp+"."+string(got.body))); got.header.Get("Webhook-Signature") != want {
+				t.Errorf("the signature is %q, and should be %q", got.header.Get("Webhook-Signature"), want)
+			}
+			if want := "sha256=" + hex.EncodeToString(mac([]byte(secret), stamp+"."+string(got.body))); got.header.Get("X-Amp-Signature") != want {
+				t.Errorf("the signature is %q, and should be %q", got.header.Get("X-Amp-Signature"), want)
+			}
+			var body map[string]any
+			if err := json.Unmarshal(got.body, &body); err != nil || len(body) != 6 {
+				t.Fatalf("%s %v", got.body, err)
+			}
+			status := map[bool]string{true: "approved", false: "rejected"}[approve]
+			if body["gate_id"] != g.ID || body["status"] != status || body["run_id"] != "run-7" || body["agent_id"] != "coder" || body["resolved_by"] != "operator" || body["resolved_at"] == "" {
+				t.Errorf("%s", got.body)
+			}
+			if got := n.call("POST", messagesPath, ask, "Prefer", "respond-async", "X-Amp-Run", "run-7"); approve != (got.body == formCases[0].reply) || !approve && got.status != 403 || n.provider.calls() > 2 {
+				t.Errorf("%+v", got)
+			}
+		}
+	})
+}
+
+// Calls that have a gate are known for as long as a decision can stand, and no longer.
+func TestCallsAreForgottenWhenTheirDecisionStandsNoMore(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		n.apply(gateBash)
+		held := func(i int) {
+			n.provider.json(formCases[0].reply)
+			waiting := n.begin("POST", messagesPath, strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint("Clean up ", i), 1))
+			n.decide(n.gate().ID, true, "")
+			if got := <-waiting; got.status != 200 {
+				t.Fatalf("%+v", got)
+			}
+		}
+		for i := range 4 {
+			held(i)
+		}
+		n.Move(24 * time.Hour)
+		held(4)
+		if n.proxy.Known() != 5 {
+			t.Errorf("%d calls are known while their decision may stand", n.proxy.Known())
+		}
+		n.Move(2 * time.Hour)
+		held(5)
+		if n.proxy.Known() != 2 {
+			t.Errorf("%d calls are known", n.proxy.Known())
+		}
+		var rows int
+		if err := n.DB.Read.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM proxy_hold").Scan(&rows); err != nil || rows != 2 {
+			t.Errorf("%d rows, %v", rows, err)
+		}
+		held(0) // anew
+		n.WantClean()
+	})
+}
