@@ -161,14 +161,20 @@ func (w *Web) loadEntry(r *Request) (any, error) {
 	return v, nil
 }
 
-// maxBody is how much of a body is shown; a page must stay light.
+// maxBody is how much of a body is shown, in bytes of the page, which must stay light.
 const maxBody = 32 << 10
 
 func cutBody(text string, seq int64) string {
-	if len(text) <= maxBody {
-		return text
+	size := 0
+	for i := range len(text) {
+		if size++; strings.IndexByte(`"'&<>+`, text[i]) >= 0 {
+			size += 4 // of &#34; and the like
+		}
+		if size > maxBody {
+			return strings.ToValidUTF8(text[:i], "") + fmt.Sprintf("\n… (cut here; GET /ops/ledger/%d has all of it)", seq)
+		}
 	}
-	return strings.ToValidUTF8(text[:maxBody], "") + fmt.Sprintf("\n… (cut here; GET /ops/ledger/%d has all of it)", seq)
+	return text
 }
 
 // linksOf are the pages that an entry leads to.

@@ -1,12 +1,14 @@
 package web
 
 import (
+	"html/template"
 	"math"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -224,4 +226,16 @@ func luminance(colour string) float64 {
 		sum += weight * part
 	}
 	return sum
+}
+
+func TestABodyIsCutByWhatItTakesOnThePage(t *testing.T) {
+	for _, text := range []string{strings.Repeat("a", 40<<10), strings.Repeat(`"`, 40<<10), strings.Repeat("é<", 40<<10)} {
+		page := template.HTMLEscapeString(cutBody(text, 7))
+		if len(page) > 33<<10 || !strings.HasSuffix(page, "GET /ops/ledger/7 has all of it)") || !utf8.ValidString(page) {
+			t.Errorf("%.10q takes %d bytes: %q", text, len(page), page[max(0, len(page)-60):])
+		}
+	}
+	if short := strings.Repeat("a", 32<<10); cutBody(short, 7) != short {
+		t.Error("what fits is cut")
+	}
 }
