@@ -36,7 +36,19 @@ type lite struct {
 	stmts  map[string]*sql.Stmt
 	writes map[string]driver.Stmt
 	args   []driver.NamedValue // of the statement that runs
+
+	copying *sql.DB       // copies the log into the file, beside the one that writes
+	full    chan struct{} // says that there is much to copy
+	written int           // how many values since that was said
+	copied  chan struct{} // closed when nothing copies any more
 }
+
+// copyEvery is how many written values the log gathers before it is copied, a few MB. If
+// that does not get on, whoever writes does it, at ownCopy pages.
+const (
+	copyEvery = 12_000
+	ownCopy   = "wal_autocheckpoint(16000)"
+)
 
 // The write connection is used without a cancellable context: modernc starts a
 // goroutine per statement to watch one, and a commit must not be cut in half.
@@ -46,9 +58,8 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	if err := ownFile(path); err != nil {
 		return nil, err
 	}
-	// busy_timeout comes first, so that switching to WAL waits its turn too. The log may
-	// grow to 32 MB before it is copied: pages that change all the time are copied once.
-	write, err := openFile(path, "busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "wal_autocheckpoint(8000)", "journal_size_limit(67108864)")
+	// busy_timeout comes first, so that switching to WAL waits its turn too.
+	write, err := openFile(path, "busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", ownCopy, "journal_size_limit(67108864)")
 	if err != nil {
 		return nil, err
 	}
@@ -63,10 +74,18 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 		_ = write.Close()
 		return nil, err
 	}
+	copying, err := openFile(path, "busy_timeout(10000)", "synchronous(FULL)")
+	if err != nil {
+		_ = write.Close()
+		_ = read.Close()
+		return nil, err
+	}
+	copying.SetMaxOpenConns(1)
 	read.SetMaxOpenConns(max(4, 2*runtime.NumCPU()))
 	read.SetMaxIdleConns(max(4, 2*runtime.NumCPU()))
-	b := &lite{path: path, read: read, write: write, conn: conn, turn: make(chan struct{}, 1), closed: make(chan struct{}), stmts: map[string]*sql.Stmt{}, writes: map[string]driver.Stmt{}}
+	b := &lite{path: path, read: read, write: write, conn: conn, turn: make(chan struct{}, 1), closed: make(chan struct{}), stmts: map[string]*sql.Stmt{}, writes: map[string]driver.Stmt{}, copying: copying, full: make(chan struct{}, 1), copied: make(chan struct{})}
 	b.turn <- struct{}{}
+	go b.copyLog()
 	return &DB{Read: read, backend: b}, nil
 }
 
@@ -115,6 +134,8 @@ func (b *lite) close() {
 	b.once.Do(func() {
 		<-b.turn
 		close(b.closed)
+		<-b.copied
+		_ = b.copying.Close()
 		for _, s := range b.stmts {
 			_ = s.Close()
 		}
@@ -141,6 +162,34 @@ func (b *lite) begin(ctx context.Context, _ string) (txn, error) {
 		return nil, err
 	}
 	return liteTx{b}, nil
+}
+
+// copyLog copies the log into the file when it has grown, until close. A commit that did
+// so would keep its callers waiting for two more syncs and thousands of pages. Most is
+// copied while others write, and the rest in our turn, so that the log can begin anew.
+func (b *lite) copyLog() {
+	defer close(b.copied)
+	for {
+		select {
+		case <-b.full:
+		case <-b.closed:
+			return
+		}
+		b.checkpoint()
+		select {
+		case <-b.turn:
+			b.checkpoint()
+			b.turn <- struct{}{}
+		case <-b.closed:
+			return
+		}
+	}
+}
+
+// checkpoint waits for nobody. What it cannot copy now, since it is being read, it copies
+// the next time.
+func (b *lite) checkpoint() {
+	_, _ = b.copying.ExecContext(uncut, "PRAGMA wal_checkpoint(PASSIVE)") // the log goes on if it fails
 }
 
 func (b *lite) prepare(text string) (*sql.Stmt, error) {
@@ -176,6 +225,13 @@ func (b *lite) execRaw(conn driver.ConnPrepareContext, st statement) error {
 			return err
 		}
 		b.writes[st.text] = s
+	}
+	if b.written += len(st.args); b.written >= copyEvery {
+		b.written = 0
+		select {
+		case b.full <- struct{}{}:
+		default: // it is at it
+		}
 	}
 	defer func() { clear(b.args); b.args = b.args[:0] }()
 	for i, arg := range st.args {
