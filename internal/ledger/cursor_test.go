@@ -132,7 +132,8 @@ func TestWhatIsNotWantedIsPassedOver(t *testing.T) {
 			defer stop()
 			n := int64(len(seen))
 			_ = l.Consume(ctx, "choosy", func(kind string) bool {
-				if n++; n == last {
+				n++
+				if n == last {
 					stop()
 				}
 				return kind == "thing.wanted"

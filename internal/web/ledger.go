@@ -167,7 +167,8 @@ const maxBody = 32 << 10
 func cutBody(text string, seq int64) string {
 	size := 0
 	for i := range len(text) {
-		if size++; strings.IndexByte(`"'&<>+`, text[i]) >= 0 {
+		size++
+		if strings.IndexByte(`"'&<>+`, text[i]) >= 0 {
 			size += 4 // of &#34; and the like
 		}
 		if size > maxBody {
