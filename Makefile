@@ -23,6 +23,7 @@ build: ## Build bin/signalbox
 
 test: ## Run every test, on SQLite and on a PostgreSQL that is installed and started for it
 	@scripts/test-tools
+	@echo "running every test: about six minutes, of which the first two or three print little ..." >&2
 	@scripts/with-postgres go test -timeout 9m ./...
 
 race: ## Run every test with the race detector; takes a C compiler

@@ -18,8 +18,6 @@ import (
 )
 
 const (
-	// page is how many entries are counted in one transaction at the most.
-	page = 500
 	// pace is the least time between two transactions, unless there is more than a
 	// page to count: on SQLite they take turns with those that people wait for.
 	pace = 50 * time.Millisecond
@@ -96,7 +94,7 @@ func (c *Counters) step(ctx context.Context) (more bool, err error) {
 	if err != nil || len(entries) == 0 {
 		return false, err
 	}
-	return len(entries) >= page, c.save(ctx, from, entries[len(entries)-1].Seq, c.read(entries))
+	return len(entries) == ledger.Page, c.save(ctx, from, entries[len(entries)-1].Seq, c.read(entries))
 }
 
 type queryRower interface {

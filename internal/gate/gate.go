@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,21 @@ type Shown struct {
 	Artifacts      []wire.Raw `json:"artifacts,omitzero"`
 	Rule           string     `json:"rule,omitzero"`
 	Reason         string     `json:"reason,omitzero"` // why the rule wants a decision
+}
+
+const maxTitle = 120 // characters
+
+// Title is the first line of what an agent wrote, short enough to be read in a list.
+func Title(text string) string {
+	line, _, cut := strings.Cut(strings.TrimSpace(text), "\n")
+	runes := []rune(line)
+	if len(runes) > maxTitle {
+		runes, cut = runes[:maxTitle], true
+	}
+	if cut {
+		return strings.TrimSpace(string(runes)) + "…"
+	}
+	return line
 }
 
 // Fact is something else that an operator should know, such as what it cost.

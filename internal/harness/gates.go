@@ -194,26 +194,11 @@ func (a *asking) opening() gate.Opening {
 		Agent: a.who.ID, AgentName: a.who.Name, Requester: a.who.Actor(), Risk: v.Gate.Risk, Digest: a.sum,
 		Origin: gate.Origin{Protocol: Protocol, Reference: a.key},
 		Shown: gate.Shown{
-			Title: firstLine(title), Summary: asked.Text, ProposedAction: title, Facts: facts,
+			Title: gate.Title(title), Summary: asked.Text, ProposedAction: title, Facts: facts,
 			Artifacts: []wire.Raw{shown}, Rule: v.Rule, Reason: v.Reason,
 		},
 		Rules: gate.RulesOf(v.Gate),
 	}
 }
 
-const (
-	maxShown = 64 << 10 // bytes of a payload
-	maxTitle = 120      // characters
-)
-
-func firstLine(text string) string {
-	line, _, cut := strings.Cut(strings.TrimSpace(text), "\n")
-	runes := []rune(line)
-	if len(runes) > maxTitle {
-		runes, cut = runes[:maxTitle], true
-	}
-	if cut {
-		return strings.TrimSpace(string(runes)) + "…"
-	}
-	return line
-}
+const maxShown = 64 << 10 // bytes of a payload

@@ -23,7 +23,7 @@ func audit(ctx context.Context, r reader, head int64) error {
 		return err
 	}
 	var tree frontier
-	for after := int64(0); after < head; after = min(after+page, head) {
+	for after := int64(0); after < head; after = min(after+Page, head) {
 		entries, err := auditPage(ctx, r, after)
 		if err == nil {
 			err = complete(entries, after, head)
@@ -42,7 +42,7 @@ func audit(ctx context.Context, r reader, head int64) error {
 }
 
 func auditPage(ctx context.Context, r reader, after int64) (entries []Entry, err error) {
-	rows, err := r.QueryContext(ctx, "SELECT seq, workspace, kind, subject, trace, record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, page)
+	rows, err := r.QueryContext(ctx, "SELECT seq, workspace, kind, subject, trace, record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, Page)
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func (l *Ledger) Consume(ctx context.Context, name string, wanted func(kind stri
 				l.log.Warn("a follower of the ledger failed; it will try again", "cursor", name, "error", err.Error())
 			}
 			pause(ctx, nil, pollEvery)
-		case len(entries) < page:
+		case len(entries) < Page:
 			pause(ctx, news, pollEvery)
 		}
 	}

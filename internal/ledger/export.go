@@ -35,7 +35,7 @@ func (l *Ledger) Export(ctx context.Context, w io.Writer) error {
 	out := bufio.NewWriterSize(w, 1<<16)
 	_, _ = out.WriteString(exportHeader + "\n" + string(signed) + exportRule + "\n")
 	for after := int64(0); after < size; {
-		n, err := l.exportPage(ctx, out, after, min(page, size-after))
+		n, err := l.exportPage(ctx, out, after, min(Page, size-after))
 		if err != nil {
 			return err
 		}

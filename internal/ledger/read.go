@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// page is how many entries are read at once while following.
-	page = 500
+	// Page is how many entries Next gives at the most; after fewer there are no more.
+	Page = 500
 	// pollEvery is how long a follower waits for a wake-up before it looks anyway.
 	pollEvery = time.Second
 )
@@ -186,7 +186,7 @@ func (l *Ledger) Follow(ctx context.Context, after int64) iter.Seq[Entry] {
 				}
 				after = e.Seq
 			}
-			if len(entries) == page {
+			if len(entries) == Page {
 				continue
 			}
 			select {
@@ -220,13 +220,13 @@ func (l *Ledger) FollowNow(ctx context.Context, load func(context.Context) error
 	}
 }
 
-// Next reads the page that follows seq, of at most 500 entries, and makes sure that
+// Next reads the page that follows seq, of at most Page entries, and makes sure that
 // nothing is missing from it. What this process has just committed comes from memory.
 func (l *Ledger) Next(ctx context.Context, seq int64) ([]Entry, error) {
-	if entries := l.recent.after(seq, page); len(entries) > 0 {
+	if entries := l.recent.after(seq, Page); len(entries) > 0 {
 		return entries, nil
 	}
-	entries, err := l.Entries(ctx, Query{After: seq, Limit: page})
+	entries, err := l.Entries(ctx, Query{After: seq, Limit: Page})
 	if err != nil {
 		return nil, err
 	}

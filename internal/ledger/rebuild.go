@@ -52,8 +52,8 @@ func CheckRebuild(ctx context.Context, db *store.DB, sets []store.Migrations, al
 		return out, err
 	}
 	projections := combine(all)
-	for after := int64(0); after < out.Entries; after = min(after+page, out.Entries) {
-		entries, err := readEntries(ctx, snapshot, "SELECT record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, page)
+	for after := int64(0); after < out.Entries; after = min(after+Page, out.Entries) {
+		entries, err := readEntries(ctx, snapshot, "SELECT record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, Page)
 		if err == nil {
 			err = complete(entries, after, out.Entries)
 		}
@@ -64,7 +64,7 @@ func CheckRebuild(ctx context.Context, db *store.DB, sets []store.Migrations, al
 			return out, err
 		}
 		if progress != nil {
-			progress(min(after+page, out.Entries), out.Entries)
+			progress(min(after+Page, out.Entries), out.Entries)
 		}
 	}
 	for _, p := range all {
@@ -134,7 +134,7 @@ func (tx *Tx) rebuild(all []Projection, progress func(done, total int64)) (befor
 			tables++
 		}
 	}
-	for after := int64(0); after < tx.head.seq; after += page {
+	for after := int64(0); after < tx.head.seq; after += Page {
 		entries, err := tx.page(after)
 		if err == nil {
 			err = complete(entries, after, tx.head.seq)
@@ -148,7 +148,7 @@ func (tx *Tx) rebuild(all []Projection, progress func(done, total int64)) (befor
 			}
 		}
 		if progress != nil {
-			progress(min(after+page, tx.head.seq), tx.head.seq)
+			progress(min(after+Page, tx.head.seq), tx.head.seq)
 		}
 	}
 	tx.Append(Event{Kind: "state.rebuilt", Actor: "system", Body: map[string]any{"entries": tx.head.seq, "tables": tables}})
@@ -161,14 +161,14 @@ func complete(entries []Entry, after, head int64) error {
 	if err := inOrder(entries, after); err != nil {
 		return err
 	}
-	if n := int64(len(entries)); n < min(page, head-after) {
+	if n := int64(len(entries)); n < min(Page, head-after) {
 		return missing(after + n + 1)
 	}
 	return nil
 }
 
 func (tx *Tx) page(after int64) ([]Entry, error) {
-	rows, err := tx.st.Query("SELECT record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, int64(page))
+	rows, err := tx.st.Query("SELECT record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, int64(Page))
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 
 const (
 	// recentEntries are enough for followers that look a few times a second.
-	recentEntries = 4 * page
+	recentEntries = 4 * Page
 	recentBytes   = 8 << 20
 )
 

@@ -320,10 +320,7 @@ type callback struct {
 	ResolvedBy string      `json:"resolved_by"`
 }
 
-const (
-	maxShown = 64 << 10 // bytes of a call
-	maxTitle = 120      // characters
-)
+const maxShown = 64 << 10 // bytes of a call
 
 // toolOpening is what an operator is shown of calls.
 func (x *exchange) toolOpening(gates []gated, withheld []byte) gate.Opening {
@@ -348,7 +345,7 @@ func (x *exchange) toolOpening(gates []gated, withheld []byte) gate.Opening {
 		titles = append(titles, title)
 	}
 	first := gates[0].decision
-	o.Shown.Title = firstLine(clean(titles[0]))
+	o.Shown.Title = gate.Title(clean(titles[0]))
 	if len(gates) > 1 {
 		o.Shown.Title = fmt.Sprintf("%d calls: %s", len(gates), o.Shown.Title)
 	}
@@ -361,7 +358,7 @@ func (x *exchange) toolOpening(gates []gated, withheld []byte) gate.Opening {
 // promptOpening is what an operator is shown of a request.
 func (x *exchange) promptOpening(d rulebook.Decision) gate.Opening {
 	o := gate.Opening{Digest: digest(x.q.body)}
-	o.Shown.Title = firstLine(clean("Ask " + x.q.model + ": " + lastWords(x.q.body)))
+	o.Shown.Title = gate.Title(clean("Ask " + x.q.model + ": " + lastWords(x.q.body)))
 	o.Shown.Summary = "A request is about to reach the provider " + x.provider + "."
 	o.Shown.ProposedAction = "Send " + x.kind + " to " + clean(x.q.model)
 	o.Shown.Facts = []gate.Fact{{Name: "model", Value: clean(x.q.model)}, {Name: "tools", Value: clean(strings.Join(x.q.tools, ", "))}, {Name: "bytes", Value: fmt.Sprint(len(x.q.body))}}
@@ -392,18 +389,6 @@ func artifact(name string, text []byte) wire.Raw {
 // clean is text that a record can hold.
 func clean(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-}
-
-func firstLine(text string) string {
-	line, _, cut := strings.Cut(strings.TrimSpace(text), "\n")
-	runes := []rune(line)
-	if len(runes) > maxTitle {
-		runes, cut = runes[:maxTitle], true
-	}
-	if cut {
-		return strings.TrimSpace(string(runes)) + "…"
-	}
-	return line
 }
 
 // storedHeader is the header of a reply that is kept: no cookies, nothing of a connection.

@@ -101,7 +101,7 @@ func opening(who roster.Identity, sig *Signal, v policy.Verdict, cost *CostCheck
 		Project: sig.ProjectID, Agent: who.ID, AgentName: who.Name, Requester: who.Actor(), Risk: v.Gate.Risk,
 		Origin: gate.Origin{Protocol: Protocol, Reference: sig.RunID, Callback: sig.WebhookURL},
 		Shown: gate.Shown{
-			Title: firstLine(title), Summary: sig.Summary, ProposedAction: sig.ProposedAction, Facts: facts(sig, cost),
+			Title: gate.Title(title), Summary: sig.Summary, ProposedAction: sig.ProposedAction, Facts: facts(sig, cost),
 			Artifacts: sig.Artifacts, Rule: v.Rule, Reason: v.Reason,
 		},
 		Rules: gate.RulesOf(v.Gate),
@@ -118,20 +118,6 @@ func facts(sig *Signal, cost *CostCheck) (list []gate.Fact) {
 		list = append(list, gate.Fact{Name: "cost", Value: cost.text(sig)})
 	}
 	return list
-}
-
-const maxTitle = 120 // characters
-
-func firstLine(text string) string {
-	line, _, cut := strings.Cut(strings.TrimSpace(text), "\n")
-	runes := []rune(line)
-	if len(runes) > maxTitle {
-		runes, cut = runes[:maxTitle], true
-	}
-	if cut {
-		return strings.TrimSpace(string(runes)) + "…"
-	}
-	return line
 }
 
 // deferred records the decision and asks to come again: the run is as if it had not

@@ -26,8 +26,6 @@ const (
 	// them together should not take a processor. 200 who watch see a change every two
 	// seconds when there is always one.
 	livePace = 10 * time.Millisecond
-	// livePage is how many entries the ledger gives at once; after fewer there are no more.
-	livePage = 500
 	// liveBeat keeps proxies from closing a connection on which nothing happens.
 	liveBeat = 15 * time.Second
 )
@@ -70,7 +68,7 @@ func (h *hub) run(ctx context.Context, l *ledger.Ledger) error {
 			after = entries[len(entries)-1].Seq
 			h.tell(entries)
 		}
-		if len(entries) == livePage {
+		if len(entries) == ledger.Page {
 			continue
 		}
 		select {
