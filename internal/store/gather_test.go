@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -17,7 +18,7 @@ func TestGatheredInsertsAreTheSameAsOneByOne(t *testing.T) {
 CREATE TABLE lock_row (id {bigint} PRIMARY KEY) {strict};
 INSERT INTO lock_row (id) VALUES (1);
 CREATE TABLE one (id {bigint} PRIMARY KEY, name {text} NOT NULL, word {text} NOT NULL, again {bigint} NOT NULL) {strict};
-CREATE TABLE two (id {bigint} PRIMARY KEY, data {blob}, yes {bool} NOT NULL) {strict};
+CREATE TABLE two (id {bigint} PRIMARY KEY, kind {text} NOT NULL, data {blob}, yes {bool} NOT NULL) {strict};
 `}}
 	storetest.Each(t, func(t *testing.T, address string) {
 		db := storetest.Open(t, address, tables)
@@ -50,8 +51,10 @@ CREATE TABLE two (id {bigint} PRIMARY KEY, data {blob}, yes {bool} NOT NULL) {st
 					tx.Exec("INSERT INTO one (id, name, word, again) VALUES ($1, $2, 'const', $1)", -next, "undone")
 					tx.Undo(mark)
 				case 3, 4, 5, 6:
-					tx.Exec("INSERT INTO two (id, data, yes) VALUES ($1, $2, $3)", next, []byte{byte(next)}, next%2 == 0)
-					two[next] = fmt.Sprint(byte(next), next%2 == 0)
+					data := rapid.SampledFrom([]any{[]byte{7, byte(next)}, []byte(nil), nil}).Draw(t, "data")
+					tx.Exec("INSERT INTO two (id, kind, data, yes) VALUES ($1, $2, $3, $4)", int(next), word("k"), data, next%2 == 0)
+					bytes, _ := data.([]byte)
+					two[next] = fmt.Sprint("k ", bytes, next%2 == 0)
 				default:
 					tx.Exec("INSERT INTO one (id, name, word, again) VALUES ($1, $2, 'const', $1)", next, "n$2")
 					one[next] = fmt.Sprint("n$2 const ", next)
@@ -60,27 +63,36 @@ CREATE TABLE two (id {bigint} PRIMARY KEY, data {blob}, yes {bool} NOT NULL) {st
 			if _, err := tx.Commit(false); err != nil {
 				t.Fatal(err)
 			}
-			got := map[int64]string{}
-			rows, err := db.Read.QueryContext(t.Context(), "SELECT id, name, word, again FROM one")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = rows.Close() }()
-			for rows.Next() {
-				var id, again int64
+			same(t, db, one, "SELECT id, name, word, again FROM one", func(scan store.Scan) (id int64, row string, err error) {
+				var again int64
 				var name, word string
-				if err := rows.Scan(&id, &name, &word, &again); err != nil {
-					t.Fatal(err)
-				}
-				got[id] = fmt.Sprint(name, " ", word, " ", again)
-			}
-			if err := rows.Err(); err != nil || fmt.Sprint(got) != fmt.Sprint(one) {
-				t.Fatalf("one: %v instead of %v (%v)", got, one, err)
-			}
-			var n int
-			if err := db.Read.QueryRowContext(t.Context(), "SELECT count(*) FROM two").Scan(&n); err != nil || n != len(two) {
-				t.Fatalf("two: %d instead of %d rows: %v", n, len(two), err)
-			}
+				err = scan(&id, &name, &word, &again)
+				return id, fmt.Sprint(name, " ", word, " ", again), err
+			})
+			same(t, db, two, "SELECT id, kind, data, yes FROM two", func(scan store.Scan) (id int64, row string, err error) {
+				var kind string
+				var data []byte
+				var yes bool
+				err = scan(&id, &kind, &data, &yes)
+				return id, fmt.Sprint(kind, " ", data, yes), err
+			})
 		})
 	})
+}
+
+// word is text of a type of its own.
+type word string
+
+// same compares what a query selects with what there should be.
+func same(t *rapid.T, db *store.DB, want map[int64]string, query string, read func(store.Scan) (int64, string, error)) {
+	t.Helper()
+	got := map[int64]string{}
+	err := store.Each(db.Reading(t.Context()), func(scan store.Scan) error {
+		id, row, err := read(scan)
+		got[id] = row
+		return err
+	}, query)
+	if err != nil || !maps.Equal(got, want) {
+		t.Fatalf("%s: %v instead of %v (%v)", query, got, want, err)
+	}
 }

@@ -59,7 +59,7 @@ func connect(ctx context.Context, config *pgxpool.Config) (*DB, error) {
 		return nil, Explain(err)
 	}
 	read := stdlib.OpenDBFromPool(pool)
-	return &DB{Read: read, backend: &postgres{config: config, pool: pool, read: read, name: randomName("node_")}}, nil
+	return &DB{Read: read, backend: &postgres{config: config, pool: pool, read: read, name: randomName("node_")}, inserts: inserts{lists: true}}, nil
 }
 
 func setDefault(params map[string]string, key, value string) {
