@@ -1,9 +1,6 @@
 package ledger
 
-import (
-	"slices"
-	"sync"
-)
+import "sync"
 
 const (
 	// recentEntries are enough for followers that look a few times a second.
@@ -37,7 +34,7 @@ func (r *recent) add(appended []*Entry) {
 		for _, e := range r.entries[:half] {
 			r.bytes -= len(e.Body) + len(e.Record)
 		}
-		r.entries = slices.Clone(r.entries[half:])
+		r.entries = append(make([]Entry, 0, recentEntries+maxBatch), r.entries[half:]...)
 	}
 }
 

@@ -72,9 +72,9 @@ func (t *tiles) tile(level, n int64) ([]byte, error) {
 	return data, nil
 }
 
-// add hashes one more record into the tree.
-func (t *tiles) add(n int64, rec []byte) error {
-	hashes, err := tlog.StoredHashes(n, rec, t)
+// add puts the hash of one more record into the tree.
+func (t *tiles) add(n int64, record tlog.Hash) error {
+	hashes, err := tlog.StoredHashesForRecordHash(n, record, t)
 	if err != nil {
 		return err
 	}
@@ -93,17 +93,17 @@ func (t *tiles) extend(size int64) (int64, error) {
 		return 0, err
 	}
 	defer func() { _ = rows.Close() }()
-	var records [][]byte
+	var records []tlog.Hash
 	for next := size + 1; rows.Next(); next++ {
 		var seq int64
-		var rec []byte
+		var rec sql.RawBytes
 		if err := rows.Scan(&seq, &rec); err != nil {
 			return 0, err
 		}
 		if seq != next {
 			return 0, gap(next, seq)
 		}
-		records = append(records, rec)
+		records = append(records, tlog.RecordHash(rec))
 	}
 	if err := rows.Err(); err != nil {
 		return 0, err
