@@ -58,11 +58,12 @@ func load(b *testing.B, path string, connections int, rate float64, text []byte,
 			}
 			own := bytes.ReplaceAll(text, []byte(`"s0"`), fmt.Appendf(nil, `"s%d"`, i))
 			var all []time.Duration
-			var pause time.Duration
-			if rate > 0 {
+			due, pause := begun, time.Duration(0)
+			if rate > 0 { // one after another, not all at once
 				pause = time.Duration(float64(connections) / rate * float64(time.Second))
+				due = due.Add(pause * time.Duration(i) / time.Duration(connections))
 			}
-			for due := begun; time.Since(begun) < d; due = due.Add(pause) {
+			for ; time.Since(begun) < d; due = due.Add(pause) {
 				if rate == 0 {
 					due = time.Now()
 				}
