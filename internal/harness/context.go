@@ -178,7 +178,7 @@ type memory struct {
 // remembered looks for the words of a question in what the session itself told, the best
 // first. It was said by an agent, so it counts half.
 func (h *Harness) remembered(ctx context.Context, who roster.Identity, e *Event, question string, most int) ([]Fact, error) {
-	key, words := sessionKey(e.Session), asked(question)
+	key, words := keyOf(e.Session), asked(question)
 	var all []memory
 	q := ledger.Query{Trace: traceOf(who.ID, key), Kinds: []string{kindNoted, kindReported}, Limit: maxRemembered}
 	_, _, err := h.lookBack(ctx, q, maxRememberedBytes, func(entry *ledger.Entry) error {

@@ -108,7 +108,7 @@ func (h *Harness) greeted(ctx context.Context, c *Conn, who roster.Identity, ses
 	case c.stream || h.Config.HTTPHandshake == HandshakeOff || h.Config.HTTPHandshake == "":
 		return nil
 	case h.Config.HTTPHandshake == HandshakeSession:
-		key = sessionKey(session)
+		key = keyOf(session)
 		if h.shaken.has(who.ID + " " + key) {
 			return nil
 		}
@@ -175,7 +175,7 @@ func (h *Harness) commit(ctx context.Context, fn func(*ledger.Tx) error) error {
 // evaluate asks the policy and records what it says. The answer is on disk, as an entry
 // or as a gate, before it is given.
 func (h *Harness) evaluate(ctx context.Context, c *Conn, who roster.Identity, e *Event) (wire.Raw, error) {
-	key := sessionKey(e.Session)
+	key := keyOf(e.Session)
 	h.sees(who, key)
 	d := h.Book.Decide(ctx, who, e.asked(traceOf(who.ID, key)))
 	v := d.Verdict
@@ -200,7 +200,7 @@ func (h *Harness) evaluate(ctx context.Context, c *Conn, who roster.Identity, e 
 		return nil, err
 	}
 	err = h.commit(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindOf(v.Action), Actor: who.Actor(), Subject: key, Trace: traceOf(who.ID, key), Body: body})
+		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindOf(v.Action), Actor: who.Actor(), Subject: e.about(), Trace: traceOf(who.ID, key), Body: body})
 		return nil
 	})
 	if err != nil {

@@ -188,6 +188,23 @@ func TestASuspendedAgentIsBlockedAndOneWhoseKeyIsRevokedIsRefused(t *testing.T) 
 	}
 }
 
+// Steps are found by their tool, however it is called, and by their type where there is none.
+func TestAStepIsAboutItsTool(t *testing.T) {
+	n := start(t, storetest.SQLite(t), harness.Config{})
+	n.Apply("rules: []\n")
+	c := n.conn(harness.TransportHTTP)
+	n.ask(c, "pre_action", "s1", map[string]any{"tool_name": strings.Repeat("x", 600), "arguments": map[string]any{}})
+	n.ask(c, "pre_action", "s1", map[string]any{"tool_name": "a\x00b", "arguments": map[string]any{}})
+	n.ask(c, "pre_prompt", "s1", map[string]any{"prompt": "Hello."})
+	var about []string
+	for _, e := range n.Entries("step.allowed") {
+		about = append(about, e.Subject)
+	}
+	if len(about) != 3 || !strings.HasPrefix(about[0], "sha256:") || about[1] != "pre_action" || about[2] != "pre_prompt" {
+		t.Errorf("%q", about)
+	}
+}
+
 // What is on record of a step is enough to decide it again.
 func TestStepsCanBeReplayed(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{})
@@ -202,8 +219,8 @@ func TestStepsCanBeReplayed(t *testing.T) {
 	if err := json.Unmarshal(entry.Body, &body); err != nil || !body.NoHandshake || body.Transport != "http" {
 		t.Errorf("%s %v", entry.Body, err)
 	}
-	if entry.Subject != "s1" || entry.Actor != "agent:coder" {
-		t.Errorf("%+v", entry)
+	if entry.Subject != "bash" || entry.Actor != "agent:coder" || !strings.HasSuffix(entry.Trace, ":s1") {
+		t.Errorf("%s by %s in %s", entry.Subject, entry.Actor, entry.Trace)
 	}
 	reading, err := harness.Readers()["step.blocked"](&entry)
 	if err != nil || reading.Decision.Rule != "no-rm" {

@@ -54,7 +54,7 @@ type asking struct {
 // held finds or opens the gate of an event, waits for it as long as the call may be held,
 // and answers with its outcome. The same call asked again finds the same gate.
 func (h *Harness) held(ctx context.Context, c *Conn, who roster.Identity, e *Event, d rulebook.Decision) (wire.Raw, error) {
-	a := &asking{e, who, sessionKey(e.Session), e.digest(), d, c}
+	a := &asking{e, who, keyOf(e.Session), e.digest(), d, c}
 	waiting, end := wire.UntilStop(ctx)
 	defer end()
 	for {
@@ -114,7 +114,7 @@ func (h *Harness) open(ctx context.Context, a *asking, known approval) error {
 		if err != nil || now.gate != known.gate {
 			return err
 		}
-		tx.Append(ledger.Event{Workspace: a.who.Workspace, Kind: kindHeld, Actor: a.who.Actor(), Subject: a.key, Trace: trace, Body: body})
+		tx.Append(ledger.Event{Workspace: a.who.Workspace, Kind: kindHeld, Actor: a.who.Actor(), Subject: a.about(), Trace: trace, Body: body})
 		due.Open(tx, s.Gate, a.who.Workspace, trace)
 		return nil
 	})
@@ -139,7 +139,7 @@ func (h *Harness) settle(ctx context.Context, a *asking, known approval, g gate.
 		if g.Status == gate.Approved && (now.gate != known.gate || !now.good(*g.ResolvedAt, tx.Now())) {
 			return errUsed
 		}
-		tx.Append(ledger.Event{Workspace: a.who.Workspace, Kind: kindSettled, Actor: a.who.Actor(), Subject: a.key, Trace: traceOf(a.who.ID, a.key), Body: body})
+		tx.Append(ledger.Event{Workspace: a.who.Workspace, Kind: kindSettled, Actor: a.who.Actor(), Subject: a.about(), Trace: traceOf(a.who.ID, a.key), Body: body})
 		return nil
 	})
 	if err != nil {

@@ -43,7 +43,7 @@ func (h *Harness) told(ctx context.Context, c *Conn, who roster.Identity, m *mes
 
 // take puts what an agent tells into the queue.
 func (h *Harness) take(ctx context.Context, who roster.Identity, e *Event) {
-	n := &told{who: who, session: sessionKey(e.Session), typ: e.Type, event: e.Raw, at: h.Now().UnixMicro(), kept: e.kind.contract}
+	n := &told{who: who, session: keyOf(e.Session), typ: e.Type, event: e.Raw, at: h.Now().UnixMicro(), kept: e.kind.contract}
 	h.notes.add(n)
 	if n.kept {
 		h.notes.room(ctx)

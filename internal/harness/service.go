@@ -215,8 +215,8 @@ func (h *Harness) handshake(c *Conn, who roster.Identity, params wire.Raw) (wire
 	}
 	c.shaken.Store(true)
 	session, _ := wire.Text(got["session_id"])
-	h.shaken.add(who.ID, sessionKey(session))
-	h.notes.add(&told{who: who, session: sessionKey(session), info: got["agent_info"], at: h.Now().UnixMicro(), kept: true})
+	h.shaken.add(who.ID, keyOf(session))
+	h.notes.add(&told{who: who, session: keyOf(session), info: got["agent_info"], at: h.Now().UnixMicro(), kept: true})
 	result, err := wire.Marshal(greeting{
 		Version: Version,
 		Info:    info{Name: "signalbox", Version: h.Config.Version, Capabilities: capabilities},

@@ -184,7 +184,7 @@ func (h *Harness) getSession(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	key := sessionKey(r.PathValue("id"))
+	key := keyOf(r.PathValue("id"))
 	agent := r.URL.Query().Get("agent")
 	if agent != "" {
 		named, err := h.Roster.AgentIDs(r.Context(), workspace, agent)

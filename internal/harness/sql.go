@@ -122,7 +122,7 @@ func applyHeld(tx *store.Tx, e *ledger.Entry) error {
 	}
 	tx.Exec(`INSERT INTO harness_gate (agent, session, digest, gate, good_for, once, used) VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (agent, session, digest) DO UPDATE SET gate = excluded.gate, good_for = excluded.good_for, once = excluded.once, used = excluded.used`,
-		b.Agent, e.Subject, b.Digest, b.Gate, b.GoodFor, b.Once, false)
+		b.Agent, sessionOf(e.Trace, b.Agent), b.Digest, b.Gate, b.GoodFor, b.Once, false)
 	return nil
 }
 
@@ -141,7 +141,7 @@ func applySettled(tx *store.Tx, e *ledger.Entry) error {
 		return err
 	}
 	if b.Used {
-		tx.Exec("UPDATE harness_gate SET used = $4 WHERE agent = $1 AND session = $2 AND digest = $3", b.Agent, e.Subject, b.Digest, true)
+		tx.Exec("UPDATE harness_gate SET used = $4 WHERE agent = $1 AND session = $2 AND digest = $3", b.Agent, sessionOf(e.Trace, b.Agent), b.Digest, true)
 	}
 	return nil
 }
@@ -221,7 +221,7 @@ func applyNote(tx *store.Tx, e *ledger.Entry, agent string, place int64, n note)
 	tx.Exec(`INSERT INTO harness_report (agent, session, type, run_id, seq, place, updated_at, final) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (agent, session, type, run_id) DO UPDATE SET seq = excluded.seq, place = excluded.place, updated_at = excluded.updated_at, final = excluded.final
 WHERE excluded.updated_at >= harness_report.updated_at AND (excluded.final OR NOT harness_report.final)`,
-		agent, e.Subject, string(n.Type), sessionKey(run), e.Seq, place, updated(b.Payload.UpdatedAt, n.At), n.Type == RunLifecycle && final(status))
+		agent, e.Subject, string(n.Type), keyOf(run), e.Seq, place, updated(b.Payload.UpdatedAt, n.At), n.Type == RunLifecycle && final(status))
 	return nil
 }
 

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -227,7 +228,7 @@ func (e *Event) asked(trace string) policy.Event {
 	argument := func(names ...string) string { return (&Event{members: e.arguments}).text(names...) }
 	out := policy.Event{
 		Point: e.kind.point, Protocol: Protocol, Kind: string(e.Type), Depth: e.Depth, Session: e.Session, Trace: trace,
-		Tool: e.text("tool_name", "tool"), Command: argument("command"), Path: argument("file_path", "path"), URL: argument("url"),
+		Tool: e.tool(), Command: argument("command"), Path: argument("file_path", "path"), URL: argument("url"),
 		CWD: e.text("working_directory", "cwd"), Model: e.text("model_name", "model"), Provider: e.text("model_provider"), Run: e.text("run_id"),
 		Text: e.question(), QueryType: e.query, Fill: e.fill,
 	}
@@ -260,19 +261,28 @@ func (e *Event) fill(p *policy.Event) {
 	p.Metadata = whole.Metadata
 }
 
-// maxKey is the longest session that stands as it is in traces and tables.
+// maxKey is the longest name that stands as it is in entries and tables.
 const maxKey = 200 // bytes
 
-// sessionKey is how a session is looked up: a name that is too long stands as its hash.
-func sessionKey(session string) string {
-	if len(session) <= maxKey {
-		return session
+// keyOf is how a session, or what has a name, is looked up: a name that is too long stands
+// as its hash.
+func keyOf(name string) string {
+	if len(name) <= maxKey {
+		return name
 	}
-	return "sha256:" + digestOf([]byte(session))
+	return "sha256:" + digestOf([]byte(name))
 }
 
 // traceOf ties together everything of one session of an agent.
 func traceOf(agentID, key string) string { return "session:" + agentID + ":" + key }
+
+// sessionOf is the session in a trace.
+func sessionOf(trace, agentID string) string { return strings.TrimPrefix(trace, traceOf(agentID, "")) }
+
+// about is what a step is about, as its entry says: the tool, or the type of what has none.
+func (e *Event) about() string { return keyOf(cmp.Or(e.tool(), string(e.Type))) }
+
+func (e *Event) tool() string { return e.text("tool_name", "tool") }
 
 // digest is what an approval is good for: this payload, however it is written, of this
 // type of event. The session is looked up beside it.

@@ -50,6 +50,7 @@ func work(t *testing.T, address string) *worked {
 		`"event_type":"verification","session_id":"stroll","payload":{"run_id":"r","session_id":"stroll","status":"failed","checks":[{"id":"c","subject":"No cars","status":"failed"}],"residual_risks":["bicycles"],"updated_at":"t"}`,
 		`"event_type":"heartbeat","session_id":"stroll","payload":{"status":"walking"}`,
 		`"event_type":"pre_action","session_id":"stroll","payload":{"tool_name":"bash","arguments":{"command":"rm -rf /"}}`,
+		`"event_type":"pre_action","session_id":"stroll","payload":{"tool_name":"traffic.light","arguments":{}}`,
 	} {
 		id := ""
 		if strings.Contains(event, "pre_action") {
@@ -132,6 +133,7 @@ func TestWorkPagesShowWhatHappened(t *testing.T) {
 		v.sees("/ui/deliveries/"+w.delivery, "given_up", "410")
 		v.sees("/ui/ledger?q=task.escalated", "entries of the kind task.escalated", "T-2026-044")
 		v.sees("/ui/ledger?q=task:default:T-2026-044", "everything in the trace", "gate.opened")
+		v.sees("/ui/ledger?q=traffic.light", "entries about traffic.light", "step.allowed")
 		v.sees("/ui/ledger/1", "Verify in this page", "data-checkpoint=")
 		v.sees("/ui/settings", "claude-sonnet-4-6", "admin", "ledger.retention")
 		if status, _, _ := v.get("/ui/ledger/999999"); status != 404 {

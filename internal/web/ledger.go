@@ -48,10 +48,12 @@ func readSearch(text string) (q ledger.Query, reading string) {
 	case strings.Contains(text, ":"):
 		q.Trace, reading = text, "everything in the trace "+text
 	default:
-		q.Subject, reading = text, "entries about "+text
+		q.Subject, reading = text, entriesAbout+text
 	}
 	return q, reading
 }
+
+const entriesAbout = "entries about "
 
 func (w *Web) loadLedger(r *Request) (any, error) {
 	v := &ledgerView{Search: strings.TrimSpace(r.Query("q"))}
@@ -73,7 +75,13 @@ func (w *Web) loadLedger(r *Request) (any, error) {
 			return v, w.fillHead(r, v)
 		}
 	}
-	if v.Entries, err = w.Ledger.Entries(r.Context(), q); err != nil {
+	v.Entries, err = w.Ledger.Entries(r.Context(), q)
+	if err == nil && len(v.Entries) == 0 && v.Search != "" && q.Subject == "" {
+		// A tool may be called like a kind or a trace.
+		q.Kinds, q.Trace, q.Subject, v.Reading = nil, "", v.Search, entriesAbout+v.Search
+		v.Entries, err = w.Ledger.Entries(r.Context(), q)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if len(v.Entries) == ledgerRows && v.Entries[0].Seq > 1 {
