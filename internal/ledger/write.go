@@ -24,6 +24,9 @@ const (
 	maxBatch = 512
 	// maxBatchBytes is when a transaction takes no further function.
 	maxBatchBytes = 16 << 20
+	// gatherFor is how long a transaction waits for more than a few callers.
+	gatherFor  = 300 * time.Microsecond
+	fewCallers = 16
 	// maxQueue is how many functions wait at the most; more are refused, so that
 	// callers hear at once that the database cannot follow.
 	maxQueue = 4096
@@ -175,6 +178,7 @@ func (tx *Tx) fail(err error) {
 func (l *Ledger) commitLoop(ctx context.Context) {
 	defer close(l.stopped)
 	var batch []*request
+	last := 0
 	for {
 		select {
 		case r := <-l.queue:
@@ -185,16 +189,37 @@ func (l *Ledger) commitLoop(ctx context.Context) {
 			}
 			continue
 		}
-		// Those who are about to write get the processor first: what they write goes into
-		// the same transaction.
-		runtime.Gosched()
-		for len(batch) < maxBatch && len(l.queue) > 0 {
-			batch = append(batch, <-l.queue)
-		}
+		batch = l.gather(batch, last)
+		last = len(batch)
 		_ = l.commitAll(take(batch)) // everybody has been answered
 		clear(batch)
 		batch = batch[:0]
 	}
+}
+
+// gather takes what is waiting. Those who are about to write get the processor first, and a
+// moment if there are few: who was answered the last time is about to come again, and a
+// transaction for several costs hardly more than one for one.
+func (l *Ledger) gather(batch []*request, last int) []*request {
+	runtime.Gosched()
+	for len(batch) < maxBatch && len(l.queue) > 0 {
+		batch = append(batch, <-l.queue)
+	}
+	want := min(last, fewCallers)
+	if len(batch) >= want {
+		return batch
+	}
+	moment := time.NewTimer(gatherFor)
+	defer moment.Stop()
+	for len(batch) < want {
+		select {
+		case r := <-l.queue:
+			batch = append(batch, r)
+		case <-moment.C:
+			return batch
+		}
+	}
+	return batch
 }
 
 // take drops requests whose callers have gone.
