@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -26,7 +27,13 @@ func Members(data []byte) (map[string]Raw, error) {
 // that is named second, and so on, as far as they are objects. It reads everything once,
 // which matters to what is large.
 func Nested(data []byte, names ...string) ([]map[string]Raw, error) {
-	n := nested{data: data, d: jsontext.NewDecoder(bytes.NewBuffer(data)), names: names, levels: make([]map[string]Raw, len(names)+1)}
+	d := decoders.Get().(*jsontext.Decoder)
+	d.Reset(bytes.NewBuffer(data))
+	defer func() {
+		d.Reset(bytes.NewBuffer(nil)) // it keeps nothing of ours
+		decoders.Put(d)
+	}()
+	n := nested{data: data, d: d, names: names, levels: make([]map[string]Raw, len(names)+1)}
 	if n.d.PeekKind() != '{' {
 		var none struct{}
 		return nil, Unmarshal(data, &none)
@@ -45,6 +52,10 @@ func Nested(data []byte, names ...string) ([]map[string]Raw, error) {
 	}
 	return nil, explain(err, &n.levels[0])
 }
+
+// decoders are used again, with the room that they have for names: everything that comes in
+// is read by one.
+var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 
 // nested is what Nested is about.
 type nested struct {
