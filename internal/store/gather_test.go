@@ -54,7 +54,7 @@ CREATE TABLE two (id {bigint} PRIMARY KEY, kind {text} NOT NULL, data {blob}, ye
 					data := rapid.SampledFrom([]any{[]byte{7, byte(next)}, []byte(nil), nil}).Draw(t, "data")
 					tx.Exec("INSERT INTO two (id, kind, data, yes) VALUES ($1, $2, $3, $4)", int(next), word("k"), data, next%2 == 0)
 					bytes, _ := data.([]byte)
-					two[next] = fmt.Sprint("k ", bytes, next%2 == 0)
+					two[next] = fmt.Sprintf("k %x %t", bytes, next%2 == 0)
 				default:
 					tx.Exec("INSERT INTO one (id, name, word, again) VALUES ($1, $2, 'const', $1)", next, "n$2")
 					one[next] = fmt.Sprint("n$2 const ", next)
@@ -74,7 +74,7 @@ CREATE TABLE two (id {bigint} PRIMARY KEY, kind {text} NOT NULL, data {blob}, ye
 				var data []byte
 				var yes bool
 				err = scan(&id, &kind, &data, &yes)
-				return id, fmt.Sprint(kind, " ", data, yes), err
+				return id, fmt.Sprintf("%s %x %t", kind, data, yes), err
 			})
 		})
 	})
