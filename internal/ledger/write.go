@@ -24,7 +24,8 @@ const (
 	maxBatch = 512
 	// maxBatchBytes is when a transaction takes no further function.
 	maxBatchBytes = 16 << 20
-	// gatherFor is how long a transaction waits for more than a few callers.
+	// gatherFor is how long a transaction waits for as many callers as the last one had,
+	// fewCallers at the most.
 	gatherFor  = 300 * time.Microsecond
 	fewCallers = 16
 	// maxQueue is how many functions wait at the most; more are refused, so that

@@ -27,6 +27,7 @@ CREATE TABLE two (id {bigint} PRIMARY KEY, kind {text} NOT NULL, data {blob}, ye
 			if err != nil {
 				t.Fatal(err)
 			}
+			defer tx.Rollback() // so that a failure keeps the lock from nobody
 			tx.Exec("DELETE FROM one")
 			tx.Exec("DELETE FROM two")
 			one, two := map[int64]string{}, map[int64]string{}
