@@ -3,7 +3,7 @@
 .PHONY: help up build test race bench lint screenshots
 
 # What waits for people is built without inlining, which makes the program 2 MB smaller.
-US = github.com/signalbox/signalbox/internal
+US = signalbox/internal
 COLD = $(US)/cli/... $(US)/conform $(US)/web $(US)/notify/... $(US)/mcp \
   github.com/go-telegram/... github.com/modelcontextprotocol/... github.com/google/jsonschema-go/... github.com/wneessen/... \
   github.com/coreos/... github.com/go-jose/... golang.org/x/oauth2/... github.com/spf13/... github.com/antlr4-go/... \

@@ -1,4 +1,4 @@
-module github.com/signalbox/signalbox
+module signalbox
 
 go 1.26.0
 

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/internal/server"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/client"
+	"signalbox/internal/server"
+	"signalbox/internal/store/storetest"
 )
 
 // box is a real server with one agent.

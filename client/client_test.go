@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/client"
+	"signalbox/client"
 )
 
 func TestASignalIsAnswered(t *testing.T) {

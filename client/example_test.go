@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/signalbox/signalbox/client"
+	"signalbox/client"
 )
 
 // An agent that writes a letter, and sends it if an operator says so.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/client"
+	"signalbox/client"
 )
 
 const pendingBody = `{"status":"pending","gate_id":"gate_1","message":"Awaiting operator approval"}`

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/client"
+	"signalbox/client"
 )
 
 func TestAHeartbeatHearsWhenToStop(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/client"
+	"signalbox/client"
 )
 
 // about is part of a payload, to compare.

@@ -1,4 +1,4 @@
-module github.com/signalbox/signalbox/tools
+module signalbox/tools
 
 go 1.26.0
 

@@ -20,8 +20,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/signalbox/signalbox/client/ahp"
-	"github.com/signalbox/signalbox/internal/server"
+	"signalbox/client/ahp"
+	"signalbox/internal/server"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

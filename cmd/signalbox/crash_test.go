@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/store/storetest"
 )
 
 // witness remembers what the server has acknowledged.

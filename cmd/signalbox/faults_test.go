@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/store/storetest"
 )
 
 // wantRefusal runs a command that has to fail with a code and say certain things.

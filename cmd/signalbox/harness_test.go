@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/client/ahp"
-	"github.com/signalbox/signalbox/internal/conform"
+	"signalbox/client/ahp"
+	"signalbox/internal/conform"
 )
 
 // fixture puts the policy of the cases in force, as a person would.

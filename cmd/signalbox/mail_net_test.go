@@ -19,11 +19,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/blob"
-	"github.com/signalbox/signalbox/internal/blob/blobtest"
-	"github.com/signalbox/signalbox/internal/mail/amp"
-	"github.com/signalbox/signalbox/internal/mail/inspect/clamtest"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/blob"
+	"signalbox/internal/blob/blobtest"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/inspect/clamtest"
+	"signalbox/internal/roster"
 )
 
 // upWith starts a server with a configuration of its mail, at an address that may be known

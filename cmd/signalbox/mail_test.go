@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
 )
 
 // postman sends, fetches and acknowledges mail while servers are killed, and remembers

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/run/runtest"
+	"signalbox/internal/run/runtest"
 )
 
 // These tests run the real binary as a process of its own.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/run/runtest"
+	"signalbox/internal/run/runtest"
 )
 
 const (

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	runprocess "github.com/signalbox/signalbox/internal/run/process"
-	"github.com/signalbox/signalbox/internal/run/runtest"
+	runprocess "signalbox/internal/run/process"
+	"signalbox/internal/run/runtest"
 )
 
 // supervised is a server with the policy of hooks, and CLIs that ask before they deploy.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/signalbox/signalbox/internal/conform"
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/conform"
+	"signalbox/internal/task"
 )
 
 // interrupted is a server that ends between every two steps of a case, and begins again.

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-const module = "github.com/signalbox/signalbox"
+const module = "signalbox"
 
 // The staircase: a room imports only rooms that stand before it.
 var (

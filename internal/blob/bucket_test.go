@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/blob"
-	"github.com/signalbox/signalbox/internal/blob/blobtest"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/blob"
+	"signalbox/internal/blob/blobtest"
+	"signalbox/internal/wire"
 )
 
 // stores are a folder, and a bucket of a real server.

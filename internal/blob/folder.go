@@ -18,7 +18,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 // Store is a place for bytes.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/wire"
 )
 
 // The example that Amazon's documents of version 4 signatures give for a GET with a range.

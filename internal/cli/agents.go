@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/roster"
 )
 
 func newAgents(a *app) *cobra.Command {

@@ -18,10 +18,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/signal"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/signal"
+	"signalbox/internal/wire"
 )
 
 func newBench(a *app) *cobra.Command {

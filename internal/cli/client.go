@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/server"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/server"
+	"signalbox/internal/wire"
 )
 
 // codeUnreachable is the command line's own: the server never sends it.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/conform"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/conform"
+	"signalbox/internal/fault"
+	"signalbox/internal/task"
 )
 
 func newConform(a *app) *cobra.Command {

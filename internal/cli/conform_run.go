@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/conform"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/run/vector"
+	"signalbox/internal/conform"
+	"signalbox/internal/fault"
+	"signalbox/internal/run/vector"
 )
 
 func newConformRun(a *app) *cobra.Command {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/counter"
+	"signalbox/internal/counter"
 )
 
 func newCounters(a *app) *cobra.Command {

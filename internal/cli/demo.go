@@ -15,12 +15,12 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	amp "github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/client/ahp"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/mail/mailbox"
-	"github.com/signalbox/signalbox/internal/roster"
+	amp "signalbox/client"
+	"signalbox/client/ahp"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/mail/mailbox"
+	"signalbox/internal/roster"
 )
 
 func newDemo(a *app) *cobra.Command {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/client/ahp"
+	"signalbox/client/ahp"
 )
 
 // harness is the part of the engineer: a session in which every step is asked for, and

@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	amp "github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/internal/mail/mailbox"
+	amp "signalbox/client"
+	"signalbox/internal/mail/mailbox"
 )
 
 // goOn lets something small happen every few seconds, until ctx ends.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/signalbox/signalbox/internal/mail/mailbox"
+	"signalbox/internal/mail/mailbox"
 )
 
 // mail is the part of the reviewer: a thread with the lead, answers, and a message that

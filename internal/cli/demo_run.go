@@ -7,9 +7,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/run"
-	"github.com/signalbox/signalbox/internal/run/engine"
-	"github.com/signalbox/signalbox/internal/run/record"
+	"signalbox/internal/run"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/run/record"
 )
 
 // demoRun is a run as its supervisor reports it.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	amp "github.com/signalbox/signalbox/client"
+	amp "signalbox/client"
 )
 
 // signals is the part of the writer: what it did, and what it asks for.

@@ -7,8 +7,8 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/fault"
+	"signalbox/internal/task"
 )
 
 // demoJob is what a task of the story is about.

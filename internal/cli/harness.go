@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/client/ahp"
-	"github.com/signalbox/signalbox/internal/harness"
+	"signalbox/client/ahp"
+	"signalbox/internal/harness"
 )
 
 func newHarness(a *app) *cobra.Command {

@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/client/ahp"
-	"github.com/signalbox/signalbox/internal/cli/hook"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/harness"
-	"github.com/signalbox/signalbox/internal/server"
+	"signalbox/client/ahp"
+	"signalbox/internal/cli/hook"
+	"signalbox/internal/fault"
+	"signalbox/internal/harness"
+	"signalbox/internal/server"
 )
 
 const (

@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/counter"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/server"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/counter"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/server"
+	"signalbox/internal/wire"
 )
 
 func newLedger(a *app) *cobra.Command {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // lentAgent is an agent for the time of one command.

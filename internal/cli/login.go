@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/web"
+	"signalbox/internal/web"
 )
 
 func newLogin(a *app) *cobra.Command {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail/mailbox"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail/mailbox"
 )
 
 // mailCommands are the commands of an agent that has mail, on its own folder.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail/bus"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail/bus"
 )
 
 func (m *mailCommands) newBus() *cobra.Command {

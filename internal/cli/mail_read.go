@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail/mailbox"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail/mailbox"
 )
 
 // letter is a message in a list.

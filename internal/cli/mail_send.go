@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/mail/mailbox"
+	"signalbox/internal/mail/mailbox"
 )
 
 // maxTyped bounds a text from standard input; the provider takes less.

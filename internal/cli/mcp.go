@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mcp"
-	"github.com/signalbox/signalbox/internal/server"
+	"signalbox/internal/fault"
+	"signalbox/internal/mcp"
+	"signalbox/internal/server"
 )
 
 func newMCP(a *app) *cobra.Command {

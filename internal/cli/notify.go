@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/notify"
+	"signalbox/internal/fault"
+	"signalbox/internal/notify"
 )
 
 func newNotify(a *app) *cobra.Command {

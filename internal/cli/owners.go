@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/roster"
 )
 
 func newOwners(a *app) *cobra.Command {

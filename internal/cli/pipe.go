@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/client/ahp"
+	"signalbox/client/ahp"
 )
 
 const (

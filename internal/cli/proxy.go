@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/proxy"
+	"signalbox/internal/fault"
+	"signalbox/internal/proxy"
 )
 
 func newProxy(a *app) *cobra.Command {

@@ -13,13 +13,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/id"
-	"github.com/signalbox/signalbox/internal/run"
-	"github.com/signalbox/signalbox/internal/run/engine"
-	"github.com/signalbox/signalbox/internal/run/process"
-	"github.com/signalbox/signalbox/internal/run/record"
-	"github.com/signalbox/signalbox/internal/server"
+	"signalbox/internal/fault"
+	"signalbox/internal/id"
+	"signalbox/internal/run"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/run/process"
+	"signalbox/internal/run/record"
+	"signalbox/internal/server"
 )
 
 // runFlags are what a person says about a run.

@@ -16,9 +16,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/cli/hook"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/run/engine"
+	"signalbox/internal/cli/hook"
+	"signalbox/internal/fault"
+	"signalbox/internal/run/engine"
 )
 
 // guard makes a supervised CLI ask us before each tool call, until remove is called. Its

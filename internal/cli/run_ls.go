@@ -15,9 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/run"
-	"github.com/signalbox/signalbox/internal/run/engine"
+	"signalbox/internal/fault"
+	"signalbox/internal/run"
+	"signalbox/internal/run/engine"
 )
 
 func newRunLs(a *app) *cobra.Command {

@@ -16,10 +16,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/run/engine"
-	"github.com/signalbox/signalbox/internal/run/process"
-	"github.com/signalbox/signalbox/internal/server"
+	"signalbox/internal/fault"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/run/process"
+	"signalbox/internal/server"
 )
 
 // newRunSupervise is what the server starts for each run. One process watches many runs,

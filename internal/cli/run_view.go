@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/run/engine"
-	"github.com/signalbox/signalbox/internal/run/process"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/run/process"
 )
 
 // shownActions is how many of the last actions a terminal shows.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/server"
+	"signalbox/internal/fault"
+	"signalbox/internal/server"
 )
 
 func newStatus(a *app) *cobra.Command {

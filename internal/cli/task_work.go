@@ -17,8 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/fault"
+	"signalbox/internal/task"
 )
 
 func (t *taskFlags) newWork() *cobra.Command {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
 )
 
 func newGatesWatch(a *app) *cobra.Command {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/gate"
+	"signalbox/internal/gate"
 )
 
 const sideBySideFrom = 100 // columns

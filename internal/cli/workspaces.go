@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/roster"
 )
 
 func newWorkspaces(a *app) *cobra.Command {

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/clock"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/clock"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
+	"signalbox/internal/store/storetest"
 )
 
 // alarms is a package that uses timers: alarm.set sets one, alarm.off clears it,

@@ -3,8 +3,8 @@ package clock
 import (
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 )
 
 // Migrations make the table of timers.

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 )
 
 const (

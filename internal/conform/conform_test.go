@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/conform"
-	"github.com/signalbox/signalbox/internal/server"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/conform"
+	"signalbox/internal/server"
+	"signalbox/internal/store/storetest"
 )
 
 // run runs a server until the end of the test.

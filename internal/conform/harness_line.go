@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/client/ahp"
+	"signalbox/client/ahp"
 )
 
 // line is one connection to a harness.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/conform"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/conform"
+	"signalbox/internal/store/storetest"
 )
 
 // harnessSuite are the cases.

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/conform"
+	"signalbox/internal/conform"
 )
 
 // between is a proxy in front of a server, which may change what it answers. WebSockets are

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/conform"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/conform"
+	"signalbox/internal/store/storetest"
 )
 
 // TestOurProviderPassesEveryMailCase runs them all on every database.

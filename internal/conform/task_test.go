@@ -8,10 +8,10 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/signalbox/signalbox/internal/conform"
-	"github.com/signalbox/signalbox/internal/server"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/conform"
+	"signalbox/internal/server"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/task"
 )
 
 // startMovable runs a server whose clock can be set forward.

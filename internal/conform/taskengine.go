@@ -3,7 +3,7 @@ package conform
 import (
 	"context"
 
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/task"
 )
 
 // TaskEngine is a host without a server: the rules alone, with a clock that is moved.

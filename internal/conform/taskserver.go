@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/task"
 )
 
 // TaskServer is a host that is a server. The cases play with agents that are made for

@@ -3,9 +3,9 @@ package counter
 import (
 	"time"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/wire"
 )
 
 // Counts are the numbers that are kept of an agent, in a deck, on a day.

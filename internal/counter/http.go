@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/gate"
+	"signalbox/internal/wire"
 )
 
 // The answers.

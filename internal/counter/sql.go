@@ -1,8 +1,8 @@
 package counter
 
 import (
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 )
 
 // Migrations make the tables. Those named counter_… are counted and can be counted again;

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/deliver"
+	"signalbox/internal/store/storetest"
 )
 
 const (

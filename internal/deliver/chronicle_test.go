@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/deliver"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 )
 
 // chronicle is what a ledger says happened, read by itself and not through the tables.

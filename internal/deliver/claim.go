@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/store"
 )
 
 // identity is the name under which a runner holds lanes. A runner that was taken for

@@ -6,9 +6,9 @@ import (
 	"net"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 )
 
 // Options are what an outbox is made of. Zero values of the last group stand for

@@ -14,11 +14,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/deliver"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
 )
 
 func TestADeliveryArrivesOnceWithItsBytesHeadersAndSignatures(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/store"
 )
 
 // dueLane is a lane that has something to do and that we may serve.

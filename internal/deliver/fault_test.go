@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/deliver"
+	"signalbox/internal/fault"
+	"signalbox/internal/store/storetest"
 )
 
 func hang(_ http.ResponseWriter, req *http.Request, _ call) { <-req.Context().Done() }

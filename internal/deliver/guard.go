@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 // Resolver finds the addresses of a host; *net.Resolver is one.

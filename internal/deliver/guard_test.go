@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/deliver"
+	"signalbox/internal/fault"
 )
 
 // book is a resolver with fixed answers.

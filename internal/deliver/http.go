@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"net/http"
 
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // Page is a page of deliveries.

@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
+	"signalbox/internal/store/storetest"
 )
 
 const (

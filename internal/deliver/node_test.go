@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/deliver"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
+	"signalbox/internal/store/storetest"
 )
 
 // clock is a time that a test moves.

@@ -11,9 +11,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/id"
-	"github.com/signalbox/signalbox/internal/ledger"
+	"signalbox/internal/fault"
+	"signalbox/internal/id"
+	"signalbox/internal/ledger"
 )
 
 // Delivery is what is to be sent.

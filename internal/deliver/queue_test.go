@@ -13,11 +13,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/deliver"
+	"signalbox/internal/ledger"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/wire"
 )
 
 func TestMoreLanesThanSlotsTakeTurns(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
 )
 
 // outcome is what a try came to, on its way into the ledger.

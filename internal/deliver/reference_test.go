@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/deliver"
+	"signalbox/internal/fault"
+	"signalbox/internal/store/storetest"
 )
 
 // named is a sender whose receivers give a name to what they get.

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/wire"
 )
 
 // Sender makes one try. It returns when ctx ends, keeps nothing between tries, and

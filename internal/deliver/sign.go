@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/wire"
 )
 
 // secretPrefix is how Standard Webhooks marks a secret.

@@ -1,6 +1,6 @@
 package deliver
 
-import "github.com/signalbox/signalbox/internal/store"
+import "signalbox/internal/store"
 
 // Migrations make the tables. The last three are bookkeeping of the runners and do
 // not follow from the ledger.

@@ -11,14 +11,14 @@ import (
 	"sync"
 	"time"
 
-	durable "github.com/signalbox/signalbox/internal/clock" // this package has a clock of its own
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/id"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store"
+	durable "signalbox/internal/clock" // this package has a clock of its own
+	"signalbox/internal/deliver"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/id"
+	"signalbox/internal/ledger"
+	"signalbox/internal/roster"
+	"signalbox/internal/store"
 )
 
 // This file is the process that is killed in kill_test.go.

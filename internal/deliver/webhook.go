@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 const (

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store/storetest"
 )
 
 // The budgets are ratios or bounds; each benchmark reports its figure. Run them

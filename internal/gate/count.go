@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/rulebook"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/ledger"
+	"signalbox/internal/rulebook"
+	"signalbox/internal/store"
 )
 
 // Readers tell rules of gates that people rejected.

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/gate"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/wire"
 )
 
 // call makes a call as the operator, without the server around it.

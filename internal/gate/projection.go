@@ -3,10 +3,10 @@ package gate
 import (
 	"time"
 
-	"github.com/signalbox/signalbox/internal/clock"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/clock"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // The kinds of timers that gates set.

@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 const kindReceipt = "receipt.recorded"

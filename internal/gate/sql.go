@@ -1,6 +1,6 @@
 package gate
 
-import "github.com/signalbox/signalbox/internal/store"
+import "signalbox/internal/store"
 
 // Migrations make the tables of gates.
 //

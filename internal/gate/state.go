@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/fault"
+	"signalbox/internal/policy"
+	"signalbox/internal/roster"
 )
 
 // Status is where a gate stands.

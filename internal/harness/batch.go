@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // batch decides about many events. They are all checked first: a batch that is refused

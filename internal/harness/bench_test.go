@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/harness"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/harness"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store/storetest"
 )
 
 // turns is how often what is compared takes turns, so that both meet the same machine.

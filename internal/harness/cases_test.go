@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/harness"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/harness"
+	"signalbox/internal/store/storetest"
 )
 
 // vector is a case with a message to send.

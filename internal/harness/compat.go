@@ -4,7 +4,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/wire"
 )
 
 // CompatA3S is the name of the one dialect that is understood beside the protocol.

@@ -3,8 +3,8 @@ package harness
 import (
 	"strconv"
 
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/policy"
+	"signalbox/internal/wire"
 )
 
 // Type is a type of event.

@@ -4,8 +4,8 @@ import (
 	"bufio"
 	"context"
 
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/policy"
+	"signalbox/internal/roster"
 )
 
 // NewConn is a connection as a transport makes it.

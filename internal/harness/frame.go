@@ -8,7 +8,7 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/wire"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/harness"
+	"signalbox/internal/harness"
 )
 
 // What is read of a stream is what was written to it, line by line.

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/harness"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/gate"
+	"signalbox/internal/harness"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/wire"
 )
 
 const gateBash = `

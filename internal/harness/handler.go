@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/id"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/id"
+	"signalbox/internal/wire"
 )
 
 // handlerClient makes the client for external handlers. Their addresses are the

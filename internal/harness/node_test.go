@@ -7,9 +7,9 @@ import (
 	"os"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/harness"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/harness"
+	"signalbox/internal/roster"
 )
 
 // node is a process with a harness, and everything it needs.

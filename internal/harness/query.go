@@ -4,9 +4,9 @@ import (
 	"context"
 	"slices"
 
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/policy"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // query answers a question.

@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // Whatever is added, nothing that is kept is lost, the order of arrival holds, and what

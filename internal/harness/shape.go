@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/wire"
 )
 
 // shape checks that a value has the form that the protocol fixes. Members that a shape

@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // SocketFile is the Unix socket in the data folder.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/policy"
+	"signalbox/internal/wire"
 )
 
 // Protocol is how rules and the origin of gates name us.

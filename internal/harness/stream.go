@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // stream carries messages both ways.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/ledger"
+	"signalbox/internal/wire"
 )
 
 // Moment is one entry of a timeline: a step with its answer, or an event that was told.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/id"
+	"signalbox/internal/id"
 )
 
 func TestAnIDIsItsPrefixAndTwentySixDigits(t *testing.T) {

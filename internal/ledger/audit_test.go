@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store/storetest"
 )
 
 // TestStateIsNotBuiltFromAForgedLedger changes one thing at a time in the database,

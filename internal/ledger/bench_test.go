@@ -15,8 +15,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store/storetest"
 )
 
 // The budgets are ratios, so each benchmark runs both sides in turn, in one run on

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/store"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store/storetest"
 )
 
 func TestTwoNodesWithOneCursorHandleEveryEntryOnce(t *testing.T) {

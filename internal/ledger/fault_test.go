@@ -12,9 +12,9 @@ import (
 
 	"github.com/transparency-dev/merkle/rfc6962"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store/storetest"
 )
 
 // times counts the entries and the rows of state with that name.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store/storetest"
 )
 
 // testdata holds a real export and a real proof of it, with their key, so that the

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/store"
 )
 
 // Options are what a ledger is made of.

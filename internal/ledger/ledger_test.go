@@ -12,10 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
+	"signalbox/internal/store/storetest"
 )
 
 // notes is a projection for the tests: note.written puts a row, note.removed takes

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/store"
 )
 
 // Projection is the part of the state that one package keeps: its tables, and what

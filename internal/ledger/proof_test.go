@@ -13,9 +13,9 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store/storetest"
 )
 
 func slicesOf(hashes []tlog.Hash) [][]byte {

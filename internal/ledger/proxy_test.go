@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/store/storetest"
 )
 
 // accident is what happens to a connection when the ledger commits through it.

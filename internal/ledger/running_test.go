@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store/storetest"
 )
 
 func TestALedgerThatIsTamperedWithWhileItRunsStopsWriting(t *testing.T) {

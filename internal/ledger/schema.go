@@ -1,6 +1,6 @@
 package ledger
 
-import "github.com/signalbox/signalbox/internal/store"
+import "signalbox/internal/store"
 
 // Migrations make the ledger's tables.
 //

@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store/storetest"
 )
 
 // intruder is somebody with a connection to the database and no manners.

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/fault"
+	"signalbox/internal/store"
 )
 
 const (

@@ -16,13 +16,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/blob"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/mail/inspect"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/blob"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/mail/inspect"
+	"signalbox/internal/roster"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // The limits of attachments.

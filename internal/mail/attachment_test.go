@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/mail"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/mail"
+	"signalbox/internal/store/storetest"
 )
 
 // upload announces and uploads a file, and has it scanned.

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/mail"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/mail"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
 )
 
 // BenchmarkRoute routes signed messages among 40 agents from 16 callers, each verified,

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // The answers to who does not know us yet.

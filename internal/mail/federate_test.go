@@ -19,12 +19,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail"
-	"github.com/signalbox/signalbox/internal/mail/amp"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
 )
 
 // noTXT is a domain name system that knows nothing.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
+	"signalbox/internal/ledger"
 )
 
 // hub knows who waits for messages on this node: sockets, long polls, and senders who

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/store/storetest"
 )
 
 // TestTheLimitsOfMessages: 60 a minute and 500 an hour for who sends, 120 a minute for who

@@ -17,13 +17,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/mail"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/mail"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
 )
 
 // TestTheLifeOfMessages goes through every state that a message can have, erases what

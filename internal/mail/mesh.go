@@ -20,11 +20,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail/amp"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/deliver"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // ByMesh is how a message reaches another host of our provider.

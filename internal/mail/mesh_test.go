@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/wire"
 )
 
 const meshSecret = "a secret that two hosts have"

@@ -15,14 +15,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/blob"
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail"
-	"github.com/signalbox/signalbox/internal/mail/amp"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/blob"
+	"signalbox/internal/deliver"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // node is a process that routes mail, with everything it needs. It serves its routes.

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/mail/injection"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/mail/injection"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // Notice is mail that the server itself writes, for another part of it that has something

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/mail"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/mail"
+	"signalbox/internal/store/storetest"
 )
 
 // TestANoticeIsDeliveredOnce by its key, however often and by however many it is sent, and

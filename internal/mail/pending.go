@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/roster"
+	"signalbox/internal/store"
 )
 
 // maxFetch is how many messages one call fetches at the most, and maxFetchBytes when it

@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/mail/amp"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/roster"
 )
 
 // Registered is the answer to a registration. The key is shown this once.

@@ -12,17 +12,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/mail/amp"
-	"github.com/signalbox/signalbox/internal/mail/injection"
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/rulebook"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/deliver"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/injection"
+	"signalbox/internal/policy"
+	"signalbox/internal/roster"
+	"signalbox/internal/rulebook"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // socketWait is how long a sender waits to hear that its message was written to the

@@ -10,9 +10,9 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/mail"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/mail"
+	"signalbox/internal/store/storetest"
 )
 
 // dial opens a socket to the node.

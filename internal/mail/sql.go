@@ -3,10 +3,10 @@ package mail
 import (
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/rulebook"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/ledger"
+	"signalbox/internal/rulebook"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // Migrations make the tables. A message lives in the body of the entry seq, once: the

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/mail/amp"
+	"signalbox/internal/mail/amp"
 )
 
 // Trust is how far a recipient may believe who a message is from.

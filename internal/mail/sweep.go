@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 )
 
 const (

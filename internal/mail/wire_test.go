@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail/amp"
-	"github.com/signalbox/signalbox/internal/mail/injection"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/injection"
 )
 
 // FuzzRoute: whatever comes is a message within its limits, or an error for the caller.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // Words are found in steps: a transaction for each message would take as long from the

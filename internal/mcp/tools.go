@@ -10,7 +10,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/task"
 )
 
 // object is JSON.

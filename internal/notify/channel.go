@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/deliver"
+	"signalbox/internal/gate"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // Channel is one place where people are told.

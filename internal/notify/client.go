@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver"
+	"signalbox/internal/deliver"
 )
 
 const (

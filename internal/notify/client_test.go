@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/notify"
-	"github.com/signalbox/signalbox/internal/notify/ntfy"
-	"github.com/signalbox/signalbox/internal/notify/slack"
-	"github.com/signalbox/signalbox/internal/notify/telegram"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/deliver"
+	"signalbox/internal/notify"
+	"signalbox/internal/notify/ntfy"
+	"signalbox/internal/notify/slack"
+	"signalbox/internal/notify/telegram"
+	"signalbox/internal/wire"
 )
 
 // channelsAt are channels whose service is at the address, and whose secrets say so.

@@ -26,13 +26,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/notify"
-	"github.com/signalbox/signalbox/internal/notify/email"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/deliver"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/notify"
+	"signalbox/internal/notify/email"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/wire"
 )
 
 const mailHost, mailPassword = "mail.example.com", "a-secret-password"

@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/deliver"
+	"signalbox/internal/ledger"
+	"signalbox/internal/wire"
 )
 
 // Enrol records which channels there are; what happens from then on is told. A server

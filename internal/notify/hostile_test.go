@@ -7,11 +7,11 @@ import (
 	"unicode"
 	"unicode/utf16"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/notify"
-	"github.com/signalbox/signalbox/internal/notify/slack"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/gate"
+	"signalbox/internal/notify"
+	"signalbox/internal/notify/slack"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/wire"
 )
 
 // hostile is what an agent might write.

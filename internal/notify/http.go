@@ -7,13 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/id"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/deliver"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/id"
+	"signalbox/internal/ledger"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // The bodies of the operators' API.

@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/clock"
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/notify"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/clock"
+	"signalbox/internal/deliver"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/notify"
+	"signalbox/internal/roster"
+	"signalbox/internal/store"
+	"signalbox/internal/store/storetest"
 )
 
 var (

@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/deliver"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/roster"
+	"signalbox/internal/store"
 )
 
 // Options are what a notifier stands on.

@@ -9,11 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/clock"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/notify"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/clock"
+	"signalbox/internal/gate"
+	"signalbox/internal/notify"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
 )
 
 const minute = int64(time.Minute / time.Microsecond)

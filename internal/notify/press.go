@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/roster"
 )
 
 // What a button does. One letter, since Telegram lets a button carry 64 bytes.

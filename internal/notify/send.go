@@ -5,11 +5,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/deliver"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // sender makes a message of a notice and has its channel show it.

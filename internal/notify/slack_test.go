@@ -13,11 +13,11 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/notify"
-	"github.com/signalbox/signalbox/internal/notify/slack"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/gate"
+	"signalbox/internal/notify"
+	"signalbox/internal/notify/slack"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/wire"
 )
 
 // eachSlack runs fn with a node whose only channel is a Slack app, on every database.

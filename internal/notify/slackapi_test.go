@@ -18,9 +18,9 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/signalbox/signalbox/internal/notify"
-	"github.com/signalbox/signalbox/internal/notify/slack"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/notify"
+	"signalbox/internal/notify/slack"
+	"signalbox/internal/wire"
 )
 
 const (

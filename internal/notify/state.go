@@ -1,8 +1,8 @@
 package notify
 
 import (
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 )
 
 // The kinds of entries. The subject of a notice is the gate, that of the others the

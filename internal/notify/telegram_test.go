@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/notify"
-	"github.com/signalbox/signalbox/internal/notify/telegram"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/gate"
+	"signalbox/internal/notify"
+	"signalbox/internal/notify/telegram"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/wire"
 )
 
 const botToken = "4711:a-secret-token"

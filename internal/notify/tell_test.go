@@ -15,15 +15,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/notify"
-	"github.com/signalbox/signalbox/internal/notify/ntfy"
-	"github.com/signalbox/signalbox/internal/notify/slack"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/notify"
+	"signalbox/internal/notify/ntfy"
+	"signalbox/internal/notify/slack"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/wire"
 )
 
 // receiver is a server that takes JSON: an ntfy, or what a webhook calls.

@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/signalbox/signalbox/internal/gate"
+	"signalbox/internal/gate"
 )
 
 // Line is one thing to say, with a name before it.

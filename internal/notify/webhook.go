@@ -4,9 +4,9 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/deliver"
+	"signalbox/internal/gate"
+	"signalbox/internal/wire"
 )
 
 const webhookName = "webhook"

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/policy"
+	"signalbox/internal/policy"
 )
 
 // outcome is "true", "false" or "error".

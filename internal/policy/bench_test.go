@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/policy"
+	"signalbox/internal/policy"
 )
 
 // conditions are what rules in earnest look like; none of them holds for benchInput.

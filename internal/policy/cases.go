@@ -11,8 +11,8 @@ import (
 	"cel.dev/cel-go/common/types"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/policy/document"
+	"signalbox/internal/fault"
+	"signalbox/internal/policy/document"
 )
 
 // Tests are examples of what a policy should say, as in a test file.

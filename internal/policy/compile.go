@@ -13,7 +13,7 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 
-	"github.com/signalbox/signalbox/internal/policy/document"
+	"signalbox/internal/policy/document"
 )
 
 // Limits of an expression. A unit of cost is about one step: a look-up, a comparison,

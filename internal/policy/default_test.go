@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/policy"
+	"signalbox/internal/policy"
 )
 
 func TestTheDefaultPolicyDoesWhatItsExamplesSay(t *testing.T) {

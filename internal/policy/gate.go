@@ -5,7 +5,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/signalbox/signalbox/internal/policy/document"
+	"signalbox/internal/policy/document"
 )
 
 // roles that may approve, the least first. Anything else names an operator.

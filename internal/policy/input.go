@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/policy/document"
+	"signalbox/internal/policy/document"
 )
 
 // Input is everything a decision depends on. The same Input and the same policy

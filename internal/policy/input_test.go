@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/policy"
+	"signalbox/internal/policy"
 )
 
 func TestAStoredInputIsDecidedAsItWas(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/policy"
+	"signalbox/internal/fault"
+	"signalbox/internal/policy"
 )
 
 // problemsOf lists what is wrong with a source, as a compiler prints it.

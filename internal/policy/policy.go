@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/signalbox/signalbox/internal/policy/document"
+	"signalbox/internal/policy/document"
 )
 
 // maxRules is how many rules a policy may have, and maxCounts how many counters they

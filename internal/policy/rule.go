@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/signalbox/signalbox/internal/policy/document"
+	"signalbox/internal/policy/document"
 )
 
 // rule is a compiled rule: a condition, and the verdict when it holds.

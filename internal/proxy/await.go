@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/proxy/form"
-	"github.com/signalbox/signalbox/internal/rulebook"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/policy"
+	"signalbox/internal/proxy/form"
+	"signalbox/internal/rulebook"
+	"signalbox/internal/wire"
 )
 
 // first begins a call: one that is known goes on from where it stands. What is waited for is

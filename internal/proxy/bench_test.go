@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/proxy"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/proxy"
+	"signalbox/internal/store/storetest"
 )
 
 // tenRules are at the points of the proxy, and match nothing.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/proxy"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/proxy"
 )
 
 // blockBash refuses every call of bash, and so withholds as a gate does.

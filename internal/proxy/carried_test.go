@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/proxy"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/proxy"
+	"signalbox/internal/roster"
 )
 
 // Every call of the providers that is carried, and which of them are asked about: counting

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/proxy/form"
+	"signalbox/internal/proxy/form"
 )
 
 // The providers.

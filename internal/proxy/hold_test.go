@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/proxy"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/gate"
+	"signalbox/internal/proxy"
+	"signalbox/internal/roster"
 )
 
 // withoutBeats is a stream without our signs of life.

@@ -15,9 +15,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/proxy/form"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/proxy/form"
+	"signalbox/internal/wire"
 )
 
 // Routes are the proxy itself, and what operators set.

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/fault"
+	"signalbox/internal/roster"
 )
 
 // isAgentKey reports whether a key has the form of ours.

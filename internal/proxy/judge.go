@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/proxy/form"
-	"github.com/signalbox/signalbox/internal/rulebook"
+	"signalbox/internal/policy"
+	"signalbox/internal/proxy/form"
+	"signalbox/internal/rulebook"
 )
 
 // gated is a call that a person has to decide about.

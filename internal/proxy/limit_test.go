@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/proxy"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/proxy"
 )
 
 // generated is a body of so many bytes that nobody holds.

@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/counter"
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/proxy"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/counter"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/gate"
+	"signalbox/internal/proxy"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // node is a process that carries calls, with everything it needs, and a provider.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/proxy"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/proxy"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
 )
 
 // each runs a test on a node over every database.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/wire"
 )
 
 // receipted is the body of proxy.receipted: calls that a gate let go have a result.

@@ -6,12 +6,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/counter"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/proxy/form"
-	"github.com/signalbox/signalbox/internal/rulebook"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/counter"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/proxy/form"
+	"signalbox/internal/rulebook"
+	"signalbox/internal/wire"
 )
 
 // called is one call that was carried. What was said is not in it.

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/wire"
 )
 
 // While too much waits to be written down, calls are refused, and told when to come back.

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/store/storetest"
 )
 
 // tamper changes the reply that waits, as somebody can who has the database. With its hash

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"net/http"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/proxy/form"
+	"signalbox/internal/fault"
+	"signalbox/internal/policy"
+	"signalbox/internal/proxy/form"
 )
 
 // forward sends the request to the provider and deals with the reply. A hold is to be waited

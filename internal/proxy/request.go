@@ -4,9 +4,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/proxy/form"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/policy"
+	"signalbox/internal/proxy/form"
+	"signalbox/internal/wire"
 )
 
 // request is what is asked of a model, as far as it matters here.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/proxy/form"
+	"signalbox/internal/proxy/form"
 )
 
 func FuzzRequest(f *testing.F) {

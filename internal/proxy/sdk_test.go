@@ -18,10 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/proxy"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/gate"
+	"signalbox/internal/proxy"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
 )
 
 // seen is what the user of an SDK sees of a call.

@@ -3,9 +3,9 @@ package proxy
 import (
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // Migrations make the tables. The vault is the one that does not follow from the ledger.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/signalbox/signalbox/internal/proxy/form"
+	"signalbox/internal/proxy/form"
 )
 
 // relay is a stream on its way to the client.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/ledger"
+	"signalbox/internal/wire"
 )
 
 // known is what a conversation that the provider keeps may use.

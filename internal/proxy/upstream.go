@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/proxy/form"
+	"signalbox/internal/fault"
+	"signalbox/internal/proxy/form"
 )
 
 const (

@@ -8,10 +8,10 @@ import (
 	"errors"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/id"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/id"
+	"signalbox/internal/ledger"
+	"signalbox/internal/wire"
 )
 
 // NewAgent is what an agent is made from.

@@ -6,10 +6,10 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/id"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/fault"
+	"signalbox/internal/id"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 )
 
 // Enrolment is an agent that registers itself, through a protocol that has made sure

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/wire"
 )
 
 func TestALimitIsTheAgentsWhicheverKeyItUses(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/id"
-	"github.com/signalbox/signalbox/internal/ledger"
+	"signalbox/internal/fault"
+	"signalbox/internal/id"
+	"signalbox/internal/ledger"
 )
 
 // system is who acts when the server does so by itself.

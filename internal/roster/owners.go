@@ -5,9 +5,9 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/id"
-	"github.com/signalbox/signalbox/internal/ledger"
+	"signalbox/internal/fault"
+	"signalbox/internal/id"
+	"signalbox/internal/ledger"
 )
 
 // AddOwner adds an owner to a workspace, with a key.

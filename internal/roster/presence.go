@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/store"
 )
 
 const (

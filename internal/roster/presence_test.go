@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
 )
 
 // pass runs a roster until it has begun, and stops it, which saves what it has seen.

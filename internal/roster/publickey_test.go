@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/fault"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
 )
 
 // A key whose fingerprint others have worked out: that of the seed 00…1f.

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/id"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/id"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // placeholders writes ($1, $2), ($3, $4) for two rows of two.

@@ -1,6 +1,6 @@
 package roster
 
-import "github.com/signalbox/signalbox/internal/store"
+import "signalbox/internal/store"
 
 // Migrations make the roster's tables.
 var Migrations = store.Migrations{Package: "roster", Steps: []string{`

@@ -6,9 +6,9 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // The bodies of the roster's entries. The subject is the id of what they are about.

@@ -6,8 +6,8 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/policy"
+	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
 )
 
 // step is how many entries are read at once.

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
+	"signalbox/internal/store/storetest"
 )
 
 // BenchmarkReplay measures how many decisions a second are read from the ledger and

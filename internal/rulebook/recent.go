@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/policy"
+	"signalbox/internal/policy"
 )
 
 // parts is into how many parts a window is divided. One more is kept, so that what is

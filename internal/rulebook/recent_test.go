@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/rulebook"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
+	"signalbox/internal/rulebook"
+	"signalbox/internal/store/storetest"
 )
 
 // recent is what a rule saw of a counter.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/policy"
+	"signalbox/internal/store/storetest"
 )
 
 func TestADecisionAboutOddTextIsRecordedAsItWas(t *testing.T) {

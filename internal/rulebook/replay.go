@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/policy"
+	"signalbox/internal/policy"
 )
 
 // Report says how decisions of the past would have come out under another policy.

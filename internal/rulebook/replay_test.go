@@ -11,10 +11,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/rulebook"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
+	"signalbox/internal/rulebook"
+	"signalbox/internal/store/storetest"
 )
 
 func (n *node) replay(source string, since time.Time) rulebook.Report {

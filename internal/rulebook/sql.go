@@ -5,9 +5,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
+	"signalbox/internal/store"
 )
 
 // Migrations make the table of versions. The YAML lives in the body of the entry seq,

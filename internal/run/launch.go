@@ -7,7 +7,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 // allowed checks a run that the server is to start: where it may work, and how much it

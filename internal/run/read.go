@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/run/engine"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/ledger"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 const columns = `run.id, run.workspace, run.engine, run.thread, run.status, run.stop, run.opened_at, run.ended_at, run.events, run.tokens, run.nanos,

@@ -8,13 +8,13 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/id"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/run/engine"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/id"
+	"signalbox/internal/ledger"
+	"signalbox/internal/roster"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // Options say what runs stand on.

@@ -1,8 +1,8 @@
 package run
 
 import (
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 )
 
 // Migrations make the tables of runs. Events live in the bodies of entries, once.

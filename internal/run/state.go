@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/run/engine"
+	"signalbox/internal/fault"
+	"signalbox/internal/run/engine"
 )
 
 // row is what is known of a run when events are added to it.

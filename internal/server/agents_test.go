@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/wire"
 )
 
 // protocol is a running server with one made-up route for agents beside its own.

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/signal"
+	"signalbox/internal/gate"
+	"signalbox/internal/roster"
+	"signalbox/internal/signal"
 )
 
 // ampAgent is an agent that speaks AMP to the box.

@@ -21,10 +21,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/server"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/server"
+	"signalbox/internal/store/storetest"
 )
 
 const benchSignal = `{"amp_version":"1.0","agent_id":"bench","run_id":"run-%d","project_id":"job-search","status":"completed","summary":"Rewrote resume for Senior PM role at Stripe","proposed_action":"Send to applicant","artifacts":[],"model":"claude-sonnet-4-6","input_tokens":1842,"output_tokens":614,"cost_usd":0.007532,"started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:46Z","metadata":{"candidate_id":"123","source":"manual relay prompt"},"gate_required":true,"webhook_url":null}`

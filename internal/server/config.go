@@ -16,12 +16,12 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/harness"
-	"github.com/signalbox/signalbox/internal/mail"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/web"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/harness"
+	"signalbox/internal/mail"
+	"signalbox/internal/roster"
+	"signalbox/internal/web"
+	"signalbox/internal/wire"
 )
 
 // Config is what is in force.

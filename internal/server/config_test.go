@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/server"
+	"signalbox/internal/fault"
+	"signalbox/internal/server"
 )
 
 func TestAFlagBeatsTheEnvironmentBeatsTheFileBeatsTheDefault(t *testing.T) {

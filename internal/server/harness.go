@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/harness"
+	"signalbox/internal/harness"
 )
 
 // harnessSettings are the keys of AHP.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/signalbox/signalbox/internal/server"
+	"signalbox/internal/server"
 )
 
 // ahp sends one message of AHP with a key, and returns the status and the answer.

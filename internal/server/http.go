@@ -14,12 +14,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail"
-	"github.com/signalbox/signalbox/internal/mcp"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail"
+	"signalbox/internal/mcp"
+	"signalbox/internal/roster"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // handler mounts every route on one mux. Two routes that conflict fail at start.

@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/blob"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail"
-	"github.com/signalbox/signalbox/internal/mail/amp"
-	"github.com/signalbox/signalbox/internal/mail/inspect"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/blob"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/inspect"
+	"signalbox/internal/wire"
 )
 
 // MailConfig is what mail may stand on beside this machine.

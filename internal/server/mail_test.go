@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/mail"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/mail"
+	"signalbox/internal/roster"
 )
 
 // mailAgent is an agent that speaks AMP messaging to the box.

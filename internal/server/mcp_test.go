@@ -10,8 +10,8 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/signalbox/signalbox/internal/mcp"
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/mcp"
+	"signalbox/internal/task"
 )
 
 // toolbox is a server with an agent for each role.

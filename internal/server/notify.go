@@ -7,15 +7,15 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/notify"
-	"github.com/signalbox/signalbox/internal/notify/email"
-	"github.com/signalbox/signalbox/internal/notify/ntfy"
-	"github.com/signalbox/signalbox/internal/notify/slack"
-	"github.com/signalbox/signalbox/internal/notify/telegram"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/deliver"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/notify"
+	"signalbox/internal/notify/email"
+	"signalbox/internal/notify/ntfy"
+	"signalbox/internal/notify/slack"
+	"signalbox/internal/notify/telegram"
+	"signalbox/internal/wire"
 )
 
 // Notify is which channels are told of gates.

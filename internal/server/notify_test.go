@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/server"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/server"
+	"signalbox/internal/store/storetest"
 )
 
 func TestPeopleAreToldOfASignalThatWaits(t *testing.T) {

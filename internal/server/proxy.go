@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/proxy"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/proxy"
+	"signalbox/internal/wire"
 )
 
 // Upstream is a provider that calls are carried to.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/server"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/server"
+	"signalbox/internal/store/storetest"
 )
 
 // TestAModelCallMeetsAGateOnTheRealServer goes the whole way: the provider's key from the

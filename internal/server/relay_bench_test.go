@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/server"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/server"
 )
 
 // fillWithEntries writes a million entries, of which some are gates. Their risk is low, so

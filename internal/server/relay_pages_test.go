@@ -14,7 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/store/storetest"
 )
 
 // worked is a server on which something of every kind has happened.

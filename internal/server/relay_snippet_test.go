@@ -39,7 +39,7 @@ func TestTheSnippetsRun(t *testing.T) {
 		{"Python", "python3", func(s string) []string { return []string{write("ask.py", s)} }, "approved"},
 		{"TypeScript", "node", func(s string) []string { return []string{write("ask.mjs", s+"\nconsole.log(status);")} }, "approved"},
 		{"Go", "go", func(s string) []string {
-			main := write("main.go", "package main\n\nimport (\n\t\"context\"\n\t\"fmt\"\n\n\t\"github.com/signalbox/signalbox/client\"\n)\n\nfunc ask(ctx context.Context) error {\n"+s+"\n}\n\n"+
+			main := write("main.go", "package main\n\nimport (\n\t\"context\"\n\t\"fmt\"\n\n\t\"signalbox/client\"\n)\n\nfunc ask(ctx context.Context) error {\n"+s+"\n}\n\n"+
 				"func send(context.Context) error { fmt.Println(\"sent\"); return nil }\n\nfunc main() {\n\tif err := ask(context.Background()); err != nil {\n\t\tpanic(err)\n\t}\n}\n")
 			// The program is put among the packages of this module without being there.
 			overlay, _ := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(here, "snippet", "main.go"): main}})

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/server"
+	"signalbox/internal/ledger"
+	"signalbox/internal/server"
 )
 
 // visitor is a browser without a screen: cookies, redirects, forms.

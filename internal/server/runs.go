@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/notify/telegram"
-	"github.com/signalbox/signalbox/internal/run"
-	"github.com/signalbox/signalbox/internal/run/bridge"
-	"github.com/signalbox/signalbox/internal/run/engine"
+	"signalbox/internal/fault"
+	"signalbox/internal/notify/telegram"
+	"signalbox/internal/run"
+	"signalbox/internal/run/bridge"
+	"signalbox/internal/run/engine"
 )
 
 // Runs are the settings of runs.

@@ -14,9 +14,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/harness"
-	"github.com/signalbox/signalbox/internal/ledger"
+	"signalbox/internal/fault"
+	"signalbox/internal/harness"
+	"signalbox/internal/ledger"
 )
 
 // The limits of the listener. A client that is slower than this is cut off.

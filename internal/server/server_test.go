@@ -18,9 +18,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/server"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/ledger"
+	"signalbox/internal/server"
+	"signalbox/internal/store/storetest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

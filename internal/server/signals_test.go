@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/server"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/ledger"
+	"signalbox/internal/server"
+	"signalbox/internal/store/storetest"
 )
 
 // ampAnswer is what an agent hears.

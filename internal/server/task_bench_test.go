@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/store/storetest"
 )
 
 // BenchmarkTaskMessages measures messages that are accepted durably over 64 connections:

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/mail"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/ledger"
+	"signalbox/internal/mail"
+	"signalbox/internal/roster"
+	"signalbox/internal/task"
 )
 
 // taskMail brings the messages of tasks to agents that have an address, by mail. It

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/task"
 )
 
 // watchEvery is how often the repositories of tasks under review are looked into.

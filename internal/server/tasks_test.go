@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/server"
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/server"
+	"signalbox/internal/task"
 )
 
 // agentWith makes an agent with a role and returns its key.

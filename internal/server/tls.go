@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 // wrapTLS makes the listener speak TLS if there is a certificate.

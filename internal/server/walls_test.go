@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/mail"
+	"signalbox/internal/mail"
 )
 
 // TestWorkspacesAreWalls tries every call of the operators' API with the token of

@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"net/url"
 
-	"github.com/signalbox/signalbox/internal/web"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/web"
+	"signalbox/internal/wire"
 )
 
 // webSettings are the keys of the dashboard.

@@ -3,9 +3,9 @@ package signal_test
 import (
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/signal"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/roster"
+	"signalbox/internal/signal"
+	"signalbox/internal/store/storetest"
 )
 
 func TestTokensOfACacheHaveTheirOwnPrice(t *testing.T) {

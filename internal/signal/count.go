@@ -1,9 +1,9 @@
 package signal
 
 import (
-	"github.com/signalbox/signalbox/internal/counter"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/counter"
+	"signalbox/internal/ledger"
+	"signalbox/internal/wire"
 )
 
 // Counters count runs. What came again has an entry of another kind and does not count,

@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/store/storetest"
 )
 
 func TestAPolicySaysWhoDecidesAndHowMany(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/wire"
 )
 
 // fields are the members of a payload, and what was found to be wrong with them.

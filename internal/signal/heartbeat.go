@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/clock"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/clock"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/roster"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // beatTimer fires when a heartbeat is overdue. Its subject is the agent's id and the

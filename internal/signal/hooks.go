@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // Webhook is where an agent's resolutions are sent.

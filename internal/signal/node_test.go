@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/counter"
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/signal"
+	"signalbox/internal/counter"
+	"signalbox/internal/deliver"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/roster"
+	"signalbox/internal/signal"
 )
 
 // node is a process that takes signals, with everything they need.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/signal"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/fault"
+	"signalbox/internal/signal"
+	"signalbox/internal/store/storetest"
 )
 
 var moment = time.Date(2026, 3, 7, 0, 0, 0, 0, time.UTC)

@@ -9,10 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/signal"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/signal"
+	"signalbox/internal/store/storetest"
 )
 
 func TestTheSameSignalAgainIsAPollAndAnotherIsRefused(t *testing.T) {

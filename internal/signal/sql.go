@@ -1,8 +1,8 @@
 package signal
 
 import (
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 )
 
 // Migrations make the tables of signals. What was sent lives in the body of the entry

@@ -1,8 +1,8 @@
 package signal
 
 import (
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/policy"
+	"signalbox/internal/gate"
+	"signalbox/internal/policy"
 )
 
 // The messages that say nothing else.

@@ -19,11 +19,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/deliver"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/store/storetest"
 )
 
 // receiver is an agent's webhook. It answers with a status and notes what came.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/store"
+	"signalbox/internal/store/storetest"
 )
 
 // note is a row, with everything that may be null as a pointer or a slice.

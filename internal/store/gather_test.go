@@ -7,8 +7,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/store"
+	"signalbox/internal/store/storetest"
 )
 
 // Whatever is queued, in whatever order: the tables are as if it had been sent one by

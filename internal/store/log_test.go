@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/store"
 )
 
 // TestTheLogIsCopiedBesideTheWrites: the file grows, and the log begins anew, without a

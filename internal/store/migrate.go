@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 // Migrations are the steps that make one package's tables. Steps are only ever

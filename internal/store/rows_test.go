@@ -3,7 +3,7 @@ package store_test
 import (
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/store"
 )
 
 func TestRowsThatNobodyClosedDoNotHoldUpTheTransaction(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 // DB is an open database.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/store"
+	"signalbox/internal/store/storetest"
 )
 
 // notes are tables for the tests; head is the one that is locked.

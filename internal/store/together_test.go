@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/store"
+	"signalbox/internal/store/storetest"
 )
 
 // increment adds one to the counter by reading it and writing it back, which

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/store"
+	"signalbox/internal/store/storetest"
 )
 
 func TestAQueuedWriteIsSeenByTheNextQueryAndByOthersAfterTheCommit(t *testing.T) {

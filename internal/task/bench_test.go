@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/task"
 )
 
 // many is how many tasks with a deadline there are.

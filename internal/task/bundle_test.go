@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/task"
 )
 
 // story is a task with a little of everything.

@@ -10,10 +10,10 @@ import (
 	"path"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // check is what somebody who runs checks says of a commit, in our own form.

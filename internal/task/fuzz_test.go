@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/ledger"
+	"signalbox/internal/task"
 )
 
 // FuzzTheIngress: whatever comes is taken or refused, never both and never neither; what

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/task"
 )
 
 // repo is a repository in a temporary folder.

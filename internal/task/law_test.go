@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/task"
 )
 
 // play draws what somebody might send next about a task as it stands: mostly what fits,

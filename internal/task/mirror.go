@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
 )
 
 // Mirror writes every task into a git repository: one commit for each event, with the

@@ -4,10 +4,10 @@ import (
 	"context"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/deliver/delivertest"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/gate"
+	"signalbox/internal/roster"
+	"signalbox/internal/task"
 )
 
 // node is a process that takes tasks, with everything they need.

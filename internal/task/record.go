@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/id"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/rulebook"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/id"
+	"signalbox/internal/ledger"
+	"signalbox/internal/rulebook"
+	"signalbox/internal/wire"
 )
 
 // recorded is the body of every entry about a task. Those with an input are what came;

@@ -3,7 +3,7 @@ package task
 import (
 	"fmt"
 
-	"github.com/signalbox/signalbox/internal/ledger"
+	"signalbox/internal/ledger"
 )
 
 // Replay takes what the ledger holds of one workspace through the rules again, from the

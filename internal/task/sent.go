@@ -3,7 +3,7 @@ package task
 import (
 	"encoding/json"
 
-	"github.com/signalbox/signalbox/internal/ledger"
+	"signalbox/internal/ledger"
 )
 
 // Sent is a message to agents, as its entry has it: for who brings it to them in another

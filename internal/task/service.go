@@ -7,16 +7,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/clock"
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/policy"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/rulebook"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/clock"
+	"signalbox/internal/deliver"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
+	"signalbox/internal/roster"
+	"signalbox/internal/rulebook"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // Protocol is how the origin of gates and events names us.

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/wire"
 )
 
 // Phase is how far a task as a whole has come.

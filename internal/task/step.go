@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/wire"
 )
 
 // Ref is what is known of a message that another refers to.

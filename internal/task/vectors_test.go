@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/task"
+	"signalbox/internal/task"
 )
 
 // expectation is what stands beside a document of the vectors.

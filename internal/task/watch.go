@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/ledger"
+	"signalbox/internal/wire"
 )
 
 // Run looks now and then whether branches that nobody may change have moved, until ctx

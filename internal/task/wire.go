@@ -7,8 +7,8 @@ import (
 	"math/big"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/wire"
 )
 
 // Version is the one version of the protocol that there is.

@@ -1,9 +1,9 @@
 package web
 
 import (
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/roster"
 )
 
 // account is what people see of themselves.

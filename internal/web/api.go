@@ -7,10 +7,10 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/task"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/roster"
+	"signalbox/internal/task"
+	"signalbox/internal/wire"
 )
 
 // call is a call of the operators' API, made inside of the process by who is signed in.

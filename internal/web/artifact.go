@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/wire"
 )
 
 // artifact is something that an agent has attached, made safe to look at: nothing of it

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/roster"
 )
 
 // code is a login code that can be read. It says until when it is good, and that this

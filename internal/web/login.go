@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/fault"
+	"signalbox/internal/roster"
+	"signalbox/internal/store"
 )
 
 // loginForm is what the page shows to who is not signed in.

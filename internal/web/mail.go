@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/mail"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/gate"
+	"signalbox/internal/mail"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 func mailPages() []Page {

@@ -5,9 +5,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/counter"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/counter"
+	"signalbox/internal/gate"
+	"signalbox/internal/roster"
 )
 
 func overviewPages() []Page {

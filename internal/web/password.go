@@ -18,9 +18,9 @@ import (
 	"golang.org/x/crypto/argon2"
 	"golang.org/x/time/rate"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/roster"
 )
 
 // The cost of one try of a password, as OWASP recommends it for Argon2id.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/gate"
+	"signalbox/internal/gate"
 )
 
 // queues remembers what waits, by workspace, for as long as the ledger has no newer entry:

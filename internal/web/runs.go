@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/run"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/run"
+	"signalbox/internal/wire"
 )
 
 func runPages() []Page {

@@ -5,8 +5,8 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/harness"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/harness"
+	"signalbox/internal/wire"
 )
 
 func sessionPages() []Page {

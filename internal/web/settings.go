@@ -6,10 +6,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/notify"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/signal"
+	"signalbox/internal/fault"
+	"signalbox/internal/notify"
+	"signalbox/internal/roster"
+	"signalbox/internal/signal"
 )
 
 func settingPages() []Page {

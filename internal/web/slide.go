@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/roster"
 )
 
 // slide is one gate with everything that somebody needs to decide.

@@ -1,8 +1,8 @@
 package web
 
 import (
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 )
 
 // Migrations make the tables of those who are signed in. What is secret stands there, and

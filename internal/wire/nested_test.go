@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/wire"
 )
 
 func TestNestedGoesIntoWhatIsNamed(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 // RefuseNUL refuses text with a NUL character, which JSON allows and PostgreSQL

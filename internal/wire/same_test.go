@@ -3,7 +3,7 @@ package wire_test
 import (
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/wire"
 )
 
 func TestTheSameValueIsTheSameHoweverItIsWritten(t *testing.T) {

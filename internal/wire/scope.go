@@ -3,7 +3,7 @@ package wire
 import (
 	"context"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 type scopeKey struct{}

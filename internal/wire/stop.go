@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 type stopKey struct{}

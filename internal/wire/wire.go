@@ -18,7 +18,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 // Handler answers a request or returns the error to answer with.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/blob"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/blob"
+	"signalbox/internal/wire"
 )
 
 // S3 starts versitygw over a folder of the test's own, and says where its bucket is. The

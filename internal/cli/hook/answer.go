@@ -8,7 +8,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/signalbox/signalbox/client/ahp"
+	"signalbox/client/ahp"
 )
 
 // Output is what a hook says to its CLI.

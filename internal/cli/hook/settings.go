@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/client/ahp"
+	"signalbox/client/ahp"
 )
 
 // settings say where a CLI's settings are, and in which form.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/signalbox/signalbox/client/ahp"
+	"signalbox/client/ahp"
 )
 
 // Tool is an agent CLI with hooks.

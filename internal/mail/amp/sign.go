@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/roster"
 )
 
 // Signed is what a signature may cover: for some parts clients differ in what they sign.

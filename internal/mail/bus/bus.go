@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 // Bus brings components together.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/mail/bus"
+	"signalbox/internal/mail/bus"
 )
 
 // startBus starts a bus without mail, and returns its socket and what stops it.

@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 // Config is what bus.json says. Every member has a default but the entity.

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail/mailbox"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail/mailbox"
+	"signalbox/internal/wire"
 )
 
 // inbound is the topic of mail that has come.

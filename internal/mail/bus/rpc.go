@@ -4,8 +4,8 @@ import (
 	"bufio"
 	"errors"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/wire"
 )
 
 // rpcError is an error of JSON-RPC, with the protocol's numbers.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/mail/injection"
+	"signalbox/internal/mail/injection"
 )
 
 func TestEveryTrickIsFoundByItsName(t *testing.T) {

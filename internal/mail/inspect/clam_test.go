@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/mail/inspect"
-	"github.com/signalbox/signalbox/internal/mail/inspect/clamtest"
+	"signalbox/internal/mail/inspect"
+	"signalbox/internal/mail/inspect/clamtest"
 )
 
 func TestClamAVFindsItsSignatures(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/signalbox/signalbox/internal/mail/injection"
+	"signalbox/internal/mail/injection"
 )
 
 // The outcomes of a scan.

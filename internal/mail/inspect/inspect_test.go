@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/mail/inspect"
+	"signalbox/internal/mail/inspect"
 )
 
 // FuzzFile: whatever is in a file, it has an outcome and a reason for what is not clean.

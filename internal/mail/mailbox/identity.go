@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/fault"
+	"signalbox/internal/roster"
 )
 
 // Box is an agent's folder.

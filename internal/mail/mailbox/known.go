@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail/amp"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
 )
 
 // knownSender is the key of an agent that has written before. It is remembered from the

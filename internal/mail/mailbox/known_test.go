@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 func TestASenderWithAnotherKeyIsNotBelieved(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail/amp"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
 )
 
 func TestAnotherProviderIsUsedThroughItsPublicEndpoints(t *testing.T) {

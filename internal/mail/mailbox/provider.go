@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 // Unreachable is the code of an error about a provider that does not answer.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/mail/amp"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/roster"
 )
 
 // stranger is a provider that is not ours: it has no document to discover it by, its API

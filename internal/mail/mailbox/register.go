@@ -6,8 +6,8 @@ import (
 	"encoding/base64"
 	"net/http"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail/amp"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
 )
 
 // Joining is how an agent registers with a provider.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail/amp"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
 )
 
 // Registration is an address with a provider.

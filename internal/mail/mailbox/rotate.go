@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"os"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 // Rotate gives the agent a new pair of keys, and tells every provider. The new key is on

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/mail/amp"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
 )
 
 // Draft is a message to send.

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/mail/amp"
-	"github.com/signalbox/signalbox/internal/mail/injection"
-	"github.com/signalbox/signalbox/internal/roster"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/injection"
+	"signalbox/internal/roster"
 )
 
 // Trust says how far a message's origin is known.

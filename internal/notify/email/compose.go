@@ -6,7 +6,7 @@ import (
 
 	gomail "github.com/wneessen/go-mail"
 
-	"github.com/signalbox/signalbox/internal/notify"
+	"signalbox/internal/notify"
 )
 
 type content struct {

@@ -14,8 +14,8 @@ import (
 
 	gomail "github.com/wneessen/go-mail"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/notify"
+	"signalbox/internal/deliver"
+	"signalbox/internal/notify"
 )
 
 // smtpTime is how long one step of the conversation may take; all of it has ctx.

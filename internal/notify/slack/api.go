@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/deliver"
+	"signalbox/internal/wire"
 )
 
 // slackAPI is where the methods of Slack's Web API are.

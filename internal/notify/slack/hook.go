@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/notify"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/deliver"
+	"signalbox/internal/gate"
+	"signalbox/internal/notify"
+	"signalbox/internal/wire"
 )
 
 // HookName is the kind of channel of an incoming webhook.

@@ -3,7 +3,7 @@ package slack
 import (
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/notify"
+	"signalbox/internal/notify"
 )
 
 // The actions of our buttons. Others, such as that of the link, are not for us.

@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/notify"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/notify"
+	"signalbox/internal/wire"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/signalbox/signalbox/internal/notify"
+	"signalbox/internal/notify"
 )
 
 // reasonID names our modal, and the one thing that it asks.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/signalbox/signalbox/internal/notify"
+	"signalbox/internal/notify"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"github.com/go-telegram/bot"
 	"github.com/go-telegram/bot/models"
 
-	"github.com/signalbox/signalbox/internal/notify"
+	"signalbox/internal/notify"
 )
 
 const (

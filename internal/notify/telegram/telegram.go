@@ -24,10 +24,10 @@ import (
 	"github.com/go-telegram/bot"
 	"github.com/go-telegram/bot/models"
 
-	"github.com/signalbox/signalbox/internal/deliver"
-	"github.com/signalbox/signalbox/internal/gate"
-	"github.com/signalbox/signalbox/internal/notify"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/deliver"
+	"signalbox/internal/gate"
+	"signalbox/internal/notify"
+	"signalbox/internal/wire"
 )
 
 // Name is the kind of channel, and of the contacts of those who press.

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/policy/document"
+	"signalbox/internal/fault"
+	"signalbox/internal/policy/document"
 )
 
 // styles are the ways to write a text of several lines in YAML.

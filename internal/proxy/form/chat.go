@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/wire"
 )
 
 // toolCall is a tool call of a chat, whole or a piece of one.

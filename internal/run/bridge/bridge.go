@@ -16,13 +16,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/notify/telegram"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/run"
-	"github.com/signalbox/signalbox/internal/run/engine"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/notify/telegram"
+	"signalbox/internal/roster"
+	"signalbox/internal/run"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/wire"
 )
 
 // Options say what a bridge stands on.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/run/engine"
+	"signalbox/internal/run/engine"
 )
 
 // order is what a message asks for.

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/notify/telegram"
-	"github.com/signalbox/signalbox/internal/run"
-	"github.com/signalbox/signalbox/internal/run/engine"
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/notify/telegram"
+	"signalbox/internal/run"
+	"signalbox/internal/run/engine"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/run/engine"
+	"signalbox/internal/run/engine"
 )
 
 // TestArgumentsOfTheOtherEngines; amp's are among the recorded cases. The prompt is never

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/run/engine"
-	"github.com/signalbox/signalbox/internal/run/vector"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/run/vector"
 )
 
 // ampLines is a run as amp writes it, without its end.

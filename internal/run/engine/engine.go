@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 // Settings are the configuration of an engine.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/run/engine"
+	"signalbox/internal/run/engine"
 )
 
 // TestASupervisedRunAllowsNothingInAdvance for every engine, whatever the settings say.

@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/signalbox/signalbox/internal/run/engine"
-	"github.com/signalbox/signalbox/internal/run/vector"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/run/vector"
 )
 
 // lines are what the recorded streams of all engines are made of.

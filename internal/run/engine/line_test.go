@@ -9,7 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/signalbox/signalbox/internal/run/engine"
+	"signalbox/internal/run/engine"
 )
 
 func read(r io.Reader) (lines []string, tooLong int) {

@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 // FormatResume is the line by which people and programs go on with a session.

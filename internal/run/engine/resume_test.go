@@ -3,7 +3,7 @@ package engine_test
 import (
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/run/engine"
+	"signalbox/internal/run/engine"
 )
 
 func TestResumeLinesOfEveryEngine(t *testing.T) {

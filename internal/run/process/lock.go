@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
+	"signalbox/internal/fault"
 )
 
 // Locks are files by which the runs of this machine take turns on a session. The lock is

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/run/engine"
-	"github.com/signalbox/signalbox/internal/run/process"
-	"github.com/signalbox/signalbox/internal/run/runtest"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/run/process"
+	"signalbox/internal/run/runtest"
 )
 
 // order is what happened, over several runs.

@@ -14,10 +14,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/signalbox/signalbox/internal/run/engine"
-	"github.com/signalbox/signalbox/internal/run/process"
-	"github.com/signalbox/signalbox/internal/run/runtest"
-	"github.com/signalbox/signalbox/internal/run/vector"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/run/process"
+	"signalbox/internal/run/runtest"
+	"signalbox/internal/run/vector"
 )
 
 func TestMain(m *testing.M) {

@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/run"
-	"github.com/signalbox/signalbox/internal/run/engine"
-	"github.com/signalbox/signalbox/internal/run/process"
-	"github.com/signalbox/signalbox/internal/run/record"
-	"github.com/signalbox/signalbox/internal/run/runtest"
-	"github.com/signalbox/signalbox/internal/store/storetest"
+	"signalbox/internal/run"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/run/process"
+	"signalbox/internal/run/record"
+	"signalbox/internal/run/runtest"
+	"signalbox/internal/store/storetest"
 )
 
 func TestMain(m *testing.M) {

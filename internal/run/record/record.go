@@ -17,11 +17,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/run"
-	"github.com/signalbox/signalbox/internal/run/engine"
-	"github.com/signalbox/signalbox/internal/run/process"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/fault"
+	"signalbox/internal/run"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/run/process"
+	"signalbox/internal/wire"
 )
 
 // Server is where runs are recorded.

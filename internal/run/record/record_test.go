@@ -16,16 +16,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/clock"
-	"github.com/signalbox/signalbox/internal/ledger"
-	"github.com/signalbox/signalbox/internal/roster"
-	"github.com/signalbox/signalbox/internal/run"
-	"github.com/signalbox/signalbox/internal/run/engine"
-	"github.com/signalbox/signalbox/internal/run/process"
-	"github.com/signalbox/signalbox/internal/run/record"
-	"github.com/signalbox/signalbox/internal/store"
-	"github.com/signalbox/signalbox/internal/store/storetest"
-	"github.com/signalbox/signalbox/internal/wire"
+	"signalbox/internal/clock"
+	"signalbox/internal/ledger"
+	"signalbox/internal/roster"
+	"signalbox/internal/run"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/run/process"
+	"signalbox/internal/run/record"
+	"signalbox/internal/store"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/wire"
 )
 
 // box is a server of runs over a real ledger. before and after may break a call off.

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/signalbox/signalbox/internal/run/engine"
+	"signalbox/internal/run/engine"
 )
 
 // checkArgs checks command lines.

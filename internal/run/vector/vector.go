@@ -15,8 +15,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/signalbox/signalbox/internal/fault"
-	"github.com/signalbox/signalbox/internal/run/engine"
+	"signalbox/internal/fault"
+	"signalbox/internal/run/engine"
 )
 
 // Outcome is how one case came out; Problem is "" when it is right.

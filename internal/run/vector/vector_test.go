@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/run/vector"
+	"signalbox/internal/run/vector"
 )
 
 const amp = "../engine/testdata/amp"

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/store"
+	"signalbox/internal/store"
 )
 
 // Each runs fn as a subtest per database, with the address of an empty one.

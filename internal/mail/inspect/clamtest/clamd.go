@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/mail/inspect"
+	"signalbox/internal/mail/inspect"
 )
 
 // Virus is the text that it takes for one.
