@@ -65,7 +65,7 @@ func (h *Harness) authenticate(r *http.Request, query bool) (key string, err err
 	err = fault.New(fault.Unauthenticated, "Send a key of the agent as X-API-Key, or as Authorization: Bearer.")
 	for _, key := range credentials(r, query) {
 		var who roster.Identity
-		if who, err = h.Roster.Authenticate(r.Context(), key); err != nil {
+		if who, err = h.core.Roster.Authenticate(r.Context(), key); err != nil {
 			continue
 		}
 		if who.Kind == roster.HolderAgent {
@@ -78,7 +78,7 @@ func (h *Harness) authenticate(r *http.Request, query bool) (key string, err err
 
 // holder asks again who holds the key, for every message: it may have been revoked.
 func (h *Harness) holder(key string) func(context.Context) (roster.Identity, error) {
-	return func(ctx context.Context) (roster.Identity, error) { return h.Roster.Authenticate(ctx, key) }
+	return func(ctx context.Context) (roster.Identity, error) { return h.core.Roster.Authenticate(ctx, key) }
 }
 
 func (h *Harness) post(w http.ResponseWriter, r *http.Request) error {
@@ -162,7 +162,7 @@ func (s *socket) read() ([]byte, error) {
 		if err != nil || kind == websocket.MessageText {
 			return text, err
 		}
-		s.harness.Log.Debug("a binary message was passed over", "bytes", len(text))
+		s.harness.core.Log.Debug("a binary message was passed over", "bytes", len(text))
 	}
 }
 

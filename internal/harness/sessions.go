@@ -79,13 +79,13 @@ type SessionPage struct {
 const selectSession = "SELECT s.agent, s.session, s.workspace, s.opened_seq, s.opened_at, s.ended_at, s.beat_at, s.errors FROM harness_session s "
 
 func (h *Harness) sessions(ctx context.Context, where string, args ...any) (all []Session, last int64, err error) {
-	all, err = store.All(h.DB.Reading(ctx), func(scan store.Scan) (s Session, err error) {
+	all, err = store.All(h.core.DB.Reading(ctx), func(scan store.Scan) (s Session, err error) {
 		var opened, ended, beat int64
 		err = scan(&s.AgentID, &s.ID, &s.Workspace, &last, &opened, &ended, &beat, &s.Errors)
 		s.OpenedAt, s.EndedAt = time.UnixMicro(opened).UTC(), store.Moment(ended)
 		if beat > 0 {
 			at := time.UnixMicro(beat).UTC()
-			s.Heartbeat = &Pulse{LastAt: at, DueAt: at.Add(beatWithin), Missed: ended == 0 && h.Now().After(at.Add(beatWithin))}
+			s.Heartbeat = &Pulse{LastAt: at, DueAt: at.Add(beatWithin), Missed: ended == 0 && h.core.Now().After(at.Add(beatWithin))}
 		}
 		return s, err
 	}, selectSession+where, args...)
@@ -101,14 +101,14 @@ func (h *Harness) complete(ctx context.Context, all []Session) error {
 	for _, s := range all {
 		ids = append(ids, s.AgentID)
 	}
-	names, err := h.Roster.AgentNames(ctx, ids)
+	names, err := h.core.Roster.AgentNames(ctx, ids)
 	if err != nil {
 		return err
 	}
 	for i := range all {
 		s := &all[i]
 		s.Agent, s.LastAt = names[s.AgentID], s.OpenedAt
-		newest, err := h.Ledger.Entries(ctx, ledger.Query{Trace: traceOf(s.AgentID, s.ID), Newest: true, Limit: 1})
+		newest, err := h.core.Ledger.Entries(ctx, ledger.Query{Trace: traceOf(s.AgentID, s.ID), Newest: true, Limit: 1})
 		if err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ func (h *Harness) getSessions(w http.ResponseWriter, r *http.Request) error {
 	}
 	where, args := "WHERE s.workspace = $1 AND s.opened_seq < $2", []any{workspace, before}
 	if agent := r.URL.Query().Get("agent"); agent != "" {
-		ids, err := h.Roster.AgentIDs(r.Context(), workspace, agent)
+		ids, err := h.core.Roster.AgentIDs(r.Context(), workspace, agent)
 		if err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (h *Harness) getSession(w http.ResponseWriter, r *http.Request) error {
 	key := keyOf(r.PathValue("id"))
 	agent := r.URL.Query().Get("agent")
 	if agent != "" {
-		named, err := h.Roster.AgentIDs(r.Context(), workspace, agent)
+		named, err := h.core.Roster.AgentIDs(r.Context(), workspace, agent)
 		if err != nil {
 			return err
 		}
@@ -214,7 +214,7 @@ func (h *Harness) getSession(w http.ResponseWriter, r *http.Request) error {
 
 // detail adds what is only shown of one session.
 func (h *Harness) detail(ctx context.Context, s *Session, openedSeq int64) error {
-	first, err := h.Ledger.Entry(ctx, openedSeq)
+	first, err := h.core.Ledger.Entry(ctx, openedSeq)
 	if err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ const maxRuns = 100
 
 // reports shows the newest reports of a type.
 func (h *Harness) reports(ctx context.Context, s *Session, typ Type, most int) error {
-	return store.Each(h.DB.Reading(ctx), func(scan store.Scan) error {
+	return store.Each(h.core.DB.Reading(ctx), func(scan store.Scan) error {
 		var seq, place int64
 		if err := scan(&seq, &place); err != nil {
 			return err
@@ -276,7 +276,7 @@ func (s *Session) show(typ Type, report Report) {
 
 // report reads an event that was told, out of its entry.
 func (h *Harness) report(ctx context.Context, seq, place int64) (Report, error) {
-	entry, err := h.Ledger.Entry(ctx, seq)
+	entry, err := h.core.Ledger.Entry(ctx, seq)
 	if err != nil {
 		return Report{}, err
 	}
@@ -297,7 +297,7 @@ func (h *Harness) report(ctx context.Context, seq, place int64) (Report, error) 
 func (h *Harness) statistics(ctx context.Context, s *Session) (*Statistics, error) {
 	out := &Statistics{Errors: s.Errors}
 	for kind, n := range map[string]*int64{kindAllowed: &out.Allowed, kindBlocked: &out.Blocked, kindModified: &out.Modified, kindDeferred: &out.Deferred, kindHeld: &out.Held} {
-		err := h.DB.QueryRow(ctx, "SELECT count(*) FROM ledger_entry WHERE trace = $1 AND kind = $2", []any{traceOf(s.AgentID, s.ID), kind}, n)
+		err := h.core.DB.QueryRow(ctx, "SELECT count(*) FROM ledger_entry WHERE trace = $1 AND kind = $2", []any{traceOf(s.AgentID, s.ID), kind}, n)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return nil, err
 		}

@@ -116,7 +116,7 @@ const ownerLimit = 1000
 
 func (m *Mail) getMe(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	a, err := m.Roster.Agent(r.Context(), who.Workspace, who.ID)
+	a, err := m.core.Roster.Agent(r.Context(), who.Workspace, who.ID)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (m *Mail) patchMe(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	err = m.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
+	err = m.core.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
 		appendProfile(tx, who, who.Workspace, who.ID, p)
 		return nil
 	})
@@ -177,8 +177,8 @@ func (m *Mail) deleteMe(w http.ResponseWriter, r *http.Request) error {
 // deregister removes an agent with its keys and its queue, and gives its address to
 // nobody for a while.
 func (m *Mail) deregister(ctx context.Context, by roster.Identity, workspace, agentID string) (at time.Time, err error) {
-	err = m.Roster.Write(ctx, func(tx *ledger.Tx) error {
-		a, err := m.Roster.AgentIn(tx, workspace, agentID)
+	err = m.core.Roster.Write(ctx, func(tx *ledger.Tx) error {
+		a, err := m.core.Roster.AgentIn(tx, workspace, agentID)
 		if err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func (m *Mail) getAgents(w http.ResponseWriter, r *http.Request) error {
 	out := AgentList{Agents: []Listed{}}
 	search, last := strings.ToLower(query.Get("search")), ""
 	for name := ""; ; {
-		page, err := m.Roster.Agents(r.Context(), who.Workspace, [2]string{who.Workspace, name}, wire.MaxPage)
+		page, err := m.core.Roster.Agents(r.Context(), who.Workspace, [2]string{who.Workspace, name}, wire.MaxPage)
 		if err != nil {
 			return err
 		}
@@ -259,7 +259,7 @@ func (m *Mail) getResolve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a, err := m.Roster.Agent(r.Context(), found.Workspace, found.ID)
+	a, err := m.core.Roster.Agent(r.Context(), found.Workspace, found.ID)
 	if err != nil {
 		return err
 	}
@@ -269,7 +269,7 @@ func (m *Mail) getResolve(w http.ResponseWriter, r *http.Request) error {
 
 func (m *Mail) getCard(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	p, now := m.profile(who.ID), m.Now()
+	p, now := m.profile(who.ID), m.core.Now()
 	c := Card{
 		Card: "1.0", ID: who.ID, Address: who.Address, Alias: p.Alias, PublicKey: keyText(who.PublicKey), KeyAlgorithm: "Ed25519", ProviderEndpoint: m.endpoint(),
 		Capabilities: p.Capabilities, IssuedAt: stamp(now), ExpiresAt: stamp(now.Add(180 * 24 * time.Hour)), ProviderAsserted: true,
@@ -297,11 +297,11 @@ func (m *Mail) getUserKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	owned, err := m.Roster.OwnedBy(r.Context(), by.ID)
+	owned, err := m.core.Roster.OwnedBy(r.Context(), by.ID)
 	if err != nil {
 		return err
 	}
-	keys, err := m.Roster.Keys(r.Context(), by.Workspace, by.ID, "", wire.MaxPage)
+	keys, err := m.core.Roster.Keys(r.Context(), by.Workspace, by.ID, "", wire.MaxPage)
 	if err != nil {
 		return err
 	}
@@ -319,7 +319,7 @@ func (m *Mail) getOwned(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	owned, err := m.Roster.OwnedBy(r.Context(), by.ID)
+	owned, err := m.core.Roster.OwnedBy(r.Context(), by.ID)
 	if err != nil {
 		return err
 	}
@@ -372,14 +372,14 @@ func (m *Mail) agentOf(r *http.Request) (roster.Agent, error) {
 		name, workspace = m.Domains.Home(address).Name, address.Tenant
 	} else if workspace == "" {
 		workspace = roster.DefaultWorkspace
-		if found, err := m.Roster.WorkspaceOfAgent(r.Context(), name); err == nil && found != "" {
+		if found, err := m.core.Roster.WorkspaceOfAgent(r.Context(), name); err == nil && found != "" {
 			workspace = found
 		}
 	}
 	if !wire.InScope(r.Context(), workspace) {
 		return roster.Agent{}, fault.New(fault.NotFound, "There is no agent %.254q for your token.", r.PathValue("id"))
 	}
-	return m.Roster.Agent(r.Context(), workspace, name)
+	return m.core.Roster.Agent(r.Context(), workspace, name)
 }
 
 const maxHours = 24 * 365
@@ -411,12 +411,12 @@ func (m *Mail) postSuspend(w http.ResponseWriter, r *http.Request) error {
 	}
 	var until time.Time
 	if hours > 0 {
-		until = m.Now().Add(time.Duration(math.Round(hours * float64(time.Hour))))
+		until = m.core.Now().Add(time.Duration(math.Round(hours * float64(time.Hour))))
 	}
-	if a, err = m.Roster.Suspend(r.Context(), roster.From(r.Context()), a.Workspace, a.ID, reason, until); err != nil {
+	if a, err = m.core.Roster.Suspend(r.Context(), roster.From(r.Context()), a.Workspace, a.ID, reason, until); err != nil {
 		return err
 	}
-	out := Suspension{AgentID: a.ID, Suspended: a.Suspended, SuspendedAt: stamp(m.Now())}
+	out := Suspension{AgentID: a.ID, Suspended: a.Suspended, SuspendedAt: stamp(m.core.Now())}
 	if a.SuspendedUntil != nil {
 		text := stamp(*a.SuspendedUntil)
 		out.ExpiresAt = &text
@@ -430,7 +430,7 @@ func (m *Mail) postUnsuspend(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	no := false
-	if a, err = m.Roster.ChangeAgent(r.Context(), roster.From(r.Context()), a.Workspace, a.ID, roster.AgentChange{Suspended: &no}); err != nil {
+	if a, err = m.core.Roster.ChangeAgent(r.Context(), roster.From(r.Context()), a.Workspace, a.ID, roster.AgentChange{Suspended: &no}); err != nil {
 		return err
 	}
 	return wire.Reply(w, http.StatusOK, Suspension{AgentID: a.ID, Suspended: a.Suspended})
@@ -448,5 +448,5 @@ func (m *Mail) getRisk(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, RiskReport{a.ID, risk.score(), risk.level(), "24h", risk, a.Suspended, stamp(m.Now())})
+	return wire.Reply(w, http.StatusOK, RiskReport{a.ID, risk.score(), risk.level(), "24h", risk, a.Suspended, stamp(m.core.Now())})
 }

@@ -148,7 +148,7 @@ func findAttachment(id string, query func(text string, args []any, dest ...any) 
 }
 
 func (m *Mail) attachment(ctx context.Context, id string) (attachment, error) {
-	return findAttachment(id, func(text string, args []any, dest ...any) error { return m.DB.QueryRow(ctx, text, args, dest...) })
+	return findAttachment(id, func(text string, args []any, dest ...any) error { return m.core.DB.QueryRow(ctx, text, args, dest...) })
 }
 
 // own reads an attachment that the agent has announced.
@@ -255,9 +255,9 @@ func (m *Mail) announce(ctx context.Context, who roster.Identity, body []byte) (
 	if err != nil {
 		return "", a, err
 	}
-	id := newID("att", m.Now())
-	a.Agent, a.ExpiresAt = who.ID, m.Now().Add(uploadTime).UnixMicro()
-	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	id := newID("att", m.core.Now())
+	a.Agent, a.ExpiresAt = who.ID, m.core.Now().Add(uploadTime).UnixMicro()
+	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindAnnounced, Actor: who.Actor(), Subject: id, Body: a})
 		return nil
 	})
@@ -271,7 +271,7 @@ func (m *Mail) Upload(ctx context.Context, id string, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if err := a.expired(m.Now()); err != nil {
+	if err := a.expired(m.core.Now()); err != nil {
 		return err
 	}
 	if a.status != attAnnounced {
@@ -286,7 +286,7 @@ func (m *Mail) Upload(ctx context.Context, id string, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var status string
 		if err := tx.QueryRow("SELECT status FROM mail_attachment WHERE id = $1", []any{id}, &status); err != nil {
 			return err
@@ -313,7 +313,7 @@ func (m *Mail) confirm(ctx context.Context, who roster.Identity, id string) (att
 	if err != nil {
 		return a, err
 	}
-	if err := a.expired(m.Now()); err != nil {
+	if err := a.expired(m.core.Now()); err != nil {
 		return a, err
 	}
 	if a.status == attAnnounced {
@@ -322,11 +322,11 @@ func (m *Mail) confirm(ctx context.Context, who roster.Identity, id string) (att
 	if a.status != attUploaded {
 		return a, nil
 	}
-	b := scanned{ExpiresAt: m.Now().Add(unroutedTime).UnixMicro()}
+	b := scanned{ExpiresAt: m.core.Now().Add(unroutedTime).UnixMicro()}
 	if b.Status, b.Note, err = m.look(ctx, a); err != nil {
 		return a, err
 	}
-	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: a.workspace, Kind: kindScanned, Actor: "system", Subject: id, Body: b})
 		return nil
 	})
@@ -441,7 +441,7 @@ func (m *Mail) checkAttachments(ctx context.Context, l *letter) error {
 	for _, a := range list {
 		found, err := m.own(ctx, l.sender, a.id)
 		if err == nil {
-			err = found.usable(m.Now(), a)
+			err = found.usable(m.core.Now(), a)
 		}
 		if err != nil {
 			return err
@@ -455,7 +455,7 @@ func (m *Mail) checkAttachments(ctx context.Context, l *letter) error {
 		}
 	}
 	if len(l.meta.Attachments) > 0 {
-		l.meta.AttachedUntil = m.Now().Add(routedTime).UnixMicro()
+		l.meta.AttachedUntil = m.core.Now().Add(routedTime).UnixMicro()
 	}
 	return nil
 }
@@ -503,7 +503,7 @@ func (l *letter) claim(tx *ledger.Tx) error {
 // held.
 func (m *Mail) expireAttachments(ctx context.Context) (n int, err error) {
 	var names []string
-	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		names = nil
 		events, err := store.All(tx.Query, func(scan store.Scan) (ledger.Event, error) {
 			e, name := ledger.Event{Kind: kindAttExpired, Actor: "system", Body: about{}}, ""
@@ -537,7 +537,7 @@ func (m *Mail) sweepBlobs(ctx context.Context) error {
 	}
 	for _, name := range names {
 		var n int64
-		if err := m.DB.QueryRow(ctx, "SELECT count(*) FROM mail_attachment WHERE blob = $1 AND status <> 'expired' AND status <> 'rejected'", []any{name}, &n); err != nil {
+		if err := m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_attachment WHERE blob = $1 AND status <> 'expired' AND status <> 'rejected'", []any{name}, &n); err != nil {
 			return err
 		}
 		if n == 0 {

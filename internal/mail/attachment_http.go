@@ -117,7 +117,7 @@ func (m *Mail) postConfirm(w http.ResponseWriter, r *http.Request) error {
 func (m *Mail) getAttachment(w http.ResponseWriter, r *http.Request) error {
 	a, err := m.own(r.Context(), roster.From(r.Context()), r.PathValue("id"))
 	if err == nil {
-		err = a.expired(m.Now())
+		err = a.expired(m.core.Now())
 	}
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (m *Mail) getDownload(w http.ResponseWriter, r *http.Request) error {
 	}
 	if a.agent != who.ID {
 		var n int64
-		if err := m.DB.QueryRow(r.Context(), "SELECT count(*) FROM mail_message WHERE id = $1 AND recipient = $2 AND status <> 'quarantined' AND status <> 'rejected'", []any{a.message, who.ID}, &n); err != nil {
+		if err := m.core.DB.QueryRow(r.Context(), "SELECT count(*) FROM mail_message WHERE id = $1 AND recipient = $2 AND status <> 'quarantined' AND status <> 'rejected'", []any{a.message, who.ID}, &n); err != nil {
 			return err
 		}
 		if n == 0 {
@@ -157,7 +157,7 @@ func (m *Mail) getFile(w http.ResponseWriter, r *http.Request) error {
 
 // serveFile sends the bytes, or a range of them.
 func (m *Mail) serveFile(w http.ResponseWriter, r *http.Request, a attachment) error {
-	if err := a.expired(m.Now()); err != nil {
+	if err := a.expired(m.core.Now()); err != nil {
 		return err
 	}
 	switch {

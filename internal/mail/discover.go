@@ -94,16 +94,16 @@ func (m *Mail) getInfo(w http.ResponseWriter, _ *http.Request) error {
 
 func (m *Mail) getHealth(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-cache, no-store")
-	h := Health{Status: "healthy", Version: Version, Provider: m.Domains.Own, Federation: m.federates(), UptimeSeconds: int64(m.Now().Sub(m.started).Seconds())}
+	h := Health{Status: "healthy", Version: Version, Provider: m.Domains.Own, Federation: m.federates(), UptimeSeconds: int64(m.core.Now().Sub(m.started).Seconds())}
 	if n := len(m.Mesh.Hosts); n > 0 {
 		h.Mesh = &MeshHealth{true, n, m.Mesh.Host}
 	}
 	status := http.StatusOK
 	var err error
-	switch h.AgentsOnline, err = m.Roster.Online(r.Context()); {
+	switch h.AgentsOnline, err = m.core.Roster.Online(r.Context()); {
 	case err != nil:
 		h.Status, status = "unhealthy", http.StatusServiceUnavailable
-	case m.Ledger.Mismatch() != nil:
+	case m.core.Ledger.Mismatch() != nil:
 		h.Status = "degraded" // it can be read
 	}
 	return wire.Reply(w, status, h)

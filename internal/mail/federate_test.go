@@ -19,10 +19,10 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/deliver/delivertest"
 	"signalbox/internal/fault"
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 )
@@ -36,7 +36,7 @@ func pairOf(t *testing.T, one, two string) (*node, *node) {
 	peers := []map[string]string{{}, {}}
 	provider := func(own string, i int) func(*mail.Options) {
 		return func(o *mail.Options) {
-			o.Domains, o.Key = amp.Domains{Own: own}, []byte(strings.Repeat(own[:1], 32))
+			o.Domains = amp.Domains{Own: own}
 			o.Federation = mail.Federation{Mode: mail.PeersListed, Peers: peers[i], LookupTXT: noTXT}
 		}
 	}
@@ -124,7 +124,7 @@ func TestAProviderThatIsAwayIsTriedAgain(t *testing.T) {
 	peers["away.test"] = s.URL
 	alice := n.register("alice", "acme")
 	sent := alice.send("bob@other.away.test", "s", "m")
-	delivertest.Until(t, "the second call", func() bool { return n.shown(sent.ID).Status == mail.Acknowledged })
+	protocoltest.Until(t, "the second call", func() bool { return n.shown(sent.ID).Status == mail.Acknowledged })
 	if len(s.calls()) != 2 {
 		t.Errorf("%v", s.calls())
 	}

@@ -190,7 +190,7 @@ func (m *Mail) caller(r *http.Request) (roster.Identity, error) {
 	} else if !strings.EqualFold(scheme, "Bearer") {
 		return roster.Identity{}, fault.New(fault.Unauthenticated, "Send the key in the header Authorization: Bearer ….")
 	}
-	return m.Roster.Authenticate(r.Context(), strings.TrimSpace(token))
+	return m.core.Roster.Authenticate(r.Context(), strings.TrimSpace(token))
 }
 
 func (m *Mail) postRegister(w http.ResponseWriter, r *http.Request) error {
@@ -224,7 +224,7 @@ func (m *Mail) limitRegistrations(w http.ResponseWriter, r *http.Request, by ros
 	if ip := net.ParseIP(host); by.ID != "" || ip != nil && ip.IsLoopback() {
 		return nil
 	}
-	left, err := m.Roster.Take(roster.Identity{ID: "from:" + host, Name: host}, "registrations", registersPerMinute)
+	left, err := m.core.Roster.Take(roster.Identity{ID: "from:" + host, Name: host}, "registrations", registersPerMinute)
 	left.SetHeaders(w.Header())
 	return err
 }
@@ -232,11 +232,11 @@ func (m *Mail) limitRegistrations(w http.ResponseWriter, r *http.Request, by ros
 // takeMessage counts a message against the limits of its sender. What is left is of the one
 // that is closer to its end.
 func (m *Mail) takeMessage(who roster.Identity) (roster.Allowance, error) {
-	left, err := m.Roster.Take(who, "messages", messagesPerMinute)
+	left, err := m.core.Roster.Take(who, "messages", messagesPerMinute)
 	if err != nil {
 		return left, err
 	}
-	hour, err := m.Roster.TakeHourly(who, "messages", messagesPerHour)
+	hour, err := m.core.Roster.TakeHourly(who, "messages", messagesPerHour)
 	if err != nil || hour.Limit > 0 && hour.Remaining < left.Remaining {
 		return hour, err
 	}
@@ -283,7 +283,7 @@ func (m *Mail) getCount(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := Count{Count: n, Cursor: strconv.FormatInt(last, 10)}
 	if n > 0 {
-		e, err := m.Ledger.Entry(r.Context(), first)
+		e, err := m.core.Ledger.Entry(r.Context(), first)
 		if err != nil {
 			return err
 		}

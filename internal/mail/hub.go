@@ -202,14 +202,14 @@ func (m *Mail) notePushed(ctx context.Context) {
 		for len(batch) < 256 && len(m.pushed) > 0 {
 			batch = append(batch, <-m.pushed)
 		}
-		err := m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 			for _, p := range batch {
 				tx.Append(ledger.Event{Workspace: p.workspace, Kind: kindDelivered, Actor: "system", Subject: p.id, Trace: p.trace, Body: p.body})
 			}
 			return nil
 		})
 		if err != nil && ctx.Err() == nil {
-			m.Log.Warn("cannot record which messages were pushed", "count", len(batch), "error", err.Error())
+			m.core.Log.Warn("cannot record which messages were pushed", "count", len(batch), "error", err.Error())
 		}
 	}
 }

@@ -101,7 +101,7 @@ func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err erro
 		return fault.New(fault.InvalidField, "The field \"envelope.id\" should be an id such as \"msg_1706648400_abc123\", and is %.80q.", l.clientID).About("envelope.id")
 	}
 	var seen string
-	err = m.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE id = $1", []any{l.clientID}, &seen)
+	err = m.core.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE id = $1", []any{l.clientID}, &seen)
 	if err == nil {
 		return duplicate(l.clientID)
 	}
@@ -164,7 +164,7 @@ func (m *Mail) knownKey(ctx context.Context, l *letter, revokedKey string) error
 	}
 	fingerprint := roster.Fingerprint(l.sender.PublicKey)
 	var pinned string
-	err := m.DB.QueryRow(ctx, "SELECT fingerprint FROM mail_pin WHERE address = $1", []any{l.from.String()}, &pinned)
+	err := m.core.DB.QueryRow(ctx, "SELECT fingerprint FROM mail_pin WHERE address = $1", []any{l.from.String()}, &pinned)
 	switch {
 	case errors.Is(err, sql.ErrNoRows) || err == nil && pinned == fingerprint:
 		l.meta.Pin = fingerprint

@@ -36,7 +36,7 @@ type (
 
 func (m *Mail) postRotateKey(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	issued, err := m.Roster.RotateKey(r.Context(), who, who.KeyID)
+	issued, err := m.core.Roster.RotateKey(r.Context(), who, who.KeyID)
 	if err != nil {
 		return err
 	}
@@ -76,8 +76,8 @@ func (m *Mail) postRotateKeys(w http.ResponseWriter, r *http.Request) error {
 	if err := m.checkRevoked(r.Context(), fresh); err != nil {
 		return err
 	}
-	err = m.Roster.Write(r.Context(), func(tx *ledger.Tx) error {
-		a, err := m.Roster.AgentIn(tx, who.Workspace, who.ID)
+	err = m.core.Roster.Write(r.Context(), func(tx *ledger.Tx) error {
+		a, err := m.core.Roster.AgentIn(tx, who.Workspace, who.ID)
 		if err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (m *Mail) postRotateKeys(w http.ResponseWriter, r *http.Request) error {
 
 func (m *Mail) deleteKey(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	k, err := m.Roster.RevokeKey(r.Context(), who, who.KeyID)
+	k, err := m.core.Roster.RevokeKey(r.Context(), who, who.KeyID)
 	if err != nil {
 		return err
 	}

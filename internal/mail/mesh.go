@@ -92,7 +92,7 @@ func (m *Mail) hostOf(ctx context.Context, a amp.Address) (string, error) {
 	if _, named := m.Mesh.Hosts[a.Tenant]; named {
 		return a.Tenant, nil
 	}
-	now, address := m.Now(), a.String()
+	now, address := m.core.Now(), a.String()
 	m.mesh.mu.Lock()
 	known := m.mesh.found[address]
 	m.mesh.mu.Unlock()
@@ -153,7 +153,7 @@ func (m *Mail) ask(ctx context.Context, host, address string) (bool, error) {
 
 // signMesh says who we are, and proves it with the secret that we share with the host.
 func (m *Mail) signMesh(req *http.Request, host string, body []byte) {
-	at := strconv.FormatInt(m.Now().Unix(), 10)
+	at := strconv.FormatInt(m.core.Now().Unix(), 10)
 	req.Header.Set("X-Forwarded-From", m.Mesh.Host)
 	req.Header.Set("X-AMP-Timestamp", at)
 	if secret := m.Mesh.Hosts[host].Secret.Reveal(); secret != "" {
@@ -240,7 +240,7 @@ func (s hosts) forward(ctx context.Context, p *Pending) ([]byte, error) {
 		Forwarded forwarded `json:"_forwarded"`
 	}{
 		e.ID, e.From, e.To, e.Subject, e.Priority, e.InReplyTo, e.ThreadID, e.ExpiresAt, e.Timestamp, e.Signature,
-		forwarded{e.From, e.To, s.Mesh.Host, stamp(s.Now()), s.replacedBy(ctx, p)},
+		forwarded{e.From, e.To, s.Mesh.Host, stamp(s.core.Now()), s.replacedBy(ctx, p)},
 	})
 	if err != nil {
 		return nil, err
@@ -361,7 +361,7 @@ func (m *Mail) takeForwarded(ctx context.Context, body []byte, header http.Heade
 		return Answer{}, outer.err
 	}
 	if at.IsZero() {
-		at = m.Now()
+		at = m.core.Now()
 	}
 	o.clientID = cmp.Or(o.clientID, header.Get("X-AMP-Envelope-Id"))
 	o.idem = "mesh:" + o.request

@@ -88,7 +88,7 @@ func scanSummary(scan store.Scan) (Summary, error) {
 // Message reads one message, as far as the caller may see it.
 func (m *Mail) Message(ctx context.Context, id string) (Summary, error) {
 	s, err := scanSummary(func(dest ...any) error {
-		return m.DB.QueryRow(ctx, "SELECT "+summaryColumns+" FROM mail_message WHERE id = $1", []any{id}, dest...)
+		return m.core.DB.QueryRow(ctx, "SELECT "+summaryColumns+" FROM mail_message WHERE id = $1", []any{id}, dest...)
 	})
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !wire.InScope(ctx, s.Workspace) && !wire.InScope(ctx, s.recipientWorkspace) {
 		return s, fault.New(fault.NotFound, "There is no message %.128q. GET /ops/messages lists those there are.", id)
@@ -126,7 +126,7 @@ func (m *Mail) list(ctx context.Context, f filter) ([]Summary, error) {
 		add("status = %s", f.status)
 	}
 	if f.words != "" {
-		where = append(where, m.DB.Matching("mail_message.seq", "mail_words", mark(m.DB.Words(f.words))))
+		where = append(where, m.core.DB.Matching("mail_message.seq", "mail_words", mark(m.core.DB.Words(f.words))))
 	}
 	if f.agents != nil {
 		// A message between two of them is listed once.
@@ -141,7 +141,7 @@ func (m *Mail) list(ctx context.Context, f filter) ([]Summary, error) {
 		from += " JOIN (SELECT " + distinct + "seq FROM mail_party WHERE agent IN (" + strings.Join(marks, ", ") + ")) party ON party.seq = mail_message.seq"
 	}
 	query := "SELECT " + summaryColumns + " FROM " + from + " WHERE " + strings.Join(where, " AND ") + " ORDER BY mail_message.seq DESC LIMIT " + mark(f.limit)
-	return store.All(m.DB.Reading(ctx), scanSummary, query, args...)
+	return store.All(m.core.DB.Reading(ctx), scanSummary, query, args...)
 }
 
 func (m *Mail) getMessages(w http.ResponseWriter, r *http.Request) error {
@@ -192,7 +192,7 @@ func (m *Mail) agentIDs(ctx context.Context, name string) ([]string, error) {
 		}
 		return []string{found.ID}, err
 	}
-	return m.Roster.AgentIDs(ctx, wire.Scope(ctx), name)
+	return m.core.Roster.AgentIDs(ctx, wire.Scope(ctx), name)
 }
 
 func (m *Mail) getMessage(w http.ResponseWriter, r *http.Request) error {
@@ -201,7 +201,7 @@ func (m *Mail) getMessage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	d := Detail{Summary: s}
-	e, err := m.Ledger.Entry(r.Context(), s.Entry)
+	e, err := m.core.Ledger.Entry(r.Context(), s.Entry)
 	if err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func (m *Mail) getMessage(w http.ResponseWriter, r *http.Request) error {
 // path is the way that a message went: its own entries, and those of the calls of the
 // recipient's webhook.
 func (m *Mail) path(ctx context.Context, s Summary) ([]Step, error) {
-	own, err := m.Ledger.Entries(ctx, ledger.Query{Subject: s.ID, Limit: 1000})
+	own, err := m.core.Ledger.Entries(ctx, ledger.Query{Subject: s.ID, Limit: 1000})
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +254,7 @@ func (m *Mail) path(ctx context.Context, s Summary) ([]Step, error) {
 
 // calls reads the entries of the deliveries that were queued for a message.
 func (m *Mail) calls(ctx context.Context, s Summary) ([]ledger.Entry, error) {
-	queued, err := m.Ledger.Entries(ctx, ledger.Query{After: s.Entry, Trace: trace(s.Thread), Kinds: []string{"delivery.queued"}, Limit: 1000})
+	queued, err := m.core.Ledger.Entries(ctx, ledger.Query{After: s.Entry, Trace: trace(s.Thread), Kinds: []string{"delivery.queued"}, Limit: 1000})
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +266,7 @@ func (m *Mail) calls(ctx context.Context, s Summary) ([]ledger.Entry, error) {
 		if err := wire.UnmarshalPart(e.Body, &b); err != nil || b.Text != s.ID {
 			continue
 		}
-		of, err := m.Ledger.Entries(ctx, ledger.Query{Subject: e.Subject, Limit: 100})
+		of, err := m.core.Ledger.Entries(ctx, ledger.Query{Subject: e.Subject, Limit: 100})
 		if err != nil {
 			return nil, err
 		}

@@ -76,7 +76,7 @@ func (m *Mail) peer(ctx context.Context, domain string) (peer, error) {
 			return peer{}, notTrusted(domain)
 		}
 	}
-	now := m.Now()
+	now := m.core.Now()
 	m.peers.mu.Lock()
 	known, ok := m.peers.known[domain]
 	m.peers.mu.Unlock()
@@ -213,7 +213,7 @@ func (m *Mail) getDocument(ctx context.Context, address string, into any) error 
 	if err != nil {
 		return unreachable(err)
 	}
-	res, err := m.Outbox.Client().Do(req)
+	res, err := m.core.Outbox.Client().Do(req)
 	if err != nil {
 		return unreachable(err)
 	}

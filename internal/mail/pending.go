@@ -24,8 +24,8 @@ const (
 // fetch reads what waits for an agent after a place in its queue, the oldest first.
 // Reading takes nothing out.
 func (m *Mail) fetch(ctx context.Context, agentID string, after int64, limit int) ([]Pending, error) {
-	rows, err := m.DB.Read.QueryContext(ctx, `SELECT q.place, q.seq, q.expires_at, e.record, e.salt, e.body FROM mail_queue q JOIN ledger_entry e ON e.seq = q.seq
-WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT $4`, agentID, after, m.Now().UnixMicro(), limit)
+	rows, err := m.core.DB.Read.QueryContext(ctx, `SELECT q.place, q.seq, q.expires_at, e.record, e.salt, e.body FROM mail_queue q JOIN ledger_entry e ON e.seq = q.seq
+WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT $4`, agentID, after, m.core.Now().UnixMicro(), limit)
 	if err != nil {
 		return nil, err
 	}
@@ -73,8 +73,8 @@ func asPending(e *ledger.Entry) (Pending, error) {
 // waiting counts what is in an agent's queue after a place, and says which entry is the
 // first of it and which place the last.
 func (m *Mail) waiting(ctx context.Context, agentID string, after int64) (n, first, last int64, err error) {
-	err = m.DB.QueryRow(ctx, "SELECT count(*), COALESCE(MIN(seq), 0), COALESCE(MAX(place), 0) FROM mail_queue WHERE agent = $1 AND place > $2 AND expires_at > $3",
-		[]any{agentID, after, m.Now().UnixMicro()}, &n, &first, &last)
+	err = m.core.DB.QueryRow(ctx, "SELECT count(*), COALESCE(MIN(seq), 0), COALESCE(MAX(place), 0) FROM mail_queue WHERE agent = $1 AND place > $2 AND expires_at > $3",
+		[]any{agentID, after, m.core.Now().UnixMicro()}, &n, &first, &last)
 	return n, first, last, err
 }
 
@@ -113,7 +113,7 @@ func (m *Mail) Ack(ctx context.Context, who roster.Identity, via string, ids ...
 		}
 	}
 	var out Acked
-	err := m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		out = Acked{}
 		found, err := m.queued(tx, who.ID, ids)
 		if err != nil {
@@ -164,7 +164,7 @@ func (m *Mail) Read(ctx context.Context, who roster.Identity, id string) (at tim
 		return at, false, notFound
 	}
 	var from string
-	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var seq, read int64
 		var thread, status string
 		err := tx.QueryRow("SELECT seq, sender, thread, status, read_at FROM mail_message WHERE id = $1 AND recipient = $2", []any{id, who.ID}, &seq, &from, &thread, &status, &read)

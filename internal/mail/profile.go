@@ -96,7 +96,7 @@ func (m *Mail) changeDelivery(ctx context.Context, f *fields, agentID string, p 
 	if p.WebhookURL = f.text("webhook_url", maxURL); p.WebhookURL == "" {
 		return nil
 	}
-	if bad := m.Outbox.CheckTarget(ctx, p.WebhookURL); bad != nil {
+	if bad := m.core.Outbox.CheckTarget(ctx, p.WebhookURL); bad != nil {
 		e := fault.From(bad)
 		return fault.Wrap(e.Cause, fault.InvalidField, "%s", e.Message).About("delivery.webhook_url")
 	}
@@ -139,7 +139,7 @@ func (m *Mail) box() cipher.AEAD {
 // secretOf is the secret that signs an agent's webhook calls.
 func (m *Mail) secretOf(workspace, agentID string, p Profile) (wire.Secret, error) {
 	if len(p.Secret) == 0 {
-		return m.Outbox.SecretFor(workspace, agentID, 0), nil
+		return m.core.Outbox.SecretFor(workspace, agentID, 0), nil
 	}
 	box := m.box()
 	if len(p.Secret) < box.NonceSize() {
@@ -171,7 +171,7 @@ func appendProfile(tx *ledger.Tx, actor roster.Identity, workspace, agentID stri
 
 // loadProfiles reads every profile there is.
 func (m *Mail) loadProfiles(ctx context.Context) error {
-	entries, err := m.Ledger.Select(ctx, "SELECT e.record, e.salt, e.body FROM mail_profile p JOIN ledger_entry e ON e.seq = p.seq")
+	entries, err := m.core.Ledger.Select(ctx, "SELECT e.record, e.salt, e.body FROM mail_profile p JOIN ledger_entry e ON e.seq = p.seq")
 	for i := 0; i < len(entries) && err == nil; i++ {
 		err = m.followProfile(&entries[i])
 	}

@@ -154,7 +154,7 @@ func (m *Mail) Register(ctx context.Context, by roster.Identity, body []byte) (R
 	key := roster.NewKey(roster.MailKey)
 	var a roster.Agent
 	var again bool
-	err = m.Roster.Write(ctx, func(tx *ledger.Tx) error {
+	err = m.core.Roster.Write(ctx, func(tx *ledger.Tx) error {
 		a, again, err = m.enter(tx, actor, by, *n, &key)
 		return err
 	})
@@ -174,13 +174,13 @@ func (m *Mail) enter(tx *ledger.Tx, actor, by roster.Identity, n newcomer, key *
 	if err := m.useInvite(tx, actor, by, &n); err != nil {
 		return a, false, err
 	}
-	a, err = m.Roster.AgentIn(tx, n.tenant, n.rosterName())
+	a, err = m.core.Roster.AgentIn(tx, n.tenant, n.rosterName())
 	switch {
 	case err == nil:
 		if err := m.reissue(tx, actor, by, &n, a, key); err != nil {
 			return a, true, err
 		}
-		a, err = m.Roster.AgentIn(tx, n.tenant, a.ID)
+		a, err = m.core.Roster.AgentIn(tx, n.tenant, a.ID)
 		return a, true, err
 	case !fault.Is(err, fault.NotFound):
 		return a, false, err
@@ -239,7 +239,7 @@ func (m *Mail) useInvite(tx *ledger.Tx, actor, by roster.Identity, n *newcomer) 
 	if n.invite == "" || by.ID != "" {
 		return nil
 	}
-	workspace, err := m.Roster.UseInvite(tx, actor, n.invite)
+	workspace, err := m.core.Roster.UseInvite(tx, actor, n.invite)
 	if err != nil {
 		return err
 	}
@@ -270,7 +270,7 @@ func (m *Mail) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer, key 
 	if by.Kind == roster.HolderOwner {
 		e.Owner = by.ID
 	}
-	a, err := m.Roster.Enrol(tx, actor, e, key)
+	a, err := m.core.Roster.Enrol(tx, actor, e, key)
 	if fault.Is(err, fault.NotFound) {
 		return a, fault.New(fault.TenantDenied, "There is no tenant %q here.", n.tenant).About("tenant")
 	}
@@ -318,13 +318,13 @@ func (m *Mail) reissue(tx *ledger.Tx, actor, by roster.Identity, n *newcomer, a 
 		if err := m.checkProof(tx, n, n.key); err != nil {
 			return err
 		}
-		if err := m.Roster.Prove(tx, actor, a, n.proofAt); err != nil {
+		if err := m.core.Roster.Prove(tx, actor, a, n.proofAt); err != nil {
 			return err
 		}
 	default:
 		return errTaken
 	}
-	m.Roster.Reissue(tx, actor, a, key)
+	m.core.Roster.Reissue(tx, actor, a, key)
 	return nil
 }
 
@@ -341,7 +341,7 @@ func currentKey(a roster.Agent) string {
 // of those that are not taken again.
 func (m *Mail) replaceKey(tx *ledger.Tx, actor roster.Identity, a roster.Agent, key ed25519.PublicKey) error {
 	before := currentKey(a)
-	if err := m.Roster.UsePublicKey(tx, actor, a, key); err != nil {
+	if err := m.core.Roster.UsePublicKey(tx, actor, a, key); err != nil {
 		return err
 	}
 	if before != "" && before != roster.Fingerprint(key) {
@@ -357,7 +357,7 @@ func revoke(tx *ledger.Tx, actor roster.Identity, workspace, fingerprint string,
 // checkRevoked refuses a key that was replaced or given up.
 func (m *Mail) checkRevoked(ctx context.Context, key ed25519.PublicKey) error {
 	var reason string
-	err := m.DB.QueryRow(ctx, "SELECT reason FROM mail_revocation WHERE fingerprint = $1", []any{roster.Fingerprint(key)}, &reason)
+	err := m.core.DB.QueryRow(ctx, "SELECT reason FROM mail_revocation WHERE fingerprint = $1", []any{roster.Fingerprint(key)}, &reason)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
@@ -397,7 +397,7 @@ func (m *Mail) suggestions(ctx context.Context, n *newcomer) []string {
 	try := func(name string) {
 		next := *n
 		next.name = name
-		if _, err := m.Roster.Find(ctx, next.address(m.Domains.Own).String()); fault.Is(err, fault.NotFound) && len(name) <= 63 {
+		if _, err := m.core.Roster.Find(ctx, next.address(m.Domains.Own).String()); fault.Is(err, fault.NotFound) && len(name) <= 63 {
 			free = append(free, name)
 		}
 	}
@@ -417,7 +417,7 @@ func (m *Mail) madeSecret(workspace, agentID string, p Profile) string {
 	if p.WebhookURL == "" || len(p.Secret) > 0 {
 		return ""
 	}
-	return m.Outbox.SecretFor(workspace, agentID, 0).Reveal()
+	return m.core.Outbox.SecretFor(workspace, agentID, 0).Reveal()
 }
 
 func (m *Mail) registered(a roster.Agent, secret string, by roster.Identity) Registered {
@@ -433,4 +433,4 @@ func (m *Mail) registered(a roster.Agent, secret string, by roster.Identity) Reg
 	return out
 }
 
-func (m *Mail) endpoint() string { return m.BaseURL + "/api/v1" }
+func (m *Mail) endpoint() string { return m.core.BaseURL + "/api/v1" }

@@ -97,7 +97,7 @@ func (s *socket) greet(ctx context.Context) bool {
 
 // authenticate finds out whether the socket's key is still good, and whose it is.
 func (s *socket) authenticate(ctx context.Context) (roster.Identity, error) {
-	who, err := s.Roster.Authenticate(ctx, s.token)
+	who, err := s.core.Roster.Authenticate(ctx, s.token)
 	switch {
 	case err != nil:
 		return who, err
@@ -116,10 +116,10 @@ func (s *socket) serve(stopping context.Context) {
 	defer cancel()
 	s.listener = &listener{agent: s.who.ID, key: s.who.KeyID, socket: true, end: func() { go s.dismiss(ctx) }}
 	defer s.hub.add(s.listener)()
-	defer s.Roster.Connected(s.who.ID)()
+	defer s.core.Roster.Connected(s.who.ID)()
 	defer context.AfterFunc(stopping, func() { s.close(websocket.StatusGoingAway, "the server is stopping") })()
 	// What comes after this is new to the agent, however soon.
-	head, err := s.Ledger.Head(ctx)
+	head, err := s.core.Ledger.Head(ctx)
 	if err != nil {
 		return
 	}
@@ -179,7 +179,7 @@ func (s *socket) handle(ctx context.Context, who roster.Identity, text []byte) {
 	request := f.text("request_id", 128)
 	switch kind := f.text("type", 64); kind {
 	case "ping":
-		_ = s.write(ctx, []byte(`{"type":"pong","timestamp":"`+stamp(s.Now())+`"}`))
+		_ = s.write(ctx, []byte(`{"type":"pong","timestamp":"`+stamp(s.core.Now())+`"}`))
 	case "ack", "message.ack":
 		if _, err := s.Ack(ctx, who, ByWebSocket, f.text("id", 128)); err != nil {
 			s.fail(ctx, request, err)

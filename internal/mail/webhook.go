@@ -32,7 +32,7 @@ func (s webhookSender) Send(ctx context.Context, a deliver.Attempt) deliver.Resu
 	}
 	secret, err := s.secretOf(a.Workspace, a.Receiver, profile)
 	if err != nil {
-		s.Log.Error("cannot call a webhook", "agent", a.Receiver, "error", err.Error())
+		s.core.Log.Error("cannot call a webhook", "agent", a.Receiver, "error", err.Error())
 		return deliver.Result{Verdict: deliver.Hopeless, Class: "secret", Text: "The webhook secret cannot be read: it was sealed with another webhook.key."}
 	}
 	body, err := webhookBody(p)
@@ -40,7 +40,7 @@ func (s webhookSender) Send(ctx context.Context, a deliver.Attempt) deliver.Resu
 		return deliver.Result{Verdict: deliver.Hopeless, Class: "internal", Text: "The message cannot be written."}
 	}
 	a.Target, a.Method, a.Payload, a.Secret, a.Header = profile.WebhookURL, http.MethodPost, body, secret, map[string]string{"X-AMP-Message-Id": id}
-	r := s.Outbox.Post(ctx, a)
+	r := s.core.Outbox.Post(ctx, a)
 	switch {
 	case r.Verdict == deliver.Succeeded:
 		// The receiver has it: that is its acknowledgement.
@@ -57,7 +57,7 @@ func (s webhookSender) Send(ctx context.Context, a deliver.Attempt) deliver.Resu
 
 // load reads the message if it still waits, and who it is for.
 func (s webhookSender) load(ctx context.Context, a deliver.Attempt, id string) (*Pending, roster.Identity, error) {
-	who, err := s.Roster.Find(ctx, a.Target)
+	who, err := s.core.Roster.Find(ctx, a.Target)
 	if fault.Is(err, fault.NotFound) || err == nil && who.Suspended {
 		return nil, who, nil
 	}

@@ -44,7 +44,7 @@ func scan(row interface{ Scan(...any) error }) (Run, error) {
 
 // Get reads one run that the caller may see.
 func (s *Runs) Get(ctx context.Context, id string) (Run, error) {
-	r, err := scan(s.DB.Read.QueryRowContext(ctx, "SELECT "+columns+" WHERE run.id = $1", id))
+	r, err := scan(s.core.DB.Read.QueryRowContext(ctx, "SELECT "+columns+" WHERE run.id = $1", id))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !wire.InScope(ctx, r.Workspace) {
 		return Run{}, noRun(id)
 	}
@@ -53,7 +53,7 @@ func (s *Runs) Get(ctx context.Context, id string) (Run, error) {
 
 // Latest is the newest run of a session that the caller may see.
 func (s *Runs) Latest(ctx context.Context, r engine.Resume) (Run, error) {
-	found, err := scan(s.DB.Read.QueryRowContext(ctx, "SELECT "+columns+` WHERE run.engine = $1 AND run.thread = $2 AND ($3 = '' OR run.workspace = $3)
+	found, err := scan(s.core.DB.Read.QueryRowContext(ctx, "SELECT "+columns+` WHERE run.engine = $1 AND run.thread = $2 AND ($3 = '' OR run.workspace = $3)
 ORDER BY run.id DESC LIMIT 1`, r.Engine, r.Value, wire.Scope(ctx)))
 	if errors.Is(err, sql.ErrNoRows) {
 		return Run{}, noRun(r.Thread())
@@ -64,7 +64,7 @@ ORDER BY run.id DESC LIMIT 1`, r.Engine, r.Value, wire.Scope(ctx)))
 // List reads a page of runs, the newest first. before is the id of the last run of the
 // page before, "" for the first page.
 func (s *Runs) List(ctx context.Context, status, before string, limit int) (Page, error) {
-	rows, err := s.DB.Read.QueryContext(ctx, "SELECT "+columns+` WHERE ($1 = '' OR run.status = $1) AND ($2 = '' OR run.id < $2) AND ($3 = '' OR run.workspace = $3)
+	rows, err := s.core.DB.Read.QueryContext(ctx, "SELECT "+columns+` WHERE ($1 = '' OR run.status = $1) AND ($2 = '' OR run.id < $2) AND ($3 = '' OR run.workspace = $3)
 ORDER BY run.id DESC LIMIT $4`, status, before, wire.Scope(ctx), limit+1)
 	if err != nil {
 		return Page{}, store.Explain(err)
@@ -90,7 +90,7 @@ const pageOfEvents = 200
 
 // Events reads recorded events with numbers above after, at most a page of them.
 func (s *Runs) Events(ctx context.Context, run string, after int64) ([]Numbered, error) {
-	rows, err := s.DB.Read.QueryContext(ctx, `SELECT ledger_entry.record, ledger_entry.salt, ledger_entry.body
+	rows, err := s.core.DB.Read.QueryContext(ctx, `SELECT ledger_entry.record, ledger_entry.salt, ledger_entry.body
 FROM run_event JOIN ledger_entry ON ledger_entry.seq = run_event.seq WHERE run_event.run = $1 AND run_event.n > $2 ORDER BY run_event.n LIMIT $3`, run, after, pageOfEvents)
 	if err != nil {
 		return nil, store.Explain(err)
@@ -184,9 +184,9 @@ type tail struct {
 }
 
 func (s *Runs) tail(ctx context.Context) (*tail, error) {
-	news := s.Ledger.News()
-	seen, err := s.Ledger.Head(ctx)
-	return &tail{s.Ledger, seen, news}, err
+	news := s.core.Ledger.News()
+	seen, err := s.core.Ledger.Head(ctx)
+	return &tail{s.core.Ledger, seen, news}, err
 }
 
 // about waits for entries about a run of the kinds, or the end of ctx. Most of what happens
