@@ -119,14 +119,14 @@ func applyKnown(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-const selectKnowledge = "SELECT k.seq, e.record, e.salt, e.body FROM knowledge k JOIN ledger_entry e ON e.seq = k.seq "
+const selectKnowledge = "SELECT k.seq, " + ledger.EntryColumns + " FROM knowledge k JOIN " + ledger.EntryTable + " ON e.seq = k.seq "
 
 func scanKnowledge(scan func(...any) error) (k Knowledge, seq int64, err error) {
-	var rec, salt, body []byte
-	if err := scan(&seq, &rec, &salt, &body); err != nil {
+	var row ledger.Row
+	if err := scan(row.After(&seq)...); err != nil {
 		return k, 0, err
 	}
-	e, err := ledger.Unseal(rec, salt, body)
+	e, err := row.Entry()
 	if err != nil {
 		return k, 0, err
 	}

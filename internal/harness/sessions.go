@@ -297,7 +297,7 @@ func (h *Harness) report(ctx context.Context, seq, place int64) (Report, error) 
 func (h *Harness) statistics(ctx context.Context, s *Session) (*Statistics, error) {
 	out := &Statistics{Errors: s.Errors}
 	for kind, n := range map[string]*int64{kindAllowed: &out.Allowed, kindBlocked: &out.Blocked, kindModified: &out.Modified, kindDeferred: &out.Deferred, kindHeld: &out.Held} {
-		err := h.core.DB.QueryRow(ctx, "SELECT count(*) FROM ledger_entry WHERE trace = $1 AND kind = $2", []any{traceOf(s.AgentID, s.ID), kind}, n)
+		err := h.core.DB.QueryRow(ctx, "SELECT count(*) FROM "+ledger.EntryTable+" WHERE e.trace = $1 AND e.kind = $2", []any{traceOf(s.AgentID, s.ID), kind}, n)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return nil, err
 		}

@@ -120,7 +120,7 @@ func (m *Mail) list(ctx context.Context, f filter) ([]Summary, error) {
 		add("(workspace = %[1]s OR recipient_workspace = %[1]s)", f.workspace)
 	}
 	if f.thread != "" {
-		add("mail_message.seq IN (SELECT seq FROM ledger_entry WHERE trace = %s AND trace <> '')", trace(f.thread))
+		add("mail_message.seq IN ("+ledger.SeqsOfTrace+"%s)", trace(f.thread))
 	}
 	if f.status != "" {
 		add("status = %s", f.status)

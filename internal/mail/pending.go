@@ -24,7 +24,7 @@ const (
 // fetch reads what waits for an agent after a place in its queue, the oldest first.
 // Reading takes nothing out.
 func (m *Mail) fetch(ctx context.Context, agentID string, after int64, limit int) ([]Pending, error) {
-	rows, err := m.core.DB.Read.QueryContext(ctx, `SELECT q.place, q.seq, q.expires_at, e.record, e.salt, e.body FROM mail_queue q JOIN ledger_entry e ON e.seq = q.seq
+	rows, err := m.core.DB.Read.QueryContext(ctx, "SELECT q.place, q.seq, q.expires_at, "+ledger.EntryColumns+" FROM mail_queue q JOIN "+ledger.EntryTable+` ON e.seq = q.seq
 WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT $4`, agentID, after, m.core.Now().UnixMicro(), limit)
 	if err != nil {
 		return nil, err
@@ -33,11 +33,11 @@ WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT
 	page, size := []Pending{}, 0
 	for size < maxFetchBytes && rows.Next() {
 		var place, seq, expires int64
-		var rec, salt, body []byte
-		if err := rows.Scan(&place, &seq, &expires, &rec, &salt, &body); err != nil {
+		var row ledger.Row
+		if err := rows.Scan(row.After(&place, &seq, &expires)...); err != nil {
 			return nil, err
 		}
-		e, err := ledger.Unseal(rec, salt, body)
+		e, err := row.Entry()
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +46,7 @@ WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT
 			return nil, err
 		}
 		p.place, p.seq, p.ExpiresAt = place, seq, time.UnixMicro(expires)
-		page, size = append(page, p), size+len(body)
+		page, size = append(page, p), size+row.Size()
 	}
 	return page, rows.Err()
 }

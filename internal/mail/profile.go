@@ -171,7 +171,7 @@ func appendProfile(tx *ledger.Tx, actor roster.Identity, workspace, agentID stri
 
 // loadProfiles reads every profile there is.
 func (m *Mail) loadProfiles(ctx context.Context) error {
-	entries, err := m.core.Ledger.Select(ctx, "SELECT e.record, e.salt, e.body FROM mail_profile p JOIN ledger_entry e ON e.seq = p.seq")
+	entries, err := m.core.Ledger.Select(ctx, "JOIN mail_profile p ON p.seq = e.seq")
 	for i := 0; i < len(entries) && err == nil; i++ {
 		err = m.followProfile(&entries[i])
 	}

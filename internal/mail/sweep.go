@@ -107,11 +107,11 @@ func readDue(tx *ledger.Tx, query string, upTo time.Time) ([]due, error) {
 }
 
 func readMeta(tx *ledger.Tx, seq int64) (Meta, error) {
-	var rec, salt, body []byte
-	if err := tx.QueryRow("SELECT record, salt, body FROM ledger_entry WHERE seq = $1", []any{seq}, &rec, &salt, &body); err != nil {
+	var row ledger.Row
+	if err := tx.QueryRow("SELECT "+ledger.EntryColumns+" FROM "+ledger.EntryTable+" WHERE e.seq = $1", []any{seq}, row.After()...); err != nil {
 		return Meta{}, err
 	}
-	e, err := ledger.Unseal(rec, salt, body)
+	e, err := row.Entry()
 	if err != nil {
 		return Meta{}, err
 	}

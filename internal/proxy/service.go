@@ -166,7 +166,7 @@ func (p *Proxy) load(ctx context.Context) error {
 	if err := p.vault.load(ctx); err != nil {
 		return err
 	}
-	entries, err := p.core.Ledger.Select(ctx, "SELECT e.record, e.salt, e.body FROM proxy_agent a JOIN ledger_entry e ON e.seq = a.seq")
+	entries, err := p.core.Ledger.Select(ctx, "JOIN proxy_agent a ON a.seq = e.seq")
 	if err != nil {
 		return err
 	}

@@ -139,7 +139,7 @@ func (s *Signals) getOwnWebhook(w http.ResponseWriter, r *http.Request) error {
 
 // loadHooks reads every webhook that is registered.
 func (s *Signals) loadHooks(ctx context.Context) error {
-	entries, err := s.core.Ledger.Select(ctx, "SELECT e.record, e.salt, e.body FROM agent_webhook h JOIN ledger_entry e ON e.seq = h.seq")
+	entries, err := s.core.Ledger.Select(ctx, "JOIN agent_webhook h ON h.seq = e.seq")
 	for i := 0; i < len(entries) && err == nil; i++ {
 		err = s.followHook(&entries[i])
 	}

@@ -221,7 +221,7 @@ func (s *Tasks) counts(ctx context.Context, workspace string, into map[string]in
 
 // messages reads messages that a query finds, in the order of the query.
 func (s *Tasks) messages(ctx context.Context, where string, args ...any) (list []Stored, err error) {
-	rows, err := s.core.DB.Read.QueryContext(ctx, "SELECT m.acked, e.record, e.salt, e.body FROM task_message m JOIN ledger_entry e ON e.seq = m.seq WHERE "+where, args...)
+	rows, err := s.core.DB.Read.QueryContext(ctx, "SELECT m.acked, "+ledger.EntryColumns+" FROM task_message m JOIN "+ledger.EntryTable+" ON e.seq = m.seq WHERE "+where, args...)
 	if err != nil {
 		return nil, store.Explain(err)
 	}
@@ -229,11 +229,11 @@ func (s *Tasks) messages(ctx context.Context, where string, args ...any) (list [
 	list = []Stored{}
 	for rows.Next() {
 		var one Stored
-		var rec, salt, body []byte
-		if err := rows.Scan(&one.Acked, &rec, &salt, &body); err != nil {
+		var row ledger.Row
+		if err := rows.Scan(row.After(&one.Acked)...); err != nil {
 			return nil, err
 		}
-		e, err := ledger.Unseal(rec, salt, body)
+		e, err := row.Entry()
 		if err != nil {
 			return nil, err
 		}
@@ -256,7 +256,7 @@ func (s *Tasks) Errors(ctx context.Context, workspace, actor, taskID string, bef
 			where += fmt.Sprintf(" AND %s = $%d", column, len(args))
 		}
 	}
-	rows, err := s.core.DB.Read.QueryContext(ctx, "SELECT x.seq, e.body FROM task_error x JOIN ledger_entry e ON e.seq = x.seq WHERE "+where+" ORDER BY x.seq DESC LIMIT $3", args...)
+	rows, err := s.core.DB.Read.QueryContext(ctx, "SELECT x.seq, e.body FROM task_error x JOIN "+ledger.EntryTable+" ON e.seq = x.seq WHERE "+where+" ORDER BY x.seq DESC LIMIT $3", args...)
 	if err != nil {
 		return nil, 0, store.Explain(err)
 	}

@@ -32,7 +32,7 @@ const RoleLabel = "role"
 type Options struct {
 	Policy Policy
 	// RepoRoots are the folders in which repositories are looked into, and WatchEvery is
-	// how often those of tasks under review are.
+	// how often those of tasks under review are, 0 for never.
 	RepoRoots  []string
 	WatchEvery time.Duration
 	Mirror     string // the folder of the mirror, "" for none

@@ -23,7 +23,7 @@ func (s *Tasks) Run(ctx context.Context) error {
 // watchBranches looks now and then whether branches that nobody may change have moved. One
 // node at a time does.
 func (s *Tasks) watchBranches(ctx context.Context) error {
-	if len(s.RepoRoots) == 0 {
+	if len(s.RepoRoots) == 0 || s.WatchEvery == 0 {
 		return nil
 	}
 	return s.core.Ledger.Hold(ctx, "task.git", func(ctx context.Context) error {
