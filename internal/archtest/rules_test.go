@@ -2,6 +2,7 @@ package archtest_test
 
 import (
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -11,8 +12,8 @@ const module = "signalbox"
 
 // The staircase: a room imports only rooms that stand before it.
 var (
-	core      = []string{"fault", "wire", "id", "store", "ledger", "clock", "roster", "policy", "rulebook", "gate", "counter", "deliver", "notify", "blob"}
-	protocols = []string{"signal", "proxy", "task", "mail", "harness", "run"}
+	core      = []string{"fault", "wire", "id", "store", "ledger", "clock", "roster", "policy", "rulebook", "gate", "counter", "deliver", "notify", "blob", "protocol"}
+	protocols = readProtocols(os.DirFS(root))
 	top       = []string{"mcp", "web", "server", "conform", "cli"}
 	staircase = slices.Concat(core, protocols, top)
 )
