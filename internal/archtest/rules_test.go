@@ -8,7 +8,11 @@ import (
 	"strings"
 )
 
-const module = "signalbox"
+const (
+	module = "signalbox"
+	// testbed is the helper of tests that belongs to no room.
+	testbed = "internal/testbed"
+)
 
 // The staircase: a room imports only rooms that stand before it.
 var (
@@ -28,6 +32,7 @@ var outside = map[string]struct {
 	"client":            {[]string{"fault", "wire", "id"}, "agents link the client into their programs: it brings no server and no database"},
 	"client/ahp":        {nil, "agents link the client into their programs: it brings a WebSocket and nothing of ours"},
 	"internal/archtest": {nil, "it reads the source and needs none of it"},
+	testbed:             {nil, "every test may stand on it, so it stands on nothing of ours"},
 }
 
 // libraries are those that belong to one room. Tests may use them anywhere.
@@ -114,6 +119,8 @@ func wrongStep(dir string, test bool, imported string) string {
 	switch {
 	case from == "": // no room at all, which is reported as such
 		return ""
+	case imported == testbed:
+		return "" // by a test or a helper of tests, since it is one
 	case under(imported, "client") && slices.Contains(top, from):
 		return ""
 	case to == "":
@@ -139,9 +146,9 @@ func roomOf(dir string) string {
 	return room
 }
 
-// isHelper reports whether a package is like store/storetest.
+// isHelper reports whether a package is like store/storetest, or the one that all share.
 func isHelper(dir string) bool {
-	return path.Base(dir) == path.Base(path.Dir(dir))+"test"
+	return dir == testbed || path.Base(dir) == path.Base(path.Dir(dir))+"test"
 }
 
 // under reports whether the package is the one with the path or below it.
