@@ -31,6 +31,7 @@ var outside = map[string]struct {
 	"cmd/signalbox":     {[]string{"cli"}, "main is a table of contents: it calls cli and nothing else"},
 	"client":            {[]string{"fault", "wire", "id"}, "agents link the client into their programs: it brings no server and no database"},
 	"client/ahp":        {nil, "agents link the client into their programs: it brings a WebSocket and nothing of ours"},
+	"scripts/progress":  {nil, "it prints what go test says and needs none of what is tested"},
 	"internal/archtest": {nil, "it reads the source and needs none of it"},
 	testbed:             {nil, "every test may stand on it, so it stands on nothing of ours"},
 }

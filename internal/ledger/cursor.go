@@ -48,7 +48,7 @@ func (l *Ledger) Consume(ctx context.Context, name string, wanted func(kind stri
 			}
 			pause(ctx, nil, pollEvery)
 		case len(entries) < Page:
-			pause(ctx, news, pollEvery)
+			pause(ctx, news, l.poll)
 		}
 	}
 	return nil
