@@ -10,6 +10,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -122,28 +123,28 @@ func (m *Mail) getMe(w http.ResponseWriter, r *http.Request) error {
 	}
 	p := m.profile(a.ID)
 	me := Me{
-		Address: a.Address, Alias: p.Alias, Delivery: Delivery{p.WebhookURL, !p.webhookFirst()}, Fingerprint: currentKey(a), RegisteredAt: stamp(a.AddedAt),
+		Address: a.Address, Alias: p.Alias, Delivery: Delivery{p.WebhookURL, !p.webhookFirst()}, Fingerprint: currentKey(a), RegisteredAt: amp.Stamp(a.AddedAt),
 		Capabilities: p.Capabilities, CommunicationPolicy: p.Policy,
 	}
 	if a.LastSeenAt != nil {
-		me.LastSeenAt = stamp(*a.LastSeenAt)
+		me.LastSeenAt = amp.Stamp(*a.LastSeenAt)
 	}
 	return wire.Reply(w, http.StatusOK, me)
 }
 
 func (m *Mail) patchMe(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
-	f, err := readFields(body)
+	f, err := amp.ReadFields(body)
 	if err != nil {
 		return err
 	}
 	for _, fixed := range []string{"name", "tenant", "public_key", "address"} {
-		if f.has(fixed) {
-			f.fail(fixed, "cannot be changed here. A public key is changed with POST /v1/auth/rotate-keys.")
+		if f.Has(fixed) {
+			f.Fail(fixed, "cannot be changed here. A public key is changed with POST /v1/auth/rotate-keys.")
 		}
 	}
 	p, err := m.change(r.Context(), f, who.ID, m.profile(who.ID))
@@ -159,7 +160,7 @@ func (m *Mail) patchMe(w http.ResponseWriter, r *http.Request) error {
 	}
 	m.useProfile(who.ID, p)
 	out := Updated{Updated: true, Address: who.Address}
-	if f.has("delivery") {
+	if f.Has("delivery") {
 		out.WebhookSecret = m.madeSecret(who.Workspace, who.ID, p)
 	}
 	return wire.Reply(w, http.StatusOK, out)
@@ -171,7 +172,7 @@ func (m *Mail) deleteMe(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, Deregistered{true, who.Address, stamp(at)})
+	return wire.Reply(w, http.StatusOK, Deregistered{true, who.Address, amp.Stamp(at)})
 }
 
 // deregister removes an agent with its keys and its queue, and gives its address to
@@ -264,15 +265,15 @@ func (m *Mail) getResolve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := m.profile(a.ID)
-	return wire.Reply(w, http.StatusOK, Resolved{a.Address, p.Alias, keyText(found.PublicKey), "Ed25519", currentKey(a), a.Online, p.Capabilities})
+	return wire.Reply(w, http.StatusOK, Resolved{a.Address, p.Alias, amp.KeyText(found.PublicKey), "Ed25519", currentKey(a), a.Online, p.Capabilities})
 }
 
 func (m *Mail) getCard(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
 	p, now := m.profile(who.ID), m.core.Now()
 	c := Card{
-		Card: "1.0", ID: who.ID, Address: who.Address, Alias: p.Alias, PublicKey: keyText(who.PublicKey), KeyAlgorithm: "Ed25519", ProviderEndpoint: m.endpoint(),
-		Capabilities: p.Capabilities, IssuedAt: stamp(now), ExpiresAt: stamp(now.Add(180 * 24 * time.Hour)), ProviderAsserted: true,
+		Card: "1.0", ID: who.ID, Address: who.Address, Alias: p.Alias, PublicKey: amp.KeyText(who.PublicKey), KeyAlgorithm: "Ed25519", ProviderEndpoint: amp.Endpoint(m.core.BaseURL),
+		Capabilities: p.Capabilities, IssuedAt: amp.Stamp(now), ExpiresAt: amp.Stamp(now.Add(180 * 24 * time.Hour)), ProviderAsserted: true,
 	}
 	if who.PublicKey != nil {
 		c.Fingerprint = roster.Fingerprint(who.PublicKey)
@@ -325,7 +326,7 @@ func (m *Mail) getOwned(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := OwnedList{Agents: []OwnedAgent{}, Total: len(owned), Limit: ownerLimit}
 	for _, a := range owned {
-		out.Agents = append(out.Agents, OwnedAgent{a.ID, a.Address, a.Online, stamp(a.AddedAt)})
+		out.Agents = append(out.Agents, OwnedAgent{a.ID, a.Address, a.Online, amp.Stamp(a.AddedAt)})
 	}
 	return wire.Reply(w, http.StatusOK, out)
 }
@@ -385,25 +386,25 @@ func (m *Mail) agentOf(r *http.Request) (roster.Agent, error) {
 const maxHours = 24 * 365
 
 func (m *Mail) postSuspend(w http.ResponseWriter, r *http.Request) error {
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
-	f := &fields{}
+	f := &amp.Fields{}
 	if len(body) > 0 {
-		if f, err = readFields(body); err != nil {
+		if f, err = amp.ReadFields(body); err != nil {
 			return err
 		}
 	}
-	reason := f.text("reason", 1000)
+	reason := f.Text("reason", 1000)
 	var hours float64
-	if raw, ok := f.get("duration_hours"); ok {
+	if raw, ok := f.Get("duration_hours"); ok {
 		if err := wire.Unmarshal(raw, &hours); err != nil || hours <= 0 || hours > maxHours {
-			f.fail("duration_hours", "should be a number of hours, more than 0 and at most %d.", maxHours)
+			f.Fail("duration_hours", "should be a number of hours, more than 0 and at most %d.", maxHours)
 		}
 	}
-	if f.err != nil {
-		return f.err
+	if f.Err != nil {
+		return f.Err
 	}
 	a, err := m.agentOf(r)
 	if err != nil {
@@ -416,9 +417,9 @@ func (m *Mail) postSuspend(w http.ResponseWriter, r *http.Request) error {
 	if a, err = m.core.Roster.Suspend(r.Context(), roster.From(r.Context()), a.Workspace, a.ID, reason, until); err != nil {
 		return err
 	}
-	out := Suspension{AgentID: a.ID, Suspended: a.Suspended, SuspendedAt: stamp(m.core.Now())}
+	out := Suspension{AgentID: a.ID, Suspended: a.Suspended, SuspendedAt: amp.Stamp(m.core.Now())}
 	if a.SuspendedUntil != nil {
-		text := stamp(*a.SuspendedUntil)
+		text := amp.Stamp(*a.SuspendedUntil)
 		out.ExpiresAt = &text
 	}
 	return wire.Reply(w, http.StatusOK, out)
@@ -448,5 +449,5 @@ func (m *Mail) getRisk(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, RiskReport{a.ID, risk.score(), risk.level(), "24h", risk, a.Suspended, stamp(m.core.Now())})
+	return wire.Reply(w, http.StatusOK, RiskReport{a.ID, risk.score(), risk.level(), "24h", risk, a.Suspended, amp.Stamp(m.core.Now())})
 }

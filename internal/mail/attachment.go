@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/blob"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/inspect"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
@@ -183,31 +184,31 @@ func (m *Mail) ticket(purpose, id string) string {
 }
 
 func (m *Mail) fileURL(id string) string {
-	return m.endpoint() + "/attachments/" + id + "/file?token=" + m.ticket("download", id)
+	return amp.Endpoint(m.core.BaseURL) + "/attachments/" + id + "/file?token=" + m.ticket("download", id)
 }
 
 var digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // parseAnnouncement reads what a client wants to upload.
 func parseAnnouncement(body []byte) (announced, error) {
-	f, err := readFields(body)
+	f, err := amp.ReadFields(body)
 	if err != nil {
 		return announced{}, err
 	}
-	a := announced{Filename: f.required("filename", 255, "the name of the file, such as \"report.pdf\""), ContentType: f.required("content_type", 127, "a media type such as \"application/pdf\"")}
-	digest := f.required("digest", 128, "\"sha256:\" and the 64 hex digits of the file's SHA-256")
-	raw, there := f.get("size")
+	a := announced{Filename: f.Required("filename", 255, "the name of the file, such as \"report.pdf\""), ContentType: f.Required("content_type", 127, "a media type such as \"application/pdf\"")}
+	digest := f.Required("digest", 128, "\"sha256:\" and the 64 hex digits of the file's SHA-256")
+	raw, there := f.Get("size")
 	if !there {
-		f.missing("size", "how many bytes the file has")
+		f.Missing("size", "how many bytes the file has")
 	}
 	if a.Size, err = strconv.ParseInt(string(raw), 10, 64); there && (err != nil || a.Size < 0) {
-		f.fail("size", "should be how many bytes the file has, and is %.40s.", raw)
+		f.Fail("size", "should be how many bytes the file has, and is %.40s.", raw)
 	}
 	if _, _, err := mime.ParseMediaType(a.ContentType); a.ContentType != "" && err != nil {
-		f.fail("content_type", "should be a media type such as \"application/pdf\", and is %.80q.", a.ContentType)
+		f.Fail("content_type", "should be a media type such as \"application/pdf\", and is %.80q.", a.ContentType)
 	}
-	if f.err != nil {
-		return a, f.err
+	if f.Err != nil {
+		return a, f.Err
 	}
 	if a.Filename, err = cleanFilename(a.Filename); err != nil {
 		return a, err
@@ -255,7 +256,7 @@ func (m *Mail) announce(ctx context.Context, who roster.Identity, body []byte) (
 	if err != nil {
 		return "", a, err
 	}
-	id := newID("att", m.core.Now())
+	id := amp.NewID("att", m.core.Now())
 	a.Agent, a.ExpiresAt = who.ID, m.core.Now().Add(uploadTime).UnixMicro()
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindAnnounced, Actor: who.Actor(), Subject: id, Body: a})
@@ -381,11 +382,11 @@ type attached struct {
 
 // readAttachments reads those of a payload that are ours to keep.
 func readAttachments(payload []byte) ([]attached, error) {
-	f, err := readFields(payload)
+	f, err := amp.ReadFields(payload)
 	if err != nil {
 		return nil, err
 	}
-	raw, ok := f.get("attachments")
+	raw, ok := f.Get("attachments")
 	if !ok {
 		return nil, nil
 	}
@@ -395,24 +396,24 @@ func readAttachments(payload []byte) ([]attached, error) {
 	}
 	var list []attached
 	for _, item := range items {
-		one, err := readFields(item)
+		one, err := amp.ReadFields(item)
 		if err != nil {
 			return nil, fault.New(fault.InvalidField, "The field \"payload.attachments\" should be a list of objects.").About("payload.attachments")
 		}
-		if one.text("storage", 16) == "afp" {
+		if one.Text("storage", 16) == "afp" {
 			continue // kept elsewhere
 		}
-		one.prefix = "payload.attachments."
-		a := attached{id: one.required("id", 128, "the attachment_id"), digest: one.required("digest", 128, "the digest as it was announced")}
-		size, there := one.get("size")
+		one.Prefix = "payload.attachments."
+		a := attached{id: one.Required("id", 128, "the attachment_id"), digest: one.Required("digest", 128, "the digest as it was announced")}
+		size, there := one.Get("size")
 		if !there {
-			one.missing("size", "the size as it was announced")
+			one.Missing("size", "the size as it was announced")
 		}
 		if a.size, err = strconv.ParseInt(string(size), 10, 64); there && (err != nil || a.size < 0) {
-			one.fail("size", "should be a whole number.")
+			one.Fail("size", "should be a whole number.")
 		}
-		if one.err != nil {
-			return nil, one.err
+		if one.Err != nil {
+			return nil, one.Err
 		}
 		list = append(list, a)
 	}

@@ -73,7 +73,7 @@ func (s providers) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	if err != nil {
 		return deliver.Result{Class: "discovery", Text: fault.From(err).Message}
 	}
-	body, err := webhookBody(p)
+	body, err := p.JSON()
 	if err != nil {
 		return deliver.Result{Verdict: deliver.Hopeless, Class: "internal", Text: "The message cannot be written."}
 	}
@@ -192,7 +192,7 @@ func (m *Mail) postFederation(w http.ResponseWriter, r *http.Request) error {
 	if err := m.timely(time.Unix(seconds, 0)); err != nil {
 		return err
 	}
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
@@ -231,9 +231,9 @@ func domainForm(domain string) bool {
 func (m *Mail) timely(at time.Time) error {
 	switch off := at.Sub(m.core.Now()); {
 	case off > time.Minute:
-		return fault.New(fault.TimestampFuture, "%s is more than a minute ahead of us. Set the clock.", stamp(at))
+		return fault.New(fault.TimestampFuture, "%s is more than a minute ahead of us. Set the clock.", amp.Stamp(at))
 	case off < -proofWindow:
-		return fault.New(fault.TimestampExpired, "%s is more than five minutes past.", stamp(at))
+		return fault.New(fault.TimestampExpired, "%s is more than five minutes past.", amp.Stamp(at))
 	}
 	return nil
 }

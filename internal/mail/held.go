@@ -14,6 +14,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -27,7 +28,7 @@ const quarantineTTL = 72 * time.Hour
 func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule, reason string) (Answer, error) {
 	m.complete(l)
 	id := l.meta.Envelope.ID
-	l.meta.Quarantine, l.meta.Gate = newID("qtn", m.core.Now()), gate.NewID()
+	l.meta.Quarantine, l.meta.Gate = amp.NewID("qtn", m.core.Now()), gate.NewID()
 	body, err := l.encode()
 	if err != nil {
 		return Answer{}, err
@@ -58,7 +59,7 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 		return Answer{}, err
 	}
 	m.judge(ctx, l.sender)
-	return Answer{ID: id, Status: Held, Method: ByRelay, QueuedAt: stamp(at), QuarantineID: l.meta.Quarantine, GateID: l.meta.Gate, Warnings: l.warned()}, nil
+	return Answer{ID: id, Status: Held, Method: ByRelay, QueuedAt: amp.Stamp(at), QuarantineID: l.meta.Quarantine, GateID: l.meta.Gate, Warnings: l.warned()}, nil
 }
 
 // resolved draws the consequence of a decision in the transaction that takes it.
@@ -233,7 +234,7 @@ func (m *Mail) postQuarantined(approve bool) wire.Handler {
 			return err
 		}
 		if q.Status == "expired" {
-			return fault.New(fault.QuarantineExpired, "The message waited until %s, and was rejected then.", stamp(q.ExpiresAt))
+			return fault.New(fault.QuarantineExpired, "The message waited until %s, and was rejected then.", amp.Stamp(q.ExpiresAt))
 		}
 		g, err := m.core.Gates.Vote(r.Context(), roster.From(r.Context()), q.GateID, gate.Ballot{Approve: approve})
 		if err != nil {

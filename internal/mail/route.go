@@ -225,7 +225,7 @@ func (m *Mail) thread(ctx context.Context, l *letter) error {
 		hint = ""
 	}
 	for _, id := range []string{hint, l.inReplyTo} {
-		if id == "" || !idForm.MatchString(id) {
+		if id == "" || !amp.IDForm.MatchString(id) {
 			continue
 		}
 		var thread string
@@ -285,16 +285,16 @@ func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
 func (m *Mail) complete(l *letter) {
 	now := m.core.Now()
 	e := &l.meta.Envelope
-	e.Version, e.ID, e.Subject, e.Priority, e.Signature, e.InReplyTo = Version, newID("msg", now), l.subject, l.priority, l.signature, l.inReplyTo
-	e.Timestamp = stamp(now)
+	e.Version, e.ID, e.Subject, e.Priority, e.Signature, e.InReplyTo = amp.Version, amp.NewID("msg", now), l.subject, l.priority, l.signature, l.inReplyTo
+	e.Timestamp = amp.Stamp(now)
 	if l.imported != "" {
-		e.ID, e.Timestamp = l.imported, stamp(l.at)
+		e.ID, e.Timestamp = l.imported, amp.Stamp(l.at)
 	}
 	if e.ThreadID == "" {
 		e.ThreadID = e.ID
 	}
 	if !l.expiresAt.IsZero() {
-		e.ExpiresAt = stamp(l.expiresAt)
+		e.ExpiresAt = amp.Stamp(l.expiresAt)
 	}
 	sum := sha256.Sum256(l.payload)
 	meta := &l.meta
@@ -340,7 +340,7 @@ func (l *letter) append(tx *ledger.Tx, body ledger.Body) {
 // becomes of the rest: it waits in the queue until the recipient has acknowledged it.
 func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	if !l.expiresAt.IsZero() && !l.expiresAt.After(m.core.Now()) {
-		return Answer{}, fault.New(fault.InvalidField, "The field \"expires_at\" is %s, which is past.", stamp(l.expiresAt)).About("expires_at")
+		return Answer{}, fault.New(fault.InvalidField, "The field \"expires_at\" is %s, which is past.", amp.Stamp(l.expiresAt)).About("expires_at")
 	}
 	m.complete(l)
 	body, err := l.encode()
@@ -375,7 +375,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	answer := Answer{ID: id, Status: Queued, Method: ByRelay, QueuedAt: stamp(at), Warnings: l.warned()}
+	answer := Answer{ID: id, Status: Queued, Method: ByRelay, QueuedAt: amp.Stamp(at), Warnings: l.warned()}
 	method := ""
 	switch {
 	case socket:
@@ -390,7 +390,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	case Failed:
 		answer.Status = Failed
 	default:
-		answer.Status, answer.Method, answer.QueuedAt, answer.DeliveredAt = Delivered, method, "", stamp(m.core.Now())
+		answer.Status, answer.Method, answer.QueuedAt, answer.DeliveredAt = Delivered, method, "", amp.Stamp(m.core.Now())
 	}
 	return answer, nil
 }
@@ -473,11 +473,11 @@ func (m *Mail) repeated(ctx context.Context, who roster.Identity, o *outgoing) (
 	}
 	switch {
 	case a.Status == Held:
-		a.QueuedAt = stamp(time.UnixMicro(at))
+		a.QueuedAt = amp.Stamp(time.UnixMicro(at))
 	case delivered > 0:
-		a.Status, a.DeliveredAt = Delivered, stamp(time.UnixMicro(delivered))
+		a.Status, a.DeliveredAt = Delivered, amp.Stamp(time.UnixMicro(delivered))
 	default:
-		a.Status, a.QueuedAt = Queued, stamp(time.UnixMicro(at))
+		a.Status, a.QueuedAt = Queued, amp.Stamp(time.UnixMicro(at))
 	}
 	return &a, nil
 }
@@ -534,12 +534,4 @@ func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 	event := l.event()
 	reading.Decision.Event = &event
 	return reading, nil
-}
-
-// keyText is a public key as it stands beside a message.
-func keyText(raw []byte) string {
-	if len(raw) == 0 {
-		return ""
-	}
-	return roster.EncodePublicKey(raw)
 }
