@@ -196,7 +196,7 @@ func (m *Mail) quarantined(ctx context.Context, id string) (Quarantined, error) 
 	if err != nil {
 		return Quarantined{}, err
 	}
-	shown, err := m.Message(ctx, message)
+	shown, err := m.summary(ctx, message)
 	if err != nil {
 		return Quarantined{}, err
 	}

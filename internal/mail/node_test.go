@@ -230,7 +230,7 @@ func (n *node) shown(id string) mail.Summary {
 	if err != nil {
 		n.T.Fatal(err)
 	}
-	return s
+	return s.Summary
 }
 
 func code(err error) fault.Code {

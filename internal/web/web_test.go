@@ -80,7 +80,7 @@ func TestArtifactsAreShownByType(t *testing.T) {
 }
 
 func TestADifferenceStandsSideBySide(t *testing.T) {
-	got := sideBySide("diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -3,4 +3,4 @@ func\n same\n-old one\n-old two\n+new one\n--- looks like a head\n+++ so does this\n end\n")
+	got := sideBySide("diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -3,4 +3,4 @@ func\n same\n-old one\n-old two\n+new one\n--- looks like a head\n+++ so does this\n end\n-last\n\\ No newline at end of file\n+the last\n")
 	want := []diffRow{
 		{Kind: "file", Text: "diff --git a/x b/x"},
 		{Kind: "file", Text: "--- a/x"},
@@ -91,6 +91,9 @@ func TestADifferenceStandsSideBySide(t *testing.T) {
 		{Kind: "change", Old: "old two", OldNo: 5},
 		{Kind: "change", Old: "-- looks like a head", New: "++ so does this", OldNo: 6, NewNo: 5},
 		{Kind: "same", Old: "end", New: "end", OldNo: 7, NewNo: 6},
+		{Kind: "change", Old: "last", OldNo: 8},
+		{Kind: "hunk", Text: `\ No newline at end of file`},
+		{Kind: "change", New: "the last", NewNo: 7},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
