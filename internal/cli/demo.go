@@ -17,6 +17,7 @@ import (
 
 	amp "signalbox/client"
 	"signalbox/client/ahp"
+	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/mail/mailbox"
@@ -118,7 +119,7 @@ func (d *demo) play(ctx context.Context, once bool) error {
 	if err := d.api.call(ctx, "GET", "/ops/gates?status=pending&limit=100", nil, &page); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(d.out, "\n%s for you, after %.1f s. Decide at %s/ui/ or with `signalbox gates watch`.\n", waiting(len(page.Gates)), time.Since(began).Seconds(), d.api.base)
+	_, _ = fmt.Fprintf(d.out, "\n%s for you, after %.1f s. Decide at %s or with `signalbox gates watch`.\n", waiting(len(page.Gates)), time.Since(began).Seconds(), d.api.base+address.Dashboard.At())
 	if once {
 		return nil
 	}

@@ -18,8 +18,8 @@ import (
 // selectGate reads gates, each from the entry that opened it and, when it is resolved, the
 // row that says how.
 const (
-	selectGate = `SELECT coalesce(r.status, 'pending'), coalesce(r.resolved_at, 0), coalesce(r.resolved_by, ''), coalesce(r.cause, ''), coalesce(r.note, ''), r.modified, e.record, e.salt, e.body`
-	fromEntry  = " FROM ledger_entry e LEFT JOIN gate_resolved r ON r.opened_seq = e.seq"
+	selectGate = `SELECT coalesce(r.status, 'pending'), coalesce(r.resolved_at, 0), coalesce(r.resolved_by, ''), coalesce(r.cause, ''), coalesce(r.note, ''), r.modified, ` + ledger.EntryColumns
+	fromEntry  = " FROM " + ledger.EntryTable + " LEFT JOIN gate_resolved r ON r.opened_seq = e.seq"
 )
 
 // byID finds the entry that opened a gate. The ledger's index of subjects has those that
@@ -29,8 +29,9 @@ const byID = fromEntry + " WHERE e.subject = $1 AND e.subject <> '' AND e.kind =
 func scanGate(scan store.Scan) (Gate, error) {
 	var g Gate
 	var resolvedAt int64
-	var modified, rec, salt, body []byte
-	err := scan(&g.Status, &resolvedAt, &g.ResolvedBy, &g.Cause, &g.Note, &modified, &rec, &salt, &body)
+	var modified []byte
+	var row ledger.Row
+	err := scan(row.After(&g.Status, &resolvedAt, &g.ResolvedBy, &g.Cause, &g.Note, &modified)...)
 	if err != nil {
 		return g, err
 	}
@@ -38,7 +39,7 @@ func scanGate(scan store.Scan) (Gate, error) {
 	if len(modified) > 0 {
 		g.Modified = modified
 	}
-	opened, err := ledger.Unseal(rec, salt, body)
+	opened, err := row.Entry()
 	if err != nil {
 		return g, err
 	}
@@ -205,7 +206,7 @@ func inbox(f Filter, after, before *Place, limit int) (text string, args []any) 
 	if before != nil {
 		c.add("(w.risk, w.opened_seq) > (%s, %s)", before.Risk, before.Opened)
 	}
-	const from = " FROM gate_waiting w JOIN ledger_entry e ON e.seq = w.opened_seq LEFT JOIN gate_resolved r ON r.opened_seq = e.seq"
+	const from = " FROM gate_waiting w JOIN " + ledger.EntryTable + " ON e.seq = w.opened_seq LEFT JOIN gate_resolved r ON r.opened_seq = e.seq"
 	return c.page(from, "w.risk DESC, w.opened_seq DESC", limit)
 }
 
@@ -213,7 +214,7 @@ func inbox(f Filter, after, before *Place, limit int) (text string, args []any) 
 // indexes; or of gates whatever their status, in the order of the ledger.
 func listing(f Filter, after *Place, limit int) (text string, args []any) {
 	var c conditions
-	from, workspace, seq := " FROM gate_resolved r JOIN ledger_entry e ON e.seq = r.opened_seq", "r.workspace", "r.opened_seq"
+	from, workspace, seq := " FROM gate_resolved r JOIN "+ledger.EntryTable+" ON e.seq = r.opened_seq", "r.workspace", "r.opened_seq"
 	column := func(name string) string { return "r." + name }
 	if f.Status == "" {
 		from, workspace, seq = fromEntry+" LEFT JOIN gate_waiting w ON w.workspace = e.workspace AND w.risk IN (0, 1, 2) AND w.opened_seq = e.seq", "e.workspace", "e.seq"

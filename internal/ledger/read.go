@@ -19,7 +19,8 @@ import (
 const (
 	// Page is how many entries Next gives at the most; after fewer there are no more.
 	Page = 500
-	// pollEvery is how long a follower waits for a wake-up before it looks anyway.
+	// pollEvery is the time between two looks: for what nobody may have been woken for, for
+	// a lease that another holds, and after a failure.
 	pollEvery = time.Second
 )
 
@@ -91,10 +92,10 @@ func (s *selection) add(condition string, value any) {
 	s.conditions = append(s.conditions, condition+s.mark(value))
 }
 
-// Select reads the entries that a query of the columns record, salt and body selects, such
-// as one that joins a table which refers to them.
-func (l *Ledger) Select(ctx context.Context, query string, args ...any) ([]Entry, error) {
-	return readEntries(ctx, l.db.Read, query, args...)
+// Select reads the entries that rows of a table of another package refer to. rest goes on
+// after the names of the two tables: "JOIN x ON x.seq = e.seq WHERE …".
+func (l *Ledger) Select(ctx context.Context, rest string, args ...any) ([]Entry, error) {
+	return readEntries(ctx, l.db.Read, "SELECT "+EntryColumns+" FROM "+EntryTable+" "+rest, args...)
 }
 
 // reader is a *sql.DB, or a *sql.Tx that sees one moment.
@@ -116,11 +117,11 @@ func readEntries(ctx context.Context, r reader, query string, args ...any) ([]En
 func scanEntries(rows store.Rows) ([]Entry, error) {
 	var entries []Entry
 	for rows.Next() {
-		var rec, salt, body []byte
-		if err := rows.Scan(&rec, &salt, &body); err != nil {
+		var row Row
+		if err := rows.Scan(row.After()...); err != nil {
 			return nil, err
 		}
-		e, err := Unseal(rec, salt, body)
+		e, err := row.Entry()
 		if err != nil {
 			return nil, err
 		}
@@ -191,7 +192,7 @@ func (l *Ledger) Follow(ctx context.Context, after int64) iter.Seq[Entry] {
 			}
 			select {
 			case <-news:
-			case <-time.After(pollEvery):
+			case <-time.After(l.poll):
 			case <-ctx.Done():
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -116,41 +117,41 @@ const ownerLimit = 1000
 
 func (m *Mail) getMe(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	a, err := m.Roster.Agent(r.Context(), who.Workspace, who.ID)
+	a, err := m.core.Roster.Agent(r.Context(), who.Workspace, who.ID)
 	if err != nil {
 		return err
 	}
 	p := m.profile(a.ID)
 	me := Me{
-		Address: a.Address, Alias: p.Alias, Delivery: Delivery{p.WebhookURL, !p.webhookFirst()}, Fingerprint: currentKey(a), RegisteredAt: stamp(a.AddedAt),
+		Address: a.Address, Alias: p.Alias, Delivery: Delivery{p.WebhookURL, !p.webhookFirst()}, Fingerprint: currentKey(a), RegisteredAt: amp.Stamp(a.AddedAt),
 		Capabilities: p.Capabilities, CommunicationPolicy: p.Policy,
 	}
 	if a.LastSeenAt != nil {
-		me.LastSeenAt = stamp(*a.LastSeenAt)
+		me.LastSeenAt = amp.Stamp(*a.LastSeenAt)
 	}
 	return wire.Reply(w, http.StatusOK, me)
 }
 
 func (m *Mail) patchMe(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
-	f, err := readFields(body)
+	f, err := amp.ReadFields(body)
 	if err != nil {
 		return err
 	}
 	for _, fixed := range []string{"name", "tenant", "public_key", "address"} {
-		if f.has(fixed) {
-			f.fail(fixed, "cannot be changed here. A public key is changed with POST /v1/auth/rotate-keys.")
+		if f.Has(fixed) {
+			f.Fail(fixed, "cannot be changed here. A public key is changed with POST /v1/auth/rotate-keys.")
 		}
 	}
 	p, err := m.change(r.Context(), f, who.ID, m.profile(who.ID))
 	if err != nil {
 		return err
 	}
-	err = m.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
+	err = m.core.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
 		appendProfile(tx, who, who.Workspace, who.ID, p)
 		return nil
 	})
@@ -159,7 +160,7 @@ func (m *Mail) patchMe(w http.ResponseWriter, r *http.Request) error {
 	}
 	m.useProfile(who.ID, p)
 	out := Updated{Updated: true, Address: who.Address}
-	if f.has("delivery") {
+	if f.Has("delivery") {
 		out.WebhookSecret = m.madeSecret(who.Workspace, who.ID, p)
 	}
 	return wire.Reply(w, http.StatusOK, out)
@@ -171,14 +172,14 @@ func (m *Mail) deleteMe(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, Deregistered{true, who.Address, stamp(at)})
+	return wire.Reply(w, http.StatusOK, Deregistered{true, who.Address, amp.Stamp(at)})
 }
 
 // deregister removes an agent with its keys and its queue, and gives its address to
 // nobody for a while.
 func (m *Mail) deregister(ctx context.Context, by roster.Identity, workspace, agentID string) (at time.Time, err error) {
-	err = m.Roster.Write(ctx, func(tx *ledger.Tx) error {
-		a, err := m.Roster.AgentIn(tx, workspace, agentID)
+	err = m.core.Roster.Write(ctx, func(tx *ledger.Tx) error {
+		a, err := m.core.Roster.AgentIn(tx, workspace, agentID)
 		if err != nil {
 			return err
 		}
@@ -212,7 +213,7 @@ func (m *Mail) getAgents(w http.ResponseWriter, r *http.Request) error {
 	out := AgentList{Agents: []Listed{}}
 	search, last := strings.ToLower(query.Get("search")), ""
 	for name := ""; ; {
-		page, err := m.Roster.Agents(r.Context(), who.Workspace, [2]string{who.Workspace, name}, wire.MaxPage)
+		page, err := m.core.Roster.Agents(r.Context(), who.Workspace, [2]string{who.Workspace, name}, wire.MaxPage)
 		if err != nil {
 			return err
 		}
@@ -259,20 +260,20 @@ func (m *Mail) getResolve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a, err := m.Roster.Agent(r.Context(), found.Workspace, found.ID)
+	a, err := m.core.Roster.Agent(r.Context(), found.Workspace, found.ID)
 	if err != nil {
 		return err
 	}
 	p := m.profile(a.ID)
-	return wire.Reply(w, http.StatusOK, Resolved{a.Address, p.Alias, keyText(found.PublicKey), "Ed25519", currentKey(a), a.Online, p.Capabilities})
+	return wire.Reply(w, http.StatusOK, Resolved{a.Address, p.Alias, amp.KeyText(found.PublicKey), "Ed25519", currentKey(a), a.Online, p.Capabilities})
 }
 
 func (m *Mail) getCard(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	p, now := m.profile(who.ID), m.Now()
+	p, now := m.profile(who.ID), m.core.Now()
 	c := Card{
-		Card: "1.0", ID: who.ID, Address: who.Address, Alias: p.Alias, PublicKey: keyText(who.PublicKey), KeyAlgorithm: "Ed25519", ProviderEndpoint: m.endpoint(),
-		Capabilities: p.Capabilities, IssuedAt: stamp(now), ExpiresAt: stamp(now.Add(180 * 24 * time.Hour)), ProviderAsserted: true,
+		Card: "1.0", ID: who.ID, Address: who.Address, Alias: p.Alias, PublicKey: amp.KeyText(who.PublicKey), KeyAlgorithm: "Ed25519", ProviderEndpoint: amp.Endpoint(m.core.BaseURL),
+		Capabilities: p.Capabilities, IssuedAt: amp.Stamp(now), ExpiresAt: amp.Stamp(now.Add(180 * 24 * time.Hour)), ProviderAsserted: true,
 	}
 	if who.PublicKey != nil {
 		c.Fingerprint = roster.Fingerprint(who.PublicKey)
@@ -297,11 +298,11 @@ func (m *Mail) getUserKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	owned, err := m.Roster.OwnedBy(r.Context(), by.ID)
+	owned, err := m.core.Roster.OwnedBy(r.Context(), by.ID)
 	if err != nil {
 		return err
 	}
-	keys, err := m.Roster.Keys(r.Context(), by.Workspace, by.ID, "", wire.MaxPage)
+	keys, err := m.core.Roster.Keys(r.Context(), by.Workspace, by.ID, "", wire.MaxPage)
 	if err != nil {
 		return err
 	}
@@ -319,13 +320,13 @@ func (m *Mail) getOwned(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	owned, err := m.Roster.OwnedBy(r.Context(), by.ID)
+	owned, err := m.core.Roster.OwnedBy(r.Context(), by.ID)
 	if err != nil {
 		return err
 	}
 	out := OwnedList{Agents: []OwnedAgent{}, Total: len(owned), Limit: ownerLimit}
 	for _, a := range owned {
-		out.Agents = append(out.Agents, OwnedAgent{a.ID, a.Address, a.Online, stamp(a.AddedAt)})
+		out.Agents = append(out.Agents, OwnedAgent{a.ID, a.Address, a.Online, amp.Stamp(a.AddedAt)})
 	}
 	return wire.Reply(w, http.StatusOK, out)
 }
@@ -372,38 +373,38 @@ func (m *Mail) agentOf(r *http.Request) (roster.Agent, error) {
 		name, workspace = m.Domains.Home(address).Name, address.Tenant
 	} else if workspace == "" {
 		workspace = roster.DefaultWorkspace
-		if found, err := m.Roster.WorkspaceOfAgent(r.Context(), name); err == nil && found != "" {
+		if found, err := m.core.Roster.WorkspaceOfAgent(r.Context(), name); err == nil && found != "" {
 			workspace = found
 		}
 	}
 	if !wire.InScope(r.Context(), workspace) {
 		return roster.Agent{}, fault.New(fault.NotFound, "There is no agent %.254q for your token.", r.PathValue("id"))
 	}
-	return m.Roster.Agent(r.Context(), workspace, name)
+	return m.core.Roster.Agent(r.Context(), workspace, name)
 }
 
 const maxHours = 24 * 365
 
 func (m *Mail) postSuspend(w http.ResponseWriter, r *http.Request) error {
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
-	f := &fields{}
+	f := &amp.Fields{}
 	if len(body) > 0 {
-		if f, err = readFields(body); err != nil {
+		if f, err = amp.ReadFields(body); err != nil {
 			return err
 		}
 	}
-	reason := f.text("reason", 1000)
+	reason := f.Text("reason", 1000)
 	var hours float64
-	if raw, ok := f.get("duration_hours"); ok {
+	if raw, ok := f.Get("duration_hours"); ok {
 		if err := wire.Unmarshal(raw, &hours); err != nil || hours <= 0 || hours > maxHours {
-			f.fail("duration_hours", "should be a number of hours, more than 0 and at most %d.", maxHours)
+			f.Fail("duration_hours", "should be a number of hours, more than 0 and at most %d.", maxHours)
 		}
 	}
-	if f.err != nil {
-		return f.err
+	if f.Err != nil {
+		return f.Err
 	}
 	a, err := m.agentOf(r)
 	if err != nil {
@@ -411,14 +412,14 @@ func (m *Mail) postSuspend(w http.ResponseWriter, r *http.Request) error {
 	}
 	var until time.Time
 	if hours > 0 {
-		until = m.Now().Add(time.Duration(math.Round(hours * float64(time.Hour))))
+		until = m.core.Now().Add(time.Duration(math.Round(hours * float64(time.Hour))))
 	}
-	if a, err = m.Roster.Suspend(r.Context(), roster.From(r.Context()), a.Workspace, a.ID, reason, until); err != nil {
+	if a, err = m.core.Roster.Suspend(r.Context(), roster.From(r.Context()), a.Workspace, a.ID, reason, until); err != nil {
 		return err
 	}
-	out := Suspension{AgentID: a.ID, Suspended: a.Suspended, SuspendedAt: stamp(m.Now())}
+	out := Suspension{AgentID: a.ID, Suspended: a.Suspended, SuspendedAt: amp.Stamp(m.core.Now())}
 	if a.SuspendedUntil != nil {
-		text := stamp(*a.SuspendedUntil)
+		text := amp.Stamp(*a.SuspendedUntil)
 		out.ExpiresAt = &text
 	}
 	return wire.Reply(w, http.StatusOK, out)
@@ -430,7 +431,7 @@ func (m *Mail) postUnsuspend(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	no := false
-	if a, err = m.Roster.ChangeAgent(r.Context(), roster.From(r.Context()), a.Workspace, a.ID, roster.AgentChange{Suspended: &no}); err != nil {
+	if a, err = m.core.Roster.ChangeAgent(r.Context(), roster.From(r.Context()), a.Workspace, a.ID, roster.AgentChange{Suspended: &no}); err != nil {
 		return err
 	}
 	return wire.Reply(w, http.StatusOK, Suspension{AgentID: a.ID, Suspended: a.Suspended})
@@ -448,5 +449,5 @@ func (m *Mail) getRisk(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, RiskReport{a.ID, risk.score(), risk.level(), "24h", risk, a.Suspended, stamp(m.Now())})
+	return wire.Reply(w, http.StatusOK, RiskReport{a.ID, risk.score(), risk.level(), "24h", risk, a.Suspended, amp.Stamp(m.core.Now())})
 }

@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/blob"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/inspect"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
@@ -148,7 +149,7 @@ func findAttachment(id string, query func(text string, args []any, dest ...any) 
 }
 
 func (m *Mail) attachment(ctx context.Context, id string) (attachment, error) {
-	return findAttachment(id, func(text string, args []any, dest ...any) error { return m.DB.QueryRow(ctx, text, args, dest...) })
+	return findAttachment(id, func(text string, args []any, dest ...any) error { return m.core.DB.QueryRow(ctx, text, args, dest...) })
 }
 
 // own reads an attachment that the agent has announced.
@@ -183,31 +184,31 @@ func (m *Mail) ticket(purpose, id string) string {
 }
 
 func (m *Mail) fileURL(id string) string {
-	return m.endpoint() + "/attachments/" + id + "/file?token=" + m.ticket("download", id)
+	return amp.Endpoint(m.core.BaseURL) + "/attachments/" + id + "/file?token=" + m.ticket("download", id)
 }
 
 var digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // parseAnnouncement reads what a client wants to upload.
 func parseAnnouncement(body []byte) (announced, error) {
-	f, err := readFields(body)
+	f, err := amp.ReadFields(body)
 	if err != nil {
 		return announced{}, err
 	}
-	a := announced{Filename: f.required("filename", 255, "the name of the file, such as \"report.pdf\""), ContentType: f.required("content_type", 127, "a media type such as \"application/pdf\"")}
-	digest := f.required("digest", 128, "\"sha256:\" and the 64 hex digits of the file's SHA-256")
-	raw, there := f.get("size")
+	a := announced{Filename: f.Required("filename", 255, "the name of the file, such as \"report.pdf\""), ContentType: f.Required("content_type", 127, "a media type such as \"application/pdf\"")}
+	digest := f.Required("digest", 128, "\"sha256:\" and the 64 hex digits of the file's SHA-256")
+	raw, there := f.Get("size")
 	if !there {
-		f.missing("size", "how many bytes the file has")
+		f.Missing("size", "how many bytes the file has")
 	}
 	if a.Size, err = strconv.ParseInt(string(raw), 10, 64); there && (err != nil || a.Size < 0) {
-		f.fail("size", "should be how many bytes the file has, and is %.40s.", raw)
+		f.Fail("size", "should be how many bytes the file has, and is %.40s.", raw)
 	}
 	if _, _, err := mime.ParseMediaType(a.ContentType); a.ContentType != "" && err != nil {
-		f.fail("content_type", "should be a media type such as \"application/pdf\", and is %.80q.", a.ContentType)
+		f.Fail("content_type", "should be a media type such as \"application/pdf\", and is %.80q.", a.ContentType)
 	}
-	if f.err != nil {
-		return a, f.err
+	if f.Err != nil {
+		return a, f.Err
 	}
 	if a.Filename, err = cleanFilename(a.Filename); err != nil {
 		return a, err
@@ -255,9 +256,9 @@ func (m *Mail) announce(ctx context.Context, who roster.Identity, body []byte) (
 	if err != nil {
 		return "", a, err
 	}
-	id := newID("att", m.Now())
-	a.Agent, a.ExpiresAt = who.ID, m.Now().Add(uploadTime).UnixMicro()
-	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	id := amp.NewID("att", m.core.Now())
+	a.Agent, a.ExpiresAt = who.ID, m.core.Now().Add(uploadTime).UnixMicro()
+	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindAnnounced, Actor: who.Actor(), Subject: id, Body: a})
 		return nil
 	})
@@ -271,7 +272,7 @@ func (m *Mail) Upload(ctx context.Context, id string, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if err := a.expired(m.Now()); err != nil {
+	if err := a.expired(m.core.Now()); err != nil {
 		return err
 	}
 	if a.status != attAnnounced {
@@ -286,7 +287,7 @@ func (m *Mail) Upload(ctx context.Context, id string, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var status string
 		if err := tx.QueryRow("SELECT status FROM mail_attachment WHERE id = $1", []any{id}, &status); err != nil {
 			return err
@@ -313,7 +314,7 @@ func (m *Mail) confirm(ctx context.Context, who roster.Identity, id string) (att
 	if err != nil {
 		return a, err
 	}
-	if err := a.expired(m.Now()); err != nil {
+	if err := a.expired(m.core.Now()); err != nil {
 		return a, err
 	}
 	if a.status == attAnnounced {
@@ -322,11 +323,11 @@ func (m *Mail) confirm(ctx context.Context, who roster.Identity, id string) (att
 	if a.status != attUploaded {
 		return a, nil
 	}
-	b := scanned{ExpiresAt: m.Now().Add(unroutedTime).UnixMicro()}
+	b := scanned{ExpiresAt: m.core.Now().Add(unroutedTime).UnixMicro()}
 	if b.Status, b.Note, err = m.look(ctx, a); err != nil {
 		return a, err
 	}
-	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: a.workspace, Kind: kindScanned, Actor: "system", Subject: id, Body: b})
 		return nil
 	})
@@ -381,11 +382,11 @@ type attached struct {
 
 // readAttachments reads those of a payload that are ours to keep.
 func readAttachments(payload []byte) ([]attached, error) {
-	f, err := readFields(payload)
+	f, err := amp.ReadFields(payload)
 	if err != nil {
 		return nil, err
 	}
-	raw, ok := f.get("attachments")
+	raw, ok := f.Get("attachments")
 	if !ok {
 		return nil, nil
 	}
@@ -395,24 +396,24 @@ func readAttachments(payload []byte) ([]attached, error) {
 	}
 	var list []attached
 	for _, item := range items {
-		one, err := readFields(item)
+		one, err := amp.ReadFields(item)
 		if err != nil {
 			return nil, fault.New(fault.InvalidField, "The field \"payload.attachments\" should be a list of objects.").About("payload.attachments")
 		}
-		if one.text("storage", 16) == "afp" {
+		if one.Text("storage", 16) == "afp" {
 			continue // kept elsewhere
 		}
-		one.prefix = "payload.attachments."
-		a := attached{id: one.required("id", 128, "the attachment_id"), digest: one.required("digest", 128, "the digest as it was announced")}
-		size, there := one.get("size")
+		one.Prefix = "payload.attachments."
+		a := attached{id: one.Required("id", 128, "the attachment_id"), digest: one.Required("digest", 128, "the digest as it was announced")}
+		size, there := one.Get("size")
 		if !there {
-			one.missing("size", "the size as it was announced")
+			one.Missing("size", "the size as it was announced")
 		}
 		if a.size, err = strconv.ParseInt(string(size), 10, 64); there && (err != nil || a.size < 0) {
-			one.fail("size", "should be a whole number.")
+			one.Fail("size", "should be a whole number.")
 		}
-		if one.err != nil {
-			return nil, one.err
+		if one.Err != nil {
+			return nil, one.Err
 		}
 		list = append(list, a)
 	}
@@ -441,7 +442,7 @@ func (m *Mail) checkAttachments(ctx context.Context, l *letter) error {
 	for _, a := range list {
 		found, err := m.own(ctx, l.sender, a.id)
 		if err == nil {
-			err = found.usable(m.Now(), a)
+			err = found.usable(m.core.Now(), a)
 		}
 		if err != nil {
 			return err
@@ -455,7 +456,7 @@ func (m *Mail) checkAttachments(ctx context.Context, l *letter) error {
 		}
 	}
 	if len(l.meta.Attachments) > 0 {
-		l.meta.AttachedUntil = m.Now().Add(routedTime).UnixMicro()
+		l.meta.AttachedUntil = m.core.Now().Add(routedTime).UnixMicro()
 	}
 	return nil
 }
@@ -503,7 +504,7 @@ func (l *letter) claim(tx *ledger.Tx) error {
 // held.
 func (m *Mail) expireAttachments(ctx context.Context) (n int, err error) {
 	var names []string
-	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		names = nil
 		events, err := store.All(tx.Query, func(scan store.Scan) (ledger.Event, error) {
 			e, name := ledger.Event{Kind: kindAttExpired, Actor: "system", Body: about{}}, ""
@@ -537,7 +538,7 @@ func (m *Mail) sweepBlobs(ctx context.Context) error {
 	}
 	for _, name := range names {
 		var n int64
-		if err := m.DB.QueryRow(ctx, "SELECT count(*) FROM mail_attachment WHERE blob = $1 AND status <> 'expired' AND status <> 'rejected'", []any{name}, &n); err != nil {
+		if err := m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_attachment WHERE blob = $1 AND status <> 'expired' AND status <> 'rejected'", []any{name}, &n); err != nil {
 			return err
 		}
 		if n == 0 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/inspect"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
@@ -53,7 +54,7 @@ func (m *Mail) attachmentRoutes() []wire.Route {
 		{Method: "PUT", Path: "/v1/attachments/{id}/data", Summary: "Upload the file, once", Query: ticket, RequestMedia: "application/octet-stream", Handle: m.putData},
 		{Method: "POST", Path: "/v1/attachments/{id}/confirm", Summary: "Have the file scanned", Auth: wire.Agent, Rate: uploadsPerMinute, Answer: AttachmentStatus{}, Handle: m.postConfirm},
 		{Method: "GET", Path: "/v1/attachments/{id}", Summary: "How an attachment is", Auth: wire.Agent, Rate: looksPerMinute, Answer: AttachmentStatus{}, Handle: m.getAttachment},
-		{Method: "GET", Path: "/v1/attachments/{id}/download", Summary: "The file, for its sender and its recipient", Auth: wire.Agent, Rate: requestsPerMinute, Media: "application/octet-stream", Handle: m.getDownload},
+		{Method: "GET", Path: "/v1/attachments/{id}/download", Summary: "The file, for its sender and its recipient", Auth: wire.Agent, Rate: amp.RequestsPerMinute, Media: "application/octet-stream", Handle: m.getDownload},
 		{Method: "GET", Path: "/v1/attachments/{id}/file", Summary: "The file, for who has the address", Query: ticket, Media: "application/octet-stream", Handle: m.getFile},
 	}
 }
@@ -63,7 +64,7 @@ func (m *Mail) postUpload(w http.ResponseWriter, r *http.Request) error {
 	if who.Suspended {
 		return suspended()
 	}
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
@@ -72,7 +73,7 @@ func (m *Mail) postUpload(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return wire.Reply(w, http.StatusCreated, Announced{
-		ID: id, UploadURL: m.endpoint() + "/attachments/" + id + "/data?token=" + m.ticket("upload", id), Method: http.MethodPut,
+		ID: id, UploadURL: amp.Endpoint(m.core.BaseURL) + "/attachments/" + id + "/data?token=" + m.ticket("upload", id), Method: http.MethodPut,
 		Headers: map[string]string{"Content-Type": a.ContentType}, ExpiresIn: int64(uploadTime / time.Second),
 	})
 }
@@ -96,9 +97,9 @@ func (m *Mail) putData(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (m *Mail) status(a attachment) AttachmentStatus {
-	s := AttachmentStatus{ID: a.id, Filename: a.filename, ContentType: a.contentType, Size: a.size, Digest: a.digest, ScanStatus: a.scanStatus(), ScanNote: a.note, ExpiresAt: stamp(time.UnixMicro(a.expiresAt))}
+	s := AttachmentStatus{ID: a.id, Filename: a.filename, ContentType: a.contentType, Size: a.size, Digest: a.digest, ScanStatus: a.scanStatus(), ScanNote: a.note, ExpiresAt: amp.Stamp(time.UnixMicro(a.expiresAt))}
 	if a.uploadedAt > 0 {
-		s.UploadedAt = stamp(time.UnixMicro(a.uploadedAt))
+		s.UploadedAt = amp.Stamp(time.UnixMicro(a.uploadedAt))
 	}
 	if a.status == inspect.Clean || a.status == inspect.Suspicious {
 		s.URL = m.fileURL(a.id)
@@ -117,7 +118,7 @@ func (m *Mail) postConfirm(w http.ResponseWriter, r *http.Request) error {
 func (m *Mail) getAttachment(w http.ResponseWriter, r *http.Request) error {
 	a, err := m.own(r.Context(), roster.From(r.Context()), r.PathValue("id"))
 	if err == nil {
-		err = a.expired(m.Now())
+		err = a.expired(m.core.Now())
 	}
 	if err != nil {
 		return err
@@ -134,7 +135,7 @@ func (m *Mail) getDownload(w http.ResponseWriter, r *http.Request) error {
 	}
 	if a.agent != who.ID {
 		var n int64
-		if err := m.DB.QueryRow(r.Context(), "SELECT count(*) FROM mail_message WHERE id = $1 AND recipient = $2 AND status <> 'quarantined' AND status <> 'rejected'", []any{a.message, who.ID}, &n); err != nil {
+		if err := m.core.DB.QueryRow(r.Context(), "SELECT count(*) FROM mail_message WHERE id = $1 AND recipient = $2 AND status <> 'quarantined' AND status <> 'rejected'", []any{a.message, who.ID}, &n); err != nil {
 			return err
 		}
 		if n == 0 {
@@ -157,7 +158,7 @@ func (m *Mail) getFile(w http.ResponseWriter, r *http.Request) error {
 
 // serveFile sends the bytes, or a range of them.
 func (m *Mail) serveFile(w http.ResponseWriter, r *http.Request, a attachment) error {
-	if err := a.expired(m.Now()); err != nil {
+	if err := a.expired(m.core.Now()); err != nil {
 		return err
 	}
 	switch {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -20,7 +21,6 @@ const (
 	messagesPerMinute  = 60
 	messagesPerHour    = 500
 	receivedPerMinute  = 120
-	requestsPerMinute  = 100
 	pendingPerMinute   = 30
 	registersPerMinute = 10
 )
@@ -94,7 +94,7 @@ func (m *Mail) agentRoutes() []wire.Route {
 		{Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Say that a message was read", Handle: m.postRead},
 	}
 	for i := range routes {
-		routes[i].Rate = requestsPerMinute
+		routes[i].Rate = amp.RequestsPerMinute
 	}
 	for _, path := range []string{"/v1/messages/pending", "/v1/messages", "/v1/inbox"} {
 		routes = append(routes, wire.Route{Method: "GET", Path: path, Summary: "What waits for the agent, the oldest first; reading takes nothing out", Rate: pendingPerMinute, Query: wait, Media: "application/json", Handle: m.getPending})
@@ -190,7 +190,7 @@ func (m *Mail) caller(r *http.Request) (roster.Identity, error) {
 	} else if !strings.EqualFold(scheme, "Bearer") {
 		return roster.Identity{}, fault.New(fault.Unauthenticated, "Send the key in the header Authorization: Bearer ….")
 	}
-	return m.Roster.Authenticate(r.Context(), strings.TrimSpace(token))
+	return m.core.Roster.Authenticate(r.Context(), strings.TrimSpace(token))
 }
 
 func (m *Mail) postRegister(w http.ResponseWriter, r *http.Request) error {
@@ -201,7 +201,7 @@ func (m *Mail) postRegister(w http.ResponseWriter, r *http.Request) error {
 	if err := m.limitRegistrations(w, r, by); err != nil {
 		return err
 	}
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (m *Mail) limitRegistrations(w http.ResponseWriter, r *http.Request, by ros
 	if ip := net.ParseIP(host); by.ID != "" || ip != nil && ip.IsLoopback() {
 		return nil
 	}
-	left, err := m.Roster.Take(roster.Identity{ID: "from:" + host, Name: host}, "registrations", registersPerMinute)
+	left, err := m.core.Roster.Take(roster.Identity{ID: "from:" + host, Name: host}, "registrations", registersPerMinute)
 	left.SetHeaders(w.Header())
 	return err
 }
@@ -232,11 +232,11 @@ func (m *Mail) limitRegistrations(w http.ResponseWriter, r *http.Request, by ros
 // takeMessage counts a message against the limits of its sender. What is left is of the one
 // that is closer to its end.
 func (m *Mail) takeMessage(who roster.Identity) (roster.Allowance, error) {
-	left, err := m.Roster.Take(who, "messages", messagesPerMinute)
+	left, err := m.core.Roster.Take(who, "messages", messagesPerMinute)
 	if err != nil {
 		return left, err
 	}
-	hour, err := m.Roster.TakeHourly(who, "messages", messagesPerHour)
+	hour, err := m.core.Roster.TakeHourly(who, "messages", messagesPerHour)
 	if err != nil || hour.Limit > 0 && hour.Remaining < left.Remaining {
 		return hour, err
 	}
@@ -250,7 +250,7 @@ func (m *Mail) postRoute(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
@@ -283,11 +283,11 @@ func (m *Mail) getCount(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := Count{Count: n, Cursor: strconv.FormatInt(last, 10)}
 	if n > 0 {
-		e, err := m.Ledger.Entry(r.Context(), first)
+		e, err := m.core.Ledger.Entry(r.Context(), first)
 		if err != nil {
 			return err
 		}
-		text := stamp(e.At)
+		text := amp.Stamp(e.At)
 		out.OldestQueuedAt = &text
 	}
 	return wire.Reply(w, http.StatusOK, out)
@@ -379,20 +379,20 @@ func (m *Mail) postAck(w http.ResponseWriter, r *http.Request) error {
 	if who.Suspended {
 		return suspended()
 	}
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
-	f, err := readFields(body)
+	f, err := amp.ReadFields(body)
 	if err != nil {
 		return err
 	}
-	ids := f.texts("ids", maxIDs, 128)
+	ids := f.Texts("ids", maxIDs, 128)
 	if len(ids) == 0 {
-		f.missing("ids", "a list of message ids, such as [\"msg_1706648400_abc123\"]")
+		f.Missing("ids", "a list of message ids, such as [\"msg_1706648400_abc123\"]")
 	}
-	if f.err != nil {
-		return f.err
+	if f.Err != nil {
+		return f.Err
 	}
 	acked, err := m.Ack(r.Context(), who, ByRelay, ids...)
 	if err != nil {
@@ -406,5 +406,5 @@ func (m *Mail) postRead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, map[string]any{"read_receipt_sent": told, "read_at": stamp(at)})
+	return wire.Reply(w, http.StatusOK, map[string]any{"read_receipt_sent": told, "read_at": amp.Stamp(at)})
 }

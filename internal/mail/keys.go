@@ -36,35 +36,35 @@ type (
 
 func (m *Mail) postRotateKey(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	issued, err := m.Roster.RotateKey(r.Context(), who, who.KeyID)
+	issued, err := m.core.Roster.RotateKey(r.Context(), who, who.KeyID)
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, RotatedKey{APIKey: issued.Secret, ValidUntil: stamp(issued.Key.IssuedAt.Add(roster.Grace))})
+	return wire.Reply(w, http.StatusOK, RotatedKey{APIKey: issued.Secret, ValidUntil: amp.Stamp(issued.Key.IssuedAt.Add(roster.Grace))})
 }
 
 // postRotateKeys replaces the public key. The proof is the old key's: who has stolen an
 // API key has not stolen the identity.
 func (m *Mail) postRotateKeys(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
 	if len(body) == 0 {
 		return fault.New(fault.MissingField, "The field \"new_public_key\" is missing. Make a pair of keys yourself, and send the public one.").About("new_public_key")
 	}
-	f, err := readFields(body)
+	f, err := amp.ReadFields(body)
 	if err != nil {
 		return err
 	}
-	sent := f.required("new_public_key", 4096, "an Ed25519 key as PEM")
-	if algorithm := f.text("key_algorithm", 32); algorithm != "" && !strings.EqualFold(algorithm, "Ed25519") {
-		f.fail("key_algorithm", "should be \"Ed25519\", and is %.40q.", algorithm)
+	sent := f.Required("new_public_key", 4096, "an Ed25519 key as PEM")
+	if algorithm := f.Text("key_algorithm", 32); algorithm != "" && !strings.EqualFold(algorithm, "Ed25519") {
+		f.Fail("key_algorithm", "should be \"Ed25519\", and is %.40q.", algorithm)
 	}
-	proof := f.required("proof", 256, "a signature of the current key over the new one, in base64")
-	if f.err != nil {
-		return f.err
+	proof := f.Required("proof", 256, "a signature of the current key over the new one, in base64")
+	if f.Err != nil {
+		return f.Err
 	}
 	fresh, err := roster.ParsePublicKey(sent)
 	if err != nil {
@@ -76,8 +76,8 @@ func (m *Mail) postRotateKeys(w http.ResponseWriter, r *http.Request) error {
 	if err := m.checkRevoked(r.Context(), fresh); err != nil {
 		return err
 	}
-	err = m.Roster.Write(r.Context(), func(tx *ledger.Tx) error {
-		a, err := m.Roster.AgentIn(tx, who.Workspace, who.ID)
+	err = m.core.Roster.Write(r.Context(), func(tx *ledger.Tx) error {
+		a, err := m.core.Roster.AgentIn(tx, who.Workspace, who.ID)
 		if err != nil {
 			return err
 		}
@@ -92,14 +92,14 @@ func (m *Mail) postRotateKeys(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, RotatedKeys{true, roster.Fingerprint(fresh), who.Address, keyText(fresh), "Ed25519"})
+	return wire.Reply(w, http.StatusOK, RotatedKeys{true, roster.Fingerprint(fresh), who.Address, amp.KeyText(fresh), "Ed25519"})
 }
 
 func (m *Mail) deleteKey(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	k, err := m.Roster.RevokeKey(r.Context(), who, who.KeyID)
+	k, err := m.core.Roster.RevokeKey(r.Context(), who, who.KeyID)
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, RevokedKey{true, stamp(*k.RevokedAt)})
+	return wire.Reply(w, http.StatusOK, RevokedKey{true, amp.Stamp(*k.RevokedAt)})
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/cipher"
 	"crypto/rand"
 	"fmt"
-	"net"
 	"net/url"
 
 	"signalbox/internal/fault"
@@ -41,62 +40,62 @@ const (
 )
 
 // change reads what a request says of a profile. What it does not mention stays.
-func (m *Mail) change(ctx context.Context, f *fields, agentID string, p Profile) (Profile, error) {
-	if f.has("alias") {
-		p.Alias = f.text("alias", maxAlias)
+func (m *Mail) change(ctx context.Context, f *amp.Fields, agentID string, p Profile) (Profile, error) {
+	if f.Has("alias") {
+		p.Alias = f.Text("alias", maxAlias)
 	}
-	if f.has("metadata") {
-		raw, _ := f.get("metadata")
+	if f.Has("metadata") {
+		raw, _ := f.Get("metadata")
 		if len(raw) > maxMetadata || len(raw) > 0 && raw.Kind() != '{' {
-			f.fail("metadata", "should be an object of at most %d bytes.", maxMetadata)
+			f.Fail("metadata", "should be an object of at most %d bytes.", maxMetadata)
 		}
 		p.Metadata = raw
 	}
-	if f.has("capabilities") {
-		p.Capabilities = f.texts("capabilities", maxCapabilities, 64)
+	if f.Has("capabilities") {
+		p.Capabilities = f.Texts("capabilities", maxCapabilities, 64)
 	}
-	if f.has("communication_policy") {
+	if f.Has("communication_policy") {
 		p.Policy = readPolicy(f)
 	}
-	if delivery := f.object("delivery"); delivery != nil {
+	if delivery := f.Object("delivery"); delivery != nil {
 		if err := m.changeDelivery(ctx, delivery, agentID, &p); err != nil {
 			return p, err
 		}
-		f.join(delivery)
+		f.Join(delivery)
 	}
-	return p, f.err
+	return p, f.Err
 }
 
-func readPolicy(f *fields) *CommunicationPolicy {
-	part := f.object("communication_policy")
+func readPolicy(f *amp.Fields) *CommunicationPolicy {
+	part := f.Object("communication_policy")
 	if part == nil {
 		return nil
 	}
-	p := &CommunicationPolicy{Mode: part.required("mode", 16, "\"open\" or \"restricted\""), AllowedRecipients: part.texts("allowed_recipients", maxAllowed, amp.MaxAddress)}
+	p := &CommunicationPolicy{Mode: part.Required("mode", 16, "\"open\" or \"restricted\""), AllowedRecipients: part.Texts("allowed_recipients", maxAllowed, amp.MaxAddress)}
 	if p.Mode != "" && p.Mode != "open" && p.Mode != "restricted" {
-		part.fail("mode", "should be \"open\" or \"restricted\", and is %.40q.", p.Mode)
+		part.Fail("mode", "should be \"open\" or \"restricted\", and is %.40q.", p.Mode)
 	}
-	f.join(part)
+	f.Join(part)
 	return p
 }
 
-func (m *Mail) changeDelivery(ctx context.Context, f *fields, agentID string, p *Profile) error {
-	if f.has("prefer_websocket") {
-		p.PreferSocket = f.flag("prefer_websocket")
+func (m *Mail) changeDelivery(ctx context.Context, f *amp.Fields, agentID string, p *Profile) error {
+	if f.Has("prefer_websocket") {
+		p.PreferSocket = f.Flag("prefer_websocket")
 	}
-	if f.has("webhook_secret") {
+	if f.Has("webhook_secret") {
 		p.Secret = nil
-		if secret := f.text("webhook_secret", maxSecret); secret != "" {
+		if secret := f.Text("webhook_secret", maxSecret); secret != "" {
 			p.Secret = m.seal(agentID, secret)
 		}
 	}
-	if !f.has("webhook_url") {
+	if !f.Has("webhook_url") {
 		return nil
 	}
-	if p.WebhookURL = f.text("webhook_url", maxURL); p.WebhookURL == "" {
+	if p.WebhookURL = f.Text("webhook_url", maxURL); p.WebhookURL == "" {
 		return nil
 	}
-	if bad := m.Outbox.CheckTarget(ctx, p.WebhookURL); bad != nil {
+	if bad := m.core.Outbox.CheckTarget(ctx, p.WebhookURL); bad != nil {
 		e := fault.From(bad)
 		return fault.Wrap(e.Cause, fault.InvalidField, "%s", e.Message).About("delivery.webhook_url")
 	}
@@ -104,16 +103,10 @@ func (m *Mail) changeDelivery(ctx context.Context, f *fields, agentID string, p 
 	if err != nil {
 		return err // CheckTarget has read it
 	}
-	if u.Scheme != "https" && !isPrivate(u.Hostname()) {
-		f.fail("webhook_url", "should begin with https://, so that nobody on the way reads what is sent.")
+	if !amp.Confidential(u) {
+		f.Fail("webhook_url", "should begin with https://, so that nobody on the way reads what is sent.")
 	}
 	return nil
-}
-
-// isPrivate: an operator has allowed a private address, or it would have been refused.
-func isPrivate(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && (ip.IsLoopback() || ip.IsPrivate())
 }
 
 // seal hides a secret from who reads the ledger.
@@ -139,7 +132,7 @@ func (m *Mail) box() cipher.AEAD {
 // secretOf is the secret that signs an agent's webhook calls.
 func (m *Mail) secretOf(workspace, agentID string, p Profile) (wire.Secret, error) {
 	if len(p.Secret) == 0 {
-		return m.Outbox.SecretFor(workspace, agentID, 0), nil
+		return m.core.Outbox.SecretFor(workspace, agentID, 0), nil
 	}
 	box := m.box()
 	if len(p.Secret) < box.NonceSize() {
@@ -171,7 +164,7 @@ func appendProfile(tx *ledger.Tx, actor roster.Identity, workspace, agentID stri
 
 // loadProfiles reads every profile there is.
 func (m *Mail) loadProfiles(ctx context.Context) error {
-	entries, err := m.Ledger.Select(ctx, "SELECT e.record, e.salt, e.body FROM mail_profile p JOIN ledger_entry e ON e.seq = p.seq")
+	entries, err := m.core.Ledger.Select(ctx, "JOIN mail_profile p ON p.seq = e.seq")
 	for i := 0; i < len(entries) && err == nil; i++ {
 		err = m.followProfile(&entries[i])
 	}

@@ -46,7 +46,7 @@ type ProviderInfo struct {
 
 // newcomer is a registration that is right in itself.
 type newcomer struct {
-	*fields
+	*amp.Fields
 	name, tenant, scope string
 	key                 ed25519.PublicKey
 	invite              string
@@ -71,63 +71,63 @@ func (n *newcomer) address(provider string) amp.Address {
 var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
 func parseRegistration(body []byte) (*newcomer, error) {
-	f, err := readFields(body)
+	f, err := amp.ReadFields(body)
 	if err != nil {
 		return nil, err
 	}
-	n := &newcomer{fields: f, name: strings.ToLower(f.required("name", 63, "1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\"")), tenant: strings.ToLower(f.text("tenant", 63)), invite: f.text("invite_code", 128)}
+	n := &newcomer{Fields: f, name: strings.ToLower(f.Required("name", 63, "1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\"")), tenant: strings.ToLower(f.Text("tenant", 63)), invite: f.Text("invite_code", 128)}
 	if n.name != "" && !nameForm.MatchString(n.name) {
-		f.fail("name", "should be 1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\", and is %.80q.", n.name)
+		f.Fail("name", "should be 1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\", and is %.80q.", n.name)
 	}
 	if n.tenant != "" && !amp.LabelForm.MatchString(n.tenant) {
-		f.fail("tenant", "should be letters, digits and hyphens, such as \"acme\", and is %.80q.", n.tenant)
+		f.Fail("tenant", "should be letters, digits and hyphens, such as \"acme\", and is %.80q.", n.tenant)
 	}
-	pem := f.required("public_key", 4096, "an Ed25519 key as PEM")
-	if algorithm := f.required("key_algorithm", 32, "\"Ed25519\""); algorithm != "" && !strings.EqualFold(algorithm, "Ed25519") {
-		f.fail("key_algorithm", "should be \"Ed25519\", and is %.40q.", algorithm)
+	pem := f.Required("public_key", 4096, "an Ed25519 key as PEM")
+	if algorithm := f.Required("key_algorithm", 32, "\"Ed25519\""); algorithm != "" && !strings.EqualFold(algorithm, "Ed25519") {
+		f.Fail("key_algorithm", "should be \"Ed25519\", and is %.40q.", algorithm)
 	}
 	if pem != "" {
 		if n.key, err = roster.ParsePublicKey(pem); err != nil {
-			f.fail("public_key", "is not right: %s", fault.From(err).Message)
+			f.Fail("public_key", "is not right: %s", fault.From(err).Message)
 		}
 	}
-	if scope := f.object("scope"); scope != nil {
+	if scope := f.Object("scope"); scope != nil {
 		n.readScope(scope)
 	}
 	n.readProof()
-	return n, f.err
+	return n, f.Err
 }
 
 // readScope: a repository of a platform, as in repo.github.
-func (n *newcomer) readScope(f *fields) {
-	repo, platform := strings.ToLower(f.text("repo", 63)), strings.ToLower(f.text("platform", 63))
+func (n *newcomer) readScope(f *amp.Fields) {
+	repo, platform := strings.ToLower(f.Text("repo", 63)), strings.ToLower(f.Text("platform", 63))
 	var labels []string
 	for _, label := range []string{repo, platform} {
 		if label == "" {
 			continue
 		}
 		if !amp.LabelForm.MatchString(label) {
-			f.fail("repo", "and platform should be of letters, digits and hyphens.")
+			f.Fail("repo", "and platform should be of letters, digits and hyphens.")
 		}
 		labels = append(labels, label)
 	}
 	n.scope = strings.Join(labels, ".")
-	n.join(f)
+	n.Join(f)
 }
 
 func (n *newcomer) readProof() {
-	text := n.text("proof", 256)
+	text := n.Text("proof", 256)
 	if text == "" {
 		return
 	}
 	var err error
 	if n.proof, err = base64.StdEncoding.DecodeString(text); err != nil || len(n.proof) != ed25519.SignatureSize {
-		n.fail("proof", "should be an Ed25519 signature in base64.")
+		n.Fail("proof", "should be an Ed25519 signature in base64.")
 	}
-	raw, ok := n.get("proof_timestamp")
+	raw, ok := n.Get("proof_timestamp")
 	n.proofAt, err = strconv.ParseInt(strings.Trim(string(raw), `"`), 10, 64)
 	if !ok || err != nil {
-		n.fail("proof_timestamp", "should be the time in seconds that the proof is signed with.")
+		n.Fail("proof_timestamp", "should be the time in seconds that the proof is signed with.")
 	}
 }
 
@@ -148,13 +148,13 @@ func (m *Mail) Register(ctx context.Context, by roster.Identity, body []byte) (R
 		actor = roster.Identity{ID: n.name, Kind: roster.HolderAgent, Name: n.name}
 	}
 	n.id = roster.NewAgentID()
-	if n.profile, err = m.change(ctx, n.fields, n.id, Profile{}); err != nil {
+	if n.profile, err = m.change(ctx, n.Fields, n.id, Profile{}); err != nil {
 		return Registered{}, err
 	}
 	key := roster.NewKey(roster.MailKey)
 	var a roster.Agent
 	var again bool
-	err = m.Roster.Write(ctx, func(tx *ledger.Tx) error {
+	err = m.core.Roster.Write(ctx, func(tx *ledger.Tx) error {
 		a, again, err = m.enter(tx, actor, by, *n, &key)
 		return err
 	})
@@ -174,13 +174,13 @@ func (m *Mail) enter(tx *ledger.Tx, actor, by roster.Identity, n newcomer, key *
 	if err := m.useInvite(tx, actor, by, &n); err != nil {
 		return a, false, err
 	}
-	a, err = m.Roster.AgentIn(tx, n.tenant, n.rosterName())
+	a, err = m.core.Roster.AgentIn(tx, n.tenant, n.rosterName())
 	switch {
 	case err == nil:
 		if err := m.reissue(tx, actor, by, &n, a, key); err != nil {
 			return a, true, err
 		}
-		a, err = m.Roster.AgentIn(tx, n.tenant, a.ID)
+		a, err = m.core.Roster.AgentIn(tx, n.tenant, a.ID)
 		return a, true, err
 	case !fault.Is(err, fault.NotFound):
 		return a, false, err
@@ -215,8 +215,8 @@ func (m *Mail) admit(by roster.Identity, n *newcomer) error {
 		return nil // the invite says which tenant
 	}
 	if n.tenant == "" {
-		n.missing("tenant", "the tenant that the agent belongs to, such as \"acme\"")
-		return n.err
+		n.Missing("tenant", "the tenant that the agent belongs to, such as \"acme\"")
+		return n.Err
 	}
 	if by.Kind == roster.HolderOperator || m.Registration == Open || n.proof != nil {
 		return nil // what a proof is good for shows when the agent is looked up
@@ -239,7 +239,7 @@ func (m *Mail) useInvite(tx *ledger.Tx, actor, by roster.Identity, n *newcomer) 
 	if n.invite == "" || by.ID != "" {
 		return nil
 	}
-	workspace, err := m.Roster.UseInvite(tx, actor, n.invite)
+	workspace, err := m.core.Roster.UseInvite(tx, actor, n.invite)
 	if err != nil {
 		return err
 	}
@@ -270,7 +270,7 @@ func (m *Mail) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer, key 
 	if by.Kind == roster.HolderOwner {
 		e.Owner = by.ID
 	}
-	a, err := m.Roster.Enrol(tx, actor, e, key)
+	a, err := m.core.Roster.Enrol(tx, actor, e, key)
 	if fault.Is(err, fault.NotFound) {
 		return a, fault.New(fault.TenantDenied, "There is no tenant %q here.", n.tenant).About("tenant")
 	}
@@ -287,7 +287,7 @@ func (m *Mail) checkProof(tx *ledger.Tx, n *newcomer, key ed25519.PublicKey) err
 		return m.closed()
 	}
 	if off := tx.Now().Sub(time.Unix(n.proofAt, 0)); off.Abs() > proofWindow {
-		return fault.New(fault.Forbidden, "The proof is signed for %s, and now it is %s. Sign the time of now.", stamp(time.Unix(n.proofAt, 0)), stamp(tx.Now())).About("proof_timestamp")
+		return fault.New(fault.Forbidden, "The proof is signed for %s, and now it is %s. Sign the time of now.", amp.Stamp(time.Unix(n.proofAt, 0)), amp.Stamp(tx.Now())).About("proof_timestamp")
 	}
 	if key == nil || !ed25519.Verify(key, amp.RegistrationProof(m.Domains.Own, n.address(m.Domains.Own).String(), n.proofAt), n.proof) {
 		return fault.New(fault.SignatureInvalid, "The proof is not a signature of the agent's registered key over \"amp-register\\n%s\\n%s\\n%d\".", m.Domains.Own, n.address(m.Domains.Own), n.proofAt).About("proof")
@@ -318,13 +318,13 @@ func (m *Mail) reissue(tx *ledger.Tx, actor, by roster.Identity, n *newcomer, a 
 		if err := m.checkProof(tx, n, n.key); err != nil {
 			return err
 		}
-		if err := m.Roster.Prove(tx, actor, a, n.proofAt); err != nil {
+		if err := m.core.Roster.Prove(tx, actor, a, n.proofAt); err != nil {
 			return err
 		}
 	default:
 		return errTaken
 	}
-	m.Roster.Reissue(tx, actor, a, key)
+	m.core.Roster.Reissue(tx, actor, a, key)
 	return nil
 }
 
@@ -341,7 +341,7 @@ func currentKey(a roster.Agent) string {
 // of those that are not taken again.
 func (m *Mail) replaceKey(tx *ledger.Tx, actor roster.Identity, a roster.Agent, key ed25519.PublicKey) error {
 	before := currentKey(a)
-	if err := m.Roster.UsePublicKey(tx, actor, a, key); err != nil {
+	if err := m.core.Roster.UsePublicKey(tx, actor, a, key); err != nil {
 		return err
 	}
 	if before != "" && before != roster.Fingerprint(key) {
@@ -357,7 +357,7 @@ func revoke(tx *ledger.Tx, actor roster.Identity, workspace, fingerprint string,
 // checkRevoked refuses a key that was replaced or given up.
 func (m *Mail) checkRevoked(ctx context.Context, key ed25519.PublicKey) error {
 	var reason string
-	err := m.DB.QueryRow(ctx, "SELECT reason FROM mail_revocation WHERE fingerprint = $1", []any{roster.Fingerprint(key)}, &reason)
+	err := m.core.DB.QueryRow(ctx, "SELECT reason FROM mail_revocation WHERE fingerprint = $1", []any{roster.Fingerprint(key)}, &reason)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
@@ -397,7 +397,7 @@ func (m *Mail) suggestions(ctx context.Context, n *newcomer) []string {
 	try := func(name string) {
 		next := *n
 		next.name = name
-		if _, err := m.Roster.Find(ctx, next.address(m.Domains.Own).String()); fault.Is(err, fault.NotFound) && len(name) <= 63 {
+		if _, err := m.core.Roster.Find(ctx, next.address(m.Domains.Own).String()); fault.Is(err, fault.NotFound) && len(name) <= 63 {
 			free = append(free, name)
 		}
 	}
@@ -417,20 +417,18 @@ func (m *Mail) madeSecret(workspace, agentID string, p Profile) string {
 	if p.WebhookURL == "" || len(p.Secret) > 0 {
 		return ""
 	}
-	return m.Outbox.SecretFor(workspace, agentID, 0).Reveal()
+	return m.core.Outbox.SecretFor(workspace, agentID, 0).Reveal()
 }
 
 func (m *Mail) registered(a roster.Agent, secret string, by roster.Identity) Registered {
 	address, _ := m.Domains.Parse(a.Address) // made by us
 	out := Registered{
 		Address: a.Address, ShortAddress: address.Short(), LocalName: address.Name, AgentID: a.ID, TenantID: a.Workspace, Tenant: a.Workspace, APIKey: secret,
-		Provider:    ProviderInfo{m.Domains.Own, m.endpoint(), m.endpoint() + "/route"},
-		Fingerprint: currentKey(a), RegisteredAt: stamp(a.AddedAt),
+		Provider:    ProviderInfo{m.Domains.Own, amp.Endpoint(m.core.BaseURL), amp.Endpoint(m.core.BaseURL) + "/route"},
+		Fingerprint: currentKey(a), RegisteredAt: amp.Stamp(a.AddedAt),
 	}
 	if by.Kind == roster.HolderOwner {
 		out.OwnerID = by.ID
 	}
 	return out
 }
-
-func (m *Mail) endpoint() string { return m.BaseURL + "/api/v1" }

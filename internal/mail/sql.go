@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -132,29 +133,29 @@ const (
 
 // Meta is what is known of a message beside its payload. It outlives the payload.
 type Meta struct {
-	Envelope           Envelope `json:"envelope"`
-	Sender             string   `json:"sender,omitzero"` // the agent's id, "" for one of another provider
-	SenderAddress      string   `json:"sender_address"`  // as registered
-	SenderKey          []byte   `json:"sender_key,omitzero"`
-	Recipient          string   `json:"recipient"`
-	RecipientWorkspace string   `json:"recipient_workspace"`
-	RecipientAddress   string   `json:"recipient_address"`
-	Kind               string   `json:"kind"`
-	Trust              Trust    `json:"trust"`
-	Flags              []string `json:"flags,omitempty"`
-	Alias              string   `json:"alias,omitzero"` // the id that the client made up
-	Idem               string   `json:"idempotency_key,omitzero"`
-	Request            string   `json:"request_sha256,omitzero"`
-	Receipt            bool     `json:"receipt,omitzero"`
-	ExpiresAt          int64    `json:"expires_at"` // microseconds
-	Quarantine         string   `json:"quarantine,omitzero"`
-	Gate               string   `json:"gate,omitzero"`
-	PayloadSHA256      string   `json:"payload_sha256"`
-	Attachments        []string `json:"attachments,omitempty"`
-	AttachedUntil      int64    `json:"attached_until,omitzero"` // microseconds
-	Pin                string   `json:"pin,omitzero"`            // the key of another provider's agent
-	Unpin              string   `json:"unpin,omitzero"`          // the one that it replaces
-	At                 int64    `json:"at,omitzero"`             // microseconds, with Pin
+	Envelope           amp.Envelope `json:"envelope"`
+	Sender             string       `json:"sender,omitzero"` // the agent's id, "" for one of another provider
+	SenderAddress      string       `json:"sender_address"`  // as registered
+	SenderKey          []byte       `json:"sender_key,omitzero"`
+	Recipient          string       `json:"recipient"`
+	RecipientWorkspace string       `json:"recipient_workspace"`
+	RecipientAddress   string       `json:"recipient_address"`
+	Kind               string       `json:"kind"`
+	Trust              Trust        `json:"trust"`
+	Flags              []string     `json:"flags,omitempty"`
+	Alias              string       `json:"alias,omitzero"` // the id that the client made up
+	Idem               string       `json:"idempotency_key,omitzero"`
+	Request            string       `json:"request_sha256,omitzero"`
+	Receipt            bool         `json:"receipt,omitzero"`
+	ExpiresAt          int64        `json:"expires_at"` // microseconds
+	Quarantine         string       `json:"quarantine,omitzero"`
+	Gate               string       `json:"gate,omitzero"`
+	PayloadSHA256      string       `json:"payload_sha256"`
+	Attachments        []string     `json:"attachments,omitempty"`
+	AttachedUntil      int64        `json:"attached_until,omitzero"` // microseconds
+	Pin                string       `json:"pin,omitzero"`            // the key of another provider's agent
+	Unpin              string       `json:"unpin,omitzero"`          // the one that it replaces
+	At                 int64        `json:"at,omitzero"`             // microseconds, with Pin
 }
 
 // routed is the body of message.routed. The payload is last, and as it came.

@@ -1,10 +1,7 @@
 package mail
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -69,20 +66,6 @@ func expiry(queued, wanted time.Time) time.Time {
 		return most
 	}
 	return wanted
-}
-
-// newID makes an id of the form that every client takes: prefix, seconds, hex digits. The
-// first digits are the fraction of the second: ids that follow one another lie beside one
-// another in every index, where chance would spread them.
-func newID(prefix string, now time.Time) string {
-	id := make([]byte, 0, 48)
-	id = append(append(id, prefix...), '_')
-	id = append(strconv.AppendInt(id, now.Unix(), 10), '_')
-	raw := make([]byte, 9)    // 20 bits of microseconds, 52 of chance
-	_, _ = rand.Read(raw[2:]) // never fails
-	micros := uint32(now.Nanosecond() / 1000)
-	raw[0], raw[1], raw[2] = byte(micros>>12), byte(micros>>4), byte(micros<<4)|raw[2]&0x0f
-	return string(hex.AppendEncode(id, raw))
 }
 
 // Severity is how bad what was found in a message is.

@@ -46,7 +46,7 @@ func TestAGateIsDecidedInSlack(t *testing.T) {
 				t.Errorf("the message lacks %q:\n%s", want, all)
 			}
 		}
-		if posted.values["channel"] != "C123" || buttons["signalbox_open"].URL != base+"/ui/gates/"+id {
+		if posted.values["channel"] != "C123" || buttons["signalbox_open"].URL != base+"/ui/inbox/"+id {
 			t.Errorf("%v", posted.values)
 		}
 

@@ -2,6 +2,7 @@ package roster
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 
 	"signalbox/internal/fault"
@@ -64,9 +65,14 @@ func (r *Roster) Routes() []wire.Route {
 // WorkspaceOf is the workspace that a call is about: the one it names, the one it is
 // confined to, or the first one. Another than its own is not there for it.
 func WorkspaceOf(req *http.Request, named string) (string, error) {
-	scope := wire.Scope(req.Context())
+	return VisibleWorkspace(req.Context(), named)
+}
+
+// VisibleWorkspace is WorkspaceOf for methods, which know the caller by the context.
+func VisibleWorkspace(ctx context.Context, named string) (string, error) {
+	scope := wire.Scope(ctx)
 	workspace := cmp.Or(named, scope, DefaultWorkspace)
-	if !wire.InScope(req.Context(), workspace) {
+	if !wire.InScope(ctx, workspace) {
 		return "", fault.New(fault.NotFound, "There is no workspace %.80q for your token, which is for %q.", workspace, scope).About("workspace")
 	}
 	return workspace, nil

@@ -65,11 +65,11 @@ var errTaken = errors.New("another run holds it")
 func (s *Runs) claim(ctx context.Context, name, run string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	tx, err := s.DB.Begin(ctx, "ledger_tree")
+	tx, err := s.core.DB.Begin(ctx, "ledger_tree")
 	if err != nil {
 		return err
 	}
-	now, holder := s.Now(), ""
+	now, holder := s.core.Now(), ""
 	err = tx.QueryRow(`INSERT INTO run_pulse (name, run, until) VALUES ($1, $2, $3)
 ON CONFLICT (name) DO UPDATE SET run = excluded.run, until = excluded.until WHERE run_pulse.run = excluded.run OR run_pulse.until < $4 RETURNING run`,
 		[]any{name, run, now.Add(s.Lease).UnixMicro(), now.UnixMicro()}, &holder)
@@ -88,7 +88,7 @@ ON CONFLICT (name) DO UPDATE SET run = excluded.run, until = excluded.until WHER
 func (s *Runs) release(ctx context.Context, run string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	tx, err := s.DB.Begin(ctx, "ledger_tree")
+	tx, err := s.core.DB.Begin(ctx, "ledger_tree")
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *Runs) release(ctx context.Context, run string) error {
 
 // Run completes runs whose supervisor is gone, on one node at a time, until ctx ends.
 func (s *Runs) Run(ctx context.Context) error {
-	return s.Ledger.Hold(ctx, "runs", func(ctx context.Context) error {
+	return s.core.Ledger.Hold(ctx, "runs", func(ctx context.Context) error {
 		// Supervisors that could not reach a server that was away are given time to.
 		for wait := 2 * s.Lease; ; wait = s.Lease / 3 {
 			select {
@@ -108,7 +108,7 @@ func (s *Runs) Run(ctx context.Context) error {
 				return nil
 			}
 			if err := s.completeLost(ctx); err != nil && ctx.Err() == nil {
-				s.Log.Warn("cannot look for runs whose supervisor is gone", "error", err.Error())
+				s.core.Log.Warn("cannot look for runs whose supervisor is gone", "error", err.Error())
 			}
 		}
 	})
@@ -128,8 +128,8 @@ func (s *Runs) completeLost(ctx context.Context) error {
 
 // unwatched are the runs that go on and that nobody watches.
 func (s *Runs) unwatched(ctx context.Context) (ids []string, err error) {
-	rows, err := s.DB.Read.QueryContext(ctx, `SELECT run.id FROM run LEFT JOIN run_pulse ON run_pulse.name = 'run:' || run.id
-WHERE run.status = 'running' AND (run_pulse.until IS NULL OR run_pulse.until < $1)`, s.Now().UnixMicro())
+	rows, err := s.core.DB.Read.QueryContext(ctx, `SELECT run.id FROM run LEFT JOIN run_pulse ON run_pulse.name = 'run:' || run.id
+WHERE run.status = 'running' AND (run_pulse.until IS NULL OR run_pulse.until < $1)`, s.core.Now().UnixMicro())
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ WHERE run.status = 'running' AND (run_pulse.until IS NULL OR run_pulse.until < $
 
 // lose completes a run that nobody else will.
 func (s *Runs) lose(ctx context.Context, run, reason string) {
-	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		r, err := find(tx, run)
 		if err != nil || r.status != Running {
 			return err
@@ -167,6 +167,6 @@ func (s *Runs) lose(ctx context.Context, run, reason string) {
 		err = s.release(ctx, run)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.Log.Warn("cannot complete a run", "run", run, "error", err.Error())
+		s.core.Log.Warn("cannot complete a run", "run", run, "error", err.Error())
 	}
 }

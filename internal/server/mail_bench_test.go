@@ -316,7 +316,7 @@ func fillWithMail(b *testing.B, config *server.Config) {
 	}
 	at := time.Now().Add(-24 * time.Hour)
 	body, err := json.Marshal(map[string]any{"decision": nil, "payload": map[string]string{"type": "request", "message": "Please process the following task, and tell me when it is done."}, "meta": mail.Meta{
-		Envelope:      mail.Envelope{Version: mail.Version, From: "x@acme.signalbox.local", To: "y@acme.signalbox.local", Subject: "Task request", Priority: "normal", Signature: strings.Repeat("s", 88)},
+		Envelope:      amp.Envelope{Version: amp.Version, From: "x@acme.signalbox.local", To: "y@acme.signalbox.local", Subject: "Task request", Priority: "normal", Signature: strings.Repeat("s", 88)},
 		SenderAddress: "x@acme.signalbox.local", Recipient: "agent", RecipientWorkspace: "acme", RecipientAddress: "y@acme.signalbox.local", Kind: "request", Trust: mail.Untrusted,
 	}})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"signalbox/internal/mail"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
 )
 
@@ -69,7 +70,7 @@ func (a *mailAgent) send(to, subject, message string) mail.Answer {
 
 type mailMessage struct {
 	ID       string
-	Envelope mail.Envelope
+	Envelope amp.Envelope
 	Payload  json.RawMessage
 	Local    struct{ Security mail.Security }
 }

@@ -51,7 +51,7 @@ var severityRisks = map[string]string{"critical": "high", "warning": "medium", "
 
 // newOpening is a gate of the task, with who asked.
 func (w *work) newOpening(reference, risk string) gate.Opening {
-	o := gate.Opening{Origin: gate.Origin{Protocol: Protocol, Reference: reference}, Risk: risk, Requester: "system"}
+	o := gate.Opening{Origin: gate.Origin{Protocol: Name, Reference: reference}, Risk: risk, Requester: "system"}
 	if w.party.Identity.Kind == roster.HolderAgent {
 		o.Agent, o.AgentName, o.Requester = w.party.Identity.ID, w.party.Identity.Name, w.party.Identity.Actor()
 	}
@@ -138,7 +138,7 @@ func (w *work) settle(out Outcome) error {
 			status = gate.Rejected
 		}
 		for _, id := range gates {
-			if err := w.tasks.Gates.Settle(w.tx, id, status, "system", "Answered by "+strings.ReplaceAll(c.By, "_", " ")); err != nil {
+			if err := w.tasks.core.Gates.Settle(w.tx, id, status, "system", "Answered by "+strings.ReplaceAll(c.By, "_", " ")); err != nil {
 				return err
 			}
 		}

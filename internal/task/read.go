@@ -149,7 +149,7 @@ func (t *Task) waitsFor() string {
 // Task finds a task.
 func (s *Tasks) Task(ctx context.Context, workspace, taskID string) (*Task, error) {
 	var state []byte
-	err := s.DB.QueryRow(ctx, "SELECT state FROM task WHERE workspace = $1 AND task_id = $2", []any{workspace, taskID}, &state)
+	err := s.core.DB.QueryRow(ctx, "SELECT state FROM task WHERE workspace = $1 AND task_id = $2", []any{workspace, taskID}, &state)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, fault.New(fault.NotFound, "There is no task %.40q. GET /amp/tasks lists those there are.", taskID)
 	}
@@ -175,7 +175,7 @@ func (s *Tasks) Board(ctx context.Context, workspace, status string, before int6
 	if status != "" {
 		where, args = where+" AND status = $5", append(args, status)
 	}
-	rows, err := s.DB.Read.QueryContext(ctx, "SELECT state FROM task WHERE "+where+" ORDER BY updated_at DESC, task_id DESC LIMIT $4", args...)
+	rows, err := s.core.DB.Read.QueryContext(ctx, "SELECT state FROM task WHERE "+where+" ORDER BY updated_at DESC, task_id DESC LIMIT $4", args...)
 	if err != nil {
 		return page, store.Explain(err)
 	}
@@ -203,7 +203,7 @@ func (s *Tasks) Board(ctx context.Context, workspace, status string, before int6
 }
 
 func (s *Tasks) counts(ctx context.Context, workspace string, into map[string]int64) error {
-	rows, err := s.DB.Read.QueryContext(ctx, "SELECT status, tasks FROM task_count WHERE workspace = $1 AND tasks > 0", workspace)
+	rows, err := s.core.DB.Read.QueryContext(ctx, "SELECT status, tasks FROM task_count WHERE workspace = $1 AND tasks > 0", workspace)
 	if err != nil {
 		return store.Explain(err)
 	}
@@ -221,7 +221,7 @@ func (s *Tasks) counts(ctx context.Context, workspace string, into map[string]in
 
 // messages reads messages that a query finds, in the order of the query.
 func (s *Tasks) messages(ctx context.Context, where string, args ...any) (list []Stored, err error) {
-	rows, err := s.DB.Read.QueryContext(ctx, "SELECT m.acked, e.record, e.salt, e.body FROM task_message m JOIN ledger_entry e ON e.seq = m.seq WHERE "+where, args...)
+	rows, err := s.core.DB.Read.QueryContext(ctx, "SELECT m.acked, "+ledger.EntryColumns+" FROM task_message m JOIN "+ledger.EntryTable+" ON e.seq = m.seq WHERE "+where, args...)
 	if err != nil {
 		return nil, store.Explain(err)
 	}
@@ -229,11 +229,11 @@ func (s *Tasks) messages(ctx context.Context, where string, args ...any) (list [
 	list = []Stored{}
 	for rows.Next() {
 		var one Stored
-		var rec, salt, body []byte
-		if err := rows.Scan(&one.Acked, &rec, &salt, &body); err != nil {
+		var row ledger.Row
+		if err := rows.Scan(row.After(&one.Acked)...); err != nil {
 			return nil, err
 		}
-		e, err := ledger.Unseal(rec, salt, body)
+		e, err := row.Entry()
 		if err != nil {
 			return nil, err
 		}
@@ -256,7 +256,7 @@ func (s *Tasks) Errors(ctx context.Context, workspace, actor, taskID string, bef
 			where += fmt.Sprintf(" AND %s = $%d", column, len(args))
 		}
 	}
-	rows, err := s.DB.Read.QueryContext(ctx, "SELECT x.seq, e.body FROM task_error x JOIN ledger_entry e ON e.seq = x.seq WHERE "+where+" ORDER BY x.seq DESC LIMIT $3", args...)
+	rows, err := s.core.DB.Read.QueryContext(ctx, "SELECT x.seq, e.body FROM task_error x JOIN "+ledger.EntryTable+" ON e.seq = x.seq WHERE "+where+" ORDER BY x.seq DESC LIMIT $3", args...)
 	if err != nil {
 		return nil, 0, store.Explain(err)
 	}
