@@ -178,7 +178,7 @@ func (a *attachment) scanStatus() string {
 
 // ticket proves that we have given out an address: for uploading or for downloading.
 func (m *Mail) ticket(purpose, id string) string {
-	h := hmac.New(sha256.New, m.derive("attachment "+purpose))
+	h := hmac.New(sha256.New, m.core.Derive("signalbox mail attachment "+purpose))
 	h.Write([]byte(id))
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -10,6 +10,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/inspect"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
@@ -61,8 +62,8 @@ func (m *Mail) attachmentRoutes() []wire.Route {
 
 func (m *Mail) postUpload(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	if who.Suspended {
-		return suspended()
+	if err := directory.Active(who); err != nil {
+		return err
 	}
 	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {

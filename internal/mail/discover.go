@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -81,8 +82,8 @@ func (m *Mail) getWellKnown(w http.ResponseWriter, _ *http.Request) error {
 // modes are the registration modes in the protocol's words: an owner is somebody who was
 // verified.
 func (m *Mail) modes() []string {
-	if m.Registration == ByOwner {
-		return []string{ByProof}
+	if m.Registration == directory.ByOwner {
+		return []string{directory.ByProof}
 	}
 	return []string{m.Registration}
 }

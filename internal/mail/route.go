@@ -17,6 +17,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/injection"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
@@ -91,8 +92,8 @@ func orZero(a *Answer) Answer {
 
 // address finds out who the message is from and for.
 func (m *Mail) address(ctx context.Context, l *letter) error {
-	if l.sender.Suspended {
-		return suspended()
+	if err := directory.Active(l.sender); err != nil {
+		return err
 	}
 	var err error
 	if l.from, err = m.Domains.Parse(l.sender.Address); err != nil {
@@ -112,7 +113,7 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 	if err != nil {
 		return err
 	}
-	if !m.profile(l.sender.ID).Policy.allows(l.to) {
+	if !m.Directory.Profile(l.sender.ID).Policy.Allows(l.to) {
 		return fault.New(fault.RecipientNotAllowed, "The communication_policy of %s does not name %s. Change it with PATCH /v1/agents/me.", l.sender.Address, l.to).About("to")
 	}
 	return nil
@@ -120,7 +121,7 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 
 // inland finds a recipient of ours.
 func (m *Mail) inland(ctx context.Context, l *letter) (err error) {
-	l.recipient, err = m.find(ctx, m.Domains.Home(l.to))
+	l.recipient, err = m.Directory.Find(ctx, m.Domains.Home(l.to))
 	if len(m.Mesh.Hosts) > 0 && fault.Is(err, fault.NotFound) {
 		return m.elsewhere(ctx, l, err)
 	}
@@ -132,35 +133,6 @@ func (m *Mail) inland(ctx context.Context, l *letter) (err error) {
 	}
 	l.to, err = m.Domains.Parse(l.recipient.Address)
 	return err
-}
-
-func suspended() error {
-	return fault.New(fault.AgentSuspended, "This agent is suspended. An operator can resume it; its queue is kept.")
-}
-
-// find finds the agent of a local address: the one that has it, or the only one that has
-// it with a scope, which clients leave out.
-func (m *Mail) find(ctx context.Context, a amp.Address) (roster.Identity, error) {
-	found, err := m.core.Roster.Find(ctx, a.String())
-	if !fault.Is(err, fault.NotFound) {
-		return found, err
-	}
-	if a.Scope != "" {
-		found, shortErr := m.core.Roster.Find(ctx, a.Short())
-		if !fault.Is(shortErr, fault.NotFound) {
-			return found, shortErr
-		}
-		return found, err
-	}
-	if a.Tenant == m.Mesh.Host { // as other hosts write agents of ours
-		a.Tenant = roster.DefaultWorkspace
-		return m.find(ctx, a)
-	}
-	scoped, listErr := m.core.Roster.NamedBefore(ctx, a.Tenant, a.Name)
-	if listErr != nil || len(scoped) != 1 {
-		return found, errors.Join(err, listErr)
-	}
-	return m.core.Roster.Find(ctx, scoped[0])
 }
 
 // authenticate verifies the signature, and settles how the addresses are written: as they
@@ -348,8 +320,8 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 		return Answer{}, err
 	}
 	id := l.meta.Envelope.ID
-	profile := m.profile(l.recipient.ID)
-	socket := m.hub.connected(l.recipient.ID) && (profile.WebhookURL == "" || !profile.webhookFirst())
+	profile := m.Directory.Profile(l.recipient.ID)
+	socket := m.hub.connected(l.recipient.ID) && (profile.WebhookURL == "" || !profile.WebhookFirst())
 	webhook := profile.WebhookURL != "" && !socket
 	var outcome <-chan string
 	if socket || webhook || l.remote != "" {

@@ -5,6 +5,7 @@ import (
 
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -127,8 +128,6 @@ const (
 	kindFailed    = "message.failed" // another provider refuses it
 	kindErased    = "message.erased"
 	kindBlocked   = "message.blocked" // refused, and not kept
-	kindProfile   = "profile.changed"
-	kindRevoked   = "fingerprint.revoked"
 )
 
 // Meta is what is known of a message beside its payload. It outlives the payload.
@@ -195,16 +194,11 @@ type (
 		Flags    []string         `json:"flags,omitempty"`
 		Decision *rulebook.Record `json:"decision,omitempty"`
 	}
-	revoked struct {
-		Address      string `json:"address"`
-		Reason       string `json:"reason"`
-		SupersededBy string `json:"superseded_by,omitzero"`
-	}
 )
 
-// Projection is what the entries do to the tables.
+// Projection is what the entries do to the tables, of mail itself and of its parts.
 func Projection() ledger.Projection {
-	return ledger.Projection{
+	p := ledger.Projection{
 		Name:     "mail",
 		Erasable: []string{kindBlocked},
 		Tables: []ledger.Table{
@@ -213,8 +207,6 @@ func Projection() ledger.Projection {
 			{Name: "mail_attachment", Key: "id"},
 			{Name: "mail_blocked", Key: "seq"},
 			{Name: "mail_pin", Key: "address"},
-			{Name: "mail_profile", Key: "agent"},
-			{Name: "mail_revocation", Key: "fingerprint"},
 		},
 		Apply: map[string]ledger.Apply{
 			kindRouted:      applyRouted,
@@ -227,14 +219,30 @@ func Projection() ledger.Projection {
 			kindRead:        applyRead,
 			kindErased:      applyErased,
 			kindBlocked:     applyBlocked,
-			kindProfile:     applyProfile,
 			kindAnnounced:   applyAnnounced,
 			kindUploaded:    applyUploaded,
 			kindScanned:     applyScanned,
 			kindAttExpired:  applyAttachmentExpired,
-			kindRevoked:     applyRevoked,
 			"agent.removed": applyAgentRemoved,
 		},
+	}
+	p.Tables = append(p.Tables, directory.Tables()...)
+	for kind, apply := range directory.Apply() {
+		p.Apply[kind] = both(p.Apply[kind], apply)
+	}
+	return p
+}
+
+// both does what an entry does in two parts of mail; the first may have nothing to do.
+func both(first, second ledger.Apply) ledger.Apply {
+	if first == nil {
+		return second
+	}
+	return func(tx *store.Tx, e *ledger.Entry) error {
+		if err := first(tx, e); err != nil {
+			return err
+		}
+		return second(tx, e)
 	}
 }
 
@@ -346,26 +354,9 @@ func applyBlocked(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applyProfile(tx *store.Tx, e *ledger.Entry) error {
-	tx.Exec("INSERT INTO mail_profile (agent, seq) VALUES ($1, $2) ON CONFLICT (agent) DO UPDATE SET seq = excluded.seq", e.Subject, e.Seq)
-	return nil
-}
-
-func applyRevoked(tx *store.Tx, e *ledger.Entry) error {
-	var b revoked
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
-	tx.Exec(`INSERT INTO mail_revocation (fingerprint, address, revoked_at, reason, superseded_by) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (fingerprint) DO UPDATE SET revoked_at = excluded.revoked_at, reason = excluded.reason, superseded_by = excluded.superseded_by`,
-		e.Subject, b.Address, e.At.UnixMicro(), b.Reason, b.SupersededBy)
-	return nil
-}
-
 // applyAgentRemoved empties the queue of an agent that is gone, whoever removed it.
 func applyAgentRemoved(tx *store.Tx, e *ledger.Entry) error {
 	tx.Exec("UPDATE mail_message SET status = 'undeliverable', ended_at = $2, place = 0 WHERE seq IN (SELECT seq FROM mail_queue WHERE agent = $1)", e.Subject, e.At.UnixMicro())
 	tx.Exec("DELETE FROM mail_queue WHERE agent = $1", e.Subject)
-	tx.Exec("DELETE FROM mail_profile WHERE agent = $1", e.Subject)
 	return nil
 }
