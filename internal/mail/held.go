@@ -14,6 +14,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -47,7 +48,7 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 	var at time.Time
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		at = tx.Now()
-		if err := l.claim(tx); err != nil {
+		if err := attachment.Claim(tx, l.meta.Attachments); err != nil {
 			return err
 		}
 		l.append(tx, body)

@@ -42,7 +42,7 @@ func (m *Mail) Routes() []wire.Route {
 		{Method: "POST", Path: "/v1/quarantine/{id}/reject", Summary: "Do not", Auth: wire.Operator, Answer: QuarantineAnswer{}, Handle: m.postQuarantined(false)},
 		{Method: "GET", Path: "/v1/agents/{id}/{what}", Summary: "How an agent behaved lately; what is risk", Auth: wire.Viewer, Answer: RiskReport{}, Handle: m.getRisk},
 	}
-	routes = slices.Concat(routes, m.agentRoutes(), m.Directory.Routes(), m.attachmentRoutes(), m.meshRoutes())
+	routes = slices.Concat(routes, m.agentRoutes(), m.Directory.Routes(), m.Attachments.Routes(), m.meshRoutes())
 	for i := range routes {
 		routes[i].Fail, routes[i].Lenient = fail, true
 	}

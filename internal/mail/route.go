@@ -17,6 +17,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/injection"
 	"signalbox/internal/policy"
@@ -69,7 +70,7 @@ func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Ans
 	if err := m.admitTo(ctx, l); err != nil {
 		return Answer{}, err
 	}
-	if err := m.checkAttachments(ctx, l); err != nil {
+	if err := m.attach(ctx, l); err != nil {
 		return Answer{}, err
 	}
 	if err := m.thread(ctx, l); err != nil {
@@ -187,6 +188,22 @@ func (m *Mail) recipientSpellings(l *letter) []string {
 		}
 	}
 	return all
+}
+
+// attach settles which attachments a message has.
+func (m *Mail) attach(ctx context.Context, l *letter) error {
+	if !l.attached {
+		return nil
+	}
+	found, err := m.Attachments.Check(ctx, l.sender, l.payload)
+	if err != nil {
+		return err
+	}
+	l.meta.Attachments, l.meta.AttachedUntil = found.IDs, found.Until
+	if found.Suspicious {
+		l.warnings = append(l.warnings, "attachment_suspicious")
+	}
+	return nil
 }
 
 // thread settles which thread a message belongs to: the one it names, if the sender took
@@ -332,7 +349,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	var at time.Time
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		at = tx.Now()
-		if err := l.claim(tx); err != nil {
+		if err := attachment.Claim(tx, l.meta.Attachments); err != nil {
 			return err
 		}
 		l.append(tx, body)

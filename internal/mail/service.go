@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/clock"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/inspect"
 	"signalbox/internal/protocol"
@@ -51,6 +52,8 @@ type Mail struct {
 	Options
 	// Directory knows who there is.
 	Directory *directory.Directory
+	// Attachments are the files that messages bring.
+	Attachments *attachment.Attachments
 
 	core     protocol.Core
 	hub      hub
@@ -73,6 +76,7 @@ func New(core protocol.Core, o Options) *Mail {
 	orElse(&o.WebhookWait, 8*time.Second)
 	m := &Mail{Options: o, core: core, started: core.Now(), pushed: make(chan pushed, 1024)}
 	m.Directory = directory.New(core, directory.Options{Domains: o.Domains, Mode: o.Registration, Host: o.Mesh.Host})
+	m.Attachments = attachment.New(core, attachment.Options{Blobs: o.Blobs, Clam: o.Clam, Received: m.received})
 	m.provider = ed25519.NewKeyFromSeed(core.Derive("signalbox mail provider key"))
 	core.Gates.OnResolved(Name, m.resolved)
 	core.Outbox.AddSender(sender, webhookSender{m})

@@ -1,10 +1,12 @@
 package mail
 
 import (
+	"slices"
 	"strings"
 
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/directory"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
@@ -204,7 +206,6 @@ func Projection() ledger.Projection {
 		Tables: []ledger.Table{
 			{Name: "mail_message", Key: "seq"},
 			{Name: "mail_queue", Key: "agent, place"},
-			{Name: "mail_attachment", Key: "id"},
 			{Name: "mail_blocked", Key: "seq"},
 			{Name: "mail_pin", Key: "address"},
 		},
@@ -219,16 +220,14 @@ func Projection() ledger.Projection {
 			kindRead:        applyRead,
 			kindErased:      applyErased,
 			kindBlocked:     applyBlocked,
-			kindAnnounced:   applyAnnounced,
-			kindUploaded:    applyUploaded,
-			kindScanned:     applyScanned,
-			kindAttExpired:  applyAttachmentExpired,
 			"agent.removed": applyAgentRemoved,
 		},
 	}
-	p.Tables = append(p.Tables, directory.Tables()...)
-	for kind, apply := range directory.Apply() {
-		p.Apply[kind] = both(p.Apply[kind], apply)
+	p.Tables = slices.Concat(p.Tables, attachment.Tables(), directory.Tables())
+	for _, part := range []map[string]ledger.Apply{attachment.Apply(), directory.Apply()} {
+		for kind, apply := range part {
+			p.Apply[kind] = both(p.Apply[kind], apply)
+		}
 	}
 	return p
 }
@@ -270,7 +269,7 @@ func applyRouted(tx *store.Tx, e *ledger.Entry) error {
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, 'relay', 0, 0, 0, $23, $24)`,
 		e.Seq, e.Subject, e.Workspace, e.At.UnixMicro(), m.Sender, m.SenderAddress, m.Recipient, m.RecipientWorkspace, m.RecipientAddress, m.Envelope.ThreadID, m.Envelope.Subject,
 		m.Envelope.Priority, m.Kind, string(m.Trust), strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, status, false, place)
-	attach(tx, e.Subject, m)
+	attachment.Bind(tx, e.Subject, m.Attachments, m.AttachedUntil)
 	pin(tx, m.At, m)
 	if place != 0 {
 		enqueue(tx, m.Recipient, place, e.Seq, m.ExpiresAt)
@@ -342,7 +341,7 @@ func applyErased(tx *store.Tx, e *ledger.Entry) error {
 kind = $10, trust = $11, flags = $12, alias = $13, idem = $14, request = $15, quarantine = $16, gate = $17, expires_at = $18, erased = $19, status = $20, ended_at = $21 WHERE seq = $1`,
 			b.Messages[i].Seq, m.Sender, m.SenderAddress, m.Recipient, m.RecipientWorkspace, m.RecipientAddress, m.Envelope.ThreadID, m.Envelope.Subject, m.Envelope.Priority,
 			m.Kind, string(m.Trust), strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, true, b.Messages[i].Status, b.Messages[i].EndedAt)
-		attach(tx, m.Envelope.ID, m)
+		attachment.Bind(tx, m.Envelope.ID, m.Attachments, m.AttachedUntil)
 		pin(tx, m.At, m)
 	}
 	return nil
