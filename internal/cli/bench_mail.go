@@ -20,6 +20,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -51,7 +52,7 @@ const benchTenant = "bench"
 
 // correspondent is an agent that writes to the next one.
 type correspondent struct {
-	mail.Registered
+	directory.Registered
 	private ed25519.PrivateKey
 	body    []byte       // what it sends, always
 	waiting atomic.Int64 // messages in its queue, as far as we know

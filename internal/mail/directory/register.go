@@ -1,16 +1,11 @@
-package mail
+package directory
 
 import (
 	"context"
 	"crypto/ed25519"
-	"database/sql"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"regexp"
-	"strconv"
-	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -44,103 +39,16 @@ type ProviderInfo struct {
 	RouteURL string `json:"route_url"`
 }
 
-// newcomer is a registration that is right in itself.
-type newcomer struct {
-	*amp.Fields
-	name, tenant, scope string
-	key                 ed25519.PublicKey
-	invite              string
-	proof               []byte
-	proofAt             int64
-	id                  string // if it is new
-	profile             Profile
-}
-
-// rosterName is the name in the workspace: a scope makes it another one.
-func (n *newcomer) rosterName() string {
-	if n.scope != "" {
-		return n.name + "." + n.scope
-	}
-	return n.name
-}
-
-func (n *newcomer) address(provider string) amp.Address {
-	return amp.Address{Name: n.name, Scope: n.scope, Tenant: n.tenant, Provider: provider}
-}
-
-var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
-
-func parseRegistration(body []byte) (*newcomer, error) {
-	f, err := amp.ReadFields(body)
-	if err != nil {
-		return nil, err
-	}
-	n := &newcomer{Fields: f, name: strings.ToLower(f.Required("name", 63, "1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\"")), tenant: strings.ToLower(f.Text("tenant", 63)), invite: f.Text("invite_code", 128)}
-	if n.name != "" && !nameForm.MatchString(n.name) {
-		f.Fail("name", "should be 1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\", and is %.80q.", n.name)
-	}
-	if n.tenant != "" && !amp.LabelForm.MatchString(n.tenant) {
-		f.Fail("tenant", "should be letters, digits and hyphens, such as \"acme\", and is %.80q.", n.tenant)
-	}
-	pem := f.Required("public_key", 4096, "an Ed25519 key as PEM")
-	if algorithm := f.Required("key_algorithm", 32, "\"Ed25519\""); algorithm != "" && !strings.EqualFold(algorithm, "Ed25519") {
-		f.Fail("key_algorithm", "should be \"Ed25519\", and is %.40q.", algorithm)
-	}
-	if pem != "" {
-		if n.key, err = roster.ParsePublicKey(pem); err != nil {
-			f.Fail("public_key", "is not right: %s", fault.From(err).Message)
-		}
-	}
-	if scope := f.Object("scope"); scope != nil {
-		n.readScope(scope)
-	}
-	n.readProof()
-	return n, f.Err
-}
-
-// readScope: a repository of a platform, as in repo.github.
-func (n *newcomer) readScope(f *amp.Fields) {
-	repo, platform := strings.ToLower(f.Text("repo", 63)), strings.ToLower(f.Text("platform", 63))
-	var labels []string
-	for _, label := range []string{repo, platform} {
-		if label == "" {
-			continue
-		}
-		if !amp.LabelForm.MatchString(label) {
-			f.Fail("repo", "and platform should be of letters, digits and hyphens.")
-		}
-		labels = append(labels, label)
-	}
-	n.scope = strings.Join(labels, ".")
-	n.Join(f)
-}
-
-func (n *newcomer) readProof() {
-	text := n.Text("proof", 256)
-	if text == "" {
-		return
-	}
-	var err error
-	if n.proof, err = base64.StdEncoding.DecodeString(text); err != nil || len(n.proof) != ed25519.SignatureSize {
-		n.Fail("proof", "should be an Ed25519 signature in base64.")
-	}
-	raw, ok := n.Get("proof_timestamp")
-	n.proofAt, err = strconv.ParseInt(strings.Trim(string(raw), `"`), 10, 64)
-	if !ok || err != nil {
-		n.Fail("proof_timestamp", "should be the time in seconds that the proof is signed with.")
-	}
-}
-
 // Register registers an agent, or gives one that proves who it is a new key.
-func (m *Mail) Register(ctx context.Context, by roster.Identity, body []byte) (Registered, error) {
+func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byte) (Registered, error) {
 	n, err := parseRegistration(body)
 	if err != nil {
 		return Registered{}, err
 	}
-	if err := m.admit(by, n); err != nil {
+	if err := d.admit(by, n); err != nil {
 		return Registered{}, err
 	}
-	if err := m.checkRevoked(ctx, n.key); err != nil {
+	if err := d.CheckRevoked(ctx, n.key); err != nil {
 		return Registered{}, err
 	}
 	actor := by
@@ -148,44 +56,44 @@ func (m *Mail) Register(ctx context.Context, by roster.Identity, body []byte) (R
 		actor = roster.Identity{ID: n.name, Kind: roster.HolderAgent, Name: n.name}
 	}
 	n.id = roster.NewAgentID()
-	if n.profile, err = m.change(ctx, n.Fields, n.id, Profile{}); err != nil {
+	if n.profile, err = d.change(ctx, n.Fields, n.id, Profile{}); err != nil {
 		return Registered{}, err
 	}
 	key := roster.NewKey(roster.MailKey)
 	var a roster.Agent
 	var again bool
-	err = m.core.Roster.Write(ctx, func(tx *ledger.Tx) error {
-		a, again, err = m.enter(tx, actor, by, *n, &key)
+	err = d.core.Roster.Write(ctx, func(tx *ledger.Tx) error {
+		a, again, err = d.enter(tx, actor, by, *n, &key)
 		return err
 	})
 	if err != nil {
-		return Registered{}, m.explainTaken(ctx, n, err)
+		return Registered{}, d.explainTaken(ctx, n, err)
 	}
-	out := m.registered(a, key.Secret, by)
+	out := d.registered(a, key.Secret, by)
 	if out.again = again; !again {
-		m.useProfile(a.ID, n.profile)
-		out.WebhookSecret = m.madeSecret(a.Workspace, a.ID, n.profile)
+		d.use(a.ID, n.profile)
+		out.WebhookSecret = d.madeSecret(a.Workspace, a.ID, n.profile)
 	}
 	return out, nil
 }
 
 // enter adds the agent, or finds that it is there and gives it a new key.
-func (m *Mail) enter(tx *ledger.Tx, actor, by roster.Identity, n newcomer, key *roster.Issued) (a roster.Agent, again bool, err error) {
-	if err := m.useInvite(tx, actor, by, &n); err != nil {
+func (d *Directory) enter(tx *ledger.Tx, actor, by roster.Identity, n newcomer, key *roster.Issued) (a roster.Agent, again bool, err error) {
+	if err := d.useInvite(tx, actor, by, &n); err != nil {
 		return a, false, err
 	}
-	a, err = m.core.Roster.AgentIn(tx, n.tenant, n.rosterName())
+	a, err = d.core.Roster.AgentIn(tx, n.tenant, n.rosterName())
 	switch {
 	case err == nil:
-		if err := m.reissue(tx, actor, by, &n, a, key); err != nil {
+		if err := d.reissue(tx, actor, by, &n, a, key); err != nil {
 			return a, true, err
 		}
-		a, err = m.core.Roster.AgentIn(tx, n.tenant, a.ID)
+		a, err = d.core.Roster.AgentIn(tx, n.tenant, a.ID)
 		return a, true, err
 	case !fault.Is(err, fault.NotFound):
 		return a, false, err
 	}
-	if a, err = m.enrol(tx, actor, by, &n, key); err != nil {
+	if a, err = d.enrol(tx, actor, by, &n, key); err != nil {
 		return a, false, err
 	}
 	appendProfile(tx, actor, a.Workspace, a.ID, n.profile)
@@ -194,7 +102,7 @@ func (m *Mail) enter(tx *ledger.Tx, actor, by roster.Identity, n newcomer, key *
 
 // admit decides who may register, by what they bring. It settles the tenant where what
 // they bring says it.
-func (m *Mail) admit(by roster.Identity, n *newcomer) error {
+func (d *Directory) admit(by roster.Identity, n *newcomer) error {
 	switch {
 	case by.Kind == roster.HolderOwner, by.Kind == roster.HolderAgent:
 		if n.tenant == "" {
@@ -211,35 +119,35 @@ func (m *Mail) admit(by roster.Identity, n *newcomer) error {
 		if !by.Role.Allows(roster.Operator) || by.Workspace != "" && by.Workspace != n.tenant {
 			return fault.New(fault.TenantDenied, "This token may not register agents in the tenant %q.", n.tenant).About("tenant")
 		}
-	case n.invite != "" && (m.Registration == ByInvite || m.Registration == Open):
+	case n.invite != "" && (d.options.Mode == ByInvite || d.options.Mode == Open):
 		return nil // the invite says which tenant
 	}
 	if n.tenant == "" {
 		n.Missing("tenant", "the tenant that the agent belongs to, such as \"acme\"")
 		return n.Err
 	}
-	if by.Kind == roster.HolderOperator || m.Registration == Open || n.proof != nil {
+	if by.Kind == roster.HolderOperator || d.options.Mode == Open || n.proof != nil {
 		return nil // what a proof is good for shows when the agent is looked up
 	}
-	return m.closed()
+	return d.closed()
 }
 
 // closed says what it takes to register.
-func (m *Mail) closed() error {
+func (d *Directory) closed() error {
 	how := map[string]string{
 		ByOwner:    "an owner's key in the header Authorization: Bearer uk_…, which an operator makes with `signalbox owners add`",
 		ByInvite:   "an invite_code, which an operator makes with POST /ops/invites",
 		ByProof:    "a proof, signed with the agent's key over \"amp-register\\n\" + provider + \"\\n\" + address + \"\\n\" + proof_timestamp",
 		ByOperator: "an operator's token in the header Authorization: Bearer sbx_op_…",
-	}[m.Registration]
+	}[d.options.Mode]
 	return fault.New(fault.Unauthenticated, "Registration here takes %s.", how)
 }
 
-func (m *Mail) useInvite(tx *ledger.Tx, actor, by roster.Identity, n *newcomer) error {
+func (d *Directory) useInvite(tx *ledger.Tx, actor, by roster.Identity, n *newcomer) error {
 	if n.invite == "" || by.ID != "" {
 		return nil
 	}
-	workspace, err := m.core.Roster.UseInvite(tx, actor, n.invite)
+	workspace, err := d.core.Roster.UseInvite(tx, actor, n.invite)
 	if err != nil {
 		return err
 	}
@@ -251,26 +159,26 @@ func (m *Mail) useInvite(tx *ledger.Tx, actor, by roster.Identity, n *newcomer) 
 }
 
 // enrol adds the agent.
-func (m *Mail) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer, key *roster.Issued) (roster.Agent, error) {
+func (d *Directory) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer, key *roster.Issued) (roster.Agent, error) {
 	if by.Kind == roster.HolderAgent {
 		return roster.Agent{}, fault.New(fault.Forbidden, "An agent's key registers that agent again, and no other. Leave the header Authorization out, or use an owner's key.")
 	}
-	if by.ID == "" && n.invite == "" && m.Registration != Open {
-		if m.Registration != ByProof {
-			return roster.Agent{}, m.closed()
+	if by.ID == "" && n.invite == "" && d.options.Mode != Open {
+		if d.options.Mode != ByProof {
+			return roster.Agent{}, d.closed()
 		}
-		if err := m.checkProof(tx, n, n.key); err != nil {
+		if err := d.checkProof(tx, n, n.key); err != nil {
 			return roster.Agent{}, err
 		}
 		if err := roster.RequireWorkspace(tx, n.tenant); err != nil {
 			return roster.Agent{}, fault.New(fault.TenantDenied, "There is no tenant %q here.", n.tenant).About("tenant")
 		}
 	}
-	e := roster.Enrolment{ID: n.id, Name: n.rosterName(), Workspace: n.tenant, PublicKey: n.key, Address: n.address(m.Domains.Own).String(), MakeWorkspace: m.Registration == Open && by.ID == "" && n.invite == ""}
+	e := roster.Enrolment{ID: n.id, Name: n.rosterName(), Workspace: n.tenant, PublicKey: n.key, Address: n.address(d.options.Domains.Own).String(), MakeWorkspace: d.options.Mode == Open && by.ID == "" && n.invite == ""}
 	if by.Kind == roster.HolderOwner {
 		e.Owner = by.ID
 	}
-	a, err := m.core.Roster.Enrol(tx, actor, e, key)
+	a, err := d.core.Roster.Enrol(tx, actor, e, key)
 	if fault.Is(err, fault.NotFound) {
 		return a, fault.New(fault.TenantDenied, "There is no tenant %q here.", n.tenant).About("tenant")
 	}
@@ -282,15 +190,15 @@ const proofWindow = 300 * time.Second
 
 // checkProof verifies that the registration was signed with the key, for the address,
 // now.
-func (m *Mail) checkProof(tx *ledger.Tx, n *newcomer, key ed25519.PublicKey) error {
+func (d *Directory) checkProof(tx *ledger.Tx, n *newcomer, key ed25519.PublicKey) error {
 	if n.proof == nil {
-		return m.closed()
+		return d.closed()
 	}
 	if off := tx.Now().Sub(time.Unix(n.proofAt, 0)); off.Abs() > proofWindow {
 		return fault.New(fault.Forbidden, "The proof is signed for %s, and now it is %s. Sign the time of now.", amp.Stamp(time.Unix(n.proofAt, 0)), amp.Stamp(tx.Now())).About("proof_timestamp")
 	}
-	if key == nil || !ed25519.Verify(key, amp.RegistrationProof(m.Domains.Own, n.address(m.Domains.Own).String(), n.proofAt), n.proof) {
-		return fault.New(fault.SignatureInvalid, "The proof is not a signature of the agent's registered key over \"amp-register\\n%s\\n%s\\n%d\".", m.Domains.Own, n.address(m.Domains.Own), n.proofAt).About("proof")
+	if key == nil || !ed25519.Verify(key, amp.RegistrationProof(d.options.Domains.Own, n.address(d.options.Domains.Own).String(), n.proofAt), n.proof) {
+		return fault.New(fault.SignatureInvalid, "The proof is not a signature of the agent's registered key over \"amp-register\\n%s\\n%s\\n%d\".", d.options.Domains.Own, n.address(d.options.Domains.Own), n.proofAt).About("proof")
 	}
 	return nil
 }
@@ -302,29 +210,29 @@ var errTaken = errors.New("taken")
 // reissue gives an agent that is there a further key, for what shows that it is the
 // agent: its current key, its owner's, or a proof with its private key. To know its public
 // key shows nothing.
-func (m *Mail) reissue(tx *ledger.Tx, actor, by roster.Identity, n *newcomer, a roster.Agent, key *roster.Issued) error {
+func (d *Directory) reissue(tx *ledger.Tx, actor, by roster.Identity, n *newcomer, a roster.Agent, key *roster.Issued) error {
 	current := currentKey(a)
 	same := current != "" && current == roster.Fingerprint(n.key)
 	switch {
 	case by.Kind == roster.HolderOwner && a.Owner == by.Name, by.Kind == roster.HolderOperator:
 		// An owner may give their agent a new public key.
 		if !same {
-			if err := m.replaceKey(tx, actor, a, n.key); err != nil {
+			if err := d.replaceKey(tx, actor, a, n.key); err != nil {
 				return err
 			}
 		}
 	case by.Kind == roster.HolderAgent && by.ID == a.ID && same:
 	case n.proof != nil && same:
-		if err := m.checkProof(tx, n, n.key); err != nil {
+		if err := d.checkProof(tx, n, n.key); err != nil {
 			return err
 		}
-		if err := m.core.Roster.Prove(tx, actor, a, n.proofAt); err != nil {
+		if err := d.core.Roster.Prove(tx, actor, a, n.proofAt); err != nil {
 			return err
 		}
 	default:
 		return errTaken
 	}
-	m.core.Roster.Reissue(tx, actor, a, key)
+	d.core.Roster.Reissue(tx, actor, a, key)
 	return nil
 }
 
@@ -339,9 +247,9 @@ func currentKey(a roster.Agent) string {
 
 // replaceKey makes another public key the agent's, and puts the one before on the list
 // of those that are not taken again.
-func (m *Mail) replaceKey(tx *ledger.Tx, actor roster.Identity, a roster.Agent, key ed25519.PublicKey) error {
+func (d *Directory) replaceKey(tx *ledger.Tx, actor roster.Identity, a roster.Agent, key ed25519.PublicKey) error {
 	before := currentKey(a)
-	if err := m.core.Roster.UsePublicKey(tx, actor, a, key); err != nil {
+	if err := d.core.Roster.UsePublicKey(tx, actor, a, key); err != nil {
 		return err
 	}
 	if before != "" && before != roster.Fingerprint(key) {
@@ -350,25 +258,8 @@ func (m *Mail) replaceKey(tx *ledger.Tx, actor roster.Identity, a roster.Agent, 
 	return nil
 }
 
-func revoke(tx *ledger.Tx, actor roster.Identity, workspace, fingerprint string, body revoked) {
-	tx.Append(ledger.Event{Workspace: workspace, Kind: kindRevoked, Actor: actor.Actor(), Subject: fingerprint, Body: body})
-}
-
-// checkRevoked refuses a key that was replaced or given up.
-func (m *Mail) checkRevoked(ctx context.Context, key ed25519.PublicKey) error {
-	var reason string
-	err := m.core.DB.QueryRow(ctx, "SELECT reason FROM mail_revocation WHERE fingerprint = $1", []any{roster.Fingerprint(key)}, &reason)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return fault.New(fault.KeyRevoked, "The public key %s was given up (%s), and is not taken again. Make a new pair with `openssl genpkey -algorithm ed25519`.", roster.Fingerprint(key), reason).About("public_key")
-}
-
 // explainTaken tells a name that is taken from a key that is.
-func (m *Mail) explainTaken(ctx context.Context, n *newcomer, err error) error {
+func (d *Directory) explainTaken(ctx context.Context, n *newcomer, err error) error {
 	e, isFault := errors.AsType[*fault.Error](err)
 	switch {
 	case errors.Is(err, errTaken), isFault && e.Code == fault.AlreadyExists && e.Field == "name":
@@ -377,7 +268,7 @@ func (m *Mail) explainTaken(ctx context.Context, n *newcomer, err error) error {
 		if isFault {
 			out.Message = e.Message
 		}
-		return out.With("suggestions", m.suggestions(ctx, n))
+		return out.With("suggestions", d.suggestions(ctx, n))
 	case isFault && e.Code == fault.AlreadyExists && e.Field == "public_key":
 		return fault.New(fault.KeyAlreadyRegistered, "%s", e.Message).About("public_key")
 	case isFault && e.Code == fault.InvalidPayload:
@@ -392,12 +283,12 @@ var (
 )
 
 // suggestions are three names that are free.
-func (m *Mail) suggestions(ctx context.Context, n *newcomer) []string {
+func (d *Directory) suggestions(ctx context.Context, n *newcomer) []string {
 	var free []string
 	try := func(name string) {
 		next := *n
 		next.name = name
-		if _, err := m.core.Roster.Find(ctx, next.address(m.Domains.Own).String()); fault.Is(err, fault.NotFound) && len(name) <= 63 {
+		if _, err := d.core.Roster.Find(ctx, next.address(d.options.Domains.Own).String()); fault.Is(err, fault.NotFound) && len(name) <= 63 {
 			free = append(free, name)
 		}
 	}
@@ -413,18 +304,18 @@ func (m *Mail) suggestions(ctx context.Context, n *newcomer) []string {
 }
 
 // madeSecret is the secret of the agent's webhook, if it is one that we made.
-func (m *Mail) madeSecret(workspace, agentID string, p Profile) string {
+func (d *Directory) madeSecret(workspace, agentID string, p Profile) string {
 	if p.WebhookURL == "" || len(p.Secret) > 0 {
 		return ""
 	}
-	return m.core.Outbox.SecretFor(workspace, agentID, 0).Reveal()
+	return d.core.Outbox.SecretFor(workspace, agentID, 0).Reveal()
 }
 
-func (m *Mail) registered(a roster.Agent, secret string, by roster.Identity) Registered {
-	address, _ := m.Domains.Parse(a.Address) // made by us
+func (d *Directory) registered(a roster.Agent, secret string, by roster.Identity) Registered {
+	address, _ := d.options.Domains.Parse(a.Address) // made by us
 	out := Registered{
 		Address: a.Address, ShortAddress: address.Short(), LocalName: address.Name, AgentID: a.ID, TenantID: a.Workspace, Tenant: a.Workspace, APIKey: secret,
-		Provider:    ProviderInfo{m.Domains.Own, amp.Endpoint(m.core.BaseURL), amp.Endpoint(m.core.BaseURL) + "/route"},
+		Provider:    ProviderInfo{d.options.Domains.Own, amp.Endpoint(d.core.BaseURL), amp.Endpoint(d.core.BaseURL) + "/route"},
 		Fingerprint: currentKey(a), RegisteredAt: amp.Stamp(a.AddedAt),
 	}
 	if by.Kind == roster.HolderOwner {

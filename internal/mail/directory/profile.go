@@ -1,4 +1,4 @@
-package mail
+package directory
 
 import (
 	"context"
@@ -27,8 +27,8 @@ type Profile struct {
 	Policy       *CommunicationPolicy `json:"communication_policy,omitzero"`
 }
 
-// webhookFirst reports whether a webhook is called although the agent has a socket.
-func (p Profile) webhookFirst() bool { return p.PreferSocket != nil && !*p.PreferSocket }
+// WebhookFirst reports whether a webhook is called although the agent has a socket.
+func (p Profile) WebhookFirst() bool { return p.PreferSocket != nil && !*p.PreferSocket }
 
 const (
 	maxAlias        = 255
@@ -40,7 +40,7 @@ const (
 )
 
 // change reads what a request says of a profile. What it does not mention stays.
-func (m *Mail) change(ctx context.Context, f *amp.Fields, agentID string, p Profile) (Profile, error) {
+func (d *Directory) change(ctx context.Context, f *amp.Fields, agentID string, p Profile) (Profile, error) {
 	if f.Has("alias") {
 		p.Alias = f.Text("alias", maxAlias)
 	}
@@ -58,7 +58,7 @@ func (m *Mail) change(ctx context.Context, f *amp.Fields, agentID string, p Prof
 		p.Policy = readPolicy(f)
 	}
 	if delivery := f.Object("delivery"); delivery != nil {
-		if err := m.changeDelivery(ctx, delivery, agentID, &p); err != nil {
+		if err := d.changeDelivery(ctx, delivery, agentID, &p); err != nil {
 			return p, err
 		}
 		f.Join(delivery)
@@ -79,14 +79,14 @@ func readPolicy(f *amp.Fields) *CommunicationPolicy {
 	return p
 }
 
-func (m *Mail) changeDelivery(ctx context.Context, f *amp.Fields, agentID string, p *Profile) error {
+func (d *Directory) changeDelivery(ctx context.Context, f *amp.Fields, agentID string, p *Profile) error {
 	if f.Has("prefer_websocket") {
 		p.PreferSocket = f.Flag("prefer_websocket")
 	}
 	if f.Has("webhook_secret") {
 		p.Secret = nil
 		if secret := f.Text("webhook_secret", maxSecret); secret != "" {
-			p.Secret = m.seal(agentID, secret)
+			p.Secret = d.seal(agentID, secret)
 		}
 	}
 	if !f.Has("webhook_url") {
@@ -95,7 +95,7 @@ func (m *Mail) changeDelivery(ctx context.Context, f *amp.Fields, agentID string
 	if p.WebhookURL = f.Text("webhook_url", maxURL); p.WebhookURL == "" {
 		return nil
 	}
-	if bad := m.core.Outbox.CheckTarget(ctx, p.WebhookURL); bad != nil {
+	if bad := d.core.Outbox.CheckTarget(ctx, p.WebhookURL); bad != nil {
 		e := fault.From(bad)
 		return fault.Wrap(e.Cause, fault.InvalidField, "%s", e.Message).About("delivery.webhook_url")
 	}
@@ -110,15 +110,15 @@ func (m *Mail) changeDelivery(ctx context.Context, f *amp.Fields, agentID string
 }
 
 // seal hides a secret from who reads the ledger.
-func (m *Mail) seal(agentID, secret string) []byte {
-	box := m.box()
+func (d *Directory) seal(agentID, secret string) []byte {
+	box := d.box()
 	nonce := make([]byte, box.NonceSize())
 	_, _ = rand.Read(nonce) // never fails
 	return box.Seal(nonce, nonce, []byte(secret), []byte(agentID))
 }
 
-func (m *Mail) box() cipher.AEAD {
-	block, err := aes.NewCipher(m.derive("sealing"))
+func (d *Directory) box() cipher.AEAD {
+	block, err := aes.NewCipher(d.core.Derive("signalbox mail sealing"))
 	if err != nil {
 		panic(err) // 32 bytes are a key
 	}
@@ -129,12 +129,12 @@ func (m *Mail) box() cipher.AEAD {
 	return box
 }
 
-// secretOf is the secret that signs an agent's webhook calls.
-func (m *Mail) secretOf(workspace, agentID string, p Profile) (wire.Secret, error) {
+// Secret is the secret that signs an agent's webhook calls.
+func (d *Directory) Secret(workspace, agentID string, p Profile) (wire.Secret, error) {
 	if len(p.Secret) == 0 {
-		return m.core.Outbox.SecretFor(workspace, agentID, 0), nil
+		return d.core.Outbox.SecretFor(workspace, agentID, 0), nil
 	}
-	box := m.box()
+	box := d.box()
 	if len(p.Secret) < box.NonceSize() {
 		return wire.Secret{}, fmt.Errorf("the webhook secret of %s is cut off", agentID)
 	}
@@ -145,37 +145,6 @@ func (m *Mail) secretOf(workspace, agentID string, p Profile) (wire.Secret, erro
 	return wire.NewSecret(string(plain)), nil
 }
 
-func (m *Mail) profile(agentID string) Profile {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.profiles[agentID]
-}
-
-// useProfile puts a profile that was committed into use at once.
-func (m *Mail) useProfile(agentID string, p Profile) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.profiles[agentID] = p
-}
-
 func appendProfile(tx *ledger.Tx, actor roster.Identity, workspace, agentID string, p Profile) {
 	tx.Append(ledger.Event{Workspace: workspace, Kind: kindProfile, Actor: actor.Actor(), Subject: agentID, Body: p})
-}
-
-// loadProfiles reads every profile there is.
-func (m *Mail) loadProfiles(ctx context.Context) error {
-	entries, err := m.core.Ledger.Select(ctx, "JOIN mail_profile p ON p.seq = e.seq")
-	for i := 0; i < len(entries) && err == nil; i++ {
-		err = m.followProfile(&entries[i])
-	}
-	return err
-}
-
-func (m *Mail) followProfile(e *ledger.Entry) error {
-	var p Profile
-	if err := e.Decode(&p); err != nil {
-		return err
-	}
-	m.useProfile(e.Subject, p)
-	return nil
 }
