@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"signalbox/internal/deliver/delivertest"
 	"signalbox/internal/harness"
 	"signalbox/internal/policy"
+	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 )
@@ -339,9 +339,9 @@ func TestAPostMayNeedAHandshake(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 			n.harness.Handle(t.Context(), c, []byte(greetingText))
-			delivertest.Until(t, "the session", func() bool { return len(n.Entries("session.opened")) > 0 })
+			protocoltest.Until(t, "the session", func() bool { return len(n.Entries("session.opened")) > 0 })
 			// As after a restart: what is known is in the tables.
-			again := harness.New(n.harness.Options)
+			again := harness.New(n.Core, harness.Config{HTTPHandshake: mode})
 			for session, want := range map[string]bool{"s1": true, "s2": mode == harness.HandshakeCredential} {
 				a := n.read(again.Handle(t.Context(), c, event("r", "pre_action", session, map[string]any{})).JSON)
 				if got := a.Error == nil; got != want {

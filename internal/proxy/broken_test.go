@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/proxy"
 )
 
@@ -219,7 +219,7 @@ func TestAProviderThatHangsIsLeftWhenTheClientIsGone(t *testing.T) {
 	}
 	select {
 	case <-left:
-	case <-time.After(delivertest.Patience):
+	case <-time.After(protocoltest.Patience):
 		t.Error("the provider was never told")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/proxy"
 )
 
@@ -176,7 +176,7 @@ func TestAReplyMayBeginBeforeTheRequestHasEnded(t *testing.T) {
 		size, err := io.Copy(io.Discard, r.Body)
 		_, _ = fmt.Fprintf(w, "%d %v", size, err)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), delivertest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), protocoltest.Patience)
 	defer cancel()
 	r := n.request("POST", "/v1/proxy/v1/files", "").WithContext(ctx)
 	body, feed := io.Pipe()

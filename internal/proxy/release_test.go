@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/store/storetest"
 )
 
@@ -139,7 +139,7 @@ func TestAReceiverHearsOfTheDecisionAndCanTellWhoSpeaks(t *testing.T) {
 			var got told
 			select {
 			case got = <-heard:
-			case <-time.After(delivertest.Patience):
+			case <-time.After(protocoltest.Patience):
 				t.Fatal("nobody called")
 			}
 			stamp := got.header.Get("Webhook-Timestamp")

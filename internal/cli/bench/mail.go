@@ -21,6 +21,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -49,7 +50,7 @@ const tenant = "bench"
 
 // correspondent is an agent that writes to the next one.
 type correspondent struct {
-	mail.Registered
+	directory.Registered
 	private ed25519.PrivateKey
 	body    []byte       // what it sends, always
 	waiting atomic.Int64 // messages in its queue, as far as we know

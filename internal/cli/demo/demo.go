@@ -21,6 +21,7 @@ import (
 
 	amp "signalbox/client"
 	"signalbox/client/ahp"
+	"signalbox/internal/address"
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
@@ -127,7 +128,7 @@ func (d *story) play(ctx context.Context, once bool) error {
 	if err := d.api.Call(ctx, api.Get("/ops/gates?status=pending&limit=100"), &page); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(d.Out, "\n%s for you, after %.1f s. Decide at %s/ui/ or with `signalbox gates watch`.\n", output.GatesWait(len(page.Gates)), time.Since(began).Seconds(), d.api.Base)
+	_, _ = fmt.Fprintf(d.Out, "\n%s for you, after %.1f s. Decide at %s or with `signalbox gates watch`.\n", output.GatesWait(len(page.Gates)), time.Since(began).Seconds(), d.api.Base+address.Dashboard.At())
 	if once {
 		return nil
 	}
