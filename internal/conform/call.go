@@ -33,7 +33,9 @@ func newHTTP(timeout time.Duration) *http.Client {
 }
 
 // call makes a call and reads all of the answer.
-func call(ctx context.Context, client *http.Client, method, address string, body []byte, header http.Header) (reply, error) {
+func call(
+	ctx context.Context, client *http.Client, method, address string, body []byte, header http.Header,
+) (reply, error) {
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
 		return reply{}, err

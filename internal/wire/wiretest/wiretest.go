@@ -30,7 +30,8 @@ func Answers(w Words) []Answer {
 	if err := json.Unmarshal(answers, &all); err != nil {
 		panic(fmt.Sprintf("answers.json: %v", err))
 	}
-	words := strings.NewReplacer("$name", w.Name, "$NAME", strings.ToUpper(w.Name), "$escaped", fmt.Sprintf(`\u%04x%s`, w.Name[0], w.Name[1:]),
+	words := strings.NewReplacer(
+		"$name", w.Name, "$NAME", strings.ToUpper(w.Name), "$escaped", fmt.Sprintf(`\u%04x%s`, w.Name[0], w.Name[1:]),
 		"$yes", w.Yes, "$no", w.No, "$rest", w.Rest, "$byte", "\xff", "$half", `\ud800`)
 	for i := range all {
 		all[i].Text = words.Replace(all[i].Text)
