@@ -250,7 +250,7 @@ func TestSigningIn(t *testing.T) {
 				t.Error(status)
 			}
 		})
-		t.Run("the tables follow from the ledger", func(t *testing.T) {
+		t.Run("the tables follow from the ledger", func(*testing.T) {
 			b.wantRebuilt(1)
 		})
 	})

@@ -440,7 +440,7 @@ func TestTheSchemaIsTheGoldenOne(t *testing.T) {
 }
 
 func TestWhatTheRosterDoesCanBeRebuilt(t *testing.T) {
-	eachBox(t, func(t *testing.T, b *box) {
+	eachBox(t, func(_ *testing.T, b *box) {
 		for i := range 12 {
 			b.ops(201, "POST /ops/agents", fmt.Sprintf(`{"name":"a-%d","labels":{"n":"%d"}}`, i, i), nil)
 		}

@@ -386,7 +386,7 @@ func (old *oldBox) keepsApprovalsOfModelCalls(b *box) {
 	}
 }
 
-// keepsWork looks at tasks, runs, sessions, knowledge, the policy and the prices.
+// keepsWork looks at tasks, runs, sessions, knowledge, the policy, the prices and decks.
 func (old *oldBox) keepsWork(b *box) {
 	b.t.Helper()
 	got := map[string]string{}
@@ -413,7 +413,7 @@ func (old *oldBox) keepsWork(b *box) {
 		{"GET /ops/policy", b.token(), "payments-take-two"},
 		{"GET /ops/policy/versions", b.token(), `"number":3`},
 		{"GET /amp/pricing", "", `"version":2`},
-		{"GET /ops/counters", b.token(), `"total":{"runs":{"completed":11,"failed":1,`},
+		{"GET /ops/decks", b.token(), `"title":"The newsletter"`},
 		{"GET /ops/messages?search=afar", b.token(), `"subject":"From afar"`},
 	} {
 		status, answer, _ := b.do(request{call: c.call, token: c.token})
