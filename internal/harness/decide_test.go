@@ -11,11 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"signalbox/internal/deliver/delivertest"
 	"signalbox/internal/harness"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // payloads are right payloads of the types that are decided about.
@@ -339,7 +339,7 @@ func TestAPostMayNeedAHandshake(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 			n.harness.Handle(t.Context(), c, []byte(greetingText))
-			delivertest.Until(t, "the session", func() bool { return len(n.Entries("session.opened")) > 0 })
+			testbed.Until(t, "the session", func() bool { return len(n.Entries("session.opened")) > 0 })
 			// As after a restart: what is known is in the tables.
 			again := harness.New(n.harness.Options)
 			for session, want := range map[string]bool{"s1": true, "s2": mode == harness.HandshakeCredential} {
