@@ -22,9 +22,9 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // noTXT is a domain name system that knows nothing.
@@ -124,7 +124,7 @@ func TestAProviderThatIsAwayIsTriedAgain(t *testing.T) {
 	peers["away.test"] = s.URL
 	alice := n.register("alice", "acme")
 	sent := alice.send("bob@other.away.test", "s", "m")
-	protocoltest.Until(t, "the second call", func() bool { return n.shown(sent.ID).Status == mail.Acknowledged })
+	testbed.Until(t, "the second call", func() bool { return n.shown(sent.ID).Status == mail.Acknowledged })
 	if len(s.calls()) != 2 {
 		t.Errorf("%v", s.calls())
 	}
