@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -81,15 +83,15 @@ func (m *Mail) getWellKnown(w http.ResponseWriter, _ *http.Request) error {
 // modes are the registration modes in the protocol's words: an owner is somebody who was
 // verified.
 func (m *Mail) modes() []string {
-	if m.Registration == ByOwner {
-		return []string{ByProof}
+	if m.Registration == directory.ByOwner {
+		return []string{directory.ByProof}
 	}
 	return []string{m.Registration}
 }
 
 func (m *Mail) getInfo(w http.ResponseWriter, _ *http.Request) error {
 	limits := map[string]int{"messages_per_minute": messagesPerMinute, "api_requests_per_minute": amp.RequestsPerMinute}
-	files := map[string]any{"max_attachment_size": maxAttachment, "max_total_attachment_size": maxAttached, "max_attachments_per_message": maxAttachments, "direct_upload": false, "av_scanning": m.Clam != ""}
+	files := map[string]any{"max_attachment_size": attachment.MaxSize, "max_total_attachment_size": attachment.MaxTotal, "max_attachments_per_message": attachment.MaxCount, "direct_upload": false, "av_scanning": m.Clam != ""}
 	return wire.Reply(w, http.StatusOK, Info{m.Domains.Own, amp.Version, m.capabilities(), m.modes(), limits, amp.KeyText(m.ownKey()), roster.Fingerprint(m.ownKey()), files})
 }
 

@@ -86,7 +86,7 @@ func (s providers) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	req.Header.Set("X-AMP-Provider", s.Domains.Own)
 	req.Header.Set("X-AMP-Timestamp", stampText)
 	req.Header.Set("X-AMP-Signature", base64.StdEncoding.EncodeToString(ed25519.Sign(s.provider, append([]byte(stampText+"."), body...))))
-	if replaced := s.replacedBy(ctx, p); replaced != "" {
+	if replaced := s.Directory.Replaced(ctx, p.Envelope.From, p.SenderKey); replaced != "" {
 		req.Header.Set("X-AMP-Key-Revoked", replaced)
 	}
 	res, err := s.core.Outbox.Client().Do(req)
@@ -141,17 +141,6 @@ func (m *Mail) inQueueOf(ctx context.Context, agent, id string) (*Pending, error
 		return nil, err
 	}
 	return &page[0], nil
-}
-
-// replacedBy is the fingerprint that the sender's key has taken the place of, if it has.
-func (m *Mail) replacedBy(ctx context.Context, p *Pending) string {
-	key, err := roster.ParsePublicKey(p.SenderKey)
-	if err != nil {
-		return ""
-	}
-	var before string
-	_ = m.core.DB.QueryRow(ctx, "SELECT fingerprint FROM mail_revocation WHERE superseded_by = $1 AND address = $2", []any{roster.Fingerprint(key), p.Envelope.From}, &before) // none is none
-	return before
 }
 
 // Accepted is the answer to another provider.
@@ -232,7 +221,7 @@ func (m *Mail) timely(at time.Time) error {
 	switch off := at.Sub(m.core.Now()); {
 	case off > time.Minute:
 		return fault.New(fault.TimestampFuture, "%s is more than a minute ahead of us. Set the clock.", amp.Stamp(at))
-	case off < -proofWindow:
+	case off < -5*time.Minute:
 		return fault.New(fault.TimestampExpired, "%s is more than five minutes past.", amp.Stamp(at))
 	}
 	return nil

@@ -117,7 +117,7 @@ func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err erro
 	if !m.Domains.Ours(l.to.Provider) {
 		return fault.New(fault.NotFound, "%s is no address of this provider.", l.to).About("envelope.to")
 	}
-	if l.recipient, err = m.find(ctx, m.Domains.Home(l.to)); err != nil {
+	if l.recipient, err = m.Directory.Find(ctx, m.Domains.Home(l.to)); err != nil {
 		return err
 	}
 	if l.recipient.Suspended {
@@ -145,7 +145,7 @@ func (m *Mail) foreigner(ctx context.Context, l *letter, im immigrant) (err erro
 	if !im.sameProvider {
 		return nil
 	}
-	if _, err = m.find(ctx, l.from); err == nil {
+	if _, err = m.Directory.Find(ctx, l.from); err == nil {
 		return fault.New(fault.Forbidden, "%s is an agent of this host, and sends with its own key.", l.from).About("from")
 	} else if fault.Is(err, fault.NotFound) {
 		err = nil
@@ -159,7 +159,7 @@ func (m *Mail) knownKey(ctx context.Context, l *letter, revokedKey string) error
 	if l.sender.PublicKey == nil {
 		return nil
 	}
-	if err := m.checkRevoked(ctx, l.sender.PublicKey); err != nil {
+	if err := m.Directory.CheckRevoked(ctx, l.sender.PublicKey); err != nil {
 		return err
 	}
 	fingerprint := roster.Fingerprint(l.sender.PublicKey)

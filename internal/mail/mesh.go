@@ -240,7 +240,7 @@ func (s hosts) forward(ctx context.Context, p *Pending) ([]byte, error) {
 		Forwarded forwarded `json:"_forwarded"`
 	}{
 		e.ID, e.From, e.To, e.Subject, e.Priority, e.InReplyTo, e.ThreadID, e.ExpiresAt, e.Timestamp, e.Signature,
-		forwarded{e.From, e.To, s.Mesh.Host, amp.Stamp(s.core.Now()), s.replacedBy(ctx, p)},
+		forwarded{e.From, e.To, s.Mesh.Host, amp.Stamp(s.core.Now()), s.Directory.Replaced(ctx, p.Envelope.From, p.SenderKey)},
 	})
 	if err != nil {
 		return nil, err
@@ -280,7 +280,7 @@ func (m *Mail) getByName(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || !m.Domains.Ours(a.Provider) {
 		return fault.New(fault.NotFound, "%.254q is no address of this provider.", r.PathValue("address"))
 	}
-	found, err := m.find(r.Context(), m.Domains.Home(a))
+	found, err := m.Directory.Find(r.Context(), m.Domains.Home(a))
 	if err != nil {
 		return err
 	}

@@ -184,3 +184,10 @@ func (m *Mail) Read(ctx context.Context, who roster.Identity, id string) (at tim
 	})
 	return at, err == nil && from != "" && m.hub.connected(from), err
 }
+
+// received reports whether a message is for the agent, and it may read it.
+func (m *Mail) received(ctx context.Context, agentID, id string) (bool, error) {
+	var n int64
+	err := m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_message WHERE id = $1 AND recipient = $2 AND status <> 'quarantined' AND status <> 'rejected'", []any{id, agentID}, &n)
+	return n > 0, err
+}

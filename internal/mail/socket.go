@@ -10,6 +10,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -104,10 +105,8 @@ func (s *socket) authenticate(ctx context.Context) (roster.Identity, error) {
 		return who, err
 	case who.Kind != roster.HolderAgent:
 		return who, fault.New(fault.Unauthenticated, "This is the key of an %s. Use an agent's key, amp_live_sk_….", who.Kind)
-	case who.Suspended:
-		return who, suspended()
 	}
-	return who, nil
+	return who, directory.Active(who)
 }
 
 // serve pushes messages and takes frames, until the connection ends.
