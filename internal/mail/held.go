@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -15,6 +14,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/attachment"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -75,7 +75,7 @@ func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
 		return err
 	}
 	kind := kindRejected
-	domain, remote := strings.CutPrefix(b.Agent, "@")
+	target, remote := federation.QueueTarget(b.Agent)
 	if g.Status == gate.Approved && remote {
 		kind = kindReleased
 	} else if g.Status == gate.Approved {
@@ -95,7 +95,7 @@ func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
 	}
 	tx.Append(ledger.Event{Workspace: g.Workspace, Kind: kind, Actor: "system", Subject: g.Origin.Reference, Trace: g.Trace, Body: b})
 	if remote && kind == kindReleased {
-		l := &letter{workspace: g.Workspace, remote: domain}
+		l := &letter{workspace: g.Workspace, remote: target}
 		l.meta.Envelope.ID, l.meta.Envelope.ThreadID = g.Origin.Reference, thread
 		return m.export(tx, l)
 	}

@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -31,7 +32,7 @@ const maxPoll = 30 * time.Second
 // into (CanonicalPath), and those of operators.
 func (m *Mail) Routes() []wire.Route {
 	routes := []wire.Route{
-		{Method: "GET", Path: "/.well-known/agent-messaging.json", Summary: "Who we are, and what we can do (AMP v0.1.2)", Answer: WellKnown{}, Handle: m.getWellKnown},
+		{Method: "GET", Path: "/.well-known/agent-messaging.json", Summary: "Who we are, and what we can do (AMP v0.1.2)", Answer: federation.WellKnown{}, Handle: m.getWellKnown},
 		{Method: "GET", Path: "/v1/info", Summary: "The provider, its limits and how agents register", Answer: Info{}, Handle: m.getInfo},
 		{Method: "GET", Path: "/v1/health", Summary: "How the provider is", Answer: Health{}, Handle: m.getHealth},
 		{Method: "GET", Path: "/v1/organization", Summary: "The tenant for clients that have none; also at /api/organization", Answer: Organization{}, Handle: m.getOrganization},
