@@ -103,7 +103,7 @@ func (m *Mail) getInfo(w http.ResponseWriter, _ *http.Request) error {
 	return wire.Reply(w, http.StatusOK, m.Info())
 }
 
-// Health says how we are, and whether mail is taken.
+// Health says how we are; well is false when the database does not answer.
 func (m *Mail) Health(ctx context.Context) (h Health, well bool) {
 	h = Health{
 		Status: "healthy", Version: amp.Version, Provider: m.Domains.Own, Federation: m.Peering.On(),

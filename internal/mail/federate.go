@@ -132,3 +132,19 @@ func (m *Mail) inQueueOf(ctx context.Context, agent, id string) (*Pending, error
 	}
 	return &page[0], nil
 }
+
+// Located says that an agent is here.
+type Located struct {
+	Address string `json:"address"`
+	Host    string `json:"host"`
+}
+
+// Locate finds an agent of this host, for another host of this provider.
+func (m *Mail) Locate(ctx context.Context, address string) (Located, error) {
+	a, err := m.Domains.Parse(address)
+	if err != nil || !m.Domains.Ours(a.Provider) {
+		return Located{}, fault.New(fault.NotFound, "%.254q is no address of this provider.", address)
+	}
+	found, err := m.Directory.Find(ctx, m.Domains.Home(a))
+	return Located{found.Address, m.Mesh.Host}, err
+}
