@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/mail/injection"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
@@ -44,9 +45,9 @@ type letter struct {
 	workspace string
 	warnings  []string
 
-	remote   string    // the recipient's provider, when it is another
-	imported string    // the id, when another provider has given it
-	at       time.Time // and the time
+	remote   federation.Target // where it goes, when that is another server; "" for here
+	imported string            // the id, when another provider has given it
+	at       time.Time         // and the time
 }
 
 // Route takes a message: it is verified, decided upon and stored, or nothing happens.
@@ -387,7 +388,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 // way is how a message goes that is called out: to another host, to another provider, or to
 // the recipient's webhook. What waits for a host waits in the relay's queue.
 func (l *letter) way() (method, host string) {
-	if host, mesh := strings.CutPrefix(l.remote, meshPrefix); mesh {
+	if host, mesh := l.remote.Host(); mesh {
 		return ByRelay, host
 	}
 	if l.remote != "" {
