@@ -245,8 +245,7 @@ func (s hosts) forward(ctx context.Context, p *Pending) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text = append(bytes.TrimSuffix(text, []byte("}")), `,"payload":`...)
-	return append(append(text, p.Payload...), '}'), nil
+	return wire.Splice(text, wire.Member{Name: "payload", Value: p.Payload}), nil
 }
 
 // RequestPath is where a request goes: CanonicalPath, and for a message that another host
