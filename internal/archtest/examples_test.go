@@ -82,6 +82,16 @@ func TestTheRulesFindWhatBreaksThem(t *testing.T) {
 			[]string{"internal/ledger/a.go imports internal/store/storetest: a helper of tests is imported by tests only"},
 		},
 		{"a helper of tests in a test", "internal/ledger/a_test.go", source("internal/store/storetest"), nil},
+		{"the shared helper in a test", "internal/fault/a_test.go", source("internal/testbed"), nil},
+		{"the shared helper in another", "internal/store/storetest/a.go", source("internal/testbed"), nil},
+		{
+			"the shared helper outside of tests", "internal/cli/a.go", source("internal/testbed"),
+			[]string{"internal/cli/a.go imports internal/testbed: a helper of tests is imported by tests only"},
+		},
+		{
+			"the shared helper knows a room", "internal/testbed/a.go", source("internal/store"),
+			[]string{"internal/testbed/a.go imports internal/store: every test may stand on it, so it stands on nothing of ours"},
+		},
 		{"a helper of tests in another", "internal/ledger/ledgertest/a.go", source("internal/store/storetest", "modernc.org/modernc"), nil},
 		{
 			"a driver outside of store", "internal/ledger/a.go", source("github.com/jackc/pgx/v5", "modernc.org/sqlite/lib"),

@@ -71,19 +71,12 @@ func (t *Timers) fire(ctx context.Context) error {
 		}
 		select {
 		case <-news:
-			pause(ctx, gap-time.Since(looked))
+			Pause(ctx, gap-time.Since(looked))
 		case <-time.After(next):
 		case <-ctx.Done():
 		}
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 // due reads the timers that are due, and how long to sleep until the next one is.
@@ -114,8 +107,8 @@ func (t *Timers) due(ctx context.Context) (due []Timer, next time.Duration, err 
 	return due, next, rows.Err()
 }
 
-// settled is how often Settle looks.
-const settled = 5 * time.Millisecond
+// settlingTime is how often Settle looks.
+const settlingTime = 5 * time.Millisecond
 
 // Settle waits until every timer that is due by now has fired, on whichever node does that.
 func (t *Timers) Settle(ctx context.Context) error {
@@ -125,7 +118,7 @@ func (t *Timers) Settle(ctx context.Context) error {
 		if err := t.db.QueryRow(ctx, "SELECT count(*) FROM timer WHERE due_at <= $1", []any{moment}, &due); err != nil || due == 0 {
 			return err
 		}
-		if pause(ctx, settled); ctx.Err() != nil {
+		if Pause(ctx, settlingTime); ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}

@@ -35,6 +35,37 @@ func (h *Harness) Routes() []wire.Route {
 	}
 }
 
+// sessionFilter reads what ?workspace=, ?agent=, ?limit= and ?cursor= select.
+func sessionFilter(r *http.Request) (SessionFilter, error) {
+	limit, err := wire.Limit(r)
+	q := r.URL.Query()
+	return SessionFilter{Workspace: q.Get("workspace"), Agent: q.Get("agent"), Cursor: q.Get("cursor"), Limit: limit}, err
+}
+
+func (h *Harness) getSessions(w http.ResponseWriter, r *http.Request) error {
+	f, err := sessionFilter(r)
+	if err != nil {
+		return err
+	}
+	page, err := h.Sessions(r.Context(), f)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, page)
+}
+
+func (h *Harness) getSession(w http.ResponseWriter, r *http.Request) error {
+	f, err := sessionFilter(r)
+	if err != nil {
+		return err
+	}
+	s, err := h.Session(r.Context(), r.PathValue("id"), f)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, &s)
+}
+
 // credentials are the keys that a call shows, in the order in which they are tried.
 func credentials(r *http.Request, query bool) (keys []string) {
 	if key := r.Header.Get("X-API-Key"); key != "" {

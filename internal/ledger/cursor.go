@@ -24,8 +24,8 @@ const (
 
 // Consume hands the entries after the named cursor whose kind is wanted to fn, in order,
 // and moves the cursor on after each call that returns nil. The cursor outlives restarts,
-// and one process at a time holds it: when that one dies, another goes on within half
-// a minute. After a crash the last call may come again, so fn is idempotent. When
+// and one process at a time holds it: when that one stops, another goes on at once, and when
+// it dies within half a minute. After a crash the last call may come again, so fn is idempotent. When
 // fn fails it is called again with the same entries after a pause.
 func (l *Ledger) Consume(ctx context.Context, name string, wanted func(kind string) bool, fn func(ctx context.Context, entries []Entry) error) error {
 	c := &cursor{l: l, name: name, holder: rand.Text(), lease: leaseTime}
@@ -48,7 +48,7 @@ func (l *Ledger) Consume(ctx context.Context, name string, wanted func(kind stri
 			}
 			pause(ctx, nil, pollEvery)
 		case len(entries) < Page:
-			pause(ctx, news, pollEvery)
+			pause(ctx, news, l.poll)
 		}
 	}
 	return nil
@@ -175,15 +175,9 @@ func (c *cursor) release(ctx context.Context) {
 // update runs one statement on the cursor's row. Cursors are positions in the
 // ledger, not state that follows from it, so they are not recorded in it.
 func (c *cursor) update(ctx context.Context, query string, args ...any) (seq int64, err error) {
-	tx, err := c.l.db.Begin(ctx, "ledger_tree")
-	if err != nil {
-		return 0, err
-	}
-	if err := tx.QueryRow(query, append([]any{c.name, c.holder}, args...), &seq); err != nil {
-		tx.Rollback()
-		return 0, err
-	}
-	_, err = tx.Commit(false)
+	err = c.l.db.Bookkeep(ctx, "ledger_tree", func(tx *store.Tx) error {
+		return tx.QueryRow(query, append([]any{c.name, c.holder}, args...), &seq)
+	})
 	return seq, err
 }
 

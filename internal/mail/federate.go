@@ -73,7 +73,7 @@ func (s providers) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	if err != nil {
 		return deliver.Result{Class: "discovery", Text: fault.From(err).Message}
 	}
-	body, err := webhookBody(p)
+	body, err := p.JSON()
 	if err != nil {
 		return deliver.Result{Verdict: deliver.Hopeless, Class: "internal", Text: "The message cannot be written."}
 	}
@@ -86,7 +86,7 @@ func (s providers) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	req.Header.Set("X-AMP-Provider", s.Domains.Own)
 	req.Header.Set("X-AMP-Timestamp", stampText)
 	req.Header.Set("X-AMP-Signature", base64.StdEncoding.EncodeToString(ed25519.Sign(s.provider, append([]byte(stampText+"."), body...))))
-	if replaced := s.replacedBy(ctx, p); replaced != "" {
+	if replaced := s.Directory.Replaced(ctx, p.Envelope.From, p.SenderKey); replaced != "" {
 		req.Header.Set("X-AMP-Key-Revoked", replaced)
 	}
 	res, err := s.core.Outbox.Client().Do(req)
@@ -143,17 +143,6 @@ func (m *Mail) inQueueOf(ctx context.Context, agent, id string) (*Pending, error
 	return &page[0], nil
 }
 
-// replacedBy is the fingerprint that the sender's key has taken the place of, if it has.
-func (m *Mail) replacedBy(ctx context.Context, p *Pending) string {
-	key, err := roster.ParsePublicKey(p.SenderKey)
-	if err != nil {
-		return ""
-	}
-	var before string
-	_ = m.core.DB.QueryRow(ctx, "SELECT fingerprint FROM mail_revocation WHERE superseded_by = $1 AND address = $2", []any{roster.Fingerprint(key), p.Envelope.From}, &before) // none is none
-	return before
-}
-
 // Accepted is the answer to another provider.
 type Accepted struct {
 	Accepted  bool   `json:"accepted"`
@@ -192,7 +181,7 @@ func (m *Mail) postFederation(w http.ResponseWriter, r *http.Request) error {
 	if err := m.timely(time.Unix(seconds, 0)); err != nil {
 		return err
 	}
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
@@ -231,9 +220,9 @@ func domainForm(domain string) bool {
 func (m *Mail) timely(at time.Time) error {
 	switch off := at.Sub(m.core.Now()); {
 	case off > time.Minute:
-		return fault.New(fault.TimestampFuture, "%s is more than a minute ahead of us. Set the clock.", stamp(at))
-	case off < -proofWindow:
-		return fault.New(fault.TimestampExpired, "%s is more than five minutes past.", stamp(at))
+		return fault.New(fault.TimestampFuture, "%s is more than a minute ahead of us. Set the clock.", amp.Stamp(at))
+	case off < -5*time.Minute:
+		return fault.New(fault.TimestampExpired, "%s is more than five minutes past.", amp.Stamp(at))
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,6 +13,8 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -27,7 +28,7 @@ const quarantineTTL = 72 * time.Hour
 func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule, reason string) (Answer, error) {
 	m.complete(l)
 	id := l.meta.Envelope.ID
-	l.meta.Quarantine, l.meta.Gate = newID("qtn", m.core.Now()), gate.NewID()
+	l.meta.Quarantine, l.meta.Gate = amp.NewID("qtn", m.core.Now()), gate.NewID()
 	body, err := l.encode()
 	if err != nil {
 		return Answer{}, err
@@ -47,7 +48,7 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 	var at time.Time
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		at = tx.Now()
-		if err := l.claim(tx); err != nil {
+		if err := attachment.Claim(tx, l.meta.Attachments); err != nil {
 			return err
 		}
 		l.append(tx, body)
@@ -58,7 +59,7 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 		return Answer{}, err
 	}
 	m.judge(ctx, l.sender)
-	return Answer{ID: id, Status: Held, Method: ByRelay, QueuedAt: stamp(at), QuarantineID: l.meta.Quarantine, GateID: l.meta.Gate, Warnings: l.warned()}, nil
+	return Answer{ID: id, Status: Held, Method: ByRelay, QueuedAt: amp.Stamp(at), QuarantineID: l.meta.Quarantine, GateID: l.meta.Gate, Warnings: l.warned()}, nil
 }
 
 // resolved draws the consequence of a decision in the transaction that takes it.
@@ -98,7 +99,7 @@ func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
 		l.meta.Envelope.ID, l.meta.Envelope.ThreadID = g.Origin.Reference, thread
 		return m.export(tx, l)
 	}
-	if profile := m.profile(b.Agent); kind == kindReleased && profile.WebhookURL != "" {
+	if profile := m.Directory.Profile(b.Agent); kind == kindReleased && profile.WebhookURL != "" {
 		return m.call(tx, roster.Identity{ID: b.Agent, Workspace: recipientWorkspace, Address: address}, g.Origin.Reference, thread)
 	}
 	return nil
@@ -196,7 +197,7 @@ func (m *Mail) quarantined(ctx context.Context, id string) (Quarantined, error) 
 	if err != nil {
 		return Quarantined{}, err
 	}
-	shown, err := m.Message(ctx, message)
+	shown, err := m.summary(ctx, message)
 	if err != nil {
 		return Quarantined{}, err
 	}
@@ -233,46 +234,12 @@ func (m *Mail) postQuarantined(approve bool) wire.Handler {
 			return err
 		}
 		if q.Status == "expired" {
-			return fault.New(fault.QuarantineExpired, "The message waited until %s, and was rejected then.", stamp(q.ExpiresAt))
+			return fault.New(fault.QuarantineExpired, "The message waited until %s, and was rejected then.", amp.Stamp(q.ExpiresAt))
 		}
 		g, err := m.core.Gates.Vote(r.Context(), roster.From(r.Context()), q.GateID, gate.Ballot{Approve: approve})
 		if err != nil {
 			return err
 		}
 		return wire.Reply(w, http.StatusOK, QuarantineAnswer{q.ID, string(g.Status), q.MessageID, g.Status == gate.Approved})
-	}
-}
-
-// risk reads how an agent behaved in the last day.
-func (m *Mail) risk(ctx context.Context, agentID string) (Risk, error) {
-	var r Risk
-	since, err := m.core.Ledger.SeqBefore(ctx, m.core.Now().Add(-24*time.Hour))
-	if err != nil {
-		return r, err
-	}
-	err = m.core.DB.QueryRow(ctx, `SELECT count(*), COALESCE(SUM(CASE WHEN quarantine <> '' THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN flags <> '' AND quarantine = '' THEN 1 ELSE 0 END), 0)
-FROM mail_party p JOIN mail_message m ON m.seq = p.seq WHERE p.agent = $1 AND p.seq > $2 AND m.sender = $1`, []any{agentID, since}, &r.Total, &r.Quarantined, &r.Flagged)
-	if err == nil {
-		err = m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_blocked WHERE sender = $1 AND seq > $2", []any{agentID, since}, &r.Blocked)
-	}
-	r.Total += r.Blocked
-	return r, err
-}
-
-// suspendFor is how long an agent of critical risk is suspended.
-const suspendFor = time.Hour
-
-// judge suspends an agent for an hour that sends hardly anything but what is held or
-// refused.
-func (m *Mail) judge(ctx context.Context, who roster.Identity) {
-	if strings.HasPrefix(who.ID, "remote:") {
-		return // its provider answers for it
-	}
-	risk, err := m.risk(ctx, who.ID)
-	if err == nil && risk.Total >= enoughToJudge && risk.level() == "critical" {
-		_, err = m.core.Roster.Suspend(ctx, roster.Identity{}, who.Workspace, who.ID, fmt.Sprintf("risk score %.0f", risk.score()), m.core.Now().Add(suspendFor))
-	}
-	if err != nil && ctx.Err() == nil {
-		m.core.Log.Warn("cannot judge how an agent behaves", "agent", who.Name, "error", err.Error())
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
@@ -247,7 +248,7 @@ func (n *node) entries(kinds ...string) []ledger.Entry {
 func TestWhoMayRegister(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
-		for _, mode := range mail.RegistrationModes {
+		for _, mode := range directory.Modes {
 			t.Run(mode, func(t *testing.T) { whoMayRegister(t, address, mode) })
 		}
 	})
@@ -269,7 +270,7 @@ func whoMayRegister(t *testing.T, address, mode string) {
 		t.Fatal(err)
 	}
 	allowed := map[string][]string{
-		"nothing": {mail.Open}, "owner": mail.RegistrationModes, "operator": mail.RegistrationModes, "proof": {mail.Open, mail.ByProof}, "invite": {mail.Open, mail.ByInvite},
+		"nothing": {directory.Open}, "owner": directory.Modes, "operator": directory.Modes, "proof": {directory.Open, directory.ByProof}, "invite": {directory.Open, directory.ByInvite},
 	}
 	head := n.head()
 	for _, brings := range []string{"nothing", "owner", "operator", "proof", "invite", "invite again", "somewhere else"} {

@@ -195,7 +195,7 @@ func origin(endpoint string) string {
 // secureURL refuses what is read on the way, but for networks that an operator vouches for.
 func secureURL(address string) error {
 	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !isPrivate(u.Hostname())) {
+	if err != nil || u.Host == "" || !amp.Confidential(u) {
 		return fault.Wrap(err, fault.ProviderNotTrusted, "The address %.254q of a provider should begin with https://.", address)
 	}
 	return nil

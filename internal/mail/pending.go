@@ -10,6 +10,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 )
@@ -62,10 +63,10 @@ func asPending(e *ledger.Entry) (Pending, error) {
 		s.InjectionFlags = []string{}
 	}
 	if s.Trust != Untrusted {
-		s.VerifiedAt = stamp(e.At)
+		s.VerifiedAt = amp.Stamp(e.At)
 	}
 	return Pending{
-		ID: e.Subject, Envelope: b.Meta.Envelope, Payload: b.Payload, SenderKey: keyText(b.Meta.SenderKey), QueuedAt: e.At,
+		Message: amp.Message{Envelope: b.Meta.Envelope, Payload: b.Payload, SenderKey: amp.KeyText(b.Meta.SenderKey)}, ID: e.Subject, QueuedAt: e.At,
 		ExpiresAt: time.UnixMicro(b.Meta.ExpiresAt), Security: s, sender: b.Meta.Sender, receipt: b.Meta.Receipt,
 	}, nil
 }
@@ -108,7 +109,7 @@ type Acked struct {
 // passed over; those that are not there, or are somebody else's, are not found.
 func (m *Mail) Ack(ctx context.Context, who roster.Identity, via string, ids ...string) (Acked, error) {
 	for _, id := range ids {
-		if !idForm.MatchString(id) {
+		if !amp.IDForm.MatchString(id) {
 			return Acked{}, fault.New(fault.InvalidField, "An id should be that of a message, such as \"msg_1706648400_abc123\", and is %.80q.", id).About("id")
 		}
 	}
@@ -160,7 +161,7 @@ WHERE recipient = $1 AND status <> 'quarantined' AND status <> 'rejected' AND id
 // Read notes that the recipient has read a message, and tells its sender if it listens.
 func (m *Mail) Read(ctx context.Context, who roster.Identity, id string) (at time.Time, told bool, err error) {
 	notFound := fault.New(fault.NotFound, "There is no message %.128q for you.", id)
-	if !idForm.MatchString(id) {
+	if !amp.IDForm.MatchString(id) {
 		return at, false, notFound
 	}
 	var from string
@@ -182,4 +183,11 @@ func (m *Mail) Read(ctx context.Context, who roster.Identity, id string) (at tim
 		return nil
 	})
 	return at, err == nil && from != "" && m.hub.connected(from), err
+}
+
+// received reports whether a message is for the agent, and it may read it.
+func (m *Mail) received(ctx context.Context, agentID, id string) (bool, error) {
+	var n int64
+	err := m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_message WHERE id = $1 AND recipient = $2 AND status <> 'quarantined' AND status <> 'rejected'", []any{id, agentID}, &n)
+	return n > 0, err
 }

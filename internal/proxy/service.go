@@ -126,9 +126,10 @@ func (p *Proxy) rules() *rules {
 				continue
 			}
 			r.prompt = true
-			r.text = r.text || strings.Contains(one.When, "text")
-			r.said = r.said || r.text || strings.Contains(one.When, "payload")
-			if r.continued == "" && one.Mode == "enforce" && one.Then != policy.Allow && looksBack(one.When) {
+			reads := func(field string) bool { return now.Reads(one.Name, field) }
+			r.text = r.text || reads("event.text")
+			r.said = r.said || r.text || reads("event.payload")
+			if r.continued == "" && one.Mode == "enforce" && one.Then != policy.Allow && slices.ContainsFunc(remembered, reads) {
 				r.continued = one.Name
 			}
 		}
@@ -137,11 +138,9 @@ func (p *Proxy) rules() *rules {
 	return r
 }
 
-// looksBack reports whether a condition looks at what a request that continues a
-// conversation leaves to the provider's memory.
-func looksBack(when string) bool {
-	return slices.ContainsFunc([]string{"tools", "payload", "text"}, func(name string) bool { return strings.Contains(when, name) })
-}
+// remembered are the fields that a request which continues a conversation leaves to the provider's
+// memory.
+var remembered = []string{"event.tools", "event.payload", "event.text"}
 
 // Timers are none: what the proxy waits for ends with its gate.
 func (p *Proxy) Timers() map[string]clock.Handler { return nil }

@@ -5,9 +5,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -15,19 +14,6 @@ import (
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
-
-// placeholders writes ($1, $2), ($3, $4) for two rows of two.
-func placeholders(rows, columns int) string {
-	var b strings.Builder
-	for i := range rows * columns {
-		before := ", "
-		if i%columns == 0 {
-			before = "), ("
-		}
-		fmt.Fprintf(&b, "%s$%d", before, i+1)
-	}
-	return strings.TrimPrefix(b.String(), "), ") + ")"
-}
 
 // agents reads agents with all that belongs to them.
 func (r *Roster) agents(query store.Query, where string, args ...any) ([]Agent, error) {
@@ -84,19 +70,13 @@ func (r *Roster) AgentIDs(ctx context.Context, workspace, name string) ([]string
 func (r *Roster) AgentNames(ctx context.Context, ids []string) (map[string]string, error) {
 	names := map[string]string{}
 	for part := range slices.Chunk(ids, wire.MaxPage) {
-		args := make([]any, len(part))
-		for i := range part {
-			args[i] = part[i]
-		}
-		_, err := store.All(r.db.Reading(ctx), func(scan store.Scan) (found string, err error) {
-			var agentID string
-			err = scan(&agentID, &found)
-			names[agentID] = found
-			return found, err
-		}, "SELECT id, name FROM agent WHERE id IN "+placeholders(1, len(part)), args...)
+		var where store.Where
+		where.In("id", part)
+		some, err := store.Map[string, string](r.db.Reading(ctx), "SELECT id, name FROM agent WHERE "+where.String(), where.Args()...)
 		if err != nil {
 			return nil, err
 		}
+		maps.Copy(names, some)
 	}
 	return names, nil
 }
