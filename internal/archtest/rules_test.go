@@ -2,6 +2,7 @@ package archtest_test
 
 import (
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -15,8 +16,8 @@ const (
 
 // The staircase: a room imports only rooms that stand before it.
 var (
-	core      = []string{"fault", "wire", "id", "store", "ledger", "clock", "roster", "policy", "rulebook", "gate", "counter", "deliver", "notify", "blob"}
-	protocols = []string{"signal", "proxy", "task", "mail", "harness", "run"}
+	core      = []string{"fault", "wire", "id", "address", "store", "ledger", "clock", "roster", "policy", "rulebook", "gate", "counter", "deliver", "notify", "blob", "protocol"}
+	protocols = readProtocols(os.DirFS(root))
 	top       = []string{"mcp", "web", "server", "conform", "cli"}
 	staircase = slices.Concat(core, protocols, top)
 )
@@ -49,6 +50,8 @@ var libraries = []struct {
 	{"charm.land", "cli", "nothing but the command line draws on a terminal"},
 	{"github.com/charmbracelet", "cli", "nothing but the command line draws on a terminal"},
 	{"github.com/go-json-experiment/json", "wire", "how strict we are with JSON is decided once"},
+	{"github.com/rogpeppe/go-internal/diff", "web", "texts are compared in one place, with one limit"},
+	{"github.com/yuin/goldmark", "web", "what agents wrote becomes HTML in one place, which answers for it"},
 	{"github.com/santhosh-tekuri/jsonschema", "task", "the schemas of tasks are checked in one place, and their codes are made there"},
 	{"github.com/modelcontextprotocol/go-sdk", "mcp", "a vendor's SDK stays in the package that talks to that vendor"},
 	{"github.com/go-telegram/bot", "notify", "a vendor's SDK stays in the package that talks to that vendor"},

@@ -27,7 +27,7 @@ func sets() []store.Migrations {
 }
 
 func projections() []ledger.Projection {
-	return []ledger.Projection{clock.Projection(), roster.Projection(), gate.Projection()}
+	return []ledger.Projection{clock.Projection(), roster.Projection(), gate.Projection(), askingProjection()}
 }
 
 // node is a process with gates.

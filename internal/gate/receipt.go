@@ -50,7 +50,7 @@ func AddReceipt(tx *ledger.Tx, gateID, actor string, r Receipt) error {
 	return nil
 }
 
-const selectReceipts = `SELECT e.record, e.salt, e.body FROM gate_receipt r JOIN ledger_entry e ON e.seq = r.seq WHERE r.gate = $1 ORDER BY r.seq`
+const selectReceipts = "SELECT " + ledger.EntryColumns + " FROM gate_receipt r JOIN " + ledger.EntryTable + " ON e.seq = r.seq WHERE r.gate = $1 ORDER BY r.seq"
 
 // Receipts reads what became of a gate's action, the oldest first, in a transaction.
 func Receipts(tx *ledger.Tx, gateID string) ([]Receipt, error) {
@@ -63,11 +63,11 @@ func (g *Gates) Receipts(ctx context.Context, gateID string) ([]Receipt, error) 
 }
 
 func scanReceipt(scan store.Scan) (Receipt, error) {
-	var rec, salt, body []byte
-	if err := scan(&rec, &salt, &body); err != nil {
+	var row ledger.Row
+	if err := scan(row.After()...); err != nil {
 		return Receipt{}, err
 	}
-	e, err := ledger.Unseal(rec, salt, body)
+	e, err := row.Entry()
 	if err != nil {
 		return Receipt{}, err
 	}

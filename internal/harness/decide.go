@@ -116,7 +116,7 @@ func (h *Harness) greeted(ctx context.Context, c *Conn, who roster.Identity, ses
 		return nil
 	}
 	var one int
-	if h.DB.QueryRow(ctx, "SELECT 1 FROM harness_session WHERE agent = $1 AND ($2 = '' OR session = $2) AND greeted = $3 LIMIT 1", []any{who.ID, key, true}, &one) != nil {
+	if h.core.DB.QueryRow(ctx, "SELECT 1 FROM harness_session WHERE agent = $1 AND ($2 = '' OR session = $2) AND greeted = $3 LIMIT 1", []any{who.ID, key, true}, &one) != nil {
 		return refuse(codeHandshake, "handshake required: send %s first", methodHandshake)
 	}
 	h.shaken.add(who.ID, key)
@@ -131,7 +131,7 @@ func (h *Harness) decide(ctx context.Context, c *Conn, who roster.Identity, e *E
 	defer cancel()
 	answer, err := h.guarded(holding, c, who, e)
 	if err != nil {
-		h.Log.Error("an event could not be decided about and was refused", "type", string(e.Type), "agent", who.Name, "error", err.Error())
+		h.core.Log.Error("an event could not be decided about and was refused", "type", string(e.Type), "agent", who.Name, "error", err.Error())
 		// Whatever was about to be answered: only a refusal that was recorded stands.
 		if _, recorded := errors.AsType[*failure](err); !recorded {
 			answer, _ = failed(e, err.Error()).encode(e, nil) // texts only
@@ -144,7 +144,7 @@ func (h *Harness) decide(ctx context.Context, c *Conn, who roster.Identity, e *E
 func (h *Harness) guarded(ctx context.Context, c *Conn, who roster.Identity, e *Event) (answer wire.Raw, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			h.Log.Error("deciding about an event panicked", "type", string(e.Type), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			h.core.Log.Error("deciding about an event panicked", "type", string(e.Type), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			answer, err = nil, fmt.Errorf("internal error")
 		}
 	}()
@@ -156,7 +156,7 @@ func (h *Harness) guarded(ctx context.Context, c *Conn, who roster.Identity, e *
 // little longer.
 func (h *Harness) commit(ctx context.Context, fn func(*ledger.Tx) error) error {
 	done := make(chan error, 1)
-	go func() { done <- h.Ledger.Write(ctx, fn) }()
+	go func() { done <- h.core.Ledger.Write(ctx, fn) }()
 	select {
 	case err := <-done:
 		return err
@@ -177,7 +177,7 @@ func (h *Harness) commit(ctx context.Context, fn func(*ledger.Tx) error) error {
 func (h *Harness) evaluate(ctx context.Context, c *Conn, who roster.Identity, e *Event) (wire.Raw, error) {
 	key := keyOf(e.Session)
 	h.sees(who, key)
-	d := h.Book.Decide(ctx, who, e.asked(traceOf(who.ID, key)))
+	d := h.core.Book.Decide(ctx, who, e.asked(traceOf(who.ID, key)))
 	v := d.Verdict
 	if v.Action == policy.Gate {
 		switch {

@@ -341,7 +341,7 @@ func TestAPostMayNeedAHandshake(t *testing.T) {
 			n.harness.Handle(t.Context(), c, []byte(greetingText))
 			testbed.Until(t, "the session", func() bool { return len(n.Entries("session.opened")) > 0 })
 			// As after a restart: what is known is in the tables.
-			again := harness.New(n.harness.Options)
+			again := harness.New(n.Core, harness.Config{HTTPHandshake: mode})
 			for session, want := range map[string]bool{"s1": true, "s2": mode == harness.HandshakeCredential} {
 				a := n.read(again.Handle(t.Context(), c, event("r", "pre_action", session, map[string]any{})).JSON)
 				if got := a.Error == nil; got != want {

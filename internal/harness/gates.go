@@ -59,7 +59,7 @@ func (h *Harness) held(ctx context.Context, c *Conn, who roster.Identity, e *Eve
 	defer end()
 	for {
 		known, err := scanApproval(func(text string, args []any, dest ...any) error {
-			return h.DB.QueryRow(ctx, text, args, dest...)
+			return h.core.DB.QueryRow(ctx, text, args, dest...)
 		}, who.ID, a.key, a.sum)
 		if err != nil {
 			return nil, err
@@ -70,7 +70,7 @@ func (h *Harness) held(ctx context.Context, c *Conn, who roster.Identity, e *Eve
 			}
 			continue
 		}
-		g, err := h.Gates.Wait(waiting, known.gate)
+		g, err := h.core.Gates.Wait(waiting, known.gate)
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +78,7 @@ func (h *Harness) held(ctx context.Context, c *Conn, who roster.Identity, e *Eve
 			reason := "A person has to decide this (gate " + g.ID + "). " + d.Reason
 			return postponed(e.Type, reason, retryPending).encode(e, nil)
 		}
-		if g.Status == gate.Approved && !known.good(*g.ResolvedAt, h.Now()) {
+		if g.Status == gate.Approved && !known.good(*g.ResolvedAt, h.core.Now()) {
 			// It was used, or is too old: the same is asked for anew.
 			if err := h.open(ctx, a, known); err != nil {
 				return nil, err
@@ -192,7 +192,7 @@ func (a *asking) opening() gate.Opening {
 	v := a.decision.Verdict
 	return gate.Opening{
 		Agent: a.who.ID, AgentName: a.who.Name, Requester: a.who.Actor(), Risk: v.Gate.Risk, Digest: a.sum,
-		Origin: gate.Origin{Protocol: Protocol, Reference: a.key},
+		Origin: gate.Origin{Protocol: Name, Reference: a.key},
 		Shown: gate.Shown{
 			Title: gate.Title(title), Summary: asked.Text, ProposedAction: title, Facts: facts,
 			Artifacts: []wire.Raw{shown}, Rule: v.Rule, Reason: v.Reason,

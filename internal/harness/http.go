@@ -35,6 +35,37 @@ func (h *Harness) Routes() []wire.Route {
 	}
 }
 
+// sessionFilter reads what ?workspace=, ?agent=, ?limit= and ?cursor= select.
+func sessionFilter(r *http.Request) (SessionFilter, error) {
+	limit, err := wire.Limit(r)
+	q := r.URL.Query()
+	return SessionFilter{Workspace: q.Get("workspace"), Agent: q.Get("agent"), Cursor: q.Get("cursor"), Limit: limit}, err
+}
+
+func (h *Harness) getSessions(w http.ResponseWriter, r *http.Request) error {
+	f, err := sessionFilter(r)
+	if err != nil {
+		return err
+	}
+	page, err := h.Sessions(r.Context(), f)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, page)
+}
+
+func (h *Harness) getSession(w http.ResponseWriter, r *http.Request) error {
+	f, err := sessionFilter(r)
+	if err != nil {
+		return err
+	}
+	s, err := h.Session(r.Context(), r.PathValue("id"), f)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, &s)
+}
+
 // credentials are the keys that a call shows, in the order in which they are tried.
 func credentials(r *http.Request, query bool) (keys []string) {
 	if key := r.Header.Get("X-API-Key"); key != "" {
@@ -65,7 +96,7 @@ func (h *Harness) authenticate(r *http.Request, query bool) (key string, err err
 	err = fault.New(fault.Unauthenticated, "Send a key of the agent as X-API-Key, or as Authorization: Bearer.")
 	for _, key := range credentials(r, query) {
 		var who roster.Identity
-		if who, err = h.Roster.Authenticate(r.Context(), key); err != nil {
+		if who, err = h.core.Roster.Authenticate(r.Context(), key); err != nil {
 			continue
 		}
 		if who.Kind == roster.HolderAgent {
@@ -78,7 +109,7 @@ func (h *Harness) authenticate(r *http.Request, query bool) (key string, err err
 
 // holder asks again who holds the key, for every message: it may have been revoked.
 func (h *Harness) holder(key string) func(context.Context) (roster.Identity, error) {
-	return func(ctx context.Context) (roster.Identity, error) { return h.Roster.Authenticate(ctx, key) }
+	return func(ctx context.Context) (roster.Identity, error) { return h.core.Roster.Authenticate(ctx, key) }
 }
 
 func (h *Harness) post(w http.ResponseWriter, r *http.Request) error {
@@ -162,7 +193,7 @@ func (s *socket) read() ([]byte, error) {
 		if err != nil || kind == websocket.MessageText {
 			return text, err
 		}
-		s.harness.Log.Debug("a binary message was passed over", "bytes", len(text))
+		s.harness.core.Log.Debug("a binary message was passed over", "bytes", len(text))
 	}
 }
 

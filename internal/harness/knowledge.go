@@ -88,7 +88,7 @@ func (h *Harness) AddKnowledge(ctx context.Context, by roster.Identity, n NewKno
 		return Knowledge{}, err
 	}
 	name := id.New("fact")
-	err = h.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = h.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		if err := roster.RequireWorkspace(tx, n.Workspace); err != nil {
 			return err
 		}
@@ -119,14 +119,14 @@ func applyKnown(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-const selectKnowledge = "SELECT k.seq, e.record, e.salt, e.body FROM knowledge k JOIN ledger_entry e ON e.seq = k.seq "
+const selectKnowledge = "SELECT k.seq, " + ledger.EntryColumns + " FROM knowledge k JOIN " + ledger.EntryTable + " ON e.seq = k.seq "
 
 func scanKnowledge(scan func(...any) error) (k Knowledge, seq int64, err error) {
-	var rec, salt, body []byte
-	if err := scan(&seq, &rec, &salt, &body); err != nil {
+	var row ledger.Row
+	if err := scan(row.After(&seq)...); err != nil {
 		return k, 0, err
 	}
-	e, err := ledger.Unseal(rec, salt, body)
+	e, err := row.Entry()
 	if err != nil {
 		return k, 0, err
 	}
@@ -136,7 +136,7 @@ func scanKnowledge(scan func(...any) error) (k Knowledge, seq int64, err error) 
 }
 
 func (h *Harness) listKnowledge(ctx context.Context, where string, args ...any) (all []Knowledge, last int64, err error) {
-	all, err = store.All(h.DB.Reading(ctx), func(scan store.Scan) (k Knowledge, err error) {
+	all, err = store.All(h.core.DB.Reading(ctx), func(scan store.Scan) (k Knowledge, err error) {
 		k, last, err = scanKnowledge(scan)
 		return k, err
 	}, selectKnowledge+where, args...)
@@ -192,7 +192,7 @@ const maxFound = 100
 // score adds up, over the words of a question, how well each text answers it.
 func (h *Harness) score(ctx context.Context, workspace string, words []string) (map[string]float64, error) {
 	var texts, total int64
-	err := h.DB.QueryRow(ctx, "SELECT count(*), COALESCE(sum(words), 0) FROM knowledge WHERE workspace = $1", []any{workspace}, &texts, &total)
+	err := h.core.DB.QueryRow(ctx, "SELECT count(*), COALESCE(sum(words), 0) FROM knowledge WHERE workspace = $1", []any{workspace}, &texts, &total)
 	if err != nil || texts == 0 {
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func (h *Harness) score(ctx context.Context, workspace string, words []string) (
 		times, length int64
 	}
 	having := map[string]int64{}
-	hits, err := store.All(h.DB.Reading(ctx), func(scan store.Scan) (one hit, err error) {
+	hits, err := store.All(h.core.DB.Reading(ctx), func(scan store.Scan) (one hit, err error) {
 		err = scan(&one.word, &one.id, &one.times, &one.length)
 		having[one.word]++
 		return one, err
@@ -262,7 +262,7 @@ func (h *Harness) postKnowledge(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var err error
-	if in.Workspace, err = roster.WorkspaceOf(r, in.Workspace); err != nil {
+	if in.Workspace, err = roster.WorkspaceOf(r.Context(), in.Workspace); err != nil {
 		return err
 	}
 	added, err := h.AddKnowledge(r.Context(), roster.From(r.Context()), in)
@@ -285,7 +285,7 @@ func (h *Harness) deleteKnowledge(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	err = h.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
+	err = h.core.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: found.Workspace, Kind: kindForgotten, Actor: roster.From(r.Context()).Actor(), Subject: found.ID, Body: struct{}{}})
 		return nil
 	})

@@ -7,14 +7,14 @@ import (
 	"os"
 	"testing"
 
-	"signalbox/internal/deliver/delivertest"
 	"signalbox/internal/harness"
+	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 )
 
 // node is a process with a harness, and everything it needs.
 type node struct {
-	*delivertest.Core
+	*protocoltest.Node
 	harness  *harness.Harness
 	agent    roster.Identity // coder
 	key      string
@@ -23,9 +23,9 @@ type node struct {
 
 func start(t testing.TB, address string, config harness.Config) *node {
 	t.Helper()
-	n := &node{Core: delivertest.New(t, address, delivertest.On{Migrations: harness.Migrations, Projection: harness.Projection(), Readers: harness.Readers()})}
-	n.harness = harness.New(harness.Options{DB: n.DB, Ledger: n.Ledger, Book: n.Book, Gates: n.Gates, Roster: n.Roster, Now: n.Now, Log: n.Log, Config: config})
-	n.Start(nil, n.harness.Run)
+	n := &node{Node: protocoltest.New(t, address, protocoltest.On{Protocol: harness.Protocol()})}
+	n.harness = harness.New(n.Core, config)
+	n.Start(n.harness)
 	n.agent, n.key = n.AgentWithKey("coder")
 	n.operator = n.Operator("ada")
 	return n

@@ -43,7 +43,7 @@ func (h *Harness) told(ctx context.Context, c *Conn, who roster.Identity, m *mes
 
 // take puts what an agent tells into the queue.
 func (h *Harness) take(ctx context.Context, who roster.Identity, e *Event) {
-	n := &told{who: who, session: keyOf(e.Session), typ: e.Type, event: e.Raw, at: h.Now().UnixMicro(), kept: e.kind.contract}
+	n := &told{who: who, session: keyOf(e.Session), typ: e.Type, event: e.Raw, at: h.core.Now().UnixMicro(), kept: e.kind.contract}
 	h.notes.add(n)
 	if n.kept {
 		h.notes.room(ctx)
@@ -53,7 +53,7 @@ func (h *Harness) take(ctx context.Context, who roster.Identity, e *Event) {
 // sees makes sure that a session is known, before anything is known of it but a step.
 func (h *Harness) sees(who roster.Identity, key string) {
 	if h.notes.fresh(who.ID, key) {
-		h.notes.add(&told{who: who, session: key, at: h.Now().UnixMicro(), kept: true})
+		h.notes.add(&told{who: who, session: key, at: h.core.Now().UnixMicro(), kept: true})
 	}
 }
 
@@ -219,7 +219,7 @@ func (h *Harness) Run(ctx context.Context) error {
 	defer cancel()
 	h.flush(ending)
 	if len(h.unwritten) > 0 {
-		h.Log.Error("what agents told could not be written and is lost", "sessions", len(h.unwritten))
+		h.core.Log.Error("what agents told could not be written and is lost", "sessions", len(h.unwritten))
 	}
 	h.calls.CloseIdleConnections()
 	return nil
@@ -244,7 +244,7 @@ func (h *Harness) flush(ctx context.Context) {
 		if again = err == nil || !passing(err); err == nil {
 			continue
 		}
-		h.Log.Warn("what agents told cannot be written; will try again", "error", err.Error())
+		h.core.Log.Warn("what agents told cannot be written; will try again", "error", err.Error())
 		select {
 		case <-time.After(flushPause):
 		case <-ctx.Done():
@@ -335,7 +335,7 @@ func (h *Harness) write(ctx context.Context, sessions []*session) error {
 			s.bodies[i] = ledger.Body{Value: b, JSON: text}
 		}
 	}
-	return h.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	return h.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		for _, s := range sessions {
 			if err := s.append(tx); err != nil {
 				return err

@@ -2,30 +2,20 @@ package harness
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"signalbox/internal/gate"
-	"signalbox/internal/ledger"
+	"signalbox/internal/clock"
+	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
-	"signalbox/internal/rulebook"
-	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
-// Options say what a harness stands on, and how it behaves.
-type Options struct {
-	DB     *store.DB
-	Ledger *ledger.Ledger
-	Book   *rulebook.Book
-	Gates  *gate.Gates
-	Roster *roster.Roster
-	Now    func() time.Time
-	Log    *slog.Logger
-	Config Config
+// Protocol is AHP 2.4, for the server's list.
+func Protocol() protocol.Protocol {
+	return protocol.Protocol{Name: Name, Label: "Harness", Migrations: Migrations, Projection: Projection(), Readers: Readers()}
 }
 
 // Config is what an operator sets.
@@ -72,7 +62,8 @@ const longestTimeout = 10 * time.Second
 
 // Harness answers the events of agents.
 type Harness struct {
-	Options
+	Config
+	core  protocol.Core
 	notes queue
 	// unwritten is what Run could not write yet.
 	unwritten []*session
@@ -83,10 +74,9 @@ type Harness struct {
 	rejected atomic.Int64 // notifications that were refused
 }
 
-// New makes the service over a ledger that has Projection. While Run is running, what
+// New makes the service over a core whose ledger has Projection. While Run is running, what
 // agents tell is written down.
-func New(o Options) *Harness {
-	c := &o.Config
+func New(core protocol.Core, c Config) *Harness {
 	if c.Timeout == 0 {
 		c.Timeout = longestTimeout
 	}
@@ -99,10 +89,13 @@ func New(o Options) *Harness {
 	if c.SocketAgent == "" {
 		c.SocketAgent = "local"
 	}
-	h := &Harness{Options: o, calls: handlerClient()}
+	h := &Harness{Config: c, core: core, calls: handlerClient()}
 	h.notes.init()
 	return h
 }
+
+// Timers are none: a call is held for seconds, by its own goroutine.
+func (h *Harness) Timers() map[string]clock.Handler { return nil }
 
 // Stats are counters since the start.
 type Stats struct {
@@ -162,7 +155,7 @@ func (h *Harness) answer(ctx context.Context, c *Conn, m *message) Reply {
 	if !m.request() {
 		if err := h.told(ctx, c, who, m); err != nil {
 			h.rejected.Add(1)
-			h.Log.Debug("a notification was refused", "agent", who.Name, "reason", err.message)
+			h.core.Log.Debug("a notification was refused", "agent", who.Name, "reason", err.message)
 			return Reply{JSON: errorReply(nil, err), Told: true}
 		}
 		return Reply{Told: true}
@@ -216,7 +209,7 @@ func (h *Harness) handshake(c *Conn, who roster.Identity, params wire.Raw) (wire
 	c.shaken.Store(true)
 	session, _ := wire.Text(got["session_id"])
 	h.shaken.add(who.ID, keyOf(session))
-	h.notes.add(&told{who: who, session: keyOf(session), info: got["agent_info"], at: h.Now().UnixMicro(), kept: true})
+	h.notes.add(&told{who: who, session: keyOf(session), info: got["agent_info"], at: h.core.Now().UnixMicro(), kept: true})
 	result, err := wire.Marshal(greeting{
 		Version: Version,
 		Info:    info{Name: "signalbox", Version: h.Config.Version, Capabilities: capabilities},

@@ -102,7 +102,7 @@ func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return err
 		case err != nil: // too many files, for one: it passes
-			h.Log.Warn("cannot accept a connection on the Unix socket", "error", err.Error())
+			h.core.Log.Warn("cannot accept a connection on the Unix socket", "error", err.Error())
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-ctx.Done():
@@ -111,7 +111,7 @@ func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
 		}
 		open.Go(func() {
 			if err := samePerson(conn); err != nil {
-				h.Log.Warn("a connection to the Unix socket was refused", "error", err.Error())
+				h.core.Log.Warn("a connection to the Unix socket was refused", "error", err.Error())
 				_ = conn.Close()
 				return
 			}
@@ -149,15 +149,15 @@ func samePerson(conn net.Conn) error {
 // so that it can be suspended, limited and named in rules like any other.
 func (h *Harness) local(ctx context.Context) (roster.Identity, error) {
 	name := h.Config.SocketAgent
-	who, err := h.Roster.Named(ctx, roster.DefaultWorkspace, name)
+	who, err := h.core.Roster.Named(ctx, roster.DefaultWorkspace, name)
 	if !fault.Is(err, fault.NotFound) {
 		return who, err
 	}
-	_, _, err = h.Roster.AddAgent(ctx, roster.Identity{}, roster.NewAgent{Name: name, Labels: map[string]string{"via": "ahp.sock"}})
+	_, _, err = h.core.Roster.AddAgent(ctx, roster.Identity{}, roster.NewAgent{Name: name, Labels: map[string]string{"via": "ahp.sock"}})
 	if err != nil && !fault.Is(err, fault.AlreadyExists) { // by another connection
 		return who, err
 	}
-	return h.Roster.Named(ctx, roster.DefaultWorkspace, name)
+	return h.core.Roster.Named(ctx, roster.DefaultWorkspace, name)
 }
 
 // lines is a stream of lines.

@@ -15,8 +15,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Protocol is how rules and the origin of gates name us.
-const Protocol = "ahp"
+// Name is the protocol's name in rules, and in the origin of gates.
+const Name = "ahp"
 
 // Version is the version of AHP that is spoken here.
 const Version = "2.4"
@@ -227,7 +227,7 @@ func decodeData(raw wire.Raw, into any) error {
 func (e *Event) asked(trace string) policy.Event {
 	argument := func(names ...string) string { return (&Event{members: e.arguments}).text(names...) }
 	out := policy.Event{
-		Point: e.kind.point, Protocol: Protocol, Kind: string(e.Type), Depth: e.Depth, Session: e.Session, Trace: trace,
+		Point: e.kind.point, Protocol: Name, Kind: string(e.Type), Depth: e.Depth, Session: e.Session, Trace: trace,
 		Tool: e.tool(), Command: argument("command"), Path: argument("file_path", "path"), URL: argument("url"),
 		CWD: e.text("working_directory", "cwd"), Model: e.text("model_name", "model"), Provider: e.text("model_provider"), Run: e.text("run_id"),
 		Text: e.question(), QueryType: e.query, Fill: e.fill,

@@ -65,7 +65,7 @@ func (h *Harness) serve(ctx context.Context, c *Conn, s stream) {
 	}
 	defer h.streams.open.Done()
 	if who, err := c.who(ctx); err == nil {
-		defer h.Roster.Connected(who.ID)()
+		defer h.core.Roster.Connected(who.ID)()
 	}
 	w := workers{h: h, c: c, s: s, slots: make(chan struct{}, maxInFlight), next: make(chan *message)}
 	defer w.working.Wait()
@@ -169,7 +169,7 @@ func (h *Harness) limited(c *Conn, who roster.Identity, m *message) (Reply, bool
 	if !m.request() || m.method == methodHandshake {
 		return Reply{}, false
 	}
-	left, err := h.Roster.Take(who, "requests", 0)
+	left, err := h.core.Roster.Take(who, "requests", 0)
 	if err == nil {
 		return Reply{}, false
 	}

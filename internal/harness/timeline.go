@@ -51,7 +51,7 @@ func (h *Harness) lookBack(ctx context.Context, q ledger.Query, bytes int, look 
 	q.Newest = true
 	for left := q.Limit; left > 0 && bytes > 0; {
 		q.Limit = min(left, atOnce)
-		entries, err := h.Ledger.Entries(ctx, q)
+		entries, err := h.core.Ledger.Entries(ctx, q)
 		if err != nil {
 			return last, false, err
 		}

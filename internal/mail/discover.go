@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"slices"
 
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -74,36 +77,36 @@ func (m *Mail) ownKey() ed25519.PublicKey { return m.provider.Public().(ed25519.
 func (m *Mail) getWellKnown(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Cache-Control", "public, max-age=3600")
 	w.Header().Set("Access-Control-Allow-Origin", "*")
-	return wire.Reply(w, http.StatusOK, WellKnown{Version, m.endpoint(), m.Domains.Own, m.capabilities(), keyText(m.ownKey()), roster.Fingerprint(m.ownKey())})
+	return wire.Reply(w, http.StatusOK, WellKnown{amp.Version, amp.Endpoint(m.core.BaseURL), m.Domains.Own, m.capabilities(), amp.KeyText(m.ownKey()), roster.Fingerprint(m.ownKey())})
 }
 
 // modes are the registration modes in the protocol's words: an owner is somebody who was
 // verified.
 func (m *Mail) modes() []string {
-	if m.Registration == ByOwner {
-		return []string{ByProof}
+	if m.Registration == directory.ByOwner {
+		return []string{directory.ByProof}
 	}
 	return []string{m.Registration}
 }
 
 func (m *Mail) getInfo(w http.ResponseWriter, _ *http.Request) error {
-	limits := map[string]int{"messages_per_minute": messagesPerMinute, "api_requests_per_minute": requestsPerMinute}
-	files := map[string]any{"max_attachment_size": maxAttachment, "max_total_attachment_size": maxAttached, "max_attachments_per_message": maxAttachments, "direct_upload": false, "av_scanning": m.Clam != ""}
-	return wire.Reply(w, http.StatusOK, Info{m.Domains.Own, Version, m.capabilities(), m.modes(), limits, keyText(m.ownKey()), roster.Fingerprint(m.ownKey()), files})
+	limits := map[string]int{"messages_per_minute": messagesPerMinute, "api_requests_per_minute": amp.RequestsPerMinute}
+	files := map[string]any{"max_attachment_size": attachment.MaxSize, "max_total_attachment_size": attachment.MaxTotal, "max_attachments_per_message": attachment.MaxCount, "direct_upload": false, "av_scanning": m.Clam != ""}
+	return wire.Reply(w, http.StatusOK, Info{m.Domains.Own, amp.Version, m.capabilities(), m.modes(), limits, amp.KeyText(m.ownKey()), roster.Fingerprint(m.ownKey()), files})
 }
 
 func (m *Mail) getHealth(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-cache, no-store")
-	h := Health{Status: "healthy", Version: Version, Provider: m.Domains.Own, Federation: m.federates(), UptimeSeconds: int64(m.Now().Sub(m.started).Seconds())}
+	h := Health{Status: "healthy", Version: amp.Version, Provider: m.Domains.Own, Federation: m.federates(), UptimeSeconds: int64(m.core.Now().Sub(m.started).Seconds())}
 	if n := len(m.Mesh.Hosts); n > 0 {
 		h.Mesh = &MeshHealth{true, n, m.Mesh.Host}
 	}
 	status := http.StatusOK
 	var err error
-	switch h.AgentsOnline, err = m.Roster.Online(r.Context()); {
+	switch h.AgentsOnline, err = m.core.Roster.Online(r.Context()); {
 	case err != nil:
 		h.Status, status = "unhealthy", http.StatusServiceUnavailable
-	case m.Ledger.Mismatch() != nil:
+	case m.core.Ledger.Mismatch() != nil:
 		h.Status = "degraded" // it can be read
 	}
 	return wire.Reply(w, status, h)

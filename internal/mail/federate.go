@@ -73,11 +73,11 @@ func (s providers) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	if err != nil {
 		return deliver.Result{Class: "discovery", Text: fault.From(err).Message}
 	}
-	body, err := webhookBody(p)
+	body, err := p.JSON()
 	if err != nil {
 		return deliver.Result{Verdict: deliver.Hopeless, Class: "internal", Text: "The message cannot be written."}
 	}
-	stampText := strconv.FormatInt(s.Now().Unix(), 10)
+	stampText := strconv.FormatInt(s.core.Now().Unix(), 10)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.endpoint+"/federation/deliver", bytes.NewReader(body))
 	if err != nil {
 		return deliver.Result{Class: "discovery", Text: "The endpoint of the provider is no address."}
@@ -86,10 +86,10 @@ func (s providers) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	req.Header.Set("X-AMP-Provider", s.Domains.Own)
 	req.Header.Set("X-AMP-Timestamp", stampText)
 	req.Header.Set("X-AMP-Signature", base64.StdEncoding.EncodeToString(ed25519.Sign(s.provider, append([]byte(stampText+"."), body...))))
-	if replaced := s.replacedBy(ctx, p); replaced != "" {
+	if replaced := s.Directory.Replaced(ctx, p.Envelope.From, p.SenderKey); replaced != "" {
 		req.Header.Set("X-AMP-Key-Revoked", replaced)
 	}
-	res, err := s.Outbox.Client().Do(req)
+	res, err := s.core.Outbox.Client().Do(req)
 	if err != nil {
 		return deliver.ExplainDial(err)
 	}
@@ -106,7 +106,7 @@ func (m *Mail) judgePeer(ctx context.Context, a deliver.Attempt, p *Pending, sta
 		via = ByMesh
 	}
 	end := func(kind string, note string) error {
-		return m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		return m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 			tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kind, Actor: "system", Subject: p.ID, Trace: trace(p.Envelope.ThreadID), Body: about{Seq: p.seq, Agent: queueOf(a.Target), Place: p.place, Via: via, Note: note}})
 			return nil
 		})
@@ -129,7 +129,7 @@ func (m *Mail) judgePeer(ctx context.Context, a deliver.Attempt, p *Pending, sta
 // inQueueOf reads a message if it is in the queue, nil when it is not.
 func (m *Mail) inQueueOf(ctx context.Context, agent, id string) (*Pending, error) {
 	var place int64
-	err := m.DB.QueryRow(ctx, "SELECT place FROM mail_message WHERE id = $1 AND recipient = $2 AND place <> 0", []any{id, agent}, &place)
+	err := m.core.DB.QueryRow(ctx, "SELECT place FROM mail_message WHERE id = $1 AND recipient = $2 AND place <> 0", []any{id, agent}, &place)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
@@ -141,17 +141,6 @@ func (m *Mail) inQueueOf(ctx context.Context, agent, id string) (*Pending, error
 		return nil, err
 	}
 	return &page[0], nil
-}
-
-// replacedBy is the fingerprint that the sender's key has taken the place of, if it has.
-func (m *Mail) replacedBy(ctx context.Context, p *Pending) string {
-	key, err := roster.ParsePublicKey(p.SenderKey)
-	if err != nil {
-		return ""
-	}
-	var before string
-	_ = m.DB.QueryRow(ctx, "SELECT fingerprint FROM mail_revocation WHERE superseded_by = $1 AND address = $2", []any{roster.Fingerprint(key), p.Envelope.From}, &before) // none is none
-	return before
 }
 
 // Accepted is the answer to another provider.
@@ -182,7 +171,7 @@ func (m *Mail) postFederation(w http.ResponseWriter, r *http.Request) error {
 	}
 	// Who has not shown who they are is counted by where they come from.
 	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	if _, err := m.Roster.Take(roster.Identity{ID: "from:" + host, Name: host}, "federation", perHost); err != nil {
+	if _, err := m.core.Roster.Take(roster.Identity{ID: "from:" + host, Name: host}, "federation", perHost); err != nil {
 		return err
 	}
 	seconds, err := strconv.ParseInt(stampText, 10, 64)
@@ -192,7 +181,7 @@ func (m *Mail) postFederation(w http.ResponseWriter, r *http.Request) error {
 	if err := m.timely(time.Unix(seconds, 0)); err != nil {
 		return err
 	}
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
@@ -204,7 +193,7 @@ func (m *Mail) postFederation(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || !ed25519.Verify(from.key, append([]byte(stampText+"."), body...), raw) {
 		return fault.New(fault.SignatureInvalid, "X-AMP-Signature is not one of the key of %s over the time, a dot and the body.", domain)
 	}
-	left, err := m.Roster.Take(roster.Identity{ID: "provider:" + domain, Name: domain}, "federation", perProvider)
+	left, err := m.core.Roster.Take(roster.Identity{ID: "provider:" + domain, Name: domain}, "federation", perProvider)
 	left.SetHeaders(w.Header())
 	if err != nil {
 		return err
@@ -229,11 +218,11 @@ func domainForm(domain string) bool {
 
 // timely refuses what is too old, or from the future.
 func (m *Mail) timely(at time.Time) error {
-	switch off := at.Sub(m.Now()); {
+	switch off := at.Sub(m.core.Now()); {
 	case off > time.Minute:
-		return fault.New(fault.TimestampFuture, "%s is more than a minute ahead of us. Set the clock.", stamp(at))
-	case off < -proofWindow:
-		return fault.New(fault.TimestampExpired, "%s is more than five minutes past.", stamp(at))
+		return fault.New(fault.TimestampFuture, "%s is more than a minute ahead of us. Set the clock.", amp.Stamp(at))
+	case off < -5*time.Minute:
+		return fault.New(fault.TimestampExpired, "%s is more than five minutes past.", amp.Stamp(at))
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,6 +13,8 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -27,14 +28,14 @@ const quarantineTTL = 72 * time.Hour
 func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule, reason string) (Answer, error) {
 	m.complete(l)
 	id := l.meta.Envelope.ID
-	l.meta.Quarantine, l.meta.Gate = newID("qtn", m.Now()), gate.NewID()
+	l.meta.Quarantine, l.meta.Gate = amp.NewID("qtn", m.core.Now()), gate.NewID()
 	body, err := l.encode()
 	if err != nil {
 		return Answer{}, err
 	}
 	opening := gate.Opening{
 		Project: "mail", Agent: l.sender.ID, AgentName: l.sender.Name, Requester: l.sender.Actor(), Risk: risk,
-		Origin: gate.Origin{Protocol: Protocol, Reference: id}, Rules: rules, Digest: l.meta.PayloadSHA256,
+		Origin: gate.Origin{Protocol: Name, Reference: id}, Rules: rules, Digest: l.meta.PayloadSHA256,
 		Shown: gate.Shown{
 			Title: firstLine("Message to "+l.to.String()+": "+l.subject, 120), Summary: l.message, ProposedAction: "Deliver the message to " + l.to.String(), Rule: rule, Reason: reason,
 			Facts: []gate.Fact{{Name: "from", Value: l.sender.Address}, {Name: "trust", Value: string(l.trust)}, {Name: "quarantine", Value: l.meta.Quarantine}},
@@ -45,9 +46,9 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 		return Answer{}, err
 	}
 	var at time.Time
-	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		at = tx.Now()
-		if err := l.claim(tx); err != nil {
+		if err := attachment.Claim(tx, l.meta.Attachments); err != nil {
 			return err
 		}
 		l.append(tx, body)
@@ -58,7 +59,7 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 		return Answer{}, err
 	}
 	m.judge(ctx, l.sender)
-	return Answer{ID: id, Status: Held, Method: ByRelay, QueuedAt: stamp(at), QuarantineID: l.meta.Quarantine, GateID: l.meta.Gate, Warnings: l.warned()}, nil
+	return Answer{ID: id, Status: Held, Method: ByRelay, QueuedAt: amp.Stamp(at), QuarantineID: l.meta.Quarantine, GateID: l.meta.Gate, Warnings: l.warned()}, nil
 }
 
 // resolved draws the consequence of a decision in the transaction that takes it.
@@ -79,7 +80,7 @@ func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
 		kind = kindReleased
 	} else if g.Status == gate.Approved {
 		kind = kindReleased
-		if _, err := m.Roster.AgentIn(tx, recipientWorkspace, b.Agent); fault.Is(err, fault.NotFound) {
+		if _, err := m.core.Roster.AgentIn(tx, recipientWorkspace, b.Agent); fault.Is(err, fault.NotFound) {
 			kind, b.Note = kindRejected, "the recipient is gone"
 		} else if err != nil {
 			return err
@@ -98,7 +99,7 @@ func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
 		l.meta.Envelope.ID, l.meta.Envelope.ThreadID = g.Origin.Reference, thread
 		return m.export(tx, l)
 	}
-	if profile := m.profile(b.Agent); kind == kindReleased && profile.WebhookURL != "" {
+	if profile := m.Directory.Profile(b.Agent); kind == kindReleased && profile.WebhookURL != "" {
 		return m.call(tx, roster.Identity{ID: b.Agent, Workspace: recipientWorkspace, Address: address}, g.Origin.Reference, thread)
 	}
 	return nil
@@ -162,10 +163,10 @@ func (m *Mail) getQuarantine(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.InvalidField, "status should be pending, approved, rejected or all, and is %.40q.", status).About("status")
 	}
 	out := QuarantineList{Items: []Quarantined{}}
-	if err := m.DB.QueryRow(r.Context(), "SELECT count(*) FROM mail_message WHERE "+condition, []any{scope}, &out.Total); err != nil {
+	if err := m.core.DB.QueryRow(r.Context(), "SELECT count(*) FROM mail_message WHERE "+condition, []any{scope}, &out.Total); err != nil {
 		return err
 	}
-	ids, err := store.All(m.DB.Reading(r.Context()), func(scan store.Scan) (id string, err error) {
+	ids, err := store.All(m.core.DB.Reading(r.Context()), func(scan store.Scan) (id string, err error) {
 		err = scan(&id, &seq)
 		return id, err
 	}, "SELECT quarantine, seq FROM mail_message WHERE "+condition+" AND seq > $2 ORDER BY seq LIMIT $3", scope, seq, limit)
@@ -189,18 +190,18 @@ func (m *Mail) getQuarantine(w http.ResponseWriter, r *http.Request) error {
 // quarantined reads one, as far as the caller may see it.
 func (m *Mail) quarantined(ctx context.Context, id string) (Quarantined, error) {
 	var message string
-	err := m.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE quarantine = $2 AND quarantine <> '' AND "+inWalls, []any{wire.Scope(ctx), id}, &message)
+	err := m.core.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE quarantine = $2 AND quarantine <> '' AND "+inWalls, []any{wire.Scope(ctx), id}, &message)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Quarantined{}, fault.New(fault.NotFound, "There is nothing in quarantine under %.80q. GET /v1/quarantine lists what there is.", id)
 	}
 	if err != nil {
 		return Quarantined{}, err
 	}
-	shown, err := m.Message(ctx, message)
+	shown, err := m.summary(ctx, message)
 	if err != nil {
 		return Quarantined{}, err
 	}
-	g, err := m.Gates.Get(ctx, shown.Gate)
+	g, err := m.core.Gates.Get(ctx, shown.Gate)
 	if err != nil {
 		return Quarantined{}, err
 	}
@@ -233,46 +234,12 @@ func (m *Mail) postQuarantined(approve bool) wire.Handler {
 			return err
 		}
 		if q.Status == "expired" {
-			return fault.New(fault.QuarantineExpired, "The message waited until %s, and was rejected then.", stamp(q.ExpiresAt))
+			return fault.New(fault.QuarantineExpired, "The message waited until %s, and was rejected then.", amp.Stamp(q.ExpiresAt))
 		}
-		g, err := m.Gates.Vote(r.Context(), roster.From(r.Context()), q.GateID, gate.Ballot{Approve: approve})
+		g, err := m.core.Gates.Vote(r.Context(), roster.From(r.Context()), q.GateID, gate.Ballot{Approve: approve})
 		if err != nil {
 			return err
 		}
 		return wire.Reply(w, http.StatusOK, QuarantineAnswer{q.ID, string(g.Status), q.MessageID, g.Status == gate.Approved})
-	}
-}
-
-// risk reads how an agent behaved in the last day.
-func (m *Mail) risk(ctx context.Context, agentID string) (Risk, error) {
-	var r Risk
-	since, err := m.Ledger.SeqBefore(ctx, m.Now().Add(-24*time.Hour))
-	if err != nil {
-		return r, err
-	}
-	err = m.DB.QueryRow(ctx, `SELECT count(*), COALESCE(SUM(CASE WHEN quarantine <> '' THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN flags <> '' AND quarantine = '' THEN 1 ELSE 0 END), 0)
-FROM mail_party p JOIN mail_message m ON m.seq = p.seq WHERE p.agent = $1 AND p.seq > $2 AND m.sender = $1`, []any{agentID, since}, &r.Total, &r.Quarantined, &r.Flagged)
-	if err == nil {
-		err = m.DB.QueryRow(ctx, "SELECT count(*) FROM mail_blocked WHERE sender = $1 AND seq > $2", []any{agentID, since}, &r.Blocked)
-	}
-	r.Total += r.Blocked
-	return r, err
-}
-
-// suspendFor is how long an agent of critical risk is suspended.
-const suspendFor = time.Hour
-
-// judge suspends an agent for an hour that sends hardly anything but what is held or
-// refused.
-func (m *Mail) judge(ctx context.Context, who roster.Identity) {
-	if strings.HasPrefix(who.ID, "remote:") {
-		return // its provider answers for it
-	}
-	risk, err := m.risk(ctx, who.ID)
-	if err == nil && risk.Total >= enoughToJudge && risk.level() == "critical" {
-		_, err = m.Roster.Suspend(ctx, roster.Identity{}, who.Workspace, who.ID, fmt.Sprintf("risk score %.0f", risk.score()), m.Now().Add(suspendFor))
-	}
-	if err != nil && ctx.Err() == nil {
-		m.Log.Warn("cannot judge how an agent behaves", "agent", who.Name, "error", err.Error())
 	}
 }

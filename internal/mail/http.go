@@ -3,7 +3,6 @@ package mail
 import (
 	"cmp"
 	"errors"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,18 +10,18 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
 
 // The limits of the protocol.
 const (
-	messagesPerMinute  = 60
-	messagesPerHour    = 500
-	receivedPerMinute  = 120
-	requestsPerMinute  = 100
-	pendingPerMinute   = 30
-	registersPerMinute = 10
+	messagesPerMinute = 60
+	messagesPerHour   = 500
+	receivedPerMinute = 120
+	pendingPerMinute  = 30
 )
 
 // maxPoll is the longest that a call waits for messages.
@@ -36,20 +35,14 @@ func (m *Mail) Routes() []wire.Route {
 		{Method: "GET", Path: "/v1/info", Summary: "The provider, its limits and how agents register", Answer: Info{}, Handle: m.getInfo},
 		{Method: "GET", Path: "/v1/health", Summary: "How the provider is", Answer: Health{}, Handle: m.getHealth},
 		{Method: "GET", Path: "/v1/organization", Summary: "The tenant for clients that have none; also at /api/organization", Answer: Organization{}, Handle: m.getOrganization},
-		{Method: "POST", Path: "/v1/register", Summary: "Register an agent; the key is shown this once", RequestMedia: "application/json", Answer: Registered{}, Status: 201, Handle: m.postRegister},
-		{Method: "GET", Path: "/v1/auth/user-key", Summary: "What an owner may know of their key", Answer: UserKey{}, Handle: m.getUserKey},
-		{Method: "GET", Path: "/v1/agents/owned", Summary: "The agents of an owner", Answer: OwnedList{}, Handle: m.getOwned},
-		{Method: "DELETE", Path: "/v1/agents/owned/{agent_id}", Summary: "Remove an agent of an owner", Handle: m.deleteOwned},
 		{Method: "GET", Path: "/v1/ws", Summary: "A WebSocket: the first frame is auth", Status: 101, Handle: m.getSocket},
 		{Method: "GET", Path: "/v1/quarantine", Summary: "Messages that wait for a person", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "status", Meaning: "pending, approved, rejected or all"}}, wire.PageParams...), Answer: QuarantineList{}, Handle: m.getQuarantine},
 		{Method: "GET", Path: "/v1/quarantine/{id}", Summary: "One of them, with its text", Auth: wire.Viewer, Answer: Quarantined{}, Handle: m.getQuarantined},
 		{Method: "POST", Path: "/v1/quarantine/{id}/approve", Summary: "Deliver it", Auth: wire.Operator, Answer: QuarantineAnswer{}, Handle: m.postQuarantined(true)},
 		{Method: "POST", Path: "/v1/quarantine/{id}/reject", Summary: "Do not", Auth: wire.Operator, Answer: QuarantineAnswer{}, Handle: m.postQuarantined(false)},
-		{Method: "POST", Path: "/v1/agents/{id}/suspend", Summary: "Suspend an agent, for some hours or until it is resumed", Auth: wire.Operator, RequestMedia: "application/json", Answer: Suspension{}, Handle: m.postSuspend},
-		{Method: "POST", Path: "/v1/agents/{id}/unsuspend", Summary: "Let an agent go on", Auth: wire.Operator, Answer: Suspension{}, Handle: m.postUnsuspend},
 		{Method: "GET", Path: "/v1/agents/{id}/{what}", Summary: "How an agent behaved lately; what is risk", Auth: wire.Viewer, Answer: RiskReport{}, Handle: m.getRisk},
 	}
-	routes = slices.Concat(routes, m.agentRoutes(), m.attachmentRoutes(), m.meshRoutes())
+	routes = slices.Concat(routes, m.agentRoutes(), m.Directory.Routes(), m.Attachments.Routes(), m.meshRoutes())
 	for i := range routes {
 		routes[i].Fail, routes[i].Lenient = fail, true
 	}
@@ -73,18 +66,7 @@ func (m *Mail) agentRoutes() []wire.Route {
 		{Name: "after", Meaning: "the value of next_cursor from the call before"},
 		{Name: "wait", Meaning: "how many seconds to wait for a message, 30 at the most"},
 	}
-	page := []wire.Param{{Name: "tenant", Meaning: "the caller's own"}, {Name: "search", Meaning: "part of a name, an alias or an address"}}
 	routes := []wire.Route{
-		{Method: "GET", Path: "/v1/agents/me", Summary: "The agent itself", Answer: Me{}, Handle: m.getMe},
-		{Method: "PATCH", Path: "/v1/agents/me", Summary: "Change alias, delivery, metadata, capabilities or communication policy", RequestMedia: "application/json", Answer: Updated{}, Handle: m.patchMe},
-		{Method: "DELETE", Path: "/v1/agents/me", Summary: "Leave: the keys, the queue and the address go", Answer: Deregistered{}, Handle: m.deleteMe},
-		{Method: "GET", Path: "/v1/agents/me/card", Summary: "The agent's card, not signed", Answer: Card{}, Handle: m.getCard},
-		{Method: "GET", Path: "/v1/agents", Summary: "The agents of the tenant", Query: append(page, wire.PageParams...), Answer: AgentList{}, Handle: m.getAgents},
-		{Method: "GET", Path: "/v1/agents/resolve/{address}", Summary: "Find an agent by its address, or a short form of it", Answer: Resolved{}, Handle: m.getResolve},
-		{Method: "GET", Path: "/v1/agents/{address}", Summary: "The same", Answer: Resolved{}, Handle: m.getResolve},
-		{Method: "POST", Path: "/v1/auth/rotate-key", Summary: "Replace the API key; the old one works for 24 hours more", Answer: RotatedKey{}, Handle: m.postRotateKey},
-		{Method: "POST", Path: "/v1/auth/rotate-keys", Summary: "Replace the public key, with a proof of the old one", RequestMedia: "application/json", Answer: RotatedKeys{}, Handle: m.postRotateKeys},
-		{Method: "DELETE", Path: "/v1/auth/revoke-key", Summary: "Refuse the API key of this call from now on", Answer: RevokedKey{}, Handle: m.deleteKey},
 		{Method: "DELETE", Path: "/v1/messages/pending/{id}", Summary: "Acknowledge a message", Handle: m.deletePending},
 		{Method: "DELETE", Path: "/v1/messages/pending", Summary: "Acknowledge a message", Query: []wire.Param{{Name: "id", Meaning: "the message"}}, Handle: m.deletePending},
 		{Method: "POST", Path: "/v1/inbox/{id}/ack", Summary: "Acknowledge a message", Handle: m.deletePending},
@@ -94,7 +76,7 @@ func (m *Mail) agentRoutes() []wire.Route {
 		{Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Say that a message was read", Handle: m.postRead},
 	}
 	for i := range routes {
-		routes[i].Rate = requestsPerMinute
+		routes[i].Rate = amp.RequestsPerMinute
 	}
 	for _, path := range []string{"/v1/messages/pending", "/v1/messages", "/v1/inbox"} {
 		routes = append(routes, wire.Route{Method: "GET", Path: path, Summary: "What waits for the agent, the oldest first; reading takes nothing out", Rate: pendingPerMinute, Query: wait, Media: "application/json", Handle: m.getPending})
@@ -178,65 +160,14 @@ func failWith(w http.ResponseWriter, e *fault.Error, accepted *bool) {
 	}
 }
 
-// caller finds out who holds the key of a call that also goes without one.
-func (m *Mail) caller(r *http.Request) (roster.Identity, error) {
-	header := r.Header.Get("Authorization")
-	if header == "" {
-		return roster.Identity{}, nil
-	}
-	scheme, token, both := strings.Cut(header, " ")
-	if !both {
-		token = scheme
-	} else if !strings.EqualFold(scheme, "Bearer") {
-		return roster.Identity{}, fault.New(fault.Unauthenticated, "Send the key in the header Authorization: Bearer ….")
-	}
-	return m.Roster.Authenticate(r.Context(), strings.TrimSpace(token))
-}
-
-func (m *Mail) postRegister(w http.ResponseWriter, r *http.Request) error {
-	by, err := m.caller(r)
-	if err != nil {
-		return err
-	}
-	if err := m.limitRegistrations(w, r, by); err != nil {
-		return err
-	}
-	body, err := wire.Read(w, r, maxBody)
-	if err != nil {
-		return err
-	}
-	out, err := m.Register(r.Context(), by, body)
-	if err != nil {
-		return err
-	}
-	status := http.StatusCreated
-	if out.again {
-		status = http.StatusOK
-	}
-	w.Header().Set("Cache-Control", "no-store")
-	return wire.Reply(w, status, out)
-}
-
-// limitRegistrations counts those of strangers by where they come from. This machine is
-// no stranger.
-func (m *Mail) limitRegistrations(w http.ResponseWriter, r *http.Request, by roster.Identity) error {
-	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	if ip := net.ParseIP(host); by.ID != "" || ip != nil && ip.IsLoopback() {
-		return nil
-	}
-	left, err := m.Roster.Take(roster.Identity{ID: "from:" + host, Name: host}, "registrations", registersPerMinute)
-	left.SetHeaders(w.Header())
-	return err
-}
-
 // takeMessage counts a message against the limits of its sender. What is left is of the one
 // that is closer to its end.
 func (m *Mail) takeMessage(who roster.Identity) (roster.Allowance, error) {
-	left, err := m.Roster.Take(who, "messages", messagesPerMinute)
+	left, err := m.core.Roster.Take(who, "messages", messagesPerMinute)
 	if err != nil {
 		return left, err
 	}
-	hour, err := m.Roster.TakeHourly(who, "messages", messagesPerHour)
+	hour, err := m.core.Roster.TakeHourly(who, "messages", messagesPerHour)
 	if err != nil || hour.Limit > 0 && hour.Remaining < left.Remaining {
 		return hour, err
 	}
@@ -250,7 +181,7 @@ func (m *Mail) postRoute(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
@@ -274,8 +205,8 @@ type Count struct {
 
 func (m *Mail) getCount(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	if who.Suspended {
-		return suspended()
+	if err := directory.Active(who); err != nil {
+		return err
 	}
 	n, first, last, err := m.waiting(r.Context(), who.ID, 0)
 	if err != nil {
@@ -283,11 +214,11 @@ func (m *Mail) getCount(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := Count{Count: n, Cursor: strconv.FormatInt(last, 10)}
 	if n > 0 {
-		e, err := m.Ledger.Entry(r.Context(), first)
+		e, err := m.core.Ledger.Entry(r.Context(), first)
 		if err != nil {
 			return err
 		}
-		text := stamp(e.At)
+		text := amp.Stamp(e.At)
 		out.OldestQueuedAt = &text
 	}
 	return wire.Reply(w, http.StatusOK, out)
@@ -295,8 +226,8 @@ func (m *Mail) getCount(w http.ResponseWriter, r *http.Request) error {
 
 func (m *Mail) getPending(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	if who.Suspended {
-		return suspended()
+	if err := directory.Active(who); err != nil {
+		return err
 	}
 	limit, after, wait, err := readPoll(r)
 	if err != nil {
@@ -354,8 +285,8 @@ func readPoll(r *http.Request) (limit int, after int64, wait time.Duration, err 
 // deletePending acknowledges one message, in each of the forms that clients have for it.
 func (m *Mail) deletePending(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	if who.Suspended {
-		return suspended()
+	if err := directory.Active(who); err != nil {
+		return err
 	}
 	id := cmp.Or(r.PathValue("id"), r.URL.Query().Get("id"))
 	if id == "" {
@@ -376,23 +307,23 @@ func (m *Mail) deletePending(w http.ResponseWriter, r *http.Request) error {
 
 func (m *Mail) postAck(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	if who.Suspended {
-		return suspended()
+	if err := directory.Active(who); err != nil {
+		return err
 	}
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
-	f, err := readFields(body)
+	f, err := amp.ReadFields(body)
 	if err != nil {
 		return err
 	}
-	ids := f.texts("ids", maxIDs, 128)
+	ids := f.Texts("ids", maxIDs, 128)
 	if len(ids) == 0 {
-		f.missing("ids", "a list of message ids, such as [\"msg_1706648400_abc123\"]")
+		f.Missing("ids", "a list of message ids, such as [\"msg_1706648400_abc123\"]")
 	}
-	if f.err != nil {
-		return f.err
+	if f.Err != nil {
+		return f.Err
 	}
 	acked, err := m.Ack(r.Context(), who, ByRelay, ids...)
 	if err != nil {
@@ -406,5 +337,18 @@ func (m *Mail) postRead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, map[string]any{"read_receipt_sent": told, "read_at": stamp(at)})
+	return wire.Reply(w, http.StatusOK, map[string]any{"read_receipt_sent": told, "read_at": amp.Stamp(at)})
+}
+
+// getRisk takes every path below an agent, since the mux refuses /v1/agents/{id}/risk beside
+// /v1/agents/resolve/{address}: there is a path that both match.
+func (m *Mail) getRisk(w http.ResponseWriter, r *http.Request) error {
+	if r.PathValue("what") != "risk" {
+		return fault.New(fault.NotFound, "Of an agent there is /risk, /suspend and /unsuspend.")
+	}
+	out, err := m.Risk(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, out)
 }

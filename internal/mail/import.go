@@ -22,17 +22,17 @@ func (m *Mail) Import(ctx context.Context, domain string, body []byte, revokedKe
 	if err != nil {
 		return Answer{}, err
 	}
-	outer, err := readFields(body)
+	outer, err := amp.ReadFields(body)
 	if err != nil {
 		return Answer{}, err
 	}
-	envelope := outer.object("envelope")
+	envelope := outer.Object("envelope")
 	if envelope == nil {
 		return Answer{}, fault.New(fault.MissingField, "The field \"envelope\" is missing. It should be that of the message.").About("envelope")
 	}
-	at := envelope.time("timestamp")
-	key := outer.text("sender_public_key", 4096)
-	if err := errors.Join(outer.err, envelope.err); err != nil {
+	at := envelope.Time("timestamp")
+	key := outer.Text("sender_public_key", 4096)
+	if err := errors.Join(outer.Err, envelope.Err); err != nil {
 		return Answer{}, err
 	}
 	if at.IsZero() {
@@ -81,7 +81,7 @@ func (m *Mail) takeIn(ctx context.Context, o *outgoing, im immigrant) (Answer, e
 	if err := m.thread(ctx, l); err != nil {
 		return Answer{}, err
 	}
-	if l.meta.Envelope.ThreadID == "" && idForm.MatchString(o.threadHint) {
+	if l.meta.Envelope.ThreadID == "" && amp.IDForm.MatchString(o.threadHint) {
 		l.meta.Envelope.ThreadID = o.threadHint
 	}
 	answer, err := m.decide(ctx, l)
@@ -97,11 +97,11 @@ func duplicate(id string) error {
 
 // immigrate settles who a message from another provider is from and for.
 func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err error) {
-	if !idForm.MatchString(l.clientID) {
+	if !amp.IDForm.MatchString(l.clientID) {
 		return fault.New(fault.InvalidField, "The field \"envelope.id\" should be an id such as \"msg_1706648400_abc123\", and is %.80q.", l.clientID).About("envelope.id")
 	}
 	var seen string
-	err = m.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE id = $1", []any{l.clientID}, &seen)
+	err = m.core.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE id = $1", []any{l.clientID}, &seen)
 	if err == nil {
 		return duplicate(l.clientID)
 	}
@@ -117,7 +117,7 @@ func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err erro
 	if !m.Domains.Ours(l.to.Provider) {
 		return fault.New(fault.NotFound, "%s is no address of this provider.", l.to).About("envelope.to")
 	}
-	if l.recipient, err = m.find(ctx, m.Domains.Home(l.to)); err != nil {
+	if l.recipient, err = m.Directory.Find(ctx, m.Domains.Home(l.to)); err != nil {
 		return err
 	}
 	if l.recipient.Suspended {
@@ -145,7 +145,7 @@ func (m *Mail) foreigner(ctx context.Context, l *letter, im immigrant) (err erro
 	if !im.sameProvider {
 		return nil
 	}
-	if _, err = m.find(ctx, l.from); err == nil {
+	if _, err = m.Directory.Find(ctx, l.from); err == nil {
 		return fault.New(fault.Forbidden, "%s is an agent of this host, and sends with its own key.", l.from).About("from")
 	} else if fault.Is(err, fault.NotFound) {
 		err = nil
@@ -159,12 +159,12 @@ func (m *Mail) knownKey(ctx context.Context, l *letter, revokedKey string) error
 	if l.sender.PublicKey == nil {
 		return nil
 	}
-	if err := m.checkRevoked(ctx, l.sender.PublicKey); err != nil {
+	if err := m.Directory.CheckRevoked(ctx, l.sender.PublicKey); err != nil {
 		return err
 	}
 	fingerprint := roster.Fingerprint(l.sender.PublicKey)
 	var pinned string
-	err := m.DB.QueryRow(ctx, "SELECT fingerprint FROM mail_pin WHERE address = $1", []any{l.from.String()}, &pinned)
+	err := m.core.DB.QueryRow(ctx, "SELECT fingerprint FROM mail_pin WHERE address = $1", []any{l.from.String()}, &pinned)
 	switch {
 	case errors.Is(err, sql.ErrNoRows) || err == nil && pinned == fingerprint:
 		l.meta.Pin = fingerprint

@@ -21,6 +21,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
@@ -207,7 +208,7 @@ func TestThePolicySeesEveryMessage(t *testing.T) {
 		n.Apply(`rules: [{name: ask, on: [message], when: 'event.subject == "Pay"', then: gate, reason: It is about money.}]`)
 		held := alice.send(bob.Address, "Pay", "the bill")
 		g, err := n.Gates.Get(t.Context(), held.GateID)
-		if err != nil || held.Status != mail.Held || g.Origin.Protocol != mail.Protocol || g.Rule != "ask" || !strings.Contains(g.Summary, "the bill") {
+		if err != nil || held.Status != mail.Held || g.Origin.Protocol != mail.Name || g.Rule != "ask" || !strings.Contains(g.Summary, "the bill") {
 			t.Errorf("%+v %v", g, err)
 		}
 		if _, err := n.Gates.Vote(t.Context(), op, g.ID, gate.Ballot{Approve: true}); err != nil {
@@ -247,7 +248,7 @@ func (n *node) entries(kinds ...string) []ledger.Entry {
 func TestWhoMayRegister(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
-		for _, mode := range mail.RegistrationModes {
+		for _, mode := range directory.Modes {
 			t.Run(mode, func(t *testing.T) { whoMayRegister(t, address, mode) })
 		}
 	})
@@ -269,7 +270,7 @@ func whoMayRegister(t *testing.T, address, mode string) {
 		t.Fatal(err)
 	}
 	allowed := map[string][]string{
-		"nothing": {mail.Open}, "owner": mail.RegistrationModes, "operator": mail.RegistrationModes, "proof": {mail.Open, mail.ByProof}, "invite": {mail.Open, mail.ByInvite},
+		"nothing": {directory.Open}, "owner": directory.Modes, "operator": directory.Modes, "proof": {directory.Open, directory.ByProof}, "invite": {directory.Open, directory.ByInvite},
 	}
 	head := n.head()
 	for _, brings := range []string{"nothing", "owner", "operator", "proof", "invite", "invite again", "somewhere else"} {

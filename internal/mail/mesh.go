@@ -92,7 +92,7 @@ func (m *Mail) hostOf(ctx context.Context, a amp.Address) (string, error) {
 	if _, named := m.Mesh.Hosts[a.Tenant]; named {
 		return a.Tenant, nil
 	}
-	now, address := m.Now(), a.String()
+	now, address := m.core.Now(), a.String()
 	m.mesh.mu.Lock()
 	known := m.mesh.found[address]
 	m.mesh.mu.Unlock()
@@ -153,7 +153,7 @@ func (m *Mail) ask(ctx context.Context, host, address string) (bool, error) {
 
 // signMesh says who we are, and proves it with the secret that we share with the host.
 func (m *Mail) signMesh(req *http.Request, host string, body []byte) {
-	at := strconv.FormatInt(m.Now().Unix(), 10)
+	at := strconv.FormatInt(m.core.Now().Unix(), 10)
 	req.Header.Set("X-Forwarded-From", m.Mesh.Host)
 	req.Header.Set("X-AMP-Timestamp", at)
 	if secret := m.Mesh.Hosts[host].Secret.Reveal(); secret != "" {
@@ -240,7 +240,7 @@ func (s hosts) forward(ctx context.Context, p *Pending) ([]byte, error) {
 		Forwarded forwarded `json:"_forwarded"`
 	}{
 		e.ID, e.From, e.To, e.Subject, e.Priority, e.InReplyTo, e.ThreadID, e.ExpiresAt, e.Timestamp, e.Signature,
-		forwarded{e.From, e.To, s.Mesh.Host, stamp(s.Now()), s.replacedBy(ctx, p)},
+		forwarded{e.From, e.To, s.Mesh.Host, amp.Stamp(s.core.Now()), s.Directory.Replaced(ctx, p.Envelope.From, p.SenderKey)},
 	})
 	if err != nil {
 		return nil, err
@@ -280,7 +280,7 @@ func (m *Mail) getByName(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || !m.Domains.Ours(a.Provider) {
 		return fault.New(fault.NotFound, "%.254q is no address of this provider.", r.PathValue("address"))
 	}
-	found, err := m.find(r.Context(), m.Domains.Home(a))
+	found, err := m.Directory.Find(r.Context(), m.Domains.Home(a))
 	if err != nil {
 		return err
 	}
@@ -322,7 +322,7 @@ func (m *Mail) postMesh(w http.ResponseWriter, r *http.Request) error {
 	if _, known := m.Mesh.Hosts[r.Header.Get("X-Forwarded-From")]; !known {
 		return stranger()
 	}
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
@@ -344,24 +344,24 @@ func (m *Mail) takeForwarded(ctx context.Context, body []byte, header http.Heade
 	if err != nil {
 		return Answer{}, err
 	}
-	outer, err := readFields(body)
+	outer, err := amp.ReadFields(body)
 	if err != nil {
 		return Answer{}, err
 	}
-	about := outer.object("_forwarded")
+	about := outer.Object("_forwarded")
 	if about == nil {
-		outer.missing("_forwarded", `an object such as {"original_to": "bob@acme.signalbox.local", "forwarded_by": "host-a"}`)
-		return Answer{}, outer.err
+		outer.Missing("_forwarded", `an object such as {"original_to": "bob@acme.signalbox.local", "forwarded_by": "host-a"}`)
+		return Answer{}, outer.Err
 	}
-	o.to = cmp.Or(about.text("original_to", amp.MaxAddress), o.to) // which was signed
-	o.from = cmp.Or(o.from, about.text("original_from", amp.MaxAddress))
-	at, replaced := outer.time("timestamp"), about.text("key_revoked", 128)
-	outer.join(about)
-	if outer.err != nil {
-		return Answer{}, outer.err
+	o.to = cmp.Or(about.Text("original_to", amp.MaxAddress), o.to) // which was signed
+	o.from = cmp.Or(o.from, about.Text("original_from", amp.MaxAddress))
+	at, replaced := outer.Time("timestamp"), about.Text("key_revoked", 128)
+	outer.Join(about)
+	if outer.Err != nil {
+		return Answer{}, outer.Err
 	}
 	if at.IsZero() {
-		at = m.Now()
+		at = m.core.Now()
 	}
 	o.clientID = cmp.Or(o.clientID, header.Get("X-AMP-Envelope-Id"))
 	o.idem = "mesh:" + o.request

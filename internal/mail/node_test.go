@@ -17,17 +17,19 @@ import (
 
 	"signalbox/internal/blob"
 	"signalbox/internal/deliver"
-	"signalbox/internal/deliver/delivertest"
 	"signalbox/internal/fault"
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/directory"
+	"signalbox/internal/protocol"
+	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
 
 // node is a process that routes mail, with everything it needs. It serves its routes.
 type node struct {
-	*delivertest.Core
+	*protocoltest.Node
 	mail  *mail.Mail
 	web   *httptest.Server
 	blobs string // the folder of attachments
@@ -45,14 +47,17 @@ func start(t testing.TB, address string, options ...func(*mail.Options)) *node {
 func startLimited(t testing.TB, address string, perAgent *int64, options ...func(*mail.Options)) *node {
 	t.Helper()
 	o := mail.Options{
-		Domains: amp.Domains{Own: "signalbox.local", Aliases: []string{"aimaestro.local"}}, Registration: mail.Open, Keep: 30 * 24 * time.Hour,
-		Key: []byte(strings.Repeat("k", 32)),
+		Domains: amp.Domains{Own: "signalbox.local", Aliases: []string{"aimaestro.local"}}, Registration: directory.Open, Keep: 30 * 24 * time.Hour,
 	}
 	for _, option := range options {
 		option(&o)
 	}
-	n := &node{blobs: t.TempDir(), Core: delivertest.New(t, address, delivertest.On{
-		Migrations: mail.Migrations, Projection: mail.Projection(), Readers: mail.Readers(),
+	web := httptest.NewUnstartedServer(nil)
+	n := &node{blobs: t.TempDir(), web: web, Node: protocoltest.New(t, address, protocoltest.On{
+		Protocol: mail.Protocol(),
+		Core: func(c *protocol.Core) { // each provider has a key of its own
+			c.Key, c.BaseURL = []byte(strings.Repeat(o.Domains.Own[:1], 32)), "http://"+web.Listener.Addr().String()
+		},
 		Roster: func(r *roster.Options) { r.Provider, r.PerAgent = o.Domains.Own, perAgent },
 		Outbox: func(d *deliver.Options) {
 			d.Timeout, d.Lease, d.Pauses = time.Second, 2*time.Second, []time.Duration{time.Millisecond}
@@ -62,12 +67,12 @@ func startLimited(t testing.TB, address string, perAgent *int64, options ...func
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.DB, o.Ledger, o.Book, o.Gates, o.Outbox, o.Roster, o.Blobs, o.Now, o.Log = n.DB, n.Ledger, n.Book, n.Gates, n.Outbox, n.Roster, blobs, n.Now, n.Log
-	n.mail = mail.New(o)
+	o.Blobs = blobs
+	n.mail = mail.New(n.Core, o)
 	ctx, cancel := context.WithCancel(context.Background())
-	n.web = httptest.NewServer(n.handler(ctx))
-	n.mail.BaseURL = n.web.URL
-	n.Start(nil, n.mail.Run)
+	web.Config.Handler = n.handler(ctx)
+	web.Start()
+	n.Start(n.mail)
 	n.stop = sync.OnceFunc(func() { cancel(); n.web.Close(); n.Stop() })
 	t.Cleanup(n.stop)
 	return n
@@ -142,7 +147,7 @@ func (n *node) want(status int, key, line, body string, into any) {
 // agent is one that is registered.
 type agent struct {
 	*node
-	mail.Registered
+	directory.Registered
 	private ed25519.PrivateKey
 }
 
@@ -226,7 +231,7 @@ func (n *node) shown(id string) mail.Summary {
 	if err != nil {
 		n.T.Fatal(err)
 	}
-	return s
+	return s.Summary
 }
 
 func code(err error) fault.Code {

@@ -36,7 +36,7 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 		return nil
 	}
 	if err := m.checkRoom(ctx, n.To.ID); fault.Is(err, fault.RateLimited) {
-		m.Log.Warn("an agent's queue is full; it is not told by mail", "agent", n.To.Address, "subject", n.Subject)
+		m.core.Log.Warn("an agent's queue is full; it is not told by mail", "agent", n.To.Address, "subject", n.Subject)
 		return nil
 	} else if err != nil {
 		return err
@@ -49,8 +49,8 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 	if err != nil {
 		return err
 	}
-	webhook := m.profile(n.To.ID).WebhookURL != ""
-	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	webhook := m.Directory.Profile(n.To.ID).WebhookURL != ""
+	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var one int
 		err := tx.QueryRow("SELECT 1 FROM mail_message WHERE sender = '' AND idem = $1 AND idem <> ''", []any{l.idem}, &one)
 		if !errors.Is(err, sql.ErrNoRows) {
@@ -63,7 +63,7 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 		return nil
 	})
 	if webhook {
-		m.Outbox.Wake()
+		m.core.Outbox.Wake()
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -85,10 +86,10 @@ func scanSummary(scan store.Scan) (Summary, error) {
 	return s, err
 }
 
-// Message reads one message, as far as the caller may see it.
-func (m *Mail) Message(ctx context.Context, id string) (Summary, error) {
+// summary reads what the tables say of one message, as far as the caller may see it.
+func (m *Mail) summary(ctx context.Context, id string) (Summary, error) {
 	s, err := scanSummary(func(dest ...any) error {
-		return m.DB.QueryRow(ctx, "SELECT "+summaryColumns+" FROM mail_message WHERE id = $1", []any{id}, dest...)
+		return m.core.DB.QueryRow(ctx, "SELECT "+summaryColumns+" FROM mail_message WHERE id = $1", []any{id}, dest...)
 	})
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !wire.InScope(ctx, s.Workspace) && !wire.InScope(ctx, s.recipientWorkspace) {
 		return s, fault.New(fault.NotFound, "There is no message %.128q. GET /ops/messages lists those there are.", id)
@@ -96,18 +97,54 @@ func (m *Mail) Message(ctx context.Context, id string) (Summary, error) {
 	return s, err
 }
 
-// filter selects messages; empty fields select everything.
-type filter struct {
-	agents         []string // ids
-	thread, status string
-	workspace      string
-	words          string
-	before         int64
-	limit          int
+// Filter selects messages; empty fields select everything.
+type Filter struct {
+	Agent     string // who has sent or got them: its name, id or address
+	Thread    string
+	Status    string
+	Search    string // words that are all in the subject and the text
+	Workspace string // of the sender or the recipient
+	Cursor    string // MessagePage.Next of the page before
+	Limit     int    // 1 to wire.MaxPage
 }
 
-// list reads a page of messages, the newest first.
-func (m *Mail) list(ctx context.Context, f filter) ([]Summary, error) {
+// Messages lists messages, the newest first, as far as the caller may see them.
+func (m *Mail) Messages(ctx context.Context, f Filter) (MessagePage, error) {
+	none := MessagePage{Messages: []Summary{}}
+	cursor, err := wire.ParseCursor(f.Cursor, 1)
+	if err != nil {
+		return none, err
+	}
+	before, err := strconv.ParseInt(cmp.Or(cursor[0], strconv.Itoa(math.MaxInt64)), 10, 64)
+	if err != nil {
+		return none, wire.BadCursor()
+	}
+	if f.Status != "" && !slices.Contains(statuses, f.Status) {
+		return none, fault.New(fault.InvalidRequest, "The status should be one of %s, and is %.40q.", strings.Join(statuses, ", "), f.Status).About("status")
+	}
+	f.Search, f.Workspace = strings.TrimSpace(f.Search), cmp.Or(f.Workspace, wire.Scope(ctx))
+	if !wire.InScope(ctx, f.Workspace) {
+		return none, nil
+	}
+	var agents []string
+	if f.Agent != "" {
+		if agents, err = m.Directory.IDs(ctx, f.Agent); err != nil || len(agents) == 0 {
+			return none, err
+		}
+	}
+	all, err := m.list(ctx, f, agents, before)
+	if err != nil {
+		return none, err
+	}
+	page := MessagePage{Messages: all}
+	if n := len(all); n > 0 && n == f.Limit {
+		page.Next = wire.Cursor(strconv.FormatInt(all[n-1].Entry, 10))
+	}
+	return page, nil
+}
+
+// list reads a page of the messages of some agents, or of all, before an entry.
+func (m *Mail) list(ctx context.Context, f Filter, agents []string, before int64) ([]Summary, error) {
 	where, args := []string{}, []any{}
 	mark := func(v any) string {
 		args = append(args, v)
@@ -115,23 +152,23 @@ func (m *Mail) list(ctx context.Context, f filter) ([]Summary, error) {
 	}
 	add := func(condition string, v any) { where = append(where, fmt.Sprintf(condition, mark(v))) }
 	from := "mail_message"
-	add("mail_message.seq < %s", f.before)
-	if f.workspace != "" {
-		add("(workspace = %[1]s OR recipient_workspace = %[1]s)", f.workspace)
+	add("mail_message.seq < %s", before)
+	if f.Workspace != "" {
+		add("(workspace = %[1]s OR recipient_workspace = %[1]s)", f.Workspace)
 	}
-	if f.thread != "" {
-		add("mail_message.seq IN (SELECT seq FROM ledger_entry WHERE trace = %s AND trace <> '')", trace(f.thread))
+	if f.Thread != "" {
+		add("mail_message.seq IN ("+ledger.SeqsOfTrace+"%s)", trace(f.Thread))
 	}
-	if f.status != "" {
-		add("status = %s", f.status)
+	if f.Status != "" {
+		add("status = %s", f.Status)
 	}
-	if f.words != "" {
-		where = append(where, m.DB.Matching("mail_message.seq", "mail_words", mark(m.DB.Words(f.words))))
+	if f.Search != "" {
+		where = append(where, m.core.DB.Matching("mail_message.seq", "mail_words", mark(m.core.DB.Words(f.Search))))
 	}
-	if f.agents != nil {
+	if agents != nil {
 		// A message between two of them is listed once.
 		var marks []string
-		for _, id := range f.agents {
+		for _, id := range agents {
 			marks = append(marks, mark(id))
 		}
 		distinct := ""
@@ -140,8 +177,8 @@ func (m *Mail) list(ctx context.Context, f filter) ([]Summary, error) {
 		}
 		from += " JOIN (SELECT " + distinct + "seq FROM mail_party WHERE agent IN (" + strings.Join(marks, ", ") + ")) party ON party.seq = mail_message.seq"
 	}
-	query := "SELECT " + summaryColumns + " FROM " + from + " WHERE " + strings.Join(where, " AND ") + " ORDER BY mail_message.seq DESC LIMIT " + mark(f.limit)
-	return store.All(m.DB.Reading(ctx), scanSummary, query, args...)
+	query := "SELECT " + summaryColumns + " FROM " + from + " WHERE " + strings.Join(where, " AND ") + " ORDER BY mail_message.seq DESC LIMIT " + mark(f.Limit)
+	return store.All(m.core.DB.Reading(ctx), scanSummary, query, args...)
 }
 
 func (m *Mail) getMessages(w http.ResponseWriter, r *http.Request) error {
@@ -149,70 +186,42 @@ func (m *Mail) getMessages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	cursor, err := wire.ReadCursor(r, 1)
+	q := r.URL.Query()
+	page, err := m.Messages(r.Context(), Filter{
+		Agent: q.Get("agent"), Thread: q.Get("thread"), Status: q.Get("status"), Search: q.Get("search"),
+		Workspace: q.Get("workspace"), Cursor: q.Get("cursor"), Limit: limit,
+	})
 	if err != nil {
 		return err
-	}
-	query := r.URL.Query()
-	f := filter{thread: query.Get("thread"), status: query.Get("status"), words: strings.TrimSpace(query.Get("search")), limit: limit, workspace: cmp.Or(query.Get("workspace"), wire.Scope(r.Context()))}
-	if f.before, err = strconv.ParseInt(cmp.Or(cursor[0], "9223372036854775807"), 10, 64); err != nil {
-		return wire.BadCursor()
-	}
-	if f.status != "" && !slices.Contains(statuses, f.status) {
-		return fault.New(fault.InvalidRequest, "The status should be one of %s, and is %.40q.", strings.Join(statuses, ", "), f.status).About("status")
-	}
-	if !wire.InScope(r.Context(), f.workspace) {
-		return wire.Reply(w, http.StatusOK, MessagePage{Messages: []Summary{}})
-	}
-	if name := query.Get("agent"); name != "" {
-		if f.agents, err = m.agentIDs(r.Context(), name); err != nil {
-			return err
-		}
-		if len(f.agents) == 0 {
-			return wire.Reply(w, http.StatusOK, MessagePage{Messages: []Summary{}})
-		}
-	}
-	all, err := m.list(r.Context(), f)
-	if err != nil {
-		return err
-	}
-	page := MessagePage{Messages: all}
-	if len(all) == limit {
-		page.Next = wire.Cursor(strconv.FormatInt(all[limit-1].Entry, 10))
 	}
 	return wire.Reply(w, http.StatusOK, page)
 }
 
-// agentIDs finds agents by name, id or address, as far as the caller may see them.
-func (m *Mail) agentIDs(ctx context.Context, name string) ([]string, error) {
-	if address, err := m.Domains.Parse(name); err == nil && strings.Contains(name, "@") {
-		found, err := m.find(ctx, m.Domains.Home(address))
-		if fault.Is(err, fault.NotFound) || err == nil && !wire.InScope(ctx, found.Workspace) {
-			return nil, nil
-		}
-		return []string{found.ID}, err
-	}
-	return m.Roster.AgentIDs(ctx, wire.Scope(ctx), name)
-}
-
-func (m *Mail) getMessage(w http.ResponseWriter, r *http.Request) error {
-	s, err := m.Message(r.Context(), r.PathValue("id"))
+// Message reads one message with its payload and its path, as far as the caller may see it.
+func (m *Mail) Message(ctx context.Context, id string) (Detail, error) {
+	s, err := m.summary(ctx, id)
 	if err != nil {
-		return err
+		return Detail{}, err
 	}
 	d := Detail{Summary: s}
-	e, err := m.Ledger.Entry(r.Context(), s.Entry)
+	e, err := m.core.Ledger.Entry(ctx, s.Entry)
 	if err != nil {
-		return err
+		return d, err
 	}
 	if e.Body != nil {
 		var b routed
 		if err := e.Decode(&b); err != nil {
-			return err
+			return d, err
 		}
 		d.Payload = b.Payload
 	}
-	if d.Path, err = m.path(r.Context(), s); err != nil {
+	d.Path, err = m.path(ctx, s)
+	return d, err
+}
+
+func (m *Mail) getMessage(w http.ResponseWriter, r *http.Request) error {
+	d, err := m.Message(r.Context(), r.PathValue("id"))
+	if err != nil {
 		return err
 	}
 	return wire.Reply(w, http.StatusOK, d)
@@ -221,7 +230,7 @@ func (m *Mail) getMessage(w http.ResponseWriter, r *http.Request) error {
 // path is the way that a message went: its own entries, and those of the calls of the
 // recipient's webhook.
 func (m *Mail) path(ctx context.Context, s Summary) ([]Step, error) {
-	own, err := m.Ledger.Entries(ctx, ledger.Query{Subject: s.ID, Limit: 1000})
+	own, err := m.core.Ledger.Entries(ctx, ledger.Query{Subject: s.ID, Limit: 1000})
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +263,7 @@ func (m *Mail) path(ctx context.Context, s Summary) ([]Step, error) {
 
 // calls reads the entries of the deliveries that were queued for a message.
 func (m *Mail) calls(ctx context.Context, s Summary) ([]ledger.Entry, error) {
-	queued, err := m.Ledger.Entries(ctx, ledger.Query{After: s.Entry, Trace: trace(s.Thread), Kinds: []string{"delivery.queued"}, Limit: 1000})
+	queued, err := m.core.Ledger.Entries(ctx, ledger.Query{After: s.Entry, Trace: trace(s.Thread), Kinds: []string{"delivery.queued"}, Limit: 1000})
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +275,7 @@ func (m *Mail) calls(ctx context.Context, s Summary) ([]ledger.Entry, error) {
 		if err := wire.UnmarshalPart(e.Body, &b); err != nil || b.Text != s.ID {
 			continue
 		}
-		of, err := m.Ledger.Entries(ctx, ledger.Query{Subject: e.Subject, Limit: 100})
+		of, err := m.core.Ledger.Entries(ctx, ledger.Query{Subject: e.Subject, Limit: 100})
 		if err != nil {
 			return nil, err
 		}

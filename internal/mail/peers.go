@@ -76,7 +76,7 @@ func (m *Mail) peer(ctx context.Context, domain string) (peer, error) {
 			return peer{}, notTrusted(domain)
 		}
 	}
-	now := m.Now()
+	now := m.core.Now()
 	m.peers.mu.Lock()
 	known, ok := m.peers.known[domain]
 	m.peers.mu.Unlock()
@@ -195,7 +195,7 @@ func origin(endpoint string) string {
 // secureURL refuses what is read on the way, but for networks that an operator vouches for.
 func secureURL(address string) error {
 	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !isPrivate(u.Hostname())) {
+	if err != nil || u.Host == "" || !amp.Confidential(u) {
 		return fault.Wrap(err, fault.ProviderNotTrusted, "The address %.254q of a provider should begin with https://.", address)
 	}
 	return nil
@@ -213,7 +213,7 @@ func (m *Mail) getDocument(ctx context.Context, address string, into any) error 
 	if err != nil {
 		return unreachable(err)
 	}
-	res, err := m.Outbox.Client().Do(req)
+	res, err := m.core.Outbox.Client().Do(req)
 	if err != nil {
 		return unreachable(err)
 	}

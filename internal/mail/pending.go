@@ -10,6 +10,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 )
@@ -24,8 +25,8 @@ const (
 // fetch reads what waits for an agent after a place in its queue, the oldest first.
 // Reading takes nothing out.
 func (m *Mail) fetch(ctx context.Context, agentID string, after int64, limit int) ([]Pending, error) {
-	rows, err := m.DB.Read.QueryContext(ctx, `SELECT q.place, q.seq, q.expires_at, e.record, e.salt, e.body FROM mail_queue q JOIN ledger_entry e ON e.seq = q.seq
-WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT $4`, agentID, after, m.Now().UnixMicro(), limit)
+	rows, err := m.core.DB.Read.QueryContext(ctx, "SELECT q.place, q.seq, q.expires_at, "+ledger.EntryColumns+" FROM mail_queue q JOIN "+ledger.EntryTable+` ON e.seq = q.seq
+WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT $4`, agentID, after, m.core.Now().UnixMicro(), limit)
 	if err != nil {
 		return nil, err
 	}
@@ -33,11 +34,11 @@ WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT
 	page, size := []Pending{}, 0
 	for size < maxFetchBytes && rows.Next() {
 		var place, seq, expires int64
-		var rec, salt, body []byte
-		if err := rows.Scan(&place, &seq, &expires, &rec, &salt, &body); err != nil {
+		var row ledger.Row
+		if err := rows.Scan(row.After(&place, &seq, &expires)...); err != nil {
 			return nil, err
 		}
-		e, err := ledger.Unseal(rec, salt, body)
+		e, err := row.Entry()
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +47,7 @@ WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT
 			return nil, err
 		}
 		p.place, p.seq, p.ExpiresAt = place, seq, time.UnixMicro(expires)
-		page, size = append(page, p), size+len(body)
+		page, size = append(page, p), size+row.Size()
 	}
 	return page, rows.Err()
 }
@@ -62,10 +63,10 @@ func asPending(e *ledger.Entry) (Pending, error) {
 		s.InjectionFlags = []string{}
 	}
 	if s.Trust != Untrusted {
-		s.VerifiedAt = stamp(e.At)
+		s.VerifiedAt = amp.Stamp(e.At)
 	}
 	return Pending{
-		ID: e.Subject, Envelope: b.Meta.Envelope, Payload: b.Payload, SenderKey: keyText(b.Meta.SenderKey), QueuedAt: e.At,
+		Message: amp.Message{Envelope: b.Meta.Envelope, Payload: b.Payload, SenderKey: amp.KeyText(b.Meta.SenderKey)}, ID: e.Subject, QueuedAt: e.At,
 		ExpiresAt: time.UnixMicro(b.Meta.ExpiresAt), Security: s, sender: b.Meta.Sender, receipt: b.Meta.Receipt,
 	}, nil
 }
@@ -73,8 +74,8 @@ func asPending(e *ledger.Entry) (Pending, error) {
 // waiting counts what is in an agent's queue after a place, and says which entry is the
 // first of it and which place the last.
 func (m *Mail) waiting(ctx context.Context, agentID string, after int64) (n, first, last int64, err error) {
-	err = m.DB.QueryRow(ctx, "SELECT count(*), COALESCE(MIN(seq), 0), COALESCE(MAX(place), 0) FROM mail_queue WHERE agent = $1 AND place > $2 AND expires_at > $3",
-		[]any{agentID, after, m.Now().UnixMicro()}, &n, &first, &last)
+	err = m.core.DB.QueryRow(ctx, "SELECT count(*), COALESCE(MIN(seq), 0), COALESCE(MAX(place), 0) FROM mail_queue WHERE agent = $1 AND place > $2 AND expires_at > $3",
+		[]any{agentID, after, m.core.Now().UnixMicro()}, &n, &first, &last)
 	return n, first, last, err
 }
 
@@ -108,12 +109,12 @@ type Acked struct {
 // passed over; those that are not there, or are somebody else's, are not found.
 func (m *Mail) Ack(ctx context.Context, who roster.Identity, via string, ids ...string) (Acked, error) {
 	for _, id := range ids {
-		if !idForm.MatchString(id) {
+		if !amp.IDForm.MatchString(id) {
 			return Acked{}, fault.New(fault.InvalidField, "An id should be that of a message, such as \"msg_1706648400_abc123\", and is %.80q.", id).About("id")
 		}
 	}
 	var out Acked
-	err := m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		out = Acked{}
 		found, err := m.queued(tx, who.ID, ids)
 		if err != nil {
@@ -160,11 +161,11 @@ WHERE recipient = $1 AND status <> 'quarantined' AND status <> 'rejected' AND id
 // Read notes that the recipient has read a message, and tells its sender if it listens.
 func (m *Mail) Read(ctx context.Context, who roster.Identity, id string) (at time.Time, told bool, err error) {
 	notFound := fault.New(fault.NotFound, "There is no message %.128q for you.", id)
-	if !idForm.MatchString(id) {
+	if !amp.IDForm.MatchString(id) {
 		return at, false, notFound
 	}
 	var from string
-	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var seq, read int64
 		var thread, status string
 		err := tx.QueryRow("SELECT seq, sender, thread, status, read_at FROM mail_message WHERE id = $1 AND recipient = $2", []any{id, who.ID}, &seq, &from, &thread, &status, &read)
@@ -182,4 +183,11 @@ func (m *Mail) Read(ctx context.Context, who roster.Identity, id string) (at tim
 		return nil
 	})
 	return at, err == nil && from != "" && m.hub.connected(from), err
+}
+
+// received reports whether a message is for the agent, and it may read it.
+func (m *Mail) received(ctx context.Context, agentID, id string) (bool, error) {
+	var n int64
+	err := m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_message WHERE id = $1 AND recipient = $2 AND status <> 'quarantined' AND status <> 'rejected'", []any{id, agentID}, &n)
+	return n > 0, err
 }

@@ -57,7 +57,7 @@ func (m *Mail) admitTo(ctx context.Context, l *letter) error {
 		if l.imported != "" && l.from.Provider != l.to.Provider {
 			limit = perRecipient
 		}
-		if _, err := m.Roster.Take(l.recipient, "received messages", limit); err != nil {
+		if _, err := m.core.Roster.Take(l.recipient, "received messages", limit); err != nil {
 			return fault.From(err).With("reason", "recipient_busy").About("to")
 		}
 	}
@@ -67,12 +67,12 @@ func (m *Mail) admitTo(ctx context.Context, l *letter) error {
 // checkRoom refuses what would overfill a queue. Messages that are counted at the same
 // moment do not see one another, and may overfill it by as many as they are.
 func (m *Mail) checkRoom(ctx context.Context, agent string) error {
-	now := m.Now()
+	now := m.core.Now()
 	if m.rooms.take(agent, m.QueueCap, now) {
 		return nil
 	}
 	var n int64
-	if err := m.DB.QueryRow(ctx, "SELECT count(*) FROM mail_queue WHERE agent = $1", []any{agent}, &n); err != nil {
+	if err := m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_queue WHERE agent = $1", []any{agent}, &n); err != nil {
 		return err
 	}
 	if n >= m.QueueCap {

@@ -17,6 +17,8 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/injection"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
@@ -68,7 +70,7 @@ func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Ans
 	if err := m.admitTo(ctx, l); err != nil {
 		return Answer{}, err
 	}
-	if err := m.checkAttachments(ctx, l); err != nil {
+	if err := m.attach(ctx, l); err != nil {
 		return Answer{}, err
 	}
 	if err := m.thread(ctx, l); err != nil {
@@ -91,8 +93,8 @@ func orZero(a *Answer) Answer {
 
 // address finds out who the message is from and for.
 func (m *Mail) address(ctx context.Context, l *letter) error {
-	if l.sender.Suspended {
-		return suspended()
+	if err := directory.Active(l.sender); err != nil {
+		return err
 	}
 	var err error
 	if l.from, err = m.Domains.Parse(l.sender.Address); err != nil {
@@ -112,7 +114,7 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 	if err != nil {
 		return err
 	}
-	if !m.profile(l.sender.ID).Policy.allows(l.to) {
+	if !m.Directory.Profile(l.sender.ID).Policy.Allows(l.to) {
 		return fault.New(fault.RecipientNotAllowed, "The communication_policy of %s does not name %s. Change it with PATCH /v1/agents/me.", l.sender.Address, l.to).About("to")
 	}
 	return nil
@@ -120,7 +122,7 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 
 // inland finds a recipient of ours.
 func (m *Mail) inland(ctx context.Context, l *letter) (err error) {
-	l.recipient, err = m.find(ctx, m.Domains.Home(l.to))
+	l.recipient, err = m.Directory.Find(ctx, m.Domains.Home(l.to))
 	if len(m.Mesh.Hosts) > 0 && fault.Is(err, fault.NotFound) {
 		return m.elsewhere(ctx, l, err)
 	}
@@ -132,35 +134,6 @@ func (m *Mail) inland(ctx context.Context, l *letter) (err error) {
 	}
 	l.to, err = m.Domains.Parse(l.recipient.Address)
 	return err
-}
-
-func suspended() error {
-	return fault.New(fault.AgentSuspended, "This agent is suspended. An operator can resume it; its queue is kept.")
-}
-
-// find finds the agent of a local address: the one that has it, or the only one that has
-// it with a scope, which clients leave out.
-func (m *Mail) find(ctx context.Context, a amp.Address) (roster.Identity, error) {
-	found, err := m.Roster.Find(ctx, a.String())
-	if !fault.Is(err, fault.NotFound) {
-		return found, err
-	}
-	if a.Scope != "" {
-		found, shortErr := m.Roster.Find(ctx, a.Short())
-		if !fault.Is(shortErr, fault.NotFound) {
-			return found, shortErr
-		}
-		return found, err
-	}
-	if a.Tenant == m.Mesh.Host { // as other hosts write agents of ours
-		a.Tenant = roster.DefaultWorkspace
-		return m.find(ctx, a)
-	}
-	scoped, listErr := m.Roster.NamedBefore(ctx, a.Tenant, a.Name)
-	if listErr != nil || len(scoped) != 1 {
-		return found, errors.Join(err, listErr)
-	}
-	return m.Roster.Find(ctx, scoped[0])
 }
 
 // authenticate verifies the signature, and settles how the addresses are written: as they
@@ -217,6 +190,22 @@ func (m *Mail) recipientSpellings(l *letter) []string {
 	return all
 }
 
+// attach settles which attachments a message has.
+func (m *Mail) attach(ctx context.Context, l *letter) error {
+	if !l.attached {
+		return nil
+	}
+	found, err := m.Attachments.Check(ctx, l.sender, l.payload)
+	if err != nil {
+		return err
+	}
+	l.meta.Attachments, l.meta.AttachedUntil = found.IDs, found.Until
+	if found.Suspicious {
+		l.warnings = append(l.warnings, "attachment_suspicious")
+	}
+	return nil
+}
+
 // thread settles which thread a message belongs to: the one it names, if the sender took
 // part in it, else that of what it replies to, else its own.
 func (m *Mail) thread(ctx context.Context, l *letter) error {
@@ -225,11 +214,11 @@ func (m *Mail) thread(ctx context.Context, l *letter) error {
 		hint = ""
 	}
 	for _, id := range []string{hint, l.inReplyTo} {
-		if id == "" || !idForm.MatchString(id) {
+		if id == "" || !amp.IDForm.MatchString(id) {
 			continue
 		}
 		var thread string
-		err := m.DB.QueryRow(ctx, `SELECT thread FROM mail_message WHERE (id = $1 OR alias = $1 AND alias <> '' OR seq IN (SELECT seq FROM ledger_entry WHERE trace = $3 AND trace <> ''))
+		err := m.core.DB.QueryRow(ctx, `SELECT thread FROM mail_message WHERE (id = $1 OR alias = $1 AND alias <> '' OR seq IN (`+ledger.SeqsOfTrace+`$3))
 AND (sender = $2 OR recipient = $2) ORDER BY seq LIMIT 1`, []any{id, l.sender.ID, trace(id)}, &thread)
 		if err == nil {
 			l.meta.Envelope.ThreadID = thread
@@ -245,7 +234,7 @@ AND (sender = $2 OR recipient = $2) ORDER BY seq LIMIT 1`, []any{id, l.sender.ID
 // event is what rules see of a message.
 func (l *letter) event() policy.Event {
 	return policy.Event{
-		Point: policy.OnMessage, Protocol: Protocol, Kind: l.kind, From: l.sender.Address, To: l.to.String(), Subject: l.subject, Text: l.message,
+		Point: policy.OnMessage, Protocol: Name, Kind: l.kind, From: l.sender.Address, To: l.to.String(), Subject: l.subject, Text: l.message,
 		Thread: l.meta.Envelope.ThreadID, Priority: l.priority, External: l.from.Provider != l.to.Provider,
 		Fill: func(e *policy.Event) {
 			d := json.NewDecoder(bytes.NewReader(l.payload))
@@ -263,7 +252,7 @@ func (l *letter) event() policy.Event {
 // decide asks the policy and the scan, and stores the message or refuses it.
 func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
 	l.flags = injection.Scan(l.subject, l.message)
-	l.decision = m.Book.Decide(ctx, l.sender, l.event())
+	l.decision = m.core.Book.Decide(ctx, l.sender, l.event())
 	severity := severityOf(l.flags)
 	switch d := l.decision; {
 	case d.Action == policy.Block:
@@ -283,18 +272,18 @@ func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
 
 // complete fills in what the server says of a message.
 func (m *Mail) complete(l *letter) {
-	now := m.Now()
+	now := m.core.Now()
 	e := &l.meta.Envelope
-	e.Version, e.ID, e.Subject, e.Priority, e.Signature, e.InReplyTo = Version, newID("msg", now), l.subject, l.priority, l.signature, l.inReplyTo
-	e.Timestamp = stamp(now)
+	e.Version, e.ID, e.Subject, e.Priority, e.Signature, e.InReplyTo = amp.Version, amp.NewID("msg", now), l.subject, l.priority, l.signature, l.inReplyTo
+	e.Timestamp = amp.Stamp(now)
 	if l.imported != "" {
-		e.ID, e.Timestamp = l.imported, stamp(l.at)
+		e.ID, e.Timestamp = l.imported, amp.Stamp(l.at)
 	}
 	if e.ThreadID == "" {
 		e.ThreadID = e.ID
 	}
 	if !l.expiresAt.IsZero() {
-		e.ExpiresAt = stamp(l.expiresAt)
+		e.ExpiresAt = amp.Stamp(l.expiresAt)
 	}
 	sum := sha256.Sum256(l.payload)
 	meta := &l.meta
@@ -339,8 +328,8 @@ func (l *letter) append(tx *ledger.Tx, body ledger.Body) {
 // send stores a message and brings it on its way. Once it is stored it is safe, whatever
 // becomes of the rest: it waits in the queue until the recipient has acknowledged it.
 func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
-	if !l.expiresAt.IsZero() && !l.expiresAt.After(m.Now()) {
-		return Answer{}, fault.New(fault.InvalidField, "The field \"expires_at\" is %s, which is past.", stamp(l.expiresAt)).About("expires_at")
+	if !l.expiresAt.IsZero() && !l.expiresAt.After(m.core.Now()) {
+		return Answer{}, fault.New(fault.InvalidField, "The field \"expires_at\" is %s, which is past.", amp.Stamp(l.expiresAt)).About("expires_at")
 	}
 	m.complete(l)
 	body, err := l.encode()
@@ -348,8 +337,8 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 		return Answer{}, err
 	}
 	id := l.meta.Envelope.ID
-	profile := m.profile(l.recipient.ID)
-	socket := m.hub.connected(l.recipient.ID) && (profile.WebhookURL == "" || !profile.webhookFirst())
+	profile := m.Directory.Profile(l.recipient.ID)
+	socket := m.hub.connected(l.recipient.ID) && (profile.WebhookURL == "" || !profile.WebhookFirst())
 	webhook := profile.WebhookURL != "" && !socket
 	var outcome <-chan string
 	if socket || webhook || l.remote != "" {
@@ -358,9 +347,9 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 		defer forget()
 	}
 	var at time.Time
-	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		at = tx.Now()
-		if err := l.claim(tx); err != nil {
+		if err := attachment.Claim(tx, l.meta.Attachments); err != nil {
 			return err
 		}
 		l.append(tx, body)
@@ -375,13 +364,13 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	answer := Answer{ID: id, Status: Queued, Method: ByRelay, QueuedAt: stamp(at), Warnings: l.warned()}
+	answer := Answer{ID: id, Status: Queued, Method: ByRelay, QueuedAt: amp.Stamp(at), Warnings: l.warned()}
 	method := ""
 	switch {
 	case socket:
 		method = await(ctx, outcome, socketWait)
 	case webhook, l.remote != "":
-		m.Outbox.Wake()
+		m.core.Outbox.Wake()
 		answer.Method, answer.RemoteHost = l.way()
 		method = await(ctx, outcome, m.WebhookWait)
 	}
@@ -390,7 +379,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	case Failed:
 		answer.Status = Failed
 	default:
-		answer.Status, answer.Method, answer.QueuedAt, answer.DeliveredAt = Delivered, method, "", stamp(m.Now())
+		answer.Status, answer.Method, answer.QueuedAt, answer.DeliveredAt = Delivered, method, "", amp.Stamp(m.core.Now())
 	}
 	return answer, nil
 }
@@ -430,7 +419,7 @@ func (m *Mail) call(tx *ledger.Tx, recipient roster.Identity, id, thread string)
 // the sender behaves.
 func (m *Mail) refuse(ctx context.Context, l *letter, why *fault.Error) error {
 	record := l.decision.Record
-	err := m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: l.workspace, Kind: kindBlocked, Actor: l.sender.Actor(), Subject: l.sender.ID, Body: blocked{
 			To: l.to.String(), Subject: l.subject, Flags: l.flags, Decision: &record,
 		}})
@@ -444,7 +433,7 @@ func (m *Mail) refuse(ctx context.Context, l *letter, why *fault.Error) error {
 }
 
 func (m *Mail) deferred(ctx context.Context, l *letter) error {
-	err := m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(l.decision.Entry(l.sender, l.sender.ID, ""))
 		return nil
 	})
@@ -460,7 +449,7 @@ func (m *Mail) repeated(ctx context.Context, who roster.Identity, o *outgoing) (
 	var a Answer
 	var request string
 	var at, delivered int64
-	err := m.DB.QueryRow(ctx, "SELECT id, status, method, at, delivered_at, request, quarantine, gate FROM mail_message WHERE sender = $1 AND idem = $2 AND idem <> ''", []any{who.ID, o.idem},
+	err := m.core.DB.QueryRow(ctx, "SELECT id, status, method, at, delivered_at, request, quarantine, gate FROM mail_message WHERE sender = $1 AND idem = $2 AND idem <> ''", []any{who.ID, o.idem},
 		&a.ID, &a.Status, &a.Method, &at, &delivered, &request, &a.QuarantineID, &a.GateID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
@@ -473,11 +462,11 @@ func (m *Mail) repeated(ctx context.Context, who roster.Identity, o *outgoing) (
 	}
 	switch {
 	case a.Status == Held:
-		a.QueuedAt = stamp(time.UnixMicro(at))
+		a.QueuedAt = amp.Stamp(time.UnixMicro(at))
 	case delivered > 0:
-		a.Status, a.DeliveredAt = Delivered, stamp(time.UnixMicro(delivered))
+		a.Status, a.DeliveredAt = Delivered, amp.Stamp(time.UnixMicro(delivered))
 	default:
-		a.Status, a.QueuedAt = Queued, stamp(time.UnixMicro(at))
+		a.Status, a.QueuedAt = Queued, amp.Stamp(time.UnixMicro(at))
 	}
 	return &a, nil
 }
@@ -534,12 +523,4 @@ func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 	event := l.event()
 	reading.Decision.Event = &event
 	return reading, nil
-}
-
-// keyText is a public key as it stands beside a message.
-func keyText(raw []byte) string {
-	if len(raw) == 0 {
-		return ""
-	}
-	return roster.EncodePublicKey(raw)
 }

@@ -3,66 +3,44 @@ package mail
 import (
 	"context"
 	"crypto/ed25519"
-	"crypto/hmac"
-	"crypto/sha256"
 	"errors"
-	"log/slog"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"signalbox/internal/blob"
-	"signalbox/internal/deliver"
-	"signalbox/internal/gate"
+	"signalbox/internal/clock"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/inspect"
-	"signalbox/internal/roster"
-	"signalbox/internal/rulebook"
-	"signalbox/internal/store"
+	"signalbox/internal/protocol"
 )
 
-// Protocol is how the origin of gates names us.
-const Protocol = "mail"
+// Name is the protocol's name in rules, and in the origin of gates.
+const Name = "mail"
+
+// Protocol is AMP v0.1.2 messaging, for the server's list.
+func Protocol() protocol.Protocol {
+	return protocol.Protocol{Name: Name, Label: "Mail", Migrations: Migrations, Projection: Projection(), Readers: Readers()}
+}
 
 // sender is the kind of our deliveries.
 const sender = "mail"
 
-// The modes of registration. An operator's token and an owner's key open every one.
-const (
-	Open       = "open"     // anybody, in any tenant
-	ByOwner    = "owner"    // with an owner's key
-	ByInvite   = "invite"   // with an invite
-	ByProof    = "verified" // who proves that the private key is theirs, in a tenant that is there
-	ByOperator = "admin"    // operators alone
-)
-
-// RegistrationModes lists them.
-var RegistrationModes = []string{Open, ByOwner, ByInvite, ByProof, ByOperator}
-
-// Options say what mail stands on.
+// Options are what an operator sets, and where attachments are kept.
 type Options struct {
-	DB     *store.DB
-	Ledger *ledger.Ledger
-	Book   *rulebook.Book
-	Gates  *gate.Gates
-	Outbox *deliver.Outbox
-	Roster *roster.Roster
-	Blobs  blob.Store // of attachments
-	Now    func() time.Time
-	Log    *slog.Logger
+	Blobs blob.Store // of attachments
 
 	Domains      amp.Domains
-	BaseURL      string // where clients reach us
-	Registration string // one of RegistrationModes
+	Registration string // one of directory.Modes
 	// SignaturesRequired refuses messages without a signature.
 	SignaturesRequired bool
 	Keep               time.Duration // how long payloads are kept after a message's end
 	Federation         Federation
 	Mesh               Mesh
 	Clam               inspect.Clam  // where a virus scanner is, "" for none
-	Key                []byte        // what is kept secret of agents is sealed with it; our own key follows from it
 	QueueCap           int64         // 1000 when 0
 	AuthTime           time.Duration // how long a socket may take to say who it is; 10 s when 0
 	IdleTime           time.Duration // how long a socket may say nothing; 5 min when 0
@@ -72,6 +50,12 @@ type Options struct {
 // Mail routes messages.
 type Mail struct {
 	Options
+	// Directory knows who there is.
+	Directory *directory.Directory
+	// Attachments are the files that messages bring.
+	Attachments *attachment.Attachments
+
+	core     protocol.Core
 	hub      hub
 	rooms    rooms
 	peers    peerBook
@@ -79,25 +63,25 @@ type Mail struct {
 	provider ed25519.PrivateKey
 	started  time.Time
 	pushed   chan pushed
-
-	mu       sync.RWMutex
-	profiles map[string]Profile // by the agent's id
 }
 
-// New makes the service over a ledger that has Projection.
-func New(o Options) *Mail {
+// New makes the service over a core whose ledger has Projection. What is kept secret of agents
+// is sealed with the core's key, and our own key follows from it.
+func New(core protocol.Core, o Options) *Mail {
 	if o.QueueCap == 0 {
 		o.QueueCap = 1000
 	}
 	orElse(&o.AuthTime, 10*time.Second)
 	orElse(&o.IdleTime, 5*time.Minute)
 	orElse(&o.WebhookWait, 8*time.Second)
-	m := &Mail{Options: o, started: o.Now(), profiles: map[string]Profile{}, pushed: make(chan pushed, 1024)}
-	m.provider = ed25519.NewKeyFromSeed(m.derive("provider key"))
-	o.Gates.OnResolved(Protocol, m.resolved)
-	o.Outbox.AddSender(sender, webhookSender{m})
-	o.Outbox.AddSender(peerSender, providers{m})
-	o.Outbox.AddSender(meshSender, hosts{m})
+	m := &Mail{Options: o, core: core, started: core.Now(), pushed: make(chan pushed, 1024)}
+	m.Directory = directory.New(core, directory.Options{Domains: o.Domains, Mode: o.Registration, Host: o.Mesh.Host})
+	m.Attachments = attachment.New(core, attachment.Options{Blobs: o.Blobs, Clam: o.Clam, Received: m.received})
+	m.provider = ed25519.NewKeyFromSeed(core.Derive("signalbox mail provider key"))
+	core.Gates.OnResolved(Name, m.resolved)
+	core.Outbox.AddSender(sender, webhookSender{m})
+	core.Outbox.AddSender(peerSender, providers{m})
+	core.Outbox.AddSender(meshSender, hosts{m})
 	return m
 }
 
@@ -107,12 +91,8 @@ func orElse(d *time.Duration, absent time.Duration) {
 	}
 }
 
-// derive makes a key of 32 bytes for a purpose.
-func (m *Mail) derive(purpose string) []byte {
-	h := hmac.New(sha256.New, m.Key)
-	h.Write([]byte("signalbox mail " + purpose))
-	return h.Sum(nil)
-}
+// Timers are none: mail sweeps what has expired on its own.
+func (m *Mail) Timers() map[string]clock.Handler { return nil }
 
 // Run follows the ledger for those who wait for messages, notes what was pushed, finds
 // words, and takes out what has expired, until ctx ends.
@@ -120,17 +100,17 @@ func (m *Mail) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { m.follow(ctx); return nil })
 	g.Go(func() error { m.notePushed(ctx); return nil })
-	g.Go(func() error { return m.Ledger.Consume(ctx, "mail.words", hasWords, m.findWords) })
-	g.Go(func() error { return m.Ledger.Hold(ctx, "mail.sweep", m.sweep) })
+	g.Go(func() error { return m.core.Ledger.Consume(ctx, "mail.words", hasWords, m.findWords) })
+	g.Go(func() error { return m.core.Ledger.Hold(ctx, "mail.sweep", m.sweep) })
 	return g.Wait()
 }
 
 // follow keeps what this node knows true, and wakes those who wait.
 func (m *Mail) follow(ctx context.Context) {
 	for ctx.Err() == nil {
-		for e := range m.Ledger.FollowNow(ctx, m.loadProfiles) {
+		for e := range m.core.Ledger.FollowNow(ctx, m.Directory.Load) {
 			if err := m.see(&e); err != nil {
-				m.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "seq", e.Seq, "error", err.Error())
+				m.core.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "seq", e.Seq, "error", err.Error())
 			}
 			if e.Kind == "state.rebuilt" {
 				break // everything is read anew
@@ -141,14 +121,15 @@ func (m *Mail) follow(ctx context.Context) {
 
 // see does what follows from an entry on this node.
 func (m *Mail) see(e *ledger.Entry) error {
+	if err := m.Directory.Follow(e); err != nil {
+		return err
+	}
 	switch e.Kind {
-	case kindProfile:
-		return m.followProfile(e)
 	case "agent.removed", "agent.suspended":
-		m.Roster.Forget() // a socket is closed for what is so now
+		m.core.Roster.Forget() // a socket is closed for what is so now
 		m.hub.drop(e.Subject)
 	case "key.revoked":
-		m.Roster.Forget()
+		m.core.Roster.Forget()
 		m.hub.dropKey(e.Subject)
 	case kindRouted, kindReleased, kindDelivered, kindRead, kindAcked, kindFailed:
 		if m.hub.empty() {

@@ -24,7 +24,7 @@ func (m *Mail) sweep(ctx context.Context) error {
 			return err
 		}
 		if round%sweepBlobsEvery == 0 {
-			if err := m.sweepBlobs(ctx); err != nil {
+			if err := m.Attachments.SweepBlobs(ctx); err != nil {
 				return err
 			}
 		}
@@ -35,7 +35,8 @@ func (m *Mail) sweep(ctx context.Context) error {
 
 // Sweep does what is due now.
 func (m *Mail) Sweep(ctx context.Context) error {
-	for _, step := range []func(context.Context) (int, error){m.expire, m.erase, m.expireAttachments} {
+	attachments := func(ctx context.Context) (int, error) { return m.Attachments.Expire(ctx, sweepStep) }
+	for _, step := range []func(context.Context) (int, error){m.expire, m.erase, attachments} {
 		for {
 			n, err := step(ctx)
 			if err != nil {
@@ -57,7 +58,7 @@ type due struct {
 
 // expire ends a step of messages whose time is over.
 func (m *Mail) expire(ctx context.Context) (n int, err error) {
-	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		all, err := readDue(tx, `SELECT m.id, m.workspace, m.thread, m.status, m.ended_at, q.seq, q.agent, q.place FROM mail_queue q JOIN mail_message m ON m.seq = q.seq
 WHERE q.expires_at <= $1 ORDER BY q.expires_at LIMIT $2`, tx.Now())
 		for _, d := range all {
@@ -76,7 +77,7 @@ func (m *Mail) erase(ctx context.Context) (n int, err error) {
 	if m.Keep < 0 {
 		return 0, nil // for ever
 	}
-	err = m.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		all, err := readDue(tx, `SELECT m.id, m.workspace, m.thread, m.status, m.ended_at, m.seq, m.recipient, 0 FROM mail_message m
 WHERE m.ended_at > 0 AND NOT m.erased AND m.ended_at <= $1 ORDER BY m.ended_at LIMIT $2`, tx.Now().Add(-m.Keep))
 		if n = len(all); err != nil || n == 0 {
@@ -107,11 +108,11 @@ func readDue(tx *ledger.Tx, query string, upTo time.Time) ([]due, error) {
 }
 
 func readMeta(tx *ledger.Tx, seq int64) (Meta, error) {
-	var rec, salt, body []byte
-	if err := tx.QueryRow("SELECT record, salt, body FROM ledger_entry WHERE seq = $1", []any{seq}, &rec, &salt, &body); err != nil {
+	var row ledger.Row
+	if err := tx.QueryRow("SELECT "+ledger.EntryColumns+" FROM "+ledger.EntryTable+" WHERE e.seq = $1", []any{seq}, row.After()...); err != nil {
 		return Meta{}, err
 	}
-	e, err := ledger.Unseal(rec, salt, body)
+	e, err := row.Entry()
 	if err != nil {
 		return Meta{}, err
 	}

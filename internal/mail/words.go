@@ -33,13 +33,13 @@ func (m *Mail) findWords(ctx context.Context, entries []ledger.Entry) error {
 	if len(ours) == 0 {
 		return nil
 	}
-	tx, err := m.DB.Begin(ctx, "ledger_tree")
+	tx, err := m.core.DB.Begin(ctx, "ledger_tree")
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
 	// After a crash the same may come again.
-	m.DB.DropWords(tx, "mail_words", ours[0].Seq, ours[len(ours)-1].Seq)
+	m.core.DB.DropWords(tx, "mail_words", ours[0].Seq, ours[len(ours)-1].Seq)
 	var parties []party
 	for i := range ours {
 		more, err := m.indexEntry(tx, &ours[i])
@@ -61,7 +61,7 @@ func (m *Mail) indexEntry(tx *store.Tx, e *ledger.Entry) (parties []party, err e
 			return nil, err
 		}
 		for i := range b.Messages {
-			m.DB.DropWords(tx, "mail_words", b.Messages[i].Seq, b.Messages[i].Seq)
+			m.core.DB.DropWords(tx, "mail_words", b.Messages[i].Seq, b.Messages[i].Seq)
 			parties = append(parties, b.Messages[i].Meta.parties(b.Messages[i].Seq)...)
 		}
 		return parties, nil
@@ -70,7 +70,7 @@ func (m *Mail) indexEntry(tx *store.Tx, e *ledger.Entry) (parties []party, err e
 	if err != nil {
 		return nil, err
 	}
-	m.DB.PutWords(tx, "mail_words", e.Seq, b.Meta.Envelope.Subject+"\n"+b.text)
+	m.core.DB.PutWords(tx, "mail_words", e.Seq, b.Meta.Envelope.Subject+"\n"+b.text)
 	return b.Meta.parties(e.Seq), nil
 }
 

@@ -233,7 +233,7 @@ func TestAGateIsToldByEMail(t *testing.T) {
 					if l.subject != "[Signalbox] Decision needed: Ünïcode <script>alert(1)</script> Bcc: evil@example.com" || l.header.Get("Bcc") != "" {
 						t.Errorf("the subject is %q", l.subject)
 					}
-					if !strings.Contains(l.plain, base+"/ui/gates/"+id) || !strings.Contains(l.rich, `href="`+base+"/ui/gates/"+id) || strings.Contains(l.plain, "\u202e") {
+					if !strings.Contains(l.plain, base+"/ui/inbox/"+id) || !strings.Contains(l.rich, `href="`+base+"/ui/inbox/"+id) || strings.Contains(l.plain, "\u202e") {
 						t.Errorf("%s\n%s", l.plain, l.rich)
 					}
 					if strings.Contains(l.rich, "<script") || strings.Contains(l.rich, "<img") {

@@ -46,7 +46,7 @@ func TestAGateIsDecidedInSlack(t *testing.T) {
 				t.Errorf("the message lacks %q:\n%s", want, all)
 			}
 		}
-		if posted.values["channel"] != "C123" || buttons["signalbox_open"].URL != base+"/ui/gates/"+id {
+		if posted.values["channel"] != "C123" || buttons["signalbox_open"].URL != base+"/ui/inbox/"+id {
 			t.Errorf("%v", posted.values)
 		}
 
@@ -301,6 +301,19 @@ func TestSocketModeNeedsNoAddressOfOurs(t *testing.T) {
 		n.stop()
 		n.wantNoSecrets(slackToken, slackAppToken)
 	})
+}
+
+// TestASlackThatHangsUpIsNotCalledAgainAtOnce: each pause is twice as long as the one before.
+func TestASlackThatHangsUpIsNotCalledAgainAtOnce(t *testing.T) {
+	f := newSlackAPI(t)
+	f.hangs = make(chan time.Time, 10)
+	start(t, storetest.SQLite(t), func(n *node) []notify.Channel {
+		return []notify.Channel{f.app(n, func(o *slack.Options) { o.AppToken = wire.NewSecret(slackAppToken) })}
+	})
+	first, second, third := <-f.hangs, <-f.hangs, <-f.hangs
+	if second.Sub(first) < time.Second || third.Sub(second) < 2*time.Second {
+		t.Errorf("connections came at %v, %v and %v", first, second, third)
+	}
 }
 
 func TestAGateOfHighRiskHasNoButtons(t *testing.T) {

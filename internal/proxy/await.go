@@ -136,14 +136,14 @@ func (x *exchange) decide(q *request) rulebook.Decision {
 		}
 		q.thread.unknown = !known
 	}
-	e := policy.Event{Point: policy.OnPrompt, Protocol: Protocol, Kind: q.kind, Provider: q.provider, Model: q.model, Project: x.project, Run: x.run}
+	e := policy.Event{Point: policy.OnPrompt, Protocol: Name, Kind: q.kind, Provider: q.provider, Model: q.model, Project: x.project, Run: x.run}
 	if x.rules.prompt {
 		e = q.event(x.project, x.run)
 	}
 	if x.rules.text {
 		e.Text = promptText(q.body)
 	}
-	d := x.p.Book.Decide(x.r.Context(), x.who, e)
+	d := x.p.core.Book.Decide(x.r.Context(), x.who, e)
 	if d.Action == policy.Allow && !known && x.rules.continued != "" {
 		ask(&d, x.rules.continued, "This continues a conversation that the provider keeps and Signalbox has not seen, so the rule "+x.rules.continued+" cannot be checked against what came before.")
 	}
@@ -176,7 +176,7 @@ func (x *exchange) join(h *hold) (next *hold, done bool, err error) {
 
 // settle answers with where a gate stands.
 func (x *exchange) settle(h *hold) (next *hold, done bool, err error) {
-	g, err := x.p.Gates.Get(x.r.Context(), h.gate)
+	g, err := x.p.core.Gates.Get(x.r.Context(), h.gate)
 	if err != nil {
 		return nil, true, err
 	}
@@ -187,7 +187,7 @@ func (x *exchange) settle(h *hold) (next *hold, done bool, err error) {
 	switch {
 	case g.Status == gate.Pending:
 		return nil, true, x.pending(g.ID)
-	case x.p.Now().After(g.ResolvedAt.Add(h.goodFor)) || h.once && h.used:
+	case x.p.core.Now().After(g.ResolvedAt.Add(h.goodFor)) || h.once && h.used:
 		return nil, false, nil
 	case g.Status != gate.Approved:
 		return nil, true, x.reject(g.ID, outcomeText(g))
@@ -229,14 +229,14 @@ var errGone = fault.New(fault.Cancelled, "The client has ended the call. Its gat
 // server stops, and keeps the connection alive. For a while no status is sent, so that a
 // quick no can be a real one.
 func (x *exchange) await(gateID string) error {
-	if resolved, err := x.p.Gates.Resolved(ended, gateID); err != nil || resolved {
+	if resolved, err := x.p.core.Gates.Resolved(ended, gateID); err != nil || resolved {
 		return err // and a status can still be whichever it has to be
 	}
 	waiting, end := wire.Waiting(x.r.Context(), x.mostHeld())
 	defer end()
 	x.out.hold(gateID)
 	defer x.out.still()
-	_, err := x.p.Gates.Resolved(waiting, gateID)
+	_, err := x.p.core.Gates.Resolved(waiting, gateID)
 	if err == nil && x.r.Context().Err() != nil {
 		return errGone
 	}
@@ -328,7 +328,7 @@ func (x *exchange) pendingHeader(gateID string) {
 	h := x.w.Header()
 	h.Set("X-Amp-Gate-Id", gateID)
 	h.Set("X-Amp-Status", string(gate.Pending))
-	h.Set("Location", x.p.BaseURL+"/amp/gates/"+gateID)
+	h.Set("Location", x.p.core.BaseURL+"/amp/gates/"+gateID)
 	h.Set("Retry-After", "30")
 	h.Del("Content-Length")
 	h.Del("Content-Encoding")

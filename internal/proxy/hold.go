@@ -96,7 +96,7 @@ func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond 
 
 // forget drops from time to time what is of no use any more. The proxy is locked.
 func (p *Proxy) forget() {
-	now := p.Now()
+	now := p.core.Now()
 	if now.Before(p.forgets) {
 		return
 	}
@@ -112,7 +112,7 @@ func (p *Proxy) findHold(fp string) *hold {
 }
 
 func (p *Proxy) loadHolds(ctx context.Context) error {
-	rows, err := p.DB.Read.QueryContext(ctx, "SELECT fingerprint, gate, what, good_for, once, used, until FROM proxy_hold WHERE until > $1", p.Now().UnixMicro())
+	rows, err := p.core.DB.Read.QueryContext(ctx, "SELECT fingerprint, gate, what, good_for, once, used, until FROM proxy_hold WHERE until > $1", p.core.Now().UnixMicro())
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (x *exchange) open(what policy.Point, gates []gated, o gate.Opening, spec p
 	}
 	target, _ := x.p.Webhook(x.who.ID)
 	o.Project, o.Agent, o.AgentName, o.Requester, o.Risk = x.project, x.who.ID, x.who.Name, x.who.Actor(), spec.Risk
-	o.Origin = gate.Origin{Protocol: Protocol, Reference: x.reference(), Callback: target}
+	o.Origin = gate.Origin{Protocol: Name, Reference: x.reference(), Callback: target}
 	o.Rules = gate.RulesOf(&spec)
 	due, err := gate.Prepare(o)
 	if err != nil {
@@ -191,7 +191,7 @@ func (x *exchange) open(what policy.Point, gates []gated, o gate.Opening, spec p
 			return nil, err
 		}
 	}
-	err = x.p.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) error {
+	err = x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) error {
 		if other, err := x.stands(tx); err != nil || other {
 			return err
 		}
@@ -213,7 +213,7 @@ func (x *exchange) open(what policy.Point, gates []gated, o gate.Opening, spec p
 		return nil, err
 	}
 	if found.gate == b.Gate {
-		x.p.addHold(x.fp, b, x.p.Now())
+		x.p.addHold(x.fp, b, x.p.core.Now())
 	} else if x.out.committed {
 		return nil, fault.New(fault.Conflict, "The same call is held already. Send it again to wait for its gate.")
 	}
@@ -235,7 +235,7 @@ func (x *exchange) stands(tx *ledger.Tx) (bool, error) {
 func (p *Proxy) readHold(ctx context.Context, fp string) (*hold, error) {
 	h := &hold{}
 	var goodFor, until int64
-	err := p.DB.QueryRow(context.WithoutCancel(ctx), "SELECT gate, what, good_for, once, used, until FROM proxy_hold WHERE fingerprint = $1", []any{fp}, &h.gate, &h.what, &goodFor, &h.once, &h.used, &until)
+	err := p.core.DB.QueryRow(context.WithoutCancel(ctx), "SELECT gate, what, good_for, once, used, until FROM proxy_hold WHERE fingerprint = $1", []any{fp}, &h.gate, &h.what, &goodFor, &h.once, &h.used, &until)
 	h.goodFor, h.until = micros(goodFor), time.UnixMicro(until)
 	return h, err
 }
@@ -250,7 +250,7 @@ func (x *exchange) reference() string {
 
 // claim notes that what was approved goes on, and that an approval for one use was used.
 func (x *exchange) claim(h *hold, digest string) error {
-	return x.p.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) error {
+	return x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) error {
 		var used bool
 		var gateID string
 		err := tx.QueryRow("SELECT gate, used FROM proxy_hold WHERE fingerprint = $1", []any{x.fp}, &gateID, &used)
@@ -270,7 +270,7 @@ var errUsed = errors.New("the approval was used meanwhile")
 
 // keptReply reads back what was withheld, and checks that it is what was approved.
 func (x *exchange) keptReply(g gate.Gate) (*kept, error) {
-	entries, err := x.p.Ledger.Entries(context.WithoutCancel(x.r.Context()), ledger.Query{Kinds: []string{kindKept}, Subject: g.ID, Limit: 1})
+	entries, err := x.p.core.Ledger.Entries(context.WithoutCancel(x.r.Context()), ledger.Query{Kinds: []string{kindKept}, Subject: g.ID, Limit: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func (x *exchange) recover() {
 	if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(cause)
 	}
-	x.p.Log.Error("carrying a call panicked", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+	x.p.core.Log.Error("carrying a call panicked", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
 	x.fail(failure{status: http.StatusInternalServerError, kind: "api_error", message: "Something went wrong inside Signalbox. The server's log has the cause."})
 }
 
@@ -105,7 +105,7 @@ func (x *exchange) carry() error {
 	if x.caller, err = x.p.identify(x.r.Context(), x.header, x.provider, inPath); err != nil {
 		return err
 	}
-	if _, err := x.p.Roster.Take(x.who, "requests", 0); err != nil {
+	if _, err := x.p.core.Roster.Take(x.who, "requests", 0); err != nil {
 		return err
 	}
 	if err := x.p.recorder.ready(); err != nil {
@@ -269,7 +269,7 @@ func (x *exchange) ownLinks(res *http.Response) error {
 	if coding := res.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
 		return &gatewayError{"The provider's reply has a coding that was not asked for, and its links cannot be changed."}
 	}
-	text = resultsURL.ReplaceAll(text, []byte("${1}"+x.p.BaseURL+x.prefix))
+	text = resultsURL.ReplaceAll(text, []byte("${1}"+x.p.core.BaseURL+x.prefix))
 	x.reply(res.StatusCode, res.Header, len(text))
 	_, err = x.w.Write(text)
 	return abort(err)

@@ -54,7 +54,7 @@ func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPa
 		c.who, err = p.owner(ctx, theirs)
 		return c, err
 	}
-	if c.who, err = p.Roster.Authenticate(ctx, ours); err != nil {
+	if c.who, err = p.core.Roster.Authenticate(ctx, ours); err != nil {
 		return c, err
 	}
 	if c.who.Kind != roster.HolderAgent {
@@ -98,7 +98,7 @@ func (p *Proxy) owner(ctx context.Context, key string) (roster.Identity, error) 
 	b, known := p.owners[KeySum(key)]
 	p.mu.RUnlock()
 	if known {
-		who, err := p.Roster.Named(ctx, b.workspace, b.name)
+		who, err := p.core.Roster.Named(ctx, b.workspace, b.name)
 		if err == nil && who.ID == b.id {
 			return who, nil
 		}
@@ -111,6 +111,6 @@ func (p *Proxy) owner(ctx context.Context, key string) (roster.Identity, error) 
 
 func (p *Proxy) knownWorkspace(ctx context.Context, name string) (bool, error) {
 	var n int
-	err := p.DB.QueryRow(ctx, "SELECT COUNT(*) FROM workspace WHERE name = $1", []any{name}, &n)
+	err := p.core.DB.QueryRow(ctx, "SELECT COUNT(*) FROM workspace WHERE name = $1", []any{name}, &n)
 	return n > 0, err
 }

@@ -28,7 +28,7 @@ type ruling struct {
 // seen is what rules see of a call.
 func (x *exchange) seen(c *form.Call) policy.Event {
 	e := policy.Event{
-		Point: policy.OnToolCall, Protocol: Protocol, Kind: c.Kind, Tool: c.Tool, Toolset: c.Toolset, Text: string(c.Arguments),
+		Point: policy.OnToolCall, Protocol: Name, Kind: c.Kind, Tool: c.Tool, Toolset: c.Toolset, Text: string(c.Arguments),
 		Provider: x.provider, Model: x.q.model, Project: x.project, Run: x.run, Thread: x.q.thread.continues,
 	}
 	if c.Unclear == "" {
@@ -63,7 +63,7 @@ func words(arguments map[string]any, names ...string) string {
 // judge asks the policy about calls that are whole. One that is refused ends it.
 func (x *exchange) judge(ctx context.Context, calls []form.Call, to *ruling) {
 	for _, c := range calls {
-		d := x.p.Book.Decide(ctx, x.who, x.seen(&c))
+		d := x.p.core.Book.Decide(ctx, x.who, x.seen(&c))
 		if c.Unclear != "" && d.Action == policy.Allow {
 			ask(&d, d.Rule, "Rules cannot see what this call would do: "+c.Unclear+".")
 		}

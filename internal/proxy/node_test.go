@@ -13,8 +13,9 @@ import (
 	"time"
 
 	"signalbox/internal/counter"
-	"signalbox/internal/deliver/delivertest"
 	"signalbox/internal/gate"
+	"signalbox/internal/protocol"
+	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/proxy"
 	"signalbox/internal/roster"
 	"signalbox/internal/testbed"
@@ -23,7 +24,7 @@ import (
 
 // node is a process that carries calls, with everything it needs, and a provider.
 type node struct {
-	*delivertest.Core
+	*protocoltest.Node
 	counters *counter.Counters
 	proxy    *proxy.Proxy
 	web      *httptest.Server
@@ -96,15 +97,16 @@ func (p *provider) events(pieces ...string) {
 func open(t testing.TB, address string, options ...func(*proxy.Options)) *node {
 	t.Helper()
 	n := &node{
-		Core:     delivertest.New(t, address, delivertest.On{Migrations: proxy.Migrations, Projection: proxy.Projection(), Readers: proxy.Readers()}),
 		provider: &provider{}, web: httptest.NewUnstartedServer(nil),
 	}
+	n.Node = protocoltest.New(t, address, protocoltest.On{
+		Protocol: proxy.Protocol(), Core: func(c *protocol.Core) { c.BaseURL = "http://" + n.web.Listener.Addr().String() },
+	})
 	n.provider.Server = httptest.NewServer(n.provider)
 	t.Cleanup(n.provider.Close)
-	n.counters = counter.New(counter.Options{DB: n.DB, Ledger: n.Ledger, Roster: n.Roster, Gates: n.Gates, Now: n.Now, Log: n.Log, Readers: proxy.Counters()})
+	n.counters = n.Counters()
 	o := proxy.Options{
-		DB: n.DB, Ledger: n.Ledger, Book: n.Book, Gates: n.Gates, Roster: n.Roster, Now: n.Now, Log: n.Log, Key: []byte(strings.Repeat("k", 32)),
-		Upstreams: map[string]string{proxy.Anthropic: n.provider.URL, proxy.OpenAI: n.provider.URL}, BaseURL: "http://" + n.web.Listener.Addr().String(),
+		VaultKey: []byte(strings.Repeat("k", 32)), Upstreams: map[string]string{proxy.Anthropic: n.provider.URL, proxy.OpenAI: n.provider.URL},
 		Price: func(model string, in, out, _, _ int64) (int64, bool) {
 			return in*3000 + out*15000, model == "claude-sonnet-4-6"
 		},
@@ -120,10 +122,10 @@ func open(t testing.TB, address string, options ...func(*proxy.Options)) *node {
 		option(&o)
 	}
 	var err error
-	if n.proxy, err = proxy.New(o); err != nil {
+	if n.proxy, err = proxy.New(n.Core, o); err != nil {
 		t.Fatal(err)
 	}
-	n.Start(nil, n.proxy.Run)
+	n.Start(n.proxy)
 	mux := http.NewServeMux()
 	for _, route := range n.proxy.Routes() {
 		if route.Auth == wire.Public {

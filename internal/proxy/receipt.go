@@ -22,7 +22,7 @@ type awaited struct {
 }
 
 func (p *Proxy) loadAwaited(ctx context.Context) error {
-	rows, err := p.DB.Read.QueryContext(ctx, "SELECT agent, call, gate, at FROM proxy_call WHERE at > $1", p.Now().Add(-resultsAwaited).UnixMicro())
+	rows, err := p.core.DB.Read.QueryContext(ctx, "SELECT agent, call, gate, at FROM proxy_call WHERE at > $1", p.core.Now().Add(-resultsAwaited).UnixMicro())
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (p *Proxy) receive(x *exchange) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		for gateID, results := range found {
-			err := p.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+			err := p.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 				b := receipted{Agent: who.ID}
 				for _, r := range results {
 					b.Calls = append(b.Calls, r.id)
@@ -91,7 +91,7 @@ func (p *Proxy) receive(x *exchange) {
 				return nil
 			})
 			if err != nil {
-				p.Log.Warn("a result cannot be bound to its gate", "gate", gateID, "error", err.Error())
+				p.core.Log.Warn("a result cannot be bound to its gate", "gate", gateID, "error", err.Error())
 			}
 		}
 	}()

@@ -175,7 +175,7 @@ func (r *recorder) last(ctx context.Context) {
 	if !r.flush(ctx) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.p.Log.Error("calls were not written down", "calls", r.queued, "error", r.failed.Error())
+		r.p.core.Log.Error("calls were not written down", "calls", r.queued, "error", r.failed.Error())
 	}
 }
 
@@ -186,7 +186,7 @@ func (r *recorder) flush(ctx context.Context) bool {
 	for g, c := range r.by {
 		body, err := ledger.Encode(c)
 		if err != nil { // texts were cleaned
-			r.p.Log.Error("calls cannot be written down", "error", err.Error())
+			r.p.core.Log.Error("calls cannot be written down", "error", err.Error())
 			continue
 		}
 		events = append(events, ledger.Event{Workspace: g.workspace, Kind: kindCalled, Actor: g.actor, Subject: g.agent, Body: body})
@@ -197,7 +197,7 @@ func (r *recorder) flush(ctx context.Context) bool {
 	if len(events) == 0 {
 		return true
 	}
-	err := r.p.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := r.p.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		for _, e := range events {
 			tx.Append(e)
 		}
@@ -207,7 +207,7 @@ func (r *recorder) flush(ctx context.Context) bool {
 		return true
 	}
 	if ctx.Err() == nil { // at the end they are written once more
-		r.p.Log.Error("calls cannot be written down yet; they are kept", "calls", n, "error", err.Error())
+		r.p.core.Log.Error("calls cannot be written down yet; they are kept", "calls", n, "error", err.Error())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,7 +217,7 @@ func (r *recorder) flush(ctx context.Context) bool {
 
 // note writes one entry now.
 func (p *Proxy) note(ctx context.Context, e ledger.Event) error {
-	return p.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	return p.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(e)
 		return nil
 	})

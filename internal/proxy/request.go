@@ -208,7 +208,7 @@ func toolResults(content wire.Raw) (results []result) {
 // event is what rules see of a request.
 func (q *request) event(project, run string) policy.Event {
 	return policy.Event{
-		Point: policy.OnPrompt, Protocol: Protocol, Kind: q.kind, Provider: q.provider, Model: q.model, MaxTokens: q.maxTokens,
+		Point: policy.OnPrompt, Protocol: Name, Kind: q.kind, Provider: q.provider, Model: q.model, MaxTokens: q.maxTokens,
 		Tools: q.tools, Thread: q.thread.continues, Project: project, Run: run,
 		Fill: func(e *policy.Event) { _ = policy.DecodeData(q.body, &e.Payload) }, // it was read before
 	}

@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,30 +11,27 @@ import (
 	"sync/atomic"
 	"time"
 
-	"signalbox/internal/gate"
+	"signalbox/internal/clock"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
-	"signalbox/internal/roster"
-	"signalbox/internal/rulebook"
-	"signalbox/internal/store"
+	"signalbox/internal/protocol"
 )
 
-// Protocol is how the origin of gates, and rules, name us.
-const Protocol = "proxy"
+// Name is the protocol's name in rules, and in the origin of gates.
+const Name = "proxy"
 
-// Options say what the proxy stands on.
+// Protocol is the model proxy of AMP v1.0, for the server's list.
+func Protocol() protocol.Protocol {
+	return protocol.Protocol{
+		Name: Name, Label: "Model proxy",
+		Migrations: Migrations, Projection: Projection(), Readers: Readers(), Counters: Counters(),
+	}
+}
+
+// Options are what an operator sets, and what the proxy asks of signals.
 type Options struct {
-	DB     *store.DB
-	Ledger *ledger.Ledger
-	Book   *rulebook.Book
-	Gates  *gate.Gates
-	Roster *roster.Roster
-	Now    func() time.Time
-	Log    *slog.Logger
-
-	Key       []byte            // encrypts the vault
+	VaultKey  []byte            // encrypts the vault
 	Upstreams map[string]string // the address of each provider
-	BaseURL   string            // where clients reach us
 	// Price is what tokens of a model cost, in nano-dollars; false when it is not known.
 	Price func(model string, input, output, cacheRead, cacheWrite int64) (int64, bool)
 	// Webhook is where an agent hears of decisions, "" for nowhere, and the generation of its
@@ -51,6 +47,7 @@ type Options struct {
 // Proxy carries calls to providers.
 type Proxy struct {
 	Options
+	core      protocol.Core
 	upstreams map[string]*url.URL
 	transport *http.Transport
 	vault     *vault
@@ -67,8 +64,8 @@ type Proxy struct {
 	flights  map[string]chan struct{} // calls whose gate is about to be opened
 }
 
-// New makes the proxy over a ledger that has Projection. Run must be running.
-func New(o Options) (*Proxy, error) {
+// New makes the proxy over a core whose ledger has Projection. Run must be running.
+func New(core protocol.Core, o Options) (*Proxy, error) {
 	for _, d := range []struct {
 		of     *time.Duration
 		absent time.Duration
@@ -78,7 +75,7 @@ func New(o Options) (*Proxy, error) {
 		}
 	}
 	p := &Proxy{
-		Options: o, upstreams: map[string]*url.URL{},
+		Options: o, core: core, upstreams: map[string]*url.URL{},
 		settings: map[string]Settings{}, owners: map[string]binding{}, holds: map[string]*hold{}, awaited: map[string]awaited{},
 		threads: map[string]known{}, flights: map[string]chan struct{}{},
 		transport: &http.Transport{
@@ -94,11 +91,11 @@ func New(o Options) (*Proxy, error) {
 		p.upstreams[name] = u
 	}
 	var err error
-	if p.vault, err = openVault(o); err != nil {
+	if p.vault, err = openVault(core.DB, o.VaultKey); err != nil {
 		return nil, err
 	}
 	p.recorder = newRecorder(p)
-	o.Gates.OnResolved(Protocol, p.resolved)
+	core.Gates.OnResolved(Name, p.resolved)
 	return p, nil
 }
 
@@ -116,7 +113,7 @@ type rules struct {
 
 // rules are those of the policy in force.
 func (p *Proxy) rules() *rules {
-	number, now := p.Book.Policy()
+	number, now := p.core.Book.Policy()
 	if r := p.ruling.Load(); r != nil && r.number == number {
 		return r
 	}
@@ -129,9 +126,10 @@ func (p *Proxy) rules() *rules {
 				continue
 			}
 			r.prompt = true
-			r.text = r.text || strings.Contains(one.When, "text")
-			r.said = r.said || r.text || strings.Contains(one.When, "payload")
-			if r.continued == "" && one.Mode == "enforce" && one.Then != policy.Allow && looksBack(one.When) {
+			reads := func(field string) bool { return now.Reads(one.Name, field) }
+			r.text = r.text || reads("event.text")
+			r.said = r.said || r.text || reads("event.payload")
+			if r.continued == "" && one.Mode == "enforce" && one.Then != policy.Allow && slices.ContainsFunc(remembered, reads) {
 				r.continued = one.Name
 			}
 		}
@@ -140,11 +138,12 @@ func (p *Proxy) rules() *rules {
 	return r
 }
 
-// looksBack reports whether a condition looks at what a request that continues a
-// conversation leaves to the provider's memory.
-func looksBack(when string) bool {
-	return slices.ContainsFunc([]string{"tools", "payload", "text"}, func(name string) bool { return strings.Contains(when, name) })
-}
+// remembered are the fields that a request which continues a conversation leaves to the provider's
+// memory.
+var remembered = []string{"event.tools", "event.payload", "event.text"}
+
+// Timers are none: what the proxy waits for ends with its gate.
+func (p *Proxy) Timers() map[string]clock.Handler { return nil }
 
 // Run keeps what is in memory true by following the ledger, and writes down what was
 // passed, until ctx ends.
@@ -153,9 +152,9 @@ func (p *Proxy) Run(ctx context.Context) error {
 	writing.Go(func() { p.recorder.run(ctx) })
 	defer writing.Wait()
 	defer p.transport.CloseIdleConnections()
-	for e := range p.Ledger.FollowNow(ctx, p.load) {
+	for e := range p.core.Ledger.FollowNow(ctx, p.load) {
 		if err := p.follow(ctx, &e); err != nil {
-			p.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "error", err.Error())
+			p.core.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "error", err.Error())
 		}
 	}
 	return nil
@@ -166,7 +165,7 @@ func (p *Proxy) load(ctx context.Context) error {
 	if err := p.vault.load(ctx); err != nil {
 		return err
 	}
-	entries, err := p.Ledger.Select(ctx, "SELECT e.record, e.salt, e.body FROM proxy_agent a JOIN ledger_entry e ON e.seq = a.seq")
+	entries, err := p.core.Ledger.Select(ctx, "JOIN proxy_agent a ON a.seq = e.seq")
 	if err != nil {
 		return err
 	}

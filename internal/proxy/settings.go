@@ -123,7 +123,7 @@ func (p *Proxy) Set(ctx context.Context, by roster.Identity, a roster.Agent, in 
 	if err != nil {
 		return s, err
 	}
-	err = p.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = p.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		// One key stands for one agent, in whichever workspace.
 		rows, err := tx.Query("SELECT sum FROM proxy_provider_key WHERE agent <> $1", a.ID)
 		if err != nil {
@@ -152,11 +152,11 @@ func (p *Proxy) Set(ctx context.Context, by roster.Identity, a roster.Agent, in 
 }
 
 func (p *Proxy) agent(r *http.Request) (roster.Agent, error) {
-	workspace, err := roster.WorkspaceOf(r, r.URL.Query().Get("workspace"))
+	workspace, err := roster.WorkspaceOf(r.Context(), r.URL.Query().Get("workspace"))
 	if err != nil {
 		return roster.Agent{}, err
 	}
-	return p.Roster.Agent(r.Context(), workspace, r.PathValue("name"))
+	return p.core.Roster.Agent(r.Context(), workspace, r.PathValue("name"))
 }
 
 func (p *Proxy) getSettings(w http.ResponseWriter, r *http.Request) error {

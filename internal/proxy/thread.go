@@ -39,7 +39,7 @@ func (p *Proxy) follows(x *exchange, id string) {
 			b.Tools = append(b.Tools, tool)
 		}
 	}
-	p.remember(b, p.Now())
+	p.remember(b, p.core.Now())
 	p.recorder.append(ledger.Event{Workspace: x.who.Workspace, Kind: kindThreaded, Actor: x.who.Actor(), Subject: b.IDs[0], Trace: x.trace(), Body: b})
 }
 
@@ -59,12 +59,12 @@ func (p *Proxy) recall(ctx context.Context, agent, id string) ([]string, bool) {
 	p.mu.RLock()
 	t, ok := p.threads[agent+" "+id]
 	p.mu.RUnlock()
-	oldest := p.Now().Add(-threadsKept)
+	oldest := p.core.Now().Add(-threadsKept)
 	if ok {
 		return t.tools, t.at.After(oldest)
 	}
 	var tools []byte
-	err := p.DB.QueryRow(ctx, "SELECT tools FROM proxy_thread WHERE agent = $1 AND id = $2 AND at > $3", []any{agent, id, oldest.UnixMicro()}, &tools)
+	err := p.core.DB.QueryRow(ctx, "SELECT tools FROM proxy_thread WHERE agent = $1 AND id = $2 AND at > $3", []any{agent, id, oldest.UnixMicro()}, &tools)
 	if err != nil || wire.Unmarshal(tools, &t.tools) != nil {
 		return nil, false // what cannot be read is not known
 	}

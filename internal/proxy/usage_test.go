@@ -175,10 +175,14 @@ func TestAConversationThatTheProviderKeepsIsJudgedWithWhatCameBefore(t *testing.
 				t.Errorf("%+v", got)
 			}
 		}
-		// Where no rule depends on it, it is passed.
-		n.apply("  - {name: model, on: [prompt], when: 'event.model == \"z\"', then: block}\n")
-		if got := n.call("POST", messagesPath, `{"model":"m","thread":{"type":"continue","previous_message_id":"msg_c"}}`); got.status != 200 {
-			t.Errorf("%+v", got)
+		// Where no rule depends on it, it is passed: a word in a text, or in another name, is not
+		// a field.
+		for i, when := range []string{`event.model == \"z\"`, `event.model == \"tools\"`, `event.toolset == \"payload\"`, `agent.labels.text == \"text\"`} {
+			n.apply(fmt.Sprintf("  - {name: model, on: [prompt], when: \"%s\", then: block}\n", when))
+			unknown := fmt.Sprintf(`{"model":"m","thread":{"type":"continue","previous_message_id":"msg_c%d"}}`, i)
+			if got := n.call("POST", messagesPath, unknown); got.status != 200 {
+				t.Errorf("%s: %+v", when, got)
+			}
 		}
 		n.WantClean()
 	})

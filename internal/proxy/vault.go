@@ -33,17 +33,17 @@ type vault struct {
 // place is whose key it is: of a workspace, or of those that have none, with "".
 type place struct{ provider, workspace string }
 
-func openVault(o Options) (*vault, error) {
-	if len(o.Key) < 32 {
-		return nil, fault.New(fault.InvalidConfig, "The key of the vault has %d bytes; it should have at least 32 random ones.", len(o.Key)).About("vault.key")
+func openVault(db *store.DB, key []byte) (*vault, error) {
+	if len(key) < 32 {
+		return nil, fault.New(fault.InvalidConfig, "The key of the vault has %d bytes; it should have at least 32 random ones.", len(key)).About("vault.key")
 	}
-	sum := sha256.Sum256(append([]byte("signalbox vault\x00"), o.Key...))
+	sum := sha256.Sum256(append([]byte("signalbox vault\x00"), key...))
 	c, err := aes.NewCipher(sum[:])
 	if err != nil {
 		return nil, err
 	}
 	seal, err := cipher.NewGCM(c)
-	return &vault{db: o.DB, seal: seal, keys: map[place]wire.Secret{}}, err
+	return &vault{db: db, seal: seal, keys: map[place]wire.Secret{}}, err
 }
 
 // close encrypts. The place is bound to it, so that nobody can put one key in another's.
@@ -137,7 +137,7 @@ func (p *Proxy) SetKey(ctx context.Context, by roster.Identity, provider, worksp
 	if err != nil {
 		return err
 	}
-	err = p.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = p.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: workspace, Kind: kindKey, Actor: by.Actor(), Subject: provider, Body: ledger.Body{Value: b, JSON: text}})
 		return nil
 	})
@@ -185,7 +185,7 @@ type NewProviderKey struct {
 
 func (p *Proxy) listKeys(ctx context.Context) (all ProviderKeys, err error) {
 	all.Keys = []ProviderKey{}
-	rows, err := p.DB.Read.QueryContext(ctx, "SELECT provider, workspace, hint, set_at FROM proxy_vault ORDER BY provider, workspace")
+	rows, err := p.core.DB.Read.QueryContext(ctx, "SELECT provider, workspace, hint, set_at FROM proxy_vault ORDER BY provider, workspace")
 	if err != nil {
 		return all, err
 	}
@@ -268,7 +268,7 @@ func (p *Proxy) deleteKey(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var n int
-	if err := p.DB.QueryRow(r.Context(), "SELECT COUNT(*) FROM proxy_vault WHERE provider = $1 AND workspace = $2", []any{at.provider, at.workspace}, &n); err != nil {
+	if err := p.core.DB.QueryRow(r.Context(), "SELECT COUNT(*) FROM proxy_vault WHERE provider = $1 AND workspace = $2", []any{at.provider, at.workspace}, &n); err != nil {
 		return err
 	}
 	if n == 0 {

@@ -89,7 +89,7 @@ func (s *Runs) report(w http.ResponseWriter, r *http.Request) error {
 	}
 	if o.Ended {
 		if err := s.release(r.Context(), r.PathValue("id")); err != nil {
-			s.Log.Warn("cannot let go of a run's session; it is free in a while", "error", err.Error())
+			s.core.Log.Warn("cannot let go of a run's session; it is free in a while", "error", err.Error())
 		}
 	}
 	return wire.Reply(w, http.StatusOK, o)
@@ -154,7 +154,7 @@ func (s *Runs) events(w http.ResponseWriter, r *http.Request) error {
 	ctx, end := wire.UntilStop(r.Context())
 	defer end()
 	if err := s.Follow(ctx, id, after, out.send); err != nil && ctx.Err() == nil {
-		s.Log.Debug("a reader of a run broke off; it connects again", "error", err.Error())
+		s.core.Log.Debug("a reader of a run broke off; it connects again", "error", err.Error())
 	}
 	return nil
 }

@@ -13,20 +13,20 @@ import (
 	"signalbox/internal/wire"
 )
 
-const columns = `run.id, run.workspace, run.engine, run.thread, run.status, run.stop, run.opened_at, run.ended_at, run.events, run.tokens, run.nanos,
-ledger_entry.record, ledger_entry.salt, ledger_entry.body FROM run JOIN ledger_entry ON ledger_entry.seq = run.seq`
+const selectRun = `SELECT run.id, run.workspace, run.engine, run.thread, run.status, run.stop, run.opened_at, run.ended_at, run.events, run.tokens, run.nanos, ` +
+	ledger.EntryColumns + " FROM run JOIN " + ledger.EntryTable + " ON e.seq = run.seq"
 
 // scan reads a run, with what its entry says of it.
-func scan(row interface{ Scan(...any) error }) (Run, error) {
+func scan(read store.Scan) (Run, error) {
 	var r Run
 	var openedAt, endedAt, nanos int64
-	var rec, salt, body []byte
-	err := row.Scan(&r.ID, &r.Workspace, &r.Engine, &r.Resume, &r.Status, &r.Stop, &openedAt, &endedAt, &r.Events, &r.Tokens, &nanos, &rec, &salt, &body)
+	var opening ledger.Row
+	err := read(opening.After(&r.ID, &r.Workspace, &r.Engine, &r.Resume, &r.Status, &r.Stop, &openedAt, &endedAt, &r.Events, &r.Tokens, &nanos)...)
 	if err != nil {
 		return r, err
 	}
 	r.OpenedAt, r.EndedAt, r.CostUSD = time.UnixMicro(openedAt).UTC(), store.Moment(endedAt), dollars(nanos)
-	entry, err := ledger.Unseal(rec, salt, body)
+	entry, err := opening.Entry()
 	if err != nil {
 		return r, err
 	}
@@ -44,7 +44,7 @@ func scan(row interface{ Scan(...any) error }) (Run, error) {
 
 // Get reads one run that the caller may see.
 func (s *Runs) Get(ctx context.Context, id string) (Run, error) {
-	r, err := scan(s.DB.Read.QueryRowContext(ctx, "SELECT "+columns+" WHERE run.id = $1", id))
+	r, err := scan(s.core.DB.Read.QueryRowContext(ctx, selectRun+" WHERE run.id = $1", id).Scan)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !wire.InScope(ctx, r.Workspace) {
 		return Run{}, noRun(id)
 	}
@@ -53,8 +53,8 @@ func (s *Runs) Get(ctx context.Context, id string) (Run, error) {
 
 // Latest is the newest run of a session that the caller may see.
 func (s *Runs) Latest(ctx context.Context, r engine.Resume) (Run, error) {
-	found, err := scan(s.DB.Read.QueryRowContext(ctx, "SELECT "+columns+` WHERE run.engine = $1 AND run.thread = $2 AND ($3 = '' OR run.workspace = $3)
-ORDER BY run.id DESC LIMIT 1`, r.Engine, r.Value, wire.Scope(ctx)))
+	found, err := scan(s.core.DB.Read.QueryRowContext(ctx, selectRun+` WHERE run.engine = $1 AND run.thread = $2 AND ($3 = '' OR run.workspace = $3)
+ORDER BY run.id DESC LIMIT 1`, r.Engine, r.Value, wire.Scope(ctx)).Scan)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Run{}, noRun(r.Thread())
 	}
@@ -64,25 +64,16 @@ ORDER BY run.id DESC LIMIT 1`, r.Engine, r.Value, wire.Scope(ctx)))
 // List reads a page of runs, the newest first. before is the id of the last run of the
 // page before, "" for the first page.
 func (s *Runs) List(ctx context.Context, status, before string, limit int) (Page, error) {
-	rows, err := s.DB.Read.QueryContext(ctx, "SELECT "+columns+` WHERE ($1 = '' OR run.status = $1) AND ($2 = '' OR run.id < $2) AND ($3 = '' OR run.workspace = $3)
+	runs, err := store.All(s.core.DB.Reading(ctx), scan, selectRun+` WHERE ($1 = '' OR run.status = $1) AND ($2 = '' OR run.id < $2) AND ($3 = '' OR run.workspace = $3)
 ORDER BY run.id DESC LIMIT $4`, status, before, wire.Scope(ctx), limit+1)
 	if err != nil {
 		return Page{}, store.Explain(err)
 	}
-	defer func() { _ = rows.Close() }()
-	page := Page{Runs: []Run{}}
-	for rows.Next() {
-		r, err := scan(rows)
-		if err != nil {
-			return page, store.Explain(err)
-		}
-		if len(page.Runs) == limit {
-			page.Next = wire.Cursor(page.Runs[limit-1].ID)
-			break
-		}
-		page.Runs = append(page.Runs, r)
+	page := Page{Runs: runs[:min(len(runs), limit)]}
+	if len(runs) > limit {
+		page.Next = wire.Cursor(runs[limit-1].ID)
 	}
-	return page, store.Explain(rows.Err())
+	return page, nil
 }
 
 // pageOfEvents is how many events are read at once.
@@ -90,29 +81,19 @@ const pageOfEvents = 200
 
 // Events reads recorded events with numbers above after, at most a page of them.
 func (s *Runs) Events(ctx context.Context, run string, after int64) ([]Numbered, error) {
-	rows, err := s.DB.Read.QueryContext(ctx, `SELECT ledger_entry.record, ledger_entry.salt, ledger_entry.body
-FROM run_event JOIN ledger_entry ON ledger_entry.seq = run_event.seq WHERE run_event.run = $1 AND run_event.n > $2 ORDER BY run_event.n LIMIT $3`, run, after, pageOfEvents)
+	entries, err := s.core.Ledger.Select(ctx, "JOIN run_event v ON v.seq = e.seq WHERE v.run = $1 AND v.n > $2 ORDER BY v.n LIMIT $3", run, after, pageOfEvents)
 	if err != nil {
 		return nil, store.Explain(err)
 	}
-	defer func() { _ = rows.Close() }()
 	var all []Numbered
-	for rows.Next() {
-		var rec, salt, body []byte
-		if err := rows.Scan(&rec, &salt, &body); err != nil {
-			return nil, store.Explain(err)
-		}
-		entry, err := ledger.Unseal(rec, salt, body)
-		if err != nil {
-			return nil, err
-		}
-		e, err := numbered(&entry)
+	for i := range entries {
+		e, err := numbered(&entries[i])
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, e)
 	}
-	return all, store.Explain(rows.Err())
+	return all, nil
 }
 
 // numbered is the event of an entry.
@@ -184,9 +165,9 @@ type tail struct {
 }
 
 func (s *Runs) tail(ctx context.Context) (*tail, error) {
-	news := s.Ledger.News()
-	seen, err := s.Ledger.Head(ctx)
-	return &tail{s.Ledger, seen, news}, err
+	news := s.core.Ledger.News()
+	seen, err := s.core.Ledger.Head(ctx)
+	return &tail{s.core.Ledger, seen, news}, err
 }
 
 // about waits for entries about a run of the kinds, or the end of ctx. Most of what happens

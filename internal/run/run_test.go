@@ -16,6 +16,7 @@ import (
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
@@ -54,11 +55,11 @@ func start(t testing.TB, address string, options ...func(*run.Options)) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := run.Options{DB: n.db, Ledger: n.ledger, Now: n.now, Log: slog.New(slog.DiscardHandler)}
+	o := run.Options{}
 	for _, option := range options {
 		option(&o)
 	}
-	n.runs = run.New(o)
+	n.runs = run.New(protocol.Core{DB: n.db, Ledger: n.ledger, Now: n.now, Log: slog.New(slog.DiscardHandler)}, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	users, stopUsers := context.WithCancel(context.Background())
 	var wg, user sync.WaitGroup

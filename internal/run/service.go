@@ -5,24 +5,28 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"log/slog"
 	"time"
 
+	"signalbox/internal/clock"
 	"signalbox/internal/fault"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
+	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/run/engine"
-	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
-// Options say what runs stand on.
+// Name is the protocol's name.
+const Name = "run"
+
+// Protocol is runs of agent CLIs, for the server's list.
+func Protocol() protocol.Protocol {
+	return protocol.Protocol{Name: Name, Label: "Runs", Migrations: Migrations, Projection: Projection(), Counters: Counters()}
+}
+
+// Options are what an operator sets, and what runs ask of others.
 type Options struct {
-	DB     *store.DB
-	Ledger *ledger.Ledger
-	Now    func() time.Time
-	Log    *slog.Logger
 	// Price is what tokens of a model cost, in nano-dollars; false when nobody knows.
 	Price  func(model string, t engine.Tokens) (nanos int64, known bool)
 	Budget Budget // the most a run may use; 0 is no limit
@@ -36,15 +40,21 @@ type Options struct {
 }
 
 // Runs records runs.
-type Runs struct{ Options }
+type Runs struct {
+	Options
+	core protocol.Core
+}
 
-// New makes the service over a ledger that has Projection.
-func New(o Options) *Runs {
+// New makes the service over a core whose ledger has Projection.
+func New(core protocol.Core, o Options) *Runs {
 	if o.Lease == 0 {
 		o.Lease = 30 * time.Second
 	}
-	return &Runs{o}
+	return &Runs{o, core}
 }
+
+// Timers are none: a supervisor's silence is looked for by Run.
+func (s *Runs) Timers() map[string]clock.Handler { return nil }
 
 const prefix = "run"
 
@@ -61,7 +71,7 @@ func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, e
 	}
 	b.Budget = b.Budget.within(s.Budget)
 	workspace, run := cmp.Or(who.Workspace, roster.DefaultWorkspace), id.New(prefix)
-	err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		today, err := s.today(tx, workspace, tx.Now())
 		if err != nil {
 			return err
@@ -132,7 +142,7 @@ func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, repo
 		}
 	}
 	var o Orders
-	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		r, err := find(tx, run)
 		if err == nil && !wire.InScope(ctx, r.workspace) {
 			err = noRun(run)
@@ -206,7 +216,7 @@ func (s *Runs) Cancel(ctx context.Context, who roster.Identity, run, reason stri
 	if reason == "" {
 		reason = "cancelled by " + who.Name
 	}
-	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		r, err := find(tx, run)
 		if err == nil && !wire.InScope(ctx, r.workspace) {
 			err = noRun(run)

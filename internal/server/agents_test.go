@@ -19,8 +19,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// protocol is a running server with one made-up route for agents beside its own.
-type protocol struct {
+// madeUpServer is a running server with one made-up route for agents beside its own.
+type madeUpServer struct {
 	t          *testing.T
 	ops, url   string
 	adminToken string
@@ -34,7 +34,7 @@ var madeUp = wire.Route{
 	},
 }
 
-func startProtocol(t *testing.T, address string, settings map[string]string) *protocol {
+func startProtocol(t *testing.T, address string, settings map[string]string) *madeUpServer {
 	t.Helper()
 	all := map[string]string{"data": t.TempDir(), "listen": "127.0.0.1:0"}
 	if strings.HasPrefix(address, "postgres") {
@@ -72,11 +72,11 @@ func startProtocol(t *testing.T, address string, settings map[string]string) *pr
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &protocol{t, s.URL(), web.URL, strings.TrimSpace(string(token))}
+	return &madeUpServer{t, s.URL(), web.URL, strings.TrimSpace(string(token))}
 }
 
 // call calls, and checks the status.
-func (p *protocol) call(want int, method, url, token, body string) (string, http.Header) {
+func (p *madeUpServer) call(want int, method, url, token, body string) (string, http.Header) {
 	p.t.Helper()
 	req, err := http.NewRequestWithContext(p.t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
@@ -99,7 +99,7 @@ func (p *protocol) call(want int, method, url, token, body string) (string, http
 }
 
 // add adds an agent and returns its keys by kind.
-func (p *protocol) add(name string) map[string]string {
+func (p *madeUpServer) add(name string) map[string]string {
 	p.t.Helper()
 	answer, _ := p.call(201, "POST", p.ops+"/ops/agents", p.adminToken, `{"name":"`+name+`"}`)
 	var added struct {

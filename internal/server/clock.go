@@ -110,7 +110,7 @@ func (c *core) quiet(ctx context.Context) error {
 	moment := c.clock.Now().UnixMicro()
 	for {
 		var due int64
-		if err := c.db.QueryRow(ctx, "SELECT count(*) FROM timer WHERE due_at <= $1", []any{moment}, &due); err != nil || due == 0 {
+		if err := c.DB.QueryRow(ctx, "SELECT count(*) FROM timer WHERE due_at <= $1", []any{moment}, &due); err != nil || due == 0 {
 			return err
 		}
 		select {

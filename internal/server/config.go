@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/harness"
 	"signalbox/internal/mail"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/roster"
 	"signalbox/internal/web"
 	"signalbox/internal/wire"
@@ -99,7 +100,7 @@ var Settings = slices.Concat([]Setting{
 		Key: "mail.alias_domains", Default: "aimaestro.local", Meaning: "domains that mean us too, since clients write them by default, with commas between", List: true,
 		set: setAliases, get: func(c *Config) string { return strings.Join(c.Aliases, ",") },
 	},
-	choice("mail.registration", byListener, append([]string{byListener}, mail.RegistrationModes...), "who may register agents; "+byListener+" is open while the listener is on loopback, else owner", func(c *Config) *string { return &c.Registration }),
+	choice("mail.registration", byListener, append([]string{byListener}, directory.Modes...), "who may register agents; "+byListener+" is open while the listener is on loopback, else owner", func(c *Config) *string { return &c.Registration }),
 	choice("mail.signatures", "optional", []string{"optional", "required"}, "whether messages have to be signed", func(c *Config) *string { return &c.Signatures }),
 	{Key: "mail.keep", Default: "30d", Meaning: "how long payloads of acknowledged mail are kept, such as 30d; " + untilAck + " keeps none, none keeps all", set: setKeep, get: getKeep},
 	choice("mail.federation", mail.PeersClosed, mail.PeerModes, "which other providers mail is exchanged with", func(c *Config) *string { return &c.Federation.Mode }),
@@ -179,9 +180,9 @@ func (c *Config) registration() string {
 	case c.Registration != byListener:
 		return c.Registration
 	case c.onLoopback():
-		return mail.Open
+		return directory.Open
 	}
-	return mail.ByOwner
+	return directory.ByOwner
 }
 
 // untilAck keeps payloads no longer than the queue does.

@@ -19,26 +19,20 @@ import (
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
-	"signalbox/internal/harness"
 	"signalbox/internal/ledger"
-	"signalbox/internal/mail"
-	"signalbox/internal/mail/amp"
 	"signalbox/internal/notify"
-	"signalbox/internal/proxy"
+	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
-	"signalbox/internal/run"
 	"signalbox/internal/run/bridge"
-	"signalbox/internal/signal"
 	"signalbox/internal/store"
-	"signalbox/internal/task"
 	"signalbox/internal/web"
 	"signalbox/internal/wire"
 )
 
 // Migrations are the tables of every package, in the order of the staircase.
-func Migrations() []store.Migrations {
-	return []store.Migrations{
+func Migrations(more ...protocol.Protocol) []store.Migrations {
+	core := []store.Migrations{
 		ledger.Migrations,
 		clock.Migrations,
 		roster.Migrations,
@@ -47,19 +41,13 @@ func Migrations() []store.Migrations {
 		counter.Migrations,
 		deliver.Migrations,
 		notify.Migrations,
-		signal.Migrations,
-		proxy.Migrations,
-		harness.Migrations,
-		mail.Migrations,
-		task.Migrations,
-		run.Migrations,
-		web.Migrations,
 	}
+	return slices.Concat(core, append(Protocols(), more...).Migrations(), []store.Migrations{web.Migrations})
 }
 
 // Projections are the state of every package.
-func Projections() []ledger.Projection {
-	return []ledger.Projection{
+func Projections(more ...protocol.Protocol) []ledger.Projection {
+	core := []ledger.Projection{
 		clock.Projection(),
 		roster.Projection(),
 		rulebook.Projection(),
@@ -67,144 +55,86 @@ func Projections() []ledger.Projection {
 		counter.Projection(),
 		deliver.Projection(),
 		notify.Projection(),
-		signal.Projection(),
-		proxy.Projection(),
-		harness.Projection(),
-		mail.Projection(),
-		task.Projection(),
-		run.Projection(),
-		web.Projection(),
 	}
+	return slices.Concat(core, append(Protocols(), more...).Projections(), []ledger.Projection{web.Projection()})
 }
 
-// decisionReaders find the decisions, and what rules count, in the entries of every
-// package.
-func decisionReaders() map[string]rulebook.Reader {
-	readers := gate.Readers()
-	maps.Copy(readers, signal.Readers())
-	maps.Copy(readers, proxy.Readers())
-	maps.Copy(readers, harness.Readers())
-	maps.Copy(readers, mail.Readers())
-	maps.Copy(readers, task.Readers())
-	return readers
-}
-
-// counterReaders find what the entries of protocols add to the counters.
-func counterReaders() map[string]counter.Reader {
-	readers := signal.Counters()
-	maps.Copy(readers, proxy.Counters())
-	return readers
-}
-
-// core is what every protocol stands on.
+// core is everything over the database that one server opens.
 type core struct {
-	db       *store.DB
-	ledger   *ledger.Ledger
-	roster   *roster.Roster
-	book     *rulebook.Book
-	gates    *gate.Gates
-	timers   *clock.Timers
-	outbox   *deliver.Outbox
-	notifier *notify.Notifier
+	protocol.Core
+	services
 
-	signals  *signal.Signals
-	proxy    *proxy.Proxy
-	harness  *harness.Harness
-	mail     *mail.Mail
-	tasks    *task.Tasks
-	mirror   *task.Mirror
-	taskMail *taskMail
 	clock    *serverClock
-	runs     *run.Runs
+	notifier *notify.Notifier
+	opened   []protocol.Service
+	taskMail *taskMail
 	bridge   *bridge.Bridge // nil when runs are not started by messages
+	timers   *clock.Timers
 	counters *counter.Counters
 	web      *web.Web
 }
 
-// openCore opens everything over the database. base is where people reach the server.
-func openCore(ctx context.Context, c *Config, base string, log *slog.Logger) (*core, error) {
+// openCore opens everything over the database, or nothing. base is where people reach the
+// server, and more are protocols beside our own.
+func openCore(ctx context.Context, c *Config, base string, log *slog.Logger, more []protocol.Protocol) (*core, error) {
 	db, err := OpenStore(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	if err := db.Migrate(ctx, Migrations()...); err != nil {
+	opened := &core{Core: protocol.Core{DB: db, Log: log, BaseURL: base}}
+	if err := opened.open(ctx, c, more); err != nil {
 		db.Close()
 		return nil, err
 	}
-	now, err := openClock(c)
-	if err != nil {
-		db.Close()
-		return nil, err
+	return opened, nil
+}
+
+// open opens the core, then the protocols over it, then what shows them.
+func (c *core) open(ctx context.Context, config *Config, more []protocol.Protocol) (err error) {
+	list := append(c.protocols(config), more...)
+	if err := c.DB.Migrate(ctx, Migrations(more...)...); err != nil {
+		return err
 	}
-	l, err := ledger.Open(ctx, ledger.Options{
-		DB: db, Dir: c.Data, Now: now.Now, Origin: origin(c), Projections: Projections(), Retention: c.Retention, Log: log,
+	if c.clock, err = openClock(config); err != nil {
+		return err
+	}
+	c.Now = c.clock.Now
+	if c.Key, err = keyFile(config, WebhookKeyFile); err != nil {
+		return err
+	}
+	c.Ledger, err = ledger.Open(ctx, ledger.Options{
+		DB: c.DB, Dir: config.Data, Now: c.Now, Origin: origin(config), Projections: Projections(more...), Retention: config.Retention, Log: c.Log,
 	})
 	if err != nil {
-		db.Close()
-		return nil, err
+		return err
 	}
-	built := &core{db: db, ledger: l, clock: now}
-	built.roster = roster.New(roster.Options{DB: db, Ledger: l, Now: now.Now, Log: log, Provider: c.Provider, PerAgent: c.PerAgent})
-	built.book = rulebook.New(db, l, built.roster, now.Now, log, decisionReaders())
-	built.gates = gate.New(db, l, built.roster, log)
-	key, err := webhookKey(c)
-	if err != nil {
-		db.Close()
-		return nil, err
+	c.Roster = roster.New(roster.Options{DB: c.DB, Ledger: c.Ledger, Now: c.Now, Log: c.Log, Provider: config.Provider, PerAgent: config.PerAgent})
+	readers := gate.Readers()
+	maps.Copy(readers, list.Readers())
+	c.Book = rulebook.New(c.DB, c.Ledger, c.Roster, c.Now, c.Log, readers)
+	c.Gates = gate.New(c.DB, c.Ledger, c.Roster, c.Log)
+	if c.Outbox, err = deliver.New(deliver.Options{DB: c.DB, Ledger: c.Ledger, Key: c.Key, Allow: config.allowed(), Log: c.Log}); err != nil {
+		return err
 	}
-	if built.outbox, err = deliver.New(deliver.Options{DB: db, Ledger: l, Key: key, Allow: c.allowed(), Log: log}); err != nil {
-		db.Close()
-		return nil, err
+	if err := c.openNotifier(config); err != nil {
+		return err
 	}
-	if err := built.openNotifier(c, key, base, log); err != nil {
-		db.Close()
-		return nil, err
+	timers := c.Gates.Handlers()
+	for _, p := range list {
+		service, err := p.Open(ctx, c.Core)
+		if err != nil {
+			return err
+		}
+		c.opened = append(c.opened, service)
+		maps.Copy(timers, service.Timers())
 	}
-	built.signals, err = signal.New(signal.Options{
-		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Outbox: built.outbox, Roster: built.roster, Now: now.Now, Log: log, Strict: c.StrictSignals,
+	c.taskMail = &taskMail{c.Ledger, c.Roster, c.mail}
+	c.openBridge(config)
+	c.timers = clock.New(c.DB, c.Ledger, c.Now, c.Log, timers)
+	c.counters = counter.New(counter.Options{
+		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Now: c.Now, Log: c.Log, Readers: list.Counters(),
 	})
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
-	if err := built.openProxy(c, base, log); err != nil {
-		db.Close()
-		return nil, err
-	}
-	c.Harness.Version = ReadBuild().Version
-	built.harness = harness.New(harness.Options{
-		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Roster: built.roster, Now: now.Now, Log: log, Config: c.Harness,
-	})
-	blobs, err := openBlobs(ctx, c)
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
-	built.mail = mail.New(mail.Options{
-		Blobs: blobs,
-		DB:    db, Ledger: l, Book: built.book, Gates: built.gates, Outbox: built.outbox, Roster: built.roster, Now: now.Now, Log: log,
-		Domains: amp.Domains{Own: c.Provider, Aliases: c.Aliases}, BaseURL: base, Registration: c.registration(), SignaturesRequired: c.Signatures == "required", Keep: c.keep(), Key: key, Federation: c.Federation,
-		Mesh: c.mesh(), Clam: c.clam(),
-	})
-	built.tasks = task.New(task.Options{
-		DB: db, Ledger: l, Book: built.book, Gates: built.gates, Outbox: built.outbox, Roster: built.roster, Now: now.Now, Log: log, Policy: c.tasks(),
-		RepoRoots: c.RepoRoots, WatchEvery: watchEvery,
-	})
-	built.mirror = &task.Mirror{Ledger: l, Dir: c.TaskMirror}
-	built.taskMail = &taskMail{l, built.roster, built.mail}
-	built.openRuns(c, log)
-	handlers := built.gates.Handlers()
-	maps.Copy(handlers, built.signals.Handlers())
-	maps.Copy(handlers, built.tasks.Handlers())
-	built.timers = clock.New(db, l, now.Now, log, handlers)
-	built.counters = counter.New(counter.Options{
-		DB: db, Ledger: l, Roster: built.roster, Gates: built.gates, Now: now.Now, Log: log, Readers: counterReaders(),
-	})
-	if err := built.openWeb(c, key, base, log); err != nil {
-		db.Close()
-		return nil, err
-	}
-	return built, nil
+	return c.openWeb(config, list)
 }
 
 // AttachmentsFolder holds the files of mail.
@@ -213,8 +143,6 @@ const AttachmentsFolder = "attachments"
 // WebhookKeyFile holds the key from which the secrets of webhook receivers and the codes
 // of buttons follow. Nodes of one database have the same.
 const WebhookKeyFile = "webhook.key"
-
-func webhookKey(c *Config) ([]byte, error) { return keyFile(c, WebhookKeyFile) }
 
 // keyFile reads a secret of the data folder, and makes it at the first start.
 func keyFile(c *Config, name string) ([]byte, error) {
@@ -232,48 +160,27 @@ func keyFile(c *Config, name string) ([]byte, error) {
 
 // run runs what follows the ledger, until ctx ends.
 func (c *core) run(ctx context.Context) error {
-	var g errgroup.Group
-	g.Go(func() error { return c.roster.Run(ctx) })
-	g.Go(func() error { return c.book.Run(ctx) })
-	g.Go(func() error { return c.gates.Run(ctx) })
-	g.Go(func() error { return c.timers.Run(ctx) })
-	g.Go(func() error { return c.outbox.Run(ctx) })
-	g.Go(func() error { return c.notifier.Run(ctx) })
-	g.Go(func() error { return c.signals.Run(ctx) })
-	g.Go(func() error { return c.proxy.Run(ctx) })
-	g.Go(func() error { return c.harness.Run(ctx) })
-	g.Go(func() error { return c.mail.Run(ctx) })
-	g.Go(func() error { return c.tasks.Run(ctx) })
-	g.Go(func() error { return c.mirror.Run(ctx) })
-	g.Go(func() error { return c.taskMail.run(ctx) })
-	g.Go(func() error { return c.runs.Run(ctx) })
-	if c.bridge != nil {
-		g.Go(func() error { return c.bridge.Run(ctx) })
+	running := []func(context.Context) error{c.Roster.Run, c.Book.Run, c.Gates.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run, c.counters.Run, c.web.Run, c.taskMail.run}
+	for _, s := range c.opened {
+		running = append(running, s.Run)
 	}
-	g.Go(func() error { return c.counters.Run(ctx) })
-	g.Go(func() error { return c.web.Run(ctx) })
+	if c.bridge != nil {
+		running = append(running, c.bridge.Run)
+	}
+	var g errgroup.Group
+	for _, run := range running {
+		g.Go(func() error { return run(ctx) })
+	}
 	return g.Wait()
 }
 
 // routes are the HTTP surface of every package.
 func (c *core) routes() []wire.Route {
-	return slices.Concat(
-		c.ledger.Routes(),
-		c.roster.Routes(),
-		c.book.Routes(),
-		c.gates.Routes(),
-		c.counters.Routes(),
-		c.outbox.Routes(),
-		c.notifier.Routes(),
-		c.signals.Routes(),
-		c.proxy.Routes(),
-		c.harness.Routes(),
-		c.mail.Routes(),
-		c.tasks.Routes(),
-		c.runs.Routes(),
-		c.clock.routes(c),
-		c.web.Routes(),
-	)
+	all := slices.Concat(c.Ledger.Routes(), c.Roster.Routes(), c.Book.Routes(), c.Gates.Routes(), c.counters.Routes(), c.Outbox.Routes(), c.notifier.Routes())
+	for _, s := range c.opened {
+		all = append(all, s.Routes()...)
+	}
+	return slices.Concat(all, c.clock.routes(c), c.web.Routes())
 }
 
 // DatabaseFile is the SQLite file in the data folder.
@@ -309,21 +216,21 @@ func (c *core) ensureToken(ctx context.Context, dir string, log *slog.Logger) er
 	path := filepath.Join(dir, TokenFile)
 	text, err := os.ReadFile(path)
 	if err == nil {
-		_, err := c.roster.Authenticate(ctx, strings.TrimSpace(string(text)))
+		_, err := c.Roster.Authenticate(ctx, strings.TrimSpace(string(text)))
 		if err == nil {
 			return nil
 		}
 		if !fault.Is(err, fault.Unauthenticated) {
 			return err
 		}
-		if known, err := c.roster.Knows(ctx, strings.TrimSpace(string(text))); err != nil || known {
+		if known, err := c.Roster.Knows(ctx, strings.TrimSpace(string(text))); err != nil || known {
 			log.Warn("the operator token in the data folder was revoked; remove the file and start again to have a new one made", "file", path)
 			return err
 		}
 	} else if !os.IsNotExist(err) {
 		return fault.Wrap(err, fault.StoreReadOnly, "Cannot read %s. Check that this user may.", path)
 	}
-	token, err := c.roster.LocalToken(ctx)
+	token, err := c.Roster.LocalToken(ctx)
 	if err != nil {
 		return err
 	}

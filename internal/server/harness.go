@@ -9,7 +9,15 @@ import (
 	"time"
 
 	"signalbox/internal/harness"
+	"signalbox/internal/protocol"
 )
+
+// openHarness opens AHP, which tells its clients the version of this program.
+func openHarness(core protocol.Core, c *Config) *harness.Harness {
+	settings := c.Harness
+	settings.Version = ReadBuild().Version
+	return harness.New(core, settings)
+}
 
 // harnessSettings are the keys of AHP.
 func harnessSettings() []Setting {

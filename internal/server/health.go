@@ -69,12 +69,12 @@ func (s *Server) ownRoutes() []wire.Route {
 
 // problem is why the server cannot do its work, nil when it can.
 func (s *Server) problem(ctx context.Context) error {
-	if err := s.core.ledger.Mismatch(); err != nil {
+	if err := s.core.Ledger.Mismatch(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	_, err := s.core.ledger.Head(ctx)
+	_, err := s.core.Ledger.Head(ctx)
 	return store.Explain(err)
 }
 
@@ -86,17 +86,17 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
-	out := Status{Version: Version, Ready: true, StartedAt: s.started.UTC(), Database: s.core.db.Name(), Signs: s.core.ledger.Signs(), Origin: s.core.ledger.Origin()}
+	out := Status{Version: Version, Ready: true, StartedAt: s.started.UTC(), Database: s.core.DB.Name(), Signs: s.core.Ledger.Signs(), Origin: s.core.Ledger.Origin()}
 	if err := s.problem(r.Context()); err != nil {
 		out.Ready, out.Problem = false, fault.From(err).Message
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	out.Memory = m.Sys
-	if head, err := s.core.ledger.Head(r.Context()); err == nil {
+	if head, err := s.core.Ledger.Head(r.Context()); err == nil {
 		out.Entries = head
 	}
-	if _, size, err := s.core.ledger.Signed(r.Context()); err == nil {
+	if _, size, err := s.core.Ledger.Signed(r.Context()); err == nil {
 		out.Checkpoint = size
 	}
 	return wire.Reply(w, http.StatusOK, out)

@@ -91,7 +91,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route
 			return err
 		}
 		if who.Kind == roster.HolderAgent {
-			left, err := s.core.roster.Take(who, "requests", route.Rate)
+			left, err := s.core.Roster.Take(who, "requests", route.Rate)
 			left.SetHeaders(w.Header())
 			if err != nil {
 				return err
@@ -130,7 +130,7 @@ func (s *Server) caller(r *http.Request, needed wire.Auth) (roster.Identity, err
 		}
 		return roster.Identity{}, fault.New(fault.Unauthenticated, "Send an operator's token in the header Authorization: Bearer sbx_op_…. On the server's machine it is in the file %s of the data folder.", TokenFile)
 	}
-	who, err := s.core.roster.Authenticate(r.Context(), strings.TrimSpace(token))
+	who, err := s.core.Roster.Authenticate(r.Context(), strings.TrimSpace(token))
 	if err != nil {
 		return who, err
 	}

@@ -15,6 +15,7 @@ import (
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/inspect"
+	"signalbox/internal/protocol"
 	"signalbox/internal/wire"
 )
 
@@ -131,6 +132,18 @@ func (c *Config) mesh() mail.Mesh {
 		mesh.Hosts[name] = host
 	}
 	return mesh
+}
+
+// openMail opens mail with the place of its attachments.
+func openMail(ctx context.Context, core protocol.Core, c *Config) (*mail.Mail, error) {
+	blobs, err := openBlobs(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return mail.New(core, mail.Options{
+		Blobs: blobs, Domains: amp.Domains{Own: c.Provider, Aliases: c.Aliases}, Registration: c.registration(),
+		SignaturesRequired: c.Signatures == "required", Keep: c.keep(), Federation: c.Federation, Mesh: c.mesh(), Clam: c.clam(),
+	}), nil
 }
 
 // openBlobs opens the place of attachments.

@@ -33,7 +33,7 @@ func newMetrics(c *core) *metrics {
 	}
 	r.MustRegister(m.requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	counter := func(name, help string, read func(ledger.Stats) float64) {
-		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return read(c.ledger.Stats()) }))
+		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return read(c.Ledger.Stats()) }))
 	}
 	counter("signalbox_ledger_entries_written_total", "Entries this process has committed.", func(s ledger.Stats) float64 { return float64(s.Entries) })
 	counter("signalbox_ledger_batches_total", "Transactions this process has committed.", func(s ledger.Stats) float64 { return float64(s.Batches) })
@@ -47,9 +47,9 @@ func newMetrics(c *core) *metrics {
 	told("signalbox_harness_notifications_rejected_total", "Notifications of AHP that were refused.", func(s harness.Stats) float64 { return float64(s.Rejected) })
 	told("signalbox_harness_notifications_dropped_total", "Telemetry of AHP that there was no room for.", func(s harness.Stats) float64 { return float64(s.Dropped) })
 	gauge("signalbox_harness_queue", "Notifications of AHP that wait to be written.", func() float64 { return float64(c.harness.Stats().Queue) })
-	gauge("signalbox_ledger_queue", "Writes that are waiting.", func() float64 { return float64(c.ledger.Stats().Queue) })
+	gauge("signalbox_ledger_queue", "Writes that are waiting.", func() float64 { return float64(c.Ledger.Stats().Queue) })
 	gauge("signalbox_ledger_refuses_writes", "1 when the ledger is not what was signed.", func() float64 {
-		if c.ledger.Mismatch() != nil {
+		if c.Ledger.Mismatch() != nil {
 			return 1
 		}
 		return 0
@@ -57,7 +57,7 @@ func newMetrics(c *core) *metrics {
 	gauge("signalbox_ledger_head", "The sequence number of the last entry.", func() float64 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		head, err := c.ledger.Head(ctx)
+		head, err := c.Ledger.Head(ctx)
 		if err != nil {
 			return -1
 		}

@@ -183,14 +183,14 @@ func (n *Notify) channels(outbox *deliver.Outbox, l *ledger.Ledger, log *slog.Lo
 	return all, nil
 }
 
-// openNotifier makes the notifier with its channels. base is where people reach us.
-func (c *core) openNotifier(config *Config, key []byte, base string, log *slog.Logger) error {
-	channels, err := config.Notify.channels(c.outbox, c.ledger, log)
+// openNotifier makes the notifier with its channels.
+func (c *core) openNotifier(config *Config) error {
+	channels, err := config.Notify.channels(c.Outbox, c.Ledger, c.Log)
 	if err != nil {
 		return err
 	}
 	c.notifier = notify.New(notify.Options{
-		DB: c.db, Ledger: c.ledger, Roster: c.roster, Gates: c.gates, Outbox: c.outbox, Key: key, Base: base, Channels: channels, Log: log,
+		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Outbox: c.Outbox, Key: c.Key, Base: c.BaseURL, Channels: channels, Log: c.Log,
 	})
 	return nil
 }

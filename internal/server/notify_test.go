@@ -70,7 +70,7 @@ func TestPeopleAreToldOfASignalThatWaits(t *testing.T) {
 		if err := json.Unmarshal([]byte(answer), &held); status != 202 || err != nil {
 			t.Fatalf("%d %s", status, answer)
 		}
-		hear(`"event":"gate.opened"`, url.QueryEscape(b.url+"/ui/gates/"+held.GateID))
+		hear(`"event":"gate.opened"`, url.QueryEscape(b.url+"/ui/inbox/"+held.GateID))
 		b.ops(200, "POST /ops/gates/"+held.GateID+"/approve", "", nil)
 		hear(`"event":"gate.resolved"`, "Approved+by+admin")
 		b.ops(200, "POST /ops/notify/test", `{"channel":"webhook"}`, nil)

@@ -3,14 +3,15 @@ package server
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/protocol"
 	"signalbox/internal/proxy"
+	"signalbox/internal/signal"
 	"signalbox/internal/wire"
 )
 
@@ -61,24 +62,22 @@ func proxySettings() (all []Setting) {
 const VaultKeyFile = "vault.key"
 
 // openProxy opens the model proxy. Prices and webhooks are those of signals.
-func (c *core) openProxy(config *Config, base string, log *slog.Logger) error {
+func openProxy(core protocol.Core, config *Config, signals *signal.Signals) (*proxy.Proxy, error) {
 	key, err := keyFile(config, VaultKeyFile)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	upstreams := map[string]string{}
 	for name, u := range config.Proxy {
 		upstreams[name] = u.Address
 	}
-	c.proxy, err = proxy.New(proxy.Options{
-		DB: c.db, Ledger: c.ledger, Book: c.book, Gates: c.gates, Roster: c.roster, Now: c.clock.Now, Log: log,
-		Key: key, Upstreams: upstreams, BaseURL: base, Price: c.signals.Cost,
+	return proxy.New(core, proxy.Options{
+		VaultKey: key, Upstreams: upstreams, Price: signals.Cost,
 		Webhook: func(agentID string) (string, int) {
-			hook := c.signals.WebhookOf(agentID)
+			hook := signals.WebhookOf(agentID)
 			return hook.URL, hook.Generation
 		},
 	})
-	return err
 }
 
 // adoptKeys moves providers' keys out of the configuration into the vault. In the data

@@ -196,6 +196,13 @@ func TestWorkPagesDo(t *testing.T) {
 		t.Errorf("the policy is not what was in the editor: %q", source)
 	}
 	v.sees("/ui/policy/2", "What it changed", "on-trial", `class="add"`)
+	for _, lines := range []int{100_001, 6_000, 0} { // what is too long for a page says what to do
+		if status, answer, _ := w.do(request{call: "PUT /ops/policy", token: w.token(), body: stricter + strings.Repeat("#\n", lines)}); status != 200 {
+			t.Fatal(answer)
+		}
+	}
+	v.sees("/ui/policy/3", "too long to be compared", "signalbox policy show --version 2", "policy-3.yaml")
+	v.sees("/ui/policy/5", `class="del"`, "only the beginning", "signalbox policy show --version 4")
 }
 
 func TestAChannelIsTriedFromTheSettings(t *testing.T) {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,9 +10,11 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/notify/telegram"
+	"signalbox/internal/protocol"
 	"signalbox/internal/run"
 	"signalbox/internal/run/bridge"
 	"signalbox/internal/run/engine"
+	"signalbox/internal/signal"
 )
 
 // Runs are the settings of runs.
@@ -149,12 +150,13 @@ func (r *Runs) check(n *Notify) error {
 }
 
 // openRuns opens the runs, which are started with this very program.
-func (c *core) openRuns(config *Config, log *slog.Logger) {
+func openRuns(core protocol.Core, config *Config, signals *signal.Signals) *run.Runs {
 	data, _ := filepath.Abs(config.Data)
-	c.runs = run.New(run.Options{
-		DB: c.db, Ledger: c.ledger, Now: time.Now, Log: log, Budget: config.Runs.Budget, Daily: config.Runs.Daily, Folders: config.Runs.Folders,
+	core.Now = time.Now // a run is a process: its time cannot be set forward
+	return run.New(core, run.Options{
+		Budget: config.Runs.Budget, Daily: config.Runs.Daily, Folders: config.Runs.Folders,
 		Price: func(model string, t engine.Tokens) (int64, bool) {
-			return c.signals.Cost(model, t.Input, t.Output, t.CacheRead, t.CacheWrite)
+			return signals.Cost(model, t.Input, t.Output, t.CacheRead, t.CacheWrite)
 		},
 		Supervise: func(id string) error {
 			self, err := os.Executable()
@@ -164,10 +166,14 @@ func (c *core) openRuns(config *Config, log *slog.Logger) {
 			return run.Detached(filepath.Join(data, "runs", id+".log"), self, "run", "supervise", id, "--data", data)
 		},
 	})
+}
+
+// openBridge lets people start runs from Telegram, where the configuration says so.
+func (c *core) openBridge(config *Config) {
 	if config.Runs.Telegram {
 		for _, channel := range c.notifier.Channels {
 			if bot, ok := channel.(*telegram.Bot); ok {
-				c.bridge = bridge.New(bridge.Options{Runs: c.runs, Roster: c.roster, Ledger: c.ledger, Bot: bot, Folders: config.Runs.Folders, Log: log})
+				c.bridge = bridge.New(bridge.Options{Runs: c.runs, Roster: c.Roster, Ledger: c.Ledger, Bot: bot, Folders: config.Runs.Folders, Log: c.Log})
 			}
 		}
 	}

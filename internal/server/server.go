@@ -17,6 +17,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/harness"
 	"signalbox/internal/ledger"
+	"signalbox/internal/protocol"
 )
 
 // The limits of the listener. A client that is slower than this is cut off.
@@ -46,7 +47,8 @@ type Server struct {
 }
 
 // New opens everything, up to the listening socket. The server answers after Run.
-func New(ctx context.Context, c *Config, log *slog.Logger) (*Server, error) {
+// more are protocols beside our own.
+func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Protocol) (*Server, error) {
 	s := &Server{config: c, log: log, started: time.Now()}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
@@ -65,7 +67,7 @@ func New(ctx context.Context, c *Config, log *slog.Logger) (*Server, error) {
 		s.close()
 		return nil, err
 	}
-	if s.core, err = openCore(ctx, c, s.URL(), log); err != nil {
+	if s.core, err = openCore(ctx, c, s.URL(), log, more); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -75,7 +77,7 @@ func New(ctx context.Context, c *Config, log *slog.Logger) (*Server, error) {
 
 func (s *Server) close() {
 	if s.core != nil {
-		s.core.db.Close()
+		s.core.DB.Close()
 	}
 	if s.listener != nil {
 		_ = s.listener.Close()
@@ -109,10 +111,10 @@ func (s *Server) localURL() string {
 }
 
 // Database is the kind of database in use.
-func (s *Server) Database() string { return s.core.db.Name() }
+func (s *Server) Database() string { return s.core.DB.Name() }
 
 // Refusal is why the server takes no writes, nil when it does.
-func (s *Server) Refusal() error { return s.core.ledger.Mismatch() }
+func (s *Server) Refusal() error { return s.core.Ledger.Mismatch() }
 
 // Run serves until ctx ends, then finishes what it has accepted. ready is called
 // once, when the first request can be answered.
@@ -122,7 +124,7 @@ func (s *Server) Run(ctx context.Context, ready func(*Server)) error {
 	core, stopCore := context.WithCancel(context.WithoutCancel(ctx))
 	book, stopBook := context.WithCancel(context.WithoutCancel(ctx))
 	ran, kept := make(chan error, 1), make(chan error, 1)
-	go func() { kept <- s.core.ledger.Run(book) }()
+	go func() { kept <- s.core.Ledger.Run(book) }()
 	go func() { ran <- s.core.run(core) }()
 	stop := func(err error) error {
 		stopCore()
@@ -169,16 +171,16 @@ func (s *Server) prepare(ctx context.Context) error {
 	for _, w := range s.config.Warnings {
 		s.log.Warn(w)
 	}
-	if !s.core.ledger.Signs() {
+	if !s.core.Ledger.Signs() {
 		s.log.Warn("this node does not have the ledger's key and does not sign checkpoints; copy "+ledger.KeyFile+" from the node that made the ledger so that this one can", "folder", s.config.Data)
 	}
-	if s.core.ledger.Mismatch() != nil {
+	if s.core.Ledger.Mismatch() != nil {
 		return nil //nolint:nilerr // said by the ledger, loudly
 	}
-	if err := s.core.roster.Bootstrap(ctx); err != nil {
+	if err := s.core.Roster.Bootstrap(ctx); err != nil {
 		return err
 	}
-	if err := s.core.book.Bootstrap(ctx); err != nil {
+	if err := s.core.Book.Bootstrap(ctx); err != nil {
 		return err
 	}
 	if err := s.core.notifier.Enrol(ctx); err != nil {

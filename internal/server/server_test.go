@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"signalbox/internal/ledger"
+	"signalbox/internal/protocol"
 	"signalbox/internal/server"
 	"signalbox/internal/store/storetest"
 )
@@ -34,8 +35,9 @@ type box struct {
 	stop   func()
 }
 
-// start runs a server on the database at the address, "" for SQLite in its folder.
-func start(t testing.TB, address string, flags map[string]string) *box {
+// start runs a server on the database at the address, "" for SQLite in its folder, with
+// more protocols than it has.
+func start(t testing.TB, address string, flags map[string]string, more ...protocol.Protocol) *box {
 	t.Helper()
 	// That plans wait for a person is tested where it is set.
 	all := map[string]string{"data": t.TempDir(), "listen": "127.0.0.1:0", "db": address, "tasks.plan_approval": "false"}
@@ -46,7 +48,7 @@ func start(t testing.TB, address string, flags map[string]string) *box {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.New(t.Context(), config, slog.New(slog.DiscardHandler))
+	s, err := server.New(t.Context(), config, slog.New(slog.DiscardHandler), more...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,9 +3,9 @@ package server
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/url"
 
+	"signalbox/internal/protocol"
 	"signalbox/internal/web"
 	"signalbox/internal/wire"
 )
@@ -38,11 +38,11 @@ func (s *Server) LoginURL(ctx context.Context) (string, error) {
 }
 
 // openWeb makes the dashboard over everything else.
-func (c *core) openWeb(config *Config, key []byte, base string, log *slog.Logger) (err error) {
+func (c *core) openWeb(config *Config, list protocol.List) (err error) {
 	c.web, err = web.New(web.Options{
-		DB: c.db, Ledger: c.ledger, Roster: c.roster, Book: c.book, Gates: c.gates, Counters: c.counters, Outbox: c.outbox, Notifier: c.notifier,
-		Signals: c.signals, Harness: c.harness, Mail: c.mail, Tasks: c.tasks, Runs: c.runs,
-		Now: c.clock.Now, Log: log, Key: key, BaseURL: base, OIDC: config.OIDC, Settings: config.shown,
+		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Book: c.Book, Gates: c.Gates, Counters: c.counters, Outbox: c.Outbox, Notifier: c.notifier,
+		Protocols: list, Signals: c.signals, Harness: c.harness, Mail: c.mail, Tasks: c.tasks, Runs: c.runs,
+		Now: c.Now, Log: c.Log, Key: c.Key, BaseURL: c.BaseURL, OIDC: config.OIDC, Settings: config.shown,
 	})
 	return err
 }

@@ -66,7 +66,7 @@ func (s *Signals) Beat(ctx context.Context, who roster.Identity, body []byte) (P
 		ttl = int64(defaultTTL / time.Second)
 	}
 	p := Pulse{Message: "Go on", NextIn: ttl}
-	err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindBeat, Actor: who.Actor(), Subject: run, Trace: trace(who, run), Body: beat{who.ID, run, ttl}})
 		var reason string
 		err := tx.QueryRow("SELECT reason FROM run_halt WHERE agent = $1 AND (run_id = $2 OR run_id = '') ORDER BY run_id DESC LIMIT 1", []any{who.ID, run}, &reason)
@@ -116,7 +116,7 @@ func applyEnded(tx *store.Tx, e *ledger.Entry) error {
 
 // Handlers are what is due when a heartbeat is. A run that has signalled its end owes
 // none; that is found out here, so that signals do not pay for it.
-func (s *Signals) Handlers() map[string]clock.Handler {
+func (s *Signals) Timers() map[string]clock.Handler {
 	return map[string]clock.Handler{beatTimer: func(tx *ledger.Tx, t clock.Timer) error {
 		agent, run, _ := strings.Cut(t.Subject, " ")
 		kind, one := kindEnded, 0
@@ -161,7 +161,7 @@ func (s *Signals) postHalt(w http.ResponseWriter, r *http.Request) error {
 		in.Reason = "An operator stopped this run."
 	}
 	by := roster.From(r.Context())
-	err = s.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
+	err = s.core.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kindHalted, Actor: by.Actor(), Subject: a.ID, Body: halted(in)})
 		return nil
 	})
@@ -173,11 +173,11 @@ func (s *Signals) postHalt(w http.ResponseWriter, r *http.Request) error {
 
 // agent is the one that the address names, in the workspace of who asks.
 func (s *Signals) agent(r *http.Request) (roster.Agent, error) {
-	workspace, err := roster.WorkspaceOf(r, r.URL.Query().Get("workspace"))
+	workspace, err := roster.WorkspaceOf(r.Context(), r.URL.Query().Get("workspace"))
 	if err != nil {
 		return roster.Agent{}, err
 	}
-	return s.Roster.Agent(r.Context(), workspace, r.PathValue("name"))
+	return s.core.Roster.Agent(r.Context(), workspace, r.PathValue("name"))
 }
 
 // LiveRun is a run that sends heartbeats.
@@ -196,7 +196,7 @@ type LiveRuns struct {
 }
 
 func (s *Signals) getHeartbeats(w http.ResponseWriter, r *http.Request) error {
-	runs, err := store.All(s.DB.Reading(r.Context()), func(scan store.Scan) (b LiveRun, err error) {
+	runs, err := store.All(s.core.DB.Reading(r.Context()), func(scan store.Scan) (b LiveRun, err error) {
 		var last, due int64
 		err = scan(&b.Agent, &b.RunID, &b.Workspace, &last, &due, &b.Missed)
 		b.LastAt, b.DueAt = time.UnixMicro(last).UTC(), time.UnixMicro(due).UTC()

@@ -35,7 +35,7 @@ func (s *Signals) chooseWebhook(ctx context.Context, who roster.Identity, sig *S
 	if registered && !hook.allows(sig.WebhookURL) {
 		return fault.New(fault.InvalidTarget, "The webhooks of this agent go to hosts that an operator has registered, and this is none of them. Leave webhook_url out, or ask an operator.").About("webhook_url")
 	}
-	if err := s.Outbox.CheckTarget(ctx, sig.WebhookURL); err != nil {
+	if err := s.core.Outbox.CheckTarget(ctx, sig.WebhookURL); err != nil {
 		return fault.From(err).About("webhook_url")
 	}
 	return nil
@@ -74,7 +74,7 @@ func (s *Signals) shown(workspace, agentID string) ShownWebhook {
 	if h.Hosts == nil {
 		h.Hosts = []string{}
 	}
-	return ShownWebhook{h, s.Outbox.SecretFor(workspace, agentID, h.Generation).Reveal()}
+	return ShownWebhook{h, s.core.Outbox.SecretFor(workspace, agentID, h.Generation).Reveal()}
 }
 
 // NewWebhook registers a webhook. RotateSecret makes a new secret.
@@ -94,7 +94,7 @@ func (s *Signals) putWebhook(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if in.URL != "" {
-		if err := s.Outbox.CheckTarget(r.Context(), in.URL); err != nil {
+		if err := s.core.Outbox.CheckTarget(r.Context(), in.URL); err != nil {
 			return err
 		}
 	}
@@ -106,7 +106,7 @@ func (s *Signals) putWebhook(w http.ResponseWriter, r *http.Request) error {
 		h.Generation++
 	}
 	by := roster.From(r.Context())
-	err = s.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
+	err = s.core.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kindHooked, Actor: by.Actor(), Subject: a.ID, Body: h})
 		return nil
 	})
@@ -139,7 +139,7 @@ func (s *Signals) getOwnWebhook(w http.ResponseWriter, r *http.Request) error {
 
 // loadHooks reads every webhook that is registered.
 func (s *Signals) loadHooks(ctx context.Context) error {
-	entries, err := s.Ledger.Select(ctx, "SELECT e.record, e.salt, e.body FROM agent_webhook h JOIN ledger_entry e ON e.seq = h.seq")
+	entries, err := s.core.Ledger.Select(ctx, "JOIN agent_webhook h ON h.seq = e.seq")
 	for i := 0; i < len(entries) && err == nil; i++ {
 		err = s.followHook(&entries[i])
 	}

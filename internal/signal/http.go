@@ -110,7 +110,7 @@ type PublishedRule struct {
 }
 
 func (s *Signals) getPolicy(w http.ResponseWriter, _ *http.Request) error {
-	number, p := s.Book.Policy()
+	number, p := s.core.Book.Policy()
 	out := Published{Version: number, Default: policy.Block, Rules: []PublishedRule{}}
 	if p != nil {
 		out.Default = p.Defaults()[policy.OnSignal]
@@ -159,7 +159,7 @@ func (s *Signals) whoResolved(ctx context.Context, a Answer) (string, error) {
 	if a.GateID == nil {
 		return resolvedBy(gate.ByRule), nil
 	}
-	g, err := s.Gates.Get(ctx, *a.GateID)
+	g, err := s.core.Gates.Get(ctx, *a.GateID)
 	if g.Cause != gate.ByVote {
 		return resolvedBy(g.Cause), err
 	}
@@ -210,7 +210,7 @@ func atMost(seconds int) time.Duration {
 func (s *Signals) wait(r *http.Request, gateID string, most time.Duration) (gate.Gate, error) {
 	ctx, cancel := wire.Waiting(r.Context(), most)
 	defer cancel()
-	return s.Gates.Wait(ctx, gateID)
+	return s.core.Gates.Wait(ctx, gateID)
 }
 
 // getGate answers the agent that asked, and nobody else: for others it is not there.
@@ -269,7 +269,7 @@ func (s *Signals) stream(w http.ResponseWriter, r *http.Request, g gate.Gate) er
 		}
 		// What is sent again after a while keeps proxies from closing the connection.
 		if g, err = s.wait(r, g.ID, streamBeat); err != nil {
-			s.Log.Warn("a stream of a gate broke off; its client connects again", "error", err.Error())
+			s.core.Log.Warn("a stream of a gate broke off; its client connects again", "error", err.Error())
 			return nil
 		}
 		select {

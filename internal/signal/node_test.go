@@ -7,14 +7,14 @@ import (
 
 	"signalbox/internal/counter"
 	"signalbox/internal/deliver"
-	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/signal"
 )
 
 // node is a process that takes signals, with everything they need.
 type node struct {
-	*delivertest.Core
+	*protocoltest.Node
 	signals  *signal.Signals
 	counters *counter.Counters
 	agent    roster.Identity // resume-tailor
@@ -23,18 +23,18 @@ type node struct {
 // start starts a node. Nothing counts there; see count.
 func start(t testing.TB, address string, outbox ...func(*deliver.Options)) *node {
 	t.Helper()
-	on := delivertest.On{Migrations: signal.Migrations, Projection: signal.Projection(), Readers: signal.Readers()}
+	on := protocoltest.On{Protocol: signal.Protocol()}
 	if len(outbox) > 0 {
 		on.Outbox = outbox[0]
 	}
-	n := &node{Core: delivertest.New(t, address, on)}
+	n := &node{Node: protocoltest.New(t, address, on)}
 	var err error
-	n.signals, err = signal.New(signal.Options{DB: n.DB, Ledger: n.Ledger, Book: n.Book, Gates: n.Gates, Outbox: n.Outbox, Now: n.Now, Log: n.Log})
+	n.signals, err = signal.New(n.Core, signal.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.counters = counter.New(counter.Options{DB: n.DB, Ledger: n.Ledger, Roster: n.Roster, Gates: n.Gates, Now: n.Now, Log: n.Log, Readers: signal.Counters()})
-	n.Start(nil, n.signals.Run)
+	n.counters = n.Counters()
+	n.Start(n.signals)
 	n.agent = n.Agent("resume-tailor")
 	return n
 }

@@ -26,7 +26,7 @@ func (s *Signals) priceTable() *PriceTable {
 // SetPrices puts a price table in force, as the next version.
 func (s *Signals) SetPrices(ctx context.Context, by roster.Identity, models []Price) (*PriceTable, error) {
 	var t *PriceTable
-	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var last int64
 		if err := tx.QueryRow("SELECT version FROM price_table ORDER BY version DESC LIMIT 1", nil, &last); err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
@@ -55,14 +55,14 @@ func (s *Signals) use(t *PriceTable) {
 // loadPrices reads the newest table, if there is one beside the protocol's own.
 func (s *Signals) loadPrices(ctx context.Context) error {
 	var seq int64
-	err := s.DB.Read.QueryRowContext(ctx, "SELECT seq FROM price_table ORDER BY version DESC LIMIT 1").Scan(&seq)
+	err := s.core.DB.Read.QueryRowContext(ctx, "SELECT seq FROM price_table ORDER BY version DESC LIMIT 1").Scan(&seq)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	e, err := s.Ledger.Entry(ctx, seq)
+	e, err := s.core.Ledger.Entry(ctx, seq)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *Signals) apply(e *ledger.Entry) error {
 // ends.
 func (s *Signals) Run(ctx context.Context) error {
 	load := func(ctx context.Context) error { return errors.Join(s.loadPrices(ctx), s.loadHooks(ctx)) }
-	for e := range s.Ledger.FollowNow(ctx, load) {
+	for e := range s.core.Ledger.FollowNow(ctx, load) {
 		var err error
 		switch e.Kind {
 		case kindReceived:
@@ -96,7 +96,7 @@ func (s *Signals) Run(ctx context.Context) error {
 			err = s.followHook(&e)
 		}
 		if err != nil {
-			s.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "error", err.Error())
+			s.core.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "error", err.Error())
 		}
 	}
 	return nil

@@ -29,7 +29,7 @@ func (s *Signals) receipt(ctx context.Context, who roster.Identity, f *fields) (
 		return Received{}, err
 	}
 	duplicate := false
-	err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		before, err := gate.Receipts(tx, g.ID)
 		if err != nil {
 			return err
@@ -50,7 +50,7 @@ func (s *Signals) receipt(ctx context.Context, who roster.Identity, f *fields) (
 
 // ownGate finds a gate of the agent that asks; for others it is not there.
 func (s *Signals) ownGate(ctx context.Context, who roster.Identity, gateID string) (gate.Gate, error) {
-	g, err := s.Gates.Get(ctx, gateID)
+	g, err := s.core.Gates.Get(ctx, gateID)
 	if fault.Is(err, fault.NotFound) || err == nil && g.AgentID() != who.ID {
 		return g, fault.New(fault.NotFound, "There is no gate %.80q of this agent. Use the gate_id that the signal was answered with.", gateID)
 	}

@@ -23,7 +23,7 @@ import (
 // event is what rules see of a signal.
 func (s *Signal) event() policy.Event {
 	return policy.Event{
-		Point: policy.OnSignal, Protocol: Protocol, Kind: string(s.Type),
+		Point: policy.OnSignal, Protocol: Name, Kind: string(s.Type),
 		Summary: s.Summary, ProposedAction: s.ProposedAction, Declared: s.GateRequired,
 		Model: s.Model, Project: s.ProjectID, Status: s.Status, Run: s.RunID,
 		CostUSD: float64(s.CostNano) / 1e9, Tokens: s.InputTokens + s.OutputTokens, InputTokens: s.InputTokens, OutputTokens: s.OutputTokens,
@@ -78,7 +78,7 @@ func (s *Signals) record(ctx context.Context, who roster.Identity, sig *Signal, 
 		}
 	}
 	run := trace(who, sig.RunID)
-	err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindReceived, Actor: who.Actor(), Subject: sig.RunID, Trace: run, Body: ledger.Body{Value: &body, JSON: text}})
 		if body.Gate != "" {
 			due.Open(tx, body.Gate, who.Workspace, run)
@@ -99,7 +99,7 @@ func opening(who roster.Identity, sig *Signal, v policy.Verdict, cost *CostCheck
 	}
 	return gate.Opening{
 		Project: sig.ProjectID, Agent: who.ID, AgentName: who.Name, Requester: who.Actor(), Risk: v.Gate.Risk,
-		Origin: gate.Origin{Protocol: Protocol, Reference: sig.RunID, Callback: sig.WebhookURL},
+		Origin: gate.Origin{Protocol: Name, Reference: sig.RunID, Callback: sig.WebhookURL},
 		Shown: gate.Shown{
 			Title: gate.Title(title), Summary: sig.Summary, ProposedAction: sig.ProposedAction, Facts: facts(sig, cost),
 			Artifacts: sig.Artifacts, Rule: v.Rule, Reason: v.Reason,
@@ -123,7 +123,7 @@ func facts(sig *Signal, cost *CostCheck) (list []gate.Fact) {
 // deferred records the decision and asks to come again: the run is as if it had not
 // been signalled.
 func (s *Signals) deferred(ctx context.Context, who roster.Identity, sig *Signal, d rulebook.Decision) error {
-	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(d.Entry(who, sig.RunID, trace(who, sig.RunID)))
 		return nil
 	})
@@ -145,14 +145,14 @@ type stored struct {
 func (s *Signals) find(ctx context.Context, who roster.Identity, sig *Signal) (*stored, error) {
 	var f stored
 	var seq int64
-	err := s.DB.QueryRow(ctx, "SELECT seq, gate FROM signal WHERE agent = $1 AND run_id = $2 AND request = $3", []any{who.ID, sig.RunID, sig.request()}, &seq, &f.gate)
+	err := s.core.DB.QueryRow(ctx, "SELECT seq, gate FROM signal WHERE agent = $1 AND run_id = $2 AND request = $3", []any{who.ID, sig.RunID, sig.request()}, &seq, &f.gate)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if f.entry, err = s.Ledger.Entry(ctx, seq); err != nil {
+	if f.entry, err = s.core.Ledger.Entry(ctx, seq); err != nil {
 		return nil, err
 	}
 	return &f, f.entry.Decode(&f.body)
@@ -166,7 +166,7 @@ func (s *Signals) repeated(ctx context.Context, who roster.Identity, sig *Signal
 	}
 	same := wire.Same(f.body.Signal, sig.Raw)
 	sum := sha256.Sum256(sig.Raw)
-	err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{
 			Workspace: who.Workspace, Kind: kindRepeated, Actor: who.Actor(), Subject: sig.RunID, Trace: trace(who, sig.RunID),
 			Body: repetition{f.entry.Seq, same, hex.EncodeToString(sum[:])},
@@ -181,7 +181,7 @@ func (s *Signals) repeated(ctx context.Context, who roster.Identity, sig *Signal
 	}
 	r := Received{Answer: answer("", outcome{f.body.Status, f.body.Message}), Duplicate: true, Warnings: sig.Warnings}
 	if f.gate != "" {
-		g, err := s.Gates.Get(ctx, f.gate)
+		g, err := s.core.Gates.Get(ctx, f.gate)
 		if err != nil {
 			return Received{}, err
 		}

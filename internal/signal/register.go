@@ -53,7 +53,7 @@ func (s *Signals) register(ctx context.Context, who roster.Identity, f *fields) 
 		}
 	}
 	waiting := "" // the gate of the registration before, if it asks for the same
-	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		waiting = ""
 		err := tx.QueryRow("SELECT gate FROM registration WHERE agent = $1 AND trust = $2 AND gate <> ''", []any{who.ID, trust}, &waiting)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -61,7 +61,7 @@ func (s *Signals) register(ctx context.Context, who roster.Identity, f *fields) 
 		}
 		last := body
 		if last.Gate != "" && waiting != "" {
-			pending, err := s.Gates.Waits(tx, waiting)
+			pending, err := s.core.Gates.Waits(tx, waiting)
 			if err != nil {
 				return err
 			}
@@ -109,5 +109,5 @@ func (s *Signals) granted(tx *ledger.Tx, g gate.Gate) error {
 	if g.Status != gate.Approved {
 		return nil
 	}
-	return s.Roster.Grant(tx, "operator:"+g.ResolvedBy, g.Workspace, g.AgentID(), g.Origin.Reference)
+	return s.core.Roster.Grant(tx, "operator:"+g.ResolvedBy, g.Workspace, g.AgentID(), g.Origin.Reference)
 }

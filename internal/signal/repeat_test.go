@@ -153,7 +153,7 @@ func TestARunThatWasNotSeenIsFoundAllTheSame(t *testing.T) {
 		}
 		again := func() {
 			t.Helper()
-			fresh, err := signal.New(signal.Options{DB: n.DB, Ledger: n.Ledger, Book: n.Book, Gates: n.Gates, Outbox: n.Outbox, Now: n.Now})
+			fresh, err := signal.New(n.Core, signal.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -3,54 +3,53 @@ package signal
 import (
 	"bytes"
 	"context"
-	"log/slog"
 	"strings"
 	"sync"
-	"time"
 
-	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
-	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
+	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
-// Protocol is how the origin of gates names us.
-const Protocol = "amp"
+// Name is the protocol's name in rules, and in the origin of gates.
+const Name = "amp"
 
-// Options say what signals stand on.
+// Protocol is AMP v1.0 signals, for the server's list.
+func Protocol() protocol.Protocol {
+	return protocol.Protocol{
+		Name: Name, Label: "Signals", Origins: map[string]string{registrations: "Registrations"},
+		Migrations: Migrations, Projection: Projection(), Readers: Readers(), Counters: Counters(),
+	}
+}
+
+// Options are what an operator sets.
 type Options struct {
-	DB     *store.DB
-	Ledger *ledger.Ledger
-	Book   *rulebook.Book
-	Gates  *gate.Gates
-	Outbox *deliver.Outbox
-	Roster *roster.Roster
-	Now    func() time.Time
-	Log    *slog.Logger
 	Strict bool // unknown fields are errors
 }
 
 // Signals receives signals and answers for their gates.
 type Signals struct {
 	Options
+	core protocol.Core
+
 	mu     sync.RWMutex
 	prices *PriceTable
 	hooks  map[string]Webhook // by the agent's id
 	seen   *seen
 }
 
-// New makes the service over a ledger that has Projection.
-func New(o Options) (*Signals, error) {
-	s := &Signals{Options: o, hooks: map[string]Webhook{}, seen: newSeen()}
+// New makes the service over a core whose ledger has Projection.
+func New(core protocol.Core, o Options) (*Signals, error) {
+	s := &Signals{Options: o, core: core, hooks: map[string]Webhook{}, seen: newSeen()}
 	var err error
 	s.prices, err = ownPrices()
-	o.Gates.OnResolved(Protocol, s.resolved)
-	o.Gates.OnResolved(registrations, s.granted)
+	core.Gates.OnResolved(Name, s.resolved)
+	core.Gates.OnResolved(registrations, s.granted)
 	return s, err
 }
 
@@ -130,14 +129,14 @@ func (s *Signals) Receive(ctx context.Context, who roster.Identity, t Type, body
 		return Received{}, fault.New(fault.InvalidPayload, "A heartbeat is sent to /amp/heartbeat, and answered in a form of its own.").About("type")
 	default:
 	}
-	sig, err := f.signal(s.Now())
+	sig, err := f.signal(s.core.Now())
 	if err != nil {
 		return Received{}, err
 	}
 	if err := s.admit(ctx, who, sig); err != nil {
 		return Received{}, err
 	}
-	d := s.Book.Decide(ctx, who, sig.event())
+	d := s.core.Book.Decide(ctx, who, sig.event())
 	if d.Action == policy.Defer || s.seen.has(trace(who, sig.RunID)) {
 		if found, err := s.find(ctx, who, sig); err != nil || found != nil {
 			return s.repeated(ctx, who, sig, found, err)

@@ -43,15 +43,15 @@ func (s *Tasks) Bundle(ctx context.Context, workspace, taskID string) (*Bundle, 
 	if err != nil {
 		return nil, err
 	}
-	b := &Bundle{Record: bundleRecord, Workspace: workspace, Task: t.Show(workspace), State: t, Policy: s.Policy, Key: s.Ledger.Key(), Entries: []Proved{}}
+	b := &Bundle{Record: bundleRecord, Workspace: workspace, Task: t.Show(workspace), State: t, Policy: s.Policy, Key: s.core.Ledger.Key(), Entries: []Proved{}}
 	for after := int64(0); ; {
-		page, err := s.Ledger.Entries(ctx, ledger.Query{After: after, Limit: wire.MaxPage, Trace: "task:" + workspace + ":" + taskID})
+		page, err := s.core.Ledger.Entries(ctx, ledger.Query{After: after, Limit: wire.MaxPage, Trace: "task:" + workspace + ":" + taskID})
 		if err != nil {
 			return nil, err
 		}
 		for _, e := range page {
 			after = e.Seq
-			proof, err := s.Ledger.ProofFile(ctx, e.Seq)
+			proof, err := s.core.Ledger.ProofFile(ctx, e.Seq)
 			if err != nil {
 				return nil, err
 			}

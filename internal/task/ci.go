@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -123,7 +124,7 @@ func (s *Tasks) getCI(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, CI{"/amp/checks?workspace=" + workspace, s.Outbox.SecretFor(workspace, ciReceiver, 0).Reveal()})
+	return wire.Reply(w, http.StatusOK, CI{"/amp/checks?workspace=" + workspace, s.core.Outbox.SecretFor(workspace, ciReceiver, 0).Reveal()})
 }
 
 // Checked lists the tasks that a check was about.
@@ -142,7 +143,7 @@ func (s *Tasks) postChecks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	mac := hmac.New(sha256.New, []byte(s.Outbox.SecretFor(workspace, ciReceiver, 0).Reveal()))
+	mac := hmac.New(sha256.New, []byte(s.core.Outbox.SecretFor(workspace, ciReceiver, 0).Reveal()))
 	mac.Write(body)
 	given, _ := hex.DecodeString(strings.TrimPrefix(r.Header.Get("X-Hub-Signature-256"), "sha256="))
 	if !hmac.Equal(given, mac.Sum(nil)) {
@@ -159,7 +160,7 @@ func (s *Tasks) postChecks(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		for _, id := range tasks {
-			err := s.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
+			err := s.core.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
 				return s.do(tx, workspace, Input{Kind: InBuild, TaskID: id, Build: &Build{clip(c.Name), clip(c.Status)}})
 			})
 			if err != nil {
@@ -174,25 +175,14 @@ func (s *Tasks) postChecks(w http.ResponseWriter, r *http.Request) error {
 // concerned are the tasks on the branch of a check, as far as it is about what they have
 // reported last.
 func (s *Tasks) concerned(ctx context.Context, workspace string, c check) (ids []string, err error) {
-	rows, err := s.DB.Read.QueryContext(ctx, "SELECT state FROM task WHERE workspace = $1 AND branch = $2 AND status <> $3 AND status <> $4 ORDER BY task_id", workspace, c.Branch, string(Completed), string(Terminated))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var state []byte
-		var t Task
-		if err := rows.Scan(&state); err != nil {
-			return nil, err
-		}
-		if err := wire.Unmarshal(state, &t); err != nil {
-			return nil, err
-		}
+	tasks, err := store.All(s.core.DB.Reading(ctx), scanTask, "SELECT state FROM task WHERE workspace = $1 AND branch = $2 AND status <> $3 AND status <> $4 ORDER BY task_id", workspace, c.Branch, string(Completed), string(Terminated))
+	for i := range tasks {
+		t := &tasks[i]
 		if (c.Repo == "" || path.Base(strings.TrimSuffix(strings.ReplaceAll(t.Repo, `\`, "/"), ".git")) == c.Repo) && t.reported(c.Commit) {
 			ids = append(ids, t.ID)
 		}
 	}
-	return ids, rows.Err()
+	return ids, err
 }
 
 // reported reports whether a commit is the one that was reported last; any is, while

@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -51,7 +52,7 @@ var severityRisks = map[string]string{"critical": "high", "warning": "medium", "
 
 // newOpening is a gate of the task, with who asked.
 func (w *work) newOpening(reference, risk string) gate.Opening {
-	o := gate.Opening{Origin: gate.Origin{Protocol: Protocol, Reference: reference}, Risk: risk, Requester: "system"}
+	o := gate.Opening{Origin: gate.Origin{Protocol: Name, Reference: reference}, Risk: risk, Requester: "system"}
 	if w.party.Identity.Kind == roster.HolderAgent {
 		o.Agent, o.AgentName, o.Requester = w.party.Identity.ID, w.party.Identity.Name, w.party.Identity.Actor()
 	}
@@ -138,7 +139,7 @@ func (w *work) settle(out Outcome) error {
 			status = gate.Rejected
 		}
 		for _, id := range gates {
-			if err := w.tasks.Gates.Settle(w.tx, id, status, "system", "Answered by "+strings.ReplaceAll(c.By, "_", " ")); err != nil {
+			if err := w.tasks.core.Gates.Settle(w.tx, id, status, "system", "Answered by "+strings.ReplaceAll(c.By, "_", " ")); err != nil {
 				return err
 			}
 		}
@@ -147,19 +148,7 @@ func (w *work) settle(out Outcome) error {
 }
 
 func (w *work) gatesAbout(about string) (ids []string, err error) {
-	rows, err := w.tx.Query("SELECT gate FROM task_gate WHERE workspace = $1 AND task_id = $2 AND about = $3 ORDER BY gate", w.party.Workspace, w.in.TaskID, about)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, rows.Err()
+	return store.All(w.tx.Query, store.Text, "SELECT gate FROM task_gate WHERE workspace = $1 AND task_id = $2 AND about = $3 ORDER BY gate", w.party.Workspace, w.in.TaskID, about)
 }
 
 // modified is what an operator may say beside yes and no.

@@ -49,7 +49,7 @@ func (s *Tasks) look(ctx context.Context, w *work) *GitFacts {
 	}
 	if err != nil {
 		// A repository that git cannot read in time is as good as none.
-		s.Log.Warn("git failed", "task", m.TaskID, "error", err.Error())
+		s.core.Log.Warn("git failed", "task", m.TaskID, "error", err.Error())
 		l.fail(RepoNotGit, "", "Git cannot read the repository, or not in time.", "a repository that git can read")
 	}
 	return l.facts

@@ -83,11 +83,11 @@ func (s *Tasks) hookOf(r *http.Request) (workspace string, shown ShownWebhook, e
 	if workspace, err = roster.QueryWorkspace(r); err != nil {
 		return "", shown, err
 	}
-	err = s.DB.QueryRow(r.Context(), "SELECT url, generation FROM task_hook WHERE workspace = $1 AND role = $2", []any{workspace, string(shown.Role)}, &shown.URL, &shown.Generation)
+	err = s.core.DB.QueryRow(r.Context(), "SELECT url, generation FROM task_hook WHERE workspace = $1 AND role = $2", []any{workspace, string(shown.Role)}, &shown.URL, &shown.Generation)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}
-	shown.Secret = s.Outbox.SecretFor(workspace, receiverOf(shown.Role), shown.Generation).Reveal()
+	shown.Secret = s.core.Outbox.SecretFor(workspace, receiverOf(shown.Role), shown.Generation).Reveal()
 	return workspace, shown, err
 }
 
@@ -109,16 +109,16 @@ func (s *Tasks) putHook(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if in.URL != "" {
-		if err := s.Outbox.CheckTarget(r.Context(), in.URL); err != nil {
+		if err := s.core.Outbox.CheckTarget(r.Context(), in.URL); err != nil {
 			return fault.From(err).About("url")
 		}
 	}
 	shown.URL = in.URL
 	if in.RotateSecret {
 		shown.Generation++
-		shown.Secret = s.Outbox.SecretFor(workspace, receiverOf(shown.Role), shown.Generation).Reveal()
+		shown.Secret = s.core.Outbox.SecretFor(workspace, receiverOf(shown.Role), shown.Generation).Reveal()
 	}
-	err = s.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
+	err = s.core.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: workspace, Kind: kindHooked, Actor: roster.From(r.Context()).Actor(), Subject: string(shown.Role), Body: hooked{shown.Webhook, shown.Role}})
 		return nil
 	})

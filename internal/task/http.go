@@ -146,7 +146,7 @@ func (s *Tasks) complete(r *http.Request, p Party, kind Kind, raw []byte) ([]byt
 	if _, whole := d.object["record"]; whole {
 		return raw, nil
 	}
-	now := s.Now().UTC()
+	now := s.core.Now().UTC()
 	set := func(name string, value any) {
 		if _, given := d.object[name]; !given {
 			d.object[name] = value

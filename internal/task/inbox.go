@@ -27,7 +27,7 @@ func (s *Tasks) Wait(ctx context.Context, p Party, to Role, after int64, limit i
 	waiting, end := wire.Waiting(ctx, min(wait, maxWait))
 	defer end()
 	for {
-		news := s.Ledger.News()
+		news := s.core.Ledger.News()
 		box, err := s.inbox(ctx, p, to, after, limit)
 		if err != nil || len(box.Messages) > 0 || wait <= 0 {
 			return box, err

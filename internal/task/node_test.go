@@ -4,15 +4,15 @@ import (
 	"context"
 	"testing"
 
-	"signalbox/internal/deliver/delivertest"
 	"signalbox/internal/gate"
+	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/task"
 )
 
 // node is a process that takes tasks, with everything they need.
 type node struct {
-	*delivertest.Core
+	*protocoltest.Node
 	tasks    *task.Tasks
 	operator roster.Identity
 	parties  map[task.Role]task.Party // one agent for each role, and the admin
@@ -21,15 +21,15 @@ type node struct {
 func start(t testing.TB, address string, options ...func(*task.Options)) *node {
 	t.Helper()
 	n := &node{
-		Core:    delivertest.New(t, address, delivertest.On{Migrations: task.Migrations, Projection: task.Projection(), Readers: task.Readers()}),
+		Node:    protocoltest.New(t, address, protocoltest.On{Protocol: task.Protocol()}),
 		parties: map[task.Role]task.Party{},
 	}
-	o := task.Options{DB: n.DB, Ledger: n.Ledger, Book: n.Book, Gates: n.Gates, Outbox: n.Outbox, Roster: n.Roster, Now: n.Now, Log: n.Log, Policy: task.Defaults()}
+	o := task.Options{Policy: task.Defaults()}
 	for _, option := range options {
 		option(&o)
 	}
-	n.tasks = task.New(o)
-	n.Start(n.tasks.Handlers())
+	n.tasks = task.New(n.Core, o)
+	n.Start(n.tasks)
 	n.operator = n.Operator("kim")
 	for _, role := range task.AgentRoles {
 		n.parties[role] = n.addAgent(string(role), role)

@@ -3,54 +3,51 @@ package task
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"time"
 
 	"signalbox/internal/clock"
-	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
-	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
+	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
-// Protocol is how the origin of gates and events names us.
-const Protocol = "task"
+// Name is the protocol's name in rules, and in the origin of gates.
+const Name = "task"
+
+// Protocol is AMP/1.0 tasks, for the server's list.
+func Protocol() protocol.Protocol {
+	return protocol.Protocol{Name: Name, Label: "Tasks", Migrations: Migrations, Projection: Projection(), Readers: Readers()}
+}
 
 // RoleLabel is the label of an agent that says which role it plays. Operators set it.
 const RoleLabel = "role"
 
-// Options say what tasks stand on.
+// Options are what an operator sets.
 type Options struct {
-	DB     *store.DB
-	Ledger *ledger.Ledger
-	Book   *rulebook.Book
-	Gates  *gate.Gates
-	Outbox *deliver.Outbox
-	Roster *roster.Roster
-	Now    func() time.Time
-	Log    *slog.Logger
 	Policy Policy
 	// RepoRoots are the folders in which repositories are looked into, and WatchEvery is
-	// how often those of tasks under review are.
+	// how often those of tasks under review are, 0 for never.
 	RepoRoots  []string
 	WatchEvery time.Duration
+	Mirror     string // the folder of the mirror, "" for none
 }
 
 // Tasks takes messages and answers for the tasks that they are about.
 type Tasks struct {
 	Options
+	core protocol.Core
 }
 
-// New makes the service over a ledger that has Projection.
-func New(o Options) *Tasks {
-	s := &Tasks{Options: o}
-	o.Gates.OnResolved(Protocol, s.resolved)
+// New makes the service over a core whose ledger has Projection.
+func New(core protocol.Core, o Options) *Tasks {
+	s := &Tasks{Options: o, core: core}
+	core.Gates.OnResolved(Name, s.resolved)
 	return s
 }
 
@@ -118,7 +115,7 @@ func (s *Tasks) Take(ctx context.Context, p Party, kind Kind, raw []byte) (Answe
 	w.world.Git = s.look(ctx, &w)
 	var answer Answer
 	var wrong *ErrorRecord
-	err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		w := w // a function may run twice
 		w.tx = tx
 		answer, wrong, err = w.take(decision)
@@ -169,7 +166,7 @@ func (s *Tasks) ask(ctx context.Context, w *work) (*rulebook.Plain, *Refusal, er
 	if m == nil || m.Dispatch == nil || w.party.Role == Admin {
 		return nil, nil, nil
 	}
-	d := s.Book.Decide(ctx, w.party.Identity, event(m))
+	d := s.core.Book.Decide(ctx, w.party.Identity, event(m))
 	plain := rulebook.Plain(d.Record)
 	plain.Event = nil // it follows from the message
 	switch d.Action {
@@ -180,7 +177,7 @@ func (s *Tasks) ask(ctx context.Context, w *work) (*rulebook.Plain, *Refusal, er
 		w.world.AskPlan = true
 		return &plain, nil, nil
 	}
-	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(d.Entry(w.party.Identity, m.TaskID, "task:"+w.party.Workspace+":"+m.TaskID))
 		return nil
 	})
@@ -201,7 +198,7 @@ func (s *Tasks) ask(ctx context.Context, w *work) (*rulebook.Plain, *Refusal, er
 // event is what rules see of a dispatch.
 func event(m *Message) policy.Event {
 	return policy.Event{
-		Point: policy.OnTask, Protocol: Protocol, Kind: string(m.Type), Summary: m.Dispatch.Description, Task: m.TaskID,
+		Point: policy.OnTask, Protocol: Name, Kind: string(m.Type), Summary: m.Dispatch.Description, Task: m.TaskID,
 		Project: m.Dispatch.Repo, From: string(m.From), To: string(m.To), Priority: m.Dispatch.Risk,
 		Fill: func(e *policy.Event) { _ = policy.DecodeData(m.Payload, &e.Payload) },
 	}
@@ -233,7 +230,7 @@ func Readers() map[string]rulebook.Reader {
 // refused records a document that was refused before its task was looked at.
 func (s *Tasks) refused(ctx context.Context, p Party, kind Kind, raw []byte, r *Refusal, warnings []Problem) (Answer, *ErrorRecord, error) {
 	var record *ErrorRecord
-	err := s.Ledger.Write(ctx, func(tx *ledger.Tx) (err error) {
+	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) (err error) {
 		record, err = s.writeRefusal(tx, p, kind, raw, r, warnings)
 		return err
 	})
@@ -279,7 +276,7 @@ func (s *Tasks) writeRefusal(tx *ledger.Tx, p Party, kind Kind, raw []byte, r *R
 }
 
 // Handlers do what is due.
-func (s *Tasks) Handlers() map[string]clock.Handler {
+func (s *Tasks) Timers() map[string]clock.Handler {
 	return map[string]clock.Handler{dueTimer: func(tx *ledger.Tx, t clock.Timer) error {
 		workspace, taskID, _ := strings.Cut(t.Subject, " ")
 		return s.do(tx, workspace, Input{Kind: InTick, TaskID: taskID})

@@ -5,17 +5,29 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
-// Run looks now and then whether branches that nobody may change have moved, until ctx
-// ends. One node at a time does.
+// Run writes the mirror and watches the branches of tasks under review, until ctx ends.
 func (s *Tasks) Run(ctx context.Context) error {
-	if len(s.RepoRoots) == 0 {
+	var g errgroup.Group
+	mirror := &Mirror{Ledger: s.core.Ledger, Dir: s.Mirror}
+	g.Go(func() error { return mirror.Run(ctx) })
+	g.Go(func() error { return s.watchBranches(ctx) })
+	return g.Wait()
+}
+
+// watchBranches looks now and then whether branches that nobody may change have moved. One
+// node at a time does.
+func (s *Tasks) watchBranches(ctx context.Context) error {
+	if len(s.RepoRoots) == 0 || s.WatchEvery == 0 {
 		return nil
 	}
-	return s.Ledger.Hold(ctx, "task.git", func(ctx context.Context) error {
+	return s.core.Ledger.Hold(ctx, "task.git", func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			if err := s.watch(ctx); err != nil {
 				return err
@@ -43,13 +55,13 @@ func (s *Tasks) watch(ctx context.Context) error {
 	for _, w := range list {
 		f, err := s.inspect(ctx, &w.task)
 		if err != nil {
-			s.Log.Warn("a repository cannot be watched", "task", w.task.ID, "error", err.Error())
+			s.core.Log.Warn("a repository cannot be watched", "task", w.task.ID, "error", err.Error())
 			continue
 		}
 		if f == nil {
 			continue
 		}
-		err = s.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 			return s.do(tx, w.workspace, Input{Kind: InMoved, TaskID: w.task.ID, Moved: f})
 		})
 		if err != nil {
@@ -60,26 +72,20 @@ func (s *Tasks) watch(ctx context.Context) error {
 }
 
 func (s *Tasks) watchList(ctx context.Context) (list []watched, err error) {
-	rows, err := s.DB.Read.QueryContext(ctx, "SELECT workspace, state FROM task WHERE status IN ($1, $2, $3, $4, $5) ORDER BY workspace, task_id",
-		string(Reported), string(Triage), string(ReviewRequested), string(Reviewing), string(VerdictReported))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	err = store.Each(s.core.DB.Reading(ctx), func(scan store.Scan) error {
 		var w watched
 		var state []byte
-		if err := rows.Scan(&w.workspace, &state); err != nil {
-			return nil, err
+		if err := scan(&w.workspace, &state); err != nil {
+			return err
 		}
-		if err := wire.Unmarshal(state, &w.task); err != nil {
-			return nil, err
-		}
-		if reachable(s.RepoRoots, w.task.Repo) {
+		err := wire.Unmarshal(state, &w.task)
+		if err == nil && reachable(s.RepoRoots, w.task.Repo) {
 			list = append(list, w)
 		}
-	}
-	return list, rows.Err()
+		return err
+	}, "SELECT workspace, state FROM task WHERE status IN ($1, $2, $3, $4, $5) ORDER BY workspace, task_id",
+		string(Reported), string(Triage), string(ReviewRequested), string(Reviewing), string(VerdictReported))
+	return list, err
 }
 
 // inspect finds what nobody reported, nil if there is nothing.

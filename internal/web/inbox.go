@@ -93,13 +93,8 @@ func (f inboxFilter) Narrow() bool {
 	return f.Deck+f.Agent+f.Protocol+f.Age+f.Search != ""
 }
 
-// Ages and Protocols are what can be chosen.
+// Ages are what can be chosen.
 func (inboxFilter) Ages() any { return ages }
-
-// Protocols are those that gates come from.
-func (inboxFilter) Protocols() []string {
-	return []string{"amp", "amp-registration", "ahp", "mail", "task"}
-}
 
 // Statuses are those that gates have, and all of them.
 func (inboxFilter) Statuses() []string { return []string{"pending", "approved", "rejected", "all"} }

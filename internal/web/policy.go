@@ -169,7 +169,7 @@ type version struct {
 	rulebook.Version
 	Source  string
 	Before  int64 // the version it is compared with, 0 for none
-	Diff    []diffRow
+	Diff    difference
 	Current bool
 }
 
@@ -194,7 +194,7 @@ func (w *Web) loadVersion(r *Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.Before, v.Diff = number-1, sideBySide(unified(string(before), v.Source))
+		v.Before, v.Diff = number-1, compare(before, source)
 	}
 	return v, nil
 }

@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail"
 	"signalbox/internal/notify"
+	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/run"
@@ -35,19 +36,20 @@ var staticFiles embed.FS
 
 // Options say what the dashboard shows.
 type Options struct {
-	DB       *store.DB
-	Ledger   *ledger.Ledger // has Projection
-	Roster   *roster.Roster
-	Book     *rulebook.Book
-	Gates    *gate.Gates
-	Counters *counter.Counters
-	Outbox   *deliver.Outbox
-	Notifier *notify.Notifier
-	Signals  *signal.Signals
-	Harness  *harness.Harness
-	Mail     *mail.Mail
-	Tasks    *task.Tasks
-	Runs     *run.Runs
+	DB        *store.DB
+	Ledger    *ledger.Ledger // has Projection
+	Roster    *roster.Roster
+	Book      *rulebook.Book
+	Gates     *gate.Gates
+	Counters  *counter.Counters
+	Outbox    *deliver.Outbox
+	Notifier  *notify.Notifier
+	Protocols protocol.List
+	Signals   *signal.Signals
+	Harness   *harness.Harness
+	Mail      *mail.Mail
+	Tasks     *task.Tasks
+	Runs      *run.Runs
 
 	Now     func() time.Time
 	Log     *slog.Logger

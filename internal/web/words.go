@@ -2,7 +2,6 @@ package web
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -30,7 +29,8 @@ func (w *Web) functions() template.FuncMap {
 		"lasts":    lasts,
 		"pairs":    pairs,
 		"title":    title,
-		"line":     lineName,
+		"line":     w.Protocols.Label,
+		"origins":  w.Protocols.Origins,
 	}
 }
 
@@ -182,9 +182,3 @@ func title(word any) string {
 	}
 	return strings.ToUpper(text[:1]) + text[1:]
 }
-
-// lineNames are what people call the protocols that gates come from.
-var lineNames = map[string]string{"amp": "signal", "amp-registration": "registration", "ahp": "harness"}
-
-// lineName is what people call a protocol.
-func lineName(protocol string) string { return cmp.Or(lineNames[protocol], protocol) }

@@ -56,7 +56,11 @@ func Cursor(parts ...string) string {
 
 // ReadCursor unpacks ?cursor= into n parts, empty ones when it is absent.
 func ReadCursor(r *http.Request, n int) ([]string, error) {
-	text := r.URL.Query().Get("cursor")
+	return ParseCursor(r.URL.Query().Get("cursor"), n)
+}
+
+// ParseCursor unpacks what Cursor has packed into n parts, empty ones for an empty text.
+func ParseCursor(text string, n int) ([]string, error) {
 	if text == "" {
 		return make([]string, n), nil
 	}

@@ -16,7 +16,9 @@ import (
 
 const within = 20 * time.Second
 
-func command(t *Tool) string { return t.Command("/opt/Signal Box/signalbox", "--data", "/it's/here") }
+func ourCommand(t *Tool) string {
+	return t.Command("/opt/Signal Box/signalbox", "--data", "/it's/here")
+}
 
 // put writes a file of settings and returns its path.
 func put(t interface{ Fatal(...any) }, dir, text string) string {
@@ -101,7 +103,7 @@ func TestInstallAndUninstallGiveTheSameBytes(t *testing.T) {
 		for name, text := range all {
 			t.Run(tool.Name+"/"+name, func(t *testing.T) {
 				file := put(t, t.TempDir(), text)
-				if changed, err := tool.Install(file, command(tool), within); err != nil || !changed {
+				if changed, err := tool.Install(file, ourCommand(tool), within); err != nil || !changed {
 					t.Fatal(changed, err)
 				}
 				installed, err := os.ReadFile(file)
@@ -109,7 +111,7 @@ func TestInstallAndUninstallGiveTheSameBytes(t *testing.T) {
 					t.Fatal(err)
 				}
 				wantInstalled(t, tool, text, installed)
-				if changed, err := tool.Install(file, command(tool), within); err != nil || changed {
+				if changed, err := tool.Install(file, ourCommand(tool), within); err != nil || changed {
 					t.Error("a second time", changed, err)
 				}
 				// Another place of the program takes the place of the first.
@@ -196,7 +198,7 @@ func mustJSON(v any) []byte {
 func TestSettingsThatWereNotThereAreGoneAgain(t *testing.T) {
 	for _, tool := range Tools {
 		file := filepath.Join(t.TempDir(), "new", "settings.json")
-		if _, err := tool.Install(file, command(tool), within); err != nil {
+		if _, err := tool.Install(file, ourCommand(tool), within); err != nil {
 			t.Fatal(err)
 		}
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
@@ -218,7 +220,7 @@ func TestWhatOthersAddedSinceStays(t *testing.T) {
 	for _, tool := range Tools {
 		for name, text := range shapes {
 			file := put(t, t.TempDir(), text)
-			if _, err := tool.Install(file, command(tool), within); err != nil {
+			if _, err := tool.Install(file, ourCommand(tool), within); err != nil {
 				t.Fatal(err)
 			}
 			installed, err := os.ReadFile(file)
@@ -281,7 +283,7 @@ func TestSettingsThatAreMalformedAreLeftAlone(t *testing.T) {
 			`{"hooks":[],"amp.permissions":{}}`, `{"hooks":{"PreToolUse":{},"BeforeTool":7},"amp.permissions":7}`, `{"a":/* `, strings.Repeat("[", 5000),
 		} {
 			file := put(t, t.TempDir(), text)
-			if _, err := tool.Install(file, command(tool), within); err == nil {
+			if _, err := tool.Install(file, ourCommand(tool), within); err == nil {
 				t.Errorf("%s took %s", tool.Name, text)
 			}
 			wantOnly(t, file, text)
@@ -289,7 +291,7 @@ func TestSettingsThatAreMalformedAreLeftAlone(t *testing.T) {
 		if !tool.settings.comments {
 			for _, text := range []string{"{} // c", `{"a":1,}`} {
 				file := put(t, t.TempDir(), text)
-				if _, err := tool.Install(file, command(tool), within); err == nil {
+				if _, err := tool.Install(file, ourCommand(tool), within); err == nil {
 					t.Errorf("%s took %s", tool.Name, text)
 				}
 				wantOnly(t, file, text)
@@ -305,7 +307,7 @@ func TestALinkStaysALink(t *testing.T) {
 	if err := os.Symlink(file, link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tool.Install(link, command(tool), within); err != nil {
+	if _, err := tool.Install(link, ourCommand(tool), within); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
@@ -316,7 +318,7 @@ func TestALinkStaysALink(t *testing.T) {
 	}
 	wantOnly(t, file, "{}")
 	_ = os.Remove(file)
-	if _, err := tool.Install(link, command(tool), within); err == nil {
+	if _, err := tool.Install(link, ourCommand(tool), within); err == nil {
 		t.Error("a link to nothing was followed")
 	}
 }
@@ -328,7 +330,7 @@ func TestWhateverSettingsLookLikeTheyAreRestored(t *testing.T) {
 		tool := rapid.SampledFrom(Tools).Draw(t, "tool")
 		text := settingsText(t, tool.settings.comments)
 		file := put(t, dir, text)
-		if _, err := tool.Install(file, command(tool), within); err != nil {
+		if _, err := tool.Install(file, ourCommand(tool), within); err != nil {
 			t.Fatal(text, err)
 		}
 		installed, err := os.ReadFile(file)

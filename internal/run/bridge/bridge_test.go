@@ -17,6 +17,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/notify"
 	"signalbox/internal/notify/telegram"
+	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/run/bridge"
@@ -137,8 +138,8 @@ func start(t *testing.T, address string, a *api, folder string) *node {
 	}
 	people := roster.New(roster.Options{DB: db, Ledger: l, Now: time.Now, Log: log, Provider: "signalbox.local"})
 	n := &node{t: t, started: make(chan string, 10)}
-	n.runs = run.New(run.Options{
-		DB: db, Ledger: l, Now: time.Now, Log: log, Budget: run.Budget{Tokens: 1e6}, Folders: []string{folder},
+	n.runs = run.New(protocol.Core{DB: db, Ledger: l, Now: time.Now, Log: log}, run.Options{
+		Budget: run.Budget{Tokens: 1e6}, Folders: []string{folder},
 		Supervise: func(id string) error { n.started <- id; return nil },
 	})
 	bot, err := telegram.NewBot(telegram.Options{Token: wire.NewSecret(botToken), Chat: "-5", API: a.url, HTTP: notify.NewClient(), Log: log, Hold: l.Hold})

@@ -18,6 +18,7 @@ import (
 
 	"signalbox/internal/clock"
 	"signalbox/internal/ledger"
+	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
@@ -53,7 +54,7 @@ func startWith(t testing.TB, address string, lease time.Duration) *box {
 	wg.Go(func() { _ = l.Run(ctx) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	never := func() bool { return false }
-	b := &box{runs: run.New(run.Options{DB: db, Ledger: l, Now: time.Now, Log: slog.New(slog.DiscardHandler), Lease: lease}), before: never, after: never}
+	b := &box{runs: run.New(protocol.Core{DB: db, Ledger: l, Now: time.Now, Log: slog.New(slog.DiscardHandler)}, run.Options{Lease: lease}), before: never, after: never}
 	mux := http.NewServeMux()
 	for _, route := range b.runs.Routes() {
 		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,141 @@
+// Package protocol says what a protocol is to the rest of the program: a value with a name,
+// tables, readers, counters, timers, routes and something that runs. The server has one list
+// of them; the dashboard, the filters, the counters and the rules about imports read that list
+// and know no protocol by name.
+//
+// It owns the type and what every protocol is built on. It must not know any protocol.
+package protocol
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"signalbox/internal/clock"
+	"signalbox/internal/counter"
+	"signalbox/internal/deliver"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/roster"
+	"signalbox/internal/rulebook"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
+)
+
+// Core is what every protocol is built on. The server makes one and opens every protocol
+// over it.
+type Core struct {
+	DB     *store.DB
+	Ledger *ledger.Ledger
+	Roster *roster.Roster
+	Book   *rulebook.Book
+	Gates  *gate.Gates
+	Outbox *deliver.Outbox
+	Now    func() time.Time
+	Log    *slog.Logger
+
+	Key     []byte // the server's secret, from which others are derived
+	BaseURL string // where clients and people reach the server
+}
+
+// Derive makes a key of 32 bytes for one purpose from the server's secret.
+func (c Core) Derive(purpose string) []byte {
+	h := hmac.New(sha256.New, c.Key)
+	h.Write([]byte(purpose))
+	return h.Sum(nil)
+}
+
+// Protocol is one of the languages that agents speak. Its package makes it with the function
+// Protocol; the server opens it once, over the core. What stands before Open holds without a
+// server, so commands that work on a database alone read it too.
+type Protocol struct {
+	Name  string // the value of event.protocol in rules, and of gate.Origin.Protocol
+	Label string // for people, as a heading or in a filter
+	// Origins are further values of gate.Origin.Protocol that belong to this protocol, with
+	// their labels.
+	Origins map[string]string
+
+	Migrations store.Migrations
+	Projection ledger.Projection
+	Readers    map[string]rulebook.Reader // the decisions in its entries, by kind
+	Counters   map[string]counter.Reader  // what its entries add to the counters, by kind
+
+	// Open makes the service. The ledger has Projection, and nothing runs yet.
+	Open func(context.Context, Core) (Service, error)
+}
+
+// Service is an open protocol.
+type Service interface {
+	// Routes is its HTTP surface.
+	Routes() []wire.Route
+	// Timers are its handlers of durable timers, by the timer's kind.
+	Timers() map[string]clock.Handler
+	// Run does what the protocol does on its own, until ctx ends.
+	Run(ctx context.Context) error
+}
+
+// List is the protocols of a server, in the order in which they are opened.
+type List []Protocol
+
+// Migrations are the tables of every protocol.
+func (l List) Migrations() (all []store.Migrations) {
+	for _, p := range l {
+		all = append(all, p.Migrations)
+	}
+	return all
+}
+
+// Projections are the state of every protocol.
+func (l List) Projections() (all []ledger.Projection) {
+	for _, p := range l {
+		all = append(all, p.Projection)
+	}
+	return all
+}
+
+// Readers find the decisions in the entries of every protocol.
+func (l List) Readers() map[string]rulebook.Reader {
+	all := map[string]rulebook.Reader{}
+	for _, p := range l {
+		maps.Copy(all, p.Readers)
+	}
+	return all
+}
+
+// Counters find what the entries of every protocol add to the counters.
+func (l List) Counters() map[string]counter.Reader {
+	all := map[string]counter.Reader{}
+	for _, p := range l {
+		maps.Copy(all, p.Counters)
+	}
+	return all
+}
+
+// Origin is where a gate comes from, as people are told.
+type Origin struct{ Name, Label string }
+
+// Origins are all that gates of the list may come from, in the order of the list.
+func (l List) Origins() (all []Origin) {
+	for _, p := range l {
+		all = append(all, Origin{p.Name, p.Label})
+		for _, name := range slices.Sorted(maps.Keys(p.Origins)) {
+			all = append(all, Origin{name, p.Origins[name]})
+		}
+	}
+	return all
+}
+
+// Label is what people call the origin of a gate; one that no protocol of the list has keeps
+// its name.
+func (l List) Label(origin string) string {
+	for _, o := range l.Origins() {
+		if o.Name == origin {
+			return o.Label
+		}
+	}
+	return origin
+}

@@ -1,0 +1,192 @@
+// Package protocoltest starts the core, up to deliveries, with one protocol on it, for the
+// tests of that protocol: a process with a database, a ledger, a roster, a policy, gates,
+// timers and an outbox, and a clock that tests can move. It knows no protocol but the one that
+// its caller names.
+package protocoltest
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"signalbox/internal/clock"
+	"signalbox/internal/counter"
+	"signalbox/internal/deliver"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
+	"signalbox/internal/protocol"
+	"signalbox/internal/roster"
+	"signalbox/internal/rulebook"
+	"signalbox/internal/store"
+	"signalbox/internal/store/storetest"
+)
+
+// Node is a process with the core in it, and one protocol.
+type Node struct {
+	protocol.Core
+	T    testing.TB
+	Stop func() // ends what runs; it is called at the end of the test too
+
+	on     On
+	offset atomic.Int64
+}
+
+// On is what stands on the core.
+type On struct {
+	protocol.Protocol
+
+	// Roster and Outbox change how those are set up, and Core the rest.
+	Roster func(*roster.Options)
+	Outbox func(*deliver.Options)
+	Core   func(*protocol.Core)
+}
+
+// New makes a core on the database. Nothing runs before Start.
+func New(t testing.TB, address string, on On) *Node {
+	t.Helper()
+	c := &Node{T: t, on: on, Core: protocol.Core{Log: slog.New(slog.DiscardHandler), Key: []byte(strings.Repeat("k", 32))}}
+	c.Now = func() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
+	if on.Core != nil {
+		on.Core(&c.Core)
+	}
+	c.DB = storetest.Open(t, address, c.sets()...)
+	var err error
+	c.Ledger, err = ledger.Open(t.Context(), ledger.Options{DB: c.DB, Dir: t.TempDir(), Origin: "test.example/ledger", Now: c.Now, Projections: c.projections()})
+	c.must(err)
+	people := roster.Options{DB: c.DB, Ledger: c.Ledger, Now: c.Now, Log: c.Log, Provider: "signalbox.local"}
+	if on.Roster != nil {
+		on.Roster(&people)
+	}
+	c.Roster = roster.New(people)
+	readers := gate.Readers()
+	maps.Copy(readers, on.Readers)
+	c.Book = rulebook.New(c.DB, c.Ledger, c.Roster, c.Now, c.Log, readers)
+	c.Gates = gate.New(c.DB, c.Ledger, c.Roster, c.Log)
+	out := deliver.Options{
+		DB: c.DB, Ledger: c.Ledger, Key: c.Key, Allow: []string{"127.0.0.0/8"}, Now: c.Now,
+		Timeout: 20 * time.Second, Poll: 10 * time.Millisecond, Grace: 50 * time.Millisecond,
+	}
+	if on.Outbox != nil {
+		on.Outbox(&out)
+	}
+	c.Outbox, err = deliver.New(out)
+	c.must(err)
+	return c
+}
+
+func (c *Node) sets() []store.Migrations {
+	return []store.Migrations{
+		ledger.Migrations, clock.Migrations, roster.Migrations, rulebook.Migrations, gate.Migrations, counter.Migrations, deliver.Migrations, c.on.Migrations,
+	}
+}
+
+func (c *Node) projections() []ledger.Projection {
+	return []ledger.Projection{
+		clock.Projection(), roster.Projection(), rulebook.Projection(), gate.Projection(), counter.Projection(), deliver.Projection(), c.on.Projection,
+	}
+}
+
+// Counters are counters of what the protocol's entries add. They count while they run.
+func (c *Node) Counters() *counter.Counters {
+	return counter.New(counter.Options{
+		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Now: c.Now, Log: c.Log, Readers: c.on.Counters,
+	})
+}
+
+func (c *Node) must(err error) {
+	c.T.Helper()
+	if err != nil {
+		c.T.Fatal(err)
+	}
+}
+
+// Start starts the core and the protocol's service on it, and makes what a first start makes.
+// The ledger is the last to end.
+func (c *Node) Start(service protocol.Service) {
+	c.T.Helper()
+	all := c.Gates.Handlers()
+	maps.Copy(all, service.Timers())
+	timers := clock.New(c.DB, c.Ledger, c.Now, c.Log, all)
+	ctx, cancel := context.WithCancel(context.Background())
+	writing, stopWriting := context.WithCancel(context.Background())
+	var writer, users sync.WaitGroup
+	writer.Go(func() { _ = c.Ledger.Run(writing) })
+	for _, run := range []func(context.Context) error{c.Roster.Run, c.Book.Run, c.Gates.Run, timers.Run, c.Outbox.Run, service.Run} {
+		users.Go(func() { _ = run(ctx) })
+	}
+	c.Stop = sync.OnceFunc(func() { cancel(); users.Wait(); stopWriting(); writer.Wait() })
+	c.T.Cleanup(c.Stop)
+	c.must(c.Roster.Bootstrap(c.T.Context()))
+	c.must(c.Book.Bootstrap(c.T.Context()))
+}
+
+// Move moves the core's clock.
+func (c *Node) Move(d time.Duration) { c.offset.Add(int64(d)) }
+
+// Agent adds an agent to the default workspace, with labels in pairs.
+func (c *Node) Agent(name string, labels ...string) roster.Identity {
+	c.T.Helper()
+	who, _ := c.AgentWithKey(name, labels...)
+	return who
+}
+
+// AgentWithKey is Agent, and the key that the agent calls with.
+func (c *Node) AgentWithKey(name string, labels ...string) (who roster.Identity, key string) {
+	c.T.Helper()
+	agent := roster.NewAgent{Name: name, Workspace: "default", Labels: map[string]string{}}
+	for i := 0; i+1 < len(labels); i += 2 {
+		agent.Labels[labels[i]] = labels[i+1]
+	}
+	_, keys, err := c.Roster.AddAgent(c.T.Context(), roster.Identity{Role: roster.Admin}, agent)
+	c.must(err)
+	return c.identity(keys[0].Secret), keys[0].Secret
+}
+
+// Operator adds an operator who sees every workspace.
+func (c *Node) Operator(name string) roster.Identity {
+	c.T.Helper()
+	_, token, err := c.Roster.AddOperator(c.T.Context(), roster.Identity{Role: roster.Admin}, name, "operator", "")
+	c.must(err)
+	return c.identity(token.Secret)
+}
+
+func (c *Node) identity(secret string) roster.Identity {
+	c.T.Helper()
+	who, err := c.Roster.Authenticate(c.T.Context(), secret)
+	c.must(err)
+	return who
+}
+
+// Apply puts rules in force, those of a new server for "".
+func (c *Node) Apply(rules string) {
+	c.T.Helper()
+	text := policy.Default()
+	if rules != "" {
+		text = []byte("version: 1\n" + rules)
+	}
+	_, _, err := c.Book.Apply(c.T.Context(), roster.Identity{}, text, 0)
+	c.must(err)
+}
+
+// Entries are the entries of some kinds, or all.
+func (c *Node) Entries(kinds ...string) []ledger.Entry {
+	c.T.Helper()
+	all, err := c.Ledger.Entries(context.Background(), ledger.Query{Kinds: kinds, Limit: 100_000})
+	c.must(err)
+	return all
+}
+
+// WantClean wants the tables to be what the ledger makes of them.
+func (c *Node) WantClean() {
+	c.T.Helper()
+	got, err := ledger.CheckRebuild(context.Background(), c.DB, c.sets(), c.projections(), nil)
+	if err != nil || len(got.Differences) != 0 {
+		c.T.Errorf("%+v %v", got, err)
+	}
+}

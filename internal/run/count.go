@@ -1,0 +1,38 @@
+package run
+
+import (
+	"signalbox/internal/counter"
+	"signalbox/internal/ledger"
+)
+
+// Counters count runs that have ended, what they used, and what every event of a run cost.
+func Counters() map[string]counter.Reader {
+	return map[string]counter.Reader{kindStarted: countReported, kindActed: countReported, kindCompleted: countReported}
+}
+
+func countReported(e *ledger.Entry) (*counter.Count, error) {
+	var b reported
+	if err := e.Decode(&b); err != nil {
+		return nil, err
+	}
+	c := &counter.Count{}
+	c.CostNano = b.Spent.Nanos
+	if b.Status != "" { // the last event tells what the whole run used
+		t := b.Usage.Apart()
+		c.InputTokens, c.OutputTokens = t.Input+t.CacheRead+t.CacheWrite, t.Output
+		if b.Usage.CostUSD == nil && t.Input+t.Output > 0 && b.Spent.Nanos == 0 {
+			c.CostUnknown = 1
+		}
+	}
+	switch b.Status {
+	case Done:
+		c.Completed = 1
+	case Failed:
+		c.Failed = 1
+	case Running, "":
+	}
+	if c.Counts == (counter.Counts{}) {
+		return nil, nil
+	}
+	return c, nil
+}
