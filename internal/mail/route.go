@@ -303,7 +303,7 @@ func (m *Mail) complete(l *letter) {
 
 // encode makes the body of message.routed, with the payload byte for byte.
 func (l *letter) encode() (ledger.Body, error) {
-	b := &routed{Meta: l.meta, Payload: wire.Raw("0"), text: l.message}
+	b := &routed{Meta: l.meta, text: l.message}
 	if l.decision.Action != "" { // a notice is nobody's to decide about
 		record := l.decision.Record
 		record.Event = nil // it follows from the message
@@ -314,8 +314,7 @@ func (l *letter) encode() (ledger.Body, error) {
 		return ledger.Body{}, err
 	}
 	b.Payload = l.payload
-	text = append(bytes.TrimSuffix(text, []byte("0}")), l.payload...)
-	return ledger.Body{Value: b, JSON: append(text, '}')}, nil
+	return ledger.Body{Value: b, JSON: wire.Splice(text, wire.Member{Name: "payload", Value: l.payload})}, nil
 }
 
 func trace(thread string) string { return "thread:" + thread }
@@ -441,8 +440,7 @@ func (m *Mail) deferred(ctx context.Context, l *letter) error {
 	if err != nil {
 		return err
 	}
-	seconds := max(1, int(l.decision.RetryAfter.Round(time.Second)/time.Second))
-	return fault.New(fault.RateLimited, "%s Send the message again in %d seconds.", l.decision.Reason, seconds).With(wire.RetryAfter, seconds)
+	return l.decision.Deferred("the message")
 }
 
 // repeated answers a request whose idempotency key was used before, nil when it was not.

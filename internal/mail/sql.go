@@ -164,7 +164,7 @@ type Meta struct {
 type routed struct {
 	Meta     Meta             `json:"meta"`
 	Decision *rulebook.Record `json:"decision"`
-	Payload  wire.Raw         `json:"payload"`
+	Payload  wire.Raw         `json:"payload,omitzero"` // see encode
 
 	text string // payload.message, while this process has it in memory
 }

@@ -146,6 +146,5 @@ func (f *Federation) forwarded(p *Parcel) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text = append(bytes.TrimSuffix(text, []byte("}")), `,"payload":`...)
-	return append(append(text, p.Payload...), '}'), nil
+	return wire.Splice(text, wire.Member{Name: "payload", Value: p.Payload}), nil
 }
