@@ -2,6 +2,7 @@ package mail
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -35,11 +36,11 @@ func (m *Mail) Routes() []wire.Route {
 		{Method: "GET", Path: "/v1/health", Summary: "How the provider is", Answer: Health{}, Handle: m.getHealth},
 		{Method: "GET", Path: "/v1/organization", Summary: "The tenant for clients that have none; also at /api/organization", Answer: Organization{}, Handle: m.getOrganization},
 		{Method: "GET", Path: "/v1/ws", Summary: "A WebSocket: the first frame is auth", Status: 101, Handle: m.getSocket},
-		{Method: "GET", Path: "/v1/quarantine", Summary: "Messages that wait for a person", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "status", Meaning: "pending, approved, rejected or all"}}, wire.PageParams...), Answer: QuarantineList{}, Handle: m.getQuarantine},
-		{Method: "GET", Path: "/v1/quarantine/{id}", Summary: "One of them, with its text", Auth: wire.Viewer, Answer: Quarantined{}, Handle: m.getQuarantined},
+		{Method: "GET", Path: "/v1/quarantine", Summary: "Messages that wait for a person", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "status", Meaning: "pending, approved, rejected or all"}}, wire.PageParams...), Answer: QuarantineList{}, Handle: wire.Answer(http.StatusOK, m.getQuarantine)},
+		{Method: "GET", Path: "/v1/quarantine/{id}", Summary: "One of them, with its text", Auth: wire.Viewer, Answer: Quarantined{}, Handle: wire.Answer(http.StatusOK, m.getQuarantined)},
 		{Method: "POST", Path: "/v1/quarantine/{id}/approve", Summary: "Deliver it", Auth: wire.Operator, Answer: QuarantineAnswer{}, Handle: m.postQuarantined(true)},
 		{Method: "POST", Path: "/v1/quarantine/{id}/reject", Summary: "Do not", Auth: wire.Operator, Answer: QuarantineAnswer{}, Handle: m.postQuarantined(false)},
-		{Method: "GET", Path: "/v1/agents/{id}/{what}", Summary: "How an agent behaved lately; what is risk", Auth: wire.Viewer, Answer: RiskReport{}, Handle: m.getRisk},
+		{Method: "GET", Path: "/v1/agents/{id}/{what}", Summary: "How an agent behaved lately; what is risk", Auth: wire.Viewer, Answer: RiskReport{}, Handle: wire.Answer(http.StatusOK, m.getRisk)},
 	}
 	routes = slices.Concat(routes, m.agentRoutes(), m.Directory.Routes(), m.Attachments.Routes(), m.meshRoutes())
 	for i := range routes {
@@ -53,8 +54,8 @@ func (m *Mail) Routes() []wire.Route {
 			{Name: "status", Meaning: "only those with this status"},
 			{Name: "search", Meaning: "only those with all of these words"},
 			{Name: "workspace", Meaning: "only those from or for this workspace"},
-		}, wire.PageParams...), Answer: MessagePage{}, Handle: m.getMessages},
-		{Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message, and the way it went", Auth: wire.Viewer, Answer: Detail{}, Handle: m.getMessage},
+		}, wire.PageParams...), Answer: MessagePage{}, Handle: wire.Answer(http.StatusOK, m.getMessages)},
+		{Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message, and the way it went", Auth: wire.Viewer, Answer: Detail{}, Handle: wire.Answer(http.StatusOK, m.getMessage)},
 	}...)
 }
 
@@ -65,14 +66,15 @@ func (m *Mail) agentRoutes() []wire.Route {
 		{Name: "after", Meaning: "the value of next_cursor from the call before"},
 		{Name: "wait", Meaning: "how many seconds to wait for a message, 30 at the most"},
 	}
+	ack := wire.Answer(http.StatusOK, m.deletePending)
 	routes := []wire.Route{
-		{Method: "DELETE", Path: "/v1/messages/pending/{id}", Summary: "Acknowledge a message", Handle: m.deletePending},
-		{Method: "DELETE", Path: "/v1/messages/pending", Summary: "Acknowledge a message", Query: []wire.Param{{Name: "id", Meaning: "the message"}}, Handle: m.deletePending},
-		{Method: "POST", Path: "/v1/inbox/{id}/ack", Summary: "Acknowledge a message", Handle: m.deletePending},
-		{Method: "POST", Path: "/v1/messages/pending/ack", Summary: "Acknowledge messages: {\"ids\": […]}", RequestMedia: "application/json", Handle: m.postAck},
-		{Method: "POST", Path: "/v1/messages/pending", Summary: "The same", RequestMedia: "application/json", Handle: m.postAck},
+		{Method: "DELETE", Path: "/v1/messages/pending/{id}", Summary: "Acknowledge a message", Handle: ack},
+		{Method: "DELETE", Path: "/v1/messages/pending", Summary: "Acknowledge a message", Query: []wire.Param{{Name: "id", Meaning: "the message"}}, Handle: ack},
+		{Method: "POST", Path: "/v1/inbox/{id}/ack", Summary: "Acknowledge a message", Handle: ack},
+		{Method: "POST", Path: "/v1/messages/pending/ack", Summary: "Acknowledge messages: {\"ids\": […]}", RequestMedia: "application/json", Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.postAck)},
+		{Method: "POST", Path: "/v1/messages/pending", Summary: "The same", RequestMedia: "application/json", Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.postAck)},
 		{Method: "GET", Path: "/v1/messages/pending/count", Summary: "How many messages wait", Answer: Count{}, Handle: roster.Answer(m.Count)},
-		{Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Say that a message was read", Handle: m.postRead},
+		{Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Say that a message was read", Handle: roster.AnswerAbout("id", m.postRead)},
 	}
 	for i := range routes {
 		routes[i].Rate = amp.RequestsPerMinute
@@ -163,12 +165,8 @@ func readPoll(r *http.Request) (limit int, after int64, wait time.Duration, err 
 }
 
 // deletePending acknowledges one message, in each of the forms that clients have for it.
-func (m *Mail) deletePending(w http.ResponseWriter, r *http.Request) error {
-	out, err := m.AckOne(r.Context(), roster.From(r.Context()), cmp.Or(r.PathValue("id"), r.URL.Query().Get("id")))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, out)
+func (m *Mail) deletePending(r *http.Request) (AckedOne, error) {
+	return m.AckOne(r.Context(), roster.From(r.Context()), cmp.Or(r.PathValue("id"), r.URL.Query().Get("id")))
 }
 
 // readIDs reads the ids of messages that are acknowledged together.
@@ -184,39 +182,25 @@ func readIDs(body []byte) ([]string, error) {
 	return ids, f.Err
 }
 
-func (m *Mail) postAck(w http.ResponseWriter, r *http.Request) error {
-	body, err := wire.Read(w, r, amp.MaxBody)
-	if err != nil {
-		return err
-	}
+func (m *Mail) postAck(ctx context.Context, who roster.Identity, body []byte) (map[string]int, error) {
 	ids, err := readIDs(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	acked, err := m.Ack(r.Context(), roster.From(r.Context()), ByRelay, ids...)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, map[string]int{"acknowledged": acked.Now})
+	acked, err := m.Ack(ctx, who, ByRelay, ids...)
+	return map[string]int{"acknowledged": acked.Now}, err
 }
 
-func (m *Mail) postRead(w http.ResponseWriter, r *http.Request) error {
-	at, told, err := m.Read(r.Context(), roster.From(r.Context()), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, map[string]any{"read_receipt_sent": told, "read_at": amp.Stamp(at)})
+func (m *Mail) postRead(ctx context.Context, who roster.Identity, id string) (map[string]any, error) {
+	at, told, err := m.Read(ctx, who, id)
+	return map[string]any{"read_receipt_sent": told, "read_at": amp.Stamp(at)}, err
 }
 
 // getRisk takes every path below an agent, since the mux refuses /v1/agents/{id}/risk beside
 // /v1/agents/resolve/{address}: there is a path that both match.
-func (m *Mail) getRisk(w http.ResponseWriter, r *http.Request) error {
+func (m *Mail) getRisk(r *http.Request) (RiskReport, error) {
 	if r.PathValue("what") != "risk" {
-		return fault.New(fault.NotFound, "Of an agent there is /risk, /suspend and /unsuspend.")
+		return RiskReport{}, fault.New(fault.NotFound, "Of an agent there is /risk, /suspend and /unsuspend.")
 	}
-	out, err := m.Risk(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, out)
+	return m.Risk(r.Context(), r.PathValue("id"))
 }

@@ -11,19 +11,15 @@ import (
 func (m *Mail) meshRoutes() []wire.Route {
 	return []wire.Route{
 		{Method: "POST", Path: "/v1/mesh/route", Summary: "A message from another host of this provider, which proves who it is; also at /v1/route with X-Forwarded-From", RequestMedia: "application/json", Answer: Answer{}, Handle: m.postMesh},
-		{Method: "GET", Path: "/v1/agents/by-name/{address}", Summary: "Whether an agent is on this host, for another host of this provider", Answer: Located{}, Handle: m.getByName},
+		{Method: "GET", Path: "/v1/agents/by-name/{address}", Summary: "Whether an agent is on this host, for another host of this provider", Answer: Located{}, Handle: wire.Answer(http.StatusOK, m.getByName)},
 	}
 }
 
-func (m *Mail) getByName(w http.ResponseWriter, r *http.Request) error {
+func (m *Mail) getByName(r *http.Request) (Located, error) {
 	if _, err := m.Federation.VerifyHost(federation.ReadHostCall(r), nil); err != nil {
-		return err
+		return Located{}, err
 	}
-	out, err := m.Locate(r.Context(), r.PathValue("address"))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, out)
+	return m.Locate(r.Context(), r.PathValue("address"))
 }
 
 func (m *Mail) postMesh(w http.ResponseWriter, r *http.Request) error {

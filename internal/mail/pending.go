@@ -4,9 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -223,17 +221,16 @@ type inQueue struct {
 
 // queued reads messages of an agent by their ids.
 func (m *Mail) queued(tx *ledger.Tx, agentID string, ids []string) ([]inQueue, error) {
-	marks, args := make([]string, 0, len(ids)), []any{agentID}
+	args := []any{agentID}
 	for _, id := range ids {
 		args = append(args, id)
-		marks = append(marks, fmt.Sprintf("$%d", len(args)))
 	}
 	// A message that waits for a person is not there for its recipient.
 	return store.All(tx.Query, func(scan store.Scan) (q inQueue, err error) {
 		err = scan(&q.id, &q.thread, &q.body.Seq, &q.ended, &q.body.Place)
 		return q, err
 	}, `SELECT id, thread, seq, ended_at, place FROM mail_message
-WHERE recipient = $1 AND status <> 'quarantined' AND status <> 'rejected' AND id IN (`+strings.Join(marks, ", ")+") ORDER BY seq", args...)
+WHERE recipient = $1 AND status <> 'quarantined' AND status <> 'rejected' AND id IN (`+store.Marks(2, len(ids))+") ORDER BY seq", args...)
 }
 
 // Read notes that the recipient has read a message, and tells its sender if it listens.

@@ -134,29 +134,21 @@ func (m *Mail) Release(ctx context.Context, who roster.Identity, id string, appr
 	return QuarantineAnswer{q.ID, string(g.Status), q.MessageID, g.Status == gate.Approved}, err
 }
 
-func (m *Mail) getQuarantine(w http.ResponseWriter, r *http.Request) error {
+func (m *Mail) getQuarantine(r *http.Request) (QuarantineList, error) {
 	limit, err := wire.Limit(r)
 	if err != nil {
-		return err
+		return QuarantineList{}, err
 	}
 	cursor, err := wire.ReadCursor(r, 1)
 	if err != nil {
-		return err
+		return QuarantineList{}, err
 	}
 	after, _ := strconv.ParseInt(cursor[0], 10, 64) // one that is no number begins anew
-	out, err := m.Quarantine(r.Context(), r.URL.Query().Get("status"), after, limit)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, out)
+	return m.Quarantine(r.Context(), r.URL.Query().Get("status"), after, limit)
 }
 
-func (m *Mail) getQuarantined(w http.ResponseWriter, r *http.Request) error {
-	q, err := m.Quarantined(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, q)
+func (m *Mail) getQuarantined(r *http.Request) (Quarantined, error) {
+	return m.Quarantined(r.Context(), r.PathValue("id"))
 }
 
 func (m *Mail) postQuarantined(approve bool) wire.Handler {
