@@ -31,6 +31,7 @@ var outside = map[string]struct {
 	"cmd/signalbox":     {[]string{"cli"}, "main is a table of contents: it calls cli and nothing else"},
 	"client":            {[]string{"fault", "wire", "id"}, "agents link the client into their programs: it brings no server and no database"},
 	"client/ahp":        {nil, "agents link the client into their programs: it brings a WebSocket and nothing of ours"},
+	"scripts/progress":  {nil, "it prints what go test says and needs none of what is tested"},
 	"internal/archtest": {nil, "it reads the source and needs none of it"},
 	testbed:             {nil, "every test may stand on it, so it stands on nothing of ours"},
 }
@@ -50,6 +51,8 @@ var libraries = []struct {
 	{"github.com/charmbracelet", "cli", "nothing but the command line draws on a terminal"},
 	{"github.com/go-json-experiment/json", "wire", "how strict we are with JSON is decided once"},
 	{"github.com/rogpeppe/go-internal/diff", "web", "texts are compared in one place, with one limit"},
+	{"github.com/tailscale/hujson", "cli", "only the settings of agent CLIs have comments"},
+	{"github.com/yuin/goldmark", "web", "what agents wrote becomes HTML in one place, which answers for it"},
 	{"github.com/santhosh-tekuri/jsonschema", "task", "the schemas of tasks are checked in one place, and their codes are made there"},
 	{"github.com/modelcontextprotocol/go-sdk", "mcp", "a vendor's SDK stays in the package that talks to that vendor"},
 	{"github.com/go-telegram/bot", "notify", "a vendor's SDK stays in the package that talks to that vendor"},

@@ -87,6 +87,15 @@ func (k *Kit) Run(ctx context.Context, suite *Suite) (report Report, err error) 
 	return report, nil
 }
 
+// Add counts a case that was run: it failed if there is a problem.
+func (r *Report) Add(name, problem string) {
+	outcome := "passed"
+	if problem != "" {
+		outcome = "failed"
+	}
+	r.add(Outcome{name, outcome, problem})
+}
+
 func (r *Report) add(o Outcome) {
 	switch o.Outcome {
 	case "passed":

@@ -162,29 +162,31 @@ func (t *tally) add(e *ledger.Entry, n *Count) {
 
 // addCell adds to a row. Sums stop at the most, as plus does.
 var addCell = func() string {
-	names, marks, sums := []string{"day", "workspace", "project", "agent"}, []string{"$1", "$2", "$3", "$4"}, []string{}
-	for i, name := range columns {
-		names, marks = append(names, name), append(marks, fmt.Sprintf("$%d", i+5))
+	names, sums := []string{"day", "workspace", "project", "agent"}, []string{}
+	for _, name := range columns {
+		names = append(names, name)
 		sums = append(sums, fmt.Sprintf("%[1]s = CASE WHEN counter_day.%[1]s > %[2]d - excluded.%[1]s THEN %[2]d ELSE counter_day.%[1]s + excluded.%[1]s END", name, most))
 	}
-	return "INSERT INTO counter_day (" + strings.Join(names, ", ") + ") VALUES (" + strings.Join(marks, ", ") +
+	return "INSERT INTO counter_day (" + strings.Join(names, ", ") + ") VALUES (" + store.Marks(1, len(names)) +
 		") ON CONFLICT (day, workspace, project, agent) DO UPDATE SET " + strings.Join(sums, ", ")
 }()
 
 // save writes what was added up, and moves the cursor with it, unless another was first.
 func (c *Counters) save(ctx context.Context, from, to int64, t tally) error {
-	tx, err := c.DB.Begin(ctx, "counter_cursor")
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	err = tx.QueryRow("UPDATE counter_cursor SET seq = $2 WHERE id = 1 AND seq = $1 RETURNING seq", []any{from, to}, &to)
+	err := c.DB.Bookkeep(ctx, "counter_cursor", func(tx *store.Tx) error {
+		if err := tx.QueryRow("UPDATE counter_cursor SET seq = $2 WHERE id = 1 AND seq = $1 RETURNING seq", []any{from, to}, &to); err != nil {
+			return err
+		}
+		t.save(tx)
+		return nil
+	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil // another has counted these, or all are to be counted again
 	}
-	if err != nil {
-		return err
-	}
+	return err
+}
+
+func (t *tally) save(tx *store.Tx) {
 	for at, counts := range t.cells {
 		args := []any{at.day, at.workspace, at.project, at.agent}
 		for _, n := range counts.fields() {
@@ -198,21 +200,16 @@ func (c *Counters) save(ctx context.Context, from, to int64, t tally) error {
 	for _, d := range t.decisions {
 		tx.Exec("INSERT INTO counter_decision (day, seq, workspace, project, agent, waited) VALUES ($1, $2, $3, $4, $5, $6)", d.day, d.seq, d.workspace, d.project, d.agent, d.waited)
 	}
-	_, err = tx.Commit(false)
-	return err
 }
 
 // Reset empties the counters, so that everything is counted again. It may be done while
 // a server runs.
 func Reset(ctx context.Context, db *store.DB) error {
-	tx, err := db.Begin(ctx, "counter_cursor")
-	if err != nil {
-		return err
-	}
-	for _, table := range counted {
-		tx.Exec("DELETE FROM " + table)
-	}
-	tx.Exec("UPDATE counter_cursor SET seq = 0 WHERE id = 1")
-	_, err = tx.Commit(false)
-	return err
+	return db.Bookkeep(ctx, "counter_cursor", func(tx *store.Tx) error {
+		for _, table := range counted {
+			tx.Exec("DELETE FROM " + table)
+		}
+		tx.Exec("UPDATE counter_cursor SET seq = 0 WHERE id = 1")
+		return nil
+	})
 }

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"signalbox/internal/gate"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -98,17 +98,15 @@ type Filter struct {
 }
 
 // where is the condition on the columns that both tables have.
-func (f Filter) where() (text string, args []any) {
-	text, args = "day >= $1 AND day <= $2 AND ($3 = '' OR workspace = $3) AND ($4 = '' OR project = $4)", []any{f.From, f.To, f.Workspace, f.Project}
-	if f.Agents == nil {
-		return text, args
+func (f Filter) where() *store.Where {
+	var where store.Where
+	where.And("day >= %s AND day <= %s", f.From, f.To)
+	where.Equal("workspace", f.Workspace)
+	where.Equal("project", f.Project)
+	if f.Agents != nil {
+		where.In("agent", f.Agents)
 	}
-	var marks []string
-	for _, agent := range f.Agents {
-		args = append(args, agent)
-		marks = append(marks, fmt.Sprintf("$%d", len(args)))
-	}
-	return text + " AND agent IN (" + strings.Join(marks, ", ") + ")", args
+	return &where
 }
 
 // part is a part of a report that is being added up.
@@ -188,47 +186,37 @@ func (c *Counters) collect(ctx context.Context, f Filter) (*parts, error) {
 }
 
 func (p *parts) readDays(ctx context.Context, tx *sql.Tx, f Filter) error {
-	where, args := f.where()
-	rows, err := tx.QueryContext(ctx, "SELECT day, workspace, project, agent, "+strings.Join(columns, ", ")+" FROM counter_day WHERE "+where, args...)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	where := f.where()
+	return store.Each(store.Reading(ctx, tx), func(scan store.Scan) error {
 		var at cell
 		var counts Counts
 		into := []any{&at.day, &at.workspace, &at.project, &at.agent}
 		for _, n := range counts.fields() {
 			into = append(into, n)
 		}
-		if err := rows.Scan(into...); err != nil {
+		if err := scan(into...); err != nil {
 			return err
 		}
 		for _, one := range p.of(at) {
 			one.add(&counts)
 		}
-	}
-	return rows.Err()
+		return nil
+	}, "SELECT day, workspace, project, agent, "+strings.Join(columns, ", ")+" FROM counter_day WHERE "+where.String(), where.Args()...)
 }
 
 func (p *parts) readDecisions(ctx context.Context, tx *sql.Tx, f Filter) error {
-	where, args := f.where()
-	rows, err := tx.QueryContext(ctx, "SELECT day, workspace, project, agent, waited FROM counter_decision WHERE "+where+" ORDER BY waited", args...)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	where := f.where()
+	return store.Each(store.Reading(ctx, tx), func(scan store.Scan) error {
 		var at cell
 		var waited int64
-		if err := rows.Scan(&at.day, &at.workspace, &at.project, &at.agent, &waited); err != nil {
+		if err := scan(&at.day, &at.workspace, &at.project, &at.agent, &waited); err != nil {
 			return err
 		}
 		for _, one := range p.of(at) {
 			one.waits = append(one.waits, waited)
 		}
-	}
-	return rows.Err()
+		return nil
+	}, "SELECT day, workspace, project, agent, waited FROM counter_decision WHERE "+where.String()+" ORDER BY waited", where.Args()...)
 }
 
 // Report adds up what was counted.

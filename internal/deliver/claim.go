@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"errors"
-	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -95,21 +93,12 @@ func (r *runner) beat(tx *store.Tx) error {
 // claim takes lanes that are nobody's, the least served first.
 func (r *runner) claim(tx *store.Tx, failing bool, limit int) ([]dueLane, error) {
 	due, args := r.due(failing)
-	rows, err := tx.Query(`INSERT INTO delivery_claim (order_key, holder, served_at) SELECT l.order_key, CAST($2 AS text), CAST($1 AS bigint)`+
+	return store.All(tx.Query, func(scan store.Scan) (dueLane, error) {
+		l := dueLane{failing: failing, ours: true}
+		return l, scan(&l.key)
+	}, `INSERT INTO delivery_claim (order_key, holder, served_at) SELECT l.order_key, CAST($2 AS text), CAST($1 AS bigint)`+
 		due+" AND r.holder IS NULL"+leastServed+`
 ON CONFLICT (order_key) DO UPDATE SET holder = excluded.holder, served_at = excluded.served_at RETURNING order_key`, args(limit)...)
-	if err != nil {
-		return nil, err
-	}
-	var all []dueLane
-	for rows.Next() {
-		l := dueLane{failing: failing, ours: true}
-		if err := rows.Scan(&l.key); err != nil {
-			return nil, err
-		}
-		all = append(all, l)
-	}
-	return all, rows.Err()
 }
 
 // giveBack lets others have the lanes. What is left of a claim is when it was served,
@@ -117,9 +106,8 @@ ON CONFLICT (order_key) DO UPDATE SET holder = excluded.holder, served_at = excl
 func giveBack(tx *store.Tx, holder string, now int64, keys []string) {
 	for part := range chunks(keys) {
 		args := append([]any{holder}, part...)
-		list := placeholders(2, len(part))
-		tx.Exec("UPDATE delivery_claim SET holder = '', served_at = CAST("+fmt.Sprintf("$%d", len(args)+1)+" AS bigint) WHERE holder = $1 AND order_key IN ("+list+")", append(args, now)...)
-		tx.Exec("DELETE FROM delivery_claim WHERE holder = '' AND order_key IN ("+placeholders(1, len(part))+`)
+		tx.Exec("UPDATE delivery_claim SET holder = '', served_at = CAST("+store.Marks(len(args)+1, 1)+" AS bigint) WHERE holder = $1 AND order_key IN ("+store.Marks(2, len(part))+")", append(args, now)...)
+		tx.Exec("DELETE FROM delivery_claim WHERE holder = '' AND order_key IN ("+store.Marks(1, len(part))+`)
 AND NOT EXISTS (SELECT 1 FROM delivery_lane l WHERE l.order_key = delivery_claim.order_key)`, part...)
 	}
 }
@@ -137,20 +125,12 @@ func (r *runner) leave(ctx context.Context) error {
 
 // forget removes a runner and its claims, if the condition holds.
 func (r *runner) forget(ctx context.Context, holder, condition string, args []any) error {
-	tx, err := r.db.Begin(ctx, "delivery_lock")
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	rows, err := tx.Query("DELETE FROM delivery_runner WHERE holder = $1"+condition+" RETURNING holder", append([]any{holder}, args...)...)
-	if err != nil {
-		return err
-	}
-	if rows.Next() {
-		tx.Exec("DELETE FROM delivery_claim WHERE holder = $1", holder)
-	}
-	_, err = tx.Commit(false)
-	return err
+	return r.db.Bookkeep(ctx, "delivery_lock", func(tx *store.Tx) error {
+		return store.Each(tx.Query, func(store.Scan) error {
+			tx.Exec("DELETE FROM delivery_claim WHERE holder = $1", holder)
+			return nil
+		}, "DELETE FROM delivery_runner WHERE holder = $1"+condition+" RETURNING holder", append([]any{holder}, args...)...)
+	})
 }
 
 // sighting is a beat of another runner, and when we first saw it.
@@ -209,12 +189,4 @@ func chunks(all []string) func(yield func([]any) bool) {
 			}
 		}
 	}
-}
-
-func placeholders(from, n int) string {
-	list := make([]string, n)
-	for i := range list {
-		list[i] = fmt.Sprintf("$%d", from+i)
-	}
-	return strings.Join(list, ", ")
 }

@@ -7,6 +7,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 )
 
 // outcome is what a try came to, on its way into the ledger.
@@ -129,21 +130,16 @@ func pendingAttempts(tx *ledger.Tx, batch []*outcome) (map[string]int64, error) 
 	for part := range chunks(ids) {
 		// The status is looked at here and not there: PostgreSQL would rather read all
 		// that are pending, by the index that has them, than these few by their id.
-		rows, err := tx.Query("SELECT id, status, attempts FROM delivery WHERE id IN ("+placeholders(1, len(part))+")", part...)
-		if err != nil {
-			return nil, err
-		}
-		for rows.Next() {
+		err := store.Each(tx.Query, func(scan store.Scan) error {
 			var id, status string
 			var n int64
-			if err := rows.Scan(&id, &status, &n); err != nil {
-				return nil, err
-			}
+			err := scan(&id, &status, &n)
 			if status == Pending {
 				attempts[id] = n
 			}
-		}
-		if err := rows.Err(); err != nil {
+			return err
+		}, "SELECT id, status, attempts FROM delivery WHERE id IN ("+store.Marks(1, len(part))+")", part...)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -79,25 +78,20 @@ func (o *Outbox) List(ctx context.Context, f Filter, before string, limit int) (
 	if f.Status != "" && !slices.Contains(Statuses, f.Status) {
 		return nil, fault.New(fault.InvalidRequest, "The status should be one of %s, and is %.40q.", strings.Join(Statuses, ", "), f.Status).About("status")
 	}
-	// The texts of all conditions are constant, so that the indexes are used.
-	where, args := []string{"id <> ''"}, []any{}
-	add := func(condition, value string) {
-		if value != "" {
-			args = append(args, value)
-			where = append(where, fmt.Sprintf(condition, len(args)))
-		}
+	var where store.Where
+	if before != "" {
+		where.And("id < %s", before)
 	}
-	add("id < $%d", before)
-	add("workspace = $%d", f.Workspace)
-	add("target = $%d", f.Target)
+	where.Equal("workspace", f.Workspace)
+	where.Equal("target", f.Target)
+	// The text of a condition on the status is constant, so that the indexes are used.
 	if f.Status != "" {
-		where = append(where, "status = '"+f.Status+"'")
+		where.And("status = '" + f.Status + "'")
 		if f.Status != Delivered {
-			where = append(where, "status <> 'delivered'")
+			where.And("status <> 'delivered'")
 		}
 	}
-	args = append(args, limit)
-	return store.All(o.db.Reading(ctx), scanSummary, fmt.Sprintf("SELECT %s FROM delivery WHERE %s ORDER BY id DESC LIMIT $%d", columns, strings.Join(where, " AND "), len(args)), args...)
+	return store.All(o.db.Reading(ctx), scanSummary, "SELECT "+columns+" FROM delivery WHERE "+where.String()+" ORDER BY id DESC LIMIT "+where.Mark(limit), where.Args()...)
 }
 
 // Reference is by what the receiver knows a delivery, "" when it has not arrived or

@@ -2,8 +2,6 @@ package gate
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"time"
 
 	"signalbox/internal/ledger"
@@ -31,15 +29,9 @@ type Waiting struct {
 // Waiting counts the gates that wait, whatever status the filter asks for, and says since
 // when the oldest of them does.
 func (g *Gates) Waiting(ctx context.Context, f Filter) (all []Waiting, oldest *time.Time, err error) {
-	where, args := "($1 = '' OR workspace = $1) AND ($2 = '' OR project = $2)", []any{f.Workspace, f.Project}
-	if f.Agents != nil {
-		var marks []string
-		for _, agent := range f.Agents {
-			args = append(args, agent)
-			marks = append(marks, fmt.Sprintf("$%d", len(args)))
-		}
-		where += " AND agent IN (" + strings.Join(marks, ", ") + ")"
-	}
+	var where store.Where
+	where.Equal("workspace", f.Workspace)
+	f.add(&where, func(name string) string { return name })
 	var first int64
 	all, err = store.All(g.db.Reading(ctx), func(scan store.Scan) (w Waiting, err error) {
 		var seq int64
@@ -48,7 +40,7 @@ func (g *Gates) Waiting(ctx context.Context, f Filter) (all []Waiting, oldest *t
 			first = seq
 		}
 		return w, err
-	}, "SELECT workspace, project, agent, count(*), min(opened_seq) FROM gate_waiting WHERE "+where+" GROUP BY workspace, project, agent", args...)
+	}, "SELECT workspace, project, agent, count(*), min(opened_seq) FROM gate_waiting WHERE "+where.String()+" GROUP BY workspace, project, agent", where.Args()...)
 	if err != nil || first == 0 {
 		return all, nil, err
 	}

@@ -8,3 +8,10 @@ var (
 
 // ByID is the query of one gate.
 const ByID = selectGate + byID
+
+// Waiters is for how many gates somebody waits.
+func (g *Gates) Waiters() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.waiters)
+}

@@ -5,9 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -51,11 +49,9 @@ func addVotes(gates []Gate, query store.Query) error {
 	if len(gates) == 0 {
 		return nil
 	}
-	at, marks, args := map[string]*Gate{}, []string{}, []any{}
+	at, ids := map[string]*Gate{}, make([]any, len(gates))
 	for i := range gates {
-		at[gates[i].ID] = &gates[i]
-		args = append(args, gates[i].ID)
-		marks = append(marks, fmt.Sprintf("$%d", len(args)))
+		at[gates[i].ID], ids[i] = &gates[i], gates[i].ID
 	}
 	return store.Each(query, func(scan store.Scan) error {
 		var gateID string
@@ -67,7 +63,7 @@ func addVotes(gates []Gate, query store.Query) error {
 		v.At = time.UnixMicro(micros).UTC()
 		at[gateID].Votes = append(at[gateID].Votes, v)
 		return nil
-	}, "SELECT gate, operator, cast_by, approve, note, at FROM gate_vote WHERE gate IN ("+strings.Join(marks, ", ")+") ORDER BY at, operator", args...)
+	}, "SELECT gate, operator, cast_by, approve, note, at FROM gate_vote WHERE gate IN ("+store.Marks(1, len(ids))+") ORDER BY at, operator", ids...)
 }
 
 // Get reads one gate.
@@ -160,77 +156,54 @@ func (g *Gates) workspacesWaiting(ctx context.Context) ([]string, error) {
 ) SELECT workspace FROM has WHERE workspace IS NOT NULL`)
 }
 
-// conditions are those of a query, with their values.
-type conditions struct {
-	all  []string
-	args []any
-}
-
-func (c *conditions) add(condition string, values ...any) {
-	var marks []any
-	for _, v := range values {
-		c.args = append(c.args, v)
-		marks = append(marks, fmt.Sprintf("$%d", len(c.args)))
-	}
-	c.all = append(c.all, fmt.Sprintf(condition, marks...))
-}
-
-// filter selects by the columns that a gate's row has, whichever table it is in.
-func (c *conditions) filter(f Filter, column func(string) string) {
+// add selects by the columns that a gate's row has, whichever table it is in.
+func (f Filter) add(where *store.Where, column func(string) string) {
 	if f.Agents != nil {
-		var ids []any
-		for _, agent := range f.Agents {
-			ids = append(ids, agent)
-		}
-		c.add(column("agent")+" IN ("+strings.TrimSuffix(strings.Repeat("%s, ", len(ids)), ", ")+")", ids...)
+		where.In(column("agent"), f.Agents)
 	}
-	if f.Project != "" {
-		c.add(column("project")+" = %s", f.Project)
-	}
+	where.Equal(column("project"), f.Project)
 }
 
-// page ends a query.
-func (c *conditions) page(from, order string, limit int) (text string, args []any) {
-	c.args = append(c.args, limit)
-	return fmt.Sprintf("%s%s WHERE %s ORDER BY %s LIMIT $%d", selectGate, from, strings.Join(c.all, " AND "), order, len(c.args)), c.args
+// page is the query of a page of gates.
+func page(where *store.Where, from, order string, limit int) (text string, args []any) {
+	text = selectGate + from + " WHERE " + where.String() + " ORDER BY " + order + " LIMIT " + where.Mark(limit)
+	return text, where.Args()
 }
 
 // inbox is the query of a page of one workspace's gates that wait, between two places.
 func inbox(f Filter, after, before *Place, limit int) (text string, args []any) {
-	var c conditions
-	c.add("w.workspace = %s", f.Workspace)
-	c.filter(f, func(name string) string { return "w." + name })
+	var where store.Where
+	where.And("w.workspace = %s", f.Workspace)
+	f.add(&where, func(name string) string { return "w." + name })
 	if after != nil {
-		c.add("(w.risk, w.opened_seq) < (%s, %s)", after.Risk, after.Opened)
+		where.And("(w.risk, w.opened_seq) < (%s, %s)", after.Risk, after.Opened)
 	}
 	if before != nil {
-		c.add("(w.risk, w.opened_seq) > (%s, %s)", before.Risk, before.Opened)
+		where.And("(w.risk, w.opened_seq) > (%s, %s)", before.Risk, before.Opened)
 	}
 	const from = " FROM gate_waiting w JOIN " + ledger.EntryTable + " ON e.seq = w.opened_seq LEFT JOIN gate_resolved r ON r.opened_seq = e.seq"
-	return c.page(from, "w.risk DESC, w.opened_seq DESC", limit)
+	return page(&where, from, "w.risk DESC, w.opened_seq DESC", limit)
 }
 
 // listing is the query of a page of gates that are resolved, in the order of their
 // indexes; or of gates whatever their status, in the order of the ledger.
 func listing(f Filter, after *Place, limit int) (text string, args []any) {
-	var c conditions
+	var where store.Where
 	from, workspace, seq := " FROM gate_resolved r JOIN "+ledger.EntryTable+" ON e.seq = r.opened_seq", "r.workspace", "r.opened_seq"
 	column := func(name string) string { return "r." + name }
 	if f.Status == "" {
 		from, workspace, seq = fromEntry+" LEFT JOIN gate_waiting w ON w.workspace = e.workspace AND w.risk IN (0, 1, 2) AND w.opened_seq = e.seq", "e.workspace", "e.seq"
 		column = func(name string) string { return "coalesce(r." + name + ", w." + name + ")" }
-		c.add("e.kind = 'gate.opened'")
+		where.And("e.kind = 'gate.opened'")
 	} else {
-		c.add("r.status = %s", string(f.Status))
+		where.And("r.status = %s", string(f.Status))
 	}
-	if f.Workspace != "" {
-		c.add(workspace+" = %s", f.Workspace)
-	}
-	c.filter(f, column)
+	where.Equal(workspace, f.Workspace)
+	f.add(&where, column)
 	if after != nil {
-		c.add(seq+" < %s", after.Opened)
+		where.And(seq+" < %s", after.Opened)
 	}
-	return c.page(from, seq+" DESC", limit)
+	return page(&where, from, seq+" DESC", limit)
 }
 
 // Wait returns the gate as soon as it is resolved, or as it is when ctx ends.

@@ -1,12 +1,10 @@
 package harness
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"signalbox/internal/ledger"
@@ -53,9 +51,7 @@ func (s *step) encode(raw []byte) (ledger.Body, error) {
 	if err != nil {
 		return ledger.Body{}, err
 	}
-	text := slices.Grow(bytes.TrimSuffix(head, []byte("}")), len(raw)+12)
-	text = append(append(append(text, `,"event":`...), raw...), '}')
-	return ledger.Body{Value: s, JSON: text}, nil
+	return ledger.Body{Value: s, JSON: wire.Splice(head, wire.Member{Name: "event", Value: raw})}, nil
 }
 
 // check looks at everything about an event that is wrong whoever decides.

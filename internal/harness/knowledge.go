@@ -262,7 +262,7 @@ func (h *Harness) postKnowledge(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var err error
-	if in.Workspace, err = roster.WorkspaceOf(r, in.Workspace); err != nil {
+	if in.Workspace, err = roster.WorkspaceOf(r.Context(), in.Workspace); err != nil {
 		return err
 	}
 	added, err := h.AddKnowledge(r.Context(), roster.From(r.Context()), in)

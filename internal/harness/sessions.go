@@ -129,7 +129,7 @@ type SessionFilter struct {
 
 // place is the workspace that the caller may see, and the entry before which the page begins.
 func (f *SessionFilter) place(ctx context.Context) (workspace string, before int64, err error) {
-	if workspace, err = roster.VisibleWorkspace(ctx, f.Workspace); err != nil {
+	if workspace, err = roster.WorkspaceOf(ctx, f.Workspace); err != nil {
 		return "", 0, err
 	}
 	before, err = parseSeq(f.Cursor, math.MaxInt64)

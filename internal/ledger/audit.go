@@ -42,26 +42,20 @@ func audit(ctx context.Context, r reader, head int64) error {
 }
 
 func auditPage(ctx context.Context, r reader, after int64) (entries []Entry, err error) {
-	rows, err := r.QueryContext(ctx, "SELECT seq, workspace, kind, subject, trace, record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, Page)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	return store.All(store.Reading(ctx, r), func(scan store.Scan) (Entry, error) {
 		var column Entry
-		if err := rows.Scan(&column.Seq, &column.Workspace, &column.Kind, &column.Subject, &column.Trace, &column.Record, &column.Salt, &column.Body); err != nil {
-			return nil, err
+		if err := scan(&column.Seq, &column.Workspace, &column.Kind, &column.Subject, &column.Trace, &column.Record, &column.Salt, &column.Body); err != nil {
+			return column, err
 		}
 		e, err := Unseal(column.Record, column.Salt, column.Body)
 		if err != nil {
-			return nil, err
+			return e, err
 		}
 		if column.Seq != e.Seq || column.Workspace != e.Workspace || column.Kind != e.Kind || column.Subject != e.Subject || column.Trace != e.Trace {
-			return nil, fault.New(fault.LedgerMismatch, "The columns of entry %d for looking things up do not say what its record says. They were changed after the fact; restore the database from a backup.", column.Seq)
+			return e, fault.New(fault.LedgerMismatch, "The columns of entry %d for looking things up do not say what its record says. They were changed after the fact; restore the database from a backup.", column.Seq)
 		}
-		entries = append(entries, e)
-	}
-	return entries, rows.Err()
+		return e, nil
+	}, "SELECT seq, workspace, kind, subject, trace, record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, Page)
 }
 
 // Compare says why the ledger in the database is not the one that was signed, with

@@ -48,7 +48,7 @@ func (l *Ledger) Consume(ctx context.Context, name string, wanted func(kind stri
 			}
 			pause(ctx, nil, pollEvery)
 		case len(entries) < Page:
-			pause(ctx, news, pollEvery)
+			pause(ctx, news, l.poll)
 		}
 	}
 	return nil
@@ -175,15 +175,9 @@ func (c *cursor) release(ctx context.Context) {
 // update runs one statement on the cursor's row. Cursors are positions in the
 // ledger, not state that follows from it, so they are not recorded in it.
 func (c *cursor) update(ctx context.Context, query string, args ...any) (seq int64, err error) {
-	tx, err := c.l.db.Begin(ctx, "ledger_tree")
-	if err != nil {
-		return 0, err
-	}
-	if err := tx.QueryRow(query, append([]any{c.name, c.holder}, args...), &seq); err != nil {
-		tx.Rollback()
-		return 0, err
-	}
-	_, err = tx.Commit(false)
+	err = c.l.db.Bookkeep(ctx, "ledger_tree", func(tx *store.Tx) error {
+		return tx.QueryRow(query, append([]any{c.name, c.holder}, args...), &seq)
+	})
 	return seq, err
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"signalbox/internal/ledger"
 	"signalbox/internal/store/storetest"
@@ -22,7 +21,7 @@ func TestTwoNodesWithOneCursorHandleEveryEntryOnce(t *testing.T) {
 	cancel := make([]context.CancelFunc, len(nodes))
 	var wg sync.WaitGroup
 	for i, n := range nodes {
-		ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, stop := context.WithCancel(testbed.Context(t))
 		cancel[i] = stop
 		wg.Go(func() {
 			_ = n.Consume(ctx, "shared", everything, func(_ context.Context, entries []ledger.Entry) error {
@@ -39,18 +38,11 @@ func TestTwoNodesWithOneCursorHandleEveryEntryOnce(t *testing.T) {
 	}
 	wait := func(want int) {
 		t.Helper()
-		for deadline := time.After(20 * time.Second); ; {
+		for have := 0; have < want; {
+			testbed.Receive(t, fmt.Sprintf("%d entries; %d were handled", want, have), changed)
 			mu.Lock()
-			have := len(seen)
+			have = len(seen)
 			mu.Unlock()
-			if have >= want {
-				return
-			}
-			select {
-			case <-changed:
-			case <-deadline:
-				t.Fatalf("%d of %d entries were handled", have, want)
-			}
 		}
 	}
 	for i := range 40 {
@@ -95,7 +87,7 @@ func TestACursorMayBeginLaterAndThenStaysWhereItIs(t *testing.T) {
 			}
 		}
 		write(t, l, "after")
-		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, stop := context.WithCancel(testbed.Context(t))
 		defer stop()
 		var seen []int64
 		_ = l.Consume(ctx, "late", everything, func(_ context.Context, entries []ledger.Entry) error {
@@ -129,7 +121,7 @@ func TestWhatIsNotWantedIsPassedOver(t *testing.T) {
 		// consume goes on until the entry was looked at, which is wanted or not.
 		consume := func(last int64) {
 			t.Helper()
-			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, stop := context.WithCancel(testbed.Context(t))
 			defer stop()
 			n := int64(len(seen))
 			_ = l.Consume(ctx, "choosy", func(kind string) bool {

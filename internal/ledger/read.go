@@ -5,11 +5,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -19,7 +17,8 @@ import (
 const (
 	// Page is how many entries Next gives at the most; after fewer there are no more.
 	Page = 500
-	// pollEvery is how long a follower waits for a wake-up before it looks anyway.
+	// pollEvery is the time between two looks: for what nobody may have been woken for, for
+	// a lease that another holds, and after a failure.
 	pollEvery = time.Second
 )
 
@@ -47,48 +46,28 @@ func (l *Ledger) Entries(ctx context.Context, q Query) ([]Entry, error) {
 
 // text is the statement that answers the query.
 func (q Query) text() (string, []any) {
-	where := selection{conditions: []string{"seq > $1"}, args: []any{q.After}}
-	if q.Workspace != "" {
-		where.add("workspace = ", q.Workspace)
-	}
+	var where store.Where
+	where.And("seq > %s", q.After)
+	where.Equal("workspace", q.Workspace)
 	// The indexes have what is not empty, and SQLite uses them only for who says so.
 	if q.Subject != "" {
-		where.add("subject <> '' AND subject = ", q.Subject)
+		where.And("subject <> '' AND subject = %s", q.Subject)
 	}
 	if q.Trace != "" {
-		where.add("trace <> '' AND trace = ", q.Trace)
+		where.And("trace <> '' AND trace = %s", q.Trace)
 	}
 	if q.UpTo > 0 {
-		where.add("seq <= ", q.UpTo)
+		where.And("seq <= %s", q.UpTo)
 	}
 	if len(q.Kinds) > 0 {
-		var marks []string
-		for _, kind := range q.Kinds {
-			marks = append(marks, where.mark(kind))
-		}
-		where.conditions = append(where.conditions, "kind IN ("+strings.Join(marks, ", ")+")")
+		where.In("kind", q.Kinds)
 	}
 	order := "ASC"
 	if q.Newest {
 		order = "DESC"
 	}
-	limit := where.mark(cmp.Or(q.Limit, 100))
-	return fmt.Sprintf("SELECT record, salt, body FROM ledger_entry WHERE %s ORDER BY seq %s LIMIT %s", strings.Join(where.conditions, " AND "), order, limit), where.args
-}
-
-// selection is a WHERE clause that is being written.
-type selection struct {
-	conditions []string
-	args       []any
-}
-
-func (s *selection) mark(value any) string {
-	s.args = append(s.args, value)
-	return fmt.Sprintf("$%d", len(s.args))
-}
-
-func (s *selection) add(condition string, value any) {
-	s.conditions = append(s.conditions, condition+s.mark(value))
+	limit := where.Mark(cmp.Or(q.Limit, 100))
+	return "SELECT record, salt, body FROM ledger_entry WHERE " + where.String() + " ORDER BY seq " + order + " LIMIT " + limit, where.Args()
 }
 
 // Select reads the entries that rows of a table of another package refer to. rest goes on
@@ -104,29 +83,16 @@ type reader interface {
 }
 
 func readEntries(ctx context.Context, r reader, query string, args ...any) ([]Entry, error) {
-	rows, err := r.QueryContext(ctx, query, args...) //nolint:rowserrcheck // scanEntries does
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	return scanEntries(rows)
+	return store.All(store.Reading(ctx, r), scanEntry, query, args...)
 }
 
-// scanEntries reads rows of record, salt and body.
-func scanEntries(rows store.Rows) ([]Entry, error) {
-	var entries []Entry
-	for rows.Next() {
-		var row Row
-		if err := rows.Scan(row.After()...); err != nil {
-			return nil, err
-		}
-		e, err := row.Entry()
-		if err != nil {
-			return nil, err
-		}
-		entries = append(entries, e)
+// scanEntry reads a row of record, salt and body.
+func scanEntry(scan store.Scan) (Entry, error) {
+	var row Row
+	if err := scan(row.After()...); err != nil {
+		return Entry{}, err
 	}
-	return entries, rows.Err()
+	return row.Entry()
 }
 
 // Entry reads one entry.
@@ -191,7 +157,7 @@ func (l *Ledger) Follow(ctx context.Context, after int64) iter.Seq[Entry] {
 			}
 			select {
 			case <-news:
-			case <-time.After(pollEvery):
+			case <-time.After(l.poll):
 			case <-ctx.Done():
 			}
 		}

@@ -168,12 +168,7 @@ func complete(entries []Entry, after, head int64) error {
 }
 
 func (tx *Tx) page(after int64) ([]Entry, error) {
-	rows, err := tx.st.Query("SELECT record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, int64(Page))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	return scanEntries(rows)
+	return store.All(tx.st.Query, scanEntry, "SELECT record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, int64(Page))
 }
 
 // compareTable walks both tables in the order of the key.

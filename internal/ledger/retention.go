@@ -3,9 +3,9 @@ package ledger
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
-	"strings"
 	"time"
+
+	"signalbox/internal/store"
 )
 
 const (
@@ -59,19 +59,15 @@ func (l *Ledger) Erase(ctx context.Context, t time.Time) (erased int64, err erro
 }
 
 func (l *Ledger) eraseStep(ctx context.Context, from, to int64) (n int64, err error) {
-	args := []any{from, to}
-	var marks []string
-	for _, kind := range l.projections.kept {
-		args = append(args, kind)
-		marks = append(marks, fmt.Sprintf("$%d", len(args)))
-	}
-	where := "seq > $1 AND seq <= $2 AND salt IS NOT NULL AND kind NOT IN (" + strings.Join(marks, ", ") + ")"
+	var where store.Where
+	where.And("seq > %s AND seq <= %s AND salt IS NOT NULL", from, to)
+	where.And("kind NOT IN (" + where.List(l.projections.kept) + ")")
 	err = l.Write(ctx, func(tx *Tx) error {
 		n = 0
-		if err := tx.QueryRow("SELECT count(*) FROM ledger_entry WHERE "+where, args, &n); err != nil || n == 0 {
+		if err := tx.QueryRow("SELECT count(*) FROM ledger_entry WHERE "+where.String(), where.Args(), &n); err != nil || n == 0 {
 			return err
 		}
-		tx.st.Exec("UPDATE ledger_entry SET salt = NULL, body = NULL WHERE "+where, args...)
+		tx.st.Exec("UPDATE ledger_entry SET salt = NULL, body = NULL WHERE "+where.String(), where.Args()...)
 		tx.Append(Event{Kind: bodyErased, Actor: "system", Body: map[string]int64{"after": from, "to": to, "count": n}})
 		return nil
 	})

@@ -14,20 +14,20 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/mail"
+	"signalbox/internal/mail/attachment"
 	"signalbox/internal/store/storetest"
 )
 
 // upload announces and uploads a file, and has it scanned.
-func (a *agent) upload(name, media string, data []byte) mail.AttachmentStatus {
+func (a *agent) upload(name, media string, data []byte) attachment.Status {
 	a.T.Helper()
 	sum := sha256.Sum256(data)
-	var at mail.Announced
+	var at attachment.Announced
 	a.want(201, a.APIKey, "POST /v1/attachments/upload", fmt.Sprintf(`{"filename":%q,"content_type":%q,"size":%d,"digest":"sha256:%s"}`, name, media, len(data), hex.EncodeToString(sum[:])), &at)
-	if err := a.mail.Upload(a.T.Context(), at.ID, bytes.NewReader(data)); err != nil {
+	if err := a.mail.Attachments.Upload(a.T.Context(), at.ID, bytes.NewReader(data)); err != nil {
 		a.T.Fatal(err)
 	}
-	var status mail.AttachmentStatus
+	var status attachment.Status
 	a.want(200, a.APIKey, "POST /v1/attachments/"+at.ID+"/confirm", "", &status)
 	return status
 }
@@ -165,10 +165,10 @@ func TestAttachmentsEnd(t *testing.T) {
 		}
 		n.WantClean()
 		// An upload address has its time too.
-		var at mail.Announced
+		var at attachment.Announced
 		n.want(201, alice.APIKey, "POST /v1/attachments/upload", `{"filename":"a","content_type":"text/plain","size":1,"digest":"sha256:`+strings.Repeat("0", 64)+`"}`, &at)
 		n.Move(2 * time.Hour)
-		if err := n.mail.Upload(t.Context(), at.ID, strings.NewReader("x")); code(err) != "attachment_expired" {
+		if err := n.mail.Attachments.Upload(t.Context(), at.ID, strings.NewReader("x")); code(err) != "attachment_expired" {
 			t.Errorf("%v", err)
 		}
 	})

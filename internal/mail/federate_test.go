@@ -22,9 +22,10 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
-	"signalbox/internal/protocol/protocoltest"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // noTXT is a domain name system that knows nothing.
@@ -37,7 +38,7 @@ func pairOf(t *testing.T, one, two string) (*node, *node) {
 	provider := func(own string, i int) func(*mail.Options) {
 		return func(o *mail.Options) {
 			o.Domains = amp.Domains{Own: own}
-			o.Federation = mail.Federation{Mode: mail.PeersListed, Peers: peers[i], LookupTXT: noTXT}
+			o.Peering = federation.Peering{Mode: federation.Listed, Peers: peers[i], LookupTXT: noTXT}
 		}
 	}
 	a, b := start(t, one, provider("first.test", 0)), start(t, two, provider("second.test", 1))
@@ -95,7 +96,7 @@ func TestMailGoesFromOneProviderToAnother(t *testing.T) {
 // mailbox is what waits for the agent.
 func (a *agent) mailbox() []struct {
 	ID       string
-	Envelope mail.Envelope
+	Envelope amp.Envelope
 	Payload  struct{ Message string }
 	Local    struct{ Security mail.Security }
 } {
@@ -103,7 +104,7 @@ func (a *agent) mailbox() []struct {
 	var page struct {
 		Messages []struct {
 			ID       string
-			Envelope mail.Envelope
+			Envelope amp.Envelope
 			Payload  struct{ Message string }
 			Local    struct{ Security mail.Security }
 		}
@@ -117,14 +118,14 @@ func TestAProviderThatIsAwayIsTriedAgain(t *testing.T) {
 	peers := map[string]string{}
 	n := start(t, storetest.SQLite(t), func(o *mail.Options) {
 		o.WebhookWait = 100 * time.Millisecond
-		o.Federation = mail.Federation{Mode: mail.PeersListed, Peers: peers, LookupTXT: noTXT}
+		o.Peering = federation.Peering{Mode: federation.Listed, Peers: peers, LookupTXT: noTXT}
 	})
 	s := newStandIn(t, "away.test")
 	s.answers = []int{503, 200}
 	peers["away.test"] = s.URL
 	alice := n.register("alice", "acme")
 	sent := alice.send("bob@other.away.test", "s", "m")
-	protocoltest.Until(t, "the second call", func() bool { return n.shown(sent.ID).Status == mail.Acknowledged })
+	testbed.Until(t, "the second call", func() bool { return n.shown(sent.ID).Status == mail.Acknowledged })
 	if len(s.calls()) != 2 {
 		t.Errorf("%v", s.calls())
 	}
@@ -219,7 +220,7 @@ func TestWhatAnotherProviderMaySend(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		peers := map[string]string{}
 		n := start(t, address, func(o *mail.Options) {
-			o.Federation = mail.Federation{Mode: mail.PeersListed, Peers: peers, LookupTXT: noTXT}
+			o.Peering = federation.Peering{Mode: federation.Listed, Peers: peers, LookupTXT: noTXT}
 		})
 		s := newStandIn(t, "theirs.test")
 		peers[s.domain] = s.URL
@@ -287,22 +288,22 @@ func TestDiscovery(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		f    mail.Federation
+		f    federation.Peering
 		ok   bool
 	}{
-		{"closed", mail.Federation{Peers: map[string]string{"found.test": s.URL}}, false},
-		{"listed with its address", mail.Federation{Mode: mail.PeersListed, Peers: map[string]string{"found.test": s.URL}}, true},
-		{"listed at another's address", mail.Federation{Mode: mail.PeersListed, Peers: map[string]string{"other.test": s.URL, "found.test": "http://127.0.0.1:9"}}, false},
-		{"not listed", mail.Federation{Mode: mail.PeersListed, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + known)}, false},
-		{"by its record", mail.Federation{Mode: mail.PeersOpen, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + known)}, true},
-		{"by a record with the other fingerprint", mail.Federation{Mode: mail.PeersOpen, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + amp.Fingerprints(s.private.Public().(ed25519.PublicKey))[1])}, true},
-		{"by a record with somebody else's fingerprint", mail.Federation{Mode: mail.PeersOpen, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=SHA256:x")}, false},
-		{"by the registry", mail.Federation{Mode: mail.PeersRegistry, Registry: s.URL}, true},
-		{"in the registry's mode without a registry", mail.Federation{Mode: mail.PeersRegistry}, false},
+		{"closed", federation.Peering{Peers: map[string]string{"found.test": s.URL}}, false},
+		{"listed with its address", federation.Peering{Mode: federation.Listed, Peers: map[string]string{"found.test": s.URL}}, true},
+		{"listed at another's address", federation.Peering{Mode: federation.Listed, Peers: map[string]string{"other.test": s.URL, "found.test": nobody()}}, false},
+		{"not listed", federation.Peering{Mode: federation.Listed, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + known)}, false},
+		{"by its record", federation.Peering{Mode: federation.Open, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + known)}, true},
+		{"by a record with the other fingerprint", federation.Peering{Mode: federation.Open, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + amp.Fingerprints(s.private.Public().(ed25519.PublicKey))[1])}, true},
+		{"by a record with somebody else's fingerprint", federation.Peering{Mode: federation.Open, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=SHA256:x")}, false},
+		{"by the registry", federation.Peering{Mode: federation.Registry, Registry: s.URL}, true},
+		{"in the registry's mode without a registry", federation.Peering{Mode: federation.Registry}, false},
 	} {
 		n := start(t, storetest.SQLite(t), func(o *mail.Options) {
-			if o.Federation = c.f; o.Federation.LookupTXT == nil {
-				o.Federation.LookupTXT = noTXT
+			if o.Peering = c.f; o.Peering.LookupTXT == nil {
+				o.Peering.LookupTXT = noTXT
 			}
 			o.WebhookWait = time.Second
 		})
@@ -325,7 +326,7 @@ func TestAProviderIsFoundAtItsDomain(t *testing.T) {
 	s := serveStandIn(t, "example.com", "https://example.com", httptest.NewTLSServer) // whose certificate is for that name
 	s.answers = []int{200}
 	n := start(t, storetest.SQLite(t), func(o *mail.Options) {
-		o.Federation = mail.Federation{Mode: mail.PeersOpen, LookupTXT: noTXT}
+		o.Peering = federation.Peering{Mode: federation.Open, LookupTXT: noTXT}
 		o.WebhookWait = 2 * time.Second
 	})
 	var asked atomic.Value

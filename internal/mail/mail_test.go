@@ -21,9 +21,10 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail"
-	"signalbox/internal/protocol/protocoltest"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // TestTheLifeOfMessages goes through every state that a message can have, erases what
@@ -96,7 +97,7 @@ func TestUntilAckKeepsNothingThatWasAcknowledged(t *testing.T) {
 		n := start(t, address, func(o *mail.Options) { o.Keep = 0 })
 		alice, bob := n.register("alice", "acme"), n.register("bob", "acme")
 		first, second := alice.send(bob.Address, "one", "a very secret word"), alice.send(bob.Address, "two", "another secret word")
-		protocoltest.Until(t, "the words", func() bool { return len(n.search("secret")) == 2 })
+		testbed.Until(t, "the words", func() bool { return len(n.search("secret")) == 2 })
 		bob.ack(first.ID)
 		if err := n.mail.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
@@ -104,7 +105,7 @@ func TestUntilAckKeepsNothingThatWasAcknowledged(t *testing.T) {
 		if !n.shown(first.ID).Erased || n.shown(second.ID).Erased {
 			t.Error("what was acknowledged is there, or what was not is gone")
 		}
-		protocoltest.Until(t, "the words to go", func() bool { return slices.Equal(n.search("secret"), []string{second.ID}) })
+		testbed.Until(t, "the words to go", func() bool { return slices.Equal(n.search("secret"), []string{second.ID}) })
 		n.WantClean()
 		// The same acknowledgement again is still known.
 		bob.ack(first.ID)
@@ -145,7 +146,7 @@ func TestMessagesAreFoundByWordsThreadsAndAgents(t *testing.T) {
 			t.Fatal(err)
 		}
 		other := carol.send(bob.Address, "Lunch", "Noodles OR rice")
-		protocoltest.Until(t, "the words", func() bool { return len(n.search("noodles")) == 1 })
+		testbed.Until(t, "the words", func() bool { return len(n.search("noodles")) == 1 })
 		for words, want := range map[string][]string{
 			"numbers": {reply.ID, first.ID}, "quarterly figures": {first.ID}, "überlingen": {first.ID}, "noodles OR rice": {other.ID}, "noodles": {other.ID},
 			`"someone"`: {first.ID}, "report's": {first.ID}, "nothing": nil, "noodles report": nil, "numb*": nil, "(": nil, "a AND NOT": nil,
@@ -220,7 +221,7 @@ func TestThePolicySeesEveryMessage(t *testing.T) {
 		n.Apply(`rules: [{name: ask, on: [message], when: 'true', then: gate, gate: {expires: 10m}}]`)
 		held = alice.send(bob.Address, "Pay", "the other bill")
 		n.Move(11 * time.Minute)
-		protocoltest.Until(t, "the gate to expire", func() bool { return n.shown(held.ID).Status == mail.Rejected })
+		testbed.Until(t, "the gate to expire", func() bool { return n.shown(held.ID).Status == mail.Rejected })
 		// What was decided can be decided again.
 		from := n.entries("message.routed")
 		if len(from) == 0 {
@@ -247,7 +248,7 @@ func (n *node) entries(kinds ...string) []ledger.Entry {
 func TestWhoMayRegister(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
-		for _, mode := range mail.RegistrationModes {
+		for _, mode := range directory.Modes {
 			t.Run(mode, func(t *testing.T) { whoMayRegister(t, address, mode) })
 		}
 	})
@@ -269,7 +270,7 @@ func whoMayRegister(t *testing.T, address, mode string) {
 		t.Fatal(err)
 	}
 	allowed := map[string][]string{
-		"nothing": {mail.Open}, "owner": mail.RegistrationModes, "operator": mail.RegistrationModes, "proof": {mail.Open, mail.ByProof}, "invite": {mail.Open, mail.ByInvite},
+		"nothing": {directory.Open}, "owner": directory.Modes, "operator": directory.Modes, "proof": {directory.Open, directory.ByProof}, "invite": {directory.Open, directory.ByInvite},
 	}
 	head := n.head()
 	for _, brings := range []string{"nothing", "owner", "operator", "proof", "invite", "invite again", "somewhere else"} {
@@ -475,11 +476,11 @@ func TestWebhooksAreTriedThreeTimesAndThenTheQueueHasIt(t *testing.T) {
 		}
 		for i, after := range []time.Duration{0, 31 * time.Second, 121 * time.Second} {
 			// The pause begins when the failure is recorded.
-			protocoltest.Until(t, "the record", func() bool { return len(n.entries("delivery.failed")) >= i })
+			testbed.Until(t, "the record", func() bool { return len(n.entries("delivery.failed")) >= i })
 			n.Move(after)
-			protocoltest.Until(t, "the call", func() bool { return len(hook.calls()) == i+1 })
+			testbed.Until(t, "the call", func() bool { return len(hook.calls()) == i+1 })
 		}
-		protocoltest.Until(t, "the acknowledgement", func() bool { return n.shown(sent.ID).Status == mail.Acknowledged })
+		testbed.Until(t, "the acknowledgement", func() bool { return n.shown(sent.ID).Status == mail.Acknowledged })
 		if s := n.shown(sent.ID); s.Method != mail.ByWebhook || s.DeliveredAt == nil {
 			t.Errorf("%+v", s)
 		}
@@ -489,18 +490,18 @@ func TestWebhooksAreTriedThreeTimesAndThenTheQueueHasIt(t *testing.T) {
 		// An answer that is a no is not asked again, and the message waits in the queue.
 		hook.answers = []int{410}
 		sent = alice.send(bob.Address, "s", "m")
-		protocoltest.Until(t, "the call", func() bool { return len(hook.calls()) == 4 })
+		testbed.Until(t, "the call", func() bool { return len(hook.calls()) == 4 })
 		if ids := bob.inbox(); !slices.Equal(ids, []string{sent.ID}) {
 			t.Errorf("%v", ids)
 		}
 		// What was fetched meanwhile is not sent any more.
 		hook.answers = []int{500}
 		third := alice.send(bob.Address, "s", "m")
-		protocoltest.Until(t, "the record", func() bool { return len(n.entries("delivery.failed")) >= 3 })
+		testbed.Until(t, "the record", func() bool { return len(n.entries("delivery.failed")) >= 3 })
 		bob.ack(third.ID)
 		n.Move(31 * time.Second)
 		fourth := alice.send(bob.Address, "s", "m")
-		protocoltest.Until(t, "the call of the next", func() bool { return slices.Contains(hook.calls(), fourth.ID+" 1") })
+		testbed.Until(t, "the call of the next", func() bool { return slices.Contains(hook.calls(), fourth.ID+" 1") })
 		if calls := hook.calls(); slices.Contains(calls, third.ID+" 2") {
 			t.Errorf("%v", calls)
 		}

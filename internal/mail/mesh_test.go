@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/mail"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/wire"
@@ -25,21 +27,28 @@ import (
 
 const meshSecret = "a secret that two hosts have"
 
+// nobody is an address where no server is: there was one, and it has stopped.
+func nobody() string {
+	s := httptest.NewServer(nil)
+	defer s.Close()
+	return s.URL
+}
+
 // meshOf starts two hosts of one provider.
 func meshOf(t *testing.T, one, two string) (*node, *node) {
 	t.Helper()
-	hosts := []map[string]mail.MeshHost{{}, {}}
+	hosts := []map[string]federation.Host{{}, {}}
 	host := func(i int) func(*mail.Options) {
 		return func(o *mail.Options) {
-			o.Mesh = mail.Mesh{Host: "host-" + string("ab"[i]), Hosts: hosts[i]}
+			o.Mesh = federation.Mesh{Host: "host-" + string("ab"[i]), Hosts: hosts[i]}
 			o.WebhookWait = 5 * time.Second
 		}
 	}
 	// A host is there under an address that is known before it is configured.
 	a := start(t, one, host(0))
-	hosts[1]["host-a"] = mail.MeshHost{URL: a.web.URL, Secret: wire.NewSecret(meshSecret)}
+	hosts[1]["host-a"] = federation.Host{URL: a.web.URL, Secret: wire.NewSecret(meshSecret)}
 	b := start(t, two, host(1))
-	hosts[0]["host-b"] = mail.MeshHost{URL: b.web.URL, Secret: wire.NewSecret(meshSecret)}
+	hosts[0]["host-b"] = federation.Host{URL: b.web.URL, Secret: wire.NewSecret(meshSecret)}
 	return a, b
 }
 
@@ -94,12 +103,12 @@ func TestMailGoesToTheHostThatHasTheRecipient(t *testing.T) {
 
 func TestAHostThatIsAwayIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	hosts := map[string]mail.MeshHost{}
+	hosts := map[string]federation.Host{}
 	n := start(t, storetest.SQLite(t), func(o *mail.Options) {
 		o.WebhookWait = 50 * time.Millisecond
-		o.Mesh = mail.Mesh{Host: "host-a", Hosts: hosts}
+		o.Mesh = federation.Mesh{Host: "host-a", Hosts: hosts}
 	})
-	hosts["host-b"] = mail.MeshHost{URL: "http://127.0.0.1:9"}
+	hosts["host-b"] = federation.Host{URL: nobody()}
 	alice := n.register("alice", "acme")
 	if _, err := n.mail.Route(t.Context(), alice.who(), alice.letter("bob@acme.signalbox.local", "s", "m", "")); code(err) != fault.HostUnavailable {
 		t.Errorf("a host that may have the recipient does not answer: %v", err)
@@ -126,7 +135,7 @@ func TestWhatAnotherHostMaySend(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		var open []netip.Prefix
 		n := start(t, address, func(o *mail.Options) {
-			o.Mesh = mail.Mesh{Host: "host-a", Open: open, Hosts: map[string]mail.MeshHost{"host-b": {URL: "http://127.0.0.1:9", Secret: wire.NewSecret(meshSecret)}, "host-c": {URL: "http://127.0.0.1:9"}}}
+			o.Mesh = federation.Mesh{Host: "host-a", Open: open, Hosts: map[string]federation.Host{"host-b": {URL: nobody(), Secret: wire.NewSecret(meshSecret)}, "host-c": {URL: nobody()}}}
 		})
 		bob := n.register("bob", "acme")
 		_, key, _ := ed25519.GenerateKey(nil)
@@ -215,7 +224,7 @@ func (n *node) forward(t *testing.T, header map[string]string, body []byte) (int
 func TestAnOpenNetworkIsBelievedLess(t *testing.T) {
 	t.Parallel()
 	n := start(t, storetest.SQLite(t), func(o *mail.Options) {
-		o.Mesh = mail.Mesh{Host: "host-a", Open: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Hosts: map[string]mail.MeshHost{"host-b": {URL: "http://127.0.0.1:9", Secret: wire.NewSecret(meshSecret)}}}
+		o.Mesh = federation.Mesh{Host: "host-a", Open: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Hosts: map[string]federation.Host{"host-b": {URL: nobody(), Secret: wire.NewSecret(meshSecret)}}}
 	})
 	bob := n.register("bob", "acme")
 	_, key, _ := ed25519.GenerateKey(nil)

@@ -20,6 +20,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/protocol"
 	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
@@ -46,7 +47,7 @@ func start(t testing.TB, address string, options ...func(*mail.Options)) *node {
 func startLimited(t testing.TB, address string, perAgent *int64, options ...func(*mail.Options)) *node {
 	t.Helper()
 	o := mail.Options{
-		Domains: amp.Domains{Own: "signalbox.local", Aliases: []string{"aimaestro.local"}}, Registration: mail.Open, Keep: 30 * 24 * time.Hour,
+		Domains: amp.Domains{Own: "signalbox.local", Aliases: []string{"aimaestro.local"}}, Registration: directory.Open, Keep: 30 * 24 * time.Hour,
 	}
 	for _, option := range options {
 		option(&o)
@@ -146,7 +147,7 @@ func (n *node) want(status int, key, line, body string, into any) {
 // agent is one that is registered.
 type agent struct {
 	*node
-	mail.Registered
+	directory.Registered
 	private ed25519.PrivateKey
 }
 

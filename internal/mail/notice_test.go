@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"signalbox/internal/mail"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/store/storetest"
 )
 
@@ -38,7 +39,7 @@ func TestANoticeIsDeliveredOnce(t *testing.T) {
 		var page struct {
 			Messages []struct {
 				ID       string
-				Envelope mail.Envelope
+				Envelope amp.Envelope
 				Payload  map[string]any
 			}
 		}

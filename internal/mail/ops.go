@@ -128,7 +128,7 @@ func (m *Mail) Messages(ctx context.Context, f Filter) (MessagePage, error) {
 	}
 	var agents []string
 	if f.Agent != "" {
-		if agents, err = m.agentIDs(ctx, f.Agent); err != nil || len(agents) == 0 {
+		if agents, err = m.Directory.IDs(ctx, f.Agent); err != nil || len(agents) == 0 {
 			return none, err
 		}
 	}
@@ -195,18 +195,6 @@ func (m *Mail) getMessages(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return wire.Reply(w, http.StatusOK, page)
-}
-
-// agentIDs finds agents by name, id or address, as far as the caller may see them.
-func (m *Mail) agentIDs(ctx context.Context, name string) ([]string, error) {
-	if address, err := m.Domains.Parse(name); err == nil && strings.Contains(name, "@") {
-		found, err := m.find(ctx, m.Domains.Home(address))
-		if fault.Is(err, fault.NotFound) || err == nil && !wire.InScope(ctx, found.Workspace) {
-			return nil, nil
-		}
-		return []string{found.ID}, err
-	}
-	return m.core.Roster.AgentIDs(ctx, wire.Scope(ctx), name)
 }
 
 // Message reads one message with its payload and its path, as far as the caller may see it.

@@ -11,8 +11,8 @@ import (
 	"github.com/coder/websocket"
 
 	"signalbox/internal/mail"
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // dial opens a socket to the node.
@@ -55,7 +55,7 @@ type frame struct {
 
 func next(t testing.TB, conn *websocket.Conn) frame {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), protocoltest.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testbed.Patience)
 	defer cancel()
 	_, text, err := conn.Read(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func next(t testing.TB, conn *websocket.Conn) frame {
 // closing reads until the socket is closed, and says how.
 func closing(t testing.TB, conn *websocket.Conn) websocket.StatusCode {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), protocoltest.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testbed.Patience)
 	defer cancel()
 	for {
 		if _, _, err := conn.Read(ctx); err != nil {
@@ -116,12 +116,12 @@ func TestAMessageReachesASocketOnAnotherNode(t *testing.T) {
 	if f := next(t, conn); f.Type != "message.new" || f.Data.ID != sent.ID || f.Replay {
 		t.Errorf("%+v", f)
 	}
-	protocoltest.Until(t, "the record", func() bool { return one.shown(sent.ID).Status == mail.Delivered })
+	testbed.Until(t, "the record", func() bool { return one.shown(sent.ID).Status == mail.Delivered })
 	if s := one.shown(sent.ID); s.Method != mail.ByWebSocket || s.DeliveredAt == nil {
 		t.Errorf("%+v", s)
 	}
 	write(t, conn, fmt.Sprintf(`{"type":"ack","id":%q}`, sent.ID))
-	protocoltest.Until(t, "the acknowledgement", func() bool { return one.shown(sent.ID).Status == mail.Acknowledged })
+	testbed.Until(t, "the acknowledgement", func() bool { return one.shown(sent.ID).Status == mail.Acknowledged })
 }
 
 // TestALongPollWakes when something comes, on any node.
@@ -147,7 +147,7 @@ func TestALongPollWakes(t *testing.T) {
 			if !strings.Contains(answer, sent.ID) {
 				t.Errorf("%s", answer)
 			}
-		case <-time.After(protocoltest.Patience):
+		case <-time.After(testbed.Patience):
 			t.Error("it sleeps on")
 		}
 	})

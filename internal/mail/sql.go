@@ -1,9 +1,14 @@
 package mail
 
 import (
+	"slices"
 	"strings"
 
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
+	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -126,42 +131,40 @@ const (
 	kindFailed    = "message.failed" // another provider refuses it
 	kindErased    = "message.erased"
 	kindBlocked   = "message.blocked" // refused, and not kept
-	kindProfile   = "profile.changed"
-	kindRevoked   = "fingerprint.revoked"
 )
 
 // Meta is what is known of a message beside its payload. It outlives the payload.
 type Meta struct {
-	Envelope           Envelope `json:"envelope"`
-	Sender             string   `json:"sender,omitzero"` // the agent's id, "" for one of another provider
-	SenderAddress      string   `json:"sender_address"`  // as registered
-	SenderKey          []byte   `json:"sender_key,omitzero"`
-	Recipient          string   `json:"recipient"`
-	RecipientWorkspace string   `json:"recipient_workspace"`
-	RecipientAddress   string   `json:"recipient_address"`
-	Kind               string   `json:"kind"`
-	Trust              Trust    `json:"trust"`
-	Flags              []string `json:"flags,omitempty"`
-	Alias              string   `json:"alias,omitzero"` // the id that the client made up
-	Idem               string   `json:"idempotency_key,omitzero"`
-	Request            string   `json:"request_sha256,omitzero"`
-	Receipt            bool     `json:"receipt,omitzero"`
-	ExpiresAt          int64    `json:"expires_at"` // microseconds
-	Quarantine         string   `json:"quarantine,omitzero"`
-	Gate               string   `json:"gate,omitzero"`
-	PayloadSHA256      string   `json:"payload_sha256"`
-	Attachments        []string `json:"attachments,omitempty"`
-	AttachedUntil      int64    `json:"attached_until,omitzero"` // microseconds
-	Pin                string   `json:"pin,omitzero"`            // the key of another provider's agent
-	Unpin              string   `json:"unpin,omitzero"`          // the one that it replaces
-	At                 int64    `json:"at,omitzero"`             // microseconds, with Pin
+	Envelope           amp.Envelope `json:"envelope"`
+	Sender             string       `json:"sender,omitzero"` // the agent's id, "" for one of another provider
+	SenderAddress      string       `json:"sender_address"`  // as registered
+	SenderKey          []byte       `json:"sender_key,omitzero"`
+	Recipient          string       `json:"recipient"`
+	RecipientWorkspace string       `json:"recipient_workspace"`
+	RecipientAddress   string       `json:"recipient_address"`
+	Kind               string       `json:"kind"`
+	Trust              Trust        `json:"trust"`
+	Flags              []string     `json:"flags,omitempty"`
+	Alias              string       `json:"alias,omitzero"` // the id that the client made up
+	Idem               string       `json:"idempotency_key,omitzero"`
+	Request            string       `json:"request_sha256,omitzero"`
+	Receipt            bool         `json:"receipt,omitzero"`
+	ExpiresAt          int64        `json:"expires_at"` // microseconds
+	Quarantine         string       `json:"quarantine,omitzero"`
+	Gate               string       `json:"gate,omitzero"`
+	PayloadSHA256      string       `json:"payload_sha256"`
+	Attachments        []string     `json:"attachments,omitempty"`
+	AttachedUntil      int64        `json:"attached_until,omitzero"` // microseconds
+	Pin                string       `json:"pin,omitzero"`            // the key of another provider's agent
+	Unpin              string       `json:"unpin,omitzero"`          // the one that it replaces
+	At                 int64        `json:"at,omitzero"`             // microseconds, with Pin
 }
 
 // routed is the body of message.routed. The payload is last, and as it came.
 type routed struct {
 	Meta     Meta             `json:"meta"`
 	Decision *rulebook.Record `json:"decision"`
-	Payload  wire.Raw         `json:"payload"`
+	Payload  wire.Raw         `json:"payload,omitzero"` // see encode
 
 	text string // payload.message, while this process has it in memory
 }
@@ -194,26 +197,17 @@ type (
 		Flags    []string         `json:"flags,omitempty"`
 		Decision *rulebook.Record `json:"decision,omitempty"`
 	}
-	revoked struct {
-		Address      string `json:"address"`
-		Reason       string `json:"reason"`
-		SupersededBy string `json:"superseded_by,omitzero"`
-	}
 )
 
-// Projection is what the entries do to the tables.
+// Projection is what the entries do to the tables, of mail itself and of its parts.
 func Projection() ledger.Projection {
-	return ledger.Projection{
+	p := ledger.Projection{
 		Name:     "mail",
 		Erasable: []string{kindBlocked},
 		Tables: []ledger.Table{
 			{Name: "mail_message", Key: "seq"},
 			{Name: "mail_queue", Key: "agent, place"},
-			{Name: "mail_attachment", Key: "id"},
 			{Name: "mail_blocked", Key: "seq"},
-			{Name: "mail_pin", Key: "address"},
-			{Name: "mail_profile", Key: "agent"},
-			{Name: "mail_revocation", Key: "fingerprint"},
 		},
 		Apply: map[string]ledger.Apply{
 			kindRouted:      applyRouted,
@@ -226,14 +220,28 @@ func Projection() ledger.Projection {
 			kindRead:        applyRead,
 			kindErased:      applyErased,
 			kindBlocked:     applyBlocked,
-			kindProfile:     applyProfile,
-			kindAnnounced:   applyAnnounced,
-			kindUploaded:    applyUploaded,
-			kindScanned:     applyScanned,
-			kindAttExpired:  applyAttachmentExpired,
-			kindRevoked:     applyRevoked,
 			"agent.removed": applyAgentRemoved,
 		},
+	}
+	p.Tables = slices.Concat(p.Tables, attachment.Tables(), federation.Tables(), directory.Tables())
+	for _, part := range []map[string]ledger.Apply{attachment.Apply(), directory.Apply()} {
+		for kind, apply := range part {
+			p.Apply[kind] = both(p.Apply[kind], apply)
+		}
+	}
+	return p
+}
+
+// both does what an entry does in two parts of mail; the first may have nothing to do.
+func both(first, second ledger.Apply) ledger.Apply {
+	if first == nil {
+		return second
+	}
+	return func(tx *store.Tx, e *ledger.Entry) error {
+		if err := first(tx, e); err != nil {
+			return err
+		}
+		return second(tx, e)
 	}
 }
 
@@ -261,12 +269,20 @@ func applyRouted(tx *store.Tx, e *ledger.Entry) error {
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, 'relay', 0, 0, 0, $23, $24)`,
 		e.Seq, e.Subject, e.Workspace, e.At.UnixMicro(), m.Sender, m.SenderAddress, m.Recipient, m.RecipientWorkspace, m.RecipientAddress, m.Envelope.ThreadID, m.Envelope.Subject,
 		m.Envelope.Priority, m.Kind, string(m.Trust), strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, status, false, place)
-	attach(tx, e.Subject, m)
-	pin(tx, m.At, m)
+	attachment.Bind(tx, e.Subject, m.Attachments, m.AttachedUntil)
+	m.remember(tx)
 	if place != 0 {
 		enqueue(tx, m.Recipient, place, e.Seq, m.ExpiresAt)
 	}
 	return nil
+}
+
+// remember keeps the key of another provider's agent, and gives up the one before.
+func (m *Meta) remember(tx *store.Tx) {
+	federation.Remember(tx, m.SenderAddress, federation.Pin{Fingerprint: m.Pin, Replaces: m.Unpin})
+	if m.Unpin != "" {
+		directory.Supersede(tx, m.Unpin, strings.ToLower(m.SenderAddress), m.Pin, m.At)
+	}
 }
 
 func enqueue(tx *store.Tx, agent string, place, seq, expires int64) {
@@ -333,8 +349,8 @@ func applyErased(tx *store.Tx, e *ledger.Entry) error {
 kind = $10, trust = $11, flags = $12, alias = $13, idem = $14, request = $15, quarantine = $16, gate = $17, expires_at = $18, erased = $19, status = $20, ended_at = $21 WHERE seq = $1`,
 			b.Messages[i].Seq, m.Sender, m.SenderAddress, m.Recipient, m.RecipientWorkspace, m.RecipientAddress, m.Envelope.ThreadID, m.Envelope.Subject, m.Envelope.Priority,
 			m.Kind, string(m.Trust), strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, true, b.Messages[i].Status, b.Messages[i].EndedAt)
-		attach(tx, m.Envelope.ID, m)
-		pin(tx, m.At, m)
+		attachment.Bind(tx, m.Envelope.ID, m.Attachments, m.AttachedUntil)
+		m.remember(tx)
 	}
 	return nil
 }
@@ -345,26 +361,9 @@ func applyBlocked(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applyProfile(tx *store.Tx, e *ledger.Entry) error {
-	tx.Exec("INSERT INTO mail_profile (agent, seq) VALUES ($1, $2) ON CONFLICT (agent) DO UPDATE SET seq = excluded.seq", e.Subject, e.Seq)
-	return nil
-}
-
-func applyRevoked(tx *store.Tx, e *ledger.Entry) error {
-	var b revoked
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
-	tx.Exec(`INSERT INTO mail_revocation (fingerprint, address, revoked_at, reason, superseded_by) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (fingerprint) DO UPDATE SET revoked_at = excluded.revoked_at, reason = excluded.reason, superseded_by = excluded.superseded_by`,
-		e.Subject, b.Address, e.At.UnixMicro(), b.Reason, b.SupersededBy)
-	return nil
-}
-
 // applyAgentRemoved empties the queue of an agent that is gone, whoever removed it.
 func applyAgentRemoved(tx *store.Tx, e *ledger.Entry) error {
 	tx.Exec("UPDATE mail_message SET status = 'undeliverable', ended_at = $2, place = 0 WHERE seq IN (SELECT seq FROM mail_queue WHERE agent = $1)", e.Subject, e.At.UnixMicro())
 	tx.Exec("DELETE FROM mail_queue WHERE agent = $1", e.Subject)
-	tx.Exec("DELETE FROM mail_profile WHERE agent = $1", e.Subject)
 	return nil
 }

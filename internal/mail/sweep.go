@@ -24,7 +24,7 @@ func (m *Mail) sweep(ctx context.Context) error {
 			return err
 		}
 		if round%sweepBlobsEvery == 0 {
-			if err := m.sweepBlobs(ctx); err != nil {
+			if err := m.Attachments.SweepBlobs(ctx); err != nil {
 				return err
 			}
 		}
@@ -35,7 +35,8 @@ func (m *Mail) sweep(ctx context.Context) error {
 
 // Sweep does what is due now.
 func (m *Mail) Sweep(ctx context.Context) error {
-	for _, step := range []func(context.Context) (int, error){m.expire, m.erase, m.expireAttachments} {
+	attachments := func(ctx context.Context) (int, error) { return m.Attachments.Expire(ctx, sweepStep) }
+	for _, step := range []func(context.Context) (int, error){m.expire, m.erase, attachments} {
 		for {
 			n, err := step(ctx)
 			if err != nil {

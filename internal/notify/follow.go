@@ -7,6 +7,7 @@ import (
 
 	"signalbox/internal/deliver"
 	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -44,20 +45,7 @@ func (n *Notifier) Enrol(ctx context.Context) error {
 
 // enrolled reads since which entry each channel is there.
 func enrolled(tx *ledger.Tx) (map[string]int64, error) {
-	rows, err := tx.Query("SELECT target, since FROM notice_channel")
-	if err != nil {
-		return nil, err
-	}
-	there := map[string]int64{}
-	for rows.Next() {
-		var target string
-		var since int64
-		if err := rows.Scan(&target, &since); err != nil {
-			return nil, err
-		}
-		there[target] = since
-	}
-	return there, rows.Err()
+	return store.Map[string, int64](tx.Query, "SELECT target, since FROM notice_channel")
 }
 
 // payload is what a delivery keeps of a notice. The rest is in the gate.
@@ -135,19 +123,14 @@ func (n *Notifier) queueAll(tx *ledger.Tx, entries []ledger.Entry, asked map[int
 }
 
 func alreadyTold(tx *ledger.Tx, first, last int64) (map[notice]bool, error) {
-	rows, err := tx.Query("SELECT entry, channel FROM notice WHERE entry >= $1 AND entry <= $2", first, last)
-	if err != nil {
-		return nil, err
-	}
 	told := map[notice]bool{}
-	for rows.Next() {
+	err := store.Each(tx.Query, func(scan store.Scan) error {
 		var one notice
-		if err := rows.Scan(&one.entry, &one.target); err != nil {
-			return nil, err
-		}
+		err := scan(&one.entry, &one.target)
 		told[one] = true
-	}
-	return told, rows.Err()
+		return err
+	}, "SELECT entry, channel FROM notice WHERE entry >= $1 AND entry <= $2", first, last)
+	return told, err
 }
 
 func queue(tx *ledger.Tx, e *ledger.Entry, b mailbox) error {

@@ -2,12 +2,12 @@ package notify
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -104,30 +104,25 @@ func asked(people []roster.Person, escalated *ledger.Entry, g gate.Gate) ([]rost
 // toldPersonally are those who were told that gates wait which are resolved now, by gate.
 func (n *Notifier) toldPersonally(tx *ledger.Tx, entries []ledger.Entry) (map[string][]mailbox, error) {
 	found := map[string][]mailbox{}
-	var marks []string
 	var gates []any
 	for i := range entries {
 		if entries[i].Kind == Resolved {
 			gates = append(gates, entries[i].Subject)
-			marks = append(marks, fmt.Sprintf("$%d", len(gates)))
 		}
 	}
 	if len(gates) == 0 {
 		return found, nil
 	}
-	rows, err := tx.Query("SELECT DISTINCT gate, channel, contact FROM notice WHERE contact <> '' AND gate IN ("+strings.Join(marks, ", ")+") ORDER BY gate, channel", gates...)
-	if err != nil {
-		return nil, err
-	}
-	for rows.Next() {
+	err := store.Each(tx.Query, func(scan store.Scan) error {
 		var gateID, target, contact string
-		if err := rows.Scan(&gateID, &target, &contact); err != nil {
-			return nil, err
+		if err := scan(&gateID, &target, &contact); err != nil {
+			return err
 		}
 		kind, _, _ := strings.Cut(target, ":")
 		if of, to := n.personal(kind); to != nil {
 			found[gateID] = append(found[gateID], mailbox{to.Person(contact), of, contact})
 		}
-	}
-	return found, rows.Err()
+		return nil
+	}, "SELECT DISTINCT gate, channel, contact FROM notice WHERE contact <> '' AND gate IN ("+store.Marks(1, len(gates))+") ORDER BY gate, channel", gates...)
+	return found, err
 }

@@ -303,6 +303,19 @@ func TestSocketModeNeedsNoAddressOfOurs(t *testing.T) {
 	})
 }
 
+// TestASlackThatHangsUpIsNotCalledAgainAtOnce: each pause is twice as long as the one before.
+func TestASlackThatHangsUpIsNotCalledAgainAtOnce(t *testing.T) {
+	f := newSlackAPI(t)
+	f.hangs = make(chan time.Time, 10)
+	start(t, storetest.SQLite(t), func(n *node) []notify.Channel {
+		return []notify.Channel{f.app(n, func(o *slack.Options) { o.AppToken = wire.NewSecret(slackAppToken) })}
+	})
+	first, second, third := <-f.hangs, <-f.hangs, <-f.hangs
+	if second.Sub(first) < time.Second || third.Sub(second) < 2*time.Second {
+		t.Errorf("connections came at %v, %v and %v", first, second, third)
+	}
+}
+
 func TestAGateOfHighRiskHasNoButtons(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		careful, bold := newSlackAPI(t), newSlackAPI(t)

@@ -156,7 +156,7 @@ func (x *exchange) refuse(d rulebook.Decision) error {
 		return err
 	}
 	if d.Action == policy.Defer && !x.out.committed {
-		x.fail(failure{status: http.StatusTooManyRequests, kind: errorKind(http.StatusTooManyRequests), message: d.Reason, retry: max(1, int(d.RetryAfter/time.Second))})
+		x.fail(failure{status: http.StatusTooManyRequests, kind: errorKind(http.StatusTooManyRequests), message: d.Reason, retry: d.RetrySeconds()})
 		return nil
 	}
 	return x.reject("", d.Reason)

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"signalbox/internal/gate"
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/proxy"
 	"signalbox/internal/roster"
+	"signalbox/internal/testbed"
 )
 
 // withoutBeats is a stream without our signs of life.
@@ -293,7 +293,7 @@ func TestAnApprovalForOneUseIsUsedOnce(t *testing.T) {
 		ask := fmt.Sprintf(messageAsk, false)
 		first, second := n.begin("POST", messagesPath, ask), n.begin("POST", messagesPath, ask)
 		g := n.gate()
-		protocoltest.Until(t, "both calls", func() bool { return n.provider.calls() >= 1 })
+		testbed.Until(t, "both calls", func() bool { return n.provider.calls() >= 1 })
 		n.decide(g.ID, true, "")
 		// One of the two has it; the other is told, or asked about anew.
 		given := 0
@@ -453,12 +453,12 @@ func TestManyCallsAreHeldAtOnce(t *testing.T) {
 		}()
 	}
 	var all []gate.Gate
-	protocoltest.Until(t, "all gates", func() bool {
+	testbed.Until(t, "all gates", func() bool {
 		all, _, _ = n.Gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, many+1)
 		return len(all) == many
 	})
 	for _, g := range all {
 		n.decide(g.ID, true, "")
 	}
-	protocoltest.Until(t, "all answers", func() bool { return answered.Load() == many })
+	testbed.Until(t, "all answers", func() bool { return answered.Load() == many })
 }

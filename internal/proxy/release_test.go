@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // tamper changes the reply that waits, as somebody can who has the database. With its hash
@@ -139,7 +139,7 @@ func TestAReceiverHearsOfTheDecisionAndCanTellWhoSpeaks(t *testing.T) {
 			var got told
 			select {
 			case got = <-heard:
-			case <-time.After(protocoltest.Patience):
+			case <-time.After(testbed.Patience):
 				t.Fatal("nobody called")
 			}
 			stamp := got.header.Get("Webhook-Timestamp")

@@ -152,7 +152,7 @@ func (p *Proxy) Set(ctx context.Context, by roster.Identity, a roster.Agent, in 
 }
 
 func (p *Proxy) agent(r *http.Request) (roster.Agent, error) {
-	workspace, err := roster.WorkspaceOf(r, r.URL.Query().Get("workspace"))
+	workspace, err := roster.WorkspaceOf(r.Context(), r.URL.Query().Get("workspace"))
 	if err != nil {
 		return roster.Agent{}, err
 	}

@@ -161,7 +161,7 @@ func (r *Roster) savePresence(ctx context.Context) error {
 				args = append(args, s.agent, s.at)
 			}
 			// Never earlier: another node may have seen the agent since.
-			tx.Exec("INSERT INTO agent_presence (agent, seen_at) VALUES "+placeholders(len(part), 2)+
+			tx.Exec("INSERT INTO agent_presence (agent, seen_at) VALUES "+store.RowMarks(len(part), 2)+
 				" ON CONFLICT (agent) DO UPDATE SET seen_at = excluded.seen_at WHERE agent_presence.seen_at < excluded.seen_at", args...)
 		}
 	})
@@ -175,11 +175,8 @@ func (r *Roster) savePresence(ctx context.Context) error {
 func (r *Roster) bookkeeping(ctx context.Context, fn func(*store.Tx)) error {
 	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
-	tx, err := r.db.Begin(ctx, "ledger_tree")
-	if err != nil {
-		return err
-	}
-	fn(tx)
-	_, err = tx.Commit(false)
-	return err
+	return r.db.Bookkeep(ctx, "ledger_tree", func(tx *store.Tx) error {
+		fn(tx)
+		return nil
+	})
 }

@@ -116,7 +116,7 @@ func addPublicKeys(query store.Query, agents []Agent) error {
 		k.AddedAt, k.RetiredAt = time.UnixMicro(added).UTC(), store.Moment(retired)
 		k.PublicKey.PublicKey = EncodePublicKey(raw)
 		return k, nil
-	}, "SELECT agent, fingerprint, key, added_at, retired_at FROM agent_public_key WHERE agent IN "+placeholders(1, len(ids))+" ORDER BY added_at, fingerprint", ids...)
+	}, "SELECT agent, fingerprint, key, added_at, retired_at FROM agent_public_key WHERE agent IN ("+store.Marks(1, len(ids))+") ORDER BY added_at, fingerprint", ids...)
 	for _, k := range rows {
 		at[k.agent].PublicKeys = append(at[k.agent].PublicKeys, k.PublicKey)
 	}

@@ -1,12 +1,12 @@
 package roster
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -14,19 +14,6 @@ import (
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
-
-// placeholders writes ($1, $2), ($3, $4) for two rows of two.
-func placeholders(rows, columns int) string {
-	var b strings.Builder
-	for i := range rows * columns {
-		before := ", "
-		if i%columns == 0 {
-			before = "), ("
-		}
-		fmt.Fprintf(&b, "%s$%d", before, i+1)
-	}
-	return strings.TrimPrefix(b.String(), "), ") + ")"
-}
 
 // agents reads agents with all that belongs to them.
 func (r *Roster) agents(query store.Query, where string, args ...any) ([]Agent, error) {
@@ -83,19 +70,13 @@ func (r *Roster) AgentIDs(ctx context.Context, workspace, name string) ([]string
 func (r *Roster) AgentNames(ctx context.Context, ids []string) (map[string]string, error) {
 	names := map[string]string{}
 	for part := range slices.Chunk(ids, wire.MaxPage) {
-		args := make([]any, len(part))
-		for i := range part {
-			args[i] = part[i]
-		}
-		_, err := store.All(r.db.Reading(ctx), func(scan store.Scan) (found string, err error) {
-			var agentID string
-			err = scan(&agentID, &found)
-			names[agentID] = found
-			return found, err
-		}, "SELECT id, name FROM agent WHERE id IN "+placeholders(1, len(part)), args...)
+		var where store.Where
+		where.In("id", part)
+		some, err := store.Map[string, string](r.db.Reading(ctx), "SELECT id, name FROM agent WHERE "+where.String(), where.Args()...)
 		if err != nil {
 			return nil, err
 		}
+		maps.Copy(names, some)
 	}
 	return names, nil
 }
@@ -104,6 +85,28 @@ func (r *Roster) AgentNames(ctx context.Context, ids []string) (map[string]strin
 func (r *Roster) Agents(ctx context.Context, workspace string, after [2]string, limit int) ([]Agent, error) {
 	return r.agents(r.db.Reading(ctx), "(a.workspace, a.name) > ($1, $2) AND ($3 = '' OR a.workspace = $3) ORDER BY a.workspace, a.name LIMIT $4",
 		after[0], after[1], workspace, limit)
+}
+
+// ListAgents is a page of the agents of a workspace, or of all for "", as far as the caller
+// may see them.
+func (r *Roster) ListAgents(ctx context.Context, workspace, cursor string, limit int) (AgentPage, error) {
+	page := AgentPage{Agents: []Agent{}}
+	after, err := wire.ParseCursor(cursor, 2)
+	if err != nil {
+		return page, err
+	}
+	workspace, visible := wire.Within(ctx, workspace)
+	if !visible {
+		return page, nil
+	}
+	if page.Agents, err = r.Agents(ctx, workspace, [2]string(after), limit); err != nil {
+		return page, err
+	}
+	if len(page.Agents) == limit {
+		last := page.Agents[limit-1]
+		page.Next = wire.Cursor(last.Workspace, last.Name)
+	}
+	return page, nil
 }
 
 // Correspondents lists the agents of a workspace that have a public key by name: those
@@ -121,8 +124,13 @@ func (r *Roster) Operators(ctx context.Context, workspace string) ([]Person, err
 	return all, addContacts(r.db.Reading(ctx), all)
 }
 
-// Owners lists the owners by workspace and name: all, or those of a workspace.
+// Owners lists the owners by workspace and name that the caller may see: all, or those of a
+// workspace.
 func (r *Roster) Owners(ctx context.Context, workspace string) ([]Owner, error) {
+	workspace, visible := wire.Within(ctx, workspace)
+	if !visible {
+		return []Owner{}, nil
+	}
 	return store.All(r.db.Reading(ctx), func(scan store.Scan) (Owner, error) {
 		var o Owner
 		var at int64
@@ -142,6 +150,33 @@ func (r *Roster) Workspaces(ctx context.Context, scope string) ([]string, error)
 func (r *Roster) Keys(ctx context.Context, workspace, holder, after string, limit int) ([]Key, error) {
 	return store.All(r.db.Reading(ctx), scanKey, "SELECT "+keyColumns+withHolder+`WHERE k.id > $1 AND ($2 = '' OR k.holder = $2)
 AND ($3 = '' OR COALESCE(a.workspace, o.workspace, w.workspace) = $3) ORDER BY k.id LIMIT $4`, after, holder, workspace, limit)
+}
+
+// ListKeys is a page of keys that the caller may see: those of an agent, or of a workspace, or
+// all.
+func (r *Roster) ListKeys(ctx context.Context, agent, workspace, cursor string, limit int) (KeyPage, error) {
+	after, err := wire.ParseCursor(cursor, 1)
+	if err != nil {
+		return KeyPage{}, err
+	}
+	holder := ""
+	if agent != "" {
+		in, err := WorkspaceOf(ctx, workspace)
+		if err != nil {
+			return KeyPage{}, err
+		}
+		a, err := r.Agent(ctx, in, agent)
+		if err != nil {
+			return KeyPage{}, err
+		}
+		holder = a.ID
+	}
+	keys, err := r.Keys(ctx, cmp.Or(wire.Scope(ctx), workspace), holder, after[0], limit)
+	page := KeyPage{Keys: keys}
+	if err == nil && len(keys) == limit {
+		page.Next = wire.Cursor(keys[limit-1].ID)
+	}
+	return page, err
 }
 
 const keyColumns = "k.id, k.kind, k.hint, k.rate_limit, k.issued_at, k.expires_at, k.revoked_at, a.name, o.name, w.name, COALESCE(a.workspace, o.workspace, w.workspace, '')"

@@ -200,13 +200,10 @@ func (b *Book) postReplay(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return fault.New(fault.Overloaded, "Another replay is under way, and one takes every processor. Try again when it has ended.")
 	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := http.NewResponseController(w)
+	out := wire.Lines(w)
 	send := func(line ReplayLine) {
 		data, _ := wire.Marshal(line)
-		_ = out.SetWriteDeadline(time.Now().Add(time.Minute))
-		_, _ = w.Write(append(data, '\n'))
-		_ = out.Flush() // a client that has gone ends the request's context
+		_ = out.Send("", "", data) // a client that has gone ends the request's context
 	}
 	ctx, end := wire.UntilStop(r.Context())
 	defer end()

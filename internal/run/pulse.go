@@ -11,6 +11,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/run/engine"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -65,22 +66,15 @@ var errTaken = errors.New("another run holds it")
 func (s *Runs) claim(ctx context.Context, name, run string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	tx, err := s.core.DB.Begin(ctx, "ledger_tree")
-	if err != nil {
-		return err
-	}
 	now, holder := s.core.Now(), ""
-	err = tx.QueryRow(`INSERT INTO run_pulse (name, run, until) VALUES ($1, $2, $3)
+	err := s.core.DB.Bookkeep(ctx, "ledger_tree", func(tx *store.Tx) error {
+		return tx.QueryRow(`INSERT INTO run_pulse (name, run, until) VALUES ($1, $2, $3)
 ON CONFLICT (name) DO UPDATE SET run = excluded.run, until = excluded.until WHERE run_pulse.run = excluded.run OR run_pulse.until < $4 RETURNING run`,
-		[]any{name, run, now.Add(s.Lease).UnixMicro(), now.UnixMicro()}, &holder)
-	if err != nil {
-		tx.Rollback()
-		if errors.Is(err, sql.ErrNoRows) {
-			return errTaken
-		}
-		return err
+			[]any{name, run, now.Add(s.Lease).UnixMicro(), now.UnixMicro()}, &holder)
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return errTaken
 	}
-	_, err = tx.Commit(false)
 	return err
 }
 
@@ -88,13 +82,10 @@ ON CONFLICT (name) DO UPDATE SET run = excluded.run, until = excluded.until WHER
 func (s *Runs) release(ctx context.Context, run string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	tx, err := s.core.DB.Begin(ctx, "ledger_tree")
-	if err != nil {
-		return err
-	}
-	tx.Exec("DELETE FROM run_pulse WHERE run = $1", run)
-	_, err = tx.Commit(false)
-	return err
+	return s.core.DB.Bookkeep(ctx, "ledger_tree", func(tx *store.Tx) error {
+		tx.Exec("DELETE FROM run_pulse WHERE run = $1", run)
+		return nil
+	})
 }
 
 // Run completes runs whose supervisor is gone, on one node at a time, until ctx ends.
@@ -128,20 +119,8 @@ func (s *Runs) completeLost(ctx context.Context) error {
 
 // unwatched are the runs that go on and that nobody watches.
 func (s *Runs) unwatched(ctx context.Context) (ids []string, err error) {
-	rows, err := s.core.DB.Read.QueryContext(ctx, `SELECT run.id FROM run LEFT JOIN run_pulse ON run_pulse.name = 'run:' || run.id
+	return store.All(s.core.DB.Reading(ctx), store.Text, `SELECT run.id FROM run LEFT JOIN run_pulse ON run_pulse.name = 'run:' || run.id
 WHERE run.status = 'running' AND (run_pulse.until IS NULL OR run_pulse.until < $1)`, s.core.Now().UnixMicro())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, rows.Err()
 }
 
 // lose completes a run that nobody else will.

@@ -17,11 +17,11 @@ const selectRun = `SELECT run.id, run.workspace, run.engine, run.thread, run.sta
 	ledger.EntryColumns + " FROM run JOIN " + ledger.EntryTable + " ON e.seq = run.seq"
 
 // scan reads a run, with what its entry says of it.
-func scan(row interface{ Scan(...any) error }) (Run, error) {
+func scan(read store.Scan) (Run, error) {
 	var r Run
 	var openedAt, endedAt, nanos int64
 	var opening ledger.Row
-	err := row.Scan(opening.After(&r.ID, &r.Workspace, &r.Engine, &r.Resume, &r.Status, &r.Stop, &openedAt, &endedAt, &r.Events, &r.Tokens, &nanos)...)
+	err := read(opening.After(&r.ID, &r.Workspace, &r.Engine, &r.Resume, &r.Status, &r.Stop, &openedAt, &endedAt, &r.Events, &r.Tokens, &nanos)...)
 	if err != nil {
 		return r, err
 	}
@@ -44,7 +44,7 @@ func scan(row interface{ Scan(...any) error }) (Run, error) {
 
 // Get reads one run that the caller may see.
 func (s *Runs) Get(ctx context.Context, id string) (Run, error) {
-	r, err := scan(s.core.DB.Read.QueryRowContext(ctx, selectRun+" WHERE run.id = $1", id))
+	r, err := scan(s.core.DB.Read.QueryRowContext(ctx, selectRun+" WHERE run.id = $1", id).Scan)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !wire.InScope(ctx, r.Workspace) {
 		return Run{}, noRun(id)
 	}
@@ -54,7 +54,7 @@ func (s *Runs) Get(ctx context.Context, id string) (Run, error) {
 // Latest is the newest run of a session that the caller may see.
 func (s *Runs) Latest(ctx context.Context, r engine.Resume) (Run, error) {
 	found, err := scan(s.core.DB.Read.QueryRowContext(ctx, selectRun+` WHERE run.engine = $1 AND run.thread = $2 AND ($3 = '' OR run.workspace = $3)
-ORDER BY run.id DESC LIMIT 1`, r.Engine, r.Value, wire.Scope(ctx)))
+ORDER BY run.id DESC LIMIT 1`, r.Engine, r.Value, wire.Scope(ctx)).Scan)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Run{}, noRun(r.Thread())
 	}
@@ -64,25 +64,16 @@ ORDER BY run.id DESC LIMIT 1`, r.Engine, r.Value, wire.Scope(ctx)))
 // List reads a page of runs, the newest first. before is the id of the last run of the
 // page before, "" for the first page.
 func (s *Runs) List(ctx context.Context, status, before string, limit int) (Page, error) {
-	rows, err := s.core.DB.Read.QueryContext(ctx, selectRun+` WHERE ($1 = '' OR run.status = $1) AND ($2 = '' OR run.id < $2) AND ($3 = '' OR run.workspace = $3)
+	runs, err := store.All(s.core.DB.Reading(ctx), scan, selectRun+` WHERE ($1 = '' OR run.status = $1) AND ($2 = '' OR run.id < $2) AND ($3 = '' OR run.workspace = $3)
 ORDER BY run.id DESC LIMIT $4`, status, before, wire.Scope(ctx), limit+1)
 	if err != nil {
 		return Page{}, store.Explain(err)
 	}
-	defer func() { _ = rows.Close() }()
-	page := Page{Runs: []Run{}}
-	for rows.Next() {
-		r, err := scan(rows)
-		if err != nil {
-			return page, store.Explain(err)
-		}
-		if len(page.Runs) == limit {
-			page.Next = wire.Cursor(page.Runs[limit-1].ID)
-			break
-		}
-		page.Runs = append(page.Runs, r)
+	page := Page{Runs: runs[:min(len(runs), limit)]}
+	if len(runs) > limit {
+		page.Next = wire.Cursor(runs[limit-1].ID)
 	}
-	return page, store.Explain(rows.Err())
+	return page, nil
 }
 
 // pageOfEvents is how many events are read at once.

@@ -173,7 +173,7 @@ func (s *Signals) postHalt(w http.ResponseWriter, r *http.Request) error {
 
 // agent is the one that the address names, in the workspace of who asks.
 func (s *Signals) agent(r *http.Request) (roster.Agent, error) {
-	workspace, err := roster.WorkspaceOf(r, r.URL.Query().Get("workspace"))
+	workspace, err := roster.WorkspaceOf(r.Context(), r.URL.Query().Get("workspace"))
 	if err != nil {
 		return roster.Agent{}, err
 	}

@@ -35,7 +35,7 @@ const migrationTable = `CREATE TABLE IF NOT EXISTS schema_step (
 // together wait for one another. A database with steps that this program does not
 // know is refused.
 func (db *DB) Migrate(ctx context.Context, sets ...Migrations) error {
-	err := db.migrating(ctx, func(q querier, run func(string) error) error {
+	err := db.migrating(ctx, func(q Querier, run func(string) error) error {
 		if err := run(db.expand(migrationTable)); err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func newer(name string) error {
 	return fault.New(fault.SchemaNewer, "This database was made by a newer Signalbox (its %s tables are ahead of this program). Run that version, or restore a backup made before the upgrade. Nothing was changed.", name)
 }
 
-func appliedSteps(ctx context.Context, q querier) (map[string][]string, error) {
+func appliedSteps(ctx context.Context, q Querier) (map[string][]string, error) {
 	rows, err := q.QueryContext(ctx, "SELECT package, sum FROM schema_step ORDER BY package, step")
 	if err != nil {
 		return nil, err

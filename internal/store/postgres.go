@@ -252,7 +252,7 @@ func (b *postgres) beside(ctx context.Context) (*DB, func(), error) {
 	return db, drop, nil
 }
 
-func (b *postgres) migrating(ctx context.Context, fn func(q querier, run func(text string) error) error) error {
+func (b *postgres) migrating(ctx context.Context, fn func(q Querier, run func(text string) error) error) error {
 	conn, err := b.read.Conn(ctx)
 	if err != nil {
 		return err

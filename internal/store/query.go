@@ -1,6 +1,9 @@
 package store
 
-import "context"
+import (
+	"context"
+	"database/sql"
+)
 
 // Query asks for rows: inside of a transaction (Tx.Query) or outside of one (DB.Reading).
 type Query func(text string, args ...any) (Rows, error)
@@ -9,10 +12,34 @@ type Query func(text string, args ...any) (Rows, error)
 type Scan = func(dest ...any) error
 
 // Reading asks for rows outside of a transaction.
-func (db *DB) Reading(ctx context.Context) Query {
+func (db *DB) Reading(ctx context.Context) Query { return Reading(ctx, db.Read) }
+
+// Querier is the reading half of *sql.DB, *sql.Tx and *sql.Conn.
+type Querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Reading asks for rows outside of a write transaction, such as in a snapshot.
+func Reading(ctx context.Context, from Querier) Query {
 	return func(text string, args ...any) (Rows, error) {
-		return db.Read.QueryContext(ctx, text, args...) //nolint:rowserrcheck // Each does
+		return from.QueryContext(ctx, text, args...) //nolint:rowserrcheck // Each does
 	}
+}
+
+// Bookkeep runs fn in a write transaction of its own, beside the ledger's, which holds the
+// lock on the table named lock, and commits when fn succeeds. It is for what is kept about
+// the ledger and does not follow from it, such as cursors and leases.
+func (db *DB) Bookkeep(ctx context.Context, lock string, fn func(tx *Tx) error) error {
+	tx, err := db.Begin(ctx, lock)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := fn(tx); err != nil {
+		return err
+	}
+	_, err = tx.Commit(false)
+	return err
 }
 
 // Each calls fn for every row, until one fails.
@@ -48,4 +75,22 @@ func All[T any](query Query, read func(Scan) (T, error), text string, args ...an
 func Text(scan Scan) (text string, err error) {
 	err = scan(&text)
 	return text, err
+}
+
+// Map reads rows of two columns, a key and its value.
+func Map[K comparable, V any](query Query, text string, args ...any) (map[K]V, error) {
+	all := map[K]V{}
+	err := Each(query, func(scan Scan) error {
+		var key K
+		var value V
+		if err := scan(&key, &value); err != nil {
+			return err
+		}
+		all[key] = value
+		return nil
+	}, text, args...)
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
 }

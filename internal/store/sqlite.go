@@ -339,7 +339,7 @@ func (b *lite) beside(ctx context.Context) (*DB, func(), error) {
 	return db, func() { db.Close(); _ = os.RemoveAll(dir) }, nil
 }
 
-func (b *lite) migrating(ctx context.Context, fn func(q querier, run func(text string) error) error) error {
+func (b *lite) migrating(ctx context.Context, fn func(q Querier, run func(text string) error) error) error {
 	t, err := b.begin(ctx, "")
 	if err != nil {
 		return err

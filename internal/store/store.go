@@ -50,7 +50,7 @@ type backend interface {
 	beside(ctx context.Context) (db *DB, drop func(), err error)
 	// migrating runs fn alone among all processes, in one transaction. run executes
 	// statements without parameters.
-	migrating(ctx context.Context, fn func(q querier, run func(text string) error) error) error
+	migrating(ctx context.Context, fn func(q Querier, run func(text string) error) error) error
 	// schema describes every table, index and trigger, one a line, in a fixed order.
 	schema(ctx context.Context) (string, error)
 	// tokens are what {type} tokens in migrations stand for.
@@ -81,11 +81,6 @@ type txn interface {
 type statement struct {
 	text string
 	args []any
-}
-
-// querier is the reading half of *sql.DB, *sql.Tx and *sql.Conn.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
 // Rows are the rows of an answer.

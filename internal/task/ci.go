@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -174,25 +175,14 @@ func (s *Tasks) postChecks(w http.ResponseWriter, r *http.Request) error {
 // concerned are the tasks on the branch of a check, as far as it is about what they have
 // reported last.
 func (s *Tasks) concerned(ctx context.Context, workspace string, c check) (ids []string, err error) {
-	rows, err := s.core.DB.Read.QueryContext(ctx, "SELECT state FROM task WHERE workspace = $1 AND branch = $2 AND status <> $3 AND status <> $4 ORDER BY task_id", workspace, c.Branch, string(Completed), string(Terminated))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var state []byte
-		var t Task
-		if err := rows.Scan(&state); err != nil {
-			return nil, err
-		}
-		if err := wire.Unmarshal(state, &t); err != nil {
-			return nil, err
-		}
+	tasks, err := store.All(s.core.DB.Reading(ctx), scanTask, "SELECT state FROM task WHERE workspace = $1 AND branch = $2 AND status <> $3 AND status <> $4 ORDER BY task_id", workspace, c.Branch, string(Completed), string(Terminated))
+	for i := range tasks {
+		t := &tasks[i]
 		if (c.Repo == "" || path.Base(strings.TrimSuffix(strings.ReplaceAll(t.Repo, `\`, "/"), ".git")) == c.Repo) && t.reported(c.Commit) {
 			ids = append(ids, t.ID)
 		}
 	}
-	return ids, rows.Err()
+	return ids, err
 }
 
 // reported reports whether a commit is the one that was reported last; any is, while

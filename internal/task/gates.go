@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -147,19 +148,7 @@ func (w *work) settle(out Outcome) error {
 }
 
 func (w *work) gatesAbout(about string) (ids []string, err error) {
-	rows, err := w.tx.Query("SELECT gate FROM task_gate WHERE workspace = $1 AND task_id = $2 AND about = $3 ORDER BY gate", w.party.Workspace, w.in.TaskID, about)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, rows.Err()
+	return store.All(w.tx.Query, store.Text, "SELECT gate FROM task_gate WHERE workspace = $1 AND task_id = $2 AND about = $3 ORDER BY gate", w.party.Workspace, w.in.TaskID, about)
 }
 
 // modified is what an operator may say beside yes and no.

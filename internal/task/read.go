@@ -171,110 +171,68 @@ type Page struct {
 // first.
 func (s *Tasks) Board(ctx context.Context, workspace, status string, before int64, beforeID string, limit int) (Page, error) {
 	page := Page{Tasks: []Record{}, Counts: map[string]int64{}}
-	where, args := "workspace = $1 AND (updated_at, task_id) < ($2, $3)", []any{workspace, before, beforeID, limit + 1}
-	if status != "" {
-		where, args = where+" AND status = $5", append(args, status)
-	}
-	rows, err := s.core.DB.Read.QueryContext(ctx, "SELECT state FROM task WHERE "+where+" ORDER BY updated_at DESC, task_id DESC LIMIT $4", args...)
+	var where store.Where
+	where.And("workspace = %s AND (updated_at, task_id) < (%s, %s)", workspace, before, beforeID)
+	where.Equal("status", status)
+	tasks, err := store.All(s.core.DB.Reading(ctx), scanTask, "SELECT state FROM task WHERE "+where.String()+" ORDER BY updated_at DESC, task_id DESC LIMIT "+where.Mark(limit+1), where.Args()...)
 	if err != nil {
 		return page, store.Explain(err)
 	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var state []byte
-		if err := rows.Scan(&state); err != nil {
-			return page, err
-		}
-		if len(page.Tasks) == limit {
-			last := page.Tasks[limit-1]
-			page.Next = wire.Cursor(fmt.Sprint(last.UpdatedAt.UnixMicro()), last.TaskID)
-			break
-		}
-		var t Task
-		if err := wire.Unmarshal(state, &t); err != nil {
-			return page, err
-		}
-		page.Tasks = append(page.Tasks, t.Show(workspace))
+	for i := range tasks[:min(len(tasks), limit)] {
+		page.Tasks = append(page.Tasks, tasks[i].Show(workspace))
 	}
-	if err := rows.Err(); err != nil {
-		return page, err
+	if len(tasks) > limit {
+		last := page.Tasks[limit-1]
+		page.Next = wire.Cursor(fmt.Sprint(last.UpdatedAt.UnixMicro()), last.TaskID)
 	}
-	return page, s.counts(ctx, workspace, page.Counts)
+	page.Counts, err = store.Map[string, int64](s.core.DB.Reading(ctx), "SELECT status, tasks FROM task_count WHERE workspace = $1 AND tasks > 0", workspace)
+	return page, store.Explain(err)
 }
 
-func (s *Tasks) counts(ctx context.Context, workspace string, into map[string]int64) error {
-	rows, err := s.core.DB.Read.QueryContext(ctx, "SELECT status, tasks FROM task_count WHERE workspace = $1 AND tasks > 0", workspace)
-	if err != nil {
-		return store.Explain(err)
+// scanTask reads the state of a task.
+func scanTask(scan store.Scan) (t Task, err error) {
+	var state []byte
+	if err := scan(&state); err != nil {
+		return t, err
 	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var status string
-		var n int64
-		if err := rows.Scan(&status, &n); err != nil {
-			return err
-		}
-		into[status] = n
-	}
-	return rows.Err()
+	return t, wire.Unmarshal(state, &t)
 }
 
 // messages reads messages that a query finds, in the order of the query.
 func (s *Tasks) messages(ctx context.Context, where string, args ...any) (list []Stored, err error) {
-	rows, err := s.core.DB.Read.QueryContext(ctx, "SELECT m.acked, "+ledger.EntryColumns+" FROM task_message m JOIN "+ledger.EntryTable+" ON e.seq = m.seq WHERE "+where, args...)
-	if err != nil {
-		return nil, store.Explain(err)
-	}
-	defer func() { _ = rows.Close() }()
-	list = []Stored{}
-	for rows.Next() {
-		var one Stored
+	list, err = store.All(s.core.DB.Reading(ctx), func(scan store.Scan) (one Stored, err error) {
 		var row ledger.Row
-		if err := rows.Scan(row.After(&one.Acked)...); err != nil {
-			return nil, err
+		if err := scan(row.After(&one.Acked)...); err != nil {
+			return one, err
 		}
 		e, err := row.Entry()
 		if err != nil {
-			return nil, err
+			return one, err
 		}
 		var b recorded
-		if err := e.Decode(&b); err != nil {
-			return nil, err
-		}
+		err = e.Decode(&b)
 		one.Seq, one.ReceivedAt, one.Message = e.Seq, e.At, b.Record
-		list = append(list, one)
-	}
-	return list, rows.Err()
+		return one, err
+	}, "SELECT m.acked, "+ledger.EntryColumns+" FROM task_message m JOIN "+ledger.EntryTable+" ON e.seq = m.seq WHERE "+where, args...)
+	return list, store.Explain(err)
 }
 
 // Errors lists refused documents, the newest first; actor, if not "", is whose.
 func (s *Tasks) Errors(ctx context.Context, workspace, actor, taskID string, before int64, limit int) (list []ErrorRecord, next int64, err error) {
-	where, args := "x.workspace = $1 AND x.seq < $2", []any{workspace, before, limit}
-	for column, value := range map[string]string{"x.actor": actor, "x.task_id": taskID} {
-		if value != "" {
-			args = append(args, value)
-			where += fmt.Sprintf(" AND %s = $%d", column, len(args))
-		}
-	}
-	rows, err := s.core.DB.Read.QueryContext(ctx, "SELECT x.seq, e.body FROM task_error x JOIN "+ledger.EntryTable+" ON e.seq = x.seq WHERE "+where+" ORDER BY x.seq DESC LIMIT $3", args...)
-	if err != nil {
-		return nil, 0, store.Explain(err)
-	}
-	defer func() { _ = rows.Close() }()
+	var where store.Where
+	where.And("x.workspace = %s AND x.seq < %s", workspace, before)
+	where.Equal("x.actor", actor)
+	where.Equal("x.task_id", taskID)
 	list = []ErrorRecord{}
-	for rows.Next() {
+	err = store.Each(s.core.DB.Reading(ctx), func(scan store.Scan) error {
 		var body []byte
-		if err := rows.Scan(&next, &body); err != nil {
-			return nil, 0, err
-		}
-		if body == nil {
-			continue // erased
+		if err := scan(&next, &body); err != nil || body == nil { // nil when it is erased
+			return err
 		}
 		var one ErrorRecord
-		if err := wire.UnmarshalPart(body, &one); err != nil {
-			return nil, 0, err
-		}
+		err := wire.UnmarshalPart(body, &one)
 		list = append(list, one)
-	}
-	return list, next, rows.Err()
+		return err
+	}, "SELECT x.seq, e.body FROM task_error x JOIN "+ledger.EntryTable+" ON e.seq = x.seq WHERE "+where.String()+" ORDER BY x.seq DESC LIMIT "+where.Mark(limit), where.Args()...)
+	return list, next, store.Explain(err)
 }

@@ -1,17 +1,16 @@
 package task
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
 	"signalbox/internal/rulebook"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -64,19 +63,7 @@ func (b *recorded) encode() (ledger.Body, error) {
 	if err != nil {
 		return ledger.Body{}, err
 	}
-	text = bytes.TrimSuffix(text, []byte("}"))
-	add := func(name string, value []byte) {
-		if value == nil {
-			return
-		}
-		if len(text) > 1 {
-			text = append(text, ',')
-		}
-		text = append(append(text, name...), value...)
-	}
-	add(`"task":`, b.state)
-	add(`"record":`, b.Record)
-	return ledger.Body{Value: b, JSON: append(text, '}')}, nil
+	return ledger.Body{Value: b, JSON: wire.Splice(text, wire.Member{Name: "task", Value: b.state}, wire.Member{Name: "record", Value: b.Record})}, nil
 }
 
 // refused is the body of task.refused: one line of the error log.
@@ -151,32 +138,15 @@ func (w *work) load() error {
 	w.world.Now = w.tx.Now().UnixMicro()
 	w.world.Refs, w.hooks = map[string]Ref{}, map[Role]Webhook{}
 	w.world.Taken = w.taken
-	text := strings.Builder{}
-	text.WriteString("SELECT 0, '', '', '', FALSE, 0, state FROM task WHERE workspace = $1 AND task_id = $2 UNION ALL SELECT 2, role, url, '', FALSE, generation, NULL FROM task_hook WHERE workspace = $1")
+	text := "SELECT 0, '', '', '', FALSE, 0, state FROM task WHERE workspace = $1 AND task_id = $2 UNION ALL SELECT 2, role, url, '', FALSE, generation, NULL FROM task_hook WHERE workspace = $1"
 	args := []any{w.party.Workspace, w.in.TaskID}
-	for i, one := range w.in.Refs() {
-		if i == 0 {
-			text.WriteString(" UNION ALL SELECT 1, msg_id, task_id, receiver || ' ' || hash, acked, 0, NULL FROM task_message WHERE workspace = $1 AND msg_id IN (")
-		} else {
-			text.WriteString(", ")
-		}
-		args = append(args, one)
-		text.WriteString("$" + strconv.Itoa(len(args)))
-	}
-	if len(args) > 2 {
-		text.WriteString(")")
-	}
-	rows, err := w.tx.Query(text.String(), args...)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		if err := w.loaded(rows.Scan); err != nil {
-			return err
+	if refs := w.in.Refs(); len(refs) > 0 {
+		text += " UNION ALL SELECT 1, msg_id, task_id, receiver || ' ' || hash, acked, 0, NULL FROM task_message WHERE workspace = $1 AND msg_id IN (" + store.Marks(3, len(refs)) + ")"
+		for _, one := range refs {
+			args = append(args, one)
 		}
 	}
-	return rows.Err()
+	return store.Each(w.tx.Query, w.loaded, text, args...)
 }
 
 // loaded takes in one row of what load reads.

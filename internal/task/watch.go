@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -71,26 +72,20 @@ func (s *Tasks) watch(ctx context.Context) error {
 }
 
 func (s *Tasks) watchList(ctx context.Context) (list []watched, err error) {
-	rows, err := s.core.DB.Read.QueryContext(ctx, "SELECT workspace, state FROM task WHERE status IN ($1, $2, $3, $4, $5) ORDER BY workspace, task_id",
-		string(Reported), string(Triage), string(ReviewRequested), string(Reviewing), string(VerdictReported))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	err = store.Each(s.core.DB.Reading(ctx), func(scan store.Scan) error {
 		var w watched
 		var state []byte
-		if err := rows.Scan(&w.workspace, &state); err != nil {
-			return nil, err
+		if err := scan(&w.workspace, &state); err != nil {
+			return err
 		}
-		if err := wire.Unmarshal(state, &w.task); err != nil {
-			return nil, err
-		}
-		if reachable(s.RepoRoots, w.task.Repo) {
+		err := wire.Unmarshal(state, &w.task)
+		if err == nil && reachable(s.RepoRoots, w.task.Repo) {
 			list = append(list, w)
 		}
-	}
-	return list, rows.Err()
+		return err
+	}, "SELECT workspace, state FROM task WHERE status IN ($1, $2, $3, $4, $5) ORDER BY workspace, task_id",
+		string(Reported), string(Triage), string(ReviewRequested), string(Reviewing), string(VerdictReported))
+	return list, err
 }
 
 // inspect finds what nobody reported, nil if there is nothing.

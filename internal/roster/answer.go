@@ -1,0 +1,38 @@
+package roster
+
+import (
+	"context"
+	"net/http"
+
+	"signalbox/internal/wire"
+)
+
+// Answer is a handler that answers with what call returns for who is asking.
+func Answer[T any](call func(ctx context.Context, who Identity) (T, error)) wire.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		out, err := call(r.Context(), From(r.Context()))
+		if err != nil {
+			return err
+		}
+		return wire.Reply(w, http.StatusOK, out)
+	}
+}
+
+// AnswerBody is Answer for a call that reads a body, of at most so many bytes, itself.
+func AnswerBody[T any](most int64, call func(ctx context.Context, who Identity, body []byte) (T, error)) wire.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		body, err := wire.Read(w, r, most)
+		if err != nil {
+			return err
+		}
+		return Answer(func(ctx context.Context, who Identity) (T, error) { return call(ctx, who, body) })(w, r)
+	}
+}
+
+// AnswerAbout is Answer for a call about what the path names.
+func AnswerAbout[T any](name string, call func(ctx context.Context, who Identity, named string) (T, error)) wire.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		named := r.PathValue(name)
+		return Answer(func(ctx context.Context, who Identity) (T, error) { return call(ctx, who, named) })(w, r)
+	}
+}
