@@ -3,10 +3,8 @@ package task
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"signalbox/internal/fault"
@@ -181,7 +179,7 @@ func (s *Tasks) getMessages(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := r.URL.Query()
-	wait, err := waitTime(q.Get("wait"))
+	wait, err := wire.QueryWait(r, maxWait)
 	if err != nil {
 		return err
 	}
@@ -207,21 +205,6 @@ func (s *Tasks) getMessages(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, http.StatusOK, box)
 }
 
-// waitTime reads 30s, or a number of seconds.
-func waitTime(text string) (time.Duration, error) {
-	if text == "" {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(text)
-	if n, e := strconv.Atoi(text); e == nil {
-		d, err = time.Duration(max(-1, min(n, int(maxWait/time.Second))))*time.Second, nil
-	}
-	if err != nil || d < 0 {
-		return 0, fault.New(fault.InvalidRequest, "wait should be a length of time such as 30s, 55s at most, and is %.40q.", text).About("wait")
-	}
-	return min(d, maxWait), nil
-}
-
 func (s *Tasks) getTasks(w http.ResponseWriter, r *http.Request) error {
 	p, err := reader(r)
 	if err != nil {
@@ -235,11 +218,9 @@ func (s *Tasks) getTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	before := int64(math.MaxInt64)
-	if cursor[0] != "" {
-		if before, err = strconv.ParseInt(cursor[0], 10, 64); err != nil {
-			return wire.BadCursor()
-		}
+	before, err := wire.CursorNumber(cursor[0])
+	if err != nil {
+		return err
 	}
 	page, err := s.Board(r.Context(), p.Workspace, r.URL.Query().Get("status"), before, cursor[1], limit)
 	if err != nil {
@@ -281,15 +262,9 @@ func (s *Tasks) getErrors(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	cursor, err := wire.ReadCursor(r, 1)
+	before, err := wire.ReadSeqCursor(r)
 	if err != nil {
 		return err
-	}
-	before := int64(math.MaxInt64)
-	if cursor[0] != "" {
-		if before, err = strconv.ParseInt(cursor[0], 10, 64); err != nil {
-			return wire.BadCursor()
-		}
 	}
 	actor := ""
 	if p.Role != Admin {
@@ -301,7 +276,7 @@ func (s *Tasks) getErrors(w http.ResponseWriter, r *http.Request) error {
 	}
 	page := ErrorPage{Errors: list}
 	if len(list) == limit {
-		page.Next = wire.Cursor(strconv.FormatInt(next, 10))
+		page.Next = wire.SeqCursor(next)
 	}
 	return wire.Reply(w, http.StatusOK, page)
 }
