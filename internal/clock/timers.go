@@ -71,19 +71,12 @@ func (t *Timers) fire(ctx context.Context) error {
 		}
 		select {
 		case <-news:
-			pause(ctx, gap-time.Since(looked))
+			ledger.Pause(ctx, nil, gap-time.Since(looked))
 		case <-time.After(next):
 		case <-ctx.Done():
 		}
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 // due reads the timers that are due, and how long to sleep until the next one is.
