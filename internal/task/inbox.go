@@ -45,7 +45,7 @@ func (s *Tasks) Wait(ctx context.Context, p Party, to Role, after int64, limit i
 	waiting, end := wire.Waiting(ctx, min(wait, maxWait))
 	defer end()
 	var box Inbox
-	err := s.news.Await(waiting, p.Workspace, func(ctx context.Context) (done bool, err error) {
+	err = s.news.Await(waiting, p.Workspace, func(ctx context.Context) (done bool, err error) {
 		box, err = s.inbox(ctx, p, to, after, limit)
 		return len(box.Messages) > 0 || wait <= 0, err
 	})
