@@ -144,7 +144,7 @@ func applySettled(tx *store.Tx, e *ledger.Entry) error {
 		return err
 	}
 	if b.Used {
-		gate.TakeUse(tx, askedIn(b.Agent, sessionOf(e.Trace, b.Agent), b.Digest), b.Gate)
+		gate.TakeUse(tx, b.Gate)
 	}
 	return nil
 }
