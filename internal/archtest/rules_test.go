@@ -51,6 +51,7 @@ var libraries = []struct {
 	{"github.com/charmbracelet", "cli", "nothing but the command line draws on a terminal"},
 	{"github.com/go-json-experiment/json", "wire", "how strict we are with JSON is decided once"},
 	{"github.com/rogpeppe/go-internal/diff", "web", "texts are compared in one place, with one limit"},
+	{"github.com/tailscale/hujson", "cli", "only the settings of agent CLIs have comments"},
 	{"github.com/yuin/goldmark", "web", "what agents wrote becomes HTML in one place, which answers for it"},
 	{"github.com/santhosh-tekuri/jsonschema", "task", "the schemas of tasks are checked in one place, and their codes are made there"},
 	{"github.com/modelcontextprotocol/go-sdk", "mcp", "a vendor's SDK stays in the package that talks to that vendor"},

@@ -2,7 +2,6 @@ package counter
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -57,20 +56,14 @@ func (c *Counters) getCounters(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, http.StatusOK, report)
 }
 
-const (
-	// pushEvery is the least time between two pushes.
-	pushEvery = 250 * time.Millisecond
-	// pushBeat keeps proxies from closing a connection on which nothing happens.
-	pushBeat = 15 * time.Second
-)
+// pushEvery is the least time between two pushes.
+const pushEvery = 250 * time.Millisecond
 
 // stream sends the counters, and sends them again when they have changed.
 func (c *Counters) stream(w http.ResponseWriter, r *http.Request, report Report) error {
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
+	events := wire.Events(w)
 	ctx, end := wire.UntilStop(r.Context())
 	defer end()
-	out := http.NewResponseController(w)
 	var sent string
 	for ctx.Err() == nil {
 		text, err := unaged(report)
@@ -78,17 +71,16 @@ func (c *Counters) stream(w http.ResponseWriter, r *http.Request, report Report)
 			return err
 		}
 		if text == sent {
-			_, _ = fmt.Fprint(w, ": still here\n\n")
+			err = events.Beat()
 		} else {
-			data, err := wire.Marshal(report)
-			if err != nil {
-				return err
+			data, failed := wire.Marshal(report)
+			if failed != nil {
+				return failed
 			}
-			_, _ = fmt.Fprintf(w, "event: counters\ndata: %s\n\n", data)
+			err = events.Send("", "counters", data)
 		}
 		sent = text
-		_ = out.SetWriteDeadline(time.Now().Add(2 * pushBeat))
-		if out.Flush() != nil {
+		if err != nil {
 			return nil // the client has gone
 		}
 		c.change(ctx, report.Seq)
@@ -102,7 +94,7 @@ func (c *Counters) stream(w http.ResponseWriter, r *http.Request, report Report)
 // change waits until more has been counted, for as long as a connection may be silent.
 func (c *Counters) change(ctx context.Context, seq int64) {
 	wait(ctx, nil, pushEvery)
-	for until := time.Now().Add(pushBeat); ctx.Err() == nil && time.Now().Before(until); {
+	for until := time.Now().Add(wire.StreamBeat); ctx.Err() == nil && time.Now().Before(until); {
 		news := c.Ledger.News()
 		if now, err := position(ctx, c.DB.Read); err == nil && now != seq {
 			return

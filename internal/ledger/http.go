@@ -246,10 +246,8 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		if after, err = strconv.ParseInt(last, 10, 64); err != nil || after < 0 {
-			return fault.New(fault.InvalidRequest, "Last-Event-ID should be the id of the last event that was received.")
-		}
+	if after, err = wire.LastEventID(r, after); err != nil {
+		return err
 	}
 	if after < 0 {
 		if after, err = l.Head(r.Context()); err != nil {
@@ -258,10 +256,8 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
-	out := http.NewResponseController(w)
-	if err := out.Flush(); err != nil {
+	events := wire.Events(w)
+	if err := events.Flush(); err != nil {
 		return fmt.Errorf("stream events: %w", err)
 	}
 	if r.Method == http.MethodHead {
@@ -278,7 +274,7 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 			}
 		}
 	}()
-	beat := time.NewTicker(15 * time.Second)
+	beat := time.NewTicker(wire.StreamBeat)
 	defer beat.Stop()
 	for {
 		select {
@@ -293,14 +289,13 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 			if err != nil {
 				return err
 			}
-			_, _ = fmt.Fprintf(w, "id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Kind, data)
+			err = events.Send(strconv.FormatInt(e.Seq, 10), e.Kind, data)
 		case <-beat.C:
-			_, _ = fmt.Fprint(w, ": still here\n\n")
+			err = events.Beat()
 		case <-wire.Stop(r.Context()):
 			return nil
 		}
-		_ = out.SetWriteDeadline(time.Now().Add(30 * time.Second))
-		if err := out.Flush(); err != nil {
+		if err != nil {
 			return nil // the client has gone
 		}
 	}

@@ -133,6 +133,14 @@ type Answer struct {
 	Warnings     []string `json:"warnings,omitempty"`
 }
 
+// Accepted is the answer to another provider.
+type Accepted struct {
+	Accepted  bool   `json:"accepted"`
+	ID        string `json:"id"`
+	Delivered bool   `json:"delivered"`
+	Method    string `json:"method"`
+}
+
 // Security is what a recipient should know of a message before it believes it. It stands
 // beside the message, never in it: the payload is as it was signed.
 type Security struct {
@@ -181,26 +189,31 @@ func (p *Pending) appendJSON(dst []byte) ([]byte, error) {
 	return append(dst, tail[1:]...), nil
 }
 
-// appendPage writes the answer of the pending call.
-func appendPage(page []Pending, remaining int64, next string) ([]byte, error) {
+// Page is what waits for an agent, the oldest first.
+type Page struct {
+	Messages  []Pending
+	Remaining int64 // how many wait after these
+	Next      int64 // where the next page begins
+}
+
+// json writes the answer of the pending call.
+func (p *Page) json() ([]byte, error) {
 	out := []byte(`{"messages":[`)
-	for i := range page {
+	for i := range p.Messages {
 		if i > 0 {
 			out = append(out, ',')
 		}
 		var err error
-		if out, err = page[i].appendJSON(out); err != nil {
+		if out, err = p.Messages[i].appendJSON(out); err != nil {
 			return nil, err
 		}
 	}
 	out = append(out, `],"count":`...)
-	out = strconv.AppendInt(out, int64(len(page)), 10)
+	out = strconv.AppendInt(out, int64(len(p.Messages)), 10)
 	out = append(out, `,"remaining":`...)
-	out = strconv.AppendInt(out, remaining, 10)
-	if next != "" {
-		out = append(out, `,"next_cursor":"`+next+`"`...)
-	}
-	return append(out, '}'), nil
+	out = strconv.AppendInt(out, p.Remaining, 10)
+	out = append(out, `,"next_cursor":"`...)
+	return append(strconv.AppendInt(out, p.Next, 10), `"}`...), nil
 }
 
 // firstLine is a text cut to one line of at most so many characters.

@@ -145,13 +145,10 @@ func (b *Book) postReplay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := http.NewResponseController(w)
+	out := wire.Lines(w)
 	send := func(line ReplayLine) {
 		data, _ := wire.Marshal(line)
-		_ = out.SetWriteDeadline(time.Now().Add(time.Minute))
-		_, _ = w.Write(append(data, '\n'))
-		_ = out.Flush() // a client that has gone ends the request's context
+		_ = out.Send("", "", data) // a client that has gone ends the request's context
 	}
 	last := time.Now()
 	report, err := trial.Run(r.Context(), func(done, of int64) {

@@ -1,10 +1,8 @@
 package run
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
@@ -55,19 +53,16 @@ func (s *Runs) report(r *http.Request, in Report) (Orders, error) {
 }
 
 func (s *Runs) pulse(r *http.Request, in Pulse) (Orders, error) {
-	seconds, err := wire.Number(r, "wait", 0)
+	wait, err := wire.QueryWait(r, maxWait)
 	if err != nil {
 		return Orders{}, err
 	}
-	return s.Wait(r.Context(), r.PathValue("id"), in, time.Duration(min(seconds, 60))*time.Second)
+	return s.Wait(r.Context(), r.PathValue("id"), in, wait)
 }
 
 func (s *Runs) cancel(r *http.Request, in CancelRequest) (Run, error) {
 	return s.Cancel(r.Context(), roster.From(r.Context()), r.PathValue("id"), in.Reason)
 }
-
-// streamTime is how long one write to a reader may take.
-const streamTime = 30 * time.Second
 
 // events replays, and then follows.
 func (s *Runs) events(w http.ResponseWriter, r *http.Request) error {
@@ -75,64 +70,43 @@ func (s *Runs) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sse := wire.WantsEvents(r)
-	if last, err := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64); err == nil && sse {
-		after = max(after, last)
-	}
 	id := r.PathValue("id")
 	if _, err := s.Get(r.Context(), id); err != nil {
 		return err
 	}
-	out := newWriter(w, sse)
-	if r.URL.Query().Get("follow") == "false" {
-		return s.replay(r, id, after, out.send)
+	stream := wire.Lines
+	if wire.WantsEvents(r) {
+		stream = wire.Events
+		if last, err := wire.LastEventID(r, 0); err == nil {
+			after = max(after, last)
+		}
 	}
-	w.WriteHeader(http.StatusOK)
-	if out.control.Flush() != nil {
+	out := stream(w)
+	send := func(events []Numbered) error { return sendEvents(out, events) }
+	if r.URL.Query().Get("follow") == "false" {
+		return s.replay(r, id, after, send)
+	}
+	if out.Flush() != nil {
 		return nil // the reader is gone
 	}
 	ctx, end := wire.UntilStop(r.Context())
 	defer end()
-	if err := s.Follow(ctx, id, after, out.send); err != nil && ctx.Err() == nil {
+	if err := s.Follow(ctx, id, after, send); err != nil && ctx.Err() == nil {
 		s.core.Log.Debug("a reader of a run broke off; it connects again", "error", err.Error())
 	}
 	return nil
 }
 
-// writer sends events to one reader, as lines of JSON or as server-sent events.
-type writer struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	sse     bool
-}
-
-func newWriter(w http.ResponseWriter, sse bool) *writer {
-	media := "application/x-ndjson"
-	if sse {
-		media = "text/event-stream"
-	}
-	w.Header().Set("Content-Type", media)
-	w.Header().Set("Cache-Control", "no-store")
-	return &writer{w, http.NewResponseController(w), sse}
-}
-
-func (o *writer) send(events []Numbered) error {
-	_ = o.control.SetWriteDeadline(time.Now().Add(streamTime))
-	for _, e := range events {
-		data, err := wire.Marshal(e)
+// sendEvents sends events to one reader, all at once.
+func sendEvents(out *wire.Stream, events []Numbered) error {
+	for i := range events {
+		data, err := wire.Marshal(events[i])
 		if err != nil {
 			return err
 		}
-		if o.sse {
-			_, err = fmt.Fprintf(o.w, "id: %d\ndata: %s\n\n", e.N, data)
-		} else {
-			_, err = fmt.Fprintf(o.w, "%s\n", data)
-		}
-		if err != nil {
-			return err
-		}
+		out.Put(strconv.FormatInt(events[i].N, 10), "", data)
 	}
-	return o.control.Flush()
+	return out.Flush()
 }
 
 // replay sends what there is.

@@ -2,15 +2,12 @@ package signal
 
 import (
 	"context"
-	"fmt"
-	"iter"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
@@ -53,7 +50,7 @@ func (s *Signals) post(t Type) wire.Handler {
 		if err := wire.IsJSON(r); err != nil {
 			return err
 		}
-		wait := preferredWait(r)
+		wait := wire.PreferredWait(r, maxWait)
 		body, err := wire.Read(w, r, maxBody)
 		if err != nil {
 			return err
@@ -146,7 +143,7 @@ func (s *Signals) reply(w http.ResponseWriter, r *http.Request, a Answer) error 
 	if a.Status == gate.Pending {
 		return wire.Reply(w, http.StatusAccepted, a)
 	}
-	if prefersName(r) {
+	if wire.Prefers(r, "resolved-by") {
 		who, err := s.whoResolved(r.Context(), a)
 		if err != nil {
 			return err
@@ -167,45 +164,6 @@ func (s *Signals) whoResolved(ctx context.Context, a Answer) (string, error) {
 		return resolvedBy(g.Cause), err
 	}
 	return g.ResolvedBy, err
-}
-
-// preferences are the values of a preference in Prefer headers. What is not ours is passed
-// over, as RFC 7240 asks for.
-func preferences(r *http.Request, want string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for _, header := range r.Header.Values("Prefer") {
-			for part := range strings.SplitSeq(header, ",") {
-				part, _, _ = strings.Cut(part, ";") // parameters
-				name, value, _ := strings.Cut(part, "=")
-				if strings.EqualFold(strings.TrimSpace(name), want) && !yield(strings.Trim(strings.TrimSpace(value), `"`)) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// prefersName reports whether the agent asks who decided: Prefer: resolved-by.
-func prefersName(r *http.Request) bool {
-	for range preferences(r, "resolved-by") {
-		return true
-	}
-	return false
-}
-
-// preferredWait reads Prefer: wait=n. A value that is not understood is passed over.
-func preferredWait(r *http.Request) time.Duration {
-	for value := range preferences(r, "wait") {
-		if n, err := strconv.Atoi(value); err == nil && n > 0 {
-			return atMost(n)
-		}
-	}
-	return 0
-}
-
-// atMost is a number of seconds, as far as one call waits. A larger one would go round.
-func atMost(seconds int) time.Duration {
-	return time.Duration(max(-1, min(seconds, int(maxWait/time.Second)))) * time.Second
 }
 
 // Await is where a gate of the caller's stands: as soon as it is decided, or when most is
@@ -229,7 +187,7 @@ func (s *Signals) wait(ctx context.Context, gateID string, most time.Duration) (
 
 func (s *Signals) getGate(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	wait, err := queryWait(r)
+	wait, err := wire.QueryWait(r, maxWait)
 	if err != nil {
 		return err
 	}
@@ -247,40 +205,20 @@ func (s *Signals) getGate(w http.ResponseWriter, r *http.Request) error {
 	return s.reply(w, r, a)
 }
 
-// queryWait reads ?wait=30s, or a number of seconds.
-func queryWait(r *http.Request) (time.Duration, error) {
-	text := r.URL.Query().Get("wait")
-	if text == "" {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(text)
-	if n, e := strconv.Atoi(text); e == nil {
-		d, err = atMost(n), nil
-	}
-	if err != nil || d < 0 {
-		return 0, fault.New(fault.InvalidRequest, "wait should be a length of time such as 30s, 60s at most, and is %.40q.", text).About("wait")
-	}
-	return min(d, maxWait), nil
-}
-
 // stream sends where the gate stands, and its resolution when there is one.
 func (s *Signals) stream(w http.ResponseWriter, r *http.Request, g gate.Gate) error {
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
-	out := http.NewResponseController(w)
+	events := wire.Events(w)
 	for {
 		data, err := wire.Marshal(answer(g.ID, resolution(g)))
 		if err != nil {
 			return err
 		}
-		_ = out.SetWriteDeadline(time.Now().Add(2 * maxWait))
-		_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", g.Status, data)
-		gone := out.Flush() != nil || r.Context().Err() != nil
+		gone := events.Send("", string(g.Status), data) != nil || r.Context().Err() != nil
 		if gone || g.Status != gate.Pending {
 			return nil
 		}
 		// What is sent again after a while keeps proxies from closing the connection.
-		if g, err = s.wait(r.Context(), g.ID, streamBeat); err != nil {
+		if g, err = s.wait(r.Context(), g.ID, wire.StreamBeat); err != nil {
 			s.core.Log.Warn("a stream of a gate broke off; its client connects again", "error", err.Error())
 			return nil
 		}
@@ -293,5 +231,3 @@ func (s *Signals) stream(w http.ResponseWriter, r *http.Request, g gate.Gate) er
 		}
 	}
 }
-
-const streamBeat = 15 * time.Second

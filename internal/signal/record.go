@@ -130,8 +130,7 @@ func (s *Signals) deferred(ctx context.Context, who roster.Identity, sig *Signal
 	if err != nil {
 		return err
 	}
-	seconds := max(1, int(d.RetryAfter.Round(time.Second)/time.Second))
-	return fault.New(fault.RateLimited, "%s Send the same signal again in %d seconds.", d.Reason, seconds).With(wire.RetryAfter, seconds)
+	return d.Deferred("the same signal")
 }
 
 // stored is a signal that was received before.

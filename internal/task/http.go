@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
-	"strconv"
-	"time"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
@@ -103,7 +101,7 @@ func (s *Tasks) getMessages(r *http.Request) (Inbox, error) {
 	if err != nil {
 		return Inbox{}, err
 	}
-	wait, err := waitTime(r.URL.Query().Get("wait"))
+	wait, err := wire.QueryWait(r, maxWait)
 	if err != nil {
 		return Inbox{}, err
 	}
@@ -116,21 +114,6 @@ func (s *Tasks) getMessages(r *http.Request) (Inbox, error) {
 		return Inbox{}, err
 	}
 	return s.Wait(r.Context(), p, Role(r.URL.Query().Get("to")), after, limit, wait)
-}
-
-// waitTime reads 30s, or a number of seconds.
-func waitTime(text string) (time.Duration, error) {
-	if text == "" {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(text)
-	if n, e := strconv.Atoi(text); e == nil {
-		d, err = time.Duration(max(-1, min(n, int(maxWait/time.Second))))*time.Second, nil
-	}
-	if err != nil || d < 0 {
-		return 0, fault.New(fault.InvalidRequest, "wait should be a length of time such as 30s, 55s at most, and is %.40q.", text).About("wait")
-	}
-	return min(d, maxWait), nil
 }
 
 func (s *Tasks) getTasks(r *http.Request) (Page, error) {

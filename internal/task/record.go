@@ -1,7 +1,6 @@
 package task
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -64,19 +63,7 @@ func (b *recorded) encode() (ledger.Body, error) {
 	if err != nil {
 		return ledger.Body{}, err
 	}
-	text = bytes.TrimSuffix(text, []byte("}"))
-	add := func(name string, value []byte) {
-		if value == nil {
-			return
-		}
-		if len(text) > 1 {
-			text = append(text, ',')
-		}
-		text = append(append(text, name...), value...)
-	}
-	add(`"task":`, b.state)
-	add(`"record":`, b.Record)
-	return ledger.Body{Value: b, JSON: append(text, '}')}, nil
+	return ledger.Body{Value: b, JSON: wire.Splice(text, wire.Member{Name: "task", Value: b.state}, wire.Member{Name: "record", Value: b.Record})}, nil
 }
 
 // refused is the body of task.refused: one line of the error log.

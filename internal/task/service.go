@@ -188,8 +188,7 @@ func (s *Tasks) ask(ctx context.Context, w *work) (*rulebook.Plain, *Refusal, er
 		return nil, nil, err
 	}
 	if d.Action == policy.Defer {
-		after := max(1, int(d.RetryAfter.Round(time.Second)/time.Second))
-		return nil, nil, fault.New(fault.RateLimited, "%s Send the same message again in %d seconds.", d.Reason, after).With(wire.RetryAfter, after)
+		return nil, nil, d.Deferred("the same message")
 	}
 	reason := d.Reason
 	if d.Action == policy.Modify {
