@@ -2,9 +2,11 @@ package harness
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -115,7 +117,7 @@ func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
 				_ = conn.Close()
 				return
 			}
-			c := h.conn(TransportSocket, h.local)
+			c := h.newConn(TransportSocket, h.localAgent)
 			h.serve(wire.WithStop(context.WithoutCancel(ctx), ctx), c, newLines(conn))
 		})
 	}
@@ -145,9 +147,9 @@ func samePerson(conn net.Conn) error {
 	return nil
 }
 
-// local is the agent that the Unix socket stands for. It is made when it is first needed,
+// localAgent is the agent that the Unix socket stands for. It is made when it is first needed,
 // so that it can be suspended, limited and named in rules like any other.
-func (h *Harness) local(ctx context.Context) (roster.Identity, error) {
+func (h *Harness) localAgent(ctx context.Context) (roster.Identity, error) {
 	name := h.Config.SocketAgent
 	who, err := h.core.Roster.Named(ctx, roster.DefaultWorkspace, name)
 	if !fault.Is(err, fault.NotFound) {
@@ -186,3 +188,27 @@ func (l *lines) write(text []byte) error {
 }
 
 func (l *lines) close() { _ = l.conn.Close() }
+
+// errTooLong is about a line; those that follow it can be read.
+var errTooLong = errors.New("the line is too long")
+
+// readLine reads a line without its end. The last one needs none.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	tooLong := false
+	for {
+		part, err := r.ReadSlice('\n')
+		if tooLong = tooLong || len(line)+len(part) > maxLine+1; !tooLong {
+			line = append(line, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err != nil && !errors.Is(err, io.EOF), err != nil && len(line) == 0 && !tooLong:
+			return nil, err
+		case tooLong:
+			return nil, errTooLong
+		}
+		return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
+	}
+}

@@ -1,11 +1,8 @@
 package harness
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
 
 	"signalbox/internal/wire"
@@ -142,28 +139,4 @@ func errorReply(id wire.Raw, e *rpcError) []byte {
 		text = []byte(strconv.QuoteToASCII("Parse error"))
 	}
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`, id, e.code, text)
-}
-
-// errTooLong is about a line; those that follow it can be read.
-var errTooLong = errors.New("the line is too long")
-
-// readLine reads a line without its end. The last one needs none.
-func readLine(r *bufio.Reader) ([]byte, error) {
-	var line []byte
-	tooLong := false
-	for {
-		part, err := r.ReadSlice('\n')
-		if tooLong = tooLong || len(line)+len(part) > maxLine+1; !tooLong {
-			line = append(line, part...)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case err != nil && !errors.Is(err, io.EOF), err != nil && len(line) == 0 && !tooLong:
-			return nil, err
-		case tooLong:
-			return nil, errTooLong
-		}
-		return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
-	}
 }
