@@ -10,8 +10,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// decideBatch decides about many events. They are all checked first: a batch that is refused
-// has changed nothing.
+// decideBatch answers ahp/batch. All events are checked before the first is decided, so a batch
+// that is refused has changed nothing.
 func (h *Harness) decideBatch(ctx context.Context, c *Conn, who roster.Identity, params wire.Raw) (wire.Raw, *rpcError) {
 	events, problem := h.parseBatch(c, params)
 	if problem != nil {
@@ -22,7 +22,7 @@ func (h *Harness) decideBatch(ctx context.Context, c *Conn, who roster.Identity,
 			return nil, err
 		}
 	}
-	// All of them have the time of one call.
+	// The whole batch is held no longer than one call.
 	ctx, cancel := context.WithTimeout(ctx, h.holdTime())
 	defer cancel()
 	answers := make([]wire.Raw, len(events))
@@ -87,7 +87,7 @@ func (h *Harness) parseBatch(c *Conn, params wire.Raw) ([]*Event, *rpcError) {
 	return events, nil
 }
 
-// decideInBatch gives an event of a batch its generic decision. What fails is a block, and the
+// decideInBatch decides about one event of a batch. If that fails, the event is blocked and the
 // others go on.
 func (h *Harness) decideInBatch(ctx context.Context, c *Conn, who roster.Identity, e *Event) wire.Raw {
 	if !e.kind.blocking() {

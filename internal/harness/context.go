@@ -12,9 +12,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// allowedAnswer is what an allowed event is answered with, where no rule says it: context and
-// memory from the workspace's knowledge and the session's own entries, an intent from
-// words.
+// allowedAnswer answers an event that is allowed: with context and memory from the
+// workspace's knowledge and the session's own entries, with an intent from the words of the
+// prompt, or with a plain yes.
 func (h *Harness) allowedAnswer(ctx context.Context, who roster.Identity, e *Event, v policy.Verdict) (Answer, error) {
 	switch e.Type {
 	case ContextPerception:
@@ -37,10 +37,10 @@ func (h *Harness) allowedAnswer(ctx context.Context, who roster.Identity, e *Eve
 	}
 }
 
-// perceived is how much context is given to who does not say how much.
+// perceived is how many facts and snippets a client gets that does not say how many.
 const perceived = 10
 
-// gatherContext gathers context: facts and snippets that are about what is asked for.
+// gatherContext answers context_perception with facts and snippets about what is asked for.
 func (h *Harness) gatherContext(ctx context.Context, who roster.Identity, e *Event) (Answer, error) {
 	var in struct {
 		Target  wire.Raw `json:"target"`
@@ -98,7 +98,7 @@ func (h *Harness) gatherContext(ctx context.Context, who roster.Identity, e *Eve
 	return Answer{Decision: "allow", InjectedContext: out}, nil
 }
 
-// texts are the texts inside of a value, one after another.
+// texts joins every text inside of a value.
 func texts(raw wire.Raw) string {
 	var value any
 	if raw == nil || policy.DecodeData(raw, &value) != nil {
@@ -133,13 +133,13 @@ func sortedNames(m map[string]any) []string {
 	return names
 }
 
-// The kinds of memory that are told apart; any other is both.
+// The two kinds of memory; any other word means both.
 const (
 	semantic = "semantic" // what operators know
 	episodic = "episodic" // what happened in the session
 )
 
-// recallFacts finds facts.
+// recallFacts finds facts about a question in one kind of memory.
 func (h *Harness) recallFacts(ctx context.Context, who roster.Identity, e *Event, question, memory string, most int) ([]Fact, error) {
 	facts := []Fact{}
 	if memory != episodic {
@@ -166,18 +166,18 @@ const (
 	// maxRemembered is how many of a session's entries are looked at, and how many bytes.
 	maxRemembered      = 64
 	maxRememberedBytes = 4 << 20
-	// maxMemory is how much of one event is told again.
+	// maxMemory is how many bytes of one event a fact holds.
 	maxMemory = 2000
 )
 
-// memory is a fact that a session told, and how many words of a question stand in it.
+// memory is a fact from a session's own events, and how many words of the question it has.
 type memory struct {
 	fact Fact
 	hits int
 }
 
-// searchSession looks for the words of a question in what the session itself told, the best
-// first. It was said by an agent, so it counts half.
+// searchSession looks for the words of a question in the session's own notifications, the best
+// first. An agent said it, so its confidence is one half.
 func (h *Harness) searchSession(ctx context.Context, who roster.Identity, e *Event, question string, most int) ([]Fact, error) {
 	key, words := keyOf(e.Session), knowledge.Keywords(question)
 	var all []memory
@@ -208,7 +208,7 @@ func (h *Harness) searchSession(ctx context.Context, who roster.Identity, e *Eve
 	return facts, nil
 }
 
-// matchWords is what an event says about the words.
+// matchWords is the notification as a fact, and how many of the words it has.
 func (n *note) matchWords(key string, words []string) memory {
 	if n.Type == Heartbeat {
 		return memory{}

@@ -25,8 +25,8 @@ func handlerClient() *http.Client {
 	}
 }
 
-// askHandler asks the external handler of the event's type, which speaks AHP itself. The
-// policy has allowed the event by then; what the handler fails to answer is refused.
+// askHandler asks the external handler of the event's type, which speaks AHP itself. It is
+// called after the policy has allowed the event; if it does not answer, the event is refused.
 func (h *Harness) askHandler(ctx context.Context, e *Event) (wire.Raw, error) {
 	name := wire.Raw(`"` + id.New("call") + `"`)
 	body := wire.Splice([]byte(`{"jsonrpc":"2.0","method":"ahp/event"}`), wire.Member{Name: "id", Value: name}, wire.Member{Name: "params", Value: e.Raw})

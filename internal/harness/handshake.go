@@ -8,7 +8,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// answerHandshake opens a connection for what follows.
+// answerHandshake answers ahp/handshake. Streams need one before anything else.
 func (h *Harness) answerHandshake(c *Conn, who roster.Identity, params wire.Raw) (wire.Raw, *rpcError) {
 	got, err := readParams(params, handshakeParams)
 	if err != nil {
@@ -50,14 +50,15 @@ type (
 	}
 )
 
-// capabilities is everything there is.
+// capabilities are the types of events and the methods that we answer.
 var capabilities = []string{
 	"pre_action", "post_action", "pre_prompt", "post_response", "session_start", "session_end", "error", "heartbeat", "success",
 	"idle", "intent_detection", "context_perception", "memory_recall", "planning", "reasoning", "rate_limit", "confirmation",
 	"run_lifecycle", "task_list", "verification", "query", "batch",
 }
 
-// requireHandshake asks for a handshake where the configuration does so for POSTs.
+// requireHandshake refuses a POST without a handshake before it, where the configuration asks
+// for one.
 func (h *Harness) requireHandshake(ctx context.Context, c *Conn, who roster.Identity, session string) *rpcError {
 	key := ""
 	switch {
@@ -79,14 +80,14 @@ func (h *Harness) requireHandshake(ctx context.Context, c *Conn, who roster.Iden
 	return nil
 }
 
-// shaken remembers who has shaken hands, for those who ask for that of POSTs. What is not
-// in memory, as after a restart, is looked up in the sessions that handshakes opened.
+// shaken remembers in memory which agents and sessions had a handshake. After a restart they
+// are looked up in the table of sessions.
 type shaken struct {
 	mu    sync.Mutex
 	known map[string]bool
 }
 
-// maxShaken bounds the memory; a full one starts anew.
+// maxShaken is how many are remembered; when there are more, all are forgotten.
 const maxShaken = 100_000
 
 func (s *shaken) add(agent, session string) {

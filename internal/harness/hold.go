@@ -86,7 +86,7 @@ func (h *Harness) openGate(ctx context.Context, s *heldStep, past string) (*gate
 		})
 		return err
 	})
-	if err != nil { // the commit may still be under way, and stands its own
+	if err != nil { // a commit that is still under way may yet set stands
 		return nil, err
 	}
 	return stands, nil

@@ -109,7 +109,7 @@ func (h *Harness) post(w http.ResponseWriter, r *http.Request) error {
 	}
 	c := h.newConn(TransportHTTP, h.keyHolder(key))
 	reply := h.Handle(r.Context(), c, text)
-	if c.compat { // such a client knows no id but a string
+	if c.compat { // A3S Code cannot decode an id that is null
 		reply.JSON = bytes.Replace(reply.JSON, []byte(`{"jsonrpc":"2.0","id":null,`), []byte(`{"jsonrpc":"2.0","id":"",`), 1)
 	}
 	switch {
@@ -121,7 +121,8 @@ func (h *Harness) post(w http.ResponseWriter, r *http.Request) error {
 	case reply.Busy:
 		return writeReply(w, http.StatusTooManyRequests, reply.JSON)
 	}
-	// Errors too: another status is an error of transport to clients, who then read nothing.
+	// JSON-RPC errors have the status 200: clients take any other for a broken transport and do
+	// not read the body.
 	return writeReply(w, http.StatusOK, reply.JSON)
 }
 
@@ -138,6 +139,6 @@ func writeReply(w http.ResponseWriter, status int, text []byte) error {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(text) // a client that has gone away hears nothing
+	_, _ = w.Write(text) // if the client has gone, there is nobody to tell
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"signalbox/internal/policy"
 )
 
-// intentWords are the words that give an intent away, the surest first. A workspace's own
-// are rules at the point intent: allow with set: {intent: …}.
+// intentWords are the words by which an intent is recognised, the most telling intent first.
+// Rules at the point intent add a workspace's own: allow with set: {intent: …}.
 var intentWords = []struct {
 	intent string
 	words  []string
@@ -25,8 +25,8 @@ var intentWords = []struct {
 	{"recognize", []string{"recognize", "identify", "classify", "detect"}},
 }
 
-// detectIntent finds the intent with the most words in a prompt. A rule that names one is the
-// surer; where neither finds any, nothing is made up.
+// detectIntent finds the intent with the most words in a prompt. An intent that a rule names has
+// the confidence 1. If there is neither, the answer is a block.
 func detectIntent(prompt string, v policy.Verdict) Answer {
 	best, hits, total := "", 0, 0
 	words := knowledge.Words(prompt)

@@ -2,14 +2,14 @@ package harness
 
 import "signalbox/internal/policy"
 
-// kind is what there is to know of a type of event.
+// kind is what AHP fixes about a type of event.
 type kind struct {
-	point    policy.Point     // where the policy is asked; "" for what only tells
-	batch    bool             // may stand in a batch, since its answer is the generic decision
+	point    policy.Point     // where the policy is asked; "" for notifications
+	batch    bool             // allowed in a batch: its answer is the generic decision
 	payload  shape            // nil for free JSON
-	contract bool             // its payload is checked although it only tells, and it is never dropped
+	contract bool             // a notification whose payload is checked, and which is never dropped
 	state    bool             // what people see of a session follows from it
-	answers  map[string]shape // the decisions by their word; those of generic where there are none
+	answers  map[string]shape // the shape of each decision by its word; nil for the generic ones
 }
 
 func (k *kind) blocking() bool { return k.point != "" }
@@ -44,5 +44,5 @@ var kinds = map[Type]*kind{
 	Verification: {batch: true, payload: verificationPayload, contract: true, state: true},
 }
 
-// Decides reports whether a type of event is decided about.
+// Decides reports whether a type of event asks for a decision.
 func Decides(t Type) bool { return kinds[t] != nil && kinds[t].blocking() }

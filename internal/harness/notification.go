@@ -14,8 +14,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// takeNotification takes a notification. It is checked here and written later, so that no agent
-// waits for the disk. Methods other than events are passed over, as the protocol has it.
+// takeNotification checks a notification and queues it. It is written later, so that no agent
+// waits for the disk. Methods other than ahp/event are ignored, as AHP wants it.
 func (h *Harness) takeNotification(ctx context.Context, c *Conn, who roster.Identity, m *message) *rpcError {
 	if m.method != methodEvent {
 		return nil
@@ -40,7 +40,7 @@ func (h *Harness) takeNotification(ctx context.Context, c *Conn, who roster.Iden
 	return nil
 }
 
-// queueEvent puts what an agent tells into the queue.
+// queueEvent queues an event that asks for no decision.
 func (h *Harness) queueEvent(ctx context.Context, who roster.Identity, e *Event) {
 	n := &notification{who: who, session: keyOf(e.Session), typ: e.Type, event: e.Raw, at: h.core.Now().UnixMicro(), kept: e.kind.contract}
 	h.notes.add(n)
@@ -49,14 +49,14 @@ func (h *Harness) queueEvent(ctx context.Context, who roster.Identity, e *Event)
 	}
 }
 
-// openSession makes sure that a session is known, before anything is known of it but a step.
+// openSession queues the opening of a session that this node has not seen before.
 func (h *Harness) openSession(who roster.Identity, key string) {
 	if h.notes.firstSeen(who.ID, key) {
 		h.notes.add(&notification{who: who, session: key, at: h.core.Now().UnixMicro(), kept: true})
 	}
 }
 
-// notification is something to be written. Without a type it only says that there is a session.
+// notification waits to be written. Without a type it only opens its session.
 type notification struct {
 	who     roster.Identity
 	session string
@@ -76,7 +76,7 @@ const (
 // flush writes until nothing is left. What cannot be written is tried again.
 func (h *Harness) flush(ctx context.Context) {
 	for again := true; ctx.Err() == nil; {
-		if again { // else there is no database, and what waits has its bounded place
+		if again { // while the database is away, what waits stays in the queue, which is bounded
 			h.unwritten = append(h.unwritten, groupBySession(h.notes.takeBatch())...)
 		}
 		if len(h.unwritten) == 0 {
@@ -87,7 +87,7 @@ func (h *Harness) flush(ctx context.Context) {
 		if again = err == nil || !isTransient(err); err == nil {
 			continue
 		}
-		h.core.Log.Warn("what agents told cannot be written; will try again", "error", err.Error())
+		h.core.Log.Warn("notifications cannot be written yet; will try again", "error", err.Error())
 		select {
 		case <-time.After(flushPause):
 		case <-ctx.Done():
@@ -115,7 +115,7 @@ func (h *Harness) writeOrSplit(ctx context.Context, all []*session) (left []*ses
 	return left, err
 }
 
-// isTransient reports whether an error is about the database and not about what was written.
+// isTransient reports whether an error is the database's, so that the same may be written later.
 func isTransient(err error) bool {
 	switch fault.From(store.Explain(err)).Code {
 	case fault.StoreUnavailable, fault.StoreFull, fault.StoreReadOnly, fault.OutcomeUnknown, fault.LedgerMismatch, fault.Stopping, fault.Overloaded, fault.Cancelled:
@@ -135,7 +135,7 @@ type session struct {
 	bodies          [2]ledger.Body // of noted and reported
 }
 
-// groupBySession sorts what was told by session.
+// groupBySession sorts notifications by session, in the order of arrival.
 func groupBySession(all []*notification, dropped map[sessionID]int64) []*session {
 	found := map[sessionID]*session{}
 	var order []*session
@@ -173,7 +173,7 @@ func (h *Harness) writeSessions(ctx context.Context, sessions []*session) error 
 			}
 			text, err := wire.Marshal(b)
 			if err != nil {
-				return fmt.Errorf("encode what was told: %w", err)
+				return fmt.Errorf("encode notifications: %w", err)
 			}
 			s.bodies[i] = ledger.Body{Value: b, JSON: text}
 		}
@@ -188,7 +188,7 @@ func (h *Harness) writeSessions(ctx context.Context, sessions []*session) error 
 	})
 }
 
-// appendEntries opens the session if it is not there, and adds what was told.
+// appendEntries opens the session if it is not open, and appends its notifications.
 func (s *session) appendEntries(tx *ledger.Tx) error {
 	trace := traceOf(s.agent, s.session)
 	put := func(kind string, body any) {

@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// maxTelemetry is how much of what may be dropped waits at the most.
+	// maxTelemetry is how much telemetry waits; when there is more, the oldest is dropped.
 	maxTelemetry      = 50_000
 	maxTelemetryBytes = 64 << 20
-	// maxKept is how much of what is never dropped waits before those who tell have to.
+	// maxKept is how much waits of what is never dropped; when there is more, senders wait.
 	maxKept      = 200_000
 	maxKeptBytes = 256 << 20
 	// maxFlush is how much goes into one write.
@@ -18,8 +18,8 @@ const (
 	maxKnown      = 50_000 // sessions
 )
 
-// queue is what waits to be written. Telemetry has a bounded place and its oldest makes
-// room; the rest is never dropped.
+// queue holds notifications until they are written. Telemetry is bounded and loses its oldest;
+// the rest is never dropped.
 type queue struct {
 	mu        sync.Mutex
 	telemetry fifo
@@ -34,7 +34,7 @@ type queue struct {
 
 type sessionID struct{ agent, session string }
 
-// fifo is a list that is taken from at its front.
+// fifo is a first-in, first-out list that counts its bytes.
 type fifo struct {
 	items []*notification
 	bytes int
@@ -58,7 +58,7 @@ func (q *queue) init() {
 	q.dropped, q.known = map[sessionID]int64{}, map[sessionID]bool{}
 }
 
-// add never waits.
+// add queues a notification, and never waits.
 func (q *queue) add(n *notification) {
 	q.mu.Lock()
 	q.next++
@@ -80,7 +80,7 @@ func (q *queue) add(n *notification) {
 	}
 }
 
-// waitForRoom waits while there is more than memory should hold of what is never dropped.
+// waitForRoom waits while more than maxKept is queued of what is never dropped.
 func (q *queue) waitForRoom(ctx context.Context) {
 	for {
 		q.mu.Lock()
@@ -97,7 +97,7 @@ func (q *queue) waitForRoom(ctx context.Context) {
 	}
 }
 
-// firstSeen reports whether a session was not seen by this node before.
+// firstSeen reports whether this node has not seen a session before, and remembers it.
 func (q *queue) firstSeen(agent, session string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -106,7 +106,7 @@ func (q *queue) firstSeen(agent, session string) bool {
 		return false
 	}
 	if len(q.known) >= maxKnown {
-		clear(q.known) // the writer looks whether a session is there
+		clear(q.known) // the writer checks whether a session is open
 	}
 	q.known[name] = true
 	return true

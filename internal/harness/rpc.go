@@ -12,8 +12,8 @@ const (
 	// maxLine is the longest message on a stream, and maxPost that of a POST.
 	maxLine = 16 << 20
 	maxPost = 2 << 20
-	// maxNesting is one less than where the first client's own decoder gives up, so that
-	// nothing is taken here that it would refuse.
+	// maxNesting is one less than the limit of the reference client's decoder, so that we accept
+	// nothing that it refuses.
 	maxNesting = 127
 )
 
@@ -60,8 +60,8 @@ type message struct {
 
 func (m *message) request() bool { return m.id != nil }
 
-// parseMessage reads one message. With an error comes what is known of the id, so that
-// the answer can name it.
+// parseMessage reads one message. If there is an error, m still has the id, as far as it could
+// be read, for the answer.
 func parseMessage(text []byte) (m message, err *rpcError) {
 	if deeper(text, maxNesting) {
 		return m, refuse(codeParse, "The message is nested deeper than %d levels.", maxNesting)
@@ -78,7 +78,7 @@ func parseMessage(text []byte) (m message, err *rpcError) {
 	switch id := members["id"]; id.Kind() {
 	case '"', '0':
 		m.id = id
-	case 'n': // as good as none
+	case 'n': // an id that is null makes it a notification
 	default:
 		if id != nil {
 			return m, refuse(codeInvalid, "Invalid JSON-RPC message: the id should be a string or a number.")
@@ -97,7 +97,7 @@ func parseMessage(text []byte) (m message, err *rpcError) {
 	return m, nil
 }
 
-// deeper reports whether brackets outside of texts stand deeper than most.
+// deeper reports whether lists and objects are nested more than most levels deep.
 func deeper(text []byte, most int) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(text); i++ {

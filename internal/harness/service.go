@@ -28,22 +28,22 @@ type Config struct {
 	// HTTPHandshake says what a POST needs: HandshakeOff, HandshakeCredential or
 	// HandshakeSession.
 	HTTPHandshake string
-	// Handlers are the addresses of those who answer a type of event in place of us.
+	// Handlers are the URLs of external handlers, which answer a type of event.
 	Handlers map[Type]string
-	// Compat are the listeners that take what A3S Code sends, by their transport.
+	// Compat are the transports whose clients are A3S Code.
 	Compat map[string]bool
 	// SocketAgent is the name of the agent that the Unix socket stands for.
 	SocketAgent string
 	Version     string // of this program, as handshakes tell it
 }
 
-// What a failing policy is answered with.
+// What the answer is when the policy fails.
 const (
 	BlockOnFailure = "block"
 	ErrorOnFailure = "error"
 )
 
-// What a POST needs before it.
+// Which handshake a POST needs.
 const (
 	HandshakeOff        = "off"
 	HandshakeCredential = "credential"
@@ -57,7 +57,7 @@ const (
 	TransportSocket    = "socket"
 )
 
-// longestTimeout is how long a client waits that was told nothing.
+// longestTimeout is how long a client waits unless the handshake told it otherwise.
 const longestTimeout = 10 * time.Second
 
 // holdTime is how long a call may be held: 80 % of what a client waits.
@@ -70,7 +70,7 @@ type Harness struct {
 
 	core  protocol.Core
 	notes queue
-	// unwritten is what Run could not write yet.
+	// unwritten is what the last write of Run has left.
 	unwritten []*session
 	calls     *http.Client // to external handlers
 	streams   streams
@@ -79,8 +79,8 @@ type Harness struct {
 	rejected atomic.Int64 // notifications that were refused
 }
 
-// New makes the service over a core whose ledger has Projection. While Run is running, what
-// agents tell is written down.
+// New makes the service over a core whose ledger has Projection. Run writes the notifications of
+// agents.
 func New(core protocol.Core, c Config) *Harness {
 	if c.Timeout == 0 {
 		c.Timeout = longestTimeout
@@ -99,10 +99,10 @@ func New(core protocol.Core, c Config) *Harness {
 	return h
 }
 
-// Timers are none: a call is held for seconds, by its own goroutine.
+// Timers returns none: a call is held for seconds, by its own goroutine.
 func (h *Harness) Timers() map[string]clock.Handler { return nil }
 
-// Run writes what agents tell until ctx ends, and then what is left.
+// Run writes notifications until ctx ends, and then those that are left.
 func (h *Harness) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
@@ -116,7 +116,7 @@ func (h *Harness) Run(ctx context.Context) error {
 	defer cancel()
 	h.flush(ending)
 	if len(h.unwritten) > 0 {
-		h.core.Log.Error("what agents told could not be written and is lost", "sessions", len(h.unwritten))
+		h.core.Log.Error("agent events lost: write failed", "sessions", len(h.unwritten))
 	}
 	h.calls.CloseIdleConnections()
 	return nil
@@ -151,15 +151,15 @@ func (h *Harness) newConn(transport string, who func(context.Context) (roster.Id
 
 // Reply is what becomes of a message.
 type Reply struct {
-	JSON []byte // nil when nothing is said
-	// Notified says that it was a notification: a stream says nothing to it, whatever JSON is.
+	JSON []byte // nil for no answer
+	// Notified says that it was a notification. A stream does not answer one, even if JSON is set.
 	Notified bool
 	Broken   bool // it was no JSON
-	Busy     bool // it was not taken, and may be later
+	Busy     bool // refused for now; the client may send it again
 }
 
-// Handle answers one message. It is the whole protocol; streams take it apart, to answer
-// many side by side.
+// Handle answers one message. It is the whole protocol; streams do the same in two steps, to
+// answer many messages side by side.
 func (h *Harness) Handle(ctx context.Context, c *Conn, text []byte) Reply {
 	m, err := parseMessage(text)
 	if err != nil {

@@ -223,7 +223,7 @@ func (h *Harness) addDetail(ctx context.Context, s *Session, openedSeq int64) er
 // maxRuns is how many runs of a session are shown, the newest.
 const maxRuns = 100
 
-// readReports shows the newest reports of a type.
+// readReports adds the newest reports of a type to the session.
 func (h *Harness) readReports(ctx context.Context, s *Session, typ Type, most int) error {
 	return store.Each(h.core.DB.Reading(ctx), func(scan store.Scan) error {
 		var seq, place int64
@@ -239,7 +239,7 @@ func (h *Harness) readReports(ctx context.Context, s *Session, typ Type, most in
 	}, "SELECT seq, place FROM harness_report WHERE agent = $1 AND session = $2 AND type = $3 ORDER BY updated_at DESC, seq DESC, place DESC LIMIT $4", s.AgentID, s.ID, string(typ), most)
 }
 
-// addReport puts a report in its place.
+// addReport adds a report to the session, by its type.
 func (s *Session) addReport(typ Type, report Report) {
 	switch typ {
 	case RunLifecycle:
@@ -258,7 +258,7 @@ func (s *Session) addReport(typ Type, report Report) {
 	}
 }
 
-// readReport reads an event that was told, out of its entry.
+// readReport reads a notification out of its entry.
 func (h *Harness) readReport(ctx context.Context, seq, place int64) (Report, error) {
 	entry, err := h.core.Ledger.Entry(ctx, seq)
 	if err != nil {

@@ -103,7 +103,7 @@ func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
 			return nil // it was closed because we end
 		case errors.Is(err, net.ErrClosed):
 			return err
-		case err != nil: // too many files, for one: it passes
+		case err != nil: // such as too many open files, which passes
 			h.core.Log.Warn("cannot accept a connection on the Unix socket", "error", err.Error())
 			select {
 			case <-time.After(100 * time.Millisecond):
@@ -123,8 +123,7 @@ func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// samePerson refuses a peer that is neither this user nor root, where the system says who
-// it is.
+// samePerson refuses a peer that is neither this user nor root.
 func samePerson(conn net.Conn) error {
 	unix, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -147,7 +146,7 @@ func samePerson(conn net.Conn) error {
 	return nil
 }
 
-// localAgent is the agent that the Unix socket stands for. It is made when it is first needed,
+// localAgent is the agent that connections to the Unix socket act as. It is added on first use,
 // so that it can be suspended, limited and named in rules like any other.
 func (h *Harness) localAgent(ctx context.Context) (roster.Identity, error) {
 	name := h.Config.SocketAgent
@@ -189,10 +188,10 @@ func (l *lines) write(text []byte) error {
 
 func (l *lines) close() { _ = l.conn.Close() }
 
-// errTooLong is about a line; those that follow it can be read.
+// errTooLong says that one line is too long. The next ones can be read.
 var errTooLong = errors.New("the line is too long")
 
-// readLine reads a line without its end. The last one needs none.
+// readLine reads a line without its line break, which the last one may lack.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
 	tooLong := false

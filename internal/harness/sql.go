@@ -15,8 +15,8 @@ import (
 // Migrations make the tables of the harness.
 //
 // Steps have no table: what was asked and answered lives in their entries, which the
-// ledger finds by the session's trace. So a decision costs one entry and nothing else. What
-// approvals of them there are, gate keeps.
+// ledger finds by the session's trace. So a decision costs one entry and nothing else. Their
+// approvals are in the table of gate, and knowledge is in the package of that name.
 var Migrations = store.Migrations{Package: "harness", Steps: []string{`
 CREATE TABLE harness_session (
   agent {text} NOT NULL,
@@ -87,7 +87,7 @@ const (
 	kindSettled  = "step.settled" // the gate's outcome was answered
 
 	kindOpened   = "session.opened"
-	kindNoted    = "session.noted"    // what only tells
+	kindNoted    = "session.noted"    // notifications
 	kindReported = "session.reported" // what people see of a session
 )
 
@@ -161,7 +161,7 @@ type notes struct {
 	Notes   []note `json:"notes"`
 }
 
-// note is one event that only tells.
+// note is one notification.
 type note struct {
 	At    int64    `json:"at"` // of arrival, in microseconds
 	Type  Type     `json:"type"`
@@ -216,7 +216,7 @@ WHERE excluded.updated_at >= harness_report.updated_at AND (excluded.final OR NO
 	return nil
 }
 
-// isFinal reports whether a run with the status has ended, which nothing makes undone.
+// isFinal reports whether the status is that of a run that has ended.
 func isFinal(status string) bool {
 	return status == "completed" || status == "failed" || status == "cancelled"
 }

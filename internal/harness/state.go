@@ -15,8 +15,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// retryPending is after how long a client may ask again for what waits for a person. The
-// next call waits too, so there is no hurry.
+// retryPending is after how long a client should ask again while a gate waits. The next call is
+// held too, so there is no hurry.
 const retryPending = 2 * time.Second
 
 func millis(d time.Duration) *int64 {
@@ -27,7 +27,7 @@ func millis(d time.Duration) *int64 {
 // failClosed marks an answer that nobody decided.
 var failClosed = map[string]any{"fail_closed": true}
 
-// refusal is how an event is told no.
+// refusal is a no in the words of the event's type.
 func refusal(e *Event, reason string) Answer {
 	switch {
 	case e.Type == Idle: // it can only be put off; members beside the reason are for generic decoders
@@ -35,7 +35,7 @@ func refusal(e *Event, reason string) Answer {
 	case e.Type == RateLimit:
 		return Answer{Decision: "skip", Reason: reason}
 	case e.Type == Confirmation && e.compat:
-		// Such a client cannot read a reject, and goes on with what it cannot read.
+		// A3S Code cannot decode a reject, and goes on if it cannot decode the answer.
 		return Answer{Decision: "escalate", Reason: reason}
 	case e.Type == Confirmation:
 		return Answer{Decision: "reject", Reason: reason}
@@ -43,14 +43,14 @@ func refusal(e *Event, reason string) Answer {
 	return Answer{Decision: "block", Reason: reason}
 }
 
-// failureAnswer is the answer when there is none: nothing is allowed by accident.
+// failureAnswer is the refusal when no decision could be made: nothing is allowed by accident.
 func failureAnswer(e *Event, reason string) Answer {
 	a := refusal(e, reason)
 	a.Metadata = failClosed
 	return a
 }
 
-// postponement is how a type of event is told to ask again.
+// postponement asks a client to ask again later, in the words of the event's type.
 func postponement(t Type, reason string, after time.Duration) Answer {
 	switch t {
 	case RateLimit:
@@ -64,8 +64,7 @@ func postponement(t Type, reason string, after time.Duration) Answer {
 	}
 }
 
-// permission is the plainest yes to a type of event; what it holds beyond that comes from
-// elsewhere.
+// permission is a plain yes in the words of the event's type.
 func permission(e *Event) Answer {
 	switch e.Type {
 	case Planning:
@@ -81,7 +80,7 @@ func permission(e *Event) Answer {
 		var limit struct {
 			After int64 `json:"retry_after_ms"`
 		}
-		_ = wire.UnmarshalPart(e.Payload, &limit) // a number past all time is not waited for
+		_ = wire.UnmarshalPart(e.Payload, &limit) // a number that is too large counts as 0
 		return Answer{Decision: "retry", RetryAfterMS: &limit.After}
 	case Confirmation:
 		return Answer{Decision: "approve"}
@@ -105,8 +104,7 @@ func modification(e *Event, set map[string]any) (Answer, error) {
 	}
 }
 
-// patch merges set into a JSON object; what is none becomes one. Numbers keep their
-// digits.
+// patch merges set into a JSON object, or makes one of what is not. Numbers keep their digits.
 func patch(raw wire.Raw, set map[string]any) (wire.Raw, error) {
 	var value any
 	if err := policy.DecodeData(raw, &value); err != nil {
@@ -145,7 +143,7 @@ func (e *Event) question() string {
 	return e.text("prompt", "query", "message", "problem_statement", "task_description", "question", "idle_reason", "current_usage")
 }
 
-// fillData decodes what rules see as data. It was read before, so it decodes.
+// fillData decodes what rules see as data. It was checked before, so it can be decoded.
 func (e *Event) fillData(p *policy.Event) {
 	var whole struct {
 		Payload  any            `json:"payload"`
@@ -158,11 +156,10 @@ func (e *Event) fillData(p *policy.Event) {
 	p.Metadata = whole.Metadata
 }
 
-// maxKey is the longest name that stands as it is in entries and tables.
+// maxKey is the longest name that is used as it is in entries and tables.
 const maxKey = 200 // bytes
 
-// keyOf is how a session, or what has a name, is looked up: a name that is too long stands
-// as its hash.
+// keyOf is the name under which a session is stored: its own, or its hash if that is too long.
 func keyOf(name string) string {
 	if len(name) <= maxKey {
 		return name
@@ -181,8 +178,8 @@ func (e *Event) subject() string { return keyOf(cmp.Or(e.tool(), string(e.Type))
 
 func (e *Event) tool() string { return e.text("tool_name", "tool") }
 
-// digest is what an approval is good for: this payload, however it is written, of this
-// type of event. The session is looked up beside it.
+// digest is what an approval is good for: this type of event with this payload, however it is
+// written.
 func (e *Event) digest() string {
 	return digestOf([]byte(e.Type), []byte{0}, wire.Canonical(e.Payload))
 }

@@ -16,15 +16,15 @@ type stream interface {
 	read() ([]byte, error)
 	// write sends one message, whole or not at all, and is called by many at once.
 	write(text []byte) error
-	// close ends it, and a read that waits. What was written arrives.
+	// close ends the stream, and a read that waits. What was written before is still sent.
 	close()
 }
 
 const (
 	// maxInFlight is how many requests of one connection are under way at a time.
 	maxInFlight = 256
-	// alone is the size from which a message is answered before the next is read, so
-	// that one connection does not fill the memory.
+	// alone is the size from which a message is answered before the next one is read, so that one
+	// connection does not fill the memory.
 	alone = 256 << 10
 	// writeTime is how long a client may take to take an answer.
 	writeTime = 10 * time.Second
@@ -100,8 +100,8 @@ func (h *Harness) serve(ctx context.Context, c *Conn, s stream) {
 	}
 }
 
-// workers answer the requests of one stream side by side. They stay for the next ones,
-// since a goroutine that begins has to grow its stack first.
+// workers answer the requests of one stream side by side. They stay for the next requests,
+// since a new goroutine has to grow its stack first.
 type workers struct {
 	h       *Harness
 	c       *Conn
@@ -111,7 +111,7 @@ type workers struct {
 	working sync.WaitGroup
 }
 
-// dispatch answers a message, now if that takes no time.
+// dispatch answers a message: at once if that is quick, else in a worker.
 func (w *workers) dispatch(ctx context.Context, m *message, size int) {
 	if !m.request() || m.method == methodHandshake || size > alone {
 		if r := w.h.answerMessage(ctx, w.c, m); !r.Notified {
@@ -149,8 +149,8 @@ func blank(text []byte) bool {
 	return true
 }
 
-// overloadReply answers a request that cannot be taken now: with later, where its kind has a
-// word for it.
+// overloadReply refuses a request for now: with a decision to ask again later if its type has
+// one, else with an error.
 func (h *Harness) overloadReply(c *Conn, m *message, reason string, after time.Duration) Reply {
 	if m.method == methodEvent {
 		if e, err := parseEvent(m.params, m.inside); err == nil && e.kind.blocking() && h.checkEvent(c, e) == nil {
@@ -164,7 +164,7 @@ func (h *Harness) overloadReply(c *Conn, m *message, reason string, after time.D
 	return Reply{JSON: errorReply(m.id, refuse(codeOverloaded, "overloaded: %s Ask again in %d ms.", reason, after.Milliseconds())), Busy: true}
 }
 
-// refuseOverLimit refuses what is more than an agent may ask for in a minute.
+// refuseOverLimit refuses a request beyond the agent's rate limit.
 func (h *Harness) refuseOverLimit(c *Conn, who roster.Identity, m *message) (Reply, bool) {
 	if !m.request() || m.method == methodHandshake {
 		return Reply{}, false

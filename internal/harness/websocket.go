@@ -22,13 +22,13 @@ func (h *Harness) upgrade(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return unauthorized(w, err)
 	}
-	// Without Origin it is no browser; one that is there must be ours.
+	// Agents send no Origin; a browser does, and Accept checks that it is ours.
 	conn, err := websocket.Accept(w, r, nil)
 	if err != nil {
 		return nil //nolint:nilerr // it was answered
 	}
 	conn.SetReadLimit(maxLine)
-	ctx := context.WithoutCancel(r.Context()) // a request's ends in the middle of an answer
+	ctx := context.WithoutCancel(r.Context()) // the request's own ends in the middle of an answer
 	h.serve(ctx, h.newConn(TransportWebSocket, h.keyHolder(key)), &socket{conn: conn, harness: h})
 	return nil
 }
@@ -46,7 +46,7 @@ func (s *socket) read() ([]byte, error) {
 		if err != nil || kind == websocket.MessageText {
 			return text, err
 		}
-		s.harness.core.Log.Debug("a binary message was passed over", "bytes", len(text))
+		s.harness.core.Log.Debug("binary message ignored", "bytes", len(text))
 	}
 }
 

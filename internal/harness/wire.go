@@ -133,7 +133,7 @@ func (e *Event) text(names ...string) string {
 	return ""
 }
 
-// inside is a member of an object in the payload.
+// inside are the members of an object in the payload.
 func (e *Event) inside(name string) map[string]wire.Raw {
 	if e.members[name].Kind() != '{' {
 		return nil
@@ -142,8 +142,8 @@ func (e *Event) inside(name string) map[string]wire.Raw {
 	return members
 }
 
-// Answer is a decision of any kind. Each kind uses some of the members; those that a
-// decoder does not know it passes over.
+// Answer is a decision of any kind. Each kind uses some of the members; decoders ignore members
+// that they do not know.
 type Answer struct {
 	Decision         string         `json:"decision"`
 	Reason           string         `json:"reason,omitzero"`
@@ -182,7 +182,7 @@ type File struct {
 	Relevance float64 `json:"relevance_score"`
 }
 
-// encode writes an answer with what the rule's set adds to it, and checks that it is one.
+// encode writes an answer with the members that a rule sets, and checks the result.
 func (a Answer) encode(e *Event, set map[string]any) (wire.Raw, error) {
 	text, err := wire.Marshal(a)
 	if err != nil || len(set) == 0 || !e.kind.typed() {
@@ -201,10 +201,10 @@ func (a Answer) encode(e *Event, set map[string]any) (wire.Raw, error) {
 	return text, checkAnswer(e.kind, text)
 }
 
-// shorter are names by which a rule's set may call members of an answer.
+// shorter are the short names of members that rules may set.
 var shorter = map[string]string{"strategy": "selected_strategy", "task": "modified_task", "intent": "detected_intent"}
 
-// checkAnswer checks that a decision is one of the kind.
+// checkAnswer checks that a decision has a shape that the kind of event allows.
 func checkAnswer(k *kind, answer wire.Raw) error {
 	answers := k.answers
 	if answers == nil {
