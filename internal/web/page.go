@@ -55,12 +55,13 @@ type Result struct {
 	Data     any
 }
 
-// pages and actions are the whole dashboard.
-func pages() []Page {
+// Pages and Actions are the whole dashboard.
+func Pages() []Page {
 	return slices.Concat(inboxPages(), overviewPages(), agentPages(), accountPages(), mailPages(), taskPages(), sessionPages(), runPages(), ledgerPages(), deliveryPages(), policyPages(), settingPages())
 }
 
-func actions() []Action {
+// Actions are what can be done there, each with the role that it takes.
+func Actions() []Action {
 	return slices.Concat(inboxActions(), agentActions(), accountActions(), mailActions(), taskActions(), runActions(), deliveryActions(), policyActions(), settingActions())
 }
 
@@ -154,10 +155,10 @@ func (w *Web) Handler() http.Handler {
 		mux.Handle(at, http.RedirectHandler("/ui/inbox", http.StatusSeeOther))
 	}
 	w.mountLogin(mux)
-	for _, p := range pages() {
+	for _, p := range Pages() {
 		mux.HandleFunc("GET "+p.Path, func(out http.ResponseWriter, r *http.Request) { w.servePage(out, r, &p) })
 	}
-	for _, a := range actions() {
+	for _, a := range Actions() {
 		mux.HandleFunc("POST "+a.Path, func(out http.ResponseWriter, r *http.Request) { w.serveAction(out, r, &a) })
 	}
 	mux.HandleFunc("/ui/", func(out http.ResponseWriter, r *http.Request) {
@@ -309,7 +310,7 @@ func (w *Web) view(r *Request) view {
 	v := view{Path: r.URL.RequestURI(), Who: r.Who, Theme: theme(r.Request), Flash: w.takeFlash(r.w, r.Request), CSS: w.css, JS: w.js}
 	v.Waiting, v.Seq = w.waiting(r.Context(), r.Who.Workspace)
 	there := map[string]bool{}
-	for _, p := range pages() {
+	for _, p := range Pages() {
 		there[p.Path] = true
 	}
 	group := ""
