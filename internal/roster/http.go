@@ -77,6 +77,16 @@ func QueryWorkspace(req *http.Request) (string, error) {
 	return WorkspaceOf(req, req.URL.Query().Get("workspace"))
 }
 
+// PathAgent is the agent that {name} in the path stands for, in the workspace that
+// ?workspace= names.
+func (r *Roster) PathAgent(req *http.Request) (Agent, error) {
+	workspace, err := QueryWorkspace(req)
+	if err != nil {
+		return Agent{}, err
+	}
+	return r.Agent(req.Context(), workspace, req.PathValue("name"))
+}
+
 func (r *Roster) getAgents(w http.ResponseWriter, req *http.Request) error {
 	limit, err := wire.Limit(req)
 	if err != nil {
@@ -123,11 +133,7 @@ func (r *Roster) postAgent(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (r *Roster) getAgent(w http.ResponseWriter, req *http.Request) error {
-	workspace, err := QueryWorkspace(req)
-	if err != nil {
-		return err
-	}
-	a, err := r.Agent(req.Context(), workspace, req.PathValue("name"))
+	a, err := r.PathAgent(req)
 	if err != nil {
 		return err
 	}

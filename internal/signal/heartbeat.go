@@ -153,7 +153,7 @@ func (s *Signals) postHalt(w http.ResponseWriter, r *http.Request) error {
 	if len(in.RunID) > maxRunID || len(in.Reason) > maxText {
 		return fault.New(fault.InvalidPayload, "The run_id has at most %d bytes, the reason at most %d.", maxRunID, maxText)
 	}
-	a, err := s.agent(r)
+	a, err := s.core.Roster.PathAgent(r)
 	if err != nil {
 		return err
 	}
@@ -172,14 +172,6 @@ func (s *Signals) postHalt(w http.ResponseWriter, r *http.Request) error {
 }
 
 // agent is the one that the address names, in the workspace of who asks.
-func (s *Signals) agent(r *http.Request) (roster.Agent, error) {
-	workspace, err := roster.WorkspaceOf(r, r.URL.Query().Get("workspace"))
-	if err != nil {
-		return roster.Agent{}, err
-	}
-	return s.core.Roster.Agent(r.Context(), workspace, r.PathValue("name"))
-}
-
 // LiveRun is a run that sends heartbeats.
 type LiveRun struct {
 	Agent     string    `json:"agent"` // its id

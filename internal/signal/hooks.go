@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
@@ -25,9 +26,7 @@ type Webhook struct {
 
 // chooseWebhook settles where the resolution goes, and checks that it may.
 func (s *Signals) chooseWebhook(ctx context.Context, who roster.Identity, sig *Signal) error {
-	s.mu.RLock()
-	hook, registered := s.hooks[who.ID]
-	s.mu.RUnlock()
+	hook, registered := s.hooks.Get(who.ID)
 	if sig.WebhookURL == "" {
 		sig.WebhookURL = hook.URL // checked when it was registered
 		return nil
@@ -56,9 +55,8 @@ func hostOf(target string) string {
 
 // WebhookOf is the webhook of an agent, for other protocols that tell it of decisions.
 func (s *Signals) WebhookOf(agentID string) Webhook {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.hooks[agentID]
+	h, _ := s.hooks.Get(agentID)
+	return h
 }
 
 // ShownWebhook is a webhook with the secret that verifies it.
@@ -67,10 +65,9 @@ type ShownWebhook struct {
 	Secret string `json:"secret"`
 }
 
-func (s *Signals) shown(workspace, agentID string) ShownWebhook {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	h := s.hooks[agentID]
+// ShowWebhook is the webhook of an agent with the secret by which the agent recognises us.
+func (s *Signals) ShowWebhook(workspace, agentID string) ShownWebhook {
+	h := s.WebhookOf(agentID)
 	if h.Hosts == nil {
 		h.Hosts = []string{}
 	}
@@ -84,73 +81,54 @@ type NewWebhook struct {
 	RotateSecret bool     `json:"rotate_secret,omitempty"`
 }
 
+// RegisterWebhook replaces the webhook of an agent.
+func (s *Signals) RegisterWebhook(ctx context.Context, by roster.Identity, a roster.Agent, in NewWebhook) (ShownWebhook, error) {
+	before := s.WebhookOf(a.ID)
+	r, err := s.core.Outbox.Register(ctx, deliver.Registration{URL: before.URL, Generation: before.Generation}, in.URL, in.RotateSecret)
+	if err != nil {
+		return ShownWebhook{}, err
+	}
+	h := Webhook{URL: r.URL, Hosts: []string{}, Generation: r.Generation}
+	for _, host := range in.Hosts {
+		h.Hosts = append(h.Hosts, strings.ToLower(host))
+	}
+	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kindHooked, Actor: by.Actor(), Subject: a.ID, Body: h})
+		return nil
+	})
+	if err != nil {
+		return ShownWebhook{}, err
+	}
+	s.hooks.Put(a.ID, h)
+	return s.ShowWebhook(a.Workspace, a.ID), nil
+}
+
 func (s *Signals) putWebhook(w http.ResponseWriter, r *http.Request) error {
 	var in NewWebhook
 	if err := wire.ReadJSON(w, r, maxBody, &in); err != nil {
 		return err
 	}
-	a, err := s.agent(r)
+	a, err := s.core.Roster.PathAgent(r)
 	if err != nil {
 		return err
 	}
-	if in.URL != "" {
-		if err := s.core.Outbox.CheckTarget(r.Context(), in.URL); err != nil {
-			return err
-		}
-	}
-	h := Webhook{URL: in.URL, Hosts: []string{}, Generation: s.shown(a.Workspace, a.ID).Generation}
-	for _, host := range in.Hosts {
-		h.Hosts = append(h.Hosts, strings.ToLower(host))
-	}
-	if in.RotateSecret {
-		h.Generation++
-	}
-	by := roster.From(r.Context())
-	err = s.core.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kindHooked, Actor: by.Actor(), Subject: a.ID, Body: h})
-		return nil
-	})
+	shown, err := s.RegisterWebhook(r.Context(), roster.From(r.Context()), a, in)
 	if err != nil {
 		return err
 	}
-	s.useHook(a.ID, h)
-	return wire.Reply(w, http.StatusOK, s.shown(a.Workspace, a.ID))
-}
-
-func (s *Signals) useHook(agentID string, h Webhook) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hooks[agentID] = h
+	return wire.Reply(w, http.StatusOK, shown)
 }
 
 func (s *Signals) getWebhook(w http.ResponseWriter, r *http.Request) error {
-	a, err := s.agent(r)
+	a, err := s.core.Roster.PathAgent(r)
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, s.shown(a.Workspace, a.ID))
+	return wire.Reply(w, http.StatusOK, s.ShowWebhook(a.Workspace, a.ID))
 }
 
 // getOwnWebhook lets an agent learn the secret by which it recognises us.
 func (s *Signals) getOwnWebhook(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	return wire.Reply(w, http.StatusOK, s.shown(who.Workspace, who.ID))
-}
-
-// loadHooks reads every webhook that is registered.
-func (s *Signals) loadHooks(ctx context.Context) error {
-	entries, err := s.core.Ledger.Select(ctx, "JOIN agent_webhook h ON h.seq = e.seq")
-	for i := 0; i < len(entries) && err == nil; i++ {
-		err = s.followHook(&entries[i])
-	}
-	return err
-}
-
-func (s *Signals) followHook(e *ledger.Entry) error {
-	var h Webhook
-	if err := e.Decode(&h); err != nil {
-		return err
-	}
-	s.useHook(e.Subject, h)
-	return nil
+	return wire.Reply(w, http.StatusOK, s.ShowWebhook(who.Workspace, who.ID))
 }

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"net/http"
@@ -74,25 +75,47 @@ func (w *work) deliver(next *Task, out Outcome) error {
 	return nil
 }
 
-// hookOf reads the webhook of the role that the address names.
-func (s *Tasks) hookOf(r *http.Request) (workspace string, shown ShownWebhook, err error) {
-	shown.Role = Role(r.PathValue("role"))
-	if shown.Role != Admin && !slices.Contains(AgentRoles, shown.Role) {
-		return "", shown, fault.New(fault.NotFound, "There is no role %.40q. The roles are admin, coordinator, executor and reviewer.", shown.Role)
+// Webhook is the webhook of a role with its secret.
+func (s *Tasks) Webhook(ctx context.Context, workspace string, role Role) (ShownWebhook, error) {
+	h := hooked{Role: role}
+	if role != Admin && !slices.Contains(AgentRoles, role) {
+		return ShownWebhook{}, fault.New(fault.NotFound, "There is no role %.40q. The roles are admin, coordinator, executor and reviewer.", role)
 	}
-	if workspace, err = roster.QueryWorkspace(r); err != nil {
-		return "", shown, err
+	err := s.core.DB.QueryRow(ctx, "SELECT url, generation FROM task_hook WHERE workspace = $1 AND role = $2", []any{workspace, string(role)}, &h.URL, &h.Generation)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return ShownWebhook{}, err
 	}
-	err = s.core.DB.QueryRow(r.Context(), "SELECT url, generation FROM task_hook WHERE workspace = $1 AND role = $2", []any{workspace, string(shown.Role)}, &shown.URL, &shown.Generation)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = nil
+	return s.showHook(workspace, h), nil
+}
+
+func (s *Tasks) showHook(workspace string, h hooked) ShownWebhook {
+	return ShownWebhook{h.Webhook, h.Role, s.core.Outbox.SecretFor(workspace, receiverOf(h.Role), h.Generation).Reveal()}
+}
+
+// RegisterWebhook replaces the webhook of a role.
+func (s *Tasks) RegisterWebhook(ctx context.Context, by roster.Identity, workspace string, role Role, in NewWebhook) (ShownWebhook, error) {
+	before, err := s.Webhook(ctx, workspace, role)
+	if err != nil {
+		return before, err
 	}
-	shown.Secret = s.core.Outbox.SecretFor(workspace, receiverOf(shown.Role), shown.Generation).Reveal()
-	return workspace, shown, err
+	r, err := s.core.Outbox.Register(ctx, deliver.Registration(before.Webhook), in.URL, in.RotateSecret)
+	if err != nil {
+		return before, err
+	}
+	h := hooked{Webhook(r), role}
+	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{Workspace: workspace, Kind: kindHooked, Actor: by.Actor(), Subject: string(role), Body: h})
+		return nil
+	})
+	return s.showHook(workspace, h), err
 }
 
 func (s *Tasks) getHook(w http.ResponseWriter, r *http.Request) error {
-	_, shown, err := s.hookOf(r)
+	workspace, err := roster.QueryWorkspace(r)
+	if err != nil {
+		return err
+	}
+	shown, err := s.Webhook(r.Context(), workspace, Role(r.PathValue("role")))
 	if err != nil {
 		return err
 	}
@@ -104,24 +127,11 @@ func (s *Tasks) putHook(w http.ResponseWriter, r *http.Request) error {
 	if err := wire.ReadJSON(w, r, maxSetting, &in); err != nil {
 		return err
 	}
-	workspace, shown, err := s.hookOf(r)
+	workspace, err := roster.QueryWorkspace(r)
 	if err != nil {
 		return err
 	}
-	if in.URL != "" {
-		if err := s.core.Outbox.CheckTarget(r.Context(), in.URL); err != nil {
-			return fault.From(err).About("url")
-		}
-	}
-	shown.URL = in.URL
-	if in.RotateSecret {
-		shown.Generation++
-		shown.Secret = s.core.Outbox.SecretFor(workspace, receiverOf(shown.Role), shown.Generation).Reveal()
-	}
-	err = s.core.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: workspace, Kind: kindHooked, Actor: roster.From(r.Context()).Actor(), Subject: string(shown.Role), Body: hooked{shown.Webhook, shown.Role}})
-		return nil
-	})
+	shown, err := s.RegisterWebhook(r.Context(), roster.From(r.Context()), workspace, Role(r.PathValue("role")), in)
 	if err != nil {
 		return err
 	}
