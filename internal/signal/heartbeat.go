@@ -51,10 +51,10 @@ func (s *Signals) Beat(ctx context.Context, who roster.Identity, body []byte) (P
 	if err != nil {
 		return Pulse{}, err
 	}
-	name, run := f.name("agent_id", "resume-tailor"), f.text("run_id", maxRunID, "run_01jt4k")
-	ttl := f.count("ttl_s")
-	if most := int64(maxTTL / time.Second); ttl > most || ttl == 0 && f.raw["ttl_s"] != nil {
-		f.fail("ttl_s", "should be how many seconds until the next heartbeat at the latest, from 1 to %d.", most)
+	name, run := f.name("agent_id", "resume-tailor"), f.Text("run_id", maxRunID, "run_01jt4k")
+	ttl := f.Count("ttl_s")
+	if most := int64(maxTTL / time.Second); ttl > most || ttl == 0 && f.Members["ttl_s"] != nil {
+		f.Fail("ttl_s", "should be how many seconds until the next heartbeat at the latest, from 1 to %d.", most)
 	}
 	if err := f.err(); err != nil {
 		return Pulse{}, err
