@@ -24,6 +24,9 @@ func TestEveryPackageKeepsTheRules(t *testing.T) {
 	if len(pkgs) < 5 {
 		t.Fatalf("found only %d packages; is this test still reading the right folder?", len(pkgs))
 	}
+	if len(protocols) < 6 {
+		t.Fatalf("found only the protocols %v; is this test still reading the server's list?", protocols)
+	}
 	for _, p := range pkgs {
 		for _, sentence := range broken(p) {
 			t.Error(sentence)

@@ -15,7 +15,7 @@ func source(imports ...string) string {
 	var b strings.Builder
 	b.WriteString(twoSentences + "package x\n")
 	for _, i := range imports {
-		if under(i, "internal") || i == "client" {
+		if under(i, "internal") || under(i, "client") {
 			i = module + "/" + i
 		}
 		b.WriteString("import _ \"" + i + "\"\n")
@@ -69,6 +69,11 @@ func TestTheRulesFindWhatBreaksThem(t *testing.T) {
 			"the client brings the store", "client/a.go", source("internal/wire", "internal/store"),
 			[]string{"client/a.go imports internal/store: agents link the client into their programs: it brings no server and no database"},
 		},
+		{"a client imports what the clients share", "client/ahp/a.go", source("client/internal/strict"), nil},
+		{
+			"what the clients share brings the server's reader", "client/internal/strict/a.go", source("internal/wire"),
+			[]string{"client/internal/strict/a.go imports internal/wire: agents link the clients into their programs: what these share brings the standard library alone"},
+		},
 		{
 			"the core imports the client", "internal/gate/a.go", source("client"),
 			[]string{"internal/gate/a.go imports client: only what is on the staircase is there to be imported"},
@@ -82,6 +87,16 @@ func TestTheRulesFindWhatBreaksThem(t *testing.T) {
 			[]string{"internal/ledger/a.go imports internal/store/storetest: a helper of tests is imported by tests only"},
 		},
 		{"a helper of tests in a test", "internal/ledger/a_test.go", source("internal/store/storetest"), nil},
+		{"the shared helper in a test", "internal/fault/a_test.go", source("internal/testbed"), nil},
+		{"the shared helper in another", "internal/store/storetest/a.go", source("internal/testbed"), nil},
+		{
+			"the shared helper outside of tests", "internal/cli/a.go", source("internal/testbed"),
+			[]string{"internal/cli/a.go imports internal/testbed: a helper of tests is imported by tests only"},
+		},
+		{
+			"the shared helper knows a room", "internal/testbed/a.go", source("internal/store"),
+			[]string{"internal/testbed/a.go imports internal/store: every test may stand on it, so it stands on nothing of ours"},
+		},
 		{"a helper of tests in another", "internal/ledger/ledgertest/a.go", source("internal/store/storetest", "modernc.org/modernc"), nil},
 		{
 			"a driver outside of store", "internal/ledger/a.go", source("github.com/jackc/pgx/v5", "modernc.org/sqlite/lib"),

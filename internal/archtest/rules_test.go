@@ -2,17 +2,22 @@ package archtest_test
 
 import (
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
 )
 
-const module = "signalbox"
+const (
+	module = "signalbox"
+	// testbed is the helper of tests that belongs to no room.
+	testbed = "internal/testbed"
+)
 
 // The staircase: a room imports only rooms that stand before it.
 var (
-	core      = []string{"fault", "wire", "id", "store", "ledger", "clock", "roster", "policy", "rulebook", "gate", "counter", "deliver", "notify", "blob"}
-	protocols = []string{"signal", "proxy", "task", "mail", "harness", "run"}
+	core      = []string{"fault", "wire", "id", "address", "store", "ledger", "clock", "roster", "policy", "rulebook", "gate", "counter", "deliver", "notify", "blob", "protocol"}
+	protocols = readProtocols(os.DirFS(root))
 	top       = []string{"mcp", "web", "server", "conform", "cli"}
 	staircase = slices.Concat(core, protocols, top)
 )
@@ -23,10 +28,13 @@ var outside = map[string]struct {
 	may []string
 	why string
 }{
-	"cmd/signalbox":     {[]string{"cli"}, "main is a table of contents: it calls cli and nothing else"},
-	"client":            {[]string{"fault", "wire", "id"}, "agents link the client into their programs: it brings no server and no database"},
-	"client/ahp":        {nil, "agents link the client into their programs: it brings a WebSocket and nothing of ours"},
-	"internal/archtest": {nil, "it reads the source and needs none of it"},
+	"cmd/signalbox":          {[]string{"cli"}, "main is a table of contents: it calls cli and nothing else"},
+	"client":                 {[]string{"fault", "wire", "id"}, "agents link the client into their programs: it brings no server and no database"},
+	"client/ahp":             {nil, "agents link the client into their programs: it brings a WebSocket and nothing of ours"},
+	"client/internal/strict": {nil, "agents link the clients into their programs: what these share brings the standard library alone"},
+	"scripts/progress":       {nil, "it prints what go test says and needs none of what is tested"},
+	"internal/archtest":      {nil, "it reads the source and needs none of it"},
+	testbed:                  {nil, "every test may stand on it, so it stands on nothing of ours"},
 }
 
 // libraries are those that belong to one room. Tests may use them anywhere.
@@ -43,6 +51,9 @@ var libraries = []struct {
 	{"charm.land", "cli", "nothing but the command line draws on a terminal"},
 	{"github.com/charmbracelet", "cli", "nothing but the command line draws on a terminal"},
 	{"github.com/go-json-experiment/json", "wire", "how strict we are with JSON is decided once"},
+	{"github.com/rogpeppe/go-internal/diff", "web", "texts are compared in one place, with one limit"},
+	{"github.com/tailscale/hujson", "cli", "only the settings of agent CLIs have comments"},
+	{"github.com/yuin/goldmark", "web", "what agents wrote becomes HTML in one place, which answers for it"},
 	{"github.com/santhosh-tekuri/jsonschema", "task", "the schemas of tasks are checked in one place, and their codes are made there"},
 	{"github.com/modelcontextprotocol/go-sdk", "mcp", "a vendor's SDK stays in the package that talks to that vendor"},
 	{"github.com/go-telegram/bot", "notify", "a vendor's SDK stays in the package that talks to that vendor"},
@@ -104,6 +115,9 @@ func wrongStep(dir string, test bool, imported string) string {
 	if dir == imported || (from != "" && from == to) {
 		return "" // a room's tests and sub-packages are its own affair
 	}
+	if under(dir, "client") && under(imported, "client/internal") {
+		return "" // the clients' own
+	}
 	if rule, ok := outside[dir]; ok {
 		if test || slices.Contains(rule.may, to) {
 			return ""
@@ -113,6 +127,8 @@ func wrongStep(dir string, test bool, imported string) string {
 	switch {
 	case from == "": // no room at all, which is reported as such
 		return ""
+	case imported == testbed:
+		return "" // by a test or a helper of tests, since it is one
 	case under(imported, "client") && slices.Contains(top, from):
 		return ""
 	case to == "":
@@ -138,9 +154,9 @@ func roomOf(dir string) string {
 	return room
 }
 
-// isHelper reports whether a package is like store/storetest.
+// isHelper reports whether a package is like store/storetest, or the one that all share.
 func isHelper(dir string) bool {
-	return path.Base(dir) == path.Base(path.Dir(dir))+"test"
+	return dir == testbed || path.Base(dir) == path.Base(path.Dir(dir))+"test"
 }
 
 // under reports whether the package is the one with the path or below it.

@@ -92,3 +92,26 @@ func isInit(d ast.Decl) bool {
 	fn, ok := d.(*ast.FuncDecl)
 	return ok && fn.Recv == nil && fn.Name.Name == "init"
 }
+
+// readProtocols reads which packages are protocols from the server's list: those whose
+// Protocol function it calls.
+func readProtocols(root fs.FS) (names []string) {
+	const list = "internal/server/protocols.go"
+	source, err := fs.ReadFile(root, list)
+	if err != nil {
+		panic(err)
+	}
+	tree, err := parser.ParseFile(token.NewFileSet(), list, source, parser.SkipObjectResolution)
+	if err != nil {
+		panic(err)
+	}
+	ast.Inspect(tree, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if f, ok := call.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "Protocol" {
+				names = append(names, f.X.(*ast.Ident).Name)
+			}
+		}
+		return true
+	})
+	return names
+}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -10,12 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/server"
 )
 
-func newConfig(a *app) *cobra.Command {
-	return group("config", "The configuration: show what is in force, set a key, check a file",
+func newConfig(a *command.App) *cobra.Command {
+	return command.Group("config", "The configuration: show what is in force, set a key, check a file",
 		newConfigShow(a), newConfigSet(a), newConfigCheck(a))
 }
 
@@ -34,16 +35,18 @@ func settings(c *server.Config) (all []setting) {
 	return all
 }
 
-func newConfigShow(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "show", Short: "Show every key, its value and where it came from", Args: exactly(0, "no arguments")})
-	flags := addConfigFlags(c)
+func newConfigShow(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
+		Use: "show", Short: "Show every key, its value and where it came from", Args: command.NoArguments(),
+	})
+	flags := command.AddConfigFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		config, err := flags.load(a, c)
+		config, err := flags.Load(a, c)
 		if err != nil {
 			return err
 		}
 		all := settings(config)
-		return a.show(map[string]any{"settings": all}, func(w io.Writer) { printSettings(w, all) })
+		return a.Show(map[string]any{"settings": all}, func(w io.Writer) { printSettings(w, all) })
 	}
 	return c
 }
@@ -57,15 +60,15 @@ func printSettings(w io.Writer, all []setting) {
 		}
 		rows = append(rows, []string{s.Key, value, s.Source, s.Meaning})
 	}
-	table(w, "", []string{"KEY", "VALUE", "FROM", "MEANING"}, rows)
+	output.Table(w, "", []string{"KEY", "VALUE", "FROM", "MEANING"}, rows)
 }
 
-func newConfigSet(a *app) *cobra.Command {
+func newConfigSet(a *command.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "set KEY VALUE", Short: "Set a key in the configuration file of the data folder",
-		Example: "  signalbox config set ledger.retention 90d", Args: exactly(2, "a key and a value"),
+		Example: "  signalbox config set ledger.retention 90d", Args: command.Exactly(2, "a key and a value"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			path := filepath.Join(a.dataDir(), server.ConfigFile)
+			path := filepath.Join(a.DataDir(), server.ConfigFile)
 			content, err := os.ReadFile(path)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fault.Wrap(err, fault.InvalidConfig, "Cannot read %s.", path)
@@ -74,23 +77,23 @@ func newConfigSet(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err = os.MkdirAll(a.dataDir(), 0o700); err == nil {
+			if err = os.MkdirAll(a.DataDir(), 0o700); err == nil {
 				err = os.WriteFile(path, changed, 0o600)
 			}
 			if err != nil {
 				return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that this user may.", path)
 			}
-			_, _ = fmt.Fprintf(a.out, "Set %s in %s. The server reads it when it starts.\n", args[0], path)
+			a.Print("Set %s in %s. The server reads it when it starts.", args[0], path)
 			return nil
 		},
 	}
 }
 
-func newConfigCheck(a *app) *cobra.Command {
+func newConfigCheck(a *command.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "check [FILE]", Short: "Check a configuration file", Args: atMost(1, "one file, or nothing"),
+		Use: "check [FILE]", Short: "Check a configuration file", Args: command.AtMost(1, "one file, or nothing"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			path := filepath.Join(a.dataDir(), server.ConfigFile)
+			path := filepath.Join(a.DataDir(), server.ConfigFile)
 			if len(args) == 1 {
 				path = args[0]
 			}
@@ -102,7 +105,7 @@ func newConfigCheck(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, _ = fmt.Fprintf(a.out, "%s is right: %d keys.\n", path, keys)
+			a.Print("%s is right: %d keys.", path, keys)
 			return nil
 		},
 	}

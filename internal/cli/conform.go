@@ -6,93 +6,122 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/url"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/conform"
 	"signalbox/internal/fault"
+	"signalbox/internal/run/vector"
 	"signalbox/internal/task"
 )
 
-func newConform(a *app) *cobra.Command {
-	return group("conform", "The conformance kit: does a server, or an engine, keep to a protocol?", newConformSignal(a), newConformHarness(a), newConformMail(a), newConformTask(a), newConformRun(a))
+// conformCommands run cases of a protocol, and show how they came out.
+type conformCommands struct {
+	*command.App
+	agent command.AgentFlags
+	token string // an operator's
 }
 
-func newConformSignal(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{
+func newConform(a *command.App) *cobra.Command {
+	k := &conformCommands{App: a}
+	return command.Group("conform", "The conformance kit: does a server, or an engine, keep to a protocol?",
+		k.newSignal(), k.newHarness(), k.newMail(), k.newTask(), k.newRun())
+}
+
+func (k *conformCommands) tokenFlag(c *cobra.Command, meaning string) {
+	c.Flags().StringVar(&k.token, "token", "", meaning)
+}
+
+func (k *conformCommands) newSignal() *cobra.Command {
+	c := k.WithJSON(&cobra.Command{
 		Use: "signal URL", Short: "Run the cases of AMP v1.0 signals against a server",
-		Long: "Runs the cases of AMP v1.0 signals against the server at the address, and prints one\nline for every case that failed.\n\n" +
-			"With an admin's token all cases are run: rules for the kit's own agent are put in\nfront of the policy and taken away afterwards, and gates are decided. Against the\nserver that the other commands talk to, its token is used and an agent is made.\n\n" +
-			"Signals are recorded for good, in the deck conform and in those that the cases about\nproject_id name. Gates that are open at the end are rejected; without an operator's\ntoken they stay, and the report lists them.",
-		Example: "  signalbox conform signal http://127.0.0.1:7446\n  signalbox conform signal https://amp.example.com --agent probe --key rs-amp-…",
-		Args:    exactly(1, "the address of a server, such as http://127.0.0.1:7446"),
+		Long: "Runs the cases of AMP v1.0 signals against the server at the address, and prints one\n" +
+			"line for every case that failed.\n\n" +
+			"With an admin's token all cases are run: rules for the kit's own agent are put in\n" +
+			"front of the policy and taken away afterwards, and gates are decided. Against the\n" +
+			"server that the other commands talk to, its token is used and an agent is made.\n\n" +
+			"Signals are recorded for good, in the deck conform and in those that the cases about\n" +
+			"project_id name. Gates that are open at the end are rejected; without an operator's\n" +
+			"token they stay, and the report lists them.",
+		Example: "  signalbox conform signal http://127.0.0.1:7446\n" +
+			"  signalbox conform signal https://amp.example.com --agent probe --key rs-amp-…",
+		Args: command.Exactly(1, "the address of a server, such as http://127.0.0.1:7446"),
 	})
-	var agent agentFlags
-	c.Flags().StringVar(&agent.key, "key", "", "a key of the agent that signals")
-	c.Flags().StringVar(&agent.name, "agent", "", "the name of that agent")
-	token := c.Flags().String("token", "", "an operator's token, for the cases with rules and decisions")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		target, err := targetOf(args[0])
-		if err != nil {
-			return err
-		}
-		report, err := a.conform(c.Context(), target, agent, *token)
-		if err != nil {
-			return err
-		}
-		return a.showConform(report)
-	}
+	k.agent.Add(c, "a key of the agent that signals")
+	k.tokenFlag(c, "an operator's token, for the cases with rules and decisions")
+	c.RunE = func(c *cobra.Command, args []string) error { return k.show(k.signal(c.Context(), args[0])) }
 	return c
 }
 
-// showConform prints a report, which is an error when a case failed.
-func (a *app) showConform(report conform.Report) error {
-	if err := a.show(report, func(w io.Writer) { printConform(w, report) }); err != nil {
-		return err
+// signal runs the cases of signals, with an agent that is made for it if none was given.
+func (k *conformCommands) signal(ctx context.Context, address string) (report conform.Report, err error) {
+	target, err := targetOf(address)
+	if err != nil {
+		return report, err
 	}
-	if report.Failed > 0 {
-		return fault.New(fault.VerificationFailed, "%s did not come out as the protocol asks for.", number(report.Failed, "case"))
+	suite, err := conform.SignalSuite()
+	if err != nil {
+		return report, err
 	}
-	return nil
+	operator := k.operator(target)
+	agent, err := k.agent.Agent(ctx, "conform-", func() (*api.Client, error) {
+		if operator == nil {
+			return nil, command.Usage(
+				"Say which agent signals, with --agent and --key, or give an operator's token with --token, and one is made.")
+		}
+		return operator, nil
+	})
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, agent.GiveBack(ctx)) }()
+	kit := conform.Kit{URL: target.String(), Agent: agent.Name, Key: agent.Key, Public: !api.IsLoopback(target.Hostname())}
+	if operator != nil {
+		kit.Token = operator.Token
+	}
+	return kit.Run(ctx, suite)
 }
 
-func newConformHarness(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{
+func (k *conformCommands) newHarness() *cobra.Command {
+	c := k.WithJSON(&cobra.Command{
 		Use: "harness TARGET [FILE]", Short: "Run the cases of AHP 2.4 against a harness",
-		Long: "Runs the cases of AHP 2.4, or those of a file in the same form, against a harness, and\nprints one line for every case that failed. The target is an address (http, https, ws,\nwss), a Unix socket, or a command to start.\n\n" +
-			"The harness has to decide as the cases expect: `signalbox policy apply` takes the\npolicy that --fixture prints. Against the server that the other commands talk to, an\nagent is made.",
-		Example: "  signalbox conform harness --fixture >fixture.yaml && signalbox policy apply fixture.yaml\n  signalbox conform harness http://127.0.0.1:7446/ahp\n  signalbox conform harness ./signalbox-data/ahp.sock\n  signalbox conform harness \"signalbox harness stdio\" cases.json",
-		Args:    atMost(2, "a harness to look at, and perhaps a file of cases"),
+		Long: "Runs the cases of AHP 2.4, or those of a file in the same form, against a harness, and\n" +
+			"prints one line for every case that failed. The target is an address (http, https, ws,\n" +
+			"wss), a Unix socket, or a command to start.\n\n" +
+			"The harness has to decide as the cases expect: `signalbox policy apply` takes the\n" +
+			"policy that --fixture prints. Against the server that the other commands talk to, an\nagent is made.",
+		Example: "  signalbox conform harness --fixture >fixture.yaml && signalbox policy apply fixture.yaml\n" +
+			"  signalbox conform harness http://127.0.0.1:7446/ahp\n" +
+			"  signalbox conform harness ./signalbox-data/ahp.sock\n" +
+			"  signalbox conform harness \"signalbox harness stdio\" cases.json",
+		Args: command.AtMost(2, "a harness to look at, and perhaps a file of cases"),
 	})
-	var agent agentFlags
-	c.Flags().StringVar(&agent.key, "key", "", "a key of an agent, for an address")
-	c.Flags().StringVar(&agent.name, "agent", "", "the name of that agent")
-	token := c.Flags().String("token", "", "an operator's token, with which an agent is made")
+	k.agent.Add(c, "a key of an agent, for an address")
+	k.tokenFlag(c, "an operator's token, with which an agent is made")
 	fixture := c.Flags().Bool("fixture", false, "print the policy under which the cases hold, and run nothing")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *fixture {
-			_, err := a.out.Write(conform.HarnessPolicy())
+			_, err := k.Out.Write(conform.HarnessPolicy())
 			return err
 		}
 		if len(args) == 0 {
-			return usage("Say which harness: an address such as http://127.0.0.1:7446/ahp, a Unix socket, or a command to start.")
+			return command.Usage(
+				"Say which harness: an address such as http://127.0.0.1:7446/ahp, a Unix socket, or a command to start.")
 		}
-		report, err := a.conformHarness(c.Context(), args, agent, *token)
-		if err != nil {
-			return err
-		}
-		return a.showConform(report)
+		return k.show(k.harness(c.Context(), args))
 	}
 	return c
 }
 
-// conformHarness runs the cases of AHP, with an agent that is made for it if the target
-// is an address and none was given.
-func (a *app) conformHarness(ctx context.Context, args []string, flags agentFlags, token string) (report conform.Report, err error) {
+// harness runs the cases of AHP, with an agent that is made for it if the target is an address
+// and none was given.
+func (k *conformCommands) harness(ctx context.Context, args []string) (report conform.Report, err error) {
 	var file []byte
 	if len(args) == 2 {
 		if file, err = os.ReadFile(args[1]); err != nil {
@@ -103,33 +132,37 @@ func (a *app) conformHarness(ctx context.Context, args []string, flags agentFlag
 	if err != nil {
 		return report, err
 	}
-	kit := conform.HarnessKit{Target: args[0], Key: flags.key}
+	kit := conform.HarnessKit{Target: args[0], Key: k.agent.Key}
 	target, err := url.Parse(args[0])
-	if err == nil && target.Host != "" && flags.key == "" {
-		base := &url.URL{Scheme: strings.Replace(target.Scheme, "ws", "http", 1), Host: target.Host}
-		operator := a.operatorOf(base, token)
+	if err == nil && target.Host != "" && kit.Key == "" {
+		operator := k.operator(&url.URL{Scheme: strings.Replace(target.Scheme, "ws", "http", 1), Host: target.Host})
 		if operator == nil {
-			return report, usage("Give a key of an agent with --key, or an operator's token with --token, and an agent is made.")
+			return report, command.Usage(
+				"Give a key of an agent with --key, or an operator's token with --token, and an agent is made.")
 		}
-		lent, err := operator.lend(ctx, "conform-")
-		if err != nil {
-			return report, err
+		lent, problem := operator.Lend(ctx, "conform-")
+		if problem != nil {
+			return report, problem
 		}
-		defer func() { err = errors.Join(err, lent.giveBack(ctx)) }()
-		kit.Key = lent.key
+		defer func() { err = errors.Join(err, lent.GiveBack(ctx)) }()
+		kit.Key = lent.Key
 	}
 	return kit.Run(ctx, suite)
 }
 
-func newConformMail(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{
+func (k *conformCommands) newMail() *cobra.Command {
+	c := k.WithJSON(&cobra.Command{
 		Use: "mail URL", Short: "Run the cases of AMP v0.1.2 messaging against a provider",
-		Long: "Runs the cases of AMP v0.1.2 messaging against the provider at the address, and prints one\nline for every case that failed.\n\n" +
-			"Agents are registered for it, in a tenant of their own. With an operator's token the\ncases about owners, quarantine and suspension are run too; against the server that the\nother commands talk to, its token is used.",
-		Example: "  signalbox conform mail http://127.0.0.1:7446\n  signalbox conform mail https://mail.example.com --token sbx_op_…",
-		Args:    exactly(1, "the address of a provider, such as http://127.0.0.1:7446"),
+		Long: "Runs the cases of AMP v0.1.2 messaging against the provider at the address, and prints one\n" +
+			"line for every case that failed.\n\n" +
+			"Agents are registered for it, in a tenant of their own. With an operator's token the\n" +
+			"cases about owners, quarantine and suspension are run too; against the server that the\n" +
+			"other commands talk to, its token is used.",
+		Example: "  signalbox conform mail http://127.0.0.1:7446\n" +
+			"  signalbox conform mail https://mail.example.com --token sbx_op_…",
+		Args: command.Exactly(1, "the address of a provider, such as http://127.0.0.1:7446"),
 	})
-	token := c.Flags().String("token", "", "an operator's token, for the cases with owners, quarantine and suspension")
+	k.tokenFlag(c, "an operator's token, for the cases with owners, quarantine and suspension")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		target, err := targetOf(args[0])
 		if err != nil {
@@ -139,15 +172,79 @@ func newConformMail(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		kit := conform.MailKit{URL: target.String(), Loopback: isLoopback(target.Hostname())}
-		if operator := a.operatorOf(target, *token); operator != nil {
-			kit.Token = operator.token
+		kit := conform.MailKit{URL: target.String(), Loopback: api.IsLoopback(target.Hostname())}
+		if operator := k.operator(target); operator != nil {
+			kit.Token = operator.Token
 		}
-		report, err := kit.Run(c.Context(), suite)
-		if err != nil {
-			return err
+		return k.show(kit.Run(c.Context(), suite))
+	}
+	return c
+}
+
+func (k *conformCommands) newTask() *cobra.Command {
+	c := k.WithJSON(&cobra.Command{
+		Use: "task FOLDER|URL", Short: "Run vectors of AMP/1.0 tasks through the engine, or against a server",
+		Long: "Runs the documents and scenarios in a folder (valid, invalid, scenarios) through the\n" +
+			"rules alone, with simulated time, or against a server, and prints one line for every\ncase that failed.\n\n" +
+			"A server takes an admin's token. Scenarios in which time passes are run where the\n" +
+			"server's clock can be set (clock.movable), and skipped elsewhere.",
+		Example: "  signalbox conform task ./vectors\n  signalbox conform task http://127.0.0.1:7446",
+		Args:    command.Exactly(1, "a folder with vectors, or the address of a server"),
+	})
+	folder := c.Flags().String("vectors", "", "a folder with vectors, for a server; our own when absent")
+	k.tokenFlag(c, "an admin's token, for a server")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if !strings.Contains(args[0], "://") {
+			report, err := conform.RunTasks(c.Context(), os.DirFS(args[0]), &conform.TaskEngine{})
+			if err != nil {
+				return fault.Wrap(err, fault.InvalidRequest, "The vectors in %s cannot be run.", args[0])
+			}
+			return k.show(report, nil)
 		}
-		return a.showConform(report)
+		vectors := task.Vectors()
+		if *folder != "" {
+			vectors = os.DirFS(*folder)
+		}
+		return k.show(k.tasks(c.Context(), args[0], vectors))
+	}
+	return c
+}
+
+// tasks runs vectors against a server, and takes away what was made for it.
+func (k *conformCommands) tasks(ctx context.Context, address string, vectors fs.FS) (report conform.Report, err error) {
+	target, err := targetOf(address)
+	if err != nil {
+		return report, err
+	}
+	operator := k.operator(target)
+	if operator == nil {
+		return report, command.Usage("Give an admin's token of that server with --token.")
+	}
+	host := &conform.TaskServer{URL: target.String(), Token: operator.Token}
+	if err = host.Open(ctx); err == nil {
+		report, err = conform.RunTasks(ctx, vectors, host)
+	}
+	if err = errors.Join(err, host.Close(context.WithoutCancel(ctx))); err != nil {
+		err = fault.Wrap(err, fault.InvalidRequest, "The vectors cannot be run against %s.", target)
+	}
+	return report, err
+}
+
+func (k *conformCommands) newRun() *cobra.Command {
+	c := k.WithJSON(&cobra.Command{
+		Use: "run DIR", Short: "Check the engines against recorded runs in a folder",
+		Long: "Translates every recorded stream in the folder (NAME.jsonl) and compares the events with\n" +
+			"those that are expected (NAME.expected.json), and checks argv.cases.json,\n" +
+			"resume.cases.json and titles.cases.json if they are there.",
+		Args: command.Exactly(1, "a folder with recorded runs"),
+	})
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		outcomes, err := vector.Check(args[0])
+		report := conform.Report{Cases: []conform.Outcome{}}
+		for _, o := range outcomes {
+			report.Add(o.Name, o.Problem)
+		}
+		return k.show(report, err)
 	}
 	return c
 }
@@ -156,51 +253,33 @@ func newConformMail(a *app) *cobra.Command {
 func targetOf(text string) (*url.URL, error) {
 	target, err := url.Parse(strings.TrimSuffix(text, "/"))
 	if err != nil || target.Host == "" {
-		return nil, usage("%q is not the address of a server, such as http://127.0.0.1:7446.", text)
+		return nil, command.Usage("%q is not the address of a server, such as http://127.0.0.1:7446.", text)
 	}
 	return target, nil
 }
 
-// conform runs the cases, with an agent that is made for it if none was given.
-func (a *app) conform(ctx context.Context, target *url.URL, flags agentFlags, token string) (report conform.Report, err error) {
-	suite, err := conform.SignalSuite()
-	if err != nil {
-		return report, err
+// operator calls the target as an operator: with the token that was given, or with that of the
+// server which the other commands talk to, if the target is that server. A token is not shown to
+// any other. It is nil without one.
+func (k *conformCommands) operator(target *url.URL) *api.Client {
+	if k.token != "" {
+		return &api.Client{Base: target.String(), Token: k.token}
 	}
-	operator := a.operatorOf(target, token)
-	agent, err := flags.agent(ctx, "conform-", func() (*client, error) {
-		if operator == nil {
-			return nil, usage("Say which agent signals, with --agent and --key, or give an operator's token with --token, and one is made.")
-		}
-		return operator, nil
-	})
-	if err != nil {
-		return report, err
-	}
-	defer func() { err = errors.Join(err, agent.giveBack(ctx)) }()
-	kit := conform.Kit{URL: target.String(), Agent: agent.name, Key: agent.key, Public: !isLoopback(target.Hostname())}
-	if operator != nil {
-		kit.Token = operator.token
-	}
-	return kit.Run(ctx, suite)
-}
-
-// operatorOf calls the target as an operator: with the token that was given, or with
-// that of the server which the other commands talk to, if the target is that server. A
-// token is not shown to any other. It is nil without one.
-func (a *app) operatorOf(target *url.URL, token string) *client {
-	if token != "" {
-		return &client{base: target.String(), token: token}
-	}
-	if own, err := a.client(); err == nil && own.base == target.String() {
+	if own, err := k.Client(); err == nil && own.Base == target.String() {
 		return own
 	}
 	return nil
 }
 
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+// show prints a report, which is an error when a case failed.
+func (k *conformCommands) show(report conform.Report, err error) error {
+	if err == nil {
+		err = k.Show(report, func(w io.Writer) { printConform(w, report) })
+	}
+	if err == nil && report.Failed > 0 {
+		err = fault.New(fault.VerificationFailed, "%s did not come out as expected.", output.Count(report.Failed, "case"))
+	}
+	return err
 }
 
 func printConform(w io.Writer, r conform.Report) {
@@ -209,7 +288,7 @@ func printConform(w io.Writer, r conform.Report) {
 	for _, c := range r.Cases {
 		switch c.Outcome {
 		case "failed":
-			_, _ = fmt.Fprintf(w, "FAILED %s: %s\n", c.Name, printable(strings.Join(strings.Fields(c.Problem), " ")))
+			_, _ = fmt.Fprintf(w, "FAILED %s: %s\n", c.Name, output.Printable(output.OneLine(c.Problem)))
 		case "skipped":
 			if skipped[c.Problem] == 0 {
 				reasons = append(reasons, c.Problem)
@@ -218,58 +297,11 @@ func printConform(w io.Writer, r conform.Report) {
 		}
 	}
 	for _, why := range reasons {
-		_, _ = fmt.Fprintf(w, "skipped %s: %s\n", number(skipped[why], "case"), why)
+		_, _ = fmt.Fprintf(w, "skipped %s: %s\n", output.Count(skipped[why], "case"), why)
 	}
 	if len(r.Open) > 0 {
-		_, _ = fmt.Fprintf(w, "%s left to wait, for an operator to reject: %s\n", number(len(r.Open), "gate"), printable(strings.Join(r.Open, " ")))
+		_, _ = fmt.Fprintf(w, "%s left to wait, for an operator to reject: %s\n",
+			output.Count(len(r.Open), "gate"), output.Printable(strings.Join(r.Open, " ")))
 	}
 	_, _ = fmt.Fprintf(w, "%d passed, %d failed\n", r.Passed, r.Failed)
-}
-
-func newConformTask(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{
-		Use: "task FOLDER|URL", Short: "Run vectors of AMP/1.0 tasks through the engine, or against a server",
-		Long: "Runs the documents and scenarios in a folder (valid, invalid, scenarios) through the\nrules alone, with simulated time, or against a server, and prints one line for every\ncase that failed.\n\n" +
-			"A server takes an admin's token. Scenarios in which time passes are run where the\nserver's clock can be set (clock.movable), and skipped elsewhere.",
-		Example: "  signalbox conform task ./vectors\n  signalbox conform task http://127.0.0.1:7446",
-		Args:    exactly(1, "a folder with vectors, or the address of a server"),
-	})
-	vectors := c.Flags().String("vectors", "", "a folder with vectors, for a server; our own when absent")
-	token := c.Flags().String("token", "", "an admin's token, for a server")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if !strings.Contains(args[0], "://") {
-			report, err := conform.RunTasks(c.Context(), os.DirFS(args[0]), &conform.TaskEngine{})
-			if err != nil {
-				return fault.Wrap(err, fault.InvalidRequest, "The vectors in %s cannot be run.", args[0])
-			}
-			return a.showConform(report)
-		}
-		target, err := url.Parse(strings.TrimSuffix(args[0], "/"))
-		if err != nil || target.Host == "" {
-			return usage("%q is not the address of a server, such as http://127.0.0.1:7446.", args[0])
-		}
-		from := task.Vectors()
-		if *vectors != "" {
-			from = os.DirFS(*vectors)
-		}
-		operator := a.operatorOf(target, *token)
-		if operator == nil {
-			return usage("Give an admin's token of that server with --token.")
-		}
-		report, err := conformTasks(c.Context(), &conform.TaskServer{URL: target.String(), Token: operator.token}, from)
-		if err != nil {
-			return fault.Wrap(err, fault.InvalidRequest, "The vectors cannot be run against %s.", target)
-		}
-		return a.showConform(report)
-	}
-	return c
-}
-
-// conformTasks runs vectors against a server, and takes away what was made for it.
-func conformTasks(ctx context.Context, host *conform.TaskServer, vectors fs.FS) (report conform.Report, err error) {
-	defer func() { err = errors.Join(err, host.Close(context.WithoutCancel(ctx))) }()
-	if err := host.Open(ctx); err != nil {
-		return report, err
-	}
-	return conform.RunTasks(ctx, vectors, host)
 }

@@ -8,12 +8,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/counter"
 )
 
-func newCounters(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{
-		Use: "counters", Short: "Runs, tokens, cost and decisions, by deck, agent or day", Args: exactly(0, "no arguments"),
+func newCounters(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
+		Use: "counters", Short: "Runs, tokens, cost and decisions, by deck, agent or day", Args: command.NoArguments(),
 		Example: "  signalbox counters\n  signalbox counters --by day --project job-search --from 2026-11-01 --to 2026-11-15",
 	})
 	by := c.Flags().String("by", "deck", "deck, agent or day")
@@ -27,7 +30,7 @@ func newCounters(a *app) *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		parts, known := countersBy[*by]
 		if !known {
-			return usage("--by should be deck, agent or day, and is %q.", *by)
+			return command.Usage("--by should be deck, agent or day, and is %q.", *by)
 		}
 		q := url.Values{}
 		for name, value := range filters {
@@ -35,18 +38,14 @@ func newCounters(a *app) *cobra.Command {
 				q.Set(name, *value)
 			}
 		}
-		var r counter.Report
-		if err := a.call(c.Context(), "GET", "/ops/counters?"+q.Encode(), nil, &r); err != nil {
-			return err
-		}
-		return a.show(r, func(w io.Writer) {
+		return command.Ask(c.Context(), a, api.Get("/ops/counters?"+q.Encode()), func(w io.Writer, r counter.Report) {
 			rows := append(parts(r), countersRow("total", r.Total))
-			table(w, "", []string{
+			output.Table(w, "", []string{
 				map[string]string{"deck": "DECK", "agent": "AGENT", "day": "DAY"}[*by],
 				"DONE", "FAILED", "INTERRUPTED", "TOKENS IN", "OUT", "COST", "GATES", "APPROVED", "REJECTED", "EXPIRED", "WAITING", "MEDIAN",
 			}, rows)
 			if r.OldestWaiting != nil {
-				_, _ = fmt.Fprintf(w, "The oldest gate was opened %s.\n", since(*r.OldestWaiting))
+				_, _ = fmt.Fprintf(w, "The oldest gate was opened %s.\n", output.Since(*r.OldestWaiting))
 			}
 		})
 	}
@@ -85,11 +84,11 @@ func countersRow(name string, s counter.Sum) []string {
 	}
 	row := []string{name}
 	for _, n := range []int64{s.Runs.Completed, s.Runs.Failed, s.Runs.Interrupted, s.InputTokens, s.OutputTokens} {
-		row = append(row, thousands(n))
+		row = append(row, output.Thousands(n))
 	}
 	row = append(row, fmt.Sprintf("$%.2f", s.CostUSD))
 	for _, n := range []int64{s.Gates.Opened, s.Gates.Approved, s.Gates.Rejected, s.Gates.Expired, s.Gates.Waiting} {
-		row = append(row, thousands(n))
+		row = append(row, output.Thousands(n))
 	}
 	return append(row, median)
 }

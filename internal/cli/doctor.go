@@ -10,6 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/server"
@@ -22,16 +25,18 @@ type finding struct {
 	Text string `json:"text"`
 }
 
-func newDoctor(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "doctor", Short: "Look for what is wrong, and show the configuration in force", Args: exactly(0, "no arguments")})
-	flags := addConfigFlags(c, "listen", "db")
+func newDoctor(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
+		Use: "doctor", Short: "Look for what is wrong, and show the configuration in force", Args: command.NoArguments(),
+	})
+	flags := command.AddConfigFlags(c, "listen", "db")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		config, err := flags.load(a, c)
+		config, err := flags.Load(a, c)
 		if err != nil {
 			return err
 		}
-		found := a.examine(c.Context(), config)
-		err = a.show(map[string]any{"findings": found, "settings": settings(config), "warnings": config.Warnings}, func(w io.Writer) {
+		found := examineAll(c.Context(), a, config)
+		err = a.Show(map[string]any{"findings": found, "settings": settings(config), "warnings": config.Warnings}, func(w io.Writer) {
 			for _, f := range found {
 				mark := "ok  "
 				if !f.OK {
@@ -55,13 +60,13 @@ func newDoctor(a *app) *cobra.Command {
 	return c
 }
 
-func (a *app) examine(ctx context.Context, config *server.Config) []finding {
+func examineAll(ctx context.Context, a *command.App, config *server.Config) []finding {
 	return []finding{
 		examineFolder(config),
 		examineDisk(config),
 		examineDatabase(ctx, config),
 		examineKey(config),
-		a.examineServer(ctx),
+		examineServer(ctx, a),
 	}
 }
 
@@ -88,7 +93,7 @@ func examineDisk(config *server.Config) finding {
 		var s syscall.Statfs_t
 		if err := syscall.Statfs(dir, &s); err == nil {
 			free := s.Bavail * uint64(s.Bsize) >> 20
-			return finding{"disk", free > 512, fmt.Sprintf("%s MB free", thousands(int64(free)))}
+			return finding{"disk", free > 512, fmt.Sprintf("%s MB free", output.Thousands(int64(free)))}
 		}
 		if parent := filepath.Dir(dir); parent != dir {
 			dir = parent
@@ -119,7 +124,7 @@ func examineDatabase(ctx context.Context, config *server.Config) finding {
 	if err := ledger.Compare(ctx, db, config.Data); err != nil {
 		return bad("database", err)
 	}
-	return finding{"database", true, fmt.Sprintf("%s, %s entries, as they were signed", db.Name(), thousands(head))}
+	return finding{"database", true, fmt.Sprintf("%s, %s entries, as they were signed", db.Name(), output.Thousands(head))}
 }
 
 func examineKey(config *server.Config) finding {
@@ -139,20 +144,20 @@ func examineKey(config *server.Config) finding {
 	return finding{"ledger key", true, private}
 }
 
-func (a *app) examineServer(ctx context.Context) finding {
-	cl, err := a.client()
+func examineServer(ctx context.Context, a *command.App) finding {
+	cl, err := a.Client()
 	if err != nil {
 		return finding{"server", true, "not running here"}
 	}
 	var s server.Status
-	if err := cl.call(ctx, "GET", "/ops/status", nil, &s); err != nil {
-		if fault.Is(err, codeUnreachable) {
-			return finding{"server", true, "not running at " + cl.base}
+	if err := cl.Call(ctx, api.Get("/ops/status"), &s); err != nil {
+		if fault.Is(err, api.Unreachable) {
+			return finding{"server", true, "not running at " + cl.Base}
 		}
 		return bad("server", err)
 	}
 	if !s.Ready {
 		return finding{"server", false, s.Problem}
 	}
-	return finding{"server", true, fmt.Sprintf("ready at %s, %s entries, %s under a checkpoint", cl.base, thousands(s.Entries), thousands(s.Checkpoint))}
+	return finding{"server", true, fmt.Sprintf("ready at %s, %s entries, %s under a checkpoint", cl.Base, output.Thousands(s.Entries), output.Thousands(s.Checkpoint))}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -12,33 +11,34 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
+	"signalbox/internal/cli/screen"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/wire"
 )
 
-func newGates(a *app) *cobra.Command {
-	return group("gates", "The decisions that people owe: list, show, approve, reject, watch",
-		newGatesLs(a), newGatesShow(a), newGatesDecide(a, true), newGatesDecide(a, false), newGatesWatch(a))
+func newGates(a *command.App) *cobra.Command {
+	return command.Group("gates", "The decisions that people owe: list, show, approve, reject, watch",
+		newGatesLs(a), newGatesShow(a), newGatesDecide(a, true), newGatesDecide(a, false), screen.NewWatch(a))
 }
 
-func newGatesLs(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "ls", Short: "List the gates that wait, the highest risk first", Args: exactly(0, "no arguments")})
+func newGatesLs(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
+		Use: "ls", Short: "List the gates that wait, the highest risk first", Args: command.NoArguments(),
+	})
 	status := c.Flags().String("status", string(gate.Pending), "pending, approved, rejected, or all")
 	project := c.Flags().String("project", "", "only gates of this project")
 	limit := c.Flags().Int("limit", 100, "how many at the most")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		q := url.Values{"limit": {fmt.Sprint(*limit)}, "project": {*project}, "status": {strings.TrimPrefix(*status, "all")}}
-		var page gate.GatePage
-		if err := a.call(c.Context(), "GET", "/ops/gates?"+q.Encode(), nil, &page); err != nil {
-			return err
-		}
-		return a.show(page, func(w io.Writer) {
-			var rows [][]string
-			for _, g := range page.Gates {
-				rows = append(rows, []string{g.ID, g.Risk, g.Agent, string(g.Status), since(g.OpenedAt), g.Title})
-			}
-			table(w, "Nothing waits for a decision.", []string{"ID", "RISK", "AGENT", "STATUS", "OPENED", "TITLE"}, rows)
+		return command.Ask(c.Context(), a, api.Get("/ops/gates?"+q.Encode()), func(w io.Writer, page gate.GatePage) {
+			rows := output.Rows(page.Gates, func(g gate.Gate) []string {
+				return []string{g.ID, g.Risk, g.Agent, string(g.Status), output.Since(g.OpenedAt), g.Title}
+			})
+			output.Table(w, "Nothing waits for a decision.", []string{"ID", "RISK", "AGENT", "STATUS", "OPENED", "TITLE"}, rows)
 			if page.Next != "" {
 				_, _ = fmt.Fprintf(w, "There are more; --limit shows up to %d.\n", wire.MaxPage)
 			}
@@ -47,24 +47,19 @@ func newGatesLs(a *app) *cobra.Command {
 	return c
 }
 
-func newGatesShow(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "show GATE_ID", Short: "Show a gate with everything there is to decide on", Args: exactly(1, "the id of a gate, from `signalbox gates ls`")})
+func newGatesShow(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
+		Use: "show GATE_ID", Short: "Show a gate with everything there is to decide on",
+		Args: command.Exactly(1, "the id of a gate, from `signalbox gates ls`"),
+	})
 	c.RunE = func(c *cobra.Command, args []string) error {
-		var g gate.Gate
-		if err := a.call(c.Context(), "GET", "/ops/gates/"+url.PathEscape(args[0]), nil, &g); err != nil {
-			return err
-		}
-		return a.show(g, func(w io.Writer) { printGate(w, g) })
+		return command.Ask(c.Context(), a, api.Get(api.GatePath(args[0])), printGate)
 	}
 	return c
 }
 
 func printGate(w io.Writer, g gate.Gate) {
-	line := func(name, value string) {
-		if value != "" {
-			_, _ = fmt.Fprintf(w, "%-10s %s\n", name, strings.ReplaceAll(value, "\n", "\n           "))
-		}
-	}
+	line := func(name, value string) { output.Field(w, name, value) }
 	line("gate", g.ID)
 	line("status", string(g.Status))
 	line("title", g.Title)
@@ -81,7 +76,7 @@ func printGate(w io.Writer, g gate.Gate) {
 	for _, artifact := range g.Artifacts {
 		line("artifact", string(artifact))
 	}
-	line("opened", g.OpenedAt.Local().Format(time.DateTime)+" ("+since(g.OpenedAt)+")")
+	line("opened", g.OpenedAt.Local().Format(time.DateTime)+" ("+output.Since(g.OpenedAt)+")")
 	if g.ExpiresAt != nil && g.Status == gate.Pending {
 		line("expires", g.ExpiresAt.Local().Format(time.DateTime)+", then "+string(g.OnExpiry))
 	}
@@ -111,13 +106,13 @@ func printGate(w io.Writer, g gate.Gate) {
 	line("digest", g.ActionDigest)
 }
 
-func newGatesDecide(a *app, approve bool) *cobra.Command {
-	verb, short := "approve", "Approve gates"
+func newGatesDecide(a *command.App, approve bool) *cobra.Command {
+	verb, short := api.Approve, "Approve gates"
 	if !approve {
-		verb, short = "reject", "Reject gates; the note reaches the agent"
+		verb, short = api.Reject, "Reject gates; the note reaches the agent"
 	}
-	c := a.withJSON(&cobra.Command{
-		Use: verb + " GATE_ID...", Short: short, Args: atLeast(1, "the ids of gates, from `signalbox gates ls`"),
+	c := a.WithJSON(&cobra.Command{
+		Use: verb + " GATE_ID...", Short: short, Args: command.AtLeast(1, "the ids of gates, from `signalbox gates ls`"),
 		Example: "  signalbox gates " + verb + " gate_01… gate_02… --note 'The same for both'",
 	})
 	note := c.Flags().String("note", "", "why; the agent reads it (also --reason)")
@@ -129,24 +124,23 @@ func newGatesDecide(a *app, approve bool) *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		d := gate.Decision{Note: *note, For: *behalf}
 		if *modified != "" {
-			if !json.Valid([]byte(*modified)) {
-				return usage("--modified should be JSON, such as '{\"amount\": 10}'.")
+			if d.Modified = wire.Raw(*modified); !d.Modified.IsValid() {
+				return command.Usage("--modified should be JSON, such as '{\"amount\": 10}'.")
 			}
-			d.Modified = wire.Raw(*modified)
 		}
-		return a.decide(c.Context(), args, verb, d)
+		return decide(c.Context(), a, args, verb, d)
 	}
 	return c
 }
 
 // decide votes at each of the gates. One that cannot be decided does not keep the others
 // from it.
-func (a *app) decide(ctx context.Context, ids []string, verb string, d gate.Decision) (failed error) {
+func decide(ctx context.Context, a *command.App, ids []string, verb string, d gate.Decision) (failed error) {
 	for _, id := range ids {
 		var g gate.Gate
-		err := a.call(ctx, "POST", "/ops/gates/"+url.PathEscape(id)+"/"+verb, d, &g)
+		err := a.Call(ctx, api.Decide(id, verb, d), &g)
 		if err == nil {
-			err = a.show(g, func(w io.Writer) {
+			err = a.Show(g, func(w io.Writer) {
 				if g.Status == gate.Pending {
 					_, _ = fmt.Fprintf(w, "Your vote at %s counts; %d of %d approvals so far.\n", g.ID, len(g.Votes), g.Quorum)
 					return
@@ -155,7 +149,7 @@ func (a *app) decide(ctx context.Context, ids []string, verb string, d gate.Deci
 			})
 		}
 		if err != nil && failed != nil { // the last is said as any other error
-			_, _ = fmt.Fprintln(a.err, fault.From(failed).Message)
+			_, _ = fmt.Fprintln(a.Err, fault.From(failed).Message)
 		}
 		if err != nil {
 			failed = err

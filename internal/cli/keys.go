@@ -9,33 +9,39 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/roster"
 )
 
-func newKeys(a *app) *cobra.Command {
-	return group("keys", "The keys of agents, operators and owners: issue, list, rotate, revoke",
+func newKeys(a *command.App) *cobra.Command {
+	return command.Group("keys", "The keys of agents, operators and owners: issue, list, rotate, revoke",
 		newKeysIssue(a), newKeysLs(a), newKeysRotate(a), newKeysRevoke(a))
 }
 
-func newKeysIssue(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "issue AGENT", Short: "Issue a further key for an agent and print it, this once", Args: exactly(1, "the name of the agent")})
+func newKeysIssue(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
+		Use: "issue AGENT", Short: "Issue a further key for an agent and print it, this once",
+		Args: command.Exactly(1, agentArgument),
+	})
 	workspace := workspaceFlag(c)
-	kind := c.Flags().String("kind", string(roster.SignalKey), "the form of the key: "+strings.Join(roster.AgentKeyKinds, ", "))
-	limit := c.Flags().Int64("rate-limit", 0, "how much may be asked for with it a minute, within what the agent may; 0 is no limit of its own")
+	kind := c.Flags().String("kind", string(roster.SignalKey),
+		"the form of the key: "+strings.Join(roster.AgentKeyKinds, ", "))
+	limit := c.Flags().Int64("rate-limit", 0,
+		"how much may be asked for with it a minute, within what the agent may; 0 is no limit of its own")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		in := roster.IssueKey{Agent: args[0], Workspace: *workspace, Kind: *kind, RateLimit: *limit}
-		return a.printIssued(c, "/ops/keys", in, "")
+		return issue(c, a, api.Post("/ops/keys", in), "")
 	}
 	return c
 }
 
-func (a *app) printIssued(c *cobra.Command, path string, in any, after string) error {
-	var k roster.IssuedKey
-	if err := a.call(c.Context(), "POST", path, in, &k); err != nil {
-		return err
-	}
-	return a.show(k, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "%s\nThis is key %s of %s. It is shown this once.%s\n", k.Secret, k.Key.ID, holder(k.Key), after)
+// issue makes a key with the call and prints it.
+func issue(c *cobra.Command, a *command.App, r api.Request, after string) error {
+	return command.Ask(c.Context(), a, r, func(w io.Writer, k roster.IssuedKey) {
+		_, _ = fmt.Fprintf(w, "%s\nThis is key %s of %s. It is shown this once.%s\n",
+			k.Secret, k.Key.ID, holder(k.Key), after)
 	})
 }
 
@@ -49,11 +55,14 @@ func holder(k roster.Key) string {
 	return k.Workspace + "/" + k.Agent
 }
 
-func newKeysLs(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "ls [AGENT]", Short: "List keys, without their secrets", Args: atMost(1, "the name of one agent, or nothing")})
+func newKeysLs(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
+		Use: "ls [AGENT]", Short: "List keys, without their secrets",
+		Args: command.AtMost(1, "the name of one agent, or nothing"),
+	})
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := a.client()
+		cl, err := a.Client()
 		if err != nil {
 			return err
 		}
@@ -62,23 +71,18 @@ func newKeysLs(a *app) *cobra.Command {
 			q.Set("agent", args[0])
 		}
 		all := roster.KeyPage{Keys: []roster.Key{}}
-		for {
-			var page roster.KeyPage
-			if err := cl.call(c.Context(), "GET", "/ops/keys?"+q.Encode(), nil, &page); err != nil {
-				return err
-			}
+		err = api.Pages(c.Context(), cl, "/ops/keys", q, func(page roster.KeyPage) string {
 			all.Keys = append(all.Keys, page.Keys...)
-			if page.Next == "" {
-				break
-			}
-			q.Set("cursor", page.Next)
+			return page.Next
+		})
+		if err != nil {
+			return err
 		}
-		return a.show(all, func(w io.Writer) {
-			var rows [][]string
-			for _, k := range all.Keys {
-				rows = append(rows, []string{k.ID, holder(k), string(k.Kind), k.Hint, keyState(k), keyLimit(k), since(k.IssuedAt)})
-			}
-			table(w, "There are no keys.", []string{"ID", "HOLDER", "KIND", "KEY", "STATE", "LIMIT", "ISSUED"}, rows)
+		return a.Show(all, func(w io.Writer) {
+			rows := output.Rows(all.Keys, func(k roster.Key) []string {
+				return []string{k.ID, holder(k), string(k.Kind), k.Hint, keyState(k), keyLimit(k), output.Since(k.IssuedAt)}
+			})
+			output.Table(w, "There are no keys.", []string{"ID", "HOLDER", "KIND", "KEY", "STATE", "LIMIT", "ISSUED"}, rows)
 		})
 	}
 	return c
@@ -88,7 +92,7 @@ func keyLimit(k roster.Key) string {
 	if k.RateLimit == 0 {
 		return "-"
 	}
-	return thousands(k.RateLimit) + "/min"
+	return output.Thousands(k.RateLimit) + "/min"
 }
 
 func keyState(k roster.Key) string {
@@ -103,22 +107,30 @@ func keyState(k roster.Key) string {
 	return "active"
 }
 
-func newKeysRotate(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "rotate KEY_ID", Short: "Replace a key; the old one works for 24 hours more", Args: exactly(1, "the id of a key, from `signalbox keys ls`")})
+const keyArgument = "the id of a key, from `signalbox keys ls`"
+
+// keyPath is where the operators' API has a key.
+func keyPath(id string) string { return "/ops/keys/" + url.PathEscape(id) }
+
+func newKeysRotate(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
+		Use: "rotate KEY_ID", Short: "Replace a key; the old one works for 24 hours more",
+		Args: command.Exactly(1, keyArgument),
+	})
 	c.RunE = func(c *cobra.Command, args []string) error {
-		return a.printIssued(c, "/ops/keys/"+url.PathEscape(args[0])+"/rotate", nil, " The old key works for 24 hours more.")
+		return issue(c, a, api.Post(keyPath(args[0])+"/rotate", nil), " The old key works for 24 hours more.")
 	}
 	return c
 }
 
-func newKeysRevoke(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "revoke KEY_ID", Short: "Refuse a key from now on", Args: exactly(1, "the id of a key, from `signalbox keys ls`")})
+func newKeysRevoke(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
+		Use: "revoke KEY_ID", Short: "Refuse a key from now on", Args: command.Exactly(1, keyArgument),
+	})
 	c.RunE = func(c *cobra.Command, args []string) error {
-		var k roster.Key
-		if err := a.call(c.Context(), "POST", "/ops/keys/"+url.PathEscape(args[0])+"/revoke", nil, &k); err != nil {
-			return err
-		}
-		return a.show(k, func(w io.Writer) { _, _ = fmt.Fprintf(w, "Revoked %s of %s.\n", k.Hint, holder(k)) })
+		return command.Ask(c.Context(), a, api.Post(keyPath(args[0])+"/revoke", nil), func(w io.Writer, k roster.Key) {
+			_, _ = fmt.Fprintf(w, "Revoked %s of %s.\n", k.Hint, holder(k))
+		})
 	}
 	return c
 }

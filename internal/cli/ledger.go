@@ -1,17 +1,19 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
+	"signalbox/internal/clock"
 	"signalbox/internal/counter"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
@@ -19,14 +21,14 @@ import (
 	"signalbox/internal/wire"
 )
 
-func newLedger(a *app) *cobra.Command {
-	return group("ledger", "The log book: tail, export, verify, prove, rebuild",
+func newLedger(a *command.App) *cobra.Command {
+	return command.Group("ledger", "The log book: tail, export, verify, prove, rebuild",
 		newLedgerTail(a), newLedgerExport(a), newLedgerVerify(a), newLedgerProve(a), newLedgerRebuild(a))
 }
 
-func newLedgerTail(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{
-		Use: "tail", Short: "Print the last entries, and with -f those that follow", Args: exactly(0, "no arguments"),
+func newLedgerTail(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
+		Use: "tail", Short: "Print the last entries, and with -f those that follow", Args: command.NoArguments(),
 		Example: "  signalbox ledger tail -f\n  signalbox ledger tail --kind agent.added --json",
 	})
 	n := c.Flags().IntP("lines", "n", 20, "how many of the last entries")
@@ -35,7 +37,7 @@ func newLedgerTail(a *app) *cobra.Command {
 	subject := c.Flags().String("subject", "", "only entries about this id")
 	trace := c.Flags().String("trace", "", "only entries of this trace")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		cl, err := a.client()
+		cl, err := a.Client()
 		if err != nil {
 			return err
 		}
@@ -46,11 +48,11 @@ func newLedgerTail(a *app) *cobra.Command {
 			}
 		}
 		var page ledger.EntryPage
-		if err := cl.call(c.Context(), "GET", "/ops/ledger?"+q.Encode(), nil, &page); err != nil {
+		if err := cl.Call(c.Context(), api.Get("/ops/ledger?"+q.Encode()), &page); err != nil {
 			return err
 		}
 		for _, e := range page.Entries {
-			if err := a.printEntry(e); err != nil {
+			if err := printEntry(a, e); err != nil {
 				return err
 			}
 		}
@@ -60,13 +62,13 @@ func newLedgerTail(a *app) *cobra.Command {
 		wanted := func(e ledger.EntryView) bool {
 			return (*kind == "" || e.Kind == *kind) && (*subject == "" || e.Subject == *subject) && (*trace == "" || e.Trace == *trace)
 		}
-		return a.follow(c.Context(), cl, page.Next, wanted)
+		return followEntries(c.Context(), a, cl, page.Next, wanted)
 	}
 	return c
 }
 
-func (a *app) printEntry(e ledger.EntryView) error {
-	return a.show(e, func(w io.Writer) {
+func printEntry(a *command.App, e ledger.EntryView) error {
+	return a.Show(e, func(w io.Writer) {
 		body := string(e.Body)
 		switch {
 		case e.Erased:
@@ -74,95 +76,101 @@ func (a *app) printEntry(e ledger.EntryView) error {
 		case len(e.RawBody) > 0:
 			body = fmt.Sprintf("(%d bytes)", len(e.RawBody))
 		}
-		_, _ = fmt.Fprintf(w, "%6d  %s  %-18s %-18s %s  %s\n", e.Seq, e.At.Local().Format("2006-01-02 15:04:05.000"), e.Kind, e.Actor, e.Subject, body)
+		_, _ = fmt.Fprintf(w, "%6d  %s  %-18s %-18s %s  %s\n",
+			e.Seq, e.At.Local().Format("2006-01-02 15:04:05.000"), e.Kind, e.Actor, e.Subject, body)
 	})
 }
 
-// follow prints entries as they come, through restarts of the server.
-func (a *app) follow(ctx context.Context, cl *client, after int64, wanted func(ledger.EntryView) bool) error {
+// followEntries prints entries as they come, through restarts of the server.
+func followEntries(ctx context.Context, a *command.App, cl *api.Client, after int64, wanted func(ledger.EntryView) bool) error {
 	for pause := time.Second; ; {
-		last, err := a.stream(ctx, cl, after, wanted)
+		last, err := printEvents(ctx, a, cl, after, wanted)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // Ctrl-C is how following ends
 		}
 		if last > after {
 			after, pause = last, time.Second
 		}
-		if err != nil && !fault.Is(err, codeUnreachable) {
+		if !fault.Is(err, api.Unreachable) {
 			return err
 		}
-		_, _ = fmt.Fprintf(a.err, "The server has gone; trying again in %s.\n", pause)
-		select {
-		case <-time.After(pause):
-			pause = min(2*pause, 15*time.Second)
-		case <-ctx.Done():
-			return nil
-		}
+		a.Note("The server has gone; trying again in %s.", pause)
+		clock.Pause(ctx, pause)
+		pause = min(2*pause, 15*time.Second)
 	}
 }
 
-func (a *app) stream(ctx context.Context, cl *client, after int64, wanted func(ledger.EntryView) bool) (last int64, err error) {
-	res, err := cl.do(ctx, "GET", "/ops/events?after="+strconv.FormatInt(after, 10), nil)
+// printEvents prints entries until the stream of the server ends, which is an error, and returns
+// the number of the last.
+func printEvents(ctx context.Context, a *command.App, cl *api.Client, after int64, wanted func(ledger.EntryView) bool) (last int64, err error) {
+	events, err := cl.Events(ctx, "/ops/events?after="+strconv.FormatInt(after, 10))
 	if err != nil {
 		return after, err
 	}
-	defer func() { _ = res.Body.Close() }()
-	lines := bufio.NewScanner(res.Body)
-	lines.Buffer(nil, 2*ledger.MaxBody)
-	for lines.Scan() {
-		data, ok := strings.CutPrefix(lines.Text(), "data: ")
-		if !ok {
-			continue
-		}
+	defer events.Close()
+	for {
+		_, data, err := events.Next()
 		var e ledger.EntryView
-		if err := wire.Unmarshal([]byte(data), &e); err != nil {
-			return after, err
+		if err == nil {
+			err = wire.Unmarshal([]byte(data), &e)
 		}
-		if wanted(e) {
-			if err := a.printEntry(e); err != nil {
-				return after, err
-			}
+		if err == nil && wanted(e) {
+			err = printEntry(a, e)
+		}
+		if err != nil {
+			return after, err
 		}
 		after = e.Seq
 	}
-	return after, nil
 }
 
-func newLedgerExport(a *app) *cobra.Command {
-	c := &cobra.Command{Use: "export", Short: "Write all entries and a checkpoint to a file that verifies offline", Args: exactly(0, "no arguments")}
+// verifyCommand checks what export and prove write.
+const verifyCommand = "signalbox ledger verify"
+
+func newLedgerExport(a *command.App) *cobra.Command {
+	c := &cobra.Command{
+		Use: "export", Short: "Write all entries and a checkpoint to a file that verifies offline",
+		Args: command.NoArguments(),
+	}
 	out := c.Flags().String("out", "", "the file to write; standard output when absent")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return a.download(c.Context(), "/ops/ledger/export", *out)
+		return a.Download(c.Context(), api.Get("/ops/ledger/export"), *out, verifyCommand)
 	}
 	return c
 }
 
-func newLedgerProve(a *app) *cobra.Command {
+func newLedgerProve(a *command.App) *cobra.Command {
 	c := &cobra.Command{
-		Use: "prove SEQ", Short: "Write a proof that an entry is in the ledger, as a tlog-proof@v1 file", Args: exactly(1, "the sequence number of an entry"),
+		Use:     "prove SEQ",
+		Short:   "Write a proof that an entry is in the ledger, as a tlog-proof@v1 file",
+		Args:    command.Exactly(1, "the sequence number of an entry"),
 		Example: "  signalbox ledger prove 42 --out 42.tlog-proof\n  signalbox ledger verify 42.tlog-proof",
 	}
 	out := c.Flags().String("out", "", "the file to write; standard output when absent")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		seq, err := strconv.ParseInt(args[0], 10, 64)
 		if err != nil || seq < 1 {
-			return usage("The sequence number should be a whole number, 1 or more, and is %q.", args[0])
+			return command.Usage("The sequence number should be a whole number, 1 or more, and is %q.", args[0])
 		}
-		return a.download(c.Context(), fmt.Sprintf("/ops/ledger/%d/proof", seq), *out, "Accept", "text/plain")
+		return a.Download(c.Context(), api.Get(fmt.Sprintf("/ops/ledger/%d/proof", seq)).With("Accept", "text/plain"), *out, verifyCommand)
 	}
 	return c
 }
 
-func newLedgerRebuild(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{
+func newLedgerRebuild(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
 		Use: "rebuild", Short: "Build every table again from the ledger; with --check only compare",
-		Long: "Build every table again from the ledger.\n\nWith --check the tables are built beside the live ones and compared, and nothing is\nchanged; the server may be running. Without it they are replaced in one transaction.\nOn SQLite the server must be stopped for that. On PostgreSQL writes wait, and are\nrefused when it takes longer than 15 seconds.",
-		Args: exactly(0, "no arguments"),
+		Long: "Build every table again from the ledger.\n\n" +
+			"With --check the tables are built beside the live ones and compared, and nothing is\n" +
+			"changed; the server may be running. Without it they are replaced in one transaction.\n" +
+			"On SQLite the server must be stopped for that. On PostgreSQL writes wait, and are\n" +
+			"refused when it takes longer than 15 seconds.",
+		Args: command.NoArguments(),
 	})
 	check := c.Flags().Bool("check", false, "compare, and change nothing")
-	flags := addConfigFlags(c, "db")
+	flags := command.AddConfigFlags(c, "db")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		config, err := flags.load(a, c)
+		config, err := flags.Load(a, c)
 		if err != nil {
 			return err
 		}
@@ -174,26 +182,26 @@ func newLedgerRebuild(a *app) *cobra.Command {
 			defer release()
 		}
 		if *check {
-			return a.checkRebuild(c.Context(), config)
+			return checkRebuild(c.Context(), a, config)
 		}
-		return a.rebuild(c.Context(), config)
+		return rebuild(c.Context(), a, config)
 	}
 	return c
 }
 
-func (a *app) checkRebuild(ctx context.Context, config *server.Config) error {
+func checkRebuild(ctx context.Context, a *command.App, config *server.Config) error {
 	db, err := server.OpenExisting(ctx, config)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	update, end := progress(a.err, "rebuilding")
-	got, err := ledger.CheckRebuild(ctx, db, server.Migrations(), server.Projections(), update)
-	end()
+	shown := output.NewProgress(a.Err)
+	got, err := ledger.CheckRebuild(ctx, db, server.Migrations(), server.Projections(), shown.Of("rebuilding"))
+	shown.End()
 	if err != nil {
 		return err
 	}
-	err = a.show(got, func(w io.Writer) {
+	err = a.Show(got, func(w io.Writer) {
 		for _, d := range got.Differences {
 			switch {
 			case d.Live == "":
@@ -204,15 +212,18 @@ func (a *app) checkRebuild(ctx context.Context, config *server.Config) error {
 				_, _ = fmt.Fprintf(w, "%s: is       %s\n%s: should be %s\n", d.Table, d.Live, d.Table, d.Built)
 			}
 		}
-		_, _ = fmt.Fprintf(w, "Compared %s rows of %d tables with what %s entries say: %d differences.\n", thousands(got.Rows), got.Tables, thousands(got.Entries), len(got.Differences))
+		_, _ = fmt.Fprintf(w, "Compared %s rows of %d tables with what %s entries say: %d differences.\n",
+			output.Thousands(got.Rows), got.Tables, output.Thousands(got.Entries), len(got.Differences))
 	})
 	if err == nil && len(got.Differences) > 0 {
-		return fault.New(fault.VerificationFailed, "The tables are not what the ledger says. `signalbox ledger rebuild` replaces them; find out first who changed them.")
+		return fault.New(fault.VerificationFailed,
+			"The tables are not what the ledger says. "+
+				"`signalbox ledger rebuild` replaces them; find out first who changed them.")
 	}
 	return err
 }
 
-func (a *app) rebuild(ctx context.Context, config *server.Config) error {
+func rebuild(ctx context.Context, a *command.App, config *server.Config) error {
 	db, err := server.OpenExisting(ctx, config)
 	if err != nil {
 		return err
@@ -221,16 +232,16 @@ func (a *app) rebuild(ctx context.Context, config *server.Config) error {
 	if err := ledger.Compare(ctx, db, config.Data); err != nil {
 		return err
 	}
-	update, end := progress(a.err, "rebuilding")
-	n, err := ledger.Rebuild(ctx, db, server.Projections(), update)
-	end()
+	shown := output.NewProgress(a.Err)
+	n, err := ledger.Rebuild(ctx, db, server.Projections(), shown.Of("rebuilding"))
+	shown.End()
 	if err == nil {
 		err = counter.Reset(ctx, db) // counted again by the server, beside its work
 	}
 	if err != nil {
 		return err
 	}
-	return a.show(map[string]int64{"entries": n}, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "Built every table again from %s entries.\n", thousands(n))
+	return a.Show(map[string]int64{"entries": n}, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "Built every table again from %s entries.\n", output.Thousands(n))
 	})
 }

@@ -6,21 +6,21 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
 	"signalbox/internal/web"
 )
 
-func newLogin(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{
+func newLogin(a *command.App) *cobra.Command {
+	return a.WithJSON(&cobra.Command{
 		Use: "login", Short: "Print an address that signs you in to the dashboard",
-		Long: "Print an address that signs the operator of your token in to the dashboard. It can be\nused once, within five minutes.",
-		Args: exactly(0, "no arguments"),
+		Long: "Print an address that signs the operator of your token in to the dashboard. It can be\n" +
+			"used once, within five minutes.",
+		Args: command.NoArguments(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return command.Ask(c.Context(), a, api.Post("/ops/login", nil), func(w io.Writer, made web.Login) {
+				_, _ = fmt.Fprintln(w, made.URL)
+			})
+		},
 	})
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		var made web.Login
-		if err := a.call(c.Context(), "POST", "/ops/login", nil, &made); err != nil {
-			return err
-		}
-		return a.show(made, func(w io.Writer) { _, _ = fmt.Fprintln(w, made.URL) })
-	}
-	return c
 }

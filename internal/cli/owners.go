@@ -7,70 +7,73 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/roster"
 )
 
-func newOwners(a *app) *cobra.Command {
-	return group("owners", "The people and teams who may register agents: list, add, remove, new key",
+func newOwners(a *command.App) *cobra.Command {
+	return command.Group("owners", "The people and teams who may register agents: list, add, remove, new key",
 		newOwnersLs(a), newOwnersAdd(a), newOwnersRm(a), newOwnersKey(a))
 }
 
-func newOwnersLs(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "ls", Short: "List the owners", Args: exactly(0, "no arguments")})
-	workspace := c.Flags().String("workspace", "", "only those of this workspace")
+func newOwnersLs(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{Use: "ls", Short: "List the owners", Args: command.NoArguments()})
+	workspace := onlyWorkspaceFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		var all roster.OwnerList
-		if err := a.call(c.Context(), "GET", inWorkspace("/ops/owners", *workspace), nil, &all); err != nil {
-			return err
-		}
-		return a.show(all, func(w io.Writer) {
-			var rows [][]string
-			for _, o := range all.Owners {
-				rows = append(rows, []string{o.Name, o.Workspace, since(o.AddedAt)})
-			}
+		return command.Ask(c.Context(), a, api.Get(api.InWorkspace("/ops/owners", *workspace)), func(w io.Writer, all roster.OwnerList) {
 			none := "There are no owners. Add one with `signalbox owners add NAME`."
 			if *workspace != "" {
 				none = "There are no owners in workspace " + *workspace + "."
 			}
-			table(w, none, []string{"NAME", "WORKSPACE", "ADDED"}, rows)
+			output.Table(w, none, []string{"NAME", "WORKSPACE", "ADDED"}, output.Rows(all.Owners, func(o roster.Owner) []string {
+				return []string{o.Name, o.Workspace, output.Since(o.AddedAt)}
+			}))
 		})
 	}
 	return c
 }
 
-func newOwnersAdd(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "add NAME", Short: "Add an owner and print the key, this once", Args: exactly(1, "the name of the owner")})
+func newOwnersAdd(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
+		Use: "add NAME", Short: "Add an owner and print the key, this once", Args: command.Exactly(1, ownerArgument),
+	})
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		var added roster.AddedOwner
-		if err := a.call(c.Context(), "POST", "/ops/owners", roster.NewOwner{Name: args[0], Workspace: *workspace}, &added); err != nil {
-			return err
-		}
-		return a.show(added, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "%s\nThis is the key with which %s registers agents in workspace %s. It is shown this once.\n", added.Key, added.Owner.Name, added.Owner.Workspace)
+		in := roster.NewOwner{Name: args[0], Workspace: *workspace}
+		return command.Ask(c.Context(), a, api.Post("/ops/owners", in), func(w io.Writer, added roster.AddedOwner) {
+			_, _ = fmt.Fprintf(w, "%s\nThis is the key with which %s registers agents in workspace %s. It is shown this once.\n",
+				added.Key, added.Owner.Name, added.Owner.Workspace)
 		})
 	}
 	return c
 }
 
-func newOwnersRm(a *app) *cobra.Command {
-	c := &cobra.Command{Use: "rm NAME", Short: "Remove an owner and their keys; their agents stay", Args: exactly(1, "the name of the owner")}
+const ownerArgument = "the name of the owner"
+
+// ownerPath is where the operators' API has an owner.
+func ownerPath(name string) string { return "/ops/owners/" + url.PathEscape(name) }
+
+func newOwnersRm(a *command.App) *cobra.Command {
+	c := &cobra.Command{
+		Use: "rm NAME", Short: "Remove an owner and their keys; their agents stay", Args: command.Exactly(1, ownerArgument),
+	}
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := a.call(c.Context(), "DELETE", inWorkspace("/ops/owners/"+url.PathEscape(args[0]), *workspace), nil, nil); err != nil {
-			return err
-		}
-		_, _ = fmt.Fprintf(a.out, "Removed %s and their keys. Their agents stay.\n", args[0])
-		return nil
+		return remove(c, a, api.InWorkspace(ownerPath(args[0]), *workspace), "Removed "+args[0]+" and their keys. Their agents stay.")
 	}
 	return c
 }
 
-func newOwnersKey(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "key NAME", Short: "Make a further key for an owner and print it, this once", Args: exactly(1, "the name of the owner")})
+func newOwnersKey(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
+		Use: "key NAME", Short: "Make a further key for an owner and print it, this once",
+		Args: command.Exactly(1, ownerArgument),
+	})
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		return a.printIssued(c, inWorkspace("/ops/owners/"+url.PathEscape(args[0])+"/key", *workspace), nil, "")
+		return issue(c, a, api.Post(api.InWorkspace(ownerPath(args[0])+"/key", *workspace), nil), "")
 	}
 	return c
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/url"
@@ -9,100 +10,93 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/proxy"
 )
 
-func newProxy(a *app) *cobra.Command {
-	return group("proxy", "The model proxy: the providers' keys, and how agents' calls are treated", newProxyKey(a), newProxyAgent(a))
+func newProxy(a *command.App) *cobra.Command {
+	return command.Group("proxy", "The model proxy: the providers' keys, and how agents' calls are treated",
+		newProxyKey(a), newProxyAgent(a))
 }
 
-func newProxyKey(a *app) *cobra.Command {
-	return group("key", "The providers' keys in the vault: set, list, remove", newProxyKeySet(a), newProxyKeyLs(a), newProxyKeyRm(a))
+func newProxyKey(a *command.App) *cobra.Command {
+	return command.Group("key", "The providers' keys in the vault: set, list, remove",
+		newProxyKeySet(a), newProxyKeyLs(a), newProxyKeyRm(a))
 }
 
-func newProxyKeySet(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{
+func newProxyKeySet(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
 		Use: "set PROVIDER", Short: "Read a provider's key from standard input and put it into the vault",
-		Example: "  printenv ANTHROPIC_API_KEY | signalbox proxy key set anthropic", Args: exactly(1, "a provider: "+strings.Join(proxy.Providers, " or ")),
+		Example: "  printenv ANTHROPIC_API_KEY | signalbox proxy key set anthropic",
+		Args:    command.Exactly(1, "a provider: "+strings.Join(proxy.Providers, " or ")),
 	})
 	workspace := c.Flags().String("workspace", "", "only for the agents of this workspace")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		key, err := io.ReadAll(io.LimitReader(a.in, 64<<10))
+		key, err := io.ReadAll(io.LimitReader(a.In, 64<<10))
 		if err != nil {
 			return err
 		}
 		in := proxy.NewProviderKey{Key: strings.TrimSpace(string(key)), Workspace: *workspace}
-		var all proxy.ProviderKeys
-		if err := a.call(c.Context(), "PUT", "/ops/proxy/keys/"+url.PathEscape(args[0]), in, &all); err != nil {
-			return err
-		}
-		return a.showProviderKeys(all)
+		return command.Ask(c.Context(), a, api.Put("/ops/proxy/keys/"+url.PathEscape(args[0]), in), printProviderKeys)
 	}
 	return c
 }
 
-func newProxyKeyLs(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "ls", Short: "List the vault, without the keys", Args: exactly(0, "no arguments")})
+func newProxyKeyLs(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{Use: "ls", Short: "List the vault, without the keys", Args: command.NoArguments()})
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		var all proxy.ProviderKeys
-		if err := a.call(c.Context(), "GET", "/ops/proxy/keys", nil, &all); err != nil {
-			return err
-		}
-		return a.showProviderKeys(all)
+		return command.Ask(c.Context(), a, api.Get("/ops/proxy/keys"), printProviderKeys)
 	}
 	return c
 }
 
-func newProxyKeyRm(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{Use: "rm PROVIDER", Short: "Take a provider's key out of the vault", Args: exactly(1, "a provider: "+strings.Join(proxy.Providers, " or "))})
+func newProxyKeyRm(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
+		Use: "rm PROVIDER", Short: "Take a provider's key out of the vault",
+		Args: command.Exactly(1, "a provider: "+strings.Join(proxy.Providers, " or ")),
+	})
 	workspace := c.Flags().String("workspace", "", "the key of this workspace")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		var all proxy.ProviderKeys
-		q := url.Values{}
-		if *workspace != "" {
-			q.Set("workspace", *workspace)
-		}
-		if err := a.call(c.Context(), "DELETE", "/ops/proxy/keys/"+url.PathEscape(args[0])+"?"+q.Encode(), nil, &all); err != nil {
-			return err
-		}
-		return a.showProviderKeys(all)
+		path := api.InWorkspace("/ops/proxy/keys/"+url.PathEscape(args[0]), *workspace)
+		return command.Ask(c.Context(), a, api.Delete(path), printProviderKeys)
 	}
 	return c
 }
 
-func (a *app) showProviderKeys(all proxy.ProviderKeys) error {
-	return a.show(all, func(w io.Writer) {
-		var rows [][]string
-		for _, k := range all.Keys {
-			workspace, note := k.Workspace, ""
-			if workspace == "" {
-				workspace = "all"
-			}
-			if !k.Readable {
-				note = "cannot be decrypted: set it again"
-			}
-			rows = append(rows, []string{k.Provider, workspace, k.Hint, since(k.SetAt), note})
+func printProviderKeys(w io.Writer, all proxy.ProviderKeys) {
+	rows := output.Rows(all.Keys, func(k proxy.ProviderKey) []string {
+		note := ""
+		if !k.Readable {
+			note = "cannot be decrypted: set it again"
 		}
-		table(w, "The vault is empty. `signalbox proxy key set anthropic` reads a key from standard input.", []string{"PROVIDER", "WORKSPACE", "KEY", "SET", ""}, rows)
+		return []string{k.Provider, cmp.Or(k.Workspace, "all"), k.Hint, output.Since(k.SetAt), note}
 	})
+	none := "The vault is empty. `signalbox proxy key set anthropic` reads a key from standard input."
+	output.Table(w, none, []string{"PROVIDER", "WORKSPACE", "KEY", "SET", ""}, rows)
 }
 
-func newProxyAgent(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{
+func newProxyAgent(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
 		Use: "agent NAME", Short: "Show or set how an agent's calls through the proxy are treated",
-		Long:    "Shows how an agent's calls are treated. With a flag, what the flags say is set, and what\nthey do not say stays.",
-		Example: "  signalbox proxy agent coder --soft-reject\n  signalbox proxy agent coder --provider-key-file key.txt", Args: exactly(1, "the name of the agent"),
+		Long: "Shows how an agent's calls are treated. With a flag, what the flags say is set, and what\n" +
+			"they do not say stays.",
+		Example: "  signalbox proxy agent coder --soft-reject\n" +
+			"  signalbox proxy agent coder --provider-key-file key.txt",
+		Args: command.Exactly(1, "the name of the agent"),
 	})
 	workspace := workspaceFlag(c)
 	mode := c.Flags().String("mode", "", "hold keeps a call open until it is decided, async answers 202 at once")
 	soft := c.Flags().Bool("soft-reject", false, "answer a rejected call with a message that says why, not with an error")
 	hold := c.Flags().Int("hold-seconds", 0, "how long a call is held at the most; 0 is the server's own")
-	file := c.Flags().String("provider-key-file", "", "calls with the provider's key in this file are this agent's; - is standard input")
+	file := c.Flags().String("provider-key-file", "",
+		"calls with the provider's key in this file are this agent's; - is standard input")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		path := "/ops/agents/" + url.PathEscape(args[0]) + "/proxy?" + url.Values{"workspace": {*workspace}}.Encode()
+		path := api.InWorkspace("/ops/agents/"+url.PathEscape(args[0])+"/proxy", *workspace)
 		var s proxy.Settings
-		if err := a.call(c.Context(), "GET", path, nil, &s); err != nil {
+		if err := a.Call(c.Context(), api.Get(path), &s); err != nil {
 			return err
 		}
 		changed := c.Flags().Changed
@@ -117,30 +111,31 @@ func newProxyAgent(a *app) *cobra.Command {
 			in.HoldSeconds = *hold
 		}
 		if changed("provider-key-file") {
-			sum, err := a.keySum(*file)
+			sum, err := keySum(a, *file)
 			if err != nil {
 				return err
 			}
 			in.ProviderKeys = append(in.ProviderKeys, sum)
 		}
 		if changed("mode") || changed("soft-reject") || changed("hold-seconds") || changed("provider-key-file") {
-			if err := a.call(c.Context(), "PUT", path, in, &s); err != nil {
+			if err := a.Call(c.Context(), api.Put(path, in), &s); err != nil {
 				return err
 			}
 		}
-		return a.show(s, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "mode %s, soft reject %t, held for %d s (0 is the server's own), %s registered\n", s.Mode, s.SoftReject, s.HoldSeconds, number(len(s.ProviderKeys), "provider's key"))
+		return a.Show(s, func(w io.Writer) {
+			_, _ = fmt.Fprintf(w, "mode %s, soft reject %t, held for %d s (0 is the server's own), %s registered\n",
+				s.Mode, s.SoftReject, s.HoldSeconds, output.Count(len(s.ProviderKeys), "provider's key"))
 		})
 	}
 	return c
 }
 
 // keySum reads a key, of which nothing but the sum leaves this machine.
-func (a *app) keySum(file string) (string, error) {
+func keySum(a *command.App, file string) (string, error) {
 	var text []byte
 	var err error
 	if file == "-" {
-		text, err = io.ReadAll(io.LimitReader(a.in, 64<<10))
+		text, err = io.ReadAll(io.LimitReader(a.In, 64<<10))
 	} else {
 		text, err = os.ReadFile(file)
 	}

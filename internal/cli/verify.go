@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/wire"
@@ -25,20 +27,24 @@ type verified struct {
 	Record     wire.Raw `json:"record,omitempty"`
 }
 
-func newLedgerVerify(a *app) *cobra.Command {
-	c := a.withJSON(&cobra.Command{
+func newLedgerVerify(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
 		Use: "verify FILE", Short: "Check an export or a proof file, offline",
-		Long: "Check an export or a proof file, offline: every body against its record, every\nrecord against the tree, the tree against the signed checkpoint.\n\nThe key and a checkpoint to compare with are taken from the data folder if they are\nnot given. A checkpoint that is given must be covered by the file.",
-		Args: exactly(1, "a file made by `signalbox ledger export` or `signalbox ledger prove`"),
+		Long: "Check an export or a proof file, offline: every body against its record, every\n" +
+			"record against the tree, the tree against the signed checkpoint.\n\n" +
+			"The key and a checkpoint to compare with are taken from the data folder if they are\n" +
+			"not given. A checkpoint that is given must be covered by the file.",
+		Args: command.Exactly(1, "a file made by `signalbox ledger export` or `signalbox ledger prove`"),
 	})
 	keyPath := c.Flags().String("key", "", "the file with the verifier key ("+ledger.PublicKeyFile+" in the data folder)")
-	checkpointPath := c.Flags().String("checkpoint", "", "a file with a checkpoint to compare with (the one in the data folder)")
+	checkpointPath := c.Flags().String("checkpoint", "",
+		"a file with a checkpoint to compare with (the one in the data folder)")
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		key, err := a.verifierKey(*keyPath)
+		key, err := a.VerifierKey(*keyPath)
 		if err != nil {
 			return err
 		}
-		against, err := a.against(*checkpointPath, *keyPath == "")
+		against, err := against(a, *checkpointPath, *keyPath == "")
 		if err != nil {
 			return err
 		}
@@ -50,29 +56,18 @@ func newLedgerVerify(a *app) *cobra.Command {
 		r := bufio.NewReaderSize(f, 1<<16)
 		if start, _ := r.Peek(64); ledger.IsProof(start) {
 			if *checkpointPath != "" {
-				return usage("A proof file carries its checkpoint with it; --checkpoint is for exports.")
+				return command.Usage("A proof file carries its checkpoint with it; --checkpoint is for exports.")
 			}
-			return a.verifyProof(r, key)
+			return verifyProof(a, r, key)
 		}
-		return a.verifyExport(r, key, against)
+		return verifyExport(a, r, key, against)
 	}
 	return c
 }
 
-func (a *app) verifierKey(path string) (string, error) {
-	if path == "" {
-		path = filepath.Join(a.dataDir(), ledger.PublicKeyFile)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", fault.Wrap(err, fault.InvalidRequest, "The key that verifies is not at %s. Give a file with --key; a server shows its key at /ledger/key.", path)
-	}
-	return string(text), nil
-}
-
 // against reads the checkpoint to compare with. The one in the data folder goes with
 // the key there, and may be newer than the file; one that was named may not.
-func (a *app) against(path string, ownKey bool) (*ledger.Against, error) {
+func against(a *command.App, path string, ownKey bool) (*ledger.Against, error) {
 	if path != "" {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -80,36 +75,38 @@ func (a *app) against(path string, ownKey bool) (*ledger.Against, error) {
 		}
 		return &ledger.Against{Signed: text}, nil
 	}
-	text, err := os.ReadFile(filepath.Join(a.dataDir(), ledger.CheckpointFile))
+	text, err := os.ReadFile(filepath.Join(a.DataDir(), ledger.CheckpointFile))
 	if err != nil || !ownKey {
 		return nil, nil //nolint:nilerr // without one the file is checked against its own
 	}
 	return &ledger.Against{Signed: text, MayBeLater: true}, nil
 }
 
-func (a *app) verifyExport(r io.Reader, key string, against *ledger.Against) error {
-	update, end := progress(a.err, "verifying")
-	v, err := ledger.VerifyExport(r, key, against, update)
-	end()
+func verifyExport(a *command.App, r io.Reader, key string, against *ledger.Against) error {
+	shown := output.NewProgress(a.Err)
+	v, err := ledger.VerifyExport(r, key, against, shown.Of("verifying"))
+	shown.End()
 	if err != nil {
 		return err
 	}
-	return a.show(verified{Verified: true, Origin: v.Origin, Entries: v.Entries, Erased: v.Erased, Root: v.Root.String(), Checkpoint: v.Checkpoint}, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "Verified: %s entries of %s, exactly as they were signed.\n", thousands(v.Entries), v.Origin)
+	return a.Show(verified{Verified: true, Origin: v.Origin, Entries: v.Entries, Erased: v.Erased, Root: v.Root.String(), Checkpoint: v.Checkpoint}, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "Verified: %s entries of %s, exactly as they were signed.\n",
+			output.Thousands(v.Entries), v.Origin)
 		_, _ = fmt.Fprintf(w, "  root        %s\n", v.Root)
 		if v.Erased > 0 {
-			_, _ = fmt.Fprintf(w, "  erased      %s bodies; their records are proved all the same\n", thousands(v.Erased))
+			_, _ = fmt.Fprintf(w, "  erased      %s bodies; their records are proved all the same\n", output.Thousands(v.Erased))
 		}
 		switch {
 		case v.Later:
-			_, _ = fmt.Fprintf(w, "  checkpoint  the one compared with is of a later time, over %s entries\n", thousands(v.Checkpoint))
+			_, _ = fmt.Fprintf(w, "  checkpoint  the one compared with is of a later time, over %s entries\n",
+				output.Thousands(v.Checkpoint))
 		case v.Checkpoint > 0:
-			_, _ = fmt.Fprintf(w, "  checkpoint  over %s entries, agrees\n", thousands(v.Checkpoint))
+			_, _ = fmt.Fprintf(w, "  checkpoint  over %s entries, agrees\n", output.Thousands(v.Checkpoint))
 		}
 	})
 }
 
-func (a *app) verifyProof(r io.Reader, key string) error {
+func verifyProof(a *command.App, r io.Reader, key string) error {
 	file, err := io.ReadAll(io.LimitReader(r, 1<<20))
 	if err != nil {
 		return err
@@ -118,7 +115,8 @@ func (a *app) verifyProof(r io.Reader, key string) error {
 	if err != nil {
 		return err
 	}
-	return a.show(verified{Verified: true, Record: record, Checkpoint: size}, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "Verified: this record is in the ledger, under a signed checkpoint over %s entries.\n%s\n", thousands(size), record)
+	return a.Show(verified{Verified: true, Record: record, Checkpoint: size}, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "Verified: this record is in the ledger, under a signed checkpoint over %s entries.\n%s\n",
+			output.Thousands(size), record)
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 func sets() []store.Migrations {
@@ -27,16 +28,8 @@ func sets() []store.Migrations {
 // node is a process that counts gates, and things that a protocol does.
 type node struct {
 	*counter.Counters
-	t      *testing.T
-	log    strings.Builder
-	logged sync.Mutex
-}
-
-// Write takes the log.
-func (n *node) Write(text []byte) (int, error) {
-	n.logged.Lock()
-	defer n.logged.Unlock()
-	return n.log.Write(text)
+	t   *testing.T
+	log testbed.Buffer
 }
 
 // readThing counts a thing as a run. A thing without a name counts for nothing, and one
@@ -62,7 +55,7 @@ func start(t *testing.T, address string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(slog.NewTextHandler(n, nil))
+	log := slog.New(slog.NewTextHandler(&n.log, nil))
 	r := roster.New(roster.Options{DB: db, Ledger: l, Now: time.Now, Log: log, Provider: "signalbox.local"})
 	n.Counters = counter.New(counter.Options{
 		DB: db, Ledger: l, Roster: r, Gates: gate.New(db, l, r, log), Now: time.Now, Log: log, Readers: map[string]counter.Reader{"thing.done": readThing},
@@ -94,12 +87,12 @@ func (n *node) counted() (r counter.Report) {
 	n.t.Helper()
 	head, err := n.Ledger.Head(context.Background())
 	today := time.Now().UTC()
-	for begun := time.Now(); err == nil && r.Seq < head; time.Sleep(2 * time.Millisecond) {
-		r, err = n.Report(context.Background(), counter.Filter{From: today.AddDate(0, 0, -1).Format(time.DateOnly), To: today.Format(time.DateOnly)})
-		if time.Since(begun) > 15*time.Second {
-			n.t.Fatal("waited in vain for the counting")
+	testbed.Until(n.t, "the counting", func() bool {
+		if err == nil {
+			r, err = n.Report(context.Background(), counter.Filter{From: today.AddDate(0, 0, -1).Format(time.DateOnly), To: today.Format(time.DateOnly)})
 		}
-	}
+		return err != nil || r.Seq >= head
+	})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -116,8 +109,6 @@ func TestAnEntryThatCannotBeReadIsPassedOverAndSaid(t *testing.T) {
 		if r.Total.Runs.Completed != 3 || r.Total.CostUSD != 4.5 || len(r.Agents) != 2 || r.Agents[0].Counts.Runs.Completed != 2 || r.Agents[0].Name != "" {
 			t.Errorf("%+v", r)
 		}
-		n.logged.Lock()
-		defer n.logged.Unlock()
 		if strings.Count(n.log.String(), "it is bad") != 1 {
 			t.Errorf("the log says %s", n.log.String())
 		}

@@ -16,6 +16,7 @@ import (
 type identity struct {
 	holder     string
 	registered bool            // has a row in delivery_runner; of the loop
+	mayHold    bool            // was about to get one: it may be there although nobody told us; of the loop
 	ctx        context.Context //nolint:containedctx // ends with the identity: tries under it are broken off
 	end        context.CancelFunc
 	until      atomic.Int64 // by our stopwatch: nobody takes its lanes before
@@ -33,11 +34,18 @@ var errTakenForDead = errors.New("this runner was taken for dead, and others hav
 // bookTime bounds a transaction of the bookkeeping.
 const bookTime = 5 * time.Second
 
+// booking is the context of a transaction of the bookkeeping. A stop does not cut it: the
+// database may carry out a commit whose answer nobody waits for, and a claim that we do
+// not know of would be held until the lease is over.
+func booking(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), bookTime)
+}
+
 // exchange gives lanes back, shows that we are alive, and claims others, all in one
 // transaction. The limits are for lanes whose last try was good and for those that
 // are failing.
 func (r *runner) exchange(ctx context.Context, back []string, fresh, failing int) (claimed []dueLane, err error) {
-	ctx, cancel := context.WithTimeout(ctx, bookTime)
+	ctx, cancel := booking(ctx)
 	defer cancel()
 	begun := r.stopwatch()
 	tx, err := r.db.Begin(ctx, "delivery_lock")
@@ -58,6 +66,7 @@ func (r *runner) exchange(ctx context.Context, back []string, fresh, failing int
 			claimed = append(claimed, part...)
 		}
 	}
+	r.who.mayHold = true
 	if _, err := tx.Commit(false); err != nil {
 		return nil, err
 	}
@@ -105,9 +114,13 @@ AND NOT EXISTS (SELECT 1 FROM delivery_lane l WHERE l.order_key = delivery_claim
 
 // leave gives everything back.
 func (r *runner) leave(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, bookTime)
+	ctx, cancel := booking(ctx)
 	defer cancel()
-	return r.forget(ctx, r.who.holder, "", nil)
+	err := r.forget(ctx, r.who.holder, "", nil)
+	if err == nil {
+		r.who.registered, r.who.mayHold = false, false
+	}
+	return err
 }
 
 // forget removes a runner and its claims, if the condition holds.

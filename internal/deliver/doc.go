@@ -19,7 +19,8 @@
 // A runner that holds lanes counts up a beat; one whose beat stands still for the
 // time of a lease, by the watcher's own stopwatch, is dead, and its lanes are free.
 // So a step of the wall clock takes nobody's lanes away. A try begins only when it
-// must end before the runner could be taken for dead.
+// must end before the runner could be taken for dead. A runner that stops gives its lanes
+// back at once.
 //
 // Outcomes of all lanes are recorded together (record.go). One for a delivery that
 // has ended in the meantime is dropped.

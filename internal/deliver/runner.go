@@ -77,8 +77,8 @@ func (o *Outbox) Run(ctx context.Context) error {
 	r.workers.Wait()
 	close(r.outcomes)
 	<-recorded
-	if r.who.registered {
-		if err := r.leave(context.WithoutCancel(ctx)); err != nil {
+	if r.who.mayHold {
+		if err := r.leave(ctx); err != nil {
 			o.log.Warn("cannot give the deliveries back; others take them over when the lease is over", "error", err.Error())
 		}
 	}
@@ -183,9 +183,7 @@ func (r *runner) keep(ctx context.Context) error {
 	switch {
 	case r.who.registered && len(back) == len(r.owned):
 		// Nothing is left to hold, and an idle server writes nothing.
-		if err = r.leave(ctx); err == nil {
-			r.who.registered = false
-		}
+		err = r.leave(ctx)
 	case r.who.registered:
 		_, err = r.exchange(ctx, back, 0, 0)
 	}

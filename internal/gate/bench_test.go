@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // The budgets are ratios or bounds; each benchmark reports its figure. Run them
@@ -113,16 +114,17 @@ func BenchmarkWait(b *testing.B) {
 				ids[i] = n.openAs("default", opening())
 			}
 			ctx, cancel := context.WithCancel(context.Background())
-			arrived := make([]atomic.Int64, waiters)
+			arrived := make([]chan time.Time, waiters)
 			var wg sync.WaitGroup
 			for i, id := range ids {
+				arrived[i] = make(chan time.Time, 1)
 				wg.Go(func() {
 					if g, err := n.gates.Wait(ctx, id); err == nil && g.Status != gate.Pending {
-						arrived[i].Store(time.Now().UnixNano())
+						arrived[i] <- time.Now()
 					}
 				})
 			}
-			time.Sleep(5 * time.Second) // until all of them wait
+			testbed.Until(b, "all of them to wait", func() bool { return n.gates.Waiters() == waiters })
 			for b.Loop() {
 				var took []time.Duration
 				for i := range decided {
@@ -130,10 +132,7 @@ func BenchmarkWait(b *testing.B) {
 						b.Fatal(err)
 					}
 					began := time.Now()
-					for arrived[i].Load() == 0 {
-						time.Sleep(100 * time.Microsecond)
-					}
-					took = append(took, max(0, time.Duration(arrived[i].Load()-began.UnixNano())))
+					took = append(took, max(0, testbed.Receive(b, "the waiter", arrived[i]).Sub(began)))
 				}
 				slices.Sort(took)
 				b.ReportMetric(float64(took[decided*99/100].Microseconds())/1000, "p99-ms")

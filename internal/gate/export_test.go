@@ -8,3 +8,6 @@ var (
 
 // ByID is the query of one gate.
 const ByID = selectGate + byID
+
+// Waiters is for how many gates somebody waits.
+func (g *Gates) Waiters() int { return g.waiters.Waiting() }

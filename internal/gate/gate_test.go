@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 func sets() []store.Migrations {
@@ -26,7 +27,7 @@ func sets() []store.Migrations {
 }
 
 func projections() []ledger.Projection {
-	return []ledger.Projection{clock.Projection(), roster.Projection(), gate.Projection()}
+	return []ledger.Projection{clock.Projection(), roster.Projection(), gate.Projection(), askingProjection()}
 }
 
 // node is a process with gates.
@@ -280,23 +281,15 @@ func TestAGateThatNobodyDecidesExpires(t *testing.T) {
 			}
 			return all
 		}
-		until := func(what string, holds func() bool) {
-			t.Helper()
-			for deadline := time.Now().Add(15 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatal(what)
-				}
-			}
-		}
 		n.offset.Store(int64(11 * time.Minute))
-		until("nobody was reminded", func() bool { return len(steps()) == 1 })
+		testbed.Until(t, "a reminder", func() bool { return len(steps()) == 1 })
 		n.offset.Store(int64(25 * time.Minute))
-		until("others were not told", func() bool { return len(steps()) == 3 })
+		testbed.Until(t, "others to be told", func() bool { return len(steps()) == 3 })
 		if n.get(rejects).Status != gate.Pending {
 			t.Error("a reminder has decided")
 		}
 		n.offset.Store(int64(61 * time.Minute))
-		until("it does not expire", func() bool { return n.get(rejects).Status != gate.Pending && n.get(approves).Status != gate.Pending })
+		testbed.Until(t, "both to expire", func() bool { return n.get(rejects).Status != gate.Pending && n.get(approves).Status != gate.Pending })
 		if g := n.get(rejects); g.Status != gate.Rejected || g.Cause != gate.ByExpiry || g.Note != "Gate expired" {
 			t.Errorf("%+v", g)
 		}

@@ -56,6 +56,7 @@ func Projection() ledger.Projection {
 			{Name: "gate_resolved", Key: "opened_seq"},
 			{Name: "gate_vote", Key: "gate, operator"},
 			{Name: "gate_receipt", Key: "gate, seq"},
+			{Name: "gate_approval", Key: "agent, key, digest"},
 			{Name: "delegation", Key: "operator, delegate"},
 		},
 		Erasable: []string{kindReceipt},

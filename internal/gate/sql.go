@@ -8,6 +8,8 @@ import "signalbox/internal/store"
 // body, once, and the ledger's index of subjects finds it by the gate's id. While it waits
 // it has a row of the inbox, stored in the inbox's order, and that is all that opening
 // costs. When it is resolved it leaves the inbox, and has a row that says how.
+//
+// gate_approval is written by the apply functions of protocols; see Approval.
 var Migrations = store.Migrations{Package: "gate", Steps: []string{`
 CREATE TABLE gate_waiting (
   workspace {text} NOT NULL,
@@ -55,4 +57,18 @@ CREATE TABLE delegation (
   until_at {bigint} NOT NULL,
   PRIMARY KEY (operator, delegate)
 ) {strict};
+`, `
+CREATE TABLE gate_approval (
+  agent {text} NOT NULL,
+  key {text} NOT NULL,
+  digest {text} NOT NULL,
+  gate {text} NOT NULL,
+  good_for {bigint} NOT NULL,
+  uses {bigint} NOT NULL,
+  until_at {bigint} NOT NULL,
+  PRIMARY KEY (agent, key, digest)
+) {keyed};
+CREATE INDEX gate_approval_until ON gate_approval (until_at) WHERE until_at > 0;
+`, `
+CREATE INDEX gate_approval_gate ON gate_approval (gate) WHERE uses > 0;
 `}}

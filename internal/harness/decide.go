@@ -182,7 +182,7 @@ func (h *Harness) evaluate(ctx context.Context, c *Conn, who roster.Identity, e 
 		case e.Type == RateLimit, e.asking:
 			v.Action = policy.Defer
 		default:
-			return h.held(ctx, c, who, e, d)
+			return h.holdStep(ctx, c, who, e, d)
 		}
 	}
 	s := h.stepOf(c, who, e, d)

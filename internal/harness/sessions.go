@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net/http"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -119,49 +119,28 @@ func (h *Harness) complete(ctx context.Context, all []Session) error {
 	return nil
 }
 
-func (h *Harness) getSessions(w http.ResponseWriter, r *http.Request) error {
-	limit, err := wire.Limit(r)
-	if err != nil {
-		return err
-	}
-	workspace, err := roster.QueryWorkspace(r)
-	if err != nil {
-		return err
-	}
-	before, err := readSeq(r)
-	if err != nil {
-		return err
-	}
-	where, args := "WHERE s.workspace = $1 AND s.opened_seq < $2", []any{workspace, before}
-	if agent := r.URL.Query().Get("agent"); agent != "" {
-		ids, err := h.core.Roster.AgentIDs(r.Context(), workspace, agent)
-		if err != nil {
-			return err
-		}
-		marks := []string{"''"}
-		for _, one := range ids {
-			args = append(args, one)
-			marks = append(marks, fmt.Sprintf("$%d", len(args)))
-		}
-		where += " AND s.agent IN (" + strings.Join(marks, ", ") + ")"
-	}
-	args = append(args, limit)
-	all, last, err := h.sessions(r.Context(), fmt.Sprintf("%s ORDER BY s.opened_seq DESC LIMIT $%d", where, len(args)), args...)
-	if err != nil {
-		return err
-	}
-	page := SessionPage{Sessions: all}
-	if len(all) == limit {
-		page.Next = wire.Cursor(strconv.FormatInt(last, 10))
-	}
-	return wire.Reply(w, http.StatusOK, page)
+// SessionFilter selects the sessions of one workspace.
+type SessionFilter struct {
+	Workspace string // "" for the one that the caller is confined to, or the first
+	Agent     string // its name or id; "" for every agent
+	Cursor    string // Next of the page before
+	Limit     int    // 1 to wire.MaxPage
 }
 
-// readSeq reads a cursor that is a place in the ledger, the end when there is none.
-func readSeq(r *http.Request) (int64, error) {
-	at, err := wire.ReadCursor(r, 1)
+// place is the workspace that the caller may see, and the entry before which the page begins.
+func (f *SessionFilter) place(ctx context.Context) (workspace string, before int64, err error) {
+	if workspace, err = roster.WorkspaceOf(ctx, f.Workspace); err != nil {
+		return "", 0, err
+	}
+	before, err = parseSeq(f.Cursor, math.MaxInt64)
+	return workspace, before, err
+}
+
+// parseSeq reads a cursor that is a place in the ledger.
+func parseSeq(cursor string, absent int64) (int64, error) {
+	at, err := wire.ParseCursor(cursor, 1)
 	if err != nil || at[0] == "" {
-		return 1 << 62, err
+		return absent, err
 	}
 	seq, err := strconv.ParseInt(at[0], 10, 64)
 	if err != nil {
@@ -170,46 +149,68 @@ func readSeq(r *http.Request) (int64, error) {
 	return seq, nil
 }
 
-// getSession shows one session, the newest of that name unless an agent is named.
-func (h *Harness) getSession(w http.ResponseWriter, r *http.Request) error {
-	limit, err := wire.Limit(r)
+// Sessions lists sessions, the newest first, as far as the caller may see them.
+func (h *Harness) Sessions(ctx context.Context, f SessionFilter) (SessionPage, error) {
+	page := SessionPage{Sessions: []Session{}}
+	workspace, before, err := f.place(ctx)
 	if err != nil {
-		return err
+		return page, err
 	}
-	workspace, err := roster.QueryWorkspace(r)
-	if err != nil {
-		return err
-	}
-	before, err := readSeq(r)
-	if err != nil {
-		return err
-	}
-	key := keyOf(r.PathValue("id"))
-	agent := r.URL.Query().Get("agent")
-	if agent != "" {
-		named, err := h.core.Roster.AgentIDs(r.Context(), workspace, agent)
+	where, args := "WHERE s.workspace = $1 AND s.opened_seq < $2", []any{workspace, before}
+	if f.Agent != "" {
+		ids, err := h.core.Roster.AgentIDs(ctx, workspace, f.Agent)
 		if err != nil {
-			return err
+			return page, err
+		}
+		marks := []string{"''"}
+		for _, one := range ids {
+			args = append(args, one)
+			marks = append(marks, fmt.Sprintf("$%d", len(args)))
+		}
+		where += " AND s.agent IN (" + strings.Join(marks, ", ") + ")"
+	}
+	args = append(args, f.Limit)
+	all, last, err := h.sessions(ctx, fmt.Sprintf("%s ORDER BY s.opened_seq DESC LIMIT $%d", where, len(args)), args...)
+	if err != nil {
+		return page, err
+	}
+	page.Sessions = all
+	if len(all) == f.Limit {
+		page.Next = wire.Cursor(strconv.FormatInt(last, 10))
+	}
+	return page, nil
+}
+
+// Session reads one session with its reports and a page of its timeline, as far as the caller
+// may see it. Where two agents have a session of that id and none is named, it is the newest.
+func (h *Harness) Session(ctx context.Context, id string, f SessionFilter) (Session, error) {
+	workspace, before, err := f.place(ctx)
+	if err != nil {
+		return Session{}, err
+	}
+	key, agent := keyOf(id), f.Agent
+	if agent != "" {
+		named, err := h.core.Roster.AgentIDs(ctx, workspace, agent)
+		if err != nil {
+			return Session{}, err
 		}
 		if len(named) > 0 { // else it is no agent's id either, and nothing is found
 			agent = named[0]
 		}
 	}
-	found, opened, err := h.sessions(r.Context(), "WHERE s.workspace = $1 AND s.session = $2 AND ($3 = '' OR s.agent = $3) ORDER BY s.opened_seq DESC LIMIT 1", workspace, key, agent)
+	found, opened, err := h.sessions(ctx, "WHERE s.workspace = $1 AND s.session = $2 AND ($3 = '' OR s.agent = $3) ORDER BY s.opened_seq DESC LIMIT 1", workspace, key, agent)
 	if err != nil {
-		return err
+		return Session{}, err
 	}
 	if len(found) == 0 {
-		return fault.New(fault.NotFound, "There is no session %.80q in workspace %q. GET /ops/sessions lists those there are.", key, workspace)
+		return Session{}, fault.New(fault.NotFound, "There is no session %.80q in workspace %q. GET /ops/sessions lists those there are.", key, workspace)
 	}
-	s := &found[0]
-	if err := h.detail(r.Context(), s, opened); err != nil {
-		return err
+	s := found[0]
+	if err := h.detail(ctx, &s, opened); err != nil {
+		return s, err
 	}
-	if s.Timeline, s.Next, err = h.timeline(r.Context(), s, before, limit); err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, s)
+	s.Timeline, s.Next, err = h.timeline(ctx, &s, before, f.Limit)
+	return s, err
 }
 
 // detail adds what is only shown of one session.

@@ -11,13 +11,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"signalbox/internal/harness"
-	"signalbox/internal/protocol/protocoltest"
+	"signalbox/internal/harness/knowledge"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
-	"signalbox/internal/wire"
+	"signalbox/internal/testbed"
 )
 
 // get calls one of the harness's routes as the operator, and reads the answer.
@@ -81,7 +80,7 @@ func TestWhatPeopleSeeOfASession(t *testing.T) {
 		n.tell(c, "task_list", "s1", map[string]any{"run_id": "run-1", "session_id": "s1", "updated_at": "2026-05-01T00:00:02Z", "tasks": []any{map[string]any{"id": "t", "title": "new", "status": "pending"}}})
 		n.tell(c, "task_list", "s1", map[string]any{"run_id": "run-1", "session_id": "s1", "updated_at": "2026-05-01T00:00:01Z", "tasks": []any{}}) // is late
 		n.tell(c, "verification", "s1", map[string]any{"run_id": "run-1", "session_id": "s1", "status": "passed", "updated_at": "x"})
-		protocoltest.Until(t, "everything to be written", func() bool {
+		testbed.Until(t, "everything to be written", func() bool {
 			s := n.session("s1")
 			return s.Verification != nil && s.Heartbeat != nil
 		})
@@ -109,7 +108,7 @@ func TestWhatPeopleSeeOfASession(t *testing.T) {
 			t.Error("a missed heartbeat does not show")
 		}
 		n.tell(c, "session_end", "s1", map[string]any{})
-		protocoltest.Until(t, "the end", func() bool { return n.session("s1").EndedAt != nil })
+		testbed.Until(t, "the end", func() bool { return n.session("s1").EndedAt != nil })
 		if n.session("s1").Heartbeat.Missed {
 			t.Error("a session that has ended owes no heartbeat")
 		}
@@ -127,7 +126,7 @@ func TestSessionsAreListedPageByPage(t *testing.T) {
 	}
 	long := strings.Repeat("long", 100)
 	n.ask(c, "pre_action", long, map[string]any{})
-	protocoltest.Until(t, "the sessions", func() bool { return len(n.Entries("session.opened")) == many+2 })
+	testbed.Until(t, "the sessions", func() bool { return len(n.Entries("session.opened")) == many+2 })
 	seen := map[string]bool{}
 	for next, pages := "", 0; ; pages++ {
 		var page harness.SessionPage
@@ -227,20 +226,20 @@ func TestContextAndMemoryComeFromWhatIsKnown(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, harness.Config{})
 		n.Apply("rules: []\n")
-		for _, k := range []harness.NewKnowledge{
+		for _, k := range []knowledge.NewKnowledge{
 			{Content: "Deploys run on Fridays only after the freeze is lifted.", Source: "runbook.md"},
 			{Content: "The billing service owns the invoices table.", Source: "architecture.md"},
 			{Content: "func parseFrame(raw []byte) error { return errTooDeep }", Path: "internal/frame.go"},
 		} {
 			k.Workspace = "default"
-			if _, err := n.harness.AddKnowledge(t.Context(), n.operator, k); err != nil {
+			if _, err := n.harness.Knowledge.Add(t.Context(), n.operator, k); err != nil {
 				t.Fatal(err)
 			}
 		}
 		c := n.conn(harness.TransportSocket)
 		n.tell(c, "success", "s1", map[string]any{"action_summary": "Rotated the invoices certificate"})
 		n.tell(c, "success", "s2", map[string]any{"action_summary": "Another session's invoices"})
-		protocoltest.Until(t, "the notes", func() bool { return len(n.Entries("session.noted")) == 2 })
+		testbed.Until(t, "the notes", func() bool { return len(n.Entries("session.noted")) == 2 })
 		recall := func(question, memory string, most int) (contents []string) {
 			a := n.ask(c, "memory_recall", "s1", map[string]any{"session_id": "s1", "query": question, "memory_type": memory, "max_results": most, "working_directory": "/"})
 			for _, f := range a.Result["injected_facts"].([]any) {
@@ -277,67 +276,10 @@ func TestContextAndMemoryComeFromWhatIsKnown(t *testing.T) {
 		if got := n.harness.Handle(t.Context(), c, []byte(query)); !strings.Contains(string(got.JSON), "architecture.md") {
 			t.Errorf("%s", got.JSON)
 		}
-		var page harness.KnowledgePage
+		var page knowledge.KnowledgePage
 		if err := n.get("GET /ops/knowledge", "/ops/knowledge?search=freeze", &page); err != nil || len(page.Knowledge) != 1 || page.Knowledge[0].Score <= 0 {
 			t.Errorf("%+v %v", page, err)
 		}
 		n.WantClean()
 	})
-}
-
-// Another workspace's knowledge is not there.
-func TestKnowledgeStaysInItsWorkspace(t *testing.T) {
-	n := start(t, storetest.SQLite(t), harness.Config{})
-	if err := n.Roster.AddWorkspace(t.Context(), roster.Identity{Role: roster.Admin}, "other"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := n.harness.AddKnowledge(t.Context(), n.operator, harness.NewKnowledge{Workspace: "other", Content: "secret", Source: "s"}); err != nil {
-		t.Fatal(err)
-	}
-	if found, err := n.harness.Search(t.Context(), "default", "secret", 10); err != nil || len(found) != 0 {
-		t.Errorf("%+v %v", found, err)
-	}
-	found, err := n.harness.Search(t.Context(), "other", "secret", 10)
-	if err != nil || len(found) != 1 {
-		t.Fatalf("%+v %v", found, err)
-	}
-	if _, err := n.harness.Knowledge(wire.WithScope(t.Context(), "default"), found[0].ID); err == nil {
-		t.Error("it is shown over the wall")
-	}
-}
-
-func TestKnowledgeThatIsNoneIsRefused(t *testing.T) {
-	n := start(t, storetest.SQLite(t), harness.Config{})
-	two := 2.0
-	for name, k := range map[string]harness.NewKnowledge{
-		"nothing":      {Source: "s"},
-		"no source":    {Content: "c"},
-		"too sure":     {Content: "c", Source: "s", Confidence: &two},
-		"too long":     {Content: strings.Repeat("x", 65<<10), Source: "s"},
-		"long source":  {Content: "c", Source: strings.Repeat("x", 3000)},
-		"no workspace": {Content: "c", Source: "s", Workspace: "mars"},
-	} {
-		if k.Workspace == "" {
-			k.Workspace = "default"
-		}
-		if _, err := n.harness.AddKnowledge(t.Context(), n.operator, k); err == nil {
-			t.Errorf("%s is taken", name)
-		}
-	}
-}
-
-// The words of a text do not depend on the case it is written in, and each can be looked
-// up in a database.
-func TestWordsAreLowerCaseAndShort(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.String().Draw(t, "text")
-		for _, w := range harness.WordsOf(text) {
-			if w == "" || w != strings.ToLower(w) || len(w) > 64 || strings.ContainsAny(w, " \x00_") && !strings.Contains(w, "_") {
-				t.Fatalf("%q", w)
-			}
-		}
-	})
-	if diff := cmp.Diff([]string{"parseframe", "parse", "frame", "max_depth", "max", "depth"}, harness.WordsOf("parseFrame(max_depth)")); diff != "" {
-		t.Error(diff)
-	}
 }

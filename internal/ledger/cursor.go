@@ -24,8 +24,8 @@ const (
 
 // Consume hands the entries after the named cursor whose kind is wanted to fn, in order,
 // and moves the cursor on after each call that returns nil. The cursor outlives restarts,
-// and one process at a time holds it: when that one dies, another goes on within half
-// a minute. After a crash the last call may come again, so fn is idempotent. When
+// and one process at a time holds it: when that one stops, another goes on at once, and when
+// it dies within half a minute. After a crash the last call may come again, so fn is idempotent. When
 // fn fails it is called again with the same entries after a pause.
 func (l *Ledger) Consume(ctx context.Context, name string, wanted func(kind string) bool, fn func(ctx context.Context, entries []Entry) error) error {
 	c := &cursor{l: l, name: name, holder: rand.Text(), lease: leaseTime}
@@ -48,7 +48,7 @@ func (l *Ledger) Consume(ctx context.Context, name string, wanted func(kind stri
 			}
 			Pause(ctx, nil, pollEvery)
 		case len(entries) < Page:
-			Pause(ctx, news, pollEvery)
+			Pause(ctx, news, l.poll)
 		}
 	}
 	return nil

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"signalbox/internal/ledger"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 func TestTwoNodesWithOneCursorHandleEveryEntryOnce(t *testing.T) {
@@ -21,7 +21,7 @@ func TestTwoNodesWithOneCursorHandleEveryEntryOnce(t *testing.T) {
 	cancel := make([]context.CancelFunc, len(nodes))
 	var wg sync.WaitGroup
 	for i, n := range nodes {
-		ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, stop := context.WithCancel(testbed.Context(t))
 		cancel[i] = stop
 		wg.Go(func() {
 			_ = n.Consume(ctx, "shared", everything, func(_ context.Context, entries []ledger.Entry) error {
@@ -38,18 +38,11 @@ func TestTwoNodesWithOneCursorHandleEveryEntryOnce(t *testing.T) {
 	}
 	wait := func(want int) {
 		t.Helper()
-		for deadline := time.After(20 * time.Second); ; {
+		for have := 0; have < want; {
+			testbed.Receive(t, fmt.Sprintf("%d entries; %d were handled", want, have), changed)
 			mu.Lock()
-			have := len(seen)
+			have = len(seen)
 			mu.Unlock()
-			if have >= want {
-				return
-			}
-			select {
-			case <-changed:
-			case <-deadline:
-				t.Fatalf("%d of %d entries were handled", have, want)
-			}
 		}
 	}
 	for i := range 40 {
@@ -94,7 +87,7 @@ func TestACursorMayBeginLaterAndThenStaysWhereItIs(t *testing.T) {
 			}
 		}
 		write(t, l, "after")
-		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, stop := context.WithCancel(testbed.Context(t))
 		defer stop()
 		var seen []int64
 		_ = l.Consume(ctx, "late", everything, func(_ context.Context, entries []ledger.Entry) error {
@@ -128,7 +121,7 @@ func TestWhatIsNotWantedIsPassedOver(t *testing.T) {
 		// consume goes on until the entry was looked at, which is wanted or not.
 		consume := func(last int64) {
 			t.Helper()
-			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, stop := context.WithCancel(testbed.Context(t))
 			defer stop()
 			n := int64(len(seen))
 			_ = l.Consume(ctx, "choosy", func(kind string) bool {
@@ -162,4 +155,77 @@ func TestWhatIsNotWantedIsPassedOver(t *testing.T) {
 			t.Errorf("it was handed %v", seen)
 		}
 	})
+}
+
+// followers are the ways to hold a lease.
+var followers = map[string]func(ctx context.Context, l *ledger.Ledger, begun chan<- struct{}) error{
+	"a follower": func(ctx context.Context, l *ledger.Ledger, begun chan<- struct{}) error {
+		return l.Consume(ctx, "lease", everything, func(context.Context, []ledger.Entry) error {
+			begun <- struct{}{}
+			return nil
+		})
+	},
+	"one who holds": func(ctx context.Context, l *ledger.Ledger, begun chan<- struct{}) error {
+		return l.Hold(ctx, "lease", func(ctx context.Context) error {
+			begun <- struct{}{}
+			<-ctx.Done()
+			return nil
+		})
+	},
+}
+
+func TestALeaseIsFreeAtOnceWhenItsHolderStops(t *testing.T) {
+	for name, follow := range followers {
+		t.Run(name, func(t *testing.T) {
+			storetest.Each(t, func(t *testing.T, address string) {
+				nodes := several(t, address, 2)
+				write(t, nodes[0], "something to follow")
+				for i, n := range nodes { // the second has nothing but the first one's end to wait for
+					ctx, stop := context.WithCancel(t.Context())
+					begun, done := make(chan struct{}, 1), make(chan error, 1)
+					go func() { done <- follow(ctx, n.Ledger, begun) }()
+					testbed.Receive(t, "the lease", begun)
+					stop()
+					if err := testbed.Receive(t, "the holder's end", done); err != nil {
+						t.Error(err)
+					}
+					wantFree(t, n)
+					write(t, n, fmt.Sprint("after node ", i))
+				}
+			})
+		})
+	}
+}
+
+func TestALeaseIsFreeWhenItsHolderStopsWhileItClaims(t *testing.T) {
+	for name, follow := range followers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address := storetest.Postgres(t)
+			l := several(t, address, 1)[0]
+			commit := storetest.HoldCommits(t, address, "ledger_cursor")
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- follow(ctx, l.Ledger, make(chan struct{}, 1)) }()
+			commit.Reached()
+			stop()
+			commit.Release()
+			if err := testbed.Receive(t, "the holder's end", done); err != nil {
+				t.Error(err)
+			}
+			wantFree(t, l)
+		})
+	}
+}
+
+// wantFree wants nobody to hold a lease.
+func wantFree(t *testing.T, n node) {
+	t.Helper()
+	var held int
+	if err := n.db.QueryRow(t.Context(), "SELECT count(*) FROM ledger_cursor WHERE held_until <> 0", nil, &held); err != nil {
+		t.Fatal(err)
+	}
+	if held != 0 {
+		t.Error("its lease is still held")
+	}
 }

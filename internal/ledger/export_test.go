@@ -3,7 +3,7 @@ package ledger
 import "time"
 
 // Patience sets how long a commit, and looking into an unknown outcome, may take.
-// Call it before the first write.
+// Call it while nothing is being written.
 func (l *Ledger) Patience(commit, settle time.Duration) {
 	l.commitFor, l.settleFor = commit, settle
 }

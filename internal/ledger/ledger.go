@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -19,6 +20,7 @@ type Options struct {
 	Origin      string // the log's name in checkpoints, used when the key is made
 	Projections []Projection
 	Retention   time.Duration // how long bodies are kept; 0 is for ever
+	Poll        time.Duration // how long a follower waits for a wake-up before it looks anyway; 0 is a second
 	Now         func() time.Time
 	Log         *slog.Logger
 }
@@ -29,6 +31,7 @@ type Ledger struct {
 	dir         string
 	projections projections
 	retention   time.Duration
+	poll        time.Duration
 	now         func() time.Time
 	log         *slog.Logger
 	key         key
@@ -58,7 +61,7 @@ type Ledger struct {
 // the ledger can be read, and refuses writes; see Mismatch.
 func Open(ctx context.Context, o Options) (*Ledger, error) {
 	l := &Ledger{
-		db: o.DB, dir: o.Dir, retention: o.Retention, now: o.Now, log: o.Log,
+		db: o.DB, dir: o.Dir, retention: o.Retention, poll: cmp.Or(o.Poll, pollEvery), now: o.Now, log: o.Log,
 		projections: combine(o.Projections),
 		readHead:    1,
 		commitFor:   commitTimeout,

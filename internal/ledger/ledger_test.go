@@ -16,6 +16,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // notes is a projection for the tests: note.written puts a row, note.removed takes
@@ -61,6 +62,7 @@ type node struct {
 	db   *store.DB
 	dir  string
 	stop func()
+	t    testing.TB
 }
 
 type nodeOption func(*ledger.Options)
@@ -92,7 +94,7 @@ func run(t testing.TB, o ledger.Options) node {
 		}
 	})
 	t.Cleanup(stop)
-	return node{l, o.DB, o.Dir, stop}
+	return node{l, o.DB, o.Dir, stop, t}
 }
 
 func write(t testing.TB, n node, name string) int64 {
@@ -214,9 +216,7 @@ func TestWrite(t *testing.T) {
 					}
 				})
 			}
-			for refused.Load() < 100 {
-				time.Sleep(time.Millisecond)
-			}
+			testbed.Until(t, "100 to be refused", func() bool { return refused.Load() == 100 })
 			close(release)
 			wg.Wait()
 			if served.Load() != 4096 || refused.Load() != 100 {
@@ -303,9 +303,7 @@ func TestABatchHarmsNoNeighbour(t *testing.T) {
 				})
 			})
 		}
-		for n.Stats().Queue < callers {
-			time.Sleep(time.Millisecond)
-		}
+		testbed.Until(t, "all callers to wait", func() bool { return n.Stats().Queue == callers })
 		close(release)
 		wg.Wait()
 		for i, err := range errs {
@@ -341,23 +339,23 @@ func wantGapless(t *testing.T, n node, want int) {
 }
 
 // several opens what stands for several processes: own connections, own committers.
-func several(t *testing.T, address string, nodes int) []node {
+func several(t *testing.T, address string, nodes int, options ...nodeOption) (all []node) {
 	t.Helper()
-	first := start(t, address, t.TempDir())
-	all := []node{first}
-	for len(all) < nodes {
-		all = append(all, start(t, address, t.TempDir()))
+	for range nodes {
+		all = append(all, start(t, address, t.TempDir(), options...))
 	}
 	return all
 }
+
+// neverPolls makes followers depend on being woken.
+func neverPolls(o *ledger.Options) { o.Poll = time.Hour }
 
 func TestSeveralNodesWriteAtOnce(t *testing.T) {
 	t.Parallel()
 	nodes := several(t, storetest.Postgres(t), 3)
 	const each, callers = 20, 8
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := testbed.Context(t)
 	followed := make([][]int64, len(nodes))
 	var wg sync.WaitGroup
 	for i, n := range nodes {
@@ -393,39 +391,33 @@ func TestSeveralNodesWriteAtOnce(t *testing.T) {
 
 func TestAnotherNodeIsWokenBeforeItPolls(t *testing.T) {
 	t.Parallel()
-	nodes := several(t, storetest.Postgres(t), 2)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
+	nodes := several(t, storetest.Postgres(t), 2, neverPolls)
+	ctx, cancel := context.WithCancel(t.Context())
 	got := make(chan int64, 100)
 	go func() {
+		defer close(got)
 		for e := range nodes[1].Follow(ctx, 0) {
 			got <- e.Seq
 		}
 	}()
-	write(t, nodes[0], "first") // by now or by the poll
-	<-got
-	var slowest time.Duration
 	for i := range 10 {
-		began := time.Now()
-		write(t, nodes[0], fmt.Sprint("then ", i))
-		<-got
-		slowest = max(slowest, time.Since(began))
+		want := write(t, nodes[0], fmt.Sprint("entry ", i))
+		if seq := testbed.Receive(t, "a wake-up", got); seq != want {
+			t.Errorf("followed %d, want %d", seq, want)
+		}
 	}
-	// Ten polls would have taken ten seconds.
-	if slowest > 900*time.Millisecond {
-		t.Errorf("the slowest wake-up took %v; the poll is every second", slowest)
-	}
-	t.Logf("slowest %v", slowest)
+	cancel()
+	<-got
 }
 
 func TestFollow(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		dir := t.TempDir()
-		n := start(t, address, dir)
+		n := start(t, address, dir, neverPolls)
 		for i := range 700 { // more than a page
 			write(t, n, fmt.Sprint("before ", i))
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		got := make(chan int64, 2000)
 		go func() {
@@ -439,14 +431,10 @@ func TestFollow(t *testing.T) {
 				t.Fatalf("followed %d, want %d", seq, want)
 			}
 		}
-		// What comes from now on arrives by wake-up, well before the poll.
-		began := time.Now()
+		// What comes from now on arrives by wake-up.
 		seq := write(t, n, "now")
-		if got := <-got; got != seq {
+		if got := testbed.Receive(t, "a wake-up", got); got != seq {
 			t.Errorf("followed %d, want %d", got, seq)
-		}
-		if took := time.Since(began); took > 500*time.Millisecond {
-			t.Errorf("a wake-up took %v", took)
 		}
 		cancel()
 		for range got {
@@ -456,9 +444,7 @@ func TestFollow(t *testing.T) {
 		// A second ledger on the same database stands for a restart.
 		n.stop()
 		again := start(t, address, dir)
-		ctx, cancel = context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
-		for e := range again.Follow(ctx, seq-1) {
+		for e := range again.Follow(testbed.Context(t), seq-1) {
 			if e.Seq != seq {
 				t.Errorf("after a restart followed %d, want %d", e.Seq, seq)
 			}
@@ -477,7 +463,7 @@ func TestACursorIsHeldByOneAndSurvives(t *testing.T) {
 		var mu sync.Mutex
 		var seen []int64
 		consume := func(l *ledger.Ledger, until int64) {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithCancel(testbed.Context(t))
 			defer cancel()
 			failed := false
 			_ = l.Consume(ctx, "test", everything, func(_ context.Context, entries []ledger.Entry) error {

@@ -57,7 +57,7 @@ func newProxy(t testing.TB) *proxy {
 	close(p.open)
 	q := u.Query()
 	q.Set("sslmode", "disable")
-	q.Set("idle_in_transaction_session_timeout", "1000")
+	q.Set("idle_in_transaction_session_timeout", "4000")
 	u.Host, u.RawQuery = listener.Addr().String(), q.Encode()
 	p.address = u.String()
 	p.wg.Go(p.accept)

@@ -17,7 +17,8 @@ import (
 const (
 	// Page is how many entries Next gives at the most; after fewer there are no more.
 	Page = 500
-	// pollEvery is how long a follower waits for a wake-up before it looks anyway.
+	// pollEvery is the time between two looks: for what nobody may have been woken for, for
+	// a lease that another holds, and after a failure.
 	pollEvery = time.Second
 )
 
@@ -166,7 +167,7 @@ func (l *Ledger) FollowPages(ctx context.Context, after int64) iter.Seq[[]Entry]
 				}
 			}
 			if len(entries) < Page {
-				Pause(ctx, news, pollEvery)
+				Pause(ctx, news, l.poll)
 			}
 		}
 	}

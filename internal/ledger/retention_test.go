@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // clock is a clock that a test moves.
@@ -159,9 +160,7 @@ func TestRetentionRunsByItself(t *testing.T) {
 		n.stop()
 		clock.advance(2 * time.Hour)
 		again := start(t, address, dir, clock.option, func(o *ledger.Options) { o.Retention = time.Hour })
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		for e := range again.Follow(ctx, 6) {
+		for e := range again.Follow(testbed.Context(t), 6) {
 			if e.Kind != "body.erased" || string(e.Body) != `{"after":0,"count":6,"to":6}` {
 				t.Errorf("after the old entries came %s %s", e.Kind, e.Body)
 			}

@@ -2,12 +2,13 @@ package ledger_test
 
 import (
 	"context"
+	"sync"
 	"testing"
-	"time"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 func TestALedgerThatIsTamperedWithWhileItRunsStopsWriting(t *testing.T) {
@@ -36,18 +37,17 @@ func TestALedgerThatIsTamperedWithWhileItRunsStopsWriting(t *testing.T) {
 			func(i intruder) { i.exec("DELETE FROM ledger_entry WHERE seq = 2") },
 			func(t *testing.T, n node) {
 				t.Helper()
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				defer cancel()
-				go func() {
-					defer cancel()
-					for n.Mismatch() == nil && ctx.Err() == nil {
-						time.Sleep(time.Millisecond)
-					}
-				}()
+				ctx, cancel := context.WithCancel(t.Context())
 				ledger.ForgetRecent(n.Ledger) // what is in memory nobody can take away
-				for e := range n.Follow(ctx, 1) {
-					t.Errorf("the follower got entry %d", e.Seq)
-				}
+				var following sync.WaitGroup
+				following.Go(func() {
+					for e := range n.Follow(ctx, 1) {
+						t.Errorf("the follower got entry %d", e.Seq)
+					}
+				})
+				testbed.Until(t, "the mismatch", func() bool { return n.Mismatch() != nil })
+				cancel()
+				following.Wait()
 			},
 		},
 		"an old record is changed, and somebody wants it proved": {

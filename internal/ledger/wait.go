@@ -121,3 +121,10 @@ func Pause(ctx context.Context, news <-chan struct{}, most time.Duration) (ended
 	}
 	return ctx.Err() != nil
 }
+
+// Waiting is for how many keys somebody waits.
+func (w *Waiters) Waiting() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.all)
+}

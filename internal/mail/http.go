@@ -2,8 +2,7 @@ package mail
 
 import (
 	"cmp"
-	"errors"
-	"net"
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,18 +10,18 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
 
 // The limits of the protocol.
 const (
-	messagesPerMinute  = 60
-	messagesPerHour    = 500
-	receivedPerMinute  = 120
-	requestsPerMinute  = 100
-	pendingPerMinute   = 30
-	registersPerMinute = 10
+	messagesPerMinute = 60
+	messagesPerHour   = 500
+	receivedPerMinute = 120
+	pendingPerMinute  = 30
 )
 
 // maxPoll is the longest that a call waits for messages.
@@ -32,24 +31,18 @@ const maxPoll = 30 * time.Second
 // into (CanonicalPath), and those of operators.
 func (m *Mail) Routes() []wire.Route {
 	routes := []wire.Route{
-		{Method: "GET", Path: "/.well-known/agent-messaging.json", Summary: "Who we are, and what we can do (AMP v0.1.2)", Answer: WellKnown{}, Handle: m.getWellKnown},
+		{Method: "GET", Path: "/.well-known/agent-messaging.json", Summary: "Who we are, and what we can do (AMP v0.1.2)", Answer: federation.WellKnown{}, Handle: m.getWellKnown},
 		{Method: "GET", Path: "/v1/info", Summary: "The provider, its limits and how agents register", Answer: Info{}, Handle: m.getInfo},
 		{Method: "GET", Path: "/v1/health", Summary: "How the provider is", Answer: Health{}, Handle: m.getHealth},
 		{Method: "GET", Path: "/v1/organization", Summary: "The tenant for clients that have none; also at /api/organization", Answer: Organization{}, Handle: m.getOrganization},
-		{Method: "POST", Path: "/v1/register", Summary: "Register an agent; the key is shown this once", RequestMedia: "application/json", Answer: Registered{}, Status: 201, Handle: m.postRegister},
-		{Method: "GET", Path: "/v1/auth/user-key", Summary: "What an owner may know of their key", Answer: UserKey{}, Handle: m.getUserKey},
-		{Method: "GET", Path: "/v1/agents/owned", Summary: "The agents of an owner", Answer: OwnedList{}, Handle: m.getOwned},
-		{Method: "DELETE", Path: "/v1/agents/owned/{agent_id}", Summary: "Remove an agent of an owner", Handle: m.deleteOwned},
 		{Method: "GET", Path: "/v1/ws", Summary: "A WebSocket: the first frame is auth", Status: 101, Handle: m.getSocket},
-		{Method: "GET", Path: "/v1/quarantine", Summary: "Messages that wait for a person", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "status", Meaning: "pending, approved, rejected or all"}}, wire.PageParams...), Answer: QuarantineList{}, Handle: m.getQuarantine},
-		{Method: "GET", Path: "/v1/quarantine/{id}", Summary: "One of them, with its text", Auth: wire.Viewer, Answer: Quarantined{}, Handle: m.getQuarantined},
+		{Method: "GET", Path: "/v1/quarantine", Summary: "Messages that wait for a person", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "status", Meaning: "pending, approved, rejected or all"}}, wire.PageParams...), Answer: QuarantineList{}, Handle: wire.Answer(http.StatusOK, m.getQuarantine)},
+		{Method: "GET", Path: "/v1/quarantine/{id}", Summary: "One of them, with its text", Auth: wire.Viewer, Answer: Quarantined{}, Handle: wire.Answer(http.StatusOK, m.getQuarantined)},
 		{Method: "POST", Path: "/v1/quarantine/{id}/approve", Summary: "Deliver it", Auth: wire.Operator, Answer: QuarantineAnswer{}, Handle: m.postQuarantined(true)},
 		{Method: "POST", Path: "/v1/quarantine/{id}/reject", Summary: "Do not", Auth: wire.Operator, Answer: QuarantineAnswer{}, Handle: m.postQuarantined(false)},
-		{Method: "POST", Path: "/v1/agents/{id}/suspend", Summary: "Suspend an agent, for some hours or until it is resumed", Auth: wire.Operator, RequestMedia: "application/json", Answer: Suspension{}, Handle: m.postSuspend},
-		{Method: "POST", Path: "/v1/agents/{id}/unsuspend", Summary: "Let an agent go on", Auth: wire.Operator, Answer: Suspension{}, Handle: m.postUnsuspend},
-		{Method: "GET", Path: "/v1/agents/{id}/{what}", Summary: "How an agent behaved lately; what is risk", Auth: wire.Viewer, Answer: RiskReport{}, Handle: m.getRisk},
+		{Method: "GET", Path: "/v1/agents/{id}/{what}", Summary: "How an agent behaved lately; what is risk", Auth: wire.Viewer, Answer: RiskReport{}, Handle: wire.Answer(http.StatusOK, m.getRisk)},
 	}
-	routes = slices.Concat(routes, m.agentRoutes(), m.attachmentRoutes(), m.meshRoutes())
+	routes = slices.Concat(routes, m.agentRoutes(), m.Directory.Routes(), m.Attachments.Routes(), m.meshRoutes())
 	for i := range routes {
 		routes[i].Fail, routes[i].Lenient = fail, true
 	}
@@ -61,8 +54,8 @@ func (m *Mail) Routes() []wire.Route {
 			{Name: "status", Meaning: "only those with this status"},
 			{Name: "search", Meaning: "only those with all of these words"},
 			{Name: "workspace", Meaning: "only those from or for this workspace"},
-		}, wire.PageParams...), Answer: MessagePage{}, Handle: m.getMessages},
-		{Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message, and the way it went", Auth: wire.Viewer, Answer: Detail{}, Handle: m.getMessage},
+		}, wire.PageParams...), Answer: MessagePage{}, Handle: wire.Answer(http.StatusOK, m.getMessages)},
+		{Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message, and the way it went", Auth: wire.Viewer, Answer: Detail{}, Handle: wire.Answer(http.StatusOK, m.getMessage)},
 	}...)
 }
 
@@ -73,28 +66,18 @@ func (m *Mail) agentRoutes() []wire.Route {
 		{Name: "after", Meaning: "the value of next_cursor from the call before"},
 		{Name: "wait", Meaning: "how many seconds to wait for a message, 30 at the most"},
 	}
-	page := []wire.Param{{Name: "tenant", Meaning: "the caller's own"}, {Name: "search", Meaning: "part of a name, an alias or an address"}}
+	ack := wire.Answer(http.StatusOK, m.deletePending)
 	routes := []wire.Route{
-		{Method: "GET", Path: "/v1/agents/me", Summary: "The agent itself", Answer: Me{}, Handle: m.getMe},
-		{Method: "PATCH", Path: "/v1/agents/me", Summary: "Change alias, delivery, metadata, capabilities or communication policy", RequestMedia: "application/json", Answer: Updated{}, Handle: m.patchMe},
-		{Method: "DELETE", Path: "/v1/agents/me", Summary: "Leave: the keys, the queue and the address go", Answer: Deregistered{}, Handle: m.deleteMe},
-		{Method: "GET", Path: "/v1/agents/me/card", Summary: "The agent's card, not signed", Answer: Card{}, Handle: m.getCard},
-		{Method: "GET", Path: "/v1/agents", Summary: "The agents of the tenant", Query: append(page, wire.PageParams...), Answer: AgentList{}, Handle: m.getAgents},
-		{Method: "GET", Path: "/v1/agents/resolve/{address}", Summary: "Find an agent by its address, or a short form of it", Answer: Resolved{}, Handle: m.getResolve},
-		{Method: "GET", Path: "/v1/agents/{address}", Summary: "The same", Answer: Resolved{}, Handle: m.getResolve},
-		{Method: "POST", Path: "/v1/auth/rotate-key", Summary: "Replace the API key; the old one works for 24 hours more", Answer: RotatedKey{}, Handle: m.postRotateKey},
-		{Method: "POST", Path: "/v1/auth/rotate-keys", Summary: "Replace the public key, with a proof of the old one", RequestMedia: "application/json", Answer: RotatedKeys{}, Handle: m.postRotateKeys},
-		{Method: "DELETE", Path: "/v1/auth/revoke-key", Summary: "Refuse the API key of this call from now on", Answer: RevokedKey{}, Handle: m.deleteKey},
-		{Method: "DELETE", Path: "/v1/messages/pending/{id}", Summary: "Acknowledge a message", Handle: m.deletePending},
-		{Method: "DELETE", Path: "/v1/messages/pending", Summary: "Acknowledge a message", Query: []wire.Param{{Name: "id", Meaning: "the message"}}, Handle: m.deletePending},
-		{Method: "POST", Path: "/v1/inbox/{id}/ack", Summary: "Acknowledge a message", Handle: m.deletePending},
-		{Method: "POST", Path: "/v1/messages/pending/ack", Summary: "Acknowledge messages: {\"ids\": […]}", RequestMedia: "application/json", Handle: m.postAck},
-		{Method: "POST", Path: "/v1/messages/pending", Summary: "The same", RequestMedia: "application/json", Handle: m.postAck},
-		{Method: "GET", Path: "/v1/messages/pending/count", Summary: "How many messages wait", Answer: Count{}, Handle: m.getCount},
-		{Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Say that a message was read", Handle: m.postRead},
+		{Method: "DELETE", Path: "/v1/messages/pending/{id}", Summary: "Acknowledge a message", Handle: ack},
+		{Method: "DELETE", Path: "/v1/messages/pending", Summary: "Acknowledge a message", Query: []wire.Param{{Name: "id", Meaning: "the message"}}, Handle: ack},
+		{Method: "POST", Path: "/v1/inbox/{id}/ack", Summary: "Acknowledge a message", Handle: ack},
+		{Method: "POST", Path: "/v1/messages/pending/ack", Summary: "Acknowledge messages: {\"ids\": […]}", RequestMedia: "application/json", Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.postAck)},
+		{Method: "POST", Path: "/v1/messages/pending", Summary: "The same", RequestMedia: "application/json", Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.postAck)},
+		{Method: "GET", Path: "/v1/messages/pending/count", Summary: "How many messages wait", Answer: Count{}, Handle: roster.Answer(m.Count)},
+		{Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Say that a message was read", Handle: roster.AnswerAbout("id", m.postRead)},
 	}
 	for i := range routes {
-		routes[i].Rate = requestsPerMinute
+		routes[i].Rate = amp.RequestsPerMinute
 	}
 	for _, path := range []string{"/v1/messages/pending", "/v1/messages", "/v1/inbox"} {
 		routes = append(routes, wire.Route{Method: "GET", Path: path, Summary: "What waits for the agent, the oldest first; reading takes nothing out", Rate: pendingPerMinute, Query: wait, Media: "application/json", Handle: m.getPending})
@@ -105,128 +88,6 @@ func (m *Mail) agentRoutes() []wire.Route {
 		routes[i].Auth = wire.Agent
 	}
 	return routes
-}
-
-// heads are the first parts of our paths, which clients put behind any number of "api"
-// and "v1", or none.
-var heads = map[string]bool{
-	"info": true, "health": true, "organization": true, "register": true, "auth": true, "agents": true, "route": true, "messages": true,
-	"inbox": true, "quarantine": true, "ws": true, "attachments": true, "federation": true, "openapi.json": true, "openapi.yaml": true,
-}
-
-// CanonicalPath is the path under which we serve an address that a client may write with
-// any prefix. Addresses of others stay as they are.
-func CanonicalPath(escaped string) string {
-	rest := strings.TrimPrefix(escaped, "/")
-	for {
-		first, after, more := strings.Cut(rest, "/")
-		if !more || first != "api" && first != "v1" {
-			break
-		}
-		rest = after
-	}
-	head, _, _ := strings.Cut(rest, "/")
-	if !heads[head] || escaped == "/openapi.json" {
-		return escaped
-	}
-	return "/v1/" + rest
-}
-
-// protocolCode is the word that the protocol has for what is wrong.
-func protocolCode(c fault.Code) fault.Code {
-	switch c {
-	case fault.Unauthenticated:
-		return "unauthorized"
-	case fault.InvalidPayload:
-		return fault.InvalidRequest
-	case fault.TooLarge:
-		return "request_too_large"
-	case fault.Internal, fault.UnrecordedWrite:
-		return "internal_error"
-	default:
-		return c
-	}
-}
-
-// errorBody is the protocol's form of an error. Clients of some generations look for
-// what others have in details at the top.
-type errorBody struct {
-	Error       fault.Code     `json:"error"`
-	Message     string         `json:"message"`
-	Field       string         `json:"field,omitempty"`
-	Details     map[string]any `json:"details,omitempty"`
-	Suggestions any            `json:"suggestions,omitempty"`
-	Accepted    *bool          `json:"accepted,omitempty"` // false, for other providers
-	RetryAfter  any            `json:"retry_after,omitempty"`
-}
-
-// fail answers with an error in the protocol's form.
-func fail(w http.ResponseWriter, err error) { failWith(w, fault.From(err), nil) }
-
-func failWith(w http.ResponseWriter, e *fault.Error, accepted *bool) {
-	// The header and the status are those of every call; the body is ours.
-	body := errorBody{protocolCode(e.Code), strings.ToValidUTF8(e.Message, "?"), strings.ToValidUTF8(e.Field, "?"), e.Details, e.Details["suggestions"], accepted, e.Details[wire.RetryAfter]}
-	if _, limited := e.Details[wire.RetryAfter]; limited || e.Code.Status() == http.StatusServiceUnavailable && e.Code != fault.OutcomeUnknown {
-		w.Header().Set("Retry-After", "1")
-		if seconds, ok := e.Details[wire.RetryAfter].(int); ok {
-			w.Header().Set("Retry-After", strconv.Itoa(seconds))
-		}
-	}
-	if wire.Reply(w, e.Code.Status(), body) != nil {
-		body.Details = nil
-		_ = wire.Reply(w, e.Code.Status(), body)
-	}
-}
-
-// caller finds out who holds the key of a call that also goes without one.
-func (m *Mail) caller(r *http.Request) (roster.Identity, error) {
-	header := r.Header.Get("Authorization")
-	if header == "" {
-		return roster.Identity{}, nil
-	}
-	scheme, token, both := strings.Cut(header, " ")
-	if !both {
-		token = scheme
-	} else if !strings.EqualFold(scheme, "Bearer") {
-		return roster.Identity{}, fault.New(fault.Unauthenticated, "Send the key in the header Authorization: Bearer ….")
-	}
-	return m.core.Roster.Authenticate(r.Context(), strings.TrimSpace(token))
-}
-
-func (m *Mail) postRegister(w http.ResponseWriter, r *http.Request) error {
-	by, err := m.caller(r)
-	if err != nil {
-		return err
-	}
-	if err := m.limitRegistrations(w, r, by); err != nil {
-		return err
-	}
-	body, err := wire.Read(w, r, maxBody)
-	if err != nil {
-		return err
-	}
-	out, err := m.Register(r.Context(), by, body)
-	if err != nil {
-		return err
-	}
-	status := http.StatusCreated
-	if out.again {
-		status = http.StatusOK
-	}
-	w.Header().Set("Cache-Control", "no-store")
-	return wire.Reply(w, status, out)
-}
-
-// limitRegistrations counts those of strangers by where they come from. This machine is
-// no stranger.
-func (m *Mail) limitRegistrations(w http.ResponseWriter, r *http.Request, by roster.Identity) error {
-	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	if ip := net.ParseIP(host); by.ID != "" || ip != nil && ip.IsLoopback() {
-		return nil
-	}
-	left, err := m.core.Roster.Take(roster.Identity{ID: "from:" + host, Name: host}, "registrations", registersPerMinute)
-	left.SetHeaders(w.Header())
-	return err
 }
 
 // takeMessage counts a message against the limits of its sender. What is left is of the one
@@ -250,7 +111,7 @@ func (m *Mail) postRoute(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := wire.Read(w, r, maxBody)
+	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
@@ -265,64 +126,16 @@ func (m *Mail) postRoute(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, status, answer)
 }
 
-// Count is how many messages wait.
-type Count struct {
-	Count          int64   `json:"count"`
-	OldestQueuedAt *string `json:"oldest_queued_at"`
-	Cursor         string  `json:"cursor"`
-}
-
-func (m *Mail) getCount(w http.ResponseWriter, r *http.Request) error {
-	who := roster.From(r.Context())
-	if who.Suspended {
-		return suspended()
-	}
-	n, first, last, err := m.waiting(r.Context(), who.ID, 0)
-	if err != nil {
-		return err
-	}
-	out := Count{Count: n, Cursor: strconv.FormatInt(last, 10)}
-	if n > 0 {
-		e, err := m.core.Ledger.Entry(r.Context(), first)
-		if err != nil {
-			return err
-		}
-		text := stamp(e.At)
-		out.OldestQueuedAt = &text
-	}
-	return wire.Reply(w, http.StatusOK, out)
-}
-
 func (m *Mail) getPending(w http.ResponseWriter, r *http.Request) error {
-	who := roster.From(r.Context())
-	if who.Suspended {
-		return suspended()
-	}
 	limit, after, wait, err := readPoll(r)
 	if err != nil {
 		return err
 	}
-	if wait > 0 {
-		ctx, cancel := wire.Waiting(r.Context(), wait)
-		err := m.wait(ctx, who.ID, after)
-		cancel()
-		if err != nil && r.Context().Err() == nil && !errors.Is(err, ctx.Err()) {
-			return err
-		}
-	}
-	page, err := m.fetch(r.Context(), who.ID, after, limit)
+	page, err := m.Poll(r.Context(), roster.From(r.Context()), after, limit, wait)
 	if err != nil {
 		return err
 	}
-	last := after
-	if len(page) > 0 {
-		last = page[len(page)-1].place
-	}
-	remaining, _, _, err := m.waiting(r.Context(), who.ID, last)
-	if err != nil {
-		return err
-	}
-	body, err := appendPage(page, remaining, strconv.FormatInt(last, 10))
+	body, err := page.json()
 	if err != nil {
 		return err
 	}
@@ -352,59 +165,42 @@ func readPoll(r *http.Request) (limit int, after int64, wait time.Duration, err 
 }
 
 // deletePending acknowledges one message, in each of the forms that clients have for it.
-func (m *Mail) deletePending(w http.ResponseWriter, r *http.Request) error {
-	who := roster.From(r.Context())
-	if who.Suspended {
-		return suspended()
-	}
-	id := cmp.Or(r.PathValue("id"), r.URL.Query().Get("id"))
-	if id == "" {
-		return fault.New(fault.MissingField, "Say which message, as in /v1/messages/pending/msg_1706648400_abc123.").About("id")
-	}
-	acked, err := m.Ack(r.Context(), who, ByRelay, id)
-	if err != nil {
-		return err
-	}
-	switch {
-	case acked.Now > 0:
-		return wire.Reply(w, http.StatusOK, map[string]any{"acknowledged": true})
-	case acked.Already > 0:
-		return wire.Reply(w, http.StatusOK, map[string]any{"acknowledged": true, "already_acked": true})
-	}
-	return fault.New(fault.NotFound, "There is no message %.128q in your queue.", id)
+func (m *Mail) deletePending(r *http.Request) (AckedOne, error) {
+	return m.AckOne(r.Context(), roster.From(r.Context()), cmp.Or(r.PathValue("id"), r.URL.Query().Get("id")))
 }
 
-func (m *Mail) postAck(w http.ResponseWriter, r *http.Request) error {
-	who := roster.From(r.Context())
-	if who.Suspended {
-		return suspended()
-	}
-	body, err := wire.Read(w, r, maxBody)
+// readIDs reads the ids of messages that are acknowledged together.
+func readIDs(body []byte) ([]string, error) {
+	f, err := amp.ReadFields(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	f, err := readFields(body)
-	if err != nil {
-		return err
-	}
-	ids := f.texts("ids", maxIDs, 128)
+	ids := f.Texts("ids", maxIDs, 128)
 	if len(ids) == 0 {
-		f.missing("ids", "a list of message ids, such as [\"msg_1706648400_abc123\"]")
+		f.Missing("ids", "a list of message ids, such as [\"msg_1706648400_abc123\"]")
 	}
-	if f.err != nil {
-		return f.err
-	}
-	acked, err := m.Ack(r.Context(), who, ByRelay, ids...)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, map[string]int{"acknowledged": acked.Now})
+	return ids, f.Err
 }
 
-func (m *Mail) postRead(w http.ResponseWriter, r *http.Request) error {
-	at, told, err := m.Read(r.Context(), roster.From(r.Context()), r.PathValue("id"))
+func (m *Mail) postAck(ctx context.Context, who roster.Identity, body []byte) (map[string]int, error) {
+	ids, err := readIDs(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return wire.Reply(w, http.StatusOK, map[string]any{"read_receipt_sent": told, "read_at": stamp(at)})
+	acked, err := m.Ack(ctx, who, ByRelay, ids...)
+	return map[string]int{"acknowledged": acked.Now}, err
+}
+
+func (m *Mail) postRead(ctx context.Context, who roster.Identity, id string) (map[string]any, error) {
+	at, told, err := m.Read(ctx, who, id)
+	return map[string]any{"read_receipt_sent": told, "read_at": amp.Stamp(at)}, err
+}
+
+// getRisk takes every path below an agent, since the mux refuses /v1/agents/{id}/risk beside
+// /v1/agents/resolve/{address}: there is a path that both match.
+func (m *Mail) getRisk(r *http.Request) (RiskReport, error) {
+	if r.PathValue("what") != "risk" {
+		return RiskReport{}, fault.New(fault.NotFound, "Of an agent there is /risk, /suspend and /unsuspend.")
+	}
+	return m.Risk(r.Context(), r.PathValue("id"))
 }

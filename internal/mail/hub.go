@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
 )
 
 // hub knows who waits for messages on this node: sockets, long polls, and senders who
@@ -174,10 +175,10 @@ func (m *Mail) seeMessage(e *ledger.Entry) error {
 		m.hub.settle(e.Subject, Failed)
 	case kindDelivered:
 		if b.Sender != "" {
-			m.hub.tell(b.Sender, frame("message.delivered", map[string]any{"id": e.Subject, "to": b.To, "delivered_at": stamp(e.At), "method": b.Via}))
+			m.hub.tell(b.Sender, frame("message.delivered", map[string]any{"id": e.Subject, "to": b.To, "delivered_at": amp.Stamp(e.At), "method": b.Via}))
 		}
 	case kindRead:
-		m.hub.tell(b.Sender, frame("message.read", map[string]any{"id": e.Subject, "read_at": stamp(e.At)}))
+		m.hub.tell(b.Sender, frame("message.read", map[string]any{"id": e.Subject, "read_at": amp.Stamp(e.At)}))
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 	if err != nil {
 		return err
 	}
-	webhook := m.profile(n.To.ID).WebhookURL != ""
+	webhook := m.Directory.Profile(n.To.ID).WebhookURL != ""
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var one int
 		err := tx.QueryRow("SELECT 1 FROM mail_message WHERE sender = '' AND idem = $1 AND idem <> ''", []any{l.idem}, &one)

@@ -5,10 +5,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -85,8 +83,8 @@ func scanSummary(scan store.Scan) (Summary, error) {
 	return s, err
 }
 
-// Message reads one message, as far as the caller may see it.
-func (m *Mail) Message(ctx context.Context, id string) (Summary, error) {
+// summary reads what the tables say of one message, as far as the caller may see it.
+func (m *Mail) summary(ctx context.Context, id string) (Summary, error) {
 	s, err := scanSummary(func(dest ...any) error {
 		return m.core.DB.QueryRow(ctx, "SELECT "+summaryColumns+" FROM mail_message WHERE id = $1", []any{id}, dest...)
 	})
@@ -96,126 +94,115 @@ func (m *Mail) Message(ctx context.Context, id string) (Summary, error) {
 	return s, err
 }
 
-// filter selects messages; empty fields select everything.
-type filter struct {
-	agents         []string // ids
-	thread, status string
-	workspace      string
-	words          string
-	before         int64
-	limit          int
+// Filter selects messages; empty fields select everything.
+type Filter struct {
+	Agent     string // who has sent or got them: its name, id or address
+	Thread    string
+	Status    string
+	Search    string // words that are all in the subject and the text
+	Workspace string // of the sender or the recipient
+	Cursor    string // MessagePage.Next of the page before
+	Limit     int    // 1 to wire.MaxPage
 }
 
-// list reads a page of messages, the newest first.
-func (m *Mail) list(ctx context.Context, f filter) ([]Summary, error) {
-	where, args := []string{}, []any{}
-	mark := func(v any) string {
-		args = append(args, v)
-		return "$" + strconv.Itoa(len(args))
-	}
-	add := func(condition string, v any) { where = append(where, fmt.Sprintf(condition, mark(v))) }
-	from := "mail_message"
-	add("mail_message.seq < %s", f.before)
-	if f.workspace != "" {
-		add("(workspace = %[1]s OR recipient_workspace = %[1]s)", f.workspace)
-	}
-	if f.thread != "" {
-		add("mail_message.seq IN ("+ledger.SeqsOfTrace+"%s)", trace(f.thread))
-	}
-	if f.status != "" {
-		add("status = %s", f.status)
-	}
-	if f.words != "" {
-		where = append(where, m.core.DB.Matching("mail_message.seq", "mail_words", mark(m.core.DB.Words(f.words))))
-	}
-	if f.agents != nil {
-		// A message between two of them is listed once.
-		var marks []string
-		for _, id := range f.agents {
-			marks = append(marks, mark(id))
-		}
-		distinct := ""
-		if len(marks) > 1 {
-			distinct = "DISTINCT "
-		}
-		from += " JOIN (SELECT " + distinct + "seq FROM mail_party WHERE agent IN (" + strings.Join(marks, ", ") + ")) party ON party.seq = mail_message.seq"
-	}
-	query := "SELECT " + summaryColumns + " FROM " + from + " WHERE " + strings.Join(where, " AND ") + " ORDER BY mail_message.seq DESC LIMIT " + mark(f.limit)
-	return store.All(m.core.DB.Reading(ctx), scanSummary, query, args...)
-}
-
-func (m *Mail) getMessages(w http.ResponseWriter, r *http.Request) error {
-	limit, err := wire.Limit(r)
+// Messages lists messages, the newest first, as far as the caller may see them.
+func (m *Mail) Messages(ctx context.Context, f Filter) (MessagePage, error) {
+	none := MessagePage{Messages: []Summary{}}
+	cursor, err := wire.ParseCursor(f.Cursor, 1)
 	if err != nil {
-		return err
+		return none, err
 	}
-	cursor, err := wire.ReadCursor(r, 1)
+	before, err := wire.CursorNumber(cursor[0])
 	if err != nil {
-		return err
+		return none, err
 	}
-	query := r.URL.Query()
-	f := filter{thread: query.Get("thread"), status: query.Get("status"), words: strings.TrimSpace(query.Get("search")), limit: limit, workspace: cmp.Or(query.Get("workspace"), wire.Scope(r.Context()))}
-	if f.before, err = strconv.ParseInt(cmp.Or(cursor[0], "9223372036854775807"), 10, 64); err != nil {
-		return wire.BadCursor()
+	if f.Status != "" && !slices.Contains(statuses, f.Status) {
+		return none, fault.New(fault.InvalidRequest, "The status should be one of %s, and is %.40q.", strings.Join(statuses, ", "), f.Status).About("status")
 	}
-	if f.status != "" && !slices.Contains(statuses, f.status) {
-		return fault.New(fault.InvalidRequest, "The status should be one of %s, and is %.40q.", strings.Join(statuses, ", "), f.status).About("status")
+	f.Search, f.Workspace = strings.TrimSpace(f.Search), cmp.Or(f.Workspace, wire.Scope(ctx))
+	if !wire.InScope(ctx, f.Workspace) {
+		return none, nil
 	}
-	if !wire.InScope(r.Context(), f.workspace) {
-		return wire.Reply(w, http.StatusOK, MessagePage{Messages: []Summary{}})
-	}
-	if name := query.Get("agent"); name != "" {
-		if f.agents, err = m.agentIDs(r.Context(), name); err != nil {
-			return err
-		}
-		if len(f.agents) == 0 {
-			return wire.Reply(w, http.StatusOK, MessagePage{Messages: []Summary{}})
+	var agents []string
+	if f.Agent != "" {
+		if agents, err = m.Directory.IDs(ctx, f.Agent); err != nil || len(agents) == 0 {
+			return none, err
 		}
 	}
-	all, err := m.list(r.Context(), f)
+	all, err := m.list(ctx, f, agents, before)
 	if err != nil {
-		return err
+		return none, err
 	}
 	page := MessagePage{Messages: all}
-	if len(all) == limit {
-		page.Next = wire.Cursor(strconv.FormatInt(all[limit-1].Entry, 10))
+	if n := len(all); n > 0 && n == f.Limit {
+		page.Next = wire.SeqCursor(all[n-1].Entry)
 	}
-	return wire.Reply(w, http.StatusOK, page)
+	return page, nil
 }
 
-// agentIDs finds agents by name, id or address, as far as the caller may see them.
-func (m *Mail) agentIDs(ctx context.Context, name string) ([]string, error) {
-	if address, err := m.Domains.Parse(name); err == nil && strings.Contains(name, "@") {
-		found, err := m.find(ctx, m.Domains.Home(address))
-		if fault.Is(err, fault.NotFound) || err == nil && !wire.InScope(ctx, found.Workspace) {
-			return nil, nil
+// list reads a page of the messages of some agents, or of all, before an entry.
+func (m *Mail) list(ctx context.Context, f Filter, agents []string, before int64) ([]Summary, error) {
+	var where store.Where
+	from := "mail_message"
+	if agents != nil {
+		// A message between two of them is listed once.
+		distinct := ""
+		if len(agents) > 1 {
+			distinct = "DISTINCT "
 		}
-		return []string{found.ID}, err
+		from += " JOIN (SELECT " + distinct + "seq FROM mail_party WHERE agent IN (" + where.List(agents) + ")) party ON party.seq = mail_message.seq"
 	}
-	return m.core.Roster.AgentIDs(ctx, wire.Scope(ctx), name)
+	where.And("mail_message.seq < %s", before)
+	if f.Workspace != "" {
+		where.And("(workspace = %[1]s OR recipient_workspace = %[1]s)", f.Workspace)
+	}
+	if f.Thread != "" {
+		where.And("mail_message.seq IN ("+ledger.SeqsOfTrace+"%s)", trace(f.Thread))
+	}
+	where.Equal("status", f.Status)
+	if f.Search != "" {
+		where.And(m.core.DB.Matching("mail_message.seq", "mail_words", where.Mark(m.core.DB.Words(f.Search))))
+	}
+	query := "SELECT " + summaryColumns + " FROM " + from + " WHERE " + where.String() + " ORDER BY mail_message.seq DESC LIMIT " + where.Mark(f.Limit)
+	return store.All(m.core.DB.Reading(ctx), scanSummary, query, where.Args()...)
 }
 
-func (m *Mail) getMessage(w http.ResponseWriter, r *http.Request) error {
-	s, err := m.Message(r.Context(), r.PathValue("id"))
+func (m *Mail) getMessages(r *http.Request) (MessagePage, error) {
+	limit, err := wire.Limit(r)
 	if err != nil {
-		return err
+		return MessagePage{}, err
+	}
+	q := r.URL.Query()
+	return m.Messages(r.Context(), Filter{
+		Agent: q.Get("agent"), Thread: q.Get("thread"), Status: q.Get("status"), Search: q.Get("search"),
+		Workspace: q.Get("workspace"), Cursor: q.Get("cursor"), Limit: limit,
+	})
+}
+
+// Message reads one message with its payload and its path, as far as the caller may see it.
+func (m *Mail) Message(ctx context.Context, id string) (Detail, error) {
+	s, err := m.summary(ctx, id)
+	if err != nil {
+		return Detail{}, err
 	}
 	d := Detail{Summary: s}
-	e, err := m.core.Ledger.Entry(r.Context(), s.Entry)
+	e, err := m.core.Ledger.Entry(ctx, s.Entry)
 	if err != nil {
-		return err
+		return d, err
 	}
 	if e.Body != nil {
 		var b routed
 		if err := e.Decode(&b); err != nil {
-			return err
+			return d, err
 		}
 		d.Payload = b.Payload
 	}
-	if d.Path, err = m.path(r.Context(), s); err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, d)
+	d.Path, err = m.path(ctx, s)
+	return d, err
+}
+
+func (m *Mail) getMessage(r *http.Request) (Detail, error) {
+	return m.Message(r.Context(), r.PathValue("id"))
 }
 
 // path is the way that a message went: its own entries, and those of the calls of the

@@ -6,7 +6,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
-	"encoding/json"
+	"encoding/json" // rules see all of a payload that was taken, also what wire.Data would refuse
 	"errors"
 	"slices"
 	"strings"
@@ -17,6 +17,9 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
+	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/mail/injection"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
@@ -42,9 +45,9 @@ type letter struct {
 	workspace string
 	warnings  []string
 
-	remote   string    // the recipient's provider, when it is another
-	imported string    // the id, when another provider has given it
-	at       time.Time // and the time
+	remote   federation.Target // where it goes, when that is another server; "" for here
+	imported string            // the id, when another provider has given it
+	at       time.Time         // and the time
 }
 
 // Route takes a message: it is verified, decided upon and stored, or nothing happens.
@@ -68,7 +71,7 @@ func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Ans
 	if err := m.admitTo(ctx, l); err != nil {
 		return Answer{}, err
 	}
-	if err := m.checkAttachments(ctx, l); err != nil {
+	if err := m.attach(ctx, l); err != nil {
 		return Answer{}, err
 	}
 	if err := m.thread(ctx, l); err != nil {
@@ -91,8 +94,8 @@ func orZero(a *Answer) Answer {
 
 // address finds out who the message is from and for.
 func (m *Mail) address(ctx context.Context, l *letter) error {
-	if l.sender.Suspended {
-		return suspended()
+	if err := directory.Active(l.sender); err != nil {
+		return err
 	}
 	var err error
 	if l.from, err = m.Domains.Parse(l.sender.Address); err != nil {
@@ -112,7 +115,7 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 	if err != nil {
 		return err
 	}
-	if !m.profile(l.sender.ID).Policy.allows(l.to) {
+	if !m.Directory.Profile(l.sender.ID).Policy.Allows(l.to) {
 		return fault.New(fault.RecipientNotAllowed, "The communication_policy of %s does not name %s. Change it with PATCH /v1/agents/me.", l.sender.Address, l.to).About("to")
 	}
 	return nil
@@ -120,7 +123,7 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 
 // inland finds a recipient of ours.
 func (m *Mail) inland(ctx context.Context, l *letter) (err error) {
-	l.recipient, err = m.find(ctx, m.Domains.Home(l.to))
+	l.recipient, err = m.Directory.Find(ctx, m.Domains.Home(l.to))
 	if len(m.Mesh.Hosts) > 0 && fault.Is(err, fault.NotFound) {
 		return m.elsewhere(ctx, l, err)
 	}
@@ -132,35 +135,6 @@ func (m *Mail) inland(ctx context.Context, l *letter) (err error) {
 	}
 	l.to, err = m.Domains.Parse(l.recipient.Address)
 	return err
-}
-
-func suspended() error {
-	return fault.New(fault.AgentSuspended, "This agent is suspended. An operator can resume it; its queue is kept.")
-}
-
-// find finds the agent of a local address: the one that has it, or the only one that has
-// it with a scope, which clients leave out.
-func (m *Mail) find(ctx context.Context, a amp.Address) (roster.Identity, error) {
-	found, err := m.core.Roster.Find(ctx, a.String())
-	if !fault.Is(err, fault.NotFound) {
-		return found, err
-	}
-	if a.Scope != "" {
-		found, shortErr := m.core.Roster.Find(ctx, a.Short())
-		if !fault.Is(shortErr, fault.NotFound) {
-			return found, shortErr
-		}
-		return found, err
-	}
-	if a.Tenant == m.Mesh.Host { // as other hosts write agents of ours
-		a.Tenant = roster.DefaultWorkspace
-		return m.find(ctx, a)
-	}
-	scoped, listErr := m.core.Roster.NamedBefore(ctx, a.Tenant, a.Name)
-	if listErr != nil || len(scoped) != 1 {
-		return found, errors.Join(err, listErr)
-	}
-	return m.core.Roster.Find(ctx, scoped[0])
 }
 
 // authenticate verifies the signature, and settles how the addresses are written: as they
@@ -217,6 +191,22 @@ func (m *Mail) recipientSpellings(l *letter) []string {
 	return all
 }
 
+// attach settles which attachments a message has.
+func (m *Mail) attach(ctx context.Context, l *letter) error {
+	if !l.attached {
+		return nil
+	}
+	found, err := m.Attachments.Check(ctx, l.sender, l.payload)
+	if err != nil {
+		return err
+	}
+	l.meta.Attachments, l.meta.AttachedUntil = found.IDs, found.Until
+	if found.Suspicious {
+		l.warnings = append(l.warnings, "attachment_suspicious")
+	}
+	return nil
+}
+
 // thread settles which thread a message belongs to: the one it names, if the sender took
 // part in it, else that of what it replies to, else its own.
 func (m *Mail) thread(ctx context.Context, l *letter) error {
@@ -225,7 +215,7 @@ func (m *Mail) thread(ctx context.Context, l *letter) error {
 		hint = ""
 	}
 	for _, id := range []string{hint, l.inReplyTo} {
-		if id == "" || !idForm.MatchString(id) {
+		if id == "" || !amp.IDForm.MatchString(id) {
 			continue
 		}
 		var thread string
@@ -285,16 +275,16 @@ func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
 func (m *Mail) complete(l *letter) {
 	now := m.core.Now()
 	e := &l.meta.Envelope
-	e.Version, e.ID, e.Subject, e.Priority, e.Signature, e.InReplyTo = Version, newID("msg", now), l.subject, l.priority, l.signature, l.inReplyTo
-	e.Timestamp = stamp(now)
+	e.Version, e.ID, e.Subject, e.Priority, e.Signature, e.InReplyTo = amp.Version, amp.NewID("msg", now), l.subject, l.priority, l.signature, l.inReplyTo
+	e.Timestamp = amp.Stamp(now)
 	if l.imported != "" {
-		e.ID, e.Timestamp = l.imported, stamp(l.at)
+		e.ID, e.Timestamp = l.imported, amp.Stamp(l.at)
 	}
 	if e.ThreadID == "" {
 		e.ThreadID = e.ID
 	}
 	if !l.expiresAt.IsZero() {
-		e.ExpiresAt = stamp(l.expiresAt)
+		e.ExpiresAt = amp.Stamp(l.expiresAt)
 	}
 	sum := sha256.Sum256(l.payload)
 	meta := &l.meta
@@ -339,7 +329,7 @@ func (l *letter) append(tx *ledger.Tx, body ledger.Body) {
 // becomes of the rest: it waits in the queue until the recipient has acknowledged it.
 func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	if !l.expiresAt.IsZero() && !l.expiresAt.After(m.core.Now()) {
-		return Answer{}, fault.New(fault.InvalidField, "The field \"expires_at\" is %s, which is past.", stamp(l.expiresAt)).About("expires_at")
+		return Answer{}, fault.New(fault.InvalidField, "The field \"expires_at\" is %s, which is past.", amp.Stamp(l.expiresAt)).About("expires_at")
 	}
 	m.complete(l)
 	body, err := l.encode()
@@ -347,8 +337,8 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 		return Answer{}, err
 	}
 	id := l.meta.Envelope.ID
-	profile := m.profile(l.recipient.ID)
-	socket := m.hub.connected(l.recipient.ID) && (profile.WebhookURL == "" || !profile.webhookFirst())
+	profile := m.Directory.Profile(l.recipient.ID)
+	socket := m.hub.connected(l.recipient.ID) && (profile.WebhookURL == "" || !profile.WebhookFirst())
 	webhook := profile.WebhookURL != "" && !socket
 	var outcome <-chan string
 	if socket || webhook || l.remote != "" {
@@ -359,7 +349,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	var at time.Time
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		at = tx.Now()
-		if err := l.claim(tx); err != nil {
+		if err := attachment.Claim(tx, l.meta.Attachments); err != nil {
 			return err
 		}
 		l.append(tx, body)
@@ -374,7 +364,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	answer := Answer{ID: id, Status: Queued, Method: ByRelay, QueuedAt: stamp(at), Warnings: l.warned()}
+	answer := Answer{ID: id, Status: Queued, Method: ByRelay, QueuedAt: amp.Stamp(at), Warnings: l.warned()}
 	method := ""
 	switch {
 	case socket:
@@ -389,7 +379,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	case Failed:
 		answer.Status = Failed
 	default:
-		answer.Status, answer.Method, answer.QueuedAt, answer.DeliveredAt = Delivered, method, "", stamp(m.core.Now())
+		answer.Status, answer.Method, answer.QueuedAt, answer.DeliveredAt = Delivered, method, "", amp.Stamp(m.core.Now())
 	}
 	return answer, nil
 }
@@ -397,7 +387,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 // way is how a message goes that is called out: to another host, to another provider, or to
 // the recipient's webhook. What waits for a host waits in the relay's queue.
 func (l *letter) way() (method, host string) {
-	if host, mesh := strings.CutPrefix(l.remote, meshPrefix); mesh {
+	if host, mesh := l.remote.Host(); mesh {
 		return ByRelay, host
 	}
 	if l.remote != "" {
@@ -471,11 +461,11 @@ func (m *Mail) repeated(ctx context.Context, who roster.Identity, o *outgoing) (
 	}
 	switch {
 	case a.Status == Held:
-		a.QueuedAt = stamp(time.UnixMicro(at))
+		a.QueuedAt = amp.Stamp(time.UnixMicro(at))
 	case delivered > 0:
-		a.Status, a.DeliveredAt = Delivered, stamp(time.UnixMicro(delivered))
+		a.Status, a.DeliveredAt = Delivered, amp.Stamp(time.UnixMicro(delivered))
 	default:
-		a.Status, a.QueuedAt = Queued, stamp(time.UnixMicro(at))
+		a.Status, a.QueuedAt = Queued, amp.Stamp(time.UnixMicro(at))
 	}
 	return &a, nil
 }
@@ -512,7 +502,7 @@ func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 	var payload struct {
 		Message string `json:"message"`
 	}
-	if err := json.Unmarshal(b.Payload, &payload); err != nil {
+	if err := wire.UnmarshalPart(b.Payload, &payload); err != nil {
 		return reading, err
 	}
 	l := letter{
@@ -532,12 +522,4 @@ func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 	event := l.event()
 	reading.Decision.Event = &event
 	return reading, nil
-}
-
-// keyText is a public key as it stands beside a message.
-func keyText(raw []byte) string {
-	if len(raw) == 0 {
-		return ""
-	}
-	return roster.EncodePublicKey(raw)
 }

@@ -2,11 +2,7 @@ package mail
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/hmac"
-	"crypto/sha256"
 	"errors"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,6 +11,9 @@ import (
 	"signalbox/internal/clock"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
+	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/mail/inspect"
 	"signalbox/internal/protocol"
 )
@@ -30,29 +29,17 @@ func Protocol() protocol.Protocol {
 // sender is the kind of our deliveries.
 const sender = "mail"
 
-// The modes of registration. An operator's token and an owner's key open every one.
-const (
-	Open       = "open"     // anybody, in any tenant
-	ByOwner    = "owner"    // with an owner's key
-	ByInvite   = "invite"   // with an invite
-	ByProof    = "verified" // who proves that the private key is theirs, in a tenant that is there
-	ByOperator = "admin"    // operators alone
-)
-
-// RegistrationModes lists them.
-var RegistrationModes = []string{Open, ByOwner, ByInvite, ByProof, ByOperator}
-
 // Options are what an operator sets, and where attachments are kept.
 type Options struct {
 	Blobs blob.Store // of attachments
 
 	Domains      amp.Domains
-	Registration string // one of RegistrationModes
+	Registration string // one of directory.Modes
 	// SignaturesRequired refuses messages without a signature.
 	SignaturesRequired bool
 	Keep               time.Duration // how long payloads are kept after a message's end
-	Federation         Federation
-	Mesh               Mesh
+	Peering            federation.Peering
+	Mesh               federation.Mesh
 	Clam               inspect.Clam  // where a virus scanner is, "" for none
 	QueueCap           int64         // 1000 when 0
 	AuthTime           time.Duration // how long a socket may take to say who it is; 10 s when 0
@@ -63,17 +50,18 @@ type Options struct {
 // Mail routes messages.
 type Mail struct {
 	Options
-	core     protocol.Core
-	hub      hub
-	rooms    rooms
-	peers    peerBook
-	mesh     meshBook
-	provider ed25519.PrivateKey
-	started  time.Time
-	pushed   chan pushed
+	// Directory knows who there is.
+	Directory *directory.Directory
+	// Attachments are the files that messages bring.
+	Attachments *attachment.Attachments
+	// Federation is the other providers and hosts that mail is exchanged with.
+	Federation *federation.Federation
 
-	mu       sync.RWMutex
-	profiles map[string]Profile // by the agent's id
+	core    protocol.Core
+	hub     hub
+	rooms   rooms
+	started time.Time
+	pushed  chan pushed
 }
 
 // New makes the service over a core whose ledger has Projection. What is kept secret of agents
@@ -85,12 +73,15 @@ func New(core protocol.Core, o Options) *Mail {
 	orElse(&o.AuthTime, 10*time.Second)
 	orElse(&o.IdleTime, 5*time.Minute)
 	orElse(&o.WebhookWait, 8*time.Second)
-	m := &Mail{Options: o, core: core, started: core.Now(), profiles: map[string]Profile{}, pushed: make(chan pushed, 1024)}
-	m.provider = ed25519.NewKeyFromSeed(m.derive("provider key"))
+	m := &Mail{Options: o, core: core, started: core.Now(), pushed: make(chan pushed, 1024)}
+	m.Directory = directory.New(core, directory.Options{Domains: o.Domains, Mode: o.Registration, Host: o.Mesh.Host})
+	m.Attachments = attachment.New(core, attachment.Options{Blobs: o.Blobs, Clam: o.Clam, Received: m.received})
+	m.Federation = federation.New(core, federation.Options{Domains: o.Domains, Peering: o.Peering, Mesh: o.Mesh})
 	core.Gates.OnResolved(Name, m.resolved)
 	core.Outbox.AddSender(sender, webhookSender{m})
-	core.Outbox.AddSender(peerSender, providers{m})
-	core.Outbox.AddSender(meshSender, hosts{m})
+	for _, kind := range federation.Senders() {
+		core.Outbox.AddSender(kind, carrier{m})
+	}
 	return m
 }
 
@@ -98,13 +89,6 @@ func orElse(d *time.Duration, absent time.Duration) {
 	if *d <= 0 {
 		*d = absent
 	}
-}
-
-// derive makes a key of 32 bytes for a purpose.
-func (m *Mail) derive(purpose string) []byte {
-	h := hmac.New(sha256.New, m.core.Key)
-	h.Write([]byte("signalbox mail " + purpose))
-	return h.Sum(nil)
 }
 
 // Timers are none: mail sweeps what has expired on its own.
@@ -124,7 +108,7 @@ func (m *Mail) Run(ctx context.Context) error {
 // follow keeps what this node knows true, and wakes those who wait.
 func (m *Mail) follow(ctx context.Context) {
 	for ctx.Err() == nil {
-		for e := range m.core.Ledger.FollowNow(ctx, m.loadProfiles) {
+		for e := range m.core.Ledger.FollowNow(ctx, m.Directory.Load) {
 			if err := m.see(&e); err != nil {
 				m.core.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "seq", e.Seq, "error", err.Error())
 			}
@@ -137,9 +121,10 @@ func (m *Mail) follow(ctx context.Context) {
 
 // see does what follows from an entry on this node.
 func (m *Mail) see(e *ledger.Entry) error {
+	if err := m.Directory.Follow(e); err != nil {
+		return err
+	}
 	switch e.Kind {
-	case kindProfile:
-		return m.followProfile(e)
 	case "agent.removed", "agent.suspended":
 		m.core.Roster.Forget() // a socket is closed for what is so now
 		m.hub.drop(e.Subject)
@@ -153,13 +138,6 @@ func (m *Mail) see(e *ledger.Entry) error {
 		return m.seeMessage(e)
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 var errGone = errors.New("the connection is gone")

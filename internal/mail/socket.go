@@ -9,6 +9,8 @@ import (
 	"github.com/coder/websocket"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -59,7 +61,7 @@ func (m *Mail) getSocket(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return nil // Accept has answered
 	}
-	conn.SetReadLimit(maxBody)
+	conn.SetReadLimit(amp.MaxBody)
 	defer func() { _ = conn.CloseNow() }()
 	ctx, end := wire.UntilStop(r.Context())
 	defer end()
@@ -80,13 +82,13 @@ func (s *socket) greet(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	f, err := readFields(text)
-	if kind != websocket.MessageText || err != nil || f.text("type", 64) != "auth" {
+	f, err := amp.ReadFields(text)
+	if kind != websocket.MessageText || err != nil || f.Text("type", 64) != "auth" {
 		s.fail(ctx, "", fault.New(fault.Unauthenticated, "The first frame should be {\"type\": \"auth\", \"token\": \"amp_live_sk_…\"}."))
 		s.close(closeNotAuth, "the first frame should be auth")
 		return false
 	}
-	s.token = f.text("token", 256)
+	s.token = f.Text("token", 256)
 	if s.who, err = s.authenticate(ctx); err != nil {
 		s.fail(ctx, "", err)
 		s.close(closeRefused, word(err))
@@ -103,10 +105,8 @@ func (s *socket) authenticate(ctx context.Context) (roster.Identity, error) {
 		return who, err
 	case who.Kind != roster.HolderAgent:
 		return who, fault.New(fault.Unauthenticated, "This is the key of an %s. Use an agent's key, amp_live_sk_….", who.Kind)
-	case who.Suspended:
-		return who, suspended()
 	}
-	return who, nil
+	return who, directory.Active(who)
 }
 
 // serve pushes messages and takes frames, until the connection ends.
@@ -171,17 +171,17 @@ func word(err error) string { return string(protocolCode(fault.From(err).Code)) 
 
 // handle does what a frame asks for.
 func (s *socket) handle(ctx context.Context, who roster.Identity, text []byte) {
-	f, err := readFields(text)
+	f, err := amp.ReadFields(text)
 	if err != nil {
 		s.fail(ctx, "", err)
 		return
 	}
-	request := f.text("request_id", 128)
-	switch kind := f.text("type", 64); kind {
+	request := f.Text("request_id", 128)
+	switch kind := f.Text("type", 64); kind {
 	case "ping":
-		_ = s.write(ctx, []byte(`{"type":"pong","timestamp":"`+stamp(s.core.Now())+`"}`))
+		_ = s.write(ctx, []byte(`{"type":"pong","timestamp":"`+amp.Stamp(s.core.Now())+`"}`))
 	case "ack", "message.ack":
-		if _, err := s.Ack(ctx, who, ByWebSocket, f.text("id", 128)); err != nil {
+		if _, err := s.Ack(ctx, who, ByWebSocket, f.Text("id", 128)); err != nil {
 			s.fail(ctx, request, err)
 		}
 	case "route":
@@ -193,8 +193,8 @@ func (s *socket) handle(ctx context.Context, who roster.Identity, text []byte) {
 }
 
 // route sends a message, as POST /v1/route does.
-func (s *socket) route(ctx context.Context, who roster.Identity, request string, f *fields) {
-	data, ok := f.get("data")
+func (s *socket) route(ctx context.Context, who roster.Identity, request string, f *amp.Fields) {
+	data, ok := f.Get("data")
 	if !ok {
 		s.fail(ctx, request, fault.New(fault.MissingField, "The field \"data\" is missing. It should be what POST /v1/route takes.").About("data"))
 		return
@@ -280,15 +280,15 @@ func (s *socket) pushPage(ctx context.Context, place, head int64) (int64, error)
 }
 
 func (s *socket) pushOne(ctx context.Context, p *Pending, replay bool) error {
-	text := []byte(`{"type":"message.new",`)
-	if replay {
-		text = append(text, `"replay":true,`...)
-	}
-	text, err := p.appendJSON(append(text, `"data":`...))
+	data, err := p.json()
 	if err != nil {
 		return err
 	}
-	if err := s.write(ctx, append(text, '}')); err != nil {
+	text := []byte(`{"type":"message.new"}`)
+	if replay {
+		text = []byte(`{"type":"message.new","replay":true}`)
+	}
+	if err := s.write(ctx, wire.Splice(text, wire.Member{Name: "data", Value: data})); err != nil {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	s.hub.settle(p.ID, ByWebSocket)

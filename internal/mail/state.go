@@ -1,11 +1,6 @@
 package mail
 
 import (
-	"crypto/rand"
-	"encoding/hex"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"signalbox/internal/mail/amp"
@@ -49,9 +44,11 @@ var statuses = []string{Queued, Delivered, Held, Acknowledged, Rejected, Expired
 
 // The ways in which a message reaches its recipient.
 const (
-	ByRelay     = "relay"
-	ByWebSocket = "websocket"
-	ByWebhook   = "webhook"
+	ByRelay      = "relay"
+	ByWebSocket  = "websocket"
+	ByWebhook    = "webhook"
+	ByFederation = "federation" // to another provider
+	ByMesh       = "mesh"       // to another host of our provider
 )
 
 // calledOut reports whether a message reached its recipient, or who takes it there, by a
@@ -71,20 +68,6 @@ func expiry(queued, wanted time.Time) time.Time {
 	return wanted
 }
 
-// newID makes an id of the form that every client takes: prefix, seconds, hex digits. The
-// first digits are the fraction of the second: ids that follow one another lie beside one
-// another in every index, where chance would spread them.
-func newID(prefix string, now time.Time) string {
-	id := make([]byte, 0, 48)
-	id = append(append(id, prefix...), '_')
-	id = append(strconv.AppendInt(id, now.Unix(), 10), '_')
-	raw := make([]byte, 9)    // 20 bits of microseconds, 52 of chance
-	_, _ = rand.Read(raw[2:]) // never fails
-	micros := uint32(now.Nanosecond() / 1000)
-	raw[0], raw[1], raw[2] = byte(micros>>12), byte(micros>>4), byte(micros<<4)|raw[2]&0x0f
-	return string(hex.AppendEncode(id, raw))
-}
-
 // Severity is how bad what was found in a message is.
 type Severity int
 
@@ -100,58 +83,3 @@ const (
 // severityOf: one kind of trick may be a colleague's way to talk; two together are seldom
 // an accident, and an attack that overrides, extracts and sends away is none.
 func severityOf(categories []string) Severity { return min(Severity(len(categories)), Critical) }
-
-// Risk is how an agent behaved lately.
-type Risk struct {
-	Total       int64 `json:"total_messages"`
-	Blocked     int64 `json:"blocked"`
-	Quarantined int64 `json:"quarantined"`
-	Flagged     int64 `json:"flagged"`
-}
-
-// score and level are the protocol's own: what was blocked counts three times, what was held
-// twice, in a hundred messages.
-func (r Risk) score() float64 {
-	if r.Total == 0 {
-		return 0
-	}
-	return float64(3*r.Blocked+2*r.Quarantined+r.Flagged) / float64(r.Total) * 100
-}
-
-func (r Risk) level() string {
-	switch s := r.score(); {
-	case s <= 10:
-		return "low"
-	case s <= 30:
-		return "medium"
-	case s <= 60:
-		return "high"
-	}
-	return "critical"
-}
-
-// enoughToJudge is how many messages it takes before a score means something.
-const enoughToJudge = 20
-
-// CommunicationPolicy says whom an agent means to write to.
-type CommunicationPolicy struct {
-	Mode              string   `json:"mode"` // open or restricted
-	AllowedRecipients []string `json:"allowed_recipients,omitempty"`
-}
-
-// allows reports whether the policy names the recipient: *@tenant.provider,
-// *@*.provider, *@* or an address.
-func (p *CommunicationPolicy) allows(to amp.Address) bool {
-	if p == nil || p.Mode != "restricted" {
-		return true
-	}
-	return slices.ContainsFunc(p.AllowedRecipients, func(pattern string) bool {
-		name, domain, ok := strings.Cut(strings.ToLower(pattern), "@")
-		if !ok || name != "*" && name != to.Name {
-			return false
-		}
-		full := strings.TrimPrefix(to.String(), to.Name+"@")
-		rest, wild := strings.CutPrefix(domain, "*")
-		return full == domain || wild && (rest == "" || strings.HasPrefix(rest, ".") && strings.HasSuffix(full, rest))
-	})
-}

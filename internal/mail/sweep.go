@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"signalbox/internal/clock"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 )
@@ -24,18 +25,19 @@ func (m *Mail) sweep(ctx context.Context) error {
 			return err
 		}
 		if round%sweepBlobsEvery == 0 {
-			if err := m.sweepBlobs(ctx); err != nil {
+			if err := m.Attachments.SweepBlobs(ctx); err != nil {
 				return err
 			}
 		}
-		pause(ctx, sweepEvery)
+		clock.Pause(ctx, sweepEvery)
 	}
 	return nil
 }
 
 // Sweep does what is due now.
 func (m *Mail) Sweep(ctx context.Context) error {
-	for _, step := range []func(context.Context) (int, error){m.expire, m.erase, m.expireAttachments} {
+	attachments := func(ctx context.Context) (int, error) { return m.Attachments.Expire(ctx, sweepStep) }
+	for _, step := range []func(context.Context) (int, error){m.expire, m.erase, attachments} {
 		for {
 			n, err := step(ctx)
 			if err != nil {

@@ -8,7 +8,6 @@ import (
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
-	"signalbox/internal/wire"
 )
 
 // webhookSender calls the webhooks of agents. The delivery holds a message's id; what is
@@ -26,16 +25,16 @@ func (s webhookSender) Send(ctx context.Context, a deliver.Attempt) deliver.Resu
 	if err != nil {
 		return deliver.Result{Class: "internal", Text: fault.From(err).Message}
 	}
-	profile := s.profile(a.Receiver)
+	profile := s.Directory.Profile(a.Receiver)
 	if p == nil || profile.WebhookURL == "" {
 		return deliver.Result{Verdict: deliver.Succeeded, Text: "The message has left the queue, or the agent wants no calls any more."}
 	}
-	secret, err := s.secretOf(a.Workspace, a.Receiver, profile)
+	secret, err := s.Directory.Secret(a.Workspace, a.Receiver, profile)
 	if err != nil {
 		s.core.Log.Error("cannot call a webhook", "agent", a.Receiver, "error", err.Error())
 		return deliver.Result{Verdict: deliver.Hopeless, Class: "secret", Text: "The webhook secret cannot be read: it was sealed with another webhook.key."}
 	}
-	body, err := webhookBody(p)
+	body, err := p.JSON()
 	if err != nil {
 		return deliver.Result{Verdict: deliver.Hopeless, Class: "internal", Text: "The message cannot be written."}
 	}
@@ -47,7 +46,7 @@ func (s webhookSender) Send(ctx context.Context, a deliver.Attempt) deliver.Resu
 		if _, err := s.Ack(ctx, who, ByWebhook, id); err != nil {
 			return deliver.Result{Class: "internal", Text: "The receiver has the message, and that could not be recorded."}
 		}
-	case r.Status >= 400 && r.Status < 500 && r.Status != http.StatusRequestTimeout && r.Status != http.StatusTooManyRequests, a.Number > int64(len(webhookPauses)):
+	case refuses(r.Status), a.Number > int64(len(webhookPauses)):
 		r.Verdict = deliver.Hopeless
 	default:
 		r.RetryAfter = max(r.RetryAfter, webhookPauses[a.Number-1])
@@ -66,19 +65,4 @@ func (s webhookSender) load(ctx context.Context, a deliver.Attempt, id string) (
 	}
 	p, err := s.inQueueOf(ctx, a.Receiver, id)
 	return p, who, err
-}
-
-// webhookBody is what is POSTed: the message, without what only the queue knows.
-func webhookBody(p *Pending) ([]byte, error) {
-	envelope, err := wire.Marshal(p.Envelope)
-	if err != nil {
-		return nil, err
-	}
-	key, err := wire.Marshal(p.SenderKey)
-	if err != nil {
-		return nil, err
-	}
-	out := append([]byte(`{"envelope":`), envelope...)
-	out = append(append(out, `,"payload":`...), p.Payload...)
-	return append(append(append(out, `,"sender_public_key":`...), key...), '}'), nil
 }

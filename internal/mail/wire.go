@@ -3,7 +3,6 @@ package mail
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +16,6 @@ import (
 
 // The limits of a message.
 const (
-	maxBody    = 1 << 20   // of a request
 	maxPayload = 512 << 10 // of a message
 	maxSubject = 256       // characters
 	maxMessage = 64 << 10  // bytes
@@ -26,29 +24,8 @@ const (
 	maxIDs     = 1000 // of one acknowledgement
 )
 
-// Version is the protocol's, as it stands in envelopes.
-const Version = "amp/0.1"
-
-// Envelope is what a message carries around its payload, with exactly these members.
-type Envelope struct {
-	Version   string `json:"version"`
-	ID        string `json:"id"`
-	From      string `json:"from"`
-	To        string `json:"to"`
-	Subject   string `json:"subject"`
-	Priority  string `json:"priority"`
-	Timestamp string `json:"timestamp"`
-	Signature string `json:"signature"` // "" for none, never null
-	ThreadID  string `json:"thread_id"`
-	InReplyTo string `json:"in_reply_to,omitzero"` // absent for none: a null breaks verifiers
-	ExpiresAt string `json:"expires_at,omitzero"`
-}
-
 // priorities are the values of priority.
 var priorities = []string{"low", "normal", "high", "urgent"}
-
-// idForm is what a message id may be; it is checked before anything is looked up.
-var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{3,127}$`)
 
 // outgoing is a message that an agent wants routed, right in itself.
 type outgoing struct {
@@ -72,74 +49,74 @@ type outgoing struct {
 // parseRoute reads either of the two shapes of a route request: flat, or an envelope
 // beside a payload.
 func parseRoute(body []byte) (*outgoing, error) {
-	outer, err := readFields(body, "payload")
+	outer, err := amp.ReadFields(body, "payload")
 	if err != nil {
 		return nil, err
 	}
 	f := outer
-	if envelope := outer.object("envelope"); envelope != nil {
+	if envelope := outer.Object("envelope"); envelope != nil {
 		f = envelope
 	}
 	sum := sha256.Sum256(body)
 	o := &outgoing{
-		to: f.required("to", amp.MaxAddress, "an address, such as \"bob@acme.signalbox.local\""), from: f.text("from", amp.MaxAddress),
-		subject:   f.required("subject", maxSubject, "1 to 256 characters, such as \"Task request\""),
-		inReplyTo: f.text("in_reply_to", 128), threadHint: f.text("thread_id", 128), signature: f.text("signature", 256),
-		expiresAt: f.time("expires_at"), clientID: f.text("id", 128), request: hex.EncodeToString(sum[:]),
+		to: f.Required("to", amp.MaxAddress, "an address, such as \"bob@acme.signalbox.local\""), from: f.Text("from", amp.MaxAddress),
+		subject:   f.Required("subject", maxSubject, "1 to 256 characters, such as \"Task request\""),
+		inReplyTo: f.Text("in_reply_to", 128), threadHint: f.Text("thread_id", 128), signature: f.Text("signature", 256),
+		expiresAt: f.Time("expires_at"), clientID: f.Text("id", 128), request: hex.EncodeToString(sum[:]),
 	}
-	if o.priority = f.text("priority", 16); o.priority == "" {
+	if o.priority = f.Text("priority", 16); o.priority == "" {
 		o.priority = "normal"
 	} else if !slices.Contains(priorities, o.priority) {
-		f.fail("priority", "should be one of %s, and is %.40q.", strings.Join(priorities, ", "), o.priority)
+		f.Fail("priority", "should be one of %s, and is %.40q.", strings.Join(priorities, ", "), o.priority)
 	}
-	if o.inReplyTo != "" && !idForm.MatchString(o.inReplyTo) {
-		f.fail("in_reply_to", "should be the id of a message, such as \"msg_1706648400_abc123\", and is %.80q.", o.inReplyTo)
+	if o.inReplyTo != "" && !amp.IDForm.MatchString(o.inReplyTo) {
+		f.Fail("in_reply_to", "should be the id of a message, such as \"msg_1706648400_abc123\", and is %.80q.", o.inReplyTo)
 	}
-	outer.join(f)
-	o.idem = outer.text("idempotency_key", 128)
-	if options := outer.object("options"); options != nil {
-		if receipt := options.flag("receipt"); receipt != nil {
+	outer.Join(f)
+	o.idem = outer.Text("idempotency_key", 128)
+	if options := outer.Object("options"); options != nil {
+		if receipt := options.Flag("receipt"); receipt != nil {
 			o.receipt = *receipt
 		}
-		outer.join(options)
+		outer.Join(options)
 	}
 	o.readPayload(outer)
-	return o, outer.err
+	return o, outer.Err
 }
 
-func (o *outgoing) readPayload(f *fields) {
-	raw, there := f.get("payload")
+func (o *outgoing) readPayload(f *amp.Fields) {
+	raw, there := f.Get("payload")
 	if !there {
-		f.missing("payload", `an object such as {"type": "request", "message": "Please …"}`)
+		f.Missing("payload", `an object such as {"type": "request", "message": "Please …"}`)
 		return
 	}
-	p := f.object("payload")
+	p := f.Object("payload")
 	if p == nil {
 		return
 	}
 	o.payload = raw
-	o.kind = p.required("type", maxType, "a word such as \"request\", \"response\", \"notification\" or \"update\"")
-	o.message = p.required("message", maxMessage, "text of 1 to 65536 bytes")
+	o.kind = p.Required("type", maxType, "a word such as \"request\", \"response\", \"notification\" or \"update\"")
+	o.message = p.Required("message", maxMessage, "text of 1 to 65536 bytes")
 	if len(o.message) > maxMessage {
-		p.failLong("message", maxMessage, "should have at most %d bytes, and has %d.", maxMessage, len(o.message))
+		p.FailLong("message", maxMessage, "should have at most %d bytes, and has %d.", maxMessage, len(o.message))
 	}
-	if context, ok := p.get("context"); ok {
+	if context, ok := p.Get("context"); ok {
 		switch {
 		case context.Kind() != '{':
-			p.fail("context", "should be an object.")
+			p.Fail("context", "should be an object.")
 		case len(context) > maxContext:
-			p.failLong("context", maxContext, "should have at most %d bytes, and has %d.", maxContext, len(context))
+			p.FailLong("context", maxContext, "should have at most %d bytes, and has %d.", maxContext, len(context))
 		}
 	}
-	if list, ok := p.get("attachments"); ok {
+	if list, ok := p.Get("attachments"); ok {
 		o.attached = true
 		if list.Kind() != '[' {
-			p.fail("attachments", "should be a list.")
+			p.Fail("attachments", "should be a list.")
 		}
 	}
-	f.join(p)
-	if f.err == nil && len(raw) > maxPayload {
-		f.err = fault.New(fault.TooLarge, "The payload has %d bytes; the most is %d. Send what is large as an attachment.", len(raw), maxPayload)
+	f.Join(p)
+	if f.Err == nil && len(raw) > maxPayload {
+		f.Err = fault.New(fault.TooLarge, "The payload has %d bytes; the most is %d. Send what is large as an attachment.", len(raw), maxPayload)
 	}
 }
 
@@ -156,6 +133,14 @@ type Answer struct {
 	Warnings     []string `json:"warnings,omitempty"`
 }
 
+// Accepted is the answer to another provider.
+type Accepted struct {
+	Accepted  bool   `json:"accepted"`
+	ID        string `json:"id"`
+	Delivered bool   `json:"delivered"`
+	Method    string `json:"method"`
+}
+
 // Security is what a recipient should know of a message before it believes it. It stands
 // beside the message, never in it: the payload is as it was signed.
 type Security struct {
@@ -165,15 +150,11 @@ type Security struct {
 	VerifiedAt     string   `json:"verified_at,omitzero"`
 }
 
-// stamp writes a time without a fraction, which is all that some clients can read.
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// Pending is a message as its recipient gets it. Payload is copied byte for byte.
+// Pending is a message as its recipient gets it.
 type Pending struct {
+	amp.Message
+
 	ID        string
-	Envelope  Envelope
-	Payload   wire.Raw
-	SenderKey string // PEM
 	QueuedAt  time.Time
 	ExpiresAt time.Time
 	Security  Security
@@ -183,51 +164,54 @@ type Pending struct {
 	receipt    bool   // the sender wants to hear of the delivery
 }
 
-// appendJSON writes the message. An encoder would rewrite the payload.
-func (p *Pending) appendJSON(dst []byte) ([]byte, error) {
+// json is the message as the recipient's calls are answered with it.
+func (p *Pending) json() ([]byte, error) {
 	head, err := wire.Marshal(struct {
-		ID       string   `json:"id"`
-		Envelope Envelope `json:"envelope"`
+		ID       string       `json:"id"`
+		Envelope amp.Envelope `json:"envelope"`
 	}{p.ID, p.Envelope})
 	if err != nil {
 		return nil, err
 	}
-	tail, err := wire.Marshal(struct {
-		Key       string         `json:"sender_public_key"`
-		QueuedAt  string         `json:"queued_at"`
-		ExpiresAt string         `json:"expires_at"`
-		Local     map[string]any `json:"local"`
-	}{p.SenderKey, stamp(p.QueuedAt), stamp(p.ExpiresAt), map[string]any{"security": p.Security}})
+	local, err := wire.Marshal(map[string]any{"security": p.Security})
 	if err != nil {
 		return nil, err
 	}
-	dst = append(dst, head[:len(head)-1]...)
-	dst = append(dst, `,"payload":`...)
-	dst = append(dst, p.Payload...)
-	dst = append(dst, ',')
-	return append(dst, tail[1:]...), nil
+	return wire.Splice(head,
+		wire.Member{Name: "payload", Value: p.Payload},
+		wire.Member{Name: "sender_public_key", Value: wire.AppendText(nil, p.SenderKey)},
+		wire.Member{Name: "queued_at", Value: wire.AppendText(nil, amp.Stamp(p.QueuedAt))},
+		wire.Member{Name: "expires_at", Value: wire.AppendText(nil, amp.Stamp(p.ExpiresAt))},
+		wire.Member{Name: "local", Value: local},
+	), nil
 }
 
-// appendPage writes the answer of the pending call.
-func appendPage(page []Pending, remaining int64, next string) ([]byte, error) {
+// Page is what waits for an agent, the oldest first.
+type Page struct {
+	Messages  []Pending
+	Remaining int64 // how many wait after these
+	Next      int64 // where the next page begins
+}
+
+// json writes the answer of the pending call.
+func (p *Page) json() ([]byte, error) {
 	out := []byte(`{"messages":[`)
-	for i := range page {
+	for i := range p.Messages {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		var err error
-		if out, err = page[i].appendJSON(out); err != nil {
+		text, err := p.Messages[i].json()
+		if err != nil {
 			return nil, err
 		}
+		out = append(out, text...)
 	}
 	out = append(out, `],"count":`...)
-	out = strconv.AppendInt(out, int64(len(page)), 10)
+	out = strconv.AppendInt(out, int64(len(p.Messages)), 10)
 	out = append(out, `,"remaining":`...)
-	out = strconv.AppendInt(out, remaining, 10)
-	if next != "" {
-		out = append(out, `,"next_cursor":"`+next+`"`...)
-	}
-	return append(out, '}'), nil
+	out = strconv.AppendInt(out, p.Remaining, 10)
+	out = append(out, `,"next_cursor":"`...)
+	return append(strconv.AppendInt(out, p.Next, 10), `"}`...), nil
 }
 
 // firstLine is a text cut to one line of at most so many characters.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/address"
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
@@ -137,4 +138,4 @@ func (n *Notifier) list(ctx context.Context, query string, args ...any) ([]strin
 	return store.All(n.DB.Reading(ctx), store.Text, query, args...)
 }
 
-func (n *Notifier) link(gateID string) string { return n.Base + "/ui/gates/" + gateID }
+func (n *Notifier) link(gateID string) string { return n.Base + address.Gate.At(gateID) }

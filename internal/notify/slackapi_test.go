@@ -35,8 +35,9 @@ type slackAPI struct {
 	url    string
 	down   atomic.Bool
 	limit  atomic.Bool
-	slow   atomic.Bool // answers to presses take longer than Slack waits
-	closed atomic.Bool // forms are not opened
+	held   chan struct{}  // if not nil, answers to presses wait until it is closed
+	closed atomic.Bool    // forms are not opened
+	hangs  chan time.Time // if not nil, sockets are closed after the hello, whose times it gets
 	stamp  atomic.Int64
 	refuse atomic.Value // the word with which the next change of a message is refused
 	socket chan *websocket.Conn
@@ -95,8 +96,8 @@ func (f *slackAPI) chat(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"ok":false,"error":%q}`, word)
 		return
 	}
-	if f.slow.Load() && strings.HasSuffix(r.URL.Path, "postEphemeral") {
-		time.Sleep(3 * time.Second)
+	if f.held != nil && strings.HasSuffix(r.URL.Path, "postEphemeral") {
+		<-f.held
 	}
 	f.got <- call{strings.TrimPrefix(r.URL.Path, "/api/"), values}
 	stamp := values["ts"]
@@ -145,7 +146,12 @@ func (f *slackAPI) serveSocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() { _ = c.CloseNow() }()
+	began := time.Now()
 	_ = c.Write(r.Context(), websocket.MessageText, []byte(`{"type":"hello","num_connections":1,"connection_info":{"app_id":"A1"}}`))
+	if f.hangs != nil {
+		f.hangs <- began
+		return
+	}
 	f.socket <- c
 	for {
 		_, text, err := c.Read(r.Context())

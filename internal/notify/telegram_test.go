@@ -138,7 +138,7 @@ func TestAGateIsDecidedInTelegram(t *testing.T) {
 		sent := f.next("sendMessage")
 		buttons := keyboard(t, sent)
 		if sent.values["chat_id"] != "-1001" || sent.values["parse_mode"] != "HTML" || len(buttons) != 2 ||
-			!strings.Contains(sent.values["text"], "<b>Decision needed: Pay invoice 42</b>") || !strings.Contains(sent.values["text"], base+"/ui/gates/"+id) {
+			!strings.Contains(sent.values["text"], "<b>Decision needed: Pay invoice 42</b>") || !strings.Contains(sent.values["text"], base+"/ui/inbox/"+id) {
 			t.Errorf("%v", sent.values)
 		}
 		for user, says := range map[int64]string{99: "not known here as an operator", 88: "eve may not decide"} {

@@ -71,7 +71,7 @@ func TestNtfyRingsByRisk(t *testing.T) {
 			if err := json.Unmarshal([]byte(got.values["body"]), &m); err != nil {
 				t.Fatal(err)
 			}
-			if m["priority"] != priority || m["topic"] != "a-secret-topic" || m["click"] != base+"/ui/gates/"+id || m["title"] != "Decision needed: Pay invoice 42" || got.values["Authorization"] != "Bearer tk_a-secret" || got.values["path"] != "/" {
+			if m["priority"] != priority || m["topic"] != "a-secret-topic" || m["click"] != base+"/ui/inbox/"+id || m["title"] != "Decision needed: Pay invoice 42" || got.values["Authorization"] != "Bearer tk_a-secret" || got.values["path"] != "/" {
 				t.Errorf("%s: %v", risk, got.values)
 			}
 		}
@@ -135,7 +135,7 @@ func TestADecisionElsewhereReachesEveryChannel(t *testing.T) {
 		})
 		id := n.open()
 		_, buttons := read(t, hook.next("hook").values["blocks"])
-		if len(buttons) != 1 || buttons["signalbox_open"].URL != base+"/ui/gates/"+id {
+		if len(buttons) != 1 || buttons["signalbox_open"].URL != base+"/ui/inbox/"+id {
 			t.Errorf("an incoming webhook can only link: %v", buttons)
 		}
 		app.next("chat.postMessage")
@@ -168,7 +168,7 @@ func TestAChannelThatIsDownHearsItLaterOnceAndInOrder(t *testing.T) {
 		var got []string
 		for range ids {
 			_, buttons := read(t, f.next("chat.postMessage").values["blocks"])
-			got = append(got, strings.TrimPrefix(buttons["signalbox_open"].URL, base+"/ui/gates/"))
+			got = append(got, strings.TrimPrefix(buttons["signalbox_open"].URL, base+"/ui/inbox/"))
 		}
 		if diff := cmp.Diff(ids, got); diff != "" {
 			t.Error(diff)

@@ -44,6 +44,7 @@ type condition struct {
 	loops   bool // it goes over lists, so that it needs to be watched
 	counts  []Count
 	guard   guard
+	reads   map[string]bool // see Policy.Reads
 }
 
 // compile checks an expression and makes it ready to run.
@@ -71,7 +72,7 @@ func (l *language) compile(text string) (*condition, []issue) {
 	if err != nil || estimate.Max > CostLimit {
 		return nil, []issue{{0, fmt.Sprintf("The expression may take too long: its cost is up to %s, and may be %d.", costWords(estimate.Max), CostLimit), "Do not go over one list inside of another, and search less text."}}
 	}
-	c.guard = guardOf(checked.NativeRep().Expr())
+	c.guard, c.reads = guardOf(checked.NativeRep().Expr()), readsOf(checked.NativeRep().Expr())
 	rewrite(checked.NativeRep(), l.functions)
 	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
 	if c.loops {

@@ -8,6 +8,8 @@ package protocol
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"log/slog"
 	"maps"
 	"slices"
@@ -38,6 +40,13 @@ type Core struct {
 
 	Key     []byte // the server's secret, from which others are derived
 	BaseURL string // where clients and people reach the server
+}
+
+// Derive makes a key of 32 bytes for one purpose from the server's secret.
+func (c Core) Derive(purpose string) []byte {
+	h := hmac.New(sha256.New, c.Key)
+	h.Write([]byte(purpose))
+	return h.Sum(nil)
 }
 
 // Protocol is one of the languages that agents speak. Its package makes it with the function

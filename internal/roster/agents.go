@@ -27,9 +27,6 @@ type NewAgent struct {
 }
 
 func (n *NewAgent) check() error {
-	if n.Workspace == "" {
-		n.Workspace = DefaultWorkspace
-	}
 	if n.Trust == "" {
 		n.Trust = "standard"
 	}
@@ -57,14 +54,17 @@ func checkLabels(labels map[string]string) error {
 	return nil
 }
 
-// AddAgent adds an agent with one key of each kind.
+// AddAgent adds an agent with one key of each kind, to the workspace that WorkspaceOf says.
 func (r *Roster) AddAgent(ctx context.Context, by Identity, n NewAgent) (Agent, []Issued, error) {
+	var err error
+	if n.Workspace, err = WorkspaceOf(ctx, n.Workspace); err != nil {
+		return Agent{}, nil, err
+	}
 	if err := n.check(); err != nil {
 		return Agent{}, nil, err
 	}
 	var public ed25519.PublicKey
 	if n.PublicKey != "" {
-		var err error
 		if public, err = ParsePublicKey(n.PublicKey); err != nil {
 			return Agent{}, nil, err
 		}
@@ -72,7 +72,7 @@ func (r *Roster) AddAgent(ctx context.Context, by Identity, n NewAgent) (Agent, 
 	fresh := Agent{ID: id.New("agent"), Name: n.Name, Workspace: n.Workspace}
 	keys := []Issued{prepare(SignalKey), prepare(MailKey)}
 	var a Agent
-	err := r.Write(ctx, func(tx *ledger.Tx) error {
+	err = r.Write(ctx, func(tx *ledger.Tx) error {
 		body, err := r.admit(tx, n)
 		if err != nil {
 			return err

@@ -1,7 +1,6 @@
 package roster
 
 import (
-	"cmp"
 	"net/http"
 
 	"signalbox/internal/wire"
@@ -28,67 +27,33 @@ type (
 	}
 )
 
-func (r *Roster) getKeys(w http.ResponseWriter, req *http.Request) error {
+func (r *Roster) getKeys(req *http.Request) (KeyPage, error) {
 	limit, err := wire.Limit(req)
 	if err != nil {
-		return err
+		return KeyPage{}, err
 	}
-	after, err := wire.ReadCursor(req, 1)
-	if err != nil {
-		return err
-	}
-	holder := ""
-	if name := req.URL.Query().Get("agent"); name != "" {
-		workspace, err := QueryWorkspace(req)
-		if err != nil {
-			return err
-		}
-		a, err := r.Agent(req.Context(), workspace, name)
-		if err != nil {
-			return err
-		}
-		holder = a.ID
-	}
-	keys, err := r.Keys(req.Context(), cmp.Or(wire.Scope(req.Context()), req.URL.Query().Get("workspace")), holder, after[0], limit)
-	if err != nil {
-		return err
-	}
-	page := KeyPage{Keys: keys}
-	if len(keys) == limit {
-		page.Next = wire.Cursor(keys[limit-1].ID)
-	}
-	return wire.Reply(w, http.StatusOK, page)
+	q := req.URL.Query()
+	return r.ListKeys(req.Context(), q.Get("agent"), q.Get("workspace"), q.Get("cursor"), limit)
 }
 
+// postKey reads a request that may leave the kind out, which is then one for signals.
 func (r *Roster) postKey(w http.ResponseWriter, req *http.Request) error {
 	in := IssueKey{Kind: string(SignalKey)}
 	if err := wire.ReadJSON(w, req, maxBody, &in); err != nil {
 		return err
 	}
-	var err error
-	if in.Workspace, err = WorkspaceOf(req, in.Workspace); err != nil {
-		return err
-	}
 	k, err := r.IssueAgentKey(req.Context(), From(req.Context()), in)
-	return replyIssued(w, k, err)
-}
-
-func (r *Roster) rotateKey(w http.ResponseWriter, req *http.Request) error {
-	k, err := r.RotateKey(req.Context(), From(req.Context()), req.PathValue("id"))
-	return replyIssued(w, k, err)
-}
-
-func replyIssued(w http.ResponseWriter, k Issued, err error) error {
 	if err != nil {
 		return err
 	}
 	return wire.Reply(w, http.StatusCreated, IssuedKey(k))
 }
 
-func (r *Roster) revokeKey(w http.ResponseWriter, req *http.Request) error {
-	k, err := r.RevokeKey(req.Context(), From(req.Context()), req.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, k)
+func (r *Roster) rotateKey(req *http.Request) (IssuedKey, error) {
+	k, err := r.RotateKey(req.Context(), From(req.Context()), req.PathValue("id"))
+	return IssuedKey(k), err
+}
+
+func (r *Roster) revokeKey(req *http.Request) (Key, error) {
+	return r.RevokeKey(req.Context(), From(req.Context()), req.PathValue("id"))
 }

@@ -1,7 +1,6 @@
 package roster
 
 import (
-	"cmp"
 	"net/http"
 
 	"signalbox/internal/wire"
@@ -53,124 +52,61 @@ type (
 	}
 )
 
-func (r *Roster) getOperators(w http.ResponseWriter, req *http.Request) error {
+func (r *Roster) getOperators(req *http.Request) (OperatorList, error) {
 	all, err := r.Operators(req.Context(), wire.Scope(req.Context()))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, OperatorList{all})
+	return OperatorList{all}, err
 }
 
-func (r *Roster) postOperator(w http.ResponseWriter, req *http.Request) error {
-	var in NewOperator
-	if err := wire.ReadJSON(w, req, maxBody, &in); err != nil {
-		return err
-	}
-	if in.Workspace != "" || wire.Scope(req.Context()) != "" {
-		var err error
-		if in.Workspace, err = WorkspaceOf(req, in.Workspace); err != nil {
-			return err
-		}
-	}
+func (r *Roster) postOperator(req *http.Request, in NewOperator) (AddedOperator, error) {
 	p, token, err := r.AddOperator(req.Context(), From(req.Context()), in.Name, in.Role, in.Workspace)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusCreated, AddedOperator{&p, token.Secret})
+	return AddedOperator{&p, token.Secret}, err
 }
 
-func (r *Roster) patchOperator(w http.ResponseWriter, req *http.Request) error {
-	var in OperatorChange
-	if err := wire.ReadJSON(w, req, maxBody, &in); err != nil {
-		return err
-	}
-	p, err := r.ChangeOperator(req.Context(), From(req.Context()), req.PathValue("name"), in)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, p)
+func (r *Roster) patchOperator(req *http.Request, in OperatorChange) (Person, error) {
+	return r.ChangeOperator(req.Context(), From(req.Context()), req.PathValue("name"), in)
 }
 
-func (r *Roster) deleteOperator(w http.ResponseWriter, req *http.Request) error {
-	if err := r.RemoveOperator(req.Context(), From(req.Context()), req.PathValue("name")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+func (r *Roster) deleteOperator(req *http.Request) error {
+	return r.RemoveOperator(req.Context(), From(req.Context()), req.PathValue("name"))
 }
 
-func (r *Roster) postToken(w http.ResponseWriter, req *http.Request) error {
+func (r *Roster) postToken(req *http.Request) (AddedOperator, error) {
 	token, err := r.NewToken(req.Context(), From(req.Context()), req.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusCreated, AddedOperator{Token: token.Secret})
+	return AddedOperator{Token: token.Secret}, err
 }
 
-func (r *Roster) getWorkspaces(w http.ResponseWriter, req *http.Request) error {
+func (r *Roster) getWorkspaces(req *http.Request) (WorkspaceList, error) {
 	all, err := r.Workspaces(req.Context(), wire.Scope(req.Context()))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, WorkspaceList{all})
+	return WorkspaceList{all}, err
 }
 
-func (r *Roster) postWorkspace(w http.ResponseWriter, req *http.Request) error {
-	var in NewWorkspace
-	if err := wire.ReadJSON(w, req, maxBody, &in); err != nil {
-		return err
-	}
-	if err := r.AddWorkspace(req.Context(), From(req.Context()), in.Name); err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusCreated, in)
+func (r *Roster) postWorkspace(req *http.Request, in NewWorkspace) (NewWorkspace, error) {
+	return in, r.AddWorkspace(req.Context(), From(req.Context()), in.Name)
 }
 
-func (r *Roster) getOwners(w http.ResponseWriter, req *http.Request) error {
-	workspace := cmp.Or(req.URL.Query().Get("workspace"), wire.Scope(req.Context()))
-	if !wire.InScope(req.Context(), workspace) {
-		return wire.Reply(w, http.StatusOK, OwnerList{[]Owner{}})
-	}
-	all, err := r.Owners(req.Context(), workspace)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, OwnerList{all})
+func (r *Roster) getOwners(req *http.Request) (OwnerList, error) {
+	all, err := r.Owners(req.Context(), req.URL.Query().Get("workspace"))
+	return OwnerList{all}, err
 }
 
-func (r *Roster) postOwner(w http.ResponseWriter, req *http.Request) error {
-	var in NewOwner
-	if err := wire.ReadJSON(w, req, maxBody, &in); err != nil {
-		return err
-	}
-	workspace, err := WorkspaceOf(req, in.Workspace)
-	if err != nil {
-		return err
-	}
-	o, key, err := r.AddOwner(req.Context(), From(req.Context()), workspace, in.Name)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusCreated, AddedOwner{o, key.Secret})
+func (r *Roster) postOwner(req *http.Request, in NewOwner) (AddedOwner, error) {
+	o, key, err := r.AddOwner(req.Context(), From(req.Context()), in.Workspace, in.Name)
+	return AddedOwner{o, key.Secret}, err
 }
 
-func (r *Roster) deleteOwner(w http.ResponseWriter, req *http.Request) error {
+func (r *Roster) deleteOwner(req *http.Request) error {
 	workspace, err := QueryWorkspace(req)
 	if err != nil {
 		return err
 	}
-	if err := r.RemoveOwner(req.Context(), From(req.Context()), workspace, req.PathValue("name")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return r.RemoveOwner(req.Context(), From(req.Context()), workspace, req.PathValue("name"))
 }
 
-func (r *Roster) postOwnerKey(w http.ResponseWriter, req *http.Request) error {
+func (r *Roster) postOwnerKey(req *http.Request) (IssuedKey, error) {
 	workspace, err := QueryWorkspace(req)
 	if err != nil {
-		return err
+		return IssuedKey{}, err
 	}
 	k, err := r.IssueOwnerKey(req.Context(), From(req.Context()), workspace, req.PathValue("name"))
-	return replyIssued(w, k, err)
+	return IssuedKey(k), err
 }

@@ -81,9 +81,13 @@ func (r *Roster) MakeInvite(ctx context.Context, by Identity, n NewInvite) (Made
 	if n.Uses = cmp.Or(n.Uses, 1); n.Uses < 1 || n.Uses > maxUses {
 		return MadeInvite{}, fault.New(fault.InvalidPayload, "uses should be how many agents may register with the invite, from 1 to %d, and is %d.", maxUses, n.Uses).About("uses")
 	}
+	var err error
+	if n.Workspace, err = WorkspaceOf(ctx, n.Workspace); err != nil {
+		return MadeInvite{}, err
+	}
 	made := MadeInvite{Invite: Invite{ID: id.New("invite"), Workspace: n.Workspace, UsesLeft: n.Uses}, Code: "inv_" + base36(32)}
 	body := inviteMade{Hash: hex.EncodeToString(hashSecret(made.Code)), Uses: n.Uses}
-	err := r.Write(ctx, func(tx *ledger.Tx) error {
+	err = r.Write(ctx, func(tx *ledger.Tx) error {
 		if err := RequireWorkspace(tx, n.Workspace); err != nil {
 			return err
 		}
@@ -116,39 +120,20 @@ func (r *Roster) UseInvite(tx *ledger.Tx, actor Identity, code string) (workspac
 	return workspace, nil
 }
 
-func (r *Roster) getInvites(w http.ResponseWriter, req *http.Request) error {
-	all, err := store.All(r.db.Reading(req.Context()), func(scan store.Scan) (Invite, error) {
+// Invites lists the invites that the caller may see.
+func (r *Roster) Invites(ctx context.Context) ([]Invite, error) {
+	return store.All(r.db.Reading(ctx), func(scan store.Scan) (Invite, error) {
 		var i Invite
 		var expires, made int64
 		err := scan(&i.ID, &i.Workspace, &i.UsesLeft, &expires, &made)
 		i.ExpiresAt, i.MadeAt = store.Moment(expires), time.UnixMicro(made).UTC()
 		return i, err
-	}, "SELECT id, workspace, uses_left, expires_at, made_at FROM invite WHERE $1 = '' OR workspace = $1 ORDER BY id LIMIT 1000", wire.Scope(req.Context()))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, InviteList{all})
+	}, "SELECT id, workspace, uses_left, expires_at, made_at FROM invite WHERE $1 = '' OR workspace = $1 ORDER BY id LIMIT 1000", wire.Scope(ctx))
 }
 
-func (r *Roster) postInvite(w http.ResponseWriter, req *http.Request) error {
-	var n NewInvite
-	if err := wire.ReadJSON(w, req, maxBody, &n); err != nil {
-		return err
-	}
-	var err error
-	if n.Workspace, err = WorkspaceOf(req, n.Workspace); err != nil {
-		return err
-	}
-	made, err := r.MakeInvite(req.Context(), From(req.Context()), n)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusCreated, made)
-}
-
-func (r *Roster) deleteInvite(w http.ResponseWriter, req *http.Request) error {
-	by, inviteID := From(req.Context()), req.PathValue("id")
-	err := r.Write(req.Context(), func(tx *ledger.Tx) error {
+// EndInvite ends an invite, whether or not it was used up.
+func (r *Roster) EndInvite(ctx context.Context, by Identity, inviteID string) error {
+	return r.Write(ctx, func(tx *ledger.Tx) error {
 		var workspace string
 		err := tx.QueryRow("SELECT workspace FROM invite WHERE id = $1", []any{inviteID}, &workspace)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -160,9 +145,17 @@ func (r *Roster) deleteInvite(w http.ResponseWriter, req *http.Request) error {
 		tx.Append(ledger.Event{Workspace: workspace, Kind: "invite.ended", Actor: by.Actor(), Subject: inviteID, Body: empty{}})
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+}
+
+func (r *Roster) getInvites(req *http.Request) (InviteList, error) {
+	all, err := r.Invites(req.Context())
+	return InviteList{all}, err
+}
+
+func (r *Roster) postInvite(req *http.Request, n NewInvite) (MadeInvite, error) {
+	return r.MakeInvite(req.Context(), From(req.Context()), n)
+}
+
+func (r *Roster) deleteInvite(req *http.Request) error {
+	return r.EndInvite(req.Context(), From(req.Context()), req.PathValue("id"))
 }

@@ -35,8 +35,12 @@ func issue(tx *ledger.Tx, by Identity, workspace, holder string, k *Issued) {
 	})
 }
 
-// IssueAgentKey makes a further key for an agent.
+// IssueAgentKey makes a further key for an agent of the workspace that WorkspaceOf says.
 func (r *Roster) IssueAgentKey(ctx context.Context, by Identity, in IssueKey) (Issued, error) {
+	workspace, err := WorkspaceOf(ctx, in.Workspace)
+	if err != nil {
+		return Issued{}, err
+	}
 	k, err := agentKeyKind(in.Kind)
 	if err != nil {
 		return Issued{}, err
@@ -46,7 +50,7 @@ func (r *Roster) IssueAgentKey(ctx context.Context, by Identity, in IssueKey) (I
 	}
 	out := prepare(k)
 	out.Key.RateLimit = in.RateLimit
-	err = r.onAgent(ctx, in.Workspace, in.Agent, func(tx *ledger.Tx, a Agent) error {
+	err = r.onAgent(ctx, workspace, in.Agent, func(tx *ledger.Tx, a Agent) error {
 		issue(tx, by, a.Workspace, a.ID, &out)
 		out.Key.Agent, out.Key.Workspace = a.Name, a.Workspace
 		return nil

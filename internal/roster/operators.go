@@ -9,6 +9,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
+	"signalbox/internal/wire"
 )
 
 // system is who acts when the server does so by itself.
@@ -31,8 +32,15 @@ func (r *Roster) Bootstrap(ctx context.Context) error {
 	})
 }
 
-// AddOperator adds a person, with a token. With a workspace they are confined to it.
+// AddOperator adds a person, with a token. With a workspace they are confined to it; who is
+// confined to one themselves adds people to that one only.
 func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role, workspace string) (Person, Issued, error) {
+	if workspace != "" || wire.Scope(ctx) != "" {
+		var err error
+		if workspace, err = WorkspaceOf(ctx, workspace); err != nil {
+			return Person{}, Issued{}, err
+		}
+	}
 	if err := checkName(name); err != nil {
 		return Person{}, Issued{}, err
 	}

@@ -10,14 +10,18 @@ import (
 	"signalbox/internal/ledger"
 )
 
-// AddOwner adds an owner to a workspace, with a key.
+// AddOwner adds an owner with a key, to the workspace that WorkspaceOf says.
 func (r *Roster) AddOwner(ctx context.Context, by Identity, workspace, name string) (Owner, Issued, error) {
+	workspace, err := WorkspaceOf(ctx, workspace)
+	if err != nil {
+		return Owner{}, Issued{}, err
+	}
 	if err := checkName(name); err != nil {
 		return Owner{}, Issued{}, err
 	}
 	o := Owner{ID: id.New("usr"), Name: name, Workspace: workspace}
 	key := prepare(OwnerKey)
-	err := r.Write(ctx, func(tx *ledger.Tx) error {
+	err = r.Write(ctx, func(tx *ledger.Tx) error {
 		if err := RequireWorkspace(tx, workspace); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // pass runs a roster until it has begun, and stops it, which saves what it has seen.
@@ -17,12 +18,7 @@ func pass(t *testing.T, r *roster.Roster, begun func() bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = r.Run(ctx) })
-	for deadline := time.Now().Add(10 * time.Second); !begun(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Error("the roster does not begin")
-			break
-		}
-	}
+	testbed.Until(t, "the roster to begin", begun)
 	cancel()
 	wg.Wait()
 }

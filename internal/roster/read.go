@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -86,6 +87,28 @@ func (r *Roster) Agents(ctx context.Context, workspace string, after [2]string, 
 		after[0], after[1], workspace, limit)
 }
 
+// ListAgents is a page of the agents of a workspace, or of all for "", as far as the caller
+// may see them.
+func (r *Roster) ListAgents(ctx context.Context, workspace, cursor string, limit int) (AgentPage, error) {
+	page := AgentPage{Agents: []Agent{}}
+	after, err := wire.ParseCursor(cursor, 2)
+	if err != nil {
+		return page, err
+	}
+	workspace, visible := wire.Within(ctx, workspace)
+	if !visible {
+		return page, nil
+	}
+	if page.Agents, err = r.Agents(ctx, workspace, [2]string(after), limit); err != nil {
+		return page, err
+	}
+	if len(page.Agents) == limit {
+		last := page.Agents[limit-1]
+		page.Next = wire.Cursor(last.Workspace, last.Name)
+	}
+	return page, nil
+}
+
 // Correspondents lists the agents of a workspace that have a public key by name: those
 // that have registered for mail.
 func (r *Roster) Correspondents(ctx context.Context, workspace string) ([]Agent, error) {
@@ -101,8 +124,13 @@ func (r *Roster) Operators(ctx context.Context, workspace string) ([]Person, err
 	return all, addContacts(r.db.Reading(ctx), all)
 }
 
-// Owners lists the owners by workspace and name: all, or those of a workspace.
+// Owners lists the owners by workspace and name that the caller may see: all, or those of a
+// workspace.
 func (r *Roster) Owners(ctx context.Context, workspace string) ([]Owner, error) {
+	workspace, visible := wire.Within(ctx, workspace)
+	if !visible {
+		return []Owner{}, nil
+	}
 	return store.All(r.db.Reading(ctx), func(scan store.Scan) (Owner, error) {
 		var o Owner
 		var at int64
@@ -122,6 +150,33 @@ func (r *Roster) Workspaces(ctx context.Context, scope string) ([]string, error)
 func (r *Roster) Keys(ctx context.Context, workspace, holder, after string, limit int) ([]Key, error) {
 	return store.All(r.db.Reading(ctx), scanKey, "SELECT "+keyColumns+withHolder+`WHERE k.id > $1 AND ($2 = '' OR k.holder = $2)
 AND ($3 = '' OR COALESCE(a.workspace, o.workspace, w.workspace) = $3) ORDER BY k.id LIMIT $4`, after, holder, workspace, limit)
+}
+
+// ListKeys is a page of keys that the caller may see: those of an agent, or of a workspace, or
+// all.
+func (r *Roster) ListKeys(ctx context.Context, agent, workspace, cursor string, limit int) (KeyPage, error) {
+	after, err := wire.ParseCursor(cursor, 1)
+	if err != nil {
+		return KeyPage{}, err
+	}
+	holder := ""
+	if agent != "" {
+		in, err := WorkspaceOf(ctx, workspace)
+		if err != nil {
+			return KeyPage{}, err
+		}
+		a, err := r.Agent(ctx, in, agent)
+		if err != nil {
+			return KeyPage{}, err
+		}
+		holder = a.ID
+	}
+	keys, err := r.Keys(ctx, cmp.Or(wire.Scope(ctx), workspace), holder, after[0], limit)
+	page := KeyPage{Keys: keys}
+	if err == nil && len(keys) == limit {
+		page.Next = wire.Cursor(keys[limit-1].ID)
+	}
+	return page, err
 }
 
 const keyColumns = "k.id, k.kind, k.hint, k.rate_limit, k.issued_at, k.expires_at, k.revoked_at, a.name, o.name, w.name, COALESCE(a.workspace, o.workspace, w.workspace, '')"

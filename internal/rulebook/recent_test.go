@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/policy"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // recent is what a rule saw of a counter.
@@ -32,7 +33,7 @@ func TestRulesCountWhatTheLedgerSaysTheAgentDid(t *testing.T) {
 			}
 		}
 		for _, each := range []*node{n, other} {
-			eventually(t, "three actions were counted", func() bool {
+			testbed.Until(t, "three actions were counted", func() bool {
 				return each.book.Decide(t.Context(), x, policy.Event{Point: policy.OnAction}).Rule == "many"
 			})
 			if d := each.book.Decide(t.Context(), y, policy.Event{Point: policy.OnAction}); d.Action != policy.Allow {
@@ -99,7 +100,7 @@ func TestNothingAnAgentSaysTakesOffWhatWasCounted(t *testing.T) {
 			n.act(x, policy.Event{CostUSD: math.MaxFloat64})
 		}
 		n.act(x, policy.Event{Point: policy.OnTask})
-		eventually(t, "all of it was counted", func() bool {
+		testbed.Until(t, "all of it was counted", func() bool {
 			return seen(n.act(x, policy.Event{}), "cost", "1h") == 3e15+6
 		})
 	})
@@ -119,7 +120,7 @@ func TestAnEntryThatIsNotAsItShouldBeStopsNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.act(agent("x"), policy.Event{})
-		eventually(t, "what came after was counted", func() bool {
+		testbed.Until(t, "what came after was counted", func() bool {
 			return n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction}).Rule == "many"
 		})
 	})
@@ -152,9 +153,9 @@ func TestEveryActionIsCountedOnceWhilePoliciesChange(t *testing.T) {
 			count := func() float64 {
 				return seen(n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction}), "actions", "1h")
 			}
-			eventually(t, "every action was counted", func() bool { return count() == 120 })
+			testbed.Until(t, "every action was counted", func() bool { return count() == 120 })
 			nodes[0].apply(rule(99, "")) // and none twice, when that is followed too
-			eventually(t, "the last version", func() bool { return n.book.InForce() >= 14 })
+			testbed.Until(t, "the last version", func() bool { return n.book.InForce() >= 14 })
 			if got := count(); got != 120 {
 				t.Errorf("%v", got)
 			}

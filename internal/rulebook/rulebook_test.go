@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -128,16 +129,6 @@ func (n *node) try(who roster.Identity, e policy.Event) (rulebook.Decision, erro
 	})
 }
 
-// eventually waits for what follows the ledger.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for began := time.Now(); !holds(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > 10*time.Second {
-			t.Fatalf("%s: not after ten seconds", what)
-		}
-	}
-}
-
 const noBash = "  - {name: no-bash, on: [action], when: event.tool == \"bash\", then: block, reason: Not here.}\n"
 
 func TestTheNewestVersionIsInForceOnEveryNode(t *testing.T) {
@@ -155,7 +146,7 @@ func TestTheNewestVersionIsInForceOnEveryNode(t *testing.T) {
 		if d := a.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction, Tool: "bash"}); d.Action != policy.Block || d.Rule != "no-bash" || d.Record.Policy != v.Number {
 			t.Errorf("after it was applied: %+v", d)
 		}
-		eventually(t, "the other node", func() bool {
+		testbed.Until(t, "the other node", func() bool {
 			d := b.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction, Tool: "bash"})
 			return d.Action == policy.Block && d.Record.Policy == 2 && !d.Failed
 		})
@@ -272,7 +263,7 @@ func TestWithoutAPolicyThatCanBeReadNothingIsAllowed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "a version that cannot be read blocks", func() bool {
+		testbed.Until(t, "a version that cannot be read blocks", func() bool {
 			d := n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction})
 			return d.Action == policy.Block && d.Failed && d.Record.Policy == 2
 		})
@@ -341,7 +332,7 @@ func TestAVersionThatCannotBeReadYetIsReadAgain(t *testing.T) {
 			t.Errorf("the one before does not decide: %+v", d)
 		}
 		version("UPDATE policy_version SET seq = $1 WHERE number = 2", seq)
-		eventually(t, "the version decides", func() bool {
+		testbed.Until(t, "the version decides", func() bool {
 			return n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction, Tool: "bash"}).Rule == "no-bash"
 		})
 	})
@@ -367,14 +358,12 @@ func TestAVersionThatDoesNotDecideYetIsNotSaidToBeInForce(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, t.TempDir())
 		idle := rulebook.New(n.db, n.ledger, n.roster, n.now, slog.New(slog.DiscardHandler), nil) // it does not run
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		go func() { // until it is applied
-			defer cancel()
-			for n.book.InForce() == 0 && ctx.Err() == nil {
-				time.Sleep(time.Millisecond)
-			}
-		}()
-		if got := call(ctx, t, idle, "PUT /ops/policy", "version: 1\n"); !strings.Contains(got, `"changed":true,"in_force":false`) {
+		ctx, cancel := context.WithCancel(t.Context())
+		answer := make(chan string, 1)
+		go func() { answer <- call(ctx, t, idle, "PUT /ops/policy", "version: 1\n") }()
+		testbed.Until(t, "the policy to be applied", func() bool { return n.book.InForce() != 0 })
+		cancel()
+		if got := testbed.Receive(t, "the answer", answer); !strings.Contains(got, `"changed":true,"in_force":false`) {
 			t.Error(got)
 		}
 		if got := call(t.Context(), t, n.book, "PUT /ops/policy", "version: 1\n"); !strings.Contains(got, `"changed":false,"in_force":true`) {

@@ -51,6 +51,17 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 	return o, nil
 }
 
+// maxWait is the longest that a call for orders waits.
+const maxWait = time.Minute
+
+// Wait is Beat with a limit of time. A wait is always shorter than the lease, so that a
+// supervisor that asks again in time lives.
+func (s *Runs) Wait(ctx context.Context, run string, p Pulse, most time.Duration) (Orders, error) {
+	waiting, cancel := wire.Waiting(ctx, min(most, maxWait, s.Lease/3))
+	defer cancel()
+	return s.Beat(waiting, run, p)
+}
+
 // errTaken is a name that another run holds.
 var errTaken = errors.New("another run holds it")
 

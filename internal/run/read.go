@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/run/engine"
 	"signalbox/internal/store"
@@ -61,9 +62,14 @@ ORDER BY run.id DESC LIMIT 1`, r.Engine, r.Value, wire.Scope(ctx)).Scan)
 	return found, store.Explain(err)
 }
 
-// List reads a page of runs, the newest first. before is the id of the last run of the
-// page before, "" for the first page.
+// List reads a page of runs, the newest first: those with the status, or all for "". before is
+// the id of the last run of the page before, "" for the first page.
 func (s *Runs) List(ctx context.Context, status, before string, limit int) (Page, error) {
+	switch Status(status) {
+	case "", Running, Done, Failed:
+	default:
+		return Page{}, fault.New(fault.InvalidRequest, "status should be running, done or failed, and is %.40q.", status).About("status")
+	}
 	runs, err := store.All(s.core.DB.Reading(ctx), scan, selectRun+` WHERE ($1 = '' OR run.status = $1) AND ($2 = '' OR run.id < $2) AND ($3 = '' OR run.workspace = $3)
 ORDER BY run.id DESC LIMIT $4`, status, before, wire.Scope(ctx), limit+1)
 	if err != nil {

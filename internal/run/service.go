@@ -139,7 +139,7 @@ func noRun(run string) error {
 }
 
 // Report records events. Those that are recorded already are passed over, so that a
-// report whose answer was lost can be sent again.
+// report whose answer was lost can be sent again. A run that has ended lets go of its session.
 func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, report Report) (Orders, error) {
 	events := make([]read, len(report.Events))
 	for i, e := range report.Events {
@@ -160,6 +160,11 @@ func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, repo
 		o, err = s.append(tx, who.Actor(), run, r, report.From, events)
 		return err
 	})
+	if err == nil && o.Ended {
+		if err := s.release(ctx, run); err != nil {
+			s.core.Log.Warn("cannot let go of a run's session; it is free in a while", "error", err.Error())
+		}
+	}
 	return o, err
 }
 

@@ -180,7 +180,7 @@ func (c *core) routes() []wire.Route {
 	for _, s := range c.opened {
 		all = append(all, s.Routes()...)
 	}
-	return slices.Concat(all, c.clock.routes(c), c.web.Routes())
+	return slices.Concat(all, c.clockRoutes(), c.web.Routes())
 }
 
 // DatabaseFile is the SQLite file in the data folder.

@@ -25,6 +25,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/roster"
 	"signalbox/internal/server"
 	"signalbox/internal/store"
@@ -48,7 +49,7 @@ func newMailers(b *testing.B, s *benchServer, n int) *mailers {
 	for i := range n {
 		public, key, _ := ed25519.GenerateKey(nil)
 		body, _ := json.Marshal(map[string]string{"name": fmt.Sprintf("agent-%d", i), "tenant": "acme", "public_key": roster.EncodePublicKey(public), "key_algorithm": "Ed25519"})
-		var r mail.Registered
+		var r directory.Registered
 		s.call(b, http.DefaultClient, http.MethodPost, "/v1/register", s.token, string(body), &r)
 		s.call(b, http.DefaultClient, http.MethodPatch, fmt.Sprintf("/ops/agents/agent-%d?workspace=acme", i), s.token, `{"rate_limit":0}`, nil)
 		addresses, private, out.keys = append(addresses, r.Address), append(private, key), append(out.keys, r.APIKey)
@@ -161,7 +162,7 @@ func BenchmarkMailSockets(b *testing.B) {
 
 // listening is an agent with a socket.
 type listening struct {
-	mail.Registered
+	directory.Registered
 	conn *websocket.Conn
 	got  chan time.Time // when a message came
 }
@@ -316,7 +317,7 @@ func fillWithMail(b *testing.B, config *server.Config) {
 	}
 	at := time.Now().Add(-24 * time.Hour)
 	body, err := json.Marshal(map[string]any{"decision": nil, "payload": map[string]string{"type": "request", "message": "Please process the following task, and tell me when it is done."}, "meta": mail.Meta{
-		Envelope:      mail.Envelope{Version: mail.Version, From: "x@acme.signalbox.local", To: "y@acme.signalbox.local", Subject: "Task request", Priority: "normal", Signature: strings.Repeat("s", 88)},
+		Envelope:      amp.Envelope{Version: amp.Version, From: "x@acme.signalbox.local", To: "y@acme.signalbox.local", Subject: "Task request", Priority: "normal", Signature: strings.Repeat("s", 88)},
 		SenderAddress: "x@acme.signalbox.local", Recipient: "agent", RecipientWorkspace: "acme", RecipientAddress: "y@acme.signalbox.local", Kind: "request", Trust: mail.Untrusted,
 	}})
 	if err != nil {

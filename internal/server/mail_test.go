@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"signalbox/internal/mail"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/roster"
 )
 
@@ -30,7 +32,7 @@ func (b *box) register(name, tenant string) *mailAgent {
 	_, private, _ := ed25519.GenerateKey(nil)
 	a := &mailAgent{box: b, name: name, private: private}
 	body, _ := json.Marshal(map[string]any{"name": name, "tenant": tenant, "public_key": publicPEM(private), "key_algorithm": "Ed25519"})
-	var out mail.Registered
+	var out directory.Registered
 	a.amp(201, "POST /v1/register", string(body), &out)
 	a.key, a.address, a.id = out.APIKey, out.Address, out.AgentID
 	return a
@@ -69,7 +71,7 @@ func (a *mailAgent) send(to, subject, message string) mail.Answer {
 
 type mailMessage struct {
 	ID       string
-	Envelope mail.Envelope
+	Envelope amp.Envelope
 	Payload  json.RawMessage
 	Local    struct{ Security mail.Security }
 }

@@ -99,7 +99,7 @@ func (f *infection) signals() {
 	}
 	f.try("signal", `{"amp_version":"1.0","agent_id":"writer","run_id":"run","project_id":"deck","status":"failed","summary":"did","proposed_action":"do","model":"m",
 "input_tokens":1,"output_tokens":1,"cost_usd":0,"gate_required":true,"started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:46Z",
-"metadata":{"error_code":"e","error_message":"f"},"artifacts":["text",{"type":"text","title":"t","content":"c"},{"type":"markdown","content":"m"},{"type":"json","content":"{}"},
+"metadata":{"error_code":"e","error_message":"f"},"artifacts":["text",{"type":"text","title":"t","content":"c"},{"type":"markdown","content":"[a](&#106;avascript&colon;window.pwned=1) <javascript:window.pwned=1>\n\n|a|\n|-|\n|<img src=x onerror=window.pwned=1>|\n\n[c]: "},{"type":"json","content":"{}"},
 {"type":"diff","content":"--- a\n+++ b\n@@ -1 +1 @@\n-x\n+y"},{"type":"image","content":"data:image/png;base64,AAAA"},{"type":"url","content":"https://example.com/"},{"type":"link","content":"javascript:window.pwned=1"},{"type":"odd","content":"o"},{"x":"y"}]}`, keep, numbered("POST /amp/signal"))
 	f.try("gate request", `{"amp_version":"2.0","type":"gate_request","agent_id":"writer","run_id":"run","request_id":"q","summary":"s","proposed_action":"p"}`, keep, numbered("POST /amp/gate_request"))
 	f.try("failure", `{"amp_version":"2.0","agent_id":"writer","run_id":"run","summary":"s","error_code":"c","error_message":"m"}`, keep, numbered("POST /amp/failure"))

@@ -26,7 +26,11 @@ type worked struct {
 // work lets agents of the default workspace do something over every protocol.
 func work(t *testing.T, address string) *worked {
 	t.Helper()
-	b := start(t, address, nil)
+	return workOn(t, start(t, address, nil))
+}
+
+func workOn(t *testing.T, b *box) *worked {
+	t.Helper()
 	w := &worked{box: b}
 	gone := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) { out.WriteHeader(http.StatusGone) }))
 	t.Cleanup(gone.Close)
@@ -196,6 +200,13 @@ func TestWorkPagesDo(t *testing.T) {
 		t.Errorf("the policy is not what was in the editor: %q", source)
 	}
 	v.sees("/ui/policy/2", "What it changed", "on-trial", `class="add"`)
+	for _, lines := range []int{100_001, 6_000, 0} { // what is too long for a page says what to do
+		if status, answer, _ := w.do(request{call: "PUT /ops/policy", token: w.token(), body: stricter + strings.Repeat("#\n", lines)}); status != 200 {
+			t.Fatal(answer)
+		}
+	}
+	v.sees("/ui/policy/3", "too long to be compared", "signalbox policy show --version 2", "policy-3.yaml")
+	v.sees("/ui/policy/5", `class="del"`, "only the beginning", "signalbox policy show --version 4")
 }
 
 func TestAChannelIsTriedFromTheSettings(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
-	"signalbox/internal/wire"
 )
 
 // Webhook is where an agent's resolutions are sent.
@@ -65,8 +64,7 @@ type ShownWebhook struct {
 	Secret string `json:"secret"`
 }
 
-// ShowWebhook is the webhook of an agent with the secret by which the agent recognises us.
-func (s *Signals) ShowWebhook(workspace, agentID string) ShownWebhook {
+func (s *Signals) shown(workspace, agentID string) ShownWebhook {
 	h := s.WebhookOf(agentID)
 	if h.Hosts == nil {
 		h.Hosts = []string{}
@@ -81,8 +79,12 @@ type NewWebhook struct {
 	RotateSecret bool     `json:"rotate_secret,omitempty"`
 }
 
-// RegisterWebhook replaces the webhook of an agent.
-func (s *Signals) RegisterWebhook(ctx context.Context, by roster.Identity, a roster.Agent, in NewWebhook) (ShownWebhook, error) {
+// SetWebhook says where the resolutions of an agent are sent.
+func (s *Signals) SetWebhook(ctx context.Context, by roster.Identity, workspace, agent string, in NewWebhook) (ShownWebhook, error) {
+	a, err := s.core.Roster.SeenAgent(ctx, workspace, agent)
+	if err != nil {
+		return ShownWebhook{}, err
+	}
 	before := s.WebhookOf(a.ID)
 	r, err := s.core.Outbox.Register(ctx, deliver.Registration{URL: before.URL, Generation: before.Generation}, in.URL, in.RotateSecret)
 	if err != nil {
@@ -100,35 +102,28 @@ func (s *Signals) RegisterWebhook(ctx context.Context, by roster.Identity, a ros
 		return ShownWebhook{}, err
 	}
 	s.hooks.Put(a.ID, h)
-	return s.ShowWebhook(a.Workspace, a.ID), nil
+	return s.shown(a.Workspace, a.ID), nil
 }
 
-func (s *Signals) putWebhook(w http.ResponseWriter, r *http.Request) error {
-	var in NewWebhook
-	if err := wire.ReadJSON(w, r, maxBody, &in); err != nil {
-		return err
-	}
-	a, err := s.core.Roster.PathAgent(r)
+// ShowWebhook is the webhook of an agent that the caller may see.
+func (s *Signals) ShowWebhook(ctx context.Context, workspace, agent string) (ShownWebhook, error) {
+	a, err := s.core.Roster.SeenAgent(ctx, workspace, agent)
 	if err != nil {
-		return err
+		return ShownWebhook{}, err
 	}
-	shown, err := s.RegisterWebhook(r.Context(), roster.From(r.Context()), a, in)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, shown)
+	return s.shown(a.Workspace, a.ID), nil
 }
 
-func (s *Signals) getWebhook(w http.ResponseWriter, r *http.Request) error {
-	a, err := s.core.Roster.PathAgent(r)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, s.ShowWebhook(a.Workspace, a.ID))
+func (s *Signals) putWebhook(r *http.Request, in NewWebhook) (ShownWebhook, error) {
+	return s.SetWebhook(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"), r.PathValue("name"), in)
+}
+
+func (s *Signals) getWebhook(r *http.Request) (ShownWebhook, error) {
+	return s.ShowWebhook(r.Context(), r.URL.Query().Get("workspace"), r.PathValue("name"))
 }
 
 // getOwnWebhook lets an agent learn the secret by which it recognises us.
-func (s *Signals) getOwnWebhook(w http.ResponseWriter, r *http.Request) error {
+func (s *Signals) getOwnWebhook(r *http.Request) (ShownWebhook, error) {
 	who := roster.From(r.Context())
-	return wire.Reply(w, http.StatusOK, s.ShowWebhook(who.Workspace, who.ID))
+	return s.shown(who.Workspace, who.ID), nil
 }

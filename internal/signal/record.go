@@ -61,7 +61,7 @@ func (s *Signals) record(ctx context.Context, who roster.Identity, sig *Signal, 
 	}
 	body.Decision.Event = nil // it follows from the payload
 	if sig.Type != GateRequest {
-		cost := s.priceTable().check(sig)
+		cost := s.Prices().check(sig)
 		body.Cost = &cost
 	}
 	if o.status == gate.Pending {

@@ -17,6 +17,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 const password = "hunter2"
@@ -40,19 +41,9 @@ func openFails(t *testing.T, address string, code fault.Code, says string) {
 	}
 }
 
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
 func TestAPostgreSQLThatCannotBeReachedIsExplained(t *testing.T) {
 	t.Parallel()
-	openFails(t, "postgres://me:"+password+"@"+freePort(t)+"/x", fault.StoreUnavailable, "PostgreSQL cannot be reached.")
+	openFails(t, "postgres://me:"+password+"@"+testbed.FreeAddress(t)+"/x", fault.StoreUnavailable, "PostgreSQL cannot be reached.")
 }
 
 func TestAnUnknownDatabaseIsExplained(t *testing.T) {

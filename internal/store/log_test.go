@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"signalbox/internal/store"
+	"signalbox/internal/testbed"
 )
 
 // TestTheLogIsCopiedBesideTheWrites: the file grows, and the log begins anew, without a
@@ -49,11 +49,7 @@ func TestTheLogIsCopiedBesideTheWrites(t *testing.T) {
 	}
 	for round := range 6 {
 		write()
-		for deadline := time.Now().Add(10 * time.Second); size(path) < int64(round+1)<<23; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("after %d rounds the file has %d bytes", round+1, size(path))
-			}
-		}
+		testbed.Until(t, fmt.Sprintf("the log of round %d to be copied", round+1), func() bool { return size(path) >= int64(round+1)<<23 })
 	}
 	if log := size(path + "-wal"); log > 40<<20 {
 		t.Errorf("the log has %d bytes", log)

@@ -10,6 +10,7 @@ import (
 
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // increment adds one to the counter by reading it and writing it back, which
@@ -87,11 +88,7 @@ func TestAListenerIsWokenByACommitFromAnotherNode(t *testing.T) {
 	go func() { done <- listener.Listen(ctx, func() { woken <- struct{}{} }) }()
 	wait := func(why string) {
 		t.Helper()
-		select {
-		case <-woken:
-		case <-time.After(20 * time.Second):
-			t.Fatalf("not woken: %s", why)
-		}
+		testbed.Receive(t, "a wake-up "+why, woken)
 	}
 	wait("once when it begins, for what was committed before")
 	if err := increment(t.Context(), writer); err != nil {

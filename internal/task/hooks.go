@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"net/http"
 	"slices"
 
 	"signalbox/internal/deliver"
@@ -75,67 +74,45 @@ func (w *work) deliver(next *Task, out Outcome) error {
 	return nil
 }
 
-// Webhook is the webhook of a role with its secret.
+// Webhook is the webhook of a role in a workspace that the caller may see.
 func (s *Tasks) Webhook(ctx context.Context, workspace string, role Role) (ShownWebhook, error) {
-	h := hooked{Role: role}
+	_, shown, err := s.hookOf(ctx, workspace, role)
+	return shown, err
+}
+
+func (s *Tasks) hookOf(ctx context.Context, named string, role Role) (workspace string, shown ShownWebhook, err error) {
+	shown.Role = role
 	if role != Admin && !slices.Contains(AgentRoles, role) {
-		return ShownWebhook{}, fault.New(fault.NotFound, "There is no role %.40q. The roles are admin, coordinator, executor and reviewer.", role)
+		return "", shown, fault.New(fault.NotFound, "There is no role %.40q. The roles are admin, coordinator, executor and reviewer.", role)
 	}
-	err := s.core.DB.QueryRow(ctx, "SELECT url, generation FROM task_hook WHERE workspace = $1 AND role = $2", []any{workspace, string(role)}, &h.URL, &h.Generation)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return ShownWebhook{}, err
+	if workspace, err = roster.WorkspaceOf(ctx, named); err != nil {
+		return "", shown, err
 	}
-	return s.showHook(workspace, h), nil
+	err = s.core.DB.QueryRow(ctx, "SELECT url, generation FROM task_hook WHERE workspace = $1 AND role = $2", []any{workspace, string(role)}, &shown.URL, &shown.Generation)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	shown.Secret = s.core.Outbox.SecretFor(workspace, receiverOf(role), shown.Generation).Reveal()
+	return workspace, shown, err
 }
 
-func (s *Tasks) showHook(workspace string, h hooked) ShownWebhook {
-	return ShownWebhook{h.Webhook, h.Role, s.core.Outbox.SecretFor(workspace, receiverOf(h.Role), h.Generation).Reveal()}
-}
-
-// RegisterWebhook replaces the webhook of a role.
-func (s *Tasks) RegisterWebhook(ctx context.Context, by roster.Identity, workspace string, role Role, in NewWebhook) (ShownWebhook, error) {
-	before, err := s.Webhook(ctx, workspace, role)
+// SetWebhook has the messages to a role sent to an address, too, or to none.
+func (s *Tasks) SetWebhook(ctx context.Context, by roster.Identity, workspace string, role Role, in NewWebhook) (ShownWebhook, error) {
+	workspace, shown, err := s.hookOf(ctx, workspace, role)
 	if err != nil {
-		return before, err
+		return shown, err
 	}
-	r, err := s.core.Outbox.Register(ctx, deliver.Registration(before.Webhook), in.URL, in.RotateSecret)
+	next, err := s.core.Outbox.Register(ctx, deliver.Registration(shown.Webhook), in.URL, in.RotateSecret)
 	if err != nil {
-		return before, err
+		return shown, err
 	}
-	h := hooked{Webhook(r), role}
+	shown.Webhook = Webhook(next)
+	shown.Secret = s.core.Outbox.SecretFor(workspace, receiverOf(role), shown.Generation).Reveal()
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: workspace, Kind: kindHooked, Actor: by.Actor(), Subject: string(role), Body: h})
+		tx.Append(ledger.Event{Workspace: workspace, Kind: kindHooked, Actor: by.Actor(), Subject: string(role), Body: hooked{shown.Webhook, role}})
 		return nil
 	})
-	return s.showHook(workspace, h), err
-}
-
-func (s *Tasks) getHook(w http.ResponseWriter, r *http.Request) error {
-	workspace, err := roster.QueryWorkspace(r)
-	if err != nil {
-		return err
-	}
-	shown, err := s.Webhook(r.Context(), workspace, Role(r.PathValue("role")))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, shown)
-}
-
-func (s *Tasks) putHook(w http.ResponseWriter, r *http.Request) error {
-	var in NewWebhook
-	if err := wire.ReadJSON(w, r, maxSetting, &in); err != nil {
-		return err
-	}
-	workspace, err := roster.QueryWorkspace(r)
-	if err != nil {
-		return err
-	}
-	shown, err := s.RegisterWebhook(r.Context(), roster.From(r.Context()), workspace, Role(r.PathValue("role")), in)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, shown)
+	return shown, err
 }
 
 const maxSetting = 16 << 10

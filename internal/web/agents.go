@@ -68,15 +68,8 @@ func (w *Web) loadAgents(r *Request) (any, error) {
 		page.More = page.More || more
 		return page, err
 	}
-	after, err := wire.ReadCursor(r.Request, 2)
-	if err != nil {
-		return nil, err
-	}
-	page.Agents, err = w.Roster.Agents(r.Context(), r.Who.Workspace, [2]string(after), agentRows)
-	if len(page.Agents) == agentRows {
-		last := page.Agents[agentRows-1]
-		page.Next = "/ui/agents?cursor=" + wire.Cursor(last.Workspace, last.Name)
-	}
+	found, err := w.Roster.ListAgents(r.Context(), "", r.Query("cursor"), agentRows)
+	page.Agents, page.Next = found.Agents, older(r, found.Next)
 	return page, err
 }
 
@@ -200,15 +193,11 @@ type issued struct {
 }
 
 func (w *Web) addAgent(r *Request) (Result, error) {
-	workspace := cmp.Or(r.Field("workspace"), r.Who.Workspace, roster.DefaultWorkspace)
-	if !wire.InScope(r.Context(), workspace) {
-		return Result{}, fault.New(fault.NotFound, "There is no workspace %q.", workspace)
-	}
 	labels, err := readLabels(r.Field("labels"))
 	if err != nil {
 		return Result{}, err
 	}
-	a, keys, err := w.Roster.AddAgent(r.Context(), r.Who, roster.NewAgent{Name: r.Field("name"), Workspace: workspace, Trust: r.Field("trust"), Labels: labels})
+	a, keys, err := w.Roster.AddAgent(r.Context(), r.Who, roster.NewAgent{Name: r.Field("name"), Workspace: r.Field("workspace"), Trust: r.Field("trust"), Labels: labels})
 	if err != nil {
 		return Result{}, err
 	}

@@ -61,6 +61,9 @@ func (d *differ) take(line string) {
 		d.removed = append(d.removed, line[1:])
 	case strings.HasPrefix(line, "+"):
 		d.added = append(d.added, line[1:])
+	case strings.HasPrefix(line, `\`): // "\ No newline at end of file" is no line of either side
+		d.flush()
+		d.rows = append(d.rows, diffRow{Kind: "hunk", Text: line})
 	default:
 		d.flush()
 		d.same(strings.TrimPrefix(line, " "))

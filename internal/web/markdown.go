@@ -1,177 +1,241 @@
 package web
 
 import (
+	"bytes"
 	"html"
 	"html/template"
-	"regexp"
 	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	extast "github.com/yuin/goldmark/extension/ast"
+	"github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/renderer"
+	markup "github.com/yuin/goldmark/renderer/html"
+	"github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
 )
 
-// markdown shows the part of Markdown that agents write: headings, paragraphs, lists,
-// quotes, tables, code, emphasis and links to the web. All text is escaped first and only
-// our own elements are put around it, so raw HTML stays text; images are links, since to
-// show them would be to fetch them.
-func markdown(text string) template.HTML {
-	m := marking{lines: strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")}
-	for len(m.lines) > 0 {
-		m.block()
+// markdown shows Markdown that an agent wrote. People decide by what they see here, so no
+// part of the text is left out: raw HTML, definitions of links and addresses that may not be
+// followed stay text. An image is a link, since to show it would be to fetch it.
+//
+// It may be template.HTML because nothing of an agent reaches the page but through three
+// doors. Texts go through goldmark's writer, which escapes <, >, & and ". Elements are those
+// of goldmark's renderer and of plainNodes, with fixed names; the parser neither makes nodes
+// of raw HTML nor takes attributes, so no name, id, class or handler is an agent's. The one
+// attribute that is, href, has an http or https address (webLink), escaped. FuzzMarkdown
+// checks this.
+func markdown(source string) (shown template.HTML) {
+	defer func() {
+		if recover() != nil { // a fault of the parser must not hide the gate that waits
+			shown = unmarked(source)
+		}
+	}()
+	source = strings.ReplaceAll(source, "\r\n", "\n")
+	if strings.Count(source, "[") > maxLinks {
+		return unmarked(source)
 	}
-	return template.HTML(m.out.String()) //nolint:gosec // escaped in inline and code
+	var out bytes.Buffer
+	err := newMarkdown().Convert([]byte(source), &out)
+	if err != nil || out.Len() > maxGrowth*len(source)+maxGrowth<<8 {
+		return unmarked(source)
+	}
+	return template.HTML(out.String()) //nolint:gosec // see above
 }
 
-type marking struct {
-	lines []string
-	out   strings.Builder
-}
-
-var (
-	headingForm = regexp.MustCompile(`^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$`)
-	bulletForm  = regexp.MustCompile(`^ {0,3}[-*+]\s+(.*)$`)
-	numberForm  = regexp.MustCompile(`^ {0,3}\d{1,9}[.)]\s+(.*)$`)
-	quoteForm   = regexp.MustCompile(`^ {0,3}> ?(.*)$`)
-	ruleForm    = regexp.MustCompile(`^ {0,3}([-*_])(\s*[-*_]){2,}\s*$`)
-	tableForm   = regexp.MustCompile(`^\s*\|?(\s*:?-+:?\s*\|)+\s*:?-*:?\s*$`)
-	fenceForm   = regexp.MustCompile("^ {0,3}(```+|~~~+)")
+// What would take the parser a time that grows with the square of the text, or make a page
+// heavy, stays text: an agent could hold up every page that shows it. BenchmarkMarkdown
+// measures the worst cases.
+const (
+	maxGrowth = 4      // how many times longer than the text its HTML may be
+	maxLinks  = 1_000  // opening brackets in a text
+	maxDepth  = 32     // lists and quotes in each other
+	maxCells  = 10_000 // cells of a table, with those that rows are filled up with
 )
 
-// block takes one block off the lines.
-func (m *marking) block() {
-	line := m.lines[0]
+// unmarked is the text as it stands.
+func unmarked(source string) template.HTML {
+	return template.HTML("<pre>" + html.EscapeString(source) + "</pre>") //nolint:gosec // escaped
+}
+
+// newMarkdown is CommonMark with tables, without raw HTML and definitions of links: the
+// parsers are listed, and those for the two are absent.
+func newMarkdown() goldmark.Markdown {
+	return goldmark.New(
+		goldmark.WithParser(parser.NewParser(
+			parser.WithBlockParsers(
+				util.Prioritized(parser.NewSetextHeadingParser(), 100),
+				util.Prioritized(parser.NewThematicBreakParser(), 200),
+				util.Prioritized(shallow{parser.NewListParser()}, 300),
+				util.Prioritized(parser.NewListItemParser(), 400),
+				util.Prioritized(parser.NewCodeBlockParser(), 500),
+				util.Prioritized(parser.NewATXHeadingParser(), 600),
+				util.Prioritized(parser.NewFencedCodeBlockParser(), 700),
+				util.Prioritized(shallow{parser.NewBlockquoteParser()}, 800),
+				util.Prioritized(parser.NewParagraphParser(), 1000),
+			),
+			parser.WithInlineParsers(
+				util.Prioritized(parser.NewCodeSpanParser(), 100),
+				util.Prioritized(parser.NewLinkParser(), 200),
+				util.Prioritized(parser.NewAutoLinkParser(), 300),
+				util.Prioritized(parser.NewEmphasisParser(), 500),
+			),
+			parser.WithParagraphTransformers(util.Prioritized(smallTables{extension.NewTableParagraphTransformer()}, 200)),
+			parser.WithASTTransformers(
+				util.Prioritized(extension.NewTableASTTransformer(), 0),
+				util.Prioritized(wholeRows{}, 100),
+			),
+		)),
+		goldmark.WithRenderer(renderer.NewRenderer(renderer.WithNodeRenderers(
+			util.Prioritized(plainNodes{}, 100),
+			util.Prioritized(extension.NewTableHTMLRenderer(extension.WithTableCellAlignMethod(extension.TableCellAlignNone)), 500),
+			util.Prioritized(markup.NewRenderer(markup.WithHardWraps()), 1000),
+		))),
+	)
+}
+
+// shallow opens no list and no quote that is in too many others.
+type shallow struct{ parser.BlockParser }
+
+// Open implements parser.BlockParser.
+func (s shallow) Open(parent ast.Node, reader text.Reader, pc parser.Context) (ast.Node, parser.State) {
+	if len(pc.OpenedBlocks()) >= maxDepth {
+		return nil, parser.NoChildren
+	}
+	return s.BlockParser.Open(parent, reader, pc)
+}
+
+// smallTables leaves a table text that would have too many cells. Every row is filled up to
+// the width of the head, so a few bytes a row would do.
+type smallTables struct{ parser.ParagraphTransformer }
+
+// Transform implements parser.ParagraphTransformer.
+func (s smallTables) Transform(node *ast.Paragraph, reader text.Reader, pc parser.Context) {
+	lines, widest := node.Lines(), 0
+	for _, line := range lines.Sliced(0, lines.Len()) {
+		widest = max(widest, bytes.Count(line.Value(reader.Source()), []byte("|"))+1)
+	}
+	if lines.Len()*widest <= maxCells {
+		s.ParagraphTransformer.Transform(node, reader, pc)
+	}
+}
+
+// wholeRows puts the cells back that a row has beyond those of the table's head. The
+// specification of tables drops them.
+type wholeRows struct{}
+
+// Transform implements parser.ASTTransformer.
+func (wholeRows) Transform(document *ast.Document, reader text.Reader, _ parser.Context) {
+	source := reader.Source()
+	_ = ast.Walk(document, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		last := n.LastChild()
+		if n.Kind() != extast.KindTableRow || !entering || last == nil || last.Lines().Len() == 0 {
+			return ast.WalkContinue, nil
+		}
+		from := last.Lines().At(0).Stop
+		rest := source[from:]
+		if end := bytes.IndexByte(rest, '\n'); end >= 0 {
+			rest = rest[:end]
+		}
+		if rest = bytes.Trim(rest, " \t\r|"); len(rest) > 0 {
+			cell := extast.NewTableCell()
+			cell.AppendChild(cell, ast.NewString(rest))
+			n.AppendChild(n, cell)
+		}
+		return ast.WalkContinue, nil
+	})
+}
+
+// plainNodes renders what goldmark would render with more than we want: headings of every
+// level, code with a class, links to anywhere, images.
+type plainNodes struct{}
+
+// RegisterFuncs implements renderer.NodeRenderer.
+func (plainNodes) RegisterFuncs(reg renderer.NodeRendererFuncRegisterer) {
+	reg.Register(ast.KindHeading, renderHeading)
+	reg.Register(ast.KindCodeBlock, renderCode)
+	reg.Register(ast.KindFencedCodeBlock, renderCode)
+	reg.Register(ast.KindAutoLink, renderAutoLink)
+	reg.Register(ast.KindLink, func(w util.BufWriter, _ []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+		link := n.(*ast.Link)
+		return renderLink(w, n, "[", link.Destination, link.Title, entering)
+	})
+	reg.Register(ast.KindImage, func(w util.BufWriter, _ []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+		image := n.(*ast.Image)
+		return renderLink(w, n, "![", image.Destination, image.Title, entering)
+	})
+}
+
+// renderHeading makes one kind of heading of all: the page has levels of its own.
+func renderHeading(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.WalkStatus, error) {
+	_, err := w.WriteString(map[bool]string{true: "<h3>", false: "</h3>\n"}[entering])
+	return ast.WalkContinue, err
+}
+
+// renderCode shows what stands after the fence too if that is more than the language.
+func renderCode(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	code := n.Lines().Value(source)
+	if fenced, ok := n.(*ast.FencedCodeBlock); ok && fenced.Info != nil {
+		if info := fenced.Info.Segment.Value(source); bytes.ContainsAny(info, " \t") {
+			code = append(append(bytes.Clone(info), '\n'), code...)
+		}
+	}
+	_, err := w.WriteString("<pre>" + html.EscapeString(strings.TrimSuffix(string(code), "\n")) + "</pre>\n")
+	return ast.WalkSkipChildren, err
+}
+
+func renderAutoLink(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	label := html.EscapeString(string(n.(*ast.AutoLink).Label(source)))
+	shown := "&lt;" + label + "&gt;"
+	if link := webLink(string(n.(*ast.AutoLink).URL(source))); link != "" {
+		shown = opening(link) + label + "</a>"
+	}
+	_, err := w.WriteString(shown)
+	return ast.WalkSkipChildren, err
+}
+
+// renderLink puts the label into a link. Where the address may not be followed, the label
+// stays between what was written around it.
+func renderLink(w util.BufWriter, n ast.Node, before string, address, title []byte, entering bool) (ast.WalkStatus, error) {
+	meant := string(resolved(address))
+	to, link := html.EscapeString(meant), webLink(meant)
+	shown := ""
 	switch {
-	case strings.TrimSpace(line) == "":
-		m.lines = m.lines[1:]
-	case fenceForm.MatchString(line):
-		m.code(fenceForm.FindStringSubmatch(line)[1])
-	case headingForm.MatchString(line):
-		m.wrap("h3", inline(headingForm.FindStringSubmatch(line)[2]))
-		m.lines = m.lines[1:]
-	case ruleForm.MatchString(line):
-		m.out.WriteString("<hr>")
-		m.lines = m.lines[1:]
-	case bulletForm.MatchString(line):
-		m.list("ul", bulletForm)
-	case numberForm.MatchString(line):
-		m.list("ol", numberForm)
-	case quoteForm.MatchString(line):
-		m.wrap("blockquote", inline(strings.Join(m.take(quoteForm), "\n")))
-	case len(m.lines) > 1 && strings.Contains(line, "|") && tableForm.MatchString(m.lines[1]):
-		m.table()
+	case entering && link == "":
+		shown = before
+	case entering:
+		if shown = opening(link); !n.HasChildren() {
+			shown += to
+		}
 	default:
-		m.paragraph()
-	}
-}
-
-// wrap puts an element of ours around what is escaped already.
-func (m *marking) wrap(element, inner string) {
-	m.out.WriteString("<" + element + ">" + inner + "</" + element + ">")
-}
-
-// take takes the lines that have a form, without what marks them.
-func (m *marking) take(form *regexp.Regexp) (all []string) {
-	for len(m.lines) > 0 && form.MatchString(m.lines[0]) {
-		all = append(all, form.FindStringSubmatch(m.lines[0])[1])
-		m.lines = m.lines[1:]
-	}
-	return all
-}
-
-func (m *marking) code(fence string) {
-	m.lines = m.lines[1:]
-	var inside []string
-	for len(m.lines) > 0 {
-		line := m.lines[0]
-		m.lines = m.lines[1:]
-		if strings.HasPrefix(strings.TrimSpace(line), fence) {
-			break
+		if len(title) > 0 {
+			shown = " &#34;" + html.EscapeString(string(resolved(title))) + "&#34;"
 		}
-		inside = append(inside, line)
-	}
-	m.wrap("pre", html.EscapeString(strings.Join(inside, "\n")))
-}
-
-func (m *marking) list(element string, form *regexp.Regexp) {
-	var items strings.Builder
-	for len(m.lines) > 0 && form.MatchString(m.lines[0]) {
-		item := form.FindStringSubmatch(m.lines[0])[1]
-		m.lines = m.lines[1:]
-		for len(m.lines) > 0 && strings.HasPrefix(m.lines[0], "  ") && strings.TrimSpace(m.lines[0]) != "" { // goes on
-			item += "\n" + strings.TrimSpace(m.lines[0])
-			m.lines = m.lines[1:]
-		}
-		items.WriteString("<li>" + inline(item) + "</li>")
-	}
-	m.wrap(element, items.String())
-}
-
-func (m *marking) table() {
-	var rows strings.Builder
-	for i := 0; len(m.lines) > 0 && strings.Contains(m.lines[0], "|"); i++ {
-		cell := map[bool]string{true: "th", false: "td"}[i == 0]
-		if i != 1 { // the second line only says that it is a table
-			rows.WriteString("<tr>")
-			for _, text := range strings.Split(strings.Trim(strings.TrimSpace(m.lines[0]), "|"), "|") {
-				rows.WriteString("<" + cell + ">" + inline(strings.TrimSpace(text)) + "</" + cell + ">")
-			}
-			rows.WriteString("</tr>")
-		}
-		m.lines = m.lines[1:]
-	}
-	m.wrap("table", rows.String())
-}
-
-func (m *marking) paragraph() {
-	var all []string
-	for len(m.lines) > 0 && strings.TrimSpace(m.lines[0]) != "" {
-		line := m.lines[0]
-		if len(all) > 0 && (fenceForm.MatchString(line) || headingForm.MatchString(line) || bulletForm.MatchString(line) || quoteForm.MatchString(line)) {
-			break
-		}
-		all = append(all, strings.TrimSpace(line))
-		m.lines = m.lines[1:]
-	}
-	m.wrap("p", inline(strings.Join(all, "\n")))
-}
-
-var (
-	codeForm   = regexp.MustCompile("`([^`\n]+)`")
-	linkForm   = regexp.MustCompile(`!?\[([^\[\]]*)\]\(([^()\s]+)\)`)
-	strongForm = regexp.MustCompile(`\*\*([^*\n]+)\*\*`)
-	emForm     = regexp.MustCompile(`\*([^*\s][^*\n]*)\*`)
-)
-
-// inline escapes a text and marks what is in it. Code is left as it stands.
-func inline(text string) string {
-	var out strings.Builder
-	at := 0
-	for _, found := range codeForm.FindAllStringSubmatchIndex(text, -1) {
-		out.WriteString(marked(text[at:found[0]]))
-		out.WriteString("<code>" + html.EscapeString(text[found[2]:found[3]]) + "</code>")
-		at = found[1]
-	}
-	out.WriteString(marked(text[at:]))
-	return out.String()
-}
-
-// marked is a text without code. Links are cut out first, so that emphasis cannot reach
-// into an address.
-func marked(text string) string {
-	var out strings.Builder
-	at := 0
-	for _, found := range linkForm.FindAllStringSubmatchIndex(text, -1) {
-		link := webLink(text[found[4]:found[5]])
 		if link == "" {
-			continue // it stays text
+			shown = "](" + to + shown + ")"
+		} else {
+			shown = "</a>" + shown
 		}
-		out.WriteString(emphasised(text[at:found[0]]))
-		out.WriteString(`<a href="` + html.EscapeString(link) + `" rel="noreferrer noopener nofollow" target="_blank">` + emphasised(text[found[2]:found[3]]) + `</a>`)
-		at = found[1]
 	}
-	out.WriteString(emphasised(text[at:]))
-	return out.String()
+	_, err := w.WriteString(shown)
+	return ast.WalkContinue, err
 }
 
-func emphasised(text string) string {
-	text = strings.ReplaceAll(html.EscapeString(text), "\n", "<br>")
-	text = strongForm.ReplaceAllString(text, "<strong>$1</strong>")
-	return emForm.ReplaceAllString(text, "<em>$1</em>")
+// resolved is an address or a title without escapes and references. The parser leaves them
+// in, and no address is judged before they are gone.
+func resolved(text []byte) []byte {
+	return util.ResolveEntityNames(util.ResolveNumericReferences(util.UnescapePunctuations(text)))
+}
+
+// opening is the start of a link. The address is one of webLink.
+func opening(link string) string {
+	return `<a href="` + html.EscapeString(link) + `" rel="noreferrer noopener nofollow" target="_blank">`
 }

@@ -1,91 +1,68 @@
 package web
 
 import (
-	"fmt"
+	"bytes"
 	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
 )
 
-// unified is the difference between two texts, line by line, with a few lines around each
-// change.
-func unified(before, after string) string {
-	a, b := strings.Split(strings.TrimSuffix(before, "\n"), "\n"), strings.Split(strings.TrimSuffix(after, "\n"), "\n")
-	edits := compare(a, b)
+// What compare takes and shows. The library needs up to 300 bytes for a line, however short
+// it is, so lines are what costs memory. A policy has at most 1 MiB; 100,000 lines of it
+// would have ten bytes each. BenchmarkCompare measures the worst cases.
+const (
+	maxCompared = 1 << 20 // bytes on one side
+	maxLines    = 100_000 // on one side
+	maxShown    = 5_000   // lines of the difference that a page has
+	maxWidth    = 4 << 10 // bytes of a line that a page has
+)
+
+// difference is how two texts differ, for a page.
+type difference struct {
+	Rows    []diffRow
+	TooLong bool // the texts are past the limits of compare and were not compared
+	Cut     bool // Rows is only the beginning
+}
+
+// compare finds the lines that differ, with three lines around each change. An absent
+// newline at the end is no difference.
+func compare(before, after []byte) difference {
+	before, after = ended(before), ended(after)
+	for _, side := range [][]byte{before, after} {
+		if len(side) > maxCompared+1 || bytes.Count(side, newline) > maxLines {
+			return difference{TooLong: true}
+		}
+	}
+	text := diff.Diff("before", before, "after", after)
+	if at := bytes.Index(text, []byte("\n@@ ")); at >= 0 {
+		text = text[at+1:] // without the names of files
+	}
+	shown, cut := firstLines(text)
+	return difference{Rows: sideBySide(shown), Cut: cut}
+}
+
+var newline = []byte("\n")
+
+// ended is the text with an end to its last line.
+func ended(text []byte) []byte {
+	if len(text) == 0 {
+		return nil
+	}
+	return append(bytes.TrimSuffix(text[:len(text):len(text)], newline), '\n')
+}
+
+// firstLines is the part of a difference that fits on a page, and whether that is not all.
+func firstLines(text []byte) (shown string, cut bool) {
 	var out strings.Builder
-	for i := 0; i < len(edits); {
-		if edits[i].mark == ' ' {
-			i++
-			continue
+	n := 0
+	for line := range bytes.Lines(text) {
+		if n++; n > maxShown {
+			return out.String(), true
 		}
-		begin, end := max(0, i-around), i
-		for same := 0; end < len(edits) && same <= 2*around; end++ {
-			if edits[end].mark == ' ' {
-				same++
-			} else {
-				same = 0
-			}
+		if len(line) > maxWidth {
+			line, cut = append(bytes.ToValidUTF8(line[:maxWidth], nil), "…\n"...), true
 		}
-		_, _ = fmt.Fprintf(&out, "@@ -%d +%d @@\n", edits[begin].old+1, edits[begin].new+1)
-		for _, e := range edits[begin:end] {
-			_, _ = fmt.Fprintf(&out, "%c%s\n", e.mark, e.text)
-		}
-		i = end
+		out.Write(line)
 	}
-	return out.String()
-}
-
-// around is how many lines that stayed are shown beside those that did not.
-const around = 3
-
-// edit is a line that stayed (' '), went ('-') or came ('+').
-type edit struct {
-	mark     rune
-	text     string
-	old, new int // the places of the next line on each side
-}
-
-// compare finds the fewest edits between two lists of lines. What the lists have in common
-// at their ends is left out of the table, which would else be large for nothing.
-func compare(a, b []string) (edits []edit) {
-	head, tail := 0, 0
-	for head < min(len(a), len(b)) && a[head] == b[head] {
-		head++
-	}
-	for tail < min(len(a), len(b))-head && a[len(a)-1-tail] == b[len(b)-1-tail] {
-		tail++
-	}
-	x, y := a[head:len(a)-tail], b[head:len(b)-tail]
-	longest := make([][]int32, len(x)+1) // common lines from here on
-	for i := range longest {
-		longest[i] = make([]int32, len(y)+1)
-	}
-	for i := len(x) - 1; i >= 0; i-- {
-		for j := len(y) - 1; j >= 0; j-- {
-			if x[i] == y[j] {
-				longest[i][j] = longest[i+1][j+1] + 1
-			} else {
-				longest[i][j] = max(longest[i+1][j], longest[i][j+1])
-			}
-		}
-	}
-	for i := range head {
-		edits = append(edits, edit{' ', a[i], i, i})
-	}
-	i, j := 0, 0
-	for i < len(x) || j < len(y) {
-		switch at := [2]int{head + i, head + j}; {
-		case i < len(x) && j < len(y) && x[i] == y[j]:
-			edits = append(edits, edit{' ', x[i], at[0], at[1]})
-			i, j = i+1, j+1
-		case i < len(x) && (j == len(y) || longest[i+1][j] >= longest[i][j+1]):
-			edits = append(edits, edit{'-', x[i], at[0], at[1]})
-			i++
-		default:
-			edits = append(edits, edit{'+', y[j], at[0], at[1]})
-			j++
-		}
-	}
-	for n := range tail {
-		edits = append(edits, edit{' ', a[len(a)-tail+n], len(a) - tail + n, len(b) - tail + n})
-	}
-	return edits
+	return out.String(), cut
 }

@@ -15,44 +15,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-func TestMarkdown(t *testing.T) {
-	for _, c := range []struct{ name, in, want string }{
-		{"a paragraph", "one\ntwo\n\nthree", "<p>one<br>two</p><p>three</p>"},
-		{"a heading", "## What I did ##", "<h3>What I did</h3>"},
-		{"emphasis", "a **b** *c* d*e", "<p>a <strong>b</strong> <em>c</em> d*e</p>"},
-		{"code keeps what is in it", "`**a** <b>`", "<p><code>**a** &lt;b&gt;</code></p>"},
-		{"a fence", "```go\nif a < b {\n```\nafter", "<pre>if a &lt; b {</pre><p>after</p>"},
-		{"a fence without an end", "~~~\nx", "<pre>x</pre>"},
-		{"lists", "- a\n- b\n  more\n\n1. c\n2) d", "<ul><li>a</li><li>b<br>more</li></ul><ol><li>c</li><li>d</li></ol>"},
-		{"a quote", "> a\n> b", "<blockquote>a<br>b</blockquote>"},
-		{"a rule", "a\n\n---", "<p>a</p><hr>"},
-		{"a table", "| a | b |\n|---|:--|\n| 1 | *2* |", "<table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td><em>2</em></td></tr></table>"},
-		{"a link", "[a *b*](https://example.com/?x=1&y=2)", `<p><a href="https://example.com/?x=1&amp;y=2" rel="noreferrer noopener nofollow" target="_blank">a <em>b</em></a></p>`},
-		{"an image is a link", "![a](https://example.com/x.png)", `<p><a href="https://example.com/x.png" rel="noreferrer noopener nofollow" target="_blank">a</a></p>`},
-		{"a script address is text", "[a](javascript:x)", "<p>[a](javascript:x)</p>"},
-		{"raw HTML is text", "<script>x</script>", "<p>&lt;script&gt;x&lt;/script&gt;</p>"},
-		{"an address cannot leave its attribute", `[a](https://x/"onclick=y)`, `<p><a href="https://x/%22onclick=y" rel="noreferrer noopener nofollow" target="_blank">a</a></p>`},
-	} {
-		if got := string(markdown(c.in)); got != c.want {
-			t.Errorf("%s:\n got %s\nwant %s", c.name, got, c.want)
-		}
-	}
-}
-
-// ourTags are all that Markdown can become.
-var ourTags = regexp.MustCompile(`</?(p|h3|pre|code|ul|ol|li|blockquote|hr|br|table|tr|th|td|strong|em)>|<a href="https?://[^"<>]*" rel="noreferrer noopener nofollow" target="_blank">|</a>`)
-
-func FuzzMarkdown(f *testing.F) {
-	for _, seed := range []string{"# a\n- b\n> c\n```\nd", "[a](https://b) ![c](http://d) `e` **f** *g*", "|a|\n|-|\n|<img src=x onerror=y>|", "[`<`](https://x/<script>)", "**[a](https://b/**)**"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		if rest := ourTags.ReplaceAllString(string(markdown(text)), ""); strings.ContainsAny(rest, "<>") {
-			t.Errorf("%q leaves %q", text, rest)
-		}
-	})
-}
-
 func TestArtifactsAreShownByType(t *testing.T) {
 	for _, c := range []struct{ raw, kind, text, link string }{
 		{`"just text"`, "text", "just text", ""},
@@ -80,7 +42,7 @@ func TestArtifactsAreShownByType(t *testing.T) {
 }
 
 func TestADifferenceStandsSideBySide(t *testing.T) {
-	got := sideBySide("diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -3,4 +3,4 @@ func\n same\n-old one\n-old two\n+new one\n--- looks like a head\n+++ so does this\n end\n")
+	got := sideBySide("diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -3,4 +3,4 @@ func\n same\n-old one\n-old two\n+new one\n--- looks like a head\n+++ so does this\n end\n-last\n\\ No newline at end of file\n+the last\n")
 	want := []diffRow{
 		{Kind: "file", Text: "diff --git a/x b/x"},
 		{Kind: "file", Text: "--- a/x"},
@@ -91,6 +53,9 @@ func TestADifferenceStandsSideBySide(t *testing.T) {
 		{Kind: "change", Old: "old two", OldNo: 5},
 		{Kind: "change", Old: "-- looks like a head", New: "++ so does this", OldNo: 6, NewNo: 5},
 		{Kind: "same", Old: "end", New: "end", OldNo: 7, NewNo: 6},
+		{Kind: "change", Old: "last", OldNo: 8},
+		{Kind: "hunk", Text: `\ No newline at end of file`},
+		{Kind: "change", New: "the last", NewNo: 7},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -57,7 +57,11 @@ func Cursor(parts ...string) string {
 
 // ReadCursor unpacks ?cursor= into n parts, empty ones when it is absent.
 func ReadCursor(r *http.Request, n int) ([]string, error) {
-	text := r.URL.Query().Get("cursor")
+	return ParseCursor(r.URL.Query().Get("cursor"), n)
+}
+
+// ParseCursor unpacks what Cursor has packed into n parts, empty ones for an empty text.
+func ParseCursor(text string, n int) ([]string, error) {
 	if text == "" {
 		return make([]string, n), nil
 	}
@@ -75,7 +79,12 @@ func SeqCursor(last int64) string { return Cursor(strconv.FormatInt(last, 10)) }
 // ReadSeqCursor reads the number that a page begins before, the largest there is when the
 // cursor is absent.
 func ReadSeqCursor(r *http.Request) (before int64, err error) {
-	parts, err := ReadCursor(r, 1)
+	return ParseSeqCursor(r.URL.Query().Get("cursor"))
+}
+
+// ParseSeqCursor reads what SeqCursor has made, the largest number there is for an empty text.
+func ParseSeqCursor(text string) (before int64, err error) {
+	parts, err := ParseCursor(text, 1)
 	if err != nil {
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 
 	"signalbox/internal/fault"
@@ -24,6 +25,14 @@ func Scope(ctx context.Context) string {
 func InScope(ctx context.Context, workspace string) bool {
 	scope := Scope(ctx)
 	return scope == "" || scope == workspace
+}
+
+// Within is the workspace of which a listing shows something: the one that is asked for, or
+// the one that the call is confined to, "" for all. ok is false if the call may see nothing of
+// it.
+func Within(ctx context.Context, asked string) (workspace string, ok bool) {
+	workspace = cmp.Or(asked, Scope(ctx))
+	return workspace, InScope(ctx, workspace)
 }
 
 // Unconfined refuses a call that is confined to one workspace. what is what the call

@@ -3,9 +3,11 @@
 // steps; what it says on standard input becomes an event of AHP, and the decision about
 // that becomes what the CLI takes for yes and no.
 //
-// It knows the formats of Claude Code, Codex, Gemini CLI and Amp (tools.go), and how
-// their settings are changed without touching anything else in them (settings.go,
-// jsonc.go). It does not know where the server is: package cli asks it.
+// It knows the formats of Claude Code, Codex, Gemini CLI and Amp (tools.go, answer.go), and how
+// their settings are changed without touching anything else in them (settings.go, jsonc.go).
+// `signalbox hook` itself is command.go; it asks the server over AHP, or hands what it is asked to
+// the process that watches a supervised run (via.go), whose Desk asks in its place (desk.go). What is
+// allowed is the server's to say: nothing here knows a policy.
 //
 // # Nothing is allowed by accident
 //

@@ -16,7 +16,9 @@ import (
 
 const within = 20 * time.Second
 
-func command(t *Tool) string { return t.Command("/opt/Signal Box/signalbox", "--data", "/it's/here") }
+func ourCommand(t *Tool) string {
+	return t.Command("/opt/Signal Box/signalbox", "--data", "/it's/here")
+}
 
 // put writes a file of settings and returns its path.
 func put(t interface{ Fatal(...any) }, dir, text string) string {
@@ -64,6 +66,7 @@ var shapes = map[string]string{
 }
 `,
 	"other permissions": `{"amp.permissions": [{"tool": "Bash", "action": "ask"}], "amp.url": "https://ampcode.com/"}`,
+	"odd margins":       "{ \"a\":1,\n\t   \"b\" : [ ]\t,\"c\":{\"a\":{}}\n      }\n\n",
 	"no permissions":    "{\n  \"amp.permissions\": []\n}\n",
 }
 
@@ -84,7 +87,8 @@ var withComments = map[string]string{
   ],
 }
 // tail`,
-	"only a comment": "{\n  // nothing yet\n}\n",
+	"comments, windows": "// h\r\n{\r\n\t\"a\": 1 /* b */, // c\r\n\t// d\r\n}\r\n// e",
+	"only a comment":    "{\n  // nothing yet\n}\n",
 }
 
 func TestInstallAndUninstallGiveTheSameBytes(t *testing.T) {
@@ -101,7 +105,7 @@ func TestInstallAndUninstallGiveTheSameBytes(t *testing.T) {
 		for name, text := range all {
 			t.Run(tool.Name+"/"+name, func(t *testing.T) {
 				file := put(t, t.TempDir(), text)
-				if changed, err := tool.Install(file, command(tool), within); err != nil || !changed {
+				if changed, err := tool.Install(file, ourCommand(tool), within); err != nil || !changed {
 					t.Fatal(changed, err)
 				}
 				installed, err := os.ReadFile(file)
@@ -109,7 +113,7 @@ func TestInstallAndUninstallGiveTheSameBytes(t *testing.T) {
 					t.Fatal(err)
 				}
 				wantInstalled(t, tool, text, installed)
-				if changed, err := tool.Install(file, command(tool), within); err != nil || changed {
+				if changed, err := tool.Install(file, ourCommand(tool), within); err != nil || changed {
 					t.Error("a second time", changed, err)
 				}
 				// Another place of the program takes the place of the first.
@@ -196,7 +200,7 @@ func mustJSON(v any) []byte {
 func TestSettingsThatWereNotThereAreGoneAgain(t *testing.T) {
 	for _, tool := range Tools {
 		file := filepath.Join(t.TempDir(), "new", "settings.json")
-		if _, err := tool.Install(file, command(tool), within); err != nil {
+		if _, err := tool.Install(file, ourCommand(tool), within); err != nil {
 			t.Fatal(err)
 		}
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
@@ -218,7 +222,7 @@ func TestWhatOthersAddedSinceStays(t *testing.T) {
 	for _, tool := range Tools {
 		for name, text := range shapes {
 			file := put(t, t.TempDir(), text)
-			if _, err := tool.Install(file, command(tool), within); err != nil {
+			if _, err := tool.Install(file, ourCommand(tool), within); err != nil {
 				t.Fatal(err)
 			}
 			installed, err := os.ReadFile(file)
@@ -278,10 +282,10 @@ func TestSettingsThatAreMalformedAreLeftAlone(t *testing.T) {
 	for _, tool := range Tools {
 		for _, text := range []string{
 			"{", "[]", `"x"`, `{"a":}`, `{"a" 1}`, `{"a":1 "b":2}`, `{"a":1}}`, "{a:1}", `{"a":01}`, `{"a":"`, `{"a":1,"a":2}`, "\xef\xbb\xbf{}",
-			`{"hooks":[],"amp.permissions":{}}`, `{"hooks":{"PreToolUse":{},"BeforeTool":7},"amp.permissions":7}`, `{"a":/* `, strings.Repeat("[", 5000),
+			`{"hooks":[],"amp.permissions":{}}`, `{"hooks":{"PreToolUse":{},"BeforeTool":7},"amp.permissions":7}`, `{"a":/* `, strings.Repeat("[", 5000), `{"b":{"a":1,"\u0061":2}}`, strings.Repeat("[", maxBrackets+1),
 		} {
 			file := put(t, t.TempDir(), text)
-			if _, err := tool.Install(file, command(tool), within); err == nil {
+			if _, err := tool.Install(file, ourCommand(tool), within); err == nil {
 				t.Errorf("%s took %s", tool.Name, text)
 			}
 			wantOnly(t, file, text)
@@ -289,7 +293,7 @@ func TestSettingsThatAreMalformedAreLeftAlone(t *testing.T) {
 		if !tool.settings.comments {
 			for _, text := range []string{"{} // c", `{"a":1,}`} {
 				file := put(t, t.TempDir(), text)
-				if _, err := tool.Install(file, command(tool), within); err == nil {
+				if _, err := tool.Install(file, ourCommand(tool), within); err == nil {
 					t.Errorf("%s took %s", tool.Name, text)
 				}
 				wantOnly(t, file, text)
@@ -305,7 +309,7 @@ func TestALinkStaysALink(t *testing.T) {
 	if err := os.Symlink(file, link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tool.Install(link, command(tool), within); err != nil {
+	if _, err := tool.Install(link, ourCommand(tool), within); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
@@ -316,7 +320,7 @@ func TestALinkStaysALink(t *testing.T) {
 	}
 	wantOnly(t, file, "{}")
 	_ = os.Remove(file)
-	if _, err := tool.Install(link, command(tool), within); err == nil {
+	if _, err := tool.Install(link, ourCommand(tool), within); err == nil {
 		t.Error("a link to nothing was followed")
 	}
 }
@@ -328,7 +332,7 @@ func TestWhateverSettingsLookLikeTheyAreRestored(t *testing.T) {
 		tool := rapid.SampledFrom(Tools).Draw(t, "tool")
 		text := settingsText(t, tool.settings.comments)
 		file := put(t, dir, text)
-		if _, err := tool.Install(file, command(tool), within); err != nil {
+		if _, err := tool.Install(file, ourCommand(tool), within); err != nil {
 			t.Fatal(text, err)
 		}
 		installed, err := os.ReadFile(file)

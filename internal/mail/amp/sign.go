@@ -159,3 +159,11 @@ func (s Signed) Sign(key ed25519.PrivateKey) (string, error) {
 	text := signedText(s.From[0], s.To[0], s.Subject, s.Priority, s.InReplyTo, payloadHash(canonical))
 	return base64.StdEncoding.EncodeToString(ed25519.Sign(key, text)), nil
 }
+
+// KeyText is a public key as it stands beside a message, "" for none.
+func KeyText(raw []byte) string {
+	if len(raw) == 0 {
+		return ""
+	}
+	return roster.EncodePublicKey(raw)
+}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
 )
 
 // Bus brings components together.
@@ -229,7 +230,7 @@ func (b *Bus) publish(topic, from string, payload []byte) (delivered int) {
 	return delivered
 }
 
-func stamp() string { return time.Now().UTC().Format(time.RFC3339) }
+func stamp() string { return amp.Stamp(time.Now()) }
 
 // String says where the bus is.
 func (b *Bus) String() string { return fmt.Sprintf("the bus of %s at %s", b.Entity, b.Socket()) }

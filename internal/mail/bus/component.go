@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/wire"
 )
 
@@ -238,7 +239,7 @@ func (l *line) discover(r request) (any, error) {
 	l.bus.mu.Lock()
 	for _, c := range l.bus.components {
 		if (p.Role == "" || p.Role == c.Role) && (p.Capability == "" || slices.Contains(c.Capabilities, p.Capability)) {
-			list = append(list, found{*c, c.connected.UTC().Format(time.RFC3339), c.heard.UTC().Format(time.RFC3339)})
+			list = append(list, found{*c, amp.Stamp(c.connected), amp.Stamp(c.heard)})
 		}
 	}
 	l.bus.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
 )
 
 const (
@@ -67,7 +68,7 @@ func uploadOne(ctx context.Context, as *caller, r *Registration, path string) (A
 	if err := as.call(ctx, http.MethodPost, r.APIURL+"/attachments/upload", about, &at); err != nil {
 		return Attachment{}, err
 	}
-	if !idForm.MatchString(at.ID) {
+	if !amp.IDForm.MatchString(at.ID) {
 		return Attachment{}, fault.New(fault.Internal, "%s calls the attachment %.80q, which cannot be used.", r.Provider, plain(at.ID, 80))
 	}
 	if err := sameCare(r.APIURL, at.URL); err != nil {
@@ -202,7 +203,7 @@ func (b *Box) attachment(ctx context.Context, m *Message, a Attachment) ([]byte,
 	}
 	as, address := newCaller(""), a.URL
 	if address == "" {
-		if !idForm.MatchString(a.ID) {
+		if !amp.IDForm.MatchString(a.ID) {
 			return nil, fault.New(fault.AttachmentNotFound, "The message says neither where %s is nor what it is called.", safeName(a.Filename))
 		}
 		as, address = newCaller(r.apiKey), r.APIURL+"/attachments/"+a.ID+"/download"

@@ -3,7 +3,7 @@ package mailbox
 import (
 	"bufio"
 	"context"
-	"encoding/json"
+	"encoding/json" // the folder is shared with clients that write what wire would refuse
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
 )
 
 // Fetching says what to fetch.
@@ -165,7 +166,7 @@ func (b *Box) take(ctx context.Context, o object, r *Registration, seen map[stri
 	}
 	id := m.Envelope.ID
 	switch {
-	case !idForm.MatchString(id):
+	case !amp.IDForm.MatchString(id):
 		out.Refused = append(out.Refused, fmt.Sprintf("a message of %s has the id %.80q, which cannot be used", r.Provider, plain(id, 80)))
 		return "", nil
 	case err != nil:

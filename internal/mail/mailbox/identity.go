@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
 )
 
@@ -139,7 +140,7 @@ func publicPEM(key ed25519.PrivateKey) string {
 	return strings.TrimSpace(roster.EncodePublicKey(public(key)))
 }
 
-func (b *Box) stamp() string { return b.now().UTC().Format("2006-01-02T15:04:05Z") }
+func (b *Box) stamp() string { return amp.Stamp(b.now()) }
 
 const (
 	privateFile = "private.pem"

@@ -2,7 +2,7 @@ package mailbox
 
 import (
 	"bytes"
-	"encoding/json"
+	"encoding/json" // the folder is shared with clients that write what wire would refuse
 	"errors"
 	"io/fs"
 	"os"
@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
 )
 
 // Envelope is as much of a message's envelope as is used here.
@@ -78,9 +79,6 @@ const (
 )
 
 const unread, read = "unread", "read"
-
-// idForm is what an id may be before it becomes a file's name.
-var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{3,127}$`)
 
 var notInFolder = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
@@ -163,7 +161,7 @@ func (b *Box) List(folder string) (messages []Message, damaged []string, err err
 
 // Find reads one message.
 func (b *Box) Find(folder, id string) (*Message, error) {
-	if !idForm.MatchString(id) {
+	if !amp.IDForm.MatchString(id) {
 		return nil, fault.New(fault.InvalidField, "A message's id should look like msg_1706648400_abc123, and is %.80q.", id)
 	}
 	found, err := filepath.Glob(filepath.Join(glob(b.Dir), "messages", folder, "*", id+".json"))

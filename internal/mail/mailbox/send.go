@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
-	"encoding/json"
+	"encoding/json" // the folder is shared with clients that write what wire would refuse
 	"net/http"
 	"strings"
 
@@ -62,7 +62,7 @@ func (b *Box) Send(ctx context.Context, d Draft) (Receipt, error) {
 	if d.Context != nil && (!json.Valid(d.Context) || strings.TrimSpace(string(d.Context))[0] != '{') {
 		return Receipt{}, fault.New(fault.InvalidField, "The context should be a JSON object, such as {\"task_id\": \"12345\"}.")
 	}
-	if d.InReplyTo != "" && !idForm.MatchString(d.InReplyTo) {
+	if d.InReplyTo != "" && !amp.IDForm.MatchString(d.InReplyTo) {
 		return Receipt{}, fault.New(fault.InvalidField, "A message's id should look like msg_1706648400_abc123, and is %.80q.", d.InReplyTo)
 	}
 	as := newCaller(r.apiKey)
@@ -117,7 +117,7 @@ func (b *Box) route(ctx context.Context, as *caller, r *Registration, to string,
 
 // keepSent keeps a copy under the provider's id, which replies quote.
 func (b *Box) keepSent(r *Registration, body flat, sent Receipt) error {
-	if !idForm.MatchString(sent.ID) {
+	if !amp.IDForm.MatchString(sent.ID) {
 		return fault.New(fault.Internal, "%s took the message, and calls it %.80q, under which no copy can be kept.", r.Provider, sent.ID)
 	}
 	now := b.stamp()

@@ -14,6 +14,9 @@
 // neither link nor mention anybody. The address for answers that Slack sends with a press
 // is not used: whoever pressed is answered through the API, whose address is known.
 //
-// Of Slack's API only five methods and the socket are used, so they are written out here
-// (api.go, socket.go) and no SDK is linked in.
+// Of Slack's API only five methods and the socket are used, and they are written out here
+// (api.go, socket.go). slack-go/slack was tried and does not keep what deliveries and votes
+// depend on: it takes an answer without "ok":true for a success, leaves presses
+// unacknowledged if any field of theirs has another form than it knows, and connects again
+// without a pause.
 package slack

@@ -19,6 +19,9 @@ const (
 
 	firstPause   = time.Second
 	longestPause = 30 * time.Second
+	// settled is how long a connection lasts that was a good one. After such a one the next
+	// is opened at once.
+	settled = time.Minute
 )
 
 // envelope is what comes over a socket.
@@ -32,19 +35,24 @@ type envelope struct {
 // has it do every few hours. It returns when ctx ends, or Slack refuses the token.
 func (a *App) socket(ctx context.Context, n *notify.Notifier) error {
 	for pause := firstPause; ctx.Err() == nil; {
+		began := time.Now()
 		met, err := a.connection(ctx, n)
 		if _, refused := errors.AsType[refusal](err); refused {
 			return err
 		}
-		if met {
+		if met && time.Since(began) >= settled {
 			pause = firstPause
 			continue
 		}
+		wait := pause
+		if asked, ok := errors.AsType[limited](err); ok {
+			wait = max(wait, time.Duration(asked))
+		}
 		if ctx.Err() == nil {
-			a.Log.Warn("cannot connect to Slack; will try again")
+			a.Log.Warn("not connected to Slack; will try again", "in", wait)
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(wait):
 		case <-ctx.Done():
 		}
 		pause = min(2*pause, longestPause)

@@ -3,7 +3,6 @@ package storetest
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -12,7 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"signalbox/internal/testbed"
 )
 
 // Cluster is a PostgreSQL server of a test's own, which it may kill.
@@ -20,7 +20,7 @@ type Cluster struct {
 	Address string
 
 	dir, bin string
-	port     int
+	port     string
 	as       *syscall.Credential // PostgreSQL does not run as root
 	server   *exec.Cmd
 }
@@ -39,8 +39,10 @@ func NewCluster(t testing.TB) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Cluster{dir: dir, bin: bin, port: freePort(t)}
-	c.Address = fmt.Sprintf("postgres://signalbox@127.0.0.1:%d/postgres", c.port)
+	c := &Cluster{dir: dir, bin: bin}
+	address := testbed.FreeAddress(t)
+	_, c.port, _ = strings.Cut(address, ":")
+	c.Address = "postgres://signalbox@" + address + "/postgres"
 	t.Cleanup(func() {
 		c.Kill()
 		_ = os.RemoveAll(dir)
@@ -71,10 +73,9 @@ func (c *Cluster) command(name string, args ...string) *exec.Cmd {
 // Start starts the server, again after a kill, and waits until it takes connections.
 func (c *Cluster) Start(t testing.TB) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
+	testbed.Until(t, "PostgreSQL to take connections", func() bool {
 		_ = os.Remove(filepath.Join(c.data(), "postmaster.pid")) // left by a kill
-		c.server = c.command("postgres", "-D", c.data(), "-p", strconv.Itoa(c.port),
+		c.server = c.command("postgres", "-D", c.data(), "-p", c.port,
 			"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="+c.dir)
 		log, err := os.OpenFile(filepath.Join(c.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -86,30 +87,23 @@ func (c *Cluster) Start(t testing.TB) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.waitReady(deadline) {
-			return
+		ready := false
+		testbed.Until(t, "PostgreSQL to answer", func() bool {
+			out, err := c.command("pg_isready", "-h", "127.0.0.1", "-p", c.port).Output()
+			ready = err == nil && strings.Contains(string(out), "accepting")
+			return ready || exited(c.server.Process.Pid)
+		}, logFile(filepath.Join(c.dir, "log")))
+		if !ready { // the processes of the one before may still hold its shared memory
+			c.Kill()
 		}
-		// The processes of the one before may still hold its shared memory.
-		c.Kill()
-		if time.Now().After(deadline) {
-			text, _ := os.ReadFile(filepath.Join(c.dir, "log"))
-			t.Fatalf("PostgreSQL does not start:\n%s", text)
-		}
-	}
+		return ready
+	}, logFile(filepath.Join(c.dir, "log")))
 }
 
-func (c *Cluster) waitReady(deadline time.Time) bool {
-	for time.Now().Before(deadline) {
-		if out, err := c.command("pg_isready", "-h", "127.0.0.1", "-p", strconv.Itoa(c.port)).Output(); err == nil && strings.Contains(string(out), "accepting") {
-			return true
-		}
-		if c.server.Process.Signal(syscall.Signal(0)) != nil || exited(c.server.Process.Pid) {
-			return false
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return false
-}
+// logFile is a file that is printed when a test fails.
+type logFile string
+
+func (f logFile) String() string { text, _ := os.ReadFile(string(f)); return string(text) }
 
 func exited(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -143,14 +137,4 @@ func postgresUser(t testing.TB) *syscall.Credential {
 	uid, _ := strconv.ParseUint(u.Uid, 10, 32)
 	gid, _ := strconv.ParseUint(u.Gid, 10, 32)
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed in the next line
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
 }

@@ -54,21 +54,12 @@ func Postgres(t testing.TB) string {
 func Schema(t testing.TB, address string) string {
 	t.Helper()
 	name := "t_" + strings.ToLower(rand.Text()[:12])
-	exec := func(statement string) error {
-		db, err := sql.Open("pgx", address)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = db.Close() }()
-		_, err = db.ExecContext(context.Background(), statement)
-		return err
-	}
-	if err := exec("CREATE SCHEMA " + name); err != nil {
+	if err := runSQL(address, "CREATE SCHEMA "+name); err != nil {
 		t.Fatalf("make a schema in PostgreSQL: %v", err)
 	}
 	t.Cleanup(func() {
 		// A test that has killed its PostgreSQL has nothing to drop.
-		_ = exec("DROP SCHEMA " + name + " CASCADE")
+		_ = runSQL(address, "DROP SCHEMA "+name+" CASCADE")
 	})
 	u, err := url.Parse(address)
 	if err != nil {
@@ -78,6 +69,25 @@ func Schema(t testing.TB, address string) string {
 	q.Set("search_path", name)
 	u.RawQuery = q.Encode()
 	return u.String()
+}
+
+// Load runs the statements of a dump in the PostgreSQL at the address.
+func Load(t testing.TB, address, dump string) {
+	t.Helper()
+	if err := runSQL(address, dump); err != nil {
+		t.Fatalf("load a dump into PostgreSQL: %v", err)
+	}
+}
+
+// runSQL runs statements without parameters, over a connection of its own.
+func runSQL(address, statements string) error {
+	db, err := sql.Open("pgx", address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	_, err = db.ExecContext(context.Background(), statements)
+	return err
 }
 
 // Open opens the database and closes it at the end of the test.

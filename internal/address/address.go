@@ -1,0 +1,63 @@
+// Package address declares where the pages of the dashboard are, so that whoever links to one
+// (notifications, commands, errors, other pages) and whoever serves it say the same.
+//
+// It owns the paths and how a name is put into one. It must not know what the pages show.
+package address
+
+import (
+	"net/url"
+	"strings"
+)
+
+// Page is the path of a page, as http.ServeMux takes it: {names} in braces stand for what is
+// different from one page to the next.
+type Page string
+
+// The pages.
+const (
+	Dashboard  Page = "/ui/"
+	Login      Page = "/ui/login"
+	Account    Page = "/ui/account"
+	Inbox      Page = "/ui/inbox"
+	Gate       Page = "/ui/inbox/{id}"
+	Overview   Page = "/ui/overview"
+	Agents     Page = "/ui/agents"
+	NewAgent   Page = "/ui/agents/new"
+	Agent      Page = "/ui/agents/{workspace}/{agent}"
+	Mail       Page = "/ui/mail"
+	Message    Page = "/ui/mail/{id}"
+	Tasks      Page = "/ui/tasks"
+	Task       Page = "/ui/tasks/{workspace}/{id}"
+	Sessions   Page = "/ui/sessions"
+	Session    Page = "/ui/sessions/{workspace}/{id...}"
+	Runs       Page = "/ui/runs"
+	Run        Page = "/ui/runs/{id}"
+	Ledger     Page = "/ui/ledger"
+	Entry      Page = "/ui/ledger/{seq}"
+	Deliveries Page = "/ui/deliveries"
+	Delivery   Page = "/ui/deliveries/{id}"
+	Policy     Page = "/ui/policy"
+	Version    Page = "/ui/policy/{number}"
+	Settings   Page = "/ui/settings"
+)
+
+// At is the path of one page, with the values in place of the names, in their order. A page
+// with another number of names is a mistake of the program.
+func (p Page) At(values ...string) string {
+	rest, at := string(p), ""
+	for _, value := range values {
+		before, name, found := strings.Cut(rest, "{")
+		_, after, closed := strings.Cut(name, "}")
+		if !found || !closed {
+			panic("address: " + string(p) + " has fewer names than values")
+		}
+		at, rest = at+before+url.PathEscape(value), after
+	}
+	if strings.Contains(rest, "{") {
+		panic("address: " + string(p) + " has more names than values")
+	}
+	return at + rest
+}
+
+// Of is the path of something that can be done on the page, below it.
+func (p Page) Of(action string) string { return strings.TrimSuffix(string(p), "/") + "/" + action }

@@ -1,0 +1,19 @@
+package api
+
+import (
+	"net/url"
+
+	"signalbox/internal/gate"
+)
+
+// The verbs of a decision.
+const (
+	Approve = "approve"
+	Reject  = "reject"
+)
+
+// GatePath is where the operators' API has a gate.
+func GatePath(id string) string { return "/ops/gates/" + url.PathEscape(id) }
+
+// Decide votes at a gate; the verb is Approve or Reject.
+func Decide(id, verb string, d gate.Decision) Request { return Post(GatePath(id)+"/"+verb, d) }

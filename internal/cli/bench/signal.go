@@ -1,0 +1,164 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/gate"
+	"signalbox/internal/signal"
+	"signalbox/internal/wire"
+)
+
+func newSignal(a *command.App) *cobra.Command {
+	c := &cobra.Command{
+		Use: "signal", Short: "Send signals as fast as they are answered, or at a rate",
+		Long: "Sends signals, each of a run of its own, and prints how many were answered and how\n" +
+			"fast. With --rate a signal counts from when it was due, so that a server which stands\nstill is seen to.\n\n" +
+			"Signals are recorded for good, in the deck bench: use a server that is there for it.\n" +
+			"With --gate each one opens a gate. At the end these are rejected with the operator's\n" +
+			"token, for which a minute is taken; what is left then, or without a token, is counted.",
+		Example: "  signalbox bench signal --compare\n" +
+			"  signalbox bench signal --rate 2000 --duration 30s",
+		Args: command.NoArguments(),
+	}
+	b := newBench(a, c, "signal", 64)
+	b.agentFlags(c)
+	c.Flags().BoolVar(&b.gate, "gate", true, "ask for a gate with every signal")
+	c.Flags().BoolVar(&b.compare, "compare", false,
+		"measure a bare HTTP handler in the same way first, and print the ratio")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return b.run(c.Context(), "signal", b.signal)
+	}
+	return c
+}
+
+func (b *bench) signal(ctx context.Context) (report Report, err error) {
+	base, err := b.Address()
+	if err != nil {
+		return report, err
+	}
+	agent, err := b.agent.Agent(ctx, "bench-", b.Client)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, agent.GiveBack(ctx)) }()
+	runs := "bench-" + strings.ToLower(rand.Text()[:10]) + "-"
+	l := b.load(base + "/amp/signal")
+	l.key, l.body = agent.Key, signals(agent.Name, runs, b.gate)
+	if b.compare {
+		bare, err := b.bareSignals(ctx, l)
+		if err != nil {
+			return report, err
+		}
+		report.Bare = &bare
+	}
+	report.Server, err = b.measure(ctx, "server", l)
+	if opened := report.Server.Statuses[fmt.Sprint(http.StatusAccepted)]; opened > 0 {
+		report.Rejected = b.clear(ctx, agent.Name, runs, b.connections)
+		report.Left = max(0, opened-report.Rejected)
+	}
+	if err != nil {
+		printLeft(b.Err, report)
+		return report, err
+	}
+	report.compare()
+	return report, nil
+}
+
+// clearTime is how long the gates of a load may take to be rejected.
+const clearTime = time.Minute
+
+// clear rejects the gates of the agent's runs, and returns how many. What goes wrong leaves
+// gates, and that is counted.
+func (b *bench) clear(ctx context.Context, agent, runs string, connections int) int64 {
+	c, err := b.Client()
+	if err != nil {
+		return 0
+	}
+	// Also when the command was stopped by Ctrl-C.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearTime)
+	defer cancel()
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: connections}
+	defer transport.CloseIdleConnections()
+	c.HTTP.Transport = transport
+	_, _ = fmt.Fprintln(b.Err, "rejecting the gates that were opened")
+	var rejected atomic.Int64
+	q := url.Values{"status": {"pending"}, "project": {"bench"}, "agent": {agent}, "limit": {fmt.Sprint(wire.MaxPage)}}
+	_ = api.Pages(ctx, c, "/ops/gates", q, func(page gate.GatePage) string { // what is left is counted
+		var rejecting errgroup.Group
+		rejecting.SetLimit(connections)
+		for _, g := range page.Gates {
+			if !strings.HasPrefix(g.Origin.Reference, runs) {
+				continue
+			}
+			rejecting.Go(func() error {
+				if c.Call(ctx, api.Decide(g.ID, api.Reject, gate.Decision{Note: "The load has ended."}), new(gate.Gate)) == nil {
+					rejected.Add(1)
+				}
+				return nil
+			})
+		}
+		_ = rejecting.Wait() // each says by itself whether it was rejected
+		return page.Next
+	})
+	return rejected.Load()
+}
+
+// signals makes the signals: the same but for the run, whose name begins with runs.
+func signals(agent, runs string, gated bool) func(int64) []byte {
+	now := time.Now().UTC().Format(time.RFC3339)
+	before := fmt.Sprintf(`{"amp_version":"1.0","agent_id":%q,"run_id":"%s`, agent, runs)
+	after := fmt.Sprintf(`","project_id":"bench","status":"completed","summary":"Rewrote a resume for a role at a bank","proposed_action":"Send to applicant",`+
+		`"artifacts":[{"type":"text","content":"Dear reader, this is what would be sent."}],"model":"claude-sonnet-4-6","input_tokens":1842,"output_tokens":614,`+
+		`"cost_usd":0.014736,"started_at":%q,"completed_at":%q,"metadata":{"source":"signalbox bench"},"gate_required":%t,"webhook_url":null}`, now, now, gated)
+	return func(i int64) []byte { return fmt.Appendf(nil, "%s%d%s", before, i, after) }
+}
+
+// bareSignal is a payload, for a handler that does nothing but read it.
+type bareSignal struct {
+	Version        string     `json:"amp_version"`
+	AgentID        string     `json:"agent_id"`
+	RunID          string     `json:"run_id"`
+	ProjectID      string     `json:"project_id"`
+	Status         string     `json:"status"`
+	Summary        string     `json:"summary"`
+	ProposedAction string     `json:"proposed_action"`
+	Artifacts      []wire.Raw `json:"artifacts"`
+	Model          string     `json:"model"`
+	InputTokens    int64      `json:"input_tokens"`
+	OutputTokens   int64      `json:"output_tokens"`
+	CostUSD        float64    `json:"cost_usd"`
+	StartedAt      time.Time  `json:"started_at"`
+	CompletedAt    time.Time  `json:"completed_at"`
+	Metadata       wire.Raw   `json:"metadata"`
+	GateRequired   bool       `json:"gate_required"`
+	WebhookURL     *string    `json:"webhook_url"`
+}
+
+// bareSignals measures a handler that reads and parses a signal and answers: what is left
+// of the time is what recording and deciding take.
+func (b *bench) bareSignals(ctx context.Context, l load) (Load, error) {
+	gateID := "gate_00000000000000000000000000"
+	return b.measureBare(ctx, l, "/amp/signal", func(w http.ResponseWriter, r *http.Request) {
+		var s bareSignal
+		err := wire.ReadJSON(w, r, 1<<20, &s)
+		if err == nil {
+			err = wire.Reply(w, http.StatusAccepted, signal.Answer{Status: "pending", GateID: &gateID, Message: "Awaiting operator approval"})
+		}
+		if err != nil {
+			wire.Fail(w, err)
+		}
+	})
+}

@@ -1,0 +1,37 @@
+package command
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"signalbox/internal/cli/api"
+)
+
+// AgentFlags are how a command is given an agent of its user's.
+type AgentFlags struct{ Name, Key string }
+
+// Add gives a command the flags --key and --agent.
+func (f *AgentFlags) Add(c *cobra.Command, key string) {
+	c.Flags().StringVar(&f.Key, "key", "", key)
+	c.Flags().StringVar(&f.Name, "agent", "", "the name of that agent")
+}
+
+// Agent is the one that was given, or one that is made with the operator's token and removed when
+// it is given back. operator is called only if it is needed.
+func (f AgentFlags) Agent(
+	ctx context.Context, prefix string, operator func() (*api.Client, error),
+) (api.LentAgent, error) {
+	switch {
+	case f.Key != "" && f.Name != "":
+		return api.LentAgent{Name: f.Name, Key: f.Key, GiveBack: func(context.Context) error { return nil }}, nil
+	case cmp.Or(f.Key, f.Name) != "":
+		return api.LentAgent{}, Usage("--key and --agent go together: the key of an agent, and its name.")
+	}
+	c, err := operator()
+	if err != nil {
+		return api.LentAgent{}, err
+	}
+	return c.Lend(ctx, prefix)
+}

@@ -1,0 +1,80 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"signalbox/internal/cli/api"
+	"signalbox/internal/fault"
+	"signalbox/internal/task"
+)
+
+// The codes that the program ends with when it is not done.
+const (
+	ExitFailed      = 1
+	ExitUsage       = 2
+	ExitRefused     = 3
+	ExitUnreachable = 4
+)
+
+// usageError is the caller's mistake.
+type usageError struct{ text string }
+
+func (e usageError) Error() string { return e.text }
+
+// Usage is the caller's mistake, with a sentence that says what to do: exit code 2.
+func Usage(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
+
+// exitError ends the program with a code of its own, and a text if there is one.
+type exitError struct {
+	code int
+	text string
+}
+
+func (e exitError) Error() string {
+	if e.text == "" {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.text
+}
+
+// Exit ends the program with a code. Its text is written to standard error as it is, and nothing
+// if it is empty: what happened was shown already.
+func Exit(code int, text string) error { return exitError{code, text} }
+
+// refusedCodes are those of what a policy or a person has not allowed.
+var refusedCodes = []fault.Code{fault.Code(task.AuthPolicy), fault.Code(task.PlanNotApproved)}
+
+// Report prints an error for a person and chooses the exit code.
+func Report(w io.Writer, err error) int {
+	if x, ok := errors.AsType[exitError](err); ok {
+		if x.text != "" {
+			_, _ = fmt.Fprintln(w, x.text)
+		}
+		return x.code
+	}
+	if u, ok := errors.AsType[usageError](err); ok {
+		_, _ = fmt.Fprintf(w, "signalbox: %s\n", u.text)
+		return ExitUsage
+	}
+	e, known := errors.AsType[*fault.Error](err)
+	if !known {
+		_, _ = fmt.Fprintf(w, "signalbox: %s\n", err)
+		return ExitFailed
+	}
+	_, _ = fmt.Fprintf(w, "signalbox: %s\n", e.Message)
+	if e.Cause != nil {
+		_, _ = fmt.Fprintf(w, "  cause: %s\n", strings.ReplaceAll(e.Cause.Error(), "\n", " "))
+	}
+	_, byRule := e.Details["rule"]
+	switch {
+	case e.Code == api.Unreachable:
+		return ExitUnreachable
+	case byRule && e.Code == fault.Forbidden, slices.Contains(refusedCodes, e.Code):
+		return ExitRefused
+	}
+	return ExitFailed
+}

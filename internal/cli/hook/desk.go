@@ -1,0 +1,120 @@
+package hook
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/harness"
+	"signalbox/internal/fault"
+	"signalbox/internal/wire"
+)
+
+// Desk asks the server in the place of hooks. The hooks of a supervised run hand what they are asked
+// to the process that watches the run, which waits for all of them: a hook that waits for a person
+// would take more memory than everything else of a run.
+type Desk struct {
+	asker
+	listener net.Listener
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+}
+
+// OpenDesk listens for hooks on a socket in the folder, until Close. It waits so long for a person's
+// decision. Its yes is the last word: the CLI's own permissions would ask somebody who is not there.
+func OpenDesk(ctx context.Context, a *command.App, dir string, wait time.Duration) (*Desk, error) {
+	socket := filepath.Join(dir, "hook.sock")
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.StoreReadOnly,
+			"Cannot listen at %s, where the run would ask for permission. "+
+				"TMPDIR should be a folder with a short name that can be written to.", socket)
+	}
+	d := &Desk{asker: asker{App: a, wait: wait, final: true}, listener: l}
+	ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx)) // until Close, when the CLI has ended
+	d.wg.Go(func() { d.accept(ctx) })
+	return d, nil
+}
+
+// Arguments are those with which `signalbox hook` comes here.
+func (d *Desk) Arguments() []string { return []string{"--via", d.listener.Addr().String()} }
+
+// Close ends it. Hooks that wait have no answer, which is a no.
+func (d *Desk) Close() {
+	d.cancel()
+	_ = d.listener.Close()
+	d.wg.Wait()
+}
+
+// handedCall is what a hook hands over: one line of JSON. The answer is three lines: the exit
+// code, what goes to standard error, and what goes to standard output.
+type handedCall struct {
+	Tool  string            `json:"tool"`
+	Input []byte            `json:"input"`
+	Env   map[string]string `json:"env"`
+}
+
+func writeCall(w io.Writer, call handedCall) error {
+	line, err := wire.Marshal(call)
+	if err == nil {
+		_, err = w.Write(append(line, '\n'))
+	}
+	return err
+}
+
+func readCall(r io.Reader) (call handedCall, err error) {
+	line, err := bufio.NewReader(io.LimitReader(r, 2*harness.MaxMessage)).ReadBytes('\n')
+	if err == nil {
+		err = wire.Unmarshal(line, &call)
+	}
+	return call, err
+}
+
+func (d *Desk) accept(ctx context.Context) {
+	for {
+		conn, err := d.listener.Accept()
+		if err != nil {
+			return
+		}
+		d.wg.Go(func() {
+			defer func() { _ = conn.Close() }()
+			d.serve(ctx, conn)
+		})
+	}
+}
+
+// serve answers one hook, unless it goes away before.
+func (d *Desk) serve(ctx context.Context, conn net.Conn) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	_ = conn.SetReadDeadline(time.Now().Add(callTime))
+	call, err := readCall(conn)
+	if err != nil {
+		return // and that is a no
+	}
+	t := Named(call.Tool)
+	if t == nil {
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	d.wg.Go(func() {
+		_, _ = conn.Read(make([]byte, 1)) // it says nothing more, so this is its end
+		cancel()
+	})
+	out := d.answer(ctx, t, call.Input, func(name string) string { return call.Env[name] })
+	if ctx.Err() != nil {
+		return
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(callTime))
+	line := func(text string) string { return strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", " ") }
+	_, _ = fmt.Fprintf(conn, "%d\n%s\n%s\n", out.Code, line(out.Stderr), line(string(out.Stdout)))
+}

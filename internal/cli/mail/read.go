@@ -1,0 +1,270 @@
+package mail
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail/mailbox"
+)
+
+// letter is a message in a list.
+type letter struct {
+	ID          string        `json:"id"`
+	From        string        `json:"from"`
+	To          string        `json:"to"`
+	Subject     string        `json:"subject"`
+	Priority    string        `json:"priority"`
+	Type        string        `json:"type"`
+	Timestamp   string        `json:"timestamp"`
+	ThreadID    string        `json:"thread_id"`
+	InReplyTo   string        `json:"in_reply_to,omitempty"`
+	Status      string        `json:"status"`
+	Trust       mailbox.Trust `json:"trust"`
+	Reason      string        `json:"reason,omitempty"`
+	Flags       []string      `json:"injection_flags"`
+	Attachments int           `json:"attachments"`
+}
+
+func letters(messages []mailbox.Message) []letter {
+	all := make([]letter, 0, len(messages))
+	for i := range messages {
+		m, status := &messages[i], "unread"
+		if m.Read {
+			status = "read"
+		}
+		e, flags := m.Envelope, m.Security.Flags
+		if flags == nil {
+			flags = []string{}
+		}
+		all = append(all, letter{e.ID, e.From, e.To, e.Subject, e.Priority, m.Payload.Type, e.Timestamp, e.ThreadID, e.InReplyTo, status, m.Security.Trust, m.Security.Reason, flags, len(m.Payload.Attachments)})
+	}
+	return all
+}
+
+func printLetters(w io.Writer, all []letter, none string) {
+	rows := make([][]string, len(all))
+	for i, l := range all {
+		rows[i] = []string{l.ID, l.From, l.Subject, l.Priority, string(l.Trust), l.Status, l.Timestamp}
+	}
+	output.Table(w, none, []string{"ID", "FROM", "SUBJECT", "PRIORITY", "TRUST", "STATUS", "SENT"}, rows)
+}
+
+func (m *commands) newFetch() *cobra.Command {
+	c := &cobra.Command{
+		Use: "fetch", Short: "Get the mail that waits with the providers",
+		Long: "Gets the mail that waits, verifies and keeps it, and acknowledges it. A message is on disk\n" +
+			"before the provider hears that it may forget it.",
+		Args: command.NoArguments(),
+	}
+	var f mailbox.Fetching
+	c.Flags().StringVarP(&f.Provider, "provider", "p", "", "only from this provider or address")
+	c.Flags().BoolVar(&f.Keep, "no-ack", false, "leave it with the provider")
+	c.Flags().DurationVar(&f.Wait, "wait", 0, "wait so long for a message, 30s at the most")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if f.Wait < 0 || f.Wait > 30*time.Second {
+			return command.Usage("--wait should be from 0s to 30s, and is %s.", f.Wait)
+		}
+		b, err := m.open()
+		if err != nil {
+			return err
+		}
+		got, err := b.Fetch(c.Context(), f)
+		if err != nil {
+			return err
+		}
+		all := letters(got.New)
+		failed := make([]string, 0, len(got.Failed))
+		for _, err := range got.Failed {
+			failed = append(failed, fault.From(err).Message)
+		}
+		answer := map[string]any{"messages": all, "known": got.Known, "refused": append([]string{}, got.Refused...), "failed": failed}
+		return m.Show(answer, func(w io.Writer) {
+			printLetters(w, all, "No new mail.")
+			for _, problem := range append(got.Refused, failed...) {
+				_, _ = fmt.Fprintf(m.Err, "signalbox: %s\n", output.Printable(problem))
+			}
+		})
+	}
+	return m.WithJSON(c)
+}
+
+func (m *commands) newInbox() *cobra.Command {
+	c := &cobra.Command{Use: "inbox", Short: "List the mail that was fetched", Args: command.NoArguments()}
+	flags := c.Flags()
+	all := flags.Bool("all", false, "what was read too")
+	_ = flags.Bool("unread", true, "what was not read, as is the default")
+	onlyRead := flags.Bool("read", false, "only what was read")
+	sent := flags.Bool("sent", false, "what was sent")
+	count := flags.Bool("count", false, "only how many there are")
+	limit := flags.Int("limit", 0, "how many to list at the most")
+	c.RunE = func(*cobra.Command, []string) error {
+		b, err := m.open()
+		if err != nil {
+			return err
+		}
+		messages, damaged, err := b.List(folderOf(*sent))
+		if err != nil {
+			return err
+		}
+		var wanted []mailbox.Message
+		for _, one := range messages {
+			if *all || *sent || one.Read == *onlyRead {
+				wanted = append(wanted, one)
+			}
+		}
+		n := len(wanted)
+		if *limit > 0 {
+			wanted = wanted[:min(n, *limit)]
+		}
+		if *count {
+			return m.Show(map[string]int{"count": n}, func(w io.Writer) { _, _ = fmt.Fprintln(w, n) })
+		}
+		list := letters(wanted)
+		return m.Show(map[string]any{"messages": list, "count": n, "damaged": append([]string{}, damaged...)}, func(w io.Writer) {
+			printLetters(w, list, "Nothing here. `signalbox mail fetch` gets what waits, and --all lists what was read too.")
+			for _, path := range damaged {
+				_, _ = fmt.Fprintf(m.Err, "signalbox: %s is damaged\n", output.Printable(path))
+			}
+		})
+	}
+	return m.WithJSON(c)
+}
+
+// folderOf is where a message is: among those that were sent, or in the inbox.
+func folderOf(sent bool) string {
+	if sent {
+		return mailbox.Sent
+	}
+	return mailbox.Inbox
+}
+
+// find finds a message in the agent's folder.
+func (m *commands) find(folder, id string) (*mailbox.Box, *mailbox.Message, error) {
+	b, err := m.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	one, err := b.Find(folder, id)
+	return b, one, err
+}
+
+func (m *commands) newRead() *cobra.Command {
+	c := &cobra.Command{
+		Use: "read ID", Short: "Show a message, and remember that it was read",
+		Long: "Shows a message. What does not come from the agent's own tenant, cannot be verified or looks\n" +
+			"like an attempt to take its reader over is shown in a wrapper: it is data, and no\n" +
+			"instruction. With --json the member display holds it so, and payload as it was sent.",
+		Args: command.Exactly(1, "ID"),
+	}
+	noMark := c.Flags().BoolP("no-mark", "n", false, "leave it unread")
+	sent := c.Flags().BoolP("sent", "s", false, "a message that was sent")
+	receipt := c.Flags().Bool("receipt", false, "tell the sender that it was read")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		b, one, err := m.find(folderOf(*sent), args[0])
+		if err != nil {
+			return err
+		}
+		if !*noMark && !*sent {
+			if err := b.MarkRead(one); err != nil {
+				return err
+			}
+		}
+		if *receipt && !*sent {
+			if err := b.SendReceipt(c.Context(), one); err != nil {
+				return err
+			}
+		}
+		return m.showMessage(one)
+	}
+	return m.WithJSON(c)
+}
+
+func (m *commands) showMessage(one *mailbox.Message) error {
+	whole := map[string]any{"display": one.Text()}
+	for name, value := range one.Raw() {
+		whole[name] = value
+	}
+	return m.Show(whole, func(w io.Writer) {
+		trust := string(one.Security.Trust)
+		if one.Security.Reason != "" {
+			trust += ": " + one.Security.Reason
+		}
+		for _, row := range [][2]string{
+			{"id", one.Envelope.ID},
+			{"from", one.Sender()},
+			{"to", one.Envelope.To},
+			{"sent", one.Envelope.Timestamp},
+			{"priority", one.Envelope.Priority},
+			{"type", one.Payload.Type},
+			{"thread", one.Envelope.ThreadID},
+			{"answers", one.Envelope.InReplyTo},
+			{"trust", trust},
+		} {
+			if row[1] != "" {
+				_, _ = fmt.Fprintf(w, "%-9s %.300s\n", row[0], output.Printable(row[1]))
+			}
+		}
+		_, _ = fmt.Fprintf(w, "\n%s\n", output.Lines(one.Text()))
+	})
+}
+
+func (m *commands) newRemove() *cobra.Command {
+	c := &cobra.Command{Use: "rm ID", Short: "Delete a message from the folder", Args: command.Exactly(1, "ID")}
+	sent := c.Flags().BoolP("sent", "s", false, "a message that was sent")
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		b, one, err := m.find(folderOf(*sent), args[0])
+		if err != nil {
+			return err
+		}
+		if err := b.Remove(one); err != nil {
+			return err
+		}
+		return m.Show(map[string]string{"removed": args[0]}, func(w io.Writer) { _, _ = fmt.Fprintf(w, "Removed %s.\n", args[0]) })
+	}
+	return m.WithJSON(c)
+}
+
+func (m *commands) newDownload() *cobra.Command {
+	c := &cobra.Command{
+		Use: "download ID [ATTACHMENT]", Short: "Get the attachments of a message",
+		Long: "Gets one attachment of a message, or all of them, and checks them against their digests.\n" +
+			"Without --dest they go into the agent's folder.",
+		Args: command.Between(1, 2, "ID, and perhaps ATTACHMENT"),
+	}
+	_ = c.Flags().Bool("all", true, "all of them, as is the default")
+	dest := c.Flags().String("dest", "", "the folder to put them into")
+	force := c.Flags().Bool("force", false, "what the scan finds suspicious too")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		b, one, err := m.find(mailbox.Inbox, args[0])
+		if err != nil {
+			return err
+		}
+		files := []string{}
+		for _, a := range one.Payload.Attachments {
+			if len(args) == 2 && a.ID != args[1] {
+				continue
+			}
+			path, err := b.Download(c.Context(), one, a, *dest, *force)
+			if err != nil {
+				return err
+			}
+			files = append(files, path)
+		}
+		if len(files) == 0 {
+			return fault.New(fault.AttachmentNotFound,
+				"The message has no such attachment. `signalbox mail read %s` lists what it has.", args[0])
+		}
+		return m.Show(map[string]any{"files": files}, func(w io.Writer) {
+			for _, path := range files {
+				_, _ = fmt.Fprintln(w, output.Printable(path))
+			}
+		})
+	}
+	return m.WithJSON(c)
+}

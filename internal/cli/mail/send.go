@@ -1,0 +1,123 @@
+package mail
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
+	"signalbox/internal/mail/mailbox"
+)
+
+// maxTyped bounds a text from standard input; the provider takes less.
+const maxTyped = 1 << 20
+
+// body is the text of a message: the argument, or standard input for "-".
+func (m *commands) body(arg string) (string, error) {
+	if arg != "-" {
+		return arg, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(m.In, maxTyped))
+	return strings.TrimSuffix(string(text), "\n"), err
+}
+
+func (m *commands) newSend() *cobra.Command {
+	c := &cobra.Command{
+		Use: "send TO SUBJECT TEXT", Short: "Send a message",
+		Long: "Signs a message and hands it to the provider. TO is an address, or a short form of one:\n" +
+			"bob is an agent of the same tenant, and bob@acme one of another. TEXT is - to read it from\nstandard input.",
+		Args: command.Exactly(3, "TO, SUBJECT and TEXT"),
+	}
+	d := m.draftFlags(c)
+	flags := c.Flags()
+	flags.StringVarP(&d.InReplyTo, "reply-to", "r", "", "the id of the message that this answers")
+	flags.StringVar(&d.ThreadID, "thread-id", "", "the thread that this belongs to")
+	flags.StringVar(&d.From, "from", "", "which of the agent's addresses or providers to send from")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		b, err := m.open()
+		if err != nil {
+			return err
+		}
+		d.To, d.Subject = args[0], args[1]
+		if d.Body, err = m.body(args[2]); err != nil {
+			return err
+		}
+		return m.send(c, b, *d)
+	}
+	return m.WithJSON(c)
+}
+
+func (m *commands) newReply() *cobra.Command {
+	c := &cobra.Command{
+		Use: "reply ID TEXT", Short: "Answer a message",
+		Long: "Answers a message of the inbox, in its thread and with its priority. TEXT is - to read it\n" +
+			"from standard input.",
+		Args: command.Exactly(2, "ID and TEXT"),
+	}
+	more := m.draftFlags(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		b, answered, err := m.find(mailbox.Inbox, args[0])
+		if err != nil {
+			return err
+		}
+		text, err := m.body(args[1])
+		if err != nil {
+			return err
+		}
+		d, err := b.Reply(answered, text)
+		if err != nil {
+			return err
+		}
+		d.Context, d.Files, d.Receipt, d.Key = more.Context, more.Files, more.Receipt, more.Key
+		if c.Flags().Changed("priority") {
+			d.Priority = more.Priority
+		}
+		if c.Flags().Changed("type") {
+			d.Type = more.Type
+		}
+		return m.send(c, b, d)
+	}
+	return m.WithJSON(c)
+}
+
+// draftFlags are the flags of every message that goes out.
+func (m *commands) draftFlags(c *cobra.Command) *mailbox.Draft {
+	d := &mailbox.Draft{}
+	flags := c.Flags()
+	flags.StringVarP(&d.Priority, "priority", "p", "", "low, normal, high or urgent")
+	flags.StringVarP(&d.Type, "type", "t", "", "request, response, notification, update or another word")
+	flags.StringArrayVarP(&d.Files, "attach", "a", nil, "a file to attach; may be repeated")
+	flags.BoolVar(&d.Receipt, "receipt", false, "ask for a receipt of the delivery")
+	flags.StringVar(&d.Key, "idempotency-key", "", "send it once, however often it is tried with this")
+	context := flags.StringP("context", "c", "", "a JSON object for programs")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if c.Flags().Changed("context") {
+			d.Context = []byte(strings.TrimSpace(*context) + " ") // "" is no object, and refused as such
+		}
+		return nil
+	}
+	return d
+}
+
+func (m *commands) send(c *cobra.Command, b *mailbox.Box, d mailbox.Draft) error {
+	r, err := b.Send(c.Context(), d)
+	if err != nil {
+		return err
+	}
+	return m.Show(r, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "%s to %s is %s", r.ID, r.To, r.Status)
+		if r.Method != "" {
+			_, _ = fmt.Fprintf(w, " (%s)", r.Method)
+		}
+		_, _ = fmt.Fprintln(w)
+		if r.GateID != "" {
+			_, _ = fmt.Fprintf(w, "It waits for a person's decision, %s.\n", output.Printable(r.GateID))
+		}
+		for _, warning := range r.Warnings {
+			_, _ = fmt.Fprintf(w, "Warning: %s\n", output.Printable(warning))
+		}
+	})
+}

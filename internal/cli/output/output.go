@@ -1,0 +1,109 @@
+// Package output is how commands write for people: tables, numbers, times, and what agents wrote
+// made harmless for a terminal. It writes to what it is given and knows no server, no flag and no
+// command.
+package output
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Table prints rows in columns, or what to say when there are none.
+func Table(w io.Writer, none string, header []string, rows [][]string) {
+	if len(rows) == 0 {
+		_, _ = fmt.Fprintln(w, none)
+		return
+	}
+	var aligned bytes.Buffer
+	t := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{header}, rows...) {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = Printable(cell)
+		}
+		_, _ = fmt.Fprintln(t, strings.Join(cells, "\t"))
+	}
+	_ = t.Flush()
+	for line := range strings.Lines(aligned.String()) {
+		_, _ = fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+	}
+}
+
+// Rows is a row for each of a list.
+func Rows[T any](list []T, row func(T) []string) [][]string {
+	rows := make([][]string, len(list))
+	for i, one := range list {
+		rows[i] = row(one)
+	}
+	return rows
+}
+
+// Field prints a name and its value in two columns, and nothing for a value that is empty. A
+// value of several lines stays in its column.
+func Field(w io.Writer, name, value string) {
+	if value != "" {
+		_, _ = fmt.Fprintf(w, "%-10s %s\n", name, strings.ReplaceAll(Lines(value), "\n", "\n           "))
+	}
+}
+
+// Since says how long ago something was, in one unit.
+func Since(t time.Time) string {
+	d := time.Since(t)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds ago", max(0, int(d.Seconds())))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm ago", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh ago", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd ago", int(d.Hours()/24))
+}
+
+// Seen says when somebody was last there, nil for never.
+func Seen(online bool, last *time.Time) string {
+	switch {
+	case online:
+		return "online"
+	case last == nil:
+		return "never"
+	}
+	return Since(*last)
+}
+
+// Thousands writes 1234567 as 1,234,567.
+func Thousands(n int64) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Count writes how many of a thing there are: 1 gate, 2 gates.
+func Count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%s %ss", Thousands(int64(n)), thing)
+}
+
+// GatesWait says how many gates wait.
+func GatesWait(n int) string {
+	if n == 1 {
+		return "1 gate waits"
+	}
+	return fmt.Sprintf("%d gates wait", n)
+}
+
+// Sentence begins a text with a capital letter.
+func Sentence(text string) string {
+	if text == "" {
+		return text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}

@@ -1,0 +1,159 @@
+package run
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
+	"signalbox/internal/clock"
+	"signalbox/internal/fault"
+	"signalbox/internal/run"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/wire"
+)
+
+func newLs(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{Use: "ls", Short: "List runs, the newest first", Args: command.NoArguments()})
+	status := c.Flags().String("status", "", "running, done or failed; all when absent")
+	limit := c.Flags().Int("limit", 20, "how many at the most")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		q := url.Values{"limit": {fmt.Sprint(*limit)}, "status": {*status}}
+		return command.Ask(c.Context(), a, api.Get("/runs?"+q.Encode()), func(w io.Writer, page run.Page) {
+			rows := output.Rows(page.Runs, func(r run.Run) []string {
+				prompt, _, _ := strings.Cut(r.Prompt, "\n")
+				return []string{r.ID, string(r.Status), r.Engine, output.Since(r.OpenedAt), output.Thousands(r.Tokens), fmt.Sprintf("$%.4f", r.CostUSD), output.Cut(prompt, 60)}
+			})
+			output.Table(w, "There are no runs.", []string{"ID", "STATUS", "ENGINE", "BEGAN", "TOKENS", "COST", "PROMPT"}, rows)
+		})
+	}
+	return c
+}
+
+// runPath is where the API has a run.
+func runPath(id string) string { return "/runs/" + url.PathEscape(id) }
+
+func newShow(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
+		Use: "show RUN_ID", Short: "Show a run and what it did, and follow it while it goes on",
+		Args: command.Exactly(1, "the id of a run, from `signalbox run ls`"),
+	})
+	follow := c.Flags().Bool("follow", false, "go on until the run is completed")
+	after := c.Flags().Int64("after", 0, "only events with a greater number")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		var r run.Run
+		if err := a.Call(c.Context(), api.Get(runPath(args[0])), &r); err != nil {
+			return err
+		}
+		if !a.JSON {
+			printRun(a.Out, r)
+		}
+		return retell(c.Context(), a, r, *after, *follow)
+	}
+	return c
+}
+
+func printRun(w io.Writer, r run.Run) {
+	line := func(name, value string) { output.Field(w, name, strings.ReplaceAll(value, "\n", " ")) }
+	line("run", r.ID)
+	line("status", string(r.Status))
+	line("engine", strings.TrimSpace(r.Engine+" "+r.Model))
+	line("folder", r.Dir)
+	line("prompt", r.Prompt)
+	line("opened", r.OpenedAt.Local().Format(time.DateTime)+" by "+r.OpenedBy)
+	line("used", fmt.Sprintf("%s tokens, $%.4f", output.Thousands(r.Tokens), r.CostUSD))
+	line("stop", r.Stop)
+}
+
+// retell prints the events of a run. A server that goes away while it is followed is
+// waited for.
+func retell(ctx context.Context, a *command.App, r run.Run, after int64, follow bool) error {
+	e, err := engine.Find(r.Engine)
+	if err != nil {
+		return err
+	}
+	for ended := false; !ended; {
+		err := readEvents(ctx, a, r.ID, &after, follow, func(line []byte, n run.Numbered, event engine.Event) {
+			ended = event.Type == engine.Completed
+			if a.JSON {
+				_, _ = a.Out.Write(line)
+			} else {
+				printNumbered(a.Out, e, n, event)
+			}
+		})
+		switch {
+		case !follow || ctx.Err() != nil:
+			return err
+		case fault.Is(err, fault.NotFound) || fault.Is(err, fault.Unauthenticated) || fault.Is(err, fault.Forbidden):
+			return err // which another try will not change
+		case !ended:
+			clock.Pause(ctx, 300*time.Millisecond)
+		}
+	}
+	return nil
+}
+
+func printNumbered(w io.Writer, e *engine.Engine, n run.Numbered, event engine.Event) {
+	switch event.Type {
+	case engine.Acted:
+		_, _ = fmt.Fprintf(w, "%6d  %s\n", n.N, actionLine(event))
+	case engine.Completed:
+		if event.Error != "" {
+			_, _ = fmt.Fprintf(w, "failed: %s\n", output.Lines(event.Error))
+		}
+		printOutcome(w, e, event)
+	default:
+	}
+}
+
+// readEvents reads events from the server, each with the line that it came in, and keeps after at
+// the last one.
+func readEvents(ctx context.Context, a *command.App, id string, after *int64, follow bool, fn func([]byte, run.Numbered, engine.Event)) error {
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	res, err := c.Do(ctx, api.Get(fmt.Sprintf("%s/events?after=%d&follow=%v", runPath(id), *after, follow)))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	in := bufio.NewReader(res.Body)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return nil // broken off: who follows asks again from the last event
+		}
+		var n run.Numbered
+		var event engine.Event
+		if err := errors.Join(wire.UnmarshalPart(line, &n), wire.UnmarshalPart(n.Event, &event)); err != nil {
+			return fault.Wrap(err, fault.Internal, "The server's answer is not what a Signalbox sends.")
+		}
+		*after = n.N
+		fn(line, n, event)
+	}
+}
+
+func newCancel(a *command.App) *cobra.Command {
+	c := a.WithJSON(&cobra.Command{
+		Use: "cancel RUN_ID", Short: "Tell a run to stop",
+		Args: command.Exactly(1, "the id of a run, from `signalbox run ls`"),
+	})
+	reason := c.Flags().String("reason", "", "why; it is recorded")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		in := run.CancelRequest{Reason: *reason}
+		return command.Ask(c.Context(), a, api.Post(runPath(args[0])+"/cancel", in), func(w io.Writer, r run.Run) {
+			_, _ = fmt.Fprintf(w, "%s is told to stop.\n", r.ID)
+		})
+	}
+	return c
+}

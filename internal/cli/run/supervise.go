@@ -1,0 +1,231 @@
+package run
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/clock"
+	"signalbox/internal/fault"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/run/process"
+	"signalbox/internal/server"
+)
+
+// newSupervise is what the server starts for each run. One process watches many runs,
+// since a process of ours takes more memory than a run: who is started while there is one
+// hands the run to it, and ends.
+func newSupervise(a *command.App) *cobra.Command {
+	c := &cobra.Command{
+		Use: "supervise RUN_ID", Short: "Watch a run that the server has opened", Hidden: true,
+		Args: command.Exactly(1, "the id of a run"),
+	}
+	config := command.AddConfigFlags(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		s := &supervisor{App: a, config: func() (*server.Config, error) { return config.Load(a, c) }}
+		return s.run(c.Context(), args[0])
+	}
+	return c
+}
+
+// supervisor watches runs until the last of them has ended.
+type supervisor struct {
+	*command.App
+	config func() (*server.Config, error)
+
+	mu       sync.Mutex
+	watched  int
+	over     bool // the last run has ended; nothing more is taken
+	listener net.Listener
+	wg       sync.WaitGroup
+}
+
+const (
+	// handTime is how long another supervisor may take to answer.
+	handTime = 10 * time.Second
+	// handTries is how often one is looked for that is just beginning or ending.
+	handTries = 20
+	handPause = 50 * time.Millisecond
+)
+
+func (s *supervisor) run(ctx context.Context, id string) error {
+	taken, release, err := s.meet(ctx, id)
+	if taken || err != nil {
+		return err
+	}
+	defer release()
+	s.watched = 1
+	if s.listener != nil {
+		s.wg.Go(func() { s.accept(ctx) })
+	}
+	err = s.watch(ctx, id)
+	s.wg.Wait()
+	return err
+}
+
+// meet hands the run to another supervisor, or becomes the one that others hand theirs to;
+// or neither, if that cannot be.
+func (s *supervisor) meet(ctx context.Context, id string) (taken bool, release func(), err error) {
+	path, err := s.socket()
+	if err != nil {
+		return false, nil, err
+	}
+	for range handTries {
+		if taken, err := handOver(ctx, path, id); taken || err != nil {
+			return taken, nil, err
+		}
+		if release, err := s.listen(ctx, path); err == nil {
+			return false, release, nil
+		}
+		clock.Pause(ctx, handPause)
+	}
+	return false, func() {}, nil
+}
+
+// socket is where supervisors of the same program with the same environment meet: a CLI
+// inherits both.
+func (s *supervisor) socket() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	program, err := os.Stat(self)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(fmt.Sprint(self, program.Size(), program.ModTime().UnixNano(), strings.Join(os.Environ(), "\n"))))
+	return filepath.Join(s.DataDir(), "runs", fmt.Sprintf("%x.sock", sum[:6])), nil
+}
+
+// handOver gives a run to the supervisor that is there; false when there is none. When one
+// says nothing it may have taken the run, which must not run twice.
+func handOver(ctx context.Context, path, id string) (taken bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, handTime)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	if err != nil {
+		return false, nil // there is none
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(handTime))
+	if _, err := fmt.Fprintln(conn, id); err != nil {
+		return false, nil // it is gone
+	}
+	answer, err := bufio.NewReader(conn).ReadString('\n')
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return false, fault.Wrap(err, fault.Internal,
+			"The process that watches runs does not answer, so it is not known whether it watches %s.", id)
+	}
+	return answer == handTaken, nil
+}
+
+const handTaken = "taken\n"
+
+// listen makes this process the one that others hand their runs to. The lock goes with the
+// process, however it ends; a socket may be left behind.
+func (s *supervisor) listen(ctx context.Context, path string) (release func(), err error) {
+	lock, err := os.OpenFile(strings.TrimSuffix(path, ".sock")+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+		_ = os.Remove(path)
+		s.listener, err = (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	}
+	if err != nil {
+		_ = lock.Close()
+		return nil, err
+	}
+	return func() { _ = s.listener.Close(); _ = lock.Close() }, nil
+}
+
+// accept takes the runs of others until nothing is left to watch.
+func (s *supervisor) accept(ctx context.Context) {
+	for {
+		conn, err := s.listener.Accept()
+		if err != nil {
+			return
+		}
+		_ = conn.SetDeadline(time.Now().Add(handTime))
+		id, err := bufio.NewReader(conn).ReadString('\n')
+		if err == nil && s.more() {
+			_, _ = fmt.Fprint(conn, handTaken)
+			s.wg.Go(func() { s.report(strings.TrimSpace(id), s.watch(ctx, strings.TrimSpace(id))) })
+		}
+		_ = conn.Close()
+	}
+}
+
+// more counts another run, unless it is too late for one.
+func (s *supervisor) more() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over {
+		s.watched++
+	}
+	return !s.over
+}
+
+func (s *supervisor) less() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watched--
+	if s.over = s.watched == 0; s.over && s.listener != nil {
+		_ = s.listener.Close()
+	}
+}
+
+// report writes what went wrong where the process that was started for the run would have.
+func (s *supervisor) report(id string, failed error) {
+	if failed == nil {
+		return
+	}
+	if f, err := os.OpenFile(filepath.Join(s.DataDir(), "runs", filepath.Base(id)+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
+		_, _ = fmt.Fprintln(f, failed)
+		_ = f.Close()
+	}
+}
+
+// watch watches one run to its end.
+func (s *supervisor) watch(ctx context.Context, id string) error {
+	defer s.less()
+	loaded, err := s.config()
+	if err != nil {
+		return err
+	}
+	cl, err := s.Client()
+	if err != nil {
+		return err
+	}
+	r := &runner{App: s.App, record: true, server: recording(s.App, cl)}
+	if err := cl.Call(ctx, api.Get("/runs/"+id), &r.opened); err != nil {
+		return err
+	}
+	o := r.opened
+	e, err := engine.Find(o.Engine)
+	if err != nil {
+		return err
+	}
+	limits := process.DefaultLimits()
+	limits.Start = loaded.Runs.StartTimeout
+	r.budget = o.Budget
+	r.spec = process.Spec{ID: o.ID, Engine: e, Limits: limits, Job: engine.Job{
+		Prompt: o.Prompt, Dir: o.Dir, Override: o.Model, Supervised: o.Supervised, Settings: loaded.Runs.Engines[e.Name], Resume: engine.Resume{Engine: e.Name, Value: o.Resume},
+	}}
+	// The server may be away for long; what the agent did is not lost for that.
+	_, _, err = r.execute(ctx, func(engine.Event, engine.Usage) {}, 24*time.Hour)
+	return err
+}

@@ -1,0 +1,79 @@
+package run
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"signalbox/internal/cli/command"
+	"signalbox/internal/fault"
+	"signalbox/internal/run/engine"
+)
+
+func newTranslate(a *command.App) *cobra.Command {
+	c := &cobra.Command{
+		Use:     "translate --engine NAME",
+		Short:   "Turn what an agent CLI wrote, on standard input, into events on standard output",
+		Example: "  amp --stream-json -x < prompt.txt | signalbox run translate --engine amp",
+		Args:    command.Exactly(0, "no arguments: the stream is standard input"),
+	}
+	var name, dir, resume string
+	var job engine.Job
+	c.Flags().StringVar(&name, "engine", "", "the engine: "+strings.Join(engine.Names(), ", "))
+	c.Flags().StringVar(&dir, "cwd", "", "the folder that titles are relative to; the current one when absent")
+	c.Flags().StringVar(&resume, "resume", "", "the session that the run was to go on with")
+	c.Flags().StringVar(&job.Settings.Model, "model", "", "the model that was configured")
+	c.Flags().StringVar(&job.Settings.Mode, "mode", "", "the mode that was configured")
+	c.RunE = func(*cobra.Command, []string) error {
+		e, err := engine.Find(name)
+		if err != nil {
+			return command.Usage("%s", fault.From(err).Message)
+		}
+		if job.Dir = dir; dir == "" {
+			job.Dir, _ = os.Getwd()
+		}
+		job.PID = os.Getpid()
+		if resume != "" {
+			if job.Resume, err = e.ReadResume(resume); err != nil {
+				return command.Usage("%s", fault.From(err).Message)
+			}
+		}
+		return translate(a.In, a.Out, e, job)
+	}
+	return c
+}
+
+// translate writes the events of a stream.
+func translate(in io.Reader, w io.Writer, e *engine.Engine, job engine.Job) error {
+	out := bufio.NewWriterSize(w, 64<<10)
+	var line []byte
+	var failed error
+	s := e.NewStream(job, func(event engine.Event) {
+		var err error
+		if line, err = event.Line(line[:0]); err == nil {
+			_, err = out.Write(line)
+		}
+		failed = errors.Join(failed, err)
+	})
+	lines := engine.NewLines(in)
+	for failed == nil {
+		text, tooLong, err := lines.Next()
+		if err != nil {
+			break
+		}
+		if tooLong {
+			s.TooLong()
+		} else {
+			s.Line(text)
+		}
+		if !lines.Buffered() { // whoever reads is not kept waiting
+			failed = errors.Join(failed, out.Flush())
+		}
+	}
+	s.Finish(engine.Exit{})
+	return errors.Join(failed, out.Flush())
+}

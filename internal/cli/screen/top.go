@@ -1,0 +1,251 @@
+package screen
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
+	"signalbox/internal/counter"
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/roster"
+	"signalbox/internal/run"
+)
+
+// NewTop is `top`.
+func NewTop(a *command.App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "top",
+		Short: "The overview on the whole terminal: gates, cost, agents and what happens", Args: command.NoArguments(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			cl, err := a.Client()
+			if err != nil {
+				return err
+			}
+			return show(c.Context(), a, cl, &top{ctx: c.Context(), api: cl}, "signalbox counters", "")
+		},
+	}
+}
+
+// top is the overview on a terminal.
+type top struct {
+	ctx          context.Context //nolint:containedctx // a screen lives as long as its command
+	api          *api.Client
+	width        int // when it was last drawn
+	seen         *overview
+	away         string
+	reading, due bool
+}
+
+// overview is everything that it shows.
+type overview struct {
+	counters counter.Report
+	gates    gate.GatePage
+	agents   roster.AgentPage
+	runs     run.Page
+	entries  ledger.EntryPage
+	err      error
+}
+
+// ask reads everything, unless it is being read: then once more afterwards.
+func (t *top) ask() call {
+	if t.reading {
+		t.due = true
+		return nil
+	}
+	t.reading, t.due = true, false
+	return t.read
+}
+
+func (t *top) read() any {
+	o := &overview{}
+	for path, answer := range map[string]any{
+		"/ops/counters": &o.counters, "/ops/gates?status=pending&limit=100": &o.gates, "/ops/agents?limit=1000": &o.agents,
+		"/runs?status=running&limit=20": &o.runs, "/ops/ledger?newest=1&limit=60": &o.entries,
+	} {
+		if err := t.api.Call(t.ctx, api.Get(path), answer); err != nil {
+			o.err = err
+		}
+	}
+	return o
+}
+
+// take hears what happens.
+func (t *top) take(event any) call {
+	switch e := event.(type) {
+	case changed:
+		return t.ask()
+	case lost:
+		t.away = e.why
+	case *overview:
+		t.reading = false
+		if t.away = ""; e.err != nil {
+			t.away = e.err.Error()
+		} else {
+			t.seen = e
+		}
+		if t.due {
+			return t.ask()
+		}
+	case key:
+		if slices.Contains([]string{"q", "esc", "ctrl+c"}, e.name) {
+			return quit
+		}
+	}
+	return nil
+}
+
+// draw shows the counters, what waits and what happens, and who is there.
+func (t *top) draw(width, height int) []string {
+	t.width = width
+	if width < 40 || height < 12 {
+		return []string{"Make the terminal larger."}
+	}
+	state := good.of("● live ")
+	if t.away != "" {
+		state = danger.of("○ away ")
+	}
+	lines := []string{spread(bold.of(" Signalbox   "+t.api.Base), state, t.width)}
+	if t.seen == nil {
+		lines = append(lines, "", " "+output.Printable(t.away))
+		return lines
+	}
+	lines = append(lines, t.numbers()...)
+	left := t.width
+	if t.width >= sideBySideFrom {
+		left = t.width * 3 / 5
+	}
+	main := slices.Concat(t.waits(left), t.costs(left), t.news(left))
+	room := height - len(lines) - 1
+	if left == t.width {
+		lines = append(lines, fill(main, t.width, room)...)
+	} else {
+		main, side := fill(main, left, room), fill(t.people(), t.width-left-3, room)
+		for i := range room {
+			lines = append(lines, main[i]+faint.of(" │ ")+side[i])
+		}
+	}
+	foot := faint.of(" q leave   `signalbox gates watch` decides")
+	if t.away != "" {
+		foot = danger.of(" " + output.Printable(t.away))
+	}
+	return append(lines, foot)
+}
+
+// numbers are the counters of today.
+func (t *top) numbers() []string {
+	today := counter.Sum{}
+	if days := t.seen.counters.Days; len(days) > 0 {
+		today = days[len(days)-1].Counts
+	}
+	waits := fmt.Sprint(len(t.seen.gates.Gates))
+	if at := t.seen.counters.OldestWaiting; at != nil {
+		waits += faint.of(" oldest " + output.Since(*at))
+	}
+	online := 0
+	for _, g := range t.seen.agents.Agents {
+		if g.Online {
+			online++
+		}
+	}
+	cell := func(name, value string) string {
+		return fit(" "+faint.of(name), t.width/4) + "\x00" + fit(" "+bold.of(value), t.width/4)
+	}
+	cells := []string{
+		cell("gates waiting", waits), cell("cost today", fmt.Sprintf("$%.2f", today.CostUSD)),
+		cell("tokens today", output.Thousands(today.InputTokens+today.OutputTokens)), cell("agents online", fmt.Sprintf("%d of %d", online, len(t.seen.agents.Agents))),
+		cell("approved today", output.Thousands(today.Gates.Approved)), cell("rejected today", output.Thousands(today.Gates.Rejected)),
+		cell("runs today", fmt.Sprintf("%s done, %s failed", output.Thousands(today.Runs.Completed), output.Thousands(today.Runs.Failed))), cell("agent CLIs running", fmt.Sprint(len(t.seen.runs.Runs))),
+	}
+	var lines []string
+	for row := range slices.Chunk(cells, 4) {
+		var names, values strings.Builder
+		for _, one := range row {
+			name, value, _ := strings.Cut(one, "\x00")
+			names.WriteString(name)
+			values.WriteString(value)
+		}
+		lines = append(lines, "", names.String(), values.String())
+	}
+	return append(lines, "")
+}
+
+// waits are the gates that wait, the highest risk first.
+func (t *top) waits(width int) []string {
+	lines := []string{bold.of(" Waiting")}
+	for _, g := range t.seen.gates.Gates[:min(len(t.seen.gates.Gates), 8)] {
+		lines = append(lines, spread(fmt.Sprintf(" %s %s  %s", riskMark(g.Risk), output.Printable(g.Agent), output.Printable(g.Title)), faint.of(output.Since(g.OpenedAt)), width))
+	}
+	if len(t.seen.gates.Gates) == 0 {
+		lines = append(lines, faint.of(" Nothing waits for a decision."))
+	}
+	return append(lines, "")
+}
+
+// costs is what each of the last days cost, as bars.
+func (t *top) costs(width int) []string {
+	days := t.seen.counters.Days
+	days = days[max(0, len(days)-14):]
+	most, total := 0.0, 0.0
+	for _, d := range days {
+		most, total = max(most, d.Counts.CostUSD), total+d.Counts.CostUSD
+	}
+	var bars strings.Builder
+	for _, d := range days {
+		level := 0
+		if most > 0 {
+			level = int(d.Counts.CostUSD / most * 7)
+		}
+		bars.WriteString(strings.Repeat(string([]rune("▁▂▃▄▅▆▇█")[level]), max(1, min(4, width/20))) + " ")
+	}
+	return []string{spread(bold.of(" Cost by day"), faint.of(fmt.Sprintf("$%.2f in %s", total, output.Count(len(days), "day"))), width), " " + blue.of(bars.String()), ""}
+}
+
+// people are the agents, those that are there first.
+func (t *top) people() []string {
+	all := slices.Clone(t.seen.agents.Agents)
+	slices.SortStableFunc(all, func(a, b roster.Agent) int {
+		switch {
+		case a.Online == b.Online:
+			return strings.Compare(a.Name, b.Name)
+		case a.Online:
+			return -1
+		}
+		return 1
+	})
+	lines := []string{bold.of("Agents")}
+	for _, g := range all {
+		dot := faint.of("○")
+		if g.Online {
+			dot = good.of("●")
+		}
+		state := output.Seen(g.Online, g.LastSeenAt)
+		if g.Suspended {
+			state = "suspended"
+		}
+		lines = append(lines, dot+" "+output.Printable(g.Name)+faint.of("  "+state))
+	}
+	for i, r := range t.seen.runs.Runs {
+		if i == 0 {
+			lines = append(lines, "", bold.of("Runs in progress"))
+		}
+		lines = append(lines, fmt.Sprintf("%s  $%.2f  %s", r.Engine, r.CostUSD, output.Printable(output.OneLine(r.Prompt))))
+	}
+	return lines
+}
+
+// news are the last entries of the ledger, the newest first.
+func (t *top) news(width int) []string {
+	lines := []string{bold.of(" Ledger")}
+	for _, e := range slices.Backward(t.seen.entries.Entries) {
+		lines = append(lines, fit(fmt.Sprintf(" %s %-20s %s %s", faint.of(e.At.Local().Format(time.TimeOnly)), output.Printable(e.Kind), output.Printable(e.Actor), faint.of(output.Printable(e.Subject))), width))
+	}
+	return lines
+}

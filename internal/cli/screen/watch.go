@@ -1,0 +1,243 @@
+package screen
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+)
+
+// NewWatch is `gates watch`.
+func NewWatch(a *command.App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "watch",
+		Short: "The inbox on the whole terminal: see gates arrive, and decide them with a key", Args: command.NoArguments(),
+		Long: "The inbox on the whole terminal, as it changes.\n\n" + watchKeys,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cl, err := a.Client()
+			if err != nil {
+				return err
+			}
+			w := &watch{ctx: c.Context(), api: cl}
+			return show(c.Context(), a, cl, w, "signalbox gates ls", "gate.")
+		},
+	}
+}
+
+const watchKeys = `  j k    next, before        g G    first, last
+  a      approve             r      reject, with a reason
+  /      search              esc    leave a field, clear the search
+  space  scroll the gate     ?      these keys
+  q      leave`
+
+// watch is the inbox on a terminal.
+type watch struct {
+	ctx    context.Context //nolint:containedctx // a screen lives as long as its command
+	api    *api.Client
+	height int // when it was last drawn
+
+	gates  []gate.Gate
+	shown  []int  // those that the search lets through
+	at     string // the id of the gate under the cursor
+	scroll int
+	more   bool
+
+	asking string // approve, reject or search while somebody types
+	typed  string
+	search string
+	help   bool
+	note   string // what happened last
+	away   string // why the server cannot be reached
+	ready  bool
+}
+
+// gatesRead is the answer to a refresh.
+type gatesRead struct {
+	page gate.GatePage
+	err  error
+}
+
+// voted is the answer to a decision.
+type voted struct {
+	gate gate.Gate
+	verb string
+	err  error
+}
+
+func (w *watch) read() any {
+	var r gatesRead
+	r.err = w.api.Call(w.ctx, api.Get("/ops/gates?status=pending&limit=500"), &r.page)
+	return r
+}
+
+// take hears keys, answers, and the ledger's news.
+func (w *watch) take(event any) call {
+	switch e := event.(type) {
+	case changed:
+		return w.read
+	case lost:
+		w.away = e.why
+	case gatesRead:
+		w.refresh(e)
+	case voted:
+		w.tell(e)
+		return w.read
+	case key:
+		return w.key(e)
+	}
+	return nil
+}
+
+func (w *watch) refresh(r gatesRead) {
+	if r.err != nil {
+		w.away = r.err.Error()
+		return
+	}
+	w.away, w.ready, w.gates, w.more = "", true, r.page.Gates, r.page.Next != ""
+	w.filter()
+}
+
+// filter keeps the cursor on its gate, or where it stood when the gate is gone.
+func (w *watch) filter() {
+	place := w.place()
+	w.shown = w.shown[:0]
+	for i, g := range w.gates {
+		all := strings.ToLower(strings.Join([]string{g.ID, g.Title, g.Summary, g.ProposedAction, g.Agent, g.Project, g.Origin.Protocol, g.Rule}, "\n"))
+		if !slices.ContainsFunc(strings.Fields(strings.ToLower(w.search)), func(word string) bool { return !strings.Contains(all, word) }) {
+			w.shown = append(w.shown, i)
+		}
+	}
+	if w.current() == nil {
+		w.move(place)
+	}
+}
+
+// place is where the cursor is in the list.
+func (w *watch) place() int {
+	for n, i := range w.shown {
+		if i < len(w.gates) && w.gates[i].ID == w.at {
+			return n
+		}
+	}
+	return 0
+}
+
+func (w *watch) move(to int) {
+	w.scroll, w.at = 0, ""
+	if len(w.shown) > 0 {
+		w.at = w.gates[w.shown[min(max(to, 0), len(w.shown)-1)]].ID
+	}
+}
+
+// current is the gate under the cursor, nil for none.
+func (w *watch) current() *gate.Gate {
+	for _, i := range w.shown {
+		if w.gates[i].ID == w.at {
+			return &w.gates[i]
+		}
+	}
+	return nil
+}
+
+func (w *watch) key(k key) call {
+	switch {
+	case k.name == "ctrl+c":
+		return quit
+	case w.asking != "":
+		return w.typing(k)
+	case w.help:
+		w.help = false
+		return nil
+	}
+	w.note = ""
+	switch k.name {
+	case "q":
+		return quit
+	case "j", "down":
+		w.move(w.place() + 1)
+	case "k", "up":
+		w.move(w.place() - 1)
+	case "g", "home":
+		w.move(0)
+	case "G", "end":
+		w.move(len(w.shown) - 1)
+	case "space", "pgdown":
+		w.scroll += max(1, w.height/2)
+	case "pgup", "b":
+		w.scroll = max(0, w.scroll-w.height/2)
+	case "?":
+		w.help = true
+	case "/":
+		w.asking, w.typed = "search", w.search
+	case "esc":
+		w.search = ""
+		w.filter()
+	case "a", "r":
+		if w.current() != nil {
+			w.asking, w.typed = map[string]string{"a": api.Approve, "r": api.Reject}[k.name], ""
+		}
+	}
+	return nil
+}
+
+// typing takes keys while a line is asked for.
+func (w *watch) typing(k key) call {
+	switch k.name {
+	case "esc":
+		w.asking = ""
+	case "backspace":
+		if runes := []rune(w.typed); len(runes) > 0 {
+			w.typed = string(runes[:len(runes)-1])
+		}
+	case "enter":
+		return w.answer()
+	default:
+		w.typed += k.text
+	}
+	if w.asking == "search" {
+		w.search = w.typed
+		w.filter()
+	}
+	return nil
+}
+
+func (w *watch) answer() call {
+	verb, note, g := w.asking, strings.TrimSpace(w.typed), w.current()
+	switch {
+	case verb == "search" || g == nil:
+		w.asking = ""
+		return nil
+	case verb == api.Reject && note == "":
+		w.note = warned.of("Say why: the agent reads the reason, and does better next time.")
+		return nil
+	}
+	w.asking = ""
+	id := g.ID
+	return func() any {
+		v := voted{verb: verb}
+		v.err = w.api.Call(w.ctx, api.Decide(id, verb, gate.Decision{Note: note}), &v.gate)
+		return v
+	}
+}
+
+// tell says what a decision came to. One that was taken elsewhere is news, and no error.
+func (w *watch) tell(v voted) {
+	switch {
+	case fault.Is(v.err, fault.AlreadyResolved):
+		w.note = warned.of(output.Printable(fault.From(v.err).Message))
+	case v.err != nil:
+		w.note = danger.of(output.Printable(fault.From(v.err).Message))
+	case v.gate.Status == gate.Pending:
+		w.note = fmt.Sprintf("Your vote counts; %d of %d so far.", len(v.gate.Votes), v.gate.Quorum)
+	default:
+		w.note = good.of(output.Sentence(string(v.gate.Status))+": ") + output.Printable(v.gate.Title)
+	}
+}

@@ -1,0 +1,158 @@
+package screen
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/output"
+	"signalbox/internal/gate"
+)
+
+const sideBySideFrom = 100 // columns
+
+// draw shows a head, the list beside or above the gate, and a foot.
+func (w *watch) draw(width, height int) []string {
+	w.height = height
+	if width < 20 || height < 6 {
+		return []string{"Make the terminal larger."}
+	}
+	lines := []string{w.head(width)}
+	room := height - 2
+	switch {
+	case w.help:
+		lines = append(lines, fill(strings.Split("\n"+watchKeys, "\n"), width, room)...)
+	case len(w.shown) == 0:
+		lines = append(lines, fill([]string{"", "  " + w.nothing()}, width, room)...)
+	case width >= sideBySideFrom:
+		left := min(56, width*2/5)
+		list, slide := w.list(left, room), w.slide(width-left-3, room)
+		for i := range room {
+			lines = append(lines, list[i]+faint.of(" │ ")+slide[i])
+		}
+	default:
+		top := max(4, room/3/2*2)
+		lines = append(lines, w.list(width, top)...)
+		lines = append(lines, faint.of(strings.Repeat("─", width)))
+		lines = append(lines, w.slide(width, room-top-1)...)
+	}
+	return append(lines, w.foot(width))
+}
+
+func (w *watch) nothing() string {
+	switch {
+	case !w.ready:
+		return "Asking the server …"
+	case w.search != "":
+		return "No gate matches. esc shows them all."
+	}
+	return good.of("✓") + " Nothing waits for a decision."
+}
+
+func (w *watch) head(width int) string {
+	state := good.of("● live ")
+	if w.away != "" {
+		state = danger.of("○ away ")
+	}
+	title := " Signalbox   " + output.GatesWait(len(w.gates))
+	if w.more {
+		title = " Signalbox   more than " + output.GatesWait(len(w.gates))
+	}
+	if w.search != "" {
+		title += "   /" + output.Printable(w.search)
+	}
+	return spread(bold.of(title), state, width)
+}
+
+func (w *watch) foot(width int) string {
+	cursor := bar.of(" ")
+	switch {
+	case w.asking == "search":
+		return fit(" /"+output.Printable(w.typed)+cursor, width)
+	case w.asking != "" && w.note != "" && w.typed == "":
+		return fit(" "+w.note+"  "+cursor, width)
+	case w.asking == api.Approve:
+		return fit(good.of(" Approve")+", with a note if you like; enter does it: "+output.Printable(w.typed)+cursor, width)
+	case w.asking == api.Reject:
+		return fit(danger.of(" Reject")+" because: "+output.Printable(w.typed)+cursor, width)
+	case w.away != "":
+		return fit(danger.of(" "+output.Printable(w.away)), width)
+	case w.note != "":
+		return fit(" "+w.note, width)
+	}
+	return fit(faint.of(" j k move   a approve   r reject   / search   ? keys   q leave"), width)
+}
+
+// list shows the gates around the cursor, two lines for each.
+func (w *watch) list(width, height int) []string {
+	var lines []string
+	rows := max(1, height/2)
+	first := max(0, min(w.place()-rows/2, len(w.shown)-rows))
+	for _, i := range w.shown[first:min(len(w.shown), first+rows)] {
+		g := &w.gates[i]
+		title, under := " "+output.Printable(g.Title), fmt.Sprintf("   %s %s · %s · %s", riskMark(g.Risk), output.Printable(g.Agent), g.Origin.Protocol, output.Printable(g.Project))
+		age := output.Since(g.OpenedAt) + " "
+		if g.ID == w.at {
+			lines = append(lines, bar.of(fit(title, width)))
+		} else {
+			lines = append(lines, fit(bold.of(title), width))
+		}
+		lines = append(lines, spread(under, faint.of(age), width))
+	}
+	return fill(lines, width, height)
+}
+
+// slide shows the gate under the cursor.
+func (w *watch) slide(width, height int) []string {
+	g := w.current()
+	if g == nil {
+		return fill(nil, width, height)
+	}
+	all := describe(g, width)
+	w.scroll = min(w.scroll, max(0, len(all)-height))
+	return fill(all[w.scroll:], width, height)
+}
+
+// describe is everything there is to decide on, in lines.
+func describe(g *gate.Gate, width int) []string {
+	lines := wrapped(g.Title, width)
+	for i := range lines {
+		lines[i] = bold.of(lines[i])
+	}
+	lines = append(lines, riskMark(g.Risk)+faint.of("  opened "+output.Since(g.OpenedAt)+expiry(g)), "")
+	section := func(name, text string) {
+		if strings.TrimSpace(text) == "" {
+			return
+		}
+		lines = append(lines, faint.of(name))
+		lines = append(lines, wrapped(text, width)...)
+		lines = append(lines, "")
+	}
+	section("What was done", g.Summary)
+	section("What is proposed", g.ProposedAction)
+	var facts []string
+	for _, f := range g.Facts {
+		facts = append(facts, f.Name+": "+f.Value)
+	}
+	section("Facts", strings.Join(facts, "\n"))
+	section("Rule", strings.TrimSpace(g.Rule+"\n"+g.Reason))
+	section("Who decides", fmt.Sprintf("%d of %s", g.Quorum, strings.Join(g.Approvers, ", ")))
+	for _, v := range g.Votes {
+		say := map[bool]string{true: "approved", false: "rejected"}[v.Approve]
+		section("Vote", strings.TrimSpace(v.Operator+" "+say+". "+v.Note))
+	}
+	for _, artifact := range g.Artifacts {
+		section("Artifact", string(artifact))
+	}
+	section("Gate", g.ID+"\n"+g.Workspace+"/"+g.Agent)
+	return lines
+}
+
+func expiry(g *gate.Gate) string {
+	if g.ExpiresAt == nil {
+		return ""
+	}
+	left := time.Until(*g.ExpiresAt).Round(time.Minute)
+	return fmt.Sprintf(", %s by itself in %s", strings.TrimSuffix(string(g.OnExpiry), "d")+"d", strings.TrimSuffix(left.String(), "0s"))
+}

@@ -1,0 +1,180 @@
+package amp
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"signalbox/internal/fault"
+	"signalbox/internal/wire"
+)
+
+// Fields reads the members of an object one by one, and keeps the first error in Err.
+// Members that nobody asks for are passed over: clients of every generation have some of
+// their own. null is the same as absent.
+type Fields struct {
+	Prefix string // before the names in errors, as in "payload."
+	Err    error
+
+	raw  map[string]wire.Raw
+	with []string // a member that was read at the same time
+	part map[string]wire.Raw
+}
+
+// ReadFields reads an object. A duplicate name is an error of the whole. With the name of a
+// member that should be an object, that one is read at the same time.
+func ReadFields(text []byte, with ...string) (*Fields, error) {
+	levels, err := wire.Nested(text, with...)
+	if err != nil {
+		e := fault.From(err)
+		return nil, fault.Wrap(e.Cause, fault.InvalidRequest, "%s", e.Message).About(e.Field)
+	}
+	if wire.Depth(text) > MaxNesting-2 {
+		return nil, fault.New(fault.InvalidRequest, "Lists and objects are nested more than %d deep. Send what is that deep as text.", MaxNesting-2)
+	}
+	return &Fields{raw: levels[0], with: with, part: levels[len(with)]}, nil
+}
+
+// Fail says what is wrong with a member; the text goes on after its name.
+func (f *Fields) Fail(name, format string, args ...any) {
+	if f.Err == nil {
+		f.Err = fault.New(fault.InvalidField, "The field %q ", f.Prefix+name).About(f.Prefix + name)
+		e := fault.From(f.Err)
+		e.Message += fmt.Sprintf(format, args...)
+	}
+}
+
+// FailLong is Fail for a member that is longer than it may be.
+func (f *Fields) FailLong(name string, most int, format string, args ...any) {
+	if f.Err == nil {
+		f.Fail(name, format, args...)
+		f.Err = fault.From(f.Err).With("max_length", most)
+	}
+}
+
+// Missing says that a member is absent, and what would be right.
+func (f *Fields) Missing(name, right string) {
+	if f.Err == nil {
+		f.Err = fault.New(fault.MissingField, "The field %q is missing. It should be %s.", f.Prefix+name, right).About(f.Prefix + name)
+	}
+}
+
+// Get is the value of a member that is there.
+func (f *Fields) Get(name string) (wire.Raw, bool) {
+	raw, there := f.raw[name]
+	return raw, there && raw.Kind() != 'n'
+}
+
+// Has reports whether a member is there, be it null.
+func (f *Fields) Has(name string) bool {
+	_, there := f.raw[name]
+	return there
+}
+
+// Text reads a string; "" when it is absent.
+func (f *Fields) Text(name string, most int) string {
+	raw, ok := f.Get(name)
+	if !ok {
+		return ""
+	}
+	s, ok := wire.Text(raw)
+	switch {
+	case raw.Kind() != '"':
+		f.Fail(name, "should be text.")
+	case !ok:
+		f.Fail(name, "contains the character \\u0000, which text may not. Leave it out.")
+	case utf8.RuneCountInString(s) > most:
+		f.FailLong(name, most, "should have at most %d characters, and has %d.", most, utf8.RuneCountInString(s))
+	}
+	return s
+}
+
+// Required reads a string that has to be there.
+func (f *Fields) Required(name string, most int, right string) string {
+	s := f.Text(name, most)
+	if s == "" && f.Err == nil {
+		if _, there := f.Get(name); there {
+			f.Fail(name, "is empty. It should be %s.", right)
+		} else {
+			f.Missing(name, right)
+		}
+	}
+	return s
+}
+
+// Object reads a member that is an object, nil when it is absent.
+func (f *Fields) Object(name string) *Fields {
+	raw, ok := f.Get(name)
+	if !ok {
+		return nil
+	}
+	if raw.Kind() != '{' {
+		f.Fail(name, "should be an object.")
+		return nil
+	}
+	members := f.part
+	if !slices.Contains(f.with, name) {
+		var err error
+		if members, err = wire.Members(raw); err != nil && f.Err == nil {
+			f.Err = err
+		}
+	}
+	return &Fields{raw: members, Prefix: f.Prefix + name + "."}
+}
+
+// Join takes over the error of a part.
+func (f *Fields) Join(part *Fields) {
+	if part != nil && f.Err == nil {
+		f.Err = part.Err
+	}
+}
+
+// Flag reads true or false, nil when it is absent.
+func (f *Fields) Flag(name string) *bool {
+	raw, ok := f.Get(name)
+	if !ok {
+		return nil
+	}
+	if raw.Kind() != 't' && raw.Kind() != 'f' {
+		f.Fail(name, "should be true or false.")
+	}
+	yes := raw.Kind() == 't'
+	return &yes
+}
+
+// Texts reads a list of strings, nil when it is absent.
+func (f *Fields) Texts(name string, most, longest int) []string {
+	raw, ok := f.Get(name)
+	if !ok {
+		return nil
+	}
+	items := []string{}
+	err := wire.Unmarshal(raw, &items)
+	if raw.Kind() != '[' || err != nil || len(items) > most {
+		f.Fail(name, "should be a list of at most %d texts.", most)
+	}
+	for _, item := range items {
+		if item == "" || len(item) > longest {
+			f.Fail(name, "should be a list of texts of 1 to %d bytes.", longest)
+		}
+	}
+	return items
+}
+
+var momentForm = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$`)
+
+// Time reads a moment, with or without a fraction; the zero time when it is absent.
+func (f *Fields) Time(name string) time.Time {
+	s := f.Text(name, 64)
+	if s == "" {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(s))
+	if err != nil || !momentForm.MatchString(s) {
+		f.Fail(name, "should be a time such as \"2026-03-06T22:10:38Z\", and is %.80q.", s)
+	}
+	return t
+}

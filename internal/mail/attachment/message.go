@@ -1,0 +1,141 @@
+package attachment
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/inspect"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
+)
+
+// Attached are the attachments of a message that is about to be sent.
+type Attached struct {
+	IDs        []string
+	Until      int64 // microseconds: how long they can be fetched
+	Suspicious bool  // the recipient's agent should be careful with one of them
+}
+
+// named is an attachment as a message names it.
+type named struct {
+	id, digest string
+	size       int64
+}
+
+// readNamed reads those of a payload that are ours to keep.
+func readNamed(payload []byte) ([]named, error) {
+	f, err := amp.ReadFields(payload)
+	if err != nil {
+		return nil, err
+	}
+	raw, ok := f.Get("attachments")
+	if !ok {
+		return nil, nil
+	}
+	notList := fault.New(fault.InvalidField, "The field \"payload.attachments\" should be a list of objects.").About("payload.attachments")
+	var items []wire.Raw
+	if err := wire.Unmarshal(raw, &items); err != nil {
+		return nil, notList
+	}
+	var list []named
+	for _, item := range items {
+		one, err := amp.ReadFields(item)
+		if err != nil {
+			return nil, notList
+		}
+		if one.Text("storage", 16) == "afp" {
+			continue // kept elsewhere
+		}
+		one.Prefix = "payload.attachments."
+		a := named{id: one.Required("id", 128, "the attachment_id"), digest: one.Required("digest", 128, "the digest as it was announced")}
+		size, ok := wholeNumber(one, "size", "the size as it was announced")
+		if a.size = size; !ok {
+			one.Fail("size", "should be a whole number.")
+		}
+		if one.Err != nil {
+			return nil, one.Err
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+// Check settles which attachments the payload of a message has. The protocol has an order for
+// what is wrong: how many, how large, then each: whose, expired, used, scanned, as announced.
+func (t *Attachments) Check(ctx context.Context, who roster.Identity, payload []byte) (Attached, error) {
+	var out Attached
+	list, err := readNamed(payload)
+	if err != nil {
+		return out, err
+	}
+	if len(list) > MaxCount {
+		return out, fault.New(fault.TooManyAttachments, "The message has %d attachments; the most is %d.", len(list), MaxCount).About("payload.attachments")
+	}
+	total := int64(0)
+	for _, a := range list {
+		if total += a.size; total > MaxTotal {
+			return out, fault.New(fault.AttachmentTooLarge, "The attachments have more than %d bytes together.", MaxTotal).About("payload.attachments")
+		}
+	}
+	for _, a := range list {
+		found, err := t.own(ctx, who, a.id)
+		if err == nil {
+			err = found.usable(t.core.Now(), a)
+		}
+		if err != nil {
+			return out, err
+		}
+		if slices.Contains(out.IDs, a.id) {
+			return out, usedTwice(a.id)
+		}
+		out.IDs = append(out.IDs, a.id)
+		out.Suspicious = out.Suspicious || found.status == inspect.Suspicious
+	}
+	if len(out.IDs) > 0 {
+		out.Until = t.core.Now().Add(routedTime).UnixMicro()
+	}
+	return out, nil
+}
+
+func usedTwice(id string) error {
+	return fault.New(fault.AttachmentUsed, "The attachment %s belongs to another message, or stands there twice. Upload a new copy.", id).About("payload.attachments")
+}
+
+// usable says why an attachment cannot be sent, nil when it can.
+func (a *record) usable(now time.Time, as named) error {
+	if err := a.expired(now); err != nil {
+		return err
+	}
+	switch {
+	case a.message != "":
+		return usedTwice(a.id)
+	case a.scanStatus() == "pending":
+		return fault.New(fault.AttachmentPending, "The attachment %s is not scanned yet. Confirm it with POST /v1/attachments/%s/confirm, and send the message when its scan_status is clean.", a.id, a.id)
+	case a.status == inspect.Rejected:
+		return fault.New(fault.AttachmentRejected, "The attachment %s did not pass the scan: %s Send the message without it.", a.id, a.note)
+	case a.size != as.size:
+		return fault.New(fault.InvalidField, "The attachment %s has %d bytes, and the message says %d.", a.id, a.size, as.size).About("payload.attachments.size")
+	case a.digest != as.digest:
+		return fault.New(fault.InvalidField, "The attachment %s has the digest %s, and the message says %.80s.", a.id, a.digest, as.digest).About("payload.attachments.digest")
+	}
+	return nil
+}
+
+// Claim makes sure, in the transaction of the message, that nobody has sent an attachment
+// since it was checked.
+func Claim(tx *ledger.Tx, ids []string) error {
+	for _, id := range ids {
+		a, err := find(id, tx.QueryRow)
+		if err != nil {
+			return err
+		}
+		if a.message != "" {
+			return usedTwice(id)
+		}
+	}
+	return nil
+}

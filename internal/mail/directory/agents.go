@@ -1,0 +1,250 @@
+package directory
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"time"
+
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
+)
+
+// addressHold is how long the address of an agent that left is given to nobody.
+const addressHold = 30 * 24 * time.Hour
+
+// The answers about agents.
+type (
+	// Delivery is how an agent wants its mail, without the secret.
+	Delivery struct {
+		WebhookURL      string `json:"webhook_url,omitempty"`
+		PreferWebSocket bool   `json:"prefer_websocket"`
+	}
+	// Me is what an agent hears about itself.
+	Me struct {
+		Address             string               `json:"address"`
+		Alias               string               `json:"alias"`
+		Delivery            Delivery             `json:"delivery"`
+		Fingerprint         string               `json:"fingerprint"`
+		RegisteredAt        string               `json:"registered_at"`
+		LastSeenAt          string               `json:"last_seen_at"`
+		Capabilities        []string             `json:"capabilities,omitempty"`
+		CommunicationPolicy *CommunicationPolicy `json:"communication_policy,omitempty"`
+	}
+	// Updated answers a change.
+	Updated struct {
+		Updated       bool   `json:"updated"`
+		Address       string `json:"address"`
+		WebhookSecret string `json:"webhook_secret,omitempty"` // when we made it
+	}
+	// Deregistered answers an agent that leaves.
+	Deregistered struct {
+		Deregistered   bool   `json:"deregistered"`
+		Address        string `json:"address"`
+		DeregisteredAt string `json:"deregistered_at"`
+	}
+	// Listed is an agent in a list.
+	Listed struct {
+		Address string `json:"address"`
+		Alias   string `json:"alias"`
+		Online  bool   `json:"online"`
+	}
+	// AgentList is a page of agents.
+	AgentList struct {
+		Agents  []Listed `json:"agents"`
+		Total   int      `json:"total"`
+		Cursor  string   `json:"cursor,omitempty"`
+		HasMore bool     `json:"has_more,omitempty"`
+	}
+	// Resolved is what others may know of an agent.
+	Resolved struct {
+		Address      string   `json:"address"`
+		Alias        string   `json:"alias"`
+		PublicKey    string   `json:"public_key"`
+		KeyAlgorithm string   `json:"key_algorithm"`
+		Fingerprint  string   `json:"fingerprint"`
+		Online       bool     `json:"online"`
+		Capabilities []string `json:"capabilities,omitempty"`
+	}
+	// Card is an agent's card. The server has no private key of the agent, so it is not
+	// signed, and says so.
+	Card struct {
+		Card             string   `json:"amp_agent_card"`
+		ID               string   `json:"id"`
+		Address          string   `json:"address"`
+		Alias            string   `json:"alias"`
+		PublicKey        string   `json:"public_key"`
+		KeyAlgorithm     string   `json:"key_algorithm"`
+		Fingerprint      string   `json:"fingerprint"`
+		ProviderEndpoint string   `json:"provider_endpoint"`
+		Capabilities     []string `json:"capabilities"`
+		IssuedAt         string   `json:"issued_at"`
+		ExpiresAt        string   `json:"expires_at"`
+		Signature        *string  `json:"signature"`
+		ProviderAsserted bool     `json:"provider_asserted"`
+	}
+)
+
+// Me is what an agent may know of itself.
+func (d *Directory) Me(ctx context.Context, who roster.Identity) (Me, error) {
+	a, err := d.core.Roster.Agent(ctx, who.Workspace, who.ID)
+	if err != nil {
+		return Me{}, err
+	}
+	p := d.Profile(a.ID)
+	me := Me{
+		Address: a.Address, Alias: p.Alias, Delivery: Delivery{p.WebhookURL, !p.WebhookFirst()}, Fingerprint: currentKey(a), RegisteredAt: amp.Stamp(a.AddedAt),
+		Capabilities: p.Capabilities, CommunicationPolicy: p.Policy,
+	}
+	if a.LastSeenAt != nil {
+		me.LastSeenAt = amp.Stamp(*a.LastSeenAt)
+	}
+	return me, nil
+}
+
+// Change changes what an agent says of itself.
+func (d *Directory) Change(ctx context.Context, who roster.Identity, body []byte) (Updated, error) {
+	f, err := amp.ReadFields(body)
+	if err != nil {
+		return Updated{}, err
+	}
+	for _, fixed := range []string{"name", "tenant", "public_key", "address"} {
+		if f.Has(fixed) {
+			f.Fail(fixed, "cannot be changed here. A public key is changed with POST /v1/auth/rotate-keys.")
+		}
+	}
+	p, err := d.change(ctx, f, who.ID, d.Profile(who.ID))
+	if err != nil {
+		return Updated{}, err
+	}
+	err = d.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		appendProfile(tx, who, who.Workspace, who.ID, p)
+		return nil
+	})
+	if err != nil {
+		return Updated{}, err
+	}
+	d.use(who.ID, p)
+	out := Updated{Updated: true, Address: who.Address}
+	if f.Has("delivery") {
+		out.WebhookSecret = d.madeSecret(who.Workspace, who.ID, p)
+	}
+	return out, nil
+}
+
+// Leave removes the calling agent.
+func (d *Directory) Leave(ctx context.Context, who roster.Identity) (Deregistered, error) {
+	at, err := d.deregister(ctx, who, who.Workspace, who.ID)
+	return Deregistered{true, who.Address, amp.Stamp(at)}, err
+}
+
+// deregister removes an agent with its keys and its queue, and gives its address to
+// nobody for a while.
+func (d *Directory) deregister(ctx context.Context, by roster.Identity, workspace, agentID string) (at time.Time, err error) {
+	err = d.core.Roster.Write(ctx, func(tx *ledger.Tx) error {
+		a, err := d.core.Roster.AgentIn(tx, workspace, agentID)
+		if err != nil {
+			return err
+		}
+		if by.Kind == roster.HolderOwner && a.Owner != by.Name {
+			return fault.New(fault.NotFound, "You have no agent %.80q.", agentID)
+		}
+		at = tx.Now()
+		if key := currentKey(a); key != "" {
+			revoke(tx, by, workspace, key, revoked{a.Address, "agent_deregistered", ""})
+		}
+		roster.Remove(tx, by.Actor(), workspace, a.ID, addressHold)
+		return nil
+	})
+	return at, err
+}
+
+// Query selects agents of the caller's tenant.
+type Query struct {
+	Tenant string // the caller's own, or ""
+	Search string // a part of the address or the alias
+	After  string // the name of the last agent of the page before
+	Limit  int
+}
+
+// List lists the agents of the caller's own tenant.
+func (d *Directory) List(ctx context.Context, who roster.Identity, q Query) (AgentList, error) {
+	out := AgentList{Agents: []Listed{}}
+	if tenant := strings.ToLower(q.Tenant); tenant != "" && tenant != who.Workspace {
+		return out, fault.New(fault.TenantDenied, "You may list the agents of %q, which is your own tenant.", who.Workspace).About("tenant")
+	}
+	search, last := strings.ToLower(q.Search), ""
+	for name := ""; ; {
+		page, err := d.core.Roster.Agents(ctx, who.Workspace, [2]string{who.Workspace, name}, wire.MaxPage)
+		if err != nil {
+			return out, err
+		}
+		for _, a := range page {
+			name = a.Name
+			alias := d.Profile(a.ID).Alias
+			if search != "" && !strings.Contains(a.Address, search) && !strings.Contains(strings.ToLower(alias), search) {
+				continue
+			}
+			out.Total++
+			switch {
+			case a.Name <= q.After:
+			case len(out.Agents) < q.Limit:
+				out.Agents = append(out.Agents, Listed{a.Address, alias, a.Online})
+				last = a.Name
+			default:
+				out.HasMore = true
+			}
+		}
+		if len(page) < wire.MaxPage {
+			break
+		}
+	}
+	if out.HasMore {
+		out.Cursor = wire.Cursor(last)
+	}
+	return out, nil
+}
+
+// Resolve finds an agent by its address or a short form of it, which is of the caller's
+// tenant.
+func (d *Directory) Resolve(ctx context.Context, who roster.Identity, text string) (Resolved, error) {
+	if plain, err := url.PathUnescape(text); err == nil {
+		text = plain // escaped twice by some
+	}
+	address, err := d.options.Domains.Expand(text, who.Workspace)
+	if err != nil {
+		return Resolved{}, fault.From(err).About("address")
+	}
+	if !d.options.Domains.Ours(address.Provider) {
+		return Resolved{}, fault.New(fault.NotFound, "There is no agent with the address %s here.", address)
+	}
+	found, err := d.Find(ctx, d.options.Domains.Home(address))
+	if err != nil {
+		return Resolved{}, err
+	}
+	a, err := d.core.Roster.Agent(ctx, found.Workspace, found.ID)
+	if err != nil {
+		return Resolved{}, err
+	}
+	p := d.Profile(a.ID)
+	return Resolved{a.Address, p.Alias, amp.KeyText(found.PublicKey), "Ed25519", currentKey(a), a.Online, p.Capabilities}, nil
+}
+
+// Card is the agent's card.
+func (d *Directory) Card(_ context.Context, who roster.Identity) (Card, error) {
+	p, now := d.Profile(who.ID), d.core.Now()
+	c := Card{
+		Card: "1.0", ID: who.ID, Address: who.Address, Alias: p.Alias, PublicKey: amp.KeyText(who.PublicKey), KeyAlgorithm: "Ed25519", ProviderEndpoint: amp.Endpoint(d.core.BaseURL),
+		Capabilities: p.Capabilities, IssuedAt: amp.Stamp(now), ExpiresAt: amp.Stamp(now.Add(180 * 24 * time.Hour)), ProviderAsserted: true,
+	}
+	if who.PublicKey != nil {
+		c.Fingerprint = roster.Fingerprint(who.PublicKey)
+	}
+	if c.Capabilities == nil {
+		c.Capabilities = []string{}
+	}
+	return c, nil
+}

@@ -1,0 +1,140 @@
+package directory
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strings"
+
+	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
+)
+
+// registersPerMinute is how often strangers may register from one place.
+const registersPerMinute = 10
+
+// Routes are the calls about who there is.
+func (d *Directory) Routes() []wire.Route {
+	page := []wire.Param{{Name: "tenant", Meaning: "the caller's own"}, {Name: "search", Meaning: "part of a name, an alias or an address"}}
+	agents := []wire.Route{
+		{Method: "GET", Path: "/v1/agents/me", Summary: "The agent itself", Answer: Me{}, Handle: roster.Answer(d.Me)},
+		{Method: "PATCH", Path: "/v1/agents/me", Summary: "Change alias, delivery, metadata, capabilities or communication policy", RequestMedia: "application/json", Answer: Updated{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, d.Change)},
+		{Method: "DELETE", Path: "/v1/agents/me", Summary: "Leave: the keys, the queue and the address go", Answer: Deregistered{}, Handle: roster.Answer(d.Leave)},
+		{Method: "GET", Path: "/v1/agents/me/card", Summary: "The agent's card, not signed", Answer: Card{}, Handle: roster.Answer(d.Card)},
+		{Method: "GET", Path: "/v1/agents", Summary: "The agents of the tenant", Query: append(page, wire.PageParams...), Answer: AgentList{}, Handle: wire.Answer(http.StatusOK, d.getAgents)},
+		{Method: "GET", Path: "/v1/agents/resolve/{address}", Summary: "Find an agent by its address, or a short form of it", Answer: Resolved{}, Handle: roster.AnswerAbout("address", d.Resolve)},
+		{Method: "GET", Path: "/v1/agents/{address}", Summary: "The same", Answer: Resolved{}, Handle: roster.AnswerAbout("address", d.Resolve)},
+		{Method: "POST", Path: "/v1/auth/rotate-key", Summary: "Replace the API key; the old one works for 24 hours more", Answer: RotatedKey{}, Handle: roster.Answer(d.RotateKey)},
+		{Method: "POST", Path: "/v1/auth/rotate-keys", Summary: "Replace the public key, with a proof of the old one", RequestMedia: "application/json", Answer: RotatedKeys{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, d.RotateKeys)},
+		{Method: "DELETE", Path: "/v1/auth/revoke-key", Summary: "Refuse the API key of this call from now on", Answer: RevokedKey{}, Handle: roster.Answer(d.RevokeKey)},
+	}
+	for i := range agents {
+		agents[i].Auth, agents[i].Rate = wire.Agent, amp.RequestsPerMinute
+	}
+	return append(agents, []wire.Route{
+		{Method: "POST", Path: "/v1/register", Summary: "Register an agent; the key is shown this once", RequestMedia: "application/json", Answer: Registered{}, Status: 201, Handle: d.postRegister},
+		{Method: "GET", Path: "/v1/auth/user-key", Summary: "What an owner may know of their key", Answer: UserKey{}, Handle: d.asOwner(roster.Answer(d.UserKey))},
+		{Method: "GET", Path: "/v1/agents/owned", Summary: "The agents of an owner", Answer: OwnedList{}, Handle: d.asOwner(roster.Answer(d.Owned))},
+		{Method: "DELETE", Path: "/v1/agents/owned/{agent_id}", Summary: "Remove an agent of an owner", Handle: d.asOwner(roster.AnswerAbout("agent_id", d.RemoveOwned))},
+		{Method: "POST", Path: "/v1/agents/{id}/suspend", Summary: "Suspend an agent, for some hours or until it is resumed", Auth: wire.Operator, RequestMedia: "application/json", Answer: Suspension{}, Handle: d.postSuspend},
+		{Method: "POST", Path: "/v1/agents/{id}/unsuspend", Summary: "Let an agent go on", Auth: wire.Operator, Answer: Suspension{}, Handle: roster.AnswerAbout("id", d.Resume)},
+	}...)
+}
+
+// caller finds out who holds the key of a call that also goes without one.
+func (d *Directory) caller(r *http.Request) (roster.Identity, error) {
+	header := r.Header.Get("Authorization")
+	if header == "" {
+		return roster.Identity{}, nil
+	}
+	scheme, token, both := strings.Cut(header, " ")
+	if !both {
+		token = scheme
+	} else if !strings.EqualFold(scheme, "Bearer") {
+		return roster.Identity{}, fault.New(fault.Unauthenticated, "Send the key in the header Authorization: Bearer ….")
+	}
+	return d.core.Roster.Authenticate(r.Context(), strings.TrimSpace(token))
+}
+
+// asOwner lets a handler answer the owner whose key the call carries.
+func (d *Directory) asOwner(handle wire.Handler) wire.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		by, err := d.caller(r)
+		if err == nil {
+			err = isOwner(by)
+		}
+		if err != nil {
+			return err
+		}
+		return handle(w, r.WithContext(roster.With(r.Context(), by)))
+	}
+}
+
+func isOwner(by roster.Identity) error {
+	if by.Kind != roster.HolderOwner {
+		return fault.New(fault.Unauthenticated, "Send an owner's key in the header Authorization: Bearer uk_….")
+	}
+	return nil
+}
+
+func (d *Directory) postRegister(w http.ResponseWriter, r *http.Request) error {
+	by, err := d.caller(r)
+	if err != nil {
+		return err
+	}
+	left, err := d.takeRegistration(by, r.RemoteAddr)
+	left.SetHeaders(w.Header())
+	if err != nil {
+		return err
+	}
+	body, err := wire.Read(w, r, amp.MaxBody)
+	if err != nil {
+		return err
+	}
+	out, err := d.Register(r.Context(), by, body)
+	if err != nil {
+		return err
+	}
+	status := http.StatusCreated
+	if out.again {
+		status = http.StatusOK
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return wire.Reply(w, status, out)
+}
+
+// takeRegistration counts those of strangers by where they come from. This machine is
+// no stranger.
+func (d *Directory) takeRegistration(by roster.Identity, remote string) (roster.Allowance, error) {
+	host, _, _ := net.SplitHostPort(remote)
+	if ip := net.ParseIP(host); by.ID != "" || ip != nil && ip.IsLoopback() {
+		return roster.Allowance{}, nil
+	}
+	return d.core.Roster.Take(roster.Identity{ID: "from:" + host, Name: host}, "registrations", registersPerMinute)
+}
+
+func (d *Directory) getAgents(r *http.Request) (AgentList, error) {
+	limit, err := wire.Limit(r)
+	if err != nil {
+		return AgentList{}, err
+	}
+	after, err := wire.ReadCursor(r, 1)
+	if err != nil {
+		return AgentList{}, err
+	}
+	q := r.URL.Query()
+	return d.List(r.Context(), roster.From(r.Context()), Query{Tenant: q.Get("tenant"), Search: q.Get("search"), After: after[0], Limit: limit})
+}
+
+// postSuspend suspends the agent that the path names.
+func (d *Directory) postSuspend(w http.ResponseWriter, r *http.Request) error {
+	return roster.AnswerBody(http.StatusOK, amp.MaxBody, func(ctx context.Context, who roster.Identity, body []byte) (Suspension, error) {
+		order, err := readOrder(body)
+		if err != nil {
+			return Suspension{}, err
+		}
+		return d.Suspend(ctx, who, r.PathValue("id"), order)
+	})(w, r)
+}

@@ -1,0 +1,109 @@
+package directory
+
+import (
+	"context"
+	"crypto/ed25519"
+	"strings"
+
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/roster"
+)
+
+// The answers about keys.
+type (
+	// RotatedKey is an API key in place of another.
+	RotatedKey struct {
+		APIKey     string  `json:"api_key"`
+		ExpiresAt  *string `json:"expires_at"` // never
+		ValidUntil string  `json:"previous_key_valid_until"`
+	}
+	// RotatedKeys is a public key in place of another.
+	RotatedKeys struct {
+		Rotated      bool   `json:"rotated"`
+		Fingerprint  string `json:"fingerprint"`
+		Address      string `json:"address"`
+		PublicKey    string `json:"public_key"`
+		KeyAlgorithm string `json:"key_algorithm"`
+	}
+	// RevokedKey is an API key that is refused from now on.
+	RevokedKey struct {
+		Revoked   bool   `json:"revoked"`
+		RevokedAt string `json:"revoked_at"`
+	}
+)
+
+// RotateKey replaces the API key of the call.
+func (d *Directory) RotateKey(ctx context.Context, who roster.Identity) (RotatedKey, error) {
+	issued, err := d.core.Roster.RotateKey(ctx, who, who.KeyID)
+	if err != nil {
+		return RotatedKey{}, err
+	}
+	return RotatedKey{APIKey: issued.Secret, ValidUntil: amp.Stamp(issued.Key.IssuedAt.Add(roster.Grace))}, nil
+}
+
+// RotateKeys replaces the public key. The proof is the old key's: who has stolen an API key
+// has not stolen the identity.
+func (d *Directory) RotateKeys(ctx context.Context, who roster.Identity, body []byte) (RotatedKeys, error) {
+	fresh, err := readRotation(who, body)
+	if err != nil {
+		return RotatedKeys{}, err
+	}
+	if err := d.CheckRevoked(ctx, fresh); err != nil {
+		return RotatedKeys{}, err
+	}
+	err = d.core.Roster.Write(ctx, func(tx *ledger.Tx) error {
+		a, err := d.core.Roster.AgentIn(tx, who.Workspace, who.ID)
+		if err != nil {
+			return err
+		}
+		if currentKey(a) != roster.Fingerprint(who.PublicKey) {
+			return fault.New(fault.Conflict, "The key was changed at the same moment. Sign with the one that is current now.")
+		}
+		return d.replaceKey(tx, who, a, fresh)
+	})
+	if e := fault.From(err); err != nil && e.Code == fault.AlreadyExists {
+		return RotatedKeys{}, fault.New(fault.KeyAlreadyRegistered, "%s", e.Message).About("new_public_key")
+	}
+	if err != nil {
+		return RotatedKeys{}, err
+	}
+	return RotatedKeys{true, roster.Fingerprint(fresh), who.Address, amp.KeyText(fresh), "Ed25519"}, nil
+}
+
+// readRotation reads a new public key, and checks that the holder of the current one wants it.
+func readRotation(who roster.Identity, body []byte) (ed25519.PublicKey, error) {
+	if len(body) == 0 {
+		return nil, fault.New(fault.MissingField, "The field \"new_public_key\" is missing. Make a pair of keys yourself, and send the public one.").About("new_public_key")
+	}
+	f, err := amp.ReadFields(body)
+	if err != nil {
+		return nil, err
+	}
+	sent := f.Required("new_public_key", 4096, "an Ed25519 key as PEM")
+	if algorithm := f.Text("key_algorithm", 32); algorithm != "" && !strings.EqualFold(algorithm, "Ed25519") {
+		f.Fail("key_algorithm", "should be \"Ed25519\", and is %.40q.", algorithm)
+	}
+	proof := f.Required("proof", 256, "a signature of the current key over the new one, in base64")
+	if f.Err != nil {
+		return nil, f.Err
+	}
+	fresh, err := roster.ParsePublicKey(sent)
+	if err != nil {
+		return nil, fault.New(fault.InvalidField, "%s", fault.From(err).Message).About("new_public_key")
+	}
+	if who.PublicKey == nil || !amp.Proves(who.PublicKey, fresh, sent, proof) {
+		return nil, fault.New(fault.SignatureInvalid, "The proof is not a signature of the agent's current key over the new public key as it is sent.").About("proof")
+	}
+	return fresh, nil
+}
+
+// RevokeKey refuses the API key of the call from now on.
+func (d *Directory) RevokeKey(ctx context.Context, who roster.Identity) (RevokedKey, error) {
+	k, err := d.core.Roster.RevokeKey(ctx, who, who.KeyID)
+	if err != nil {
+		return RevokedKey{}, err
+	}
+	return RevokedKey{true, amp.Stamp(*k.RevokedAt)}, nil
+}

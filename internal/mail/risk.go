@@ -1,0 +1,101 @@
+package mail
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/roster"
+)
+
+// Risk is how an agent behaved lately.
+type Risk struct {
+	Total       int64 `json:"total_messages"`
+	Blocked     int64 `json:"blocked"`
+	Quarantined int64 `json:"quarantined"`
+	Flagged     int64 `json:"flagged"`
+}
+
+// score and level are the protocol's own: what was blocked counts three times, what was held
+// twice, in a hundred messages.
+func (r Risk) score() float64 {
+	if r.Total == 0 {
+		return 0
+	}
+	return float64(3*r.Blocked+2*r.Quarantined+r.Flagged) / float64(r.Total) * 100
+}
+
+func (r Risk) level() string {
+	switch s := r.score(); {
+	case s <= 10:
+		return "low"
+	case s <= 30:
+		return "medium"
+	case s <= 60:
+		return "high"
+	}
+	return "critical"
+}
+
+// enoughToJudge is how many messages it takes before a score means something.
+const enoughToJudge = 20
+
+// RiskReport is how an agent behaved lately, for operators.
+type RiskReport struct {
+	AgentID    string  `json:"agent_id"`
+	Score      float64 `json:"risk_score"`
+	Level      string  `json:"risk_level"`
+	Window     string  `json:"window"`
+	Breakdown  Risk    `json:"breakdown"`
+	Suspended  bool    `json:"suspended"`
+	ComputedAt string  `json:"computed_at"`
+}
+
+// Risk reports how an agent behaved in the last day, as far as the calling operator may see it.
+func (m *Mail) Risk(ctx context.Context, name string) (RiskReport, error) {
+	a, err := m.Directory.Agent(ctx, name)
+	if err != nil {
+		return RiskReport{}, err
+	}
+	risk, err := m.risk(ctx, a.ID)
+	if err != nil {
+		return RiskReport{}, err
+	}
+	return RiskReport{a.ID, risk.score(), risk.level(), "24h", risk, a.Suspended, amp.Stamp(m.core.Now())}, nil
+}
+
+// risk reads how an agent behaved in the last day.
+func (m *Mail) risk(ctx context.Context, agentID string) (Risk, error) {
+	var r Risk
+	since, err := m.core.Ledger.SeqBefore(ctx, m.core.Now().Add(-24*time.Hour))
+	if err != nil {
+		return r, err
+	}
+	err = m.core.DB.QueryRow(ctx, `SELECT count(*), COALESCE(SUM(CASE WHEN quarantine <> '' THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN flags <> '' AND quarantine = '' THEN 1 ELSE 0 END), 0)
+FROM mail_party p JOIN mail_message m ON m.seq = p.seq WHERE p.agent = $1 AND p.seq > $2 AND m.sender = $1`, []any{agentID, since}, &r.Total, &r.Quarantined, &r.Flagged)
+	if err == nil {
+		err = m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_blocked WHERE sender = $1 AND seq > $2", []any{agentID, since}, &r.Blocked)
+	}
+	r.Total += r.Blocked
+	return r, err
+}
+
+// suspendFor is how long an agent of critical risk is suspended.
+const suspendFor = time.Hour
+
+// judge suspends an agent for an hour that sends hardly anything but what is held or
+// refused.
+func (m *Mail) judge(ctx context.Context, who roster.Identity) {
+	if strings.HasPrefix(who.ID, "remote:") {
+		return // its provider answers for it
+	}
+	risk, err := m.risk(ctx, who.ID)
+	if err == nil && risk.Total >= enoughToJudge && risk.level() == "critical" {
+		_, err = m.core.Roster.Suspend(ctx, roster.Identity{}, who.Workspace, who.ID, fmt.Sprintf("risk score %.0f", risk.score()), m.core.Now().Add(suspendFor))
+	}
+	if err != nil && ctx.Err() == nil {
+		m.core.Log.Warn("cannot judge how an agent behaves", "agent", who.Name, "error", err.Error())
+	}
+}

@@ -1,0 +1,87 @@
+// Package testbed is what every test may stand on: waiting for something, a free port, and
+// output that a test reads while a process writes it. It knows nothing of Signalbox, and
+// only tests and their helpers import it.
+package testbed
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Patience is how long a test waits for something that has to happen. It is far more than
+// a busy machine takes, and costs nothing: the wait ends when the thing happens.
+const Patience = 2 * time.Minute
+
+// Until waits until is reports true, and looks every few milliseconds. It fails the test
+// when Patience is over, and then prints the logs. Use it where the code under test gives
+// no signal to wait for.
+func Until(t testing.TB, what string, is func() bool, logs ...interface{ String() string }) {
+	t.Helper()
+	pause := time.Millisecond
+	for begun := time.Now(); !is(); pause = min(pause*3/2, 20*time.Millisecond) {
+		if time.Since(begun) > Patience {
+			for _, l := range logs {
+				t.Log(l.String())
+			}
+			t.Fatalf("waited %v in vain for %s", Patience, what)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// Receive waits for the next value of a channel, and for its end if it is closed.
+func Receive[T any](t testing.TB, what string, from <-chan T) T {
+	t.Helper()
+	select {
+	case got := <-from:
+		return got
+	case <-time.After(Patience):
+		t.Fatalf("waited %v in vain for %s", Patience, what)
+		panic("unreachable")
+	}
+}
+
+// Context is a context that ends with the test, and when Patience is over: for calls that
+// wait for something that has to happen.
+func Context(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// FreeAddress is an address of this machine where nobody listens. Whoever can should
+// listen on port 0 instead: another process may take the port.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// Buffer keeps what is written to it, for a test that reads it meanwhile.
+type Buffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write appends to the buffer.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// String is everything that was written so far.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}

@@ -1,0 +1,85 @@
+// Command progress runs go test and prints each package when it ends and each failure when
+// it happens; go test alone prints packages in the order of their names, so that a slow one
+// keeps back all that follow. It knows nothing of what is tested.
+//
+//	go run ./scripts/progress -timeout 30m ./...
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// quiet is after how long without a line one is printed that says what runs.
+const quiet = 15 * time.Second
+
+func main() {
+	code, err := run(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// run runs go test with the arguments and returns its exit code.
+func run(args []string) (int, error) {
+	cmd := exec.CommandContext(context.Background(), "go", append([]string{"test", "-json"}, args...)...)
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return 1, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 1, err
+	}
+	lines := make(chan []byte)
+	go func() {
+		defer close(lines)
+		for in := bufio.NewReader(stdout); ; {
+			line, err := in.ReadBytes('\n')
+			if len(line) > 0 {
+				lines <- line
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	follow(newReport(os.Stdout, time.Now), lines)
+	err = cmd.Wait()
+	if _, failed := errors.AsType[*exec.ExitError](err); failed {
+		return max(1, cmd.ProcessState.ExitCode()), nil
+	}
+	return 0, err
+}
+
+// follow reports the lines until there are no more, and what runs when nothing is said for
+// a while.
+func follow(r *report, lines <-chan []byte) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case line, more := <-lines:
+			if !more {
+				r.end()
+				return
+			}
+			var e event
+			if json.Unmarshal(line, &e) != nil {
+				e = event{Action: "build-output", Output: string(line)}
+			}
+			r.add(e)
+		case <-tick.C:
+			if r.now().Sub(r.printed) >= quiet {
+				r.sayWhatRuns()
+			}
+		}
+	}
+}

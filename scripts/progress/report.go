@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// event is a line of go test -json, as "go doc test2json" has it.
+type event struct {
+	Action, Package, Test, Output string
+}
+
+// report turns events into lines for people.
+type report struct {
+	out     io.Writer
+	now     func() time.Time
+	begun   time.Time
+	printed time.Time // when the last line was
+
+	packages         map[string]*progress // those that have begun and not ended
+	ended            int
+	passed, skipped  int
+	failed, noResult []string // tests that failed, and packages that failed without one
+}
+
+// progress is what is known of a package that runs.
+type progress struct {
+	begun   time.Time
+	output  map[string]string // by test, "" for that of the package itself
+	order   []string          // the tests that have not ended, in the order of their first line
+	failing bool              // a test of it has failed
+}
+
+func newReport(out io.Writer, now func() time.Time) *report {
+	r := &report{out: out, now: now, begun: now(), packages: map[string]*progress{}}
+	r.print("building the tests ...\n")
+	return r
+}
+
+func (r *report) print(format string, args ...any) {
+	_, _ = fmt.Fprintf(r.out, format, args...)
+	r.printed = r.now()
+}
+
+func (r *report) add(e event) {
+	if e.Action == "build-output" {
+		r.print("%s", e.Output)
+		return
+	}
+	if e.Package == "" {
+		return
+	}
+	p := r.packages[e.Package]
+	if p == nil {
+		p = &progress{begun: r.now(), output: map[string]string{}}
+		r.packages[e.Package] = p
+	}
+	switch e.Action {
+	case "output":
+		if _, known := p.output[e.Test]; !known {
+			p.order = append(p.order, e.Test)
+		}
+		p.output[e.Test] += e.Output
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			r.endPackage(e, p)
+		} else {
+			r.endTest(e, p)
+		}
+	}
+}
+
+// endTest counts a test, and prints what one that failed had to say.
+func (r *report) endTest(e event, p *progress) {
+	switch e.Action {
+	case "pass":
+		r.passed++
+	case "skip":
+		r.skipped++
+	case "fail":
+		p.failing = true
+		r.failed = append(r.failed, short(e.Package)+" "+e.Test)
+		r.print("%s", p.output[e.Test])
+	}
+	delete(p.output, e.Test)
+	p.order = slices.DeleteFunc(p.order, func(name string) bool { return name == e.Test })
+}
+
+// endPackage prints the package's line. If it failed, tests that never ended come first:
+// one of them has ended the process.
+func (r *report) endPackage(e event, p *progress) {
+	delete(r.packages, e.Package)
+	last := p.output[""]
+	if e.Action != "fail" {
+		if e.Action == "pass" && !strings.Contains(last, "[no test files]") {
+			r.ended++
+			r.print("%s", lastLine(last))
+		}
+		return
+	}
+	r.ended++
+	for _, name := range p.order {
+		if name != "" {
+			r.print("%s", p.output[name])
+		}
+	}
+	if !p.failing {
+		r.noResult = append(r.noResult, short(e.Package))
+	}
+	r.print("%s", last)
+}
+
+// lastLine is the line that sums the package up.
+func lastLine(text string) string {
+	lines := strings.SplitAfter(strings.TrimRight(text, "\n"), "\n")
+	return lines[len(lines)-1] + "\n"
+}
+
+// short is a package without the module.
+func short(name string) string {
+	_, rest, ok := strings.Cut(name, "/")
+	if !ok {
+		return name
+	}
+	return rest
+}
+
+// sayWhatRuns says that the time is not wasted.
+func (r *report) sayWhatRuns() {
+	var names []string
+	for name, p := range r.packages {
+		names = append(names, fmt.Sprintf("%s (%v)", short(name), r.now().Sub(p.begun).Round(time.Second)))
+	}
+	slices.Sort(names)
+	what := "running " + strings.Join(names, ", ")
+	if len(names) == 0 {
+		what = "building"
+	}
+	r.print("... %v: %s\n", r.now().Sub(r.begun).Round(time.Second), what)
+}
+
+// end sums everything up.
+func (r *report) end() {
+	r.print("%d packages, %d tests passed, %d skipped, %d failed, in %v\n",
+		r.ended, r.passed, r.skipped, len(r.failed), r.now().Sub(r.begun).Round(time.Second))
+	for _, name := range append(r.noResult, r.failed...) {
+		r.print("FAILED %s\n", name)
+	}
+}
