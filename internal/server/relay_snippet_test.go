@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"signalbox/internal/testbed"
 )
 
 // TestTheSnippetsRun registers an agent for each language in the dashboard, and runs what
@@ -68,7 +70,7 @@ func TestTheSnippetsRun(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
 			var err error
-			b.eventually("it asks, or ends", func() bool {
+			testbed.Until(b.t, "it asks, or ends", func() bool {
 				select {
 				case err = <-ended:
 					return true
