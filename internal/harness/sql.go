@@ -1,9 +1,12 @@
 package harness
 
 import (
+	"maps"
 	"strings"
 	"time"
 
+	"signalbox/internal/gate"
+	"signalbox/internal/harness/knowledge"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -12,7 +15,8 @@ import (
 // Migrations make the tables of the harness.
 //
 // Steps have no table: what was asked and answered lives in their entries, which the
-// ledger finds by the session's trace. So a decision costs one entry and nothing else.
+// ledger finds by the session's trace. So a decision costs one entry and nothing else. What
+// approvals of them there are, gate keeps.
 var Migrations = store.Migrations{Package: "harness", Steps: []string{`
 CREATE TABLE harness_session (
   agent {text} NOT NULL,
@@ -67,6 +71,10 @@ CREATE TABLE knowledge_word (
   PRIMARY KEY (workspace, word, id)
 ) {keyed};
 CREATE INDEX knowledge_word_id ON knowledge_word (id);
+`, `
+INSERT INTO gate_approval (agent, key, digest, gate, good_for, uses, until_at)
+SELECT agent, 'ahp:' || session, digest, gate, good_for, CASE WHEN NOT once THEN -1 WHEN used THEN 0 ELSE 1 END, 0 FROM harness_gate;
+DROP TABLE harness_gate;
 `}}
 
 // The kinds of entries.
@@ -81,9 +89,6 @@ const (
 	kindOpened   = "session.opened"
 	kindNoted    = "session.noted"    // what only tells
 	kindReported = "session.reported" // what people see of a session
-
-	kindKnown     = "knowledge.added"
-	kindForgotten = "knowledge.removed"
 )
 
 // stepKinds are those of decisions of the policy.
@@ -91,28 +96,16 @@ var stepKinds = []string{kindAllowed, kindBlocked, kindModified, kindDeferred, k
 
 // Projection is what the entries do to the tables.
 func Projection() ledger.Projection {
-	return ledger.Projection{
+	p := ledger.Projection{
 		Name: "harness",
-		Tables: []ledger.Table{
+		Tables: append([]ledger.Table{
 			{Name: "harness_session", Key: "agent, session"},
 			{Name: "harness_report", Key: "agent, session, type, run_id"},
-			{Name: "harness_gate", Key: "agent, session, digest"},
-			{Name: "knowledge", Key: "id"},
-			{Name: "knowledge_word", Key: "workspace, word, id"},
-		},
-		Apply: map[string]ledger.Apply{
-			kindHeld:     applyHeld,
-			kindSettled:  applySettled,
-			kindOpened:   applyOpened,
-			kindReported: applyReported,
-			kindKnown:    applyKnown,
-			kindForgotten: func(tx *store.Tx, e *ledger.Entry) error {
-				tx.Exec("DELETE FROM knowledge WHERE id = $1", e.Subject)
-				tx.Exec("DELETE FROM knowledge_word WHERE id = $1", e.Subject)
-				return nil
-			},
-		},
+		}, knowledge.Tables()...),
+		Apply: knowledge.Apply(),
 	}
+	maps.Copy(p.Apply, map[string]ledger.Apply{kindHeld: applyHeld, kindSettled: applySettled, kindOpened: applyOpened, kindReported: applyReported})
+	return p
 }
 
 func applyHeld(tx *store.Tx, e *ledger.Entry) error {
@@ -120,9 +113,7 @@ func applyHeld(tx *store.Tx, e *ledger.Entry) error {
 	if err := e.Decode(&b); err != nil {
 		return err
 	}
-	tx.Exec(`INSERT INTO harness_gate (agent, session, digest, gate, good_for, once, used) VALUES ($1, $2, $3, $4, $5, $6, $7)
-ON CONFLICT (agent, session, digest) DO UPDATE SET gate = excluded.gate, good_for = excluded.good_for, once = excluded.once, used = excluded.used`,
-		b.Agent, sessionOf(e.Trace, b.Agent), b.Digest, b.Gate, b.GoodFor, b.Once, false)
+	gate.SetApproval(tx, b.approval(sessionOf(e.Trace, b.Agent)), e.At)
 	return nil
 }
 
@@ -141,7 +132,7 @@ func applySettled(tx *store.Tx, e *ledger.Entry) error {
 		return err
 	}
 	if b.Used {
-		tx.Exec("UPDATE harness_gate SET used = $4 WHERE agent = $1 AND session = $2 AND digest = $3", b.Agent, sessionOf(e.Trace, b.Agent), b.Digest, true)
+		gate.TakeUse(tx, b.Gate)
 	}
 	return nil
 }

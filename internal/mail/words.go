@@ -3,11 +3,10 @@ package mail
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	"signalbox/internal/clock"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -27,7 +26,7 @@ func hasWords(kind string) bool { return kind == kindRouted || kind == kindErase
 // erased is found no longer. It follows the ledger, so that sending does not wait for it.
 func (m *Mail) findWords(ctx context.Context, entries []ledger.Entry) error {
 	if len(entries) < wordsStep {
-		defer pause(ctx, wordsEvery) // so that the next have gathered by then
+		defer clock.Pause(ctx, wordsEvery) // so that the next have gathered by then
 	}
 	ours := slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool { return e.Body == nil })
 	if len(ours) == 0 {
@@ -107,13 +106,7 @@ func (m *Meta) parties(seq int64) []party {
 // partyRows is how many rows one statement inserts.
 const partyRows = 32
 
-var insertParties = func() string {
-	rows := make([]string, partyRows)
-	for i := range rows {
-		rows[i] = fmt.Sprintf("($%d, $%d)", 2*i+1, 2*i+2)
-	}
-	return "INSERT INTO mail_party (agent, seq) VALUES " + strings.Join(rows, ", ") + " ON CONFLICT DO NOTHING"
-}()
+var insertParties = "INSERT INTO mail_party (agent, seq) VALUES " + store.RowMarks(partyRows, 2) + " ON CONFLICT DO NOTHING"
 
 // addParties lets messages be found by the agents that have sent and got them. What is in
 // order touches each page once.

@@ -119,7 +119,7 @@ func BenchmarkHeld(b *testing.B) {
 		}
 		testbed.Until(b, "all calls to wait", func() bool {
 			var waiting int
-			err := n.DB.Read.QueryRowContext(b.Context(), "SELECT COUNT(*) FROM proxy_hold").Scan(&waiting)
+			err := n.DB.Read.QueryRowContext(b.Context(), "SELECT COUNT(*) FROM gate_approval").Scan(&waiting)
 			return err == nil && waiting >= calls
 		})
 		n.provider.CloseClientConnections()

@@ -190,7 +190,7 @@ func TestCallsAreForgottenWhenTheirDecisionStandsNoMore(t *testing.T) {
 			t.Errorf("%d calls are known", n.proxy.Known())
 		}
 		var rows int
-		if err := n.DB.Read.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM proxy_hold").Scan(&rows); err != nil || rows != 2 {
+		if err := n.DB.Read.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM gate_approval").Scan(&rows); err != nil || rows != 2 {
 			t.Errorf("%d rows, %v", rows, err)
 		}
 		held(0) // anew

@@ -18,6 +18,7 @@ import (
 	"signalbox/internal/protocol"
 	"signalbox/internal/server"
 	"signalbox/internal/server/servertest"
+	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
@@ -81,6 +82,29 @@ func (b *box) head() int64 {
 	var s server.Status
 	b.ops(200, "GET /ops/status", "", &s)
 	return s.Entries
+}
+
+// wantRebuilt fails the test when the tables are not what the ledger says, or have fewer
+// rows.
+func (b *box) wantRebuilt(rows int64) {
+	b.t.Helper()
+	db, err := server.OpenExisting(b.t.Context(), b.config)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer db.Close()
+	wantRebuilt(b.t, db, rows)
+}
+
+func wantRebuilt(t testing.TB, db *store.DB, rows int64) {
+	t.Helper()
+	got, err := ledger.CheckRebuild(t.Context(), db, server.Migrations(), server.Projections(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Differences) != 0 || got.Rows < rows {
+		t.Errorf("%+v", got)
+	}
 }
 
 const publicKey = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
@@ -347,7 +371,7 @@ func TestTheSchemaIsTheGoldenOne(t *testing.T) {
 }
 
 func TestWhatTheRosterDoesCanBeRebuilt(t *testing.T) {
-	eachBox(t, func(t *testing.T, b *box) {
+	eachBox(t, func(_ *testing.T, b *box) {
 		for i := range 12 {
 			b.ops(201, "POST /ops/agents", fmt.Sprintf(`{"name":"a-%d","labels":{"n":"%d"}}`, i, i), nil)
 		}
@@ -365,17 +389,6 @@ func TestWhatTheRosterDoesCanBeRebuilt(t *testing.T) {
 		b.ops(200, "GET /ops/keys", "", &keys)
 		b.ops(201, "POST /ops/keys/"+keys.Keys[3].ID+"/rotate", "", nil)
 		b.ops(200, "POST /ops/keys/"+keys.Keys[4].ID+"/revoke", "", nil)
-		db, err := server.OpenExisting(t.Context(), b.config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
-		got, err := ledger.CheckRebuild(t.Context(), db, server.Migrations(), server.Projections(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(got.Differences) != 0 || got.Rows < 30 {
-			t.Errorf("%+v", got)
-		}
+		b.wantRebuilt(30)
 	})
 }

@@ -2,9 +2,12 @@ package hook
 
 import (
 	"bytes"
-	"encoding/json"
+	"encoding/json" // indents as the settings are indented, which wire does not
+	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/tailscale/hujson"
 )
 
 // node is a value in a text of JSON, with where it stands. Settings are changed by
@@ -42,159 +45,70 @@ func (n node) member(name string) (node, bool) {
 	return node{}, false
 }
 
-// parser reads JSON, and comments and commas before an end where these are allowed.
-type parser struct {
-	source   []byte
-	at       int
-	comments bool
+// maxBrackets keeps the parser, which goes as deep as a text does, from going too deep.
+const maxBrackets = 100_000
+
+// parse reads a whole text, with comments and commas before an end where these are allowed.
+// Duplicate names in an object are an error: nobody can say which one counts.
+func parse(source []byte, comments bool) (node, error) {
+	if bytes.Count(source, []byte("{"))+bytes.Count(source, []byte("[")) > maxBrackets {
+		return node{}, fmt.Errorf("it has more than %d brackets", maxBrackets)
+	}
+	// The parser wants an end of the line after a comment, also after the last one.
+	v, err := hujson.Parse(append(bytes.Clone(source), '\n'))
+	if err != nil {
+		return node{}, errors.New(strings.TrimPrefix(err.Error(), "hujson: "))
+	}
+	if !comments && !v.IsStandard() {
+		return node{}, errors.New("it has comments or a comma before an end, which are not JSON")
+	}
+	return read(source, v)
 }
 
-type syntaxError struct{ text string }
-
-func (e syntaxError) Error() string { return e.text }
-
-// parse reads a whole text. A name that stands twice in an object is an error: nobody can
-// say which one counts.
-func parse(source []byte, comments bool) (n node, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			problem, ok := p.(syntaxError)
-			if !ok {
-				panic(p)
-			}
-			err = problem
+// read finds out where things stand.
+func read(source []byte, v hujson.Value) (n node, err error) {
+	n = node{start: v.StartOffset, end: v.EndOffset}
+	switch v := v.Value.(type) {
+	case hujson.Literal:
+		if v.Kind() == '"' {
+			n.kind = '"'
 		}
-	}()
-	p := &parser{source: source, comments: comments}
-	p.space()
-	n = p.value(0)
-	p.space()
-	if p.at < len(source) {
-		p.fail("something follows the end")
+	case *hujson.Array:
+		n.kind = '['
+		for _, e := range v.Elements {
+			n.items = append(n.items, item{start: e.StartOffset})
+			if err := n.items[len(n.items)-1].read(source, e, len(n.items) == len(v.Elements)); err != nil {
+				return n, err
+			}
+		}
+	case *hujson.Object:
+		n.kind = '{'
+		names := map[string]bool{}
+		for _, m := range v.Members {
+			i := item{name: m.Name.Value.(hujson.Literal).String(), start: m.Name.StartOffset}
+			if names[i.name] {
+				line := 1 + bytes.Count(source[:i.start], []byte("\n"))
+				return n, fmt.Errorf("line %d: duplicate name %q", line, i.name)
+			}
+			names[i.name] = true
+			n.items = append(n.items, i)
+			if err := n.items[len(n.items)-1].read(source, m.Value, len(n.items) == len(v.Members)); err != nil {
+				return n, err
+			}
+		}
 	}
 	return n, nil
 }
 
-func (p *parser) fail(what string) {
-	line := 1 + bytes.Count(p.source[:p.at], []byte("\n"))
-	panic(syntaxError{fmt.Sprintf("line %d: %s", line, what)})
-}
-
-func (p *parser) peek() byte {
-	if p.at < len(p.source) {
-		return p.source[p.at]
+// read fills in the value, and where the comma after it stands. The last one has a comma if
+// it has something after it; else that is after what it stands in.
+func (i *item) read(source []byte, v hujson.Value, last bool) (err error) {
+	i.value, err = read(source, v)
+	i.comma = v.EndOffset + len(v.AfterExtra)
+	if last && v.AfterExtra == nil {
+		i.comma = -1
 	}
-	return 0
-}
-
-// space passes over what means nothing.
-func (p *parser) space() {
-	for p.at < len(p.source) {
-		rest := p.source[p.at:]
-		var end int
-		switch c := rest[0]; {
-		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
-			end = 1
-		case p.comments && bytes.HasPrefix(rest, []byte("//")):
-			if end = bytes.IndexByte(rest, '\n'); end < 0 {
-				end = len(rest)
-			}
-		case p.comments && bytes.HasPrefix(rest, []byte("/*")):
-			if end = bytes.Index(rest[2:], []byte("*/")); end < 0 {
-				p.fail("a comment has no end")
-			}
-			end += 4
-		default:
-			return
-		}
-		p.at += end
-	}
-}
-
-func (p *parser) value(depth int) node {
-	const deepest = 200
-	if depth > deepest {
-		p.fail("it is nested too deep")
-	}
-	n := node{start: p.at}
-	switch p.peek() {
-	case '{', '[':
-		n.kind = p.peek()
-		p.container(&n, depth)
-	case '"':
-		n.kind = '"'
-		p.quoted()
-	default:
-		for p.at < len(p.source) && !strings.ContainsRune(" \t\r\n,:]}[{\"/", rune(p.source[p.at])) {
-			p.at++
-		}
-	}
-	n.end = p.at
-	if n.kind != '{' && n.kind != '[' && !json.Valid(p.source[n.start:n.end]) {
-		p.at = n.start
-		p.fail("a value is expected")
-	}
-	return n
-}
-
-// quoted passes over a string.
-func (p *parser) quoted() {
-	for p.at++; p.at < len(p.source); p.at++ {
-		switch p.source[p.at] {
-		case '\\':
-			p.at++
-		case '"':
-			p.at++
-			return
-		}
-	}
-	p.at = len(p.source)
-	p.fail("a string has no end")
-}
-
-func (p *parser) container(n *node, depth int) {
-	end := byte('}')
-	if n.kind == '[' {
-		end = ']'
-	}
-	names := map[string]bool{}
-	p.at++
-	p.space()
-	for p.peek() != end {
-		i := item{start: p.at, comma: -1}
-		if n.kind == '{' {
-			name := p.value(depth + 1)
-			if name.kind != '"' {
-				p.fail("a name in quotes is expected")
-			}
-			if i.name = name.text(p.source); names[i.name] {
-				p.fail(fmt.Sprintf("%q stands there twice", i.name))
-			}
-			names[i.name] = true
-			p.space()
-			if p.peek() != ':' {
-				p.fail("a colon is expected")
-			}
-			p.at++
-			p.space()
-		}
-		i.value = p.value(depth + 1)
-		p.space()
-		more := p.peek() == ','
-		if more {
-			i.comma = p.at
-			p.at++
-			p.space()
-		}
-		n.items = append(n.items, i)
-		switch {
-		case !more && p.peek() != end:
-			p.fail("a comma or an end is expected")
-		case more && p.peek() == end && !p.comments:
-			p.fail("a comma stands before an end")
-		}
-	}
-	p.at++
+	return err
 }
 
 // style is how a text is laid out.

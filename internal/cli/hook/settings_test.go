@@ -66,6 +66,7 @@ var shapes = map[string]string{
 }
 `,
 	"other permissions": `{"amp.permissions": [{"tool": "Bash", "action": "ask"}], "amp.url": "https://ampcode.com/"}`,
+	"odd margins":       "{ \"a\":1,\n\t   \"b\" : [ ]\t,\"c\":{\"a\":{}}\n      }\n\n",
 	"no permissions":    "{\n  \"amp.permissions\": []\n}\n",
 }
 
@@ -86,7 +87,8 @@ var withComments = map[string]string{
   ],
 }
 // tail`,
-	"only a comment": "{\n  // nothing yet\n}\n",
+	"comments, windows": "// h\r\n{\r\n\t\"a\": 1 /* b */, // c\r\n\t// d\r\n}\r\n// e",
+	"only a comment":    "{\n  // nothing yet\n}\n",
 }
 
 func TestInstallAndUninstallGiveTheSameBytes(t *testing.T) {
@@ -280,7 +282,7 @@ func TestSettingsThatAreMalformedAreLeftAlone(t *testing.T) {
 	for _, tool := range Tools {
 		for _, text := range []string{
 			"{", "[]", `"x"`, `{"a":}`, `{"a" 1}`, `{"a":1 "b":2}`, `{"a":1}}`, "{a:1}", `{"a":01}`, `{"a":"`, `{"a":1,"a":2}`, "\xef\xbb\xbf{}",
-			`{"hooks":[],"amp.permissions":{}}`, `{"hooks":{"PreToolUse":{},"BeforeTool":7},"amp.permissions":7}`, `{"a":/* `, strings.Repeat("[", 5000),
+			`{"hooks":[],"amp.permissions":{}}`, `{"hooks":{"PreToolUse":{},"BeforeTool":7},"amp.permissions":7}`, `{"a":/* `, strings.Repeat("[", 5000), `{"b":{"a":1,"\u0061":2}}`, strings.Repeat("[", maxBrackets+1),
 		} {
 			file := put(t, t.TempDir(), text)
 			if _, err := tool.Install(file, ourCommand(tool), within); err == nil {
