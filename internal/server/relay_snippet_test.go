@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"signalbox/internal/testbed"
 )
 
 // TestTheSnippetsRun registers an agent for each language in the dashboard, and runs what
@@ -78,7 +80,7 @@ func TestTheSnippetsRun(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
 			var err error
-			b.eventually("it asks, or ends", func() bool {
+			testbed.Until(b.t, "it asks, or ends", func() bool {
 				select {
 				case err = <-ended:
 					return true
