@@ -1,7 +1,6 @@
 package task
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -171,7 +170,7 @@ func (s *Tasks) complete(r *http.Request, p Party, kind Kind, raw []byte) ([]byt
 	if taskID != "" {
 		set("task_id", taskID)
 	}
-	whole, _ := json.Marshal(d.object) // it was JSON before
+	whole, _ := wire.EncodeData(d.object) // it was JSON before
 	return whole, nil
 }
 

@@ -1,8 +1,6 @@
 package web
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"html"
 	"html/template"
@@ -10,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"signalbox/internal/wire"
 )
 
 // functions are what templates can say. Those that return template.HTML escape what they
@@ -137,11 +137,10 @@ func pretty(raw any) string {
 	default:
 		text = []byte(fmt.Sprintf("%s", raw))
 	}
-	var out bytes.Buffer
-	if json.Indent(&out, text, "", "  ") != nil {
-		return string(text)
+	if out, ok := wire.Indent(text); ok {
+		return string(out)
 	}
-	return out.String()
+	return string(text)
 }
 
 // cut is the beginning of a text, on one line.
