@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"signalbox/client"
+	"signalbox/internal/wire/wiretest"
 )
 
 const pendingBody = `{"status":"pending","gate_id":"gate_1","message":"Awaiting operator approval"}`
@@ -171,5 +172,23 @@ func TestTheKeyIsNotSentOn(t *testing.T) {
 	}
 	if seen.Load() {
 		t.Error("the other server was called")
+	}
+}
+
+func TestAnAnswerIsReadAsEveryReaderOfOursReadsIt(t *testing.T) {
+	words := wiretest.Words{Name: "status", Yes: `"approved"`, No: `"rejected"`, Rest: `,"gate_id":null,"message":""`}
+	for _, a := range wiretest.Answers(words) {
+		t.Run(a.Name, func(t *testing.T) {
+			t.Parallel()
+			s := httptest.NewServer(answer(200, a.Text))
+			defer s.Close()
+			c, err := client.New(s.URL, "rs-amp-key", client.WithAgent("writer"), client.WithPatience(100*time.Millisecond))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := client.Hurry(c).Gate(t.Context(), payload("run-1")); (err == nil) != a.Good {
+				t.Errorf("%q: %v", a.Text, err)
+			}
+		})
 	}
 }

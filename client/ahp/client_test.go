@@ -31,9 +31,11 @@ const goodHandshake = `{"jsonrpc":"2.0","id":"<id>","result":{"protocol_version"
 var act = ahp.Event{Type: ahp.PreAction, Payload: map[string]any{"tool_name": "ls"}}
 
 // says is a harness that shakes hands and then answers everything with the text, in which
-// <id> stands for the request's. "" hangs up.
+// <id> stands for the request's. "" hangs up. One that leaves hangs up after its first answer,
+// on a stream.
 type says struct {
 	text, handshake string
+	leaves          bool
 	calls           atomic.Int64
 }
 
@@ -80,6 +82,9 @@ func (s *says) onStream(t *testing.T) string {
 				if text := s.reply(line); len(text) > 0 {
 					_, _ = conn.Write(append(text, '\n'))
 				} else if text != nil {
+					break
+				}
+				if s.leaves && s.calls.Load() > 1 {
 					break
 				}
 			}

@@ -124,7 +124,10 @@ func newAgentsSuspend(a *command.App, suspend bool) *cobra.Command {
 }
 
 func newAgentsRm(a *command.App) *cobra.Command {
-	c := &cobra.Command{Use: "rm NAME", Short: "Remove an agent and its keys; what it did stays in the ledger", Args: command.Exactly(1, agentArgument)}
+	c := &cobra.Command{
+		Use: "rm NAME", Short: "Remove an agent and its keys; what it did stays in the ledger",
+		Args: command.Exactly(1, agentArgument),
+	}
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return remove(c, a, api.AgentPath(args[0], *workspace), "Removed "+args[0]+" and its keys.")

@@ -40,7 +40,9 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 
 func newRoot(a *command.App) *cobra.Command {
 	root := command.Group("signalbox", "One place that sees your AI agents, stops them, and proves what they did")
-	root.Long = root.Short + ".\n\nStart the server with `signalbox up`. The other commands talk to it: on its machine\nthey find it through the data folder, elsewhere with --server or SIGNALBOX_SERVER\nand a token in SIGNALBOX_TOKEN."
+	root.Long = root.Short + ".\n\nStart the server with `signalbox up`. The other commands talk to it: on its machine\n" +
+		"they find it through the data folder, elsewhere with --server or SIGNALBOX_SERVER\n" +
+		"and a token in SIGNALBOX_TOKEN."
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetIn(a.In)
 	root.SetOut(a.Out)

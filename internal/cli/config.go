@@ -36,7 +36,9 @@ func settings(c *server.Config) (all []setting) {
 }
 
 func newConfigShow(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "show", Short: "Show every key, its value and where it came from", Args: command.NoArguments()})
+	c := a.WithJSON(&cobra.Command{
+		Use: "show", Short: "Show every key, its value and where it came from", Args: command.NoArguments(),
+	})
 	flags := command.AddConfigFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		config, err := flags.Load(a, c)

@@ -26,7 +26,9 @@ type finding struct {
 }
 
 func newDoctor(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "doctor", Short: "Look for what is wrong, and show the configuration in force", Args: command.NoArguments()})
+	c := a.WithJSON(&cobra.Command{
+		Use: "doctor", Short: "Look for what is wrong, and show the configuration in force", Args: command.NoArguments(),
+	})
 	flags := command.AddConfigFlags(c, "listen", "db")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		config, err := flags.Load(a, c)

@@ -26,7 +26,9 @@ func newGates(a *command.App) *cobra.Command {
 }
 
 func newGatesLs(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "ls", Short: "List the gates that wait, the highest risk first", Args: command.NoArguments()})
+	c := a.WithJSON(&cobra.Command{
+		Use: "ls", Short: "List the gates that wait, the highest risk first", Args: command.NoArguments(),
+	})
 	status := c.Flags().String("status", string(gate.Pending), "pending, approved, rejected, or all")
 	project := c.Flags().String("project", "", "only gates of this project")
 	limit := c.Flags().Int("limit", 100, "how many at the most")
@@ -46,7 +48,10 @@ func newGatesLs(a *command.App) *cobra.Command {
 }
 
 func newGatesShow(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "show GATE_ID", Short: "Show a gate with everything there is to decide on", Args: command.Exactly(1, "the id of a gate, from `signalbox gates ls`")})
+	c := a.WithJSON(&cobra.Command{
+		Use: "show GATE_ID", Short: "Show a gate with everything there is to decide on",
+		Args: command.Exactly(1, "the id of a gate, from `signalbox gates ls`"),
+	})
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Get(api.GatePath(args[0])), printGate)
 	}

@@ -21,10 +21,15 @@ func newKeys(a *command.App) *cobra.Command {
 }
 
 func newKeysIssue(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "issue AGENT", Short: "Issue a further key for an agent and print it, this once", Args: command.Exactly(1, agentArgument)})
+	c := a.WithJSON(&cobra.Command{
+		Use: "issue AGENT", Short: "Issue a further key for an agent and print it, this once",
+		Args: command.Exactly(1, agentArgument),
+	})
 	workspace := workspaceFlag(c)
-	kind := c.Flags().String("kind", string(roster.SignalKey), "the form of the key: "+strings.Join(roster.AgentKeyKinds, ", "))
-	limit := c.Flags().Int64("rate-limit", 0, "how much may be asked for with it a minute, within what the agent may; 0 is no limit of its own")
+	kind := c.Flags().String("kind", string(roster.SignalKey),
+		"the form of the key: "+strings.Join(roster.AgentKeyKinds, ", "))
+	limit := c.Flags().Int64("rate-limit", 0,
+		"how much may be asked for with it a minute, within what the agent may; 0 is no limit of its own")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		in := roster.IssueKey{Agent: args[0], Workspace: *workspace, Kind: *kind, RateLimit: *limit}
 		return issue(c, a, api.Post("/ops/keys", in), "")
@@ -35,7 +40,8 @@ func newKeysIssue(a *command.App) *cobra.Command {
 // issue makes a key with the call and prints it.
 func issue(c *cobra.Command, a *command.App, r api.Request, after string) error {
 	return command.Ask(c.Context(), a, r, func(w io.Writer, k roster.IssuedKey) {
-		_, _ = fmt.Fprintf(w, "%s\nThis is key %s of %s. It is shown this once.%s\n", k.Secret, k.Key.ID, holder(k.Key), after)
+		_, _ = fmt.Fprintf(w, "%s\nThis is key %s of %s. It is shown this once.%s\n",
+			k.Secret, k.Key.ID, holder(k.Key), after)
 	})
 }
 
@@ -50,7 +56,10 @@ func holder(k roster.Key) string {
 }
 
 func newKeysLs(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "ls [AGENT]", Short: "List keys, without their secrets", Args: command.AtMost(1, "the name of one agent, or nothing")})
+	c := a.WithJSON(&cobra.Command{
+		Use: "ls [AGENT]", Short: "List keys, without their secrets",
+		Args: command.AtMost(1, "the name of one agent, or nothing"),
+	})
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, err := a.Client()
@@ -104,7 +113,10 @@ const keyArgument = "the id of a key, from `signalbox keys ls`"
 func keyPath(id string) string { return "/ops/keys/" + url.PathEscape(id) }
 
 func newKeysRotate(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "rotate KEY_ID", Short: "Replace a key; the old one works for 24 hours more", Args: command.Exactly(1, keyArgument)})
+	c := a.WithJSON(&cobra.Command{
+		Use: "rotate KEY_ID", Short: "Replace a key; the old one works for 24 hours more",
+		Args: command.Exactly(1, keyArgument),
+	})
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return issue(c, a, api.Post(keyPath(args[0])+"/rotate", nil), " The old key works for 24 hours more.")
 	}
@@ -112,7 +124,9 @@ func newKeysRotate(a *command.App) *cobra.Command {
 }
 
 func newKeysRevoke(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "revoke KEY_ID", Short: "Refuse a key from now on", Args: command.Exactly(1, keyArgument)})
+	c := a.WithJSON(&cobra.Command{
+		Use: "revoke KEY_ID", Short: "Refuse a key from now on", Args: command.Exactly(1, keyArgument),
+	})
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Post(keyPath(args[0])+"/revoke", nil), func(w io.Writer, k roster.Key) {
 			_, _ = fmt.Fprintf(w, "Revoked %s of %s.\n", k.Hint, holder(k))

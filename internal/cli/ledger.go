@@ -76,7 +76,8 @@ func printEntry(a *command.App, e ledger.EntryView) error {
 		case len(e.RawBody) > 0:
 			body = fmt.Sprintf("(%d bytes)", len(e.RawBody))
 		}
-		_, _ = fmt.Fprintf(w, "%6d  %s  %-18s %-18s %s  %s\n", e.Seq, e.At.Local().Format("2006-01-02 15:04:05.000"), e.Kind, e.Actor, e.Subject, body)
+		_, _ = fmt.Fprintf(w, "%6d  %s  %-18s %-18s %s  %s\n",
+			e.Seq, e.At.Local().Format("2006-01-02 15:04:05.000"), e.Kind, e.Actor, e.Subject, body)
 	})
 }
 
@@ -127,7 +128,10 @@ func printEvents(ctx context.Context, a *command.App, cl *api.Client, after int6
 const verifyCommand = "signalbox ledger verify"
 
 func newLedgerExport(a *command.App) *cobra.Command {
-	c := &cobra.Command{Use: "export", Short: "Write all entries and a checkpoint to a file that verifies offline", Args: command.NoArguments()}
+	c := &cobra.Command{
+		Use: "export", Short: "Write all entries and a checkpoint to a file that verifies offline",
+		Args: command.NoArguments(),
+	}
 	out := c.Flags().String("out", "", "the file to write; standard output when absent")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return a.Download(c.Context(), api.Get("/ops/ledger/export"), *out, verifyCommand)
@@ -137,7 +141,9 @@ func newLedgerExport(a *command.App) *cobra.Command {
 
 func newLedgerProve(a *command.App) *cobra.Command {
 	c := &cobra.Command{
-		Use: "prove SEQ", Short: "Write a proof that an entry is in the ledger, as a tlog-proof@v1 file", Args: command.Exactly(1, "the sequence number of an entry"),
+		Use:     "prove SEQ",
+		Short:   "Write a proof that an entry is in the ledger, as a tlog-proof@v1 file",
+		Args:    command.Exactly(1, "the sequence number of an entry"),
 		Example: "  signalbox ledger prove 42 --out 42.tlog-proof\n  signalbox ledger verify 42.tlog-proof",
 	}
 	out := c.Flags().String("out", "", "the file to write; standard output when absent")
@@ -154,7 +160,11 @@ func newLedgerProve(a *command.App) *cobra.Command {
 func newLedgerRebuild(a *command.App) *cobra.Command {
 	c := a.WithJSON(&cobra.Command{
 		Use: "rebuild", Short: "Build every table again from the ledger; with --check only compare",
-		Long: "Build every table again from the ledger.\n\nWith --check the tables are built beside the live ones and compared, and nothing is\nchanged; the server may be running. Without it they are replaced in one transaction.\nOn SQLite the server must be stopped for that. On PostgreSQL writes wait, and are\nrefused when it takes longer than 15 seconds.",
+		Long: "Build every table again from the ledger.\n\n" +
+			"With --check the tables are built beside the live ones and compared, and nothing is\n" +
+			"changed; the server may be running. Without it they are replaced in one transaction.\n" +
+			"On SQLite the server must be stopped for that. On PostgreSQL writes wait, and are\n" +
+			"refused when it takes longer than 15 seconds.",
 		Args: command.NoArguments(),
 	})
 	check := c.Flags().Bool("check", false, "compare, and change nothing")
@@ -202,10 +212,13 @@ func checkRebuild(ctx context.Context, a *command.App, config *server.Config) er
 				_, _ = fmt.Fprintf(w, "%s: is       %s\n%s: should be %s\n", d.Table, d.Live, d.Table, d.Built)
 			}
 		}
-		_, _ = fmt.Fprintf(w, "Compared %s rows of %d tables with what %s entries say: %d differences.\n", output.Thousands(got.Rows), got.Tables, output.Thousands(got.Entries), len(got.Differences))
+		_, _ = fmt.Fprintf(w, "Compared %s rows of %d tables with what %s entries say: %d differences.\n",
+			output.Thousands(got.Rows), got.Tables, output.Thousands(got.Entries), len(got.Differences))
 	})
 	if err == nil && len(got.Differences) > 0 {
-		return fault.New(fault.VerificationFailed, "The tables are not what the ledger says. `signalbox ledger rebuild` replaces them; find out first who changed them.")
+		return fault.New(fault.VerificationFailed,
+			"The tables are not what the ledger says. "+
+				"`signalbox ledger rebuild` replaces them; find out first who changed them.")
 	}
 	return err
 }

@@ -18,7 +18,9 @@ import (
 func newMCP(a *command.App) *cobra.Command {
 	c := &cobra.Command{
 		Use: "mcp", Short: "An MCP server on standard input and output, for agents that speak MCP",
-		Long: "Speaks the Model Context Protocol on standard input and output, with tools for the\nrole that the agent plays in tasks, for asking for an approval, and for mail. The same\nis there over HTTP at /mcp.\n\n" +
+		Long: "Speaks the Model Context Protocol on standard input and output, with tools for the\n" +
+			"role that the agent plays in tasks, for asking for an approval, and for mail. The same\n" +
+			"is there over HTTP at /mcp.\n\n" +
 			"The key of the agent is given with --key or in SIGNALBOX_TOKEN.",
 		Example: "  claude mcp add signalbox -e SIGNALBOX_TOKEN=rs-amp-… -- signalbox mcp",
 		Args:    command.NoArguments(),
@@ -29,7 +31,9 @@ func newMCP(a *command.App) *cobra.Command {
 			*key = strings.TrimSpace(os.Getenv("SIGNALBOX_TOKEN"))
 		}
 		if *key == "" {
-			return command.Usage("Give the key of the agent with --key or in SIGNALBOX_TOKEN. An operator makes one with `signalbox agents add`.")
+			return command.Usage(
+				"Give the key of the agent with --key or in SIGNALBOX_TOKEN. " +
+					"An operator makes one with `signalbox agents add`.")
 		}
 		base, err := a.Address()
 		if err != nil {

@@ -69,9 +69,13 @@ func newNotifyTest(a *command.App) *cobra.Command {
 }
 
 func newNotifySecret(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "secret", Short: "Print the secret with which calls to notify.webhook are signed", Args: command.NoArguments()})
+	c := a.WithJSON(&cobra.Command{
+		Use: "secret", Short: "Print the secret with which calls to notify.webhook are signed", Args: command.NoArguments(),
+	})
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return command.Ask(c.Context(), a, api.Get("/ops/notify/secret"), func(w io.Writer, got notify.SecretAnswer) { _, _ = fmt.Fprintln(w, got.Secret) })
+		return command.Ask(c.Context(), a, api.Get("/ops/notify/secret"), func(w io.Writer, got notify.SecretAnswer) {
+			_, _ = fmt.Fprintln(w, got.Secret)
+		})
 	}
 	return c
 }

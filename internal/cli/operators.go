@@ -39,7 +39,9 @@ func newOperatorsLs(a *command.App) *cobra.Command {
 }
 
 func newOperatorsAdd(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "add NAME", Short: "Add an operator and print the token, this once", Args: command.Exactly(1, operatorArgument)})
+	c := a.WithJSON(&cobra.Command{
+		Use: "add NAME", Short: "Add an operator and print the token, this once", Args: command.Exactly(1, operatorArgument),
+	})
 	workspace := c.Flags().String("workspace", "", "the workspace they are confined to; every workspace when absent")
 	role := c.Flags().String("role", string(roster.Operator), "what they may do: "+strings.Join(roster.Roles, ", "))
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -65,8 +67,10 @@ func contacts(p roster.Person) string {
 func newOperatorsSet(a *command.App) *cobra.Command {
 	c := a.WithJSON(&cobra.Command{
 		Use: "set NAME", Short: "Say by what channels know an operator; what is not given stays as it is",
-		Long:    "Say by what channels know an operator. Who presses a button in a channel votes as the\noperator who has that contact. An empty contact is taken away.",
-		Example: "  signalbox operators set ann --slack U024BE7LH --telegram 4711", Args: command.Exactly(1, operatorArgument),
+		Long: "Say by what channels know an operator. Who presses a button in a channel votes as the\n" +
+			"operator who has that contact. An empty contact is taken away.",
+		Example: "  signalbox operators set ann --slack U024BE7LH --telegram 4711",
+		Args:    command.Exactly(1, operatorArgument),
 	})
 	given := map[string]*string{
 		"slack":    c.Flags().String("slack", "", "the member id in Slack, such as U024BE7LH"),
@@ -100,7 +104,10 @@ func newOperatorsRm(a *command.App) *cobra.Command {
 }
 
 func newOperatorsToken(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "token NAME", Short: "Make a further token for an operator and print it, this once", Args: command.Exactly(1, operatorArgument)})
+	c := a.WithJSON(&cobra.Command{
+		Use: "token NAME", Short: "Make a further token for an operator and print it, this once",
+		Args: command.Exactly(1, operatorArgument),
+	})
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Post(operatorPath(args[0])+"/token", nil), func(w io.Writer, made roster.AddedOperator) {
 			_, _ = fmt.Fprintf(w, "%s\nThis is a new token of %s. It is shown this once.\n", made.Token, args[0])

@@ -36,12 +36,15 @@ func newOwnersLs(a *command.App) *cobra.Command {
 }
 
 func newOwnersAdd(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "add NAME", Short: "Add an owner and print the key, this once", Args: command.Exactly(1, ownerArgument)})
+	c := a.WithJSON(&cobra.Command{
+		Use: "add NAME", Short: "Add an owner and print the key, this once", Args: command.Exactly(1, ownerArgument),
+	})
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		in := roster.NewOwner{Name: args[0], Workspace: *workspace}
 		return command.Ask(c.Context(), a, api.Post("/ops/owners", in), func(w io.Writer, added roster.AddedOwner) {
-			_, _ = fmt.Fprintf(w, "%s\nThis is the key with which %s registers agents in workspace %s. It is shown this once.\n", added.Key, added.Owner.Name, added.Owner.Workspace)
+			_, _ = fmt.Fprintf(w, "%s\nThis is the key with which %s registers agents in workspace %s. It is shown this once.\n",
+				added.Key, added.Owner.Name, added.Owner.Workspace)
 		})
 	}
 	return c
@@ -53,7 +56,9 @@ const ownerArgument = "the name of the owner"
 func ownerPath(name string) string { return "/ops/owners/" + url.PathEscape(name) }
 
 func newOwnersRm(a *command.App) *cobra.Command {
-	c := &cobra.Command{Use: "rm NAME", Short: "Remove an owner and their keys; their agents stay", Args: command.Exactly(1, ownerArgument)}
+	c := &cobra.Command{
+		Use: "rm NAME", Short: "Remove an owner and their keys; their agents stay", Args: command.Exactly(1, ownerArgument),
+	}
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return remove(c, a, api.InWorkspace(ownerPath(args[0]), *workspace), "Removed "+args[0]+" and their keys. Their agents stay.")
@@ -62,7 +67,10 @@ func newOwnersRm(a *command.App) *cobra.Command {
 }
 
 func newOwnersKey(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "key NAME", Short: "Make a further key for an owner and print it, this once", Args: command.Exactly(1, ownerArgument)})
+	c := a.WithJSON(&cobra.Command{
+		Use: "key NAME", Short: "Make a further key for an owner and print it, this once",
+		Args: command.Exactly(1, ownerArgument),
+	})
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return issue(c, a, api.Post(api.InWorkspace(ownerPath(args[0])+"/key", *workspace), nil), "")

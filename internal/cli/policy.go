@@ -51,7 +51,8 @@ func pointOut(a *command.App, name string, source []byte, err error) error {
 		_, _ = fmt.Fprintf(a.Err, "%s:%d:%d: %s\n", name, p.Line, p.Column, p.Message)
 		if p.Line <= len(lines) {
 			line := output.Printable(strings.ReplaceAll(lines[p.Line-1], "\t", " "))
-			_, _ = fmt.Fprintf(a.Err, "%6d | %s\n       | %s^ %s\n", p.Line, line, strings.Repeat(" ", max(0, p.Column-1)), p.Hint)
+			_, _ = fmt.Fprintf(a.Err, "%6d | %s\n       | %s^ %s\n",
+				p.Line, line, strings.Repeat(" ", max(0, p.Column-1)), p.Hint)
 		}
 	}
 	if len(problems) == 1 {
@@ -61,7 +62,10 @@ func pointOut(a *command.App, name string, source []byte, err error) error {
 }
 
 func newPolicyCheck(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "check FILE", Short: "Check a policy, without a server; every mistake with line and column", Args: command.Exactly(1, fileArgument)})
+	c := a.WithJSON(&cobra.Command{
+		Use: "check FILE", Short: "Check a policy, without a server; every mistake with line and column",
+		Args: command.Exactly(1, fileArgument),
+	})
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		_, p, err := readPolicy(a, args[0])
 		if err != nil {
@@ -89,7 +93,10 @@ func countRules(rules []policy.RuleSummary) string {
 }
 
 func newPolicyApply(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "apply FILE", Short: "Put a policy in force, as a whole and at once; a wrong one changes nothing", Args: command.Exactly(1, fileArgument)})
+	c := a.WithJSON(&cobra.Command{
+		Use: "apply FILE", Short: "Put a policy in force, as a whole and at once; a wrong one changes nothing",
+		Args: command.Exactly(1, fileArgument),
+	})
 	expect := c.Flags().Int64("if-version", 0, "only if this version is in force")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		source, p, err := readPolicy(a, args[0])
@@ -99,7 +106,8 @@ func newPolicyApply(a *command.App) *cobra.Command {
 		request := api.Put("/ops/policy", api.YAML(source))
 		if c.Flags().Changed("if-version") {
 			if *expect < 1 {
-				return command.Usage("--if-version takes the number of a version, 1 or more. `signalbox policy show --versions` lists them.")
+				return command.Usage(
+					"--if-version takes the number of a version, 1 or more. `signalbox policy show --versions` lists them.")
 			}
 			request = request.With("If-Match", fmt.Sprint(*expect))
 		}
@@ -140,7 +148,8 @@ func newPolicyShow(a *command.App) *cobra.Command {
 		}
 		if *number == 0 {
 			if len(page.Versions) == 0 {
-				return fault.New(fault.NotFound, "There is no policy in force, so everything is blocked. Apply one with `signalbox policy apply FILE`.")
+				return fault.New(fault.NotFound,
+					"There is no policy in force, so everything is blocked. Apply one with `signalbox policy apply FILE`.")
 			}
 			*number = page.Versions[0].Number
 		}
@@ -177,10 +186,13 @@ type TestOutcome struct {
 
 func newPolicyTest(a *command.App) *cobra.Command {
 	c := a.WithJSON(&cobra.Command{
-		Use: "test TESTS", Short: "Run a file of examples with the verdicts you expect", Args: command.Exactly(1, "a file of tests"),
+		Use:   "test TESTS",
+		Short: "Run a file of examples with the verdicts you expect", Args: command.Exactly(1, "a file of tests"),
 		Long: "Runs a file of examples against a policy file, or against the policy in force.\n\n" +
-			"  version: 1\n  tests:\n    - name: a newsletter waits for a person\n      point: signal\n      event: {declared: true, proposed_action: Send it}\n" +
-			"      agent: {name: writer, trust: standard}\n      recent: {signals: {10m: 3}}\n      expect: {then: gate, rule: confirm-declared-gates}",
+			"  version: 1\n  tests:\n    - name: a newsletter waits for a person\n      point: signal\n" +
+			"      event: {declared: true, proposed_action: Send it}\n" +
+			"      agent: {name: writer, trust: standard}\n      recent: {signals: {10m: 3}}\n" +
+			"      expect: {then: gate, rule: confirm-declared-gates}",
 	})
 	file := c.Flags().String("policy", "", "the policy to test; the one in force when absent")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -254,7 +266,8 @@ func printTests(w io.Writer, file string, run TestRun) {
 
 func newPolicyReplay(a *command.App) *cobra.Command {
 	c := a.WithJSON(&cobra.Command{
-		Use: "replay FILE", Short: "Show what a policy would have decided otherwise in the past", Args: command.Exactly(1, fileArgument),
+		Use:   "replay FILE",
+		Short: "Show what a policy would have decided otherwise in the past", Args: command.Exactly(1, fileArgument),
 		Example: "  signalbox policy replay --since 168h new-policy.yaml",
 	})
 	since := c.Flags().String("since", "168h", "how far back, such as 168h or 7d, or a time such as 2026-05-01T12:00:00Z")
@@ -311,10 +324,12 @@ func printReplay(w io.Writer, r rulebook.Report) {
 	if r.Decisions == 0 {
 		p("There are no decisions since %s.\n", r.Since.Local().Format(time.DateTime))
 	} else {
-		p("%s of %s since %s would have come out otherwise.\n", output.Thousands(r.Changed), output.Count(int(r.Decisions), "decision"), r.Since.Local().Format(time.DateTime))
+		p("%s of %s since %s would have come out otherwise.\n",
+			output.Thousands(r.Changed), output.Count(int(r.Decisions), "decision"), r.Since.Local().Format(time.DateTime))
 	}
 	for _, c := range r.Changes {
-		p("\n%s × %s: %s (%s) would be %s (%s)\n", output.Thousands(c.Count), c.Point, c.Was.Then, c.Was.Rule, c.Would.Then, c.Would.Rule)
+		p("\n%s × %s: %s (%s) would be %s (%s)\n",
+			output.Thousands(c.Count), c.Point, c.Was.Then, c.Was.Rule, c.Would.Then, c.Would.Rule)
 		var rows [][]string
 		for _, e := range c.Examples[:min(len(c.Examples), 5)] {
 			rows = append(rows, []string{fmt.Sprint(e.Seq), e.At.Local().Format(time.DateTime), e.Workspace + "/" + e.Agent, e.What})
@@ -328,7 +343,8 @@ func printReplay(w io.Writer, r rulebook.Report) {
 		p("\n%s could not be tried: what they were about has been erased.\n", output.Count(int(r.Erased), "decision"))
 	}
 	if r.Broken > 0 {
-		p("\n%s could not be tried, since they cannot be read; the server's log says why.\n", output.Count(int(r.Broken), "decision"))
+		p("\n%s could not be tried, since they cannot be read; the server's log says why.\n",
+			output.Count(int(r.Broken), "decision"))
 	}
 }
 

@@ -18,17 +18,20 @@ import (
 )
 
 func newProxy(a *command.App) *cobra.Command {
-	return command.Group("proxy", "The model proxy: the providers' keys, and how agents' calls are treated", newProxyKey(a), newProxyAgent(a))
+	return command.Group("proxy", "The model proxy: the providers' keys, and how agents' calls are treated",
+		newProxyKey(a), newProxyAgent(a))
 }
 
 func newProxyKey(a *command.App) *cobra.Command {
-	return command.Group("key", "The providers' keys in the vault: set, list, remove", newProxyKeySet(a), newProxyKeyLs(a), newProxyKeyRm(a))
+	return command.Group("key", "The providers' keys in the vault: set, list, remove",
+		newProxyKeySet(a), newProxyKeyLs(a), newProxyKeyRm(a))
 }
 
 func newProxyKeySet(a *command.App) *cobra.Command {
 	c := a.WithJSON(&cobra.Command{
 		Use: "set PROVIDER", Short: "Read a provider's key from standard input and put it into the vault",
-		Example: "  printenv ANTHROPIC_API_KEY | signalbox proxy key set anthropic", Args: command.Exactly(1, "a provider: "+strings.Join(proxy.Providers, " or ")),
+		Example: "  printenv ANTHROPIC_API_KEY | signalbox proxy key set anthropic",
+		Args:    command.Exactly(1, "a provider: "+strings.Join(proxy.Providers, " or ")),
 	})
 	workspace := c.Flags().String("workspace", "", "only for the agents of this workspace")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -51,7 +54,10 @@ func newProxyKeyLs(a *command.App) *cobra.Command {
 }
 
 func newProxyKeyRm(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "rm PROVIDER", Short: "Take a provider's key out of the vault", Args: command.Exactly(1, "a provider: "+strings.Join(proxy.Providers, " or "))})
+	c := a.WithJSON(&cobra.Command{
+		Use: "rm PROVIDER", Short: "Take a provider's key out of the vault",
+		Args: command.Exactly(1, "a provider: "+strings.Join(proxy.Providers, " or ")),
+	})
 	workspace := c.Flags().String("workspace", "", "the key of this workspace")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		path := api.InWorkspace("/ops/proxy/keys/"+url.PathEscape(args[0]), *workspace)
@@ -75,14 +81,18 @@ func printProviderKeys(w io.Writer, all proxy.ProviderKeys) {
 func newProxyAgent(a *command.App) *cobra.Command {
 	c := a.WithJSON(&cobra.Command{
 		Use: "agent NAME", Short: "Show or set how an agent's calls through the proxy are treated",
-		Long:    "Shows how an agent's calls are treated. With a flag, what the flags say is set, and what\nthey do not say stays.",
-		Example: "  signalbox proxy agent coder --soft-reject\n  signalbox proxy agent coder --provider-key-file key.txt", Args: command.Exactly(1, "the name of the agent"),
+		Long: "Shows how an agent's calls are treated. With a flag, what the flags say is set, and what\n" +
+			"they do not say stays.",
+		Example: "  signalbox proxy agent coder --soft-reject\n" +
+			"  signalbox proxy agent coder --provider-key-file key.txt",
+		Args: command.Exactly(1, "the name of the agent"),
 	})
 	workspace := workspaceFlag(c)
 	mode := c.Flags().String("mode", "", "hold keeps a call open until it is decided, async answers 202 at once")
 	soft := c.Flags().Bool("soft-reject", false, "answer a rejected call with a message that says why, not with an error")
 	hold := c.Flags().Int("hold-seconds", 0, "how long a call is held at the most; 0 is the server's own")
-	file := c.Flags().String("provider-key-file", "", "calls with the provider's key in this file are this agent's; - is standard input")
+	file := c.Flags().String("provider-key-file", "",
+		"calls with the provider's key in this file are this agent's; - is standard input")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		path := api.InWorkspace("/ops/agents/"+url.PathEscape(args[0])+"/proxy", *workspace)
 		var s proxy.Settings
@@ -113,7 +123,8 @@ func newProxyAgent(a *command.App) *cobra.Command {
 			}
 		}
 		return a.Show(s, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "mode %s, soft reject %t, held for %d s (0 is the server's own), %s registered\n", s.Mode, s.SoftReject, s.HoldSeconds, output.Count(len(s.ProviderKeys), "provider's key"))
+			_, _ = fmt.Fprintf(w, "mode %s, soft reject %t, held for %d s (0 is the server's own), %s registered\n",
+				s.Mode, s.SoftReject, s.HoldSeconds, output.Count(len(s.ProviderKeys), "provider's key"))
 		})
 	}
 	return c

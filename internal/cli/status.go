@@ -48,7 +48,8 @@ func printStatus(w io.Writer, base string, s server.Status) {
 	_, _ = fmt.Fprintf(w, "server      %s, version %s, %s\n", base, s.Version, state)
 	_, _ = fmt.Fprintf(w, "started     %s\n", output.Since(s.StartedAt))
 	_, _ = fmt.Fprintf(w, "database    %s\n", s.Database)
-	_, _ = fmt.Fprintf(w, "ledger      %s entries, %s under a signed checkpoint%s\n", output.Thousands(s.Entries), output.Thousands(s.Checkpoint), signs)
+	_, _ = fmt.Fprintf(w, "ledger      %s entries, %s under a signed checkpoint%s\n",
+		output.Thousands(s.Entries), output.Thousands(s.Checkpoint), signs)
 	_, _ = fmt.Fprintf(w, "origin      %s\n", s.Origin)
 	_, _ = fmt.Fprintf(w, "memory      %d MB\n", s.Memory>>20)
 }

@@ -16,7 +16,8 @@ import (
 func newUp(a *command.App) *cobra.Command {
 	c := &cobra.Command{
 		Use: "up", Short: "Start the server",
-		Long: "Start the server and serve until it is stopped with Ctrl-C or SIGTERM.\n\nEverything it needs is made in the data folder on the first start.",
+		Long: "Start the server and serve until it is stopped with Ctrl-C or SIGTERM.\n\n" +
+			"Everything it needs is made in the data folder on the first start.",
 		Args: command.NoArguments(),
 	}
 	flags := command.AddConfigFlags(c, "listen", "db", "public_url", "tls.cert", "tls.key", "log.level", "log.format")
@@ -36,7 +37,8 @@ func newUp(a *command.App) *cobra.Command {
 				return
 			}
 			_, _ = fmt.Fprintf(a.Out, "%sSignalbox is ready at %s\n", invitation(c, s), s.URL())
-			_, _ = fmt.Fprintf(a.Out, "Data is in %s (%s); the operator token is in %s\n", config.Data, database, filepath.Join(config.Data, server.TokenFile))
+			_, _ = fmt.Fprintf(a.Out, "Data is in %s (%s); the operator token is in %s\n",
+				config.Data, database, filepath.Join(config.Data, server.TokenFile))
 			_, _ = fmt.Fprintf(a.Out, "Try:  %s agents add my-agent%s\n", program(), dataFlag(a, config))
 		})
 	}

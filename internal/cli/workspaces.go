@@ -12,7 +12,8 @@ import (
 )
 
 func newWorkspaces(a *command.App) *cobra.Command {
-	return command.Group("workspaces", "The workspaces, each walled off from the others: list, add", newWorkspacesLs(a), newWorkspacesAdd(a))
+	return command.Group("workspaces", "The workspaces, each walled off from the others: list, add",
+		newWorkspacesLs(a), newWorkspacesAdd(a))
 }
 
 // workspaceFlag is the workspace that something belongs to.
@@ -38,7 +39,9 @@ func newWorkspacesLs(a *command.App) *cobra.Command {
 }
 
 func newWorkspacesAdd(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "add NAME", Short: "Add a workspace", Args: command.Exactly(1, "the name of the workspace")})
+	c := a.WithJSON(&cobra.Command{
+		Use: "add NAME", Short: "Add a workspace", Args: command.Exactly(1, "the name of the workspace"),
+	})
 	c.RunE = func(c *cobra.Command, args []string) error {
 		in := roster.NewWorkspace{Name: args[0]}
 		if err := a.Call(c.Context(), api.Post("/ops/workspaces", in), nil); err != nil {

@@ -71,7 +71,7 @@ func (t *Timers) fire(ctx context.Context) error {
 		}
 		select {
 		case <-news:
-			Pause(ctx, gap-time.Since(looked))
+			ledger.Pause(ctx, nil, gap-time.Since(looked))
 		case <-time.After(next):
 		case <-ctx.Done():
 		}
@@ -105,6 +105,23 @@ func (t *Timers) due(ctx context.Context) (due []Timer, next time.Duration, err 
 		}
 	}
 	return due, next, rows.Err()
+}
+
+// settlingTime is how often Settle looks.
+const settlingTime = 5 * time.Millisecond
+
+// Settle waits until every timer that is due by now has fired, on whichever node does that.
+func (t *Timers) Settle(ctx context.Context) error {
+	moment := t.now().UnixMicro()
+	for {
+		var due int64
+		if err := t.db.QueryRow(ctx, "SELECT count(*) FROM timer WHERE due_at <= $1", []any{moment}, &due); err != nil || due == 0 {
+			return err
+		}
+		if Pause(ctx, settlingTime); ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // waiting are the timers whose handler failed a moment ago.

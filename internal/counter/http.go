@@ -1,23 +1,16 @@
 package counter
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
-	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
 
-const (
-	maxBody = 1 << 16
-	// ordinarySpan is how many days are looked at when nobody says.
-	ordinarySpan = 30
-	maxSpan      = 366
-)
+const maxBody = 1 << 16
 
 // The bodies of the operators' API.
 type (
@@ -42,66 +35,19 @@ func (c *Counters) Routes() []wire.Route {
 	filters := append([]wire.Param{workspace, {Name: "project", Meaning: "only this deck"}, {Name: "agent", Meaning: "only the agent with this name or id"}}, days...)
 	return []wire.Route{
 		{Method: "GET", Path: "/ops/counters", Summary: "The live counters; with Accept: text/event-stream again whenever they change", Auth: wire.Viewer, Query: filters, Answer: Report{}, Handle: c.getCounters},
-		{Method: "GET", Path: "/ops/decks", Summary: "List decks with what was counted in them", Auth: wire.Viewer, Query: append(append([]wire.Param{workspace}, days...), wire.PageParams...), Answer: DeckPage{}, Handle: c.getDecks},
-		{Method: "PUT", Path: "/ops/decks/{name}", Summary: "Say what a deck is", Auth: wire.Operator, Query: []wire.Param{workspace}, Request: DeckChange{}, Answer: Deck{}, Handle: c.putDeck},
+		{Method: "GET", Path: "/ops/decks", Summary: "List decks with what was counted in them", Auth: wire.Viewer, Query: append(append([]wire.Param{workspace}, days...), wire.PageParams...), Answer: DeckPage{}, Handle: wire.Answer(http.StatusOK, c.getDecks)},
+		{Method: "PUT", Path: "/ops/decks/{name}", Summary: "Say what a deck is", Auth: wire.Operator, Query: []wire.Param{workspace}, Request: DeckChange{}, Answer: Deck{}, Handle: wire.Take(http.StatusOK, maxBody, c.putDeck)},
 	}
 }
 
-// readFilter reads what is to be looked at. visible is false when the caller may see
-// nothing of it.
-func (c *Counters) readFilter(r *http.Request) (f Filter, visible bool, err error) {
+// question reads what a call asks for.
+func question(r *http.Request) Question {
 	q := r.URL.Query()
-	f = Filter{Workspace: cmp.Or(q.Get("workspace"), wire.Scope(r.Context())), Project: q.Get("project")}
-	if f.From, f.To, err = c.readDays(q.Get("from"), q.Get("to")); err != nil {
-		return f, false, err
-	}
-	visible = wire.InScope(r.Context(), f.Workspace)
-	if agent := q.Get("agent"); agent != "" && visible {
-		f.Agents, err = c.Roster.AgentIDs(r.Context(), f.Workspace, agent)
-		visible = len(f.Agents) > 0
-	}
-	return f, visible, err
-}
-
-// readDays reads a span of days.
-func (c *Counters) readDays(from, to string) (first, last string, err error) {
-	end := c.Now().UTC()
-	if to != "" {
-		if end, err = time.Parse(time.DateOnly, to); err != nil {
-			return "", "", wrongDay("to", to)
-		}
-	}
-	begin := end.AddDate(0, 0, 1-ordinarySpan)
-	if from != "" {
-		if begin, err = time.Parse(time.DateOnly, from); err != nil {
-			return "", "", wrongDay("from", from)
-		}
-	}
-	first, last = begin.Format(time.DateOnly), end.Format(time.DateOnly)
-	if first > last || first < end.AddDate(0, 0, 1-maxSpan).Format(time.DateOnly) {
-		return "", "", fault.New(fault.InvalidRequest, "The days should be 1 to %d, and %s to %s are not.", maxSpan, first, last).About("from")
-	}
-	return first, last, nil
-}
-
-func wrongDay(field, text string) error {
-	return fault.New(fault.InvalidRequest, "The parameter %s should be a day such as 2026-11-01, and is %.40q.", field, text).About(field)
-}
-
-// report is what the caller may see of what was asked for.
-func (c *Counters) report(r *http.Request) (Report, error) {
-	f, visible, err := c.readFilter(r)
-	if err != nil {
-		return Report{}, err
-	}
-	if !visible {
-		return Report{From: f.From, To: f.To, Decks: []DeckSum{}, Agents: []AgentSum{}, Days: []DaySum{}}, nil
-	}
-	return c.Report(r.Context(), f)
+	return Question{Workspace: q.Get("workspace"), Project: q.Get("project"), Agent: q.Get("agent"), From: q.Get("from"), To: q.Get("to")}
 }
 
 func (c *Counters) getCounters(w http.ResponseWriter, r *http.Request) error {
-	report, err := c.report(r)
+	report, err := c.Ask(r.Context(), question(r))
 	if err != nil {
 		return err
 	}
@@ -111,20 +57,14 @@ func (c *Counters) getCounters(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, http.StatusOK, report)
 }
 
-const (
-	// pushEvery is the least time between two pushes.
-	pushEvery = 250 * time.Millisecond
-	// pushBeat keeps proxies from closing a connection on which nothing happens.
-	pushBeat = 15 * time.Second
-)
+// pushEvery is the least time between two pushes.
+const pushEvery = 250 * time.Millisecond
 
 // stream sends the counters, and sends them again when they have changed.
 func (c *Counters) stream(w http.ResponseWriter, r *http.Request, report Report) error {
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
+	events := wire.Events(w)
 	ctx, end := wire.UntilStop(r.Context())
 	defer end()
-	out := http.NewResponseController(w)
 	var sent string
 	for ctx.Err() == nil {
 		text, err := unaged(report)
@@ -132,21 +72,20 @@ func (c *Counters) stream(w http.ResponseWriter, r *http.Request, report Report)
 			return err
 		}
 		if text == sent {
-			_, _ = fmt.Fprint(w, ": still here\n\n")
+			err = events.Beat()
 		} else {
-			data, err := wire.Marshal(report)
-			if err != nil {
-				return err
+			data, failed := wire.Marshal(report)
+			if failed != nil {
+				return failed
 			}
-			_, _ = fmt.Fprintf(w, "event: counters\ndata: %s\n\n", data)
+			err = events.Send("", "counters", data)
 		}
 		sent = text
-		_ = out.SetWriteDeadline(time.Now().Add(2 * pushBeat))
-		if out.Flush() != nil {
+		if err != nil {
 			return nil // the client has gone
 		}
 		c.change(ctx, report.Seq)
-		if report, err = c.report(r); err != nil {
+		if report, err = c.Ask(r.Context(), question(r)); err != nil {
 			return nil // the client connects again and hears it
 		}
 	}
@@ -155,14 +94,14 @@ func (c *Counters) stream(w http.ResponseWriter, r *http.Request, report Report)
 
 // change waits until more has been counted, for as long as a connection may be silent.
 func (c *Counters) change(ctx context.Context, seq int64) {
-	wait(ctx, nil, pushEvery)
-	for until := time.Now().Add(pushBeat); ctx.Err() == nil && time.Now().Before(until); {
+	ledger.Pause(ctx, nil, pushEvery)
+	for until := time.Now().Add(wire.StreamBeat); ctx.Err() == nil && time.Now().Before(until); {
 		news := c.Ledger.News()
 		if now, err := position(ctx, c.DB.Read); err == nil && now != seq {
 			return
 		}
-		wait(ctx, news, lookEvery)
-		wait(ctx, nil, 2*pace) // it is counted by then
+		ledger.Pause(ctx, news, lookEvery)
+		ledger.Pause(ctx, nil, 2*pace) // it is counted by then
 	}
 }
 
@@ -173,53 +112,14 @@ func unaged(r Report) (string, error) {
 	return string(text), err
 }
 
-func (c *Counters) getDecks(w http.ResponseWriter, r *http.Request) error {
+func (c *Counters) getDecks(r *http.Request) (DeckPage, error) {
 	limit, err := wire.Limit(r)
 	if err != nil {
-		return err
+		return DeckPage{}, err
 	}
-	after, err := wire.ReadCursor(r, 2)
-	if err != nil {
-		return err
-	}
-	f, visible, err := c.readFilter(r)
-	if err != nil {
-		return err
-	}
-	page := DeckPage{Decks: []Deck{}}
-	if !visible {
-		return wire.Reply(w, http.StatusOK, page)
-	}
-	if page.Decks, err = c.Decks(r.Context(), f, [2]string(after), limit); err != nil {
-		return err
-	}
-	if len(page.Decks) == limit {
-		last := page.Decks[limit-1]
-		page.Next = wire.Cursor(last.Workspace, last.Name)
-	}
-	return wire.Reply(w, http.StatusOK, page)
+	return c.ListDecks(r.Context(), question(r), r.URL.Query().Get("cursor"), limit)
 }
 
-func (c *Counters) putDeck(w http.ResponseWriter, r *http.Request) error {
-	var in DeckChange
-	if err := wire.ReadJSON(w, r, maxBody, &in); err != nil {
-		return err
-	}
-	workspace, err := roster.QueryWorkspace(r)
-	if err != nil {
-		return err
-	}
-	name := r.PathValue("name")
-	if err := c.Describe(r.Context(), roster.From(r.Context()), workspace, name, in.Title); err != nil {
-		return err
-	}
-	f := Filter{Workspace: workspace, Project: name}
-	if f.From, f.To, err = c.readDays("", ""); err != nil {
-		return err
-	}
-	d, err := c.Deck(r.Context(), f, name)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, d)
+func (c *Counters) putDeck(r *http.Request, in DeckChange) (Deck, error) {
+	return c.ChangeDeck(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"), r.PathValue("name"), in)
 }

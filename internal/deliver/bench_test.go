@@ -16,6 +16,7 @@ import (
 
 	"signalbox/internal/deliver"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 const (
@@ -88,16 +89,14 @@ func serveTargets(b *testing.B, address string, hanging int) float64 {
 	total := int64(each * (benchTargets - benchHanging))
 	begun := time.Now()
 	n.run(b)
-	for left := int64(1); left > 0; {
-		time.Sleep(20 * time.Millisecond)
-		if served.Load() < total {
-			continue
-		}
-		err := n.db.Read.QueryRow("SELECT count(*) FROM delivery WHERE status = 'pending' AND target < $1", server.URL+"/h").Scan(&left)
-		if err != nil {
-			b.Fatal(err)
-		}
+	for next := int64(1); next < total; next = min(next+1000, total) {
+		testbed.Until(b, "the next deliveries", func() bool { return served.Load() >= next })
 	}
+	testbed.Until(b, "the last outcomes", func() bool {
+		var left int
+		err := n.db.Read.QueryRow("SELECT count(*) FROM delivery WHERE status = 'pending' AND target < $1", server.URL+"/h").Scan(&left)
+		return err == nil && left == 0
+	})
 	rate := float64(total) / time.Since(begun).Seconds()
 	b.Logf("%d targets hang: %.0f/s", hanging, rate)
 	return rate

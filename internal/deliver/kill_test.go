@@ -20,15 +20,11 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
-const (
-	// disturbFor is how long processes are killed.
-	disturbFor = 11 * time.Second
-	// settleFor is patience on a slow machine. It takes the five seconds for which a
-	// dead process keeps the lease on the timers, and what has to be done then.
-	settleFor = 45 * time.Second
-)
+// disturbFor is how long processes are killed, and longer if too little has happened by then.
+const disturbFor = 11 * time.Second
 
 var killSeed = flag.Uint64("kill.seed", 0, "whom to kill and when, as an earlier run says; 0 draws one")
 
@@ -58,15 +54,16 @@ func TestNothingIsLostOrDoneTwiceWhenProcessesAreKilled(t *testing.T) {
 			start(i)
 		}
 		// Two that make the ledger's key together are another test's.
-		until(t, "both to be ready", func() bool { return w.count("ready") == 2 })
+		testbed.Until(t, "both to be ready", func() bool { return w.count("ready") == 2 })
 		kills := 0
-		for over := time.Now().Add(disturbFor); time.Now().Before(over); {
+		for over := time.Now().Add(disturbFor); time.Now().Before(over) || w.count("voted") == 0; {
 			// Killing who holds the timers stops them for some seconds. The first kill of a
 			// series comes while they fire, the others perhaps before they do again.
 			seen := w.expiries()
-			until(t, "timers to fire", func() bool { return w.expiries() > seen || time.Now().After(over) })
+			testbed.Until(t, "timers to fire", func() bool { return w.expiries() > seen })
 			for range 2 + chance.IntN(3) {
-				time.Sleep(time.Duration(chance.IntN(600)) * time.Millisecond)
+				said := w.matching(anything) + chance.IntN(150)
+				testbed.Until(t, "the processes to work", func() bool { return w.matching(anything) >= said })
 				whom := [][]int{{0}, {1}, {0, 1}}[chance.IntN(3)]
 				for _, i := range whom {
 					nodes[i].kill()
@@ -109,17 +106,12 @@ func TestNothingIsLostOrDoneTwiceWhenProcessesAreKilled(t *testing.T) {
 // settle waits until no gate and no delivery has anything before it.
 func settle(t *testing.T, db *store.DB) {
 	t.Helper()
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		var gates, deliveries int
-		err := db.Read.QueryRowContext(t.Context(), `SELECT (SELECT count(*) FROM gate_waiting),
-(SELECT count(*) FROM delivery WHERE status = 'pending')`).Scan(&gates, &deliveries)
-		if err == nil && gates+deliveries == 0 {
-			return
-		}
-		if time.Since(begun) > settleFor {
-			t.Fatalf("%d gates and %d deliveries are still pending (%v)", gates, deliveries, err)
-		}
-	}
+	testbed.Until(t, "everything to be settled", func() bool {
+		var pending int
+		err := db.Read.QueryRowContext(t.Context(), `SELECT (SELECT count(*) FROM gate_waiting) +
+(SELECT count(*) FROM delivery WHERE status = 'pending')`).Scan(&pending)
+		return err == nil && pending == 0
+	})
 }
 
 // witness remembers what the processes have said, those that were killed too.
@@ -148,6 +140,8 @@ func (w *witness) matching(is func(word) bool) (n int) {
 	}
 	return n
 }
+
+func anything(word) bool { return true }
 
 func (w *witness) count(what string) int {
 	return w.matching(func(said word) bool { return said.What == what })
@@ -223,12 +217,7 @@ func (p *process) quiet() { _, _ = io.WriteString(p.input, "quiet\n") }
 func (p *process) stop() {
 	p.killed = true
 	_ = p.input.Close()
-	select {
-	case <-p.done:
-	case <-time.After(patience):
-		_ = p.cmd.Process.Kill()
-		<-p.done
-	}
+	testbed.Receive(p.t, "a process to stop", p.done)
 	if !p.cmd.ProcessState.Success() {
 		p.t.Errorf("a process did not stop as it should: %s\n%s", p.cmd.ProcessState, &p.log)
 	}

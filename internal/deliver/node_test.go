@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // clock is a time that a test moves.
@@ -38,13 +39,18 @@ type node struct {
 	kill   func() // the database is gone, whatever is under way
 }
 
-// quick are options with which a test does not have to wait.
+// quick are options with which a test does not have to wait. A try has all the time that
+// a busy machine takes for it.
 func quick(o *deliver.Options) {
-	o.Timeout, o.Poll, o.Grace = 400*time.Millisecond, 10*time.Millisecond, 50*time.Millisecond
+	o.Timeout, o.Poll, o.Grace = 20*time.Second, 10*time.Millisecond, 50*time.Millisecond
 	o.Pauses = []time.Duration{20 * time.Millisecond, 50 * time.Millisecond}
-	o.Lease = 900 * time.Millisecond
 	o.Allow = []string{"127.0.0.0/8"}
 }
+
+// mortal is for tests that kill runners, and wait until others take their lanes over.
+func mortal(o *deliver.Options) { o.Timeout, o.Lease = time.Second, mortalLease }
+
+const mortalLease = 2 * time.Second
 
 func start(t testing.TB, address string, options ...func(*deliver.Options)) *node {
 	t.Helper()
@@ -136,23 +142,11 @@ func (n *node) get(t testing.TB, id string) deliver.Detail {
 	return d
 }
 
-const patience = 15 * time.Second
-
-// until waits for something that the code under test does on its own.
-func until(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for begun := time.Now(); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(begun) > patience {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
-}
-
 // becomes waits until the delivery has the status.
 func (n *node) becomes(t testing.TB, id, status string) deliver.Detail {
 	t.Helper()
 	var d deliver.Detail
-	until(t, id+" to be "+status, func() bool { d = n.get(t, id); return d.Status == status })
+	testbed.Until(t, id+" to be "+status, func() bool { d = n.get(t, id); return d.Status == status })
 	return d
 }
 
@@ -160,7 +154,7 @@ func (n *node) becomes(t testing.TB, id, status string) deliver.Detail {
 func (n *node) tried(t testing.TB, id string, times int64) deliver.Detail {
 	t.Helper()
 	var d deliver.Detail
-	until(t, "the next try", func() bool { d = n.get(t, id); return d.Attempts >= times })
+	testbed.Until(t, "the next try", func() bool { d = n.get(t, id); return d.Attempts >= times })
 	return d
 }
 

@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // Summary is a delivery as operators see it.
@@ -73,8 +74,12 @@ func scanSummary(scan func(...any) error) (Summary, error) {
 	return s, nil
 }
 
-// List lists deliveries, the newest first, from before the given id on.
+// List lists deliveries that the caller may see, the newest first, from before the given id on.
 func (o *Outbox) List(ctx context.Context, f Filter, before string, limit int) ([]Summary, error) {
+	visible := false
+	if f.Workspace, visible = wire.Within(ctx, f.Workspace); !visible {
+		return []Summary{}, nil
+	}
 	if f.Status != "" && !slices.Contains(Statuses, f.Status) {
 		return nil, fault.New(fault.InvalidRequest, "The status should be one of %s, and is %.40q.", strings.Join(Statuses, ", "), f.Status).About("status")
 	}
@@ -109,13 +114,14 @@ func noDelivery(id string) error {
 	return fault.New(fault.NotFound, "There is no delivery %.80q. GET /ops/deliveries lists those there are.", id)
 }
 
-// Get shows a delivery with what happened to it.
+// Get shows a delivery with what happened to it. One of a workspace that the caller may not see
+// is not there for it.
 func (o *Outbox) Get(ctx context.Context, id string) (Detail, error) {
 	d := Detail{Events: []Try{}}
 	var err error
 	d.Summary, err = scanSummary(o.db.Read.QueryRowContext(ctx, "SELECT "+columns+" FROM delivery WHERE id = $1", id).Scan)
-	if errors.Is(err, sql.ErrNoRows) {
-		return d, noDelivery(id)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !wire.InScope(ctx, d.Workspace) {
+		return Detail{}, noDelivery(id)
 	}
 	if err != nil {
 		return d, err
@@ -163,7 +169,7 @@ func (o *Outbox) Resend(ctx context.Context, by roster.Identity, id string) (Sum
 	err := o.ledger.Write(ctx, func(tx *ledger.Tx) (err error) {
 		s, err = read(tx)
 		switch {
-		case errors.Is(err, sql.ErrNoRows):
+		case errors.Is(err, sql.ErrNoRows), err == nil && !wire.InScope(ctx, s.Workspace):
 			return noDelivery(id)
 		case err != nil:
 			return err

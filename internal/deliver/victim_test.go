@@ -94,7 +94,7 @@ func (v *victim) live() error {
 	outbox, err := deliver.New(deliver.Options{
 		DB: db, Ledger: v.ledger, Key: masterKey, Log: log, Allow: []string{"127.0.0.0/8"},
 		// Long enough that only what was killed is taken for dead, on a busy machine too.
-		Timeout: 700 * time.Millisecond, Lease: 1500 * time.Millisecond, Poll: 50 * time.Millisecond,
+		Timeout: 2 * time.Second, Lease: 5 * time.Second, Poll: 50 * time.Millisecond,
 		Pauses: []time.Duration{20 * time.Millisecond, 50 * time.Millisecond},
 	})
 	if err != nil {
@@ -106,7 +106,7 @@ func (v *victim) live() error {
 	var stop, quiet context.CancelFunc
 	v.serving, stop = context.WithCancel(ctx)
 	v.eager, quiet = context.WithCancel(v.serving)
-	for _, run := range []func(context.Context) error{v.gates.Run, timers.Run, outbox.Run} {
+	for _, run := range []func(context.Context) error{timers.Run, outbox.Run} {
 		v.users.Go(func() { v.note(run(v.serving)) })
 	}
 	for i, work := range []func(*rand.Rand){v.open, v.open, v.vote, v.vote, v.queue} {
@@ -207,7 +207,11 @@ func (v *victim) vote(r *rand.Rand) {
 		}
 		g := all[r.IntN(len(all))]
 		if r.IntN(3) > 0 {
-			time.Sleep(time.Until(*g.ExpiresAt) + time.Duration(r.IntN(20)-10)*time.Millisecond)
+			about := time.Until(*g.ExpiresAt) + time.Duration(r.IntN(20)-10)*time.Millisecond
+			select {
+			case <-time.After(about):
+			case <-v.serving.Done():
+			}
 		}
 		var both sync.WaitGroup
 		for _, name := range []string{"ada", "bob"} {

@@ -69,10 +69,7 @@ func (a *Approval) Used() *Approval {
 	return &left
 }
 
-const (
-	selectApproval = "SELECT agent, key, digest, gate, good_for, uses, until_at FROM gate_approval WHERE "
-	isAsked        = "agent = $1 AND key = $2 AND digest = $3"
-)
+const selectApproval = "SELECT agent, key, digest, gate, good_for, uses, until_at FROM gate_approval WHERE "
 
 func scanApproval(scan store.Scan) (a Approval, err error) {
 	var window, until int64
@@ -87,7 +84,7 @@ func scanApproval(scan store.Scan) (a Approval, err error) {
 // find reads the approval for what is asked, nil when there is none.
 func (a Asked) find(query func(text string, args []any, dest ...any) error) (*Approval, error) {
 	found, err := scanApproval(func(dest ...any) error {
-		return query(selectApproval+isAsked, []any{a.Agent, a.Key, a.Digest}, dest...)
+		return query(selectApproval+"agent = $1 AND key = $2 AND digest = $3", []any{a.Agent, a.Key, a.Digest}, dest...)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil //nolint:nilnil // that there is none is an answer
@@ -158,6 +155,6 @@ ON CONFLICT (agent, key, digest) DO UPDATE SET gate = excluded.gate, good_for = 
 }
 
 // TakeUse takes one use of the approval that a gate has given. It is for apply functions.
-func TakeUse(tx *store.Tx, a Asked, gateID string) {
-	tx.Exec("UPDATE gate_approval SET uses = uses - 1 WHERE "+isAsked+" AND gate = $4 AND uses > 0", a.Agent, a.Key, a.Digest, gateID)
+func TakeUse(tx *store.Tx, gateID string) {
+	tx.Exec("UPDATE gate_approval SET uses = uses - 1 WHERE gate = $1 AND uses > 0", gateID)
 }

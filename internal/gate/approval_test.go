@@ -48,7 +48,7 @@ func askingProjection() ledger.Projection {
 	}
 	return ledger.Projection{Name: "asking", Apply: map[string]ledger.Apply{
 		"test.asked": read(func(tx *store.Tx, e *ledger.Entry, b *asking) { gate.SetApproval(tx, b.approval(), e.At) }),
-		"test.used":  read(func(tx *store.Tx, _ *ledger.Entry, b *asking) { gate.TakeUse(tx, b.Asked, b.Gate) }),
+		"test.used":  read(func(tx *store.Tx, _ *ledger.Entry, b *asking) { gate.TakeUse(tx, b.Gate) }),
 	}}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"signalbox/internal/id"
@@ -151,14 +150,18 @@ type Gates struct {
 
 	onResolved map[string]func(*ledger.Tx, Gate) error
 
-	mu      sync.Mutex
-	waiters map[string][]chan struct{}
+	waiters *ledger.Waiters // for the resolution of a gate, by its id
 }
 
-// New makes the gates of a ledger that has Projection. Run must be running for Wait
-// to wake.
+// New makes the gates of a ledger that has Projection.
 func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, log *slog.Logger) *Gates {
-	return &Gates{db: db, ledger: l, roster: r, log: log, onResolved: map[string]func(*ledger.Tx, Gate) error{}, waiters: map[string][]chan struct{}{}}
+	resolved := func(e *ledger.Entry) string {
+		if e.Kind == "gate.resolved" {
+			return e.Subject
+		}
+		return ""
+	}
+	return &Gates{db: db, ledger: l, roster: r, log: log, onResolved: map[string]func(*ledger.Tx, Gate) error{}, waiters: l.Waiters(resolved)}
 }
 
 // OnResolved has fn called in the transaction that resolves a gate of the protocol, so

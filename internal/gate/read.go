@@ -230,80 +230,10 @@ func (g *Gates) Resolved(ctx context.Context, gateID string) (bool, error) {
 
 // wait looks at a gate until it is resolved, or ctx ends.
 func (g *Gates) wait(ctx context.Context, gateID string, look func(context.Context) (Status, error)) error {
-	woken, forget := g.register(gateID)
-	defer forget()
-	for {
-		status, err := look(context.WithoutCancel(ctx))
-		if err != nil || status != Pending {
-			return err
-		}
-		select {
-		case <-woken:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// register comes before the first look at the gate, so that no wake-up is missed.
-func (g *Gates) register(gateID string) (woken chan struct{}, forget func()) {
-	woken = make(chan struct{}, 1)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.waiters[gateID] = append(g.waiters[gateID], woken)
-	return woken, func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		left := g.waiters[gateID]
-		for i, w := range left {
-			if w == woken {
-				left = append(left[:i:i], left[i+1:]...)
-				break
-			}
-		}
-		if len(left) == 0 {
-			delete(g.waiters, gateID)
-		} else {
-			g.waiters[gateID] = left
-		}
-	}
-}
-
-// Run wakes those who wait, on whichever node the decision was made, until ctx ends.
-func (g *Gates) Run(ctx context.Context) error {
-	before := func(context.Context) error {
-		g.wakeAll() // what was resolved before the first look
-		return nil
-	}
-	for e := range g.ledger.FollowNow(ctx, before) {
-		if e.Kind == "gate.resolved" {
-			g.wake(e.Subject)
-		}
-	}
-	return nil
-}
-
-func (g *Gates) wake(gateID string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, w := range g.waiters[gateID] {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
-	}
-}
-
-func (g *Gates) wakeAll() {
-	g.mu.Lock()
-	ids := make([]string, 0, len(g.waiters))
-	for gateID := range g.waiters {
-		ids = append(ids, gateID)
-	}
-	g.mu.Unlock()
-	for _, gateID := range ids {
-		g.wake(gateID)
-	}
+	return g.waiters.Await(ctx, gateID, func(ctx context.Context) (bool, error) {
+		status, err := look(ctx)
+		return status != Pending, err
+	})
 }
 
 // Status reads a status from a query.

@@ -69,4 +69,6 @@ CREATE TABLE gate_approval (
   PRIMARY KEY (agent, key, digest)
 ) {keyed};
 CREATE INDEX gate_approval_until ON gate_approval (until_at) WHERE until_at > 0;
+`, `
+CREATE INDEX gate_approval_gate ON gate_approval (gate) WHERE uses > 0;
 `}}

@@ -1,12 +1,10 @@
 package harness
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"signalbox/internal/ledger"
@@ -53,9 +51,7 @@ func (s *step) encode(raw []byte) (ledger.Body, error) {
 	if err != nil {
 		return ledger.Body{}, err
 	}
-	text := slices.Grow(bytes.TrimSuffix(head, []byte("}")), len(raw)+12)
-	text = append(append(append(text, `,"event":`...), raw...), '}')
-	return ledger.Body{Value: s, JSON: text}, nil
+	return ledger.Body{Value: s, JSON: wire.Splice(head, wire.Member{Name: "event", Value: raw})}, nil
 }
 
 // check looks at everything about an event that is wrong whoever decides.
@@ -186,7 +182,7 @@ func (h *Harness) evaluate(ctx context.Context, c *Conn, who roster.Identity, e 
 		case e.Type == RateLimit, e.asking:
 			v.Action = policy.Defer
 		default:
-			return h.held(ctx, c, who, e, d)
+			return h.holdStep(ctx, c, who, e, d)
 		}
 	}
 	s := h.stepOf(c, who, e, d)

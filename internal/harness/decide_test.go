@@ -13,9 +13,9 @@ import (
 
 	"signalbox/internal/harness"
 	"signalbox/internal/policy"
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // payloads are right payloads of the types that are decided about.
@@ -339,7 +339,7 @@ func TestAPostMayNeedAHandshake(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 			n.harness.Handle(t.Context(), c, []byte(greetingText))
-			protocoltest.Until(t, "the session", func() bool { return len(n.Entries("session.opened")) > 0 })
+			testbed.Until(t, "the session", func() bool { return len(n.Entries("session.opened")) > 0 })
 			// As after a restart: what is known is in the tables.
 			again := harness.New(n.Core, harness.Config{HTTPHandshake: mode})
 			for session, want := range map[string]bool{"s1": true, "s2": mode == harness.HandshakeCredential} {

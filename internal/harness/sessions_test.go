@@ -14,9 +14,9 @@ import (
 	"pgregory.net/rapid"
 
 	"signalbox/internal/harness"
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -81,7 +81,7 @@ func TestWhatPeopleSeeOfASession(t *testing.T) {
 		n.tell(c, "task_list", "s1", map[string]any{"run_id": "run-1", "session_id": "s1", "updated_at": "2026-05-01T00:00:02Z", "tasks": []any{map[string]any{"id": "t", "title": "new", "status": "pending"}}})
 		n.tell(c, "task_list", "s1", map[string]any{"run_id": "run-1", "session_id": "s1", "updated_at": "2026-05-01T00:00:01Z", "tasks": []any{}}) // is late
 		n.tell(c, "verification", "s1", map[string]any{"run_id": "run-1", "session_id": "s1", "status": "passed", "updated_at": "x"})
-		protocoltest.Until(t, "everything to be written", func() bool {
+		testbed.Until(t, "everything to be written", func() bool {
 			s := n.session("s1")
 			return s.Verification != nil && s.Heartbeat != nil
 		})
@@ -109,7 +109,7 @@ func TestWhatPeopleSeeOfASession(t *testing.T) {
 			t.Error("a missed heartbeat does not show")
 		}
 		n.tell(c, "session_end", "s1", map[string]any{})
-		protocoltest.Until(t, "the end", func() bool { return n.session("s1").EndedAt != nil })
+		testbed.Until(t, "the end", func() bool { return n.session("s1").EndedAt != nil })
 		if n.session("s1").Heartbeat.Missed {
 			t.Error("a session that has ended owes no heartbeat")
 		}
@@ -127,7 +127,7 @@ func TestSessionsAreListedPageByPage(t *testing.T) {
 	}
 	long := strings.Repeat("long", 100)
 	n.ask(c, "pre_action", long, map[string]any{})
-	protocoltest.Until(t, "the sessions", func() bool { return len(n.Entries("session.opened")) == many+2 })
+	testbed.Until(t, "the sessions", func() bool { return len(n.Entries("session.opened")) == many+2 })
 	seen := map[string]bool{}
 	for next, pages := "", 0; ; pages++ {
 		var page harness.SessionPage
@@ -240,7 +240,7 @@ func TestContextAndMemoryComeFromWhatIsKnown(t *testing.T) {
 		c := n.conn(harness.TransportSocket)
 		n.tell(c, "success", "s1", map[string]any{"action_summary": "Rotated the invoices certificate"})
 		n.tell(c, "success", "s2", map[string]any{"action_summary": "Another session's invoices"})
-		protocoltest.Until(t, "the notes", func() bool { return len(n.Entries("session.noted")) == 2 })
+		testbed.Until(t, "the notes", func() bool { return len(n.Entries("session.noted")) == 2 })
 		recall := func(question, memory string, most int) (contents []string) {
 			a := n.ask(c, "memory_recall", "s1", map[string]any{"session_id": "s1", "query": question, "memory_type": memory, "max_results": most, "working_directory": "/"})
 			for _, f := range a.Result["injected_facts"].([]any) {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -12,7 +13,8 @@ import (
 // Migrations make the tables of the harness.
 //
 // Steps have no table: what was asked and answered lives in their entries, which the
-// ledger finds by the session's trace. So a decision costs one entry and nothing else.
+// ledger finds by the session's trace. So a decision costs one entry and nothing else. What
+// approvals of them there are, gate keeps.
 var Migrations = store.Migrations{Package: "harness", Steps: []string{`
 CREATE TABLE harness_session (
   agent {text} NOT NULL,
@@ -67,6 +69,10 @@ CREATE TABLE knowledge_word (
   PRIMARY KEY (workspace, word, id)
 ) {keyed};
 CREATE INDEX knowledge_word_id ON knowledge_word (id);
+`, `
+INSERT INTO gate_approval (agent, key, digest, gate, good_for, uses, until_at)
+SELECT agent, 'ahp:' || session, digest, gate, good_for, CASE WHEN NOT once THEN -1 WHEN used THEN 0 ELSE 1 END, 0 FROM harness_gate;
+DROP TABLE harness_gate;
 `}}
 
 // The kinds of entries.
@@ -96,7 +102,6 @@ func Projection() ledger.Projection {
 		Tables: []ledger.Table{
 			{Name: "harness_session", Key: "agent, session"},
 			{Name: "harness_report", Key: "agent, session, type, run_id"},
-			{Name: "harness_gate", Key: "agent, session, digest"},
 			{Name: "knowledge", Key: "id"},
 			{Name: "knowledge_word", Key: "workspace, word, id"},
 		},
@@ -120,9 +125,7 @@ func applyHeld(tx *store.Tx, e *ledger.Entry) error {
 	if err := e.Decode(&b); err != nil {
 		return err
 	}
-	tx.Exec(`INSERT INTO harness_gate (agent, session, digest, gate, good_for, once, used) VALUES ($1, $2, $3, $4, $5, $6, $7)
-ON CONFLICT (agent, session, digest) DO UPDATE SET gate = excluded.gate, good_for = excluded.good_for, once = excluded.once, used = excluded.used`,
-		b.Agent, sessionOf(e.Trace, b.Agent), b.Digest, b.Gate, b.GoodFor, b.Once, false)
+	gate.SetApproval(tx, b.approval(sessionOf(e.Trace, b.Agent)), e.At)
 	return nil
 }
 
@@ -141,7 +144,7 @@ func applySettled(tx *store.Tx, e *ledger.Entry) error {
 		return err
 	}
 	if b.Used {
-		tx.Exec("UPDATE harness_gate SET used = $4 WHERE agent = $1 AND session = $2 AND digest = $3", b.Agent, sessionOf(e.Trace, b.Agent), b.Digest, true)
+		gate.TakeUse(tx, b.Gate)
 	}
 	return nil
 }

@@ -18,9 +18,9 @@ import (
 	"go.uber.org/goleak"
 
 	"signalbox/internal/harness"
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -77,7 +77,7 @@ func (p *peer) send(text []byte) {
 
 func (p *peer) next() (a answer) {
 	p.t.Helper()
-	_ = p.SetReadDeadline(time.Now().Add(protocoltest.Patience))
+	_ = p.SetReadDeadline(time.Now().Add(testbed.Patience))
 	line, err := p.in.ReadBytes('\n')
 	if err != nil {
 		p.t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/base64"
 	"io"
+
+	"signalbox/internal/wire"
 )
 
 // An export is text. After the header come the lines of the checkpoint that the
@@ -17,8 +19,11 @@ const (
 )
 
 // Export writes every entry under a fresh checkpoint; of a ledger that is not what
-// was signed, those under the last one.
+// was signed, those under the last one. It is for those who may see every workspace.
 func (l *Ledger) Export(ctx context.Context, w io.Writer) error {
+	if err := wire.Unconfined(ctx, "This shows the records of"); err != nil {
+		return err
+	}
 	if l.refusal() == nil {
 		head, err := l.Head(ctx)
 		if err != nil {

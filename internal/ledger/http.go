@@ -105,24 +105,12 @@ func (l *Ledger) getEntries(w http.ResponseWriter, r *http.Request) error {
 	if n := q.Get("newest"); n != "" && n != "0" && n != "1" {
 		return fault.New(fault.InvalidRequest, "The parameter newest should be 1 or 0, and is %.40q.", n).About("newest")
 	}
-	workspace := q.Get("workspace")
-	if workspace == "" {
-		workspace = wire.Scope(r.Context())
-	}
-	if !wire.InScope(r.Context(), workspace) {
-		return wire.Reply(w, http.StatusOK, EntryPage{Entries: []EntryView{}, Next: after})
-	}
-	entries, err := l.Entries(r.Context(), Query{
+	page, err := l.List(r.Context(), Query{
 		After: after, Limit: limit, Newest: q.Get("newest") == "1",
-		Workspace: workspace, Kinds: strings.FieldsFunc(q.Get("kind"), func(c rune) bool { return c == ',' }), Subject: q.Get("subject"), Trace: q.Get("trace"),
+		Workspace: q.Get("workspace"), Kinds: strings.FieldsFunc(q.Get("kind"), func(c rune) bool { return c == ',' }), Subject: q.Get("subject"), Trace: q.Get("trace"),
 	})
 	if err != nil {
 		return err
-	}
-	page := EntryPage{Entries: make([]EntryView, len(entries)), Next: after}
-	for i := range entries {
-		page.Entries[i] = entries[i].View()
-		page.Next = entries[i].Seq
 	}
 	return wire.Reply(w, http.StatusOK, page)
 }
@@ -132,20 +120,11 @@ func (l *Ledger) getEntry(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	e, err := l.entryInScope(r.Context(), seq)
+	e, err := l.Visible(r.Context(), seq)
 	if err != nil {
 		return err
 	}
 	return wire.Reply(w, http.StatusOK, e.View())
-}
-
-// entryInScope reads an entry that the caller may see.
-func (l *Ledger) entryInScope(ctx context.Context, seq int64) (Entry, error) {
-	e, err := l.Entry(ctx, seq)
-	if err == nil && !wire.InScope(ctx, e.Workspace) {
-		err = fault.New(fault.NotFound, "There is no entry %d in workspace %q.", seq, wire.Scope(ctx))
-	}
-	return e, err
 }
 
 func (l *Ledger) getProof(w http.ResponseWriter, r *http.Request) error {
@@ -155,9 +134,6 @@ func (l *Ledger) getProof(w http.ResponseWriter, r *http.Request) error {
 	}
 	size, err := wire.Number(r, "size", 0)
 	if err != nil {
-		return err
-	}
-	if _, err := l.entryInScope(r.Context(), seq); err != nil {
 		return err
 	}
 	if strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
@@ -201,9 +177,6 @@ func hashTexts(hashes []tlog.Hash) []string {
 // getExport breaks the connection off when something goes wrong on the way: the
 // file is then shorter than its checkpoint says, and does not verify.
 func (l *Ledger) getExport(w http.ResponseWriter, r *http.Request) error {
-	if err := wire.Unconfined(r.Context(), "This shows the records of"); err != nil {
-		return err
-	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	started := &startedWriter{ResponseWriter: w}
 	err := l.Export(r.Context(), started)
@@ -244,21 +217,21 @@ func plain(w http.ResponseWriter, text []byte, err error) error {
 	return nil
 }
 
+// getBundle answers with records, which it takes a token to get.
 func (l *Ledger) getBundle(w http.ResponseWriter, r *http.Request) error {
-	if err := wire.Unconfined(r.Context(), "This shows the records of"); err != nil {
-		return err
-	}
-	return l.getTile(w, r)
+	data, err := l.Bundle(r.Context(), strings.TrimPrefix(r.URL.Path, "/ledger/"))
+	return forever(w, "private", data, err)
 }
 
 func (l *Ledger) getTile(w http.ResponseWriter, r *http.Request) error {
 	data, err := l.Tile(r.Context(), strings.TrimPrefix(r.URL.Path, "/ledger/"))
+	return forever(w, "public", data, err)
+}
+
+// forever answers with what never changes; cache says for whom it may be kept.
+func forever(w http.ResponseWriter, cache string, data []byte, err error) error {
 	if err != nil {
 		return err
-	}
-	cache := "public"
-	if strings.HasPrefix(r.URL.Path, "/ledger/tile/entries/") {
-		cache = "private" // it took a token to get
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Cache-Control", cache+", max-age=31536000, immutable")
@@ -273,10 +246,8 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		if after, err = strconv.ParseInt(last, 10, 64); err != nil || after < 0 {
-			return fault.New(fault.InvalidRequest, "Last-Event-ID should be the id of the last event that was received.")
-		}
+	if after, err = wire.LastEventID(r, after); err != nil {
+		return err
 	}
 	if after < 0 {
 		if after, err = l.Head(r.Context()); err != nil {
@@ -285,10 +256,8 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
-	out := http.NewResponseController(w)
-	if err := out.Flush(); err != nil {
+	events := wire.Events(w)
+	if err := events.Flush(); err != nil {
 		return fmt.Errorf("stream events: %w", err)
 	}
 	if r.Method == http.MethodHead {
@@ -305,7 +274,7 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 			}
 		}
 	}()
-	beat := time.NewTicker(15 * time.Second)
+	beat := time.NewTicker(wire.StreamBeat)
 	defer beat.Stop()
 	for {
 		select {
@@ -320,14 +289,13 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 			if err != nil {
 				return err
 			}
-			_, _ = fmt.Fprintf(w, "id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Kind, data)
+			err = events.Send(strconv.FormatInt(e.Seq, 10), e.Kind, data)
 		case <-beat.C:
-			_, _ = fmt.Fprint(w, ": still here\n\n")
+			err = events.Beat()
 		case <-wire.Stop(r.Context()):
 			return nil
 		}
-		_ = out.SetWriteDeadline(time.Now().Add(30 * time.Second))
-		if err := out.Flush(); err != nil {
+		if err != nil {
 			return nil // the client has gone
 		}
 	}

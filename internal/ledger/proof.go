@@ -25,10 +25,10 @@ type Proof struct {
 	Record []byte
 }
 
-// Prove makes an inclusion proof in the tree of the first size entries, or of the
-// newest checkpoint when size is 0.
+// Prove makes an inclusion proof of an entry that the caller may see, in the tree of the
+// first size entries, or of the newest checkpoint when size is 0.
 func (l *Ledger) Prove(ctx context.Context, seq, size int64) (Proof, error) {
-	e, err := l.Entry(ctx, seq)
+	e, err := l.Visible(ctx, seq)
 	if err != nil {
 		return Proof{}, err
 	}
@@ -75,7 +75,7 @@ func (l *Ledger) grow(ctx context.Context, seq int64) (int64, error) {
 	}
 	_, size, err = l.Signed(ctx)
 	for tries := 0; err == nil && size < seq && l.key.signer == nil && tries < 30 && ctx.Err() == nil; tries++ {
-		pause(ctx, nil, 100*time.Millisecond) // another node signs
+		Pause(ctx, nil, 100*time.Millisecond) // another node signs
 		_, size, err = l.Signed(ctx)
 	}
 	if err == nil && size < seq {
@@ -106,7 +106,7 @@ const proofHeader = "c2sp.org/tlog-proof@v1"
 // ProofFile makes a tlog-proof@v1 file: the newest checkpoint, the proof, and the
 // record in the extra line, so that the file stands alone.
 func (l *Ledger) ProofFile(ctx context.Context, seq int64) ([]byte, error) {
-	if _, err := l.Entry(ctx, seq); err != nil {
+	if _, err := l.Visible(ctx, seq); err != nil {
 		return nil, err
 	}
 	if _, err := l.grow(ctx, seq); err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"signalbox/internal/mail"
+	"signalbox/internal/mail/mailtest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 )
@@ -16,16 +17,16 @@ import (
 func BenchmarkRoute(b *testing.B) {
 	for name, address := range map[string]func(testing.TB) string{"sqlite": storetest.SQLite, "postgres": storetest.Postgres} {
 		b.Run(name, func(b *testing.B) {
-			n := start(b, address(b), func(o *mail.Options) { o.QueueCap = 1 << 40 })
-			var agents []*agent
+			n := mailtest.Start(b, address(b), func(o *mail.Options) { o.QueueCap = 1 << 40 })
+			var agents []*mailtest.Agent
 			var whos []roster.Identity
 			var bodies [][]byte
 			for i := range 40 {
-				agents = append(agents, n.register(fmt.Sprintf("agent-%d", i), "acme"))
-				whos = append(whos, agents[i].who())
+				agents = append(agents, n.Register(fmt.Sprintf("agent-%d", i), "acme"))
+				whos = append(whos, agents[i].Who())
 			}
 			for i, a := range agents {
-				bodies = append(bodies, a.letter(agents[(i+1)%40].Address, "Task request", "Please process the following task, and tell me when it is done.", ""))
+				bodies = append(bodies, a.Letter(agents[(i+1)%40].Address, "Task request", "Please process the following task, and tell me when it is done.", ""))
 			}
 			var next atomic.Int64
 			b.SetParallelism(8)
@@ -33,7 +34,7 @@ func BenchmarkRoute(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
 					i := next.Add(1) % 40
-					if _, err := n.mail.Route(context.Background(), whos[i], bodies[i]); err != nil {
+					if _, err := n.Mail.Route(context.Background(), whos[i], bodies[i]); err != nil {
 						b.Error(err)
 						return
 					}

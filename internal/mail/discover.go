@@ -1,28 +1,20 @@
 package mail
 
 import (
-	"crypto/ed25519"
+	"context"
 	"net/http"
 	"slices"
 
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
 
 // The answers to who does not know us yet.
 type (
-	// WellKnown is the discovery document.
-	WellKnown struct {
-		Version      string   `json:"version"`
-		Endpoint     string   `json:"endpoint"`
-		Provider     string   `json:"provider"`
-		Capabilities []string `json:"capabilities"`
-		PublicKey    string   `json:"public_key"`
-		Fingerprint  string   `json:"fingerprint"`
-	}
 	// Info says what a client has to know before it registers.
 	Info struct {
 		Provider          string         `json:"provider"`
@@ -60,7 +52,7 @@ var capabilities = []string{"registration", "local-delivery", "relay-queue", "at
 
 func (m *Mail) capabilities() []string {
 	list := slices.Clone(capabilities)
-	if m.federates() {
+	if m.Peering.On() {
 		list = append(list, "federation")
 	}
 	if len(m.Mesh.Hosts) > 0 {
@@ -69,15 +61,19 @@ func (m *Mail) capabilities() []string {
 	return list
 }
 
-func (m *Mail) federates() bool { return m.Federation.Mode != "" && m.Federation.Mode != PeersClosed }
-
-// ownKey is our public key, by which other providers know us.
-func (m *Mail) ownKey() ed25519.PublicKey { return m.provider.Public().(ed25519.PublicKey) }
+// WellKnown is our discovery document.
+func (m *Mail) WellKnown() federation.WellKnown {
+	key := m.Federation.Key()
+	return federation.WellKnown{
+		Version: amp.Version, Endpoint: amp.Endpoint(m.core.BaseURL), Provider: m.Domains.Own,
+		Capabilities: m.capabilities(), PublicKey: amp.KeyText(key), Fingerprint: roster.Fingerprint(key),
+	}
+}
 
 func (m *Mail) getWellKnown(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Cache-Control", "public, max-age=3600")
 	w.Header().Set("Access-Control-Allow-Origin", "*")
-	return wire.Reply(w, http.StatusOK, WellKnown{amp.Version, amp.Endpoint(m.core.BaseURL), m.Domains.Own, m.capabilities(), amp.KeyText(m.ownKey()), roster.Fingerprint(m.ownKey())})
+	return wire.Reply(w, http.StatusOK, m.WellKnown())
 }
 
 // modes are the registration modes in the protocol's words: an owner is somebody who was
@@ -89,27 +85,50 @@ func (m *Mail) modes() []string {
 	return []string{m.Registration}
 }
 
+// Info says what a client has to know before it registers.
+func (m *Mail) Info() Info {
+	known := m.WellKnown()
+	return Info{
+		Provider: known.Provider, Version: known.Version, Capabilities: known.Capabilities, RegistrationModes: m.modes(),
+		PublicKey: known.PublicKey, Fingerprint: known.Fingerprint,
+		RateLimits: map[string]int{"messages_per_minute": messagesPerMinute, "api_requests_per_minute": amp.RequestsPerMinute},
+		AttachmentLimits: map[string]any{
+			"max_attachment_size": attachment.MaxSize, "max_total_attachment_size": attachment.MaxTotal,
+			"max_attachments_per_message": attachment.MaxCount, "direct_upload": false, "av_scanning": m.Clam != "",
+		},
+	}
+}
+
 func (m *Mail) getInfo(w http.ResponseWriter, _ *http.Request) error {
-	limits := map[string]int{"messages_per_minute": messagesPerMinute, "api_requests_per_minute": amp.RequestsPerMinute}
-	files := map[string]any{"max_attachment_size": attachment.MaxSize, "max_total_attachment_size": attachment.MaxTotal, "max_attachments_per_message": attachment.MaxCount, "direct_upload": false, "av_scanning": m.Clam != ""}
-	return wire.Reply(w, http.StatusOK, Info{m.Domains.Own, amp.Version, m.capabilities(), m.modes(), limits, amp.KeyText(m.ownKey()), roster.Fingerprint(m.ownKey()), files})
+	return wire.Reply(w, http.StatusOK, m.Info())
+}
+
+// Health says how we are; well is false when the database does not answer.
+func (m *Mail) Health(ctx context.Context) (h Health, well bool) {
+	h = Health{
+		Status: "healthy", Version: amp.Version, Provider: m.Domains.Own, Federation: m.Peering.On(),
+		UptimeSeconds: int64(m.core.Now().Sub(m.started).Seconds()),
+	}
+	if n := len(m.Mesh.Hosts); n > 0 {
+		h.Mesh = &MeshHealth{true, n, m.Mesh.Host}
+	}
+	var err error
+	switch h.AgentsOnline, err = m.core.Roster.Online(ctx); {
+	case err != nil:
+		h.Status = "unhealthy"
+	case m.core.Ledger.Mismatch() != nil:
+		h.Status = "degraded" // it can be read
+	}
+	return h, err == nil
 }
 
 func (m *Mail) getHealth(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-cache, no-store")
-	h := Health{Status: "healthy", Version: amp.Version, Provider: m.Domains.Own, Federation: m.federates(), UptimeSeconds: int64(m.core.Now().Sub(m.started).Seconds())}
-	if n := len(m.Mesh.Hosts); n > 0 {
-		h.Mesh = &MeshHealth{true, n, m.Mesh.Host}
+	h, well := m.Health(r.Context())
+	if !well {
+		return wire.Reply(w, http.StatusServiceUnavailable, h)
 	}
-	status := http.StatusOK
-	var err error
-	switch h.AgentsOnline, err = m.core.Roster.Online(r.Context()); {
-	case err != nil:
-		h.Status, status = "unhealthy", http.StatusServiceUnavailable
-	case m.core.Ledger.Mismatch() != nil:
-		h.Status = "degraded" // it can be read
-	}
-	return wire.Reply(w, status, h)
+	return wire.Reply(w, http.StatusOK, h)
 }
 
 func (m *Mail) getOrganization(w http.ResponseWriter, _ *http.Request) error {

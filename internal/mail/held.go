@@ -5,9 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -15,9 +12,8 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/attachment"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
-	"signalbox/internal/store"
-	"signalbox/internal/wire"
 )
 
 // quarantineTTL is how long a message waits for a person to look at it.
@@ -75,7 +71,7 @@ func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
 		return err
 	}
 	kind := kindRejected
-	domain, remote := strings.CutPrefix(b.Agent, "@")
+	target, remote := federation.QueueTarget(b.Agent)
 	if g.Status == gate.Approved && remote {
 		kind = kindReleased
 	} else if g.Status == gate.Approved {
@@ -95,7 +91,7 @@ func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
 	}
 	tx.Append(ledger.Event{Workspace: g.Workspace, Kind: kind, Actor: "system", Subject: g.Origin.Reference, Trace: g.Trace, Body: b})
 	if remote && kind == kindReleased {
-		l := &letter{workspace: g.Workspace, remote: domain}
+		l := &letter{workspace: g.Workspace, remote: target}
 		l.meta.Envelope.ID, l.meta.Envelope.ThreadID = g.Origin.Reference, thread
 		return m.export(tx, l)
 	}
@@ -103,143 +99,4 @@ func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
 		return m.call(tx, roster.Identity{ID: b.Agent, Workspace: recipientWorkspace, Address: address}, g.Origin.Reference, thread)
 	}
 	return nil
-}
-
-// Quarantined is a message that waits for a person, or has.
-type Quarantined struct {
-	ID        string    `json:"quarantine_id"`
-	MessageID string    `json:"message_id"`
-	Status    string    `json:"status"` // pending, approved, rejected or expired
-	From      string    `json:"from"`
-	To        string    `json:"to"`
-	Subject   string    `json:"subject"`
-	Flags     []string  `json:"injection_flags"`
-	Reason    string    `json:"reason"`
-	GateID    string    `json:"gate_id"`
-	At        time.Time `json:"quarantined_at"`
-	ExpiresAt time.Time `json:"expires_at"`
-	Text      string    `json:"message,omitempty"` // only where one is shown
-}
-
-// QuarantineList is a page of them.
-type QuarantineList struct {
-	Items  []Quarantined `json:"items"`
-	Count  int           `json:"count"`
-	Total  int64         `json:"total"`
-	Cursor string        `json:"cursor,omitempty"`
-}
-
-// QuarantineAnswer is what becomes of one.
-type QuarantineAnswer struct {
-	ID        string `json:"quarantine_id"`
-	Status    string `json:"status"`
-	MessageID string `json:"message_id"`
-	Delivered bool   `json:"delivered"`
-}
-
-const inWalls = "($1 = '' OR workspace = $1 OR recipient_workspace = $1)"
-
-func (m *Mail) getQuarantine(w http.ResponseWriter, r *http.Request) error {
-	limit, err := wire.Limit(r)
-	if err != nil {
-		return err
-	}
-	after, err := wire.ReadCursor(r, 1)
-	if err != nil {
-		return err
-	}
-	seq, _ := strconv.ParseInt(cmp.Or(after[0], "0"), 10, 64)
-	scope, status := wire.Scope(r.Context()), r.URL.Query().Get("status")
-	condition := inWalls + " AND quarantine <> ''"
-	switch status {
-	case "", "all":
-	case "pending":
-		condition += " AND status = 'quarantined'"
-	case "rejected":
-		condition += " AND status = 'rejected'"
-	case "approved":
-		condition += " AND status <> 'quarantined' AND status <> 'rejected'"
-	default:
-		return fault.New(fault.InvalidField, "status should be pending, approved, rejected or all, and is %.40q.", status).About("status")
-	}
-	out := QuarantineList{Items: []Quarantined{}}
-	if err := m.core.DB.QueryRow(r.Context(), "SELECT count(*) FROM mail_message WHERE "+condition, []any{scope}, &out.Total); err != nil {
-		return err
-	}
-	ids, err := store.All(m.core.DB.Reading(r.Context()), func(scan store.Scan) (id string, err error) {
-		err = scan(&id, &seq)
-		return id, err
-	}, "SELECT quarantine, seq FROM mail_message WHERE "+condition+" AND seq > $2 ORDER BY seq LIMIT $3", scope, seq, limit)
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		q, err := m.quarantined(r.Context(), id)
-		if err != nil {
-			return err
-		}
-		q.Text = ""
-		out.Items = append(out.Items, q)
-	}
-	if out.Count = len(out.Items); out.Count == limit {
-		out.Cursor = wire.Cursor(strconv.FormatInt(seq, 10))
-	}
-	return wire.Reply(w, http.StatusOK, out)
-}
-
-// quarantined reads one, as far as the caller may see it.
-func (m *Mail) quarantined(ctx context.Context, id string) (Quarantined, error) {
-	var message string
-	err := m.core.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE quarantine = $2 AND quarantine <> '' AND "+inWalls, []any{wire.Scope(ctx), id}, &message)
-	if errors.Is(err, sql.ErrNoRows) {
-		return Quarantined{}, fault.New(fault.NotFound, "There is nothing in quarantine under %.80q. GET /v1/quarantine lists what there is.", id)
-	}
-	if err != nil {
-		return Quarantined{}, err
-	}
-	shown, err := m.summary(ctx, message)
-	if err != nil {
-		return Quarantined{}, err
-	}
-	g, err := m.core.Gates.Get(ctx, shown.Gate)
-	if err != nil {
-		return Quarantined{}, err
-	}
-	q := Quarantined{
-		ID: id, MessageID: message, Status: string(g.Status), From: shown.From, To: shown.To, Subject: shown.Subject, Flags: shown.Flags,
-		Reason: g.Reason, GateID: g.ID, At: shown.At, ExpiresAt: shown.At.Add(quarantineTTL), Text: g.Summary,
-	}
-	if g.ExpiresAt != nil {
-		q.ExpiresAt = *g.ExpiresAt
-	}
-	if g.Cause == gate.ByExpiry && g.Status == gate.Rejected {
-		q.Status = "expired"
-	}
-	return q, nil
-}
-
-func (m *Mail) getQuarantined(w http.ResponseWriter, r *http.Request) error {
-	q, err := m.quarantined(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, q)
-}
-
-// postQuarantined approves or rejects, as a vote of the operator on the gate.
-func (m *Mail) postQuarantined(approve bool) wire.Handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		q, err := m.quarantined(r.Context(), r.PathValue("id"))
-		if err != nil {
-			return err
-		}
-		if q.Status == "expired" {
-			return fault.New(fault.QuarantineExpired, "The message waited until %s, and was rejected then.", amp.Stamp(q.ExpiresAt))
-		}
-		g, err := m.core.Gates.Vote(r.Context(), roster.From(r.Context()), q.GateID, gate.Ballot{Approve: approve})
-		if err != nil {
-			return err
-		}
-		return wire.Reply(w, http.StatusOK, QuarantineAnswer{q.ID, string(g.Status), q.MessageID, g.Status == gate.Approved})
-	}
 }

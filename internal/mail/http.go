@@ -2,7 +2,7 @@ package mail
 
 import (
 	"cmp"
-	"errors"
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,7 +11,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
-	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -31,16 +31,16 @@ const maxPoll = 30 * time.Second
 // into (CanonicalPath), and those of operators.
 func (m *Mail) Routes() []wire.Route {
 	routes := []wire.Route{
-		{Method: "GET", Path: "/.well-known/agent-messaging.json", Summary: "Who we are, and what we can do (AMP v0.1.2)", Answer: WellKnown{}, Handle: m.getWellKnown},
+		{Method: "GET", Path: "/.well-known/agent-messaging.json", Summary: "Who we are, and what we can do (AMP v0.1.2)", Answer: federation.WellKnown{}, Handle: m.getWellKnown},
 		{Method: "GET", Path: "/v1/info", Summary: "The provider, its limits and how agents register", Answer: Info{}, Handle: m.getInfo},
 		{Method: "GET", Path: "/v1/health", Summary: "How the provider is", Answer: Health{}, Handle: m.getHealth},
 		{Method: "GET", Path: "/v1/organization", Summary: "The tenant for clients that have none; also at /api/organization", Answer: Organization{}, Handle: m.getOrganization},
 		{Method: "GET", Path: "/v1/ws", Summary: "A WebSocket: the first frame is auth", Status: 101, Handle: m.getSocket},
-		{Method: "GET", Path: "/v1/quarantine", Summary: "Messages that wait for a person", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "status", Meaning: "pending, approved, rejected or all"}}, wire.PageParams...), Answer: QuarantineList{}, Handle: m.getQuarantine},
-		{Method: "GET", Path: "/v1/quarantine/{id}", Summary: "One of them, with its text", Auth: wire.Viewer, Answer: Quarantined{}, Handle: m.getQuarantined},
+		{Method: "GET", Path: "/v1/quarantine", Summary: "Messages that wait for a person", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "status", Meaning: "pending, approved, rejected or all"}}, wire.PageParams...), Answer: QuarantineList{}, Handle: wire.Answer(http.StatusOK, m.getQuarantine)},
+		{Method: "GET", Path: "/v1/quarantine/{id}", Summary: "One of them, with its text", Auth: wire.Viewer, Answer: Quarantined{}, Handle: wire.Answer(http.StatusOK, m.getQuarantined)},
 		{Method: "POST", Path: "/v1/quarantine/{id}/approve", Summary: "Deliver it", Auth: wire.Operator, Answer: QuarantineAnswer{}, Handle: m.postQuarantined(true)},
 		{Method: "POST", Path: "/v1/quarantine/{id}/reject", Summary: "Do not", Auth: wire.Operator, Answer: QuarantineAnswer{}, Handle: m.postQuarantined(false)},
-		{Method: "GET", Path: "/v1/agents/{id}/{what}", Summary: "How an agent behaved lately; what is risk", Auth: wire.Viewer, Answer: RiskReport{}, Handle: m.getRisk},
+		{Method: "GET", Path: "/v1/agents/{id}/{what}", Summary: "How an agent behaved lately; what is risk", Auth: wire.Viewer, Answer: RiskReport{}, Handle: wire.Answer(http.StatusOK, m.getRisk)},
 	}
 	routes = slices.Concat(routes, m.agentRoutes(), m.Directory.Routes(), m.Attachments.Routes(), m.meshRoutes())
 	for i := range routes {
@@ -54,8 +54,8 @@ func (m *Mail) Routes() []wire.Route {
 			{Name: "status", Meaning: "only those with this status"},
 			{Name: "search", Meaning: "only those with all of these words"},
 			{Name: "workspace", Meaning: "only those from or for this workspace"},
-		}, wire.PageParams...), Answer: MessagePage{}, Handle: m.getMessages},
-		{Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message, and the way it went", Auth: wire.Viewer, Answer: Detail{}, Handle: m.getMessage},
+		}, wire.PageParams...), Answer: MessagePage{}, Handle: wire.Answer(http.StatusOK, m.getMessages)},
+		{Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message, and the way it went", Auth: wire.Viewer, Answer: Detail{}, Handle: wire.Answer(http.StatusOK, m.getMessage)},
 	}...)
 }
 
@@ -66,14 +66,15 @@ func (m *Mail) agentRoutes() []wire.Route {
 		{Name: "after", Meaning: "the value of next_cursor from the call before"},
 		{Name: "wait", Meaning: "how many seconds to wait for a message, 30 at the most"},
 	}
+	ack := wire.Answer(http.StatusOK, m.deletePending)
 	routes := []wire.Route{
-		{Method: "DELETE", Path: "/v1/messages/pending/{id}", Summary: "Acknowledge a message", Handle: m.deletePending},
-		{Method: "DELETE", Path: "/v1/messages/pending", Summary: "Acknowledge a message", Query: []wire.Param{{Name: "id", Meaning: "the message"}}, Handle: m.deletePending},
-		{Method: "POST", Path: "/v1/inbox/{id}/ack", Summary: "Acknowledge a message", Handle: m.deletePending},
-		{Method: "POST", Path: "/v1/messages/pending/ack", Summary: "Acknowledge messages: {\"ids\": […]}", RequestMedia: "application/json", Handle: m.postAck},
-		{Method: "POST", Path: "/v1/messages/pending", Summary: "The same", RequestMedia: "application/json", Handle: m.postAck},
-		{Method: "GET", Path: "/v1/messages/pending/count", Summary: "How many messages wait", Answer: Count{}, Handle: m.getCount},
-		{Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Say that a message was read", Handle: m.postRead},
+		{Method: "DELETE", Path: "/v1/messages/pending/{id}", Summary: "Acknowledge a message", Handle: ack},
+		{Method: "DELETE", Path: "/v1/messages/pending", Summary: "Acknowledge a message", Query: []wire.Param{{Name: "id", Meaning: "the message"}}, Handle: ack},
+		{Method: "POST", Path: "/v1/inbox/{id}/ack", Summary: "Acknowledge a message", Handle: ack},
+		{Method: "POST", Path: "/v1/messages/pending/ack", Summary: "Acknowledge messages: {\"ids\": […]}", RequestMedia: "application/json", Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.postAck)},
+		{Method: "POST", Path: "/v1/messages/pending", Summary: "The same", RequestMedia: "application/json", Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.postAck)},
+		{Method: "GET", Path: "/v1/messages/pending/count", Summary: "How many messages wait", Answer: Count{}, Handle: roster.Answer(m.Count)},
+		{Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Say that a message was read", Handle: roster.AnswerAbout("id", m.postRead)},
 	}
 	for i := range routes {
 		routes[i].Rate = amp.RequestsPerMinute
@@ -87,77 +88,6 @@ func (m *Mail) agentRoutes() []wire.Route {
 		routes[i].Auth = wire.Agent
 	}
 	return routes
-}
-
-// heads are the first parts of our paths, which clients put behind any number of "api"
-// and "v1", or none.
-var heads = map[string]bool{
-	"info": true, "health": true, "organization": true, "register": true, "auth": true, "agents": true, "route": true, "messages": true,
-	"inbox": true, "quarantine": true, "ws": true, "attachments": true, "federation": true, "openapi.json": true, "openapi.yaml": true,
-}
-
-// CanonicalPath is the path under which we serve an address that a client may write with
-// any prefix. Addresses of others stay as they are.
-func CanonicalPath(escaped string) string {
-	rest := strings.TrimPrefix(escaped, "/")
-	for {
-		first, after, more := strings.Cut(rest, "/")
-		if !more || first != "api" && first != "v1" {
-			break
-		}
-		rest = after
-	}
-	head, _, _ := strings.Cut(rest, "/")
-	if !heads[head] || escaped == "/openapi.json" {
-		return escaped
-	}
-	return "/v1/" + rest
-}
-
-// protocolCode is the word that the protocol has for what is wrong.
-func protocolCode(c fault.Code) fault.Code {
-	switch c {
-	case fault.Unauthenticated:
-		return "unauthorized"
-	case fault.InvalidPayload:
-		return fault.InvalidRequest
-	case fault.TooLarge:
-		return "request_too_large"
-	case fault.Internal, fault.UnrecordedWrite:
-		return "internal_error"
-	default:
-		return c
-	}
-}
-
-// errorBody is the protocol's form of an error. Clients of some generations look for
-// what others have in details at the top.
-type errorBody struct {
-	Error       fault.Code     `json:"error"`
-	Message     string         `json:"message"`
-	Field       string         `json:"field,omitempty"`
-	Details     map[string]any `json:"details,omitempty"`
-	Suggestions any            `json:"suggestions,omitempty"`
-	Accepted    *bool          `json:"accepted,omitempty"` // false, for other providers
-	RetryAfter  any            `json:"retry_after,omitempty"`
-}
-
-// fail answers with an error in the protocol's form.
-func fail(w http.ResponseWriter, err error) { failWith(w, fault.From(err), nil) }
-
-func failWith(w http.ResponseWriter, e *fault.Error, accepted *bool) {
-	// The header and the status are those of every call; the body is ours.
-	body := errorBody{protocolCode(e.Code), strings.ToValidUTF8(e.Message, "?"), strings.ToValidUTF8(e.Field, "?"), e.Details, e.Details["suggestions"], accepted, e.Details[wire.RetryAfter]}
-	if _, limited := e.Details[wire.RetryAfter]; limited || e.Code.Status() == http.StatusServiceUnavailable && e.Code != fault.OutcomeUnknown {
-		w.Header().Set("Retry-After", "1")
-		if seconds, ok := e.Details[wire.RetryAfter].(int); ok {
-			w.Header().Set("Retry-After", strconv.Itoa(seconds))
-		}
-	}
-	if wire.Reply(w, e.Code.Status(), body) != nil {
-		body.Details = nil
-		_ = wire.Reply(w, e.Code.Status(), body)
-	}
 }
 
 // takeMessage counts a message against the limits of its sender. What is left is of the one
@@ -196,64 +126,16 @@ func (m *Mail) postRoute(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, status, answer)
 }
 
-// Count is how many messages wait.
-type Count struct {
-	Count          int64   `json:"count"`
-	OldestQueuedAt *string `json:"oldest_queued_at"`
-	Cursor         string  `json:"cursor"`
-}
-
-func (m *Mail) getCount(w http.ResponseWriter, r *http.Request) error {
-	who := roster.From(r.Context())
-	if err := directory.Active(who); err != nil {
-		return err
-	}
-	n, first, last, err := m.waiting(r.Context(), who.ID, 0)
-	if err != nil {
-		return err
-	}
-	out := Count{Count: n, Cursor: strconv.FormatInt(last, 10)}
-	if n > 0 {
-		e, err := m.core.Ledger.Entry(r.Context(), first)
-		if err != nil {
-			return err
-		}
-		text := amp.Stamp(e.At)
-		out.OldestQueuedAt = &text
-	}
-	return wire.Reply(w, http.StatusOK, out)
-}
-
 func (m *Mail) getPending(w http.ResponseWriter, r *http.Request) error {
-	who := roster.From(r.Context())
-	if err := directory.Active(who); err != nil {
-		return err
-	}
 	limit, after, wait, err := readPoll(r)
 	if err != nil {
 		return err
 	}
-	if wait > 0 {
-		ctx, cancel := wire.Waiting(r.Context(), wait)
-		err := m.wait(ctx, who.ID, after)
-		cancel()
-		if err != nil && r.Context().Err() == nil && !errors.Is(err, ctx.Err()) {
-			return err
-		}
-	}
-	page, err := m.fetch(r.Context(), who.ID, after, limit)
+	page, err := m.Poll(r.Context(), roster.From(r.Context()), after, limit, wait)
 	if err != nil {
 		return err
 	}
-	last := after
-	if len(page) > 0 {
-		last = page[len(page)-1].place
-	}
-	remaining, _, _, err := m.waiting(r.Context(), who.ID, last)
-	if err != nil {
-		return err
-	}
-	body, err := appendPage(page, remaining, strconv.FormatInt(last, 10))
+	body, err := page.json()
 	if err != nil {
 		return err
 	}
@@ -283,72 +165,42 @@ func readPoll(r *http.Request) (limit int, after int64, wait time.Duration, err 
 }
 
 // deletePending acknowledges one message, in each of the forms that clients have for it.
-func (m *Mail) deletePending(w http.ResponseWriter, r *http.Request) error {
-	who := roster.From(r.Context())
-	if err := directory.Active(who); err != nil {
-		return err
-	}
-	id := cmp.Or(r.PathValue("id"), r.URL.Query().Get("id"))
-	if id == "" {
-		return fault.New(fault.MissingField, "Say which message, as in /v1/messages/pending/msg_1706648400_abc123.").About("id")
-	}
-	acked, err := m.Ack(r.Context(), who, ByRelay, id)
-	if err != nil {
-		return err
-	}
-	switch {
-	case acked.Now > 0:
-		return wire.Reply(w, http.StatusOK, map[string]any{"acknowledged": true})
-	case acked.Already > 0:
-		return wire.Reply(w, http.StatusOK, map[string]any{"acknowledged": true, "already_acked": true})
-	}
-	return fault.New(fault.NotFound, "There is no message %.128q in your queue.", id)
+func (m *Mail) deletePending(r *http.Request) (AckedOne, error) {
+	return m.AckOne(r.Context(), roster.From(r.Context()), cmp.Or(r.PathValue("id"), r.URL.Query().Get("id")))
 }
 
-func (m *Mail) postAck(w http.ResponseWriter, r *http.Request) error {
-	who := roster.From(r.Context())
-	if err := directory.Active(who); err != nil {
-		return err
-	}
-	body, err := wire.Read(w, r, amp.MaxBody)
-	if err != nil {
-		return err
-	}
+// readIDs reads the ids of messages that are acknowledged together.
+func readIDs(body []byte) ([]string, error) {
 	f, err := amp.ReadFields(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ids := f.Texts("ids", maxIDs, 128)
 	if len(ids) == 0 {
 		f.Missing("ids", "a list of message ids, such as [\"msg_1706648400_abc123\"]")
 	}
-	if f.Err != nil {
-		return f.Err
-	}
-	acked, err := m.Ack(r.Context(), who, ByRelay, ids...)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, map[string]int{"acknowledged": acked.Now})
+	return ids, f.Err
 }
 
-func (m *Mail) postRead(w http.ResponseWriter, r *http.Request) error {
-	at, told, err := m.Read(r.Context(), roster.From(r.Context()), r.PathValue("id"))
+func (m *Mail) postAck(ctx context.Context, who roster.Identity, body []byte) (map[string]int, error) {
+	ids, err := readIDs(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return wire.Reply(w, http.StatusOK, map[string]any{"read_receipt_sent": told, "read_at": amp.Stamp(at)})
+	acked, err := m.Ack(ctx, who, ByRelay, ids...)
+	return map[string]int{"acknowledged": acked.Now}, err
+}
+
+func (m *Mail) postRead(ctx context.Context, who roster.Identity, id string) (map[string]any, error) {
+	at, told, err := m.Read(ctx, who, id)
+	return map[string]any{"read_receipt_sent": told, "read_at": amp.Stamp(at)}, err
 }
 
 // getRisk takes every path below an agent, since the mux refuses /v1/agents/{id}/risk beside
 // /v1/agents/resolve/{address}: there is a path that both match.
-func (m *Mail) getRisk(w http.ResponseWriter, r *http.Request) error {
+func (m *Mail) getRisk(r *http.Request) (RiskReport, error) {
 	if r.PathValue("what") != "risk" {
-		return fault.New(fault.NotFound, "Of an agent there is /risk, /suspend and /unsuspend.")
+		return RiskReport{}, fault.New(fault.NotFound, "Of an agent there is /risk, /suspend and /unsuspend.")
 	}
-	out, err := m.Risk(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, out)
+	return m.Risk(r.Context(), r.PathValue("id"))
 }

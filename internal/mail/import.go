@@ -1,18 +1,21 @@
 package mail
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
-	"strings"
 	"time"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 )
+
+// perRecipient is how many messages of other providers an agent gets a minute.
+const perRecipient = 20
 
 // Import takes a message that another provider answers for: it has signed it. Who the
 // sender is, is for that provider to say, and only of its own agents; the sender's key is
@@ -38,7 +41,7 @@ func (m *Mail) Import(ctx context.Context, domain string, body []byte, revokedKe
 	if at.IsZero() {
 		return Answer{}, fault.New(fault.MissingField, "The field \"envelope.timestamp\" is missing.").About("envelope.timestamp")
 	}
-	if err := m.timely(at); err != nil {
+	if err := federation.CheckTime(at, m.core.Now()); err != nil {
 		return Answer{}, err
 	}
 	return m.takeIn(ctx, o, immigrant{domain: domain, at: at, key: key, replaces: revokedKey})
@@ -66,7 +69,7 @@ func (m *Mail) takeIn(ctx context.Context, o *outgoing, im immigrant) (Answer, e
 			return Answer{}, fault.New(fault.InvalidField, "%s", fault.From(err).Message).About("sender_public_key")
 		}
 	}
-	if err := m.knownKey(ctx, l, im.replaces); err != nil {
+	if err := m.knowKey(ctx, l, im.replaces); err != nil {
 		return Answer{}, err
 	}
 	if err := m.authenticate(l); err != nil {
@@ -153,40 +156,57 @@ func (m *Mail) foreigner(ctx context.Context, l *letter, im immigrant) (err erro
 	return err
 }
 
-// knownKey compares the sender's key with the one it had before. A change is taken from a
-// provider that says that the old one was revoked, and from nobody else.
-func (m *Mail) knownKey(ctx context.Context, l *letter, revokedKey string) error {
+// knowKey refuses a key of the sender that was given up, or that is not the one it had.
+func (m *Mail) knowKey(ctx context.Context, l *letter, replaces string) error {
 	if l.sender.PublicKey == nil {
 		return nil
 	}
 	if err := m.Directory.CheckRevoked(ctx, l.sender.PublicKey); err != nil {
 		return err
 	}
-	fingerprint := roster.Fingerprint(l.sender.PublicKey)
-	var pinned string
-	err := m.core.DB.QueryRow(ctx, "SELECT fingerprint FROM mail_pin WHERE address = $1", []any{l.from.String()}, &pinned)
-	switch {
-	case errors.Is(err, sql.ErrNoRows) || err == nil && pinned == fingerprint:
-		l.meta.Pin = fingerprint
-		return nil
-	case err != nil:
-		return err
-	case revokedKey == pinned && slices.Contains(amp.Fingerprints(l.sender.PublicKey), fingerprint):
-		l.meta.Pin, l.meta.Unpin = fingerprint, pinned
-		return nil
-	}
-	return fault.New(fault.KeyConflict, "%s was known by the key %s, and now has %s. Its provider has to say that the old one was revoked.", l.from, pinned, fingerprint).About("sender_public_key")
+	pin, err := m.Federation.Pin(ctx, l.from.String(), l.sender.PublicKey, replaces)
+	l.meta.Pin, l.meta.Unpin = pin.Fingerprint, pin.Replaces
+	return err
 }
 
-// pin remembers the key of another provider's agent, and gives up the one before.
-func pin(tx *store.Tx, at int64, m *Meta) {
-	if m.Pin == "" {
-		return
+// Forwarded is what another host says of a message in the headers of its call.
+type Forwarded struct {
+	ID     string // of the message, if it has none
+	Key    string // the sender's public key, in hex
+	Proved bool   // the host has shown that it is one of the mesh
+}
+
+// ImportForwarded takes a message that another host answers for, as Import does from
+// another provider. The same body is taken once, whatever its headers say.
+func (m *Mail) ImportForwarded(ctx context.Context, body []byte, by Forwarded) (Answer, error) {
+	o, err := parseRoute(body)
+	if err != nil {
+		return Answer{}, err
 	}
-	address := strings.ToLower(m.SenderAddress)
-	if m.Unpin != "" {
-		tx.Exec("DELETE FROM mail_pin WHERE address = $1 AND fingerprint = $2", address, m.Unpin)
-		tx.Exec("INSERT INTO mail_revocation (fingerprint, address, revoked_at, reason, superseded_by) VALUES ($1, $2, $3, 'key_rotation', $4) ON CONFLICT (fingerprint) DO NOTHING", m.Unpin, address, at, m.Pin)
+	outer, err := amp.ReadFields(body)
+	if err != nil {
+		return Answer{}, err
 	}
-	tx.Exec("INSERT INTO mail_pin (address, fingerprint) VALUES ($1, $2) ON CONFLICT (address) DO NOTHING", address, m.Pin)
+	about := outer.Object("_forwarded")
+	if about == nil {
+		outer.Missing("_forwarded", `an object such as {"original_to": "bob@acme.signalbox.local", "forwarded_by": "host-a"}`)
+		return Answer{}, outer.Err
+	}
+	o.to = cmp.Or(about.Text("original_to", amp.MaxAddress), o.to) // which was signed
+	o.from = cmp.Or(o.from, about.Text("original_from", amp.MaxAddress))
+	at, replaced := outer.Time("timestamp"), about.Text("key_revoked", 128)
+	outer.Join(about)
+	if outer.Err != nil {
+		return Answer{}, outer.Err
+	}
+	if at.IsZero() {
+		at = m.core.Now()
+	}
+	o.clientID = cmp.Or(o.clientID, by.ID)
+	o.idem = "mesh:" + o.request
+	im := immigrant{domain: m.Domains.Own, at: at, replaces: replaced, hearsay: !by.Proved, sameProvider: true}
+	if o.signature != "" {
+		im.key = by.Key
+	}
+	return m.takeIn(ctx, o, im)
 }

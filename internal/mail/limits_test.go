@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"signalbox/internal/mail/mailtest"
 	"signalbox/internal/store/storetest"
 )
 
@@ -13,13 +14,13 @@ import (
 // receives.
 func TestTheLimitsOfMessages(t *testing.T) {
 	t.Parallel()
-	n := startLimited(t, storetest.SQLite(t), nil)
-	bob := n.register("bob", "acme")
+	n := mailtest.StartLimited(t, storetest.SQLite(t), nil)
+	bob := n.Register("bob", "acme")
 	n.Move(time.Hour)
 	// burst sends until something is refused, and returns how many were taken.
-	burst := func(a *agent, to string) (taken int, answer string) {
+	burst := func(a *mailtest.Agent, to string) (taken int, answer string) {
 		for ; taken < 1000; taken++ {
-			status, text := n.call(a.APIKey, "POST /v1/route", fmt.Sprintf(`{"to":%q,"subject":"s","payload":{"type":"request","message":"m"}}`, to), nil)
+			status, text := n.Call(a.APIKey, "POST /v1/route", fmt.Sprintf(`{"to":%q,"subject":"s","payload":{"type":"request","message":"m"}}`, to), nil)
 			if status != 200 {
 				return taken, fmt.Sprint(status, text)
 			}
@@ -28,7 +29,7 @@ func TestTheLimitsOfMessages(t *testing.T) {
 	}
 	var total int
 	for i := range 3 {
-		a := n.register(fmt.Sprintf("sender-%d", i), "acme")
+		a := n.Register(fmt.Sprintf("sender-%d", i), "acme")
 		taken, answer := burst(a, bob.Address)
 		if total += taken; !strings.Contains(answer, "429") || i < 2 && !strings.Contains(answer, "messages a minute") {
 			t.Errorf("%d %s", taken, answer)
@@ -41,12 +42,12 @@ func TestTheLimitsOfMessages(t *testing.T) {
 	if total < 120 || total > 130 {
 		t.Errorf("%d were received", total)
 	}
-	carol, total := n.register("carol", "acme"), 0
+	carol, total := n.Register("carol", "acme"), 0
 	var last string
 	for range 12 {
 		n.Move(time.Minute)
 		var taken int
-		taken, last = burst(carol, n.register(fmt.Sprintf("to-%d", total), "acme").Address)
+		taken, last = burst(carol, n.Register(fmt.Sprintf("to-%d", total), "acme").Address)
 		total += taken
 	}
 	if total < 500 || total > 640 || !strings.Contains(last, "messages an hour") {

@@ -7,6 +7,7 @@ import (
 
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/mailtest"
 	"signalbox/internal/store/storetest"
 )
 
@@ -15,17 +16,17 @@ import (
 func TestANoticeIsDeliveredOnce(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address, func(o *mail.Options) { o.QueueCap, o.SignaturesRequired = 3, true })
+		n := mailtest.Start(t, address, func(o *mail.Options) { o.QueueCap, o.SignaturesRequired = 3, true })
 		n.Apply("rules: [{name: none, on: [message], then: block}]\n")
-		n.register("bob", "acme")
-		bob := n.register("alice", "acme")
+		n.Register("bob", "acme")
+		bob := n.Register("alice", "acme")
 		notify := func(key string, context any) {
 			t.Helper()
-			to, err := n.Roster.Agent(t.Context(), "acme", bob.who().Name)
+			to, err := n.Roster.Agent(t.Context(), "acme", bob.Who().Name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = n.mail.Notify(t.Context(), mail.Notice{From: "_test", To: to, Subject: "Hello", Kind: "update", Text: "It is <time>", Context: context, Key: key})
+			err = n.Mail.Notify(t.Context(), mail.Notice{From: "_test", To: to, Subject: "Hello", Kind: "update", Text: "It is <time>", Context: context, Key: key})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -43,7 +44,7 @@ func TestANoticeIsDeliveredOnce(t *testing.T) {
 				Payload  map[string]any
 			}
 		}
-		n.want(200, bob.APIKey, "GET /v1/messages/pending", "", &page)
+		n.Want(200, bob.APIKey, "GET /v1/messages/pending", "", &page)
 		if len(page.Messages) != 2 {
 			t.Fatalf("%+v", page)
 		}
@@ -53,12 +54,12 @@ func TestANoticeIsDeliveredOnce(t *testing.T) {
 		if page.Messages[1].Payload["context"] != nil {
 			t.Error("the context is there, and too long")
 		}
-		bob.ack(page.Messages[0].ID)
+		bob.Ack(page.Messages[0].ID)
 		notify("1", nil) // also after it was read
 		notify("3", nil)
 		notify("4", nil)
 		notify("5", nil) // the queue is full
-		if got := bob.inbox(); len(got) != 3 {
+		if got := bob.Inbox(); len(got) != 3 {
 			t.Errorf("%v", got)
 		}
 		n.WantClean()

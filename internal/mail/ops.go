@@ -5,11 +5,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -115,9 +112,9 @@ func (m *Mail) Messages(ctx context.Context, f Filter) (MessagePage, error) {
 	if err != nil {
 		return none, err
 	}
-	before, err := strconv.ParseInt(cmp.Or(cursor[0], strconv.Itoa(math.MaxInt64)), 10, 64)
+	before, err := wire.CursorNumber(cursor[0])
 	if err != nil {
-		return none, wire.BadCursor()
+		return none, err
 	}
 	if f.Status != "" && !slices.Contains(statuses, f.Status) {
 		return none, fault.New(fault.InvalidRequest, "The status should be one of %s, and is %.40q.", strings.Join(statuses, ", "), f.Status).About("status")
@@ -138,63 +135,48 @@ func (m *Mail) Messages(ctx context.Context, f Filter) (MessagePage, error) {
 	}
 	page := MessagePage{Messages: all}
 	if n := len(all); n > 0 && n == f.Limit {
-		page.Next = wire.Cursor(strconv.FormatInt(all[n-1].Entry, 10))
+		page.Next = wire.SeqCursor(all[n-1].Entry)
 	}
 	return page, nil
 }
 
 // list reads a page of the messages of some agents, or of all, before an entry.
 func (m *Mail) list(ctx context.Context, f Filter, agents []string, before int64) ([]Summary, error) {
-	where, args := []string{}, []any{}
-	mark := func(v any) string {
-		args = append(args, v)
-		return "$" + strconv.Itoa(len(args))
-	}
-	add := func(condition string, v any) { where = append(where, fmt.Sprintf(condition, mark(v))) }
+	var where store.Where
 	from := "mail_message"
-	add("mail_message.seq < %s", before)
-	if f.Workspace != "" {
-		add("(workspace = %[1]s OR recipient_workspace = %[1]s)", f.Workspace)
-	}
-	if f.Thread != "" {
-		add("mail_message.seq IN ("+ledger.SeqsOfTrace+"%s)", trace(f.Thread))
-	}
-	if f.Status != "" {
-		add("status = %s", f.Status)
-	}
-	if f.Search != "" {
-		where = append(where, m.core.DB.Matching("mail_message.seq", "mail_words", mark(m.core.DB.Words(f.Search))))
-	}
 	if agents != nil {
 		// A message between two of them is listed once.
-		var marks []string
-		for _, id := range agents {
-			marks = append(marks, mark(id))
-		}
 		distinct := ""
-		if len(marks) > 1 {
+		if len(agents) > 1 {
 			distinct = "DISTINCT "
 		}
-		from += " JOIN (SELECT " + distinct + "seq FROM mail_party WHERE agent IN (" + strings.Join(marks, ", ") + ")) party ON party.seq = mail_message.seq"
+		from += " JOIN (SELECT " + distinct + "seq FROM mail_party WHERE agent IN (" + where.List(agents) + ")) party ON party.seq = mail_message.seq"
 	}
-	query := "SELECT " + summaryColumns + " FROM " + from + " WHERE " + strings.Join(where, " AND ") + " ORDER BY mail_message.seq DESC LIMIT " + mark(f.Limit)
-	return store.All(m.core.DB.Reading(ctx), scanSummary, query, args...)
+	where.And("mail_message.seq < %s", before)
+	if f.Workspace != "" {
+		where.And("(workspace = %[1]s OR recipient_workspace = %[1]s)", f.Workspace)
+	}
+	if f.Thread != "" {
+		where.And("mail_message.seq IN ("+ledger.SeqsOfTrace+"%s)", trace(f.Thread))
+	}
+	where.Equal("status", f.Status)
+	if f.Search != "" {
+		where.And(m.core.DB.Matching("mail_message.seq", "mail_words", where.Mark(m.core.DB.Words(f.Search))))
+	}
+	query := "SELECT " + summaryColumns + " FROM " + from + " WHERE " + where.String() + " ORDER BY mail_message.seq DESC LIMIT " + where.Mark(f.Limit)
+	return store.All(m.core.DB.Reading(ctx), scanSummary, query, where.Args()...)
 }
 
-func (m *Mail) getMessages(w http.ResponseWriter, r *http.Request) error {
+func (m *Mail) getMessages(r *http.Request) (MessagePage, error) {
 	limit, err := wire.Limit(r)
 	if err != nil {
-		return err
+		return MessagePage{}, err
 	}
 	q := r.URL.Query()
-	page, err := m.Messages(r.Context(), Filter{
+	return m.Messages(r.Context(), Filter{
 		Agent: q.Get("agent"), Thread: q.Get("thread"), Status: q.Get("status"), Search: q.Get("search"),
 		Workspace: q.Get("workspace"), Cursor: q.Get("cursor"), Limit: limit,
 	})
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, page)
 }
 
 // Message reads one message with its payload and its path, as far as the caller may see it.
@@ -219,12 +201,8 @@ func (m *Mail) Message(ctx context.Context, id string) (Detail, error) {
 	return d, err
 }
 
-func (m *Mail) getMessage(w http.ResponseWriter, r *http.Request) error {
-	d, err := m.Message(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, d)
+func (m *Mail) getMessage(r *http.Request) (Detail, error) {
+	return m.Message(r.Context(), r.PathValue("id"))
 }
 
 // path is the way that a message went: its own entries, and those of the calls of the

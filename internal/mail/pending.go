@@ -4,15 +4,16 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"strings"
+	"strconv"
 	"time"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // maxFetch is how many messages one call fetches at the most, and maxFetchBytes when it
@@ -79,6 +80,60 @@ func (m *Mail) waiting(ctx context.Context, agentID string, after int64) (n, fir
 	return n, first, last, err
 }
 
+// Count is how many messages wait.
+type Count struct {
+	Count          int64   `json:"count"`
+	OldestQueuedAt *string `json:"oldest_queued_at"`
+	Cursor         string  `json:"cursor"`
+}
+
+// Count counts what waits for an agent.
+func (m *Mail) Count(ctx context.Context, who roster.Identity) (Count, error) {
+	if err := directory.Active(who); err != nil {
+		return Count{}, err
+	}
+	n, first, last, err := m.waiting(ctx, who.ID, 0)
+	if err != nil {
+		return Count{}, err
+	}
+	out := Count{Count: n, Cursor: strconv.FormatInt(last, 10)}
+	if n > 0 {
+		e, err := m.core.Ledger.Entry(ctx, first)
+		if err != nil {
+			return out, err
+		}
+		text := amp.Stamp(e.At)
+		out.OldestQueuedAt = &text
+	}
+	return out, nil
+}
+
+// Poll reads what waits for an agent after a place in its queue. If that is nothing, it waits
+// for it, at most so long.
+func (m *Mail) Poll(ctx context.Context, who roster.Identity, after int64, limit int, most time.Duration) (Page, error) {
+	if err := directory.Active(who); err != nil {
+		return Page{}, err
+	}
+	if most > 0 {
+		waiting, cancel := wire.Waiting(ctx, most)
+		err := m.wait(waiting, who.ID, after)
+		cancel()
+		if err != nil && ctx.Err() == nil && !errors.Is(err, waiting.Err()) {
+			return Page{}, err
+		}
+	}
+	page := Page{Next: after}
+	var err error
+	if page.Messages, err = m.fetch(ctx, who.ID, after, limit); err != nil {
+		return page, err
+	}
+	if n := len(page.Messages); n > 0 {
+		page.Next = page.Messages[n-1].place
+	}
+	page.Remaining, _, _, err = m.waiting(ctx, who.ID, page.Next)
+	return page, err
+}
+
 // wait holds until something is in the queue after the place, or ctx ends.
 func (m *Mail) wait(ctx context.Context, agentID string, after int64) error {
 	l := &listener{agent: agentID}
@@ -108,6 +163,9 @@ type Acked struct {
 // Ack takes messages out of the caller's queue. Those that were acknowledged before are
 // passed over; those that are not there, or are somebody else's, are not found.
 func (m *Mail) Ack(ctx context.Context, who roster.Identity, via string, ids ...string) (Acked, error) {
+	if err := directory.Active(who); err != nil {
+		return Acked{}, err
+	}
 	for _, id := range ids {
 		if !amp.IDForm.MatchString(id) {
 			return Acked{}, fault.New(fault.InvalidField, "An id should be that of a message, such as \"msg_1706648400_abc123\", and is %.80q.", id).About("id")
@@ -136,6 +194,24 @@ func (m *Mail) Ack(ctx context.Context, who roster.Identity, via string, ids ...
 	return out, err
 }
 
+// AckedOne answers the acknowledgement of one message.
+type AckedOne struct {
+	Acknowledged bool `json:"acknowledged"`
+	Already      bool `json:"already_acked,omitzero"`
+}
+
+// AckOne takes one message out of the caller's queue. To do it again is right, too.
+func (m *Mail) AckOne(ctx context.Context, who roster.Identity, id string) (AckedOne, error) {
+	if id == "" {
+		return AckedOne{}, fault.New(fault.MissingField, "Say which message, as in /v1/messages/pending/msg_1706648400_abc123.").About("id")
+	}
+	acked, err := m.Ack(ctx, who, ByRelay, id)
+	if err == nil && acked.Now+acked.Already == 0 {
+		err = fault.New(fault.NotFound, "There is no message %.128q in your queue.", id)
+	}
+	return AckedOne{true, acked.Now == 0}, err
+}
+
 // inQueue is a message of an agent, with its place if it is still in the queue.
 type inQueue struct {
 	id, thread string
@@ -145,17 +221,16 @@ type inQueue struct {
 
 // queued reads messages of an agent by their ids.
 func (m *Mail) queued(tx *ledger.Tx, agentID string, ids []string) ([]inQueue, error) {
-	marks, args := make([]string, 0, len(ids)), []any{agentID}
+	args := []any{agentID}
 	for _, id := range ids {
 		args = append(args, id)
-		marks = append(marks, fmt.Sprintf("$%d", len(args)))
 	}
 	// A message that waits for a person is not there for its recipient.
 	return store.All(tx.Query, func(scan store.Scan) (q inQueue, err error) {
 		err = scan(&q.id, &q.thread, &q.body.Seq, &q.ended, &q.body.Place)
 		return q, err
 	}, `SELECT id, thread, seq, ended_at, place FROM mail_message
-WHERE recipient = $1 AND status <> 'quarantined' AND status <> 'rejected' AND id IN (`+strings.Join(marks, ", ")+") ORDER BY seq", args...)
+WHERE recipient = $1 AND status <> 'quarantined' AND status <> 'rejected' AND id IN (`+store.Marks(2, len(ids))+") ORDER BY seq", args...)
 }
 
 // Read notes that the recipient has read a message, and tells its sender if it listens.

@@ -6,7 +6,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
-	"encoding/json"
+	"encoding/json" // rules see all of a payload that was taken, also what wire.Data would refuse
 	"errors"
 	"slices"
 	"strings"
@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/mail/injection"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
@@ -44,9 +45,9 @@ type letter struct {
 	workspace string
 	warnings  []string
 
-	remote   string    // the recipient's provider, when it is another
-	imported string    // the id, when another provider has given it
-	at       time.Time // and the time
+	remote   federation.Target // where it goes, when that is another server; "" for here
+	imported string            // the id, when another provider has given it
+	at       time.Time         // and the time
 }
 
 // Route takes a message: it is verified, decided upon and stored, or nothing happens.
@@ -302,7 +303,7 @@ func (m *Mail) complete(l *letter) {
 
 // encode makes the body of message.routed, with the payload byte for byte.
 func (l *letter) encode() (ledger.Body, error) {
-	b := &routed{Meta: l.meta, Payload: wire.Raw("0"), text: l.message}
+	b := &routed{Meta: l.meta, text: l.message}
 	if l.decision.Action != "" { // a notice is nobody's to decide about
 		record := l.decision.Record
 		record.Event = nil // it follows from the message
@@ -313,8 +314,7 @@ func (l *letter) encode() (ledger.Body, error) {
 		return ledger.Body{}, err
 	}
 	b.Payload = l.payload
-	text = append(bytes.TrimSuffix(text, []byte("0}")), l.payload...)
-	return ledger.Body{Value: b, JSON: append(text, '}')}, nil
+	return ledger.Body{Value: b, JSON: wire.Splice(text, wire.Member{Name: "payload", Value: l.payload})}, nil
 }
 
 func trace(thread string) string { return "thread:" + thread }
@@ -387,7 +387,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 // way is how a message goes that is called out: to another host, to another provider, or to
 // the recipient's webhook. What waits for a host waits in the relay's queue.
 func (l *letter) way() (method, host string) {
-	if host, mesh := strings.CutPrefix(l.remote, meshPrefix); mesh {
+	if host, mesh := l.remote.Host(); mesh {
 		return ByRelay, host
 	}
 	if l.remote != "" {
@@ -440,8 +440,7 @@ func (m *Mail) deferred(ctx context.Context, l *letter) error {
 	if err != nil {
 		return err
 	}
-	seconds := max(1, int(l.decision.RetryAfter.Round(time.Second)/time.Second))
-	return fault.New(fault.RateLimited, "%s Send the message again in %d seconds.", l.decision.Reason, seconds).With(wire.RetryAfter, seconds)
+	return l.decision.Deferred("the message")
 }
 
 // repeated answers a request whose idempotency key was used before, nil when it was not.
@@ -503,7 +502,7 @@ func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 	var payload struct {
 		Message string `json:"message"`
 	}
-	if err := json.Unmarshal(b.Payload, &payload); err != nil {
+	if err := wire.UnmarshalPart(b.Payload, &payload); err != nil {
 		return reading, err
 	}
 	l := letter{

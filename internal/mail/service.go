@@ -2,7 +2,6 @@ package mail
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/mail/inspect"
 	"signalbox/internal/protocol"
 )
@@ -38,8 +38,8 @@ type Options struct {
 	// SignaturesRequired refuses messages without a signature.
 	SignaturesRequired bool
 	Keep               time.Duration // how long payloads are kept after a message's end
-	Federation         Federation
-	Mesh               Mesh
+	Peering            federation.Peering
+	Mesh               federation.Mesh
 	Clam               inspect.Clam  // where a virus scanner is, "" for none
 	QueueCap           int64         // 1000 when 0
 	AuthTime           time.Duration // how long a socket may take to say who it is; 10 s when 0
@@ -54,15 +54,14 @@ type Mail struct {
 	Directory *directory.Directory
 	// Attachments are the files that messages bring.
 	Attachments *attachment.Attachments
+	// Federation is the other providers and hosts that mail is exchanged with.
+	Federation *federation.Federation
 
-	core     protocol.Core
-	hub      hub
-	rooms    rooms
-	peers    peerBook
-	mesh     meshBook
-	provider ed25519.PrivateKey
-	started  time.Time
-	pushed   chan pushed
+	core    protocol.Core
+	hub     hub
+	rooms   rooms
+	started time.Time
+	pushed  chan pushed
 }
 
 // New makes the service over a core whose ledger has Projection. What is kept secret of agents
@@ -77,11 +76,12 @@ func New(core protocol.Core, o Options) *Mail {
 	m := &Mail{Options: o, core: core, started: core.Now(), pushed: make(chan pushed, 1024)}
 	m.Directory = directory.New(core, directory.Options{Domains: o.Domains, Mode: o.Registration, Host: o.Mesh.Host})
 	m.Attachments = attachment.New(core, attachment.Options{Blobs: o.Blobs, Clam: o.Clam, Received: m.received})
-	m.provider = ed25519.NewKeyFromSeed(core.Derive("signalbox mail provider key"))
+	m.Federation = federation.New(core, federation.Options{Domains: o.Domains, Peering: o.Peering, Mesh: o.Mesh})
 	core.Gates.OnResolved(Name, m.resolved)
 	core.Outbox.AddSender(sender, webhookSender{m})
-	core.Outbox.AddSender(peerSender, providers{m})
-	core.Outbox.AddSender(meshSender, hosts{m})
+	for _, kind := range federation.Senders() {
+		core.Outbox.AddSender(kind, carrier{m})
+	}
 	return m
 }
 

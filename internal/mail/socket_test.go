@@ -11,14 +11,15 @@ import (
 	"github.com/coder/websocket"
 
 	"signalbox/internal/mail"
-	"signalbox/internal/protocol/protocoltest"
+	"signalbox/internal/mail/mailtest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // dial opens a socket to the node.
-func (n *node) dial() *websocket.Conn {
+func dial(n *mailtest.Node) *websocket.Conn {
 	n.T.Helper()
-	conn, _, err := websocket.Dial(context.Background(), strings.Replace(n.web.URL, "http", "ws", 1)+"/v1/ws", nil) //nolint:bodyclose // the connection takes it
+	conn, _, err := websocket.Dial(context.Background(), strings.Replace(n.Web.URL, "http", "ws", 1)+"/v1/ws", nil) //nolint:bodyclose // the connection takes it
 	if err != nil {
 		n.T.Fatal(err)
 	}
@@ -27,9 +28,9 @@ func (n *node) dial() *websocket.Conn {
 }
 
 // connect opens an agent's socket on a node.
-func (n *node) connect(a *agent) *websocket.Conn {
+func connect(n *mailtest.Node, a *mailtest.Agent) *websocket.Conn {
 	n.T.Helper()
-	conn := n.dial()
+	conn := dial(n)
 	write(n.T, conn, fmt.Sprintf(`{"type":"auth","token":%q}`, a.APIKey))
 	if f := next(n.T, conn); f.Type != "connected" {
 		n.T.Fatalf("%+v", f)
@@ -55,7 +56,7 @@ type frame struct {
 
 func next(t testing.TB, conn *websocket.Conn) frame {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), protocoltest.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testbed.Patience)
 	defer cancel()
 	_, text, err := conn.Read(ctx)
 	if err != nil {
@@ -71,7 +72,7 @@ func next(t testing.TB, conn *websocket.Conn) frame {
 // closing reads until the socket is closed, and says how.
 func closing(t testing.TB, conn *websocket.Conn) websocket.StatusCode {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), protocoltest.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testbed.Patience)
 	defer cancel()
 	for {
 		if _, _, err := conn.Read(ctx); err != nil {
@@ -82,13 +83,13 @@ func closing(t testing.TB, conn *websocket.Conn) websocket.StatusCode {
 
 func TestASocketThatSaysNothingIsClosed(t *testing.T) {
 	t.Parallel()
-	n := start(t, storetest.SQLite(t), func(o *mail.Options) { o.AuthTime, o.IdleTime = 300*time.Millisecond, 400*time.Millisecond })
-	bob := n.register("bob", "acme")
+	n := mailtest.Start(t, storetest.SQLite(t), func(o *mail.Options) { o.AuthTime, o.IdleTime = 300*time.Millisecond, 400*time.Millisecond })
+	bob := n.Register("bob", "acme")
 	begun := time.Now()
-	if got := closing(t, n.dial()); got != 4001 || time.Since(begun) < 250*time.Millisecond {
+	if got := closing(t, dial(n)); got != 4001 || time.Since(begun) < 250*time.Millisecond {
 		t.Errorf("without auth: %d after %s", got, time.Since(begun))
 	}
-	conn := n.connect(bob)
+	conn := connect(n, bob)
 	begun = time.Now()
 	if got := closing(t, conn); got != 4004 || time.Since(begun) < 350*time.Millisecond {
 		t.Errorf("idle: %d after %s", got, time.Since(begun))
@@ -97,9 +98,9 @@ func TestASocketThatSaysNothingIsClosed(t *testing.T) {
 
 func TestAServerThatStopsSaysSo(t *testing.T) {
 	t.Parallel()
-	n := start(t, storetest.SQLite(t))
-	conn := n.connect(n.register("bob", "acme"))
-	go n.stop()
+	n := mailtest.Start(t, storetest.SQLite(t))
+	conn := connect(n, n.Register("bob", "acme"))
+	go n.Stop()
 	if got := closing(t, conn); got != websocket.StatusGoingAway {
 		t.Errorf("%d", got)
 	}
@@ -109,30 +110,30 @@ func TestAServerThatStopsSaysSo(t *testing.T) {
 func TestAMessageReachesASocketOnAnotherNode(t *testing.T) {
 	t.Parallel()
 	address := storetest.Postgres(t)
-	one, two := start(t, address), start(t, address)
-	alice, bob := one.register("alice", "acme"), one.register("bob", "acme")
-	conn := two.connect(bob)
-	sent := alice.send(bob.Address, "s", "m")
+	one, two := mailtest.Start(t, address), mailtest.Start(t, address)
+	alice, bob := one.Register("alice", "acme"), one.Register("bob", "acme")
+	conn := connect(two, bob)
+	sent := alice.Send(bob.Address, "s", "m")
 	if f := next(t, conn); f.Type != "message.new" || f.Data.ID != sent.ID || f.Replay {
 		t.Errorf("%+v", f)
 	}
-	protocoltest.Until(t, "the record", func() bool { return one.shown(sent.ID).Status == mail.Delivered })
-	if s := one.shown(sent.ID); s.Method != mail.ByWebSocket || s.DeliveredAt == nil {
+	testbed.Until(t, "the record", func() bool { return one.Shown(sent.ID).Status == mail.Delivered })
+	if s := one.Shown(sent.ID); s.Method != mail.ByWebSocket || s.DeliveredAt == nil {
 		t.Errorf("%+v", s)
 	}
 	write(t, conn, fmt.Sprintf(`{"type":"ack","id":%q}`, sent.ID))
-	protocoltest.Until(t, "the acknowledgement", func() bool { return one.shown(sent.ID).Status == mail.Acknowledged })
+	testbed.Until(t, "the acknowledgement", func() bool { return one.Shown(sent.ID).Status == mail.Acknowledged })
 }
 
 // TestALongPollWakes when something comes, on any node.
 func TestALongPollWakes(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
-		alice, bob := n.register("alice", "acme"), n.register("bob", "acme")
+		n := mailtest.Start(t, address)
+		alice, bob := n.Register("alice", "acme"), n.Register("bob", "acme")
 		got := make(chan string, 1)
 		go func() {
-			_, answer := n.call(bob.APIKey, "GET /v1/messages/pending?wait=20", "", nil)
+			_, answer := n.Call(bob.APIKey, "GET /v1/messages/pending?wait=20", "", nil)
 			got <- answer
 		}()
 		var sent mail.Answer
@@ -140,14 +141,14 @@ func TestALongPollWakes(t *testing.T) {
 		case answer := <-got:
 			t.Fatalf("answered with nothing: %s", answer)
 		case <-time.After(100 * time.Millisecond):
-			sent = alice.send(bob.Address, "s", "m")
+			sent = alice.Send(bob.Address, "s", "m")
 		}
 		select {
 		case answer := <-got:
 			if !strings.Contains(answer, sent.ID) {
 				t.Errorf("%s", answer)
 			}
-		case <-time.After(protocoltest.Patience):
+		case <-time.After(testbed.Patience):
 			t.Error("it sleeps on")
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -163,7 +164,7 @@ type Meta struct {
 type routed struct {
 	Meta     Meta             `json:"meta"`
 	Decision *rulebook.Record `json:"decision"`
-	Payload  wire.Raw         `json:"payload"`
+	Payload  wire.Raw         `json:"payload,omitzero"` // see encode
 
 	text string // payload.message, while this process has it in memory
 }
@@ -207,7 +208,6 @@ func Projection() ledger.Projection {
 			{Name: "mail_message", Key: "seq"},
 			{Name: "mail_queue", Key: "agent, place"},
 			{Name: "mail_blocked", Key: "seq"},
-			{Name: "mail_pin", Key: "address"},
 		},
 		Apply: map[string]ledger.Apply{
 			kindRouted:      applyRouted,
@@ -223,7 +223,7 @@ func Projection() ledger.Projection {
 			"agent.removed": applyAgentRemoved,
 		},
 	}
-	p.Tables = slices.Concat(p.Tables, attachment.Tables(), directory.Tables())
+	p.Tables = slices.Concat(p.Tables, attachment.Tables(), federation.Tables(), directory.Tables())
 	for _, part := range []map[string]ledger.Apply{attachment.Apply(), directory.Apply()} {
 		for kind, apply := range part {
 			p.Apply[kind] = both(p.Apply[kind], apply)
@@ -270,11 +270,19 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $
 		e.Seq, e.Subject, e.Workspace, e.At.UnixMicro(), m.Sender, m.SenderAddress, m.Recipient, m.RecipientWorkspace, m.RecipientAddress, m.Envelope.ThreadID, m.Envelope.Subject,
 		m.Envelope.Priority, m.Kind, string(m.Trust), strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, status, false, place)
 	attachment.Bind(tx, e.Subject, m.Attachments, m.AttachedUntil)
-	pin(tx, m.At, m)
+	m.remember(tx)
 	if place != 0 {
 		enqueue(tx, m.Recipient, place, e.Seq, m.ExpiresAt)
 	}
 	return nil
+}
+
+// remember keeps the key of another provider's agent, and gives up the one before.
+func (m *Meta) remember(tx *store.Tx) {
+	federation.Remember(tx, m.SenderAddress, federation.Pin{Fingerprint: m.Pin, Replaces: m.Unpin})
+	if m.Unpin != "" {
+		directory.Supersede(tx, m.Unpin, strings.ToLower(m.SenderAddress), m.Pin, m.At)
+	}
 }
 
 func enqueue(tx *store.Tx, agent string, place, seq, expires int64) {
@@ -342,7 +350,7 @@ kind = $10, trust = $11, flags = $12, alias = $13, idem = $14, request = $15, qu
 			b.Messages[i].Seq, m.Sender, m.SenderAddress, m.Recipient, m.RecipientWorkspace, m.RecipientAddress, m.Envelope.ThreadID, m.Envelope.Subject, m.Envelope.Priority,
 			m.Kind, string(m.Trust), strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, true, b.Messages[i].Status, b.Messages[i].EndedAt)
 		attachment.Bind(tx, m.Envelope.ID, m.Attachments, m.AttachedUntil)
-		pin(tx, m.At, m)
+		m.remember(tx)
 	}
 	return nil
 }

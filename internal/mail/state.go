@@ -44,9 +44,11 @@ var statuses = []string{Queued, Delivered, Held, Acknowledged, Rejected, Expired
 
 // The ways in which a message reaches its recipient.
 const (
-	ByRelay     = "relay"
-	ByWebSocket = "websocket"
-	ByWebhook   = "webhook"
+	ByRelay      = "relay"
+	ByWebSocket  = "websocket"
+	ByWebhook    = "webhook"
+	ByFederation = "federation" // to another provider
+	ByMesh       = "mesh"       // to another host of our provider
 )
 
 // calledOut reports whether a message reached its recipient, or who takes it there, by a

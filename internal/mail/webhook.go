@@ -46,7 +46,7 @@ func (s webhookSender) Send(ctx context.Context, a deliver.Attempt) deliver.Resu
 		if _, err := s.Ack(ctx, who, ByWebhook, id); err != nil {
 			return deliver.Result{Class: "internal", Text: "The receiver has the message, and that could not be recorded."}
 		}
-	case r.Status >= 400 && r.Status < 500 && r.Status != http.StatusRequestTimeout && r.Status != http.StatusTooManyRequests, a.Number > int64(len(webhookPauses)):
+	case refuses(r.Status), a.Number > int64(len(webhookPauses)):
 		r.Verdict = deliver.Hopeless
 	default:
 		r.RetryAfter = max(r.RetryAfter, webhookPauses[a.Number-1])

@@ -133,6 +133,14 @@ type Answer struct {
 	Warnings     []string `json:"warnings,omitempty"`
 }
 
+// Accepted is the answer to another provider.
+type Accepted struct {
+	Accepted  bool   `json:"accepted"`
+	ID        string `json:"id"`
+	Delivered bool   `json:"delivered"`
+	Method    string `json:"method"`
+}
+
 // Security is what a recipient should know of a message before it believes it. It stands
 // beside the message, never in it: the payload is as it was signed.
 type Security struct {
@@ -156,8 +164,8 @@ type Pending struct {
 	receipt    bool   // the sender wants to hear of the delivery
 }
 
-// appendJSON writes the message. An encoder would rewrite the payload.
-func (p *Pending) appendJSON(dst []byte) ([]byte, error) {
+// json is the message as the recipient's calls are answered with it.
+func (p *Pending) json() ([]byte, error) {
 	head, err := wire.Marshal(struct {
 		ID       string       `json:"id"`
 		Envelope amp.Envelope `json:"envelope"`
@@ -165,42 +173,45 @@ func (p *Pending) appendJSON(dst []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	tail, err := wire.Marshal(struct {
-		Key       string         `json:"sender_public_key"`
-		QueuedAt  string         `json:"queued_at"`
-		ExpiresAt string         `json:"expires_at"`
-		Local     map[string]any `json:"local"`
-	}{p.SenderKey, amp.Stamp(p.QueuedAt), amp.Stamp(p.ExpiresAt), map[string]any{"security": p.Security}})
+	local, err := wire.Marshal(map[string]any{"security": p.Security})
 	if err != nil {
 		return nil, err
 	}
-	dst = append(dst, head[:len(head)-1]...)
-	dst = append(dst, `,"payload":`...)
-	dst = append(dst, p.Payload...)
-	dst = append(dst, ',')
-	return append(dst, tail[1:]...), nil
+	return wire.Splice(head,
+		wire.Member{Name: "payload", Value: p.Payload},
+		wire.Member{Name: "sender_public_key", Value: wire.AppendText(nil, p.SenderKey)},
+		wire.Member{Name: "queued_at", Value: wire.AppendText(nil, amp.Stamp(p.QueuedAt))},
+		wire.Member{Name: "expires_at", Value: wire.AppendText(nil, amp.Stamp(p.ExpiresAt))},
+		wire.Member{Name: "local", Value: local},
+	), nil
 }
 
-// appendPage writes the answer of the pending call.
-func appendPage(page []Pending, remaining int64, next string) ([]byte, error) {
+// Page is what waits for an agent, the oldest first.
+type Page struct {
+	Messages  []Pending
+	Remaining int64 // how many wait after these
+	Next      int64 // where the next page begins
+}
+
+// json writes the answer of the pending call.
+func (p *Page) json() ([]byte, error) {
 	out := []byte(`{"messages":[`)
-	for i := range page {
+	for i := range p.Messages {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		var err error
-		if out, err = page[i].appendJSON(out); err != nil {
+		text, err := p.Messages[i].json()
+		if err != nil {
 			return nil, err
 		}
+		out = append(out, text...)
 	}
 	out = append(out, `],"count":`...)
-	out = strconv.AppendInt(out, int64(len(page)), 10)
+	out = strconv.AppendInt(out, int64(len(p.Messages)), 10)
 	out = append(out, `,"remaining":`...)
-	out = strconv.AppendInt(out, remaining, 10)
-	if next != "" {
-		out = append(out, `,"next_cursor":"`+next+`"`...)
-	}
-	return append(out, '}'), nil
+	out = strconv.AppendInt(out, p.Remaining, 10)
+	out = append(out, `,"next_cursor":"`...)
+	return append(strconv.AppendInt(out, p.Next, 10), `"}`...), nil
 }
 
 // firstLine is a text cut to one line of at most so many characters.

@@ -3,9 +3,7 @@ package mail
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"signalbox/internal/ledger"
@@ -107,13 +105,7 @@ func (m *Meta) parties(seq int64) []party {
 // partyRows is how many rows one statement inserts.
 const partyRows = 32
 
-var insertParties = func() string {
-	rows := make([]string, partyRows)
-	for i := range rows {
-		rows[i] = fmt.Sprintf("($%d, $%d)", 2*i+1, 2*i+2)
-	}
-	return "INSERT INTO mail_party (agent, seq) VALUES " + strings.Join(rows, ", ") + " ON CONFLICT DO NOTHING"
-}()
+var insertParties = "INSERT INTO mail_party (agent, seq) VALUES " + store.RowMarks(partyRows, 2) + " ON CONFLICT DO NOTHING"
 
 // addParties lets messages be found by the agents that have sent and got them. What is in
 // order touches each page once.

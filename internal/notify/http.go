@@ -55,9 +55,9 @@ const maxBody = 1 << 16
 // Routes are the operators' calls, and those that channels are called by.
 func (n *Notifier) Routes() []wire.Route {
 	routes := []wire.Route{
-		{Method: "GET", Path: "/ops/notify", Summary: "List the channels that are told of gates", Auth: wire.Viewer, Answer: ChannelList{}, Handle: n.getChannels},
-		{Method: "POST", Path: "/ops/notify/test", Summary: "Send a test message to a channel and say what happened", Auth: wire.Admin, Request: TestRequest{}, Answer: TestAnswer{}, Handle: n.postTest},
-		{Method: "GET", Path: "/ops/notify/secret", Summary: "Show the secret with which calls to notify.webhook are signed", Auth: wire.Admin, Answer: SecretAnswer{}, Handle: n.getSecret},
+		{Method: "GET", Path: "/ops/notify", Summary: "List the channels that are told of gates", Auth: wire.Viewer, Answer: ChannelList{}, Handle: wire.Answer(http.StatusOK, n.getChannels)},
+		{Method: "POST", Path: "/ops/notify/test", Summary: "Send a test message to a channel and say what happened", Auth: wire.Admin, Request: TestRequest{}, Answer: TestAnswer{}, Handle: wire.Take(http.StatusOK, maxBody, n.postTest)},
+		{Method: "GET", Path: "/ops/notify/secret", Summary: "Show the secret with which calls to notify.webhook are signed", Auth: wire.Admin, Answer: SecretAnswer{}, Handle: wire.Answer(http.StatusOK, n.getSecret)},
 	}
 	for _, c := range n.Channels {
 		if called, ok := c.(Called); ok {
@@ -67,42 +67,44 @@ func (n *Notifier) Routes() []wire.Route {
 	return routes
 }
 
-func (n *Notifier) getChannels(w http.ResponseWriter, r *http.Request) error {
-	if err := wire.Unconfined(r.Context(), "Channels are those of"); err != nil {
-		return err
-	}
+// unconfined refuses callers who may not see the whole server: channels are for all of it.
+func unconfined(ctx context.Context) error { return wire.Unconfined(ctx, "Channels are those of") }
+
+// List lists the channels.
+func (n *Notifier) List(ctx context.Context) (ChannelList, error) {
 	list := ChannelList{Channels: []ChannelInfo{}}
+	if err := unconfined(ctx); err != nil {
+		return list, err
+	}
 	for _, c := range n.Channels {
 		list.Channels = append(list.Channels, ChannelInfo{c.Name(), c.Target(), c.Buttons(gate.Gate{Risk: "medium"})})
 	}
-	return wire.Reply(w, http.StatusOK, list)
+	return list, nil
 }
 
-func (n *Notifier) getSecret(w http.ResponseWriter, r *http.Request) error {
-	if err := wire.Unconfined(r.Context(), "Channels are those of"); err != nil {
-		return err
+// WebhookSecret is the secret by which the receiver of the webhook knows us.
+func (n *Notifier) WebhookSecret(ctx context.Context) (wire.Secret, error) {
+	if err := unconfined(ctx); err != nil {
+		return wire.Secret{}, err
 	}
 	for _, c := range n.Channels {
 		if hook, ok := c.(*Webhook); ok {
-			return wire.Reply(w, http.StatusOK, SecretAnswer{hook.Secret().Reveal()})
+			return hook.Secret(), nil
 		}
 	}
-	return n.noChannel(webhookName)
+	return wire.Secret{}, n.noChannel(webhookName)
 }
 
-func (n *Notifier) postTest(w http.ResponseWriter, r *http.Request) error {
-	if err := wire.Unconfined(r.Context(), "Channels are those of"); err != nil {
-		return err
-	}
-	var in TestRequest
-	if err := wire.ReadJSON(w, r, maxBody, &in); err != nil {
-		return err
-	}
+func (n *Notifier) getChannels(r *http.Request) (ChannelList, error) { return n.List(r.Context()) }
+
+func (n *Notifier) getSecret(r *http.Request) (SecretAnswer, error) {
+	secret, err := n.WebhookSecret(r.Context())
+	return SecretAnswer{secret.Reveal()}, err
+}
+
+func (n *Notifier) postTest(r *http.Request, in TestRequest) (TestAnswer, error) {
 	results, err := n.Test(r.Context(), roster.From(r.Context()), in.Channel)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, TestAnswer{results})
+	return TestAnswer{results}, err
 }
 
 // testTime is how long a test of a channel may take.
@@ -110,6 +112,9 @@ const testTime = 15 * time.Second
 
 // Test sends a test message to every channel of the name, and records what happened.
 func (n *Notifier) Test(ctx context.Context, by roster.Identity, name string) ([]TestResult, error) {
+	if err := unconfined(ctx); err != nil {
+		return nil, err
+	}
 	var results []TestResult
 	for _, c := range n.Channels {
 		if c.Name() == name {

@@ -118,7 +118,7 @@ func (n *node) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	timers := clock.New(n.db, n.ledger, n.now, slog.New(slog.DiscardHandler), n.gates.Handlers())
 	var running sync.WaitGroup
-	for _, run := range []func(context.Context) error{timers.Run, n.gates.Run, n.outbox.Run, n.notifier.Run} {
+	for _, run := range []func(context.Context) error{timers.Run, n.outbox.Run, n.notifier.Run} {
 		running.Go(func() {
 			if err := run(ctx); err != nil {
 				n.t.Error(err)

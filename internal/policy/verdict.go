@@ -35,6 +35,11 @@ type Verdict struct {
 	Shadow     []Shadow  // the rules on trial that matched, in order
 }
 
+// RetrySeconds is RetryAfter in whole seconds, at least one, as headers and errors say it.
+func (v *Verdict) RetrySeconds() int {
+	return max(1, int(v.RetryAfter.Round(time.Second)/time.Second))
+}
+
 // Shadow is what a rule with mode: shadow would have done.
 type Shadow struct {
 	Rule   string `json:"rule"`

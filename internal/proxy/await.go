@@ -20,17 +20,17 @@ import (
 // first begins a call: one that is known goes on from where it stands. What is waited for is
 // waited for here, so that a call that is held holds nothing of its request and its reply.
 func (x *exchange) first() error {
-	h := x.p.findHold(x.fp)
+	a := x.p.findApproval(x.fp)
 	for {
-		var next *hold
+		var next *gate.Approval
 		var err error
 		done := true
-		if h != nil {
-			next, done, err = x.join(h)
+		if a != nil {
+			next, done, err = x.join(a)
 		} else if landed := x.p.flight(x.fp); landed != nil {
 			select {
 			case <-landed:
-				h = x.p.findHold(x.fp)
+				a = x.p.findApproval(x.fp)
 				continue
 			case <-x.r.Context().Done():
 				return errGone
@@ -44,9 +44,9 @@ func (x *exchange) first() error {
 		case !done && (x.sent || x.out.committed):
 			return fault.New(fault.Conflict, "The approval was used meanwhile. Send the call again.")
 		case !done:
-			x.past = h.gate
+			x.past = a.Gate
 		}
-		h = next
+		a = next
 	}
 }
 
@@ -76,8 +76,8 @@ func (x *exchange) takeOff() (landed func()) {
 	}
 }
 
-// ask asks the policy about the request, and goes on. A hold is to be waited for.
-func (x *exchange) ask() (*hold, error) {
+// ask asks the policy about the request, and goes on. An approval is to be waited for.
+func (x *exchange) ask() (*gate.Approval, error) {
 	if x.kind == "" { // what was stored is only fetched
 		if x.who.Suspended {
 			return nil, fault.New(fault.AgentSuspended, "This agent is suspended. An operator can resume it.")
@@ -93,7 +93,7 @@ func (x *exchange) ask() (*hold, error) {
 		}
 		return x.forward()
 	case policy.Gate:
-		return x.open(policy.OnPrompt, []gated{{decision: d}}, x.promptOpening(d), *d.Gate, nil)
+		return x.openGate(policy.OnPrompt, []gated{{decision: d}}, x.promptOpening(d), *d.Gate, nil)
 	case policy.Modify:
 		d.Reason = "The rule " + d.Rule + " would change the request, which the proxy does not do. " + d.Reason
 	default:
@@ -156,7 +156,7 @@ func (x *exchange) refuse(d rulebook.Decision) error {
 		return err
 	}
 	if d.Action == policy.Defer && !x.out.committed {
-		x.fail(failure{status: http.StatusTooManyRequests, kind: errorKind(http.StatusTooManyRequests), message: d.Reason, retry: max(1, int(d.RetryAfter/time.Second))})
+		x.fail(failure{status: http.StatusTooManyRequests, kind: errorKind(http.StatusTooManyRequests), message: d.Reason, retry: d.RetrySeconds()})
 		return nil
 	}
 	return x.reject("", d.Reason)
@@ -165,61 +165,50 @@ func (x *exchange) refuse(d rulebook.Decision) error {
 // join waits for the gate of a call and answers with its outcome. done is false when the
 // decision does not stand for this call any more, and it has to be asked anew. next is
 // another gate to wait for.
-func (x *exchange) join(h *hold) (next *hold, done bool, err error) {
+func (x *exchange) join(a *gate.Approval) (next *gate.Approval, done bool, err error) {
 	if !x.async || x.out.committed {
-		if err := x.await(h.gate); err != nil {
+		if err := x.await(a.Gate); err != nil {
 			return nil, true, err
 		}
 	}
-	return x.settle(h)
+	return x.settle(a)
 }
 
 // settle answers with where a gate stands.
-func (x *exchange) settle(h *hold) (next *hold, done bool, err error) {
-	g, err := x.p.core.Gates.Get(x.r.Context(), h.gate)
+func (x *exchange) settle(a *gate.Approval) (next *gate.Approval, done bool, err error) {
+	g, err := x.p.core.Gates.Get(x.r.Context(), a.Gate)
 	if err != nil {
 		return nil, true, err
 	}
-	if g.Status == gate.Pending && x.async && !x.out.committed {
+	switch {
+	case g.Status == gate.Pending && x.async && !x.out.committed:
 		x.accepted(g.ID)
 		return nil, true, nil
-	}
-	switch {
 	case g.Status == gate.Pending:
 		return nil, true, x.pending(g.ID)
-	case x.p.core.Now().After(g.ResolvedAt.Add(h.goodFor)) || h.once && h.used:
+	case a.Spent(*g.ResolvedAt, x.p.core.Now()):
 		return nil, false, nil
 	case g.Status != gate.Approved:
-		return nil, true, x.reject(g.ID, outcomeText(g))
-	case h.what == policy.OnPrompt:
-		if err := x.claim(h, g.ActionDigest); err != nil {
-			return nil, false, ignore(err, errUsed)
-		}
-		next, err := x.forward()
-		return next, true, err
+		return nil, true, x.reject(g.ID, g.Outcome())
+	case x.q.body != nil && g.ActionDigest == digest(x.q.body):
+		next, err = x.releaseRequest(&g)
+	default:
+		err = x.release(&g)
 	}
-	if err := x.release(h, g); err != nil {
-		return nil, false, ignore(err, errUsed)
+	if errors.Is(err, gate.ErrSpent) {
+		return nil, false, nil
 	}
-	return nil, true, nil
+	return next, true, err
 }
 
-func ignore(err, expected error) error {
-	if errors.Is(err, expected) {
-		return nil
+// releaseRequest sends on the request that was approved. Its reply may need a gate of its own,
+// which takes the place of this one.
+func (x *exchange) releaseRequest(g *gate.Gate) (*gate.Approval, error) {
+	if err := x.useApproval(g); err != nil {
+		return nil, err
 	}
-	return err
-}
-
-// outcomeText says who decided, and what they wrote.
-func outcomeText(g gate.Gate) string {
-	switch {
-	case g.Cause == gate.ByExpiry:
-		return "Nobody decided in time; the gate " + g.ID + " has expired."
-	case g.Note != "":
-		return "Rejected by an operator (" + g.ID + "): " + g.Note
-	}
-	return "Rejected by an operator (" + g.ID + ")."
+	x.past = g.ID
+	return x.forward()
 }
 
 // errGone says that the client has ended the call. Its gate stays.
@@ -321,7 +310,7 @@ func (x *exchange) accepted(gateID string) {
 	h := x.w.Header()
 	h.Set("Content-Type", "application/json")
 	x.w.WriteHeader(http.StatusAccepted)
-	_, _ = x.w.Write(form.JSON(form.Object{"status": gate.Pending, "gate_id": gateID, "message": "Awaiting operator approval"}))
+	_, _ = x.w.Write(form.JSON(form.Object{"status": gate.Pending, "gate_id": gateID, "message": gate.Awaiting}))
 }
 
 func (x *exchange) pendingHeader(gateID string) {
@@ -336,7 +325,7 @@ func (x *exchange) pendingHeader(gateID string) {
 
 // pending answers a call that was held for as long as it may be.
 func (x *exchange) pending(gateID string) error {
-	text := "Awaiting operator approval (" + gateID + "). Send the same request again to wait for the decision."
+	text := gate.Awaiting + " (" + gateID + "). Send the same request again to wait for the decision."
 	if !x.out.committed {
 		x.pendingHeader(gateID)
 	}
@@ -402,12 +391,12 @@ func (x *exchange) say(status int, text, gateID string) error {
 }
 
 // release gives the reply that was approved, from where the client has come to.
-func (x *exchange) release(h *hold, g gate.Gate) error {
+func (x *exchange) release(g *gate.Gate) error {
 	k, err := x.keptReply(g)
 	if err != nil {
 		return err
 	}
-	if err := x.claim(h, g.ActionDigest); err != nil {
+	if err := x.useApproval(g); err != nil {
 		return err
 	}
 	if x.out.given > 0 { // a stream that was begun with this very reply

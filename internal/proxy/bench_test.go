@@ -118,7 +118,7 @@ func BenchmarkHeld(b *testing.B) {
 		}
 		for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 			var waiting int
-			if err := n.DB.Read.QueryRowContext(b.Context(), "SELECT COUNT(*) FROM proxy_hold").Scan(&waiting); err != nil || time.Since(begun) > time.Minute {
+			if err := n.DB.Read.QueryRowContext(b.Context(), "SELECT COUNT(*) FROM gate_approval").Scan(&waiting); err != nil || time.Since(begun) > time.Minute {
 				b.Fatal(waiting, err)
 			}
 			if waiting >= calls {

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/proxy"
+	"signalbox/internal/testbed"
 )
 
 // blockBash refuses every call of bash, and so withholds as a gate does.
@@ -219,7 +219,7 @@ func TestAProviderThatHangsIsLeftWhenTheClientIsGone(t *testing.T) {
 	}
 	select {
 	case <-left:
-	case <-time.After(protocoltest.Patience):
+	case <-time.After(testbed.Patience):
 		t.Error("the provider was never told")
 	}
 }

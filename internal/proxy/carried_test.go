@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/proxy"
 	"signalbox/internal/roster"
+	"signalbox/internal/testbed"
 )
 
 // Every call of the providers that is carried, and which of them are asked about: counting
@@ -184,7 +184,7 @@ func TestASuspendedAgentIsRefusedEverywhere(t *testing.T) {
 	if _, err := n.Roster.Suspend(t.Context(), roster.Identity{Role: roster.Admin}, "default", "coder", "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	protocoltest.Until(t, "the suspension", func() bool { return n.call("GET", "/v1/proxy/v1/models", "").status == 403 })
+	testbed.Until(t, "the suspension", func() bool { return n.call("GET", "/v1/proxy/v1/models", "").status == 403 })
 	before := n.provider.calls()
 	for _, call := range []string{"POST " + messagesPath, "GET " + responsesPath + "/r", "POST " + messagesPath + "/batches", "POST " + messagesPath + "/count_tokens"} {
 		method, path, _ := strings.Cut(call, " ")

@@ -4,5 +4,5 @@ package proxy
 func (p *Proxy) Known() int {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return len(p.holds)
+	return len(p.approvals)
 }

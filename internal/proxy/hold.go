@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -23,16 +21,6 @@ import (
 	"signalbox/internal/rulebook"
 	"signalbox/internal/wire"
 )
-
-// hold is a call that has a gate.
-type hold struct {
-	gate    string
-	what    policy.Point // OnPrompt or OnToolCall
-	goodFor time.Duration
-	once    bool
-	used    bool
-	until   time.Time // after which it is of no use
-}
 
 const (
 	// replyWindow is how long a decision stands for the same call, where the rule does not say.
@@ -70,14 +58,29 @@ type released struct {
 	Digest string `json:"digest"`
 }
 
-func (p *Proxy) addHold(fp string, b *held, at time.Time) {
+// askedAs is what an approval of a call is good for: a call of the agent with this fingerprint.
+func askedAs(agentID, fingerprint string) gate.Asked {
+	return gate.Asked{Agent: agentID, Key: Name, Digest: fingerprint}
+}
+
+// approval is what a call that was held waits for.
+func (b *held) approval(fingerprint string, opened time.Time) *gate.Approval {
+	a := &gate.Approval{Asked: askedAs(b.Agent, fingerprint), Gate: b.Gate, Window: micros(b.GoodFor), Uses: gate.Unlimited, Until: b.until(opened)}
+	if b.Once {
+		a.Uses = 1
+	}
+	return a
+}
+
+// keepApproval keeps the approval of a call that was held in memory.
+func (p *Proxy) keepApproval(fp string, b *held, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget()
-	if h := p.holds[fp]; h != nil && h.gate == b.Gate {
+	if a := p.approvals[fp]; a != nil && a.Gate == b.Gate {
 		return
 	}
-	p.holds[fp] = &hold{gate: b.Gate, what: b.What, goodFor: micros(b.GoodFor), once: b.Once, until: b.until(at)}
+	p.approvals[fp] = b.approval(fp, at)
 	for _, one := range b.Calls {
 		p.awaited[b.Agent+" "+one] = awaited{b.Gate, at.Add(resultsAwaited)}
 	}
@@ -101,39 +104,38 @@ func (p *Proxy) forget() {
 		return
 	}
 	p.forgets = now.Add(10 * time.Minute)
-	maps.DeleteFunc(p.holds, func(_ string, h *hold) bool { return now.After(h.until) })
+	maps.DeleteFunc(p.approvals, func(_ string, a *gate.Approval) bool { return now.After(a.Until) })
 	maps.DeleteFunc(p.awaited, func(_ string, a awaited) bool { return now.After(a.until) })
 }
 
-func (p *Proxy) findHold(fp string) *hold {
+// findApproval finds the approval of a call in memory, which follows the ledger.
+func (p *Proxy) findApproval(fp string) *gate.Approval {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return p.holds[fp]
+	return p.approvals[fp]
 }
 
-func (p *Proxy) loadHolds(ctx context.Context) error {
-	rows, err := p.core.DB.Read.QueryContext(ctx, "SELECT fingerprint, gate, what, good_for, once, used, until FROM proxy_hold WHERE until > $1", p.core.Now().UnixMicro())
+// takeUse takes a use of an approval in memory. Others may be looking at the one there is.
+func (p *Proxy) takeUse(fp, gateID string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a := p.approvals[fp]; a != nil && a.Gate == gateID {
+		p.approvals[fp] = a.Used()
+	}
+}
+
+func (p *Proxy) loadApprovals(ctx context.Context) error {
+	all, err := p.core.Gates.Remembered(ctx, Name, p.core.Now())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rows.Close() }()
-	all := map[string]*hold{}
-	for rows.Next() {
-		var fp string
-		var h hold
-		var goodFor, until int64
-		if err := rows.Scan(&fp, &h.gate, &h.what, &goodFor, &h.once, &h.used, &until); err != nil {
-			return err
-		}
-		h.goodFor, h.until = micros(goodFor), time.UnixMicro(until)
-		all[fp] = &h
-	}
-	if err := rows.Err(); err != nil {
-		return err
+	byCall := make(map[string]*gate.Approval, len(all))
+	for i := range all {
+		byCall[all[i].Digest] = &all[i]
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.holds = all
+	p.approvals = byCall
 	return nil
 }
 
@@ -162,9 +164,9 @@ func (x *exchange) decided(d rulebook.Decision) ledger.Event {
 	return d.Entry(x.who, x.fp, x.trace())
 }
 
-// open opens the gate of a call: what was decided, what is kept, and the gate are one
+// openGate opens the gate of a call: what was decided, what is kept, and the gate are one
 // transaction. Another call with the same fingerprint that was faster keeps its gate.
-func (x *exchange) open(what policy.Point, gates []gated, o gate.Opening, spec policy.GateSpec, reply *kept) (*hold, error) {
+func (x *exchange) openGate(what policy.Point, gates []gated, o gate.Opening, spec policy.GateSpec, reply *kept) (*gate.Approval, error) {
 	if spec.Expires <= 0 {
 		spec.Expires = mostOpen
 	}
@@ -191,53 +193,29 @@ func (x *exchange) open(what policy.Point, gates []gated, o gate.Opening, spec p
 			return nil, err
 		}
 	}
-	err = x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) error {
-		if other, err := x.stands(tx); err != nil || other {
-			return err
-		}
-		for _, g := range gates {
-			tx.Append(x.decided(g.decision))
-		}
-		if reply != nil {
-			tx.Append(ledger.Event{Workspace: x.who.Workspace, Kind: kindKept, Actor: "system", Subject: b.Gate, Trace: x.trace(), Body: body})
-		}
-		tx.Append(ledger.Event{Workspace: x.who.Workspace, Kind: kindHeld, Actor: x.who.Actor(), Subject: x.fp, Trace: x.trace(), Body: b})
-		due.Open(tx, b.Gate, x.who.Workspace, x.trace())
-		return nil
+	var stands *gate.Approval
+	err = x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) (err error) {
+		stands, err = b.approval(x.fp, tx.Now()).Open(tx, x.past, func() {
+			for _, g := range gates {
+				tx.Append(x.decided(g.decision))
+			}
+			if reply != nil {
+				tx.Append(ledger.Event{Workspace: x.who.Workspace, Kind: kindKept, Actor: "system", Subject: b.Gate, Trace: x.trace(), Body: body})
+			}
+			tx.Append(ledger.Event{Workspace: x.who.Workspace, Kind: kindHeld, Actor: x.who.Actor(), Subject: x.fp, Trace: x.trace(), Body: b})
+			due.Open(tx, b.Gate, x.who.Workspace, x.trace())
+		})
+		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	found, err := x.p.readHold(x.r.Context(), x.fp)
-	if err != nil {
-		return nil, err
-	}
-	if found.gate == b.Gate {
-		x.p.addHold(x.fp, b, x.p.core.Now())
-	} else if x.out.committed {
+	case stands.Gate == b.Gate:
+		x.p.keepApproval(x.fp, b, x.p.core.Now())
+	case x.out.given > 0: // the client has the beginning of another reply
 		return nil, fault.New(fault.Conflict, "The same call is held already. Send it again to wait for its gate.")
 	}
-	return found, nil
-}
-
-// stands reports whether another call with the fingerprint was faster: there is a hold that
-// this one has not seen, whether it waits or was decided meanwhile.
-func (x *exchange) stands(tx *ledger.Tx) (bool, error) {
-	var gateID string
-	var spent bool
-	err := tx.QueryRow("SELECT gate, once AND used OR until < $2 FROM proxy_hold WHERE fingerprint = $1", []any{x.fp, tx.Now().UnixMicro()}, &gateID, &spent)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	return gateID != x.past && !spent, err
-}
-
-func (p *Proxy) readHold(ctx context.Context, fp string) (*hold, error) {
-	h := &hold{}
-	var goodFor, until int64
-	err := p.core.DB.QueryRow(context.WithoutCancel(ctx), "SELECT gate, what, good_for, once, used, until FROM proxy_hold WHERE fingerprint = $1", []any{fp}, &h.gate, &h.what, &goodFor, &h.once, &h.used, &until)
-	h.goodFor, h.until = micros(goodFor), time.UnixMicro(until)
-	return h, err
+	return stands, nil
 }
 
 // reference is how the gate's origin, and the webhook's run_id, name the call.
@@ -248,28 +226,17 @@ func (x *exchange) reference() string {
 	return "call-" + x.fp[:32]
 }
 
-// claim notes that what was approved goes on, and that an approval for one use was used.
-func (x *exchange) claim(h *hold, digest string) error {
+// useApproval notes that what was approved goes on, and uses the approval.
+func (x *exchange) useApproval(g *gate.Gate) error {
 	return x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) error {
-		var used bool
-		var gateID string
-		err := tx.QueryRow("SELECT gate, used FROM proxy_hold WHERE fingerprint = $1", []any{x.fp}, &gateID, &used)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return err
-		}
-		if gateID != h.gate || h.once && used {
-			return errUsed
-		}
-		tx.Append(ledger.Event{Workspace: x.who.Workspace, Kind: kindReleased, Actor: x.who.Actor(), Subject: x.fp, Trace: x.trace(), Body: released{h.gate, digest}})
-		return nil
+		return askedAs(x.who.ID, x.fp).Use(tx, g, func() {
+			tx.Append(ledger.Event{Workspace: x.who.Workspace, Kind: kindReleased, Actor: x.who.Actor(), Subject: x.fp, Trace: x.trace(), Body: released{g.ID, g.ActionDigest}})
+		})
 	})
 }
 
-// errUsed says that another call has used an approval up meanwhile.
-var errUsed = errors.New("the approval was used meanwhile")
-
 // keptReply reads back what was withheld, and checks that it is what was approved.
-func (x *exchange) keptReply(g gate.Gate) (*kept, error) {
+func (x *exchange) keptReply(g *gate.Gate) (*kept, error) {
 	entries, err := x.p.core.Ledger.Entries(context.WithoutCancel(x.r.Context()), ledger.Query{Kinds: []string{kindKept}, Subject: g.ID, Limit: 1})
 	if err != nil {
 		return nil, err

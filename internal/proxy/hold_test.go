@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"signalbox/internal/gate"
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/proxy"
 	"signalbox/internal/roster"
+	"signalbox/internal/testbed"
 )
 
 // withoutBeats is a stream without our signs of life.
@@ -293,7 +293,7 @@ func TestAnApprovalForOneUseIsUsedOnce(t *testing.T) {
 		ask := fmt.Sprintf(messageAsk, false)
 		first, second := n.begin("POST", messagesPath, ask), n.begin("POST", messagesPath, ask)
 		g := n.gate()
-		protocoltest.Until(t, "both calls", func() bool { return n.provider.calls() >= 1 })
+		testbed.Until(t, "both calls", func() bool { return n.provider.calls() >= 1 })
 		n.decide(g.ID, true, "")
 		// One of the two has it; the other is told, or asked about anew.
 		given := 0
@@ -364,6 +364,43 @@ func TestARequestCanBeGatedBeforeItReachesTheProvider(t *testing.T) {
 	})
 }
 
+func TestARequestThatWasApprovedMayHaveAReplyThatNeedsAnother(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		n.apply("  - {name: ask-first, on: [prompt], then: gate}\n" + gateBash)
+		for _, stream := range []bool{false, true} {
+			c := formCases[0]
+			whole := c.reply
+			n.provider.json(whole)
+			if stream {
+				pieces := c.stream("bash", removeAll)
+				n.provider.events(pieces...)
+				whole = strings.Join(pieces, "")
+			}
+			ask, sent := fmt.Sprintf(c.ask, stream), n.provider.calls()
+			first, second := n.begin("POST", c.path, ask), n.begin("POST", c.path, ask)
+			request := n.gate()
+			n.decide(request.ID, true, "")
+			reply := n.gate()
+			if _, body := n.provider.last(); reply.ID == request.ID || !strings.Contains(reply.Title, "bash") || string(body) != ask {
+				t.Errorf("%+v after %q", reply, body)
+			}
+			n.decide(reply.ID, true, "")
+			for _, waiting := range []chan answer{first, second} {
+				got := <-waiting
+				if body := strings.TrimLeft(withoutBeats(got.body), " "); body != withoutBeats(whole) && !strings.Contains(body, "held already") {
+					t.Errorf("stream %t: %+v", stream, got)
+				}
+			}
+			// What was approved is given again, without asking the provider.
+			before := n.provider.calls()
+			if got := n.call("POST", c.path, ask); got.body != whole || n.provider.calls() != before || before-sent > 2 {
+				t.Errorf("stream %t: %d calls, then %+v", stream, before-sent, got)
+			}
+		}
+		n.WantClean()
+	})
+}
+
 func TestEveryGatedCallIsOnOneGateWithTheStrictestRules(t *testing.T) {
 	n := one(t)
 	n.apply(`  - {name: bash, on: [tool_call], when: 'event.tool == "bash"', then: gate, gate: {risk: low, expires: 2h}}
@@ -416,12 +453,12 @@ func TestManyCallsAreHeldAtOnce(t *testing.T) {
 		}()
 	}
 	var all []gate.Gate
-	protocoltest.Until(t, "all gates", func() bool {
+	testbed.Until(t, "all gates", func() bool {
 		all, _, _ = n.Gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, many+1)
 		return len(all) == many
 	})
 	for _, g := range all {
 		n.decide(g.ID, true, "")
 	}
-	protocoltest.Until(t, "all answers", func() bool { return answered.Load() == many })
+	testbed.Until(t, "all answers", func() bool { return answered.Load() == many })
 }

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/proxy"
+	"signalbox/internal/testbed"
 )
 
 // generated is a body of so many bytes that nobody holds.
@@ -176,7 +176,7 @@ func TestAReplyMayBeginBeforeTheRequestHasEnded(t *testing.T) {
 		size, err := io.Copy(io.Discard, r.Body)
 		_, _ = fmt.Fprintf(w, "%d %v", size, err)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), protocoltest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testbed.Patience)
 	defer cancel()
 	r := n.request("POST", "/v1/proxy/v1/files", "").WithContext(ctx)
 	body, feed := io.Pipe()

@@ -18,6 +18,7 @@ import (
 	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/proxy"
 	"signalbox/internal/roster"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -176,7 +177,7 @@ func restart(t testing.TB, address, key string, operator roster.Identity) *node 
 	t.Helper()
 	n := open(t, address)
 	n.key, n.operator = key, operator
-	protocoltest.Until(t, "the policy", func() bool { return n.Book.InForce() > 1 })
+	testbed.Until(t, "the policy", func() bool { return n.Book.InForce() > 1 })
 	return n
 }
 
@@ -241,7 +242,7 @@ func (n *node) begin(method, path, body string, header ...string) chan answer {
 func (n *node) gate() gate.Gate {
 	n.T.Helper()
 	var found gate.Gate
-	protocoltest.Until(n.T, "a gate", func() bool {
+	testbed.Until(n.T, "a gate", func() bool {
 		all, _, err := n.Gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 10)
 		if err == nil && len(all) > 1 {
 			n.T.Fatalf("there are %d gates", len(all))

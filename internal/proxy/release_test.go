@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // tamper changes the reply that waits, as somebody can who has the database. With its hash
@@ -139,7 +139,7 @@ func TestAReceiverHearsOfTheDecisionAndCanTellWhoSpeaks(t *testing.T) {
 			var got told
 			select {
 			case got = <-heard:
-			case <-time.After(protocoltest.Patience):
+			case <-time.After(testbed.Patience):
 				t.Fatal("nobody called")
 			}
 			stamp := got.header.Get("Webhook-Timestamp")
@@ -190,7 +190,7 @@ func TestCallsAreForgottenWhenTheirDecisionStandsNoMore(t *testing.T) {
 			t.Errorf("%d calls are known", n.proxy.Known())
 		}
 		var rows int
-		if err := n.DB.Read.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM proxy_hold").Scan(&rows); err != nil || rows != 2 {
+		if err := n.DB.Read.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM gate_approval").Scan(&rows); err != nil || rows != 2 {
 			t.Errorf("%d rows, %v", rows, err)
 		}
 		held(0) // anew

@@ -5,13 +5,14 @@ import (
 	"net/http"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/gate"
 	"signalbox/internal/policy"
 	"signalbox/internal/proxy/form"
 )
 
-// forward sends the request to the provider and deals with the reply. A hold is to be waited
-// for.
-func (x *exchange) forward() (*hold, error) {
+// forward sends the request to the provider and deals with the reply. An approval is to be
+// waited for.
+func (x *exchange) forward() (*gate.Approval, error) {
 	x.accept()
 	body := x.q.body
 	x.q.body, x.sent = nil, true // a call that is held does not hold it
@@ -49,7 +50,7 @@ func (x *exchange) forward() (*hold, error) {
 
 // whole deals with a reply that is no stream. One that cannot hold a call goes on before it is
 // read for what it took.
-func (x *exchange) whole(res *http.Response) (*hold, error) {
+func (x *exchange) whole(res *http.Response) (*gate.Approval, error) {
 	raw, err := readReply(res)
 	if err != nil {
 		x.record(form.Facts{})
@@ -98,7 +99,7 @@ func (x *exchange) give(res *http.Response, raw, text []byte) {
 }
 
 // withhold opens the gate of a reply.
-func (x *exchange) withhold(gates []gated, k *kept, landed func()) (*hold, error) {
+func (x *exchange) withhold(gates []gated, k *kept, landed func()) (*gate.Approval, error) {
 	defer landed()
 	spec, ok := strictest(gates)
 	if !ok {
@@ -108,5 +109,5 @@ func (x *exchange) withhold(gates []gated, k *kept, landed func()) (*hold, error
 		d.Action = policy.Block
 		return nil, x.refuse(d)
 	}
-	return x.open(policy.OnToolCall, gates, x.toolOpening(gates, k.Body[k.Withheld:]), spec, k)
+	return x.openGate(policy.OnToolCall, gates, x.toolOpening(gates, k.Body[k.Withheld:]), spec, k)
 }

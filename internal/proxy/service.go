@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"signalbox/internal/clock"
+	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/protocol"
@@ -57,11 +58,12 @@ type Proxy struct {
 	mu       sync.RWMutex
 	settings map[string]Settings      // by the agent's id
 	owners   map[string]binding       // by the fingerprint of a provider's key
-	holds    map[string]*hold         // by the fingerprint of a call
 	awaited  map[string]awaited       // gates whose receipts are awaited, by agent and call
 	forgets  time.Time                // when what is of no use is dropped next
 	threads  map[string]known         // what conversations that providers keep may use
 	flights  map[string]chan struct{} // calls whose gate is about to be opened
+
+	approvals map[string]*gate.Approval // by the fingerprint of a call
 }
 
 // New makes the proxy over a core whose ledger has Projection. Run must be running.
@@ -76,7 +78,7 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 	}
 	p := &Proxy{
 		Options: o, core: core, upstreams: map[string]*url.URL{},
-		settings: map[string]Settings{}, owners: map[string]binding{}, holds: map[string]*hold{}, awaited: map[string]awaited{},
+		settings: map[string]Settings{}, owners: map[string]binding{}, approvals: map[string]*gate.Approval{}, awaited: map[string]awaited{},
 		threads: map[string]known{}, flights: map[string]chan struct{}{},
 		transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, MaxIdleConns: 1024, MaxIdleConnsPerHost: 512, IdleConnTimeout: 90 * time.Second,
@@ -174,7 +176,7 @@ func (p *Proxy) load(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := p.loadHolds(ctx); err != nil {
+	if err := p.loadApprovals(ctx); err != nil {
 		return err
 	}
 	return p.loadAwaited(ctx)
@@ -196,19 +198,13 @@ func (p *Proxy) follow(ctx context.Context, e *ledger.Entry) error {
 		if err := e.Decode(&b); err != nil {
 			return err
 		}
-		p.addHold(e.Subject, &b, e.At)
+		p.keepApproval(e.Subject, &b, e.At)
 	case kindReleased:
 		var b released
 		if err := e.Decode(&b); err != nil {
 			return err
 		}
-		p.mu.Lock()
-		if h := p.holds[e.Subject]; h != nil && h.gate == b.Gate {
-			used := *h // others may be looking at it
-			used.used = true
-			p.holds[e.Subject] = &used
-		}
-		p.mu.Unlock()
+		p.takeUse(e.Subject, b.Gate)
 	case kindReceipted:
 		var b receipted
 		if err := e.Decode(&b); err != nil {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"time"
 
+	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -58,6 +59,13 @@ CREATE TABLE proxy_vault (
   set_at {bigint} NOT NULL,
   PRIMARY KEY (provider, workspace)
 ) {strict};
+`, `
+INSERT INTO gate_approval (agent, key, digest, gate, good_for, uses, until_at)
+SELECT coalesce(r.agent, w.agent), 'proxy', h.fingerprint, h.gate, h.good_for, CASE WHEN NOT h.once THEN -1 WHEN h.used THEN 0 ELSE 1 END, h.until
+FROM proxy_hold h JOIN ` + ledger.EntryTable + ` ON e.subject = h.gate AND e.subject <> '' AND e.kind = 'gate.opened'
+LEFT JOIN gate_resolved r ON r.opened_seq = e.seq
+LEFT JOIN gate_waiting w ON w.workspace = e.workspace AND w.risk IN (0, 1, 2) AND w.opened_seq = e.seq;
+DROP TABLE proxy_hold;
 `}}
 
 // The kinds of entries.
@@ -79,7 +87,6 @@ func Projection() ledger.Projection {
 		Tables: []ledger.Table{
 			{Name: "proxy_agent", Key: "agent"},
 			{Name: "proxy_provider_key", Key: "sum"},
-			{Name: "proxy_hold", Key: "fingerprint"},
 			{Name: "proxy_call", Key: "agent, call"},
 			{Name: "proxy_thread", Key: "agent, id"},
 		},
@@ -102,13 +109,10 @@ func applyHeld(tx *store.Tx, e *ledger.Entry) error {
 	if err := e.Decode(&b); err != nil {
 		return err
 	}
-	tx.Exec(`INSERT INTO proxy_hold (fingerprint, gate, what, good_for, once, used, opened_at, until) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-ON CONFLICT (fingerprint) DO UPDATE SET gate = excluded.gate, what = excluded.what, good_for = excluded.good_for, once = excluded.once, used = excluded.used, opened_at = excluded.opened_at, until = excluded.until`,
-		e.Subject, b.Gate, string(b.What), b.GoodFor, b.Once, false, e.At.UnixMicro(), b.until(e.At).UnixMicro())
+	gate.SetApproval(tx, b.approval(e.Subject, e.At), e.At)
 	for _, one := range b.Calls {
 		tx.Exec("INSERT INTO proxy_call (agent, call, gate, at) VALUES ($1, $2, $3, $4) ON CONFLICT (agent, call) DO UPDATE SET gate = excluded.gate, at = excluded.at", b.Agent, one, b.Gate, e.At.UnixMicro())
 	}
-	tx.Exec("DELETE FROM proxy_hold WHERE until < $1", e.At.UnixMicro())
 	tx.Exec("DELETE FROM proxy_call WHERE at < $1", before(e, resultsAwaited))
 	return nil
 }
@@ -118,7 +122,7 @@ func applyReleased(tx *store.Tx, e *ledger.Entry) error {
 	if err := e.Decode(&b); err != nil {
 		return err
 	}
-	tx.Exec("UPDATE proxy_hold SET used = $1 WHERE fingerprint = $2 AND gate = $3", true, e.Subject, b.Gate)
+	gate.TakeUse(tx, b.Gate)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"signalbox/internal/gate"
 	"signalbox/internal/proxy/form"
 )
 
@@ -28,7 +29,7 @@ type relay struct {
 }
 
 // stream gives a stream on as it comes, up to the first call that may not go on.
-func (x *exchange) stream(res *http.Response) (*hold, error) {
+func (x *exchange) stream(res *http.Response) (*gate.Approval, error) {
 	body := io.Reader(res.Body)
 	if coding := strings.ToLower(res.Header.Get("Content-Encoding")); coding == "gzip" {
 		z, err := gzip.NewReader(res.Body)
@@ -201,7 +202,7 @@ func (l *relay) end(err error) {
 }
 
 // finish ends the client's stream: as it came, with what was withheld, or with why not.
-func (l *relay) finish() (*hold, error) {
+func (l *relay) finish() (*gate.Approval, error) {
 	x := l.x
 	switch {
 	case l.said.refusal != nil:

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 type recorded struct {
@@ -28,7 +28,7 @@ type recorded struct {
 // called waits for so many calls on record.
 func (n *node) called(count int) (all []recorded) {
 	n.T.Helper()
-	protocoltest.Until(n.T, "calls on record", func() bool {
+	testbed.Until(n.T, "calls on record", func() bool {
 		all = nil
 		found := 0
 		for _, e := range n.Entries("proxy.called") {
@@ -71,7 +71,7 @@ func TestWhatACallTookIsCountedFromTheReply(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- n.counters.Run(ctx) }()
-		protocoltest.Until(t, "the counters", func() bool {
+		testbed.Until(t, "the counters", func() bool {
 			var in, out, nano int64
 			err := n.DB.Read.QueryRowContext(t.Context(), "SELECT COALESCE(SUM(input_tokens), 0), COALESCE(SUM(output_tokens), 0), COALESCE(SUM(cost_nano), 0) FROM counter_day WHERE project = 'deck-1'").Scan(&in, &out, &nano)
 			if err != nil {
@@ -94,7 +94,7 @@ func TestABudgetStopsCalls(t *testing.T) {
 				t.Fatalf("%d: %+v", i, got)
 			}
 		}
-		protocoltest.Until(t, "the budget", func() bool {
+		testbed.Until(t, "the budget", func() bool {
 			got := n.call("POST", messagesPath, ask)
 			return got.status == 403 && strings.Contains(got.body, "budget")
 		})
@@ -128,7 +128,7 @@ func TestTheNextRequestBringsTheReceipt(t *testing.T) {
 					t.Fatalf("%+v", got)
 				}
 			}
-			protocoltest.Until(t, "the receipt", func() bool { return len(n.Entries("receipt.recorded")) == i+1 })
+			testbed.Until(t, "the receipt", func() bool { return len(n.Entries("receipt.recorded")) == i+1 })
 			var body struct{ Succeeded bool }
 			last := n.Entries("receipt.recorded")[i]
 			if err := json.Unmarshal(last.Body, &body); err != nil || body.Succeeded == c.failed || last.Subject != g.ID {
@@ -153,7 +153,7 @@ func TestAConversationThatTheProviderKeepsIsJudgedWithWhatCameBefore(t *testing.
 		if got := n.call("POST", responsesPath, `{"model":"m","input":"x","tools":[{"type":"function","name":"bash"}]}`); got.status != 200 {
 			t.Fatalf("%+v", got)
 		}
-		protocoltest.Until(t, "the conversations", func() bool { return len(n.Entries("proxy.threaded")) == 2 })
+		testbed.Until(t, "the conversations", func() bool { return len(n.Entries("proxy.threaded")) == 2 })
 		n.apply(rule)
 		for _, c := range []struct{ path, ask string }{
 			{messagesPath, `{"model":"m","thread":{"type":"continue","previous_message_id":"msg_a"},"messages":[]}`},

@@ -9,30 +9,29 @@ import (
 
 // Answer is a handler that answers with what call returns for who is asking.
 func Answer[T any](call func(ctx context.Context, who Identity) (T, error)) wire.Handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		out, err := call(r.Context(), From(r.Context()))
-		if err != nil {
-			return err
-		}
-		return wire.Reply(w, http.StatusOK, out)
-	}
+	return wire.Answer(http.StatusOK, func(r *http.Request) (T, error) {
+		return call(r.Context(), From(r.Context()))
+	})
 }
 
-// AnswerBody is Answer for a call that reads a body, of at most so many bytes, itself.
-func AnswerBody[T any](most int64, call func(ctx context.Context, who Identity, body []byte) (T, error)) wire.Handler {
+// AnswerAbout is Answer for a call about what the path names.
+func AnswerAbout[T any](name string, call func(ctx context.Context, who Identity, named string) (T, error)) wire.Handler {
+	return wire.Answer(http.StatusOK, func(r *http.Request) (T, error) {
+		return call(r.Context(), From(r.Context()), r.PathValue(name))
+	})
+}
+
+// AnswerBody is Answer for a call that reads its body, of at most so many bytes, itself.
+func AnswerBody[T any](status int, most int64, call func(ctx context.Context, who Identity, body []byte) (T, error)) wire.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		body, err := wire.Read(w, r, most)
 		if err != nil {
 			return err
 		}
-		return Answer(func(ctx context.Context, who Identity) (T, error) { return call(ctx, who, body) })(w, r)
-	}
-}
-
-// AnswerAbout is Answer for a call about what the path names.
-func AnswerAbout[T any](name string, call func(ctx context.Context, who Identity, named string) (T, error)) wire.Handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		named := r.PathValue(name)
-		return Answer(func(ctx context.Context, who Identity) (T, error) { return call(ctx, who, named) })(w, r)
+		out, err := call(r.Context(), From(r.Context()), body)
+		if err != nil {
+			return err
+		}
+		return wire.Reply(w, status, out)
 	}
 }

@@ -1,8 +1,6 @@
 package rulebook
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -13,7 +11,6 @@ import (
 	"signalbox/internal/policy"
 	"signalbox/internal/policy/document"
 	"signalbox/internal/roster"
-	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -62,27 +59,16 @@ type (
 	}
 )
 
-// Routes are the policy's part of the operators' API. The policy is the whole
-// server's, so none of it is for operators who are confined to a workspace.
+// Routes are the policy's part of the operators' API.
 func (b *Book) Routes() []wire.Route {
 	const yaml = "application/yaml"
 	return []wire.Route{
-		{Method: "GET", Path: "/ops/policy", Summary: "The policy in force, as YAML; its number is in the header " + VersionHeader, Auth: wire.Viewer, Media: yaml, Handle: whole(b.getPolicy)},
-		{Method: "PUT", Path: "/ops/policy", Summary: "Apply a policy (YAML) as a whole; one that is wrong changes nothing. With If-Match: NUMBER only if that version is in force", Auth: wire.Admin, RequestMedia: yaml, Answer: Applied{}, Handle: whole(b.putPolicy)},
-		{Method: "POST", Path: "/ops/policy/check", Summary: "Check a policy (YAML) and change nothing", Auth: wire.Viewer, RequestMedia: yaml, Answer: Checked{}, Handle: whole(b.postCheck)},
-		{Method: "POST", Path: "/ops/policy/replay", Summary: "Decide again what was decided, with another policy (YAML); lines of JSON with progress, and the report last", Auth: wire.Operator, Query: []wire.Param{{Name: "since", Meaning: "how far back, such as 168h or 7d, or a time such as 2026-05-01T12:00:00Z; 168h when absent"}}, RequestMedia: yaml, Media: "application/x-ndjson", Handle: whole(b.postReplay)},
-		{Method: "GET", Path: "/ops/policy/versions", Summary: "List the versions of the policy, the newest first", Auth: wire.Viewer, Query: wire.PageParams, Answer: VersionPage{}, Handle: whole(b.getVersions)},
-		{Method: "GET", Path: "/ops/policy/versions/{number}", Summary: "Show a version with its rules", Auth: wire.Viewer, Answer: FullVersion{}, Handle: whole(b.getVersion)},
-	}
-}
-
-// whole refuses callers who may not see the whole server.
-func whole(h wire.Handler) wire.Handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if err := wire.Unconfined(r.Context(), "The policy is that of"); err != nil {
-			return err
-		}
-		return h(w, r)
+		{Method: "GET", Path: "/ops/policy", Summary: "The policy in force, as YAML; its number is in the header " + VersionHeader, Auth: wire.Viewer, Media: yaml, Handle: b.getPolicy},
+		{Method: "PUT", Path: "/ops/policy", Summary: "Apply a policy (YAML) as a whole; one that is wrong changes nothing. With If-Match: NUMBER only if that version is in force", Auth: wire.Admin, RequestMedia: yaml, Answer: Applied{}, Handle: b.putPolicy},
+		{Method: "POST", Path: "/ops/policy/check", Summary: "Check a policy (YAML) and change nothing", Auth: wire.Viewer, RequestMedia: yaml, Answer: Checked{}, Handle: b.postCheck},
+		{Method: "POST", Path: "/ops/policy/replay", Summary: "Decide again what was decided, with another policy (YAML); lines of JSON with progress, and the report last", Auth: wire.Operator, Query: []wire.Param{{Name: "since", Meaning: "how far back, such as 168h or 7d, or a time such as 2026-05-01T12:00:00Z; 168h when absent"}}, RequestMedia: yaml, Media: "application/x-ndjson", Handle: b.postReplay},
+		{Method: "GET", Path: "/ops/policy/versions", Summary: "List the versions of the policy, the newest first", Auth: wire.Viewer, Query: wire.PageParams, Answer: VersionPage{}, Handle: wire.Answer(http.StatusOK, b.getVersions)},
+		{Method: "GET", Path: "/ops/policy/versions/{number}", Summary: "Show a version with its rules", Auth: wire.Viewer, Answer: FullVersion{}, Handle: wire.Answer(http.StatusOK, b.getVersion)},
 	}
 }
 
@@ -99,7 +85,7 @@ func (b *Book) getPolicy(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (b *Book) putPolicy(w http.ResponseWriter, r *http.Request) error {
-	source, p, err := b.readPolicy(w, r)
+	source, err := wire.Read(w, r, maxSource)
 	if err != nil {
 		return err
 	}
@@ -109,78 +95,39 @@ func (b *Book) putPolicy(w http.ResponseWriter, r *http.Request) error {
 			return fault.New(fault.InvalidRequest, "If-Match should be the number of the version you have seen, such as \"3\", and is %.40q.", match)
 		}
 	}
-	warnings, err := b.Warnings(r.Context(), p)
+	done, err := b.Put(r.Context(), roster.From(r.Context()), source, expect)
 	if err != nil {
 		return err
 	}
-	v, changed, err := b.Apply(r.Context(), roster.From(r.Context()), source, expect)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, Applied{v, changed, b.InForce() >= v.Number, warnings})
-}
-
-func (b *Book) readPolicy(w http.ResponseWriter, r *http.Request) ([]byte, *policy.Policy, error) {
-	source, err := wire.Read(w, r, maxSource)
-	if err != nil {
-		return nil, nil, err
-	}
-	p, err := b.parse(source)
-	return source, p, err
+	return wire.Reply(w, http.StatusOK, done)
 }
 
 func (b *Book) postCheck(w http.ResponseWriter, r *http.Request) error {
-	_, p, err := b.readPolicy(w, r)
+	source, err := wire.Read(w, r, maxSource)
 	if err != nil {
 		return err
 	}
-	warnings, err := b.Warnings(r.Context(), p)
+	checked, err := b.Check(r.Context(), source)
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, Checked{p.Rules(), warnings})
+	return wire.Reply(w, http.StatusOK, checked)
 }
 
-func (b *Book) getVersions(w http.ResponseWriter, r *http.Request) error {
+func (b *Book) getVersions(r *http.Request) (VersionPage, error) {
 	limit, err := wire.Limit(r)
 	if err != nil {
-		return err
+		return VersionPage{}, err
 	}
-	cursor, err := wire.ReadCursor(r, 1)
-	if err != nil {
-		return err
-	}
-	var before int64
-	if cursor[0] != "" {
-		if before, err = strconv.ParseInt(cursor[0], 10, 64); err != nil {
-			return wire.BadCursor()
-		}
-	}
-	list, err := b.Versions(r.Context(), before, limit)
-	if err != nil {
-		return err
-	}
-	page := VersionPage{Versions: list}
-	if len(list) == limit {
-		page.Next = wire.Cursor(strconv.FormatInt(list[limit-1].Number, 10))
-	}
-	return wire.Reply(w, http.StatusOK, page)
+	return b.ListVersions(r.Context(), r.URL.Query().Get("cursor"), limit)
 }
 
-func (b *Book) getVersion(w http.ResponseWriter, r *http.Request) error {
+func (b *Book) getVersion(r *http.Request) (FullVersion, error) {
 	number, err := wire.PathNumber(r, "number")
 	if err != nil {
-		return err
+		return FullVersion{}, err
 	}
-	v, source, err := b.Version(r.Context(), number)
-	if err != nil {
-		return err
-	}
-	full := FullVersion{Version: v, Source: string(source)}
-	if p, err := b.parse(source); err == nil { // else another Signalbox's language
-		full.Rules, full.Defaults = p.Rules(), p.Defaults()
-	}
-	return wire.Reply(w, http.StatusOK, full)
+	return b.FullVersion(r.Context(), number)
 }
 
 // postReplay answers with lines while it goes on. What goes wrong after the first
@@ -190,28 +137,21 @@ func (b *Book) postReplay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	_, p, err := b.readPolicy(w, r)
+	source, err := wire.Read(w, r, maxSource)
 	if err != nil {
 		return err
 	}
-	select {
-	case b.replays <- struct{}{}:
-		defer func() { <-b.replays }()
-	default:
-		return fault.New(fault.Overloaded, "Another replay is under way, and one takes every processor. Try again when it has ended.")
+	trial, err := b.Try(r.Context(), source, since)
+	if err != nil {
+		return err
 	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := http.NewResponseController(w)
+	out := wire.Lines(w)
 	send := func(line ReplayLine) {
 		data, _ := wire.Marshal(line)
-		_ = out.SetWriteDeadline(time.Now().Add(time.Minute))
-		_, _ = w.Write(append(data, '\n'))
-		_ = out.Flush() // a client that has gone ends the request's context
+		_ = out.Send("", "", data) // a client that has gone ends the request's context
 	}
-	ctx, end := wire.UntilStop(r.Context())
-	defer end()
 	last := time.Now()
-	report, err := b.Replay(ctx, p, since, func(done, of int64) {
+	report, err := trial.Run(r.Context(), func(done, of int64) {
 		if time.Since(last) > progressEvery {
 			last = time.Now()
 			send(ReplayLine{Progress: &ReplayProgress{done, of}})
@@ -222,7 +162,7 @@ func (b *Book) postReplay(w http.ResponseWriter, r *http.Request) error {
 		send(ReplayLine{Report: &report})
 	case r.Context().Err() != nil: // the client has gone
 	default:
-		e := fault.From(cmp.Or(context.Cause(ctx), store.Explain(err)))
+		e := fault.From(err)
 		if e.Code != fault.Stopping {
 			b.log.Error("a replay failed", "error", e.Error())
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json" // it knows json.Number, which the maps of an event hold
 	"fmt"
 
+	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
@@ -50,6 +51,13 @@ func (r Record) MarshalJSON() ([]byte, error) {
 type Decision struct {
 	policy.Verdict
 	Record Record
+}
+
+// Deferred is the error for what the policy defers: it names what to send again, such as
+// "the same signal", and says when.
+func (d Decision) Deferred(what string) error {
+	seconds := d.RetrySeconds()
+	return fault.New(fault.RateLimited, "%s Send %s again in %d seconds.", d.Reason, what, seconds).With(wire.RetryAfter, seconds)
 }
 
 // Entry is the decision as an entry of its own.

@@ -47,6 +47,9 @@ func (b *Book) newest(ctx context.Context) (Version, error) {
 
 // Version finds a version by its number, the newest for 0.
 func (b *Book) Version(ctx context.Context, number int64) (v Version, source []byte, err error) {
+	if err := unconfined(ctx); err != nil {
+		return v, nil, err
+	}
 	if number == 0 {
 		v, err = b.newest(ctx)
 	} else {
@@ -90,6 +93,9 @@ const applyTimeout = 30 * time.Second
 // has seen; if another is in force by now, nothing is changed. ifNone changes nothing
 // if there is any.
 func (b *Book) Apply(ctx context.Context, by roster.Identity, source []byte, expect int64) (v Version, changed bool, err error) {
+	if err := unconfined(ctx); err != nil {
+		return v, false, err
+	}
 	if _, err := b.parse(source); err != nil {
 		return v, false, err
 	}

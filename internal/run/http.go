@@ -1,18 +1,12 @@
 package run
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
-	"signalbox/internal/fault"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
-
-// maxWait is the longest that a call for orders waits.
-const maxWait = time.Minute
 
 // CancelRequest says why a run is cancelled.
 type CancelRequest struct {
@@ -26,108 +20,49 @@ func (s *Runs) Routes() []wire.Route {
 	status := wire.Param{Name: "status", Meaning: "running, done or failed; all when absent"}
 	wait := wire.Param{Name: "wait", Meaning: "how many seconds to wait for an order to stop, 60 at most", Number: true}
 	return []wire.Route{
-		{Method: "POST", Path: "/runs", Summary: "Open a run: one that the caller reports, or one that the server starts", Auth: wire.Operator, Request: Request{}, Answer: Run{}, Status: http.StatusCreated, Handle: s.post},
-		{Method: "GET", Path: "/runs", Summary: "List runs, the newest first", Auth: wire.Viewer, Query: append([]wire.Param{status}, wire.PageParams...), Answer: Page{}, Handle: s.list},
-		{Method: "GET", Path: "/runs/{id}", Summary: "Show a run", Auth: wire.Viewer, Answer: Run{}, Handle: s.get},
-		{Method: "POST", Path: "/runs/{id}/events", Summary: "Record events of a run, in order; those that are recorded are passed over", Auth: wire.Operator, Request: Report{}, Answer: Orders{}, Handle: s.report},
+		{Method: "POST", Path: "/runs", Summary: "Open a run: one that the caller reports, or one that the server starts", Auth: wire.Operator, Request: Request{}, Answer: Run{}, Status: http.StatusCreated, Handle: wire.Take(http.StatusCreated, 2*maxPrompt, s.post)},
+		{Method: "GET", Path: "/runs", Summary: "List runs, the newest first", Auth: wire.Viewer, Query: append([]wire.Param{status}, wire.PageParams...), Answer: Page{}, Handle: wire.Answer(http.StatusOK, s.list)},
+		{Method: "GET", Path: "/runs/{id}", Summary: "Show a run", Auth: wire.Viewer, Answer: Run{}, Handle: wire.Answer(http.StatusOK, s.get)},
+		{Method: "POST", Path: "/runs/{id}/events", Summary: "Record events of a run, in order; those that are recorded are passed over", Auth: wire.Operator, Request: Report{}, Answer: Orders{}, Handle: wire.Take(http.StatusOK, maxReport, s.report)},
 		{Method: "GET", Path: "/runs/{id}/events", Summary: "The events of a run from a number on, and then as they come: lines of JSON, or server-sent events", Auth: wire.Viewer, Query: []wire.Param{after, follow}, Media: "text/event-stream", Handle: s.events},
-		{Method: "POST", Path: "/runs/{id}/pulse", Summary: "A sign of life of who watches the run; the answer may order it to stop", Auth: wire.Operator, Query: []wire.Param{wait}, Request: Pulse{}, Answer: Orders{}, Handle: s.pulse},
-		{Method: "POST", Path: "/runs/{id}/cancel", Summary: "Tell a run to stop", Auth: wire.Operator, Request: CancelRequest{}, Answer: Run{}, Handle: s.cancel},
+		{Method: "POST", Path: "/runs/{id}/pulse", Summary: "A sign of life of who watches the run; the answer may order it to stop", Auth: wire.Operator, Query: []wire.Param{wait}, Request: Pulse{}, Answer: Orders{}, Handle: wire.Take(http.StatusOK, 1<<16, s.pulse)},
+		{Method: "POST", Path: "/runs/{id}/cancel", Summary: "Tell a run to stop", Auth: wire.Operator, Request: CancelRequest{}, Answer: Run{}, Handle: wire.Take(http.StatusOK, 1<<16, s.cancel)},
 	}
 }
 
-func (s *Runs) post(w http.ResponseWriter, r *http.Request) error {
-	var in Request
-	if err := wire.ReadJSON(w, r, 2*maxPrompt, &in); err != nil {
-		return err
-	}
-	run, err := s.Open(r.Context(), roster.From(r.Context()), in)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusCreated, run)
+func (s *Runs) post(r *http.Request, in Request) (Run, error) {
+	return s.Open(r.Context(), roster.From(r.Context()), in)
 }
 
-func (s *Runs) list(w http.ResponseWriter, r *http.Request) error {
+func (s *Runs) list(r *http.Request) (Page, error) {
 	limit, err := wire.Limit(r)
 	if err != nil {
-		return err
+		return Page{}, err
 	}
 	at, err := wire.ReadCursor(r, 1)
 	if err != nil {
-		return err
+		return Page{}, err
 	}
-	status := r.URL.Query().Get("status")
-	switch Status(status) {
-	case "", Running, Done, Failed:
-	default:
-		return fault.New(fault.InvalidRequest, "status should be running, done or failed, and is %.40q.", status).About("status")
-	}
-	page, err := s.List(r.Context(), status, at[0], limit)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, page)
+	return s.List(r.Context(), r.URL.Query().Get("status"), at[0], limit)
 }
 
-func (s *Runs) get(w http.ResponseWriter, r *http.Request) error {
-	run, err := s.Get(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, run)
+func (s *Runs) get(r *http.Request) (Run, error) { return s.Get(r.Context(), r.PathValue("id")) }
+
+func (s *Runs) report(r *http.Request, in Report) (Orders, error) {
+	return s.Report(r.Context(), roster.From(r.Context()), r.PathValue("id"), in)
 }
 
-func (s *Runs) report(w http.ResponseWriter, r *http.Request) error {
-	var in Report
-	if err := wire.ReadJSON(w, r, maxReport, &in); err != nil {
-		return err
-	}
-	o, err := s.Report(r.Context(), roster.From(r.Context()), r.PathValue("id"), in)
+func (s *Runs) pulse(r *http.Request, in Pulse) (Orders, error) {
+	wait, err := wire.QueryWait(r, maxWait)
 	if err != nil {
-		return err
+		return Orders{}, err
 	}
-	if o.Ended {
-		if err := s.release(r.Context(), r.PathValue("id")); err != nil {
-			s.core.Log.Warn("cannot let go of a run's session; it is free in a while", "error", err.Error())
-		}
-	}
-	return wire.Reply(w, http.StatusOK, o)
+	return s.Wait(r.Context(), r.PathValue("id"), in, wait)
 }
 
-func (s *Runs) pulse(w http.ResponseWriter, r *http.Request) error {
-	var in Pulse
-	if err := wire.ReadJSON(w, r, 1<<16, &in); err != nil {
-		return err
-	}
-	seconds, err := wire.Number(r, "wait", 0)
-	if err != nil {
-		return err
-	}
-	// A wait is always shorter than the lease, so that who asks again in time lives.
-	ctx, cancel := wire.Waiting(r.Context(), min(time.Duration(min(seconds, 60))*time.Second, maxWait, s.Lease/3))
-	defer cancel()
-	o, err := s.Beat(ctx, r.PathValue("id"), in)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, o)
+func (s *Runs) cancel(r *http.Request, in CancelRequest) (Run, error) {
+	return s.Cancel(r.Context(), roster.From(r.Context()), r.PathValue("id"), in.Reason)
 }
-
-func (s *Runs) cancel(w http.ResponseWriter, r *http.Request) error {
-	var in CancelRequest
-	if err := wire.ReadJSON(w, r, 1<<16, &in); err != nil {
-		return err
-	}
-	run, err := s.Cancel(r.Context(), roster.From(r.Context()), r.PathValue("id"), in.Reason)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, run)
-}
-
-// streamTime is how long one write to a reader may take.
-const streamTime = 30 * time.Second
 
 // events replays, and then follows.
 func (s *Runs) events(w http.ResponseWriter, r *http.Request) error {
@@ -135,64 +70,43 @@ func (s *Runs) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sse := wire.WantsEvents(r)
-	if last, err := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64); err == nil && sse {
-		after = max(after, last)
-	}
 	id := r.PathValue("id")
 	if _, err := s.Get(r.Context(), id); err != nil {
 		return err
 	}
-	out := newWriter(w, sse)
-	if r.URL.Query().Get("follow") == "false" {
-		return s.replay(r, id, after, out.send)
+	stream := wire.Lines
+	if wire.WantsEvents(r) {
+		stream = wire.Events
+		if last, err := wire.LastEventID(r, 0); err == nil {
+			after = max(after, last)
+		}
 	}
-	w.WriteHeader(http.StatusOK)
-	if out.control.Flush() != nil {
+	out := stream(w)
+	send := func(events []Numbered) error { return sendEvents(out, events) }
+	if r.URL.Query().Get("follow") == "false" {
+		return s.replay(r, id, after, send)
+	}
+	if out.Flush() != nil {
 		return nil // the reader is gone
 	}
 	ctx, end := wire.UntilStop(r.Context())
 	defer end()
-	if err := s.Follow(ctx, id, after, out.send); err != nil && ctx.Err() == nil {
+	if err := s.Follow(ctx, id, after, send); err != nil && ctx.Err() == nil {
 		s.core.Log.Debug("a reader of a run broke off; it connects again", "error", err.Error())
 	}
 	return nil
 }
 
-// writer sends events to one reader, as lines of JSON or as server-sent events.
-type writer struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	sse     bool
-}
-
-func newWriter(w http.ResponseWriter, sse bool) *writer {
-	media := "application/x-ndjson"
-	if sse {
-		media = "text/event-stream"
-	}
-	w.Header().Set("Content-Type", media)
-	w.Header().Set("Cache-Control", "no-store")
-	return &writer{w, http.NewResponseController(w), sse}
-}
-
-func (o *writer) send(events []Numbered) error {
-	_ = o.control.SetWriteDeadline(time.Now().Add(streamTime))
-	for _, e := range events {
-		data, err := wire.Marshal(e)
+// sendEvents sends events to one reader, all at once.
+func sendEvents(out *wire.Stream, events []Numbered) error {
+	for i := range events {
+		data, err := wire.Marshal(events[i])
 		if err != nil {
 			return err
 		}
-		if o.sse {
-			_, err = fmt.Fprintf(o.w, "id: %d\ndata: %s\n\n", e.N, data)
-		} else {
-			_, err = fmt.Fprintf(o.w, "%s\n", data)
-		}
-		if err != nil {
-			return err
-		}
+		out.Put(strconv.FormatInt(events[i].N, 10), "", data)
 	}
-	return o.control.Flush()
+	return out.Flush()
 }
 
 // replay sends what there is.

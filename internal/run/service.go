@@ -42,7 +42,8 @@ type Options struct {
 // Runs records runs.
 type Runs struct {
 	Options
-	core protocol.Core
+	core   protocol.Core
+	ending *ledger.Waiters // for the order to stop a run, or its end, by its id
 }
 
 // New makes the service over a core whose ledger has Projection.
@@ -50,7 +51,13 @@ func New(core protocol.Core, o Options) *Runs {
 	if o.Lease == 0 {
 		o.Lease = 30 * time.Second
 	}
-	return &Runs{o, core}
+	ending := func(e *ledger.Entry) string {
+		if e.Kind == kindStopped || e.Kind == kindCompleted {
+			return e.Subject
+		}
+		return ""
+	}
+	return &Runs{o, core, core.Ledger.Waiters(ending)}
 }
 
 // Timers are none: a supervisor's silence is looked for by Run.
@@ -132,7 +139,7 @@ func noRun(run string) error {
 }
 
 // Report records events. Those that are recorded already are passed over, so that a
-// report whose answer was lost can be sent again.
+// report whose answer was lost can be sent again. A run that has ended lets go of its session.
 func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, report Report) (Orders, error) {
 	events := make([]read, len(report.Events))
 	for i, e := range report.Events {
@@ -153,6 +160,11 @@ func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, repo
 		o, err = s.append(tx, who.Actor(), run, r, report.From, events)
 		return err
 	})
+	if err == nil && o.Ended {
+		if err := s.release(ctx, run); err != nil {
+			s.core.Log.Warn("cannot let go of a run's session; it is free in a while", "error", err.Error())
+		}
+	}
 	return o, err
 }
 

@@ -59,26 +59,27 @@ type NewTime struct {
 	Now time.Time `json:"now"`
 }
 
-func (k *serverClock) routes(c *core) []wire.Route {
+func (c *core) clockRoutes() []wire.Route {
 	return []wire.Route{
-		{Method: "GET", Path: "/ops/clock", Summary: "The server's clock", Auth: wire.Viewer, Answer: Clock{}, Handle: func(w http.ResponseWriter, _ *http.Request) error {
-			return wire.Reply(w, http.StatusOK, Clock{k.Now(), k.movable})
-		}},
-		{Method: "PUT", Path: "/ops/clock", Summary: "Set the clock forward, where clock.movable allows it, and wait until what is due by then has happened", Auth: wire.Admin, Request: NewTime{}, Answer: Clock{}, Handle: func(w http.ResponseWriter, r *http.Request) error {
-			var in NewTime
-			if err := wire.ReadJSON(w, r, 1<<10, &in); err != nil {
-				return err
-			}
-			if err := k.moveTo(r.Context(), in.Now); err != nil {
-				return err
-			}
-			if err := c.quiet(r.Context()); err != nil {
-				return err
-			}
-			return wire.Reply(w, http.StatusOK, Clock{k.Now(), k.movable})
-		}},
+		{Method: "GET", Path: "/ops/clock", Summary: "The server's clock", Auth: wire.Viewer, Answer: Clock{}, Handle: wire.Answer(http.StatusOK, func(*http.Request) (Clock, error) {
+			return c.clock.show(), nil
+		})},
+		{Method: "PUT", Path: "/ops/clock", Summary: "Set the clock forward, where clock.movable allows it, and wait until what is due by then has happened", Auth: wire.Admin, Request: NewTime{}, Answer: Clock{}, Handle: wire.Take(http.StatusOK, 1<<10, func(r *http.Request, in NewTime) (Clock, error) {
+			return c.setClock(r.Context(), in.Now)
+		})},
 	}
 }
+
+// setClock sets the clock forward, and waits until what is due by then has happened.
+func (c *core) setClock(ctx context.Context, moment time.Time) (Clock, error) {
+	if err := c.clock.moveTo(ctx, moment); err != nil {
+		return Clock{}, err
+	}
+	err := c.timers.Settle(ctx)
+	return c.clock.show(), err
+}
+
+func (k *serverClock) show() Clock { return Clock{k.Now(), k.movable} }
 
 // maxAhead keeps moments within what can be counted in microseconds.
 const maxAhead = 100 * 365 * 24 * time.Hour
@@ -103,20 +104,4 @@ func (k *serverClock) moveTo(ctx context.Context, moment time.Time) error {
 	}
 	k.ahead.Store(int64(ahead))
 	return nil
-}
-
-// quiet waits until no timer is due.
-func (c *core) quiet(ctx context.Context) error {
-	moment := c.clock.Now().UnixMicro()
-	for {
-		var due int64
-		if err := c.DB.QueryRow(ctx, "SELECT count(*) FROM timer WHERE due_at <= $1", []any{moment}, &due); err != nil || due == 0 {
-			return err
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }

@@ -18,8 +18,8 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/harness"
-	"signalbox/internal/mail"
 	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
 	"signalbox/internal/web"
 	"signalbox/internal/wire"
@@ -38,7 +38,7 @@ type Config struct {
 	Aliases       []string // domains that mean us too
 	Registration  string
 	Signatures    string
-	Federation    mail.Federation
+	Federation    federation.Peering
 	Mail          MailConfig
 	Keep          time.Duration // of payloads after a message's end; less than 0 is for ever
 	PerAgent      *int64        // a minute, 0 for none; nil leaves it to the protocols
@@ -103,7 +103,7 @@ var Settings = slices.Concat([]Setting{
 	choice("mail.registration", byListener, append([]string{byListener}, directory.Modes...), "who may register agents; "+byListener+" is open while the listener is on loopback, else owner", func(c *Config) *string { return &c.Registration }),
 	choice("mail.signatures", "optional", []string{"optional", "required"}, "whether messages have to be signed", func(c *Config) *string { return &c.Signatures }),
 	{Key: "mail.keep", Default: "30d", Meaning: "how long payloads of acknowledged mail are kept, such as 30d; " + untilAck + " keeps none, none keeps all", set: setKeep, get: getKeep},
-	choice("mail.federation", mail.PeersClosed, mail.PeerModes, "which other providers mail is exchanged with", func(c *Config) *string { return &c.Federation.Mode }),
+	choice("mail.federation", federation.Closed, federation.Modes, "which other providers mail is exchanged with", func(c *Config) *string { return &c.Federation.Mode }),
 	{
 		Key: "mail.peers", Default: "", Meaning: "providers that are listed, with commas between: crabmail.ai, or crabmail.ai=https://mail.crabmail.ai for where it is reached", List: true,
 		set: setPeers, get: getPeers,

@@ -14,6 +14,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/mail/inspect"
 	"signalbox/internal/protocol"
 	"signalbox/internal/wire"
@@ -21,7 +22,7 @@ import (
 
 // MailConfig is what mail may stand on beside this machine.
 type MailConfig struct {
-	Mesh    mail.Mesh
+	Mesh    federation.Mesh
 	Secrets map[string]wire.Secret // of the hosts of the mesh
 	S3      blob.S3
 	Clam    string
@@ -53,14 +54,14 @@ func mailSettings() []Setting {
 }
 
 func setMeshHosts(c *Config, v string) error {
-	c.Mail.Mesh.Hosts = map[string]mail.MeshHost{}
+	c.Mail.Mesh.Hosts = map[string]federation.Host{}
 	for _, item := range splitList(v) {
 		name, address, _ := strings.Cut(item, "=")
 		u, err := url.Parse(address)
 		if name = strings.ToLower(name); !amp.LabelForm.MatchString(name) || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return fmt.Errorf("should be hosts and their addresses, such as host-b=https://host-b:7446")
 		}
-		c.Mail.Mesh.Hosts[name] = mail.MeshHost{URL: strings.TrimSuffix(address, "/")}
+		c.Mail.Mesh.Hosts[name] = federation.Host{URL: strings.TrimSuffix(address, "/")}
 	}
 	return nil
 }
@@ -124,9 +125,9 @@ func (m *MailConfig) check() error {
 }
 
 // mesh is the mesh with its secrets.
-func (c *Config) mesh() mail.Mesh {
+func (c *Config) mesh() federation.Mesh {
 	mesh := c.Mail.Mesh
-	mesh.Hosts = map[string]mail.MeshHost{}
+	mesh.Hosts = map[string]federation.Host{}
 	for name, host := range c.Mail.Mesh.Hosts {
 		host.Secret = c.Mail.Secrets[name]
 		mesh.Hosts[name] = host
@@ -142,7 +143,7 @@ func openMail(ctx context.Context, core protocol.Core, c *Config) (*mail.Mail, e
 	}
 	return mail.New(core, mail.Options{
 		Blobs: blobs, Domains: amp.Domains{Own: c.Provider, Aliases: c.Aliases}, Registration: c.registration(),
-		SignaturesRequired: c.Signatures == "required", Keep: c.keep(), Federation: c.Federation, Mesh: c.mesh(), Clam: c.clam(),
+		SignaturesRequired: c.Signatures == "required", Keep: c.keep(), Peering: c.Federation, Mesh: c.mesh(), Clam: c.clam(),
 	}), nil
 }
 

@@ -12,11 +12,11 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/protocol"
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/server"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -109,11 +109,11 @@ func TestAProtocolInTheListIsAllThatItTakes(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Error("what it runs does not run")
 		}
-		protocoltest.Until(t, "its timer", func() bool {
+		testbed.Until(t, "its timer", func() bool {
 			status, answer, _ := b.do(request{call: "GET /ops/ledger?kind=toy.slept&subject=duck", token: b.token()})
 			return status == 200 && strings.Contains(answer, "duck")
 		})
-		protocoltest.Until(t, "its counter", func() bool {
+		testbed.Until(t, "its counter", func() bool {
 			status, answer, _ := b.do(request{call: "GET /ops/counters?project=toys", token: b.token()})
 			return status == 200 && strings.Contains(answer, `"completed":1`)
 		})

@@ -14,9 +14,9 @@ import (
 	"signalbox/internal/counter"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // count counts until the returned function is called.
@@ -44,7 +44,7 @@ func (n *node) report() counter.Report {
 func (n *node) counted() counter.Report {
 	n.T.Helper()
 	head, r := n.head(), counter.Report{}
-	protocoltest.Until(n.T, "the counting", func() bool { r = n.report(); return r.Seq >= head })
+	testbed.Until(n.T, "the counting", func() bool { r = n.report(); return r.Seq >= head })
 	return r
 }
 
@@ -110,7 +110,7 @@ func (w *week) run(i int) {
 	if i%10 == 9 {
 		resolved := len(w.Entries("gate.resolved"))
 		w.Move(2 * time.Minute)
-		protocoltest.Until(t, "the expiry", func() bool { return len(w.Entries("gate.resolved")) > resolved })
+		testbed.Until(t, "the expiry", func() bool { return len(w.Entries("gate.resolved")) > resolved })
 		w.note(keys(), func(s *counter.Sum) { s.Gates.Expired++ })
 		return
 	}

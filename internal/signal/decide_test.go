@@ -6,8 +6,8 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 func TestAPolicySaysWhoDecidesAndHowMany(t *testing.T) {
@@ -66,10 +66,10 @@ func TestAGateExpiresAsItsRuleSaysAfterItsLadder(t *testing.T) {
 		n.send("run_id", "n")
 		for i, step := range []time.Duration{10 * time.Minute, 10 * time.Minute} {
 			n.Move(step + time.Second)
-			protocoltest.Until(t, "a step of the ladder", func() bool { return len(n.Entries("gate.escalated")) == i+1 })
+			testbed.Until(t, "a step of the ladder", func() bool { return len(n.Entries("gate.escalated")) == i+1 })
 		}
 		n.Move(10 * time.Minute)
-		protocoltest.Until(t, "both to expire", func() bool { return len(n.Entries("gate.resolved")) == 2 })
+		testbed.Until(t, "both to expire", func() bool { return len(n.Entries("gate.resolved")) == 2 })
 		n.Move(1000 * time.Hour)
 		for run, want := range map[string]gate.Status{"r": gate.Rejected, "y": gate.Approved, "n": gate.Pending} {
 			got := n.send("run_id", run)

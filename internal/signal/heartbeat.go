@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -114,7 +115,7 @@ func applyEnded(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-// Handlers are what is due when a heartbeat is. A run that has signalled its end owes
+// Timers are what is due when a heartbeat is. A run that has signalled its end owes
 // none; that is found out here, so that signals do not pay for it.
 func (s *Signals) Timers() map[string]clock.Handler {
 	return map[string]clock.Handler{beatTimer: func(tx *ledger.Tx, t clock.Timer) error {
@@ -145,39 +146,34 @@ type Halt struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-func (s *Signals) postHalt(w http.ResponseWriter, r *http.Request) error {
-	var in Halt
-	if err := wire.ReadJSON(w, r, maxBody, &in); err != nil {
-		return err
-	}
+// Stop asks a run of an agent to stop, and returns what it hears.
+func (s *Signals) Stop(ctx context.Context, by roster.Identity, workspace, agent string, in Halt) (Halt, error) {
 	if len(in.RunID) > maxRunID || len(in.Reason) > maxText {
-		return fault.New(fault.InvalidPayload, "The run_id has at most %d bytes, the reason at most %d.", maxRunID, maxText)
+		return in, fault.New(fault.InvalidPayload, "The run_id has at most %d bytes, the reason at most %d.", maxRunID, maxText)
 	}
-	a, err := s.agent(r)
+	a, err := s.agent(ctx, workspace, agent)
 	if err != nil {
-		return err
+		return in, err
 	}
-	if in.Reason == "" {
-		in.Reason = "An operator stopped this run."
-	}
-	by := roster.From(r.Context())
-	err = s.core.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
+	in.Reason = cmp.Or(in.Reason, "An operator stopped this run.")
+	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kindHalted, Actor: by.Actor(), Subject: a.ID, Body: halted(in)})
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, in)
+	return in, err
 }
 
-// agent is the one that the address names, in the workspace of who asks.
-func (s *Signals) agent(r *http.Request) (roster.Agent, error) {
-	workspace, err := roster.WorkspaceOf(r.Context(), r.URL.Query().Get("workspace"))
+func (s *Signals) postHalt(r *http.Request, in Halt) (Halt, error) {
+	return s.Stop(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"), r.PathValue("name"), in)
+}
+
+// agent finds an agent of a workspace that the caller may see.
+func (s *Signals) agent(ctx context.Context, workspace, name string) (roster.Agent, error) {
+	workspace, err := roster.WorkspaceOf(ctx, workspace)
 	if err != nil {
 		return roster.Agent{}, err
 	}
-	return s.core.Roster.Agent(r.Context(), workspace, r.PathValue("name"))
+	return s.core.Roster.Agent(ctx, workspace, name)
 }
 
 // LiveRun is a run that sends heartbeats.
@@ -195,17 +191,17 @@ type LiveRuns struct {
 	Runs []LiveRun `json:"runs"`
 }
 
-func (s *Signals) getHeartbeats(w http.ResponseWriter, r *http.Request) error {
-	runs, err := store.All(s.core.DB.Reading(r.Context()), func(scan store.Scan) (b LiveRun, err error) {
+// LiveRuns lists the runs that send heartbeats, as far as the caller may see them.
+func (s *Signals) LiveRuns(ctx context.Context) (LiveRuns, error) {
+	runs, err := store.All(s.core.DB.Reading(ctx), func(scan store.Scan) (b LiveRun, err error) {
 		var last, due int64
 		err = scan(&b.Agent, &b.RunID, &b.Workspace, &last, &due, &b.Missed)
 		b.LastAt, b.DueAt = time.UnixMicro(last).UTC(), time.UnixMicro(due).UTC()
 		return b, err
 	}, `SELECT h.agent, h.run_id, h.workspace, h.last_at, h.due_at, h.missed FROM heartbeat h
 WHERE ($1 = '' OR h.workspace = $1) AND NOT EXISTS (SELECT 1 FROM signal s WHERE s.agent = h.agent AND s.run_id = h.run_id AND s.request = '')
-ORDER BY h.due_at DESC, h.agent, h.run_id LIMIT $2`, wire.Scope(r.Context()), wire.MaxPage)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, LiveRuns{Runs: runs})
+ORDER BY h.due_at DESC, h.agent, h.run_id LIMIT $2`, wire.Scope(ctx), wire.MaxPage)
+	return LiveRuns{Runs: runs}, err
 }
+
+func (s *Signals) getHeartbeats(r *http.Request) (LiveRuns, error) { return s.LiveRuns(r.Context()) }

@@ -10,7 +10,6 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
-	"signalbox/internal/wire"
 )
 
 // Webhook is where an agent's resolutions are sent.
@@ -84,57 +83,62 @@ type NewWebhook struct {
 	RotateSecret bool     `json:"rotate_secret,omitempty"`
 }
 
-func (s *Signals) putWebhook(w http.ResponseWriter, r *http.Request) error {
-	var in NewWebhook
-	if err := wire.ReadJSON(w, r, maxBody, &in); err != nil {
-		return err
-	}
-	a, err := s.agent(r)
+// SetWebhook says where the resolutions of an agent are sent.
+func (s *Signals) SetWebhook(ctx context.Context, by roster.Identity, workspace, agent string, in NewWebhook) (ShownWebhook, error) {
+	a, err := s.agent(ctx, workspace, agent)
 	if err != nil {
-		return err
+		return ShownWebhook{}, err
 	}
 	if in.URL != "" {
-		if err := s.core.Outbox.CheckTarget(r.Context(), in.URL); err != nil {
-			return err
+		if err := s.core.Outbox.CheckTarget(ctx, in.URL); err != nil {
+			return ShownWebhook{}, err
 		}
 	}
-	h := Webhook{URL: in.URL, Hosts: []string{}, Generation: s.shown(a.Workspace, a.ID).Generation}
+	h := Webhook{URL: in.URL, Hosts: []string{}, Generation: s.WebhookOf(a.ID).Generation}
 	for _, host := range in.Hosts {
 		h.Hosts = append(h.Hosts, strings.ToLower(host))
 	}
 	if in.RotateSecret {
 		h.Generation++
 	}
-	by := roster.From(r.Context())
-	err = s.core.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
+	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kindHooked, Actor: by.Actor(), Subject: a.ID, Body: h})
 		return nil
 	})
 	if err != nil {
-		return err
+		return ShownWebhook{}, err
 	}
 	s.useHook(a.ID, h)
-	return wire.Reply(w, http.StatusOK, s.shown(a.Workspace, a.ID))
+	return s.shown(a.Workspace, a.ID), nil
+}
+
+// ShowWebhook is the webhook of an agent that the caller may see.
+func (s *Signals) ShowWebhook(ctx context.Context, workspace, agent string) (ShownWebhook, error) {
+	a, err := s.agent(ctx, workspace, agent)
+	if err != nil {
+		return ShownWebhook{}, err
+	}
+	return s.shown(a.Workspace, a.ID), nil
+}
+
+func (s *Signals) putWebhook(r *http.Request, in NewWebhook) (ShownWebhook, error) {
+	return s.SetWebhook(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"), r.PathValue("name"), in)
+}
+
+func (s *Signals) getWebhook(r *http.Request) (ShownWebhook, error) {
+	return s.ShowWebhook(r.Context(), r.URL.Query().Get("workspace"), r.PathValue("name"))
+}
+
+// getOwnWebhook lets an agent learn the secret by which it recognises us.
+func (s *Signals) getOwnWebhook(r *http.Request) (ShownWebhook, error) {
+	who := roster.From(r.Context())
+	return s.shown(who.Workspace, who.ID), nil
 }
 
 func (s *Signals) useHook(agentID string, h Webhook) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hooks[agentID] = h
-}
-
-func (s *Signals) getWebhook(w http.ResponseWriter, r *http.Request) error {
-	a, err := s.agent(r)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, s.shown(a.Workspace, a.ID))
-}
-
-// getOwnWebhook lets an agent learn the secret by which it recognises us.
-func (s *Signals) getOwnWebhook(w http.ResponseWriter, r *http.Request) error {
-	who := roster.From(r.Context())
-	return wire.Reply(w, http.StatusOK, s.shown(who.Workspace, who.ID))
 }
 
 // loadHooks reads every webhook that is registered.

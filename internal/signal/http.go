@@ -2,15 +2,12 @@ package signal
 
 import (
 	"context"
-	"fmt"
-	"iter"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
@@ -34,15 +31,15 @@ func (s *Signals) Routes() []wire.Route {
 		post("/amp/register", "Register with what the agent can do and the trust it asks for (AMP 1.1)", Registration),
 		post("/amp/receipt", "Report what became of an approved action (AMP 3.0)", Receipt),
 		{Method: "POST", Path: "/amp/heartbeat", Summary: "Say that a run is alive; the answer may ask it to halt (AMP 2.0)", Auth: wire.Agent, RequestMedia: "application/json", Answer: Pulse{}, Handle: s.postHeartbeat},
-		{Method: "GET", Path: "/amp/policy", Summary: "The rules that the agent's signals meet (AMP 3.0)", Auth: wire.Agent, Answer: Published{}, Handle: s.getPolicy},
-		{Method: "GET", Path: "/amp/webhook", Summary: "The agent's webhook, with the secret that verifies it", Auth: wire.Agent, Answer: ShownWebhook{}, Handle: s.getOwnWebhook},
-		{Method: "GET", Path: "/ops/agents/{name}/webhook", Summary: "Show an agent's webhook, with the secret that verifies it", Auth: wire.Operator, Query: inWorkspace, Answer: ShownWebhook{}, Handle: s.getWebhook},
-		{Method: "PUT", Path: "/ops/agents/{name}/webhook", Summary: "Register an agent's webhook and the hosts that its signals may name", Auth: wire.Operator, Query: inWorkspace, Request: NewWebhook{}, Answer: ShownWebhook{}, Handle: s.putWebhook},
-		{Method: "POST", Path: "/ops/agents/{name}/halt", Summary: "Ask a run, or all of an agent's, to stop with its next heartbeat", Auth: wire.Operator, Query: inWorkspace, Request: Halt{}, Answer: Halt{}, Handle: s.postHalt},
-		{Method: "GET", Path: "/ops/heartbeats", Summary: "Runs that send heartbeats, and those that have stopped to", Auth: wire.Viewer, Answer: LiveRuns{}, Handle: s.getHeartbeats},
+		{Method: "GET", Path: "/amp/policy", Summary: "The rules that the agent's signals meet (AMP 3.0)", Auth: wire.Agent, Answer: Published{}, Handle: wire.Answer(http.StatusOK, s.getPolicy)},
+		{Method: "GET", Path: "/amp/webhook", Summary: "The agent's webhook, with the secret that verifies it", Auth: wire.Agent, Answer: ShownWebhook{}, Handle: wire.Answer(http.StatusOK, s.getOwnWebhook)},
+		{Method: "GET", Path: "/ops/agents/{name}/webhook", Summary: "Show an agent's webhook, with the secret that verifies it", Auth: wire.Operator, Query: inWorkspace, Answer: ShownWebhook{}, Handle: wire.Answer(http.StatusOK, s.getWebhook)},
+		{Method: "PUT", Path: "/ops/agents/{name}/webhook", Summary: "Register an agent's webhook and the hosts that its signals may name", Auth: wire.Operator, Query: inWorkspace, Request: NewWebhook{}, Answer: ShownWebhook{}, Handle: wire.Take(http.StatusOK, maxBody, s.putWebhook)},
+		{Method: "POST", Path: "/ops/agents/{name}/halt", Summary: "Ask a run, or all of an agent's, to stop with its next heartbeat", Auth: wire.Operator, Query: inWorkspace, Request: Halt{}, Answer: Halt{}, Handle: wire.Take(http.StatusOK, maxBody, s.postHalt)},
+		{Method: "GET", Path: "/ops/heartbeats", Summary: "Runs that send heartbeats, and those that have stopped to", Auth: wire.Viewer, Answer: LiveRuns{}, Handle: wire.Answer(http.StatusOK, s.getHeartbeats)},
 		{Method: "GET", Path: "/amp/gates/{gate_id}", Summary: "The resolution, for the agent that asked; with Accept: text/event-stream as events", Auth: wire.Agent, Query: []wire.Param{wait}, Answer: Answer{}, Handle: s.getGate},
-		{Method: "GET", Path: "/amp/pricing", Summary: "What models cost", Answer: PriceTable{}, Handle: s.getPricing},
-		{Method: "PUT", Path: "/ops/pricing", Summary: "Replace the price table", Auth: wire.Admin, Request: NewPrices{}, Answer: PriceTable{}, Handle: s.putPricing},
+		{Method: "GET", Path: "/amp/pricing", Summary: "What models cost", Answer: PriceTable{}, Handle: wire.Answer(http.StatusOK, s.getPricing)},
+		{Method: "PUT", Path: "/ops/pricing", Summary: "Replace the price table", Auth: wire.Admin, Request: NewPrices{}, Answer: PriceTable{}, Handle: wire.Take(http.StatusOK, maxBody, s.putPricing)},
 	}
 }
 
@@ -53,7 +50,7 @@ func (s *Signals) post(t Type) wire.Handler {
 		if err := wire.IsJSON(r); err != nil {
 			return err
 		}
-		wait := preferredWait(r)
+		wait := wire.PreferredWait(r, maxWait)
 		body, err := wire.Read(w, r, maxBody)
 		if err != nil {
 			return err
@@ -70,7 +67,7 @@ func (s *Signals) post(t Type) wire.Handler {
 		}
 		if wait > 0 && got.Status == gate.Pending {
 			w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(wait/time.Second)))
-			g, err := s.wait(r, *got.GateID, wait)
+			g, err := s.wait(r.Context(), *got.GateID, wait)
 			if err != nil {
 				return err
 			}
@@ -109,7 +106,8 @@ type PublishedRule struct {
 	Then policy.Action `json:"then"`
 }
 
-func (s *Signals) getPolicy(w http.ResponseWriter, _ *http.Request) error {
+// Published is what agents may know of the policy in force.
+func (s *Signals) Published() Published {
 	number, p := s.core.Book.Policy()
 	out := Published{Version: number, Default: policy.Block, Rules: []PublishedRule{}}
 	if p != nil {
@@ -120,8 +118,10 @@ func (s *Signals) getPolicy(w http.ResponseWriter, _ *http.Request) error {
 			}
 		}
 	}
-	return wire.Reply(w, http.StatusOK, out)
+	return out
 }
+
+func (s *Signals) getPolicy(*http.Request) (Published, error) { return s.Published(), nil }
 
 // maxHeader is how much of a text goes into a header: clients take a few thousand bytes.
 const maxHeader = 1000
@@ -143,7 +143,7 @@ func (s *Signals) reply(w http.ResponseWriter, r *http.Request, a Answer) error 
 	if a.Status == gate.Pending {
 		return wire.Reply(w, http.StatusAccepted, a)
 	}
-	if prefersName(r) {
+	if wire.Prefers(r, "resolved-by") {
 		who, err := s.whoResolved(r.Context(), a)
 		if err != nil {
 			return err
@@ -166,109 +166,59 @@ func (s *Signals) whoResolved(ctx context.Context, a Answer) (string, error) {
 	return g.ResolvedBy, err
 }
 
-// preferences are the values of a preference in Prefer headers. What is not ours is passed
-// over, as RFC 7240 asks for.
-func preferences(r *http.Request, want string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for _, header := range r.Header.Values("Prefer") {
-			for part := range strings.SplitSeq(header, ",") {
-				part, _, _ = strings.Cut(part, ";") // parameters
-				name, value, _ := strings.Cut(part, "=")
-				if strings.EqualFold(strings.TrimSpace(name), want) && !yield(strings.Trim(strings.TrimSpace(value), `"`)) {
-					return
-				}
-			}
-		}
+// Await is where a gate of the caller's stands: as soon as it is decided, or when most is
+// over, or the server stops. For others than the agent that asked it is not there.
+func (s *Signals) Await(ctx context.Context, who roster.Identity, gateID string, most time.Duration) (Answer, error) {
+	g, err := s.ownGate(ctx, who, gateID)
+	if err == nil && most > 0 && g.Status == gate.Pending {
+		g, err = s.wait(ctx, g.ID, most)
 	}
-}
-
-// prefersName reports whether the agent asks who decided: Prefer: resolved-by.
-func prefersName(r *http.Request) bool {
-	for range preferences(r, "resolved-by") {
-		return true
+	if err != nil {
+		return Answer{}, err
 	}
-	return false
+	return answer(g.ID, resolution(g)), nil
 }
 
-// preferredWait reads Prefer: wait=n. A value that is not understood is passed over.
-func preferredWait(r *http.Request) time.Duration {
-	for value := range preferences(r, "wait") {
-		if n, err := strconv.Atoi(value); err == nil && n > 0 {
-			return atMost(n)
-		}
-	}
-	return 0
-}
-
-// atMost is a number of seconds, as far as one call waits. A larger one would go round.
-func atMost(seconds int) time.Duration {
-	return time.Duration(max(-1, min(seconds, int(maxWait/time.Second)))) * time.Second
-}
-
-// wait holds the call until the gate is resolved, the time is over, or the server
-// stops.
-func (s *Signals) wait(r *http.Request, gateID string, most time.Duration) (gate.Gate, error) {
-	ctx, cancel := wire.Waiting(r.Context(), most)
+func (s *Signals) wait(ctx context.Context, gateID string, most time.Duration) (gate.Gate, error) {
+	waiting, cancel := wire.Waiting(ctx, most)
 	defer cancel()
-	return s.core.Gates.Wait(ctx, gateID)
+	return s.core.Gates.Wait(waiting, gateID)
 }
 
-// getGate answers the agent that asked, and nobody else: for others it is not there.
 func (s *Signals) getGate(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	g, err := s.ownGate(r.Context(), who, r.PathValue("gate_id"))
-	if err != nil {
-		return err
-	}
-	wait, err := queryWait(r)
+	wait, err := wire.QueryWait(r, maxWait)
 	if err != nil {
 		return err
 	}
 	if wire.WantsEvents(r) {
-		return s.stream(w, r, g)
-	}
-	if wait > 0 && g.Status == gate.Pending {
-		if g, err = s.wait(r, g.ID, wait); err != nil {
+		g, err := s.ownGate(r.Context(), who, r.PathValue("gate_id"))
+		if err != nil {
 			return err
 		}
+		return s.stream(w, r, g)
 	}
-	return s.reply(w, r, answer(g.ID, resolution(g)))
-}
-
-// queryWait reads ?wait=30s, or a number of seconds.
-func queryWait(r *http.Request) (time.Duration, error) {
-	text := r.URL.Query().Get("wait")
-	if text == "" {
-		return 0, nil
+	a, err := s.Await(r.Context(), who, r.PathValue("gate_id"), wait)
+	if err != nil {
+		return err
 	}
-	d, err := time.ParseDuration(text)
-	if n, e := strconv.Atoi(text); e == nil {
-		d, err = atMost(n), nil
-	}
-	if err != nil || d < 0 {
-		return 0, fault.New(fault.InvalidRequest, "wait should be a length of time such as 30s, 60s at most, and is %.40q.", text).About("wait")
-	}
-	return min(d, maxWait), nil
+	return s.reply(w, r, a)
 }
 
 // stream sends where the gate stands, and its resolution when there is one.
 func (s *Signals) stream(w http.ResponseWriter, r *http.Request, g gate.Gate) error {
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
-	out := http.NewResponseController(w)
+	events := wire.Events(w)
 	for {
 		data, err := wire.Marshal(answer(g.ID, resolution(g)))
 		if err != nil {
 			return err
 		}
-		_ = out.SetWriteDeadline(time.Now().Add(2 * maxWait))
-		_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", g.Status, data)
-		gone := out.Flush() != nil || r.Context().Err() != nil
+		gone := events.Send("", string(g.Status), data) != nil || r.Context().Err() != nil
 		if gone || g.Status != gate.Pending {
 			return nil
 		}
 		// What is sent again after a while keeps proxies from closing the connection.
-		if g, err = s.wait(r, g.ID, streamBeat); err != nil {
+		if g, err = s.wait(r.Context(), g.ID, wire.StreamBeat); err != nil {
 			s.core.Log.Warn("a stream of a gate broke off; its client connects again", "error", err.Error())
 			return nil
 		}
@@ -281,5 +231,3 @@ func (s *Signals) stream(w http.ResponseWriter, r *http.Request, g gate.Gate) er
 		}
 	}
 }
-
-const streamBeat = 15 * time.Second

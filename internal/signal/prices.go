@@ -183,6 +183,6 @@ func add(a, b int64) int64 {
 // have the model. Tokens that came from a cache count a tenth and tokens that went into
 // one a quarter more, which the table does not tell apart.
 func (s *Signals) Cost(model string, input, output, cacheRead, cacheWrite int64) (nanos int64, known bool) {
-	r, known := s.priceTable().at(model, s.core.Now())
+	r, known := s.Prices().at(model, s.core.Now())
 	return r.input*input + r.output*output + r.input*cacheRead/10 + r.input*cacheWrite*5/4, known
 }

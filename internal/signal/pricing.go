@@ -17,14 +17,18 @@ type NewPrices struct {
 	Models []Price `json:"models"`
 }
 
-func (s *Signals) priceTable() *PriceTable {
+// Prices is the price table in force. Nobody changes it; another takes its place.
+func (s *Signals) Prices() *PriceTable {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.prices
 }
 
-// SetPrices puts a price table in force, as the next version.
+// SetPrices puts a price table in force on the whole server, as the next version.
 func (s *Signals) SetPrices(ctx context.Context, by roster.Identity, models []Price) (*PriceTable, error) {
+	if err := wire.Unconfined(ctx, "Prices are those of"); err != nil {
+		return nil, err
+	}
 	var t *PriceTable
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var last int64
@@ -102,21 +106,8 @@ func (s *Signals) Run(ctx context.Context) error {
 	return nil
 }
 
-func (s *Signals) getPricing(w http.ResponseWriter, _ *http.Request) error {
-	return wire.Reply(w, http.StatusOK, s.priceTable())
-}
+func (s *Signals) getPricing(*http.Request) (*PriceTable, error) { return s.Prices(), nil }
 
-func (s *Signals) putPricing(w http.ResponseWriter, r *http.Request) error {
-	if err := wire.Unconfined(r.Context(), "Prices are those of"); err != nil {
-		return err
-	}
-	var in NewPrices
-	if err := wire.ReadJSON(w, r, maxBody, &in); err != nil {
-		return err
-	}
-	t, err := s.SetPrices(r.Context(), roster.From(r.Context()), in.Models)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, t)
+func (s *Signals) putPricing(r *http.Request, in NewPrices) (*PriceTable, error) {
+	return s.SetPrices(r.Context(), roster.From(r.Context()), in.Models)
 }

@@ -61,7 +61,7 @@ func (s *Signals) record(ctx context.Context, who roster.Identity, sig *Signal, 
 	}
 	body.Decision.Event = nil // it follows from the payload
 	if sig.Type != GateRequest {
-		cost := s.priceTable().check(sig)
+		cost := s.Prices().check(sig)
 		body.Cost = &cost
 	}
 	if o.status == gate.Pending {
@@ -130,8 +130,7 @@ func (s *Signals) deferred(ctx context.Context, who roster.Identity, sig *Signal
 	if err != nil {
 		return err
 	}
-	seconds := max(1, int(d.RetryAfter.Round(time.Second)/time.Second))
-	return fault.New(fault.RateLimited, "%s Send the same signal again in %d seconds.", d.Reason, seconds).With(wire.RetryAfter, seconds)
+	return d.Deferred("the same signal")
 }
 
 // stored is a signal that was received before.

@@ -1,7 +1,6 @@
 package signal
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"sync"
@@ -80,21 +79,20 @@ type received struct {
 	Message  string         `json:"message"`
 	Cost     *CostCheck     `json:"cost,omitzero"`
 	Decision rulebook.Plain `json:"decision"`
-	Signal   wire.Raw       `json:"signal"`
+	Signal   wire.Raw       `json:"signal,omitzero"` // see encode
 
 	parsed *Signal // what Signal amounts to, where it is known
 }
 
 // encode writes the body with the payload byte for byte: an encoder would rewrite it.
 func (r *received) encode(raw []byte) ([]byte, error) {
-	r.Signal = wire.Raw("0")
+	r.Signal = nil
 	text, err := wire.Marshal(r)
 	r.Signal = raw
 	if err != nil {
 		return nil, err
 	}
-	text = bytes.TrimSuffix(text, []byte("0}"))
-	return append(append(text, raw...), '}'), nil
+	return wire.Splice(text, wire.Member{Name: "signal", Value: raw}), nil
 }
 
 // request is the part of a signal's key beside its run: completions and failures have

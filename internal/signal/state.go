@@ -8,7 +8,7 @@ import (
 // The messages that say nothing else.
 const (
 	noGate   = "No gate required"
-	awaiting = "Awaiting operator approval"
+	awaiting = gate.Awaiting
 )
 
 // outcome is what becomes of a signal.

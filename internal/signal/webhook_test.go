@@ -22,8 +22,8 @@ import (
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // receiver is an agent's webhook. It answers with a status and notes what came.
@@ -84,7 +84,7 @@ func TestTheWebhookHasTheSixFieldsAndBothSignatures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		protocoltest.Until(t, "the webhook", func() bool { bodies, _ := r.got(); return len(bodies) == 1 })
+		testbed.Until(t, "the webhook", func() bool { bodies, _ := r.got(); return len(bodies) == 1 })
 		bodies, heads := r.got()
 		var fields map[string]string
 		if err := json.Unmarshal([]byte(bodies[0]), &fields); err != nil {
@@ -103,7 +103,7 @@ func TestTheWebhookHasTheSixFieldsAndBothSignatures(t *testing.T) {
 		n.send("run_id", "expires", "webhook_url", r.URL+"/hook")
 		n.send("run_id", "quiet") // no address, no webhook
 		n.Move(31 * time.Minute)
-		protocoltest.Until(t, "the second webhook", func() bool { bodies, _ := r.got(); return len(bodies) == 2 })
+		testbed.Until(t, "the second webhook", func() bool { bodies, _ := r.got(); return len(bodies) == 2 })
 		bodies, _ = r.got()
 		if !strings.Contains(bodies[1], `"status":"rejected"`) || !strings.Contains(bodies[1], `"resolved_by":"rule"`) {
 			t.Errorf("an expired gate: %s", bodies[1])
@@ -123,12 +123,12 @@ func TestAReceiverThatIsDownForTwoDaysGetsItOnceItIsUp(t *testing.T) {
 		}
 		began := n.Now()
 		for tries := 1; n.Now().Sub(began) < 48*time.Hour; tries++ {
-			protocoltest.Until(t, "the next try", func() bool { return len(n.Entries("delivery.failed")) >= tries })
+			testbed.Until(t, "the next try", func() bool { return len(n.Entries("delivery.failed")) >= tries })
 			n.Move(4 * time.Hour)
 		}
 		r.status.Store(http.StatusNoContent)
 		n.Move(4 * time.Hour)
-		protocoltest.Until(t, "the delivery", func() bool { return len(n.Entries("delivery.succeeded")) == 1 })
+		testbed.Until(t, "the delivery", func() bool { return len(n.Entries("delivery.succeeded")) == 1 })
 		bodies, heads := r.got()
 		for i, h := range heads {
 			if h.Get("webhook-id") != heads[0].Get("webhook-id") || bodies[i] != bodies[0] {
@@ -173,7 +173,7 @@ func TestPrivateAddressesAreRefusedWhenRegisteredAndWhenDialled(t *testing.T) {
 		if _, err := n.Gates.Vote(t.Context(), ada, *got.GateID, gate.Ballot{Approve: true}); err != nil {
 			t.Fatal(err)
 		}
-		protocoltest.Until(t, "the try", func() bool { return len(n.Entries("delivery.failed", "delivery.given_up")) > 0 })
+		testbed.Until(t, "the try", func() bool { return len(n.Entries("delivery.failed", "delivery.given_up")) > 0 })
 		if bodies, _ := r.got(); len(bodies) != 0 {
 			t.Errorf("a private address was called: %v", bodies)
 		}

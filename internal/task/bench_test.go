@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"signalbox/internal/ledger"
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
+	"signalbox/internal/testbed"
 )
 
 // many is how many tasks with a deadline there are.
@@ -65,7 +65,7 @@ func BenchmarkBoard(b *testing.B) {
 			id := fmt.Sprintf("T-2026-%03d", i+100)
 			n.want("dispatched", task.InMessage, with(dispatch(id, 1), "ack_timeout_sec", 1))
 		}
-		protocoltest.Until(b, "the deadlines", func() bool {
+		testbed.Until(b, "the deadlines", func() bool {
 			late, err := n.Ledger.Entries(context.Background(), ledger.Query{Kinds: []string{"task.noted"}, Limit: 1000})
 			return err == nil && len(late) == 20
 		})

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
+	"signalbox/internal/testbed"
 )
 
 // repo is a repository in a temporary folder.
@@ -158,7 +158,7 @@ func TestTheServerNoticesWhatNobodyReports(t *testing.T) {
 				ctx := t.Context()
 				go func() { _ = n.tasks.Run(ctx) }()
 				c.do(r)
-				protocoltest.Until(t, "the escalation", func() bool { return n.status(taskT) == "suspended" })
+				testbed.Until(t, "the escalation", func() bool { return n.status(taskT) == "suspended" })
 				s, err := n.tasks.Task(t.Context(), "default", taskT)
 				if err != nil || s.Holds[0].Scope != c.scope || s.Open[0].Type != c.kind {
 					t.Errorf("%+v %+v %v", s.Holds, s.Open, err)

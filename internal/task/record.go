@@ -1,7 +1,6 @@
 package task
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -64,19 +63,7 @@ func (b *recorded) encode() (ledger.Body, error) {
 	if err != nil {
 		return ledger.Body{}, err
 	}
-	text = bytes.TrimSuffix(text, []byte("}"))
-	add := func(name string, value []byte) {
-		if value == nil {
-			return
-		}
-		if len(text) > 1 {
-			text = append(text, ',')
-		}
-		text = append(append(text, name...), value...)
-	}
-	add(`"task":`, b.state)
-	add(`"record":`, b.Record)
-	return ledger.Body{Value: b, JSON: append(text, '}')}, nil
+	return ledger.Body{Value: b, JSON: wire.Splice(text, wire.Member{Name: "task", Value: b.state}, wire.Member{Name: "record", Value: b.Record})}, nil
 }
 
 // refused is the body of task.refused: one line of the error log.
@@ -99,6 +86,9 @@ type refused struct {
 // ErrorRecord is what a sender hears of a document that was refused, and what
 // GET /amp/errors lists.
 type ErrorRecord refused
+
+// Status is the HTTP status of the refusal.
+func (e *ErrorRecord) Status() int { return (&Refusal{e.Layer, e.Errors}).Status() }
 
 // maxRaw is how much of a refused document is kept.
 const maxRaw = 4096

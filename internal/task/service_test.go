@@ -9,10 +9,10 @@ import (
 
 	"signalbox/internal/gate"
 	"signalbox/internal/policy"
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -123,7 +123,7 @@ func TestAGateIsSettledWhenItsEscalationIsAnsweredElsewhere(t *testing.T) {
 		d := dispatch(taskT, 1)
 		n.want("dispatched", task.InMessage, d)
 		n.Move(301 * time.Second)
-		protocoltest.Until(t, "the deadline", func() bool { return n.status(taskT) == "suspended" })
+		testbed.Until(t, "the deadline", func() bool { return n.status(taskT) == "suspended" })
 		g := n.only()
 		n.want("executing", task.InAck, ack(taskT, idOf(d), task.Executor))
 		got, err := n.Gates.Get(t.Context(), g.ID)
@@ -205,7 +205,7 @@ func TestATaskThatWasGivenAwayIsOutOfReach(t *testing.T) {
 
 		// The second falls silent; the first may have it back, with a new lease.
 		n.Move(31 * time.Minute)
-		protocoltest.Until(t, "the heartbeat", func() bool { return n.status(taskT) == "suspended" })
+		testbed.Until(t, "the heartbeat", func() bool { return n.status(taskT) == "suspended" })
 		n.refuseFrom(second, task.AuthRole, task.InHeartbeat, heartbeat(taskT, task.Executor, "x_generation", 2))
 		if a := n.wantFrom(first, "executing", task.InHeartbeat, heartbeat(taskT, task.Executor)); a.Generation != 3 {
 			t.Errorf("generation %d", a.Generation)
@@ -377,7 +377,7 @@ func TestAMessageWithAnIdThatTheServerWouldUseIsInNobodysWay(t *testing.T) {
 			n.want("dispatched", task.InMessage, with(escalation(taskT, task.Reviewer, "info"), "msg_id", fmt.Sprintf("escalation-%s-%013d", taskT, ms)))
 		}
 		n.Move(300 * time.Second)
-		protocoltest.Until(t, "the deadline", func() bool { return n.status(taskT) == "suspended" })
+		testbed.Until(t, "the deadline", func() bool { return n.status(taskT) == "suspended" })
 		n.WantClean()
 	})
 }
@@ -394,7 +394,7 @@ func TestAClockThatIsSetBackMovesNoTaskBack(t *testing.T) {
 			t.Error(err)
 		}
 		n.Move(3 * time.Hour)
-		protocoltest.Until(t, "the heartbeat", func() bool { return n.status(taskT) == "suspended" })
+		testbed.Until(t, "the heartbeat", func() bool { return n.status(taskT) == "suspended" })
 		n.WantClean()
 	})
 }

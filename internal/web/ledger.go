@@ -10,7 +10,6 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
-	"signalbox/internal/wire"
 )
 
 func ledgerPages() []Page {
@@ -58,7 +57,7 @@ const entriesAbout = "entries about "
 func (w *Web) loadLedger(r *Request) (any, error) {
 	v := &ledgerView{Search: strings.TrimSpace(r.Query("q"))}
 	if seq, err := strconv.ParseInt(v.Search, 10, 64); err == nil && seq > 0 {
-		e, err := w.entryInScope(r, seq)
+		e, err := w.Ledger.Visible(r.Context(), seq)
 		if err != nil {
 			return nil, err
 		}
@@ -102,15 +101,6 @@ func (w *Web) fillHead(r *Request, v *ledgerView) (err error) {
 	return err
 }
 
-// entryInScope reads an entry that who asks may see.
-func (w *Web) entryInScope(r *Request, seq int64) (ledger.Entry, error) {
-	e, err := w.Ledger.Entry(r.Context(), seq)
-	if err == nil && !wire.InScope(r.Context(), e.Workspace) {
-		err = fault.New(fault.NotFound, "There is no entry %d in workspace %q.", seq, r.Who.Workspace)
-	}
-	return e, err
-}
-
 // entryView is one entry, with everything that it takes to check it elsewhere.
 type entryView struct {
 	ledger.EntryView
@@ -137,7 +127,7 @@ func (w *Web) loadEntry(r *Request) (any, error) {
 	if err != nil {
 		return nil, fault.New(fault.NotFound, "There is no entry %.40q.", r.PathValue("seq"))
 	}
-	e, err := w.entryInScope(r, seq)
+	e, err := w.Ledger.Visible(r.Context(), seq)
 	if err != nil {
 		return nil, err
 	}

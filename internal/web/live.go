@@ -2,9 +2,9 @@ package web
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -26,8 +26,6 @@ const (
 	// them together should not take a processor. 200 who watch see a change every two
 	// seconds when there is always one.
 	livePace = 10 * time.Millisecond
-	// liveBeat keeps proxies from closing a connection on which nothing happens.
-	liveBeat = 15 * time.Second
 )
 
 // hub tells the pages that are open what has happened. The ledger is followed once,
@@ -52,29 +50,14 @@ type watcher struct {
 type change struct{ noun, workspace string }
 
 func (h *hub) run(ctx context.Context, l *ledger.Ledger) error {
-	after := int64(-1)
 	for ctx.Err() == nil {
-		news := l.News()
-		if after < 0 {
-			if head, err := l.Head(ctx); err == nil {
-				after = head
-			}
-		}
-		var entries []ledger.Entry
-		if after >= 0 {
-			entries, _ = l.Next(ctx, after) // the ledger says itself when it cannot be read
-		}
-		if len(entries) > 0 {
-			after = entries[len(entries)-1].Seq
-			h.tell(entries)
-		}
-		if len(entries) == ledger.Page {
+		head, err := l.Head(ctx)
+		if err != nil { // the ledger says itself when it cannot be read
+			ledger.Pause(ctx, nil, time.Second)
 			continue
 		}
-		select {
-		case <-news:
-		case <-time.After(time.Second):
-		case <-ctx.Done():
+		for entries := range l.FollowPages(ctx, head) {
+			h.tell(entries)
 		}
 	}
 	return nil
@@ -152,30 +135,25 @@ func (w *Web) serveEvents(out http.ResponseWriter, r *http.Request) {
 	one := &watcher{nouns: strings.Fields(r.URL.Query().Get("on")), workspace: who.Workspace, changed: map[string]bool{}, woken: make(chan struct{}, 1)}
 	told, leave := w.hub.join(one)
 	defer leave()
-	out.Header().Set("Content-Type", "text/event-stream")
 	ctx, end := wire.UntilStop(r.Context())
 	defer end()
-	control := http.NewResponseController(out)
-	_ = control.SetReadDeadline(time.Time{})
-	send := func(format string, args ...any) bool {
-		_ = control.SetWriteDeadline(time.Now().Add(2 * liveBeat))
-		_, _ = fmt.Fprintf(out, format, args...)
-		return control.Flush() == nil
-	}
-	if !send("retry: 1000\n\nevent: hello\ndata: %d\n\n", told) {
+	_ = http.NewResponseController(out).SetReadDeadline(time.Time{})
+	events := wire.Events(out)
+	events.Retry(time.Second)
+	if events.Send("", "hello", strconv.AppendInt(nil, told, 10)) != nil {
 		return
 	}
 	for {
 		select {
 		case <-one.woken:
-			if !send("event: change\ndata: %s\n\n", strings.Join(one.take(), " ")) {
+			if events.Send("", "change", []byte(strings.Join(one.take(), " "))) != nil {
 				return
 			}
-			if pause(ctx, w.hub.every()) {
+			if ledger.Pause(ctx, nil, w.hub.every()) {
 				return
 			}
-		case <-time.After(liveBeat):
-			if !send(": still here\n\n") {
+		case <-time.After(wire.StreamBeat):
+			if events.Beat() != nil {
 				return
 			}
 		case <-ctx.Done():
@@ -184,15 +162,5 @@ func (w *Web) serveEvents(out http.ResponseWriter, r *http.Request) {
 		if _, err := w.Identify(r.WithContext(ctx)); fault.Is(err, fault.Unauthenticated) {
 			return
 		}
-	}
-}
-
-// pause waits, and reports whether ctx has ended.
-func pause(ctx context.Context, d time.Duration) (ended bool) {
-	select {
-	case <-time.After(d):
-		return false
-	case <-ctx.Done():
-		return true
 	}
 }

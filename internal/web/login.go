@@ -5,9 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"signalbox/internal/fault"
 	"signalbox/internal/roster"
-	"signalbox/internal/store"
 )
 
 // loginForm is what the page shows to who is not signed in.
@@ -41,10 +39,7 @@ func (w *Web) loginPage(out http.ResponseWriter, r *http.Request, status int, f 
 
 // loginFailed shows the form again with what was wrong.
 func (w *Web) loginFailed(out http.ResponseWriter, r *http.Request, f loginForm, err error) {
-	e := fault.From(store.Explain(err))
-	if e.Code.Status() >= 500 {
-		w.Log.Error("a login failed", "code", string(e.Code), "error", e.Error())
-	}
+	e := w.explain("a login failed", r.URL.Path, err)
 	f.Problem = e.Message
 	w.loginPage(out, r, e.Code.Status(), f)
 }

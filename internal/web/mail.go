@@ -22,7 +22,7 @@ func mailActions() []Action {
 	return []Action{{Path: "/ui/mail/{id}/quarantine", Role: roster.Viewer, Do: (*Web).releaseMail}}
 }
 
-const mailRows = "40"
+const mailRows = 40
 
 // mailView is the list of messages, and the one that is open beside it.
 type mailView struct {
@@ -70,10 +70,7 @@ func (w *Web) loadMail(r *Request) (any, error) {
 	if q := r.URL.RawQuery; q != "" {
 		v.Query = "?" + q
 	}
-	var page mail.MessagePage
-	err := w.ask(r, w.Mail.Routes(), call{method: "GET", route: "/ops/messages", query: map[string]string{
-		"status": v.Status, "agent": v.Agent, "search": v.Search, "limit": mailRows, "cursor": r.Query("cursor"),
-	}}, &page)
+	page, err := w.Mail.Messages(r.Context(), mail.Filter{Status: v.Status, Agent: v.Agent, Search: v.Search, Cursor: r.Query("cursor"), Limit: mailRows})
 	if err != nil {
 		return nil, err
 	}
@@ -92,13 +89,14 @@ func (w *Web) loadMail(r *Request) (any, error) {
 }
 
 func (w *Web) loadLetter(r *Request, id string) (*letter, error) {
-	l := &letter{}
-	if err := w.ask(r, w.Mail.Routes(), call{method: "GET", route: "/ops/messages/{id}", at: map[string]string{"id": id}}, &l.Detail); err != nil {
+	found, err := w.Mail.Message(r.Context(), id)
+	if err != nil {
 		return nil, err
 	}
+	l := &letter{Detail: found}
 	l.read()
-	var thread mail.MessagePage
-	if err := w.ask(r, w.Mail.Routes(), call{method: "GET", route: "/ops/messages", query: map[string]string{"thread": l.Summary.Thread, "limit": mailRows}}, &thread); err != nil {
+	thread, err := w.Mail.Messages(r.Context(), mail.Filter{Thread: l.Summary.Thread, Limit: mailRows})
+	if err != nil {
 		return nil, err
 	}
 	for i := range thread.Messages {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -36,7 +37,10 @@ type Page struct {
 type Action struct {
 	Path string
 	Role roster.Role // the least that may, an operator when empty
-	Do   func(w *Web, r *Request) (Result, error)
+	// Choices are the values of the form's field "do", each with the least role that may choose
+	// it, for a form with several buttons. Do gets the one that was chosen from Request.Choice.
+	Choices map[string]roster.Role
+	Do      func(w *Web, r *Request) (Result, error)
 }
 
 // Result is what follows from an action: another page, with a message there. Where
@@ -78,12 +82,31 @@ var menu = []struct{ Path, Icon, Label, Group string }{
 // Request is a call by somebody who is signed in.
 type Request struct {
 	*http.Request
-	Who roster.Identity
-	w   http.ResponseWriter
+	Who     roster.Identity
+	w       http.ResponseWriter
+	choices map[string]roster.Role // of the action
 }
 
 // May reports whether who asks has the role.
 func (r *Request) May(role roster.Role) bool { return r.Who.Role.Allows(role) }
+
+// needs refuses who has less than the role.
+func needs(who roster.Identity, role roster.Role) error {
+	if who.Role.Allows(role) {
+		return nil
+	}
+	return fault.New(fault.Forbidden, "This takes the role %s, and %s has the role %s. Ask an admin.", role, who.Name, who.Role)
+}
+
+// Choice is which of the action's choices the form says, if who asks may choose it.
+func (r *Request) Choice() (string, error) {
+	choice := r.Field("do")
+	role, known := r.choices[choice]
+	if !known {
+		return "", fault.New(fault.InvalidRequest, "The form should say one of %s.", strings.Join(slices.Sorted(maps.Keys(r.choices)), ", ")).About("do")
+	}
+	return choice, needs(r.Who, role)
+}
 
 // Query is a parameter of the address.
 func (r *Request) Query(name string) string { return r.URL.Query().Get(name) }
@@ -166,14 +189,14 @@ func (w *Web) admit(out http.ResponseWriter, r *http.Request, role roster.Role) 
 		http.Redirect(out, r, to, http.StatusSeeOther)
 		return nil
 	}
-	if err == nil && !who.Role.Allows(role) {
-		err = fault.New(fault.Forbidden, "This takes the role %s, and %s has the role %s. Ask an admin.", role, who.Name, who.Role)
+	if err == nil {
+		err = needs(who, role)
 	}
 	if err == nil {
 		err = wire.KnownQuery(r, wire.Route{Lenient: true})
 	}
 	r = r.WithContext(wire.WithScope(roster.With(r.Context(), who), who.Workspace))
-	request := &Request{r, who, out}
+	request := &Request{Request: r, Who: who, w: out}
 	if err != nil {
 		w.failAs(request, err)
 		return nil
@@ -207,6 +230,7 @@ func (w *Web) serveAction(out http.ResponseWriter, r *http.Request, a *Action) {
 	if request == nil {
 		return
 	}
+	request.choices = a.Choices
 	r.Body = http.MaxBytesReader(out, r.Body, maxForm)
 	request.Body = r.Body
 	if err := request.ParseForm(); err != nil {
@@ -248,12 +272,19 @@ func clean(form url.Values) error {
 
 // actionFailed says why nothing was done, on the page that the form stands on.
 func (w *Web) actionFailed(r *Request, result Result, err error) {
-	e := fault.From(store.Explain(err))
-	if e.Code.Status() >= 500 {
-		w.Log.Error("an action of the dashboard failed", "path", r.URL.Path, "code", string(e.Code), "error", e.Error())
-	}
+	e := w.explain("an action of the dashboard failed", r.URL.Path, err)
 	w.setFlash(r.w, flash{Text: e.Message, Bad: true})
 	http.Redirect(r.w, r.Request, cmp.Or(result.To, back(r)), http.StatusSeeOther)
+}
+
+// explain is what people are told of an error. The cause of one that is the server's own goes
+// to the log.
+func (w *Web) explain(what, path string, err error) *fault.Error {
+	e := fault.From(store.Explain(err))
+	if e.Code.Status() >= 500 {
+		w.Log.Error(what, "path", path, "code", string(e.Code), "error", e.Error())
+	}
+	return e
 }
 
 // back is the page that a form was sent from.
@@ -332,7 +363,7 @@ func (w *Web) render(out http.ResponseWriter, status int, name string, v view) {
 // fail shows an error to somebody who may not be signed in.
 func (w *Web) fail(out http.ResponseWriter, r *http.Request, err error) {
 	if who, known := w.Identify(r); known == nil {
-		w.failAs(&Request{r, who, out}, err)
+		w.failAs(&Request{Request: r, Who: who, w: out}, err)
 		return
 	}
 	e := fault.From(store.Explain(err))
@@ -341,10 +372,7 @@ func (w *Web) fail(out http.ResponseWriter, r *http.Request, err error) {
 
 // failAs shows an error inside of the frame.
 func (w *Web) failAs(r *Request, err error) {
-	e := fault.From(store.Explain(err))
-	if e.Code.Status() >= 500 {
-		w.Log.Error("a page of the dashboard failed", "path", r.URL.Path, "code", string(e.Code), "error", e.Error())
-	}
+	e := w.explain("a page of the dashboard failed", r.URL.Path, err)
 	v := w.view(r)
 	v.Title, v.Data = "That did not work", e
 	w.render(r.w, e.Code.Status(), "fault", v)

@@ -1,17 +1,16 @@
 package web
 
 import (
-	"bytes"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
-	"signalbox/internal/wire"
 )
 
 func policyPages() []Page {
@@ -21,9 +20,10 @@ func policyPages() []Page {
 	}
 }
 
-// policyActions ask for a viewer, since each of the calls behind them has a role of its own.
 func policyActions() []Action {
-	return []Action{{Path: "/ui/policy", Role: roster.Viewer, Do: (*Web).tryPolicy}}
+	return []Action{{Path: "/ui/policy", Role: roster.Viewer, Do: (*Web).tryPolicy, Choices: map[string]roster.Role{
+		"check": roster.Viewer, "replay": roster.Operator, "trial": roster.Operator, "apply": roster.Admin,
+	}}}
 }
 
 // policyView is the editor, and what was found out about the text in it.
@@ -46,22 +46,19 @@ type policyView struct {
 // DayChoices are how far back a dry run looks.
 func (policyView) DayChoices() []string { return []string{"1", "7", "30"} }
 
-const versionRows = "30"
+const versionRows = 30
 
 func (w *Web) loadPolicy(r *Request) (any, error) { return w.policyView(r) }
 
 func (w *Web) policyView(r *Request) (*policyView, error) {
-	if err := wire.Unconfined(r.Context(), "The policy is that of"); err != nil {
-		return nil, err
-	}
 	v := &policyView{InForce: w.Book.InForce(), Days: "7"}
 	newest, source, err := w.Book.Version(r.Context(), 0)
 	if err != nil {
 		return nil, err
 	}
 	v.Version, v.Source = newest, string(source)
-	var page rulebook.VersionPage
-	if err := w.ask(r, w.Book.Routes(), call{method: "GET", route: "/ops/policy/versions", query: map[string]string{"limit": versionRows}}, &page); err != nil {
+	page, err := w.Book.ListVersions(r.Context(), "", versionRows)
+	if err != nil {
 		return nil, err
 	}
 	v.Versions = page.Versions
@@ -88,32 +85,39 @@ func (w *Web) tryPolicy(r *Request) (Result, error) {
 	v.Source, v.Days = strings.ReplaceAll(r.PostFormValue("source"), "\r\n", "\n"), r.Field("days")
 	page := Result{Template: "policy", Title: "Policy", Section: "/ui/policy", Data: v}
 	source := []byte(v.Source)
-	switch r.Field("do") {
-	case "check":
+	choice, err := r.Choice()
+	switch {
+	case err != nil:
+	case choice == "check":
 		err = w.checkPolicy(r, v, source)
-	case "replay":
+	case choice == "replay":
 		if err = w.checkPolicy(r, v, source); err == nil {
 			v.Report, err = w.replay(r, source, v.Days)
 		}
-	case "trial":
+	case choice == "trial":
 		v.Trial, err = w.replay(r, inEarnest(source), v.Days)
-	case "apply":
-		number := r.Field("seen")
-		if number == "" {
-			number = strconv.FormatInt(newest, 10)
-		}
+	case choice == "apply":
 		var done rulebook.Applied
-		err = w.ask(r, w.Book.Routes(), call{method: "PUT", route: "/ops/policy", body: source, header: map[string]string{"If-Match": number}}, &done)
-		if err == nil {
+		if done, err = w.applyPolicy(r, source, newest); err == nil {
 			return Result{To: "/ui/policy", Flash: applied(done)}, nil
 		}
-	default:
-		err = fault.New(fault.InvalidRequest, "The form should say check, replay, trial or apply.").About("do")
 	}
 	if err != nil {
-		v.Problem = messageOf(err)
+		v.Problem = w.explain("a try of a policy failed", r.URL.Path, err).Message
 	}
 	return page, nil
+}
+
+// applyPolicy applies a text that was written over the version that the form says was seen.
+func (w *Web) applyPolicy(r *Request, source []byte, newest int64) (rulebook.Applied, error) {
+	seen := newest
+	if text := r.Field("seen"); text != "" {
+		var err error
+		if seen, err = strconv.ParseInt(text, 10, 64); err != nil || seen < 1 {
+			return rulebook.Applied{}, fault.New(fault.InvalidRequest, "The form should say which version was seen, such as 3, and says %.40q.", text).About("seen")
+		}
+	}
+	return w.Book.Put(r.Context(), r.Who, source, seen)
 }
 
 func applied(a rulebook.Applied) string {
@@ -124,13 +128,12 @@ func applied(a rulebook.Applied) string {
 }
 
 func (w *Web) checkPolicy(r *Request, v *policyView, source []byte) error {
-	var checked rulebook.Checked
-	err := w.ask(r, w.Book.Routes(), call{method: "POST", route: "/ops/policy/check", body: source}, &checked)
-	v.Checked, v.Warnings = err == nil, checked.Warnings
-	if err == nil {
-		v.Rules = checked.Rules
+	checked, err := w.Book.Check(r.Context(), source)
+	if err != nil {
+		return err
 	}
-	return err
+	v.Checked, v.Warnings, v.Rules = true, checked.Warnings, checked.Rules
+	return nil
 }
 
 // replay decides the last days again.
@@ -139,24 +142,15 @@ func (w *Web) replay(r *Request, source []byte, days string) (*rulebook.Report, 
 	if err != nil || n < 1 || n > 365 {
 		return nil, fault.New(fault.InvalidPayload, "Choose 1 to 365 days.").About("days")
 	}
-	var lines []byte
-	err = w.ask(r, w.Book.Routes(), call{method: "POST", route: "/ops/policy/replay", query: map[string]string{"since": days + "d"}, body: source}, &lines)
+	trial, err := w.Book.Try(r.Context(), source, w.Now().Add(-time.Duration(n)*24*time.Hour))
 	if err != nil {
 		return nil, err
 	}
-	for line := range bytes.Lines(lines) {
-		var one rulebook.ReplayLine
-		if err := wire.Unmarshal(line, &one); err != nil {
-			return nil, err
-		}
-		if one.Error != nil {
-			return nil, &fault.Error{Code: one.Error.Error, Message: one.Error.Message}
-		}
-		if one.Report != nil {
-			return one.Report, nil
-		}
+	report, err := trial.Run(r.Context(), func(int64, int64) {})
+	if err != nil {
+		return nil, err
 	}
-	return nil, fault.New(fault.Internal, "The dry run ended without a report.")
+	return &report, nil
 }
 
 var shadowMode = regexp.MustCompile(`(\bmode:\s*["']?)shadow\b`)
@@ -177,9 +171,6 @@ type version struct {
 func (v *version) PageTitle() string { return fmt.Sprintf("Policy, version %d", v.Number) }
 
 func (w *Web) loadVersion(r *Request) (any, error) {
-	if err := wire.Unconfined(r.Context(), "The policy is that of"); err != nil {
-		return nil, err
-	}
 	number, err := strconv.ParseInt(r.PathValue("number"), 10, 64)
 	if err != nil || number < 1 {
 		return nil, fault.New(fault.NotFound, "There is no version %.40q.", r.PathValue("number"))

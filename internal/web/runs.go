@@ -26,10 +26,15 @@ type runList struct {
 	Next   string
 }
 
+const runRows = 50
+
 func (w *Web) loadRuns(r *Request) (any, error) {
 	v := &runList{Status: r.Query("status")}
-	var page run.Page
-	err := w.ask(r, w.Runs.Routes(), call{method: "GET", route: "/runs", query: map[string]string{"status": v.Status, "limit": "50", "cursor": r.Query("cursor")}}, &page)
+	before, err := wire.ReadCursor(r.Request, 1)
+	if err != nil {
+		return nil, err
+	}
+	page, err := w.Runs.List(r.Context(), v.Status, before[0], runRows)
 	v.Runs, v.Next = page.Runs, older(r, page.Next)
 	return v, err
 }

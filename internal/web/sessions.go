@@ -29,16 +29,18 @@ func (sessionList) Link(s harness.Session) string {
 	return "/ui/sessions/" + url.PathEscape(s.Workspace) + "/" + url.PathEscape(s.ID) + "?agent=" + url.QueryEscape(s.AgentID)
 }
 
+const (
+	sessionRows  = 50
+	sessionSteps = 40
+)
+
 func (w *Web) loadSessions(r *Request) (any, error) {
 	v := &sessionList{Agent: r.Query("agent")}
 	var err error
 	if v.place, err = w.place(r); err != nil {
 		return nil, err
 	}
-	var page harness.SessionPage
-	err = w.ask(r, w.Harness.Routes(), call{method: "GET", route: "/ops/sessions", query: map[string]string{
-		"workspace": v.Workspace, "agent": v.Agent, "limit": "50", "cursor": r.Query("cursor"),
-	}}, &page)
+	page, err := w.Harness.Sessions(r.Context(), harness.SessionFilter{Workspace: v.Workspace, Agent: v.Agent, Cursor: r.Query("cursor"), Limit: sessionRows})
 	v.Sessions, v.Next = page.Sessions, older(r, page.Next)
 	return v, err
 }
@@ -84,14 +86,11 @@ type moment struct {
 func (s *session) PageTitle() string { return cut(60, s.ID) }
 
 func (w *Web) loadSession(r *Request) (any, error) {
-	s := &session{}
-	err := w.ask(r, w.Harness.Routes(), call{
-		method: "GET", route: "/ops/sessions/{id}", at: map[string]string{"id": r.PathValue("id")},
-		query: map[string]string{"workspace": r.PathValue("workspace"), "agent": r.Query("agent"), "limit": "40", "cursor": r.Query("cursor")},
-	}, &s.Session)
+	found, err := w.Harness.Session(r.Context(), r.PathValue("id"), harness.SessionFilter{Workspace: r.PathValue("workspace"), Agent: r.Query("agent"), Cursor: r.Query("cursor"), Limit: sessionSteps})
 	if err != nil {
 		return nil, err
 	}
+	s := &session{Session: found}
 	s.read()
 	s.Older = older(r, s.Session.Next)
 	return s, nil

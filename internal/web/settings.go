@@ -59,15 +59,13 @@ func (w *Web) loadSettings(r *Request) (any, error) {
 	if v.Workspaces, err = w.Roster.Workspaces(r.Context(), r.Who.Workspace); err != nil {
 		return nil, err
 	}
-	if err := w.ask(r, w.Signals.Routes(), call{method: "GET", route: "/amp/pricing"}, &v.Prices); err != nil {
-		return nil, err
-	}
+	v.Prices = *w.Signals.Prices()
 	v.PriceText = priceText(v.Prices.Models)
 	if v.Confined {
 		return v, nil
 	}
-	var channels notify.ChannelList
-	if err := w.ask(r, w.Notifier.Routes(), call{method: "GET", route: "/ops/notify"}, &channels); err != nil {
+	channels, err := w.Notifier.List(r.Context())
+	if err != nil {
 		return nil, err
 	}
 	v.Channels = channels.Channels
@@ -101,12 +99,11 @@ func (v *settings) group(all []Setting) {
 }
 
 func (w *Web) testChannel(r *Request) (Result, error) {
-	var answer notify.TestAnswer
-	err := w.ask(r, w.Notifier.Routes(), call{method: "POST", route: "/ops/notify/test", body: notify.TestRequest{Channel: r.Field("channel")}}, &answer)
+	results, err := w.Notifier.Test(r.Context(), r.Who, r.Field("channel"))
 	if err != nil {
 		return Result{To: "/ui/settings"}, err
 	}
-	for _, t := range answer.Results {
+	for _, t := range results {
 		if !t.Delivered {
 			return Result{To: "/ui/settings"}, fault.New(fault.Conflict, "%s did not take the test message: %s", t.Channel, t.Text)
 		}
@@ -118,21 +115,19 @@ func (w *Web) testChannel(r *Request) (Result, error) {
 type newOperator struct{ Name, Token, Role string }
 
 func (w *Web) addOperator(r *Request) (Result, error) {
-	var added roster.AddedOperator
-	err := w.ask(r, w.Roster.Routes(), call{method: "POST", route: "/ops/operators", body: roster.NewOperator{Name: r.Field("name"), Role: r.Field("role"), Workspace: r.Field("workspace")}}, &added)
+	_, token, err := w.Roster.AddOperator(r.Context(), r.Who, r.Field("name"), r.Field("role"), r.Field("workspace"))
 	if err != nil {
 		return Result{To: "/ui/settings"}, err
 	}
-	return showToken(newOperator{r.Field("name"), added.Token, r.Field("role")}), nil
+	return showToken(newOperator{r.Field("name"), token.Secret, r.Field("role")}), nil
 }
 
 func (w *Web) newToken(r *Request) (Result, error) {
-	var added roster.AddedOperator
-	err := w.ask(r, w.Roster.Routes(), call{method: "POST", route: "/ops/operators/{name}/token", at: map[string]string{"name": r.PathValue("name")}}, &added)
+	token, err := w.Roster.NewToken(r.Context(), r.Who, r.PathValue("name"))
 	if err != nil {
 		return Result{To: "/ui/settings"}, err
 	}
-	return showToken(newOperator{r.PathValue("name"), added.Token, ""}), nil
+	return showToken(newOperator{r.PathValue("name"), token.Secret, ""}), nil
 }
 
 func showToken(t newOperator) Result {
@@ -140,10 +135,8 @@ func showToken(t newOperator) Result {
 }
 
 func (w *Web) removeOperator(r *Request) (Result, error) {
-	at := Result{To: "/ui/settings"}
-	err := w.ask(r, w.Roster.Routes(), call{method: "DELETE", route: "/ops/operators/{name}", at: map[string]string{"name": r.PathValue("name")}}, nil)
-	at.Flash = r.PathValue("name") + " is no operator any more."
-	return at, err
+	err := w.Roster.RemoveOperator(r.Context(), r.Who, r.PathValue("name"))
+	return Result{To: "/ui/settings", Flash: r.PathValue("name") + " is no operator any more."}, err
 }
 
 // priceText is the price table as lines that can be edited: model, input, output, and from
@@ -186,8 +179,10 @@ func (w *Web) setPrices(r *Request) (Result, error) {
 	if err != nil {
 		return at, err
 	}
-	var table signal.PriceTable
-	err = w.ask(r, w.Signals.Routes(), call{method: "PUT", route: "/ops/pricing", body: signal.NewPrices{Models: all}}, &table)
+	table, err := w.Signals.SetPrices(r.Context(), r.Who, all)
+	if err != nil {
+		return at, err
+	}
 	at.Flash = fmt.Sprintf("Version %d of the prices is in force.", table.Version)
-	return at, err
+	return at, nil
 }

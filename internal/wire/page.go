@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/base64"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -70,6 +71,31 @@ func ParseCursor(text string, n int) ([]string, error) {
 		return nil, BadCursor()
 	}
 	return parts, nil
+}
+
+// SeqCursor is the cursor of a listing that is sorted by one number, the newest first.
+func SeqCursor(last int64) string { return Cursor(strconv.FormatInt(last, 10)) }
+
+// ReadSeqCursor reads the number that a page begins before, the largest there is when the
+// cursor is absent.
+func ReadSeqCursor(r *http.Request) (before int64, err error) {
+	parts, err := ReadCursor(r, 1)
+	if err != nil {
+		return 0, err
+	}
+	return CursorNumber(parts[0])
+}
+
+// CursorNumber is a part of a cursor that is a number, the largest there is for "".
+func CursorNumber(part string) (int64, error) {
+	if part == "" {
+		return math.MaxInt64, nil
+	}
+	n, err := strconv.ParseInt(part, 10, 64)
+	if err != nil {
+		return 0, BadCursor()
+	}
+	return n, nil
 }
 
 // BadCursor is the error about a cursor that was made up.

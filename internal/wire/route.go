@@ -1,9 +1,6 @@
 package wire
 
-import (
-	"net/http"
-	"strings"
-)
+import "net/http"
 
 // Route is one call of the HTTP surface. The server mounts it and describes it in
 // /openapi.json, so that what is documented is what is there.
@@ -52,10 +49,4 @@ type Param struct {
 var PageParams = []Param{
 	{Name: "limit", Meaning: "how many at the most, 1 to 1000; 100 when absent", Number: true},
 	{Name: "cursor", Meaning: "the value of next from the page before"},
-}
-
-// WantsEvents reports whether a call asks for server-sent events, where a route can also
-// answer once.
-func WantsEvents(r *http.Request) bool {
-	return strings.Contains(r.Header.Get("Accept"), "text/event-stream")
 }

@@ -22,7 +22,8 @@ import (
 
 // New is the group of commands `bench`.
 func New(a *command.App) *cobra.Command {
-	return command.Group("bench", "Load on a running server, with latencies and throughput", newSignal(a), newHarness(a), newMail(a), newProxy(a))
+	return command.Group("bench", "Load on a running server, with latencies and throughput",
+		newSignal(a), newHarness(a), newMail(a), newProxy(a))
 }
 
 // bench is one command: its load, and where it is shown.
@@ -58,7 +59,8 @@ func newBench(a *command.App, c *cobra.Command, what string, connections int) *b
 	a.WithJSON(c)
 	c.Flags().IntVar(&b.connections, "connections", connections, "how many connections send at once")
 	c.Flags().DurationVar(&b.duration, "duration", 10*time.Second, "for how long")
-	c.Flags().Float64Var(&b.rate, "rate", 0, "how many "+what+"s are due in a second; 0 is the next as soon as one was answered")
+	c.Flags().Float64Var(&b.rate, "rate", 0,
+		"how many "+what+"s are due in a second; 0 is the next as soon as one was answered")
 	return b
 }
 
@@ -81,7 +83,8 @@ func (b *bench) run(ctx context.Context, what string, load func(context.Context)
 	}
 	for _, l := range []*Load{&report.Server, report.Half} {
 		if l != nil && l.Errors > 0 {
-			return fault.New(fault.VerificationFailed, "%s of %s were not answered as they should be.", output.Thousands(l.Errors), output.Count(int(l.Requests), what))
+			return fault.New(fault.VerificationFailed,
+				"%s of %s were not answered as they should be.", output.Thousands(l.Errors), output.Count(int(l.Requests), what))
 		}
 	}
 	return nil
@@ -149,7 +152,8 @@ func printReport(w io.Writer, r Report) {
 		_, _ = fmt.Fprintf(w, "%s × %s\n", status, output.Thousands(r.Server.Statuses[status]))
 	}
 	if r.Server.Unsent > 0 {
-		_, _ = fmt.Fprintf(w, "due and never sent, since no connection was free: %s; they count as still waiting\n", output.Thousands(r.Server.Unsent))
+		_, _ = fmt.Fprintf(w, "due and never sent, since no connection was free: %s; they count as still waiting\n",
+			output.Thousands(r.Server.Unsent))
 	}
 	printLeft(w, r)
 	if r.Ratio > 0 {

@@ -37,7 +37,9 @@ type ProxyRow struct {
 func newProxy(a *command.App) *cobra.Command {
 	c := a.WithJSON(&cobra.Command{
 		Use: "proxy", Short: "Carry model calls, beside a bare reverse proxy and nginx",
-		Long: "Starts a stand-in for a provider, a server of its own in a temporary folder with ten rules\nthat match nothing, a bare reverse proxy, and nginx where it is installed. Each carries the\nsame calls in turns, round after round, so that whatever else the machine does is shared.\n" +
+		Long: "Starts a stand-in for a provider, a server of its own in a temporary folder with ten rules\n" +
+			"that match nothing, a bare reverse proxy, and nginx where it is installed. Each carries the\n" +
+			"same calls in turns, round after round, so that whatever else the machine does is shared.\n" +
 			"Prints the medians of the rounds, and the ratio to the bare proxy.",
 		Example: "  signalbox bench proxy --duration 60s", Args: command.NoArguments(),
 	})

@@ -55,7 +55,9 @@ func (a *App) Client() (*api.Client, error) {
 	if token == "" {
 		text, err := os.ReadFile(filepath.Join(a.DataDir(), server.TokenFile))
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Unauthenticated, "No operator token was found. Put one into SIGNALBOX_TOKEN, or say with --data where the server's data folder is.")
+			return nil, fault.Wrap(err, fault.Unauthenticated,
+				"No operator token was found. "+
+					"Put one into SIGNALBOX_TOKEN, or say with --data where the server's data folder is.")
 		}
 		token = strings.TrimSpace(string(text))
 	}
@@ -71,7 +73,9 @@ func (a *App) Address() (string, error) {
 	if base == "" {
 		text, err := os.ReadFile(filepath.Join(a.DataDir(), server.URLFile))
 		if err != nil {
-			return "", fault.New(api.Unreachable, "No server was found: there is no data folder at %s. Start one with `signalbox up`, or say where it is with --data, --server or SIGNALBOX_SERVER.", a.DataDir())
+			return "", fault.New(api.Unreachable,
+				"No server was found: there is no data folder at %s. "+
+					"Start one with `signalbox up`, or say where it is with --data, --server or SIGNALBOX_SERVER.", a.DataDir())
 		}
 		base, from = strings.TrimSpace(string(text)), filepath.Join(a.DataDir(), server.URLFile)
 	}
@@ -144,7 +148,8 @@ func (a *App) ReadFile(name string) ([]byte, error) {
 	}
 	data, err := os.ReadFile(name)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.NotFound, "Cannot read %s. Check that it is there and that this user may read it.", name)
+		return nil, fault.Wrap(err, fault.NotFound,
+			"Cannot read %s. Check that it is there and that this user may read it.", name)
 	}
 	return data, nil
 }
@@ -156,7 +161,8 @@ func (a *App) VerifierKey(path string) (string, error) {
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return "", fault.Wrap(err, fault.InvalidRequest, "The key that verifies is not at %s. Give a file with --key; a server shows its key at /ledger/key.", path)
+		return "", fault.Wrap(err, fault.InvalidRequest,
+			"The key that verifies is not at %s. Give a file with --key; a server shows its key at /ledger/key.", path)
 	}
 	return string(text), nil
 }
@@ -188,7 +194,8 @@ func (a *App) Download(ctx context.Context, r api.Request, path, check string) e
 func save(path string, r io.Reader) (int64, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".download-*")
 	if err != nil {
-		return 0, fault.Wrap(err, fault.StoreReadOnly, "Cannot write to %s. Choose another place with --out.", filepath.Dir(path))
+		return 0, fault.Wrap(err, fault.StoreReadOnly,
+			"Cannot write to %s. Choose another place with --out.", filepath.Dir(path))
 	}
 	defer func() { _ = os.Remove(f.Name()) }()
 	n, err := io.Copy(f, r)

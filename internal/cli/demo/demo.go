@@ -36,7 +36,10 @@ import (
 func New(a *command.App) *cobra.Command {
 	c := &cobra.Command{
 		Use: "demo", Short: "Five agents, one per protocol, act against the running server",
-		Long: "Five agents of a small shop act against the running server, each through the protocol it\nspeaks, so that every page of the dashboard has something to show: a newsletter that waits\nfor a person, a message in quarantine, a task in review, a run in progress. The policy in\nforce decides about all of it and is left alone.\n\n" +
+		Long: "Five agents of a small shop act against the running server, each through the protocol it\n" +
+			"speaks, so that every page of the dashboard has something to show: a newsletter that waits\n" +
+			"for a person, a message in quarantine, a task in review, a run in progress. The policy in\n" +
+			"force decides about all of it and is left alone.\n\n" +
 			"The agents have the label demo=yes; what they did stays in the ledger. An operator named\n" + operator + " decides a few of the gates, and is removed at the end.",
 		Example: "  signalbox demo\n  signalbox demo --once --workspace playground", Args: command.NoArguments(),
 	}
@@ -128,7 +131,8 @@ func (d *story) play(ctx context.Context, once bool) error {
 	if err := d.api.Call(ctx, api.Get("/ops/gates?status=pending&limit=100"), &page); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(d.Out, "\n%s for you, after %.1f s. Decide at %s or with `signalbox gates watch`.\n", output.GatesWait(len(page.Gates)), time.Since(began).Seconds(), d.api.Base+address.Dashboard.At())
+	_, _ = fmt.Fprintf(d.Out, "\n%s for you, after %.1f s. Decide at %s or with `signalbox gates watch`.\n",
+		output.GatesWait(len(page.Gates)), time.Since(began).Seconds(), d.api.Base+address.Dashboard.At())
 	if once {
 		return nil
 	}
@@ -183,7 +187,9 @@ func (d *story) checkRoom(ctx context.Context) error {
 		}
 		for _, c := range cast {
 			if g.Name == c.name || g.Labels["role"] != "" {
-				return fault.New(fault.Conflict, "The agent %s of workspace %s is not the demo's, and would get into its story. Play it elsewhere with --workspace playground.", g.Name, d.workspace)
+				return fault.New(fault.Conflict,
+					"The agent %s of workspace %s is not the demo's, and would get into its story. "+
+						"Play it elsewhere with --workspace playground.", g.Name, d.workspace)
 			}
 		}
 	}

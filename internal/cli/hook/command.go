@@ -48,8 +48,10 @@ type asker struct {
 }
 
 func (f *asker) addFlags(c *cobra.Command) {
-	c.Flags().StringVar(&f.keyFile, "key-file", "", "a file with a key of the agent, for a server elsewhere (the key itself: SIGNALBOX_KEY)")
-	c.Flags().DurationVar(&f.wait, "wait", 0, "how long to wait for a person's decision, beyond the seconds that the server holds a call")
+	c.Flags().StringVar(&f.keyFile, "key-file", "",
+		"a file with a key of the agent, for a server elsewhere (the key itself: SIGNALBOX_KEY)")
+	c.Flags().DurationVar(&f.wait, "wait", 0,
+		"how long to wait for a person's decision, beyond the seconds that the server holds a call")
 }
 
 func newRun(a *command.App, t *Tool) *cobra.Command {
@@ -61,7 +63,8 @@ func newRun(a *command.App, t *Tool) *cobra.Command {
 	}
 	f := asker{App: a}
 	f.addFlags(c)
-	via := c.Flags().String("via", "", "the socket of the process that watches the run, and asks and waits in place of the hook")
+	via := c.Flags().String("via", "",
+		"the socket of the process that watches the run, and asks and waits in place of the hook")
 	_ = c.Flags().MarkHidden("via") // it is there
 	c.Flags().BoolVar(&f.final, "final", false, "a yes is the last word: the CLI's own permissions are not asked after it")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -182,10 +185,15 @@ func readAll(ctx context.Context, in io.Reader) ([]byte, error) {
 func newInstall(a *command.App) *cobra.Command {
 	c := &cobra.Command{
 		Use: "install NAME", Short: "Register the hooks in a CLI's settings", ValidArgs: Names(),
-		Long: "Adds the hooks to the CLI's settings: those of the person, or with --project those of the\nproject in this folder. Everything else in them stays as it is, and `signalbox hook\nuninstall` puts them back.\n\n" +
-			"The hooks talk to the server that this command would talk to. With --wait the CLI waits so\nlong for a person's decision; without it, it is told to try again after a few seconds.",
-		Example: "  signalbox hook install claude-code\n  signalbox hook install codex --wait 10m\n  signalbox hook install gemini --project --server https://signalbox.example --key-file ~/.signalbox-key",
-		Args:    command.Exactly(1, "the name of a CLI: "+strings.Join(Names(), ", ")),
+		Long: "Adds the hooks to the CLI's settings: those of the person, or with --project those of the\n" +
+			"project in this folder. Everything else in them stays as it is, and `signalbox hook\n" +
+			"uninstall` puts them back.\n\n" +
+			"The hooks talk to the server that this command would talk to. With --wait the CLI waits so\n" +
+			"long for a person's decision; without it, it is told to try again after a few seconds.",
+		Example: "  signalbox hook install claude-code\n" +
+			"  signalbox hook install codex --wait 10m\n" +
+			"  signalbox hook install gemini --project --server https://signalbox.example --key-file ~/.signalbox-key",
+		Args: command.Exactly(1, "the name of a CLI: "+strings.Join(Names(), ", ")),
 	}
 	f := asker{App: a}
 	f.addFlags(c)
@@ -263,7 +271,8 @@ func sayInstalled(a *command.App, t *Tool, file string, changed bool) {
 func newUninstall(a *command.App) *cobra.Command {
 	c := &cobra.Command{
 		Use: "uninstall NAME", Short: "Take the hooks out of a CLI's settings", ValidArgs: Names(),
-		Long: "Puts the CLI's settings back as they were before `signalbox hook install`, byte for byte\nif nothing else has changed in them, and else without the hooks.",
+		Long: "Puts the CLI's settings back as they were before `signalbox hook install`, byte for byte\n" +
+			"if nothing else has changed in them, and else without the hooks.",
 		Args: command.Exactly(1, "the name of a CLI: "+strings.Join(Names(), ", ")),
 	}
 	project := projectFlag(c)
@@ -308,5 +317,7 @@ func settingsOf(name string, project bool) (*Tool, string, error) {
 }
 
 func leftAlone(err error, file string) error {
-	return fault.Wrap(err, fault.InvalidConfig, "The settings in %s are left as they are: they cannot be read or written. Repair them, or say with --project that you mean those of this folder.", file)
+	return fault.Wrap(err, fault.InvalidConfig,
+		"The settings in %s are left as they are: they cannot be read or written. "+
+			"Repair them, or say with --project that you mean those of this folder.", file)
 }

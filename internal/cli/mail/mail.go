@@ -59,7 +59,9 @@ func identityOf(b *mailbox.Box) identity {
 }
 
 func (m *commands) newInit() *cobra.Command {
-	c := &cobra.Command{Use: "init [NAME]", Short: "Make an agent's folder with a pair of keys", Args: command.AtMost(1, "at most one NAME")}
+	c := &cobra.Command{
+		Use: "init [NAME]", Short: "Make an agent's folder with a pair of keys", Args: command.AtMost(1, "at most one NAME"),
+	}
 	name := c.Flags().StringP("name", "n", "", "the agent's name")
 	tenant := c.Flags().StringP("tenant", "t", "", "the tenant to register with")
 	c.RunE = func(_ *cobra.Command, args []string) error {
@@ -68,7 +70,8 @@ func (m *commands) newInit() *cobra.Command {
 			return err
 		}
 		return m.Show(identityOf(b), func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "Made the agent %s, whose key is %s.\nGet it an address with `%s register`.\n", b.Name, b.Fingerprint(), m.as(b))
+			_, _ = fmt.Fprintf(w, "Made the agent %s, whose key is %s.\nGet it an address with `%s register`.\n",
+				b.Name, b.Fingerprint(), m.as(b))
 		})
 	}
 	return m.WithJSON(c)
@@ -91,7 +94,8 @@ func (m *commands) init(name, tenant string) (*mailbox.Box, error) {
 func (m *commands) newRegister() *cobra.Command {
 	c := &cobra.Command{
 		Use: "register [NAME]", Short: "Get the agent an address with a provider",
-		Long: "Registers the agent with the server that --server or the data folder names, or with the\nprovider in --provider. An agent that has no folder yet gets one.",
+		Long: "Registers the agent with the server that --server or the data folder names, or with the\n" +
+			"provider in --provider. An agent that has no folder yet gets one.",
 		Args: command.AtMost(1, "at most one NAME"),
 	}
 	var j mailbox.Joining
@@ -117,7 +121,8 @@ func (m *commands) newRegister() *cobra.Command {
 			return err
 		}
 		return m.Show(r, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "%s is %s now.\nSend with `%s send ADDRESS SUBJECT TEXT`, and receive with `%[3]s fetch`.\n", b.Name, r.Address, m.as(b))
+			_, _ = fmt.Fprintf(w, "%s is %s now.\nSend with `%s send ADDRESS SUBJECT TEXT`, and receive with `%[3]s fetch`.\n",
+				b.Name, r.Address, m.as(b))
 		})
 	}
 	return m.WithJSON(c)
@@ -177,7 +182,9 @@ type registration struct {
 }
 
 func (m *commands) newStatus() *cobra.Command {
-	c := &cobra.Command{Use: "status", Short: "Show who the agent is, its addresses, and what waits for it", Args: command.NoArguments()}
+	c := &cobra.Command{
+		Use: "status", Short: "Show who the agent is, its addresses, and what waits for it", Args: command.NoArguments(),
+	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		b, err := m.open()
 		if err != nil {
@@ -207,7 +214,8 @@ func (m *commands) newStatus() *cobra.Command {
 }
 
 func (s status) print(w io.Writer) {
-	_, _ = fmt.Fprintf(w, "agent        %s\nfolder       %s\nfingerprint  %s\ninbox        %d unread of %d\n", s.Name, s.Dir, s.Fingerprint, s.Unread, s.Messages)
+	_, _ = fmt.Fprintf(w, "agent        %s\nfolder       %s\nfingerprint  %s\ninbox        %d unread of %d\n",
+		s.Name, s.Dir, s.Fingerprint, s.Unread, s.Messages)
 	for _, path := range s.Damaged {
 		_, _ = fmt.Fprintf(w, "damaged      %s\n", output.Printable(path))
 	}
@@ -224,8 +232,11 @@ func (s status) print(w io.Writer) {
 
 func (m *commands) newTrust() *cobra.Command {
 	c := &cobra.Command{
-		Use: "trust ADDRESS", Short: "Believe a sender that has come with another key than it had", Args: command.Exactly(1, "ADDRESS"),
-		Long: "The key of a sender is remembered from its first message on, and mail that is signed with\nanother is untrusted. When the sender tells you, by another way, that it has changed its\nkey, this takes the new one; mail that comes from then on is believed.",
+		Use:   "trust ADDRESS",
+		Short: "Believe a sender that has come with another key than it had", Args: command.Exactly(1, "ADDRESS"),
+		Long: "The key of a sender is remembered from its first message on, and mail that is signed with\n" +
+			"another is untrusted. When the sender tells you, by another way, that it has changed its\n" +
+			"key, this takes the new one; mail that comes from then on is believed.",
 	}
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		b, err := m.open()
@@ -246,7 +257,8 @@ func (m *commands) newTrust() *cobra.Command {
 func (m *commands) newRotate() *cobra.Command {
 	c := &cobra.Command{
 		Use: "rotate", Short: "Give the agent new keys, and tell its providers", Args: command.NoArguments(),
-		Long: "Makes a new pair of keys, proves to every provider with the old key that the new one is\nthe agent's, and uses it from then on. If a provider cannot be reached, run it again later.",
+		Long: "Makes a new pair of keys, proves to every provider with the old key that the new one is\n" +
+			"the agent's, and uses it from then on. If a provider cannot be reached, run it again later.",
 	}
 	api := c.Flags().Bool("api-key", false, "get new API keys instead; the old ones work for some time")
 	c.RunE = func(c *cobra.Command, _ []string) error {

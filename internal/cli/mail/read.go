@@ -58,7 +58,8 @@ func printLetters(w io.Writer, all []letter, none string) {
 func (m *commands) newFetch() *cobra.Command {
 	c := &cobra.Command{
 		Use: "fetch", Short: "Get the mail that waits with the providers",
-		Long: "Gets the mail that waits, verifies and keeps it, and acknowledges it. A message is on disk\nbefore the provider hears that it may forget it.",
+		Long: "Gets the mail that waits, verifies and keeps it, and acknowledges it. A message is on disk\n" +
+			"before the provider hears that it may forget it.",
 		Args: command.NoArguments(),
 	}
 	var f mailbox.Fetching
@@ -156,7 +157,9 @@ func (m *commands) find(folder string, id string) (*mailbox.Box, *mailbox.Messag
 func (m *commands) newRead() *cobra.Command {
 	c := &cobra.Command{
 		Use: "read ID", Short: "Show a message, and remember that it was read",
-		Long: "Shows a message. What does not come from the agent's own tenant, cannot be verified or looks\nlike an attempt to take its reader over is shown in a wrapper: it is data, and no\ninstruction. With --json the member display holds it so, and payload as it was sent.",
+		Long: "Shows a message. What does not come from the agent's own tenant, cannot be verified or looks\n" +
+			"like an attempt to take its reader over is shown in a wrapper: it is data, and no\n" +
+			"instruction. With --json the member display holds it so, and payload as it was sent.",
 		Args: command.Exactly(1, "ID"),
 	}
 	noMark := c.Flags().BoolP("no-mark", "n", false, "leave it unread")
@@ -230,7 +233,8 @@ func (m *commands) newRemove() *cobra.Command {
 func (m *commands) newDownload() *cobra.Command {
 	c := &cobra.Command{
 		Use: "download ID [ATTACHMENT]", Short: "Get the attachments of a message",
-		Long: "Gets one attachment of a message, or all of them, and checks them against their digests.\nWithout --dest they go into the agent's folder.",
+		Long: "Gets one attachment of a message, or all of them, and checks them against their digests.\n" +
+			"Without --dest they go into the agent's folder.",
 		Args: command.Between(1, 2, "ID, and perhaps ATTACHMENT"),
 	}
 	_ = c.Flags().Bool("all", true, "all of them, as is the default")
@@ -253,7 +257,8 @@ func (m *commands) newDownload() *cobra.Command {
 			files = append(files, path)
 		}
 		if len(files) == 0 {
-			return fault.New(fault.AttachmentNotFound, "The message has no such attachment. `signalbox mail read %s` lists what it has.", args[0])
+			return fault.New(fault.AttachmentNotFound,
+				"The message has no such attachment. `signalbox mail read %s` lists what it has.", args[0])
 		}
 		return m.Show(map[string]any{"files": files}, func(w io.Writer) {
 			for _, path := range files {

@@ -144,7 +144,10 @@ func readEvents(ctx context.Context, a *command.App, id string, after *int64, fo
 }
 
 func newCancel(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "cancel RUN_ID", Short: "Tell a run to stop", Args: command.Exactly(1, "the id of a run, from `signalbox run ls`")})
+	c := a.WithJSON(&cobra.Command{
+		Use: "cancel RUN_ID", Short: "Tell a run to stop",
+		Args: command.Exactly(1, "the id of a run, from `signalbox run ls`"),
+	})
 	reason := c.Flags().String("reason", "", "why; it is recorded")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		in := run.CancelRequest{Reason: *reason}

@@ -34,9 +34,12 @@ func New(a *command.App) *cobra.Command {
 	c := a.WithJSON(&cobra.Command{
 		Use: "run ENGINE [flags] -- PROMPT", Short: "Run an agent CLI, watch it and record what it does",
 		Long: "Runs an agent CLI (" + strings.Join(engine.Names(), ", ") + ") with the prompt, shows what it is doing, and prints its\nanswer and the line by which another run goes on with the session.\n\n" +
-			"The run is recorded in the ledger of the server that the other commands talk to; when\nthere is none, it runs all the same and says so. Without a prompt, standard input is it.",
-		Example: "  signalbox run amp -- fix the failing test\n  signalbox run claude --cwd /srv/repo --resume '`claude --resume 3f0c…`' -- and now the docs\n  signalbox run amp --json -- list the TODOs",
-		Args:    cobra.ArbitraryArgs,
+			"The run is recorded in the ledger of the server that the other commands talk to; when\n" +
+			"there is none, it runs all the same and says so. Without a prompt, standard input is it.",
+		Example: "  signalbox run amp -- fix the failing test\n" +
+			"  signalbox run claude --cwd /srv/repo --resume '`claude --resume 3f0c…`' -- and now the docs\n" +
+			"  signalbox run amp --json -- list the TODOs",
+		Args: cobra.ArbitraryArgs,
 	})
 	c.AddCommand(newTranslate(a), newLs(a), newShow(a), newCancel(a), newSupervise(a))
 	var f flags
@@ -87,7 +90,9 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 		return nil, command.Usage("A supervised run is recorded: --supervised and --no-record do not go together.")
 	}
 	if f.supervised && a.Elsewhere("") && os.Getenv("SIGNALBOX_KEY") == "" {
-		return nil, command.Usage("The hooks of a supervised run ask the server as an agent. Put a key of one into SIGNALBOX_KEY; `signalbox agents add` makes one.")
+		return nil, command.Usage(
+			"The hooks of a supervised run ask the server as an agent. " +
+				"Put a key of one into SIGNALBOX_KEY; `signalbox agents add` makes one.")
 	}
 	dir, err := filepath.Abs(f.dir)
 	if err != nil {

@@ -29,7 +29,10 @@ import (
 // since a process of ours takes more memory than a run: who is started while there is one
 // hands the run to it, and ends.
 func newSupervise(a *command.App) *cobra.Command {
-	c := &cobra.Command{Use: "supervise RUN_ID", Short: "Watch a run that the server has opened", Hidden: true, Args: command.Exactly(1, "the id of a run")}
+	c := &cobra.Command{
+		Use: "supervise RUN_ID", Short: "Watch a run that the server has opened", Hidden: true,
+		Args: command.Exactly(1, "the id of a run"),
+	}
 	config := command.AddConfigFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		s := &supervisor{App: a, config: func() (*server.Config, error) { return config.Load(a, c) }}
@@ -123,7 +126,8 @@ func handOver(ctx context.Context, path, id string) (taken bool, err error) {
 	}
 	answer, err := bufio.NewReader(conn).ReadString('\n')
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return false, fault.Wrap(err, fault.Internal, "The process that watches runs does not answer, so it is not known whether it watches %s.", id)
+		return false, fault.Wrap(err, fault.Internal,
+			"The process that watches runs does not answer, so it is not known whether it watches %s.", id)
 	}
 	return answer == handTaken, nil
 }

@@ -16,7 +16,8 @@ import (
 
 func newTranslate(a *command.App) *cobra.Command {
 	c := &cobra.Command{
-		Use: "translate --engine NAME", Short: "Turn what an agent CLI wrote, on standard input, into events on standard output",
+		Use:     "translate --engine NAME",
+		Short:   "Turn what an agent CLI wrote, on standard input, into events on standard output",
 		Example: "  amp --stream-json -x < prompt.txt | signalbox run translate --engine amp",
 		Args:    command.Exactly(0, "no arguments: the stream is standard input"),
 	}

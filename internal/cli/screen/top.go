@@ -22,7 +22,8 @@ import (
 // NewTop is `top`.
 func NewTop(a *command.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "top", Short: "The overview on the whole terminal: gates, cost, agents and what happens", Args: command.NoArguments(),
+		Use:   "top",
+		Short: "The overview on the whole terminal: gates, cost, agents and what happens", Args: command.NoArguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			cl, err := a.Client()
 			if err != nil {

@@ -18,7 +18,8 @@ import (
 // NewWatch is `gates watch`.
 func NewWatch(a *command.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "watch", Short: "The inbox on the whole terminal: see gates arrive, and decide them with a key", Args: command.NoArguments(),
+		Use:   "watch",
+		Short: "The inbox on the whole terminal: see gates arrive, and decide them with a key", Args: command.NoArguments(),
 		Long: "The inbox on the whole terminal, as it changes.\n\n" + watchKeys,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cl, err := a.Client()

@@ -13,7 +13,8 @@ import (
 
 func (t *commands) newSend(kind task.Type, use, short string) *cobra.Command {
 	c := t.WithJSON(&cobra.Command{
-		Use: use, Short: short, Long: short + ".\n\nFILE holds the payload of " + string(kind) + " as JSON, - is standard input; the envelope is made for it.",
+		Use:   use,
+		Short: short, Long: short + ".\n\nFILE holds the payload of " + string(kind) + " as JSON, - is standard input; the envelope is made for it.",
 		Args: command.Exactly(2, "the id of a task, such as T-2026-044, and a file with the payload"),
 	})
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -27,7 +28,10 @@ func (t *commands) newSend(kind task.Type, use, short string) *cobra.Command {
 }
 
 func (t *commands) newAck() *cobra.Command {
-	c := t.WithJSON(&cobra.Command{Use: "ack MSG_ID", Short: "Acknowledge a message, or refuse it", Args: command.Exactly(1, "the id of a message, from `signalbox task inbox`")})
+	c := t.WithJSON(&cobra.Command{
+		Use: "ack MSG_ID", Short: "Acknowledge a message, or refuse it",
+		Args: command.Exactly(1, "the id of a message, from `signalbox task inbox`"),
+	})
 	refuse := c.Flags().String("refuse", "", "refuse it, with this code, such as AMP_E_BRANCH_PROTECTED")
 	detail := c.Flags().String("detail", "", "why it is refused")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -83,21 +87,16 @@ func (t *commands) newEscalate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := t.Find(c.Context(), args[0], false)
-		if err != nil && !fault.Is(err, fault.NotFound) {
-			return err
-		}
-		payload, err := task.EscalationOf(role, *kind, *severity, args[1], r)
-		if err != nil {
-			return err
-		}
-		return t.sent(t.Send(c.Context(), task.TypeEscalation, args[0], payload))
+		e := Escalation{Role: role, Type: *kind, Severity: *severity, Description: args[1]}
+		return t.sent(t.Escalate(c.Context(), args[0], e))
 	}
 	return c
 }
 
 func (t *commands) newHeartbeat() *cobra.Command {
-	c := t.WithJSON(&cobra.Command{Use: "heartbeat TASK", Short: "Say that work on a task goes on", Args: command.Exactly(1, "the id of a task")})
+	c := t.WithJSON(&cobra.Command{
+		Use: "heartbeat TASK", Short: "Say that work on a task goes on", Args: command.Exactly(1, "the id of a task"),
+	})
 	note := c.Flags().String("note", "", "how far it has come")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return t.sent(t.Heartbeat(c.Context(), args[0], *note, 0))
@@ -107,8 +106,9 @@ func (t *commands) newHeartbeat() *cobra.Command {
 
 func (t *commands) newResume() *cobra.Command {
 	c := t.WithJSON(&cobra.Command{
-		Use: "resume TASK [ESCALATION...]", Short: "Answer escalations so that the task goes on; all that are open when none is named",
-		Args: command.AtLeast(1, "the id of a task, and perhaps escalations"),
+		Use:   "resume TASK [ESCALATION...]",
+		Short: "Answer escalations so that the task goes on; all that are open when none is named",
+		Args:  command.AtLeast(1, "the id of a task, and perhaps escalations"),
 	})
 	keep := c.Flags().Bool("keep-count", false, "a task that was locked keeps its count of rejects")
 	note := c.Flags().String("note", "", "why")
@@ -137,9 +137,11 @@ func (t *commands) newResume() *cobra.Command {
 
 func (t *commands) newInstruct() *cobra.Command {
 	c := t.WithJSON(&cobra.Command{
-		Use: "instruct TASK ACTION", Short: "Instruct as the admin: terminate, suspend, approve_plan, reject_plan, uphold_verdict, override_verdict, reassign",
-		Example: "  signalbox task instruct T-2026-044 reassign --target executor\n  signalbox task instruct T-2026-044 override_verdict --decision approved --note \"I looked at it\"",
-		Args:    command.Exactly(2, "the id of a task, and an action"),
+		Use:   "instruct TASK ACTION",
+		Short: "Instruct as the admin: terminate, suspend, approve_plan, reject_plan, uphold_verdict, override_verdict, reassign",
+		Example: "  signalbox task instruct T-2026-044 reassign --target executor\n" +
+			"  signalbox task instruct T-2026-044 override_verdict --decision approved --note \"I looked at it\"",
+		Args: command.Exactly(2, "the id of a task, and an action"),
 	})
 	target := c.Flags().String("target", "", "the role that is reassigned")
 	decision := c.Flags().String("decision", "", "approved or rejected, instead of the verdict")
@@ -158,7 +160,8 @@ func (t *commands) newInstruct() *cobra.Command {
 
 func (t *commands) newExport() *cobra.Command {
 	c := &cobra.Command{
-		Use: "export TASK", Short: "Write everything about a task into one file, with proofs", Args: command.Exactly(1, "the id of a task"),
+		Use:   "export TASK",
+		Short: "Write everything about a task into one file, with proofs", Args: command.Exactly(1, "the id of a task"),
 		Example: "  signalbox task export T-2026-044 --out T-2026-044.bundle\n  signalbox task verify T-2026-044.bundle",
 	}
 	out := c.Flags().String("out", "", "the file to write; standard output when absent")
@@ -171,8 +174,9 @@ func (t *commands) newExport() *cobra.Command {
 
 func (t *commands) newVerify() *cobra.Command {
 	c := &cobra.Command{
-		Use: "verify FILE", Short: "Check a file of `task export`, offline: proofs, and the rules that lead to how the task stands",
-		Args: command.Exactly(1, "a file made by `signalbox task export`"),
+		Use:   "verify FILE",
+		Short: "Check a file of `task export`, offline: proofs, and the rules that lead to how the task stands",
+		Args:  command.Exactly(1, "a file made by `signalbox task export`"),
 	}
 	keyPath := c.Flags().String("log-key", "", "the file with the verifier key of the ledger (in the data folder)")
 	c.RunE = func(_ *cobra.Command, args []string) error {
@@ -191,7 +195,8 @@ func (t *commands) newVerify() *cobra.Command {
 		if err := b.Verify(key); err != nil {
 			return err
 		}
-		t.Print("%s is %s; all %d entries are as they were signed, and lead there.", b.Task.TaskID, b.Task.Status, len(b.Entries))
+		t.Print("%s is %s; all %d entries are as they were signed, and lead there.",
+			b.Task.TaskID, b.Task.Status, len(b.Entries))
 		return nil
 	}
 	return c

@@ -34,7 +34,8 @@ func New(a *command.App) *cobra.Command {
 		t.newReview(),
 		t.newSend(task.TypeVerdict, "verdict TASK FILE", "Decide a review"),
 		t.newEscalate(), t.newHeartbeat(), t.newResume(), t.newInstruct(), t.newValidate(), t.newWork(), t.newExport(), t.newVerify())
-	c.PersistentFlags().StringVar(&t.Key, "key", "", "the key of the agent that speaks (SIGNALBOX_TOKEN); an operator's token speaks as the admin")
+	c.PersistentFlags().StringVar(&t.Key, "key", "",
+		"the key of the agent that speaks (SIGNALBOX_TOKEN); an operator's token speaks as the admin")
 	c.PersistentFlags().StringVar(&t.Workspace, "workspace", "", "the workspace of the task, for operators")
 	return c
 }
@@ -43,7 +44,9 @@ func New(a *command.App) *cobra.Command {
 type commands struct{ Caller }
 
 func (t *commands) newLs() *cobra.Command {
-	c := t.WithJSON(&cobra.Command{Use: "ls", Short: "List tasks, those that changed last first", Args: command.NoArguments()})
+	c := t.WithJSON(&cobra.Command{
+		Use: "ls", Short: "List tasks, those that changed last first", Args: command.NoArguments(),
+	})
 	status := c.Flags().String("status", "", "only tasks of this status, such as executing or suspended")
 	limit := c.Flags().Int("limit", 100, "how many at the most")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -59,7 +62,10 @@ func (t *commands) newLs() *cobra.Command {
 }
 
 func (t *commands) newShow() *cobra.Command {
-	c := t.WithJSON(&cobra.Command{Use: "show TASK", Short: "Show a task with its messages", Args: command.Exactly(1, "the id of a task, such as T-2026-044")})
+	c := t.WithJSON(&cobra.Command{
+		Use: "show TASK", Short: "Show a task with its messages",
+		Args: command.Exactly(1, "the id of a task, such as T-2026-044"),
+	})
 	c.RunE = func(c *cobra.Command, args []string) error {
 		r, err := t.Find(c.Context(), args[0], true)
 		if err != nil {
@@ -102,7 +108,9 @@ func printTask(w io.Writer, r task.Record) {
 }
 
 func (t *commands) newErrors() *cobra.Command {
-	c := t.WithJSON(&cobra.Command{Use: "errors", Short: "List what was refused and why, the newest first", Args: command.NoArguments()})
+	c := t.WithJSON(&cobra.Command{
+		Use: "errors", Short: "List what was refused and why, the newest first", Args: command.NoArguments(),
+	})
 	about := c.Flags().String("task", "", "only about this task")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		q := url.Values{"task_id": {*about}}
@@ -122,7 +130,9 @@ func (t *commands) newErrors() *cobra.Command {
 }
 
 func (t *commands) newInbox() *cobra.Command {
-	c := t.WithJSON(&cobra.Command{Use: "inbox", Short: "Show the messages that wait for you; reading is not acknowledging", Args: command.NoArguments()})
+	c := t.WithJSON(&cobra.Command{
+		Use: "inbox", Short: "Show the messages that wait for you; reading is not acknowledging", Args: command.NoArguments(),
+	})
 	to := c.Flags().String("to", "", "the role, for operators")
 	wait := c.Flags().Duration("wait", 0, "how long to wait for a message, 55s at most")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -140,7 +150,10 @@ func (t *commands) newInbox() *cobra.Command {
 }
 
 func (t *commands) newValidate() *cobra.Command {
-	c := t.WithJSON(&cobra.Command{Use: "validate FILE", Short: "Check a message, ack, heartbeat or instruction, without a server", Args: command.Exactly(1, "a file with a JSON document, or -")})
+	c := t.WithJSON(&cobra.Command{
+		Use: "validate FILE", Short: "Check a message, ack, heartbeat or instruction, without a server",
+		Args: command.Exactly(1, "a file with a JSON document, or -"),
+	})
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		raw, err := t.ReadFile(args[0])
 		if err != nil {
@@ -178,7 +191,8 @@ func (t *commands) sent(answer task.Answer, err error) error {
 		return err
 	}
 	return t.Show(answer, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "%s: %s is %s.\n", output.Sentence(answer.Status), strings.TrimSpace(answer.TaskID+" "+answer.MsgID), answer.TaskStatus)
+		_, _ = fmt.Fprintf(w, "%s: %s is %s.\n",
+			output.Sentence(answer.Status), strings.TrimSpace(answer.TaskID+" "+answer.MsgID), answer.TaskStatus)
 		for _, p := range answer.Warnings {
 			_, _ = fmt.Fprintf(w, "warning: %s\n", output.Printable(api.ProblemText(p)))
 		}

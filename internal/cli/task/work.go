@@ -26,8 +26,12 @@ import (
 func (t *commands) newWork() *cobra.Command {
 	c := &cobra.Command{
 		Use: "work ROLE -- COMMAND [ARGUMENT...]", Short: "Run a command for each message to a role, and keep its deadlines",
-		Long: "Waits for messages to the role and runs the command for each, with the message as JSON\non standard input. The message is acknowledged when the command has started, heartbeats\nare sent while it lives, and if it fails that is escalated. It is stopped when the task\nis held, ended, or given to another.\n\n" +
-			"The command sends its answer itself, such as with `signalbox task result`. It finds\nSIGNALBOX_TASK, SIGNALBOX_MESSAGE, SIGNALBOX_SERVER and SIGNALBOX_TOKEN in its\nenvironment.",
+		Long: "Waits for messages to the role and runs the command for each, with the message as JSON\n" +
+			"on standard input. The message is acknowledged when the command has started, heartbeats\n" +
+			"are sent while it lives, and if it fails that is escalated. It is stopped when the task\n" +
+			"is held, ended, or given to another.\n\n" +
+			"The command sends its answer itself, such as with `signalbox task result`. It finds\n" +
+			"SIGNALBOX_TASK, SIGNALBOX_MESSAGE, SIGNALBOX_SERVER and SIGNALBOX_TOKEN in its\nenvironment.",
 		Example: "  signalbox task work executor --key rs-amp-… -- codex exec -",
 		Args:    command.AtLeast(2, "a role, and a command after --"),
 	}
@@ -190,14 +194,7 @@ func mustStop(r task.Record, role task.Role, generation int64) string {
 
 // escalate says what went wrong; a worker that cannot even do that says so here.
 func (w *worker) escalate(ctx context.Context, taskID, description string) {
-	r, err := w.Find(ctx, taskID, false)
-	var payload []byte
-	if err == nil {
-		payload, err = task.EscalationOf(w.role, "unknown", "warning", description, r)
-	}
-	if err == nil {
-		_, err = w.Send(ctx, task.TypeEscalation, taskID, payload)
-	}
+	_, err := w.Escalate(ctx, taskID, Escalation{Role: w.role, Type: "unknown", Severity: "warning", Description: description})
 	if err != nil {
 		w.Note("%s: it could not be escalated: %v", taskID, err)
 	}

@@ -20,25 +20,13 @@ const (
 func (t *Attachments) Routes() []wire.Route {
 	ticket := []wire.Param{{Name: "token", Meaning: "as it stands in the address that was given"}}
 	return []wire.Route{
-		{Method: "POST", Path: "/v1/attachments/upload", Summary: "Announce a file; the answer says where to PUT it", Auth: wire.Agent, Rate: uploadsPerMinute, RequestMedia: "application/json", Answer: Announced{}, Status: 201, Handle: t.postUpload},
+		{Method: "POST", Path: "/v1/attachments/upload", Summary: "Announce a file; the answer says where to PUT it", Auth: wire.Agent, Rate: uploadsPerMinute, RequestMedia: "application/json", Answer: Announced{}, Status: 201, Handle: roster.AnswerBody(http.StatusCreated, amp.MaxBody, t.Announce)},
 		{Method: "PUT", Path: "/v1/attachments/{id}/data", Summary: "Upload the file, once", Query: ticket, RequestMedia: "application/octet-stream", Handle: t.putData},
 		{Method: "POST", Path: "/v1/attachments/{id}/confirm", Summary: "Have the file scanned", Auth: wire.Agent, Rate: uploadsPerMinute, Answer: Status{}, Handle: roster.AnswerAbout("id", t.Confirm)},
 		{Method: "GET", Path: "/v1/attachments/{id}", Summary: "How an attachment is", Auth: wire.Agent, Rate: looksPerMinute, Answer: Status{}, Handle: roster.AnswerAbout("id", t.Status)},
 		{Method: "GET", Path: "/v1/attachments/{id}/download", Summary: "The file, for its sender and its recipient", Auth: wire.Agent, Rate: amp.RequestsPerMinute, Media: "application/octet-stream", Handle: t.getDownload},
 		{Method: "GET", Path: "/v1/attachments/{id}/file", Summary: "The file, for who has the address", Query: ticket, Media: "application/octet-stream", Handle: t.getFile},
 	}
-}
-
-func (t *Attachments) postUpload(w http.ResponseWriter, r *http.Request) error {
-	body, err := wire.Read(w, r, amp.MaxBody)
-	if err != nil {
-		return err
-	}
-	out, err := t.Announce(r.Context(), roster.From(r.Context()), body)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusCreated, out)
 }
 
 func (t *Attachments) putData(w http.ResponseWriter, r *http.Request) error {

@@ -20,14 +20,14 @@ func (d *Directory) Routes() []wire.Route {
 	page := []wire.Param{{Name: "tenant", Meaning: "the caller's own"}, {Name: "search", Meaning: "part of a name, an alias or an address"}}
 	agents := []wire.Route{
 		{Method: "GET", Path: "/v1/agents/me", Summary: "The agent itself", Answer: Me{}, Handle: roster.Answer(d.Me)},
-		{Method: "PATCH", Path: "/v1/agents/me", Summary: "Change alias, delivery, metadata, capabilities or communication policy", RequestMedia: "application/json", Answer: Updated{}, Handle: roster.AnswerBody(amp.MaxBody, d.Change)},
+		{Method: "PATCH", Path: "/v1/agents/me", Summary: "Change alias, delivery, metadata, capabilities or communication policy", RequestMedia: "application/json", Answer: Updated{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, d.Change)},
 		{Method: "DELETE", Path: "/v1/agents/me", Summary: "Leave: the keys, the queue and the address go", Answer: Deregistered{}, Handle: roster.Answer(d.Leave)},
 		{Method: "GET", Path: "/v1/agents/me/card", Summary: "The agent's card, not signed", Answer: Card{}, Handle: roster.Answer(d.Card)},
-		{Method: "GET", Path: "/v1/agents", Summary: "The agents of the tenant", Query: append(page, wire.PageParams...), Answer: AgentList{}, Handle: d.getAgents},
+		{Method: "GET", Path: "/v1/agents", Summary: "The agents of the tenant", Query: append(page, wire.PageParams...), Answer: AgentList{}, Handle: wire.Answer(http.StatusOK, d.getAgents)},
 		{Method: "GET", Path: "/v1/agents/resolve/{address}", Summary: "Find an agent by its address, or a short form of it", Answer: Resolved{}, Handle: roster.AnswerAbout("address", d.Resolve)},
 		{Method: "GET", Path: "/v1/agents/{address}", Summary: "The same", Answer: Resolved{}, Handle: roster.AnswerAbout("address", d.Resolve)},
 		{Method: "POST", Path: "/v1/auth/rotate-key", Summary: "Replace the API key; the old one works for 24 hours more", Answer: RotatedKey{}, Handle: roster.Answer(d.RotateKey)},
-		{Method: "POST", Path: "/v1/auth/rotate-keys", Summary: "Replace the public key, with a proof of the old one", RequestMedia: "application/json", Answer: RotatedKeys{}, Handle: roster.AnswerBody(amp.MaxBody, d.RotateKeys)},
+		{Method: "POST", Path: "/v1/auth/rotate-keys", Summary: "Replace the public key, with a proof of the old one", RequestMedia: "application/json", Answer: RotatedKeys{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, d.RotateKeys)},
 		{Method: "DELETE", Path: "/v1/auth/revoke-key", Summary: "Refuse the API key of this call from now on", Answer: RevokedKey{}, Handle: roster.Answer(d.RevokeKey)},
 	}
 	for i := range agents {
@@ -115,31 +115,26 @@ func (d *Directory) takeRegistration(by roster.Identity, remote string) (roster.
 	return d.core.Roster.Take(roster.Identity{ID: "from:" + host, Name: host}, "registrations", registersPerMinute)
 }
 
-func (d *Directory) getAgents(w http.ResponseWriter, r *http.Request) error {
+func (d *Directory) getAgents(r *http.Request) (AgentList, error) {
 	limit, err := wire.Limit(r)
 	if err != nil {
-		return err
+		return AgentList{}, err
 	}
 	after, err := wire.ReadCursor(r, 1)
 	if err != nil {
-		return err
+		return AgentList{}, err
 	}
-	q := Query{Tenant: r.URL.Query().Get("tenant"), Search: r.URL.Query().Get("search"), After: after[0], Limit: limit}
-	return roster.Answer(func(ctx context.Context, who roster.Identity) (AgentList, error) { return d.List(ctx, who, q) })(w, r)
+	q := r.URL.Query()
+	return d.List(r.Context(), roster.From(r.Context()), Query{Tenant: q.Get("tenant"), Search: q.Get("search"), After: after[0], Limit: limit})
 }
 
+// postSuspend suspends the agent that the path names.
 func (d *Directory) postSuspend(w http.ResponseWriter, r *http.Request) error {
-	body, err := wire.Read(w, r, amp.MaxBody)
-	if err != nil {
-		return err
-	}
-	order, err := readOrder(body)
-	if err != nil {
-		return err
-	}
-	out, err := d.Suspend(r.Context(), roster.From(r.Context()), r.PathValue("id"), order)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, out)
+	return roster.AnswerBody(http.StatusOK, amp.MaxBody, func(ctx context.Context, who roster.Identity, body []byte) (Suspension, error) {
+		order, err := readOrder(body)
+		if err != nil {
+			return Suspension{}, err
+		}
+		return d.Suspend(ctx, who, r.PathValue("id"), order)
+	})(w, r)
 }

@@ -70,7 +70,7 @@ func New(t testing.TB, address string, on On) *Node {
 	c.Gates = gate.New(c.DB, c.Ledger, c.Roster, c.Log)
 	out := deliver.Options{
 		DB: c.DB, Ledger: c.Ledger, Key: c.Key, Allow: []string{"127.0.0.0/8"}, Now: c.Now,
-		Timeout: 400 * time.Millisecond, Poll: 10 * time.Millisecond, Grace: 50 * time.Millisecond, Lease: 900 * time.Millisecond,
+		Timeout: 20 * time.Second, Poll: 10 * time.Millisecond, Grace: 50 * time.Millisecond,
 	}
 	if on.Outbox != nil {
 		on.Outbox(&out)
@@ -117,7 +117,7 @@ func (c *Node) Start(service protocol.Service) {
 	writing, stopWriting := context.WithCancel(context.Background())
 	var writer, users sync.WaitGroup
 	writer.Go(func() { _ = c.Ledger.Run(writing) })
-	for _, run := range []func(context.Context) error{c.Roster.Run, c.Book.Run, c.Gates.Run, timers.Run, c.Outbox.Run, service.Run} {
+	for _, run := range []func(context.Context) error{c.Roster.Run, c.Book.Run, timers.Run, c.Outbox.Run, service.Run} {
 		users.Go(func() { _ = run(ctx) })
 	}
 	c.Stop = sync.OnceFunc(func() { cancel(); users.Wait(); stopWriting(); writer.Wait() })
@@ -188,18 +188,5 @@ func (c *Node) WantClean() {
 	got, err := ledger.CheckRebuild(context.Background(), c.DB, c.sets(), c.projections(), nil)
 	if err != nil || len(got.Differences) != 0 {
 		c.T.Errorf("%+v %v", got, err)
-	}
-}
-
-// Patience is how long something that happens on its own may take.
-const Patience = 15 * time.Second
-
-// Until waits for something that the code under test does on its own.
-func Until(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for begun := time.Now(); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(begun) > Patience {
-			t.Fatalf("waited in vain for %s", what)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package mail_test
+package federation_test
 
 import (
 	"bytes"
@@ -19,6 +19,8 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/mail"
+	"signalbox/internal/mail/federation"
+	"signalbox/internal/mail/mailtest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/wire"
@@ -34,20 +36,20 @@ func nobody() string {
 }
 
 // meshOf starts two hosts of one provider.
-func meshOf(t *testing.T, one, two string) (*node, *node) {
+func meshOf(t *testing.T, one, two string) (*mailtest.Node, *mailtest.Node) {
 	t.Helper()
-	hosts := []map[string]mail.MeshHost{{}, {}}
+	hosts := []map[string]federation.Host{{}, {}}
 	host := func(i int) func(*mail.Options) {
 		return func(o *mail.Options) {
-			o.Mesh = mail.Mesh{Host: "host-" + string("ab"[i]), Hosts: hosts[i]}
+			o.Mesh = federation.Mesh{Host: "host-" + string("ab"[i]), Hosts: hosts[i]}
 			o.WebhookWait = 5 * time.Second
 		}
 	}
 	// A host is there under an address that is known before it is configured.
-	a := start(t, one, host(0))
-	hosts[1]["host-a"] = mail.MeshHost{URL: a.web.URL, Secret: wire.NewSecret(meshSecret)}
-	b := start(t, two, host(1))
-	hosts[0]["host-b"] = mail.MeshHost{URL: b.web.URL, Secret: wire.NewSecret(meshSecret)}
+	a := mailtest.Start(t, one, host(0))
+	hosts[1]["host-a"] = federation.Host{URL: a.Web.URL, Secret: wire.NewSecret(meshSecret)}
+	b := mailtest.Start(t, two, host(1))
+	hosts[0]["host-b"] = federation.Host{URL: b.Web.URL, Secret: wire.NewSecret(meshSecret)}
 	return a, b
 }
 
@@ -59,40 +61,40 @@ func TestMailGoesToTheHostThatHasTheRecipient(t *testing.T) {
 			second = storetest.Postgres(t)
 		}
 		one, two := meshOf(t, address, second)
-		alice, bob := one.register("alice", "acme"), two.register("bob", "acme")
-		sent := alice.send(bob.Address, "Hello", "to another host")
+		alice, bob := one.Register("alice", "acme"), two.Register("bob", "acme")
+		sent := alice.Send(bob.Address, "Hello", "to another host")
 		if sent.Status != mail.Delivered || sent.Method != mail.ByMesh || sent.RemoteHost != "host-b" {
 			t.Errorf("%+v", sent)
 		}
-		got := bob.mailbox()
+		got := bob.Mailbox()
 		if len(got) != 1 || got[0].ID != sent.ID || got[0].Envelope.From != alice.Address || got[0].Local.Security.Trust != mail.Verified || got[0].Payload.Message != "to another host" {
 			t.Fatalf("%+v", got)
 		}
-		if s := one.shown(sent.ID); s.Status != mail.Acknowledged || s.Method != mail.ByMesh {
+		if s := one.Shown(sent.ID); s.Status != mail.Acknowledged || s.Method != mail.ByMesh {
 			t.Errorf("%+v", s)
 		}
-		reply, err := two.mail.Route(t.Context(), bob.who(), fmt.Appendf(nil, `{"to":%q,"subject":"Re","in_reply_to":%q,"payload":{"type":"response","message":"thanks"}}`, alice.Address, sent.ID))
+		reply, err := two.Mail.Route(t.Context(), bob.Who(), fmt.Appendf(nil, `{"to":%q,"subject":"Re","in_reply_to":%q,"payload":{"type":"response","message":"thanks"}}`, alice.Address, sent.ID))
 		if err != nil || reply.Method != mail.ByMesh {
 			t.Fatalf("%+v %v", reply, err)
 		}
-		if back := alice.mailbox(); len(back) != 1 || back[0].Envelope.ThreadID != sent.ID || back[0].Local.Security.Trust != mail.Untrusted {
+		if back := alice.Mailbox(); len(back) != 1 || back[0].Envelope.ThreadID != sent.ID || back[0].Local.Security.Trust != mail.Untrusted {
 			t.Errorf("%+v", back)
 		}
-		if _, err := one.mail.Route(t.Context(), alice.who(), alice.letter("nobody@acme.signalbox.local", "s", "m", "")); code(err) != fault.NotFound {
+		if _, err := one.Mail.Route(t.Context(), alice.Who(), alice.Letter("nobody@acme.signalbox.local", "s", "m", "")); mailtest.Code(err) != fault.NotFound {
 			t.Errorf("an agent that no host has: %v", err)
 		}
 		// An address may name the host, for agents of its default tenant.
-		carol := two.register("carol", roster.DefaultWorkspace)
-		if named := alice.send("carol@host-b.signalbox.local", "Hello", "by host"); named.Method != mail.ByMesh || len(carol.inbox()) != 1 {
+		carol := two.Register("carol", roster.DefaultWorkspace)
+		if named := alice.Send("carol@host-b.signalbox.local", "Hello", "by host"); named.Method != mail.ByMesh || len(carol.Inbox()) != 1 {
 			t.Errorf("%+v", named)
 		}
 		// A key that its owner has replaced is taken on the other host, and the old one no more.
 		_, fresh, _ := ed25519.GenerateKey(nil)
 		pem := roster.EncodePublicKey(fresh.Public().(ed25519.PublicKey))
-		text, _ := json.Marshal(map[string]string{"new_public_key": pem, "proof": base64.StdEncoding.EncodeToString(ed25519.Sign(alice.private, []byte(pem)))})
-		one.want(200, alice.APIKey, "POST /v1/auth/rotate-keys", string(text), nil)
-		alice.private = fresh
-		if again := alice.send(bob.Address, "Hello", "with a new key"); again.Method != mail.ByMesh {
+		text, _ := json.Marshal(map[string]string{"new_public_key": pem, "proof": base64.StdEncoding.EncodeToString(ed25519.Sign(alice.Private, []byte(pem)))})
+		one.Want(200, alice.APIKey, "POST /v1/auth/rotate-keys", string(text), nil)
+		alice.Private = fresh
+		if again := alice.Send(bob.Address, "Hello", "with a new key"); again.Method != mail.ByMesh {
 			t.Errorf("%+v", again)
 		}
 		one.WantClean()
@@ -102,21 +104,21 @@ func TestMailGoesToTheHostThatHasTheRecipient(t *testing.T) {
 
 func TestAHostThatIsAwayIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	hosts := map[string]mail.MeshHost{}
-	n := start(t, storetest.SQLite(t), func(o *mail.Options) {
+	hosts := map[string]federation.Host{}
+	n := mailtest.Start(t, storetest.SQLite(t), func(o *mail.Options) {
 		o.WebhookWait = 50 * time.Millisecond
-		o.Mesh = mail.Mesh{Host: "host-a", Hosts: hosts}
+		o.Mesh = federation.Mesh{Host: "host-a", Hosts: hosts}
 	})
-	hosts["host-b"] = mail.MeshHost{URL: nobody()}
-	alice := n.register("alice", "acme")
-	if _, err := n.mail.Route(t.Context(), alice.who(), alice.letter("bob@acme.signalbox.local", "s", "m", "")); code(err) != fault.HostUnavailable {
+	hosts["host-b"] = federation.Host{URL: nobody()}
+	alice := n.Register("alice", "acme")
+	if _, err := n.Mail.Route(t.Context(), alice.Who(), alice.Letter("bob@acme.signalbox.local", "s", "m", "")); mailtest.Code(err) != fault.HostUnavailable {
 		t.Errorf("a host that may have the recipient does not answer: %v", err)
 	}
-	sent := alice.send("bob@host-b.signalbox.local", "s", "m")
+	sent := alice.Send("bob@host-b.signalbox.local", "s", "m")
 	if sent.Status != mail.Queued || sent.Method != mail.ByRelay || sent.RemoteHost != "host-b" {
 		t.Errorf("%+v", sent)
 	}
-	if got := n.shown(sent.ID); got.Status != mail.Queued {
+	if got := n.Shown(sent.ID); got.Status != mail.Queued {
 		t.Errorf("%+v", got)
 	}
 }
@@ -133,16 +135,16 @@ func TestWhatAnotherHostMaySend(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
 		var open []netip.Prefix
-		n := start(t, address, func(o *mail.Options) {
-			o.Mesh = mail.Mesh{Host: "host-a", Open: open, Hosts: map[string]mail.MeshHost{"host-b": {URL: nobody(), Secret: wire.NewSecret(meshSecret)}, "host-c": {URL: nobody()}}}
+		n := mailtest.Start(t, address, func(o *mail.Options) {
+			o.Mesh = federation.Mesh{Host: "host-a", Open: open, Hosts: map[string]federation.Host{"host-b": {URL: nobody(), Secret: wire.NewSecret(meshSecret)}, "host-c": {URL: nobody()}}}
 		})
-		bob := n.register("bob", "acme")
+		bob := n.Register("bob", "acme")
 		_, key, _ := ed25519.GenerateKey(nil)
 		_, other, _ := ed25519.GenerateKey(nil)
 		message := func(from, text string) []byte {
 			payload := fmt.Sprintf(`{"message":%q,"type":"request"}`, text)
 			return fmt.Appendf(nil, `{"to":"bob","from":%q,"subject":"Hi","priority":"normal","payload":%s,"signature":%q,"_forwarded":{"original_from":%q,"original_to":%q,"forwarded_by":"host-b","forwarded_at":"2026-01-02T03:04:05Z"}}`,
-				from, payload, signText(key, from, bob.Address, "Hi", payload), from, bob.Address)
+				from, payload, mailtest.SignText(key, from, bob.Address, "Hi", payload), from, bob.Address)
 		}
 		now := strconv.FormatInt(n.Now().Unix(), 10)
 		good := message("zoe@acme.signalbox.local", "forwarded")
@@ -185,11 +187,11 @@ func TestWhatAnotherHostMaySend(t *testing.T) {
 				return h
 			}(), second, 409, fault.KeyConflict},
 		} {
-			if status, word := n.forward(t, c.header, c.body); status != c.status || word != string(c.code) {
+			if status, word := forward(t, n, c.header, c.body); status != c.status || word != string(c.code) {
 				t.Errorf("%s: %d %s, want %d %s", c.name, status, word, c.status, c.code)
 			}
 		}
-		if got := bob.mailbox(); len(got) != 1 || got[0].ID != "msg_1_first" || got[0].Local.Security.Trust != mail.Verified {
+		if got := bob.Mailbox(); len(got) != 1 || got[0].ID != "msg_1_first" || got[0].Local.Security.Trust != mail.Verified {
 			t.Errorf("%+v", got)
 		}
 		n.WantClean()
@@ -197,9 +199,9 @@ func TestWhatAnotherHostMaySend(t *testing.T) {
 }
 
 // forward calls the route of agents with headers of a host.
-func (n *node) forward(t *testing.T, header map[string]string, body []byte) (int, string) {
+func forward(t *testing.T, n *mailtest.Node, header map[string]string, body []byte) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.web.URL+"/api/v1/route", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.Web.URL+"/api/v1/route", bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,18 +224,18 @@ func (n *node) forward(t *testing.T, header map[string]string, body []byte) (int
 // is, when an operator has said so, and nothing that it says is verified.
 func TestAnOpenNetworkIsBelievedLess(t *testing.T) {
 	t.Parallel()
-	n := start(t, storetest.SQLite(t), func(o *mail.Options) {
-		o.Mesh = mail.Mesh{Host: "host-a", Open: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Hosts: map[string]mail.MeshHost{"host-b": {URL: nobody(), Secret: wire.NewSecret(meshSecret)}}}
+	n := mailtest.Start(t, storetest.SQLite(t), func(o *mail.Options) {
+		o.Mesh = federation.Mesh{Host: "host-a", Open: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Hosts: map[string]federation.Host{"host-b": {URL: nobody(), Secret: wire.NewSecret(meshSecret)}}}
 	})
-	bob := n.register("bob", "acme")
+	bob := n.Register("bob", "acme")
 	_, key, _ := ed25519.GenerateKey(nil)
 	payload := `{"message":"m","type":"request"}`
-	body := fmt.Appendf(nil, `{"to":%q,"from":"zoe@acme.signalbox.local","subject":"Hi","payload":%s,"signature":%q,"_forwarded":{}}`, bob.Address, payload, signText(key, "zoe@acme.signalbox.local", bob.Address, "Hi", payload))
+	body := fmt.Appendf(nil, `{"to":%q,"from":"zoe@acme.signalbox.local","subject":"Hi","payload":%s,"signature":%q,"_forwarded":{}}`, bob.Address, payload, mailtest.SignText(key, "zoe@acme.signalbox.local", bob.Address, "Hi", payload))
 	header := map[string]string{"X-Forwarded-From": "host-b", "X-AMP-Envelope-Id": "msg_1_open", "X-AMP-Sender-Key": hex.EncodeToString(key.Public().(ed25519.PublicKey))}
-	if status, word := n.forward(t, header, body); status != 200 {
+	if status, word := forward(t, n, header, body); status != 200 {
 		t.Fatal(status, word)
 	}
-	if got := bob.mailbox(); len(got) != 1 || got[0].Local.Security.Trust != mail.External {
+	if got := bob.Mailbox(); len(got) != 1 || got[0].Local.Security.Trust != mail.External {
 		t.Errorf("%+v", got)
 	}
 }

@@ -1,10 +1,9 @@
-package mail
+package federation
 
 import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -12,47 +11,18 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
-
-// The modes of exchanging mail with other providers.
-const (
-	PeersClosed   = "closed"    // with none
-	PeersListed   = "allowlist" // with those that are listed
-	PeersRegistry = "registry"  // and with those that a registry has verified
-	PeersOpen     = "open"      // with all
-)
-
-// PeerModes lists them.
-var PeerModes = []string{PeersClosed, PeersListed, PeersRegistry, PeersOpen}
-
-// Federation says which providers mail is exchanged with.
-type Federation struct {
-	Mode string // one of PeerModes; closed when empty
-	// Peers are the domains that are listed, with the address where each is reached: ""
-	// for where discovery finds it.
-	Peers    map[string]string
-	Registry string // the address of a registry, "" for none
-	// LookupTXT finds records of the domain name system; the machine's own when nil.
-	LookupTXT func(ctx context.Context, name string) ([]string, error)
-}
 
 // peer is another provider, as it was discovered.
 type peer struct {
 	endpoint string // with /api/v1 or the like
 	key      ed25519.PublicKey
-	until    time.Time
-}
-
-// peerBook remembers who was discovered.
-type peerBook struct {
-	mu    sync.Mutex
-	known map[string]peer
 }
 
 const (
@@ -65,63 +35,69 @@ func notTrusted(domain string) error {
 	return fault.New(fault.ProviderNotTrusted, "This server does not exchange mail with %.254s.", domain)
 }
 
+// Admits refuses a provider that mail is not exchanged with, or that is not to be found.
+func (f *Federation) Admits(ctx context.Context, domain string) error {
+	_, err := f.peer(ctx, domain)
+	return err
+}
+
+// WellKnown is the discovery document of a provider.
+type WellKnown struct {
+	Version      string   `json:"version"`
+	Endpoint     string   `json:"endpoint"`
+	Provider     string   `json:"provider"`
+	Capabilities []string `json:"capabilities"`
+	PublicKey    string   `json:"public_key"`
+	Fingerprint  string   `json:"fingerprint"`
+}
+
 // peer finds a provider that mail may be exchanged with.
-func (m *Mail) peer(ctx context.Context, domain string) (peer, error) {
-	_, listed := m.Federation.Peers[domain]
-	switch cmp.Or(m.Federation.Mode, PeersClosed) {
-	case PeersClosed:
+func (f *Federation) peer(ctx context.Context, domain string) (peer, error) {
+	_, listed := f.options.Peering.Peers[domain]
+	switch cmp.Or(f.options.Peering.Mode, Closed) {
+	case Closed:
 		return peer{}, notTrusted(domain)
-	case PeersListed:
+	case Listed:
 		if !listed {
 			return peer{}, notTrusted(domain)
 		}
 	}
-	now := m.core.Now()
-	m.peers.mu.Lock()
-	known, ok := m.peers.known[domain]
-	m.peers.mu.Unlock()
-	if ok && now.Before(known.until) {
+	now := f.core.Now()
+	if known, ok := f.peers.get(domain, now); ok {
 		return known, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, discoveryTime)
 	defer cancel()
-	found, err := m.discover(ctx, domain, listed)
-	if err != nil {
-		return peer{}, err
+	found, err := f.discover(ctx, domain, listed)
+	if err == nil {
+		f.peers.put(domain, found, now.Add(peerTime))
 	}
-	found.until = now.Add(peerTime)
-	m.peers.mu.Lock()
-	defer m.peers.mu.Unlock()
-	if m.peers.known == nil || len(m.peers.known) > maxRooms {
-		m.peers.known = map[string]peer{}
-	}
-	m.peers.known[domain] = found
-	return found, nil
+	return found, err
 }
 
 // discover finds a provider by what is configured, by the domain name system, by its own
 // document, and by the registry. Whoever says a fingerprint must say the same.
-func (m *Mail) discover(ctx context.Context, domain string, listed bool) (peer, error) {
-	base := m.Federation.Peers[domain]
+func (f *Federation) discover(ctx context.Context, domain string, listed bool) (peer, error) {
+	base := f.options.Peering.Peers[domain]
 	var prints []string
-	if txt := m.lookup(ctx, domain); base == "" && txt != nil {
+	if txt := f.lookup(ctx, domain); base == "" && txt != nil {
 		base = origin(txt["endpoint"])
 		prints = append(prints, txt["pubkey"])
 	}
-	if registry := m.Federation.Registry; registry != "" {
-		entry, err := m.verifiedBy(ctx, registry, domain)
-		if err != nil && m.Federation.Mode == PeersRegistry && !listed {
+	if registry := f.options.Peering.Registry; registry != "" {
+		entry, err := f.verifiedBy(ctx, registry, domain)
+		if err != nil && f.options.Peering.Mode == Registry && !listed {
 			return peer{}, err
 		}
 		if err == nil {
 			base = cmp.Or(base, origin(entry.Endpoint))
 			prints = append(prints, entry.Fingerprint)
 		}
-	} else if m.Federation.Mode == PeersRegistry && !listed {
+	} else if f.options.Peering.Mode == Registry && !listed {
 		return peer{}, notTrusted(domain)
 	}
 	var doc WellKnown
-	if err := m.getDocument(ctx, cmp.Or(base, "https://"+domain)+"/.well-known/agent-messaging.json", &doc); err != nil {
+	if err := f.getDocument(ctx, cmp.Or(base, "https://"+domain)+"/.well-known/agent-messaging.json", &doc); err != nil {
 		return peer{}, err
 	}
 	key, err := roster.ParsePublicKey(doc.PublicKey)
@@ -143,8 +119,8 @@ func (m *Mail) discover(ctx context.Context, domain string, listed bool) (peer, 
 }
 
 // lookup reads the TXT record of a provider, nil when there is none.
-func (m *Mail) lookup(ctx context.Context, domain string) map[string]string {
-	find := m.Federation.LookupTXT
+func (f *Federation) lookup(ctx context.Context, domain string) map[string]string {
+	find := f.options.Peering.LookupTXT
 	if find == nil {
 		find = net.DefaultResolver.LookupTXT
 	}
@@ -174,9 +150,9 @@ type registryEntry struct {
 }
 
 // verifiedBy asks the registry, a third party, for a provider that it has verified.
-func (m *Mail) verifiedBy(ctx context.Context, registry, domain string) (registryEntry, error) {
+func (f *Federation) verifiedBy(ctx context.Context, registry, domain string) (registryEntry, error) {
 	var entry registryEntry
-	err := m.getDocument(ctx, strings.TrimSuffix(registry, "/")+"/providers/"+url.PathEscape(domain), &entry)
+	err := f.getDocument(ctx, strings.TrimSuffix(registry, "/")+"/providers/"+url.PathEscape(domain), &entry)
 	if err == nil && (!entry.Verified || entry.Provider != domain) {
 		err = notTrusted(domain)
 	}
@@ -202,7 +178,7 @@ func secureURL(address string) error {
 }
 
 // getDocument reads a small JSON document of somebody else's.
-func (m *Mail) getDocument(ctx context.Context, address string, into any) error {
+func (f *Federation) getDocument(ctx context.Context, address string, into any) error {
 	if err := secureURL(address); err != nil {
 		return err
 	}
@@ -213,7 +189,7 @@ func (m *Mail) getDocument(ctx context.Context, address string, into any) error 
 	if err != nil {
 		return unreachable(err)
 	}
-	res, err := m.core.Outbox.Client().Do(req)
+	res, err := f.core.Outbox.Client().Do(req)
 	if err != nil {
 		return unreachable(err)
 	}
@@ -221,7 +197,11 @@ func (m *Mail) getDocument(ctx context.Context, address string, into any) error 
 	if res.StatusCode != http.StatusOK {
 		return unreachable(errors.New(res.Status))
 	}
-	if err := json.NewDecoder(io.LimitReader(res.Body, maxDocument)).Decode(into); err != nil {
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxDocument))
+	if err == nil {
+		err = wire.UnmarshalPart(text, into)
+	}
+	if err != nil {
 		return unreachable(err)
 	}
 	return nil

@@ -11,8 +11,8 @@ import (
 
 	"signalbox/internal/gate"
 	"signalbox/internal/harness"
-	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -38,7 +38,7 @@ func (n *node) pending() []gate.Gate {
 // vote decides the one gate that waits, when there is one.
 func (n *node) vote(b gate.Ballot) gate.Gate {
 	n.T.Helper()
-	protocoltest.Until(n.T, "a gate", func() bool { return len(n.pending()) == 1 })
+	testbed.Until(n.T, "a gate", func() bool { return len(n.pending()) == 1 })
 	g, err := n.Gates.Vote(context.Background(), n.operator, n.pending()[0].ID, b)
 	if err != nil {
 		n.T.Fatal(err)
@@ -152,7 +152,7 @@ func TestAGateThatExpiresBlocks(t *testing.T) {
 		c := n.conn(harness.TransportSocket)
 		n.ask(c, "pre_action", "s1", bash("make release"))
 		n.Move(2 * time.Hour)
-		protocoltest.Until(t, "the expiry", func() bool { return len(n.pending()) == 0 })
+		testbed.Until(t, "the expiry", func() bool { return len(n.pending()) == 0 })
 		a := n.ask(c, "pre_action", "s1", bash("make release"))
 		if a.Result["decision"] != "block" || !strings.Contains(a.Result["reason"].(string), "expired") {
 			t.Errorf("%+v", a)

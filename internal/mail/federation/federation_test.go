@@ -1,4 +1,4 @@
-package mail_test
+package federation_test
 
 import (
 	"cmp"
@@ -13,8 +13,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,26 +24,28 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
-	"signalbox/internal/protocol/protocoltest"
+	"signalbox/internal/mail/federation"
+	"signalbox/internal/mail/mailtest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // noTXT is a domain name system that knows nothing.
 func noTXT(context.Context, string) ([]string, error) { return nil, errors.New("no such host") }
 
 // pairOf starts two providers that list one another.
-func pairOf(t *testing.T, one, two string) (*node, *node) {
+func pairOf(t *testing.T, one, two string) (*mailtest.Node, *mailtest.Node) {
 	t.Helper()
 	peers := []map[string]string{{}, {}}
 	provider := func(own string, i int) func(*mail.Options) {
 		return func(o *mail.Options) {
 			o.Domains = amp.Domains{Own: own}
-			o.Federation = mail.Federation{Mode: mail.PeersListed, Peers: peers[i], LookupTXT: noTXT}
+			o.Peering = federation.Peering{Mode: federation.Listed, Peers: peers[i], LookupTXT: noTXT}
 		}
 	}
-	a, b := start(t, one, provider("first.test", 0)), start(t, two, provider("second.test", 1))
-	peers[0]["second.test"], peers[1]["first.test"] = b.web.URL, a.web.URL
+	a, b := mailtest.Start(t, one, provider("first.test", 0)), mailtest.Start(t, two, provider("second.test", 1))
+	peers[0]["second.test"], peers[1]["first.test"] = b.Web.URL, a.Web.URL
 	return a, b
 }
 
@@ -53,38 +57,38 @@ func TestMailGoesFromOneProviderToAnother(t *testing.T) {
 			second = storetest.Postgres(t)
 		}
 		one, two := pairOf(t, address, second)
-		alice, bob := one.register("alice", "acme"), two.register("bob", "other")
-		sent := alice.send(bob.Address, "Hello", "across")
+		alice, bob := one.Register("alice", "acme"), two.Register("bob", "other")
+		sent := alice.Send(bob.Address, "Hello", "across")
 		if sent.Status != mail.Delivered || sent.Method != mail.ByFederation {
 			t.Errorf("%+v", sent)
 		}
-		got := bob.mailbox()
+		got := bob.Mailbox()
 		if len(got) != 1 || got[0].ID != sent.ID || got[0].Envelope.From != alice.Address || got[0].Local.Security.Trust != mail.External || got[0].Payload.Message != "across" {
 			t.Fatalf("%+v", got)
 		}
-		if s := one.shown(sent.ID); s.Status != mail.Acknowledged || s.Method != mail.ByFederation {
+		if s := one.Shown(sent.ID); s.Status != mail.Acknowledged || s.Method != mail.ByFederation {
 			t.Errorf("%+v", s)
 		}
 		// An answer finds its way back, into the same thread.
-		reply, err := two.mail.Route(t.Context(), bob.who(), fmt.Appendf(nil, `{"to":%q,"subject":"Re","in_reply_to":%q,"payload":{"type":"response","message":"thanks"}}`, alice.Address, sent.ID))
+		reply, err := two.Mail.Route(t.Context(), bob.Who(), fmt.Appendf(nil, `{"to":%q,"subject":"Re","in_reply_to":%q,"payload":{"type":"response","message":"thanks"}}`, alice.Address, sent.ID))
 		if err != nil || reply.Status != mail.Delivered {
 			t.Fatalf("%+v %v", reply, err)
 		}
-		if back := alice.mailbox(); len(back) != 1 || back[0].Envelope.ThreadID != sent.ID || back[0].Local.Security.Trust != mail.Untrusted {
+		if back := alice.Mailbox(); len(back) != 1 || back[0].Envelope.ThreadID != sent.ID || back[0].Local.Security.Trust != mail.Untrusted {
 			t.Errorf("%+v", back)
 		}
 		// Nobody is there: the sender's message fails, and says why.
-		lost := alice.send("nobody@other.second.test", "s", "m")
-		if lost.Status != mail.Failed || one.shown(lost.ID).Status != mail.Failed {
+		lost := alice.Send("nobody@other.second.test", "s", "m")
+		if lost.Status != mail.Failed || one.Shown(lost.ID).Status != mail.Failed {
 			t.Errorf("%+v", lost)
 		}
 		// A key that its owner has replaced is taken, and the old one no more.
 		_, fresh, _ := ed25519.GenerateKey(nil)
 		pem := roster.EncodePublicKey(fresh.Public().(ed25519.PublicKey))
-		text, _ := json.Marshal(map[string]string{"new_public_key": pem, "proof": base64.StdEncoding.EncodeToString(ed25519.Sign(alice.private, []byte(pem)))})
-		one.want(200, alice.APIKey, "POST /v1/auth/rotate-keys", string(text), nil)
-		alice.private = fresh
-		if again := alice.send(bob.Address, "Hello", "with a new key"); again.Status != mail.Delivered {
+		text, _ := json.Marshal(map[string]string{"new_public_key": pem, "proof": base64.StdEncoding.EncodeToString(ed25519.Sign(alice.Private, []byte(pem)))})
+		one.Want(200, alice.APIKey, "POST /v1/auth/rotate-keys", string(text), nil)
+		alice.Private = fresh
+		if again := alice.Send(bob.Address, "Hello", "with a new key"); again.Status != mail.Delivered {
 			t.Errorf("%+v", again)
 		}
 		one.WantClean()
@@ -92,39 +96,19 @@ func TestMailGoesFromOneProviderToAnother(t *testing.T) {
 	})
 }
 
-// mailbox is what waits for the agent.
-func (a *agent) mailbox() []struct {
-	ID       string
-	Envelope amp.Envelope
-	Payload  struct{ Message string }
-	Local    struct{ Security mail.Security }
-} {
-	a.T.Helper()
-	var page struct {
-		Messages []struct {
-			ID       string
-			Envelope amp.Envelope
-			Payload  struct{ Message string }
-			Local    struct{ Security mail.Security }
-		}
-	}
-	a.want(200, a.APIKey, "GET /v1/messages/pending", "", &page)
-	return page.Messages
-}
-
 func TestAProviderThatIsAwayIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	peers := map[string]string{}
-	n := start(t, storetest.SQLite(t), func(o *mail.Options) {
+	n := mailtest.Start(t, storetest.SQLite(t), func(o *mail.Options) {
 		o.WebhookWait = 100 * time.Millisecond
-		o.Federation = mail.Federation{Mode: mail.PeersListed, Peers: peers, LookupTXT: noTXT}
+		o.Peering = federation.Peering{Mode: federation.Listed, Peers: peers, LookupTXT: noTXT}
 	})
 	s := newStandIn(t, "away.test")
 	s.answers = []int{503, 200}
 	peers["away.test"] = s.URL
-	alice := n.register("alice", "acme")
-	sent := alice.send("bob@other.away.test", "s", "m")
-	protocoltest.Until(t, "the second call", func() bool { return n.shown(sent.ID).Status == mail.Acknowledged })
+	alice := n.Register("alice", "acme")
+	sent := alice.Send("bob@other.away.test", "s", "m")
+	testbed.Until(t, "the second call", func() bool { return n.Shown(sent.ID).Status == mail.Acknowledged })
 	if len(s.calls()) != 2 {
 		t.Errorf("%v", s.calls())
 	}
@@ -133,7 +117,10 @@ func TestAProviderThatIsAwayIsTriedAgain(t *testing.T) {
 // standIn is another provider, of which only what a sender needs is there.
 type standIn struct {
 	*httptest.Server
-	receiver
+	mu      sync.Mutex
+	answers []int    // the statuses of its answers
+	got     []string // who has called
+
 	domain  string
 	private ed25519.PrivateKey
 	agent   ed25519.PrivateKey
@@ -171,11 +158,17 @@ func serveStandIn(t *testing.T, domain, base string, serve func(http.Handler) *h
 	return s
 }
 
+func (s *standIn) calls() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.got)
+}
+
 // message is a signed message of the stand-in's agent.
 func (s *standIn) message(id, to string, at time.Time, key ed25519.PrivateKey, change func(envelope map[string]any)) []byte {
 	payload := `{"message":"from outside","type":"request"}`
 	from := "zoe@theirs." + s.domain
-	signature := signText(key, from, to, "Hi", payload)
+	signature := mailtest.SignText(key, from, to, "Hi", payload)
 	envelope := map[string]any{"version": "amp/0.1", "id": id, "from": from, "to": to, "subject": "Hi", "priority": "normal", "timestamp": at.UTC().Format(time.RFC3339), "signature": signature, "thread_id": id}
 	if change != nil {
 		change(envelope)
@@ -186,10 +179,10 @@ func (s *standIn) message(id, to string, at time.Time, key ed25519.PrivateKey, c
 }
 
 // deliver calls a provider as the stand-in.
-func (s *standIn) deliver(t *testing.T, n *node, body []byte, change func(http.Header)) (int, string) {
+func (s *standIn) deliver(t *testing.T, n *mailtest.Node, body []byte, change func(http.Header)) (int, string) {
 	t.Helper()
 	at := strconv.FormatInt(n.Now().Unix(), 10)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.web.URL+"/v1/federation/deliver", strings.NewReader(string(body)))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.Web.URL+"/v1/federation/deliver", strings.NewReader(string(body)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,12 +211,12 @@ func TestWhatAnotherProviderMaySend(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
 		peers := map[string]string{}
-		n := start(t, address, func(o *mail.Options) {
-			o.Federation = mail.Federation{Mode: mail.PeersListed, Peers: peers, LookupTXT: noTXT}
+		n := mailtest.Start(t, address, func(o *mail.Options) {
+			o.Peering = federation.Peering{Mode: federation.Listed, Peers: peers, LookupTXT: noTXT}
 		})
 		s := newStandIn(t, "theirs.test")
 		peers[s.domain] = s.URL
-		bob := n.register("bob", "acme")
+		bob := n.Register("bob", "acme")
 		_, other, _ := ed25519.GenerateKey(nil)
 		now := n.Now()
 		good := s.message("msg_1_first", bob.Address, now, s.agent, nil)
@@ -265,7 +258,7 @@ func TestWhatAnotherProviderMaySend(t *testing.T) {
 				t.Errorf("%s: %d %s, want %d %s", c.name, status, word, c.status, c.code)
 			}
 		}
-		if got := bob.mailbox(); len(got) != 2 || got[0].ID != "msg_1_first" || got[0].Local.Security.Trust != mail.External {
+		if got := bob.Mailbox(); len(got) != 2 || got[0].ID != "msg_1_first" || got[0].Local.Security.Trust != mail.External {
 			t.Errorf("%+v", got)
 		}
 		n.WantClean()
@@ -287,34 +280,34 @@ func TestDiscovery(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		f    mail.Federation
+		f    federation.Peering
 		ok   bool
 	}{
-		{"closed", mail.Federation{Peers: map[string]string{"found.test": s.URL}}, false},
-		{"listed with its address", mail.Federation{Mode: mail.PeersListed, Peers: map[string]string{"found.test": s.URL}}, true},
-		{"listed at another's address", mail.Federation{Mode: mail.PeersListed, Peers: map[string]string{"other.test": s.URL, "found.test": nobody()}}, false},
-		{"not listed", mail.Federation{Mode: mail.PeersListed, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + known)}, false},
-		{"by its record", mail.Federation{Mode: mail.PeersOpen, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + known)}, true},
-		{"by a record with the other fingerprint", mail.Federation{Mode: mail.PeersOpen, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + amp.Fingerprints(s.private.Public().(ed25519.PublicKey))[1])}, true},
-		{"by a record with somebody else's fingerprint", mail.Federation{Mode: mail.PeersOpen, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=SHA256:x")}, false},
-		{"by the registry", mail.Federation{Mode: mail.PeersRegistry, Registry: s.URL}, true},
-		{"in the registry's mode without a registry", mail.Federation{Mode: mail.PeersRegistry}, false},
+		{"closed", federation.Peering{Peers: map[string]string{"found.test": s.URL}}, false},
+		{"listed with its address", federation.Peering{Mode: federation.Listed, Peers: map[string]string{"found.test": s.URL}}, true},
+		{"listed at another's address", federation.Peering{Mode: federation.Listed, Peers: map[string]string{"other.test": s.URL, "found.test": nobody()}}, false},
+		{"not listed", federation.Peering{Mode: federation.Listed, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + known)}, false},
+		{"by its record", federation.Peering{Mode: federation.Open, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + known)}, true},
+		{"by a record with the other fingerprint", federation.Peering{Mode: federation.Open, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + amp.Fingerprints(s.private.Public().(ed25519.PublicKey))[1])}, true},
+		{"by a record with somebody else's fingerprint", federation.Peering{Mode: federation.Open, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=SHA256:x")}, false},
+		{"by the registry", federation.Peering{Mode: federation.Registry, Registry: s.URL}, true},
+		{"in the registry's mode without a registry", federation.Peering{Mode: federation.Registry}, false},
 	} {
-		n := start(t, storetest.SQLite(t), func(o *mail.Options) {
-			if o.Federation = c.f; o.Federation.LookupTXT == nil {
-				o.Federation.LookupTXT = noTXT
+		n := mailtest.Start(t, storetest.SQLite(t), func(o *mail.Options) {
+			if o.Peering = c.f; o.Peering.LookupTXT == nil {
+				o.Peering.LookupTXT = noTXT
 			}
 			o.WebhookWait = time.Second
 		})
 		s.mu.Lock()
 		s.answers = []int{200}
 		s.mu.Unlock()
-		alice := n.register("alice", "acme")
-		_, err := n.mail.Route(t.Context(), alice.who(), alice.letter("bob@other.found.test", "s", "m", ""))
-		if c.ok != (err == nil) || err != nil && code(err) != fault.ExternalProvider {
+		alice := n.Register("alice", "acme")
+		_, err := n.Mail.Route(t.Context(), alice.Who(), alice.Letter("bob@other.found.test", "s", "m", ""))
+		if c.ok != (err == nil) || err != nil && mailtest.Code(err) != fault.ExternalProvider {
 			t.Errorf("%s: %v", c.name, err)
 		}
-		n.stop()
+		n.Stop()
 	}
 }
 
@@ -324,8 +317,8 @@ func TestAProviderIsFoundAtItsDomain(t *testing.T) {
 	t.Parallel()
 	s := serveStandIn(t, "example.com", "https://example.com", httptest.NewTLSServer) // whose certificate is for that name
 	s.answers = []int{200}
-	n := start(t, storetest.SQLite(t), func(o *mail.Options) {
-		o.Federation = mail.Federation{Mode: mail.PeersOpen, LookupTXT: noTXT}
+	n := mailtest.Start(t, storetest.SQLite(t), func(o *mail.Options) {
+		o.Peering = federation.Peering{Mode: federation.Open, LookupTXT: noTXT}
 		o.WebhookWait = 2 * time.Second
 	})
 	var asked atomic.Value
@@ -334,14 +327,14 @@ func TestAProviderIsFoundAtItsDomain(t *testing.T) {
 		asked.Store(address)
 		return (&net.Dialer{}).DialContext(ctx, network, s.Listener.Addr().String())
 	}
-	alice := n.register("alice", "acme")
-	letter := alice.letter("bob@other.example.com", "s", "m", "")
-	if _, err := n.mail.Route(t.Context(), alice.who(), letter); code(err) != fault.ExternalProvider {
+	alice := n.Register("alice", "acme")
+	letter := alice.Letter("bob@other.example.com", "s", "m", "")
+	if _, err := n.Mail.Route(t.Context(), alice.Who(), letter); mailtest.Code(err) != fault.ExternalProvider {
 		t.Errorf("a certificate that nobody vouches for: %v", err)
 	}
 	transport.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
 	transport.TLSClientConfig.RootCAs.AddCert(s.Certificate())
-	sent, err := n.mail.Route(t.Context(), alice.who(), letter)
+	sent, err := n.Mail.Route(t.Context(), alice.Who(), letter)
 	if err != nil || sent.Status != mail.Delivered || asked.Load() != "example.com:443" {
 		t.Errorf("%+v %v %v", sent, err, asked.Load())
 	}

@@ -1,4 +1,7 @@
-package mail_test
+// Package mailtest starts a process that routes mail, for the tests of mail and of its parts:
+// the core with mail on it, its routes served, agents that sign, and a clock that tests can
+// move. It knows nothing that the protocol does not say.
+package mailtest
 
 import (
 	"bytes"
@@ -27,24 +30,24 @@ import (
 	"signalbox/internal/wire"
 )
 
-// node is a process that routes mail, with everything it needs. It serves its routes.
-type node struct {
+// Node is a process that routes mail, with everything it needs. It serves its routes.
+type Node struct {
 	*protocoltest.Node
-	mail  *mail.Mail
-	web   *httptest.Server
-	blobs string // the folder of attachments
-	stop  func()
+	Mail  *mail.Mail
+	Web   *httptest.Server
+	Blobs string // the folder of attachments
+	Stop  func()
 }
 
-// start starts a node on the database, with what options change and no limits.
-func start(t testing.TB, address string, options ...func(*mail.Options)) *node {
+// Start starts a node on the database, with what options change and no limits.
+func Start(t testing.TB, address string, options ...func(*mail.Options)) *Node {
 	t.Helper()
 	none := int64(0)
-	return startLimited(t, address, &none, options...)
+	return StartLimited(t, address, &none, options...)
 }
 
-// startLimited starts a node with limits: the protocol's own for nil.
-func startLimited(t testing.TB, address string, perAgent *int64, options ...func(*mail.Options)) *node {
+// StartLimited starts a node with limits: the protocol's own for nil.
+func StartLimited(t testing.TB, address string, perAgent *int64, options ...func(*mail.Options)) *Node {
 	t.Helper()
 	o := mail.Options{
 		Domains: amp.Domains{Own: "signalbox.local", Aliases: []string{"aimaestro.local"}}, Registration: directory.Open, Keep: 30 * 24 * time.Hour,
@@ -53,7 +56,7 @@ func startLimited(t testing.TB, address string, perAgent *int64, options ...func
 		option(&o)
 	}
 	web := httptest.NewUnstartedServer(nil)
-	n := &node{blobs: t.TempDir(), web: web, Node: protocoltest.New(t, address, protocoltest.On{
+	n := &Node{Blobs: t.TempDir(), Web: web, Node: protocoltest.New(t, address, protocoltest.On{
 		Protocol: mail.Protocol(),
 		Core: func(c *protocol.Core) { // each provider has a key of its own
 			c.Key, c.BaseURL = []byte(strings.Repeat(o.Domains.Own[:1], 32)), "http://"+web.Listener.Addr().String()
@@ -63,25 +66,25 @@ func startLimited(t testing.TB, address string, perAgent *int64, options ...func
 			d.Timeout, d.Lease, d.Pauses = time.Second, 2*time.Second, []time.Duration{time.Millisecond}
 		},
 	})}
-	blobs, err := blob.Open(n.blobs)
+	blobs, err := blob.Open(n.Blobs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Blobs = blobs
-	n.mail = mail.New(n.Core, o)
+	n.Mail = mail.New(n.Core, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	web.Config.Handler = n.handler(ctx)
 	web.Start()
-	n.Start(n.mail)
-	n.stop = sync.OnceFunc(func() { cancel(); n.web.Close(); n.Stop() })
-	t.Cleanup(n.stop)
+	n.Start(n.Mail)
+	n.Stop = sync.OnceFunc(func() { cancel(); n.Web.Close(); n.Node.Stop() })
+	t.Cleanup(n.Stop)
 	return n
 }
 
 // handler serves the routes, with who is asking found out as the server does it.
-func (n *node) handler(stopping context.Context) http.Handler {
+func (n *Node) handler(stopping context.Context) http.Handler {
 	mux := http.NewServeMux()
-	for _, route := range n.mail.Routes() {
+	for _, route := range n.Mail.Routes() {
 		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
 			ctx := wire.WithStop(r.Context(), stopping)
 			tell := wire.Fail
@@ -107,11 +110,11 @@ func (n *node) handler(stopping context.Context) http.Handler {
 	})
 }
 
-// call makes a call and decodes the answer.
-func (n *node) call(key, line, body string, into any) (status int, answer string) {
+// Call makes a call and decodes the answer.
+func (n *Node) Call(key, line, body string, into any) (status int, answer string) {
 	n.T.Helper()
 	method, path, _ := strings.Cut(line, " ")
-	req, err := http.NewRequestWithContext(context.Background(), method, n.web.URL+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(context.Background(), method, n.Web.URL+path, strings.NewReader(body))
 	if err != nil {
 		n.T.Fatal(err)
 	}
@@ -136,35 +139,38 @@ func (n *node) call(key, line, body string, into any) (status int, answer string
 	return res.StatusCode, text.String()
 }
 
-// want makes a call that should be answered with the status.
-func (n *node) want(status int, key, line, body string, into any) {
+// Want makes a call that should be answered with the status.
+func (n *Node) Want(status int, key, line, body string, into any) {
 	n.T.Helper()
-	if got, answer := n.call(key, line, body, into); got != status {
+	if got, answer := n.Call(key, line, body, into); got != status {
 		n.T.Fatalf("%s %.200s: %d, want %d: %s", line, body, got, status, answer)
 	}
 }
 
-// agent is one that is registered.
-type agent struct {
-	*node
+// Agent is one that is registered.
+type Agent struct {
+	*Node
 	directory.Registered
-	private ed25519.PrivateKey
+	Private ed25519.PrivateKey
 }
 
-func registration(name, tenant string, private ed25519.PrivateKey, more string) string {
+// Registration is the body of one, with more members behind.
+func Registration(name, tenant string, private ed25519.PrivateKey, more string) string {
 	pem, _ := json.Marshal(roster.EncodePublicKey(private.Public().(ed25519.PublicKey)))
 	return fmt.Sprintf(`{"name":%q,"tenant":%q,"public_key":%s,"key_algorithm":"Ed25519"%s}`, name, tenant, pem, more)
 }
 
-func (n *node) register(name, tenant string) *agent {
+// Register registers an agent, with a key of its own.
+func (n *Node) Register(name, tenant string) *Agent {
 	n.T.Helper()
 	_, private, _ := ed25519.GenerateKey(nil)
-	a := &agent{node: n, private: private}
-	n.want(201, "", "POST /v1/register", registration(name, tenant, private, ""), &a.Registered)
+	a := &Agent{Node: n, Private: private}
+	n.Want(201, "", "POST /v1/register", Registration(name, tenant, private, ""), &a.Registered)
 	return a
 }
 
-func (a *agent) who() roster.Identity {
+// Who is the agent as the server knows it by its key.
+func (a *Agent) Who() roster.Identity {
 	a.T.Helper()
 	who, err := a.Roster.Authenticate(context.Background(), a.APIKey)
 	if err != nil {
@@ -173,47 +179,63 @@ func (a *agent) who() roster.Identity {
 	return who
 }
 
-// signText signs a message whose payload is canonical as it stands.
-func signText(key ed25519.PrivateKey, from, to, subject, payload string) string {
+// SignText signs a message whose payload is canonical as it stands.
+func SignText(key ed25519.PrivateKey, from, to, subject, payload string) string {
 	sum := sha256.Sum256([]byte(payload))
 	text := strings.Join([]string{from, to, subject, "normal", "", base64.StdEncoding.EncodeToString(sum[:])}, "|")
 	return base64.StdEncoding.EncodeToString(ed25519.Sign(key, []byte(text)))
 }
 
-// letter is a signed message.
-func (a *agent) letter(to, subject, message, more string) []byte {
+// Letter is a signed message.
+func (a *Agent) Letter(to, subject, message, more string) []byte {
 	payload := fmt.Sprintf(`{"message":%q,"type":"request"}`, message)
-	signature := signText(a.private, a.Address, to, subject, payload)
+	signature := SignText(a.Private, a.Address, to, subject, payload)
 	return fmt.Appendf(nil, `{"to":%q,"subject":%q,"payload":%s,"signature":%q%s}`, to, subject, payload, signature, more)
 }
 
-// send sends a message that should be taken.
-func (a *agent) send(to, subject, message string) mail.Answer {
+// Send sends a message that should be taken.
+func (a *Agent) Send(to, subject, message string) mail.Answer {
 	a.T.Helper()
-	out, err := a.mail.Route(context.Background(), a.who(), a.letter(to, subject, message, ""))
+	out, err := a.Mail.Route(context.Background(), a.Who(), a.Letter(to, subject, message, ""))
 	if err != nil {
 		a.T.Fatal(err)
 	}
 	return out
 }
 
-// inbox is the ids of what waits for the agent, the oldest first.
-func (a *agent) inbox() (ids []string) {
+// Got is a message as its recipient gets it.
+type Got struct {
+	ID       string
+	Envelope amp.Envelope
+	Payload  struct{ Message string }
+	Local    struct{ Security mail.Security }
+}
+
+// Mailbox is what waits for the agent, the oldest first.
+func (a *Agent) Mailbox() []Got {
 	a.T.Helper()
-	var page struct{ Messages []struct{ ID string } }
-	a.want(200, a.APIKey, "GET /v1/messages/pending", "", &page)
-	for _, m := range page.Messages {
+	var page struct{ Messages []Got }
+	a.Want(200, a.APIKey, "GET /v1/messages/pending", "", &page)
+	return page.Messages
+}
+
+// Inbox is the ids of it.
+func (a *Agent) Inbox() (ids []string) {
+	a.T.Helper()
+	for _, m := range a.Mailbox() {
 		ids = append(ids, m.ID)
 	}
 	return ids
 }
 
-func (a *agent) ack(id string) {
+// Ack acknowledges a message.
+func (a *Agent) Ack(id string) {
 	a.T.Helper()
-	a.want(200, a.APIKey, "DELETE /v1/messages/pending/"+id, "", nil)
+	a.Want(200, a.APIKey, "DELETE /v1/messages/pending/"+id, "", nil)
 }
 
-func (n *node) operator(name string) (key string, who roster.Identity) {
+// Operator adds an operator.
+func (n *Node) Operator(name string) (key string, who roster.Identity) {
 	n.T.Helper()
 	_, token, err := n.Roster.AddOperator(context.Background(), roster.Identity{Role: roster.Admin}, name, "operator", "")
 	if err != nil {
@@ -225,16 +247,18 @@ func (n *node) operator(name string) (key string, who roster.Identity) {
 	return token.Secret, who
 }
 
-func (n *node) shown(id string) mail.Summary {
+// Shown is a message as operators see it.
+func (n *Node) Shown(id string) mail.Summary {
 	n.T.Helper()
-	s, err := n.mail.Message(context.Background(), id)
+	s, err := n.Mail.Message(context.Background(), id)
 	if err != nil {
 		n.T.Fatal(err)
 	}
 	return s.Summary
 }
 
-func code(err error) fault.Code {
+// Code is the code of an error, "" for none.
+func Code(err error) fault.Code {
 	if err == nil {
 		return ""
 	}

@@ -1,0 +1,62 @@
+package mail
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"signalbox/internal/fault"
+	"signalbox/internal/wire"
+)
+
+// protocolCode is the word that the protocol has for what is wrong.
+func protocolCode(c fault.Code) fault.Code {
+	switch c {
+	case fault.Unauthenticated:
+		return "unauthorized"
+	case fault.InvalidPayload:
+		return fault.InvalidRequest
+	case fault.TooLarge:
+		return "request_too_large"
+	case fault.Internal, fault.UnrecordedWrite:
+		return "internal_error"
+	default:
+		return c
+	}
+}
+
+// errorBody is the protocol's form of an error. Clients of some generations look for
+// what others have in details at the top.
+type errorBody struct {
+	Error       fault.Code     `json:"error"`
+	Message     string         `json:"message"`
+	Field       string         `json:"field,omitempty"`
+	Details     map[string]any `json:"details,omitempty"`
+	Suggestions any            `json:"suggestions,omitempty"`
+	Accepted    *bool          `json:"accepted,omitempty"` // false, for other providers
+	RetryAfter  any            `json:"retry_after,omitempty"`
+}
+
+// fail answers with an error in the protocol's form.
+func fail(w http.ResponseWriter, err error) { failWith(w, fault.From(err), nil) }
+
+func failWith(w http.ResponseWriter, e *fault.Error, accepted *bool) {
+	// The header and the status are those of every call; the body is ours.
+	body := errorBody{protocolCode(e.Code), strings.ToValidUTF8(e.Message, "?"), strings.ToValidUTF8(e.Field, "?"), e.Details, e.Details["suggestions"], accepted, e.Details[wire.RetryAfter]}
+	if _, limited := e.Details[wire.RetryAfter]; limited || e.Code.Status() == http.StatusServiceUnavailable && e.Code != fault.OutcomeUnknown {
+		w.Header().Set("Retry-After", "1")
+		if seconds, ok := e.Details[wire.RetryAfter].(int); ok {
+			w.Header().Set("Retry-After", strconv.Itoa(seconds))
+		}
+	}
+	if wire.Reply(w, e.Code.Status(), body) != nil {
+		body.Details = nil
+		_ = wire.Reply(w, e.Code.Status(), body)
+	}
+}
+
+// failPeer is fail, with what other providers look for.
+func failPeer(w http.ResponseWriter, err error) {
+	no := false
+	failWith(w, fault.From(err), &no)
+}

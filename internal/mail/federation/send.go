@@ -1,0 +1,150 @@
+package federation
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"strconv"
+
+	"signalbox/internal/deliver"
+	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
+)
+
+// Parcel is a message on its way to a target.
+type Parcel struct {
+	amp.Message
+
+	Replaces string // the fingerprint that the sender's key has taken the place of, "" for none
+}
+
+// Reply is what a target answered.
+type Reply struct {
+	Status int
+	Text   []byte
+}
+
+// Send makes one call to a target. When there is no answer about the message, the result says
+// why.
+func (f *Federation) Send(ctx context.Context, to Target, p *Parcel) (Reply, *deliver.Result) {
+	prepare, client := f.forProvider, f.core.Outbox.Client()
+	if _, mesh := to.Host(); mesh {
+		prepare, client = f.forHost, f.hosts
+	}
+	req, failed := prepare(ctx, to, p)
+	if failed != nil {
+		return Reply{}, failed
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		r := deliver.ExplainDial(err)
+		return Reply{}, &r
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, _ := io.ReadAll(io.LimitReader(res.Body, maxDocument)) // the status has decided
+	if name, mesh := to.Host(); mesh && res.StatusCode == http.StatusUnauthorized {
+		// What is wrong is the configuration of one of us, and not the message.
+		return Reply{}, &deliver.Result{Status: res.StatusCode, Class: "status", Text: "The host " + name + " does not take our secret for the one that we share."}
+	}
+	return Reply{res.StatusCode, answer}, nil
+}
+
+// forProvider makes the call to another provider, signed with our key.
+func (f *Federation) forProvider(ctx context.Context, to Target, p *Parcel) (*http.Request, *deliver.Result) {
+	peer, err := f.peer(ctx, string(to))
+	if err != nil {
+		return nil, &deliver.Result{Class: "discovery", Text: fault.From(err).Message}
+	}
+	body, err := p.JSON()
+	if err != nil {
+		return nil, unwritable()
+	}
+	req, err := post(ctx, peer.endpoint+"/federation/deliver", body)
+	if err != nil {
+		return nil, &deliver.Result{Class: "discovery", Text: "The endpoint of the provider is no address."}
+	}
+	at := strconv.FormatInt(f.core.Now().Unix(), 10)
+	req.Header.Set("X-AMP-Provider", f.options.Domains.Own)
+	req.Header.Set("X-AMP-Timestamp", at)
+	req.Header.Set("X-AMP-Signature", base64.StdEncoding.EncodeToString(ed25519.Sign(f.key, signedCall(at, body))))
+	if p.Replaces != "" {
+		req.Header.Set("X-AMP-Key-Revoked", p.Replaces)
+	}
+	return req, nil
+}
+
+// forHost makes the call to another host of the mesh, with the proof that we are one of it.
+func (f *Federation) forHost(ctx context.Context, to Target, p *Parcel) (*http.Request, *deliver.Result) {
+	name, _ := to.Host()
+	host, known := f.options.Mesh.Hosts[name]
+	if !known {
+		return nil, &deliver.Result{Class: "discovery", Text: "The host " + name + " is not configured any more."}
+	}
+	body, err := f.forwarded(p)
+	if err != nil {
+		return nil, unwritable()
+	}
+	req, err := post(ctx, host.URL+"/api/v1/route", body)
+	if err != nil {
+		return nil, &deliver.Result{Class: "discovery", Text: "The address of the host is invalid."}
+	}
+	req.Header.Set("X-AMP-Envelope-Id", p.Envelope.ID)
+	req.Header.Set("X-AMP-Signature", p.Envelope.Signature)
+	if key, err := roster.ParsePublicKey(p.SenderKey); err == nil {
+		req.Header.Set("X-AMP-Sender-Key", hex.EncodeToString(key))
+	}
+	f.signForHost(req, name, body)
+	return req, nil
+}
+
+func unwritable() *deliver.Result {
+	return &deliver.Result{Verdict: deliver.Hopeless, Class: "internal", Text: "The message cannot be written."}
+}
+
+func post(ctx context.Context, address string, body []byte) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err == nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, err
+}
+
+// forwarding is what is said of a message beside the message, when it goes to another host.
+type forwarding struct {
+	OriginalFrom string `json:"original_from"`
+	OriginalTo   string `json:"original_to"`
+	By           string `json:"forwarded_by"`
+	At           string `json:"forwarded_at"`
+	KeyRevoked   string `json:"key_revoked,omitzero"` // the fingerprint that the sender's key replaces
+}
+
+// forwarded is the flat form of a message with where it comes from.
+func (f *Federation) forwarded(p *Parcel) ([]byte, error) {
+	e := &p.Envelope
+	text, err := wire.Marshal(struct {
+		ID        string     `json:"id"`
+		From      string     `json:"from"`
+		To        string     `json:"to"`
+		Subject   string     `json:"subject"`
+		Priority  string     `json:"priority"`
+		InReplyTo string     `json:"in_reply_to,omitzero"`
+		ThreadID  string     `json:"thread_id"`
+		ExpiresAt string     `json:"expires_at,omitzero"`
+		Timestamp string     `json:"timestamp"`
+		Signature string     `json:"signature"`
+		Forwarded forwarding `json:"_forwarded"`
+	}{
+		e.ID, e.From, e.To, e.Subject, e.Priority, e.InReplyTo, e.ThreadID, e.ExpiresAt, e.Timestamp, e.Signature,
+		forwarding{e.From, e.To, f.options.Mesh.Host, amp.Stamp(f.core.Now()), p.Replaces},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return wire.Splice(text, wire.Member{Name: "payload", Value: p.Payload}), nil
+}

@@ -1,0 +1,64 @@
+package mail
+
+import (
+	"net/http"
+
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/federation"
+	"signalbox/internal/wire"
+)
+
+func (m *Mail) meshRoutes() []wire.Route {
+	return []wire.Route{
+		{Method: "POST", Path: "/v1/mesh/route", Summary: "A message from another host of this provider, which proves who it is; also at /v1/route with X-Forwarded-From", RequestMedia: "application/json", Answer: Answer{}, Handle: m.postMesh},
+		{Method: "GET", Path: "/v1/agents/by-name/{address}", Summary: "Whether an agent is on this host, for another host of this provider", Answer: Located{}, Handle: wire.Answer(http.StatusOK, m.getByName)},
+	}
+}
+
+func (m *Mail) getByName(r *http.Request) (Located, error) {
+	if _, err := m.Federation.VerifyHost(federation.ReadHostCall(r), nil); err != nil {
+		return Located{}, err
+	}
+	return m.Locate(r.Context(), r.PathValue("address"))
+}
+
+func (m *Mail) postMesh(w http.ResponseWriter, r *http.Request) error {
+	call := federation.ReadHostCall(r)
+	if err := m.Federation.AdmitHost(call); err != nil {
+		return err
+	}
+	body, err := wire.Read(w, r, amp.MaxBody)
+	if err != nil {
+		return err
+	}
+	proved, err := m.Federation.VerifyHost(call, body)
+	if err != nil {
+		return err
+	}
+	answer, err := m.ImportForwarded(r.Context(), body, Forwarded{r.Header.Get("X-AMP-Envelope-Id"), r.Header.Get("X-AMP-Sender-Key"), proved})
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, answer)
+}
+
+func (m *Mail) postFederation(w http.ResponseWriter, r *http.Request) error {
+	call := federation.ReadCall(r)
+	if err := m.Federation.Admit(call); err != nil {
+		return err
+	}
+	body, err := wire.Read(w, r, amp.MaxBody)
+	if err != nil {
+		return err
+	}
+	left, err := m.Federation.Verify(r.Context(), call, body)
+	left.SetHeaders(w.Header())
+	if err != nil {
+		return err
+	}
+	answer, err := m.Import(r.Context(), call.Provider, body, call.Replaces)
+	if err != nil {
+		return err
+	}
+	return wire.Reply(w, http.StatusOK, Accepted{true, answer.ID, answer.Status == Delivered, answer.Method})
+}

@@ -1,0 +1,158 @@
+package mail
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/roster"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
+)
+
+// Quarantined is a message that waits for a person, or has.
+type Quarantined struct {
+	ID        string    `json:"quarantine_id"`
+	MessageID string    `json:"message_id"`
+	Status    string    `json:"status"` // pending, approved, rejected or expired
+	From      string    `json:"from"`
+	To        string    `json:"to"`
+	Subject   string    `json:"subject"`
+	Flags     []string  `json:"injection_flags"`
+	Reason    string    `json:"reason"`
+	GateID    string    `json:"gate_id"`
+	At        time.Time `json:"quarantined_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+	Text      string    `json:"message,omitempty"` // only where one is shown
+}
+
+// QuarantineList is a page of them.
+type QuarantineList struct {
+	Items  []Quarantined `json:"items"`
+	Count  int           `json:"count"`
+	Total  int64         `json:"total"`
+	Cursor string        `json:"cursor,omitempty"`
+}
+
+// QuarantineAnswer is what becomes of one.
+type QuarantineAnswer struct {
+	ID        string `json:"quarantine_id"`
+	Status    string `json:"status"`
+	MessageID string `json:"message_id"`
+	Delivered bool   `json:"delivered"`
+}
+
+const inWalls = "($1 = '' OR workspace = $1 OR recipient_workspace = $1)"
+
+// inState are the conditions for what was decided about messages that were held.
+var inState = map[string]string{
+	"": "", "all": "", "pending": " AND status = 'quarantined'", "rejected": " AND status = 'rejected'",
+	"approved": " AND status <> 'quarantined' AND status <> 'rejected'",
+}
+
+// Quarantine lists messages that wait for a person, or have, after an entry, as far as the
+// calling operator may see them.
+func (m *Mail) Quarantine(ctx context.Context, status string, after int64, limit int) (QuarantineList, error) {
+	out := QuarantineList{Items: []Quarantined{}}
+	decided, known := inState[status]
+	if !known {
+		return out, fault.New(fault.InvalidField, "status should be pending, approved, rejected or all, and is %.40q.", status).About("status")
+	}
+	scope, condition := wire.Scope(ctx), inWalls+" AND quarantine <> ''"+decided
+	if err := m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_message WHERE "+condition, []any{scope}, &out.Total); err != nil {
+		return out, err
+	}
+	last := after
+	ids, err := store.All(m.core.DB.Reading(ctx), func(scan store.Scan) (id string, err error) {
+		err = scan(&id, &last)
+		return id, err
+	}, "SELECT quarantine, seq FROM mail_message WHERE "+condition+" AND seq > $2 ORDER BY seq LIMIT $3", scope, after, limit)
+	if err != nil {
+		return out, err
+	}
+	for _, id := range ids {
+		q, err := m.Quarantined(ctx, id)
+		if err != nil {
+			return out, err
+		}
+		q.Text = ""
+		out.Items = append(out.Items, q)
+	}
+	if out.Count = len(out.Items); out.Count == limit {
+		out.Cursor = wire.SeqCursor(last)
+	}
+	return out, nil
+}
+
+// Quarantined reads one, as far as the calling operator may see it.
+func (m *Mail) Quarantined(ctx context.Context, id string) (Quarantined, error) {
+	var message string
+	err := m.core.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE quarantine = $2 AND quarantine <> '' AND "+inWalls, []any{wire.Scope(ctx), id}, &message)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Quarantined{}, fault.New(fault.NotFound, "There is nothing in quarantine under %.80q. GET /v1/quarantine lists what there is.", id)
+	}
+	if err != nil {
+		return Quarantined{}, err
+	}
+	shown, err := m.summary(ctx, message)
+	if err != nil {
+		return Quarantined{}, err
+	}
+	g, err := m.core.Gates.Get(ctx, shown.Gate)
+	if err != nil {
+		return Quarantined{}, err
+	}
+	q := Quarantined{
+		ID: id, MessageID: message, Status: string(g.Status), From: shown.From, To: shown.To, Subject: shown.Subject, Flags: shown.Flags,
+		Reason: g.Reason, GateID: g.ID, At: shown.At, ExpiresAt: shown.At.Add(quarantineTTL), Text: g.Summary,
+	}
+	if g.ExpiresAt != nil {
+		q.ExpiresAt = *g.ExpiresAt
+	}
+	if g.Cause == gate.ByExpiry && g.Status == gate.Rejected {
+		q.Status = "expired"
+	}
+	return q, nil
+}
+
+// Release approves or rejects a message that is held, as a vote of the operator on its gate.
+func (m *Mail) Release(ctx context.Context, who roster.Identity, id string, approve bool) (QuarantineAnswer, error) {
+	q, err := m.Quarantined(ctx, id)
+	if err != nil {
+		return QuarantineAnswer{}, err
+	}
+	if q.Status == "expired" {
+		return QuarantineAnswer{}, fault.New(fault.QuarantineExpired, "The message waited until %s, and was rejected then.", amp.Stamp(q.ExpiresAt))
+	}
+	g, err := m.core.Gates.Vote(ctx, who, q.GateID, gate.Ballot{Approve: approve})
+	return QuarantineAnswer{q.ID, string(g.Status), q.MessageID, g.Status == gate.Approved}, err
+}
+
+func (m *Mail) getQuarantine(r *http.Request) (QuarantineList, error) {
+	limit, err := wire.Limit(r)
+	if err != nil {
+		return QuarantineList{}, err
+	}
+	cursor, err := wire.ReadCursor(r, 1)
+	if err != nil {
+		return QuarantineList{}, err
+	}
+	after, _ := strconv.ParseInt(cursor[0], 10, 64) // one that is no number begins anew
+	return m.Quarantine(r.Context(), r.URL.Query().Get("status"), after, limit)
+}
+
+func (m *Mail) getQuarantined(r *http.Request) (Quarantined, error) {
+	return m.Quarantined(r.Context(), r.PathValue("id"))
+}
+
+func (m *Mail) postQuarantined(approve bool) wire.Handler {
+	return roster.AnswerAbout("id", func(ctx context.Context, who roster.Identity, id string) (QuarantineAnswer, error) {
+		return m.Release(ctx, who, id, approve)
+	})
+}

@@ -1,0 +1,117 @@
+package rulebook
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"time"
+
+	"signalbox/internal/fault"
+	"signalbox/internal/policy"
+	"signalbox/internal/roster"
+	"signalbox/internal/store"
+	"signalbox/internal/wire"
+)
+
+// What operators do with the policy. It is the whole server's, so none of it is for those who
+// are confined to a workspace.
+
+func unconfined(ctx context.Context) error {
+	return wire.Unconfined(ctx, "The policy is that of")
+}
+
+// ListVersions is a page of the versions, the newest first.
+func (b *Book) ListVersions(ctx context.Context, cursor string, limit int) (page VersionPage, err error) {
+	if err := unconfined(ctx); err != nil {
+		return page, err
+	}
+	at, err := wire.ParseCursor(cursor, 1)
+	if err != nil {
+		return page, err
+	}
+	var before int64
+	if at[0] != "" {
+		if before, err = strconv.ParseInt(at[0], 10, 64); err != nil {
+			return page, wire.BadCursor()
+		}
+	}
+	page.Versions, err = b.Versions(ctx, before, limit)
+	if err == nil && len(page.Versions) == limit {
+		page.Next = wire.Cursor(strconv.FormatInt(page.Versions[limit-1].Number, 10))
+	}
+	return page, err
+}
+
+// FullVersion finds a version and says what its rules are. One that is written in the language
+// of another Signalbox has its source alone.
+func (b *Book) FullVersion(ctx context.Context, number int64) (FullVersion, error) {
+	v, source, err := b.Version(ctx, number)
+	full := FullVersion{Version: v, Source: string(source)}
+	if err != nil {
+		return full, err
+	}
+	if p, err := b.parse(source); err == nil {
+		full.Rules, full.Defaults = p.Rules(), p.Defaults()
+	}
+	return full, nil
+}
+
+// Put applies a policy as Apply does, and says what is odd about it and whether it decides yet.
+func (b *Book) Put(ctx context.Context, by roster.Identity, source []byte, expect int64) (Applied, error) {
+	checked, err := b.Check(ctx, source)
+	if err != nil {
+		return Applied{}, err
+	}
+	v, changed, err := b.Apply(ctx, by, source, expect)
+	return Applied{v, changed, b.InForce() >= v.Number, checked.Warnings}, err
+}
+
+// Check says what a policy amounts to, and changes nothing.
+func (b *Book) Check(ctx context.Context, source []byte) (Checked, error) {
+	if err := unconfined(ctx); err != nil {
+		return Checked{}, err
+	}
+	p, err := b.parse(source)
+	if err != nil {
+		return Checked{}, err
+	}
+	warnings, err := b.Warnings(ctx, p)
+	return Checked{p.Rules(), warnings}, err
+}
+
+// Trial is a replay that is about to run. One at a time does: it takes every processor.
+type Trial struct {
+	book   *Book
+	policy *policy.Policy
+	since  time.Time
+}
+
+// Try reads a policy that what was decided since a moment is to be decided with again. Whoever
+// gets a trial has to run it.
+func (b *Book) Try(ctx context.Context, source []byte, since time.Time) (*Trial, error) {
+	if err := unconfined(ctx); err != nil {
+		return nil, err
+	}
+	p, err := b.parse(source)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case b.replays <- struct{}{}:
+		return &Trial{b, p, since}, nil
+	default:
+		return nil, fault.New(fault.Overloaded, "Another replay is under way, and one takes every processor. Try again when it has ended.")
+	}
+}
+
+// Run replays, and lets the next trial begin. It breaks off when the server stops.
+func (t *Trial) Run(ctx context.Context, progress func(done, of int64)) (Report, error) {
+	defer func() { <-t.book.replays }()
+	ctx, end := wire.UntilStop(ctx)
+	defer end()
+	report, err := t.book.Replay(ctx, t.policy, t.since, progress)
+	if err != nil {
+		err = cmp.Or(context.Cause(ctx), store.Explain(err))
+	}
+	return report, err
+}
