@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -160,8 +159,14 @@ func readPoll(r *http.Request) (limit int, after int64, wait time.Duration, err 
 		err = fault.New(fault.InvalidField, "limit should be a whole number from 1 to %d.", maxFetch).About("limit")
 	}
 	after = number("after", cmp.Or(query.Get("after"), query.Get("since_seq"), "0"), 1<<62)
-	seconds := number("wait", strings.TrimSuffix(cmp.Or(query.Get("wait"), "0"), "s"), int64(maxPoll/time.Second))
-	return limit, after, time.Duration(seconds) * time.Second, err
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if wait, err = wire.QueryWait(r, maxPoll); err != nil {
+		e := fault.From(err)
+		err = fault.New(fault.InvalidField, "%s", e.Message).About(e.Field)
+	}
+	return limit, after, wait, err
 }
 
 // deletePending acknowledges one message, in each of the forms that clients have for it.

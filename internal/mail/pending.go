@@ -116,9 +116,11 @@ func (m *Mail) Poll(ctx context.Context, who roster.Identity, after int64, limit
 	}
 	if most > 0 {
 		waiting, cancel := wire.Waiting(ctx, most)
-		err := m.wait(waiting, who.ID, after)
-		cancel()
-		if err != nil && ctx.Err() == nil && !errors.Is(err, waiting.Err()) {
+		err := m.arrivals.Await(waiting, who.ID, func(ctx context.Context) (bool, error) {
+			n, _, _, err := m.waiting(ctx, who.ID, after)
+			return n > 0, err
+		})
+		if cancel(); err != nil {
 			return Page{}, err
 		}
 	}
@@ -132,23 +134,6 @@ func (m *Mail) Poll(ctx context.Context, who roster.Identity, after int64, limit
 	}
 	page.Remaining, _, _, err = m.waiting(ctx, who.ID, page.Next)
 	return page, err
-}
-
-// wait holds until something is in the queue after the place, or ctx ends.
-func (m *Mail) wait(ctx context.Context, agentID string, after int64) error {
-	l := &listener{agent: agentID}
-	defer m.hub.add(l)()
-	for {
-		n, _, _, err := m.waiting(ctx, agentID, after)
-		if err != nil || n > 0 {
-			return err
-		}
-		select {
-		case <-l.wake:
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }
 
 // tombstone is how long an acknowledgement may be repeated.

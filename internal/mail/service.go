@@ -57,11 +57,12 @@ type Mail struct {
 	// Federation is the other providers and hosts that mail is exchanged with.
 	Federation *federation.Federation
 
-	core    protocol.Core
-	hub     hub
-	rooms   rooms
-	started time.Time
-	pushed  chan pushed
+	core     protocol.Core
+	arrivals *ledger.Waiters // those who wait for messages, by the agent's id
+	hub      hub
+	rooms    rooms
+	started  time.Time
+	pushed   chan pushed
 }
 
 // New makes the service over a core whose ledger has Projection. What is kept secret of agents
@@ -77,6 +78,7 @@ func New(core protocol.Core, o Options) *Mail {
 	m.Directory = directory.New(core, directory.Options{Domains: o.Domains, Mode: o.Registration, Host: o.Mesh.Host})
 	m.Attachments = attachment.New(core, attachment.Options{Blobs: o.Blobs, Clam: o.Clam, Received: m.received})
 	m.Federation = federation.New(core, federation.Options{Domains: o.Domains, Peering: o.Peering, Mesh: o.Mesh})
+	m.arrivals = core.Ledger.Waiters(m.arrival)
 	core.Gates.OnResolved(Name, m.resolved)
 	core.Outbox.AddSender(sender, webhookSender{m})
 	for _, kind := range federation.Senders() {
@@ -131,20 +133,13 @@ func (m *Mail) see(e *ledger.Entry) error {
 	case "key.revoked":
 		m.core.Roster.Forget()
 		m.hub.dropKey(e.Subject)
-	case kindRouted, kindReleased, kindDelivered, kindRead, kindAcked, kindFailed:
+	case kindDelivered, kindRead, kindAcked, kindFailed:
 		if m.hub.empty() {
 			return nil
 		}
 		return m.seeMessage(e)
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 var errGone = errors.New("the connection is gone")

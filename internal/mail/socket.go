@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -31,8 +32,9 @@ const writeTime = 10 * time.Second
 const socketPage = 100
 
 // socket is one WebSocket of an agent. One goroutine reads frames; one, push, looks at
-// the queue whenever it is woken and writes what is new. What was pushed stays in the
-// queue until it is acknowledged, and comes again on the next connection.
+// the queue whenever it is woken and writes what is new; one, pass, writes what is told of
+// messages that the agent has sent. What was pushed stays in the queue until it is
+// acknowledged, and comes again on the next connection.
 type socket struct {
 	*Mail
 	conn     *websocket.Conn
@@ -114,7 +116,7 @@ func (s *socket) serve(stopping context.Context) {
 	// Not the context of the stop: what is under way then is finished.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(stopping))
 	defer cancel()
-	s.listener = &listener{agent: s.who.ID, key: s.who.KeyID, socket: true, end: func() { go s.dismiss(ctx) }}
+	s.listener = &listener{agent: s.who.ID, key: s.who.KeyID, end: func() { go s.dismiss(ctx) }}
 	defer s.hub.add(s.listener)()
 	defer s.core.Roster.Connected(s.who.ID)()
 	defer context.AfterFunc(stopping, func() { s.close(websocket.StatusGoingAway, "the server is stopping") })()
@@ -127,11 +129,12 @@ func (s *socket) serve(stopping context.Context) {
 	if err != nil || s.write(ctx, frame("connected", map[string]any{"address": s.who.Address, "pending_count": n})) != nil {
 		return
 	}
-	done := make(chan struct{})
-	go func() { defer close(done); s.push(ctx, head); _ = s.conn.CloseNow() }()
+	var writing sync.WaitGroup
+	writing.Go(func() { s.push(ctx, head); _ = s.conn.CloseNow() })
+	writing.Go(func() { s.pass(ctx) })
 	s.listen(ctx)
 	cancel()
-	<-done
+	writing.Wait()
 }
 
 // dismiss closes a connection whose key is no longer good.
@@ -241,13 +244,16 @@ func (s *socket) close(code websocket.StatusCode, reason string) { _ = s.conn.Cl
 // message once on this connection.
 func (s *socket) push(ctx context.Context, head int64) {
 	place := int64(0)
+	_ = s.arrivals.Await(ctx, s.who.ID, func(context.Context) (done bool, err error) {
+		place, err = s.pushPage(ctx, place, head)
+		return false, err // the connection is gone
+	})
+}
+
+// pass writes what is told of messages that the agent has sent.
+func (s *socket) pass(ctx context.Context) {
 	for {
-		var err error
-		if place, err = s.pushPage(ctx, place, head); err != nil {
-			return
-		}
 		select {
-		case <-s.listener.wake:
 		case text := <-s.listener.events:
 			if s.write(ctx, text) != nil {
 				return

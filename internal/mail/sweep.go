@@ -28,7 +28,7 @@ func (m *Mail) sweep(ctx context.Context) error {
 				return err
 			}
 		}
-		pause(ctx, sweepEvery)
+		ledger.Pause(ctx, nil, sweepEvery)
 	}
 	return nil
 }
