@@ -156,7 +156,8 @@ func (m *Mail) seeMessage(e *ledger.Entry) error {
 		m.hub.settle(e.Subject, Failed)
 	case kindDelivered:
 		if b.Sender != "" {
-			m.hub.tell(b.Sender, frame("message.delivered", map[string]any{"id": e.Subject, "to": b.To, "delivered_at": amp.Stamp(e.At), "method": b.Via}))
+			m.hub.tell(b.Sender, frame("message.delivered",
+				map[string]any{"id": e.Subject, "to": b.To, "delivered_at": amp.Stamp(e.At), "method": b.Via}))
 		}
 	case kindRead:
 		m.hub.tell(b.Sender, frame("message.read", map[string]any{"id": e.Subject, "read_at": amp.Stamp(e.At)}))
@@ -186,7 +187,8 @@ func (m *Mail) notePushed(ctx context.Context) {
 		}
 		err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 			for _, p := range batch {
-				tx.Append(ledger.Event{Workspace: p.workspace, Kind: kindDelivered, Actor: "system", Subject: p.id, Trace: p.trace, Body: p.body})
+				tx.Append(ledger.Event{Workspace: p.workspace, Kind: kindDelivered, Actor: "system", Subject: p.id, Trace: p.trace,
+					Body: p.body})
 			}
 			return nil
 		})

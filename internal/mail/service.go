@@ -23,7 +23,8 @@ const Name = "mail"
 
 // Protocol is AMP v0.1.2 messaging, for the server's list.
 func Protocol() protocol.Protocol {
-	return protocol.Protocol{Name: Name, Label: "Mail", Migrations: Migrations, Projection: Projection(), Readers: Readers()}
+	return protocol.Protocol{Name: Name, Label: "Mail", Migrations: Migrations, Projection: Projection(),
+		Readers: Readers()}
 }
 
 // sender is the kind of our deliveries.
@@ -112,7 +113,8 @@ func (m *Mail) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		for e := range m.core.Ledger.FollowNow(ctx, m.Directory.Load) {
 			if err := m.see(&e); err != nil {
-				m.core.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "seq", e.Seq, "error", err.Error())
+				m.core.Log.Error("cannot read an entry; keeping what was known before",
+					"kind", e.Kind, "seq", e.Seq, "error", err.Error())
 			}
 			if e.Kind == "state.rebuilt" {
 				break // everything is read anew

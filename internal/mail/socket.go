@@ -59,7 +59,8 @@ func (m *Mail) getSocket(w http.ResponseWriter, r *http.Request) error {
 	_ = control.SetWriteDeadline(time.Time{})
 	// A key is in the first frame, never in a cookie, so pages of other origins can do
 	// nothing here that they could not do from anywhere.
-	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"amp.v1"}, InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"amp.v1"},
+		InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
 		return nil // Accept has answered
 	}
@@ -86,7 +87,8 @@ func (s *socket) greet(ctx context.Context) bool {
 	}
 	f, err := amp.ReadFields(text)
 	if kind != websocket.MessageText || err != nil || f.Text("type", 64) != "auth" {
-		s.fail(ctx, "", fault.New(fault.Unauthenticated, "The first frame should be {\"type\": \"auth\", \"token\": \"amp_live_sk_…\"}."))
+		s.fail(ctx, "", fault.New(fault.Unauthenticated,
+			"The first frame should be {\"type\": \"auth\", \"token\": \"amp_live_sk_…\"}."))
 		s.close(closeNotAuth, "the first frame should be auth")
 		return false
 	}
@@ -126,7 +128,8 @@ func (s *socket) serve(stopping context.Context) {
 		return
 	}
 	n, _, _, err := s.waiting(ctx, s.who.ID, 0)
-	if err != nil || s.write(ctx, frame("connected", map[string]any{"address": s.who.Address, "pending_count": n})) != nil {
+	if err != nil || s.write(ctx, frame("connected",
+		map[string]any{"address": s.who.Address, "pending_count": n})) != nil {
 		return
 	}
 	var writing sync.WaitGroup
@@ -191,7 +194,8 @@ func (s *socket) handle(ctx context.Context, who roster.Identity, text []byte) {
 		s.route(ctx, who, request, f)
 	case "auth": // again, which changes nothing
 	default:
-		s.fail(ctx, request, fault.New(fault.InvalidRequest, "There is no frame of type %.40q. There are auth, ping, route and ack.", kind))
+		s.fail(ctx, request, fault.New(fault.InvalidRequest,
+			"There is no frame of type %.40q. There are auth, ping, route and ack.", kind))
 	}
 }
 
@@ -199,7 +203,8 @@ func (s *socket) handle(ctx context.Context, who roster.Identity, text []byte) {
 func (s *socket) route(ctx context.Context, who roster.Identity, request string, f *amp.Fields) {
 	data, ok := f.Get("data")
 	if !ok {
-		s.fail(ctx, request, fault.New(fault.MissingField, "The field \"data\" is missing. It should be what POST /v1/route takes.").About("data"))
+		s.fail(ctx, request, fault.New(fault.MissingField,
+			"The field \"data\" is missing. It should be what POST /v1/route takes.").About("data"))
 		return
 	}
 	if _, err := s.takeMessage(who); err != nil {
@@ -301,7 +306,8 @@ func (s *socket) pushOne(ctx context.Context, p *Pending, replay bool) error {
 	if replay {
 		return nil
 	}
-	note := pushed{workspace: s.who.Workspace, id: p.ID, trace: trace(p.Envelope.ThreadID), body: about{Seq: p.seq, Agent: s.who.ID, Via: ByWebSocket}}
+	note := pushed{workspace: s.who.Workspace, id: p.ID, trace: trace(p.Envelope.ThreadID),
+		body: about{Seq: p.seq, Agent: s.who.ID, Via: ByWebSocket}}
 	if p.receipt {
 		note.body.Sender, note.body.To = p.sender, p.Envelope.To
 	}
