@@ -118,7 +118,8 @@ func (t *Timers) Settle(ctx context.Context) error {
 		if err := t.db.QueryRow(ctx, "SELECT count(*) FROM timer WHERE due_at <= $1", []any{moment}, &due); err != nil || due == 0 {
 			return err
 		}
-		if Pause(ctx, settlingTime); ctx.Err() != nil {
+		Pause(ctx, settlingTime)
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}

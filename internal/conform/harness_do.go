@@ -8,9 +8,9 @@ import (
 	"os"
 	"strings"
 
-	"signalbox/internal/wire"
-
 	"github.com/coder/websocket"
+
+	"signalbox/internal/wire"
 )
 
 // procedures are the cases that one message cannot show, by their number.

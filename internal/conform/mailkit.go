@@ -19,9 +19,9 @@ import (
 	"strings"
 	"time"
 
-	"signalbox/internal/wire"
-
 	"github.com/coder/websocket"
+
+	"signalbox/internal/wire"
 )
 
 // MailKit runs cases against a messaging provider.

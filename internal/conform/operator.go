@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"signalbox/internal/wire"
-
 	"go.yaml.in/yaml/v3"
+
+	"signalbox/internal/wire"
 )
 
 // What the operators' API is called with and answers, as far as it is needed here.

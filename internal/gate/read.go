@@ -68,7 +68,15 @@ func addVotes(gates []Gate, query store.Query) error {
 
 // Get reads one gate.
 func (g *Gates) Get(ctx context.Context, gateID string) (Gate, error) {
-	found, err := scanGate(func(dest ...any) error { return g.db.QueryRow(ctx, selectGate+byID, []any{gateID}, dest...) })
+	return readGate(gateID, func(text string, args []any, dest ...any) error { return g.db.QueryRow(ctx, text, args, dest...) }, g.db.Reading(ctx))
+}
+
+// load reads a gate inside a transaction.
+func load(tx *ledger.Tx, gateID string) (Gate, error) { return readGate(gateID, tx.QueryRow, tx.Query) }
+
+// readGate reads a gate with its votes.
+func readGate(gateID string, row func(text string, args []any, dest ...any) error, rows store.Query) (Gate, error) {
+	found, err := scanGate(func(dest ...any) error { return row(selectGate+byID, []any{gateID}, dest...) })
 	if errors.Is(err, sql.ErrNoRows) {
 		return found, noGate(gateID)
 	}
@@ -76,8 +84,12 @@ func (g *Gates) Get(ctx context.Context, gateID string) (Gate, error) {
 		return found, err
 	}
 	one := []Gate{found}
-	err = addVotes(one, g.db.Reading(ctx))
+	err = addVotes(one, rows)
 	return one[0], err
+}
+
+func noGate(gateID string) error {
+	return fault.New(fault.NotFound, "There is no gate %.80q. `signalbox gates ls` lists those that wait.", gateID)
 }
 
 // Filter selects gates; zero fields select everything.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"signalbox/internal/harness/knowledge"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
@@ -27,7 +28,7 @@ func (h *Harness) yes(ctx context.Context, who roster.Identity, e *Event, v poli
 		if err := wire.UnmarshalPart(e.Payload, &in); err != nil {
 			return Answer{}, err
 		}
-		facts, err := h.recall(ctx, who, e, in.Query, in.Memory, int(min(in.Most, maxFound)))
+		facts, err := h.recall(ctx, who, e, in.Query, in.Memory, int(min(in.Most, knowledge.MaxFound)))
 		return Answer{Decision: "allow", InjectedFacts: facts}, err
 	case IntentDetection:
 		return detect(e.text("prompt"), v), nil
@@ -58,13 +59,13 @@ func (h *Harness) perceive(ctx context.Context, who roster.Identity, e *Event) (
 	}
 	most, room := perceived, 1<<20
 	if n := in.Constraints.Results; n != nil {
-		most = int(min(*n, maxFound))
+		most = int(min(*n, knowledge.MaxFound))
 	}
 	if n := in.Constraints.Length; n != nil {
 		room = int(min(*n, 1<<20))
 	}
 	question := strings.Join([]string{in.Context.Query, in.Context.Task, texts(in.Target)}, " ")
-	found, err := h.Search(ctx, who.Workspace, question, most)
+	found, err := h.Knowledge.Search(ctx, who.Workspace, question, most)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -142,7 +143,7 @@ const (
 func (h *Harness) recall(ctx context.Context, who roster.Identity, e *Event, question, memory string, most int) ([]Fact, error) {
 	facts := []Fact{}
 	if memory != episodic {
-		found, err := h.Search(ctx, who.Workspace, question, most)
+		found, err := h.Knowledge.Search(ctx, who.Workspace, question, most)
 		if err != nil {
 			return nil, err
 		}
@@ -178,7 +179,7 @@ type memory struct {
 // remembered looks for the words of a question in what the session itself told, the best
 // first. It was said by an agent, so it counts half.
 func (h *Harness) remembered(ctx context.Context, who roster.Identity, e *Event, question string, most int) ([]Fact, error) {
-	key, words := keyOf(e.Session), asked(question)
+	key, words := keyOf(e.Session), knowledge.Keywords(question)
 	var all []memory
 	q := ledger.Query{Trace: traceOf(who.ID, key), Kinds: []string{kindNoted, kindReported}, Limit: maxRemembered}
 	_, _, err := h.lookBack(ctx, q, maxRememberedBytes, func(entry *ledger.Entry) error {
@@ -217,25 +218,11 @@ func (n *note) remember(key string, words []string) memory {
 	}
 	_ = wire.UnmarshalPart(n.Event, &event) // it was read when it came
 	content := texts(event.Payload)
-	hits := countIn(words, content)
+	hits := knowledge.CountIn(words, content)
 	if len(content) > maxMemory {
 		content = strings.ToValidUTF8(content[:maxMemory], "") + "…"
 	}
 	return memory{Fact{content, "session " + key + ", " + string(n.Type), 0.5}, hits}
-}
-
-// countIn is how many of the words stand in a text.
-func countIn(words []string, text string) (hits int) {
-	have := map[string]bool{}
-	for _, w := range wordsOf(text) {
-		have[w] = true
-	}
-	for _, w := range words {
-		if have[w] {
-			hits++
-		}
-	}
-	return hits
 }
 
 // intentWords are the words that give an intent away, the surest first. A workspace's own
@@ -259,9 +246,9 @@ var intentWords = []struct {
 // surer; where neither finds any, nothing is made up.
 func detect(prompt string, v policy.Verdict) Answer {
 	best, hits, total := "", 0, 0
-	words := wordsOf(prompt)
+	words := knowledge.Words(prompt)
 	for _, i := range intentWords {
-		n := countIn(i.words, strings.Join(words, " "))
+		n := knowledge.CountIn(i.words, strings.Join(words, " "))
 		if total += n; n > hits {
 			best, hits = i.intent, n
 		}

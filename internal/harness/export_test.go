@@ -33,9 +33,6 @@ func Checks(text []byte) bool {
 	return strict
 }
 
-// WordsOf are the words that are looked up.
-var WordsOf = wordsOf
-
 // Asked is what rules see of a message.
 func (h *Harness) Asked(text []byte) policy.Event {
 	m, _ := parseMessage(text)

@@ -19,20 +19,15 @@ import (
 // Routes are the calls of AHP, and what operators see of sessions.
 func (h *Harness) Routes() []wire.Route {
 	inWorkspace := wire.Param{Name: "workspace", Meaning: "the workspace; default when absent"}
-	search := wire.Param{Name: "search", Meaning: "words to look for; the best answers come first"}
 	agent := wire.Param{Name: "agent", Meaning: "only sessions of the agent with this name or id"}
 	ofAgent := wire.Param{Name: "agent", Meaning: "the agent whose session it is, where two have one of the same name"}
 	page := func(more ...wire.Param) []wire.Param { return append(more, wire.PageParams...) }
-	return []wire.Route{
+	return append([]wire.Route{
 		{Method: "POST", Path: "/ahp", Summary: "AHP 2.4: one JSON-RPC request or notification, with an agent's key as X-API-Key or bearer token", RequestMedia: "application/json", Media: "application/json", Lenient: true, Handle: h.post},
 		{Method: "GET", Path: "/ahp", Summary: "AHP 2.4 over WebSocket, with an agent's key as api_key or token in the query", Media: "application/json", Status: http.StatusSwitchingProtocols, Lenient: true, Handle: h.upgrade},
 		{Method: "GET", Path: "/ops/sessions", Summary: "Sessions of agents under the harness, the newest first", Auth: wire.Viewer, Query: page(inWorkspace, agent), Answer: SessionPage{}, Handle: h.getSessions},
 		{Method: "GET", Path: "/ops/sessions/{id}", Summary: "A session: statistics, runs, the task list, the last verification, a timeline", Auth: wire.Viewer, Query: page(inWorkspace, ofAgent), Answer: Session{}, Handle: h.getSession},
-		{Method: "GET", Path: "/ops/knowledge", Summary: "What a workspace's agents are told of: all of it, or the best answers to a search", Auth: wire.Viewer, Query: page(inWorkspace, search), Answer: KnowledgePage{}, Handle: h.getKnowledge},
-		{Method: "POST", Path: "/ops/knowledge", Summary: "Add a fact with its source, or a snippet of a file", Auth: wire.Operator, Request: NewKnowledge{}, Answer: Knowledge{}, Status: 201, Handle: h.postKnowledge},
-		{Method: "GET", Path: "/ops/knowledge/{id}", Summary: "Show one piece of knowledge", Auth: wire.Viewer, Answer: Knowledge{}, Handle: h.getOneKnowledge},
-		{Method: "DELETE", Path: "/ops/knowledge/{id}", Summary: "Take a piece of knowledge away", Auth: wire.Operator, Status: 204, Handle: h.deleteKnowledge},
-	}
+	}, h.Knowledge.Routes()...)
 }
 
 // sessionFilter reads what ?workspace=, ?agent=, ?limit= and ?cursor= select.

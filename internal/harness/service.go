@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"signalbox/internal/clock"
+	"signalbox/internal/harness/knowledge"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
@@ -63,6 +64,8 @@ const longestTimeout = 10 * time.Second
 // Harness answers the events of agents.
 type Harness struct {
 	Config
+	Knowledge *knowledge.Base
+
 	core  protocol.Core
 	notes queue
 	// unwritten is what Run could not write yet.
@@ -89,7 +92,7 @@ func New(core protocol.Core, c Config) *Harness {
 	if c.SocketAgent == "" {
 		c.SocketAgent = "local"
 	}
-	h := &Harness{Config: c, core: core, calls: handlerClient()}
+	h := &Harness{Config: c, Knowledge: knowledge.New(core.DB, core.Ledger), core: core, calls: handlerClient()}
 	h.notes.init()
 	return h
 }

@@ -1,10 +1,12 @@
 package harness
 
 import (
+	"maps"
 	"strings"
 	"time"
 
 	"signalbox/internal/gate"
+	"signalbox/internal/harness/knowledge"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -87,9 +89,6 @@ const (
 	kindOpened   = "session.opened"
 	kindNoted    = "session.noted"    // what only tells
 	kindReported = "session.reported" // what people see of a session
-
-	kindKnown     = "knowledge.added"
-	kindForgotten = "knowledge.removed"
 )
 
 // stepKinds are those of decisions of the policy.
@@ -97,27 +96,16 @@ var stepKinds = []string{kindAllowed, kindBlocked, kindModified, kindDeferred, k
 
 // Projection is what the entries do to the tables.
 func Projection() ledger.Projection {
-	return ledger.Projection{
+	p := ledger.Projection{
 		Name: "harness",
-		Tables: []ledger.Table{
+		Tables: append([]ledger.Table{
 			{Name: "harness_session", Key: "agent, session"},
 			{Name: "harness_report", Key: "agent, session, type, run_id"},
-			{Name: "knowledge", Key: "id"},
-			{Name: "knowledge_word", Key: "workspace, word, id"},
-		},
-		Apply: map[string]ledger.Apply{
-			kindHeld:     applyHeld,
-			kindSettled:  applySettled,
-			kindOpened:   applyOpened,
-			kindReported: applyReported,
-			kindKnown:    applyKnown,
-			kindForgotten: func(tx *store.Tx, e *ledger.Entry) error {
-				tx.Exec("DELETE FROM knowledge WHERE id = $1", e.Subject)
-				tx.Exec("DELETE FROM knowledge_word WHERE id = $1", e.Subject)
-				return nil
-			},
-		},
+		}, knowledge.Tables()...),
+		Apply: knowledge.Apply(),
 	}
+	maps.Copy(p.Apply, map[string]ledger.Apply{kindHeld: applyHeld, kindSettled: applySettled, kindOpened: applyOpened, kindReported: applyReported})
+	return p
 }
 
 func applyHeld(tx *store.Tx, e *ledger.Entry) error {

@@ -26,7 +26,11 @@ type worked struct {
 // work lets agents of the default workspace do something over every protocol.
 func work(t *testing.T, address string) *worked {
 	t.Helper()
-	b := start(t, address, nil)
+	return workOn(t, start(t, address, nil))
+}
+
+func workOn(t *testing.T, b *box) *worked {
+	t.Helper()
 	w := &worked{box: b}
 	gone := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) { out.WriteHeader(http.StatusGone) }))
 	t.Cleanup(gone.Close)

@@ -2,23 +2,9 @@ package task
 
 import (
 	"context"
-	"math"
-	"strconv"
 
 	"signalbox/internal/wire"
 )
-
-// beforeOf is the number that a page begins before, by the text in its cursor.
-func beforeOf(text string) (int64, error) {
-	if text == "" {
-		return math.MaxInt64, nil
-	}
-	before, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0, wire.BadCursor()
-	}
-	return before, nil
-}
 
 // List is a page of the board that the caller sees; cursor is Next of the page before.
 func (s *Tasks) List(ctx context.Context, p Party, status, cursor string, limit int) (Page, error) {
@@ -26,7 +12,7 @@ func (s *Tasks) List(ctx context.Context, p Party, status, cursor string, limit 
 	if err != nil {
 		return Page{}, err
 	}
-	before, err := beforeOf(at[0])
+	before, err := wire.CursorNumber(at[0])
 	if err != nil {
 		return Page{}, err
 	}
@@ -54,11 +40,7 @@ type ErrorPage struct {
 
 // ListErrors is a page of what was refused, about a task or all; an agent sees its own.
 func (s *Tasks) ListErrors(ctx context.Context, p Party, taskID, cursor string, limit int) (ErrorPage, error) {
-	at, err := wire.ParseCursor(cursor, 1)
-	if err != nil {
-		return ErrorPage{}, err
-	}
-	before, err := beforeOf(at[0])
+	before, err := wire.ParseSeqCursor(cursor)
 	if err != nil {
 		return ErrorPage{}, err
 	}
@@ -69,7 +51,7 @@ func (s *Tasks) ListErrors(ctx context.Context, p Party, taskID, cursor string, 
 	list, next, err := s.Errors(ctx, p.Workspace, actor, taskID, before, limit)
 	page := ErrorPage{Errors: list}
 	if err == nil && len(list) == limit {
-		page.Next = wire.Cursor(strconv.FormatInt(next, 10))
+		page.Next = wire.SeqCursor(next)
 	}
 	return page, err
 }

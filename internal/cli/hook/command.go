@@ -136,7 +136,7 @@ func (f *asker) ask(ctx context.Context, call *Call) (ahp.Decision, error) {
 		}
 		clock.Pause(ctx, d.RetryAfter)
 		if ctx.Err() != nil {
-			return d, nil //nolint:nilerr // nobody has decided, which is what d says
+			return d, nil // nobody has decided, which is what d says
 		}
 	}
 }

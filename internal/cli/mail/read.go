@@ -145,7 +145,7 @@ func folderOf(sent bool) string {
 }
 
 // find finds a message in the agent's folder.
-func (m *commands) find(folder string, id string) (*mailbox.Box, *mailbox.Message, error) {
+func (m *commands) find(folder, id string) (*mailbox.Box, *mailbox.Message, error) {
 	b, err := m.open()
 	if err != nil {
 		return nil, nil, err

@@ -15,12 +15,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/term"
+
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
 	"signalbox/internal/clock"
-
-	"golang.org/x/term"
 )
 
 // viewer is what is shown on the whole terminal. It is only called by one goroutine.
