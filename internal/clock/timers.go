@@ -71,7 +71,7 @@ func (t *Timers) fire(ctx context.Context) error {
 		}
 		select {
 		case <-news:
-			Pause(ctx, gap-time.Since(looked))
+			ledger.Pause(ctx, nil, gap-time.Since(looked))
 		case <-time.After(next):
 		case <-ctx.Done():
 		}

@@ -59,7 +59,8 @@ func parseRoute(body []byte) (*outgoing, error) {
 	}
 	sum := sha256.Sum256(body)
 	o := &outgoing{
-		to: f.Required("to", amp.MaxAddress, "an address, such as \"bob@acme.signalbox.local\""), from: f.Text("from", amp.MaxAddress),
+		to:        f.Required("to", amp.MaxAddress, "an address, such as \"bob@acme.signalbox.local\""),
+		from:      f.Text("from", amp.MaxAddress),
 		subject:   f.Required("subject", maxSubject, "1 to 256 characters, such as \"Task request\""),
 		inReplyTo: f.Text("in_reply_to", 128), threadHint: f.Text("thread_id", 128), signature: f.Text("signature", 256),
 		expiresAt: f.Time("expires_at"), clientID: f.Text("id", 128), request: hex.EncodeToString(sum[:]),
@@ -116,7 +117,8 @@ func (o *outgoing) readPayload(f *amp.Fields) {
 	}
 	f.Join(p)
 	if f.Err == nil && len(raw) > maxPayload {
-		f.Err = fault.New(fault.TooLarge, "The payload has %d bytes; the most is %d. Send what is large as an attachment.", len(raw), maxPayload)
+		f.Err = fault.New(fault.TooLarge, "The payload has %d bytes; the most is %d. Send what is large as an attachment.",
+			len(raw), maxPayload)
 	}
 }
 
@@ -164,8 +166,8 @@ type Pending struct {
 	receipt    bool   // the sender wants to hear of the delivery
 }
 
-// appendJSON writes the message. An encoder would rewrite the payload.
-func (p *Pending) appendJSON(dst []byte) ([]byte, error) {
+// json is the message as the recipient's calls are answered with it.
+func (p *Pending) json() ([]byte, error) {
 	head, err := wire.Marshal(struct {
 		ID       string       `json:"id"`
 		Envelope amp.Envelope `json:"envelope"`
@@ -173,20 +175,17 @@ func (p *Pending) appendJSON(dst []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	tail, err := wire.Marshal(struct {
-		Key       string         `json:"sender_public_key"`
-		QueuedAt  string         `json:"queued_at"`
-		ExpiresAt string         `json:"expires_at"`
-		Local     map[string]any `json:"local"`
-	}{p.SenderKey, amp.Stamp(p.QueuedAt), amp.Stamp(p.ExpiresAt), map[string]any{"security": p.Security}})
+	local, err := wire.Marshal(map[string]any{"security": p.Security})
 	if err != nil {
 		return nil, err
 	}
-	dst = append(dst, head[:len(head)-1]...)
-	dst = append(dst, `,"payload":`...)
-	dst = append(dst, p.Payload...)
-	dst = append(dst, ',')
-	return append(dst, tail[1:]...), nil
+	return wire.Splice(head,
+		wire.Member{Name: "payload", Value: p.Payload},
+		wire.Member{Name: "sender_public_key", Value: wire.AppendText(nil, p.SenderKey)},
+		wire.Member{Name: "queued_at", Value: wire.AppendText(nil, amp.Stamp(p.QueuedAt))},
+		wire.Member{Name: "expires_at", Value: wire.AppendText(nil, amp.Stamp(p.ExpiresAt))},
+		wire.Member{Name: "local", Value: local},
+	), nil
 }
 
 // Page is what waits for an agent, the oldest first.
@@ -203,10 +202,11 @@ func (p *Page) json() ([]byte, error) {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		var err error
-		if out, err = p.Messages[i].appendJSON(out); err != nil {
+		text, err := p.Messages[i].json()
+		if err != nil {
 			return nil, err
 		}
+		out = append(out, text...)
 	}
 	out = append(out, `],"count":`...)
 	out = strconv.AppendInt(out, int64(len(p.Messages)), 10)

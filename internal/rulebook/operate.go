@@ -3,7 +3,6 @@ package rulebook
 import (
 	"cmp"
 	"context"
-	"strconv"
 	"time"
 
 	"signalbox/internal/fault"
@@ -25,19 +24,13 @@ func (b *Book) ListVersions(ctx context.Context, cursor string, limit int) (page
 	if err := unconfined(ctx); err != nil {
 		return page, err
 	}
-	at, err := wire.ParseCursor(cursor, 1)
+	before, err := wire.ParseSeqCursor(cursor)
 	if err != nil {
 		return page, err
 	}
-	var before int64
-	if at[0] != "" {
-		if before, err = strconv.ParseInt(at[0], 10, 64); err != nil {
-			return page, wire.BadCursor()
-		}
-	}
 	page.Versions, err = b.Versions(ctx, before, limit)
 	if err == nil && len(page.Versions) == limit {
-		page.Next = wire.Cursor(strconv.FormatInt(page.Versions[limit-1].Number, 10))
+		page.Next = wire.SeqCursor(page.Versions[limit-1].Number)
 	}
 	return page, err
 }

@@ -5,11 +5,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net/http"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
-	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
 
@@ -130,18 +128,6 @@ func isTaskKind(kind string) bool {
 		}
 	}
 	return false
-}
-
-func (s *Tasks) getBundle(w http.ResponseWriter, r *http.Request) error {
-	workspace, err := roster.QueryWorkspace(r)
-	if err != nil {
-		return err
-	}
-	b, err := s.Bundle(r.Context(), workspace, r.PathValue("task_id"))
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, b)
 }
 
 // ReadBundle reads a bundle.

@@ -1,12 +1,11 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
-	"net/http"
 	"path"
 	"strings"
 
@@ -71,7 +70,7 @@ func readChecks(event string, body []byte) ([]check, error) {
 		return []check{c}, nil
 	}
 	var g github
-	if err := json.Unmarshal(body, &g); err != nil {
+	if err := wire.UnmarshalForeign(body, &g); err != nil {
 		return nil, fault.Wrap(err, fault.InvalidPayload, "The body is not what GitHub posts for %.40q.", event)
 	}
 	one := func(r githubRun, branch string) []check {
@@ -119,12 +118,9 @@ type CI struct {
 	Secret string `json:"secret"` // signs the body: X-Hub-Signature-256: sha256=HEX
 }
 
-func (s *Tasks) getCI(w http.ResponseWriter, r *http.Request) error {
-	workspace, err := roster.QueryWorkspace(r)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, CI{"/amp/checks?workspace=" + workspace, s.core.Outbox.SecretFor(workspace, ciReceiver, 0).Reveal()})
+// CI is how checks of a workspace are posted to us.
+func (s *Tasks) CI(workspace string) CI {
+	return CI{"/amp/checks?workspace=" + workspace, s.core.Outbox.SecretFor(workspace, ciReceiver, 0).Reveal()}
 }
 
 // Checked lists the tasks that a check was about.
@@ -132,44 +128,37 @@ type Checked struct {
 	Tasks []string `json:"tasks"`
 }
 
-// postChecks takes the status of a check. Who sends it has no key, but signs with the
-// secret of the workspace, as GitHub does.
-func (s *Tasks) postChecks(w http.ResponseWriter, r *http.Request) error {
-	workspace := r.URL.Query().Get("workspace")
-	if workspace == "" {
-		workspace = roster.DefaultWorkspace
-	}
-	body, err := wire.Read(w, r, MaxDocument)
-	if err != nil {
-		return err
-	}
-	mac := hmac.New(sha256.New, []byte(s.core.Outbox.SecretFor(workspace, ciReceiver, 0).Reveal()))
-	mac.Write(body)
-	given, _ := hex.DecodeString(strings.TrimPrefix(r.Header.Get("X-Hub-Signature-256"), "sha256="))
-	if !hmac.Equal(given, mac.Sum(nil)) {
-		return fault.New(fault.Unauthenticated, "Sign the body with the secret of the workspace: X-Hub-Signature-256: sha256= and the HMAC-SHA256 in hex. An operator finds the secret with GET /ops/tasks/ci.")
-	}
-	list, err := readChecks(r.Header.Get(githubEvent), body)
-	if err != nil {
-		return err
-	}
+// TakeChecks takes the status of a check, for the tasks that it is about. event is what GitHub
+// says that it posts, "" for our own form; signature is made with the secret of the workspace.
+func (s *Tasks) TakeChecks(ctx context.Context, workspace, event, signature string, body []byte) (Checked, error) {
 	out := Checked{Tasks: []string{}}
+	workspace = cmp.Or(workspace, roster.DefaultWorkspace)
+	mac := hmac.New(sha256.New, []byte(s.CI(workspace).Secret))
+	mac.Write(body)
+	given, _ := hex.DecodeString(strings.TrimPrefix(signature, "sha256="))
+	if !hmac.Equal(given, mac.Sum(nil)) {
+		return out, fault.New(fault.Unauthenticated, "Sign the body with the secret of the workspace: X-Hub-Signature-256: sha256= and the HMAC-SHA256 in hex. An operator finds the secret with GET /ops/tasks/ci.")
+	}
+	list, err := readChecks(event, body)
+	if err != nil {
+		return out, err
+	}
 	for _, c := range list {
-		tasks, err := s.concerned(r.Context(), workspace, c)
+		tasks, err := s.concerned(ctx, workspace, c)
 		if err != nil {
-			return err
+			return out, err
 		}
 		for _, id := range tasks {
-			err := s.core.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
+			err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 				return s.do(tx, workspace, Input{Kind: InBuild, TaskID: id, Build: &Build{clip(c.Name), clip(c.Status)}})
 			})
 			if err != nil {
-				return err
+				return out, err
 			}
 			out.Tasks = append(out.Tasks, id)
 		}
 	}
-	return wire.Reply(w, http.StatusOK, out)
+	return out, nil
 }
 
 // concerned are the tasks on the branch of a check, as far as it is about what they have

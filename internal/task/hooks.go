@@ -1,9 +1,9 @@
 package task
 
 import (
+	"context"
 	"database/sql"
 	"errors"
-	"net/http"
 	"slices"
 
 	"signalbox/internal/deliver"
@@ -74,58 +74,45 @@ func (w *work) deliver(next *Task, out Outcome) error {
 	return nil
 }
 
-// hookOf reads the webhook of the role that the address names.
-func (s *Tasks) hookOf(r *http.Request) (workspace string, shown ShownWebhook, err error) {
-	shown.Role = Role(r.PathValue("role"))
-	if shown.Role != Admin && !slices.Contains(AgentRoles, shown.Role) {
-		return "", shown, fault.New(fault.NotFound, "There is no role %.40q. The roles are admin, coordinator, executor and reviewer.", shown.Role)
+// Webhook is the webhook of a role in a workspace that the caller may see.
+func (s *Tasks) Webhook(ctx context.Context, workspace string, role Role) (ShownWebhook, error) {
+	_, shown, err := s.hookOf(ctx, workspace, role)
+	return shown, err
+}
+
+func (s *Tasks) hookOf(ctx context.Context, named string, role Role) (workspace string, shown ShownWebhook, err error) {
+	shown.Role = role
+	if role != Admin && !slices.Contains(AgentRoles, role) {
+		return "", shown, fault.New(fault.NotFound, "There is no role %.40q. The roles are admin, coordinator, executor and reviewer.", role)
 	}
-	if workspace, err = roster.QueryWorkspace(r); err != nil {
+	if workspace, err = roster.WorkspaceOf(ctx, named); err != nil {
 		return "", shown, err
 	}
-	err = s.core.DB.QueryRow(r.Context(), "SELECT url, generation FROM task_hook WHERE workspace = $1 AND role = $2", []any{workspace, string(shown.Role)}, &shown.URL, &shown.Generation)
+	err = s.core.DB.QueryRow(ctx, "SELECT url, generation FROM task_hook WHERE workspace = $1 AND role = $2", []any{workspace, string(role)}, &shown.URL, &shown.Generation)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}
-	shown.Secret = s.core.Outbox.SecretFor(workspace, receiverOf(shown.Role), shown.Generation).Reveal()
+	shown.Secret = s.core.Outbox.SecretFor(workspace, receiverOf(role), shown.Generation).Reveal()
 	return workspace, shown, err
 }
 
-func (s *Tasks) getHook(w http.ResponseWriter, r *http.Request) error {
-	_, shown, err := s.hookOf(r)
+// SetWebhook has the messages to a role sent to an address, too, or to none.
+func (s *Tasks) SetWebhook(ctx context.Context, by roster.Identity, workspace string, role Role, in NewWebhook) (ShownWebhook, error) {
+	workspace, shown, err := s.hookOf(ctx, workspace, role)
 	if err != nil {
-		return err
+		return shown, err
 	}
-	return wire.Reply(w, http.StatusOK, shown)
-}
-
-func (s *Tasks) putHook(w http.ResponseWriter, r *http.Request) error {
-	var in NewWebhook
-	if err := wire.ReadJSON(w, r, maxSetting, &in); err != nil {
-		return err
-	}
-	workspace, shown, err := s.hookOf(r)
+	next, err := s.core.Outbox.Register(ctx, deliver.Registration(shown.Webhook), in.URL, in.RotateSecret)
 	if err != nil {
-		return err
+		return shown, err
 	}
-	if in.URL != "" {
-		if err := s.core.Outbox.CheckTarget(r.Context(), in.URL); err != nil {
-			return fault.From(err).About("url")
-		}
-	}
-	shown.URL = in.URL
-	if in.RotateSecret {
-		shown.Generation++
-		shown.Secret = s.core.Outbox.SecretFor(workspace, receiverOf(shown.Role), shown.Generation).Reveal()
-	}
-	err = s.core.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: workspace, Kind: kindHooked, Actor: roster.From(r.Context()).Actor(), Subject: string(shown.Role), Body: hooked{shown.Webhook, shown.Role}})
+	shown.Webhook = Webhook(next)
+	shown.Secret = s.core.Outbox.SecretFor(workspace, receiverOf(role), shown.Generation).Reveal()
+	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{Workspace: workspace, Kind: kindHooked, Actor: by.Actor(), Subject: string(role), Body: hooked{shown.Webhook, role}})
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, shown)
+	return shown, err
 }
 
 const maxSetting = 16 << 10

@@ -1,11 +1,9 @@
 package task
 
 import (
-	"encoding/json"
-	"fmt"
+	"cmp"
 	"net/http"
 	"slices"
-	"time"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
@@ -23,22 +21,22 @@ func (s *Tasks) Routes() []wire.Route {
 		post("/amp/messages/{msg_id}/ack", "Acknowledge a message, or refuse it", wire.Party, InAck),
 		post("/amp/heartbeats", "Say that work on a task goes on", wire.Agent, InHeartbeat),
 		post("/amp/tasks/{task_id}/instructions", "Instruct as the admin: resume, terminate, approve_plan and others", wire.Operator, InInstruction),
-		{Method: "GET", Path: "/amp/messages", Summary: "The messages that wait for a role; reading is not acknowledging", Auth: wire.Party, Answer: Inbox{}, Handle: s.getMessages, Query: []wire.Param{
+		{Method: "GET", Path: "/amp/messages", Summary: "The messages that wait for a role; reading is not acknowledging", Auth: wire.Party, Answer: Inbox{}, Handle: wire.Answer(http.StatusOK, s.getMessages), Query: []wire.Param{
 			{Name: "to", Meaning: "the role; your own when absent"},
 			{Name: "wait", Meaning: "how long to wait for a message, such as 30s; 55s at most"},
 			{Name: "after", Meaning: "everything after this entry, acknowledged or not; what waits when absent", Number: true},
 			{Name: "limit", Meaning: "how many at the most; 100 when absent", Number: true},
 			inWorkspace,
 		}},
-		{Method: "GET", Path: "/amp/tasks", Summary: "The board: tasks, those that changed last first, and how many there are of each status", Auth: wire.Party, Query: append(slices.Clone(wire.PageParams), wire.Param{Name: "status", Meaning: "only tasks of this status"}, inWorkspace), Answer: Page{}, Handle: s.getTasks},
-		{Method: "GET", Path: "/amp/tasks/{task_id}", Summary: "A task as it stands", Auth: wire.Party, Query: []wire.Param{{Name: "messages", Meaning: "true to have every message with it"}, inWorkspace}, Answer: Record{}, Handle: s.getTask},
-		{Method: "GET", Path: "/amp/me", Summary: "Who the key is, and the role that it plays in tasks", Auth: wire.Agent, Answer: Me{}, Handle: getMe},
-		{Method: "GET", Path: "/amp/tasks/{task_id}/bundle", Summary: "Everything about a task, each entry with a proof that it is in the ledger", Auth: wire.Viewer, Query: []wire.Param{inWorkspace}, Answer: Bundle{}, Handle: s.getBundle},
+		{Method: "GET", Path: "/amp/tasks", Summary: "The board: tasks, those that changed last first, and how many there are of each status", Auth: wire.Party, Query: append(slices.Clone(wire.PageParams), wire.Param{Name: "status", Meaning: "only tasks of this status"}, inWorkspace), Answer: Page{}, Handle: wire.Answer(http.StatusOK, s.getTasks)},
+		{Method: "GET", Path: "/amp/tasks/{task_id}", Summary: "A task as it stands", Auth: wire.Party, Query: []wire.Param{{Name: "messages", Meaning: "true to have every message with it"}, inWorkspace}, Answer: Record{}, Handle: wire.Answer(http.StatusOK, s.getTask)},
+		{Method: "GET", Path: "/amp/me", Summary: "Who the key is, and the role that it plays in tasks", Auth: wire.Agent, Answer: Me{}, Handle: wire.Answer(http.StatusOK, getMe)},
+		{Method: "GET", Path: "/amp/tasks/{task_id}/bundle", Summary: "Everything about a task, each entry with a proof that it is in the ledger", Auth: wire.Viewer, Query: []wire.Param{inWorkspace}, Answer: Bundle{}, Handle: wire.Answer(http.StatusOK, s.getBundle)},
 		{Method: "POST", Path: "/amp/checks", Summary: "The status of a check, as GitHub posts it or in our own form, signed with the workspace's secret", Query: []wire.Param{inWorkspace}, RequestMedia: "application/json", Answer: Checked{}, Handle: s.postChecks},
-		{Method: "GET", Path: "/ops/tasks/ci", Summary: "Where checks are posted, and the secret that signs them", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Answer: CI{}, Handle: s.getCI},
-		{Method: "GET", Path: "/ops/tasks/webhooks/{role}", Summary: "Where the messages to a role are sent, with the secret that verifies them", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Answer: ShownWebhook{}, Handle: s.getHook},
-		{Method: "PUT", Path: "/ops/tasks/webhooks/{role}", Summary: "Have the messages to a role sent to an address, too", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Request: NewWebhook{}, Answer: ShownWebhook{}, Handle: s.putHook},
-		{Method: "GET", Path: "/amp/errors", Summary: "What was refused and why, the newest first: an agent sees its own", Auth: wire.Party, Query: append(slices.Clone(wire.PageParams), wire.Param{Name: "task_id", Meaning: "only about this task"}, inWorkspace), Answer: ErrorPage{}, Handle: s.getErrors},
+		{Method: "GET", Path: "/ops/tasks/ci", Summary: "Where checks are posted, and the secret that signs them", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Answer: CI{}, Handle: wire.Answer(http.StatusOK, s.getCI)},
+		{Method: "GET", Path: "/ops/tasks/webhooks/{role}", Summary: "Where the messages to a role are sent, with the secret that verifies them", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Answer: ShownWebhook{}, Handle: wire.Answer(http.StatusOK, s.getHook)},
+		{Method: "PUT", Path: "/ops/tasks/webhooks/{role}", Summary: "Have the messages to a role sent to an address, too", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Request: NewWebhook{}, Answer: ShownWebhook{}, Handle: wire.Take(http.StatusOK, maxSetting, s.putHook)},
+		{Method: "GET", Path: "/amp/errors", Summary: "What was refused and why, the newest first: an agent sees its own", Auth: wire.Party, Query: append(slices.Clone(wire.PageParams), wire.Param{Name: "task_id", Meaning: "only about this task"}, inWorkspace), Answer: ErrorPage{}, Handle: wire.Answer(http.StatusOK, s.getErrors)},
 	}
 }
 
@@ -49,234 +47,138 @@ type Me struct {
 	Role      Role   `json:"role"` // "" for none
 }
 
-func getMe(w http.ResponseWriter, r *http.Request) error {
-	who := roster.From(r.Context())
+// MeOf is who an agent is, and the role that it plays.
+func MeOf(who roster.Identity) Me {
 	role, err := RoleOf(who)
 	if err != nil {
 		role = "" // it plays none
 	}
-	return wire.Reply(w, http.StatusOK, Me{who.Name, who.Workspace, role})
+	return Me{who.Name, who.Workspace, role}
 }
 
-// party is who calls, with their role; an operator names the workspace.
-func party(r *http.Request) (Party, error) {
-	who := roster.From(r.Context())
-	role, err := RoleOf(who)
-	if err != nil {
-		return Party{}, err
-	}
-	workspace, err := roster.QueryWorkspace(r)
-	return Party{Identity: who, Role: role, Workspace: workspace, Transport: "http"}, err
+func getMe(r *http.Request) (Me, error) { return MeOf(roster.From(r.Context())), nil }
+
+// speaker is who sends a document with a call.
+func speaker(r *http.Request) (Party, error) {
+	return Speaker(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"), OverHTTP)
 }
 
-// reader is who calls, for calls that only read: a viewer may, as the admin does.
+// reader is who reads with a call.
 func reader(r *http.Request) (Party, error) {
-	if who := roster.From(r.Context()); who.Kind == roster.HolderOperator {
-		workspace, err := roster.QueryWorkspace(r)
-		return Party{Identity: who, Role: Admin, Workspace: workspace, Transport: "http"}, err
-	}
-	return party(r)
+	return Reader(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"), OverHTTP)
 }
 
 // post reads a document and answers it.
 func (s *Tasks) post(kind Kind) wire.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		p, err := party(r)
+		p, err := speaker(r)
 		if err != nil {
 			return err
 		}
 		if err := wire.IsJSON(r); err != nil {
 			return err
 		}
-		raw, err := wire.Read(w, r, MaxDocument)
-		var refusal *Refusal
-		if fault.Is(err, fault.TooLarge) {
-			refusal, err = tooLarge(), nil
-		}
-		if err != nil {
+		d := Document{Kind: kind, About: cmp.Or(r.PathValue("task_id"), r.PathValue("msg_id"))}
+		d.Raw, err = wire.Read(w, r, MaxDocument)
+		if d.TooLarge = fault.Is(err, fault.TooLarge); err != nil && !d.TooLarge {
 			return err
 		}
-		if refusal == nil {
-			raw, refusal = s.complete(r, p, kind, raw)
+		answer, wrong, err := s.Send(r.Context(), p, d)
+		switch {
+		case err != nil:
+			return err
+		case wrong != nil:
+			return wire.Reply(w, wrong.Status(), wrong)
+		case answer.Status == duplicate:
+			return wire.Reply(w, http.StatusOK, answer)
 		}
-		var answer Answer
-		var wrong *ErrorRecord
-		if refusal != nil {
-			answer, wrong, err = s.refused(r.Context(), p, kind, raw, refusal, nil)
-		} else {
-			answer, wrong, err = s.Take(r.Context(), p, kind, raw)
-		}
-		return reply(w, answer, wrong, err)
+		return wire.Reply(w, http.StatusAccepted, answer)
 	}
 }
 
-func reply(w http.ResponseWriter, a Answer, wrong *ErrorRecord, err error) error {
-	switch {
-	case err != nil:
-		return err
-	case wrong != nil:
-		wrong.Raw = "" // its sender has it
-		return wire.Reply(w, (&Refusal{wrong.Layer, wrong.Errors}).Status(), wrong)
-	case a.Status == "duplicate":
-		return wire.Reply(w, http.StatusOK, a)
-	}
-	return wire.Reply(w, http.StatusAccepted, a)
-}
-
-// complete makes a whole document of one that does not say what it is: acks, heartbeats
-// and instructions may be sent with nothing but what matters. It refuses one that is
-// about something else than the address.
-func (s *Tasks) complete(r *http.Request, p Party, kind Kind, raw []byte) ([]byte, *Refusal) {
-	if kind == InMessage {
-		return raw, nil
-	}
-	d := documentOf(raw)
-	if d.object == nil {
-		return raw, nil
-	}
-	field, named := "task_id", r.PathValue("task_id")
-	if kind == InAck {
-		field, named = "ack_of", r.PathValue("msg_id")
-	}
-	if text, given := d.object[field].(string); given && named != "" && text != named {
-		return raw, refuse(LayerSemantic, RefMismatch, "/"+field, "The address names "+named+".").expecting(named, named)
-	}
-	if _, whole := d.object["record"]; whole {
-		return raw, nil
-	}
-	now := s.core.Now().UTC()
-	set := func(name string, value any) {
-		if _, given := d.object[name]; !given {
-			d.object[name] = value
-		}
-	}
-	taskID := r.PathValue("task_id")
-	if kind == InAck {
-		taskID = taskOf(named)
-		set("ack_of", named)
-		set("ack_id", fmt.Sprintf("ack-%s-%013d", taskID, now.UnixMilli()))
-		set("status", "accepted")
-	}
-	if kind == InInstruction {
-		set("instruction_id", fmt.Sprintf("admin-%s-%013d", taskID, now.UnixMilli()))
-		set("channel", "api")
-		d.object["actor"] = p.Identity.Name
-	}
-	d.object["record"] = map[Kind]string{InAck: "ack", InHeartbeat: "heartbeat", InInstruction: "admin_instruction"}[kind]
-	set("protocol_version", Version)
-	set("timestamp", now.Format(time.RFC3339Nano))
-	set("from", string(p.Role))
-	if taskID != "" {
-		set("task_id", taskID)
-	}
-	whole, _ := json.Marshal(d.object) // it was JSON before
-	return whole, nil
-}
-
-func (s *Tasks) getMessages(w http.ResponseWriter, r *http.Request) error {
+func (s *Tasks) getMessages(r *http.Request) (Inbox, error) {
 	p, err := reader(r)
 	if err != nil {
-		return err
+		return Inbox{}, err
 	}
-	q := r.URL.Query()
 	wait, err := wire.QueryWait(r, maxWait)
 	if err != nil {
-		return err
+		return Inbox{}, err
 	}
 	after, err := wire.Number(r, "after", 0)
 	if err != nil {
-		return err
+		return Inbox{}, err
 	}
 	limit, err := wire.Limit(r)
 	if err != nil {
-		return err
+		return Inbox{}, err
 	}
-	to := p.Role
-	if named := q.Get("to"); named != "" {
-		to = Role(named)
-		if to != Admin && !slices.Contains(AgentRoles, to) {
-			return fault.New(fault.InvalidRequest, "to should be admin, coordinator, executor or reviewer, and is %.40q.", named).About("to")
-		}
-	}
-	box, err := s.Wait(r.Context(), p, to, after, limit, wait)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, box)
+	return s.Wait(r.Context(), p, Role(r.URL.Query().Get("to")), after, limit, wait)
 }
 
-func (s *Tasks) getTasks(w http.ResponseWriter, r *http.Request) error {
+func (s *Tasks) getTasks(r *http.Request) (Page, error) {
 	p, err := reader(r)
 	if err != nil {
-		return err
+		return Page{}, err
 	}
 	limit, err := wire.Limit(r)
 	if err != nil {
-		return err
+		return Page{}, err
 	}
-	cursor, err := wire.ReadCursor(r, 2)
-	if err != nil {
-		return err
-	}
-	before, err := wire.CursorNumber(cursor[0])
-	if err != nil {
-		return err
-	}
-	page, err := s.Board(r.Context(), p.Workspace, r.URL.Query().Get("status"), before, cursor[1], limit)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, page)
+	return s.List(r.Context(), p, r.URL.Query().Get("status"), r.URL.Query().Get("cursor"), limit)
 }
 
-func (s *Tasks) getTask(w http.ResponseWriter, r *http.Request) error {
+func (s *Tasks) getTask(r *http.Request) (Record, error) {
 	p, err := reader(r)
 	if err != nil {
-		return err
+		return Record{}, err
 	}
-	t, err := s.Task(r.Context(), p.Workspace, r.PathValue("task_id"))
+	return s.Show(r.Context(), p, r.PathValue("task_id"), r.URL.Query().Get("messages") == "true")
+}
+
+func (s *Tasks) getErrors(r *http.Request) (ErrorPage, error) {
+	p, err := reader(r)
+	if err != nil {
+		return ErrorPage{}, err
+	}
+	limit, err := wire.Limit(r)
+	if err != nil {
+		return ErrorPage{}, err
+	}
+	return s.ListErrors(r.Context(), p, r.URL.Query().Get("task_id"), r.URL.Query().Get("cursor"), limit)
+}
+
+func (s *Tasks) getBundle(r *http.Request) (*Bundle, error) {
+	workspace, err := roster.QueryWorkspace(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.Bundle(r.Context(), workspace, r.PathValue("task_id"))
+}
+
+func (s *Tasks) getCI(r *http.Request) (CI, error) {
+	workspace, err := roster.QueryWorkspace(r)
+	return s.CI(workspace), err
+}
+
+// postChecks takes the status of a check. Who sends it has no key, but signs with the
+// secret of the workspace, as GitHub does.
+func (s *Tasks) postChecks(w http.ResponseWriter, r *http.Request) error {
+	body, err := wire.Read(w, r, MaxDocument)
 	if err != nil {
 		return err
 	}
-	out := t.Show(p.Workspace)
-	if r.URL.Query().Get("messages") == "true" {
-		if out.Messages, err = s.messages(r.Context(), "m.workspace = $1 AND m.task_id = $2 ORDER BY m.seq", p.Workspace, t.ID); err != nil {
-			return err
-		}
+	out, err := s.TakeChecks(r.Context(), r.URL.Query().Get("workspace"), r.Header.Get(githubEvent), r.Header.Get("X-Hub-Signature-256"), body)
+	if err != nil {
+		return err
 	}
 	return wire.Reply(w, http.StatusOK, out)
 }
 
-// ErrorPage is a page of the error log.
-type ErrorPage struct {
-	Errors []ErrorRecord `json:"errors"`
-	Next   string        `json:"next"`
+func (s *Tasks) getHook(r *http.Request) (ShownWebhook, error) {
+	return s.Webhook(r.Context(), r.URL.Query().Get("workspace"), Role(r.PathValue("role")))
 }
 
-func (s *Tasks) getErrors(w http.ResponseWriter, r *http.Request) error {
-	p, err := reader(r)
-	if err != nil {
-		return err
-	}
-	limit, err := wire.Limit(r)
-	if err != nil {
-		return err
-	}
-	before, err := wire.ReadSeqCursor(r)
-	if err != nil {
-		return err
-	}
-	actor := ""
-	if p.Role != Admin {
-		actor = p.Identity.Actor()
-	}
-	list, next, err := s.Errors(r.Context(), p.Workspace, actor, r.URL.Query().Get("task_id"), before, limit)
-	if err != nil {
-		return err
-	}
-	page := ErrorPage{Errors: list}
-	if len(list) == limit {
-		page.Next = wire.SeqCursor(next)
-	}
-	return wire.Reply(w, http.StatusOK, page)
+func (s *Tasks) putHook(r *http.Request, in NewWebhook) (ShownWebhook, error) {
+	return s.SetWebhook(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"), Role(r.PathValue("role")), in)
 }

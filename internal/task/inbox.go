@@ -2,7 +2,7 @@ package task
 
 import (
 	"context"
-	"encoding/json"
+	"slices"
 	"time"
 
 	"signalbox/internal/fault"
@@ -20,31 +20,40 @@ type Inbox struct {
 // maxWait is the longest that one call waits.
 const maxWait = 55 * time.Second
 
-// Wait reads the inbox of a role, and waits for as long if there is nothing in it. With
-// after 0 it is what is not acknowledged; else it is everything that came after that
+// inboxOf is whose inbox the caller asks for, its own for "".
+func (p Party) inboxOf(to Role) (Role, error) {
+	switch {
+	case to == "":
+		return p.Role, nil
+	case to != Admin && !slices.Contains(AgentRoles, to):
+		return to, fault.New(fault.InvalidRequest, "to should be admin, coordinator, executor or reviewer, and is %.40q.", string(to)).About("to")
+	case p.Role != to && p.Role != Admin:
+		return to, fault.New(fault.Forbidden, "Your key is that of the %s, who reads the messages to the %s. Ask with to=%s.", p.Role, p.Role, p.Role).About("to")
+	}
+	return to, nil
+}
+
+// Wait reads the inbox of a role, the caller's own for "", and waits for as long if there is
+// nothing in it. With after 0 it is what is not acknowledged; else it is everything that came after that
 // entry. Reading is not acknowledging.
 func (s *Tasks) Wait(ctx context.Context, p Party, to Role, after int64, limit int, wait time.Duration) (Inbox, error) {
+	to, err := p.inboxOf(to)
+	if err != nil {
+		return Inbox{}, err
+	}
 	waiting, end := wire.Waiting(ctx, min(wait, maxWait))
 	defer end()
-	for {
-		news := s.core.Ledger.News()
-		box, err := s.inbox(ctx, p, to, after, limit)
-		if err != nil || len(box.Messages) > 0 || wait <= 0 {
-			return box, err
-		}
-		select {
-		case <-news:
-		case <-waiting.Done(): // the time is over, the caller went away, or the server stops
-			box.Pending = true
-			return box, nil
-		}
-	}
+	var box Inbox
+	err = s.news.Await(waiting, p.Workspace, func(ctx context.Context) (done bool, err error) {
+		box, err = s.inbox(ctx, p, to, after, limit)
+		return len(box.Messages) > 0 || wait <= 0, err
+	})
+	// The time may be over, the caller may have gone, or the server stops.
+	box.Pending = err == nil && wait > 0 && len(box.Messages) == 0
+	return box, err
 }
 
 func (s *Tasks) inbox(ctx context.Context, p Party, to Role, after int64, limit int) (Inbox, error) {
-	if p.Role != to && p.Role != Admin {
-		return Inbox{}, fault.New(fault.Forbidden, "Your key is that of the %s, who reads the messages to the %s. Ask with to=%s.", p.Role, p.Role, p.Role).About("to")
-	}
 	where, args := "m.workspace = $1 AND m.receiver = $2 AND m.seq > $3 AND m.acked = $5 ORDER BY m.seq LIMIT $4", []any{p.Workspace, string(to), after, limit, false}
 	if after > 0 || to == Admin { // nobody waits for acks of escalations
 		where, args = "m.workspace = $1 AND m.receiver = $2 AND m.seq > $3 ORDER BY m.seq LIMIT $4", args[:4]
@@ -76,7 +85,7 @@ func (s *Tasks) inbox(ctx context.Context, p Party, to Role, after int64, limit 
 // role in the task; and adds what the agent should know.
 func (s *Tasks) mine(ctx context.Context, p Party, m *Stored) (bool, error) {
 	var envelope Message
-	if err := json.Unmarshal(m.Message, &envelope); err != nil {
+	if err := wire.UnmarshalPart(m.Message, &envelope); err != nil {
 		return false, err
 	}
 	t, err := s.Task(ctx, p.Workspace, envelope.TaskID)

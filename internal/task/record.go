@@ -87,6 +87,9 @@ type refused struct {
 // GET /amp/errors lists.
 type ErrorRecord refused
 
+// Status is the HTTP status of the refusal.
+func (e *ErrorRecord) Status() int { return (&Refusal{e.Layer, e.Errors}).Status() }
+
 // maxRaw is how much of a refused document is kept.
 const maxRaw = 4096
 

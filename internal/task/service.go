@@ -42,11 +42,19 @@ type Options struct {
 type Tasks struct {
 	Options
 	core protocol.Core
+	news *ledger.Waiters // calls that wait for messages, by workspace
 }
 
 // New makes the service over a core whose ledger has Projection.
 func New(core protocol.Core, o Options) *Tasks {
-	s := &Tasks{Options: o, core: core}
+	apply := Projection().Apply
+	ours := func(e *ledger.Entry) string {
+		if apply[e.Kind] != nil {
+			return e.Workspace
+		}
+		return ""
+	}
+	s := &Tasks{Options: o, core: core, news: core.Ledger.Waiters(ours)}
 	core.Gates.OnResolved(Name, s.resolved)
 	return s
 }
@@ -56,7 +64,7 @@ type Party struct {
 	Identity  roster.Identity
 	Role      Role
 	Workspace string
-	Transport string // http or mcp
+	Transport string // OverHTTP or OverMCP
 }
 
 // RoleOf is the role that a caller plays: an operator is the admin, an agent what its
@@ -87,6 +95,9 @@ type Answer struct {
 	Escalations []string  `json:"escalations,omitempty"` // that the server has raised
 	ReceivedAt  time.Time `json:"received_at"`
 }
+
+// duplicate is the status of a document that was taken before.
+const duplicate = "duplicate"
 
 // Take takes a document. It is recorded with what follows from it, or refused with a
 // record of why. The error is about neither: nothing has happened.
@@ -150,7 +161,7 @@ func (w *work) take(decision *rulebook.Plain) (Answer, *ErrorRecord, error) {
 		a.TaskStatus, a.Generation = next.Status(), next.Seats[w.party.Role].Generation
 	}
 	if out.Duplicate {
-		a.Status = "duplicate"
+		a.Status = duplicate
 		return a, nil, nil
 	}
 	for _, m := range out.Raised {
@@ -274,7 +285,7 @@ func (s *Tasks) writeRefusal(tx *ledger.Tx, p Party, kind Kind, raw []byte, r *R
 	return &record, nil
 }
 
-// Handlers do what is due.
+// Timers do what is due.
 func (s *Tasks) Timers() map[string]clock.Handler {
 	return map[string]clock.Handler{dueTimer: func(tx *ledger.Tx, t clock.Timer) error {
 		workspace, taskID, _ := strings.Cut(t.Subject, " ")

@@ -11,10 +11,10 @@
 // # How to add a page
 //
 // Give the page a file of its own (mail.go) and a template (templates/mail.html), and
-// name it in pages() in page.go:
+// name it in Pages in page.go:
 //
 //	func mailPages() []Page {
-//		return []Page{{Path: "/ui/mail", Template: "mail", Title: "Mail", Live: []string{"message"}, Load: (*Web).loadMail}}
+//		return []Page{{Path: string(address.Mail), Template: "mail", Title: "Mail", Live: []string{"message"}, Load: (*Web).loadMail}}
 //	}
 //
 //	func (w *Web) loadMail(r *Request) (any, error) { … }
@@ -49,7 +49,7 @@
 // both an id and data-live and that has changed; data-live="rows" merges children with
 // data-key instead, so that rows do not jump. Give what changes a fixed place.
 //
-// A form posts to an Action, listed in actions(). Do calls a service and returns a Result:
+// A form posts to an Action, listed in Actions. Do calls a service and returns a Result:
 // where to go next (the page the form stands on when empty), and what to say there. An
 // error is said there as well. Role is checked before Do; an operator when empty. For
 // what is shown once, such as a key, set Result.Template. Forms need no token: requests

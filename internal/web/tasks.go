@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/task"
@@ -17,17 +18,17 @@ import (
 func taskPages() []Page {
 	live := []string{"task", "review"}
 	return []Page{
-		{Path: "/ui/tasks", Template: "tasks", Title: "Tasks", Live: live, Load: (*Web).loadBoard},
-		{Path: "/ui/tasks/{workspace}/{id}", Template: "task", Title: "Task", Section: "/ui/tasks", Live: live, Load: (*Web).loadTask},
+		{Path: string(address.Tasks), Template: "tasks", Title: "Tasks", Live: live, Load: (*Web).loadBoard},
+		{Path: string(address.Task), Template: "task", Title: "Task", Section: string(address.Tasks), Live: live, Load: (*Web).loadTask},
 	}
 }
 
 func taskActions() []Action {
-	return []Action{{Path: "/ui/tasks/{workspace}/{id}/instruct", Do: (*Web).instruct}}
+	return []Action{{Path: address.Task.Of("instruct"), Do: (*Web).instruct}}
 }
 
 // boardRows is how many tasks the board shows, those that changed last.
-const boardRows = "40"
+const boardRows = 40
 
 // board is the tasks of a workspace, by how far they are.
 type board struct {
@@ -77,8 +78,11 @@ func (w *Web) loadBoard(r *Request) (any, error) {
 	if b.place, err = w.place(r); err != nil {
 		return nil, err
 	}
-	var page task.Page
-	err = w.ask(r, w.Tasks.Routes(), call{method: "GET", route: "/amp/tasks", query: map[string]string{"workspace": b.Workspace, "limit": boardRows, "cursor": r.Query("cursor")}}, &page)
+	who, err := task.Reader(r.Context(), r.Who, b.Workspace, task.OverHTTP)
+	if err != nil {
+		return nil, err
+	}
+	page, err := w.Tasks.List(r.Context(), who, "", r.Query("cursor"), boardRows)
 	if err != nil {
 		return nil, err
 	}
@@ -159,17 +163,11 @@ func (c *card) Trouble() string {
 // SubtaskIDs are the ids of the subtasks, in order.
 func (c *card) SubtaskIDs() []string { return slices.Sorted(maps.Keys(c.Subtasks)) }
 
-// taskMessages reads the messages of a task, the oldest first.
-func (w *Web) taskMessages(r *Request, workspace, id string) ([]taskMessage, error) {
-	var t task.Record
-	err := w.ask(r, w.Tasks.Routes(), call{method: "GET", route: "/amp/tasks/{task_id}", at: map[string]string{"task_id": id}, query: map[string]string{"workspace": workspace, "messages": "true"}}, &t)
-	if err != nil {
-		return nil, err
-	}
-	var all []taskMessage
-	for _, stored := range t.Messages {
-		m := taskMessage{At: stored.ReceivedAt, Seq: stored.Seq, Acked: stored.Acked}
-		if err := wire.UnmarshalPart(stored.Message, &m); err != nil {
+// readMessages are the messages of a task as far as people see them, the oldest first.
+func readMessages(stored []task.Stored) (all []taskMessage) {
+	for _, one := range stored {
+		m := taskMessage{At: one.ReceivedAt, Seq: one.Seq, Acked: one.Acked}
+		if err := wire.UnmarshalPart(one.Message, &m); err != nil {
 			continue // a message that was erased
 		}
 		if m.Type == "" && m.Action != "" { // what the admin said is no message, and stands among them
@@ -177,7 +175,7 @@ func (w *Web) taskMessages(r *Request, workspace, id string) ([]taskMessage, err
 		}
 		all = append(all, m)
 	}
-	return all, nil
+	return all
 }
 
 // taskMessage is one of the five messages, or an instruction, as far as people see it.
@@ -300,17 +298,17 @@ type seat struct {
 func (t *taskView) PageTitle() string { return t.TaskID }
 
 func (w *Web) loadTask(r *Request) (any, error) {
-	workspace, id := r.PathValue("workspace"), r.PathValue("id")
-	if !wire.InScope(r.Context(), workspace) {
-		return nil, fault.New(fault.NotFound, "There is no task %.80q.", id)
-	}
-	found, err := w.Tasks.Task(r.Context(), workspace, id)
+	who, err := task.Reader(r.Context(), r.Who, r.PathValue("workspace"), task.OverHTTP)
 	if err != nil {
 		return nil, err
 	}
-	t := &taskView{card: newCard(found.Show(workspace)), Lanes: []string{"admin", "coordinator", "executor", "reviewer"}, Actions: taskOrders}
-	if t.Messages, err = w.taskMessages(r, workspace, id); err != nil {
+	found, err := w.Tasks.Show(r.Context(), who, r.PathValue("id"), true)
+	if err != nil {
 		return nil, err
+	}
+	t := &taskView{
+		card: newCard(found), Lanes: []string{"admin", "coordinator", "executor", "reviewer"},
+		Messages: readMessages(found.Messages), Actions: taskOrders,
 	}
 	t.Older = len(t.Messages) > maxSaid
 	t.About, t.Criteria, t.Stuck = aboutOf(t.Messages), matrix(t.Record.Criteria, t.Messages), t.stuck(w.Now())
@@ -378,15 +376,36 @@ var taskOrders = []string{"resume", "suspend", "terminate", "approve_plan", "rej
 
 func (w *Web) instruct(r *Request) (Result, error) {
 	workspace, id := r.PathValue("workspace"), r.PathValue("id")
-	body := map[string]any{"action": r.Field("action"), "channel": "dashboard"}
+	to := Result{To: address.Task.At(workspace, id), Flash: "Told: " + strings.ReplaceAll(r.Field("action"), "_", " ") + "."}
+	who, err := task.Speaker(r.Context(), r.Who, workspace, task.OverHTTP)
+	if err != nil {
+		return to, err
+	}
+	order := map[string]any{"action": r.Field("action"), "channel": "dashboard"}
 	for _, name := range []string{"note", "target", "new_decision"} {
 		if value := r.Field(name); value != "" {
-			body[name] = value
+			order[name] = value
 		}
 	}
 	if r.Field("action") == "resume" {
-		body["escalation_refs"], body["reset_reject_count"] = r.PostForm["ref"], true
+		order["escalation_refs"], order["reset_reject_count"] = r.PostForm["ref"], true
 	}
-	err := w.ask(r, w.Tasks.Routes(), call{method: "POST", route: "/amp/tasks/{task_id}/instructions", at: map[string]string{"task_id": id}, query: map[string]string{"workspace": workspace}, body: body}, nil)
-	return Result{To: "/ui/tasks/" + workspace + "/" + id, Flash: "Told: " + strings.ReplaceAll(r.Field("action"), "_", " ") + "."}, err
+	text, err := wire.Marshal(order)
+	if err != nil {
+		return to, err
+	}
+	_, refused, err := w.Tasks.Send(r.Context(), who, task.Document{Kind: task.InInstruction, About: id, Raw: text})
+	if err == nil && refused != nil {
+		err = whyRefused(refused)
+	}
+	return to, err
+}
+
+// whyRefused says in sentences why a task refuses what was sent.
+func whyRefused(refused *task.ErrorRecord) error {
+	var why []string
+	for _, p := range refused.Errors {
+		why = append(why, strings.TrimSpace(p.Detail+" "+p.Expected))
+	}
+	return fault.New(fault.Conflict, "The task refuses this: %s", strings.Join(why, " "))
 }

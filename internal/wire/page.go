@@ -79,7 +79,12 @@ func SeqCursor(last int64) string { return Cursor(strconv.FormatInt(last, 10)) }
 // ReadSeqCursor reads the number that a page begins before, the largest there is when the
 // cursor is absent.
 func ReadSeqCursor(r *http.Request) (before int64, err error) {
-	parts, err := ReadCursor(r, 1)
+	return ParseSeqCursor(r.URL.Query().Get("cursor"))
+}
+
+// ParseSeqCursor reads what SeqCursor has made, the largest number there is for an empty text.
+func ParseSeqCursor(text string) (before int64, err error) {
+	parts, err := ParseCursor(text, 1)
 	if err != nil {
 		return 0, err
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -17,6 +16,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // peer is another provider, as it was discovered.
@@ -106,7 +106,8 @@ func (f *Federation) discover(ctx context.Context, domain string, listed bool) (
 	}
 	for _, print := range prints {
 		if print != "" && !slices.Contains(amp.Fingerprints(key), print) {
-			return peer{}, fault.New(fault.ProviderNotTrusted, "The key of %s is not the one that its records in the domain name system or the registry name.", domain)
+			return peer{}, fault.New(fault.ProviderNotTrusted,
+				"The key of %s is not the one that its records in the domain name system or the registry name.", domain)
 		}
 	}
 	if doc.Provider != domain {
@@ -172,7 +173,8 @@ func origin(endpoint string) string {
 func secureURL(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || !amp.Confidential(u) {
-		return fault.Wrap(err, fault.ProviderNotTrusted, "The address %.254q of a provider should begin with https://.", address)
+		return fault.Wrap(err, fault.ProviderNotTrusted, "The address %.254q of a provider should begin with https://.",
+			address)
 	}
 	return nil
 }
@@ -183,7 +185,8 @@ func (f *Federation) getDocument(ctx context.Context, address string, into any) 
 		return err
 	}
 	unreachable := func(err error) error {
-		return fault.Wrap(err, fault.ProviderNotTrusted, "Nothing is known of the provider: %.254q does not answer as it should.", address)
+		return fault.Wrap(err, fault.ProviderNotTrusted,
+			"Nothing is known of the provider: %.254q does not answer as it should.", address)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -197,7 +200,11 @@ func (f *Federation) getDocument(ctx context.Context, address string, into any) 
 	if res.StatusCode != http.StatusOK {
 		return unreachable(errors.New(res.Status))
 	}
-	if err := json.NewDecoder(io.LimitReader(res.Body, maxDocument)).Decode(into); err != nil {
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxDocument))
+	if err == nil {
+		err = wire.UnmarshalPart(text, into)
+	}
+	if err != nil {
 		return unreachable(err)
 	}
 	return nil

@@ -1,0 +1,57 @@
+package task
+
+import (
+	"context"
+
+	"signalbox/internal/wire"
+)
+
+// List is a page of the board that the caller sees; cursor is Next of the page before.
+func (s *Tasks) List(ctx context.Context, p Party, status, cursor string, limit int) (Page, error) {
+	at, err := wire.ParseCursor(cursor, 2)
+	if err != nil {
+		return Page{}, err
+	}
+	before, err := wire.CursorNumber(at[0])
+	if err != nil {
+		return Page{}, err
+	}
+	return s.Board(ctx, p.Workspace, status, before, at[1], limit)
+}
+
+// Show is a task as it stands, with every message about it where that is asked for.
+func (s *Tasks) Show(ctx context.Context, p Party, taskID string, messages bool) (Record, error) {
+	t, err := s.Task(ctx, p.Workspace, taskID)
+	if err != nil {
+		return Record{}, err
+	}
+	out := t.Show(p.Workspace)
+	if messages {
+		out.Messages, err = s.messages(ctx, "m.workspace = $1 AND m.task_id = $2 ORDER BY m.seq", p.Workspace, t.ID)
+	}
+	return out, err
+}
+
+// ErrorPage is a page of the error log.
+type ErrorPage struct {
+	Errors []ErrorRecord `json:"errors"`
+	Next   string        `json:"next"`
+}
+
+// ListErrors is a page of what was refused, about a task or all; an agent sees its own.
+func (s *Tasks) ListErrors(ctx context.Context, p Party, taskID, cursor string, limit int) (ErrorPage, error) {
+	before, err := wire.ParseSeqCursor(cursor)
+	if err != nil {
+		return ErrorPage{}, err
+	}
+	actor := ""
+	if p.Role != Admin {
+		actor = p.Identity.Actor()
+	}
+	list, next, err := s.Errors(ctx, p.Workspace, actor, taskID, before, limit)
+	page := ErrorPage{Errors: list}
+	if err == nil && len(list) == limit {
+		page.Next = wire.SeqCursor(next)
+	}
+	return page, err
+}

@@ -1,0 +1,112 @@
+package task
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"signalbox/internal/roster"
+	"signalbox/internal/wire"
+)
+
+// The transports, as the error log names them.
+const (
+	OverHTTP = "http"
+	OverMCP  = "mcp"
+)
+
+// Speaker is a caller who sends documents, in the role that it plays. An operator names the
+// workspace; an agent has its own.
+func Speaker(ctx context.Context, who roster.Identity, workspace, transport string) (Party, error) {
+	role, err := RoleOf(who)
+	if err != nil {
+		return Party{}, err
+	}
+	workspace, err = roster.WorkspaceOf(ctx, workspace)
+	return Party{Identity: who, Role: role, Workspace: workspace, Transport: transport}, err
+}
+
+// Reader is a caller who only reads: a viewer may, as the admin does.
+func Reader(ctx context.Context, who roster.Identity, workspace, transport string) (Party, error) {
+	if who.Kind != roster.HolderOperator {
+		return Speaker(ctx, who, workspace, transport)
+	}
+	workspace, err := roster.WorkspaceOf(ctx, workspace)
+	return Party{Identity: who, Role: Admin, Workspace: workspace, Transport: transport}, err
+}
+
+// Document is a document as it was sent.
+type Document struct {
+	Kind     Kind
+	About    string // the task, or for an ack the message, that the address names; "" for none
+	Raw      []byte
+	TooLarge bool // there was more of it than is read
+}
+
+// Send takes a document as Take does. Acks, heartbeats and instructions may be sent with
+// nothing but what matters.
+func (s *Tasks) Send(ctx context.Context, p Party, d Document) (Answer, *ErrorRecord, error) {
+	raw, refusal := []byte(nil), tooLarge()
+	if !d.TooLarge {
+		raw, refusal = s.complete(p, d)
+	}
+	var answer Answer
+	var wrong *ErrorRecord
+	var err error
+	if refusal != nil {
+		answer, wrong, err = s.refused(ctx, p, d.Kind, raw, refusal, nil)
+	} else {
+		answer, wrong, err = s.Take(ctx, p, d.Kind, raw)
+	}
+	if wrong != nil {
+		wrong.Raw = "" // its sender has it
+	}
+	return answer, wrong, err
+}
+
+// complete makes a whole document of one that does not say what it is. It refuses one that is
+// about something else than the address.
+func (s *Tasks) complete(p Party, sent Document) ([]byte, *Refusal) {
+	if sent.Kind == InMessage {
+		return sent.Raw, nil
+	}
+	d := documentOf(sent.Raw)
+	if d.object == nil {
+		return sent.Raw, nil
+	}
+	field, taskID := "task_id", sent.About
+	if sent.Kind == InAck {
+		field, taskID = "ack_of", taskOf(sent.About)
+	}
+	if text, given := d.object[field].(string); given && sent.About != "" && text != sent.About {
+		return sent.Raw, refuse(LayerSemantic, RefMismatch, "/"+field, "The address names "+sent.About+".").expecting(sent.About, sent.About)
+	}
+	if _, whole := d.object["record"]; whole {
+		return sent.Raw, nil
+	}
+	now := s.core.Now().UTC()
+	set := func(name string, value any) {
+		if _, given := d.object[name]; !given {
+			d.object[name] = value
+		}
+	}
+	if sent.Kind == InAck {
+		set("ack_of", sent.About)
+		set("ack_id", fmt.Sprintf("ack-%s-%013d", taskID, now.UnixMilli()))
+		set("status", "accepted")
+	}
+	if sent.Kind == InInstruction {
+		set("instruction_id", fmt.Sprintf("admin-%s-%013d", taskID, now.UnixMilli()))
+		set("channel", "api")
+		d.object["actor"] = p.Identity.Name
+	}
+	d.object["record"] = map[Kind]string{InAck: "ack", InHeartbeat: "heartbeat", InInstruction: "admin_instruction"}[sent.Kind]
+	set("protocol_version", Version)
+	set("timestamp", now.Format(time.RFC3339Nano))
+	set("from", string(p.Role))
+	if taskID != "" {
+		set("task_id", taskID)
+	}
+	whole, _ := wire.EncodeData(d.object) // it was JSON before
+	return whole, nil
+}
