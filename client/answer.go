@@ -1,13 +1,12 @@
 package client
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
+	"encoding/json" // the client imports the standard library alone
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
+
+	"signalbox/client/internal/strict"
 )
 
 // Status is what became of a signal or a gate.
@@ -36,7 +35,7 @@ const maxAnswer = 1 << 20
 // error: nothing is approved by a page that some proxy made up.
 func readAnswer(r reply) (Answer, error) {
 	var a Answer
-	members, err := object(r.body)
+	members, err := strict.Object(r.body)
 	if err != nil {
 		return a, &unclear{fmt.Sprintf("the answer %s is not a JSON object: %s", r.status, err)}
 	}
@@ -64,36 +63,4 @@ func readAnswer(r reply) (Answer, error) {
 		return Answer{}, &unclear{fmt.Sprintf("the answer %s has the status %.40q, which does not go with it", r.status, a.Status)}
 	}
 	return a, nil
-}
-
-// object reads the members of a JSON object. Names are taken exactly, and one that
-// stands there twice is an error: who is to say which of two statuses is meant.
-func object(text []byte) (map[string]json.RawMessage, error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, fmt.Errorf("it begins with %.20q", text)
-	}
-	members := map[string]json.RawMessage{}
-	for d.More() {
-		t, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		name, ok := t.(string)
-		if _, twice := members[name]; twice || !ok {
-			return nil, fmt.Errorf("it has %.40q twice", name)
-		}
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return nil, err
-		}
-		members[name] = value
-	}
-	if _, err := d.Token(); err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows it")
-	}
-	return members, nil
 }

@@ -1,7 +1,7 @@
 package client
 
 import (
-	"encoding/json"
+	"encoding/json" // the client imports the standard library alone
 	"errors"
 	"fmt"
 	"maps"

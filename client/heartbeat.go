@@ -3,9 +3,11 @@ package client
 import (
 	"cmp"
 	"context"
-	"encoding/json"
+	"encoding/json" // the client imports the standard library alone
 	"fmt"
 	"time"
+
+	"signalbox/client/internal/strict"
 )
 
 // Heartbeat says that a run is alive (AMP 2.0).
@@ -48,7 +50,7 @@ func (c *Client) Heartbeat(ctx context.Context, h Heartbeat) (Pulse, error) {
 
 // readPulse takes nothing for "go on" but halt that is false.
 func readPulse(r reply) (Pulse, error) {
-	members, err := object(r.body)
+	members, err := strict.Object(r.body)
 	if err != nil {
 		return Pulse{}, &unclear{fmt.Sprintf("the answer %s is not a JSON object: %s", r.status, err)}
 	}

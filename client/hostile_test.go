@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"signalbox/client"
+	"signalbox/internal/testbed"
+	"signalbox/internal/wire/wiretest"
 )
 
 const pendingBody = `{"status":"pending","gate_id":"gate_1","message":"Awaiting operator approval"}`
@@ -144,7 +146,7 @@ func TestWhatFailsForAWhileIsTriedAgainWithTheSameBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err := client.Hurry(c).Signal(within(t, 20*time.Second), payload("run-1")); err != nil || a.Status != client.StatusApproved {
+	if a, err := client.Hurry(c).Signal(testbed.Context(t), payload("run-1")); err != nil || a.Status != client.StatusApproved {
 		t.Errorf("%+v %v", a, err)
 	}
 }
@@ -164,12 +166,30 @@ func TestTheKeyIsNotSentOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Gate(within(t, 20*time.Second), payload("run-1")); err == nil || !strings.Contains(err.Error(), "elsewhere") {
+		if err := c.Gate(testbed.Context(t), payload("run-1")); err == nil || !strings.Contains(err.Error(), "elsewhere") {
 			t.Errorf("%d: %v", status, err)
 		}
 		s.Close()
 	}
 	if seen.Load() {
 		t.Error("the other server was called")
+	}
+}
+
+func TestAnAnswerIsReadAsEveryReaderOfOursReadsIt(t *testing.T) {
+	words := wiretest.Words{Name: "status", Yes: `"approved"`, No: `"rejected"`, Rest: `,"gate_id":null,"message":""`}
+	for _, a := range wiretest.Answers(words) {
+		t.Run(a.Name, func(t *testing.T) {
+			t.Parallel()
+			s := httptest.NewServer(answer(200, a.Text))
+			defer s.Close()
+			c, err := client.New(s.URL, "rs-amp-key", client.WithAgent("writer"), client.WithPatience(100*time.Millisecond))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := client.Hurry(c).Gate(t.Context(), payload("run-1")); (err == nil) != a.Good {
+				t.Errorf("%q: %v", a.Text, err)
+			}
+		})
 	}
 }

@@ -2,8 +2,8 @@ package client
 
 import (
 	"context"
-	_ "embed" // for prices.json
-	"encoding/json"
+	_ "embed"       // for prices.json
+	"encoding/json" // the client imports the standard library alone
 	"fmt"
 	"math"
 	"net/http"

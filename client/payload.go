@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/rand"
-	"encoding/json"
+	"encoding/json" // the client imports the standard library alone
 	"errors"
 	"strings"
 	"time"

@@ -3,7 +3,7 @@ package ahp
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
+	"encoding/json" // the client brings a WebSocket and nothing else beside the standard library
 	"errors"
 	"fmt"
 	"net/url"
@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"signalbox/client/internal/strict"
 )
 
 // Version is the version of AHP that a client speaks.
@@ -247,14 +249,16 @@ func (c *Client) batch(ctx context.Context, events []Event) ([]Decision, error) 
 	if err != nil {
 		return nil, err
 	}
-	var got struct {
-		Decisions []json.RawMessage `json:"decisions"`
+	members, err := strict.Object(result)
+	if err != nil {
+		return nil, &ProtocolError{0, "the decisions cannot be read: " + err.Error()}
 	}
-	if err := json.Unmarshal(result, &got); err != nil || len(got.Decisions) != len(events) {
-		return nil, &ProtocolError{0, fmt.Sprintf("there are %d decisions about %d events", len(got.Decisions), len(events))}
+	var got []json.RawMessage
+	if err := json.Unmarshal(members["decisions"], &got); err != nil || len(got) != len(events) {
+		return nil, &ProtocolError{0, fmt.Sprintf("there are %d decisions about %d events", len(got), len(events))}
 	}
 	decisions := make([]Decision, len(events))
-	for i, raw := range got.Decisions {
+	for i, raw := range got {
 		if decisions[i], err = decodeDecision(PreAction, raw); err != nil {
 			return nil, &ProtocolError{0, err.Error()}
 		}
@@ -278,9 +282,18 @@ func (c *Client) Query(ctx context.Context, queryType string, payload any) (Answ
 	if err != nil {
 		return Answer{}, err
 	}
-	var a Answer
-	if err := json.Unmarshal(result, &a); err != nil || a.Answer == nil {
+	members, err := strict.Object(result)
+	if err != nil {
+		return Answer{}, &ProtocolError{0, "the answer cannot be read: " + err.Error()}
+	}
+	a := Answer{Answer: members["answer"]}
+	if a.Answer == nil {
 		return Answer{}, &ProtocolError{0, "the answer has no member answer"}
+	}
+	for name, field := range map[string]any{"reason": &a.Reason, "alternatives": &a.Alternatives} {
+		if raw := members[name]; raw != nil && json.Unmarshal(raw, field) != nil {
+			return Answer{}, &ProtocolError{0, "the answer has no right " + name}
+		}
 	}
 	return a, nil
 }
@@ -303,7 +316,7 @@ func (c *Client) call(ctx context.Context, method string, params any) (json.RawM
 }
 
 func readResult(id string, text []byte) (json.RawMessage, error) {
-	members, err := object(text)
+	members, err := strict.Object(text)
 	if err != nil {
 		return nil, &ProtocolError{0, "the answer cannot be read: " + err.Error()}
 	}

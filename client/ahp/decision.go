@@ -2,11 +2,13 @@ package ahp
 
 import (
 	"bytes"
-	"encoding/json"
+	"encoding/json" // the client brings a WebSocket and nothing else beside the standard library
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
+
+	"signalbox/client/internal/strict"
 )
 
 // Decision is what the harness says to an event. Word is one of those that the event's
@@ -92,7 +94,7 @@ var (
 // decodeDecision reads a decision about an event of the type. What is not exactly one is
 // an error; members that it does not have are passed over.
 func decodeDecision(t Type, raw json.RawMessage) (Decision, error) {
-	members, err := object(raw)
+	members, err := strict.Object(raw)
 	if err != nil {
 		return Decision{}, fmt.Errorf("the decision: %w", err)
 	}
@@ -154,36 +156,4 @@ func fits(got, want byte, raw json.RawMessage) bool {
 		return err == nil
 	}
 	return got == want
-}
-
-// object reads the members of a JSON object. A name that stands there twice is an error:
-// who is to say which of two decisions is meant.
-func object(text []byte) (map[string]json.RawMessage, error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, fmt.Errorf("%.40q is no JSON object", text)
-	}
-	members := map[string]json.RawMessage{}
-	for d.More() {
-		t, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		name, ok := t.(string)
-		if _, twice := members[name]; twice || !ok {
-			return nil, fmt.Errorf("%.40q stands there twice", name)
-		}
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return nil, err
-		}
-		members[name] = value
-	}
-	if _, err := d.Token(); err != nil {
-		return nil, err
-	}
-	if d.More() {
-		return nil, errors.New("something follows the JSON object")
-	}
-	return members, nil
 }

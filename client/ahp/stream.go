@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
+	"encoding/json" // only the id is read here; the whole answer is read strictly
 	"errors"
 	"fmt"
 	"io"

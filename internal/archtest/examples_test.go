@@ -15,7 +15,7 @@ func source(imports ...string) string {
 	var b strings.Builder
 	b.WriteString(twoSentences + "package x\n")
 	for _, i := range imports {
-		if under(i, "internal") || i == "client" {
+		if under(i, "internal") || under(i, "client") {
 			i = module + "/" + i
 		}
 		b.WriteString("import _ \"" + i + "\"\n")
@@ -68,6 +68,11 @@ func TestTheRulesFindWhatBreaksThem(t *testing.T) {
 		{
 			"the client brings the store", "client/a.go", source("internal/wire", "internal/store"),
 			[]string{"client/a.go imports internal/store: agents link the client into their programs: it brings no server and no database"},
+		},
+		{"a client imports what the clients share", "client/ahp/a.go", source("client/internal/strict"), nil},
+		{
+			"what the clients share brings the server's reader", "client/internal/strict/a.go", source("internal/wire"),
+			[]string{"client/internal/strict/a.go imports internal/wire: agents link the clients into their programs: what these share brings the standard library alone"},
 		},
 		{
 			"the core imports the client", "internal/gate/a.go", source("client"),

@@ -28,12 +28,13 @@ var outside = map[string]struct {
 	may []string
 	why string
 }{
-	"cmd/signalbox":     {[]string{"cli"}, "main is a table of contents: it calls cli and nothing else"},
-	"client":            {[]string{"fault", "wire", "id"}, "agents link the client into their programs: it brings no server and no database"},
-	"client/ahp":        {nil, "agents link the client into their programs: it brings a WebSocket and nothing of ours"},
-	"scripts/progress":  {nil, "it prints what go test says and needs none of what is tested"},
-	"internal/archtest": {nil, "it reads the source and needs none of it"},
-	testbed:             {nil, "every test may stand on it, so it stands on nothing of ours"},
+	"cmd/signalbox":          {[]string{"cli"}, "main is a table of contents: it calls cli and nothing else"},
+	"client":                 {[]string{"fault", "wire", "id"}, "agents link the client into their programs: it brings no server and no database"},
+	"client/ahp":             {nil, "agents link the client into their programs: it brings a WebSocket and nothing of ours"},
+	"client/internal/strict": {nil, "agents link the clients into their programs: what these share brings the standard library alone"},
+	"scripts/progress":       {nil, "it prints what go test says and needs none of what is tested"},
+	"internal/archtest":      {nil, "it reads the source and needs none of it"},
+	testbed:                  {nil, "every test may stand on it, so it stands on nothing of ours"},
 }
 
 // libraries are those that belong to one room. Tests may use them anywhere.
@@ -113,6 +114,9 @@ func wrongStep(dir string, test bool, imported string) string {
 	from, to := roomOf(dir), roomOf(imported)
 	if dir == imported || (from != "" && from == to) {
 		return "" // a room's tests and sub-packages are its own affair
+	}
+	if under(dir, "client") && under(imported, "client/internal") {
+		return "" // the clients' own
 	}
 	if rule, ok := outside[dir]; ok {
 		if test || slices.Contains(rule.may, to) {

@@ -1,18 +1,15 @@
 package cli
 
 import (
-	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
@@ -24,18 +21,20 @@ var protocols = map[string]roster.KeyKind{
 	"harness": roster.SignalKey, "run": roster.SignalKey, "mail": roster.MailKey,
 }
 
-func newAgentsAdd(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newAgentsAdd(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "add NAME", Short: "Add an agent and print its keys, this once",
 		Example: "  signalbox agents add billing-agent --label team=finance", Args: command.Exactly(1, agentArgument),
 	})
 	workspace := workspaceFlag(c)
 	owner := c.Flags().String("owner", "", "the owner it belongs to, of the same workspace")
-	trust := c.Flags().String("trust", "", "how far it is trusted: "+strings.Join(roster.TrustLevels, ", ")+" (default standard)")
+	trust := c.Flags().String("trust", "",
+		"how far it is trusted: "+strings.Join(roster.TrustLevels, ", ")+" (default standard)")
 	label := c.Flags().StringArray("label", nil, "a label, as name=value; may be given more than once")
 	publicKey := publicKeyFlag(c)
-	protocol := c.Flags().String("protocol", "", "print only the key for this protocol: signal, proxy, task, harness, run, mail")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	protocol := c.Flags().String("protocol", "",
+		"print only the key for this protocol: signal, proxy, task, harness, run, mail")
+	c.RunE = func(c *command.Command, args []string) error {
 		in := roster.NewAgent{Name: args[0], Workspace: *workspace, Owner: *owner, Trust: *trust}
 		var err error
 		if in.Labels, err = readLabels(*label); err != nil {
@@ -46,7 +45,8 @@ func newAgentsAdd(a *command.App) *cobra.Command {
 		}
 		kind, known := protocols[*protocol]
 		if *protocol != "" && !known {
-			return command.Usage("%q is not a protocol. %s", *protocol, fault.DidYouMean(*protocol, slices.Sorted(maps.Keys(protocols))))
+			return command.Usage(
+				"%q is not a protocol. %s", *protocol, fault.DidYouMean(*protocol, slices.Sorted(maps.Keys(protocols))))
 		}
 		var added roster.AddedAgent
 		if err := a.Call(c.Context(), api.Post("/ops/agents", in), &added); err != nil {
@@ -55,27 +55,30 @@ func newAgentsAdd(a *command.App) *cobra.Command {
 		if known {
 			added.Keys = map[roster.KeyKind]string{kind: added.Keys[kind]}
 		}
-		return a.Show(added, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "Added %s to workspace %s. Its keys are shown this once:\n", added.Agent.Name, added.Agent.Workspace)
+		return a.Show(added, func(w output.Printer) {
+			w.Print("Added %s to workspace %s. Its keys are shown this once:",
+				added.Agent.Name, added.Agent.Workspace)
 			for _, k := range slices.Sorted(maps.Keys(added.Keys)) {
-				_, _ = fmt.Fprintf(w, "  %-7s %s\n", k, added.Keys[k])
+				w.Print("  %-7s %s", k, added.Keys[k])
 			}
 		})
 	}
 	return c
 }
 
-func newAgentsSet(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newAgentsSet(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "set NAME", Short: "Change an agent; what is not given stays as it is",
-		Example: "  signalbox agents set billing-agent --trust trusted --rate-limit 120", Args: command.Exactly(1, agentArgument),
+		Example: "  signalbox agents set billing-agent --trust trusted --rate-limit 120",
+		Args:    command.Exactly(1, agentArgument),
 	})
 	workspace := workspaceFlag(c)
 	trust := c.Flags().String("trust", "", "how far it is trusted: "+strings.Join(roster.TrustLevels, ", "))
 	label := c.Flags().StringArray("label", nil, "a label, as name=value; those given take the place of all it has")
-	limit := c.Flags().String("rate-limit", "", "how much it may ask for a minute; 0 is no limit, default the server's own")
+	limit := c.Flags().String("rate-limit", "",
+		"how much it may ask for a minute; 0 is no limit, default the server's own")
 	publicKey := publicKeyFlag(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		var in roster.AgentChange
 		if c.Flags().Changed("trust") {
 			in.Trust = trust
@@ -101,7 +104,9 @@ func newAgentsSet(a *command.App) *cobra.Command {
 			in.PublicKey = &text
 		}
 		if in.Trust == nil && in.Labels == nil && in.RateLimit == nil && in.PublicKey == nil {
-			return command.Usage("Say what to change, as in `signalbox agents set %s --trust trusted`. `signalbox agents set --help` shows what can be.", args[0])
+			return command.Usage(
+				"Say what to change, as in `signalbox agents set %s --trust trusted`. "+
+					"`signalbox agents set --help` shows what can be.", args[0])
 		}
 		return command.Ask(c.Context(), a, api.Patch(api.AgentPath(args[0], *workspace), in), printAgent)
 	}
@@ -114,7 +119,8 @@ func readRateLimit(given string) (wire.Raw, error) {
 	}
 	n, err := strconv.ParseUint(given, 10, 32)
 	if err != nil {
-		return nil, command.Usage("A rate limit is a whole number, such as --rate-limit 120, or 0 for none, or default; this was %q.", given)
+		return nil, command.Usage(
+			"A rate limit is a whole number, such as --rate-limit 120, or 0 for none, or default; this was %q.", given)
 	}
 	return wire.Raw(strconv.FormatUint(n, 10)), nil
 }
@@ -131,7 +137,7 @@ func readLabels(given []string) (map[string]string, error) {
 	return out, nil
 }
 
-func publicKeyFlag(c *cobra.Command) *string {
+func publicKeyFlag(c *command.Command) *string {
 	return c.Flags().String("public-key", "", "a file with its Ed25519 public key, by which others check what it signs")
 }
 
@@ -143,7 +149,8 @@ func readPublicKey(path string) (string, error) {
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return "", fault.Wrap(err, fault.InvalidRequest, "Cannot read the public key in %s. Check that the file is there and that you may read it.", path)
+		return "", fault.Wrap(err, fault.InvalidRequest,
+			"Cannot read the public key in %s. Check that the file is there and that you may read it.", path)
 	}
 	_, err = roster.ParsePublicKey(string(text))
 	return string(text), err

@@ -20,6 +20,7 @@ import (
 	"signalbox/internal/cli/harness"
 	"signalbox/internal/cli/hook"
 	"signalbox/internal/cli/mail"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/cli/run"
 	"signalbox/internal/cli/screen"
 	"signalbox/internal/cli/task"
@@ -30,7 +31,7 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
-	root := newRoot(&command.App{In: in, Out: out, Err: errOut})
+	root := newRoot(&command.App{In: in, Out: output.Printer{Writer: out}, Err: output.Printer{Writer: errOut}})
 	root.SetArgs(args)
 	if err := root.ExecuteContext(ctx); err != nil {
 		return command.Report(errOut, err)

@@ -5,16 +5,19 @@ import (
 	"os"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/mcp"
 	"signalbox/internal/task"
 )
 
-func newMCP(a *command.App) *cobra.Command {
-	c := &cobra.Command{
+// nopWriteCloser leaves standard output open.
+type nopWriteCloser struct{ io.Writer }
+
+func (nopWriteCloser) Close() error { return nil }
+
+func newMCP(a *command.App) *command.Command {
+	c := &command.Command{
 		Use: "mcp", Short: "An MCP server on standard input and output, for agents that speak MCP",
 		Long: "Speaks the Model Context Protocol on standard input and output, with tools for the\nrole that the agent plays in tasks, for asking for an approval, and for mail. They are\nthe server's, at /mcp over HTTP; this command hands messages on to there.\n\n" +
 			"The key of the agent is given with --key or in SIGNALBOX_TOKEN.",
@@ -22,12 +25,14 @@ func newMCP(a *command.App) *cobra.Command {
 		Args:    command.NoArguments(),
 	}
 	key := c.Flags().String("key", "", "the key of the agent (SIGNALBOX_TOKEN)")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		if *key == "" {
 			*key = strings.TrimSpace(os.Getenv("SIGNALBOX_TOKEN"))
 		}
 		if *key == "" {
-			return command.Usage("Give the key of the agent with --key or in SIGNALBOX_TOKEN. An operator makes one with `signalbox agents add`.")
+			return command.Usage(
+				"Give the key of the agent with --key or in SIGNALBOX_TOKEN. " +
+					"An operator makes one with `signalbox agents add`.")
 		}
 		base, err := a.Address()
 		if err != nil {
@@ -41,8 +46,3 @@ func newMCP(a *command.App) *cobra.Command {
 	}
 	return c
 }
-
-// nopWriteCloser leaves standard output open.
-type nopWriteCloser struct{ io.Writer }
-
-func (nopWriteCloser) Close() error { return nil }

@@ -3,14 +3,9 @@ package clock
 import (
 	"context"
 	"time"
+
+	"signalbox/internal/ledger"
 )
 
 // Pause waits for so long, or until ctx ends.
-func Pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
+func Pause(ctx context.Context, d time.Duration) { ledger.Pause(ctx, nil, d) }

@@ -71,7 +71,7 @@ func (t *Timers) fire(ctx context.Context) error {
 		}
 		select {
 		case <-news:
-			Pause(ctx, gap-time.Since(looked))
+			ledger.Pause(ctx, nil, gap-time.Since(looked))
 		case <-time.After(next):
 		case <-ctx.Done():
 		}
@@ -118,7 +118,8 @@ func (t *Timers) Settle(ctx context.Context) error {
 		if err := t.db.QueryRow(ctx, "SELECT count(*) FROM timer WHERE due_at <= $1", []any{moment}, &due); err != nil || due == 0 {
 			return err
 		}
-		if Pause(ctx, settlingTime); ctx.Err() != nil {
+		Pause(ctx, settlingTime)
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}

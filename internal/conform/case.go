@@ -127,22 +127,35 @@ func SignalSuite() (*Suite, error) { return readSuite(signalCases) }
 
 // readSuite reads a file of cases and checks that they can be run.
 func readSuite(text []byte) (*Suite, error) {
+	s := &Suite{}
+	if err := readCases(text, s); err != nil {
+		return nil, err
+	}
+	return s, eachCase(s.Cases, func(c *Case) string { c.complete(); return c.Name })
+}
+
+// readCases reads a file of cases.
+func readCases(text []byte, suite any) error {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
-	s := &Suite{}
-	if err := d.Decode(s); err != nil {
-		return nil, fmt.Errorf("read the cases: %w", err)
+	if err := d.Decode(suite); err != nil {
+		return fmt.Errorf("read the cases: %w", err)
 	}
+	return nil
+}
+
+// eachCase calls complete for every case, and makes sure that each has a name of its own, which
+// complete returns.
+func eachCase[C any](cases []C, complete func(*C) (name string)) error {
 	names := map[string]bool{}
-	for i := range s.Cases {
-		c := &s.Cases[i]
-		if c.Name == "" || names[c.Name] {
-			return nil, fmt.Errorf("read the cases: case %d has no name of its own: %q", i+1, c.Name)
+	for i := range cases {
+		name := complete(&cases[i])
+		if name == "" || names[name] {
+			return fmt.Errorf("read the cases: case %d has no name of its own: %q", i+1, name)
 		}
-		names[c.Name] = true
-		c.complete()
+		names[name] = true
 	}
-	return s, nil
+	return nil
 }
 
 // complete makes a list of the one step of a short case, and adds what steps need.

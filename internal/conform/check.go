@@ -1,7 +1,6 @@
 package conform
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,14 +11,6 @@ import (
 
 	"signalbox/internal/wire"
 )
-
-// reply is what came back.
-type reply struct {
-	http   int
-	header http.Header
-	body   []byte
-	took   time.Duration
-}
 
 // answer is a reply that was understood.
 type answer struct {
@@ -48,7 +39,7 @@ func readAnswer(code int, body []byte) (answer, error) {
 		return a, fmt.Errorf("the answer has the fields %s, and should have exactly status, gate_id and message", strings.Join(names, ", "))
 	}
 	var gate *string
-	if json.Unmarshal(members["status"], &a.status) != nil || json.Unmarshal(members["message"], &a.message) != nil || json.Unmarshal(members["gate_id"], &gate) != nil {
+	if wire.UnmarshalPart(members["status"], &a.status) != nil || wire.UnmarshalPart(members["message"], &a.message) != nil || wire.UnmarshalPart(members["gate_id"], &gate) != nil {
 		return a, fmt.Errorf("status and message should be text and gate_id text or null: %.200s", body)
 	}
 	if gate != nil {
@@ -149,7 +140,7 @@ func (e Expect) checkAnswer(a answer, before string) error {
 // checkFault compares an error, in the one form that errors have.
 func (e Expect) checkFault(r reply) error {
 	var f fault
-	if err := json.Unmarshal(r.body, &f); err != nil || f.Error == "" || f.Message == "" {
+	if err := wire.UnmarshalPart(r.body, &f); err != nil || f.Error == "" || f.Message == "" {
 		return fmt.Errorf("the error should have the fields error and message: %.300s", r.body)
 	}
 	code := e.Error

@@ -1,10 +1,8 @@
 package conform
 
 import (
-	"bytes"
 	"context"
 	_ "embed" // for the cases
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -12,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"signalbox/internal/wire"
 )
 
 //go:embed harness.json
@@ -30,27 +30,27 @@ type HarnessSuite struct {
 
 // HarnessCase is one thing that a harness should do.
 type HarnessCase struct {
-	Number    int             `json:"n"`
-	Name      string          `json:"name"`
-	Transport string          `json:"transport"` // any, or a list with commas
-	Greeted   bool            `json:"after_handshake"`
-	Send      json.RawMessage `json:"send"`
-	Status    int             `json:"http_status"`
-	Expect    harnessExpect   `json:"expect"`
-	Do        string          `json:"do"`          // in words, where one message cannot show it
-	Says      string          `json:"server_says"` // a case about clients
+	Number    int           `json:"n"`
+	Name      string        `json:"name"`
+	Transport string        `json:"transport"` // any, or a list with commas
+	Greeted   bool          `json:"after_handshake"`
+	Send      wire.Raw      `json:"send"`
+	Status    int           `json:"http_status"`
+	Expect    harnessExpect `json:"expect"`
+	Do        string        `json:"do"`          // in words, where one message cannot show it
+	Says      string        `json:"server_says"` // a case about clients
 }
 
 // harnessExpect is what the answer should be.
 type harnessExpect struct {
-	Kind      string          `json:"kind"`
-	Result    json.RawMessage `json:"result"`
-	Has       map[string]any  `json:"result_has"`
-	Keys      []string        `json:"result_keys"`
-	ID        *string         `json:"id"`
-	Code      int             `json:"code"`
-	Contains  string          `json:"message_contains"`
-	Decisions []string        `json:"decisions"`
+	Kind      string         `json:"kind"`
+	Result    wire.Raw       `json:"result"`
+	Has       map[string]any `json:"result_has"`
+	Keys      []string       `json:"result_keys"`
+	ID        *string        `json:"id"`
+	Code      int            `json:"code"`
+	Contains  string         `json:"message_contains"`
+	Decisions []string       `json:"decisions"`
 }
 
 // HarnessCases are the cases of AHP 2.4, or those of a file in the same form.
@@ -59,7 +59,7 @@ func HarnessCases(file []byte) (*HarnessSuite, error) {
 		file = harnessCases
 	}
 	s := &HarnessSuite{}
-	if err := json.Unmarshal(file, s); err != nil {
+	if err := wire.UnmarshalPart(file, s); err != nil {
 		return nil, fmt.Errorf("read the cases: %w", err)
 	}
 	if len(s.Cases) == 0 {
@@ -128,14 +128,8 @@ func (k *HarnessKit) Run(ctx context.Context, suite *HarnessSuite) (report Repor
 			k.shared.close()
 		}
 	}()
-	report.Cases = []Outcome{}
-	for i := range suite.Cases {
-		if err := ctx.Err(); err != nil {
-			return report, err
-		}
-		report.add(k.run(ctx, &suite.Cases[i]))
-	}
-	return report, nil
+	err = report.each(ctx, len(suite.Cases), func(i int) Outcome { return k.run(ctx, &suite.Cases[i]) })
+	return report, err
 }
 
 func (k *HarnessKit) run(ctx context.Context, c *HarnessCase) Outcome {
@@ -156,23 +150,19 @@ func (k *HarnessKit) run(ctx context.Context, c *HarnessCase) Outcome {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTime)
 	defer cancel()
-	if err := try(ctx); err != nil {
-		return Outcome{name, "failed", err.Error()}
-	}
-	return Outcome{name, "passed", ""}
+	return outcome(name, try(ctx))
 }
 
 // send sends the message of a case and looks at what comes back.
 func (k *HarnessKit) send(ctx context.Context, c *HarnessCase) error {
-	var compact bytes.Buffer // a line is a message
-	if err := json.Compact(&compact, c.Send); err != nil {
+	text := c.Send.Clone()
+	if err := text.Compact(); err != nil { // a line is a message
 		return err
 	}
-	text := compact.Bytes()
 	var raw struct {
 		Text *string `json:"__raw__"`
 	}
-	if json.Unmarshal(c.Send, &raw) == nil && raw.Text != nil {
+	if wire.UnmarshalPart(c.Send, &raw) == nil && raw.Text != nil {
 		text = []byte(*raw.Text)
 	}
 	if k.transport == overHTTP {
@@ -215,15 +205,15 @@ func (k *HarnessKit) send(ctx context.Context, c *HarnessCase) error {
 // check compares an answer with what is expected.
 func (e harnessExpect) check(text []byte) error {
 	var got struct {
-		Version string          `json:"jsonrpc"`
-		ID      any             `json:"id"`
-		Result  json.RawMessage `json:"result"`
+		Version string   `json:"jsonrpc"`
+		ID      any      `json:"id"`
+		Result  wire.Raw `json:"result"`
 		Error   *struct {
 			Code    int    `json:"code"`
 			Message string `json:"message"`
 		} `json:"error"`
 	}
-	if err := json.Unmarshal(text, &got); err != nil || got.Version != "2.0" {
+	if err := wire.UnmarshalPart(text, &got); err != nil || got.Version != "2.0" {
 		return fmt.Errorf("the answer is no JSON-RPC 2.0 response: %.300s", text)
 	}
 	if e.Kind == "rejected" {
@@ -250,12 +240,12 @@ func (e harnessExpect) check(text []byte) error {
 	return e.checkResult(got.Result)
 }
 
-func (e harnessExpect) checkResult(raw json.RawMessage) error {
+func (e harnessExpect) checkResult(raw wire.Raw) error {
 	var result map[string]any
-	if err := json.Unmarshal(raw, &result); err != nil {
+	if err := wire.UnmarshalPart(raw, &result); err != nil {
 		return fmt.Errorf("the result should be an object: %.300s", raw)
 	}
-	if e.Result != nil && !sameJSON(e.Result, raw) {
+	if e.Result != nil && !wire.Same(e.Result, raw) {
 		return fmt.Errorf("the result should be %s: %.300s", e.Result, raw)
 	}
 	for name, want := range e.Has {
@@ -285,14 +275,4 @@ func (e harnessExpect) checkResult(raw json.RawMessage) error {
 		return fmt.Errorf("the decisions should be %s, and are %s", e.Decisions, words)
 	}
 	return nil
-}
-
-func sameJSON(a, b json.RawMessage) bool {
-	var x, y any
-	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
-		return false
-	}
-	left, _ := json.Marshal(x) // keys in order
-	right, _ := json.Marshal(y)
-	return bytes.Equal(left, right)
 }

@@ -2,7 +2,6 @@ package conform
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/coder/websocket"
+
+	"signalbox/internal/wire"
 )
 
 // procedures are the cases that one message cannot show, by their number.
@@ -107,7 +108,7 @@ var procedures = map[int]func(context.Context, *HarnessKit) error{
 
 const postAction = `{"jsonrpc":"2.0","method":"ahp/event","params":{"event_type":"post_action","session_id":"s1","agent_id":"a1","timestamp":"2026-05-01T00:00:00Z","depth":0,"payload":{"status":"ok"}}}`
 
-var allowed = harnessExpect{Kind: "result", Result: json.RawMessage(`{"decision":"allow"}`)}
+var allowed = harnessExpect{Kind: "result", Result: wire.Raw(`{"decision":"allow"}`)}
 
 // ungreeted sends a request as the first message of a connection.
 func (k *HarnessKit) ungreeted(ctx context.Context, text []byte) error {
@@ -255,7 +256,7 @@ func onlyJSON(ctx context.Context, k *HarnessKit) error {
 		if err := l.write([]byte(text)); err != nil {
 			return err
 		}
-		if got, err := l.read(ctx); err != nil || !json.Valid(got) {
+		if got, err := l.read(ctx); err != nil || !wire.Raw(got).IsValid() {
 			return fmt.Errorf("a line on standard output is no JSON: %.300s %w", got, err)
 		}
 	}
@@ -311,7 +312,7 @@ func pipelined(ctx context.Context, k *HarnessKit) error {
 		var got struct {
 			ID string `json:"id"`
 		}
-		if json.Unmarshal(text, &got) != nil || !waiting[got.ID] {
+		if wire.UnmarshalPart(text, &got) != nil || !waiting[got.ID] {
 			return fmt.Errorf("an answer to nothing: %.300s", text)
 		}
 		delete(waiting, got.ID)

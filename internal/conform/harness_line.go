@@ -1,11 +1,9 @@
 package conform
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -160,17 +158,8 @@ func (k *HarnessKit) post(ctx context.Context, text []byte, header http.Header) 
 }
 
 func (k *HarnessKit) http(ctx context.Context, method, address string, text []byte, header http.Header) (status int, body []byte, got http.Header, err error) {
-	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(text))
-	if err != nil {
-		return 0, nil, nil, err
-	}
-	req.Header = header
-	client := http.Client{Timeout: answerTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	res, err := client.Do(req)
-	if err != nil {
-		return 0, nil, nil, err
-	}
-	defer func() { _ = res.Body.Close() }()
-	body, err = io.ReadAll(io.LimitReader(res.Body, 4<<20))
-	return res.StatusCode, body, res.Header, err
+	client := newHTTP(answerTime)
+	defer client.CloseIdleConnections()
+	r, err := call(ctx, client, method, address, text, header)
+	return r.http, r.body, r.header, err
 }

@@ -1,20 +1,18 @@
 package conform
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"signalbox/internal/wire"
 )
 
 // Kit runs cases against a server.
@@ -54,17 +52,11 @@ type Outcome struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// longest is more than any call takes that waits.
-const longest = 75 * time.Second
-
 // Run runs every case, one after another. The error is that of the round: it could not
 // be begun, or not be cleaned up after.
 func (k *Kit) Run(ctx context.Context, suite *Suite) (report Report, err error) {
 	k.suite, k.round, k.open, k.decks = suite, strings.ToLower(rand.Text()[:12]), []string{}, map[string]bool{}
-	k.http = &http.Client{
-		Timeout: longest, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	k.http = newHTTP(longest)
 	defer k.http.CloseIdleConnections()
 	restore, err := k.prepare(ctx)
 	if err != nil {
@@ -77,23 +69,40 @@ func (k *Kit) Run(ctx context.Context, suite *Suite) (report Report, err error) 
 		report.Open, report.Decks = k.rejectOpen(ctx), slices.Sorted(maps.Keys(k.decks))
 		err = errors.Join(err, restore(ctx))
 	}()
-	report.Cases = []Outcome{}
-	for i := range suite.Cases {
-		if err := ctx.Err(); err != nil {
-			return report, err
-		}
-		report.add(k.run(ctx, &suite.Cases[i], i))
+	err = report.each(ctx, len(suite.Cases), func(i int) Outcome { return k.run(ctx, &suite.Cases[i], i) })
+	return report, err
+}
+
+// outcome is how a case came out. One that cannot be run here is skipped.
+func outcome(name string, err error) Outcome {
+	if cannot, skipped := errors.AsType[CannotError](err); skipped {
+		return Outcome{name, "skipped", string(cannot)}
 	}
-	return report, nil
+	if err != nil {
+		return Outcome{name, "failed", err.Error()}
+	}
+	return Outcome{name, "passed", ""}
 }
 
 // Add counts a case that was run: it failed if there is a problem.
 func (r *Report) Add(name, problem string) {
-	outcome := "passed"
+	var err error
 	if problem != "" {
-		outcome = "failed"
+		err = errors.New(problem)
 	}
-	r.add(Outcome{name, outcome, problem})
+	r.add(outcome(name, err))
+}
+
+// each counts the outcome of every case, one after another, until ctx ends.
+func (r *Report) each(ctx context.Context, cases int, run func(i int) Outcome) error {
+	r.Cases = []Outcome{}
+	for i := range cases {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r.add(run(i))
+	}
+	return nil
 }
 
 func (r *Report) add(o Outcome) {
@@ -115,15 +124,20 @@ func (k *Kit) run(ctx context.Context, c *Case, number int) Outcome {
 	}
 	b := &bench{kit: k, c: c, sent: message(k.suite.Payload)}
 	b.replace = strings.NewReplacer("$run", k.runID(number), "$agent", k.Agent)
-	for i, step := range c.Steps {
-		if err := b.step(ctx, step); err != nil {
-			if len(c.Steps) > 1 {
-				err = fmt.Errorf("step %d: %w", i+1, err)
-			}
-			return Outcome{c.Name, "failed", err.Error()}
+	return outcome(c.Name, runSteps(c.Steps, func(s Step) error { return b.step(ctx, s) }))
+}
+
+// runSteps runs the steps of a case up to the first that fails, which the error names.
+func runSteps[S any](steps []S, run func(S) error) error {
+	for i, step := range steps {
+		switch err := run(step); {
+		case err != nil && len(steps) > 1:
+			return fmt.Errorf("step %d: %w", i+1, err)
+		case err != nil:
+			return err
 		}
 	}
-	return Outcome{c.Name, "passed", ""}
+	return nil
 }
 
 // misses is why a case cannot be run, "" if it can.
@@ -191,7 +205,7 @@ func deckOf(body []byte) string {
 	var m struct {
 		Project string `json:"project_id"`
 	}
-	_ = json.Unmarshal(body, &m) // it was taken
+	_ = wire.UnmarshalPart(body, &m) // it was taken
 	return cmp.Or(m.Project, "default")
 }
 
@@ -238,36 +252,13 @@ func (k *Kit) send(ctx context.Context, method, path string, body []byte, s Step
 	default:
 		header.Set("Authorization", "Bearer "+k.Key)
 	}
-	for {
-		r, err := k.call(ctx, method, path, body, header)
-		wait, _ := strconv.Atoi(r.header.Get("Retry-After"))
-		if err != nil || r.http != http.StatusTooManyRequests || s.Expect.HTTP == r.http || wait < 1 || wait > 60 {
-			return r, err
-		}
-		select {
-		case <-time.After(time.Duration(wait) * time.Second):
-		case <-ctx.Done():
-			return r, ctx.Err()
-		}
+	if s.Expect.HTTP == http.StatusTooManyRequests {
+		return k.call(ctx, method, path, body, header)
 	}
+	return whileLimited(ctx, func() (reply, error) { return k.call(ctx, method, path, body, header) })
 }
 
-// call makes a call and reads all of the answer.
+// call makes a call on the server.
 func (k *Kit) call(ctx context.Context, method, path string, body []byte, header http.Header) (reply, error) {
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(k.URL, "/")+path, bytes.NewReader(body))
-	if err != nil {
-		return reply{}, err
-	}
-	req.Header = header
-	began := time.Now()
-	res, err := k.http.Do(req)
-	if err != nil {
-		return reply{}, fmt.Errorf("no answer: %w", err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))
-	if err != nil {
-		return reply{}, fmt.Errorf("the answer broke off: %w", err)
-	}
-	return reply{res.StatusCode, res.Header, text, time.Since(began)}, nil
+	return call(ctx, k.http, method, strings.TrimSuffix(k.URL, "/")+path, body, header)
 }

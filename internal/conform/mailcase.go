@@ -1,13 +1,9 @@
 package conform
 
 import (
-	"bytes"
 	_ "embed" // for the cases
-	"fmt"
 	"slices"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 //go:embed mail.yaml
@@ -120,27 +116,21 @@ type MailExpect struct {
 
 // MailCases are the cases of AMP v0.1.2 messaging.
 func MailCases() (*MailSuite, error) {
-	d := yaml.NewDecoder(bytes.NewReader(mailCases))
-	d.KnownFields(true)
 	s := &MailSuite{}
-	if err := d.Decode(s); err != nil {
-		return nil, fmt.Errorf("read the cases: %w", err)
+	if err := readCases(mailCases, s); err != nil {
+		return nil, err
 	}
-	names := map[string]bool{}
-	for i := range s.Cases {
-		c := &s.Cases[i]
-		if c.Name == "" || names[c.Name] {
-			return nil, fmt.Errorf("read the cases: case %d has no name of its own: %q", i+1, c.Name)
-		}
-		names[c.Name] = true
-		if len(c.Steps) == 0 {
-			c.Steps = []MailStep{c.MailStep}
-		}
-		for _, step := range c.Steps {
-			if (step.As == "operator" || step.As == "owner") && !slices.Contains(c.Needs, Operator) {
-				c.Needs = append(c.Needs, Operator)
-			}
+	return s, eachCase(s.Cases, func(c *MailCase) string { c.complete(); return c.Name })
+}
+
+// complete makes a list of the one step of a short case, and adds what steps need.
+func (c *MailCase) complete() {
+	if len(c.Steps) == 0 {
+		c.Steps = []MailStep{c.MailStep}
+	}
+	for _, step := range c.Steps {
+		if (step.As == "operator" || step.As == "owner") && !slices.Contains(c.Needs, Operator) {
+			c.Needs = append(c.Needs, Operator)
 		}
 	}
-	return s, nil
 }

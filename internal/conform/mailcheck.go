@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -48,7 +47,7 @@ func (b *mailBench) letter(l Letter) []byte {
 	if l.Sign == "flip" {
 		signature[17] ^= 4
 	}
-	quote := func(v string) string { q, _ := json.Marshal(v); return string(q) } // a text
+	quote := func(v string) string { q, _ := wire.Marshal(v); return string(q) } // a text
 	head := []string{`"to":` + quote(to), `"subject":` + quote(s.subject)}
 	if l.Priority != "" {
 		head = append(head, `"priority":`+quote(s.priority))
@@ -78,11 +77,11 @@ func (b *mailBench) receive(ctx context.Context, w Receipt, e MailExpect) error 
 	var page struct {
 		Messages []wire.Raw `json:"messages"`
 	}
-	if err := json.Unmarshal(r.body, &page); err != nil {
+	if err := wire.UnmarshalPart(r.body, &page); err != nil {
 		return fmt.Errorf("%.300s: %w", r.body, err)
 	}
 	for _, raw := range page.Messages {
-		value, err := decoded(raw)
+		value, err := wire.Data(raw)
 		if err != nil {
 			return err
 		}
@@ -116,7 +115,7 @@ func (b *mailBench) checkMessage(raw []byte) error {
 		Envelope map[string]any `json:"envelope"`
 		Key      string         `json:"sender_public_key"`
 	}
-	if err := json.Unmarshal(raw, &m); err != nil {
+	if err := wire.UnmarshalPart(raw, &m); err != nil {
 		return err
 	}
 	text := func(name string) string { s, _ := m.Envelope[name].(string); return s }
@@ -219,7 +218,7 @@ func (b *mailBench) socket(ctx context.Context, s Socket, e MailExpect) error {
 	if err != nil {
 		return err
 	}
-	value, err := decoded(text)
+	value, err := wire.Data(text)
 	if err != nil {
 		return err
 	}
@@ -227,14 +226,6 @@ func (b *mailBench) socket(ctx context.Context, s Socket, e MailExpect) error {
 		return fmt.Errorf("the next frame should be %s: %.300s", s.Next, text)
 	}
 	return e.check(reply{http: http.StatusOK, body: text}, b.say)
-}
-
-// decoded reads JSON with numbers as they are.
-func decoded(text []byte) (value any, err error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	err = d.Decode(&value)
-	return value, err
 }
 
 // at finds what stands at a path of names and numbers.
@@ -249,7 +240,7 @@ func at(value any, path string) (any, bool) {
 			value = next
 		case []any:
 			if part == "length" {
-				value = json.Number(strconv.Itoa(len(v)))
+				value = len(v)
 				continue
 			}
 			i, err := strconv.Atoi(part)
@@ -279,7 +270,7 @@ func (e MailExpect) check(r reply, say func(string) string) error {
 	case r.took < e.AtLeast, e.AtMost > 0 && r.took > e.AtMost:
 		return fmt.Errorf("answered after %s", r.took.Round(time.Millisecond))
 	}
-	value, err := decoded(r.body)
+	value, err := wire.Data(r.body)
 	if err != nil && (e.Error != "" || len(e.Is)+len(e.Has)+len(e.Matches) > 0) {
 		return fmt.Errorf("the answer is not JSON: %.300s", r.body)
 	}

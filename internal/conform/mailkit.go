@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -21,6 +20,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"signalbox/internal/wire"
 )
 
 // MailKit runs cases against a messaging provider.
@@ -38,40 +39,31 @@ type MailKit struct {
 }
 
 // Run runs every case, one after another.
-func (k *MailKit) Run(ctx context.Context, suite *MailSuite) (Report, error) {
-	report := Report{Cases: []Outcome{}}
+func (k *MailKit) Run(ctx context.Context, suite *MailSuite) (report Report, err error) {
 	k.round = strings.ToLower(rand.Text()[:8])
 	k.tenant = "conform-" + k.round
-	k.http = &http.Client{
-		Timeout: longest, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 8},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	k.http = newHTTP(longest)
 	defer k.http.CloseIdleConnections()
 	if err := k.prepare(ctx); err != nil {
 		return report, err
 	}
-	for i := range suite.Cases {
-		if err := ctx.Err(); err != nil {
-			return report, err
-		}
-		report.add(k.run(ctx, &suite.Cases[i], i))
-	}
-	return report, nil
+	err = report.each(ctx, len(suite.Cases), func(i int) Outcome { return k.run(ctx, &suite.Cases[i], i) })
+	return report, err
 }
 
 // prepare finds out how agents are registered, and makes what the cases share.
 func (k *MailKit) prepare(ctx context.Context) error {
 	if k.Token != "" {
-		body, _ := json.Marshal(map[string]string{"name": k.tenant})
+		body, _ := wire.Marshal(map[string]string{"name": k.tenant})
 		if r, err := k.call(ctx, "POST /ops/workspaces", body, k.Token); err != nil || r.http != http.StatusCreated {
 			return fmt.Errorf("cannot make a workspace for the cases: %d %.200s %w", r.http, r.body, err)
 		}
-		body, _ = json.Marshal(map[string]string{"name": "owner-" + k.round, "workspace": k.tenant})
+		body, _ = wire.Marshal(map[string]string{"name": "owner-" + k.round, "workspace": k.tenant})
 		r, err := k.call(ctx, "POST /ops/owners", body, k.Token)
 		var made struct {
 			Key string `json:"key"`
 		}
-		if err != nil || json.Unmarshal(r.body, &made) != nil || made.Key == "" {
+		if err != nil || wire.UnmarshalPart(r.body, &made) != nil || made.Key == "" {
 			return fmt.Errorf("cannot make an owner for the cases: %.200s %w", r.body, err)
 		}
 		k.owner = made.Key
@@ -90,45 +82,25 @@ func (k *MailKit) prepare(ctx context.Context) error {
 
 // call makes a call with a key, again if too many were made.
 func (k *MailKit) call(ctx context.Context, line string, body []byte, token string, headers ...string) (reply, error) {
-	method, path, _ := strings.Cut(line, " ")
-	for {
-		if !strings.Contains(path, "://") {
-			path = strings.TrimSuffix(k.URL, "/") + path
-		}
-		req, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
-		if err != nil {
-			return reply{}, err
-		}
-		if body != nil {
-			req.Header.Set("Content-Type", "application/json")
-		}
-		if token != "" {
-			req.Header.Set("Authorization", "Bearer "+token)
-		}
-		for i := 0; i+1 < len(headers); i += 2 {
-			req.Header.Set(headers[i], headers[i+1])
-		}
-		began := time.Now()
-		res, err := k.http.Do(req)
-		if err != nil {
-			return reply{}, fmt.Errorf("no answer: %w", err)
-		}
-		text, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
-		_ = res.Body.Close()
-		if err != nil {
-			return reply{}, fmt.Errorf("the answer broke off: %w", err)
-		}
-		r := reply{res.StatusCode, res.Header, text, time.Since(began)}
-		wait, _ := strconv.Atoi(res.Header.Get("Retry-After"))
-		if r.http != http.StatusTooManyRequests || wait < 1 || wait > 60 || ctx.Value(expectsLimit{}) != nil {
-			return r, nil
-		}
-		select {
-		case <-time.After(time.Duration(wait) * time.Second):
-		case <-ctx.Done():
-			return r, ctx.Err()
-		}
+	method, address, _ := strings.Cut(line, " ")
+	if !strings.Contains(address, "://") {
+		address = strings.TrimSuffix(k.URL, "/") + address
 	}
+	header := http.Header{}
+	if body != nil {
+		header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		header.Set("Authorization", "Bearer "+token)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		header.Set(headers[i], headers[i+1])
+	}
+	try := func() (reply, error) { return call(ctx, k.http, method, address, body, header) }
+	if ctx.Value(expectsLimit{}) != nil {
+		return try()
+	}
+	return whileLimited(ctx, try)
 }
 
 // expectsLimit marks a call that is meant to be one too many.
@@ -153,7 +125,7 @@ func pemOf(key ed25519.PublicKey) string {
 func (a *actor) public() ed25519.PublicKey { return a.private.Public().(ed25519.PublicKey) }
 
 func (a *actor) registration(tenant string) []byte {
-	body, _ := json.Marshal(map[string]string{"tenant": tenant, "name": a.name, "public_key": pemOf(a.public()), "key_algorithm": "Ed25519"}) // texts
+	body, _ := wire.Marshal(map[string]string{"tenant": tenant, "name": a.name, "public_key": pemOf(a.public()), "key_algorithm": "Ed25519"}) // texts
 	return body
 }
 
@@ -172,7 +144,7 @@ func (k *MailKit) register(ctx context.Context, a *actor) error {
 		AgentID string `json:"agent_id"`
 		APIKey  string `json:"api_key"`
 	}
-	if json.Unmarshal(r.body, &out) != nil || r.http != http.StatusCreated || out.APIKey == "" || out.Address == "" {
+	if wire.UnmarshalPart(r.body, &out) != nil || r.http != http.StatusCreated || out.APIKey == "" || out.Address == "" {
 		return fmt.Errorf("registering %s was answered with %d: %.300s", a.as, r.http, r.body)
 	}
 	a.address, a.id, a.key = out.Address, out.AgentID, out.APIKey
@@ -224,18 +196,11 @@ func (k *MailKit) run(ctx context.Context, c *MailCase, number int) Outcome {
 			end()
 		}
 	}()
-	if err := b.prepare(ctx, c, number); err != nil {
-		return Outcome{c.Name, "failed", err.Error()}
+	err := b.prepare(ctx, c, number)
+	if err == nil {
+		err = runSteps(c.Steps, func(s MailStep) error { return b.step(ctx, s) })
 	}
-	for i, step := range c.Steps {
-		if err := b.step(ctx, step); err != nil {
-			if len(c.Steps) > 1 {
-				err = fmt.Errorf("step %d: %w", i+1, err)
-			}
-			return Outcome{c.Name, "failed", err.Error()}
-		}
-	}
-	return Outcome{c.Name, "passed", ""}
+	return outcome(c.Name, err)
 }
 
 func (b *mailBench) prepare(ctx context.Context, c *MailCase, number int) error {
@@ -359,7 +324,7 @@ func (b *mailBench) step(ctx context.Context, s MailStep) error {
 
 // keep takes what a step saves out of the answer.
 func (b *mailBench) keep(body []byte, s MailStep) error {
-	value, _ := decoded(body)
+	value, _ := wire.Data(body)
 	if s.Send != nil {
 		if id, ok := at(value, "id"); ok {
 			b.sent.id = fmt.Sprint(id)

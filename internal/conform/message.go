@@ -2,11 +2,12 @@ package conform
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"signalbox/internal/wire"
 )
 
 // message is the members of a JSON object, in their order.
@@ -16,7 +17,7 @@ type message []Member
 func (m message) change(s Step) (message, error) {
 	m = slices.Clone(m)
 	for _, name := range slices.Sorted(maps.Keys(s.Set)) {
-		text, err := json.Marshal(s.Set[name])
+		text, err := wire.Marshal(s.Set[name])
 		if err != nil {
 			return nil, err
 		}

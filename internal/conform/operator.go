@@ -2,7 +2,6 @@ package conform
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"signalbox/internal/wire"
 )
 
 // What the operators' API is called with and answers, as far as it is needed here.
@@ -54,7 +55,7 @@ func (k *Kit) ops(ctx context.Context, method, path, media string, body []byte, 
 
 // decide approves or rejects a gate.
 func (k *Kit) decide(ctx context.Context, gate, verb, note string) error {
-	body, err := json.Marshal(decision{note})
+	body, err := wire.Marshal(decision{note})
 	if err == nil {
 		_, err = k.ops(ctx, http.MethodPost, "/ops/gates/"+url.PathEscape(gate)+"/"+verb, "application/json", body)
 	}
@@ -69,7 +70,7 @@ func (k *Kit) findGate(ctx context.Context, run string) (string, error) {
 		return "", err
 	}
 	var page gatePage
-	if err := json.Unmarshal(r.body, &page); err != nil {
+	if err := wire.UnmarshalPart(r.body, &page); err != nil {
 		return "", err
 	}
 	for _, g := range page.Gates {
@@ -181,7 +182,7 @@ func (k *Kit) apply(ctx context.Context, source []byte, version string) (number 
 			return "", err
 		}
 		var a applied
-		if err := json.Unmarshal(r.body, &a); err != nil {
+		if err := wire.UnmarshalPart(r.body, &a); err != nil {
 			return "", err
 		}
 		version = fmt.Sprint(a.Version.Number)

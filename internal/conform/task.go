@@ -2,7 +2,6 @@ package conform
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"signalbox/internal/task"
+	"signalbox/internal/wire"
 )
 
 // TaskHost is something that takes the documents of AMP/1.0 tasks: the engine alone, or
@@ -70,13 +70,13 @@ type taskCase struct {
 
 // taskStep is one thing that happens, and what should be so afterwards.
 type taskStep struct {
-	At        int64           `json:"at"`
-	Submit    json.RawMessage `json:"submit"`
-	Ack       json.RawMessage `json:"ack"`
-	Admin     json.RawMessage `json:"admin"`
-	Heartbeat json.RawMessage `json:"heartbeat"`
-	ResumeAll bool            `json:"resume_all"`
-	Tick      bool            `json:"tick"`
+	At        int64    `json:"at"`
+	Submit    wire.Raw `json:"submit"`
+	Ack       wire.Raw `json:"ack"`
+	Admin     wire.Raw `json:"admin"`
+	Heartbeat wire.Raw `json:"heartbeat"`
+	ResumeAll bool     `json:"resume_all"`
+	Tick      bool     `json:"tick"`
 
 	Status    string    `json:"expect_status"`
 	Counts    []int64   `json:"expect_counts"`
@@ -100,15 +100,7 @@ func RunTasks(ctx context.Context, vectors fs.FS, host TaskHost) (report Report,
 			if err := ctx.Err(); err != nil {
 				return report, err
 			}
-			o := Outcome{Name: path.Join(folder, strings.TrimSuffix(path.Base(name), ".json")), Outcome: "passed"}
-			err := runTaskCase(ctx, vectors, name, host)
-			cannot, skipped := errors.AsType[CannotError](err)
-			switch {
-			case skipped:
-				o.Outcome, o.Problem = "skipped", string(cannot)
-			case err != nil:
-				o.Outcome, o.Problem = "failed", err.Error()
-			}
+			o := outcome(path.Join(folder, strings.TrimSuffix(path.Base(name), ".json")), runTaskCase(ctx, vectors, name, host))
 			report.add(o)
 		}
 	}
@@ -130,16 +122,16 @@ func runTaskCase(ctx context.Context, vectors fs.FS, name string, host TaskHost)
 		}
 	}
 	var c taskCase
-	if err := json.Unmarshal(expected, &c); err != nil {
+	if err := wire.UnmarshalPart(expected, &c); err != nil {
 		return fmt.Errorf("the expectation cannot be read: %w", err)
 	}
 	if err := host.Begin(ctx, c.Policy.RequirePlan); err != nil {
 		return err
 	}
 	if scenario {
-		return runSteps(ctx, c.Steps, host)
+		return runTaskSteps(ctx, c.Steps, host)
 	}
-	if err := runSteps(ctx, c.Given, host); err != nil {
+	if err := runTaskSteps(ctx, c.Given, host); err != nil {
 		return fmt.Errorf("what was given: %w", err)
 	}
 	return c.document(ctx, raw, host)
@@ -186,7 +178,7 @@ func taskIDOf(raw []byte) string {
 	var d struct {
 		TaskID string `json:"task_id"`
 	}
-	_ = json.Unmarshal(raw, &d) // "" for what has none
+	_ = wire.UnmarshalPart(raw, &d) // "" for what has none
 	return d.TaskID
 }
 
@@ -203,7 +195,7 @@ func samePlaces(what string, want, got []task.Problem) error {
 	return nil
 }
 
-func runSteps(ctx context.Context, steps []taskStep, host TaskHost) error {
+func runTaskSteps(ctx context.Context, steps []taskStep, host TaskHost) error {
 	last := ""
 	for i := range steps {
 		if err := runStep(ctx, &steps[i], &last, host); err != nil {
@@ -304,7 +296,7 @@ func resumeAll(ctx context.Context, taskID string, at int64, host TaskHost) (Tas
 	for _, o := range look.Open {
 		i.Refs = append(i.Refs, o.ID)
 	}
-	raw, err := json.Marshal(i)
+	raw, err := wire.Marshal(i)
 	if err != nil {
 		return TaskAnswer{}, err
 	}

@@ -3,7 +3,6 @@ package conform
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/big"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"signalbox/internal/task"
+	"signalbox/internal/wire"
 )
 
 // TaskServer is a host that is a server. The cases play with agents that are made for
@@ -41,13 +41,13 @@ const planner = "planner"
 
 // Open makes the agents, and a rule that has the plans of one of them approved.
 func (s *TaskServer) Open(ctx context.Context) error {
-	s.kit = Kit{URL: s.URL, Token: s.Token, http: &http.Client{Timeout: longest}}
+	s.kit = Kit{URL: s.URL, Token: s.Token, http: newHTTP(longest)}
 	s.keys, s.restore = map[string]string{}, func(context.Context) error { return nil }
 	round := strings.ToLower(rand.Text()[:8])
 	for _, part := range []string{"coordinator", "executor", "reviewer", planner} {
 		role := strings.Replace(part, planner, "coordinator", 1)
 		name := "conform-" + part + "-" + round
-		body, err := json.Marshal(map[string]any{"name": name, "labels": map[string]string{task.RoleLabel: role}})
+		body, err := wire.Marshal(map[string]any{"name": name, "labels": map[string]string{task.RoleLabel: role}})
 		if err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (s *TaskServer) Open(ctx context.Context) error {
 		var made struct {
 			Keys map[string]string `json:"keys"`
 		}
-		if err := json.Unmarshal(r.body, &made); err != nil {
+		if err := wire.UnmarshalPart(r.body, &made); err != nil {
 			return err
 		}
 		s.keys[part] = made.Keys["signal"]
@@ -126,7 +126,7 @@ func (s *TaskServer) Begin(ctx context.Context, requirePlan bool) error {
 	}
 	var c clockAnswer
 	if r.http == http.StatusOK {
-		if err := json.Unmarshal(r.body, &c); err != nil {
+		if err := wire.UnmarshalPart(r.body, &c); err != nil {
 			return err
 		}
 	}
@@ -143,7 +143,7 @@ func (s *TaskServer) MoveTo(ctx context.Context, seconds int64) error {
 		return CannotError("time passes in them, and the clock of the server cannot be set (clock.movable)")
 	}
 	s.kit.URL = s.URL
-	body, err := json.Marshal(map[string]any{"now": s.begun.Add(time.Duration(seconds) * time.Second)})
+	body, err := wire.Marshal(map[string]any{"now": s.begun.Add(time.Duration(seconds) * time.Second)})
 	if err == nil {
 		_, err = s.kit.ops(ctx, http.MethodPut, "/ops/clock", "application/json", body)
 	}
@@ -158,7 +158,7 @@ func (s *TaskServer) Send(ctx context.Context, kind task.Kind, raw []byte) (Task
 		AckOf  string `json:"ack_of"`
 		TaskID string `json:"task_id"`
 	}
-	_ = json.Unmarshal(raw, &d) // what cannot be read is sent all the same
+	_ = wire.UnmarshalPart(raw, &d) // what cannot be read is sent all the same
 	token := s.keys[d.From]
 	switch {
 	case d.From == "admin" || kind == task.InInstruction:
@@ -189,7 +189,7 @@ func readTaskAnswer(r reply) (TaskAnswer, error) {
 		Warnings      []task.Problem `json:"warnings"`
 		OtherWarnings []task.Problem `json:"x_warnings"`
 	}
-	if err := json.Unmarshal(r.body, &a); err != nil {
+	if err := wire.UnmarshalPart(r.body, &a); err != nil {
 		return TaskAnswer{}, fmt.Errorf("answered with %d and no JSON: %.200s", r.http, r.body)
 	}
 	switch {
@@ -213,7 +213,7 @@ func (s *TaskServer) Look(ctx context.Context, taskID string) (TaskLook, error) 
 		return TaskLook{}, err
 	}
 	var t task.Record
-	if err := json.Unmarshal(r.body, &t); err != nil {
+	if err := wire.UnmarshalPart(r.body, &t); err != nil {
 		return TaskLook{}, err
 	}
 	return TaskLook{Status: t.Status, Count: t.Count, Streak: t.Streak, Open: t.Open}, nil

@@ -66,21 +66,8 @@ func (c *Counters) follow(ctx context.Context) error {
 		if more {
 			continue
 		}
-		wait(ctx, news, lookEvery)
-		wait(ctx, nil, pace-time.Since(began))
-	}
-}
-
-func wait(ctx context.Context, news <-chan struct{}, most time.Duration) {
-	if most <= 0 {
-		return
-	}
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	select {
-	case <-news:
-	case <-timer.C:
-	case <-ctx.Done():
+		ledger.Pause(ctx, news, lookEvery)
+		ledger.Pause(ctx, nil, pace-time.Since(began))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -93,14 +94,14 @@ func (c *Counters) stream(w http.ResponseWriter, r *http.Request, report Report)
 
 // change waits until more has been counted, for as long as a connection may be silent.
 func (c *Counters) change(ctx context.Context, seq int64) {
-	wait(ctx, nil, pushEvery)
+	ledger.Pause(ctx, nil, pushEvery)
 	for until := time.Now().Add(wire.StreamBeat); ctx.Err() == nil && time.Now().Before(until); {
 		news := c.Ledger.News()
 		if now, err := position(ctx, c.DB.Read); err == nil && now != seq {
 			return
 		}
-		wait(ctx, news, lookEvery)
-		wait(ctx, nil, 2*pace) // it is counted by then
+		ledger.Pause(ctx, news, lookEvery)
+		ledger.Pause(ctx, nil, 2*pace) // it is counted by then
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -257,7 +258,7 @@ func spenders(all []AgentSum) []AgentSum {
 
 // Await waits until the entry is counted, on whichever node that is done, or the time is up.
 func (c *Counters) Await(ctx context.Context, seq int64, most time.Duration) error {
-	for began := time.Now(); ; wait(ctx, nil, lookAgain) {
+	for began := time.Now(); ; ledger.Pause(ctx, nil, lookAgain) {
 		at, err := position(ctx, c.DB.Read)
 		if err != nil || at >= seq || time.Since(began) >= most {
 			return err

@@ -77,10 +77,7 @@ func (r *runner) persist(batch []*outcome) (became []recording, err error) {
 		if pause == 50*time.Millisecond {
 			r.log.Warn("cannot record what became of deliveries; will try again", "error", err.Error())
 		}
-		select {
-		case <-time.After(pause):
-		case <-r.stopping.Done():
-		}
+		ledger.Pause(r.stopping, nil, pause)
 	}
 }
 

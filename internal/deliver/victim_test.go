@@ -106,7 +106,7 @@ func (v *victim) live() error {
 	var stop, quiet context.CancelFunc
 	v.serving, stop = context.WithCancel(ctx)
 	v.eager, quiet = context.WithCancel(v.serving)
-	for _, run := range []func(context.Context) error{v.gates.Run, timers.Run, outbox.Run} {
+	for _, run := range []func(context.Context) error{timers.Run, outbox.Run} {
 		v.users.Go(func() { v.note(run(v.serving)) })
 	}
 	for i, work := range []func(*rand.Rand){v.open, v.open, v.vote, v.vote, v.queue} {

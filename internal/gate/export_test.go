@@ -10,8 +10,4 @@ var (
 const ByID = selectGate + byID
 
 // Waiters is for how many gates somebody waits.
-func (g *Gates) Waiters() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.waiters)
-}
+func (g *Gates) Waiters() int { return g.waiters.Waiting() }

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"signalbox/internal/id"
@@ -114,6 +113,15 @@ type Gate struct {
 	opened  int64 // the entry that opened it
 }
 
+// Decider says who resolved a gate, as agents are told: operator or rule. Which operator it
+// was is in the ledger.
+func (c Cause) Decider() string {
+	if c == ByVote {
+		return "operator"
+	}
+	return "rule"
+}
+
 // AgentID is the id of the agent whose gate it is.
 func (g *Gate) AgentID() string { return g.opening.Agent }
 
@@ -151,14 +159,18 @@ type Gates struct {
 
 	onResolved map[string]func(*ledger.Tx, Gate) error
 
-	mu      sync.Mutex
-	waiters map[string][]chan struct{}
+	waiters *ledger.Waiters // for the resolution of a gate, by its id
 }
 
-// New makes the gates of a ledger that has Projection. Run must be running for Wait
-// to wake.
+// New makes the gates of a ledger that has Projection.
 func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, log *slog.Logger) *Gates {
-	return &Gates{db: db, ledger: l, roster: r, log: log, onResolved: map[string]func(*ledger.Tx, Gate) error{}, waiters: map[string][]chan struct{}{}}
+	resolved := func(e *ledger.Entry) string {
+		if e.Kind == "gate.resolved" {
+			return e.Subject
+		}
+		return ""
+	}
+	return &Gates{db: db, ledger: l, roster: r, log: log, onResolved: map[string]func(*ledger.Tx, Gate) error{}, waiters: l.Waiters(resolved)}
 }
 
 // OnResolved has fn called in the transaction that resolves a gate of the protocol, so

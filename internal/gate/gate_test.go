@@ -60,7 +60,6 @@ func start(t testing.TB, address, dir string) *node {
 	var wg, users sync.WaitGroup
 	wg.Go(func() { _ = n.ledger.Run(core) })
 	users.Go(func() { _ = timers.Run(ctx) })
-	users.Go(func() { _ = n.gates.Run(ctx) })
 	n.stop = sync.OnceFunc(func() { cancel(); users.Wait(); stopCore(); wg.Wait() })
 	t.Cleanup(n.stop)
 	if err := n.roster.Bootstrap(t.Context()); err != nil {

@@ -68,7 +68,15 @@ func addVotes(gates []Gate, query store.Query) error {
 
 // Get reads one gate.
 func (g *Gates) Get(ctx context.Context, gateID string) (Gate, error) {
-	found, err := scanGate(func(dest ...any) error { return g.db.QueryRow(ctx, selectGate+byID, []any{gateID}, dest...) })
+	return readGate(gateID, func(text string, args []any, dest ...any) error { return g.db.QueryRow(ctx, text, args, dest...) }, g.db.Reading(ctx))
+}
+
+// load reads a gate inside a transaction.
+func load(tx *ledger.Tx, gateID string) (Gate, error) { return readGate(gateID, tx.QueryRow, tx.Query) }
+
+// readGate reads a gate with its votes.
+func readGate(gateID string, row func(text string, args []any, dest ...any) error, rows store.Query) (Gate, error) {
+	found, err := scanGate(func(dest ...any) error { return row(selectGate+byID, []any{gateID}, dest...) })
 	if errors.Is(err, sql.ErrNoRows) {
 		return found, noGate(gateID)
 	}
@@ -76,8 +84,12 @@ func (g *Gates) Get(ctx context.Context, gateID string) (Gate, error) {
 		return found, err
 	}
 	one := []Gate{found}
-	err = addVotes(one, g.db.Reading(ctx))
+	err = addVotes(one, rows)
 	return one[0], err
+}
+
+func noGate(gateID string) error {
+	return fault.New(fault.NotFound, "There is no gate %.80q. `signalbox gates ls` lists those that wait.", gateID)
 }
 
 // Filter selects gates; zero fields select everything.
@@ -230,80 +242,10 @@ func (g *Gates) Resolved(ctx context.Context, gateID string) (bool, error) {
 
 // wait looks at a gate until it is resolved, or ctx ends.
 func (g *Gates) wait(ctx context.Context, gateID string, look func(context.Context) (Status, error)) error {
-	woken, forget := g.register(gateID)
-	defer forget()
-	for {
-		status, err := look(context.WithoutCancel(ctx))
-		if err != nil || status != Pending {
-			return err
-		}
-		select {
-		case <-woken:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// register comes before the first look at the gate, so that no wake-up is missed.
-func (g *Gates) register(gateID string) (woken chan struct{}, forget func()) {
-	woken = make(chan struct{}, 1)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.waiters[gateID] = append(g.waiters[gateID], woken)
-	return woken, func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		left := g.waiters[gateID]
-		for i, w := range left {
-			if w == woken {
-				left = append(left[:i:i], left[i+1:]...)
-				break
-			}
-		}
-		if len(left) == 0 {
-			delete(g.waiters, gateID)
-		} else {
-			g.waiters[gateID] = left
-		}
-	}
-}
-
-// Run wakes those who wait, on whichever node the decision was made, until ctx ends.
-func (g *Gates) Run(ctx context.Context) error {
-	before := func(context.Context) error {
-		g.wakeAll() // what was resolved before the first look
-		return nil
-	}
-	for e := range g.ledger.FollowNow(ctx, before) {
-		if e.Kind == "gate.resolved" {
-			g.wake(e.Subject)
-		}
-	}
-	return nil
-}
-
-func (g *Gates) wake(gateID string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, w := range g.waiters[gateID] {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
-	}
-}
-
-func (g *Gates) wakeAll() {
-	g.mu.Lock()
-	ids := make([]string, 0, len(g.waiters))
-	for gateID := range g.waiters {
-		ids = append(ids, gateID)
-	}
-	g.mu.Unlock()
-	for _, gateID := range ids {
-		g.wake(gateID)
-	}
+	return g.waiters.Await(ctx, gateID, func(ctx context.Context) (bool, error) {
+		status, err := look(ctx)
+		return status != Pending, err
+	})
 }
 
 // Status reads a status from a query.

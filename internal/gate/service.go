@@ -204,23 +204,3 @@ func (g *Gates) Waits(tx *ledger.Tx, gateID string) (bool, error) {
 	found, err := load(tx, gateID)
 	return found.Status == Pending, err
 }
-
-// load reads a gate inside a transaction, with its votes.
-func load(tx *ledger.Tx, gateID string) (Gate, error) {
-	found, err := scanGate(func(dest ...any) error {
-		return tx.QueryRow(selectGate+byID, []any{gateID}, dest...)
-	})
-	if errors.Is(err, sql.ErrNoRows) {
-		return found, noGate(gateID)
-	}
-	if err != nil {
-		return found, err
-	}
-	one := []Gate{found}
-	err = addVotes(one, tx.Query)
-	return one[0], err
-}
-
-func noGate(gateID string) error {
-	return fault.New(fault.NotFound, "There is no gate %.80q. `signalbox gates ls` lists those that wait.", gateID)
-}

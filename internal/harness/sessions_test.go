@@ -11,13 +11,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"signalbox/internal/harness"
+	"signalbox/internal/harness/knowledge"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
-	"signalbox/internal/wire"
 )
 
 // get calls one of the harness's routes as the operator, and reads the answer.
@@ -227,13 +226,13 @@ func TestContextAndMemoryComeFromWhatIsKnown(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, harness.Config{})
 		n.Apply("rules: []\n")
-		for _, k := range []harness.NewKnowledge{
+		for _, k := range []knowledge.NewKnowledge{
 			{Content: "Deploys run on Fridays only after the freeze is lifted.", Source: "runbook.md"},
 			{Content: "The billing service owns the invoices table.", Source: "architecture.md"},
 			{Content: "func parseFrame(raw []byte) error { return errTooDeep }", Path: "internal/frame.go"},
 		} {
 			k.Workspace = "default"
-			if _, err := n.harness.AddKnowledge(t.Context(), n.operator, k); err != nil {
+			if _, err := n.harness.Knowledge.Add(t.Context(), n.operator, k); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -277,67 +276,10 @@ func TestContextAndMemoryComeFromWhatIsKnown(t *testing.T) {
 		if got := n.harness.Handle(t.Context(), c, []byte(query)); !strings.Contains(string(got.JSON), "architecture.md") {
 			t.Errorf("%s", got.JSON)
 		}
-		var page harness.KnowledgePage
+		var page knowledge.KnowledgePage
 		if err := n.get("GET /ops/knowledge", "/ops/knowledge?search=freeze", &page); err != nil || len(page.Knowledge) != 1 || page.Knowledge[0].Score <= 0 {
 			t.Errorf("%+v %v", page, err)
 		}
 		n.WantClean()
 	})
-}
-
-// Another workspace's knowledge is not there.
-func TestKnowledgeStaysInItsWorkspace(t *testing.T) {
-	n := start(t, storetest.SQLite(t), harness.Config{})
-	if err := n.Roster.AddWorkspace(t.Context(), roster.Identity{Role: roster.Admin}, "other"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := n.harness.AddKnowledge(t.Context(), n.operator, harness.NewKnowledge{Workspace: "other", Content: "secret", Source: "s"}); err != nil {
-		t.Fatal(err)
-	}
-	if found, err := n.harness.Search(t.Context(), "default", "secret", 10); err != nil || len(found) != 0 {
-		t.Errorf("%+v %v", found, err)
-	}
-	found, err := n.harness.Search(t.Context(), "other", "secret", 10)
-	if err != nil || len(found) != 1 {
-		t.Fatalf("%+v %v", found, err)
-	}
-	if _, err := n.harness.Knowledge(wire.WithScope(t.Context(), "default"), found[0].ID); err == nil {
-		t.Error("it is shown over the wall")
-	}
-}
-
-func TestKnowledgeThatIsNoneIsRefused(t *testing.T) {
-	n := start(t, storetest.SQLite(t), harness.Config{})
-	two := 2.0
-	for name, k := range map[string]harness.NewKnowledge{
-		"nothing":      {Source: "s"},
-		"no source":    {Content: "c"},
-		"too sure":     {Content: "c", Source: "s", Confidence: &two},
-		"too long":     {Content: strings.Repeat("x", 65<<10), Source: "s"},
-		"long source":  {Content: "c", Source: strings.Repeat("x", 3000)},
-		"no workspace": {Content: "c", Source: "s", Workspace: "mars"},
-	} {
-		if k.Workspace == "" {
-			k.Workspace = "default"
-		}
-		if _, err := n.harness.AddKnowledge(t.Context(), n.operator, k); err == nil {
-			t.Errorf("%s is taken", name)
-		}
-	}
-}
-
-// The words of a text do not depend on the case it is written in, and each can be looked
-// up in a database.
-func TestWordsAreLowerCaseAndShort(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.String().Draw(t, "text")
-		for _, w := range harness.WordsOf(text) {
-			if w == "" || w != strings.ToLower(w) || len(w) > 64 || strings.ContainsAny(w, " \x00_") && !strings.Contains(w, "_") {
-				t.Fatalf("%q", w)
-			}
-		}
-	})
-	if diff := cmp.Diff([]string{"parseframe", "parse", "frame", "max_depth", "max", "depth"}, harness.WordsOf("parseFrame(max_depth)")); diff != "" {
-		t.Error(diff)
-	}
 }

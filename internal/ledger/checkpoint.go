@@ -151,8 +151,8 @@ func (l *Ledger) checkpointLoop(ctx context.Context) {
 		if err := l.Checkpoint(ctx); err != nil && ctx.Err() == nil {
 			l.log.Warn("cannot sign a checkpoint; will try again", "error", err.Error())
 		}
-		pause(ctx, nil, signEvery)
-		pause(ctx, news, idle)
+		Pause(ctx, nil, signEvery)
+		Pause(ctx, news, idle)
 		if ctx.Err() != nil {
 			l.lastCheckpoint(ctx)
 			return

@@ -33,7 +33,7 @@ func (l *Ledger) Consume(ctx context.Context, name string, wanted func(kind stri
 	for ctx.Err() == nil {
 		news := l.News()
 		if held, err := c.renew(ctx); err != nil || !held {
-			pause(ctx, nil, pollEvery)
+			Pause(ctx, nil, pollEvery)
 			continue
 		}
 		entries, err := l.Next(ctx, c.seq)
@@ -46,9 +46,9 @@ func (l *Ledger) Consume(ctx context.Context, name string, wanted func(kind stri
 			if ctx.Err() == nil {
 				l.log.Warn("a follower of the ledger failed; it will try again", "cursor", name, "error", err.Error())
 			}
-			pause(ctx, nil, pollEvery)
+			Pause(ctx, nil, pollEvery)
 		case len(entries) < Page:
-			pause(ctx, news, l.poll)
+			Pause(ctx, news, l.poll)
 		}
 	}
 	return nil
@@ -64,12 +64,12 @@ func (l *Ledger) Hold(ctx context.Context, name string, fn func(ctx context.Cont
 	defer c.release(ctx)
 	for ctx.Err() == nil {
 		if held, err := c.renew(ctx); err != nil || !held {
-			pause(ctx, nil, pollEvery)
+			Pause(ctx, nil, pollEvery)
 			continue
 		}
 		if err := c.while(ctx, fn); err != nil && ctx.Err() == nil {
 			l.log.Warn("work under a lease failed; it will be tried again", "lease", name, "error", err.Error())
-			pause(ctx, nil, pollEvery)
+			Pause(ctx, nil, pollEvery)
 		}
 	}
 	return nil
@@ -200,12 +200,4 @@ func (l *Ledger) Cursor(ctx context.Context, name string) (int64, error) {
 		return 0, nil
 	}
 	return seq, store.Explain(err)
-}
-
-func pause(ctx context.Context, news <-chan struct{}, d time.Duration) {
-	select {
-	case <-news:
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }

@@ -45,8 +45,9 @@ type Ledger struct {
 	commitFor time.Duration
 	settleFor time.Duration
 
-	mu     sync.Mutex
-	signal chan struct{} // closed and replaced when there are new entries
+	mu      sync.Mutex
+	signal  chan struct{} // closed and replaced when there are new entries
+	waiters []*Waiters    // only added to
 
 	building sync.Mutex // held while the tree is extended
 	signed   checkpoint // the newest one this node has signed or seen; under building
@@ -89,6 +90,7 @@ func (l *Ledger) Run(ctx context.Context) error {
 	var g errgroup.Group
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error { return l.db.Listen(background, l.wake) })
+	g.Go(func() error { l.wakeLoop(background); return nil })
 	g.Go(func() error { l.checkpointLoop(background); return nil })
 	g.Go(func() error { l.retentionLoop(background); return nil })
 	g.Go(func() error {

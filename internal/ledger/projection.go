@@ -23,6 +23,18 @@ type Projection struct {
 // database, where there are no entries.
 type Apply func(tx *store.Tx, e *Entry) error
 
+// ApplyBody is an Apply that reads the entry's body, which it must not change.
+func ApplyBody[T any](apply func(tx *store.Tx, e *Entry, b *T)) Apply {
+	return func(tx *store.Tx, e *Entry) error {
+		b, err := Read[T](e)
+		if err != nil {
+			return err
+		}
+		apply(tx, e, b)
+		return nil
+	}
+}
+
 // Table is a table that is rebuilt and compared.
 type Table struct {
 	Name string

@@ -75,7 +75,7 @@ func (l *Ledger) grow(ctx context.Context, seq int64) (int64, error) {
 	}
 	_, size, err = l.Signed(ctx)
 	for tries := 0; err == nil && size < seq && l.key.signer == nil && tries < 30 && ctx.Err() == nil; tries++ {
-		pause(ctx, nil, 100*time.Millisecond) // another node signs
+		Pause(ctx, nil, 100*time.Millisecond) // another node signs
 		_, size, err = l.Signed(ctx)
 	}
 	if err == nil && size < seq {

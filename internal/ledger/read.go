@@ -140,25 +140,34 @@ func (l *Ledger) SeqBefore(ctx context.Context, t time.Time) (int64, error) {
 // waiting for more until ctx ends. A database that is away is waited for.
 func (l *Ledger) Follow(ctx context.Context, after int64) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
+		for entries := range l.FollowPages(ctx, after) {
+			for _, e := range entries {
+				if ctx.Err() != nil || !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// FollowPages is Follow for callers that take what has come together: it yields the
+// entries in pages, none of which is empty.
+func (l *Ledger) FollowPages(ctx context.Context, after int64) iter.Seq[[]Entry] {
+	return func(yield func([]Entry) bool) {
 		for ctx.Err() == nil {
 			news := l.News()
 			entries, err := l.Next(ctx, after)
 			if err != nil && ctx.Err() == nil {
 				l.log.Warn("cannot read the ledger; will try again", "error", err.Error())
 			}
-			for _, e := range entries {
-				if ctx.Err() != nil || !yield(e) {
+			if len(entries) > 0 {
+				after = entries[len(entries)-1].Seq
+				if !yield(entries) {
 					return
 				}
-				after = e.Seq
 			}
-			if len(entries) == Page {
-				continue
-			}
-			select {
-			case <-news:
-			case <-time.After(l.poll):
-			case <-ctx.Done():
+			if len(entries) < Page {
+				Pause(ctx, news, l.poll)
 			}
 		}
 	}
@@ -181,7 +190,7 @@ func (l *Ledger) FollowNow(ctx context.Context, load func(context.Context) error
 			if ctx.Err() == nil {
 				l.log.Warn("cannot read what there is; will try again", "error", err.Error())
 			}
-			pause(ctx, nil, pollEvery)
+			Pause(ctx, nil, pollEvery)
 		}
 	}
 }

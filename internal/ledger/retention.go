@@ -28,7 +28,7 @@ func (l *Ledger) retentionLoop(ctx context.Context) {
 		} else if n > 0 {
 			l.log.Info("erased the bodies of old entries", "count", n)
 		}
-		pause(ctx, nil, eraseEvery)
+		Pause(ctx, nil, eraseEvery)
 	}
 }
 

@@ -21,11 +21,7 @@ const perRecipient = 20
 // sender is, is for that provider to say, and only of its own agents; the sender's key is
 // remembered from its first message on.
 func (m *Mail) Import(ctx context.Context, domain string, body []byte, revokedKey string) (Answer, error) {
-	o, err := parseRoute(body)
-	if err != nil {
-		return Answer{}, err
-	}
-	outer, err := amp.ReadFields(body)
+	o, outer, err := readArrival(body)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -45,6 +41,16 @@ func (m *Mail) Import(ctx context.Context, domain string, body []byte, revokedKe
 		return Answer{}, err
 	}
 	return m.takeIn(ctx, o, immigrant{domain: domain, at: at, key: key, replaces: revokedKey})
+}
+
+// readArrival reads a message, and the members around it that are about its way here.
+func readArrival(body []byte) (*outgoing, *amp.Fields, error) {
+	o, err := parseRoute(body)
+	if err != nil {
+		return nil, nil, err
+	}
+	outer, err := amp.ReadFields(body)
+	return o, outer, err
 }
 
 // immigrant is what is said of a message by who answers for its sender.
@@ -179,11 +185,7 @@ type Forwarded struct {
 // ImportForwarded takes a message that another host answers for, as Import does from
 // another provider. The same body is taken once, whatever its headers say.
 func (m *Mail) ImportForwarded(ctx context.Context, body []byte, by Forwarded) (Answer, error) {
-	o, err := parseRoute(body)
-	if err != nil {
-		return Answer{}, err
-	}
-	outer, err := amp.ReadFields(body)
+	o, outer, err := readArrival(body)
 	if err != nil {
 		return Answer{}, err
 	}

@@ -5,10 +5,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -114,9 +112,9 @@ func (m *Mail) Messages(ctx context.Context, f Filter) (MessagePage, error) {
 	if err != nil {
 		return none, err
 	}
-	before, err := strconv.ParseInt(cmp.Or(cursor[0], strconv.Itoa(math.MaxInt64)), 10, 64)
+	before, err := wire.CursorNumber(cursor[0])
 	if err != nil {
-		return none, wire.BadCursor()
+		return none, err
 	}
 	if f.Status != "" && !slices.Contains(statuses, f.Status) {
 		return none, fault.New(fault.InvalidRequest, "The status should be one of %s, and is %.40q.", strings.Join(statuses, ", "), f.Status).About("status")
@@ -137,7 +135,7 @@ func (m *Mail) Messages(ctx context.Context, f Filter) (MessagePage, error) {
 	}
 	page := MessagePage{Messages: all}
 	if n := len(all); n > 0 && n == f.Limit {
-		page.Next = wire.Cursor(strconv.FormatInt(all[n-1].Entry, 10))
+		page.Next = wire.SeqCursor(all[n-1].Entry)
 	}
 	return page, nil
 }

@@ -85,7 +85,7 @@ func (m *Mail) Quarantine(ctx context.Context, status string, after int64, limit
 		out.Items = append(out.Items, q)
 	}
 	if out.Count = len(out.Items); out.Count == limit {
-		out.Cursor = wire.Cursor(strconv.FormatInt(last, 10))
+		out.Cursor = wire.SeqCursor(last)
 	}
 	return out, nil
 }

@@ -6,7 +6,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
-	"encoding/json"
+	"encoding/json" // rules see all of a payload that was taken, also what wire.Data would refuse
 	"errors"
 	"slices"
 	"strings"
@@ -502,7 +502,7 @@ func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 	var payload struct {
 		Message string `json:"message"`
 	}
-	if err := json.Unmarshal(b.Payload, &payload); err != nil {
+	if err := wire.UnmarshalPart(b.Payload, &payload); err != nil {
 		return reading, err
 	}
 	l := letter{

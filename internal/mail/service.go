@@ -140,11 +140,4 @@ func (m *Mail) see(e *ledger.Entry) error {
 	return nil
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
-
 var errGone = errors.New("the connection is gone")

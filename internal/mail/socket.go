@@ -280,15 +280,15 @@ func (s *socket) pushPage(ctx context.Context, place, head int64) (int64, error)
 }
 
 func (s *socket) pushOne(ctx context.Context, p *Pending, replay bool) error {
-	text := []byte(`{"type":"message.new",`)
-	if replay {
-		text = append(text, `"replay":true,`...)
-	}
-	text, err := p.appendJSON(append(text, `"data":`...))
+	data, err := p.json()
 	if err != nil {
 		return err
 	}
-	if err := s.write(ctx, append(text, '}')); err != nil {
+	text := []byte(`{"type":"message.new"}`)
+	if replay {
+		text = []byte(`{"type":"message.new","replay":true}`)
+	}
+	if err := s.write(ctx, wire.Splice(text, wire.Member{Name: "data", Value: data})); err != nil {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	s.hub.settle(p.ID, ByWebSocket)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"signalbox/internal/clock"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 )
@@ -28,7 +29,7 @@ func (m *Mail) sweep(ctx context.Context) error {
 				return err
 			}
 		}
-		pause(ctx, sweepEvery)
+		clock.Pause(ctx, sweepEvery)
 	}
 	return nil
 }

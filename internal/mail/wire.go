@@ -164,8 +164,8 @@ type Pending struct {
 	receipt    bool   // the sender wants to hear of the delivery
 }
 
-// appendJSON writes the message. An encoder would rewrite the payload.
-func (p *Pending) appendJSON(dst []byte) ([]byte, error) {
+// json is the message as the recipient's calls are answered with it.
+func (p *Pending) json() ([]byte, error) {
 	head, err := wire.Marshal(struct {
 		ID       string       `json:"id"`
 		Envelope amp.Envelope `json:"envelope"`
@@ -173,20 +173,17 @@ func (p *Pending) appendJSON(dst []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	tail, err := wire.Marshal(struct {
-		Key       string         `json:"sender_public_key"`
-		QueuedAt  string         `json:"queued_at"`
-		ExpiresAt string         `json:"expires_at"`
-		Local     map[string]any `json:"local"`
-	}{p.SenderKey, amp.Stamp(p.QueuedAt), amp.Stamp(p.ExpiresAt), map[string]any{"security": p.Security}})
+	local, err := wire.Marshal(map[string]any{"security": p.Security})
 	if err != nil {
 		return nil, err
 	}
-	dst = append(dst, head[:len(head)-1]...)
-	dst = append(dst, `,"payload":`...)
-	dst = append(dst, p.Payload...)
-	dst = append(dst, ',')
-	return append(dst, tail[1:]...), nil
+	return wire.Splice(head,
+		wire.Member{Name: "payload", Value: p.Payload},
+		wire.Member{Name: "sender_public_key", Value: wire.AppendText(nil, p.SenderKey)},
+		wire.Member{Name: "queued_at", Value: wire.AppendText(nil, amp.Stamp(p.QueuedAt))},
+		wire.Member{Name: "expires_at", Value: wire.AppendText(nil, amp.Stamp(p.ExpiresAt))},
+		wire.Member{Name: "local", Value: local},
+	), nil
 }
 
 // Page is what waits for an agent, the oldest first.
@@ -203,10 +200,11 @@ func (p *Page) JSON() ([]byte, error) {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		var err error
-		if out, err = p.Messages[i].appendJSON(out); err != nil {
+		text, err := p.Messages[i].json()
+		if err != nil {
 			return nil, err
 		}
+		out = append(out, text...)
 	}
 	out = append(out, `],"count":`...)
 	out = strconv.AppendInt(out, int64(len(p.Messages)), 10)

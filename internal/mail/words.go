@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"signalbox/internal/clock"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -25,7 +26,7 @@ func hasWords(kind string) bool { return kind == kindRouted || kind == kindErase
 // erased is found no longer. It follows the ledger, so that sending does not wait for it.
 func (m *Mail) findWords(ctx context.Context, entries []ledger.Entry) error {
 	if len(entries) < wordsStep {
-		defer pause(ctx, wordsEvery) // so that the next have gathered by then
+		defer clock.Pause(ctx, wordsEvery) // so that the next have gathered by then
 	}
 	ours := slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool { return e.Body == nil })
 	if len(ours) == 0 {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"signalbox/internal/deliver"
 	"signalbox/internal/notify"
@@ -68,9 +67,8 @@ func TestAServiceThatMisbehavesIsAFailureAndNoMore(t *testing.T) {
 				address = s.URL
 			}
 			for _, c := range channelsAt(t, address) {
-				began := time.Now()
 				r := c.Send(t.Context(), notify.Message{ID: "delivery_1", Event: notify.Tested, Link: base})
-				if r.Verdict != deliver.Failed || r.Text == "" || strings.Contains(r.Text, "hunter2") || time.Since(began) > 10*time.Second {
+				if r.Verdict != deliver.Failed || r.Text == "" || strings.Contains(r.Text, "hunter2") {
 					t.Errorf("%s: %+v", c.Name(), r)
 				}
 				if strings.Contains(c.Target(), "hunter2") {

@@ -32,6 +32,7 @@ import (
 	"signalbox/internal/notify"
 	"signalbox/internal/notify/email"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -265,9 +266,7 @@ func TestWhatGoesWrongWithAMailServerIsSaid(t *testing.T) {
 	f := newMailServer(t, false)
 	box := f.boxes(t, "ann@example.com")[0]
 	send := func(c notify.Channel) deliver.Result {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		return c.Send(ctx, notify.Message{ID: "delivery_1", Number: 1, At: time.Now(), Event: notify.Tested, Link: base})
+		return c.Send(testbed.Context(t), notify.Message{ID: "delivery_1", Number: 1, At: time.Now(), Event: notify.Tested, Link: base})
 	}
 	if r := send(box); r.Verdict != deliver.Succeeded || r.Reference != "delivery_1@example.com" {
 		t.Errorf("%+v", r)

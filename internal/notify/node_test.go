@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 var (
@@ -27,10 +28,7 @@ var (
 	key         = bytes.Repeat([]byte("k"), 32)
 )
 
-const (
-	base     = "https://signalbox.example"
-	waitTime = 20 * time.Second
-)
+const base = "https://signalbox.example"
 
 // node is a server with gates and channels.
 type node struct {
@@ -42,30 +40,12 @@ type node struct {
 	outbox   *deliver.Outbox
 	notifier *notify.Notifier
 	client   *http.Client
-	logged   lockedBuffer
+	logged   testbed.Buffer
 	offset   atomic.Int64
 	stop     func()
 }
 
 func (n *node) now() time.Time { return time.Now().Add(time.Duration(n.offset.Load())) }
-
-// lockedBuffer keeps the log.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
 
 // notifierLog is the log that channels write to.
 func (n *node) notifierLog() *slog.Logger {
@@ -118,7 +98,7 @@ func (n *node) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	timers := clock.New(n.db, n.ledger, n.now, slog.New(slog.DiscardHandler), n.gates.Handlers())
 	var running sync.WaitGroup
-	for _, run := range []func(context.Context) error{timers.Run, n.gates.Run, n.outbox.Run, n.notifier.Run} {
+	for _, run := range []func(context.Context) error{timers.Run, n.outbox.Run, n.notifier.Run} {
 		running.Go(func() {
 			if err := run(ctx); err != nil {
 				n.t.Error(err)
@@ -141,11 +121,7 @@ func (n *node) enrolled() {
 // until waits for what comes by itself.
 func (n *node) until(what string, done func() bool) {
 	n.t.Helper()
-	for end := time.Now().Add(waitTime); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			n.t.Fatalf("it never came to it that %s\n%s", what, n.logged.String())
-		}
-	}
+	testbed.Until(n.t, "it to come to it that "+what, done, &n.logged)
 }
 
 func (n *node) count(query string, args ...any) (found int) {
@@ -262,16 +238,11 @@ func newCalls(t *testing.T) calls { return calls{t, make(chan call, 100)} }
 // next is the next call, which must be of the method.
 func (c calls) next(method string) call {
 	c.t.Helper()
-	select {
-	case got := <-c.got:
-		if got.method != method {
-			c.t.Fatalf("%s was called, and %s should be: %v", got.method, method, got.values)
-		}
-		return got
-	case <-time.After(waitTime):
-		c.t.Fatalf("%s was not called", method)
+	got := testbed.Receive(c.t, "a call of "+method, c.got)
+	if got.method != method {
+		c.t.Fatalf("%s was called, and %s should be: %v", got.method, method, got.values)
 	}
-	return call{}
+	return got
 }
 
 // none checks that nothing more was called.

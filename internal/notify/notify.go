@@ -67,9 +67,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 			n.Log.Warn("cannot record which channels there are; will try again", "error", err.Error())
 			said = true
 		}
-		select {
-		case <-time.After(enrolPause):
-		case <-ctx.Done():
+		if ledger.Pause(ctx, nil, enrolPause) {
 			return nil
 		}
 	}

@@ -35,7 +35,7 @@ type slackAPI struct {
 	url    string
 	down   atomic.Bool
 	limit  atomic.Bool
-	slow   atomic.Bool    // answers to presses take longer than Slack waits
+	held   chan struct{}  // if not nil, answers to presses wait until it is closed
 	closed atomic.Bool    // forms are not opened
 	hangs  chan time.Time // if not nil, sockets are closed after the hello, whose times it gets
 	stamp  atomic.Int64
@@ -96,8 +96,8 @@ func (f *slackAPI) chat(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"ok":false,"error":%q}`, word)
 		return
 	}
-	if f.slow.Load() && strings.HasSuffix(r.URL.Path, "postEphemeral") {
-		time.Sleep(3 * time.Second)
+	if f.held != nil && strings.HasSuffix(r.URL.Path, "postEphemeral") {
+		<-f.held
 	}
 	f.got <- call{strings.TrimPrefix(r.URL.Path, "/api/"), values}
 	stamp := values["ts"]

@@ -151,16 +151,8 @@ func (p *Proxy) Set(ctx context.Context, by roster.Identity, a roster.Agent, in 
 	return s, err
 }
 
-func (p *Proxy) agent(r *http.Request) (roster.Agent, error) {
-	workspace, err := roster.WorkspaceOf(r.Context(), r.URL.Query().Get("workspace"))
-	if err != nil {
-		return roster.Agent{}, err
-	}
-	return p.core.Roster.Agent(r.Context(), workspace, r.PathValue("name"))
-}
-
 func (p *Proxy) getSettings(w http.ResponseWriter, r *http.Request) error {
-	a, err := p.agent(r)
+	a, err := p.core.Roster.PathAgent(r)
 	if err != nil {
 		return err
 	}
@@ -172,7 +164,7 @@ func (p *Proxy) putSettings(w http.ResponseWriter, r *http.Request) error {
 	if err := wire.ReadJSON(w, r, 1<<20, &in); err != nil {
 		return err
 	}
-	a, err := p.agent(r)
+	a, err := p.core.Roster.PathAgent(r)
 	if err != nil {
 		return err
 	}

@@ -92,10 +92,7 @@ func (b *Book) Run(ctx context.Context) error {
 			if ctx.Err() == nil {
 				b.log.Error("cannot read the policy; the one in force stays", "error", err.Error())
 			}
-			select {
-			case <-time.After(time.Second):
-			case <-ctx.Done():
-			}
+			ledger.Pause(ctx, nil, time.Second)
 			continue
 		}
 		b.follow(ctx, seq)

@@ -40,22 +40,15 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 			o.Held = err == nil
 		}
 	}
-	t, err := s.tail(alive)
+	err = s.ending.Await(ctx, run, func(ctx context.Context) (bool, error) {
+		r, err := s.Get(ctx, run)
+		o.Events, o.Stop, o.Ended = r.Events, r.Stop, r.Status != Running
+		return !o.Held || o.Stop != "" || o.Ended, err
+	})
 	if err != nil {
 		return Orders{}, err
 	}
-	for over := ctx.Err() != nil; ; over = ctx.Err() != nil {
-		if r, err = s.Get(alive, run); err != nil {
-			return Orders{}, err
-		}
-		o.Events, o.Stop, o.Ended = r.Events, r.Stop, r.Status != Running
-		if over || !o.Held || o.Stop != "" || o.Ended {
-			return o, nil
-		}
-		if _, err := t.about(ctx, run, kindStopped, kindCompleted); err != nil && ctx.Err() == nil {
-			return Orders{}, err
-		}
-	}
+	return o, nil
 }
 
 // maxWait is the longest that a call for orders waits.
@@ -104,9 +97,7 @@ func (s *Runs) Run(ctx context.Context) error {
 	return s.core.Ledger.Hold(ctx, "runs", func(ctx context.Context) error {
 		// Supervisors that could not reach a server that was away are given time to.
 		for wait := 2 * s.Lease; ; wait = s.Lease / 3 {
-			select {
-			case <-time.After(wait):
-			case <-ctx.Done():
+			if ledger.Pause(ctx, nil, wait) {
 				return nil
 			}
 			if err := s.completeLost(ctx); err != nil && ctx.Err() == nil {

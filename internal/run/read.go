@@ -112,7 +112,7 @@ func numbered(entry *ledger.Entry) (Numbered, error) {
 // Follow hands the events above after to fn, in order, and goes on as they come, until
 // the last one, an error of fn, or the end of ctx.
 func (s *Runs) Follow(ctx context.Context, run string, after int64, fn func([]Numbered) error) error {
-	t, err := s.tail(ctx)
+	seen, err := s.core.Ledger.Head(ctx)
 	if err != nil {
 		return err
 	}
@@ -137,13 +137,16 @@ func (s *Runs) Follow(ctx context.Context, run string, after int64, fn func([]Nu
 		}
 		full = len(events) == pageOfEvents
 	}
-	for over := r.Status != Running; !over && ctx.Err() == nil; {
-		entries, err := t.about(ctx, run, kindStarted, kindActed, kindCompleted)
-		if err != nil {
-			return err
-		}
+	if r.Status != Running {
+		return nil
+	}
+	for entries := range s.core.Ledger.FollowPages(ctx, seen) {
 		var events []Numbered
+		over := false
 		for i := range entries {
+			if entries[i].Subject != run || !slices.Contains(kindsOfEvents, entries[i].Kind) {
+				continue // most of what happens is about other runs
+			}
 			e, err := numbered(&entries[i])
 			if err != nil {
 				return err
@@ -153,53 +156,12 @@ func (s *Runs) Follow(ctx context.Context, run string, after int64, fn func([]Nu
 			}
 			over = over || entries[i].Kind == kindCompleted
 		}
-		if err := send(events); err != nil {
+		if err := send(events); err != nil || over {
 			return err
 		}
 	}
 	return nil
 }
 
-// pageOfLedger is how many entries Next reads at the most.
-const pageOfLedger = 500
-
-// tail is what the ledger gets from a moment on.
-type tail struct {
-	ledger *ledger.Ledger
-	seen   int64
-	news   <-chan struct{} // closed when there may be more than what was seen
-}
-
-func (s *Runs) tail(ctx context.Context) (*tail, error) {
-	news := s.core.Ledger.News()
-	seen, err := s.core.Ledger.Head(ctx)
-	return &tail{s.core.Ledger, seen, news}, err
-}
-
-// about waits for entries about a run of the kinds, or the end of ctx. Most of what happens
-// is about other runs, and need not be looked up: what this process has recorded is in its
-// memory.
-func (t *tail) about(ctx context.Context, run string, kinds ...string) (ours []ledger.Entry, err error) {
-	for len(ours) == 0 {
-		select {
-		case <-t.news:
-		case <-ctx.Done():
-			return nil, nil
-		}
-		news := t.ledger.News()
-		entries, err := t.ledger.Next(ctx, t.seen)
-		if err != nil {
-			return nil, err
-		}
-		for i := range entries {
-			t.seen = entries[i].Seq
-			if entries[i].Subject == run && slices.Contains(kinds, entries[i].Kind) {
-				ours = append(ours, entries[i])
-			}
-		}
-		if len(entries) < pageOfLedger { // or there is more
-			t.news = news
-		}
-	}
-	return ours, nil
-}
+// kindsOfEvents are the entries that hold an event.
+var kindsOfEvents = []string{kindStarted, kindActed, kindCompleted}

@@ -42,7 +42,8 @@ type Options struct {
 // Runs records runs.
 type Runs struct {
 	Options
-	core protocol.Core
+	core   protocol.Core
+	ending *ledger.Waiters // for the order to stop a run, or its end, by its id
 }
 
 // New makes the service over a core whose ledger has Projection.
@@ -50,7 +51,13 @@ func New(core protocol.Core, o Options) *Runs {
 	if o.Lease == 0 {
 		o.Lease = 30 * time.Second
 	}
-	return &Runs{o, core}
+	ending := func(e *ledger.Entry) string {
+		if e.Kind == kindStopped || e.Kind == kindCompleted {
+			return e.Subject
+		}
+		return ""
+	}
+	return &Runs{o, core, core.Ledger.Waiters(ending)}
 }
 
 // Timers are none: a supervisor's silence is looked for by Run.

@@ -160,7 +160,7 @@ func keyFile(c *Config, name string) ([]byte, error) {
 
 // run runs what follows the ledger, until ctx ends.
 func (c *core) run(ctx context.Context) error {
-	running := []func(context.Context) error{c.Roster.Run, c.Book.Run, c.Gates.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run, c.counters.Run, c.web.Run, c.taskMail.run}
+	running := []func(context.Context) error{c.Roster.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run, c.counters.Run, c.web.Run, c.taskMail.run}
 	for _, s := range c.opened {
 		running = append(running, s.Run)
 	}

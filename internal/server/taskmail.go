@@ -39,10 +39,8 @@ func (t *taskMail) begin(ctx context.Context) error {
 // run sends until ctx ends.
 func (t *taskMail) run(ctx context.Context) error {
 	for t.begin(ctx) != nil { // the server's start says what is wrong
-		select {
-		case <-ctx.Done():
+		if ledger.Pause(ctx, nil, time.Second) {
 			return nil
-		case <-time.After(time.Second):
 		}
 	}
 	return t.ledger.Consume(ctx, taskMailCursor, task.IsSent, t.send)

@@ -44,19 +44,14 @@ func (s *Tasks) Wait(ctx context.Context, p Party, to Role, after int64, limit i
 	}
 	waiting, end := wire.Waiting(ctx, min(wait, maxWait))
 	defer end()
-	for {
-		news := s.core.Ledger.News()
-		box, err := s.inbox(ctx, p, to, after, limit)
-		if err != nil || len(box.Messages) > 0 || wait <= 0 {
-			return box, err
-		}
-		select {
-		case <-news:
-		case <-waiting.Done(): // the time is over, the caller went away, or the server stops
-			box.Pending = true
-			return box, nil
-		}
-	}
+	var box Inbox
+	err = s.news.Await(waiting, p.Workspace, func(ctx context.Context) (done bool, err error) {
+		box, err = s.inbox(ctx, p, to, after, limit)
+		return len(box.Messages) > 0 || wait <= 0, err
+	})
+	// The time may be over, the caller may have gone, or the server stops.
+	box.Pending = err == nil && wait > 0 && len(box.Messages) == 0
+	return box, err
 }
 
 func (s *Tasks) inbox(ctx context.Context, p Party, to Role, after int64, limit int) (Inbox, error) {

@@ -42,11 +42,19 @@ type Options struct {
 type Tasks struct {
 	Options
 	core protocol.Core
+	news *ledger.Waiters // calls that wait for messages, by workspace
 }
 
 // New makes the service over a core whose ledger has Projection.
 func New(core protocol.Core, o Options) *Tasks {
-	s := &Tasks{Options: o, core: core}
+	apply := Projection().Apply
+	ours := func(e *ledger.Entry) string {
+		if apply[e.Kind] != nil {
+			return e.Workspace
+		}
+		return ""
+	}
+	s := &Tasks{Options: o, core: core, news: core.Ledger.Waiters(ours)}
 	core.Gates.OnResolved(Name, s.resolved)
 	return s
 }

@@ -3,7 +3,6 @@ package task
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -32,10 +31,7 @@ func (s *Tasks) watchBranches(ctx context.Context) error {
 			if err := s.watch(ctx); err != nil {
 				return err
 			}
-			select {
-			case <-time.After(s.WatchEvery):
-			case <-ctx.Done():
-			}
+			ledger.Pause(ctx, nil, s.WatchEvery)
 		}
 		return nil
 	})

@@ -50,29 +50,14 @@ type watcher struct {
 type change struct{ noun, workspace string }
 
 func (h *hub) run(ctx context.Context, l *ledger.Ledger) error {
-	after := int64(-1)
 	for ctx.Err() == nil {
-		news := l.News()
-		if after < 0 {
-			if head, err := l.Head(ctx); err == nil {
-				after = head
-			}
-		}
-		var entries []ledger.Entry
-		if after >= 0 {
-			entries, _ = l.Next(ctx, after) // the ledger says itself when it cannot be read
-		}
-		if len(entries) > 0 {
-			after = entries[len(entries)-1].Seq
-			h.tell(entries)
-		}
-		if len(entries) == ledger.Page {
+		head, err := l.Head(ctx)
+		if err != nil { // the ledger says itself when it cannot be read
+			ledger.Pause(ctx, nil, time.Second)
 			continue
 		}
-		select {
-		case <-news:
-		case <-time.After(time.Second):
-		case <-ctx.Done():
+		for entries := range l.FollowPages(ctx, head) {
+			h.tell(entries)
 		}
 	}
 	return nil
@@ -164,7 +149,7 @@ func (w *Web) serveEvents(out http.ResponseWriter, r *http.Request) {
 			if events.Send("", "change", []byte(strings.Join(one.take(), " "))) != nil {
 				return
 			}
-			if pause(ctx, w.hub.every()) {
+			if ledger.Pause(ctx, nil, w.hub.every()) {
 				return
 			}
 		case <-time.After(wire.StreamBeat):
@@ -177,15 +162,5 @@ func (w *Web) serveEvents(out http.ResponseWriter, r *http.Request) {
 		if _, err := w.Identify(r.WithContext(ctx)); fault.Is(err, fault.Unauthenticated) {
 			return
 		}
-	}
-}
-
-// pause waits, and reports whether ctx has ended.
-func pause(ctx context.Context, d time.Duration) (ended bool) {
-	select {
-	case <-time.After(d):
-		return false
-	case <-ctx.Done():
-		return true
 	}
 }

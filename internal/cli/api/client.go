@@ -123,9 +123,12 @@ func (c *Client) unanswered(ctx context.Context, err error) error {
 		err = u.Err
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return fault.Wrap(err, Unreachable, "The certificate of %s is not trusted here, or is for another name. Give the name it is for with --server, and a file with its authority in SSL_CERT_FILE.", c.Base)
+		return fault.Wrap(err, Unreachable,
+			"The certificate of %s is not trusted here, or is for another name. "+
+				"Give the name it is for with --server, and a file with its authority in SSL_CERT_FILE.", c.Base)
 	}
-	return fault.Wrap(err, Unreachable, "The server at %s cannot be reached. Start it with `signalbox up`, or give its address with --server.", c.Base)
+	return fault.Wrap(err, Unreachable,
+		"The server at %s cannot be reached. Start it with `signalbox up`, or give its address with --server.", c.Base)
 }
 
 // Call sends a request and decodes the answer, unless that is nil. It takes a minute at the
@@ -153,5 +156,6 @@ func BrokeOff(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fault.Wrap(err, fault.Internal, "The download broke off and is not complete. Run it again; the server's log says why.")
+	return fault.Wrap(err, fault.Internal,
+		"The download broke off and is not complete. Run it again; the server's log says why.")
 }

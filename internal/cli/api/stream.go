@@ -36,7 +36,7 @@ type Events struct {
 
 // Events opens the stream at the path.
 func (c *Client) Events(ctx context.Context, path string) (*Events, error) {
-	res, err := c.Do(ctx, Get(path).With("Accept", "text/event-stream"))
+	res, err := c.Do(ctx, Get(path).With("Accept", "text/event-stream")) //nolint:bodyclose // Close does
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,9 @@ func (f *AgentFlags) Add(c *cobra.Command, key string) {
 
 // Agent is the one that was given, or one that is made with the operator's token and removed when
 // it is given back. operator is called only if it is needed.
-func (f AgentFlags) Agent(ctx context.Context, prefix string, operator func() (*api.Client, error)) (api.LentAgent, error) {
+func (f AgentFlags) Agent(
+	ctx context.Context, prefix string, operator func() (*api.Client, error),
+) (api.LentAgent, error) {
 	switch {
 	case f.Key != "" && f.Name != "":
 		return api.LentAgent{Name: f.Name, Key: f.Key, GiveBack: func(context.Context) error { return nil }}, nil

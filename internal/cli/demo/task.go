@@ -167,14 +167,9 @@ func (d *story) again(ctx context.Context, j *job) error {
 }
 
 func (d *story) escalate(ctx context.Context, j *job) error {
-	r, err := d.agents[engineer].task.Find(ctx, j.id, false)
-	if err != nil {
-		return err
-	}
-	payload, err := task.EscalationOf(task.Executor, "permission_denied", "warning", "The vault answers 403 to the role that the task names. Either the role gets read access to payment/*, or somebody else has to move the keys.", r)
-	if err != nil {
-		return err
-	}
-	_, err = d.post(ctx, engineer, task.TypeEscalation, j, wire.Raw(payload), "")
+	_, err := d.agents[engineer].task.Escalate(ctx, j.id, taskcli.Escalation{
+		Role: task.Executor, Type: "permission_denied", Severity: "warning",
+		Description: "The vault answers 403 to the role that the task names. Either the role gets read access to payment/*, or somebody else has to move the keys.",
+	})
 	return err
 }

@@ -4,13 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"sync"
 	"time"
 
 	"signalbox/client/ahp"
+	"signalbox/internal/wire"
 )
 
 const (
@@ -38,15 +38,10 @@ type pipe struct {
 
 // request is as much of a message as is needed to refuse it.
 type request struct {
-	ID     json.RawMessage `json:"id"`
-	Method string          `json:"method"`
-	Params struct {
-		Type   ahp.Type `json:"event_type"`
-		Events []struct {
-			Type ahp.Type `json:"event_type"`
-		} `json:"events"`
-	} `json:"params"`
-	silent bool // a handshake of our own
+	ID     wire.Raw `json:"id"`
+	Method string   `json:"method"`
+	Params wire.Raw `json:"params"`
+	silent bool     // a handshake of our own
 }
 
 func newPipe(out io.Writer, dial func(context.Context) (ahp.Stream, error)) *pipe {
@@ -139,36 +134,38 @@ func readLines(in io.Reader, take func([]byte) bool) error {
 // take carries one line to the server.
 func (p *pipe) take(ctx context.Context, line []byte) {
 	var r request
-	asks := json.Unmarshal(line, &r) == nil && len(r.ID) > 0 && string(r.ID) != "null"
-	stream := p.connect(ctx)
-	if asks {
-		p.mu.Lock()
-		if r.Method == "ahp/handshake" {
-			p.greeting = line
-		}
-		p.asked[string(r.ID)] = r
-		p.mu.Unlock()
-	}
-	if stream != nil && stream.Write(line) == nil {
-		return
-	}
-	if stream != nil {
-		p.lost(stream)
-		return
-	}
+	unread := wire.UnmarshalPart(line, &r)
+	asks := unread == nil && len(r.ID) > 0 && string(r.ID) != "null"
+	stream := p.register(ctx, line, r, asks)
 	switch {
+	case stream != nil:
+		if stream.Write(line) != nil {
+			p.lost(stream)
+		}
 	case asks:
-		p.answered(r.ID)
 		p.say(r.refusal())
-	case !json.Valid(line):
+	case unread != nil:
 		p.say([]byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}`))
 	}
 }
 
-// connect is the stream to the server, nil when it cannot be reached.
-func (p *pipe) connect(ctx context.Context) ahp.Stream {
+// register is the stream to the server, nil when it cannot be reached. A request is on the list
+// before the stream can be lost, and so refused when it is.
+func (p *pipe) register(ctx context.Context, line []byte, r request, asks bool) ahp.Stream {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	stream := p.connect(ctx)
+	if asks && stream != nil {
+		p.asked[string(r.ID)] = r
+	}
+	if asks && r.Method == "ahp/handshake" {
+		p.greeting = line
+	}
+	return stream
+}
+
+// connect is the stream to the server, nil when it cannot be reached. The caller holds the lock.
+func (p *pipe) connect(ctx context.Context) ahp.Stream {
 	if p.stream != nil {
 		return p.stream
 	}
@@ -178,11 +175,10 @@ func (p *pipe) connect(ctx context.Context) ahp.Stream {
 	}
 	if p.greeting != nil { // the server knows nothing of the one before
 		const own = `"signalbox-pipe-handshake"`
-		var members map[string]json.RawMessage
-		if json.Unmarshal(p.greeting, &members) == nil {
-			members["id"] = json.RawMessage(own)
-			again, _ := json.Marshal(members) // of what was decoded
-			p.asked[own] = request{ID: json.RawMessage(own), Method: "ahp/handshake", silent: true}
+		if members, err := wire.Members(p.greeting); err == nil {
+			members["id"] = wire.Raw(own)
+			again, _ := wire.Marshal(members) // of what was decoded
+			p.asked[own] = request{ID: wire.Raw(own), Method: "ahp/handshake", silent: true}
 			if stream.Write(again) != nil {
 				delete(p.asked, own)
 				_ = stream.Close()
@@ -195,23 +191,27 @@ func (p *pipe) connect(ctx context.Context) ahp.Stream {
 	return stream
 }
 
-// listen carries answers to the agent until the stream ends.
+// listen carries answers to the agent until the stream ends. An answer that cannot be read is not
+// carried, since the agent may read it less strictly, and take it for a yes: the stream is given up.
 func (p *pipe) listen(stream ahp.Stream) {
 	for {
 		text, err := stream.Read()
+		var members map[string]wire.Raw
+		if err == nil {
+			members, err = wire.Members(text)
+		}
 		if err != nil {
 			p.lost(stream)
 			return
 		}
-		var r request
-		if json.Unmarshal(text, &r) != nil || !p.answered(r.ID).silent {
+		if !p.answered(members["id"]).silent {
 			p.say(text)
 		}
 	}
 }
 
 // answered takes a request off the list, and returns it.
-func (p *pipe) answered(id json.RawMessage) request {
+func (p *pipe) answered(id wire.Raw) request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.asked[string(id)]
@@ -268,6 +268,13 @@ const unreachable = "Signalbox cannot be reached, so this is refused. Start the 
 // refusal is the answer to a request that nobody can be asked about. A handshake is
 // answered: an agent that goes on without its harness would be under none.
 func (r request) refusal() []byte {
+	var params struct {
+		Type   ahp.Type `json:"event_type"`
+		Events []struct {
+			Type ahp.Type `json:"event_type"`
+		} `json:"events"`
+	}
+	_ = wire.UnmarshalPart(r.Params, &params) // what it does not say is refused as any event is
 	var result any
 	switch r.Method {
 	case "ahp/handshake":
@@ -276,10 +283,10 @@ func (r request) refusal() []byte {
 			"harness_info":     map[string]any{"name": "signalbox (not reachable: everything is refused)", "version": ahp.Version, "capabilities": []string{}},
 		}
 	case "ahp/event":
-		result = ahp.Refusal(r.Params.Type, unreachable)
+		result = ahp.Refusal(params.Type, unreachable)
 	case "ahp/batch":
-		decisions := make([]ahp.Decision, len(r.Params.Events))
-		for i, e := range r.Params.Events {
+		decisions := make([]ahp.Decision, len(params.Events))
+		for i, e := range params.Events {
 			decisions[i] = ahp.Refusal(e.Type, unreachable)
 		}
 		result = map[string]any{"decisions": decisions}
@@ -292,7 +299,7 @@ func (r request) refusal() []byte {
 }
 
 func (r request) encode(member string, value any) []byte {
-	text, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": r.ID, member: value})
+	text, err := wire.Marshal(map[string]any{"jsonrpc": "2.0", "id": r.ID, member: value})
 	if err != nil { // texts and numbers only
 		text = []byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"Handler error"}}`)
 	}

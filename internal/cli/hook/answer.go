@@ -1,14 +1,12 @@
 package hook
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"math"
-	"reflect"
 	"strings"
 
 	"signalbox/client/ahp"
+	"signalbox/internal/wire"
 )
 
 // Output is what a hook says to its CLI.
@@ -33,7 +31,7 @@ func (c *Call) Answer(d ahp.Decision) Output {
 	if d.ModifiedPayload == nil || string(d.ModifiedPayload) == "null" {
 		return c.yes()
 	}
-	input, why := c.changed(d.ModifiedPayload)
+	input, why := c.changed(wire.Raw(d.ModifiedPayload))
 	switch {
 	case why != "":
 		return c.no(why, CodeGoOn)
@@ -96,21 +94,21 @@ func refusalOf(d ahp.Decision) string {
 
 // changed is the input that the policy wants in place of the tool's own, nil when it is
 // the same. What the CLI cannot be told is a reason for no.
-func (c *Call) changed(modified json.RawMessage) (input json.RawMessage, why string) {
+func (c *Call) changed(modified wire.Raw) (input wire.Raw, why string) {
 	instead := "The policy wants this instead: " + string(modified)
 	if c.tool.delegate || c.Event.Type != ahp.PreAction {
 		return nil, fmt.Sprintf("%s cannot be given another %s by a hook. %s", c.tool.Title, map[bool]string{true: "input", false: "prompt"}[c.Event.Type == ahp.PreAction], instead)
 	}
-	var want map[string]json.RawMessage
-	if err := json.Unmarshal(modified, &want); err != nil || !isObject(want["arguments"]) || !c.sameBut(want) {
+	want, err := wire.Members(modified)
+	if err != nil || !isObject(want["arguments"]) || !c.sameBut(want) {
 		return nil, fmt.Sprintf("%s can be given other arguments by a hook, and nothing else can be changed. %s", c.tool.Title, instead)
 	}
-	if same(want["arguments"], c.input) {
+	if wire.Same(want["arguments"], c.input) {
 		return nil, ""
 	}
 	if c.tool.merges {
-		var before, after map[string]json.RawMessage
-		_, _ = json.Unmarshal(c.input, &before), json.Unmarshal(want["arguments"], &after) // they are objects
+		before, _ := wire.Members(c.input) // it is an object, as the other is
+		after, _ := wire.Members(want["arguments"])
 		for name := range before {
 			if after[name] == nil {
 				return nil, fmt.Sprintf("%s cannot be made to leave the argument %s out. %s", c.tool.Title, name, instead)
@@ -121,32 +119,18 @@ func (c *Call) changed(modified json.RawMessage) (input json.RawMessage, why str
 }
 
 // sameBut reports whether a payload is the one that was sent, but for its arguments.
-func (c *Call) sameBut(other map[string]json.RawMessage) bool {
-	sent, _ := json.Marshal(c.Event.Payload) // which was sent
-	var was map[string]json.RawMessage
-	if json.Unmarshal(sent, &was) != nil || len(was) != len(other) {
+func (c *Call) sameBut(other map[string]wire.Raw) bool {
+	sent, _ := wire.Marshal(c.Event.Payload) // which was sent
+	was, err := wire.Members(sent)
+	if err != nil || len(was) != len(other) {
 		return false
 	}
 	for name, value := range was {
-		if name != "arguments" && !same(value, other[name]) {
+		if name != "arguments" && !wire.Same(value, other[name]) {
 			return false
 		}
 	}
 	return true
-}
-
-// same reports whether two texts of JSON say the same.
-func same(a, b json.RawMessage) bool {
-	x, errX := value(a)
-	y, errY := value(b)
-	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
-}
-
-func value(raw json.RawMessage) (v any, err error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	err = d.Decode(&v)
-	return v, err
 }
 
 // oneLine is a reason that is never empty: Codex takes an empty one for none at all.
@@ -158,9 +142,6 @@ func oneLine(reason string) string {
 }
 
 func encode(v any) []byte {
-	var out bytes.Buffer
-	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // texts, and JSON that was read
-	return out.Bytes()
+	text, _ := wire.Marshal(v) // texts, and JSON that was read
+	return append(text, '\n')
 }

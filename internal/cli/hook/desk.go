@@ -33,7 +33,9 @@ func OpenDesk(ctx context.Context, a *command.App, dir string, wait time.Duratio
 	socket := filepath.Join(dir, "hook.sock")
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.StoreReadOnly, "Cannot listen at %s, where the run would ask for permission. TMPDIR should be a folder with a short name that can be written to.", socket)
+		return nil, fault.Wrap(err, fault.StoreReadOnly,
+			"Cannot listen at %s, where the run would ask for permission. "+
+				"TMPDIR should be a folder with a short name that can be written to.", socket)
 	}
 	d := &Desk{asker: asker{App: a, wait: wait, final: true}, listener: l}
 	ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx)) // until Close, when the CLI has ended

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
+	"encoding/json" // tells settings that were not there (null) from empty ones
 	"errors"
 	"fmt"
 	"io/fs"

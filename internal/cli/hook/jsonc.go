@@ -2,7 +2,7 @@ package hook
 
 import (
 	"bytes"
-	"encoding/json"
+	"encoding/json" // indents as the settings are indented, which wire does not
 	"errors"
 	"fmt"
 	"strings"

@@ -2,7 +2,6 @@ package hook
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"signalbox/client/ahp"
+	"signalbox/internal/wire"
 )
 
 // settings say where a CLI's settings are, and in which form.
@@ -140,8 +140,7 @@ func (s style) colon() string {
 }
 
 func quote(name string) string {
-	text, _ := json.Marshal(name) // a text
-	return string(text)
+	return string(wire.AppendText(nil, name))
 }
 
 // read reads a text of settings, which is an object.

@@ -1,11 +1,11 @@
 package hook
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	"signalbox/client/ahp"
+	"signalbox/internal/wire"
 )
 
 // Tool is an agent CLI with hooks.
@@ -17,7 +17,7 @@ type Tool struct {
 	// deny is how the CLI spells no before a prompt.
 	deny string
 	// preTool says how no, and another input, are spelled before an action.
-	preTool func(no string, input json.RawMessage) any
+	preTool func(no string, input wire.Raw) any
 	// yes is how the CLI spells a yes after which its own permissions do not ask; nil when
 	// it knows none.
 	yes any
@@ -100,11 +100,12 @@ func Names() (names []string) {
 
 type (
 	specific struct {
-		Event    string          `json:"hookEventName"`
-		Decision string          `json:"permissionDecision,omitempty"`
-		Reason   string          `json:"permissionDecisionReason,omitempty"`
-		Updated  json.RawMessage `json:"updatedInput,omitempty"`
-		Input    json.RawMessage `json:"tool_input,omitempty"`
+		Event    string `json:"hookEventName"`
+		Decision string `json:"permissionDecision,omitempty"`
+		Reason   string `json:"permissionDecisionReason,omitempty"`
+		// An input that is empty is not left out: without it the CLI goes on with its own.
+		Updated wire.Raw `json:"updatedInput,omitzero"`
+		Input   wire.Raw `json:"tool_input,omitzero"`
 	}
 	answer struct {
 		Decision string    `json:"decision,omitempty"`
@@ -115,7 +116,7 @@ type (
 
 // claudePreTool is the form of Claude Code, which Codex has too. Another input is only
 // taken together with allow.
-func claudePreTool(no string, input json.RawMessage) any {
+func claudePreTool(no string, input wire.Raw) any {
 	s := &specific{Event: "PreToolUse", Decision: "allow", Updated: input}
 	if input == nil {
 		s.Decision, s.Reason = "deny", no
@@ -123,7 +124,7 @@ func claudePreTool(no string, input json.RawMessage) any {
 	return answer{Specific: s}
 }
 
-func geminiPreTool(no string, input json.RawMessage) any {
+func geminiPreTool(no string, input wire.Raw) any {
 	if input == nil {
 		return answer{Decision: "deny", Reason: no}
 	}
@@ -138,7 +139,7 @@ type Call struct {
 	tool  *Tool
 	// name and input are those of the tool that is about to be used.
 	name  string
-	input json.RawMessage
+	input wire.Raw
 }
 
 // Asks reports whether the CLI waits for a decision.
@@ -146,23 +147,23 @@ func (c *Call) Asks() bool { return c.Event.Type == ahp.PreAction || c.Event.Typ
 
 // given is what the CLIs say, each some of it.
 type given struct {
-	Session    string          `json:"session_id"`
-	Hook       string          `json:"hook_event_name"`
-	CWD        string          `json:"cwd"`
-	Tool       string          `json:"tool_name"`
-	Input      json.RawMessage `json:"tool_input"`
-	Response   json.RawMessage `json:"tool_response"`
-	Error      json.RawMessage `json:"error"`
-	CallID     string          `json:"tool_use_id"`
-	Prompt     string          `json:"prompt"`
-	Said       string          `json:"prompt_response"`
-	Last       string          `json:"last_assistant_message"`
-	Model      string          `json:"model"`
-	Source     string          `json:"source"`
-	Reason     string          `json:"reason"`
-	Mode       string          `json:"permission_mode"`
-	Subagent   string          `json:"agent_type"`
-	SubagentID string          `json:"agent_id"`
+	Session    string   `json:"session_id"`
+	Hook       string   `json:"hook_event_name"`
+	CWD        string   `json:"cwd"`
+	Tool       string   `json:"tool_name"`
+	Input      wire.Raw `json:"tool_input"`
+	Response   wire.Raw `json:"tool_response"`
+	Error      wire.Raw `json:"error"`
+	CallID     string   `json:"tool_use_id"`
+	Prompt     string   `json:"prompt"`
+	Said       string   `json:"prompt_response"`
+	Last       string   `json:"last_assistant_message"`
+	Model      string   `json:"model"`
+	Source     string   `json:"source"`
+	Reason     string   `json:"reason"`
+	Mode       string   `json:"permission_mode"`
+	Subagent   string   `json:"agent_type"`
+	SubagentID string   `json:"agent_id"`
 }
 
 // maxTold is how much of what a step came to is told.
@@ -174,7 +175,7 @@ func (t *Tool) Read(stdin []byte, getenv func(string) string) (*Call, error) {
 		return t.readDelegate(stdin, getenv)
 	}
 	var g given
-	if err := json.Unmarshal(stdin, &g); err != nil {
+	if err := wire.UnmarshalPart(stdin, &g); err != nil {
 		return nil, fmt.Errorf("what %s says is not the JSON that it should be: %w", t.Title, err)
 	}
 	i := slices.IndexFunc(t.events, func(e event) bool { return e.name == g.Hook })
@@ -221,8 +222,8 @@ func (t *Tool) readDelegate(stdin []byte, getenv func(string) string) (*Call, er
 	if c.name == "" || !isObject(stdin) {
 		return nil, fmt.Errorf("%s should say which tool it is about to use in AGENT_TOOL_NAME, and give its arguments as a JSON object on standard input", t.Title)
 	}
-	var arguments map[string]json.RawMessage
-	if err := json.Unmarshal(stdin, &arguments); err != nil {
+	arguments, err := wire.Members(stdin)
+	if err != nil {
 		return nil, err
 	}
 	if arguments["command"] == nil && arguments["cmd"] != nil { // as rules know it
@@ -265,7 +266,7 @@ func (g *given) result() payload {
 }
 
 // told is a value as far as it is told.
-func told(raw json.RawMessage) any {
+func told(raw wire.Raw) any {
 	if len(raw) <= maxTold {
 		return raw
 	}
@@ -273,6 +274,6 @@ func told(raw json.RawMessage) any {
 }
 
 func isObject(raw []byte) bool {
-	var object map[string]json.RawMessage
-	return json.Unmarshal(raw, &object) == nil && object != nil
+	_, err := wire.Members(raw)
+	return err == nil
 }

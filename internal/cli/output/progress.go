@@ -44,7 +44,8 @@ func (p *Progress) Of(what string) func(done, total int64) {
 	return func(done, total int64) {
 		p.Say(func(since time.Duration) string {
 			rate := float64(done) / since.Seconds()
-			return fmt.Sprintf("%s: %s of %s (%d %%), %s a second", what, Thousands(done), Thousands(total), done*100/max(total, 1), Thousands(int64(rate)))
+			return fmt.Sprintf("%s: %s of %s (%d %%), %s a second", what,
+				Thousands(done), Thousands(total), done*100/max(total, 1), Thousands(int64(rate)))
 		})
 	}
 }
@@ -58,6 +59,9 @@ func (p *Progress) End() {
 
 // IsTerminal reports whether a reader or a writer is a terminal.
 func IsTerminal(stream any) bool {
+	if p, ok := stream.(Printer); ok {
+		stream = p.Writer
+	}
 	f, ok := stream.(*os.File)
 	if !ok {
 		return false

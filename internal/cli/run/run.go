@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
@@ -30,13 +28,13 @@ type flags struct {
 }
 
 // New is the command `run` and what is below it.
-func New(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func New(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "run ENGINE [flags] -- PROMPT", Short: "Run an agent CLI, watch it and record what it does",
 		Long: "Runs an agent CLI (" + strings.Join(engine.Names(), ", ") + ") with the prompt, shows what it is doing, and prints its\nanswer and the line by which another run goes on with the session.\n\n" +
 			"The run is recorded in the ledger of the server that the other commands talk to; when\nthere is none, it runs all the same and says so. Without a prompt, standard input is it.",
 		Example: "  signalbox run amp -- fix the failing test\n  signalbox run claude --cwd /srv/repo --resume '`claude --resume 3f0c…`' -- and now the docs\n  signalbox run amp --json -- list the TODOs",
-		Args:    cobra.ArbitraryArgs,
+		Args:    command.AnyArguments(),
 	})
 	c.AddCommand(newTranslate(a), newLs(a), newShow(a), newCancel(a), newSupervise(a))
 	var f flags
@@ -49,7 +47,7 @@ func New(a *command.App) *cobra.Command {
 	c.Flags().BoolVar(&f.unrecorded, "no-record", false, "do not record the run")
 	c.Flags().Float64Var(&f.budget.USD, "budget-usd", 0, "stop the run when it has cost so many dollars")
 	c.Flags().Int64Var(&f.budget.Tokens, "budget-tokens", 0, "stop the run when it has used so many tokens")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		if len(args) == 0 {
 			return c.Help()
 		}
@@ -87,7 +85,9 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 		return nil, command.Usage("A supervised run is recorded: --supervised and --no-record do not go together.")
 	}
 	if f.supervised && a.Elsewhere("") && os.Getenv("SIGNALBOX_KEY") == "" {
-		return nil, command.Usage("The hooks of a supervised run ask the server as an agent. Put a key of one into SIGNALBOX_KEY; `signalbox agents add` makes one.")
+		return nil, command.Usage(
+			"The hooks of a supervised run ask the server as an agent. " +
+				"Put a key of one into SIGNALBOX_KEY; `signalbox agents add` makes one.")
 	}
 	dir, err := filepath.Abs(f.dir)
 	if err != nil {

@@ -4,10 +4,10 @@ import (
 	"strings"
 	"testing"
 
-	"signalbox/internal/cli/output"
-
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"signalbox/internal/cli/output"
 )
 
 // TestALineIsAsWideAsItsPlace: whatever agents write, no line runs into the next.

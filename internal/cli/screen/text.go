@@ -5,9 +5,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"signalbox/internal/cli/output"
-
 	"golang.org/x/text/width"
+
+	"signalbox/internal/cli/output"
 )
 
 // style is how a text looks, as terminals say it. The colours are those of the terminal,

@@ -63,7 +63,9 @@ func (t *Caller) Role(ctx context.Context) (task.Role, error) {
 }
 
 // Send puts a payload into its envelope and sends it.
-func (t *Caller) Send(ctx context.Context, kind task.Type, taskID string, payload []byte) (answer task.Answer, err error) {
+func (t *Caller) Send(
+	ctx context.Context, kind task.Type, taskID string, payload []byte,
+) (answer task.Answer, err error) {
 	role, err := t.Role(ctx)
 	if err != nil {
 		return answer, err
@@ -77,6 +79,25 @@ func (t *Caller) Send(ctx context.Context, kind task.Type, taskID string, payloa
 	}
 	err = t.Call(ctx, api.Post("/amp/messages", wire.Raw(raw)), &answer)
 	return answer, err
+}
+
+// Escalation is what its sender cannot solve without the admin.
+type Escalation struct {
+	Role                        task.Role
+	Type, Severity, Description string
+}
+
+// Escalate escalates, about a task or about an id that no task has.
+func (t *Caller) Escalate(ctx context.Context, taskID string, e Escalation) (answer task.Answer, err error) {
+	r, err := t.Find(ctx, taskID, false)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return answer, err
+	}
+	payload, err := task.EscalationOf(e.Role, e.Type, e.Severity, e.Description, r)
+	if err != nil {
+		return answer, err
+	}
+	return t.Send(ctx, task.TypeEscalation, taskID, payload)
 }
 
 // Ack acknowledges a message; the body is empty, or refuses it.

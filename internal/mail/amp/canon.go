@@ -3,7 +3,7 @@ package amp
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
+	"encoding/json" // clients sign what their own encoders write: it has to take every JSON that they take
 	"errors"
 	"slices"
 	"strconv"

@@ -35,20 +35,17 @@ type Message struct {
 	SenderKey string // PEM, "" for none
 }
 
-// JSON is the message as webhooks and other providers are called with it. An encoder would
-// rewrite the payload.
+// JSON is the message as webhooks and other providers are called with it.
 func (m *Message) JSON() ([]byte, error) {
 	envelope, err := wire.Marshal(m.Envelope)
 	if err != nil {
 		return nil, err
 	}
-	key, err := wire.Marshal(m.SenderKey)
-	if err != nil {
-		return nil, err
-	}
-	out := append([]byte(`{"envelope":`), envelope...)
-	out = append(append(out, `,"payload":`...), m.Payload...)
-	return append(append(append(out, `,"sender_public_key":`...), key...), '}'), nil
+	return wire.Splice([]byte("{}"),
+		wire.Member{Name: "envelope", Value: envelope},
+		wire.Member{Name: "payload", Value: m.Payload},
+		wire.Member{Name: "sender_public_key", Value: wire.AppendText(nil, m.SenderKey)},
+	), nil
 }
 
 // IDForm is what a message id may be; it is checked before anything is looked up.

@@ -50,36 +50,21 @@ func Tables() []ledger.Table { return []ledger.Table{{Name: "mail_attachment", K
 // Apply is what entries do to them. Bind is what a message does.
 func Apply() map[string]ledger.Apply {
 	return map[string]ledger.Apply{
-		kindAnnounced: applyAnnounced, kindUploaded: applyUploaded, kindScanned: applyScanned, kindExpired: applyExpired,
+		kindAnnounced: ledger.ApplyBody(applyAnnounced), kindUploaded: ledger.ApplyBody(applyUploaded), kindScanned: ledger.ApplyBody(applyScanned), kindExpired: applyExpired,
 	}
 }
 
-func applyAnnounced(tx *store.Tx, e *ledger.Entry) error {
-	var b announced
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyAnnounced(tx *store.Tx, e *ledger.Entry, b *announced) {
 	tx.Exec(`INSERT INTO mail_attachment (id, workspace, agent, filename, content_type, size, digest, status, note, blob, message, uploaded_at, expires_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, 'announced', '', '', '', 0, $8)`, e.Subject, e.Workspace, b.Agent, b.Filename, b.ContentType, b.Size, b.Digest, b.ExpiresAt)
-	return nil
 }
 
-func applyUploaded(tx *store.Tx, e *ledger.Entry) error {
-	var b uploaded
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyUploaded(tx *store.Tx, e *ledger.Entry, b *uploaded) {
 	tx.Exec("UPDATE mail_attachment SET status = 'uploaded', blob = $2, uploaded_at = $3 WHERE id = $1", e.Subject, b.Blob, e.At.UnixMicro())
-	return nil
 }
 
-func applyScanned(tx *store.Tx, e *ledger.Entry) error {
-	var b scanned
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyScanned(tx *store.Tx, e *ledger.Entry, b *scanned) {
 	tx.Exec("UPDATE mail_attachment SET status = $2, note = $3, expires_at = $4 WHERE id = $1", e.Subject, b.Status, b.Note, b.ExpiresAt)
-	return nil
 }
 
 func applyExpired(tx *store.Tx, e *ledger.Entry) error {

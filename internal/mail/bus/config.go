@@ -2,7 +2,7 @@ package bus
 
 import (
 	"cmp"
-	"encoding/json"
+	"encoding/json" // a file that people write: unknown members are passed over
 	"errors"
 	"io/fs"
 	"os"

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"signalbox/internal/fault"
@@ -56,7 +55,7 @@ func (g *gateway) send(ctx context.Context, box *mailbox.Box, r request) (any, e
 	}
 	d := mailbox.Draft{To: p.To, Subject: p.Subject, Body: p.Payload.Message, Priority: p.Priority, Type: p.Payload.Type, InReplyTo: p.InReplyTo, ThreadID: p.ThreadID}
 	if p.Payload.Context != nil && p.Payload.Context.Kind() != 'n' {
-		d.Context = json.RawMessage(p.Payload.Context)
+		d.Context = append(d.Context, p.Payload.Context...)
 	}
 	return box.Send(ctx, d)
 }

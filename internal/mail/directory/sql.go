@@ -32,7 +32,7 @@ func Tables() []ledger.Table {
 
 // Apply is what entries do to them.
 func Apply() map[string]ledger.Apply {
-	return map[string]ledger.Apply{kindProfile: applyProfile, kindRevoked: applyRevoked, "agent.removed": applyAgentRemoved}
+	return map[string]ledger.Apply{kindProfile: applyProfile, kindRevoked: ledger.ApplyBody(applyRevoked), "agent.removed": applyAgentRemoved}
 }
 
 func applyProfile(tx *store.Tx, e *ledger.Entry) error {
@@ -40,15 +40,10 @@ func applyProfile(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applyRevoked(tx *store.Tx, e *ledger.Entry) error {
-	var b revoked
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyRevoked(tx *store.Tx, e *ledger.Entry, b *revoked) {
 	tx.Exec(`INSERT INTO mail_revocation (fingerprint, address, revoked_at, reason, superseded_by) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (fingerprint) DO UPDATE SET revoked_at = excluded.revoked_at, reason = excluded.reason, superseded_by = excluded.superseded_by`,
 		e.Subject, b.Address, e.At.UnixMicro(), b.Reason, b.SupersededBy)
-	return nil
 }
 
 func applyAgentRemoved(tx *store.Tx, e *ledger.Entry) error {

@@ -49,45 +49,52 @@ func pairOf(t *testing.T, one, two string) (*mailtest.Node, *mailtest.Node) {
 	return a, b
 }
 
+// another is a further database of the same kind.
+func another(t *testing.T, address string) string {
+	if strings.HasPrefix(address, "postgres") {
+		return storetest.Postgres(t)
+	}
+	return storetest.SQLite(t)
+}
+
+// exchange has alice write to bob, who is on another server, and bob answer into the same
+// thread.
+func exchange(t *testing.T, alice, bob *mailtest.Agent, way string, trust mail.Trust) mail.Answer {
+	t.Helper()
+	sent := alice.Send(bob.Address, "Hello", "across")
+	if sent.Status != mail.Delivered || sent.Method != way {
+		t.Errorf("%+v", sent)
+	}
+	got := bob.Mailbox()
+	if len(got) != 1 || got[0].ID != sent.ID || got[0].Envelope.From != alice.Address || got[0].Local.Security.Trust != trust || got[0].Payload.Message != "across" {
+		t.Fatalf("%+v", got)
+	}
+	if s := alice.Shown(sent.ID); s.Status != mail.Acknowledged || s.Method != way {
+		t.Errorf("%+v", s)
+	}
+	reply, err := bob.Mail.Route(t.Context(), bob.Who(), fmt.Appendf(nil, `{"to":%q,"subject":"Re","in_reply_to":%q,"payload":{"type":"response","message":"thanks"}}`, alice.Address, sent.ID))
+	if err != nil || reply.Status != mail.Delivered || reply.Method != way {
+		t.Fatalf("%+v %v", reply, err)
+	}
+	if back := alice.Mailbox(); len(back) != 1 || back[0].Envelope.ThreadID != sent.ID || back[0].Local.Security.Trust != mail.Untrusted {
+		t.Errorf("%+v", back)
+	}
+	return sent
+}
+
 func TestMailGoesFromOneProviderToAnother(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
-		second := storetest.SQLite(t)
-		if strings.HasPrefix(address, "postgres") {
-			second = storetest.Postgres(t)
-		}
-		one, two := pairOf(t, address, second)
+		one, two := pairOf(t, address, another(t, address))
 		alice, bob := one.Register("alice", "acme"), two.Register("bob", "other")
-		sent := alice.Send(bob.Address, "Hello", "across")
-		if sent.Status != mail.Delivered || sent.Method != mail.ByFederation {
-			t.Errorf("%+v", sent)
-		}
-		got := bob.Mailbox()
-		if len(got) != 1 || got[0].ID != sent.ID || got[0].Envelope.From != alice.Address || got[0].Local.Security.Trust != mail.External || got[0].Payload.Message != "across" {
-			t.Fatalf("%+v", got)
-		}
-		if s := one.Shown(sent.ID); s.Status != mail.Acknowledged || s.Method != mail.ByFederation {
-			t.Errorf("%+v", s)
-		}
-		// An answer finds its way back, into the same thread.
-		reply, err := two.Mail.Route(t.Context(), bob.Who(), fmt.Appendf(nil, `{"to":%q,"subject":"Re","in_reply_to":%q,"payload":{"type":"response","message":"thanks"}}`, alice.Address, sent.ID))
-		if err != nil || reply.Status != mail.Delivered {
-			t.Fatalf("%+v %v", reply, err)
-		}
-		if back := alice.Mailbox(); len(back) != 1 || back[0].Envelope.ThreadID != sent.ID || back[0].Local.Security.Trust != mail.Untrusted {
-			t.Errorf("%+v", back)
-		}
+		exchange(t, alice, bob, mail.ByFederation, mail.External)
 		// Nobody is there: the sender's message fails, and says why.
 		lost := alice.Send("nobody@other.second.test", "s", "m")
 		if lost.Status != mail.Failed || one.Shown(lost.ID).Status != mail.Failed {
 			t.Errorf("%+v", lost)
 		}
 		// A key that its owner has replaced is taken, and the old one no more.
-		_, fresh, _ := ed25519.GenerateKey(nil)
-		pem := roster.EncodePublicKey(fresh.Public().(ed25519.PublicKey))
-		text, _ := json.Marshal(map[string]string{"new_public_key": pem, "proof": base64.StdEncoding.EncodeToString(ed25519.Sign(alice.Private, []byte(pem)))})
-		one.Want(200, alice.APIKey, "POST /v1/auth/rotate-keys", string(text), nil)
-		alice.Private = fresh
+		alice.RotateKey()
 		if again := alice.Send(bob.Address, "Hello", "with a new key"); again.Status != mail.Delivered {
 			t.Errorf("%+v", again)
 		}

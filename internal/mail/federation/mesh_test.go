@@ -5,7 +5,6 @@ import (
 	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -56,29 +54,10 @@ func meshOf(t *testing.T, one, two string) (*mailtest.Node, *mailtest.Node) {
 func TestMailGoesToTheHostThatHasTheRecipient(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
-		second := storetest.SQLite(t)
-		if strings.HasPrefix(address, "postgres") {
-			second = storetest.Postgres(t)
-		}
-		one, two := meshOf(t, address, second)
+		one, two := meshOf(t, address, another(t, address))
 		alice, bob := one.Register("alice", "acme"), two.Register("bob", "acme")
-		sent := alice.Send(bob.Address, "Hello", "to another host")
-		if sent.Status != mail.Delivered || sent.Method != mail.ByMesh || sent.RemoteHost != "host-b" {
+		if sent := exchange(t, alice, bob, mail.ByMesh, mail.Verified); sent.RemoteHost != "host-b" {
 			t.Errorf("%+v", sent)
-		}
-		got := bob.Mailbox()
-		if len(got) != 1 || got[0].ID != sent.ID || got[0].Envelope.From != alice.Address || got[0].Local.Security.Trust != mail.Verified || got[0].Payload.Message != "to another host" {
-			t.Fatalf("%+v", got)
-		}
-		if s := one.Shown(sent.ID); s.Status != mail.Acknowledged || s.Method != mail.ByMesh {
-			t.Errorf("%+v", s)
-		}
-		reply, err := two.Mail.Route(t.Context(), bob.Who(), fmt.Appendf(nil, `{"to":%q,"subject":"Re","in_reply_to":%q,"payload":{"type":"response","message":"thanks"}}`, alice.Address, sent.ID))
-		if err != nil || reply.Method != mail.ByMesh {
-			t.Fatalf("%+v %v", reply, err)
-		}
-		if back := alice.Mailbox(); len(back) != 1 || back[0].Envelope.ThreadID != sent.ID || back[0].Local.Security.Trust != mail.Untrusted {
-			t.Errorf("%+v", back)
 		}
 		if _, err := one.Mail.Route(t.Context(), alice.Who(), alice.Letter("nobody@acme.signalbox.local", "s", "m", "")); mailtest.Code(err) != fault.NotFound {
 			t.Errorf("an agent that no host has: %v", err)
@@ -89,11 +68,7 @@ func TestMailGoesToTheHostThatHasTheRecipient(t *testing.T) {
 			t.Errorf("%+v", named)
 		}
 		// A key that its owner has replaced is taken on the other host, and the old one no more.
-		_, fresh, _ := ed25519.GenerateKey(nil)
-		pem := roster.EncodePublicKey(fresh.Public().(ed25519.PublicKey))
-		text, _ := json.Marshal(map[string]string{"new_public_key": pem, "proof": base64.StdEncoding.EncodeToString(ed25519.Sign(alice.Private, []byte(pem)))})
-		one.Want(200, alice.APIKey, "POST /v1/auth/rotate-keys", string(text), nil)
-		alice.Private = fresh
+		alice.RotateKey()
 		if again := alice.Send(bob.Address, "Hello", "with a new key"); again.Method != mail.ByMesh {
 			t.Errorf("%+v", again)
 		}

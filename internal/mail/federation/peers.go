@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -17,6 +16,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // peer is another provider, as it was discovered.
@@ -197,7 +197,11 @@ func (f *Federation) getDocument(ctx context.Context, address string, into any) 
 	if res.StatusCode != http.StatusOK {
 		return unreachable(errors.New(res.Status))
 	}
-	if err := json.NewDecoder(io.LimitReader(res.Body, maxDocument)).Decode(into); err != nil {
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxDocument))
+	if err == nil {
+		err = wire.UnmarshalPart(text, into)
+	}
+	if err != nil {
 		return unreachable(err)
 	}
 	return nil

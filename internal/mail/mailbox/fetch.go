@@ -3,7 +3,7 @@ package mailbox
 import (
 	"bufio"
 	"context"
-	"encoding/json"
+	"encoding/json" // the folder is shared with clients that write what wire would refuse
 	"errors"
 	"fmt"
 	"io/fs"

@@ -2,7 +2,7 @@ package mailbox
 
 import (
 	"bytes"
-	"encoding/json"
+	"encoding/json" // the folder is shared with clients that write what wire would refuse
 	"errors"
 	"io/fs"
 	"os"

@@ -1,7 +1,7 @@
 package mailbox
 
 import (
-	"encoding/json"
+	"encoding/json" // the folder is shared with clients that write what wire would refuse
 	"errors"
 	"io/fs"
 	"os"

@@ -3,7 +3,7 @@ package mailbox
 import (
 	"context"
 	"crypto/ed25519"
-	"encoding/json"
+	"encoding/json" // the folder is shared with clients that write what wire would refuse
 	"errors"
 	"io/fs"
 	"net/http"

@@ -3,7 +3,7 @@ package mailbox
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"encoding/json" // providers of every generation answer: what cannot be read is passed over
 	"errors"
 	"io"
 	"net/http"

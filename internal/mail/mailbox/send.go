@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
-	"encoding/json"
+	"encoding/json" // the folder is shared with clients that write what wire would refuse
 	"net/http"
 	"strings"
 

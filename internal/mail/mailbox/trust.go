@@ -3,7 +3,7 @@ package mailbox
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"encoding/json" // the folder is shared with clients that write what wire would refuse
 	"regexp"
 	"slices"
 	"strconv"

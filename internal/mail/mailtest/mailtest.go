@@ -179,6 +179,16 @@ func (a *Agent) Who() roster.Identity {
 	return who
 }
 
+// RotateKey gives the agent a new public key.
+func (a *Agent) RotateKey() {
+	a.T.Helper()
+	_, fresh, _ := ed25519.GenerateKey(nil)
+	pem := roster.EncodePublicKey(fresh.Public().(ed25519.PublicKey))
+	text, _ := json.Marshal(map[string]string{"new_public_key": pem, "proof": base64.StdEncoding.EncodeToString(ed25519.Sign(a.Private, []byte(pem)))})
+	a.Want(200, a.APIKey, "POST /v1/auth/rotate-keys", string(text), nil)
+	a.Private = fresh
+}
+
 // SignText signs a message whose payload is canonical as it stands.
 func SignText(key ed25519.PrivateKey, from, to, subject, payload string) string {
 	sum := sha256.Sum256([]byte(payload))

@@ -117,7 +117,7 @@ func (c *Node) Start(service protocol.Service) {
 	writing, stopWriting := context.WithCancel(context.Background())
 	var writer, users sync.WaitGroup
 	writer.Go(func() { _ = c.Ledger.Run(writing) })
-	for _, run := range []func(context.Context) error{c.Roster.Run, c.Book.Run, c.Gates.Run, timers.Run, c.Outbox.Run, service.Run} {
+	for _, run := range []func(context.Context) error{c.Roster.Run, c.Book.Run, timers.Run, c.Outbox.Run, service.Run} {
 		users.Go(func() { _ = run(ctx) })
 	}
 	c.Stop = sync.OnceFunc(func() { cancel(); users.Wait(); stopWriting(); writer.Wait() })

@@ -1,7 +1,6 @@
-package harness
+package knowledge
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"unicode"
@@ -10,9 +9,9 @@ import (
 // maxWord is the longest word that is looked up, in bytes.
 const maxWord = 64
 
-// wordsOf are the words of a text: letters and digits in lower case. A name made of
+// Words are the words of a text: letters and digits in lower case. A name made of
 // several, such as parseFrame or max_depth, counts as itself and as its parts.
-func wordsOf(text string) []string {
+func Words(text string) []string {
 	var words []string
 	add := func(runes []rune) {
 		if w := strings.ToLower(string(runes)); w != "" && len(w) <= maxWord {
@@ -46,31 +45,31 @@ func wordsOf(text string) []string {
 // common are words that say nothing about what is looked for.
 var common = strings.Fields("a an and are as at be by do does for from how i in is it me my of on or that the this to was we what when where which who why will with you")
 
-// asked are the words to look for in a question: all of them, if all are common.
-func asked(question string) []string {
-	all := wordsOf(question)
+// Keywords are the words to look for in a question: all of them, if all are common.
+func Keywords(question string) []string {
+	all := Words(question)
 	slices.Sort(all)
 	all = slices.Compact(all)
 	rare := slices.DeleteFunc(slices.Clone(all), func(w string) bool { return slices.Contains(common, w) })
 	if len(rare) == 0 {
 		rare = all
 	}
-	return rare[:min(len(rare), maxAsked)]
+	return rare[:min(len(rare), maxKeywords)]
 }
 
-// maxAsked is how many words of a question are looked for.
-const maxAsked = 64
+// maxKeywords is how many words of a question are looked for.
+const maxKeywords = 64
 
-// The constants of BM25, as most have them.
-const (
-	saturation = 1.2
-	byLength   = 0.75
-)
-
-// relevance is what one word adds to a text's score (BM25): the rarer the word among
-// texts and the more often it stands in this one, the more.
-func relevance(times, length int64, average float64, texts, having int64) float64 {
-	rarity := math.Log(1 + (float64(texts)-float64(having)+0.5)/(float64(having)+0.5))
-	often := float64(times)
-	return rarity * often * (saturation + 1) / (often + saturation*(1-byLength+byLength*float64(length)/max(average, 1)))
+// CountIn is how many of the words are in a text.
+func CountIn(words []string, text string) (hits int) {
+	have := map[string]bool{}
+	for _, w := range Words(text) {
+		have[w] = true
+	}
+	for _, w := range words {
+		if have[w] {
+			hits++
+		}
+	}
+	return hits
 }

@@ -1,0 +1,382 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"html"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"signalbox/internal/run/runtest"
+)
+
+// shown is a command that we show people somewhere.
+type shown struct {
+	line  string // as it is shown, %s and the like where a value goes
+	where string
+}
+
+var (
+	// inProse is a command between backticks, also when a raw string holds them.
+	inProse = regexp.MustCompile("`(?:bin/)?(signalbox [^`]+)`")
+	// inBlock is a line of a document's example.
+	inBlock = regexp.MustCompile(`(?m)^(?:    |  )(?:\$ )?(?:bin/)?(signalbox .*)$`)
+	// inPage is a command on a page, in what follows "code" or between the tags.
+	inPage = regexp.MustCompile(`"code" "(signalbox (?:[^"\\]|\\.)*)"|<(?:code|pre)[^>]*>(signalbox [^<]*)<`)
+)
+
+// everyCommand collects the commands in the texts that the program can print, in its pages
+// and in its documents.
+func everyCommand(t *testing.T) (all []shown) {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	add := func(line, where string) {
+		line = strings.TrimSpace(strings.ReplaceAll(line, "\\\n", " "))
+		line, _, _ = strings.Cut(line, " # ")
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "signalbox ") || strings.Contains(line, "{{") {
+			return // the rest of a text; what a page fills in is collected from the page
+		}
+		if !slices.ContainsFunc(all, func(s shown) bool { return s.line == line }) {
+			all = append(all, shown{line, where})
+		}
+	}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(root, path)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			if base := d.Name(); base == "testdata" || base == "node_modules" || base != ".." && strings.HasPrefix(base, ".") {
+				return fs.SkipDir
+			}
+			return nil
+		case strings.HasSuffix(name, "_test.go") || name == "CHANGELOG.md" || name == "ARCHITECTURE.md" || name == "CONTRIBUTING.md":
+			return nil
+		}
+		switch filepath.Ext(name) {
+		case ".go":
+			for _, text := range literals(t, path) {
+				for _, pattern := range []*regexp.Regexp{inProse, inBlock} {
+					for _, found := range pattern.FindAllStringSubmatch(text, -1) {
+						for line := range strings.SplitSeq(found[1], "\n") {
+							add(line, name)
+						}
+					}
+				}
+			}
+		case ".html":
+			text, err := os.ReadFile(path)
+			for _, found := range inPage.FindAllStringSubmatch(string(text), -1) {
+				lines := found[2]
+				if found[1] != "" {
+					if lines, err = strconv.Unquote(`"` + found[1] + `"`); err != nil {
+						return err
+					}
+				}
+				for line := range strings.SplitSeq(html.UnescapeString(lines), "\n") {
+					add(line, name)
+				}
+			}
+			return err
+		case ".md":
+			text, err := os.ReadFile(path)
+			for _, pattern := range []*regexp.Regexp{inProse, inBlock} {
+				for _, found := range pattern.FindAllStringSubmatch(string(text), -1) {
+					add(strings.Join(strings.Fields(found[1]), " "), name)
+				}
+			}
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// literals are the texts of a Go file, put together where it adds them; what is no literal is
+// %v in them.
+func literals(t *testing.T, path string) (all []string) {
+	t.Helper()
+	tree, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text func(ast.Expr) string
+	text = func(e ast.Expr) string {
+		switch e := e.(type) {
+		case *ast.BasicLit:
+			if e.Kind == token.STRING {
+				s, _ := strconv.Unquote(e.Value)
+				return s
+			}
+		case *ast.BinaryExpr:
+			if e.Op == token.ADD {
+				return text(e.X) + text(e.Y)
+			}
+		case *ast.ParenExpr:
+			return text(e.X)
+		}
+		return "%v"
+	}
+	ast.Inspect(tree, func(n ast.Node) bool {
+		e, ok := n.(ast.Expr)
+		if !ok {
+			return true
+		}
+		switch e.(type) {
+		case *ast.BasicLit, *ast.BinaryExpr:
+			all = append(all, text(e))
+			return false
+		}
+		return true
+	})
+	return all
+}
+
+// world is where the commands of one document are run: a folder with a server that has
+// seen the demo, and what a person would have beside it.
+type world struct {
+	t      *testing.T
+	p      *process
+	dir    string
+	values *strings.Replacer
+}
+
+// newWorld starts a server on a copy of a data folder.
+func newWorld(t *testing.T, data string) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir()}
+	here := filepath.Join(w.dir, "signalbox-data")
+	for _, to := range []string{here, filepath.Join(w.dir, "stopped")} { // with its modes
+		if out, err := exec.CommandContext(t.Context(), "cp", "-a", data, to).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	agent := filepath.Join(w.dir, "bin")
+	for _, folder := range []string{agent, filepath.Join(w.dir, "repo")} {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"signalbox", "claude", "amp", "codex", "gemini"} {
+		target := binary
+		if name != "signalbox" {
+			target = runtest.CLI{Stdout: []byte(runInit + runResult)}.Write(t)
+		}
+		if err := os.Symlink(target, filepath.Join(agent, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.p = up(t, here)
+	w.values = w.find()
+	return w
+}
+
+// find finds what stands for the values that texts leave open.
+func (w *world) find() *strings.Replacer {
+	w.t.Helper()
+	var gates struct{ Gates []struct{ ID string } }
+	w.p.get("/ops/gates?status=pending&limit=2", &gates)
+	var tasks struct {
+		Tasks []struct {
+			TaskID string `json:"task_id"`
+		}
+	}
+	w.p.get("/amp/tasks", &tasks)
+	key := regexp.MustCompile(`rs-amp-[0-9a-z]+`).FindString(mustRun(w.t, w.p.dir, "agents", "add", "probe-agent"))
+	vectors, err := filepath.Abs(filepath.Join("..", "..", "internal", "task", "vectors"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var dispatch struct{ Payload json.RawMessage }
+	text, err := os.ReadFile(filepath.Join(vectors, "valid", "v01-dispatch-required-only.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &dispatch)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for name, text := range map[string]string{"key.txt": "sk-ant-of-a-test", "payload.json": strings.ReplaceAll(string(dispatch.Payload), "T-2026-044", "T-2026-001")} {
+		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return strings.NewReplacer(
+		"gate_01…", gates.Gates[0].ID, "gate_02…", gates.Gates[1].ID, "T-2026-044", tasks.Tasks[0].TaskID,
+		"rs-amp-…", key, "sbx_op_…", w.p.token(), "--agent probe ", "--agent probe-agent ",
+		"http://127.0.0.1:7446", w.p.url, "https://amp.example.com", w.p.url, "https://mail.example.com", w.p.url, "https://signalbox.example", w.p.url,
+		"--duration 30s", "--duration 1s", "--duration 60s", "--duration 1s", "/srv/repo", filepath.Join(w.dir, "repo"), "~/", w.dir+"/", "./vectors", vectors,
+	)
+}
+
+// instead is what is run for a line that cannot be run as it is shown: because it leaves
+// values open, or because a person would have done something before.
+var instead = map[string]string{
+	"signalbox up":    "signalbox up --data fresh --listen 127.0.0.1:0",
+	"signalbox mcp":   "signalbox mcp --key rs-amp-…",
+	"signalbox %s %s": "signalbox keys issue probe-agent",
+	"signalbox up --db postgres://signalbox@db.example/signalbox --listen :7446 \\": "signalbox up --help",
+
+	"signalbox agents add NAME":                                     "signalbox agents add new-agent",
+	"signalbox agents set %s --trust trusted":                       "signalbox agents set probe-agent --trust trusted",
+	"signalbox owners add NAME":                                     "signalbox owners add ann",
+	"signalbox owners key %s":                                       "signalbox owners add ann && signalbox owners key ann",
+	"signalbox workspaces add NAME":                                 "signalbox workspaces add acme",
+	"signalbox operators token %s":                                  "signalbox operators token admin",
+	"signalbox operators set %s --slack U024BE7LH":                  "signalbox operators set admin --slack U024BE7LJ",
+	"signalbox operators set NAME --%s CONTACT":                     "signalbox operators set admin --telegram 4711",
+	"signalbox operators set NAME --email %s":                       "signalbox operators set admin --email ann@example.com",
+	"signalbox operators set ann --slack U024BE7LH --telegram 4711": "signalbox operators add ann && signalbox operators set ann --slack U024BE7LH --telegram 4711",
+
+	"signalbox gates %v gate_01… gate_02… --note 'The same for both'": "signalbox gates approve gate_01… gate_02… --note 'The same for both'",
+	"signalbox hook install NAME":                                     "signalbox hook install codex",
+	"signalbox hook install %s":                                       "signalbox hook install codex",
+	"signalbox hook install %v":                                       "signalbox hook install codex",
+	"signalbox ledger rebuild":                                        "signalbox ledger rebuild --data stopped",
+	"signalbox policy apply FILE":                                     "signalbox policy show >FILE && signalbox policy apply FILE",
+	"signalbox policy replay --since 168h new-policy.yaml":            "signalbox policy show >new-policy.yaml && signalbox policy replay --since 168h new-policy.yaml",
+	"signalbox notify test slack":                                     "signalbox notify test --help",
+	"signalbox notify secret":                                         "signalbox notify secret --help",
+	"signalbox config set runs.%s.command PATH":                       "signalbox config set runs.amp.command bin/amp",
+
+	"signalbox proxy key set anthropic":                    "signalbox proxy key set anthropic <key.txt",
+	"signalbox proxy key set %s":                           "signalbox proxy key set openai <key.txt",
+	"signalbox proxy agent NAME --provider-key-file FILE":  "signalbox proxy agent probe-agent --provider-key-file key.txt",
+	"signalbox proxy agent coder --provider-key-file FILE": "signalbox proxy agent probe-agent --provider-key-file key.txt",
+	"signalbox proxy agent coder --soft-reject":            "signalbox agents add coder && signalbox proxy agent coder --soft-reject",
+
+	"signalbox run amp -- PROMPT":              "signalbox run amp -- list the tests",
+	"signalbox run %s -- fix the failing test": "signalbox run amp -- fix the failing test",
+	"signalbox run claude --cwd /srv/repo --resume '`claude --resume 3f0c…`' -- and now the docs": "signalbox run claude --cwd /srv/repo --resume '`claude --resume T-1`' -- and now the docs",
+
+	"signalbox mail":                        "signalbox mail --help",
+	"signalbox mail register NAME":          "signalbox mail register carol",
+	"signalbox mail rotate":                 mailed + "signalbox mail rotate",
+	"signalbox mail status":                 mailed + "signalbox mail status",
+	"signalbox mail fetch":                  mailed + "signalbox mail fetch",
+	"signalbox mail inbox --all":            mailed + "signalbox mail inbox --all",
+	"signalbox mail read %s":                mailed + readOne,
+	"signalbox mail read msg_… --agent bob": readOne + " --agent bob",
+	"signalbox mail trust %v":               "signalbox mail trust --help",
+
+	"signalbox conform harness \"signalbox harness stdio\" cases.json": "signalbox conform harness \"signalbox harness stdio\"",
+
+	"signalbox task ack %s": "signalbox task ack --help",
+	"signalbox task work executor --key rs-amp-… -- codex exec -":                                                  "signalbox agents set probe-agent --label role=executor && timeout 3 signalbox task work executor --key rs-amp-… -- codex exec - || [ $? = 124 ]",
+	"signalbox task review T-2026-044 --diff https://git.example.com/app/compare/main...feature":                   "signalbox task review --help",
+	"signalbox task escalate T-2026-044 \"The criteria contradict each other\" --severity warning --type conflict": "signalbox task escalate --help",
+	"signalbox task instruct T-2026-044 override_verdict --decision approved --note \"I looked at it\"":            "signalbox task instruct --help",
+}
+
+const (
+	// mailed makes an agent of the folder's own, with a message in its inbox.
+	mailed = "{ signalbox mail status >out 2>&1 || signalbox mail register dora; } && signalbox mail send dora Hello 'To myself' && signalbox mail fetch && "
+	// readOne reads the newest message of an inbox.
+	readOne = "signalbox mail read $(find . -name 'msg_*' | grep -o 'msg_[0-9a-z_]*' | tail -1)"
+)
+
+// lasting are commands that go on until a person ends them with Ctrl-C, and full are those
+// that fill a terminal until somebody presses q.
+var (
+	lasting = regexp.MustCompile(`^signalbox (up|demo|mcp|mail bus|harness stdio|ledger tail -f|task work .*)$`)
+	full    = regexp.MustCompile(`^signalbox (top|gates watch)$`)
+)
+
+// takes is a command's own line of usage, and which values have to follow its name.
+var takes = regexp.MustCompile(`(?m)^Usage:\n  (signalbox[a-z -]*[a-z])((?: [^a-z\[\]]\S*)*)`)
+
+// run runs a line as a person would type it, and gives its exit code. A command that is only
+// named, without the values that it takes, has to be there.
+func (w *world) run(line string) (code int, output string) {
+	w.t.Helper()
+	limit := 2 * time.Minute
+	switch {
+	case full.MatchString(line):
+		screen := openTerminal(w.t, 100, 30, append(strings.Fields(line)[1:], "--data", w.p.dir)...)
+		screen.sees("live")
+		screen.types("q")
+		screen.ends()
+		return 0, ""
+	case lasting.MatchString(line):
+		limit = 3 * time.Second
+	default:
+		if strings.ContainsAny(line, "&|>") {
+			break
+		}
+		_, help := w.sh(line+" --help", limit)
+		if usage := takes.FindStringSubmatch(help); usage != nil && usage[1] == line && usage[2] != "" {
+			return 0, ""
+		}
+	}
+	return w.sh(line, limit)
+}
+
+// sh runs a line in the shell, and ends it like Ctrl-C when the limit is over.
+func (w *world) sh(line string, limit time.Duration) (code int, output string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", "exec "+line)
+	if strings.ContainsAny(line, "&|>") {
+		cmd = exec.CommandContext(ctx, "sh", "-c", line)
+	}
+	cmd.Dir = w.dir
+	cmd.Env = append(cleanEnv(), "HOME="+w.dir, "SIGNALBOX_DATA="+w.p.dir, "PATH="+filepath.Join(w.dir, "bin")+":"+os.Getenv("PATH"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.WaitDelay = 20 * time.Second
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		w.t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
+}
+
+func TestEveryCommandThatWeShowWorks(t *testing.T) {
+	t.Parallel()
+	seed := up(t, t.TempDir())
+	mustRun(t, seed.dir, "demo", "--once")
+	if code := seed.stop(); code != 0 {
+		t.Fatalf("the server ended with %d: %s", code, seed.log)
+	}
+	var documents []string
+	byDocument := map[string][]string{}
+	for _, s := range everyCommand(t) {
+		if byDocument[s.where] == nil {
+			documents = append(documents, s.where)
+		}
+		byDocument[s.where] = append(byDocument[s.where], s.line)
+	}
+	for line := range instead {
+		if !slices.ContainsFunc(everyCommand(t), func(s shown) bool { return s.line == line }) {
+			t.Errorf("%s is shown nowhere any more", line)
+		}
+	}
+	for _, document := range documents {
+		t.Run(document, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, seed.dir)
+			for _, line := range byDocument[document] {
+				runs := w.values.Replace(cmp.Or(instead[line], line))
+				if code, out := w.run(runs); code != 0 {
+					t.Errorf("%s\nrun as %s\nexit code %d: %s", line, runs, code, out)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package hook
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"signalbox/client/ahp"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/wire"
+	"signalbox/internal/wire/wiretest"
+)
+
+const aboutToRun = `{"session_id":"s","hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command":"make test"}}`
+
+// harnessThatSays shakes hands, and answers everything else with a text in which <id> stands for
+// the request's.
+func harnessThatSays(t *testing.T, text string) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var in struct {
+			ID     string `json:"id"`
+			Method string `json:"method"`
+		}
+		if err := wire.UnmarshalPart(body, &in); err != nil {
+			t.Error(err)
+		}
+		answer := text
+		if in.Method == "ahp/handshake" {
+			answer = `{"jsonrpc":"2.0","id":"<id>","result":{"protocol_version":"2.4","harness_info":{"name":"n","version":"v","capabilities":[]}}}`
+		}
+		_, _ = io.WriteString(w, strings.ReplaceAll(answer, "<id>", in.ID))
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestAnAnswerIsReadAsEveryReaderOfOursReadsIt(t *testing.T) {
+	words := wiretest.Words{Name: "result", Yes: `{"decision":"allow"}`, No: `{"decision":"block","reason":"r"}`, Rest: `,"jsonrpc":"2.0","id":"<id>"`}
+	for _, a := range wiretest.Answers(words) {
+		t.Run(a.Name, func(t *testing.T) {
+			t.Parallel()
+			s := harnessThatSays(t, a.Text)
+			f := asker{App: &command.App{Server: s.URL}}
+			for _, tool := range []string{"claude-code", "codex"} {
+				out := f.answer(t.Context(), Named(tool), []byte(aboutToRun), func(string) string { return "" })
+				if yes := out.Code == CodeGoOn && string(out.Stdout) == "{}\n"; yes != a.Good {
+					t.Errorf("%q is for %s: %d %s %s", a.Text, tool, out.Code, out.Stdout, out.Stderr)
+				}
+			}
+		})
+	}
+}
+
+// Without the empty input the CLI would take the yes, and its own input.
+func TestAnInputThatThePolicyEmptiesIsToldAsEmpty(t *testing.T) {
+	for tool, member := range map[string]string{"claude-code": `"updatedInput":{}`, "codex": `"updatedInput":{}`} {
+		c, err := Named(tool).Read([]byte(aboutToRun), func(string) string { return "" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := c.Answer(ahp.Decision{Word: "modify", ModifiedPayload: []byte(`{"tool_name":"Bash","arguments":{}}`)})
+		if out.Code != CodeGoOn || !strings.Contains(string(out.Stdout), member) {
+			t.Errorf("%s: %d %s", tool, out.Code, out.Stdout)
+		}
+	}
+}
+
+func TestWhatACLISaysTwiceIsRefused(t *testing.T) {
+	text := strings.Replace(aboutToRun, `{"session_id"`, `{"tool_input":{"command":"rm -rf /"},"session_id"`, 1)
+	f := asker{App: &command.App{Server: "http://127.0.0.1:1"}, wait: time.Second}
+	if out := f.answer(t.Context(), Named("claude-code"), []byte(text), func(string) string { return "" }); out.Code != CodeRefuse {
+		t.Errorf("%+v", out)
+	}
+}
