@@ -1,7 +1,6 @@
 package web
 
 import (
-	"encoding/json"
 	"net/url"
 	"strings"
 
@@ -168,7 +167,7 @@ func readMoment(m harness.Moment) moment {
 // for first, or else the text itself.
 func inShort(raw wire.Raw) string {
 	var object map[string]any
-	if json.Unmarshal(raw, &object) != nil || len(object) == 0 {
+	if wire.UnmarshalForeign(raw, &object) != nil || len(object) == 0 {
 		return cut(200, strings.Trim(string(raw), `"`))
 	}
 	var parts []string

@@ -1,8 +1,6 @@
 package web
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"html"
 	"html/template"
@@ -12,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"signalbox/internal/address"
+	"signalbox/internal/wire"
 )
 
 // functions are what templates can say. Those that return template.HTML escape what they
@@ -140,11 +139,10 @@ func pretty(raw any) string {
 	default:
 		text = []byte(fmt.Sprintf("%s", raw))
 	}
-	var out bytes.Buffer
-	if json.Indent(&out, text, "", "  ") != nil {
-		return string(text)
+	if out, ok := wire.Indent(text); ok {
+		return string(out)
 	}
-	return out.String()
+	return string(text)
 }
 
 // cut is the beginning of a text, on one line.
