@@ -7,15 +7,6 @@ import (
 	"signalbox/internal/proxy/form"
 )
 
-// The providers.
-const (
-	Anthropic = "anthropic"
-	OpenAI    = "openai"
-)
-
-// Providers lists them.
-var Providers = []string{Anthropic, OpenAI}
-
 // The largest requests that providers take, in bytes.
 const (
 	maxCall  = 32 << 20
@@ -32,9 +23,9 @@ type endpoint struct {
 	most     int64      // bytes of the request
 }
 
-// find says what a call is, false when it is not carried: what is not known here could
+// findEndpoint says what a call is, false when it is not carried: what is not known here could
 // bring a tool call past the rules.
-func find(provider, method, path string) (endpoint, bool) {
+func findEndpoint(provider, method, path string) (endpoint, bool) {
 	e := endpoint{provider: provider, path: path, most: maxCall}
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if len(parts) < 2 || parts[0] != "v1" {

@@ -63,7 +63,7 @@ func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPa
 	if theirs != "" {
 		return c, nil
 	}
-	key := p.vault.find(provider, c.who.Workspace)
+	key := p.vault.keyFor(provider, c.who.Workspace)
 	if key == "" {
 		return c, fault.New(fault.Unauthenticated, "There is no key of the provider %s for this agent. An admin puts one into the vault with `signalbox proxy key set %s`.", provider, provider)
 	}
@@ -107,10 +107,4 @@ func (p *Proxy) owner(ctx context.Context, key string) (roster.Identity, error) 
 		}
 	}
 	return roster.Identity{}, fault.New(fault.Unauthenticated, "This key is registered to no agent here. Use a key of the agent, rs-amp-…, in its place, or in the base URL: /v1/proxy/a/rs-amp-….")
-}
-
-func (p *Proxy) knownWorkspace(ctx context.Context, name string) (bool, error) {
-	var n int
-	err := p.core.DB.QueryRow(ctx, "SELECT COUNT(*) FROM workspace WHERE name = $1", []any{name}, &n)
-	return n > 0, err
 }

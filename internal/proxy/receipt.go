@@ -6,6 +6,7 @@ import (
 
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -22,21 +23,15 @@ type awaited struct {
 }
 
 func (p *Proxy) loadAwaited(ctx context.Context) error {
-	rows, err := p.core.DB.Read.QueryContext(ctx, "SELECT agent, call, gate, at FROM proxy_call WHERE at > $1", p.core.Now().Add(-resultsAwaited).UnixMicro())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
 	all := map[string]awaited{}
-	for rows.Next() {
-		var agent, one, gateID string
+	err := store.Each(p.core.DB.Reading(ctx), func(scan store.Scan) error {
+		var agent, call, gateID string
 		var at int64
-		if err := rows.Scan(&agent, &one, &gateID, &at); err != nil {
-			return err
-		}
-		all[agent+" "+one] = awaited{gateID, time.UnixMicro(at).Add(resultsAwaited)}
-	}
-	if err := rows.Err(); err != nil {
+		err := scan(&agent, &call, &gateID, &at)
+		all[agent+" "+call] = awaited{gateID, time.UnixMicro(at).Add(resultsAwaited)}
+		return err
+	}, "SELECT agent, call, gate, at FROM proxy_call WHERE at > $1", p.core.Now().Add(-resultsAwaited).UnixMicro())
+	if err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -45,9 +40,9 @@ func (p *Proxy) loadAwaited(ctx context.Context) error {
 	return nil
 }
 
-// receive looks for results of calls that a gate let go. They are written down beside the
+// takeResults looks for results of calls that a gate let go. They are written down beside the
 // call that brings them.
-func (p *Proxy) receive(x *exchange) {
+func (p *Proxy) takeResults(x *exchange) {
 	listed := x.q.listed
 	x.q.listed = nil
 	p.mu.RLock()

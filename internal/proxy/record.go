@@ -46,7 +46,7 @@ type calls struct {
 }
 
 // record puts a call into the queue, with what the reply said it took.
-func (x *exchange) record(about form.Facts) {
+func (x *exchange) recordCall(about form.Facts) {
 	n := &x.note
 	n.At, n.Took = x.began.UnixMicro(), time.Since(x.began).Microseconds()
 	n.Provider, n.Call, n.Stream, n.Request, n.Run = x.provider, x.r.Method+" "+x.path, x.q.stream, x.fp, clean(x.run)
@@ -62,7 +62,7 @@ func (x *exchange) record(about form.Facts) {
 	one := *n
 	x.p.recorder.add(x, &one)
 	if about.ID != "" && x.q.thread.kept && !x.q.thread.unknown {
-		x.p.follows(x, about.ID)
+		x.p.keepThread(x, about.ID)
 	}
 }
 
@@ -109,8 +109,8 @@ func newRecorder(p *Proxy) *recorder {
 	return &recorder{p: p, kick: make(chan struct{}, 1), by: map[group]*calls{}}
 }
 
-// ready refuses calls while what was done cannot be written down.
-func (r *recorder) ready() error {
+// checkRoom refuses calls while what was done cannot be written down.
+func (r *recorder) checkRoom() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.queued < maxQueued {
@@ -153,7 +153,7 @@ func (r *recorder) run(ctx context.Context) {
 		select {
 		case <-r.kick:
 		case <-ctx.Done():
-			r.last(ctx)
+			r.flushRest(ctx)
 			return
 		}
 		pause := flushEvery
@@ -168,8 +168,8 @@ func (r *recorder) run(ctx context.Context) {
 	}
 }
 
-// last writes what is left when ctx has ended.
-func (r *recorder) last(ctx context.Context) {
+// flushRest writes what is left when ctx has ended.
+func (r *recorder) flushRest(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if !r.flush(ctx) {
@@ -216,7 +216,7 @@ func (r *recorder) flush(ctx context.Context) bool {
 }
 
 // note writes one entry now.
-func (p *Proxy) note(ctx context.Context, e ledger.Event) error {
+func (p *Proxy) appendNow(ctx context.Context, e ledger.Event) error {
 	return p.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(e)
 		return nil

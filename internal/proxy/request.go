@@ -229,7 +229,7 @@ func promptText(body []byte) string {
 	}
 	var texts []string
 	for _, part := range []any{parts.System, parts.Instructions, parts.Messages, parts.Input, parts.Prompt} {
-		gather(part, &texts)
+		collectTexts(part, &texts)
 	}
 	return strings.Join(texts, "\n")
 }
@@ -237,20 +237,20 @@ func promptText(body []byte) string {
 // spoken are the members of messages that hold text.
 var spoken = []string{"text", "content", "output", "input", "arguments", "variables", "source", "data"}
 
-func gather(v any, texts *[]string) {
+func collectTexts(v any, texts *[]string) {
 	switch v := v.(type) {
 	case string:
 		*texts = append(*texts, v)
 	case []any:
 		for _, item := range v {
-			gather(item, texts)
+			collectTexts(item, texts)
 		}
 	case map[string]any:
 		if kind, _ := v["type"].(string); kind == "base64" {
 			return // a picture or a file
 		}
 		for _, name := range spoken {
-			gather(v[name], texts)
+			collectTexts(v[name], texts)
 		}
 	}
 }

@@ -25,11 +25,11 @@ type relay struct {
 	said    ruling
 	broken  string // why it cannot go on
 	partial bool   // it broke off within a frame
-	landed  func()
+	opened  func()
 }
 
 // stream gives a stream on as it comes, up to the first call that may not go on.
-func (x *exchange) stream(res *http.Response) (*gate.Approval, error) {
+func (x *exchange) relayStream(res *http.Response) (*gate.Approval, error) {
 	body := io.Reader(res.Body)
 	if coding := strings.ToLower(res.Header.Get("Content-Encoding")); coding == "gzip" {
 		z, err := gzip.NewReader(res.Body)
@@ -42,21 +42,21 @@ func (x *exchange) stream(res *http.Response) (*gate.Approval, error) {
 		if x.rules.tools {
 			return nil, &gatewayError{"The provider's reply has a coding that was not asked for, and cannot be judged."}
 		}
-		defer x.record(form.Facts{})
-		return nil, x.copy(res)
+		defer x.recordCall(form.Facts{})
+		return nil, x.copyReply(res)
 	}
 	l := relays.Get().(*relay)
-	l.x, l.res, l.machine, l.landed = x, res, x.form.Machine(), func() {}
+	l.x, l.res, l.machine, l.opened = x, res, x.form.Machine(), func() {}
 	x.q.stream = true
-	defer func() { l.landed(); l.leave() }()
-	defer x.out.still()
+	defer func() { l.opened(); l.recycle() }()
+	defer x.out.stopBeat()
 	if !x.async {
-		l.begin()
+		l.sendHeader()
 	}
 	buf := buffers.Get().(*buffer)
 	for {
 		n, err := body.Read(buf[:])
-		if n > 0 && !l.take(buf[:n]) {
+		if n > 0 && !l.takeBytes(buf[:n]) {
 			break
 		}
 		if err != nil {
@@ -66,8 +66,8 @@ func (x *exchange) stream(res *http.Response) (*gate.Approval, error) {
 	}
 	buffers.Put(buf)
 	l.flush() // what may go on of a stream that may not
-	x.record(l.machine.Facts())
-	x.out.still()
+	x.recordCall(l.machine.Facts())
+	x.out.stopBeat()
 	return l.finish()
 }
 
@@ -76,8 +76,8 @@ var relays = sync.Pool{New: func() any { return new(relay) }}
 
 const mostRoom = 256 << 10
 
-// leave makes room for another stream.
-func (l *relay) leave() {
+// recycle makes room for another stream.
+func (l *relay) recycle() {
 	if cap(l.prefix)+cap(l.kept)+l.frames.Room() <= mostRoom {
 		l.frames.Begin()
 		*l = relay{prefix: l.prefix[:0], kept: l.kept[:0], frames: l.frames}
@@ -86,18 +86,18 @@ func (l *relay) leave() {
 }
 
 // begin sends the status.
-func (l *relay) begin() {
+func (l *relay) sendHeader() {
 	x := l.x
 	x.out.machine = l.machine
 	if x.out.committed { // it was held before it was sent
 		return
 	}
-	x.reply(l.res.StatusCode, l.res.Header, -1)
-	x.out.soon()
+	x.writeHeader(l.res.StatusCode, l.res.Header, -1)
+	x.out.flushSoon()
 }
 
 // take takes bytes in, and gives on what may be. It is false when the rest does not matter.
-func (l *relay) take(chunk []byte) bool {
+func (l *relay) takeBytes(chunk []byte) bool {
 	x := l.x
 	if !x.rules.tools && !x.async { // nobody judges: as it comes, and read for what it took
 		if x.out.write(chunk, true) != nil {
@@ -110,7 +110,7 @@ func (l *relay) take(chunk []byte) bool {
 		if !ok {
 			break
 		}
-		if !l.frame(f) {
+		if !l.takeFrame(f) {
 			return false
 		}
 		if len(l.prefix) == 0 && !l.flush() { // the first bytes do not wait for others
@@ -125,7 +125,7 @@ func (l *relay) take(chunk []byte) bool {
 }
 
 // frame takes one frame in. It is false when the rest does not matter.
-func (l *relay) frame(f form.Frame) bool {
+func (l *relay) takeFrame(f form.Frame) bool {
 	x := l.x
 	s, err := l.machine.Next(f)
 	if !x.rules.tools {
@@ -145,13 +145,13 @@ func (l *relay) frame(f form.Frame) bool {
 	l.kept = append(l.kept, f.Raw...)
 	l.open = s.Open
 	if len(s.Calls) > 0 {
-		x.judge(x.r.Context(), s.Calls, &l.said)
+		x.judgeCalls(x.r.Context(), s.Calls, &l.said)
 		if l.said.refusal != nil {
 			return false
 		}
 		// From the first gate on the reply is read to its end whatever becomes of the client.
 		if len(l.said.gates) > 0 && x.detach() {
-			l.landed = x.takeOff()
+			l.opened = x.announceGate()
 		}
 	}
 	if !l.open && len(l.said.gates) == 0 {
@@ -170,7 +170,7 @@ func (l *relay) flush() bool {
 	}
 	gone := false
 	if l.safe > 0 {
-		x.out.still()
+		x.out.stopBeat()
 		l.prefix = append(l.prefix, l.kept[:l.safe]...)
 		x.out.given = len(l.prefix)
 		gone = x.out.write(l.kept[:l.safe], true) != nil
@@ -178,7 +178,7 @@ func (l *relay) flush() bool {
 		l.safe = 0
 	}
 	if l.open || len(l.said.gates) > 0 {
-		x.out.beat(x.form.Beat)
+		x.out.startBeat(x.form.Beat)
 	}
 	return !gone || len(l.said.gates) > 0
 }
@@ -187,7 +187,7 @@ func (l *relay) flush() bool {
 func (l *relay) end(err error) {
 	if f, ok := l.frames.Rest(); ok {
 		l.partial = true
-		if !l.frame(f) {
+		if !l.takeFrame(f) {
 			return
 		}
 	}
@@ -206,7 +206,7 @@ func (l *relay) finish() (*gate.Approval, error) {
 	x := l.x
 	switch {
 	case l.said.refusal != nil:
-		return nil, x.refuse(*l.said.refusal)
+		return nil, x.refuseCall(*l.said.refusal)
 	case l.broken != "":
 		if !x.rules.tools && x.out.committed && l.partial {
 			_ = x.out.write([]byte("\n\n"), false) // ends the frame that was begun
@@ -215,9 +215,9 @@ func (l *relay) finish() (*gate.Approval, error) {
 	case len(l.said.gates) > 0:
 		k := &kept{Status: l.res.StatusCode, Header: storedHeader(l.res.Header), Body: append(l.prefix, l.kept...), Withheld: len(l.prefix)}
 		l.kept, l.prefix = nil, nil
-		return x.withhold(l.said.gates, k, l.landed)
+		return x.withholdReply(l.said.gates, k, l.opened)
 	case x.async && !x.out.committed:
-		x.reply(l.res.StatusCode, l.res.Header, len(l.kept))
+		x.writeHeader(l.res.StatusCode, l.res.Header, len(l.kept))
 		_ = x.out.write(l.kept, true)
 	}
 	return nil, nil

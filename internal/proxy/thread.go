@@ -29,7 +29,7 @@ const (
 )
 
 // follows notes what a conversation may use that goes on from a reply.
-func (p *Proxy) follows(x *exchange, id string) {
+func (p *Proxy) keepThread(x *exchange, id string) {
 	b := &threaded{Agent: x.who.ID, IDs: []string{clean(id)}, Tools: []string{}}
 	if c := x.q.thread.continues; c != "" && c != id {
 		b.IDs = append(b.IDs, clean(c))
@@ -39,11 +39,11 @@ func (p *Proxy) follows(x *exchange, id string) {
 			b.Tools = append(b.Tools, tool)
 		}
 	}
-	p.remember(b, p.core.Now())
+	p.rememberThread(b, p.core.Now())
 	p.recorder.append(ledger.Event{Workspace: x.who.Workspace, Kind: kindThreaded, Actor: x.who.Actor(), Subject: b.IDs[0], Trace: x.trace(), Body: b})
 }
 
-func (p *Proxy) remember(b *threaded, at time.Time) {
+func (p *Proxy) rememberThread(b *threaded, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.threads) >= maxThreads {
@@ -55,7 +55,7 @@ func (p *Proxy) remember(b *threaded, at time.Time) {
 }
 
 // recall is what a conversation may use, false when it is not known.
-func (p *Proxy) recall(ctx context.Context, agent, id string) ([]string, bool) {
+func (p *Proxy) threadTools(ctx context.Context, agent, id string) ([]string, bool) {
 	p.mu.RLock()
 	t, ok := p.threads[agent+" "+id]
 	p.mu.RUnlock()
