@@ -32,7 +32,7 @@ type failure struct {
 	kind    string
 	message string
 	gate    string
-	retry   int // seconds; 0 says that it is no use
+	retry   int // seconds after which to try again; 0 for never
 }
 
 // failureOf is an error of ours as a failure.
@@ -73,7 +73,8 @@ func (f failure) write(w http.ResponseWriter, provider string) {
 	_, _ = w.Write(text)
 }
 
-// sendStatusEarly sends a status before there is a decision. The output is locked.
+// sendStatusEarly sends the status 200 before there is a decision, so that the connection stays
+// open. The output is locked.
 func (x *exchange) sendStatusEarly(gateID string) error {
 	x.out.committed = true
 	h := x.w.Header()
@@ -90,7 +91,7 @@ func (x *exchange) sendStatusEarly(gateID string) error {
 	return x.out.writeLocked(nil, true)
 }
 
-// answerAccepted answers at once: 202 with the gate.
+// answerAccepted answers an asynchronous call: 202 with the gate.
 func (x *exchange) answerAccepted(gateID string) {
 	x.out.committed = true
 	x.pendingHeader(gateID)
@@ -110,7 +111,7 @@ func (x *exchange) pendingHeader(gateID string) {
 	h.Del("Content-Encoding")
 }
 
-// answerPending answers a call that was held for as long as it may be.
+// answerPending answers a call that cannot be held any longer.
 func (x *exchange) answerPending(gateID string) error {
 	text := gate.Awaiting + " (" + gateID + "). Send the same request again to wait for the decision."
 	if !x.out.committed {
@@ -139,9 +140,9 @@ func (x *exchange) answerRejected(gateID, why string) error {
 	return x.writeMessage(http.StatusOK, why, gateID)
 }
 
-// writeMessage answers with a message of ours in the form of the provider's, or ends with it what was
-// begun. A conversation that the provider keeps cannot go on from an id of its own that it
-// knows otherwise, so a stream that has shown one ends with an error.
+// writeMessage answers with a text of ours as a message in the provider's form, or ends a stream
+// with it. If the provider keeps the conversation and the stream has shown the id of a reply, it
+// ends with an error instead: under that id the provider knows another reply.
 func (x *exchange) writeMessage(status int, text, gateID string) error {
 	begun := x.out.committed
 	if x.form == nil {
@@ -177,7 +178,8 @@ func (x *exchange) writeMessage(status int, text, gateID string) error {
 	return nil
 }
 
-// writeFailure answers with an error of ours, or ends with it what was begun.
+// writeFailure answers with an error of ours, or ends a stream with it. A reply without a form
+// for errors, whose status was sent, is broken off.
 func (x *exchange) writeFailure(f failure) {
 	switch {
 	case !x.out.committed:

@@ -8,7 +8,7 @@ import (
 	"signalbox/internal/gate"
 )
 
-// askedAs is what an approval of a call is good for: a call of the agent with this fingerprint.
+// askedAs is what an approval is good for: calls of the agent with this fingerprint.
 func askedAs(agentID, fingerprint string) gate.Asked {
 	return gate.Asked{Agent: agentID, Key: Name, Digest: fingerprint}
 }
@@ -22,7 +22,7 @@ func (b *held) approval(fingerprint string, opened time.Time) *gate.Approval {
 	return a
 }
 
-// until is when the call is known no more: its gate was decided, and the window is over.
+// until is when the approval is forgotten: by then the gate was decided and the window is over.
 func (b *held) until(opened time.Time) time.Time {
 	open := micros(b.Open)
 	if open == 0 {
@@ -47,7 +47,7 @@ func (p *Proxy) keepApproval(fp string, b *held, at time.Time) {
 	}
 }
 
-// forget drops from time to time what is of no use any more. The proxy is locked.
+// forget drops from time to time what is past its time. The proxy is locked.
 func (p *Proxy) forget() {
 	now := p.core.Now()
 	if now.Before(p.forgets) {
@@ -65,7 +65,8 @@ func (p *Proxy) findApproval(fp string) *gate.Approval {
 	return p.approvals[fp]
 }
 
-// takeUse takes a use of an approval in memory. Others may be looking at the one there is.
+// takeUse takes one use of an approval in memory. It is replaced, since other calls hold the
+// old value.
 func (p *Proxy) takeUse(fp, gateID string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,6 +75,7 @@ func (p *Proxy) takeUse(fp, gateID string) {
 	}
 }
 
+// loadApprovals reads the approvals that are not forgotten.
 func (p *Proxy) loadApprovals(ctx context.Context) error {
 	all, err := p.core.Gates.Remembered(ctx, Name, p.core.Now())
 	if err != nil {

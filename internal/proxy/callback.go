@@ -9,7 +9,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// resolved queues the webhook in the transaction that resolves the gate.
+// queueCallback queues the webhook in the transaction that resolves the gate.
 func (p *Proxy) queueCallback(tx *ledger.Tx, g gate.Gate) error {
 	if g.Origin.Callback == "" {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// exchange is one call on its way.
+// exchange is one call of a client, from its request to the last byte of the answer.
 type exchange struct {
 	endpoint
 	caller
@@ -23,19 +23,19 @@ type exchange struct {
 	control *http.ResponseController
 	header  http.Header // for the provider
 	q       request
-	fp      string
+	fp      string // the fingerprint, by which the same call is recognised
 	project string
 	run     string
 	async   bool
 	sent    bool   // the request has gone to the provider
-	past    string // a gate that stands for this call no more
+	past    string // the gate whose decision stands no more, or was used for the request
 	set     Settings
 	rules   *rules
 	out     *output
 	detach  func() bool // lets the provider's reply outlive the client
 	began   time.Time
 	note    called
-	prefix  string // of the path, as far as it is ours
+	prefix  string // the part of the path that is ours
 }
 
 const (
@@ -45,7 +45,7 @@ const (
 
 var projectForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// carry does all of a call.
+// carry does everything that a call needs: who calls, what is asked, the answer.
 func (x *exchange) carry() error {
 	inPath, known := x.locate()
 	if !known {
@@ -85,7 +85,7 @@ func (x *exchange) tooLarge() error {
 	return fault.New(fault.TooLarge, "The request is larger than %d bytes, which is the most that this call takes.", x.most)
 }
 
-// locate finds out which call it is, and the agent's key in its path.
+// locate finds the endpoint, and the agent's key in the path.
 func (x *exchange) locate() (inPath string, known bool) {
 	const base = "/v1/proxy"
 	x.prefix = base
@@ -104,10 +104,10 @@ func (x *exchange) locate() (inPath string, known bool) {
 	return inPath, known
 }
 
-// hopByHop are the headers of one connection.
+// hopByHop are the headers that are for one connection only.
 var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
-// clean takes out of the header what is not for the provider.
+// cleanHeader removes from the header what is not for the provider.
 func (x *exchange) cleanHeader() {
 	dropHops(x.header)
 	for name := range x.header {
@@ -121,6 +121,7 @@ func (x *exchange) cleanHeader() {
 	}
 }
 
+// dropHops removes the headers that are for one connection only.
 func dropHops(h http.Header) {
 	for _, value := range h["Connection"] {
 		for name := range strings.SplitSeq(value, ",") {
@@ -132,7 +133,7 @@ func dropHops(h http.Header) {
 	}
 }
 
-// carryJudged carries a call whose request or reply meets the policy.
+// carryJudged carries a call whose request or reply the policy judges.
 func (x *exchange) carryJudged() error {
 	if encoding := x.r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		return fault.New(fault.UnsupportedMedia, "The request is encoded as %.40q. Rules look at what is asked, so send it as it is.", encoding)
@@ -154,7 +155,7 @@ func (x *exchange) carryJudged() error {
 	return x.answerCall()
 }
 
-// read reads the request, at once where it says how long it is.
+// readBody reads the body of the request, in one piece if its length is known.
 func (x *exchange) readBody() ([]byte, error) {
 	n := x.r.ContentLength
 	if n < 0 || n > largeBody {
@@ -170,7 +171,7 @@ func (x *exchange) readBody() ([]byte, error) {
 	return body, nil
 }
 
-// fingerprint knows a call again: the same key asks for the same.
+// fingerprint is the same for calls that ask for the same with the same key.
 func (x *exchange) fingerprint(body []byte) string {
 	h := sha256.New()
 	_, _ = io.WriteString(h, x.who.ID+"\x00"+x.who.KeyID+"\x00"+x.r.Method+"\x00"+x.provider+x.path+"?"+x.r.URL.RawQuery+"\x00")

@@ -14,10 +14,10 @@ import (
 const (
 	// replyWindow is how long a decision stands for the same call, where the rule does not say.
 	replyWindow = time.Hour
-	// mostOpen is how long a gate waits, where the rule does not say: nobody comes back for a
-	// model's answer after that.
+	// mostOpen is how long a gate waits, where the rule does not say. After that, no client comes
+	// back for a model's answer.
 	mostOpen = 24 * time.Hour
-	// resultsAwaited is how long the result of a call that was let go is waited for.
+	// resultsAwaited is how long the result of a released call is expected.
 	resultsAwaited = 30 * 24 * time.Hour
 )
 
@@ -40,8 +40,9 @@ type kept struct {
 	Withheld int                 `json:"withheld"` // from which byte on
 }
 
-// answerCall begins a call: one that is known goes on from where it stands. What is waited for is
-// waited for here, so that a call that is held holds nothing of its request and its reply.
+// answerCall answers a call. One that has an approval goes on from there, whichever call opened
+// it. Gates are waited for here and nowhere deeper, so that a call that is held keeps nothing of
+// its request and reply in memory.
 func (x *exchange) answerCall() error {
 	a := x.p.findApproval(x.fp)
 	for {
@@ -73,14 +74,15 @@ func (x *exchange) answerCall() error {
 	}
 }
 
-// announcedGate is closed when the call with the fingerprint has its gate, nil when none is about to.
+// announcedGate is closed when the gate of the call is open; it is nil if none is announced.
 func (p *Proxy) announcedGate(fp string) chan struct{} {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.announced[fp]
 }
 
-// announceGate says that the call is about to have a gate, until opened.
+// announceGate lets others with the same call wait for the gate that this one is about to open,
+// until opened is called.
 func (x *exchange) announceGate() (opened func()) {
 	x.p.mu.Lock()
 	defer x.p.mu.Unlock()
@@ -99,7 +101,7 @@ func (x *exchange) announceGate() (opened func()) {
 	}
 }
 
-// withholdReply opens the gate of a reply.
+// withholdReply opens one gate for all calls in a reply that need one.
 func (x *exchange) withholdReply(gates []gated, k *kept, opened func()) (*gate.Approval, error) {
 	defer opened()
 	spec, ok := strictest(gates)
@@ -110,16 +112,16 @@ func (x *exchange) withholdReply(gates []gated, k *kept, opened func()) (*gate.A
 		d.Action = policy.Block
 		return nil, x.refuseCall(d)
 	}
-	return x.openGate(policy.OnToolCall, gates, x.toolOpening(gates, k.Body[k.Withheld:]), spec, k)
+	return x.openGate(gates, x.toolOpening(gates, k.Body[k.Withheld:]), spec, k)
 }
 
 // openGate opens the gate of a call: what was decided, what is kept, and the gate are one
 // transaction. Another call with the same fingerprint that was faster keeps its gate.
-func (x *exchange) openGate(what policy.Point, gates []gated, o gate.Opening, spec policy.GateSpec, reply *kept) (*gate.Approval, error) {
+func (x *exchange) openGate(gates []gated, o gate.Opening, spec policy.GateSpec, reply *kept) (*gate.Approval, error) {
 	if spec.Expires <= 0 {
 		spec.Expires = mostOpen
 	}
-	b := &held{Agent: x.who.ID, Gate: gate.NewID(), What: what, GoodFor: spec.Window.Microseconds(), Open: spec.Expires.Microseconds(), Once: spec.SingleUse}
+	b := &held{Agent: x.who.ID, Gate: gate.NewID(), What: policy.OnPrompt, GoodFor: spec.Window.Microseconds(), Open: spec.Expires.Microseconds(), Once: spec.SingleUse}
 	if b.GoodFor == 0 {
 		b.GoodFor = replyWindow.Microseconds()
 	}
@@ -138,6 +140,7 @@ func (x *exchange) openGate(what policy.Point, gates []gated, o gate.Opening, sp
 	}
 	var body ledger.Body
 	if reply != nil {
+		b.What = policy.OnToolCall
 		if body, err = ledger.Encode(reply); err != nil {
 			return nil, err
 		}
@@ -167,7 +170,7 @@ func (x *exchange) openGate(what policy.Point, gates []gated, o gate.Opening, sp
 	return stands, nil
 }
 
-// storedHeader is the header of a reply that is kept: no cookies, nothing of a connection.
+// storedHeader is the header of a reply that is kept, without cookies and hop-by-hop headers.
 func storedHeader(h http.Header) map[string][]string {
 	out := h.Clone()
 	dropHops(out)

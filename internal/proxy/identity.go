@@ -25,9 +25,8 @@ const (
 	apiKey = "X-Api-Key"
 )
 
-// identify finds the agent: by its key in place of the provider's, by its key in the path,
-// or by the provider's key. It leaves in the header what is meant for the provider, and no
-// key of ours.
+// identify finds the agent: by its key in place of the provider's, by its key in the path, or by
+// the provider's key. It removes our keys from the header and adds the provider's from the vault.
 func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPath string) (c caller, err error) {
 	ours, style := inPath, ""
 	for _, name := range []string{apiKey, bearer} { // the first is preferred, as the provider does
@@ -79,7 +78,7 @@ func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPa
 	return c, nil
 }
 
-// keyIn is the key in a header of one of the two styles.
+// keyIn is the key in one of the two headers.
 func keyIn(header http.Header, name string) string {
 	value := header.Get(name)
 	if name == bearer {

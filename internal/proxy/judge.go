@@ -10,7 +10,7 @@ import (
 	"signalbox/internal/rulebook"
 )
 
-// gated is a call that a person has to decide about.
+// gated is a tool call that a person has to decide about.
 type gated struct {
 	form.Call
 	decision rulebook.Decision
@@ -18,7 +18,7 @@ type gated struct {
 
 // ruling is what the policy says of the calls in a reply.
 type ruling struct {
-	refusal *rulebook.Decision // the reply is not given
+	refusal *rulebook.Decision // nil unless the reply is refused
 	refused form.Call
 	gates   []gated
 }
@@ -39,7 +39,8 @@ func (x *exchange) policyEvent(c *form.Call) policy.Event {
 	return e
 }
 
-// argumentText is the text of the first of the members that has some; a list is put together.
+// argumentText is the text of the first of these arguments that has some. Texts in a list are
+// joined.
 func argumentText(arguments map[string]any, names ...string) string {
 	for _, name := range names {
 		switch v := arguments[name].(type) {
@@ -58,7 +59,7 @@ func argumentText(arguments map[string]any, names ...string) string {
 	return ""
 }
 
-// judgeCalls asks the policy about calls that are whole. One that is refused ends it.
+// judgeCalls asks the policy about complete calls, until one is refused.
 func (x *exchange) judgeCalls(ctx context.Context, calls []form.Call, to *ruling) {
 	for _, c := range calls {
 		d := x.p.core.Book.Decide(ctx, x.who, x.policyEvent(&c))

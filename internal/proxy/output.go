@@ -7,7 +7,7 @@ import (
 	"signalbox/internal/proxy/form"
 )
 
-// output is the client's side of a call.
+// output writes to the client.
 type output struct {
 	x         *exchange
 	mu        sync.Mutex
@@ -16,7 +16,7 @@ type output struct {
 	given     int          // bytes of the reply that the client has
 	deadline  time.Time
 	beating   *time.Timer
-	again     bool // it beats, and not only once
+	again     bool // beating repeats
 	gone      error
 }
 
@@ -27,6 +27,7 @@ func (o *output) write(b []byte, flush bool) error {
 	return o.writeLocked(b, flush)
 }
 
+// writeLocked sends bytes to the client. The output is locked.
 func (o *output) writeLocked(b []byte, flush bool) error {
 	if o.gone != nil {
 		return o.gone
@@ -43,12 +44,13 @@ func (o *output) writeLocked(b []byte, flush bool) error {
 	return err
 }
 
-// startBeat begins to send signs of life, until still.
+// startBeat begins to send signs of life, until stopBeat.
 func (o *output) startBeat(sign []byte) {
 	o.schedule(o.x.p.Beat, func() error { return o.writeLocked(sign, true) }, true)
 }
 
-// holdOpen is startBeat for a call that waits for its gate: first a status is sent, after a while.
+// holdOpen is startBeat for a call that waits for its gate. If no status was sent yet, that comes
+// first, after a while.
 func (o *output) holdOpen(gateID string) {
 	if o.committed {
 		o.startBeat(o.x.signOfLife())
@@ -63,16 +65,16 @@ func (o *output) holdOpen(gateID string) {
 	}, true)
 }
 
-// flushSoon sends what was not sent yet in a moment, unless something is written before.
+// flushSoon sends the header in a moment, unless something is written before.
 func (o *output) flushSoon() {
 	o.schedule(headerTime, func() error { return o.writeLocked(nil, true) }, false)
 }
 
-// headerTime is how long headers wait for the first bytes to go with. A shorter time would
+// headerTime is how long the header waits for the first bytes of the body. A shorter time would
 // wake a thread for every stream.
 const headerTime = 100 * time.Millisecond
 
-// schedule does something after a pause, and again with every beat, until still.
+// schedule does something after a pause, and if again is set at every beat, until stopBeat.
 func (o *output) schedule(pause time.Duration, do func() error, again bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -93,7 +95,7 @@ func (o *output) schedule(pause time.Duration, do func() error, again bool) {
 	o.beating, o.again = timer, again
 }
 
-// stopBeat ends the signs of life. None comes after it has returned.
+// stopBeat ends the signs of life. None is sent after it has returned.
 func (o *output) stopBeat() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"signalbox/internal/proxy/form"
 )
 
-// passThrough carries a call that nobody judges, as it comes and goes.
+// passThrough carries a call that the policy does not judge, byte for byte.
 func (x *exchange) passThrough() error {
 	if x.who.Suspended {
 		return fault.New(fault.AgentSuspended, "This agent is suspended. An operator can resume it.")
@@ -45,7 +45,8 @@ func (x *exchange) passThrough() error {
 // resultsURL is the address in a batch from which a client fetches its results.
 var resultsURL = regexp.MustCompile(`("results_url"\s*:\s*")https?:(?:\\?/){2}[^/"\\]+`)
 
-// rewriteLinks points a batch's results to us: the client would send our key to the provider.
+// rewriteLinks lets a client fetch the results of a batch from us: it would send its key, which
+// is ours, to the provider.
 func (x *exchange) rewriteLinks(res *http.Response) error {
 	text, err := readReply(res)
 	if err != nil {
@@ -60,12 +61,12 @@ func (x *exchange) rewriteLinks(res *http.Response) error {
 	return abort(err)
 }
 
-// buffers are for replies on their way.
+// buffers are reused for copying replies.
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
 type buffer [32 << 10]byte
 
-// copyReply gives the reply on as it comes. One that breaks off breaks off there, too.
+// copyReply passes the reply on as it comes. If it breaks off, so does the answer.
 func (x *exchange) copyReply(res *http.Response) error {
 	length := int(res.ContentLength)
 	x.writeHeader(res.StatusCode, res.Header, length)
@@ -79,7 +80,7 @@ func (x *exchange) copyReply(res *http.Response) error {
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			_ = x.out.write(nil, length >= 0) // what is written down comes after
+			_ = x.out.write(nil, length >= 0) // the call is recorded after this
 			return nil
 		}
 		if err != nil {
@@ -88,7 +89,7 @@ func (x *exchange) copyReply(res *http.Response) error {
 	}
 }
 
-// abort breaks the connection off, so that nobody takes what was sent for all there is.
+// abort breaks the connection off, so that the client does not take a part for the whole.
 func abort(err error) error {
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -98,7 +99,7 @@ func abort(err error) error {
 
 // writeHeader sends the status and the headers of the provider's reply, and none of ours.
 func (x *exchange) writeHeader(status int, from http.Header, length int) {
-	if x.out.committed { // it was held before it was sent
+	if x.out.committed { // a status was sent while the call was held
 		return
 	}
 	h := x.w.Header()

@@ -13,9 +13,10 @@ import (
 	"signalbox/internal/rulebook"
 )
 
-// askPolicy asks the policy about the request, and goes on. An approval is to be waited for.
+// askPolicy asks the policy about the request, and sends it on or refuses it. If it returns an
+// approval, the call waits for its gate.
 func (x *exchange) askPolicy() (*gate.Approval, error) {
-	if x.kind == "" { // what was stored is only fetched
+	if x.kind == "" { // a reply that the provider has stored is only fetched
 		if x.who.Suspended {
 			return nil, fault.New(fault.AgentSuspended, "This agent is suspended. An operator can resume it.")
 		}
@@ -30,7 +31,7 @@ func (x *exchange) askPolicy() (*gate.Approval, error) {
 		}
 		return x.forwardRequest()
 	case policy.Gate:
-		return x.openGate(policy.OnPrompt, []gated{{decision: d}}, x.promptOpening(d), *d.Gate, nil)
+		return x.openGate([]gated{{decision: d}}, x.promptOpening(d), *d.Gate, nil)
 	case policy.Modify:
 		d.Reason = "The rule " + d.Rule + " would change the request, which the proxy does not do. " + d.Reason
 	default:
@@ -38,8 +39,8 @@ func (x *exchange) askPolicy() (*gate.Approval, error) {
 	return nil, x.refuseCall(d)
 }
 
-// decidePrompt decides about the request. Of a batch every call is looked at, and what is worst for
-// one holds for all.
+// decidePrompt asks the policy about the request. A batch gets the strictest decision that one of
+// its calls gets.
 func (x *exchange) decidePrompt() rulebook.Decision {
 	if x.kind != "batch" {
 		return x.decideOne(&x.q)
@@ -62,6 +63,8 @@ func (x *exchange) decidePrompt() rulebook.Decision {
 	return worst
 }
 
+// decideOne asks the policy about one request. If it continues a conversation that we have not
+// seen, and a rule depends on what came before, a person decides.
 func (x *exchange) decideOne(q *request) rulebook.Decision {
 	known := true
 	if q.thread.continues != "" {
@@ -85,7 +88,7 @@ func (x *exchange) decideOne(q *request) rulebook.Decision {
 	return d
 }
 
-// refuseCall records a decision, and answers with it.
+// refuseCall records a decision that is not a yes, and answers with it.
 func (x *exchange) refuseCall(d rulebook.Decision) error {
 	if err := x.recordDecision(d); err != nil {
 		return err
@@ -97,10 +100,10 @@ func (x *exchange) refuseCall(d rulebook.Decision) error {
 	return x.answerRejected("", d.Reason)
 }
 
-// maxRecorded is how much of a request stands in the record of a decision about it.
+// maxRecorded is how much of a request is kept in the record of a decision about it.
 const maxRecorded = 64 << 10
 
-// decisionEntry is a decision as an entry, without what is too large to be kept twice.
+// decisionEntry is the entry of a decision, without what is too large to be kept twice.
 func (x *exchange) decisionEntry(d rulebook.Decision) ledger.Event {
 	e := d.Record.Event
 	if e.Point == policy.OnPrompt && e.Text == "" {
@@ -110,10 +113,11 @@ func (x *exchange) decisionEntry(d rulebook.Decision) ledger.Event {
 		e.Fill, e.Payload = nil, nil
 		e.Text = strings.ToValidUTF8(e.Text[:min(len(e.Text), maxRecorded)], "")
 	}
-	e.Complete() // as long as the request is there
+	e.Complete() // while the request is still in memory
 	return d.Entry(x.who, x.fp, x.trace())
 }
 
+// recordDecision writes a decision down.
 func (x *exchange) recordDecision(d rulebook.Decision) error {
 	return x.p.appendNow(context.WithoutCancel(x.r.Context()), x.decisionEntry(d))
 }

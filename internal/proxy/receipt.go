@@ -10,18 +10,19 @@ import (
 	"signalbox/internal/wire"
 )
 
-// receipted is the body of proxy.receipted: calls that a gate let go have a result.
+// receipted is the body of proxy.receipted: released calls whose results are known.
 type receipted struct {
 	Agent string   `json:"agent"`
 	Calls []string `json:"calls"`
 }
 
-// awaited is a gate that let a call go whose result is waited for.
+// awaited is the gate of a released call whose result is expected.
 type awaited struct {
 	gate  string
 	until time.Time
 }
 
+// loadAwaited reads which results are expected.
 func (p *Proxy) loadAwaited(ctx context.Context) error {
 	all := map[string]awaited{}
 	err := store.Each(p.core.DB.Reading(ctx), func(scan store.Scan) error {
@@ -40,8 +41,8 @@ func (p *Proxy) loadAwaited(ctx context.Context) error {
 	return nil
 }
 
-// takeResults looks for results of calls that a gate let go. They are written down beside the
-// call that brings them.
+// takeResults finds the results of released calls in a request, and records them as receipts of
+// their gates, in the background.
 func (p *Proxy) takeResults(x *exchange) {
 	listed := x.q.listed
 	x.q.listed = nil
@@ -58,7 +59,7 @@ func (p *Proxy) takeResults(x *exchange) {
 		name := x.who.ID + " " + r.id
 		if a, ok := p.awaited[name]; ok {
 			found[a.gate] = append(found[a.gate], r)
-			delete(p.awaited, name) // the next request brings it again
+			delete(p.awaited, name) // the next requests bring it again
 		}
 	}
 	p.mu.Unlock()
@@ -92,5 +93,5 @@ func (p *Proxy) takeResults(x *exchange) {
 	}()
 }
 
-// shownResult is a result as the receipt holds it, cut to what a person reads.
+// shownResult is a result as the receipt holds it, cut to a readable length.
 func shownResult(r result) wire.Raw { return artifact(r.id, r.content) }

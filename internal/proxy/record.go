@@ -14,7 +14,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// called is one call that was carried. What was said is not in it.
+// called is one call that was carried, without what was said in it.
 type called struct {
 	At         int64  `json:"at"` // microseconds
 	Took       int64  `json:"took"`
@@ -45,7 +45,7 @@ type calls struct {
 	Calls   []*called `json:"calls"`
 }
 
-// record puts a call into the queue, with what the reply said it took.
+// recordCall queues a call to be written down, with the usage that the reply reported.
 func (x *exchange) recordCall(about form.Facts) {
 	n := &x.note
 	n.At, n.Took = x.began.UnixMicro(), time.Since(x.began).Microseconds()
@@ -56,7 +56,7 @@ func (x *exchange) recordCall(about form.Facts) {
 	n.ID = clean(about.ID)
 	u := about.Usage
 	n.Input, n.Output, n.CacheRead, n.CacheWrite = u.Input, u.Output, u.CacheRead, u.CacheWrite
-	if u != (form.Usage{}) && x.kind != "" { // what is fetched once more was counted before
+	if u != (form.Usage{}) && x.kind != "" { // a stored reply was counted when it was made
 		n.CostNano, n.Priced = x.p.price(n.Model, x.q.model, u)
 	}
 	one := *n
@@ -83,15 +83,15 @@ func (p *Proxy) price(answered, asked string, u form.Usage) (int64, bool) {
 // dated is the day at the end of a model's full name, which price lists leave out.
 var dated = regexp.MustCompile(`-\d{4}-?\d{2}-?\d{2}$`)
 
-// maxQueued is how many calls wait to be written. When there are more, calls are refused:
-// nothing is done that cannot be written down.
+// maxQueued is how many calls wait to be written. When there are more, calls are refused: no call
+// is carried that cannot be recorded.
 const maxQueued = 10_000
 
-// flushEvery is the least time between two writes, so that many calls share one: a commit,
-// and all who follow the ledger, take more of the machine than a call.
+// flushEvery is the least time between two writes, so that many calls share one: a commit, with
+// all that follows the ledger, costs more than a call.
 const flushEvery = 100 * time.Millisecond
 
-// recorder writes calls down after they were answered, many to an entry.
+// recorder writes calls to the ledger after they were answered, many in one entry.
 type recorder struct {
 	p    *Proxy
 	kick chan struct{}
@@ -109,7 +109,7 @@ func newRecorder(p *Proxy) *recorder {
 	return &recorder{p: p, kick: make(chan struct{}, 1), by: map[group]*calls{}}
 }
 
-// checkRoom refuses calls while what was done cannot be written down.
+// checkRoom refuses calls while too many wait to be written.
 func (r *recorder) checkRoom() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,18 +175,18 @@ func (r *recorder) flushRest(ctx context.Context) {
 	if !r.flush(ctx) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.p.core.Log.Error("calls were not written down", "calls", r.queued, "error", r.failed.Error())
+		r.p.core.Log.Error("calls lost: write failed", "calls", r.queued, "error", r.failed.Error())
 	}
 }
 
-// flush writes what is queued. What cannot be written stays.
+// flush writes what is queued, and reports whether it could. What could not be written stays.
 func (r *recorder) flush(ctx context.Context) bool {
 	r.mu.Lock()
 	events := r.events
 	for g, c := range r.by {
 		body, err := ledger.Encode(c)
-		if err != nil { // texts were cleaned
-			r.p.core.Log.Error("calls cannot be written down", "error", err.Error())
+		if err != nil { // cannot be: texts were cleaned
+			r.p.core.Log.Error("calls cannot be encoded", "error", err.Error())
 			continue
 		}
 		events = append(events, ledger.Event{Workspace: g.workspace, Kind: kindCalled, Actor: g.actor, Subject: g.agent, Body: body})
@@ -206,8 +206,8 @@ func (r *recorder) flush(ctx context.Context) bool {
 	if err == nil {
 		return true
 	}
-	if ctx.Err() == nil { // at the end they are written once more
-		r.p.core.Log.Error("calls cannot be written down yet; they are kept", "calls", n, "error", err.Error())
+	if ctx.Err() == nil { // else flushRest tries once more
+		r.p.core.Log.Error("calls cannot be written yet; they are kept", "calls", n, "error", err.Error())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,7 +215,7 @@ func (r *recorder) flush(ctx context.Context) bool {
 	return false
 }
 
-// note writes one entry now.
+// appendNow writes one entry, and waits for it.
 func (p *Proxy) appendNow(ctx context.Context, e ledger.Event) error {
 	return p.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(e)
@@ -223,6 +223,7 @@ func (p *Proxy) appendNow(ctx context.Context, e ledger.Event) error {
 	})
 }
 
+// readCalls are the calls in an entry.
 func readCalls(e *ledger.Entry) (calls, error) {
 	var c calls
 	if v, ok := e.Value().(*calls); ok {

@@ -11,15 +11,15 @@ import (
 	"signalbox/internal/ledger"
 )
 
-// released is the body of proxy.released: a reply, or a request, goes on. Its subject is the
-// fingerprint.
+// released is the body of proxy.released: an approved request or reply goes on. Its subject is
+// the fingerprint.
 type released struct {
 	Gate   string `json:"gate"`
 	Digest string `json:"digest"`
 }
 
-// releaseRequest sends on the request that was approved. Its reply may need a gate of its own,
-// which takes the place of this one.
+// releaseRequest sends the approved request to the provider. Its reply may need a gate of its
+// own, which takes the place of this one.
 func (x *exchange) releaseRequest(g *gate.Gate) (*gate.Approval, error) {
 	if err := x.useApproval(g); err != nil {
 		return nil, err
@@ -28,7 +28,8 @@ func (x *exchange) releaseRequest(g *gate.Gate) (*gate.Approval, error) {
 	return x.forwardRequest()
 }
 
-// releaseReply gives the reply that was approved, from where the client has come to.
+// releaseReply gives the client the approved reply, or the rest of it, if the client has the
+// beginning.
 func (x *exchange) releaseReply(g *gate.Gate) error {
 	k, err := x.keptReply(g)
 	if err != nil {
@@ -37,7 +38,7 @@ func (x *exchange) releaseReply(g *gate.Gate) error {
 	if err := x.useApproval(g); err != nil {
 		return err
 	}
-	if x.out.given > 0 { // a stream that was begun with this very reply
+	if x.out.given > 0 { // the client has the beginning of this very stream
 		if x.out.given != k.Withheld {
 			return fault.New(fault.Internal, "What was sent does not fit what was kept.")
 		}
@@ -49,7 +50,7 @@ func (x *exchange) releaseReply(g *gate.Gate) error {
 		_ = x.out.write(k.Body, true)
 		return nil
 	}
-	text, err := plain(k.Header, k.Body) // the status that was sent says nothing of a coding
+	text, err := plain(k.Header, k.Body) // the header that was sent names no encoding
 	if err != nil || k.Status != http.StatusOK {
 		return fault.New(fault.Internal, "What was kept cannot be given any more. Send the call again.")
 	}
@@ -57,7 +58,7 @@ func (x *exchange) releaseReply(g *gate.Gate) error {
 	return nil
 }
 
-// useApproval notes that what was approved goes on, and uses the approval.
+// useApproval takes a use of the approval, and records that what was approved goes on.
 func (x *exchange) useApproval(g *gate.Gate) error {
 	return x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) error {
 		return askedAs(x.who.ID, x.fp).Use(tx, g, func() {
@@ -66,7 +67,7 @@ func (x *exchange) useApproval(g *gate.Gate) error {
 	})
 }
 
-// keptReply reads back what was withheld, and checks that it is what was approved.
+// keptReply reads the withheld reply from the ledger, and checks that it is what was approved.
 func (x *exchange) keptReply(g *gate.Gate) (*kept, error) {
 	entries, err := x.p.core.Ledger.Entries(context.WithoutCancel(x.r.Context()), ledger.Query{Kinds: []string{kindKept}, Subject: g.ID, Limit: 1})
 	if err != nil {
@@ -85,6 +86,7 @@ func (x *exchange) keptReply(g *gate.Gate) (*kept, error) {
 	return &k, nil
 }
 
+// digest is the SHA-256 of what an operator approves, in hex.
 func digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])

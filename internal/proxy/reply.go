@@ -9,14 +9,14 @@ import (
 	"signalbox/internal/proxy/form"
 )
 
-// forwardRequest sends the request to the provider and deals with the reply. An approval is to be
-// waited for.
+// forwardRequest sends the request to the provider and passes the reply on. If it returns an
+// approval, the reply waits for its gate.
 func (x *exchange) forwardRequest() (*gate.Approval, error) {
 	x.setAcceptEncoding()
 	body := x.q.body
-	x.q.body, x.sent = nil, true // a call that is held does not hold it
+	x.q.body, x.sent = nil, true // a call that is held does not keep it in memory
 	if x.form == nil {
-		x.header.Set("Accept-Encoding", "identity") // of a batch, which may be rewritten
+		x.header.Set("Accept-Encoding", "identity") // of a batch, whose links may be rewritten
 	}
 	res, cancel, err := x.callProvider(bytes.NewReader(body), int64(len(body)))
 	defer cancel()
@@ -30,7 +30,7 @@ func (x *exchange) forwardRequest() (*gate.Approval, error) {
 	switch {
 	case res.StatusCode >= http.StatusMultipleChoices || res.StatusCode == http.StatusNoContent:
 		defer x.recordCall(form.Facts{})
-		if x.out.committed { // it was held before it was sent
+		if x.out.committed { // a status was sent while the call was held
 			x.writeFailure(failure{kind: errorKind(res.StatusCode), message: "The provider answered with the status " + res.Status + "."})
 			return nil, nil
 		}
@@ -47,8 +47,8 @@ func (x *exchange) forwardRequest() (*gate.Approval, error) {
 	return x.judgeReply(res)
 }
 
-// judgeReply deals with a reply that is no stream. One that cannot hold a call goes on before it is
-// read for what it took.
+// judgeReply judges a reply that is not a stream. If it cannot hold a tool call, it is passed on
+// before its usage is read.
 func (x *exchange) judgeReply(res *http.Response) (*gate.Approval, error) {
 	raw, err := readReply(res)
 	if err != nil {
@@ -87,12 +87,12 @@ func (x *exchange) judgeReply(res *http.Response) (*gate.Approval, error) {
 	return nil, nil
 }
 
-// passReply gives a reply on. text is without its coding.
+// passReply passes a reply on. text is the decoded body.
 func (x *exchange) passReply(res *http.Response, raw, text []byte) {
 	if !x.out.committed {
 		x.writeHeader(res.StatusCode, res.Header, len(raw))
 	} else if res.Header.Get("Content-Encoding") != "" {
-		raw = text // the status that was sent says nothing of a coding
+		raw = text // the header that was sent names no encoding
 	}
 	_ = x.out.write(raw, true)
 }

@@ -57,7 +57,7 @@ type Proxy struct {
 	settings  map[string]Settings      // by the agent's id
 	owners    map[string]binding       // by the fingerprint of a provider's key
 	awaited   map[string]awaited       // gates whose receipts are awaited, by agent and call
-	forgets   time.Time                // when what is of no use is dropped next
+	forgets   time.Time                // when forget is due
 	threads   map[string]known         // what conversations that providers keep may use
 	announced map[string]chan struct{} // calls whose gate is about to be opened
 
@@ -86,7 +86,7 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 	for name, address := range o.Upstreams {
 		u, err := url.Parse(strings.TrimSuffix(address, "/"))
 		if err != nil || u.Host == "" {
-			return nil, fmt.Errorf("the address of the provider %s is none", name)
+			return nil, fmt.Errorf("invalid upstream URL for %s", name)
 		}
 		p.upstreams[name] = u
 	}
@@ -110,11 +110,11 @@ func (p *Proxy) rules() *rules {
 	return r
 }
 
-// Timers are none: what the proxy waits for ends with its gate.
+// Timers returns none: what the proxy waits for ends with its gate.
 func (p *Proxy) Timers() map[string]clock.Handler { return nil }
 
-// Run keeps what is in memory true by following the ledger, and writes down what was
-// passed, until ctx ends.
+// Run follows the ledger to keep what is in memory up to date, and records the calls that were
+// carried, until ctx ends.
 func (p *Proxy) Run(ctx context.Context) error {
 	var writing sync.WaitGroup
 	writing.Go(func() { p.recorder.run(ctx) })
@@ -122,13 +122,13 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer p.transport.CloseIdleConnections()
 	for e := range p.core.Ledger.FollowNow(ctx, p.load) {
 		if err := p.follow(ctx, &e); err != nil {
-			p.core.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "error", err.Error())
+			p.core.Log.Error("an entry cannot be read and is ignored", "kind", e.Kind, "error", err.Error())
 		}
 	}
 	return nil
 }
 
-// load reads what there is.
+// load reads the state that is kept in memory.
 func (p *Proxy) load(ctx context.Context) error {
 	if err := p.vault.load(ctx); err != nil {
 		return err
@@ -148,7 +148,7 @@ func (p *Proxy) load(ctx context.Context) error {
 	return p.loadAwaited(ctx)
 }
 
-// follow takes in what another node, or this one, has written.
+// follow updates what is in memory from an entry, of this node or another.
 func (p *Proxy) follow(ctx context.Context, e *ledger.Entry) error {
 	switch e.Kind {
 	case kindSet:

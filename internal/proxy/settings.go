@@ -20,7 +20,7 @@ type configured struct {
 	Settings
 }
 
-// use puts settings in force.
+// applySettings puts settings in force on this node.
 func (p *Proxy) applySettings(workspace, agentID string, s configured) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -35,7 +35,7 @@ func (p *Proxy) applySettings(workspace, agentID string, s configured) {
 	}
 }
 
-// of are the settings of an agent.
+// settingsOf are the settings of an agent by its id, with their defaults.
 func (p *Proxy) settingsOf(agentID string) Settings {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -49,7 +49,7 @@ func (p *Proxy) settingsOf(agentID string) Settings {
 	return s
 }
 
-// hold is how long a call of the agent is held at the most.
+// holdTime is how long a call is held under these settings.
 func (p *Proxy) holdTime(s Settings) time.Duration {
 	if s.HoldSeconds > 0 {
 		return time.Duration(s.HoldSeconds) * time.Second

@@ -13,7 +13,7 @@ import (
 
 const maxShown = 64 << 10 // bytes of a call
 
-// toolOpening is what an operator is shown of calls.
+// toolOpening is what an operator is shown of tool calls.
 func (x *exchange) toolOpening(gates []gated, withheld []byte) gate.Opening {
 	o := gate.Opening{Digest: digest(withheld)}
 	var titles []string
@@ -58,7 +58,7 @@ func (x *exchange) promptOpening(d rulebook.Decision) gate.Opening {
 	return o
 }
 
-// lastLine is the end of what the request says.
+// lastLine is the last line of the texts in a request.
 func lastLine(body []byte) string {
 	text := strings.TrimSpace(promptText(body))
 	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
@@ -67,7 +67,8 @@ func lastLine(body []byte) string {
 	return text
 }
 
-// artifact shows JSON, or what should be. The digest binds what is not shown, too.
+// artifact shows JSON, or as text what is not JSON. What is too long is cut; the digest covers
+// all of it.
 func artifact(name string, text []byte) wire.Raw {
 	content := wire.Raw(bytes.ReplaceAll(text, []byte(`\u0000`), []byte(`\ufffd`)))
 	if len(content) > maxShown || !form.IsObject(content) {
@@ -77,7 +78,7 @@ func artifact(name string, text []byte) wire.Raw {
 	return append(append(append(out, `,"content":`...), content...), '}')
 }
 
-// clean is text that a record can hold.
+// clean is a text with valid UTF-8 and without NUL, as records need it.
 func clean(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

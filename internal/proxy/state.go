@@ -8,19 +8,19 @@ import (
 	"signalbox/internal/rulebook"
 )
 
-// rules is what a version of the policy has to do with us.
+// rules is what a version of the policy looks at in requests and replies.
 type rules struct {
 	number int64
 	prompt bool // some rule looks at requests
 	text   bool // and at the text in them
-	said   bool // or at anything in them that is said to the model
+	said   bool // or at anything in their messages
 	tools  bool // some rule looks at tool calls
-	// continued is the name of the first rule on prompts that depends on what a request
-	// that continues a conversation does not say.
+	// continued is the name of the first rule on prompts that reads what a request which continues
+	// a conversation does not repeat.
 	continued string
 }
 
-// rulesOf reads a policy; without one, everything is judged.
+// rulesOf reads a policy. Without one, everything is judged.
 func rulesOf(number int64, now *policy.Policy) *rules {
 	r := &rules{number: number, prompt: true, tools: true}
 	if now == nil {
@@ -49,7 +49,7 @@ var remembered = []string{"event.tools", "event.payload", "event.text"}
 
 var severity = map[policy.Action]int{policy.Allow: 0, policy.Gate: 1, policy.Defer: 2, policy.Modify: 3, policy.Block: 4}
 
-// requirePerson turns a decision into one that a person takes.
+// requirePerson turns a decision into a gate.
 func requirePerson(d *rulebook.Decision, rule, why string) {
 	d.Verdict = policy.Verdict{
 		Action: policy.Gate, Rule: rule, Reason: why, Shadow: d.Shadow,
@@ -60,8 +60,8 @@ func requirePerson(d *rulebook.Decision, rule, why string) {
 
 var risks = []string{"low", "medium", "high"}
 
-// strictest is a gate that asks for no less than any of the rules. false says that there is
-// no such gate, since nobody may decide for all of them.
+// strictest is a gate that asks for no less than each of the gates. It is false if there is none,
+// since nobody may decide all of them.
 func strictest(gates []gated) (policy.GateSpec, bool) {
 	all := *gates[0].decision.Gate
 	for _, g := range gates[1:] {
@@ -86,7 +86,7 @@ func strictest(gates []gated) (policy.GateSpec, bool) {
 	return all, true
 }
 
-// sooner is the shorter of two lengths of time of which zero is none.
+// sooner is the smaller of two values, of which zero means none.
 func sooner[T cmp.Ordered](a, b T) T {
 	var none T
 	if a == none || b != none && b < a {
@@ -95,8 +95,8 @@ func sooner[T cmp.Ordered](a, b T) T {
 	return a
 }
 
-// both are those who are among both lists of approvers. An admin may do what an operator
-// may; whether somebody with a name has a role is not known here.
+// both are the approvers who are on both lists. An admin counts as an operator; which role a named
+// person has is not known here.
 func both(a, b []string) (list []string) {
 	has := func(of []string, who string) bool {
 		return slices.Contains(of, who) || who == "admin" && slices.Contains(of, "operator")

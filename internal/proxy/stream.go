@@ -12,7 +12,7 @@ import (
 	"signalbox/internal/proxy/form"
 )
 
-// relay is a stream on its way to the client.
+// relay passes a stream on to the client.
 type relay struct {
 	x       *exchange
 	res     *http.Response
@@ -20,7 +20,7 @@ type relay struct {
 	machine form.Machine
 	prefix  []byte // of the reply, which the client has
 	kept    []byte // what follows, and is not for the client yet
-	open    bool   // a call has begun in what is kept
+	open    bool   // a tool call has begun in what is kept
 	safe    int    // how much of what is kept may go on
 	said    ruling
 	broken  string // why it cannot go on
@@ -28,7 +28,7 @@ type relay struct {
 	opened  func()
 }
 
-// stream gives a stream on as it comes, up to the first call that may not go on.
+// relayStream passes a stream on as it comes, up to the first tool call that is not allowed.
 func (x *exchange) relayStream(res *http.Response) (*gate.Approval, error) {
 	body := io.Reader(res.Body)
 	if coding := strings.ToLower(res.Header.Get("Content-Encoding")); coding == "gzip" {
@@ -65,18 +65,18 @@ func (x *exchange) relayStream(res *http.Response) (*gate.Approval, error) {
 		}
 	}
 	buffers.Put(buf)
-	l.flush() // what may go on of a stream that may not
+	l.flush() // what is allowed of a stream that is not
 	x.recordCall(l.machine.Facts())
 	x.out.stopBeat()
 	return l.finish()
 }
 
-// relays are used again, for the room that they have.
+// relays are reused, for their memory.
 var relays = sync.Pool{New: func() any { return new(relay) }}
 
 const mostRoom = 256 << 10
 
-// recycle makes room for another stream.
+// recycle lets another stream use the memory.
 func (l *relay) recycle() {
 	if cap(l.prefix)+cap(l.kept)+l.frames.Room() <= mostRoom {
 		l.frames.Begin()
@@ -85,21 +85,22 @@ func (l *relay) recycle() {
 	}
 }
 
-// begin sends the status.
+// sendHeader sends the status and the header.
 func (l *relay) sendHeader() {
 	x := l.x
 	x.out.machine = l.machine
-	if x.out.committed { // it was held before it was sent
+	if x.out.committed { // a status was sent while the call was held
 		return
 	}
 	x.writeHeader(l.res.StatusCode, l.res.Header, -1)
 	x.out.flushSoon()
 }
 
-// take takes bytes in, and gives on what may be. It is false when the rest does not matter.
+// takeBytes takes the next bytes, and passes on what is allowed. It is false if the rest need not
+// be read.
 func (l *relay) takeBytes(chunk []byte) bool {
 	x := l.x
-	if !x.rules.tools && !x.async { // nobody judges: as it comes, and read for what it took
+	if !x.rules.tools && !x.async { // not judged: passed on at once, and read for its usage
 		if x.out.write(chunk, true) != nil {
 			return false
 		}
@@ -124,7 +125,7 @@ func (l *relay) takeBytes(chunk []byte) bool {
 	return l.flush()
 }
 
-// frame takes one frame in. It is false when the rest does not matter.
+// takeFrame takes one frame. It is false if the rest need not be read.
 func (l *relay) takeFrame(f form.Frame) bool {
 	x := l.x
 	s, err := l.machine.Next(f)
@@ -139,7 +140,7 @@ func (l *relay) takeFrame(f form.Frame) bool {
 		return false
 	}
 	if s.Broken && (l.open || len(l.said.gates) > 0) {
-		// What was begun will never be whole, and nobody needs it any more.
+		// The calls that have begun will never be complete.
 		l.kept, l.said, l.open = l.kept[:l.safe], ruling{}, false
 	}
 	l.kept = append(l.kept, f.Raw...)
@@ -149,7 +150,7 @@ func (l *relay) takeFrame(f form.Frame) bool {
 		if l.said.refusal != nil {
 			return false
 		}
-		// From the first gate on the reply is read to its end whatever becomes of the client.
+		// From the first gate on, the reply is read to its end even if the client goes.
 		if len(l.said.gates) > 0 && x.detach() {
 			l.opened = x.announceGate()
 		}
@@ -161,7 +162,7 @@ func (l *relay) takeFrame(f form.Frame) bool {
 	return true
 }
 
-// flush gives on what may be. It is false when the client is gone and nothing waits for it.
+// flush passes on what is allowed. It is false if the client has gone and no gate is needed.
 func (l *relay) flush() bool {
 	x := l.x
 	if !x.rules.tools || x.async {
@@ -183,7 +184,7 @@ func (l *relay) flush() bool {
 	return !gone || len(l.said.gates) > 0
 }
 
-// end looks at how the stream has ended.
+// end checks whether the stream is complete.
 func (l *relay) end(err error) {
 	if f, ok := l.frames.Rest(); ok {
 		l.partial = true
@@ -201,7 +202,8 @@ func (l *relay) end(err error) {
 	}
 }
 
-// finish ends the client's stream: as it came, with what was withheld, or with why not.
+// finish ends the client's stream: complete, refused, broken off, or to be continued when the gate
+// is decided.
 func (l *relay) finish() (*gate.Approval, error) {
 	x := l.x
 	switch {

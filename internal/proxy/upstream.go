@@ -19,13 +19,12 @@ const (
 	maxReply = 64 << 20
 	// maxKept is how much of a reply is kept for a decision.
 	maxKept = 32 << 20
-	// writeTime is how long a client may take to take something.
+	// writeTime is how long a client may take to read what is written.
 	writeTime = 2 * time.Minute
 )
 
-// call sends the request to the provider. It ends with the client's call, until it is
-// detached, and when the provider says nothing for too long. The caller calls end when it is
-// done.
+// callProvider sends the request to the provider. It ends when the client goes, unless it is
+// detached, and when the provider is silent for too long. Call end when the reply is read.
 func (x *exchange) callProvider(body io.Reader, length int64) (res *http.Response, end context.CancelFunc, err error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	client := x.r.Context()
@@ -41,7 +40,7 @@ func (x *exchange) callProvider(body io.Reader, length int64) (res *http.Respons
 	req := &http.Request{Method: x.r.Method, URL: &at, Host: base.Host, Header: x.header, ContentLength: length, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	if body != nil {
 		req.Body = io.NopCloser(body)
-		if text, ok := body.(*bytes.Reader); ok { // so that a connection that was closed meanwhile is no error
+		if text, ok := body.(*bytes.Reader); ok { // so that the transport can send it again on a new connection
 			whole := *text
 			req.GetBody = func() (io.ReadCloser, error) { again := whole; return io.NopCloser(&again), nil }
 		}
@@ -58,20 +57,20 @@ func (x *exchange) callProvider(body io.Reader, length int64) (res *http.Respons
 	res.Body = &patient{res.Body, time.AfterFunc(x.p.Idle, func() { cancel(errSilent) }), x.p.Idle}
 	if res.Header.Get("Location") != "" && res.StatusCode/100 == 3 {
 		_ = res.Body.Close()
-		// A client that goes there takes its key along, and its calls past the rules.
+		// A client that follows it sends its key there, and its calls pass the rules.
 		return nil, end, &gatewayError{"The provider answers with a redirect, which is neither followed nor passed on. Set the provider's address to where it is now."}
 	}
 	return res, end, nil
 }
 
-// patient is a reply that ends when nothing comes for too long.
+// patient is the body of a reply that ends when nothing comes for too long.
 type patient struct {
 	io.ReadCloser
 	silence *time.Timer
 	most    time.Duration
 }
 
-// errSilent says that the provider is waited for no longer.
+// errSilent says that the provider was silent for too long.
 var errSilent = errors.New("it has said nothing for too long")
 
 func (p *patient) Read(b []byte) (int, error) {
@@ -87,7 +86,7 @@ func (p *patient) Close() error {
 	return p.ReadCloser.Close()
 }
 
-// reason is why, without the address, which the caller knows.
+// reason is the text of an error without the URL, which the caller knows.
 func reason(err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -100,8 +99,7 @@ type gatewayError struct{ text string }
 
 func (b *gatewayError) Error() string { return b.text }
 
-// setAcceptEncoding asks for a reply that can be read: as it is, or with gzip where the client takes
-// it. Others of the client's codings we could not look into.
+// setAcceptEncoding asks for a reply that we can decode: plain, or gzip if the client takes it.
 func (x *exchange) setAcceptEncoding() {
 	coding := "identity"
 	if strings.Contains(x.header.Get("Accept-Encoding"), "gzip") {
@@ -129,7 +127,7 @@ func readReply(res *http.Response) ([]byte, error) {
 	return body, nil
 }
 
-// plain is a reply without its coding, as far as that is known.
+// plain is the decoded body of a reply.
 func plain(header http.Header, body []byte) ([]byte, error) {
 	switch strings.ToLower(header.Get("Content-Encoding")) {
 	case "", "identity":

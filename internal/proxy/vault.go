@@ -17,9 +17,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// vault holds the providers' keys. They are encrypted in the database, with a key that is
-// not there; the ledger says who has set one, and neither the key nor what it was encrypted
-// to.
+// vault holds the providers' keys. They are encrypted in the database, with a key that is not
+// there. The ledger records who has set one, and not the key, encrypted or plain.
 type vault struct {
 	db   *store.DB
 	seal cipher.AEAD
@@ -28,7 +27,7 @@ type vault struct {
 	keys map[place]wire.Secret
 }
 
-// place is whose key it is: of a workspace, or of those that have none, with "".
+// place is whose key it is: a workspace's or, with "", that of all which have none of their own.
 type place struct{ provider, workspace string }
 
 func openVault(db *store.DB, key []byte) (*vault, error) {
@@ -44,7 +43,8 @@ func openVault(db *store.DB, key []byte) (*vault, error) {
 	return &vault{db: db, seal: seal, keys: map[place]wire.Secret{}}, err
 }
 
-// close encrypts. The place is bound to it, so that nobody can put one key in another's.
+// close encrypts a key. The place is authenticated, so that one key cannot be put in the place of
+// another.
 func (v *vault) close(at place, key string) []byte {
 	nonce := make([]byte, v.seal.NonceSize())
 	_, _ = rand.Read(nonce) // never fails
@@ -102,8 +102,8 @@ func (v *vault) has(at place) bool {
 	return ok
 }
 
-// keySet is the body of the entry. What is sealed goes into the table with it, and not into
-// the ledger.
+// keySet is the body of proxy.key_set. The encrypted key goes into the table in the same
+// transaction, and not into the ledger.
 type keySet struct {
 	Provider string `json:"provider"`
 	For      string `json:"for"` // a workspace, or "" for all that have none of their own
@@ -111,8 +111,8 @@ type keySet struct {
 	sealed   []byte
 }
 
-// applyKey puts a key into the vault, or takes it out. A rebuild does not know what was
-// sealed, and the vault is none of its tables.
+// applyKey puts a key into the vault, or removes it. A rebuild does not have the encrypted keys, and
+// leaves the vault alone.
 func applyKey(tx *store.Tx, e *ledger.Entry) error {
 	b, ok := e.Value().(*keySet)
 	if !ok {
@@ -195,7 +195,7 @@ func (p *Proxy) Keys(ctx context.Context) (ProviderKeys, error) {
 	return all, err
 }
 
-// keyPlace is whose key a caller names, who must see it.
+// keyPlace is the place that a caller names and may see.
 func keyPlace(ctx context.Context, provider, workspace string) (place, error) {
 	if !slices.Contains(Providers, provider) {
 		return place{}, fault.New(fault.NotFound, "There is no provider %.40q. %s", provider, fault.DidYouMean(provider, Providers))

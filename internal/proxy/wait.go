@@ -12,9 +12,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// waitForGate waits for the gate of a call and answers with its outcome. done is false when the
-// decision does not stand for this call any more, and it has to be asked anew. next is
-// another gate to wait for.
+// waitForGate waits for the gate of an approval and answers with its outcome. If done is false the
+// approval is spent, and the call has to be judged anew. next is another one to wait for.
 func (x *exchange) waitForGate(a *gate.Approval) (next *gate.Approval, done bool, err error) {
 	if !x.async || x.out.committed {
 		if err := x.awaitGate(a.Gate); err != nil {
@@ -24,7 +23,7 @@ func (x *exchange) waitForGate(a *gate.Approval) (next *gate.Approval, done bool
 	return x.settleGate(a)
 }
 
-// settleGate answers with where a gate stands.
+// settleGate answers with the outcome of a gate, or that it is pending.
 func (x *exchange) settleGate(a *gate.Approval) (next *gate.Approval, done bool, err error) {
 	g, err := x.p.core.Gates.Get(x.r.Context(), a.Gate)
 	if err != nil {
@@ -54,12 +53,12 @@ func (x *exchange) settleGate(a *gate.Approval) (next *gate.Approval, done bool,
 // errGone says that the client has ended the call. Its gate stays.
 var errGone = fault.New(fault.Cancelled, "The client has ended the call. Its gate stays.")
 
-// awaitGate holds the call until the gate is resolved, the call may be held no longer, or the
-// server stops, and keeps the connection alive. For a while no status is sent, so that a
-// quick no can be a real one.
+// awaitGate holds the call until the gate is resolved, the call cannot be held longer, or the server
+// stops, and keeps the connection alive. At first no status is sent, so that a quick no can have
+// the status of one.
 func (x *exchange) awaitGate(gateID string) error {
 	if resolved, err := x.p.core.Gates.Resolved(ended, gateID); err != nil || resolved {
-		return err // and a status can still be whichever it has to be
+		return err // before a status is sent
 	}
 	waiting, end := wire.Waiting(x.r.Context(), x.holdTime())
 	defer end()
@@ -72,14 +71,15 @@ func (x *exchange) awaitGate(gateID string) error {
 	return err
 }
 
-// ended is a context that waits for nothing.
+// ended is a context that is done.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// signOfLife is what keeps the connection alive: JSON may begin with as many spaces as one likes.
+// signOfLife is what is sent to keep the connection alive. JSON may begin with any number of
+// spaces.
 func (x *exchange) signOfLife() []byte {
 	if x.q.stream && x.form != nil {
 		return x.form.Beat
@@ -87,7 +87,7 @@ func (x *exchange) signOfLife() []byte {
 	return []byte(" ")
 }
 
-// sdkTimeout is how long the client waits, as its SDK says; 600 s unless it does.
+// sdkTimeout is how long the client waits, as its SDK's headers say; 600 s without them.
 func (x *exchange) sdkTimeout() time.Duration {
 	least := 10 * time.Minute
 	for i, name := range []string{"X-Stainless-Timeout", "X-Stainless-Read-Timeout"} {
@@ -102,12 +102,12 @@ func (x *exchange) sdkTimeout() time.Duration {
 	return least
 }
 
+// quietTime is how long no status is sent.
 func (x *exchange) quietTime() time.Duration {
 	return min(x.sdkTimeout()*2/5, x.p.Quiet)
 }
 
-// holdTime is how long the call is held. Some SDKs count the body into their timeout, so that
-// signs of life are of no use.
+// holdTime is how long the call is held.
 func (x *exchange) holdTime() time.Duration {
 	most := x.p.holdTime(x.set)
 	if x.timeoutCoversBody() {
@@ -116,6 +116,8 @@ func (x *exchange) holdTime() time.Duration {
 	return most
 }
 
+// timeoutCoversBody reports whether the client's timeout includes reading the body, so that signs of
+// life do not keep the call open.
 func (x *exchange) timeoutCoversBody() bool {
 	lang, agent := x.r.Header.Get("X-Stainless-Lang"), x.r.Header.Get("User-Agent")
 	if lang == "go" || strings.Contains(agent, "/Go ") {

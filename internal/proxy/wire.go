@@ -16,7 +16,7 @@ const (
 	OpenAI    = "openai"
 )
 
-// Providers lists them.
+// Providers lists the providers.
 var Providers = []string{Anthropic, OpenAI}
 
 // The modes in which a call waits for a decision.
@@ -69,7 +69,7 @@ func (in *NewSettings) check() (s Settings, err error) {
 	return s, nil
 }
 
-// KeySum is by what a provider's key is registered to an agent.
+// KeySum is the SHA-256, in hex, by which a provider's key is registered to an agent.
 func KeySum(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
@@ -95,7 +95,7 @@ type NewProviderKey struct {
 	Workspace string `json:"workspace,omitempty"`
 }
 
-// check says what is wrong with a key, and takes the white space around it away.
+// check trims the key, and says what is wrong with it.
 func (n *NewProviderKey) check() error {
 	n.Key = strings.TrimSpace(n.Key)
 	if n.Key == "" || len(n.Key) > 4096 || strings.ContainsFunc(n.Key, func(c rune) bool { return c <= ' ' || c > '~' }) {
