@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
@@ -177,4 +178,10 @@ func storedHeader(h http.Header) map[string][]string {
 	out.Del("Content-Length")
 	out.Del("Set-Cookie")
 	return out
+}
+
+// queueCallback queues the webhook in the transaction that resolves the gate.
+func (p *Proxy) queueCallback(tx *ledger.Tx, g gate.Gate) error {
+	_, generation := p.Webhook(g.AgentID())
+	return deliver.QueueCallback(tx, g, generation)
 }

@@ -65,9 +65,14 @@ func (p *Proxy) deleteKey(r *http.Request) (ProviderKeys, error) {
 }
 
 func (p *Proxy) getSettings(r *http.Request) (Settings, error) {
-	return p.SettingsOf(r.Context(), r.URL.Query().Get("workspace"), r.PathValue("name"))
+	a, err := p.core.Roster.PathAgent(r)
+	return p.settingsOf(a.ID), err
 }
 
 func (p *Proxy) putSettings(r *http.Request, in NewSettings) (Settings, error) {
-	return p.ConfigureAgent(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"), r.PathValue("name"), in)
+	a, err := p.core.Roster.PathAgent(r)
+	if err != nil {
+		return Settings{}, err
+	}
+	return p.Configure(r.Context(), roster.From(r.Context()), a, in)
 }

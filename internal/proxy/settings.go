@@ -80,26 +80,3 @@ func (p *Proxy) Configure(ctx context.Context, by roster.Identity, a roster.Agen
 	}
 	return s, err
 }
-
-// SettingsOf are the settings of an agent that the caller names and may see.
-func (p *Proxy) SettingsOf(ctx context.Context, workspace, name string) (Settings, error) {
-	a, err := p.agent(ctx, workspace, name)
-	return p.settingsOf(a.ID), err
-}
-
-// ConfigureAgent replaces the settings of an agent that the caller names and may see.
-func (p *Proxy) ConfigureAgent(ctx context.Context, by roster.Identity, workspace, name string, in NewSettings) (Settings, error) {
-	a, err := p.agent(ctx, workspace, name)
-	if err != nil {
-		return Settings{}, err
-	}
-	return p.Configure(ctx, by, a, in)
-}
-
-func (p *Proxy) agent(ctx context.Context, workspace, name string) (roster.Agent, error) {
-	workspace, err := roster.WorkspaceOf(ctx, workspace)
-	if err != nil {
-		return roster.Agent{}, err
-	}
-	return p.core.Roster.Agent(ctx, workspace, name)
-}

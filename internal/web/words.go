@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"signalbox/internal/address"
 )
 
 // functions are what templates can say. Those that return template.HTML escape what they
@@ -29,6 +31,7 @@ func (w *Web) functions() template.FuncMap {
 		"lasts":    lasts,
 		"pairs":    pairs,
 		"title":    title,
+		"at":       at,
 		"line":     w.Protocols.Label,
 		"origins":  w.Protocols.Origins,
 	}
@@ -181,4 +184,17 @@ func title(word any) string {
 		return ""
 	}
 	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// at is the path of a page, with what stands for the names in it.
+func at(name string, values ...any) (string, error) {
+	page, ok := address.Named[name]
+	if !ok {
+		return "", fmt.Errorf("there is no page %q", name)
+	}
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = fmt.Sprint(v)
+	}
+	return page.At(texts...), nil
 }
