@@ -37,7 +37,7 @@ func hashOf(secret string) string {
 // returns the address that carries it.
 func (w *Web) Offer(ctx context.Context, by, operator roster.Identity) (Login, error) {
 	made := w.newLogin(operator)
-	err := w.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := w.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: operator.Workspace, Kind: kindOffered, Actor: by.Actor(), Subject: operator.ID, Body: offered{made.ExpiresAt.UnixMicro()}})
 		return nil
 	})
@@ -62,7 +62,7 @@ func (w *Web) OfferLocal(ctx context.Context) (Login, error) {
 // signIn opens a session for the operator and returns its token.
 func (w *Web) signIn(ctx context.Context, operator roster.Identity, how string) (token string, err error) {
 	token = rand.Text() + rand.Text()
-	err = w.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = w.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		open(tx, operator, how, token, code{})
 		return nil
 	})
@@ -88,7 +88,7 @@ func (w *Web) redeem(ctx context.Context, text string) (token string, err error)
 		return "", bad
 	}
 	token = rand.Text() + rand.Text()
-	err = w.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = w.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var before int
 		if err := tx.QueryRow("SELECT count(*) FROM web_code WHERE hash = $1", []any{hashOf(used.text)}, &before); err != nil {
 			return err
@@ -114,7 +114,7 @@ func (w *Web) Identify(r *http.Request) (roster.Identity, error) {
 	}
 	var operator string
 	var expires int64
-	err = w.DB.QueryRow(r.Context(), "SELECT operator, expires_at FROM web_session WHERE hash = $1", []any{hashOf(cookie.Value)}, &operator, &expires)
+	err = w.db.QueryRow(r.Context(), "SELECT operator, expires_at FROM web_session WHERE hash = $1", []any{hashOf(cookie.Value)}, &operator, &expires)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return roster.Identity{}, err
 	}
@@ -171,7 +171,7 @@ func (w *Web) signOut(r *Request) (Result, error) {
 	if err != nil {
 		return Result{To: "/ui/login"}, nil //nolint:nilerr // there is none to end
 	}
-	err = w.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
+	err = w.ledger.Write(r.Context(), func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: r.Who.Workspace, Kind: kindClosed, Actor: r.Who.Actor(), Subject: r.Who.ID, Body: closed{hashOf(cookie.Value)}})
 		return nil
 	})

@@ -137,7 +137,7 @@ func start(t *testing.T, address string, a *api, folder string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := bridge.New(bridge.Options{Runs: n.runs, Roster: people, Ledger: l, Bot: bot, Folders: []string{folder}, Log: log, Every: time.Millisecond})
+	b := bridge.New(l, bridge.Options{Runs: n.runs, Roster: people, Bot: bot, Folders: []string{folder}, Log: log, Every: time.Millisecond})
 	base.Run()
 	base.Must(people.Bootstrap(t.Context()))
 	admin := roster.Identity{Role: roster.Admin}
