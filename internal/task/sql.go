@@ -95,7 +95,7 @@ const dueTimer = "task.due"
 
 // Projection is what the entries do to the tables.
 func Projection() ledger.Projection {
-	apply := map[string]ledger.Apply{kindRefused: applyRefused, kindHooked: applyHooked}
+	apply := map[string]ledger.Apply{kindRefused: applyRefused, kindHooked: ledger.ApplyBody(applyHooked)}
 	for _, kind := range []string{kindAcked, kindHeard, kindInstructed, kindNoted} {
 		apply[kind] = applyRecorded
 	}
@@ -212,12 +212,7 @@ func applyRefused(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applyHooked(tx *store.Tx, e *ledger.Entry) error {
-	var b hooked
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyHooked(tx *store.Tx, e *ledger.Entry, b *hooked) {
 	tx.Exec("INSERT INTO task_hook (workspace, role, url, generation) VALUES ($1, $2, $3, $4) ON CONFLICT (workspace, role) DO UPDATE SET url = excluded.url, generation = excluded.generation",
 		e.Workspace, string(b.Role), b.URL, b.Generation)
-	return nil
 }
