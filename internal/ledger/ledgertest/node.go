@@ -28,7 +28,8 @@ func (c *Clock) Move(d time.Duration) { c.offset.Add(int64(d)) }
 // Set makes the clock differ from the time by so much.
 func (c *Clock) Set(d time.Duration) { c.offset.Store(int64(d)) }
 
-// Part is a package that stands on the ledger: its tables, and what entries do to them.
+// Part is a package that stands on the ledger: its tables, if it has some, and what entries
+// do to tables.
 type Part struct {
 	Migrations store.Migrations
 	Projection ledger.Projection
@@ -70,7 +71,9 @@ func Open(t testing.TB, address string, clock *Clock, parts []Part, change ...fu
 func (n *Node) sets() []store.Migrations {
 	sets := []store.Migrations{ledger.Migrations}
 	for _, p := range n.parts {
-		sets = append(sets, p.Migrations)
+		if p.Migrations.Package != "" {
+			sets = append(sets, p.Migrations)
+		}
 	}
 	return sets
 }
