@@ -1,117 +1,60 @@
 package client_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"io"
-	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"signalbox/client"
-	"signalbox/internal/server"
+	"signalbox/internal/server/servertest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // box is a real server with one agent.
 type box struct {
-	t        *testing.T
-	url, key string
-	config   *server.Config
-	stop     func()
+	*servertest.Box
+	t   *testing.T
+	key string
 }
 
 // eachBox runs fn with a server on every database.
 func eachBox(t *testing.T, fn func(t *testing.T, b *box)) {
 	t.Helper()
-	storetest.Each(t, func(t *testing.T, address string) {
-		if !strings.HasPrefix(address, "postgres") {
-			address = ""
-		}
-		fn(t, newBox(t, address))
-	})
+	storetest.Each(t, func(t *testing.T, address string) { fn(t, newBox(t, address)) })
 }
 
 func newBox(t *testing.T, address string) *box {
 	t.Helper()
-	b := &box{t: t}
-	b.start(map[string]string{"data": t.TempDir(), "listen": "127.0.0.1:0", "db": address})
-	var added struct{ Keys map[string]string }
-	b.ops("POST", "/ops/agents", `{"name":"writer"}`, &added)
-	b.key = added.Keys["signal"]
-	return b
+	b := servertest.Start(t, map[string]string{"db": address})
+	return &box{b, t, b.Agent("writer")["signal"]}
 }
 
-func (b *box) start(flags map[string]string) {
-	b.t.Helper()
-	var err error
-	if b.config, err = server.Load(flags, nil, ""); err != nil {
-		b.t.Fatal(err)
-	}
-	s, err := server.New(b.t.Context(), b.config, slog.New(slog.DiscardHandler))
+// line is a way to the server that counts the calls, and those that found nobody there.
+type line struct{ calls, failed atomic.Int64 }
+
+func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
+	l.calls.Add(1)
+	res, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
-		b.t.Fatal(err)
+		l.failed.Add(1)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ready, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- s.Run(ctx, func(*server.Server) { close(ready) }) }()
-	b.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			b.t.Error(err)
-		}
-	})
-	b.t.Cleanup(b.stop)
-	select {
-	case <-ready:
-	case err := <-done:
-		done <- err
-		b.t.Fatal(err)
-	}
-	b.url = s.URL()
+	return res, err
 }
 
-// restart stops the server, and starts it again at the same address.
-func (b *box) restart(away time.Duration) {
+// restart stops the server, and starts it again at the same address when the caller has
+// found nobody there. It returns when the caller has called again.
+func (b *box) restart(by *line) {
 	b.t.Helper()
-	b.stop()
-	time.Sleep(away) // that callers find nobody there
-	b.start(map[string]string{"data": b.config.Data, "listen": strings.TrimPrefix(b.url, "http://"), "db": b.config.DB.Reveal()})
-}
-
-// ops makes a call as the operator.
-func (b *box) ops(method, path, body string, into any) {
-	b.t.Helper()
-	token, err := os.ReadFile(filepath.Join(b.config.Data, server.TokenFile))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(context.Background(), method, b.url+path, strings.NewReader(body))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+string(bytes.TrimSpace(token)))
-	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode >= 300 {
-		b.t.Fatalf("%s %s: %d %s %v", method, path, res.StatusCode, text, err)
-	}
-	if into != nil {
-		if err := json.Unmarshal(text, into); err != nil {
-			b.t.Fatal(err)
-		}
-	}
+	b.Stop()
+	failed := by.failed.Load()
+	testbed.Until(b.t, "a call that finds nobody there", func() bool { return by.failed.Load() > failed })
+	b.Box = b.Again()
+	calls := by.calls.Load()
+	testbed.Until(b.t, "the next call", func() bool { return by.calls.Load() > calls })
 }
 
 // gate is a gate as operators see it.
@@ -124,22 +67,19 @@ type gate struct {
 // pending waits for the one gate that waits.
 func (b *box) pending() gate {
 	b.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		var page struct{ Gates []gate }
-		b.ops("GET", "/ops/gates?status=pending", "", &page)
-		if len(page.Gates) == 1 {
-			return page.Gates[0]
-		}
-	}
-	b.t.Fatal("no gate was opened")
-	return gate{}
+	var page struct{ Gates []gate }
+	testbed.Until(b.t, "a gate", func() bool {
+		b.Ops(200, "GET /ops/gates?status=pending", "", &page)
+		return len(page.Gates) == 1
+	})
+	return page.Gates[0]
 }
 
 // decide approves or rejects the gate that waits, when there is one.
 func (b *box) decide(verb, note string) gate {
 	b.t.Helper()
 	g := b.pending()
-	b.ops("POST", "/ops/gates/"+g.ID+"/"+verb, `{"note":"`+note+`"}`, nil)
+	b.Ops(200, "POST /ops/gates/"+g.ID+"/"+verb, `{"note":"`+note+`"}`, nil)
 	return g
 }
 
@@ -151,7 +91,7 @@ func (b *box) signals() (payloads []map[string]any) {
 			Body struct{ Signal map[string]any }
 		}
 	}
-	b.ops("GET", "/ops/ledger?kind=signal.received&limit=1000", "", &page)
+	b.Ops(200, "GET /ops/ledger?kind=signal.received&limit=1000", "", &page)
 	for _, e := range page.Entries {
 		payloads = append(payloads, e.Body.Signal)
 	}
@@ -160,7 +100,7 @@ func (b *box) signals() (payloads []map[string]any) {
 
 func (b *box) client(options ...client.Option) *client.Client {
 	b.t.Helper()
-	c, err := client.New(b.url, b.key, append([]client.Option{client.WithAgent("writer")}, options...)...)
+	c, err := client.New(b.URL, b.key, append([]client.Option{client.WithAgent("writer")}, options...)...)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -13,11 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"signalbox/client"
+	"signalbox/internal/testbed"
 )
 
 func TestASignalIsAnswered(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
-		c, ctx := b.client(), within(t, 30*time.Second)
+		c, ctx := b.client(), testbed.Context(t)
 		a, err := c.Signal(ctx, payload("run-1"))
 		if diff := cmp.Diff(client.Answer{Status: client.StatusApproved, Message: "No gate required"}, a); err != nil || diff != "" {
 			t.Errorf("%v %s", err, diff)
@@ -44,7 +45,7 @@ func TestASignalIsAnswered(t *testing.T) {
 
 func TestAGateIsPassedWithAnApprovalOnly(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
-		c, ctx := b.client(), within(t, 60*time.Second)
+		c, ctx := b.client(), testbed.Context(t)
 		for i, m := range []client.Message{
 			payload("run-1"),
 			client.GateRequest{RunID: "run-1", Summary: "Wrote it", ProposedAction: "Send it", Artifacts: []any{client.Text("Dear …")}},
@@ -87,27 +88,28 @@ func TestWaitingEndsWithItsContext(t *testing.T) {
 
 func TestWaitingOnWhatIsNotThereEndsAtOnce(t *testing.T) {
 	b := newBox(t, "")
-	_, err := b.client().Wait(within(t, 20*time.Second), "gate_nowhere")
+	_, err := b.client().Wait(testbed.Context(t), "gate_nowhere")
 	if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "not_found" {
 		t.Errorf("no such gate: %v", err)
 	}
 	b.key = "rs-amp-" + strings.Repeat("x", 32)
-	if err := b.client().Gate(within(t, 20*time.Second), payload("run-1")); err == nil || !strings.Contains(err.Error(), "unauthenticated") {
+	if err := b.client().Gate(testbed.Context(t), payload("run-1")); err == nil || !strings.Contains(err.Error(), "unauthenticated") {
 		t.Errorf("a wrong key: %v", err)
 	}
 }
 
 func TestWaitingSurvivesARestartOfTheServer(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
-		c, ctx := b.client(), within(t, 90*time.Second)
+		by := &line{}
+		c, ctx := b.client(client.WithTransport(by)), testbed.Context(t)
 		gated := make(chan error, 1)
 		go func() { gated <- c.Gate(ctx, payload("run-1")) }()
 		b.pending()
-		b.restart(200 * time.Millisecond)
+		b.restart(by)
 		select {
 		case err := <-gated:
 			t.Fatalf("waiting ended by the restart: %v", err)
-		case <-time.After(100 * time.Millisecond):
+		default:
 		}
 		b.decide("approve", "after the restart")
 		if err := <-gated; err != nil {
@@ -118,14 +120,15 @@ func TestWaitingSurvivesARestartOfTheServer(t *testing.T) {
 
 func TestASignalThatMeetsARestartIsSentAgain(t *testing.T) {
 	b := newBox(t, "")
-	c, ctx := b.client(), within(t, 60*time.Second)
-	b.stop()
+	by := &line{}
+	c, ctx := b.client(client.WithTransport(by)), testbed.Context(t)
+	b.Stop()
 	sent := make(chan error, 1)
 	go func() {
 		_, err := c.Signal(ctx, payload("run-1"))
 		sent <- err
 	}()
-	b.restart(100 * time.Millisecond)
+	b.restart(by)
 	if err := <-sent; err != nil {
 		t.Error(err)
 	}
@@ -141,7 +144,7 @@ func TestWithoutAServerThereIsNoApproval(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := client.Hurry(c).Gate(within(t, 20*time.Second), payload("run-1")); !errors.Is(err, client.ErrUnreachable) {
+	if err := client.Hurry(c).Gate(testbed.Context(t), payload("run-1")); !errors.Is(err, client.ErrUnreachable) {
 		t.Errorf("%v", err)
 	}
 }

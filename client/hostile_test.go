@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"signalbox/client"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire/wiretest"
 )
 
@@ -145,7 +146,7 @@ func TestWhatFailsForAWhileIsTriedAgainWithTheSameBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err := client.Hurry(c).Signal(within(t, 20*time.Second), payload("run-1")); err != nil || a.Status != client.StatusApproved {
+	if a, err := client.Hurry(c).Signal(testbed.Context(t), payload("run-1")); err != nil || a.Status != client.StatusApproved {
 		t.Errorf("%+v %v", a, err)
 	}
 }
@@ -165,7 +166,7 @@ func TestTheKeyIsNotSentOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Gate(within(t, 20*time.Second), payload("run-1")); err == nil || !strings.Contains(err.Error(), "elsewhere") {
+		if err := c.Gate(testbed.Context(t), payload("run-1")); err == nil || !strings.Contains(err.Error(), "elsewhere") {
 			t.Errorf("%d: %v", status, err)
 		}
 		s.Close()

@@ -11,16 +11,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"signalbox/client"
+	"signalbox/internal/testbed"
 )
 
 func TestAHeartbeatHearsWhenToStop(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
-		c, ctx := b.client(), within(t, 30*time.Second)
+		c, ctx := b.client(), testbed.Context(t)
 		p, err := c.Heartbeat(ctx, client.Heartbeat{RunID: "run-1", TTL: 1500 * time.Millisecond})
 		if diff := cmp.Diff(client.Pulse{Message: "Go on", Next: 2 * time.Second}, p); err != nil || diff != "" {
 			t.Errorf("%v %s", err, diff)
 		}
-		b.ops("POST", "/ops/agents/writer/halt", `{"run_id":"run-1","reason":"It writes too much."}`, nil)
+		b.Ops(200, "POST /ops/agents/writer/halt", `{"run_id":"run-1","reason":"It writes too much."}`, nil)
 		p, err = c.Heartbeat(ctx, client.Heartbeat{AgentID: "writer", RunID: "run-1"})
 		if diff := cmp.Diff(client.Pulse{Halt: true, Message: "It writes too much.", Next: time.Minute}, p); err != nil || diff != "" {
 			t.Errorf("%v %s", err, diff)
@@ -50,7 +51,7 @@ func TestOnlyAClearAnswerLetsARunGoOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p, err := client.Hurry(c).Heartbeat(within(t, 20*time.Second), client.Heartbeat{RunID: "run-1"}); !errors.Is(err, client.ErrUnreachable) {
+			if p, err := client.Hurry(c).Heartbeat(testbed.Context(t), client.Heartbeat{RunID: "run-1"}); !errors.Is(err, client.ErrUnreachable) {
 				t.Errorf("%+v %v", p, err)
 			}
 		})
@@ -59,7 +60,7 @@ func TestOnlyAClearAnswerLetsARunGoOn(t *testing.T) {
 
 func TestTrustIsAskedForAndGrantedByAnOperator(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
-		c, ctx := b.client(), within(t, 60*time.Second)
+		c, ctx := b.client(), testbed.Context(t)
 		a, err := c.Signal(ctx, client.Registration{Capabilities: []string{"write letters"}})
 		if err != nil || a.Status != client.StatusApproved || a.GateID != "" {
 			t.Errorf("no trust asked for: %+v %v", a, err)
@@ -75,7 +76,7 @@ func TestTrustIsAskedForAndGrantedByAnOperator(t *testing.T) {
 			t.Error(err)
 		}
 		var agent struct{ Trust string }
-		b.ops("GET", "/ops/agents/writer", "", &agent)
+		b.Ops(200, "GET /ops/agents/writer", "", &agent)
 		if agent.Trust != "trusted" {
 			t.Errorf("the agent is %s", agent.Trust)
 		}
@@ -88,7 +89,7 @@ func TestTrustIsAskedForAndGrantedByAnOperator(t *testing.T) {
 
 func TestAFailureEndsARun(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
-		c, ctx := b.client(), within(t, 30*time.Second)
+		c, ctx := b.client(), testbed.Context(t)
 		f := client.Failure{RunID: "run-1", Summary: "Could not write it", ErrorCode: "timeout", ErrorMessage: "The model did not answer", Model: "claude-sonnet-4-6", InputTokens: 10, Cost: 30_000, StartedAt: began}
 		a, err := c.Signal(ctx, f)
 		if err != nil || a.Status != client.StatusApproved || len(a.Warnings) != 0 {
@@ -112,7 +113,7 @@ func TestAFailureEndsARun(t *testing.T) {
 
 func TestAReceiptIsForAnApprovedAction(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
-		c, ctx := b.client(), within(t, 60*time.Second)
+		c, ctx := b.client(), testbed.Context(t)
 		gated := make(chan error, 1)
 		go func() { gated <- c.Gate(ctx, payload("run-1")) }()
 		g := b.pending()
@@ -142,7 +143,7 @@ func TestAReceiptIsForAnApprovedAction(t *testing.T) {
 				Summary   string
 			}
 		}
-		b.ops("GET", "/ops/gates/"+g.ID, "", &shown)
+		b.Ops(200, "GET /ops/gates/"+g.ID, "", &shown)
 		if len(shown.Receipts) != 1 || !shown.Receipts[0].Succeeded || shown.Receipts[0].Summary != "Sent it" {
 			t.Errorf("%+v", shown)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"signalbox/client"
+	"signalbox/internal/testbed"
 )
 
 // about is part of a payload, to compare.
@@ -26,7 +27,7 @@ func about(p map[string]any, names ...string) map[string]any {
 func TestARunIsMeasuredAndReported(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		before := time.Now()
-		err := b.client(client.WithProject("letters")).Run(within(t, 30*time.Second), client.RunOptions{RunID: "run-1", Summary: "Wrote a letter"}, func(_ context.Context, r *client.Run) error {
+		err := b.client(client.WithProject("letters")).Run(testbed.Context(t), client.RunOptions{RunID: "run-1", Summary: "Wrote a letter"}, func(_ context.Context, r *client.Run) error {
 			r.AddUsage("claude-sonnet-4-6", 1000, 600)
 			r.AddUsage("claude-sonnet-4-6", 842, 14)
 			r.AddArtifact(client.Markdown("# Dear …"))
@@ -71,7 +72,7 @@ func TestHowARunEndedIsReported(t *testing.T) {
 			return ctx.Err()
 		}, context.DeadlineExceeded},
 	} {
-		ctx := within(t, 20*time.Second)
+		ctx := testbed.Context(t)
 		if try.code == "context" {
 			ctx = within(t, time.Nanosecond)
 			<-ctx.Done()
@@ -96,7 +97,7 @@ func TestAPanicIsReportedAndGoesOn(t *testing.T) {
 				t.Errorf("recovered %v", p)
 			}
 		}()
-		_ = b.client().Run(within(t, 20*time.Second), client.RunOptions{RunID: "run-1"}, func(context.Context, *client.Run) error { panic("boom") })
+		_ = b.client().Run(testbed.Context(t), client.RunOptions{RunID: "run-1"}, func(context.Context, *client.Run) error { panic("boom") })
 		t.Error("the panic is gone")
 	}()
 	got := b.signals()[0]
@@ -121,7 +122,7 @@ func TestARunThatAsksWaitsForTheAnswer(t *testing.T) {
 			return nil
 		}
 		ended := make(chan error, 1)
-		go func() { ended <- b.client().Run(within(t, 60*time.Second), client.RunOptions{RunID: "run-1"}, work) }()
+		go func() { ended <- b.client().Run(testbed.Context(t), client.RunOptions{RunID: "run-1"}, work) }()
 		if g := b.decide("approve", "once"); g.Summary != "Wrote a letter" || g.Action != "Send it" || len(g.Artifacts) != 1 {
 			t.Errorf("%+v", g)
 		}
@@ -136,8 +137,8 @@ func TestARunThatAsksWaitsForTheAnswer(t *testing.T) {
 func TestARunThatCannotBeReportedSaysSo(t *testing.T) {
 	b := newBox(t, "")
 	c := b.client(client.WithTimeout(time.Second))
-	b.stop()
-	err := c.Run(within(t, 20*time.Second), client.RunOptions{ReportTimeout: 200 * time.Millisecond}, func(context.Context, *client.Run) error { return nil })
+	b.Stop()
+	err := c.Run(testbed.Context(t), client.RunOptions{ReportTimeout: 200 * time.Millisecond}, func(context.Context, *client.Run) error { return nil })
 	if err == nil || !strings.Contains(err.Error(), "could not be reported") {
 		t.Errorf("%v", err)
 	}
@@ -184,7 +185,7 @@ func TestPricesAreThoseInForce(t *testing.T) {
 	if diff := cmp.Diff(client.BuiltinPrices(), server); err != nil || diff != "" {
 		t.Errorf("those built in are not the server's first: %v %s", err, diff)
 	}
-	b.ops("PUT", "/ops/pricing", `{"models":[{"model":"m","input":1,"output":2},{"model":"m","input":3,"output":4,"from":"2026-01-01"},{"model":"m","input":5,"output":6,"from":"2999-01-01"}]}`, nil)
+	b.Ops(200, "PUT /ops/pricing", `{"models":[{"model":"m","input":1,"output":2},{"model":"m","input":3,"output":4,"from":"2026-01-01"},{"model":"m","input":5,"output":6,"from":"2999-01-01"}]}`, nil)
 	server, err = b.client().Prices(t.Context())
 	if diff := cmp.Diff(client.Prices{"m": {Input: 3000, Output: 4000}}, server); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // witness remembers what the server has acknowledged.
@@ -18,6 +18,14 @@ type witness struct {
 	mu    sync.Mutex
 	acked map[string]bool
 	tried int
+}
+
+// more waits until so many more calls were acknowledged.
+func (w *witness) more(t *testing.T, n int) {
+	t.Helper()
+	count := func() int { w.mu.Lock(); defer w.mu.Unlock(); return len(w.acked) }
+	want := count() + n
+	testbed.Until(t, "more calls to be acknowledged", func() bool { return count() >= want })
 }
 
 // agents adds agents from many clients until stop is closed. A call whose answer
@@ -118,7 +126,7 @@ func TestNothingAcknowledgedIsLostWhenTheServerIsKilled(t *testing.T) {
 		w.check(t, p)
 		stop := make(chan struct{})
 		clients := w.agents(p, 8, stop)
-		time.Sleep(time.Duration(30+rand.IntN(300)) * time.Millisecond)
+		w.more(t, rand.IntN(150))
 		p.kill()
 		close(stop)
 		clients.Wait()
@@ -135,7 +143,7 @@ func TestNothingAcknowledgedIsLostWhenPostgreSQLIsKilled(t *testing.T) {
 	for round := range 9 {
 		stop := make(chan struct{})
 		clients := w.agents(p, 8, stop)
-		time.Sleep(time.Duration(100+rand.IntN(400)) * time.Millisecond)
+		w.more(t, 1+rand.IntN(200))
 		// In turn: the database alone, the server alone, both.
 		if round%3 != 0 {
 			p.kill()
@@ -161,16 +169,10 @@ func TestNothingAcknowledgedIsLostWhenPostgreSQLIsKilled(t *testing.T) {
 // waitReady waits until a server that lost its database works again by itself.
 func waitReady(t *testing.T, p *process) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		status, answer, err := p.call("GET", "/readyz", "")
-		if err == nil && status == http.StatusOK {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the server does not come back: %d %s %v", status, answer, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	testbed.Until(t, "the server to come back", func() bool {
+		status, _, err := p.call("GET", "/readyz", "")
+		return err == nil && status == http.StatusOK
+	}, p.log)
 }
 
 func TestSeveralProcessesShareOneLedgerAndOneIsKilled(t *testing.T) {
@@ -185,9 +187,9 @@ func TestSeveralProcessesShareOneLedgerAndOneIsKilled(t *testing.T) {
 		nodes = append(nodes, p)
 		clients = append(clients, w.agents(p, 4, stop))
 	}
-	time.Sleep(500 * time.Millisecond)
+	w.more(t, 100)
 	nodes[1].kill()
-	time.Sleep(500 * time.Millisecond)
+	w.more(t, 100)
 	close(stop)
 	for _, c := range clients {
 		c.Wait()

@@ -14,7 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"signalbox/internal/testbed"
 )
 
 // TestTheDemoFillsEveryPage plays it twice against a server: the second time it finds its
@@ -23,11 +24,7 @@ func TestTheDemoFillsEveryPage(t *testing.T) {
 	t.Parallel()
 	p := up(t, t.TempDir())
 	for range 2 {
-		began := time.Now()
 		out := mustRun(t, p.dir, "demo", "--once")
-		if took := time.Since(began); took > 20*time.Second {
-			t.Errorf("the demo took %s", took)
-		}
 		if !strings.Contains(out, "gates wait") {
 			t.Errorf("it does not say what waits:\n%s", out)
 		}
@@ -83,7 +80,7 @@ func (p *process) wantStory(t *testing.T) {
 func (p *process) wantPages(t *testing.T) {
 	t.Helper()
 	jar, _ := cookiejar.New(nil)
-	browser := &http.Client{Jar: jar, Timeout: 20 * time.Second}
+	browser := &http.Client{Jar: jar, Timeout: testbed.Patience}
 	fetch := func(req *http.Request, err error) string {
 		t.Helper()
 		if err != nil {
@@ -146,28 +143,21 @@ func TestTheDemoKeepsOutOfOtherPeoplesWay(t *testing.T) {
 func TestTheDemoGoesOnUntilItIsStopped(t *testing.T) {
 	t.Parallel()
 	p := up(t, t.TempDir())
-	var out lockedBuffer
+	var out testbed.Buffer
 	cmd := exec.CommandContext(context.Background(), binary, "demo", "--data", p.dir)
 	cmd.Env, cmd.Stdout, cmd.Stderr = cleanEnv(), &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill() }()
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(out.String(), "The agents go on"); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(out.String())
-		}
-	}
+	testbed.Until(t, "its word that the agents go on", func() bool { return strings.Contains(out.String(), "The agents go on") }, &out)
 	entries := func() (head int64) {
 		var status struct{ Entries int64 }
 		p.get("/ops/status", &status)
 		return status.Entries
 	}
-	for before, deadline := entries(), time.Now().Add(30*time.Second); entries() < before+3; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("nothing happens any more")
-		}
-	}
+	before := entries()
+	testbed.Until(t, "more to happen", func() bool { return entries() >= before+3 })
 	_ = cmd.Process.Signal(syscall.SIGINT)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("Ctrl-C: %v\n%s", err, out.String())

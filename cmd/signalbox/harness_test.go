@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"signalbox/client/ahp"
 	"signalbox/internal/conform"
+	"signalbox/internal/testbed"
 )
 
 // fixture puts the policy of the cases in force, as a person would.
@@ -113,14 +113,10 @@ func TestTheStdioHarnessFailsClosed(t *testing.T) {
 	p := up(t, dir)
 	want("allow")
 	p.kill()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if d, err := c.Decide(t.Context(), act); err == nil && d.Word == "block" && d.Metadata["fail_closed"] == true {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("a server that was killed still allows")
-		}
-	}
+	testbed.Until(t, "a refusal since the server was killed", func() bool {
+		d, err := c.Decide(t.Context(), act)
+		return err == nil && d.Word == "block" && d.Metadata["fail_closed"] == true
+	})
 	up(t, dir)
 	want("allow")
 }

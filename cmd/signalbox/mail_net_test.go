@@ -24,6 +24,7 @@ import (
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/inspect/clamtest"
 	"signalbox/internal/roster"
+	"signalbox/internal/testbed"
 )
 
 // upWith starts a server with a configuration of its mail, at an address that may be known
@@ -34,17 +35,6 @@ func upWith(t *testing.T, dir, listen, mail string) *process {
 		t.Fatal(err)
 	}
 	return up(t, dir, "--listen", listen)
-}
-
-// free is an address on which nobody listens.
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // provider is a stand-in for another implementation: it has a document, takes what is
@@ -140,7 +130,7 @@ func (d delivery) verify(t *testing.T, from *process) bool {
 func TestMailBetweenServers(t *testing.T) {
 	t.Parallel()
 	third := newProvider(t, "third.test")
-	one, two := free(t), free(t)
+	one, two := testbed.FreeAddress(t), testbed.FreeAddress(t)
 	peers := "federation: allowlist, peers: [second.test=http://" + two + ", first.test=http://" + one + ", third.test=" + third.URL + "]"
 	first := upWith(t, t.TempDir(), one, "provider: first.test, "+peers)
 	second := upWith(t, t.TempDir(), two, "provider: second.test, "+peers)
@@ -198,7 +188,7 @@ func (m *mailer) letters(t *testing.T) []letter {
 // TestMailBetweenHosts: two processes that serve one provider.
 func TestMailBetweenHosts(t *testing.T) {
 	t.Parallel()
-	one, two := free(t), free(t)
+	one, two := testbed.FreeAddress(t), testbed.FreeAddress(t)
 	const secret = "0123456789abcdef"
 	a := upWith(t, t.TempDir(), one, "mesh: {host: host-a, hosts: host-b=http://"+two+", secrets: host-b="+secret+"}")
 	b := upWith(t, t.TempDir(), two, "mesh: {host: host-b, hosts: host-a=http://"+one+", secrets: host-a="+secret+"}")
@@ -264,15 +254,11 @@ func TestTheBusReachesMail(t *testing.T) {
 		t.Fatal(err)
 	}
 	var conn net.Conn
-	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		if conn, err = (&net.Dialer{}).DialContext(t.Context(), "unix", socket); err == nil {
-			break
-		}
-		if time.Since(begun) > 20*time.Second {
-			t.Fatal(err)
-		}
-	}
-	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	testbed.Until(t, "the bus", func() bool {
+		conn, err = (&net.Dialer{}).DialContext(t.Context(), "unix", socket)
+		return err == nil
+	})
+	_ = conn.SetDeadline(time.Now().Add(testbed.Patience))
 	lines := bufio.NewScanner(conn)
 	say := func(line, want string) string {
 		t.Helper()

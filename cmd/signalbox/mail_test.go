@@ -17,6 +17,7 @@ import (
 
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // postman sends, fetches and acknowledges mail while servers are killed, and remembers
@@ -38,7 +39,7 @@ func newPostman(t *testing.T) *postman {
 
 // call makes a call as one of the two agents.
 func (m *postman) call(p *process, as, method, path, body string) (int, string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, p.url+path, strings.NewReader(body))
 	if err != nil {
@@ -72,6 +73,14 @@ func (m *postman) register(p *process, name string) {
 	if status, answer, err := p.call("PATCH", "/ops/agents/"+name+"?workspace=acme", `{"rate_limit":0}`); err != nil || status != http.StatusOK {
 		m.t.Fatalf("%d %s %v", status, answer, err)
 	}
+}
+
+// more waits until so many more messages were accepted.
+func (m *postman) more(n int) {
+	m.t.Helper()
+	count := func() int { m.mu.Lock(); defer m.mu.Unlock(); return len(m.accepted) }
+	want := count() + n
+	testbed.Until(m.t, "more mail to be accepted", func() bool { return count() >= want })
 }
 
 // work sends and fetches until stop is closed.
@@ -147,11 +156,7 @@ func (m *postman) fetch(p *process) (left int) {
 // settle fetches the rest, and compares.
 func (m *postman) settle(p *process) {
 	m.t.Helper()
-	for deadline := time.Now().Add(time.Minute); m.fetch(p) != 0; {
-		if time.Now().After(deadline) {
-			m.t.Fatal("the queue does not become empty")
-		}
-	}
+	testbed.Until(m.t, "the queue to become empty", func() bool { return m.fetch(p) == 0 })
 	var all struct {
 		Messages []struct{ ID, Status string }
 		Next     string
@@ -199,7 +204,7 @@ func TestNoMailIsLostWhenTheServerIsKilled(t *testing.T) {
 		}
 		stop := make(chan struct{})
 		working := m.work(p, stop)
-		time.Sleep(time.Duration(50+rand.IntN(300)) * time.Millisecond)
+		m.more(rand.IntN(150))
 		p.kill()
 		close(stop)
 		working.Wait()
@@ -222,7 +227,7 @@ func TestNoMailIsLostWhenPostgreSQLIsKilled(t *testing.T) {
 	for round := range 4 {
 		stop := make(chan struct{})
 		working := m.work(p, stop)
-		time.Sleep(time.Duration(100+rand.IntN(300)) * time.Millisecond)
+		m.more(1 + rand.IntN(150))
 		if round%2 == 1 {
 			p.kill()
 		}

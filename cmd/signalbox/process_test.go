@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,12 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"signalbox/internal/run/runtest"
+	"signalbox/internal/testbed"
 )
 
 // These tests run the real binary as a process of its own.
@@ -47,32 +46,14 @@ type process struct {
 	dir  string
 	url  string
 	cmd  *exec.Cmd
-	log  *lockedBuffer
+	log  *testbed.Buffer
 	done chan struct{}
-}
-
-// lockedBuffer collects what a process writes while a test reads it.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // up starts a server on a free port and waits until it says that it is ready.
 func up(t testing.TB, dir string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, dir: dir, log: &lockedBuffer{}, done: make(chan struct{})}
+	p := &process{t: t, dir: dir, log: &testbed.Buffer{}, done: make(chan struct{})}
 	p.cmd = exec.CommandContext(context.Background(), binary, append([]string{"up", "--data", dir, "--listen", "127.0.0.1:0"}, args...)...)
 	p.cmd.Env = cleanEnv()
 	p.cmd.Stderr = p.log
@@ -99,7 +80,7 @@ func up(t testing.TB, dir string, args ...string) *process {
 	case p.url = <-ready:
 	case <-p.done:
 		t.Fatalf("the server did not start:\n%s", p.log)
-	case <-time.After(30 * time.Second):
+	case <-time.After(testbed.Patience):
 		t.Fatalf("the server did not become ready:\n%s", p.log)
 	}
 	return p
@@ -126,7 +107,7 @@ func (p *process) stop() int {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
-	case <-time.After(40 * time.Second):
+	case <-time.After(testbed.Patience):
 		p.t.Fatalf("the server does not stop:\n%s", p.log)
 	}
 	return p.cmd.ProcessState.ExitCode()
@@ -141,7 +122,7 @@ func (p *process) token() string {
 	return strings.TrimSpace(string(text))
 }
 
-var web = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
+var web = &http.Client{Timeout: testbed.Patience, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 
 // call sends a request with the operator's token.
 func (p *process) call(method, path, body string) (status int, answer string, err error) {
@@ -175,9 +156,7 @@ func (p *process) get(path string, into any) {
 // run runs a command of the binary against the folder.
 func run(t testing.TB, dir string, args ...string) (code int, output string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd := exec.CommandContext(testbed.Context(t), binary, args...)
 	cmd.Env = append(cleanEnv(), "SIGNALBOX_DATA="+dir)
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {

@@ -7,9 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"signalbox/internal/testbed"
 )
 
 // python finds a Python that the snippets can run with, Debian's own if need be, and skips
@@ -110,7 +111,7 @@ func TestThePythonOfTheSpecificationRunsAsItStands(t *testing.T) {
 // polls runs the loop until it has taken everything, and ends it.
 func (m *mailer) polls(t *testing.T, texts ...string) {
 	t.Helper()
-	var out lockedBuffer
+	var out testbed.Buffer
 	loop := m.command("poll")
 	loop.Stdout, loop.Stderr = &out, &out
 	if err := loop.Start(); err != nil {
@@ -120,11 +121,7 @@ func (m *mailer) polls(t *testing.T, texts ...string) {
 		_ = loop.Process.Kill()
 		_ = loop.Wait()
 	}()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(m.mail("status", "--json"), `"waiting":0`); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the loop does not take what waits:\n%s", out.String())
-		}
-	}
+	testbed.Until(t, "the loop to take what waits", func() bool { return strings.Contains(m.mail("status", "--json"), `"waiting":0`) }, &out)
 	for _, text := range texts {
 		if !strings.Contains(out.String(), text) {
 			t.Errorf("the loop does not print %q:\n%s", text, out.String())

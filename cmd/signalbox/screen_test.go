@@ -11,8 +11,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
+
+	"signalbox/internal/testbed"
 )
 
 // terminal is a real one (a pseudo terminal) with a command on it.
@@ -21,7 +22,7 @@ type terminal struct {
 	side          *os.File
 	fd            uintptr
 	columns, rows uint16
-	seen          lockedBuffer
+	seen          testbed.Buffer
 	cmd           *exec.Cmd
 	done          chan error
 }
@@ -81,18 +82,32 @@ var controls = regexp.MustCompile(`\x1b\[[0-9;?<>=$ ]*[a-zA-Z]|\x1b[\]P][^\x07\x
 // sees waits until the texts are on the screen, which is always written as a whole.
 func (term *terminal) sees(texts ...string) {
 	term.t.Helper()
-	screen := ""
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		frames := strings.Split(term.seen.String(), "\x1b[?2026h")
-		for _, frame := range frames[max(0, len(frames)-2):] { // the last one may not be whole yet
-			screen = controls.ReplaceAllString(frame, "")
-			if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(screen, text) }) {
-				return
-			}
-		}
-	}
-	term.t.Fatalf("%q is not on the screen:\n%s", texts, screen)
+	term.shows(fmt.Sprintf("%q", texts), func(screen string) bool {
+		return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(screen, text) })
+	})
 }
+
+// shows waits until what is on the screen is so.
+func (term *terminal) shows(what string, so func(screen string) bool) {
+	term.t.Helper()
+	testbed.Until(term.t, what+" on the screen", func() bool {
+		// The last frame may not be whole yet.
+		frames := term.frames()
+		return slices.ContainsFunc(frames[max(0, len(frames)-2):], so)
+	}, term)
+}
+
+// frames are the texts that were on the screen so far.
+func (term *terminal) frames() []string {
+	frames := strings.Split(term.seen.String(), "\x1b[?2026h")
+	for i, frame := range frames {
+		frames[i] = controls.ReplaceAllString(frame, "")
+	}
+	return frames
+}
+
+// String is what is on the screen now.
+func (term *terminal) String() string { frames := term.frames(); return frames[len(frames)-1] }
 
 func (term *terminal) types(keys string) {
 	term.t.Helper()
@@ -103,13 +118,8 @@ func (term *terminal) types(keys string) {
 
 func (term *terminal) ends() {
 	term.t.Helper()
-	select {
-	case err := <-term.done:
-		if err != nil {
-			term.t.Errorf("it ended with %v", err)
-		}
-	case <-time.After(10 * time.Second):
-		term.t.Error("it does not end")
+	if err := testbed.Receive(term.t, "its end", term.done); err != nil {
+		term.t.Errorf("it ended with %v", err)
 	}
 }
 

@@ -7,11 +7,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // TestScripts uses the command line as a person would, on every database.
@@ -35,21 +35,26 @@ func TestScripts(t *testing.T) {
 				return nil
 			},
 			Cmds: map[string]func(*testscript.TestScript, bool, []string){
-				"ready": ready, "remember": remember, "replace": replace,
+				"ready": func(ts *testscript.TestScript, _ bool, _ []string) { ready(t, ts) }, "remember": remember, "replace": replace,
 			},
 		})
 	})
 }
 
 // ready waits for the server that the script has started.
-func ready(ts *testscript.TestScript, _ bool, _ []string) {
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if ts.Exec("signalbox", "status") == nil {
-			return
-		}
-	}
-	ts.Fatalf("the server does not become ready")
+func ready(t *testing.T, ts *testscript.TestScript) {
+	testbed.Until(inScript{t, ts}, "the server to be ready", func() bool { return ts.Exec("signalbox", "status") == nil })
 }
+
+// inScript makes a failure that of a script, which is a test inside of the one that runs all.
+type inScript struct {
+	testing.TB
+	script *testscript.TestScript
+}
+
+func (inScript) Helper() {}
+
+func (s inScript) Fatalf(format string, args ...any) { s.script.Fatalf(format, args...) }
 
 // remember NAME PATTERN sets a variable to what the pattern's group finds in the
 // last output.

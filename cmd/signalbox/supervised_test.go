@@ -19,6 +19,7 @@ import (
 
 	runprocess "signalbox/internal/run/process"
 	"signalbox/internal/run/runtest"
+	"signalbox/internal/testbed"
 )
 
 // supervised is a server with the policy of hooks, and CLIs that ask before they deploy.
@@ -78,17 +79,13 @@ func TestASupervisedRunDoesWhatAPersonDecides(t *testing.T) {
 }
 
 // waitAsShells waits until hooks wait as shells, and not as processes of ours.
-func waitAsShells(t *testing.T, env string) {
+func waitAsShells(t testing.TB, env string) {
 	t.Helper()
 	ours := func(folder string) bool { path, _ := os.Readlink(filepath.Join(folder, "exe")); return path == binary }
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if all := hooks(env); len(all) > 0 && !slices.ContainsFunc(all, ours) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("hooks wait as %v", hooks(env))
-		}
-	}
+	testbed.Until(t, "hooks to wait as shells", func() bool {
+		all := hooks(env)
+		return len(all) > 0 && !slices.ContainsFunc(all, ours)
+	})
 }
 
 // TestASupervisedRunOfAServerElsewhereAsksAsAnAgent, and does not begin without its key.
@@ -137,15 +134,10 @@ func TestASupervisedRunWhoseServerIsGoneDoesNothing(t *testing.T) {
 	}
 	says := func(what string) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		testbed.Until(t, what, func() bool {
 			text, _ := os.ReadFile(log)
-			if strings.Count(string(text), what) == len(cmds) {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("not %q: %s", what, text)
-			}
-		}
+			return strings.Count(string(text), what) == len(cmds)
+		})
 	}
 	says("begin ")
 	p.kill()
@@ -199,20 +191,18 @@ func BenchmarkSupervisedRuns(b *testing.B) {
 			b.Fatal(err)
 		}
 		var page struct{ Gates []struct{ ID string } }
-		for len(page.Gates) < many {
+		testbed.Until(b, "all to ask", func() bool {
 			p.get("/ops/gates?status=pending", &page)
-			time.Sleep(50 * time.Millisecond)
-		}
-		time.Sleep(time.Second) // a hook that waits takes less than one that begins
+			return len(page.Gates) >= many
+		})
+		waitAsShells(b, "") // a hook that waits takes less than one that begins
 		b.ReportMetric(p.others()+p.memory()-before, "MB-waiting")
 		for _, g := range page.Gates {
 			if status, text, err := p.call(http.MethodPost, "/ops/gates/"+g.ID+"/reject", "{}"); err != nil || status != http.StatusOK {
 				b.Fatal(status, text, err)
 			}
 		}
-		for p.others() > 0 {
-			time.Sleep(50 * time.Millisecond)
-		}
+		testbed.Until(b, "all to end", func() bool { return p.others() == 0 })
 		p.stop()
 	}
 }
@@ -287,11 +277,7 @@ func TestRunsOfAServerShareTheProcessThatWatchesThem(t *testing.T) {
 	}
 	watching := func(want int) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); len(p.beside("supervise")) != want; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%d processes watch, want %d", len(p.beside("supervise")), want)
-			}
-		}
+		testbed.Until(t, fmt.Sprintf("%d processes that watch", want), func() bool { return len(p.beside("supervise")) == want })
 	}
 	watching(1)
 	mustRun(t, p.dir, "run", "cancel", ids[0])

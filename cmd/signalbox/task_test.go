@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"signalbox/internal/conform"
 	"signalbox/internal/task"
+	"signalbox/internal/testbed"
 )
 
 // interrupted is a server that ends between every two steps of a case, and begins again.
@@ -207,29 +207,18 @@ func TestAWorkerWhoseCommandDiesEscalates(t *testing.T) {
 		_, out := run(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--look", "20ms", "--heartbeat", "30ms", "--", "sleep", "600")
 		ended <- out
 	}()
-	for deadline := time.Now().Add(20 * time.Second); look() != "executing"; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the worker does not begin: %s", shown.Status)
-		}
-	}
+	testbed.Until(t, "the worker to begin", func() bool { return look() == "executing" })
 	var heard struct{ Entries []struct{ Actor string } }
-	for deadline := time.Now().Add(20 * time.Second); len(heard.Entries) < 3; time.Sleep(20 * time.Millisecond) {
+	testbed.Until(t, "heartbeats while the command lives", func() bool {
 		p.get("/ops/ledger?kind=task.heard", &heard)
-		if time.Now().After(deadline) {
-			t.Fatalf("no heartbeats while the command lives: %+v", heard)
-		}
-	}
+		return len(heard.Entries) >= 3
+	})
 	if heard.Entries[0].Actor != "agent:executor-one" {
 		t.Errorf("%+v", heard)
 	}
 	mustRun(t, p.dir, "task", "--key", keys["reviewer"], "escalate", "T-2026-044", "Stop!", "--severity", "critical")
-	select {
-	case out := <-ended:
-		if !strings.Contains(out, "stopped, the task is held (suspended)") {
-			t.Errorf("%s", out)
-		}
-	case <-time.After(30 * time.Second):
-		t.Error("the command goes on")
+	if out := testbed.Receive(t, "the command's end", ended); !strings.Contains(out, "stopped, the task is held (suspended)") {
+		t.Errorf("%s", out)
 	}
 }
 

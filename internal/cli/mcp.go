@@ -6,8 +6,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/fault"
@@ -15,18 +13,21 @@ import (
 	"signalbox/internal/server"
 )
 
-func newMCP(a *command.App) *cobra.Command {
-	c := &cobra.Command{
+// nopWriteCloser leaves standard output open.
+type nopWriteCloser struct{ io.Writer }
+
+func (nopWriteCloser) Close() error { return nil }
+
+func newMCP(a *command.App) *command.Command {
+	c := &command.Command{
 		Use: "mcp", Short: "An MCP server on standard input and output, for agents that speak MCP",
-		Long: "Speaks the Model Context Protocol on standard input and output, with tools for the\n" +
-			"role that the agent plays in tasks, for asking for an approval, and for mail. The same\n" +
-			"is there over HTTP at /mcp.\n\n" +
+		Long: "Speaks the Model Context Protocol on standard input and output, with tools for the\nrole that the agent plays in tasks, for asking for an approval, and for mail. The same\nis there over HTTP at /mcp.\n\n" +
 			"The key of the agent is given with --key or in SIGNALBOX_TOKEN.",
 		Example: "  claude mcp add signalbox -e SIGNALBOX_TOKEN=rs-amp-… -- signalbox mcp",
 		Args:    command.NoArguments(),
 	}
 	key := c.Flags().String("key", "", "the key of the agent (SIGNALBOX_TOKEN)")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		if *key == "" {
 			*key = strings.TrimSpace(os.Getenv("SIGNALBOX_TOKEN"))
 		}
@@ -47,8 +48,3 @@ func newMCP(a *command.App) *cobra.Command {
 	}
 	return c
 }
-
-// nopWriteCloser leaves standard output open.
-type nopWriteCloser struct{ io.Writer }
-
-func (nopWriteCloser) Close() error { return nil }

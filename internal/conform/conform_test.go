@@ -1,98 +1,30 @@
 package conform_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"signalbox/internal/conform"
-	"signalbox/internal/server"
+	"signalbox/internal/server/servertest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
-// run runs a server until the end of the test.
-func run(t *testing.T, settings map[string]string) (*server.Server, *server.Config) {
+// start runs a server and returns it with a kit for it, with an agent and the operator's
+// token.
+func start(t *testing.T, settings map[string]string) (*conform.Kit, *servertest.Box) {
 	t.Helper()
-	config, err := server.Load(settings, nil, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.New(t.Context(), config, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ready, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- s.Run(ctx, func(*server.Server) { close(ready) }) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	select {
-	case <-ready:
-	case err := <-done:
-		done <- err
-		t.Fatal(err)
-	}
-	return s, config
-}
-
-// start runs a server and returns a kit for it, with an agent and the operator's token.
-func start(t *testing.T, address, listen string) *conform.Kit {
-	t.Helper()
-	return startIn(t, t.TempDir(), address, listen)
-}
-
-// startIn is start with a data folder.
-func startIn(t *testing.T, folder, address, listen string) *conform.Kit {
-	t.Helper()
-	s, config := run(t, map[string]string{"data": folder, "listen": listen, "db": address})
-	token, err := os.ReadFile(filepath.Join(config.Data, server.TokenFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := &conform.Kit{URL: s.URL(), Agent: "resume-tailor", Token: strings.TrimSpace(string(token))}
-	var added struct{ Keys map[string]string }
-	if err := json.Unmarshal(ops(t, k, "POST", "/ops/agents", `{"name":"resume-tailor"}`), &added); err != nil {
-		t.Fatal(err)
-	}
-	k.Key = added.Keys["signal"]
-	return k
-}
-
-func ops(t *testing.T, k *conform.Kit, method, path, body string) []byte {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, k.URL+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+k.Token)
-	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode >= 300 {
-		t.Fatalf("%s %s: %d %s", method, path, res.StatusCode, text)
-	}
-	return text
+	b := servertest.Start(t, settings)
+	return &conform.Kit{URL: b.URL, Agent: "resume-tailor", Token: b.Token(), Key: b.Agent("resume-tailor")["signal"]}, b
 }
 
 func suite(t *testing.T) *conform.Suite {
@@ -107,12 +39,17 @@ func suite(t *testing.T) *conform.Suite {
 // A listener on every address makes the cases run that are not for loopback.
 func TestOurServerPassesEveryCase(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		if !strings.HasPrefix(address, "postgres") {
-			address = ""
-		}
-		k := start(t, address, "0.0.0.0:0")
+		k, b := start(t, map[string]string{"db": address, "listen": "0.0.0.0:0"})
 		k.Public = true
-		before := ops(t, k, "GET", "/ops/policy", "")
+		shows := func(path string) string {
+			t.Helper()
+			status, answer, _ := b.Do(servertest.Request{Call: "GET " + path, Token: k.Token})
+			if status != http.StatusOK {
+				t.Fatal(answer)
+			}
+			return answer
+		}
+		before := shows("/ops/policy")
 		report, err := k.Run(t.Context(), suite(t))
 		if err != nil {
 			t.Fatal(err)
@@ -125,10 +62,10 @@ func TestOurServerPassesEveryCase(t *testing.T) {
 		if report.Passed < 80 {
 			t.Errorf("only %d cases were run", report.Passed)
 		}
-		if after := ops(t, k, "GET", "/ops/policy", ""); !bytes.Equal(before, after) {
+		if after := shows("/ops/policy"); before != after {
 			t.Errorf("the policy was not put back:\n%s", after)
 		}
-		if left := string(ops(t, k, "GET", "/ops/gates?status=pending", "")); !strings.Contains(left, `"gates":[]`) {
+		if left := shows("/ops/gates?status=pending"); !strings.Contains(left, `"gates":[]`) {
 			t.Errorf("gates are left: %.500s", left)
 		}
 		decks := []string{"7", "conform", "conform-deck-2", "default", strings.Repeat("p", 63)}
@@ -136,11 +73,10 @@ func TestOurServerPassesEveryCase(t *testing.T) {
 			t.Errorf("it says that it left the gates %s in the decks %s", report.Open, report.Decks)
 		}
 		var there struct{ Decks []struct{ Name string } }
-		for deadline := time.Now().Add(20 * time.Second); len(there.Decks) < len(decks) && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-			if err := json.Unmarshal(ops(t, k, "GET", "/ops/decks", ""), &there); err != nil {
-				t.Fatal(err)
-			}
-		}
+		testbed.Until(t, "the decks", func() bool {
+			b.Ops(200, "GET /ops/decks", "", &there)
+			return len(there.Decks) >= len(decks)
+		})
 		for _, d := range there.Decks {
 			if !slices.Contains(decks, d.Name) {
 				t.Errorf("it left the deck %s", d.Name)
@@ -150,17 +86,14 @@ func TestOurServerPassesEveryCase(t *testing.T) {
 }
 
 func TestWithoutAnOperatorCasesAreSkippedAndSaySo(t *testing.T) {
-	k := start(t, "", "127.0.0.1:0")
-	operator := *k
+	k, b := start(t, nil)
 	k.Token = ""
 	report, err := k.Run(t.Context(), suite(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var left struct{ Gates []struct{ ID string } }
-	if err := json.Unmarshal(ops(t, &operator, "GET", "/ops/gates?status=pending&limit=1000", ""), &left); err != nil {
-		t.Fatal(err)
-	}
+	b.Ops(200, "GET /ops/gates?status=pending&limit=1000", "", &left)
 	if len(left.Gates) == 0 || len(report.Open) != len(left.Gates) {
 		t.Errorf("%d gates wait, and it says that it left %d", len(left.Gates), len(report.Open))
 	}
@@ -232,7 +165,7 @@ var mistakes = []mistake{
 // The kit must be able to fail: each mistake is put between it and a server that makes
 // none, and has to be found by the case that is about it.
 func TestAServerWithAMistakeFails(t *testing.T) {
-	k := start(t, "", "127.0.0.1:0")
+	k, _ := start(t, nil)
 	target, err := url.Parse(k.URL)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"signalbox/internal/conform"
+	"signalbox/internal/server/servertest"
 	"signalbox/internal/store/storetest"
 )
 
@@ -26,34 +27,20 @@ func harnessSuite(t *testing.T) *conform.HarnessSuite {
 }
 
 // fixture puts the policy of the cases in force.
-func fixture(t *testing.T, k *conform.Kit) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, k.URL+"/ops/policy", bytes.NewReader(conform.HarnessPolicy()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+k.Token)
-	req.Header.Set("Content-Type", "application/yaml")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		t.Fatal(res.Status)
+func fixture(b *servertest.Box) {
+	b.T.Helper()
+	status, answer, _ := b.Do(servertest.Request{Call: "PUT /ops/policy", Token: b.Token(), Body: string(conform.HarnessPolicy()), Media: "application/yaml"})
+	if status != http.StatusOK {
+		b.T.Fatal(answer)
 	}
 }
 
 func TestOurServerPassesEveryCaseOfAHPOnEveryTransport(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		if !strings.HasPrefix(address, "postgres") {
-			address = ""
-		}
-		folder := t.TempDir()
-		k := startIn(t, folder, address, "127.0.0.1:0")
-		fixture(t, k)
+		k, b := start(t, map[string]string{"db": address})
+		fixture(b)
 		suite := harnessSuite(t)
-		for _, target := range []string{k.URL, strings.Replace(k.URL, "http", "ws", 1) + "/ahp", "unix:" + filepath.Join(folder, "ahp.sock")} {
+		for _, target := range []string{k.URL, strings.Replace(k.URL, "http", "ws", 1) + "/ahp", "unix:" + filepath.Join(b.Config.Data, "ahp.sock")} {
 			kit := conform.HarnessKit{Target: target, Key: k.Key}
 			report, err := kit.Run(t.Context(), suite)
 			if err != nil {
@@ -73,8 +60,8 @@ func TestOurServerPassesEveryCaseOfAHPOnEveryTransport(t *testing.T) {
 
 // A harness that makes one mistake has to be found out by the cases about it.
 func TestAMistakeOfAHarnessIsFound(t *testing.T) {
-	k := start(t, "", "127.0.0.1:0")
-	fixture(t, k)
+	k, b := start(t, nil)
+	fixture(b)
 	for _, c := range []struct{ name, from, to string }{
 		{"allows what should be blocked", `"decision":"block"`, `"decision":"allow"`},
 		{"changes an id", `"id":"5b0e6e8c`, `"id":"6b0e6e8c`},

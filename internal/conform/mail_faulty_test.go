@@ -77,7 +77,7 @@ func TestEveryMailCaseCanFail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signals := start(t, "", "127.0.0.1:0")
+	signals, _ := start(t, nil)
 	const workers = 4 // some cases wait
 	var working sync.WaitGroup
 	for w := range workers {
@@ -175,7 +175,7 @@ func TestAProviderWithAMistakeFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signals := start(t, "", "127.0.0.1:0")
+	signals, _ := start(t, nil)
 	for _, m := range mailMistakes {
 		proxy := newBetween(t, signals.URL)
 		proxy.change = func(_ int64, r *http.Response, body string) { set(r, m.change(r, body)) }

@@ -1,7 +1,6 @@
 package conform_test
 
 import (
-	"strings"
 	"testing"
 
 	"signalbox/internal/conform"
@@ -19,10 +18,7 @@ func TestOurProviderPassesEveryMailCase(t *testing.T) {
 		t.Errorf("there are %d cases", len(suite.Cases))
 	}
 	storetest.Each(t, func(t *testing.T, address string) {
-		if !strings.HasPrefix(address, "postgres") {
-			address = ""
-		}
-		signals := start(t, address, "127.0.0.1:0")
+		signals, _ := start(t, map[string]string{"db": address})
 		kit := &conform.MailKit{URL: signals.URL, Token: signals.Token, Loopback: true}
 		report, err := kit.Run(t.Context(), suite)
 		if err != nil {

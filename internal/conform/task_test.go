@@ -2,14 +2,12 @@ package conform_test
 
 import (
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"signalbox/internal/conform"
-	"signalbox/internal/server"
+	"signalbox/internal/server/servertest"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
 )
@@ -17,12 +15,8 @@ import (
 // startMovable runs a server whose clock can be set forward.
 func startMovable(t *testing.T, address string) (url, token string) {
 	t.Helper()
-	s, config := run(t, map[string]string{"data": t.TempDir(), "listen": "127.0.0.1:0", "db": address, "clock.movable": "true"})
-	text, err := os.ReadFile(filepath.Join(config.Data, server.TokenFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.URL(), strings.TrimSpace(string(text))
+	b := servertest.Start(t, map[string]string{"db": address, "clock.movable": "true"})
+	return b.URL, b.Token()
 }
 
 func TestTheEngineKeepsToEveryVectorOfTasks(t *testing.T) {
@@ -74,9 +68,6 @@ func TestAWrongExpectationOfATaskIsFoundOut(t *testing.T) {
 
 func TestTheServerKeepsToEveryVectorOfTasks(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		if !strings.HasPrefix(address, "postgres") {
-			address = ""
-		}
 		host := &conform.TaskServer{}
 		host.URL, host.Token = startMovable(t, address)
 		if err := host.Open(t.Context()); err != nil {

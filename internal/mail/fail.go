@@ -42,8 +42,10 @@ func fail(w http.ResponseWriter, err error) { failWith(w, fault.From(err), nil) 
 
 func failWith(w http.ResponseWriter, e *fault.Error, accepted *bool) {
 	// The header and the status are those of every call; the body is ours.
-	body := errorBody{protocolCode(e.Code), strings.ToValidUTF8(e.Message, "?"), strings.ToValidUTF8(e.Field, "?"), e.Details, e.Details["suggestions"], accepted, e.Details[wire.RetryAfter]}
-	if _, limited := e.Details[wire.RetryAfter]; limited || e.Code.Status() == http.StatusServiceUnavailable && e.Code != fault.OutcomeUnknown {
+	body := errorBody{protocolCode(e.Code), strings.ToValidUTF8(e.Message, "?"), strings.ToValidUTF8(e.Field, "?"),
+		e.Details, e.Details["suggestions"], accepted, e.Details[wire.RetryAfter]}
+	if _, limited := e.Details[wire.RetryAfter]; limited || e.Code.Status() == http.StatusServiceUnavailable &&
+		e.Code != fault.OutcomeUnknown {
 		w.Header().Set("Retry-After", "1")
 		if seconds, ok := e.Details[wire.RetryAfter].(int); ok {
 			w.Header().Set("Retry-After", strconv.Itoa(seconds))

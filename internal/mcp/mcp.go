@@ -10,7 +10,6 @@ package mcp
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -20,6 +19,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"signalbox/internal/task"
+	"signalbox/internal/wire"
 )
 
 // Caller makes calls of the HTTP surface as one agent.
@@ -101,7 +101,7 @@ func New(ctx context.Context, version string, call Caller) (*sdk.Server, error) 
 	if status != http.StatusOK {
 		return nil, errors.New(string(answer))
 	}
-	if err := json.Unmarshal(answer, &s.me); err != nil {
+	if err := wire.UnmarshalPart(answer, &s.me); err != nil {
 		return nil, err
 	}
 	out := sdk.NewServer(&sdk.Implementation{Name: "signalbox", Title: "Signalbox", Version: version}, &sdk.ServerOptions{

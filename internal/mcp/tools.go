@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,7 +9,9 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"signalbox/internal/fault"
 	"signalbox/internal/task"
+	"signalbox/internal/wire"
 )
 
 // object is JSON.
@@ -103,7 +104,7 @@ func (s *server) message(name, about string, kind task.Type, roles ...task.Role)
 		do: func(ctx context.Context, args object) (*sdk.CallToolResult, error) {
 			taskID := fmt.Sprint(args["task_id"])
 			delete(args, "task_id")
-			payload, err := json.Marshal(args)
+			payload, err := wire.EncodeData(args)
 			if err != nil {
 				return nil, err
 			}
@@ -111,7 +112,7 @@ func (s *server) message(name, about string, kind task.Type, roles ...task.Role)
 			if err != nil {
 				return nil, err
 			}
-			return s.send(ctx, http.MethodPost, "/amp/messages", json.RawMessage(raw))
+			return s.send(ctx, http.MethodPost, "/amp/messages", wire.Raw(raw))
 		},
 	}
 }
@@ -153,7 +154,7 @@ func readSchema(name string, into object) error {
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal([]byte(strings.ReplaceAll(string(text), `"common.json#/`, `"#/`)), &into)
+	return wire.UnmarshalPart([]byte(strings.ReplaceAll(string(text), `"common.json#/`, `"#/`)), &into)
 }
 
 // handle reads the arguments and calls the tool. What is wrong is told to the model, who
@@ -164,8 +165,13 @@ func (t tool) handle(schema object) sdk.ToolHandler {
 	return func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		args := object{}
 		if len(req.Params.Arguments) > 0 {
-			if err := json.Unmarshal(req.Params.Arguments, &args); err != nil {
-				return wrong("The arguments should be a JSON object."), nil //nolint:nilerr // the model hears it
+			data, err := wire.Data(req.Params.Arguments)
+			if err != nil {
+				return wrong(fault.From(err).Message), nil // the model hears it
+			}
+			var ok bool
+			if args, ok = data.(object); !ok {
+				return wrong("The arguments should be a JSON object."), nil
 			}
 		}
 		for _, name := range required {
@@ -195,7 +201,7 @@ func (s *server) send(ctx context.Context, method, path string, body any) (*sdk.
 	var text []byte
 	if body != nil {
 		var err error
-		if text, err = json.Marshal(body); err != nil {
+		if text, err = wire.EncodeData(body); err != nil {
 			return nil, err
 		}
 	}
@@ -204,8 +210,8 @@ func (s *server) send(ctx context.Context, method, path string, body any) (*sdk.
 		return nil, err
 	}
 	out := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(answer)}}, IsError: status >= http.StatusBadRequest}
-	if json.Valid(answer) {
-		out.StructuredContent = json.RawMessage(answer)
+	if wire.Valid(answer) {
+		out.StructuredContent = wire.Raw(answer)
 	}
 	return out, nil
 }
@@ -213,7 +219,7 @@ func (s *server) send(ctx context.Context, method, path string, body any) (*sdk.
 // approval asks a person, and waits for them.
 func (s *server) approval(ctx context.Context, args object) (*sdk.CallToolResult, error) {
 	args["amp_version"], args["type"], args["agent_id"] = "2.0", "gate_request", s.me.Agent
-	text, err := json.Marshal(args)
+	text, err := wire.EncodeData(args)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +231,7 @@ func (s *server) approval(ctx context.Context, args object) (*sdk.CallToolResult
 		Status string `json:"status"`
 		GateID string `json:"gate_id"`
 	}
-	if status == http.StatusAccepted && json.Unmarshal(answer, &a) == nil && a.Status == "pending" {
+	if status == http.StatusAccepted && wire.UnmarshalPart(answer, &a) == nil && a.Status == "pending" {
 		return s.send(ctx, http.MethodGet, "/amp/gates/"+url.PathEscape(a.GateID)+"?wait=55s", nil)
 	}
 	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(answer)}}, IsError: status >= http.StatusBadRequest}, nil

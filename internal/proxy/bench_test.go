@@ -16,6 +16,7 @@ import (
 
 	"signalbox/internal/proxy"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // tenRules are at the points of the proxy, and match nothing.
@@ -116,15 +117,11 @@ func BenchmarkHeld(b *testing.B) {
 			body := strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint("Clean up ", i), 1)
 			_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Length: %d\r\n\r\n%s", messagesPath, n.key, len(body), body)
 		}
-		for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		testbed.Until(b, "all calls to wait", func() bool {
 			var waiting int
-			if err := n.DB.Read.QueryRowContext(b.Context(), "SELECT COUNT(*) FROM gate_approval").Scan(&waiting); err != nil || time.Since(begun) > time.Minute {
-				b.Fatal(waiting, err)
-			}
-			if waiting >= calls {
-				break
-			}
-		}
+			err := n.DB.Read.QueryRowContext(b.Context(), "SELECT COUNT(*) FROM gate_approval").Scan(&waiting)
+			return err == nil && waiting >= calls
+		})
 		n.provider.CloseClientConnections()
 		// Until each is held, and what passed was written.
 		time.Sleep(500 * time.Millisecond)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -344,9 +345,12 @@ func TestARequestCanBeGatedBeforeItReachesTheProvider(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		n.provider.events(messageStream("read", "{}")...)
-		waiting = n.begin("POST", messagesPath, ask(true))
+		begun := make(chan struct{})
+		req := n.request("POST", messagesPath, ask(true))
+		req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotFirstResponseByte: func() { close(begun) }}))
+		go func() { waiting <- n.do(req) }()
 		g = n.gate()
-		time.Sleep(60 * time.Millisecond) // it has sent a status and signs of life
+		testbed.Receive(t, "a status and signs of life", begun)
 		n.decide(g.ID, true, "")
 		if got := <-waiting; withoutBeats(got.body) != withoutBeats(strings.Join(messageStream("read", "{}"), "")) {
 			t.Errorf("%+v", got)

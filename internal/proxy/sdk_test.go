@@ -150,7 +150,10 @@ func (m *matrix) operate(n *node) {
 				_, _ = n.Gates.Vote(context.Background(), n.operator, g.ID, gate.Ballot{Note: "Not today."})
 			}
 		}
-		time.Sleep(20 * time.Millisecond)
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-m.t.Context().Done():
+		}
 	}
 }
 

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"signalbox/internal/gate"
 	"signalbox/internal/roster"
 	"signalbox/internal/signal"
+	"signalbox/internal/testbed"
 )
 
 // ampAgent is an agent that speaks AMP to the box.
@@ -160,17 +160,18 @@ func TestAHeartbeatHearsThatItShouldHaltAndIsMissed(t *testing.T) {
 			t.Errorf("another run: %+v", p)
 		}
 		// r1 and r3 fall silent; r2 is over and owes nothing.
-		deadline := time.Now().Add(20 * time.Second)
-		for missed := map[string]bool{}; !missed["r1"] || !missed["r3"]; time.Sleep(50 * time.Millisecond) {
+		testbed.Until(t, "r1 and r3 to be missed", func() bool {
 			var live signal.LiveRuns
 			b.ops(200, "GET /ops/heartbeats", "", &live)
+			missed := map[string]bool{}
 			for _, r := range live.Runs {
 				missed[r.RunID] = r.Missed
 			}
-			if _, there := missed["r2"]; there || time.Now().After(deadline) {
+			if _, there := missed["r2"]; there {
 				t.Fatalf("%+v", live)
 			}
-		}
+			return missed["r1"] && missed["r3"]
+		})
 		b.ops(200, "POST /ops/agents/worker/halt", `{}`, nil)
 		if p := beat("r4"); !p.Halt {
 			t.Errorf("all of its runs: %+v", p)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -24,7 +25,9 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/server"
+	"signalbox/internal/server/servertest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 const benchSignal = `{"amp_version":"1.0","agent_id":"bench","run_id":"run-%d","project_id":"job-search","status":"completed","summary":"Rewrote resume for Senior PM role at Stripe","proposed_action":"Send to applicant","artifacts":[],"model":"claude-sonnet-4-6","input_tokens":1842,"output_tokens":614,"cost_usd":0.007532,"started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:46Z","metadata":{"candidate_id":"123","source":"manual relay prompt"},"gate_required":true,"webhook_url":null}`
@@ -74,28 +77,12 @@ type benchServer struct {
 // startBench starts a server. What is to be done to its data comes first.
 func startBench(b *testing.B, address string, before ...func(*testing.B, *server.Config)) *benchServer {
 	b.Helper()
-	config, err := server.Load(map[string]string{"data": b.TempDir(), "listen": "127.0.0.1:0", "db": address, "tasks.plan_approval": "false"}, nil, "")
-	if err != nil {
-		b.Fatal(err)
-	}
+	config := servertest.Load(b, map[string]string{"db": address, "tasks.plan_approval": "false"})
 	for _, fn := range before {
 		fn(b, config)
 	}
-	s, err := server.New(b.Context(), config, slog.New(slog.DiscardHandler))
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ready, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- s.Run(ctx, func(*server.Server) { close(ready) }) }()
-	stop := sync.OnceFunc(func() { cancel(); <-done })
-	b.Cleanup(stop)
-	<-ready
-	token, err := os.ReadFile(filepath.Join(config.Data, server.TokenFile))
-	if err != nil {
-		b.Fatal(err)
-	}
-	return (&benchServer{url: s.URL(), token: strings.TrimSpace(string(token)), stop: stop}).withAgent(b)
+	s := servertest.Run(b, config)
+	return (&benchServer{url: s.URL, token: s.Token(), stop: s.Stop}).withAgent(b)
 }
 
 func (s *benchServer) withAgent(b *testing.B) *benchServer {
@@ -241,6 +228,8 @@ func BenchmarkDecisionReaches(b *testing.B) {
 			own := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: -1}}
 			for i, id := range gates {
 				arrived[i] = make(chan time.Time, 1)
+				asked := make(chan struct{})
+				ctx := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { close(asked) }})
 				waiting.Go(func() {
 					req, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/amp/gates/"+id+"?wait=60s", http.NoBody)
 					req.Header.Set("Authorization", "Bearer "+s.key)
@@ -251,9 +240,8 @@ func BenchmarkDecisionReaches(b *testing.B) {
 						arrived[i] <- time.Now()
 					}
 				})
-				time.Sleep(500 * time.Microsecond) // as they come, not all at once
+				testbed.Receive(b, "its call", asked) // so that they do not come all at once
 			}
-			time.Sleep(3 * time.Second) // until the last of them waits
 			for b.Loop() {
 				var took []time.Duration
 				for i := range decided {
@@ -280,10 +268,13 @@ func BenchmarkSignalAmongMany(b *testing.B) {
 			full := startBench(b, address(b), fillWithGates)
 			empty := startBench(b, address(b))
 			client := &http.Client{}
-			for counted := int64(0); counted < manyGates; time.Sleep(time.Second) {
-				var report struct{ Seq int64 }
-				full.call(b, client, http.MethodGet, "/ops/counters", full.token, "", &report)
-				counted = report.Seq // whoever runs with a million gates has long counted them
+			// Whoever runs with a million gates has long counted them.
+			var report struct{ Seq int64 }
+			for counted := int64(0); counted < manyGates; counted = report.Seq {
+				testbed.Until(b, "more to be counted", func() bool {
+					full.call(b, client, http.MethodGet, "/ops/counters", full.token, "", &report)
+					return report.Seq > counted
+				})
 			}
 			for b.Loop() {
 				var among, alone []time.Duration

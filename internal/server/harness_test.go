@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
 
 	"signalbox/internal/server"
+	"signalbox/internal/testbed"
 )
 
 // ahp sends one message of AHP with a key, and returns the status and the answer.
@@ -44,16 +45,12 @@ func (b *box) session(key, name string) {
 	if status, text := b.ahp(key, fmt.Sprintf(toldText, name)); status != http.StatusNoContent {
 		b.t.Fatalf("%d %s", status, text)
 	}
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		var page struct{ Sessions []struct{ ID string } }
+	testbed.Until(b.t, "the session to show", func() bool {
+		type session struct{ ID string }
+		var page struct{ Sessions []session }
 		b.ops(200, "GET /ops/sessions", "", &page)
-		for _, s := range page.Sessions {
-			if s.ID == name {
-				return
-			}
-		}
-	}
-	b.t.Fatal("the session does not show")
+		return slices.Contains(page.Sessions, session{name})
+	})
 }
 
 func TestAHPOverHTTPAnswersWithTheRightStatus(t *testing.T) {

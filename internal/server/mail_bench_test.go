@@ -31,6 +31,7 @@ import (
 	"signalbox/internal/server"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // mailers are agents that write to one another, each always the same message.
@@ -220,13 +221,7 @@ func (l *listening) listen(b *testing.B) {
 
 func (l *listening) read(b *testing.B) time.Time {
 	b.Helper()
-	select {
-	case at := <-l.got:
-		return at
-	case <-time.After(10 * time.Second):
-		b.Fatal("the message does not come")
-		return time.Time{}
-	}
+	return testbed.Receive(b, "the message", l.got)
 }
 
 // from sends a message to the agent, and returns when the sender was answered.

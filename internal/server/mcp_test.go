@@ -122,7 +122,7 @@ func TestATaskThroughTools(t *testing.T) {
 		}
 	}
 	b.use(coordinator, false, "amp_dispatch", `{"task_id":"T-2026-044","description":"Rework the timer","repo":"/srv/repos/app","branch":"feature/timer","risk_level":"medium",
-"subtasks":[{"subtask_id":"T-2026-044-S1","description":"Do it","estimated_lines":10}],"acceptance_criteria":["All tests pass"]}`)
+"subtasks":[{"subtask_id":"T-2026-044-S1","description":"Do it","estimated_lines":10,"x_size":12345678901234567890}],"acceptance_criteria":["All tests pass"]}`)
 	var box task.Inbox
 	read := func(s *sdk.ClientSession) (id string) {
 		t.Helper()
@@ -133,11 +133,17 @@ func TestATaskThroughTools(t *testing.T) {
 		if err := json.Unmarshal(box.Messages[0].Message, &m); err != nil {
 			t.Fatal(err)
 		}
+		if m.Type == task.TypeDispatch && !strings.Contains(string(m.Payload), `"x_size":12345678901234567890`) {
+			t.Errorf("a number has lost its digits: %s", m.Payload)
+		}
 		return m.MsgID
 	}
 	b.use(executor, false, "amp_ack", `{"msg_id":"`+read(executor)+`"}`)
 	b.use(executor, true, "amp_ack", `{}`)
 	b.use(executor, true, "amp_heartbeat", `{"task_id":"T-2026-044","colour":"red"}`)
+	if text := b.use(executor, true, "amp_heartbeat", `{"task_id":"T-2026-044","task_id":"T-2026-045"}`); !strings.Contains(text, "twice") {
+		t.Errorf("a name that is repeated: %s", text)
+	}
 	b.use(executor, false, "amp_heartbeat", `{"task_id":"T-2026-044"}`)
 	b.use(executor, false, "amp_result", `{"task_id":"T-2026-044","subtask_id":"T-2026-044-S1","completion_status":"complete","diff_summary":{"files_changed":["a.go"],"lines_added":1,"lines_removed":0},
 "self_assessment":{"criteria_met":[true],"notes":["ran"]},"work_log":[]}`)

@@ -2,17 +2,20 @@ package server_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/server"
+	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 func TestTwoNodesShareOneLedger(t *testing.T) {
@@ -36,15 +39,10 @@ func TestTwoNodesShareOneLedger(t *testing.T) {
 		t.Error("a node without the key says that it signs")
 	}
 	// The second node takes over the checkpoint that the first signs.
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	testbed.Until(t, fmt.Sprintf("a checkpoint over %d entries on the second node", s.Entries), func() bool {
 		text, _ := os.ReadFile(filepath.Join(b.config.Data, "checkpoint"))
-		if strings.Contains(string(text), fmt.Sprintf("\n%d\n", s.Entries)) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the second node has no checkpoint over %d entries: %s", s.Entries, text)
-		}
-	}
+		return strings.Contains(string(text), fmt.Sprintf("\n%d\n", s.Entries))
+	})
 	if status, answer, _ := b.do(request{call: "GET /ledger/checkpoint"}); status != http.StatusOK || !strings.Contains(answer, "— signalbox.local/") {
 		t.Errorf("%d %s", status, answer)
 	}
@@ -80,6 +78,45 @@ func TestALedgerThatIsNotWhatWasSignedIsReadOnly(t *testing.T) {
 		b.ops(200, "GET /ops/agents/before", "", nil) // reading goes on
 		if _, text, _ := b.do(request{call: "GET /metrics"}); !strings.Contains(text, "signalbox_ledger_refuses_writes 1") {
 			t.Error("/metrics does not say that writes are refused")
+		}
+	})
+}
+
+// Another node goes on at once when one stops, whatever that one was doing.
+func TestAServerThatIsStoppedHoldsNothing(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		asked := make(chan struct{}, 100)
+		silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // by which the server notices that the caller is gone
+			asked <- struct{}{}
+			<-r.Context().Done()
+		}))
+		t.Cleanup(silent.Close)
+		settings := map[string]string{"data": t.TempDir(), "notify.webhook": silent.URL}
+		for round := range 2 {
+			b := start(t, address, settings)
+			if round == 0 {
+				b.signal(b.agentKey("tailor", "default"), "tailor", "r")
+			}
+			if round%2 == 0 {
+				testbed.Receive(t, "a delivery", asked)
+			}
+			b.stop()
+			db := address
+			if !strings.HasPrefix(address, "postgres") {
+				db = filepath.Join(b.config.Data, server.DatabaseFile)
+			}
+			after, err := store.Open(t.Context(), db)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer after.Close()
+			var held int
+			err = after.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM ledger_cursor WHERE held_until <> 0) +
+(SELECT count(*) FROM delivery_runner) + (SELECT count(*) FROM delivery_claim WHERE holder <> '')`, nil, &held)
+			if err != nil || held != 0 {
+				t.Errorf("round %d: %d leases are held: %v", round, held, err)
+			}
 		}
 	})
 }

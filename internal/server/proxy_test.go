@@ -9,10 +9,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"signalbox/internal/server"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // TestAModelCallMeetsAGateOnTheRealServer goes the whole way: the provider's key from the
@@ -32,9 +32,6 @@ func TestAModelCallMeetsAGateOnTheRealServer(t *testing.T) {
 			_, _ = io.WriteString(w, reply)
 		}))
 		defer provider.Close()
-		if !strings.HasPrefix(address, "postgres") {
-			address = ""
-		}
 		data := t.TempDir()
 		file := filepath.Join(data, server.ConfigFile)
 		if err := os.WriteFile(file, []byte("proxy:\n  anthropic:\n    key: sk-from-the-file\n    upstream: "+provider.URL+"\n"), 0o600); err != nil {
@@ -71,9 +68,10 @@ func TestAModelCallMeetsAGateOnTheRealServer(t *testing.T) {
 			done <- result{status, answer}
 		}()
 		var page struct{ Gates []struct{ ID, Title string } }
-		for deadline := time.Now().Add(15 * time.Second); len(page.Gates) == 0 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		testbed.Until(t, "the gate", func() bool {
 			b.ops(200, "GET /ops/gates?status=pending", "", &page)
-		}
+			return len(page.Gates) > 0
+		})
 		if len(page.Gates) != 1 || page.Gates[0].Title != "bash: make deploy" {
 			t.Fatalf("%+v", page)
 		}
@@ -94,9 +92,10 @@ func TestAModelCallMeetsAGateOnTheRealServer(t *testing.T) {
 				CostUSD     float64 `json:"cost_usd"`
 			}
 		}
-		for deadline := time.Now().Add(15 * time.Second); counters.Total.InputTokens == 0 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		testbed.Until(t, "the counting", func() bool {
 			b.ops(200, "GET /ops/counters", "", &counters)
-		}
+			return counters.Total.InputTokens > 0
+		})
 		if counters.Total.InputTokens != 1000 || counters.Total.CostUSD != 0.0045 {
 			t.Errorf("%+v", counters)
 		}

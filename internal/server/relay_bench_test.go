@@ -16,6 +16,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/server"
+	"signalbox/internal/server/servertest"
 )
 
 // fillWithEntries writes a million entries, of which some are gates. Their risk is low, so
@@ -34,11 +35,7 @@ func fillWithEntries(b *testing.B, config *server.Config) {
 // and what 200 people who watch cost the server while ten entries a second come in.
 func BenchmarkTheDashboard(b *testing.B) {
 	dir := b.TempDir()
-	config, err := server.Load(map[string]string{"data": dir, "listen": "127.0.0.1:0"}, nil, "")
-	if err != nil {
-		b.Fatal(err)
-	}
-	fillWithEntries(b, config)
+	fillWithEntries(b, servertest.Load(b, map[string]string{"data": dir}))
 	s := start(b, "", map[string]string{"data": dir})
 	v := s.signedIn(s.token())
 	b.Run("first page", func(b *testing.B) {

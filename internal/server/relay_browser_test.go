@@ -15,6 +15,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"signalbox/internal/testbed"
 )
 
 // chromium starts a real browser, and skips the test when there is none. Each tab that is
@@ -51,7 +53,7 @@ func (b *box) tab(t testing.TB, browser context.Context, token string) *tab {
 	t.Helper()
 	ctx, end := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
 	t.Cleanup(end)
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*testbed.Patience)
 	t.Cleanup(cancel)
 	p := &tab{t, b, ctx}
 	p.do(chromedp.EmulateViewport(1280, 860), chromedp.Navigate(b.loginURL(token)), chromedp.Click(chromedp.CSS("form[action='/ui/login/code'] button")))
@@ -81,16 +83,17 @@ func look[T any](p *tab, expression string) T {
 func (p *tab) until(what, expression string) time.Duration {
 	p.t.Helper()
 	began := time.Now()
-	for time.Since(began) < 15*time.Second {
+	testbed.Until(p.t, what, func() bool {
 		yes, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool]("Boolean("+expression+")"))
-		if err == nil && yes {
-			return time.Since(began)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return err == nil && yes
+	}, p)
+	return time.Since(began)
+}
+
+// String is what is on the screen when a test fails. It takes a picture too.
+func (p *tab) String() string {
 	p.shot("failed")
-	p.t.Fatalf("waited in vain until %s: %s", what, look[string](p, "document.body.innerText.slice(0, 600)"))
-	return 0
+	return look[string](p, "document.body.innerText.slice(0, 600)")
 }
 
 // observe notes the moment at which the title of a gate comes on the screen, in the page

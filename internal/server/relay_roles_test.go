@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"signalbox/internal/roster"
+	"signalbox/internal/testbed"
 	"signalbox/internal/web"
 )
 
@@ -120,7 +121,7 @@ func (s *stage) deeds() []deed {
 			return "/ui/runs/" + run.ID + "/cancel", nil
 		}},
 		{action: "/ui/deliveries/{id}/resend", least: operator, make: func() (string, url.Values) {
-			s.eventually("the delivery is given up again", func() bool {
+			testbed.Until(s.t, "the delivery is given up again", func() bool {
 				var d struct{ Delivery struct{ Status string } }
 				s.ops(200, "GET /ops/deliveries/"+s.delivery, "", &d)
 				return d.Delivery.Status == "dead"

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"signalbox/internal/testbed"
 )
 
 // visitor is a browser without a screen: cookies, redirects, forms.
@@ -21,7 +23,7 @@ type visitor struct {
 
 func (b *box) visitor() *visitor {
 	jar, _ := cookiejar.New(nil) // never fails
-	return &visitor{b, &http.Client{Timeout: 20 * time.Second, Jar: jar}}
+	return &visitor{b, &http.Client{Timeout: testbed.Patience, Jar: jar}}
 }
 
 // loginURL is an address that signs the holder of the token in.

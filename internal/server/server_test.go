@@ -2,33 +2,32 @@ package server_test
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"signalbox/internal/ledger"
 	"signalbox/internal/protocol"
 	"signalbox/internal/server"
+	"signalbox/internal/server/servertest"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // box is a server that runs inside of the test.
 type box struct {
+	*servertest.Box
 	t      testing.TB
 	url    string
 	config *server.Config
@@ -41,35 +40,10 @@ type box struct {
 func start(t testing.TB, address string, flags map[string]string, more ...protocol.Protocol) *box {
 	t.Helper()
 	// That plans wait for a person is tested where it is set.
-	all := map[string]string{"data": t.TempDir(), "listen": "127.0.0.1:0", "db": address, "tasks.plan_approval": "false"}
-	for k, v := range flags {
-		all[k] = v
-	}
-	config, err := server.Load(all, nil, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.New(t.Context(), config, slog.New(slog.DiscardHandler), more...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ready, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- s.Run(ctx, func(*server.Server) { close(ready) }) }()
-	stop := sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(stop)
-	select {
-	case <-ready:
-	case err := <-done:
-		done <- err
-		t.Fatal(err)
-	}
-	return &box{t, s.URL(), config, &http.Client{Timeout: 20 * time.Second}, stop}
+	all := map[string]string{"db": address, "tasks.plan_approval": "false"}
+	maps.Copy(all, flags)
+	b := servertest.Start(t, all, more...)
+	return &box{b, t, b.URL, b.Config, b.Client, b.Stop}
 }
 
 // eachBox runs fn with a server on every database.
@@ -81,22 +55,10 @@ func eachBox(t *testing.T, fn func(t *testing.T, b *box)) {
 // eachBoxWith is eachBox with some of the configuration.
 func eachBoxWith(t *testing.T, flags map[string]string, fn func(t *testing.T, b *box)) {
 	t.Helper()
-	storetest.Each(t, func(t *testing.T, address string) {
-		if !strings.HasPrefix(address, "postgres") {
-			address = ""
-		}
-		fn(t, start(t, address, flags))
-	})
+	storetest.Each(t, func(t *testing.T, address string) { fn(t, start(t, address, flags)) })
 }
 
-func (b *box) token() string {
-	b.t.Helper()
-	text, err := os.ReadFile(filepath.Join(b.config.Data, server.TokenFile))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return strings.TrimSpace(string(text))
-}
+func (b *box) token() string { b.t.Helper(); return b.Token() }
 
 // request is one call: "METHOD /path", with a body, a token and a content type.
 type request struct {
@@ -105,42 +67,13 @@ type request struct {
 
 func (b *box) do(r request) (status int, answer string, header http.Header) {
 	b.t.Helper()
-	method, path, _ := strings.Cut(r.call, " ")
-	req, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(r.body))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if r.token != "" {
-		req.Header.Set("Authorization", "Bearer "+r.token)
-	}
-	if r.media == "" && r.body != "" {
-		r.media = "application/json"
-	}
-	req.Header.Set("Content-Type", r.media)
-	res, err := b.client.Do(req)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return res.StatusCode, string(text), res.Header
+	return b.Do(servertest.Request{Call: r.call, Token: r.token, Body: r.body, Media: r.media})
 }
 
 // ops makes a call as the first operator and decodes the answer.
 func (b *box) ops(want int, call, body string, into any) {
 	b.t.Helper()
-	status, answer, _ := b.do(request{call: call, body: body, token: b.token()})
-	if status != want {
-		b.t.Fatalf("%s: %d %s", call, status, answer)
-	}
-	if into != nil {
-		if err := json.Unmarshal([]byte(answer), into); err != nil {
-			b.t.Fatalf("%s: %v\n%s", call, err, answer)
-		}
-	}
+	b.Ops(want, call, body, into)
 }
 
 // head is the number of entries, to see that a refused call has written nothing.
@@ -369,8 +302,7 @@ func TestPagesHoldEverythingOnce(t *testing.T) {
 
 func TestEventsArriveAsTheyHappen(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
+		ctx := testbed.Context(t)
 		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, b.url+"/ops/events?after=0", nil)
 		req.Header.Set("Authorization", "Bearer "+b.token())
 		res, err := http.DefaultClient.Do(req)
@@ -400,8 +332,7 @@ func TestAStreamEndsWhenItsTokenIsNoLongerGood(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		var eve struct{ Token string }
 		b.ops(201, "POST /ops/operators", `{"name":"eve","role":"viewer"}`, &eve)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
+		ctx := testbed.Context(t)
 		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, b.url+"/ops/events", nil)
 		req.Header.Set("Authorization", "Bearer "+eve.Token)
 		res, err := http.DefaultClient.Do(req)

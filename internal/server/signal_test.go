@@ -1,11 +1,11 @@
 package server_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"testing"
-	"time"
+
+	"signalbox/internal/testbed"
 )
 
 // A stream lasts as long as nobody decides, which may be days.
@@ -20,8 +20,7 @@ func TestAStreamOfAGateEndsWhenItsKeyIsRevoked(t *testing.T) {
 		}
 		var page struct{ Gates []struct{ ID string } }
 		b.ops(200, "GET /ops/gates", "", &page)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
+		ctx := testbed.Context(t)
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url+"/amp/gates/"+page.Gates[0].ID, nil)
 		if err != nil {
 			t.Fatal(err)

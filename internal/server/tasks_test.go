@@ -17,6 +17,7 @@ import (
 
 	"signalbox/internal/server"
 	"signalbox/internal/task"
+	"signalbox/internal/testbed"
 )
 
 // agentWith makes an agent with a role and returns its key.
@@ -199,14 +200,10 @@ func TestMessagesToARoleReachItsWebhook(t *testing.T) {
 		if status, answer, _ := b.do(request{call: "POST /amp/messages", body: taskDispatch, token: coordinator}); status != 202 {
 			t.Fatalf("%d %s", status, answer)
 		}
-		select {
-		case c := <-came:
-			var d task.Delivered
-			if err := json.Unmarshal([]byte(c.body), &d); err != nil || d.TaskStatus != "dispatched" || !strings.Contains(string(d.Message), "task_dispatch-T-2026-044-1772116327000") || c.signature == "" {
-				t.Errorf("%+v %v", c, err)
-			}
-		case <-time.After(15 * time.Second):
-			t.Error("nothing came")
+		c := testbed.Receive(t, "the webhook", came)
+		var d task.Delivered
+		if err := json.Unmarshal([]byte(c.body), &d); err != nil || d.TaskStatus != "dispatched" || !strings.Contains(string(d.Message), "task_dispatch-T-2026-044-1772116327000") || c.signature == "" {
+			t.Errorf("%+v %v", c, err)
 		}
 	})
 }
@@ -228,10 +225,7 @@ func TestMessagesToAnAgentWithAnAddressComeByMail(t *testing.T) {
 		}
 		mails := func(a *mailAgent, want int) (got []mailMessage) {
 			t.Helper()
-			for deadline := time.Now().Add(20 * time.Second); len(got) < want && time.Now().Before(deadline); {
-				time.Sleep(10 * time.Millisecond)
-				got = a.inbox()
-			}
+			testbed.Until(t, fmt.Sprintf("%d mails for %s", want, a.name), func() bool { got = a.inbox(); return len(got) >= want })
 			if len(got) != want {
 				t.Fatalf("%s has %d mails, want %d: %+v", a.name, len(got), want, got)
 			}
@@ -267,15 +261,10 @@ func TestTheMirrorFollowsTheTasks(t *testing.T) {
 	if status, answer, _ := b.do(request{call: "POST /amp/messages", body: taskDispatch, token: b.agentWith("coordinator", "default")}); status != 202 {
 		t.Fatalf("%d %s", status, answer)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	testbed.Until(t, "the task in the mirror", func() bool {
 		text, err := os.ReadFile(filepath.Join(dir, "default", "T-2026-044.json"))
-		if err == nil && strings.Contains(string(text), `"task_status": "dispatched"`) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s %v", text, err)
-		}
-	}
+		return err == nil && strings.Contains(string(text), `"task_status": "dispatched"`)
+	})
 }
 
 func TestTheClockCanBeSetOnlyWhereTheConfigurationSaysSo(t *testing.T) {

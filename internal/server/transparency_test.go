@@ -11,7 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"signalbox/internal/testbed"
 )
 
 // The log as somebody outside sees it, checked with nothing but the standard
@@ -72,12 +73,10 @@ func TestTheLogCanBeFollowedFromOutside(t *testing.T) {
 		vkey := get("/ledger/key", "")
 		var size int
 		var root string
-		for deadline := time.Now().Add(10 * time.Second); size < head && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		testbed.Until(t, fmt.Sprintf("a checkpoint over %d entries", head), func() bool {
 			size, root = readCheckpoint(t, get("/ledger/checkpoint", ""), vkey)
-		}
-		if size != head {
-			t.Fatalf("no checkpoint over %d entries came; the newest is over %d", head, size)
-		}
+			return size == head
+		})
 		var leaves [][32]byte
 		for n := 0; n*256 < size; n++ {
 			path := fmt.Sprintf("%03d", n)

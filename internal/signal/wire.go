@@ -2,7 +2,6 @@ package signal
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -179,10 +178,10 @@ func (s *Signal) warn(f *fields, now time.Time) {
 
 // readFailure takes over what metadata says of a failure.
 func (s *Signal) readFailure() {
-	var about struct {
-		Code    string `json:"error_code"`
-		Message string `json:"error_message"`
+	about, _ := wire.Members(s.Metadata) // none if there is no metadata
+	for name, field := range map[string]*string{"error_code": &s.ErrorCode, "error_message": &s.ErrorMessage} {
+		if text, ok := wire.Text(about[name]); ok && *field == "" { // what is not text is not shown
+			*field = text
+		}
 	}
-	_ = json.Unmarshal(s.Metadata, &about) // what is not text is not shown
-	s.ErrorCode, s.ErrorMessage = cmp.Or(s.ErrorCode, about.Code), cmp.Or(s.ErrorMessage, about.Message)
 }

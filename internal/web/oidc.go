@@ -12,10 +12,14 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
+	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
+
+// callback is where the provider sends people back to.
+var callback = address.Login.Of("oidc/callback")
 
 // OIDC is a provider of OpenID Connect that people sign in with. An operator is known by
 // the e-mail contact that an admin gave them; the provider must have verified it.
@@ -62,7 +66,7 @@ func (w *Web) relying(ctx context.Context) (*oidc.Provider, *oauth2.Config, erro
 	}
 	return w.provider.known, &oauth2.Config{
 		ClientID: w.OIDC.ClientID, ClientSecret: w.OIDC.ClientSecret.Reveal(), Endpoint: w.provider.known.Endpoint(),
-		RedirectURL: w.BaseURL + "/ui/login/oidc/callback", Scopes: []string{oidc.ScopeOpenID, "email"},
+		RedirectURL: w.BaseURL + callback, Scopes: []string{oidc.ScopeOpenID, "email"},
 	}, nil
 }
 

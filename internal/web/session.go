@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
@@ -169,14 +170,14 @@ func (w *Web) postLogin(out http.ResponseWriter, r *http.Request) error {
 func (w *Web) signOut(r *Request) (Result, error) {
 	cookie, err := r.Cookie(sessionCookie)
 	if err != nil {
-		return Result{To: "/ui/login"}, nil //nolint:nilerr // there is none to end
+		return Result{To: address.Login.At()}, nil //nolint:nilerr // there is none to end
 	}
 	err = w.ledger.Write(r.Context(), func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: r.Who.Workspace, Kind: kindClosed, Actor: r.Who.Actor(), Subject: r.Who.ID, Body: closed{hashOf(cookie.Value)}})
 		return nil
 	})
 	w.setCookie(r.w, sessionCookie, "", -1)
-	return Result{To: "/ui/login", Flash: "You are signed out."}, err
+	return Result{To: address.Login.At(), Flash: "You are signed out."}, err
 }
 
 // setCookie sets a cookie that scripts cannot read. Lax lets a link from a chat arrive

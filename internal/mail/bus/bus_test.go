@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"signalbox/internal/mail/bus"
+	"signalbox/internal/testbed"
 )
 
 // startBus starts a bus without mail, and returns its socket and what stops it.
@@ -62,19 +63,17 @@ type peer struct {
 
 func dial(t *testing.T, socket string) *peer {
 	t.Helper()
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", socket)
-		if err == nil {
-			t.Cleanup(func() { _ = conn.Close() })
-			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-			p := &peer{t: t, conn: conn, in: bufio.NewScanner(conn)}
-			p.in.Buffer(nil, 4<<20)
-			return p
-		}
-		if time.Since(begun) > 10*time.Second {
-			t.Fatal(err)
-		}
-	}
+	p := &peer{t: t}
+	testbed.Until(t, "the bus", func() bool {
+		var err error
+		p.conn, err = (&net.Dialer{}).DialContext(t.Context(), "unix", socket)
+		return err == nil
+	})
+	t.Cleanup(func() { _ = p.conn.Close() })
+	_ = p.conn.SetDeadline(time.Now().Add(testbed.Patience))
+	p.in = bufio.NewScanner(p.conn)
+	p.in.Buffer(nil, 4<<20)
+	return p
 }
 
 func join(t *testing.T, socket, name, more string) *peer {

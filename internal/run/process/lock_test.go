@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"signalbox/internal/run/engine"
 	"signalbox/internal/run/process"
 	"signalbox/internal/run/runtest"
+	"signalbox/internal/testbed"
 )
 
 // order is what happened, over several runs.
@@ -73,7 +75,7 @@ func TestRunsOfOneSessionTakeTurns(t *testing.T) {
 				<-b.first
 			}
 			if c.overlap {
-				waitFor(t, func() bool { return strings.Count(content(logFile), "begin") == 2 })
+				testbed.Until(t, "both to begin", func() bool { return strings.Count(content(logFile), "begin") == 2 })
 			}
 			if err := os.WriteFile(hold, nil, 0o600); err != nil {
 				t.Fatal(err)
@@ -127,10 +129,13 @@ func TestALockIsFreeWhenItsHolderDies(t *testing.T) {
 	}
 	holder := exec.CommandContext(t.Context(), self)
 	holder.Env = append(os.Environ(), "SIGNALBOX_TEST_HOLD="+dir)
+	if _, err := holder.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	if err := holder.Start(); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, func() bool { return content(filepath.Join(dir, "held")) != "" })
+	testbed.Until(t, "the lock to be held", func() bool { return content(filepath.Join(dir, "held")) != "" })
 	locks := process.Locks{Dir: dir}
 	soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -160,7 +165,7 @@ func holdALock() {
 	if err := os.WriteFile(filepath.Join(dir, "held"), []byte("yes"), 0o600); err != nil {
 		panic(err)
 	}
-	time.Sleep(time.Minute)
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends, if it kills nobody
 }
 
 func content(path string) string {
@@ -173,14 +178,4 @@ func or(text, otherwise string) string {
 		return otherwise
 	}
 	return text
-}
-
-// waitFor looks until it is so.
-func waitFor(t *testing.T, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !so(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not happen")
-		}
-	}
 }

@@ -18,6 +18,7 @@ import (
 	"signalbox/internal/run/record"
 	"signalbox/internal/run/runtest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 func TestMain(m *testing.M) {
@@ -92,23 +93,14 @@ func TestAKilledSupervisorLeavesOneCompletedAndNoLock(t *testing.T) {
 	if err != nil || fmt.Sprint(types) != "[started completed]" {
 		t.Fatalf("%v %v", types, err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); !take(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the session is held by a run that is over")
-		}
-	}
+	testbed.Until(t, "the session of a run that is over", take)
 	var pid int
 	text, _ := os.ReadFile(log)
 	if _, err := fmt.Sscanf(string(text), "begin %d", &pid); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	testbed.Until(t, "the agent's end", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || strings.Contains(string(stat), ") Z ") {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the agent lives")
-		}
-	}
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
 }

@@ -23,6 +23,7 @@ import (
 	"signalbox/internal/run/record"
 	"signalbox/internal/run/runtest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -101,15 +102,17 @@ func TestNothingIsLostOrTwiceOnABadConnection(t *testing.T) {
 	r := b.open(t)
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(1, 2))
-	sometimes := func() bool { mu.Lock(); defer mu.Unlock(); return random.IntN(3) == 0 }
+	var calls atomic.Int64
+	sometimes := func() bool { calls.Add(1); mu.Lock(); defer mu.Unlock(); return random.IntN(3) == 0 }
 	b.before, b.after = sometimes, sometimes
 	recorder := b.server().Begin(r.ID, 0, func(err error) { t.Errorf("the run was stopped: %v", err) })
 	done := make(chan error, 1)
 	go func() { done <- recorder.Run(t.Context()) }()
 	for i := range 400 {
 		recorder.Event(event(i), engine.Usage{Source: "amp"})
-		if i%20 == 0 {
-			time.Sleep(time.Millisecond)
+		if i%20 == 0 { // so that they are sent in many calls
+			sent := calls.Load()
+			testbed.Until(t, "a call", func() bool { return calls.Load() > sent })
 		}
 	}
 	recorder.Event(end(), engine.Usage{Source: "amp"})

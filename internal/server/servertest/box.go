@@ -1,0 +1,178 @@
+// Package servertest runs whole servers inside of a test: on a free port, in a folder of
+// their own, on either database. It knows of the surface what every test of it takes: the
+// operator's token, and how a call is made. Only tests import it.
+package servertest
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"signalbox/internal/protocol"
+	"signalbox/internal/server"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
+)
+
+// Box is a server that runs until the end of the test, or until Stop.
+type Box struct {
+	T      testing.TB
+	URL    string
+	Config *server.Config
+	Client *http.Client
+	Stop   func() // may be called more than once
+}
+
+// Settings are those of a server in a folder of the test's own, on a free port, on SQLite,
+// with what the caller adds. An address of SQLite for "db" means that one in the folder.
+func Settings(t testing.TB, more map[string]string) map[string]string {
+	t.Helper()
+	all := map[string]string{"listen": "127.0.0.1:0"}
+	maps.Copy(all, more)
+	if all["data"] == "" {
+		all["data"] = t.TempDir()
+	}
+	if !strings.HasPrefix(all["db"], "postgres") {
+		all["db"] = ""
+	}
+	return all
+}
+
+// Load reads the Settings.
+func Load(t testing.TB, settings map[string]string) *server.Config {
+	t.Helper()
+	config, err := server.Load(Settings(t, settings), nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// Start runs a server with the Settings and with more protocols than it has, and returns
+// when it is ready.
+func Start(t testing.TB, settings map[string]string, more ...protocol.Protocol) *Box {
+	t.Helper()
+	return Run(t, Load(t, settings), more...)
+}
+
+// Each runs fn with a server on every database.
+func Each(t *testing.T, settings map[string]string, fn func(t *testing.T, b *Box)) {
+	t.Helper()
+	storetest.Each(t, func(t *testing.T, address string) {
+		here := maps.Clone(settings)
+		if here == nil {
+			here = map[string]string{}
+		}
+		here["db"] = address
+		fn(t, Start(t, here))
+	})
+}
+
+// Run is Start with a configuration that was loaded before.
+func Run(t testing.TB, config *server.Config, more ...protocol.Protocol) *Box {
+	t.Helper()
+	s, err := server.New(t.Context(), config, slog.New(slog.DiscardHandler), more...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Box{T: t, Config: config, Client: &http.Client{Timeout: testbed.Patience, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- s.Run(ctx, func(*server.Server) { close(ready) }) }()
+	b.Stop = sync.OnceFunc(func() {
+		cancel()
+		if err := testbed.Receive(t, "the server to stop", done); err != nil {
+			t.Error(err)
+		}
+		b.Client.CloseIdleConnections()
+	})
+	t.Cleanup(b.Stop)
+	select {
+	case <-ready:
+	case err := <-done:
+		done <- err
+		t.Fatal(err)
+	}
+	b.URL = s.URL()
+	return b
+}
+
+// Again runs a server that was stopped once more, with its data and at its address.
+func (b *Box) Again() *Box {
+	b.T.Helper()
+	return Start(b.T, map[string]string{"data": b.Config.Data, "db": b.Config.DB.Reveal(), "listen": strings.TrimPrefix(b.URL, "http://")})
+}
+
+// Token is that of the first operator.
+func (b *Box) Token() string {
+	b.T.Helper()
+	text, err := os.ReadFile(filepath.Join(b.Config.Data, server.TokenFile))
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// Request is one call: "METHOD /path", with a token, a body, and the body's media type if
+// it is not JSON.
+type Request struct {
+	Call, Token, Body, Media string
+}
+
+// Do makes a call and returns the answer, whatever it is.
+func (b *Box) Do(r Request) (status int, answer string, header http.Header) {
+	b.T.Helper()
+	method, path, _ := strings.Cut(r.Call, " ")
+	req, err := http.NewRequestWithContext(context.Background(), method, b.URL+path, strings.NewReader(r.Body))
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	if r.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+r.Token)
+	}
+	if r.Media == "" && r.Body != "" {
+		r.Media = "application/json"
+	}
+	req.Header.Set("Content-Type", r.Media)
+	res, err := b.Client.Do(req)
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	return res.StatusCode, string(text), res.Header
+}
+
+// Ops makes a call as the first operator, which has to have the status, and decodes the
+// answer into what is not nil.
+func (b *Box) Ops(want int, call, body string, into any) {
+	b.T.Helper()
+	status, answer, _ := b.Do(Request{Call: call, Token: b.Token(), Body: body})
+	if status != want {
+		b.T.Fatalf("%s: %d %s", call, status, answer)
+	}
+	if into != nil {
+		if err := json.Unmarshal([]byte(answer), into); err != nil {
+			b.T.Fatalf("%s: %v\n%s", call, err, answer)
+		}
+	}
+}
+
+// Agent adds an agent and returns its keys by kind.
+func (b *Box) Agent(name string) map[string]string {
+	b.T.Helper()
+	var added struct{ Keys map[string]string }
+	b.Ops(http.StatusCreated, "POST /ops/agents", `{"name":"`+name+`"}`, &added)
+	return added.Keys
+}
