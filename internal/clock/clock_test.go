@@ -31,7 +31,7 @@ type setBody struct {
 
 var alarms = ledger.Projection{
 	Name:   "alarms",
-	Tables: []ledger.Table{{Name: "alarm", Key: "name"}},
+	Tables: ledger.Tables("alarm (name)"),
 	Apply: map[string]ledger.Apply{
 		"alarm.set": ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *setBody) {
 			tx.Exec("INSERT INTO alarm (name, rang) VALUES ($1, 0) ON CONFLICT (name) DO NOTHING", e.Subject)

@@ -77,7 +77,7 @@ type empty struct{}
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name:   "deliver",
-		Tables: []ledger.Table{{Name: "delivery", Key: "id"}, {Name: "delivery_lane", Key: "order_key"}},
+		Tables: ledger.Tables("delivery (id)", "delivery_lane (order_key)"),
 		Apply: map[string]ledger.Apply{
 			kindQueued:    ledger.ApplyBody(applyQueued),
 			kindSucceeded: applyEnded(Delivered),

@@ -51,14 +51,11 @@ type Resolution struct {
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "gate",
-		Tables: []ledger.Table{
-			{Name: "gate_waiting", Key: "workspace, risk, opened_seq"},
-			{Name: "gate_resolved", Key: "opened_seq"},
-			{Name: "gate_vote", Key: "gate, operator"},
-			{Name: "gate_receipt", Key: "gate, seq"},
-			{Name: "gate_approval", Key: "agent, key, digest"},
-			{Name: "delegation", Key: "operator, delegate"},
-		},
+		Tables: ledger.Tables(
+			"gate_waiting (workspace, risk, opened_seq)", "gate_resolved (opened_seq)",
+			"gate_vote (gate, operator)", "gate_receipt (gate, seq)",
+			"gate_approval (agent, key, digest)", "delegation (operator, delegate)",
+		),
 		Erasable: []string{kindReceipt},
 		Apply: map[string]ledger.Apply{
 			"gate.opened":        applyOpened,

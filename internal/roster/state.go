@@ -73,17 +73,11 @@ type (
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "roster",
-		Tables: []ledger.Table{
-			{Name: "workspace", Key: "name"},
-			{Name: "agent", Key: "id"},
-			{Name: "agent_public_key", Key: "agent, fingerprint"},
-			{Name: "operator", Key: "id"},
-			{Name: "operator_contact", Key: "operator, channel"},
-			{Name: "owner", Key: "id"},
-			{Name: "access_key", Key: "id"},
-			{Name: "address_hold", Key: "address"},
-			{Name: "invite", Key: "id"},
-		},
+		Tables: ledger.Tables(
+			"workspace (name)", "agent (id)", "agent_public_key (agent, fingerprint)",
+			"operator (id)", "operator_contact (operator, channel)", "owner (id)",
+			"access_key (id)", "address_hold (address)", "invite (id)",
+		),
 		Apply: map[string]ledger.Apply{
 			"workspace.added":    applyWorkspaceAdded,
 			"agent.added":        applyAgentAdded,

@@ -64,12 +64,8 @@ const (
 func Projection() ledger.Projection {
 	report := ledger.ApplyBody(applyReported)
 	return ledger.Projection{
-		Name: "run",
-		Tables: []ledger.Table{
-			{Name: "run", Key: "id"},
-			{Name: "run_event", Key: "run, n"},
-			{Name: "run_day", Key: "workspace, day"},
-		},
+		Name:   "run",
+		Tables: ledger.Tables("run (id)", "run_event (run, n)", "run_day (workspace, day)"),
 		Apply: map[string]ledger.Apply{
 			kindOpened: ledger.ApplyBody(applyOpened), kindStopped: ledger.ApplyBody(applyStopped),
 			kindStarted: report, kindActed: report, kindCompleted: report,

@@ -70,14 +70,10 @@ const (
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "signal",
-		Tables: []ledger.Table{
-			{Name: "signal", Key: "agent, run_id, request"},
-			{Name: "price_table", Key: "version"},
-			{Name: "registration", Key: "agent"},
-			{Name: "agent_webhook", Key: "agent"},
-			{Name: "heartbeat", Key: "agent, run_id"},
-			{Name: "run_halt", Key: "agent, run_id"},
-		},
+		Tables: ledger.Tables(
+			"signal (agent, run_id, request)", "price_table (version)", "registration (agent)",
+			"agent_webhook (agent)", "heartbeat (agent, run_id)", "run_halt (agent, run_id)",
+		),
 		Apply: map[string]ledger.Apply{
 			kindReceived:   applyReceived,
 			kindRegistered: ledger.ApplyBody(applyRegistered),

@@ -103,14 +103,11 @@ func Projection() ledger.Projection {
 	}
 	return ledger.Projection{
 		Name: "task",
-		Tables: []ledger.Table{
-			{Name: "task", Key: "workspace, task_id"},
-			{Name: "task_count", Key: "workspace, status"},
-			{Name: "task_message", Key: "workspace, msg_id"},
-			{Name: "task_error", Key: "seq"},
-			{Name: "task_gate", Key: "gate"},
-			{Name: "task_hook", Key: "workspace, role"},
-		},
+		Tables: ledger.Tables(
+			"task (workspace, task_id)", "task_count (workspace, status)",
+			"task_message (workspace, msg_id)", "task_error (seq)", "task_gate (gate)",
+			"task_hook (workspace, role)",
+		),
 		Erasable: []string{kindRefused},
 		Apply:    apply,
 	}

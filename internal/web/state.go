@@ -67,12 +67,8 @@ type (
 // Projection is what logins do to the tables.
 func Projection() ledger.Projection {
 	return ledger.Projection{
-		Name: "web",
-		Tables: []ledger.Table{
-			{Name: "web_code", Key: "hash"},
-			{Name: "web_session", Key: "hash"},
-			{Name: "web_password", Key: "operator"},
-		},
+		Name:   "web",
+		Tables: ledger.Tables("web_code (hash)", "web_session (hash)", "web_password (operator)"),
 		Apply: map[string]ledger.Apply{
 			kindOpened:         ledger.ApplyBody(applyOpened),
 			kindClosed:         ledger.ApplyBody(applyClosed),
