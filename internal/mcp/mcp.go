@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"encoding/json" // the SDK takes answers as json.RawMessage
 	"net/http"
 	"slices"
 	"time"
@@ -101,8 +100,8 @@ func (s *server) handle(t tool, schema object) sdk.ToolHandler {
 // result is what the model sees.
 func result(text []byte, failed bool) *sdk.CallToolResult {
 	out := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}, IsError: failed}
-	if wire.Raw(text).IsValid() {
-		out.StructuredContent = json.RawMessage(text)
+	if wire.Valid(text) {
+		out.StructuredContent = wire.Raw(text)
 	}
 	return out
 }

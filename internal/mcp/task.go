@@ -7,6 +7,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/signal"
 	"signalbox/internal/task"
+	"signalbox/internal/wire"
 )
 
 const (
@@ -118,7 +119,7 @@ func (s *server) message(name, about string, kind task.Type, roles ...task.Role)
 				return outcome{}, err
 			}
 			delete(args, "task_id")
-			payload, err := encode(args)
+			payload, err := wire.EncodeData(args)
 			if err != nil {
 				return outcome{}, err
 			}
@@ -138,7 +139,7 @@ func (s *server) send(ctx context.Context, d task.Document, body object) (outcom
 		return outcome{}, err
 	}
 	if body != nil {
-		if d.Raw, err = encode(body); err != nil {
+		if d.Raw, err = wire.EncodeData(body); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -166,7 +167,7 @@ func (s *server) approvalTools() []tool {
 // approval asks a person, and waits for them.
 func (s *server) approval(ctx context.Context, args object) (outcome, error) {
 	args["amp_version"], args["type"], args["agent_id"] = "2.0", string(signal.GateRequest), s.who.Name
-	text, err := encode(args)
+	text, err := wire.EncodeData(args)
 	if err != nil {
 		return outcome{}, err
 	}

@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"encoding/json" // writes the numbers of wire.Data as they came, and is the SDK's own
 	"fmt"
 	"math"
 	"strings"
@@ -88,7 +87,7 @@ func readSchema(name string, into object) error {
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal([]byte(strings.ReplaceAll(string(text), `"common.json#/`, `"#/`)), &into)
+	return wire.UnmarshalPart([]byte(strings.ReplaceAll(string(text), `"common.json#/`, `"#/`)), &into)
 }
 
 // read reads the arguments, or says what is wrong with them. Of payloads the task says so
@@ -97,8 +96,11 @@ func (t tool) read(raw []byte, schema object) (args object, problem string) {
 	args = object{}
 	if len(raw) > 0 {
 		data, err := wire.Data(raw)
+		if err != nil {
+			return nil, "The arguments should be a JSON object. " + fault.From(err).Message
+		}
 		given, ok := data.(object)
-		if err != nil || !ok {
+		if !ok {
 			return nil, "The arguments should be a JSON object."
 		}
 		args = given
@@ -121,9 +123,6 @@ func (t tool) read(raw []byte, schema object) (args object, problem string) {
 	return args, ""
 }
 
-// encode writes arguments as JSON, with numbers as they came.
-func encode(args object) ([]byte, error) { return json.Marshal(args) }
-
 // textOf is an argument that is text, "" if it is absent.
 func textOf(args object, name string) (string, error) {
 	text, ok := args[name].(string)
@@ -139,7 +138,7 @@ func numberOf(args object, name string) (int64, error) {
 	if !ok {
 		return 0, nil
 	}
-	number, _ := given.(json.Number)
+	number, _ := given.(wire.Numeral)
 	n, err := number.Float64() // 3.0 is whole, too
 	if err != nil || n < 0 || n > 1<<53 || n != math.Trunc(n) {
 		return 0, fault.New(fault.InvalidPayload, "The argument %q should be a whole number, 0 or more.", name).About(name)
