@@ -97,8 +97,11 @@ func (t tool) read(raw []byte, schema object) (args object, problem string) {
 	args = object{}
 	if len(raw) > 0 {
 		data, err := wire.Data(raw)
+		if err != nil {
+			return nil, fault.From(err).Message
+		}
 		given, ok := data.(object)
-		if err != nil || !ok {
+		if !ok {
 			return nil, "The arguments should be a JSON object."
 		}
 		args = given
