@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -324,7 +323,7 @@ func lastWords(body []byte) string {
 // artifact shows JSON, or what should be. The digest binds what is not shown, too.
 func artifact(name string, text []byte) wire.Raw {
 	content := wire.Raw(bytes.ReplaceAll(text, []byte(`\u0000`), []byte(`\ufffd`)))
-	if len(content) > maxShown || !json.Valid(content) || !form.IsObject(content) {
+	if len(content) > maxShown || !wire.Valid(content) || !form.IsObject(content) {
 		content = wire.AppendText(nil, clean(strings.ToValidUTF8(string(text[:min(len(text), maxShown)]), "")))
 	}
 	out := append([]byte(`{"type":"json","name":`), wire.AppendText(nil, clean(name))...)
