@@ -128,7 +128,7 @@ func (d *Directory) Change(ctx context.Context, who roster.Identity, body []byte
 	if err != nil {
 		return Updated{}, err
 	}
-	d.use(who.ID, p)
+	d.profiles.Put(who.ID, p)
 	out := Updated{Updated: true, Address: who.Address}
 	if f.Has("delivery") {
 		out.WebhookSecret = d.madeSecret(who.Workspace, who.ID, p)

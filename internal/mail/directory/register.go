@@ -71,7 +71,7 @@ func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byt
 	}
 	out := d.registered(a, key.Secret, by)
 	if out.again = again; !again {
-		d.use(a.ID, n.profile)
+		d.profiles.Put(a.ID, n.profile)
 		out.WebhookSecret = d.madeSecret(a.Workspace, a.ID, n.profile)
 	}
 	return out, nil
