@@ -20,7 +20,8 @@ const (
 	messagesPerMinute = 60
 	messagesPerHour   = 500
 	receivedPerMinute = 120
-	pendingPerMinute  = 30
+	// PendingPerMinute is how often an agent may ask for what waits for it.
+	PendingPerMinute = 30
 )
 
 // maxPoll is the longest that a call waits for messages.
@@ -85,9 +86,9 @@ func (m *Mail) agentRoutes() []wire.Route {
 			Query: []wire.Param{{Name: "id", Meaning: "the message"}}, Handle: ack},
 		{Method: "POST", Path: "/v1/inbox/{id}/ack", Summary: "Acknowledge a message", Handle: ack},
 		{Method: "POST", Path: "/v1/messages/pending/ack", Summary: "Acknowledge messages: {\"ids\": […]}",
-			RequestMedia: "application/json", Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.postAck)},
+			RequestMedia: "application/json", Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll)},
 		{Method: "POST", Path: "/v1/messages/pending", Summary: "The same", RequestMedia: "application/json",
-			Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.postAck)},
+			Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll)},
 		{Method: "GET", Path: "/v1/messages/pending/count", Summary: "How many messages wait", Answer: Count{},
 			Handle: roster.Answer(m.Count)},
 		{Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Say that a message was read",
@@ -98,10 +99,10 @@ func (m *Mail) agentRoutes() []wire.Route {
 	}
 	for _, path := range []string{"/v1/messages/pending", "/v1/messages", "/v1/inbox"} {
 		routes = append(routes, wire.Route{Method: "GET", Path: path,
-			Summary: "What waits for the agent, the oldest first; reading takes nothing out", Rate: pendingPerMinute,
+			Summary: "What waits for the agent, the oldest first; reading takes nothing out", Rate: PendingPerMinute,
 			Query: wait, Media: "application/json", Handle: m.getPending})
 	}
-	// Messages have a limit of their own, which Route counts.
+	// Messages have a limit of their own, which Send counts.
 	routes = append(routes, wire.Route{Method: "POST", Path: "/v1/route",
 		Summary: "Send a message; 202 while a person decides", RequestMedia: "application/json", Answer: Answer{},
 		Handle: m.postRoute})
@@ -125,18 +126,27 @@ func (m *Mail) takeMessage(who roster.Identity) (roster.Allowance, error) {
 	return left, nil
 }
 
-func (m *Mail) postRoute(w http.ResponseWriter, r *http.Request) error {
-	who := roster.From(r.Context())
+// Send is Route for an agent that sends by itself, whose limits it counts against. What is left
+// of them is known in any case.
+func (m *Mail) Send(ctx context.Context, who roster.Identity, body []byte) (Answer, roster.Allowance, error) {
 	left, err := m.takeMessage(who)
-	left.SetHeaders(w.Header())
 	if err != nil {
-		return err
+		return Answer{}, left, err
 	}
+	if err := wire.Fits(body, amp.MaxBody); err != nil {
+		return Answer{}, left, err
+	}
+	answer, err := m.Route(ctx, who, body)
+	return answer, left, err
+}
+
+func (m *Mail) postRoute(w http.ResponseWriter, r *http.Request) error {
 	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
-	answer, err := m.Route(r.Context(), who, body)
+	answer, left, err := m.Send(r.Context(), roster.From(r.Context()), body)
+	left.SetHeaders(w.Header())
 	if err != nil {
 		return err
 	}
@@ -156,7 +166,7 @@ func (m *Mail) getPending(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := page.json()
+	body, err := page.JSON()
 	if err != nil {
 		return err
 	}
@@ -209,7 +219,8 @@ func readIDs(body []byte) ([]string, error) {
 	return ids, f.Err
 }
 
-func (m *Mail) postAck(ctx context.Context, who roster.Identity, body []byte) (map[string]int, error) {
+// AckAll acknowledges the messages that a body lists, and says how many it took out of the queue.
+func (m *Mail) AckAll(ctx context.Context, who roster.Identity, body []byte) (map[string]int, error) {
 	ids, err := readIDs(body)
 	if err != nil {
 		return nil, err

@@ -195,8 +195,8 @@ type Page struct {
 	Next      int64 // where the next page begins
 }
 
-// json writes the answer of the pending call.
-func (p *Page) json() ([]byte, error) {
+// JSON is the answer of the pending call, with every message as it came.
+func (p *Page) JSON() ([]byte, error) {
 	out := []byte(`{"messages":[`)
 	for i := range p.Messages {
 		if i > 0 {

@@ -116,6 +116,9 @@ type Received struct {
 // Receive takes a payload of the type. It is recorded, decided and perhaps held, or
 // nothing happens.
 func (s *Signals) Receive(ctx context.Context, who roster.Identity, t Type, body []byte) (Received, error) {
+	if err := wire.Fits(body, maxBody); err != nil {
+		return Received{}, err
+	}
 	f, err := readFields(body, t)
 	if err != nil {
 		return Received{}, err

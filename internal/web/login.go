@@ -73,10 +73,7 @@ func (w *Web) loginByPassword(out http.ResponseWriter, r *http.Request) {
 		err = clean(r.PostForm)
 	}
 	if err == nil {
-		var who roster.Identity
-		if who, err = w.checkPassword(r.Context(), name, r.PostFormValue("password")); err == nil {
-			token, err = w.signIn(r.Context(), who, "password")
-		}
+		token, err = w.enter(r.Context(), name, r.PostFormValue("password"))
 	}
 	if err != nil {
 		w.loginFailed(out, r, loginForm{To: r.PostFormValue("to"), Name: name}, err)

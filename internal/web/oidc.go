@@ -84,7 +84,8 @@ func (w *Web) loginByOIDC(out http.ResponseWriter, r *http.Request) {
 }
 
 func (w *Web) oidcCallback(out http.ResponseWriter, r *http.Request) {
-	token, err := w.finishOIDC(out, r)
+	w.setCookie(out, oidcCookie, "", -1)
+	token, err := w.finishOIDC(r)
 	if err != nil {
 		w.loginFailed(out, r, loginForm{}, err)
 		return
@@ -92,8 +93,8 @@ func (w *Web) oidcCallback(out http.ResponseWriter, r *http.Request) {
 	w.signedIn(out, r, token, "")
 }
 
-func (w *Web) finishOIDC(out http.ResponseWriter, r *http.Request) (token string, err error) {
-	w.setCookie(out, oidcCookie, "", -1)
+// finishOIDC signs in whom the provider has sent back to the browser that asked.
+func (w *Web) finishOIDC(r *http.Request) (token string, err error) {
 	cookie, err := r.Cookie(oidcCookie)
 	parts := []string{}
 	if err == nil {
