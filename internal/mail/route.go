@@ -286,10 +286,12 @@ func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
 func (m *Mail) refuse(ctx context.Context, l *letter, why *fault.Error) error {
 	record := l.decision.Record
 	err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: l.workspace, Kind: kindBlocked, Actor: l.sender.Actor(), Subject: l.sender.ID,
+		tx.Append(ledger.Event{
+			Workspace: l.workspace, Kind: kindBlocked, Actor: l.sender.Actor(), Subject: l.sender.ID,
 			Body: blocked{
 				To: l.to.String(), Subject: l.subject, Flags: l.flags, Decision: &record,
-			}})
+			},
+		})
 		return nil
 	})
 	if err != nil {

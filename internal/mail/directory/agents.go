@@ -234,8 +234,10 @@ func (d *Directory) Resolve(ctx context.Context, who roster.Identity, text strin
 		return Resolved{}, err
 	}
 	p := d.Profile(a.ID)
-	return Resolved{a.Address, p.Alias, amp.KeyText(found.PublicKey), "Ed25519", currentKey(a), a.Online,
-		p.Capabilities}, nil
+	return Resolved{
+		a.Address, p.Alias, amp.KeyText(found.PublicKey), "Ed25519", currentKey(a), a.Online,
+		p.Capabilities,
+	}, nil
 }
 
 // Card is the agent's card.
