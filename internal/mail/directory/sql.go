@@ -32,8 +32,10 @@ func Tables() []ledger.Table {
 
 // Apply is what entries do to them.
 func Apply() map[string]ledger.Apply {
-	return map[string]ledger.Apply{kindProfile: applyProfile, kindRevoked: ledger.ApplyBody(applyRevoked),
-		"agent.removed": applyAgentRemoved}
+	return map[string]ledger.Apply{
+		kindProfile: applyProfile, kindRevoked: ledger.ApplyBody(applyRevoked),
+		"agent.removed": applyAgentRemoved,
+	}
 }
 
 func applyProfile(tx *store.Tx, e *ledger.Entry) error {
@@ -61,8 +63,10 @@ func Supersede(tx *store.Tx, fingerprint, address, by string, at int64) {
 }
 
 func revoke(tx *ledger.Tx, actor roster.Identity, workspace, fingerprint string, body revoked) {
-	tx.Append(ledger.Event{Workspace: workspace, Kind: kindRevoked, Actor: actor.Actor(), Subject: fingerprint,
-		Body: body})
+	tx.Append(ledger.Event{
+		Workspace: workspace, Kind: kindRevoked, Actor: actor.Actor(), Subject: fingerprint,
+		Body: body,
+	})
 }
 
 // CheckRevoked refuses a key that was replaced or given up.
