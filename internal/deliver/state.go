@@ -109,11 +109,7 @@ func applyFailed(tx *store.Tx, e *ledger.Entry, b *tried) {
 // applyEnded ends a delivery and lets the next of its lane come forward. Only the
 // first of a lane is ever tried, so the next has a greater place.
 func applyEnded(status string) ledger.Apply {
-	return func(tx *store.Tx, e *ledger.Entry) error {
-		var b tried
-		if err := e.Decode(&b); err != nil {
-			return err
-		}
+	return ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *tried) {
 		tx.Exec("UPDATE delivery SET status = $2, attempts = $3, due_at = 0, since = 0, ended_at = $4, last_error = $5, reference = $6 WHERE id = $1 AND status = 'pending'",
 			e.Subject, status, b.Attempt, e.At.UnixMicro(), b.Text, b.Reference)
 		tx.Exec("DELETE FROM delivery_lane WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND delivery = $1", e.Subject)
@@ -121,8 +117,7 @@ func applyEnded(status string) ledger.Apply {
 SELECT order_key, id, tries, due_at, since FROM delivery
 WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND status = 'pending' AND place > (SELECT place FROM delivery WHERE id = $1)
 ORDER BY place LIMIT 1 ON CONFLICT (order_key) DO NOTHING`, e.Subject)
-		return nil
-	}
+	})
 }
 
 // applyResent puts a dead letter at the end of its lane, with all its time before

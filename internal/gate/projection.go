@@ -60,18 +60,13 @@ func Projection() ledger.Projection {
 		Apply: map[string]ledger.Apply{
 			"gate.opened":        applyOpened,
 			"gate.voted":         ledger.ApplyBody(applyVoted),
-			"gate.resolved":      applyResolved,
+			"gate.resolved":      ledger.TryBody(applyResolved),
 			"gate.escalated":     ledger.ApplyBody(applyEscalated),
 			kindReceipt:          applyReceipt,
 			"delegation.granted": ledger.ApplyBody(applyDelegated),
-			"delegation.ended": func(tx *store.Tx, e *ledger.Entry) error {
-				var b delegated
-				if err := e.Decode(&b); err != nil {
-					return err
-				}
+			"delegation.ended": ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *delegated) {
 				tx.Exec("DELETE FROM delegation WHERE operator = $1 AND delegate = $2", e.Subject, b.Delegate)
-				return nil
-			},
+			}),
 		},
 	}
 }
@@ -101,11 +96,7 @@ func applyVoted(tx *store.Tx, e *ledger.Entry, b *voted) {
 		e.Subject, b.Operator, b.CastBy, b.Approve, b.Note, e.At.UnixMicro())
 }
 
-func applyResolved(tx *store.Tx, e *ledger.Entry) error {
-	var b Resolution
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyResolved(tx *store.Tx, e *ledger.Entry, b *Resolution) error {
 	risk, err := riskRank(b.Risk)
 	if err != nil {
 		return err

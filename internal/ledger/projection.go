@@ -26,13 +26,20 @@ type Apply func(tx *store.Tx, e *Entry) error
 
 // ApplyBody is an Apply that reads the entry's body, which it must not change.
 func ApplyBody[T any](apply func(tx *store.Tx, e *Entry, b *T)) Apply {
+	return TryBody(func(tx *store.Tx, e *Entry, b *T) error {
+		apply(tx, e, b)
+		return nil
+	})
+}
+
+// TryBody is ApplyBody for what may fail.
+func TryBody[T any](apply func(tx *store.Tx, e *Entry, b *T) error) Apply {
 	return func(tx *store.Tx, e *Entry) error {
 		b, err := Read[T](e)
 		if err != nil {
 			return err
 		}
-		apply(tx, e, b)
-		return nil
+		return apply(tx, e, b)
 	}
 }
 

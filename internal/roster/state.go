@@ -80,12 +80,12 @@ func Projection() ledger.Projection {
 		),
 		Apply: map[string]ledger.Apply{
 			"workspace.added":    applyWorkspaceAdded,
-			"agent.added":        applyAgentAdded,
-			"agent.changed":      applyAgentChanged,
+			"agent.added":        ledger.TryBody(applyAgentAdded),
+			"agent.changed":      ledger.TryBody(applyAgentChanged),
 			"agent.suspended":    ledger.ApplyBody(applySuspended),
 			"agent.resumed":      applyResumed,
 			"agent.proved":       ledger.ApplyBody(applyProved),
-			"agent.removed":      applyAgentRemoved,
+			"agent.removed":      ledger.TryBody(applyAgentRemoved),
 			"public_key.added":   ledger.ApplyBody(applyPublicKeyAdded),
 			"public_key.retired": ledger.ApplyBody(applyPublicKeyRetired),
 			"operator.added":     ledger.ApplyBody(applyOperatorAdded),
@@ -93,10 +93,10 @@ func Projection() ledger.Projection {
 			"operator.removed":   applyRemoved("operator", "DELETE FROM operator_contact WHERE operator = $1"),
 			"owner.added":        ledger.ApplyBody(applyOwnerAdded),
 			"owner.removed":      applyRemoved("owner", "UPDATE agent SET owner = '' WHERE owner = $1"),
-			"invite.made":        applyInviteMade,
+			"invite.made":        ledger.TryBody(applyInviteMade),
 			"invite.used":        applyInviteUsed,
 			"invite.ended":       applyInviteEnded,
-			"key.issued":         applyKeyIssued,
+			"key.issued":         ledger.TryBody(applyKeyIssued),
 			"key.rotated":        applyKeyRetired("expires_at"),
 			"key.revoked":        applyKeyRetired("revoked_at"),
 		},
@@ -108,11 +108,7 @@ func applyWorkspaceAdded(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applyAgentAdded(tx *store.Tx, e *ledger.Entry) error {
-	var b agentAdded
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyAgentAdded(tx *store.Tx, e *ledger.Entry, b *agentAdded) error {
 	labels, err := wire.Marshal(b.Labels)
 	if err != nil {
 		return err
@@ -122,11 +118,7 @@ func applyAgentAdded(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applyAgentChanged(tx *store.Tx, e *ledger.Entry) error {
-	var b agentChanged
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyAgentChanged(tx *store.Tx, e *ledger.Entry, b *agentChanged) error {
 	labels, err := wire.Marshal(b.Labels)
 	if err != nil {
 		return err
@@ -149,11 +141,7 @@ func applyProved(tx *store.Tx, e *ledger.Entry, b *agentProved) {
 }
 
 // applyAgentRemoved also keeps the address from others for a while, if it should.
-func applyAgentRemoved(tx *store.Tx, e *ledger.Entry) error {
-	var b agentRemoved
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyAgentRemoved(tx *store.Tx, e *ledger.Entry, b *agentRemoved) error {
 	if b.HeldUntil > 0 {
 		tx.Exec("DELETE FROM address_hold WHERE address = (SELECT address FROM agent WHERE id = $1)", e.Subject)
 		tx.Exec("INSERT INTO address_hold (address, until_at) SELECT address, CAST($2 AS bigint) FROM agent WHERE id = $1", e.Subject, b.HeldUntil)
@@ -199,11 +187,7 @@ func applyOperatorChanged(tx *store.Tx, e *ledger.Entry, b *operatorChanged) {
 	}
 }
 
-func applyKeyIssued(tx *store.Tx, e *ledger.Entry) error {
-	var b keyIssued
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyKeyIssued(tx *store.Tx, e *ledger.Entry, b *keyIssued) error {
 	hash, err := hex.DecodeString(b.Hash)
 	if err != nil {
 		return fmt.Errorf("entry %d: %w", e.Seq, err)
@@ -214,12 +198,7 @@ func applyKeyIssued(tx *store.Tx, e *ledger.Entry) error {
 }
 
 func applyKeyRetired(column string) ledger.Apply {
-	return func(tx *store.Tx, e *ledger.Entry) error {
-		var b keyRetired
-		if err := e.Decode(&b); err != nil {
-			return err
-		}
+	return ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *keyRetired) {
 		tx.Exec("UPDATE access_key SET "+column+" = $2 WHERE id = $1", e.Subject, b.At)
-		return nil
-	}
+	})
 }

@@ -82,14 +82,9 @@ func Projection() ledger.Projection {
 			kindMissed:     ledger.ApplyBody(applyMissed),
 			kindEnded:      ledger.ApplyBody(applyEnded),
 			kindHalted:     ledger.ApplyBody(applyHalted),
-			kindPriced: func(tx *store.Tx, e *ledger.Entry) error {
-				var b pricesApplied
-				if err := e.Decode(&b); err != nil {
-					return err
-				}
+			kindPriced: ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *pricesApplied) {
 				tx.Exec("INSERT INTO price_table (version, seq) VALUES ($1, $2)", b.Version, e.Seq)
-				return nil
-			},
+			}),
 		},
 	}
 }
