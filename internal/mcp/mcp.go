@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/signal"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -39,14 +40,14 @@ func Handler(o Options) http.Handler {
 			return nil // answered with 400
 		}
 		return s
-	}, &sdk.StreamableHTTPOptions{Stateless: true, JSONResponse: true, MaxRequestBodyBytes: 2 * task.MaxDocument, DisableLocalhostProtection: o.Behind})
+	}, &sdk.StreamableHTTPOptions{Stateless: true, JSONResponse: true, MaxRequestBodyBytes: 2 * amp.MaxDocument, DisableLocalhostProtection: o.Behind})
 }
 
 // server is the tools of one agent.
 type server struct {
 	Options
 	who  roster.Identity
-	role task.Role // in tasks, "" for none
+	role amp.Role // in tasks, "" for none
 }
 
 // newServer makes the server of an agent.

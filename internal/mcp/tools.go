@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
-	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -33,10 +33,10 @@ func answer(v any, err error) (outcome, error) {
 // tool is one thing that an agent can do.
 type tool struct {
 	name, about string
-	roles       []task.Role // nobody else has it; everybody when empty
-	reads       bool        // changes nothing
-	rate        int         // calls a minute that the protocol allows, 0 for any number
-	payload     string      // the schema whose fields it takes beside those here
+	roles       []amp.Role // nobody else has it; everybody when empty
+	reads       bool       // changes nothing
+	rate        int        // calls a minute that the protocol allows, 0 for any number
+	payload     string     // the schema whose fields it takes beside those here
 	fields      object
 	required    []string
 	fail        func(error) []byte // the protocol's form of an error, wire.ErrorText when nil
@@ -83,7 +83,7 @@ func (t tool) schema() (object, error) {
 
 // readSchema reads a schema of the protocol; what it has in common stands in itself.
 func readSchema(name string, into object) error {
-	text, err := task.Schema(name)
+	text, err := amp.Schema(name)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/task/git"
 )
 
 // Mirror writes every task into a git repository: one commit for each event, with the
@@ -145,7 +146,7 @@ func (m *Mirror) git(ctx context.Context, in *bytes.Buffer, args ...string) (str
 	ctx, cancel := context.WithTimeout(ctx, mirrorTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", m.dir, "-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "safe.directory=*"}, args...)...)
-	cmd.Env = gitEnvironment()
+	cmd.Env = git.Environment()
 	if in != nil {
 		cmd.Stdin = in
 	}

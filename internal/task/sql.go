@@ -6,6 +6,7 @@ import (
 	"signalbox/internal/clock"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -84,8 +85,8 @@ const (
 )
 
 // kinds are those of messages.
-var kinds = map[Type]string{
-	TypeDispatch: "task.dispatched", TypeResult: "task.reported", TypeRequest: "review.requested", TypeVerdict: "review.decided", TypeEscalation: kindEscalated,
+var kinds = map[amp.Type]string{
+	amp.TypeDispatch: "task.dispatched", amp.TypeResult: "task.reported", amp.TypeRequest: "review.requested", amp.TypeVerdict: "review.decided", amp.TypeEscalation: kindEscalated,
 }
 
 // dueTimer fires when the first of a task's deadlines passes. Its subject is the
@@ -182,7 +183,7 @@ func insertMessage(tx *store.Tx, e *ledger.Entry, b *recorded) error {
 		if row.MsgID == "" {
 			row.MsgID, row.Type = row.InstructionID, "admin_instruction"
 		}
-		row.hash = contentHash(b.Record)
+		row.hash = amp.ContentHash(b.Record)
 	}
 	if row.MsgID == "" {
 		return nil
