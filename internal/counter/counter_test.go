@@ -44,7 +44,7 @@ func readThing(e *ledger.Entry) (*counter.Count, error) {
 	return &counter.Count{Agent: e.Subject, Counts: counter.Counts{Completed: 1, CostNano: 1_500_000_000}}, nil
 }
 
-func start(t *testing.T, address string) *node {
+func start(t *testing.T, address string, look time.Duration) *node {
 	t.Helper()
 	n := &node{t: t}
 	db := storetest.Open(t, address, sets()...)
@@ -58,7 +58,7 @@ func start(t *testing.T, address string) *node {
 	log := slog.New(slog.NewTextHandler(&n.log, nil))
 	r := roster.New(roster.Options{DB: db, Ledger: l, Now: time.Now, Log: log, Provider: "signalbox.local"})
 	n.Counters = counter.New(counter.Options{
-		DB: db, Ledger: l, Roster: r, Gates: gate.New(db, l, r, log), Now: time.Now, Log: log, Readers: map[string]counter.Reader{"thing.done": readThing},
+		DB: db, Ledger: l, Look: look, Roster: r, Gates: gate.New(db, l, r, log), Now: time.Now, Log: log, Readers: map[string]counter.Reader{"thing.done": readThing},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	core, stopCore := context.WithCancel(context.Background())
@@ -101,7 +101,7 @@ func (n *node) counted() (r counter.Report) {
 
 func TestAnEntryThatCannotBeReadIsPassedOverAndSaid(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+		n := start(t, address, 0)
 		for _, subject := range []string{"a", "bad", "", "a", "b"} {
 			n.write(ledger.Event{Workspace: "default", Kind: "thing.done", Actor: "system", Subject: subject})
 		}
@@ -115,9 +115,19 @@ func TestAnEntryThatCannotBeReadIsPassedOverAndSaid(t *testing.T) {
 	})
 }
 
+func TestEntriesWakeTheCounting(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, time.Hour)
+		for range 5 {
+			n.write(ledger.Event{Workspace: "default", Kind: "thing.done", Actor: "system", Subject: "a"})
+			n.counted()
+		}
+	})
+}
+
 func TestGatesOfEveryProtocolAreCounted(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+		n := start(t, address, 0)
 		opened := func(id, project, agent string) ledger.Event {
 			return ledger.Event{Workspace: "default", Kind: "gate.opened", Actor: "system", Subject: id, Body: gate.Opening{Project: project, Agent: agent, Rules: gate.Rules{}.Normal()}}
 		}

@@ -37,6 +37,7 @@ type Options struct {
 	Log    *slog.Logger
 	// Readers are those of the protocols, by kind of entry.
 	Readers map[string]Reader
+	Look    time.Duration // how long to wait for a wake-up before looking for entries; 0 is a second
 }
 
 // Counters counts and answers.
@@ -66,7 +67,7 @@ func (c *Counters) follow(ctx context.Context) error {
 		if more {
 			continue
 		}
-		ledger.Pause(ctx, news, lookEvery)
+		ledger.Pause(ctx, news, cmp.Or(c.Look, lookEvery))
 		ledger.Pause(ctx, nil, pace-time.Since(began))
 	}
 }

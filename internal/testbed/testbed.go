@@ -66,6 +66,20 @@ func FreeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
+// Dial connects to somebody who may not listen yet, and closes the connection at the end of
+// the test.
+func Dial(t testing.TB, network, address string) net.Conn {
+	t.Helper()
+	var conn net.Conn
+	Until(t, "somebody who listens at "+address, func() bool {
+		var err error
+		conn, err = (&net.Dialer{}).DialContext(t.Context(), network, address)
+		return err == nil
+	})
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
 // Buffer keeps what is written to it, for a test that reads it meanwhile.
 type Buffer struct {
 	mu   sync.Mutex
