@@ -239,6 +239,13 @@ func TestToolsOnStandardInputAndOutput(t *testing.T) {
 	if err != nil || out.IsError || !strings.Contains(out.Content[0].(*mcp.TextContent).Text, "task_dispatch-T-2026-044-") {
 		t.Errorf("%+v %v", out, err)
 	}
+	const stranger = "rs-amp-00000000000000000000000000000000"
+	if code, out := run(t, p.dir, "mcp", "--key", stranger); code == 0 || !strings.Contains(out, "This key is not known here") {
+		t.Errorf("with a key of nobody: %d %s", code, out)
+	}
+	if code, out := run(t, p.dir, "mcp", "--key", keys["executor"], "--server", "http://127.0.0.1:1"); code == 0 || !strings.Contains(out, "cannot be reached") {
+		t.Errorf("with a server that is away: %d %s", code, out)
+	}
 	if code, out := run(t, p.dir, "mcp"); code != 2 || !strings.Contains(out, "SIGNALBOX_TOKEN") {
 		t.Errorf("without a key: %d %s", code, out)
 	}

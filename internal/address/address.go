@@ -41,6 +41,34 @@ const (
 	Settings   Page = "/ui/settings"
 )
 
+// Named are the pages by their names, for templates.
+var Named = map[string]Page{
+	"Dashboard":  Dashboard,
+	"Login":      Login,
+	"Account":    Account,
+	"Inbox":      Inbox,
+	"Gate":       Gate,
+	"Overview":   Overview,
+	"Agents":     Agents,
+	"NewAgent":   NewAgent,
+	"Agent":      Agent,
+	"Mail":       Mail,
+	"Message":    Message,
+	"Tasks":      Tasks,
+	"Task":       Task,
+	"Sessions":   Sessions,
+	"Session":    Session,
+	"Runs":       Runs,
+	"Run":        Run,
+	"Ledger":     Ledger,
+	"Entry":      Entry,
+	"Deliveries": Deliveries,
+	"Delivery":   Delivery,
+	"Policy":     Policy,
+	"Version":    Version,
+	"Settings":   Settings,
+}
+
 // At is the path of one page, with the values in place of the names, in their order. A page
 // with another number of names is a mistake of the program.
 func (p Page) At(values ...string) string {

@@ -3,12 +3,9 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"net/url"
 	"slices"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -16,17 +13,17 @@ import (
 	"signalbox/internal/roster"
 )
 
-func newAgents(a *command.App) *cobra.Command {
+func newAgents(a *command.App) *command.Command {
 	return command.Group("agents", "The agents: list, add, show, change, suspend, remove",
 		newAgentsLs(a), newAgentsAdd(a), newAgentsShow(a), newAgentsSet(a), newAgentsSuspend(a, true), newAgentsSuspend(a, false), newAgentsRm(a))
 }
 
 const agentArgument = "the name of the agent"
 
-func newAgentsLs(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "ls", Short: "List the agents", Args: command.NoArguments()})
+func newAgentsLs(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the agents", Args: command.NoArguments()})
 	workspace := onlyWorkspaceFlag(c)
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		cl, err := a.Client()
 		if err != nil {
 			return err
@@ -39,7 +36,7 @@ func newAgentsLs(a *command.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.Show(all, func(w io.Writer) {
+		return a.Show(all, func(w output.Printer) {
 			rows := output.Rows(all.Agents, func(g roster.Agent) []string {
 				return []string{g.Name, g.Workspace, g.Trust, agentState(g), output.Seen(g.Online, g.LastSeenAt), output.Since(g.AddedAt), labels(g.Labels)}
 			})
@@ -47,7 +44,7 @@ func newAgentsLs(a *command.App) *cobra.Command {
 			if *workspace != "" {
 				none = "There are no agents in workspace " + *workspace + "."
 			}
-			output.Table(w, none, []string{"NAME", "WORKSPACE", "TRUST", "STATE", "SEEN", "ADDED", "LABELS"}, rows)
+			w.Table(none, []string{"NAME", "WORKSPACE", "TRUST", "STATE", "SEEN", "ADDED", "LABELS"}, rows)
 		})
 	}
 	return c
@@ -69,16 +66,16 @@ func labels(m map[string]string) string {
 	return strings.Join(out, " ")
 }
 
-func newAgentsShow(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "show NAME", Short: "Show one agent", Args: command.Exactly(1, agentArgument)})
+func newAgentsShow(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{Use: "show NAME", Short: "Show one agent", Args: command.Exactly(1, agentArgument)})
 	workspace := workspaceFlag(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Get(api.AgentPath(args[0], *workspace)), printAgent)
 	}
 	return c
 }
 
-func printAgent(w io.Writer, g roster.Agent) {
+func printAgent(w output.Printer, g roster.Agent) {
 	limit := "default"
 	if g.RateLimit != nil {
 		limit = fmt.Sprintf("%d a minute", *g.RateLimit)
@@ -99,37 +96,38 @@ func printAgent(w io.Writer, g roster.Agent) {
 		{"added", g.AddedAt.Format("2006-01-02 15:04:05 MST") + " (" + output.Since(g.AddedAt) + ")"},
 		{"labels", labels(g.Labels)},
 	} {
-		_, _ = fmt.Fprintf(w, "%-10s %s\n", row[0], output.Printable(cmp.Or(row[1], "none")))
+		w.Print("%-10s %s", row[0], output.Printable(cmp.Or(row[1], "none")))
 	}
 	for _, k := range g.PublicKeys {
 		until := ""
 		if k.RetiredAt != nil {
 			until = " (retired " + output.Since(*k.RetiredAt) + ")"
 		}
-		_, _ = fmt.Fprintf(w, "%-10s %s%s\n", "public key", k.Fingerprint, until)
+		w.Print("%-10s %s%s", "public key", k.Fingerprint, until)
 	}
 }
 
-func newAgentsSuspend(a *command.App, suspend bool) *cobra.Command {
-	use, short, done := "suspend NAME", "Block what an agent does until it is resumed", "%s is suspended: what it does is blocked.\n"
+func newAgentsSuspend(a *command.App, suspend bool) *command.Command {
+	use, short, done := "suspend NAME", "Block what an agent does until it is resumed", "%s is suspended: what it does is blocked."
 	if !suspend {
-		use, short, done = "resume NAME", "Let a suspended agent go on", "%s may go on.\n"
+		use, short, done = "resume NAME", "Let a suspended agent go on", "%s may go on."
 	}
-	c := a.WithJSON(&cobra.Command{Use: use, Short: short, Args: command.Exactly(1, agentArgument)})
+	c := a.WithJSON(&command.Command{Use: use, Short: short, Args: command.Exactly(1, agentArgument)})
 	workspace := workspaceFlag(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		return command.Ask(c.Context(), a, api.Patch(api.AgentPath(args[0], *workspace), roster.AgentChange{Suspended: &suspend}), func(w io.Writer, g roster.Agent) { _, _ = fmt.Fprintf(w, done, g.Name) })
+	c.RunE = func(c *command.Command, args []string) error {
+		r := api.Patch(api.AgentPath(args[0], *workspace), roster.AgentChange{Suspended: &suspend})
+		return command.Ask(c.Context(), a, r, func(w output.Printer, g roster.Agent) { w.Print(done, g.Name) })
 	}
 	return c
 }
 
-func newAgentsRm(a *command.App) *cobra.Command {
-	c := &cobra.Command{
+func newAgentsRm(a *command.App) *command.Command {
+	c := &command.Command{
 		Use: "rm NAME", Short: "Remove an agent and its keys; what it did stays in the ledger",
 		Args: command.Exactly(1, agentArgument),
 	}
 	workspace := workspaceFlag(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		return remove(c, a, api.AgentPath(args[0], *workspace), "Removed "+args[0]+" and its keys.")
 	}
 	return c

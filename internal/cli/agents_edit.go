@@ -1,18 +1,15 @@
 package cli
 
 import (
-	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
@@ -24,8 +21,8 @@ var protocols = map[string]roster.KeyKind{
 	"harness": roster.SignalKey, "run": roster.SignalKey, "mail": roster.MailKey,
 }
 
-func newAgentsAdd(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newAgentsAdd(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "add NAME", Short: "Add an agent and print its keys, this once",
 		Example: "  signalbox agents add billing-agent --label team=finance", Args: command.Exactly(1, agentArgument),
 	})
@@ -37,7 +34,7 @@ func newAgentsAdd(a *command.App) *cobra.Command {
 	publicKey := publicKeyFlag(c)
 	protocol := c.Flags().String("protocol", "",
 		"print only the key for this protocol: signal, proxy, task, harness, run, mail")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		in := roster.NewAgent{Name: args[0], Workspace: *workspace, Owner: *owner, Trust: *trust}
 		var err error
 		if in.Labels, err = readLabels(*label); err != nil {
@@ -58,19 +55,19 @@ func newAgentsAdd(a *command.App) *cobra.Command {
 		if known {
 			added.Keys = map[roster.KeyKind]string{kind: added.Keys[kind]}
 		}
-		return a.Show(added, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "Added %s to workspace %s. Its keys are shown this once:\n",
+		return a.Show(added, func(w output.Printer) {
+			w.Print("Added %s to workspace %s. Its keys are shown this once:",
 				added.Agent.Name, added.Agent.Workspace)
 			for _, k := range slices.Sorted(maps.Keys(added.Keys)) {
-				_, _ = fmt.Fprintf(w, "  %-7s %s\n", k, added.Keys[k])
+				w.Print("  %-7s %s", k, added.Keys[k])
 			}
 		})
 	}
 	return c
 }
 
-func newAgentsSet(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newAgentsSet(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "set NAME", Short: "Change an agent; what is not given stays as it is",
 		Example: "  signalbox agents set billing-agent --trust trusted --rate-limit 120",
 		Args:    command.Exactly(1, agentArgument),
@@ -81,7 +78,7 @@ func newAgentsSet(a *command.App) *cobra.Command {
 	limit := c.Flags().String("rate-limit", "",
 		"how much it may ask for a minute; 0 is no limit, default the server's own")
 	publicKey := publicKeyFlag(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		var in roster.AgentChange
 		if c.Flags().Changed("trust") {
 			in.Trust = trust
@@ -140,7 +137,7 @@ func readLabels(given []string) (map[string]string, error) {
 	return out, nil
 }
 
-func publicKeyFlag(c *cobra.Command) *string {
+func publicKeyFlag(c *command.Command) *string {
 	return c.Flags().String("public-key", "", "a file with its Ed25519 public key, by which others check what it signs")
 }
 

@@ -20,6 +20,7 @@ import (
 	"signalbox/internal/cli/harness"
 	"signalbox/internal/cli/hook"
 	"signalbox/internal/cli/mail"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/cli/run"
 	"signalbox/internal/cli/screen"
 	"signalbox/internal/cli/task"
@@ -30,7 +31,7 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
-	root := newRoot(&command.App{In: in, Out: out, Err: errOut})
+	root := newRoot(&command.App{In: in, Out: output.Printer{Writer: out}, Err: output.Printer{Writer: errOut}})
 	root.SetArgs(args)
 	if err := root.ExecuteContext(ctx); err != nil {
 		return command.Report(errOut, err)
@@ -40,9 +41,7 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 
 func newRoot(a *command.App) *cobra.Command {
 	root := command.Group("signalbox", "One place that sees your AI agents, stops them, and proves what they did")
-	root.Long = root.Short + ".\n\nStart the server with `signalbox up`. The other commands talk to it: on its machine\n" +
-		"they find it through the data folder, elsewhere with --server or SIGNALBOX_SERVER\n" +
-		"and a token in SIGNALBOX_TOKEN."
+	root.Long = root.Short + ".\n\nStart the server with `signalbox up`. The other commands talk to it: on its machine\nthey find it through the data folder, elsewhere with --server or SIGNALBOX_SERVER\nand a token in SIGNALBOX_TOKEN."
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetIn(a.In)
 	root.SetOut(a.Out)

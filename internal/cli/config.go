@@ -2,12 +2,9 @@ package cli
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
@@ -15,7 +12,7 @@ import (
 	"signalbox/internal/server"
 )
 
-func newConfig(a *command.App) *cobra.Command {
+func newConfig(a *command.App) *command.Command {
 	return command.Group("config", "The configuration: show what is in force, set a key, check a file",
 		newConfigShow(a), newConfigSet(a), newConfigCheck(a))
 }
@@ -35,23 +32,23 @@ func settings(c *server.Config) (all []setting) {
 	return all
 }
 
-func newConfigShow(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newConfigShow(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "show", Short: "Show every key, its value and where it came from", Args: command.NoArguments(),
 	})
 	flags := command.AddConfigFlags(c)
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		config, err := flags.Load(a, c)
 		if err != nil {
 			return err
 		}
 		all := settings(config)
-		return a.Show(map[string]any{"settings": all}, func(w io.Writer) { printSettings(w, all) })
+		return a.Show(map[string]any{"settings": all}, func(w output.Printer) { printSettings(w, all) })
 	}
 	return c
 }
 
-func printSettings(w io.Writer, all []setting) {
+func printSettings(w output.Printer, all []setting) {
 	var rows [][]string
 	for _, s := range all {
 		value := s.Value
@@ -60,14 +57,14 @@ func printSettings(w io.Writer, all []setting) {
 		}
 		rows = append(rows, []string{s.Key, value, s.Source, s.Meaning})
 	}
-	output.Table(w, "", []string{"KEY", "VALUE", "FROM", "MEANING"}, rows)
+	w.Table("", []string{"KEY", "VALUE", "FROM", "MEANING"}, rows)
 }
 
-func newConfigSet(a *command.App) *cobra.Command {
-	return &cobra.Command{
+func newConfigSet(a *command.App) *command.Command {
+	return &command.Command{
 		Use: "set KEY VALUE", Short: "Set a key in the configuration file of the data folder",
 		Example: "  signalbox config set ledger.retention 90d", Args: command.Exactly(2, "a key and a value"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(_ *command.Command, args []string) error {
 			path := filepath.Join(a.DataDir(), server.ConfigFile)
 			content, err := os.ReadFile(path)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -83,16 +80,16 @@ func newConfigSet(a *command.App) *cobra.Command {
 			if err != nil {
 				return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that this user may.", path)
 			}
-			a.Print("Set %s in %s. The server reads it when it starts.", args[0], path)
+			a.Out.Print("Set %s in %s. The server reads it when it starts.", args[0], path)
 			return nil
 		},
 	}
 }
 
-func newConfigCheck(a *command.App) *cobra.Command {
-	return &cobra.Command{
+func newConfigCheck(a *command.App) *command.Command {
+	return &command.Command{
 		Use: "check [FILE]", Short: "Check a configuration file", Args: command.AtMost(1, "one file, or nothing"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(_ *command.Command, args []string) error {
 			path := filepath.Join(a.DataDir(), server.ConfigFile)
 			if len(args) == 1 {
 				path = args[0]
@@ -105,7 +102,7 @@ func newConfigCheck(a *command.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			a.Print("%s is right: %d keys.", path, keys)
+			a.Out.Print("%s is right: %d keys.", path, keys)
 			return nil
 		},
 	}

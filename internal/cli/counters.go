@@ -2,11 +2,8 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"net/url"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -14,8 +11,8 @@ import (
 	"signalbox/internal/counter"
 )
 
-func newCounters(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newCounters(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "counters", Short: "Runs, tokens, cost and decisions, by deck, agent or day", Args: command.NoArguments(),
 		Example: "  signalbox counters\n  signalbox counters --by day --project job-search --from 2026-11-01 --to 2026-11-15",
 	})
@@ -27,7 +24,7 @@ func newCounters(a *command.App) *cobra.Command {
 	} {
 		filters[name] = c.Flags().String(name, "", meaning)
 	}
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		parts, known := countersBy[*by]
 		if !known {
 			return command.Usage("--by should be deck, agent or day, and is %q.", *by)
@@ -38,14 +35,14 @@ func newCounters(a *command.App) *cobra.Command {
 				q.Set(name, *value)
 			}
 		}
-		return command.Ask(c.Context(), a, api.Get("/ops/counters?"+q.Encode()), func(w io.Writer, r counter.Report) {
+		return command.Ask(c.Context(), a, api.Get("/ops/counters?"+q.Encode()), func(w output.Printer, r counter.Report) {
 			rows := append(parts(r), countersRow("total", r.Total))
-			output.Table(w, "", []string{
+			w.Table("", []string{
 				map[string]string{"deck": "DECK", "agent": "AGENT", "day": "DAY"}[*by],
 				"DONE", "FAILED", "INTERRUPTED", "TOKENS IN", "OUT", "COST", "GATES", "APPROVED", "REJECTED", "EXPIRED", "WAITING", "MEDIAN",
 			}, rows)
 			if r.OldestWaiting != nil {
-				_, _ = fmt.Fprintf(w, "The oldest gate was opened %s.\n", output.Since(*r.OldestWaiting))
+				w.Print("The oldest gate was opened %s.", output.Since(*r.OldestWaiting))
 			}
 		})
 	}

@@ -3,12 +3,9 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"syscall"
-
-	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -25,29 +22,29 @@ type finding struct {
 	Text string `json:"text"`
 }
 
-func newDoctor(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newDoctor(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "doctor", Short: "Look for what is wrong, and show the configuration in force", Args: command.NoArguments(),
 	})
 	flags := command.AddConfigFlags(c, "listen", "db")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		config, err := flags.Load(a, c)
 		if err != nil {
 			return err
 		}
 		found := examineAll(c.Context(), a, config)
-		err = a.Show(map[string]any{"findings": found, "settings": settings(config), "warnings": config.Warnings}, func(w io.Writer) {
+		err = a.Show(map[string]any{"findings": found, "settings": settings(config), "warnings": config.Warnings}, func(w output.Printer) {
 			for _, f := range found {
 				mark := "ok  "
 				if !f.OK {
 					mark = "BAD "
 				}
-				_, _ = fmt.Fprintf(w, "%s %-11s %s\n", mark, f.What, f.Text)
+				w.Print("%s %-11s %s", mark, f.What, f.Text)
 			}
 			for _, warning := range config.Warnings {
-				_, _ = fmt.Fprintf(w, "note %-11s %s\n", "environment", warning)
+				w.Print("note %-11s %s", "environment", warning)
 			}
-			_, _ = fmt.Fprintln(w)
+			w.Print("")
 			printSettings(w, settings(config))
 		})
 		for _, f := range found {

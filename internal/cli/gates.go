@@ -3,12 +3,10 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/url"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"signalbox/internal/cli/api"
@@ -20,46 +18,46 @@ import (
 	"signalbox/internal/wire"
 )
 
-func newGates(a *command.App) *cobra.Command {
+func newGates(a *command.App) *command.Command {
 	return command.Group("gates", "The decisions that people owe: list, show, approve, reject, watch",
 		newGatesLs(a), newGatesShow(a), newGatesDecide(a, true), newGatesDecide(a, false), screen.NewWatch(a))
 }
 
-func newGatesLs(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newGatesLs(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "ls", Short: "List the gates that wait, the highest risk first", Args: command.NoArguments(),
 	})
 	status := c.Flags().String("status", string(gate.Pending), "pending, approved, rejected, or all")
 	project := c.Flags().String("project", "", "only gates of this project")
 	limit := c.Flags().Int("limit", 100, "how many at the most")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		q := url.Values{"limit": {fmt.Sprint(*limit)}, "project": {*project}, "status": {strings.TrimPrefix(*status, "all")}}
-		return command.Ask(c.Context(), a, api.Get("/ops/gates?"+q.Encode()), func(w io.Writer, page gate.GatePage) {
+		return command.Ask(c.Context(), a, api.Get("/ops/gates?"+q.Encode()), func(w output.Printer, page gate.GatePage) {
 			rows := output.Rows(page.Gates, func(g gate.Gate) []string {
 				return []string{g.ID, g.Risk, g.Agent, string(g.Status), output.Since(g.OpenedAt), g.Title}
 			})
-			output.Table(w, "Nothing waits for a decision.", []string{"ID", "RISK", "AGENT", "STATUS", "OPENED", "TITLE"}, rows)
+			w.Table("Nothing waits for a decision.", []string{"ID", "RISK", "AGENT", "STATUS", "OPENED", "TITLE"}, rows)
 			if page.Next != "" {
-				_, _ = fmt.Fprintf(w, "There are more; --limit shows up to %d.\n", wire.MaxPage)
+				w.Print("There are more; --limit shows up to %d.", wire.MaxPage)
 			}
 		})
 	}
 	return c
 }
 
-func newGatesShow(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newGatesShow(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "show GATE_ID", Short: "Show a gate with everything there is to decide on",
 		Args: command.Exactly(1, "the id of a gate, from `signalbox gates ls`"),
 	})
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Get(api.GatePath(args[0])), printGate)
 	}
 	return c
 }
 
-func printGate(w io.Writer, g gate.Gate) {
-	line := func(name, value string) { output.Field(w, name, value) }
+func printGate(w output.Printer, g gate.Gate) {
+	line := func(name, value string) { w.Field(name, value) }
 	line("gate", g.ID)
 	line("status", string(g.Status))
 	line("title", g.Title)
@@ -106,12 +104,12 @@ func printGate(w io.Writer, g gate.Gate) {
 	line("digest", g.ActionDigest)
 }
 
-func newGatesDecide(a *command.App, approve bool) *cobra.Command {
+func newGatesDecide(a *command.App, approve bool) *command.Command {
 	verb, short := api.Approve, "Approve gates"
 	if !approve {
 		verb, short = api.Reject, "Reject gates; the note reaches the agent"
 	}
-	c := a.WithJSON(&cobra.Command{
+	c := a.WithJSON(&command.Command{
 		Use: verb + " GATE_ID...", Short: short, Args: command.AtLeast(1, "the ids of gates, from `signalbox gates ls`"),
 		Example: "  signalbox gates " + verb + " gate_01… gate_02… --note 'The same for both'",
 	})
@@ -121,7 +119,7 @@ func newGatesDecide(a *command.App, approve bool) *cobra.Command {
 	})
 	modified := c.Flags().String("modified", "", "JSON of what to do instead, where the protocol allows it")
 	behalf := c.Flags().String("for", "", "the operator who has delegated to you and whose vote this is")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		d := gate.Decision{Note: *note, For: *behalf}
 		if *modified != "" {
 			if d.Modified = wire.Raw(*modified); !d.Modified.IsValid() {
@@ -140,16 +138,16 @@ func decide(ctx context.Context, a *command.App, ids []string, verb string, d ga
 		var g gate.Gate
 		err := a.Call(ctx, api.Decide(id, verb, d), &g)
 		if err == nil {
-			err = a.Show(g, func(w io.Writer) {
+			err = a.Show(g, func(w output.Printer) {
 				if g.Status == gate.Pending {
-					_, _ = fmt.Fprintf(w, "Your vote at %s counts; %d of %d approvals so far.\n", g.ID, len(g.Votes), g.Quorum)
+					w.Print("Your vote at %s counts; %d of %d approvals so far.", g.ID, len(g.Votes), g.Quorum)
 					return
 				}
-				_, _ = fmt.Fprintf(w, "%s is %s.\n", g.ID, g.Status)
+				w.Print("%s is %s.", g.ID, g.Status)
 			})
 		}
 		if err != nil && failed != nil { // the last is said as any other error
-			_, _ = fmt.Fprintln(a.Err, fault.From(failed).Message)
+			a.Err.Print("%s", fault.From(failed).Message)
 		}
 		if err != nil {
 			failed = err

@@ -1,13 +1,9 @@
 package cli
 
 import (
-	"fmt"
-	"io"
 	"net/url"
 	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -15,13 +11,13 @@ import (
 	"signalbox/internal/roster"
 )
 
-func newKeys(a *command.App) *cobra.Command {
+func newKeys(a *command.App) *command.Command {
 	return command.Group("keys", "The keys of agents, operators and owners: issue, list, rotate, revoke",
 		newKeysIssue(a), newKeysLs(a), newKeysRotate(a), newKeysRevoke(a))
 }
 
-func newKeysIssue(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newKeysIssue(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "issue AGENT", Short: "Issue a further key for an agent and print it, this once",
 		Args: command.Exactly(1, agentArgument),
 	})
@@ -30,7 +26,7 @@ func newKeysIssue(a *command.App) *cobra.Command {
 		"the form of the key: "+strings.Join(roster.AgentKeyKinds, ", "))
 	limit := c.Flags().Int64("rate-limit", 0,
 		"how much may be asked for with it a minute, within what the agent may; 0 is no limit of its own")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		in := roster.IssueKey{Agent: args[0], Workspace: *workspace, Kind: *kind, RateLimit: *limit}
 		return issue(c, a, api.Post("/ops/keys", in), "")
 	}
@@ -38,9 +34,9 @@ func newKeysIssue(a *command.App) *cobra.Command {
 }
 
 // issue makes a key with the call and prints it.
-func issue(c *cobra.Command, a *command.App, r api.Request, after string) error {
-	return command.Ask(c.Context(), a, r, func(w io.Writer, k roster.IssuedKey) {
-		_, _ = fmt.Fprintf(w, "%s\nThis is key %s of %s. It is shown this once.%s\n",
+func issue(c *command.Command, a *command.App, r api.Request, after string) error {
+	return command.Ask(c.Context(), a, r, func(w output.Printer, k roster.IssuedKey) {
+		w.Print("%s\nThis is key %s of %s. It is shown this once.%s",
 			k.Secret, k.Key.ID, holder(k.Key), after)
 	})
 }
@@ -55,13 +51,13 @@ func holder(k roster.Key) string {
 	return k.Workspace + "/" + k.Agent
 }
 
-func newKeysLs(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newKeysLs(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "ls [AGENT]", Short: "List keys, without their secrets",
 		Args: command.AtMost(1, "the name of one agent, or nothing"),
 	})
 	workspace := workspaceFlag(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		cl, err := a.Client()
 		if err != nil {
 			return err
@@ -78,11 +74,11 @@ func newKeysLs(a *command.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.Show(all, func(w io.Writer) {
+		return a.Show(all, func(w output.Printer) {
 			rows := output.Rows(all.Keys, func(k roster.Key) []string {
 				return []string{k.ID, holder(k), string(k.Kind), k.Hint, keyState(k), keyLimit(k), output.Since(k.IssuedAt)}
 			})
-			output.Table(w, "There are no keys.", []string{"ID", "HOLDER", "KIND", "KEY", "STATE", "LIMIT", "ISSUED"}, rows)
+			w.Table("There are no keys.", []string{"ID", "HOLDER", "KIND", "KEY", "STATE", "LIMIT", "ISSUED"}, rows)
 		})
 	}
 	return c
@@ -112,24 +108,24 @@ const keyArgument = "the id of a key, from `signalbox keys ls`"
 // keyPath is where the operators' API has a key.
 func keyPath(id string) string { return "/ops/keys/" + url.PathEscape(id) }
 
-func newKeysRotate(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newKeysRotate(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "rotate KEY_ID", Short: "Replace a key; the old one works for 24 hours more",
 		Args: command.Exactly(1, keyArgument),
 	})
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		return issue(c, a, api.Post(keyPath(args[0])+"/rotate", nil), " The old key works for 24 hours more.")
 	}
 	return c
 }
 
-func newKeysRevoke(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newKeysRevoke(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "revoke KEY_ID", Short: "Refuse a key from now on", Args: command.Exactly(1, keyArgument),
 	})
-	c.RunE = func(c *cobra.Command, args []string) error {
-		return command.Ask(c.Context(), a, api.Post(keyPath(args[0])+"/revoke", nil), func(w io.Writer, k roster.Key) {
-			_, _ = fmt.Fprintf(w, "Revoked %s of %s.\n", k.Hint, holder(k))
+	c.RunE = func(c *command.Command, args []string) error {
+		return command.Ask(c.Context(), a, api.Post(keyPath(args[0])+"/revoke", nil), func(w output.Printer, k roster.Key) {
+			w.Print("Revoked %s of %s.", k.Hint, holder(k))
 		})
 	}
 	return c

@@ -3,12 +3,9 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/url"
 	"strconv"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -21,13 +18,13 @@ import (
 	"signalbox/internal/wire"
 )
 
-func newLedger(a *command.App) *cobra.Command {
+func newLedger(a *command.App) *command.Command {
 	return command.Group("ledger", "The log book: tail, export, verify, prove, rebuild",
 		newLedgerTail(a), newLedgerExport(a), newLedgerVerify(a), newLedgerProve(a), newLedgerRebuild(a))
 }
 
-func newLedgerTail(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newLedgerTail(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "tail", Short: "Print the last entries, and with -f those that follow", Args: command.NoArguments(),
 		Example: "  signalbox ledger tail -f\n  signalbox ledger tail --kind agent.added --json",
 	})
@@ -36,7 +33,7 @@ func newLedgerTail(a *command.App) *cobra.Command {
 	kind := c.Flags().String("kind", "", "only entries of this kind")
 	subject := c.Flags().String("subject", "", "only entries about this id")
 	trace := c.Flags().String("trace", "", "only entries of this trace")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		cl, err := a.Client()
 		if err != nil {
 			return err
@@ -68,7 +65,7 @@ func newLedgerTail(a *command.App) *cobra.Command {
 }
 
 func printEntry(a *command.App, e ledger.EntryView) error {
-	return a.Show(e, func(w io.Writer) {
+	return a.Show(e, func(w output.Printer) {
 		body := string(e.Body)
 		switch {
 		case e.Erased:
@@ -76,7 +73,7 @@ func printEntry(a *command.App, e ledger.EntryView) error {
 		case len(e.RawBody) > 0:
 			body = fmt.Sprintf("(%d bytes)", len(e.RawBody))
 		}
-		_, _ = fmt.Fprintf(w, "%6d  %s  %-18s %-18s %s  %s\n",
+		w.Print("%6d  %s  %-18s %-18s %s  %s",
 			e.Seq, e.At.Local().Format("2006-01-02 15:04:05.000"), e.Kind, e.Actor, e.Subject, body)
 	})
 }
@@ -94,7 +91,7 @@ func followEntries(ctx context.Context, a *command.App, cl *api.Client, after in
 		if !fault.Is(err, api.Unreachable) {
 			return err
 		}
-		a.Note("The server has gone; trying again in %s.", pause)
+		a.Err.Print("The server has gone; trying again in %s.", pause)
 		clock.Pause(ctx, pause)
 		pause = min(2*pause, 15*time.Second)
 	}
@@ -127,27 +124,27 @@ func printEvents(ctx context.Context, a *command.App, cl *api.Client, after int6
 // verifyCommand checks what export and prove write.
 const verifyCommand = "signalbox ledger verify"
 
-func newLedgerExport(a *command.App) *cobra.Command {
-	c := &cobra.Command{
+func newLedgerExport(a *command.App) *command.Command {
+	c := &command.Command{
 		Use: "export", Short: "Write all entries and a checkpoint to a file that verifies offline",
 		Args: command.NoArguments(),
 	}
 	out := c.Flags().String("out", "", "the file to write; standard output when absent")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		return a.Download(c.Context(), api.Get("/ops/ledger/export"), *out, verifyCommand)
 	}
 	return c
 }
 
-func newLedgerProve(a *command.App) *cobra.Command {
-	c := &cobra.Command{
+func newLedgerProve(a *command.App) *command.Command {
+	c := &command.Command{
 		Use:     "prove SEQ",
 		Short:   "Write a proof that an entry is in the ledger, as a tlog-proof@v1 file",
 		Args:    command.Exactly(1, "the sequence number of an entry"),
 		Example: "  signalbox ledger prove 42 --out 42.tlog-proof\n  signalbox ledger verify 42.tlog-proof",
 	}
 	out := c.Flags().String("out", "", "the file to write; standard output when absent")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		seq, err := strconv.ParseInt(args[0], 10, 64)
 		if err != nil || seq < 1 {
 			return command.Usage("The sequence number should be a whole number, 1 or more, and is %q.", args[0])
@@ -157,19 +154,16 @@ func newLedgerProve(a *command.App) *cobra.Command {
 	return c
 }
 
-func newLedgerRebuild(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newLedgerRebuild(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "rebuild", Short: "Build every table again from the ledger; with --check only compare",
 		Long: "Build every table again from the ledger.\n\n" +
-			"With --check the tables are built beside the live ones and compared, and nothing is\n" +
-			"changed; the server may be running. Without it they are replaced in one transaction.\n" +
-			"On SQLite the server must be stopped for that. On PostgreSQL writes wait, and are\n" +
-			"refused when it takes longer than 15 seconds.",
+			"With --check the tables are built beside the live ones and compared, and nothing is\nchanged; the server may be running. Without it they are replaced in one transaction.\nOn SQLite the server must be stopped for that. On PostgreSQL writes wait, and are\nrefused when it takes longer than 15 seconds.",
 		Args: command.NoArguments(),
 	})
 	check := c.Flags().Bool("check", false, "compare, and change nothing")
 	flags := command.AddConfigFlags(c, "db")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		config, err := flags.Load(a, c)
 		if err != nil {
 			return err
@@ -201,18 +195,18 @@ func checkRebuild(ctx context.Context, a *command.App, config *server.Config) er
 	if err != nil {
 		return err
 	}
-	err = a.Show(got, func(w io.Writer) {
+	err = a.Show(got, func(w output.Printer) {
 		for _, d := range got.Differences {
 			switch {
 			case d.Live == "":
-				_, _ = fmt.Fprintf(w, "%s: missing  %s\n", d.Table, d.Built)
+				w.Print("%s: missing  %s", d.Table, d.Built)
 			case d.Built == "":
-				_, _ = fmt.Fprintf(w, "%s: extra    %s\n", d.Table, d.Live)
+				w.Print("%s: extra    %s", d.Table, d.Live)
 			default:
-				_, _ = fmt.Fprintf(w, "%s: is       %s\n%s: should be %s\n", d.Table, d.Live, d.Table, d.Built)
+				w.Print("%s: is       %s\n%s: should be %s", d.Table, d.Live, d.Table, d.Built)
 			}
 		}
-		_, _ = fmt.Fprintf(w, "Compared %s rows of %d tables with what %s entries say: %d differences.\n",
+		w.Print("Compared %s rows of %d tables with what %s entries say: %d differences.",
 			output.Thousands(got.Rows), got.Tables, output.Thousands(got.Entries), len(got.Differences))
 	})
 	if err == nil && len(got.Differences) > 0 {
@@ -241,7 +235,7 @@ func rebuild(ctx context.Context, a *command.App, config *server.Config) error {
 	if err != nil {
 		return err
 	}
-	return a.Show(map[string]int64{"entries": n}, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "Built every table again from %s entries.\n", output.Thousands(n))
+	return a.Show(map[string]int64{"entries": n}, func(w output.Printer) {
+		w.Print("Built every table again from %s entries.", output.Thousands(n))
 	})
 }

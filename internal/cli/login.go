@@ -1,25 +1,20 @@
 package cli
 
 import (
-	"fmt"
-	"io"
-
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/web"
 )
 
-func newLogin(a *command.App) *cobra.Command {
-	return a.WithJSON(&cobra.Command{
+func newLogin(a *command.App) *command.Command {
+	return a.WithJSON(&command.Command{
 		Use: "login", Short: "Print an address that signs you in to the dashboard",
-		Long: "Print an address that signs the operator of your token in to the dashboard. It can be\n" +
-			"used once, within five minutes.",
+		Long: "Print an address that signs the operator of your token in to the dashboard. It can be\nused once, within five minutes.",
 		Args: command.NoArguments(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			return command.Ask(c.Context(), a, api.Post("/ops/login", nil), func(w io.Writer, made web.Login) {
-				_, _ = fmt.Fprintln(w, made.URL)
+		RunE: func(c *command.Command, _ []string) error {
+			return command.Ask(c.Context(), a, api.Post("/ops/login", nil), func(w output.Printer, made web.Login) {
+				w.Print("%s", made.URL)
 			})
 		},
 	})

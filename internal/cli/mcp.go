@@ -2,31 +2,30 @@ package cli
 
 import (
 	"io"
-	"net/http"
 	"os"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
-	"signalbox/internal/fault"
 	"signalbox/internal/mcp"
-	"signalbox/internal/server"
+	"signalbox/internal/task"
 )
 
-func newMCP(a *command.App) *cobra.Command {
-	c := &cobra.Command{
+// nopWriteCloser leaves standard output open.
+type nopWriteCloser struct{ io.Writer }
+
+func (nopWriteCloser) Close() error { return nil }
+
+func newMCP(a *command.App) *command.Command {
+	c := &command.Command{
 		Use: "mcp", Short: "An MCP server on standard input and output, for agents that speak MCP",
-		Long: "Speaks the Model Context Protocol on standard input and output, with tools for the\n" +
-			"role that the agent plays in tasks, for asking for an approval, and for mail. The same\n" +
-			"is there over HTTP at /mcp.\n\n" +
+		Long: "Speaks the Model Context Protocol on standard input and output, with tools for the\nrole that the agent plays in tasks, for asking for an approval, and for mail. They are\nthe server's, at /mcp over HTTP; this command hands messages on to there.\n\n" +
 			"The key of the agent is given with --key or in SIGNALBOX_TOKEN.",
 		Example: "  claude mcp add signalbox -e SIGNALBOX_TOKEN=rs-amp-… -- signalbox mcp",
 		Args:    command.NoArguments(),
 	}
 	key := c.Flags().String("key", "", "the key of the agent (SIGNALBOX_TOKEN)")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		if *key == "" {
 			*key = strings.TrimSpace(os.Getenv("SIGNALBOX_TOKEN"))
 		}
@@ -39,16 +38,11 @@ func newMCP(a *command.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		call := mcp.Remote(base, *key, &http.Client{})
-		if err := mcp.Serve(c.Context(), server.Version, call, io.NopCloser(a.In), nopWriteCloser{a.Out}); err != nil && c.Context().Err() == nil {
-			return fault.Wrap(err, api.Unreachable, "The server at %s cannot be used with this key.", base)
+		// A server that is away, or does not know the key, is told of before anybody speaks.
+		if err := (&api.Client{Base: base, Token: *key}).Call(c.Context(), api.Get("/amp/me"), &task.Me{}); err != nil {
+			return err
 		}
-		return nil
+		return mcp.Bridge(c.Context(), base, *key, io.NopCloser(a.In), nopWriteCloser{a.Out})
 	}
 	return c
 }
-
-// nopWriteCloser leaves standard output open.
-type nopWriteCloser struct{ io.Writer }
-
-func (nopWriteCloser) Close() error { return nil }

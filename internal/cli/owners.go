@@ -1,11 +1,7 @@
 package cli
 
 import (
-	"fmt"
-	"io"
 	"net/url"
-
-	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -13,21 +9,21 @@ import (
 	"signalbox/internal/roster"
 )
 
-func newOwners(a *command.App) *cobra.Command {
+func newOwners(a *command.App) *command.Command {
 	return command.Group("owners", "The people and teams who may register agents: list, add, remove, new key",
 		newOwnersLs(a), newOwnersAdd(a), newOwnersRm(a), newOwnersKey(a))
 }
 
-func newOwnersLs(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "ls", Short: "List the owners", Args: command.NoArguments()})
+func newOwnersLs(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the owners", Args: command.NoArguments()})
 	workspace := onlyWorkspaceFlag(c)
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		return command.Ask(c.Context(), a, api.Get(api.InWorkspace("/ops/owners", *workspace)), func(w io.Writer, all roster.OwnerList) {
+	c.RunE = func(c *command.Command, _ []string) error {
+		return command.Ask(c.Context(), a, api.Get(api.InWorkspace("/ops/owners", *workspace)), func(w output.Printer, all roster.OwnerList) {
 			none := "There are no owners. Add one with `signalbox owners add NAME`."
 			if *workspace != "" {
 				none = "There are no owners in workspace " + *workspace + "."
 			}
-			output.Table(w, none, []string{"NAME", "WORKSPACE", "ADDED"}, output.Rows(all.Owners, func(o roster.Owner) []string {
+			w.Table(none, []string{"NAME", "WORKSPACE", "ADDED"}, output.Rows(all.Owners, func(o roster.Owner) []string {
 				return []string{o.Name, o.Workspace, output.Since(o.AddedAt)}
 			}))
 		})
@@ -35,15 +31,15 @@ func newOwnersLs(a *command.App) *cobra.Command {
 	return c
 }
 
-func newOwnersAdd(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newOwnersAdd(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "add NAME", Short: "Add an owner and print the key, this once", Args: command.Exactly(1, ownerArgument),
 	})
 	workspace := workspaceFlag(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		in := roster.NewOwner{Name: args[0], Workspace: *workspace}
-		return command.Ask(c.Context(), a, api.Post("/ops/owners", in), func(w io.Writer, added roster.AddedOwner) {
-			_, _ = fmt.Fprintf(w, "%s\nThis is the key with which %s registers agents in workspace %s. It is shown this once.\n",
+		return command.Ask(c.Context(), a, api.Post("/ops/owners", in), func(w output.Printer, added roster.AddedOwner) {
+			w.Print("%s\nThis is the key with which %s registers agents in workspace %s. It is shown this once.",
 				added.Key, added.Owner.Name, added.Owner.Workspace)
 		})
 	}
@@ -55,24 +51,24 @@ const ownerArgument = "the name of the owner"
 // ownerPath is where the operators' API has an owner.
 func ownerPath(name string) string { return "/ops/owners/" + url.PathEscape(name) }
 
-func newOwnersRm(a *command.App) *cobra.Command {
-	c := &cobra.Command{
+func newOwnersRm(a *command.App) *command.Command {
+	c := &command.Command{
 		Use: "rm NAME", Short: "Remove an owner and their keys; their agents stay", Args: command.Exactly(1, ownerArgument),
 	}
 	workspace := workspaceFlag(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		return remove(c, a, api.InWorkspace(ownerPath(args[0]), *workspace), "Removed "+args[0]+" and their keys. Their agents stay.")
 	}
 	return c
 }
 
-func newOwnersKey(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newOwnersKey(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "key NAME", Short: "Make a further key for an owner and print it, this once",
 		Args: command.Exactly(1, ownerArgument),
 	})
 	workspace := workspaceFlag(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		return issue(c, a, api.Post(api.InWorkspace(ownerPath(args[0])+"/key", *workspace), nil), "")
 	}
 	return c

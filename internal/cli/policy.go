@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
@@ -21,7 +19,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-func newPolicy(a *command.App) *cobra.Command {
+func newPolicy(a *command.App) *command.Command {
 	return command.Group("policy", "The rules: check, test, replay, apply, show",
 		newPolicyCheck(a), newPolicyApply(a), newPolicyShow(a), newPolicyTest(a), newPolicyReplay(a))
 }
@@ -48,10 +46,10 @@ func pointOut(a *command.App, name string, source []byte, err error) error {
 	}
 	lines := strings.Split(strings.ReplaceAll(string(source), "\r\n", "\n"), "\n")
 	for _, p := range problems {
-		_, _ = fmt.Fprintf(a.Err, "%s:%d:%d: %s\n", name, p.Line, p.Column, p.Message)
+		a.Err.Print("%s:%d:%d: %s", name, p.Line, p.Column, p.Message)
 		if p.Line <= len(lines) {
 			line := output.Printable(strings.ReplaceAll(lines[p.Line-1], "\t", " "))
-			_, _ = fmt.Fprintf(a.Err, "%6d | %s\n       | %s^ %s\n",
+			a.Err.Print("%6d | %s\n       | %s^ %s",
 				p.Line, line, strings.Repeat(" ", max(0, p.Column-1)), p.Hint)
 		}
 	}
@@ -61,18 +59,18 @@ func pointOut(a *command.App, name string, source []byte, err error) error {
 	return fault.New(fault.InvalidPolicy, "%s has %d mistakes. Nothing was changed.", name, len(problems))
 }
 
-func newPolicyCheck(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newPolicyCheck(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "check FILE", Short: "Check a policy, without a server; every mistake with line and column",
 		Args: command.Exactly(1, fileArgument),
 	})
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	c.RunE = func(_ *command.Command, args []string) error {
 		_, p, err := readPolicy(a, args[0])
 		if err != nil {
 			return err
 		}
-		return a.Show(rulebook.Checked{Rules: p.Rules(), Warnings: []string{}}, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "%s is right: %s.\n", args[0], countRules(p.Rules()))
+		return a.Show(rulebook.Checked{Rules: p.Rules(), Warnings: []string{}}, func(w output.Printer) {
+			w.Print("%s is right: %s.", args[0], countRules(p.Rules()))
 		})
 	}
 	return c
@@ -92,13 +90,13 @@ func countRules(rules []policy.RuleSummary) string {
 	return text
 }
 
-func newPolicyApply(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newPolicyApply(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "apply FILE", Short: "Put a policy in force, as a whole and at once; a wrong one changes nothing",
 		Args: command.Exactly(1, fileArgument),
 	})
 	expect := c.Flags().Int64("if-version", 0, "only if this version is in force")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		source, p, err := readPolicy(a, args[0])
 		if err != nil {
 			return err
@@ -115,28 +113,28 @@ func newPolicyApply(a *command.App) *cobra.Command {
 		if err := a.Call(c.Context(), request, &done); err != nil {
 			return err
 		}
-		return a.Show(done, func(w io.Writer) {
+		return a.Show(done, func(w output.Printer) {
 			for _, warning := range done.Warnings {
-				a.Note("%s: %s", args[0], warning)
+				a.Err.Print("%s: %s", args[0], warning)
 			}
 			switch {
 			case !done.InForce:
-				_, _ = fmt.Fprintf(w, "Version %d is applied: %s. What its rules count is still being read from the ledger; the version before it decides until then.\n", done.Version.Number, countRules(p.Rules()))
+				w.Print("Version %d is applied: %s. What its rules count is still being read from the ledger; the version before it decides until then.", done.Version.Number, countRules(p.Rules()))
 			case !done.Changed:
-				_, _ = fmt.Fprintf(w, "Version %d is in force already, and is the same.\n", done.Version.Number)
+				w.Print("Version %d is in force already, and is the same.", done.Version.Number)
 			default:
-				_, _ = fmt.Fprintf(w, "Version %d is in force: %s.\n", done.Version.Number, countRules(p.Rules()))
+				w.Print("Version %d is in force: %s.", done.Version.Number, countRules(p.Rules()))
 			}
 		})
 	}
 	return c
 }
 
-func newPolicyShow(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "show", Short: "Print the policy in force", Args: command.NoArguments()})
+func newPolicyShow(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{Use: "show", Short: "Print the policy in force", Args: command.NoArguments()})
 	number := c.Flags().Int64("version", 0, "print this version")
 	versions := c.Flags().Bool("versions", false, "list the versions instead")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		var page rulebook.VersionPage
 		if *versions || *number == 0 {
 			if err := a.Call(c.Context(), api.Get("/ops/policy/versions?limit=1000"), &page); err != nil {
@@ -144,7 +142,7 @@ func newPolicyShow(a *command.App) *cobra.Command {
 			}
 		}
 		if *versions {
-			return a.Show(page, func(w io.Writer) { printVersions(w, page) })
+			return a.Show(page, func(w output.Printer) { printVersions(w, page) })
 		}
 		if *number == 0 {
 			if len(page.Versions) == 0 {
@@ -153,18 +151,18 @@ func newPolicyShow(a *command.App) *cobra.Command {
 			}
 			*number = page.Versions[0].Number
 		}
-		return command.Ask(c.Context(), a, api.Get(fmt.Sprintf("/ops/policy/versions/%d", *number)), func(w io.Writer, v rulebook.FullVersion) {
+		return command.Ask(c.Context(), a, api.Get(fmt.Sprintf("/ops/policy/versions/%d", *number)), func(w output.Printer, v rulebook.FullVersion) {
 			_, _ = io.WriteString(w, v.Source)
 		})
 	}
 	return c
 }
 
-func printVersions(w io.Writer, page rulebook.VersionPage) {
+func printVersions(w output.Printer, page rulebook.VersionPage) {
 	rows := output.Rows(page.Versions, func(v rulebook.Version) []string {
 		return []string{fmt.Sprint(v.Number), v.AppliedAt.Local().Format(time.DateTime), v.AppliedBy, v.SHA256[:12], fmt.Sprint(v.Seq)}
 	})
-	output.Table(w, "There is no policy.", []string{"VERSION", "APPLIED", "BY", "SHA256", "ENTRY"}, rows)
+	w.Table("There is no policy.", []string{"VERSION", "APPLIED", "BY", "SHA256", "ENTRY"}, rows)
 }
 
 // TestRun is how the examples of a test file came out.
@@ -184,18 +182,15 @@ type TestOutcome struct {
 	Problem string        `json:"problem,omitempty"`
 }
 
-func newPolicyTest(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newPolicyTest(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use:   "test TESTS",
 		Short: "Run a file of examples with the verdicts you expect", Args: command.Exactly(1, "a file of tests"),
 		Long: "Runs a file of examples against a policy file, or against the policy in force.\n\n" +
-			"  version: 1\n  tests:\n    - name: a newsletter waits for a person\n      point: signal\n" +
-			"      event: {declared: true, proposed_action: Send it}\n" +
-			"      agent: {name: writer, trust: standard}\n      recent: {signals: {10m: 3}}\n" +
-			"      expect: {then: gate, rule: confirm-declared-gates}",
+			"  version: 1\n  tests:\n    - name: a newsletter waits for a person\n      point: signal\n      event: {declared: true, proposed_action: Send it}\n      agent: {name: writer, trust: standard}\n      recent: {signals: {10m: 3}}\n      expect: {then: gate, rule: confirm-declared-gates}",
 	})
 	file := c.Flags().String("policy", "", "the policy to test; the one in force when absent")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		p, err := policyUnderTest(c.Context(), a, *file)
 		if err != nil {
 			return err
@@ -209,7 +204,7 @@ func newPolicyTest(a *command.App) *cobra.Command {
 			return err
 		}
 		run := runTests(p, tests)
-		if err := a.Show(run, func(w io.Writer) { printTests(w, args[0], run) }); err != nil {
+		if err := a.Show(run, func(w output.Printer) { printTests(w, args[0], run) }); err != nil {
 			return err
 		}
 		if run.Failed > 0 {
@@ -255,23 +250,23 @@ func runTests(p *policy.Policy, tests policy.Tests) TestRun {
 	return run
 }
 
-func printTests(w io.Writer, file string, run TestRun) {
+func printTests(w output.Printer, file string, run TestRun) {
 	for _, t := range run.Tests {
 		if !t.Passed {
-			_, _ = fmt.Fprintf(w, "%s:%d: %s\n    %s\n", file, t.Line, t.Name, t.Problem)
+			w.Print("%s:%d: %s\n    %s", file, t.Line, t.Name, t.Problem)
 		}
 	}
-	_, _ = fmt.Fprintf(w, "%d passed, %d failed\n", run.Passed, run.Failed)
+	w.Print("%d passed, %d failed", run.Passed, run.Failed)
 }
 
-func newPolicyReplay(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newPolicyReplay(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use:   "replay FILE",
 		Short: "Show what a policy would have decided otherwise in the past", Args: command.Exactly(1, fileArgument),
 		Example: "  signalbox policy replay --since 168h new-policy.yaml",
 	})
 	since := c.Flags().String("since", "168h", "how far back, such as 168h or 7d, or a time such as 2026-05-01T12:00:00Z")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		source, _, err := readPolicy(a, args[0])
 		if err != nil {
 			return err
@@ -280,7 +275,7 @@ func newPolicyReplay(a *command.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.Show(report, func(w io.Writer) { printReplay(w, report) })
+		return a.Show(report, func(w output.Printer) { printReplay(w, report) })
 	}
 	return c
 }
@@ -319,31 +314,30 @@ func replay(ctx context.Context, a *command.App, source []byte, since string) (r
 	}
 }
 
-func printReplay(w io.Writer, r rulebook.Report) {
-	p := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
+func printReplay(w output.Printer, r rulebook.Report) {
 	if r.Decisions == 0 {
-		p("There are no decisions since %s.\n", r.Since.Local().Format(time.DateTime))
+		w.Print("There are no decisions since %s.", r.Since.Local().Format(time.DateTime))
 	} else {
-		p("%s of %s since %s would have come out otherwise.\n",
+		w.Print("%s of %s since %s would have come out otherwise.",
 			output.Thousands(r.Changed), output.Count(int(r.Decisions), "decision"), r.Since.Local().Format(time.DateTime))
 	}
 	for _, c := range r.Changes {
-		p("\n%s × %s: %s (%s) would be %s (%s)\n",
+		w.Print("\n%s × %s: %s (%s) would be %s (%s)",
 			output.Thousands(c.Count), c.Point, c.Was.Then, c.Was.Rule, c.Would.Then, c.Would.Rule)
 		var rows [][]string
 		for _, e := range c.Examples[:min(len(c.Examples), 5)] {
 			rows = append(rows, []string{fmt.Sprint(e.Seq), e.At.Local().Format(time.DateTime), e.Workspace + "/" + e.Agent, e.What})
 		}
-		output.Table(w, "", []string{"  ENTRY", "AT", "AGENT", "WHAT"}, indent(rows))
+		w.Table("", []string{"  ENTRY", "AT", "AGENT", "WHAT"}, indent(rows))
 	}
 	if r.OtherRule > 0 {
-		p("\n%s would have come out the same, by another rule.\n", output.Count(int(r.OtherRule), "decision"))
+		w.Print("\n%s would have come out the same, by another rule.", output.Count(int(r.OtherRule), "decision"))
 	}
 	if r.Erased > 0 {
-		p("\n%s could not be tried: what they were about has been erased.\n", output.Count(int(r.Erased), "decision"))
+		w.Print("\n%s could not be tried: what they were about has been erased.", output.Count(int(r.Erased), "decision"))
 	}
 	if r.Broken > 0 {
-		p("\n%s could not be tried, since they cannot be read; the server's log says why.\n",
+		w.Print("\n%s could not be tried, since they cannot be read; the server's log says why.",
 			output.Count(int(r.Broken), "decision"))
 	}
 }

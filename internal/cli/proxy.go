@@ -2,13 +2,10 @@ package cli
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"net/url"
 	"os"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -17,24 +14,24 @@ import (
 	"signalbox/internal/proxy"
 )
 
-func newProxy(a *command.App) *cobra.Command {
+func newProxy(a *command.App) *command.Command {
 	return command.Group("proxy", "The model proxy: the providers' keys, and how agents' calls are treated",
 		newProxyKey(a), newProxyAgent(a))
 }
 
-func newProxyKey(a *command.App) *cobra.Command {
+func newProxyKey(a *command.App) *command.Command {
 	return command.Group("key", "The providers' keys in the vault: set, list, remove",
 		newProxyKeySet(a), newProxyKeyLs(a), newProxyKeyRm(a))
 }
 
-func newProxyKeySet(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newProxyKeySet(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "set PROVIDER", Short: "Read a provider's key from standard input and put it into the vault",
 		Example: "  printenv ANTHROPIC_API_KEY | signalbox proxy key set anthropic",
 		Args:    command.Exactly(1, "a provider: "+strings.Join(proxy.Providers, " or ")),
 	})
 	workspace := c.Flags().String("workspace", "", "only for the agents of this workspace")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		key, err := io.ReadAll(io.LimitReader(a.In, 64<<10))
 		if err != nil {
 			return err
@@ -45,28 +42,28 @@ func newProxyKeySet(a *command.App) *cobra.Command {
 	return c
 }
 
-func newProxyKeyLs(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "ls", Short: "List the vault, without the keys", Args: command.NoArguments()})
-	c.RunE = func(c *cobra.Command, _ []string) error {
+func newProxyKeyLs(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the vault, without the keys", Args: command.NoArguments()})
+	c.RunE = func(c *command.Command, _ []string) error {
 		return command.Ask(c.Context(), a, api.Get("/ops/proxy/keys"), printProviderKeys)
 	}
 	return c
 }
 
-func newProxyKeyRm(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newProxyKeyRm(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "rm PROVIDER", Short: "Take a provider's key out of the vault",
 		Args: command.Exactly(1, "a provider: "+strings.Join(proxy.Providers, " or ")),
 	})
 	workspace := c.Flags().String("workspace", "", "the key of this workspace")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		path := api.InWorkspace("/ops/proxy/keys/"+url.PathEscape(args[0]), *workspace)
 		return command.Ask(c.Context(), a, api.Delete(path), printProviderKeys)
 	}
 	return c
 }
 
-func printProviderKeys(w io.Writer, all proxy.ProviderKeys) {
+func printProviderKeys(w output.Printer, all proxy.ProviderKeys) {
 	rows := output.Rows(all.Keys, func(k proxy.ProviderKey) []string {
 		note := ""
 		if !k.Readable {
@@ -75,17 +72,15 @@ func printProviderKeys(w io.Writer, all proxy.ProviderKeys) {
 		return []string{k.Provider, cmp.Or(k.Workspace, "all"), k.Hint, output.Since(k.SetAt), note}
 	})
 	none := "The vault is empty. `signalbox proxy key set anthropic` reads a key from standard input."
-	output.Table(w, none, []string{"PROVIDER", "WORKSPACE", "KEY", "SET", ""}, rows)
+	w.Table(none, []string{"PROVIDER", "WORKSPACE", "KEY", "SET", ""}, rows)
 }
 
-func newProxyAgent(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newProxyAgent(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "agent NAME", Short: "Show or set how an agent's calls through the proxy are treated",
-		Long: "Shows how an agent's calls are treated. With a flag, what the flags say is set, and what\n" +
-			"they do not say stays.",
-		Example: "  signalbox proxy agent coder --soft-reject\n" +
-			"  signalbox proxy agent coder --provider-key-file key.txt",
-		Args: command.Exactly(1, "the name of the agent"),
+		Long:    "Shows how an agent's calls are treated. With a flag, what the flags say is set, and what\nthey do not say stays.",
+		Example: "  signalbox proxy agent coder --soft-reject\n  signalbox proxy agent coder --provider-key-file key.txt",
+		Args:    command.Exactly(1, "the name of the agent"),
 	})
 	workspace := workspaceFlag(c)
 	mode := c.Flags().String("mode", "", "hold keeps a call open until it is decided, async answers 202 at once")
@@ -93,7 +88,7 @@ func newProxyAgent(a *command.App) *cobra.Command {
 	hold := c.Flags().Int("hold-seconds", 0, "how long a call is held at the most; 0 is the server's own")
 	file := c.Flags().String("provider-key-file", "",
 		"calls with the provider's key in this file are this agent's; - is standard input")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		path := api.InWorkspace("/ops/agents/"+url.PathEscape(args[0])+"/proxy", *workspace)
 		var s proxy.Settings
 		if err := a.Call(c.Context(), api.Get(path), &s); err != nil {
@@ -122,8 +117,8 @@ func newProxyAgent(a *command.App) *cobra.Command {
 				return err
 			}
 		}
-		return a.Show(s, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "mode %s, soft reject %t, held for %d s (0 is the server's own), %s registered\n",
+		return a.Show(s, func(w output.Printer) {
+			w.Print("mode %s, soft reject %t, held for %d s (0 is the server's own), %s registered",
 				s.Mode, s.SoftReject, s.HoldSeconds, output.Count(len(s.ProviderKeys), "provider's key"))
 		})
 	}

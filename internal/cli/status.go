@@ -1,11 +1,7 @@
 package cli
 
 import (
-	"fmt"
-	"io"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -14,9 +10,9 @@ import (
 	"signalbox/internal/server"
 )
 
-func newStatus(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "status", Short: "Tell how the server is", Args: command.NoArguments()})
-	c.RunE = func(c *cobra.Command, _ []string) error {
+func newStatus(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{Use: "status", Short: "Tell how the server is", Args: command.NoArguments()})
+	c.RunE = func(c *command.Command, _ []string) error {
 		cl, err := a.Client()
 		if err != nil {
 			return err
@@ -25,7 +21,7 @@ func newStatus(a *command.App) *cobra.Command {
 		if err := cl.Call(c.Context(), api.Get("/ops/status"), &s); err != nil {
 			return err
 		}
-		if err := a.Show(s, func(w io.Writer) { printStatus(w, cl.Base, s) }); err != nil {
+		if err := a.Show(s, func(w output.Printer) { printStatus(w, cl.Base, s) }); err != nil {
 			return err
 		}
 		if !s.Ready {
@@ -36,7 +32,7 @@ func newStatus(a *command.App) *cobra.Command {
 	return c
 }
 
-func printStatus(w io.Writer, base string, s server.Status) {
+func printStatus(w output.Printer, base string, s server.Status) {
 	state := "ready"
 	if !s.Ready {
 		state = "NOT READY: " + s.Problem
@@ -45,21 +41,21 @@ func printStatus(w io.Writer, base string, s server.Status) {
 	if !s.Signs {
 		signs = " (this node does not sign)"
 	}
-	_, _ = fmt.Fprintf(w, "server      %s, version %s, %s\n", base, s.Version, state)
-	_, _ = fmt.Fprintf(w, "started     %s\n", output.Since(s.StartedAt))
-	_, _ = fmt.Fprintf(w, "database    %s\n", s.Database)
-	_, _ = fmt.Fprintf(w, "ledger      %s entries, %s under a signed checkpoint%s\n",
+	w.Print("server      %s, version %s, %s", base, s.Version, state)
+	w.Print("started     %s", output.Since(s.StartedAt))
+	w.Print("database    %s", s.Database)
+	w.Print("ledger      %s entries, %s under a signed checkpoint%s",
 		output.Thousands(s.Entries), output.Thousands(s.Checkpoint), signs)
-	_, _ = fmt.Fprintf(w, "origin      %s\n", s.Origin)
-	_, _ = fmt.Fprintf(w, "memory      %d MB\n", s.Memory>>20)
+	w.Print("origin      %s", s.Origin)
+	w.Print("memory      %d MB", s.Memory>>20)
 }
 
-func newVersion(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "version", Short: "Print the version", Args: command.NoArguments()})
-	c.RunE = func(*cobra.Command, []string) error {
+func newVersion(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{Use: "version", Short: "Print the version", Args: command.NoArguments()})
+	c.RunE = func(*command.Command, []string) error {
 		b := server.ReadBuild()
-		return a.Show(b, func(w io.Writer) {
-			_, _ = fmt.Fprintln(w, strings.Join(strings.Fields("signalbox "+b.Version+" "+b.Commit+" "+b.Go+" "+b.System), " "))
+		return a.Show(b, func(w output.Printer) {
+			w.Print("%s", strings.Join(strings.Fields("signalbox "+b.Version+" "+b.Commit+" "+b.Go+" "+b.System), " "))
 		})
 	}
 	return c

@@ -2,12 +2,9 @@ package cli
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-
-	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
@@ -27,20 +24,18 @@ type verified struct {
 	Record     wire.Raw `json:"record,omitempty"`
 }
 
-func newLedgerVerify(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newLedgerVerify(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "verify FILE", Short: "Check an export or a proof file, offline",
-		Long: "Check an export or a proof file, offline: every body against its record, every\n" +
-			"record against the tree, the tree against the signed checkpoint.\n\n" +
-			"The key and a checkpoint to compare with are taken from the data folder if they are\n" +
-			"not given. A checkpoint that is given must be covered by the file.",
+		Long: "Check an export or a proof file, offline: every body against its record, every\nrecord against the tree, the tree against the signed checkpoint.\n\n" +
+			"The key and a checkpoint to compare with are taken from the data folder if they are\nnot given. A checkpoint that is given must be covered by the file.",
 		Args: command.Exactly(1, "a file made by `signalbox ledger export` or `signalbox ledger prove`"),
 	})
 	keyPath := c.Flags().String("key", "", "the file with the verifier key ("+ledger.PublicKeyFile+" in the data folder)")
 	checkpointPath := c.Flags().String("checkpoint", "",
 		"a file with a checkpoint to compare with (the one in the data folder)")
-	c.RunE = func(_ *cobra.Command, args []string) error {
-		key, err := a.VerifierKey(*keyPath)
+	c.RunE = func(_ *command.Command, args []string) error {
+		key, err := a.VerifierKey("key", *keyPath)
 		if err != nil {
 			return err
 		}
@@ -89,19 +84,19 @@ func verifyExport(a *command.App, r io.Reader, key string, against *ledger.Again
 	if err != nil {
 		return err
 	}
-	return a.Show(verified{Verified: true, Origin: v.Origin, Entries: v.Entries, Erased: v.Erased, Root: v.Root.String(), Checkpoint: v.Checkpoint}, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "Verified: %s entries of %s, exactly as they were signed.\n",
+	return a.Show(verified{Verified: true, Origin: v.Origin, Entries: v.Entries, Erased: v.Erased, Root: v.Root.String(), Checkpoint: v.Checkpoint}, func(w output.Printer) {
+		w.Print("Verified: %s entries of %s, exactly as they were signed.",
 			output.Thousands(v.Entries), v.Origin)
-		_, _ = fmt.Fprintf(w, "  root        %s\n", v.Root)
+		w.Print("  root        %s", v.Root)
 		if v.Erased > 0 {
-			_, _ = fmt.Fprintf(w, "  erased      %s bodies; their records are proved all the same\n", output.Thousands(v.Erased))
+			w.Print("  erased      %s bodies; their records are proved all the same", output.Thousands(v.Erased))
 		}
 		switch {
 		case v.Later:
-			_, _ = fmt.Fprintf(w, "  checkpoint  the one compared with is of a later time, over %s entries\n",
+			w.Print("  checkpoint  the one compared with is of a later time, over %s entries",
 				output.Thousands(v.Checkpoint))
 		case v.Checkpoint > 0:
-			_, _ = fmt.Fprintf(w, "  checkpoint  over %s entries, agrees\n", output.Thousands(v.Checkpoint))
+			w.Print("  checkpoint  over %s entries, agrees", output.Thousands(v.Checkpoint))
 		}
 	})
 }
@@ -115,8 +110,8 @@ func verifyProof(a *command.App, r io.Reader, key string) error {
 	if err != nil {
 		return err
 	}
-	return a.Show(verified{Verified: true, Record: record, Checkpoint: size}, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "Verified: this record is in the ledger, under a signed checkpoint over %s entries.\n%s\n",
+	return a.Show(verified{Verified: true, Record: record, Checkpoint: size}, func(w output.Printer) {
+		w.Print("Verified: this record is in the ledger, under a signed checkpoint over %s entries.\n%s",
 			output.Thousands(size), record)
 	})
 }

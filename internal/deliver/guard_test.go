@@ -111,3 +111,25 @@ func TestSecretsFollowFromTheKeyAndDiffer(t *testing.T) {
 		t.Errorf("a short key: %v", err)
 	}
 }
+
+func TestARegistrationTakesAGoodAddressAndRotatesItsSecret(t *testing.T) {
+	o := guarded(t, book{"hooks.example": "8.8.8.8", "inside.example": "10.0.0.1"})
+	before := deliver.Registration{URL: "https://old.example/", Generation: 3}
+	for _, c := range []struct {
+		address string
+		rotate  bool
+		want    deliver.Registration
+	}{
+		{"https://hooks.example/a", false, deliver.Registration{URL: "https://hooks.example/a", Generation: 3}},
+		{"https://hooks.example/a", true, deliver.Registration{URL: "https://hooks.example/a", Generation: 4}},
+		{"", true, deliver.Registration{Generation: 4}},
+	} {
+		if got, err := o.Register(t.Context(), before, c.address, c.rotate); got != c.want || err != nil {
+			t.Errorf("%q: %+v, %v", c.address, got, err)
+		}
+	}
+	got, err := o.Register(t.Context(), before, "https://inside.example/", true)
+	if got != before || !fault.Is(err, fault.InvalidTarget) || fault.From(err).Field != "url" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -134,8 +136,7 @@ func TestAHundredWhoAskAtOnceHaveOneGateAndUseItOnce(t *testing.T) {
 			if len(gates) != 1 {
 				t.Fatalf("%d gates for one thing", len(gates))
 			}
-			for past = range gates {
-			}
+			past = slices.Collect(maps.Keys(gates))[0]
 			g, err := nodes[0].gates.Vote(t.Context(), ada, past, approve(""))
 			if err != nil {
 				t.Fatal(err)
@@ -262,8 +263,7 @@ func (th *thing) open(rt *rapid.T, n *node) {
 		rt.Fatalf("%s stands, %+v was known, and past is %q", stands.Gate, th, past)
 	}
 	if anew {
-		before := append(th.before, th.g)
-		*th = thing{asked: th.asked, before: before, gate: stands.Gate, window: stands.Window, uses: a.Uses, until: stands.Until, status: gate.Pending, g: gate.Gate{ID: stands.Gate, Status: gate.Pending}}
+		*th = thing{asked: th.asked, before: append(slices.Clip(th.before), th.g), gate: stands.Gate, window: stands.Window, uses: a.Uses, until: stands.Until, status: gate.Pending, g: gate.Gate{ID: stands.Gate, Status: gate.Pending}}
 	}
 }
 

@@ -113,6 +113,15 @@ type Gate struct {
 	opened  int64 // the entry that opened it
 }
 
+// Decider says who resolved a gate, as agents are told: operator or rule. Which operator it
+// was is in the ledger.
+func (c Cause) Decider() string {
+	if c == ByVote {
+		return "operator"
+	}
+	return "rule"
+}
+
 // AgentID is the id of the agent whose gate it is.
 func (g *Gate) AgentID() string { return g.opening.Agent }
 

@@ -10,20 +10,20 @@ import (
 	"signalbox/internal/wire"
 )
 
-// batch decides about many events. They are all checked first: a batch that is refused
-// has changed nothing.
-func (h *Harness) batch(ctx context.Context, c *Conn, who roster.Identity, params wire.Raw) (wire.Raw, *rpcError) {
+// decideBatch answers ahp/batch. All events are checked before the first is decided, so a batch
+// that is refused has changed nothing.
+func (h *Harness) decideBatch(ctx context.Context, c *Conn, who roster.Identity, params wire.Raw) (wire.Raw, *rpcError) {
 	events, problem := h.parseBatch(c, params)
 	if problem != nil {
 		return nil, problem
 	}
 	for _, e := range events {
-		if err := h.greeted(ctx, c, who, e.Session); err != nil {
+		if err := h.requireHandshake(ctx, c, who, e.Session); err != nil {
 			return nil, err
 		}
 	}
-	// All of them have the time of one call.
-	ctx, cancel := context.WithTimeout(ctx, h.hold())
+	// The whole batch is held no longer than one call.
+	ctx, cancel := context.WithTimeout(ctx, h.holdTime())
 	defer cancel()
 	answers := make([]wire.Raw, len(events))
 	places := make(chan int)
@@ -31,7 +31,7 @@ func (h *Harness) batch(ctx context.Context, c *Conn, who roster.Identity, param
 	for range min(len(events), batchWidth) {
 		working.Go(func() {
 			for i := range places {
-				answers[i] = h.inBatch(ctx, c, who, events[i])
+				answers[i] = h.decideInBatch(ctx, c, who, events[i])
 			}
 		})
 	}
@@ -57,16 +57,10 @@ func rawBytes(all []wire.Raw) [][]byte {
 }
 
 func (h *Harness) parseBatch(c *Conn, params wire.Raw) ([]*Event, *rpcError) {
-	if params.Kind() != '{' {
-		return nil, refuse(codeParams, "Invalid params: they should be an object, and are %s", shown(params))
-	}
 	var in struct {
 		Events []wire.Raw `json:"events"`
 	}
-	got, err := wire.Members(params)
-	if err == nil {
-		err = fits(got, batchParams)
-	}
+	_, err := readParams(params, batchParams)
 	if err == nil {
 		err = wire.UnmarshalPart(params, &in)
 	}
@@ -83,7 +77,7 @@ func (h *Harness) parseBatch(c *Conn, params wire.Raw) ([]*Event, *rpcError) {
 		return nil, refuse(codeParams, "Batch size %d exceeds configured limit %d", len(events), h.Config.BatchSize)
 	}
 	for _, e := range events {
-		if err := h.check(c, e); err != nil {
+		if err := h.checkEvent(c, e); err != nil {
 			return nil, err
 		}
 		if !e.kind.batch {
@@ -93,16 +87,16 @@ func (h *Harness) parseBatch(c *Conn, params wire.Raw) ([]*Event, *rpcError) {
 	return events, nil
 }
 
-// inBatch gives an event of a batch its generic decision. What fails is a block, and the
+// decideInBatch decides about one event of a batch. If that fails, the event is blocked and the
 // others go on.
-func (h *Harness) inBatch(ctx context.Context, c *Conn, who roster.Identity, e *Event) wire.Raw {
+func (h *Harness) decideInBatch(ctx context.Context, c *Conn, who roster.Identity, e *Event) wire.Raw {
 	if !e.kind.blocking() {
-		h.take(ctx, who, e)
+		h.queueEvent(ctx, who, e)
 		return wire.Raw(`{"decision":"allow"}`)
 	}
 	answer, err := h.decide(ctx, c, who, e)
 	if err != nil {
-		answer, _ = failed(e, "Handler error: "+err.Error()).encode(e, nil)
+		answer, _ = failureAnswer(e, "Handler error: "+err.Error()).encode(e, nil)
 	}
 	return answer
 }

@@ -83,17 +83,17 @@ func (n *node) try(v vector, transport string) error {
 	reply := n.harness.Handle(context.Background(), c, send)
 	switch v.Expect.Kind {
 	case "accepted":
-		if !reply.Told || reply.JSON != nil {
+		if !reply.Notified || reply.JSON != nil {
 			return fmt.Errorf("%s", reply.JSON)
 		}
 		return nil
 	case "rejected":
-		if got := n.read(reply.JSON); !reply.Told || got.Error == nil || got.Error.Code != -32603 || !strings.HasPrefix(got.Error.Message, "Handler error: ") || !strings.Contains(got.Error.Message, v.Expect.Contains) {
+		if got := n.read(reply.JSON); !reply.Notified || got.Error == nil || got.Error.Code != -32603 || !strings.HasPrefix(got.Error.Message, "Handler error: ") || !strings.Contains(got.Error.Message, v.Expect.Contains) {
 			return fmt.Errorf("%s", reply.JSON)
 		}
 		return nil
 	}
-	if reply.Told {
+	if reply.Notified {
 		return fmt.Errorf("taken for a notification")
 	}
 	return v.compare(reply.JSON)

@@ -7,7 +7,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// CompatA3S is the name of the one dialect that is understood beside the protocol.
+// CompatA3S is the setting for clients that are A3S Code, the one dialect that is understood.
 const CompatA3S = "a3s-code"
 
 // adapt turns a typed payload as A3S Code sends it into the form that AHP fixes: the
@@ -48,7 +48,7 @@ func (e *Event) adapt() {
 	}
 	payload, err := wire.Marshal(out)
 	if err != nil {
-		return // it stays as it came, and is refused for what it is
+		return // as it came it does not have the shape of its type, and is refused
 	}
 	if members, err := wire.Members(payload); err == nil {
 		e.Payload, e.members = payload, members

@@ -12,13 +12,13 @@ import (
 	"signalbox/internal/wire"
 )
 
-// yes is what an allowed event is answered with, where no rule says it: context and
-// memory from the workspace's knowledge and the session's own entries, an intent from
-// words.
-func (h *Harness) yes(ctx context.Context, who roster.Identity, e *Event, v policy.Verdict) (Answer, error) {
+// allowedAnswer answers an event that is allowed: with context and memory from the
+// workspace's knowledge and the session's own entries, with an intent from the words of the
+// prompt, or with a plain yes.
+func (h *Harness) allowedAnswer(ctx context.Context, who roster.Identity, e *Event, v policy.Verdict) (Answer, error) {
 	switch e.Type {
 	case ContextPerception:
-		return h.perceive(ctx, who, e)
+		return h.gatherContext(ctx, who, e)
 	case MemoryRecall:
 		var in struct {
 			Query  string `json:"query"`
@@ -28,20 +28,20 @@ func (h *Harness) yes(ctx context.Context, who roster.Identity, e *Event, v poli
 		if err := wire.UnmarshalPart(e.Payload, &in); err != nil {
 			return Answer{}, err
 		}
-		facts, err := h.recall(ctx, who, e, in.Query, in.Memory, int(min(in.Most, knowledge.MaxFound)))
+		facts, err := h.recallFacts(ctx, who, e, in.Query, in.Memory, int(min(in.Most, knowledge.MaxFound)))
 		return Answer{Decision: "allow", InjectedFacts: facts}, err
 	case IntentDetection:
-		return detect(e.text("prompt"), v), nil
+		return detectIntent(e.text("prompt"), v), nil
 	default:
 		return permission(e), nil
 	}
 }
 
-// perceived is how much context is given to who does not say how much.
+// perceived is how many facts and snippets a client gets that does not say how many.
 const perceived = 10
 
-// perceive gathers context: facts and snippets that are about what is asked for.
-func (h *Harness) perceive(ctx context.Context, who roster.Identity, e *Event) (Answer, error) {
+// gatherContext answers context_perception with facts and snippets about what is asked for.
+func (h *Harness) gatherContext(ctx context.Context, who roster.Identity, e *Event) (Answer, error) {
 	var in struct {
 		Target  wire.Raw `json:"target"`
 		Context struct {
@@ -85,7 +85,7 @@ func (h *Harness) perceive(ctx context.Context, who roster.Identity, e *Event) (
 		}
 	}
 	if left := most - len(found); left > 0 && room > 0 {
-		own, err := h.remembered(ctx, who, e, question, left)
+		own, err := h.searchSession(ctx, who, e, question, left)
 		if err != nil {
 			return Answer{}, err
 		}
@@ -98,10 +98,10 @@ func (h *Harness) perceive(ctx context.Context, who roster.Identity, e *Event) (
 	return Answer{Decision: "allow", InjectedContext: out}, nil
 }
 
-// texts are the texts inside of a value, one after another.
+// texts joins every text inside of a value.
 func texts(raw wire.Raw) string {
 	var value any
-	if raw == nil || decodeData(raw, &value) != nil {
+	if raw == nil || policy.DecodeData(raw, &value) != nil {
 		return ""
 	}
 	var out []string
@@ -133,14 +133,14 @@ func sortedNames(m map[string]any) []string {
 	return names
 }
 
-// The kinds of memory that are told apart; any other is both.
+// The two kinds of memory; any other word means both.
 const (
 	semantic = "semantic" // what operators know
 	episodic = "episodic" // what happened in the session
 )
 
-// recall finds facts.
-func (h *Harness) recall(ctx context.Context, who roster.Identity, e *Event, question, memory string, most int) ([]Fact, error) {
+// recallFacts finds facts about a question in one kind of memory.
+func (h *Harness) recallFacts(ctx context.Context, who roster.Identity, e *Event, question, memory string, most int) ([]Fact, error) {
 	facts := []Fact{}
 	if memory != episodic {
 		found, err := h.Knowledge.Search(ctx, who.Workspace, question, most)
@@ -158,7 +158,7 @@ func (h *Harness) recall(ctx context.Context, who roster.Identity, e *Event, que
 	if memory == semantic || len(facts) >= most {
 		return facts, nil
 	}
-	own, err := h.remembered(ctx, who, e, question, most-len(facts))
+	own, err := h.searchSession(ctx, who, e, question, most-len(facts))
 	return append(facts, own...), err
 }
 
@@ -166,23 +166,23 @@ const (
 	// maxRemembered is how many of a session's entries are looked at, and how many bytes.
 	maxRemembered      = 64
 	maxRememberedBytes = 4 << 20
-	// maxMemory is how much of one event is told again.
+	// maxMemory is how many bytes of one event a fact holds.
 	maxMemory = 2000
 )
 
-// memory is a fact that a session told, and how many words of a question stand in it.
+// memory is a fact from a session's own events, and how many words of the question it has.
 type memory struct {
 	fact Fact
 	hits int
 }
 
-// remembered looks for the words of a question in what the session itself told, the best
-// first. It was said by an agent, so it counts half.
-func (h *Harness) remembered(ctx context.Context, who roster.Identity, e *Event, question string, most int) ([]Fact, error) {
+// searchSession looks for the words of a question in the session's own notifications, the best
+// first. An agent said it, so its confidence is one half.
+func (h *Harness) searchSession(ctx context.Context, who roster.Identity, e *Event, question string, most int) ([]Fact, error) {
 	key, words := keyOf(e.Session), knowledge.Keywords(question)
 	var all []memory
 	q := ledger.Query{Trace: traceOf(who.ID, key), Kinds: []string{kindNoted, kindReported}, Limit: maxRemembered}
-	_, _, err := h.lookBack(ctx, q, maxRememberedBytes, func(entry *ledger.Entry) error {
+	_, _, err := h.walkBack(ctx, q, maxRememberedBytes, func(entry *ledger.Entry) error {
 		if entry.Body == nil {
 			return nil // it was erased
 		}
@@ -191,7 +191,7 @@ func (h *Harness) remembered(ctx context.Context, who roster.Identity, e *Event,
 			return err
 		}
 		for _, n := range slices.Backward(b.Notes) {
-			if m := n.remember(key, words); m.hits > 0 {
+			if m := n.matchWords(key, words); m.hits > 0 {
 				all = append(all, m)
 			}
 		}
@@ -208,8 +208,8 @@ func (h *Harness) remembered(ctx context.Context, who roster.Identity, e *Event,
 	return facts, nil
 }
 
-// remember is what an event says about the words.
-func (n *note) remember(key string, words []string) memory {
+// matchWords is the notification as a fact, and how many of the words it has.
+func (n *note) matchWords(key string, words []string) memory {
 	if n.Type == Heartbeat {
 		return memory{}
 	}
@@ -223,42 +223,4 @@ func (n *note) remember(key string, words []string) memory {
 		content = strings.ToValidUTF8(content[:maxMemory], "") + "…"
 	}
 	return memory{Fact{content, "session " + key + ", " + string(n.Type), 0.5}, hits}
-}
-
-// intentWords are the words that give an intent away, the surest first. A workspace's own
-// are rules at the point intent: allow with set: {intent: …}.
-var intentWords = []struct {
-	intent string
-	words  []string
-}{
-	{"compare", []string{"compare", "difference", "differences", "versus", "vs", "better"}},
-	{"validate", []string{"validate", "verify", "check", "test", "tests", "correct", "prove"}},
-	{"locate", []string{"where", "locate", "find", "which", "defined", "location"}},
-	{"track", []string{"track", "status", "progress", "history", "changed", "changes", "recent"}},
-	{"retrieve", []string{"get", "fetch", "retrieve", "show", "list", "read", "open", "print"}},
-	{"explore", []string{"explore", "overview", "browse", "look", "around", "structure", "survey"}},
-	{"reason", []string{"why", "reason", "decide", "should", "cause", "because", "plan"}},
-	{"understand", []string{"what", "how", "explain", "understand", "describe", "mean", "means", "work", "works"}},
-	{"recognize", []string{"recognize", "identify", "classify", "detect"}},
-}
-
-// detect finds the intent with the most words in a prompt. A rule that names one is the
-// surer; where neither finds any, nothing is made up.
-func detect(prompt string, v policy.Verdict) Answer {
-	best, hits, total := "", 0, 0
-	words := knowledge.Words(prompt)
-	for _, i := range intentWords {
-		n := knowledge.CountIn(i.words, strings.Join(words, " "))
-		if total += n; n > hits {
-			best, hits = i.intent, n
-		}
-	}
-	sure := 1.0
-	if v.Set["intent"] == nil && v.Set["detected_intent"] == nil {
-		if best == "" {
-			return Answer{Decision: "block", Reason: "No keyword of an intent stands in the prompt."}
-		}
-		sure = 0.5 + 0.4*float64(hits)/float64(total)
-	}
-	return Answer{Decision: "allow", DetectedIntent: best, Confidence: &sure}
 }

@@ -10,7 +10,7 @@ import (
 
 // NewConn is a connection as a transport makes it.
 func (h *Harness) NewConn(transport string, who func(context.Context) (roster.Identity, error)) *Conn {
-	return h.conn(transport, who)
+	return h.newConn(transport, who)
 }
 
 // ReadLine is how streams read.
@@ -26,7 +26,7 @@ func Checks(text []byte) bool {
 	if problem != nil {
 		return false
 	}
-	e.asked("")
+	e.policyEvent("")
 	e.digest()
 	strict := e.kind.payload == nil || e.kind.payload(e.Payload) == nil
 	e.adapt()
@@ -37,5 +37,5 @@ func Checks(text []byte) bool {
 func (h *Harness) Asked(text []byte) policy.Event {
 	m, _ := parseMessage(text)
 	e, _ := parseEvent(m.params, m.inside)
-	return e.asked("")
+	return e.policyEvent("")
 }

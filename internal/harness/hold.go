@@ -49,7 +49,7 @@ func (h *Harness) holdStep(ctx context.Context, c *Conn, who roster.Identity, e 
 		case err != nil:
 			return nil, err
 		case g.Status == gate.Pending:
-			return postponed(e.Type, g.Outcome()+" "+d.Reason, retryPending).encode(e, nil)
+			return postponement(e.Type, g.Outcome()+" "+d.Reason, retryPending).encode(e, nil)
 		case g.Status == gate.Approved && known.Spent(*g.ResolvedAt, h.core.Now()):
 			if _, err := h.openGate(ctx, s, g.ID); err != nil {
 				return nil, err
@@ -81,12 +81,12 @@ func (h *Harness) openGate(ctx context.Context, s *heldStep, past string) (*gate
 	var stands *gate.Approval
 	err = h.commit(ctx, func(tx *ledger.Tx) (err error) {
 		stands, err = b.approval(s.session).Open(tx, past, func() {
-			tx.Append(ledger.Event{Workspace: s.who.Workspace, Kind: kindHeld, Actor: s.who.Actor(), Subject: s.about(), Trace: trace, Body: body})
+			tx.Append(ledger.Event{Workspace: s.who.Workspace, Kind: kindHeld, Actor: s.who.Actor(), Subject: s.subject(), Trace: trace, Body: body})
 			due.Open(tx, b.Gate, s.who.Workspace, trace)
 		})
 		return err
 	})
-	if err != nil { // the commit may still be under way, and stands its own
+	if err != nil { // a commit that is still under way may yet set stands
 		return nil, err
 	}
 	return stands, nil
@@ -107,14 +107,14 @@ func (h *Harness) settleStep(ctx context.Context, s *heldStep, g *gate.Gate) (wi
 	if g.Status == gate.Approved {
 		v.Action = policy.Allow
 	}
-	answer, err := h.outcome(ctx, s, v, g)
+	answer, err := h.outcomeAnswer(ctx, s, v, g)
 	if err != nil {
 		return nil, err
 	}
 	body := settled{Agent: s.who.ID, Digest: s.asked.Digest, Gate: g.ID, Used: g.Status == gate.Approved, Answer: answer}
 	err = h.commit(ctx, func(tx *ledger.Tx) error {
 		record := func() {
-			tx.Append(ledger.Event{Workspace: s.who.Workspace, Kind: kindSettled, Actor: s.who.Actor(), Subject: s.about(), Trace: traceOf(s.who.ID, s.session), Body: body})
+			tx.Append(ledger.Event{Workspace: s.who.Workspace, Kind: kindSettled, Actor: s.who.Actor(), Subject: s.subject(), Trace: traceOf(s.who.ID, s.session), Body: body})
 		}
 		if body.Used {
 			return s.asked.Use(tx, g, record)
@@ -128,19 +128,19 @@ func (h *Harness) settleStep(ctx context.Context, s *heldStep, g *gate.Gate) (wi
 	return answer, nil
 }
 
-// outcome is a resolved gate in the words of the event's kind. What an operator put in
+// outcomeAnswer is a resolved gate in the words of the event's kind. What an operator put in
 // place of the payload is what the agent goes on with.
-func (h *Harness) outcome(ctx context.Context, s *heldStep, v policy.Verdict, g *gate.Gate) (wire.Raw, error) {
+func (h *Harness) outcomeAnswer(ctx context.Context, s *heldStep, v policy.Verdict, g *gate.Gate) (wire.Raw, error) {
 	if v.Action == policy.Allow && len(g.Modified) > 0 && !s.kind.typed() {
 		return Answer{Decision: "modify", ModifiedPayload: g.Modified}.encode(s.Event, nil)
 	}
-	answer, _, err := h.words(ctx, s.who, s.Event, v)
+	answer, _, err := h.answerVerdict(ctx, s.who, s.Event, v)
 	return answer, err
 }
 
 // opening is what an operator is shown: exactly what the approval is good for.
 func (s *heldStep) opening() gate.Opening {
-	e := s.Event.asked("")
+	e := s.policyEvent("")
 	title := string(s.Type)
 	switch {
 	case e.Command != "":

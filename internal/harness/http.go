@@ -6,10 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
-	"time"
-
-	"github.com/coder/websocket"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
@@ -25,8 +21,8 @@ func (h *Harness) Routes() []wire.Route {
 	return append([]wire.Route{
 		{Method: "POST", Path: "/ahp", Summary: "AHP 2.4: one JSON-RPC request or notification, with an agent's key as X-API-Key or bearer token", RequestMedia: "application/json", Media: "application/json", Lenient: true, Handle: h.post},
 		{Method: "GET", Path: "/ahp", Summary: "AHP 2.4 over WebSocket, with an agent's key as api_key or token in the query", Media: "application/json", Status: http.StatusSwitchingProtocols, Lenient: true, Handle: h.upgrade},
-		{Method: "GET", Path: "/ops/sessions", Summary: "Sessions of agents under the harness, the newest first", Auth: wire.Viewer, Query: page(inWorkspace, agent), Answer: SessionPage{}, Handle: h.getSessions},
-		{Method: "GET", Path: "/ops/sessions/{id}", Summary: "A session: statistics, runs, the task list, the last verification, a timeline", Auth: wire.Viewer, Query: page(inWorkspace, ofAgent), Answer: Session{}, Handle: h.getSession},
+		{Method: "GET", Path: "/ops/sessions", Summary: "Sessions of agents under the harness, the newest first", Auth: wire.Viewer, Query: page(inWorkspace, agent), Answer: SessionPage{}, Handle: wire.Answer(http.StatusOK, h.getSessions)},
+		{Method: "GET", Path: "/ops/sessions/{id}", Summary: "A session: statistics, runs, the task list, the last verification, a timeline", Auth: wire.Viewer, Query: page(inWorkspace, ofAgent), Answer: Session{}, Handle: wire.Answer(http.StatusOK, h.getSession)},
 	}, h.Knowledge.Routes()...)
 }
 
@@ -37,28 +33,20 @@ func sessionFilter(r *http.Request) (SessionFilter, error) {
 	return SessionFilter{Workspace: q.Get("workspace"), Agent: q.Get("agent"), Cursor: q.Get("cursor"), Limit: limit}, err
 }
 
-func (h *Harness) getSessions(w http.ResponseWriter, r *http.Request) error {
+func (h *Harness) getSessions(r *http.Request) (SessionPage, error) {
 	f, err := sessionFilter(r)
 	if err != nil {
-		return err
+		return SessionPage{}, err
 	}
-	page, err := h.Sessions(r.Context(), f)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, page)
+	return h.Sessions(r.Context(), f)
 }
 
-func (h *Harness) getSession(w http.ResponseWriter, r *http.Request) error {
+func (h *Harness) getSession(r *http.Request) (Session, error) {
 	f, err := sessionFilter(r)
 	if err != nil {
-		return err
+		return Session{}, err
 	}
-	s, err := h.Session(r.Context(), r.PathValue("id"), f)
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, &s)
+	return h.Session(r.Context(), r.PathValue("id"), f)
 }
 
 // credentials are the keys that a call shows, in the order in which they are tried.
@@ -102,8 +90,8 @@ func (h *Harness) authenticate(r *http.Request, query bool) (key string, err err
 	return "", err
 }
 
-// holder asks again who holds the key, for every message: it may have been revoked.
-func (h *Harness) holder(key string) func(context.Context) (roster.Identity, error) {
+// keyHolder asks again who holds the key, for every message: it may have been revoked.
+func (h *Harness) keyHolder(key string) func(context.Context) (roster.Identity, error) {
 	return func(ctx context.Context) (roster.Identity, error) { return h.core.Roster.Authenticate(ctx, key) }
 }
 
@@ -119,9 +107,9 @@ func (h *Harness) post(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c := h.conn(TransportHTTP, h.holder(key))
+	c := h.newConn(TransportHTTP, h.keyHolder(key))
 	reply := h.Handle(r.Context(), c, text)
-	if c.compat { // such a client knows no id but a string
+	if c.compat { // A3S Code cannot decode an id that is null
 		reply.JSON = bytes.Replace(reply.JSON, []byte(`{"jsonrpc":"2.0","id":null,`), []byte(`{"jsonrpc":"2.0","id":"",`), 1)
 	}
 	switch {
@@ -129,88 +117,28 @@ func (h *Harness) post(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case reply.Broken:
-		return say(w, http.StatusBadRequest, reply.JSON)
+		return writeReply(w, http.StatusBadRequest, reply.JSON)
 	case reply.Busy:
-		return say(w, http.StatusTooManyRequests, reply.JSON)
+		return writeReply(w, http.StatusTooManyRequests, reply.JSON)
 	}
-	// Errors too: another status is an error of transport to clients, who then read nothing.
-	return say(w, http.StatusOK, reply.JSON)
+	// JSON-RPC errors have the status 200: clients take any other for a broken transport and do
+	// not read the body.
+	return writeReply(w, http.StatusOK, reply.JSON)
 }
 
 func unauthorized(w http.ResponseWriter, err error) error {
 	if !fault.Is(err, fault.Unauthenticated) {
 		return err
 	}
-	return say(w, http.StatusUnauthorized, errorReply(nil, refuse(codeUnauthorized, "unauthorized: %s", fault.From(err).Message)))
+	return writeReply(w, http.StatusUnauthorized, errorReply(nil, refuse(codeUnauthorized, "unauthorized: %s", fault.From(err).Message)))
 }
 
-func say(w http.ResponseWriter, status int, text []byte) error {
+func writeReply(w http.ResponseWriter, status int, text []byte) error {
 	w.Header().Set("Content-Type", "application/json")
 	if status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(text) // a client that has gone away hears nothing
+	_, _ = w.Write(text) // if the client has gone, there is nobody to tell
 	return nil
-}
-
-// upgrade serves a WebSocket.
-func (h *Harness) upgrade(w http.ResponseWriter, r *http.Request) error {
-	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		w.Header().Set("Allow", http.MethodPost)
-		return fault.New(fault.MethodNotAllowed, "/ahp takes POST, and GET only as the upgrade to a WebSocket.")
-	}
-	key, err := h.authenticate(r, true)
-	if err != nil {
-		return unauthorized(w, err)
-	}
-	// Without Origin it is no browser; one that is there must be ours.
-	conn, err := websocket.Accept(w, r, nil)
-	if err != nil {
-		return nil //nolint:nilerr // it was answered
-	}
-	conn.SetReadLimit(maxLine)
-	ctx := context.WithoutCancel(r.Context()) // a request's ends in the middle of an answer
-	h.serve(ctx, h.conn(TransportWebSocket, h.holder(key)), &socket{conn: conn, harness: h})
-	return nil
-}
-
-// socket is a stream of text messages of a WebSocket.
-type socket struct {
-	conn    *websocket.Conn
-	harness *Harness
-	once    sync.Once
-}
-
-func (s *socket) read() ([]byte, error) {
-	for {
-		kind, text, err := s.conn.Read(context.Background())
-		if err != nil || kind == websocket.MessageText {
-			return text, err
-		}
-		s.harness.core.Log.Debug("a binary message was passed over", "bytes", len(text))
-	}
-}
-
-func (s *socket) write(text []byte) error {
-	ctx, cancel := context.WithTimeout(context.Background(), writeTime)
-	defer cancel()
-	err := s.conn.Write(ctx, websocket.MessageText, text)
-	if err != nil {
-		s.once.Do(func() { _ = s.conn.CloseNow() })
-	}
-	return err
-}
-
-func (s *socket) close() {
-	s.once.Do(func() {
-		done := make(chan struct{})
-		go func() { defer close(done); _ = s.conn.Close(websocket.StatusGoingAway, "") }()
-		select {
-		case <-done:
-		case <-time.After(time.Second): // a peer that does not answer a close is cut off
-			_ = s.conn.CloseNow()
-			<-done
-		}
-	})
 }

@@ -22,10 +22,10 @@ func TestTheQueueKeepsWhatItMust(t *testing.T) {
 		var q queue
 		q.init()
 		added, kept := 0, 0
-		var got []*told
+		var got []*notification
 		dropped := int64(0)
 		take := func() {
-			all, lost := q.batch()
+			all, lost := q.takeBatch()
 			got = append(got, all...)
 			for _, n := range lost {
 				dropped += n
@@ -33,7 +33,7 @@ func TestTheQueueKeepsWhatItMust(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 40).Draw(t, "rounds") {
 			for range rapid.IntRange(0, 30).Draw(t, "burst") {
-				n := &told{who: roster.Identity{ID: "a"}, session: "s", typ: PostAction, kept: rapid.Bool().Draw(t, "kept")}
+				n := &notification{who: roster.Identity{ID: "a"}, session: "s", typ: PostAction, kept: rapid.Bool().Draw(t, "kept")}
 				if rapid.IntRange(0, 9).Draw(t, "large") == 0 {
 					n.event = large
 				}
@@ -71,18 +71,18 @@ func TestWhoTellsTooMuchOfWhatIsKeptWaits(t *testing.T) {
 	h := New(protocol.Core{Now: time.Now, Log: slog.New(slog.DiscardHandler)}, Config{})
 	large := wire.Raw(strings.Repeat("x", maxKeptBytes/8+1))
 	for range 8 {
-		h.notes.add(&told{kept: true, event: large})
+		h.notes.add(&notification{kept: true, event: large})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	waited := make(chan struct{})
-	go func() { defer close(waited); h.notes.room(ctx) }()
+	go func() { defer close(waited); h.notes.waitForRoom(ctx) }()
 	select {
 	case <-waited:
 		t.Error("it did not wait")
 	case <-time.After(20 * time.Millisecond):
 	}
-	h.notes.batch()
-	h.notes.batch()
+	h.notes.takeBatch()
+	h.notes.takeBatch()
 	<-waited
 	cancel()
 }

@@ -5,10 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -78,7 +75,7 @@ type SessionPage struct {
 
 const selectSession = "SELECT s.agent, s.session, s.workspace, s.opened_seq, s.opened_at, s.ended_at, s.beat_at, s.errors FROM harness_session s "
 
-func (h *Harness) sessions(ctx context.Context, where string, args ...any) (all []Session, last int64, err error) {
+func (h *Harness) readSessions(ctx context.Context, where string, args ...any) (all []Session, last int64, err error) {
 	all, err = store.All(h.core.DB.Reading(ctx), func(scan store.Scan) (s Session, err error) {
 		var opened, ended, beat int64
 		err = scan(&s.AgentID, &s.ID, &s.Workspace, &last, &opened, &ended, &beat, &s.Errors)
@@ -92,11 +89,11 @@ func (h *Harness) sessions(ctx context.Context, where string, args ...any) (all 
 	if err != nil {
 		return nil, 0, err
 	}
-	return all, last, h.complete(ctx, all)
+	return all, last, h.addNamesAndTimes(ctx, all)
 }
 
-// complete adds names, and when something last happened.
-func (h *Harness) complete(ctx context.Context, all []Session) error {
+// addNamesAndTimes adds names, and when something last happened.
+func (h *Harness) addNamesAndTimes(ctx context.Context, all []Session) error {
 	var ids []string
 	for _, s := range all {
 		ids = append(ids, s.AgentID)
@@ -132,21 +129,11 @@ func (f *SessionFilter) place(ctx context.Context) (workspace string, before int
 	if workspace, err = roster.WorkspaceOf(ctx, f.Workspace); err != nil {
 		return "", 0, err
 	}
-	before, err = parseSeq(f.Cursor, math.MaxInt64)
+	at, err := wire.ParseCursor(f.Cursor, 1)
+	if err == nil {
+		before, err = wire.CursorNumber(at[0])
+	}
 	return workspace, before, err
-}
-
-// parseSeq reads a cursor that is a place in the ledger.
-func parseSeq(cursor string, absent int64) (int64, error) {
-	at, err := wire.ParseCursor(cursor, 1)
-	if err != nil || at[0] == "" {
-		return absent, err
-	}
-	seq, err := strconv.ParseInt(at[0], 10, 64)
-	if err != nil {
-		return 0, wire.BadCursor()
-	}
-	return seq, nil
 }
 
 // Sessions lists sessions, the newest first, as far as the caller may see them.
@@ -156,27 +143,23 @@ func (h *Harness) Sessions(ctx context.Context, f SessionFilter) (SessionPage, e
 	if err != nil {
 		return page, err
 	}
-	where, args := "WHERE s.workspace = $1 AND s.opened_seq < $2", []any{workspace, before}
+	var where store.Where
+	where.And("s.workspace = %s AND s.opened_seq < %s", workspace, before)
 	if f.Agent != "" {
 		ids, err := h.core.Roster.AgentIDs(ctx, workspace, f.Agent)
 		if err != nil {
 			return page, err
 		}
-		marks := []string{"''"}
-		for _, one := range ids {
-			args = append(args, one)
-			marks = append(marks, fmt.Sprintf("$%d", len(args)))
-		}
-		where += " AND s.agent IN (" + strings.Join(marks, ", ") + ")"
+		where.In("s.agent", ids)
 	}
-	args = append(args, f.Limit)
-	all, last, err := h.sessions(ctx, fmt.Sprintf("%s ORDER BY s.opened_seq DESC LIMIT $%d", where, len(args)), args...)
+	text := "WHERE " + where.String() + " ORDER BY s.opened_seq DESC LIMIT " + where.Mark(f.Limit)
+	all, last, err := h.readSessions(ctx, text, where.Args()...)
 	if err != nil {
 		return page, err
 	}
 	page.Sessions = all
 	if len(all) == f.Limit {
-		page.Next = wire.Cursor(strconv.FormatInt(last, 10))
+		page.Next = wire.SeqCursor(last)
 	}
 	return page, nil
 }
@@ -198,7 +181,7 @@ func (h *Harness) Session(ctx context.Context, id string, f SessionFilter) (Sess
 			agent = named[0]
 		}
 	}
-	found, opened, err := h.sessions(ctx, "WHERE s.workspace = $1 AND s.session = $2 AND ($3 = '' OR s.agent = $3) ORDER BY s.opened_seq DESC LIMIT 1", workspace, key, agent)
+	found, opened, err := h.readSessions(ctx, "WHERE s.workspace = $1 AND s.session = $2 AND ($3 = '' OR s.agent = $3) ORDER BY s.opened_seq DESC LIMIT 1", workspace, key, agent)
 	if err != nil {
 		return Session{}, err
 	}
@@ -206,15 +189,15 @@ func (h *Harness) Session(ctx context.Context, id string, f SessionFilter) (Sess
 		return Session{}, fault.New(fault.NotFound, "There is no session %.80q in workspace %q. GET /ops/sessions lists those there are.", key, workspace)
 	}
 	s := found[0]
-	if err := h.detail(ctx, &s, opened); err != nil {
+	if err := h.addDetail(ctx, &s, opened); err != nil {
 		return s, err
 	}
-	s.Timeline, s.Next, err = h.timeline(ctx, &s, before, f.Limit)
+	s.Timeline, s.Next, err = h.readTimeline(ctx, &s, before, f.Limit)
 	return s, err
 }
 
-// detail adds what is only shown of one session.
-func (h *Harness) detail(ctx context.Context, s *Session, openedSeq int64) error {
+// addDetail adds what is only shown of one session.
+func (h *Harness) addDetail(ctx context.Context, s *Session, openedSeq int64) error {
 	first, err := h.core.Ledger.Entry(ctx, openedSeq)
 	if err != nil {
 		return err
@@ -224,12 +207,12 @@ func (h *Harness) detail(ctx context.Context, s *Session, openedSeq int64) error
 		return err
 	}
 	s.Info = b.Info
-	if s.Statistics, err = h.statistics(ctx, s); err != nil {
+	if s.Statistics, err = h.countSteps(ctx, s); err != nil {
 		return err
 	}
 	s.Runs = []Report{}
 	for typ, most := range map[Type]int{RunLifecycle: maxRuns, TaskList: 1, Verification: 1, SessionStart: 1, Heartbeat: 1} {
-		if err := h.reports(ctx, s, typ, most); err != nil {
+		if err := h.readReports(ctx, s, typ, most); err != nil {
 			return err
 		}
 	}
@@ -240,24 +223,24 @@ func (h *Harness) detail(ctx context.Context, s *Session, openedSeq int64) error
 // maxRuns is how many runs of a session are shown, the newest.
 const maxRuns = 100
 
-// reports shows the newest reports of a type.
-func (h *Harness) reports(ctx context.Context, s *Session, typ Type, most int) error {
+// readReports adds the newest reports of a type to the session.
+func (h *Harness) readReports(ctx context.Context, s *Session, typ Type, most int) error {
 	return store.Each(h.core.DB.Reading(ctx), func(scan store.Scan) error {
 		var seq, place int64
 		if err := scan(&seq, &place); err != nil {
 			return err
 		}
-		report, err := h.report(ctx, seq, place)
+		report, err := h.readReport(ctx, seq, place)
 		if err != nil {
 			return err
 		}
-		s.show(typ, report)
+		s.addReport(typ, report)
 		return nil
 	}, "SELECT seq, place FROM harness_report WHERE agent = $1 AND session = $2 AND type = $3 ORDER BY updated_at DESC, seq DESC, place DESC LIMIT $4", s.AgentID, s.ID, string(typ), most)
 }
 
-// show puts a report in its place.
-func (s *Session) show(typ Type, report Report) {
+// addReport adds a report to the session, by its type.
+func (s *Session) addReport(typ Type, report Report) {
 	switch typ {
 	case RunLifecycle:
 		s.Runs = append(s.Runs, report)
@@ -275,8 +258,8 @@ func (s *Session) show(typ Type, report Report) {
 	}
 }
 
-// report reads an event that was told, out of its entry.
-func (h *Harness) report(ctx context.Context, seq, place int64) (Report, error) {
+// readReport reads a notification out of its entry.
+func (h *Harness) readReport(ctx context.Context, seq, place int64) (Report, error) {
 	entry, err := h.core.Ledger.Entry(ctx, seq)
 	if err != nil {
 		return Report{}, err
@@ -295,7 +278,7 @@ func (h *Harness) report(ctx context.Context, seq, place int64) (Report, error) 
 	return Report{time.UnixMicro(b.Notes[place].At).UTC(), event.Payload}, err
 }
 
-func (h *Harness) statistics(ctx context.Context, s *Session) (*Statistics, error) {
+func (h *Harness) countSteps(ctx context.Context, s *Session) (*Statistics, error) {
 	out := &Statistics{Errors: s.Errors}
 	for kind, n := range map[string]*int64{kindAllowed: &out.Allowed, kindBlocked: &out.Blocked, kindModified: &out.Modified, kindDeferred: &out.Deferred, kindHeld: &out.Held} {
 		err := h.core.DB.QueryRow(ctx, "SELECT count(*) FROM "+ledger.EntryTable+" WHERE e.trace = $1 AND e.kind = $2", []any{traceOf(s.AgentID, s.ID), kind}, n)

@@ -32,7 +32,7 @@ func req(name string, s shape) member  { return member{name, s, required} }
 func opt(name string, s shape) member  { return member{name, s, optional} }
 func dflt(name string, s shape) member { return member{name, s, absent} }
 
-// misfit says where something does not fit, and what would.
+// misfit is the error about a value that does not have its shape: where, and what would fit.
 type misfit struct{ path, text string }
 
 func (m *misfit) Error() string {
@@ -185,7 +185,7 @@ func object(members ...member) shape {
 	}
 }
 
-// fits checks members that have been taken apart already.
+// fits checks the members of an object.
 func fits(got map[string]wire.Raw, members []member) error {
 	for _, m := range members {
 		value, there := got[m.name]
@@ -202,7 +202,7 @@ func fits(got map[string]wire.Raw, members []member) error {
 	return nil
 }
 
-// shown is a value as far as a message repeats it.
+// shown is the beginning of a value, for an error message.
 func shown(raw wire.Raw) string {
 	const most = 60
 	if len(raw) > most {

@@ -2,9 +2,11 @@ package harness
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -101,7 +103,7 @@ func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
 			return nil // it was closed because we end
 		case errors.Is(err, net.ErrClosed):
 			return err
-		case err != nil: // too many files, for one: it passes
+		case err != nil: // such as too many open files, which passes
 			h.core.Log.Warn("cannot accept a connection on the Unix socket", "error", err.Error())
 			select {
 			case <-time.After(100 * time.Millisecond):
@@ -115,14 +117,13 @@ func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
 				_ = conn.Close()
 				return
 			}
-			c := h.conn(TransportSocket, h.local)
+			c := h.newConn(TransportSocket, h.localAgent)
 			h.serve(wire.WithStop(context.WithoutCancel(ctx), ctx), c, newLines(conn))
 		})
 	}
 }
 
-// samePerson refuses a peer that is neither this user nor root, where the system says who
-// it is.
+// samePerson refuses a peer that is neither this user nor root.
 func samePerson(conn net.Conn) error {
 	unix, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -145,9 +146,9 @@ func samePerson(conn net.Conn) error {
 	return nil
 }
 
-// local is the agent that the Unix socket stands for. It is made when it is first needed,
+// localAgent is the agent that connections to the Unix socket act as. It is added on first use,
 // so that it can be suspended, limited and named in rules like any other.
-func (h *Harness) local(ctx context.Context) (roster.Identity, error) {
+func (h *Harness) localAgent(ctx context.Context) (roster.Identity, error) {
 	name := h.Config.SocketAgent
 	who, err := h.core.Roster.Named(ctx, roster.DefaultWorkspace, name)
 	if !fault.Is(err, fault.NotFound) {
@@ -186,3 +187,27 @@ func (l *lines) write(text []byte) error {
 }
 
 func (l *lines) close() { _ = l.conn.Close() }
+
+// errTooLong says that one line is too long. The next ones can be read.
+var errTooLong = errors.New("the line is too long")
+
+// readLine reads a line without its line break, which the last one may lack.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	tooLong := false
+	for {
+		part, err := r.ReadSlice('\n')
+		if tooLong = tooLong || len(line)+len(part) > maxLine+1; !tooLong {
+			line = append(line, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err != nil && !errors.Is(err, io.EOF), err != nil && len(line) == 0 && !tooLong:
+			return nil, err
+		case tooLong:
+			return nil, errTooLong
+		}
+		return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
+	}
+}

@@ -15,8 +15,8 @@ import (
 // Migrations make the tables of the harness.
 //
 // Steps have no table: what was asked and answered lives in their entries, which the
-// ledger finds by the session's trace. So a decision costs one entry and nothing else. What
-// approvals of them there are, gate keeps.
+// ledger finds by the session's trace. So a decision costs one entry and nothing else. Their
+// approvals are in the table of gate, and knowledge is in the package of that name.
 var Migrations = store.Migrations{Package: "harness", Steps: []string{`
 CREATE TABLE harness_session (
   agent {text} NOT NULL,
@@ -87,7 +87,7 @@ const (
 	kindSettled  = "step.settled" // the gate's outcome was answered
 
 	kindOpened   = "session.opened"
-	kindNoted    = "session.noted"    // what only tells
+	kindNoted    = "session.noted"    // notifications
 	kindReported = "session.reported" // what people see of a session
 )
 
@@ -161,7 +161,7 @@ type notes struct {
 	Notes   []note `json:"notes"`
 }
 
-// note is one event that only tells.
+// note is one notification.
 type note struct {
 	At    int64    `json:"at"` // of arrival, in microseconds
 	Type  Type     `json:"type"`
@@ -212,18 +212,18 @@ func applyNote(tx *store.Tx, e *ledger.Entry, agent string, place int64, n note)
 	tx.Exec(`INSERT INTO harness_report (agent, session, type, run_id, seq, place, updated_at, final) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (agent, session, type, run_id) DO UPDATE SET seq = excluded.seq, place = excluded.place, updated_at = excluded.updated_at, final = excluded.final
 WHERE excluded.updated_at >= harness_report.updated_at AND (excluded.final OR NOT harness_report.final)`,
-		agent, e.Subject, string(n.Type), keyOf(run), e.Seq, place, updated(b.Payload.UpdatedAt, n.At), n.Type == RunLifecycle && final(status))
+		agent, e.Subject, string(n.Type), keyOf(run), e.Seq, place, updatedAt(b.Payload.UpdatedAt, n.At), n.Type == RunLifecycle && isFinal(status))
 	return nil
 }
 
-// final reports whether a run with the status has ended, which nothing makes undone.
-func final(status string) bool {
+// isFinal reports whether the status is that of a run that has ended.
+func isFinal(status string) bool {
 	return status == "completed" || status == "failed" || status == "cancelled"
 }
 
-// updated is when a report says that it was true. Reports may overtake one another, so
+// updatedAt is when a report says that it was true. Reports may overtake one another, so
 // their own time counts; one that cannot be read is as new as its arrival.
-func updated(raw wire.Raw, arrived int64) int64 {
+func updatedAt(raw wire.Raw, arrived int64) int64 {
 	said, _ := wire.Text(raw)
 	if at, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(said)); err == nil {
 		return at.UnixMicro()

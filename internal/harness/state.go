@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
+	"encoding/json" // encodes json.Number, as which policy.DecodeData keeps numbers, with its digits
 	"fmt"
 	"net/url"
 	"strings"
@@ -15,61 +15,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Name is the protocol's name in rules, and in the origin of gates.
-const Name = "ahp"
-
-// Version is the version of AHP that is spoken here.
-const Version = "2.4"
-
-// compatible reports whether a client's version is one that is spoken here: the text
-// before the first dot is the same.
-func compatible(version string) bool {
-	major, _, _ := strings.Cut(version, ".")
-	return major == "2"
-}
-
-// Answer is a decision of any kind. Each kind uses some of the members; those that a
-// decoder does not know it passes over.
-type Answer struct {
-	Decision         string         `json:"decision"`
-	Reason           string         `json:"reason,omitzero"`
-	ModifiedPayload  wire.Raw       `json:"modified_payload,omitzero"`
-	RetryAfterMS     *int64         `json:"retry_after_ms,omitzero"`
-	EscalationTarget string         `json:"escalation_target,omitzero"`
-	DetectedIntent   string         `json:"detected_intent,omitzero"`
-	Confidence       *float64       `json:"confidence,omitzero"`
-	InjectedContext  *Injected      `json:"injected_context,omitzero"`
-	InjectedFacts    []Fact         `json:"injected_facts,omitzero"`
-	SelectedStrategy wire.Raw       `json:"selected_strategy,omitzero"`
-	ModifiedTask     string         `json:"modified_task,omitzero"`
-	Hints            []string       `json:"hints,omitzero"`
-	ScopeHints       []string       `json:"scope_hints,omitzero"`
-	Metadata         map[string]any `json:"metadata,omitzero"`
-}
-
-// Injected is what context_perception is answered with.
-type Injected struct {
-	Facts        []Fact   `json:"facts"`
-	FileContents []File   `json:"file_contents,omitzero"`
-	Knowledge    []string `json:"knowledge,omitzero"`
-}
-
-// Fact is something that is known, and from where.
-type Fact struct {
-	Content    string  `json:"content"`
-	Source     string  `json:"source"`
-	Confidence float64 `json:"confidence"`
-}
-
-// File is a part of a file.
-type File struct {
-	Path      string  `json:"path"`
-	Snippet   string  `json:"snippet"`
-	Relevance float64 `json:"relevance_score"`
-}
-
-// retryPending is after how long a client may ask again for what waits for a person. The
-// next call waits too, so there is no hurry.
+// retryPending is after how long a client should ask again while a gate waits. The next call is
+// held too, so there is no hurry.
 const retryPending = 2 * time.Second
 
 func millis(d time.Duration) *int64 {
@@ -80,7 +27,7 @@ func millis(d time.Duration) *int64 {
 // failClosed marks an answer that nobody decided.
 var failClosed = map[string]any{"fail_closed": true}
 
-// refusal is how an event is told no.
+// refusal is a no in the words of the event's type.
 func refusal(e *Event, reason string) Answer {
 	switch {
 	case e.Type == Idle: // it can only be put off; members beside the reason are for generic decoders
@@ -88,7 +35,7 @@ func refusal(e *Event, reason string) Answer {
 	case e.Type == RateLimit:
 		return Answer{Decision: "skip", Reason: reason}
 	case e.Type == Confirmation && e.compat:
-		// Such a client cannot read a reject, and goes on with what it cannot read.
+		// A3S Code cannot decode a reject, and goes on if it cannot decode the answer.
 		return Answer{Decision: "escalate", Reason: reason}
 	case e.Type == Confirmation:
 		return Answer{Decision: "reject", Reason: reason}
@@ -96,15 +43,15 @@ func refusal(e *Event, reason string) Answer {
 	return Answer{Decision: "block", Reason: reason}
 }
 
-// failed is the answer when there is none: nothing is allowed by accident.
-func failed(e *Event, reason string) Answer {
+// failureAnswer is the refusal when no decision could be made: nothing is allowed by accident.
+func failureAnswer(e *Event, reason string) Answer {
 	a := refusal(e, reason)
 	a.Metadata = failClosed
 	return a
 }
 
-// postponed is how a type of event is told to ask again.
-func postponed(t Type, reason string, after time.Duration) Answer {
+// postponement asks a client to ask again later, in the words of the event's type.
+func postponement(t Type, reason string, after time.Duration) Answer {
 	switch t {
 	case RateLimit:
 		return Answer{Decision: "queue"}
@@ -117,8 +64,7 @@ func postponed(t Type, reason string, after time.Duration) Answer {
 	}
 }
 
-// permission is the plainest yes to a type of event; what it holds beyond that comes from
-// elsewhere.
+// permission is a plain yes in the words of the event's type.
 func permission(e *Event) Answer {
 	switch e.Type {
 	case Planning:
@@ -134,7 +80,7 @@ func permission(e *Event) Answer {
 		var limit struct {
 			After int64 `json:"retry_after_ms"`
 		}
-		_ = wire.UnmarshalPart(e.Payload, &limit) // a number past all time is not waited for
+		_ = wire.UnmarshalPart(e.Payload, &limit) // a number that is too large counts as 0
 		return Answer{Decision: "retry", RetryAfterMS: &limit.After}
 	case Confirmation:
 		return Answer{Decision: "approve"}
@@ -143,8 +89,8 @@ func permission(e *Event) Answer {
 	}
 }
 
-// changed is the answer of a rule that says modify.
-func changed(e *Event, set map[string]any) (Answer, error) {
+// modification is the answer of a rule that says modify.
+func modification(e *Event, set map[string]any) (Answer, error) {
 	switch e.Type {
 	case ContextPerception:
 		return Answer{Decision: "refine", ScopeHints: []string{}}, nil
@@ -158,54 +104,10 @@ func changed(e *Event, set map[string]any) (Answer, error) {
 	}
 }
 
-// shorter are names by which a rule's set may call members of an answer.
-var shorter = map[string]string{"strategy": "selected_strategy", "task": "modified_task", "intent": "detected_intent"}
-
-// encode writes an answer with what the rule's set adds to it, and checks that it is one.
-func (a Answer) encode(e *Event, set map[string]any) (wire.Raw, error) {
-	text, err := wire.Marshal(a)
-	if err != nil || len(set) == 0 || !e.kind.typed() {
-		return text, err
-	}
-	more := make(map[string]any, len(set))
-	for name, value := range set {
-		if full := shorter[name]; full != "" {
-			name = full
-		}
-		more[name] = value
-	}
-	if text, err = patch(text, more); err != nil {
-		return nil, err
-	}
-	return text, checkAnswer(e.kind, text)
-}
-
-// checkAnswer checks that a decision is one of the kind.
-func checkAnswer(k *kind, answer wire.Raw) error {
-	answers := k.answers
-	if answers == nil {
-		answers = genericAnswers
-	}
-	if answer.Kind() != '{' {
-		return misfitf("the decision should be an object, and is %s", shown(answer))
-	}
-	members, err := wire.Members(answer)
-	if err != nil {
-		return err
-	}
-	name, _ := wire.Text(members["decision"])
-	form := answers[name]
-	if form == nil {
-		return within("decision", misfitf("%.40q is not a decision about this event", name))
-	}
-	return form(answer)
-}
-
-// patch merges set into a JSON object; what is none becomes one. Numbers keep their
-// digits.
+// patch merges set into a JSON object, or makes one of what is not. Numbers keep their digits.
 func patch(raw wire.Raw, set map[string]any) (wire.Raw, error) {
 	var value any
-	if err := decodeData(raw, &value); err != nil {
+	if err := policy.DecodeData(raw, &value); err != nil {
 		return nil, err
 	}
 	before, _ := value.(map[string]any)
@@ -216,21 +118,14 @@ func patch(raw wire.Raw, set map[string]any) (wire.Raw, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
-// decodeData keeps numbers as they came.
-func decodeData(raw wire.Raw, into any) error {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	return d.Decode(into)
-}
-
-// asked is what rules see of an event.
-func (e *Event) asked(trace string) policy.Event {
+// policyEvent is what rules see of an event.
+func (e *Event) policyEvent(trace string) policy.Event {
 	argument := func(names ...string) string { return (&Event{members: e.arguments}).text(names...) }
 	out := policy.Event{
 		Point: e.kind.point, Protocol: Name, Kind: string(e.Type), Depth: e.Depth, Session: e.Session, Trace: trace,
 		Tool: e.tool(), Command: argument("command"), Path: argument("file_path", "path"), URL: argument("url"),
 		CWD: e.text("working_directory", "cwd"), Model: e.text("model_name", "model"), Provider: e.text("model_provider"), Run: e.text("run_id"),
-		Text: e.question(), QueryType: e.query, Fill: e.fill,
+		Text: e.question(), QueryType: e.query, Fill: e.fillData,
 	}
 	if out.URL != "" {
 		if u, err := url.Parse(out.URL); err == nil {
@@ -248,24 +143,23 @@ func (e *Event) question() string {
 	return e.text("prompt", "query", "message", "problem_statement", "task_description", "question", "idle_reason", "current_usage")
 }
 
-// fill decodes what rules see as data. It was read before, so it decodes.
-func (e *Event) fill(p *policy.Event) {
+// fillData decodes what rules see as data. It was checked before, so it can be decoded.
+func (e *Event) fillData(p *policy.Event) {
 	var whole struct {
 		Payload  any            `json:"payload"`
 		Metadata map[string]any `json:"metadata"`
 	}
-	_ = decodeData(e.Raw, &whole)
-	_ = decodeData(e.Payload, &whole.Payload) // as compat has made it
+	_ = policy.DecodeData(e.Raw, &whole)
+	_ = policy.DecodeData(e.Payload, &whole.Payload) // as compat has made it
 	p.Payload, _ = whole.Payload.(map[string]any)
 	p.Arguments, _ = p.Payload["arguments"].(map[string]any)
 	p.Metadata = whole.Metadata
 }
 
-// maxKey is the longest name that stands as it is in entries and tables.
+// maxKey is the longest name that is used as it is in entries and tables.
 const maxKey = 200 // bytes
 
-// keyOf is how a session, or what has a name, is looked up: a name that is too long stands
-// as its hash.
+// keyOf is the name under which a session is stored: its own, or its hash if that is too long.
 func keyOf(name string) string {
 	if len(name) <= maxKey {
 		return name
@@ -279,13 +173,13 @@ func traceOf(agentID, key string) string { return "session:" + agentID + ":" + k
 // sessionOf is the session in a trace.
 func sessionOf(trace, agentID string) string { return strings.TrimPrefix(trace, traceOf(agentID, "")) }
 
-// about is what a step is about, as its entry says: the tool, or the type of what has none.
-func (e *Event) about() string { return keyOf(cmp.Or(e.tool(), string(e.Type))) }
+// subject is what a step is about, as its entry says: the tool, or the type of what has none.
+func (e *Event) subject() string { return keyOf(cmp.Or(e.tool(), string(e.Type))) }
 
 func (e *Event) tool() string { return e.text("tool_name", "tool") }
 
-// digest is what an approval is good for: this payload, however it is written, of this
-// type of event. The session is looked up beside it.
+// digest is what an approval is good for: this type of event with this payload, however it is
+// written.
 func (e *Event) digest() string {
 	return digestOf([]byte(e.Type), []byte{0}, wire.Canonical(e.Payload))
 }

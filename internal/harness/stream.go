@@ -16,15 +16,15 @@ type stream interface {
 	read() ([]byte, error)
 	// write sends one message, whole or not at all, and is called by many at once.
 	write(text []byte) error
-	// close ends it, and a read that waits. What was written arrives.
+	// close ends the stream, and a read that waits. What was written before is still sent.
 	close()
 }
 
 const (
 	// maxInFlight is how many requests of one connection are under way at a time.
 	maxInFlight = 256
-	// alone is the size from which a message is answered before the next is read, so
-	// that one connection does not fill the memory.
+	// alone is the size from which a message is answered before the next one is read, so that one
+	// connection does not fill the memory.
 	alone = 256 << 10
 	// writeTime is how long a client may take to take an answer.
 	writeTime = 10 * time.Second
@@ -100,8 +100,8 @@ func (h *Harness) serve(ctx context.Context, c *Conn, s stream) {
 	}
 }
 
-// workers answer the requests of one stream side by side. They stay for the next ones,
-// since a goroutine that begins has to grow its stack first.
+// workers answer the requests of one stream side by side. They stay for the next requests,
+// since a new goroutine has to grow its stack first.
 type workers struct {
 	h       *Harness
 	c       *Conn
@@ -111,10 +111,10 @@ type workers struct {
 	working sync.WaitGroup
 }
 
-// dispatch answers a message, now if that takes no time.
+// dispatch answers a message: at once if that is quick, else in a worker.
 func (w *workers) dispatch(ctx context.Context, m *message, size int) {
 	if !m.request() || m.method == methodHandshake || size > alone {
-		if r := w.h.answer(ctx, w.c, m); !r.Told {
+		if r := w.h.answerMessage(ctx, w.c, m); !r.Notified {
 			_ = w.s.write(r.JSON)
 		}
 		return
@@ -122,7 +122,7 @@ func (w *workers) dispatch(ctx context.Context, m *message, size int) {
 	select {
 	case w.slots <- struct{}{}:
 	default:
-		_ = w.s.write(w.h.overloaded(w.c, m, "Too many calls of this connection are under way.", time.Second).JSON)
+		_ = w.s.write(w.h.overloadReply(w.c, m, "Too many calls of this connection are under way.", time.Second).JSON)
 		return
 	}
 	select {
@@ -135,7 +135,7 @@ func (w *workers) dispatch(ctx context.Context, m *message, size int) {
 // work answers a request, and those that come after it.
 func (w *workers) work(ctx context.Context, m *message) {
 	for open := true; open; m, open = <-w.next {
-		_ = w.s.write(w.h.answer(ctx, w.c, m).JSON)
+		_ = w.s.write(w.h.answerMessage(ctx, w.c, m).JSON)
 		<-w.slots
 	}
 }
@@ -149,12 +149,12 @@ func blank(text []byte) bool {
 	return true
 }
 
-// overloaded answers a request that cannot be taken now: with later, where its kind has a
-// word for it.
-func (h *Harness) overloaded(c *Conn, m *message, reason string, after time.Duration) Reply {
+// overloadReply refuses a request for now: with a decision to ask again later if its type has
+// one, else with an error.
+func (h *Harness) overloadReply(c *Conn, m *message, reason string, after time.Duration) Reply {
 	if m.method == methodEvent {
-		if e, err := parseEvent(m.params, m.inside); err == nil && e.kind.blocking() && h.check(c, e) == nil {
-			if later := postponed(e.Type, reason, after); later.Decision != "block" {
+		if e, err := parseEvent(m.params, m.inside); err == nil && e.kind.blocking() && h.checkEvent(c, e) == nil {
+			if later := postponement(e.Type, reason, after); later.Decision != "block" {
 				if text, err := later.encode(e, nil); err == nil {
 					return Reply{JSON: resultReply(m.id, text)}
 				}
@@ -164,8 +164,8 @@ func (h *Harness) overloaded(c *Conn, m *message, reason string, after time.Dura
 	return Reply{JSON: errorReply(m.id, refuse(codeOverloaded, "overloaded: %s Ask again in %d ms.", reason, after.Milliseconds())), Busy: true}
 }
 
-// limited refuses what is more than an agent may ask for in a minute.
-func (h *Harness) limited(c *Conn, who roster.Identity, m *message) (Reply, bool) {
+// refuseOverLimit refuses a request beyond the agent's rate limit.
+func (h *Harness) refuseOverLimit(c *Conn, who roster.Identity, m *message) (Reply, bool) {
 	if !m.request() || m.method == methodHandshake {
 		return Reply{}, false
 	}
@@ -173,5 +173,5 @@ func (h *Harness) limited(c *Conn, who roster.Identity, m *message) (Reply, bool
 	if err == nil {
 		return Reply{}, false
 	}
-	return h.overloaded(c, m, err.Error(), max(time.Second, time.Minute/time.Duration(max(left.Limit, 1)))), true
+	return h.overloadReply(c, m, err.Error(), max(time.Second, time.Minute/time.Duration(max(left.Limit, 1)))), true
 }

@@ -3,7 +3,6 @@ package harness
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -11,7 +10,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Moment is one entry of a timeline: a step with its answer, or an event that was told.
+// Moment is one line of a timeline: a step with its answer, or a notification.
 type Moment struct {
 	Seq     int64     `json:"seq"`
 	At      time.Time `json:"at"`
@@ -24,16 +23,16 @@ type Moment struct {
 	Dropped int64     `json:"dropped,omitempty"`
 }
 
-// timeline is what happened, the newest first.
-func (h *Harness) timeline(ctx context.Context, s *Session, before int64, limit int) (all []Moment, next string, err error) {
+// readTimeline reads a page of what happened in a session, the newest first.
+func (h *Harness) readTimeline(ctx context.Context, s *Session, before int64, limit int) (all []Moment, next string, err error) {
 	all = []Moment{}
-	last, more, err := h.lookBack(ctx, ledger.Query{Trace: traceOf(s.AgentID, s.ID), UpTo: before - 1, Limit: limit}, maxTimeline, func(e *ledger.Entry) error {
+	last, more, err := h.walkBack(ctx, ledger.Query{Trace: traceOf(s.AgentID, s.ID), UpTo: before - 1, Limit: limit}, maxTimeline, func(e *ledger.Entry) error {
 		moments, err := momentsOf(e)
 		all = append(all, moments...)
 		return err
 	})
 	if more {
-		next = wire.Cursor(strconv.FormatInt(last, 10))
+		next = wire.SeqCursor(last)
 	}
 	return all, next, err
 }
@@ -45,9 +44,9 @@ const (
 	atOnce = 4
 )
 
-// lookBack goes through entries from the newest on, as many as the query's limit says and
-// until it has seen so many bytes. It says where it stopped, and whether there may be more.
-func (h *Harness) lookBack(ctx context.Context, q ledger.Query, bytes int, look func(*ledger.Entry) error) (last int64, more bool, err error) {
+// walkBack reads entries from the newest on, until it has as many as the query's limit says or
+// so many bytes. It returns the last one, and whether there may be more.
+func (h *Harness) walkBack(ctx context.Context, q ledger.Query, bytes int, look func(*ledger.Entry) error) (last int64, more bool, err error) {
 	q.Newest = true
 	for left := q.Limit; left > 0 && bytes > 0; {
 		q.Limit = min(left, atOnce)
@@ -69,7 +68,7 @@ func (h *Harness) lookBack(ctx context.Context, q ledger.Query, bytes int, look 
 	return last, true, nil
 }
 
-// momentsOf takes an entry apart.
+// momentsOf are the moments that an entry holds.
 func momentsOf(e *ledger.Entry) ([]Moment, error) {
 	m := Moment{Seq: e.Seq, At: e.At, Kind: e.Kind}
 	switch {

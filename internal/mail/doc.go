@@ -1,32 +1,35 @@
-// Package mail speaks the Agent Messaging Protocol v0.1.2 as a provider: agents register,
-// send one another signed messages, and fetch what waits for them, are pushed it, or are
-// called with it.
+// Package mail speaks the Agent Messaging Protocol v0.1.2 as a provider: agents register and
+// send one another signed messages, which reach them by poll, WebSocket or webhook.
+//
+// It owns messages and their queues, and puts the protocol together from its parts: who there
+// is (directory), other providers and hosts (federation), files (attachment), and what the
+// protocol says without a server (amp). The parts do not import it, and do not know messages.
 //
 // # The protocol in a page
 //
 // POST /v1/route takes a message, flat or as an envelope beside a payload (wire.go). Its
 // signature is looked for in every form that clients make (amp); the text is
 // searched for attempts to take its reader over (injection); the policy decides at the
-// control point message. Then it is stored: the entry message.routed holds it, payload
-// byte for byte, and a row of the recipient's queue points there. Only then the sender
+// control point message. Then it is stored (route.go): the entry message.routed holds it,
+// payload byte for byte, and a row of the recipient's queue points there. Only then the sender
 // hears 200. A message leaves the queue when the recipient acknowledges it, when its time
 // is over, or when the recipient leaves, and in no other way.
 //
-// Whoever waits is woken by following the ledger (hub.go), and looks at the queue: long
-// polls (pending.go) and sockets (socket.go) on any node. Webhooks go through the outbox
+// Whoever waits is woken by the ledger (hub.go), and looks at the queue: long polls
+// (pending.go) and sockets (socket.go) on any node. Webhooks go through the outbox
 // (webhook.go); a 2xx is an acknowledgement. What rules or the scan want a person to see
-// is held outside of the queue, behind a gate (held.go): quarantine is the same inbox.
+// is held outside of the queue, behind a gate (held.go): quarantine (quarantine.go) is the
+// same inbox.
 //
-// Mail for other providers goes out through the outbox too (federate.go), to those that
-// the configuration allows (peers.go); what they send is taken in import.go. Agents of our
-// own provider may be on other hosts, which prove themselves with a secret (mesh.go).
+// Mail for other providers, and for other hosts of our own, waits in queues of theirs and
+// goes out through the outbox too (federate.go); what they send is taken in import.go.
 //
 // Payloads of messages that have ended are erased after a while (sweep.go). What is known
 // beside them is said once more, so that the tables can still be built without them.
 //
 // # Where we settle what its documents leave open
 //
-// Clients write any number of /api and /v1 before a path, or none (CanonicalPath). The
+// Clients write any number of /api and /v1 before a path, or none (path.go). The
 // envelope that a recipient gets has the spelling of the addresses that was signed. The
 // payload is never wrapped; what a reader should know of it stands beside it, in
 // local.security. To register again takes the current key, the owner's key or a proof with

@@ -37,22 +37,31 @@ type errorBody struct {
 	RetryAfter  any            `json:"retry_after,omitempty"`
 }
 
+// ErrorText is an error in the protocol's form.
+func ErrorText(err error) []byte { return errorText(fault.From(err), nil) }
+
+func errorText(e *fault.Error, accepted *bool) []byte {
+	body := errorBody{protocolCode(e.Code), strings.ToValidUTF8(e.Message, "?"), strings.ToValidUTF8(e.Field, "?"), e.Details, e.Details["suggestions"], accepted, e.Details[wire.RetryAfter]}
+	text, err := wire.Marshal(body)
+	if err != nil {
+		body.Details, body.Suggestions, body.RetryAfter = nil, nil, nil
+		text, _ = wire.Marshal(body) // texts alone
+	}
+	return text
+}
+
 // fail answers with an error in the protocol's form.
 func fail(w http.ResponseWriter, err error) { failWith(w, fault.From(err), nil) }
 
 func failWith(w http.ResponseWriter, e *fault.Error, accepted *bool) {
 	// The header and the status are those of every call; the body is ours.
-	body := errorBody{protocolCode(e.Code), strings.ToValidUTF8(e.Message, "?"), strings.ToValidUTF8(e.Field, "?"), e.Details, e.Details["suggestions"], accepted, e.Details[wire.RetryAfter]}
 	if _, limited := e.Details[wire.RetryAfter]; limited || e.Code.Status() == http.StatusServiceUnavailable && e.Code != fault.OutcomeUnknown {
 		w.Header().Set("Retry-After", "1")
 		if seconds, ok := e.Details[wire.RetryAfter].(int); ok {
 			w.Header().Set("Retry-After", strconv.Itoa(seconds))
 		}
 	}
-	if wire.Reply(w, e.Code.Status(), body) != nil {
-		body.Details = nil
-		_ = wire.Reply(w, e.Code.Status(), body)
-	}
+	_ = wire.Reply(w, e.Code.Status(), wire.Raw(errorText(e, accepted))) // it is JSON
 }
 
 // failPeer is fail, with what other providers look for.

@@ -19,7 +19,8 @@ import (
 func (m *Mail) abroad(ctx context.Context, l *letter) error {
 	if err := m.Federation.Admits(ctx, l.to.Provider); err != nil {
 		e := fault.From(err)
-		return fault.Wrap(e.Cause, fault.ExternalProvider, "%s is with the provider %s. %s", l.to, l.to.Provider, e.Message).About("to")
+		return fault.Wrap(e.Cause, fault.ExternalProvider, "%s is with the provider %s. %s", l.to, l.to.Provider,
+			e.Message).About("to")
 	}
 	l.leaves(federation.Target(l.to.Provider), l.to.String())
 	return nil
@@ -49,7 +50,8 @@ func (l *letter) leaves(to federation.Target, address string) {
 // export queues the call to the other provider, or host.
 func (m *Mail) export(tx *ledger.Tx, l *letter) error {
 	_, err := deliver.Queue(tx, deliver.Delivery{
-		Workspace: l.workspace, Sender: l.remote.Sender(), Target: string(l.remote), Payload: []byte(l.meta.Envelope.ID), OrderKey: string(l.remote),
+		Workspace: l.workspace, Sender: l.remote.Sender(), Target: string(l.remote), Payload: []byte(l.meta.Envelope.ID),
+		OrderKey:    string(l.remote),
 		GiveUpAfter: TTL, Actor: l.sender.Actor(), Trace: trace(l.meta.Envelope.ThreadID),
 	})
 	return err
@@ -68,7 +70,8 @@ func (s carrier) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	if p == nil {
 		return deliver.Result{Verdict: deliver.Succeeded, Text: "The message has left the queue."}
 	}
-	reply, failed := s.Federation.Send(ctx, to, &federation.Parcel{Message: p.Message, Replaces: s.Directory.Replaced(ctx, p.Envelope.From, p.SenderKey)})
+	reply, failed := s.Federation.Send(ctx, to, &federation.Parcel{Message: p.Message,
+		Replaces: s.Directory.Replaced(ctx, p.Envelope.From, p.SenderKey)})
 	if failed != nil {
 		return *failed
 	}
@@ -78,7 +81,8 @@ func (s carrier) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 // judgeReply records what the other provider, or host, said.
 func (s carrier) judgeReply(ctx context.Context, a deliver.Attempt, p *Pending, reply federation.Reply) deliver.Result {
 	to, status := federation.Target(a.Target), reply.Status
-	r := deliver.Result{Status: status, Class: "status", Text: fmt.Sprintf("%s answered %d: %.200s", a.Target, status, reply.Text)}
+	r := deliver.Result{Status: status, Class: "status",
+		Text: fmt.Sprintf("%s answered %d: %.200s", a.Target, status, reply.Text)}
 	end := func(kind string, note string) error {
 		return s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 			tx.Append(ledger.Event{
@@ -89,7 +93,8 @@ func (s carrier) judgeReply(ctx context.Context, a deliver.Attempt, p *Pending, 
 		})
 	}
 	switch {
-	case status == http.StatusOK, status == http.StatusAccepted, status == http.StatusConflict && strings.Contains(string(reply.Text), string(fault.DuplicateMessage)):
+	case status == http.StatusOK, status == http.StatusAccepted, status == http.StatusConflict &&
+		strings.Contains(string(reply.Text), string(fault.DuplicateMessage)):
 		if end(kindAcked, "") != nil {
 			return deliver.Result{Class: "internal", Text: "The provider has the message, and that could not be recorded."}
 		}
@@ -119,7 +124,8 @@ func refuses(status int) bool {
 // inQueueOf reads a message if it is in the queue, nil when it is not.
 func (m *Mail) inQueueOf(ctx context.Context, agent, id string) (*Pending, error) {
 	var place int64
-	err := m.core.DB.QueryRow(ctx, "SELECT place FROM mail_message WHERE id = $1 AND recipient = $2 AND place <> 0", []any{id, agent}, &place)
+	err := m.core.DB.QueryRow(ctx, "SELECT place FROM mail_message WHERE id = $1 AND recipient = $2 AND place <> 0",
+		[]any{id, agent}, &place)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}

@@ -33,8 +33,10 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 		Project: "mail", Agent: l.sender.ID, AgentName: l.sender.Name, Requester: l.sender.Actor(), Risk: risk,
 		Origin: gate.Origin{Protocol: Name, Reference: id}, Rules: rules, Digest: l.meta.PayloadSHA256,
 		Shown: gate.Shown{
-			Title: firstLine("Message to "+l.to.String()+": "+l.subject, 120), Summary: l.message, ProposedAction: "Deliver the message to " + l.to.String(), Rule: rule, Reason: reason,
-			Facts: []gate.Fact{{Name: "from", Value: l.sender.Address}, {Name: "trust", Value: string(l.trust)}, {Name: "quarantine", Value: l.meta.Quarantine}},
+			Title: firstLine("Message to "+l.to.String()+": "+l.subject, 120), Summary: l.message,
+			ProposedAction: "Deliver the message to " + l.to.String(), Rule: rule, Reason: reason,
+			Facts: []gate.Fact{{Name: "from", Value: l.sender.Address}, {Name: "trust", Value: string(l.trust)},
+				{Name: "quarantine", Value: l.meta.Quarantine}},
 		},
 	}
 	prepared, err := gate.Prepare(opening)
@@ -55,14 +57,16 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 		return Answer{}, err
 	}
 	m.judge(ctx, l.sender)
-	return Answer{ID: id, Status: Held, Method: ByRelay, QueuedAt: amp.Stamp(at), QuarantineID: l.meta.Quarantine, GateID: l.meta.Gate, Warnings: l.warned()}, nil
+	return Answer{ID: id, Status: Held, Method: ByRelay, QueuedAt: amp.Stamp(at), QuarantineID: l.meta.Quarantine,
+		GateID: l.meta.Gate, Warnings: l.warned()}, nil
 }
 
 // resolved draws the consequence of a decision in the transaction that takes it.
 func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
 	var b about
 	var recipientWorkspace, address, thread, status string
-	err := tx.QueryRow("SELECT seq, recipient, recipient_workspace, recipient_address, thread, status, expires_at FROM mail_message WHERE id = $1", []any{g.Origin.Reference},
+	err := tx.QueryRow("SELECT seq, recipient, recipient_workspace, recipient_address, thread, status, expires_at FROM "+
+		"mail_message WHERE id = $1", []any{g.Origin.Reference},
 		&b.Seq, &b.Agent, &recipientWorkspace, &address, &thread, &status, &b.Until)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && status != Held {
 		return nil
@@ -89,14 +93,16 @@ func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
 		// The time that the decision took is not the recipient's fault.
 		b.Until = max(b.Until, tx.Now().Add(24*time.Hour).UnixMicro())
 	}
-	tx.Append(ledger.Event{Workspace: g.Workspace, Kind: kind, Actor: "system", Subject: g.Origin.Reference, Trace: g.Trace, Body: b})
+	tx.Append(ledger.Event{Workspace: g.Workspace, Kind: kind, Actor: "system", Subject: g.Origin.Reference,
+		Trace: g.Trace, Body: b})
 	if remote && kind == kindReleased {
 		l := &letter{workspace: g.Workspace, remote: target}
 		l.meta.Envelope.ID, l.meta.Envelope.ThreadID = g.Origin.Reference, thread
 		return m.export(tx, l)
 	}
 	if profile := m.Directory.Profile(b.Agent); kind == kindReleased && profile.WebhookURL != "" {
-		return m.call(tx, roster.Identity{ID: b.Agent, Workspace: recipientWorkspace, Address: address}, g.Origin.Reference, thread)
+		return m.call(tx, roster.Identity{ID: b.Agent, Workspace: recipientWorkspace, Address: address}, g.Origin.Reference,
+			thread)
 	}
 	return nil
 }

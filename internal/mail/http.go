@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -21,7 +20,8 @@ const (
 	messagesPerMinute = 60
 	messagesPerHour   = 500
 	receivedPerMinute = 120
-	pendingPerMinute  = 30
+	// PendingPerMinute is how often an agent may ask for what waits for it.
+	PendingPerMinute = 30
 )
 
 // maxPoll is the longest that a call waits for messages.
@@ -31,31 +31,44 @@ const maxPoll = 30 * time.Second
 // into (CanonicalPath), and those of operators.
 func (m *Mail) Routes() []wire.Route {
 	routes := []wire.Route{
-		{Method: "GET", Path: "/.well-known/agent-messaging.json", Summary: "Who we are, and what we can do (AMP v0.1.2)", Answer: federation.WellKnown{}, Handle: m.getWellKnown},
-		{Method: "GET", Path: "/v1/info", Summary: "The provider, its limits and how agents register", Answer: Info{}, Handle: m.getInfo},
+		{Method: "GET", Path: "/.well-known/agent-messaging.json", Summary: "Who we are, and what we can do (AMP v0.1.2)",
+			Answer: federation.WellKnown{}, Handle: m.getWellKnown},
+		{Method: "GET", Path: "/v1/info", Summary: "The provider, its limits and how agents register", Answer: Info{},
+			Handle: m.getInfo},
 		{Method: "GET", Path: "/v1/health", Summary: "How the provider is", Answer: Health{}, Handle: m.getHealth},
-		{Method: "GET", Path: "/v1/organization", Summary: "The tenant for clients that have none; also at /api/organization", Answer: Organization{}, Handle: m.getOrganization},
+		{Method: "GET", Path: "/v1/organization", Summary: "The tenant for clients that have none; also at /api/organization",
+			Answer: Organization{}, Handle: m.getOrganization},
 		{Method: "GET", Path: "/v1/ws", Summary: "A WebSocket: the first frame is auth", Status: 101, Handle: m.getSocket},
-		{Method: "GET", Path: "/v1/quarantine", Summary: "Messages that wait for a person", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "status", Meaning: "pending, approved, rejected or all"}}, wire.PageParams...), Answer: QuarantineList{}, Handle: wire.Answer(http.StatusOK, m.getQuarantine)},
-		{Method: "GET", Path: "/v1/quarantine/{id}", Summary: "One of them, with its text", Auth: wire.Viewer, Answer: Quarantined{}, Handle: wire.Answer(http.StatusOK, m.getQuarantined)},
-		{Method: "POST", Path: "/v1/quarantine/{id}/approve", Summary: "Deliver it", Auth: wire.Operator, Answer: QuarantineAnswer{}, Handle: m.postQuarantined(true)},
-		{Method: "POST", Path: "/v1/quarantine/{id}/reject", Summary: "Do not", Auth: wire.Operator, Answer: QuarantineAnswer{}, Handle: m.postQuarantined(false)},
-		{Method: "GET", Path: "/v1/agents/{id}/{what}", Summary: "How an agent behaved lately; what is risk", Auth: wire.Viewer, Answer: RiskReport{}, Handle: wire.Answer(http.StatusOK, m.getRisk)},
+		{Method: "GET", Path: "/v1/quarantine", Summary: "Messages that wait for a person", Auth: wire.Viewer,
+			Query:  append([]wire.Param{{Name: "status", Meaning: "pending, approved, rejected or all"}}, wire.PageParams...),
+			Answer: QuarantineList{}, Handle: wire.Answer(http.StatusOK, m.getQuarantine)},
+		{Method: "GET", Path: "/v1/quarantine/{id}", Summary: "One of them, with its text", Auth: wire.Viewer,
+			Answer: Quarantined{}, Handle: wire.Answer(http.StatusOK, m.getQuarantined)},
+		{Method: "POST", Path: "/v1/quarantine/{id}/approve", Summary: "Deliver it", Auth: wire.Operator,
+			Answer: QuarantineAnswer{}, Handle: m.postQuarantined(true)},
+		{Method: "POST", Path: "/v1/quarantine/{id}/reject", Summary: "Do not", Auth: wire.Operator,
+			Answer: QuarantineAnswer{}, Handle: m.postQuarantined(false)},
+		{Method: "GET", Path: "/v1/agents/{id}/{what}", Summary: "How an agent behaved lately; what is risk",
+			Auth: wire.Viewer, Answer: RiskReport{}, Handle: wire.Answer(http.StatusOK, m.getRisk)},
 	}
 	routes = slices.Concat(routes, m.agentRoutes(), m.Directory.Routes(), m.Attachments.Routes(), m.meshRoutes())
 	for i := range routes {
 		routes[i].Fail, routes[i].Lenient = fail, true
 	}
-	routes = append(routes, wire.Route{Method: "POST", Path: "/v1/federation/deliver", Summary: "A message from another provider, which has signed the call", RequestMedia: "application/json", Answer: Accepted{}, Handle: m.postFederation, Fail: failPeer, Lenient: true})
+	routes = append(routes, wire.Route{Method: "POST", Path: "/v1/federation/deliver",
+		Summary: "A message from another provider, which has signed the call", RequestMedia: "application/json",
+		Answer: Accepted{}, Handle: m.postFederation, Fail: failPeer, Lenient: true})
 	return append(routes, []wire.Route{
-		{Method: "GET", Path: "/ops/messages", Summary: "List messages, the newest first", Auth: wire.Viewer, Query: append([]wire.Param{
-			{Name: "agent", Meaning: "only those that this agent has sent or got: its name, id or address"},
-			{Name: "thread", Meaning: "only those of this thread"},
-			{Name: "status", Meaning: "only those with this status"},
-			{Name: "search", Meaning: "only those with all of these words"},
-			{Name: "workspace", Meaning: "only those from or for this workspace"},
-		}, wire.PageParams...), Answer: MessagePage{}, Handle: wire.Answer(http.StatusOK, m.getMessages)},
-		{Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message, and the way it went", Auth: wire.Viewer, Answer: Detail{}, Handle: wire.Answer(http.StatusOK, m.getMessage)},
+		{Method: "GET", Path: "/ops/messages", Summary: "List messages, the newest first", Auth: wire.Viewer,
+			Query: append([]wire.Param{
+				{Name: "agent", Meaning: "only those that this agent has sent or got: its name, id or address"},
+				{Name: "thread", Meaning: "only those of this thread"},
+				{Name: "status", Meaning: "only those with this status"},
+				{Name: "search", Meaning: "only those with all of these words"},
+				{Name: "workspace", Meaning: "only those from or for this workspace"},
+			}, wire.PageParams...), Answer: MessagePage{}, Handle: wire.Answer(http.StatusOK, m.getMessages)},
+		{Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message, and the way it went", Auth: wire.Viewer,
+			Answer: Detail{}, Handle: wire.Answer(http.StatusOK, m.getMessage)},
 	}...)
 }
 
@@ -69,21 +82,30 @@ func (m *Mail) agentRoutes() []wire.Route {
 	ack := wire.Answer(http.StatusOK, m.deletePending)
 	routes := []wire.Route{
 		{Method: "DELETE", Path: "/v1/messages/pending/{id}", Summary: "Acknowledge a message", Handle: ack},
-		{Method: "DELETE", Path: "/v1/messages/pending", Summary: "Acknowledge a message", Query: []wire.Param{{Name: "id", Meaning: "the message"}}, Handle: ack},
+		{Method: "DELETE", Path: "/v1/messages/pending", Summary: "Acknowledge a message",
+			Query: []wire.Param{{Name: "id", Meaning: "the message"}}, Handle: ack},
 		{Method: "POST", Path: "/v1/inbox/{id}/ack", Summary: "Acknowledge a message", Handle: ack},
-		{Method: "POST", Path: "/v1/messages/pending/ack", Summary: "Acknowledge messages: {\"ids\": […]}", RequestMedia: "application/json", Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.postAck)},
-		{Method: "POST", Path: "/v1/messages/pending", Summary: "The same", RequestMedia: "application/json", Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.postAck)},
-		{Method: "GET", Path: "/v1/messages/pending/count", Summary: "How many messages wait", Answer: Count{}, Handle: roster.Answer(m.Count)},
-		{Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Say that a message was read", Handle: roster.AnswerAbout("id", m.postRead)},
+		{Method: "POST", Path: "/v1/messages/pending/ack", Summary: "Acknowledge messages: {\"ids\": […]}",
+			RequestMedia: "application/json", Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll)},
+		{Method: "POST", Path: "/v1/messages/pending", Summary: "The same", RequestMedia: "application/json",
+			Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll)},
+		{Method: "GET", Path: "/v1/messages/pending/count", Summary: "How many messages wait", Answer: Count{},
+			Handle: roster.Answer(m.Count)},
+		{Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Say that a message was read",
+			Handle: roster.AnswerAbout("id", m.postRead)},
 	}
 	for i := range routes {
 		routes[i].Rate = amp.RequestsPerMinute
 	}
 	for _, path := range []string{"/v1/messages/pending", "/v1/messages", "/v1/inbox"} {
-		routes = append(routes, wire.Route{Method: "GET", Path: path, Summary: "What waits for the agent, the oldest first; reading takes nothing out", Rate: pendingPerMinute, Query: wait, Media: "application/json", Handle: m.getPending})
+		routes = append(routes, wire.Route{Method: "GET", Path: path,
+			Summary: "What waits for the agent, the oldest first; reading takes nothing out", Rate: PendingPerMinute,
+			Query: wait, Media: "application/json", Handle: m.getPending})
 	}
-	// Messages have a limit of their own, which Route counts.
-	routes = append(routes, wire.Route{Method: "POST", Path: "/v1/route", Summary: "Send a message; 202 while a person decides", RequestMedia: "application/json", Answer: Answer{}, Handle: m.postRoute})
+	// Messages have a limit of their own, which Send counts.
+	routes = append(routes, wire.Route{Method: "POST", Path: "/v1/route",
+		Summary: "Send a message; 202 while a person decides", RequestMedia: "application/json", Answer: Answer{},
+		Handle: m.postRoute})
 	for i := range routes {
 		routes[i].Auth = wire.Agent
 	}
@@ -104,18 +126,27 @@ func (m *Mail) takeMessage(who roster.Identity) (roster.Allowance, error) {
 	return left, nil
 }
 
-func (m *Mail) postRoute(w http.ResponseWriter, r *http.Request) error {
-	who := roster.From(r.Context())
+// Send is Route for an agent that sends by itself, whose limits it counts against. What is left
+// of them is known in any case.
+func (m *Mail) Send(ctx context.Context, who roster.Identity, body []byte) (Answer, roster.Allowance, error) {
 	left, err := m.takeMessage(who)
-	left.SetHeaders(w.Header())
 	if err != nil {
-		return err
+		return Answer{}, left, err
 	}
+	if err := wire.Fits(body, amp.MaxBody); err != nil {
+		return Answer{}, left, err
+	}
+	answer, err := m.Route(ctx, who, body)
+	return answer, left, err
+}
+
+func (m *Mail) postRoute(w http.ResponseWriter, r *http.Request) error {
 	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
 		return err
 	}
-	answer, err := m.Route(r.Context(), who, body)
+	answer, left, err := m.Send(r.Context(), roster.From(r.Context()), body)
+	left.SetHeaders(w.Header())
 	if err != nil {
 		return err
 	}
@@ -135,7 +166,7 @@ func (m *Mail) getPending(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := page.json()
+	body, err := page.JSON()
 	if err != nil {
 		return err
 	}
@@ -160,8 +191,14 @@ func readPoll(r *http.Request) (limit int, after int64, wait time.Duration, err 
 		err = fault.New(fault.InvalidField, "limit should be a whole number from 1 to %d.", maxFetch).About("limit")
 	}
 	after = number("after", cmp.Or(query.Get("after"), query.Get("since_seq"), "0"), 1<<62)
-	seconds := number("wait", strings.TrimSuffix(cmp.Or(query.Get("wait"), "0"), "s"), int64(maxPoll/time.Second))
-	return limit, after, time.Duration(seconds) * time.Second, err
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if wait, err = wire.QueryWait(r, maxPoll); err != nil {
+		e := fault.From(err)
+		err = fault.New(fault.InvalidField, "%s", e.Message).About(e.Field)
+	}
+	return limit, after, wait, err
 }
 
 // deletePending acknowledges one message, in each of the forms that clients have for it.
@@ -182,7 +219,8 @@ func readIDs(body []byte) ([]string, error) {
 	return ids, f.Err
 }
 
-func (m *Mail) postAck(ctx context.Context, who roster.Identity, body []byte) (map[string]int, error) {
+// AckAll acknowledges the messages that a body lists, and says how many it took out of the queue.
+func (m *Mail) AckAll(ctx context.Context, who roster.Identity, body []byte) (map[string]int, error) {
 	ids, err := readIDs(body)
 	if err != nil {
 		return nil, err

@@ -10,8 +10,12 @@ import (
 
 func (m *Mail) meshRoutes() []wire.Route {
 	return []wire.Route{
-		{Method: "POST", Path: "/v1/mesh/route", Summary: "A message from another host of this provider, which proves who it is; also at /v1/route with X-Forwarded-From", RequestMedia: "application/json", Answer: Answer{}, Handle: m.postMesh},
-		{Method: "GET", Path: "/v1/agents/by-name/{address}", Summary: "Whether an agent is on this host, for another host of this provider", Answer: Located{}, Handle: wire.Answer(http.StatusOK, m.getByName)},
+		{Method: "POST", Path: "/v1/mesh/route",
+			Summary: "A message from another host of this provider, which proves who it is; also at /v1/route with " +
+				"X-Forwarded-From", RequestMedia: "application/json", Answer: Answer{}, Handle: m.postMesh},
+		{Method: "GET", Path: "/v1/agents/by-name/{address}",
+			Summary: "Whether an agent is on this host, for another host of this provider", Answer: Located{},
+			Handle: wire.Answer(http.StatusOK, m.getByName)},
 	}
 }
 
@@ -35,7 +39,8 @@ func (m *Mail) postMesh(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer, err := m.ImportForwarded(r.Context(), body, Forwarded{r.Header.Get("X-AMP-Envelope-Id"), r.Header.Get("X-AMP-Sender-Key"), proved})
+	answer, err := m.ImportForwarded(r.Context(), body,
+		Forwarded{r.Header.Get("X-AMP-Envelope-Id"), r.Header.Get("X-AMP-Sender-Key"), proved})
 	if err != nil {
 		return err
 	}

@@ -9,22 +9,19 @@ import (
 	"signalbox/internal/mail/amp"
 )
 
-// hub knows who waits for messages on this node: sockets, long polls, and senders who
-// want to hear how their message fared. It holds no messages; whoever is woken looks at
-// the queue.
+// hub knows the sockets of this node, and the senders who want to hear how their message
+// fared. It holds no messages.
 type hub struct {
 	mu        sync.RWMutex
 	listeners map[string]map[*listener]struct{} // by the agent's id
 	outcomes  map[string]chan string            // by the message's id: how it was delivered
 }
 
-// listener is one who waits for an agent's messages.
+// listener is a socket of an agent.
 type listener struct {
 	agent, key string
-	socket     bool
-	wake       chan struct{} // something may have come into the queue
-	events     chan []byte   // frames about messages that the agent has sent; for sockets
-	end        func()        // closes a socket whose agent may not have it any more
+	events     chan []byte // frames about messages that the agent has sent
+	end        func()      // closes a socket whose agent may not have it any more
 }
 
 // maxEvents is how many frames wait for a slow socket; more are dropped, since what they
@@ -32,10 +29,7 @@ type listener struct {
 const maxEvents = 64
 
 func (h *hub) add(l *listener) (remove func()) {
-	l.wake = make(chan struct{}, 1)
-	if l.socket {
-		l.events = make(chan []byte, maxEvents)
-	}
+	l.events = make(chan []byte, maxEvents)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.listeners == nil {
@@ -65,23 +59,7 @@ func (h *hub) empty() bool {
 func (h *hub) connected(agent string) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	for l := range h.listeners[agent] {
-		if l.socket {
-			return true
-		}
-	}
-	return false
-}
-
-func (h *hub) wake(agent string) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	for l := range h.listeners[agent] {
-		select {
-		case l.wake <- struct{}{}:
-		default: // it is awake
-		}
-	}
+	return len(h.listeners[agent]) > 0
 }
 
 // tell sends a frame to the sockets of an agent.
@@ -101,9 +79,7 @@ func (h *hub) drop(agent string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	for l := range h.listeners[agent] {
-		if l.socket {
-			l.end()
-		}
+		l.end()
 	}
 }
 
@@ -113,7 +89,7 @@ func (h *hub) dropKey(key string) {
 	defer h.mu.RUnlock()
 	for _, all := range h.listeners {
 		for l := range all {
-			if l.socket && l.key == key {
+			if l.key == key {
 				l.end()
 			}
 		}
@@ -146,27 +122,32 @@ func (h *hub) settle(id, method string) {
 	}
 }
 
-// seeMessage wakes whoever an entry about a message concerns.
-func (m *Mail) seeMessage(e *ledger.Entry) error {
+// arrival names the agent whose queue an entry puts a message into, "" for none. Who waits
+// for it is woken, and looks at the queue.
+func (m *Mail) arrival(e *ledger.Entry) string {
+	if m.arrivals.Waiting() == 0 {
+		return "" // so that nothing is decoded for nobody
+	}
 	switch e.Kind {
 	case kindRouted:
-		b, err := readRouted(e)
-		if err != nil {
-			return err
+		if b, err := readRouted(e); err == nil && b.Meta.Quarantine == "" {
+			return b.Meta.Recipient
 		}
-		if b.Meta.Quarantine == "" {
-			m.hub.wake(b.Meta.Recipient)
+	case kindReleased:
+		if b, err := ledger.Read[about](e); err == nil {
+			return b.Agent
 		}
-		return nil
-	default:
 	}
-	var b about
-	if err := e.Decode(&b); err != nil {
+	return ""
+}
+
+// seeMessage tells whoever an entry about a message concerns.
+func (m *Mail) seeMessage(e *ledger.Entry) error {
+	b, err := ledger.Read[about](e)
+	if err != nil {
 		return err
 	}
 	switch e.Kind {
-	case kindReleased:
-		m.hub.wake(b.Agent)
 	case kindAcked:
 		if calledOut(b.Via) {
 			m.hub.settle(e.Subject, b.Via)
@@ -175,7 +156,8 @@ func (m *Mail) seeMessage(e *ledger.Entry) error {
 		m.hub.settle(e.Subject, Failed)
 	case kindDelivered:
 		if b.Sender != "" {
-			m.hub.tell(b.Sender, frame("message.delivered", map[string]any{"id": e.Subject, "to": b.To, "delivered_at": amp.Stamp(e.At), "method": b.Via}))
+			m.hub.tell(b.Sender, frame("message.delivered",
+				map[string]any{"id": e.Subject, "to": b.To, "delivered_at": amp.Stamp(e.At), "method": b.Via}))
 		}
 	case kindRead:
 		m.hub.tell(b.Sender, frame("message.read", map[string]any{"id": e.Subject, "read_at": amp.Stamp(e.At)}))
@@ -205,7 +187,8 @@ func (m *Mail) notePushed(ctx context.Context) {
 		}
 		err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 			for _, p := range batch {
-				tx.Append(ledger.Event{Workspace: p.workspace, Kind: kindDelivered, Actor: "system", Subject: p.id, Trace: p.trace, Body: p.body})
+				tx.Append(ledger.Event{Workspace: p.workspace, Kind: kindDelivered, Actor: "system", Subject: p.id, Trace: p.trace,
+					Body: p.body})
 			}
 			return nil
 		})

@@ -27,7 +27,8 @@ func (m *Mail) Import(ctx context.Context, domain string, body []byte, revokedKe
 	}
 	envelope := outer.Object("envelope")
 	if envelope == nil {
-		return Answer{}, fault.New(fault.MissingField, "The field \"envelope\" is missing. It should be that of the message.").About("envelope")
+		return Answer{}, fault.New(fault.MissingField,
+			"The field \"envelope\" is missing. It should be that of the message.").About("envelope")
 	}
 	at := envelope.Time("timestamp")
 	key := outer.Text("sender_public_key", 4096)
@@ -35,7 +36,8 @@ func (m *Mail) Import(ctx context.Context, domain string, body []byte, revokedKe
 		return Answer{}, err
 	}
 	if at.IsZero() {
-		return Answer{}, fault.New(fault.MissingField, "The field \"envelope.timestamp\" is missing.").About("envelope.timestamp")
+		return Answer{}, fault.New(fault.MissingField,
+			"The field \"envelope.timestamp\" is missing.").About("envelope.timestamp")
 	}
 	if err := federation.CheckTime(at, m.core.Now()); err != nil {
 		return Answer{}, err
@@ -107,7 +109,9 @@ func duplicate(id string) error {
 // immigrate settles who a message from another provider is from and for.
 func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err error) {
 	if !amp.IDForm.MatchString(l.clientID) {
-		return fault.New(fault.InvalidField, "The field \"envelope.id\" should be an id such as \"msg_1706648400_abc123\", and is %.80q.", l.clientID).About("envelope.id")
+		return fault.New(fault.InvalidField,
+			"The field \"envelope.id\" should be an id such as \"msg_1706648400_abc123\", and is %.80q.",
+			l.clientID).About("envelope.id")
 	}
 	var seen string
 	err = m.core.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE id = $1", []any{l.clientID}, &seen)
@@ -130,11 +134,13 @@ func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err erro
 		return err
 	}
 	if l.recipient.Suspended {
-		return fault.New(fault.RecipientSuspended, "%s is suspended, and gets no mail until an operator resumes it.", l.recipient.Address).About("envelope.to")
+		return fault.New(fault.RecipientSuspended, "%s is suspended, and gets no mail until an operator resumes it.",
+			l.recipient.Address).About("envelope.to")
 	}
 	l.to, err = m.Domains.Parse(l.recipient.Address)
 	l.workspace, l.imported, l.at = l.recipient.Workspace, l.clientID, im.at
-	l.sender = roster.Identity{ID: "remote:" + l.from.String(), Kind: roster.HolderAgent, Name: l.from.String(), Address: l.from.String(), Workspace: l.recipient.Workspace, Trust: "untrusted", Labels: map[string]string{}}
+	l.sender = roster.Identity{ID: "remote:" + l.from.String(), Kind: roster.HolderAgent, Name: l.from.String(),
+		Address: l.from.String(), Workspace: l.recipient.Workspace, Trust: "untrusted", Labels: map[string]string{}}
 	return err
 }
 
@@ -149,7 +155,8 @@ func (m *Mail) foreigner(ctx context.Context, l *letter, im immigrant) (err erro
 		return fault.From(err).About("envelope.from")
 	}
 	if l.from = theirs.Home(l.from); l.from.Provider != im.domain {
-		return fault.New(fault.Forbidden, "The provider %s may send for its own agents, and %.254q is none of them.", im.domain, l.outgoing.from).About("envelope.from")
+		return fault.New(fault.Forbidden, "The provider %s may send for its own agents, and %.254q is none of them.",
+			im.domain, l.outgoing.from).About("envelope.from")
 	}
 	if !im.sameProvider {
 		return nil

@@ -66,13 +66,16 @@ type Step struct {
 	Note  string    `json:"note,omitempty"`
 }
 
-const summaryColumns = "id, workspace, recipient_workspace, sender_address, recipient_address, thread, subject, priority, kind, trust, flags, status, method, quarantine, gate, mail_message.seq, at, expires_at, delivered_at, read_at, ended_at, erased"
+const summaryColumns = "id, workspace, recipient_workspace, sender_address, recipient_address, thread, subject, " +
+	"priority, kind, trust, flags, status, method, quarantine, gate, mail_message.seq, at, expires_at, delivered_at, " +
+	"read_at, ended_at, erased"
 
 func scanSummary(scan store.Scan) (Summary, error) {
 	var s Summary
 	var flags string
 	var at, expires, delivered, read, ended int64
-	err := scan(&s.ID, &s.Workspace, &s.recipientWorkspace, &s.From, &s.To, &s.Thread, &s.Subject, &s.Priority, &s.Kind, &s.Trust, &flags, &s.Status, &s.Method, &s.Quarantine, &s.Gate,
+	err := scan(&s.ID, &s.Workspace, &s.recipientWorkspace, &s.From, &s.To, &s.Thread, &s.Subject, &s.Priority, &s.Kind,
+		&s.Trust, &flags, &s.Status, &s.Method, &s.Quarantine, &s.Gate,
 		&s.Entry, &at, &expires, &delivered, &read, &ended, &s.Erased)
 	s.Flags = strings.FieldsFunc(flags, func(c rune) bool { return c == ',' })
 	if s.Flags == nil {
@@ -88,7 +91,8 @@ func (m *Mail) summary(ctx context.Context, id string) (Summary, error) {
 	s, err := scanSummary(func(dest ...any) error {
 		return m.core.DB.QueryRow(ctx, "SELECT "+summaryColumns+" FROM mail_message WHERE id = $1", []any{id}, dest...)
 	})
-	if errors.Is(err, sql.ErrNoRows) || err == nil && !wire.InScope(ctx, s.Workspace) && !wire.InScope(ctx, s.recipientWorkspace) {
+	visible := wire.InScope(ctx, s.Workspace) || wire.InScope(ctx, s.recipientWorkspace)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !visible {
 		return s, fault.New(fault.NotFound, "There is no message %.128q. GET /ops/messages lists those there are.", id)
 	}
 	return s, err
@@ -117,7 +121,8 @@ func (m *Mail) Messages(ctx context.Context, f Filter) (MessagePage, error) {
 		return none, err
 	}
 	if f.Status != "" && !slices.Contains(statuses, f.Status) {
-		return none, fault.New(fault.InvalidRequest, "The status should be one of %s, and is %.40q.", strings.Join(statuses, ", "), f.Status).About("status")
+		return none, fault.New(fault.InvalidRequest, "The status should be one of %s, and is %.40q.",
+			strings.Join(statuses, ", "), f.Status).About("status")
 	}
 	f.Search, f.Workspace = strings.TrimSpace(f.Search), cmp.Or(f.Workspace, wire.Scope(ctx))
 	if !wire.InScope(ctx, f.Workspace) {
@@ -150,7 +155,8 @@ func (m *Mail) list(ctx context.Context, f Filter, agents []string, before int64
 		if len(agents) > 1 {
 			distinct = "DISTINCT "
 		}
-		from += " JOIN (SELECT " + distinct + "seq FROM mail_party WHERE agent IN (" + where.List(agents) + ")) party ON party.seq = mail_message.seq"
+		from += " JOIN (SELECT " + distinct + "seq FROM mail_party WHERE agent IN (" + where.List(agents) +
+			")) party ON party.seq = mail_message.seq"
 	}
 	where.And("mail_message.seq < %s", before)
 	if f.Workspace != "" {
@@ -163,7 +169,8 @@ func (m *Mail) list(ctx context.Context, f Filter, agents []string, before int64
 	if f.Search != "" {
 		where.And(m.core.DB.Matching("mail_message.seq", "mail_words", where.Mark(m.core.DB.Words(f.Search))))
 	}
-	query := "SELECT " + summaryColumns + " FROM " + from + " WHERE " + where.String() + " ORDER BY mail_message.seq DESC LIMIT " + where.Mark(f.Limit)
+	query := "SELECT " + summaryColumns + " FROM " + from + " WHERE " + where.String() +
+		" ORDER BY mail_message.seq DESC LIMIT " + where.Mark(f.Limit)
 	return store.All(m.core.DB.Reading(ctx), scanSummary, query, where.Args()...)
 }
 
@@ -241,7 +248,8 @@ func (m *Mail) path(ctx context.Context, s Summary) ([]Step, error) {
 
 // calls reads the entries of the deliveries that were queued for a message.
 func (m *Mail) calls(ctx context.Context, s Summary) ([]ledger.Entry, error) {
-	queued, err := m.core.Ledger.Entries(ctx, ledger.Query{After: s.Entry, Trace: trace(s.Thread), Kinds: []string{"delivery.queued"}, Limit: 1000})
+	queued, err := m.core.Ledger.Entries(ctx, ledger.Query{After: s.Entry, Trace: trace(s.Thread),
+		Kinds: []string{"delivery.queued"}, Limit: 1000})
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package mail
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"signalbox/internal/mail/federation"
@@ -9,9 +10,9 @@ import (
 
 // heads are the first parts of our paths, which clients put behind any number of "api"
 // and "v1", or none.
-var heads = map[string]bool{
-	"info": true, "health": true, "organization": true, "register": true, "auth": true, "agents": true, "route": true, "messages": true,
-	"inbox": true, "quarantine": true, "ws": true, "attachments": true, "federation": true, "openapi.json": true, "openapi.yaml": true,
+var heads = []string{
+	"info", "health", "organization", "register", "auth", "agents", "route", "messages", "inbox", "quarantine", "ws",
+	"attachments", "federation", "openapi.json", "openapi.yaml",
 }
 
 // CanonicalPath is the path under which we serve an address that a client may write with
@@ -26,7 +27,7 @@ func CanonicalPath(escaped string) string {
 		rest = after
 	}
 	head, _, _ := strings.Cut(rest, "/")
-	if !heads[head] || escaped == "/openapi.json" {
+	if !slices.Contains(heads, head) || escaped == "/openapi.json" {
 		return escaped
 	}
 	return "/v1/" + rest

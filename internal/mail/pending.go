@@ -67,7 +67,8 @@ func asPending(e *ledger.Entry) (Pending, error) {
 		s.VerifiedAt = amp.Stamp(e.At)
 	}
 	return Pending{
-		Message: amp.Message{Envelope: b.Meta.Envelope, Payload: b.Payload, SenderKey: amp.KeyText(b.Meta.SenderKey)}, ID: e.Subject, QueuedAt: e.At,
+		Message: amp.Message{Envelope: b.Meta.Envelope, Payload: b.Payload, SenderKey: amp.KeyText(b.Meta.SenderKey)},
+		ID:      e.Subject, QueuedAt: e.At,
 		ExpiresAt: time.UnixMicro(b.Meta.ExpiresAt), Security: s, sender: b.Meta.Sender, receipt: b.Meta.Receipt,
 	}, nil
 }
@@ -75,7 +76,9 @@ func asPending(e *ledger.Entry) (Pending, error) {
 // waiting counts what is in an agent's queue after a place, and says which entry is the
 // first of it and which place the last.
 func (m *Mail) waiting(ctx context.Context, agentID string, after int64) (n, first, last int64, err error) {
-	err = m.core.DB.QueryRow(ctx, "SELECT count(*), COALESCE(MIN(seq), 0), COALESCE(MAX(place), 0) FROM mail_queue WHERE agent = $1 AND place > $2 AND expires_at > $3",
+	err = m.core.DB.QueryRow(ctx,
+		"SELECT count(*), COALESCE(MIN(seq), 0), COALESCE(MAX(place), 0) FROM mail_queue WHERE agent = $1 AND place > $2 "+
+			"AND expires_at > $3",
 		[]any{agentID, after, m.core.Now().UnixMicro()}, &n, &first, &last)
 	return n, first, last, err
 }
@@ -110,15 +113,20 @@ func (m *Mail) Count(ctx context.Context, who roster.Identity) (Count, error) {
 
 // Poll reads what waits for an agent after a place in its queue. If that is nothing, it waits
 // for it, at most so long.
-func (m *Mail) Poll(ctx context.Context, who roster.Identity, after int64, limit int, most time.Duration) (Page, error) {
+func (m *Mail) Poll(
+	ctx context.Context, who roster.Identity, after int64, limit int, most time.Duration,
+) (Page, error) {
 	if err := directory.Active(who); err != nil {
 		return Page{}, err
 	}
 	if most > 0 {
 		waiting, cancel := wire.Waiting(ctx, most)
-		err := m.wait(waiting, who.ID, after)
+		err := m.arrivals.Await(waiting, who.ID, func(ctx context.Context) (bool, error) {
+			n, _, _, err := m.waiting(ctx, who.ID, after)
+			return n > 0, err
+		})
 		cancel()
-		if err != nil && ctx.Err() == nil && !errors.Is(err, waiting.Err()) {
+		if err != nil {
 			return Page{}, err
 		}
 	}
@@ -132,23 +140,6 @@ func (m *Mail) Poll(ctx context.Context, who roster.Identity, after int64, limit
 	}
 	page.Remaining, _, _, err = m.waiting(ctx, who.ID, page.Next)
 	return page, err
-}
-
-// wait holds until something is in the queue after the place, or ctx ends.
-func (m *Mail) wait(ctx context.Context, agentID string, after int64) error {
-	l := &listener{agent: agentID}
-	defer m.hub.add(l)()
-	for {
-		n, _, _, err := m.waiting(ctx, agentID, after)
-		if err != nil || n > 0 {
-			return err
-		}
-		select {
-		case <-l.wake:
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }
 
 // tombstone is how long an acknowledgement may be repeated.
@@ -168,7 +159,8 @@ func (m *Mail) Ack(ctx context.Context, who roster.Identity, via string, ids ...
 	}
 	for _, id := range ids {
 		if !amp.IDForm.MatchString(id) {
-			return Acked{}, fault.New(fault.InvalidField, "An id should be that of a message, such as \"msg_1706648400_abc123\", and is %.80q.", id).About("id")
+			return Acked{}, fault.New(fault.InvalidField,
+				"An id should be that of a message, such as \"msg_1706648400_abc123\", and is %.80q.", id).About("id")
 		}
 	}
 	var out Acked
@@ -187,7 +179,8 @@ func (m *Mail) Ack(ctx context.Context, who roster.Identity, via string, ids ...
 			}
 			out.Now++
 			q.body.Agent, q.body.Via = who.ID, via
-			tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindAcked, Actor: who.Actor(), Subject: q.id, Trace: trace(q.thread), Body: q.body})
+			tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindAcked, Actor: who.Actor(), Subject: q.id,
+				Trace: trace(q.thread), Body: q.body})
 		}
 		return nil
 	})
@@ -203,7 +196,8 @@ type AckedOne struct {
 // AckOne takes one message out of the caller's queue. To do it again is right, too.
 func (m *Mail) AckOne(ctx context.Context, who roster.Identity, id string) (AckedOne, error) {
 	if id == "" {
-		return AckedOne{}, fault.New(fault.MissingField, "Say which message, as in /v1/messages/pending/msg_1706648400_abc123.").About("id")
+		return AckedOne{}, fault.New(fault.MissingField,
+			"Say which message, as in /v1/messages/pending/msg_1706648400_abc123.").About("id")
 	}
 	acked, err := m.Ack(ctx, who, ByRelay, id)
 	if err == nil && acked.Now+acked.Already == 0 {
@@ -243,7 +237,8 @@ func (m *Mail) Read(ctx context.Context, who roster.Identity, id string) (at tim
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var seq, read int64
 		var thread, status string
-		err := tx.QueryRow("SELECT seq, sender, thread, status, read_at FROM mail_message WHERE id = $1 AND recipient = $2", []any{id, who.ID}, &seq, &from, &thread, &status, &read)
+		err := tx.QueryRow("SELECT seq, sender, thread, status, read_at FROM mail_message WHERE id = $1 AND recipient = $2",
+			[]any{id, who.ID}, &seq, &from, &thread, &status, &read)
 		if errors.Is(err, sql.ErrNoRows) || err == nil && (status == Held || status == Rejected) {
 			return notFound
 		}
@@ -254,7 +249,8 @@ func (m *Mail) Read(ctx context.Context, who roster.Identity, id string) (at tim
 			at = time.UnixMicro(read).UTC()
 			return nil
 		}
-		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindRead, Actor: who.Actor(), Subject: id, Trace: trace(thread), Body: about{Seq: seq, Agent: who.ID, Sender: from}})
+		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindRead, Actor: who.Actor(), Subject: id,
+			Trace: trace(thread), Body: about{Seq: seq, Agent: who.ID, Sender: from}})
 		return nil
 	})
 	return at, err == nil && from != "" && m.hub.connected(from), err
@@ -263,6 +259,8 @@ func (m *Mail) Read(ctx context.Context, who roster.Identity, id string) (at tim
 // received reports whether a message is for the agent, and it may read it.
 func (m *Mail) received(ctx context.Context, agentID, id string) (bool, error) {
 	var n int64
-	err := m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_message WHERE id = $1 AND recipient = $2 AND status <> 'quarantined' AND status <> 'rejected'", []any{id, agentID}, &n)
+	err := m.core.DB.QueryRow(ctx,
+		"SELECT count(*) FROM mail_message WHERE id = $1 AND recipient = $2 AND status <> "+
+			"'quarantined' AND status <> 'rejected'", []any{id, agentID}, &n)
 	return n > 0, err
 }

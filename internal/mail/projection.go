@@ -79,8 +79,9 @@ func applyRouted(tx *store.Tx, e *ledger.Entry) error {
 	}
 	tx.Exec(`INSERT INTO mail_message (seq, id, workspace, at, sender, sender_address, recipient, recipient_workspace, recipient_address, thread, subject, priority, kind, trust, flags, alias, idem, request, quarantine, gate, expires_at, status, method, delivered_at, read_at, ended_at, erased, place)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, 'relay', 0, 0, 0, $23, $24)`,
-		e.Seq, e.Subject, e.Workspace, e.At.UnixMicro(), m.Sender, m.SenderAddress, m.Recipient, m.RecipientWorkspace, m.RecipientAddress, m.Envelope.ThreadID, m.Envelope.Subject,
-		m.Envelope.Priority, m.Kind, string(m.Trust), strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, status, false, place)
+		e.Seq, e.Subject, e.Workspace, e.At.UnixMicro(), m.Sender, m.SenderAddress, m.Recipient, m.RecipientWorkspace,
+		m.RecipientAddress, m.Envelope.ThreadID, m.Envelope.Subject, m.Envelope.Priority, m.Kind, string(m.Trust),
+		strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, status, false, place)
 	attachment.Bind(tx, e.Subject, m.Attachments, m.AttachedUntil)
 	m.remember(tx)
 	if place != 0 {
@@ -107,7 +108,8 @@ func applyReleased(tx *store.Tx, e *ledger.Entry, b *about) {
 }
 
 func applyDelivered(tx *store.Tx, e *ledger.Entry, b *about) {
-	tx.Exec("UPDATE mail_message SET method = $2, delivered_at = $3, status = CASE WHEN status = 'queued' THEN 'delivered' ELSE status END WHERE seq = $1", b.Seq, b.Via, e.At.UnixMicro())
+	tx.Exec("UPDATE mail_message SET method = $2, delivered_at = $3, status = CASE WHEN status = 'queued' THEN "+
+		"'delivered' ELSE status END WHERE seq = $1", b.Seq, b.Via, e.At.UnixMicro())
 }
 
 // applyEnded takes a message out of the queue: nothing else does, but the end of the
@@ -120,7 +122,8 @@ func applyEnded(status string) ledger.Apply {
 		if status == Acknowledged && calledOut(b.Via) {
 			tx.Exec("UPDATE mail_message SET method = $3, delivered_at = $2 WHERE seq = $1", b.Seq, e.At.UnixMicro(), b.Via)
 		}
-		tx.Exec("UPDATE mail_message SET status = $2, ended_at = $3, place = 0 WHERE seq = $1", b.Seq, status, e.At.UnixMicro())
+		tx.Exec("UPDATE mail_message SET status = $2, ended_at = $3, place = 0 WHERE seq = $1", b.Seq, status,
+			e.At.UnixMicro())
 	})
 }
 
@@ -135,8 +138,10 @@ func applyErased(tx *store.Tx, _ *ledger.Entry, b *erased) {
 		m := &b.Messages[i].Meta
 		tx.Exec(`UPDATE mail_message SET sender = $2, sender_address = $3, recipient = $4, recipient_workspace = $5, recipient_address = $6, thread = $7, subject = $8, priority = $9,
 kind = $10, trust = $11, flags = $12, alias = $13, idem = $14, request = $15, quarantine = $16, gate = $17, expires_at = $18, erased = $19, status = $20, ended_at = $21 WHERE seq = $1`,
-			b.Messages[i].Seq, m.Sender, m.SenderAddress, m.Recipient, m.RecipientWorkspace, m.RecipientAddress, m.Envelope.ThreadID, m.Envelope.Subject, m.Envelope.Priority,
-			m.Kind, string(m.Trust), strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, true, b.Messages[i].Status, b.Messages[i].EndedAt)
+			b.Messages[i].Seq, m.Sender, m.SenderAddress, m.Recipient, m.RecipientWorkspace, m.RecipientAddress,
+			m.Envelope.ThreadID, m.Envelope.Subject, m.Envelope.Priority, m.Kind, string(m.Trust),
+			strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, true,
+			b.Messages[i].Status, b.Messages[i].EndedAt)
 		attachment.Bind(tx, m.Envelope.ID, m.Attachments, m.AttachedUntil)
 		m.remember(tx)
 	}
@@ -150,7 +155,8 @@ func applyBlocked(tx *store.Tx, e *ledger.Entry) error {
 
 // applyAgentRemoved empties the queue of an agent that is gone, whoever removed it.
 func applyAgentRemoved(tx *store.Tx, e *ledger.Entry) error {
-	tx.Exec("UPDATE mail_message SET status = 'undeliverable', ended_at = $2, place = 0 WHERE seq IN (SELECT seq FROM mail_queue WHERE agent = $1)", e.Subject, e.At.UnixMicro())
+	tx.Exec("UPDATE mail_message SET status = 'undeliverable', ended_at = $2, place = 0 WHERE seq IN (SELECT seq FROM "+
+		"mail_queue WHERE agent = $1)", e.Subject, e.At.UnixMicro())
 	tx.Exec("DELETE FROM mail_queue WHERE agent = $1", e.Subject)
 	return nil
 }

@@ -62,17 +62,20 @@ func (m *Mail) Quarantine(ctx context.Context, status string, after int64, limit
 	out := QuarantineList{Items: []Quarantined{}}
 	decided, known := inState[status]
 	if !known {
-		return out, fault.New(fault.InvalidField, "status should be pending, approved, rejected or all, and is %.40q.", status).About("status")
+		return out, fault.New(fault.InvalidField, "status should be pending, approved, rejected or all, and is %.40q.",
+			status).About("status")
 	}
 	scope, condition := wire.Scope(ctx), inWalls+" AND quarantine <> ''"+decided
-	if err := m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_message WHERE "+condition, []any{scope}, &out.Total); err != nil {
+	if err := m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_message WHERE "+condition, []any{scope},
+		&out.Total); err != nil {
 		return out, err
 	}
 	last := after
 	ids, err := store.All(m.core.DB.Reading(ctx), func(scan store.Scan) (id string, err error) {
 		err = scan(&id, &last)
 		return id, err
-	}, "SELECT quarantine, seq FROM mail_message WHERE "+condition+" AND seq > $2 ORDER BY seq LIMIT $3", scope, after, limit)
+	}, "SELECT quarantine, seq FROM mail_message WHERE "+condition+" AND seq "+
+		"> $2 ORDER BY seq LIMIT $3", scope, after, limit)
 	if err != nil {
 		return out, err
 	}
@@ -93,9 +96,11 @@ func (m *Mail) Quarantine(ctx context.Context, status string, after int64, limit
 // Quarantined reads one, as far as the calling operator may see it.
 func (m *Mail) Quarantined(ctx context.Context, id string) (Quarantined, error) {
 	var message string
-	err := m.core.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE quarantine = $2 AND quarantine <> '' AND "+inWalls, []any{wire.Scope(ctx), id}, &message)
+	err := m.core.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE quarantine = $2 AND quarantine <> '' AND "+inWalls,
+		[]any{wire.Scope(ctx), id}, &message)
 	if errors.Is(err, sql.ErrNoRows) {
-		return Quarantined{}, fault.New(fault.NotFound, "There is nothing in quarantine under %.80q. GET /v1/quarantine lists what there is.", id)
+		return Quarantined{}, fault.New(fault.NotFound,
+			"There is nothing in quarantine under %.80q. GET /v1/quarantine lists what there is.", id)
 	}
 	if err != nil {
 		return Quarantined{}, err
@@ -109,7 +114,8 @@ func (m *Mail) Quarantined(ctx context.Context, id string) (Quarantined, error) 
 		return Quarantined{}, err
 	}
 	q := Quarantined{
-		ID: id, MessageID: message, Status: string(g.Status), From: shown.From, To: shown.To, Subject: shown.Subject, Flags: shown.Flags,
+		ID: id, MessageID: message, Status: string(g.Status), From: shown.From, To: shown.To, Subject: shown.Subject,
+		Flags:  shown.Flags,
 		Reason: g.Reason, GateID: g.ID, At: shown.At, ExpiresAt: shown.At.Add(quarantineTTL), Text: g.Summary,
 	}
 	if g.ExpiresAt != nil {
@@ -128,7 +134,8 @@ func (m *Mail) Release(ctx context.Context, who roster.Identity, id string, appr
 		return QuarantineAnswer{}, err
 	}
 	if q.Status == "expired" {
-		return QuarantineAnswer{}, fault.New(fault.QuarantineExpired, "The message waited until %s, and was rejected then.", amp.Stamp(q.ExpiresAt))
+		return QuarantineAnswer{}, fault.New(fault.QuarantineExpired, "The message waited until %s, and was rejected then.",
+			amp.Stamp(q.ExpiresAt))
 	}
 	g, err := m.core.Gates.Vote(ctx, who, q.GateID, gate.Ballot{Approve: approve})
 	return QuarantineAnswer{q.ID, string(g.Status), q.MessageID, g.Status == gate.Approved}, err

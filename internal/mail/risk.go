@@ -76,7 +76,8 @@ func (m *Mail) risk(ctx context.Context, agentID string) (Risk, error) {
 	err = m.core.DB.QueryRow(ctx, `SELECT count(*), COALESCE(SUM(CASE WHEN quarantine <> '' THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN flags <> '' AND quarantine = '' THEN 1 ELSE 0 END), 0)
 FROM mail_party p JOIN mail_message m ON m.seq = p.seq WHERE p.agent = $1 AND p.seq > $2 AND m.sender = $1`, []any{agentID, since}, &r.Total, &r.Quarantined, &r.Flagged)
 	if err == nil {
-		err = m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_blocked WHERE sender = $1 AND seq > $2", []any{agentID, since}, &r.Blocked)
+		err = m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_blocked WHERE sender = $1 AND seq > $2",
+			[]any{agentID, since}, &r.Blocked)
 	}
 	r.Total += r.Blocked
 	return r, err
@@ -93,7 +94,8 @@ func (m *Mail) judge(ctx context.Context, who roster.Identity) {
 	}
 	risk, err := m.risk(ctx, who.ID)
 	if err == nil && risk.Total >= enoughToJudge && risk.level() == "critical" {
-		_, err = m.core.Roster.Suspend(ctx, roster.Identity{}, who.Workspace, who.ID, fmt.Sprintf("risk score %.0f", risk.score()), m.core.Now().Add(suspendFor))
+		_, err = m.core.Roster.Suspend(ctx, roster.Identity{}, who.Workspace, who.ID,
+			fmt.Sprintf("risk score %.0f", risk.score()), m.core.Now().Add(suspendFor))
 	}
 	if err != nil && ctx.Err() == nil {
 		m.core.Log.Warn("cannot judge how an agent behaves", "agent", who.Name, "error", err.Error())

@@ -76,7 +76,9 @@ func (m *Mail) checkRoom(ctx context.Context, agent string) error {
 		return err
 	}
 	if n >= m.QueueCap {
-		return fault.New(fault.RateLimited, "The queue of the recipient is full, with %d messages. Try again when it has fetched some.", n).With("reason", "queue_full").With(wire.RetryAfter, 60)
+		return fault.New(fault.RateLimited,
+			"The queue of the recipient is full, with %d messages. Try again when it has fetched some.", n).
+			With("reason", "queue_full").With(wire.RetryAfter, 60)
 	}
 	m.rooms.set(agent, n+1, now)
 	return nil

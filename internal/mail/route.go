@@ -3,21 +3,17 @@ package mail
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/hex"
 	"encoding/json" // rules see all of a payload that was taken, also what wire.Data would refuse
 	"errors"
 	"slices"
 	"strings"
 	"time"
 
-	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
-	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/mail/injection"
@@ -25,7 +21,6 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
-	"signalbox/internal/wire"
 )
 
 // socketWait is how long a sender waits to hear that its message was written to the
@@ -102,7 +97,9 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 		return err
 	}
 	if l.outgoing.from != "" && !slices.Contains(m.Domains.Spellings(l.from), strings.ToLower(l.outgoing.from)) {
-		return fault.New(fault.Forbidden, "This key is for %s, and the message says it is from %.254q. Leave from out, or send it with that agent's own key.", l.sender.Address, l.outgoing.from).About("from")
+		return fault.New(fault.Forbidden,
+			"This key is for %s, and the message says it is from %.254q. Leave from out, or send it with that agent's own key.",
+			l.sender.Address, l.outgoing.from).About("from")
 	}
 	if l.to, err = m.Domains.Expand(l.outgoing.to, l.from.Tenant); err != nil {
 		return fault.From(err).About("to")
@@ -116,7 +113,9 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 		return err
 	}
 	if !m.Directory.Profile(l.sender.ID).Policy.Allows(l.to) {
-		return fault.New(fault.RecipientNotAllowed, "The communication_policy of %s does not name %s. Change it with PATCH /v1/agents/me.", l.sender.Address, l.to).About("to")
+		return fault.New(fault.RecipientNotAllowed,
+			"The communication_policy of %s does not name %s. Change it with PATCH /v1/agents/me.", l.sender.Address,
+			l.to).About("to")
 	}
 	return nil
 }
@@ -131,7 +130,8 @@ func (m *Mail) inland(ctx context.Context, l *letter) (err error) {
 		return err
 	}
 	if l.recipient.Suspended {
-		return fault.New(fault.RecipientSuspended, "%s is suspended, and gets no mail until an operator resumes it.", l.recipient.Address).About("to")
+		return fault.New(fault.RecipientSuspended, "%s is suspended, and gets no mail until an operator resumes it.",
+			l.recipient.Address).About("to")
 	}
 	l.to, err = m.Domains.Parse(l.recipient.Address)
 	return err
@@ -143,11 +143,15 @@ func (m *Mail) authenticate(l *letter) error {
 	from, to := l.sender.Address, l.to.String()
 	if l.signature == "" {
 		if m.SignaturesRequired {
-			return fault.New(fault.SignatureMissing, "This server takes signed messages only. Sign from|to|subject|priority|in_reply_to|payload_hash with the agent's Ed25519 key, and send it as signature.").About("signature")
+			return fault.New(fault.SignatureMissing,
+				"This server takes signed messages only. Sign from|to|subject|priority|in_reply_to|payload_hash with the agent's "+
+					"Ed25519 key, and send it as signature.").About("signature")
 		}
 	} else {
 		if l.sender.PublicKey == nil {
-			return fault.New(fault.SignatureInvalid, "%s has no public key here, so its signature cannot be checked. Register one, or send without a signature.", l.sender.Address).About("signature")
+			return fault.New(fault.SignatureInvalid,
+				"%s has no public key here, so its signature cannot be checked. Register one, or send without a signature.",
+				l.sender.Address).About("signature")
 		}
 		s := amp.Signed{
 			From: []string{l.from.String()}, To: []string{l.outgoing.to}, Subject: l.subject, Priority: l.priority,
@@ -159,7 +163,9 @@ func (m *Mail) authenticate(l *letter) error {
 		}
 		var ok bool
 		if from, to, ok = s.Verify(l.sender.PublicKey); !ok {
-			return fault.New(fault.SignatureInvalid, "The signature is not one of %s's registered key (%s) over this message. If the key was changed, tell us with POST /v1/auth/rotate-keys.", l.sender.Address, roster.Fingerprint(l.sender.PublicKey)).About("signature")
+			return fault.New(fault.SignatureInvalid,
+				"The signature is not one of %s's registered key (%s) over this message. If the key was changed, tell us with "+
+					"POST /v1/auth/rotate-keys.", l.sender.Address, roster.Fingerprint(l.sender.PublicKey)).About("signature")
 		}
 	}
 	l.trust = trustOf(l.signature != "", l.from, l.to)
@@ -235,7 +241,8 @@ AND (sender = $2 OR recipient = $2) ORDER BY seq LIMIT 1`, []any{id, l.sender.ID
 // event is what rules see of a message.
 func (l *letter) event() policy.Event {
 	return policy.Event{
-		Point: policy.OnMessage, Protocol: Name, Kind: l.kind, From: l.sender.Address, To: l.to.String(), Subject: l.subject, Text: l.message,
+		Point: policy.OnMessage, Protocol: Name, Kind: l.kind, From: l.sender.Address, To: l.to.String(), Subject: l.subject,
+		Text:   l.message,
 		Thread: l.meta.Envelope.ThreadID, Priority: l.priority, External: l.from.Provider != l.to.Provider,
 		Fill: func(e *policy.Event) {
 			d := json.NewDecoder(bytes.NewReader(l.payload))
@@ -257,162 +264,22 @@ func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
 	severity := severityOf(l.flags)
 	switch d := l.decision; {
 	case d.Action == policy.Block:
-		return Answer{}, m.refuse(ctx, l, fault.New(fault.Forbidden, "The rule %s refuses this message: %s", d.Rule, d.Reason).With("rule", d.Rule))
+		return Answer{}, m.refuse(ctx, l, fault.New(fault.Forbidden, "The rule %s refuses this message: %s", d.Rule,
+			d.Reason).With("rule", d.Rule))
 	case d.Action == policy.Defer:
 		return Answer{}, m.deferred(ctx, l)
 	case severity >= Critical:
-		return Answer{}, m.refuse(ctx, l, fault.New(fault.Forbidden, "This message looks like an attempt to take its reader over (%s). Write what you need in plain words.", strings.Join(l.flags, ", ")).With("injection_flags", l.flags))
+		return Answer{}, m.refuse(ctx, l, fault.New(fault.Forbidden,
+			"This message looks like an attempt to take its reader over (%s). Write what you need in plain words.",
+			strings.Join(l.flags, ", ")).With("injection_flags", l.flags))
 	case d.Action == policy.Gate:
 		return m.hold(ctx, l, gate.RulesOf(d.Gate), d.Gate.Risk, d.Rule, d.Reason)
 	case severity >= High:
 		rules := gate.Rules{Expires: quarantineTTL.Microseconds()}
-		return m.hold(ctx, l, rules, "high", "quarantine", "The text has marks of an attempt to take its reader over: "+strings.Join(l.flags, ", ")+".")
+		return m.hold(ctx, l, rules, "high", "quarantine",
+			"The text has marks of an attempt to take its reader over: "+strings.Join(l.flags, ", ")+".")
 	}
 	return m.send(ctx, l)
-}
-
-// complete fills in what the server says of a message.
-func (m *Mail) complete(l *letter) {
-	now := m.core.Now()
-	e := &l.meta.Envelope
-	e.Version, e.ID, e.Subject, e.Priority, e.Signature, e.InReplyTo = amp.Version, amp.NewID("msg", now), l.subject, l.priority, l.signature, l.inReplyTo
-	e.Timestamp = amp.Stamp(now)
-	if l.imported != "" {
-		e.ID, e.Timestamp = l.imported, amp.Stamp(l.at)
-	}
-	if e.ThreadID == "" {
-		e.ThreadID = e.ID
-	}
-	if !l.expiresAt.IsZero() {
-		e.ExpiresAt = amp.Stamp(l.expiresAt)
-	}
-	sum := sha256.Sum256(l.payload)
-	meta := &l.meta
-	meta.Sender, meta.SenderAddress, meta.SenderKey = l.sender.ID, l.sender.Address, l.sender.PublicKey
-	if l.imported != "" {
-		meta.Sender, meta.At = "", now.UnixMicro()
-	}
-	meta.Recipient, meta.RecipientWorkspace, meta.RecipientAddress = l.recipient.ID, l.recipient.Workspace, l.recipient.Address
-	meta.Kind, meta.Trust, meta.Flags, meta.Alias = l.kind, l.trust, l.flags, l.clientID
-	meta.Receipt = l.receipt
-	if l.idem != "" {
-		meta.Idem, meta.Request = l.idem, l.request
-	}
-	meta.ExpiresAt, meta.PayloadSHA256 = expiry(now, l.expiresAt).UnixMicro(), hex.EncodeToString(sum[:])
-}
-
-// encode makes the body of message.routed, with the payload byte for byte.
-func (l *letter) encode() (ledger.Body, error) {
-	b := &routed{Meta: l.meta, text: l.message}
-	if l.decision.Action != "" { // a notice is nobody's to decide about
-		record := l.decision.Record
-		record.Event = nil // it follows from the message
-		b.Decision = &record
-	}
-	text, err := wire.Marshal(b)
-	if err != nil {
-		return ledger.Body{}, err
-	}
-	b.Payload = l.payload
-	return ledger.Body{Value: b, JSON: wire.Splice(text, wire.Member{Name: "payload", Value: l.payload})}, nil
-}
-
-func trace(thread string) string { return "thread:" + thread }
-
-// append appends the message in a transaction.
-func (l *letter) append(tx *ledger.Tx, body ledger.Body) {
-	e := &l.meta.Envelope
-	tx.Append(ledger.Event{Workspace: l.workspace, Kind: kindRouted, Actor: l.sender.Actor(), Subject: e.ID, Trace: trace(e.ThreadID), Body: body})
-}
-
-// send stores a message and brings it on its way. Once it is stored it is safe, whatever
-// becomes of the rest: it waits in the queue until the recipient has acknowledged it.
-func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
-	if !l.expiresAt.IsZero() && !l.expiresAt.After(m.core.Now()) {
-		return Answer{}, fault.New(fault.InvalidField, "The field \"expires_at\" is %s, which is past.", amp.Stamp(l.expiresAt)).About("expires_at")
-	}
-	m.complete(l)
-	body, err := l.encode()
-	if err != nil {
-		return Answer{}, err
-	}
-	id := l.meta.Envelope.ID
-	profile := m.Directory.Profile(l.recipient.ID)
-	socket := m.hub.connected(l.recipient.ID) && (profile.WebhookURL == "" || !profile.WebhookFirst())
-	webhook := profile.WebhookURL != "" && !socket
-	var outcome <-chan string
-	if socket || webhook || l.remote != "" {
-		var forget func()
-		outcome, forget = m.hub.expect(id)
-		defer forget()
-	}
-	var at time.Time
-	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		at = tx.Now()
-		if err := attachment.Claim(tx, l.meta.Attachments); err != nil {
-			return err
-		}
-		l.append(tx, body)
-		switch {
-		case l.remote != "":
-			return m.export(tx, l)
-		case webhook:
-			return m.call(tx, l.recipient, id, l.meta.Envelope.ThreadID)
-		}
-		return nil
-	})
-	if err != nil {
-		return Answer{}, err
-	}
-	answer := Answer{ID: id, Status: Queued, Method: ByRelay, QueuedAt: amp.Stamp(at), Warnings: l.warned()}
-	method := ""
-	switch {
-	case socket:
-		method = await(ctx, outcome, socketWait)
-	case webhook, l.remote != "":
-		m.core.Outbox.Wake()
-		answer.Method, answer.RemoteHost = l.way()
-		method = await(ctx, outcome, m.WebhookWait)
-	}
-	switch method {
-	case "":
-	case Failed:
-		answer.Status = Failed
-	default:
-		answer.Status, answer.Method, answer.QueuedAt, answer.DeliveredAt = Delivered, method, "", amp.Stamp(m.core.Now())
-	}
-	return answer, nil
-}
-
-// way is how a message goes that is called out: to another host, to another provider, or to
-// the recipient's webhook. What waits for a host waits in the relay's queue.
-func (l *letter) way() (method, host string) {
-	if host, mesh := l.remote.Host(); mesh {
-		return ByRelay, host
-	}
-	if l.remote != "" {
-		return ByFederation, ""
-	}
-	return ByWebhook, ""
-}
-
-// warned is what the sender should know of a message that is taken all the same.
-func (l *letter) warned() []string {
-	list := l.warnings
-	for _, f := range l.flags {
-		list = append(list, "injection_"+f)
-	}
-	return list
-}
-
-// call queues the call of a webhook. It holds the message's id and not the message, which
-// is read when it is sent.
-func (m *Mail) call(tx *ledger.Tx, recipient roster.Identity, id, thread string) error {
-	_, err := deliver.Queue(tx, deliver.Delivery{
-		Workspace: recipient.Workspace, Sender: sender, Target: recipient.Address, Payload: []byte(id), OrderKey: recipient.ID,
-		Receiver: recipient.ID, GiveUpAfter: 10 * time.Minute, Trace: trace(thread),
-	})
-	return err
 }
 
 // refuse records that a message was not let through and what decided it, and looks at how
@@ -420,9 +287,10 @@ func (m *Mail) call(tx *ledger.Tx, recipient roster.Identity, id, thread string)
 func (m *Mail) refuse(ctx context.Context, l *letter, why *fault.Error) error {
 	record := l.decision.Record
 	err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: l.workspace, Kind: kindBlocked, Actor: l.sender.Actor(), Subject: l.sender.ID, Body: blocked{
-			To: l.to.String(), Subject: l.subject, Flags: l.flags, Decision: &record,
-		}})
+		tx.Append(ledger.Event{Workspace: l.workspace, Kind: kindBlocked, Actor: l.sender.Actor(), Subject: l.sender.ID,
+			Body: blocked{
+				To: l.to.String(), Subject: l.subject, Flags: l.flags, Decision: &record,
+			}})
 		return nil
 	})
 	if err != nil {
@@ -448,7 +316,9 @@ func (m *Mail) repeated(ctx context.Context, who roster.Identity, o *outgoing) (
 	var a Answer
 	var request string
 	var at, delivered int64
-	err := m.core.DB.QueryRow(ctx, "SELECT id, status, method, at, delivered_at, request, quarantine, gate FROM mail_message WHERE sender = $1 AND idem = $2 AND idem <> ''", []any{who.ID, o.idem},
+	err := m.core.DB.QueryRow(ctx,
+		"SELECT id, status, method, at, delivered_at, request, quarantine, gate FROM mail_message WHERE sender = $1 AND "+
+			"idem = $2 AND idem <> ''", []any{who.ID, o.idem},
 		&a.ID, &a.Status, &a.Method, &at, &delivered, &request, &a.QuarantineID, &a.GateID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
@@ -457,7 +327,9 @@ func (m *Mail) repeated(ctx context.Context, who roster.Identity, o *outgoing) (
 		return nil, err
 	}
 	if request != o.request {
-		return nil, fault.New(fault.DuplicateIdempotencyKey, "The idempotency key %q was used for another request, which stays as it is. Use a new one for a new message.", o.idem).About("idempotency_key")
+		return nil, fault.New(fault.DuplicateIdempotencyKey,
+			"The idempotency key %q was used for another request, which stays as it is. Use a new one for a new message.",
+			o.idem).About("idempotency_key")
 	}
 	switch {
 	case a.Status == Held:
@@ -468,58 +340,4 @@ func (m *Mail) repeated(ctx context.Context, who roster.Identity, o *outgoing) (
 		a.Status, a.QueuedAt = Queued, amp.Stamp(time.UnixMicro(at))
 	}
 	return &a, nil
-}
-
-// Readers find the decisions in messages.
-func Readers() map[string]rulebook.Reader {
-	return map[string]rulebook.Reader{kindRouted: readDecision, kindBlocked: readBlocked}
-}
-
-func readBlocked(e *ledger.Entry) (rulebook.Reading, error) {
-	if e.Body == nil { // erased
-		return rulebook.Reading{}, nil
-	}
-	return rulebook.ReadDecision(e)
-}
-
-// readDecision finds the decision in message.routed, with the event that the message
-// amounts to.
-func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
-	if e.Body == nil { // erased
-		return rulebook.Reading{}, nil
-	}
-	reading, err := rulebook.ReadDecision(e)
-	if err != nil || reading.Decision == nil {
-		return reading, err
-	}
-	var b struct {
-		Meta    Meta     `json:"meta"`
-		Payload wire.Raw `json:"payload"`
-	}
-	if err := wire.UnmarshalPart(e.Body, &b); err != nil {
-		return reading, err
-	}
-	var payload struct {
-		Message string `json:"message"`
-	}
-	if err := wire.UnmarshalPart(b.Payload, &payload); err != nil {
-		return reading, err
-	}
-	l := letter{
-		outgoing: &outgoing{kind: b.Meta.Kind, subject: b.Meta.Envelope.Subject, message: payload.Message, priority: b.Meta.Envelope.Priority, payload: b.Payload},
-		sender:   roster.Identity{Address: b.Meta.SenderAddress}, trust: b.Meta.Trust, flags: b.Meta.Flags, meta: b.Meta,
-	}
-	if b.Meta.Sender == "" {
-		l.sender.ID = "remote:" + b.Meta.SenderAddress
-	}
-	var d amp.Domains // of no provider: both addresses are read by the same rule
-	if l.from, err = d.Parse(b.Meta.SenderAddress); err != nil {
-		return reading, err
-	}
-	if l.to, err = d.Parse(b.Meta.RecipientAddress); err != nil {
-		return reading, err
-	}
-	event := l.event()
-	reading.Decision.Event = &event
-	return reading, nil
 }

@@ -23,7 +23,8 @@ const Name = "mail"
 
 // Protocol is AMP v0.1.2 messaging, for the server's list.
 func Protocol() protocol.Protocol {
-	return protocol.Protocol{Name: Name, Label: "Mail", Migrations: Migrations, Projection: Projection(), Readers: Readers()}
+	return protocol.Protocol{Name: Name, Label: "Mail", Migrations: Migrations, Projection: Projection(),
+		Readers: Readers()}
 }
 
 // sender is the kind of our deliveries.
@@ -57,11 +58,12 @@ type Mail struct {
 	// Federation is the other providers and hosts that mail is exchanged with.
 	Federation *federation.Federation
 
-	core    protocol.Core
-	hub     hub
-	rooms   rooms
-	started time.Time
-	pushed  chan pushed
+	core     protocol.Core
+	arrivals *ledger.Waiters // those who wait for messages, by the agent's id
+	hub      hub
+	rooms    rooms
+	started  time.Time
+	pushed   chan pushed
 }
 
 // New makes the service over a core whose ledger has Projection. What is kept secret of agents
@@ -77,6 +79,7 @@ func New(core protocol.Core, o Options) *Mail {
 	m.Directory = directory.New(core, directory.Options{Domains: o.Domains, Mode: o.Registration, Host: o.Mesh.Host})
 	m.Attachments = attachment.New(core, attachment.Options{Blobs: o.Blobs, Clam: o.Clam, Received: m.received})
 	m.Federation = federation.New(core, federation.Options{Domains: o.Domains, Peering: o.Peering, Mesh: o.Mesh})
+	m.arrivals = core.Ledger.Waiters(m.arrival)
 	core.Gates.OnResolved(Name, m.resolved)
 	core.Outbox.AddSender(sender, webhookSender{m})
 	for _, kind := range federation.Senders() {
@@ -110,7 +113,8 @@ func (m *Mail) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		for e := range m.core.Ledger.FollowNow(ctx, m.Directory.Load) {
 			if err := m.see(&e); err != nil {
-				m.core.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "seq", e.Seq, "error", err.Error())
+				m.core.Log.Error("cannot read an entry; keeping what was known before",
+					"kind", e.Kind, "seq", e.Seq, "error", err.Error())
 			}
 			if e.Kind == "state.rebuilt" {
 				break // everything is read anew
@@ -131,7 +135,7 @@ func (m *Mail) see(e *ledger.Entry) error {
 	case "key.revoked":
 		m.core.Roster.Forget()
 		m.hub.dropKey(e.Subject)
-	case kindRouted, kindReleased, kindDelivered, kindRead, kindAcked, kindFailed:
+	case kindDelivered, kindRead, kindAcked, kindFailed:
 		if m.hub.empty() {
 			return nil
 		}

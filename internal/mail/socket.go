@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -31,8 +32,9 @@ const writeTime = 10 * time.Second
 const socketPage = 100
 
 // socket is one WebSocket of an agent. One goroutine reads frames; one, push, looks at
-// the queue whenever it is woken and writes what is new. What was pushed stays in the
-// queue until it is acknowledged, and comes again on the next connection.
+// the queue whenever it is woken and writes what is new; one, pass, writes what is told of
+// messages that the agent has sent. What was pushed stays in the queue until it is
+// acknowledged, and comes again on the next connection.
 type socket struct {
 	*Mail
 	conn     *websocket.Conn
@@ -57,7 +59,8 @@ func (m *Mail) getSocket(w http.ResponseWriter, r *http.Request) error {
 	_ = control.SetWriteDeadline(time.Time{})
 	// A key is in the first frame, never in a cookie, so pages of other origins can do
 	// nothing here that they could not do from anywhere.
-	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"amp.v1"}, InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"amp.v1"},
+		InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
 		return nil // Accept has answered
 	}
@@ -84,7 +87,8 @@ func (s *socket) greet(ctx context.Context) bool {
 	}
 	f, err := amp.ReadFields(text)
 	if kind != websocket.MessageText || err != nil || f.Text("type", 64) != "auth" {
-		s.fail(ctx, "", fault.New(fault.Unauthenticated, "The first frame should be {\"type\": \"auth\", \"token\": \"amp_live_sk_…\"}."))
+		s.fail(ctx, "", fault.New(fault.Unauthenticated,
+			"The first frame should be {\"type\": \"auth\", \"token\": \"amp_live_sk_…\"}."))
 		s.close(closeNotAuth, "the first frame should be auth")
 		return false
 	}
@@ -114,7 +118,7 @@ func (s *socket) serve(stopping context.Context) {
 	// Not the context of the stop: what is under way then is finished.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(stopping))
 	defer cancel()
-	s.listener = &listener{agent: s.who.ID, key: s.who.KeyID, socket: true, end: func() { go s.dismiss(ctx) }}
+	s.listener = &listener{agent: s.who.ID, key: s.who.KeyID, end: func() { go s.dismiss(ctx) }}
 	defer s.hub.add(s.listener)()
 	defer s.core.Roster.Connected(s.who.ID)()
 	defer context.AfterFunc(stopping, func() { s.close(websocket.StatusGoingAway, "the server is stopping") })()
@@ -124,14 +128,16 @@ func (s *socket) serve(stopping context.Context) {
 		return
 	}
 	n, _, _, err := s.waiting(ctx, s.who.ID, 0)
-	if err != nil || s.write(ctx, frame("connected", map[string]any{"address": s.who.Address, "pending_count": n})) != nil {
+	if err != nil || s.write(ctx, frame("connected",
+		map[string]any{"address": s.who.Address, "pending_count": n})) != nil {
 		return
 	}
-	done := make(chan struct{})
-	go func() { defer close(done); s.push(ctx, head); _ = s.conn.CloseNow() }()
+	var writing sync.WaitGroup
+	writing.Go(func() { s.push(ctx, head); _ = s.conn.CloseNow() })
+	writing.Go(func() { s.pass(ctx) })
 	s.listen(ctx)
 	cancel()
-	<-done
+	writing.Wait()
 }
 
 // dismiss closes a connection whose key is no longer good.
@@ -188,7 +194,8 @@ func (s *socket) handle(ctx context.Context, who roster.Identity, text []byte) {
 		s.route(ctx, who, request, f)
 	case "auth": // again, which changes nothing
 	default:
-		s.fail(ctx, request, fault.New(fault.InvalidRequest, "There is no frame of type %.40q. There are auth, ping, route and ack.", kind))
+		s.fail(ctx, request, fault.New(fault.InvalidRequest,
+			"There is no frame of type %.40q. There are auth, ping, route and ack.", kind))
 	}
 }
 
@@ -196,7 +203,8 @@ func (s *socket) handle(ctx context.Context, who roster.Identity, text []byte) {
 func (s *socket) route(ctx context.Context, who roster.Identity, request string, f *amp.Fields) {
 	data, ok := f.Get("data")
 	if !ok {
-		s.fail(ctx, request, fault.New(fault.MissingField, "The field \"data\" is missing. It should be what POST /v1/route takes.").About("data"))
+		s.fail(ctx, request, fault.New(fault.MissingField,
+			"The field \"data\" is missing. It should be what POST /v1/route takes.").About("data"))
 		return
 	}
 	if _, err := s.takeMessage(who); err != nil {
@@ -241,13 +249,16 @@ func (s *socket) close(code websocket.StatusCode, reason string) { _ = s.conn.Cl
 // message once on this connection.
 func (s *socket) push(ctx context.Context, head int64) {
 	place := int64(0)
+	_ = s.arrivals.Await(ctx, s.who.ID, func(context.Context) (done bool, err error) {
+		place, err = s.pushPage(ctx, place, head)
+		return false, err // the connection is gone
+	})
+}
+
+// pass writes what is told of messages that the agent has sent.
+func (s *socket) pass(ctx context.Context) {
 	for {
-		var err error
-		if place, err = s.pushPage(ctx, place, head); err != nil {
-			return
-		}
 		select {
-		case <-s.listener.wake:
 		case text := <-s.listener.events:
 			if s.write(ctx, text) != nil {
 				return
@@ -295,7 +306,8 @@ func (s *socket) pushOne(ctx context.Context, p *Pending, replay bool) error {
 	if replay {
 		return nil
 	}
-	note := pushed{workspace: s.who.Workspace, id: p.ID, trace: trace(p.Envelope.ThreadID), body: about{Seq: p.seq, Agent: s.who.ID, Via: ByWebSocket}}
+	note := pushed{workspace: s.who.Workspace, id: p.ID, trace: trace(p.Envelope.ThreadID),
+		body: about{Seq: p.seq, Agent: s.who.ID, Via: ByWebSocket}}
 	if p.receipt {
 		note.body.Sender, note.body.To = p.sender, p.Envelope.To
 	}

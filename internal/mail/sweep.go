@@ -63,7 +63,8 @@ func (m *Mail) expire(ctx context.Context) (n int, err error) {
 		all, err := readDue(tx, `SELECT m.id, m.workspace, m.thread, m.status, m.ended_at, q.seq, q.agent, q.place FROM mail_queue q JOIN mail_message m ON m.seq = q.seq
 WHERE q.expires_at <= $1 ORDER BY q.expires_at LIMIT $2`, tx.Now())
 		for _, d := range all {
-			tx.Append(ledger.Event{Workspace: d.workspace, Kind: kindExpired, Actor: "system", Subject: d.id, Trace: trace(d.thread), Body: d.body})
+			tx.Append(ledger.Event{Workspace: d.workspace, Kind: kindExpired, Actor: "system", Subject: d.id,
+				Trace: trace(d.thread), Body: d.body})
 		}
 		n = len(all)
 		return err
@@ -110,7 +111,8 @@ func readDue(tx *ledger.Tx, query string, upTo time.Time) ([]due, error) {
 
 func readMeta(tx *ledger.Tx, seq int64) (Meta, error) {
 	var row ledger.Row
-	if err := tx.QueryRow("SELECT "+ledger.EntryColumns+" FROM "+ledger.EntryTable+" WHERE e.seq = $1", []any{seq}, row.After()...); err != nil {
+	if err := tx.QueryRow("SELECT "+ledger.EntryColumns+" FROM "+ledger.EntryTable+" WHERE e.seq = $1", []any{seq},
+		row.After()...); err != nil {
 		return Meta{}, err
 	}
 	e, err := row.Entry()

@@ -59,7 +59,8 @@ func parseRoute(body []byte) (*outgoing, error) {
 	}
 	sum := sha256.Sum256(body)
 	o := &outgoing{
-		to: f.Required("to", amp.MaxAddress, "an address, such as \"bob@acme.signalbox.local\""), from: f.Text("from", amp.MaxAddress),
+		to:        f.Required("to", amp.MaxAddress, "an address, such as \"bob@acme.signalbox.local\""),
+		from:      f.Text("from", amp.MaxAddress),
 		subject:   f.Required("subject", maxSubject, "1 to 256 characters, such as \"Task request\""),
 		inReplyTo: f.Text("in_reply_to", 128), threadHint: f.Text("thread_id", 128), signature: f.Text("signature", 256),
 		expiresAt: f.Time("expires_at"), clientID: f.Text("id", 128), request: hex.EncodeToString(sum[:]),
@@ -116,7 +117,8 @@ func (o *outgoing) readPayload(f *amp.Fields) {
 	}
 	f.Join(p)
 	if f.Err == nil && len(raw) > maxPayload {
-		f.Err = fault.New(fault.TooLarge, "The payload has %d bytes; the most is %d. Send what is large as an attachment.", len(raw), maxPayload)
+		f.Err = fault.New(fault.TooLarge, "The payload has %d bytes; the most is %d. Send what is large as an attachment.",
+			len(raw), maxPayload)
 	}
 }
 
@@ -193,8 +195,8 @@ type Page struct {
 	Next      int64 // where the next page begins
 }
 
-// json writes the answer of the pending call.
-func (p *Page) json() ([]byte, error) {
+// JSON is the answer of the pending call, with every message as it came.
+func (p *Page) JSON() ([]byte, error) {
 	out := []byte(`{"messages":[`)
 	for i := range p.Messages {
 		if i > 0 {

@@ -106,7 +106,8 @@ func (m *Meta) parties(seq int64) []party {
 // partyRows is how many rows one statement inserts.
 const partyRows = 32
 
-var insertParties = "INSERT INTO mail_party (agent, seq) VALUES " + store.RowMarks(partyRows, 2) + " ON CONFLICT DO NOTHING"
+var insertParties = "INSERT INTO mail_party (agent, seq) VALUES " + store.RowMarks(partyRows,
+	2) + " ON CONFLICT DO NOTHING"
 
 // addParties lets messages be found by the agents that have sent and got them. What is in
 // order touches each page once.

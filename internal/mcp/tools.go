@@ -2,118 +2,53 @@ package mcp
 
 import (
 	"context"
-	"encoding/json"
+	"encoding/json" // writes the numbers of wire.Data as they came, and is the SDK's own
 	"fmt"
-	"net/http"
-	"net/url"
+	"math"
 	"strings"
+	"time"
 
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
+	"signalbox/internal/fault"
 	"signalbox/internal/task"
+	"signalbox/internal/wire"
 )
 
 // object is JSON.
 type object = map[string]any
+
+// outcome is what a tool answers with, as JSON.
+type outcome struct {
+	text    []byte
+	refused bool // it says why nothing was done
+}
+
+// answer is an outcome of something that was done.
+func answer(v any, err error) (outcome, error) {
+	if err != nil {
+		return outcome{}, err
+	}
+	text, err := wire.Marshal(v)
+	return outcome{text: text}, err
+}
 
 // tool is one thing that an agent can do.
 type tool struct {
 	name, about string
 	roles       []task.Role // nobody else has it; everybody when empty
 	reads       bool        // changes nothing
+	rate        int         // calls a minute that the protocol allows, 0 for any number
 	payload     string      // the schema whose fields it takes beside those here
 	fields      object
 	required    []string
-	do          func(ctx context.Context, args object) (*sdk.CallToolResult, error)
+	fail        func(error) []byte // the protocol's form of an error, wire.ErrorText when nil
+	do          func(ctx context.Context, args object) (outcome, error)
 }
 
-// Fields that several tools take.
-var (
-	taskField = object{"type": "string", "pattern": "^T-[0-9]{4}-[0-9]{3,6}$", "description": "the task, such as T-2026-044"}
-	noteField = object{"type": "string", "description": "what the others should know"}
-	genField  = object{"type": "integer", "description": "the generation of your lease on the task, as amp_ack told you"}
-)
-
-func (s *server) tools() []tool { return append(s.taskTools(), s.mailTools()...) }
-
-func (s *server) taskTools() []tool {
-	c, e, r := task.Coordinator, task.Executor, task.Reviewer
-	return []tool{
-		{
-			name: "amp_inbox", about: "The messages that wait for you and are not acknowledged. Waits up to 55 seconds for one; pending means that none came, so call it again. Reading is not acknowledging.",
-			roles: task.AgentRoles, reads: true, fields: object{"wait_seconds": object{"type": "integer", "minimum": 0, "maximum": 55}, "after": object{"type": "integer", "minimum": 0, "description": "everything after this entry, acknowledged or not"}},
-			do: func(ctx context.Context, args object) (*sdk.CallToolResult, error) {
-				q := url.Values{"to": {string(s.me.Role)}, "limit": {"20"}}
-				for name, of := range map[string]string{"wait": "wait_seconds", "after": "after"} {
-					if v, ok := args[of]; ok {
-						q.Set(name, fmt.Sprint(v))
-					}
-				}
-				return s.send(ctx, http.MethodGet, "/amp/messages?"+q.Encode(), nil)
-			},
-		},
-		{
-			name: "amp_context", about: "A task as it stands with every message about it: dispatches, results, requests, verdicts, escalations and instructions.",
-			roles: task.AgentRoles, reads: true, fields: object{"task_id": taskField}, required: []string{"task_id"},
-			do: func(ctx context.Context, args object) (*sdk.CallToolResult, error) {
-				return s.send(ctx, http.MethodGet, "/amp/tasks/"+url.PathEscape(fmt.Sprint(args["task_id"]))+"?messages=true", nil)
-			},
-		},
-		{
-			name: "amp_ack", about: "Acknowledge a message when you begin with it, or refuse it with a code such as AMP_E_BRANCH_PROTECTED.",
-			roles:    task.AgentRoles,
-			fields:   object{"msg_id": object{"type": "string"}, "refuse_code": object{"type": "string"}, "detail": object{"type": "string"}},
-			required: []string{"msg_id"},
-			do: func(ctx context.Context, args object) (*sdk.CallToolResult, error) {
-				body := object{}
-				if code, ok := args["refuse_code"].(string); ok && code != "" {
-					body["status"], body["error"] = task.Refused, object{"code": code, "detail": fmt.Sprint(args["detail"])}
-				}
-				return s.send(ctx, http.MethodPost, "/amp/messages/"+url.PathEscape(fmt.Sprint(args["msg_id"]))+"/ack", body)
-			},
-		},
-		{
-			name: "amp_heartbeat", about: "Say that you still work on a task. At least every 30 minutes while it is your turn.",
-			roles: task.AgentRoles, fields: object{"task_id": taskField, "note": noteField, "x_generation": genField}, required: []string{"task_id"},
-			do: func(ctx context.Context, args object) (*sdk.CallToolResult, error) {
-				return s.send(ctx, http.MethodPost, "/amp/heartbeats", args)
-			},
-		},
-		s.message("amp_dispatch", "Give work to the executor: a new task, or again after a result or a reject.", task.TypeDispatch, c),
-		s.message("amp_result", "Report the result of a subtask. What you cannot verify is null, not true.", task.TypeResult, e),
-		s.message("amp_review_request", "Ask the reviewer to judge a complete result.", task.TypeRequest, c),
-		s.message("amp_verdict", "Decide the open review, criterion by criterion.", task.TypeVerdict, r),
-		s.message("amp_escalate", "Tell the admin, a person, what cannot be solved without them. Never fail in silence.", task.TypeEscalation, task.AgentRoles...),
-		{
-			name: "request_approval", about: "Ask a person to approve an action before you take it, and wait up to 55 seconds. If it is still pending, call it again with the same run_id and request_id.",
-			fields: object{
-				"run_id": object{"type": "string", "minLength": 1, "description": "what you are working on"}, "request_id": object{"type": "string", "minLength": 1, "description": "this request among those of the run"},
-				"summary": object{"type": "string", "minLength": 1}, "proposed_action": object{"type": "string", "minLength": 1},
-			},
-			required: []string{"run_id", "request_id", "summary", "proposed_action"},
-			do:       s.approval,
-		},
+func (t tool) errorText(err error) []byte {
+	if t.fail != nil {
+		return t.fail(err)
 	}
-}
-
-// message is a tool that sends one of the five: it takes the payload's own fields.
-func (s *server) message(name, about string, kind task.Type, roles ...task.Role) tool {
-	return tool{
-		name: name, about: about, roles: roles, payload: string(kind), fields: object{"task_id": taskField}, required: []string{"task_id"},
-		do: func(ctx context.Context, args object) (*sdk.CallToolResult, error) {
-			taskID := fmt.Sprint(args["task_id"])
-			delete(args, "task_id")
-			payload, err := json.Marshal(args)
-			if err != nil {
-				return nil, err
-			}
-			raw, err := task.Compose(kind, s.me.Role, taskID, payload, 0, s.now())
-			if err != nil {
-				return nil, err
-			}
-			return s.send(ctx, http.MethodPost, "/amp/messages", json.RawMessage(raw))
-		},
-	}
+	return wire.ErrorText(err)
 }
 
 // schema is what a tool takes: the payload's schema, complete in itself, with the fields
@@ -156,77 +91,64 @@ func readSchema(name string, into object) error {
 	return json.Unmarshal([]byte(strings.ReplaceAll(string(text), `"common.json#/`, `"#/`)), &into)
 }
 
-// handle reads the arguments and calls the tool. What is wrong is told to the model, who
-// can repair it.
-func (t tool) handle(schema object) sdk.ToolHandler {
-	properties, _ := schema["properties"].(object)
+// read reads the arguments, or says what is wrong with them. Of payloads the task says so
+// itself, with an example.
+func (t tool) read(raw []byte, schema object) (args object, problem string) {
+	args = object{}
+	if len(raw) > 0 {
+		data, err := wire.Data(raw)
+		given, ok := data.(object)
+		if err != nil || !ok {
+			return nil, "The arguments should be a JSON object."
+		}
+		args = given
+	}
+	if t.payload != "" {
+		return args, ""
+	}
 	required, _ := schema["required"].([]any)
-	return func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		args := object{}
-		if len(req.Params.Arguments) > 0 {
-			if err := json.Unmarshal(req.Params.Arguments, &args); err != nil {
-				return wrong("The arguments should be a JSON object."), nil //nolint:nilerr // the model hears it
-			}
+	for _, name := range required {
+		if _, ok := args[fmt.Sprint(name)]; !ok {
+			return nil, fmt.Sprintf("The argument %q is missing.", name)
 		}
-		for _, name := range required {
-			if _, ok := args[fmt.Sprint(name)]; !ok && t.payload == "" { // the server tells of payloads, with an example
-				return wrong(fmt.Sprintf("The argument %q is missing.", name)), nil
-			}
-		}
-		for name := range args {
-			if _, ok := properties[name]; !ok && t.payload == "" {
-				return wrong(fmt.Sprintf("The argument %.40q is not known.", name)), nil
-			}
-		}
-		out, err := t.do(ctx, args)
-		if err != nil {
-			return wrong("The call failed: " + err.Error()), nil //nolint:nilerr // the model hears it, and may try again
-		}
-		return out, nil
 	}
+	properties, _ := schema["properties"].(object)
+	for name := range args {
+		if _, ok := properties[name]; !ok {
+			return nil, fmt.Sprintf("The argument %.40q is not known.", name)
+		}
+	}
+	return args, ""
 }
 
-func wrong(text string) *sdk.CallToolResult {
-	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}, IsError: true}
+// encode writes arguments as JSON, with numbers as they came.
+func encode(args object) ([]byte, error) { return json.Marshal(args) }
+
+// textOf is an argument that is text, "" if it is absent.
+func textOf(args object, name string) (string, error) {
+	text, ok := args[name].(string)
+	if _, given := args[name]; given && !ok {
+		return "", fault.New(fault.InvalidPayload, "The argument %q should be text.", name).About(name)
+	}
+	return text, nil
 }
 
-// send makes a call and hands its answer on.
-func (s *server) send(ctx context.Context, method, path string, body any) (*sdk.CallToolResult, error) {
-	var text []byte
-	if body != nil {
-		var err error
-		if text, err = json.Marshal(body); err != nil {
-			return nil, err
-		}
+// numberOf is an argument that is a whole number, 0 if it is absent.
+func numberOf(args object, name string) (int64, error) {
+	given, ok := args[name]
+	if !ok {
+		return 0, nil
 	}
-	status, answer, err := s.call(ctx, method, path, text)
-	if err != nil {
-		return nil, err
+	number, _ := given.(json.Number)
+	n, err := number.Float64() // 3.0 is whole, too
+	if err != nil || n < 0 || n > 1<<53 || n != math.Trunc(n) {
+		return 0, fault.New(fault.InvalidPayload, "The argument %q should be a whole number, 0 or more.", name).About(name)
 	}
-	out := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(answer)}}, IsError: status >= http.StatusBadRequest}
-	if json.Valid(answer) {
-		out.StructuredContent = json.RawMessage(answer)
-	}
-	return out, nil
+	return int64(n), nil
 }
 
-// approval asks a person, and waits for them.
-func (s *server) approval(ctx context.Context, args object) (*sdk.CallToolResult, error) {
-	args["amp_version"], args["type"], args["agent_id"] = "2.0", "gate_request", s.me.Agent
-	text, err := json.Marshal(args)
-	if err != nil {
-		return nil, err
-	}
-	status, answer, err := s.call(ctx, http.MethodPost, "/amp/gate_request", text)
-	if err != nil {
-		return nil, err
-	}
-	var a struct {
-		Status string `json:"status"`
-		GateID string `json:"gate_id"`
-	}
-	if status == http.StatusAccepted && json.Unmarshal(answer, &a) == nil && a.Status == "pending" {
-		return s.send(ctx, http.MethodGet, "/amp/gates/"+url.PathEscape(a.GateID)+"?wait=55s", nil)
-	}
-	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(answer)}}, IsError: status >= http.StatusBadRequest}, nil
+// waitOf is how long a tool waits, as its arguments say.
+func waitOf(args object, most time.Duration) (time.Duration, error) {
+	seconds, err := numberOf(args, "wait_seconds")
+	return time.Duration(min(seconds, int64(most/time.Second))) * time.Second, err
 }

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -219,7 +218,7 @@ func itemsAre(nodes []*yaml.Node, step int, t *cel.Type) bool {
 
 // decode fills a struct by its JSON names. The types were checked, so it cannot fail.
 func decode(values map[string]any, into any) {
-	if text, err := json.Marshal(values); err == nil {
+	if text, err := encodeData(values); err == nil {
 		_ = DecodeData(text, into)
 	}
 }

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"encoding/json"
 	"math"
 
 	"cel.dev/cel-go/common/types"
@@ -20,7 +19,7 @@ func (a adapter) NativeToValue(v any) ref.Val {
 		return v
 	case float64:
 		return number(v)
-	case json.Number:
+	case numeral:
 		if i, err := v.Int64(); err == nil {
 			return types.Int(i)
 		}

@@ -2,7 +2,7 @@ package policy
 
 import (
 	"bytes"
-	"encoding/json"
+	"encoding/json" // keeps the digits of numbers; what is read is our own
 	"time"
 
 	"signalbox/internal/policy/document"
@@ -130,3 +130,9 @@ func DecodeData(text []byte, into any) error {
 	d.UseNumber()
 	return d.Decode(into)
 }
+
+// encodeData writes data that DecodeData reads.
+func encodeData(v any) ([]byte, error) { return json.Marshal(v) }
+
+// numeral is a number in data, with its digits as they were written.
+type numeral = json.Number

@@ -32,7 +32,7 @@ func (r *Roster) Routes() []wire.Route {
 	return []wire.Route{
 		{Method: "GET", Path: "/ops/agents", Summary: "List agents", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "workspace", Meaning: "only agents of this workspace"}}, wire.PageParams...), Answer: AgentPage{}, Handle: wire.Answer(http.StatusOK, r.getAgents)},
 		{Method: "POST", Path: "/ops/agents", Summary: "Add an agent; its keys are shown this once", Auth: wire.Operator, Request: NewAgent{}, Answer: AddedAgent{}, Status: 201, Handle: wire.Take(http.StatusCreated, maxBody, r.postAgent)},
-		{Method: "GET", Path: "/ops/agents/{name}", Summary: "Show an agent", Auth: wire.Viewer, Query: []wire.Param{inWorkspace}, Answer: Agent{}, Handle: wire.Answer(http.StatusOK, r.getAgent)},
+		{Method: "GET", Path: "/ops/agents/{name}", Summary: "Show an agent", Auth: wire.Viewer, Query: []wire.Param{inWorkspace}, Answer: Agent{}, Handle: wire.Answer(http.StatusOK, r.PathAgent)},
 		{Method: "PATCH", Path: "/ops/agents/{name}", Summary: "Change an agent, suspend it or let it go on; rate_limit is a number of requests a minute, 0 for no limit, or \"default\"", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Request: AgentChange{}, Answer: Agent{}, Handle: wire.Take(http.StatusOK, maxBody, r.patchAgent)},
 		{Method: "DELETE", Path: "/ops/agents/{name}", Summary: "Remove an agent and its keys", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Status: 204, Handle: wire.Do(r.deleteAgent)},
 		{Method: "GET", Path: "/ops/keys", Summary: "List keys, without their secrets", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "agent", Meaning: "only keys of this agent"}, inWorkspace}, wire.PageParams...), Answer: KeyPage{}, Handle: wire.Answer(http.StatusOK, r.getKeys)},
@@ -72,6 +72,22 @@ func QueryWorkspace(req *http.Request) (string, error) {
 	return WorkspaceOf(req.Context(), req.URL.Query().Get("workspace"))
 }
 
+// SeenAgent finds an agent by name, or by id, in the workspace that a call names, as far as
+// the call may see it.
+func (r *Roster) SeenAgent(ctx context.Context, named, agent string) (Agent, error) {
+	workspace, err := WorkspaceOf(ctx, named)
+	if err != nil {
+		return Agent{}, err
+	}
+	return r.Agent(ctx, workspace, agent)
+}
+
+// PathAgent is the agent that {name} in the path stands for, in the workspace that
+// ?workspace= names.
+func (r *Roster) PathAgent(req *http.Request) (Agent, error) {
+	return r.SeenAgent(req.Context(), req.URL.Query().Get("workspace"), req.PathValue("name"))
+}
+
 func (r *Roster) getAgents(req *http.Request) (AgentPage, error) {
 	limit, err := wire.Limit(req)
 	if err != nil {
@@ -87,14 +103,6 @@ func (r *Roster) postAgent(req *http.Request, n NewAgent) (AddedAgent, error) {
 		keys[k.Key.Kind] = k.Secret
 	}
 	return AddedAgent{a, keys}, err
-}
-
-func (r *Roster) getAgent(req *http.Request) (Agent, error) {
-	workspace, err := QueryWorkspace(req)
-	if err != nil {
-		return Agent{}, err
-	}
-	return r.Agent(req.Context(), workspace, req.PathValue("name"))
 }
 
 func (r *Roster) patchAgent(req *http.Request, c AgentChange) (Agent, error) {

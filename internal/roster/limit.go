@@ -46,6 +46,16 @@ func (a Allowance) SetHeaders(h http.Header) {
 	h.Set("X-RateLimit-Reset", strconv.FormatInt(a.Reset.Unix(), 10))
 }
 
+// Admit counts a call of an agent, over HTTP or as a tool, and refuses it when the limit is used
+// up. own is how many of these the protocol allows a minute, 0 for any number. Operators have
+// no limit.
+func (r *Roster) Admit(who Identity, own int) (Allowance, error) {
+	if who.Kind != HolderAgent {
+		return Allowance{}, nil
+	}
+	return r.Take(who, "requests", own)
+}
+
 // Take counts one of what, such as "requests" or "messages", and refuses it when the
 // limit is used up. own is the limit that the protocol sets, 0 for none; the server's
 // setting comes before it, and the agent's own before both. The limit is the agent's:

@@ -2,7 +2,7 @@ package rulebook
 
 import (
 	"bytes"
-	"encoding/json"
+	"encoding/json" // it knows json.Number, which the maps of an event hold
 	"fmt"
 
 	"signalbox/internal/fault"

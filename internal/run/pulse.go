@@ -3,7 +3,6 @@ package run
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"strings"
 	"time"
@@ -137,7 +136,7 @@ func (s *Runs) lose(ctx context.Context, run, reason string) {
 		if r.thread != "" {
 			event.Resume = &engine.Resume{Engine: r.engine, Value: r.thread}
 		}
-		text, err := json.Marshal(event)
+		text, err := wire.EncodeData(event)
 		if err != nil {
 			return err
 		}

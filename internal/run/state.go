@@ -1,12 +1,12 @@
 package run
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/run/engine"
+	"signalbox/internal/wire"
 )
 
 // row is what is known of a run when events are added to it.
@@ -27,7 +27,7 @@ type read struct {
 // readEvent checks an event of a report.
 func readEvent(e Entry) (read, error) {
 	var event engine.Event
-	if err := json.Unmarshal(e.Event, &event); err != nil {
+	if err := wire.UnmarshalPart(e.Event, &event); err != nil {
 		return read{}, fault.Wrap(err, fault.InvalidPayload, "An event should be an object with the members of its type, such as {\"type\":\"started\",\"engine\":\"amp\",…}.").About("events")
 	}
 	e.Usage.Tokens = bounded(e.Usage.Tokens)

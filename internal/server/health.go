@@ -63,7 +63,7 @@ func (s *Server) ownRoutes() []wire.Route {
 		}},
 		{Method: "GET", Path: "/readyz", Summary: "Whether the database is reached and the ledger is what was signed; 503 and the reason when not", Answer: Readiness{}, Handle: s.getReady},
 		{Method: "GET", Path: "/metrics", Summary: "Counters in Prometheus' form", Media: "text/plain", Handle: s.metrics.handle},
-		{Method: "GET", Path: "/ops/status", Summary: "How the server is", Auth: wire.Viewer, Answer: Status{}, Handle: s.getStatus},
+		{Method: "GET", Path: "/ops/status", Summary: "How the server is", Auth: wire.Viewer, Answer: Status{}, Handle: wire.Answer(http.StatusOK, s.getStatus)},
 	}
 }
 
@@ -85,19 +85,22 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, http.StatusOK, Readiness{Ready: true})
 }
 
-func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
+// status is how the server is. What cannot be found out now is left out.
+func (s *Server) status(ctx context.Context) Status {
 	out := Status{Version: Version, Ready: true, StartedAt: s.started.UTC(), Database: s.core.DB.Name(), Signs: s.core.Ledger.Signs(), Origin: s.core.Ledger.Origin()}
-	if err := s.problem(r.Context()); err != nil {
+	if err := s.problem(ctx); err != nil {
 		out.Ready, out.Problem = false, fault.From(err).Message
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	out.Memory = m.Sys
-	if head, err := s.core.Ledger.Head(r.Context()); err == nil {
+	if head, err := s.core.Ledger.Head(ctx); err == nil {
 		out.Entries = head
 	}
-	if _, size, err := s.core.Ledger.Signed(r.Context()); err == nil {
+	if _, size, err := s.core.Ledger.Signed(ctx); err == nil {
 		out.Checkpoint = size
 	}
-	return wire.Reply(w, http.StatusOK, out)
+	return out
 }
+
+func (s *Server) getStatus(r *http.Request) (Status, error) { return s.status(r.Context()), nil }

@@ -27,7 +27,10 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	whole := s.outermost(mux)
 	routes := append(s.core.routes(), s.ownRoutes()...)
-	tools := mcp.Handler(Version, s.config.PublicURL != "", func() http.Handler { return whole })
+	tools := mcp.Handler(mcp.Options{
+		Version: Version, Behind: s.config.PublicURL != "", Roster: s.core.Roster, Tasks: s.core.services.tasks, Signals: s.core.services.signals, Mail: s.core.services.mail, Now: s.core.Now,
+		Explain: func(tool string, err error) error { return s.explain(err, "tool", tool) },
+	})
 	routes = append(routes, wire.Route{Method: "POST", Path: "/mcp", Summary: "The Model Context Protocol over streamable HTTP: tools for the role that the agent plays", Auth: wire.Agent, RequestMedia: "application/json", Media: "application/json", Handle: func(w http.ResponseWriter, r *http.Request) error {
 		tools.ServeHTTP(w, r)
 		return nil
@@ -68,11 +71,7 @@ func (s *Server) serve(route wire.Route) http.Handler {
 		_ = control.SetWriteDeadline(began.Add(2 * requestTimeout))
 		counted := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		if err := s.answer(counted, r, route); err != nil {
-			err = store.Explain(err)
-			e := fault.From(err)
-			if status := e.Code.Status(); status >= 500 {
-				s.log.Error("a call failed", "method", r.Method, "path", route.Path, "code", string(e.Code), "error", e.Error(), "request", w.Header().Get("X-Request-Id"))
-			}
+			err = s.explain(err, "method", r.Method, "path", route.Path, "request", w.Header().Get("X-Request-Id"))
 			if route.Fail != nil {
 				route.Fail(counted, err)
 			} else {
@@ -84,18 +83,26 @@ func (s *Server) serve(route wire.Route) http.Handler {
 	})
 }
 
+// explain is what the caller hears of an error. The cause of one that is the server's own goes
+// to the log, with what the call was.
+func (s *Server) explain(err error, call ...any) error {
+	err = store.Explain(err)
+	if e := fault.From(err); e.Code.Status() >= 500 {
+		s.log.Error("a call failed", append(call, "code", string(e.Code), "error", e.Error())...)
+	}
+	return err
+}
+
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route) error {
 	if route.Auth != wire.Public {
 		who, err := s.caller(r, route.Auth)
 		if err != nil {
 			return err
 		}
-		if who.Kind == roster.HolderAgent {
-			left, err := s.core.Roster.Take(who, "requests", route.Rate)
-			left.SetHeaders(w.Header())
-			if err != nil {
-				return err
-			}
+		left, err := s.core.Roster.Admit(who, route.Rate)
+		left.SetHeaders(w.Header())
+		if err != nil {
+			return err
 		}
 		ctx := r.Context()
 		if route.Media == "text/event-stream" || wire.WantsEvents(r) {

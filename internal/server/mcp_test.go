@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -46,15 +47,16 @@ func (b *toolbox) connect(role string, overHTTP bool) *sdk.ClientSession {
 	if overHTTP {
 		transport = &sdk.StreamableClientTransport{Endpoint: b.url + "/mcp", HTTPClient: &http.Client{Transport: bearer{b.keys[role]}}, DisableStandaloneSSE: true}
 	} else {
-		near, far := sdk.NewInMemoryTransports()
-		s, err := mcp.New(b.t.Context(), "test", mcp.Remote(b.url, b.keys[role], http.DefaultClient))
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		if _, err := s.Connect(b.t.Context(), far, nil); err != nil {
-			b.t.Fatal(err)
-		}
-		transport = near
+		theirs, out := io.Pipe()
+		in, ours := io.Pipe()
+		ended := make(chan error, 1)
+		go func() { ended <- mcp.Bridge(b.t.Context(), b.url, b.keys[role], in, out) }()
+		b.t.Cleanup(func() {
+			if err := <-ended; err != nil {
+				b.t.Errorf("the bridge broke: %v", err)
+			}
+		})
+		transport = &sdk.IOTransport{Reader: theirs, Writer: ours}
 	}
 	session, err := client.Connect(b.t.Context(), transport, nil)
 	if err != nil {
@@ -122,7 +124,7 @@ func TestATaskThroughTools(t *testing.T) {
 		}
 	}
 	b.use(coordinator, false, "amp_dispatch", `{"task_id":"T-2026-044","description":"Rework the timer","repo":"/srv/repos/app","branch":"feature/timer","risk_level":"medium",
-"subtasks":[{"subtask_id":"T-2026-044-S1","description":"Do it","estimated_lines":10}],"acceptance_criteria":["All tests pass"]}`)
+"subtasks":[{"subtask_id":"T-2026-044-S1","description":"Do it","estimated_lines":10,"x_size":12345678901234567890}],"acceptance_criteria":["All tests pass"]}`)
 	var box task.Inbox
 	read := func(s *sdk.ClientSession) (id string) {
 		t.Helper()
@@ -133,11 +135,17 @@ func TestATaskThroughTools(t *testing.T) {
 		if err := json.Unmarshal(box.Messages[0].Message, &m); err != nil {
 			t.Fatal(err)
 		}
+		if m.Type == task.TypeDispatch && !strings.Contains(string(m.Payload), `"x_size":12345678901234567890`) {
+			t.Errorf("a number has lost its digits: %s", m.Payload)
+		}
 		return m.MsgID
 	}
 	b.use(executor, false, "amp_ack", `{"msg_id":"`+read(executor)+`"}`)
 	b.use(executor, true, "amp_ack", `{}`)
 	b.use(executor, true, "amp_heartbeat", `{"task_id":"T-2026-044","colour":"red"}`)
+	if text := b.use(executor, true, "amp_heartbeat", `{"task_id":"T-2026-044","task_id":"T-2026-045"}`); !strings.Contains(text, "twice") {
+		t.Errorf("a name that is repeated: %s", text)
+	}
 	b.use(executor, false, "amp_heartbeat", `{"task_id":"T-2026-044"}`)
 	b.use(executor, false, "amp_result", `{"task_id":"T-2026-044","subtask_id":"T-2026-044-S1","completion_status":"complete","diff_summary":{"files_changed":["a.go"],"lines_added":1,"lines_removed":0},
 "self_assessment":{"criteria_met":[true],"notes":["ran"]},"work_log":[]}`)
@@ -168,22 +176,16 @@ func TestAnApprovalThroughATool(t *testing.T) {
 		}
 		came <- out.Content[0].(*sdk.TextContent).Text
 	}()
-	ops := mcp.Remote(b.url, b.token(), http.DefaultClient)
 	var page struct{ Gates []struct{ ID string } }
 	for len(page.Gates) == 0 {
-		_, answer, err := ops(t.Context(), "GET", "/ops/gates?status=pending", nil)
-		if err != nil || json.Unmarshal(answer, &page) != nil {
-			t.Fatalf("%s %v", answer, err)
-		}
+		b.ops(200, "GET /ops/gates?status=pending", "", &page)
 		select {
 		case text := <-came:
 			t.Fatalf("answered before anybody decided: %s", text)
 		default:
 		}
 	}
-	if status, answer, err := ops(t.Context(), "POST", "/ops/gates/"+page.Gates[0].ID+"/approve", []byte(`{"note":"Good"}`)); err != nil || status != 200 {
-		t.Fatalf("%d %s %v", status, answer, err)
-	}
+	b.ops(200, "POST /ops/gates/"+page.Gates[0].ID+"/approve", `{"note":"Good"}`, nil)
 	if text := <-came; !strings.Contains(text, `"status":"approved"`) {
 		t.Errorf("%s", text)
 	}

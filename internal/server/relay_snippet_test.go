@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"encoding/json"
 	"html"
 	"net/url"
 	"os"
@@ -24,6 +23,10 @@ func TestTheSnippetsRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	readme, err := os.ReadFile(filepath.Join(here, "..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	write := func(name, text string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
@@ -40,12 +43,19 @@ func TestTheSnippetsRun(t *testing.T) {
 		{"curl", "sh", func(s string) []string { return []string{"-c", s} }, `"approved"`},
 		{"Python", "python3", func(s string) []string { return []string{write("ask.py", s)} }, "approved"},
 		{"TypeScript", "node", func(s string) []string { return []string{write("ask.mjs", s+"\nconsole.log(status);")} }, "approved"},
-		{"Go", "go", func(s string) []string {
+		{"Go", "sh", func(s string) []string {
+			var steps []string
 			main := write("main.go", "package main\n\nimport (\n\t\"context\"\n\t\"fmt\"\n\n\t\"signalbox/client\"\n)\n\nfunc ask(ctx context.Context) error {\n"+s+"\n}\n\n"+
 				"func send(context.Context) error { fmt.Println(\"sent\"); return nil }\n\nfunc main() {\n\tif err := ask(context.Background()); err != nil {\n\t\tpanic(err)\n\t}\n}\n")
-			// The program is put among the packages of this module without being there.
-			overlay, _ := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(here, "snippet", "main.go"): main}})
-			return []string{"run", "-overlay", write("overlay.json", string(overlay)), "./snippet"}
+			// The README's way to use the client from a checkout.
+			root := filepath.Dir(filepath.Dir(here))
+			for _, line := range regexp.MustCompile(`(?m)^    (go mod .*)$`).FindAllStringSubmatch(string(readme), -1) {
+				steps = append(steps, strings.ReplaceAll(line[1], "../signalbox", root))
+			}
+			if len(steps) != 2 {
+				t.Fatalf("the README says how in %d lines: %v", len(steps), steps)
+			}
+			return []string{"-c", "cd " + filepath.Dir(main) + " && " + strings.Join(append(steps, "go run ."), " && ")}
 		}, "sent"},
 	} {
 		t.Run(c.language, func(t *testing.T) {

@@ -37,8 +37,8 @@ func countRun(e *ledger.Entry) (*counter.Count, error) {
 	}
 	sig := &Signal{Type: b.Type, ProjectID: b.Project, Status: b.Signal.Status}
 	// What is absent counts for nothing.
-	sig.InputTokens, _ = parseCount(b.Signal.InputTokens)
-	sig.OutputTokens, _ = parseCount(b.Signal.OutputTokens)
+	sig.InputTokens, _ = wire.ParseCount(b.Signal.InputTokens)
+	sig.OutputTokens, _ = wire.ParseCount(b.Signal.OutputTokens)
 	sig.CostNano, _ = parseDollars(b.Signal.CostUSD)
 	return count(b.Agent, sig, b.Cost), nil
 }

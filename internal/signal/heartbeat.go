@@ -52,10 +52,10 @@ func (s *Signals) Beat(ctx context.Context, who roster.Identity, body []byte) (P
 	if err != nil {
 		return Pulse{}, err
 	}
-	name, run := f.name("agent_id", "resume-tailor"), f.text("run_id", maxRunID, "run_01jt4k")
-	ttl := f.count("ttl_s")
-	if most := int64(maxTTL / time.Second); ttl > most || ttl == 0 && f.raw["ttl_s"] != nil {
-		f.fail("ttl_s", "should be how many seconds until the next heartbeat at the latest, from 1 to %d.", most)
+	name, run := f.name("agent_id", "resume-tailor"), f.Text("run_id", maxRunID, "run_01jt4k")
+	ttl := f.Count("ttl_s")
+	if most := int64(maxTTL / time.Second); ttl > most || ttl == 0 && f.Members["ttl_s"] != nil {
+		f.Fail("ttl_s", "should be how many seconds until the next heartbeat at the latest, from 1 to %d.", most)
 	}
 	if err := f.err(); err != nil {
 		return Pulse{}, err
@@ -151,7 +151,7 @@ func (s *Signals) Stop(ctx context.Context, by roster.Identity, workspace, agent
 	if len(in.RunID) > maxRunID || len(in.Reason) > maxText {
 		return in, fault.New(fault.InvalidPayload, "The run_id has at most %d bytes, the reason at most %d.", maxRunID, maxText)
 	}
-	a, err := s.agent(ctx, workspace, agent)
+	a, err := s.core.Roster.SeenAgent(ctx, workspace, agent)
 	if err != nil {
 		return in, err
 	}
@@ -165,15 +165,6 @@ func (s *Signals) Stop(ctx context.Context, by roster.Identity, workspace, agent
 
 func (s *Signals) postHalt(r *http.Request, in Halt) (Halt, error) {
 	return s.Stop(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"), r.PathValue("name"), in)
-}
-
-// agent finds an agent of a workspace that the caller may see.
-func (s *Signals) agent(ctx context.Context, workspace, name string) (roster.Agent, error) {
-	workspace, err := roster.WorkspaceOf(ctx, workspace)
-	if err != nil {
-		return roster.Agent{}, err
-	}
-	return s.core.Roster.Agent(ctx, workspace, name)
 }
 
 // LiveRun is a run that sends heartbeats.

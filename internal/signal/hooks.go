@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
@@ -24,9 +25,7 @@ type Webhook struct {
 
 // chooseWebhook settles where the resolution goes, and checks that it may.
 func (s *Signals) chooseWebhook(ctx context.Context, who roster.Identity, sig *Signal) error {
-	s.mu.RLock()
-	hook, registered := s.hooks[who.ID]
-	s.mu.RUnlock()
+	hook, registered := s.hooks.Get(who.ID)
 	if sig.WebhookURL == "" {
 		sig.WebhookURL = hook.URL // checked when it was registered
 		return nil
@@ -55,9 +54,8 @@ func hostOf(target string) string {
 
 // WebhookOf is the webhook of an agent, for other protocols that tell it of decisions.
 func (s *Signals) WebhookOf(agentID string) Webhook {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.hooks[agentID]
+	h, _ := s.hooks.Get(agentID)
+	return h
 }
 
 // ShownWebhook is a webhook with the secret that verifies it.
@@ -67,9 +65,7 @@ type ShownWebhook struct {
 }
 
 func (s *Signals) shown(workspace, agentID string) ShownWebhook {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	h := s.hooks[agentID]
+	h := s.WebhookOf(agentID)
 	if h.Hosts == nil {
 		h.Hosts = []string{}
 	}
@@ -85,21 +81,18 @@ type NewWebhook struct {
 
 // SetWebhook says where the resolutions of an agent are sent.
 func (s *Signals) SetWebhook(ctx context.Context, by roster.Identity, workspace, agent string, in NewWebhook) (ShownWebhook, error) {
-	a, err := s.agent(ctx, workspace, agent)
+	a, err := s.core.Roster.SeenAgent(ctx, workspace, agent)
 	if err != nil {
 		return ShownWebhook{}, err
 	}
-	if in.URL != "" {
-		if err := s.core.Outbox.CheckTarget(ctx, in.URL); err != nil {
-			return ShownWebhook{}, err
-		}
+	before := s.WebhookOf(a.ID)
+	r, err := s.core.Outbox.Register(ctx, deliver.Registration{URL: before.URL, Generation: before.Generation}, in.URL, in.RotateSecret)
+	if err != nil {
+		return ShownWebhook{}, err
 	}
-	h := Webhook{URL: in.URL, Hosts: []string{}, Generation: s.WebhookOf(a.ID).Generation}
+	h := Webhook{URL: r.URL, Hosts: []string{}, Generation: r.Generation}
 	for _, host := range in.Hosts {
 		h.Hosts = append(h.Hosts, strings.ToLower(host))
-	}
-	if in.RotateSecret {
-		h.Generation++
 	}
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kindHooked, Actor: by.Actor(), Subject: a.ID, Body: h})
@@ -108,13 +101,13 @@ func (s *Signals) SetWebhook(ctx context.Context, by roster.Identity, workspace,
 	if err != nil {
 		return ShownWebhook{}, err
 	}
-	s.useHook(a.ID, h)
+	s.hooks.Put(a.ID, h)
 	return s.shown(a.Workspace, a.ID), nil
 }
 
 // ShowWebhook is the webhook of an agent that the caller may see.
 func (s *Signals) ShowWebhook(ctx context.Context, workspace, agent string) (ShownWebhook, error) {
-	a, err := s.agent(ctx, workspace, agent)
+	a, err := s.core.Roster.SeenAgent(ctx, workspace, agent)
 	if err != nil {
 		return ShownWebhook{}, err
 	}
@@ -133,28 +126,4 @@ func (s *Signals) getWebhook(r *http.Request) (ShownWebhook, error) {
 func (s *Signals) getOwnWebhook(r *http.Request) (ShownWebhook, error) {
 	who := roster.From(r.Context())
 	return s.shown(who.Workspace, who.ID), nil
-}
-
-func (s *Signals) useHook(agentID string, h Webhook) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hooks[agentID] = h
-}
-
-// loadHooks reads every webhook that is registered.
-func (s *Signals) loadHooks(ctx context.Context) error {
-	entries, err := s.core.Ledger.Select(ctx, "JOIN agent_webhook h ON h.seq = e.seq")
-	for i := 0; i < len(entries) && err == nil; i++ {
-		err = s.followHook(&entries[i])
-	}
-	return err
-}
-
-func (s *Signals) followHook(e *ledger.Entry) error {
-	var h Webhook
-	if err := e.Decode(&h); err != nil {
-		return err
-	}
-	s.useHook(e.Subject, h)
-	return nil
 }

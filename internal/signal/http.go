@@ -157,11 +157,11 @@ func (s *Signals) reply(w http.ResponseWriter, r *http.Request, a Answer) error 
 // whoResolved names the operator who decided, or is "rule".
 func (s *Signals) whoResolved(ctx context.Context, a Answer) (string, error) {
 	if a.GateID == nil {
-		return resolvedBy(gate.ByRule), nil
+		return gate.ByRule.Decider(), nil
 	}
 	g, err := s.core.Gates.Get(ctx, *a.GateID)
 	if g.Cause != gate.ByVote {
-		return resolvedBy(g.Cause), err
+		return g.Cause.Decider(), err
 	}
 	return g.ResolvedBy, err
 }

@@ -88,7 +88,9 @@ func (s *Signals) apply(e *ledger.Entry) error {
 // Run keeps prices, webhooks and what was seen true by following the ledger, until ctx
 // ends.
 func (s *Signals) Run(ctx context.Context) error {
-	load := func(ctx context.Context) error { return errors.Join(s.loadPrices(ctx), s.loadHooks(ctx)) }
+	load := func(ctx context.Context) error {
+		return errors.Join(s.loadPrices(ctx), s.hooks.Load(ctx, s.core.Ledger, "JOIN agent_webhook h ON h.seq = e.seq"))
+	}
 	for e := range s.core.Ledger.FollowNow(ctx, load) {
 		var err error
 		switch e.Kind {
@@ -97,7 +99,7 @@ func (s *Signals) Run(ctx context.Context) error {
 		case kindPriced:
 			err = s.apply(&e)
 		case kindHooked:
-			err = s.followHook(&e)
+			err = s.hooks.Follow(&e)
 		}
 		if err != nil {
 			s.core.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "error", err.Error())

@@ -13,11 +13,11 @@ import (
 // receipt takes what became of an action that was approved. There is one for a gate:
 // the same again is a repetition, and another is refused.
 func (s *Signals) receipt(ctx context.Context, who roster.Identity, f *fields) (Received, error) {
-	name, gateID := f.name("agent_id", "resume-tailor"), f.text("gate_id", maxRunID, "gate_01jt4k")
-	status := f.oneOf("status", "succeeded", "failed")
-	summary := f.text("summary", maxText, "Sent it")
-	f.list("artifacts", maxArtifacts)
-	f.object("metadata")
+	name, gateID := f.name("agent_id", "resume-tailor"), f.Text("gate_id", maxRunID, "gate_01jt4k")
+	status := f.Word("status", "succeeded", "failed")
+	summary := f.Text("summary", maxText, "Sent it")
+	f.artifacts()
+	f.metadata()
 	if err := f.err(); err != nil {
 		return Received{}, err
 	}

@@ -196,27 +196,9 @@ type repetition struct {
 	SHA256 string `json:"sha256"` // of what came
 }
 
-// Callback is what is POSTed to an agent's webhook: exactly these fields.
-type Callback struct {
-	GateID     string      `json:"gate_id"`
-	Status     gate.Status `json:"status"`
-	RunID      string      `json:"run_id"`
-	AgentID    string      `json:"agent_id"`
-	ResolvedAt time.Time   `json:"resolved_at"`
-	ResolvedBy string      `json:"resolved_by"`
-}
-
 // resolved queues the webhook in the transaction that resolves the gate.
 func (s *Signals) resolved(tx *ledger.Tx, g gate.Gate) error {
-	if g.Origin.Callback == "" {
-		return nil
-	}
-	payload, err := wire.Marshal(Callback{g.ID, g.Status, g.Origin.Reference, g.Agent, *g.ResolvedAt, resolvedBy(g.Cause)})
-	if err != nil {
-		return err
-	}
-	_, err = deliver.Queue(tx, deliver.Delivery{Workspace: g.Workspace, Target: g.Origin.Callback, Payload: payload, Receiver: g.AgentID(), Generation: s.shown(g.Workspace, g.AgentID()).Generation, Trace: g.Trace})
-	return err
+	return deliver.QueueCallback(tx, g, s.WebhookOf(g.AgentID()).Generation)
 }
 
 // Readers find the decisions in signals.

@@ -34,9 +34,9 @@ const (
 // it asks for is an operator's to grant.
 func (s *Signals) register(ctx context.Context, who roster.Identity, f *fields) (Received, error) {
 	name := f.name("agent_id", "resume-tailor")
-	trust := f.oneOf("trust_level", roster.TrustLevels...)
-	capabilities := f.texts("capabilities", maxCapabilities, maxCapability)
-	f.object("metadata")
+	trust := f.Word("trust_level", roster.TrustLevels...)
+	capabilities := f.Texts("capabilities", maxCapabilities, maxCapability, "send_mail")
+	f.metadata()
 	if err := f.err(); err != nil {
 		return Received{}, err
 	}

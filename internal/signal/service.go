@@ -7,6 +7,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
@@ -36,15 +37,16 @@ type Signals struct {
 	Options
 	core protocol.Core
 
+	hooks ledger.View[Webhook] // by the agent's id
+	seen  *seen
+
 	mu     sync.RWMutex
 	prices *PriceTable
-	hooks  map[string]Webhook // by the agent's id
-	seen   *seen
 }
 
 // New makes the service over a core whose ledger has Projection.
 func New(core protocol.Core, o Options) (*Signals, error) {
-	s := &Signals{Options: o, core: core, hooks: map[string]Webhook{}, seen: newSeen()}
+	s := &Signals{Options: o, core: core, seen: newSeen()}
 	var err error
 	s.prices, err = ownPrices()
 	core.Gates.OnResolved(Name, s.resolved)
@@ -114,6 +116,9 @@ type Received struct {
 // Receive takes a payload of the type. It is recorded, decided and perhaps held, or
 // nothing happens.
 func (s *Signals) Receive(ctx context.Context, who roster.Identity, t Type, body []byte) (Received, error) {
+	if err := wire.Fits(body, maxBody); err != nil {
+		return Received{}, err
+	}
 	f, err := readFields(body, t)
 	if err != nil {
 		return Received{}, err

@@ -53,11 +53,3 @@ func explain(what, why string) string {
 	}
 	return what + ": " + why
 }
-
-// resolvedBy is who resolved a gate, as the wire has it: who it was is in the ledger.
-func resolvedBy(c gate.Cause) string {
-	if c == gate.ByVote {
-		return "operator"
-	}
-	return "rule"
-}

@@ -2,11 +2,8 @@ package signal
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -135,15 +132,15 @@ func (f *fields) signal(now time.Time) (*Signal, error) {
 func (f *fields) read() *Signal {
 	s := &Signal{
 		Type:    f.typ,
-		AgentID: f.name("agent_id", "resume-tailor"), RunID: f.text("run_id", maxRunID, "run_01jt4k"),
-		RequestID: f.text("request_id", maxRunID, "send-1"),
+		AgentID: f.name("agent_id", "resume-tailor"), RunID: f.Text("run_id", maxRunID, "run_01jt4k"),
+		RequestID: f.Text("request_id", maxRunID, "send-1"),
 		ProjectID: cmp.Or(f.name("project_id", "job-search"), DefaultProject),
-		Summary:   f.text("summary", maxText, "Rewrote the resume"), ProposedAction: f.text("proposed_action", maxText, "Send it to the applicant"),
-		Artifacts: f.list("artifacts", maxArtifacts), Model: f.text("model", maxModel, "claude-sonnet-4-6"),
-		InputTokens: f.count("input_tokens"), OutputTokens: f.count("output_tokens"), CostNano: f.dollars("cost_usd"),
-		StartedAt: f.time("started_at"), CompletedAt: f.time("completed_at"),
-		Metadata: f.object("metadata"), WebhookURL: f.url("webhook_url"),
-		ErrorCode: f.text("error_code", maxText, "timeout"), ErrorMessage: f.text("error_message", maxText, "The model did not answer"),
+		Summary:   f.Text("summary", maxText, "Rewrote the resume"), ProposedAction: f.Text("proposed_action", maxText, "Send it to the applicant"),
+		Artifacts: f.artifacts(), Model: f.Text("model", maxModel, "claude-sonnet-4-6"),
+		InputTokens: f.Count("input_tokens"), OutputTokens: f.Count("output_tokens"), CostNano: f.dollars("cost_usd"),
+		StartedAt: f.Time("started_at"), CompletedAt: f.Time("completed_at"),
+		Metadata: f.metadata(), WebhookURL: f.URL("webhook_url", maxURL),
+		ErrorCode: f.Text("error_code", maxText, "timeout"), ErrorMessage: f.Text("error_message", maxText, "The model did not answer"),
 	}
 	switch f.typ {
 	case GateRequest:
@@ -151,48 +148,18 @@ func (f *fields) read() *Signal {
 	case Failure:
 		s.Status = Failed
 	default:
-		s.Status, s.GateRequired = f.oneOf("status", Completed, Failed, Interrupted), f.flag("gate_required")
-		if s.GateRequired && s.ProposedAction == "" && f.wrong["proposed_action"] == "" {
-			f.fail("proposed_action", "is missing. With gate_required it says what happens next if an operator approves, such as %q.", "Send it to the applicant")
+		s.Status, s.GateRequired = f.Word("status", Completed, Failed, Interrupted), f.Flag("gate_required")
+		if s.GateRequired && s.ProposedAction == "" && !f.Failed("proposed_action") {
+			f.Fail("proposed_action", "is missing. With gate_required it says what happens next if an operator approves, such as %q.", "Send it to the applicant")
 		}
 	}
 	return s
 }
 
-// typeOf is the type that a payload says it is. One without is a completion, and so is
-// one with a type that is not known, which is then said to be wrong.
-func (f *fields) typeOf() Type {
-	var t Type
-	if raw, ok := f.raw["type"]; ok && wire.Unmarshal(raw, &t) == nil {
-		if _, known := forms[t]; known {
-			return t
-		}
-	}
-	return Completion
-}
-
-func (f *fields) version() {
-	right := func() string { return strconv.Quote(f.form.version) }
-	raw, ok := f.get("amp_version", right)
-	if !ok {
-		return
-	}
-	if s, is := wire.Text(raw); !is || s != f.form.version {
-		f.fail("amp_version", "should be the text %s, and is %.40s.", right(), raw)
-	}
-}
-
 // warn notes what is odd.
 func (s *Signal) warn(f *fields, now time.Time) {
 	add := func(format string, args ...any) { s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...)) }
-	var unknown []string
-	for name := range f.raw {
-		if _, known := f.form.fields[name]; !known {
-			unknown = append(unknown, name)
-		}
-	}
-	slices.Sort(unknown)
-	for _, name := range unknown {
+	for _, name := range f.Unknown() {
 		add("the field %.80q is not known", name)
 	}
 	if !s.CompletedAt.IsZero() && s.CompletedAt.Before(s.StartedAt) {
@@ -211,10 +178,10 @@ func (s *Signal) warn(f *fields, now time.Time) {
 
 // readFailure takes over what metadata says of a failure.
 func (s *Signal) readFailure() {
-	var about struct {
-		Code    string `json:"error_code"`
-		Message string `json:"error_message"`
+	about, _ := wire.Members(s.Metadata) // none if there is no metadata
+	for name, field := range map[string]*string{"error_code": &s.ErrorCode, "error_message": &s.ErrorMessage} {
+		if text, ok := wire.Text(about[name]); ok && *field == "" { // what is not text is not shown
+			*field = text
+		}
 	}
-	_ = json.Unmarshal(s.Metadata, &about) // what is not text is not shown
-	s.ErrorCode, s.ErrorMessage = cmp.Or(s.ErrorCode, about.Code), cmp.Or(s.ErrorMessage, about.Message)
 }

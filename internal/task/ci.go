@@ -6,7 +6,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"path"
 	"strings"
 
@@ -71,7 +70,7 @@ func readChecks(event string, body []byte) ([]check, error) {
 		return []check{c}, nil
 	}
 	var g github
-	if err := json.Unmarshal(body, &g); err != nil {
+	if err := wire.UnmarshalForeign(body, &g); err != nil {
 		return nil, fault.Wrap(err, fault.InvalidPayload, "The body is not what GitHub posts for %.40q.", event)
 	}
 	one := func(r githubRun, branch string) []check {

@@ -1,9 +1,10 @@
 package task
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
+
+	"signalbox/internal/wire"
 )
 
 // receiver is whom a message goes to, by its type and who sends it.
@@ -31,7 +32,7 @@ func Compose(t Type, from Role, taskID string, payload []byte, generation int64,
 		g := whole(generation)
 		m.Generation = &g
 	}
-	return json.Marshal(&m)
+	return wire.Marshal(&m)
 }
 
 // EscalationOf is the payload of an escalation as a party raises it.
@@ -46,7 +47,7 @@ func EscalationOf(from Role, kind, severity, description string, about Record) (
 	if about.Last != nil {
 		e.Affected = append(e.Affected, *about.Last)
 	}
-	return json.Marshal(e)
+	return wire.Marshal(e)
 }
 
 // RequestOf is the payload of the request that asks for the review of a subtask, the
@@ -66,7 +67,7 @@ func RequestOf(t Record, subtask, diffURL, notes string) ([]byte, error) {
 		if len(t.CI) > 0 {
 			r["ci_status"] = t.CI
 		}
-		return json.Marshal(r)
+		return wire.Marshal(r)
 	}
 	return nil, fmt.Errorf("no subtask of %s has a result that waits for a review", t.TaskID)
 }

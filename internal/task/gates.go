@@ -3,7 +3,6 @@ package task
 import (
 	"cmp"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -94,7 +93,7 @@ func (w *work) planGate(t *Task) gate.Opening {
 	var m struct {
 		Payload Dispatch `json:"payload"`
 	}
-	_ = json.Unmarshal(w.in.plan, &m) // it was read before
+	_ = wire.UnmarshalPart(w.in.plan, &m) // it was read before
 	d := m.Payload
 	o.Project = d.Repo
 	o.Shown = gate.Shown{Title: t.ID + ": approve the plan", Summary: d.Description, ProposedAction: fmt.Sprintf("Work on the branch %s of %s.", d.Branch, d.Repo)}

@@ -102,16 +102,12 @@ func (s *Tasks) SetWebhook(ctx context.Context, by roster.Identity, workspace st
 	if err != nil {
 		return shown, err
 	}
-	if in.URL != "" {
-		if err := s.core.Outbox.CheckTarget(ctx, in.URL); err != nil {
-			return shown, fault.From(err).About("url")
-		}
+	next, err := s.core.Outbox.Register(ctx, deliver.Registration(shown.Webhook), in.URL, in.RotateSecret)
+	if err != nil {
+		return shown, err
 	}
-	shown.URL = in.URL
-	if in.RotateSecret {
-		shown.Generation++
-		shown.Secret = s.core.Outbox.SecretFor(workspace, receiverOf(role), shown.Generation).Reveal()
-	}
+	shown.Webhook = Webhook(next)
+	shown.Secret = s.core.Outbox.SecretFor(workspace, receiverOf(role), shown.Generation).Reveal()
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: workspace, Kind: kindHooked, Actor: by.Actor(), Subject: string(role), Body: hooked{shown.Webhook, role}})
 		return nil

@@ -2,7 +2,6 @@ package task
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -86,7 +85,7 @@ func (s *Tasks) inbox(ctx context.Context, p Party, to Role, after int64, limit 
 // role in the task; and adds what the agent should know.
 func (s *Tasks) mine(ctx context.Context, p Party, m *Stored) (bool, error) {
 	var envelope Message
-	if err := json.Unmarshal(m.Message, &envelope); err != nil {
+	if err := wire.UnmarshalPart(m.Message, &envelope); err != nil {
 		return false, err
 	}
 	t, err := s.Task(ctx, p.Workspace, envelope.TaskID)

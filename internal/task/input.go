@@ -3,7 +3,6 @@ package task
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"slices"
 
 	"signalbox/internal/wire"
@@ -100,7 +99,7 @@ func contentHash(raw []byte) string {
 }
 
 func hashOf(data any) string {
-	text, _ := json.Marshal(data) // names sorted, numbers as they are written
+	text, _ := wire.EncodeData(data) // names sorted, numbers as they are written
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }

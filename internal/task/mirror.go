@@ -3,7 +3,7 @@ package task
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"encoding/json" // the files of a mirror stay as they are laid out
 	"fmt"
 	"os"
 	"os/exec"

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -198,7 +197,7 @@ func pointer(path []string) string {
 
 // short is a value as a message repeats it.
 func short(v any) string {
-	text, err := json.Marshal(v)
+	text, err := wire.EncodeData(v)
 	if err != nil || len(text) > 120 {
 		return fmt.Sprintf("%.100s…", text)
 	}

@@ -2,11 +2,11 @@ package task
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // The transports, as the error log names them.
@@ -107,6 +107,6 @@ func (s *Tasks) complete(p Party, sent Document) ([]byte, *Refusal) {
 	if taskID != "" {
 		set("task_id", taskID)
 	}
-	whole, _ := json.Marshal(d.object) // it was JSON before
+	whole, _ := wire.EncodeData(d.object) // it was JSON before
 	return whole, nil
 }

@@ -1,9 +1,8 @@
 package task
 
 import (
-	"encoding/json"
-
 	"signalbox/internal/ledger"
+	"signalbox/internal/wire"
 )
 
 // Sent is a message to agents, as its entry has it: for who brings it to them in another
@@ -16,7 +15,7 @@ type Sent struct {
 	Holder     string // the id of the agent that holds the role in the task, "" for none
 	Generation int64  // of its lease
 	Status     string // of the task
-	Document   json.RawMessage
+	Document   wire.Raw
 }
 
 // IsSent reports whether entries of a kind hold messages to agents.
@@ -35,10 +34,10 @@ func ReadSent(e *ledger.Entry) (*Sent, error) {
 		return nil, err
 	}
 	var row messageRow
-	if err := json.Unmarshal(b.Record, &row); err != nil {
+	if err := wire.UnmarshalPart(b.Record, &row); err != nil {
 		return nil, err
 	}
-	s := &Sent{MsgID: row.MsgID, TaskID: e.Subject, Type: Type(row.Type), To: Role(row.To), Document: json.RawMessage(b.Record)}
+	s := &Sent{MsgID: row.MsgID, TaskID: e.Subject, Type: Type(row.Type), To: Role(row.To), Document: b.Record}
 	if b.Task != nil {
 		seat := b.Task.Seats[s.To]
 		if s.Status = b.Task.Status(); !seat.Lost {

@@ -1,7 +1,6 @@
 package task
 
 import (
-	"encoding/json"
 	"time"
 
 	"signalbox/internal/clock"
@@ -180,7 +179,7 @@ func insertMessage(tx *store.Tx, e *ledger.Entry, b *recorded) error {
 			return nil
 		}
 		row = new(messageRow)
-		if err := json.Unmarshal(b.Record, row); err != nil {
+		if err := wire.UnmarshalPart(b.Record, row); err != nil {
 			return err
 		}
 		if row.MsgID == "" {

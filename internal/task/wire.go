@@ -1,8 +1,6 @@
 package task
 
 import (
-	"encoding/json"
-	"errors"
 	"math"
 	"math/big"
 	"strings"
@@ -60,18 +58,18 @@ func (w *whole) UnmarshalJSON(text []byte) error {
 
 // Message is one of the five, with its payload read.
 type Message struct {
-	MsgID       string          `json:"msg_id"`
-	Version     string          `json:"protocol_version"`
-	Type        Type            `json:"type"`
-	From        Role            `json:"from"`
-	To          Role            `json:"to"`
-	TaskID      string          `json:"task_id"`
-	Timestamp   string          `json:"timestamp"`
-	RequiresAck bool            `json:"requires_ack"`
-	AckTimeout  whole           `json:"ack_timeout_sec,omitzero"` // seconds; 0 is the type's own
-	ContextRef  []string        `json:"context_ref,omitempty"`
-	Payload     json.RawMessage `json:"payload"`
-	Generation  *whole          `json:"x_generation,omitempty"` // of the sender's lease, where it says so
+	MsgID       string   `json:"msg_id"`
+	Version     string   `json:"protocol_version"`
+	Type        Type     `json:"type"`
+	From        Role     `json:"from"`
+	To          Role     `json:"to"`
+	TaskID      string   `json:"task_id"`
+	Timestamp   string   `json:"timestamp"`
+	RequiresAck bool     `json:"requires_ack"`
+	AckTimeout  whole    `json:"ack_timeout_sec,omitzero"` // seconds; 0 is the type's own
+	ContextRef  []string `json:"context_ref,omitempty"`
+	Payload     wire.Raw `json:"payload"`
+	Generation  *whole   `json:"x_generation,omitempty"` // of the sender's lease, where it says so
 
 	Dispatch   *Dispatch   `json:"-"`
 	Result     *Result     `json:"-"`
@@ -108,8 +106,8 @@ type Result struct {
 		Met   []*bool  `json:"criteria_met"`
 		Notes []string `json:"notes"`
 	} `json:"self_assessment"`
-	WorkLog []json.RawMessage `json:"work_log"`
-	Commit  string            `json:"commit_hash"`
+	WorkLog []wire.Raw `json:"work_log"`
+	Commit  string     `json:"commit_hash"`
 }
 
 // Request is the payload of review_request.
@@ -267,13 +265,13 @@ func tooLarge() *Refusal {
 
 // decode reads what the schema has let through.
 func decode(raw []byte, into any) *Refusal {
-	err := json.Unmarshal(raw, into)
+	err := wire.UnmarshalPart(raw, into)
 	if err == nil {
 		return nil
 	}
 	at := ""
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		at = "/" + strings.ReplaceAll(wrong.Field, ".", "/")
+	if field := fault.From(err).Field; field != "" {
+		at = "/" + strings.ReplaceAll(field, ".", "/")
 	}
 	return refuse(LayerSchema, OutOfRange, at, "The number is larger than can be worked with.")
 }

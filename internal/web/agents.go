@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
@@ -19,21 +20,21 @@ import (
 func agentPages() []Page {
 	live := []string{"agent", "key", "signal", "step"}
 	return []Page{
-		{Path: "/ui/agents", Template: "agents", Title: "Agents", Live: live, Load: (*Web).loadAgents},
-		{Path: "/ui/agents/new", Template: "agent_new", Title: "Register an agent", Section: "/ui/agents", Role: roster.Operator, Load: (*Web).loadNewAgent},
-		{Path: "/ui/agents/{workspace}/{agent}", Template: "agent", Title: "Agent", Section: "/ui/agents", Live: live, Load: (*Web).loadAgent},
+		{Path: string(address.Agents), Template: "agents", Title: "Agents", Live: live, Load: (*Web).loadAgents},
+		{Path: string(address.NewAgent), Template: "agent_new", Title: "Register an agent", Section: string(address.Agents), Role: roster.Operator, Load: (*Web).loadNewAgent},
+		{Path: string(address.Agent), Template: "agent", Title: "Agent", Section: string(address.Agents), Live: live, Load: (*Web).loadAgent},
 	}
 }
 
 func agentActions() []Action {
 	return []Action{
-		{Path: "/ui/agents/new", Do: (*Web).addAgent},
-		{Path: "/ui/agents/{workspace}/{agent}/suspend", Do: (*Web).suspendAgent},
-		{Path: "/ui/agents/{workspace}/{agent}/resume", Do: (*Web).resumeAgent},
-		{Path: "/ui/agents/{workspace}/{agent}/change", Do: (*Web).changeAgent},
-		{Path: "/ui/agents/{workspace}/{agent}/keys", Do: (*Web).issueKey},
-		{Path: "/ui/agents/{workspace}/{agent}/keys/{key}/rotate", Do: (*Web).rotateKey},
-		{Path: "/ui/agents/{workspace}/{agent}/keys/{key}/revoke", Do: (*Web).revokeKey},
+		{Path: string(address.NewAgent), Do: (*Web).addAgent},
+		{Path: address.Agent.Of("suspend"), Do: (*Web).suspendAgent},
+		{Path: address.Agent.Of("resume"), Do: (*Web).resumeAgent},
+		{Path: address.Agent.Of("change"), Do: (*Web).changeAgent},
+		{Path: address.Agent.Of("keys"), Do: (*Web).issueKey},
+		{Path: address.Agent.Of("keys/{key}/rotate"), Do: (*Web).rotateKey},
+		{Path: address.Agent.Of("keys/{key}/revoke"), Do: (*Web).revokeKey},
 	}
 }
 
@@ -212,7 +213,7 @@ func (w *Web) showKeys(a roster.Agent, keys ...roster.Issued) Result {
 			secret = k.Secret
 		}
 	}
-	return Result{Template: "agent_keys", Title: "Keys of " + a.Name, Section: "/ui/agents", Data: issued{a, keys, snippets(w.BaseURL, a.Name, secret)}}
+	return Result{Template: "agent_keys", Title: "Keys of " + a.Name, Section: string(address.Agents), Data: issued{a, keys, snippets(w.BaseURL, a.Name, secret)}}
 }
 
 func (w *Web) suspendAgent(r *Request) (Result, error) {
@@ -303,7 +304,7 @@ func (w *Web) revokeKey(r *Request) (Result, error) {
 	return Result{To: agentAddress(a), Flash: "The key " + k.Hint + " is refused from now on."}, err
 }
 
-func agentAddress(a roster.Agent) string { return "/ui/agents/" + a.Workspace + "/" + a.ID }
+func agentAddress(a roster.Agent) string { return address.Agent.At(a.Workspace, a.ID) }
 
 // labelLines are labels as people write them: one a line, name=value.
 func labelLines(labels map[string]string) string {

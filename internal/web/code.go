@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/address"
 	"signalbox/internal/roster"
 )
 
@@ -40,7 +41,7 @@ func (w *Web) newLogin(operator roster.Identity) Login {
 	proof := w.prove(raw, expires, operator.ID)
 	raw = append(raw, byte(stepOf(expires))) //nolint:gosec // the last byte is meant
 	text := base32.StdEncoding.EncodeToString(append(raw, proof...))
-	return Login{w.BaseURL + "/ui/login?code=" + text, expires}
+	return Login{w.BaseURL + address.Login.At() + "?code=" + text, expires}
 }
 
 func stepOf(t time.Time) int64 { return t.Unix() / int64(codeStep.Seconds()) }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/roster"
@@ -14,9 +15,9 @@ import (
 // inboxActions ask for a viewer, since a gate's own rules say who may decide.
 func inboxActions() []Action {
 	return []Action{
-		{Path: "/ui/inbox/{id}/decide", Role: roster.Viewer, Do: (*Web).decide},
-		{Path: "/ui/inbox/bulk", Role: roster.Viewer, Do: (*Web).askBulk},
-		{Path: "/ui/inbox/bulk/do", Role: roster.Viewer, Do: (*Web).doBulk},
+		{Path: address.Gate.Of("decide"), Role: roster.Viewer, Do: (*Web).decide},
+		{Path: address.Inbox.Of("bulk"), Role: roster.Viewer, Do: (*Web).askBulk},
+		{Path: address.Inbox.Of("bulk/do"), Role: roster.Viewer, Do: (*Web).doBulk},
 	}
 }
 
@@ -49,9 +50,9 @@ func ballot(r *Request) (gate.Ballot, error) {
 // decide casts a vote. A decision that was taken elsewhere is news and no error.
 func (w *Web) decide(r *Request) (Result, error) {
 	id := r.PathValue("id")
-	here := "/ui/inbox/" + id + r.Field("query")
+	here := address.Gate.At(id) + r.Field("query")
 	if !isOurs(here) {
-		here = "/ui/inbox/" + id
+		here = address.Gate.At(id)
 	}
 	b, err := ballot(r)
 	if err != nil {
@@ -129,14 +130,14 @@ func (w *Web) askBulk(r *Request) (Result, error) {
 		page.Gates = append(page.Gates, g)
 	}
 	verb := map[bool]string{true: "Approve ", false: "Reject "}[page.Approve]
-	return Result{Template: "bulk", Title: verb + plural(len(page.Gates), "gate"), Section: "/ui/inbox", Data: page}, nil
+	return Result{Template: "bulk", Title: verb + plural(len(page.Gates), "gate"), Section: string(address.Inbox), Data: page}, nil
 }
 
 // doBulk casts the same vote on each. One that cannot be is passed over, and said.
 func (w *Web) doBulk(r *Request) (Result, error) {
-	to := "/ui/inbox" + r.Field("query")
+	to := address.Inbox.At() + r.Field("query")
 	if !isOurs(to + "/") {
-		to = "/ui/inbox"
+		to = address.Inbox.At()
 	}
 	b, err := ballot(r)
 	if err != nil {

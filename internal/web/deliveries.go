@@ -1,17 +1,20 @@
 package web
 
-import "signalbox/internal/deliver"
+import (
+	"signalbox/internal/address"
+	"signalbox/internal/deliver"
+)
 
 func deliveryPages() []Page {
 	live := []string{"delivery"}
 	return []Page{
-		{Path: "/ui/deliveries", Template: "deliveries", Title: "Deliveries", Live: live, Load: (*Web).loadDeliveries},
-		{Path: "/ui/deliveries/{id}", Template: "delivery", Title: "Delivery", Section: "/ui/deliveries", Live: live, Load: (*Web).loadDelivery},
+		{Path: string(address.Deliveries), Template: "deliveries", Title: "Deliveries", Live: live, Load: (*Web).loadDeliveries},
+		{Path: string(address.Delivery), Template: "delivery", Title: "Delivery", Section: string(address.Deliveries), Live: live, Load: (*Web).loadDelivery},
 	}
 }
 
 func deliveryActions() []Action {
-	return []Action{{Path: "/ui/deliveries/{id}/resend", Do: (*Web).resend}}
+	return []Action{{Path: address.Delivery.Of("resend"), Do: (*Web).resend}}
 }
 
 const deliveryRows = 50
@@ -41,7 +44,7 @@ func (w *Web) loadDelivery(r *Request) (any, error) {
 }
 
 func (w *Web) resend(r *Request) (Result, error) {
-	at := Result{To: "/ui/deliveries/" + r.PathValue("id")}
+	at := Result{To: address.Delivery.At(r.PathValue("id"))}
 	if _, err := w.Outbox.Resend(r.Context(), r.Who, r.PathValue("id")); err != nil {
 		return at, err
 	}

@@ -14,7 +14,7 @@
 // name it in Pages in page.go:
 //
 //	func mailPages() []Page {
-//		return []Page{{Path: "/ui/mail", Template: "mail", Title: "Mail", Live: []string{"message"}, Load: (*Web).loadMail}}
+//		return []Page{{Path: string(address.Mail), Template: "mail", Title: "Mail", Live: []string{"message"}, Load: (*Web).loadMail}}
 //	}
 //
 //	func (w *Web) loadMail(r *Request) (any, error) { … }

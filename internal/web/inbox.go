@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/roster"
@@ -17,8 +18,8 @@ import (
 func inboxPages() []Page {
 	live := []string{"gate", "receipt"}
 	return []Page{
-		{Path: "/ui/inbox", Template: "inbox", Title: "Inbox", Live: live, Load: (*Web).loadInbox},
-		{Path: "/ui/inbox/{id}", Template: "inbox", Title: "Gate", Section: "/ui/inbox", Live: live, Load: (*Web).loadInbox},
+		{Path: string(address.Inbox), Template: "inbox", Title: "Inbox", Live: live, Load: (*Web).loadInbox},
+		{Path: string(address.Gate), Template: "inbox", Title: "Gate", Section: string(address.Inbox), Live: live, Load: (*Web).loadInbox},
 	}
 }
 
@@ -195,7 +196,7 @@ func (w *Web) listGates(r *Request, f inboxFilter) (found []gate.Gate, next stri
 		looked += len(some)
 	}
 	if after != nil {
-		next = "/ui/inbox" + f.query(strconv.FormatInt(after.Risk, 10)+"-"+strconv.FormatInt(after.Opened, 10))
+		next = address.Inbox.At() + f.query(strconv.FormatInt(after.Risk, 10)+"-"+strconv.FormatInt(after.Opened, 10))
 	}
 	return found, next, nil
 }

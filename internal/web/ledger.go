@@ -8,14 +8,15 @@ import (
 	"strconv"
 	"strings"
 
+	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 )
 
 func ledgerPages() []Page {
 	return []Page{
-		{Path: "/ui/ledger", Template: "ledger", Title: "Ledger", Live: ledgerNouns, Load: (*Web).loadLedger},
-		{Path: "/ui/ledger/{seq}", Template: "entry", Title: "Entry", Section: "/ui/ledger", Load: (*Web).loadEntry},
+		{Path: string(address.Ledger), Template: "ledger", Title: "Ledger", Live: ledgerNouns, Load: (*Web).loadLedger},
+		{Path: string(address.Entry), Template: "entry", Title: "Entry", Section: string(address.Ledger), Load: (*Web).loadEntry},
 	}
 }
 
@@ -180,14 +181,14 @@ func cutBody(text string, seq int64) string {
 func linksOf(e *ledger.Entry) (all []link) {
 	noun, _, _ := strings.Cut(e.Kind, ".")
 	at := map[string]string{
-		"gate": "/ui/inbox/" + e.Subject, "message": "/ui/mail/" + e.Subject, "run": "/ui/runs/" + e.Subject, "delivery": "/ui/deliveries/" + e.Subject,
-		"task": "/ui/tasks/" + e.Workspace + "/" + e.Subject, "policy": "/ui/policy",
+		"gate": address.Gate.At(e.Subject), "message": address.Message.At(e.Subject), "run": address.Run.At(e.Subject), "delivery": address.Delivery.At(e.Subject),
+		"task": address.Task.At(e.Workspace, e.Subject), "policy": address.Policy.At(),
 	}[noun]
 	if at != "" {
 		all = append(all, link{"Open the " + noun, at})
 	}
 	if e.Trace != "" {
-		all = append(all, link{"Everything in its trace", "/ui/ledger?q=" + e.Trace})
+		all = append(all, link{"Everything in its trace", address.Ledger.At() + "?q=" + e.Trace})
 	}
 	return all
 }

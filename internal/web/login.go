@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"signalbox/internal/address"
 	"signalbox/internal/roster"
 )
 
@@ -18,11 +19,11 @@ type loginForm struct {
 }
 
 func (w *Web) mountLogin(mux *http.ServeMux) {
-	mux.HandleFunc("GET /ui/login", w.showLogin)
-	mux.HandleFunc("POST /ui/login/code", w.loginByCode)
-	mux.HandleFunc("POST /ui/login/password", w.loginByPassword)
-	mux.HandleFunc("POST /ui/login/oidc", w.loginByOIDC)
-	mux.HandleFunc("GET /ui/login/oidc/callback", w.oidcCallback)
+	mux.HandleFunc("GET "+address.Login.At(), w.showLogin)
+	mux.HandleFunc("POST "+address.Login.Of("code"), w.loginByCode)
+	mux.HandleFunc("POST "+address.Login.Of("password"), w.loginByPassword)
+	mux.HandleFunc("POST "+address.Login.Of("oidc"), w.loginByOIDC)
+	mux.HandleFunc("GET "+callback, w.oidcCallback)
 	mux.HandleFunc("POST /ui/theme", w.setTheme)
 }
 
@@ -34,7 +35,7 @@ func (w *Web) showLogin(out http.ResponseWriter, r *http.Request) {
 
 func (w *Web) loginPage(out http.ResponseWriter, r *http.Request, status int, f loginForm) {
 	f.OIDC = w.OIDC.name()
-	w.render(out, status, "login", view{Title: "Sign in", Path: "/ui/login", Theme: theme(r), Flash: w.takeFlash(out, r), CSS: w.css, JS: w.js, Data: f})
+	w.render(out, status, "login", view{Title: "Sign in", Path: string(address.Login), Theme: theme(r), Flash: w.takeFlash(out, r), CSS: w.css, JS: w.js, Data: f})
 }
 
 // loginFailed shows the form again with what was wrong.
@@ -47,8 +48,8 @@ func (w *Web) loginFailed(out http.ResponseWriter, r *http.Request, f loginForm,
 // signedIn sets the cookie and goes where the person wanted to.
 func (w *Web) signedIn(out http.ResponseWriter, r *http.Request, token, to string) {
 	w.setCookie(out, sessionCookie, token, int(sessionLife.Seconds()))
-	if !isOurs(to) || strings.HasPrefix(to, "/ui/login") {
-		to = "/ui/inbox"
+	if !isOurs(to) || strings.HasPrefix(to, address.Login.At()) {
+		to = address.Inbox.At()
 	}
 	http.Redirect(out, r, to, http.StatusSeeOther)
 }
@@ -72,10 +73,7 @@ func (w *Web) loginByPassword(out http.ResponseWriter, r *http.Request) {
 		err = clean(r.PostForm)
 	}
 	if err == nil {
-		var who roster.Identity
-		if who, err = w.checkPassword(r.Context(), name, r.PostFormValue("password")); err == nil {
-			token, err = w.signIn(r.Context(), who, "password")
-		}
+		token, err = w.enter(r.Context(), name, r.PostFormValue("password"))
 	}
 	if err != nil {
 		w.loginFailed(out, r, loginForm{To: r.PostFormValue("to"), Name: name}, err)
@@ -89,19 +87,19 @@ func (w *Web) setTheme(out http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(out, r.Body, 1<<14)
 	w.setCookie(out, themeCookie, r.PostFormValue("theme"), 365*24*3600)
 	to := r.PostFormValue("back")
-	http.Redirect(out, r, cmp.Or(map[bool]string{true: to}[isOurs(to)], "/ui/inbox"), http.StatusSeeOther)
+	http.Redirect(out, r, cmp.Or(map[bool]string{true: to}[isOurs(to)], address.Inbox.At()), http.StatusSeeOther)
 }
 
 // accountPages are about who is signed in.
 func accountPages() []Page {
-	return []Page{{Path: "/ui/account", Template: "account", Title: "Your account", Load: (*Web).loadAccount}}
+	return []Page{{Path: string(address.Account), Template: "account", Title: "Your account", Load: (*Web).loadAccount}}
 }
 
 func accountActions() []Action {
 	return []Action{
 		{Path: "/ui/logout", Role: roster.Viewer, Do: (*Web).signOut},
-		{Path: "/ui/account/password", Role: roster.Viewer, Do: (*Web).changePassword},
-		{Path: "/ui/account/delegate", Do: (*Web).delegate},
-		{Path: "/ui/account/undelegate", Do: (*Web).undelegate},
+		{Path: address.Account.Of("password"), Role: roster.Viewer, Do: (*Web).changePassword},
+		{Path: address.Account.Of("delegate"), Do: (*Web).delegate},
+		{Path: address.Account.Of("undelegate"), Do: (*Web).undelegate},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"strings"
 
+	"signalbox/internal/address"
 	"signalbox/internal/gate"
 	"signalbox/internal/mail"
 	"signalbox/internal/roster"
@@ -13,13 +14,13 @@ import (
 func mailPages() []Page {
 	live := []string{"message", "delivery"}
 	return []Page{
-		{Path: "/ui/mail", Template: "mail", Title: "Mail", Live: live, Load: (*Web).loadMail},
-		{Path: "/ui/mail/{id}", Template: "mail", Title: "Message", Section: "/ui/mail", Live: live, Load: (*Web).loadMail},
+		{Path: string(address.Mail), Template: "mail", Title: "Mail", Live: live, Load: (*Web).loadMail},
+		{Path: string(address.Message), Template: "mail", Title: "Message", Section: string(address.Mail), Live: live, Load: (*Web).loadMail},
 	}
 }
 
 func mailActions() []Action {
-	return []Action{{Path: "/ui/mail/{id}/quarantine", Role: roster.Viewer, Do: (*Web).releaseMail}}
+	return []Action{{Path: address.Message.Of("quarantine"), Role: roster.Viewer, Do: (*Web).releaseMail}}
 }
 
 const mailRows = 40
@@ -76,7 +77,7 @@ func (w *Web) loadMail(r *Request) (any, error) {
 	}
 	v.Messages = page.Messages
 	if v.Next = older(r, page.Next); v.Next != "" {
-		v.Next = strings.Replace(v.Next, r.URL.Path, "/ui/mail", 1)
+		v.Next = strings.Replace(v.Next, r.URL.Path, address.Mail.At(), 1)
 	}
 	open := r.PathValue("id")
 	if open == "" && len(v.Messages) > 0 {
@@ -156,7 +157,7 @@ var mailWays = map[string]string{
 
 // releaseMail votes on the gate that holds a message.
 func (w *Web) releaseMail(r *Request) (Result, error) {
-	at := Result{To: "/ui/mail/" + r.PathValue("id")}
+	at := Result{To: address.Message.At(r.PathValue("id"))}
 	s, err := w.Mail.Message(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return at, err

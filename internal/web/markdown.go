@@ -63,35 +63,36 @@ func unmarked(source string) template.HTML {
 // newMarkdown is CommonMark with tables, without raw HTML and definitions of links: the
 // parsers are listed, and those for the two are absent.
 func newMarkdown() goldmark.Markdown {
+	ranked := util.Prioritized //nolint:misspell // it is the library's word
 	return goldmark.New(
 		goldmark.WithParser(parser.NewParser(
 			parser.WithBlockParsers(
-				util.Prioritized(parser.NewSetextHeadingParser(), 100),
-				util.Prioritized(parser.NewThematicBreakParser(), 200),
-				util.Prioritized(shallow{parser.NewListParser()}, 300),
-				util.Prioritized(parser.NewListItemParser(), 400),
-				util.Prioritized(parser.NewCodeBlockParser(), 500),
-				util.Prioritized(parser.NewATXHeadingParser(), 600),
-				util.Prioritized(parser.NewFencedCodeBlockParser(), 700),
-				util.Prioritized(shallow{parser.NewBlockquoteParser()}, 800),
-				util.Prioritized(parser.NewParagraphParser(), 1000),
+				ranked(parser.NewSetextHeadingParser(), 100),
+				ranked(parser.NewThematicBreakParser(), 200),
+				ranked(shallow{parser.NewListParser()}, 300),
+				ranked(parser.NewListItemParser(), 400),
+				ranked(parser.NewCodeBlockParser(), 500),
+				ranked(parser.NewATXHeadingParser(), 600),
+				ranked(parser.NewFencedCodeBlockParser(), 700),
+				ranked(shallow{parser.NewBlockquoteParser()}, 800),
+				ranked(parser.NewParagraphParser(), 1000),
 			),
 			parser.WithInlineParsers(
-				util.Prioritized(parser.NewCodeSpanParser(), 100),
-				util.Prioritized(parser.NewLinkParser(), 200),
-				util.Prioritized(parser.NewAutoLinkParser(), 300),
-				util.Prioritized(parser.NewEmphasisParser(), 500),
+				ranked(parser.NewCodeSpanParser(), 100),
+				ranked(parser.NewLinkParser(), 200),
+				ranked(parser.NewAutoLinkParser(), 300),
+				ranked(parser.NewEmphasisParser(), 500),
 			),
-			parser.WithParagraphTransformers(util.Prioritized(smallTables{extension.NewTableParagraphTransformer()}, 200)),
+			parser.WithParagraphTransformers(ranked(smallTables{extension.NewTableParagraphTransformer()}, 200)),
 			parser.WithASTTransformers(
-				util.Prioritized(extension.NewTableASTTransformer(), 0),
-				util.Prioritized(wholeRows{}, 100),
+				ranked(extension.NewTableASTTransformer(), 0),
+				ranked(wholeRows{}, 100),
 			),
 		)),
 		goldmark.WithRenderer(renderer.NewRenderer(renderer.WithNodeRenderers(
-			util.Prioritized(plainNodes{}, 100),
-			util.Prioritized(extension.NewTableHTMLRenderer(extension.WithTableCellAlignMethod(extension.TableCellAlignNone)), 500),
-			util.Prioritized(markup.NewRenderer(markup.WithHardWraps()), 1000),
+			ranked(plainNodes{}, 100),
+			ranked(extension.NewTableHTMLRenderer(extension.WithTableCellAlignMethod(extension.TableCellAlignNone)), 500),
+			ranked(markup.NewRenderer(markup.WithHardWraps()), 1000),
 		))),
 	)
 }
@@ -231,8 +232,8 @@ func renderLink(w util.BufWriter, n ast.Node, before string, address, title []by
 
 // resolved is an address or a title without escapes and references. The parser leaves them
 // in, and no address is judged before they are gone.
-func resolved(text []byte) []byte {
-	return util.ResolveEntityNames(util.ResolveNumericReferences(util.UnescapePunctuations(text)))
+func resolved(written []byte) []byte {
+	return util.ResolveEntityNames(util.ResolveNumericReferences(util.UnescapePunctuations(written)))
 }
 
 // opening is the start of a link. The address is one of webLink.

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"fmt"
 	"html"
 	"regexp"
 	"strings"
@@ -155,7 +154,8 @@ func FuzzMarkdown(f *testing.F) {
 			seen[r]++
 		}
 		for _, r := range source {
-			if seen[r]--; seen[r] < 0 && (unicode.IsLetter(r) || unicode.IsSymbol(r) && r > unicode.MaxASCII) {
+			seen[r]--
+			if seen[r] < 0 && (unicode.IsLetter(r) || unicode.IsSymbol(r) && r > unicode.MaxASCII) {
 				t.Errorf("%q hides %q", source, r)
 			}
 		}
@@ -168,7 +168,7 @@ func BenchmarkMarkdown(b *testing.B) {
 	all["an_ordinary_text"] = strings.Repeat("## What I did\n\nI *moved* [the file](https://example.com/x) to `b.go`:\n\n- one\n- two\n\n```go\nx := 1\n```\n\n", 300)[:maxArtifact]
 	all["a_line"] = "Done."
 	for name, source := range all {
-		b.Run(fmt.Sprint(name), func(b *testing.B) {
+		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				markdown(source)

@@ -12,10 +12,14 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
+	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
+
+// callback is where the provider sends people back to.
+var callback = address.Login.Of("oidc/callback")
 
 // OIDC is a provider of OpenID Connect that people sign in with. An operator is known by
 // the e-mail contact that an admin gave them; the provider must have verified it.
@@ -62,7 +66,7 @@ func (w *Web) relying(ctx context.Context) (*oidc.Provider, *oauth2.Config, erro
 	}
 	return w.provider.known, &oauth2.Config{
 		ClientID: w.OIDC.ClientID, ClientSecret: w.OIDC.ClientSecret.Reveal(), Endpoint: w.provider.known.Endpoint(),
-		RedirectURL: w.BaseURL + "/ui/login/oidc/callback", Scopes: []string{oidc.ScopeOpenID, "email"},
+		RedirectURL: w.BaseURL + callback, Scopes: []string{oidc.ScopeOpenID, "email"},
 	}, nil
 }
 
@@ -80,7 +84,8 @@ func (w *Web) loginByOIDC(out http.ResponseWriter, r *http.Request) {
 }
 
 func (w *Web) oidcCallback(out http.ResponseWriter, r *http.Request) {
-	token, err := w.finishOIDC(out, r)
+	w.setCookie(out, oidcCookie, "", -1)
+	token, err := w.finishOIDC(r)
 	if err != nil {
 		w.loginFailed(out, r, loginForm{}, err)
 		return
@@ -88,8 +93,8 @@ func (w *Web) oidcCallback(out http.ResponseWriter, r *http.Request) {
 	w.signedIn(out, r, token, "")
 }
 
-func (w *Web) finishOIDC(out http.ResponseWriter, r *http.Request) (token string, err error) {
-	w.setCookie(out, oidcCookie, "", -1)
+// finishOIDC signs in whom the provider has sent back to the browser that asked.
+func (w *Web) finishOIDC(r *http.Request) (token string, err error) {
 	cookie, err := r.Cookie(oidcCookie)
 	parts := []string{}
 	if err == nil {

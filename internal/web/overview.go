@@ -5,13 +5,14 @@ import (
 	"context"
 	"time"
 
+	"signalbox/internal/address"
 	"signalbox/internal/counter"
 	"signalbox/internal/gate"
 	"signalbox/internal/roster"
 )
 
 func overviewPages() []Page {
-	return []Page{{Path: "/ui/overview", Template: "overview", Title: "Overview", Live: []string{"signal", "run", "agent", "step"}, Load: (*Web).loadOverview}}
+	return []Page{{Path: string(address.Overview), Template: "overview", Title: "Overview", Live: []string{"signal", "run", "agent", "step"}, Load: (*Web).loadOverview}}
 }
 
 const (

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
@@ -67,17 +68,17 @@ func Actions() []Action {
 
 // menu is the navigation. Entries whose page is not there are left out.
 var menu = []struct{ Path, Icon, Label, Group string }{
-	{"/ui/inbox", "inbox", "Inbox", ""},
-	{"/ui/overview", "chart", "Overview", ""},
-	{"/ui/agents", "agent", "Agents", ""},
-	{"/ui/mail", "mail", "Mail", "Work"},
-	{"/ui/tasks", "task", "Tasks", "Work"},
-	{"/ui/sessions", "session", "Sessions", "Work"},
-	{"/ui/runs", "run", "Runs", "Work"},
-	{"/ui/ledger", "ledger", "Ledger", "Record"},
-	{"/ui/deliveries", "send", "Deliveries", "Record"},
-	{"/ui/policy", "policy", "Policy", "Control"},
-	{"/ui/settings", "settings", "Settings", "Control"},
+	{address.Inbox.At(), "inbox", "Inbox", ""},
+	{address.Overview.At(), "chart", "Overview", ""},
+	{address.Agents.At(), "agent", "Agents", ""},
+	{address.Mail.At(), "mail", "Mail", "Work"},
+	{address.Tasks.At(), "task", "Tasks", "Work"},
+	{address.Sessions.At(), "session", "Sessions", "Work"},
+	{address.Runs.At(), "run", "Runs", "Work"},
+	{address.Ledger.At(), "ledger", "Ledger", "Record"},
+	{address.Deliveries.At(), "send", "Deliveries", "Record"},
+	{address.Policy.At(), "policy", "Policy", "Control"},
+	{address.Settings.At(), "settings", "Settings", "Control"},
 }
 
 // Request is a call by somebody who is signed in.
@@ -152,7 +153,7 @@ func (w *Web) Handler() http.Handler {
 	mux.HandleFunc("GET /ui/static/", w.serveAsset)
 	mux.HandleFunc("GET /ui/events", w.serveEvents)
 	for _, at := range []string{"GET /ui/{$}", "GET /{$}"} {
-		mux.Handle(at, http.RedirectHandler("/ui/inbox", http.StatusSeeOther))
+		mux.Handle(at, http.RedirectHandler(address.Inbox.At(), http.StatusSeeOther))
 	}
 	w.mountLogin(mux)
 	for _, p := range Pages() {
@@ -161,7 +162,7 @@ func (w *Web) Handler() http.Handler {
 	for _, a := range Actions() {
 		mux.HandleFunc("POST "+a.Path, func(out http.ResponseWriter, r *http.Request) { w.serveAction(out, r, &a) })
 	}
-	mux.HandleFunc("/ui/", func(out http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc(address.Dashboard.At(), func(out http.ResponseWriter, r *http.Request) {
 		w.fail(out, r, fault.New(fault.NotFound, "There is no page at this address."))
 	})
 	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
@@ -183,7 +184,7 @@ func (w *Web) Handler() http.Handler {
 func (w *Web) admit(out http.ResponseWriter, r *http.Request, role roster.Role) *Request {
 	who, err := w.Identify(r)
 	if fault.Is(err, fault.Unauthenticated) {
-		to := "/ui/login"
+		to := address.Login.At()
 		if r.Method == http.MethodGet {
 			to += "?to=" + url.QueryEscape(r.URL.RequestURI())
 		}
@@ -296,13 +297,13 @@ func back(r *Request) string {
 	if _, at, ok := strings.Cut(r.Referer(), r.Host); ok && isOurs(at) {
 		return at
 	}
-	return "/ui/inbox"
+	return address.Inbox.At()
 }
 
 // isOurs reports whether an address is a page of the dashboard and nothing else: a
 // browser takes //host and /\host for other hosts.
 func isOurs(at string) bool {
-	return strings.HasPrefix(at, "/ui/") && !strings.ContainsAny(at, "\\\r\n\t")
+	return strings.HasPrefix(at, address.Dashboard.At()) && !strings.ContainsAny(at, "\\\r\n\t")
 }
 
 // view fills in what the frame shows.
@@ -322,7 +323,7 @@ func (w *Web) view(r *Request) view {
 		if m.Group != group {
 			group, entry.Group = m.Group, m.Group
 		}
-		if m.Path == "/ui/inbox" {
+		if m.Path == address.Inbox.At() {
 			entry.Count = v.Waiting
 		}
 		v.Menu = append(v.Menu, entry)

@@ -113,6 +113,15 @@ func (w *Web) checkPassword(ctx context.Context, name, password string) (roster.
 	return roster.Identity{}, wrong
 }
 
+// enter opens a session for whom name and password stand, and returns its token.
+func (w *Web) enter(ctx context.Context, name, password string) (token string, err error) {
+	who, err := w.checkPassword(ctx, name, password)
+	if err != nil {
+		return "", err
+	}
+	return w.signIn(ctx, who, "password")
+}
+
 // noPassword is what stands for a password that nobody has. To compare with it takes as
 // long as with another.
 const noPassword = "argon2id-hmac$$$AAAAAAAAAAAAAAAAAAAAAA$"

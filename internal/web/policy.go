@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
@@ -15,13 +16,13 @@ import (
 
 func policyPages() []Page {
 	return []Page{
-		{Path: "/ui/policy", Template: "policy", Title: "Policy", Live: []string{"policy"}, Load: (*Web).loadPolicy},
-		{Path: "/ui/policy/{number}", Template: "version", Title: "Version", Section: "/ui/policy", Load: (*Web).loadVersion},
+		{Path: string(address.Policy), Template: "policy", Title: "Policy", Live: []string{"policy"}, Load: (*Web).loadPolicy},
+		{Path: string(address.Version), Template: "version", Title: "Version", Section: string(address.Policy), Load: (*Web).loadVersion},
 	}
 }
 
 func policyActions() []Action {
-	return []Action{{Path: "/ui/policy", Role: roster.Viewer, Do: (*Web).tryPolicy, Choices: map[string]roster.Role{
+	return []Action{{Path: string(address.Policy), Role: roster.Viewer, Do: (*Web).tryPolicy, Choices: map[string]roster.Role{
 		"check": roster.Viewer, "replay": roster.Operator, "trial": roster.Operator, "apply": roster.Admin,
 	}}}
 }
@@ -83,7 +84,7 @@ func (w *Web) tryPolicy(r *Request) (Result, error) {
 	newest := v.Version.Number
 	// Browsers send every line with a carriage return.
 	v.Source, v.Days = strings.ReplaceAll(r.PostFormValue("source"), "\r\n", "\n"), r.Field("days")
-	page := Result{Template: "policy", Title: "Policy", Section: "/ui/policy", Data: v}
+	page := Result{Template: "policy", Title: "Policy", Section: string(address.Policy), Data: v}
 	source := []byte(v.Source)
 	choice, err := r.Choice()
 	switch {
@@ -99,7 +100,7 @@ func (w *Web) tryPolicy(r *Request) (Result, error) {
 	case choice == "apply":
 		var done rulebook.Applied
 		if done, err = w.applyPolicy(r, source, newest); err == nil {
-			return Result{To: "/ui/policy", Flash: applied(done)}, nil
+			return Result{To: address.Policy.At(), Flash: applied(done)}, nil
 		}
 	}
 	if err != nil {

@@ -4,19 +4,20 @@ import (
 	"strconv"
 	"time"
 
+	"signalbox/internal/address"
 	"signalbox/internal/run"
 	"signalbox/internal/wire"
 )
 
 func runPages() []Page {
 	return []Page{
-		{Path: "/ui/runs", Template: "runs", Title: "Runs", Live: []string{"run"}, Load: (*Web).loadRuns},
-		{Path: "/ui/runs/{id}", Template: "run", Title: "Run", Section: "/ui/runs", Live: []string{"run"}, Load: (*Web).loadRun},
+		{Path: string(address.Runs), Template: "runs", Title: "Runs", Live: []string{"run"}, Load: (*Web).loadRuns},
+		{Path: string(address.Run), Template: "run", Title: "Run", Section: string(address.Runs), Live: []string{"run"}, Load: (*Web).loadRun},
 	}
 }
 
 func runActions() []Action {
-	return []Action{{Path: "/ui/runs/{id}/cancel", Do: (*Web).cancelRun}}
+	return []Action{{Path: address.Run.Of("cancel"), Do: (*Web).cancelRun}}
 }
 
 // runList is a page of runs.
@@ -167,7 +168,7 @@ func (v *runView) take(e run.Numbered) {
 }
 
 func (w *Web) cancelRun(r *Request) (Result, error) {
-	at := Result{To: "/ui/runs/" + r.PathValue("id")}
+	at := Result{To: address.Run.At(r.PathValue("id"))}
 	if _, err := w.Runs.Cancel(r.Context(), r.Who, r.PathValue("id"), r.Field("reason")); err != nil {
 		return at, err
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
@@ -112,16 +113,21 @@ func (w *Web) Identify(r *http.Request) (roster.Identity, error) {
 	if err != nil || cookie.Value == "" {
 		return roster.Identity{}, fault.New(fault.Unauthenticated, "Nobody is signed in. Open the address that `signalbox login` prints.")
 	}
+	return w.whoIs(r.Context(), cookie.Value)
+}
+
+// whoIs finds the operator whose session a token opens.
+func (w *Web) whoIs(ctx context.Context, token string) (roster.Identity, error) {
 	var operator string
 	var expires int64
-	err = w.DB.QueryRow(r.Context(), "SELECT operator, expires_at FROM web_session WHERE hash = $1", []any{hashOf(cookie.Value)}, &operator, &expires)
+	err := w.DB.QueryRow(ctx, "SELECT operator, expires_at FROM web_session WHERE hash = $1", []any{hashOf(token)}, &operator, &expires)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return roster.Identity{}, err
 	}
 	if err != nil || w.Now().UnixMicro() >= expires {
 		return roster.Identity{}, fault.New(fault.Unauthenticated, "This session has ended. Sign in again.")
 	}
-	who, err := w.Roster.OperatorByID(r.Context(), operator)
+	who, err := w.Roster.OperatorByID(ctx, operator)
 	if fault.Is(err, fault.NotFound) {
 		return roster.Identity{}, fault.New(fault.Unauthenticated, "This session has ended. Sign in again.")
 	}
@@ -169,14 +175,18 @@ func (w *Web) postLogin(out http.ResponseWriter, r *http.Request) error {
 func (w *Web) signOut(r *Request) (Result, error) {
 	cookie, err := r.Cookie(sessionCookie)
 	if err != nil {
-		return Result{To: "/ui/login"}, nil //nolint:nilerr // there is none to end
+		return Result{To: address.Login.At()}, nil //nolint:nilerr // there is none to end
 	}
-	err = w.Ledger.Write(r.Context(), func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: r.Who.Workspace, Kind: kindClosed, Actor: r.Who.Actor(), Subject: r.Who.ID, Body: closed{hashOf(cookie.Value)}})
+	err = w.endSession(r.Context(), r.Who, cookie.Value)
+	w.setCookie(r.w, sessionCookie, "", -1)
+	return Result{To: address.Login.At(), Flash: "You are signed out."}, err
+}
+
+func (w *Web) endSession(ctx context.Context, who roster.Identity, token string) error {
+	return w.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindClosed, Actor: who.Actor(), Subject: who.ID, Body: closed{hashOf(token)}})
 		return nil
 	})
-	w.setCookie(r.w, sessionCookie, "", -1)
-	return Result{To: "/ui/login", Flash: "You are signed out."}, err
 }
 
 // setCookie sets a cookie that scripts cannot read. Lax lets a link from a chat arrive

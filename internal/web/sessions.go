@@ -1,10 +1,10 @@
 package web
 
 import (
-	"encoding/json"
 	"net/url"
 	"strings"
 
+	"signalbox/internal/address"
 	"signalbox/internal/harness"
 	"signalbox/internal/wire"
 )
@@ -12,8 +12,8 @@ import (
 func sessionPages() []Page {
 	live := []string{"session", "step"}
 	return []Page{
-		{Path: "/ui/sessions", Template: "sessions", Title: "Sessions", Live: live, Load: (*Web).loadSessions},
-		{Path: "/ui/sessions/{workspace}/{id...}", Template: "session", Title: "Session", Section: "/ui/sessions", Live: live, Load: (*Web).loadSession},
+		{Path: string(address.Sessions), Template: "sessions", Title: "Sessions", Live: live, Load: (*Web).loadSessions},
+		{Path: string(address.Session), Template: "session", Title: "Session", Section: string(address.Sessions), Live: live, Load: (*Web).loadSession},
 	}
 }
 
@@ -27,7 +27,7 @@ type sessionList struct {
 
 // Link leads to a session, whatever its id is made of.
 func (sessionList) Link(s harness.Session) string {
-	return "/ui/sessions/" + url.PathEscape(s.Workspace) + "/" + url.PathEscape(s.ID) + "?agent=" + url.QueryEscape(s.AgentID)
+	return address.Session.At(s.Workspace, s.ID) + "?agent=" + url.QueryEscape(s.AgentID)
 }
 
 const (
@@ -167,7 +167,7 @@ func readMoment(m harness.Moment) moment {
 // for first, or else the text itself.
 func inShort(raw wire.Raw) string {
 	var object map[string]any
-	if json.Unmarshal(raw, &object) != nil || len(object) == 0 {
+	if wire.UnmarshalForeign(raw, &object) != nil || len(object) == 0 {
 		return cut(200, strings.Trim(string(raw), `"`))
 	}
 	var parts []string

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/notify"
 	"signalbox/internal/roster"
@@ -13,16 +14,16 @@ import (
 )
 
 func settingPages() []Page {
-	return []Page{{Path: "/ui/settings", Template: "settings", Title: "Settings", Live: []string{"operator", "prices"}, Load: (*Web).loadSettings}}
+	return []Page{{Path: string(address.Settings), Template: "settings", Title: "Settings", Live: []string{"operator", "prices"}, Load: (*Web).loadSettings}}
 }
 
 func settingActions() []Action {
 	return []Action{
-		{Path: "/ui/settings/channels/test", Role: roster.Admin, Do: (*Web).testChannel},
-		{Path: "/ui/settings/operators/add", Role: roster.Admin, Do: (*Web).addOperator},
-		{Path: "/ui/settings/operators/{name}/token", Role: roster.Admin, Do: (*Web).newToken},
-		{Path: "/ui/settings/operators/{name}/remove", Role: roster.Admin, Do: (*Web).removeOperator},
-		{Path: "/ui/settings/prices", Role: roster.Admin, Do: (*Web).setPrices},
+		{Path: address.Settings.Of("channels/test"), Role: roster.Admin, Do: (*Web).testChannel},
+		{Path: address.Settings.Of("operators/add"), Role: roster.Admin, Do: (*Web).addOperator},
+		{Path: address.Settings.Of("operators/{name}/token"), Role: roster.Admin, Do: (*Web).newToken},
+		{Path: address.Settings.Of("operators/{name}/remove"), Role: roster.Admin, Do: (*Web).removeOperator},
+		{Path: address.Settings.Of("prices"), Role: roster.Admin, Do: (*Web).setPrices},
 	}
 }
 
@@ -101,14 +102,14 @@ func (v *settings) group(all []Setting) {
 func (w *Web) testChannel(r *Request) (Result, error) {
 	results, err := w.Notifier.Test(r.Context(), r.Who, r.Field("channel"))
 	if err != nil {
-		return Result{To: "/ui/settings"}, err
+		return Result{To: address.Settings.At()}, err
 	}
 	for _, t := range results {
 		if !t.Delivered {
-			return Result{To: "/ui/settings"}, fault.New(fault.Conflict, "%s did not take the test message: %s", t.Channel, t.Text)
+			return Result{To: address.Settings.At()}, fault.New(fault.Conflict, "%s did not take the test message: %s", t.Channel, t.Text)
 		}
 	}
-	return Result{To: "/ui/settings", Flash: r.Field("channel") + " took the test message."}, nil
+	return Result{To: address.Settings.At(), Flash: r.Field("channel") + " took the test message."}, nil
 }
 
 // newOperator is a token that is shown this once.
@@ -117,7 +118,7 @@ type newOperator struct{ Name, Token, Role string }
 func (w *Web) addOperator(r *Request) (Result, error) {
 	_, token, err := w.Roster.AddOperator(r.Context(), r.Who, r.Field("name"), r.Field("role"), r.Field("workspace"))
 	if err != nil {
-		return Result{To: "/ui/settings"}, err
+		return Result{To: address.Settings.At()}, err
 	}
 	return showToken(newOperator{r.Field("name"), token.Secret, r.Field("role")}), nil
 }
@@ -125,18 +126,18 @@ func (w *Web) addOperator(r *Request) (Result, error) {
 func (w *Web) newToken(r *Request) (Result, error) {
 	token, err := w.Roster.NewToken(r.Context(), r.Who, r.PathValue("name"))
 	if err != nil {
-		return Result{To: "/ui/settings"}, err
+		return Result{To: address.Settings.At()}, err
 	}
 	return showToken(newOperator{r.PathValue("name"), token.Secret, ""}), nil
 }
 
 func showToken(t newOperator) Result {
-	return Result{Template: "token", Title: "A token for " + t.Name, Section: "/ui/settings", Data: t}
+	return Result{Template: "token", Title: "A token for " + t.Name, Section: string(address.Settings), Data: t}
 }
 
 func (w *Web) removeOperator(r *Request) (Result, error) {
 	err := w.Roster.RemoveOperator(r.Context(), r.Who, r.PathValue("name"))
-	return Result{To: "/ui/settings", Flash: r.PathValue("name") + " is no operator any more."}, err
+	return Result{To: address.Settings.At(), Flash: r.PathValue("name") + " is no operator any more."}, err
 }
 
 // priceText is the price table as lines that can be edited: model, input, output, and from
@@ -174,7 +175,7 @@ func readPrices(text string) (all []signal.Price, err error) {
 }
 
 func (w *Web) setPrices(r *Request) (Result, error) {
-	at := Result{To: "/ui/settings#prices"}
+	at := Result{To: address.Settings.At() + "#prices"}
 	all, err := readPrices(r.PostFormValue("prices"))
 	if err != nil {
 		return at, err

@@ -18,13 +18,13 @@ import (
 func taskPages() []Page {
 	live := []string{"task", "review"}
 	return []Page{
-		{Path: "/ui/tasks", Template: "tasks", Title: "Tasks", Live: live, Load: (*Web).loadBoard},
-		{Path: "/ui/tasks/{workspace}/{id}", Template: "task", Title: "Task", Section: "/ui/tasks", Live: live, Load: (*Web).loadTask},
+		{Path: string(address.Tasks), Template: "tasks", Title: "Tasks", Live: live, Load: (*Web).loadBoard},
+		{Path: string(address.Task), Template: "task", Title: "Task", Section: string(address.Tasks), Live: live, Load: (*Web).loadTask},
 	}
 }
 
 func taskActions() []Action {
-	return []Action{{Path: "/ui/tasks/{workspace}/{id}/instruct", Do: (*Web).instruct}}
+	return []Action{{Path: address.Task.Of("instruct"), Do: (*Web).instruct}}
 }
 
 // boardRows is how many tasks the board shows, those that changed last.

@@ -54,11 +54,12 @@ func ended(text []byte) []byte {
 // firstLines is the part of a difference that fits on a page, and whether that is not all.
 func firstLines(text []byte) (shown string, cut bool) {
 	var out strings.Builder
-	n := 0
+	left := maxShown
 	for line := range bytes.Lines(text) {
-		if n++; n > maxShown {
+		if left == 0 {
 			return out.String(), true
 		}
+		left--
 		if len(line) > maxWidth {
 			line, cut = append(bytes.ToValidUTF8(line[:maxWidth], nil), "…\n"...), true
 		}

@@ -1,8 +1,6 @@
 package web
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"html"
 	"html/template"
@@ -10,6 +8,9 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"signalbox/internal/address"
+	"signalbox/internal/wire"
 )
 
 // functions are what templates can say. Those that return template.HTML escape what they
@@ -29,6 +30,7 @@ func (w *Web) functions() template.FuncMap {
 		"lasts":    lasts,
 		"pairs":    pairs,
 		"title":    title,
+		"at":       at,
 		"line":     w.Protocols.Label,
 		"origins":  w.Protocols.Origins,
 	}
@@ -137,11 +139,10 @@ func pretty(raw any) string {
 	default:
 		text = []byte(fmt.Sprintf("%s", raw))
 	}
-	var out bytes.Buffer
-	if json.Indent(&out, text, "", "  ") != nil {
-		return string(text)
+	if out, ok := wire.Indent(text); ok {
+		return string(out)
 	}
-	return out.String()
+	return string(text)
 }
 
 // cut is the beginning of a text, on one line.
@@ -181,4 +182,17 @@ func title(word any) string {
 		return ""
 	}
 	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// at is the path of a page, with what stands for the names in it.
+func at(name string, values ...any) (string, error) {
+	page, ok := address.Named[name]
+	if !ok {
+		return "", fmt.Errorf("there is no page %q", name)
+	}
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = fmt.Sprint(v)
+	}
+	return page.At(texts...), nil
 }

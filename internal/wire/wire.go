@@ -35,12 +35,24 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, fault.New(fault.TooLarge, "The body is larger than %d bytes, which is the most this call takes.", limit)
+		return nil, tooLarge(limit)
 	}
 	if err != nil {
 		return nil, fault.Wrap(err, fault.InvalidPayload, "The body ended before it was complete. Send it again.")
 	}
 	return body, nil
+}
+
+// Fits refuses a body that did not come through Read and is larger than limit bytes.
+func Fits(body []byte, limit int64) error {
+	if int64(len(body)) > limit {
+		return tooLarge(limit)
+	}
+	return nil
+}
+
+func tooLarge(limit int64) error {
+	return fault.New(fault.TooLarge, "The body is larger than %d bytes, which is the most this call takes.", limit)
 }
 
 // IsJSON refuses a body that is not sent as JSON.
@@ -162,14 +174,20 @@ func Fail(w http.ResponseWriter, err error) {
 		w.Header().Set("Retry-After", retryAfter(e))
 	default:
 	}
+	send(w, e.Code.Status(), ErrorText(e))
+}
+
+// ErrorText is the public part of err in the one error form.
+func ErrorText(err error) []byte {
+	e := fault.From(err)
 	answer := ErrorBody{e.Code, e.Message, e.Field, e.Details}
 	// What the caller sent may be repeated in the message, broken UTF-8 and all.
-	body, err := json.Marshal(answer, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
+	text, err := json.Marshal(answer, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		answer.Details = nil
-		body, _ = json.Marshal(answer, jsontext.AllowInvalidUTF8(true)) // three strings
+		text, _ = json.Marshal(answer, jsontext.AllowInvalidUTF8(true)) // three strings
 	}
-	send(w, e.Code.Status(), body)
+	return text
 }
 
 func send(w http.ResponseWriter, status int, body []byte) {

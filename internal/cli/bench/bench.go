@@ -6,14 +6,11 @@ package bench
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/http"
 	"slices"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
@@ -21,7 +18,7 @@ import (
 )
 
 // New is the group of commands `bench`.
-func New(a *command.App) *cobra.Command {
+func New(a *command.App) *command.Command {
 	return command.Group("bench", "Load on a running server, with latencies and throughput",
 		newSignal(a), newHarness(a), newMail(a), newProxy(a))
 }
@@ -30,6 +27,8 @@ func New(a *command.App) *cobra.Command {
 type bench struct {
 	*command.App
 	flags
+	command *command.Command
+	what    string // is sent: signal, message
 }
 
 // flags are what a load is made of.
@@ -54,9 +53,8 @@ type Report struct {
 }
 
 // newBench gives a command the flags of a load of so many connections.
-func newBench(a *command.App, c *cobra.Command, what string, connections int) *bench {
-	b := &bench{App: a}
-	a.WithJSON(c)
+func newBench(a *command.App, what string, connections int, c *command.Command) *bench {
+	b := &bench{App: a, what: what, command: a.WithJSON(c)}
 	c.Flags().IntVar(&b.connections, "connections", connections, "how many connections send at once")
 	c.Flags().DurationVar(&b.duration, "duration", 10*time.Second, "for how long")
 	c.Flags().Float64Var(&b.rate, "rate", 0,
@@ -65,18 +63,29 @@ func newBench(a *command.App, c *cobra.Command, what string, connections int) *b
 }
 
 // agentFlags lets the load be that of an agent which is there.
-func (b *bench) agentFlags(c *cobra.Command) {
-	b.agent.Add(c, "a key of the agent that sends them; without one an agent is made, and removed afterwards")
+func (b *bench) agentFlags() {
+	b.agent.Add(b.command, "a key of the agent that sends them; without one an agent is made, and removed afterwards")
+}
+
+// compareFlag lets the load be put on something else first.
+func (b *bench) compareFlag(with string) {
+	b.command.Flags().BoolVar(&b.compare, "compare", false, "measure "+with+" in the same way first, and print the ratio")
+}
+
+// runs is the command, with the load that it makes.
+func (b *bench) runs(load func(context.Context) (Report, error)) *command.Command {
+	b.command.RunE = func(c *command.Command, _ []string) error { return b.run(c.Context(), load) }
+	return b.command
 }
 
 // run makes a load and prints what it came to.
-func (b *bench) run(ctx context.Context, what string, load func(context.Context) (Report, error)) error {
+func (b *bench) run(ctx context.Context, load func(context.Context) (Report, error)) error {
 	if b.connections < 1 || b.connections > 10_000 || b.duration <= 0 || b.rate < 0 {
 		return command.Usage("--connections takes 1 to 10000, --duration a time such as 10s, and --rate 0 or more.")
 	}
 	report, err := load(ctx)
 	if err == nil {
-		err = b.Show(report, func(w io.Writer) { printReport(w, report) })
+		err = b.Show(report, func(w output.Printer) { printReport(w, report) })
 	}
 	if err != nil {
 		return err
@@ -84,7 +93,7 @@ func (b *bench) run(ctx context.Context, what string, load func(context.Context)
 	for _, l := range []*Load{&report.Server, report.Half} {
 		if l != nil && l.Errors > 0 {
 			return fault.New(fault.VerificationFailed,
-				"%s of %s were not answered as they should be.", output.Thousands(l.Errors), output.Count(int(l.Requests), what))
+				"%s of %s were not answered as they should be.", output.Thousands(l.Errors), output.Count(int(l.Requests), b.what))
 		}
 	}
 	return nil
@@ -132,7 +141,7 @@ func (b *bench) measure(ctx context.Context, what string, l load) (Load, error) 
 	})
 }
 
-func printReport(w io.Writer, r Report) {
+func printReport(w output.Printer, r Report) {
 	row := func(name string, l Load) []string {
 		cells := []string{name, output.Thousands(l.Requests), output.Thousands(int64(l.PerSecond)), output.Thousands(l.Errors)}
 		for _, ms := range []float64{l.Latency.P50, l.Latency.P90, l.Latency.P99, l.Latency.P999, l.Latency.Max} {
@@ -147,26 +156,26 @@ func printReport(w io.Writer, r Report) {
 	if r.Bare != nil {
 		rows = append(rows, row(bareName, *r.Bare))
 	}
-	output.Table(w, "", []string{"", "REQUESTS", "A SECOND", "ERRORS", "P50", "P90", "P99", "P99.9", "MAX"}, rows)
+	w.Table("", []string{"", "REQUESTS", "A SECOND", "ERRORS", "P50", "P90", "P99", "P99.9", "MAX"}, rows)
 	for _, status := range slices.Sorted(maps.Keys(r.Server.Statuses)) {
-		_, _ = fmt.Fprintf(w, "%s × %s\n", status, output.Thousands(r.Server.Statuses[status]))
+		w.Print("%s × %s", status, output.Thousands(r.Server.Statuses[status]))
 	}
 	if r.Server.Unsent > 0 {
-		_, _ = fmt.Fprintf(w, "due and never sent, since no connection was free: %s; they count as still waiting\n",
+		w.Print("due and never sent, since no connection was free: %s; they count as still waiting",
 			output.Thousands(r.Server.Unsent))
 	}
 	printLeft(w, r)
 	if r.Ratio > 0 {
-		_, _ = fmt.Fprintf(w, "%.2f of the bare handler\n", r.Ratio)
+		w.Print("%.2f of the bare handler", r.Ratio)
 	}
 }
 
 // printLeft says what became of the gates.
-func printLeft(w io.Writer, r Report) {
+func printLeft(w output.Printer, r Report) {
 	if r.Rejected > 0 {
-		_, _ = fmt.Fprintf(w, "rejected afterwards: %s\n", output.Count(int(r.Rejected), "gate"))
+		w.Print("rejected afterwards: %s", output.Count(int(r.Rejected), "gate"))
 	}
 	if r.Left > 0 {
-		_, _ = fmt.Fprintf(w, "left to wait in the deck bench: %s; `signalbox gates ls --project bench` shows them, `signalbox gates reject` ends one\n", output.Count(int(r.Left), "gate"))
+		w.Print("left to wait in the deck bench: %s; `signalbox gates ls --project bench` shows them, `signalbox gates reject` ends one", output.Count(int(r.Left), "gate"))
 	}
 }

@@ -15,34 +15,23 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/client/ahp"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/harness"
 	"signalbox/internal/wire"
 )
 
-func newHarness(a *command.App) *cobra.Command {
-	c := &cobra.Command{
+func newHarness(a *command.App) *command.Command {
+	b := newBench(a, "decision", 64, &command.Command{
 		Use: "harness", Short: "Ask for decisions as fast as they are answered, or at a rate",
-		Long: "Asks over AHP whether a command may be run, and prints how many decisions there were and\n" +
-			"how fast: on the Unix socket in the data folder, or with --server or a key in POSTs. With\n" +
-			"--rate a question counts from when it was due, so that a server which stands still is seen\n" +
-			"to. Decisions are counted by what they were.\n\n" +
+		Long: "Asks over AHP whether a command may be run, and prints how many decisions there were and\nhow fast: on the Unix socket in the data folder, or with --server or a key in POSTs. With\n--rate a question counts from when it was due, so that a server which stands still is seen\nto. Decisions are counted by what they were.\n\n" +
 			"They are recorded for good, in sessions that begin with bench-: use a server that is there\nfor it.",
-		Example: "  signalbox bench harness --connections 1 --compare\n" +
-			"  signalbox bench harness --rate 2000 --duration 30s",
-		Args: command.NoArguments(),
-	}
-	b := newBench(a, c, "decision", 64)
-	b.agentFlags(c)
-	c.Flags().BoolVar(&b.compare, "compare", false,
-		"measure a server that only answers in the same way first, and print the ratio")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		return b.run(c.Context(), "decision", b.harness)
-	}
-	return c
+		Example: "  signalbox bench harness --connections 1 --compare\n  signalbox bench harness --rate 2000 --duration 30s",
+		Args:    command.NoArguments(),
+	})
+	b.agentFlags()
+	b.compareFlag("a server that only answers")
+	return b.runs(b.harness)
 }
 
 func (b *bench) harness(ctx context.Context) (report Report, err error) {

@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"signalbox/internal/cli/api"
@@ -26,32 +25,22 @@ import (
 	"signalbox/internal/wire"
 )
 
-func newMail(a *command.App) *cobra.Command {
-	c := &cobra.Command{
+func newMail(a *command.App) *command.Command {
+	b := newBench(a, "message", 16, &command.Command{
 		Use: "mail", Short: "Send signed messages as fast as they are taken, or at a rate",
-		Long: "Registers agents, lets each write to the next, and prints how many messages were taken\n" +
-			"and how fast, and then how long they take at half of that rate. Every message is signed\n" +
-			"beforehand, and verified by the server. With --rate, and at half the rate, a message\n" +
-			"counts from when it was due, so that a server which stands still is seen to. When the\n" +
-			"queues of the agents are nearly full others take their place; those of long loads are\n" +
-			"fetched and acknowledged on the way.\n\n" +
-			"Messages are recorded for good, in the tenant bench: use a server that is there for it.\n" +
-			"The agents leave at the end.",
-		Example: "  signalbox bench mail --compare\n" +
-			"  signalbox bench mail --rate 2500 --duration 30s",
-		Args: command.NoArguments(),
-	}
-	b := newBench(a, c, "message", 16)
-	agents := c.Flags().Int("agents", 40, "how many agents write to one another at a time")
-	c.Flags().BoolVar(&b.compare, "compare", false,
-		"measure a bare HTTP handler in the same way first, and print the ratio")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+		Long: "Registers agents, lets each write to the next, and prints how many messages were taken\nand how fast, and then how long they take at half of that rate. Every message is signed\nbeforehand, and verified by the server. With --rate, and at half the rate, a message\ncounts from when it was due, so that a server which stands still is seen to. When the\nqueues of the agents are nearly full others take their place; those of long loads are\nfetched and acknowledged on the way.\n\n" +
+			"Messages are recorded for good, in the tenant bench: use a server that is there for it.\nThe agents leave at the end.",
+		Example: "  signalbox bench mail --compare\n  signalbox bench mail --rate 2500 --duration 30s",
+		Args:    command.NoArguments(),
+	})
+	agents := b.command.Flags().Int("agents", 40, "how many agents write to one another at a time")
+	b.compareFlag("a bare HTTP handler")
+	return b.runs(func(ctx context.Context) (Report, error) {
 		if *agents < 2 || *agents > 10_000 {
-			return command.Usage("--agents takes 2 to 10000.")
+			return Report{}, command.Usage("--agents takes 2 to 10000.")
 		}
-		return b.run(c.Context(), "message", func(ctx context.Context) (Report, error) { return b.mail(ctx, *agents) })
-	}
-	return c
+		return b.mail(ctx, *agents)
+	})
 }
 
 // tenant is where the agents are.

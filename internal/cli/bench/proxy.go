@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
 )
@@ -34,20 +32,17 @@ type ProxyRow struct {
 	Errors      int64   `json:"errors"`
 }
 
-func newProxy(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newProxy(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "proxy", Short: "Carry model calls, beside a bare reverse proxy and nginx",
-		Long: "Starts a stand-in for a provider, a server of its own in a temporary folder with ten rules\n" +
-			"that match nothing, a bare reverse proxy, and nginx where it is installed. Each carries the\n" +
-			"same calls in turns, round after round, so that whatever else the machine does is shared.\n" +
-			"Prints the medians of the rounds, and the ratio to the bare proxy.",
+		Long:    "Starts a stand-in for a provider, a server of its own in a temporary folder with ten rules\nthat match nothing, a bare reverse proxy, and nginx where it is installed. Each carries the\nsame calls in turns, round after round, so that whatever else the machine does is shared.\nPrints the medians of the rounds, and the ratio to the bare proxy.",
 		Example: "  signalbox bench proxy --duration 60s", Args: command.NoArguments(),
 	})
 	duration := c.Flags().Duration("duration", 45*time.Second, "for how long, all together")
 	rounds := c.Flags().Int("rounds", 5, "how many rounds")
 	bare := c.Flags().String("bare", "", "only be the bare proxy, for this provider")
 	_ = c.Flags().MarkHidden("bare")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		if *bare != "" {
 			return serveBare(c.Context(), a.Out, *bare)
 		}
@@ -113,7 +108,7 @@ func compareProxies(ctx context.Context, a *command.App, duration time.Duration,
 	if at, err := beginNginx(ctx, dir, address, begin); err == nil {
 		all = append(all, &carrier{name: "nginx", url: at})
 	} else {
-		_, _ = fmt.Fprintln(a.Err, "without nginx:", err)
+		a.Err.Print("without nginx: %v", err)
 	}
 	own, err := beginServer(ctx, dir, self, address, begin)
 	if err != nil {
@@ -122,7 +117,7 @@ func compareProxies(ctx context.Context, a *command.App, duration time.Duration,
 	all = append(all, own)
 	each := duration / time.Duration(3*rounds*len(all))
 	for round := range rounds {
-		_, _ = fmt.Fprintf(a.Err, "round %d of %d\n", round+1, rounds)
+		a.Err.Print("round %d of %d", round+1, rounds)
 		for i := range all {
 			if err := all[(i+round)%len(all)].measure(ctx, each); err != nil {
 				return err
@@ -133,10 +128,10 @@ func compareProxies(ctx context.Context, a *command.App, duration time.Duration,
 	for _, c := range all {
 		report.Rows = append(report.Rows, c.row(all[0]))
 	}
-	return a.Show(report, func(w io.Writer) { printProxies(w, report) })
+	return a.Show(report, func(w output.Printer) { printProxies(w, report) })
 }
 
-func printProxies(w io.Writer, r ProxyReport) {
+func printProxies(w output.Printer, r ProxyReport) {
 	var rows [][]string
 	for _, c := range r.Rows {
 		rows = append(rows, []string{
@@ -144,6 +139,6 @@ func printProxies(w io.Writer, r ProxyReport) {
 			fmt.Sprintf("%.3f ms", c.FirstByte), fmt.Sprintf("%.2f", c.FirstRatio), output.Thousands(c.Errors),
 		})
 	}
-	output.Table(w, "", []string{"", "P50, 1 CONN", "TIMES", "A SECOND, 16", "TIMES", "FIRST BYTE", "TIMES", "ERRORS"}, rows)
-	_, _ = fmt.Fprintln(w, "times: how much more than the bare proxy it takes")
+	w.Table("", []string{"", "P50, 1 CONN", "TIMES", "A SECOND, 16", "TIMES", "FIRST BYTE", "TIMES", "ERRORS"}, rows)
+	w.Print("times: how much more than the bare proxy it takes")
 }

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"signalbox/internal/cli/api"
@@ -21,27 +20,18 @@ import (
 	"signalbox/internal/wire"
 )
 
-func newSignal(a *command.App) *cobra.Command {
-	c := &cobra.Command{
+func newSignal(a *command.App) *command.Command {
+	b := newBench(a, "signal", 64, &command.Command{
 		Use: "signal", Short: "Send signals as fast as they are answered, or at a rate",
-		Long: "Sends signals, each of a run of its own, and prints how many were answered and how\n" +
-			"fast. With --rate a signal counts from when it was due, so that a server which stands\nstill is seen to.\n\n" +
-			"Signals are recorded for good, in the deck bench: use a server that is there for it.\n" +
-			"With --gate each one opens a gate. At the end these are rejected with the operator's\n" +
-			"token, for which a minute is taken; what is left then, or without a token, is counted.",
-		Example: "  signalbox bench signal --compare\n" +
-			"  signalbox bench signal --rate 2000 --duration 30s",
-		Args: command.NoArguments(),
-	}
-	b := newBench(a, c, "signal", 64)
-	b.agentFlags(c)
-	c.Flags().BoolVar(&b.gate, "gate", true, "ask for a gate with every signal")
-	c.Flags().BoolVar(&b.compare, "compare", false,
-		"measure a bare HTTP handler in the same way first, and print the ratio")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		return b.run(c.Context(), "signal", b.signal)
-	}
-	return c
+		Long: "Sends signals, each of a run of its own, and prints how many were answered and how\nfast. With --rate a signal counts from when it was due, so that a server which stands\nstill is seen to.\n\n" +
+			"Signals are recorded for good, in the deck bench: use a server that is there for it.\nWith --gate each one opens a gate. At the end these are rejected with the operator's\ntoken, for which a minute is taken; what is left then, or without a token, is counted.",
+		Example: "  signalbox bench signal --compare\n  signalbox bench signal --rate 2000 --duration 30s",
+		Args:    command.NoArguments(),
+	})
+	b.agentFlags()
+	b.command.Flags().BoolVar(&b.gate, "gate", true, "ask for a gate with every signal")
+	b.compareFlag("a bare HTTP handler")
+	return b.runs(b.signal)
 }
 
 func (b *bench) signal(ctx context.Context) (report Report, err error) {
@@ -93,7 +83,7 @@ func (b *bench) clear(ctx context.Context, agent, runs string, connections int) 
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: connections}
 	defer transport.CloseIdleConnections()
 	c.HTTP.Transport = transport
-	_, _ = fmt.Fprintln(b.Err, "rejecting the gates that were opened")
+	b.Err.Print("rejecting the gates that were opened")
 	var rejected atomic.Int64
 	q := url.Values{"status": {"pending"}, "project": {"bench"}, "agent": {agent}, "limit": {fmt.Sprint(wire.MaxPage)}}
 	_ = api.Pages(ctx, c, "/ops/gates", q, func(page gate.GatePage) string { // what is left is counted

@@ -9,7 +9,6 @@ package command
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/url"
 	"os"
@@ -29,7 +28,7 @@ import (
 // App is what the commands of one call of the program share.
 type App struct {
 	In       io.Reader
-	Out, Err io.Writer
+	Out, Err output.Printer
 	Server   string // --server
 	Data     string // --data
 	JSON     bool   // --json
@@ -103,16 +102,16 @@ func (a *App) Call(ctx context.Context, r api.Request, answer any) error {
 // Asker calls the server and shows what comes back: an App, or one that speaks as somebody else.
 type Asker interface {
 	Call(ctx context.Context, r api.Request, answer any) error
-	Show(v any, text func(w io.Writer)) error
+	Show(v any, text func(w output.Printer)) error
 }
 
 // Ask calls the server once and shows the answer.
-func Ask[T any](ctx context.Context, a Asker, r api.Request, text func(w io.Writer, answer T)) error {
+func Ask[T any](ctx context.Context, a Asker, r api.Request, text func(w output.Printer, answer T)) error {
 	var answer T
 	if err := a.Call(ctx, r, &answer); err != nil {
 		return err
 	}
-	return a.Show(answer, func(w io.Writer) { text(w, answer) })
+	return a.Show(answer, func(w output.Printer) { text(w, answer) })
 }
 
 // WithJSON gives a command the flag --json.
@@ -122,7 +121,7 @@ func (a *App) WithJSON(c *cobra.Command) *cobra.Command {
 }
 
 // Show prints v as JSON with --json, and as text otherwise.
-func (a *App) Show(v any, text func(w io.Writer)) error {
+func (a *App) Show(v any, text func(w output.Printer)) error {
 	if !a.JSON {
 		text(a.Out)
 		return nil
@@ -131,15 +130,9 @@ func (a *App) Show(v any, text func(w io.Writer)) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(a.Out, string(data))
+	_, err = a.Out.Write(append(data, '\n'))
 	return err
 }
-
-// Print writes a line for people, as fmt.Fprintf does.
-func (a *App) Print(format string, args ...any) { _, _ = fmt.Fprintf(a.Out, format+"\n", args...) }
-
-// Note writes a line about what is shown, which is not part of it, to standard error.
-func (a *App) Note(format string, args ...any) { _, _ = fmt.Fprintf(a.Err, format+"\n", args...) }
 
 // ReadFile reads a file that was named, or standard input for "-".
 func (a *App) ReadFile(name string) ([]byte, error) {
@@ -154,15 +147,16 @@ func (a *App) ReadFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-// VerifierKey reads the key that verifies the ledger: from a file, or the data folder's for "".
-func (a *App) VerifierKey(path string) (string, error) {
+// VerifierKey reads the key that verifies the ledger: from the file that the flag names, or the data
+// folder's for "".
+func (a *App) VerifierKey(flag, path string) (string, error) {
 	if path == "" {
 		path = filepath.Join(a.DataDir(), ledger.PublicKeyFile)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", fault.Wrap(err, fault.InvalidRequest,
-			"The key that verifies is not at %s. Give a file with --key; a server shows its key at /ledger/key.", path)
+			"The key that verifies is not at %s. Give a file with --%s; a server shows its key at /ledger/key.", path, flag)
 	}
 	return string(text), nil
 }
@@ -185,7 +179,7 @@ func (a *App) Download(ctx context.Context, r api.Request, path, check string) e
 	}
 	n, err := save(path, res.Body)
 	if err == nil {
-		a.Note("Wrote %s (%s bytes). Check it with `%s %s`.", path, output.Thousands(n), check, path)
+		a.Err.Print("Wrote %s (%s bytes). Check it with `%s %s`.", path, output.Thousands(n), check, path)
 	}
 	return err
 }

@@ -10,6 +10,10 @@ import (
 	"signalbox/internal/fault"
 )
 
+// Command is one command: its name, its help, its flags and what it does. No other package has to
+// know whose type it is.
+type Command = cobra.Command
+
 // Group is a command that only has sub-commands.
 func Group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, RunE: OnlySubs, Args: cobra.ArbitraryArgs}
@@ -41,6 +45,9 @@ func FlagError(c *cobra.Command, err error) error {
 	c.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, "--"+f.Name) })
 	return Usage("The flag --%s is not known to `%s`. %s", unknown, c.CommandPath(), fault.DidYouMean("--"+unknown, known))
 }
+
+// AnyArguments takes whatever comes.
+func AnyArguments() cobra.PositionalArgs { return cobra.ArbitraryArgs }
 
 // NoArguments refuses arguments.
 func NoArguments() cobra.PositionalArgs { return Exactly(0, "no arguments") }

@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	amp "signalbox/client"
@@ -31,29 +30,6 @@ import (
 	"signalbox/internal/mail/mailbox"
 	"signalbox/internal/roster"
 )
-
-// New is the command `demo`.
-func New(a *command.App) *cobra.Command {
-	c := &cobra.Command{
-		Use: "demo", Short: "Five agents, one per protocol, act against the running server",
-		Long: "Five agents of a small shop act against the running server, each through the protocol it\n" +
-			"speaks, so that every page of the dashboard has something to show: a newsletter that waits\n" +
-			"for a person, a message in quarantine, a task in review, a run in progress. The policy in\n" +
-			"force decides about all of it and is left alone.\n\n" +
-			"The agents have the label demo=yes; what they did stays in the ledger. An operator named\n" + operator + " decides a few of the gates, and is removed at the end.",
-		Example: "  signalbox demo\n  signalbox demo --once --workspace playground", Args: command.NoArguments(),
-	}
-	once := c.Flags().Bool("once", false, "end after one round")
-	workspace := c.Flags().String("workspace", "default", "the workspace of the agents; made if it is not there")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		d, err := stage(a, *workspace)
-		if err != nil {
-			return err
-		}
-		return errors.Join(d.play(c.Context(), *once), d.end(c.Context()))
-	}
-	return c
-}
 
 // The cast: one agent for each protocol. Three of them also have a part in tasks.
 const (
@@ -72,6 +48,26 @@ var cast = []struct{ name, trust, protocol, role string }{
 	{reviewer, "trusted", "mail", "reviewer"},
 	{lead, "trusted", "tasks", "coordinator"},
 	{nightShift, "standard", "runs", ""},
+}
+
+// New is the command `demo`.
+func New(a *command.App) *command.Command {
+	c := &command.Command{
+		Use: "demo", Short: "Five agents, one per protocol, act against the running server",
+		Long: "Five agents of a small shop act against the running server, each through the protocol it\nspeaks, so that every page of the dashboard has something to show: a newsletter that waits\nfor a person, a message in quarantine, a task in review, a run in progress. The policy in\nforce decides about all of it and is left alone.\n\n" +
+			"The agents have the label demo=yes; what they did stays in the ledger. An operator named\n" + operator + " decides a few of the gates, and is removed at the end.",
+		Example: "  signalbox demo\n  signalbox demo --once --workspace playground", Args: command.NoArguments(),
+	}
+	once := c.Flags().Bool("once", false, "end after one round")
+	workspace := c.Flags().String("workspace", "default", "the workspace of the agents; made if it is not there")
+	c.RunE = func(c *command.Command, _ []string) error {
+		d, err := stage(a, *workspace)
+		if err != nil {
+			return err
+		}
+		return errors.Join(d.play(c.Context(), *once), d.end(c.Context()))
+	}
+	return c
 }
 
 // story is the demo as it is being played.
@@ -131,19 +127,19 @@ func (d *story) play(ctx context.Context, once bool) error {
 	if err := d.api.Call(ctx, api.Get("/ops/gates?status=pending&limit=100"), &page); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(d.Out, "\n%s for you, after %.1f s. Decide at %s or with `signalbox gates watch`.\n",
+	d.Out.Print("\n%s for you, after %.1f s. Decide at %s or with `signalbox gates watch`.",
 		output.GatesWait(len(page.Gates)), time.Since(began).Seconds(), d.api.Base+address.Dashboard.At())
 	if once {
 		return nil
 	}
 	d.goesOn = true
-	_, _ = fmt.Fprintln(d.Out, "The agents go on. Ctrl-C sends them home.")
+	d.Out.Print("The agents go on. Ctrl-C sends them home.")
 	return d.goOn(live)
 }
 
 // say tells what an agent did.
 func (d *story) say(who, format string, args ...any) {
-	_, _ = fmt.Fprintf(d.Out, "%-18s %s\n", who, fmt.Sprintf(format, args...))
+	d.Out.Print("%-18s %s", who, fmt.Sprintf(format, args...))
 }
 
 // enter makes the agents and the operator, or finds them as the last demo left them.

@@ -10,29 +10,25 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/client/ahp"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/harness"
 )
 
 // New is the group of commands `harness`.
-func New(a *command.App) *cobra.Command {
+func New(a *command.App) *command.Command {
 	return command.Group("harness", "Supervise agents that speak AHP", newStdio(a))
 }
 
-func newStdio(a *command.App) *cobra.Command {
-	c := &cobra.Command{
+func newStdio(a *command.App) *command.Command {
+	c := &command.Command{
 		Use: "stdio", Short: "An AHP harness on standard input and output, for an agent that starts its own",
-		Long: "A pipe to the running server, for an agent that starts its harness as a program. On the\n" +
-			"server's machine it uses the Unix socket in the data folder, and elsewhere, with --server\n" +
-			"or SIGNALBOX_SERVER, a WebSocket with the agent's key in --key or SIGNALBOX_KEY.\n\n" +
+		Long: "A pipe to the running server, for an agent that starts its harness as a program. On the\nserver's machine it uses the Unix socket in the data folder, and elsewhere, with --server\nor SIGNALBOX_SERVER, a WebSocket with the agent's key in --key or SIGNALBOX_KEY.\n\n" +
 			"Nothing is allowed while the server cannot be reached: every event that asks is refused,\nuntil it is back.",
 		Args: command.NoArguments(),
 	}
 	key := c.Flags().String("key", "", "a key of the agent, for a server elsewhere (SIGNALBOX_KEY)")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		if *key == "" {
 			*key = Key()
 		}

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/client/ahp"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/harness"
@@ -29,7 +27,7 @@ const (
 )
 
 // New is the group of commands `hook`.
-func New(a *command.App) *cobra.Command {
+func New(a *command.App) *command.Command {
 	c := command.Group("hook", "Put agent CLIs under supervision, through their own hooks")
 	c.Long = c.Short + ": " + strings.Join(Names(), ", ") + ".\n\n`signalbox hook install NAME` registers the hooks. From then on the CLI asks before it\nuses a tool or takes a prompt, and tells what came of it."
 	for _, t := range Tools {
@@ -47,15 +45,15 @@ type asker struct {
 	final   bool // a yes is the last word
 }
 
-func (f *asker) addFlags(c *cobra.Command) {
+func (f *asker) addFlags(c *command.Command) {
 	c.Flags().StringVar(&f.keyFile, "key-file", "",
 		"a file with a key of the agent, for a server elsewhere (the key itself: SIGNALBOX_KEY)")
 	c.Flags().DurationVar(&f.wait, "wait", 0,
 		"how long to wait for a person's decision, beyond the seconds that the server holds a call")
 }
 
-func newRun(a *command.App, t *Tool) *cobra.Command {
-	c := &cobra.Command{
+func newRun(a *command.App, t *Tool) *command.Command {
+	c := &command.Command{
 		Use: t.Name, Short: "The hook of " + t.Title + ": reads what it is about to do, and answers",
 		Long: "Is started by " + t.Title + ", once `signalbox hook install " + t.Name + "` has registered it. On the server's\nmachine it uses the Unix socket in the data folder, and elsewhere, with --server or\nSIGNALBOX_SERVER, HTTP with a key of the agent.\n\n" +
 			"What cannot be asked, because the server is away, is refused.",
@@ -67,7 +65,7 @@ func newRun(a *command.App, t *Tool) *cobra.Command {
 		"the socket of the process that watches the run, and asks and waits in place of the hook")
 	_ = c.Flags().MarkHidden("via") // it is there
 	c.Flags().BoolVar(&f.final, "final", false, "a yes is the last word: the CLI's own permissions are not asked after it")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		out := f.run(c.Context(), t, *via)
 		_, _ = a.Out.Write(out.Stdout)
 		if out.Code != CodeGoOn {
@@ -182,23 +180,18 @@ func readAll(ctx context.Context, in io.Reader) ([]byte, error) {
 	}
 }
 
-func newInstall(a *command.App) *cobra.Command {
-	c := &cobra.Command{
+func newInstall(a *command.App) *command.Command {
+	c := &command.Command{
 		Use: "install NAME", Short: "Register the hooks in a CLI's settings", ValidArgs: Names(),
-		Long: "Adds the hooks to the CLI's settings: those of the person, or with --project those of the\n" +
-			"project in this folder. Everything else in them stays as it is, and `signalbox hook\n" +
-			"uninstall` puts them back.\n\n" +
-			"The hooks talk to the server that this command would talk to. With --wait the CLI waits so\n" +
-			"long for a person's decision; without it, it is told to try again after a few seconds.",
-		Example: "  signalbox hook install claude-code\n" +
-			"  signalbox hook install codex --wait 10m\n" +
-			"  signalbox hook install gemini --project --server https://signalbox.example --key-file ~/.signalbox-key",
-		Args: command.Exactly(1, "the name of a CLI: "+strings.Join(Names(), ", ")),
+		Long: "Adds the hooks to the CLI's settings: those of the person, or with --project those of the\nproject in this folder. Everything else in them stays as it is, and `signalbox hook\nuninstall` puts them back.\n\n" +
+			"The hooks talk to the server that this command would talk to. With --wait the CLI waits so\nlong for a person's decision; without it, it is told to try again after a few seconds.",
+		Example: "  signalbox hook install claude-code\n  signalbox hook install codex --wait 10m\n  signalbox hook install gemini --project --server https://signalbox.example --key-file ~/.signalbox-key",
+		Args:    command.Exactly(1, "the name of a CLI: "+strings.Join(Names(), ", ")),
 	}
 	f := asker{App: a}
 	f.addFlags(c)
 	project := projectFlag(c)
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	c.RunE = func(_ *command.Command, args []string) error {
 		t, file, err := settingsOf(args[0], *project)
 		if err != nil {
 			return err
@@ -237,7 +230,7 @@ func (f *asker) reach() ([]string, error) {
 			return nil, err
 		}
 		if _, err := os.Stat(filepath.Join(dir, server.URLFile)); err != nil {
-			f.Note("No server has been started with its data in %s yet. Until then everything is refused.", dir)
+			f.Err.Print("No server has been started with its data in %s yet. Until then everything is refused.", dir)
 		}
 		reach = []string{"--data", dir}
 	}
@@ -256,27 +249,26 @@ func (f *asker) reach() ([]string, error) {
 
 func sayInstalled(a *command.App, t *Tool, file string, changed bool) {
 	if !changed {
-		a.Print("%s is under supervision already, by %s.", t.Title, file)
+		a.Out.Print("%s is under supervision already, by %s.", t.Title, file)
 		return
 	}
-	a.Print("%s is under supervision from its next session on, by %s.", t.Title, file)
+	a.Out.Print("%s is under supervision from its next session on, by %s.", t.Title, file)
 	switch t.Name {
 	case "codex":
-		a.Print("Codex skips hooks that nobody has reviewed: start it, and trust them with /hooks.")
+		a.Out.Print("Codex skips hooks that nobody has reviewed: start it, and trust them with /hooks.")
 	case "amp":
-		a.Print("What the policy allows, Amp does without asking. `amp permissions list` shows the rule.")
+		a.Out.Print("What the policy allows, Amp does without asking. `amp permissions list` shows the rule.")
 	}
 }
 
-func newUninstall(a *command.App) *cobra.Command {
-	c := &cobra.Command{
+func newUninstall(a *command.App) *command.Command {
+	c := &command.Command{
 		Use: "uninstall NAME", Short: "Take the hooks out of a CLI's settings", ValidArgs: Names(),
-		Long: "Puts the CLI's settings back as they were before `signalbox hook install`, byte for byte\n" +
-			"if nothing else has changed in them, and else without the hooks.",
+		Long: "Puts the CLI's settings back as they were before `signalbox hook install`, byte for byte\nif nothing else has changed in them, and else without the hooks.",
 		Args: command.Exactly(1, "the name of a CLI: "+strings.Join(Names(), ", ")),
 	}
 	project := projectFlag(c)
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	c.RunE = func(_ *command.Command, args []string) error {
 		t, file, err := settingsOf(args[0], *project)
 		if err != nil {
 			return err
@@ -286,16 +278,16 @@ func newUninstall(a *command.App) *cobra.Command {
 			return leftAlone(err, file)
 		}
 		if changed {
-			a.Print("%s is no longer under supervision: its hooks are gone from %s.", t.Title, file)
+			a.Out.Print("%s is no longer under supervision: its hooks are gone from %s.", t.Title, file)
 		} else {
-			a.Print("There are no hooks of Signalbox in %s.", file)
+			a.Out.Print("There are no hooks of Signalbox in %s.", file)
 		}
 		return nil
 	}
 	return c
 }
 
-func projectFlag(c *cobra.Command) *bool {
+func projectFlag(c *command.Command) *bool {
 	return c.Flags().Bool("project", false, "the settings of the project in this folder, instead of the person's")
 }
 

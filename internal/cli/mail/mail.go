@@ -6,12 +6,9 @@ package mail
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
@@ -26,7 +23,7 @@ type commands struct {
 }
 
 // New is the group of commands `mail`.
-func New(a *command.App) *cobra.Command {
+func New(a *command.App) *command.Command {
 	m := &commands{App: a}
 	c := command.Group("mail", "Send and receive mail as an agent (AMP v0.1.2), with any provider",
 		m.newInit(), m.newRegister(), m.newStatus(), m.newSend(), m.newFetch(), m.newInbox(), m.newRead(), m.newReply(), m.newRemove(), m.newDownload(), m.newRotate(), m.newTrust(), m.newBus())
@@ -58,19 +55,19 @@ func identityOf(b *mailbox.Box) identity {
 	return identity{b.Name, b.Tenant, b.Address, b.Fingerprint(), b.Dir}
 }
 
-func (m *commands) newInit() *cobra.Command {
-	c := &cobra.Command{
+func (m *commands) newInit() *command.Command {
+	c := &command.Command{
 		Use: "init [NAME]", Short: "Make an agent's folder with a pair of keys", Args: command.AtMost(1, "at most one NAME"),
 	}
 	name := c.Flags().StringP("name", "n", "", "the agent's name")
 	tenant := c.Flags().StringP("tenant", "t", "", "the tenant to register with")
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	c.RunE = func(_ *command.Command, args []string) error {
 		b, err := m.init(cmp.Or(strings.Join(args, ""), *name), *tenant)
 		if err != nil {
 			return err
 		}
-		return m.Show(identityOf(b), func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "Made the agent %s, whose key is %s.\nGet it an address with `%s register`.\n",
+		return m.Show(identityOf(b), func(w output.Printer) {
+			w.Print("Made the agent %s, whose key is %s.\nGet it an address with `%s register`.",
 				b.Name, b.Fingerprint(), m.as(b))
 		})
 	}
@@ -91,11 +88,10 @@ func (m *commands) init(name, tenant string) (*mailbox.Box, error) {
 	return mailbox.Init(where, name, tenant)
 }
 
-func (m *commands) newRegister() *cobra.Command {
-	c := &cobra.Command{
+func (m *commands) newRegister() *command.Command {
+	c := &command.Command{
 		Use: "register [NAME]", Short: "Get the agent an address with a provider",
-		Long: "Registers the agent with the server that --server or the data folder names, or with the\n" +
-			"provider in --provider. An agent that has no folder yet gets one.",
+		Long: "Registers the agent with the server that --server or the data folder names, or with the\nprovider in --provider. An agent that has no folder yet gets one.",
 		Args: command.AtMost(1, "at most one NAME"),
 	}
 	var j mailbox.Joining
@@ -107,7 +103,7 @@ func (m *commands) newRegister() *cobra.Command {
 	flags.StringVar(&j.Invite, "invite", "", "an invite code")
 	flags.StringVar(&j.Alias, "alias", "", "a name for people to read")
 	flags.BoolVar(&j.Again, "again", false, "get a new API key for an address that the agent has")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		var err error
 		if j.Server, err = m.provider(*provider); err != nil {
 			return err
@@ -120,8 +116,8 @@ func (m *commands) newRegister() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return m.Show(r, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "%s is %s now.\nSend with `%s send ADDRESS SUBJECT TEXT`, and receive with `%[3]s fetch`.\n",
+		return m.Show(r, func(w output.Printer) {
+			w.Print("%s is %s now.\nSend with `%s send ADDRESS SUBJECT TEXT`, and receive with `%[3]s fetch`.",
 				b.Name, r.Address, m.as(b))
 		})
 	}
@@ -181,11 +177,11 @@ type registration struct {
 	Error     string `json:"error,omitempty"`
 }
 
-func (m *commands) newStatus() *cobra.Command {
-	c := &cobra.Command{
+func (m *commands) newStatus() *command.Command {
+	c := &command.Command{
 		Use: "status", Short: "Show who the agent is, its addresses, and what waits for it", Args: command.NoArguments(),
 	}
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		b, err := m.open()
 		if err != nil {
 			return err
@@ -213,11 +209,11 @@ func (m *commands) newStatus() *cobra.Command {
 	return m.WithJSON(c)
 }
 
-func (s status) print(w io.Writer) {
-	_, _ = fmt.Fprintf(w, "agent        %s\nfolder       %s\nfingerprint  %s\ninbox        %d unread of %d\n",
+func (s status) print(w output.Printer) {
+	w.Print("agent        %s\nfolder       %s\nfingerprint  %s\ninbox        %d unread of %d",
 		s.Name, s.Dir, s.Fingerprint, s.Unread, s.Messages)
 	for _, path := range s.Damaged {
-		_, _ = fmt.Fprintf(w, "damaged      %s\n", output.Printable(path))
+		w.Print("damaged      %s", output.Printable(path))
 	}
 	rows := make([][]string, len(s.Registrations))
 	for i, r := range s.Registrations {
@@ -226,19 +222,17 @@ func (s status) print(w io.Writer) {
 			rows[i][2], rows[i][3] = "?", r.Error
 		}
 	}
-	_, _ = fmt.Fprintln(w)
-	output.Table(w, "It has no address yet. Get it one with `signalbox mail register`.", []string{"ADDRESS", "PROVIDER", "WAITING", "STATE"}, rows)
+	w.Print("")
+	w.Table("It has no address yet. Get it one with `signalbox mail register`.", []string{"ADDRESS", "PROVIDER", "WAITING", "STATE"}, rows)
 }
 
-func (m *commands) newTrust() *cobra.Command {
-	c := &cobra.Command{
+func (m *commands) newTrust() *command.Command {
+	c := &command.Command{
 		Use:   "trust ADDRESS",
 		Short: "Believe a sender that has come with another key than it had", Args: command.Exactly(1, "ADDRESS"),
-		Long: "The key of a sender is remembered from its first message on, and mail that is signed with\n" +
-			"another is untrusted. When the sender tells you, by another way, that it has changed its\n" +
-			"key, this takes the new one; mail that comes from then on is believed.",
+		Long: "The key of a sender is remembered from its first message on, and mail that is signed with\nanother is untrusted. When the sender tells you, by another way, that it has changed its\nkey, this takes the new one; mail that comes from then on is believed.",
 	}
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	c.RunE = func(_ *command.Command, args []string) error {
 		b, err := m.open()
 		if err != nil {
 			return err
@@ -247,21 +241,20 @@ func (m *commands) newTrust() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return m.Show(t, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "The key of %s is %s now; it was %s.\n", output.Printable(t.Address), t.Now, t.Before)
+		return m.Show(t, func(w output.Printer) {
+			w.Print("The key of %s is %s now; it was %s.", output.Printable(t.Address), t.Now, t.Before)
 		})
 	}
 	return m.WithJSON(c)
 }
 
-func (m *commands) newRotate() *cobra.Command {
-	c := &cobra.Command{
+func (m *commands) newRotate() *command.Command {
+	c := &command.Command{
 		Use: "rotate", Short: "Give the agent new keys, and tell its providers", Args: command.NoArguments(),
-		Long: "Makes a new pair of keys, proves to every provider with the old key that the new one is\n" +
-			"the agent's, and uses it from then on. If a provider cannot be reached, run it again later.",
+		Long: "Makes a new pair of keys, proves to every provider with the old key that the new one is\nthe agent's, and uses it from then on. If a provider cannot be reached, run it again later.",
 	}
 	api := c.Flags().Bool("api-key", false, "get new API keys instead; the old ones work for some time")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		b, err := m.open()
 		if err != nil {
 			return err
@@ -274,12 +267,12 @@ func (m *commands) newRotate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return m.Show(identityOf(b), func(w io.Writer) {
+		return m.Show(identityOf(b), func(w output.Printer) {
 			if *api {
-				_, _ = fmt.Fprintf(w, "%s has new API keys.\n", b.Name)
+				w.Print("%s has new API keys.", b.Name)
 				return
 			}
-			_, _ = fmt.Fprintf(w, "The key of %s is %s now.\n", b.Name, b.Fingerprint())
+			w.Print("The key of %s is %s now.", b.Name, b.Fingerprint())
 		})
 	}
 	return m.WithJSON(c)

@@ -1,11 +1,7 @@
 package mail
 
 import (
-	"fmt"
-	"io"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
@@ -47,26 +43,25 @@ func letters(messages []mailbox.Message) []letter {
 	return all
 }
 
-func printLetters(w io.Writer, all []letter, none string) {
+func printLetters(w output.Printer, all []letter, none string) {
 	rows := make([][]string, len(all))
 	for i, l := range all {
 		rows[i] = []string{l.ID, l.From, l.Subject, l.Priority, string(l.Trust), l.Status, l.Timestamp}
 	}
-	output.Table(w, none, []string{"ID", "FROM", "SUBJECT", "PRIORITY", "TRUST", "STATUS", "SENT"}, rows)
+	w.Table(none, []string{"ID", "FROM", "SUBJECT", "PRIORITY", "TRUST", "STATUS", "SENT"}, rows)
 }
 
-func (m *commands) newFetch() *cobra.Command {
-	c := &cobra.Command{
+func (m *commands) newFetch() *command.Command {
+	c := &command.Command{
 		Use: "fetch", Short: "Get the mail that waits with the providers",
-		Long: "Gets the mail that waits, verifies and keeps it, and acknowledges it. A message is on disk\n" +
-			"before the provider hears that it may forget it.",
+		Long: "Gets the mail that waits, verifies and keeps it, and acknowledges it. A message is on disk\nbefore the provider hears that it may forget it.",
 		Args: command.NoArguments(),
 	}
 	var f mailbox.Fetching
 	c.Flags().StringVarP(&f.Provider, "provider", "p", "", "only from this provider or address")
 	c.Flags().BoolVar(&f.Keep, "no-ack", false, "leave it with the provider")
 	c.Flags().DurationVar(&f.Wait, "wait", 0, "wait so long for a message, 30s at the most")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		if f.Wait < 0 || f.Wait > 30*time.Second {
 			return command.Usage("--wait should be from 0s to 30s, and is %s.", f.Wait)
 		}
@@ -84,18 +79,18 @@ func (m *commands) newFetch() *cobra.Command {
 			failed = append(failed, fault.From(err).Message)
 		}
 		answer := map[string]any{"messages": all, "known": got.Known, "refused": append([]string{}, got.Refused...), "failed": failed}
-		return m.Show(answer, func(w io.Writer) {
+		return m.Show(answer, func(w output.Printer) {
 			printLetters(w, all, "No new mail.")
 			for _, problem := range append(got.Refused, failed...) {
-				_, _ = fmt.Fprintf(m.Err, "signalbox: %s\n", output.Printable(problem))
+				m.Err.Print("signalbox: %s", output.Printable(problem))
 			}
 		})
 	}
 	return m.WithJSON(c)
 }
 
-func (m *commands) newInbox() *cobra.Command {
-	c := &cobra.Command{Use: "inbox", Short: "List the mail that was fetched", Args: command.NoArguments()}
+func (m *commands) newInbox() *command.Command {
+	c := &command.Command{Use: "inbox", Short: "List the mail that was fetched", Args: command.NoArguments()}
 	flags := c.Flags()
 	all := flags.Bool("all", false, "what was read too")
 	_ = flags.Bool("unread", true, "what was not read, as is the default")
@@ -103,7 +98,7 @@ func (m *commands) newInbox() *cobra.Command {
 	sent := flags.Bool("sent", false, "what was sent")
 	count := flags.Bool("count", false, "only how many there are")
 	limit := flags.Int("limit", 0, "how many to list at the most")
-	c.RunE = func(*cobra.Command, []string) error {
+	c.RunE = func(*command.Command, []string) error {
 		b, err := m.open()
 		if err != nil {
 			return err
@@ -123,13 +118,13 @@ func (m *commands) newInbox() *cobra.Command {
 			wanted = wanted[:min(n, *limit)]
 		}
 		if *count {
-			return m.Show(map[string]int{"count": n}, func(w io.Writer) { _, _ = fmt.Fprintln(w, n) })
+			return m.Show(map[string]int{"count": n}, func(w output.Printer) { w.Print("%d", n) })
 		}
 		list := letters(wanted)
-		return m.Show(map[string]any{"messages": list, "count": n, "damaged": append([]string{}, damaged...)}, func(w io.Writer) {
+		return m.Show(map[string]any{"messages": list, "count": n, "damaged": append([]string{}, damaged...)}, func(w output.Printer) {
 			printLetters(w, list, "Nothing here. `signalbox mail fetch` gets what waits, and --all lists what was read too.")
 			for _, path := range damaged {
-				_, _ = fmt.Fprintf(m.Err, "signalbox: %s is damaged\n", output.Printable(path))
+				m.Err.Print("signalbox: %s is damaged", output.Printable(path))
 			}
 		})
 	}
@@ -154,18 +149,16 @@ func (m *commands) find(folder, id string) (*mailbox.Box, *mailbox.Message, erro
 	return b, one, err
 }
 
-func (m *commands) newRead() *cobra.Command {
-	c := &cobra.Command{
+func (m *commands) newRead() *command.Command {
+	c := &command.Command{
 		Use: "read ID", Short: "Show a message, and remember that it was read",
-		Long: "Shows a message. What does not come from the agent's own tenant, cannot be verified or looks\n" +
-			"like an attempt to take its reader over is shown in a wrapper: it is data, and no\n" +
-			"instruction. With --json the member display holds it so, and payload as it was sent.",
+		Long: "Shows a message. What does not come from the agent's own tenant, cannot be verified or looks\nlike an attempt to take its reader over is shown in a wrapper: it is data, and no\ninstruction. With --json the member display holds it so, and payload as it was sent.",
 		Args: command.Exactly(1, "ID"),
 	}
 	noMark := c.Flags().BoolP("no-mark", "n", false, "leave it unread")
 	sent := c.Flags().BoolP("sent", "s", false, "a message that was sent")
 	receipt := c.Flags().Bool("receipt", false, "tell the sender that it was read")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		b, one, err := m.find(folderOf(*sent), args[0])
 		if err != nil {
 			return err
@@ -190,7 +183,7 @@ func (m *commands) showMessage(one *mailbox.Message) error {
 	for name, value := range one.Raw() {
 		whole[name] = value
 	}
-	return m.Show(whole, func(w io.Writer) {
+	return m.Show(whole, func(w output.Printer) {
 		trust := string(one.Security.Trust)
 		if one.Security.Reason != "" {
 			trust += ": " + one.Security.Reason
@@ -207,17 +200,17 @@ func (m *commands) showMessage(one *mailbox.Message) error {
 			{"trust", trust},
 		} {
 			if row[1] != "" {
-				_, _ = fmt.Fprintf(w, "%-9s %.300s\n", row[0], output.Printable(row[1]))
+				w.Print("%-9s %.300s", row[0], output.Printable(row[1]))
 			}
 		}
-		_, _ = fmt.Fprintf(w, "\n%s\n", output.Lines(one.Text()))
+		w.Print("\n%s", output.Lines(one.Text()))
 	})
 }
 
-func (m *commands) newRemove() *cobra.Command {
-	c := &cobra.Command{Use: "rm ID", Short: "Delete a message from the folder", Args: command.Exactly(1, "ID")}
+func (m *commands) newRemove() *command.Command {
+	c := &command.Command{Use: "rm ID", Short: "Delete a message from the folder", Args: command.Exactly(1, "ID")}
 	sent := c.Flags().BoolP("sent", "s", false, "a message that was sent")
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	c.RunE = func(_ *command.Command, args []string) error {
 		b, one, err := m.find(folderOf(*sent), args[0])
 		if err != nil {
 			return err
@@ -225,22 +218,21 @@ func (m *commands) newRemove() *cobra.Command {
 		if err := b.Remove(one); err != nil {
 			return err
 		}
-		return m.Show(map[string]string{"removed": args[0]}, func(w io.Writer) { _, _ = fmt.Fprintf(w, "Removed %s.\n", args[0]) })
+		return m.Show(map[string]string{"removed": args[0]}, func(w output.Printer) { w.Print("Removed %s.", args[0]) })
 	}
 	return m.WithJSON(c)
 }
 
-func (m *commands) newDownload() *cobra.Command {
-	c := &cobra.Command{
+func (m *commands) newDownload() *command.Command {
+	c := &command.Command{
 		Use: "download ID [ATTACHMENT]", Short: "Get the attachments of a message",
-		Long: "Gets one attachment of a message, or all of them, and checks them against their digests.\n" +
-			"Without --dest they go into the agent's folder.",
+		Long: "Gets one attachment of a message, or all of them, and checks them against their digests.\nWithout --dest they go into the agent's folder.",
 		Args: command.Between(1, 2, "ID, and perhaps ATTACHMENT"),
 	}
 	_ = c.Flags().Bool("all", true, "all of them, as is the default")
 	dest := c.Flags().String("dest", "", "the folder to put them into")
 	force := c.Flags().Bool("force", false, "what the scan finds suspicious too")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		b, one, err := m.find(mailbox.Inbox, args[0])
 		if err != nil {
 			return err
@@ -260,9 +252,9 @@ func (m *commands) newDownload() *cobra.Command {
 			return fault.New(fault.AttachmentNotFound,
 				"The message has no such attachment. `signalbox mail read %s` lists what it has.", args[0])
 		}
-		return m.Show(map[string]any{"files": files}, func(w io.Writer) {
+		return m.Show(map[string]any{"files": files}, func(w output.Printer) {
 			for _, path := range files {
-				_, _ = fmt.Fprintln(w, output.Printable(path))
+				w.Print("%s", output.Printable(path))
 			}
 		})
 	}

@@ -5,8 +5,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
 	"signalbox/internal/mail/mailbox"
@@ -24,11 +22,10 @@ func (m *commands) body(arg string) (string, error) {
 	return strings.TrimSuffix(string(text), "\n"), err
 }
 
-func (m *commands) newSend() *cobra.Command {
-	c := &cobra.Command{
+func (m *commands) newSend() *command.Command {
+	c := &command.Command{
 		Use: "send TO SUBJECT TEXT", Short: "Send a message",
-		Long: "Signs a message and hands it to the provider. TO is an address, or a short form of one:\n" +
-			"bob is an agent of the same tenant, and bob@acme one of another. TEXT is - to read it from\nstandard input.",
+		Long: "Signs a message and hands it to the provider. TO is an address, or a short form of one:\nbob is an agent of the same tenant, and bob@acme one of another. TEXT is - to read it from\nstandard input.",
 		Args: command.Exactly(3, "TO, SUBJECT and TEXT"),
 	}
 	d := m.draftFlags(c)
@@ -36,7 +33,7 @@ func (m *commands) newSend() *cobra.Command {
 	flags.StringVarP(&d.InReplyTo, "reply-to", "r", "", "the id of the message that this answers")
 	flags.StringVar(&d.ThreadID, "thread-id", "", "the thread that this belongs to")
 	flags.StringVar(&d.From, "from", "", "which of the agent's addresses or providers to send from")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		b, err := m.open()
 		if err != nil {
 			return err
@@ -50,15 +47,14 @@ func (m *commands) newSend() *cobra.Command {
 	return m.WithJSON(c)
 }
 
-func (m *commands) newReply() *cobra.Command {
-	c := &cobra.Command{
+func (m *commands) newReply() *command.Command {
+	c := &command.Command{
 		Use: "reply ID TEXT", Short: "Answer a message",
-		Long: "Answers a message of the inbox, in its thread and with its priority. TEXT is - to read it\n" +
-			"from standard input.",
+		Long: "Answers a message of the inbox, in its thread and with its priority. TEXT is - to read it\nfrom standard input.",
 		Args: command.Exactly(2, "ID and TEXT"),
 	}
 	more := m.draftFlags(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		b, answered, err := m.find(mailbox.Inbox, args[0])
 		if err != nil {
 			return err
@@ -84,7 +80,7 @@ func (m *commands) newReply() *cobra.Command {
 }
 
 // draftFlags are the flags of every message that goes out.
-func (m *commands) draftFlags(c *cobra.Command) *mailbox.Draft {
+func (m *commands) draftFlags(c *command.Command) *mailbox.Draft {
 	d := &mailbox.Draft{}
 	flags := c.Flags()
 	flags.StringVarP(&d.Priority, "priority", "p", "", "low, normal, high or urgent")
@@ -93,7 +89,7 @@ func (m *commands) draftFlags(c *cobra.Command) *mailbox.Draft {
 	flags.BoolVar(&d.Receipt, "receipt", false, "ask for a receipt of the delivery")
 	flags.StringVar(&d.Key, "idempotency-key", "", "send it once, however often it is tried with this")
 	context := flags.StringP("context", "c", "", "a JSON object for programs")
-	c.PreRunE = func(*cobra.Command, []string) error {
+	c.PreRunE = func(*command.Command, []string) error {
 		if c.Flags().Changed("context") {
 			d.Context = []byte(strings.TrimSpace(*context) + " ") // "" is no object, and refused as such
 		}
@@ -102,22 +98,22 @@ func (m *commands) draftFlags(c *cobra.Command) *mailbox.Draft {
 	return d
 }
 
-func (m *commands) send(c *cobra.Command, b *mailbox.Box, d mailbox.Draft) error {
+func (m *commands) send(c *command.Command, b *mailbox.Box, d mailbox.Draft) error {
 	r, err := b.Send(c.Context(), d)
 	if err != nil {
 		return err
 	}
-	return m.Show(r, func(w io.Writer) {
+	return m.Show(r, func(w output.Printer) {
 		_, _ = fmt.Fprintf(w, "%s to %s is %s", r.ID, r.To, r.Status)
 		if r.Method != "" {
 			_, _ = fmt.Fprintf(w, " (%s)", r.Method)
 		}
-		_, _ = fmt.Fprintln(w)
+		w.Print("")
 		if r.GateID != "" {
-			_, _ = fmt.Fprintf(w, "It waits for a person's decision, %s.\n", output.Printable(r.GateID))
+			w.Print("It waits for a person's decision, %s.", output.Printable(r.GateID))
 		}
 		for _, warning := range r.Warnings {
-			_, _ = fmt.Fprintf(w, "Warning: %s\n", output.Printable(warning))
+			w.Print("Warning: %s", output.Printable(warning))
 		}
 	})
 }

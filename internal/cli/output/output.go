@@ -12,10 +12,17 @@ import (
 	"time"
 )
 
+// Printer writes for people. That they cannot be reached is nobody's error: whoever has closed the
+// terminal does not read.
+type Printer struct{ io.Writer }
+
+// Print writes a line, in the form of fmt.Printf.
+func (p Printer) Print(format string, args ...any) { _, _ = fmt.Fprintf(p, format+"\n", args...) }
+
 // Table prints rows in columns, or what to say when there are none.
-func Table(w io.Writer, none string, header []string, rows [][]string) {
+func (p Printer) Table(none string, header []string, rows [][]string) {
 	if len(rows) == 0 {
-		_, _ = fmt.Fprintln(w, none)
+		p.Print("%s", none)
 		return
 	}
 	var aligned bytes.Buffer
@@ -29,7 +36,7 @@ func Table(w io.Writer, none string, header []string, rows [][]string) {
 	}
 	_ = t.Flush()
 	for line := range strings.Lines(aligned.String()) {
-		_, _ = fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+		p.Print("%s", strings.TrimRight(line, " \n"))
 	}
 }
 
@@ -44,9 +51,9 @@ func Rows[T any](list []T, row func(T) []string) [][]string {
 
 // Field prints a name and its value in two columns, and nothing for a value that is empty. A
 // value of several lines stays in its column.
-func Field(w io.Writer, name, value string) {
+func (p Printer) Field(name, value string) {
 	if value != "" {
-		_, _ = fmt.Fprintf(w, "%-10s %s\n", name, strings.ReplaceAll(Lines(value), "\n", "\n           "))
+		p.Print("%-10s %s", name, strings.ReplaceAll(Lines(value), "\n", "\n           "))
 	}
 }
 

@@ -31,12 +31,12 @@ func TestSince(t *testing.T) {
 func TestATableWithoutRowsSaysSo(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	output.Table(&out, "There are none.", []string{"A", "B"}, nil)
+	output.Printer{Writer: &out}.Table("There are none.", []string{"A", "B"}, nil)
 	if out.String() != "There are none.\n" {
 		t.Errorf("%q", out.String())
 	}
 	out.Reset()
-	output.Table(&out, "", []string{"A", "LONG"}, [][]string{{"wide cell", ""}, {"x", "y"}})
+	output.Printer{Writer: &out}.Table("", []string{"A", "LONG"}, [][]string{{"wide cell", ""}, {"x", "y"}})
 	if want := "A          LONG\nwide cell\nx          y\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
@@ -45,7 +45,7 @@ func TestATableWithoutRowsSaysSo(t *testing.T) {
 func TestATableIsNotFakedByWhatIsInIt(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	output.Table(&out, "", []string{"NAME", "ROLE"}, [][]string{{"a\nroot  admin", "x"}, {"b\x1b[2J", "x"}, {"c\tadmin", "x"}, {"\u202etoor", "x"}})
+	output.Printer{Writer: &out}.Table("", []string{"NAME", "ROLE"}, [][]string{{"a\nroot  admin", "x"}, {"b\x1b[2J", "x"}, {"c\tadmin", "x"}, {"\u202etoor", "x"}})
 	if want := "NAME           ROLE\na\uFFFDroot  admin  x\nb\uFFFD[2J          x\nc\uFFFDadmin        x\n\uFFFDtoor          x\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
 	}

@@ -59,6 +59,9 @@ func (p *Progress) End() {
 
 // IsTerminal reports whether a reader or a writer is a terminal.
 func IsTerminal(stream any) bool {
+	if p, ok := stream.(Printer); ok {
+		stream = p.Writer
+	}
 	f, ok := stream.(*os.File)
 	if !ok {
 		return false

@@ -5,12 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -22,18 +19,18 @@ import (
 	"signalbox/internal/wire"
 )
 
-func newLs(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{Use: "ls", Short: "List runs, the newest first", Args: command.NoArguments()})
+func newLs(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{Use: "ls", Short: "List runs, the newest first", Args: command.NoArguments()})
 	status := c.Flags().String("status", "", "running, done or failed; all when absent")
 	limit := c.Flags().Int("limit", 20, "how many at the most")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		q := url.Values{"limit": {fmt.Sprint(*limit)}, "status": {*status}}
-		return command.Ask(c.Context(), a, api.Get("/runs?"+q.Encode()), func(w io.Writer, page run.Page) {
+		return command.Ask(c.Context(), a, api.Get("/runs?"+q.Encode()), func(w output.Printer, page run.Page) {
 			rows := output.Rows(page.Runs, func(r run.Run) []string {
 				prompt, _, _ := strings.Cut(r.Prompt, "\n")
 				return []string{r.ID, string(r.Status), r.Engine, output.Since(r.OpenedAt), output.Thousands(r.Tokens), fmt.Sprintf("$%.4f", r.CostUSD), output.Cut(prompt, 60)}
 			})
-			output.Table(w, "There are no runs.", []string{"ID", "STATUS", "ENGINE", "BEGAN", "TOKENS", "COST", "PROMPT"}, rows)
+			w.Table("There are no runs.", []string{"ID", "STATUS", "ENGINE", "BEGAN", "TOKENS", "COST", "PROMPT"}, rows)
 		})
 	}
 	return c
@@ -42,14 +39,14 @@ func newLs(a *command.App) *cobra.Command {
 // runPath is where the API has a run.
 func runPath(id string) string { return "/runs/" + url.PathEscape(id) }
 
-func newShow(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newShow(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "show RUN_ID", Short: "Show a run and what it did, and follow it while it goes on",
 		Args: command.Exactly(1, "the id of a run, from `signalbox run ls`"),
 	})
 	follow := c.Flags().Bool("follow", false, "go on until the run is completed")
 	after := c.Flags().Int64("after", 0, "only events with a greater number")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		var r run.Run
 		if err := a.Call(c.Context(), api.Get(runPath(args[0])), &r); err != nil {
 			return err
@@ -62,8 +59,8 @@ func newShow(a *command.App) *cobra.Command {
 	return c
 }
 
-func printRun(w io.Writer, r run.Run) {
-	line := func(name, value string) { output.Field(w, name, strings.ReplaceAll(value, "\n", " ")) }
+func printRun(w output.Printer, r run.Run) {
+	line := func(name, value string) { w.Field(name, strings.ReplaceAll(value, "\n", " ")) }
 	line("run", r.ID)
 	line("status", string(r.Status))
 	line("engine", strings.TrimSpace(r.Engine+" "+r.Model))
@@ -102,13 +99,13 @@ func retell(ctx context.Context, a *command.App, r run.Run, after int64, follow 
 	return nil
 }
 
-func printNumbered(w io.Writer, e *engine.Engine, n run.Numbered, event engine.Event) {
+func printNumbered(w output.Printer, e *engine.Engine, n run.Numbered, event engine.Event) {
 	switch event.Type {
 	case engine.Acted:
-		_, _ = fmt.Fprintf(w, "%6d  %s\n", n.N, actionLine(event))
+		w.Print("%6d  %s", n.N, actionLine(event))
 	case engine.Completed:
 		if event.Error != "" {
-			_, _ = fmt.Fprintf(w, "failed: %s\n", output.Lines(event.Error))
+			w.Print("failed: %s", output.Lines(event.Error))
 		}
 		printOutcome(w, e, event)
 	default:
@@ -143,16 +140,16 @@ func readEvents(ctx context.Context, a *command.App, id string, after *int64, fo
 	}
 }
 
-func newCancel(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func newCancel(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "cancel RUN_ID", Short: "Tell a run to stop",
 		Args: command.Exactly(1, "the id of a run, from `signalbox run ls`"),
 	})
 	reason := c.Flags().String("reason", "", "why; it is recorded")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		in := run.CancelRequest{Reason: *reason}
-		return command.Ask(c.Context(), a, api.Post(runPath(args[0])+"/cancel", in), func(w io.Writer, r run.Run) {
-			_, _ = fmt.Fprintf(w, "%s is told to stop.\n", r.ID)
+		return command.Ask(c.Context(), a, api.Post(runPath(args[0])+"/cancel", in), func(w output.Printer, r run.Run) {
+			w.Print("%s is told to stop.", r.ID)
 		})
 	}
 	return c

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
@@ -30,16 +28,13 @@ type flags struct {
 }
 
 // New is the command `run` and what is below it.
-func New(a *command.App) *cobra.Command {
-	c := a.WithJSON(&cobra.Command{
+func New(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
 		Use: "run ENGINE [flags] -- PROMPT", Short: "Run an agent CLI, watch it and record what it does",
 		Long: "Runs an agent CLI (" + strings.Join(engine.Names(), ", ") + ") with the prompt, shows what it is doing, and prints its\nanswer and the line by which another run goes on with the session.\n\n" +
-			"The run is recorded in the ledger of the server that the other commands talk to; when\n" +
-			"there is none, it runs all the same and says so. Without a prompt, standard input is it.",
-		Example: "  signalbox run amp -- fix the failing test\n" +
-			"  signalbox run claude --cwd /srv/repo --resume '`claude --resume 3f0c…`' -- and now the docs\n" +
-			"  signalbox run amp --json -- list the TODOs",
-		Args: cobra.ArbitraryArgs,
+			"The run is recorded in the ledger of the server that the other commands talk to; when\nthere is none, it runs all the same and says so. Without a prompt, standard input is it.",
+		Example: "  signalbox run amp -- fix the failing test\n  signalbox run claude --cwd /srv/repo --resume '`claude --resume 3f0c…`' -- and now the docs\n  signalbox run amp --json -- list the TODOs",
+		Args:    command.AnyArguments(),
 	})
 	c.AddCommand(newTranslate(a), newLs(a), newShow(a), newCancel(a), newSupervise(a))
 	var f flags
@@ -52,7 +47,7 @@ func New(a *command.App) *cobra.Command {
 	c.Flags().BoolVar(&f.unrecorded, "no-record", false, "do not record the run")
 	c.Flags().Float64Var(&f.budget.USD, "budget-usd", 0, "stop the run when it has cost so many dollars")
 	c.Flags().Int64Var(&f.budget.Tokens, "budget-tokens", 0, "stop the run when it has used so many tokens")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		if len(args) == 0 {
 			return c.Help()
 		}

@@ -78,7 +78,7 @@ func (r *runner) open(ctx context.Context) error {
 	if e := fault.From(err); e.Code == fault.Unauthenticated {
 		why = e.Message
 	}
-	r.Note("The run is not recorded. %s", why)
+	r.Err.Print("The run is not recorded. %s", why)
 	return nil
 }
 

@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/clock"
@@ -24,22 +22,6 @@ import (
 	"signalbox/internal/run/process"
 	"signalbox/internal/server"
 )
-
-// newSupervise is what the server starts for each run. One process watches many runs,
-// since a process of ours takes more memory than a run: who is started while there is one
-// hands the run to it, and ends.
-func newSupervise(a *command.App) *cobra.Command {
-	c := &cobra.Command{
-		Use: "supervise RUN_ID", Short: "Watch a run that the server has opened", Hidden: true,
-		Args: command.Exactly(1, "the id of a run"),
-	}
-	config := command.AddConfigFlags(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		s := &supervisor{App: a, config: func() (*server.Config, error) { return config.Load(a, c) }}
-		return s.run(c.Context(), args[0])
-	}
-	return c
-}
 
 // supervisor watches runs until the last of them has ended.
 type supervisor struct {
@@ -51,6 +33,22 @@ type supervisor struct {
 	over     bool // the last run has ended; nothing more is taken
 	listener net.Listener
 	wg       sync.WaitGroup
+}
+
+// newSupervise is what the server starts for each run. One process watches many runs,
+// since a process of ours takes more memory than a run: who is started while there is one
+// hands the run to it, and ends.
+func newSupervise(a *command.App) *command.Command {
+	c := &command.Command{
+		Use: "supervise RUN_ID", Short: "Watch a run that the server has opened", Hidden: true,
+		Args: command.Exactly(1, "the id of a run"),
+	}
+	config := command.AddConfigFlags(c)
+	c.RunE = func(c *command.Command, args []string) error {
+		s := &supervisor{App: a, config: func() (*server.Config, error) { return config.Load(a, c) }}
+		return s.run(c.Context(), args[0])
+	}
+	return c
 }
 
 const (

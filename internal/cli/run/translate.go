@@ -7,15 +7,13 @@ import (
 	"os"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/command"
 	"signalbox/internal/fault"
 	"signalbox/internal/run/engine"
 )
 
-func newTranslate(a *command.App) *cobra.Command {
-	c := &cobra.Command{
+func newTranslate(a *command.App) *command.Command {
+	c := &command.Command{
 		Use:     "translate --engine NAME",
 		Short:   "Turn what an agent CLI wrote, on standard input, into events on standard output",
 		Example: "  amp --stream-json -x < prompt.txt | signalbox run translate --engine amp",
@@ -28,7 +26,7 @@ func newTranslate(a *command.App) *cobra.Command {
 	c.Flags().StringVar(&resume, "resume", "", "the session that the run was to go on with")
 	c.Flags().StringVar(&job.Settings.Model, "model", "", "the model that was configured")
 	c.Flags().StringVar(&job.Settings.Mode, "mode", "", "the mode that was configured")
-	c.RunE = func(*cobra.Command, []string) error {
+	c.RunE = func(*command.Command, []string) error {
 		e, err := engine.Find(name)
 		if err != nil {
 			return command.Usage("%s", fault.From(err).Message)

@@ -81,7 +81,7 @@ func (v *view) event(e engine.Event, u engine.Usage) {
 	if v.live {
 		v.draw()
 	} else if e.Phase != engine.Updated {
-		_, _ = fmt.Fprintln(v.app.Err, actionLine(e))
+		v.app.Err.Print("%s", actionLine(e))
 	}
 }
 
@@ -179,13 +179,13 @@ func (v *view) end(last engine.Event) {
 }
 
 // printOutcome prints the answer and the line by which another run goes on.
-func printOutcome(w io.Writer, e *engine.Engine, last engine.Event) {
+func printOutcome(w output.Printer, e *engine.Engine, last engine.Event) {
 	if last.Answer != "" {
-		_, _ = fmt.Fprintln(w, output.Lines(strings.TrimRight(last.Answer, "\n")))
+		w.Print("%s", output.Lines(strings.TrimRight(last.Answer, "\n")))
 	}
 	if last.Resume != nil {
 		if line, err := e.FormatResume(*last.Resume); err == nil {
-			_, _ = fmt.Fprintf(w, "\n%s\n", output.Printable(line))
+			w.Print("\n%s", output.Printable(line))
 		}
 	}
 }

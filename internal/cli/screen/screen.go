@@ -53,7 +53,7 @@ func quit() any { return left{} }
 // whose kind begins with the noun. instead is the command that prints the same once.
 func show(ctx context.Context, a *command.App, c *api.Client, v viewer, instead, noun string) error {
 	in, typed := a.In.(*os.File)
-	out, shown := a.Out.(*os.File)
+	out, shown := a.Out.Writer.(*os.File)
 	if !typed || !shown || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
 		return command.Usage("This draws on a terminal, and there is none. `%s` prints the same once.", instead)
 	}

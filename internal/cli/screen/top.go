@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
@@ -20,11 +18,11 @@ import (
 )
 
 // NewTop is `top`.
-func NewTop(a *command.App) *cobra.Command {
-	return &cobra.Command{
+func NewTop(a *command.App) *command.Command {
+	return &command.Command{
 		Use:   "top",
 		Short: "The overview on the whole terminal: gates, cost, agents and what happens", Args: command.NoArguments(),
-		RunE: func(c *cobra.Command, _ []string) error {
+		RunE: func(c *command.Command, _ []string) error {
 			cl, err := a.Client()
 			if err != nil {
 				return err

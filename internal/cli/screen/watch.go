@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
@@ -16,12 +14,12 @@ import (
 )
 
 // NewWatch is `gates watch`.
-func NewWatch(a *command.App) *cobra.Command {
-	return &cobra.Command{
+func NewWatch(a *command.App) *command.Command {
+	return &command.Command{
 		Use:   "watch",
 		Short: "The inbox on the whole terminal: see gates arrive, and decide them with a key", Args: command.NoArguments(),
 		Long: "The inbox on the whole terminal, as it changes.\n\n" + watchKeys,
-		RunE: func(c *cobra.Command, _ []string) error {
+		RunE: func(c *command.Command, _ []string) error {
 			cl, err := a.Client()
 			if err != nil {
 				return err

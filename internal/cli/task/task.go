@@ -6,14 +6,11 @@ package task
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -24,7 +21,7 @@ import (
 )
 
 // New is the group of commands `task`.
-func New(a *command.App) *cobra.Command {
+func New(a *command.App) *command.Command {
 	t := &commands{Caller{App: a}}
 	c := command.Group("task", "Tasks between agents (AMP/1.0): the board, messages, instructions",
 		t.newLs(), t.newShow(), t.newErrors(), t.newInbox(),
@@ -43,43 +40,43 @@ func New(a *command.App) *cobra.Command {
 // commands are the commands about tasks, which speak as one caller.
 type commands struct{ Caller }
 
-func (t *commands) newLs() *cobra.Command {
-	c := t.WithJSON(&cobra.Command{
+func (t *commands) newLs() *command.Command {
+	c := t.WithJSON(&command.Command{
 		Use: "ls", Short: "List tasks, those that changed last first", Args: command.NoArguments(),
 	})
 	status := c.Flags().String("status", "", "only tasks of this status, such as executing or suspended")
 	limit := c.Flags().Int("limit", 100, "how many at the most")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		q := url.Values{"status": {*status}, "limit": {fmt.Sprint(*limit)}}
-		return command.Ask(c.Context(), t, api.Get("/amp/tasks?"+q.Encode()), func(w io.Writer, page task.Page) {
+		return command.Ask(c.Context(), t, api.Get("/amp/tasks?"+q.Encode()), func(w output.Printer, page task.Page) {
 			rows := output.Rows(page.Tasks, func(r task.Record) []string {
 				return []string{r.TaskID, r.Status, r.Risk, fmt.Sprintf("%d/%d", r.Streak, r.Count), output.Since(r.UpdatedAt), r.Waits}
 			})
-			output.Table(w, "There are no tasks. `signalbox task dispatch` begins one.", []string{"TASK", "STATUS", "RISK", "REJECTS", "CHANGED", "WAITS FOR"}, rows)
+			w.Table("There are no tasks. `signalbox task dispatch` begins one.", []string{"TASK", "STATUS", "RISK", "REJECTS", "CHANGED", "WAITS FOR"}, rows)
 		})
 	}
 	return c
 }
 
-func (t *commands) newShow() *cobra.Command {
-	c := t.WithJSON(&cobra.Command{
+func (t *commands) newShow() *command.Command {
+	c := t.WithJSON(&command.Command{
 		Use: "show TASK", Short: "Show a task with its messages",
 		Args: command.Exactly(1, "the id of a task, such as T-2026-044"),
 	})
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		r, err := t.Find(c.Context(), args[0], true)
 		if err != nil {
 			return err
 		}
-		return t.Show(r, func(w io.Writer) { printTask(w, r) })
+		return t.Show(r, func(w output.Printer) { printTask(w, r) })
 	}
 	return c
 }
 
-func printTask(w io.Writer, r task.Record) {
+func printTask(w output.Printer, r task.Record) {
 	line := func(name, format string, args ...any) {
 		if text := output.Printable(fmt.Sprintf(format, args...)); text != "" {
-			_, _ = fmt.Fprintf(w, "%-12s%s\n", name, text)
+			w.Print("%-12s%s", name, text)
 		}
 	}
 	line("task", "%s", r.TaskID)
@@ -107,14 +104,14 @@ func printTask(w io.Writer, r task.Record) {
 	}
 }
 
-func (t *commands) newErrors() *cobra.Command {
-	c := t.WithJSON(&cobra.Command{
+func (t *commands) newErrors() *command.Command {
+	c := t.WithJSON(&command.Command{
 		Use: "errors", Short: "List what was refused and why, the newest first", Args: command.NoArguments(),
 	})
 	about := c.Flags().String("task", "", "only about this task")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		q := url.Values{"task_id": {*about}}
-		return command.Ask(c.Context(), t, api.Get("/amp/errors?"+q.Encode()), func(w io.Writer, page task.ErrorPage) {
+		return command.Ask(c.Context(), t, api.Get("/amp/errors?"+q.Encode()), func(w output.Printer, page task.ErrorPage) {
 			var rows [][]string
 			for _, e := range page.Errors {
 				id := ""
@@ -123,38 +120,38 @@ func (t *commands) newErrors() *cobra.Command {
 				}
 				rows = append(rows, []string{output.Since(e.ReceivedAt), e.Principal, id, string(e.Errors[0].Code), e.Errors[0].Pointer, e.Errors[0].Detail})
 			}
-			output.Table(w, "Nothing was refused.", []string{"WHEN", "WHO", "TASK", "CODE", "WHERE", "WHY"}, rows)
+			w.Table("Nothing was refused.", []string{"WHEN", "WHO", "TASK", "CODE", "WHERE", "WHY"}, rows)
 		})
 	}
 	return c
 }
 
-func (t *commands) newInbox() *cobra.Command {
-	c := t.WithJSON(&cobra.Command{
+func (t *commands) newInbox() *command.Command {
+	c := t.WithJSON(&command.Command{
 		Use: "inbox", Short: "Show the messages that wait for you; reading is not acknowledging", Args: command.NoArguments(),
 	})
 	to := c.Flags().String("to", "", "the role, for operators")
 	wait := c.Flags().Duration("wait", 0, "how long to wait for a message, 55s at most")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		box, err := t.Inbox(c.Context(), url.Values{"to": {*to}, "wait": {wait.String()}})
 		if err != nil {
 			return err
 		}
-		return t.Show(box, func(w io.Writer) {
+		return t.Show(box, func(w output.Printer) {
 			for _, m := range box.Messages {
-				_, _ = fmt.Fprintf(w, "%s\n", output.Printable(string(m.Message)))
+				w.Print("%s", output.Printable(string(m.Message)))
 			}
 		})
 	}
 	return c
 }
 
-func (t *commands) newValidate() *cobra.Command {
-	c := t.WithJSON(&cobra.Command{
+func (t *commands) newValidate() *command.Command {
+	c := t.WithJSON(&command.Command{
 		Use: "validate FILE", Short: "Check a message, ack, heartbeat or instruction, without a server",
 		Args: command.Exactly(1, "a file with a JSON document, or -"),
 	})
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	c.RunE = func(_ *command.Command, args []string) error {
 		raw, err := t.ReadFile(args[0])
 		if err != nil {
 			return err
@@ -169,12 +166,12 @@ func (t *commands) newValidate() *cobra.Command {
 		if refusal != nil {
 			out.Layer, out.Errors = refusal.Layer, refusal.Problems
 		}
-		err = t.Show(out, func(w io.Writer) {
+		err = t.Show(out, func(w output.Printer) {
 			for _, p := range slices.Concat(out.Errors, out.Warnings) {
-				_, _ = fmt.Fprintln(w, output.Printable(api.ProblemText(p)))
+				w.Print("%s", output.Printable(api.ProblemText(p)))
 			}
 			if out.Valid {
-				_, _ = fmt.Fprintln(w, "The document is valid.")
+				w.Print("The document is valid.")
 			}
 		})
 		if err == nil && refusal != nil {
@@ -190,11 +187,11 @@ func (t *commands) sent(answer task.Answer, err error) error {
 	if err != nil {
 		return err
 	}
-	return t.Show(answer, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "%s: %s is %s.\n",
+	return t.Show(answer, func(w output.Printer) {
+		w.Print("%s: %s is %s.",
 			output.Sentence(answer.Status), strings.TrimSpace(answer.TaskID+" "+answer.MsgID), answer.TaskStatus)
 		for _, p := range answer.Warnings {
-			_, _ = fmt.Fprintf(w, "warning: %s\n", output.Printable(api.ProblemText(p)))
+			w.Print("warning: %s", output.Printable(api.ProblemText(p)))
 		}
 	})
 }

@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"signalbox/internal/cli/command"
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
@@ -23,15 +21,11 @@ import (
 	"signalbox/internal/wire"
 )
 
-func (t *commands) newWork() *cobra.Command {
-	c := &cobra.Command{
+func (t *commands) newWork() *command.Command {
+	c := &command.Command{
 		Use: "work ROLE -- COMMAND [ARGUMENT...]", Short: "Run a command for each message to a role, and keep its deadlines",
-		Long: "Waits for messages to the role and runs the command for each, with the message as JSON\n" +
-			"on standard input. The message is acknowledged when the command has started, heartbeats\n" +
-			"are sent while it lives, and if it fails that is escalated. It is stopped when the task\n" +
-			"is held, ended, or given to another.\n\n" +
-			"The command sends its answer itself, such as with `signalbox task result`. It finds\n" +
-			"SIGNALBOX_TASK, SIGNALBOX_MESSAGE, SIGNALBOX_SERVER and SIGNALBOX_TOKEN in its\nenvironment.",
+		Long: "Waits for messages to the role and runs the command for each, with the message as JSON\non standard input. The message is acknowledged when the command has started, heartbeats\nare sent while it lives, and if it fails that is escalated. It is stopped when the task\nis held, ended, or given to another.\n\n" +
+			"The command sends its answer itself, such as with `signalbox task result`. It finds\nSIGNALBOX_TASK, SIGNALBOX_MESSAGE, SIGNALBOX_SERVER and SIGNALBOX_TOKEN in its\nenvironment.",
 		Example: "  signalbox task work executor --key rs-amp-… -- codex exec -",
 		Args:    command.AtLeast(2, "a role, and a command after --"),
 	}
@@ -39,7 +33,7 @@ func (t *commands) newWork() *cobra.Command {
 	c.Flags().DurationVar(&w.every, "heartbeat", 5*time.Minute, "how often to send a heartbeat")
 	c.Flags().DurationVar(&w.look, "look", 5*time.Second, "how often to look whether the task was held")
 	c.Flags().BoolVar(&w.once, "once", false, "end after the first message")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		w.role, w.command = task.Role(args[0]), args[1:]
 		if !slices.Contains(task.AgentRoles, w.role) {
 			return command.Usage("The role should be coordinator, executor or reviewer, and is %q.", args[0])
@@ -71,7 +65,7 @@ func (w *worker) run(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			w.Note("%v", err)
+			w.Err.Print("%v", err)
 			clock.Pause(ctx, again)
 			continue
 		}
@@ -94,19 +88,19 @@ func (s stopped) Error() string { return s.why }
 func (w *worker) handle(ctx context.Context, m task.Stored) {
 	var head task.Message
 	if err := wire.UnmarshalPart(m.Message, &head); err != nil {
-		w.Note("a message cannot be read: %v", err)
+		w.Err.Print("a message cannot be read: %v", err)
 		return
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	base, err := w.Address()
 	if err != nil {
-		w.Note("%v", err)
+		w.Err.Print("%v", err)
 		return
 	}
 	var tail lastBytes
 	cmd := exec.CommandContext(ctx, w.command[0], w.command[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(m.Message), w.Out, &tail
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(m.Message), w.Out.Writer, &tail
 	cmd.Env = append(os.Environ(), "SIGNALBOX_TASK="+head.TaskID, "SIGNALBOX_MESSAGE="+head.MsgID, "SIGNALBOX_SERVER="+base)
 	if w.Key != "" {
 		cmd.Env = append(cmd.Env, "SIGNALBOX_TOKEN="+w.Key)
@@ -122,11 +116,11 @@ func (w *worker) handle(ctx context.Context, m task.Stored) {
 	if err != nil {
 		stop(stopped{"the message could not be acknowledged"})
 		_ = cmd.Wait()
-		w.Note("%s: %v", head.MsgID, err)
+		w.Err.Print("%s: %v", head.MsgID, err)
 		w.pause(ctx)
 		return
 	}
-	w.Note("%s: working", head.MsgID)
+	w.Err.Print("%s: working", head.MsgID)
 	var watching sync.WaitGroup
 	ended := make(chan struct{})
 	watching.Go(func() { w.watch(ctx, head.TaskID, answer.Generation, ended, stop) })
@@ -136,12 +130,12 @@ func (w *worker) handle(ctx context.Context, m task.Stored) {
 	why, halted := errors.AsType[stopped](context.Cause(ctx))
 	switch {
 	case halted:
-		w.Note("%s: stopped, %s", head.MsgID, why)
+		w.Err.Print("%s: stopped, %s", head.MsgID, why)
 	case err != nil:
-		w.Note("%s: %v", head.MsgID, err)
+		w.Err.Print("%s: %v", head.MsgID, err)
 		w.escalate(context.WithoutCancel(ctx), head.TaskID, fmt.Sprintf("The %s's command for %s ended: %v. %s", w.role, head.MsgID, err, tail.text()))
 	default:
-		w.Note("%s: done", head.MsgID)
+		w.Err.Print("%s: done", head.MsgID)
 	}
 }
 
@@ -162,7 +156,7 @@ func (w *worker) watch(ctx context.Context, taskID string, generation int64, end
 			if fault.Is(err, fault.Code(task.AuthRole)) || fault.Is(err, fault.Code(task.WrongState)) {
 				stop(stopped{"the task was given to another, or is over"})
 			} else if err != nil {
-				w.Note("%s: the heartbeat failed: %v", taskID, err)
+				w.Err.Print("%s: the heartbeat failed: %v", taskID, err)
 			}
 		case <-look.C:
 			if r, err := w.Find(ctx, taskID, false); err == nil {
@@ -196,7 +190,7 @@ func mustStop(r task.Record, role task.Role, generation int64) string {
 func (w *worker) escalate(ctx context.Context, taskID, description string) {
 	_, err := w.Escalate(ctx, taskID, Escalation{Role: w.role, Type: "unknown", Severity: "warning", Description: description})
 	if err != nil {
-		w.Note("%s: it could not be escalated: %v", taskID, err)
+		w.Err.Print("%s: it could not be escalated: %v", taskID, err)
 	}
 }
 

@@ -133,5 +133,7 @@ func (d Domains) Spellings(a Address) []string {
 }
 
 func badAddress(text string) *fault.Error {
-	return fault.New(fault.InvalidField, "An address should be name@tenant.provider, such as \"bob@acme.signalbox.local\", of letters, digits, hyphens and dots, and at most %d bytes. It is %.80q.", MaxAddress, text)
+	return fault.New(fault.InvalidField,
+		"An address should be name@tenant.provider, such as \"bob@acme.signalbox.local\", of letters, digits, hyphens and "+
+			"dots, and at most %d bytes. It is %.80q.", MaxAddress, text)
 }

@@ -33,7 +33,8 @@ func ReadFields(text []byte, with ...string) (*Fields, error) {
 		return nil, fault.Wrap(e.Cause, fault.InvalidRequest, "%s", e.Message).About(e.Field)
 	}
 	if wire.Depth(text) > MaxNesting-2 {
-		return nil, fault.New(fault.InvalidRequest, "Lists and objects are nested more than %d deep. Send what is that deep as text.", MaxNesting-2)
+		return nil, fault.New(fault.InvalidRequest,
+			"Lists and objects are nested more than %d deep. Send what is that deep as text.", MaxNesting-2)
 	}
 	return &Fields{raw: levels[0], with: with, part: levels[len(with)]}, nil
 }
@@ -58,7 +59,8 @@ func (f *Fields) FailLong(name string, most int, format string, args ...any) {
 // Missing says that a member is absent, and what would be right.
 func (f *Fields) Missing(name, right string) {
 	if f.Err == nil {
-		f.Err = fault.New(fault.MissingField, "The field %q is missing. It should be %s.", f.Prefix+name, right).About(f.Prefix + name)
+		f.Err = fault.New(fault.MissingField, "The field %q is missing. It should be %s.", f.Prefix+name,
+			right).About(f.Prefix + name)
 	}
 }
 

@@ -42,7 +42,8 @@ func (s Signed) Verify(key ed25519.PublicKey) (from, to string, ok bool) {
 	}
 	// Nearly all sign the first form of everything, so the others are made when needed.
 	hashes := []string{payloadHash(tokens.appendTo(nil, styles[0]))}
-	if from, to = s.From[0], s.To[0]; ed25519.Verify(key, signedText(from, to, s.Subject, s.Priority, s.InReplyTo, hashes[0]), signature) {
+	if from, to = s.From[0], s.To[0]; ed25519.Verify(key,
+		signedText(from, to, s.Subject, s.Priority, s.InReplyTo, hashes[0]), signature) {
 		return from, to, true
 	}
 	if s.All != nil {
@@ -134,7 +135,8 @@ func Proves(old, fresh ed25519.PublicKey, sent, proof string) bool {
 	}
 	der, _ := x509.MarshalPKIXPublicKey(fresh) // an Ed25519 key always can
 	trimmed := strings.TrimSpace(sent)
-	for _, text := range [][]byte{[]byte(sent), []byte(trimmed), []byte(trimmed + "\n"), []byte(hex.EncodeToString(fresh)), fresh, der} {
+	for _, text := range [][]byte{[]byte(sent), []byte(trimmed), []byte(trimmed + "\n"), []byte(hex.EncodeToString(fresh)),
+		fresh, der} {
 		if ed25519.Verify(old, text, signature) {
 			return true
 		}

@@ -61,7 +61,8 @@ type record struct {
 }
 
 func notFound(id string) *fault.Error {
-	return fault.New(fault.AttachmentNotFound, "There is no attachment %.80q of yours. POST /v1/attachments/upload makes one.", id)
+	return fault.New(fault.AttachmentNotFound,
+		"There is no attachment %.80q of yours. POST /v1/attachments/upload makes one.", id)
 }
 
 func (a *record) expired(now time.Time) error {

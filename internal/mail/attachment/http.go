@@ -20,12 +20,19 @@ const (
 func (t *Attachments) Routes() []wire.Route {
 	ticket := []wire.Param{{Name: "token", Meaning: "as it stands in the address that was given"}}
 	return []wire.Route{
-		{Method: "POST", Path: "/v1/attachments/upload", Summary: "Announce a file; the answer says where to PUT it", Auth: wire.Agent, Rate: uploadsPerMinute, RequestMedia: "application/json", Answer: Announced{}, Status: 201, Handle: roster.AnswerBody(http.StatusCreated, amp.MaxBody, t.Announce)},
-		{Method: "PUT", Path: "/v1/attachments/{id}/data", Summary: "Upload the file, once", Query: ticket, RequestMedia: "application/octet-stream", Handle: t.putData},
-		{Method: "POST", Path: "/v1/attachments/{id}/confirm", Summary: "Have the file scanned", Auth: wire.Agent, Rate: uploadsPerMinute, Answer: Status{}, Handle: roster.AnswerAbout("id", t.Confirm)},
-		{Method: "GET", Path: "/v1/attachments/{id}", Summary: "How an attachment is", Auth: wire.Agent, Rate: looksPerMinute, Answer: Status{}, Handle: roster.AnswerAbout("id", t.Status)},
-		{Method: "GET", Path: "/v1/attachments/{id}/download", Summary: "The file, for its sender and its recipient", Auth: wire.Agent, Rate: amp.RequestsPerMinute, Media: "application/octet-stream", Handle: t.getDownload},
-		{Method: "GET", Path: "/v1/attachments/{id}/file", Summary: "The file, for who has the address", Query: ticket, Media: "application/octet-stream", Handle: t.getFile},
+		{Method: "POST", Path: "/v1/attachments/upload", Summary: "Announce a file; the answer says where to PUT it",
+			Auth: wire.Agent, Rate: uploadsPerMinute, RequestMedia: "application/json", Answer: Announced{}, Status: 201,
+			Handle: roster.AnswerBody(http.StatusCreated, amp.MaxBody, t.Announce)},
+		{Method: "PUT", Path: "/v1/attachments/{id}/data", Summary: "Upload the file, once", Query: ticket,
+			RequestMedia: "application/octet-stream", Handle: t.putData},
+		{Method: "POST", Path: "/v1/attachments/{id}/confirm", Summary: "Have the file scanned", Auth: wire.Agent,
+			Rate: uploadsPerMinute, Answer: Status{}, Handle: roster.AnswerAbout("id", t.Confirm)},
+		{Method: "GET", Path: "/v1/attachments/{id}", Summary: "How an attachment is", Auth: wire.Agent, Rate: looksPerMinute,
+			Answer: Status{}, Handle: roster.AnswerAbout("id", t.Status)},
+		{Method: "GET", Path: "/v1/attachments/{id}/download", Summary: "The file, for its sender and its recipient",
+			Auth: wire.Agent, Rate: amp.RequestsPerMinute, Media: "application/octet-stream", Handle: t.getDownload},
+		{Method: "GET", Path: "/v1/attachments/{id}/file", Summary: "The file, for who has the address", Query: ticket,
+			Media: "application/octet-stream", Handle: t.getFile},
 	}
 }
 
@@ -60,7 +67,8 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) error {
 	defer func() { _ = f.Close() }()
 	h := w.Header()
 	h.Set("Content-Type", f.contentType)
-	h.Set("Content-Disposition", `attachment; filename="`+f.filename+`"`) // a clean name, in the quotes that clients look for
+	// a clean name, in the quotes that clients look for
+	h.Set("Content-Disposition", `attachment; filename="`+f.filename+`"`)
 	h.Set("ETag", `"`+strings.TrimPrefix(f.digest, "sha256:")+`"`)
 	h.Set("Cache-Control", "private, immutable, max-age=604800")
 	h.Set("Access-Control-Allow-Origin", "*")

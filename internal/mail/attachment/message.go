@@ -36,7 +36,8 @@ func readNamed(payload []byte) ([]named, error) {
 	if !ok {
 		return nil, nil
 	}
-	notList := fault.New(fault.InvalidField, "The field \"payload.attachments\" should be a list of objects.").About("payload.attachments")
+	notList := fault.New(fault.InvalidField,
+		"The field \"payload.attachments\" should be a list of objects.").About("payload.attachments")
 	var items []wire.Raw
 	if err := wire.Unmarshal(raw, &items); err != nil {
 		return nil, notList
@@ -51,7 +52,8 @@ func readNamed(payload []byte) ([]named, error) {
 			continue // kept elsewhere
 		}
 		one.Prefix = "payload.attachments."
-		a := named{id: one.Required("id", 128, "the attachment_id"), digest: one.Required("digest", 128, "the digest as it was announced")}
+		a := named{id: one.Required("id", 128, "the attachment_id"),
+			digest: one.Required("digest", 128, "the digest as it was announced")}
 		size, ok := wholeNumber(one, "size", "the size as it was announced")
 		if a.size = size; !ok {
 			one.Fail("size", "should be a whole number.")
@@ -73,12 +75,14 @@ func (t *Attachments) Check(ctx context.Context, who roster.Identity, payload []
 		return out, err
 	}
 	if len(list) > MaxCount {
-		return out, fault.New(fault.TooManyAttachments, "The message has %d attachments; the most is %d.", len(list), MaxCount).About("payload.attachments")
+		return out, fault.New(fault.TooManyAttachments, "The message has %d attachments; the most is %d.", len(list),
+			MaxCount).About("payload.attachments")
 	}
 	total := int64(0)
 	for _, a := range list {
 		if total += a.size; total > MaxTotal {
-			return out, fault.New(fault.AttachmentTooLarge, "The attachments have more than %d bytes together.", MaxTotal).About("payload.attachments")
+			return out, fault.New(fault.AttachmentTooLarge, "The attachments have more than %d bytes together.",
+				MaxTotal).About("payload.attachments")
 		}
 	}
 	for _, a := range list {
@@ -102,7 +106,9 @@ func (t *Attachments) Check(ctx context.Context, who roster.Identity, payload []
 }
 
 func usedTwice(id string) error {
-	return fault.New(fault.AttachmentUsed, "The attachment %s belongs to another message, or stands there twice. Upload a new copy.", id).About("payload.attachments")
+	return fault.New(fault.AttachmentUsed,
+		"The attachment %s belongs to another message, or stands there twice. Upload a new copy.",
+		id).About("payload.attachments")
 }
 
 // usable says why an attachment cannot be sent, nil when it can.
@@ -114,13 +120,18 @@ func (a *record) usable(now time.Time, as named) error {
 	case a.message != "":
 		return usedTwice(a.id)
 	case a.scanStatus() == "pending":
-		return fault.New(fault.AttachmentPending, "The attachment %s is not scanned yet. Confirm it with POST /v1/attachments/%s/confirm, and send the message when its scan_status is clean.", a.id, a.id)
+		return fault.New(fault.AttachmentPending,
+			"The attachment %s is not scanned yet. Confirm it with POST /v1/attachments/%s/confirm, and send the message when "+
+				"its scan_status is clean.", a.id, a.id)
 	case a.status == inspect.Rejected:
-		return fault.New(fault.AttachmentRejected, "The attachment %s did not pass the scan: %s Send the message without it.", a.id, a.note)
+		return fault.New(fault.AttachmentRejected, "The attachment %s did not pass the scan: %s Send the message without it.",
+			a.id, a.note)
 	case a.size != as.size:
-		return fault.New(fault.InvalidField, "The attachment %s has %d bytes, and the message says %d.", a.id, a.size, as.size).About("payload.attachments.size")
+		return fault.New(fault.InvalidField, "The attachment %s has %d bytes, and the message says %d.", a.id, a.size,
+			as.size).About("payload.attachments.size")
 	case a.digest != as.digest:
-		return fault.New(fault.InvalidField, "The attachment %s has the digest %s, and the message says %.80s.", a.id, a.digest, as.digest).About("payload.attachments.digest")
+		return fault.New(fault.InvalidField, "The attachment %s has the digest %s, and the message says %.80s.", a.id,
+			a.digest, as.digest).About("payload.attachments.digest")
 	}
 	return nil
 }

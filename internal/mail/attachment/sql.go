@@ -50,7 +50,8 @@ func Tables() []ledger.Table { return []ledger.Table{{Name: "mail_attachment", K
 // Apply is what entries do to them. Bind is what a message does.
 func Apply() map[string]ledger.Apply {
 	return map[string]ledger.Apply{
-		kindAnnounced: ledger.ApplyBody(applyAnnounced), kindUploaded: ledger.ApplyBody(applyUploaded), kindScanned: ledger.ApplyBody(applyScanned), kindExpired: applyExpired,
+		kindAnnounced: ledger.ApplyBody(applyAnnounced), kindUploaded: ledger.ApplyBody(applyUploaded),
+		kindScanned: ledger.ApplyBody(applyScanned), kindExpired: applyExpired,
 	}
 }
 
@@ -60,11 +61,13 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, 'announced', '', '', '', 0, $8)`, e.Subject,
 }
 
 func applyUploaded(tx *store.Tx, e *ledger.Entry, b *uploaded) {
-	tx.Exec("UPDATE mail_attachment SET status = 'uploaded', blob = $2, uploaded_at = $3 WHERE id = $1", e.Subject, b.Blob, e.At.UnixMicro())
+	tx.Exec("UPDATE mail_attachment SET status = 'uploaded', blob = $2, uploaded_at = $3 WHERE id = $1", e.Subject, b.Blob,
+		e.At.UnixMicro())
 }
 
 func applyScanned(tx *store.Tx, e *ledger.Entry, b *scanned) {
-	tx.Exec("UPDATE mail_attachment SET status = $2, note = $3, expires_at = $4 WHERE id = $1", e.Subject, b.Status, b.Note, b.ExpiresAt)
+	tx.Exec("UPDATE mail_attachment SET status = $2, note = $3, expires_at = $4 WHERE id = $1", e.Subject, b.Status,
+		b.Note, b.ExpiresAt)
 }
 
 func applyExpired(tx *store.Tx, e *ledger.Entry) error {
@@ -79,7 +82,8 @@ func Bind(tx *store.Tx, message string, ids []string, until int64) {
 	}
 }
 
-const columns = "id, workspace, agent, filename, content_type, size, digest, status, note, blob, message, uploaded_at, expires_at"
+const columns = "id, workspace, agent, filename, content_type, size, digest, status, note, blob, message, " +
+	"uploaded_at, expires_at"
 
 // idForm is the form of ids that clients take.
 var idForm = regexp.MustCompile(`^att[_-][0-9]+[_-][A-Za-z0-9]+$`)

@@ -19,7 +19,8 @@ func (t *Attachments) Expire(ctx context.Context, most int) (n int, err error) {
 			err := scan(&e.Subject, &e.Workspace, &name)
 			names = append(names, name)
 			return e, err
-		}, "SELECT id, workspace, blob FROM mail_attachment WHERE status <> 'expired' AND expires_at <= $1 ORDER BY expires_at LIMIT $2", tx.Now().UnixMicro(), most)
+		}, "SELECT id, workspace, blob FROM mail_attachment WHERE status <> 'expired' AND expires_at <= $1 ORDER BY "+
+			"expires_at LIMIT $2", tx.Now().UnixMicro(), most)
 		for _, e := range events {
 			tx.Append(e)
 		}
@@ -46,7 +47,9 @@ func (t *Attachments) SweepBlobs(ctx context.Context) error {
 	}
 	for _, name := range names {
 		var n int64
-		if err := t.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_attachment WHERE blob = $1 AND status <> 'expired' AND status <> 'rejected'", []any{name}, &n); err != nil {
+		if err := t.core.DB.QueryRow(ctx,
+			"SELECT count(*) FROM mail_attachment WHERE blob = $1 AND status <> 'expired' AND status <> 'rejected'", []any{name},
+			&n); err != nil {
 			return err
 		}
 		if n == 0 {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -75,10 +76,12 @@ func readAnnouncement(body []byte) (announced, error) {
 	}
 	algorithm, hexDigits, _ := strings.Cut(digest, ":")
 	if algorithm != "sha256" {
-		return a, fault.New(fault.InvalidDigest, "The digest should be \"sha256:\" and 64 hex digits, and is %.80q.", digest).About("digest")
+		return a, fault.New(fault.InvalidDigest, "The digest should be \"sha256:\" and 64 hex digits, and is %.80q.",
+			digest).About("digest")
 	}
 	if !digestForm.MatchString(hexDigits) {
-		return a, fault.New(fault.InvalidField, "The digest should be \"sha256:\" and 64 lower-case hex digits, and is %.80q.", digest).About("digest")
+		return a, fault.New(fault.InvalidField,
+			"The digest should be \"sha256:\" and 64 lower-case hex digits, and is %.80q.", digest).About("digest")
 	}
 	a.Digest = digest
 	return a, nil
@@ -89,11 +92,13 @@ var deviceNames = regexp.MustCompile(`(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\
 // cleanFilename makes a name that every system takes for a file and nothing else.
 func cleanFilename(name string) (string, error) {
 	lower := strings.ToLower(name)
-	if strings.Contains(lower, "%2f") || strings.Contains(lower, "%5c") || strings.Contains(lower, "%00") || strings.ContainsAny(name, "/\\") {
+	if strings.Contains(lower, "%2f") || strings.Contains(lower, "%5c") || strings.Contains(lower, "%00") ||
+		strings.ContainsAny(name, "/\\") {
 		return "", fault.New(fault.InvalidField, "A filename has no folders in it. It is %.80q.", name).About("filename")
 	}
 	clean := strings.Map(func(c rune) rune {
-		if c < 0x80 && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-", c)) {
+		plain := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if plain || strings.ContainsRune("._-", c) {
 			return c
 		}
 		return '_'
@@ -102,7 +107,8 @@ func cleanFilename(name string) (string, error) {
 		clean = "_" + clean
 	}
 	if clean == "" {
-		return "", fault.New(fault.InvalidField, "A filename has at least one letter or digit. It is %.80q.", name).About("filename")
+		return "", fault.New(fault.InvalidField, "A filename has at least one letter or digit. It is %.80q.",
+			name).About("filename")
 	}
 	return clean[:min(len(clean), 255)], nil
 }
@@ -158,7 +164,8 @@ func (t *Attachments) Upload(ctx context.Context, id string, r io.Reader) error 
 		if status != isAnnounced {
 			return uploadedAlready(id)
 		}
-		tx.Append(ledger.Event{Workspace: a.workspace, Kind: kindUploaded, Actor: "system", Subject: id, Body: uploaded{name, kept.Size, kept.SHA256}})
+		tx.Append(ledger.Event{Workspace: a.workspace, Kind: kindUploaded, Actor: "system", Subject: id,
+			Body: uploaded{name, kept.Size, kept.SHA256}})
 		return nil
 	})
 	if fault.Is(err, fault.AttachmentUsed) {
@@ -168,7 +175,8 @@ func (t *Attachments) Upload(ctx context.Context, id string, r io.Reader) error 
 }
 
 func uploadedAlready(id string) error {
-	return fault.New(fault.AttachmentUsed, "The attachment %s was uploaded already. Ask for a new one with POST /v1/attachments/upload.", id)
+	return fault.New(fault.AttachmentUsed,
+		"The attachment %s was uploaded already. Ask for a new one with POST /v1/attachments/upload.", id)
 }
 
 // Confirm scans what was uploaded. It may be asked again.
@@ -181,7 +189,8 @@ func (t *Attachments) Confirm(ctx context.Context, who roster.Identity, id strin
 		return Status{}, err
 	}
 	if a.status == isAnnounced {
-		return Status{}, fault.New(fault.AttachmentPending, "The attachment %s was not uploaded yet. PUT its bytes to the upload_url first.", id)
+		return Status{}, fault.New(fault.AttachmentPending,
+			"The attachment %s was not uploaded yet. PUT its bytes to the upload_url first.", id)
 	}
 	if a.status != isUploaded {
 		return t.status(a), nil
@@ -221,17 +230,19 @@ func (t *Attachments) scan(ctx context.Context, a record) (status, note string, 
 	case err != nil:
 		return "", "", err
 	case size != a.size:
-		return inspect.Rejected, "The file has " + strconv.FormatInt(size, 10) + " bytes, and " + strconv.FormatInt(a.size, 10) + " were announced.", nil
+		return inspect.Rejected, fmt.Sprintf("The file has %d bytes, and %d were announced.", size, a.size), nil
 	case "sha256:"+hex.EncodeToString(sum.Sum(nil)) != a.digest:
 		return inspect.Rejected, "The file is not the one whose digest was announced.", nil
 	}
-	if status, note, err = inspect.File(file, size, a.contentType); err != nil || status == inspect.Rejected || t.options.Clam == "" {
+	if status, note, err = inspect.File(file, size, a.contentType); err != nil || status == inspect.Rejected ||
+		t.options.Clam == "" {
 		return status, note, err
 	}
 	found, err := t.options.Clam.Scan(ctx, io.NewSectionReader(file, 0, size))
 	switch {
 	case err != nil:
-		return "", "", fault.Wrap(err, fault.ScannerUnavailable, "The virus scanner does not scan the attachment %s now. Confirm it again later.", a.id)
+		return "", "", fault.Wrap(err, fault.ScannerUnavailable,
+			"The virus scanner does not scan the attachment %s now. Confirm it again later.", a.id)
 	case found != "":
 		return inspect.Rejected, "The virus scanner found " + found + ".", nil
 	}

@@ -96,7 +96,8 @@ func (d *Directory) Me(ctx context.Context, who roster.Identity) (Me, error) {
 	}
 	p := d.Profile(a.ID)
 	me := Me{
-		Address: a.Address, Alias: p.Alias, Delivery: Delivery{p.WebhookURL, !p.WebhookFirst()}, Fingerprint: currentKey(a), RegisteredAt: amp.Stamp(a.AddedAt),
+		Address: a.Address, Alias: p.Alias, Delivery: Delivery{p.WebhookURL, !p.WebhookFirst()}, Fingerprint: currentKey(a),
+		RegisteredAt: amp.Stamp(a.AddedAt),
 		Capabilities: p.Capabilities, CommunicationPolicy: p.Policy,
 	}
 	if a.LastSeenAt != nil {
@@ -143,7 +144,9 @@ func (d *Directory) Leave(ctx context.Context, who roster.Identity) (Deregistere
 
 // deregister removes an agent with its keys and its queue, and gives its address to
 // nobody for a while.
-func (d *Directory) deregister(ctx context.Context, by roster.Identity, workspace, agentID string) (at time.Time, err error) {
+func (d *Directory) deregister(
+	ctx context.Context, by roster.Identity, workspace, agentID string,
+) (at time.Time, err error) {
 	err = d.core.Roster.Write(ctx, func(tx *ledger.Tx) error {
 		a, err := d.core.Roster.AgentIn(tx, workspace, agentID)
 		if err != nil {
@@ -174,7 +177,8 @@ type Query struct {
 func (d *Directory) List(ctx context.Context, who roster.Identity, q Query) (AgentList, error) {
 	out := AgentList{Agents: []Listed{}}
 	if tenant := strings.ToLower(q.Tenant); tenant != "" && tenant != who.Workspace {
-		return out, fault.New(fault.TenantDenied, "You may list the agents of %q, which is your own tenant.", who.Workspace).About("tenant")
+		return out, fault.New(fault.TenantDenied, "You may list the agents of %q, which is your own tenant.",
+			who.Workspace).About("tenant")
 	}
 	search, last := strings.ToLower(q.Search), ""
 	for name := ""; ; {
@@ -230,15 +234,18 @@ func (d *Directory) Resolve(ctx context.Context, who roster.Identity, text strin
 		return Resolved{}, err
 	}
 	p := d.Profile(a.ID)
-	return Resolved{a.Address, p.Alias, amp.KeyText(found.PublicKey), "Ed25519", currentKey(a), a.Online, p.Capabilities}, nil
+	return Resolved{a.Address, p.Alias, amp.KeyText(found.PublicKey), "Ed25519", currentKey(a), a.Online,
+		p.Capabilities}, nil
 }
 
 // Card is the agent's card.
 func (d *Directory) Card(_ context.Context, who roster.Identity) (Card, error) {
 	p, now := d.Profile(who.ID), d.core.Now()
 	c := Card{
-		Card: "1.0", ID: who.ID, Address: who.Address, Alias: p.Alias, PublicKey: amp.KeyText(who.PublicKey), KeyAlgorithm: "Ed25519", ProviderEndpoint: amp.Endpoint(d.core.BaseURL),
-		Capabilities: p.Capabilities, IssuedAt: amp.Stamp(now), ExpiresAt: amp.Stamp(now.Add(180 * 24 * time.Hour)), ProviderAsserted: true,
+		Card: "1.0", ID: who.ID, Address: who.Address, Alias: p.Alias, PublicKey: amp.KeyText(who.PublicKey),
+		KeyAlgorithm: "Ed25519", ProviderEndpoint: amp.Endpoint(d.core.BaseURL),
+		Capabilities: p.Capabilities, IssuedAt: amp.Stamp(now), ExpiresAt: amp.Stamp(now.Add(180 * 24 * time.Hour)),
+		ProviderAsserted: true,
 	}
 	if who.PublicKey != nil {
 		c.Fingerprint = roster.Fingerprint(who.PublicKey)

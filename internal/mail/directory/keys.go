@@ -3,7 +3,6 @@ package directory
 import (
 	"context"
 	"crypto/ed25519"
-	"strings"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
@@ -75,14 +74,16 @@ func (d *Directory) RotateKeys(ctx context.Context, who roster.Identity, body []
 // readRotation reads a new public key, and checks that the holder of the current one wants it.
 func readRotation(who roster.Identity, body []byte) (ed25519.PublicKey, error) {
 	if len(body) == 0 {
-		return nil, fault.New(fault.MissingField, "The field \"new_public_key\" is missing. Make a pair of keys yourself, and send the public one.").About("new_public_key")
+		return nil, fault.New(fault.MissingField,
+			"The field \"new_public_key\" is missing. Make a pair of keys "+
+				"yourself, and send the public one.").About("new_public_key")
 	}
 	f, err := amp.ReadFields(body)
 	if err != nil {
 		return nil, err
 	}
 	sent := f.Required("new_public_key", 4096, "an Ed25519 key as PEM")
-	if algorithm := f.Text("key_algorithm", 32); algorithm != "" && !strings.EqualFold(algorithm, "Ed25519") {
+	if algorithm := f.Text("key_algorithm", 32); !isEd25519(algorithm) {
 		f.Fail("key_algorithm", "should be \"Ed25519\", and is %.40q.", algorithm)
 	}
 	proof := f.Required("proof", 256, "a signature of the current key over the new one, in base64")
@@ -94,7 +95,8 @@ func readRotation(who roster.Identity, body []byte) (ed25519.PublicKey, error) {
 		return nil, fault.New(fault.InvalidField, "%s", fault.From(err).Message).About("new_public_key")
 	}
 	if who.PublicKey == nil || !amp.Proves(who.PublicKey, fresh, sent, proof) {
-		return nil, fault.New(fault.SignatureInvalid, "The proof is not a signature of the agent's current key over the new public key as it is sent.").About("proof")
+		return nil, fault.New(fault.SignatureInvalid,
+			"The proof is not a signature of the agent's current key over the new public key as it is sent.").About("proof")
 	}
 	return fresh, nil
 }

@@ -43,15 +43,19 @@ func parseRegistration(body []byte) (*newcomer, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &newcomer{Fields: f, name: strings.ToLower(f.Required("name", 63, "1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\"")), tenant: strings.ToLower(f.Text("tenant", 63)), invite: f.Text("invite_code", 128)}
+	n := &newcomer{
+		Fields: f, tenant: strings.ToLower(f.Text("tenant", 63)), invite: f.Text("invite_code", 128),
+		name: strings.ToLower(f.Required("name", 63, "1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\"")),
+	}
 	if n.name != "" && !nameForm.MatchString(n.name) {
-		f.Fail("name", "should be 1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\", and is %.80q.", n.name)
+		f.Fail("name", "should be 1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\", and is %.80q.",
+			n.name)
 	}
 	if n.tenant != "" && !amp.LabelForm.MatchString(n.tenant) {
 		f.Fail("tenant", "should be letters, digits and hyphens, such as \"acme\", and is %.80q.", n.tenant)
 	}
 	pem := f.Required("public_key", 4096, "an Ed25519 key as PEM")
-	if algorithm := f.Required("key_algorithm", 32, "\"Ed25519\""); algorithm != "" && !strings.EqualFold(algorithm, "Ed25519") {
+	if algorithm := f.Required("key_algorithm", 32, "\"Ed25519\""); !isEd25519(algorithm) {
 		f.Fail("key_algorithm", "should be \"Ed25519\", and is %.40q.", algorithm)
 	}
 	if pem != "" {
@@ -64,6 +68,11 @@ func parseRegistration(body []byte) (*newcomer, error) {
 	}
 	n.readProof()
 	return n, f.Err
+}
+
+// isEd25519 reports whether an algorithm is ours, or is not said.
+func isEd25519(algorithm string) bool {
+	return algorithm == "" || strings.EqualFold(algorithm, "Ed25519")
 }
 
 // readScope: a repository of a platform, as in repo.github.

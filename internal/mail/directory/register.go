@@ -78,7 +78,8 @@ func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byt
 }
 
 // enter adds the agent, or finds that it is there and gives it a new key.
-func (d *Directory) enter(tx *ledger.Tx, actor, by roster.Identity, n newcomer, key *roster.Issued) (a roster.Agent, again bool, err error) {
+func (d *Directory) enter(tx *ledger.Tx, actor, by roster.Identity, n newcomer,
+	key *roster.Issued) (a roster.Agent, again bool, err error) {
 	if err := d.useInvite(tx, actor, by, &n); err != nil {
 		return a, false, err
 	}
@@ -109,7 +110,8 @@ func (d *Directory) admit(by roster.Identity, n *newcomer) error {
 			n.tenant = by.Workspace
 		}
 		if n.tenant != by.Workspace {
-			return fault.New(fault.TenantDenied, "This key is for the tenant %q. Leave tenant out, or use a key of %q.", by.Workspace, n.tenant).About("tenant")
+			return fault.New(fault.TenantDenied, "This key is for the tenant %q. Leave tenant out, or use a key of %q.",
+				by.Workspace, n.tenant).About("tenant")
 		}
 		return nil
 	case by.Kind == roster.HolderOperator:
@@ -117,7 +119,8 @@ func (d *Directory) admit(by roster.Identity, n *newcomer) error {
 			n.tenant = by.Workspace
 		}
 		if !by.Role.Allows(roster.Operator) || by.Workspace != "" && by.Workspace != n.tenant {
-			return fault.New(fault.TenantDenied, "This token may not register agents in the tenant %q.", n.tenant).About("tenant")
+			return fault.New(fault.TenantDenied, "This token may not register agents in the tenant %q.",
+				n.tenant).About("tenant")
 		}
 	case n.invite != "" && (d.options.Mode == ByInvite || d.options.Mode == Open):
 		return nil // the invite says which tenant
@@ -135,9 +138,11 @@ func (d *Directory) admit(by roster.Identity, n *newcomer) error {
 // closed says what it takes to register.
 func (d *Directory) closed() error {
 	how := map[string]string{
-		ByOwner:    "an owner's key in the header Authorization: Bearer uk_…, which an operator makes with `signalbox owners add`",
-		ByInvite:   "an invite_code, which an operator makes with POST /ops/invites",
-		ByProof:    "a proof, signed with the agent's key over \"amp-register\\n\" + provider + \"\\n\" + address + \"\\n\" + proof_timestamp",
+		ByOwner: "an owner's key in the header Authorization: Bearer uk_…, which an operator makes " +
+			"with `signalbox owners add`",
+		ByInvite: "an invite_code, which an operator makes with POST /ops/invites",
+		ByProof: "a proof, signed with the agent's key over \"amp-register\\n\" + provider + \"\\n\" + address + " +
+			"\"\\n\" + proof_timestamp",
 		ByOperator: "an operator's token in the header Authorization: Bearer sbx_op_…",
 	}[d.options.Mode]
 	return fault.New(fault.Unauthenticated, "Registration here takes %s.", how)
@@ -159,9 +164,12 @@ func (d *Directory) useInvite(tx *ledger.Tx, actor, by roster.Identity, n *newco
 }
 
 // enrol adds the agent.
-func (d *Directory) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer, key *roster.Issued) (roster.Agent, error) {
+func (d *Directory) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer,
+	key *roster.Issued) (roster.Agent, error) {
 	if by.Kind == roster.HolderAgent {
-		return roster.Agent{}, fault.New(fault.Forbidden, "An agent's key registers that agent again, and no other. Leave the header Authorization out, or use an owner's key.")
+		return roster.Agent{}, fault.New(fault.Forbidden,
+			"An agent's key registers that agent again, and no other. Leave the header Authorization "+
+				"out, or use an owner's key.")
 	}
 	if by.ID == "" && n.invite == "" && d.options.Mode != Open {
 		if d.options.Mode != ByProof {
@@ -174,7 +182,9 @@ func (d *Directory) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer,
 			return roster.Agent{}, fault.New(fault.TenantDenied, "There is no tenant %q here.", n.tenant).About("tenant")
 		}
 	}
-	e := roster.Enrolment{ID: n.id, Name: n.rosterName(), Workspace: n.tenant, PublicKey: n.key, Address: n.address(d.options.Domains.Own).String(), MakeWorkspace: d.options.Mode == Open && by.ID == "" && n.invite == ""}
+	e := roster.Enrolment{ID: n.id, Name: n.rosterName(), Workspace: n.tenant, PublicKey: n.key,
+		Address:       n.address(d.options.Domains.Own).String(),
+		MakeWorkspace: d.options.Mode == Open && by.ID == "" && n.invite == ""}
 	if by.Kind == roster.HolderOwner {
 		e.Owner = by.ID
 	}
@@ -195,10 +205,15 @@ func (d *Directory) checkProof(tx *ledger.Tx, n *newcomer, key ed25519.PublicKey
 		return d.closed()
 	}
 	if off := tx.Now().Sub(time.Unix(n.proofAt, 0)); off.Abs() > proofWindow {
-		return fault.New(fault.Forbidden, "The proof is signed for %s, and now it is %s. Sign the time of now.", amp.Stamp(time.Unix(n.proofAt, 0)), amp.Stamp(tx.Now())).About("proof_timestamp")
+		return fault.New(fault.Forbidden, "The proof is signed for %s, and now it is %s. Sign the time of now.",
+			amp.Stamp(time.Unix(n.proofAt, 0)), amp.Stamp(tx.Now())).About("proof_timestamp")
 	}
-	if key == nil || !ed25519.Verify(key, amp.RegistrationProof(d.options.Domains.Own, n.address(d.options.Domains.Own).String(), n.proofAt), n.proof) {
-		return fault.New(fault.SignatureInvalid, "The proof is not a signature of the agent's registered key over \"amp-register\\n%s\\n%s\\n%d\".", d.options.Domains.Own, n.address(d.options.Domains.Own), n.proofAt).About("proof")
+	own := d.options.Domains.Own
+	signed := amp.RegistrationProof(own, n.address(own).String(), n.proofAt)
+	if key == nil || !ed25519.Verify(key, signed, n.proof) {
+		return fault.New(fault.SignatureInvalid,
+			"The proof is not a signature of the agent's registered key over \"amp-register\\n%s\\n%s\\n%d\".",
+			own, n.address(own), n.proofAt).About("proof")
 	}
 	return nil
 }
@@ -210,7 +225,8 @@ var errTaken = errors.New("taken")
 // reissue gives an agent that is there a further key, for what shows that it is the
 // agent: its current key, its owner's, or a proof with its private key. To know its public
 // key shows nothing.
-func (d *Directory) reissue(tx *ledger.Tx, actor, by roster.Identity, n *newcomer, a roster.Agent, key *roster.Issued) error {
+func (d *Directory) reissue(tx *ledger.Tx, actor, by roster.Identity, n *newcomer, a roster.Agent,
+	key *roster.Issued) error {
 	current := currentKey(a)
 	same := current != "" && current == roster.Fingerprint(n.key)
 	switch {
@@ -263,7 +279,8 @@ func (d *Directory) explainTaken(ctx context.Context, n *newcomer, err error) er
 	e, isFault := errors.AsType[*fault.Error](err)
 	switch {
 	case errors.Is(err, errTaken), isFault && e.Code == fault.AlreadyExists && e.Field == "name":
-		message := "The name %q is taken in the tenant %q. If the agent is yours, register it with its current key, its owner's key or a proof; else take another name."
+		message := "The name %q is taken in the tenant %q. If the agent is yours, register it with its current key, its " +
+			"owner's key or a proof; else take another name."
 		out := fault.New(fault.NameTaken, message, n.rosterName(), n.tenant).About("name")
 		if isFault {
 			out.Message = e.Message
@@ -288,7 +305,8 @@ func (d *Directory) suggestions(ctx context.Context, n *newcomer) []string {
 	try := func(name string) {
 		next := *n
 		next.name = name
-		if _, err := d.core.Roster.Find(ctx, next.address(d.options.Domains.Own).String()); fault.Is(err, fault.NotFound) && len(name) <= 63 {
+		if _, err := d.core.Roster.Find(ctx, next.address(d.options.Domains.Own).String()); fault.Is(err, fault.NotFound) &&
+			len(name) <= 63 {
 			free = append(free, name)
 		}
 	}
@@ -314,8 +332,10 @@ func (d *Directory) madeSecret(workspace, agentID string, p Profile) string {
 func (d *Directory) registered(a roster.Agent, secret string, by roster.Identity) Registered {
 	address, _ := d.options.Domains.Parse(a.Address) // made by us
 	out := Registered{
-		Address: a.Address, ShortAddress: address.Short(), LocalName: address.Name, AgentID: a.ID, TenantID: a.Workspace, Tenant: a.Workspace, APIKey: secret,
-		Provider:    ProviderInfo{d.options.Domains.Own, amp.Endpoint(d.core.BaseURL), amp.Endpoint(d.core.BaseURL) + "/route"},
+		Address: a.Address, ShortAddress: address.Short(), LocalName: address.Name, AgentID: a.ID, TenantID: a.Workspace,
+		Tenant: a.Workspace, APIKey: secret,
+		Provider: ProviderInfo{d.options.Domains.Own, amp.Endpoint(d.core.BaseURL),
+			amp.Endpoint(d.core.BaseURL) + "/route"},
 		Fingerprint: currentKey(a), RegisteredAt: amp.Stamp(a.AddedAt),
 	}
 	if by.Kind == roster.HolderOwner {

@@ -62,9 +62,12 @@ func (f *Federation) ask(ctx context.Context, host, address string) (bool, error
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	silent := func(err error) error {
-		return fault.Wrap(err, fault.HostUnavailable, "%s is not here, and the host %s, which may have it, does not answer. Send the message again later.", address, host).About("to")
+		return fault.Wrap(err, fault.HostUnavailable,
+			"%s is not here, and the host %s, which may have it, does not answer. Send the message again later.", address,
+			host).About("to")
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.options.Mesh.Hosts[host].URL+"/api/agents/by-name/"+url.PathEscape(address), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		f.options.Mesh.Hosts[host].URL+"/api/agents/by-name/"+url.PathEscape(address), nil)
 	if err != nil {
 		return false, silent(err)
 	}

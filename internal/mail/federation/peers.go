@@ -106,7 +106,8 @@ func (f *Federation) discover(ctx context.Context, domain string, listed bool) (
 	}
 	for _, print := range prints {
 		if print != "" && !slices.Contains(amp.Fingerprints(key), print) {
-			return peer{}, fault.New(fault.ProviderNotTrusted, "The key of %s is not the one that its records in the domain name system or the registry name.", domain)
+			return peer{}, fault.New(fault.ProviderNotTrusted,
+				"The key of %s is not the one that its records in the domain name system or the registry name.", domain)
 		}
 	}
 	if doc.Provider != domain {
@@ -172,7 +173,8 @@ func origin(endpoint string) string {
 func secureURL(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || !amp.Confidential(u) {
-		return fault.Wrap(err, fault.ProviderNotTrusted, "The address %.254q of a provider should begin with https://.", address)
+		return fault.Wrap(err, fault.ProviderNotTrusted, "The address %.254q of a provider should begin with https://.",
+			address)
 	}
 	return nil
 }
@@ -183,7 +185,8 @@ func (f *Federation) getDocument(ctx context.Context, address string, into any) 
 		return err
 	}
 	unreachable := func(err error) error {
-		return fault.Wrap(err, fault.ProviderNotTrusted, "Nothing is known of the provider: %.254q does not answer as it should.", address)
+		return fault.Wrap(err, fault.ProviderNotTrusted,
+			"Nothing is known of the provider: %.254q does not answer as it should.", address)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

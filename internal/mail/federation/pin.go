@@ -36,7 +36,9 @@ func (f *Federation) Pin(ctx context.Context, address string, key ed25519.Public
 	case replaces == pinned:
 		return Pin{fingerprint, pinned}, nil
 	}
-	return Pin{}, fault.New(fault.KeyConflict, "%s was known by the key %s, and now has %s. Its provider has to say that the old one was revoked.", address, pinned, fingerprint).About("sender_public_key")
+	return Pin{}, fault.New(fault.KeyConflict,
+		"%s was known by the key %s, and now has %s. Its provider has to say that the old one was revoked.", address, pinned,
+		fingerprint).About("sender_public_key")
 }
 
 // Remember keeps the key of another provider's agent, in the transaction of its message.
@@ -48,5 +50,6 @@ func Remember(tx *store.Tx, address string, p Pin) {
 	if p.Replaces != "" {
 		tx.Exec("DELETE FROM mail_pin WHERE address = $1 AND fingerprint = $2", address, p.Replaces)
 	}
-	tx.Exec("INSERT INTO mail_pin (address, fingerprint) VALUES ($1, $2) ON CONFLICT (address) DO NOTHING", address, p.Fingerprint)
+	tx.Exec("INSERT INTO mail_pin (address, fingerprint) VALUES ($1, $2) ON CONFLICT (address) DO NOTHING", address,
+		p.Fingerprint)
 }

@@ -43,7 +43,8 @@ func ReadCall(r *http.Request) Call {
 
 // Admit refuses a call for what its headers say, before its body is read.
 func (f *Federation) Admit(c Call) error {
-	for _, header := range [][2]string{{"X-AMP-Provider", c.Provider}, {"X-AMP-Timestamp", c.Timestamp}, {"X-AMP-Signature", c.Signature}} {
+	for _, header := range [][2]string{{"X-AMP-Provider", c.Provider}, {"X-AMP-Timestamp", c.Timestamp},
+		{"X-AMP-Signature", c.Signature}} {
 		if header[1] == "" {
 			return fault.New(fault.MissingHeader, "The header %s is missing.", header[0])
 		}
@@ -58,7 +59,8 @@ func (f *Federation) Admit(c Call) error {
 	}
 	seconds, err := strconv.ParseInt(c.Timestamp, 10, 64)
 	if err != nil {
-		return fault.New(fault.InvalidField, "The header X-AMP-Timestamp should be a time in seconds, and is %.40q.", c.Timestamp)
+		return fault.New(fault.InvalidField, "The header X-AMP-Timestamp should be a time in seconds, and is %.40q.",
+			c.Timestamp)
 	}
 	return CheckTime(time.Unix(seconds, 0), f.core.Now())
 }
@@ -71,7 +73,8 @@ func (f *Federation) Verify(ctx context.Context, c Call, body []byte) (roster.Al
 	}
 	signature, err := base64.StdEncoding.DecodeString(c.Signature)
 	if err != nil || !ed25519.Verify(from.key, signedCall(c.Timestamp, body), signature) {
-		return roster.Allowance{}, fault.New(fault.SignatureInvalid, "X-AMP-Signature is not one of the key of %s over the time, a dot and the body.", c.Provider)
+		return roster.Allowance{}, fault.New(fault.SignatureInvalid,
+			"X-AMP-Signature is not one of the key of %s over the time, a dot and the body.", c.Provider)
 	}
 	return f.core.Roster.Take(roster.Identity{ID: "provider:" + c.Provider, Name: c.Provider}, "federation", perProvider)
 }
@@ -101,7 +104,8 @@ type HostCall struct {
 
 // ReadHostCall reads the headers of a call.
 func ReadHostCall(r *http.Request) HostCall {
-	return HostCall{r.Header.Get(HostHeader), r.Header.Get("X-AMP-Timestamp"), r.Header.Get("X-AMP-Mesh-Auth"), r.RemoteAddr}
+	return HostCall{r.Header.Get(HostHeader), r.Header.Get("X-AMP-Timestamp"), r.Header.Get("X-AMP-Mesh-Auth"),
+		r.RemoteAddr}
 }
 
 // AdmitHost refuses a host that is not of the mesh, before the body of its call is read.
@@ -122,7 +126,8 @@ func (f *Federation) VerifyHost(c HostCall, body []byte) (proved bool, err error
 	}
 	if c.Proof == "" {
 		from, err := netip.ParseAddrPort(c.Remote)
-		if err != nil || !slices.ContainsFunc(f.options.Mesh.Open, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) }) {
+		if err != nil || !slices.ContainsFunc(f.options.Mesh.Open,
+			func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) }) {
 			return false, stranger()
 		}
 		return false, nil
@@ -139,5 +144,8 @@ func (f *Federation) VerifyHost(c HostCall, body []byte) (proved bool, err error
 }
 
 func stranger() error {
-	return fault.New(fault.Unauthenticated, "The header X-Forwarded-From is believed of a host that proves itself: X-AMP-Mesh-Auth has to be v1= and the HMAC-SHA256, with the secret that both hosts have, of X-AMP-Timestamp, X-Forwarded-From and the SHA-256 of the body in hex, with dots between. An agent sends its key as Authorization: Bearer ….")
+	return fault.New(fault.Unauthenticated,
+		"The header X-Forwarded-From is believed of a host that proves itself: X-AMP-Mesh-Auth has to be v1= and the "+
+			"HMAC-SHA256, with the secret that both hosts have, of X-AMP-Timestamp, X-Forwarded-From and the SHA-256 of the "+
+			"body in hex, with dots between. An agent sends its key as Authorization: Bearer ….")
 }

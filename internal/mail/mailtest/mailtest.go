@@ -50,7 +50,8 @@ func Start(t testing.TB, address string, options ...func(*mail.Options)) *Node {
 func StartLimited(t testing.TB, address string, perAgent *int64, options ...func(*mail.Options)) *Node {
 	t.Helper()
 	o := mail.Options{
-		Domains: amp.Domains{Own: "signalbox.local", Aliases: []string{"aimaestro.local"}}, Registration: directory.Open, Keep: 30 * 24 * time.Hour,
+		Domains: amp.Domains{Own: "signalbox.local", Aliases: []string{"aimaestro.local"}}, Registration: directory.Open,
+		Keep: 30 * 24 * time.Hour,
 	}
 	for _, option := range options {
 		option(&o)
@@ -184,7 +185,8 @@ func (a *Agent) RotateKey() {
 	a.T.Helper()
 	_, fresh, _ := ed25519.GenerateKey(nil)
 	pem := roster.EncodePublicKey(fresh.Public().(ed25519.PublicKey))
-	text, _ := json.Marshal(map[string]string{"new_public_key": pem, "proof": base64.StdEncoding.EncodeToString(ed25519.Sign(a.Private, []byte(pem)))})
+	text, _ := json.Marshal(map[string]string{"new_public_key": pem,
+		"proof": base64.StdEncoding.EncodeToString(ed25519.Sign(a.Private, []byte(pem)))})
 	a.Want(200, a.APIKey, "POST /v1/auth/rotate-keys", string(text), nil)
 	a.Private = fresh
 }

@@ -3,8 +3,8 @@ package slack
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -54,7 +54,7 @@ func (c *api) form(ctx context.Context, token wire.Secret, method string, values
 
 // document calls a method that takes JSON.
 func (c *api) document(ctx context.Context, token wire.Secret, method string, body any) (answered, error) {
-	text, err := json.Marshal(body)
+	text, err := wire.Marshal(body)
 	if err != nil {
 		return answered{}, err
 	}
@@ -67,7 +67,11 @@ func (c *api) call(ctx context.Context, token wire.Secret, method, media string,
 		return out, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	if err := json.NewDecoder(res.Body).Decode(&out); err != nil {
+	text, err := io.ReadAll(res.Body) // the client cuts it off
+	if err == nil {
+		err = wire.UnmarshalForeign(text, &out)
+	}
+	if err != nil {
 		return out, fmt.Errorf("slack: %s: %w", method, err)
 	}
 	if !out.OK {

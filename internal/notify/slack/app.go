@@ -3,7 +3,6 @@ package slack
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -69,7 +68,7 @@ func (a *App) Buttons(g gate.Gate) bool {
 // opening.
 func (a *App) Send(ctx context.Context, m notify.Message) deliver.Result {
 	blocks, text := render(m)
-	encoded, err := json.Marshal(blocks)
+	encoded, err := wire.Marshal(blocks)
 	if err != nil {
 		return deliver.Result{Verdict: deliver.Hopeless, Class: "encode", Text: "The message cannot be written as JSON."}
 	}

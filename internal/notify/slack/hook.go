@@ -2,7 +2,6 @@ package slack
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 
 	"signalbox/internal/deliver"
@@ -36,7 +35,7 @@ func (h *Hook) Buttons(gate.Gate) bool { return false }
 // outcome is a message of its own.
 func (h *Hook) Send(ctx context.Context, m notify.Message) deliver.Result {
 	blocks, text := render(m)
-	body, err := json.Marshal(map[string]any{"text": text, "blocks": blocks, "unfurl_links": false, "unfurl_media": false})
+	body, err := wire.Marshal(map[string]any{"text": text, "blocks": blocks, "unfurl_links": false, "unfurl_media": false})
 	if err != nil {
 		return deliver.Result{Verdict: deliver.Hopeless, Class: "encode", Text: "The message cannot be written as JSON."}
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -79,7 +78,7 @@ func (a *App) called(w http.ResponseWriter, r *http.Request, n *notify.Notifier)
 		return fault.New(fault.InvalidPayload, "The body should be a form, as Slack sends it.")
 	}
 	var callback interaction
-	if err := json.Unmarshal([]byte(form.Get("payload")), &callback); err != nil {
+	if err := wire.UnmarshalForeign([]byte(form.Get("payload")), &callback); err != nil {
 		return fault.New(fault.InvalidPayload, "The form's payload should be an interaction, as Slack sends it.").About("payload")
 	}
 	// The vote is done before the answer if it is quick; if not, it goes on.

@@ -2,9 +2,9 @@ package slack
 
 import (
 	"context"
-	"encoding/json"
 
 	"signalbox/internal/notify"
+	"signalbox/internal/wire"
 )
 
 // reasonID names our modal, and the one thing that it asks.
@@ -26,7 +26,7 @@ func (a *App) askWhy(ctx context.Context, callback *interaction, p notify.Press,
 	if refusal := n.Refusal(ctx, p); refusal != "" {
 		return refusal
 	}
-	about, err := json.Marshal(asking{p.Data, p.Contact, callback.Channel.ID})
+	about, err := wire.Marshal(asking{p.Data, p.Contact, callback.Channel.ID})
 	if err != nil {
 		return notAsked
 	}
@@ -52,7 +52,7 @@ const notAsked = "Slack did not open the form for the reason, so nothing was dec
 func (a *App) submitted(ctx context.Context, callback *interaction, n *notify.Notifier) {
 	view := &callback.View
 	var about asking
-	if view.CallbackID != reasonID || json.Unmarshal([]byte(view.PrivateMetadata), &about) != nil {
+	if view.CallbackID != reasonID || wire.UnmarshalPart([]byte(view.PrivateMetadata), &about) != nil {
 		return
 	}
 	p := notify.Press{Channel: Name, Contact: callback.User.ID, Data: about.Button}

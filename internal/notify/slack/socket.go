@@ -2,7 +2,6 @@ package slack
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/coder/websocket"
 
 	"signalbox/internal/notify"
+	"signalbox/internal/wire"
 )
 
 const (
@@ -26,9 +26,9 @@ const (
 
 // envelope is what comes over a socket.
 type envelope struct {
-	Type       string          `json:"type"`
-	EnvelopeID string          `json:"envelope_id"`
-	Payload    json.RawMessage `json:"payload"`
+	Type       string   `json:"type"`
+	EnvelopeID string   `json:"envelope_id"`
+	Payload    wire.Raw `json:"payload"`
 }
 
 // socket holds a connection of Socket Mode, and connects again when it ends, which Slack
@@ -90,7 +90,7 @@ func (a *App) connection(ctx context.Context, n *notify.Notifier) (met bool, err
 			return met, err
 		}
 		var e envelope
-		if json.Unmarshal(text, &e) != nil {
+		if wire.UnmarshalForeign(text, &e) != nil {
 			continue
 		}
 		switch e.Type {
@@ -126,11 +126,11 @@ func (a *App) ping(ctx context.Context, c *websocket.Conn) {
 // something arrived; what is not acknowledged it sends again.
 func (a *App) heard(ctx context.Context, c *websocket.Conn, e envelope, n *notify.Notifier) {
 	if e.EnvelopeID != "" {
-		ack, _ := json.Marshal(map[string]string{"envelope_id": e.EnvelopeID}) // always can be
+		ack, _ := wire.Marshal(map[string]string{"envelope_id": e.EnvelopeID}) // always can be
 		_ = c.Write(ctx, websocket.MessageText, ack)
 	}
 	var pressed interaction
-	if e.Type == "interactive" && json.Unmarshal(e.Payload, &pressed) == nil {
+	if e.Type == "interactive" && wire.UnmarshalForeign(e.Payload, &pressed) == nil {
 		a.answer(ctx, pressed, n)
 	}
 }

@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"signalbox/internal/notify/telegram"
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
+	"signalbox/internal/wire"
 )
 
 const (
@@ -115,7 +115,7 @@ func render(r run.Run, events []run.Numbered, now time.Time) string {
 	at := map[string]int{}
 	for _, n := range events {
 		var e engine.Event
-		if json.Unmarshal(n.Event, &e) != nil {
+		if wire.UnmarshalPart(n.Event, &e) != nil {
 			continue
 		}
 		if e.Type == engine.Completed {

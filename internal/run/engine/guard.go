@@ -1,13 +1,13 @@
 package engine
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/wire"
 )
 
 // MaySupervise is the reason why runs of the engine cannot be supervised, nil when they
@@ -58,7 +58,7 @@ func ampGuard(dir string, hook func(string) string) ([]string, error) {
 	if err := os.WriteFile(delegate, []byte(script), 0o700); err != nil { //nolint:gosec // it is to be run
 		return nil, cannotWrite(err, delegate)
 	}
-	text, err := json.Marshal(map[string]any{
+	text, err := wire.Marshal(map[string]any{
 		"amp.permissions":         []map[string]string{{"tool": "*", "action": "delegate", "to": delegate}},
 		"amp.dangerouslyAllowAll": false,
 	})
@@ -74,7 +74,7 @@ func ampGuard(dir string, hook func(string) string) ([]string, error) {
 // claudeGuard puts a hook before every tool of Claude Code. Any exit code but 0 of the
 // hook is turned into 2, which is the one that blocks.
 func claudeGuard(_ string, hook func(string) string) ([]string, error) {
-	text, err := json.Marshal(map[string]any{"hooks": map[string]any{"PreToolUse": []any{map[string]any{
+	text, err := wire.Marshal(map[string]any{"hooks": map[string]any{"PreToolUse": []any{map[string]any{
 		"matcher": "*",
 		"hooks":   []any{map[string]any{"type": "command", "command": hook("claude-code") + " || exit 2", "timeout": int(GuardTime.Seconds()), "onFailure": "block"}},
 	}}}})

@@ -2,9 +2,11 @@ package engine
 
 import (
 	"bytes"
-	"encoding/json"
+	"encoding/json" // decodes one string, which may hold a NUL
 	"strconv"
 	"unicode/utf8"
+
+	"signalbox/internal/wire"
 )
 
 // value is one JSON value that is known to be valid, as it was written. The zero value
@@ -15,7 +17,7 @@ type value []byte
 // are replaced, so that everything in it can be passed on as it is.
 func parse(line []byte) (value, bool) {
 	line = bytes.Trim(line, " \t\r\n\v\f")
-	if len(line) == 0 || line[0] != '{' || !json.Valid(line) {
+	if len(line) == 0 || line[0] != '{' || !wire.Valid(line) {
 		return nil, false
 	}
 	return mendSurrogates(mendUTF8(line)), true
@@ -132,7 +134,7 @@ func (v value) shown() string {
 }
 
 // raw is a copy that outlives the line.
-func (v value) raw() json.RawMessage { return json.RawMessage(bytes.Clone(v)) }
+func (v value) raw() wire.Raw { return wire.Raw(bytes.Clone(v)) }
 
 // object is the value if it is an object, and an empty one otherwise.
 func (v value) object() value {

@@ -1,10 +1,11 @@
 package engine
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"unicode/utf8"
+
+	"signalbox/internal/wire"
 )
 
 const (
@@ -125,7 +126,7 @@ func (s *Stream) act(a *Action) {
 	s.emit(Event{Type: Acted, Engine: s.engine.Name, Action: a, Phase: Begun})
 	size := len(a.Title)
 	for _, d := range a.Detail {
-		if raw, ok := d.(json.RawMessage); ok {
+		if raw, ok := d.(wire.Raw); ok {
 			size += len(raw)
 		}
 	}

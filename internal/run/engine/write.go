@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/json"
 	"slices"
 
 	"signalbox/internal/wire"
@@ -48,7 +47,7 @@ func (o *object) action(a *Action) {
 }
 
 // any writes a value of any type. Those that most events have are written without
-// looking for their fields; the rest is left to encoding/json.
+// looking for their fields; the rest is left to wire.
 func (o *object) any(name string, v any) {
 	o.name(name)
 	switch v := v.(type) {
@@ -56,14 +55,14 @@ func (o *object) any(name string, v any) {
 		o.b = append(o.b, "null"...)
 	case string:
 		o.b = wire.AppendText(o.b, v)
-	case json.RawMessage:
+	case wire.Raw:
 		o.b = append(o.b, v...)
 	case *bool:
 		o.b = append(o.b, truth(v)...)
 	case map[string]any:
 		o.members(v)
 	default:
-		text, err := json.Marshal(v)
+		text, err := wire.EncodeData(v)
 		if err != nil && o.err == nil {
 			o.err = err
 		}

@@ -9,7 +9,6 @@ package record
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -82,10 +81,10 @@ func (s Server) call(ctx context.Context, path string, body, answer any) error {
 		return err
 	}
 	if res.StatusCode < 300 {
-		return json.Unmarshal(text, answer)
+		return wire.UnmarshalPart(text, answer)
 	}
 	var e wire.ErrorBody
-	if err := json.Unmarshal(text, &e); err != nil || e.Message == "" || res.StatusCode >= 500 || res.StatusCode == http.StatusTooManyRequests {
+	if err := wire.UnmarshalPart(text, &e); err != nil || e.Message == "" || res.StatusCode >= 500 || res.StatusCode == http.StatusTooManyRequests {
 		return fmt.Errorf("the server answered %s: %s", res.Status, e.Message)
 	}
 	return &fault.Error{Code: e.Error, Message: e.Message, Field: e.Field, Details: e.Details}
@@ -119,7 +118,7 @@ func (s Server) Begin(id string, recorded int64, stop context.CancelCauseFunc) *
 
 // Event takes an event. It waits while too much is waiting for the server.
 func (r *Recorder) Event(e engine.Event, u engine.Usage) {
-	text, err := json.Marshal(e)
+	text, err := wire.EncodeData(e)
 	if err != nil {
 		text = fmt.Appendf(nil, `{"type":"action","engine":%q,"action":{"id":"unreadable","kind":"warning","title":"an event that cannot be written as JSON","detail":{}},"phase":"completed","ok":false}`, e.Engine)
 	}
@@ -144,13 +143,11 @@ func plain(text []byte) wire.Raw {
 	if _, err := wire.Marshal(wire.Raw(text)); err == nil {
 		return text
 	}
-	var v any
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
+	v, err := wire.ForeignData(text)
+	if err != nil {
 		return wire.Raw("null")
 	}
-	mended, _ := json.Marshal(v)
+	mended, _ := wire.EncodeData(v) // it was JSON before
 	return mended
 }
 

@@ -7,7 +7,7 @@ package runtest
 
 import (
 	"bytes"
-	"encoding/json"
+	"encoding/json" // what a test tells the CLI has a time.Duration in it
 	"fmt"
 	"io"
 	"os"

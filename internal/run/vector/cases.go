@@ -1,13 +1,13 @@
 package vector
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"signalbox/internal/run/engine"
+	"signalbox/internal/wire"
 )
 
 // checkArgs checks command lines.
@@ -93,10 +93,10 @@ func checkTitles(dir string) ([]Outcome, error) {
 	var file struct {
 		Dir   string `json:"base_dir"`
 		Cases []struct {
-			Tool  string          `json:"tool"`
-			Input json.RawMessage `json:"input"`
-			Kind  engine.Kind     `json:"kind"`
-			Title string          `json:"title"`
+			Tool  string      `json:"tool"`
+			Input wire.Raw    `json:"input"`
+			Kind  engine.Kind `json:"kind"`
+			Title string      `json:"title"`
 		} `json:"cases"`
 	}
 	if err := read(filepath.Join(dir, "titles.cases.json"), &file); err != nil {

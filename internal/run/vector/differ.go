@@ -1,28 +1,26 @@
 package vector
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"signalbox/internal/wire"
 )
 
 // anyPID stands for any process.
 const anyPID = "<pid>"
 
-func decode(text []byte) (v any) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	_ = d.Decode(&v) // what does not decode is nil, and differs
+func decode(text []byte) any {
+	v, _ := wire.ForeignData(text) // what does not decode is nil, and differs
 	return v
 }
 
 // differ says where two JSON values are not the same, "" when they are.
 func differ(at string, want, got any) string {
 	if want == anyPID {
-		if n, ok := got.(json.Number); ok && !strings.HasPrefix(string(n), "-") && string(n) != "0" {
+		if n, ok := got.(wire.Numeral); ok && !strings.HasPrefix(string(n), "-") && string(n) != "0" {
 			return ""
 		}
 	}
@@ -57,8 +55,8 @@ func differ(at string, want, got any) string {
 			}
 		}
 		return ""
-	case json.Number:
-		if g, ok := got.(json.Number); ok && sameNumber(w, g) {
+	case wire.Numeral:
+		if g, ok := got.(wire.Numeral); ok && sameNumber(w, g) {
 			return ""
 		}
 		return different(at, want, got)
@@ -70,7 +68,7 @@ func differ(at string, want, got any) string {
 }
 
 // sameNumber compares digits, and values where one is written with a fraction.
-func sameNumber(a, b json.Number) bool {
+func sameNumber(a, b wire.Numeral) bool {
 	if a == b {
 		return true
 	}
@@ -80,7 +78,7 @@ func sameNumber(a, b json.Number) bool {
 }
 
 func different(at string, want, got any) string {
-	w, _ := json.Marshal(want)
-	g, _ := json.Marshal(got)
+	w, _ := wire.EncodeData(want)
+	g, _ := wire.EncodeData(got)
 	return fmt.Sprintf("%s is %.300s, and should be %.300s", at, g, w)
 }

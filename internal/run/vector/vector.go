@@ -8,7 +8,6 @@ package vector
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/run/engine"
+	"signalbox/internal/wire"
 )
 
 // Outcome is how one case came out; Problem is "" when it is right.
@@ -47,7 +47,7 @@ type Case struct {
 		Settings settings `json:"settings"`
 	} `json:"input"`
 	Expected struct {
-		Events []json.RawMessage `json:"events"`
+		Events []wire.Raw `json:"events"`
 	} `json:"expected"`
 	Stream []byte `json:"-"` // what the CLI wrote
 }
@@ -102,7 +102,7 @@ func Load(dir string) ([]Case, error) {
 func read(file string, v any) error {
 	text, err := os.ReadFile(file)
 	if err == nil {
-		err = json.Unmarshal(text, v)
+		err = wire.UnmarshalPart(text, v)
 	}
 	if err != nil && !os.IsNotExist(err) {
 		return fault.Wrap(err, fault.InvalidPayload, "%s is not a file of cases: %v.", file, err)
@@ -155,7 +155,7 @@ func (c *Case) check() string {
 // Compare says how events differ from those that are expected, "" when they do not.
 func (c *Case) Compare(events []engine.Event) string {
 	for i, event := range events {
-		got, err := json.Marshal(event)
+		got, err := wire.EncodeData(event)
 		if err != nil {
 			return err.Error()
 		}

@@ -25,12 +25,11 @@ func handlerClient() *http.Client {
 	}
 }
 
-// elsewhere asks the external handler of the event's type, which speaks AHP itself. The
-// policy has allowed the event by then; what the handler fails to answer is refused.
-func (h *Harness) elsewhere(ctx context.Context, e *Event) (wire.Raw, error) {
+// askHandler asks the external handler of the event's type, which speaks AHP itself. It is
+// called after the policy has allowed the event; if it does not answer, the event is refused.
+func (h *Harness) askHandler(ctx context.Context, e *Event) (wire.Raw, error) {
 	name := wire.Raw(`"` + id.New("call") + `"`)
-	body := append([]byte(`{"jsonrpc":"2.0","id":`), name...)
-	body = append(append(append(body, `,"method":"ahp/event","params":`...), e.Raw...), '}')
+	body := wire.Splice([]byte(`{"jsonrpc":"2.0","method":"ahp/event"}`), wire.Member{Name: "id", Value: name}, wire.Member{Name: "params", Value: e.Raw})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.Config.Handlers[e.Type], bytes.NewReader(body))
 	if err != nil {
 		return nil, err

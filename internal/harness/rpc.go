@@ -1,11 +1,8 @@
 package harness
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
 
 	"signalbox/internal/wire"
@@ -15,8 +12,8 @@ const (
 	// maxLine is the longest message on a stream, and maxPost that of a POST.
 	maxLine = 16 << 20
 	maxPost = 2 << 20
-	// maxNesting is one less than where the first client's own decoder gives up, so that
-	// nothing is taken here that it would refuse.
+	// maxNesting is one less than the limit of the reference client's decoder, so that we accept
+	// nothing that it refuses.
 	maxNesting = 127
 )
 
@@ -63,8 +60,8 @@ type message struct {
 
 func (m *message) request() bool { return m.id != nil }
 
-// parseMessage reads one message. With an error comes what is known of the id, so that
-// the answer can name it.
+// parseMessage reads one message. If there is an error, m still has the id, as far as it could
+// be read, for the answer.
 func parseMessage(text []byte) (m message, err *rpcError) {
 	if deeper(text, maxNesting) {
 		return m, refuse(codeParse, "The message is nested deeper than %d levels.", maxNesting)
@@ -81,7 +78,7 @@ func parseMessage(text []byte) (m message, err *rpcError) {
 	switch id := members["id"]; id.Kind() {
 	case '"', '0':
 		m.id = id
-	case 'n': // as good as none
+	case 'n': // an id that is null makes it a notification
 	default:
 		if id != nil {
 			return m, refuse(codeInvalid, "Invalid JSON-RPC message: the id should be a string or a number.")
@@ -100,7 +97,7 @@ func parseMessage(text []byte) (m message, err *rpcError) {
 	return m, nil
 }
 
-// deeper reports whether brackets outside of texts stand deeper than most.
+// deeper reports whether lists and objects are nested more than most levels deep.
 func deeper(text []byte, most int) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(text); i++ {
@@ -142,28 +139,4 @@ func errorReply(id wire.Raw, e *rpcError) []byte {
 		text = []byte(strconv.QuoteToASCII("Parse error"))
 	}
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`, id, e.code, text)
-}
-
-// errTooLong is about a line; those that follow it can be read.
-var errTooLong = errors.New("the line is too long")
-
-// readLine reads a line without its end. The last one needs none.
-func readLine(r *bufio.Reader) ([]byte, error) {
-	var line []byte
-	tooLong := false
-	for {
-		part, err := r.ReadSlice('\n')
-		if tooLong = tooLong || len(line)+len(part) > maxLine+1; !tooLong {
-			line = append(line, part...)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case err != nil && !errors.Is(err, io.EOF), err != nil && len(line) == 0 && !tooLong:
-			return nil, err
-		case tooLong:
-			return nil, errTooLong
-		}
-		return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
-	}
 }

@@ -1,0 +1,48 @@
+package harness
+
+import "signalbox/internal/policy"
+
+// kind is what AHP fixes about a type of event.
+type kind struct {
+	point    policy.Point     // where the policy is asked; "" for notifications
+	batch    bool             // allowed in a batch: its answer is the generic decision
+	payload  shape            // nil for free JSON
+	contract bool             // a notification whose payload is checked, and which is never dropped
+	state    bool             // what people see of a session follows from it
+	answers  map[string]shape // the shape of each decision by its word; nil for the generic ones
+}
+
+func (k *kind) blocking() bool { return k.point != "" }
+
+func (k *kind) typed() bool { return k.answers != nil }
+
+// kinds is the matrix of AHP 2.4.
+var kinds = map[Type]*kind{
+	PreAction: {point: policy.OnAction, batch: true},
+	PrePrompt: {point: policy.OnPrompt, batch: true},
+	Handshake: {point: policy.OnQuery},
+	Query:     {point: policy.OnQuery},
+
+	Idle:              {point: policy.OnIdle, payload: idlePayload, answers: idleAnswers},
+	IntentDetection:   {point: policy.OnIntent, payload: intentPayload, answers: intentAnswers},
+	ContextPerception: {point: policy.OnContext, payload: contextPayload, answers: contextAnswers},
+	MemoryRecall:      {point: policy.OnMemory, payload: memoryPayload, answers: memoryAnswers},
+	Planning:          {point: policy.OnPlanning, payload: planningPayload, answers: planningAnswers},
+	Reasoning:         {point: policy.OnReasoning, payload: reasoningPayload, answers: reasoningAnswers},
+	RateLimit:         {point: policy.OnRateLimit, payload: rateLimitPayload, answers: rateLimitAnswers},
+	Confirmation:      {point: policy.OnConfirmation, payload: confirmationPayload, answers: confirmationAnswers},
+
+	PostAction:   {batch: true},
+	PostResponse: {batch: true},
+	Success:      {batch: true},
+	SessionStart: {batch: true, state: true},
+	SessionEnd:   {batch: true, state: true},
+	ErrorEvent:   {batch: true, state: true},
+	Heartbeat:    {batch: true, state: true},
+	RunLifecycle: {batch: true, payload: runPayload, contract: true, state: true},
+	TaskList:     {batch: true, payload: taskListPayload, contract: true, state: true},
+	Verification: {batch: true, payload: verificationPayload, contract: true, state: true},
+}
+
+// Decides reports whether a type of event asks for a decision.
+func Decides(t Type) bool { return kinds[t] != nil && kinds[t].blocking() }

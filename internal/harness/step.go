@@ -1,0 +1,147 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
+	"signalbox/internal/roster"
+	"signalbox/internal/rulebook"
+	"signalbox/internal/wire"
+)
+
+// step is the body of the entries about decisions of the policy.
+type step struct {
+	stepHead
+	Decision rulebook.Record `json:"decision"`
+	Event    wire.Raw        `json:"event"`
+}
+
+// stepHead is a step without its decision and its event.
+type stepHead struct {
+	Agent       string   `json:"agent"`
+	AgentID     string   `json:"agent_id"` // what the agent calls itself
+	Type        Type     `json:"type"`
+	Query       bool     `json:"query,omitzero"` // it came as a query
+	Transport   string   `json:"transport"`
+	Compat      bool     `json:"compat,omitzero"`
+	NoHandshake bool     `json:"no_handshake,omitzero"`
+	Handler     bool     `json:"handler,omitzero"` // an external handler answered
+	Gate        string   `json:"gate,omitzero"`
+	Digest      string   `json:"digest,omitzero"`
+	GoodFor     int64    `json:"good_for,omitzero"` // how long an approval is good, in microseconds
+	Once        bool     `json:"once,omitzero"`
+	Answer      wire.Raw `json:"answer,omitzero"` // none yet when a gate was opened
+}
+
+// stepText is what is encoded of a step: all but its event.
+type stepText struct {
+	*stepHead
+	Decision *rulebook.Plain `json:"decision"`
+}
+
+// encode writes the body with the event byte for byte: an encoder would rewrite it.
+func (s *step) encode(raw []byte) (ledger.Body, error) {
+	s.Event, s.Decision.Event = raw, nil // what rules saw follows from the event
+	head, err := wire.Marshal(&stepText{&s.stepHead, (*rulebook.Plain)(&s.Decision)})
+	if err != nil {
+		return ledger.Body{}, err
+	}
+	return ledger.Body{Value: s, JSON: wire.Splice(head, wire.Member{Name: "event", Value: raw})}, nil
+}
+
+// recordStep writes a step down. It is on disk when it returns without an error.
+func (h *Harness) recordStep(ctx context.Context, who roster.Identity, e *Event, kind string, s *step) error {
+	body, err := s.encode(e.Raw)
+	if err != nil {
+		return err
+	}
+	return h.commit(ctx, func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kind, Actor: who.Actor(), Subject: e.subject(), Trace: traceOf(who.ID, keyOf(e.Session)), Body: body})
+		return nil
+	})
+}
+
+// stepOf is a step before it has an answer.
+func (h *Harness) stepOf(c *Conn, who roster.Identity, e *Event, d rulebook.Decision) *step {
+	return &step{Decision: d.Record, stepHead: stepHead{
+		Agent: who.ID, AgentID: e.AgentID, Type: e.Type, Query: e.asking, Transport: c.transport, Compat: c.compat,
+		NoHandshake: !c.shaken.Load() && !h.shaken.has(who.ID),
+	}}
+}
+
+// kindOf is the kind of the entry about a decision.
+func kindOf(a policy.Action) string {
+	switch a {
+	case policy.Allow:
+		return kindAllowed
+	case policy.Modify:
+		return kindModified
+	case policy.Defer:
+		return kindDeferred
+	}
+	return kindBlocked
+}
+
+// commit writes to the ledger for a client that waits for an answer. Everything else in an
+// evaluation ends with ctx; a commit that is under way goes on, and the client waits for it an
+// eighth of the holding time longer.
+func (h *Harness) commit(ctx context.Context, fn func(*ledger.Tx) error) error {
+	done := make(chan error, 1)
+	go func() { done <- h.core.Ledger.Write(ctx, fn) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(h.holdTime() / 8)
+	defer late.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-late.C:
+		return fmt.Errorf("the decision could not be recorded in time")
+	}
+}
+
+// Readers find the decisions in the entries of steps.
+func Readers() map[string]rulebook.Reader {
+	readers := map[string]rulebook.Reader{}
+	for _, kind := range stepKinds {
+		readers[kind] = readDecision
+	}
+	return readers
+}
+
+// readDecision finds the decision, with the event that it was about.
+func readDecision(entry *ledger.Entry) (rulebook.Reading, error) {
+	reading, err := rulebook.ReadDecision(entry)
+	if err != nil {
+		return reading, err
+	}
+	var b struct {
+		Query  bool     `json:"query"`
+		Compat bool     `json:"compat"`
+		Event  wire.Raw `json:"event"`
+	}
+	if err := wire.UnmarshalPart(entry.Body, &b); err != nil {
+		return reading, err
+	}
+	var e *Event
+	if b.Query {
+		e, err = parseQuery(b.Event)
+	} else {
+		e, err = parseEvent(b.Event, nil)
+	}
+	if err != nil {
+		return reading, err
+	}
+	if b.Compat && e.kind.typed() {
+		e.adapt()
+	}
+	event := e.policyEvent(entry.Trace)
+	reading.Decision.Event = &event
+	return reading, nil
+}

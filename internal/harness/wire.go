@@ -1,0 +1,226 @@
+package harness
+
+import (
+	"strconv"
+	"strings"
+
+	"signalbox/internal/wire"
+)
+
+// Name is the protocol's name in rules, and in the origin of gates.
+const Name = "ahp"
+
+// Version is the version of AHP that is spoken here.
+const Version = "2.4"
+
+// compatible reports whether a client's version of AHP has our major version.
+func compatible(version string) bool {
+	major, _, _ := strings.Cut(version, ".")
+	return major == "2"
+}
+
+// Type is a type of event.
+type Type string
+
+// The types of events, as they are on the wire.
+const (
+	Handshake         Type = "handshake"
+	PreAction         Type = "pre_action"
+	PostAction        Type = "post_action"
+	PrePrompt         Type = "pre_prompt"
+	PostResponse      Type = "post_response"
+	SessionStart      Type = "session_start"
+	SessionEnd        Type = "session_end"
+	ErrorEvent        Type = "error"
+	Query             Type = "query"
+	Heartbeat         Type = "heartbeat"
+	Idle              Type = "idle"
+	ContextPerception Type = "context_perception"
+	Success           Type = "success"
+	MemoryRecall      Type = "memory_recall"
+	Planning          Type = "planning"
+	Reasoning         Type = "reasoning"
+	RateLimit         Type = "rate_limit"
+	Confirmation      Type = "confirmation"
+	IntentDetection   Type = "intent_detection"
+	RunLifecycle      Type = "run_lifecycle"
+	TaskList          Type = "task_list"
+	Verification      Type = "verification"
+)
+
+// Event is one event as it came. AgentID is what the agent calls itself; nothing is decided by
+// it.
+type Event struct {
+	Type    Type
+	Session string
+	AgentID string
+	Depth   int64
+	Payload wire.Raw
+	Raw     wire.Raw // all of it
+
+	kind    *kind
+	compat  bool                // its payload was adapted
+	asking  bool                // it is a query
+	query   string              // the query_type of a query
+	members map[string]wire.Raw // of a payload that is an object
+	// arguments are the members of the payload's arguments, if they are an object.
+	arguments map[string]wire.Raw
+}
+
+// readParams reads params that are an object with these members.
+func readParams(raw wire.Raw, members []member) (map[string]wire.Raw, error) {
+	if raw.Kind() != '{' {
+		return nil, misfitf("params should be an object, and is %s", shown(raw))
+	}
+	got, err := wire.Members(raw)
+	if err == nil {
+		err = fits(got, members)
+	}
+	return got, err
+}
+
+// parseEvent reads the params of an event. inside is what parseMessage has decoded of them
+// already, nil for nothing. The payload is checked later.
+func parseEvent(raw wire.Raw, inside []map[string]wire.Raw) (*Event, error) {
+	if raw.Kind() != '{' {
+		return nil, misfitf("params should be an object, and is %s", shown(raw))
+	}
+	if inside == nil {
+		var err error
+		if inside, err = wire.Nested(raw, "payload", "arguments"); err != nil {
+			return nil, err
+		}
+	}
+	got := inside[0]
+	if err := fits(got, eventMembers); err != nil {
+		return nil, err
+	}
+	e := &Event{Payload: got["payload"], Raw: raw, members: inside[1], arguments: inside[2]}
+	name, _ := wire.Text(got["event_type"])
+	e.Type = Type(name)
+	if e.kind = kinds[e.Type]; e.kind == nil {
+		return nil, within("event_type", misfitf("%.40q is not one of the 22 types of events, such as pre_action", name))
+	}
+	e.Session, _ = wire.Text(got["session_id"])
+	e.AgentID, _ = wire.Text(got["agent_id"])
+	e.Depth, _ = strconv.ParseInt(string(got["depth"]), 10, 64)
+	return e, nil
+}
+
+// parseQuery reads a question as an event.
+func parseQuery(raw wire.Raw) (*Event, error) {
+	got, err := readParams(raw, queryParams)
+	if err != nil {
+		return nil, err
+	}
+	e := &Event{Type: Query, kind: kinds[Query], Payload: got["payload"], Raw: raw, asking: true}
+	e.query, _ = wire.Text(got["query_type"])
+	e.Session, _ = wire.Text(got["session_id"])
+	e.AgentID, _ = wire.Text(got["agent_id"])
+	if e.Payload.Kind() == '{' {
+		e.members, err = wire.Members(e.Payload)
+	}
+	return e, err
+}
+
+// text is the first of these members of the payload that is a text, "" for none.
+func (e *Event) text(names ...string) string {
+	for _, name := range names {
+		if value, ok := wire.Text(e.members[name]); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// inside are the members of an object in the payload.
+func (e *Event) inside(name string) map[string]wire.Raw {
+	if e.members[name].Kind() != '{' {
+		return nil
+	}
+	members, _ := wire.Members(e.members[name])
+	return members
+}
+
+// Answer is a decision of any kind. Each kind uses some of the members; decoders ignore members
+// that they do not know.
+type Answer struct {
+	Decision         string         `json:"decision"`
+	Reason           string         `json:"reason,omitzero"`
+	ModifiedPayload  wire.Raw       `json:"modified_payload,omitzero"`
+	RetryAfterMS     *int64         `json:"retry_after_ms,omitzero"`
+	EscalationTarget string         `json:"escalation_target,omitzero"`
+	DetectedIntent   string         `json:"detected_intent,omitzero"`
+	Confidence       *float64       `json:"confidence,omitzero"`
+	InjectedContext  *Injected      `json:"injected_context,omitzero"`
+	InjectedFacts    []Fact         `json:"injected_facts,omitzero"`
+	SelectedStrategy wire.Raw       `json:"selected_strategy,omitzero"`
+	ModifiedTask     string         `json:"modified_task,omitzero"`
+	Hints            []string       `json:"hints,omitzero"`
+	ScopeHints       []string       `json:"scope_hints,omitzero"`
+	Metadata         map[string]any `json:"metadata,omitzero"`
+}
+
+// Injected is what context_perception is answered with.
+type Injected struct {
+	Facts        []Fact   `json:"facts"`
+	FileContents []File   `json:"file_contents,omitzero"`
+	Knowledge    []string `json:"knowledge,omitzero"`
+}
+
+// Fact is something that is known, and from where.
+type Fact struct {
+	Content    string  `json:"content"`
+	Source     string  `json:"source"`
+	Confidence float64 `json:"confidence"`
+}
+
+// File is a part of a file.
+type File struct {
+	Path      string  `json:"path"`
+	Snippet   string  `json:"snippet"`
+	Relevance float64 `json:"relevance_score"`
+}
+
+// encode writes an answer with the members that a rule sets, and checks the result.
+func (a Answer) encode(e *Event, set map[string]any) (wire.Raw, error) {
+	text, err := wire.Marshal(a)
+	if err != nil || len(set) == 0 || !e.kind.typed() {
+		return text, err
+	}
+	more := make(map[string]any, len(set))
+	for name, value := range set {
+		if full := shorter[name]; full != "" {
+			name = full
+		}
+		more[name] = value
+	}
+	if text, err = patch(text, more); err != nil {
+		return nil, err
+	}
+	return text, checkAnswer(e.kind, text)
+}
+
+// shorter are the short names of members that rules may set.
+var shorter = map[string]string{"strategy": "selected_strategy", "task": "modified_task", "intent": "detected_intent"}
+
+// checkAnswer checks that a decision has a shape that the kind of event allows.
+func checkAnswer(k *kind, answer wire.Raw) error {
+	answers := k.answers
+	if answers == nil {
+		answers = genericAnswers
+	}
+	if answer.Kind() != '{' {
+		return misfitf("the decision should be an object, and is %s", shown(answer))
+	}
+	members, err := wire.Members(answer)
+	if err != nil {
+		return err
+	}
+	name, _ := wire.Text(members["decision"])
+	form := answers[name]
+	if form == nil {
+		return within("decision", misfitf("%.40q is not a decision about this event", name))
+	}
+	return form(answer)
+}

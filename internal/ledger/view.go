@@ -1,0 +1,50 @@
+package ledger
+
+import (
+	"context"
+	"sync"
+)
+
+// View keeps the newest body of each subject in memory, for what is asked for with every
+// call, such as settings. T is the type of the bodies. It is filled with Load and kept true
+// with Follow, from a loop over FollowNow. The zero value is empty.
+type View[T any] struct {
+	mu sync.RWMutex
+	by map[string]T
+}
+
+// Get is what holds for the subject.
+func (v *View[T]) Get(subject string) (body T, known bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	body, known = v.by[subject]
+	return body, known
+}
+
+// Put makes a body hold at once that was committed here, without waiting for Follow.
+func (v *View[T]) Put(subject string, body T) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.by == nil {
+		v.by = map[string]T{}
+	}
+	v.by[subject] = body
+}
+
+// Follow takes over what an entry says.
+func (v *View[T]) Follow(e *Entry) error {
+	body, err := Read[T](e)
+	if err == nil {
+		v.Put(e.Subject, *body)
+	}
+	return err
+}
+
+// Load reads the entries that a table refers to, such as "JOIN x ON x.seq = e.seq".
+func (v *View[T]) Load(ctx context.Context, l *Ledger, rest string) error {
+	entries, err := l.Select(ctx, rest)
+	for i := 0; i < len(entries) && err == nil; i++ {
+		err = v.Follow(&entries[i])
+	}
+	return err
+}

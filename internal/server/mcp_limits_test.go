@@ -1,0 +1,117 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"signalbox/internal/task"
+	"signalbox/internal/testbed"
+)
+
+// TestToolsKeepTheLimitsOfTheirCalls does with tools what is refused over HTTP.
+func TestToolsKeepTheLimitsOfTheirCalls(t *testing.T) {
+	t.Parallel()
+	b := startTools(t)
+	b.want(202, request{call: "POST /amp/messages", token: b.keys["coordinator"], body: taskDispatch})
+	b.ops(201, "POST /ops/workspaces", `{"name":"other"}`, nil)
+	b.keys["foreign"] = b.agentWith("executor", "other")
+	says := func(role, want, tool, args string) {
+		t.Helper()
+		for _, overHTTP := range []bool{true, false} {
+			if text := b.use(b.connect(role, overHTTP), true, tool, args); !strings.Contains(text, want) {
+				t.Errorf("%s by %s: %s, want %q", tool, role, text, want)
+			}
+		}
+	}
+	says("foreign", "There is no task", "amp_context", `{"task_id":"T-2026-044"}`)
+	says("executor", "AMP_E_", "amp_heartbeat", `{"task_id":"T-2026-999"}`)
+	var refused struct{ Errors []task.ErrorRecord }
+	b.ops(200, "GET /amp/errors?limit=1", "", &refused)
+	if len(refused.Errors) != 1 || refused.Errors[0].Transport != task.OverMCP {
+		t.Errorf("the error log says %+v", refused.Errors)
+	}
+
+	b.ops(200, "PATCH /ops/agents/executor-one", `{"suspended":true}`, nil)
+	says("executor", "suspended", "amp_heartbeat", `{"task_id":"T-2026-044"}`)
+	says("executor", `"error":"agent_suspended"`, "mail_inbox", `{}`)
+	says("executor", `"error":"agent_suspended"`, "mail_send", `{"to":"reviewer-one","subject":"s","message":"m"}`)
+	blocked := b.use(b.connect("executor", true), false, "request_approval", `{"run_id":"r","request_id":"1","summary":"s","proposed_action":"Send it"}`)
+	if !strings.Contains(blocked, `"status":"rejected"`) || !strings.Contains(blocked, "suspended") {
+		t.Errorf("a suspended agent asks: %s", blocked)
+	}
+
+	s := b.connect("none", true)
+	for range 30 { // the protocol's own limit of a minute
+		b.use(s, false, "mail_inbox", `{}`)
+	}
+	says("none", "used up its 30 requests", "mail_inbox", `{}`)
+	b.use(s, false, "mail_ack", `{"ids":["msg_1_a"]}`) // which has another
+	bridged := b.connect("reviewer", false)
+	b.ops(200, "PATCH /ops/agents/reviewer-one", `{"rate_limit":1}`, nil)
+	b.use(bridged, true, "mail_inbox", `{}`) // the request is one, and the tool another
+	if text := b.use(bridged, true, "mail_inbox", `{}`); !strings.Contains(text, "used up its 1 requests") {
+		t.Errorf("%s", text)
+	}
+}
+
+// TestToolsThatWait has tools wait, and meanwhile does something else.
+func TestToolsThatWait(t *testing.T) {
+	t.Parallel()
+	for name, overHTTP := range map[string]bool{"HTTP": true, "bridge": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := startTools(t)
+			s := b.connect("executor", overHTTP)
+			waits := func(ctx context.Context) <-chan string {
+				came := make(chan string, 1)
+				go func() {
+					out, err := s.CallTool(ctx, &sdk.CallToolParams{Name: "amp_inbox", Arguments: json.RawMessage(`{"wait_seconds":55}`)})
+					if err != nil {
+						came <- "error: " + err.Error()
+						return
+					}
+					came <- out.Content[0].(*sdk.TextContent).Text
+				}()
+				return came
+			}
+			began := time.Now()
+			ctx, cancel := context.WithCancel(testbed.Context(t))
+			cancelled := waits(ctx)
+			names(t, s) // is answered beside it
+			cancel()
+			if text := testbed.Receive(t, "the call that is cancelled", cancelled); !strings.Contains(text, "cancel") {
+				t.Errorf("a call that is cancelled: %s", text)
+			}
+			stopped := waits(testbed.Context(t))
+			names(t, s)
+			b.stop()
+			if text := testbed.Receive(t, "the call that the stop ends", stopped); overHTTP && !strings.Contains(text, `"pending":true`) {
+				t.Errorf("a call that a stop ends: %s", text)
+			}
+			if took := time.Since(began); took > 30*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// TestABridgeOutlivesItsServer stops the server behind a bridge, and starts it again.
+func TestABridgeOutlivesItsServer(t *testing.T) {
+	t.Parallel()
+	flags := map[string]string{"listen": testbed.FreeAddress(t), "data": t.TempDir()}
+	b := &toolbox{start(t, "", flags), map[string]string{}}
+	b.keys["executor"] = b.agentWith("executor", "default")
+	s := b.connect("executor", false)
+	b.use(s, false, "amp_inbox", `{}`)
+	b.stop()
+	if text := b.use(s, true, "amp_inbox", `{}`); !strings.Contains(text, "The call failed: ") {
+		t.Errorf("%s", text)
+	}
+	b.box = start(t, "", flags)
+	b.use(s, false, "amp_inbox", `{}`)
+}

@@ -1,0 +1,55 @@
+package wire
+
+import (
+	"bytes"
+	stdjson "encoding/json" // numbers as they are written, and what was hashed before (EncodeData)
+	"errors"
+	"io"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// foreign is how JSON is read that others wrote for others: as their libraries do.
+var foreign = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
+// UnmarshalForeign decodes what a service or a program of somebody else's wrote. Of a
+// repeated name the last one counts, text that is not UTF-8 is replaced, and members that v
+// has no fields for are passed over. What agents and operators send us is read with
+// Unmarshal.
+func UnmarshalForeign(data []byte, v any) error {
+	return json.Unmarshal(data, v, foreign)
+}
+
+// Valid reports whether a text is one JSON value, as UnmarshalForeign reads it.
+func Valid(text []byte) bool { return Raw(text).IsValid(foreign) }
+
+// Indent lays a JSON value out for people, with a line for each member; false for what is no
+// JSON.
+func Indent(text []byte) (Raw, bool) {
+	out := Raw(text).Clone()
+	err := out.Indent(jsontext.WithIndent("  "), foreign)
+	return out, err == nil
+}
+
+// Numeral is a number in what Data and ForeignData read, with its digits as they were
+// written.
+type Numeral = stdjson.Number
+
+// ForeignData is Data for JSON of others, read as UnmarshalForeign reads it.
+func ForeignData(text []byte) (v any, err error) {
+	d := stdjson.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the JSON value")
+	}
+	return v, nil
+}
+
+// EncodeData writes what Data or ForeignData has read, names in order and numbers as they were
+// written; and events of runs, which are stored in this form. Digests are made of it, so every
+// byte stays as it is, which includes that <, > and & are escaped.
+func EncodeData(v any) ([]byte, error) { return stdjson.Marshal(v) }
