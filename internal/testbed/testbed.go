@@ -6,6 +6,7 @@ package testbed
 import (
 	"context"
 	"net"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -78,6 +79,18 @@ func Dial(t testing.TB, network, address string) net.Conn {
 	})
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
+}
+
+// Background starts a program that is killed at the end of the test.
+func Background(t testing.TB, program *exec.Cmd) {
+	t.Helper()
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = program.Process.Kill()
+		_ = program.Wait()
+	})
 }
 
 // Buffer keeps what is written to it, for a test that reads it meanwhile.

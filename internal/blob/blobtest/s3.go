@@ -37,13 +37,7 @@ func S3(t testing.TB) blob.S3 {
 	server := exec.CommandContext(t.Context(), program, "--port", address, "posix", "--sidecar", t.TempDir(), root)
 	server.Dir = t.TempDir()
 	server.Env = append(os.Environ(), "ROOT_ACCESS_KEY=test-key", "ROOT_SECRET_KEY=test-secret")
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = server.Process.Kill()
-		_ = server.Wait()
-	})
+	testbed.Background(t, server)
 	testbed.Dial(t, "tcp", address)
 	return blob.S3{Endpoint: "http://" + address, Region: "us-east-1", Bucket: "attachments", AccessKey: "test-key", SecretKey: wire.NewSecret("test-secret")}
 }

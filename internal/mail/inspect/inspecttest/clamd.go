@@ -46,13 +46,7 @@ func Start(t testing.TB, more string) inspect.Clam {
 		}
 	}
 	daemon := exec.CommandContext(t.Context(), program, "--config-file", config)
-	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = daemon.Process.Kill()
-		_ = daemon.Wait()
-	})
+	testbed.Background(t, daemon)
 	testbed.Dial(t, "unix", socket)
 	return inspect.Clam(socket)
 }
