@@ -39,7 +39,7 @@ func readThing(e *ledger.Entry) (*counter.Count, error) {
 	return &counter.Count{Agent: e.Subject, Counts: counter.Counts{Completed: 1, CostNano: 1_500_000_000}}, nil
 }
 
-func start(t *testing.T, address string) *node {
+func start(t *testing.T, address string, look time.Duration) *node {
 	t.Helper()
 	n := &node{core: ledgertest.Open(t, address, nil, []ledgertest.Part{
 		{Migrations: clock.Migrations, Projection: clock.Projection()}, {Migrations: roster.Migrations, Projection: roster.Projection()},
@@ -48,7 +48,7 @@ func start(t *testing.T, address string) *node {
 	log := slog.New(slog.NewTextHandler(&n.log, nil))
 	r := roster.New(roster.Options{DB: n.core.DB, Ledger: n.core.Ledger, Now: time.Now, Log: log, Provider: "signalbox.local"})
 	n.Counters = counter.New(counter.Options{
-		DB: n.core.DB, Ledger: n.core.Ledger, Roster: r, Gates: gate.New(n.core.DB, n.core.Ledger, r, log), Now: time.Now, Log: log, Readers: map[string]counter.Reader{"thing.done": readThing},
+		DB: n.core.DB, Ledger: n.core.Ledger, Look: look, Roster: r, Gates: gate.New(n.core.DB, n.core.Ledger, r, log), Now: time.Now, Log: log, Readers: map[string]counter.Reader{"thing.done": readThing},
 	})
 	n.core.Run(n.Run)
 	return n
@@ -72,7 +72,7 @@ func (n *node) counted() (r counter.Report) {
 
 func TestAnEntryThatCannotBeReadIsPassedOverAndSaid(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+		n := start(t, address, 0)
 		for _, subject := range []string{"a", "bad", "", "a", "b"} {
 			n.core.Append(ledger.Event{Workspace: "default", Kind: "thing.done", Actor: "system", Subject: subject})
 		}
@@ -86,9 +86,19 @@ func TestAnEntryThatCannotBeReadIsPassedOverAndSaid(t *testing.T) {
 	})
 }
 
+func TestEntriesWakeTheCounting(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, time.Hour)
+		for range 5 {
+			n.write(ledger.Event{Workspace: "default", Kind: "thing.done", Actor: "system", Subject: "a"})
+			n.counted()
+		}
+	})
+}
+
 func TestGatesOfEveryProtocolAreCounted(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+		n := start(t, address, 0)
 		opened := func(id, project, agent string) ledger.Event {
 			return ledger.Event{Workspace: "default", Kind: "gate.opened", Actor: "system", Subject: id, Body: gate.Opening{Project: project, Agent: agent, Rules: gate.Rules{}.Normal()}}
 		}

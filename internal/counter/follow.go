@@ -37,6 +37,7 @@ type Options struct {
 	Log    *slog.Logger
 	// Readers are those of the protocols, by kind of entry.
 	Readers map[string]Reader
+	Look    time.Duration // how long to wait for a wake-up before looking for entries; 0 is a second
 }
 
 // Counters counts and answers.
@@ -48,6 +49,7 @@ type Counters struct {
 	now     func() time.Time
 	log     *slog.Logger
 	readers map[string]Reader
+	look    time.Duration
 }
 
 // New makes the counters of a ledger. Run must be running for anything to be counted, on
@@ -55,7 +57,7 @@ type Counters struct {
 func New(o Options) *Counters {
 	readers := gateReaders()
 	maps.Copy(readers, o.Readers)
-	return &Counters{o.DB, o.Ledger, o.Roster, o.Gates, o.Now, o.Log, readers}
+	return &Counters{o.DB, o.Ledger, o.Roster, o.Gates, o.Now, o.Log, readers, cmp.Or(o.Look, lookEvery)}
 }
 
 // Run counts while this node holds the lease, until ctx ends.
@@ -73,7 +75,7 @@ func (c *Counters) follow(ctx context.Context) error {
 		if more {
 			continue
 		}
-		ledger.Pause(ctx, news, lookEvery)
+		ledger.Pause(ctx, news, c.look)
 		ledger.Pause(ctx, nil, pace-time.Since(began))
 	}
 }

@@ -389,7 +389,7 @@ func TestADashboardIsConfinedToItsWorkspace(t *testing.T) {
 }
 
 func TestOperatorsWorkInTheDashboard(t *testing.T) {
-	eachBoxWith(t, map[string]string{"harness.timeout": "1s"}, func(t *testing.T, b *box) {
+	eachBoxWith(t, map[string]string{"harness.timeout": "3s"}, func(t *testing.T, b *box) {
 		ann, ben := b.signedIn(b.operator("ann", "operator")), b.signedIn(b.operator("ben", "operator"))
 		_, page, _ := ann.post("/ui/agents/new", url.Values{"name": {"writer"}, "trust": {"trusted"}, "labels": {"team=growth\n\nrole = executor"}})
 		key := regexp.MustCompile(`rs-amp-[0-9a-z]{32}`).FindString(page)

@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/run/bridge"
 	"signalbox/internal/run/runtest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -105,14 +106,10 @@ func (a *api) send(update map[string]any) {
 // next waits for a call whose text contains the words.
 func (a *api) next(method, words string) call {
 	a.t.Helper()
-	for deadline := time.After(20 * time.Second); ; {
-		select {
-		case c := <-a.calls:
-			if c.method == method && strings.Contains(c.values["text"], words) {
-				return c
-			}
-		case <-deadline:
-			a.t.Fatalf("no %s with %q", method, words)
+	for {
+		c := testbed.Receive(a.t, fmt.Sprintf("%s with %q", method, words), a.calls)
+		if c.method == method && strings.Contains(c.values["text"], words) {
+			return c
 		}
 	}
 }

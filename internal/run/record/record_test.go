@@ -227,10 +227,11 @@ func BenchmarkEventToFollower(b *testing.B) {
 			for i := range many {
 				n := (b.N + many - 1 - i) / many
 				wg.Go(func() {
-					if many > 1 {
-						time.Sleep(time.Duration(i) * tenth / time.Duration(many)) // they do not all begin at once
+					var first, pace time.Duration
+					if many > 1 { // they do not all begin at once
+						first, pace = time.Duration(i)*tenth/time.Duration(many), tenth
 					}
-					all := s.stream(b, n, many > 1)
+					all := s.stream(b, n, first, pace)
 					mu.Lock()
 					defer mu.Unlock()
 					took = append(took, all...)
@@ -249,7 +250,7 @@ const tenth = 100 * time.Millisecond
 
 // stream reports events of one run, ten a second or as fast as they are read, and gives the
 // time that each took.
-func (b *box) stream(tb *testing.B, n int, paced bool) (took []time.Duration) {
+func (b *box) stream(tb *testing.B, n int, first, pace time.Duration) (took []time.Duration) {
 	r := b.open(tb)
 	recorder := b.server().Begin(r.ID, 0, func(error) {})
 	ctx, cancel := context.WithCancel(tb.Context())
@@ -261,13 +262,13 @@ func (b *box) stream(tb *testing.B, n int, paced bool) (took []time.Duration) {
 	wg.Go(func() {
 		_ = b.runs.Follow(ctx, r.ID, 0, func([]run.Numbered) error { got <- time.Now(); return nil })
 	})
+	due := time.Now().Add(first)
 	for i := range n {
+		time.Sleep(time.Until(due))
 		began := time.Now()
 		recorder.Event(event(i), engine.Usage{})
 		took = append(took, (<-got).Sub(began))
-		if paced {
-			time.Sleep(time.Until(began.Add(tenth)))
-		}
+		due = began.Add(pace)
 	}
 	return took
 }
