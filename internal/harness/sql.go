@@ -104,7 +104,9 @@ func Projection() ledger.Projection {
 		}, knowledge.Tables()...),
 		Apply: knowledge.Apply(),
 	}
-	maps.Copy(p.Apply, map[string]ledger.Apply{kindHeld: applyHeld, kindSettled: applySettled, kindOpened: applyOpened, kindReported: applyReported})
+	maps.Copy(p.Apply, map[string]ledger.Apply{
+		kindHeld: applyHeld, kindSettled: applySettled, kindOpened: applyOpened, kindReported: applyReported,
+	})
 	return p
 }
 
