@@ -90,7 +90,7 @@ func TestEntriesWakeTheCounting(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, time.Hour)
 		for range 5 {
-			n.write(ledger.Event{Workspace: "default", Kind: "thing.done", Actor: "system", Subject: "a"})
+			n.core.Append(ledger.Event{Workspace: "default", Kind: "thing.done", Actor: "system", Subject: "a"})
 			n.counted()
 		}
 	})

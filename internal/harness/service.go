@@ -15,7 +15,9 @@ import (
 
 // Protocol is AHP 2.4, for the server's list.
 func Protocol() protocol.Protocol {
-	return protocol.Protocol{Name: Name, Label: "Harness", Migrations: Migrations, Projection: Projection(), Readers: Readers()}
+	return protocol.Protocol{
+		Name: Name, Label: "Harness", Migrations: Migrations, Projection: Projection(), Readers: Readers(),
+	}
 }
 
 // Config is what an operator sets.
@@ -133,7 +135,10 @@ type Stats struct {
 func (h *Harness) Stats() Stats {
 	h.notes.mu.Lock()
 	defer h.notes.mu.Unlock()
-	return Stats{Rejected: h.rejected.Load(), Dropped: h.notes.lost, Queue: len(h.notes.kept.items) + len(h.notes.telemetry.items)}
+	return Stats{
+		Rejected: h.rejected.Load(), Dropped: h.notes.lost,
+		Queue: len(h.notes.kept.items) + len(h.notes.telemetry.items),
+	}
 }
 
 // Conn is one client's connection, or one POST.
@@ -172,7 +177,10 @@ func (h *Harness) Handle(ctx context.Context, c *Conn, text []byte) Reply {
 func (h *Harness) answerMessage(ctx context.Context, c *Conn, m *message) Reply {
 	who, err := c.who(ctx)
 	if err != nil {
-		return Reply{JSON: errorReply(m.id, refuse(codeUnauthorized, "unauthorized: %s", err.Error())), Notified: !m.request()}
+		return Reply{
+			JSON:     errorReply(m.id, refuse(codeUnauthorized, "unauthorized: %s", err.Error())),
+			Notified: !m.request(),
+		}
 	}
 	if !m.request() {
 		if err := h.takeNotification(ctx, c, who, m); err != nil {

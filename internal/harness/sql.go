@@ -101,7 +101,10 @@ func Projection() ledger.Projection {
 		Tables: append(ledger.Tables("harness_session (agent, session)", "harness_report (agent, session, type, run_id)"), knowledge.Tables()...),
 		Apply:  knowledge.Apply(),
 	}
-	maps.Copy(p.Apply, map[string]ledger.Apply{kindHeld: ledger.ApplyBody(applyHeld), kindSettled: ledger.ApplyBody(applySettled), kindOpened: ledger.ApplyBody(applyOpened), kindReported: ledger.TryBody(applyReported)})
+	maps.Copy(p.Apply, map[string]ledger.Apply{
+		kindHeld: ledger.ApplyBody(applyHeld), kindSettled: ledger.ApplyBody(applySettled),
+		kindOpened: ledger.ApplyBody(applyOpened), kindReported: ledger.TryBody(applyReported),
+	})
 	return p
 }
 

@@ -61,7 +61,10 @@ func (f failure) write(w http.ResponseWriter, provider string) {
 	}
 	body := form.Object{"error": form.OpenAIError(f.kind, f.message)}
 	if provider == Anthropic {
-		body = form.Object{"type": "error", "error": form.Object{"type": f.kind, "message": f.message}, "request_id": h.Get("X-Request-Id")}
+		body = form.Object{
+			"type": "error", "error": form.Object{"type": f.kind, "message": f.message},
+			"request_id": h.Get("X-Request-Id"),
+		}
 	}
 	if f.gate != "" {
 		h.Set("X-Amp-Gate-Id", f.gate)
@@ -146,7 +149,10 @@ func (x *exchange) answerRejected(gateID, why string) error {
 func (x *exchange) writeMessage(status int, text, gateID string) error {
 	begun := x.out.committed
 	if x.form == nil {
-		x.writeFailure(failure{status: http.StatusConflict, kind: errorKind(http.StatusBadRequest), message: text, gate: gateID, retry: 30})
+		x.writeFailure(failure{
+			status: http.StatusConflict, kind: errorKind(http.StatusBadRequest), message: text, gate: gateID,
+			retry: 30,
+		})
 		return nil
 	}
 	if begun && x.q.thread.kept && x.out.machine != nil && x.out.machine.Facts().ID != "" {

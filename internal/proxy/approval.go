@@ -15,7 +15,10 @@ func askedAs(agentID, fingerprint string) gate.Asked {
 
 // approval is what a call that was held waits for.
 func (b *held) approval(fingerprint string, opened time.Time) *gate.Approval {
-	a := &gate.Approval{Asked: askedAs(b.Agent, fingerprint), Gate: b.Gate, Window: micros(b.GoodFor), Uses: gate.Unlimited, Until: b.until(opened)}
+	a := &gate.Approval{
+		Asked: askedAs(b.Agent, fingerprint), Gate: b.Gate, Window: micros(b.GoodFor), Uses: gate.Unlimited,
+		Until: b.until(opened),
+	}
 	if b.Once {
 		a.Uses = 1
 	}

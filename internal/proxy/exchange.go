@@ -105,7 +105,10 @@ func (x *exchange) locate() (inPath string, known bool) {
 }
 
 // hopByHop are the headers that are for one connection only.
-var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+var hopByHop = []string{
+	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade",
+}
 
 // cleanHeader removes from the header what is not for the provider.
 func (x *exchange) cleanHeader() {

@@ -122,7 +122,10 @@ func (x *exchange) openGate(gates []gated, o gate.Opening, spec policy.GateSpec,
 	if spec.Expires <= 0 {
 		spec.Expires = mostOpen
 	}
-	b := &held{Agent: x.who.ID, Gate: gate.NewID(), What: policy.OnPrompt, GoodFor: spec.Window.Microseconds(), Open: spec.Expires.Microseconds(), Once: spec.SingleUse}
+	b := &held{
+		Agent: x.who.ID, Gate: gate.NewID(), What: policy.OnPrompt, GoodFor: spec.Window.Microseconds(),
+		Open: spec.Expires.Microseconds(), Once: spec.SingleUse,
+	}
 	if b.GoodFor == 0 {
 		b.GoodFor = replyWindow.Microseconds()
 	}
@@ -153,9 +156,15 @@ func (x *exchange) openGate(gates []gated, o gate.Opening, spec policy.GateSpec,
 				tx.Append(x.decisionEntry(g.decision))
 			}
 			if reply != nil {
-				tx.Append(ledger.Event{Workspace: x.who.Workspace, Kind: kindKept, Actor: "system", Subject: b.Gate, Trace: x.trace(), Body: body})
+				tx.Append(ledger.Event{
+					Workspace: x.who.Workspace, Kind: kindKept, Actor: "system", Subject: b.Gate, Trace: x.trace(),
+					Body: body,
+				})
 			}
-			tx.Append(ledger.Event{Workspace: x.who.Workspace, Kind: kindHeld, Actor: x.who.Actor(), Subject: x.fp, Trace: x.trace(), Body: b})
+			tx.Append(ledger.Event{
+				Workspace: x.who.Workspace, Kind: kindHeld, Actor: x.who.Actor(), Subject: x.fp, Trace: x.trace(),
+				Body: b,
+			})
 			due.Open(tx, b.Gate, x.who.Workspace, x.trace())
 		})
 		return err

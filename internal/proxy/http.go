@@ -32,7 +32,9 @@ func (p *Proxy) Routes() []wire.Route {
 
 // handle carries a call. Every answer of ours has the provider's form.
 func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) error {
-	x := &exchange{p: p, w: w, r: r, control: http.NewResponseController(w), header: r.Header.Clone(), began: time.Now()}
+	x := &exchange{
+		p: p, w: w, r: r, control: http.NewResponseController(w), header: r.Header.Clone(), began: time.Now(),
+	}
 	x.out = &output{x: x, deadline: x.began.Add(writeTime)} // as the server has set it
 	defer x.recover()
 	if err := x.carry(); err != nil {
@@ -51,7 +53,10 @@ func (x *exchange) recover() {
 		panic(cause)
 	}
 	x.p.core.Log.Error("carrying a call panicked", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
-	x.writeFailure(failure{status: http.StatusInternalServerError, kind: "api_error", message: "Something went wrong inside Signalbox. The server's log has the cause."})
+	x.writeFailure(failure{
+		status: http.StatusInternalServerError, kind: "api_error",
+		message: "Something went wrong inside Signalbox. The server's log has the cause.",
+	})
 }
 
 const maxBody = 1 << 20 // of what operators send

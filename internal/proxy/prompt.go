@@ -74,7 +74,10 @@ func (x *exchange) decideOne(q *request) rulebook.Decision {
 		}
 		q.thread.unknown = !known
 	}
-	e := policy.Event{Point: policy.OnPrompt, Protocol: Name, Kind: q.kind, Provider: q.provider, Model: q.model, Project: x.project, Run: x.run}
+	e := policy.Event{
+		Point: policy.OnPrompt, Protocol: Name, Kind: q.kind, Provider: q.provider, Model: q.model,
+		Project: x.project, Run: x.run,
+	}
 	if x.rules.prompt {
 		e = q.event(x.project, x.run)
 	}
@@ -94,7 +97,10 @@ func (x *exchange) refuseCall(d rulebook.Decision) error {
 		return err
 	}
 	if d.Action == policy.Defer && !x.out.committed {
-		x.writeFailure(failure{status: http.StatusTooManyRequests, kind: errorKind(http.StatusTooManyRequests), message: d.Reason, retry: d.RetrySeconds()})
+		x.writeFailure(failure{
+			status: http.StatusTooManyRequests, kind: errorKind(http.StatusTooManyRequests), message: d.Reason,
+			retry: d.RetrySeconds(),
+		})
 		return nil
 	}
 	return x.answerRejected("", d.Reason)

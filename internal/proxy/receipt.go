@@ -83,7 +83,10 @@ func (p *Proxy) takeResults(x *exchange) {
 						return err
 					}
 				}
-				tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindReceipted, Actor: who.Actor(), Subject: gateID, Trace: trace, Body: b})
+				tx.Append(ledger.Event{
+					Workspace: who.Workspace, Kind: kindReceipted, Actor: who.Actor(), Subject: gateID,
+					Trace: trace, Body: b,
+				})
 				return nil
 			})
 			if err != nil {

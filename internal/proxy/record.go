@@ -189,7 +189,9 @@ func (r *recorder) flush(ctx context.Context) bool {
 			r.p.core.Log.Error("calls cannot be encoded", "error", err.Error())
 			continue
 		}
-		events = append(events, ledger.Event{Workspace: g.workspace, Kind: kindCalled, Actor: g.actor, Subject: g.agent, Body: body})
+		events = append(events, ledger.Event{
+			Workspace: g.workspace, Kind: kindCalled, Actor: g.actor, Subject: g.agent, Body: body,
+		})
 	}
 	n := r.queued
 	r.events, r.by, r.queued = nil, map[group]*calls{}, 0

@@ -62,14 +62,19 @@ func (x *exchange) releaseReply(g *gate.Gate) error {
 func (x *exchange) useApproval(g *gate.Gate) error {
 	return x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) error {
 		return askedAs(x.who.ID, x.fp).Use(tx, g, func() {
-			tx.Append(ledger.Event{Workspace: x.who.Workspace, Kind: kindReleased, Actor: x.who.Actor(), Subject: x.fp, Trace: x.trace(), Body: released{g.ID, g.ActionDigest}})
+			tx.Append(ledger.Event{
+				Workspace: x.who.Workspace, Kind: kindReleased, Actor: x.who.Actor(), Subject: x.fp,
+				Trace: x.trace(), Body: released{g.ID, g.ActionDigest},
+			})
 		})
 	})
 }
 
 // keptReply reads the withheld reply from the ledger, and checks that it is what was approved.
 func (x *exchange) keptReply(g *gate.Gate) (*kept, error) {
-	entries, err := x.p.core.Ledger.Entries(context.WithoutCancel(x.r.Context()), ledger.Query{Kinds: []string{kindKept}, Subject: g.ID, Limit: 1})
+	entries, err := x.p.core.Ledger.Entries(context.WithoutCancel(x.r.Context()), ledger.Query{
+		Kinds: []string{kindKept}, Subject: g.ID, Limit: 1,
+	})
 	if err != nil {
 		return nil, err
 	}

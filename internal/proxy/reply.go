@@ -31,7 +31,10 @@ func (x *exchange) forwardRequest() (*gate.Approval, error) {
 	case res.StatusCode >= http.StatusMultipleChoices || res.StatusCode == http.StatusNoContent:
 		defer x.recordCall(form.Facts{})
 		if x.out.committed { // a status was sent while the call was held
-			x.writeFailure(failure{kind: errorKind(res.StatusCode), message: "The provider answered with the status " + res.Status + "."})
+			x.writeFailure(failure{
+				kind:    errorKind(res.StatusCode),
+				message: "The provider answered with the status " + res.Status + ".",
+			})
 			return nil, nil
 		}
 		return nil, x.copyReply(res)

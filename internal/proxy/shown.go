@@ -23,7 +23,9 @@ func (x *exchange) toolOpening(gates []gated, withheld []byte) gate.Opening {
 		if g.Toolset != "" {
 			title = g.Toolset + "/" + g.Tool
 		}
-		o.Shown.Facts = append(o.Shown.Facts, gate.Fact{Name: "call", Value: clean(title + " " + g.ID + ", by the rule " + g.decision.Rule)})
+		o.Shown.Facts = append(o.Shown.Facts, gate.Fact{
+			Name: "call", Value: clean(title + " " + g.ID + ", by the rule " + g.decision.Rule),
+		})
 		o.Shown.Artifacts = append(o.Shown.Artifacts, artifact(title, g.Arguments))
 		switch {
 		case e.Command != "":
@@ -52,7 +54,10 @@ func (x *exchange) promptOpening(d rulebook.Decision) gate.Opening {
 	o.Shown.Title = gate.Title(clean("Ask " + x.q.model + ": " + lastLine(x.q.body)))
 	o.Shown.Summary = "A request is about to reach the provider " + x.provider + "."
 	o.Shown.ProposedAction = "Send " + x.kind + " to " + clean(x.q.model)
-	o.Shown.Facts = []gate.Fact{{Name: "model", Value: clean(x.q.model)}, {Name: "tools", Value: clean(strings.Join(x.q.tools, ", "))}, {Name: "bytes", Value: fmt.Sprint(len(x.q.body))}}
+	o.Shown.Facts = []gate.Fact{
+		{Name: "model", Value: clean(x.q.model)}, {Name: "tools", Value: clean(strings.Join(x.q.tools, ", "))},
+		{Name: "bytes", Value: fmt.Sprint(len(x.q.body))},
+	}
 	o.Shown.Artifacts = []wire.Raw{artifact("request", x.q.body)}
 	o.Shown.Rule, o.Shown.Reason = d.Rule, clean(d.Reason)
 	return o

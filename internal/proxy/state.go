@@ -47,13 +47,18 @@ func rulesOf(number int64, now *policy.Policy) *rules {
 // memory.
 var remembered = []string{"event.tools", "event.payload", "event.text"}
 
-var severity = map[policy.Action]int{policy.Allow: 0, policy.Gate: 1, policy.Defer: 2, policy.Modify: 3, policy.Block: 4}
+var severity = map[policy.Action]int{
+	policy.Allow: 0, policy.Gate: 1, policy.Defer: 2, policy.Modify: 3, policy.Block: 4,
+}
 
 // requirePerson turns a decision into a gate.
 func requirePerson(d *rulebook.Decision, rule, why string) {
 	d.Verdict = policy.Verdict{
 		Action: policy.Gate, Rule: rule, Reason: why, Shadow: d.Shadow,
-		Gate: &policy.GateSpec{OnExpiry: policy.ExpiryReject, Approvers: []string{"operator"}, Quorum: 1, RejectNeeds: 1, Risk: "medium"},
+		Gate: &policy.GateSpec{
+			OnExpiry: policy.ExpiryReject, Approvers: []string{"operator"}, Quorum: 1, RejectNeeds: 1,
+			Risk: "medium",
+		},
 	}
 	d.Record.Then, d.Record.Rule, d.Record.Reason = d.Action, rule, why
 }

@@ -215,7 +215,10 @@ func (l *relay) finish() (*gate.Approval, error) {
 		}
 		return nil, &gatewayError{l.broken}
 	case len(l.said.gates) > 0:
-		k := &kept{Status: l.res.StatusCode, Header: storedHeader(l.res.Header), Body: append(l.prefix, l.kept...), Withheld: len(l.prefix)}
+		k := &kept{
+			Status: l.res.StatusCode, Header: storedHeader(l.res.Header), Body: append(l.prefix, l.kept...),
+			Withheld: len(l.prefix),
+		}
 		l.kept, l.prefix = nil, nil
 		return x.withholdReply(l.said.gates, k, l.opened)
 	case x.async && !x.out.committed:

@@ -37,7 +37,10 @@ func (x *exchange) callProvider(body io.Reader, length int64) (res *http.Respons
 	}
 	at := *base
 	at.Path, at.RawPath, at.RawQuery = base.Path+plain, base.EscapedPath()+x.path, x.r.URL.RawQuery
-	req := &http.Request{Method: x.r.Method, URL: &at, Host: base.Host, Header: x.header, ContentLength: length, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	req := &http.Request{
+		Method: x.r.Method, URL: &at, Host: base.Host, Header: x.header, ContentLength: length, Proto: "HTTP/1.1",
+		ProtoMajor: 1, ProtoMinor: 1,
+	}
 	if body != nil {
 		req.Body = io.NopCloser(body)
 		if text, ok := body.(*bytes.Reader); ok { // so that the transport can send it again on a new connection

@@ -152,7 +152,10 @@ func (p *Proxy) writeKey(ctx context.Context, by roster.Identity, b *keySet, che
 		if err := check(tx); err != nil {
 			return err
 		}
-		tx.Append(ledger.Event{Workspace: b.For, Kind: kindKey, Actor: by.Actor(), Subject: b.Provider, Body: ledger.Body{Value: b, JSON: text}})
+		tx.Append(ledger.Event{
+			Workspace: b.For, Kind: kindKey, Actor: by.Actor(), Subject: b.Provider,
+			Body: ledger.Body{Value: b, JSON: text},
+		})
 		return nil
 	})
 	if err != nil {
