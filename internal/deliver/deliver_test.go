@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 func TestADeliveryArrivesOnceWithItsBytesHeadersAndSignatures(t *testing.T) {
@@ -143,8 +144,10 @@ func TestWhatCannotBeDeliveredIsGivenUpVisiblyAndCanBeSentAgain(t *testing.T) {
 		r := newReceiver(t, func(w http.ResponseWriter, _ *http.Request, _ call) { w.WriteHeader(int(code.Load())) })
 		n := start(t, address)
 		d := hook(r.URL + "/dead")
-		d.GiveUpAfter = 200 * time.Millisecond
+		d.GiveUpAfter = time.Hour
 		id := n.queue(t, d)[0]
+		testbed.Until(t, "two tries", func() bool { return n.get(t, id).Attempts >= 2 })
+		n.Move(2 * time.Hour)
 		dead := n.becomes(t, id, deliver.Dead)
 		if last := dead.Events[len(dead.Events)-1]; last.Kind != "given_up" || last.Status != 500 || dead.Attempts < 2 || dead.EndedAt == nil || dead.LastError == "" {
 			t.Errorf("the dead letter is %+v", dead)
