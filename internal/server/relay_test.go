@@ -410,7 +410,11 @@ func TestOperatorsWorkInTheDashboard(t *testing.T) {
 			t.Errorf("the key is shown again: %d", status)
 		}
 		first := b.ask(key, "writer", "first-1", "Send the letter")
-		ann.sees("/ui/inbox", "Send the letter", "signal", "1 gate waiting")
+		ann.sees("/ui/inbox", "Send the letter", "Signals")
+		testbed.Until(t, "the number of gates, which is kept for a moment where counting is slow", func() bool {
+			_, page, _ := ann.get("/ui/inbox")
+			return strings.Contains(page, "1 gate waiting")
+		})
 		for _, filter := range []string{"protocol=amp&q=letter", "agent=writer", "deck=default", "status=all", "q=" + first} {
 			ann.sees("/ui/inbox?"+filter, "Send the letter")
 		}
