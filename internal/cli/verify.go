@@ -35,7 +35,7 @@ func newLedgerVerify(a *command.App) *command.Command {
 	checkpointPath := c.Flags().String("checkpoint", "",
 		"a file with a checkpoint to compare with (the one in the data folder)")
 	c.RunE = func(_ *command.Command, args []string) error {
-		key, err := a.VerifierKey(*keyPath)
+		key, err := a.VerifierKey("key", *keyPath)
 		if err != nil {
 			return err
 		}

@@ -60,9 +60,6 @@ const (
 // longestTimeout is how long a client waits unless the handshake told it otherwise.
 const longestTimeout = 10 * time.Second
 
-// holdTime is how long a call may be held: 80 % of what a client waits.
-func (h *Harness) holdTime() time.Duration { return min(h.Config.Timeout, longestTimeout) * 8 / 10 }
-
 // Harness answers the events of agents.
 type Harness struct {
 	Config
@@ -98,6 +95,9 @@ func New(core protocol.Core, c Config) *Harness {
 	h.notes.init()
 	return h
 }
+
+// holdTime is how long a call may be held: 80 % of what a client waits.
+func (h *Harness) holdTime() time.Duration { return min(h.Config.Timeout, longestTimeout) * 8 / 10 }
 
 // Timers returns none: a call is held for seconds, by its own goroutine.
 func (h *Harness) Timers() map[string]clock.Handler { return nil }

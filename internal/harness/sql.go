@@ -97,12 +97,9 @@ var stepKinds = []string{kindAllowed, kindBlocked, kindModified, kindDeferred, k
 // Projection is what the entries do to the tables.
 func Projection() ledger.Projection {
 	p := ledger.Projection{
-		Name: "harness",
-		Tables: append([]ledger.Table{
-			{Name: "harness_session", Key: "agent, session"},
-			{Name: "harness_report", Key: "agent, session, type, run_id"},
-		}, knowledge.Tables()...),
-		Apply: knowledge.Apply(),
+		Name:   "harness",
+		Tables: append(ledger.Tables("harness_session (agent, session)", "harness_report (agent, session, type, run_id)"), knowledge.Tables()...),
+		Apply:  knowledge.Apply(),
 	}
 	maps.Copy(p.Apply, map[string]ledger.Apply{kindHeld: applyHeld, kindSettled: applySettled, kindOpened: applyOpened, kindReported: applyReported})
 	return p

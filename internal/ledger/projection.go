@@ -3,6 +3,7 @@ package ledger
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"signalbox/internal/store"
 )
@@ -39,6 +40,16 @@ func ApplyBody[T any](apply func(tx *store.Tx, e *Entry, b *T)) Apply {
 type Table struct {
 	Name string
 	Key  string // the columns of the primary key, as in ORDER BY; they come first in the table
+}
+
+// Tables reads tables with their keys, each written as in "agent_public_key (agent, fingerprint)".
+func Tables(all ...string) []Table {
+	tables := make([]Table, len(all))
+	for i, text := range all {
+		name, key, _ := strings.Cut(text, " (")
+		tables[i] = Table{name, strings.TrimSuffix(key, ")")}
+	}
+	return tables
 }
 
 // projections is what a ledger knows of the packages that follow it.

@@ -67,7 +67,7 @@ func newMatrix(t *testing.T) *matrix {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.node.proxy.Set(t.Context(), roster.Identity{}, a, s); err != nil {
+		if _, err := m.node.proxy.Configure(t.Context(), roster.Identity{}, a, s); err != nil {
 			t.Fatal(err)
 		}
 		keys[name] = issued[0].Secret

@@ -84,12 +84,10 @@ const (
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "proxy",
-		Tables: []ledger.Table{
-			{Name: "proxy_agent", Key: "agent"},
-			{Name: "proxy_provider_key", Key: "sum"},
-			{Name: "proxy_call", Key: "agent, call"},
-			{Name: "proxy_thread", Key: "agent, id"},
-		},
+		Tables: ledger.Tables(
+			"proxy_agent (agent)", "proxy_provider_key (sum)", "proxy_call (agent, call)",
+			"proxy_thread (agent, id)",
+		),
 		Apply: map[string]ledger.Apply{
 			kindHeld:      applyHeld,
 			kindReleased:  applyReleased,

@@ -90,7 +90,8 @@ func without(t *testing.T, b *task.Bundle, i int) string {
 func TestTheMirrorHasACommitForEveryEvent(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		m := &task.Mirror{Ledger: n.Ledger, Dir: filepath.Join(t.TempDir(), "mirror")}
+		dir := filepath.Join(t.TempDir(), "mirror")
+		m := task.NewMirror(n.Ledger, dir)
 		n.toVerdict(taskT, verdict(taskT, "rejected", 0.5))
 		entries := n.Entries()
 		write := func(list []ledger.Entry) {
@@ -102,7 +103,7 @@ func TestTheMirrorHasACommitForEveryEvent(t *testing.T) {
 		write(entries[:len(entries)-3])
 		write(entries) // some of them again
 		n.vote(n.only().ID, gate.Ballot{Approve: true})
-		file := filepath.Join(m.Dir, "default", taskT+".json")
+		file := filepath.Join(dir, "default", taskT+".json")
 		if err := os.WriteFile(file, []byte("somebody's own"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +117,7 @@ func TestTheMirrorHasACommitForEveryEvent(t *testing.T) {
 				events++
 			}
 		}
-		r := &repo{t, m.Dir}
+		r := &repo{t, dir}
 		if commits := len(strings.Split(r.git("log", "--format=%H"), "\n")); commits != events || events < 8 {
 			t.Errorf("%d commits for %d events", commits, events)
 		}
@@ -134,7 +135,7 @@ func TestTheMirrorHasACommitForEveryEvent(t *testing.T) {
 		if problems := amp.CheckRecord("task_record", text); len(problems) > 0 {
 			t.Errorf("%+v", problems)
 		}
-		if found, _ := filepath.Glob(filepath.Join(m.Dir, "default", taskT, "*-task-dispatched.json")); len(found) != 1 {
+		if found, _ := filepath.Glob(filepath.Join(dir, "default", taskT, "*-task-dispatched.json")); len(found) != 1 {
 			t.Errorf("%v", found)
 		}
 		if author := r.git("log", "--reverse", "--format=%an"); !strings.HasPrefix(author, "agent:coordinator\n") {

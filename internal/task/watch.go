@@ -16,7 +16,7 @@ import (
 // Run writes the mirror and watches the branches of tasks under review, until ctx ends.
 func (s *Tasks) Run(ctx context.Context) error {
 	var g errgroup.Group
-	mirror := &Mirror{Ledger: s.core.Ledger, Dir: s.Mirror}
+	mirror := NewMirror(s.core.Ledger, s.Mirror)
 	g.Go(func() error { return mirror.Run(ctx) })
 	g.Go(func() error { return s.watchBranches(ctx) })
 	return g.Wait()

@@ -107,7 +107,7 @@ func (w *Web) loadBoard(r *Request) (any, error) {
 
 // about is what the newest dispatch of a task says it is.
 func (w *Web) about(r *Request, t amp.Record) (string, error) {
-	dispatched, err := w.Ledger.Entries(r.Context(), ledger.Query{Workspace: t.Workspace, Subject: t.TaskID, Kinds: []string{"task.dispatched"}, Newest: true, Limit: 1})
+	dispatched, err := w.ledger.Entries(r.Context(), ledger.Query{Workspace: t.Workspace, Subject: t.TaskID, Kinds: []string{"task.dispatched"}, Newest: true, Limit: 1})
 	if err != nil || len(dispatched) == 0 || dispatched[0].Body == nil {
 		return "", err
 	}

@@ -147,15 +147,16 @@ func (a *App) ReadFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-// VerifierKey reads the key that verifies the ledger: from a file, or the data folder's for "".
-func (a *App) VerifierKey(path string) (string, error) {
+// VerifierKey reads the key that verifies the ledger: from the file that the flag names, or the data
+// folder's for "".
+func (a *App) VerifierKey(flag, path string) (string, error) {
 	if path == "" {
 		path = filepath.Join(a.DataDir(), ledger.PublicKeyFile)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", fault.Wrap(err, fault.InvalidRequest,
-			"The key that verifies is not at %s. Give a file with --key; a server shows its key at /ledger/key.", path)
+			"The key that verifies is not at %s. Give a file with --%s; a server shows its key at /ledger/key.", path, flag)
 	}
 	return string(text), nil
 }

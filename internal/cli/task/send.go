@@ -178,7 +178,7 @@ func (t *commands) newVerify() *command.Command {
 	}
 	keyPath := c.Flags().String("log-key", "", "the file with the verifier key of the ledger (in the data folder)")
 	c.RunE = func(_ *command.Command, args []string) error {
-		key, err := t.VerifierKey(*keyPath)
+		key, err := t.VerifierKey("log-key", *keyPath)
 		if err != nil {
 			return err
 		}
