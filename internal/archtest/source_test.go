@@ -25,6 +25,7 @@ type file struct {
 	imports []string
 	lines   int
 	hasInit bool
+	queries []string // what functions that speak HTTP ask of a database, or write
 }
 
 func (p pkg) hasCode() bool {
@@ -80,6 +81,7 @@ func readPackage(root fs.FS, dir string) (pkg, error) {
 			f.imports = append(f.imports, imported)
 		}
 		f.hasInit = slices.ContainsFunc(tree.Decls, isInit)
+		f.queries = queries(tree)
 		if !f.test {
 			p.doc += tree.Doc.Text() + "\n"
 		}
