@@ -84,6 +84,11 @@ func broken(p pkg) []string {
 		if f.hasInit && !f.test {
 			out = append(out, name+" has an init function: nothing happens that main did not ask for, and order is visible")
 		}
+		for _, query := range f.queries {
+			if !f.test {
+				out = append(out, fmt.Sprintf("%s: %s speaks HTTP and asks a database: handlers decode, call a method and encode, so that others can call it, too", name, query))
+			}
+		}
 		for _, imported := range f.imports {
 			if why := forbidden(p.dir, f.test, imported); why != "" {
 				out = append(out, fmt.Sprintf("%s imports %s: %s", name, strings.TrimPrefix(imported, module+"/"), why))

@@ -26,6 +26,7 @@ type file struct {
 	reasons map[string]string // the comments beside imports
 	lines   int
 	hasInit bool
+	queries []string // what functions that speak HTTP ask of a database, or write
 }
 
 func (p pkg) hasCode() bool {
@@ -82,6 +83,7 @@ func readPackage(root fs.FS, dir string) (pkg, error) {
 			f.reasons[imported] = strings.TrimSpace(spec.Doc.Text() + spec.Comment.Text())
 		}
 		f.hasInit = slices.ContainsFunc(tree.Decls, isInit)
+		f.queries = queries(tree)
 		if !f.test {
 			p.doc += tree.Doc.Text() + "\n"
 		}
