@@ -181,6 +181,13 @@ func TestTheRulesFindWhatBreaksThem(t *testing.T) {
 			[]string{"internal/gate/a.go: routes (QueryRow) speaks HTTP and asks a database: handlers decode, call a method and encode, so that others can call it, too"},
 		},
 		{"SQL where it belongs", "internal/gate/a.go", twoSentences + "package x\nfunc (g *Gates) Get() { g.db.QueryRow(`SELECT 1`) }\n", nil},
+		{
+			"a room of 4,501 lines", "internal/gate/a.go", twoSentences + "package x\n" + strings.Repeat("\n", 4499),
+			[]string{
+				"internal/gate has 4501 lines: a package past 4500 is two nouns",
+				"internal/gate/a.go has 4501 lines: a file reads in one sitting, none is longer than 600",
+			},
+		},
 		{"another module", "tools/a.go", "package x\nfunc init() {}\n", nil},
 		{"test data", "internal/gate/testdata/a.go", "package x\nfunc init() {}\n", nil},
 	} {

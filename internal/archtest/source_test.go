@@ -33,6 +33,16 @@ func (p pkg) hasCode() bool {
 	return slices.ContainsFunc(p.files, func(f file) bool { return !f.test })
 }
 
+// lines are those of the package without its tests.
+func (p pkg) lines() (n int) {
+	for _, f := range p.files {
+		if !f.test {
+			n += f.lines
+		}
+	}
+	return n
+}
+
 // readModule reads every package of the module. Folders with a go.mod of their own
 // are other modules.
 func readModule(root fs.FS) ([]pkg, error) {
