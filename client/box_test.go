@@ -52,8 +52,8 @@ func (b *box) restart(by *line) {
 	b.Stop()
 	failed := by.failed.Load()
 	testbed.Until(b.t, "a call that finds nobody there", func() bool { return by.failed.Load() > failed })
+	calls := by.calls.Load() // the call that succeeds may be over before Again returns
 	b.Box = b.Again()
-	calls := by.calls.Load()
 	testbed.Until(b.t, "the next call", func() bool { return by.calls.Load() > calls })
 }
 

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"signalbox/internal/run/runtest"
+	"signalbox/internal/testbed"
 )
 
 // shown is a command that we show people somewhere.
@@ -313,7 +314,10 @@ func (w *world) run(line string) (code int, output string) {
 		screen.ends()
 		return 0, ""
 	case lasting.MatchString(line):
-		limit = 3 * time.Second
+		limit = 15 * time.Second // some say nothing
+		if strings.HasSuffix(line, " demo") {
+			limit = testbed.Patience
+		}
 	default:
 		if strings.ContainsAny(line, "&|>") {
 			break
@@ -326,7 +330,8 @@ func (w *world) run(line string) (code int, output string) {
 	return w.sh(line, limit)
 }
 
-// sh runs a line in the shell, and ends it like Ctrl-C when the limit is over.
+// sh runs a line in the shell, and ends it like Ctrl-C when the limit is over, or when it has
+// said something and is one that goes on.
 func (w *world) sh(line string, limit time.Duration) (code int, output string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
@@ -340,11 +345,30 @@ func (w *world) sh(line string, limit time.Duration) (code int, output string) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 20 * time.Second
-	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState == nil {
+	out := &testbed.Buffer{}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
-	return cmd.ProcessState.ExitCode(), string(out)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = cmd.Wait() }()
+	if lasting.MatchString(line) {
+		says := ""
+		if strings.HasSuffix(line, " demo") {
+			says = "The agents go on"
+		}
+		testbed.Until(w.t, line+" to go on", func() bool {
+			select {
+			case <-done:
+				return true
+			default:
+				return ctx.Err() != nil || out.String() != "" && strings.Contains(out.String(), says)
+			}
+		}, out)
+		cancel()
+	}
+	<-done
+	return cmd.ProcessState.ExitCode(), out.String()
 }
 
 func TestEveryCommandThatWeShowWorks(t *testing.T) {

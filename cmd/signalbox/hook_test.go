@@ -80,7 +80,7 @@ var ampEnv = []string{"AGENT_TOOL_NAME=Bash", "AMP_THREAD_ID=T-5a1f", "AGENT=amp
 
 func TestHooksSayWhatThePolicyDecides(t *testing.T) {
 	t.Parallel()
-	p := hooked(t, "500ms")
+	p := hooked(t, "3s")
 	const (
 		claudeNo = `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"REASON"}}`
 		geminiNo = `{"decision":"deny","reason":"REASON"}`
@@ -175,7 +175,7 @@ func (p *process) pending(t *testing.T) string {
 
 func TestAHookWaitsForThePersonWhoDecides(t *testing.T) {
 	t.Parallel()
-	p := hooked(t, "500ms")
+	p := hooked(t, "3s")
 	for i, c := range []struct {
 		decision string
 		args     []string
@@ -199,7 +199,7 @@ func TestAHookWaitsForThePersonWhoDecides(t *testing.T) {
 
 func TestAHookOfAServerElsewhereNeedsTheAgentsKey(t *testing.T) {
 	t.Parallel()
-	p := hooked(t, "500ms")
+	p := hooked(t, "3s")
 	var added struct{ Keys map[string]string }
 	if err := json.Unmarshal([]byte(mustRun(t, p.dir, "agents", "add", "laptop", "--json")), &added); err != nil {
 		t.Fatal(err)

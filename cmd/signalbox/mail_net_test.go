@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,7 +21,7 @@ import (
 	"signalbox/internal/blob"
 	"signalbox/internal/blob/blobtest"
 	"signalbox/internal/mail/amp"
-	"signalbox/internal/mail/inspect/clamtest"
+	"signalbox/internal/mail/inspect/inspecttest"
 	"signalbox/internal/roster"
 	"signalbox/internal/testbed"
 )
@@ -204,11 +203,11 @@ func TestMailBetweenHosts(t *testing.T) {
 // TestAttachmentsInABucketAndScanned: with a real store and a real virus scanner.
 func TestAttachmentsInABucketAndScanned(t *testing.T) {
 	t.Parallel()
-	s3, clam := blobtest.S3(t), clamtest.Start(t, "")
+	s3, clam := blobtest.S3(t), inspecttest.Start(t, "")
 	p := upWith(t, t.TempDir(), "127.0.0.1:0", fmt.Sprintf("s3: {endpoint: %q, bucket: %s, access_key: %s, secret_key: %s}, clamav: %q", s3.Endpoint, s3.Bucket, s3.AccessKey, s3.SecretKey.Reveal(), string(clam)))
 	alice, bob := newMailer(t, p, "alice", ""), newMailer(t, p, "bob", "")
 	good, bad := filepath.Join(t.TempDir(), "good.txt"), filepath.Join(t.TempDir(), "bad.txt")
-	for path, text := range map[string]string{good: "all is well", bad: "before " + clamtest.Virus + " after"} {
+	for path, text := range map[string]string{good: "all is well", bad: "before " + inspecttest.Virus + " after"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -253,11 +252,7 @@ func TestTheBusReachesMail(t *testing.T) {
 	if err := bus.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var conn net.Conn
-	testbed.Until(t, "the bus", func() bool {
-		conn, err = (&net.Dialer{}).DialContext(t.Context(), "unix", socket)
-		return err == nil
-	})
+	conn := testbed.Dial(t, "unix", socket)
 	_ = conn.SetDeadline(time.Now().Add(testbed.Patience))
 	lines := bufio.NewScanner(conn)
 	say := func(line, want string) string {

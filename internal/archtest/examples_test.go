@@ -23,6 +23,11 @@ func source(imports ...string) string {
 	return b.String()
 }
 
+// handler is a Go file with a handler that does something.
+func handler(does string) string {
+	return twoSentences + "package x\nfunc (g *Gates) handle(w http.ResponseWriter, r *http.Request) error { " + does + "; return nil }\n"
+}
+
 // Each example is a file and the sentences that it should be answered with.
 func TestTheRulesFindWhatBreaksThem(t *testing.T) {
 	for _, c := range []struct {
@@ -134,6 +139,15 @@ func TestTheRulesFindWhatBreaksThem(t *testing.T) {
 			[]string{"internal/task/a.go imports github.com/go-json-experiment/json/jsontext: only wire may, how strict we are with JSON is decided once"},
 		},
 		{
+			"lenient JSON without a reason", "internal/task/a.go", source("encoding/json"),
+			[]string{"internal/task/a.go imports encoding/json: JSON has one meaning, that of wire; where another is needed, a comment beside the import says why"},
+		},
+		{"lenient JSON with a reason", "internal/task/a.go", twoSentences + "package x\nimport _ \"encoding/json\" // digests depend on it\n", nil},
+		{"lenient JSON with a reason above", "client/a.go", twoSentences + "package x\nimport (\n\t// Agents link nothing else.\n\t_ \"encoding/json\"\n)\n", nil},
+		{"lenient JSON in wire", "internal/wire/a.go", source("encoding/json"), nil},
+		{"lenient JSON in a helper of tests", "internal/ledger/ledgertest/a.go", source("encoding/json"), nil},
+		{"lenient JSON in a test", "internal/task/a_test.go", source("encoding/json"), nil},
+		{
 			"no package comment", "internal/gate/a.go", "package x\n",
 			[]string{"internal/gate has a package comment of 0 sentences: a reader needs at least two, what it owns and what it must not know"},
 		},
@@ -152,6 +166,27 @@ func TestTheRulesFindWhatBreaksThem(t *testing.T) {
 		{
 			"a file of 601 lines", "internal/gate/a_test.go", "package x\n" + strings.Repeat("\n", 600),
 			[]string{"internal/gate/a_test.go has 601 lines: a file reads in one sitting, none is longer than 600"},
+		},
+		{"a handler that translates", "internal/gate/a.go", handler(`limit := r.URL.Query().Get("limit"); _, _ = w.Write(g.List(r.Context(), limit))`), nil},
+		{
+			"a handler with SQL", "internal/gate/a.go", handler("x := `\nSELECT seq FROM gate`"),
+			[]string{"internal/gate/a.go: handle (SELECT seq) speaks HTTP and asks a database: handlers decode, call a method and encode, so that others can call it, too"},
+		},
+		{
+			"a handler that writes", "internal/gate/a.go", handler("g.core.Ledger.Write(r.Context(), func(tx *ledger.Tx) error { return nil })"),
+			[]string{"internal/gate/a.go: handle (Write) speaks HTTP and asks a database: handlers decode, call a method and encode, so that others can call it, too"},
+		},
+		{
+			"a handler inside of a function", "internal/gate/a.go", twoSentences + "package x\nfunc routes() any { return func(r *http.Request) { db.QueryRow() } }\n",
+			[]string{"internal/gate/a.go: routes (QueryRow) speaks HTTP and asks a database: handlers decode, call a method and encode, so that others can call it, too"},
+		},
+		{"SQL where it belongs", "internal/gate/a.go", twoSentences + "package x\nfunc (g *Gates) Get() { g.db.QueryRow(`SELECT 1`) }\n", nil},
+		{
+			"a room of 4,501 lines", "internal/gate/a.go", twoSentences + "package x\n" + strings.Repeat("\n", 4499),
+			[]string{
+				"internal/gate has 4501 lines: a package past 4500 is two nouns",
+				"internal/gate/a.go has 4501 lines: a file reads in one sitting, none is longer than 600",
+			},
 		},
 		{"another module", "tools/a.go", "package x\nfunc init() {}\n", nil},
 		{"test data", "internal/gate/testdata/a.go", "package x\nfunc init() {}\n", nil},

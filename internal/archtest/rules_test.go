@@ -62,6 +62,7 @@ var libraries = []struct {
 
 const (
 	maxLines     = 600
+	maxRoom      = 4500 // lines of a package without its tests; pages are many, and web is one noun all the same
 	minSentences = 2
 )
 
@@ -76,6 +77,9 @@ func broken(p pkg) []string {
 			out = append(out, p.dir+" is no room of the architecture: add it to the staircase here and in ARCHITECTURE.md, or put the code where it belongs")
 		}
 	}
+	if lines := p.lines(); lines > maxRoom && p.dir != "internal/web" {
+		out = append(out, fmt.Sprintf("%s has %d lines: a package past %d is two nouns", p.dir, lines, maxRoom))
+	}
 	for _, f := range p.files {
 		name := path.Join(p.dir, f.name)
 		if f.lines > maxLines {
@@ -84,9 +88,17 @@ func broken(p pkg) []string {
 		if f.hasInit && !f.test {
 			out = append(out, name+" has an init function: nothing happens that main did not ask for, and order is visible")
 		}
+		for _, query := range f.queries {
+			if !f.test {
+				out = append(out, fmt.Sprintf("%s: %s speaks HTTP and asks a database: handlers decode, call a method and encode, so that others can call it, too", name, query))
+			}
+		}
 		for _, imported := range f.imports {
 			if why := forbidden(p.dir, f.test, imported); why != "" {
 				out = append(out, fmt.Sprintf("%s imports %s: %s", name, strings.TrimPrefix(imported, module+"/"), why))
+			}
+			if imported == "encoding/json" && !f.test && !isHelper(p.dir) && roomOf(p.dir) != "wire" && f.reasons[imported] == "" {
+				out = append(out, name+" imports encoding/json: JSON has one meaning, that of wire; where another is needed, a comment beside the import says why")
 			}
 		}
 	}

@@ -23,12 +23,24 @@ type file struct {
 	name    string
 	test    bool
 	imports []string
+	reasons map[string]string // the comments beside imports
 	lines   int
 	hasInit bool
+	queries []string // what functions that speak HTTP ask of a database, or write
 }
 
 func (p pkg) hasCode() bool {
 	return slices.ContainsFunc(p.files, func(f file) bool { return !f.test })
+}
+
+// lines are those of the package without its tests.
+func (p pkg) lines() (n int) {
+	for _, f := range p.files {
+		if !f.test {
+			n += f.lines
+		}
+	}
+	return n
 }
 
 // readModule reads every package of the module. Folders with a go.mod of their own
@@ -71,15 +83,17 @@ func readPackage(root fs.FS, dir string) (pkg, error) {
 		if err != nil {
 			return p, err
 		}
-		f := file{name: path.Base(name), test: strings.HasSuffix(name, "_test.go"), lines: bytes.Count(source, []byte("\n"))}
+		f := file{name: path.Base(name), test: strings.HasSuffix(name, "_test.go"), lines: bytes.Count(source, []byte("\n")), reasons: map[string]string{}}
 		for _, spec := range tree.Imports {
 			imported, err := strconv.Unquote(spec.Path.Value)
 			if err != nil {
 				return p, err
 			}
 			f.imports = append(f.imports, imported)
+			f.reasons[imported] = strings.TrimSpace(spec.Doc.Text() + spec.Comment.Text())
 		}
 		f.hasInit = slices.ContainsFunc(tree.Decls, isInit)
+		f.queries = queries(tree)
 		if !f.test {
 			p.doc += tree.Doc.Text() + "\n"
 		}

@@ -1,7 +1,6 @@
 package conform_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"signalbox/internal/conform"
 	"signalbox/internal/server/servertest"
@@ -209,9 +207,7 @@ func TestAServerThatIsNoneFailsEveryCaseItIsAsked(t *testing.T) {
 		_, _ = w.Write([]byte(`{"ok":true}`))
 	}))
 	defer nobody.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	report, err := (&conform.Kit{URL: nobody.URL, Agent: "a", Key: "k"}).Run(ctx, suite(t))
+	report, err := (&conform.Kit{URL: nobody.URL, Agent: "a", Key: "k"}).Run(testbed.Context(t), suite(t))
 	if err != nil || report.Passed != 0 || report.Failed < 80 {
 		t.Errorf("%d passed, %d failed, %v", report.Passed, report.Failed, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 func TestADeliveryArrivesOnceWithItsBytesHeadersAndSignatures(t *testing.T) {
@@ -45,7 +46,7 @@ func TestADeliveryArrivesOnceWithItsBytesHeadersAndSignatures(t *testing.T) {
 		for _, c := range r.got("") {
 			checkSignatures(t, c, n.SecretFor("default", "billing", 1).Reveal())
 		}
-		n.checkRebuild(t)
+		n.core.WantClean()
 	})
 }
 
@@ -103,15 +104,15 @@ func TestAReceiverThatIsDownForTwoDaysGetsItWithTheSameID(t *testing.T) {
 		})
 		n := start(t, address, func(o *deliver.Options) { o.Pauses = nil })
 		ids := n.queue(t, hook(r.URL+"/down"), hook(r.URL+"/down"))
-		begun := n.clock.now()
+		begun := n.Now()
 		tries := int64(0)
-		for n.clock.now().Sub(begun) < 48*time.Hour {
+		for n.Now().Sub(begun) < 48*time.Hour {
 			tries++
 			d := n.tried(t, ids[0], tries)
 			if d.Status != deliver.Pending || d.NextAt == nil {
-				t.Fatalf("after %v it is %+v", n.clock.now().Sub(begun), d)
+				t.Fatalf("after %v it is %+v", n.Now().Sub(begun), d)
 			}
-			n.clock.move(d.NextAt.Sub(n.clock.now()) + time.Millisecond)
+			n.Move(d.NextAt.Sub(n.Now()) + time.Millisecond)
 		}
 		if tries < 15 || tries > 30 {
 			t.Errorf("it was tried %d times in two days", tries)
@@ -120,7 +121,7 @@ func TestAReceiverThatIsDownForTwoDaysGetsItWithTheSameID(t *testing.T) {
 			t.Errorf("the one behind it is %+v", b)
 		}
 		up.Store(true)
-		n.clock.move(4 * time.Hour)
+		n.Move(4 * time.Hour)
 		d := n.becomes(t, ids[0], deliver.Delivered)
 		n.becomes(t, ids[1], deliver.Delivered)
 		calls := r.got("")
@@ -132,7 +133,7 @@ func TestAReceiverThatIsDownForTwoDaysGetsItWithTheSameID(t *testing.T) {
 				t.Errorf("a try has the id %s, and not %s", c.id, ids[0])
 			}
 		}
-		n.checkRebuild(t)
+		n.core.WantClean()
 	})
 }
 
@@ -143,8 +144,10 @@ func TestWhatCannotBeDeliveredIsGivenUpVisiblyAndCanBeSentAgain(t *testing.T) {
 		r := newReceiver(t, func(w http.ResponseWriter, _ *http.Request, _ call) { w.WriteHeader(int(code.Load())) })
 		n := start(t, address)
 		d := hook(r.URL + "/dead")
-		d.GiveUpAfter = 200 * time.Millisecond
+		d.GiveUpAfter = time.Hour
 		id := n.queue(t, d)[0]
+		testbed.Until(t, "two tries", func() bool { return n.get(t, id).Attempts >= 2 })
+		n.Move(2 * time.Hour)
 		dead := n.becomes(t, id, deliver.Dead)
 		if last := dead.Events[len(dead.Events)-1]; last.Kind != "given_up" || last.Status != 500 || dead.Attempts < 2 || dead.EndedAt == nil || dead.LastError == "" {
 			t.Errorf("the dead letter is %+v", dead)
@@ -177,7 +180,7 @@ func TestWhatCannotBeDeliveredIsGivenUpVisiblyAndCanBeSentAgain(t *testing.T) {
 		if _, err := n.Resend(t.Context(), by, "delivery_none"); !fault.Is(err, fault.NotFound) {
 			t.Errorf("sending what is not there: %v", err)
 		}
-		n.checkRebuild(t)
+		n.core.WantClean()
 	})
 }
 
@@ -193,7 +196,7 @@ func TestOneThatWaitsForItsNextTryCanBeTriedAtOnce(t *testing.T) {
 		if d := n.tried(t, id, 2); d.Status != deliver.Pending || d.NextAt == nil {
 			t.Errorf("it is %+v", d)
 		}
-		n.checkRebuild(t)
+		n.core.WantClean()
 	})
 }
 

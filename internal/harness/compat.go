@@ -25,7 +25,10 @@ func (e *Event) adapt() {
 	if e.members["session_id"].Kind() != '"' && e.Type != Idle {
 		out["session_id"] = e.Session
 	}
-	for _, name := range []string{"intent", "domain", "urgency", "freshness", "preferred_modality", "reasoning_type", "limit_type", "confirmation_type"} {
+	for _, name := range []string{
+		"intent", "domain", "urgency", "freshness", "preferred_modality", "reasoning_type", "limit_type",
+		"confirmation_type",
+	} {
 		if value, ok := wire.Text(e.members[name]); ok {
 			out[name] = snake(value)
 		}

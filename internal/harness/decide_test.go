@@ -139,7 +139,8 @@ func TestAFailureIsABlockThatCanBeDecoded(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := start(t, storetest.SQLite(t), soon(time.Second))
+			t.Parallel()
+			n := start(t, storetest.SQLite(t), soon(5*time.Second))
 			n.Apply("rules: []\n")
 			c := n.conn(harness.TransportSocket)
 			end := prepare(n)
@@ -151,7 +152,7 @@ func TestAFailureIsABlockThatCanBeDecoded(t *testing.T) {
 				if a.Result["decision"] != "block" || a.Result["reason"] == "" || meta["fail_closed"] != true {
 					t.Errorf("%s: %+v", typ, a)
 				}
-				if took := time.Since(began); took > 990*time.Millisecond {
+				if took := time.Since(began); took > 5*time.Second {
 					t.Errorf("%s took %s, and the client has gone", typ, took)
 				}
 			}

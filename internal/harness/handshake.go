@@ -20,7 +20,9 @@ func (h *Harness) answerHandshake(c *Conn, who roster.Identity, params wire.Raw)
 	c.shaken.Store(true)
 	session, _ := wire.Text(got["session_id"])
 	h.shaken.add(who.ID, keyOf(session))
-	h.notes.add(&notification{who: who, session: keyOf(session), info: got["agent_info"], at: h.core.Now().UnixMicro(), kept: true})
+	h.notes.add(&notification{
+		who: who, session: keyOf(session), info: got["agent_info"], at: h.core.Now().UnixMicro(), kept: true,
+	})
 	result, err := wire.Marshal(greeting{
 		Version: Version,
 		Info:    info{Name: "signalbox", Version: h.Config.Version, Capabilities: capabilities},

@@ -81,7 +81,10 @@ func (h *Harness) openGate(ctx context.Context, s *heldStep, past string) (*gate
 	var stands *gate.Approval
 	err = h.commit(ctx, func(tx *ledger.Tx) (err error) {
 		stands, err = b.approval(s.session).Open(tx, past, func() {
-			tx.Append(ledger.Event{Workspace: s.who.Workspace, Kind: kindHeld, Actor: s.who.Actor(), Subject: s.subject(), Trace: trace, Body: body})
+			tx.Append(ledger.Event{
+				Workspace: s.who.Workspace, Kind: kindHeld, Actor: s.who.Actor(), Subject: s.subject(),
+				Trace: trace, Body: body,
+			})
 			due.Open(tx, b.Gate, s.who.Workspace, trace)
 		})
 		return err
@@ -94,7 +97,10 @@ func (h *Harness) openGate(ctx context.Context, s *heldStep, past string) (*gate
 
 // approval is what a step that was held waits for.
 func (s *stepHead) approval(session string) *gate.Approval {
-	a := &gate.Approval{Asked: askedIn(s.Agent, session, s.Digest), Gate: s.Gate, Window: time.Duration(s.GoodFor) * time.Microsecond, Uses: gate.Unlimited}
+	a := &gate.Approval{
+		Asked: askedIn(s.Agent, session, s.Digest), Gate: s.Gate,
+		Window: time.Duration(s.GoodFor) * time.Microsecond, Uses: gate.Unlimited,
+	}
 	if s.Once {
 		a.Uses = 1
 	}
@@ -111,10 +117,15 @@ func (h *Harness) settleStep(ctx context.Context, s *heldStep, g *gate.Gate) (wi
 	if err != nil {
 		return nil, err
 	}
-	body := settled{Agent: s.who.ID, Digest: s.asked.Digest, Gate: g.ID, Used: g.Status == gate.Approved, Answer: answer}
+	body := settled{
+		Agent: s.who.ID, Digest: s.asked.Digest, Gate: g.ID, Used: g.Status == gate.Approved, Answer: answer,
+	}
 	err = h.commit(ctx, func(tx *ledger.Tx) error {
 		record := func() {
-			tx.Append(ledger.Event{Workspace: s.who.Workspace, Kind: kindSettled, Actor: s.who.Actor(), Subject: s.subject(), Trace: traceOf(s.who.ID, s.session), Body: body})
+			tx.Append(ledger.Event{
+				Workspace: s.who.Workspace, Kind: kindSettled, Actor: s.who.Actor(), Subject: s.subject(),
+				Trace: traceOf(s.who.ID, s.session), Body: body,
+			})
 		}
 		if body.Used {
 			return s.asked.Use(tx, g, record)

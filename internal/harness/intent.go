@@ -13,7 +13,6 @@ var intentWords = []struct {
 	intent string
 	words  []string
 }{
-
 	{"compare", []string{"compare", "difference", "differences", "versus", "vs", "better"}},
 	{"validate", []string{"validate", "verify", "check", "test", "tests", "correct", "prove"}},
 	{"locate", []string{"where", "locate", "find", "which", "defined", "location"}},

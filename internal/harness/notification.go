@@ -42,7 +42,10 @@ func (h *Harness) takeNotification(ctx context.Context, c *Conn, who roster.Iden
 
 // queueEvent queues an event that asks for no decision.
 func (h *Harness) queueEvent(ctx context.Context, who roster.Identity, e *Event) {
-	n := &notification{who: who, session: keyOf(e.Session), typ: e.Type, event: e.Raw, at: h.core.Now().UnixMicro(), kept: e.kind.contract}
+	n := &notification{
+		who: who, session: keyOf(e.Session), typ: e.Type, event: e.Raw, at: h.core.Now().UnixMicro(),
+		kept: e.kind.contract,
+	}
 	h.notes.add(n)
 	if n.kept {
 		h.notes.waitForRoom(ctx)
@@ -192,7 +195,10 @@ func (h *Harness) writeSessions(ctx context.Context, sessions []*session) error 
 func (s *session) appendEntries(tx *ledger.Tx) error {
 	trace := traceOf(s.agent, s.session)
 	put := func(kind string, body any) {
-		tx.Append(ledger.Event{Workspace: s.who.Workspace, Kind: kind, Actor: s.who.Actor(), Subject: s.session, Trace: trace, Body: body})
+		tx.Append(ledger.Event{
+			Workspace: s.who.Workspace, Kind: kind, Actor: s.who.Actor(), Subject: s.session, Trace: trace,
+			Body: body,
+		})
 	}
 	var one int
 	err := tx.QueryRow("SELECT 1 FROM harness_session WHERE agent = $1 AND session = $2", []any{s.agent, s.session}, &one)

@@ -15,7 +15,9 @@ import (
 
 // Protocol is AHP 2.4, for the server's list.
 func Protocol() protocol.Protocol {
-	return protocol.Protocol{Name: Name, Label: "Harness", Migrations: Migrations, Projection: Projection(), Readers: Readers()}
+	return protocol.Protocol{
+		Name: Name, Label: "Harness", Migrations: Migrations, Projection: Projection(), Readers: Readers(),
+	}
 }
 
 // Config is what an operator sets.
@@ -60,9 +62,6 @@ const (
 // longestTimeout is how long a client waits unless the handshake told it otherwise.
 const longestTimeout = 10 * time.Second
 
-// holdTime is how long a call may be held: 80 % of what a client waits.
-func (h *Harness) holdTime() time.Duration { return min(h.Config.Timeout, longestTimeout) * 8 / 10 }
-
 // Harness answers the events of agents.
 type Harness struct {
 	Config
@@ -99,6 +98,9 @@ func New(core protocol.Core, c Config) *Harness {
 	return h
 }
 
+// holdTime is how long a call may be held: 80 % of what a client waits.
+func (h *Harness) holdTime() time.Duration { return min(h.Config.Timeout, longestTimeout) * 8 / 10 }
+
 // Timers returns none: a call is held for seconds, by its own goroutine.
 func (h *Harness) Timers() map[string]clock.Handler { return nil }
 
@@ -133,7 +135,10 @@ type Stats struct {
 func (h *Harness) Stats() Stats {
 	h.notes.mu.Lock()
 	defer h.notes.mu.Unlock()
-	return Stats{Rejected: h.rejected.Load(), Dropped: h.notes.lost, Queue: len(h.notes.kept.items) + len(h.notes.telemetry.items)}
+	return Stats{
+		Rejected: h.rejected.Load(), Dropped: h.notes.lost,
+		Queue: len(h.notes.kept.items) + len(h.notes.telemetry.items),
+	}
 }
 
 // Conn is one client's connection, or one POST.
@@ -172,7 +177,10 @@ func (h *Harness) Handle(ctx context.Context, c *Conn, text []byte) Reply {
 func (h *Harness) answerMessage(ctx context.Context, c *Conn, m *message) Reply {
 	who, err := c.who(ctx)
 	if err != nil {
-		return Reply{JSON: errorReply(m.id, refuse(codeUnauthorized, "unauthorized: %s", err.Error())), Notified: !m.request()}
+		return Reply{
+			JSON:     errorReply(m.id, refuse(codeUnauthorized, "unauthorized: %s", err.Error())),
+			Notified: !m.request(),
+		}
 	}
 	if !m.request() {
 		if err := h.takeNotification(ctx, c, who, m); err != nil {

@@ -82,7 +82,9 @@ func (h *Harness) readSessions(ctx context.Context, where string, args ...any) (
 		s.OpenedAt, s.EndedAt = time.UnixMicro(opened).UTC(), store.Moment(ended)
 		if beat > 0 {
 			at := time.UnixMicro(beat).UTC()
-			s.Heartbeat = &Pulse{LastAt: at, DueAt: at.Add(beatWithin), Missed: ended == 0 && h.core.Now().After(at.Add(beatWithin))}
+			s.Heartbeat = &Pulse{
+				LastAt: at, DueAt: at.Add(beatWithin), Missed: ended == 0 && h.core.Now().After(at.Add(beatWithin)),
+			}
 		}
 		return s, err
 	}, selectSession+where, args...)
@@ -211,7 +213,9 @@ func (h *Harness) addDetail(ctx context.Context, s *Session, openedSeq int64) er
 		return err
 	}
 	s.Runs = []Report{}
-	for typ, most := range map[Type]int{RunLifecycle: maxRuns, TaskList: 1, Verification: 1, SessionStart: 1, Heartbeat: 1} {
+	for typ, most := range map[Type]int{
+		RunLifecycle: maxRuns, TaskList: 1, Verification: 1, SessionStart: 1, Heartbeat: 1,
+	} {
 		if err := h.readReports(ctx, s, typ, most); err != nil {
 			return err
 		}
@@ -280,7 +284,10 @@ func (h *Harness) readReport(ctx context.Context, seq, place int64) (Report, err
 
 func (h *Harness) countSteps(ctx context.Context, s *Session) (*Statistics, error) {
 	out := &Statistics{Errors: s.Errors}
-	for kind, n := range map[string]*int64{kindAllowed: &out.Allowed, kindBlocked: &out.Blocked, kindModified: &out.Modified, kindDeferred: &out.Deferred, kindHeld: &out.Held} {
+	for kind, n := range map[string]*int64{
+		kindAllowed: &out.Allowed, kindBlocked: &out.Blocked, kindModified: &out.Modified,
+		kindDeferred: &out.Deferred, kindHeld: &out.Held,
+	} {
 		err := h.core.DB.QueryRow(ctx, "SELECT count(*) FROM "+ledger.EntryTable+" WHERE e.trace = $1 AND e.kind = $2", []any{traceOf(s.AgentID, s.ID), kind}, n)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return nil, err

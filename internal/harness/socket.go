@@ -154,7 +154,9 @@ func (h *Harness) localAgent(ctx context.Context) (roster.Identity, error) {
 	if !fault.Is(err, fault.NotFound) {
 		return who, err
 	}
-	_, _, err = h.core.Roster.AddAgent(ctx, roster.Identity{}, roster.NewAgent{Name: name, Labels: map[string]string{"via": "ahp.sock"}})
+	_, _, err = h.core.Roster.AddAgent(ctx, roster.Identity{}, roster.NewAgent{
+		Name: name, Labels: map[string]string{"via": "ahp.sock"},
+	})
 	if err != nil && !fault.Is(err, fault.AlreadyExists) { // by another connection
 		return who, err
 	}

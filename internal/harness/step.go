@@ -59,7 +59,10 @@ func (h *Harness) recordStep(ctx context.Context, who roster.Identity, e *Event,
 		return err
 	}
 	return h.commit(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kind, Actor: who.Actor(), Subject: e.subject(), Trace: traceOf(who.ID, keyOf(e.Session)), Body: body})
+		tx.Append(ledger.Event{
+			Workspace: who.Workspace, Kind: kind, Actor: who.Actor(), Subject: e.subject(),
+			Trace: traceOf(who.ID, keyOf(e.Session)), Body: body,
+		})
 		return nil
 	})
 }

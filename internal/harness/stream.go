@@ -161,7 +161,10 @@ func (h *Harness) overloadReply(c *Conn, m *message, reason string, after time.D
 			}
 		}
 	}
-	return Reply{JSON: errorReply(m.id, refuse(codeOverloaded, "overloaded: %s Ask again in %d ms.", reason, after.Milliseconds())), Busy: true}
+	return Reply{
+		JSON: errorReply(m.id, refuse(codeOverloaded, "overloaded: %s Ask again in %d ms.", reason, after.Milliseconds())),
+		Busy: true,
+	}
 }
 
 // refuseOverLimit refuses a request beyond the agent's rate limit.

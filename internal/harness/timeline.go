@@ -80,7 +80,10 @@ func momentsOf(e *ledger.Entry) ([]Moment, error) {
 		}
 		out := make([]Moment, 0, len(b.Notes))
 		for _, n := range slices.Backward(b.Notes) {
-			out = append(out, Moment{Seq: e.Seq, At: time.UnixMicro(n.At).UTC(), Kind: e.Kind, Type: n.Type, Event: n.Event, Dropped: b.Dropped})
+			out = append(out, Moment{
+				Seq: e.Seq, At: time.UnixMicro(n.At).UTC(), Kind: e.Kind, Type: n.Type, Event: n.Event,
+				Dropped: b.Dropped,
+			})
 			b.Dropped = 0
 		}
 		return out, nil

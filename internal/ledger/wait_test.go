@@ -9,6 +9,7 @@ import (
 
 	"signalbox/internal/ledger"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // bySubject wakes those that wait for a note of that name.
@@ -23,8 +24,7 @@ func TestWaitersAreWokenByEntriesThatConcernThem(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, t.TempDir())
 		waiters := n.Waiters(bySubject)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
+		ctx := testbed.Context(t)
 		const each = 20
 		var waiting, done sync.WaitGroup
 		for _, name := range []string{"first", "second"} {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"signalbox/internal/policy"
+	"signalbox/internal/testbed"
 )
 
 const ordered = `
@@ -100,7 +101,7 @@ func TestWhatCannotBeEvaluatedIsBlocked(t *testing.T) {
 			if v.Action != policy.Block || !v.Failed || !strings.Contains(v.Reason, c.reason) {
 				t.Errorf("got %+v", v)
 			}
-			if took := time.Since(began); took > 5*time.Second {
+			if took := time.Since(began); took > testbed.Patience {
 				t.Errorf("it took %s", took)
 			}
 		})

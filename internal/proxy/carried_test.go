@@ -122,7 +122,7 @@ func TestWhatWeSayHasAnIDOfItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.proxy.Set(t.Context(), roster.Identity{}, a, proxy.NewSettings{SoftReject: true}); err != nil {
+	if _, err := n.proxy.Configure(t.Context(), roster.Identity{}, a, proxy.NewSettings{SoftReject: true}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range formCases {

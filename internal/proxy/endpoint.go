@@ -7,15 +7,6 @@ import (
 	"signalbox/internal/proxy/form"
 )
 
-// The providers.
-const (
-	Anthropic = "anthropic"
-	OpenAI    = "openai"
-)
-
-// Providers lists them.
-var Providers = []string{Anthropic, OpenAI}
-
 // The largest requests that providers take, in bytes.
 const (
 	maxCall  = 32 << 20
@@ -23,7 +14,7 @@ const (
 	maxFile  = 500 << 20
 )
 
-// endpoint is a call of a provider that is carried.
+// endpoint is an endpoint of a provider that is carried.
 type endpoint struct {
 	provider string
 	path     string     // at the provider, as it was written
@@ -32,9 +23,9 @@ type endpoint struct {
 	most     int64      // bytes of the request
 }
 
-// find says what a call is, false when it is not carried: what is not known here could
-// bring a tool call past the rules.
-func find(provider, method, path string) (endpoint, bool) {
+// findEndpoint finds the endpoint that a call is for. Endpoints that are not known are not
+// carried: a tool call could pass the rules through them.
+func findEndpoint(provider, method, path string) (endpoint, bool) {
 	e := endpoint{provider: provider, path: path, most: maxCall}
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if len(parts) < 2 || parts[0] != "v1" {

@@ -107,7 +107,7 @@ func TestARejectedCallEndsInTheProvidersForm(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, soft := range []bool{false, true} {
-			if _, err := n.proxy.Set(t.Context(), roster.Identity{}, a, proxy.NewSettings{SoftReject: soft}); err != nil {
+			if _, err := n.proxy.Configure(t.Context(), roster.Identity{}, a, proxy.NewSettings{SoftReject: soft}); err != nil {
 				t.Fatal(err)
 			}
 			for _, c := range formCases {

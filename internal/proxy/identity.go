@@ -25,9 +25,8 @@ const (
 	apiKey = "X-Api-Key"
 )
 
-// identify finds the agent: by its key in place of the provider's, by its key in the path,
-// or by the provider's key. It leaves in the header what is meant for the provider, and no
-// key of ours.
+// identify finds the agent: by its key in place of the provider's, by its key in the path, or by
+// the provider's key. It removes our keys from the header and adds the provider's from the vault.
 func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPath string) (c caller, err error) {
 	ours, style := inPath, ""
 	for _, name := range []string{apiKey, bearer} { // the first is preferred, as the provider does
@@ -63,7 +62,7 @@ func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPa
 	if theirs != "" {
 		return c, nil
 	}
-	key := p.vault.find(provider, c.who.Workspace)
+	key := p.vault.keyFor(provider, c.who.Workspace)
 	if key == "" {
 		return c, fault.New(fault.Unauthenticated, "There is no key of the provider %s for this agent. An admin puts one into the vault with `signalbox proxy key set %s`.", provider, provider)
 	}
@@ -79,7 +78,7 @@ func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPa
 	return c, nil
 }
 
-// keyIn is the key in a header of one of the two styles.
+// keyIn is the key in one of the two headers.
 func keyIn(header http.Header, name string) string {
 	value := header.Get(name)
 	if name == bearer {
@@ -107,10 +106,4 @@ func (p *Proxy) owner(ctx context.Context, key string) (roster.Identity, error) 
 		}
 	}
 	return roster.Identity{}, fault.New(fault.Unauthenticated, "This key is registered to no agent here. Use a key of the agent, rs-amp-…, in its place, or in the base URL: /v1/proxy/a/rs-amp-….")
-}
-
-func (p *Proxy) knownWorkspace(ctx context.Context, name string) (bool, error) {
-	var n int
-	err := p.core.DB.QueryRow(ctx, "SELECT COUNT(*) FROM workspace WHERE name = $1", []any{name}, &n)
-	return n > 0, err
 }

@@ -123,7 +123,7 @@ func TestTheAgentIsKnownInThreeWays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := n.proxy.Set(t.Context(), roster.Identity{}, a, proxy.NewSettings{ProviderKeys: []string{proxy.KeySum("sk-registered")}}); err != nil {
+		if _, err := n.proxy.Configure(t.Context(), roster.Identity{}, a, proxy.NewSettings{ProviderKeys: []string{proxy.KeySum("sk-registered")}}); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {

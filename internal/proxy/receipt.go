@@ -6,37 +6,33 @@ import (
 
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
-// receipted is the body of proxy.receipted: calls that a gate let go have a result.
+// receipted is the body of proxy.receipted: released calls whose results are known.
 type receipted struct {
 	Agent string   `json:"agent"`
 	Calls []string `json:"calls"`
 }
 
-// awaited is a gate that let a call go whose result is waited for.
+// awaited is the gate of a released call whose result is expected.
 type awaited struct {
 	gate  string
 	until time.Time
 }
 
+// loadAwaited reads which results are expected.
 func (p *Proxy) loadAwaited(ctx context.Context) error {
-	rows, err := p.core.DB.Read.QueryContext(ctx, "SELECT agent, call, gate, at FROM proxy_call WHERE at > $1", p.core.Now().Add(-resultsAwaited).UnixMicro())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
 	all := map[string]awaited{}
-	for rows.Next() {
-		var agent, one, gateID string
+	err := store.Each(p.core.DB.Reading(ctx), func(scan store.Scan) error {
+		var agent, call, gateID string
 		var at int64
-		if err := rows.Scan(&agent, &one, &gateID, &at); err != nil {
-			return err
-		}
-		all[agent+" "+one] = awaited{gateID, time.UnixMicro(at).Add(resultsAwaited)}
-	}
-	if err := rows.Err(); err != nil {
+		err := scan(&agent, &call, &gateID, &at)
+		all[agent+" "+call] = awaited{gateID, time.UnixMicro(at).Add(resultsAwaited)}
+		return err
+	}, "SELECT agent, call, gate, at FROM proxy_call WHERE at > $1", p.core.Now().Add(-resultsAwaited).UnixMicro())
+	if err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -45,9 +41,9 @@ func (p *Proxy) loadAwaited(ctx context.Context) error {
 	return nil
 }
 
-// receive looks for results of calls that a gate let go. They are written down beside the
-// call that brings them.
-func (p *Proxy) receive(x *exchange) {
+// takeResults finds the results of released calls in a request, and records them as receipts of
+// their gates, in the background.
+func (p *Proxy) takeResults(x *exchange) {
 	listed := x.q.listed
 	x.q.listed = nil
 	p.mu.RLock()
@@ -63,7 +59,7 @@ func (p *Proxy) receive(x *exchange) {
 		name := x.who.ID + " " + r.id
 		if a, ok := p.awaited[name]; ok {
 			found[a.gate] = append(found[a.gate], r)
-			delete(p.awaited, name) // the next request brings it again
+			delete(p.awaited, name) // the next requests bring it again
 		}
 	}
 	p.mu.Unlock()
@@ -87,7 +83,10 @@ func (p *Proxy) receive(x *exchange) {
 						return err
 					}
 				}
-				tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindReceipted, Actor: who.Actor(), Subject: gateID, Trace: trace, Body: b})
+				tx.Append(ledger.Event{
+					Workspace: who.Workspace, Kind: kindReceipted, Actor: who.Actor(), Subject: gateID,
+					Trace: trace, Body: b,
+				})
 				return nil
 			})
 			if err != nil {
@@ -97,5 +96,5 @@ func (p *Proxy) receive(x *exchange) {
 	}()
 }
 
-// shownResult is a result as the receipt holds it, cut to what a person reads.
+// shownResult is a result as the receipt holds it, cut to a readable length.
 func shownResult(r result) wire.Raw { return artifact(r.id, r.content) }

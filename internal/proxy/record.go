@@ -14,7 +14,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// called is one call that was carried. What was said is not in it.
+// called is one call that was carried, without what was said in it.
 type called struct {
 	At         int64  `json:"at"` // microseconds
 	Took       int64  `json:"took"`
@@ -45,8 +45,8 @@ type calls struct {
 	Calls   []*called `json:"calls"`
 }
 
-// record puts a call into the queue, with what the reply said it took.
-func (x *exchange) record(about form.Facts) {
+// recordCall queues a call to be written down, with the usage that the reply reported.
+func (x *exchange) recordCall(about form.Facts) {
 	n := &x.note
 	n.At, n.Took = x.began.UnixMicro(), time.Since(x.began).Microseconds()
 	n.Provider, n.Call, n.Stream, n.Request, n.Run = x.provider, x.r.Method+" "+x.path, x.q.stream, x.fp, clean(x.run)
@@ -56,13 +56,13 @@ func (x *exchange) record(about form.Facts) {
 	n.ID = clean(about.ID)
 	u := about.Usage
 	n.Input, n.Output, n.CacheRead, n.CacheWrite = u.Input, u.Output, u.CacheRead, u.CacheWrite
-	if u != (form.Usage{}) && x.kind != "" { // what is fetched once more was counted before
+	if u != (form.Usage{}) && x.kind != "" { // a stored reply was counted when it was made
 		n.CostNano, n.Priced = x.p.price(n.Model, x.q.model, u)
 	}
 	one := *n
 	x.p.recorder.add(x, &one)
 	if about.ID != "" && x.q.thread.kept && !x.q.thread.unknown {
-		x.p.follows(x, about.ID)
+		x.p.keepThread(x, about.ID)
 	}
 }
 
@@ -83,15 +83,15 @@ func (p *Proxy) price(answered, asked string, u form.Usage) (int64, bool) {
 // dated is the day at the end of a model's full name, which price lists leave out.
 var dated = regexp.MustCompile(`-\d{4}-?\d{2}-?\d{2}$`)
 
-// maxQueued is how many calls wait to be written. When there are more, calls are refused:
-// nothing is done that cannot be written down.
+// maxQueued is how many calls wait to be written. When there are more, calls are refused: no call
+// is carried that cannot be recorded.
 const maxQueued = 10_000
 
-// flushEvery is the least time between two writes, so that many calls share one: a commit,
-// and all who follow the ledger, take more of the machine than a call.
+// flushEvery is the least time between two writes, so that many calls share one: a commit, with
+// all that follows the ledger, costs more than a call.
 const flushEvery = 100 * time.Millisecond
 
-// recorder writes calls down after they were answered, many to an entry.
+// recorder writes calls to the ledger after they were answered, many in one entry.
 type recorder struct {
 	p    *Proxy
 	kick chan struct{}
@@ -109,8 +109,8 @@ func newRecorder(p *Proxy) *recorder {
 	return &recorder{p: p, kick: make(chan struct{}, 1), by: map[group]*calls{}}
 }
 
-// ready refuses calls while what was done cannot be written down.
-func (r *recorder) ready() error {
+// checkRoom refuses calls while too many wait to be written.
+func (r *recorder) checkRoom() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.queued < maxQueued {
@@ -153,7 +153,7 @@ func (r *recorder) run(ctx context.Context) {
 		select {
 		case <-r.kick:
 		case <-ctx.Done():
-			r.last(ctx)
+			r.flushRest(ctx)
 			return
 		}
 		pause := flushEvery
@@ -168,28 +168,30 @@ func (r *recorder) run(ctx context.Context) {
 	}
 }
 
-// last writes what is left when ctx has ended.
-func (r *recorder) last(ctx context.Context) {
+// flushRest writes what is left when ctx has ended.
+func (r *recorder) flushRest(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if !r.flush(ctx) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.p.core.Log.Error("calls were not written down", "calls", r.queued, "error", r.failed.Error())
+		r.p.core.Log.Error("calls lost: write failed", "calls", r.queued, "error", r.failed.Error())
 	}
 }
 
-// flush writes what is queued. What cannot be written stays.
+// flush writes what is queued, and reports whether it could. What could not be written stays.
 func (r *recorder) flush(ctx context.Context) bool {
 	r.mu.Lock()
 	events := r.events
 	for g, c := range r.by {
 		body, err := ledger.Encode(c)
-		if err != nil { // texts were cleaned
-			r.p.core.Log.Error("calls cannot be written down", "error", err.Error())
+		if err != nil { // cannot be: texts were cleaned
+			r.p.core.Log.Error("calls cannot be encoded", "error", err.Error())
 			continue
 		}
-		events = append(events, ledger.Event{Workspace: g.workspace, Kind: kindCalled, Actor: g.actor, Subject: g.agent, Body: body})
+		events = append(events, ledger.Event{
+			Workspace: g.workspace, Kind: kindCalled, Actor: g.actor, Subject: g.agent, Body: body,
+		})
 	}
 	n := r.queued
 	r.events, r.by, r.queued = nil, map[group]*calls{}, 0
@@ -206,8 +208,8 @@ func (r *recorder) flush(ctx context.Context) bool {
 	if err == nil {
 		return true
 	}
-	if ctx.Err() == nil { // at the end they are written once more
-		r.p.core.Log.Error("calls cannot be written down yet; they are kept", "calls", n, "error", err.Error())
+	if ctx.Err() == nil { // else flushRest tries once more
+		r.p.core.Log.Error("calls cannot be written yet; they are kept", "calls", n, "error", err.Error())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,14 +217,15 @@ func (r *recorder) flush(ctx context.Context) bool {
 	return false
 }
 
-// note writes one entry now.
-func (p *Proxy) note(ctx context.Context, e ledger.Event) error {
+// appendNow writes one entry, and waits for it.
+func (p *Proxy) appendNow(ctx context.Context, e ledger.Event) error {
 	return p.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(e)
 		return nil
 	})
 }
 
+// readCalls are the calls in an entry.
 func readCalls(e *ledger.Entry) (calls, error) {
 	var c calls
 	if v, ok := e.Value().(*calls); ok {

@@ -11,11 +11,11 @@ import (
 // While too much waits to be written down, calls are refused, and told when to come back.
 func TestCallsAreRefusedWhenTheLedgerCannotFollow(t *testing.T) {
 	r := &recorder{queued: maxQueued - 1, failed: errors.New("the disk is full")}
-	if err := r.ready(); err != nil {
+	if err := r.checkRoom(); err != nil {
 		t.Error(err)
 	}
 	r.queued++
-	err := r.ready()
+	err := r.checkRoom()
 	if e := fault.From(err); e.Code != fault.Overloaded || e.Details[wire.RetryAfter] != 2 {
 		t.Errorf("%+v", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// request is what is asked of a model, as far as it matters here.
+// request is the part of a request to a model that rules and the proxy look at.
 type request struct {
 	form      *form.Form // nil for a batch
 	kind      string
@@ -26,9 +26,9 @@ type request struct {
 
 // thread says whether the provider keeps the conversation.
 type thread struct {
-	kept      bool   // what is answered can be continued by its id
+	kept      bool   // the reply can be continued by its id
 	continues string // the id of what it goes on from, "" for a new one
-	unknown   bool   // what that may use is not known, and stays so for what follows
+	unknown   bool   // the tools of the conversation are not known, nor will they be
 }
 
 // result is what became of a tool call, as the client tells the model.
@@ -51,8 +51,8 @@ type tool struct {
 	Server string `json:"mcp_server_name"`
 }
 
-// names are the words by which rules know a tool: its name, its type where that says that
-// the provider runs it, and whose it is.
+// names are the words by which rules know a tool: its name, its type if the provider runs it, and
+// its MCP server.
 func (t *tool) names() (names []string) {
 	add := func(name string) {
 		if name != "" && !slices.Contains(names, name) {
@@ -77,7 +77,7 @@ func (t *tool) names() (names []string) {
 	return names
 }
 
-// asked is a request as it stands on the wire, of every form.
+// asked is a request on the wire, of any of the forms.
 type asked struct {
 	Model     string   `json:"model"`
 	Stream    bool     `json:"stream"`
@@ -104,8 +104,7 @@ type server struct {
 	URL  string `json:"url"`
 }
 
-// read reads a body into the request. What cannot be read is an error, and nothing is known.
-// A strict reading looks at what is said, too.
+// read decodes the body. If strict is false, the messages are passed over and not checked.
 func (q *request) read(strict bool) error {
 	var a asked
 	listed := "messages"
@@ -114,7 +113,7 @@ func (q *request) read(strict bool) error {
 	}
 	rest, found, ok := form.Without(q.body, listed)
 	if strict || !ok {
-		rest = q.body // a decoder says what is wrong with it
+		rest = q.body // decoding it tells what is wrong
 	}
 	if err := wire.UnmarshalPart(rest, &a); err != nil {
 		return err
@@ -150,7 +149,7 @@ func threadOf(f *form.Form, a *asked) (t thread) {
 			var c struct {
 				ID string `json:"id"`
 			}
-			_ = wire.UnmarshalPart(a.Conversation, &c) // what it is not has no id
+			_ = wire.UnmarshalPart(a.Conversation, &c) // anything but an object has no id
 			t.continues = c.ID
 		}
 	}
@@ -229,7 +228,7 @@ func promptText(body []byte) string {
 	}
 	var texts []string
 	for _, part := range []any{parts.System, parts.Instructions, parts.Messages, parts.Input, parts.Prompt} {
-		gather(part, &texts)
+		collectTexts(part, &texts)
 	}
 	return strings.Join(texts, "\n")
 }
@@ -237,20 +236,20 @@ func promptText(body []byte) string {
 // spoken are the members of messages that hold text.
 var spoken = []string{"text", "content", "output", "input", "arguments", "variables", "source", "data"}
 
-func gather(v any, texts *[]string) {
+func collectTexts(v any, texts *[]string) {
 	switch v := v.(type) {
 	case string:
 		*texts = append(*texts, v)
 	case []any:
 		for _, item := range v {
-			gather(item, texts)
+			collectTexts(item, texts)
 		}
 	case map[string]any:
 		if kind, _ := v["type"].(string); kind == "base64" {
 			return // a picture or a file
 		}
 		for _, name := range spoken {
-			gather(v[name], texts)
+			collectTexts(v[name], texts)
 		}
 	}
 }

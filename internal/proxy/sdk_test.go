@@ -22,6 +22,7 @@ import (
 	"signalbox/internal/proxy"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // seen is what the user of an SDK sees of a call.
@@ -67,7 +68,7 @@ func newMatrix(t *testing.T) *matrix {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.node.proxy.Set(t.Context(), roster.Identity{}, a, s); err != nil {
+		if _, err := m.node.proxy.Configure(t.Context(), roster.Identity{}, a, s); err != nil {
 			t.Fatal(err)
 		}
 		keys[name] = issued[0].Secret
@@ -160,7 +161,7 @@ func (m *matrix) operate(n *node) {
 // run runs a program with one SDK, and reads what its user saw.
 func (m *matrix) run(sdk, name string, args ...string) (all []seen) {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(m.t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(m.t.Context(), 2*testbed.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, append(args, sdk, m.node.web.URL, m.silent.web.URL, m.keys)...)
 	cmd.Dir = filepath.Join("testdata", "sdk", "node")

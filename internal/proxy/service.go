@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"signalbox/internal/clock"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
-	"signalbox/internal/policy"
 	"signalbox/internal/protocol"
 )
 
@@ -55,13 +53,13 @@ type Proxy struct {
 	recorder  *recorder
 	ruling    atomic.Pointer[rules]
 
-	mu       sync.RWMutex
-	settings map[string]Settings      // by the agent's id
-	owners   map[string]binding       // by the fingerprint of a provider's key
-	awaited  map[string]awaited       // gates whose receipts are awaited, by agent and call
-	forgets  time.Time                // when what is of no use is dropped next
-	threads  map[string]known         // what conversations that providers keep may use
-	flights  map[string]chan struct{} // calls whose gate is about to be opened
+	mu        sync.RWMutex
+	settings  map[string]Settings      // by the agent's id
+	owners    map[string]binding       // by the fingerprint of a provider's key
+	awaited   map[string]awaited       // gates whose receipts are awaited, by agent and call
+	forgets   time.Time                // when forget is due
+	threads   map[string]known         // what conversations that providers keep may use
+	announced map[string]chan struct{} // calls whose gate is about to be opened
 
 	approvals map[string]*gate.Approval // by the fingerprint of a call
 }
@@ -79,7 +77,7 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 	p := &Proxy{
 		Options: o, core: core, upstreams: map[string]*url.URL{},
 		settings: map[string]Settings{}, owners: map[string]binding{}, approvals: map[string]*gate.Approval{}, awaited: map[string]awaited{},
-		threads: map[string]known{}, flights: map[string]chan struct{}{},
+		threads: map[string]known{}, announced: map[string]chan struct{}{},
 		transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, MaxIdleConns: 1024, MaxIdleConnsPerHost: 512, IdleConnTimeout: 90 * time.Second,
 			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: o.Idle, DisableCompression: true, ForceAttemptHTTP2: true,
@@ -88,7 +86,7 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 	for name, address := range o.Upstreams {
 		u, err := url.Parse(strings.TrimSuffix(address, "/"))
 		if err != nil || u.Host == "" {
-			return nil, fmt.Errorf("the address of the provider %s is none", name)
+			return nil, fmt.Errorf("invalid upstream URL for %s", name)
 		}
 		p.upstreams[name] = u
 	}
@@ -97,20 +95,8 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 		return nil, err
 	}
 	p.recorder = newRecorder(p)
-	core.Gates.OnResolved(Name, p.resolved)
+	core.Gates.OnResolved(Name, p.queueCallback)
 	return p, nil
-}
-
-// rules is what a version of the policy has to do with us.
-type rules struct {
-	number int64
-	prompt bool // some rule looks at requests
-	text   bool // and at the text in them
-	said   bool // or at anything in them that is said to the model
-	tools  bool // some rule looks at tool calls
-	// continued is the name of the first rule on prompts that depends on what a request
-	// that continues a conversation does not say.
-	continued string
 }
 
 // rules are those of the policy in force.
@@ -119,36 +105,16 @@ func (p *Proxy) rules() *rules {
 	if r := p.ruling.Load(); r != nil && r.number == number {
 		return r
 	}
-	r := &rules{number: number, prompt: true, tools: true}
-	if now != nil {
-		r.prompt, r.tools = now.Defaults()[policy.OnPrompt] != policy.Allow, now.Defaults()[policy.OnToolCall] != policy.Allow
-		for _, one := range now.Rules() {
-			r.tools = r.tools || slices.Contains(one.Points, policy.OnToolCall)
-			if !slices.Contains(one.Points, policy.OnPrompt) {
-				continue
-			}
-			r.prompt = true
-			reads := func(field string) bool { return now.Reads(one.Name, field) }
-			r.text = r.text || reads("event.text")
-			r.said = r.said || r.text || reads("event.payload")
-			if r.continued == "" && one.Mode == "enforce" && one.Then != policy.Allow && slices.ContainsFunc(remembered, reads) {
-				r.continued = one.Name
-			}
-		}
-	}
+	r := rulesOf(number, now)
 	p.ruling.Store(r)
 	return r
 }
 
-// remembered are the fields that a request which continues a conversation leaves to the provider's
-// memory.
-var remembered = []string{"event.tools", "event.payload", "event.text"}
-
-// Timers are none: what the proxy waits for ends with its gate.
+// Timers returns none: what the proxy waits for ends with its gate.
 func (p *Proxy) Timers() map[string]clock.Handler { return nil }
 
-// Run keeps what is in memory true by following the ledger, and writes down what was
-// passed, until ctx ends.
+// Run follows the ledger to keep what is in memory up to date, and records the calls that were
+// carried, until ctx ends.
 func (p *Proxy) Run(ctx context.Context) error {
 	var writing sync.WaitGroup
 	writing.Go(func() { p.recorder.run(ctx) })
@@ -156,13 +122,13 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer p.transport.CloseIdleConnections()
 	for e := range p.core.Ledger.FollowNow(ctx, p.load) {
 		if err := p.follow(ctx, &e); err != nil {
-			p.core.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "error", err.Error())
+			p.core.Log.Error("an entry cannot be read and is ignored", "kind", e.Kind, "error", err.Error())
 		}
 	}
 	return nil
 }
 
-// load reads what there is.
+// load reads the state that is kept in memory.
 func (p *Proxy) load(ctx context.Context) error {
 	if err := p.vault.load(ctx); err != nil {
 		return err
@@ -182,7 +148,7 @@ func (p *Proxy) load(ctx context.Context) error {
 	return p.loadAwaited(ctx)
 }
 
-// follow takes in what another node, or this one, has written.
+// follow updates what is in memory from an entry, of this node or another.
 func (p *Proxy) follow(ctx context.Context, e *ledger.Entry) error {
 	switch e.Kind {
 	case kindSet:
@@ -190,7 +156,7 @@ func (p *Proxy) follow(ctx context.Context, e *ledger.Entry) error {
 		if err := e.Decode(&s); err != nil {
 			return err
 		}
-		p.use(e.Workspace, e.Subject, s)
+		p.applySettings(e.Workspace, e.Subject, s)
 	case kindKey:
 		return p.vault.load(ctx)
 	case kindHeld:
@@ -220,7 +186,7 @@ func (p *Proxy) follow(ctx context.Context, e *ledger.Entry) error {
 		if err := e.Decode(&b); err != nil {
 			return err
 		}
-		p.remember(&b, e.At)
+		p.rememberThread(&b, e.At)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"signalbox/internal/proxy/form"
 )
 
-// relay is a stream on its way to the client.
+// relay passes a stream on to the client.
 type relay struct {
 	x       *exchange
 	res     *http.Response
@@ -20,16 +20,16 @@ type relay struct {
 	machine form.Machine
 	prefix  []byte // of the reply, which the client has
 	kept    []byte // what follows, and is not for the client yet
-	open    bool   // a call has begun in what is kept
+	open    bool   // a tool call has begun in what is kept
 	safe    int    // how much of what is kept may go on
 	said    ruling
 	broken  string // why it cannot go on
 	partial bool   // it broke off within a frame
-	landed  func()
+	opened  func()
 }
 
-// stream gives a stream on as it comes, up to the first call that may not go on.
-func (x *exchange) stream(res *http.Response) (*gate.Approval, error) {
+// relayStream passes a stream on as it comes, up to the first tool call that is not allowed.
+func (x *exchange) relayStream(res *http.Response) (*gate.Approval, error) {
 	body := io.Reader(res.Body)
 	if coding := strings.ToLower(res.Header.Get("Content-Encoding")); coding == "gzip" {
 		z, err := gzip.NewReader(res.Body)
@@ -42,21 +42,21 @@ func (x *exchange) stream(res *http.Response) (*gate.Approval, error) {
 		if x.rules.tools {
 			return nil, &gatewayError{"The provider's reply has a coding that was not asked for, and cannot be judged."}
 		}
-		defer x.record(form.Facts{})
-		return nil, x.copy(res)
+		defer x.recordCall(form.Facts{})
+		return nil, x.copyReply(res)
 	}
 	l := relays.Get().(*relay)
-	l.x, l.res, l.machine, l.landed = x, res, x.form.Machine(), func() {}
+	l.x, l.res, l.machine, l.opened = x, res, x.form.Machine(), func() {}
 	x.q.stream = true
-	defer func() { l.landed(); l.leave() }()
-	defer x.out.still()
+	defer func() { l.opened(); l.recycle() }()
+	defer x.out.stopBeat()
 	if !x.async {
-		l.begin()
+		l.sendHeader()
 	}
 	buf := buffers.Get().(*buffer)
 	for {
 		n, err := body.Read(buf[:])
-		if n > 0 && !l.take(buf[:n]) {
+		if n > 0 && !l.takeBytes(buf[:n]) {
 			break
 		}
 		if err != nil {
@@ -65,19 +65,19 @@ func (x *exchange) stream(res *http.Response) (*gate.Approval, error) {
 		}
 	}
 	buffers.Put(buf)
-	l.flush() // what may go on of a stream that may not
-	x.record(l.machine.Facts())
-	x.out.still()
+	l.flush() // what is allowed of a stream that is not
+	x.recordCall(l.machine.Facts())
+	x.out.stopBeat()
 	return l.finish()
 }
 
-// relays are used again, for the room that they have.
+// relays are reused, for their memory.
 var relays = sync.Pool{New: func() any { return new(relay) }}
 
 const mostRoom = 256 << 10
 
-// leave makes room for another stream.
-func (l *relay) leave() {
+// recycle lets another stream use the memory.
+func (l *relay) recycle() {
 	if cap(l.prefix)+cap(l.kept)+l.frames.Room() <= mostRoom {
 		l.frames.Begin()
 		*l = relay{prefix: l.prefix[:0], kept: l.kept[:0], frames: l.frames}
@@ -85,21 +85,22 @@ func (l *relay) leave() {
 	}
 }
 
-// begin sends the status.
-func (l *relay) begin() {
+// sendHeader sends the status and the header.
+func (l *relay) sendHeader() {
 	x := l.x
 	x.out.machine = l.machine
-	if x.out.committed { // it was held before it was sent
+	if x.out.committed { // a status was sent while the call was held
 		return
 	}
-	x.reply(l.res.StatusCode, l.res.Header, -1)
-	x.out.soon()
+	x.writeHeader(l.res.StatusCode, l.res.Header, -1)
+	x.out.flushSoon()
 }
 
-// take takes bytes in, and gives on what may be. It is false when the rest does not matter.
-func (l *relay) take(chunk []byte) bool {
+// takeBytes takes the next bytes, and passes on what is allowed. It is false if the rest need not
+// be read.
+func (l *relay) takeBytes(chunk []byte) bool {
 	x := l.x
-	if !x.rules.tools && !x.async { // nobody judges: as it comes, and read for what it took
+	if !x.rules.tools && !x.async { // not judged: passed on at once, and read for its usage
 		if x.out.write(chunk, true) != nil {
 			return false
 		}
@@ -110,7 +111,7 @@ func (l *relay) take(chunk []byte) bool {
 		if !ok {
 			break
 		}
-		if !l.frame(f) {
+		if !l.takeFrame(f) {
 			return false
 		}
 		if len(l.prefix) == 0 && !l.flush() { // the first bytes do not wait for others
@@ -124,8 +125,8 @@ func (l *relay) take(chunk []byte) bool {
 	return l.flush()
 }
 
-// frame takes one frame in. It is false when the rest does not matter.
-func (l *relay) frame(f form.Frame) bool {
+// takeFrame takes one frame. It is false if the rest need not be read.
+func (l *relay) takeFrame(f form.Frame) bool {
 	x := l.x
 	s, err := l.machine.Next(f)
 	if !x.rules.tools {
@@ -139,19 +140,19 @@ func (l *relay) frame(f form.Frame) bool {
 		return false
 	}
 	if s.Broken && (l.open || len(l.said.gates) > 0) {
-		// What was begun will never be whole, and nobody needs it any more.
+		// The calls that have begun will never be complete.
 		l.kept, l.said, l.open = l.kept[:l.safe], ruling{}, false
 	}
 	l.kept = append(l.kept, f.Raw...)
 	l.open = s.Open
 	if len(s.Calls) > 0 {
-		x.judge(x.r.Context(), s.Calls, &l.said)
+		x.judgeCalls(x.r.Context(), s.Calls, &l.said)
 		if l.said.refusal != nil {
 			return false
 		}
-		// From the first gate on the reply is read to its end whatever becomes of the client.
+		// From the first gate on, the reply is read to its end even if the client goes.
 		if len(l.said.gates) > 0 && x.detach() {
-			l.landed = x.takeOff()
+			l.opened = x.announceGate()
 		}
 	}
 	if !l.open && len(l.said.gates) == 0 {
@@ -161,7 +162,7 @@ func (l *relay) frame(f form.Frame) bool {
 	return true
 }
 
-// flush gives on what may be. It is false when the client is gone and nothing waits for it.
+// flush passes on what is allowed. It is false if the client has gone and no gate is needed.
 func (l *relay) flush() bool {
 	x := l.x
 	if !x.rules.tools || x.async {
@@ -170,7 +171,7 @@ func (l *relay) flush() bool {
 	}
 	gone := false
 	if l.safe > 0 {
-		x.out.still()
+		x.out.stopBeat()
 		l.prefix = append(l.prefix, l.kept[:l.safe]...)
 		x.out.given = len(l.prefix)
 		gone = x.out.write(l.kept[:l.safe], true) != nil
@@ -178,16 +179,16 @@ func (l *relay) flush() bool {
 		l.safe = 0
 	}
 	if l.open || len(l.said.gates) > 0 {
-		x.out.beat(x.form.Beat)
+		x.out.startBeat(x.form.Beat)
 	}
 	return !gone || len(l.said.gates) > 0
 }
 
-// end looks at how the stream has ended.
+// end checks whether the stream is complete.
 func (l *relay) end(err error) {
 	if f, ok := l.frames.Rest(); ok {
 		l.partial = true
-		if !l.frame(f) {
+		if !l.takeFrame(f) {
 			return
 		}
 	}
@@ -201,23 +202,27 @@ func (l *relay) end(err error) {
 	}
 }
 
-// finish ends the client's stream: as it came, with what was withheld, or with why not.
+// finish ends the client's stream: complete, refused, broken off, or to be continued when the gate
+// is decided.
 func (l *relay) finish() (*gate.Approval, error) {
 	x := l.x
 	switch {
 	case l.said.refusal != nil:
-		return nil, x.refuse(*l.said.refusal)
+		return nil, x.refuseCall(*l.said.refusal)
 	case l.broken != "":
 		if !x.rules.tools && x.out.committed && l.partial {
 			_ = x.out.write([]byte("\n\n"), false) // ends the frame that was begun
 		}
 		return nil, &gatewayError{l.broken}
 	case len(l.said.gates) > 0:
-		k := &kept{Status: l.res.StatusCode, Header: storedHeader(l.res.Header), Body: append(l.prefix, l.kept...), Withheld: len(l.prefix)}
+		k := &kept{
+			Status: l.res.StatusCode, Header: storedHeader(l.res.Header), Body: append(l.prefix, l.kept...),
+			Withheld: len(l.prefix),
+		}
 		l.kept, l.prefix = nil, nil
-		return x.withhold(l.said.gates, k, l.landed)
+		return x.withholdReply(l.said.gates, k, l.opened)
 	case x.async && !x.out.committed:
-		x.reply(l.res.StatusCode, l.res.Header, len(l.kept))
+		x.writeHeader(l.res.StatusCode, l.res.Header, len(l.kept))
 		_ = x.out.write(l.kept, true)
 	}
 	return nil, nil

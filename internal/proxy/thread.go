@@ -9,7 +9,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// known is what a conversation that the provider keeps may use.
+// known are the tools of a conversation that the provider keeps.
 type known struct {
 	tools []string
 	at    time.Time
@@ -28,8 +28,8 @@ const (
 	maxThreads  = 50_000 // in memory
 )
 
-// follows notes what a conversation may use that goes on from a reply.
-func (p *Proxy) follows(x *exchange, id string) {
+// keepThread notes the tools of a conversation that can be continued from a reply.
+func (p *Proxy) keepThread(x *exchange, id string) {
 	b := &threaded{Agent: x.who.ID, IDs: []string{clean(id)}, Tools: []string{}}
 	if c := x.q.thread.continues; c != "" && c != id {
 		b.IDs = append(b.IDs, clean(c))
@@ -39,11 +39,15 @@ func (p *Proxy) follows(x *exchange, id string) {
 			b.Tools = append(b.Tools, tool)
 		}
 	}
-	p.remember(b, p.core.Now())
-	p.recorder.append(ledger.Event{Workspace: x.who.Workspace, Kind: kindThreaded, Actor: x.who.Actor(), Subject: b.IDs[0], Trace: x.trace(), Body: b})
+	p.rememberThread(b, p.core.Now())
+	p.recorder.append(ledger.Event{
+		Workspace: x.who.Workspace, Kind: kindThreaded, Actor: x.who.Actor(), Subject: b.IDs[0], Trace: x.trace(),
+		Body: b,
+	})
 }
 
-func (p *Proxy) remember(b *threaded, at time.Time) {
+// rememberThread keeps a conversation in memory.
+func (p *Proxy) rememberThread(b *threaded, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.threads) >= maxThreads {
@@ -54,8 +58,8 @@ func (p *Proxy) remember(b *threaded, at time.Time) {
 	}
 }
 
-// recall is what a conversation may use, false when it is not known.
-func (p *Proxy) recall(ctx context.Context, agent, id string) ([]string, bool) {
+// threadTools are the tools of a conversation, false if it is not known.
+func (p *Proxy) threadTools(ctx context.Context, agent, id string) ([]string, bool) {
 	p.mu.RLock()
 	t, ok := p.threads[agent+" "+id]
 	p.mu.RUnlock()

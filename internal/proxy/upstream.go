@@ -9,11 +9,9 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"signalbox/internal/fault"
-	"signalbox/internal/proxy/form"
 )
 
 const (
@@ -21,14 +19,13 @@ const (
 	maxReply = 64 << 20
 	// maxKept is how much of a reply is kept for a decision.
 	maxKept = 32 << 20
-	// writeTime is how long a client may take to take something.
+	// writeTime is how long a client may take to read what is written.
 	writeTime = 2 * time.Minute
 )
 
-// call sends the request to the provider. It ends with the client's call, until it is
-// detached, and when the provider says nothing for too long. The caller calls end when it is
-// done.
-func (x *exchange) call(body io.Reader, length int64) (res *http.Response, end context.CancelFunc, err error) {
+// callProvider sends the request to the provider. It ends when the client goes, unless it is
+// detached, and when the provider is silent for too long. Call end when the reply is read.
+func (x *exchange) callProvider(body io.Reader, length int64) (res *http.Response, end context.CancelFunc, err error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	client := x.r.Context()
 	x.detach = context.AfterFunc(client, func() { cancel(client.Err()) })
@@ -40,10 +37,13 @@ func (x *exchange) call(body io.Reader, length int64) (res *http.Response, end c
 	}
 	at := *base
 	at.Path, at.RawPath, at.RawQuery = base.Path+plain, base.EscapedPath()+x.path, x.r.URL.RawQuery
-	req := &http.Request{Method: x.r.Method, URL: &at, Host: base.Host, Header: x.header, ContentLength: length, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	req := &http.Request{
+		Method: x.r.Method, URL: &at, Host: base.Host, Header: x.header, ContentLength: length, Proto: "HTTP/1.1",
+		ProtoMajor: 1, ProtoMinor: 1,
+	}
 	if body != nil {
 		req.Body = io.NopCloser(body)
-		if text, ok := body.(*bytes.Reader); ok { // so that a connection that was closed meanwhile is no error
+		if text, ok := body.(*bytes.Reader); ok { // so that the transport can send it again on a new connection
 			whole := *text
 			req.GetBody = func() (io.ReadCloser, error) { again := whole; return io.NopCloser(&again), nil }
 		}
@@ -60,20 +60,20 @@ func (x *exchange) call(body io.Reader, length int64) (res *http.Response, end c
 	res.Body = &patient{res.Body, time.AfterFunc(x.p.Idle, func() { cancel(errSilent) }), x.p.Idle}
 	if res.Header.Get("Location") != "" && res.StatusCode/100 == 3 {
 		_ = res.Body.Close()
-		// A client that goes there takes its key along, and its calls past the rules.
+		// A client that follows it sends its key there, and its calls pass the rules.
 		return nil, end, &gatewayError{"The provider answers with a redirect, which is neither followed nor passed on. Set the provider's address to where it is now."}
 	}
 	return res, end, nil
 }
 
-// patient is a reply that ends when nothing comes for too long.
+// patient is the body of a reply that ends when nothing comes for too long.
 type patient struct {
 	io.ReadCloser
 	silence *time.Timer
 	most    time.Duration
 }
 
-// errSilent says that the provider is waited for no longer.
+// errSilent says that the provider was silent for too long.
 var errSilent = errors.New("it has said nothing for too long")
 
 func (p *patient) Read(b []byte) (int, error) {
@@ -89,7 +89,7 @@ func (p *patient) Close() error {
 	return p.ReadCloser.Close()
 }
 
-// reason is why, without the address, which the caller knows.
+// reason is the text of an error without the URL, which the caller knows.
 func reason(err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -102,9 +102,8 @@ type gatewayError struct{ text string }
 
 func (b *gatewayError) Error() string { return b.text }
 
-// accept asks for a reply that can be read: as it is, or with gzip where the client takes
-// it. Others of the client's codings we could not look into.
-func (x *exchange) accept() {
+// setAcceptEncoding asks for a reply that we can decode: plain, or gzip if the client takes it.
+func (x *exchange) setAcceptEncoding() {
 	coding := "identity"
 	if strings.Contains(x.header.Get("Accept-Encoding"), "gzip") {
 		coding = "gzip"
@@ -131,7 +130,7 @@ func readReply(res *http.Response) ([]byte, error) {
 	return body, nil
 }
 
-// plain is a reply without its coding, as far as that is known.
+// plain is the decoded body of a reply.
 func plain(header http.Header, body []byte) ([]byte, error) {
 	switch strings.ToLower(header.Get("Content-Encoding")) {
 	case "", "identity":
@@ -148,100 +147,4 @@ func plain(header http.Header, body []byte) ([]byte, error) {
 		return text, err
 	}
 	return nil, &gatewayError{"The provider's reply has a coding that was not asked for."}
-}
-
-// output is the client's side of a call.
-type output struct {
-	x         *exchange
-	mu        sync.Mutex
-	committed bool         // a status was sent
-	machine   form.Machine // of the stream that was begun
-	given     int          // bytes of the reply that the client has
-	deadline  time.Time
-	beating   *time.Timer
-	again     bool // it beats, and not only once
-	gone      error
-}
-
-// write sends bytes to the client.
-func (o *output) write(b []byte, flush bool) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.put(b, flush)
-}
-
-func (o *output) put(b []byte, flush bool) error {
-	if o.gone != nil {
-		return o.gone
-	}
-	if now := time.Now(); o.deadline.Sub(now) < writeTime/2 {
-		o.deadline = now.Add(writeTime)
-		_ = o.x.control.SetWriteDeadline(o.deadline)
-	}
-	_, err := o.x.w.Write(b)
-	if err == nil && flush {
-		err = o.x.control.Flush()
-	}
-	o.gone = err
-	return err
-}
-
-// beat begins to send signs of life, until still.
-func (o *output) beat(sign []byte) {
-	o.after(o.x.p.Beat, func() error { return o.put(sign, true) }, true)
-}
-
-// hold is beat for a call that waits for its gate: first a status is sent, after a while.
-func (o *output) hold(gateID string) {
-	if o.committed {
-		o.beat(o.x.sign())
-		return
-	}
-	sign := o.x.sign()
-	o.after(o.x.quiet(), func() error {
-		if !o.committed {
-			return o.x.commit(gateID)
-		}
-		return o.put(sign, true)
-	}, true)
-}
-
-// soon sends what was not sent yet in a moment, unless something is written before.
-func (o *output) soon() {
-	o.after(headerTime, func() error { return o.put(nil, true) }, false)
-}
-
-// headerTime is how long headers wait for the first bytes to go with. A shorter time would
-// wake a thread for every stream.
-const headerTime = 100 * time.Millisecond
-
-// after does something after a pause, and again with every beat, until still.
-func (o *output) after(pause time.Duration, do func() error, again bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.beating != nil {
-		if o.again {
-			return
-		}
-		o.beating.Stop()
-	}
-	var timer *time.Timer
-	timer = time.AfterFunc(pause, func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if o.beating == timer && do() == nil && again {
-			timer.Reset(o.x.p.Beat)
-		}
-	})
-	o.beating, o.again = timer, again
-}
-
-// still ends the signs of life. None comes after it has returned.
-func (o *output) still() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.beating != nil {
-		o.beating.Stop()
-		o.beating = nil
-	}
 }

@@ -177,8 +177,8 @@ func TestAConversationThatTheProviderKeepsIsJudgedWithWhatCameBefore(t *testing.
 		}
 		// Where no rule depends on it, it is passed: a word in a text, or in another name, is not
 		// a field.
-		for i, when := range []string{`event.model == \"z\"`, `event.model == \"tools\"`, `event.toolset == \"payload\"`, `agent.labels.text == \"text\"`} {
-			n.apply(fmt.Sprintf("  - {name: model, on: [prompt], when: \"%s\", then: block}\n", when))
+		for i, when := range []string{`event.model == "z"`, `event.model == "tools"`, `event.toolset == "payload"`, `agent.labels.text == "text"`} {
+			n.apply(fmt.Sprintf("  - {name: model, on: [prompt], when: %q, then: block}\n", when))
 			unknown := fmt.Sprintf(`{"model":"m","thread":{"type":"continue","previous_message_id":"msg_c%d"}}`, i)
 			if got := n.call("POST", messagesPath, unknown); got.status != 200 {
 				t.Errorf("%s: %+v", when, got)

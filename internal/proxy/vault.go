@@ -6,9 +6,7 @@ import (
 	"crypto/cipher"
 	"crypto/rand"
 	"crypto/sha256"
-	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,9 +17,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// vault holds the providers' keys. They are encrypted in the database, with a key that is
-// not there; the ledger says who has set one, and neither the key nor what it was encrypted
-// to.
+// vault holds the providers' keys. They are encrypted in the database, with a key that is not
+// there. The ledger records who has set one, and not the key, encrypted or plain.
 type vault struct {
 	db   *store.DB
 	seal cipher.AEAD
@@ -30,7 +27,7 @@ type vault struct {
 	keys map[place]wire.Secret
 }
 
-// place is whose key it is: of a workspace, or of those that have none, with "".
+// place is whose key it is: a workspace's or, with "", that of all which have none of their own.
 type place struct{ provider, workspace string }
 
 func openVault(db *store.DB, key []byte) (*vault, error) {
@@ -46,7 +43,8 @@ func openVault(db *store.DB, key []byte) (*vault, error) {
 	return &vault{db: db, seal: seal, keys: map[place]wire.Secret{}}, err
 }
 
-// close encrypts. The place is bound to it, so that nobody can put one key in another's.
+// close encrypts a key. The place is authenticated, so that one key cannot be put in the place of
+// another.
 func (v *vault) close(at place, key string) []byte {
 	nonce := make([]byte, v.seal.NonceSize())
 	_, _ = rand.Read(nonce) // never fails
@@ -65,23 +63,19 @@ func (v *vault) open(at place, sealed []byte) (string, error) {
 // load reads every key. One that cannot be decrypted is left out: calls that need it are
 // refused, and others are not.
 func (v *vault) load(ctx context.Context) error {
-	rows, err := v.db.Read.QueryContext(ctx, "SELECT provider, workspace, sealed FROM proxy_vault")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
 	keys := map[place]wire.Secret{}
-	for rows.Next() {
+	err := store.Each(v.db.Reading(ctx), func(scan store.Scan) error {
 		var at place
 		var sealed []byte
-		if err := rows.Scan(&at.provider, &at.workspace, &sealed); err != nil {
+		if err := scan(&at.provider, &at.workspace, &sealed); err != nil {
 			return err
 		}
 		if key, err := v.open(at, sealed); err == nil {
 			keys[at] = wire.NewSecret(key)
 		}
-	}
-	if err := rows.Err(); err != nil {
+		return nil
+	}, "SELECT provider, workspace, sealed FROM proxy_vault")
+	if err != nil {
 		return err
 	}
 	v.mu.Lock()
@@ -90,8 +84,8 @@ func (v *vault) load(ctx context.Context) error {
 	return nil
 }
 
-// find is the key that calls of a workspace use, "" when there is none.
-func (v *vault) find(provider, workspace string) string {
+// keyFor is the key that calls of a workspace use, "" when there is none.
+func (v *vault) keyFor(provider, workspace string) string {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	if key, ok := v.keys[place{provider, workspace}]; ok {
@@ -100,8 +94,16 @@ func (v *vault) find(provider, workspace string) string {
 	return v.keys[place{provider, ""}].Reveal()
 }
 
-// keySet is the body of the entry. What is sealed goes into the table with it, and not into
-// the ledger.
+// has reports whether there is a key at the place that can be decrypted.
+func (v *vault) has(at place) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	_, ok := v.keys[at]
+	return ok
+}
+
+// keySet is the body of proxy.key_set. The encrypted key goes into the table in the same
+// transaction, and not into the ledger.
 type keySet struct {
 	Provider string `json:"provider"`
 	For      string `json:"for"` // a workspace, or "" for all that have none of their own
@@ -109,8 +111,8 @@ type keySet struct {
 	sealed   []byte
 }
 
-// applyKey puts a key into the vault, or takes it out. A rebuild does not know what was
-// sealed, and the vault is none of its tables.
+// applyKey puts a key into the vault, or removes it. A rebuild does not have the encrypted keys, and
+// leaves the vault alone.
 func applyKey(tx *store.Tx, e *ledger.Entry) error {
 	b, ok := e.Value().(*keySet)
 	if !ok {
@@ -126,19 +128,34 @@ ON CONFLICT (provider, workspace) DO UPDATE SET sealed = excluded.sealed, hint =
 	return nil
 }
 
-// SetKey puts a provider's key into the vault, or takes it out when it is "".
+// SetKey puts a provider's key into the vault: that of a workspace, or with "" that of all which
+// have none of their own.
 func (p *Proxy) SetKey(ctx context.Context, by roster.Identity, provider, workspace, key string) error {
 	at := place{provider, workspace}
-	b := &keySet{Provider: provider, For: workspace}
-	if key != "" {
-		b.Hint, b.sealed = hint(key), p.vault.close(at, key)
-	}
+	b := &keySet{Provider: provider, For: workspace, Hint: hint(key), sealed: p.vault.close(at, key)}
+	return p.writeKey(ctx, by, b, func(tx *ledger.Tx) error {
+		if workspace == "" {
+			return nil
+		}
+		return roster.RequireWorkspace(tx, workspace)
+	})
+}
+
+// writeKey records that a key was set or, without one, removed, if check allows it, and reads
+// the vault anew.
+func (p *Proxy) writeKey(ctx context.Context, by roster.Identity, b *keySet, check func(*ledger.Tx) error) error {
 	text, err := wire.Marshal(b)
 	if err != nil {
 		return err
 	}
 	err = p.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: workspace, Kind: kindKey, Actor: by.Actor(), Subject: provider, Body: ledger.Body{Value: b, JSON: text}})
+		if err := check(tx); err != nil {
+			return err
+		}
+		tx.Append(ledger.Event{
+			Workspace: b.For, Kind: kindKey, Actor: by.Actor(), Subject: b.Provider,
+			Body: ledger.Body{Value: b, JSON: text},
+		})
 		return nil
 	})
 	if err != nil {
@@ -149,7 +166,7 @@ func (p *Proxy) SetKey(ctx context.Context, by roster.Identity, provider, worksp
 
 // Adopt puts a key from the configuration into the vault, unless it is there already.
 func (p *Proxy) Adopt(ctx context.Context, provider, key string) error {
-	if err := p.vault.load(ctx); err != nil || key == "" || p.vault.find(provider, "") == key {
+	if err := p.vault.load(ctx); err != nil || key == "" || p.vault.keyFor(provider, "") == key {
 		return err
 	}
 	return p.SetKey(ctx, roster.Identity{}, provider, "", key)
@@ -163,119 +180,67 @@ func hint(key string) string {
 	return "…" + key[len(key)-4:]
 }
 
-// ProviderKey is a key of the vault as it is listed.
-type ProviderKey struct {
-	Provider  string    `json:"provider"`
-	Workspace string    `json:"workspace,omitempty"` // "" for all that have none of their own
-	Hint      string    `json:"hint"`
-	SetAt     time.Time `json:"set_at"`
-	Readable  bool      `json:"readable"` // false when the vault was encrypted with another key
-}
-
-// ProviderKeys lists the vault.
-type ProviderKeys struct {
-	Keys []ProviderKey `json:"keys"`
-}
-
-// NewProviderKey is a key for the vault.
-type NewProviderKey struct {
-	Key       string `json:"key"`
-	Workspace string `json:"workspace,omitempty"`
-}
-
-func (p *Proxy) listKeys(ctx context.Context) (all ProviderKeys, err error) {
-	all.Keys = []ProviderKey{}
-	rows, err := p.core.DB.Read.QueryContext(ctx, "SELECT provider, workspace, hint, set_at FROM proxy_vault ORDER BY provider, workspace")
-	if err != nil {
-		return all, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+// Keys lists the vault, as far as the caller may see it.
+func (p *Proxy) Keys(ctx context.Context) (ProviderKeys, error) {
+	all := ProviderKeys{Keys: []ProviderKey{}}
+	err := store.Each(p.core.DB.Reading(ctx), func(scan store.Scan) error {
 		var k ProviderKey
 		var at int64
-		if err := rows.Scan(&k.Provider, &k.Workspace, &k.Hint, &at); err != nil {
-			return all, err
-		}
-		k.SetAt = time.UnixMicro(at).UTC()
-		p.vault.mu.RLock()
-		_, k.Readable = p.vault.keys[place{k.Provider, k.Workspace}]
-		p.vault.mu.RUnlock()
-		if scope := wire.Scope(ctx); scope == "" || k.Workspace == scope {
-			all.Keys = append(all.Keys, k)
-		}
-	}
-	return all, rows.Err()
-}
-
-func (p *Proxy) getKeys(w http.ResponseWriter, r *http.Request) error {
-	all, err := p.listKeys(r.Context())
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, all)
-}
-
-// keyPlace is the place that a call names, which must be in what the caller may see.
-func keyPlace(r *http.Request, workspace string) (place, error) {
-	at := place{r.PathValue("provider"), workspace}
-	if !slices.Contains(Providers, at.provider) {
-		return at, fault.New(fault.NotFound, "There is no provider %.40q. %s", at.provider, fault.DidYouMean(at.provider, Providers))
-	}
-	scope := wire.Scope(r.Context())
-	if at.workspace == "" {
-		at.workspace = scope
-	}
-	if !wire.InScope(r.Context(), at.workspace) {
-		return at, fault.New(fault.NotFound, "There is no workspace %.80q.", at.workspace)
-	}
-	return at, nil
-}
-
-func (p *Proxy) putKey(w http.ResponseWriter, r *http.Request) error {
-	var in NewProviderKey
-	if err := wire.ReadJSON(w, r, 1<<20, &in); err != nil {
-		return err
-	}
-	at, err := keyPlace(r, in.Workspace)
-	if err != nil {
-		return err
-	}
-	in.Key = strings.TrimSpace(in.Key)
-	if in.Key == "" || len(in.Key) > 4096 || strings.ContainsFunc(in.Key, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return fault.New(fault.InvalidPayload, "The key should be one word of printable characters, such as sk-ant-….").About("key")
-	}
-	if isAgentKey(in.Key) {
-		return fault.New(fault.InvalidPayload, "This is a key of Signalbox. The vault takes the key that the provider has given you.").About("key")
-	}
-	if at.workspace != "" {
-		known, err := p.knownWorkspace(r.Context(), at.workspace)
-		if err != nil {
+		if err := scan(&k.Provider, &k.Workspace, &k.Hint, &at); err != nil {
 			return err
 		}
-		if !known {
-			return fault.New(fault.NotFound, "There is no workspace %.80q.", at.workspace).About("workspace")
+		k.SetAt, k.Readable = time.UnixMicro(at).UTC(), p.vault.has(place{k.Provider, k.Workspace})
+		if wire.InScope(ctx, k.Workspace) {
+			all.Keys = append(all.Keys, k)
 		}
-	}
-	if err := p.SetKey(r.Context(), roster.From(r.Context()), at.provider, at.workspace, in.Key); err != nil {
-		return err
-	}
-	return p.getKeys(w, r)
+		return nil
+	}, "SELECT provider, workspace, hint, set_at FROM proxy_vault ORDER BY provider, workspace")
+	return all, err
 }
 
-func (p *Proxy) deleteKey(w http.ResponseWriter, r *http.Request) error {
-	at, err := keyPlace(r, r.URL.Query().Get("workspace"))
+// keyPlace is the place that a caller names and may see.
+func keyPlace(ctx context.Context, provider, workspace string) (place, error) {
+	if !slices.Contains(Providers, provider) {
+		return place{}, fault.New(fault.NotFound, "There is no provider %.40q. %s", provider, fault.DidYouMean(provider, Providers))
+	}
+	workspace, visible := wire.Within(ctx, workspace)
+	if !visible {
+		return place{}, fault.New(fault.NotFound, "There is no workspace %.80q.", workspace)
+	}
+	return place{provider, workspace}, nil
+}
+
+// PutKey puts a key into the vault as far as the caller may, and lists the vault.
+func (p *Proxy) PutKey(ctx context.Context, by roster.Identity, provider string, in NewProviderKey) (ProviderKeys, error) {
+	at, err := keyPlace(ctx, provider, in.Workspace)
+	if err == nil {
+		err = in.check()
+	}
+	if err == nil {
+		err = p.SetKey(ctx, by, at.provider, at.workspace, in.Key)
+	}
 	if err != nil {
+		return ProviderKeys{}, err
+	}
+	return p.Keys(ctx)
+}
+
+// RemoveKey takes a key out of the vault as far as the caller may, and lists the vault.
+func (p *Proxy) RemoveKey(ctx context.Context, by roster.Identity, provider, workspace string) (ProviderKeys, error) {
+	at, err := keyPlace(ctx, provider, workspace)
+	if err != nil {
+		return ProviderKeys{}, err
+	}
+	err = p.writeKey(ctx, by, &keySet{Provider: at.provider, For: at.workspace}, func(tx *ledger.Tx) error {
+		var n int
+		err := tx.QueryRow("SELECT COUNT(*) FROM proxy_vault WHERE provider = $1 AND workspace = $2", []any{at.provider, at.workspace}, &n)
+		if err == nil && n == 0 {
+			err = fault.New(fault.NotFound, "The vault has no such key of %s. `signalbox proxy key ls` lists those there are.", at.provider)
+		}
 		return err
+	})
+	if err != nil {
+		return ProviderKeys{}, err
 	}
-	var n int
-	if err := p.core.DB.QueryRow(r.Context(), "SELECT COUNT(*) FROM proxy_vault WHERE provider = $1 AND workspace = $2", []any{at.provider, at.workspace}, &n); err != nil {
-		return err
-	}
-	if n == 0 {
-		return fault.New(fault.NotFound, "The vault has no such key of %s. `signalbox proxy key ls` lists those there are.", at.provider)
-	}
-	if err := p.SetKey(r.Context(), roster.From(r.Context()), at.provider, at.workspace, ""); err != nil {
-		return err
-	}
-	return p.getKeys(w, r)
+	return p.Keys(ctx)
 }

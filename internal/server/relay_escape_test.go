@@ -216,7 +216,7 @@ func TestNothingThatAgentsWriteRuns(t *testing.T) {
 		_, _ = io.WriteString(w, tells.Load().(string))
 	}))
 	defer provider.Close()
-	b := start(t, "", map[string]string{"limits.per_agent": "0", "harness.timeout": "1s", "proxy.anthropic.upstream": provider.URL, "proxy.anthropic.key": "sk-x"})
+	b := start(t, "", map[string]string{"limits.per_agent": "0", "harness.timeout": "3s", "proxy.anthropic.upstream": provider.URL, "proxy.anthropic.key": "sk-x"})
 	f := &infection{box: b, test: t, n: 100, taken: map[string]int{}}
 	f.tasks()
 	f.signals()

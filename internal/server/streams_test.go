@@ -73,11 +73,12 @@ func TestAWebSocketThatIsNotReadHurtsOnlyItself(t *testing.T) {
 	b.ops(200, "PUT /ops/policy", "version: 1\nrules: [{name: r, on: [action], when: 'event.tool.contains(\"large\")', then: modify, set: {x: 1}}]\n", nil)
 	deaf, other := b.connect(b.agentKey("deaf", "default")), b.connect(b.agentKey("other", "default"))
 	large := strings.Repeat("large", 20_000) // comes back in the answer
-	sending, stop := context.WithTimeout(t.Context(), 3*time.Second)
-	defer stop()
 	sent := 0
 	for ; sent < 1000; sent++ {
-		if deaf.Write(sending, websocket.MessageText, fmt.Appendf(nil, askText, sent, large)) != nil {
+		sending, stop := context.WithTimeout(t.Context(), 3*time.Second)
+		err := deaf.Write(sending, websocket.MessageText, fmt.Appendf(nil, askText, sent, large))
+		stop()
+		if err != nil {
 			break // the server takes no more from who takes nothing
 		}
 	}
@@ -129,7 +130,7 @@ func TestAConnectionThatIsHalfClosedEnds(t *testing.T) {
 // One that goes away without a word, while a person has to decide: what was kept for it is
 // given up.
 func TestAConnectionThatIsCutOffEnds(t *testing.T) {
-	b := start(t, "", map[string]string{"harness.timeout": "1s"})
+	b := start(t, "", map[string]string{"harness.timeout": "3s"})
 	b.ops(200, "PUT /ops/policy", "version: 1\nrules: [{name: r, on: [action], then: gate}]\n", nil)
 	key := b.agentKey("gone", "default")
 	before := runtime.NumGoroutine()

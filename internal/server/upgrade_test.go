@@ -230,7 +230,7 @@ func TestWhatVersion01LeftIsBroughtUpToDateAndServed(t *testing.T) {
 		}
 		old.migrate(t)
 		b := start(t, old.address, map[string]string{
-			"data": old.data(), "tasks.plan_approval": "true", "harness.timeout": "1s",
+			"data": old.data(), "tasks.plan_approval": "true", "harness.timeout": "3s",
 		})
 		if status, text, _ := b.do(request{call: "GET /readyz"}); status != 200 {
 			t.Fatalf("%d %s", status, text)

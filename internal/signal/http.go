@@ -187,18 +187,18 @@ func (s *Signals) wait(ctx context.Context, gateID string, most time.Duration) (
 
 func (s *Signals) getGate(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
+	g, err := s.ownGate(r.Context(), who, r.PathValue("gate_id")) // first: a gate of others is not there, whatever is asked
+	if err != nil {
+		return err
+	}
 	wait, err := wire.QueryWait(r, maxWait)
 	if err != nil {
 		return err
 	}
 	if wire.WantsEvents(r) {
-		g, err := s.ownGate(r.Context(), who, r.PathValue("gate_id"))
-		if err != nil {
-			return err
-		}
 		return s.stream(w, r, g)
 	}
-	a, err := s.Await(r.Context(), who, r.PathValue("gate_id"), wait)
+	a, err := s.Await(r.Context(), who, g.ID, wait)
 	if err != nil {
 		return err
 	}

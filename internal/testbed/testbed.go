@@ -6,6 +6,7 @@ package testbed
 import (
 	"context"
 	"net"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -64,6 +65,32 @@ func FreeAddress(t testing.TB) string {
 	}
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
+}
+
+// Dial connects to somebody who may not listen yet, and closes the connection at the end of
+// the test.
+func Dial(t testing.TB, network, address string) net.Conn {
+	t.Helper()
+	var conn net.Conn
+	Until(t, "somebody who listens at "+address, func() bool {
+		var err error
+		conn, err = (&net.Dialer{}).DialContext(t.Context(), network, address)
+		return err == nil
+	})
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// Background starts a program that is killed at the end of the test.
+func Background(t testing.TB, program *exec.Cmd) {
+	t.Helper()
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = program.Process.Kill()
+		_ = program.Wait()
+	})
 }
 
 // Buffer keeps what is written to it, for a test that reads it meanwhile.

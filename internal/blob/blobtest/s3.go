@@ -4,14 +4,13 @@ package blobtest
 
 import (
 	"go/build"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"signalbox/internal/blob"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -34,37 +33,11 @@ func S3(t testing.TB) blob.S3 {
 	if err := os.Mkdir(filepath.Join(root, "attachments"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	address := freeAddress(t)
+	address := testbed.FreeAddress(t)
 	server := exec.CommandContext(t.Context(), program, "--port", address, "posix", "--sidecar", t.TempDir(), root)
 	server.Dir = t.TempDir()
 	server.Env = append(os.Environ(), "ROOT_ACCESS_KEY=test-key", "ROOT_SECRET_KEY=test-secret")
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = server.Process.Kill()
-		_ = server.Wait()
-	})
-	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
-		if err == nil {
-			_ = conn.Close()
-			break
-		}
-		if time.Since(begun) > 20*time.Second {
-			t.Fatal("versitygw does not listen")
-		}
-	}
+	testbed.Background(t, server)
+	testbed.Dial(t, "tcp", address)
 	return blob.S3{Endpoint: "http://" + address, Region: "us-east-1", Bucket: "attachments", AccessKey: "test-key", SecretKey: wire.NewSecret("test-secret")}
-}
-
-// freeAddress is one on which nobody listens.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }

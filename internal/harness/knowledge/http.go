@@ -41,7 +41,9 @@ func (b *Base) getPage(r *http.Request) (KnowledgePage, error) {
 		return KnowledgePage{}, err
 	}
 	q := r.URL.Query()
-	return b.Page(r.Context(), Filter{Workspace: q.Get("workspace"), Search: q.Get("search"), Cursor: q.Get("cursor"), Limit: limit})
+	return b.Page(r.Context(), Filter{
+		Workspace: q.Get("workspace"), Search: q.Get("search"), Cursor: q.Get("cursor"), Limit: limit,
+	})
 }
 
 func (b *Base) post(r *http.Request, n NewKnowledge) (Knowledge, error) {

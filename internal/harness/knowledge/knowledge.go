@@ -116,7 +116,9 @@ func (b *Base) Remove(ctx context.Context, by roster.Identity, name string) erro
 		return err
 	}
 	return b.ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: found.Workspace, Kind: kindRemoved, Actor: by.Actor(), Subject: found.ID, Body: struct{}{}})
+		tx.Append(ledger.Event{
+			Workspace: found.Workspace, Kind: kindRemoved, Actor: by.Actor(), Subject: found.ID, Body: struct{}{},
+		})
 		return nil
 	})
 }

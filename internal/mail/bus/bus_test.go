@@ -63,13 +63,7 @@ type peer struct {
 
 func dial(t *testing.T, socket string) *peer {
 	t.Helper()
-	p := &peer{t: t}
-	testbed.Until(t, "the bus", func() bool {
-		var err error
-		p.conn, err = (&net.Dialer{}).DialContext(t.Context(), "unix", socket)
-		return err == nil
-	})
-	t.Cleanup(func() { _ = p.conn.Close() })
+	p := &peer{t: t, conn: testbed.Dial(t, "unix", socket)}
 	_ = p.conn.SetDeadline(time.Now().Add(testbed.Patience))
 	p.in = bufio.NewScanner(p.conn)
 	p.in.Buffer(nil, 4<<20)

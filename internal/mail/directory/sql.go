@@ -27,7 +27,7 @@ type revoked struct {
 
 // Tables are those of the directory. Package mail makes them, with its own.
 func Tables() []ledger.Table {
-	return []ledger.Table{{Name: "mail_profile", Key: "agent"}, {Name: "mail_revocation", Key: "fingerprint"}}
+	return ledger.Tables("mail_profile (agent)", "mail_revocation (fingerprint)")
 }
 
 // Apply is what entries do to them.

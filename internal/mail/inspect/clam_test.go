@@ -7,12 +7,12 @@ import (
 	"testing"
 
 	"signalbox/internal/mail/inspect"
-	"signalbox/internal/mail/inspect/clamtest"
+	"signalbox/internal/mail/inspect/inspecttest"
 )
 
 func TestClamAVFindsItsSignatures(t *testing.T) {
 	t.Parallel()
-	c := clamtest.Start(t, "StreamMaxLength 1M\n")
+	c := inspecttest.Start(t, "StreamMaxLength 1M\n")
 	for name, want := range map[string]struct {
 		text, found string
 		fails       bool
@@ -20,8 +20,8 @@ func TestClamAVFindsItsSignatures(t *testing.T) {
 		"an innocent text":   {text: "hello"},
 		"nothing":            {text: ""},
 		"many chunks":        {text: strings.Repeat("harmless ", 90_000)},
-		"a virus":            {text: clamtest.Virus, found: "Own.Test.UNOFFICIAL"},
-		"a virus in the end": {text: strings.Repeat("harmless ", 50_000) + clamtest.Virus, found: "Own.Test.UNOFFICIAL"},
+		"a virus":            {text: inspecttest.Virus, found: "Own.Test.UNOFFICIAL"},
+		"a virus in the end": {text: strings.Repeat("harmless ", 50_000) + inspecttest.Virus, found: "Own.Test.UNOFFICIAL"},
 		"too much for it":    {text: strings.Repeat("harmless ", 300_000), fails: true},
 	} {
 		found, err := c.Scan(t.Context(), strings.NewReader(want.text))

@@ -16,15 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/clock"
-	"signalbox/internal/ledger"
-	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
 	"signalbox/internal/run/process"
 	"signalbox/internal/run/record"
-	"signalbox/internal/store"
+	"signalbox/internal/run/runtest"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
@@ -45,17 +42,10 @@ func start(t testing.TB, address string) *box {
 // startWith is start with another lease.
 func startWith(t testing.TB, address string, lease time.Duration) *box {
 	t.Helper()
-	db := storetest.Open(t, address, []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, run.Migrations}...)
-	l, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: t.TempDir(), Origin: "test.example/record", Projections: []ledger.Projection{clock.Projection(), roster.Projection(), run.Projection()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = l.Run(ctx) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	base, core := runtest.Open(t, address)
+	base.Run()
 	never := func() bool { return false }
-	b := &box{runs: run.New(protocol.Core{DB: db, Ledger: l, Now: time.Now, Log: slog.New(slog.DiscardHandler)}, run.Options{Lease: lease}), before: never, after: never}
+	b := &box{runs: run.New(core, run.Options{Lease: lease}), before: never, after: never}
 	mux := http.NewServeMux()
 	for _, route := range b.runs.Routes() {
 		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
@@ -237,10 +227,11 @@ func BenchmarkEventToFollower(b *testing.B) {
 			for i := range many {
 				n := (b.N + many - 1 - i) / many
 				wg.Go(func() {
-					if many > 1 {
-						time.Sleep(time.Duration(i) * tenth / time.Duration(many)) // they do not all begin at once
+					var first, pace time.Duration
+					if many > 1 { // they do not all begin at once
+						first, pace = time.Duration(i)*tenth/time.Duration(many), tenth
 					}
-					all := s.stream(b, n, many > 1)
+					all := s.stream(b, n, first, pace)
 					mu.Lock()
 					defer mu.Unlock()
 					took = append(took, all...)
@@ -259,7 +250,7 @@ const tenth = 100 * time.Millisecond
 
 // stream reports events of one run, ten a second or as fast as they are read, and gives the
 // time that each took.
-func (b *box) stream(tb *testing.B, n int, paced bool) (took []time.Duration) {
+func (b *box) stream(tb *testing.B, n int, first, pace time.Duration) (took []time.Duration) {
 	r := b.open(tb)
 	recorder := b.server().Begin(r.ID, 0, func(error) {})
 	ctx, cancel := context.WithCancel(tb.Context())
@@ -271,13 +262,13 @@ func (b *box) stream(tb *testing.B, n int, paced bool) (took []time.Duration) {
 	wg.Go(func() {
 		_ = b.runs.Follow(ctx, r.ID, 0, func([]run.Numbered) error { got <- time.Now(); return nil })
 	})
+	due := time.Now().Add(first)
 	for i := range n {
+		time.Sleep(time.Until(due))
 		began := time.Now()
 		recorder.Event(event(i), engine.Usage{})
 		took = append(took, (<-got).Sub(began))
-		if paced {
-			time.Sleep(time.Until(began.Add(tenth)))
-		}
+		due = began.Add(pace)
 	}
 	return took
 }

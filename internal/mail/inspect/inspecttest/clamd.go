@@ -1,17 +1,16 @@
-// Package clamtest starts a real virus scanner with one signature, for tests. It knows
+// Package inspecttest starts a real virus scanner with one signature, for tests. It knows
 // nothing of who sends it what.
-package clamtest
+package inspecttest
 
 import (
 	"encoding/hex"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"signalbox/internal/mail/inspect"
+	"signalbox/internal/testbed"
 )
 
 // Virus is the text that it takes for one.
@@ -47,21 +46,7 @@ func Start(t testing.TB, more string) inspect.Clam {
 		}
 	}
 	daemon := exec.CommandContext(t.Context(), program, "--config-file", config)
-	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = daemon.Process.Kill()
-		_ = daemon.Wait()
-	})
-	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", socket)
-		if err == nil {
-			_ = conn.Close()
-			return inspect.Clam(socket)
-		}
-		if time.Since(begun) > 20*time.Second {
-			t.Fatal("clamd does not listen")
-		}
-	}
+	testbed.Background(t, daemon)
+	testbed.Dial(t, "unix", socket)
+	return inspect.Clam(socket)
 }

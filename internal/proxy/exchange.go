@@ -1,0 +1,199 @@
+package proxy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"signalbox/internal/fault"
+	"signalbox/internal/wire"
+)
+
+// exchange is one call of a client, from its request to the last byte of the answer.
+type exchange struct {
+	endpoint
+	caller
+	p       *Proxy
+	w       http.ResponseWriter
+	r       *http.Request
+	control *http.ResponseController
+	header  http.Header // for the provider
+	q       request
+	fp      string // the fingerprint, by which the same call is recognised
+	project string
+	run     string
+	async   bool
+	sent    bool   // the request has gone to the provider
+	past    string // the gate whose decision stands no more, or was used for the request
+	set     Settings
+	rules   *rules
+	out     *output
+	detach  func() bool // lets the provider's reply outlive the client
+	began   time.Time
+	note    called
+	prefix  string // the part of the path that is ours
+}
+
+const (
+	largeBody = 1 << 20
+	bodyTime  = 10 * time.Minute // for a request of 500 MB
+)
+
+var projectForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// carry does everything that a call needs: who calls, what is asked, the answer.
+func (x *exchange) carry() error {
+	inPath, known := x.locate()
+	if !known {
+		return fault.New(fault.NotFound, "The proxy does not carry %s %.200q. It has messages, batches, models, files and skills of Anthropic, and chat completions, responses, models, embeddings, moderations and files of OpenAI.", x.r.Method, x.path)
+	}
+	var err error
+	if x.caller, err = x.p.identify(x.r.Context(), x.header, x.provider, inPath); err != nil {
+		return err
+	}
+	if _, err := x.p.core.Roster.Take(x.who, "requests", 0); err != nil {
+		return err
+	}
+	if err := x.p.recorder.checkRoom(); err != nil {
+		return err
+	}
+	x.set = x.p.settingsOf(x.who.ID)
+	x.project, x.run = x.r.Header.Get("X-Amp-Project"), x.r.Header.Get("X-Amp-Run")
+	if x.project != "" && (len(x.project) > 63 || !projectForm.MatchString(x.project)) || len(x.run) > 128 {
+		return fault.New(fault.InvalidRequest, "X-Amp-Project should be lower-case letters and digits with single hyphens, 63 at most, and X-Amp-Run at most 128 characters.")
+	}
+	x.async = x.set.Mode == ModeAsync || wire.Prefers(x.r, "respond-async")
+	x.cleanHeader()
+	if x.r.ContentLength > x.most {
+		return x.tooLarge()
+	}
+	if x.r.ContentLength < 0 || x.r.ContentLength > largeBody {
+		_ = x.control.SetReadDeadline(x.began.Add(bodyTime))
+	}
+	x.rules = x.p.rules()
+	if x.form == nil && (x.kind == "" || !x.rules.prompt) {
+		return x.passThrough()
+	}
+	return x.carryJudged()
+}
+
+func (x *exchange) tooLarge() error {
+	return fault.New(fault.TooLarge, "The request is larger than %d bytes, which is the most that this call takes.", x.most)
+}
+
+// locate finds the endpoint, and the agent's key in the path.
+func (x *exchange) locate() (inPath string, known bool) {
+	const base = "/v1/proxy"
+	x.prefix = base
+	rest := strings.TrimPrefix(x.r.URL.EscapedPath(), base)
+	if after, ok := strings.CutPrefix(rest, "/a/"); ok {
+		inPath, rest, _ = strings.Cut(after, "/")
+		x.prefix += "/a/" + inPath
+		rest = "/" + rest
+	}
+	provider := Anthropic
+	if after, ok := strings.CutPrefix(rest, "/openai/"); ok {
+		provider, rest = OpenAI, "/"+after
+		x.prefix += "/openai"
+	}
+	x.endpoint, known = findEndpoint(provider, x.r.Method, rest)
+	return inPath, known
+}
+
+// hopByHop are the headers that are for one connection only.
+var hopByHop = []string{
+	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade",
+}
+
+// cleanHeader removes from the header what is not for the provider.
+func (x *exchange) cleanHeader() {
+	dropHops(x.header)
+	for name := range x.header {
+		if strings.HasPrefix(name, "X-Amp-") {
+			x.header.Del(name)
+		}
+	}
+	x.header.Del("Prefer") // ours to honour
+	if _, there := x.header["User-Agent"]; !there {
+		x.header["User-Agent"] = nil // and not Go's own
+	}
+}
+
+// dropHops removes the headers that are for one connection only.
+func dropHops(h http.Header) {
+	for _, value := range h["Connection"] {
+		for name := range strings.SplitSeq(value, ",") {
+			h.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range hopByHop {
+		delete(h, name)
+	}
+}
+
+// carryJudged carries a call whose request or reply the policy judges.
+func (x *exchange) carryJudged() error {
+	if encoding := x.r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return fault.New(fault.UnsupportedMedia, "The request is encoded as %.40q. Rules look at what is asked, so send it as it is.", encoding)
+	}
+	body, err := x.readBody()
+	if err != nil {
+		return err
+	}
+	x.q = request{form: x.form, kind: x.kind, provider: x.provider, body: body}
+	if x.kind != "" {
+		if err := x.q.read(x.rules.said); err != nil && x.rules.prompt {
+			return fault.Wrap(err, fault.InvalidPayload, "The request cannot be read: %s", fault.From(err).Message)
+		}
+	} else {
+		x.q.stream = x.r.URL.Query().Get("stream") == "true"
+	}
+	x.fp = x.fingerprint(body)
+	x.p.takeResults(x)
+	return x.answerCall()
+}
+
+// readBody reads the body of the request, in one piece if its length is known.
+func (x *exchange) readBody() ([]byte, error) {
+	n := x.r.ContentLength
+	if n < 0 || n > largeBody {
+		return wire.Read(x.w, x.r, x.most)
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(x.r.Body, body); err != nil {
+		return nil, fault.Wrap(err, fault.InvalidPayload, "The body ended before it was complete. Send it again.")
+	}
+	if n > 0 {
+		_ = x.control.SetReadDeadline(time.Time{}) // answering may take longer
+	}
+	return body, nil
+}
+
+// fingerprint is the same for calls that ask for the same with the same key.
+func (x *exchange) fingerprint(body []byte) string {
+	h := sha256.New()
+	_, _ = io.WriteString(h, x.who.ID+"\x00"+x.who.KeyID+"\x00"+x.r.Method+"\x00"+x.provider+x.path+"?"+x.r.URL.RawQuery+"\x00")
+	h.Write(body)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// trace ties together what belongs to the call.
+func (x *exchange) trace() string {
+	if x.run != "" {
+		return "run:" + x.who.ID + ":" + x.run
+	}
+	return "call:" + x.fp
+}
+
+// reference is how the gate's origin, and the webhook's run_id, name the call.
+func (x *exchange) reference() string {
+	if x.run != "" {
+		return x.run
+	}
+	return "call-" + x.fp[:32]
+}

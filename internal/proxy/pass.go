@@ -1,0 +1,123 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"signalbox/internal/fault"
+	"signalbox/internal/proxy/form"
+)
+
+// passThrough carries a call that the policy does not judge, byte for byte.
+func (x *exchange) passThrough() error {
+	if x.who.Suspended {
+		return fault.New(fault.AgentSuspended, "This agent is suspended. An operator can resume it.")
+	}
+	body := io.Reader(nil)
+	if x.r.Body != nil && x.r.Body != http.NoBody {
+		// A provider may begin to answer before it has all of the request.
+		_ = x.control.EnableFullDuplex()
+		body = http.MaxBytesReader(x.w, x.r.Body, x.most)
+	}
+	links := x.vaulted && x.provider == Anthropic && strings.HasPrefix(x.path, "/v1/messages/batches") && !strings.HasSuffix(x.path, "/results")
+	if links {
+		x.header.Set("Accept-Encoding", "identity") // it is to be rewritten
+	}
+	res, cancel, err := x.callProvider(body, x.r.ContentLength)
+	defer cancel()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	x.note.Status = res.StatusCode
+	defer x.recordCall(form.Facts{})
+	if links && isJSON(res.Header) {
+		return x.rewriteLinks(res)
+	}
+	return x.copyReply(res)
+}
+
+// resultsURL is the address in a batch from which a client fetches its results.
+var resultsURL = regexp.MustCompile(`("results_url"\s*:\s*")https?:(?:\\?/){2}[^/"\\]+`)
+
+// rewriteLinks lets a client fetch the results of a batch from us: it would send its key, which
+// is ours, to the provider.
+func (x *exchange) rewriteLinks(res *http.Response) error {
+	text, err := readReply(res)
+	if err != nil {
+		return err
+	}
+	if coding := res.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+		return &gatewayError{"The provider's reply has a coding that was not asked for, and its links cannot be changed."}
+	}
+	text = resultsURL.ReplaceAll(text, []byte("${1}"+x.p.core.BaseURL+x.prefix))
+	x.writeHeader(res.StatusCode, res.Header, len(text))
+	_, err = x.w.Write(text)
+	return abort(err)
+}
+
+// buffers are reused for copying replies.
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
+type buffer [32 << 10]byte
+
+// copyReply passes the reply on as it comes. If it breaks off, so does the answer.
+func (x *exchange) copyReply(res *http.Response) error {
+	length := int(res.ContentLength)
+	x.writeHeader(res.StatusCode, res.Header, length)
+	buf := buffers.Get().(*buffer)
+	defer buffers.Put(buf)
+	for {
+		n, err := res.Body.Read(buf[:])
+		if n > 0 {
+			if gone := x.out.write(buf[:n], length < 0); gone != nil {
+				return nil // there is nobody to tell
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			_ = x.out.write(nil, length >= 0) // the call is recorded after this
+			return nil
+		}
+		if err != nil {
+			return abort(err)
+		}
+	}
+}
+
+// abort breaks the connection off, so that the client does not take a part for the whole.
+func abort(err error) error {
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// writeHeader sends the status and the headers of the provider's reply, and none of ours.
+func (x *exchange) writeHeader(status int, from http.Header, length int) {
+	if x.out.committed { // a status was sent while the call was held
+		return
+	}
+	h := x.w.Header()
+	clear(h)
+	for name, values := range from {
+		h[name] = values
+	}
+	dropHops(h)
+	h.Del("Content-Length")
+	if length >= 0 {
+		h.Set("Content-Length", strconv.Itoa(length))
+	}
+	x.out.committed = true
+	x.w.WriteHeader(status)
+}
+
+func isJSON(h http.Header) bool { return strings.Contains(h.Get("Content-Type"), "json") }
+
+func isEvents(h http.Header) bool {
+	return strings.HasPrefix(strings.TrimSpace(strings.ToLower(h.Get("Content-Type"))), "text/event-stream")
+}

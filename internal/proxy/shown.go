@@ -1,0 +1,89 @@
+package proxy
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"signalbox/internal/gate"
+	"signalbox/internal/proxy/form"
+	"signalbox/internal/rulebook"
+	"signalbox/internal/wire"
+)
+
+const maxShown = 64 << 10 // bytes of a call
+
+// toolOpening is what an operator is shown of tool calls.
+func (x *exchange) toolOpening(gates []gated, withheld []byte) gate.Opening {
+	o := gate.Opening{Digest: digest(withheld)}
+	var titles []string
+	for _, g := range gates {
+		e := x.policyEvent(&g.Call)
+		title := g.Tool
+		if g.Toolset != "" {
+			title = g.Toolset + "/" + g.Tool
+		}
+		o.Shown.Facts = append(o.Shown.Facts, gate.Fact{
+			Name: "call", Value: clean(title + " " + g.ID + ", by the rule " + g.decision.Rule),
+		})
+		o.Shown.Artifacts = append(o.Shown.Artifacts, artifact(title, g.Arguments))
+		switch {
+		case e.Command != "":
+			title += ": " + e.Command
+		case e.URL != "":
+			title += ": " + e.URL
+		case e.Path != "":
+			title += ": " + e.Path
+		}
+		titles = append(titles, title)
+	}
+	first := gates[0].decision
+	o.Shown.Title = gate.Title(clean(titles[0]))
+	if len(gates) > 1 {
+		o.Shown.Title = fmt.Sprintf("%d calls: %s", len(gates), o.Shown.Title)
+	}
+	o.Shown.ProposedAction = clean(strings.Join(titles, "\n"))
+	o.Shown.Summary = "The model " + clean(x.q.model) + " wants this done. Approve or reject all of it."
+	o.Shown.Rule, o.Shown.Reason = first.Rule, clean(first.Reason)
+	return o
+}
+
+// promptOpening is what an operator is shown of a request.
+func (x *exchange) promptOpening(d rulebook.Decision) gate.Opening {
+	o := gate.Opening{Digest: digest(x.q.body)}
+	o.Shown.Title = gate.Title(clean("Ask " + x.q.model + ": " + lastLine(x.q.body)))
+	o.Shown.Summary = "A request is about to reach the provider " + x.provider + "."
+	o.Shown.ProposedAction = "Send " + x.kind + " to " + clean(x.q.model)
+	o.Shown.Facts = []gate.Fact{
+		{Name: "model", Value: clean(x.q.model)}, {Name: "tools", Value: clean(strings.Join(x.q.tools, ", "))},
+		{Name: "bytes", Value: fmt.Sprint(len(x.q.body))},
+	}
+	o.Shown.Artifacts = []wire.Raw{artifact("request", x.q.body)}
+	o.Shown.Rule, o.Shown.Reason = d.Rule, clean(d.Reason)
+	return o
+}
+
+// lastLine is the last line of the texts in a request.
+func lastLine(body []byte) string {
+	text := strings.TrimSpace(promptText(body))
+	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
+		text = text[i+1:]
+	}
+	return text
+}
+
+// artifact shows JSON, or as text what is not JSON. What is too long is cut; the digest covers
+// all of it.
+func artifact(name string, text []byte) wire.Raw {
+	content := wire.Raw(bytes.ReplaceAll(text, []byte(`\u0000`), []byte(`\ufffd`)))
+	if len(content) > maxShown || !form.IsObject(content) {
+		content = wire.AppendText(nil, clean(strings.ToValidUTF8(string(text[:min(len(text), maxShown)]), "")))
+	}
+	out := append([]byte(`{"type":"json","name":`), wire.AppendText(nil, clean(name))...)
+	return append(append(append(out, `,"content":`...), content...), '}')
+}
+
+// clean is a text with valid UTF-8 and without NUL, as records need it.
+func clean(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}
