@@ -7,7 +7,7 @@
 //
 // # The protocol in a page
 //
-// POST /v1/route takes a message, flat or as an envelope beside a payload (wire.go). Its
+// POST /v1/route takes a message, flat or as an envelope beside a payload (amp.Draft). Its
 // signature is looked for in every form that clients make (amp); the text is
 // searched for attempts to take its reader over (injection); the policy decides at the
 // control point message. Then it is stored (route.go): the entry message.routed holds it,

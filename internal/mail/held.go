@@ -33,7 +33,7 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 		Project: "mail", Agent: l.sender.ID, AgentName: l.sender.Name, Requester: l.sender.Actor(), Risk: risk,
 		Origin: gate.Origin{Protocol: Name, Reference: id}, Rules: rules, Digest: l.meta.PayloadSHA256,
 		Shown: gate.Shown{
-			Title: firstLine("Message to "+l.to.String()+": "+l.subject, 120), Summary: l.message,
+			Title: firstLine("Message to "+l.to.String()+": "+l.Subject, 120), Summary: l.Text,
 			ProposedAction: "Deliver the message to " + l.to.String(), Rule: rule, Reason: reason,
 			Facts: []gate.Fact{
 				{Name: "from", Value: l.sender.Address},

@@ -24,6 +24,9 @@ const (
 	PendingPerMinute = 30
 )
 
+// maxIDs is how many messages are acknowledged together at the most.
+const maxIDs = 1000
+
 // maxPoll is the longest that a call waits for messages.
 const maxPoll = 30 * time.Second
 

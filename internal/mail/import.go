@@ -46,8 +46,8 @@ func (m *Mail) Import(ctx context.Context, domain string, body []byte, revokedKe
 }
 
 // readArrival reads a message, and the members around it that are about its way here.
-func readArrival(body []byte) (*outgoing, *amp.Fields, error) {
-	o, err := parseRoute(body)
+func readArrival(body []byte) (*amp.Draft, *amp.Fields, error) {
+	o, err := amp.ReadDraft(body)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -66,8 +66,8 @@ type immigrant struct {
 }
 
 // takeIn takes a message whose sender is somebody else's to vouch for.
-func (m *Mail) takeIn(ctx context.Context, o *outgoing, im immigrant) (Answer, error) {
-	l := &letter{outgoing: o}
+func (m *Mail) takeIn(ctx context.Context, o *amp.Draft, im immigrant) (Answer, error) {
+	l := &letter{Draft: o}
 	err := m.immigrate(ctx, l, im)
 	if err != nil {
 		return Answer{}, err
@@ -92,12 +92,12 @@ func (m *Mail) takeIn(ctx context.Context, o *outgoing, im immigrant) (Answer, e
 	if err := m.thread(ctx, l); err != nil {
 		return Answer{}, err
 	}
-	if l.meta.Envelope.ThreadID == "" && amp.IDForm.MatchString(o.threadHint) {
-		l.meta.Envelope.ThreadID = o.threadHint
+	if l.meta.Envelope.ThreadID == "" && amp.IDForm.MatchString(o.ThreadHint) {
+		l.meta.Envelope.ThreadID = o.ThreadHint
 	}
 	answer, err := m.decide(ctx, l)
 	if store.IsUnique(err) {
-		return Answer{}, duplicate(o.clientID)
+		return Answer{}, duplicate(o.ClientID)
 	}
 	return answer, err
 }
@@ -108,15 +108,15 @@ func duplicate(id string) error {
 
 // immigrate settles who a message from another provider is from and for.
 func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err error) {
-	if !amp.IDForm.MatchString(l.clientID) {
+	if !amp.IDForm.MatchString(l.ClientID) {
 		return fault.New(fault.InvalidField,
 			"The field \"envelope.id\" should be an id such as \"msg_1706648400_abc123\", and is %.80q.",
-			l.clientID).About("envelope.id")
+			l.ClientID).About("envelope.id")
 	}
 	var seen string
-	err = m.core.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE id = $1", []any{l.clientID}, &seen)
+	err = m.core.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE id = $1", []any{l.ClientID}, &seen)
 	if err == nil {
-		return duplicate(l.clientID)
+		return duplicate(l.ClientID)
 	}
 	if !errors.Is(err, sql.ErrNoRows) {
 		return err
@@ -124,7 +124,7 @@ func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err erro
 	if err := m.foreigner(ctx, l, im); err != nil {
 		return err
 	}
-	if l.to, err = m.Domains.Parse(l.outgoing.to); err != nil {
+	if l.to, err = m.Domains.Parse(l.Draft.To); err != nil {
 		return fault.From(err).About("envelope.to")
 	}
 	if !m.Domains.Ours(l.to.Provider) {
@@ -138,7 +138,7 @@ func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err erro
 			l.recipient.Address).About("envelope.to")
 	}
 	l.to, err = m.Domains.Parse(l.recipient.Address)
-	l.workspace, l.imported, l.at = l.recipient.Workspace, l.clientID, im.at
+	l.workspace, l.imported, l.at = l.recipient.Workspace, l.ClientID, im.at
 	l.sender = roster.Identity{
 		ID: "remote:" + l.from.String(), Kind: roster.HolderAgent, Name: l.from.String(),
 		Address: l.from.String(), Workspace: l.recipient.Workspace, Trust: "untrusted", Labels: map[string]string{},
@@ -153,12 +153,12 @@ func (m *Mail) foreigner(ctx context.Context, l *letter, im immigrant) (err erro
 	if im.sameProvider {
 		theirs = m.Domains
 	}
-	if l.from, err = theirs.Parse(l.outgoing.from); err != nil {
+	if l.from, err = theirs.Parse(l.Draft.From); err != nil {
 		return fault.From(err).About("envelope.from")
 	}
 	if l.from = theirs.Home(l.from); l.from.Provider != im.domain {
 		return fault.New(fault.Forbidden, "The provider %s may send for its own agents, and %.254q is none of them.",
-			im.domain, l.outgoing.from).About("envelope.from")
+			im.domain, l.Draft.From).About("envelope.from")
 	}
 	if !im.sameProvider {
 		return nil
@@ -203,8 +203,8 @@ func (m *Mail) ImportForwarded(ctx context.Context, body []byte, by Forwarded) (
 		outer.Missing("_forwarded", `an object such as {"original_to": "bob@acme.signalbox.local", "forwarded_by": "host-a"}`)
 		return Answer{}, outer.Err
 	}
-	o.to = cmp.Or(about.Text("original_to", amp.MaxAddress), o.to) // which was signed
-	o.from = cmp.Or(o.from, about.Text("original_from", amp.MaxAddress))
+	o.To = cmp.Or(about.Text("original_to", amp.MaxAddress), o.To) // which was signed
+	o.From = cmp.Or(o.From, about.Text("original_from", amp.MaxAddress))
 	at, replaced := outer.Time("timestamp"), about.Text("key_revoked", 128)
 	outer.Join(about)
 	if outer.Err != nil {
@@ -213,10 +213,10 @@ func (m *Mail) ImportForwarded(ctx context.Context, body []byte, by Forwarded) (
 	if at.IsZero() {
 		at = m.core.Now()
 	}
-	o.clientID = cmp.Or(o.clientID, by.ID)
-	o.idem = "mesh:" + o.request
+	o.ClientID = cmp.Or(o.ClientID, by.ID)
+	o.Idem = "mesh:" + o.Request
 	im := immigrant{domain: m.Domains.Own, at: at, replaces: replaced, hearsay: !by.Proved, sameProvider: true}
-	if o.signature != "" {
+	if o.Signature != "" {
 		im.key = by.Key
 	}
 	return m.takeIn(ctx, o, im)

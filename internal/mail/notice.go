@@ -8,6 +8,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/injection"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
@@ -52,7 +53,7 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 	webhook := m.Directory.Profile(n.To.ID).WebhookURL != ""
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var one int
-		err := tx.QueryRow("SELECT 1 FROM mail_message WHERE sender = '' AND idem = $1 AND idem <> ''", []any{l.idem}, &one)
+		err := tx.QueryRow("SELECT 1 FROM mail_message WHERE sender = '' AND idem = $1 AND idem <> ''", []any{l.Idem}, &one)
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err // nil: it was sent before
 		}
@@ -70,25 +71,25 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 
 // compose makes a letter of a notice.
 func (m *Mail) compose(n Notice) (*letter, error) {
-	o := &outgoing{
-		subject: firstLine(n.Subject, maxSubject-1), priority: "normal", kind: n.Kind, message: n.Text,
-		idem: n.Key,
+	o := &amp.Draft{
+		Subject: firstLine(n.Subject, amp.MaxSubject-1), Priority: "normal", Kind: n.Kind, Text: n.Text,
+		Idem: n.Key,
 	}
-	if len(o.message) > maxMessage {
-		o.message = strings.ToValidUTF8(o.message[:maxMessage-len("…")], "") + "…"
+	if len(o.Text) > amp.MaxText {
+		o.Text = strings.ToValidUTF8(o.Text[:amp.MaxText-len("…")], "") + "…"
 	}
 	payload := struct {
 		Type    string `json:"type"`
 		Message string `json:"message"`
 		Context any    `json:"context,omitempty"`
-	}{o.kind, o.message, n.Context}
+	}{o.Kind, o.Text, n.Context}
 	var err error
-	if o.payload, err = wire.Marshal(payload); err != nil {
+	if o.Payload, err = wire.Marshal(payload); err != nil {
 		return nil, err
 	}
-	if len(o.payload) > maxPayload {
+	if len(o.Payload) > amp.MaxPayload {
 		payload.Context = nil
-		if o.payload, err = wire.Marshal(payload); err != nil {
+		if o.Payload, err = wire.Marshal(payload); err != nil {
 			return nil, err
 		}
 	}
@@ -96,7 +97,7 @@ func (m *Mail) compose(n Notice) (*letter, error) {
 		Kind: roster.HolderAgent, ID: n.To.ID, Name: n.To.Name, Workspace: n.To.Workspace,
 		Address: n.To.Address,
 	}
-	l := &letter{outgoing: o, recipient: to, workspace: to.Workspace, trust: Untrusted}
+	l := &letter{Draft: o, recipient: to, workspace: to.Workspace, trust: Untrusted}
 	if l.to, err = m.Domains.Parse(n.To.Address); err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func (m *Mail) compose(n Notice) (*letter, error) {
 	l.from.Name, l.from.Scope = n.From, ""
 	l.sender = roster.Identity{Address: l.from.String()} // of no agent
 	l.meta.Envelope.From, l.meta.Envelope.To = l.from.String(), l.to.String()
-	l.flags = injection.Scan(o.subject, o.message)
+	l.flags = injection.Scan(o.Subject, o.Text)
 	m.complete(l)
 	return l, nil
 }

@@ -44,9 +44,9 @@ func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 		return reading, err
 	}
 	l := letter{
-		outgoing: &outgoing{
-			kind: b.Meta.Kind, subject: b.Meta.Envelope.Subject, message: payload.Message,
-			priority: b.Meta.Envelope.Priority, payload: b.Payload,
+		Draft: &amp.Draft{
+			Kind: b.Meta.Kind, Subject: b.Meta.Envelope.Subject, Text: payload.Message,
+			Priority: b.Meta.Envelope.Priority, Payload: b.Payload,
 		},
 		sender: roster.Identity{Address: b.Meta.SenderAddress}, trust: b.Meta.Trust, flags: b.Meta.Flags, meta: b.Meta,
 	}

@@ -28,7 +28,7 @@ const socketWait = 2 * time.Second
 
 // letter is a message on its way through Route.
 type letter struct {
-	*outgoing
+	*amp.Draft
 	sender    roster.Identity
 	recipient roster.Identity
 	from, to  amp.Address
@@ -46,16 +46,16 @@ type letter struct {
 
 // Route takes a message: it is verified, decided upon and stored, or nothing happens.
 func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Answer, error) {
-	o, err := parseRoute(body)
+	o, err := amp.ReadDraft(body)
 	if err != nil {
 		return Answer{}, err
 	}
-	if o.idem != "" {
+	if o.Idem != "" {
 		if again, err := m.repeated(ctx, who, o); err != nil || again != nil {
 			return orZero(again), err
 		}
 	}
-	l := &letter{outgoing: o, sender: who, workspace: who.Workspace}
+	l := &letter{Draft: o, sender: who, workspace: who.Workspace}
 	if err := m.address(ctx, l); err != nil {
 		return Answer{}, err
 	}
@@ -72,7 +72,7 @@ func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Ans
 		return Answer{}, err
 	}
 	answer, err := m.decide(ctx, l)
-	if store.IsUnique(err) && o.idem != "" { // the same request at the same moment
+	if store.IsUnique(err) && o.Idem != "" { // the same request at the same moment
 		again, err := m.repeated(ctx, who, o)
 		return orZero(again), err
 	}
@@ -95,12 +95,12 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 	if l.from, err = m.Domains.Parse(l.sender.Address); err != nil {
 		return err
 	}
-	if l.outgoing.from != "" && !slices.Contains(m.Domains.Spellings(l.from), strings.ToLower(l.outgoing.from)) {
+	if l.Draft.From != "" && !slices.Contains(m.Domains.Spellings(l.from), strings.ToLower(l.Draft.From)) {
 		return fault.New(fault.Forbidden,
 			"This key is for %s, and the message says it is from %.254q. Leave from out, or send it with that agent's own key.",
-			l.sender.Address, l.outgoing.from).About("from")
+			l.sender.Address, l.Draft.From).About("from")
 	}
-	if l.to, err = m.Domains.Expand(l.outgoing.to, l.from.Tenant); err != nil {
+	if l.to, err = m.Domains.Expand(l.Draft.To, l.from.Tenant); err != nil {
 		return fault.From(err).About("to")
 	}
 	if m.Domains.Ours(l.to.Provider) {
@@ -140,7 +140,7 @@ func (m *Mail) inland(ctx context.Context, l *letter) (err error) {
 // were signed, so that the recipient can verify too.
 func (m *Mail) authenticate(l *letter) error {
 	from, to := l.sender.Address, l.to.String()
-	if l.signature == "" {
+	if l.Signature == "" {
 		if m.SignaturesRequired {
 			return fault.New(fault.SignatureMissing,
 				"This server takes signed messages only. Sign from|to|subject|priority|in_reply_to|payload_hash with the agent's "+
@@ -153,12 +153,12 @@ func (m *Mail) authenticate(l *letter) error {
 				l.sender.Address).About("signature")
 		}
 		s := amp.Signed{
-			From: []string{l.from.String()}, To: []string{l.outgoing.to}, Subject: l.subject, Priority: l.priority,
-			InReplyTo: l.inReplyTo, Payload: l.payload, Signature: l.signature,
+			From: []string{l.from.String()}, To: []string{l.Draft.To}, Subject: l.Subject, Priority: l.Priority,
+			InReplyTo: l.InReplyTo, Payload: l.Payload, Signature: l.Signature,
 			All: func() (from, to []string) { return m.senderSpellings(l), m.recipientSpellings(l) },
 		}
 		if l.imported != "" {
-			s.From[0] = l.outgoing.from
+			s.From[0] = l.Draft.From
 		}
 		var ok bool
 		if from, to, ok = s.Verify(l.sender.PublicKey); !ok {
@@ -167,7 +167,7 @@ func (m *Mail) authenticate(l *letter) error {
 					"POST /v1/auth/rotate-keys.", l.sender.Address, roster.Fingerprint(l.sender.PublicKey)).About("signature")
 		}
 	}
-	l.trust = trustOf(l.signature != "", l.from, l.to)
+	l.trust = trustOf(l.Signature != "", l.from, l.to)
 	l.meta.Envelope.From, l.meta.Envelope.To = from, to
 	return nil
 }
@@ -176,15 +176,15 @@ func (m *Mail) authenticate(l *letter) error {
 // provider's agent there is one, or we would take a name of ours for its own.
 func (m *Mail) senderSpellings(l *letter) []string {
 	if l.imported != "" {
-		return []string{l.outgoing.from}
+		return []string{l.Draft.From}
 	}
 	return m.Domains.Spellings(l.from)
 }
 
 // recipientSpellings are the ways in which the sender may have written the recipient.
 func (m *Mail) recipientSpellings(l *letter) []string {
-	all := []string{l.outgoing.to}
-	full := []string{strings.ToLower(l.outgoing.to), l.to.String()}
+	all := []string{l.Draft.To}
+	full := []string{strings.ToLower(l.Draft.To), l.to.String()}
 	if l.remote == "" {
 		full = append(full, m.Domains.Spellings(l.to)...)
 	}
@@ -198,10 +198,10 @@ func (m *Mail) recipientSpellings(l *letter) []string {
 
 // attach settles which attachments a message has.
 func (m *Mail) attach(ctx context.Context, l *letter) error {
-	if !l.attached {
+	if !l.Attached {
 		return nil
 	}
-	found, err := m.Attachments.Check(ctx, l.sender, l.payload)
+	found, err := m.Attachments.Check(ctx, l.sender, l.Payload)
 	if err != nil {
 		return err
 	}
@@ -215,11 +215,11 @@ func (m *Mail) attach(ctx context.Context, l *letter) error {
 // thread settles which thread a message belongs to: the one it names, if the sender took
 // part in it, else that of what it replies to, else its own.
 func (m *Mail) thread(ctx context.Context, l *letter) error {
-	hint := l.threadHint
-	if hint != "" && hint == l.clientID {
+	hint := l.ThreadHint
+	if hint != "" && hint == l.ClientID {
 		hint = ""
 	}
-	for _, id := range []string{hint, l.inReplyTo} {
+	for _, id := range []string{hint, l.InReplyTo} {
 		if id == "" || !amp.IDForm.MatchString(id) {
 			continue
 		}
@@ -240,12 +240,12 @@ AND (sender = $2 OR recipient = $2) ORDER BY seq LIMIT 1`, []any{id, l.sender.ID
 // event is what rules see of a message.
 func (l *letter) event() policy.Event {
 	return policy.Event{
-		Point: policy.OnMessage, Protocol: Name, Kind: l.kind, From: l.sender.Address, To: l.to.String(), Subject: l.subject,
-		Text:   l.message,
-		Thread: l.meta.Envelope.ThreadID, Priority: l.priority, External: l.from.Provider != l.to.Provider,
+		Point: policy.OnMessage, Protocol: Name, Kind: l.Kind, From: l.sender.Address, To: l.to.String(), Subject: l.Subject,
+		Text:   l.Text,
+		Thread: l.meta.Envelope.ThreadID, Priority: l.Priority, External: l.from.Provider != l.to.Provider,
 		Fill: func(e *policy.Event) {
 			// Rules see all of a payload that was taken, also what wire.Data would refuse.
-			payload, _ := wire.ForeignData(l.payload) // it has been read before
+			payload, _ := wire.ForeignData(l.Payload) // it has been read before
 			e.Payload, _ = payload.(map[string]any)
 			flags := []any{}
 			for _, f := range l.flags {
@@ -258,7 +258,7 @@ func (l *letter) event() policy.Event {
 
 // decide asks the policy and the scan, and stores the message or refuses it.
 func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
-	l.flags = injection.Scan(l.subject, l.message)
+	l.flags = injection.Scan(l.Subject, l.Text)
 	l.decision = m.core.Book.Decide(ctx, l.sender, l.event())
 	severity := severityOf(l.flags)
 	switch d := l.decision; {
@@ -289,7 +289,7 @@ func (m *Mail) refuse(ctx context.Context, l *letter, why *fault.Error) error {
 		tx.Append(ledger.Event{
 			Workspace: l.workspace, Kind: kindBlocked, Actor: l.sender.Actor(), Subject: l.sender.ID,
 			Body: blocked{
-				To: l.to.String(), Subject: l.subject, Flags: l.flags, Decision: &record,
+				To: l.to.String(), Subject: l.Subject, Flags: l.flags, Decision: &record,
 			},
 		})
 		return nil
@@ -313,13 +313,13 @@ func (m *Mail) deferred(ctx context.Context, l *letter) error {
 }
 
 // repeated answers a request whose idempotency key was used before, nil when it was not.
-func (m *Mail) repeated(ctx context.Context, who roster.Identity, o *outgoing) (*Answer, error) {
+func (m *Mail) repeated(ctx context.Context, who roster.Identity, o *amp.Draft) (*Answer, error) {
 	var a Answer
 	var request string
 	var at, delivered int64
 	err := m.core.DB.QueryRow(ctx,
 		"SELECT id, status, method, at, delivered_at, request, quarantine, gate FROM mail_message WHERE sender = $1 AND "+
-			"idem = $2 AND idem <> ''", []any{who.ID, o.idem},
+			"idem = $2 AND idem <> ''", []any{who.ID, o.Idem},
 		&a.ID, &a.Status, &a.Method, &at, &delivered, &request, &a.QuarantineID, &a.GateID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
@@ -327,10 +327,10 @@ func (m *Mail) repeated(ctx context.Context, who roster.Identity, o *outgoing) (
 	if err != nil {
 		return nil, err
 	}
-	if request != o.request {
+	if request != o.Request {
 		return nil, fault.New(fault.DuplicateIdempotencyKey,
 			"The idempotency key %q was used for another request, which stays as it is. Use a new one for a new message.",
-			o.idem).About("idempotency_key")
+			o.Idem).About("idempotency_key")
 	}
 	switch {
 	case a.Status == Held:

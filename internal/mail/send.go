@@ -19,8 +19,8 @@ import (
 func (m *Mail) complete(l *letter) {
 	now := m.core.Now()
 	e := &l.meta.Envelope
-	e.Version, e.ID, e.Subject, e.Priority = amp.Version, amp.NewID("msg", now), l.subject, l.priority
-	e.Signature, e.InReplyTo = l.signature, l.inReplyTo
+	e.Version, e.ID, e.Subject, e.Priority = amp.Version, amp.NewID("msg", now), l.Subject, l.Priority
+	e.Signature, e.InReplyTo = l.Signature, l.InReplyTo
 	e.Timestamp = amp.Stamp(now)
 	if l.imported != "" {
 		e.ID, e.Timestamp = l.imported, amp.Stamp(l.at)
@@ -28,27 +28,27 @@ func (m *Mail) complete(l *letter) {
 	if e.ThreadID == "" {
 		e.ThreadID = e.ID
 	}
-	if !l.expiresAt.IsZero() {
-		e.ExpiresAt = amp.Stamp(l.expiresAt)
+	if !l.ExpiresAt.IsZero() {
+		e.ExpiresAt = amp.Stamp(l.ExpiresAt)
 	}
-	sum := sha256.Sum256(l.payload)
+	sum := sha256.Sum256(l.Payload)
 	meta := &l.meta
 	meta.Sender, meta.SenderAddress, meta.SenderKey = l.sender.ID, l.sender.Address, l.sender.PublicKey
 	if l.imported != "" {
 		meta.Sender, meta.At = "", now.UnixMicro()
 	}
 	meta.Recipient, meta.RecipientWorkspace, meta.RecipientAddress = l.recipient.ID, l.recipient.Workspace, l.recipient.Address
-	meta.Kind, meta.Trust, meta.Flags, meta.Alias = l.kind, l.trust, l.flags, l.clientID
-	meta.Receipt = l.receipt
-	if l.idem != "" {
-		meta.Idem, meta.Request = l.idem, l.request
+	meta.Kind, meta.Trust, meta.Flags, meta.Alias = l.Kind, l.trust, l.flags, l.ClientID
+	meta.Receipt = l.Receipt
+	if l.Idem != "" {
+		meta.Idem, meta.Request = l.Idem, l.Request
 	}
-	meta.ExpiresAt, meta.PayloadSHA256 = expiry(now, l.expiresAt).UnixMicro(), hex.EncodeToString(sum[:])
+	meta.ExpiresAt, meta.PayloadSHA256 = expiry(now, l.ExpiresAt).UnixMicro(), hex.EncodeToString(sum[:])
 }
 
 // encode makes the body of message.routed, with the payload byte for byte.
 func (l *letter) encode() (ledger.Body, error) {
-	b := &routed{Meta: l.meta, text: l.message}
+	b := &routed{Meta: l.meta, text: l.Text}
 	if l.decision.Action != "" { // a notice is nobody's to decide about
 		record := l.decision.Record
 		record.Event = nil // it follows from the message
@@ -58,8 +58,8 @@ func (l *letter) encode() (ledger.Body, error) {
 	if err != nil {
 		return ledger.Body{}, err
 	}
-	b.Payload = l.payload
-	return ledger.Body{Value: b, JSON: wire.Splice(text, wire.Member{Name: "payload", Value: l.payload})}, nil
+	b.Payload = l.Payload
+	return ledger.Body{Value: b, JSON: wire.Splice(text, wire.Member{Name: "payload", Value: l.Payload})}, nil
 }
 
 func trace(thread string) string { return "thread:" + thread }
@@ -76,9 +76,9 @@ func (l *letter) append(tx *ledger.Tx, body ledger.Body) {
 // send stores a message and brings it on its way. Once it is stored it is safe, whatever
 // becomes of the rest: it waits in the queue until the recipient has acknowledged it.
 func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
-	if !l.expiresAt.IsZero() && !l.expiresAt.After(m.core.Now()) {
+	if !l.ExpiresAt.IsZero() && !l.ExpiresAt.After(m.core.Now()) {
 		return Answer{}, fault.New(fault.InvalidField, "The field \"expires_at\" is %s, which is past.",
-			amp.Stamp(l.expiresAt)).About("expires_at")
+			amp.Stamp(l.ExpiresAt)).About("expires_at")
 	}
 	m.complete(l)
 	body, err := l.encode()

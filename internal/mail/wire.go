@@ -1,126 +1,14 @@
 package mail
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
-	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/wire"
 )
-
-// The limits of a message.
-const (
-	maxPayload = 512 << 10 // of a message
-	maxSubject = 256       // characters
-	maxMessage = 64 << 10  // bytes
-	maxContext = 256 << 10 // bytes
-	maxType    = 64
-	maxIDs     = 1000 // of one acknowledgement
-)
-
-// priorities are the values of priority.
-var priorities = []string{"low", "normal", "high", "urgent"}
-
-// outgoing is a message that an agent wants routed, right in itself.
-type outgoing struct {
-	from, to   string // as sent
-	subject    string
-	priority   string
-	payload    []byte // as it came
-	kind       string // payload.type
-	message    string // payload.message
-	attached   bool   // it has attachments
-	inReplyTo  string
-	threadHint string
-	signature  string
-	idem       string
-	receipt    bool
-	expiresAt  time.Time
-	clientID   string // the id that the client made up
-	request    string // SHA-256 of the request, in hex
-}
-
-// parseRoute reads either of the two shapes of a route request: flat, or an envelope
-// beside a payload.
-func parseRoute(body []byte) (*outgoing, error) {
-	outer, err := amp.ReadFields(body, "payload")
-	if err != nil {
-		return nil, err
-	}
-	f := outer
-	if envelope := outer.Object("envelope"); envelope != nil {
-		f = envelope
-	}
-	sum := sha256.Sum256(body)
-	o := &outgoing{
-		to:        f.Required("to", amp.MaxAddress, "an address, such as \"bob@acme.signalbox.local\""),
-		from:      f.Text("from", amp.MaxAddress),
-		subject:   f.Required("subject", maxSubject, "1 to 256 characters, such as \"Task request\""),
-		inReplyTo: f.Text("in_reply_to", 128), threadHint: f.Text("thread_id", 128), signature: f.Text("signature", 256),
-		expiresAt: f.Time("expires_at"), clientID: f.Text("id", 128), request: hex.EncodeToString(sum[:]),
-	}
-	if o.priority = f.Text("priority", 16); o.priority == "" {
-		o.priority = "normal"
-	} else if !slices.Contains(priorities, o.priority) {
-		f.Fail("priority", "should be one of %s, and is %.40q.", strings.Join(priorities, ", "), o.priority)
-	}
-	if o.inReplyTo != "" && !amp.IDForm.MatchString(o.inReplyTo) {
-		f.Fail("in_reply_to", "should be the id of a message, such as \"msg_1706648400_abc123\", and is %.80q.", o.inReplyTo)
-	}
-	outer.Join(f)
-	o.idem = outer.Text("idempotency_key", 128)
-	if options := outer.Object("options"); options != nil {
-		if receipt := options.Flag("receipt"); receipt != nil {
-			o.receipt = *receipt
-		}
-		outer.Join(options)
-	}
-	o.readPayload(outer)
-	return o, outer.Err
-}
-
-func (o *outgoing) readPayload(f *amp.Fields) {
-	raw, there := f.Get("payload")
-	if !there {
-		f.Missing("payload", `an object such as {"type": "request", "message": "Please …"}`)
-		return
-	}
-	p := f.Object("payload")
-	if p == nil {
-		return
-	}
-	o.payload = raw
-	o.kind = p.Required("type", maxType, "a word such as \"request\", \"response\", \"notification\" or \"update\"")
-	o.message = p.Required("message", maxMessage, "text of 1 to 65536 bytes")
-	if len(o.message) > maxMessage {
-		p.FailLong("message", maxMessage, "should have at most %d bytes, and has %d.", maxMessage, len(o.message))
-	}
-	if context, ok := p.Get("context"); ok {
-		switch {
-		case context.Kind() != '{':
-			p.Fail("context", "should be an object.")
-		case len(context) > maxContext:
-			p.FailLong("context", maxContext, "should have at most %d bytes, and has %d.", maxContext, len(context))
-		}
-	}
-	if list, ok := p.Get("attachments"); ok {
-		o.attached = true
-		if list.Kind() != '[' {
-			p.Fail("attachments", "should be a list.")
-		}
-	}
-	f.Join(p)
-	if f.Err == nil && len(raw) > maxPayload {
-		f.Err = fault.New(fault.TooLarge, "The payload has %d bytes; the most is %d. Send what is large as an attachment.",
-			len(raw), maxPayload)
-	}
-}
 
 // Answer is what a sender hears about a message.
 type Answer struct {

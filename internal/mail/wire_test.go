@@ -4,36 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/fault"
-	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/injection"
 )
-
-// FuzzRoute: whatever comes is a message within its limits, or an error for the caller.
-func FuzzRoute(f *testing.F) {
-	for _, seed := range []string{
-		`{"to":"bob","subject":"s","payload":{"type":"request","message":"m"}}`,
-		`{"envelope":{"to":"b@c","subject":"s","priority":"high","expires_at":"2026-01-01T00:00:00.5+01:00"},"payload":{"type":"t","message":"m","context":{}}}`,
-		`{"to":1}`, `{"payload":[]}`, `{"to":"bob","subject":"\u0000","payload":{"type":"t","message":"m"}}`, `[]`, ``, `{"options":{"receipt":1}}`,
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, body []byte) {
-		o, err := parseRoute(body)
-		if err != nil {
-			if status := fault.From(err).Code.Status(); status != 400 && status != 413 {
-				t.Fatalf("%q: %d %v", body, status, err)
-			}
-			return
-		}
-		if o.to == "" || o.subject == "" || o.message == "" || o.kind == "" || len(o.payload) == 0 || len(o.message) > maxMessage {
-			t.Fatalf("%q: %+v", body, o)
-		}
-		if _, err := amp.Canonical(o.payload); err != nil {
-			t.Fatalf("%q has no canonical form: %v", o.payload, err)
-		}
-	})
-}
 
 func TestPrefixes(t *testing.T) {
 	t.Parallel()
