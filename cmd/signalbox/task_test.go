@@ -13,7 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"signalbox/internal/conform"
-	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/testbed"
 )
 
@@ -53,7 +53,7 @@ func TestScenariosOfTasksGoOnWhateverEndsTheServerBetweenTheirSteps(t *testing.T
 			if err := host.Open(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			report, err := conform.RunTasks(t.Context(), onlyScenarios{task.Vectors()}, host)
+			report, err := conform.RunTasks(t.Context(), onlyScenarios{amp.Vectors()}, host)
 			if err != nil || report.Passed != 15 {
 				t.Errorf("%d passed: %v", report.Passed, err)
 			}
@@ -164,7 +164,7 @@ func TestATaskFromATerminal(t *testing.T) {
 	if code, out := run(t, p.dir, "task", "validate", writeFile(t, `{"msg_id":1}`)); code != 1 || !strings.Contains(out, `AMP_E_TYPE at "/msg_id"`) {
 		t.Errorf("validate: %d %s", code, out)
 	}
-	if out := mustRun(t, p.dir, "conform", "task", "../../internal/task/vectors"); !strings.Contains(out, "135 passed, 0 failed") {
+	if out := mustRun(t, p.dir, "conform", "task", "../../internal/task/amp/vectors"); !strings.Contains(out, "135 passed, 0 failed") {
 		t.Errorf("conform: %s", out)
 	}
 	if out := mustRun(t, p.dir, "conform", "task", p.url); !strings.Contains(out, "skipped 15 cases") || !strings.Contains(out, ", 0 failed") {

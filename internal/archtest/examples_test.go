@@ -134,6 +134,15 @@ func TestTheRulesFindWhatBreaksThem(t *testing.T) {
 			[]string{"internal/task/a.go imports github.com/go-json-experiment/json/jsontext: only wire may, how strict we are with JSON is decided once"},
 		},
 		{
+			"lenient JSON without a reason", "internal/task/a.go", source("encoding/json"),
+			[]string{"internal/task/a.go imports encoding/json: JSON has one meaning, that of wire; where another is needed, a comment beside the import says why"},
+		},
+		{"lenient JSON with a reason", "internal/task/a.go", twoSentences + "package x\nimport _ \"encoding/json\" // digests depend on it\n", nil},
+		{"lenient JSON with a reason above", "client/a.go", twoSentences + "package x\nimport (\n\t// Agents link nothing else.\n\t_ \"encoding/json\"\n)\n", nil},
+		{"lenient JSON in wire", "internal/wire/a.go", source("encoding/json"), nil},
+		{"lenient JSON in a helper of tests", "internal/ledger/ledgertest/a.go", source("encoding/json"), nil},
+		{"lenient JSON in a test", "internal/task/a_test.go", source("encoding/json"), nil},
+		{
 			"no package comment", "internal/gate/a.go", "package x\n",
 			[]string{"internal/gate has a package comment of 0 sentences: a reader needs at least two, what it owns and what it must not know"},
 		},

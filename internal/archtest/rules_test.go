@@ -88,6 +88,9 @@ func broken(p pkg) []string {
 			if why := forbidden(p.dir, f.test, imported); why != "" {
 				out = append(out, fmt.Sprintf("%s imports %s: %s", name, strings.TrimPrefix(imported, module+"/"), why))
 			}
+			if imported == "encoding/json" && !f.test && !isHelper(p.dir) && roomOf(p.dir) != "wire" && f.reasons[imported] == "" {
+				out = append(out, name+" imports encoding/json: JSON has one meaning, that of wire; where another is needed, a comment beside the import says why")
+			}
 		}
 	}
 	return out

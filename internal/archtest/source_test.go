@@ -23,6 +23,7 @@ type file struct {
 	name    string
 	test    bool
 	imports []string
+	reasons map[string]string // the comments beside imports
 	lines   int
 	hasInit bool
 }
@@ -71,13 +72,14 @@ func readPackage(root fs.FS, dir string) (pkg, error) {
 		if err != nil {
 			return p, err
 		}
-		f := file{name: path.Base(name), test: strings.HasSuffix(name, "_test.go"), lines: bytes.Count(source, []byte("\n"))}
+		f := file{name: path.Base(name), test: strings.HasSuffix(name, "_test.go"), lines: bytes.Count(source, []byte("\n")), reasons: map[string]string{}}
 		for _, spec := range tree.Imports {
 			imported, err := strconv.Unquote(spec.Path.Value)
 			if err != nil {
 				return p, err
 			}
 			f.imports = append(f.imports, imported)
+			f.reasons[imported] = strings.TrimSpace(spec.Doc.Text() + spec.Comment.Text())
 		}
 		f.hasInit = slices.ContainsFunc(tree.Decls, isInit)
 		if !f.test {

@@ -14,7 +14,7 @@ import (
 	"signalbox/internal/conform"
 	"signalbox/internal/fault"
 	"signalbox/internal/run/vector"
-	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 )
 
 // conformCommands run cases of a protocol, and show how they came out.
@@ -179,7 +179,7 @@ func (k *conformCommands) newTask() *command.Command {
 			}
 			return k.show(report, nil)
 		}
-		vectors := task.Vectors()
+		vectors := amp.Vectors()
 		if *folder != "" {
 			vectors = os.DirFS(*folder)
 		}

@@ -7,13 +7,13 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"signalbox/internal/clock"
 	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
@@ -31,17 +31,12 @@ type setBody struct {
 
 var alarms = ledger.Projection{
 	Name:   "alarms",
-	Tables: []ledger.Table{{Name: "alarm", Key: "name"}},
+	Tables: ledger.Tables("alarm (name)"),
 	Apply: map[string]ledger.Apply{
-		"alarm.set": func(tx *store.Tx, e *ledger.Entry) error {
-			var b setBody
-			if err := e.Decode(&b); err != nil {
-				return err
-			}
+		"alarm.set": ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *setBody) {
 			tx.Exec("INSERT INTO alarm (name, rang) VALUES ($1, 0) ON CONFLICT (name) DO NOTHING", e.Subject)
 			clock.Set(tx, clock.Timer{Kind: "alarm", Subject: e.Subject, Workspace: e.Workspace, Due: time.UnixMicro(b.Due)})
-			return nil
-		},
+		}),
 		"alarm.off": func(tx *store.Tx, e *ledger.Entry) error {
 			clock.Clear(tx, "alarm", e.Subject)
 			return nil
@@ -53,31 +48,19 @@ var alarms = ledger.Projection{
 	},
 }
 
-func sets() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, clock.Migrations, alarmMigrations}
+// parts are timers, and what uses them.
+func parts() []ledgertest.Part {
+	return []ledgertest.Part{{Migrations: clock.Migrations, Projection: clock.Projection()}, {Migrations: alarmMigrations, Projection: alarms}}
 }
-
-func projections() []ledger.Projection { return []ledger.Projection{clock.Projection(), alarms} }
 
 // node is a ledger with timers, as one process has them.
-type node struct {
-	t      testing.TB
-	db     *store.DB
-	ledger *ledger.Ledger
-	offset atomic.Int64 // how far its clock is off
-	stop   func()
-}
+type node struct{ *ledgertest.Node }
 
 // start runs a node; ring may make the handler fail, nil never does.
 func start(t testing.TB, address, dir string, ring func(clock.Timer) error) *node {
 	t.Helper()
-	n := &node{t: t, db: storetest.Open(t, address, sets()...)}
-	var err error
-	n.ledger, err = ledger.Open(t.Context(), ledger.Options{DB: n.db, Dir: dir, Origin: "test.example/clock", Now: n.now, Projections: projections()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	timers := clock.New(n.db, n.ledger, n.now, slog.New(slog.DiscardHandler), map[string]clock.Handler{
+	n := &node{ledgertest.Open(t, address, nil, parts(), ledgertest.Dir(dir))}
+	timers := clock.New(n.DB, n.Ledger, n.Now, slog.New(slog.DiscardHandler), map[string]clock.Handler{
 		"alarm": func(tx *ledger.Tx, timer clock.Timer) error {
 			if ring != nil {
 				if err := ring(timer); err != nil {
@@ -88,49 +71,33 @@ func start(t testing.TB, address, dir string, ring func(clock.Timer) error) *nod
 			return nil
 		},
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	core, stopCore := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = n.ledger.Run(core) })
-	wg.Go(func() { _ = timers.Run(ctx); stopCore() })
-	n.stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
-	t.Cleanup(n.stop)
+	n.Run(timers.Run)
 	return n
 }
 
-func (n *node) now() time.Time { return time.Now().Add(time.Duration(n.offset.Load())) }
-
 func (n *node) append(kind, subject string, body any) {
-	n.t.Helper()
-	err := n.ledger.Write(context.Background(), func(tx *ledger.Tx) error {
+	n.T.Helper()
+	err := n.Ledger.Write(context.Background(), func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Kind: kind, Actor: "system", Subject: subject, Body: body})
 		return nil
 	})
 	if err != nil {
-		n.t.Error(err)
+		n.T.Error(err)
 	}
 }
 
 func (n *node) set(name string, in time.Duration) {
-	n.t.Helper()
-	n.append("alarm.set", name, setBody{n.now().Add(in).UnixMicro()})
+	n.T.Helper()
+	n.append("alarm.set", name, setBody{n.Now().Add(in).UnixMicro()})
 }
 
 // rang counts how often an alarm rang, -1 for one that is not there.
 func (n *node) rang(name string) (times int) {
-	n.t.Helper()
-	if err := n.db.Read.QueryRowContext(context.Background(), "SELECT rang FROM alarm WHERE name = $1", name).Scan(&times); err != nil {
+	n.T.Helper()
+	if err := n.DB.Read.QueryRowContext(context.Background(), "SELECT rang FROM alarm WHERE name = $1", name).Scan(&times); err != nil {
 		return -1
 	}
 	return times
-}
-
-func (n *node) wantClean() {
-	n.t.Helper()
-	got, err := ledger.CheckRebuild(context.Background(), n.db, sets(), projections(), nil)
-	if err != nil || len(got.Differences) != 0 {
-		n.t.Errorf("%+v %v", got, err)
-	}
 }
 
 func TestATimer(t *testing.T) {
@@ -167,9 +134,9 @@ func TestATimer(t *testing.T) {
 
 		// A clock that is set forward by an hour fires what that makes due; one that
 		// is set back fires nothing twice.
-		n.offset.Store(int64(time.Hour + time.Second))
+		n.Set(time.Hour + time.Second)
 		testbed.Until(t, "far to ring", func() bool { return n.rang("far") == 1 })
-		n.offset.Store(-int64(time.Hour))
+		n.Set(-time.Hour)
 		n.set("after the step", 0)
 		testbed.Until(t, "after the step to ring", func() bool { return n.rang("after the step") == 1 })
 		for _, name := range []string{"now", "past", "soon", "moved", "broken", "panics", "far"} {
@@ -180,7 +147,7 @@ func TestATimer(t *testing.T) {
 		if n.rang("cleared") != 0 {
 			t.Error("an alarm that was cleared rang")
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -197,7 +164,7 @@ func TestATimerFiresOnceWhateverIsKilled(t *testing.T) {
 			running[i] = start(t, address, dirs[i], nil)
 		}
 		count := func(where string) (c int) {
-			if err := running[0].db.Read.QueryRowContext(context.Background(), "SELECT count(*) FROM alarm WHERE "+where).Scan(&c); err != nil {
+			if err := running[0].DB.Read.QueryRowContext(context.Background(), "SELECT count(*) FROM alarm WHERE "+where).Scan(&c); err != nil {
 				t.Fatal(err)
 			}
 			return c
@@ -211,13 +178,13 @@ func TestATimerFiresOnceWhateverIsKilled(t *testing.T) {
 			some := rand.IntN(each)
 			testbed.Until(t, "some alarms of the round", func() bool { return count(fmt.Sprintf("rang >= 1 AND name LIKE '%d-%%'", round)) >= some })
 			i := rand.IntN(nodes)
-			running[i].stop()
+			running[i].Stop()
 			running[i] = start(t, address, dirs[i], nil)
 		}
 		testbed.Until(t, "all alarms", func() bool { return count("rang >= 1") == alarmCount })
 		if twice := count("rang > 1"); twice != 0 {
 			t.Errorf("%d alarms rang more than once", twice)
 		}
-		running[0].wantClean()
+		running[0].WantClean()
 	})
 }

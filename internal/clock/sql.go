@@ -50,7 +50,7 @@ type fired struct {
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name:   "clock",
-		Tables: []ledger.Table{{Name: "timer", Key: "kind, subject"}},
+		Tables: ledger.Tables("timer (kind, subject)"),
 		Apply: map[string]ledger.Apply{
 			"timer.fired": func(tx *store.Tx, e *ledger.Entry) error {
 				var f fired

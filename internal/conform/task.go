@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -22,7 +22,7 @@ type TaskHost interface {
 	// what is due by then.
 	MoveTo(ctx context.Context, seconds int64) error
 	// Send sends a document as who it is from.
-	Send(ctx context.Context, kind task.Kind, raw []byte) (TaskAnswer, error)
+	Send(ctx context.Context, kind amp.Kind, raw []byte) (TaskAnswer, error)
 	// Look says how the case's task stands.
 	Look(ctx context.Context, taskID string) (TaskLook, error)
 	// Settle calls fn until it finds nothing wrong, for as long as a host may take to do
@@ -33,15 +33,15 @@ type TaskHost interface {
 // TaskAnswer is how a host answers a document.
 type TaskAnswer struct {
 	Duplicate bool
-	Refusal   *task.Refusal // nil when it was taken
-	Warnings  []task.Problem
+	Refusal   *amp.Refusal // nil when it was taken
+	Warnings  []amp.Problem
 }
 
 // TaskLook is how a task stands.
 type TaskLook struct {
 	Status        string
 	Count, Streak int64
-	Open          []task.Opened
+	Open          []amp.Opened
 }
 
 // CannotError is why a host cannot run a case: it is skipped, not failed.
@@ -51,12 +51,12 @@ func (c CannotError) Error() string { return string(c) }
 
 // taskCase is a document with what stands beside it, or a scenario.
 type taskCase struct {
-	Valid    *bool          `json:"valid"`
-	Layer    task.Layer     `json:"layer"`
-	Errors   []task.Problem `json:"errors"`
-	Warnings []task.Problem `json:"warnings"`
-	Given    []taskStep     `json:"given"`
-	Steps    []taskStep     `json:"steps"`
+	Valid    *bool         `json:"valid"`
+	Layer    amp.Layer     `json:"layer"`
+	Errors   []amp.Problem `json:"errors"`
+	Warnings []amp.Problem `json:"warnings"`
+	Given    []taskStep    `json:"given"`
+	Steps    []taskStep    `json:"steps"`
 	Effect   struct {
 		Escalation *struct {
 			Type     string `json:"escalation_type"`
@@ -81,7 +81,7 @@ type taskStep struct {
 	Status    string    `json:"expect_status"`
 	Counts    []int64   `json:"expect_counts"`
 	Open      *[]string `json:"expect_open_escalations"`
-	Error     task.Code `json:"expect_error"`
+	Error     amp.Code  `json:"expect_error"`
 	Duplicate bool      `json:"expect_duplicate"`
 }
 
@@ -140,14 +140,14 @@ func runTaskCase(ctx context.Context, vectors fs.FS, name string, host TaskHost)
 // document sends the document of a case. One that is valid by itself may be refused
 // because of the task that it is about, which is another matter.
 func (c *taskCase) document(ctx context.Context, raw []byte, host TaskHost) error {
-	kind := task.KindOf(raw)
+	kind := amp.KindOf(raw)
 	got, err := host.Send(ctx, kind, raw)
 	if err != nil {
 		return err
 	}
 	if c.Valid != nil && *c.Valid {
 		if r := got.Refusal; r != nil {
-			if r.Layer != task.LayerContext && r.Layer != task.LayerAuth {
+			if r.Layer != amp.LayerContext && r.Layer != amp.LayerAuth {
 				return fmt.Errorf("refused: %v", r)
 			}
 		}
@@ -167,7 +167,7 @@ func (c *taskCase) document(ctx context.Context, raw []byte, host TaskHost) erro
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(look.Open, func(o task.Opened) bool { return o.Type == want.Type && o.Severity == want.Severity }) {
+		if !slices.ContainsFunc(look.Open, func(o amp.Opened) bool { return o.Type == want.Type && o.Severity == want.Severity }) {
 			return fmt.Errorf("no escalation %s (%s) was raised", want.Type, want.Severity)
 		}
 	}
@@ -182,8 +182,8 @@ func taskIDOf(raw []byte) string {
 	return d.TaskID
 }
 
-func samePlaces(what string, want, got []task.Problem) error {
-	show := func(list []task.Problem) (out []string) {
+func samePlaces(what string, want, got []amp.Problem) error {
+	show := func(list []amp.Problem) (out []string) {
 		for _, p := range list {
 			out = append(out, fmt.Sprintf("%s at %q", p.Code, p.Pointer))
 		}
@@ -213,19 +213,19 @@ func runStep(ctx context.Context, s *taskStep, last *string, host TaskHost) erro
 	var got TaskAnswer
 	var err error
 	sent := true
-	send := func(kind task.Kind, raw []byte) {
+	send := func(kind amp.Kind, raw []byte) {
 		*last = taskIDOf(raw)
 		got, err = host.Send(ctx, kind, raw)
 	}
 	switch {
 	case s.Submit != nil:
-		send(task.InMessage, s.Submit)
+		send(amp.InMessage, s.Submit)
 	case s.Ack != nil:
-		send(task.InAck, s.Ack)
+		send(amp.InAck, s.Ack)
 	case s.Admin != nil:
-		send(task.InInstruction, s.Admin)
+		send(amp.InInstruction, s.Admin)
 	case s.Heartbeat != nil:
-		send(task.InHeartbeat, s.Heartbeat)
+		send(amp.InHeartbeat, s.Heartbeat)
 	case s.ResumeAll:
 		got, err = resumeAll(ctx, *last, s.At, host)
 	default:
@@ -289,9 +289,9 @@ func resumeAll(ctx context.Context, taskID string, at int64, host TaskHost) (Tas
 	if err != nil {
 		return TaskAnswer{}, err
 	}
-	i := task.Instruction{
-		Record: "admin_instruction", ID: fmt.Sprintf("admin-%s-%013d", taskID, 9_000_000_000_000+at), Version: task.Version, TaskID: taskID,
-		Timestamp: "2026-02-26T15:00:00Z", From: task.Admin, Action: "resume", Channel: "api", Actor: "conform",
+	i := amp.Instruction{
+		Record: "admin_instruction", ID: fmt.Sprintf("admin-%s-%013d", taskID, 9_000_000_000_000+at), Version: amp.Version, TaskID: taskID,
+		Timestamp: "2026-02-26T15:00:00Z", From: amp.Admin, Action: "resume", Channel: "api", Actor: "conform",
 	}
 	for _, o := range look.Open {
 		i.Refs = append(i.Refs, o.ID)
@@ -300,5 +300,5 @@ func resumeAll(ctx context.Context, taskID string, at int64, host TaskHost) (Tas
 	if err != nil {
 		return TaskAnswer{}, err
 	}
-	return host.Send(ctx, task.InInstruction, raw)
+	return host.Send(ctx, amp.InInstruction, raw)
 }

@@ -9,7 +9,7 @@ import (
 	"signalbox/internal/conform"
 	"signalbox/internal/server/servertest"
 	"signalbox/internal/store/storetest"
-	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 )
 
 // startMovable runs a server whose clock can be set forward.
@@ -20,7 +20,7 @@ func startMovable(t *testing.T, address string) (url, token string) {
 }
 
 func TestTheEngineKeepsToEveryVectorOfTasks(t *testing.T) {
-	report, err := conform.RunTasks(t.Context(), task.Vectors(), &conform.TaskEngine{})
+	report, err := conform.RunTasks(t.Context(), amp.Vectors(), &conform.TaskEngine{})
 	if err != nil || report.Passed < 100 || report.Skipped != 0 {
 		t.Errorf("%d passed, %d skipped: %v", report.Passed, report.Skipped, err)
 	}
@@ -46,7 +46,7 @@ func TestAWrongExpectationOfATaskIsFoundOut(t *testing.T) {
 	} {
 		files := fstest.MapFS{}
 		for _, name := range []string{c.file, strings.Replace(c.file, ".expect", "", 1)} {
-			text, err := fs.ReadFile(task.Vectors(), name)
+			text, err := fs.ReadFile(amp.Vectors(), name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +73,7 @@ func TestTheServerKeepsToEveryVectorOfTasks(t *testing.T) {
 		if err := host.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		report, err := conform.RunTasks(t.Context(), task.Vectors(), host)
+		report, err := conform.RunTasks(t.Context(), amp.Vectors(), host)
 		if err != nil || report.Passed < 100 || report.Skipped != 0 {
 			t.Errorf("%d passed, %d skipped: %v", report.Passed, report.Skipped, err)
 		}

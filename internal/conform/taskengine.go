@@ -3,12 +3,12 @@ package conform
 import (
 	"context"
 
-	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 )
 
 // TaskEngine is a host without a server: the rules alone, with a clock that is moved.
 type TaskEngine struct {
-	engine *task.Engine
+	engine *amp.Engine
 	now    int64 // microseconds
 }
 
@@ -19,9 +19,9 @@ const caseBegins = 1_772_116_327_000_000
 
 // Begin implements TaskHost.
 func (e *TaskEngine) Begin(_ context.Context, requirePlan bool) error {
-	p := task.Defaults()
+	p := amp.Defaults()
 	p.RequirePlan = requirePlan
-	e.engine, e.now = task.NewEngine(p), caseBegins
+	e.engine, e.now = amp.NewEngine(p), caseBegins
 	return nil
 }
 
@@ -41,22 +41,22 @@ func (e *TaskEngine) MoveTo(_ context.Context, seconds int64) error {
 			return nil
 		}
 		e.now = max(e.now, due)
-		e.engine.Do(task.Input{Kind: task.InTick, TaskID: id}, e.world())
+		e.engine.Do(amp.Input{Kind: amp.InTick, TaskID: id}, e.world())
 	}
 }
 
-func (e *TaskEngine) world() task.World { return task.World{Now: e.now} }
+func (e *TaskEngine) world() amp.World { return amp.World{Now: e.now} }
 
 // Send implements TaskHost.
-func (e *TaskEngine) Send(_ context.Context, kind task.Kind, raw []byte) (TaskAnswer, error) {
+func (e *TaskEngine) Send(_ context.Context, kind amp.Kind, raw []byte) (TaskAnswer, error) {
 	in, refusal := e.engine.Policy.Read(kind, raw)
-	var out task.Outcome
+	var out amp.Outcome
 	if refusal == nil {
 		out, refusal = e.engine.Do(in, e.world())
 	}
 	if refusal != nil {
-		if id, lost, matters := task.LostOf(kind, raw, refusal); matters {
-			e.engine.Do(task.Input{Kind: task.InRefusal, TaskID: id, Lost: &lost}, e.world())
+		if id, lost, matters := amp.LostOf(kind, raw, refusal); matters {
+			e.engine.Do(amp.Input{Kind: amp.InRefusal, TaskID: id, Lost: &lost}, e.world())
 		}
 	}
 	return TaskAnswer{Duplicate: out.Duplicate, Refusal: refusal, Warnings: out.Warnings}, nil

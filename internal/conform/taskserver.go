@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -151,7 +152,7 @@ func (s *TaskServer) MoveTo(ctx context.Context, seconds int64) error {
 }
 
 // Send implements TaskHost.
-func (s *TaskServer) Send(ctx context.Context, kind task.Kind, raw []byte) (TaskAnswer, error) {
+func (s *TaskServer) Send(ctx context.Context, kind amp.Kind, raw []byte) (TaskAnswer, error) {
 	raw = []byte(strings.ReplaceAll(string(raw), vectorTask, s.taskID))
 	var d struct {
 		From   string `json:"from"`
@@ -161,16 +162,16 @@ func (s *TaskServer) Send(ctx context.Context, kind task.Kind, raw []byte) (Task
 	_ = wire.UnmarshalPart(raw, &d) // what cannot be read is sent all the same
 	token := s.keys[d.From]
 	switch {
-	case d.From == "admin" || kind == task.InInstruction:
+	case d.From == "admin" || kind == amp.InInstruction:
 		token = s.Token
 	case s.planned && d.From == "coordinator":
 		token = s.keys[planner]
 	case token == "":
 		token = s.keys["coordinator"]
 	}
-	path := map[task.Kind]string{
-		task.InMessage: "/amp/messages", task.InHeartbeat: "/amp/heartbeats",
-		task.InAck: "/amp/messages/" + url.PathEscape(d.AckOf) + "/ack", task.InInstruction: "/amp/tasks/" + url.PathEscape(d.TaskID) + "/instructions",
+	path := map[amp.Kind]string{
+		amp.InMessage: "/amp/messages", amp.InHeartbeat: "/amp/heartbeats",
+		amp.InAck: "/amp/messages/" + url.PathEscape(d.AckOf) + "/ack", amp.InInstruction: "/amp/tasks/" + url.PathEscape(d.TaskID) + "/instructions",
 	}[kind]
 	s.kit.URL = s.URL
 	r, err := s.kit.call(ctx, http.MethodPost, path, raw, http.Header{"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}})
@@ -182,19 +183,19 @@ func (s *TaskServer) Send(ctx context.Context, kind task.Kind, raw []byte) (Task
 
 func readTaskAnswer(r reply) (TaskAnswer, error) {
 	var a struct {
-		Record        string         `json:"record"`
-		Status        string         `json:"status"`
-		Layer         task.Layer     `json:"layer"`
-		Errors        []task.Problem `json:"errors"`
-		Warnings      []task.Problem `json:"warnings"`
-		OtherWarnings []task.Problem `json:"x_warnings"`
+		Record        string        `json:"record"`
+		Status        string        `json:"status"`
+		Layer         amp.Layer     `json:"layer"`
+		Errors        []amp.Problem `json:"errors"`
+		Warnings      []amp.Problem `json:"warnings"`
+		OtherWarnings []amp.Problem `json:"x_warnings"`
 	}
 	if err := wire.UnmarshalPart(r.body, &a); err != nil {
 		return TaskAnswer{}, fmt.Errorf("answered with %d and no JSON: %.200s", r.http, r.body)
 	}
 	switch {
 	case a.Record == "error" && len(a.Errors) > 0:
-		refusal := &task.Refusal{Layer: a.Layer, Problems: a.Errors}
+		refusal := &amp.Refusal{Layer: a.Layer, Problems: a.Errors}
 		if r.http != refusal.Status() {
 			return TaskAnswer{}, fmt.Errorf("refused with %d, want %d: %v", r.http, refusal.Status(), refusal)
 		}
@@ -212,7 +213,7 @@ func (s *TaskServer) Look(ctx context.Context, taskID string) (TaskLook, error) 
 	if err != nil {
 		return TaskLook{}, err
 	}
-	var t task.Record
+	var t amp.Record
 	if err := wire.UnmarshalPart(r.body, &t); err != nil {
 		return TaskLook{}, err
 	}

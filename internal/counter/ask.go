@@ -32,7 +32,7 @@ func (c *Counters) filter(ctx context.Context, q Question) (f Filter, visible bo
 		return f, false, err
 	}
 	if f.Workspace, visible = wire.Within(ctx, q.Workspace); visible && q.Agent != "" {
-		f.Agents, err = c.Roster.AgentIDs(ctx, f.Workspace, q.Agent)
+		f.Agents, err = c.roster.AgentIDs(ctx, f.Workspace, q.Agent)
 		visible = len(f.Agents) > 0
 	}
 	return f, visible, err
@@ -40,7 +40,7 @@ func (c *Counters) filter(ctx context.Context, q Question) (f Filter, visible bo
 
 // readDays reads a span of days.
 func (c *Counters) readDays(from, to string) (first, last string, err error) {
-	end := c.Now().UTC()
+	end := c.now().UTC()
 	if to != "" {
 		if end, err = time.Parse(time.DateOnly, to); err != nil {
 			return "", "", wrongDay("to", to)

@@ -40,7 +40,7 @@ func (c *Counters) Describe(ctx context.Context, by roster.Identity, workspace, 
 	if n := utf8.RuneCountInString(title); strings.TrimSpace(title) == "" || n > maxTitle {
 		return fault.New(fault.InvalidPayload, "The title should be 1 to %d characters, such as %q, and has %d.", maxTitle, "Job search", n).About("title")
 	}
-	return c.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	return c.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		if err := roster.RequireWorkspace(tx, workspace); err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (c *Counters) Deck(ctx context.Context, f Filter, name string) (Deck, error
 }
 
 func (c *Counters) decks(ctx context.Context, f Filter, where string, args ...any) ([]Deck, error) {
-	all, err := store.All(c.DB.Reading(ctx), func(scan store.Scan) (d Deck, err error) {
+	all, err := store.All(c.db.Reading(ctx), func(scan store.Scan) (d Deck, err error) {
 		var first int64
 		err = scan(&d.Workspace, &d.Name, &d.Title, &first)
 		d.Sorted, d.FirstAt = d.Title != "", store.Moment(first)

@@ -41,25 +41,33 @@ type Options struct {
 }
 
 // Counters counts and answers.
-type Counters struct{ Options }
+type Counters struct {
+	db      *store.DB
+	ledger  *ledger.Ledger
+	roster  *roster.Roster
+	gates   *gate.Gates
+	now     func() time.Time
+	log     *slog.Logger
+	readers map[string]Reader
+	look    time.Duration
+}
 
 // New makes the counters of a ledger. Run must be running for anything to be counted, on
 // some node.
 func New(o Options) *Counters {
 	readers := gateReaders()
 	maps.Copy(readers, o.Readers)
-	o.Readers = readers
-	return &Counters{o}
+	return &Counters{o.DB, o.Ledger, o.Roster, o.Gates, o.Now, o.Log, readers, cmp.Or(o.Look, lookEvery)}
 }
 
 // Run counts while this node holds the lease, until ctx ends.
 func (c *Counters) Run(ctx context.Context) error {
-	return c.Ledger.Hold(ctx, "counters", c.follow)
+	return c.ledger.Hold(ctx, "counters", c.follow)
 }
 
 func (c *Counters) follow(ctx context.Context) error {
 	for {
-		news, began := c.Ledger.News(), time.Now()
+		news, began := c.ledger.News(), time.Now()
 		more, err := c.step(ctx)
 		if err != nil || ctx.Err() != nil {
 			return err
@@ -67,18 +75,18 @@ func (c *Counters) follow(ctx context.Context) error {
 		if more {
 			continue
 		}
-		ledger.Pause(ctx, news, cmp.Or(c.Look, lookEvery))
+		ledger.Pause(ctx, news, c.look)
 		ledger.Pause(ctx, nil, pace-time.Since(began))
 	}
 }
 
 // step counts a page of entries, and reports whether there are more.
 func (c *Counters) step(ctx context.Context) (more bool, err error) {
-	from, err := position(ctx, c.DB.Read)
+	from, err := position(ctx, c.db.Read)
 	if err != nil {
 		return false, err
 	}
-	entries, err := c.Ledger.Next(ctx, from)
+	entries, err := c.ledger.Next(ctx, from)
 	if err != nil || len(entries) == 0 {
 		return false, err
 	}
@@ -118,13 +126,13 @@ func (c *Counters) read(entries []ledger.Entry) tally {
 	t := tally{cells: map[cell]*Counts{}, decks: map[deckName]int64{}}
 	for i := range entries {
 		e := &entries[i]
-		read := c.Readers[e.Kind]
+		read := c.readers[e.Kind]
 		if read == nil {
 			continue
 		}
 		n, err := read(e)
 		if err != nil {
-			c.Log.Error("an entry is not counted, since it cannot be read", "seq", e.Seq, "kind", e.Kind, "error", err.Error())
+			c.log.Error("an entry is not counted, since it cannot be read", "seq", e.Seq, "kind", e.Kind, "error", err.Error())
 			continue
 		}
 		if n != nil {
@@ -161,7 +169,7 @@ var addCell = func() string {
 
 // save writes what was added up, and moves the cursor with it, unless another was first.
 func (c *Counters) save(ctx context.Context, from, to int64, t tally) error {
-	err := c.DB.Bookkeep(ctx, "counter_cursor", func(tx *store.Tx) error {
+	err := c.db.Bookkeep(ctx, "counter_cursor", func(tx *store.Tx) error {
 		if err := tx.QueryRow("UPDATE counter_cursor SET seq = $2 WHERE id = 1 AND seq = $1 RETURNING seq", []any{from, to}, &to); err != nil {
 			return err
 		}

@@ -96,8 +96,8 @@ func (c *Counters) stream(w http.ResponseWriter, r *http.Request, report Report)
 func (c *Counters) change(ctx context.Context, seq int64) {
 	ledger.Pause(ctx, nil, pushEvery)
 	for until := time.Now().Add(wire.StreamBeat); ctx.Err() == nil && time.Now().Before(until); {
-		news := c.Ledger.News()
-		if now, err := position(ctx, c.DB.Read); err == nil && now != seq {
+		news := c.ledger.News()
+		if now, err := position(ctx, c.db.Read); err == nil && now != seq {
 			return
 		}
 		ledger.Pause(ctx, news, lookEvery)

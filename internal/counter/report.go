@@ -162,7 +162,7 @@ func entry[K comparable](m map[K]*part, key K) *part {
 // collect reads what was counted, as of one moment, and what waits.
 func (c *Counters) collect(ctx context.Context, f Filter) (*parts, error) {
 	p := &parts{decks: map[deckName]*part{}, agents: map[agentOf]*part{}, days: map[string]*part{}}
-	tx, err := c.DB.Snapshot(ctx)
+	tx, err := c.db.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (c *Counters) collect(ctx context.Context, f Filter) (*parts, error) {
 	if err := p.readDecisions(ctx, tx, f); err != nil {
 		return nil, err
 	}
-	waiting, oldest, err := c.Gates.Waiting(ctx, gate.Filter{Workspace: f.Workspace, Project: f.Project, Agents: f.Agents})
+	waiting, oldest, err := c.gates.Waiting(ctx, gate.Filter{Workspace: f.Workspace, Project: f.Project, Agents: f.Agents})
 	p.oldest = oldest
 	for _, w := range waiting {
 		for _, one := range p.of(cell{workspace: w.Workspace, project: cmp.Or(w.Project, DefaultDeck), agent: w.Agent}) {
@@ -243,7 +243,7 @@ func (c *Counters) Report(ctx context.Context, f Filter) (Report, error) {
 	// There are as many as agents name, and nobody reads thousands.
 	r.Decks, r.Agents = r.Decks[:min(len(r.Decks), wire.MaxPage)], r.Agents[:min(len(r.Agents), wire.MaxPage)]
 	if p.oldest != nil {
-		age := max(0, c.Now().Sub(*p.oldest).Seconds())
+		age := max(0, c.now().Sub(*p.oldest).Seconds())
 		r.OldestWaiting, r.OldestWaitingSeconds = p.oldest, &age
 	}
 	return r, nil
@@ -259,7 +259,7 @@ func spenders(all []AgentSum) []AgentSum {
 // Await waits until the entry is counted, on whichever node that is done, or the time is up.
 func (c *Counters) Await(ctx context.Context, seq int64, most time.Duration) error {
 	for began := time.Now(); ; ledger.Pause(ctx, nil, lookAgain) {
-		at, err := position(ctx, c.DB.Read)
+		at, err := position(ctx, c.db.Read)
 		if err != nil || at >= seq || time.Since(began) >= most {
 			return err
 		}
@@ -271,7 +271,7 @@ func (c *Counters) agentSums(ctx context.Context, all map[agentOf]*part) ([]Agen
 	for at, one := range all {
 		sums, ids = append(sums, AgentSum{Workspace: at.workspace, ID: at.agent, Counts: one.sum()}), append(ids, at.agent)
 	}
-	names, err := c.Roster.AgentNames(ctx, ids)
+	names, err := c.roster.AgentNames(ctx, ids)
 	for i := range sums {
 		sums[i].Name = names[sums[i].ID]
 	}

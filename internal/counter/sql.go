@@ -77,7 +77,7 @@ type deckChanged struct {
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name:   "counter",
-		Tables: []ledger.Table{{Name: "deck", Key: "workspace, name"}},
+		Tables: ledger.Tables("deck (workspace, name)"),
 		Apply: map[string]ledger.Apply{kindDeckChanged: func(tx *store.Tx, e *ledger.Entry) error {
 			var b deckChanged
 			if err := e.Decode(&b); err != nil {

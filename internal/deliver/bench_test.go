@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"signalbox/internal/deliver"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
@@ -71,7 +72,7 @@ func serveTargets(b *testing.B, address string, hanging int) float64 {
 	}))
 	defer server.Close()
 	defer server.CloseClientConnections()
-	n := open(b, address, &clock{}, func(o *deliver.Options) {
+	n := open(b, address, &ledgertest.Clock{}, func(o *deliver.Options) {
 		*o = deliver.Options{DB: o.DB, Ledger: o.Ledger, Key: o.Key, Now: o.Now, Allow: o.Allow, Grace: time.Millisecond}
 	})
 	defer func() { n.stop() }()
@@ -88,7 +89,7 @@ func serveTargets(b *testing.B, address string, hanging int) float64 {
 	}
 	total := int64(each * (benchTargets - benchHanging))
 	begun := time.Now()
-	n.run(b)
+	n.core.Run(n.Run)
 	for next := int64(1); next < total; next = min(next+1000, total) {
 		testbed.Until(b, "the next deliveries", func() bool { return served.Load() >= next })
 	}

@@ -45,7 +45,7 @@ func TestADeliveryArrivesOnceWithItsBytesHeadersAndSignatures(t *testing.T) {
 		for _, c := range r.got("") {
 			checkSignatures(t, c, n.SecretFor("default", "billing", 1).Reveal())
 		}
-		n.checkRebuild(t)
+		n.core.WantClean()
 	})
 }
 
@@ -103,15 +103,15 @@ func TestAReceiverThatIsDownForTwoDaysGetsItWithTheSameID(t *testing.T) {
 		})
 		n := start(t, address, func(o *deliver.Options) { o.Pauses = nil })
 		ids := n.queue(t, hook(r.URL+"/down"), hook(r.URL+"/down"))
-		begun := n.clock.now()
+		begun := n.Now()
 		tries := int64(0)
-		for n.clock.now().Sub(begun) < 48*time.Hour {
+		for n.Now().Sub(begun) < 48*time.Hour {
 			tries++
 			d := n.tried(t, ids[0], tries)
 			if d.Status != deliver.Pending || d.NextAt == nil {
-				t.Fatalf("after %v it is %+v", n.clock.now().Sub(begun), d)
+				t.Fatalf("after %v it is %+v", n.Now().Sub(begun), d)
 			}
-			n.clock.move(d.NextAt.Sub(n.clock.now()) + time.Millisecond)
+			n.Move(d.NextAt.Sub(n.Now()) + time.Millisecond)
 		}
 		if tries < 15 || tries > 30 {
 			t.Errorf("it was tried %d times in two days", tries)
@@ -120,7 +120,7 @@ func TestAReceiverThatIsDownForTwoDaysGetsItWithTheSameID(t *testing.T) {
 			t.Errorf("the one behind it is %+v", b)
 		}
 		up.Store(true)
-		n.clock.move(4 * time.Hour)
+		n.Move(4 * time.Hour)
 		d := n.becomes(t, ids[0], deliver.Delivered)
 		n.becomes(t, ids[1], deliver.Delivered)
 		calls := r.got("")
@@ -132,7 +132,7 @@ func TestAReceiverThatIsDownForTwoDaysGetsItWithTheSameID(t *testing.T) {
 				t.Errorf("a try has the id %s, and not %s", c.id, ids[0])
 			}
 		}
-		n.checkRebuild(t)
+		n.core.WantClean()
 	})
 }
 
@@ -177,7 +177,7 @@ func TestWhatCannotBeDeliveredIsGivenUpVisiblyAndCanBeSentAgain(t *testing.T) {
 		if _, err := n.Resend(t.Context(), by, "delivery_none"); !fault.Is(err, fault.NotFound) {
 			t.Errorf("sending what is not there: %v", err)
 		}
-		n.checkRebuild(t)
+		n.core.WantClean()
 	})
 }
 
@@ -193,7 +193,7 @@ func TestOneThatWaitsForItsNextTryCanBeTriedAtOnce(t *testing.T) {
 		if d := n.tried(t, id, 2); d.Status != deliver.Pending || d.NextAt == nil {
 			t.Errorf("it is %+v", d)
 		}
-		n.checkRebuild(t)
+		n.core.WantClean()
 	})
 }
 

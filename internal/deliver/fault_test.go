@@ -168,7 +168,7 @@ func TestStepsOfTheClockNeitherLoseNorStorm(t *testing.T) {
 				n := start(t, address, func(o *deliver.Options) { o.Pauses = nil })
 				old := n.queue(t, hook(r.URL+"/old"), hook(r.URL+"/old"))
 				n.tried(t, old[0], 1)
-				n.clock.move(step)
+				n.Move(step)
 				// The pause began in another hour: one try more, and the pause after it.
 				n.tried(t, old[0], 2)
 				for range 5 { // looks for work, each of them
@@ -179,13 +179,13 @@ func TestStepsOfTheClockNeitherLoseNorStorm(t *testing.T) {
 				}
 				up.Store(true)
 				n.becomes(t, n.queue(t, hook(r.URL+"/new"))[0], deliver.Delivered)
-				n.clock.move(2 * time.Minute)
+				n.Move(2 * time.Minute)
 				for _, id := range old {
 					n.becomes(t, id, deliver.Delivered)
 				}
-				n.clock.move(-step)
+				n.Move(-step)
 				n.becomes(t, n.queue(t, hook(r.URL+"/newer"))[0], deliver.Delivered)
-				n.checkRebuild(t)
+				n.core.WantClean()
 			})
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"signalbox/internal/deliver"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
@@ -87,7 +88,7 @@ func TestEveryDeliveryIsTriedInOrderUntilItHasAnOutcomeWhateverIsKilled(t *testi
 				place: map[string]int{}, line: map[string][]string{}, final: map[string]int{}, count: map[string]int{}, high: map[string]int{},
 			}
 			r := newReceiver(t, j.answer)
-			c := &clock{}
+			c := &ledgertest.Clock{}
 			watcher := open(t, address, c) // queues, and runs nothing
 			defer watcher.stop()
 			for path := range rapid.IntRange(1, 5).Draw(rt, "targets") {
@@ -99,7 +100,7 @@ func TestEveryDeliveryIsTriedInOrderUntilItHasAnOutcomeWhateverIsKilled(t *testi
 			}
 			disturb(t, rt, address, c)
 			last := open(t, address, c, mortal)
-			last.run(t)
+			last.core.Run(last.Run)
 			defer last.stop()
 			for _, ids := range j.line {
 				for _, id := range ids {
@@ -110,13 +111,13 @@ func TestEveryDeliveryIsTriedInOrderUntilItHasAnOutcomeWhateverIsKilled(t *testi
 					}
 				}
 			}
-			watcher.checkRebuild(t)
+			watcher.core.WantClean()
 		})
 	})
 }
 
 // disturb starts, stops and kills two runners.
-func disturb(t *testing.T, rt *rapid.T, address string, c *clock) {
+func disturb(t *testing.T, rt *rapid.T, address string, c *ledgertest.Clock) {
 	t.Helper()
 	var nodes [2]*node
 	for range rapid.IntRange(1, 8).Draw(rt, "disturbances") {
@@ -124,7 +125,7 @@ func disturb(t *testing.T, rt *rapid.T, address string, c *clock) {
 		switch kill := rapid.Bool().Draw(rt, "kill"); {
 		case nodes[i] == nil:
 			nodes[i] = open(t, address, c, mortal)
-			nodes[i].run(t)
+			nodes[i].core.Run(nodes[i].Run)
 		case kill:
 			nodes[i].kill()
 			nodes[i] = nil
@@ -144,22 +145,22 @@ func disturb(t *testing.T, rt *rapid.T, address string, c *clock) {
 func TestTwoRunnersNeverSendTheSameAtTheSameTime(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		r := newReceiver(t, func(http.ResponseWriter, *http.Request, call) { time.Sleep(time.Millisecond) }) // notices overlaps
-		c := &clock{}
+		c := &ledgertest.Clock{}
 		a, b := open(t, address, c), open(t, address, c)
 		var all []deliver.Delivery
 		for i := range 300 {
 			all = append(all, hook(fmt.Sprintf("%s/%d", r.URL, i%12)))
 		}
 		ids := a.queue(t, all...)
-		a.run(t)
-		b.run(t)
+		a.core.Run(a.Run)
+		b.core.Run(b.Run)
 		for _, id := range ids {
 			a.becomes(t, id, deliver.Delivered)
 		}
 		if got := len(r.got("")); got != len(ids) {
 			t.Errorf("%d calls for %d deliveries", got, len(ids))
 		}
-		a.checkRebuild(t)
+		a.core.WantClean()
 	})
 }
 
@@ -174,20 +175,20 @@ func TestTheLanesOfADeadRunnerAreTakenOverAndItStartsAnewWhenItWasOnlyAway(t *te
 			case <-req.Context().Done():
 			}
 		})
-		c := &clock{}
+		c := &ledgertest.Clock{}
 		a, b := open(t, address, c, mortal), open(t, address, c, mortal)
 		id := a.queue(t, hook(r.URL+"/held"))[0]
-		a.run(t)
+		a.core.Run(a.Run)
 		<-first
 		a.kill()
 		close(release)
-		b.run(t)
+		b.core.Run(b.Run)
 		begun := time.Now()
 		b.becomes(t, id, deliver.Delivered)
 		if took := time.Since(begun); took < mortalLease {
 			t.Errorf("it was taken over after %v, with a lease of %v", took, mortalLease)
 		}
-		b.checkRebuild(t)
+		b.core.WantClean()
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"signalbox/internal/deliver"
+	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
@@ -18,7 +19,7 @@ func longLease(o *deliver.Options) { o.Lease = time.Hour }
 
 func TestARunnerThatStopsLeavesItsLanesToOthersAtOnce(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		watcher := storetest.Open(t, address, migrations...)
+		watcher := storetest.Open(t, address, ledger.Migrations, deliver.Migrations)
 		reached, answering := make(chan struct{}, 1), atomic.Bool{}
 		hanging := newReceiver(t, func(_ http.ResponseWriter, req *http.Request, _ call) {
 			if !answering.Load() {
@@ -43,7 +44,7 @@ func TestARunnerThatStopsLeavesItsLanesToOthersAtOnce(t *testing.T) {
 
 func TestARunnerThatIsStoppedWhileItClaimsHoldsNothing(t *testing.T) {
 	address := storetest.Postgres(t)
-	watcher := storetest.Open(t, address, migrations...)
+	watcher := storetest.Open(t, address, ledger.Migrations, deliver.Migrations)
 	commit := storetest.HoldCommits(t, address, "delivery_claim")
 	n := start(t, address, longLease)
 	id := n.queue(t, hook(newReceiver(t, ok).URL))[0]

@@ -3,41 +3,32 @@ package deliver_test
 import (
 	"bytes"
 	"context"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"signalbox/internal/deliver"
 	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/store"
-	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
 
-// clock is a time that a test moves.
-type clock struct{ offset atomic.Int64 }
-
-func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
-
-func (c *clock) move(d time.Duration) { c.offset.Add(int64(d)) }
-
-var (
-	migrations = []store.Migrations{ledger.Migrations, deliver.Migrations}
-	masterKey  = bytes.Repeat([]byte("k"), 32)
-)
-
-func projections() []ledger.Projection { return []ledger.Projection{deliver.Projection()} }
+var masterKey = bytes.Repeat([]byte("k"), 32)
 
 // node is a server with a ledger and an outbox, of which several may share a database.
 type node struct {
 	*deliver.Outbox
-	clock  *clock
+	*ledgertest.Clock
+	core   *ledgertest.Node
 	ledger *ledger.Ledger
 	db     *store.DB
-	stop   func() // the runner ends first, then the ledger
-	kill   func() // the database is gone, whatever is under way
 }
+
+// stop ends the runner first, then the ledger.
+func (n *node) stop() { n.core.Stop(); n.db.Close() }
+
+// kill takes the database away, whatever is under way.
+func (n *node) kill() { n.db.Close(); n.core.Stop() }
 
 // quick are options with which a test does not have to wait. A try has all the time that
 // a busy machine takes for it.
@@ -54,59 +45,24 @@ const mortalLease = 2 * time.Second
 
 func start(t testing.TB, address string, options ...func(*deliver.Options)) *node {
 	t.Helper()
-	n := open(t, address, &clock{}, options...)
-	n.run(t)
+	n := open(t, address, &ledgertest.Clock{}, options...)
+	n.core.Run(n.Run)
 	return n
 }
 
 // open makes a node whose runner does not run.
-func open(t testing.TB, address string, c *clock, options ...func(*deliver.Options)) *node {
+func open(t testing.TB, address string, c *ledgertest.Clock, options ...func(*deliver.Options)) *node {
 	t.Helper()
-	n := &node{clock: c, db: storetest.Open(t, address, migrations...)}
-	var err error
-	n.ledger, err = ledger.Open(context.Background(), ledger.Options{
-		DB: n.db, Dir: t.TempDir(), Origin: "test.example/deliver", Now: c.now, Projections: projections(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := deliver.Options{DB: n.db, Ledger: n.ledger, Key: masterKey, Now: c.now}
+	core := ledgertest.Open(t, address, c, []ledgertest.Part{{Migrations: deliver.Migrations, Projection: deliver.Projection()}})
+	o := deliver.Options{DB: core.DB, Ledger: core.Ledger, Key: masterKey, Now: c.Now}
 	quick(&o)
 	for _, option := range options {
 		option(&o)
 	}
-	if n.Outbox, err = deliver.New(o); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = n.ledger.Run(ctx) }()
-	n.stop = sync.OnceFunc(func() { cancel(); <-done; n.db.Close() })
-	t.Cleanup(func() { n.stop() })
-	return n
-}
-
-// run runs the runner.
-func (n *node) run(t testing.TB) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- n.Run(ctx) }()
-	stopLedger := n.stop
-	end := func(before func()) func() {
-		return func() {
-			before()
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-			stopLedger()
-		}
-	}
-	var once sync.Once
-	n.stop = func() { once.Do(end(func() {})) }
-	n.kill = func() { once.Do(end(n.db.Close)) }
-	t.Cleanup(n.stop)
+	outbox, err := deliver.New(o)
+	core.Must(err)
+	core.Run()
+	return &node{Outbox: outbox, Clock: c, core: core, ledger: core.Ledger, db: core.DB}
 }
 
 // queue queues deliveries in one transaction.
@@ -156,16 +112,4 @@ func (n *node) tried(t testing.TB, id string, times int64) deliver.Detail {
 	var d deliver.Detail
 	testbed.Until(t, "the next try", func() bool { d = n.get(t, id); return d.Attempts >= times })
 	return d
-}
-
-// checkRebuild compares the tables with what the ledger says.
-func (n *node) checkRebuild(t testing.TB) {
-	t.Helper()
-	check, err := ledger.CheckRebuild(context.Background(), n.db, migrations, projections(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range check.Differences {
-		t.Errorf("%s\n live    %s\n rebuilt %s", d.Table, d.Live, d.Built)
-	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"signalbox/internal/deliver"
 	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/wire"
@@ -23,7 +24,7 @@ import (
 func TestMoreLanesThanSlotsTakeTurns(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		r := newReceiver(t, ok)
-		c := &clock{}
+		c := &ledgertest.Clock{}
 		n := open(t, address, c, func(o *deliver.Options) { o.Slots = 4 })
 		var all []deliver.Delivery
 		for range 60 { // the long lines were there first
@@ -33,7 +34,7 @@ func TestMoreLanesThanSlotsTakeTurns(t *testing.T) {
 		}
 		long := n.queue(t, all...)
 		short := n.queue(t, hook(r.URL+"/short"))[0]
-		n.run(t)
+		n.core.Run(n.Run)
 		n.becomes(t, short, deliver.Delivered)
 		before := len(r.got(""))
 		for _, id := range long {
@@ -42,7 +43,7 @@ func TestMoreLanesThanSlotsTakeTurns(t *testing.T) {
 		if before > len(long)/2 {
 			t.Errorf("%d of %d deliveries of long lines came before the only one of a short line", before, len(long))
 		}
-		n.checkRebuild(t)
+		n.core.WantClean()
 	})
 }
 
@@ -109,7 +110,7 @@ func TestAnOutcomeForADeliveryThatHasEndedChangesNothing(t *testing.T) {
 		if diff := cmp.Diff(before, after); diff != "" || err != nil {
 			t.Error(diff, err)
 		}
-		n.checkRebuild(t)
+		n.core.WantClean()
 	})
 }
 
@@ -118,13 +119,13 @@ func TestADeliveryForLaterWaitsAndThoseBehindItToo(t *testing.T) {
 		r := newReceiver(t, ok)
 		n := start(t, address)
 		later := hook(r.URL + "/later")
-		later.NotBefore = n.clock.now().Add(time.Hour)
+		later.NotBefore = n.Now().Add(time.Hour)
 		ids := n.queue(t, later, hook(r.URL+"/later"), hook(r.URL+"/other"))
 		n.becomes(t, ids[2], deliver.Delivered)
 		if a, b := n.get(t, ids[0]), n.get(t, ids[1]); a.Attempts != 0 || a.NextAt == nil || b.Attempts != 0 || b.Behind != ids[0] {
 			t.Errorf("they are %+v and %+v", a, b)
 		}
-		n.clock.move(time.Hour)
+		n.Move(time.Hour)
 		n.becomes(t, ids[1], deliver.Delivered)
 		if got := r.got("/later"); len(got) != 2 || got[0].id != ids[0] {
 			t.Errorf("the receiver got %+v", got)

@@ -7,6 +7,7 @@ import (
 
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/store/storetest"
 )
 
@@ -22,9 +23,9 @@ func (named) Send(_ context.Context, a deliver.Attempt) deliver.Result {
 
 func TestByWhatAReceiverKnowsADeliveryIsKept(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := open(t, address, &clock{})
+		n := open(t, address, &ledgertest.Clock{})
 		n.AddSender("named", named{})
-		n.run(t)
+		n.core.Run(n.Run)
 		for _, c := range []struct{ target, name, status, want string }{
 			{"here", "C123 1700000000.000001", deliver.Delivered, "C123 1700000000.000001"},
 			{"here", strings.Repeat("long", 100), deliver.Delivered, ""},
@@ -39,6 +40,6 @@ func TestByWhatAReceiverKnowsADeliveryIsKept(t *testing.T) {
 		if _, err := n.Reference(t.Context(), "delivery_x"); !fault.Is(err, fault.NotFound) {
 			t.Error(err)
 		}
-		n.checkRebuild(t)
+		n.core.WantClean()
 	})
 }

@@ -77,11 +77,11 @@ type empty struct{}
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name:   "deliver",
-		Tables: []ledger.Table{{Name: "delivery", Key: "id"}, {Name: "delivery_lane", Key: "order_key"}},
+		Tables: ledger.Tables("delivery (id)", "delivery_lane (order_key)"),
 		Apply: map[string]ledger.Apply{
-			kindQueued:    applyQueued,
+			kindQueued:    ledger.ApplyBody(applyQueued),
 			kindSucceeded: applyEnded(Delivered),
-			kindFailed:    applyFailed,
+			kindFailed:    ledger.ApplyBody(applyFailed),
 			kindGivenUp:   applyEnded(Dead),
 			kindResent:    applyResent,
 		},
@@ -90,40 +90,26 @@ func Projection() ledger.Projection {
 
 // applyQueued leaves due_at at 0 for what is due at once: the time of an entry never
 // goes back, so after the clock did it would be in the future.
-func applyQueued(tx *store.Tx, e *ledger.Entry) error {
-	var b queued
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyQueued(tx *store.Tx, e *ledger.Entry, b *queued) {
 	at := e.At.UnixMicro()
 	tx.Exec(`INSERT INTO delivery (id, workspace, status, sender, target, order_key, entry, place, attempts, tries, due_at, since, queued_at, give_up_after, give_up_at, ended_at, last_error)
 VALUES ($1, $2, 'pending', $3, $4, $5, $6, $6, 0, 0, $7, 0, $8, $9, $10, 0, '')`,
 		e.Subject, e.Workspace, b.Sender, b.Target, b.OrderKey, e.Seq, b.NotBefore, at, b.GiveUpAfter, max(at, b.NotBefore)+b.GiveUpAfter)
 	tx.Exec("INSERT INTO delivery_lane (order_key, delivery, tries, due_at, since) VALUES ($1, $2, 0, $3, 0) ON CONFLICT (order_key) DO NOTHING",
 		b.OrderKey, e.Subject, b.NotBefore)
-	return nil
 }
 
-func applyFailed(tx *store.Tx, e *ledger.Entry) error {
-	var b tried
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyFailed(tx *store.Tx, e *ledger.Entry, b *tried) {
 	tx.Exec("UPDATE delivery SET attempts = $2, tries = tries + 1, due_at = $3, since = $4, last_error = $5 WHERE id = $1 AND status = 'pending'",
 		e.Subject, b.Attempt, b.NextAt, b.At, b.Text)
 	tx.Exec("UPDATE delivery_lane SET tries = tries + 1, due_at = $2, since = $3 WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND delivery = $1",
 		e.Subject, b.NextAt, b.At)
-	return nil
 }
 
 // applyEnded ends a delivery and lets the next of its lane come forward. Only the
 // first of a lane is ever tried, so the next has a greater place.
 func applyEnded(status string) ledger.Apply {
-	return func(tx *store.Tx, e *ledger.Entry) error {
-		var b tried
-		if err := e.Decode(&b); err != nil {
-			return err
-		}
+	return ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *tried) {
 		tx.Exec("UPDATE delivery SET status = $2, attempts = $3, due_at = 0, since = 0, ended_at = $4, last_error = $5, reference = $6 WHERE id = $1 AND status = 'pending'",
 			e.Subject, status, b.Attempt, e.At.UnixMicro(), b.Text, b.Reference)
 		tx.Exec("DELETE FROM delivery_lane WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND delivery = $1", e.Subject)
@@ -131,8 +117,7 @@ func applyEnded(status string) ledger.Apply {
 SELECT order_key, id, tries, due_at, since FROM delivery
 WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND status = 'pending' AND place > (SELECT place FROM delivery WHERE id = $1)
 ORDER BY place LIMIT 1 ON CONFLICT (order_key) DO NOTHING`, e.Subject)
-		return nil
-	}
+	})
 }
 
 // applyResent puts a dead letter at the end of its lane, with all its time before

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	durable "signalbox/internal/clock" // this package has a clock of its own
+	"signalbox/internal/clock"
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
@@ -43,11 +43,11 @@ type word struct {
 }
 
 func coreMigrations() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, durable.Migrations, roster.Migrations, gate.Migrations, deliver.Migrations}
+	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, gate.Migrations, deliver.Migrations}
 }
 
 func coreProjections() []ledger.Projection {
-	return []ledger.Projection{durable.Projection(), roster.Projection(), gate.Projection(), deliver.Projection()}
+	return []ledger.Projection{clock.Projection(), roster.Projection(), gate.Projection(), deliver.Projection()}
 }
 
 // victim is what runs in the process.
@@ -90,7 +90,7 @@ func (v *victim) live() error {
 		return err
 	}
 	v.gates = gate.New(db, v.ledger, nil, log)
-	timers := durable.New(db, v.ledger, time.Now, log, v.gates.Handlers())
+	timers := clock.New(db, v.ledger, time.Now, log, v.gates.Handlers())
 	outbox, err := deliver.New(deliver.Options{
 		DB: db, Ledger: v.ledger, Key: masterKey, Log: log, Allow: []string{"127.0.0.0/8"},
 		// Long enough that only what was killed is taken for dead, on a busy machine too.

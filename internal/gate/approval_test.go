@@ -65,7 +65,7 @@ func (n *node) ask(a asking, past string) (*gate.Approval, error) {
 		return nil, err
 	}
 	var stands *gate.Approval
-	err = n.ledger.Write(context.Background(), func(tx *ledger.Tx) (err error) {
+	err = n.Ledger.Write(context.Background(), func(tx *ledger.Tx) (err error) {
 		stands, err = a.approval().Open(tx, past, func() {
 			tx.Append(ledger.Event{Workspace: "default", Kind: "test.asked", Actor: "agent:x", Subject: a.Asked.Key, Body: &a})
 			due.Open(tx, a.Gate, "default", "")
@@ -77,7 +77,7 @@ func (n *node) ask(a asking, past string) (*gate.Approval, error) {
 
 // use takes a use, and says when.
 func (n *node) use(asked gate.Asked, g gate.Gate) (at time.Time, err error) {
-	err = n.ledger.Write(context.Background(), func(tx *ledger.Tx) error {
+	err = n.Ledger.Write(context.Background(), func(tx *ledger.Tx) error {
 		at = tx.Now()
 		return asked.Use(tx, &g, func() {
 			tx.Append(ledger.Event{Workspace: "default", Kind: "test.used", Actor: "agent:x", Subject: g.ID, Body: &asking{Asked: asked, Gate: g.ID}})
@@ -158,7 +158,7 @@ func TestAHundredWhoAskAtOnceHaveOneGateAndUseItOnce(t *testing.T) {
 				t.Errorf("used %d times, refused %d times, and it had %d uses", used, spent, uses)
 			}
 		}
-		nodes[0].wantClean()
+		nodes[0].WantClean()
 	})
 }
 
@@ -215,12 +215,12 @@ func TestNoSequenceOfCallersUsesAnApprovalWrongly(t *testing.T) {
 				case "wait":
 					d := time.Duration(rapid.IntRange(1, 400).Draw(rt, "minutes")) * time.Minute
 					for _, n := range nodes {
-						n.offset.Add(int64(d))
+						n.Move(d)
 					}
 				}
 			}
 		})
-		nodes[0].wantClean()
+		nodes[0].WantClean()
 	})
 }
 
@@ -230,7 +230,7 @@ func (th *thing) find(rt *rapid.T, n *node) {
 	switch {
 	case err != nil:
 		rt.Fatal(err)
-	case found == nil && th.gate != "" && (th.until.IsZero() || n.now().Before(th.until)):
+	case found == nil && th.gate != "" && (th.until.IsZero() || n.Now().Before(th.until)):
 		rt.Fatal("an approval is not found")
 	case found != nil && (found.Gate != th.gate || found.Asked != th.asked):
 		rt.Fatalf("found %+v, and want gate %q of %+v", found, th.gate, th.asked)
@@ -251,14 +251,14 @@ func (th *thing) open(rt *rapid.T, n *node) {
 	a := asking{Asked: th.asked, Uses: rapid.SampledFrom([]int64{1, 2, gate.Unlimited}).Draw(rt, "uses")}
 	a.Window = rapid.SampledFrom([]int64{0, 30, 90}).Draw(rt, "window")
 	if rapid.Bool().Draw(rt, "is forgotten") {
-		a.Until = n.now().Add(4 * time.Hour).UnixMicro()
+		a.Until = n.Now().Add(4 * time.Hour).UnixMicro()
 	}
 	past := rapid.SampledFrom([]string{"", th.gate, "gate_unknown"}).Draw(rt, "past")
 	stands, err := n.ask(a, past)
 	if err != nil {
 		rt.Fatal(err)
 	}
-	anew := th.gate == "" || th.gate == past || th.left() == 0 || !th.until.IsZero() && th.until.Before(n.now())
+	anew := th.gate == "" || th.gate == past || th.left() == 0 || !th.until.IsZero() && th.until.Before(n.Now())
 	if (stands.Gate != th.gate) != anew {
 		rt.Fatalf("%s stands, %+v was known, and past is %q", stands.Gate, th, past)
 	}

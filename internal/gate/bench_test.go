@@ -65,7 +65,7 @@ func BenchmarkOpen(b *testing.B) {
 				if err != nil {
 					return err
 				}
-				return n.ledger.Write(context.Background(), func(tx *ledger.Tx) error {
+				return n.Ledger.Write(context.Background(), func(tx *ledger.Tx) error {
 					p.Open(tx, gate.NewID(), "default", "")
 					return nil
 				})
@@ -73,12 +73,12 @@ func BenchmarkOpen(b *testing.B) {
 			if err := open(); err != nil {
 				b.Fatal(err)
 			}
-			entries, err := n.ledger.Entries(b.Context(), ledger.Query{Kinds: []string{"gate.opened"}})
+			entries, err := n.Ledger.Entries(b.Context(), ledger.Query{Kinds: []string{"gate.opened"}})
 			if err != nil {
 				b.Fatal(err)
 			}
 			bare := func() error {
-				return n.ledger.Write(context.Background(), func(tx *ledger.Tx) error {
+				return n.Ledger.Write(context.Background(), func(tx *ledger.Tx) error {
 					tx.Append(ledger.Event{Workspace: "default", Kind: "bench.bare", Actor: "agent:x", Subject: gate.NewID(), Body: entries[0].Body})
 					return nil
 				})
@@ -182,7 +182,7 @@ func BenchmarkInbox(b *testing.B) {
 
 func openMany(b *testing.B, n *node, workspace string, count int, opening func(i int) gate.Opening) {
 	b.Helper()
-	err := n.ledger.Write(b.Context(), func(tx *ledger.Tx) error {
+	err := n.Ledger.Write(b.Context(), func(tx *ledger.Tx) error {
 		for i := range count {
 			p, err := gate.Prepare(opening(i))
 			if err != nil {

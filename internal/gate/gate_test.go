@@ -16,75 +16,55 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/roster"
-	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
 
-func sets() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, gate.Migrations}
-}
-
-func projections() []ledger.Projection {
-	return []ledger.Projection{clock.Projection(), roster.Projection(), gate.Projection(), askingProjection()}
+// parts are what gates stand on.
+func parts() []ledgertest.Part {
+	return []ledgertest.Part{
+		{Migrations: clock.Migrations, Projection: clock.Projection()}, {Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: gate.Migrations, Projection: gate.Projection()}, {Projection: askingProjection()},
+	}
 }
 
 // node is a process with gates.
 type node struct {
-	t      testing.TB
-	db     *store.DB
-	ledger *ledger.Ledger
+	*ledgertest.Node
 	roster *roster.Roster
 	gates  *gate.Gates
-	offset atomic.Int64
-	stop   func()
 }
-
-func (n *node) now() time.Time { return time.Now().Add(time.Duration(n.offset.Load())) }
 
 func start(t testing.TB, address, dir string) *node {
 	t.Helper()
-	n := &node{t: t, db: storetest.Open(t, address, sets()...)}
+	n := &node{Node: ledgertest.Open(t, address, nil, parts(), ledgertest.Dir(dir))}
 	log := slog.New(slog.DiscardHandler)
-	var err error
-	n.ledger, err = ledger.Open(t.Context(), ledger.Options{DB: n.db, Dir: dir, Origin: "test.example/gate", Now: n.now, Projections: projections()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.roster = roster.New(roster.Options{DB: n.db, Ledger: n.ledger, Now: n.now, Log: log, Provider: "signalbox.local"})
-	n.gates = gate.New(n.db, n.ledger, n.roster, log)
-	timers := clock.New(n.db, n.ledger, n.now, log, n.gates.Handlers())
-	ctx, cancel := context.WithCancel(context.Background())
-	core, stopCore := context.WithCancel(context.Background())
-	var wg, users sync.WaitGroup
-	wg.Go(func() { _ = n.ledger.Run(core) })
-	users.Go(func() { _ = timers.Run(ctx) })
-	n.stop = sync.OnceFunc(func() { cancel(); users.Wait(); stopCore(); wg.Wait() })
-	t.Cleanup(n.stop)
-	if err := n.roster.Bootstrap(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	n.roster = roster.New(roster.Options{DB: n.DB, Ledger: n.Ledger, Now: n.Now, Log: log, Provider: "signalbox.local"})
+	n.gates = gate.New(n.DB, n.Ledger, n.roster, log)
+	n.Run(clock.New(n.DB, n.Ledger, n.Now, log, n.gates.Handlers()).Run)
+	n.Must(n.roster.Bootstrap(t.Context()))
 	return n
 }
 
 // operator adds an operator and returns who they are.
 func (n *node) operator(name, role string) roster.Identity {
-	n.t.Helper()
-	_, token, err := n.roster.AddOperator(n.t.Context(), roster.Identity{Role: roster.Admin}, name, role, "")
+	n.T.Helper()
+	_, token, err := n.roster.AddOperator(n.T.Context(), roster.Identity{Role: roster.Admin}, name, role, "")
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
-	who, err := n.roster.Authenticate(n.t.Context(), token.Secret)
+	who, err := n.roster.Authenticate(n.T.Context(), token.Secret)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return who
 }
 
 // open opens a gate that asks for what the rules say.
 func (n *node) open(rules gate.Rules) string {
-	n.t.Helper()
+	n.T.Helper()
 	return n.openAs("default", gate.Opening{
 		Project: "default", Agent: "agent_x", AgentName: "x", Requester: "agent:x",
 		Origin: gate.Origin{Protocol: "test", Reference: "run-1"}, Shown: gate.Shown{Title: "Send it", ProposedAction: "send"}, Rules: rules,
@@ -92,37 +72,29 @@ func (n *node) open(rules gate.Rules) string {
 }
 
 func (n *node) openAs(workspace string, o gate.Opening) string {
-	n.t.Helper()
+	n.T.Helper()
 	id := gate.NewID()
 	p, err := gate.Prepare(o)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
-	err = n.ledger.Write(context.Background(), func(tx *ledger.Tx) error {
+	err = n.Ledger.Write(context.Background(), func(tx *ledger.Tx) error {
 		p.Open(tx, id, workspace, "trace-1")
 		return nil
 	})
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return id
 }
 
 func (n *node) get(id string) gate.Gate {
-	n.t.Helper()
+	n.T.Helper()
 	g, err := n.gates.Get(context.Background(), id)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return g
-}
-
-func (n *node) wantClean() {
-	n.t.Helper()
-	got, err := ledger.CheckRebuild(context.Background(), n.db, sets(), projections(), nil)
-	if err != nil || len(got.Differences) != 0 {
-		n.t.Errorf("%+v %v", got, err)
-	}
 }
 
 func approve(note string) gate.Ballot { return gate.Ballot{Approve: true, Note: note} }
@@ -198,10 +170,10 @@ func TestAGateIsDecidedByPeople(t *testing.T) {
 			if _, err := n.gates.Vote(ctx, eve, id, ballot); !fault.Is(err, fault.Forbidden) {
 				t.Errorf("without a delegation: %v", err)
 			}
-			if err := n.gates.Delegate(ctx, ada, "eve", n.now().Add(-time.Hour)); !fault.Is(err, fault.InvalidPayload) {
+			if err := n.gates.Delegate(ctx, ada, "eve", n.Now().Add(-time.Hour)); !fault.Is(err, fault.InvalidPayload) {
 				t.Errorf("until yesterday: %v", err)
 			}
-			if err := n.gates.Delegate(ctx, ada, "eve", n.now().Add(time.Hour)); err != nil {
+			if err := n.gates.Delegate(ctx, ada, "eve", n.Now().Add(time.Hour)); err != nil {
 				t.Fatal(err)
 			}
 			g, err := n.gates.Vote(ctx, eve, id, ballot)
@@ -221,7 +193,7 @@ func TestAGateIsDecidedByPeople(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		})
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -247,11 +219,11 @@ func TestAHundredDecideAtOnceAndOneIsFirst(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		entries, err := n.ledger.Entries(t.Context(), ledger.Query{Kinds: []string{"gate.resolved"}})
+		entries, err := n.Ledger.Entries(t.Context(), ledger.Query{Kinds: []string{"gate.resolved"}})
 		if first.Load() != 1 || late.Load() != 99 || err != nil || len(entries) != 1 {
 			t.Errorf("%d were first, %d late, %d resolutions, %v", first.Load(), late.Load(), len(entries), err)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -265,7 +237,7 @@ func TestAGateThatNobodyDecidesExpires(t *testing.T) {
 		approves := n.open(gate.Rules{Expires: 60 * minute, OnExpiry: gate.Approved})
 		never := n.open(gate.Rules{})
 		steps := func() (all []string) {
-			entries, err := n.ledger.Entries(t.Context(), ledger.Query{Kinds: []string{"gate.escalated"}})
+			entries, err := n.Ledger.Entries(t.Context(), ledger.Query{Kinds: []string{"gate.escalated"}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -281,14 +253,14 @@ func TestAGateThatNobodyDecidesExpires(t *testing.T) {
 			}
 			return all
 		}
-		n.offset.Store(int64(11 * time.Minute))
+		n.Set(11 * time.Minute)
 		testbed.Until(t, "a reminder", func() bool { return len(steps()) == 1 })
-		n.offset.Store(int64(25 * time.Minute))
+		n.Set(25 * time.Minute)
 		testbed.Until(t, "others to be told", func() bool { return len(steps()) == 3 })
 		if n.get(rejects).Status != gate.Pending {
 			t.Error("a reminder has decided")
 		}
-		n.offset.Store(int64(61 * time.Minute))
+		n.Set(61 * time.Minute)
 		testbed.Until(t, "both to expire", func() bool { return n.get(rejects).Status != gate.Pending && n.get(approves).Status != gate.Pending })
 		if g := n.get(rejects); g.Status != gate.Rejected || g.Cause != gate.ByExpiry || g.Note != "Gate expired" {
 			t.Errorf("%+v", g)
@@ -296,11 +268,11 @@ func TestAGateThatNobodyDecidesExpires(t *testing.T) {
 		if g := n.get(approves); g.Status != gate.Approved || g.Cause != gate.ByExpiry {
 			t.Errorf("%+v", g)
 		}
-		n.offset.Store(int64(1000 * time.Hour))
+		n.Set(1000 * time.Hour)
 		if n.get(never).Status != gate.Pending || len(steps()) != 3 {
 			t.Errorf("%v %v", n.get(never).Status, steps())
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -409,7 +381,7 @@ func TestAListingComesOutOfAnIndexInOrder(t *testing.T) {
 		for index, f := range map[string]gate.Filter{
 			"INDEX gate_resolved_workspace": {Status: gate.Approved, Workspace: "w"},
 			"INDEX gate_resolved_agent":     {Status: gate.Rejected, Agents: []string{"a"}},
-			"INDEX ledger_entry_kind":       {Project: "p"},
+			"INDEX " + ledgertest.KindIndex: {Project: "p"},
 		} {
 			text, args := gate.Listing(f, after, 100)
 			inOrder(index, text, args...)
@@ -420,17 +392,17 @@ func TestAListingComesOutOfAnIndexInOrder(t *testing.T) {
 func TestOneGateIsFoundWithoutLookingAtOthers(t *testing.T) {
 	t.Parallel()
 	n := start(t, storetest.SQLite(t), t.TempDir())
-	if plan := n.plan(gate.ByID, gate.NewID()); !strings.Contains(plan, "INDEX ledger_entry_subject ") {
+	if plan := n.plan(gate.ByID, gate.NewID()); !strings.Contains(plan, "INDEX "+ledgertest.SubjectIndex+" ") {
 		t.Error(plan)
 	}
 }
 
 // plan is how SQLite answers a query.
 func (n *node) plan(text string, args ...any) string {
-	n.t.Helper()
-	rows, err := n.db.Read.QueryContext(n.t.Context(), "EXPLAIN QUERY PLAN "+text, args...)
+	n.T.Helper()
+	rows, err := n.DB.Read.QueryContext(n.T.Context(), "EXPLAIN QUERY PLAN "+text, args...)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	defer func() { _ = rows.Close() }()
 	var plan strings.Builder
@@ -438,12 +410,12 @@ func (n *node) plan(text string, args ...any) string {
 		var id, parent, unused int64
 		var line string
 		if err := rows.Scan(&id, &parent, &unused, &line); err != nil {
-			n.t.Fatal(err)
+			n.T.Fatal(err)
 		}
 		plan.WriteString(line + " \n")
 	}
 	if err := rows.Err(); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return plan.String()
 }

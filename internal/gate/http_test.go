@@ -16,7 +16,7 @@ import (
 
 // call makes a call as the operator, without the server around it.
 func (n *node) call(as roster.Identity, call, body string) (status int, answer string) {
-	n.t.Helper()
+	n.T.Helper()
 	mux := http.NewServeMux()
 	for _, route := range n.gates.Routes() {
 		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
@@ -26,7 +26,7 @@ func (n *node) call(as roster.Identity, call, body string) (status int, answer s
 		})
 	}
 	method, path, _ := strings.Cut(call, " ")
-	req := httptest.NewRequestWithContext(n.t.Context(), method, path, strings.NewReader(body))
+	req := httptest.NewRequestWithContext(n.T.Context(), method, path, strings.NewReader(body))
 	req.Header.Set("Content-Type", "application/json")
 	rec := httptest.NewRecorder()
 	mux.ServeHTTP(rec, req)

@@ -51,30 +51,22 @@ type Resolution struct {
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "gate",
-		Tables: []ledger.Table{
-			{Name: "gate_waiting", Key: "workspace, risk, opened_seq"},
-			{Name: "gate_resolved", Key: "opened_seq"},
-			{Name: "gate_vote", Key: "gate, operator"},
-			{Name: "gate_receipt", Key: "gate, seq"},
-			{Name: "gate_approval", Key: "agent, key, digest"},
-			{Name: "delegation", Key: "operator, delegate"},
-		},
+		Tables: ledger.Tables(
+			"gate_waiting (workspace, risk, opened_seq)", "gate_resolved (opened_seq)",
+			"gate_vote (gate, operator)", "gate_receipt (gate, seq)",
+			"gate_approval (agent, key, digest)", "delegation (operator, delegate)",
+		),
 		Erasable: []string{kindReceipt},
 		Apply: map[string]ledger.Apply{
 			"gate.opened":        applyOpened,
-			"gate.voted":         applyVoted,
-			"gate.resolved":      applyResolved,
-			"gate.escalated":     applyEscalated,
+			"gate.voted":         ledger.ApplyBody(applyVoted),
+			"gate.resolved":      ledger.TryBody(applyResolved),
+			"gate.escalated":     ledger.ApplyBody(applyEscalated),
 			kindReceipt:          applyReceipt,
-			"delegation.granted": applyDelegated,
-			"delegation.ended": func(tx *store.Tx, e *ledger.Entry) error {
-				var b delegated
-				if err := e.Decode(&b); err != nil {
-					return err
-				}
+			"delegation.granted": ledger.ApplyBody(applyDelegated),
+			"delegation.ended": ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *delegated) {
 				tx.Exec("DELETE FROM delegation WHERE operator = $1 AND delegate = $2", e.Subject, b.Delegate)
-				return nil
-			},
+			}),
 		},
 	}
 }
@@ -99,21 +91,12 @@ func applyOpened(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applyVoted(tx *store.Tx, e *ledger.Entry) error {
-	var b voted
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyVoted(tx *store.Tx, e *ledger.Entry, b *voted) {
 	tx.Exec("INSERT INTO gate_vote (gate, operator, cast_by, approve, note, at) VALUES ($1, $2, $3, $4, $5, $6)",
 		e.Subject, b.Operator, b.CastBy, b.Approve, b.Note, e.At.UnixMicro())
-	return nil
 }
 
-func applyResolved(tx *store.Tx, e *ledger.Entry) error {
-	var b Resolution
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyResolved(tx *store.Tx, e *ledger.Entry, b *Resolution) error {
 	risk, err := riskRank(b.Risk)
 	if err != nil {
 		return err
@@ -126,23 +109,13 @@ func applyResolved(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applyEscalated(tx *store.Tx, e *ledger.Entry) error {
-	var b escalated
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyEscalated(tx *store.Tx, e *ledger.Entry, b *escalated) {
 	if b.Next > 0 {
 		clock.Set(tx, clock.Timer{Kind: ladderTimer, Subject: e.Subject, Workspace: e.Workspace, Due: time.UnixMicro(b.Next)})
 	}
-	return nil
 }
 
-func applyDelegated(tx *store.Tx, e *ledger.Entry) error {
-	var b delegated
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyDelegated(tx *store.Tx, e *ledger.Entry, b *delegated) {
 	tx.Exec("INSERT INTO delegation (operator, delegate, until_at) VALUES ($1, $2, $3) ON CONFLICT (operator, delegate) DO UPDATE SET until_at = excluded.until_at",
 		e.Subject, b.Delegate, b.Until)
-	return nil
 }

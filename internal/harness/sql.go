@@ -97,24 +97,16 @@ var stepKinds = []string{kindAllowed, kindBlocked, kindModified, kindDeferred, k
 // Projection is what the entries do to the tables.
 func Projection() ledger.Projection {
 	p := ledger.Projection{
-		Name: "harness",
-		Tables: append([]ledger.Table{
-			{Name: "harness_session", Key: "agent, session"},
-			{Name: "harness_report", Key: "agent, session, type, run_id"},
-		}, knowledge.Tables()...),
-		Apply: knowledge.Apply(),
+		Name:   "harness",
+		Tables: append(ledger.Tables("harness_session (agent, session)", "harness_report (agent, session, type, run_id)"), knowledge.Tables()...),
+		Apply:  knowledge.Apply(),
 	}
-	maps.Copy(p.Apply, map[string]ledger.Apply{kindHeld: applyHeld, kindSettled: applySettled, kindOpened: applyOpened, kindReported: applyReported})
+	maps.Copy(p.Apply, map[string]ledger.Apply{kindHeld: ledger.ApplyBody(applyHeld), kindSettled: ledger.ApplyBody(applySettled), kindOpened: ledger.ApplyBody(applyOpened), kindReported: ledger.TryBody(applyReported)})
 	return p
 }
 
-func applyHeld(tx *store.Tx, e *ledger.Entry) error {
-	var b step
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyHeld(tx *store.Tx, e *ledger.Entry, b *step) {
 	gate.SetApproval(tx, b.approval(sessionOf(e.Trace, b.Agent)), e.At)
-	return nil
 }
 
 // settled is the body of step.settled.
@@ -126,15 +118,10 @@ type settled struct {
 	Answer wire.Raw `json:"answer"`
 }
 
-func applySettled(tx *store.Tx, e *ledger.Entry) error {
-	var b settled
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applySettled(tx *store.Tx, _ *ledger.Entry, b *settled) {
 	if b.Used {
 		gate.TakeUse(tx, b.Gate)
 	}
-	return nil
 }
 
 // opened is the body of session.opened.
@@ -143,14 +130,9 @@ type opened struct {
 	Info  wire.Raw `json:"info,omitzero"` // what the handshake said
 }
 
-func applyOpened(tx *store.Tx, e *ledger.Entry) error {
-	var b opened
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyOpened(tx *store.Tx, e *ledger.Entry, b *opened) {
 	tx.Exec("INSERT INTO harness_session (agent, session, workspace, opened_seq, opened_at, ended_at, beat_at, errors, greeted) VALUES ($1, $2, $3, $4, $5, 0, 0, 0, $6)",
 		b.Agent, e.Subject, e.Workspace, e.Seq, e.At.UnixMicro(), b.Info != nil)
-	return nil
 }
 
 // notes is the body of session.noted and session.reported: what arrived meanwhile, in
@@ -168,11 +150,7 @@ type note struct {
 	Event wire.Raw `json:"event"`
 }
 
-func applyReported(tx *store.Tx, e *ledger.Entry) error {
-	var b notes
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyReported(tx *store.Tx, e *ledger.Entry, b *notes) error {
 	for i, n := range b.Notes {
 		if err := applyNote(tx, e, b.Agent, int64(i), n); err != nil {
 			return err

@@ -31,7 +31,7 @@ type noteBody struct {
 
 var notes = ledger.Projection{
 	Name:   "notes",
-	Tables: []ledger.Table{{Name: "note", Key: "name"}},
+	Tables: ledger.Tables("note (name)"),
 	Apply: map[string]ledger.Apply{
 		"note.written": func(tx *store.Tx, e *ledger.Entry) error {
 			var b noteBody

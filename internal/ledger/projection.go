@@ -3,6 +3,7 @@ package ledger
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"signalbox/internal/store"
 )
@@ -25,13 +26,20 @@ type Apply func(tx *store.Tx, e *Entry) error
 
 // ApplyBody is an Apply that reads the entry's body, which it must not change.
 func ApplyBody[T any](apply func(tx *store.Tx, e *Entry, b *T)) Apply {
+	return TryBody(func(tx *store.Tx, e *Entry, b *T) error {
+		apply(tx, e, b)
+		return nil
+	})
+}
+
+// TryBody is ApplyBody for what may fail.
+func TryBody[T any](apply func(tx *store.Tx, e *Entry, b *T) error) Apply {
 	return func(tx *store.Tx, e *Entry) error {
 		b, err := Read[T](e)
 		if err != nil {
 			return err
 		}
-		apply(tx, e, b)
-		return nil
+		return apply(tx, e, b)
 	}
 }
 
@@ -39,6 +47,16 @@ func ApplyBody[T any](apply func(tx *store.Tx, e *Entry, b *T)) Apply {
 type Table struct {
 	Name string
 	Key  string // the columns of the primary key, as in ORDER BY; they come first in the table
+}
+
+// Tables reads tables with their keys, each written as in "agent_public_key (agent, fingerprint)".
+func Tables(all ...string) []Table {
+	tables := make([]Table, len(all))
+	for i, text := range all {
+		name, key, _ := strings.Cut(text, " (")
+		tables[i] = Table{name, strings.TrimSuffix(key, ")")}
+	}
+	return tables
 }
 
 // projections is what a ledger knows of the packages that follow it.

@@ -34,7 +34,7 @@ CREATE TABLE tag (name {text} PRIMARY KEY, seq {bigint} NOT NULL) {strict};`}}
 
 var tags = ledger.Projection{
 	Name:   "tags",
-	Tables: []ledger.Table{{Name: "tag", Key: "name"}},
+	Tables: ledger.Tables("tag (name)"),
 	Apply: map[string]ledger.Apply{
 		"tag.set": func(tx *store.Tx, e *ledger.Entry) error {
 			tx.Exec("INSERT INTO tag (name, seq) VALUES ($1, $2)", e.Subject, e.Seq)

@@ -48,8 +48,10 @@ type (
 	}
 )
 
-var capabilities = []string{"registration", "local-delivery", "relay-queue", "attachments", "webhooks", "websockets",
-	"notify:v1", "notify:longpoll"}
+var capabilities = []string{
+	"registration", "local-delivery", "relay-queue", "attachments", "webhooks", "websockets",
+	"notify:v1", "notify:longpoll",
+}
 
 func (m *Mail) capabilities() []string {
 	list := slices.Clone(capabilities)
@@ -92,8 +94,10 @@ func (m *Mail) Info() Info {
 	return Info{
 		Provider: known.Provider, Version: known.Version, Capabilities: known.Capabilities, RegistrationModes: m.modes(),
 		PublicKey: known.PublicKey, Fingerprint: known.Fingerprint,
-		RateLimits: map[string]int{"messages_per_minute": messagesPerMinute,
-			"api_requests_per_minute": amp.RequestsPerMinute},
+		RateLimits: map[string]int{
+			"messages_per_minute":     messagesPerMinute,
+			"api_requests_per_minute": amp.RequestsPerMinute,
+		},
 		AttachmentLimits: map[string]any{
 			"max_attachment_size": attachment.MaxSize, "max_total_attachment_size": attachment.MaxTotal,
 			"max_attachments_per_message": attachment.MaxCount, "direct_upload": false, "av_scanning": m.Clam != "",

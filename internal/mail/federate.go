@@ -70,8 +70,10 @@ func (s carrier) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	if p == nil {
 		return deliver.Result{Verdict: deliver.Succeeded, Text: "The message has left the queue."}
 	}
-	reply, failed := s.Federation.Send(ctx, to, &federation.Parcel{Message: p.Message,
-		Replaces: s.Directory.Replaced(ctx, p.Envelope.From, p.SenderKey)})
+	reply, failed := s.Federation.Send(ctx, to, &federation.Parcel{
+		Message:  p.Message,
+		Replaces: s.Directory.Replaced(ctx, p.Envelope.From, p.SenderKey),
+	})
 	if failed != nil {
 		return *failed
 	}
@@ -81,8 +83,10 @@ func (s carrier) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 // judgeReply records what the other provider, or host, said.
 func (s carrier) judgeReply(ctx context.Context, a deliver.Attempt, p *Pending, reply federation.Reply) deliver.Result {
 	to, status := federation.Target(a.Target), reply.Status
-	r := deliver.Result{Status: status, Class: "status",
-		Text: fmt.Sprintf("%s answered %d: %.200s", a.Target, status, reply.Text)}
+	r := deliver.Result{
+		Status: status, Class: "status",
+		Text: fmt.Sprintf("%s answered %d: %.200s", a.Target, status, reply.Text),
+	}
 	end := func(kind string, note string) error {
 		return s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 			tx.Append(ledger.Event{

@@ -35,8 +35,11 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 		Shown: gate.Shown{
 			Title: firstLine("Message to "+l.to.String()+": "+l.subject, 120), Summary: l.message,
 			ProposedAction: "Deliver the message to " + l.to.String(), Rule: rule, Reason: reason,
-			Facts: []gate.Fact{{Name: "from", Value: l.sender.Address}, {Name: "trust", Value: string(l.trust)},
-				{Name: "quarantine", Value: l.meta.Quarantine}},
+			Facts: []gate.Fact{
+				{Name: "from", Value: l.sender.Address},
+				{Name: "trust", Value: string(l.trust)},
+				{Name: "quarantine", Value: l.meta.Quarantine},
+			},
 		},
 	}
 	prepared, err := gate.Prepare(opening)
@@ -57,8 +60,10 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 		return Answer{}, err
 	}
 	m.judge(ctx, l.sender)
-	return Answer{ID: id, Status: Held, Method: ByRelay, QueuedAt: amp.Stamp(at), QuarantineID: l.meta.Quarantine,
-		GateID: l.meta.Gate, Warnings: l.warned()}, nil
+	return Answer{
+		ID: id, Status: Held, Method: ByRelay, QueuedAt: amp.Stamp(at), QuarantineID: l.meta.Quarantine,
+		GateID: l.meta.Gate, Warnings: l.warned(),
+	}, nil
 }
 
 // resolved draws the consequence of a decision in the transaction that takes it.
@@ -93,8 +98,10 @@ func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
 		// The time that the decision took is not the recipient's fault.
 		b.Until = max(b.Until, tx.Now().Add(24*time.Hour).UnixMicro())
 	}
-	tx.Append(ledger.Event{Workspace: g.Workspace, Kind: kind, Actor: "system", Subject: g.Origin.Reference,
-		Trace: g.Trace, Body: b})
+	tx.Append(ledger.Event{
+		Workspace: g.Workspace, Kind: kind, Actor: "system", Subject: g.Origin.Reference,
+		Trace: g.Trace, Body: b,
+	})
 	if remote && kind == kindReleased {
 		l := &letter{workspace: g.Workspace, remote: target}
 		l.meta.Envelope.ID, l.meta.Envelope.ThreadID = g.Origin.Reference, thread

@@ -31,44 +31,66 @@ const maxPoll = 30 * time.Second
 // into (CanonicalPath), and those of operators.
 func (m *Mail) Routes() []wire.Route {
 	routes := []wire.Route{
-		{Method: "GET", Path: "/.well-known/agent-messaging.json", Summary: "Who we are, and what we can do (AMP v0.1.2)",
-			Answer: federation.WellKnown{}, Handle: m.getWellKnown},
-		{Method: "GET", Path: "/v1/info", Summary: "The provider, its limits and how agents register", Answer: Info{},
-			Handle: m.getInfo},
+		{
+			Method: "GET", Path: "/.well-known/agent-messaging.json", Summary: "Who we are, and what we can do (AMP v0.1.2)",
+			Answer: federation.WellKnown{}, Handle: m.getWellKnown,
+		},
+		{
+			Method: "GET", Path: "/v1/info", Summary: "The provider, its limits and how agents register", Answer: Info{},
+			Handle: m.getInfo,
+		},
 		{Method: "GET", Path: "/v1/health", Summary: "How the provider is", Answer: Health{}, Handle: m.getHealth},
-		{Method: "GET", Path: "/v1/organization", Summary: "The tenant for clients that have none; also at /api/organization",
-			Answer: Organization{}, Handle: m.getOrganization},
+		{
+			Method: "GET", Path: "/v1/organization", Summary: "The tenant for clients that have none; also at /api/organization",
+			Answer: Organization{}, Handle: m.getOrganization,
+		},
 		{Method: "GET", Path: "/v1/ws", Summary: "A WebSocket: the first frame is auth", Status: 101, Handle: m.getSocket},
-		{Method: "GET", Path: "/v1/quarantine", Summary: "Messages that wait for a person", Auth: wire.Viewer,
+		{
+			Method: "GET", Path: "/v1/quarantine", Summary: "Messages that wait for a person", Auth: wire.Viewer,
 			Query:  append([]wire.Param{{Name: "status", Meaning: "pending, approved, rejected or all"}}, wire.PageParams...),
-			Answer: QuarantineList{}, Handle: wire.Answer(http.StatusOK, m.getQuarantine)},
-		{Method: "GET", Path: "/v1/quarantine/{id}", Summary: "One of them, with its text", Auth: wire.Viewer,
-			Answer: Quarantined{}, Handle: wire.Answer(http.StatusOK, m.getQuarantined)},
-		{Method: "POST", Path: "/v1/quarantine/{id}/approve", Summary: "Deliver it", Auth: wire.Operator,
-			Answer: QuarantineAnswer{}, Handle: m.postQuarantined(true)},
-		{Method: "POST", Path: "/v1/quarantine/{id}/reject", Summary: "Do not", Auth: wire.Operator,
-			Answer: QuarantineAnswer{}, Handle: m.postQuarantined(false)},
-		{Method: "GET", Path: "/v1/agents/{id}/{what}", Summary: "How an agent behaved lately; what is risk",
-			Auth: wire.Viewer, Answer: RiskReport{}, Handle: wire.Answer(http.StatusOK, m.getRisk)},
+			Answer: QuarantineList{}, Handle: wire.Answer(http.StatusOK, m.getQuarantine),
+		},
+		{
+			Method: "GET", Path: "/v1/quarantine/{id}", Summary: "One of them, with its text", Auth: wire.Viewer,
+			Answer: Quarantined{}, Handle: wire.Answer(http.StatusOK, m.getQuarantined),
+		},
+		{
+			Method: "POST", Path: "/v1/quarantine/{id}/approve", Summary: "Deliver it", Auth: wire.Operator,
+			Answer: QuarantineAnswer{}, Handle: m.postQuarantined(true),
+		},
+		{
+			Method: "POST", Path: "/v1/quarantine/{id}/reject", Summary: "Do not", Auth: wire.Operator,
+			Answer: QuarantineAnswer{}, Handle: m.postQuarantined(false),
+		},
+		{
+			Method: "GET", Path: "/v1/agents/{id}/{what}", Summary: "How an agent behaved lately; what is risk",
+			Auth: wire.Viewer, Answer: RiskReport{}, Handle: wire.Answer(http.StatusOK, m.getRisk),
+		},
 	}
 	routes = slices.Concat(routes, m.agentRoutes(), m.Directory.Routes(), m.Attachments.Routes(), m.meshRoutes())
 	for i := range routes {
 		routes[i].Fail, routes[i].Lenient = fail, true
 	}
-	routes = append(routes, wire.Route{Method: "POST", Path: "/v1/federation/deliver",
+	routes = append(routes, wire.Route{
+		Method: "POST", Path: "/v1/federation/deliver",
 		Summary: "A message from another provider, which has signed the call", RequestMedia: "application/json",
-		Answer: Accepted{}, Handle: m.postFederation, Fail: failPeer, Lenient: true})
+		Answer: Accepted{}, Handle: m.postFederation, Fail: failPeer, Lenient: true,
+	})
 	return append(routes, []wire.Route{
-		{Method: "GET", Path: "/ops/messages", Summary: "List messages, the newest first", Auth: wire.Viewer,
+		{
+			Method: "GET", Path: "/ops/messages", Summary: "List messages, the newest first", Auth: wire.Viewer,
 			Query: append([]wire.Param{
 				{Name: "agent", Meaning: "only those that this agent has sent or got: its name, id or address"},
 				{Name: "thread", Meaning: "only those of this thread"},
 				{Name: "status", Meaning: "only those with this status"},
 				{Name: "search", Meaning: "only those with all of these words"},
 				{Name: "workspace", Meaning: "only those from or for this workspace"},
-			}, wire.PageParams...), Answer: MessagePage{}, Handle: wire.Answer(http.StatusOK, m.getMessages)},
-		{Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message, and the way it went", Auth: wire.Viewer,
-			Answer: Detail{}, Handle: wire.Answer(http.StatusOK, m.getMessage)},
+			}, wire.PageParams...), Answer: MessagePage{}, Handle: wire.Answer(http.StatusOK, m.getMessages),
+		},
+		{
+			Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message, and the way it went", Auth: wire.Viewer,
+			Answer: Detail{}, Handle: wire.Answer(http.StatusOK, m.getMessage),
+		},
 	}...)
 }
 
@@ -82,30 +104,44 @@ func (m *Mail) agentRoutes() []wire.Route {
 	ack := wire.Answer(http.StatusOK, m.deletePending)
 	routes := []wire.Route{
 		{Method: "DELETE", Path: "/v1/messages/pending/{id}", Summary: "Acknowledge a message", Handle: ack},
-		{Method: "DELETE", Path: "/v1/messages/pending", Summary: "Acknowledge a message",
-			Query: []wire.Param{{Name: "id", Meaning: "the message"}}, Handle: ack},
+		{
+			Method: "DELETE", Path: "/v1/messages/pending", Summary: "Acknowledge a message",
+			Query: []wire.Param{{Name: "id", Meaning: "the message"}}, Handle: ack,
+		},
 		{Method: "POST", Path: "/v1/inbox/{id}/ack", Summary: "Acknowledge a message", Handle: ack},
-		{Method: "POST", Path: "/v1/messages/pending/ack", Summary: "Acknowledge messages: {\"ids\": […]}",
-			RequestMedia: "application/json", Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll)},
-		{Method: "POST", Path: "/v1/messages/pending", Summary: "The same", RequestMedia: "application/json",
-			Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll)},
-		{Method: "GET", Path: "/v1/messages/pending/count", Summary: "How many messages wait", Answer: Count{},
-			Handle: roster.Answer(m.Count)},
-		{Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Say that a message was read",
-			Handle: roster.AnswerAbout("id", m.postRead)},
+		{
+			Method: "POST", Path: "/v1/messages/pending/ack", Summary: "Acknowledge messages: {\"ids\": […]}",
+			RequestMedia: "application/json", Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll),
+		},
+		{
+			Method: "POST", Path: "/v1/messages/pending", Summary: "The same", RequestMedia: "application/json",
+			Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll),
+		},
+		{
+			Method: "GET", Path: "/v1/messages/pending/count", Summary: "How many messages wait", Answer: Count{},
+			Handle: roster.Answer(m.Count),
+		},
+		{
+			Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Say that a message was read",
+			Handle: roster.AnswerAbout("id", m.postRead),
+		},
 	}
 	for i := range routes {
 		routes[i].Rate = amp.RequestsPerMinute
 	}
 	for _, path := range []string{"/v1/messages/pending", "/v1/messages", "/v1/inbox"} {
-		routes = append(routes, wire.Route{Method: "GET", Path: path,
+		routes = append(routes, wire.Route{
+			Method: "GET", Path: path,
 			Summary: "What waits for the agent, the oldest first; reading takes nothing out", Rate: PendingPerMinute,
-			Query: wait, Media: "application/json", Handle: m.getPending})
+			Query: wait, Media: "application/json", Handle: m.getPending,
+		})
 	}
 	// Messages have a limit of their own, which Send counts.
-	routes = append(routes, wire.Route{Method: "POST", Path: "/v1/route",
+	routes = append(routes, wire.Route{
+		Method: "POST", Path: "/v1/route",
 		Summary: "Send a message; 202 while a person decides", RequestMedia: "application/json", Answer: Answer{},
-		Handle: m.postRoute})
+		Handle: m.postRoute,
+	})
 	for i := range routes {
 		routes[i].Auth = wire.Agent
 	}

@@ -10,12 +10,16 @@ import (
 
 func (m *Mail) meshRoutes() []wire.Route {
 	return []wire.Route{
-		{Method: "POST", Path: "/v1/mesh/route",
+		{
+			Method: "POST", Path: "/v1/mesh/route",
 			Summary: "A message from another host of this provider, which proves who it is; also at /v1/route with " +
-				"X-Forwarded-From", RequestMedia: "application/json", Answer: Answer{}, Handle: m.postMesh},
-		{Method: "GET", Path: "/v1/agents/by-name/{address}",
+				"X-Forwarded-From", RequestMedia: "application/json", Answer: Answer{}, Handle: m.postMesh,
+		},
+		{
+			Method: "GET", Path: "/v1/agents/by-name/{address}",
 			Summary: "Whether an agent is on this host, for another host of this provider", Answer: Located{},
-			Handle: wire.Answer(http.StatusOK, m.getByName)},
+			Handle: wire.Answer(http.StatusOK, m.getByName),
+		},
 	}
 }
 

@@ -187,8 +187,10 @@ func (m *Mail) notePushed(ctx context.Context) {
 		}
 		err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 			for _, p := range batch {
-				tx.Append(ledger.Event{Workspace: p.workspace, Kind: kindDelivered, Actor: "system", Subject: p.id, Trace: p.trace,
-					Body: p.body})
+				tx.Append(ledger.Event{
+					Workspace: p.workspace, Kind: kindDelivered, Actor: "system", Subject: p.id, Trace: p.trace,
+					Body: p.body,
+				})
 			}
 			return nil
 		})

@@ -139,8 +139,10 @@ func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err erro
 	}
 	l.to, err = m.Domains.Parse(l.recipient.Address)
 	l.workspace, l.imported, l.at = l.recipient.Workspace, l.clientID, im.at
-	l.sender = roster.Identity{ID: "remote:" + l.from.String(), Kind: roster.HolderAgent, Name: l.from.String(),
-		Address: l.from.String(), Workspace: l.recipient.Workspace, Trust: "untrusted", Labels: map[string]string{}}
+	l.sender = roster.Identity{
+		ID: "remote:" + l.from.String(), Kind: roster.HolderAgent, Name: l.from.String(),
+		Address: l.from.String(), Workspace: l.recipient.Workspace, Trust: "untrusted", Labels: map[string]string{},
+	}
 	return err
 }
 

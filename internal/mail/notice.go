@@ -70,8 +70,10 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 
 // compose makes a letter of a notice.
 func (m *Mail) compose(n Notice) (*letter, error) {
-	o := &outgoing{subject: firstLine(n.Subject, maxSubject-1), priority: "normal", kind: n.Kind, message: n.Text,
-		idem: n.Key}
+	o := &outgoing{
+		subject: firstLine(n.Subject, maxSubject-1), priority: "normal", kind: n.Kind, message: n.Text,
+		idem: n.Key,
+	}
 	if len(o.message) > maxMessage {
 		o.message = strings.ToValidUTF8(o.message[:maxMessage-len("…")], "") + "…"
 	}
@@ -90,8 +92,10 @@ func (m *Mail) compose(n Notice) (*letter, error) {
 			return nil, err
 		}
 	}
-	to := roster.Identity{Kind: roster.HolderAgent, ID: n.To.ID, Name: n.To.Name, Workspace: n.To.Workspace,
-		Address: n.To.Address}
+	to := roster.Identity{
+		Kind: roster.HolderAgent, ID: n.To.ID, Name: n.To.Name, Workspace: n.To.Workspace,
+		Address: n.To.Address,
+	}
 	l := &letter{outgoing: o, recipient: to, workspace: to.Workspace, trust: Untrusted}
 	if l.to, err = m.Domains.Parse(n.To.Address); err != nil {
 		return nil, err

@@ -248,8 +248,10 @@ func (m *Mail) path(ctx context.Context, s Summary) ([]Step, error) {
 
 // calls reads the entries of the deliveries that were queued for a message.
 func (m *Mail) calls(ctx context.Context, s Summary) ([]ledger.Entry, error) {
-	queued, err := m.core.Ledger.Entries(ctx, ledger.Query{After: s.Entry, Trace: trace(s.Thread),
-		Kinds: []string{"delivery.queued"}, Limit: 1000})
+	queued, err := m.core.Ledger.Entries(ctx, ledger.Query{
+		After: s.Entry, Trace: trace(s.Thread),
+		Kinds: []string{"delivery.queued"}, Limit: 1000,
+	})
 	if err != nil {
 		return nil, err
 	}

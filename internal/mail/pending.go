@@ -179,8 +179,10 @@ func (m *Mail) Ack(ctx context.Context, who roster.Identity, via string, ids ...
 			}
 			out.Now++
 			q.body.Agent, q.body.Via = who.ID, via
-			tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindAcked, Actor: who.Actor(), Subject: q.id,
-				Trace: trace(q.thread), Body: q.body})
+			tx.Append(ledger.Event{
+				Workspace: who.Workspace, Kind: kindAcked, Actor: who.Actor(), Subject: q.id,
+				Trace: trace(q.thread), Body: q.body,
+			})
 		}
 		return nil
 	})
@@ -249,8 +251,10 @@ func (m *Mail) Read(ctx context.Context, who roster.Identity, id string) (at tim
 			at = time.UnixMicro(read).UTC()
 			return nil
 		}
-		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindRead, Actor: who.Actor(), Subject: id,
-			Trace: trace(thread), Body: about{Seq: seq, Agent: who.ID, Sender: from}})
+		tx.Append(ledger.Event{
+			Workspace: who.Workspace, Kind: kindRead, Actor: who.Actor(), Subject: id,
+			Trace: trace(thread), Body: about{Seq: seq, Agent: who.ID, Sender: from},
+		})
 		return nil
 	})
 	return at, err == nil && from != "" && m.hub.connected(from), err

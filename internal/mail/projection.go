@@ -16,11 +16,7 @@ func Projection() ledger.Projection {
 	p := ledger.Projection{
 		Name:     "mail",
 		Erasable: []string{kindBlocked},
-		Tables: []ledger.Table{
-			{Name: "mail_message", Key: "seq"},
-			{Name: "mail_queue", Key: "agent, place"},
-			{Name: "mail_blocked", Key: "seq"},
-		},
+		Tables:   ledger.Tables("mail_message (seq)", "mail_queue (agent, place)", "mail_blocked (seq)"),
 		Apply: map[string]ledger.Apply{
 			kindRouted:      applyRouted,
 			kindReleased:    ledger.ApplyBody(applyReleased),

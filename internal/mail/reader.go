@@ -44,8 +44,10 @@ func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 		return reading, err
 	}
 	l := letter{
-		outgoing: &outgoing{kind: b.Meta.Kind, subject: b.Meta.Envelope.Subject, message: payload.Message,
-			priority: b.Meta.Envelope.Priority, payload: b.Payload},
+		outgoing: &outgoing{
+			kind: b.Meta.Kind, subject: b.Meta.Envelope.Subject, message: payload.Message,
+			priority: b.Meta.Envelope.Priority, payload: b.Payload,
+		},
 		sender: roster.Identity{Address: b.Meta.SenderAddress}, trust: b.Meta.Trust, flags: b.Meta.Flags, meta: b.Meta,
 	}
 	if b.Meta.Sender == "" {

@@ -1,10 +1,8 @@
 package mail
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
-	"encoding/json" // rules see all of a payload that was taken, also what wire.Data would refuse
 	"errors"
 	"slices"
 	"strings"
@@ -21,6 +19,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // socketWait is how long a sender waits to hear that its message was written to the
@@ -245,9 +244,9 @@ func (l *letter) event() policy.Event {
 		Text:   l.message,
 		Thread: l.meta.Envelope.ThreadID, Priority: l.priority, External: l.from.Provider != l.to.Provider,
 		Fill: func(e *policy.Event) {
-			d := json.NewDecoder(bytes.NewReader(l.payload))
-			d.UseNumber()
-			_ = d.Decode(&e.Payload) // it has been read before
+			// Rules see all of a payload that was taken, also what wire.Data would refuse.
+			payload, _ := wire.ForeignData(l.payload) // it has been read before
+			e.Payload, _ = payload.(map[string]any)
 			flags := []any{}
 			for _, f := range l.flags {
 				flags = append(flags, f)
@@ -287,10 +286,12 @@ func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
 func (m *Mail) refuse(ctx context.Context, l *letter, why *fault.Error) error {
 	record := l.decision.Record
 	err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: l.workspace, Kind: kindBlocked, Actor: l.sender.Actor(), Subject: l.sender.ID,
+		tx.Append(ledger.Event{
+			Workspace: l.workspace, Kind: kindBlocked, Actor: l.sender.Actor(), Subject: l.sender.ID,
 			Body: blocked{
 				To: l.to.String(), Subject: l.subject, Flags: l.flags, Decision: &record,
-			}})
+			},
+		})
 		return nil
 	})
 	if err != nil {

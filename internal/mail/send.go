@@ -67,8 +67,10 @@ func trace(thread string) string { return "thread:" + thread }
 // append appends the message in a transaction.
 func (l *letter) append(tx *ledger.Tx, body ledger.Body) {
 	e := &l.meta.Envelope
-	tx.Append(ledger.Event{Workspace: l.workspace, Kind: kindRouted, Actor: l.sender.Actor(), Subject: e.ID,
-		Trace: trace(e.ThreadID), Body: body})
+	tx.Append(ledger.Event{
+		Workspace: l.workspace, Kind: kindRouted, Actor: l.sender.Actor(), Subject: e.ID,
+		Trace: trace(e.ThreadID), Body: body,
+	})
 }
 
 // send stores a message and brings it on its way. Once it is stored it is safe, whatever

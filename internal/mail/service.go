@@ -23,8 +23,10 @@ const Name = "mail"
 
 // Protocol is AMP v0.1.2 messaging, for the server's list.
 func Protocol() protocol.Protocol {
-	return protocol.Protocol{Name: Name, Label: "Mail", Migrations: Migrations, Projection: Projection(),
-		Readers: Readers()}
+	return protocol.Protocol{
+		Name: Name, Label: "Mail", Migrations: Migrations, Projection: Projection(),
+		Readers: Readers(),
+	}
 }
 
 // sender is the kind of our deliveries.

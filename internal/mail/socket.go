@@ -59,8 +59,10 @@ func (m *Mail) getSocket(w http.ResponseWriter, r *http.Request) error {
 	_ = control.SetWriteDeadline(time.Time{})
 	// A key is in the first frame, never in a cookie, so pages of other origins can do
 	// nothing here that they could not do from anywhere.
-	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"amp.v1"},
-		InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		Subprotocols:       []string{"amp.v1"},
+		InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled,
+	})
 	if err != nil {
 		return nil // Accept has answered
 	}
@@ -306,8 +308,10 @@ func (s *socket) pushOne(ctx context.Context, p *Pending, replay bool) error {
 	if replay {
 		return nil
 	}
-	note := pushed{workspace: s.who.Workspace, id: p.ID, trace: trace(p.Envelope.ThreadID),
-		body: about{Seq: p.seq, Agent: s.who.ID, Via: ByWebSocket}}
+	note := pushed{
+		workspace: s.who.Workspace, id: p.ID, trace: trace(p.Envelope.ThreadID),
+		body: about{Seq: p.seq, Agent: s.who.ID, Via: ByWebSocket},
+	}
 	if p.receipt {
 		note.body.Sender, note.body.To = p.sender, p.Envelope.To
 	}

@@ -63,8 +63,10 @@ func (m *Mail) expire(ctx context.Context) (n int, err error) {
 		all, err := readDue(tx, `SELECT m.id, m.workspace, m.thread, m.status, m.ended_at, q.seq, q.agent, q.place FROM mail_queue q JOIN mail_message m ON m.seq = q.seq
 WHERE q.expires_at <= $1 ORDER BY q.expires_at LIMIT $2`, tx.Now())
 		for _, d := range all {
-			tx.Append(ledger.Event{Workspace: d.workspace, Kind: kindExpired, Actor: "system", Subject: d.id,
-				Trace: trace(d.thread), Body: d.body})
+			tx.Append(ledger.Event{
+				Workspace: d.workspace, Kind: kindExpired, Actor: "system", Subject: d.id,
+				Trace: trace(d.thread), Body: d.body,
+			})
 		}
 		n = len(all)
 		return err

@@ -27,14 +27,18 @@ func (s webhookSender) Send(ctx context.Context, a deliver.Attempt) deliver.Resu
 	}
 	profile := s.Directory.Profile(a.Receiver)
 	if p == nil || profile.WebhookURL == "" {
-		return deliver.Result{Verdict: deliver.Succeeded,
-			Text: "The message has left the queue, or the agent wants no calls any more."}
+		return deliver.Result{
+			Verdict: deliver.Succeeded,
+			Text:    "The message has left the queue, or the agent wants no calls any more.",
+		}
 	}
 	secret, err := s.Directory.Secret(a.Workspace, a.Receiver, profile)
 	if err != nil {
 		s.core.Log.Error("cannot call a webhook", "agent", a.Receiver, "error", err.Error())
-		return deliver.Result{Verdict: deliver.Hopeless, Class: "secret",
-			Text: "The webhook secret cannot be read: it was sealed with another webhook.key."}
+		return deliver.Result{
+			Verdict: deliver.Hopeless, Class: "secret",
+			Text: "The webhook secret cannot be read: it was sealed with another webhook.key.",
+		}
 	}
 	body, err := p.JSON()
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/wire"
 )
 
 // longestPoll is how long a call for mail waits at the most.
@@ -45,7 +46,7 @@ func (s *server) mailTools() []tool {
 			fields:   object{"ids": object{"type": "array", "minItems": 1, "items": object{"type": "string"}, "description": "the ids of the messages"}},
 			required: []string{"ids"},
 			do: func(ctx context.Context, args object) (outcome, error) {
-				text, err := encode(args)
+				text, err := wire.EncodeData(args)
 				if err != nil {
 					return outcome{}, err
 				}
@@ -67,7 +68,7 @@ func (s *server) sendMail(ctx context.Context, args object) (outcome, error) {
 	delete(args, "message")
 	delete(args, "type")
 	args["payload"] = payload
-	text, err := encode(args)
+	text, err := wire.EncodeData(args)
 	if err != nil {
 		return outcome{}, err
 	}

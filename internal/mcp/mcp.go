@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"encoding/json" // the SDK takes answers as json.RawMessage
 	"net/http"
 	"slices"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/signal"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -40,14 +40,14 @@ func Handler(o Options) http.Handler {
 			return nil // answered with 400
 		}
 		return s
-	}, &sdk.StreamableHTTPOptions{Stateless: true, JSONResponse: true, MaxRequestBodyBytes: 2 * task.MaxDocument, DisableLocalhostProtection: o.Behind})
+	}, &sdk.StreamableHTTPOptions{Stateless: true, JSONResponse: true, MaxRequestBodyBytes: 2 * amp.MaxDocument, DisableLocalhostProtection: o.Behind})
 }
 
 // server is the tools of one agent.
 type server struct {
 	Options
 	who  roster.Identity
-	role task.Role // in tasks, "" for none
+	role amp.Role // in tasks, "" for none
 }
 
 // newServer makes the server of an agent.
@@ -101,8 +101,8 @@ func (s *server) handle(t tool, schema object) sdk.ToolHandler {
 // result is what the model sees.
 func result(text []byte, failed bool) *sdk.CallToolResult {
 	out := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}, IsError: failed}
-	if wire.Raw(text).IsValid() {
-		out.StructuredContent = json.RawMessage(text)
+	if wire.Valid(text) {
+		out.StructuredContent = wire.Raw(text)
 	}
 	return out
 }

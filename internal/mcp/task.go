@@ -7,6 +7,8 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/signal"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
+	"signalbox/internal/wire"
 )
 
 const (
@@ -23,16 +25,16 @@ var (
 )
 
 func (s *server) taskTools() []tool {
-	c, e, r := task.Coordinator, task.Executor, task.Reviewer
+	c, e, r := amp.Coordinator, amp.Executor, amp.Reviewer
 	return []tool{
 		{
 			name: "amp_inbox", about: "The messages that wait for you and are not acknowledged. Waits up to 55 seconds for one; pending means that none came, so call it again. Reading is not acknowledging.",
-			roles: task.AgentRoles, reads: true, fields: object{"wait_seconds": object{"type": "integer", "minimum": 0, "maximum": 55}, "after": object{"type": "integer", "minimum": 0, "description": "everything after this entry, acknowledged or not"}},
+			roles: amp.AgentRoles, reads: true, fields: object{"wait_seconds": object{"type": "integer", "minimum": 0, "maximum": 55}, "after": object{"type": "integer", "minimum": 0, "description": "everything after this entry, acknowledged or not"}},
 			do: s.inbox,
 		},
 		{
 			name: "amp_context", about: "A task as it stands with every message about it: dispatches, results, requests, verdicts, escalations and instructions.",
-			roles: task.AgentRoles, reads: true, fields: object{"task_id": taskField}, required: []string{"task_id"},
+			roles: amp.AgentRoles, reads: true, fields: object{"task_id": taskField}, required: []string{"task_id"},
 			do: func(ctx context.Context, args object) (outcome, error) {
 				me, err := s.me(ctx)
 				if err != nil {
@@ -47,23 +49,23 @@ func (s *server) taskTools() []tool {
 		},
 		{
 			name: "amp_ack", about: "Acknowledge a message when you begin with it, or refuse it with a code such as AMP_E_BRANCH_PROTECTED.",
-			roles:    task.AgentRoles,
+			roles:    amp.AgentRoles,
 			fields:   object{"msg_id": object{"type": "string"}, "refuse_code": object{"type": "string"}, "detail": object{"type": "string"}},
 			required: []string{"msg_id"},
 			do:       s.ack,
 		},
 		{
 			name: "amp_heartbeat", about: "Say that you still work on a task. At least every 30 minutes while it is your turn.",
-			roles: task.AgentRoles, fields: object{"task_id": taskField, "note": noteField, "x_generation": genField}, required: []string{"task_id"},
+			roles: amp.AgentRoles, fields: object{"task_id": taskField, "note": noteField, "x_generation": genField}, required: []string{"task_id"},
 			do: func(ctx context.Context, args object) (outcome, error) {
-				return s.send(ctx, task.Document{Kind: task.InHeartbeat}, args)
+				return s.send(ctx, task.Document{Kind: amp.InHeartbeat}, args)
 			},
 		},
-		s.message("amp_dispatch", "Give work to the executor: a new task, or again after a result or a reject.", task.TypeDispatch, c),
-		s.message("amp_result", "Report the result of a subtask. What you cannot verify is null, not true.", task.TypeResult, e),
-		s.message("amp_review_request", "Ask the reviewer to judge a complete result.", task.TypeRequest, c),
-		s.message("amp_verdict", "Decide the open review, criterion by criterion.", task.TypeVerdict, r),
-		s.message("amp_escalate", "Tell the admin, a person, what cannot be solved without them. Never fail in silence.", task.TypeEscalation, task.AgentRoles...),
+		s.message("amp_dispatch", "Give work to the executor: a new task, or again after a result or a reject.", amp.TypeDispatch, c),
+		s.message("amp_result", "Report the result of a subtask. What you cannot verify is null, not true.", amp.TypeResult, e),
+		s.message("amp_review_request", "Ask the reviewer to judge a complete result.", amp.TypeRequest, c),
+		s.message("amp_verdict", "Decide the open review, criterion by criterion.", amp.TypeVerdict, r),
+		s.message("amp_escalate", "Tell the admin, a person, what cannot be solved without them. Never fail in silence.", amp.TypeEscalation, amp.AgentRoles...),
 	}
 }
 
@@ -103,13 +105,13 @@ func (s *server) ack(ctx context.Context, args object) (outcome, error) {
 		if detail, ok := args["detail"]; ok {
 			wrong["detail"] = detail
 		}
-		body["status"], body["error"] = task.Refused, wrong
+		body["status"], body["error"] = amp.Refused, wrong
 	}
-	return s.send(ctx, task.Document{Kind: task.InAck, About: about}, body)
+	return s.send(ctx, task.Document{Kind: amp.InAck, About: about}, body)
 }
 
 // message is a tool that sends one of the five: it takes the payload's own fields.
-func (s *server) message(name, about string, kind task.Type, roles ...task.Role) tool {
+func (s *server) message(name, about string, kind amp.Type, roles ...amp.Role) tool {
 	return tool{
 		name: name, about: about, roles: roles, payload: string(kind), fields: object{"task_id": taskField}, required: []string{"task_id"},
 		do: func(ctx context.Context, args object) (outcome, error) {
@@ -118,15 +120,15 @@ func (s *server) message(name, about string, kind task.Type, roles ...task.Role)
 				return outcome{}, err
 			}
 			delete(args, "task_id")
-			payload, err := encode(args)
+			payload, err := wire.EncodeData(args)
 			if err != nil {
 				return outcome{}, err
 			}
-			raw, err := task.Compose(kind, s.role, taskID, payload, 0, s.Now())
+			raw, err := amp.Compose(kind, s.role, taskID, payload, 0, s.Now())
 			if err != nil {
 				return outcome{}, err
 			}
-			return s.send(ctx, task.Document{Kind: task.InMessage, Raw: raw}, nil)
+			return s.send(ctx, task.Document{Kind: amp.InMessage, Raw: raw}, nil)
 		},
 	}
 }
@@ -138,7 +140,7 @@ func (s *server) send(ctx context.Context, d task.Document, body object) (outcom
 		return outcome{}, err
 	}
 	if body != nil {
-		if d.Raw, err = encode(body); err != nil {
+		if d.Raw, err = wire.EncodeData(body); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -166,7 +168,7 @@ func (s *server) approvalTools() []tool {
 // approval asks a person, and waits for them.
 func (s *server) approval(ctx context.Context, args object) (outcome, error) {
 	args["amp_version"], args["type"], args["agent_id"] = "2.0", string(signal.GateRequest), s.who.Name
-	text, err := encode(args)
+	text, err := wire.EncodeData(args)
 	if err != nil {
 		return outcome{}, err
 	}

@@ -2,14 +2,13 @@ package mcp
 
 import (
 	"context"
-	"encoding/json" // writes the numbers of wire.Data as they came, and is the SDK's own
 	"fmt"
 	"math"
 	"strings"
 	"time"
 
 	"signalbox/internal/fault"
-	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -34,10 +33,10 @@ func answer(v any, err error) (outcome, error) {
 // tool is one thing that an agent can do.
 type tool struct {
 	name, about string
-	roles       []task.Role // nobody else has it; everybody when empty
-	reads       bool        // changes nothing
-	rate        int         // calls a minute that the protocol allows, 0 for any number
-	payload     string      // the schema whose fields it takes beside those here
+	roles       []amp.Role // nobody else has it; everybody when empty
+	reads       bool       // changes nothing
+	rate        int        // calls a minute that the protocol allows, 0 for any number
+	payload     string     // the schema whose fields it takes beside those here
 	fields      object
 	required    []string
 	fail        func(error) []byte // the protocol's form of an error, wire.ErrorText when nil
@@ -84,11 +83,11 @@ func (t tool) schema() (object, error) {
 
 // readSchema reads a schema of the protocol; what it has in common stands in itself.
 func readSchema(name string, into object) error {
-	text, err := task.Schema(name)
+	text, err := amp.Schema(name)
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal([]byte(strings.ReplaceAll(string(text), `"common.json#/`, `"#/`)), &into)
+	return wire.UnmarshalPart([]byte(strings.ReplaceAll(string(text), `"common.json#/`, `"#/`)), &into)
 }
 
 // read reads the arguments, or says what is wrong with them. Of payloads the task says so
@@ -97,8 +96,11 @@ func (t tool) read(raw []byte, schema object) (args object, problem string) {
 	args = object{}
 	if len(raw) > 0 {
 		data, err := wire.Data(raw)
+		if err != nil {
+			return nil, "The arguments should be a JSON object. " + fault.From(err).Message
+		}
 		given, ok := data.(object)
-		if err != nil || !ok {
+		if !ok {
 			return nil, "The arguments should be a JSON object."
 		}
 		args = given
@@ -121,9 +123,6 @@ func (t tool) read(raw []byte, schema object) (args object, problem string) {
 	return args, ""
 }
 
-// encode writes arguments as JSON, with numbers as they came.
-func encode(args object) ([]byte, error) { return json.Marshal(args) }
-
 // textOf is an argument that is text, "" if it is absent.
 func textOf(args object, name string) (string, error) {
 	text, ok := args[name].(string)
@@ -139,7 +138,7 @@ func numberOf(args object, name string) (int64, error) {
 	if !ok {
 		return 0, nil
 	}
-	number, _ := given.(json.Number)
+	number, _ := given.(wire.Numeral)
 	n, err := number.Float64() // 3.0 is whole, too
 	if err != nil || n < 0 || n > 1<<53 || n != math.Trunc(n) {
 		return 0, fault.New(fault.InvalidPayload, "The argument %q should be a whole number, 0 or more.", name).About(name)

@@ -252,9 +252,9 @@ func TestAGateIsToldByEMail(t *testing.T) {
 						t.Errorf("%q answers %q, not %q", l.subject, l.header.Get("In-Reply-To"), opened[got.values["RCPT"]])
 					}
 				}
-				n.until("all is delivered", func() bool { return n.count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
+				n.until("all is delivered", func() bool { return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
 				f.none()
-				n.wantClean()
+				n.WantClean()
 				n.wantNoSecrets(mailPassword)
 			})
 		})

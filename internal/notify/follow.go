@@ -16,15 +16,15 @@ import (
 // alike.
 func (n *Notifier) Enrol(ctx context.Context) error {
 	if len(n.Channels) > 0 {
-		head, err := n.Ledger.Head(ctx)
+		head, err := n.ledger.Head(ctx)
 		if err != nil {
 			return err
 		}
-		if err := n.Ledger.BeginAt(ctx, "notify", head); err != nil {
+		if err := n.ledger.BeginAt(ctx, "notify", head); err != nil {
 			return err
 		}
 	}
-	return n.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	return n.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		there, err := enrolled(tx)
 		if err != nil {
 			return err
@@ -68,7 +68,7 @@ func (n *Notifier) tell(ctx context.Context, entries []ledger.Entry) error {
 		if err != nil {
 			return err
 		}
-		if err := n.Ledger.Write(ctx, func(tx *ledger.Tx) error { return n.queueAll(tx, part, asked) }); err != nil {
+		if err := n.ledger.Write(ctx, func(tx *ledger.Tx) error { return n.queueAll(tx, part, asked) }); err != nil {
 			return err
 		}
 	}

@@ -124,7 +124,7 @@ func (n *Notifier) Test(ctx context.Context, by roster.Identity, name string) ([
 	if len(results) == 0 {
 		return nil, n.noChannel(name)
 	}
-	err := n.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := n.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		for _, r := range results {
 			tx.Append(ledger.Event{Kind: kindTested, Actor: by.Actor(), Subject: r.Target, Body: tested{r.Delivered, r.Class, r.Text}})
 		}
@@ -136,7 +136,7 @@ func (n *Notifier) Test(ctx context.Context, by roster.Identity, name string) ([
 func (n *Notifier) try(ctx context.Context, c Channel) TestResult {
 	ctx, cancel := context.WithTimeout(ctx, testTime)
 	defer cancel()
-	got := c.Send(ctx, Message{ID: id.New("delivery"), Number: 1, At: time.Now(), Event: Tested, Link: n.Base})
+	got := c.Send(ctx, Message{ID: id.New("delivery"), Number: 1, At: time.Now(), Event: Tested, Link: n.base})
 	r := TestResult{Channel: c.Name(), Target: c.Target(), Delivered: got.Verdict == deliver.Succeeded}
 	if !r.Delivered {
 		r.Class, r.Text = got.Class, OneLine(got.Text)

@@ -30,15 +30,26 @@ type Options struct {
 
 // Notifier tells channels of gates.
 type Notifier struct {
-	Options
+	Channels []Channel // each target once
+
+	db       *store.DB
+	ledger   *ledger.Ledger
+	roster   *roster.Roster
+	gates    *gate.Gates
+	outbox   *deliver.Outbox
+	key      []byte
+	base     string
+	log      *slog.Logger
 	byTarget map[string]Channel
 }
 
 // New makes a notifier over a ledger that has Projection, and gives the outbox a sender
 // for each kind of channel.
 func New(o Options) *Notifier {
-	n := &Notifier{Options: o, byTarget: map[string]Channel{}}
-	n.Channels = nil
+	n := &Notifier{
+		db: o.DB, ledger: o.Ledger, roster: o.Roster, gates: o.Gates, outbox: o.Outbox, key: o.Key, base: o.Base, log: o.Log,
+		byTarget: map[string]Channel{},
+	}
 	for _, c := range o.Channels {
 		if n.byTarget[c.Target()] != nil {
 			continue // an address that was given twice is told once
@@ -64,7 +75,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 			break
 		}
 		if !said && ctx.Err() == nil {
-			n.Log.Warn("cannot record which channels there are; will try again", "error", err.Error())
+			n.log.Warn("cannot record which channels there are; will try again", "error", err.Error())
 			said = true
 		}
 		if ledger.Pause(ctx, nil, enrolPause) {
@@ -75,7 +86,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 		return nil
 	}
 	var g errgroup.Group
-	g.Go(func() error { return n.Ledger.Consume(ctx, "notify", isTold, n.tell) })
+	g.Go(func() error { return n.ledger.Consume(ctx, "notify", isTold, n.tell) })
 	for _, c := range n.Channels {
 		if l, ok := c.(Listener); ok {
 			g.Go(func() error { return l.Listen(ctx, n) })

@@ -49,11 +49,11 @@ func (n *Notifier) personally(ctx context.Context, entries []ledger.Entry) (map[
 		}
 		if people == nil {
 			var err error
-			if people, err = n.Roster.Operators(ctx, ""); err != nil {
+			if people, err = n.roster.Operators(ctx, ""); err != nil {
 				return nil, err
 			}
 		}
-		g, err := n.Gates.Get(ctx, e.Subject)
+		g, err := n.gates.Get(ctx, e.Subject)
 		if err != nil {
 			return nil, err
 		}

@@ -70,10 +70,10 @@ func TestThoseWhomAGateAsksAreToldAtTheirOwnAddresses(t *testing.T) {
 			o.Rules.Ladder = []gate.Step{{After: minute, Do: gate.Remind}, {After: 2 * minute, Do: gate.Notify, Whom: []string{"admin", "eve"}}}
 		})
 		wantReaders(t, f.letters(t, 2), "Decision needed", "team", "ann")
-		n.offset.Add(int64(90 * time.Second))
+		n.Move(90 * time.Second)
 		reminded := f.letters(t, 3)
 		wantReaders(t, reminded, "Still waits", "team", "ann", "bob")
-		n.offset.Add(int64(90 * time.Second))
+		n.Move(90 * time.Second)
 		wantReaders(t, f.letters(t, 4), "Still waits", "team", "ann", "dan", "eve")
 
 		// They hear how it ended; who is no operator any more hears nothing.
@@ -86,24 +86,24 @@ func TestThoseWhomAGateAsksAreToldAtTheirOwnAddresses(t *testing.T) {
 		if got, want := ended["bob@example.com"].header.Get("In-Reply-To"), reminded["bob@example.com"].header.Get("Message-Id"); got != want || want == "" {
 			t.Errorf("the outcome answers %q, and he read %q", got, want)
 		}
-		n.until("all is delivered", func() bool { return n.count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
-		n.stop()
+		n.until("all is delivered", func() bool { return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
+		n.Stop()
 		f.none()
 
 		// Begun again it tells nobody twice.
 		again := open(t, address, func(*node) []notify.Channel { return f.boxes(t, "team@example.com", "ann@example.com") })
-		before := again.count("SELECT count(*) FROM delivery")
+		before := again.Count("SELECT count(*) FROM delivery")
 		again.rewind()
 		again.run()
 		again.until("it has read everything again", func() bool {
-			at, err := again.ledger.Cursor(t.Context(), "notify")
-			head, err2 := again.ledger.Head(t.Context())
+			at, err := again.Ledger.Cursor(t.Context(), "notify")
+			head, err2 := again.Ledger.Head(t.Context())
 			return err == nil && err2 == nil && at == head
 		})
-		if got := again.count("SELECT count(*) FROM delivery"); got != before {
+		if got := again.Count("SELECT count(*) FROM delivery"); got != before {
 			t.Errorf("there are %d deliveries, and were %d", got, before)
 		}
-		again.wantClean()
+		again.WantClean()
 		again.wantNoSecrets(mailPassword)
 	})
 }
@@ -111,10 +111,10 @@ func TestThoseWhomAGateAsksAreToldAtTheirOwnAddresses(t *testing.T) {
 // untilMoot waits until the reminders of a decided gate to these are done with. Only then may the
 // server take letters again: a try that had begun before the decision would reach it.
 func (n *node) untilMoot(names ...string) {
-	n.t.Helper()
+	n.T.Helper()
 	for _, name := range names {
 		n.until("the reminders of "+name+" are moot", func() bool {
-			return n.count("SELECT count(*) FROM delivery d JOIN notice o ON o.delivery = d.id WHERE o.event = 'gate.escalated' AND o.channel = $1 AND d.status <> 'delivered'", "email:"+name+"@example.com") == 0
+			return n.Count("SELECT count(*) FROM delivery d JOIN notice o ON o.delivery = d.id WHERE o.event = 'gate.escalated' AND o.channel = $1 AND d.status <> 'delivered'", "email:"+name+"@example.com") == 0
 		})
 	}
 }
@@ -127,12 +127,12 @@ func TestAReminderThatNobodyNeedsReachesNobody(t *testing.T) {
 		f.refuse.Store(450)
 		id := n.open(func(o *gate.Opening) { o.Rules.Ladder = []gate.Step{{After: 1, Do: gate.Remind}} })
 		n.until("bob's letter was tried", func() bool {
-			return n.count("SELECT count(*) FROM delivery WHERE target = 'email:bob@example.com' AND attempts > 0") == 1
+			return n.Count("SELECT count(*) FROM delivery WHERE target = 'email:bob@example.com' AND attempts > 0") == 1
 		})
 		n.decide(id, "bob", true, "go")
 		n.untilMoot("bob")
 		f.refuse.Store(0)
-		n.until("all is delivered", func() bool { return n.count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
+		n.until("all is delivered", func() bool { return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
 		for len(f.got) > 0 {
 			if got := f.next("mail"); strings.Contains(got.values["RCPT"], "bob@") {
 				t.Errorf("bob was told of what he never heard of: %v", got.values)
@@ -150,7 +150,7 @@ func TestTelegramWritesToThoseWhoHaveBegun(t *testing.T) {
 		f.forbid.Store("4712") // who has not begun
 		n.open(func(o *gate.Opening) { o.Rules.Ladder = []gate.Step{{After: minute, Do: gate.Remind}} })
 		f.next("sendMessage")
-		n.offset.Add(int64(2 * time.Minute))
+		n.Move(2 * time.Minute)
 		chats := map[string]bool{}
 		for range 2 {
 			chats[f.next("sendMessage").values["chat_id"]] = true
@@ -159,7 +159,7 @@ func TestTelegramWritesToThoseWhoHaveBegun(t *testing.T) {
 			t.Errorf("told in %v", chats)
 		}
 		n.until("bob's is given up", func() bool {
-			return n.count("SELECT count(*) FROM delivery WHERE status = 'dead' AND last_error LIKE '%/start%'") == 1
+			return n.Count("SELECT count(*) FROM delivery WHERE status = 'dead' AND last_error LIKE '%/start%'") == 1
 		})
 	})
 }
@@ -170,24 +170,24 @@ func TestAStepAndItsOutcomeThatAreReadTogetherAreBothTold(t *testing.T) {
 		box := func(*node) []notify.Channel { return f.boxes(t, "team@example.com") }
 		first := start(t, address, box)
 		first.operator("bob", "operator", map[string]string{"email": "bob@example.com"})
-		first.stop()
+		first.Stop()
 		n := open(t, address, box) // nothing follows the ledger yet
 		id := n.open(func(o *gate.Opening) { o.Rules.Ladder = []gate.Step{{After: 1, Do: gate.Remind}} })
 		ctx, cancel := context.WithCancel(t.Context())
 		var climbing sync.WaitGroup
-		climbing.Go(func() { _ = clock.New(n.db, n.ledger, n.now, n.notifierLog(), n.gates.Handlers()).Run(ctx) })
-		n.until("the step was taken", func() bool { return n.count("SELECT count(*) FROM ledger_entry WHERE kind = 'gate.escalated'") == 1 })
+		climbing.Go(func() { _ = clock.New(n.DB, n.Ledger, n.Now, n.notifierLog(), n.gates.Handlers()).Run(ctx) })
+		n.until("the step was taken", func() bool { return len(n.Entries("gate.escalated")) == 1 })
 		cancel()
 		climbing.Wait()
 		n.decide(id, "bob", true, "go")
 		n.run()
 		n.until("all is delivered", func() bool {
-			return n.count("SELECT count(*) FROM notice") == 5 && n.count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0
+			return n.Count("SELECT count(*) FROM notice") == 5 && n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0
 		})
-		if got := n.count("SELECT count(*) FROM notice WHERE contact = 'bob@example.com' AND event = 'gate.resolved'"); got != 1 {
+		if got := n.Count("SELECT count(*) FROM notice WHERE contact = 'bob@example.com' AND event = 'gate.resolved'"); got != 1 {
 			t.Errorf("bob's outcome was queued %d times", got)
 		}
-		n.wantClean()
+		n.WantClean()
 	})
 }
 
@@ -200,12 +200,12 @@ func TestTheOutcomeAnswersTheLastThatWasRead(t *testing.T) {
 			o.Rules.Ladder = []gate.Step{{After: minute, Do: gate.Remind}, {After: 2 * minute, Do: gate.Remind}}
 		})
 		f.letters(t, 1)
-		n.offset.Add(int64(90 * time.Second))
+		n.Move(90 * time.Second)
 		reminded := f.letters(t, 2)["bob@example.com"].header.Get("Message-Id")
 		f.refuse.Store(450)
-		n.offset.Add(int64(time.Minute))
+		n.Move(time.Minute)
 		n.until("the second reminder was tried", func() bool {
-			return n.count("SELECT count(*) FROM delivery WHERE target = 'email:bob@example.com' AND status <> 'delivered' AND attempts > 0") == 1
+			return n.Count("SELECT count(*) FROM delivery WHERE target = 'email:bob@example.com' AND status <> 'delivered' AND attempts > 0") == 1
 		})
 		n.decide(id, "bob", true, "go") // now it is moot
 		n.untilMoot("bob", "team")

@@ -30,7 +30,7 @@ func (n *Notifier) button(action string, g gate.Gate) string {
 }
 
 func (n *Notifier) code(action string, g gate.Gate) string {
-	h := hmac.New(sha256.New, n.Key)
+	h := hmac.New(sha256.New, n.key)
 	// Each part is preceded by its length, so that no two lists of parts are alike.
 	for _, part := range []string{"signalbox button", action, g.ID, g.ActionDigest} {
 		_ = binary.Write(h, binary.BigEndian, uint64(len(part)))
@@ -64,14 +64,14 @@ func (n *Notifier) read(ctx context.Context, p Press) (v vote, refusal string) {
 	if action != approveAction && action != rejectAction {
 		return v, notOurs
 	}
-	g, err := n.Gates.Get(ctx, gateID)
+	g, err := n.gates.Get(ctx, gateID)
 	if err != nil {
 		return v, n.explain(err)
 	}
 	if !hmac.Equal([]byte(code), []byte(n.code(action, g))) {
 		return v, notOurs
 	}
-	who, err := n.Roster.ByContact(ctx, p.Channel, p.Contact)
+	who, err := n.roster.ByContact(ctx, p.Channel, p.Contact)
 	if fault.Is(err, fault.NotFound) {
 		return v, fmt.Sprintf("You are not known here as an operator, so nothing was changed. An admin can say who you are: signalbox operators set NAME --%s %s", p.Channel, p.Contact)
 	}
@@ -106,7 +106,7 @@ func (n *Notifier) Press(ctx context.Context, p Press) string {
 	if note == "" {
 		note = did + " in " + strings.ToUpper(p.Channel[:1]) + p.Channel[1:]
 	}
-	g, err := n.Gates.Vote(ctx, v.who, v.gate.ID, gate.Ballot{Approve: v.approve, Note: note})
+	g, err := n.gates.Vote(ctx, v.who, v.gate.ID, gate.Ballot{Approve: v.approve, Note: note})
 	if err != nil {
 		return n.explain(err)
 	}
@@ -125,7 +125,7 @@ func (n *Notifier) explain(err error) string {
 	case fault.AlreadyResolved, fault.Forbidden, fault.Conflict:
 		return e.Message + " Nothing was changed."
 	default:
-		n.Log.Warn("a press of a button could not be recorded", "error", err.Error())
+		n.log.Warn("a press of a button could not be recorded", "error", err.Error())
 		return "Your vote could not be recorded. Try again in a moment."
 	}
 }

@@ -27,7 +27,7 @@ func (s sender) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 		kind, _, _ := strings.Cut(a.Target, ":")
 		c = s.n.person(kind, p.Contact)
 		// Whoever is no longer an operator, or has changed address, is told nothing more.
-		if _, err := s.n.Roster.ByContact(ctx, kind, p.Contact); fault.Is(err, fault.NotFound) {
+		if _, err := s.n.roster.ByContact(ctx, kind, p.Contact); fault.Is(err, fault.NotFound) {
 			return moot
 		} else if err != nil {
 			return s.broken(a, err)
@@ -54,12 +54,12 @@ func (s sender) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 var moot = deliver.Result{Verdict: deliver.Succeeded, Class: "moot"}
 
 func (s sender) broken(a deliver.Attempt, err error) deliver.Result {
-	s.n.Log.Warn("cannot make a message", "delivery", a.ID, "error", err.Error())
+	s.n.log.Warn("cannot make a message", "delivery", a.ID, "error", err.Error())
 	return deliver.Result{Class: "internal", Text: "The gate could not be read. The server's log has the cause."}
 }
 
 func (n *Notifier) message(ctx context.Context, c Channel, a deliver.Attempt, p payload) (Message, error) {
-	g, err := n.Gates.Get(ctx, p.Gate)
+	g, err := n.gates.Get(ctx, p.Gate)
 	if err != nil {
 		return Message{}, err
 	}
@@ -82,7 +82,7 @@ func (n *Notifier) message(ctx context.Context, c Channel, a deliver.Attempt, p 
 
 // lookBack fills in what only the entry knows.
 func (n *Notifier) lookBack(ctx context.Context, m *Message, seq int64) error {
-	e, err := n.Ledger.Entry(ctx, seq)
+	e, err := n.ledger.Entry(ctx, seq)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (n *Notifier) lookBack(ctx context.Context, m *Message, seq int64) error {
 	if m.Event != Escalated {
 		return nil
 	}
-	people, err := n.Roster.Operators(ctx, "")
+	people, err := n.roster.Operators(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (n *Notifier) earlier(ctx context.Context, p payload, target string) (strin
 	}
 	deliveries, err := n.list(ctx, query, args...)
 	for _, delivery := range deliveries {
-		reference, err := n.Outbox.Reference(ctx, delivery)
+		reference, err := n.outbox.Reference(ctx, delivery)
 		if err != nil && !fault.Is(err, fault.NotFound) {
 			return "", err
 		}
@@ -135,7 +135,7 @@ func (n *Notifier) earlier(ctx context.Context, p payload, target string) (strin
 
 // list reads one column of text.
 func (n *Notifier) list(ctx context.Context, query string, args ...any) ([]string, error) {
-	return store.All(n.DB.Reading(ctx), store.Text, query, args...)
+	return store.All(n.db.Reading(ctx), store.Text, query, args...)
 }
 
-func (n *Notifier) link(gateID string) string { return n.Base + address.Gate.At(gateID) }
+func (n *Notifier) link(gateID string) string { return n.base + address.Gate.At(gateID) }

@@ -31,7 +31,7 @@ func eachSlack(t *testing.T, fn func(t *testing.T, n *node, f *slackAPI)) {
 		n.operator("bob", "operator", map[string]string{"slack": "U0BOB"})
 		n.operator("eve", "viewer", map[string]string{"slack": "U0EVE"})
 		fn(t, n, f)
-		n.wantClean()
+		n.WantClean()
 		n.wantNoSecrets(slackToken, slackAppToken, signingSecret)
 	})
 }
@@ -85,15 +85,15 @@ func TestAGateIsDecidedInSlack(t *testing.T) {
 		}
 
 		// Once is enough: whoever presses again sees who decided.
-		before, _ := n.ledger.Head(t.Context())
+		before, _ := n.Ledger.Head(t.Context())
 		for _, user := range []string{"U0ANN", "U0BOB"} {
 			n.press(user, buttons["signalbox_reject"])
 			if said := f.next("chat.postEphemeral"); !strings.Contains(said.values["text"], "approved by ann") {
 				t.Errorf("%v", said.values)
 			}
 		}
-		n.until("the outcome is delivered", func() bool { return n.count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
-		if after, _ := n.ledger.Head(t.Context()); after > before+1 { // the success of the update may come in between
+		n.until("the outcome is delivered", func() bool { return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
+		if after, _ := n.Ledger.Head(t.Context()); after > before+1 { // the success of the update may come in between
 			t.Errorf("a press after the decision wrote %d entries", after-before)
 		}
 	})
@@ -294,7 +294,7 @@ func TestSocketModeNeedsNoAddressOfOurs(t *testing.T) {
 		if g, err := n.gates.Wait(t.Context(), id); err != nil || g.Status != gate.Rejected || g.ResolvedBy != "ann" || g.Note != "Not this month" {
 			t.Errorf("%+v %v", g, err)
 		}
-		n.stop()
+		n.Stop()
 		n.wantNoSecrets(slackToken, slackAppToken)
 	})
 }
@@ -334,7 +334,7 @@ func TestAReminderAsksThoseWhoMayDecide(t *testing.T) {
 			o.Rules.Ladder = []gate.Step{{After: time.Minute.Microseconds(), Do: gate.Remind, Whom: []string{"operator"}}}
 		})
 		f.next("chat.postMessage")
-		n.offset.Add(int64(2 * time.Minute))
+		n.Move(2 * time.Minute)
 		posted := map[string]call{} // by where it was posted, in any order
 		for range 3 {
 			got := f.next("chat.postMessage")
@@ -375,7 +375,7 @@ func TestAMessageThatSlackDoesNotTakeHoldsUpNobody(t *testing.T) {
 		n.decide(id, "ann", true, "")
 		n.open()
 		f.next("chat.postMessage")
-		if got := n.count("SELECT count(*) FROM delivery WHERE status = 'dead'"); got != 1 {
+		if got := n.Count("SELECT count(*) FROM delivery WHERE status = 'dead'"); got != 1 {
 			t.Errorf("%d were given up", got)
 		}
 	})

@@ -211,7 +211,7 @@ func interaction(user string, b button) string {
 }
 
 // submission is what Slack sends when a form is submitted with a reason.
-func submission(t *testing.T, user, view, reason string) string {
+func submission(t testing.TB, user, view, reason string) string {
 	t.Helper()
 	var opened struct {
 		CallbackID string `json:"callback_id"`
@@ -240,15 +240,15 @@ func submission(t *testing.T, user, view, reason string) string {
 
 // submit submits a form over HTTP.
 func (n *node) submit(user, view, reason string) {
-	n.t.Helper()
-	if status := n.post("payload="+url.QueryEscape(submission(n.t, user, view, reason)), signingSecret, time.Now()); status != 200 {
-		n.t.Fatalf("Slack was answered %d", status)
+	n.T.Helper()
+	if status := n.post("payload="+url.QueryEscape(submission(n.T, user, view, reason)), signingSecret, time.Now()); status != 200 {
+		n.T.Fatalf("Slack was answered %d", status)
 	}
 }
 
 // post calls /notify/slack as Slack would, or not quite as it would.
 func (n *node) post(body, secret string, at time.Time) (status int) {
-	n.t.Helper()
+	n.T.Helper()
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte("v0:" + stamp + ":" + body))
@@ -260,7 +260,7 @@ func (n *node) post(body, secret string, at time.Time) (status int) {
 }
 
 func (n *node) serve(req *http.Request) (status int) {
-	n.t.Helper()
+	n.T.Helper()
 	for _, route := range n.notifier.Routes() {
 		if route.Path == "/notify/slack" {
 			w := httptest.NewRecorder()
@@ -270,15 +270,15 @@ func (n *node) serve(req *http.Request) (status int) {
 			return w.Code
 		}
 	}
-	n.t.Fatal("there is no route for Slack")
+	n.T.Fatal("there is no route for Slack")
 	return 0
 }
 
 // press presses a button over HTTP.
 func (n *node) press(user string, b button) {
-	n.t.Helper()
+	n.T.Helper()
 	if status := n.post("payload="+url.QueryEscape(interaction(user, b)), signingSecret, time.Now()); status != 200 {
-		n.t.Fatalf("Slack was answered %d", status)
+		n.T.Fatalf("Slack was answered %d", status)
 	}
 }
 

@@ -59,7 +59,7 @@ CREATE INDEX notice_personal ON notice (gate, entry) WHERE contact <> '';
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name:   "notify",
-		Tables: []ledger.Table{{Name: "notice", Key: "entry, channel"}, {Name: "notice_channel", Key: "target"}},
+		Tables: ledger.Tables("notice (entry, channel)", "notice_channel (target)"),
 		Apply: map[string]ledger.Apply{
 			kindQueued: func(tx *store.Tx, e *ledger.Entry) error {
 				var b queued

@@ -94,9 +94,9 @@ func (f *telegramAPI) press(user int64, data string) {
 }
 
 func (f *telegramAPI) bot(n *node) notify.Channel {
-	b, err := telegram.NewBot(telegram.Options{Token: wire.NewSecret(botToken), Chat: "-1001", API: f.url, HTTP: n.client, Log: n.notifierLog(), Hold: n.ledger.Hold})
+	b, err := telegram.NewBot(telegram.Options{Token: wire.NewSecret(botToken), Chat: "-1001", API: f.url, HTTP: n.client, Log: n.notifierLog(), Hold: n.Ledger.Hold})
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return b
 }
@@ -174,8 +174,8 @@ func TestAGateIsDecidedInTelegram(t *testing.T) {
 		if g := n.get(id); g.Status != gate.Rejected || g.Note != "rejected in Telegram" {
 			t.Errorf("%+v", g)
 		}
-		n.stop()
-		n.wantClean()
+		n.Stop()
+		n.WantClean()
 		n.wantNoSecrets(botToken, "a-secret-token")
 	})
 }
@@ -189,7 +189,7 @@ func TestOneNodeAsksTelegram(t *testing.T) {
 		second := start(t, address, bot)
 		first.open()
 		f.next("sendMessage")
-		first.stop()
+		first.Stop()
 		second.until("the second asks", func() bool { return f.asking.Load() == 1 })
 		if crowd := f.crowd.Load(); crowd != 1 {
 			t.Errorf("%d asked at a time", crowd)
@@ -209,7 +209,7 @@ func TestAReminderInTelegramAnswersTheFirstMessage(t *testing.T) {
 		if sent := f.next("sendMessage"); len(keyboard(t, sent)) != 0 {
 			t.Errorf("a gate of high risk has buttons: %v", sent.values)
 		}
-		n.offset.Add(int64(2 * time.Minute))
+		n.Move(2 * time.Minute)
 		sent, own := f.next("sendMessage"), f.next("sendMessage") // in any order
 		if sent.values["chat_id"] != "-1001" {
 			sent, own = own, sent

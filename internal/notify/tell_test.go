@@ -55,7 +55,7 @@ func newReceiver(t *testing.T) *receiver {
 func (f *receiver) topic(n *node) notify.Channel {
 	topic, err := ntfy.NewTopic(wire.NewSecret(f.url+"/a-secret-topic"), wire.NewSecret("tk_a-secret"), n.client)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return topic
 }
@@ -89,7 +89,7 @@ func TestAProgramIsToldOfEverythingAndCanCheckIt(t *testing.T) {
 		id := n.open(func(o *gate.Opening) {
 			o.Rules.Ladder = []gate.Step{{After: 1, Do: gate.Notify, Whom: []string{"ann"}}}
 		})
-		n.until("it was told that it waits", func() bool { return n.count("SELECT count(*) FROM notice") == 2 })
+		n.until("it was told that it waits", func() bool { return n.Count("SELECT count(*) FROM notice") == 2 })
 		n.decide(id, "ann", true, "fine")
 		f.down.Store(false)
 		secret := n.outbox.SecretFor("", "notify", 0).Reveal()
@@ -122,7 +122,7 @@ func TestAProgramIsToldOfEverythingAndCanCheckIt(t *testing.T) {
 		if len(seen) != 3 {
 			t.Errorf("%d ids", len(seen))
 		}
-		n.wantClean()
+		n.WantClean()
 		n.wantNoSecrets("a-secret-path", secret)
 	})
 }
@@ -150,7 +150,7 @@ func TestADecisionElsewhereReachesEveryChannel(t *testing.T) {
 				t.Errorf("%s does not show the outcome: %s", name, text)
 			}
 		}
-		n.wantClean()
+		n.WantClean()
 		n.wantNoSecrets("a-secret-path", "a-secret-topic", slackToken)
 	})
 }
@@ -162,7 +162,7 @@ func TestAChannelThatIsDownHearsItLaterOnceAndInOrder(t *testing.T) {
 		for range 3 {
 			ids = append(ids, n.open())
 		}
-		n.until("it was tried and failed", func() bool { return n.count("SELECT count(*) FROM delivery WHERE attempts > 1") > 0 })
+		n.until("it was tried and failed", func() bool { return n.Count("SELECT count(*) FROM delivery WHERE attempts > 1") > 0 })
 		f.limit.Store(true)
 		f.down.Store(false)
 		var got []string
@@ -173,7 +173,7 @@ func TestAChannelThatIsDownHearsItLaterOnceAndInOrder(t *testing.T) {
 		if diff := cmp.Diff(ids, got); diff != "" {
 			t.Error(diff)
 		}
-		n.until("all is delivered", func() bool { return n.count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
+		n.until("all is delivered", func() bool { return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
 		f.none()
 	})
 }
@@ -187,12 +187,12 @@ func TestAFollowerThatBeginsAgainQueuesNothingTwice(t *testing.T) {
 		n.decide(id, "ann", true, "")
 		f.next("chat.postMessage")
 		f.next("chat.update")
-		n.until("all is delivered", func() bool { return n.count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
-		n.stop()
+		n.until("all is delivered", func() bool { return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
+		n.Stop()
 
 		// As after a kill: what was done is done, and the cursor has not moved.
 		again := open(t, address, app)
-		err := again.ledger.Write(t.Context(), func(tx *ledger.Tx) error {
+		err := again.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
 			tx.Append(ledger.Event{Kind: "test.marked", Actor: "system", Subject: "x", Body: struct{}{}})
 			return nil
 		})
@@ -202,28 +202,28 @@ func TestAFollowerThatBeginsAgainQueuesNothingTwice(t *testing.T) {
 		again.rewind()
 		again.run()
 		again.until("it has read everything again", func() bool {
-			at, err := again.ledger.Cursor(t.Context(), "notify")
-			head, err2 := again.ledger.Head(t.Context())
+			at, err := again.Ledger.Cursor(t.Context(), "notify")
+			head, err2 := again.Ledger.Head(t.Context())
 			return err == nil && err2 == nil && at == head
 		})
-		if got := again.count("SELECT count(*) FROM delivery"); got != 2 {
+		if got := again.Count("SELECT count(*) FROM delivery"); got != 2 {
 			t.Errorf("there are %d deliveries", got)
 		}
 		f.none()
-		again.wantClean()
+		again.WantClean()
 	})
 }
 
 // rewind puts the follower's cursor back to the beginning.
 func (n *node) rewind() {
-	n.t.Helper()
-	tx, err := n.db.Begin(context.Background(), "ledger_tree")
+	n.T.Helper()
+	tx, err := n.DB.Begin(context.Background(), "ledger_tree")
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	tx.Exec("UPDATE ledger_cursor SET seq = 0, held_until = 0 WHERE name = 'notify'")
 	if _, err := tx.Commit(false); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 }
 
@@ -232,11 +232,11 @@ func TestWhatHappenedBeforeAChannelWasThereIsNotTold(t *testing.T) {
 		f, g := newSlackAPI(t), newSlackAPI(t)
 		without := start(t, address, func(*node) []notify.Channel { return nil })
 		without.open()
-		without.stop()
+		without.Stop()
 		first := start(t, address, func(n *node) []notify.Channel { return []notify.Channel{f.app(n)} })
 		first.open()
 		f.next("chat.postMessage")
-		first.stop()
+		first.Stop()
 		both := start(t, address, func(n *node) []notify.Channel {
 			return []notify.Channel{f.app(n), g.app(n, func(o *slack.Options) { o.Channel = "C999" })}
 		})
@@ -248,19 +248,19 @@ func TestWhatHappenedBeforeAChannelWasThereIsNotTold(t *testing.T) {
 				t.Errorf("an old gate was told: %v", buttons)
 			}
 		}
-		both.stop()
+		both.Stop()
 		// A channel that was taken away and comes back begins anew.
 		gone := open(t, address, func(*node) []notify.Channel { return nil })
 		gone.run()
 		gone.open()
-		gone.stop()
+		gone.Stop()
 		back := start(t, address, func(n *node) []notify.Channel { return []notify.Channel{f.app(n)} })
 		last := back.open()
 		_, buttons := read(t, f.next("chat.postMessage").values["blocks"])
 		if !strings.HasSuffix(buttons["signalbox_open"].URL, last) {
 			t.Errorf("what happened in between was told: %v", buttons)
 		}
-		back.wantClean()
+		back.WantClean()
 	})
 }
 
@@ -282,7 +282,7 @@ func TestATestSaysWhatHappened(t *testing.T) {
 		if _, err := n.notifier.Test(t.Context(), admin, "pigeon"); !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "slack") {
 			t.Error(err)
 		}
-		if got := n.count("SELECT count(*) FROM ledger_entry WHERE kind = 'channel.tested'"); got != 2 {
+		if got := len(n.Entries("channel.tested")); got != 2 {
 			t.Errorf("%d tests are on record", got)
 		}
 	})
@@ -294,15 +294,15 @@ func TestADeliveryForAnotherChannelWaitsForANodeThatHasIt(t *testing.T) {
 		f.down.Store(true)
 		n := start(t, address, func(n *node) []notify.Channel { return []notify.Channel{f.app(n)} })
 		n.open()
-		n.until("it is queued", func() bool { return n.count("SELECT count(*) FROM notice") == 1 })
-		n.stop()
+		n.until("it is queued", func() bool { return n.Count("SELECT count(*) FROM notice") == 1 })
+		n.Stop()
 		moved := start(t, address, func(n *node) []notify.Channel {
 			return []notify.Channel{f.app(n, func(o *slack.Options) { o.Channel = "C999" })}
 		})
 		moved.until("it was tried", func() bool {
-			return moved.count("SELECT count(*) FROM delivery WHERE last_error LIKE '%not configured here%'") == 1
+			return moved.Count("SELECT count(*) FROM delivery WHERE last_error LIKE '%not configured here%'") == 1
 		})
-		moved.stop()
+		moved.Stop()
 		f.down.Store(false)
 		start(t, address, func(n *node) []notify.Channel { return []notify.Channel{f.app(n), f.app(n)} })
 		if got := f.next("chat.postMessage"); got.values["channel"] != "C123" {

@@ -3,7 +3,6 @@ package proxy_test
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -15,59 +14,39 @@ import (
 	"testing"
 	"time"
 
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
 
 // tamper changes the reply that waits, as somebody can who has the database. With its hash
 // the entry is right by itself.
-func tamper(t *testing.T, address string, withHash bool) {
-	t.Helper()
-	driver, triggers := "pgx", []string{"DROP TRIGGER ledger_entry_no_change ON ledger_entry"}
-	if !strings.HasPrefix(address, "postgres") {
-		driver, address = "sqlite", "file:"+address+"?_pragma=busy_timeout(10000)"
-		triggers = []string{"DROP TRIGGER ledger_entry_no_update"}
-	}
-	db, err := sql.Open(driver, address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	for _, drop := range triggers {
-		_, _ = db.ExecContext(t.Context(), drop) // it may be gone already
-	}
-	var seq int64
-	var record, salt, body []byte
-	if err := db.QueryRowContext(t.Context(), "SELECT seq, record, salt, body FROM ledger_entry WHERE kind = 'proxy.kept' ORDER BY seq DESC LIMIT 1").Scan(&seq, &record, &salt, &body); err != nil {
-		t.Fatal(err)
-	}
-	var kept struct {
-		Status   int                 `json:"status"`
-		Header   map[string][]string `json:"header"`
-		Body     []byte              `json:"body"`
-		Withheld int                 `json:"withheld"`
-	}
-	if err := json.Unmarshal(body, &kept); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(kept.Body), `"bash"`) {
-		t.Fatalf("there is no call in %s", kept.Body)
-	}
-	kept.Body = []byte(strings.Replace(string(kept.Body), `"bash"`, `"dash"`, 1))
-	changed, err := json.Marshal(kept)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if withHash {
-		old, now := sum(string(salt)+string(body)), sum(string(salt)+string(changed))
-		if !strings.Contains(string(record), old) {
-			t.Fatalf("%s does not have the hash %s", record, old)
+func (n *node) tamper(withHash bool) {
+	n.T.Helper()
+	ledgertest.Tamper(n.T, n.DB, n.Newest("proxy.kept").Seq, func(record, salt, body []byte) ([]byte, []byte) {
+		var kept struct {
+			Status   int                 `json:"status"`
+			Header   map[string][]string `json:"header"`
+			Body     []byte              `json:"body"`
+			Withheld int                 `json:"withheld"`
 		}
-		record = []byte(strings.Replace(string(record), old, now, 1))
-	}
-	if _, err := db.ExecContext(t.Context(), "UPDATE ledger_entry SET record = $1, body = $2 WHERE seq = $3", record, changed, seq); err != nil {
-		t.Fatal(err)
-	}
+		if err := json.Unmarshal(body, &kept); err != nil || !strings.Contains(string(kept.Body), `"bash"`) {
+			n.T.Fatalf("there is no call in %s: %v", kept.Body, err)
+		}
+		kept.Body = []byte(strings.Replace(string(kept.Body), `"bash"`, `"dash"`, 1))
+		changed, err := json.Marshal(kept)
+		if err != nil {
+			n.T.Fatal(err)
+		}
+		if withHash {
+			old, now := sum(string(salt)+string(body)), sum(string(salt)+string(changed))
+			if !strings.Contains(string(record), old) {
+				n.T.Fatalf("%s does not have the hash %s", record, old)
+			}
+			record = []byte(strings.Replace(string(record), old, now, 1))
+		}
+		return record, changed
+	})
 }
 
 // What is released are the bytes that were shown to whoever approved. If they are not what
@@ -87,7 +66,7 @@ func TestBytesThatWereChangedAfterTheGateWasOpenedAreNeverReleased(t *testing.T)
 				ask := strings.Replace(fmt.Sprintf(messageAsk, stream), "Clean up", name, 1)
 				waiting := n.begin("POST", messagesPath, ask)
 				g := n.gate()
-				tamper(t, address, withHash)
+				n.tamper(withHash)
 				n.decide(g.ID, true, "")
 				again := n.call("POST", messagesPath, ask)
 				for _, got := range []answer{<-waiting, again} {

@@ -84,18 +84,16 @@ const (
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "proxy",
-		Tables: []ledger.Table{
-			{Name: "proxy_agent", Key: "agent"},
-			{Name: "proxy_provider_key", Key: "sum"},
-			{Name: "proxy_call", Key: "agent, call"},
-			{Name: "proxy_thread", Key: "agent, id"},
-		},
+		Tables: ledger.Tables(
+			"proxy_agent (agent)", "proxy_provider_key (sum)", "proxy_call (agent, call)",
+			"proxy_thread (agent, id)",
+		),
 		Apply: map[string]ledger.Apply{
-			kindHeld:      applyHeld,
-			kindReleased:  applyReleased,
-			kindReceipted: applyReceipted,
-			kindThreaded:  applyThreaded,
-			kindSet:       applySet,
+			kindHeld:      ledger.ApplyBody(applyHeld),
+			kindReleased:  ledger.ApplyBody(applyReleased),
+			kindReceipted: ledger.ApplyBody(applyReceipted),
+			kindThreaded:  ledger.TryBody(applyThreaded),
+			kindSet:       ledger.ApplyBody(applySet),
 			kindKey:       applyKey,
 		},
 		Erasable: []string{kindKey},
@@ -104,44 +102,25 @@ func Projection() ledger.Projection {
 
 func before(e *ledger.Entry, d time.Duration) int64 { return e.At.Add(-d).UnixMicro() }
 
-func applyHeld(tx *store.Tx, e *ledger.Entry) error {
-	var b held
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyHeld(tx *store.Tx, e *ledger.Entry, b *held) {
 	gate.SetApproval(tx, b.approval(e.Subject, e.At), e.At)
 	for _, one := range b.Calls {
 		tx.Exec("INSERT INTO proxy_call (agent, call, gate, at) VALUES ($1, $2, $3, $4) ON CONFLICT (agent, call) DO UPDATE SET gate = excluded.gate, at = excluded.at", b.Agent, one, b.Gate, e.At.UnixMicro())
 	}
 	tx.Exec("DELETE FROM proxy_call WHERE at < $1", before(e, resultsAwaited))
-	return nil
 }
 
-func applyReleased(tx *store.Tx, e *ledger.Entry) error {
-	var b released
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyReleased(tx *store.Tx, _ *ledger.Entry, b *released) {
 	gate.TakeUse(tx, b.Gate)
-	return nil
 }
 
-func applyReceipted(tx *store.Tx, e *ledger.Entry) error {
-	var b receipted
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyReceipted(tx *store.Tx, _ *ledger.Entry, b *receipted) {
 	for _, one := range b.Calls {
 		tx.Exec("DELETE FROM proxy_call WHERE agent = $1 AND call = $2", b.Agent, one)
 	}
-	return nil
 }
 
-func applyThreaded(tx *store.Tx, e *ledger.Entry) error {
-	var b threaded
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyThreaded(tx *store.Tx, e *ledger.Entry, b *threaded) error {
 	tools, err := wire.Marshal(b.Tools)
 	if err != nil {
 		return err
@@ -153,15 +132,10 @@ func applyThreaded(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applySet(tx *store.Tx, e *ledger.Entry) error {
-	var b configured
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applySet(tx *store.Tx, e *ledger.Entry, b *configured) {
 	tx.Exec("INSERT INTO proxy_agent (agent, seq) VALUES ($1, $2) ON CONFLICT (agent) DO UPDATE SET seq = excluded.seq", e.Subject, e.Seq)
 	tx.Exec("DELETE FROM proxy_provider_key WHERE agent = $1", e.Subject)
 	for _, sum := range b.ProviderKeys {
 		tx.Exec("INSERT INTO proxy_provider_key (sum, agent) VALUES ($1, $2)", sum, e.Subject)
 	}
-	return nil
 }

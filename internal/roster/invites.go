@@ -53,11 +53,7 @@ type inviteMade struct {
 	ExpiresAt int64  `json:"expires_at,omitzero"` // microseconds
 }
 
-func applyInviteMade(tx *store.Tx, e *ledger.Entry) error {
-	var b inviteMade
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyInviteMade(tx *store.Tx, e *ledger.Entry, b *inviteMade) error {
 	hash, err := hex.DecodeString(b.Hash)
 	if err != nil {
 		return err

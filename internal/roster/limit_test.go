@@ -24,7 +24,7 @@ func TestALimitIsTheAgentsWhicheverKeyItUses(t *testing.T) {
 	}
 	for i := range 3 {
 		a, err := take(keys[i%2].Secret, "requests")
-		if err != nil || a.Limit != 3 || a.Remaining != 2-i || !a.Reset.After(c.now()) || a.Reset.After(c.now().Add(time.Minute)) {
+		if err != nil || a.Limit != 3 || a.Remaining != 2-i || !a.Reset.After(c.Now()) || a.Reset.After(c.Now().Add(time.Minute)) {
 			t.Errorf("call %d: %+v %v", i+1, a, err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestALimitIsTheAgentsWhicheverKeyItUses(t *testing.T) {
 	if _, err := take(keys[0].Secret, "messages"); err != nil {
 		t.Errorf("something else: %v", err)
 	}
-	c.move(20 * time.Second)
+	c.Move(20 * time.Second)
 	if _, err := take(keys[0].Secret, "requests"); err != nil {
 		t.Errorf("a third of a minute later: %v", err)
 	}
@@ -74,7 +74,7 @@ func TestAKeysOwnLimitIsWithinTheAgents(t *testing.T) {
 	if _, err := take(wide); !fault.Is(err, fault.RateLimited) {
 		t.Errorf("both count for the agent: %v", err)
 	}
-	c.move(time.Minute)
+	c.Move(time.Minute)
 	next, err := r.RotateKey(t.Context(), admin, narrow.Key.ID)
 	if err != nil {
 		t.Fatal(err)

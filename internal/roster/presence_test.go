@@ -43,11 +43,11 @@ func TestAnAgentIsOnlineForNinetySecondsAfterACall(t *testing.T) {
 			t.Errorf("before the first call: %v %v", online, seen)
 		}
 		_ = identify(t, r, secret)
-		c.move(80 * time.Second)
+		c.Move(80 * time.Second)
 		if online, seen := present(t, r, "caller"); !online || seen == nil {
 			t.Errorf("after 80 seconds: %v %v", online, seen)
 		}
-		c.move(11 * time.Second)
+		c.Move(11 * time.Second)
 		if online, seen := present(t, r, "caller"); online || seen == nil {
 			t.Errorf("after 91 seconds: %v %v", online, seen)
 		}
@@ -59,7 +59,7 @@ func TestPresenceIsCountedOverAllAgents(t *testing.T) {
 		r, admin, c := start(t, address)
 		_, away := add(t, r, admin, roster.NewAgent{Name: "away"})
 		_ = identify(t, r, away)
-		c.move(time.Hour)
+		c.Move(time.Hour)
 		_, here := add(t, r, admin, roster.NewAgent{Name: "here"})
 		_ = identify(t, r, here)
 		add(t, r, admin, roster.NewAgent{Name: "never"})
@@ -89,7 +89,7 @@ func TestWhatOneNodeHasSeenOthersKnow(t *testing.T) {
 		o, c := options(t, address)
 		a, admin := begin(t, o)
 		behind := o
-		behind.Now = func() time.Time { return c.now().Add(-time.Hour) }
+		behind.Now = func() time.Time { return c.Now().Add(-time.Hour) }
 		b := roster.New(behind)
 		_, secret := add(t, a, admin, roster.NewAgent{Name: "caller"})
 		_ = identify(t, a, secret)
@@ -117,16 +117,16 @@ func TestAnAgentIsOnlineWhileItIsConnected(t *testing.T) {
 		first, second := r.Connected(a.ID), r.Connected(a.ID)
 		first()
 		first() // again is the same
-		c.move(time.Hour)
+		c.Move(time.Hour)
 		if online, _ := present(t, r, "connected"); !online {
 			t.Error("offline although it is connected")
 		}
 		second()
-		c.move(80 * time.Second)
+		c.Move(80 * time.Second)
 		if online, _ := present(t, r, "connected"); !online {
 			t.Error("offline right after it was connected")
 		}
-		c.move(11 * time.Second)
+		c.Move(11 * time.Second)
 		if online, _ := present(t, r, "connected"); online {
 			t.Error("online long after it was connected")
 		}

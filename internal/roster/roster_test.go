@@ -12,43 +12,21 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
-	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 )
 
-// clock is a time that a test moves.
-type clock struct{ offset atomic.Int64 }
-
-func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
-
-func (c *clock) move(d time.Duration) { c.offset.Add(int64(d)) }
-
 // options are those of a roster over a ledger that runs until the test ends.
-func options(t testing.TB, address string) (roster.Options, *clock) {
+func options(t testing.TB, address string) (roster.Options, *ledgertest.Clock) {
 	t.Helper()
-	c := &clock{}
-	db := storetest.Open(t, address, ledger.Migrations, roster.Migrations)
-	l, err := ledger.Open(t.Context(), ledger.Options{
-		DB: db, Dir: t.TempDir(), Origin: "test.example/roster", Now: c.now, Projections: []ledger.Projection{roster.Projection()},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- l.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return roster.Options{DB: db, Ledger: l, Now: c.now, Log: slog.New(slog.DiscardHandler), Provider: "signalbox.local"}, c
+	n := ledgertest.Open(t, address, nil, []ledgertest.Part{{Migrations: roster.Migrations, Projection: roster.Projection()}})
+	n.Run()
+	return roster.Options{DB: n.DB, Ledger: n.Ledger, Now: n.Now, Log: slog.New(slog.DiscardHandler), Provider: "signalbox.local"}, n.Clock
 }
 
 // start makes a roster with its first operator, who is returned as the caller.
-func start(t testing.TB, address string) (*roster.Roster, roster.Identity, *clock) {
+func start(t testing.TB, address string) (*roster.Roster, roster.Identity, *ledgertest.Clock) {
 	t.Helper()
 	o, c := options(t, address)
 	r, admin := begin(t, o)
@@ -168,11 +146,11 @@ func TestARotatedKeyWorksForADayMore(t *testing.T) {
 		if replaced.Key.Kind != old.Key.Kind || replaced.Secret == old.Secret || !works(old.Secret) || !works(replaced.Secret) {
 			t.Error("right after a rotation both keys work")
 		}
-		c.move(23*time.Hour + 59*time.Minute)
+		c.Move(23*time.Hour + 59*time.Minute)
 		if !works(old.Secret) {
 			t.Error("the old key is refused before its day is over")
 		}
-		c.move(2 * time.Minute)
+		c.Move(2 * time.Minute)
 		if works(old.Secret) || !works(replaced.Secret) {
 			t.Error("after a day only the new key works")
 		}
@@ -193,7 +171,7 @@ func TestARevokedKeyIsRefusedWhateverTheClockSays(t *testing.T) {
 		if _, err := r.RevokeKey(t.Context(), admin, keys[0].Key.ID); err != nil {
 			t.Fatal(err)
 		}
-		c.move(-time.Hour)
+		c.Move(-time.Hour)
 		if _, err := r.Authenticate(t.Context(), keys[0].Secret); !fault.Is(err, fault.Unauthenticated) {
 			t.Errorf("an hour earlier: %v", err)
 		}

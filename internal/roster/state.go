@@ -73,36 +73,30 @@ type (
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "roster",
-		Tables: []ledger.Table{
-			{Name: "workspace", Key: "name"},
-			{Name: "agent", Key: "id"},
-			{Name: "agent_public_key", Key: "agent, fingerprint"},
-			{Name: "operator", Key: "id"},
-			{Name: "operator_contact", Key: "operator, channel"},
-			{Name: "owner", Key: "id"},
-			{Name: "access_key", Key: "id"},
-			{Name: "address_hold", Key: "address"},
-			{Name: "invite", Key: "id"},
-		},
+		Tables: ledger.Tables(
+			"workspace (name)", "agent (id)", "agent_public_key (agent, fingerprint)",
+			"operator (id)", "operator_contact (operator, channel)", "owner (id)",
+			"access_key (id)", "address_hold (address)", "invite (id)",
+		),
 		Apply: map[string]ledger.Apply{
 			"workspace.added":    applyWorkspaceAdded,
-			"agent.added":        applyAgentAdded,
-			"agent.changed":      applyAgentChanged,
-			"agent.suspended":    applySuspended,
+			"agent.added":        ledger.TryBody(applyAgentAdded),
+			"agent.changed":      ledger.TryBody(applyAgentChanged),
+			"agent.suspended":    ledger.ApplyBody(applySuspended),
 			"agent.resumed":      applyResumed,
-			"agent.proved":       applyProved,
-			"agent.removed":      applyAgentRemoved,
-			"public_key.added":   applyPublicKeyAdded,
-			"public_key.retired": applyPublicKeyRetired,
-			"operator.added":     applyOperatorAdded,
-			"operator.changed":   applyOperatorChanged,
+			"agent.proved":       ledger.ApplyBody(applyProved),
+			"agent.removed":      ledger.TryBody(applyAgentRemoved),
+			"public_key.added":   ledger.ApplyBody(applyPublicKeyAdded),
+			"public_key.retired": ledger.ApplyBody(applyPublicKeyRetired),
+			"operator.added":     ledger.ApplyBody(applyOperatorAdded),
+			"operator.changed":   ledger.ApplyBody(applyOperatorChanged),
 			"operator.removed":   applyRemoved("operator", "DELETE FROM operator_contact WHERE operator = $1"),
-			"owner.added":        applyOwnerAdded,
+			"owner.added":        ledger.ApplyBody(applyOwnerAdded),
 			"owner.removed":      applyRemoved("owner", "UPDATE agent SET owner = '' WHERE owner = $1"),
-			"invite.made":        applyInviteMade,
+			"invite.made":        ledger.TryBody(applyInviteMade),
 			"invite.used":        applyInviteUsed,
 			"invite.ended":       applyInviteEnded,
-			"key.issued":         applyKeyIssued,
+			"key.issued":         ledger.TryBody(applyKeyIssued),
 			"key.rotated":        applyKeyRetired("expires_at"),
 			"key.revoked":        applyKeyRetired("revoked_at"),
 		},
@@ -114,11 +108,7 @@ func applyWorkspaceAdded(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applyAgentAdded(tx *store.Tx, e *ledger.Entry) error {
-	var b agentAdded
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyAgentAdded(tx *store.Tx, e *ledger.Entry, b *agentAdded) error {
 	labels, err := wire.Marshal(b.Labels)
 	if err != nil {
 		return err
@@ -128,11 +118,7 @@ func applyAgentAdded(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applyAgentChanged(tx *store.Tx, e *ledger.Entry) error {
-	var b agentChanged
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyAgentChanged(tx *store.Tx, e *ledger.Entry, b *agentChanged) error {
 	labels, err := wire.Marshal(b.Labels)
 	if err != nil {
 		return err
@@ -141,13 +127,8 @@ func applyAgentChanged(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applySuspended(tx *store.Tx, e *ledger.Entry) error {
-	var b agentSuspended
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applySuspended(tx *store.Tx, e *ledger.Entry, b *agentSuspended) {
 	tx.Exec("UPDATE agent SET suspended = $2, suspended_until = $3 WHERE id = $1", e.Subject, true, b.Until)
-	return nil
 }
 
 func applyResumed(tx *store.Tx, e *ledger.Entry) error {
@@ -155,21 +136,12 @@ func applyResumed(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applyProved(tx *store.Tx, e *ledger.Entry) error {
-	var b agentProved
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyProved(tx *store.Tx, e *ledger.Entry, b *agentProved) {
 	tx.Exec("UPDATE agent SET proved_at = $2 WHERE id = $1", e.Subject, b.At)
-	return nil
 }
 
 // applyAgentRemoved also keeps the address from others for a while, if it should.
-func applyAgentRemoved(tx *store.Tx, e *ledger.Entry) error {
-	var b agentRemoved
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyAgentRemoved(tx *store.Tx, e *ledger.Entry, b *agentRemoved) error {
 	if b.HeldUntil > 0 {
 		tx.Exec("DELETE FROM address_hold WHERE address = (SELECT address FROM agent WHERE id = $1)", e.Subject)
 		tx.Exec("INSERT INTO address_hold (address, until_at) SELECT address, CAST($2 AS bigint) FROM agent WHERE id = $1", e.Subject, b.HeldUntil)
@@ -191,60 +163,31 @@ func applyRemoved(table string, further ...string) ledger.Apply {
 }
 
 // applyPublicKeyAdded takes a key that was retired into use again, if it is one.
-func applyPublicKeyAdded(tx *store.Tx, e *ledger.Entry) error {
-	var b publicKeyAdded
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyPublicKeyAdded(tx *store.Tx, e *ledger.Entry, b *publicKeyAdded) {
 	tx.Exec(`INSERT INTO agent_public_key (agent, fingerprint, key, added_at, retired_at) VALUES ($1, $2, $3, $4, 0)
 ON CONFLICT (agent, fingerprint) DO UPDATE SET added_at = excluded.added_at, retired_at = 0`, e.Subject, b.Fingerprint, b.Key, e.At.UnixMicro())
-	return nil
 }
 
-func applyPublicKeyRetired(tx *store.Tx, e *ledger.Entry) error {
-	var b publicKeyRetired
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyPublicKeyRetired(tx *store.Tx, e *ledger.Entry, b *publicKeyRetired) {
 	tx.Exec("UPDATE agent_public_key SET retired_at = $3 WHERE agent = $1 AND fingerprint = $2", e.Subject, b.Fingerprint, e.At.UnixMicro())
-	return nil
 }
 
-func applyOwnerAdded(tx *store.Tx, e *ledger.Entry) error {
-	var b ownerAdded
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyOwnerAdded(tx *store.Tx, e *ledger.Entry, b *ownerAdded) {
 	tx.Exec("INSERT INTO owner (id, workspace, name, added_at) VALUES ($1, $2, $3, $4)", e.Subject, e.Workspace, b.Name, e.At.UnixMicro())
-	return nil
 }
 
-func applyOperatorAdded(tx *store.Tx, e *ledger.Entry) error {
-	var b operatorAdded
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyOperatorAdded(tx *store.Tx, e *ledger.Entry, b *operatorAdded) {
 	tx.Exec("INSERT INTO operator (id, name, role, added_at, workspace) VALUES ($1, $2, $3, $4, $5)", e.Subject, b.Name, string(b.Role), e.At.UnixMicro(), b.Workspace)
-	return nil
 }
 
-func applyOperatorChanged(tx *store.Tx, e *ledger.Entry) error {
-	var b operatorChanged
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyOperatorChanged(tx *store.Tx, e *ledger.Entry, b *operatorChanged) {
 	tx.Exec("DELETE FROM operator_contact WHERE operator = $1", e.Subject)
 	for _, channel := range slices.Sorted(maps.Keys(b.Contacts)) {
 		tx.Exec("INSERT INTO operator_contact (operator, channel, contact) VALUES ($1, $2, $3)", e.Subject, channel, b.Contacts[channel])
 	}
-	return nil
 }
 
-func applyKeyIssued(tx *store.Tx, e *ledger.Entry) error {
-	var b keyIssued
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyKeyIssued(tx *store.Tx, e *ledger.Entry, b *keyIssued) error {
 	hash, err := hex.DecodeString(b.Hash)
 	if err != nil {
 		return fmt.Errorf("entry %d: %w", e.Seq, err)
@@ -255,12 +198,7 @@ func applyKeyIssued(tx *store.Tx, e *ledger.Entry) error {
 }
 
 func applyKeyRetired(column string) ledger.Apply {
-	return func(tx *store.Tx, e *ledger.Entry) error {
-		var b keyRetired
-		if err := e.Decode(&b); err != nil {
-			return err
-		}
+	return ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *keyRetired) {
 		tx.Exec("UPDATE access_key SET "+column+" = $2 WHERE id = $1", e.Subject, b.At)
-		return nil
-	}
+	})
 }

@@ -29,7 +29,7 @@ func BenchmarkReplay(b *testing.B) {
 			n.apply("  []\n")
 			const decisions = 200_000
 			for range decisions / 1000 {
-				err := n.ledger.Write(b.Context(), func(tx *ledger.Tx) error {
+				err := n.Ledger.Write(b.Context(), func(tx *ledger.Tx) error {
 					for i := range 1000 {
 						who := agent(fmt.Sprint(i % 50))
 						d := n.book.Decide(b.Context(), who, policy.Event{

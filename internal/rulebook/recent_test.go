@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"math"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/policy"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store/storetest"
@@ -41,7 +41,7 @@ func TestRulesCountWhatTheLedgerSaysTheAgentDid(t *testing.T) {
 			}
 		}
 		n.act(x, policy.Event{})
-		err := n.ledger.Write(t.Context(), func(tx *ledger.Tx) error {
+		err := n.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
 			d := n.book.Decide(t.Context(), y, policy.Event{Point: policy.OnTask, Summary: "not stored here"})
 			d.Record.Event = nil
 			tx.Append(ledger.Event{Workspace: "default", Kind: "thing.done", Actor: "agent:y", Subject: "t", Body: thing{"in other words", d.Record}})
@@ -65,14 +65,14 @@ func TestRulesCountWhatTheLedgerSaysTheAgentDid(t *testing.T) {
 
 func TestCountersOutliveARestartAndEndWithTheirWindow(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		dir, offset := t.TempDir(), &atomic.Int64{}
-		n := startAt(t, address, dir, offset)
+		dir, clock := t.TempDir(), &ledgertest.Clock{}
+		n := startAt(t, address, dir, clock)
 		n.apply(counting)
 		for range 3 {
 			n.act(agent("x"), policy.Event{})
 		}
-		n.stop()
-		n = startAt(t, address, dir, offset)
+		n.Stop()
+		n = startAt(t, address, dir, clock)
 		if err := n.book.Bootstrap(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestCountersOutliveARestartAndEndWithTheirWindow(t *testing.T) {
 			after time.Duration
 			then  policy.Action
 		}{{0, policy.Block}, {9 * time.Minute, policy.Block}, {11 * time.Minute, policy.Allow}, {-time.Hour, policy.Block}} {
-			offset.Store(int64(c.after))
+			clock.Set(c.after)
 			if d := n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction}); d.Action != c.then {
 				t.Errorf("after %s: %+v", c.after, d)
 			}
@@ -110,7 +110,7 @@ func TestAnEntryThatIsNotAsItShouldBeStopsNobody(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, t.TempDir())
 		n.apply("  - {name: many, on: [action], when: 'recent.actions(\"1h\") >= 1', then: block}\n")
-		err := n.ledger.Write(t.Context(), func(tx *ledger.Tx) error {
+		err := n.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
 			for _, body := range []any{map[string]any{}, map[string]any{"decision": nil}, map[string]any{"decision": map[string]any{"agent_id": "agent_x"}}, []int{}} {
 				tx.Append(ledger.Event{Workspace: "default", Kind: "action.decided", Actor: "agent:x", Subject: "s", Body: body})
 			}

@@ -18,14 +18,14 @@ import (
 )
 
 func (n *node) replay(source string, since time.Time) rulebook.Report {
-	n.t.Helper()
+	n.T.Helper()
 	p, err := policy.Parse([]byte(source))
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
-	report, err := n.book.Replay(n.t.Context(), p, since, func(int64, int64) {})
+	report, err := n.book.Replay(n.T.Context(), p, since, func(int64, int64) {})
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return report
 }
@@ -38,7 +38,7 @@ func TestAReplaySaysWhichDecisionsWouldHaveComeOutOtherwise(t *testing.T) {
 			n.act(agent("x"), policy.Event{Tool: "bash", Command: fmt.Sprintf("make %d", i)})
 			n.act(agent("y"), policy.Event{Tool: "read", Path: "/etc/hosts", Arguments: map[string]any{"lines": json.Number("12345678901234567890"), "all": true}})
 		}
-		middle := n.now()
+		middle := n.Now()
 		n.act(agent("x"), policy.Event{Tool: "bash", Command: strings.Repeat("é", 300)})
 		n.act(agent("y"), policy.Event{Point: policy.OnMessage, Subject: "Hello"})
 
@@ -70,9 +70,9 @@ func TestAReplaySaysWhichDecisionsWouldHaveComeOutOtherwise(t *testing.T) {
 
 // heads are the head before and after a replay.
 func (n *node) heads() (before, after int64) {
-	before, _ = n.ledger.Head(n.t.Context())
+	before, _ = n.Ledger.Head(n.T.Context())
 	n.replay("version: 1\ndefaults: {action: block}\n", time.Time{})
-	after, _ = n.ledger.Head(n.t.Context())
+	after, _ = n.Ledger.Head(n.T.Context())
 	return before, after
 }
 
@@ -85,7 +85,7 @@ func TestAReplayCountsWhatWasDoneUntilThen(t *testing.T) {
 			n.act(agent("x"), policy.Event{Tool: "t"})
 			n.act(agent("y"), policy.Event{Point: policy.OnPrompt})
 		}
-		middle := n.now()
+		middle := n.Now()
 		for range 5 {
 			n.act(agent("x"), policy.Event{Tool: "t"})
 		}
@@ -130,7 +130,7 @@ func TestAReplayGoesWithoutWhatWasErased(t *testing.T) {
 		n := start(t, address, t.TempDir())
 		n.apply("  []\n")
 		n.act(agent("x"), policy.Event{})
-		if _, err := n.ledger.Erase(t.Context(), n.now().Add(time.Hour)); err != nil {
+		if _, err := n.Ledger.Erase(t.Context(), n.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		n.act(agent("x"), policy.Event{})
@@ -151,7 +151,7 @@ func TestAReplayThatIsCutShortReportsNothing(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, t.TempDir())
 		n.apply("  []\n")
-		err := n.ledger.Write(t.Context(), func(tx *ledger.Tx) error {
+		err := n.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
 			d := n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction})
 			for range 10_000 {
 				tx.Append(d.Entry(agent("x"), "", ""))

@@ -10,66 +10,42 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
-	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
-func sets() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, roster.Migrations, rulebook.Migrations}
-}
-
-func projections() []ledger.Projection {
-	return []ledger.Projection{roster.Projection(), rulebook.Projection()}
+// parts are what a rulebook stands on.
+func parts() []ledgertest.Part {
+	return []ledgertest.Part{{Migrations: roster.Migrations, Projection: roster.Projection()}, {Migrations: rulebook.Migrations, Projection: rulebook.Projection()}}
 }
 
 // node is a process with a rulebook.
 type node struct {
-	t      testing.TB
-	db     *store.DB
-	ledger *ledger.Ledger
+	*ledgertest.Node
 	roster *roster.Roster
 	book   *rulebook.Book
-	offset *atomic.Int64
-	stop   func()
 }
-
-func (n *node) now() time.Time { return time.Now().Add(time.Duration(n.offset.Load())) }
 
 func start(t testing.TB, address, dir string) *node {
-	return startAt(t, address, dir, &atomic.Int64{})
+	return startAt(t, address, dir, &ledgertest.Clock{})
 }
 
-// startAt starts a node whose clock is off by the offset.
-func startAt(t testing.TB, address, dir string, offset *atomic.Int64) *node {
+// startAt starts a node with a clock.
+func startAt(t testing.TB, address, dir string, at *ledgertest.Clock) *node {
 	t.Helper()
-	n := &node{t: t, db: storetest.Open(t, address, sets()...), offset: offset}
-	log := slog.New(slog.DiscardHandler)
-	var err error
-	n.ledger, err = ledger.Open(t.Context(), ledger.Options{DB: n.db, Dir: dir, Origin: "test.example/book", Now: n.now, Projections: projections()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.roster = roster.New(roster.Options{DB: n.db, Ledger: n.ledger, Now: n.now})
-	n.book = rulebook.New(n.db, n.ledger, n.roster, n.now, log, map[string]rulebook.Reader{"thing.done": readThing})
-	ctx, cancel := context.WithCancel(context.Background())
-	core, stopCore := context.WithCancel(context.Background())
-	var wg, users sync.WaitGroup
-	wg.Go(func() { _ = n.ledger.Run(core) })
-	users.Go(func() { _ = n.book.Run(ctx) })
-	n.stop = sync.OnceFunc(func() { cancel(); users.Wait(); stopCore(); wg.Wait() })
-	t.Cleanup(n.stop)
-	if err := n.roster.Bootstrap(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	n := &node{Node: ledgertest.Open(t, address, at, parts(), ledgertest.Dir(dir))}
+	n.roster = roster.New(roster.Options{DB: n.DB, Ledger: n.Ledger, Now: n.Now})
+	n.book = rulebook.New(n.DB, n.Ledger, n.roster, n.Now, slog.New(slog.DiscardHandler), map[string]rulebook.Reader{"thing.done": readThing})
+	n.Run(n.book.Run)
+	n.Must(n.roster.Bootstrap(t.Context()))
 	return n
 }
 
@@ -95,10 +71,10 @@ type thing struct {
 }
 
 func (n *node) apply(rules string) rulebook.Version {
-	n.t.Helper()
-	v, _, err := n.book.Apply(n.t.Context(), roster.Identity{}, []byte("version: 1\nrules:\n"+rules), 0)
+	n.T.Helper()
+	v, _, err := n.book.Apply(n.T.Context(), roster.Identity{}, []byte("version: 1\nrules:\n"+rules), 0)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return v
 }
@@ -109,10 +85,10 @@ func agent(name string) roster.Identity {
 
 // act decides and records an action.
 func (n *node) act(who roster.Identity, e policy.Event) rulebook.Decision {
-	n.t.Helper()
+	n.T.Helper()
 	d, err := n.try(who, e)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return d
 }
@@ -122,8 +98,8 @@ func (n *node) try(who roster.Identity, e policy.Event) (rulebook.Decision, erro
 	if e.Point == "" {
 		e.Point = policy.OnAction
 	}
-	d := n.book.Decide(n.t.Context(), who, e)
-	return d, n.ledger.Write(n.t.Context(), func(tx *ledger.Tx) error {
+	d := n.book.Decide(n.T.Context(), who, e)
+	return d, n.Ledger.Write(n.T.Context(), func(tx *ledger.Tx) error {
 		tx.Append(d.Entry(who, "session-1", ""))
 		return nil
 	})
@@ -150,8 +126,8 @@ func TestTheNewestVersionIsInForceOnEveryNode(t *testing.T) {
 			d := b.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction, Tool: "bash"})
 			return d.Action == policy.Block && d.Record.Policy == 2 && !d.Failed
 		})
-		a.stop()
-		b.stop()
+		a.Stop()
+		b.Stop()
 		c := start(t, address, dir)
 		if err := c.book.Bootstrap(t.Context()); err != nil {
 			t.Fatal(err)
@@ -170,9 +146,7 @@ func TestTheNewestVersionIsInForceOnEveryNode(t *testing.T) {
 		if _, _, err := c.book.Version(t.Context(), 9); !fault.Is(err, fault.NotFound) {
 			t.Errorf("a version that is not there: %v", err)
 		}
-		if got, err := ledger.CheckRebuild(t.Context(), c.db, sets(), projections(), nil); err != nil || len(got.Differences) > 0 {
-			t.Errorf("rebuilt: %+v %v", got, err)
-		}
+		c.WantClean()
 	})
 }
 
@@ -198,14 +172,14 @@ func TestABadPolicyChangesNothing(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, t.TempDir())
 		n.apply(noBash)
-		before, _ := n.ledger.Head(t.Context())
+		before, _ := n.Ledger.Head(t.Context())
 		for _, bad := range []string{"", "version: 1\nrules: [{name: a, on: [action], when: 'event.tool == 1', then: block}]", "version: 2\n"} {
 			_, _, err := n.book.Apply(t.Context(), roster.Identity{}, []byte(bad), 0)
 			if problems := policy.Problems(err); !fault.Is(err, fault.InvalidPolicy) || len(problems) == 0 || problems[0].Line == 0 {
 				t.Errorf("%q: %v", bad, err)
 			}
 		}
-		if after, _ := n.ledger.Head(t.Context()); after != before {
+		if after, _ := n.Ledger.Head(t.Context()); after != before {
 			t.Errorf("%d entries were written", after-before)
 		}
 		if d := n.act(agent("x"), policy.Event{Tool: "bash"}); d.Rule != "no-bash" {
@@ -256,7 +230,7 @@ func TestWithoutAPolicyThatCanBeReadNothingIsAllowed(t *testing.T) {
 			t.Errorf("with one: %+v", d)
 		}
 		// As a newer Signalbox might, in words that this one does not know.
-		err := n.ledger.Write(t.Context(), func(tx *ledger.Tx) error {
+		err := n.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
 			tx.Append(ledger.Event{Kind: "policy.applied", Actor: "system", Subject: "policy-2", Body: []byte("version: 99\n")})
 			return nil
 		})
@@ -309,7 +283,7 @@ func TestAVersionThatCannotBeReadYetIsReadAgain(t *testing.T) {
 		n.apply("  []\n")
 		version := func(statement string, args ...any) {
 			t.Helper()
-			tx, err := n.db.Begin(t.Context(), "ledger_tree")
+			tx, err := n.DB.Begin(t.Context(), "ledger_tree")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -320,7 +294,7 @@ func TestAVersionThatCannotBeReadYetIsReadAgain(t *testing.T) {
 		}
 		version("INSERT INTO policy_version (number, seq, sha256, applied_at, applied_by) VALUES (2, 1000000, '', 0, '')")
 		var seq int64
-		err := n.ledger.Write(t.Context(), func(tx *ledger.Tx) error {
+		err := n.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
 			tx.Append(ledger.Event{Kind: "state.rebuilt", Actor: "system"}) // look again
 			seq = tx.Append(ledger.Event{Kind: "note.made", Actor: "system", Body: []byte("version: 1\nrules:\n" + noBash)})
 			return nil
@@ -357,7 +331,7 @@ func call(ctx context.Context, t *testing.T, b *rulebook.Book, call, body string
 func TestAVersionThatDoesNotDecideYetIsNotSaidToBeInForce(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, t.TempDir())
-		idle := rulebook.New(n.db, n.ledger, n.roster, n.now, slog.New(slog.DiscardHandler), nil) // it does not run
+		idle := rulebook.New(n.DB, n.Ledger, n.roster, n.Now, slog.New(slog.DiscardHandler), nil) // it does not run
 		ctx, cancel := context.WithCancel(t.Context())
 		answer := make(chan string, 1)
 		go func() { answer <- call(ctx, t, idle, "PUT /ops/policy", "version: 1\n") }()

@@ -31,7 +31,7 @@ const (
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name:   "rulebook",
-		Tables: []ledger.Table{{Name: "policy_version", Key: "number"}},
+		Tables: ledger.Tables("policy_version (number)"),
 		Apply: map[string]ledger.Apply{
 			applied: func(tx *store.Tx, e *ledger.Entry) error {
 				number, err := strconv.ParseInt(strings.TrimPrefix(e.Subject, subjectPrefix), 10, 64)

@@ -4,74 +4,44 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"signalbox/internal/clock"
 	"signalbox/internal/fault"
-	"signalbox/internal/ledger"
-	"signalbox/internal/protocol"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
-	"signalbox/internal/store"
+	"signalbox/internal/run/runtest"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/wire"
 )
-
-func sets() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, run.Migrations}
-}
-
-func projections() []ledger.Projection {
-	return []ledger.Projection{clock.Projection(), roster.Projection(), run.Projection()}
-}
 
 var operator = roster.Identity{ID: "operator_1", Kind: roster.HolderOperator, Name: "ina", Role: roster.Operator}
 
 // node is a process that records runs.
 type node struct {
-	t      testing.TB
-	db     *store.DB
-	ledger *ledger.Ledger
-	runs   *run.Runs
-	offset atomic.Int64
-	stop   func()
+	*ledgertest.Node
+	runs *run.Runs
 }
-
-func (n *node) now() time.Time { return time.Now().Add(time.Duration(n.offset.Load())) }
 
 func start(t testing.TB, address string, options ...func(*run.Options)) *node {
 	t.Helper()
-	n := &node{t: t, db: storetest.Open(t, address, sets()...)}
-	var err error
-	n.ledger, err = ledger.Open(t.Context(), ledger.Options{DB: n.db, Dir: t.TempDir(), Origin: "test.example/run", Now: n.now, Projections: projections()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	base, core := runtest.Open(t, address)
 	o := run.Options{}
 	for _, option := range options {
 		option(&o)
 	}
-	n.runs = run.New(protocol.Core{DB: n.db, Ledger: n.ledger, Now: n.now, Log: slog.New(slog.DiscardHandler)}, o)
-	ctx, cancel := context.WithCancel(context.Background())
-	users, stopUsers := context.WithCancel(context.Background())
-	var wg, user sync.WaitGroup
-	wg.Go(func() { _ = n.ledger.Run(ctx) })
-	user.Go(func() { _ = n.runs.Run(users) })
-	n.stop = sync.OnceFunc(func() { stopUsers(); user.Wait(); cancel(); wg.Wait() })
-	t.Cleanup(n.stop)
+	n := &node{base, run.New(core, o)}
+	n.Run(n.runs.Run)
 	return n
 }
 
 func (n *node) open(r run.Request) run.Run {
-	n.t.Helper()
+	n.T.Helper()
 	r.Recorded = true
 	if r.Engine == "" {
 		r.Engine = "amp"
@@ -79,9 +49,9 @@ func (n *node) open(r run.Request) run.Run {
 	if r.Prompt == "" {
 		r.Prompt = "fix the tests"
 	}
-	opened, err := n.runs.Open(n.t.Context(), operator, r)
+	opened, err := n.runs.Open(n.T.Context(), operator, r)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return opened
 }
@@ -100,33 +70,24 @@ func entries(tokens int64, events ...string) (all []run.Entry) {
 }
 
 func (n *node) report(id string, from, tokens int64, events ...string) (run.Orders, error) {
-	return n.runs.Report(n.t.Context(), operator, id, run.Report{From: from, Events: entries(tokens, events...)})
+	return n.runs.Report(n.T.Context(), operator, id, run.Report{From: from, Events: entries(tokens, events...)})
 }
 
 func (n *node) must(o run.Orders, err error) run.Orders {
-	n.t.Helper()
+	n.T.Helper()
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return o
 }
 
 func (n *node) events(id string, after int64) []run.Numbered {
-	n.t.Helper()
-	all, err := n.runs.Events(n.t.Context(), id, after)
+	n.T.Helper()
+	all, err := n.runs.Events(n.T.Context(), id, after)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return all
-}
-
-// rebuild fails when the tables are not what the entries say.
-func (n *node) rebuild() {
-	n.t.Helper()
-	c, err := ledger.CheckRebuild(n.t.Context(), n.db, sets(), projections(), nil)
-	if err != nil || len(c.Differences) > 0 {
-		n.t.Errorf("rebuild: %v %+v", err, c.Differences)
-	}
 }
 
 func TestEventsAreRecordedOnceAndInOrder(t *testing.T) {
@@ -172,7 +133,7 @@ func TestEventsAreRecordedOnceAndInOrder(t *testing.T) {
 		if _, err := n.report("run_x", 1, 0, started); !fault.Is(err, fault.NotFound) {
 			t.Errorf("a run that is not there: %v", err)
 		}
-		n.rebuild()
+		n.WantClean()
 	})
 }
 
@@ -227,7 +188,7 @@ func TestBudgetsStopRunsAndAreDurable(t *testing.T) {
 		if o := n.must(n.report(b.ID, 1, 100, started)); !strings.Contains(o.Stop, "the run has cost $0.1000") {
 			t.Errorf("%+v", o)
 		}
-		n.stop()
+		n.Stop()
 
 		n = start(t, address, limits)
 		c := n.open(run.Request{})
@@ -237,9 +198,9 @@ func TestBudgetsStopRunsAndAreDurable(t *testing.T) {
 		if _, err := n.runs.Open(t.Context(), operator, run.Request{Engine: "amp", Prompt: "x", Recorded: true}); !fault.Is(err, fault.Conflict) {
 			t.Errorf("a run on a day that is used up: %v", err)
 		}
-		n.offset.Store(int64(24 * time.Hour))
+		n.Set(24 * time.Hour)
 		n.open(run.Request{})
-		n.rebuild()
+		n.WantClean()
 	})
 }
 
@@ -260,7 +221,7 @@ func TestASessionIsHeldByOneRun(t *testing.T) {
 		if o, err := n.runs.Beat(now, b.ID, run.Pulse{Thread: "amp:T-2"}); err != nil || !o.Held {
 			t.Errorf("another session: %+v, %v", o, err)
 		}
-		n.offset.Store(int64(31 * time.Second)) // a gives no sign of life
+		n.Set(31 * time.Second) // a gives no sign of life
 		if !beat(b.ID).Held || beat(a.ID).Held {
 			t.Error("the session of a dead run is not free")
 		}
@@ -305,7 +266,7 @@ func TestARunWithoutItsSupervisorIsCompletedOnce(t *testing.T) {
 		if got := n.events(r.ID, 0); len(got) != 1 {
 			t.Fatalf("it was given up at once: %d events", len(got))
 		}
-		n.offset.Store(int64(31 * time.Second))
+		n.Set(31 * time.Second)
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		n.must(n.runs.Beat(over, other.ID, run.Pulse{})) // that one lives
@@ -326,7 +287,7 @@ func TestARunWithoutItsSupervisorIsCompletedOnce(t *testing.T) {
 		if got := n.events(r.ID, 0); len(got) != 2 {
 			t.Errorf("%d events", len(got))
 		}
-		n.rebuild()
+		n.WantClean()
 	})
 }
 
@@ -406,11 +367,11 @@ func TestTheServerStartsRunsOnlyWhereItMay(t *testing.T) {
 			c.in.Engine = "amp"
 		}
 		c.in.Prompt = "go"
-		before, _ := n.ledger.Head(t.Context())
+		before, _ := n.Ledger.Head(t.Context())
 		if _, err := n.runs.Open(t.Context(), operator, c.in); !fault.Is(err, c.code) {
 			t.Errorf("%s: %v", c.name, err)
 		}
-		if after, _ := n.ledger.Head(t.Context()); after != before || begun != 0 {
+		if after, _ := n.Ledger.Head(t.Context()); after != before || begun != 0 {
 			t.Errorf("%s: something was recorded or begun", c.name)
 		}
 	}

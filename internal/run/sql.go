@@ -62,35 +62,24 @@ const (
 
 // Projection is what the entries do to the tables.
 func Projection() ledger.Projection {
+	report := ledger.ApplyBody(applyReported)
 	return ledger.Projection{
-		Name: "run",
-		Tables: []ledger.Table{
-			{Name: "run", Key: "id"},
-			{Name: "run_event", Key: "run, n"},
-			{Name: "run_day", Key: "workspace, day"},
-		},
+		Name:   "run",
+		Tables: ledger.Tables("run (id)", "run_event (run, n)", "run_day (workspace, day)"),
 		Apply: map[string]ledger.Apply{
-			kindOpened: applyOpened, kindStarted: applyReported, kindActed: applyReported, kindCompleted: applyReported, kindStopped: applyStopped,
+			kindOpened: ledger.ApplyBody(applyOpened), kindStopped: ledger.ApplyBody(applyStopped),
+			kindStarted: report, kindActed: report, kindCompleted: report,
 		},
 	}
 }
 
-func applyOpened(tx *store.Tx, e *ledger.Entry) error {
-	var b opened
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyOpened(tx *store.Tx, e *ledger.Entry, b *opened) {
 	tx.Exec(`INSERT INTO run (id, workspace, engine, thread, status, stop, opened_at, ended_at, seq, events, tokens, nanos, max_tokens, max_nanos)
 VALUES ($1, $2, $3, $4, $5, '', $6, 0, $7, 0, 0, 0, $8, $9)`,
 		e.Subject, e.Workspace, b.Engine, b.Resume, Running, e.At.UnixMicro(), e.Seq, b.Budget.Tokens, nanos(b.Budget.USD))
-	return nil
 }
 
-func applyReported(tx *store.Tx, e *ledger.Entry) error {
-	var b reported
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyReported(tx *store.Tx, e *ledger.Entry, b *reported) {
 	tx.Exec("INSERT INTO run_event (run, n, seq) VALUES ($1, $2, $3)", e.Subject, b.N, e.Seq)
 	tx.Exec("UPDATE run SET events = $2, tokens = tokens + $3, nanos = nanos + $4 WHERE id = $1", e.Subject, b.N, b.Spent.Tokens, b.Spent.Nanos)
 	if b.Session != "" {
@@ -104,14 +93,8 @@ func applyReported(tx *store.Tx, e *ledger.Entry) error {
 ON CONFLICT (workspace, day) DO UPDATE SET tokens = run_day.tokens + excluded.tokens, nanos = run_day.nanos + excluded.nanos`,
 			e.Workspace, day(e.At), b.Spent.Tokens, b.Spent.Nanos)
 	}
-	return nil
 }
 
-func applyStopped(tx *store.Tx, e *ledger.Entry) error {
-	var b stopped
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyStopped(tx *store.Tx, e *ledger.Entry, b *stopped) {
 	tx.Exec("UPDATE run SET stop = $2 WHERE id = $1", e.Subject, b.Reason)
-	return nil
 }

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/directory"
@@ -330,7 +331,7 @@ func fillWithMail(b *testing.B, config *server.Config) {
 		numbers := fmt.Sprintf("WITH RECURSIVE numbers(i) AS (SELECT CAST(%d AS bigint) UNION ALL SELECT i + 1 FROM numbers WHERE i < %d) ", from+1, min(from+100_000, manyMessages()))
 		inOneGo(b, db, func(tx *store.Tx) {
 			for _, text := range []string{
-				`INSERT INTO ledger_entry (seq, workspace, kind, subject, trace, record, salt, body) {numbers} SELECT i, 'acme', 'message.routed', {id}, 'thread:' || {id},
+				ledgertest.InsertEntries + `{numbers} SELECT i, 'acme', 'message.routed', {id}, 'thread:' || {id},
 CAST('{"seq":' || CAST(i AS TEXT) || ',"at":{at},"workspace":"acme","kind":"message.routed","actor":"agent:x","subject":"' || {id} || '","trace":"thread:' || {id} || '","body":"{hash}"}' AS {blob}), CAST('{salt}' AS {blob}), CAST('{body}' AS {blob}) FROM numbers`,
 				`INSERT INTO mail_message (seq, id, workspace, at, sender, sender_address, recipient, recipient_workspace, recipient_address, thread, subject, priority, kind, trust, flags, alias, idem, request, quarantine, gate, expires_at, status, method, delivered_at, read_at, ended_at, erased, place)
 {numbers} SELECT i, {id}, 'acme', {at}, '', 'x@acme.signalbox.local', {agent}, 'acme', 'y@acme.signalbox.local', {id}, 'Task request', 'normal', 'request', 'untrusted', '', '', '', '', '', '', {until}, 'queued', 'relay', 0, 0, 0, FALSE, i FROM numbers`,
@@ -358,13 +359,8 @@ CAST('{"seq":' || CAST(i AS TEXT) || ',"at":{at},"workspace":"acme","kind":"mess
 // inOneGo changes tables in a transaction, beside the ledger.
 func inOneGo(b *testing.B, db *store.DB, change func(*store.Tx)) {
 	b.Helper()
-	tx, err := db.Begin(b.Context(), "ledger_tree")
+	err := db.Bookkeep(b.Context(), "ledger_tree", func(tx *store.Tx) error { change(tx); return nil })
 	if err != nil {
-		b.Fatal(err)
-	}
-	defer tx.Rollback()
-	change(tx)
-	if _, err := tx.Commit(false); err != nil {
 		b.Fatal(err)
 	}
 }

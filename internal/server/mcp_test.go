@@ -13,6 +13,7 @@ import (
 
 	"signalbox/internal/mcp"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 )
 
 // toolbox is a server with an agent for each role.
@@ -131,11 +132,11 @@ func TestATaskThroughTools(t *testing.T) {
 		if err := json.Unmarshal([]byte(b.use(s, false, "amp_inbox", `{"wait_seconds":5}`)), &box); err != nil || len(box.Messages) != 1 {
 			t.Fatalf("%+v %v", box, err)
 		}
-		var m task.Message
+		var m amp.Message
 		if err := json.Unmarshal(box.Messages[0].Message, &m); err != nil {
 			t.Fatal(err)
 		}
-		if m.Type == task.TypeDispatch && !strings.Contains(string(m.Payload), `"x_size":12345678901234567890`) {
+		if m.Type == amp.TypeDispatch && !strings.Contains(string(m.Payload), `"x_size":12345678901234567890`) {
 			t.Errorf("a number has lost its digits: %s", m.Payload)
 		}
 		return m.MsgID
@@ -151,7 +152,7 @@ func TestATaskThroughTools(t *testing.T) {
 "self_assessment":{"criteria_met":[true],"notes":["ran"]},"work_log":[]}`)
 	result := read(coordinator)
 	whole := b.use(coordinator, false, "amp_context", `{"task_id":"T-2026-044"}`)
-	var shown task.Record
+	var shown amp.Record
 	if err := json.Unmarshal([]byte(whole), &shown); err != nil || len(shown.Messages) != 2 {
 		t.Fatalf("%s %v", whole, err)
 	}

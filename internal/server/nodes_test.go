@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"database/sql"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/server"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
@@ -50,33 +50,23 @@ func TestTwoNodesShareOneLedger(t *testing.T) {
 
 func TestALedgerThatIsNotWhatWasSignedIsReadOnly(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		driver := "pgx"
 		dir := t.TempDir()
 		flags := map[string]string{"data": dir}
 		if !strings.HasPrefix(address, "postgres") {
-			driver, address = "sqlite", ""
+			address = ""
 		}
 		b := start(t, address, flags)
 		b.ops(201, "POST /ops/agents", `{"name":"before"}`, nil)
 		b.stop()
 
-		source := address
-		if source == "" {
-			source = filepath.Join(dir, server.DatabaseFile)
-		}
-		db, err := sql.Open(driver, source)
+		db, err := server.OpenStore(t.Context(), b.config)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, statement := range []string{
-			map[string]string{"sqlite": "DROP TRIGGER ledger_entry_no_update", "pgx": "DROP TRIGGER ledger_entry_no_change ON ledger_entry"}[driver],
-			"UPDATE ledger_entry SET record = (SELECT record FROM ledger_entry WHERE seq = 1) WHERE seq = 4",
-		} {
-			if _, err := db.ExecContext(t.Context(), statement); err != nil {
-				t.Fatal(err)
-			}
-		}
-		_ = db.Close()
+		var first []byte
+		ledgertest.Tamper(t, db, 1, func(record, _, body []byte) ([]byte, []byte) { first = record; return record, body })
+		ledgertest.Tamper(t, db, 4, func(_, _, body []byte) ([]byte, []byte) { return first, body })
+		db.Close()
 
 		b = start(t, address, flags)
 		if status, answer, _ := b.do(request{call: "GET /readyz"}); status != 503 || !strings.Contains(answer, "Entry 4") {

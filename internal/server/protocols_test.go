@@ -33,7 +33,7 @@ func toy(running chan struct{}) protocol.Protocol {
 		Name: "toy", Label: "Toys & games",
 		Migrations: store.Migrations{Package: "toy", Steps: []string{`CREATE TABLE toy (name {text} NOT NULL PRIMARY KEY, asleep {bool} NOT NULL) {strict};`}},
 		Projection: ledger.Projection{
-			Name: "toy", Tables: []ledger.Table{{Name: "toy", Key: "name"}},
+			Name: "toy", Tables: ledger.Tables("toy (name)"),
 			Apply: map[string]ledger.Apply{
 				"toy.made": func(tx *store.Tx, e *ledger.Entry) error {
 					tx.Exec("INSERT INTO toy (name, asleep) VALUES ($1, FALSE)", e.Subject)

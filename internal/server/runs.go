@@ -173,7 +173,7 @@ func (c *core) openBridge(config *Config) {
 	if config.Runs.Telegram {
 		for _, channel := range c.notifier.Channels {
 			if bot, ok := channel.(*telegram.Bot); ok {
-				c.bridge = bridge.New(bridge.Options{Runs: c.runs, Roster: c.Roster, Ledger: c.Ledger, Bot: bot, Folders: config.Runs.Folders, Log: c.Log})
+				c.bridge = bridge.New(c.Ledger, bridge.Options{Runs: c.runs, Roster: c.Roster, Bot: bot, Folders: config.Runs.Folders, Log: c.Log})
 			}
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 )
 
 // watchEvery is how often the repositories of tasks under review are looked into.
@@ -43,8 +43,8 @@ func setTaskMirror(c *Config, v string) error {
 }
 
 // tasks is what the configuration says of tasks; the rest is what the protocol names.
-func (c *Config) tasks() task.Policy {
-	p := task.Defaults()
+func (c *Config) tasks() amp.Policy {
+	p := amp.Defaults()
 	p.RequirePlan, p.LockAt, p.ConfirmHigh = c.PlanApproval, c.LockAt, true
 	return p
 }

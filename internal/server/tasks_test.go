@@ -17,6 +17,7 @@ import (
 
 	"signalbox/internal/server"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/testbed"
 )
 
@@ -165,7 +166,7 @@ func TestChecksFillTheStatusAndKeepAReviewBack(t *testing.T) {
 				t.Errorf("%s: %d %s", c.event, status, answer)
 			}
 		}
-		var shown task.Record
+		var shown amp.Record
 		b.ops(200, "GET /amp/tasks/T-2026-044", "", &shown)
 		if shown.CI["build"] != "failed" || shown.CI["lint"] != "passed" || shown.CI["check_suite"] != "failed" || shown.CI["Nightly"] != "passed" || shown.CI["Weekly"] != "running" {
 			t.Errorf("%+v", shown.CI)

@@ -84,35 +84,20 @@ func (s *Signals) Beat(ctx context.Context, who roster.Identity, body []byte) (P
 	return p, err
 }
 
-func applyBeat(tx *store.Tx, e *ledger.Entry) error {
-	var b beat
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyBeat(tx *store.Tx, e *ledger.Entry, b *beat) {
 	due := e.At.Add(time.Duration(b.TTL) * time.Second)
 	tx.Exec(`INSERT INTO heartbeat (agent, run_id, workspace, last_at, due_at, missed) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (agent, run_id) DO UPDATE SET last_at = excluded.last_at, due_at = excluded.due_at, missed = excluded.missed`,
 		b.Agent, b.RunID, e.Workspace, e.At.UnixMicro(), due.UnixMicro(), false)
 	clock.Set(tx, clock.Timer{Kind: beatTimer, Subject: b.Agent + " " + b.RunID, Workspace: e.Workspace, Due: due})
-	return nil
 }
 
-func applyMissed(tx *store.Tx, e *ledger.Entry) error {
-	var b beat
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyMissed(tx *store.Tx, e *ledger.Entry, b *beat) {
 	tx.Exec("UPDATE heartbeat SET missed = $3 WHERE agent = $1 AND run_id = $2", b.Agent, b.RunID, true)
-	return nil
 }
 
-func applyEnded(tx *store.Tx, e *ledger.Entry) error {
-	var b beat
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyEnded(tx *store.Tx, e *ledger.Entry, b *beat) {
 	tx.Exec("DELETE FROM heartbeat WHERE agent = $1 AND run_id = $2", b.Agent, b.RunID)
-	return nil
 }
 
 // Timers are what is due when a heartbeat is. A run that has signalled its end owes
@@ -130,13 +115,8 @@ func (s *Signals) Timers() map[string]clock.Handler {
 	}}
 }
 
-func applyHalted(tx *store.Tx, e *ledger.Entry) error {
-	var b halted
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyHalted(tx *store.Tx, e *ledger.Entry, b *halted) {
 	tx.Exec("INSERT INTO run_halt (agent, run_id, reason) VALUES ($1, $2, $3) ON CONFLICT (agent, run_id) DO UPDATE SET reason = excluded.reason", e.Subject, b.RunID, b.Reason)
-	return nil
 }
 
 // Halt asks a run to stop, or with no run all that the agent has: it hears so with its

@@ -70,30 +70,21 @@ const (
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "signal",
-		Tables: []ledger.Table{
-			{Name: "signal", Key: "agent, run_id, request"},
-			{Name: "price_table", Key: "version"},
-			{Name: "registration", Key: "agent"},
-			{Name: "agent_webhook", Key: "agent"},
-			{Name: "heartbeat", Key: "agent, run_id"},
-			{Name: "run_halt", Key: "agent, run_id"},
-		},
+		Tables: ledger.Tables(
+			"signal (agent, run_id, request)", "price_table (version)", "registration (agent)",
+			"agent_webhook (agent)", "heartbeat (agent, run_id)", "run_halt (agent, run_id)",
+		),
 		Apply: map[string]ledger.Apply{
 			kindReceived:   applyReceived,
-			kindRegistered: applyRegistered,
+			kindRegistered: ledger.ApplyBody(applyRegistered),
 			kindHooked:     applyHooked,
-			kindBeat:       applyBeat,
-			kindMissed:     applyMissed,
-			kindEnded:      applyEnded,
-			kindHalted:     applyHalted,
-			kindPriced: func(tx *store.Tx, e *ledger.Entry) error {
-				var b pricesApplied
-				if err := e.Decode(&b); err != nil {
-					return err
-				}
+			kindBeat:       ledger.ApplyBody(applyBeat),
+			kindMissed:     ledger.ApplyBody(applyMissed),
+			kindEnded:      ledger.ApplyBody(applyEnded),
+			kindHalted:     ledger.ApplyBody(applyHalted),
+			kindPriced: ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *pricesApplied) {
 				tx.Exec("INSERT INTO price_table (version, seq) VALUES ($1, $2)", b.Version, e.Seq)
-				return nil
-			},
+			}),
 		},
 	}
 }
@@ -112,14 +103,9 @@ func applyReceived(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applyRegistered(tx *store.Tx, e *ledger.Entry) error {
-	var b registered
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyRegistered(tx *store.Tx, e *ledger.Entry, b *registered) {
 	tx.Exec("INSERT INTO registration (agent, seq, trust, gate) VALUES ($1, $2, $3, $4) ON CONFLICT (agent) DO UPDATE SET seq = excluded.seq, trust = excluded.trust, gate = excluded.gate",
 		e.Subject, e.Seq, b.Trust, b.Gate)
-	return nil
 }
 
 func applyHooked(tx *store.Tx, e *ledger.Entry) error {

@@ -10,7 +10,7 @@ import (
 
 	"signalbox/internal/ledger"
 	"signalbox/internal/store/storetest"
-	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/testbed"
 )
 
@@ -25,7 +25,7 @@ func (n *node) fill(count int) {
 	for range 256 {
 		wg.Go(func() {
 			for id := range ids {
-				if _, wrong, err := n.tasks.Take(context.Background(), n.parties[task.Coordinator], task.InMessage, with(dispatch(id, 1), "ack_timeout_sec", 600_000)); err != nil || wrong != nil {
+				if _, wrong, err := n.tasks.Take(context.Background(), n.parties[amp.Coordinator], amp.InMessage, with(dispatch(id, 1), "ack_timeout_sec", 600_000)); err != nil || wrong != nil {
 					n.T.Errorf("%+v %v", wrong, err)
 				}
 			}
@@ -63,7 +63,7 @@ func BenchmarkBoard(b *testing.B) {
 		latest := time.Duration(0)
 		for i := range 20 {
 			id := fmt.Sprintf("T-2026-%03d", i+100)
-			n.want("dispatched", task.InMessage, with(dispatch(id, 1), "ack_timeout_sec", 1))
+			n.want("dispatched", amp.InMessage, with(dispatch(id, 1), "ack_timeout_sec", 1))
 		}
 		testbed.Until(b, "the deadlines", func() bool {
 			late, err := n.Ledger.Entries(context.Background(), ledger.Query{Kinds: []string{"task.noted"}, Limit: 1000})

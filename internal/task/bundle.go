@@ -8,19 +8,20 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
 // Bundle is everything about one task, each entry with a proof that it is in the ledger:
 // messages, acks, instructions, gates and their decisions.
 type Bundle struct {
-	Record    string   `json:"record"`
-	Workspace string   `json:"workspace"`
-	Task      Record   `json:"task"`
-	State     *Task    `json:"state"` // as it stands, to compare with a replay
-	Policy    Policy   `json:"policy"`
-	Key       string   `json:"key"` // that verifies the proofs; compare it with one from elsewhere
-	Entries   []Proved `json:"entries"`
+	Record    string     `json:"record"`
+	Workspace string     `json:"workspace"`
+	Task      amp.Record `json:"task"`
+	State     *amp.Task  `json:"state"` // as it stands, to compare with a replay
+	Policy    amp.Policy `json:"policy"`
+	Key       string     `json:"key"` // that verifies the proofs; compare it with one from elsewhere
+	Entries   []Proved   `json:"entries"`
 }
 
 // Proved is an entry with its proof.
@@ -99,7 +100,7 @@ func (b *Bundle) Verify(key string) error {
 		return fault.Wrap(err, fault.VerificationFailed, "The entries do not lead to what they say.")
 	}
 	replayed := engine.Tasks[b.Task.TaskID]
-	if replayed == nil || b.State == nil || replayed.text() != b.State.text() {
+	if replayed == nil || b.State == nil || replayed.Text() != b.State.Text() {
 		return fault.New(fault.VerificationFailed, "The task is not what the entries lead to: some are missing, or it was changed.")
 	}
 	shown, err := wire.Marshal(replayed.Show(b.Workspace))

@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 )
 
 // story is a task with a little of everything.
@@ -19,14 +20,14 @@ func (n *node) story(id string) {
 	n.T.Helper()
 	n.toVerdict(id, verdict(id, "rejected", 0.5))
 	n.vote(n.only().ID, gate.Ballot{Approve: true})
-	n.take(n.parties[task.Coordinator], task.InMessage, []byte(" "+string(with(dispatch(id, 1), "context_ref", []string{}))+"\n")) // as it came, with its spaces
+	n.take(n.parties[amp.Coordinator], amp.InMessage, []byte(" "+string(with(dispatch(id, 1), "context_ref", []string{}))+"\n")) // as it came, with its spaces
 }
 
 func TestABundleIsVerifiedWithNothingButTheKey(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
 		n.story(taskT)
-		n.want("dispatched", task.InMessage, with(dispatch("T-2026-045", 1), "context_ref", []string{n.firstOf(taskT)}))
+		n.want("dispatched", amp.InMessage, with(dispatch("T-2026-045", 1), "context_ref", []string{n.firstOf(taskT)}))
 		for _, id := range []string{taskT, "T-2026-045"} {
 			b, err := n.tasks.Bundle(t.Context(), "default", id)
 			if err != nil {
@@ -89,7 +90,8 @@ func without(t *testing.T, b *task.Bundle, i int) string {
 func TestTheMirrorHasACommitForEveryEvent(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		m := &task.Mirror{Ledger: n.Ledger, Dir: filepath.Join(t.TempDir(), "mirror")}
+		dir := filepath.Join(t.TempDir(), "mirror")
+		m := task.NewMirror(n.Ledger, dir)
 		n.toVerdict(taskT, verdict(taskT, "rejected", 0.5))
 		entries := n.Entries()
 		write := func(list []ledger.Entry) {
@@ -101,7 +103,7 @@ func TestTheMirrorHasACommitForEveryEvent(t *testing.T) {
 		write(entries[:len(entries)-3])
 		write(entries) // some of them again
 		n.vote(n.only().ID, gate.Ballot{Approve: true})
-		file := filepath.Join(m.Dir, "default", taskT+".json")
+		file := filepath.Join(dir, "default", taskT+".json")
 		if err := os.WriteFile(file, []byte("somebody's own"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +117,7 @@ func TestTheMirrorHasACommitForEveryEvent(t *testing.T) {
 				events++
 			}
 		}
-		r := &repo{t, m.Dir}
+		r := &repo{t, dir}
 		if commits := len(strings.Split(r.git("log", "--format=%H"), "\n")); commits != events || events < 8 {
 			t.Errorf("%d commits for %d events", commits, events)
 		}
@@ -123,17 +125,17 @@ func TestTheMirrorHasACommitForEveryEvent(t *testing.T) {
 			t.Errorf("the folder is not what was committed: %s", dirty)
 		}
 		text, err := os.ReadFile(file)
-		var shown task.Record
+		var shown amp.Record
 		if err == nil {
 			err = json.Unmarshal(text, &shown)
 		}
 		if err != nil || shown.Status != n.status(taskT) || shown.Count != 1 {
 			t.Errorf("%s %v", text, err)
 		}
-		if problems := task.CheckRecord("task_record", text); len(problems) > 0 {
+		if problems := amp.CheckRecord("task_record", text); len(problems) > 0 {
 			t.Errorf("%+v", problems)
 		}
-		if found, _ := filepath.Glob(filepath.Join(m.Dir, "default", taskT, "*-task-dispatched.json")); len(found) != 1 {
+		if found, _ := filepath.Glob(filepath.Join(dir, "default", taskT, "*-task-dispatched.json")); len(found) != 1 {
 			t.Errorf("%v", found)
 		}
 		if author := r.git("log", "--reverse", "--format=%an"); !strings.HasPrefix(author, "agent:coordinator\n") {

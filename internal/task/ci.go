@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -150,7 +151,7 @@ func (s *Tasks) TakeChecks(ctx context.Context, workspace, event, signature stri
 		}
 		for _, id := range tasks {
 			err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-				return s.do(tx, workspace, Input{Kind: InBuild, TaskID: id, Build: &Build{clip(c.Name), clip(c.Status)}})
+				return s.do(tx, workspace, amp.Input{Kind: amp.InBuild, TaskID: id, Build: &amp.Build{Name: clip(c.Name), Status: clip(c.Status)}})
 			})
 			if err != nil {
 				return out, err
@@ -164,28 +165,12 @@ func (s *Tasks) TakeChecks(ctx context.Context, workspace, event, signature stri
 // concerned are the tasks on the branch of a check, as far as it is about what they have
 // reported last.
 func (s *Tasks) concerned(ctx context.Context, workspace string, c check) (ids []string, err error) {
-	tasks, err := store.All(s.core.DB.Reading(ctx), scanTask, "SELECT state FROM task WHERE workspace = $1 AND branch = $2 AND status <> $3 AND status <> $4 ORDER BY task_id", workspace, c.Branch, string(Completed), string(Terminated))
+	tasks, err := store.All(s.core.DB.Reading(ctx), scanTask, "SELECT state FROM task WHERE workspace = $1 AND branch = $2 AND status <> $3 AND status <> $4 ORDER BY task_id", workspace, c.Branch, string(amp.Completed), string(amp.Terminated))
 	for i := range tasks {
 		t := &tasks[i]
-		if (c.Repo == "" || path.Base(strings.TrimSuffix(strings.ReplaceAll(t.Repo, `\`, "/"), ".git")) == c.Repo) && t.reported(c.Commit) {
+		if (c.Repo == "" || path.Base(strings.TrimSuffix(strings.ReplaceAll(t.Repo, `\`, "/"), ".git")) == c.Repo) && t.Reports(c.Commit) {
 			ids = append(ids, t.ID)
 		}
 	}
 	return ids, err
-}
-
-// reported reports whether a commit is the one that was reported last; any is, while
-// none was.
-func (t *Task) reported(commit string) bool {
-	known := false
-	for _, s := range t.Subtasks {
-		if s.Commit == "" || s.State == Approved || s.State == Dispatched || s.State == Executing || s.State == Queued {
-			continue
-		}
-		known = true
-		if strings.HasPrefix(commit, s.Commit) || strings.HasPrefix(s.Commit, commit) {
-			return true
-		}
-	}
-	return !known || commit == ""
 }

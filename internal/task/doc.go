@@ -4,17 +4,17 @@
 //
 // # The protocol in a page
 //
-// Five messages (wire.go) go between the roles: task_dispatch, task_result,
+// Five messages (amp/wire.go) go between the roles: task_dispatch, task_result,
 // review_request, review_verdict and escalation. Each but the last has to be
 // acknowledged in time; an answer counts as an ack. Who has the ball has to write
 // something every half hour. A document goes through layers, and the first that finds
 // something wrong refuses it with a code, a pointer and what would have been right:
-// JSON, version, schema (schemas/), what the document says about itself (semantic.go),
-// the role of the key, and the task as it stands.
+// JSON, version, schema (amp/schemas), what the document says about itself
+// (amp/semantic.go), the role of the key, and the task as it stands.
 //
-// A task (state.go) has subtasks, each in one of ten states, and holds: locked after
+// A task (amp/state.go) has subtasks, each in one of ten states, and holds: locked after
 // three rejects in a row, suspended by an escalation, admin_hold while a verdict waits.
-// Step (input.go) is the only thing that changes a task, and is a pure function of the
+// Step (amp/input.go) is the only thing that changes a task, and is a pure function of the
 // task, what came, and what is known of the messages that it refers to. Time is a
 // parameter; deadlines are moments in the task, of which the earliest is a durable timer.
 //
@@ -44,10 +44,11 @@
 //
 // # Git
 //
-// Repositories below tasks.repo_roots are looked into (git.go): whether they are there,
+// Repositories below tasks.repo_roots are looked into (package git): whether they are there,
 // which branch they protect, whether commits are on the branch and are what was said of
 // them, whether a branch moves that nobody may change. Nothing in them is trusted, and
 // git is run so that nothing of theirs is run.
 //
-// The package imports the core and no other protocol.
+// Package amp has the documents and the rules, and this one what happens to them on a server.
+// It imports the core and no other protocol.
 package task

@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -24,7 +25,7 @@ type opening struct {
 
 // openings are the gates that a step asks for: one for each escalation, and one for a
 // plan that waits.
-func (w *work) openings(next *Task, out Outcome) (list []opening, err error) {
+func (w *work) openings(next *amp.Task, out amp.Outcome) (list []opening, err error) {
 	add := func(about string, o gate.Opening) {
 		if err != nil {
 			return
@@ -34,7 +35,7 @@ func (w *work) openings(next *Task, out Outcome) (list []opening, err error) {
 			list = append(list, opening{gateLink{gate.NewID(), about}, due})
 		}
 	}
-	if w.in.isEscalation() {
+	if w.in.IsEscalation() {
 		add(w.in.Message.MsgID, w.escalationGate(next, w.in.Message))
 	}
 	for _, m := range out.Raised {
@@ -59,10 +60,10 @@ func (w *work) newOpening(reference, risk string) gate.Opening {
 }
 
 // escalationGate asks the admin what is to become of an escalation.
-func (w *work) escalationGate(t *Task, m *Message) gate.Opening {
+func (w *work) escalationGate(t *amp.Task, m *amp.Message) gate.Opening {
 	e := m.Escalation
 	o := w.newOpening(m.MsgID, severityRisks[e.Severity])
-	if m.From == System {
+	if m.From == amp.System {
 		o.Requester = "system" // whoever's document made the server raise it
 	}
 	o.Project = t.Repo
@@ -78,7 +79,7 @@ func (w *work) escalationGate(t *Task, m *Message) gate.Opening {
 	switch {
 	case t.Held != nil && t.Held.Escalation == m.MsgID:
 		o.Shown.ProposedAction = "Approve to uphold the verdict, reject to override it with the opposite."
-	case e.Severity == "info" || t.over():
+	case e.Severity == "info" || t.Over():
 		o.Shown.ProposedAction = "Nothing is held. Approve or reject to close it."
 	}
 	for _, s := range e.Suggested {
@@ -88,12 +89,12 @@ func (w *work) escalationGate(t *Task, m *Message) gate.Opening {
 }
 
 // planGate asks the admin whether the coordinator may begin.
-func (w *work) planGate(t *Task) gate.Opening {
+func (w *work) planGate(t *amp.Task) gate.Opening {
 	o := w.newOpening(t.ID, t.PlanRisk)
 	var m struct {
-		Payload Dispatch `json:"payload"`
+		Payload amp.Dispatch `json:"payload"`
 	}
-	_ = wire.UnmarshalPart(w.in.plan, &m) // it was read before
+	_ = wire.UnmarshalPart(w.in.Plan, &m) // it was read before
 	d := m.Payload
 	o.Project = d.Repo
 	o.Shown = gate.Shown{Title: t.ID + ": approve the plan", Summary: d.Description, ProposedAction: fmt.Sprintf("Work on the branch %s of %s.", d.Branch, d.Repo)}
@@ -123,10 +124,10 @@ func (s *Tasks) openLost(tx *ledger.Tx, p Party, b *refused) error {
 }
 
 // settle resolves the gates of what was answered in another way.
-func (w *work) settle(out Outcome) error {
+func (w *work) settle(out amp.Outcome) error {
 	closed := out.Closed
 	if out.PlanDone != "" {
-		closed = append(closed, Closed{aboutPlan, out.PlanDone})
+		closed = append(closed, amp.Closed{ID: aboutPlan, By: out.PlanDone})
 	}
 	for _, c := range closed {
 		gates, err := w.gatesAbout(c.ID)
@@ -134,7 +135,7 @@ func (w *work) settle(out Outcome) error {
 			return err
 		}
 		status := gate.Approved
-		if c.By == "terminate" || c.By == "reject_plan" || c.By == string(Terminated) {
+		if c.By == "terminate" || c.By == "reject_plan" || c.By == string(amp.Terminated) {
 			status = gate.Rejected
 		}
 		for _, id := range gates {
@@ -170,7 +171,7 @@ func (s *Tasks) resolved(tx *ledger.Tx, g gate.Gate) error {
 	if err := w.load(); err != nil {
 		return err
 	}
-	if w.before == nil || about == aboutPlan && !w.before.PlanAsked || about != aboutPlan && w.before.opened(about) == nil {
+	if w.before == nil || about == aboutPlan && !w.before.PlanAsked || about != aboutPlan && w.before.Escalation(about) == nil {
 		return nil // it was answered in another way, which has settled the gate
 	}
 	i := w.instruction(g, about)
@@ -188,12 +189,12 @@ func (s *Tasks) resolved(tx *ledger.Tx, g gate.Gate) error {
 	if err != nil {
 		return err
 	}
-	in, refusal := s.Policy.Read(InInstruction, raw)
+	in, refusal := s.Policy.Read(amp.InInstruction, raw)
 	if refusal == nil {
 		w.in = in
 		w.party.Identity = roster.Identity{Kind: roster.HolderOperator, ID: g.ResolvedBy, Name: g.ResolvedBy}
-		var next *Task
-		var out Outcome
+		var next *amp.Task
+		var out amp.Outcome
 		if next, out, refusal = s.Policy.Step(w.before, in, w.world); refusal == nil {
 			return w.record(next, out, nil)
 		}
@@ -202,11 +203,11 @@ func (s *Tasks) resolved(tx *ledger.Tx, g gate.Gate) error {
 }
 
 // instruction is what a decision at a gate means.
-func (w *work) instruction(g gate.Gate, about string) Instruction {
+func (w *work) instruction(g gate.Gate, about string) amp.Instruction {
 	t, yes := w.before, g.Status == gate.Approved
-	i := Instruction{
-		Record: "admin_instruction", ID: w.freshInstruction(), Version: Version, TaskID: t.ID, Timestamp: w.tx.Now().Format(time.RFC3339Nano),
-		From: Admin, Channel: "api", Actor: g.ResolvedBy, Note: cmp.Or(g.Note, "Decided at the gate."),
+	i := amp.Instruction{
+		Record: "admin_instruction", ID: w.freshInstruction(), Version: amp.Version, TaskID: t.ID, Timestamp: w.tx.Now().Format(time.RFC3339Nano),
+		From: amp.Admin, Channel: "api", Actor: g.ResolvedBy, Note: cmp.Or(g.Note, "Decided at the gate."),
 	}
 	held := t.Held != nil && t.Held.Escalation == about
 	switch {
@@ -217,11 +218,11 @@ func (w *work) instruction(g gate.Gate, about string) Instruction {
 	case held && yes:
 		i.Action = "uphold_verdict"
 	case held:
-		i.Action, i.NewDecision = "override_verdict", rejected
-		if sub := t.subtask(func(x *Subtask) bool { return x.ID == t.Held.Subtask }); sub.Decision == rejected {
+		i.Action, i.NewDecision = "override_verdict", amp.Rejected
+		if sub := t.Find(func(x *amp.Subtask) bool { return x.ID == t.Held.Subtask }); sub.Decision == amp.Rejected {
 			i.NewDecision = "approved"
 		}
-	case yes || t.opened(about).Severity == "info" || t.over():
+	case yes || t.Escalation(about).Severity == "info" || t.Over():
 		i.Action, i.Refs = "resume", []string{about}
 	default:
 		i.Action = "terminate"

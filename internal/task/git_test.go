@@ -12,6 +12,7 @@ import (
 
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/testbed"
 )
 
@@ -70,9 +71,9 @@ func TestARepositoryIsLookedInto(t *testing.T) {
 		r.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
 		in := func(pairs ...any) []byte { return dispatch(taskT, 1, append([]any{"repo", r.path}, pairs...)...) }
 
-		n.refuse(task.RepoNotGit, task.InMessage, in("repo", root))
-		n.refuse(task.RepoNotGit, task.InMessage, in("repo", filepath.Join(root, "absent")))
-		n.refuse(task.BranchProtected, task.InMessage, in("branch", "origin/trunk"))
+		n.refuse(amp.RepoNotGit, amp.InMessage, in("repo", root))
+		n.refuse(amp.RepoNotGit, amp.InMessage, in("repo", filepath.Join(root, "absent")))
+		n.refuse(amp.BranchProtected, amp.InMessage, in("branch", "origin/trunk"))
 		if n.status(taskT) != "suspended" {
 			t.Error("a dispatch to the first branch is not escalated")
 		}
@@ -80,19 +81,19 @@ func TestARepositoryIsLookedInto(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.want("planning", task.InInstruction, instruct(taskT, "resume", "escalation_refs", []string{s.Open[0].ID}))
+		n.want("planning", amp.InInstruction, instruct(taskT, "resume", "escalation_refs", []string{s.Open[0].ID}))
 
 		d := in()
-		n.want("dispatched", task.InMessage, d)
-		n.want("executing", task.InAck, ack(taskT, idOf(d), task.Executor))
+		n.want("dispatched", amp.InMessage, d)
+		n.want("executing", amp.InAck, ack(taskT, idOf(d), amp.Executor))
 		r.git("checkout", "-q", "-b", "elsewhere")
 		elsewhere := r.commit("b.go", "x\n")
 		r.git("checkout", "-q", "-b", "feature/timer", "trunk")
 		hash := r.commit("a.go", "one\ntwo\n")
-		n.refuse(task.CommitUnknown, task.InMessage, result(taskT, 1, "commit_hash", "0123456789"))
-		n.refuse(task.CommitNotOnBranch, task.InMessage, result(taskT, 1, "commit_hash", elsewhere))
-		a := n.want("reported", task.InMessage, result(taskT, 1, "commit_hash", hash[:9]))
-		if len(a.Warnings) != 1 || a.Warnings[0].Code != task.WarnDiff || !strings.Contains(a.Warnings[0].Detail, "2 lines added and 0 removed in 1 files") {
+		n.refuse(amp.CommitUnknown, amp.InMessage, result(taskT, 1, "commit_hash", "0123456789"))
+		n.refuse(amp.CommitNotOnBranch, amp.InMessage, result(taskT, 1, "commit_hash", elsewhere))
+		a := n.want("reported", amp.InMessage, result(taskT, 1, "commit_hash", hash[:9]))
+		if len(a.Warnings) != 1 || a.Warnings[0].Code != amp.WarnDiff || !strings.Contains(a.Warnings[0].Detail, "2 lines added and 0 removed in 1 files") {
 			t.Errorf("%+v", a.Warnings)
 		}
 		s, _ = n.tasks.Task(t.Context(), "default", taskT)
@@ -110,12 +111,12 @@ func reported(t *testing.T, n *node, path string) (r *repo, d, res []byte, hash 
 	r.git("update-ref", "refs/remotes/origin/trunk", "HEAD")
 	r.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
 	d = dispatch(taskT, 1, "repo", path)
-	n.want("dispatched", task.InMessage, d)
-	n.want("executing", task.InAck, ack(taskT, idOf(d), task.Executor))
+	n.want("dispatched", amp.InMessage, d)
+	n.want("executing", amp.InAck, ack(taskT, idOf(d), amp.Executor))
 	r.git("checkout", "-q", "-b", "feature/timer")
 	hash = r.commit("a.go", "one\n")
 	res = result(taskT, 1, "commit_hash", hash)
-	if a := n.want("reported", task.InMessage, res); len(a.Warnings) != 0 {
+	if a := n.want("reported", amp.InMessage, res); len(a.Warnings) != 0 {
 		t.Errorf("%+v", a.Warnings)
 	}
 	return r, d, res, hash
@@ -126,13 +127,13 @@ func TestABranchIsFrozenAfterAResult(t *testing.T) {
 	n := start(t, filepath.Join(t.TempDir(), "db"), func(o *task.Options) { o.RepoRoots = []string{root} }) // nobody watches
 	r, d, res, _ := reported(t, n, filepath.Join(root, "app"))
 	r.commit("late.go", "sneaked in\n")
-	wrong := n.refuse(task.BranchFrozen, task.InMessage, request(taskT, idOf(d), idOf(res), 0))
+	wrong := n.refuse(amp.BranchFrozen, amp.InMessage, request(taskT, idOf(d), idOf(res), 0))
 	if wrong.Escalation == nil {
 		t.Error("nobody hears of it")
 	}
-	n.refuse(task.Suspended, task.InMessage, result(taskT, 1))
-	n.want("reported", task.InInstruction, instruct(taskT, "resume", "escalation_refs", []string{*wrong.Escalation}))
-	n.want("review_requested", task.InMessage, request(taskT, idOf(d), idOf(res), 0)) // the admin has seen it
+	n.refuse(amp.Suspended, amp.InMessage, result(taskT, 1))
+	n.want("reported", amp.InInstruction, instruct(taskT, "resume", "escalation_refs", []string{*wrong.Escalation}))
+	n.want("review_requested", amp.InMessage, request(taskT, idOf(d), idOf(res), 0)) // the admin has seen it
 }
 
 func TestTheServerNoticesWhatNobodyReports(t *testing.T) {
@@ -183,13 +184,13 @@ func TestDirectFixesAreMeasured(t *testing.T) {
 			root := t.TempDir()
 			n := start(t, filepath.Join(t.TempDir(), "db"), func(o *task.Options) { o.RepoRoots = []string{root} })
 			r, d, res, _ := reported(t, n, filepath.Join(root, "app"))
-			n.want("review_requested", task.InMessage, request(taskT, idOf(d), idOf(res), 0))
+			n.want("review_requested", amp.InMessage, request(taskT, idOf(d), idOf(res), 0))
 			r.commit(c.file, c.text)
 			v := verdict(taskT, "approved_with_fix", 0.95)
 			if c.taken {
-				n.want("verdict_reported", task.InMessage, v)
+				n.want("verdict_reported", amp.InMessage, v)
 			} else {
-				n.refuse(task.FixScope, task.InMessage, v)
+				n.refuse(amp.FixScope, amp.InMessage, v)
 			}
 		})
 	}
@@ -282,11 +283,11 @@ func TestNothingOfAHostileRepositoryIsRun(t *testing.T) {
 			began := time.Now()
 			d := dispatch(id, 1, "repo", path)
 			if !c.taken {
-				n.refuse(task.RepoNotGit, task.InMessage, d)
+				n.refuse(amp.RepoNotGit, amp.InMessage, d)
 			} else {
-				n.want("dispatched", task.InMessage, d)
-				n.want("executing", task.InAck, ack(id, idOf(d), task.Executor))
-				n.refuse(task.CommitUnknown, task.InMessage, result(id, 1, "commit_hash", "0123456789012345678901234567890123456789"))
+				n.want("dispatched", amp.InMessage, d)
+				n.want("executing", amp.InAck, ack(id, idOf(d), amp.Executor))
+				n.refuse(amp.CommitUnknown, amp.InMessage, result(id, 1, "commit_hash", "0123456789012345678901234567890123456789"))
 			}
 			if took := time.Since(began); took > testbed.Patience {
 				t.Errorf("it took %s", took)

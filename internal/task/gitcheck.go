@@ -7,13 +7,15 @@ import (
 	"strings"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/task/amp"
+	"signalbox/internal/task/git"
 )
 
 // look looks into the repository of a message before its transaction, where it may. It
 // is nil when there is nothing to say.
-func (s *Tasks) look(ctx context.Context, w *work) *GitFacts {
+func (s *Tasks) look(ctx context.Context, w *work) *amp.GitFacts {
 	m := w.in.Message
-	if m == nil || len(s.RepoRoots) == 0 || m.Escalation != nil || m.From == Admin {
+	if m == nil || len(s.RepoRoots) == 0 || m.Escalation != nil || m.From == amp.Admin {
 		return nil
 	}
 	before, err := s.Task(ctx, w.party.Workspace, m.TaskID)
@@ -27,13 +29,13 @@ func (s *Tasks) look(ctx context.Context, w *work) *GitFacts {
 	case err == nil:
 		repo, branch = before.Repo, before.Branch
 	}
-	if !reachable(s.RepoRoots, repo) {
+	if !git.Reachable(s.RepoRoots, repo) {
 		return nil
 	}
-	l := &looker{ctx: ctx, branch: branch, task: before, facts: &GitFacts{}}
-	if l.repo, err = openRepository(ctx, s.RepoRoots, repo); err != nil {
+	l := &looker{ctx: ctx, branch: branch, task: before, facts: &amp.GitFacts{}}
+	if l.repo, err = git.Open(ctx, s.RepoRoots, repo); err != nil {
 		if m.Dispatch != nil {
-			l.fail(RepoNotGit, "/payload/repo", "There is no git repository there that may be looked into.", "a folder with a .git in it, below "+strings.Join(s.RepoRoots, " or "))
+			l.fail(amp.RepoNotGit, "/payload/repo", "There is no git repository there that may be looked into.", "a folder with a .git in it, below "+strings.Join(s.RepoRoots, " or "))
 		}
 		return l.facts
 	}
@@ -50,7 +52,7 @@ func (s *Tasks) look(ctx context.Context, w *work) *GitFacts {
 	if err != nil {
 		// A repository that git cannot read in time is as good as none.
 		s.core.Log.Warn("git failed", "task", m.TaskID, "error", err.Error())
-		l.fail(RepoNotGit, "", "Git cannot read the repository, or not in time.", "a repository that git can read")
+		l.fail(amp.RepoNotGit, "", "Git cannot read the repository, or not in time.", "a repository that git can read")
 	}
 	return l.facts
 }
@@ -58,28 +60,28 @@ func (s *Tasks) look(ctx context.Context, w *work) *GitFacts {
 // looker is a look into a repository for one message.
 type looker struct {
 	ctx    context.Context //nolint:containedctx // one look, for one message
-	repo   *repository
+	repo   *git.Repository
 	branch string
-	task   *Task // as it stands; nil for a new one
-	facts  *GitFacts
+	task   *amp.Task // as it stands; nil for a new one
+	facts  *amp.GitFacts
 }
 
-func (l *looker) fail(code Code, pointer, detail, expected string) {
-	l.facts.Problems = append(l.facts.Problems, Problem{Code: code, Pointer: pointer, Detail: detail, Expected: expected})
+func (l *looker) fail(code amp.Code, pointer, detail, expected string) {
+	l.facts.Problems = append(l.facts.Problems, amp.Problem{Code: code, Pointer: pointer, Detail: detail, Expected: expected})
 }
 
 // dispatch checks the branch, and notes where the work begins.
 func (l *looker) dispatch() error {
-	first, err := l.repo.defaultBranch(l.ctx)
+	first, err := l.repo.DefaultBranch(l.ctx)
 	if err != nil {
 		return err
 	}
 	if first != "" && strings.EqualFold(plainBranch(l.branch), first) {
-		l.fail(BranchProtected, "/payload/branch", "It is the first branch of the repository.", "a feature branch")
+		l.fail(amp.BranchProtected, "/payload/branch", "It is the first branch of the repository.", "a feature branch")
 		return nil
 	}
-	if l.facts.Commit, err = l.repo.head(l.ctx, l.branch); err == nil && l.facts.Commit == "" {
-		l.facts.Commit, err = l.repo.commit(l.ctx, "HEAD")
+	if l.facts.Commit, err = l.repo.Head(l.ctx, l.branch); err == nil && l.facts.Commit == "" {
+		l.facts.Commit, err = l.repo.Commit(l.ctx, "HEAD")
 	}
 	return err
 }
@@ -95,34 +97,34 @@ func plainBranch(name string) string {
 }
 
 // result checks that the commit is there, is on the branch, and is what was said of it.
-func (l *looker) result(r *Result) (err error) {
-	if l.facts.Head, err = l.repo.head(l.ctx, l.branch); err != nil || r.Commit == "" {
+func (l *looker) result(r *amp.Result) (err error) {
+	if l.facts.Head, err = l.repo.Head(l.ctx, l.branch); err != nil || r.Commit == "" {
 		return err
 	}
 	const at = "/payload/commit_hash"
-	full, err := l.repo.commit(l.ctx, r.Commit)
+	full, err := l.repo.Commit(l.ctx, r.Commit)
 	if err != nil {
 		return err
 	}
 	if full == "" {
-		l.fail(CommitUnknown, at, "There is no such commit in the repository.", "the hash that git rev-parse HEAD prints")
+		l.fail(amp.CommitUnknown, at, "There is no such commit in the repository.", "the hash that git rev-parse HEAD prints")
 		return nil
 	}
 	on := false
 	if l.facts.Head != "" {
-		if on, err = l.repo.contains(l.ctx, l.facts.Head, full); err != nil {
+		if on, err = l.repo.Contains(l.ctx, l.facts.Head, full); err != nil {
 			return err
 		}
 	}
 	if !on {
-		l.fail(CommitNotOnBranch, at, "The commit is not on the branch "+l.branch+".", "a commit of that branch")
+		l.fail(amp.CommitNotOnBranch, at, "The commit is not on the branch "+l.branch+".", "a commit of that branch")
 		return nil
 	}
 	l.facts.Commit = full
 	if l.task == nil || l.task.Base == "" {
 		return nil
 	}
-	files, err := l.repo.diff(l.ctx, l.task.Base, full)
+	files, err := l.repo.Diff(l.ctx, l.task.Base, full)
 	if err != nil {
 		return err
 	}
@@ -131,16 +133,16 @@ func (l *looker) result(r *Result) (err error) {
 }
 
 // compare warns when git says otherwise than the diff summary.
-func (l *looker) compare(r *Result, files map[string]change) {
+func (l *looker) compare(r *amp.Result, files map[string]git.Change) {
 	var added, removed int64
 	var names []string
 	for name, c := range files {
-		added, removed, names = added+c.added, removed+c.removed, append(names, name)
+		added, removed, names = added+c.Added, removed+c.Removed, append(names, name)
 	}
 	slices.Sort(names)
 	if added != int64(r.Diff.Added) || removed != int64(r.Diff.Removed) || !slices.Equal(names, slices.Sorted(slices.Values(r.Diff.Files))) {
-		l.facts.Warnings = append(l.facts.Warnings, Problem{
-			Code: WarnDiff, Pointer: "/payload/diff_summary", Detail: fmt.Sprintf("Git says %d lines added and %d removed in %d files.", added, removed, len(names)), Expected: clip(strings.Join(names, ", ")),
+		l.facts.Warnings = append(l.facts.Warnings, amp.Problem{
+			Code: amp.WarnDiff, Pointer: "/payload/diff_summary", Detail: fmt.Sprintf("Git says %d lines added and %d removed in %d files.", added, removed, len(names)), Expected: clip(strings.Join(names, ", ")),
 		})
 	}
 }
@@ -155,58 +157,45 @@ func clip(text string) string {
 }
 
 // request checks that the branch has not moved since the result.
-func (l *looker) request(r *Request) error {
+func (l *looker) request(r *amp.Request) error {
 	if l.task == nil {
 		return nil
 	}
-	sub := l.task.subtask(func(x *Subtask) bool { return x.Result == r.ResultRef })
-	if sub == nil || sub.Head == "" || !l.task.frozen() {
+	sub := l.task.Find(func(x *amp.Subtask) bool { return x.Result == r.ResultRef })
+	if sub == nil || sub.Head == "" || !l.task.Frozen() {
 		return nil
 	}
-	head, err := l.repo.head(l.ctx, l.branch)
+	head, err := l.repo.Head(l.ctx, l.branch)
 	if err == nil && head != sub.Head {
-		l.fail(BranchFrozen, "/payload/task_result_ref", "The branch has moved since the result: it was at "+sub.Head+" and is at "+head+".", "the branch as the result has left it, or a new dispatch")
+		l.fail(amp.BranchFrozen, "/payload/task_result_ref", "The branch has moved since the result: it was at "+sub.Head+" and is at "+head+".", "the branch as the result has left it, or a new dispatch")
 	}
 	return err
 }
 
-// frozen reports whether nobody may change the task's branch.
-func (t *Task) frozen() bool {
-	waits := false
-	for _, s := range t.Subtasks {
-		switch s.State {
-		case Executing, Reviewing, VerdictReported, Dispatched, Rework:
-			return false // somebody may, or may have
-		case Reported, Triage, ReviewRequested:
-			waits = waits || s.Head != ""
-		default:
-		}
-	}
-	return waits
-}
-
 // verdict measures what the reviewer has fixed by itself.
-func (l *looker) verdict(v *Verdict) error {
+func (l *looker) verdict(v *amp.Verdict) error {
 	if len(v.Fixes) == 0 || l.task == nil {
 		return nil
 	}
-	sub := l.task.subtask(func(x *Subtask) bool { return x.ID == l.task.Reviewed })
-	busy := slices.ContainsFunc(l.task.Subtasks, func(s Subtask) bool { return s.ID != l.task.Reviewed && s.State != Approved && s.State != Queued })
+	sub := l.task.Find(func(x *amp.Subtask) bool { return x.ID == l.task.Reviewed })
+	busy := slices.ContainsFunc(l.task.Subtasks, func(s amp.Subtask) bool {
+		return s.ID != l.task.Reviewed && s.State != amp.Approved && s.State != amp.Queued
+	})
 	if sub == nil || sub.Commit == "" || busy {
 		return nil // what the executor changes meanwhile cannot be told from it
 	}
-	head, err := l.repo.head(l.ctx, l.branch)
+	head, err := l.repo.Head(l.ctx, l.branch)
 	if err != nil || head == "" {
 		return err
 	}
-	files, err := l.repo.diff(l.ctx, sub.Commit, head)
+	files, err := l.repo.Diff(l.ctx, sub.Commit, head)
 	if err != nil {
 		return err
 	}
 	for name, c := range files {
-		listed := slices.ContainsFunc(v.Fixes, func(f Fix) bool { return f.File == name })
-		if lines := max(c.added, c.removed); !listed || lines >= maxFix {
-			l.fail(FixScope, "/payload/direct_fixes", fmt.Sprintf("Git says that %.200q was changed by %d lines.", name, lines), "every file that was changed, each by fewer than 5 lines; else the decision rejected")
+		listed := slices.ContainsFunc(v.Fixes, func(f amp.Fix) bool { return f.File == name })
+		if lines := max(c.Added, c.Removed); !listed || lines >= maxFix {
+			l.fail(amp.FixScope, "/payload/direct_fixes", fmt.Sprintf("Git says that %.200q was changed by %d lines.", name, lines), "every file that was changed, each by fewer than 5 lines; else the decision rejected")
 			return nil
 		}
 	}

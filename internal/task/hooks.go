@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -22,8 +23,8 @@ type Webhook struct {
 // ShownWebhook is a webhook with the secret that verifies it.
 type ShownWebhook struct {
 	Webhook
-	Role   Role   `json:"role"`
-	Secret string `json:"secret"`
+	Role   amp.Role `json:"role"`
+	Secret string   `json:"secret"`
 }
 
 // NewWebhook registers a webhook, or none with an empty address.
@@ -35,11 +36,11 @@ type NewWebhook struct {
 // hooked is the body of task.hooked.
 type hooked struct {
 	Webhook
-	Role Role `json:"role"`
+	Role amp.Role `json:"role"`
 }
 
 // receiverOf is whose secret signs what is sent to a role.
-func receiverOf(role Role) string { return "task:" + string(role) }
+func receiverOf(role amp.Role) string { return "task:" + string(role) }
 
 // Delivered is what is posted to a webhook.
 type Delivered struct {
@@ -49,7 +50,7 @@ type Delivered struct {
 }
 
 // deliver queues the messages of a step for the webhooks of those they are to.
-func (w *work) deliver(next *Task, out Outcome) error {
+func (w *work) deliver(next *amp.Task, out amp.Outcome) error {
 	if len(w.hooks) == 0 {
 		return nil
 	}
@@ -75,14 +76,14 @@ func (w *work) deliver(next *Task, out Outcome) error {
 }
 
 // Webhook is the webhook of a role in a workspace that the caller may see.
-func (s *Tasks) Webhook(ctx context.Context, workspace string, role Role) (ShownWebhook, error) {
+func (s *Tasks) Webhook(ctx context.Context, workspace string, role amp.Role) (ShownWebhook, error) {
 	_, shown, err := s.hookOf(ctx, workspace, role)
 	return shown, err
 }
 
-func (s *Tasks) hookOf(ctx context.Context, named string, role Role) (workspace string, shown ShownWebhook, err error) {
+func (s *Tasks) hookOf(ctx context.Context, named string, role amp.Role) (workspace string, shown ShownWebhook, err error) {
 	shown.Role = role
-	if role != Admin && !slices.Contains(AgentRoles, role) {
+	if role != amp.Admin && !slices.Contains(amp.AgentRoles, role) {
 		return "", shown, fault.New(fault.NotFound, "There is no role %.40q. The roles are admin, coordinator, executor and reviewer.", role)
 	}
 	if workspace, err = roster.WorkspaceOf(ctx, named); err != nil {
@@ -97,7 +98,7 @@ func (s *Tasks) hookOf(ctx context.Context, named string, role Role) (workspace 
 }
 
 // SetWebhook has the messages to a role sent to an address, too, or to none.
-func (s *Tasks) SetWebhook(ctx context.Context, by roster.Identity, workspace string, role Role, in NewWebhook) (ShownWebhook, error) {
+func (s *Tasks) SetWebhook(ctx context.Context, by roster.Identity, workspace string, role amp.Role, in NewWebhook) (ShownWebhook, error) {
 	workspace, shown, err := s.hookOf(ctx, workspace, role)
 	if err != nil {
 		return shown, err

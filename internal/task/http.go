@@ -7,20 +7,21 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
 // Routes are the calls of AMP/1.0 tasks.
 func (s *Tasks) Routes() []wire.Route {
 	inWorkspace := wire.Param{Name: "workspace", Meaning: "the workspace of the tasks, for operators; default when absent"}
-	post := func(path, summary string, auth wire.Auth, kind Kind) wire.Route {
+	post := func(path, summary string, auth wire.Auth, kind amp.Kind) wire.Route {
 		return wire.Route{Method: "POST", Path: path, Summary: summary, Auth: auth, Query: []wire.Param{inWorkspace}, RequestMedia: "application/json", Answer: Answer{}, Status: http.StatusAccepted, Handle: s.post(kind)}
 	}
 	return []wire.Route{
-		post("/amp/messages", "Send one of the five messages; 202 when it is stored, 200 when it was before", wire.Party, InMessage),
-		post("/amp/messages/{msg_id}/ack", "Acknowledge a message, or refuse it", wire.Party, InAck),
-		post("/amp/heartbeats", "Say that work on a task goes on", wire.Agent, InHeartbeat),
-		post("/amp/tasks/{task_id}/instructions", "Instruct as the admin: resume, terminate, approve_plan and others", wire.Operator, InInstruction),
+		post("/amp/messages", "Send one of the five messages; 202 when it is stored, 200 when it was before", wire.Party, amp.InMessage),
+		post("/amp/messages/{msg_id}/ack", "Acknowledge a message, or refuse it", wire.Party, amp.InAck),
+		post("/amp/heartbeats", "Say that work on a task goes on", wire.Agent, amp.InHeartbeat),
+		post("/amp/tasks/{task_id}/instructions", "Instruct as the admin: resume, terminate, approve_plan and others", wire.Operator, amp.InInstruction),
 		{Method: "GET", Path: "/amp/messages", Summary: "The messages that wait for a role; reading is not acknowledging", Auth: wire.Party, Answer: Inbox{}, Handle: wire.Answer(http.StatusOK, s.getMessages), Query: []wire.Param{
 			{Name: "to", Meaning: "the role; your own when absent"},
 			{Name: "wait", Meaning: "how long to wait for a message, such as 30s; 55s at most"},
@@ -29,7 +30,7 @@ func (s *Tasks) Routes() []wire.Route {
 			inWorkspace,
 		}},
 		{Method: "GET", Path: "/amp/tasks", Summary: "The board: tasks, those that changed last first, and how many there are of each status", Auth: wire.Party, Query: append(slices.Clone(wire.PageParams), wire.Param{Name: "status", Meaning: "only tasks of this status"}, inWorkspace), Answer: Page{}, Handle: wire.Answer(http.StatusOK, s.getTasks)},
-		{Method: "GET", Path: "/amp/tasks/{task_id}", Summary: "A task as it stands", Auth: wire.Party, Query: []wire.Param{{Name: "messages", Meaning: "true to have every message with it"}, inWorkspace}, Answer: Record{}, Handle: wire.Answer(http.StatusOK, s.getTask)},
+		{Method: "GET", Path: "/amp/tasks/{task_id}", Summary: "A task as it stands", Auth: wire.Party, Query: []wire.Param{{Name: "messages", Meaning: "true to have every message with it"}, inWorkspace}, Answer: amp.Record{}, Handle: wire.Answer(http.StatusOK, s.getTask)},
 		{Method: "GET", Path: "/amp/me", Summary: "Who the key is, and the role that it plays in tasks", Auth: wire.Agent, Answer: Me{}, Handle: wire.Answer(http.StatusOK, getMe)},
 		{Method: "GET", Path: "/amp/tasks/{task_id}/bundle", Summary: "Everything about a task, each entry with a proof that it is in the ledger", Auth: wire.Viewer, Query: []wire.Param{inWorkspace}, Answer: Bundle{}, Handle: wire.Answer(http.StatusOK, s.getBundle)},
 		{Method: "POST", Path: "/amp/checks", Summary: "The status of a check, as GitHub posts it or in our own form, signed with the workspace's secret", Query: []wire.Param{inWorkspace}, RequestMedia: "application/json", Answer: Checked{}, Handle: s.postChecks},
@@ -42,9 +43,9 @@ func (s *Tasks) Routes() []wire.Route {
 
 // Me is who an agent is.
 type Me struct {
-	Agent     string `json:"agent"`
-	Workspace string `json:"workspace"`
-	Role      Role   `json:"role"` // "" for none
+	Agent     string   `json:"agent"`
+	Workspace string   `json:"workspace"`
+	Role      amp.Role `json:"role"` // "" for none
 }
 
 // MeOf is who an agent is, and the role that it plays.
@@ -69,7 +70,7 @@ func reader(r *http.Request) (Party, error) {
 }
 
 // post reads a document and answers it.
-func (s *Tasks) post(kind Kind) wire.Handler {
+func (s *Tasks) post(kind amp.Kind) wire.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		p, err := speaker(r)
 		if err != nil {
@@ -79,7 +80,7 @@ func (s *Tasks) post(kind Kind) wire.Handler {
 			return err
 		}
 		d := Document{Kind: kind, About: cmp.Or(r.PathValue("task_id"), r.PathValue("msg_id"))}
-		d.Raw, err = wire.Read(w, r, MaxDocument)
+		d.Raw, err = wire.Read(w, r, amp.MaxDocument)
 		if d.TooLarge = fault.Is(err, fault.TooLarge); err != nil && !d.TooLarge {
 			return err
 		}
@@ -113,7 +114,7 @@ func (s *Tasks) getMessages(r *http.Request) (Inbox, error) {
 	if err != nil {
 		return Inbox{}, err
 	}
-	return s.Wait(r.Context(), p, Role(r.URL.Query().Get("to")), after, limit, wait)
+	return s.Wait(r.Context(), p, amp.Role(r.URL.Query().Get("to")), after, limit, wait)
 }
 
 func (s *Tasks) getTasks(r *http.Request) (Page, error) {
@@ -128,10 +129,10 @@ func (s *Tasks) getTasks(r *http.Request) (Page, error) {
 	return s.List(r.Context(), p, r.URL.Query().Get("status"), r.URL.Query().Get("cursor"), limit)
 }
 
-func (s *Tasks) getTask(r *http.Request) (Record, error) {
+func (s *Tasks) getTask(r *http.Request) (amp.Record, error) {
 	p, err := reader(r)
 	if err != nil {
-		return Record{}, err
+		return amp.Record{}, err
 	}
 	return s.Show(r.Context(), p, r.PathValue("task_id"), r.URL.Query().Get("messages") == "true")
 }
@@ -164,7 +165,7 @@ func (s *Tasks) getCI(r *http.Request) (CI, error) {
 // postChecks takes the status of a check. Who sends it has no key, but signs with the
 // secret of the workspace, as GitHub does.
 func (s *Tasks) postChecks(w http.ResponseWriter, r *http.Request) error {
-	body, err := wire.Read(w, r, MaxDocument)
+	body, err := wire.Read(w, r, amp.MaxDocument)
 	if err != nil {
 		return err
 	}
@@ -176,9 +177,9 @@ func (s *Tasks) postChecks(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Tasks) getHook(r *http.Request) (ShownWebhook, error) {
-	return s.Webhook(r.Context(), r.URL.Query().Get("workspace"), Role(r.PathValue("role")))
+	return s.Webhook(r.Context(), r.URL.Query().Get("workspace"), amp.Role(r.PathValue("role")))
 }
 
 func (s *Tasks) putHook(r *http.Request, in NewWebhook) (ShownWebhook, error) {
-	return s.SetWebhook(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"), Role(r.PathValue("role")), in)
+	return s.SetWebhook(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"), amp.Role(r.PathValue("role")), in)
 }

@@ -6,28 +6,29 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
 // Inbox is what waits for a role.
 type Inbox struct {
-	To       Role     `json:"to"`
-	Messages []Stored `json:"messages"`
-	Next     int64    `json:"next"`    // to ask for what comes later: ?after=
-	Pending  bool     `json:"pending"` // nothing came while the call waited; ask again
+	To       amp.Role     `json:"to"`
+	Messages []amp.Stored `json:"messages"`
+	Next     int64        `json:"next"`    // to ask for what comes later: ?after=
+	Pending  bool         `json:"pending"` // nothing came while the call waited; ask again
 }
 
 // maxWait is the longest that one call waits.
 const maxWait = 55 * time.Second
 
 // inboxOf is whose inbox the caller asks for, its own for "".
-func (p Party) inboxOf(to Role) (Role, error) {
+func (p Party) inboxOf(to amp.Role) (amp.Role, error) {
 	switch {
 	case to == "":
 		return p.Role, nil
-	case to != Admin && !slices.Contains(AgentRoles, to):
+	case to != amp.Admin && !slices.Contains(amp.AgentRoles, to):
 		return to, fault.New(fault.InvalidRequest, "to should be admin, coordinator, executor or reviewer, and is %.40q.", string(to)).About("to")
-	case p.Role != to && p.Role != Admin:
+	case p.Role != to && p.Role != amp.Admin:
 		return to, fault.New(fault.Forbidden, "Your key is that of the %s, who reads the messages to the %s. Ask with to=%s.", p.Role, p.Role, p.Role).About("to")
 	}
 	return to, nil
@@ -36,7 +37,7 @@ func (p Party) inboxOf(to Role) (Role, error) {
 // Wait reads the inbox of a role, the caller's own for "", and waits for as long if there is
 // nothing in it. With after 0 it is what is not acknowledged; else it is everything that came after that
 // entry. Reading is not acknowledging.
-func (s *Tasks) Wait(ctx context.Context, p Party, to Role, after int64, limit int, wait time.Duration) (Inbox, error) {
+func (s *Tasks) Wait(ctx context.Context, p Party, to amp.Role, after int64, limit int, wait time.Duration) (Inbox, error) {
 	to, err := p.inboxOf(to)
 	if err != nil {
 		return Inbox{}, err
@@ -53,12 +54,12 @@ func (s *Tasks) Wait(ctx context.Context, p Party, to Role, after int64, limit i
 	return box, err
 }
 
-func (s *Tasks) inbox(ctx context.Context, p Party, to Role, after int64, limit int) (Inbox, error) {
+func (s *Tasks) inbox(ctx context.Context, p Party, to amp.Role, after int64, limit int) (Inbox, error) {
 	where, args := "m.workspace = $1 AND m.receiver = $2 AND m.seq > $3 AND m.acked = $5 ORDER BY m.seq LIMIT $4", []any{p.Workspace, string(to), after, limit, false}
-	if after > 0 || to == Admin { // nobody waits for acks of escalations
+	if after > 0 || to == amp.Admin { // nobody waits for acks of escalations
 		where, args = "m.workspace = $1 AND m.receiver = $2 AND m.seq > $3 ORDER BY m.seq LIMIT $4", args[:4]
 	}
-	box := Inbox{To: to, Messages: []Stored{}, Next: after}
+	box := Inbox{To: to, Messages: []amp.Stored{}, Next: after}
 	for { // a page may hold nothing but messages for others
 		args[2] = box.Next
 		list, err := s.messages(ctx, where, args...)
@@ -83,8 +84,8 @@ func (s *Tasks) inbox(ctx context.Context, p Party, to Role, after int64, limit 
 
 // mine reports whether a message is for this agent, and not for another that holds the
 // role in the task; and adds what the agent should know.
-func (s *Tasks) mine(ctx context.Context, p Party, m *Stored) (bool, error) {
-	var envelope Message
+func (s *Tasks) mine(ctx context.Context, p Party, m *amp.Stored) (bool, error) {
+	var envelope amp.Message
 	if err := wire.UnmarshalPart(m.Message, &envelope); err != nil {
 		return false, err
 	}
@@ -94,10 +95,10 @@ func (s *Tasks) mine(ctx context.Context, p Party, m *Stored) (bool, error) {
 	}
 	seat := t.Seats[envelope.To]
 	m.Generation = seat.Generation
-	if h := t.stops(envelope.To); h != nil {
+	if h := t.Stops(envelope.To); h != nil {
 		m.Notice = "The task is held (" + h.Kind + "): acknowledge it, and do nothing else until the admin has answered."
-	} else if envelope.Type == TypeRequest && t.Streak >= int64(s.Policy.LockAt)-1 {
-		m.Notice = LockNotice + ": another reject locks the task."
+	} else if envelope.Type == amp.TypeRequest && t.Streak >= int64(s.Policy.LockAt)-1 {
+		m.Notice = amp.LockNotice + ": another reject locks the task."
 	}
-	return p.Role == Admin || seat.Agent == "" || seat.Lost || seat.Agent == p.Identity.ID, nil
+	return p.Role == amp.Admin || seat.Agent == "" || seat.Lost || seat.Agent == p.Identity.ID, nil
 }

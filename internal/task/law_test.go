@@ -11,51 +11,52 @@ import (
 
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 )
 
 // play draws what somebody might send next about a task as it stands: mostly what fits,
 // now and then what does not.
-func play(t *rapid.T, s *task.Task, id string) (task.Kind, []byte) {
+func play(t *rapid.T, s *amp.Task, id string) (amp.Kind, []byte) {
 	pick := func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) }
-	role := task.AgentRoles[pick("role", 3)]
+	role := amp.AgentRoles[pick("role", 3)]
 	if s == nil {
-		s = &task.Task{ID: id}
+		s = &amp.Task{ID: id}
 	}
 	switch pick("what", 20) {
 	case 0:
-		return task.InMessage, escalation(id, role, []string{"info", "warning", "critical"}[pick("severity", 3)])
+		return amp.InMessage, escalation(id, role, []string{"info", "warning", "critical"}[pick("severity", 3)])
 	case 1:
-		return task.InHeartbeat, heartbeat(id, role)
+		return amp.InHeartbeat, heartbeat(id, role)
 	case 2:
 		actions := []string{"approve_plan", "uphold_verdict", "suspend", "reject_plan"}
-		return task.InInstruction, instruct(id, actions[pick("action", len(actions))])
+		return amp.InInstruction, instruct(id, actions[pick("action", len(actions))])
 	case 3:
-		return task.InInstruction, instruct(id, "reassign", "target", role)
+		return amp.InInstruction, instruct(id, "reassign", "target", role)
 	case 4:
-		return task.InInstruction, instruct(id, "override_verdict", "new_decision", []string{"approved", "rejected"}[pick("new", 2)], "note", "I looked")
+		return amp.InInstruction, instruct(id, "override_verdict", "new_decision", []string{"approved", "rejected"}[pick("new", 2)], "note", "I looked")
 	case 5, 6, 7, 8:
 		if len(s.Open) > 0 {
 			refs := []string{s.Open[pick("open", len(s.Open))].ID}
-			return task.InInstruction, instruct(id, "resume", "escalation_refs", refs, "reset_reject_count", pick("reset", 2) == 0)
+			return amp.InInstruction, instruct(id, "resume", "escalation_refs", refs, "reset_reject_count", pick("reset", 2) == 0)
 		}
 	case 9, 10, 11, 12:
 		if len(s.Awaiting) > 0 {
 			a := s.Awaiting[pick("awaiting", len(s.Awaiting))]
 			if pick("refuse", 6) == 0 {
-				return task.InAck, ack(id, a.MsgID, a.To, "status", "refused", "error", object{"code": "AMP_E_BRANCH_PROTECTED"})
+				return amp.InAck, ack(id, a.MsgID, a.To, "status", "refused", "error", object{"code": "AMP_E_BRANCH_PROTECTED"})
 			}
-			return task.InAck, ack(id, a.MsgID, a.To)
+			return amp.InAck, ack(id, a.MsgID, a.To)
 		}
 	case 13:
 		if pick("terminate", 30) == 0 {
-			return task.InInstruction, instruct(id, "terminate")
+			return amp.InInstruction, instruct(id, "terminate")
 		}
 	}
-	return task.InMessage, playMessage(s, id, pick)
+	return amp.InMessage, playMessage(s, id, pick)
 }
 
 // playMessage is the message that moves some subtask on.
-func playMessage(s *task.Task, id string, pick func(string, int) int) []byte {
+func playMessage(s *amp.Task, id string, pick func(string, int) int) []byte {
 	if len(s.Subtasks) == 0 {
 		return dispatch(id, 1+pick("subtasks", 3))
 	}
@@ -63,17 +64,17 @@ func playMessage(s *task.Task, id string, pick func(string, int) int) []byte {
 	sub := s.Subtasks[i]
 	decision := []string{"rejected", "approved", "rejected", "approved_with_fix"}[pick("decision", 4)]
 	switch sub.State {
-	case task.Executing, task.Dispatched:
+	case amp.Executing, amp.Dispatched:
 		if pick("partial", 5) == 0 {
 			return result(id, i+1, "completion_status", "partial", "blockers", []string{"x"})
 		}
 		return result(id, i+1)
-	case task.Reported, task.Triage:
+	case amp.Reported, amp.Triage:
 		if !sub.Complete || pick("fix", 6) == 0 {
 			return dispatch(id, i+1)
 		}
 		return request(id, sub.Dispatch, sub.Result, s.Count)
-	case task.ReviewRequested, task.Reviewing:
+	case amp.ReviewRequested, amp.Reviewing:
 		return verdict(id, decision, []float64{0.95, 0.95, 0.79}[pick("confidence", 3)])
 	default:
 		return with(dispatch(id, 1), "payload", object{
@@ -84,26 +85,26 @@ func playMessage(s *task.Task, id string, pick func(string, int) int) []byte {
 }
 
 // check is what holds between a task before and after a step that was taken.
-func check(before, after *task.Task, in task.Input, out task.Outcome) error {
+func check(before, after *amp.Task, in amp.Input, out amp.Outcome) error {
 	if before == nil {
-		before = &task.Task{}
+		before = &amp.Task{}
 	}
 	open := 0
 	for _, s := range after.Subtasks {
-		if s.State == task.ReviewRequested || s.State == task.Reviewing {
+		if s.State == amp.ReviewRequested || s.State == amp.Reviewing {
 			open++
 		}
 	}
 	has := func(kind string) bool {
-		return slices.ContainsFunc(before.Holds, func(h task.Hold) bool { return h.Kind == kind })
+		return slices.ContainsFunc(before.Holds, func(h amp.Hold) bool { return h.Kind == kind })
 	}
 	approves := after.Streak == 0 && after.Count == before.Count
 	switch {
 	case open > 1:
 		return fmt.Errorf("%d reviews are open", open)
-	case in.Message != nil && in.Message.Escalation == nil && has(task.HoldLocked):
+	case in.Message != nil && in.Message.Escalation == nil && has(amp.HoldLocked):
 		return fmt.Errorf("%s was taken while the task was locked", in.Message.MsgID)
-	case in.Message != nil && in.Message.Escalation == nil && (before.Phase == task.Completed || before.Phase == task.Terminated):
+	case in.Message != nil && in.Message.Escalation == nil && (before.Phase == amp.Completed || before.Phase == amp.Terminated):
 		return fmt.Errorf("%s was taken after the end", in.Message.MsgID)
 	case after.Streak > after.Count || after.Count > after.Lifetime:
 		return fmt.Errorf("streak %d, count %d, ever %d", after.Streak, after.Count, after.Lifetime)
@@ -114,19 +115,19 @@ func check(before, after *task.Task, in task.Input, out task.Outcome) error {
 	case after.Lifetime < before.Lifetime || after.Lifetime > before.Lifetime+1:
 		return fmt.Errorf("a verdict counted %d times", after.Lifetime-before.Lifetime)
 	}
-	if after.Phase == task.Completed || after.Phase == task.Terminated {
+	if after.Phase == amp.Completed || after.Phase == amp.Terminated {
 		if after.Due() != 0 || len(after.Holds) > 0 || len(after.Awaiting) > 0 {
 			return fmt.Errorf("something goes on after the end: %+v", after)
 		}
 		return nil
 	}
 	// Whoever has to do something has a deadline, or a person has been asked.
-	if after.Phase == task.Active && after.Due() == 0 && len(after.Open) == 0 {
+	if after.Phase == amp.Active && after.Due() == 0 && len(after.Open) == 0 {
 		return fmt.Errorf("nobody has to do anything: %+v", after)
 	}
 	// What was waited for is still waited for, or has ended in some way that is on record.
 	for _, a := range before.Awaiting {
-		waits := slices.ContainsFunc(after.Awaiting, func(b task.Awaited) bool { return b.MsgID == a.MsgID })
+		waits := slices.ContainsFunc(after.Awaiting, func(b amp.Awaited) bool { return b.MsgID == a.MsgID })
 		if !waits && !slices.Contains(out.Acked, a.MsgID) {
 			return fmt.Errorf("nobody waits for the ack of %s any more", a.MsgID)
 		}
@@ -135,27 +136,27 @@ func check(before, after *task.Task, in task.Input, out task.Outcome) error {
 }
 
 func TestTheRulesHoldWhateverIsSent(t *testing.T) {
-	policies := []task.Policy{task.Defaults(), task.Defaults(), task.Defaults()}
+	policies := []amp.Policy{amp.Defaults(), amp.Defaults(), amp.Defaults()}
 	policies[1].RequirePlan, policies[2].ConfirmHigh = true, true
 	rapid.Check(t, func(t *rapid.T) {
-		e := task.NewEngine(policies[rapid.IntRange(0, 2).Draw(t, "policy")])
+		e := amp.NewEngine(policies[rapid.IntRange(0, 2).Draw(t, "policy")])
 		now := int64(1_772_116_327_000_000)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			before := e.Tasks[taskT]
 			text := fmt.Sprintf("%+v", before)
 			now += int64(rapid.IntRange(0, 40).Draw(t, "seconds")) * 1_000_000
-			var in task.Input
+			var in amp.Input
 			if rapid.IntRange(0, 9).Draw(t, "late") == 0 && before != nil && before.Due() > 0 {
 				now = max(now, before.Due())
-				in = task.Input{Kind: task.InTick, TaskID: taskT}
+				in = amp.Input{Kind: amp.InTick, TaskID: taskT}
 			} else {
 				kind, raw := play(t, before, taskT)
-				var refusal *task.Refusal
+				var refusal *amp.Refusal
 				if in, refusal = e.Policy.Read(kind, raw); refusal != nil {
 					t.Fatalf("the test sends what is wrong by itself: %v\n%s", refusal, raw)
 				}
 			}
-			out, refusal := e.Do(in, task.World{Now: now})
+			out, refusal := e.Do(in, amp.World{Now: now})
 			if fmt.Sprintf("%+v", before) != text {
 				t.Fatal("a step has changed the task that it was given")
 			}
@@ -166,7 +167,7 @@ func TestTheRulesHoldWhateverIsSent(t *testing.T) {
 				continue
 			}
 			for _, m := range out.Raised {
-				if _, refusal := task.Check(m.Raw, e.Policy); refusal != nil {
+				if _, refusal := amp.Check(m.Raw, e.Policy); refusal != nil {
 					t.Fatalf("the server's own escalation would be refused: %v\n%s", refusal, m.Raw)
 				}
 			}
@@ -203,7 +204,7 @@ func TestReplayingTheLedgerGivesTheLiveState(t *testing.T) {
 			rapid.Custom(func(t *rapid.T) int { run(t); return 0 }).Example(seed)
 		}
 		entries := n.Entries()
-		engine, err := task.Replay(task.Defaults(), entries)
+		engine, err := task.Replay(amp.Defaults(), entries)
 		if err != nil {
 			t.Fatal(err)
 		}

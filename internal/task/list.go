@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -20,10 +21,10 @@ func (s *Tasks) List(ctx context.Context, p Party, status, cursor string, limit 
 }
 
 // Show is a task as it stands, with every message about it where that is asked for.
-func (s *Tasks) Show(ctx context.Context, p Party, taskID string, messages bool) (Record, error) {
+func (s *Tasks) Show(ctx context.Context, p Party, taskID string, messages bool) (amp.Record, error) {
 	t, err := s.Task(ctx, p.Workspace, taskID)
 	if err != nil {
-		return Record{}, err
+		return amp.Record{}, err
 	}
 	out := t.Show(p.Workspace)
 	if messages {
@@ -45,7 +46,7 @@ func (s *Tasks) ListErrors(ctx context.Context, p Party, taskID, cursor string, 
 		return ErrorPage{}, err
 	}
 	actor := ""
-	if p.Role != Admin {
+	if p.Role != amp.Admin {
 		actor = p.Identity.Actor()
 	}
 	list, next, err := s.Errors(ctx, p.Workspace, actor, taskID, before, limit)

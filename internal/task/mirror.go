@@ -15,15 +15,19 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/task/git"
 )
 
 // Mirror writes every task into a git repository: one commit for each event, with the
 // task's file and the document. The ledger is the truth and this the only writer; what
 // others change there is put back.
 type Mirror struct {
-	Ledger *ledger.Ledger
-	Dir    string
+	ledger *ledger.Ledger
+	dir    string
 }
+
+// NewMirror makes a mirror in a folder; "" is for none.
+func NewMirror(l *ledger.Ledger, dir string) *Mirror { return &Mirror{l, dir} }
 
 // mirrorBranch is the branch of the mirror.
 const mirrorBranch = "main"
@@ -33,10 +37,10 @@ const mirrorTrailer = "Ledger-Entry: "
 
 // Run follows the ledger until ctx ends.
 func (m *Mirror) Run(ctx context.Context) error {
-	if m.Dir == "" {
+	if m.dir == "" {
 		return nil
 	}
-	return m.Ledger.Consume(ctx, "task.mirror", isTaskKind, m.Write)
+	return m.ledger.Consume(ctx, "task.mirror", isTaskKind, m.Write)
 }
 
 // Write commits those entries that are about tasks and are not there yet. It may be
@@ -72,10 +76,10 @@ func (m *Mirror) Write(ctx context.Context, entries []ledger.Entry) error {
 
 // prepare makes the repository if there is none.
 func (m *Mirror) prepare(ctx context.Context) error {
-	if _, err := os.Stat(filepath.Join(m.Dir, ".git")); err == nil {
+	if _, err := os.Stat(filepath.Join(m.dir, ".git")); err == nil {
 		return nil
 	}
-	if err := os.MkdirAll(m.Dir, 0o700); err != nil {
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		return fault.Wrap(err, fault.StoreReadOnly, "Cannot make the folder of the mirror.")
 	}
 	_, err := m.git(ctx, nil, "init", "--quiet", "--initial-branch="+mirrorBranch)
@@ -93,7 +97,7 @@ func (m *Mirror) last(ctx context.Context) (seq int64, begun bool, err error) {
 	}
 	_, number, ok := strings.Cut(text, mirrorTrailer)
 	if !ok {
-		return 0, false, fault.New(fault.Conflict, "The newest commit of the mirror in %s is not ours. Remove the folder, and it is written anew.", m.Dir)
+		return 0, false, fault.New(fault.Conflict, "The newest commit of the mirror in %s is not ours. Remove the folder, and it is written anew.", m.dir)
 	}
 	seq, err = strconv.ParseInt(strings.TrimSpace(number), 10, 64)
 	return seq, true, err
@@ -141,8 +145,8 @@ const mirrorTime = 8 * time.Second
 func (m *Mirror) git(ctx context.Context, in *bytes.Buffer, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, mirrorTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", m.Dir, "-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "safe.directory=*"}, args...)...)
-	cmd.Env = gitEnvironment()
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", m.dir, "-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "safe.directory=*"}, args...)...)
+	cmd.Env = git.Environment()
 	if in != nil {
 		cmd.Stdin = in
 	}

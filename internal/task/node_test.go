@@ -8,6 +8,7 @@ import (
 	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 )
 
 // node is a process that takes tasks, with everything they need.
@@ -15,30 +16,30 @@ type node struct {
 	*protocoltest.Node
 	tasks    *task.Tasks
 	operator roster.Identity
-	parties  map[task.Role]task.Party // one agent for each role, and the admin
+	parties  map[amp.Role]task.Party // one agent for each role, and the admin
 }
 
 func start(t testing.TB, address string, options ...func(*task.Options)) *node {
 	t.Helper()
 	n := &node{
 		Node:    protocoltest.New(t, address, protocoltest.On{Protocol: task.Protocol()}),
-		parties: map[task.Role]task.Party{},
+		parties: map[amp.Role]task.Party{},
 	}
-	o := task.Options{Policy: task.Defaults()}
+	o := task.Options{Policy: amp.Defaults()}
 	for _, option := range options {
 		option(&o)
 	}
 	n.tasks = task.New(n.Core, o)
 	n.Start(n.tasks)
 	n.operator = n.Operator("kim")
-	for _, role := range task.AgentRoles {
+	for _, role := range amp.AgentRoles {
 		n.parties[role] = n.addAgent(string(role), role)
 	}
-	n.parties[task.Admin] = task.Party{Identity: n.operator, Role: task.Admin, Workspace: "default", Transport: "http"}
+	n.parties[amp.Admin] = task.Party{Identity: n.operator, Role: amp.Admin, Workspace: "default", Transport: "http"}
 	return n
 }
 
-func (n *node) addAgent(name string, role task.Role) task.Party {
+func (n *node) addAgent(name string, role amp.Role) task.Party {
 	n.T.Helper()
 	who := n.Agent(name, "role", string(role))
 	got, err := task.RoleOf(who)
@@ -49,7 +50,7 @@ func (n *node) addAgent(name string, role task.Role) task.Party {
 }
 
 // take sends a document as a party.
-func (n *node) take(p task.Party, kind task.Kind, raw []byte) (task.Answer, *task.ErrorRecord) {
+func (n *node) take(p task.Party, kind amp.Kind, raw []byte) (task.Answer, *task.ErrorRecord) {
 	n.T.Helper()
 	a, wrong, err := n.tasks.Take(context.Background(), p, kind, raw)
 	if err != nil {
@@ -59,12 +60,12 @@ func (n *node) take(p task.Party, kind task.Kind, raw []byte) (task.Answer, *tas
 }
 
 // want sends a document that should be taken, as the role that it is from.
-func (n *node) want(status string, kind task.Kind, raw []byte) task.Answer {
+func (n *node) want(status string, kind amp.Kind, raw []byte) task.Answer {
 	n.T.Helper()
 	return n.wantFrom(n.parties[fromOf(raw)], status, kind, raw)
 }
 
-func (n *node) wantFrom(p task.Party, status string, kind task.Kind, raw []byte) task.Answer {
+func (n *node) wantFrom(p task.Party, status string, kind amp.Kind, raw []byte) task.Answer {
 	n.T.Helper()
 	a, wrong := n.take(p, kind, raw)
 	if wrong != nil {
@@ -77,12 +78,12 @@ func (n *node) wantFrom(p task.Party, status string, kind task.Kind, raw []byte)
 }
 
 // refuse sends a document that should be refused.
-func (n *node) refuse(code task.Code, kind task.Kind, raw []byte) *task.ErrorRecord {
+func (n *node) refuse(code amp.Code, kind amp.Kind, raw []byte) *task.ErrorRecord {
 	n.T.Helper()
 	return n.refuseFrom(n.parties[fromOf(raw)], code, kind, raw)
 }
 
-func (n *node) refuseFrom(p task.Party, code task.Code, kind task.Kind, raw []byte) *task.ErrorRecord {
+func (n *node) refuseFrom(p task.Party, code amp.Code, kind amp.Kind, raw []byte) *task.ErrorRecord {
 	n.T.Helper()
 	a, wrong := n.take(p, kind, raw)
 	if wrong == nil {

@@ -11,31 +11,32 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
 // recorded is the body of every entry about a task. Those with an input are what came;
 // the others follow from it, in the same transaction.
 type recorded struct {
-	Input    Kind            `json:"input,omitzero"`
+	Input    amp.Kind        `json:"input,omitzero"`
 	Now      int64           `json:"now,omitzero"`
-	By       Role            `json:"by,omitzero"`
+	By       amp.Role        `json:"by,omitzero"`
 	Agent    string          `json:"agent,omitzero"` // its id
 	AskPlan  bool            `json:"ask_plan,omitzero"`
 	PlanOK   bool            `json:"plan_ok,omitzero"`
-	Git      *GitFacts       `json:"git,omitzero"`
-	Build    *Build          `json:"build,omitzero"`
-	Lost     *Lost           `json:"lost,omitzero"`
-	Moved    *Finding        `json:"moved,omitzero"`
-	Warnings []Problem       `json:"warnings,omitempty"`
+	Git      *amp.GitFacts   `json:"git,omitzero"`
+	Build    *amp.Build      `json:"build,omitzero"`
+	Lost     *amp.Lost       `json:"lost,omitzero"`
+	Moved    *amp.Finding    `json:"moved,omitzero"`
+	Warnings []amp.Problem   `json:"warnings,omitempty"`
 	Acked    []string        `json:"acked,omitempty"`
 	Reopened []string        `json:"reopened,omitempty"`
-	Closed   []Closed        `json:"closed,omitempty"`
+	Closed   []amp.Closed    `json:"closed,omitempty"`
 	Gates    []gateLink      `json:"gates,omitempty"`
 	HadDue   bool            `json:"had_due,omitzero"` // something was due before
 	Was      string          `json:"was,omitzero"`     // the status before, "" for a new task
 	Decision *rulebook.Plain `json:"decision,omitzero"`
-	Task     *Task           `json:"task,omitzero"`   // as it stands afterwards; see encode
+	Task     *amp.Task       `json:"task,omitzero"`   // as it stands afterwards; see encode
 	Record   wire.Raw        `json:"record,omitzero"` // as it came; see encode
 
 	row   *messageRow
@@ -68,19 +69,19 @@ func (b *recorded) encode() (ledger.Body, error) {
 
 // refused is the body of task.refused: one line of the error log.
 type refused struct {
-	Record     string    `json:"record"`
-	ErrorID    string    `json:"error_id"`
-	ReceivedAt time.Time `json:"received_at"`
-	Principal  string    `json:"principal"`
-	Transport  string    `json:"transport"`
-	SHA256     string    `json:"raw_sha256"`
-	Raw        string    `json:"raw"`
-	MsgID      *string   `json:"msg_id"`
-	TaskID     *string   `json:"task_id"`
-	Layer      Layer     `json:"layer"`
-	Errors     []Problem `json:"errors"`
-	Escalation *string   `json:"escalation_ref"`
-	Warnings   []Problem `json:"x_warnings,omitempty"`
+	Record     string        `json:"record"`
+	ErrorID    string        `json:"error_id"`
+	ReceivedAt time.Time     `json:"received_at"`
+	Principal  string        `json:"principal"`
+	Transport  string        `json:"transport"`
+	SHA256     string        `json:"raw_sha256"`
+	Raw        string        `json:"raw"`
+	MsgID      *string       `json:"msg_id"`
+	TaskID     *string       `json:"task_id"`
+	Layer      amp.Layer     `json:"layer"`
+	Errors     []amp.Problem `json:"errors"`
+	Escalation *string       `json:"escalation_ref"`
+	Warnings   []amp.Problem `json:"x_warnings,omitempty"`
 }
 
 // ErrorRecord is what a sender hears of a document that was refused, and what
@@ -88,13 +89,15 @@ type refused struct {
 type ErrorRecord refused
 
 // Status is the HTTP status of the refusal.
-func (e *ErrorRecord) Status() int { return (&Refusal{e.Layer, e.Errors}).Status() }
+func (e *ErrorRecord) Status() int {
+	return (&amp.Refusal{Layer: e.Layer, Problems: e.Errors}).Status()
+}
 
 // maxRaw is how much of a refused document is kept.
 const maxRaw = 4096
 
-func newRefused(p Party, raw []byte, r *Refusal, now time.Time) refused {
-	d := documentOf(raw)
+func newRefused(p Party, raw []byte, r *amp.Refusal, now time.Time) refused {
+	members := amp.Members(raw)
 	sum := sha256.Sum256(raw)
 	out := refused{
 		Record: "error", ErrorID: id.New("error"), ReceivedAt: now, Principal: p.Identity.Actor(), Transport: p.Transport,
@@ -106,10 +109,10 @@ func newRefused(p Party, raw []byte, r *Refusal, now time.Time) refused {
 	}
 	shown := raw[:min(len(raw), maxRaw)]
 	out.Raw = strings.ReplaceAll(strings.ToValidUTF8(string(shown), "\uFFFD"), "\x00", "\uFFFD")
-	if text := d.text("msg_id"); len(text) <= maxID && text != "" {
+	if text, _ := members["msg_id"].(string); len(text) <= maxID && text != "" {
 		out.MsgID = &text
 	}
-	if text := d.text("task_id"); isTaskID(text) {
+	if text, _ := members["task_id"].(string); isTaskID(text) {
 		out.TaskID = &text
 	}
 	return out
@@ -129,17 +132,17 @@ type work struct {
 	tasks  *Tasks
 	tx     *ledger.Tx
 	party  Party
-	in     Input
-	world  World
-	before *Task
-	hooks  map[Role]Webhook
+	in     amp.Input
+	world  amp.World
+	before *amp.Task
+	hooks  map[amp.Role]Webhook
 }
 
 // load reads the task, the messages that the input refers to, and the webhooks, with one
 // statement: while a transaction waits for an answer of the database, everybody does.
 func (w *work) load() error {
 	w.world.Now = w.tx.Now().UnixMicro()
-	w.world.Refs, w.hooks = map[string]Ref{}, map[Role]Webhook{}
+	w.world.Refs, w.hooks = map[string]amp.Ref{}, map[amp.Role]Webhook{}
 	w.world.Taken = w.taken
 	text := "SELECT 0, '', '', '', FALSE, 0, state FROM task WHERE workspace = $1 AND task_id = $2 UNION ALL SELECT 2, role, url, '', FALSE, generation, NULL FROM task_hook WHERE workspace = $1"
 	args := []any{w.party.Workspace, w.in.TaskID}
@@ -163,13 +166,13 @@ func (w *work) loaded(scan func(...any) error) error {
 	}
 	switch what {
 	case 0:
-		w.before = new(Task)
+		w.before = new(amp.Task)
 		return wire.Unmarshal(state, w.before)
 	case 1:
 		to, hash, _ := strings.Cut(third, " ")
-		w.world.Refs[first] = Ref{TaskID: second, To: Role(to), Acked: acked, Hash: hash}
+		w.world.Refs[first] = amp.Ref{TaskID: second, To: amp.Role(to), Acked: acked, Hash: hash}
 	default:
-		w.hooks[Role(first)] = Webhook{URL: second, Generation: int(number)}
+		w.hooks[amp.Role(first)] = Webhook{URL: second, Generation: int(number)}
 	}
 	return nil
 }
@@ -185,7 +188,7 @@ func (w *work) taken(msgID string) bool {
 func (w *work) trace() string { return "task:" + w.party.Workspace + ":" + w.in.TaskID }
 
 // record writes what a step has led to: first what came, then what follows from it.
-func (w *work) record(next *Task, out Outcome, decision *rulebook.Plain) error {
+func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain) error {
 	kind, actor := kindNoted, "system"
 	main := &recorded{
 		Input: w.in.Kind, Now: w.world.Now, By: w.in.From, Agent: w.world.Agent, AskPlan: w.world.AskPlan, PlanOK: w.world.PlanOK, Git: w.world.Git,
@@ -197,15 +200,15 @@ func (w *work) record(next *Task, out Outcome, decision *rulebook.Plain) error {
 		main.HadDue, main.Was = w.before.Due() > 0, w.before.Status()
 	}
 	switch w.in.Kind {
-	case InMessage:
+	case amp.InMessage:
 		m := w.in.Message
 		kind = kinds[m.Type]
 		main.row = &messageRow{MsgID: m.MsgID, Type: string(m.Type), To: string(m.To), RequiresAck: m.RequiresAck, hash: w.in.Hash}
-	case InAck:
+	case amp.InAck:
 		kind = kindAcked
-	case InHeartbeat:
+	case amp.InHeartbeat:
 		kind = kindHeard
-	case InInstruction:
+	case amp.InInstruction:
 		kind = kindInstructed
 		main.row = &messageRow{MsgID: w.in.Instruction.ID, Type: "admin_instruction", hash: w.in.Hash}
 	default:
@@ -236,7 +239,7 @@ func (w *work) record(next *Task, out Outcome, decision *rulebook.Plain) error {
 }
 
 // follow writes the acks and escalations that the server adds.
-func (w *work) follow(out Outcome) error {
+func (w *work) follow(out amp.Outcome) error {
 	for i := range out.Acks {
 		raw, err := wire.Marshal(&out.Acks[i])
 		if err != nil {
@@ -247,8 +250,8 @@ func (w *work) follow(out Outcome) error {
 		}
 	}
 	for _, m := range out.Raised {
-		row := &messageRow{MsgID: m.MsgID, Type: string(m.Type), To: string(m.To), hash: contentHash(m.Raw)}
-		if err := w.append(kindEscalated, "system", &recorded{By: System, Record: m.Raw, row: row}); err != nil {
+		row := &messageRow{MsgID: m.MsgID, Type: string(m.Type), To: string(m.To), hash: amp.ContentHash(m.Raw)}
+		if err := w.append(kindEscalated, "system", &recorded{By: amp.System, Record: m.Raw, row: row}); err != nil {
 			return err
 		}
 	}
@@ -265,19 +268,19 @@ func (w *work) append(kind, actor string, b *recorded) error {
 }
 
 // do takes an input that the server has found by itself through a step.
-func (s *Tasks) do(tx *ledger.Tx, workspace string, in Input) error {
-	w := &work{tasks: s, tx: tx, party: Party{Workspace: workspace, Role: System}, in: in}
+func (s *Tasks) do(tx *ledger.Tx, workspace string, in amp.Input) error {
+	w := &work{tasks: s, tx: tx, party: Party{Workspace: workspace, Role: amp.System}, in: in}
 	if err := w.load(); err != nil {
 		return err
 	}
-	if w.before == nil && in.Kind != InRefusal {
+	if w.before == nil && in.Kind != amp.InRefusal {
 		return nil
 	}
 	next, out, refusal := s.Policy.Step(w.before, in, w.world)
 	if refusal != nil {
 		return errors.New(refusal.String())
 	}
-	if next == nil || next == w.before || len(out.Raised) == 0 && in.Kind == InTick {
+	if next == nil || next == w.before || len(out.Raised) == 0 && in.Kind == amp.InTick {
 		return nil
 	}
 	return w.record(next, out, nil)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"signalbox/internal/roster"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -32,12 +33,12 @@ func Reader(ctx context.Context, who roster.Identity, workspace, transport strin
 		return Speaker(ctx, who, workspace, transport)
 	}
 	workspace, err := roster.WorkspaceOf(ctx, workspace)
-	return Party{Identity: who, Role: Admin, Workspace: workspace, Transport: transport}, err
+	return Party{Identity: who, Role: amp.Admin, Workspace: workspace, Transport: transport}, err
 }
 
 // Document is a document as it was sent.
 type Document struct {
-	Kind     Kind
+	Kind     amp.Kind
 	About    string // the task, or for an ack the message, that the address names; "" for none
 	Raw      []byte
 	TooLarge bool // there was more of it than is read
@@ -46,7 +47,7 @@ type Document struct {
 // Send takes a document as Take does. Acks, heartbeats and instructions may be sent with
 // nothing but what matters.
 func (s *Tasks) Send(ctx context.Context, p Party, d Document) (Answer, *ErrorRecord, error) {
-	raw, refusal := []byte(nil), tooLarge()
+	raw, refusal := []byte(nil), amp.Oversize()
 	if !d.TooLarge {
 		raw, refusal = s.complete(p, d)
 	}
@@ -66,47 +67,47 @@ func (s *Tasks) Send(ctx context.Context, p Party, d Document) (Answer, *ErrorRe
 
 // complete makes a whole document of one that does not say what it is. It refuses one that is
 // about something else than the address.
-func (s *Tasks) complete(p Party, sent Document) ([]byte, *Refusal) {
-	if sent.Kind == InMessage {
+func (s *Tasks) complete(p Party, sent Document) ([]byte, *amp.Refusal) {
+	if sent.Kind == amp.InMessage {
 		return sent.Raw, nil
 	}
-	d := documentOf(sent.Raw)
-	if d.object == nil {
+	members := amp.Members(sent.Raw)
+	if members == nil {
 		return sent.Raw, nil
 	}
 	field, taskID := "task_id", sent.About
-	if sent.Kind == InAck {
-		field, taskID = "ack_of", taskOf(sent.About)
+	if sent.Kind == amp.InAck {
+		field, taskID = "ack_of", amp.TaskOf(sent.About)
 	}
-	if text, given := d.object[field].(string); given && sent.About != "" && text != sent.About {
-		return sent.Raw, refuse(LayerSemantic, RefMismatch, "/"+field, "The address names "+sent.About+".").expecting(sent.About, sent.About)
+	if text, given := members[field].(string); given && sent.About != "" && text != sent.About {
+		return sent.Raw, amp.Refuse(amp.LayerSemantic, amp.RefMismatch, "/"+field, "The address names "+sent.About+".", sent.About, sent.About)
 	}
-	if _, whole := d.object["record"]; whole {
+	if _, whole := members["record"]; whole {
 		return sent.Raw, nil
 	}
 	now := s.core.Now().UTC()
 	set := func(name string, value any) {
-		if _, given := d.object[name]; !given {
-			d.object[name] = value
+		if _, given := members[name]; !given {
+			members[name] = value
 		}
 	}
-	if sent.Kind == InAck {
+	if sent.Kind == amp.InAck {
 		set("ack_of", sent.About)
 		set("ack_id", fmt.Sprintf("ack-%s-%013d", taskID, now.UnixMilli()))
 		set("status", "accepted")
 	}
-	if sent.Kind == InInstruction {
+	if sent.Kind == amp.InInstruction {
 		set("instruction_id", fmt.Sprintf("admin-%s-%013d", taskID, now.UnixMilli()))
 		set("channel", "api")
-		d.object["actor"] = p.Identity.Name
+		members["actor"] = p.Identity.Name
 	}
-	d.object["record"] = map[Kind]string{InAck: "ack", InHeartbeat: "heartbeat", InInstruction: "admin_instruction"}[sent.Kind]
-	set("protocol_version", Version)
+	members["record"] = map[amp.Kind]string{amp.InAck: "ack", amp.InHeartbeat: "heartbeat", amp.InInstruction: "admin_instruction"}[sent.Kind]
+	set("protocol_version", amp.Version)
 	set("timestamp", now.Format(time.RFC3339Nano))
 	set("from", string(p.Role))
 	if taskID != "" {
 		set("task_id", taskID)
 	}
-	whole, _ := wire.EncodeData(d.object) // it was JSON before
+	whole, _ := wire.EncodeData(members) // it was JSON before
 	return whole, nil
 }

@@ -2,6 +2,7 @@ package task
 
 import (
 	"signalbox/internal/ledger"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -10,8 +11,8 @@ import (
 type Sent struct {
 	MsgID      string
 	TaskID     string
-	Type       Type
-	To         Role
+	Type       amp.Type
+	To         amp.Role
 	Holder     string // the id of the agent that holds the role in the task, "" for none
 	Generation int64  // of its lease
 	Status     string // of the task
@@ -21,7 +22,7 @@ type Sent struct {
 // IsSent reports whether entries of a kind hold messages to agents.
 func IsSent(kind string) bool {
 	switch kind {
-	case kinds[TypeDispatch], kinds[TypeResult], kinds[TypeRequest], kinds[TypeVerdict]:
+	case kinds[amp.TypeDispatch], kinds[amp.TypeResult], kinds[amp.TypeRequest], kinds[amp.TypeVerdict]:
 		return true
 	}
 	return false
@@ -37,7 +38,7 @@ func ReadSent(e *ledger.Entry) (*Sent, error) {
 	if err := wire.UnmarshalPart(b.Record, &row); err != nil {
 		return nil, err
 	}
-	s := &Sent{MsgID: row.MsgID, TaskID: e.Subject, Type: Type(row.Type), To: Role(row.To), Document: b.Record}
+	s := &Sent{MsgID: row.MsgID, TaskID: e.Subject, Type: amp.Type(row.Type), To: amp.Role(row.To), Document: b.Record}
 	if b.Task != nil {
 		seat := b.Task.Seats[s.To]
 		if s.Status = b.Task.Status(); !seat.Lost {

@@ -14,6 +14,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -30,7 +31,7 @@ const RoleLabel = "role"
 
 // Options are what an operator sets.
 type Options struct {
-	Policy Policy
+	Policy amp.Policy
 	// RepoRoots are the folders in which repositories are looked into, and WatchEvery is
 	// how often those of tasks under review are, 0 for never.
 	RepoRoots  []string
@@ -62,21 +63,21 @@ func New(core protocol.Core, o Options) *Tasks {
 // Party is who sends a document, as their key says.
 type Party struct {
 	Identity  roster.Identity
-	Role      Role
+	Role      amp.Role
 	Workspace string
 	Transport string // OverHTTP or OverMCP
 }
 
 // RoleOf is the role that a caller plays: an operator is the admin, an agent what its
 // label says. It is never taken from what was sent.
-func RoleOf(who roster.Identity) (Role, error) {
+func RoleOf(who roster.Identity) (amp.Role, error) {
 	if who.Kind == roster.HolderOperator {
 		if !who.Role.Allows(roster.Operator) {
 			return "", fault.New(fault.Forbidden, "A viewer sees tasks and does not speak in them. Ask an admin for the role operator.")
 		}
-		return Admin, nil
+		return amp.Admin, nil
 	}
-	for _, r := range AgentRoles {
+	for _, r := range amp.AgentRoles {
 		if who.Labels[RoleLabel] == string(r) {
 			return r, nil
 		}
@@ -86,14 +87,14 @@ func RoleOf(who roster.Identity) (Role, error) {
 
 // Answer is what the sender of a document that was taken hears.
 type Answer struct {
-	Status      string    `json:"status"` // accepted or duplicate
-	TaskID      string    `json:"task_id"`
-	MsgID       string    `json:"msg_id,omitempty"`
-	TaskStatus  string    `json:"task_status"`
-	Generation  int64     `json:"generation,omitempty"` // of the sender's lease on its role
-	Warnings    []Problem `json:"warnings"`
-	Escalations []string  `json:"escalations,omitempty"` // that the server has raised
-	ReceivedAt  time.Time `json:"received_at"`
+	Status      string        `json:"status"` // accepted or duplicate
+	TaskID      string        `json:"task_id"`
+	MsgID       string        `json:"msg_id,omitempty"`
+	TaskStatus  string        `json:"task_status"`
+	Generation  int64         `json:"generation,omitempty"` // of the sender's lease on its role
+	Warnings    []amp.Problem `json:"warnings"`
+	Escalations []string      `json:"escalations,omitempty"` // that the server has raised
+	ReceivedAt  time.Time     `json:"received_at"`
 }
 
 // duplicate is the status of a document that was taken before.
@@ -101,19 +102,19 @@ const duplicate = "duplicate"
 
 // Take takes a document. It is recorded with what follows from it, or refused with a
 // record of why. The error is about neither: nothing has happened.
-func (s *Tasks) Take(ctx context.Context, p Party, kind Kind, raw []byte) (Answer, *ErrorRecord, error) {
+func (s *Tasks) Take(ctx context.Context, p Party, kind amp.Kind, raw []byte) (Answer, *ErrorRecord, error) {
 	in, refusal := s.Policy.Read(kind, raw)
 	if refusal == nil {
-		refusal = MayPlay(in, p.Role)
+		refusal = amp.MayPlay(in, p.Role)
 	}
-	if refusal == nil && p.Identity.Suspended && !in.isEscalation() {
-		refusal = refuse(LayerAuth, AuthPolicy, "", "This agent is suspended.").expecting("nothing until an operator resumes it; an escalation is taken", nil)
+	if refusal == nil && p.Identity.Suspended && !in.IsEscalation() {
+		refusal = amp.Refuse(amp.LayerAuth, amp.AuthPolicy, "", "This agent is suspended.", "nothing until an operator resumes it; an escalation is taken", nil)
 	}
 	if refusal != nil {
 		return s.refused(ctx, p, kind, raw, refusal, in.Warnings)
 	}
-	w := work{tasks: s, party: p, in: in, world: World{Agent: p.Identity.ID}}
-	if p.Role == Admin {
+	w := work{tasks: s, party: p, in: in, world: amp.World{Agent: p.Identity.ID}}
+	if p.Role == amp.Admin {
 		w.world.Agent = ""
 	}
 	decision, refusal, err := s.ask(ctx, &w)
@@ -138,8 +139,6 @@ func (s *Tasks) Take(ctx context.Context, p Party, kind Kind, raw []byte) (Answe
 	return answer, wrong, err
 }
 
-func (in *Input) isEscalation() bool { return in.Message != nil && in.Message.Escalation != nil }
-
 // take runs the step, and writes what it leads to.
 func (w *work) take(decision *rulebook.Plain) (Answer, *ErrorRecord, error) {
 	if err := w.load(); err != nil {
@@ -155,7 +154,7 @@ func (w *work) take(decision *rulebook.Plain) (Answer, *ErrorRecord, error) {
 		a.MsgID = w.in.Message.MsgID
 	}
 	if a.Warnings == nil {
-		a.Warnings = []Problem{}
+		a.Warnings = []amp.Problem{}
 	}
 	if next != nil {
 		a.TaskStatus, a.Generation = next.Status(), next.Seats[w.party.Role].Generation
@@ -172,9 +171,9 @@ func (w *work) take(decision *rulebook.Plain) (Answer, *ErrorRecord, error) {
 
 // ask asks the policy about a dispatch. Nothing else is its business: a task that goes
 // on is held by the protocol's own rules.
-func (s *Tasks) ask(ctx context.Context, w *work) (*rulebook.Plain, *Refusal, error) {
+func (s *Tasks) ask(ctx context.Context, w *work) (*rulebook.Plain, *amp.Refusal, error) {
 	m := w.in.Message
-	if m == nil || m.Dispatch == nil || w.party.Role == Admin {
+	if m == nil || m.Dispatch == nil || w.party.Role == amp.Admin {
 		return nil, nil, nil
 	}
 	d := s.core.Book.Decide(ctx, w.party.Identity, event(m))
@@ -202,11 +201,11 @@ func (s *Tasks) ask(ctx context.Context, w *work) (*rulebook.Plain, *Refusal, er
 	if d.Action == policy.Modify {
 		reason = "The rule " + d.Rule + " would change the message, which is its sender's. An operator should change the policy."
 	}
-	return nil, refuse(LayerAuth, AuthPolicy, "", reason).expecting("a dispatch that the policy allows, or an escalation", nil), nil
+	return nil, amp.Refuse(amp.LayerAuth, amp.AuthPolicy, "", reason, "a dispatch that the policy allows, or an escalation", nil), nil
 }
 
 // event is what rules see of a dispatch.
-func event(m *Message) policy.Event {
+func event(m *amp.Message) policy.Event {
 	return policy.Event{
 		Point: policy.OnTask, Protocol: Name, Kind: string(m.Type), Summary: m.Dispatch.Description, Task: m.TaskID,
 		Project: m.Dispatch.Repo, From: string(m.From), To: string(m.To), Priority: m.Dispatch.Risk,
@@ -216,7 +215,7 @@ func event(m *Message) policy.Event {
 
 // Readers find the decisions in dispatches.
 func Readers() map[string]rulebook.Reader {
-	return map[string]rulebook.Reader{kinds[TypeDispatch]: func(e *ledger.Entry) (rulebook.Reading, error) {
+	return map[string]rulebook.Reader{kinds[amp.TypeDispatch]: func(e *ledger.Entry) (rulebook.Reading, error) {
 		reading, err := rulebook.ReadDecision(e)
 		if err != nil || reading.Decision == nil {
 			return reading, err
@@ -227,7 +226,7 @@ func Readers() map[string]rulebook.Reader {
 		if err := wire.UnmarshalPart(e.Body, &b); err != nil {
 			return reading, err
 		}
-		m, _, refusal := ReadMessage(b.Record, Defaults())
+		m, _, refusal := amp.ReadMessage(b.Record, amp.Defaults())
 		if refusal != nil {
 			return reading, errors.New(refusal.String())
 		}
@@ -238,7 +237,7 @@ func Readers() map[string]rulebook.Reader {
 }
 
 // refused records a document that was refused before its task was looked at.
-func (s *Tasks) refused(ctx context.Context, p Party, kind Kind, raw []byte, r *Refusal, warnings []Problem) (Answer, *ErrorRecord, error) {
+func (s *Tasks) refused(ctx context.Context, p Party, kind amp.Kind, raw []byte, r *amp.Refusal, warnings []amp.Problem) (Answer, *ErrorRecord, error) {
 	var record *ErrorRecord
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) (err error) {
 		record, err = s.writeRefusal(tx, p, kind, raw, r, warnings)
@@ -248,20 +247,20 @@ func (s *Tasks) refused(ctx context.Context, p Party, kind Kind, raw []byte, r *
 }
 
 // writeRefusal writes a line of the error log, and escalates where a person has to know.
-func (s *Tasks) writeRefusal(tx *ledger.Tx, p Party, kind Kind, raw []byte, r *Refusal, warnings []Problem) (*ErrorRecord, error) {
+func (s *Tasks) writeRefusal(tx *ledger.Tx, p Party, kind amp.Kind, raw []byte, r *amp.Refusal, warnings []amp.Problem) (*ErrorRecord, error) {
 	b := newRefused(p, raw, r, tx.Now())
 	b.Warnings = warnings
 	subject := ""
 	if b.TaskID != nil {
 		subject = *b.TaskID
 	}
-	_, lost, matters := LostOf(kind, raw, r)
+	_, lost, matters := amp.LostOf(kind, raw, r)
 	if matters && p.Role != "" && subject != "" {
-		w := &work{tasks: s, tx: tx, party: p, in: Input{Kind: InRefusal, TaskID: subject, Lost: &lost}}
+		w := &work{tasks: s, tx: tx, party: p, in: amp.Input{Kind: amp.InRefusal, TaskID: subject, Lost: &lost}}
 		if err := w.load(); err != nil {
 			return nil, err
 		}
-		w.in.plan = raw
+		w.in.Plan = raw
 		if next, out := s.Policy.Refusal(w.before, subject, lost, w.world); next != nil {
 			if len(out.Raised) > 0 {
 				b.Escalation = &out.Raised[0].MsgID
@@ -289,6 +288,6 @@ func (s *Tasks) writeRefusal(tx *ledger.Tx, p Party, kind Kind, raw []byte, r *R
 func (s *Tasks) Timers() map[string]clock.Handler {
 	return map[string]clock.Handler{dueTimer: func(tx *ledger.Tx, t clock.Timer) error {
 		workspace, taskID, _ := strings.Cut(t.Subject, " ")
-		return s.do(tx, workspace, Input{Kind: InTick, TaskID: taskID})
+		return s.do(tx, workspace, amp.Input{Kind: amp.InTick, TaskID: taskID})
 	}}
 }

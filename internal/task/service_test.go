@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
@@ -20,11 +21,11 @@ import (
 func (n *node) toVerdict(id string, v []byte) {
 	n.T.Helper()
 	d, r := dispatch(id, 1), result(id, 1)
-	n.want("dispatched", task.InMessage, d)
-	n.want("executing", task.InAck, ack(id, idOf(d), task.Executor))
-	n.want("reported", task.InMessage, r)
-	n.want("review_requested", task.InMessage, request(id, idOf(d), idOf(r), 0)) // an answer is an ack
-	n.take(n.parties[task.Reviewer], task.InMessage, v)
+	n.want("dispatched", amp.InMessage, d)
+	n.want("executing", amp.InAck, ack(id, idOf(d), amp.Executor))
+	n.want("reported", amp.InMessage, r)
+	n.want("review_requested", amp.InMessage, request(id, idOf(d), idOf(r), 0)) // an answer is an ack
+	n.take(n.parties[amp.Reviewer], amp.InMessage, v)
 }
 
 func (n *node) vote(gateID string, b gate.Ballot) gate.Gate {
@@ -53,8 +54,8 @@ func TestADecisionAtAGateIsTheInstruction(t *testing.T) {
 		yes, no := gate.Ballot{Approve: true}, gate.Ballot{}
 		started := func(id string) {
 			d := dispatch(id, 1)
-			n.want("dispatched", task.InMessage, d)
-			n.want("executing", task.InAck, ack(id, idOf(d), task.Executor))
+			n.want("dispatched", amp.InMessage, d)
+			n.want("executing", amp.InAck, ack(id, idOf(d), amp.Executor))
 		}
 		for i, c := range []struct {
 			name   string
@@ -64,26 +65,26 @@ func TestADecisionAtAGateIsTheInstruction(t *testing.T) {
 		}{
 			{"a warning, approved", func(id string) {
 				started(id)
-				n.want("suspended", task.InMessage, escalation(id, task.Executor, "warning"))
+				n.want("suspended", amp.InMessage, escalation(id, amp.Executor, "warning"))
 			}, yes, "executing"},
 			{"a critical one, rejected", func(id string) {
 				started(id)
-				n.want("suspended", task.InMessage, escalation(id, task.Executor, "critical"))
+				n.want("suspended", amp.InMessage, escalation(id, amp.Executor, "critical"))
 			}, no, "terminated"},
 			{"an info, rejected", func(id string) {
 				started(id)
-				n.want("executing", task.InMessage, escalation(id, task.Reviewer, "info"))
+				n.want("executing", amp.InMessage, escalation(id, amp.Reviewer, "info"))
 			}, no, "executing"},
 			{"a critical one, rejected with another action", func(id string) {
 				started(id)
-				n.want("suspended", task.InMessage, escalation(id, task.Executor, "critical"))
+				n.want("suspended", amp.InMessage, escalation(id, amp.Executor, "critical"))
 			}, gate.Ballot{Modified: wire.Raw(`{"action":"resume"}`)}, "executing"},
 			{"a held verdict, upheld", func(id string) { n.toVerdict(id, verdict(id, "rejected", 0.5)) }, yes, "verdict_reported"},
 			{"a held verdict, overridden", func(id string) { n.toVerdict(id, verdict(id, "rejected", 0.5)) }, no, "verdict_reported"},
-			{"a plan, approved", func(id string) { n.refuse(task.PlanNotApproved, task.InMessage, dispatch(id, 1, "risk_level", "high")) }, yes, "planning"},
+			{"a plan, approved", func(id string) { n.refuse(amp.PlanNotApproved, amp.InMessage, dispatch(id, 1, "risk_level", "high")) }, yes, "planning"},
 			{"a plan, rejected", func(id string) {
-				n.refuse(task.PlanNotApproved, task.InMessage, dispatch(id, 1, "risk_level", "high"))
-				n.refuse(task.PlanNotApproved, task.InMessage, dispatch(id, 1, "risk_level", "high")) // asks nobody again
+				n.refuse(amp.PlanNotApproved, amp.InMessage, dispatch(id, 1, "risk_level", "high"))
+				n.refuse(amp.PlanNotApproved, amp.InMessage, dispatch(id, 1, "risk_level", "high")) // asks nobody again
 			}, no, "planning"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
@@ -108,8 +109,8 @@ func TestADecisionAtAGateIsTheInstruction(t *testing.T) {
 		if up, over := counts("T-2026-104"), counts("T-2026-105"); up != 1 || over != 0 {
 			t.Errorf("an upheld reject counts %d times, an overridden one %d times", up, over)
 		}
-		n.want("dispatched", task.InMessage, dispatch("T-2026-106", 1, "risk_level", "high"))
-		n.refuse(task.PlanNotApproved, task.InMessage, dispatch("T-2026-107", 1, "risk_level", "high"))
+		n.want("dispatched", amp.InMessage, dispatch("T-2026-106", 1, "risk_level", "high"))
+		n.refuse(amp.PlanNotApproved, amp.InMessage, dispatch("T-2026-107", 1, "risk_level", "high"))
 		if len(n.waiting()) != 1 {
 			t.Error("a plan that was rejected is not asked about again")
 		}
@@ -121,26 +122,26 @@ func TestAGateIsSettledWhenItsEscalationIsAnsweredElsewhere(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
 		d := dispatch(taskT, 1)
-		n.want("dispatched", task.InMessage, d)
+		n.want("dispatched", amp.InMessage, d)
 		n.Move(301 * time.Second)
 		testbed.Until(t, "the deadline", func() bool { return n.status(taskT) == "suspended" })
 		g := n.only()
-		n.want("executing", task.InAck, ack(taskT, idOf(d), task.Executor))
+		n.want("executing", amp.InAck, ack(taskT, idOf(d), amp.Executor))
 		got, err := n.Gates.Get(t.Context(), g.ID)
 		if err != nil || got.Status != gate.Approved || got.Cause != gate.ByRule || !strings.Contains(got.Note, "late ack") {
 			t.Errorf("%+v %v", got, err)
 		}
-		e := escalation(taskT, task.Reviewer, "critical")
-		n.want("suspended", task.InMessage, e)
-		n.refuse(task.RefUnresolved, task.InInstruction, instruct(taskT, "resume", "escalation_refs", []string{"escalation-" + taskT + "-1"}))
-		n.want("executing", task.InInstruction, instruct(taskT, "resume", "escalation_refs", []string{idOf(e)}))
-		n.want("suspended", task.InMessage, escalation(taskT, task.Reviewer, "critical"))
-		n.want("terminated", task.InInstruction, instruct(taskT, "terminate"))
+		e := escalation(taskT, amp.Reviewer, "critical")
+		n.want("suspended", amp.InMessage, e)
+		n.refuse(amp.RefUnresolved, amp.InInstruction, instruct(taskT, "resume", "escalation_refs", []string{"escalation-" + taskT + "-1"}))
+		n.want("executing", amp.InInstruction, instruct(taskT, "resume", "escalation_refs", []string{idOf(e)}))
+		n.want("suspended", amp.InMessage, escalation(taskT, amp.Reviewer, "critical"))
+		n.want("terminated", amp.InInstruction, instruct(taskT, "terminate"))
 		if left := n.waiting(); len(left) != 0 {
 			t.Errorf("gates are left: %+v", left)
 		}
-		n.refuse(task.WrongState, task.InMessage, result(taskT, 1))
-		n.want("terminated", task.InMessage, escalation(taskT, task.Executor, "warning")) // never lost
+		n.refuse(amp.WrongState, amp.InMessage, result(taskT, 1))
+		n.want("terminated", amp.InMessage, escalation(taskT, amp.Executor, "warning")) // never lost
 		n.vote(n.only().ID, gate.Ballot{Approve: true})
 		n.WantClean()
 	})
@@ -149,22 +150,22 @@ func TestAGateIsSettledWhenItsEscalationIsAnsweredElsewhere(t *testing.T) {
 func TestARoleIsThatOfTheKey(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		n.refuseFrom(n.parties[task.Executor], task.AuthRole, task.InMessage, dispatch(taskT, 1))
+		n.refuseFrom(n.parties[amp.Executor], amp.AuthRole, amp.InMessage, dispatch(taskT, 1))
 		d := dispatch(taskT, 1)
-		n.want("dispatched", task.InMessage, d)
-		n.refuseFrom(n.parties[task.Coordinator], task.AuthRole, task.InAck, ack(taskT, idOf(d), task.Executor))
-		n.refuse(task.AuthRole, task.InAck, ack(taskT, idOf(d), task.Coordinator))
-		n.refuseFrom(n.parties[task.Coordinator], task.AuthRole, task.InInstruction, instruct(taskT, "terminate"))
+		n.want("dispatched", amp.InMessage, d)
+		n.refuseFrom(n.parties[amp.Coordinator], amp.AuthRole, amp.InAck, ack(taskT, idOf(d), amp.Executor))
+		n.refuse(amp.AuthRole, amp.InAck, ack(taskT, idOf(d), amp.Coordinator))
+		n.refuseFrom(n.parties[amp.Coordinator], amp.AuthRole, amp.InInstruction, instruct(taskT, "terminate"))
 		if _, err := task.RoleOf(roster.Identity{Kind: roster.HolderAgent, Labels: map[string]string{"role": "admin"}}); err == nil {
 			t.Error("an agent plays the admin")
 		}
 		if _, err := task.RoleOf(roster.Identity{Kind: roster.HolderOperator, Role: roster.Viewer}); err == nil {
 			t.Error("a viewer plays the admin")
 		}
-		suspended := n.parties[task.Executor]
+		suspended := n.parties[amp.Executor]
 		suspended.Identity.Suspended = true
-		n.refuseFrom(suspended, task.AuthPolicy, task.InAck, ack(taskT, idOf(d), task.Executor))
-		n.wantFrom(suspended, "suspended", task.InMessage, escalation(taskT, task.Executor, "warning"))
+		n.refuseFrom(suspended, amp.AuthPolicy, amp.InAck, ack(taskT, idOf(d), amp.Executor))
+		n.wantFrom(suspended, "suspended", amp.InMessage, escalation(taskT, amp.Executor, "warning"))
 	})
 }
 
@@ -173,45 +174,45 @@ func TestARoleIsThatOfTheKey(t *testing.T) {
 func TestATaskThatWasGivenAwayIsOutOfReach(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		first, second := n.parties[task.Executor], n.addAgent("executor-two", task.Executor)
+		first, second := n.parties[amp.Executor], n.addAgent("executor-two", amp.Executor)
 		inbox := func(p task.Party) int {
-			box, err := n.tasks.Wait(t.Context(), p, task.Executor, 0, 100, 0)
+			box, err := n.tasks.Wait(t.Context(), p, amp.Executor, 0, 100, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return len(box.Messages)
 		}
 		d := dispatch(taskT, 2)
-		n.want("dispatched", task.InMessage, d)
+		n.want("dispatched", amp.InMessage, d)
 		if inbox(first) != 1 || inbox(second) != 1 {
 			t.Error("a task that nobody holds is not offered to both")
 		}
-		if a := n.wantFrom(first, "executing", task.InAck, ack(taskT, idOf(d), task.Executor)); a.Generation != 1 {
+		if a := n.wantFrom(first, "executing", amp.InAck, ack(taskT, idOf(d), amp.Executor)); a.Generation != 1 {
 			t.Errorf("generation %d", a.Generation)
 		}
-		n.refuseFrom(second, task.AuthRole, task.InHeartbeat, heartbeat(taskT, task.Executor))
-		n.refuseFrom(second, task.AuthRole, task.InMessage, result(taskT, 1))
+		n.refuseFrom(second, amp.AuthRole, amp.InHeartbeat, heartbeat(taskT, amp.Executor))
+		n.refuseFrom(second, amp.AuthRole, amp.InMessage, result(taskT, 1))
 
-		n.want("dispatched", task.InInstruction, instruct(taskT, "reassign", "target", "executor"))
+		n.want("dispatched", amp.InInstruction, instruct(taskT, "reassign", "target", "executor"))
 		if inbox(second) != 1 {
 			t.Error("a task that was taken away is not offered again")
 		}
-		if a := n.wantFrom(second, "executing", task.InAck, ack(taskT, idOf(d), task.Executor)); a.Generation != 2 {
+		if a := n.wantFrom(second, "executing", amp.InAck, ack(taskT, idOf(d), amp.Executor)); a.Generation != 2 {
 			t.Errorf("generation %d", a.Generation)
 		}
-		n.refuseFrom(first, task.AuthRole, task.InMessage, result(taskT, 1))
-		n.refuseFrom(first, task.AuthRole, task.InHeartbeat, heartbeat(taskT, task.Executor))
-		n.refuseFrom(second, task.AuthRole, task.InMessage, with(result(taskT, 1), "x_generation", 1))
+		n.refuseFrom(first, amp.AuthRole, amp.InMessage, result(taskT, 1))
+		n.refuseFrom(first, amp.AuthRole, amp.InHeartbeat, heartbeat(taskT, amp.Executor))
+		n.refuseFrom(second, amp.AuthRole, amp.InMessage, with(result(taskT, 1), "x_generation", 1))
 
 		// The second falls silent; the first may have it back, with a new lease.
 		n.Move(31 * time.Minute)
 		testbed.Until(t, "the heartbeat", func() bool { return n.status(taskT) == "suspended" })
-		n.refuseFrom(second, task.AuthRole, task.InHeartbeat, heartbeat(taskT, task.Executor, "x_generation", 2))
-		if a := n.wantFrom(first, "executing", task.InHeartbeat, heartbeat(taskT, task.Executor)); a.Generation != 3 {
+		n.refuseFrom(second, amp.AuthRole, amp.InHeartbeat, heartbeat(taskT, amp.Executor, "x_generation", 2))
+		if a := n.wantFrom(first, "executing", amp.InHeartbeat, heartbeat(taskT, amp.Executor)); a.Generation != 3 {
 			t.Errorf("generation %d", a.Generation)
 		}
-		n.refuseFrom(second, task.AuthRole, task.InMessage, result(taskT, 1))
-		n.wantFrom(first, "reported", task.InMessage, with(result(taskT, 1), "x_generation", 3))
+		n.refuseFrom(second, amp.AuthRole, amp.InMessage, result(taskT, 1))
+		n.wantFrom(first, "reported", amp.InMessage, with(result(taskT, 1), "x_generation", 3))
 		n.WantClean()
 	})
 }
@@ -219,24 +220,24 @@ func TestATaskThatWasGivenAwayIsOutOfReach(t *testing.T) {
 func TestTheInboxHoldsWhatIsNotAcknowledged(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		executor := n.parties[task.Executor]
+		executor := n.parties[amp.Executor]
 		type got struct {
 			box task.Inbox
 			err error
 		}
 		came := make(chan got, 1)
 		go func() {
-			box, err := n.tasks.Wait(context.Background(), executor, task.Executor, 0, 100, 20*time.Second)
+			box, err := n.tasks.Wait(context.Background(), executor, amp.Executor, 0, 100, 20*time.Second)
 			came <- got{box, err}
 		}()
 		d := dispatch(taskT, 1)
-		n.want("dispatched", task.InMessage, d)
+		n.want("dispatched", amp.InMessage, d)
 		g := <-came
 		if g.err != nil || len(g.box.Messages) != 1 || !strings.Contains(string(g.box.Messages[0].Message), idOf(d)) {
 			t.Fatalf("%+v %v", g.box, g.err)
 		}
 		read := func(after int64) task.Inbox {
-			box, err := n.tasks.Wait(t.Context(), executor, task.Executor, after, 100, 0)
+			box, err := n.tasks.Wait(t.Context(), executor, amp.Executor, after, 100, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -245,17 +246,17 @@ func TestTheInboxHoldsWhatIsNotAcknowledged(t *testing.T) {
 		if len(read(0).Messages) != 1 {
 			t.Error("reading has acknowledged")
 		}
-		n.want("executing", task.InAck, ack(taskT, idOf(d), task.Executor))
+		n.want("executing", amp.InAck, ack(taskT, idOf(d), amp.Executor))
 		if len(read(0).Messages) != 0 {
 			t.Error("what was acknowledged still waits")
 		}
 		if len(read(g.box.Next-1).Messages) != 1 || len(read(g.box.Next).Messages) != 0 {
 			t.Error("what came later is not what came after the entry")
 		}
-		if _, err := n.tasks.Wait(t.Context(), executor, task.Coordinator, 0, 100, 0); err == nil {
+		if _, err := n.tasks.Wait(t.Context(), executor, amp.Coordinator, 0, 100, 0); err == nil {
 			t.Error("the executor reads what is for the coordinator")
 		}
-		box, err := n.tasks.Wait(t.Context(), executor, task.Executor, 0, 100, 30*time.Millisecond)
+		box, err := n.tasks.Wait(t.Context(), executor, amp.Executor, 0, 100, 30*time.Millisecond)
 		if err != nil || !box.Pending {
 			t.Errorf("%+v %v", box, err)
 		}
@@ -265,19 +266,19 @@ func TestTheInboxHoldsWhatIsNotAcknowledged(t *testing.T) {
 func TestEveryRefusalIsOnRecord(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		n.want("dispatched", task.InMessage, dispatch(taskT, 1))
-		coordinator := n.parties[task.Coordinator]
-		for raw, code := range map[string]task.Code{
-			"{": task.BadJSON, `{"a":1,"a":2}`: task.DuplicateKey, strings.Repeat(" ", task.MaxDocument+1): task.TooLarge,
-			string(with(dispatch(taskT, 1), "protocol_version", "AMP/2.0")):                      task.WrongVersion,
-			string(with(dispatch(taskT, 1), "timestamp", "2026-13-01T00:00:00Z")):                task.WrongFormat,
-			string(result(taskT, 1, "commit_hash", "A3F8D21")):                                   task.WrongFormat,
-			string(dispatch(taskT, 1)):                                                           task.WrongState,
-			string(with(dispatch(taskT, 1), "context_ref", []string{"escalation-T-2026-044-1"})): task.RefUnresolved,
-			"\x00": task.BadJSON, `{"msg_id":"a\u0000b","task_id":"T-2026-044"}`: task.BadJSON, `{"\u0000":1,"\u0000":2}`: task.BadJSON, `{"` + strings.Repeat("x", 5000) + `":1}`: task.UnknownField,
+		n.want("dispatched", amp.InMessage, dispatch(taskT, 1))
+		coordinator := n.parties[amp.Coordinator]
+		for raw, code := range map[string]amp.Code{
+			"{": amp.BadJSON, `{"a":1,"a":2}`: amp.DuplicateKey, strings.Repeat(" ", amp.MaxDocument+1): amp.TooLarge,
+			string(with(dispatch(taskT, 1), "protocol_version", "AMP/2.0")):                      amp.WrongVersion,
+			string(with(dispatch(taskT, 1), "timestamp", "2026-13-01T00:00:00Z")):                amp.WrongFormat,
+			string(result(taskT, 1, "commit_hash", "A3F8D21")):                                   amp.WrongFormat,
+			string(dispatch(taskT, 1)):                                                           amp.WrongState,
+			string(with(dispatch(taskT, 1), "context_ref", []string{"escalation-T-2026-044-1"})): amp.RefUnresolved,
+			"\x00": amp.BadJSON, `{"msg_id":"a\u0000b","task_id":"T-2026-044"}`: amp.BadJSON, `{"\u0000":1,"\u0000":2}`: amp.BadJSON, `{"` + strings.Repeat("x", 5000) + `":1}`: amp.UnknownField,
 		} {
-			_, wrong := n.take(coordinator, task.InMessage, []byte(raw))
-			if wrong == nil || !(&task.Refusal{Problems: wrong.Errors}).Has(code) {
+			_, wrong := n.take(coordinator, amp.InMessage, []byte(raw))
+			if wrong == nil || !(&amp.Refusal{Problems: wrong.Errors}).Has(code) {
 				t.Errorf("%.80q: %+v, want %s", raw, wrong, code)
 				continue
 			}
@@ -285,7 +286,7 @@ func TestEveryRefusalIsOnRecord(t *testing.T) {
 			if err != nil || len(list) != 1 || list[0].ErrorID != wrong.ErrorID || list[0].Errors[0].Code == "" {
 				t.Errorf("%.80q: the log has %+v %v", raw, list, err)
 			}
-			if problems := task.CheckRecord("error_log_entry", encode(list[0])); len(problems) > 0 {
+			if problems := amp.CheckRecord("error_log_entry", encode(list[0])); len(problems) > 0 {
 				t.Errorf("the record is not in its form: %+v", problems)
 			}
 		}
@@ -296,11 +297,11 @@ func TestEveryRefusalIsOnRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if problems := task.CheckRecord("task_record", encode(s.Show("default"))); len(problems) > 0 {
+		if problems := amp.CheckRecord("task_record", encode(s.Show("default"))); len(problems) > 0 {
 			t.Errorf("the task is not in its form: %+v", problems)
 		}
 		// A moment of the sender's decides nothing.
-		n.want("dispatched", task.InHeartbeat, with(heartbeat(taskT, task.Executor), "timestamp", "2999-01-01T00:00:00Z"))
+		n.want("dispatched", amp.InHeartbeat, with(heartbeat(taskT, amp.Executor), "timestamp", "2999-01-01T00:00:00Z"))
 		n.WantClean()
 	})
 }
@@ -308,27 +309,27 @@ func TestEveryRefusalIsOnRecord(t *testing.T) {
 func TestAnEscalationThatIsWrongStillReachesTheAdmin(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		bad := with(escalation(taskT, task.Executor, "warning"), "to", "coordinator")
-		wrong := n.refuse(task.WrongRoute, task.InMessage, bad)
+		bad := with(escalation(taskT, amp.Executor, "warning"), "to", "coordinator")
+		wrong := n.refuse(amp.WrongRoute, amp.InMessage, bad)
 		if wrong.Escalation == nil || n.status(taskT) != "suspended" {
 			t.Fatalf("%+v, and the task is %s", wrong, n.status(taskT))
 		}
-		n.refuse(task.WrongRoute, task.InMessage, bad) // again: the admin has been told
+		n.refuse(amp.WrongRoute, amp.InMessage, bad) // again: the admin has been told
 		g := n.only()
 		if !strings.Contains(g.Summary, "not in the right form") {
 			t.Errorf("%+v", g)
 		}
 		n.vote(g.ID, gate.Ballot{Approve: true})
-		n.refuse(task.WrongFormat, task.InMessage, with(bad, "task_id", "44", "msg_id", "escalation-44-1"))
+		n.refuse(amp.WrongFormat, amp.InMessage, with(bad, "task_id", "44", "msg_id", "escalation-44-1"))
 		if g := n.only(); !strings.Contains(g.Title, "cannot be read") {
 			t.Errorf("%+v", g)
 		} else {
 			n.vote(g.ID, gate.Ballot{})
 		}
 		// Nobody without a role can stop a task like this.
-		stranger := n.parties[task.Executor]
+		stranger := n.parties[amp.Executor]
 		stranger.Role = ""
-		n.refuseFrom(stranger, task.WrongRoute, task.InMessage, bad)
+		n.refuseFrom(stranger, amp.WrongRoute, amp.InMessage, bad)
 		if len(n.waiting()) != 0 {
 			t.Error("a stranger has stopped the task")
 		}
@@ -345,15 +346,15 @@ func TestThePolicyDecidesAboutDispatches(t *testing.T) {
 - {name: small, on: [task], when: 'event.priority == "low"', then: allow}
 - {name: ask, on: [task], when: 'true', then: gate}
 `)
-		wrong := n.refuse(task.AuthPolicy, task.InMessage, dispatch("T-2026-001", 1, "repo", "/srv/repos/secret"))
+		wrong := n.refuse(amp.AuthPolicy, amp.InMessage, dispatch("T-2026-001", 1, "repo", "/srv/repos/secret"))
 		if wrong.Errors[0].Detail != "Not this one." {
 			t.Errorf("%+v", wrong.Errors)
 		}
-		n.want("dispatched", task.InMessage, dispatch("T-2026-002", 1, "risk_level", "low"))
-		if _, _, err := n.tasks.Take(t.Context(), n.parties[task.Coordinator], task.InMessage, dispatch("T-2026-003", 1)); err == nil || !strings.Contains(err.Error(), "60 seconds") {
+		n.want("dispatched", amp.InMessage, dispatch("T-2026-002", 1, "risk_level", "low"))
+		if _, _, err := n.tasks.Take(t.Context(), n.parties[amp.Coordinator], amp.InMessage, dispatch("T-2026-003", 1)); err == nil || !strings.Contains(err.Error(), "60 seconds") {
 			t.Errorf("%v", err)
 		}
-		n.refuse(task.PlanNotApproved, task.InMessage, dispatch("T-2026-004", 1))
+		n.refuse(amp.PlanNotApproved, amp.InMessage, dispatch("T-2026-004", 1))
 		p, err := policy.Parse([]byte("version: 1\nrules: [{name: no, on: [task], when: 'event.payload.risk_level == \"low\"', then: block}]"))
 		if err != nil {
 			t.Fatal(err)
@@ -370,11 +371,11 @@ func TestAMessageWithAnIdThatTheServerWouldUseIsInNobodysWay(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
 		d := dispatch(taskT, 1)
-		n.want("dispatched", task.InMessage, d)
+		n.want("dispatched", amp.InMessage, d)
 		// The ids of the next seconds are taken, so that the server has to look further.
 		due := n.Now().Add(300 * time.Second).UnixMilli()
 		for ms := due - 40; ms < due+40; ms++ {
-			n.want("dispatched", task.InMessage, with(escalation(taskT, task.Reviewer, "info"), "msg_id", fmt.Sprintf("escalation-%s-%013d", taskT, ms)))
+			n.want("dispatched", amp.InMessage, with(escalation(taskT, amp.Reviewer, "info"), "msg_id", fmt.Sprintf("escalation-%s-%013d", taskT, ms)))
 		}
 		n.Move(300 * time.Second)
 		testbed.Until(t, "the deadline", func() bool { return n.status(taskT) == "suspended" })
@@ -387,10 +388,10 @@ func TestAClockThatIsSetBackMovesNoTaskBack(t *testing.T) {
 		n := start(t, address)
 		d := dispatch(taskT, 1)
 		n.Move(time.Hour)
-		n.want("dispatched", task.InMessage, d)
+		n.want("dispatched", amp.InMessage, d)
 		n.Move(-2 * time.Hour)
-		n.want("executing", task.InAck, ack(taskT, idOf(d), task.Executor))
-		if _, err := task.Replay(task.Defaults(), n.Entries()); err != nil {
+		n.want("executing", amp.InAck, ack(taskT, idOf(d), amp.Executor))
+		if _, err := task.Replay(amp.Defaults(), n.Entries()); err != nil {
 			t.Error(err)
 		}
 		n.Move(3 * time.Hour)

@@ -6,6 +6,7 @@ import (
 	"signalbox/internal/clock"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -84,8 +85,8 @@ const (
 )
 
 // kinds are those of messages.
-var kinds = map[Type]string{
-	TypeDispatch: "task.dispatched", TypeResult: "task.reported", TypeRequest: "review.requested", TypeVerdict: "review.decided", TypeEscalation: kindEscalated,
+var kinds = map[amp.Type]string{
+	amp.TypeDispatch: "task.dispatched", amp.TypeResult: "task.reported", amp.TypeRequest: "review.requested", amp.TypeVerdict: "review.decided", amp.TypeEscalation: kindEscalated,
 }
 
 // dueTimer fires when the first of a task's deadlines passes. Its subject is the
@@ -94,7 +95,7 @@ const dueTimer = "task.due"
 
 // Projection is what the entries do to the tables.
 func Projection() ledger.Projection {
-	apply := map[string]ledger.Apply{kindRefused: applyRefused, kindHooked: applyHooked}
+	apply := map[string]ledger.Apply{kindRefused: applyRefused, kindHooked: ledger.ApplyBody(applyHooked)}
 	for _, kind := range []string{kindAcked, kindHeard, kindInstructed, kindNoted} {
 		apply[kind] = applyRecorded
 	}
@@ -103,14 +104,11 @@ func Projection() ledger.Projection {
 	}
 	return ledger.Projection{
 		Name: "task",
-		Tables: []ledger.Table{
-			{Name: "task", Key: "workspace, task_id"},
-			{Name: "task_count", Key: "workspace, status"},
-			{Name: "task_message", Key: "workspace, msg_id"},
-			{Name: "task_error", Key: "seq"},
-			{Name: "task_gate", Key: "gate"},
-			{Name: "task_hook", Key: "workspace, role"},
-		},
+		Tables: ledger.Tables(
+			"task (workspace, task_id)", "task_count (workspace, status)",
+			"task_message (workspace, msg_id)", "task_error (seq)", "task_gate (gate)",
+			"task_hook (workspace, role)",
+		),
 		Erasable: []string{kindRefused},
 		Apply:    apply,
 	}
@@ -185,7 +183,7 @@ func insertMessage(tx *store.Tx, e *ledger.Entry, b *recorded) error {
 		if row.MsgID == "" {
 			row.MsgID, row.Type = row.InstructionID, "admin_instruction"
 		}
-		row.hash = contentHash(b.Record)
+		row.hash = amp.ContentHash(b.Record)
 	}
 	if row.MsgID == "" {
 		return nil
@@ -211,12 +209,7 @@ func applyRefused(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-func applyHooked(tx *store.Tx, e *ledger.Entry) error {
-	var b hooked
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyHooked(tx *store.Tx, e *ledger.Entry, b *hooked) {
 	tx.Exec("INSERT INTO task_hook (workspace, role, url, generation) VALUES ($1, $2, $3, $4) ON CONFLICT (workspace, role) DO UPDATE SET url = excluded.url, generation = excluded.generation",
 		e.Workspace, string(b.Role), b.URL, b.Generation)
-	return nil
 }

@@ -8,13 +8,15 @@ import (
 
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
+	"signalbox/internal/task/amp"
+	"signalbox/internal/task/git"
 	"signalbox/internal/wire"
 )
 
 // Run writes the mirror and watches the branches of tasks under review, until ctx ends.
 func (s *Tasks) Run(ctx context.Context) error {
 	var g errgroup.Group
-	mirror := &Mirror{Ledger: s.core.Ledger, Dir: s.Mirror}
+	mirror := NewMirror(s.core.Ledger, s.Mirror)
 	g.Go(func() error { return mirror.Run(ctx) })
 	g.Go(func() error { return s.watchBranches(ctx) })
 	return g.Wait()
@@ -40,7 +42,7 @@ func (s *Tasks) watchBranches(ctx context.Context) error {
 // watched is a task whose repository is looked into.
 type watched struct {
 	workspace string
-	task      Task
+	task      amp.Task
 }
 
 func (s *Tasks) watch(ctx context.Context) error {
@@ -58,7 +60,7 @@ func (s *Tasks) watch(ctx context.Context) error {
 			continue
 		}
 		err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-			return s.do(tx, w.workspace, Input{Kind: InMoved, TaskID: w.task.ID, Moved: f})
+			return s.do(tx, w.workspace, amp.Input{Kind: amp.InMoved, TaskID: w.task.ID, Moved: f})
 		})
 		if err != nil {
 			return err
@@ -75,52 +77,55 @@ func (s *Tasks) watchList(ctx context.Context) (list []watched, err error) {
 			return err
 		}
 		err := wire.Unmarshal(state, &w.task)
-		if err == nil && reachable(s.RepoRoots, w.task.Repo) {
+		if err == nil && git.Reachable(s.RepoRoots, w.task.Repo) {
 			list = append(list, w)
 		}
 		return err
 	}, "SELECT workspace, state FROM task WHERE status IN ($1, $2, $3, $4, $5) ORDER BY workspace, task_id",
-		string(Reported), string(Triage), string(ReviewRequested), string(Reviewing), string(VerdictReported))
+		string(amp.Reported), string(amp.Triage), string(amp.ReviewRequested), string(amp.Reviewing), string(amp.VerdictReported))
 	return list, err
 }
 
 // inspect finds what nobody reported, nil if there is nothing.
-func (s *Tasks) inspect(ctx context.Context, t *Task) (*Finding, error) {
-	repo, err := openRepository(ctx, s.RepoRoots, t.Repo)
+func (s *Tasks) inspect(ctx context.Context, t *amp.Task) (*amp.Finding, error) {
+	repo, err := git.Open(ctx, s.RepoRoots, t.Repo)
 	if err != nil {
 		return nil, err
 	}
-	first, err := repo.defaultBranch(ctx)
+	first, err := repo.DefaultBranch(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range t.Subtasks {
 		sub := &t.Subtasks[i]
-		if first == "" || sub.Commit == "" || sub.State == Approved || sub.Commit == t.Base {
+		if first == "" || sub.Commit == "" || sub.State == amp.Approved || sub.Commit == t.Base {
 			continue
 		}
-		head, err := repo.head(ctx, first)
+		head, err := repo.Head(ctx, first)
 		if err != nil || head == "" {
 			return nil, err
 		}
-		if merged, err := repo.contains(ctx, head, sub.Commit); err != nil || merged {
-			return &Finding{"branch_violation", "critical", "merged " + sub.ID, fmt.Sprintf("The work on %s is on the branch %s, and nobody has approved it.", sub.ID, first), ScopeTask}, err
+		if merged, err := repo.Contains(ctx, head, sub.Commit); err != nil || merged {
+			return &amp.Finding{
+				Type: "branch_violation", Severity: "critical", Why: "merged " + sub.ID, Scope: amp.ScopeTask,
+				Description: fmt.Sprintf("The work on %s is on the branch %s, and nobody has approved it.", sub.ID, first),
+			}, err
 		}
 	}
-	if !t.frozen() {
+	if !t.Frozen() {
 		return nil, nil
 	}
-	head, err := repo.head(ctx, t.Branch)
+	head, err := repo.Head(ctx, t.Branch)
 	if err != nil {
 		return nil, err
 	}
 	for _, sub := range t.Subtasks {
-		if sub.Head != "" && sub.Head != head && (sub.State == Reported || sub.State == Triage || sub.State == ReviewRequested) {
-			return &Finding{"permission_denied", "warning", whyFrozen, fmt.Sprintf("The branch %s has moved while it was frozen (%s): it was at %.12s and is at %.12s.", t.Branch, BranchFrozen, sub.Head, head), "party:" + string(Executor)}, nil
+		if sub.Head != "" && sub.Head != head && (sub.State == amp.Reported || sub.State == amp.Triage || sub.State == amp.ReviewRequested) {
+			return &amp.Finding{
+				Type: "permission_denied", Severity: "warning", Why: amp.WhyFrozen, Scope: "party:" + string(amp.Executor),
+				Description: fmt.Sprintf("The branch %s has moved while it was frozen (%s): it was at %.12s and is at %.12s.", t.Branch, amp.BranchFrozen, sub.Head, head),
+			}, nil
 		}
 	}
 	return nil, nil
 }
-
-// whyFrozen is why the server escalates that a frozen branch has moved.
-const whyFrozen = "frozen"

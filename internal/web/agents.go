@@ -146,7 +146,7 @@ func (w *Web) loadAgent(r *Request) (any, error) {
 	if page.Gates, _, err = w.Gates.List(r.Context(), gate.Filter{Workspace: found.Workspace, Agents: []string{found.ID}}, nil, agentGates); err != nil {
 		return nil, err
 	}
-	entries, err := w.Ledger.Entries(r.Context(), ledger.Query{Workspace: found.Workspace, Newest: true, Limit: agentEntries})
+	entries, err := w.ledger.Entries(r.Context(), ledger.Query{Workspace: found.Workspace, Newest: true, Limit: agentEntries})
 	for _, e := range slices.Backward(entries) {
 		if (e.Actor == "agent:"+found.Name || e.Subject == found.ID) && len(page.Actions) < agentActed {
 			page.Actions = append(page.Actions, e)

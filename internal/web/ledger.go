@@ -58,7 +58,7 @@ const entriesAbout = "entries about "
 func (w *Web) loadLedger(r *Request) (any, error) {
 	v := &ledgerView{Search: strings.TrimSpace(r.Query("q"))}
 	if seq, err := strconv.ParseInt(v.Search, 10, 64); err == nil && seq > 0 {
-		e, err := w.Ledger.Visible(r.Context(), seq)
+		e, err := w.ledger.Visible(r.Context(), seq)
 		if err != nil {
 			return nil, err
 		}
@@ -75,11 +75,11 @@ func (w *Web) loadLedger(r *Request) (any, error) {
 			return v, w.fillHead(r, v)
 		}
 	}
-	v.Entries, err = w.Ledger.Entries(r.Context(), q)
+	v.Entries, err = w.ledger.Entries(r.Context(), q)
 	if err == nil && len(v.Entries) == 0 && v.Search != "" && q.Subject == "" {
 		// A tool may be called like a kind or a trace.
 		q.Kinds, q.Trace, q.Subject, v.Reading = nil, "", v.Search, entriesAbout+v.Search
-		v.Entries, err = w.Ledger.Entries(r.Context(), q)
+		v.Entries, err = w.ledger.Entries(r.Context(), q)
 	}
 	if err != nil {
 		return nil, err
@@ -92,10 +92,10 @@ func (w *Web) loadLedger(r *Request) (any, error) {
 }
 
 func (w *Web) fillHead(r *Request, v *ledgerView) (err error) {
-	if v.Head, err = w.Ledger.Head(r.Context()); err != nil {
+	if v.Head, err = w.ledger.Head(r.Context()); err != nil {
 		return err
 	}
-	_, v.Signed, err = w.Ledger.Signed(r.Context())
+	_, v.Signed, err = w.ledger.Signed(r.Context())
 	if fault.Is(err, fault.NotFound) {
 		return nil // nothing is signed yet
 	}
@@ -128,11 +128,11 @@ func (w *Web) loadEntry(r *Request) (any, error) {
 	if err != nil {
 		return nil, fault.New(fault.NotFound, "There is no entry %.40q.", r.PathValue("seq"))
 	}
-	e, err := w.Ledger.Visible(r.Context(), seq)
+	e, err := w.ledger.Visible(r.Context(), seq)
 	if err != nil {
 		return nil, err
 	}
-	v := &entryView{EntryView: e.View(), Record: string(e.Record), RecordB64: base64.StdEncoding.EncodeToString(e.Record), Key: w.Ledger.Key(), Prev: seq - 1, Links: linksOf(&e)}
+	v := &entryView{EntryView: e.View(), Record: string(e.Record), RecordB64: base64.StdEncoding.EncodeToString(e.Record), Key: w.ledger.Key(), Prev: seq - 1, Links: linksOf(&e)}
 	switch {
 	case v.Erased:
 	case len(v.Body) > 0:
@@ -140,14 +140,14 @@ func (w *Web) loadEntry(r *Request) (any, error) {
 	default:
 		v.Text = cutBody(base64.StdEncoding.EncodeToString(v.RawBody), seq)
 	}
-	if _, err := w.Ledger.Prove(r.Context(), seq, 0); err != nil { // signs, if it has to
+	if _, err := w.ledger.Prove(r.Context(), seq, 0); err != nil { // signs, if it has to
 		return nil, err
 	}
-	text, size, err := w.Ledger.Signed(r.Context())
+	text, size, err := w.ledger.Signed(r.Context())
 	if err != nil {
 		return nil, err
 	}
-	if v.Proof, err = w.Ledger.Prove(r.Context(), seq, size); err != nil {
+	if v.Proof, err = w.ledger.Prove(r.Context(), seq, size); err != nil {
 		return nil, err
 	}
 	v.Checkpoint, v.Root, v.Leaf = string(text), v.Proof.Root.String(), v.Proof.Leaf.String()

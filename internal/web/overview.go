@@ -47,7 +47,7 @@ type spender struct {
 }
 
 func (w *Web) loadOverview(r *Request) (any, error) {
-	head, err := w.Ledger.Head(r.Context())
+	head, err := w.ledger.Head(r.Context())
 	if err != nil {
 		return nil, err
 	}

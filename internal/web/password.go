@@ -70,7 +70,7 @@ func (w *Web) SetPassword(ctx context.Context, by roster.Identity, name, passwor
 		kept = w.verifier(password, salt)
 		w.tries.release()
 	}
-	return w.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	return w.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		p, err := roster.OperatorFor(tx, by, name)
 		if err != nil {
 			return err
@@ -104,7 +104,7 @@ func (w *Web) checkPassword(ctx context.Context, name, password string) (roster.
 	case right && who.ID != "":
 		return who, nil
 	case who.ID != "":
-		err = w.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		err = w.ledger.Write(ctx, func(tx *ledger.Tx) error {
 			tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindRefused, Actor: "system", Subject: who.ID, Body: refused{"password"}})
 			return nil
 		})
@@ -136,7 +136,7 @@ func (w *Web) passwordOf(ctx context.Context, name string) (who roster.Identity,
 	if err != nil {
 		return who, "", err
 	}
-	err = w.DB.QueryRow(ctx, "SELECT verifier FROM web_password WHERE operator = $1", []any{who.ID}, &kept)
+	err = w.db.QueryRow(ctx, "SELECT verifier FROM web_password WHERE operator = $1", []any{who.ID}, &kept)
 	if errors.Is(err, sql.ErrNoRows) {
 		return roster.Identity{}, noPassword, nil
 	}

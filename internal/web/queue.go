@@ -31,7 +31,7 @@ const (
 
 // waiting is what waits, and the last entry that there was.
 func (q *queues) waiting(ctx context.Context, w *Web, workspace string) (all []gate.Waiting, seq int64, err error) {
-	head, err := w.Ledger.Head(ctx)
+	head, err := w.ledger.Head(ctx)
 	if err != nil {
 		return nil, 0, err
 	}

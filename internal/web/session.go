@@ -38,7 +38,7 @@ func hashOf(secret string) string {
 // returns the address that carries it.
 func (w *Web) Offer(ctx context.Context, by, operator roster.Identity) (Login, error) {
 	made := w.newLogin(operator)
-	err := w.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err := w.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: operator.Workspace, Kind: kindOffered, Actor: by.Actor(), Subject: operator.ID, Body: offered{made.ExpiresAt.UnixMicro()}})
 		return nil
 	})
@@ -63,7 +63,7 @@ func (w *Web) OfferLocal(ctx context.Context) (Login, error) {
 // signIn opens a session for the operator and returns its token.
 func (w *Web) signIn(ctx context.Context, operator roster.Identity, how string) (token string, err error) {
 	token = rand.Text() + rand.Text()
-	err = w.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = w.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		open(tx, operator, how, token, code{})
 		return nil
 	})
@@ -89,7 +89,7 @@ func (w *Web) redeem(ctx context.Context, text string) (token string, err error)
 		return "", bad
 	}
 	token = rand.Text() + rand.Text()
-	err = w.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = w.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var before int
 		if err := tx.QueryRow("SELECT count(*) FROM web_code WHERE hash = $1", []any{hashOf(used.text)}, &before); err != nil {
 			return err
@@ -120,7 +120,7 @@ func (w *Web) Identify(r *http.Request) (roster.Identity, error) {
 func (w *Web) whoIs(ctx context.Context, token string) (roster.Identity, error) {
 	var operator string
 	var expires int64
-	err := w.DB.QueryRow(ctx, "SELECT operator, expires_at FROM web_session WHERE hash = $1", []any{hashOf(token)}, &operator, &expires)
+	err := w.db.QueryRow(ctx, "SELECT operator, expires_at FROM web_session WHERE hash = $1", []any{hashOf(token)}, &operator, &expires)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return roster.Identity{}, err
 	}
@@ -183,7 +183,7 @@ func (w *Web) signOut(r *Request) (Result, error) {
 }
 
 func (w *Web) endSession(ctx context.Context, who roster.Identity, token string) error {
-	return w.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	return w.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindClosed, Actor: who.Actor(), Subject: who.ID, Body: closed{hashOf(token)}})
 		return nil
 	})

@@ -98,9 +98,9 @@ func (w *Web) relate(ctx context.Context, s *slide) (err error) {
 	slices.SortFunc(s.History, func(a, b gate.Gate) int { return b.OpenedAt.Compare(a.OpenedAt) })
 	s.History = s.History[:min(len(s.History), historyRows)]
 	if g.Trace == "" {
-		s.Trace, err = w.Ledger.Entries(ctx, ledger.Query{Subject: g.ID, Workspace: g.Workspace, Newest: true, Limit: traceRows})
+		s.Trace, err = w.ledger.Entries(ctx, ledger.Query{Subject: g.ID, Workspace: g.Workspace, Newest: true, Limit: traceRows})
 	} else {
-		s.Trace, err = w.Ledger.Entries(ctx, ledger.Query{Trace: g.Trace, Workspace: g.Workspace, Newest: true, Limit: traceRows})
+		s.Trace, err = w.ledger.Entries(ctx, ledger.Query{Trace: g.Trace, Workspace: g.Workspace, Newest: true, Limit: traceRows})
 	}
 	return err
 }

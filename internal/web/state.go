@@ -67,57 +67,38 @@ type (
 // Projection is what logins do to the tables.
 func Projection() ledger.Projection {
 	return ledger.Projection{
-		Name: "web",
-		Tables: []ledger.Table{
-			{Name: "web_code", Key: "hash"},
-			{Name: "web_session", Key: "hash"},
-			{Name: "web_password", Key: "operator"},
-		},
+		Name:   "web",
+		Tables: ledger.Tables("web_code (hash)", "web_session (hash)", "web_password (operator)"),
 		Apply: map[string]ledger.Apply{
-			kindOpened:         applyOpened,
-			kindClosed:         applyClosed,
-			kindPasswordSet:    applyPasswordSet,
+			kindOpened:         ledger.ApplyBody(applyOpened),
+			kindClosed:         ledger.ApplyBody(applyClosed),
+			kindPasswordSet:    ledger.ApplyBody(applyPasswordSet),
 			"operator.removed": applyOperatorRemoved,
 		},
 	}
 }
 
-func applyOpened(tx *store.Tx, e *ledger.Entry) error {
-	var b opened
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyOpened(tx *store.Tx, e *ledger.Entry, b *opened) {
 	tx.Exec("DELETE FROM web_session WHERE expires_at <= $1", e.At.UnixMicro())
 	tx.Exec("DELETE FROM web_code WHERE expires_at <= $1", e.At.UnixMicro())
 	if b.Code != "" {
 		tx.Exec("INSERT INTO web_code (hash, operator, expires_at) VALUES ($1, $2, $3)", b.Code, e.Subject, b.CodeExpires)
 	}
 	tx.Exec("INSERT INTO web_session (hash, operator, how, opened_at, expires_at) VALUES ($1, $2, $3, $4, $5)", b.Session, e.Subject, b.How, e.At.UnixMicro(), b.Expires)
-	return nil
 }
 
-func applyClosed(tx *store.Tx, e *ledger.Entry) error {
-	var b closed
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyClosed(tx *store.Tx, e *ledger.Entry, b *closed) {
 	tx.Exec("DELETE FROM web_session WHERE hash = $1", b.Session)
-	return nil
 }
 
 // applyPasswordSet also ends every session of the operator: who sets a password anew may
 // do so because somebody else knows the one before.
-func applyPasswordSet(tx *store.Tx, e *ledger.Entry) error {
-	var b passwordSet
-	if err := e.Decode(&b); err != nil {
-		return err
-	}
+func applyPasswordSet(tx *store.Tx, e *ledger.Entry, b *passwordSet) {
 	tx.Exec("DELETE FROM web_session WHERE operator = $1", e.Subject)
 	tx.Exec("DELETE FROM web_password WHERE operator = $1", e.Subject)
 	if b.Verifier != "" {
 		tx.Exec("INSERT INTO web_password (operator, verifier, set_at) VALUES ($1, $2, $3)", e.Subject, b.Verifier, e.At.UnixMicro())
 	}
-	return nil
 }
 
 func applyOperatorRemoved(tx *store.Tx, e *ledger.Entry) error {

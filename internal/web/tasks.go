@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -46,7 +47,7 @@ type column struct {
 
 // card is a task as the board shows it.
 type card struct {
-	task.Record
+	amp.Record
 	About  string // what the dispatch says it is
 	Holder string // who has the ball
 	Due    *time.Time
@@ -58,18 +59,18 @@ var columns = []struct {
 	name, meaning string
 	statuses      []string
 }{
-	{"Held", "waits for a person", []string{task.HoldLocked, task.HoldSuspended, task.HoldAdmin}},
-	{"To do", "not begun", []string{string(task.Planning), string(task.Queued), string(task.Dispatched)}},
-	{"Working", "the executor's turn", []string{string(task.Executing), string(task.Rework)}},
-	{"In review", "reported, and looked at", []string{string(task.Reported), string(task.Triage), string(task.ReviewRequested), string(task.Reviewing), string(task.VerdictReported)}},
-	{"Done", "completed or ended", []string{string(task.Completed), string(task.Approved), string(task.Terminated)}},
+	{"Held", "waits for a person", []string{amp.HoldLocked, amp.HoldSuspended, amp.HoldAdmin}},
+	{"To do", "not begun", []string{string(amp.Planning), string(amp.Queued), string(amp.Dispatched)}},
+	{"Working", "the executor's turn", []string{string(amp.Executing), string(amp.Rework)}},
+	{"In review", "reported, and looked at", []string{string(amp.Reported), string(amp.Triage), string(amp.ReviewRequested), string(amp.Reviewing), string(amp.VerdictReported)}},
+	{"Done", "completed or ended", []string{string(amp.Completed), string(amp.Approved), string(amp.Terminated)}},
 }
 
 // holders are who has the ball at each status.
 var holders = map[string]string{
-	string(task.Planning): "coordinator", string(task.Queued): "coordinator", string(task.Rework): "coordinator", string(task.Dispatched): "executor", string(task.Executing): "executor",
-	string(task.Reported): "coordinator", string(task.Triage): "coordinator", string(task.ReviewRequested): "reviewer", string(task.Reviewing): "reviewer", string(task.VerdictReported): "coordinator",
-	task.HoldLocked: "admin", task.HoldSuspended: "admin", task.HoldAdmin: "admin",
+	string(amp.Planning): "coordinator", string(amp.Queued): "coordinator", string(amp.Rework): "coordinator", string(amp.Dispatched): "executor", string(amp.Executing): "executor",
+	string(amp.Reported): "coordinator", string(amp.Triage): "coordinator", string(amp.ReviewRequested): "reviewer", string(amp.Reviewing): "reviewer", string(amp.VerdictReported): "coordinator",
+	amp.HoldLocked: "admin", amp.HoldSuspended: "admin", amp.HoldAdmin: "admin",
 }
 
 func (w *Web) loadBoard(r *Request) (any, error) {
@@ -105,8 +106,8 @@ func (w *Web) loadBoard(r *Request) (any, error) {
 }
 
 // about is what the newest dispatch of a task says it is.
-func (w *Web) about(r *Request, t task.Record) (string, error) {
-	dispatched, err := w.Ledger.Entries(r.Context(), ledger.Query{Workspace: t.Workspace, Subject: t.TaskID, Kinds: []string{"task.dispatched"}, Newest: true, Limit: 1})
+func (w *Web) about(r *Request, t amp.Record) (string, error) {
+	dispatched, err := w.ledger.Entries(r.Context(), ledger.Query{Workspace: t.Workspace, Subject: t.TaskID, Kinds: []string{"task.dispatched"}, Newest: true, Limit: 1})
 	if err != nil || len(dispatched) == 0 || dispatched[0].Body == nil {
 		return "", err
 	}
@@ -127,8 +128,8 @@ func columnOf(status string) int {
 	return 0
 }
 
-func newCard(t task.Record) *card {
-	c := &card{Record: t, Holder: holders[t.Status], LockAt: task.Defaults().LockAt}
+func newCard(t amp.Record) *card {
+	c := &card{Record: t, Holder: holders[t.Status], LockAt: amp.Defaults().LockAt}
 	earliest := func(at *time.Time) {
 		if at != nil && (c.Due == nil || at.Before(*c.Due)) {
 			c.Due = at
@@ -164,7 +165,7 @@ func (c *card) Trouble() string {
 func (c *card) SubtaskIDs() []string { return slices.Sorted(maps.Keys(c.Subtasks)) }
 
 // readMessages are the messages of a task as far as people see them, the oldest first.
-func readMessages(stored []task.Stored) (all []taskMessage) {
+func readMessages(stored []amp.Stored) (all []taskMessage) {
 	for _, one := range stored {
 		m := taskMessage{At: one.ReceivedAt, Seq: one.Seq, Acked: one.Acked}
 		if err := wire.UnmarshalPart(one.Message, &m); err != nil {
@@ -231,12 +232,12 @@ func (m taskMessage) Say() string {
 	if m.Action != "" {
 		return strings.TrimSuffix(strings.ReplaceAll(m.Action, "_", " ")+": "+m.Note, ": ")
 	}
-	switch task.Type(m.Type) {
-	case task.TypeResult:
+	switch amp.Type(m.Type) {
+	case amp.TypeResult:
 		return strings.TrimSpace(fmt.Sprintf("%s, %s in %s", p.Completion, plural(len(p.Diff.Files), "file"), cmp.Or(p.Commit, "no commit")))
-	case task.TypeRequest:
+	case amp.TypeRequest:
 		return cmp.Or(p.Notes, "asks for a review")
-	case task.TypeVerdict:
+	case amp.TypeVerdict:
 		text := fmt.Sprintf("%s, %.0f %% sure", p.Decision, 100*p.Confidence)
 		if len(p.Issues) > 0 {
 			text += ": " + p.Issues[0].Description
@@ -249,7 +250,7 @@ func (m taskMessage) Say() string {
 // aboutOf is what the newest dispatch says the task is.
 func aboutOf(messages []taskMessage) (about string) {
 	for _, m := range messages {
-		if task.Type(m.Type) == task.TypeDispatch {
+		if amp.Type(m.Type) == amp.TypeDispatch {
 			about = m.Payload.Description
 		}
 	}
@@ -318,7 +319,7 @@ func (w *Web) loadTask(r *Request) (any, error) {
 		ids = append(ids, s.Agent)
 	}
 	names, err := w.Roster.AgentNames(r.Context(), ids)
-	for _, role := range task.AgentRoles {
+	for _, role := range amp.AgentRoles {
 		if s, ok := t.Record.Seats[role]; ok {
 			t.Seats = append(t.Seats, seat{string(role), cmp.Or(names[s.Agent], s.Agent), s.Lost})
 		}
@@ -336,13 +337,13 @@ func matrix(texts []string, messages []taskMessage) []criterion {
 		for i := range rows {
 			row := &rows[i]
 			switch p := m.Payload; {
-			case task.Type(m.Type) == task.TypeResult && i < len(p.Assessment.Met):
+			case amp.Type(m.Type) == amp.TypeResult && i < len(p.Assessment.Met):
 				row.Claimed, row.ClaimNote = mark(p.Assessment.Met[i]), ""
 				row.Found, row.Evidence = "", "" // it was about another result
 				if i < len(p.Assessment.Notes) {
 					row.ClaimNote = p.Assessment.Notes[i]
 				}
-			case task.Type(m.Type) == task.TypeVerdict && i < len(p.Results):
+			case amp.Type(m.Type) == amp.TypeVerdict && i < len(p.Results):
 				row.Found, row.Evidence = mark(p.Results[i].Passed), p.Results[i].Evidence
 			}
 		}
@@ -394,7 +395,7 @@ func (w *Web) instruct(r *Request) (Result, error) {
 	if err != nil {
 		return to, err
 	}
-	_, refused, err := w.Tasks.Send(r.Context(), who, task.Document{Kind: task.InInstruction, About: id, Raw: text})
+	_, refused, err := w.Tasks.Send(r.Context(), who, task.Document{Kind: amp.InInstruction, About: id, Raw: text})
 	if err == nil && refused != nil {
 		err = whyRefused(refused)
 	}

@@ -36,8 +36,6 @@ var staticFiles embed.FS
 
 // Options say what the dashboard shows.
 type Options struct {
-	DB        *store.DB
-	Ledger    *ledger.Ledger // has Projection
 	Roster    *roster.Roster
 	Book      *rulebook.Book
 	Gates     *gate.Gates
@@ -66,6 +64,8 @@ type Setting struct{ Key, Value, Source, Meaning string }
 // Web is the dashboard.
 type Web struct {
 	Options
+	db       *store.DB
+	ledger   *ledger.Ledger
 	pages    map[string]*template.Template // by name
 	assets   map[string]asset              // by the path they are served under
 	css, js  string                        // those paths
@@ -76,9 +76,10 @@ type Web struct {
 	sameSite http.CrossOriginProtection
 }
 
-// New makes the dashboard. Run must be running for its pages to be live.
-func New(o Options) (*Web, error) {
-	w := &Web{Options: o, assets: map[string]asset{}, tries: newTries(), hub: hub{watchers: map[*watcher]struct{}{}}, queues: queues{known: map[string]queue{}}}
+// New makes the dashboard over a ledger that has Projection. Run must be running for its
+// pages to be live.
+func New(db *store.DB, l *ledger.Ledger, o Options) (*Web, error) {
+	w := &Web{Options: o, db: db, ledger: l, assets: map[string]asset{}, tries: newTries(), hub: hub{watchers: map[*watcher]struct{}{}}, queues: queues{known: map[string]queue{}}}
 	var err error
 	if w.css, err = w.addAsset("relay.css", "text/css; charset=utf-8"); err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func New(o Options) (*Web, error) {
 }
 
 // Run follows the ledger for the pages that are open, until ctx ends.
-func (w *Web) Run(ctx context.Context) error { return w.hub.run(ctx, w.Ledger) }
+func (w *Web) Run(ctx context.Context) error { return w.hub.run(ctx, w.ledger) }
 
 // parse reads every page together with the frame and the parts that pages share.
 func (w *Web) parse() (map[string]*template.Template, error) {

@@ -8,7 +8,7 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
+	"encoding/json" // the lines of go test -json, which are its own
 	"errors"
 	"fmt"
 	"os"

@@ -8,6 +8,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -41,7 +42,7 @@ func taskRefusal(data []byte) error {
 }
 
 // ProblemText is a problem of a document of tasks in one sentence or three.
-func ProblemText(p task.Problem) string {
+func ProblemText(p amp.Problem) string {
 	text := fmt.Sprintf("%s at %q: %s", p.Code, p.Pointer, p.Detail)
 	if p.Expected != "" {
 		text += " Expected: " + p.Expected + "."

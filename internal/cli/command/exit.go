@@ -9,7 +9,7 @@ import (
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/fault"
-	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 )
 
 // The codes that the program ends with when it is not done.
@@ -46,7 +46,7 @@ func (e exitError) Error() string {
 func Exit(code int, text string) error { return exitError{code, text} }
 
 // refusedCodes are those of what a policy or a person has not allowed.
-var refusedCodes = []fault.Code{fault.Code(task.AuthPolicy), fault.Code(task.PlanNotApproved)}
+var refusedCodes = []fault.Code{fault.Code(amp.AuthPolicy), fault.Code(amp.PlanNotApproved)}
 
 // Report prints an error for a person and chooses the exit code.
 func Report(w io.Writer, err error) int {

@@ -9,6 +9,7 @@ import (
 	taskcli "signalbox/internal/cli/task"
 	"signalbox/internal/fault"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -81,7 +82,7 @@ func (d *story) number(ctx context.Context, jobs []job) error {
 }
 
 // post sends a message of a task, and acknowledges it as its receiver.
-func (d *story) post(ctx context.Context, from string, kind task.Type, j *job, payload any, to string) (string, error) {
+func (d *story) post(ctx context.Context, from string, kind amp.Type, j *job, payload any, to string) (string, error) {
 	text, err := wire.Marshal(payload)
 	if err != nil {
 		return "", err
@@ -102,8 +103,8 @@ func (d *story) dispatch(ctx context.Context, j *job) error {
 		"subtasks": []map[string]any{{"subtask_id": j.id + "-S1", "description": j.about, "estimated_lines": 60}},
 	}
 	var err error
-	j.dispatch, err = d.post(ctx, lead, task.TypeDispatch, j, payload, engineer)
-	if !fault.Is(err, fault.Code(task.PlanNotApproved)) {
+	j.dispatch, err = d.post(ctx, lead, amp.TypeDispatch, j, payload, engineer)
+	if !fault.Is(err, fault.Code(amp.PlanNotApproved)) {
 		return err
 	}
 	dana := &taskcli.Caller{App: d.App, Key: d.dana.Token, Workspace: d.workspace}
@@ -111,7 +112,7 @@ func (d *story) dispatch(ctx context.Context, j *job) error {
 	if _, err := dana.Instruct(ctx, j.id, instruction); err != nil {
 		return err
 	}
-	j.dispatch, err = d.post(ctx, lead, task.TypeDispatch, j, payload, engineer)
+	j.dispatch, err = d.post(ctx, lead, amp.TypeDispatch, j, payload, engineer)
 	return err
 }
 
@@ -124,7 +125,7 @@ func (d *story) review(ctx context.Context, j *job, commit string) error {
 			met[i], notes[i] = nil, "to be seen in production"
 		}
 	}
-	_, err := d.post(ctx, engineer, task.TypeResult, j, map[string]any{
+	_, err := d.post(ctx, engineer, amp.TypeResult, j, map[string]any{
 		"subtask_id": j.id + "-S1", "completion_status": "complete", "commit_hash": commit,
 		"diff_summary":    map[string]any{"files_changed": []string{"checkout/coupon.go", "checkout/coupon_test.go"}, "lines_added": 68, "lines_removed": 24},
 		"self_assessment": map[string]any{"criteria_met": met, "notes": notes},
@@ -137,11 +138,11 @@ func (d *story) review(ctx context.Context, j *job, commit string) error {
 	if err != nil {
 		return err
 	}
-	request, err := task.RequestOf(r, "", "https://git.example.com/shop/shop/compare/main..."+j.branch, "Look at summer time first.")
+	request, err := amp.RequestOf(r, "", "https://git.example.com/shop/shop/compare/main..."+j.branch, "Look at summer time first.")
 	if err != nil {
 		return err
 	}
-	_, err = d.post(ctx, lead, task.TypeRequest, j, wire.Raw(request), reviewer)
+	_, err = d.post(ctx, lead, amp.TypeRequest, j, wire.Raw(request), reviewer)
 	return err
 }
 
@@ -154,7 +155,7 @@ func (d *story) verdict(ctx context.Context, j *job, decision string) error {
 	if decision == "rejected" {
 		verdict["issues"] = []map[string]any{{"severity": "major", "file": "checkout/coupon_test.go", "line": 41, "description": "Only UTC and Lisbon are tested; the bug was in zones east of UTC.", "suggested_fix": "Add Athens and Auckland."}}
 	}
-	_, err := d.post(ctx, reviewer, task.TypeVerdict, j, verdict, lead)
+	_, err := d.post(ctx, reviewer, amp.TypeVerdict, j, verdict, lead)
 	return err
 }
 
@@ -168,7 +169,7 @@ func (d *story) again(ctx context.Context, j *job) error {
 
 func (d *story) escalate(ctx context.Context, j *job) error {
 	_, err := d.agents[engineer].task.Escalate(ctx, j.id, taskcli.Escalation{
-		Role: task.Executor, Type: "permission_denied", Severity: "warning",
+		Role: amp.Executor, Type: "permission_denied", Severity: "warning",
 		Description: "The vault answers 403 to the role that the task names. Either the role gets read access to payment/*, or somebody else has to move the keys.",
 	})
 	return err

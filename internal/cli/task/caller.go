@@ -9,6 +9,7 @@ import (
 	"signalbox/internal/cli/command"
 	"signalbox/internal/fault"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -41,7 +42,7 @@ func (t *Caller) client() (*api.Client, error) {
 func taskPath(id string) string { return "/amp/tasks/" + url.PathEscape(id) }
 
 // Find reads a task, with its messages if they are wanted.
-func (t *Caller) Find(ctx context.Context, id string, messages bool) (r task.Record, err error) {
+func (t *Caller) Find(ctx context.Context, id string, messages bool) (r amp.Record, err error) {
 	path := taskPath(id)
 	if messages {
 		path += "?messages=true"
@@ -57,14 +58,14 @@ func (t *Caller) Inbox(ctx context.Context, query url.Values) (box task.Inbox, e
 }
 
 // Role is the role that the key plays.
-func (t *Caller) Role(ctx context.Context) (task.Role, error) {
+func (t *Caller) Role(ctx context.Context) (amp.Role, error) {
 	box, err := t.Inbox(ctx, url.Values{"limit": {"1"}})
 	return box.To, err
 }
 
 // Send puts a payload into its envelope and sends it.
 func (t *Caller) Send(
-	ctx context.Context, kind task.Type, taskID string, payload []byte,
+	ctx context.Context, kind amp.Type, taskID string, payload []byte,
 ) (answer task.Answer, err error) {
 	role, err := t.Role(ctx)
 	if err != nil {
@@ -73,7 +74,7 @@ func (t *Caller) Send(
 	if _, err := wire.Members(payload); err != nil {
 		return answer, command.Usage("The payload is not JSON of a message. %s", fault.From(err).Message)
 	}
-	raw, err := task.Compose(kind, role, taskID, payload, 0, time.Now())
+	raw, err := amp.Compose(kind, role, taskID, payload, 0, time.Now())
 	if err != nil {
 		return answer, err
 	}
@@ -83,7 +84,7 @@ func (t *Caller) Send(
 
 // Escalation is what its sender cannot solve without the admin.
 type Escalation struct {
-	Role                        task.Role
+	Role                        amp.Role
 	Type, Severity, Description string
 }
 
@@ -93,11 +94,11 @@ func (t *Caller) Escalate(ctx context.Context, taskID string, e Escalation) (ans
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return answer, err
 	}
-	payload, err := task.EscalationOf(e.Role, e.Type, e.Severity, e.Description, r)
+	payload, err := amp.EscalationOf(e.Role, e.Type, e.Severity, e.Description, r)
 	if err != nil {
 		return answer, err
 	}
-	return t.Send(ctx, task.TypeEscalation, taskID, payload)
+	return t.Send(ctx, amp.TypeEscalation, taskID, payload)
 }
 
 // Ack acknowledges a message; the body is empty, or refuses it.

@@ -7,9 +7,10 @@ import (
 	"signalbox/internal/cli/command"
 	"signalbox/internal/fault"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 )
 
-func (t *commands) newSend(kind task.Type, use, short string) *command.Command {
+func (t *commands) newSend(kind amp.Type, use, short string) *command.Command {
 	c := t.WithJSON(&command.Command{
 		Use:   use,
 		Short: short, Long: short + ".\n\nFILE holds the payload of " + string(kind) + " as JSON, - is standard input; the envelope is made for it.",
@@ -35,7 +36,7 @@ func (t *commands) newAck() *command.Command {
 	c.RunE = func(c *command.Command, args []string) error {
 		body := map[string]any{}
 		if *refuse != "" {
-			body["status"], body["error"] = task.Refused, map[string]string{"code": *refuse, "detail": *detail}
+			body["status"], body["error"] = amp.Refused, map[string]string{"code": *refuse, "detail": *detail}
 		}
 		return t.sent(t.Ack(c.Context(), args[0], body))
 	}
@@ -57,9 +58,9 @@ func (t *commands) newReview() *command.Command {
 		if len(args) == 2 {
 			payload, err = t.ReadFile(args[1])
 		} else {
-			var r task.Record
+			var r amp.Record
 			if r, err = t.Find(c.Context(), args[0], false); err == nil {
-				if payload, err = task.RequestOf(r, *subtask, *diff, *notes); err != nil {
+				if payload, err = amp.RequestOf(r, *subtask, *diff, *notes); err != nil {
 					err = fault.Wrap(err, fault.Conflict, "There is nothing to review.")
 				}
 			}
@@ -67,7 +68,7 @@ func (t *commands) newReview() *command.Command {
 		if err != nil {
 			return err
 		}
-		return t.sent(t.Send(c.Context(), task.TypeRequest, args[0], payload))
+		return t.sent(t.Send(c.Context(), amp.TypeRequest, args[0], payload))
 	}
 	return c
 }

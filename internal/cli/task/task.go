@@ -17,6 +17,7 @@ import (
 	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -25,11 +26,11 @@ func New(a *command.App) *command.Command {
 	t := &commands{Caller{App: a}}
 	c := command.Group("task", "Tasks between agents (AMP/1.0): the board, messages, instructions",
 		t.newLs(), t.newShow(), t.newErrors(), t.newInbox(),
-		t.newSend(task.TypeDispatch, "dispatch TASK FILE", "Dispatch a task; as an operator, to the coordinator"),
+		t.newSend(amp.TypeDispatch, "dispatch TASK FILE", "Dispatch a task; as an operator, to the coordinator"),
 		t.newAck(),
-		t.newSend(task.TypeResult, "result TASK FILE", "Report the result of a subtask"),
+		t.newSend(amp.TypeResult, "result TASK FILE", "Report the result of a subtask"),
 		t.newReview(),
-		t.newSend(task.TypeVerdict, "verdict TASK FILE", "Decide a review"),
+		t.newSend(amp.TypeVerdict, "verdict TASK FILE", "Decide a review"),
 		t.newEscalate(), t.newHeartbeat(), t.newResume(), t.newInstruct(), t.newValidate(), t.newWork(), t.newExport(), t.newVerify())
 	c.PersistentFlags().StringVar(&t.Key, "key", "",
 		"the key of the agent that speaks (SIGNALBOX_TOKEN); an operator's token speaks as the admin")
@@ -49,7 +50,7 @@ func (t *commands) newLs() *command.Command {
 	c.RunE = func(c *command.Command, _ []string) error {
 		q := url.Values{"status": {*status}, "limit": {fmt.Sprint(*limit)}}
 		return command.Ask(c.Context(), t, api.Get("/amp/tasks?"+q.Encode()), func(w output.Printer, page task.Page) {
-			rows := output.Rows(page.Tasks, func(r task.Record) []string {
+			rows := output.Rows(page.Tasks, func(r amp.Record) []string {
 				return []string{r.TaskID, r.Status, r.Risk, fmt.Sprintf("%d/%d", r.Streak, r.Count), output.Since(r.UpdatedAt), r.Waits}
 			})
 			w.Table("There are no tasks. `signalbox task dispatch` begins one.", []string{"TASK", "STATUS", "RISK", "REJECTS", "CHANGED", "WAITS FOR"}, rows)
@@ -73,7 +74,7 @@ func (t *commands) newShow() *command.Command {
 	return c
 }
 
-func printTask(w output.Printer, r task.Record) {
+func printTask(w output.Printer, r amp.Record) {
 	line := func(name, format string, args ...any) {
 		if text := output.Printable(fmt.Sprintf(format, args...)); text != "" {
 			w.Print("%-12s%s", name, text)
@@ -156,12 +157,12 @@ func (t *commands) newValidate() *command.Command {
 		if err != nil {
 			return err
 		}
-		warnings, refusal := task.Check(raw, task.Defaults())
+		warnings, refusal := amp.Check(raw, amp.Defaults())
 		out := struct {
-			Valid    bool           `json:"valid"`
-			Layer    task.Layer     `json:"layer,omitempty"`
-			Errors   []task.Problem `json:"errors,omitempty"`
-			Warnings []task.Problem `json:"warnings,omitempty"`
+			Valid    bool          `json:"valid"`
+			Layer    amp.Layer     `json:"layer,omitempty"`
+			Errors   []amp.Problem `json:"errors,omitempty"`
+			Warnings []amp.Problem `json:"warnings,omitempty"`
 		}{Valid: refusal == nil, Warnings: warnings}
 		if refusal != nil {
 			out.Layer, out.Errors = refusal.Layer, refusal.Problems

@@ -17,7 +17,7 @@ import (
 	"signalbox/internal/cli/command"
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
-	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -34,8 +34,8 @@ func (t *commands) newWork() *command.Command {
 	c.Flags().DurationVar(&w.look, "look", 5*time.Second, "how often to look whether the task was held")
 	c.Flags().BoolVar(&w.once, "once", false, "end after the first message")
 	c.RunE = func(c *command.Command, args []string) error {
-		w.role, w.command = task.Role(args[0]), args[1:]
-		if !slices.Contains(task.AgentRoles, w.role) {
+		w.role, w.command = amp.Role(args[0]), args[1:]
+		if !slices.Contains(amp.AgentRoles, w.role) {
 			return command.Usage("The role should be coordinator, executor or reviewer, and is %q.", args[0])
 		}
 		return w.run(c.Context())
@@ -46,7 +46,7 @@ func (t *commands) newWork() *command.Command {
 // worker runs a command for each message to a role.
 type worker struct {
 	*commands
-	role        task.Role
+	role        amp.Role
 	command     []string
 	every, look time.Duration
 	once        bool
@@ -85,8 +85,8 @@ type stopped struct{ why string }
 func (s stopped) Error() string { return s.why }
 
 // handle runs the command for one message.
-func (w *worker) handle(ctx context.Context, m task.Stored) {
-	var head task.Message
+func (w *worker) handle(ctx context.Context, m amp.Stored) {
+	var head amp.Message
 	if err := wire.UnmarshalPart(m.Message, &head); err != nil {
 		w.Err.Print("a message cannot be read: %v", err)
 		return
@@ -153,7 +153,7 @@ func (w *worker) watch(ctx context.Context, taskID string, generation int64, end
 			return
 		case <-beat.C:
 			_, err := w.Heartbeat(ctx, taskID, "", generation)
-			if fault.Is(err, fault.Code(task.AuthRole)) || fault.Is(err, fault.Code(task.WrongState)) {
+			if fault.Is(err, fault.Code(amp.AuthRole)) || fault.Is(err, fault.Code(amp.WrongState)) {
 				stop(stopped{"the task was given to another, or is over"})
 			} else if err != nil {
 				w.Err.Print("%s: the heartbeat failed: %v", taskID, err)
@@ -169,8 +169,8 @@ func (w *worker) watch(ctx context.Context, taskID string, generation int64, end
 }
 
 // mustStop is why work on a task has to end, "" if it may go on.
-func mustStop(r task.Record, role task.Role, generation int64) string {
-	if r.Phase == task.Terminated {
+func mustStop(r amp.Record, role amp.Role, generation int64) string {
+	if r.Phase == amp.Terminated {
 		return "the task was terminated"
 	}
 	if seat := r.Seats[role]; seat.Generation != generation || seat.Lost {

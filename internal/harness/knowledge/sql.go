@@ -15,7 +15,7 @@ const (
 
 // Tables are those that the entries change.
 func Tables() []ledger.Table {
-	return []ledger.Table{{Name: "knowledge", Key: "id"}, {Name: "knowledge_word", Key: "workspace, word, id"}}
+	return ledger.Tables("knowledge (id)", "knowledge_word (workspace, word, id)")
 }
 
 // Apply is what the entries do to the tables, by their kind.

@@ -135,8 +135,10 @@ func Proves(old, fresh ed25519.PublicKey, sent, proof string) bool {
 	}
 	der, _ := x509.MarshalPKIXPublicKey(fresh) // an Ed25519 key always can
 	trimmed := strings.TrimSpace(sent)
-	for _, text := range [][]byte{[]byte(sent), []byte(trimmed), []byte(trimmed + "\n"), []byte(hex.EncodeToString(fresh)),
-		fresh, der} {
+	for _, text := range [][]byte{
+		[]byte(sent), []byte(trimmed), []byte(trimmed + "\n"), []byte(hex.EncodeToString(fresh)),
+		fresh, der,
+	} {
 		if ed25519.Verify(old, text, signature) {
 			return true
 		}

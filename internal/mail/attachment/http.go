@@ -20,19 +20,31 @@ const (
 func (t *Attachments) Routes() []wire.Route {
 	ticket := []wire.Param{{Name: "token", Meaning: "as it stands in the address that was given"}}
 	return []wire.Route{
-		{Method: "POST", Path: "/v1/attachments/upload", Summary: "Announce a file; the answer says where to PUT it",
+		{
+			Method: "POST", Path: "/v1/attachments/upload", Summary: "Announce a file; the answer says where to PUT it",
 			Auth: wire.Agent, Rate: uploadsPerMinute, RequestMedia: "application/json", Answer: Announced{}, Status: 201,
-			Handle: roster.AnswerBody(http.StatusCreated, amp.MaxBody, t.Announce)},
-		{Method: "PUT", Path: "/v1/attachments/{id}/data", Summary: "Upload the file, once", Query: ticket,
-			RequestMedia: "application/octet-stream", Handle: t.putData},
-		{Method: "POST", Path: "/v1/attachments/{id}/confirm", Summary: "Have the file scanned", Auth: wire.Agent,
-			Rate: uploadsPerMinute, Answer: Status{}, Handle: roster.AnswerAbout("id", t.Confirm)},
-		{Method: "GET", Path: "/v1/attachments/{id}", Summary: "How an attachment is", Auth: wire.Agent, Rate: looksPerMinute,
-			Answer: Status{}, Handle: roster.AnswerAbout("id", t.Status)},
-		{Method: "GET", Path: "/v1/attachments/{id}/download", Summary: "The file, for its sender and its recipient",
-			Auth: wire.Agent, Rate: amp.RequestsPerMinute, Media: "application/octet-stream", Handle: t.getDownload},
-		{Method: "GET", Path: "/v1/attachments/{id}/file", Summary: "The file, for who has the address", Query: ticket,
-			Media: "application/octet-stream", Handle: t.getFile},
+			Handle: roster.AnswerBody(http.StatusCreated, amp.MaxBody, t.Announce),
+		},
+		{
+			Method: "PUT", Path: "/v1/attachments/{id}/data", Summary: "Upload the file, once", Query: ticket,
+			RequestMedia: "application/octet-stream", Handle: t.putData,
+		},
+		{
+			Method: "POST", Path: "/v1/attachments/{id}/confirm", Summary: "Have the file scanned", Auth: wire.Agent,
+			Rate: uploadsPerMinute, Answer: Status{}, Handle: roster.AnswerAbout("id", t.Confirm),
+		},
+		{
+			Method: "GET", Path: "/v1/attachments/{id}", Summary: "How an attachment is", Auth: wire.Agent, Rate: looksPerMinute,
+			Answer: Status{}, Handle: roster.AnswerAbout("id", t.Status),
+		},
+		{
+			Method: "GET", Path: "/v1/attachments/{id}/download", Summary: "The file, for its sender and its recipient",
+			Auth: wire.Agent, Rate: amp.RequestsPerMinute, Media: "application/octet-stream", Handle: t.getDownload,
+		},
+		{
+			Method: "GET", Path: "/v1/attachments/{id}/file", Summary: "The file, for who has the address", Query: ticket,
+			Media: "application/octet-stream", Handle: t.getFile,
+		},
 	}
 }
 

@@ -52,8 +52,10 @@ func readNamed(payload []byte) ([]named, error) {
 			continue // kept elsewhere
 		}
 		one.Prefix = "payload.attachments."
-		a := named{id: one.Required("id", 128, "the attachment_id"),
-			digest: one.Required("digest", 128, "the digest as it was announced")}
+		a := named{
+			id:     one.Required("id", 128, "the attachment_id"),
+			digest: one.Required("digest", 128, "the digest as it was announced"),
+		}
 		size, ok := wholeNumber(one, "size", "the size as it was announced")
 		if a.size = size; !ok {
 			one.Fail("size", "should be a whole number.")

@@ -45,7 +45,7 @@ type (
 )
 
 // Tables are those of attachments. Package mail makes them, with its own.
-func Tables() []ledger.Table { return []ledger.Table{{Name: "mail_attachment", Key: "id"}} }
+func Tables() []ledger.Table { return ledger.Tables("mail_attachment (id)") }
 
 // Apply is what entries do to them. Bind is what a message does.
 func Apply() map[string]ledger.Apply {

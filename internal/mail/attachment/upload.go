@@ -164,8 +164,10 @@ func (t *Attachments) Upload(ctx context.Context, id string, r io.Reader) error 
 		if status != isAnnounced {
 			return uploadedAlready(id)
 		}
-		tx.Append(ledger.Event{Workspace: a.workspace, Kind: kindUploaded, Actor: "system", Subject: id,
-			Body: uploaded{name, kept.Size, kept.SHA256}})
+		tx.Append(ledger.Event{
+			Workspace: a.workspace, Kind: kindUploaded, Actor: "system", Subject: id,
+			Body: uploaded{name, kept.Size, kept.SHA256},
+		})
 		return nil
 	})
 	if fault.Is(err, fault.AttachmentUsed) {

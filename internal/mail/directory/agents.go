@@ -128,7 +128,7 @@ func (d *Directory) Change(ctx context.Context, who roster.Identity, body []byte
 	if err != nil {
 		return Updated{}, err
 	}
-	d.use(who.ID, p)
+	d.profiles.Put(who.ID, p)
 	out := Updated{Updated: true, Address: who.Address}
 	if f.Has("delivery") {
 		out.WebhookSecret = d.madeSecret(who.Workspace, who.ID, p)
@@ -234,8 +234,10 @@ func (d *Directory) Resolve(ctx context.Context, who roster.Identity, text strin
 		return Resolved{}, err
 	}
 	p := d.Profile(a.ID)
-	return Resolved{a.Address, p.Alias, amp.KeyText(found.PublicKey), "Ed25519", currentKey(a), a.Online,
-		p.Capabilities}, nil
+	return Resolved{
+		a.Address, p.Alias, amp.KeyText(found.PublicKey), "Ed25519", currentKey(a), a.Online,
+		p.Capabilities,
+	}, nil
 }
 
 // Card is the agent's card.

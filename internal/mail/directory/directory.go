@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
@@ -40,13 +39,12 @@ type Directory struct {
 	options Options
 	core    protocol.Core
 
-	mu       sync.RWMutex
-	profiles map[string]Profile // by the agent's id
+	profiles ledger.View[Profile] // by the agent's id
 }
 
 // New makes a directory over a core whose ledger has Apply.
 func New(core protocol.Core, o Options) *Directory {
-	return &Directory{options: o, core: core, profiles: map[string]Profile{}}
+	return &Directory{options: o, core: core}
 }
 
 // Active refuses an agent that is suspended.
@@ -113,25 +111,13 @@ func (d *Directory) IDs(ctx context.Context, name string) ([]string, error) {
 
 // Profile is what an agent says of itself.
 func (d *Directory) Profile(agentID string) Profile {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return d.profiles[agentID]
-}
-
-// use puts a profile that was committed into use at once.
-func (d *Directory) use(agentID string, p Profile) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.profiles[agentID] = p
+	p, _ := d.profiles.Get(agentID)
+	return p
 }
 
 // Load reads every profile there is.
 func (d *Directory) Load(ctx context.Context) error {
-	entries, err := d.core.Ledger.Select(ctx, "JOIN mail_profile p ON p.seq = e.seq")
-	for i := 0; i < len(entries) && err == nil; i++ {
-		err = d.Follow(&entries[i])
-	}
-	return err
+	return d.profiles.Load(ctx, d.core.Ledger, "JOIN mail_profile p ON p.seq = e.seq")
 }
 
 // Follow does what follows on this node from an entry that another may have written.
@@ -139,10 +125,5 @@ func (d *Directory) Follow(e *ledger.Entry) error {
 	if e.Kind != kindProfile {
 		return nil
 	}
-	var p Profile
-	if err := e.Decode(&p); err != nil {
-		return err
-	}
-	d.use(e.Subject, p)
-	return nil
+	return d.profiles.Follow(e)
 }

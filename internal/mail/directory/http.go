@@ -17,47 +17,79 @@ const registersPerMinute = 10
 
 // Routes are the calls about who there is.
 func (d *Directory) Routes() []wire.Route {
-	page := []wire.Param{{Name: "tenant", Meaning: "the caller's own"},
-		{Name: "search", Meaning: "part of a name, an alias or an address"}}
+	page := []wire.Param{
+		{Name: "tenant", Meaning: "the caller's own"},
+		{Name: "search", Meaning: "part of a name, an alias or an address"},
+	}
 	agents := []wire.Route{
 		{Method: "GET", Path: "/v1/agents/me", Summary: "The agent itself", Answer: Me{}, Handle: roster.Answer(d.Me)},
-		{Method: "PATCH", Path: "/v1/agents/me",
+		{
+			Method: "PATCH", Path: "/v1/agents/me",
 			Summary: "Change alias, delivery, metadata, capabilities or communication policy", RequestMedia: "application/json",
-			Answer: Updated{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, d.Change)},
-		{Method: "DELETE", Path: "/v1/agents/me", Summary: "Leave: the keys, the queue and the address go",
-			Answer: Deregistered{}, Handle: roster.Answer(d.Leave)},
-		{Method: "GET", Path: "/v1/agents/me/card", Summary: "The agent's card, not signed", Answer: Card{},
-			Handle: roster.Answer(d.Card)},
-		{Method: "GET", Path: "/v1/agents", Summary: "The agents of the tenant", Query: append(page, wire.PageParams...),
-			Answer: AgentList{}, Handle: wire.Answer(http.StatusOK, d.getAgents)},
-		{Method: "GET", Path: "/v1/agents/resolve/{address}", Summary: "Find an agent by its address, or a short form of it",
-			Answer: Resolved{}, Handle: roster.AnswerAbout("address", d.Resolve)},
-		{Method: "GET", Path: "/v1/agents/{address}", Summary: "The same", Answer: Resolved{},
-			Handle: roster.AnswerAbout("address", d.Resolve)},
-		{Method: "POST", Path: "/v1/auth/rotate-key", Summary: "Replace the API key; the old one works for 24 hours more",
-			Answer: RotatedKey{}, Handle: roster.Answer(d.RotateKey)},
-		{Method: "POST", Path: "/v1/auth/rotate-keys", Summary: "Replace the public key, with a proof of the old one",
+			Answer: Updated{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, d.Change),
+		},
+		{
+			Method: "DELETE", Path: "/v1/agents/me", Summary: "Leave: the keys, the queue and the address go",
+			Answer: Deregistered{}, Handle: roster.Answer(d.Leave),
+		},
+		{
+			Method: "GET", Path: "/v1/agents/me/card", Summary: "The agent's card, not signed", Answer: Card{},
+			Handle: roster.Answer(d.Card),
+		},
+		{
+			Method: "GET", Path: "/v1/agents", Summary: "The agents of the tenant", Query: append(page, wire.PageParams...),
+			Answer: AgentList{}, Handle: wire.Answer(http.StatusOK, d.getAgents),
+		},
+		{
+			Method: "GET", Path: "/v1/agents/resolve/{address}", Summary: "Find an agent by its address, or a short form of it",
+			Answer: Resolved{}, Handle: roster.AnswerAbout("address", d.Resolve),
+		},
+		{
+			Method: "GET", Path: "/v1/agents/{address}", Summary: "The same", Answer: Resolved{},
+			Handle: roster.AnswerAbout("address", d.Resolve),
+		},
+		{
+			Method: "POST", Path: "/v1/auth/rotate-key", Summary: "Replace the API key; the old one works for 24 hours more",
+			Answer: RotatedKey{}, Handle: roster.Answer(d.RotateKey),
+		},
+		{
+			Method: "POST", Path: "/v1/auth/rotate-keys", Summary: "Replace the public key, with a proof of the old one",
 			RequestMedia: "application/json", Answer: RotatedKeys{},
-			Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, d.RotateKeys)},
-		{Method: "DELETE", Path: "/v1/auth/revoke-key", Summary: "Refuse the API key of this call from now on",
-			Answer: RevokedKey{}, Handle: roster.Answer(d.RevokeKey)},
+			Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, d.RotateKeys),
+		},
+		{
+			Method: "DELETE", Path: "/v1/auth/revoke-key", Summary: "Refuse the API key of this call from now on",
+			Answer: RevokedKey{}, Handle: roster.Answer(d.RevokeKey),
+		},
 	}
 	for i := range agents {
 		agents[i].Auth, agents[i].Rate = wire.Agent, amp.RequestsPerMinute
 	}
 	return append(agents, []wire.Route{
-		{Method: "POST", Path: "/v1/register", Summary: "Register an agent; the key is shown this once",
-			RequestMedia: "application/json", Answer: Registered{}, Status: 201, Handle: d.postRegister},
-		{Method: "GET", Path: "/v1/auth/user-key", Summary: "What an owner may know of their key", Answer: UserKey{},
-			Handle: d.asOwner(roster.Answer(d.UserKey))},
-		{Method: "GET", Path: "/v1/agents/owned", Summary: "The agents of an owner", Answer: OwnedList{},
-			Handle: d.asOwner(roster.Answer(d.Owned))},
-		{Method: "DELETE", Path: "/v1/agents/owned/{agent_id}", Summary: "Remove an agent of an owner",
-			Handle: d.asOwner(roster.AnswerAbout("agent_id", d.RemoveOwned))},
-		{Method: "POST", Path: "/v1/agents/{id}/suspend", Summary: "Suspend an agent, for some hours or until it is resumed",
-			Auth: wire.Operator, RequestMedia: "application/json", Answer: Suspension{}, Handle: d.postSuspend},
-		{Method: "POST", Path: "/v1/agents/{id}/unsuspend", Summary: "Let an agent go on", Auth: wire.Operator,
-			Answer: Suspension{}, Handle: roster.AnswerAbout("id", d.Resume)},
+		{
+			Method: "POST", Path: "/v1/register", Summary: "Register an agent; the key is shown this once",
+			RequestMedia: "application/json", Answer: Registered{}, Status: 201, Handle: d.postRegister,
+		},
+		{
+			Method: "GET", Path: "/v1/auth/user-key", Summary: "What an owner may know of their key", Answer: UserKey{},
+			Handle: d.asOwner(roster.Answer(d.UserKey)),
+		},
+		{
+			Method: "GET", Path: "/v1/agents/owned", Summary: "The agents of an owner", Answer: OwnedList{},
+			Handle: d.asOwner(roster.Answer(d.Owned)),
+		},
+		{
+			Method: "DELETE", Path: "/v1/agents/owned/{agent_id}", Summary: "Remove an agent of an owner",
+			Handle: d.asOwner(roster.AnswerAbout("agent_id", d.RemoveOwned)),
+		},
+		{
+			Method: "POST", Path: "/v1/agents/{id}/suspend", Summary: "Suspend an agent, for some hours or until it is resumed",
+			Auth: wire.Operator, RequestMedia: "application/json", Answer: Suspension{}, Handle: d.postSuspend,
+		},
+		{
+			Method: "POST", Path: "/v1/agents/{id}/unsuspend", Summary: "Let an agent go on", Auth: wire.Operator,
+			Answer: Suspension{}, Handle: roster.AnswerAbout("id", d.Resume),
+		},
 	}...)
 }
 

@@ -71,8 +71,10 @@ func readPolicy(f *amp.Fields) *CommunicationPolicy {
 	if part == nil {
 		return nil
 	}
-	p := &CommunicationPolicy{Mode: part.Required("mode", 16, "\"open\" or \"restricted\""),
-		AllowedRecipients: part.Texts("allowed_recipients", maxAllowed, amp.MaxAddress)}
+	p := &CommunicationPolicy{
+		Mode:              part.Required("mode", 16, "\"open\" or \"restricted\""),
+		AllowedRecipients: part.Texts("allowed_recipients", maxAllowed, amp.MaxAddress),
+	}
 	if p.Mode != "" && p.Mode != "open" && p.Mode != "restricted" {
 		part.Fail("mode", "should be \"open\" or \"restricted\", and is %.40q.", p.Mode)
 	}

@@ -71,7 +71,7 @@ func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byt
 	}
 	out := d.registered(a, key.Secret, by)
 	if out.again = again; !again {
-		d.use(a.ID, n.profile)
+		d.profiles.Put(a.ID, n.profile)
 		out.WebhookSecret = d.madeSecret(a.Workspace, a.ID, n.profile)
 	}
 	return out, nil
@@ -79,7 +79,8 @@ func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byt
 
 // enter adds the agent, or finds that it is there and gives it a new key.
 func (d *Directory) enter(tx *ledger.Tx, actor, by roster.Identity, n newcomer,
-	key *roster.Issued) (a roster.Agent, again bool, err error) {
+	key *roster.Issued,
+) (a roster.Agent, again bool, err error) {
 	if err := d.useInvite(tx, actor, by, &n); err != nil {
 		return a, false, err
 	}
@@ -165,7 +166,8 @@ func (d *Directory) useInvite(tx *ledger.Tx, actor, by roster.Identity, n *newco
 
 // enrol adds the agent.
 func (d *Directory) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer,
-	key *roster.Issued) (roster.Agent, error) {
+	key *roster.Issued,
+) (roster.Agent, error) {
 	if by.Kind == roster.HolderAgent {
 		return roster.Agent{}, fault.New(fault.Forbidden,
 			"An agent's key registers that agent again, and no other. Leave the header Authorization "+
@@ -182,9 +184,11 @@ func (d *Directory) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer,
 			return roster.Agent{}, fault.New(fault.TenantDenied, "There is no tenant %q here.", n.tenant).About("tenant")
 		}
 	}
-	e := roster.Enrolment{ID: n.id, Name: n.rosterName(), Workspace: n.tenant, PublicKey: n.key,
+	e := roster.Enrolment{
+		ID: n.id, Name: n.rosterName(), Workspace: n.tenant, PublicKey: n.key,
 		Address:       n.address(d.options.Domains.Own).String(),
-		MakeWorkspace: d.options.Mode == Open && by.ID == "" && n.invite == ""}
+		MakeWorkspace: d.options.Mode == Open && by.ID == "" && n.invite == "",
+	}
 	if by.Kind == roster.HolderOwner {
 		e.Owner = by.ID
 	}
@@ -226,7 +230,8 @@ var errTaken = errors.New("taken")
 // agent: its current key, its owner's, or a proof with its private key. To know its public
 // key shows nothing.
 func (d *Directory) reissue(tx *ledger.Tx, actor, by roster.Identity, n *newcomer, a roster.Agent,
-	key *roster.Issued) error {
+	key *roster.Issued,
+) error {
 	current := currentKey(a)
 	same := current != "" && current == roster.Fingerprint(n.key)
 	switch {
@@ -334,8 +339,10 @@ func (d *Directory) registered(a roster.Agent, secret string, by roster.Identity
 	out := Registered{
 		Address: a.Address, ShortAddress: address.Short(), LocalName: address.Name, AgentID: a.ID, TenantID: a.Workspace,
 		Tenant: a.Workspace, APIKey: secret,
-		Provider: ProviderInfo{d.options.Domains.Own, amp.Endpoint(d.core.BaseURL),
-			amp.Endpoint(d.core.BaseURL) + "/route"},
+		Provider: ProviderInfo{
+			d.options.Domains.Own, amp.Endpoint(d.core.BaseURL),
+			amp.Endpoint(d.core.BaseURL) + "/route",
+		},
 		Fingerprint: currentKey(a), RegisteredAt: amp.Stamp(a.AddedAt),
 	}
 	if by.Kind == roster.HolderOwner {

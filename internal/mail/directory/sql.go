@@ -27,13 +27,15 @@ type revoked struct {
 
 // Tables are those of the directory. Package mail makes them, with its own.
 func Tables() []ledger.Table {
-	return []ledger.Table{{Name: "mail_profile", Key: "agent"}, {Name: "mail_revocation", Key: "fingerprint"}}
+	return ledger.Tables("mail_profile (agent)", "mail_revocation (fingerprint)")
 }
 
 // Apply is what entries do to them.
 func Apply() map[string]ledger.Apply {
-	return map[string]ledger.Apply{kindProfile: applyProfile, kindRevoked: ledger.ApplyBody(applyRevoked),
-		"agent.removed": applyAgentRemoved}
+	return map[string]ledger.Apply{
+		kindProfile: applyProfile, kindRevoked: ledger.ApplyBody(applyRevoked),
+		"agent.removed": applyAgentRemoved,
+	}
 }
 
 func applyProfile(tx *store.Tx, e *ledger.Entry) error {
@@ -61,8 +63,10 @@ func Supersede(tx *store.Tx, fingerprint, address, by string, at int64) {
 }
 
 func revoke(tx *ledger.Tx, actor roster.Identity, workspace, fingerprint string, body revoked) {
-	tx.Append(ledger.Event{Workspace: workspace, Kind: kindRevoked, Actor: actor.Actor(), Subject: fingerprint,
-		Body: body})
+	tx.Append(ledger.Event{
+		Workspace: workspace, Kind: kindRevoked, Actor: actor.Actor(), Subject: fingerprint,
+		Body: body,
+	})
 }
 
 // CheckRevoked refuses a key that was replaced or given up.

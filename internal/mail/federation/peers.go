@@ -202,7 +202,7 @@ func (f *Federation) getDocument(ctx context.Context, address string, into any) 
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxDocument))
 	if err == nil {
-		err = wire.UnmarshalPart(text, into)
+		err = wire.UnmarshalForeign(text, into)
 	}
 	if err != nil {
 		return unreachable(err)

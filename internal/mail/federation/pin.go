@@ -14,7 +14,7 @@ import (
 )
 
 // Tables are those of federation. Package mail makes them, with its own.
-func Tables() []ledger.Table { return []ledger.Table{{Name: "mail_pin", Key: "address"}} }
+func Tables() []ledger.Table { return ledger.Tables("mail_pin (address)") }
 
 // Pin is the key by which an agent of another provider is known from a message on.
 type Pin struct {

@@ -50,8 +50,10 @@ func (f *Federation) Send(ctx context.Context, to Target, p *Parcel) (Reply, *de
 	answer, _ := io.ReadAll(io.LimitReader(res.Body, maxDocument)) // the status has decided
 	if name, mesh := to.Host(); mesh && res.StatusCode == http.StatusUnauthorized {
 		// What is wrong is the configuration of one of us, and not the message.
-		return Reply{}, &deliver.Result{Status: res.StatusCode, Class: "status",
-			Text: "The host " + name + " does not take our secret for the one that we share."}
+		return Reply{}, &deliver.Result{
+			Status: res.StatusCode, Class: "status",
+			Text: "The host " + name + " does not take our secret for the one that we share.",
+		}
 	}
 	return Reply{res.StatusCode, answer}, nil
 }

@@ -43,8 +43,11 @@ func ReadCall(r *http.Request) Call {
 
 // Admit refuses a call for what its headers say, before its body is read.
 func (f *Federation) Admit(c Call) error {
-	for _, header := range [][2]string{{"X-AMP-Provider", c.Provider}, {"X-AMP-Timestamp", c.Timestamp},
-		{"X-AMP-Signature", c.Signature}} {
+	for _, header := range [][2]string{
+		{"X-AMP-Provider", c.Provider},
+		{"X-AMP-Timestamp", c.Timestamp},
+		{"X-AMP-Signature", c.Signature},
+	} {
 		if header[1] == "" {
 			return fault.New(fault.MissingHeader, "The header %s is missing.", header[0])
 		}
@@ -104,8 +107,10 @@ type HostCall struct {
 
 // ReadHostCall reads the headers of a call.
 func ReadHostCall(r *http.Request) HostCall {
-	return HostCall{r.Header.Get(HostHeader), r.Header.Get("X-AMP-Timestamp"), r.Header.Get("X-AMP-Mesh-Auth"),
-		r.RemoteAddr}
+	return HostCall{
+		r.Header.Get(HostHeader), r.Header.Get("X-AMP-Timestamp"), r.Header.Get("X-AMP-Mesh-Auth"),
+		r.RemoteAddr,
+	}
 }
 
 // AdmitHost refuses a host that is not of the mesh, before the body of its call is read.

@@ -185,8 +185,10 @@ func (a *Agent) RotateKey() {
 	a.T.Helper()
 	_, fresh, _ := ed25519.GenerateKey(nil)
 	pem := roster.EncodePublicKey(fresh.Public().(ed25519.PublicKey))
-	text, _ := json.Marshal(map[string]string{"new_public_key": pem,
-		"proof": base64.StdEncoding.EncodeToString(ed25519.Sign(a.Private, []byte(pem)))})
+	text, _ := json.Marshal(map[string]string{
+		"new_public_key": pem,
+		"proof":          base64.StdEncoding.EncodeToString(ed25519.Sign(a.Private, []byte(pem))),
+	})
 	a.Want(200, a.APIKey, "POST /v1/auth/rotate-keys", string(text), nil)
 	a.Private = fresh
 }

@@ -5,12 +5,9 @@
 package protocoltest
 
 import (
-	"context"
 	"log/slog"
 	"maps"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,12 +16,11 @@ import (
 	"signalbox/internal/deliver"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/policy"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
-	"signalbox/internal/store"
-	"signalbox/internal/store/storetest"
 )
 
 // Node is a process with the core in it, and one protocol.
@@ -33,8 +29,8 @@ type Node struct {
 	T    testing.TB
 	Stop func() // ends what runs; it is called at the end of the test too
 
-	on     On
-	offset atomic.Int64
+	base *ledgertest.Node
+	on   On
 }
 
 // On is what stands on the core.
@@ -51,14 +47,16 @@ type On struct {
 func New(t testing.TB, address string, on On) *Node {
 	t.Helper()
 	c := &Node{T: t, on: on, Core: protocol.Core{Log: slog.New(slog.DiscardHandler), Key: []byte(strings.Repeat("k", 32))}}
-	c.Now = func() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
 	if on.Core != nil {
 		on.Core(&c.Core)
 	}
-	c.DB = storetest.Open(t, address, c.sets()...)
-	var err error
-	c.Ledger, err = ledger.Open(t.Context(), ledger.Options{DB: c.DB, Dir: t.TempDir(), Origin: "test.example/ledger", Now: c.Now, Projections: c.projections()})
-	c.must(err)
+	c.base = ledgertest.Open(t, address, nil, []ledgertest.Part{
+		{Migrations: clock.Migrations, Projection: clock.Projection()}, {Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: rulebook.Migrations, Projection: rulebook.Projection()}, {Migrations: gate.Migrations, Projection: gate.Projection()},
+		{Migrations: counter.Migrations, Projection: counter.Projection()}, {Migrations: deliver.Migrations, Projection: deliver.Projection()},
+		{Migrations: on.Migrations, Projection: on.Projection},
+	})
+	c.DB, c.Ledger, c.Now = c.base.DB, c.base.Ledger, c.base.Now
 	people := roster.Options{DB: c.DB, Ledger: c.Ledger, Now: c.Now, Log: c.Log, Provider: "signalbox.local"}
 	if on.Roster != nil {
 		on.Roster(&people)
@@ -75,21 +73,10 @@ func New(t testing.TB, address string, on On) *Node {
 	if on.Outbox != nil {
 		on.Outbox(&out)
 	}
+	var err error
 	c.Outbox, err = deliver.New(out)
 	c.must(err)
 	return c
-}
-
-func (c *Node) sets() []store.Migrations {
-	return []store.Migrations{
-		ledger.Migrations, clock.Migrations, roster.Migrations, rulebook.Migrations, gate.Migrations, counter.Migrations, deliver.Migrations, c.on.Migrations,
-	}
-}
-
-func (c *Node) projections() []ledger.Projection {
-	return []ledger.Projection{
-		clock.Projection(), roster.Projection(), rulebook.Projection(), gate.Projection(), counter.Projection(), deliver.Projection(), c.on.Projection,
-	}
 }
 
 // Counters are counters of what the protocol's entries add. They count while they run.
@@ -101,9 +88,7 @@ func (c *Node) Counters() *counter.Counters {
 
 func (c *Node) must(err error) {
 	c.T.Helper()
-	if err != nil {
-		c.T.Fatal(err)
-	}
+	c.base.Must(err)
 }
 
 // Start starts the core and the protocol's service on it, and makes what a first start makes.
@@ -113,21 +98,14 @@ func (c *Node) Start(service protocol.Service) {
 	all := c.Gates.Handlers()
 	maps.Copy(all, service.Timers())
 	timers := clock.New(c.DB, c.Ledger, c.Now, c.Log, all)
-	ctx, cancel := context.WithCancel(context.Background())
-	writing, stopWriting := context.WithCancel(context.Background())
-	var writer, users sync.WaitGroup
-	writer.Go(func() { _ = c.Ledger.Run(writing) })
-	for _, run := range []func(context.Context) error{c.Roster.Run, c.Book.Run, timers.Run, c.Outbox.Run, service.Run} {
-		users.Go(func() { _ = run(ctx) })
-	}
-	c.Stop = sync.OnceFunc(func() { cancel(); users.Wait(); stopWriting(); writer.Wait() })
-	c.T.Cleanup(c.Stop)
+	c.base.Run(c.Roster.Run, c.Book.Run, timers.Run, c.Outbox.Run, service.Run)
+	c.Stop = c.base.Stop
 	c.must(c.Roster.Bootstrap(c.T.Context()))
 	c.must(c.Book.Bootstrap(c.T.Context()))
 }
 
 // Move moves the core's clock.
-func (c *Node) Move(d time.Duration) { c.offset.Add(int64(d)) }
+func (c *Node) Move(d time.Duration) { c.base.Move(d) }
 
 // Agent adds an agent to the default workspace, with labels in pairs.
 func (c *Node) Agent(name string, labels ...string) roster.Identity {
@@ -177,16 +155,17 @@ func (c *Node) Apply(rules string) {
 // Entries are the entries of some kinds, or all.
 func (c *Node) Entries(kinds ...string) []ledger.Entry {
 	c.T.Helper()
-	all, err := c.Ledger.Entries(context.Background(), ledger.Query{Kinds: kinds, Limit: 100_000})
-	c.must(err)
-	return all
+	return c.base.Entries(kinds...)
+}
+
+// Newest is the newest entry of a kind.
+func (c *Node) Newest(kind string) ledger.Entry {
+	c.T.Helper()
+	return c.base.Newest(kind)
 }
 
 // WantClean wants the tables to be what the ledger makes of them.
 func (c *Node) WantClean() {
 	c.T.Helper()
-	got, err := ledger.CheckRebuild(context.Background(), c.DB, c.sets(), c.projections(), nil)
-	if err != nil || len(got.Differences) != 0 {
-		c.T.Errorf("%+v %v", got, err)
-	}
+	c.base.WantClean()
 }

@@ -29,7 +29,6 @@ import (
 type Options struct {
 	Runs    *run.Runs
 	Roster  *roster.Roster
-	Ledger  *ledger.Ledger
 	Bot     *telegram.Bot
 	Folders []string
 	Log     *slog.Logger
@@ -38,17 +37,20 @@ type Options struct {
 }
 
 // Bridge is the bridge.
-type Bridge struct{ Options }
+type Bridge struct {
+	Options
+	ledger *ledger.Ledger
+}
 
 // prefix is what the bridge's buttons begin with.
 const prefix = "run:"
 
 // New makes the bridge and lets the bot hear messages.
-func New(o Options) *Bridge {
+func New(l *ledger.Ledger, o Options) *Bridge {
 	if o.Every == 0 {
 		o.Every = 2 * time.Second
 	}
-	b := &Bridge{o}
+	b := &Bridge{o, l}
 	o.Bot.Converse(telegram.Talk{Prefix: prefix, Hear: b.hear, Press: b.press})
 	return b
 }

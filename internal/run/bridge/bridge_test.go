@@ -4,24 +4,20 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"signalbox/internal/clock"
-	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/notify"
 	"signalbox/internal/notify/telegram"
-	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/run/bridge"
-	"signalbox/internal/store"
+	"signalbox/internal/run/runtest"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
@@ -119,23 +115,18 @@ func (a *api) next(method, words string) call {
 }
 
 type node struct {
-	t       *testing.T
+	*ledgertest.Node
 	runs    *run.Runs
 	started chan string
-	stop    func()
 }
 
 func start(t *testing.T, address string, a *api, folder string) *node {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	db := storetest.Open(t, address, []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, run.Migrations}...)
-	l, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: t.TempDir(), Origin: "test.example/bridge", Projections: []ledger.Projection{clock.Projection(), roster.Projection(), run.Projection()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	people := roster.New(roster.Options{DB: db, Ledger: l, Now: time.Now, Log: log, Provider: "signalbox.local"})
-	n := &node{t: t, started: make(chan string, 10)}
-	n.runs = run.New(protocol.Core{DB: db, Ledger: l, Now: time.Now, Log: log}, run.Options{
+	base, core := runtest.Open(t, address)
+	l, log := base.Ledger, core.Log
+	people := roster.New(roster.Options{DB: base.DB, Ledger: l, Now: time.Now, Log: log, Provider: "signalbox.local"})
+	n := &node{Node: base, started: make(chan string, 10)}
+	n.runs = run.New(core, run.Options{
 		Budget: run.Budget{Tokens: 1e6}, Folders: []string{folder},
 		Supervise: func(id string) error { n.started <- id; return nil },
 	})
@@ -143,14 +134,9 @@ func start(t *testing.T, address string, a *api, folder string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := bridge.New(bridge.Options{Runs: n.runs, Roster: people, Ledger: l, Bot: bot, Folders: []string{folder}, Log: log, Every: time.Millisecond})
-	ctx, cancel := context.WithCancel(context.Background())
-	core, stopCore := context.WithCancel(context.Background())
-	var wg, users sync.WaitGroup
-	wg.Go(func() { _ = l.Run(core) })
-	if err := people.Bootstrap(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b := bridge.New(l, bridge.Options{Runs: n.runs, Roster: people, Bot: bot, Folders: []string{folder}, Log: log, Every: time.Millisecond})
+	base.Run()
+	base.Must(people.Bootstrap(t.Context()))
 	admin := roster.Identity{Role: roster.Admin}
 	for name, contact := range map[string]string{"ann": "77", "eve": "88"} {
 		role := roster.Operator
@@ -162,21 +148,18 @@ func start(t *testing.T, address string, a *api, folder string) *node {
 			t.Fatal(err)
 		}
 	}
-	users.Go(func() { _ = b.Run(ctx) })
-	users.Go(func() { _ = bot.Listen(ctx, notify.New(notify.Options{Roster: people})) })
-	n.stop = sync.OnceFunc(func() { cancel(); users.Wait(); stopCore(); wg.Wait() })
-	t.Cleanup(n.stop)
+	base.Run(b.Run, func(ctx context.Context) error { return bot.Listen(ctx, notify.New(notify.Options{Roster: people})) })
 	return n
 }
 
 func (n *node) report(id string, from int64, events ...string) {
-	n.t.Helper()
+	n.T.Helper()
 	var all []run.Entry
 	for _, e := range events {
 		all = append(all, run.Entry{Event: wire.Raw(e)})
 	}
-	if _, err := n.runs.Report(n.t.Context(), roster.Identity{}, id, run.Report{From: from, Events: all}); err != nil {
-		n.t.Fatal(err)
+	if _, err := n.runs.Report(n.T.Context(), roster.Identity{}, id, run.Report{From: from, Events: all}); err != nil {
+		n.T.Fatal(err)
 	}
 }
 
@@ -237,7 +220,7 @@ func TestARunFromAMessageToItsAnswer(t *testing.T) {
 		a.next("sendMessage", "Answer the message of a run")
 
 		// A run that ends while nobody tells of it is told of afterwards.
-		n.stop()
+		n.Stop()
 		n = start(t, address, a, folder)
 		n.report(next, 1, completed)
 		a.next("editMessageText", "done · claude")

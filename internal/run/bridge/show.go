@@ -29,16 +29,16 @@ func (b *Bridge) Run(ctx context.Context) error {
 	if err := b.beginCursor(ctx); err != nil {
 		return err
 	}
-	return b.Ledger.Consume(ctx, cursor, isOfRun, b.follow)
+	return b.ledger.Consume(ctx, cursor, isOfRun, b.follow)
 }
 
 // beginCursor sets the cursor to now, if there is none yet.
 func (b *Bridge) beginCursor(ctx context.Context) error {
-	head, err := b.Ledger.Head(ctx)
+	head, err := b.ledger.Head(ctx)
 	if err != nil {
 		return err
 	}
-	return b.Ledger.BeginAt(ctx, cursor, head)
+	return b.ledger.BeginAt(ctx, cursor, head)
 }
 
 func isOfRun(kind string) bool { return strings.HasPrefix(kind, "run.") }

@@ -16,15 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/clock"
-	"signalbox/internal/ledger"
-	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
 	"signalbox/internal/run/process"
 	"signalbox/internal/run/record"
-	"signalbox/internal/store"
+	"signalbox/internal/run/runtest"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
@@ -45,17 +42,10 @@ func start(t testing.TB, address string) *box {
 // startWith is start with another lease.
 func startWith(t testing.TB, address string, lease time.Duration) *box {
 	t.Helper()
-	db := storetest.Open(t, address, []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, run.Migrations}...)
-	l, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: t.TempDir(), Origin: "test.example/record", Projections: []ledger.Projection{clock.Projection(), roster.Projection(), run.Projection()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = l.Run(ctx) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	base, core := runtest.Open(t, address)
+	base.Run()
 	never := func() bool { return false }
-	b := &box{runs: run.New(protocol.Core{DB: db, Ledger: l, Now: time.Now, Log: slog.New(slog.DiscardHandler)}, run.Options{Lease: lease}), before: never, after: never}
+	b := &box{runs: run.New(core, run.Options{Lease: lease}), before: never, after: never}
 	mux := http.NewServeMux()
 	for _, route := range b.runs.Routes() {
 		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {

@@ -41,133 +41,124 @@ type seen struct {
 	Again    *seen    `json:"again,omitempty"`
 }
 
-func (s *seen) fail(err error, status int) {
-	if err != nil {
-		s.Error, s.Message, s.Status = "error", err.Error(), status
+// maker has the functions by which an SDK makes its options.
+type maker[O any] struct {
+	url, key func(string) O
+	header   func(name, value string) O
+	retries  func(int) O
+	timeout  func(time.Duration) O
+}
+
+// options are those of a call to the path of a provider.
+func (m maker[O]) options(c call, path string) []O {
+	all := []O{m.url(c.base + path), m.key(c.key), m.header("X-Scenario", c.id), m.retries(c.retries)}
+	if c.timeout > 0 {
+		all = append(all, m.timeout(c.timeout))
+	}
+	if c.prefer != "" {
+		all = append(all, m.header("Prefer", c.prefer))
+	}
+	return all
+}
+
+// events is a stream of an SDK.
+type events[E any] interface {
+	Next() bool
+	Current() E
+	Err() error
+}
+
+// answer is the message of a call: from its stream, whose events take puts together and
+// which ends with an event for which take is true, or from once.
+func answer[E, M any](c call, s *seen, stream func() events[E], take func(*M, E) (last bool, err error), once func() (*M, error)) (m M, err error) {
+	if !c.stream {
+		got, err := once()
+		if err == nil {
+			m = *got
+		}
+		return m, err
+	}
+	ended, all := false, stream()
+	for all.Next() && err == nil {
+		var last bool
+		last, err = take(&m, all.Current())
+		ended = ended || last
+	}
+	s.Ended = &ended
+	return m, errors.Join(err, all.Err())
+}
+
+// fail notes the error of a call, with the status that the SDK's error has.
+func fail[E error](s *seen, err error, status func(E) int) {
+	if err == nil {
+		return
+	}
+	s.Error, s.Message = "error", err.Error()
+	if e, ok := errors.AsType[E](err); ok {
+		s.Status = status(e)
 	}
 }
 
+// block is a part of a message of Anthropic's.
+func (s *seen) block(kind, text, tool string, input json.RawMessage) {
+	s.Text += text
+	if kind == "tool_use" {
+		s.Tools = append(s.Tools, tool+" "+string(input))
+	}
+}
+
+const anthropicPath = "/v1/proxy"
+
 func withAnthropic1(c call) (s seen) {
-	options := []option1.RequestOption{option1.WithBaseURL(c.base + "/v1/proxy"), option1.WithAPIKey(c.key), option1.WithHeader("X-Scenario", c.id), option1.WithMaxRetries(c.retries)}
-	if c.timeout > 0 {
-		options = append(options, option1.WithRequestTimeout(c.timeout))
-	}
-	if c.prefer != "" {
-		options = append(options, option1.WithHeader("Prefer", c.prefer))
-	}
-	client := anthropic1.NewClient(options...)
+	m := maker[option1.RequestOption]{option1.WithBaseURL, option1.WithAPIKey, option1.WithHeader, option1.WithMaxRetries, option1.WithRequestTimeout}
+	client := anthropic1.NewClient(m.options(c, anthropicPath)...)
 	ask := anthropic1.MessageNewParams{Model: "claude-sonnet-4-6", MaxTokens: 50, Messages: []anthropic1.MessageParam{anthropic1.NewUserMessage(anthropic1.NewTextBlock(c.id))}}
-	var m anthropic1.Message
-	var err error
-	if c.stream {
-		ended := false
-		stream := client.Messages.NewStreaming(context.Background(), ask)
-		for stream.Next() {
-			e := stream.Current()
-			if err = m.Accumulate(e); err != nil {
-				break
-			}
-			ended = ended || e.Type == "message_stop"
-		}
-		err = errors.Join(err, stream.Err())
-		s.Ended = &ended
-	} else if got, problem := client.Messages.New(context.Background(), ask); problem != nil {
-		err = problem
-	} else {
-		m = *got
-	}
-	var status int
-	if e := (*anthropic1.Error)(nil); errors.As(err, &e) {
-		status = e.StatusCode
-	}
-	s.fail(err, status)
-	for _, b := range m.Content {
-		s.Text += b.Text
-		if b.Type == "tool_use" {
-			s.Tools = append(s.Tools, b.Name+" "+string(b.Input))
-		}
+	got, err := answer(c, &s, func() events[anthropic1.MessageStreamEventUnion] {
+		return client.Messages.NewStreaming(context.Background(), ask)
+	}, func(m *anthropic1.Message, e anthropic1.MessageStreamEventUnion) (bool, error) {
+		return e.Type == "message_stop", m.Accumulate(e)
+	}, func() (*anthropic1.Message, error) { return client.Messages.New(context.Background(), ask) })
+	fail(&s, err, func(e *anthropic1.Error) int { return e.StatusCode })
+	for _, b := range got.Content {
+		s.block(b.Type, b.Text, b.Name, b.Input)
 	}
 	return s
 }
 
 func withAnthropic2(c call) (s seen) {
-	options := []option2.RequestOption{option2.WithBaseURL(c.base + "/v1/proxy"), option2.WithAPIKey(c.key), option2.WithHeader("X-Scenario", c.id), option2.WithMaxRetries(c.retries)}
-	if c.timeout > 0 {
-		options = append(options, option2.WithRequestTimeout(c.timeout))
-	}
-	if c.prefer != "" {
-		options = append(options, option2.WithHeader("Prefer", c.prefer))
-	}
-	client := anthropic2.NewClient(options...)
+	m := maker[option2.RequestOption]{option2.WithBaseURL, option2.WithAPIKey, option2.WithHeader, option2.WithMaxRetries, option2.WithRequestTimeout}
+	client := anthropic2.NewClient(m.options(c, anthropicPath)...)
 	ask := anthropic2.MessageNewParams{Model: "claude-sonnet-4-6", MaxTokens: 50, Messages: []anthropic2.MessageParam{anthropic2.NewUserMessage(anthropic2.NewTextBlock(c.id))}}
-	var m anthropic2.Message
-	var err error
-	if c.stream {
-		ended := false
-		stream := client.Messages.NewStreaming(context.Background(), ask)
-		for stream.Next() {
-			e := stream.Current()
-			if err = m.Accumulate(e); err != nil {
-				break
-			}
-			ended = ended || e.Type == "message_stop"
-		}
-		err = errors.Join(err, stream.Err())
-		s.Ended = &ended
-	} else if got, problem := client.Messages.New(context.Background(), ask); problem != nil {
-		err = problem
-	} else {
-		m = *got
-	}
-	var status int
-	if e := (*anthropic2.Error)(nil); errors.As(err, &e) {
-		status = e.StatusCode
-	}
-	s.fail(err, status)
-	for _, b := range m.Content {
-		s.Text += b.Text
-		if b.Type == "tool_use" {
-			s.Tools = append(s.Tools, b.Name+" "+string(b.Input))
-		}
+	got, err := answer(c, &s, func() events[anthropic2.MessageStreamEventUnion] {
+		return client.Messages.NewStreaming(context.Background(), ask)
+	}, func(m *anthropic2.Message, e anthropic2.MessageStreamEventUnion) (bool, error) {
+		return e.Type == "message_stop", m.Accumulate(e)
+	}, func() (*anthropic2.Message, error) { return client.Messages.New(context.Background(), ask) })
+	fail(&s, err, func(e *anthropic2.Error) int { return e.StatusCode })
+	for _, b := range got.Content {
+		s.block(b.Type, b.Text, b.Name, b.Input)
 	}
 	return s
 }
 
 func withOpenAI(c call) (s seen) {
-	options := []option.RequestOption{option.WithBaseURL(c.base + "/v1/proxy/openai/v1"), option.WithAPIKey(c.key), option.WithHeader("X-Scenario", c.id), option.WithMaxRetries(c.retries)}
-	if c.timeout > 0 {
-		options = append(options, option.WithRequestTimeout(c.timeout))
-	}
-	if c.prefer != "" {
-		options = append(options, option.WithHeader("Prefer", c.prefer))
-	}
-	client := openai.NewClient(options...)
+	m := maker[option.RequestOption]{option.WithBaseURL, option.WithAPIKey, option.WithHeader, option.WithMaxRetries, option.WithRequestTimeout}
+	client := openai.NewClient(m.options(c, "/v1/proxy/openai/v1")...)
 	ask := openai.ChatCompletionNewParams{Model: "gpt-4o", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(c.id)}}
-	var m openai.ChatCompletion
-	var err error
-	if c.stream {
-		ended := false
-		stream := client.Chat.Completions.NewStreaming(context.Background(), ask)
-		all := openai.ChatCompletionAccumulator{}
-		for stream.Next() {
-			chunk := stream.Current()
-			all.AddChunk(chunk)
-			ended = ended || len(chunk.Choices) > 0 && chunk.Choices[0].FinishReason != ""
+	got, err := answer(c, &s, func() events[openai.ChatCompletionChunk] {
+		return client.Chat.Completions.NewStreaming(context.Background(), ask)
+	}, func(m *openai.ChatCompletionAccumulator, chunk openai.ChatCompletionChunk) (bool, error) {
+		m.AddChunk(chunk)
+		return len(chunk.Choices) > 0 && chunk.Choices[0].FinishReason != "", nil
+	}, func() (*openai.ChatCompletionAccumulator, error) {
+		m, err := client.Chat.Completions.New(context.Background(), ask)
+		if err != nil {
+			return nil, err
 		}
-		err = stream.Err()
-		m = all.ChatCompletion
-		s.Ended = &ended
-	} else if got, problem := client.Chat.Completions.New(context.Background(), ask); problem != nil {
-		err = problem
-	} else {
-		m = *got
-	}
-	var status int
-	if e := (*openai.Error)(nil); errors.As(err, &e) {
-		status = e.StatusCode
-	}
-	s.fail(err, status)
-	for _, choice := range m.Choices {
+		return &openai.ChatCompletionAccumulator{ChatCompletion: *m}, nil
+	})
+	fail(&s, err, func(e *openai.Error) int { return e.StatusCode })
+	for _, choice := range got.Choices {
 		s.Text += choice.Message.Content
 		for _, t := range choice.Message.ToolCalls {
 			s.Tools = append(s.Tools, t.Function.Name+" "+t.Function.Arguments)

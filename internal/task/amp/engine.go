@@ -1,4 +1,4 @@
-package task
+package amp
 
 // Engine keeps tasks in memory and takes them through Step. It is what the rules do
 // without a server, for conformance vectors and for replaying what a ledger holds.

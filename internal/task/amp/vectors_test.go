@@ -1,4 +1,4 @@
-package task_test
+package amp_test
 
 import (
 	"encoding/json"
@@ -9,14 +9,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 )
 
 // expectation is what stands beside a document of the vectors.
 type expectation struct {
-	Layer    task.Layer
-	Errors   []task.Problem
-	Warnings []task.Problem
+	Layer    amp.Layer
+	Errors   []amp.Problem
+	Warnings []amp.Problem
 	Given    []json.RawMessage
 	Policy   struct {
 		RequirePlan bool `json:"require_plan_approval"`
@@ -51,16 +51,16 @@ func vectors(t *testing.T, folder string, fn func(t *testing.T, raw []byte, want
 }
 
 // places are problems without their texts.
-func places(list []task.Problem) (out []task.Problem) {
+func places(list []amp.Problem) (out []amp.Problem) {
 	for _, p := range list {
-		out = append(out, task.Problem{Code: p.Code, Pointer: p.Pointer})
+		out = append(out, amp.Problem{Code: p.Code, Pointer: p.Pointer})
 	}
 	return out
 }
 
 func TestEveryValidDocumentIsTakenWithItsWarnings(t *testing.T) {
 	vectors(t, "valid", func(t *testing.T, raw []byte, want expectation) {
-		warnings, refusal := task.Check(raw, task.Defaults())
+		warnings, refusal := amp.Check(raw, amp.Defaults())
 		if refusal != nil {
 			t.Fatalf("refused: %+v", refusal)
 		}
@@ -72,13 +72,13 @@ func TestEveryValidDocumentIsTakenWithItsWarnings(t *testing.T) {
 
 func TestEveryInvalidDocumentIsRefusedWithItsCodeAndPlace(t *testing.T) {
 	vectors(t, "invalid", func(t *testing.T, raw []byte, want expectation) {
-		if want.Layer == task.LayerAuth || want.Layer == task.LayerContext {
-			if _, refusal := task.Check(raw, task.Defaults()); refusal != nil {
+		if want.Layer == amp.LayerAuth || want.Layer == amp.LayerContext {
+			if _, refusal := amp.Check(raw, amp.Defaults()); refusal != nil {
 				t.Fatalf("refused before the layer %s: %+v", want.Layer, refusal)
 			}
 			return
 		}
-		_, refusal := task.Check(raw, task.Defaults())
+		_, refusal := amp.Check(raw, amp.Defaults())
 		if refusal == nil {
 			t.Fatal("taken")
 		}

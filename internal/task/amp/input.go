@@ -1,4 +1,4 @@
-package task
+package amp
 
 import (
 	"crypto/sha256"
@@ -39,7 +39,7 @@ type Input struct {
 	Hash        string // of its content
 	Warnings    []Problem
 
-	plan []byte // the dispatch whose plan waits to be approved
+	Plan []byte // the dispatch whose plan waits to be approved
 }
 
 // Build is the status of a check.

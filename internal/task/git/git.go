@@ -1,4 +1,10 @@
-package task
+// Package git reads git repositories that agents name: only below folders that an operator
+// allows, without symbolic links out of them, and so that nothing of theirs is run.
+//
+// It owns how git is called: hooks, filters, external programs, every protocol and the
+// configuration of the machine are off, and each command has a time limit. It must not know of
+// tasks, and changes nothing.
+package git
 
 import (
 	"bytes"
@@ -15,18 +21,18 @@ import (
 	"time"
 )
 
-// repository is a git repository below an allowed folder. Its path was named by an agent
+// Repository is a git repository below an allowed folder. Its path was named by an agent
 // and its contents may be an agent's: nothing in it is trusted, nothing of it is run.
-type repository struct {
+type Repository struct {
 	dir string // the folder of its objects and refs, without symbolic links
 }
 
 const (
-	// gitTime is how long one git command may take.
-	gitTime = 5 * time.Second
-	// maxGitOutput is how much of what git says is read.
-	maxGitOutput = 1 << 20
-	maxGitFile   = 4 << 10
+	// timeLimit is how long one git command may take.
+	timeLimit = 5 * time.Second
+	// maxOutput is how much of what git says is read.
+	maxOutput = 1 << 20
+	maxFile   = 4 << 10
 )
 
 var errNotAllowed = errors.New("the path leads out of the folders that may be looked into")
@@ -50,9 +56,9 @@ func below(root, path string) bool {
 	return err == nil && rest != ".." && !strings.HasPrefix(rest, ".."+string(filepath.Separator))
 }
 
-// reachable reports whether a path is to be looked into at all: others are on other
+// Reachable reports whether a path is to be looked into at all: others are on other
 // machines, or none of our business.
-func reachable(roots []string, path string) bool {
+func Reachable(roots []string, path string) bool {
 	for _, root := range roots {
 		if below(filepath.Clean(root), filepath.Clean(path)) {
 			return true
@@ -61,9 +67,9 @@ func reachable(roots []string, path string) bool {
 	return false
 }
 
-// openRepository finds the repository of a working folder. Its .git is a folder, or a
+// Open finds the repository of a working folder. Its .git is a folder, or a
 // file that names one; both have to stay below the roots.
-func openRepository(ctx context.Context, roots []string, path string) (*repository, error) {
+func Open(ctx context.Context, roots []string, path string) (*Repository, error) {
 	work, err := inside(roots, path)
 	if err != nil {
 		return nil, err
@@ -97,7 +103,7 @@ func openRepository(ctx context.Context, roots []string, path string) (*reposito
 			return nil, err
 		}
 	}
-	r := &repository{dir}
+	r := &Repository{dir}
 	if _, ok, err := r.run(ctx, "rev-parse", "--git-dir"); err != nil || !ok {
 		return nil, errors.Join(errors.New("git cannot read it"), err)
 	}
@@ -117,24 +123,24 @@ func readLine(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !info.Mode().IsRegular() || info.Size() > maxGitFile {
+	if !info.Mode().IsRegular() || info.Size() > maxFile {
 		return "", errors.New("not a small file")
 	}
 	text, err := os.ReadFile(name)
 	return strings.TrimSpace(string(text)), err
 }
 
-// gitOptions switch off everything by which a repository could have a program run, or
+// options switch off everything by which a repository could have a program run, or
 // have something fetched.
-var gitOptions = []string{
+var options = []string{
 	"--no-optional-locks", "--no-replace-objects", "--no-pager", "--literal-pathspecs",
 	"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "core.attributesFile=" + os.DevNull, "-c", "core.sshCommand=false",
 	"-c", "core.untrackedCache=false", "-c", "core.gitProxy=", "-c", "credential.helper=", "-c", "diff.external=", "-c", "diff.orderFile=", "-c", "protocol.allow=never",
 	"-c", "protocol.ext.allow=never", "-c", "protocol.file.allow=never", "-c", "safe.directory=*", "-c", "core.alternateRefsCommand=false", "-c", "gc.auto=0",
 }
 
-// gitEnvironment has nothing of ours but where programs are.
-func gitEnvironment() []string {
+// Environment has nothing of ours but where programs are.
+func Environment() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "HOME=" + os.DevNull, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1",
 		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_ALLOW_PROTOCOL=none", "GIT_PROTOCOL_FROM_USER=0", "GIT_NO_LAZY_FETCH=1", "GIT_ASKPASS=false", "GIT_EDITOR=false", "GIT_EXTERNAL_DIFF=false",
@@ -142,13 +148,13 @@ func gitEnvironment() []string {
 }
 
 // run runs a git command that only reads. ok is false when git says no.
-func (r *repository) run(ctx context.Context, args ...string) (out string, ok bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, gitTime)
+func (r *Repository) run(ctx context.Context, args ...string) (out string, ok bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "git", append(append([]string{"--git-dir=" + r.dir}, gitOptions...), args...)...)
-	cmd.Dir, cmd.Env = r.dir, gitEnvironment()
+	cmd := exec.CommandContext(ctx, "git", append(append([]string{"--git-dir=" + r.dir}, options...), args...)...)
+	cmd.Dir, cmd.Env = r.dir, Environment()
 	var said bytes.Buffer
-	cmd.Stdout = &limited{&said, maxGitOutput}
+	cmd.Stdout = &limited{&said, maxOutput}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// Whatever it has started ends with it.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -177,8 +183,8 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.to.Write(p)
 }
 
-// commit is the whole hash of a commit, "" if there is none.
-func (r *repository) commit(ctx context.Context, name string) (string, error) {
+// Commit is the whole hash of a commit, "" if there is none.
+func (r *Repository) Commit(ctx context.Context, name string) (string, error) {
 	hash, ok, err := r.run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
 	if err != nil || !ok {
 		return "", err
@@ -186,14 +192,14 @@ func (r *repository) commit(ctx context.Context, name string) (string, error) {
 	return hash, nil
 }
 
-// head is where a branch is, "" if there is no such branch.
-func (r *repository) head(ctx context.Context, branch string) (string, error) {
-	return r.commit(ctx, "refs/heads/"+branch)
+// Head is where a branch is, "" if there is no such branch.
+func (r *Repository) Head(ctx context.Context, branch string) (string, error) {
+	return r.Commit(ctx, "refs/heads/"+branch)
 }
 
-// defaultBranch is the branch that the repository itself protects: the one that its
+// DefaultBranch is the branch that the repository itself protects: the one that its
 // origin has as its first, or that of a bare repository.
-func (r *repository) defaultBranch(ctx context.Context) (string, error) {
+func (r *Repository) DefaultBranch(ctx context.Context) (string, error) {
 	name, ok, err := r.run(ctx, "symbolic-ref", "--quiet", "refs/remotes/origin/HEAD")
 	if err != nil {
 		return "", err
@@ -208,17 +214,17 @@ func (r *repository) defaultBranch(ctx context.Context) (string, error) {
 	return strings.TrimPrefix(name, "refs/heads/"), err
 }
 
-// contains reports whether a commit is an ancestor of another, or the same.
-func (r *repository) contains(ctx context.Context, of, ancestor string) (bool, error) {
+// Contains reports whether a commit is an ancestor of another, or the same.
+func (r *Repository) Contains(ctx context.Context, of, ancestor string) (bool, error) {
 	_, ok, err := r.run(ctx, "merge-base", "--is-ancestor", ancestor, of)
 	return ok, err
 }
 
-// change is what a diff does to a file.
-type change struct{ added, removed int64 }
+// Change is what a diff does to a file, in lines.
+type Change struct{ Added, Removed int64 }
 
-// diff is what has changed between two commits, by file.
-func (r *repository) diff(ctx context.Context, from, to string) (map[string]change, error) {
+// Diff is what has changed between two commits, by file.
+func (r *Repository) Diff(ctx context.Context, from, to string) (map[string]Change, error) {
 	out, ok, err := r.run(ctx, "diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=all", from, to, "--")
 	if err != nil {
 		return nil, err
@@ -226,7 +232,7 @@ func (r *repository) diff(ctx context.Context, from, to string) (map[string]chan
 	if !ok {
 		return nil, errors.New("git cannot compare the commits")
 	}
-	files := map[string]change{}
+	files := map[string]Change{}
 	for line := range strings.SplitSeq(out, "\x00") {
 		parts := strings.SplitN(line, "\t", 3)
 		if len(parts) != 3 {
@@ -234,7 +240,7 @@ func (r *repository) diff(ctx context.Context, from, to string) (map[string]chan
 		}
 		added, _ := strconv.ParseInt(parts[0], 10, 64) // "-" for what is not text
 		removed, _ := strconv.ParseInt(parts[1], 10, 64)
-		files[parts[2]] = change{added, removed}
+		files[parts[2]] = Change{added, removed}
 	}
 	return files, nil
 }

@@ -1,4 +1,4 @@
-package task_test
+package amp_test
 
 import (
 	"os"
@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"signalbox/internal/ledger"
-	"signalbox/internal/task"
+	"signalbox/internal/task/amp"
 )
 
 // FuzzTheIngress: whatever comes is taken or refused, never both and never neither; what
@@ -29,16 +29,16 @@ func FuzzTheIngress(f *testing.F) {
 			f.Add(raw)
 		}
 	}
-	schemas := map[task.Kind]string{task.InMessage: "message", task.InAck: "ack", task.InHeartbeat: "heartbeat", task.InInstruction: "admin_instruction"}
+	schemas := map[amp.Kind]string{amp.InMessage: "message", amp.InAck: "ack", amp.InHeartbeat: "heartbeat", amp.InInstruction: "admin_instruction"}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		kind := task.KindOf(raw)
-		engine := task.NewEngine(task.Defaults())
+		kind := amp.KindOf(raw)
+		engine := amp.NewEngine(amp.Defaults())
 		in, refusal := engine.Policy.Read(kind, raw)
 		if refusal == nil {
-			if problems := task.CheckRecord(schemas[kind], raw); len(problems) > 0 {
+			if problems := amp.CheckRecord(schemas[kind], raw); len(problems) > 0 {
 				t.Fatalf("taken against its schema: %+v", problems)
 			}
-			_, refusal = engine.Do(in, task.World{Now: 1})
+			_, refusal = engine.Do(in, amp.World{Now: 1})
 			if s := engine.Tasks[in.TaskID]; s != nil {
 				if _, err := ledger.Encode(s); err != nil {
 					t.Fatal(err)
@@ -51,8 +51,8 @@ func FuzzTheIngress(f *testing.F) {
 		if len(refusal.Problems) == 0 || refusal.Problems[0].Code == "" || refusal.Problems[0].Detail == "" {
 			t.Fatalf("refused without a reason: %+v", refusal)
 		}
-		if id, lost, matters := task.LostOf(kind, raw, refusal); matters {
-			_, _ = engine.Do(task.Input{Kind: task.InRefusal, TaskID: id, Lost: &lost}, task.World{Now: 2})
+		if id, lost, matters := amp.LostOf(kind, raw, refusal); matters {
+			_, _ = engine.Do(amp.Input{Kind: amp.InRefusal, TaskID: id, Lost: &lost}, amp.World{Now: 2})
 		}
 	})
 }

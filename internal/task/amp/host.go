@@ -1,0 +1,89 @@
+package amp
+
+import "strings"
+
+// What a host of tasks asks of the rules beside Step.
+
+// Rejected is the decision of a verdict that sends a subtask back.
+const Rejected = rejected
+
+// whyFrozen and WhyFrozen are why the server escalates that a frozen branch has moved.
+const (
+	whyFrozen = "frozen"
+	WhyFrozen = whyFrozen
+)
+
+// Refuse is the refusal of a document for one reason, with what would have been right.
+func Refuse(layer Layer, code Code, pointer, detail, expected string, example any) *Refusal {
+	return refuse(layer, code, pointer, detail).expecting(expected, example)
+}
+
+// Oversize is the refusal of a document of which there is more than is read.
+func Oversize() *Refusal { return tooLarge() }
+
+// Members are the members of a document that may be wrong, nil if it is no object.
+func Members(raw []byte) map[string]any { return documentOf(raw).object }
+
+// ContentHash is the same for the same JSON, however it is laid out.
+func ContentHash(raw []byte) string { return contentHash(raw) }
+
+// TaskOf is the task in a message's id.
+func TaskOf(msgID string) string { return taskOf(msgID) }
+
+// IsEscalation reports whether the input is an escalation, which is taken from anybody.
+func (in *Input) IsEscalation() bool { return in.Message != nil && in.Message.Escalation != nil }
+
+// Over reports whether nothing can happen to the task any more.
+func (t *Task) Over() bool { return t.over() }
+
+// Stops is the hold that keeps a role from going on, nil if none does.
+func (t *Task) Stops(role Role) *Hold { return t.stops(role) }
+
+// Find finds a subtask, nil if there is none.
+func (t *Task) Find(is func(*Subtask) bool) *Subtask { return t.subtask(is) }
+
+// Escalation is an escalation that the admin has not answered, nil if there is none with the id.
+func (t *Task) Escalation(id string) *Opened { return t.opened(id) }
+
+// Text is the whole state, to compare.
+func (t *Task) Text() string { return t.text() }
+
+// Frozen reports whether nobody may change the task's branch.
+func (t *Task) Frozen() bool {
+	waits := false
+	for _, s := range t.Subtasks {
+		switch s.State {
+		case Executing, Reviewing, VerdictReported, Dispatched, Rework:
+			return false // somebody may, or may have
+		case Reported, Triage, ReviewRequested:
+			waits = waits || s.Head != ""
+		default:
+		}
+	}
+	return waits
+}
+
+// Reports says whether a commit is the one that was reported last; any is, while none was.
+func (t *Task) Reports(commit string) bool {
+	known := false
+	for _, s := range t.Subtasks {
+		if s.Commit == "" || s.State == Approved || s.State == Dispatched || s.State == Executing || s.State == Queued {
+			continue
+		}
+		known = true
+		if strings.HasPrefix(commit, s.Commit) || strings.HasPrefix(s.Commit, commit) {
+			return true
+		}
+	}
+	return !known || commit == ""
+}
+
+// Presume takes what an input says of other tasks as given: it was looked at when the
+// input was taken.
+func (e *Engine) Presume(in Input) {
+	for _, id := range in.Refs() {
+		if _, known := e.Known[id]; !known && taskOf(id) != in.TaskID {
+			e.Known[id] = Ref{TaskID: taskOf(id), Acked: true}
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package amp
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"signalbox/internal/wire"
+)
+
+// Record is a task as the protocol's task file has it, with our own beside it.
+type Record struct {
+	Record       string                   `json:"record"`
+	TaskID       string                   `json:"task_id"`
+	Phase        Phase                    `json:"phase"`
+	Status       string                   `json:"task_status"`
+	Risk         string                   `json:"risk_level,omitempty"`
+	PlanApproved bool                     `json:"plan_approved"`
+	Dispatch     *string                  `json:"governing_dispatch"`
+	Subtasks     map[string]SubtaskRecord `json:"subtasks"`
+	Count        int64                    `json:"reject_count"`
+	Streak       int64                    `json:"reject_streak"`
+	Lifetime     int64                    `json:"reject_lifetime"`
+	Holds        []HoldRecord             `json:"holds"`
+	Last         *string                  `json:"last_successful_msg_id"`
+	UpdatedAt    time.Time                `json:"updated_at"`
+
+	Repo      string             `json:"x_repo,omitempty"`
+	Branch    string             `json:"x_branch,omitempty"`
+	Criteria  []string           `json:"x_acceptance_criteria,omitempty"`
+	Open      []Opened           `json:"x_open_escalations"`
+	Awaiting  []AwaitedRecord    `json:"x_awaiting"`
+	Beats     map[Role]time.Time `json:"x_heartbeats_due"`
+	Seats     map[Role]Seat      `json:"x_seats"`
+	CI        map[string]string  `json:"x_ci_status,omitempty"`
+	Waits     string             `json:"x_waits_for"` // why nothing happens, in a sentence
+	Workspace string             `json:"x_workspace"`
+	Messages  []Stored           `json:"x_messages,omitempty"`
+}
+
+// SubtaskRecord is a subtask in a Record.
+type SubtaskRecord struct {
+	State    State   `json:"state"`
+	Dispatch string  `json:"dispatch_ref,omitempty"`
+	Result   *string `json:"last_result_ref"`
+	Verdict  *string `json:"last_verdict_ref"`
+	Commit   *string `json:"pinned_commit"`
+}
+
+// HoldRecord is a hold in a Record.
+type HoldRecord struct {
+	Kind      string    `json:"kind"`
+	Cause     string    `json:"cause"`
+	Scope     string    `json:"scope"`
+	AutoClear *string   `json:"auto_clear"`
+	Since     time.Time `json:"since"`
+}
+
+// AwaitedRecord is a message that waits for its ack.
+type AwaitedRecord struct {
+	MsgID string     `json:"msg_id"`
+	To    Role       `json:"to"`
+	Due   *time.Time `json:"due_at"` // nil while deadlines stand still
+	Late  bool       `json:"late"`
+}
+
+// Stored is a message as it was taken.
+type Stored struct {
+	Seq        int64     `json:"seq"` // of its entry in the ledger
+	ReceivedAt time.Time `json:"received_at"`
+	Acked      bool      `json:"acked"`
+	Notice     string    `json:"notice,omitempty"` // what the receiver should know
+	Generation int64     `json:"generation,omitempty"`
+	Message    wire.Raw  `json:"message"`
+}
+
+func maybe(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+func moment(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
+
+// Show is the task as others see it.
+func (t *Task) Show(workspace string) Record {
+	r := Record{
+		Record: "task", TaskID: t.ID, Phase: t.Phase, Status: t.Status(), Risk: t.Risk, PlanApproved: t.PlanApproved, Dispatch: maybe(t.Dispatch),
+		Subtasks: map[string]SubtaskRecord{}, Count: t.Count, Streak: t.Streak, Lifetime: t.Lifetime, Holds: []HoldRecord{}, Last: maybe(t.Last), UpdatedAt: moment(t.Updated),
+		Repo: t.Repo, Branch: t.Branch, Criteria: t.Criteria, Open: t.Open, Awaiting: []AwaitedRecord{}, Beats: map[Role]time.Time{}, Seats: t.Seats, CI: t.CI,
+		Waits: t.waitsFor(), Workspace: workspace,
+	}
+	for _, s := range t.Subtasks {
+		r.Subtasks[s.ID] = SubtaskRecord{s.State, s.Dispatch, maybe(s.Result), maybe(s.Verdict), maybe(s.Commit)}
+	}
+	for _, h := range t.Holds {
+		r.Holds = append(r.Holds, HoldRecord{h.Kind, h.Cause, h.Scope, maybe(h.AutoClear), moment(h.Since)})
+	}
+	for _, a := range t.Awaiting {
+		one := AwaitedRecord{MsgID: a.MsgID, To: a.To, Late: a.Late}
+		if a.Due > 0 {
+			due := moment(a.Due)
+			one.Due = &due
+		}
+		r.Awaiting = append(r.Awaiting, one)
+	}
+	for role, due := range t.Beats {
+		r.Beats[role] = moment(due)
+	}
+	if r.Open == nil {
+		r.Open = []Opened{}
+	}
+	if r.Seats == nil {
+		r.Seats = map[Role]Seat{}
+	}
+	return r
+}
+
+// waitsFor says in a sentence what has to happen next.
+func (t *Task) waitsFor() string {
+	var waits []string
+	for _, h := range t.Holds {
+		waits = append(waits, fmt.Sprintf("The admin has to answer %s (%s).", h.Cause, h.Kind))
+	}
+	if t.PlanAsked {
+		waits = append(waits, "The admin has to approve the plan.")
+	}
+	for _, a := range t.Awaiting {
+		waits = append(waits, fmt.Sprintf("The %s has to acknowledge %s.", a.To, a.MsgID))
+	}
+	for _, role := range AgentRoles {
+		if t.hasBall(role) {
+			waits = append(waits, fmt.Sprintf("It is the %s's turn.", role))
+		}
+	}
+	if len(waits) == 0 && t.Phase == Planning {
+		return "The coordinator has to dispatch it."
+	}
+	return strings.Join(waits, " ")
+}
