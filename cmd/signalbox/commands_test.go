@@ -200,7 +200,7 @@ func (w *world) find() *strings.Replacer {
 	}
 	w.p.get("/amp/tasks", &tasks)
 	key := regexp.MustCompile(`rs-amp-[0-9a-z]+`).FindString(mustRun(w.t, w.p.dir, "agents", "add", "probe-agent"))
-	vectors, err := filepath.Abs(filepath.Join("..", "..", "internal", "task", "vectors"))
+	vectors, err := filepath.Abs(filepath.Join("..", "..", "internal", "task", "amp", "vectors"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
