@@ -134,12 +134,7 @@ func TestMailBetweenServers(t *testing.T) {
 	first := upWith(t, t.TempDir(), one, "provider: first.test, "+peers)
 	second := upWith(t, t.TempDir(), two, "provider: second.test, "+peers)
 	alice, bob := newMailer(t, first, "alice", ""), newMailer(t, second, "bob", "")
-	if out := alice.mail("send", "bob@default.second.test", "Hello", "across processes"); !strings.Contains(out, "federation") {
-		t.Errorf("%s", out)
-	}
-	bob.receives(t, "across processes", "alice@default.first.test")
-	bob.mail("send", "alice@default.first.test", "Re", "and back")
-	alice.receives(t, "and back", "bob@default.second.test")
+	alice.exchanges(t, bob, "alice@default.first.test", "bob@default.second.test", "federation")
 
 	alice.mail("send", "zoe@theirs.third.test", "Hello", "to another implementation")
 	got := <-third.got
@@ -153,6 +148,17 @@ func TestMailBetweenServers(t *testing.T) {
 	if code, out := run(t, first.dir, "mail", "--dir", alice.dir, "send", "x@y.stranger.test", "s", "t"); code == 0 {
 		t.Errorf("a provider that is not listed: %s", out)
 	}
+}
+
+// exchanges sends a message and gets an answer; way is how the first one goes.
+func (m *mailer) exchanges(t *testing.T, with *mailer, own, theirs, way string) {
+	t.Helper()
+	if out := m.mail("send", theirs, "Hello", "across processes"); !strings.Contains(out, way) {
+		t.Errorf("%s", out)
+	}
+	with.receives(t, "across processes", own)
+	with.mail("send", own, "Re", "and back")
+	m.receives(t, "and back", theirs)
 }
 
 // receives fetches until a text has come, and looks at who it is from.
@@ -192,12 +198,7 @@ func TestMailBetweenHosts(t *testing.T) {
 	a := upWith(t, t.TempDir(), one, "mesh: {host: host-a, hosts: host-b=http://"+two+", secrets: host-b="+secret+"}")
 	b := upWith(t, t.TempDir(), two, "mesh: {host: host-b, hosts: host-a=http://"+one+", secrets: host-a="+secret+"}")
 	alice, bob := newMailer(t, a, "alice", ""), newMailer(t, b, "bob", "")
-	if out := alice.mail("send", "bob", "Hello", "over the mesh"); !strings.Contains(out, "mesh") {
-		t.Errorf("%s", out)
-	}
-	bob.receives(t, "over the mesh", "alice@default.signalbox.local")
-	bob.mail("send", "alice", "Re", "and back")
-	alice.receives(t, "and back", "bob@default.signalbox.local")
+	alice.exchanges(t, bob, "alice@default.signalbox.local", "bob@default.signalbox.local", "mesh")
 }
 
 // TestAttachmentsInABucketAndScanned: with a real store and a real virus scanner.

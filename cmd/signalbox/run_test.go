@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -159,9 +160,9 @@ func TestCancellingARunOfTheServerEndsItsProcess(t *testing.T) {
 	gone(t, log)
 }
 
-// TestCtrlCEndsARunCleanly in the terminal: one completed, no process, exit code 1.
-func TestCtrlCEndsARunCleanly(t *testing.T) {
-	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit + fmt.Sprintf(runTool, "a")), Linger: time.Minute})
+// beginRun starts a run in the terminal, whose events come on its output.
+func beginRun(t *testing.T, data, folder string) (*exec.Cmd, io.Reader) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary, "run", "amp", "--json", "--data", data, "--cwd", folder, "--", "go")
 	cmd.Env = cleanEnv()
 	out, err := cmd.StdoutPipe()
@@ -171,6 +172,13 @@ func TestCtrlCEndsARunCleanly(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	return cmd, out
+}
+
+// TestCtrlCEndsARunCleanly in the terminal: one completed, no process, exit code 1.
+func TestCtrlCEndsARunCleanly(t *testing.T) {
+	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit + fmt.Sprintf(runTool, "a")), Linger: time.Minute})
+	cmd, out := beginRun(t, data, folder)
 	lines, completed := 0, 0
 	for in := bufio.NewScanner(out); in.Scan(); {
 		lines++
@@ -212,15 +220,7 @@ func TestARunOnATerminal(t *testing.T) {
 func TestAKilledSupervisorTakesTheAgentWithIt(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit), Linger: time.Minute, Stubborn: true, Log: log})
-	cmd := exec.CommandContext(t.Context(), binary, "run", "amp", "--json", "--data", data, "--cwd", folder, "--", "go")
-	cmd.Env = cleanEnv()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	cmd, out := beginRun(t, data, folder)
 	if !bufio.NewScanner(out).Scan() {
 		t.Fatal("it did not start")
 	}

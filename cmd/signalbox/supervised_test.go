@@ -182,9 +182,7 @@ func BenchmarkSupervisedRuns(b *testing.B) {
 			})
 		}
 		wg.Wait()
-		slices.Sort(took)
-		b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
-		b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+		testbed.ReportLatency(b, took)
 		b.ReportMetric(float64((p.cpu()-cpu).Microseconds())/many/lines, "cpu-µs/line")
 		b.ReportMetric(p.others()+p.memory()-before, "MB")
 		if err := os.WriteFile(hold, nil, 0o600); err != nil {

@@ -105,6 +105,15 @@ const resultPayload = `{"subtask_id":"T-2026-044-S1","completion_status":"comple
 
 const verdictPayload = `{"decision":"approved","confidence":0.95,"criteria_results":[{"criterion":"All tests pass","passed":true,"evidence":"CI"}]}`
 
+// dispatchedTask is a team whose executor has a task to do.
+func dispatchedTask(t *testing.T) (p *process, keys map[string]string) {
+	t.Helper()
+	p, keys = taskTeam(t)
+	mustRun(t, p.dir, "task", "instruct", "T-2026-044", "approve_plan")
+	mustRun(t, p.dir, "task", "--key", keys["coordinator"], "dispatch", "T-2026-044", writeFile(t, dispatchPayload))
+	return p, keys
+}
+
 func writeFile(t testing.TB, text string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "payload.json")
@@ -181,9 +190,7 @@ func TestATaskFromATerminal(t *testing.T) {
 // it when the task is stopped.
 func TestAWorkerWhoseCommandDiesEscalates(t *testing.T) {
 	t.Parallel()
-	p, keys := taskTeam(t)
-	mustRun(t, p.dir, "task", "instruct", "T-2026-044", "approve_plan")
-	mustRun(t, p.dir, "task", "--key", keys["coordinator"], "dispatch", "T-2026-044", writeFile(t, dispatchPayload))
+	p, keys := dispatchedTask(t)
 	mustRun(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--", "sh", "-c", "echo no disk >&2; exit 3")
 	var shown struct {
 		Status string `json:"task_status"`
@@ -225,9 +232,7 @@ func TestAWorkerWhoseCommandDiesEscalates(t *testing.T) {
 // TestToolsOnStandardInputAndOutput speaks MCP with the real binary.
 func TestToolsOnStandardInputAndOutput(t *testing.T) {
 	t.Parallel()
-	p, keys := taskTeam(t)
-	mustRun(t, p.dir, "task", "instruct", "T-2026-044", "approve_plan")
-	mustRun(t, p.dir, "task", "--key", keys["coordinator"], "dispatch", "T-2026-044", writeFile(t, dispatchPayload))
+	p, keys := dispatchedTask(t)
 	cmd := exec.CommandContext(t.Context(), binary, "mcp")
 	cmd.Env = append(cleanEnv(), "SIGNALBOX_DATA="+p.dir, "SIGNALBOX_TOKEN="+keys["executor"])
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)

@@ -2,11 +2,9 @@ package gate_test
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,26 +30,6 @@ func opening() gate.Opening {
 		Origin: gate.Origin{Protocol: "signal", Reference: "run_1"},
 		Shown:  gate.Shown{Title: "Send the newsletter", Summary: strings.Repeat("s", 200), ProposedAction: strings.Repeat("p", 100)},
 	}
-}
-
-func perSecond(b *testing.B, callers int, write func() error) float64 {
-	b.Helper()
-	var done atomic.Int64
-	var wg sync.WaitGroup
-	began := time.Now()
-	for range callers {
-		wg.Go(func() {
-			for time.Since(began) < turn {
-				if err := write(); err != nil {
-					b.Error(err)
-					return
-				}
-				done.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	return float64(done.Load()) / time.Since(began).Seconds()
 }
 
 // BenchmarkOpen compares opening a gate with writing the same bytes to the ledger.
@@ -88,8 +66,8 @@ func BenchmarkOpen(b *testing.B) {
 					for b.Loop() {
 						var ours, theirs float64
 						for range turns {
-							ours += perSecond(b, callers, open) / turns
-							theirs += perSecond(b, callers, bare) / turns
+							ours += testbed.PerSecond(b, callers, turn, open) / turns
+							theirs += testbed.PerSecond(b, callers, turn, bare) / turns
 						}
 						b.ReportMetric(ours, "ours/s")
 						b.ReportMetric(theirs, "bare/s")
@@ -134,9 +112,7 @@ func BenchmarkWait(b *testing.B) {
 					began := time.Now()
 					took = append(took, max(0, testbed.Receive(b, "the waiter", arrived[i]).Sub(began)))
 				}
-				slices.Sort(took)
-				b.ReportMetric(float64(took[decided*99/100].Microseconds())/1000, "p99-ms")
-				b.ReportMetric(float64(took[decided/2].Microseconds())/1000, "p50-ms")
+				testbed.ReportLatency(b, took)
 			}
 			b.ReportMetric(0, "ns/op")
 			cancel()

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 	"signalbox/internal/ledger"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // The budgets are ratios, so each benchmark runs both sides in turn, in one run on
@@ -34,36 +34,16 @@ var filler = strings.Repeat("x", stateText)
 // save is one durable write by one of the two sides.
 type save func(i int64) error
 
-// throughput runs fn from many callers for a while and returns writes a second.
-func throughput(b *testing.B, next *atomic.Int64, callers int, fn save) float64 {
-	b.Helper()
-	var done atomic.Int64
-	var wg sync.WaitGroup
-	began := time.Now()
-	for range callers {
-		wg.Go(func() {
-			for time.Since(began) < turnTime {
-				if err := fn(next.Add(1)); err != nil {
-					b.Error(err)
-					return
-				}
-				done.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	return float64(done.Load()) / time.Since(began).Seconds()
-}
-
 // versus measures both sides in turn and reports the ratio of their totals.
 func versus(b *testing.B, callers int, ours, bare save) {
 	b.Helper()
 	for b.Loop() {
 		var next atomic.Int64
+		counted := func(fn save) func() error { return func() error { return fn(next.Add(1)) } }
 		var a, z float64
 		for range turns {
-			a += throughput(b, &next, callers, ours) / turns
-			z += throughput(b, &next, callers, bare) / turns
+			a += testbed.PerSecond(b, callers, turnTime, counted(ours)) / turns
+			z += testbed.PerSecond(b, callers, turnTime, counted(bare)) / turns
 		}
 		b.ReportMetric(a, "ours/s")
 		b.ReportMetric(z, "bare/s")

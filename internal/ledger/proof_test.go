@@ -39,9 +39,7 @@ func sampled(size int) (out []int) {
 func TestInclusionProofsHoldForAnotherVerifier(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address, t.TempDir())
-		fill(t, n, 700)
-		sign(t, n)
+		n := signed(t, address, 700)
 		all := leaves(t, n)
 		for _, size := range sizes {
 			root := rootOf(all[:size])
@@ -76,9 +74,7 @@ func TestInclusionProofsHoldForAnotherVerifier(t *testing.T) {
 func TestConsistencyProofsHoldForAnotherVerifier(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address, t.TempDir())
-		fill(t, n, 700)
-		sign(t, n)
+		n := signed(t, address, 700)
 		all := leaves(t, n)
 		for _, later := range sizes {
 			for _, size := range sampled(later) {

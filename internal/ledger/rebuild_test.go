@@ -82,24 +82,9 @@ func TestStateIsAlwaysWhatTheEntriesSay(t *testing.T) {
 }
 
 // names are the notes that begin with the prefix.
-func names(t testing.TB, n node, prefix string) (out []string) {
+func names(t testing.TB, n node, prefix string) []string {
 	t.Helper()
-	rows, err := n.db.Read.QueryContext(context.Background(), "SELECT name FROM note WHERE name >= $1 AND name < $2 ORDER BY name", prefix, prefix+"~")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, name)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return storetest.Strings(t, n.db, "SELECT name FROM note WHERE name >= $1 AND name < $2 ORDER BY name", prefix, prefix+"~")
 }
 
 func TestAChangeBesideTheLedgerIsFoundAndRepaired(t *testing.T) {

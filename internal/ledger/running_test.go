@@ -60,9 +60,7 @@ func TestALedgerThatIsTamperedWithWhileItRunsStopsWriting(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			storetest.Each(t, func(t *testing.T, address string) {
-				n := start(t, address, t.TempDir())
-				fill(t, n, 512)
-				sign(t, n)
+				n := signed(t, address, 512)
 				i := intrude(t, address)
 				i.disarm()
 				c.tamper(i)

@@ -40,6 +40,15 @@ func fill(t testing.TB, n node, want int) {
 	}
 }
 
+// signed is a ledger with so many entries and a checkpoint over them.
+func signed(t testing.TB, address string, entries int) node {
+	t.Helper()
+	n := start(t, address, t.TempDir())
+	fill(t, n, entries)
+	sign(t, n)
+	return n
+}
+
 // sign makes the checkpoint that would come by itself within a second.
 func sign(t testing.TB, n node) {
 	t.Helper()

@@ -11,7 +11,6 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
-	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
 )
@@ -49,10 +48,9 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 	var at time.Time
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		at = tx.Now()
-		if err := attachment.Claim(tx, l.meta.Attachments); err != nil {
+		if err := l.store(tx, body); err != nil {
 			return err
 		}
-		l.append(tx, body)
 		prepared.Open(tx, l.meta.Gate, l.workspace, trace(l.meta.Envelope.ThreadID))
 		return nil
 	})

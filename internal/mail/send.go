@@ -73,6 +73,15 @@ func (l *letter) append(tx *ledger.Tx, body ledger.Body) {
 	})
 }
 
+// store appends the message in a transaction, with the attachments that it claims.
+func (l *letter) store(tx *ledger.Tx, body ledger.Body) error {
+	if err := attachment.Claim(tx, l.meta.Attachments); err != nil {
+		return err
+	}
+	l.append(tx, body)
+	return nil
+}
+
 // send stores a message and brings it on its way. Once it is stored it is safe, whatever
 // becomes of the rest: it waits in the queue until the recipient has acknowledged it.
 func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
@@ -98,10 +107,9 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	var at time.Time
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		at = tx.Now()
-		if err := attachment.Claim(tx, l.meta.Attachments); err != nil {
+		if err := l.store(tx, body); err != nil {
 			return err
 		}
-		l.append(tx, body)
 		switch {
 		case l.remote != "":
 			return m.export(tx, l)

@@ -7,8 +7,9 @@ import (
 	"signalbox/internal/policy"
 )
 
-func TestTheDefaultPolicyDoesWhatItsExamplesSay(t *testing.T) {
-	p := parse(t, string(policy.Default()))
+// defaultTests are the examples of the default policy.
+func defaultTests(t *testing.T) policy.Tests {
+	t.Helper()
 	source, err := os.ReadFile("testdata/default_test.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -17,7 +18,12 @@ func TestTheDefaultPolicyDoesWhatItsExamplesSay(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%v", err, policy.Problems(err))
 	}
-	for _, r := range p.RunTests(tests) {
+	return tests
+}
+
+func TestTheDefaultPolicyDoesWhatItsExamplesSay(t *testing.T) {
+	p := parse(t, string(policy.Default()))
+	for _, r := range p.RunTests(defaultTests(t)) {
 		if !r.Passed {
 			t.Errorf("line %d, %s: %s", r.Line, r.Name, r.Problem)
 		}
@@ -26,16 +32,8 @@ func TestTheDefaultPolicyDoesWhatItsExamplesSay(t *testing.T) {
 
 func TestTheDefaultPolicyHasExamplesForEveryRule(t *testing.T) {
 	p := parse(t, string(policy.Default()))
-	source, err := os.ReadFile("testdata/default_test.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests, err := policy.ParseTests(source)
-	if err != nil {
-		t.Fatal(err)
-	}
 	decided := map[string]bool{}
-	for _, r := range p.RunTests(tests) {
+	for _, r := range p.RunTests(defaultTests(t)) {
 		decided[r.Got.Rule] = true
 	}
 	for _, r := range p.Rules() {

@@ -26,6 +26,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/server"
 	"signalbox/internal/server/servertest"
+	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
@@ -249,9 +250,7 @@ func BenchmarkDecisionReaches(b *testing.B) {
 					s.call(b, client, http.MethodPost, "/ops/gates/"+gates[i]+"/approve", s.token, `{}`, nil)
 					took = append(took, (<-arrived[i]).Sub(began))
 				}
-				slices.Sort(took)
-				b.ReportMetric(float64(took[decided*99/100].Microseconds())/1000, "p99-ms")
-				b.ReportMetric(float64(took[decided/2].Microseconds())/1000, "p50-ms")
+				testbed.ReportLatency(b, took)
 			}
 			b.ReportMetric(0, "ns/op")
 			cancel()
@@ -306,17 +305,24 @@ func (s *benchServer) signal(b *testing.B, client *http.Client) time.Duration {
 
 const manyGates = 1_000_000
 
-// fill writes transactions into the ledger of a data folder, before a server runs on it.
-func fill(b *testing.B, config *server.Config, transactions int, write func(tx *ledger.Tx, n int) error) {
+// migrated is the database of a data folder, before a server runs on it.
+func migrated(b *testing.B, config *server.Config) *store.DB {
 	b.Helper()
 	db, err := server.OpenStore(b.Context(), config)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer db.Close()
 	if err := db.Migrate(b.Context(), server.Migrations()...); err != nil {
 		b.Fatal(err)
 	}
+	return db
+}
+
+// fill writes transactions into the ledger of a data folder, before a server runs on it.
+func fill(b *testing.B, config *server.Config, transactions int, write func(tx *ledger.Tx, n int) error) {
+	b.Helper()
+	db := migrated(b, config)
+	defer db.Close()
 	l, err := ledger.Open(b.Context(), ledger.Options{DB: db, Dir: config.Data, Origin: "localhost/signalbox", Projections: server.Projections()})
 	if err != nil {
 		b.Fatal(err)

@@ -73,29 +73,14 @@ func (m *mailers) perSecond(b *testing.B, url string, n int64) float64 {
 	b.Helper()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, MaxConnsPerHost: 16}}
 	defer client.CloseIdleConnections()
+	s := &benchServer{url: url}
 	var next atomic.Int64
 	var senders sync.WaitGroup
 	begun := time.Now()
 	for range 16 {
 		senders.Go(func() {
 			for i := next.Add(1); i <= n; i = next.Add(1) {
-				req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, url, bytes.NewReader(m.bodies[int(i)%len(m.bodies)]))
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				req.Header.Set("Authorization", "Bearer "+m.keys[int(i)%len(m.keys)])
-				res, err := client.Do(req)
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				text, _ := io.ReadAll(res.Body)
-				_ = res.Body.Close()
-				if res.StatusCode != http.StatusOK {
-					b.Errorf("%d %s", res.StatusCode, text)
-					return
-				}
+				s.call(b, client, http.MethodPost, "", m.keys[int(i)%len(m.keys)], string(m.bodies[int(i)%len(m.bodies)]), nil)
 			}
 		})
 	}
@@ -303,14 +288,8 @@ func (m *mailers) timed(b *testing.B, client *http.Client, method, path string, 
 // ledger to its end, so that nobody has to do it now.
 func fillWithMail(b *testing.B, config *server.Config) {
 	b.Helper()
-	db, err := server.OpenStore(b.Context(), config)
-	if err != nil {
-		b.Fatal(err)
-	}
+	db := migrated(b, config)
 	defer db.Close()
-	if err := db.Migrate(b.Context(), server.Migrations()...); err != nil {
-		b.Fatal(err)
-	}
 	at := time.Now().Add(-24 * time.Hour)
 	body, err := json.Marshal(map[string]any{"decision": nil, "payload": map[string]string{"type": "request", "message": "Please process the following task, and tell me when it is done."}, "meta": mail.Meta{
 		Envelope:      amp.Envelope{Version: amp.Version, From: "x@acme.signalbox.local", To: "y@acme.signalbox.local", Subject: "Task request", Priority: "normal", Signature: strings.Repeat("s", 88)},

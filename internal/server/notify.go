@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"signalbox/internal/deliver"
@@ -45,11 +44,11 @@ func notifySettings() []Setting {
 		secret("notify.slack.app_token", "the app-level token, xapp-…; with it buttons work over Socket Mode", func(c *Config) *wire.Secret { return &c.Notify.SlackAppToken }),
 		secret("notify.slack.signing_secret", "the app's signing secret; with it Slack may call /notify/slack when a button is pressed", func(c *Config) *wire.Secret { return &c.Notify.SlackSigningSecret }),
 		text("notify.slack.channel", "", "the id of the channel that the app posts to, such as C024BE91L", func(c *Config) *string { return &c.Notify.SlackChannel }),
-		truth("notify.slack.buttons_on_high", "true lets gates of high risk be decided in Slack too", func(c *Config) *bool { return &c.Notify.SlackButtonsOnHigh }),
+		flag("notify.slack.buttons_on_high", "true lets gates of high risk be decided in Slack too", func(c *Config) *bool { return &c.Notify.SlackButtonsOnHigh }),
 		webAddress("notify.slack.api", "the address of Slack's API, behind a gateway", func(c *Config) *string { return &c.Notify.SlackAPI }),
 		secret("notify.telegram.token", "the token of a Telegram bot", func(c *Config) *wire.Secret { return &c.Notify.TelegramToken }),
 		text("notify.telegram.chat", "", "the number of the chat that the bot posts to, or the @name of a public channel", func(c *Config) *string { return &c.Notify.TelegramChat }),
-		truth("notify.telegram.buttons_on_high", "true lets gates of high risk be decided in Telegram too", func(c *Config) *bool { return &c.Notify.TelegramButtonsOnHigh }),
+		flag("notify.telegram.buttons_on_high", "true lets gates of high risk be decided in Telegram too", func(c *Config) *bool { return &c.Notify.TelegramButtonsOnHigh }),
 		webAddress("notify.telegram.api", "the address of Telegram's API, behind a gateway", func(c *Config) *string { return &c.Notify.TelegramAPI }),
 		secret("notify.email.smtp", "a mail server, as smtp://user:password@host:587, or smtps:// for TLS from the start", func(c *Config) *wire.Secret { return &c.Notify.SMTP }),
 		text("notify.email.from", "", "the sender's address", func(c *Config) *string { return &c.Notify.From }),
@@ -69,19 +68,6 @@ func secret(key, meaning string, field func(*Config) *wire.Secret) Setting {
 		Key: key, Meaning: meaning, Secret: true,
 		set: func(c *Config, v string) error { *field(c) = wire.NewSecret(v); return nil },
 		get: func(c *Config) string { return field(c).String() },
-	}
-}
-
-func truth(key, meaning string, field func(*Config) *bool) Setting {
-	return Setting{
-		Key: key, Default: "false", Meaning: meaning,
-		set: func(c *Config, v string) (err error) {
-			if *field(c), err = strconv.ParseBool(v); err != nil {
-				return fmt.Errorf("should be true or false")
-			}
-			return nil
-		},
-		get: func(c *Config) string { return strconv.FormatBool(*field(c)) },
 	}
 }
 

@@ -58,7 +58,7 @@ func runSettings() []Setting {
 			Key: "runs.folders", Default: "", Meaning: "folders in which POST /runs may start runs, with commas between; nowhere when empty", List: true,
 			set: setFolders, get: func(c *Config) string { return strings.Join(c.Runs.Folders, ",") },
 		},
-		truth("runs.telegram", "true lets operators start and watch runs by messages to the bot of notify.telegram", func(c *Config) *bool { return &c.Runs.Telegram }),
+		flag("runs.telegram", "true lets operators start and watch runs by messages to the bot of notify.telegram", func(c *Config) *bool { return &c.Runs.Telegram }),
 		money("runs.budget_usd", "the most dollars that one run may use; 0 is no limit", func(r *Runs) *float64 { return &r.Budget.USD }),
 		count("runs.budget_tokens", "the most tokens that one run may use; 0 is no limit", func(r *Runs) *int64 { return &r.Budget.Tokens }),
 		money("runs.daily_usd", "the most dollars that the runs of a workspace may use in a day; 0 is no limit", func(r *Runs) *float64 { return &r.Daily.USD }),

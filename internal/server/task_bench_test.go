@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -31,25 +30,7 @@ func BenchmarkTaskMessages(b *testing.B) {
 				keys[role] = made.Keys["signal"]
 			}
 			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64}}
-			post := func(role, path, body string) {
-				req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, s.url+path, strings.NewReader(body))
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				req.Header.Set("Authorization", "Bearer "+keys[role])
-				req.Header.Set("Content-Type", "application/json")
-				res, err := client.Do(req)
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				text, _ := io.ReadAll(res.Body)
-				_ = res.Body.Close()
-				if res.StatusCode != http.StatusAccepted {
-					b.Errorf("%d %s", res.StatusCode, text)
-				}
-			}
+			post := func(role, path, body string) { s.call(b, client, http.MethodPost, path, keys[role], body, nil) }
 			var next atomic.Int64
 			var wg sync.WaitGroup
 			b.ResetTimer()

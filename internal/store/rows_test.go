@@ -21,13 +21,7 @@ func TestRowsThatNobodyClosedDoNotHoldUpTheTransaction(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, db *store.DB) {
-				tx := begin(t, db)
-				tx.Exec(insertNote, 1, "a")
-				tx.Exec(insertNote, 2, "b")
-				rows, err := tx.Query("SELECT name FROM note ORDER BY id")
-				if err != nil || !rows.Next() {
-					t.Fatalf("no rows: %v", err)
-				}
+				tx, rows := twoNotes(t, db)
 				end(t, tx) // with a row still to read, as after a panic
 				tx = begin(t, db)
 				tx.Exec(insertNote, 9, "z")
@@ -42,13 +36,7 @@ func TestRowsThatNobodyClosedDoNotHoldUpTheTransaction(t *testing.T) {
 
 func TestReadingOnInRowsAfterTheNextQueryIsAnError(t *testing.T) {
 	each(t, func(t *testing.T, db *store.DB) {
-		tx := begin(t, db)
-		tx.Exec(insertNote, 1, "a")
-		tx.Exec(insertNote, 2, "b")
-		rows, err := tx.Query("SELECT name FROM note ORDER BY id")
-		if err != nil || !rows.Next() {
-			t.Fatalf("no rows: %v", err)
-		}
+		tx, rows := twoNotes(t, db)
 		if err := tx.QueryRow("SELECT count(*) FROM note", nil, new(int)); err != nil {
 			t.Fatal(err)
 		}
@@ -84,4 +72,17 @@ func TestRowsThatWereReadToTheEndAreClosed(t *testing.T) {
 		}
 		commit(t, tx)
 	})
+}
+
+// twoNotes is a transaction that has written two notes and read the first of them.
+func twoNotes(t *testing.T, db *store.DB) (*store.Tx, store.Rows) {
+	t.Helper()
+	tx := begin(t, db)
+	tx.Exec(insertNote, 1, "a")
+	tx.Exec(insertNote, 2, "b")
+	rows, err := tx.Query("SELECT name FROM note ORDER BY id")
+	if err != nil || !rows.Next() {
+		t.Fatalf("no rows: %v", err)
+	}
+	return tx, rows
 }

@@ -50,23 +50,7 @@ func commit(t *testing.T, tx *store.Tx) {
 // names are the notes that a reader outside of any transaction sees.
 func names(t *testing.T, db *store.DB) string {
 	t.Helper()
-	rows, err := db.Read.QueryContext(t.Context(), "SELECT name FROM note ORDER BY id")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rows.Close() }()
-	var out []string
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, name)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return strings.Join(out, " ")
+	return strings.Join(storetest.Strings(t, db, "SELECT name FROM note ORDER BY id"), " ")
 }
 
 func wantNames(t *testing.T, db *store.DB, want string) {

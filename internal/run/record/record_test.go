@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -239,9 +238,7 @@ func BenchmarkEventToFollower(b *testing.B) {
 			}
 			wg.Wait()
 			b.ReportMetric(float64(spent().Microseconds())/float64(b.N), "cpu-µs/op")
-			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
-			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+			testbed.ReportLatency(b, took)
 		})
 	}
 }

@@ -103,3 +103,24 @@ func Open(t testing.TB, address string, sets ...store.Migrations) *store.DB {
 	}
 	return db
 }
+
+// Strings is what a query finds, which selects one column of text.
+func Strings(t testing.TB, db *store.DB, query string, args ...any) (found []string) {
+	t.Helper()
+	rows, err := db.Read.QueryContext(context.Background(), query, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, text)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}

@@ -276,6 +276,14 @@ func decode(raw []byte, into any) *Refusal {
 	return refuse(LayerSchema, OutOfRange, at, "The number is larger than can be worked with.")
 }
 
+// read takes a document through the layers up to its schema, into what it is.
+func read(raw []byte, schema string, into any) *Refusal {
+	if _, refusal := parse(raw, schema); refusal != nil {
+		return refusal
+	}
+	return decode(raw, into)
+}
+
 // ReadMessage takes a message through the layers that need nothing but the message.
 func ReadMessage(raw []byte, p Policy) (m *Message, warnings []Problem, refusal *Refusal) {
 	data, refusal := parse(raw, "message")
@@ -317,11 +325,8 @@ func ReadMessage(raw []byte, p Policy) (m *Message, warnings []Problem, refusal 
 
 // ReadAck takes an ack through the layers that need nothing but the ack.
 func ReadAck(raw []byte) (*Ack, *Refusal) {
-	if _, refusal := parse(raw, "ack"); refusal != nil {
-		return nil, refusal
-	}
 	a := &Ack{Raw: raw}
-	if refusal := decode(raw, a); refusal != nil {
+	if refusal := read(raw, "ack", a); refusal != nil {
 		return nil, refusal
 	}
 	if taskOf(a.AckOf) != a.TaskID {
@@ -332,20 +337,17 @@ func ReadAck(raw []byte) (*Ack, *Refusal) {
 
 // ReadHeartbeat takes a heartbeat through the layers that need nothing else.
 func ReadHeartbeat(raw []byte) (*Heartbeat, *Refusal) {
-	if _, refusal := parse(raw, "heartbeat"); refusal != nil {
+	h := &Heartbeat{Raw: raw}
+	if refusal := read(raw, "heartbeat", h); refusal != nil {
 		return nil, refusal
 	}
-	h := &Heartbeat{Raw: raw}
-	return h, decode(raw, h)
+	return h, nil
 }
 
 // ReadInstruction takes an admin instruction through the layers that need nothing else.
 func ReadInstruction(raw []byte) (*Instruction, *Refusal) {
-	if _, refusal := parse(raw, "admin_instruction"); refusal != nil {
-		return nil, refusal
-	}
 	i := &Instruction{Raw: raw}
-	if refusal := decode(raw, i); refusal != nil {
+	if refusal := read(raw, "admin_instruction", i); refusal != nil {
 		return nil, refusal
 	}
 	for n, ref := range i.Refs {
