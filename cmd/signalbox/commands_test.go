@@ -323,7 +323,7 @@ func (w *world) run(line string) (code int, output string) {
 			break
 		}
 		_, help := w.sh(line+" --help", limit)
-		if usage := takes.FindStringSubmatch(help); usage != nil && usage[1] == line && usage[2] != "" {
+		if usage := takes.FindStringSubmatch(help); len(usage) == 3 && usage[1] == line && usage[2] != "" {
 			return 0, ""
 		}
 	}

@@ -76,7 +76,7 @@ var hrefs = regexp.MustCompile(`(?:href|src)="([^"]+)"`)
 
 // crawl opens every page that can be reached, and returns the links that lead nowhere, each
 // with the page that has it.
-func (b *browser) crawl(from string) (seen []string, broken []string) {
+func (b *browser) crawl(from string) (seen, broken []string) {
 	b.t.Helper()
 	type step struct{ link, on string }
 	for next := []step{{from, ""}}; len(next) > 0; next = next[1:] {

@@ -42,8 +42,10 @@ func readThing(e *ledger.Entry) (*counter.Count, error) {
 func start(t *testing.T, address string, look time.Duration) *node {
 	t.Helper()
 	n := &node{core: ledgertest.Open(t, address, nil, []ledgertest.Part{
-		{Migrations: clock.Migrations, Projection: clock.Projection()}, {Migrations: roster.Migrations, Projection: roster.Projection()},
-		{Migrations: gate.Migrations, Projection: gate.Projection()}, {Migrations: counter.Migrations, Projection: counter.Projection()},
+		{Migrations: clock.Migrations, Projection: clock.Projection()},
+		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: gate.Migrations, Projection: gate.Projection()},
+		{Migrations: counter.Migrations, Projection: counter.Projection()},
 	})}
 	log := slog.New(slog.NewTextHandler(&n.log, nil))
 	r := roster.New(roster.Options{DB: n.core.DB, Ledger: n.core.Ledger, Now: time.Now, Log: log, Provider: "signalbox.local"})

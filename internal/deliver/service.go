@@ -76,7 +76,7 @@ func scanSummary(scan func(...any) error) (Summary, error) {
 
 // List lists deliveries that the caller may see, the newest first, from before the given id on.
 func (o *Outbox) List(ctx context.Context, f Filter, before string, limit int) ([]Summary, error) {
-	visible := false
+	var visible bool
 	if f.Workspace, visible = wire.Within(ctx, f.Workspace); !visible {
 		return []Summary{}, nil
 	}

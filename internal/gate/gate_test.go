@@ -25,8 +25,10 @@ import (
 // parts are what gates stand on.
 func parts() []ledgertest.Part {
 	return []ledgertest.Part{
-		{Migrations: clock.Migrations, Projection: clock.Projection()}, {Migrations: roster.Migrations, Projection: roster.Projection()},
-		{Migrations: gate.Migrations, Projection: gate.Projection()}, {Projection: askingProjection()},
+		{Migrations: clock.Migrations, Projection: clock.Projection()},
+		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: gate.Migrations, Projection: gate.Projection()},
+		{Projection: askingProjection()},
 	}
 }
 

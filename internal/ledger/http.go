@@ -285,9 +285,9 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 			if !wire.InScope(r.Context(), e.Workspace) {
 				continue
 			}
-			data, err := wire.Marshal(e.View())
-			if err != nil {
-				return err
+			data, problem := wire.Marshal(e.View())
+			if problem != nil {
+				return problem
 			}
 			err = events.Send(strconv.FormatInt(e.Seq, 10), e.Kind, data)
 		case <-beat.C:

@@ -21,7 +21,7 @@ func (l *Ledger) Visible(ctx context.Context, seq int64) (Entry, error) {
 // List is a page of the entries that the caller may see, as others are shown them.
 func (l *Ledger) List(ctx context.Context, q Query) (EntryPage, error) {
 	page := EntryPage{Entries: []EntryView{}, Next: q.After}
-	visible := false
+	var visible bool
 	if q.Workspace, visible = wire.Within(ctx, q.Workspace); !visible {
 		return page, nil
 	}

@@ -33,7 +33,8 @@ func TestWaitersAreWokenByEntriesThatConcernThem(t *testing.T) {
 				done.Go(func() {
 					looked := 0
 					err := waiters.Await(ctx, name, func(ctx context.Context) (bool, error) {
-						if looked++; looked == 1 {
+						looked++
+						if looked == 1 {
 							waiting.Done()
 						}
 						entries, err := n.Entries(ctx, ledger.Query{Subject: name})

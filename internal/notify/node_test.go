@@ -26,8 +26,10 @@ const base = "https://signalbox.example"
 // parts are what notices stand on.
 func parts() (all []ledgertest.Part) {
 	return []ledgertest.Part{
-		{Migrations: clock.Migrations, Projection: clock.Projection()}, {Migrations: roster.Migrations, Projection: roster.Projection()},
-		{Migrations: gate.Migrations, Projection: gate.Projection()}, {Migrations: deliver.Migrations, Projection: deliver.Projection()},
+		{Migrations: clock.Migrations, Projection: clock.Projection()},
+		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: gate.Migrations, Projection: gate.Projection()},
+		{Migrations: deliver.Migrations, Projection: deliver.Projection()},
 		{Migrations: notify.Migrations, Projection: notify.Projection()},
 	}
 }

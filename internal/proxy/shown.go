@@ -55,7 +55,8 @@ func (x *exchange) promptOpening(d rulebook.Decision) gate.Opening {
 	o.Shown.Summary = "A request is about to reach the provider " + x.provider + "."
 	o.Shown.ProposedAction = "Send " + x.kind + " to " + clean(x.q.model)
 	o.Shown.Facts = []gate.Fact{
-		{Name: "model", Value: clean(x.q.model)}, {Name: "tools", Value: clean(strings.Join(x.q.tools, ", "))},
+		{Name: "model", Value: clean(x.q.model)},
+		{Name: "tools", Value: clean(strings.Join(x.q.tools, ", "))},
 		{Name: "bytes", Value: fmt.Sprint(len(x.q.body))},
 	}
 	o.Shown.Artifacts = []wire.Raw{artifact("request", x.q.body)}

@@ -110,10 +110,10 @@ func TestAServerThatIsStoppedHoldsNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer after.Close()
 			var held int
 			err = after.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM ledger_cursor WHERE held_until <> 0) +
 (SELECT count(*) FROM delivery_runner) + (SELECT count(*) FROM delivery_claim WHERE holder <> '')`, nil, &held)
+			after.Close()
 			if err != nil || held != 0 {
 				t.Errorf("round %d: %d leases are held: %v", round, held, err)
 			}

@@ -92,11 +92,11 @@ ON CONFLICT (agent, run_id) DO UPDATE SET last_at = excluded.last_at, due_at = e
 	clock.Set(tx, clock.Timer{Kind: beatTimer, Subject: b.Agent + " " + b.RunID, Workspace: e.Workspace, Due: due})
 }
 
-func applyMissed(tx *store.Tx, e *ledger.Entry, b *beat) {
+func applyMissed(tx *store.Tx, _ *ledger.Entry, b *beat) {
 	tx.Exec("UPDATE heartbeat SET missed = $3 WHERE agent = $1 AND run_id = $2", b.Agent, b.RunID, true)
 }
 
-func applyEnded(tx *store.Tx, e *ledger.Entry, b *beat) {
+func applyEnded(tx *store.Tx, _ *ledger.Entry, b *beat) {
 	tx.Exec("DELETE FROM heartbeat WHERE agent = $1 AND run_id = $2", b.Agent, b.RunID)
 }
 

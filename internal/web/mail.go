@@ -136,8 +136,8 @@ func (l *letter) read() {
 }
 
 // Name is the part of an address before the @, as a list has room for it.
-func (mailView) Name(address string) string {
-	name, _, _ := strings.Cut(address, "@")
+func (mailView) Name(mailAddress string) string {
+	name, _, _ := strings.Cut(mailAddress, "@")
 	return name
 }
 

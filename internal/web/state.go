@@ -87,7 +87,7 @@ func applyOpened(tx *store.Tx, e *ledger.Entry, b *opened) {
 	tx.Exec("INSERT INTO web_session (hash, operator, how, opened_at, expires_at) VALUES ($1, $2, $3, $4, $5)", b.Session, e.Subject, b.How, e.At.UnixMicro(), b.Expires)
 }
 
-func applyClosed(tx *store.Tx, e *ledger.Entry, b *closed) {
+func applyClosed(tx *store.Tx, _ *ledger.Entry, b *closed) {
 	tx.Exec("DELETE FROM web_session WHERE hash = $1", b.Session)
 }
 

@@ -59,7 +59,7 @@ func TestAStreamWhoseClientHasGoneSaysSo(t *testing.T) {
 		gone <- r.Context().Err()
 	}))
 	defer server.Close()
-	res, err := server.Client().Get(server.URL) //nolint:noctx // the test closes it
+	res, err := server.Client().Get(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,10 @@ import (
 
 // event is a line of go test -json, as "go doc test2json" has it.
 type event struct {
-	Action, Package, Test, Output string
+	Action  string `json:"Action"`
+	Package string `json:"Package"`
+	Test    string `json:"Test"`
+	Output  string `json:"Output"`
 }
 
 // report turns events into lines for people.

@@ -51,9 +51,12 @@ func New(t testing.TB, address string, on On) *Node {
 		on.Core(&c.Core)
 	}
 	c.base = ledgertest.Open(t, address, nil, []ledgertest.Part{
-		{Migrations: clock.Migrations, Projection: clock.Projection()}, {Migrations: roster.Migrations, Projection: roster.Projection()},
-		{Migrations: rulebook.Migrations, Projection: rulebook.Projection()}, {Migrations: gate.Migrations, Projection: gate.Projection()},
-		{Migrations: counter.Migrations, Projection: counter.Projection()}, {Migrations: deliver.Migrations, Projection: deliver.Projection()},
+		{Migrations: clock.Migrations, Projection: clock.Projection()},
+		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: rulebook.Migrations, Projection: rulebook.Projection()},
+		{Migrations: gate.Migrations, Projection: gate.Projection()},
+		{Migrations: counter.Migrations, Projection: counter.Projection()},
+		{Migrations: deliver.Migrations, Projection: deliver.Projection()},
 		{Migrations: on.Migrations, Projection: on.Projection},
 	})
 	c.DB, c.Ledger, c.Now = c.base.DB, c.base.Ledger, c.base.Now

@@ -15,7 +15,8 @@ import (
 func Open(t testing.TB, address string) (*ledgertest.Node, protocol.Core) {
 	t.Helper()
 	n := ledgertest.Open(t, address, nil, []ledgertest.Part{
-		{Migrations: clock.Migrations, Projection: clock.Projection()}, {Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: clock.Migrations, Projection: clock.Projection()},
+		{Migrations: roster.Migrations, Projection: roster.Projection()},
 		{Migrations: run.Migrations, Projection: run.Projection()},
 	})
 	return n, protocol.Core{DB: n.DB, Ledger: n.Ledger, Now: n.Now, Log: slog.New(slog.DiscardHandler)}
