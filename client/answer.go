@@ -60,7 +60,8 @@ func readAnswer(r reply) (Answer, error) {
 	case a.Status == StatusRejected && r.code == http.StatusOK:
 	case a.Status == StatusPending && r.code == http.StatusAccepted && a.GateID != "":
 	default:
-		return Answer{}, &unclear{fmt.Sprintf("the answer %s has the status %.40q, which does not go with it", r.status, a.Status)}
+		return Answer{},
+			&unclear{fmt.Sprintf("the answer %s has the status %.40q, which does not go with it", r.status, a.Status)}
 	}
 	return a, nil
 }

@@ -50,12 +50,14 @@ func WithTransport(t http.RoundTripper) Option { return func(c *Client) { c.http
 // (rs-amp-…). It makes no call.
 func New(baseURL, key string, options ...Option) (*Client, error) {
 	u, err := url.Parse(strings.TrimRight(baseURL, "/"))
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" ||
+		u.Fragment != "" {
 		// The address is not repeated: it may hold a password.
 		return nil, errors.New("client: the server's address should look like https://signalbox.example.com")
 	}
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, errors.New("client: the agent's key should look like rs-amp-… and is empty or has characters that no key has")
+		return nil, errors.New("client: the agent's key should look like rs-amp-… and is empty " +
+			"or has characters that no key has")
 	}
 	c := &Client{
 		base: u.String(), timeout: 30 * time.Second, patience: time.Minute,

@@ -20,7 +20,8 @@ func TestASignalIsAnswered(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		c, ctx := b.client(), testbed.Context(t)
 		a, err := c.Signal(ctx, payload("run-1"))
-		if diff := cmp.Diff(client.Answer{Status: client.StatusApproved, Message: "No gate required"}, a); err != nil || diff != "" {
+		if diff := cmp.Diff(client.Answer{Status: client.StatusApproved, Message: "No gate required"}, a); err != nil ||
+			diff != "" {
 			t.Errorf("%v %s", err, diff)
 		}
 		again, err := c.Signal(ctx, payload("run-1"))
@@ -30,11 +31,13 @@ func TestASignalIsAnswered(t *testing.T) {
 		other := payload("run-1")
 		other.Summary = "Wrote something else"
 		_, err = c.Signal(ctx, other)
-		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "duplicate_run_id" || e.Status != 409 || e.Field != "run_id" {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "duplicate_run_id" || e.Status != 409 ||
+			e.Field != "run_id" {
 			t.Errorf("other content: %v", err)
 		}
 		_, err = c.Signal(ctx, client.Payload{RunID: "run-2", StartedAt: began, CompletedAt: began})
-		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "invalid_payload" || e.Fields["model"] == "" || e.Fields["summary"] == "" {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "invalid_payload" || e.Fields["model"] == "" ||
+			e.Fields["summary"] == "" {
 			t.Errorf("an empty payload: %v", err)
 		}
 		if got := b.signals(); len(got) != 1 || got[0]["cost_usd"] != 0.014736 {
@@ -48,7 +51,10 @@ func TestAGateIsPassedWithAnApprovalOnly(t *testing.T) {
 		c, ctx := b.client(), testbed.Context(t)
 		for i, m := range []client.Message{
 			payload("run-1"),
-			client.GateRequest{RunID: "run-1", Summary: "Wrote it", ProposedAction: "Send it", Artifacts: []any{client.Text("Dear …")}},
+			client.GateRequest{
+				RunID: "run-1", Summary: "Wrote it", ProposedAction: "Send it",
+				Artifacts: []any{client.Text("Dear …")},
+			},
 		} {
 			gated := make(chan error, 1)
 			go func() { gated <- c.Gate(ctx, m) }()
@@ -93,7 +99,8 @@ func TestWaitingOnWhatIsNotThereEndsAtOnce(t *testing.T) {
 		t.Errorf("no such gate: %v", err)
 	}
 	b.key = "rs-amp-" + strings.Repeat("x", 32)
-	if err := b.client().Gate(testbed.Context(t), payload("run-1")); err == nil || !strings.Contains(err.Error(), "unauthenticated") {
+	if err := b.client().Gate(testbed.Context(t), payload("run-1")); err == nil ||
+		!strings.Contains(err.Error(), "unauthenticated") {
 		t.Errorf("a wrong key: %v", err)
 	}
 }
@@ -150,7 +157,10 @@ func TestWithoutAServerThereIsNoApproval(t *testing.T) {
 }
 
 func TestAddressesAndKeysThatCannotBeRightAreRefused(t *testing.T) {
-	for _, address := range []string{"", "signalbox.example.com", "ftp://x", "https://user:password@x", "https://x?y=z", "https://x#y", "http://\x00"} {
+	for _, address := range []string{
+		"", "signalbox.example.com", "ftp://x", "https://user:password@x", "https://x?y=z",
+		"https://x#y", "http://\x00",
+	} {
 		if _, err := client.New(address, "rs-amp-key"); err == nil || strings.Contains(err.Error(), "password") {
 			t.Errorf("%q: %v", address, err)
 		}
@@ -160,7 +170,8 @@ func TestAddressesAndKeysThatCannotBeRightAreRefused(t *testing.T) {
 			t.Errorf("the key %q is taken", key)
 		}
 	}
-	if _, err := mustNew(t).Signal(t.Context(), client.Payload{}); err == nil || !strings.Contains(err.Error(), "NewRunID") {
+	if _, err := mustNew(t).Signal(t.Context(), client.Payload{}); err == nil ||
+		!strings.Contains(err.Error(), "NewRunID") {
 		t.Errorf("a payload without run: %v", err)
 	}
 }

@@ -19,15 +19,16 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = c.Run(context.Background(), client.RunOptions{Summary: "Write a letter"}, func(ctx context.Context, run *client.Run) error {
-		letter, in, out := write(ctx)
-		run.AddUsage("claude-sonnet-4-6", in, out)
-		run.SetSummary("Wrote a letter of two pages to the landlord")
-		if err := run.Approve(ctx, "Send it to the landlord", client.Text(letter)); err != nil {
-			return err // rejected, or nobody could be asked: in both cases it is not sent
-		}
-		return send(ctx, letter)
-	})
+	err = c.Run(context.Background(), client.RunOptions{Summary: "Write a letter"},
+		func(ctx context.Context, run *client.Run) error {
+			letter, in, out := write(ctx)
+			run.AddUsage("claude-sonnet-4-6", in, out)
+			run.SetSummary("Wrote a letter of two pages to the landlord")
+			if err := run.Approve(ctx, "Send it to the landlord", client.Text(letter)); err != nil {
+				return err // rejected, or nobody could be asked: in both cases it is not sent
+			}
+			return send(ctx, letter)
+		})
 	if rejected, ok := errors.AsType[*client.Rejected](err); ok {
 		fmt.Println("An operator says no:", rejected.Message)
 	} else if err != nil {
@@ -42,7 +43,9 @@ func send(context.Context, string) error { return nil }
 // One signal at the end of a run, with an approval before what comes next.
 func ExampleClient_Gate() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"status":"rejected","gate_id":"gate_01jt","message":"Gate rejected by operator: not on a Sunday"}`))
+		_, _ = w.Write(
+			[]byte(`{"status":"rejected","gate_id":"gate_01jt","message":"Gate rejected by operator: not on a Sunday"}`),
+		)
 	}))
 	defer server.Close()
 

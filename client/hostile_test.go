@@ -29,36 +29,38 @@ func answer(status int, body string) http.HandlerFunc {
 
 // hostile are answers that are no approvals, though some of them look like one.
 var hostile = map[string]http.HandlerFunc{
-	"hangs":                      func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-	"500":                        answer(500, `{"status":"approved","gate_id":"gate_1","message":""}`),
-	"500 in the error form":      answer(500, `{"error":"internal","message":"x"}`),
-	"503 approved":               answer(503, `{"status":"approved","gate_id":"gate_1","message":""}`),
-	"201 approved":               answer(201, `{"status":"approved","gate_id":"gate_1","message":""}`),
-	"202 approved":               answer(202, `{"status":"approved","gate_id":"gate_1","message":""}`),
-	"204":                        func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
-	"404 of a proxy":             answer(404, "404 page not found"),
-	"400 approved":               answer(400, `{"status":"approved","gate_id":"gate_1","message":""}`),
-	"empty":                      answer(200, ""),
-	"garbage":                    answer(200, "<html>approved</html>"),
-	"null":                       answer(200, "null"),
-	"a list":                     answer(200, `[{"status":"approved","gate_id":"gate_1","message":""}]`),
-	"an unknown status":          answer(200, `{"status":"maybe","gate_id":"gate_1","message":""}`),
-	"upper case":                 answer(200, `{"status":"APPROVED","gate_id":"gate_1","message":""}`),
-	"upper-case names":           answer(200, `{"STATUS":"approved","GATE_ID":"gate_1","message":""}`),
-	"no status":                  answer(200, `{"gate_id":"gate_1","message":"approved"}`),
-	"status null":                answer(200, `{"status":null,"gate_id":"gate_1","message":"approved"}`),
-	"status true":                answer(200, `{"status":true,"gate_id":"gate_1","message":""}`),
-	"status in a list":           answer(200, `{"status":["approved"],"gate_id":"gate_1","message":""}`),
-	"two statuses":               answer(200, `{"status":"rejected","gate_id":"gate_1","message":"","status":"approved"}`),
-	"no gate_id":                 answer(200, `{"status":"approved","message":""}`),
-	"gate_id a number":           answer(200, `{"status":"approved","gate_id":7,"message":""}`),
-	"something after it":         answer(200, `{"status":"approved","gate_id":"gate_1","message":""} {"status":"rejected"}`),
+	"hangs":                 func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+	"500":                   answer(500, `{"status":"approved","gate_id":"gate_1","message":""}`),
+	"500 in the error form": answer(500, `{"error":"internal","message":"x"}`),
+	"503 approved":          answer(503, `{"status":"approved","gate_id":"gate_1","message":""}`),
+	"201 approved":          answer(201, `{"status":"approved","gate_id":"gate_1","message":""}`),
+	"202 approved":          answer(202, `{"status":"approved","gate_id":"gate_1","message":""}`),
+	"204":                   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
+	"404 of a proxy":        answer(404, "404 page not found"),
+	"400 approved":          answer(400, `{"status":"approved","gate_id":"gate_1","message":""}`),
+	"empty":                 answer(200, ""),
+	"garbage":               answer(200, "<html>approved</html>"),
+	"null":                  answer(200, "null"),
+	"a list":                answer(200, `[{"status":"approved","gate_id":"gate_1","message":""}]`),
+	"an unknown status":     answer(200, `{"status":"maybe","gate_id":"gate_1","message":""}`),
+	"upper case":            answer(200, `{"status":"APPROVED","gate_id":"gate_1","message":""}`),
+	"upper-case names":      answer(200, `{"STATUS":"approved","GATE_ID":"gate_1","message":""}`),
+	"no status":             answer(200, `{"gate_id":"gate_1","message":"approved"}`),
+	"status null":           answer(200, `{"status":null,"gate_id":"gate_1","message":"approved"}`),
+	"status true":           answer(200, `{"status":true,"gate_id":"gate_1","message":""}`),
+	"status in a list":      answer(200, `{"status":["approved"],"gate_id":"gate_1","message":""}`),
+	"two statuses":          answer(200, `{"status":"rejected","gate_id":"gate_1","message":"","status":"approved"}`),
+	"no gate_id":            answer(200, `{"status":"approved","message":""}`),
+	"gate_id a number":      answer(200, `{"status":"approved","gate_id":7,"message":""}`),
+	"something after it": answer(200,
+		`{"status":"approved","gate_id":"gate_1","message":""} {"status":"rejected"}`),
 	"cut off inside of the JSON": answer(200, `{"status":"approved","gate_id":"gate_1","message":"`),
-	"larger than an answer":      answer(200, `{"status":"approved","gate_id":"gate_1","message":"`+strings.Repeat("x", 2<<20)+`"}`),
-	"pending without a gate":     answer(202, `{"status":"pending","gate_id":null,"message":""}`),
-	"pending for ever":           answer(202, pendingBody),
-	"pending with 200":           answer(200, pendingBody),
-	"closes at once":             func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	"larger than an answer": answer(200,
+		`{"status":"approved","gate_id":"gate_1","message":"`+strings.Repeat("x", 2<<20)+`"}`),
+	"pending without a gate": answer(202, `{"status":"pending","gate_id":null,"message":""}`),
+	"pending for ever":       answer(202, pendingBody),
+	"pending with 200":       answer(200, pendingBody),
+	"closes at once":         func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	"closes in the middle of the body": func(w http.ResponseWriter, _ *http.Request) {
 		text := `{"status":"approved","gate_id":"gate_1","message":""}`
 		w.Header().Set("Content-Length", fmt.Sprint(len(text)+10))
@@ -88,7 +90,8 @@ func TestNothingButAnApprovalIsAnApproval(t *testing.T) {
 			h.ServeHTTP(w, r)
 		}))
 		defer s.Close()
-		c, err := client.New(s.URL, "rs-amp-key", client.WithAgent("writer"), client.WithTimeout(60*time.Millisecond), client.WithPatience(250*time.Millisecond))
+		c, err := client.New(s.URL, "rs-amp-key", client.WithAgent("writer"), client.WithTimeout(60*time.Millisecond),
+			client.WithPatience(250*time.Millisecond))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +149,8 @@ func TestWhatFailsForAWhileIsTriedAgainWithTheSameBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err := client.Hurry(c).Signal(testbed.Context(t), payload("run-1")); err != nil || a.Status != client.StatusApproved {
+	if a, err := client.Hurry(c).Signal(testbed.Context(t), payload("run-1")); err != nil ||
+		a.Status != client.StatusApproved {
 		t.Errorf("%+v %v", a, err)
 	}
 }

@@ -23,13 +23,17 @@ func TestAHeartbeatHearsWhenToStop(t *testing.T) {
 		}
 		b.Ops(200, "POST /ops/agents/writer/halt", `{"run_id":"run-1","reason":"It writes too much."}`, nil)
 		p, err = c.Heartbeat(ctx, client.Heartbeat{AgentID: "writer", RunID: "run-1"})
-		if diff := cmp.Diff(client.Pulse{Halt: true, Message: "It writes too much.", Next: time.Minute}, p); err != nil || diff != "" {
+		if diff := cmp.Diff(client.Pulse{Halt: true, Message: "It writes too much.", Next: time.Minute}, p); err != nil ||
+			diff != "" {
 			t.Errorf("%v %s", err, diff)
 		}
 		if p, err := c.Heartbeat(ctx, client.Heartbeat{RunID: "run-2"}); err != nil || p.Halt {
 			t.Errorf("another run: %+v %v", p, err)
 		}
-		for name, h := range map[string]client.Heartbeat{"run_id": {}, "agent_id": {AgentID: "reader", RunID: "run-1"}, "ttl_s": {RunID: "run-1", TTL: 48 * time.Hour}} {
+		for name, h := range map[string]client.Heartbeat{
+			"run_id": {}, "agent_id": {AgentID: "reader", RunID: "run-1"},
+			"ttl_s": {RunID: "run-1", TTL: 48 * time.Hour},
+		} {
 			_, err := c.Heartbeat(ctx, h)
 			if e, ok := errors.AsType[*client.Error](err); !ok || e.Field != name {
 				t.Errorf("%s: %v", name, err)
@@ -40,8 +44,10 @@ func TestAHeartbeatHearsWhenToStop(t *testing.T) {
 
 func TestOnlyAClearAnswerLetsARunGoOn(t *testing.T) {
 	for name, body := range map[string]string{
-		"nothing": "", "no object": `[]`, "another answer": `{"status":"approved","gate_id":null,"message":""}`, "null": `{"halt":null}`,
-		"text": `{"halt":"false"}`, "upper case": `{"HALT":false}`, "twice": `{"halt":true,"halt":false}`, "cut off": `{"halt":false`,
+		"nothing": "", "no object": `[]`, "another answer": `{"status":"approved","gate_id":null,"message":""}`,
+		"null": `{"halt":null}`,
+		"text": `{"halt":"false"}`, "upper case": `{"HALT":false}`, "twice": `{"halt":true,"halt":false}`,
+		"cut off": `{"halt":false`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -51,7 +57,8 @@ func TestOnlyAClearAnswerLetsARunGoOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p, err := client.Hurry(c).Heartbeat(testbed.Context(t), client.Heartbeat{RunID: "run-1"}); !errors.Is(err, client.ErrUnreachable) {
+			if p, err := client.Hurry(c).Heartbeat(testbed.Context(t), client.Heartbeat{RunID: "run-1"}); !errors.Is(err,
+				client.ErrUnreachable) {
 				t.Errorf("%+v %v", p, err)
 			}
 		})
@@ -90,7 +97,11 @@ func TestTrustIsAskedForAndGrantedByAnOperator(t *testing.T) {
 func TestAFailureEndsARun(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		c, ctx := b.client(), testbed.Context(t)
-		f := client.Failure{RunID: "run-1", Summary: "Could not write it", ErrorCode: "timeout", ErrorMessage: "The model did not answer", Model: "claude-sonnet-4-6", InputTokens: 10, Cost: 30_000, StartedAt: began}
+		f := client.Failure{
+			RunID: "run-1", Summary: "Could not write it", ErrorCode: "timeout",
+			ErrorMessage: "The model did not answer", Model: "claude-sonnet-4-6", InputTokens: 10, Cost: 30_000,
+			StartedAt: began,
+		}
 		a, err := c.Signal(ctx, f)
 		if err != nil || a.Status != client.StatusApproved || len(a.Warnings) != 0 {
 			t.Errorf("%+v %v", a, err)
@@ -102,7 +113,8 @@ func TestAFailureEndsARun(t *testing.T) {
 			t.Errorf("a completion after it: %v", err)
 		}
 		got := b.signals()
-		if len(got) != 1 || got[0]["type"] != "failure" || got[0]["error_code"] != "timeout" || got[0]["cost_usd"] != 0.00003 {
+		if len(got) != 1 || got[0]["type"] != "failure" || got[0]["error_code"] != "timeout" ||
+			got[0]["cost_usd"] != 0.00003 {
 			t.Errorf("recorded: %v", got)
 		}
 		if _, err := c.Signal(ctx, client.Failure{Summary: "x"}); err == nil {

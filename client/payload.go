@@ -51,7 +51,8 @@ func (p Payload) encode(c *Client) (path string, body []byte, err error) {
 	p.AgentID, p.ProjectID = cmp.Or(p.AgentID, c.agent), cmp.Or(p.ProjectID, c.project)
 	p.Status = cmp.Or(p.Status, Completed)
 	if p.RunID == "" {
-		return "", nil, errors.New("a signal needs a RunID, which tells it from others when it is sent again; client.NewRunID makes one")
+		return "", nil, errors.New("a signal needs a RunID, which tells it from others when it is " +
+			"sent again; client.NewRunID makes one")
 	}
 	body, err = plainJSON(struct {
 		Version string `json:"amp_version"`
@@ -77,7 +78,8 @@ type GateRequest struct {
 func (r GateRequest) encode(c *Client) (path string, body []byte, err error) {
 	r.AgentID, r.ProjectID = cmp.Or(r.AgentID, c.agent), cmp.Or(r.ProjectID, c.project)
 	if r.RunID == "" {
-		return "", nil, errors.New("a gate request needs a RunID, which tells it from others when it is sent again; client.NewRunID makes one")
+		return "", nil, errors.New("a gate request needs a RunID, which tells it from others when it is " +
+			"sent again; client.NewRunID makes one")
 	}
 	body, err = plainJSON(struct {
 		Version string `json:"amp_version"`

@@ -51,7 +51,10 @@ type usage struct {
 func (c *Client) Run(ctx context.Context, o RunOptions, work func(context.Context, *Run) error) error {
 	o.RunID = cmp.Or(o.RunID, NewRunID())
 	o.ReportTimeout = cmp.Or(o.ReportTimeout, 30*time.Second)
-	r := &Run{client: c, options: o, started: time.Now(), summary: o.Summary, usage: map[string]usage{}, metadata: map[string]any{}}
+	r := &Run{
+		client: c, options: o, started: time.Now(), summary: o.Summary, usage: map[string]usage{},
+		metadata: map[string]any{},
+	}
 	maps.Copy(r.metadata, o.Metadata)
 	returned := false
 	defer func() {
@@ -163,7 +166,8 @@ func (r *Run) report(ctx context.Context, status, code, message string) (Answer,
 func (r *Run) payload(prices Prices) Payload {
 	p := Payload{
 		AgentID: r.options.AgentID, RunID: r.options.RunID, ProjectID: r.options.ProjectID,
-		Summary: r.summaryText(), Artifacts: slices.Clone(r.artifacts), StartedAt: r.started, Metadata: maps.Clone(r.metadata),
+		Summary: r.summaryText(), Artifacts: slices.Clone(r.artifacts), StartedAt: r.started,
+		Metadata: maps.Clone(r.metadata),
 	}
 	most := int64(-1)
 	for _, model := range slices.Sorted(maps.Keys(r.usage)) {

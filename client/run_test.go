@@ -27,23 +27,28 @@ func about(p map[string]any, names ...string) map[string]any {
 func TestARunIsMeasuredAndReported(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		before := time.Now()
-		err := b.client(client.WithProject("letters")).Run(testbed.Context(t), client.RunOptions{RunID: "run-1", Summary: "Wrote a letter"}, func(_ context.Context, r *client.Run) error {
-			r.AddUsage("claude-sonnet-4-6", 1000, 600)
-			r.AddUsage("claude-sonnet-4-6", 842, 14)
-			r.AddArtifact(client.Markdown("# Dear …"))
-			r.SetMetadata("source", "cron")
-			return nil
-		})
+		err := b.client(client.WithProject("letters")).Run(testbed.Context(t),
+			client.RunOptions{RunID: "run-1", Summary: "Wrote a letter"}, func(_ context.Context, r *client.Run) error {
+				r.AddUsage("claude-sonnet-4-6", 1000, 600)
+				r.AddUsage("claude-sonnet-4-6", 842, 14)
+				r.AddArtifact(client.Markdown("# Dear …"))
+				r.SetMetadata("source", "cron")
+				return nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := b.signals()[0]
 		want := map[string]any{
 			"agent_id": "writer", "run_id": "run-1", "project_id": "letters", "status": "completed", "summary": "Wrote a letter",
-			"model": "claude-sonnet-4-6", "input_tokens": 1842.0, "output_tokens": 614.0, "cost_usd": 0.014736, "gate_required": false,
-			"metadata": map[string]any{"source": "cron"}, "artifacts": []any{map[string]any{"type": "markdown", "content": "# Dear …"}},
+			"model": "claude-sonnet-4-6", "input_tokens": 1842.0, "output_tokens": 614.0, "cost_usd": 0.014736,
+			"gate_required": false,
+			"metadata":      map[string]any{"source": "cron"},
+			"artifacts":     []any{map[string]any{"type": "markdown", "content": "# Dear …"}},
 		}
-		if diff := cmp.Diff(want, about(got, "agent_id", "run_id", "project_id", "status", "summary", "model", "input_tokens", "output_tokens", "cost_usd", "gate_required", "metadata", "artifacts")); diff != "" {
+		if diff := cmp.Diff(want,
+			about(got, "agent_id", "run_id", "project_id", "status", "summary", "model", "input_tokens", "output_tokens",
+				"cost_usd", "gate_required", "metadata", "artifacts")); diff != "" {
 			t.Error(diff)
 		}
 		for _, name := range []string{"started_at", "completed_at"} {
@@ -65,7 +70,9 @@ func TestHowARunEndedIsReported(t *testing.T) {
 		says               error
 	}{
 		{"an error", "failed", "error", func(context.Context, *client.Run) error { return broken }, broken},
-		{"a rejection", "interrupted", "rejected", func(context.Context, *client.Run) error { return &client.Rejected{Message: "no"} }, nil},
+		{"a rejection", "interrupted", "rejected", func(context.Context, *client.Run) error {
+			return &client.Rejected{Message: "no"}
+		}, nil},
 		{"the end of its context", "interrupted", "context", func(ctx context.Context, _ *client.Run) error {
 			ctx, cancel := context.WithTimeout(ctx, 0)
 			defer cancel()
@@ -83,7 +90,8 @@ func TestHowARunEndedIsReported(t *testing.T) {
 		}
 		all := b.signals()
 		got := all[len(all)-1]
-		if m := got["metadata"].(map[string]any); got["run_id"] != try.name || got["status"] != try.status || m["error_code"] != try.code || m["error_message"] == "" {
+		if m := got["metadata"].(map[string]any); got["run_id"] != try.name || got["status"] != try.status ||
+			m["error_code"] != try.code || m["error_message"] == "" {
 			t.Errorf("%s: %v", try.name, got)
 		}
 	}
@@ -97,11 +105,14 @@ func TestAPanicIsReportedAndGoesOn(t *testing.T) {
 				t.Errorf("recovered %v", p)
 			}
 		}()
-		_ = b.client().Run(testbed.Context(t), client.RunOptions{RunID: "run-1"}, func(context.Context, *client.Run) error { panic("boom") })
+		_ = b.client().Run(testbed.Context(t), client.RunOptions{RunID: "run-1"}, func(context.Context, *client.Run) error {
+			panic("boom")
+		})
 		t.Error("the panic is gone")
 	}()
 	got := b.signals()[0]
-	if m := got["metadata"].(map[string]any); got["status"] != "failed" || m["error_code"] != "panic" || m["error_message"] != "boom" {
+	if m := got["metadata"].(map[string]any); got["status"] != "failed" || m["error_code"] != "panic" ||
+		m["error_message"] != "boom" {
 		t.Errorf("%v", got)
 	}
 }
@@ -138,7 +149,10 @@ func TestARunThatCannotBeReportedSaysSo(t *testing.T) {
 	b := newBox(t, "")
 	c := b.client(client.WithTimeout(time.Second))
 	b.Stop()
-	err := c.Run(testbed.Context(t), client.RunOptions{ReportTimeout: 200 * time.Millisecond}, func(context.Context, *client.Run) error { return nil })
+	err := c.Run(testbed.Context(t), client.RunOptions{ReportTimeout: 200 * time.Millisecond},
+		func(context.Context, *client.Run) error {
+			return nil
+		})
 	if err == nil || !strings.Contains(err.Error(), "could not be reported") {
 		t.Errorf("%v", err)
 	}
@@ -146,7 +160,8 @@ func TestARunThatCannotBeReportedSaysSo(t *testing.T) {
 
 func TestMoneyIsExact(t *testing.T) {
 	for m, want := range map[client.Money]string{
-		0: "0", 1: "0.000000001", 14_736_000: "0.014736", client.Dollar: "1", 12*client.Dollar + 500_000_000: "12.5", -1: "-0.000000001",
+		0: "0", 1: "0.000000001", 14_736_000: "0.014736", client.Dollar: "1", 12*client.Dollar + 500_000_000: "12.5",
+		-1: "-0.000000001",
 	} {
 		text, err := m.MarshalJSON()
 		if err != nil || string(text) != want {
@@ -185,7 +200,8 @@ func TestPricesAreThoseInForce(t *testing.T) {
 	if diff := cmp.Diff(client.BuiltinPrices(), server); err != nil || diff != "" {
 		t.Errorf("those built in are not the server's first: %v %s", err, diff)
 	}
-	b.Ops(200, "PUT /ops/pricing", `{"models":[{"model":"m","input":1,"output":2},{"model":"m","input":3,"output":4,"from":"2026-01-01"},{"model":"m","input":5,"output":6,"from":"2999-01-01"}]}`, nil)
+	b.Ops(200, "PUT /ops/pricing",
+		`{"models":[{"model":"m","input":1,"output":2},{"model":"m","input":3,"output":4,"from":"2026-01-01"},{"model":"m","input":5,"output":6,"from":"2999-01-01"}]}`, nil)
 	server, err = b.client().Prices(t.Context())
 	if diff := cmp.Diff(client.Prices{"m": {Input: 3000, Output: 4000}}, server); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)

@@ -16,7 +16,10 @@ func TestAnAnswerIsReadAsEveryReaderOfOursReadsIt(t *testing.T) {
 		a.Text = `{"jsonrpc":"2.0","id":"<id>","result":` + a.Text + `}`
 		checkAnswer(t, "decision: ", a)
 	}
-	message := wiretest.Words{Name: "result", Yes: `{"decision":"allow"}`, No: `{"decision":"block","reason":"r"}`, Rest: `,"jsonrpc":"2.0","id":"<id>"`}
+	message := wiretest.Words{
+		Name: "result", Yes: `{"decision":"allow"}`, No: `{"decision":"block","reason":"r"}`,
+		Rest: `,"jsonrpc":"2.0","id":"<id>"`,
+	}
 	for _, a := range wiretest.Answers(message) {
 		checkAnswer(t, "message: ", a)
 	}
@@ -24,7 +27,10 @@ func TestAnAnswerIsReadAsEveryReaderOfOursReadsIt(t *testing.T) {
 
 func checkAnswer(t *testing.T, about string, a wiretest.Answer) {
 	t.Helper()
-	for transport, serve := range map[string]func(*says, *testing.T) string{"stream": (*says).onStream, "http": (*says).onHTTP} {
+	for transport, serve := range map[string]func(*says, *testing.T) string{
+		"stream": (*says).onStream,
+		"http":   (*says).onHTTP,
+	} {
 		if transport == "stream" && strings.Contains(a.Text, "\n") {
 			continue // there a line is a message
 		}

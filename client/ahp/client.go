@@ -157,8 +157,12 @@ func (c *Client) Handshake(ctx context.Context, capabilities ...string) (Harness
 	if err := json.Unmarshal(result, &got); err != nil {
 		return Harness{}, &ProtocolError{0, "the handshake cannot be read: " + err.Error()}
 	}
-	if got.Version == nil || got.Info == nil || got.Info.Name == nil || got.Info.Version == nil || got.Info.Capabilities == nil {
-		return Harness{}, &ProtocolError{0, "the handshake cannot be read: protocol_version, or name, version or capabilities of harness_info is missing"}
+	if got.Version == nil || got.Info == nil || got.Info.Name == nil || got.Info.Version == nil ||
+		got.Info.Capabilities == nil {
+		return Harness{}, &ProtocolError{
+			0,
+			"the handshake cannot be read: protocol_version, or name, version or capabilities of harness_info is missing",
+		}
 	}
 	h := Harness{Version: *got.Version, Name: *got.Info.Name, Capabilities: *got.Info.Capabilities}
 	if t := got.Config.Timeout; t != nil {
@@ -278,7 +282,8 @@ func (c *Client) Query(ctx context.Context, queryType string, payload any) (Answ
 	if !c.shaken.Load() {
 		return Answer{}, errHandshake
 	}
-	result, err := c.call(ctx, "ahp/query", map[string]any{"session_id": c.session, "agent_id": c.agent, "query_type": queryType, "payload": payload})
+	result, err := c.call(ctx, "ahp/query",
+		map[string]any{"session_id": c.session, "agent_id": c.agent, "query_type": queryType, "payload": payload})
 	if err != nil {
 		return Answer{}, err
 	}

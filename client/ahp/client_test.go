@@ -135,14 +135,22 @@ func TestNothingButADecisionIsADecision(t *testing.T) {
 		"unknown decision":     {`{"jsonrpc":"2.0","id":"<id>","result":{"decision":"maybe"}}`, "maybe"},
 		"decision tag missing": {`{"jsonrpc":"2.0","id":"<id>","result":{"action":"continue"}}`, "no decision"},
 		"upper case":           {`{"jsonrpc":"2.0","id":"<id>","result":{"decision":"Allow"}}`, "Allow"},
-		"two decisions":        {`{"jsonrpc":"2.0","id":"<id>","result":{"decision":"block","decision":"allow","reason":"r"}}`, "twice"},
-		"defer with float":     {`{"jsonrpc":"2.0","id":"<id>","result":{"decision":"defer","retry_after_ms":1300.5}}`, "retry_after_ms"},
+		"two decisions": {
+			`{"jsonrpc":"2.0","id":"<id>","result":{"decision":"block","decision":"allow","reason":"r"}}`, "twice",
+		},
+		"defer with float": {
+			`{"jsonrpc":"2.0","id":"<id>","result":{"decision":"defer","retry_after_ms":1300.5}}`,
+			"retry_after_ms",
+		},
 		"block without reason": {`{"jsonrpc":"2.0","id":"<id>","result":{"decision":"block"}}`, "reason"},
 		"metadata no object":   {`{"jsonrpc":"2.0","id":"<id>","result":{"decision":"allow","metadata":[]}}`, "metadata"},
 		"not JSON":             {`yes`, "cannot be read|no answer"},
 		"hang up or 500":       {``, "ended|500"},
 	} {
-		for transport, serve := range map[string]func(*says, *testing.T) string{"stream": (*says).onStream, "http": (*says).onHTTP} {
+		for transport, serve := range map[string]func(*says, *testing.T) string{
+			"stream": (*says).onStream,
+			"http":   (*says).onHTTP,
+		} {
 			t.Run(name+" "+transport, func(t *testing.T) {
 				s := &says{text: c.text, handshake: goodHandshake}
 				client := open(t, serve(s, t), 300*time.Millisecond)
@@ -170,7 +178,10 @@ func TestNothingButADecisionIsADecision(t *testing.T) {
 }
 
 func TestExtraMembersArePassedOver(t *testing.T) {
-	s := &says{text: `{"jsonrpc":"2.0","id":"<id>","result":{"decision":"allow","action":"continue","decision_effects":{}}}`, handshake: goodHandshake}
+	s := &says{
+		text:      `{"jsonrpc":"2.0","id":"<id>","result":{"decision":"allow","action":"continue","decision_effects":{}}}`,
+		handshake: goodHandshake,
+	}
 	c := open(t, s.onHTTP(t), 5*time.Second)
 	if _, err := c.Handshake(t.Context()); err != nil {
 		t.Fatal(err)
@@ -200,7 +211,10 @@ func TestABatchHasAsManyDecisionsAsEvents(t *testing.T) {
 }
 
 func TestBeforeAHandshakeNothingIsSent(t *testing.T) {
-	s := &says{text: `{}`, handshake: `{"jsonrpc":"2.0","id":"<id>","result":{"protocol_version":"2.4","harness_info":{"name":"n","version":"v"}}}`}
+	s := &says{
+		text:      `{}`,
+		handshake: `{"jsonrpc":"2.0","id":"<id>","result":{"protocol_version":"2.4","harness_info":{"name":"n","version":"v"}}}`,
+	}
 	c := open(t, s.onHTTP(t), 5*time.Second)
 	if d, err := c.Decide(t.Context(), act); err == nil || d.Allowed() || s.calls.Load() != 0 {
 		t.Errorf("%+v %v", d, err)
@@ -244,7 +258,8 @@ func TestPrintingAClientDoesNotPrintItsKey(t *testing.T) {
 	if text := fmt.Sprintf("%v %+v %#v", c, c, c); strings.Contains(text, "secret-key") {
 		t.Error(text)
 	}
-	if _, err := ahp.Dial(t.Context(), "ws://127.0.0.1:1/ahp", ahp.WithKey("secret-key")); err == nil || strings.Contains(err.Error(), "secret-key") {
+	if _, err := ahp.Dial(t.Context(), "ws://127.0.0.1:1/ahp", ahp.WithKey("secret-key")); err == nil ||
+		strings.Contains(err.Error(), "secret-key") {
 		t.Error(err)
 	}
 	for _, target := range []string{"", "ftp://x", "http://", "ws:/x"} {
@@ -258,25 +273,39 @@ func TestPrintingAClientDoesNotPrintItsKey(t *testing.T) {
 func TestTheClientAndTheServer(t *testing.T) {
 	s := servertest.Start(t, nil)
 	key := s.Agent("coder")["signal"]
-	for _, target := range []string{s.URL + "/ahp", strings.Replace(s.URL, "http", "ws", 1) + "/ahp", "unix:" + filepath.Join(s.Config.Data, "ahp.sock")} {
+	for _, target := range []string{
+		s.URL + "/ahp", strings.Replace(s.URL, "http", "ws", 1) + "/ahp",
+		"unix:" + filepath.Join(s.Config.Data, "ahp.sock"),
+	} {
 		c, err := ahp.Dial(t.Context(), target, ahp.WithKey(key))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if h, err := c.Handshake(t.Context(), "pre_action"); err != nil || h.Name != "signalbox" || h.Timeout != 10*time.Second {
+		if h, err := c.Handshake(t.Context(), "pre_action"); err != nil || h.Name != "signalbox" ||
+			h.Timeout != 10*time.Second {
 			t.Fatalf("%+v %v", h, err)
 		}
 		if d, err := c.Decide(t.Context(), act); err != nil || d.Word != "allow" {
 			t.Errorf("%+v %v", d, err)
 		}
-		root := ahp.Event{Type: ahp.PreAction, Payload: map[string]any{"tool_name": "bash", "arguments": map[string]any{"command": "rm -rf /"}}}
-		if all, err := c.Batch(t.Context(), []ahp.Event{act, root}); err != nil || all[0].Word != "allow" || all[1].Word != "block" {
+		root := ahp.Event{
+			Type:    ahp.PreAction,
+			Payload: map[string]any{"tool_name": "bash", "arguments": map[string]any{"command": "rm -rf /"}},
+		}
+		if all, err := c.Batch(t.Context(), []ahp.Event{act, root}); err != nil || all[0].Word != "allow" ||
+			all[1].Word != "block" {
 			t.Errorf("%+v %v", all, err)
 		}
 		var facts struct {
 			Facts []any `json:"injected_facts"`
 		}
-		recall := ahp.Event{Type: ahp.MemoryRecall, Payload: map[string]any{"session_id": "s", "query": "q", "memory_type": "x", "max_results": 3, "working_directory": "/"}}
+		recall := ahp.Event{
+			Type: ahp.MemoryRecall,
+			Payload: map[string]any{
+				"session_id": "s", "query": "q", "memory_type": "x", "max_results": 3,
+				"working_directory": "/",
+			},
+		}
 		if d, err := c.Decide(t.Context(), recall); err != nil || d.Decode(&facts) != nil || facts.Facts == nil {
 			t.Errorf("%+v %v", d, err)
 		}
@@ -295,7 +324,8 @@ func TestTheClientAndTheServer(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		if d, err := c.Decide(t.Context(), act); strings.HasPrefix(target, "http") == (err != nil) || err != nil && d.Allowed() {
+		if d, err := c.Decide(t.Context(), act); strings.HasPrefix(target, "http") == (err != nil) ||
+			err != nil && d.Allowed() {
 			t.Errorf("after Close: %+v %v", d, err)
 		}
 		_ = c.Close()

@@ -78,14 +78,20 @@ var (
 		"defer": {"retry_after_ms": isWhole}, "escalate": {"reason": isText},
 	}
 	typed = map[Type]map[string]form{
-		Idle:              {"allow": {}, "defer": {}},
-		IntentDetection:   {"allow": {"detected_intent": isText, "confidence": isNumber}, "block": {"reason": isText}},
-		ContextPerception: {"allow": {"injected_context": isObject}, "block": {"reason": isText}, "refine": {"scope_hints": isList}},
-		MemoryRecall:      {"allow": {"injected_facts": isList}, "block": {"reason": isText}},
-		Planning:          {"allow": {"selected_strategy": isAny}, "block": {"reason": isText}, "modify": {"modified_task": isText}},
-		Reasoning:         {"allow": {}, "block": {"reason": isText}},
-		RateLimit:         {"retry": {"retry_after_ms": isWhole}, "queue": {}, "skip": {"reason": isText}},
-		Confirmation:      {"escalate": {}, "approve": {}, "reject": {"reason": isText}},
+		Idle:            {"allow": {}, "defer": {}},
+		IntentDetection: {"allow": {"detected_intent": isText, "confidence": isNumber}, "block": {"reason": isText}},
+		ContextPerception: {
+			"allow": {"injected_context": isObject}, "block": {"reason": isText},
+			"refine": {"scope_hints": isList},
+		},
+		MemoryRecall: {"allow": {"injected_facts": isList}, "block": {"reason": isText}},
+		Planning: {
+			"allow": {"selected_strategy": isAny}, "block": {"reason": isText},
+			"modify": {"modified_task": isText},
+		},
+		Reasoning:    {"allow": {}, "block": {"reason": isText}},
+		RateLimit:    {"retry": {"retry_after_ms": isWhole}, "queue": {}, "skip": {"reason": isText}},
+		Confirmation: {"escalate": {}, "approve": {}, "reject": {"reason": isText}},
 	}
 	// always are members that have one kind wherever they stand.
 	always = form{"reason": isText, "retry_after_ms": isWhole, "metadata": isObject, "escalation_target": isText}

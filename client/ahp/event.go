@@ -33,7 +33,8 @@ const (
 
 // told are the types that have no decision.
 var told = map[Type]bool{
-	PostAction: true, PostResponse: true, SessionStart: true, SessionEnd: true, ErrorEvent: true, Heartbeat: true, Success: true,
+	PostAction: true, PostResponse: true, SessionStart: true, SessionEnd: true, ErrorEvent: true, Heartbeat: true,
+	Success:      true,
 	RunLifecycle: true, TaskList: true, Verification: true,
 }
 

@@ -40,14 +40,16 @@ func OpenStream(ctx context.Context, target, key string) (Stream, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || u.Scheme != "ws" && u.Scheme != "wss" {
 		// The address is not repeated: it may hold a key.
-		return nil, errors.New("ahp: the harness should be an address such as wss://signalbox.example.com/ahp, or unix: and a path")
+		return nil, errors.New("ahp: the harness should be an address such as " +
+			"wss://signalbox.example.com/ahp, or unix: and a path")
 	}
 	if key != "" {
 		q := u.Query()
 		q.Set("api_key", key)
 		u.RawQuery = q.Encode()
 	}
-	conn, res, err := websocket.Dial(ctx, u.String(), nil) //nolint:bodyclose // the connection is the body, and without one it is closed
+	conn, res, err := websocket.Dial(ctx, u.String(),
+		nil) //nolint:bodyclose // the connection is the body, and without one it is closed
 	if err != nil {
 		status := ""
 		if res != nil {

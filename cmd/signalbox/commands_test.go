@@ -64,7 +64,8 @@ func everyCommand(t *testing.T) (all []shown) {
 				return fs.SkipDir
 			}
 			return nil
-		case strings.HasSuffix(name, "_test.go") || name == "CHANGELOG.md" || name == "ARCHITECTURE.md" || name == "CONTRIBUTING.md":
+		case strings.HasSuffix(name, "_test.go") || name == "CHANGELOG.md" || name == "ARCHITECTURE.md" ||
+			name == "CONTRIBUTING.md":
 			return nil
 		}
 		switch filepath.Ext(name) {
@@ -212,7 +213,10 @@ func (w *world) find() *strings.Replacer {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for name, text := range map[string]string{"key.txt": "sk-ant-of-a-test", "payload.json": strings.ReplaceAll(string(dispatch.Payload), "T-2026-044", "T-2026-001")} {
+	for name, text := range map[string]string{
+		"key.txt":      "sk-ant-of-a-test",
+		"payload.json": strings.ReplaceAll(string(dispatch.Payload), "T-2026-044", "T-2026-001"),
+	} {
 		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
 			w.t.Fatal(err)
 		}
@@ -220,8 +224,10 @@ func (w *world) find() *strings.Replacer {
 	return strings.NewReplacer(
 		"gate_01…", gates.Gates[0].ID, "gate_02…", gates.Gates[1].ID, "T-2026-044", tasks.Tasks[0].TaskID,
 		"rs-amp-…", key, "sbx_op_…", w.p.token(), "--agent probe ", "--agent probe-agent ",
-		"http://127.0.0.1:7446", w.p.url, "https://amp.example.com", w.p.url, "https://mail.example.com", w.p.url, "https://signalbox.example", w.p.url,
-		"--duration 30s", "--duration 1s", "--duration 60s", "--duration 1s", "/srv/repo", filepath.Join(w.dir, "repo"), "~/", w.dir+"/", "./vectors", vectors,
+		"http://127.0.0.1:7446", w.p.url, "https://amp.example.com", w.p.url, "https://mail.example.com", w.p.url,
+		"https://signalbox.example", w.p.url,
+		"--duration 30s", "--duration 1s", "--duration 60s", "--duration 1s", "/srv/repo", filepath.Join(w.dir, "repo"), "~/",
+		w.dir+"/", "./vectors", vectors,
 	)
 }
 
@@ -233,33 +239,39 @@ var instead = map[string]string{
 	"signalbox %s %s": "signalbox keys issue probe-agent",
 	"signalbox up --db postgres://signalbox@db.example/signalbox --listen :7446 \\": "signalbox up --help",
 
-	"signalbox agents add NAME":                                     "signalbox agents add new-agent",
-	"signalbox agents set %s --trust trusted":                       "signalbox agents set probe-agent --trust trusted",
-	"signalbox owners add NAME":                                     "signalbox owners add ann",
-	"signalbox owners key %s":                                       "signalbox owners add ann && signalbox owners key ann",
-	"signalbox workspaces add NAME":                                 "signalbox workspaces add acme",
-	"signalbox operators token %s":                                  "signalbox operators token admin",
-	"signalbox operators set %s --slack U024BE7LH":                  "signalbox operators set admin --slack U024BE7LJ",
-	"signalbox operators set NAME --%s CONTACT":                     "signalbox operators set admin --telegram 4711",
-	"signalbox operators set NAME --email %s":                       "signalbox operators set admin --email ann@example.com",
-	"signalbox operators set ann --slack U024BE7LH --telegram 4711": "signalbox operators add ann && signalbox operators set ann --slack U024BE7LH --telegram 4711",
+	"signalbox agents add NAME":                    "signalbox agents add new-agent",
+	"signalbox agents set %s --trust trusted":      "signalbox agents set probe-agent --trust trusted",
+	"signalbox owners add NAME":                    "signalbox owners add ann",
+	"signalbox owners key %s":                      "signalbox owners add ann && signalbox owners key ann",
+	"signalbox workspaces add NAME":                "signalbox workspaces add acme",
+	"signalbox operators token %s":                 "signalbox operators token admin",
+	"signalbox operators set %s --slack U024BE7LH": "signalbox operators set admin --slack U024BE7LJ",
+	"signalbox operators set NAME --%s CONTACT":    "signalbox operators set admin --telegram 4711",
+	"signalbox operators set NAME --email %s":      "signalbox operators set admin --email ann@example.com",
+	"signalbox operators set ann --slack U024BE7LH --telegram 4711": "signalbox operators add ann && signalbox " +
+		"operators set ann --slack U024BE7LH --telegram 4711",
 
-	"signalbox gates %v gate_01… gate_02… --note 'The same for both'": "signalbox gates approve gate_01… gate_02… --note 'The same for both'",
-	"signalbox hook install NAME":                                     "signalbox hook install codex",
-	"signalbox hook install %s":                                       "signalbox hook install codex",
-	"signalbox hook install %v":                                       "signalbox hook install codex",
-	"signalbox ledger rebuild":                                        "signalbox ledger rebuild --data stopped",
-	"signalbox policy apply FILE":                                     "signalbox policy show >FILE && signalbox policy apply FILE",
-	"signalbox policy replay --since 168h new-policy.yaml":            "signalbox policy show >new-policy.yaml && signalbox policy replay --since 168h new-policy.yaml",
-	"signalbox notify test slack":                                     "signalbox notify test --help",
-	"signalbox notify secret":                                         "signalbox notify secret --help",
-	"signalbox config set runs.%s.command PATH":                       "signalbox config set runs.amp.command bin/amp",
+	"signalbox gates %v gate_01… gate_02… --note 'The same for both'": "signalbox gates approve gate_01… gate_02… " +
+		"--note 'The same for both'",
+	"signalbox hook install NAME": "signalbox hook install codex",
+	"signalbox hook install %s":   "signalbox hook install codex",
+	"signalbox hook install %v":   "signalbox hook install codex",
+	"signalbox ledger rebuild":    "signalbox ledger rebuild --data stopped",
+	"signalbox policy apply FILE": "signalbox policy show >FILE && signalbox policy apply FILE",
+	"signalbox policy replay --since 168h new-policy.yaml": "signalbox policy show >new-policy.yaml && " +
+		"signalbox policy replay --since 168h new-policy.yaml",
+	"signalbox notify test slack":               "signalbox notify test --help",
+	"signalbox notify secret":                   "signalbox notify secret --help",
+	"signalbox config set runs.%s.command PATH": "signalbox config set runs.amp.command bin/amp",
 
-	"signalbox proxy key set anthropic":                    "signalbox proxy key set anthropic <key.txt",
-	"signalbox proxy key set %s":                           "signalbox proxy key set openai <key.txt",
-	"signalbox proxy agent NAME --provider-key-file FILE":  "signalbox proxy agent probe-agent --provider-key-file key.txt",
-	"signalbox proxy agent coder --provider-key-file FILE": "signalbox proxy agent probe-agent --provider-key-file key.txt",
-	"signalbox proxy agent coder --soft-reject":            "signalbox agents add coder && signalbox proxy agent coder --soft-reject",
+	"signalbox proxy key set anthropic": "signalbox proxy key set anthropic <key.txt",
+	"signalbox proxy key set %s":        "signalbox proxy key set openai <key.txt",
+	"signalbox proxy agent NAME --provider-key-file FILE": "signalbox proxy agent probe-agent " +
+		"--provider-key-file key.txt",
+	"signalbox proxy agent coder --provider-key-file FILE": "signalbox proxy agent probe-agent " +
+		"--provider-key-file key.txt",
+	"signalbox proxy agent coder --soft-reject": "signalbox agents add coder && signalbox proxy " +
+		"agent coder --soft-reject",
 
 	"signalbox run amp -- PROMPT":              "signalbox run amp -- list the tests",
 	"signalbox run %s -- fix the failing test": "signalbox run amp -- fix the failing test",
@@ -275,7 +287,8 @@ var instead = map[string]string{
 	"signalbox mail read msg_… --agent bob": readOne + " --agent bob",
 	"signalbox mail trust %v":               "signalbox mail trust --help",
 
-	"signalbox conform harness \"signalbox harness stdio\" cases.json": "signalbox conform harness \"signalbox harness stdio\"",
+	"signalbox conform harness \"signalbox harness stdio\" cases.json": "signalbox conform harness " +
+		"\"signalbox harness stdio\"",
 
 	"signalbox task ack %s": "signalbox task ack --help",
 	"signalbox task work executor --key rs-amp-… -- codex exec -":                                                  "signalbox agents set probe-agent --label role=executor && timeout 3 signalbox task work executor --key rs-amp-… -- codex exec - || [ $? = 124 ]",
@@ -286,7 +299,8 @@ var instead = map[string]string{
 
 const (
 	// mailed makes an agent of the folder's own, with a message in its inbox.
-	mailed = "{ signalbox mail status >out 2>&1 || signalbox mail register dora; } && signalbox mail send dora Hello 'To myself' && signalbox mail fetch && "
+	mailed = "{ signalbox mail status >out 2>&1 || signalbox mail register dora; } && signalbox mail send dora Hello " +
+		"'To myself' && signalbox mail fetch && "
 	// readOne reads the newest message of an inbox.
 	readOne = "signalbox mail read $(find . -name 'msg_*' | grep -o 'msg_[0-9a-z_]*' | tail -1)"
 )
@@ -341,7 +355,8 @@ func (w *world) sh(line string, limit time.Duration) (code int, output string) {
 		cmd = exec.CommandContext(ctx, "sh", "-c", line)
 	}
 	cmd.Dir = w.dir
-	cmd.Env = append(cleanEnv(), "HOME="+w.dir, "SIGNALBOX_DATA="+w.p.dir, "PATH="+filepath.Join(w.dir, "bin")+":"+os.Getenv("PATH"))
+	cmd.Env = append(cleanEnv(), "HOME="+w.dir, "SIGNALBOX_DATA="+w.p.dir,
+		"PATH="+filepath.Join(w.dir, "bin")+":"+os.Getenv("PATH"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 20 * time.Second

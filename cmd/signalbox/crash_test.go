@@ -108,7 +108,8 @@ func (w *witness) verify(t *testing.T, p *process, dbFlags ...string) {
 	file := filepath.Join(t.TempDir(), "export")
 	mustRun(t, p.dir, "ledger", "export", "--out", file)
 	mustRun(t, p.dir, "ledger", "verify", file)
-	if out := mustRun(t, p.dir, append([]string{"ledger", "rebuild", "--check"}, dbFlags...)...); !strings.Contains(out, " 0 differences") {
+	if out := mustRun(t, p.dir, append([]string{"ledger", "rebuild", "--check"}, dbFlags...)...); !strings.Contains(out,
+		" 0 differences") {
 		t.Errorf("rebuild --check: %s", out)
 	}
 	if len(w.acked) == 0 {

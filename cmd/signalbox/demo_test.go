@@ -98,7 +98,8 @@ func (p *process) wantPages(t *testing.T) {
 		return string(text)
 	}
 	code := regexp.MustCompile(`code=([A-Z0-9]+)`).FindStringSubmatch(mustRun(t, p.dir, "login"))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/ui/login/code", strings.NewReader(url.Values{"code": {code[1]}}.Encode()))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/ui/login/code",
+		strings.NewReader(url.Values{"code": {code[1]}}.Encode()))
 	if err == nil {
 		req.Header = http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "Sec-Fetch-Site": {"same-origin"}}
 	}
@@ -118,7 +119,10 @@ func (p *process) wantPages(t *testing.T) {
 			}
 		}
 	}
-	for _, page := range []string{"inbox", "overview", "agents", "mail", "tasks", "sessions", "runs", "ledger", "deliveries", "policy", "settings"} {
+	for _, page := range []string{
+		"inbox", "overview", "agents", "mail", "tasks", "sessions", "runs", "ledger",
+		"deliveries", "policy", "settings",
+	} {
 		if !slices.Contains(seen, "/ui/"+page) {
 			t.Errorf("the menu does not lead to %s", page)
 		}
@@ -129,7 +133,8 @@ func TestTheDemoKeepsOutOfOtherPeoplesWay(t *testing.T) {
 	t.Parallel()
 	p := up(t, t.TempDir())
 	mustRun(t, p.dir, "agents", "add", "our-executor", "--label", "role=executor")
-	if code, out := run(t, p.dir, "demo", "--once"); code != 1 || !strings.Contains(out, "our-executor") || !strings.Contains(out, "--workspace playground") {
+	if code, out := run(t, p.dir, "demo", "--once"); code != 1 || !strings.Contains(out, "our-executor") ||
+		!strings.Contains(out, "--workspace playground") {
 		t.Errorf("%d %s", code, out)
 	}
 	if out := mustRun(t, p.dir, "demo", "--once", "--workspace", "playground"); !strings.Contains(out, "gates wait") {
@@ -150,7 +155,9 @@ func TestTheDemoGoesOnUntilItIsStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill() }()
-	testbed.Until(t, "its word that the agents go on", func() bool { return strings.Contains(out.String(), "The agents go on") }, &out)
+	testbed.Until(t, "its word that the agents go on", func() bool {
+		return strings.Contains(out.String(), "The agents go on")
+	}, &out)
 	entries := func() (head int64) {
 		var status struct{ Entries int64 }
 		p.get("/ops/status", &status)

@@ -54,8 +54,14 @@ func TestBadUsageIsAnsweredWithWhatWasMeant(t *testing.T) {
 		{"a missing argument", 2, "takes the name of the agent", []string{"agents", "add"}},
 		{"a number that is none", 2, "whole number", []string{"ledger", "prove", "x"}},
 		{"an unknown protocol", 2, `Did you mean "signal"?`, []string{"agents", "add", "x", "--protocol", "signl"}},
-		{"an unknown key in a file", 1, `:2: the key "ledger.retenton" is not known. Did you mean "ledger.retention"?`, []string{"config", "check", write("c.yaml", "ledger:\n  retenton: 3d\n")}},
-		{"a bad value in a file", 1, "such as 30d", []string{"config", "check", write("c.yaml", "ledger: {retention: soon}\n")}},
+		{
+			"an unknown key in a file", 1, `:2: the key "ledger.retenton" is not known. Did you mean "ledger.retention"?`,
+			[]string{"config", "check", write("c.yaml", "ledger:\n  retenton: 3d\n")},
+		},
+		{
+			"a bad value in a file", 1, "such as 30d",
+			[]string{"config", "check", write("c.yaml", "ledger: {retention: soon}\n")},
+		},
 		{"a file that is no YAML", 1, "not valid YAML", []string{"config", "check", write("c.yaml", "a: [\n")}},
 		{"a key twice", 1, "listen", []string{"config", "check", write("c.yaml", "listen: :1\nlisten: :2\n")}},
 		{"setting an unknown key", 1, `Did you mean "listen"?`, []string{"config", "set", "listn", "x"}},
@@ -63,8 +69,14 @@ func TestBadUsageIsAnsweredWithWhatWasMeant(t *testing.T) {
 		{"a bad listen address", 1, "listen (from --listen)", []string{"up", "--listen", "nonsense"}},
 		{"a database that is none we know", 1, "postgres://", []string{"up", "--listen", "127.0.0.1:0", "--db", "mysql://x"}},
 		{"half a certificate", 1, "go together", []string{"up", "--tls-cert", "x"}},
-		{"a certificate that is not there", 1, "PEM files", []string{"up", "--listen", "127.0.0.1:0", "--tls-cert", "x", "--tls-key", "y"}},
-		{"a configuration file that is not there", 1, "Cannot read the configuration file", []string{"up", "--config", "nowhere.yaml"}},
+		{
+			"a certificate that is not there", 1, "PEM files",
+			[]string{"up", "--listen", "127.0.0.1:0", "--tls-cert", "x", "--tls-key", "y"},
+		},
+		{
+			"a configuration file that is not there", 1, "Cannot read the configuration file",
+			[]string{"up", "--config", "nowhere.yaml"},
+		},
 		{"no server", 4, "signalbox up", []string{"status"}},
 		{"a server that is not reached", 4, "cannot be reached", []string{"agents", "ls", "--server", "http://127.0.0.1:1"}},
 		{"an export that is not there", 1, "--key", []string{"ledger", "verify", "nowhere"}},
@@ -100,26 +112,34 @@ func TestAServerThatCannotStartSaysWhatToDo(t *testing.T) {
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		wantRefusal(t, filepath.Join(file, "data"), 1, []string{"Cannot make the data folder", "--data"}, "up", "--listen", "127.0.0.1:0")
+		wantRefusal(t, filepath.Join(file, "data"), 1, []string{"Cannot make the data folder", "--data"}, "up", "--listen",
+			"127.0.0.1:0")
 	})
 	t.Run("a folder that another server uses", func(t *testing.T) {
 		p := up(t, t.TempDir())
-		wantRefusal(t, p.dir, 1, []string{"Another Signalbox", fmt.Sprint(p.cmd.Process.Pid)}, "up", "--listen", "127.0.0.1:0")
+		wantRefusal(t, p.dir, 1, []string{"Another Signalbox", fmt.Sprint(p.cmd.Process.Pid)}, "up", "--listen",
+			"127.0.0.1:0")
 		wantRefusal(t, p.dir, 1, []string{"Another Signalbox"}, "ledger", "rebuild")
 	})
 	t.Run("a database that is not there", func(t *testing.T) {
-		wantRefusal(t, t.TempDir(), 1, []string{"PostgreSQL cannot be reached", "--db"}, "up", "--listen", "127.0.0.1:0", "--db", "postgres://u:hunter2@127.0.0.1:1/x")
+		wantRefusal(t, t.TempDir(), 1, []string{"PostgreSQL cannot be reached", "--db"}, "up", "--listen", "127.0.0.1:0",
+			"--db", "postgres://u:hunter2@127.0.0.1:1/x")
 	})
 	t.Run("a password is not repeated", func(t *testing.T) {
-		for _, address := range []string{"postgres://u:hunter2@127.0.0.1:1/x", "postgres://u:hunter2@:nonsense/x", "mysql://u:hunter2@h"} {
-			if _, out := run(t, t.TempDir(), "up", "--listen", "127.0.0.1:0", "--db", address); strings.Contains(out, "hunter2") {
+		for _, address := range []string{
+			"postgres://u:hunter2@127.0.0.1:1/x", "postgres://u:hunter2@:nonsense/x",
+			"mysql://u:hunter2@h",
+		} {
+			if _, out := run(t, t.TempDir(), "up", "--listen", "127.0.0.1:0", "--db", address); strings.Contains(out,
+				"hunter2") {
 				t.Errorf("%s", out)
 			}
 		}
 	})
 	t.Run("a file that is no database", func(t *testing.T) {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "signalbox.db"), []byte(strings.Repeat("not a database ", 100)), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "signalbox.db"), []byte(strings.Repeat("not a database ", 100)),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		wantRefusal(t, dir, 1, []string{"damaged or is not a Signalbox database"}, "up", "--listen", "127.0.0.1:0")
@@ -133,7 +153,8 @@ func TestAServerThatCannotStartSaysWhatToDo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := db.ExecContext(t.Context(), "INSERT INTO schema_step (package, step, sum) VALUES ('ledger', 99, 'x')"); err != nil {
+		if _, err := db.ExecContext(t.Context(),
+			"INSERT INTO schema_step (package, step, sum) VALUES ('ledger', 99, 'x')"); err != nil {
 			t.Fatal(err)
 		}
 		_ = db.Close()
@@ -171,7 +192,8 @@ func addUntil(t *testing.T, p *process, prefix string, want int) (acked []string
 	deadline := time.Now().Add(20 * time.Second)
 	for i := 0; time.Now().Before(deadline); i++ {
 		name := fmt.Sprintf("%s-%d", prefix, i)
-		status, text, err := p.call("POST", "/ops/agents", fmt.Sprintf(`{"name":%q,"labels":{"filler":%q}}`, name, strings.Repeat("x", 200)))
+		status, text, err := p.call("POST", "/ops/agents",
+			fmt.Sprintf(`{"name":%q,"labels":{"filler":%q}}`, name, strings.Repeat("x", 200)))
 		if err != nil {
 			t.Fatalf("%v\n%s", err, p.log)
 		}
@@ -233,10 +255,12 @@ func TestALostDatabaseIsSaidAndComesBack(t *testing.T) {
 	p := up(t, t.TempDir(), "--db", cluster.Address)
 	acked, _ := addUntil(t, p, "before", http.StatusCreated)
 	cluster.Kill()
-	if status, answer, err := p.call("GET", "/readyz", ""); err != nil || status != http.StatusServiceUnavailable || !strings.Contains(answer, "PostgreSQL cannot be reached") {
+	if status, answer, err := p.call("GET", "/readyz", ""); err != nil || status != http.StatusServiceUnavailable ||
+		!strings.Contains(answer, "PostgreSQL cannot be reached") {
 		t.Errorf("/readyz: %d %s %v", status, answer, err)
 	}
-	if status, answer, err := p.call("POST", "/ops/agents", `{"name":"lost"}`); err != nil || status != http.StatusServiceUnavailable || !strings.Contains(answer, "store_unavailable") {
+	if status, answer, err := p.call("POST", "/ops/agents", `{"name":"lost"}`); err != nil ||
+		status != http.StatusServiceUnavailable || !strings.Contains(answer, "store_unavailable") {
 		t.Errorf("a write without a database: %d %s %v", status, answer, err)
 	}
 	cluster.Start(t)
@@ -345,7 +369,9 @@ func TestAnOldBackupIsNoticedAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	testbed.Until(t, "where it can be read", func() bool { return strings.Contains(out.String(), "It can be read at http://") }, out, log)
+	testbed.Until(t, "where it can be read", func() bool {
+		return strings.Contains(out.String(), "It can be read at http://")
+	}, out, log)
 	for _, s := range []string{"TAKES NO WRITES", "signed over 7 entries and the database holds 4"} {
 		if !strings.Contains(out.String(), s) {
 			t.Errorf("the person who starts it does not see %q:\n%s", s, out)

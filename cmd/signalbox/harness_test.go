@@ -64,12 +64,16 @@ func TestConformHarnessOnTheCommandLine(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	for _, target := range []string{p.url, strings.Replace(p.url, "http", "ws", 1) + "/ahp", filepath.Join(p.dir, "ahp.sock")} {
+	for _, target := range []string{
+		p.url, strings.Replace(p.url, "http", "ws", 1) + "/ahp",
+		filepath.Join(p.dir, "ahp.sock"),
+	} {
 		if out, err := run("conform", "harness", target); err != nil || !strings.Contains(out, " passed, 0 failed") {
 			t.Errorf("%s: %v: %s", target, err, out)
 		}
 	}
-	if out, err := run("conform", "harness", "--fixture"); err != nil || !bytes.Equal([]byte(out), conform.HarnessPolicy()) {
+	if out, err := run("conform", "harness", "--fixture"); err != nil ||
+		!bytes.Equal([]byte(out), conform.HarnessPolicy()) {
 		t.Errorf("%v: %s", err, out)
 	}
 	if out, err := run("conform", "harness"); err == nil || !strings.Contains(out, "Say which harness") {
@@ -101,10 +105,12 @@ func TestTheStdioHarnessFailsClosed(t *testing.T) {
 		}
 	}
 	want("block")
-	if d, err := c.Decide(t.Context(), ahp.Event{Type: ahp.Confirmation, Payload: map[string]any{}}); err != nil || d.Word != "reject" || d.Metadata["fail_closed"] != true {
+	if d, err := c.Decide(t.Context(), ahp.Event{Type: ahp.Confirmation, Payload: map[string]any{}}); err != nil ||
+		d.Word != "reject" || d.Metadata["fail_closed"] != true {
 		t.Errorf("%+v %v", d, err)
 	}
-	if all, err := c.Batch(t.Context(), []ahp.Event{act, act}); err != nil || all[0].Word != "block" || all[1].Word != "block" {
+	if all, err := c.Batch(t.Context(), []ahp.Event{act, act}); err != nil || all[0].Word != "block" ||
+		all[1].Word != "block" {
 		t.Errorf("%+v %v", all, err)
 	}
 	if a, err := c.Query(t.Context(), "should_i_proceed", nil); err != nil || string(a.Answer) != `"no"` {
@@ -136,12 +142,14 @@ func TestADecisionThatWasAnsweredSurvivesAKill(t *testing.T) {
 	}
 	const many = 20
 	for range many {
-		if d, err := c.Decide(t.Context(), ahp.Event{Type: ahp.PreAction, Payload: map[string]any{"tool_name": "ls"}}); err != nil || !d.Allowed() {
+		if d, err := c.Decide(t.Context(),
+			ahp.Event{Type: ahp.PreAction, Payload: map[string]any{"tool_name": "ls"}}); err != nil || !d.Allowed() {
 			t.Fatalf("%+v %v", d, err)
 		}
 	}
 	p.kill()
-	if d, err := c.Decide(t.Context(), ahp.Event{Type: ahp.PreAction, Payload: map[string]any{}}); err == nil || d.Allowed() {
+	if d, err := c.Decide(t.Context(), ahp.Event{Type: ahp.PreAction, Payload: map[string]any{}}); err == nil ||
+		d.Allowed() {
 		t.Errorf("%+v %v", d, err)
 	}
 	p = up(t, dir)

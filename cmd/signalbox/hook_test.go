@@ -34,7 +34,8 @@ rules:
 func hooked(t *testing.T, timeout string) *process {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte("harness: {timeout: "+timeout+"}\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte("harness: {timeout: "+timeout+"}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := up(t, dir)
@@ -73,7 +74,10 @@ func hook(t *testing.T, stdin []byte, env []string, args ...string) said {
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	began := time.Now()
 	_ = cmd.Run() // its exit code is looked at
-	return said{strings.TrimSpace(out.String()), strings.TrimSpace(errOut.String()), cmd.ProcessState.ExitCode(), time.Since(began)}
+	return said{
+		strings.TrimSpace(out.String()), strings.TrimSpace(errOut.String()), cmd.ProcessState.ExitCode(),
+		time.Since(began),
+	}
 }
 
 var ampEnv = []string{"AGENT_TOOL_NAME=Bash", "AMP_THREAD_ID=T-5a1f", "AGENT=amp"}
@@ -84,8 +88,9 @@ func TestHooksSayWhatThePolicyDecides(t *testing.T) {
 	const (
 		claudeNo = `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"REASON"}}`
 		geminiNo = `{"decision":"deny","reason":"REASON"}`
-		gate     = "Not decided yet. A person has to decide this (gate GATE). A person looks at deployments. Try the same again in 2 s."
-		busy     = "Not decided yet. The line is taken. Try the same again in 7 s."
+		gate     = "Not decided yet. A person has to decide this (gate GATE). A person looks at " +
+			"deployments. Try the same again in 2 s."
+		busy = "Not decided yet. The line is taken. Try the same again in 7 s."
 	)
 	for _, c := range []struct {
 		tool, file, text string
@@ -95,9 +100,17 @@ func TestHooksSayWhatThePolicyDecides(t *testing.T) {
 		{"claude-code", "claude-pre.json", "forbidden", said{out: strings.Replace(claudeNo, "REASON", "Not here.", 1)}},
 		{"claude-code", "claude-pre.json", "busy", said{out: strings.Replace(claudeNo, "REASON", busy, 1)}},
 		{"claude-code", "claude-pre.json", "deploy 1", said{out: strings.Replace(claudeNo, "REASON", gate, 1)}},
-		{"claude-code", "claude-pre.json", "git push", said{out: `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","updatedInput":{"command":"git push --dry-run","description":"Runs it","timeout":120000}}}`}},
+		{
+			"claude-code", "claude-pre.json", "git push",
+			said{
+				out: `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","updatedInput":{"command":"git push --dry-run","description":"Runs it","timeout":120000}}}`,
+			},
+		},
 		{"claude-code", "claude-prompt.json", "hello", said{out: "{}"}},
-		{"claude-code", "claude-prompt.json", "my secret", said{out: `{"decision":"block","reason":"Keep secrets out of prompts."}`}},
+		{
+			"claude-code", "claude-prompt.json", "my secret",
+			said{out: `{"decision":"block","reason":"Keep secrets out of prompts."}`},
+		},
 		{"claude-code", "claude-post.json", "ls", said{}},
 		{"claude-code", "claude-start.json", "", said{}},
 		{"claude-code", "claude-stop.json", "", said{}},
@@ -105,14 +118,30 @@ func TestHooksSayWhatThePolicyDecides(t *testing.T) {
 		{"codex", "codex-pre.json", "ls", said{out: "{}"}},
 		{"codex", "codex-pre.json", "forbidden", said{out: strings.Replace(claudeNo, "REASON", "Not here.", 1)}},
 		{"codex", "codex-pre.json", "deploy 2", said{out: strings.Replace(claudeNo, "REASON", gate, 1)}},
-		{"codex", "codex-pre.json", "git push", said{out: `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","updatedInput":{"command":"git push --dry-run"}}}`}},
-		{"codex", "codex-prompt.json", "my secret", said{out: `{"decision":"block","reason":"Keep secrets out of prompts."}`}},
+		{
+			"codex", "codex-pre.json", "git push",
+			said{
+				out: `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","updatedInput":{"command":"git push --dry-run"}}}`,
+			},
+		},
+		{
+			"codex", "codex-prompt.json", "my secret",
+			said{out: `{"decision":"block","reason":"Keep secrets out of prompts."}`},
+		},
 		{"codex", "codex-start.json", "", said{}},
 		{"gemini", "gemini-pre.json", "ls", said{out: "{}"}},
 		{"gemini", "gemini-pre.json", "forbidden", said{out: strings.Replace(geminiNo, "REASON", "Not here.", 1)}},
 		{"gemini", "gemini-pre.json", "deploy 3", said{out: strings.Replace(geminiNo, "REASON", gate, 1)}},
-		{"gemini", "gemini-pre.json", "git push", said{out: `{"hookSpecificOutput":{"hookEventName":"BeforeTool","tool_input":{"command":"git push --dry-run","description":"Runs it"}}}`}},
-		{"gemini", "gemini-prompt.json", "my secret", said{out: `{"decision":"deny","reason":"Keep secrets out of prompts."}`}},
+		{
+			"gemini", "gemini-pre.json", "git push",
+			said{
+				out: `{"hookSpecificOutput":{"hookEventName":"BeforeTool","tool_input":{"command":"git push --dry-run","description":"Runs it"}}}`,
+			},
+		},
+		{
+			"gemini", "gemini-prompt.json", "my secret",
+			said{out: `{"decision":"deny","reason":"Keep secrets out of prompts."}`},
+		},
 		{"gemini", "gemini-post.json", "ls", said{}},
 		{"amp", "amp-bash.json", "ls", said{}},
 		{"amp", "amp-bash.json", "forbidden", said{err: "Not here.", code: 2}},
@@ -136,17 +165,22 @@ func TestHooksSayWhatThePolicyDecides(t *testing.T) {
 		{"claude-code", "claude-pre.json", "elsewhere", "nothing else can be changed"},
 		{"claude-code", "claude-prompt.json", "rude", `\"please\"`},
 	} {
-		if got := hook(t, sample(t, c.file, c.text), ampEnv, c.tool, "--data", p.dir); !strings.Contains(got.out+got.err, c.want) || got.code != 2 && !strings.Contains(got.out, `"deny"`) && !strings.Contains(got.out, `"block"`) {
+		if got := hook(t, sample(t, c.file, c.text), ampEnv, c.tool, "--data", p.dir); !strings.Contains(got.out+got.err,
+			c.want) || got.code != 2 && !strings.Contains(got.out, `"deny"`) && !strings.Contains(got.out, `"block"`) {
 			t.Errorf("%+v", got)
 		}
 	}
 	// A yes that is final is said aloud, where the CLI understands it.
 	for _, c := range []struct{ tool, file, want string }{
-		{"claude-code", "claude-pre.json", `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}`},
+		{
+			"claude-code", "claude-pre.json",
+			`{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}`,
+		},
 		{"claude-code", "claude-prompt.json", "{}"},
 		{"amp", "amp-bash.json", ""},
 	} {
-		if got := hook(t, sample(t, c.file, "ls"), ampEnv, c.tool, "--final", "--data", p.dir); got.out != c.want || got.code != 0 {
+		if got := hook(t, sample(t, c.file, "ls"), ampEnv, c.tool, "--final", "--data", p.dir); got.out != c.want ||
+			got.code != 0 {
 			t.Errorf("%s: %+v", c.tool, got)
 		}
 	}
@@ -188,7 +222,8 @@ func TestAHookWaitsForThePersonWhoDecides(t *testing.T) {
 		in := sample(t, "claude-pre.json", "deploy "+c.decision)
 		go func() { done <- hook(t, in, nil, append([]string{"claude-code", "--data", p.dir}, c.args...)...) }()
 		id := p.pending(t)
-		if status, text, err := p.call(http.MethodPost, "/ops/gates/"+id+"/"+c.decision, `{"note":"I looked."}`); err != nil || status != http.StatusOK {
+		if status, text, err := p.call(http.MethodPost, "/ops/gates/"+id+"/"+c.decision,
+			`{"note":"I looked."}`); err != nil || status != http.StatusOK {
 			t.Fatal(status, text, err)
 		}
 		if got := <-done; got.code != 0 || !strings.Contains(got.out, c.want) {
@@ -213,11 +248,13 @@ func TestAHookOfAServerElsewhereNeedsTheAgentsKey(t *testing.T) {
 	if got := hook(t, in, nil, append(elsewhere, "--key-file", key)...); got.out != "{}" || got.code != 0 {
 		t.Errorf("%+v", got)
 	}
-	if got := hook(t, in, []string{"SIGNALBOX_KEY=" + added.Keys["signal"], "SIGNALBOX_SERVER=" + p.url}, "claude-code"); got.out != "{}" || got.code != 0 {
+	if got := hook(t, in, []string{"SIGNALBOX_KEY=" + added.Keys["signal"], "SIGNALBOX_SERVER=" + p.url},
+		"claude-code"); got.out != "{}" || got.code != 0 {
 		t.Errorf("%+v", got)
 	}
 	for _, env := range [][]string{nil, {"SIGNALBOX_KEY=rs-amp-wrong"}} {
-		if got := hook(t, in, env, elsewhere...); got.code != 2 || !strings.Contains(got.out, `"deny"`) || !strings.Contains(got.err, "401") {
+		if got := hook(t, in, env, elsewhere...); got.code != 2 || !strings.Contains(got.out, `"deny"`) ||
+			!strings.Contains(got.err, "401") {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -241,17 +278,24 @@ func TestAHookRefusesWhatItCannotAskOrRead(t *testing.T) {
 		{"amp", "amp-bash.json"},
 	} {
 		got := hook(t, sample(t, c.file, "ls"), ampEnv, c.tool, "--data", nobody)
-		if no := strings.Contains(got.out, `"deny"`) || strings.Contains(got.out, `"block"`); got.code != 2 || got.err == "" || c.tool != "amp" && !no {
+		if no := strings.Contains(got.out, `"deny"`) || strings.Contains(got.out, `"block"`); got.code != 2 ||
+			got.err == "" || c.tool != "amp" && !no {
 			t.Errorf("%+v: %+v", c, got)
 		}
 	}
 	// What has happened cannot be refused: it warns, and the session goes on.
 	for _, file := range []string{"claude-post.json", "claude-start.json", "claude-stop.json", "claude-end.json"} {
-		if got := hook(t, sample(t, file, "ls"), nil, "claude-code", "--data", nobody); got.code != 1 || got.err == "" || got.out != "" {
+		if got := hook(t, sample(t, file, "ls"), nil, "claude-code", "--data", nobody); got.code != 1 || got.err == "" ||
+			got.out != "" {
 			t.Errorf("%s: %+v", file, got)
 		}
 	}
-	for _, in := range []string{"", "{", "[]", "null", `{"session_id":"s"}`, `{"session_id":"s","hook_event_name":"Other"}`, `{"hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{}}`, `{"session_id":"s","hook_event_name":"PreToolUse","tool_name":"Bash"}`, `{"session_id":"s","hook_event_name":"BeforeTool","tool_input":{}}`} {
+	for _, in := range []string{
+		"", "{", "[]", "null", `{"session_id":"s"}`,
+		`{"session_id":"s","hook_event_name":"Other"}`, `{"hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{}}`,
+		`{"session_id":"s","hook_event_name":"PreToolUse","tool_name":"Bash"}`,
+		`{"session_id":"s","hook_event_name":"BeforeTool","tool_input":{}}`,
+	} {
 		for _, tool := range []string{"claude-code", "codex", "gemini", "amp"} {
 			if got := hook(t, []byte(in), nil, tool, "--data", nobody); got.code != 2 || got.err == "" {
 				t.Errorf("%s %q: %+v", tool, in, got)
@@ -303,7 +347,8 @@ func TestAHookThatHandsItsCallOnRefusesWithoutAnAnswer(t *testing.T) {
 			Input []byte
 			Env   map[string]string
 		}
-		if err := json.NewDecoder(conn).Decode(&call); err != nil || call.Tool != "amp" || !strings.Contains(string(call.Input), "ls") || call.Env["AMP_THREAD_ID"] != "T-5a1f" {
+		if err := json.NewDecoder(conn).Decode(&call); err != nil || call.Tool != "amp" ||
+			!strings.Contains(string(call.Input), "ls") || call.Env["AMP_THREAD_ID"] != "T-5a1f" {
 			t.Errorf("%v %+v", err, call)
 		}
 		if c.later {
@@ -316,7 +361,8 @@ func TestAHookThatHandsItsCallOnRefusesWithoutAnAnswer(t *testing.T) {
 		}
 		_ = l.Close()
 	}
-	if got := hook(t, sample(t, "amp-bash.json", "ls"), ampEnv, "amp", "--via", filepath.Join(t.TempDir(), "none")); got.code != 2 || !strings.Contains(got.err, "cannot be asked") {
+	if got := hook(t, sample(t, "amp-bash.json", "ls"), ampEnv, "amp", "--via",
+		filepath.Join(t.TempDir(), "none")); got.code != 2 || !strings.Contains(got.err, "cannot be asked") {
 		t.Errorf("%+v", got)
 	}
 }

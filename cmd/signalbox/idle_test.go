@@ -45,7 +45,8 @@ func upgrade(tb testing.TB, host, key string) net.Conn {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	_, err = fmt.Fprintf(conn, "GET /ahp?api_key=%s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n", key, host)
+	_, err = fmt.Fprintf(conn, "GET /ahp?api_key=%s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\n"+
+		"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n", key, host)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -100,7 +100,10 @@ func (b *browser) crawl(from string) (seen, broken []string) {
 			to.Fragment = ""
 			// Lists are read from many pages: what differs by its query is read a few times.
 			like := func(link string) bool { return strings.HasPrefix(link, to.Path+"?") }
-			if to.Host != "" || to.Scheme != "" || to.RawQuery != "" && len(slices.DeleteFunc(slices.Clone(seen), func(l string) bool { return !like(l) })) > 5 {
+			if to.Host != "" || to.Scheme != "" ||
+				to.RawQuery != "" && len(slices.DeleteFunc(slices.Clone(seen), func(l string) bool {
+					return !like(l)
+				})) > 5 {
 				continue
 			}
 			next = append(next, step{to.String(), at.link})
@@ -136,7 +139,8 @@ func newStandIn(t *testing.T) *standIn {
 		_, service, _ := strings.Cut(r.URL.Path, "/")
 		service, _, _ = strings.Cut(service, "/")
 		s.heard <- service + " " + strings.ReplaceAll(text, `\/`, "/")
-		_, _ = io.WriteString(w, `{"ok":true,"channel":"C123","ts":"1.2","result":{"message_id":1,"id":1,"is_bot":true,"first_name":"b","chat":{"id":5}}}`)
+		_, _ = io.WriteString(w,
+			`{"ok":true,"channel":"C123","ts":"1.2","result":{"message_id":1,"id":1,"is_bot":true,"first_name":"b","chat":{"id":5}}}`)
 	}))
 	t.Cleanup(web.Close)
 	mail, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -211,7 +215,8 @@ func TestEveryLinkThatWeShowLeadsSomewhere(t *testing.T) {
 			said := testbed.Receive(t, "a notification by "+strings.Join(missing, ", "), people.heard)
 			through, text, _ := strings.Cut(said, " ")
 			for _, link := range ours.FindAllString(text, -1) {
-				if status, page := b.open(html.UnescapeString(link)); status != http.StatusOK || !strings.Contains(page, "</html>") {
+				if status, page := b.open(html.UnescapeString(link)); status != http.StatusOK ||
+					!strings.Contains(page, "</html>") {
 					t.Errorf("%s links to %s: %d", through, link, status)
 				}
 				missing = slices.DeleteFunc(missing, func(name string) bool { return name == through })
@@ -224,7 +229,10 @@ func TestEveryLinkThatWeShowLeadsSomewhere(t *testing.T) {
 		for _, link := range broken {
 			t.Error(link)
 		}
-		for _, page := range []address.Page{address.Inbox, address.Overview, address.Agents, address.Mail, address.Tasks, address.Sessions, address.Runs, address.Ledger, address.Deliveries, address.Policy, address.Settings} {
+		for _, page := range []address.Page{
+			address.Inbox, address.Overview, address.Agents, address.Mail, address.Tasks,
+			address.Sessions, address.Runs, address.Ledger, address.Deliveries, address.Policy, address.Settings,
+		} {
 			if !slices.Contains(seen, page.At()) {
 				t.Errorf("nothing leads to %s", page)
 			}
@@ -256,7 +264,8 @@ func (p *process) wantCalls(t *testing.T) {
 		}
 		return false
 	}
-	named := regexp.MustCompile(`\b(GET|POST|PUT|PATCH|DELETE) (/(?:ops|amp|runs|v1|ledger|ahp|mcp|openapi)[^\s"'` + "`" + `?,;)]*)`)
+	named := regexp.MustCompile(`\b(GET|POST|PUT|PATCH|DELETE) (/(?:ops|amp|runs|v1|ledger|ahp|mcp|openapi)[^\s"'` + "`" +
+		`?,;)]*)`)
 	root, found := filepath.Join("..", ".."), 0
 	err := filepath.WalkDir(filepath.Join(root, "internal"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {

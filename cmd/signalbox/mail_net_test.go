@@ -57,7 +57,10 @@ func newProvider(t *testing.T, domain string) *provider {
 	s := &provider{domain: domain, private: private, got: make(chan delivery, 8)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/agent-messaging.json", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(map[string]any{"version": "AMP1", "endpoint": s.URL + "/v1", "provider": domain, "public_key": roster.EncodePublicKey(private.Public().(ed25519.PublicKey))})
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"version": "AMP1", "endpoint": s.URL + "/v1", "provider": domain,
+			"public_key": roster.EncodePublicKey(private.Public().(ed25519.PublicKey)),
+		})
 	})
 	mux.HandleFunc("POST /v1/federation/deliver", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -75,7 +78,10 @@ func (s *provider) deliver(t *testing.T, p *process, to, text string) (status in
 	public, agent, _ := ed25519.GenerateKey(nil)
 	payload := fmt.Sprintf(`{"message":%q,"type":"request"}`, text)
 	from := "zoe@theirs." + s.domain
-	signature, err := amp.Signed{From: []string{from}, To: []string{to}, Subject: "Hi", Priority: "normal", Payload: []byte(payload)}.Sign(agent)
+	signature, err := amp.Signed{
+		From: []string{from}, To: []string{to}, Subject: "Hi", Priority: "normal",
+		Payload: []byte(payload),
+	}.Sign(agent)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +91,8 @@ func (s *provider) deliver(t *testing.T, p *process, to, text string) (status in
 	})
 	pem, _ := json.Marshal(roster.EncodePublicKey(public))
 	body := fmt.Sprintf(`{"envelope": %s, "payload": %s, "sender_public_key": %s}`, envelope, payload, pem)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v1/federation/deliver", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v1/federation/deliver",
+		strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +137,8 @@ func TestMailBetweenServers(t *testing.T) {
 	t.Parallel()
 	third := newProvider(t, "third.test")
 	one, two := testbed.FreeAddress(t), testbed.FreeAddress(t)
-	peers := "federation: allowlist, peers: [second.test=http://" + two + ", first.test=http://" + one + ", third.test=" + third.URL + "]"
+	peers := "federation: allowlist, peers: [second.test=http://" + two + ", first.test=http://" + one + ", third.test=" +
+		third.URL + "]"
 	first := upWith(t, t.TempDir(), one, "provider: first.test, "+peers)
 	second := upWith(t, t.TempDir(), two, "provider: second.test, "+peers)
 	alice, bob := newMailer(t, first, "alice", ""), newMailer(t, second, "bob", "")
@@ -138,10 +146,12 @@ func TestMailBetweenServers(t *testing.T) {
 
 	alice.mail("send", "zoe@theirs.third.test", "Hello", "to another implementation")
 	got := <-third.got
-	if got.header.Get("X-AMP-Provider") != "first.test" || !strings.Contains(string(got.body), "to another implementation") || !got.verify(t, first) {
+	if got.header.Get("X-AMP-Provider") != "first.test" ||
+		!strings.Contains(string(got.body), "to another implementation") || !got.verify(t, first) {
 		t.Errorf("%v %s", got.header, got.body)
 	}
-	if status, answer := third.deliver(t, first, "alice@default.first.test", "from another implementation"); status != http.StatusOK {
+	if status, answer := third.deliver(t, first, "alice@default.first.test",
+		"from another implementation"); status != http.StatusOK {
 		t.Errorf("%d %s", status, answer)
 	}
 	alice.receives(t, "from another implementation", "zoe@theirs.third.test")
@@ -205,7 +215,9 @@ func TestMailBetweenHosts(t *testing.T) {
 func TestAttachmentsInABucketAndScanned(t *testing.T) {
 	t.Parallel()
 	s3, clam := blobtest.S3(t), inspecttest.Start(t, "")
-	p := upWith(t, t.TempDir(), "127.0.0.1:0", fmt.Sprintf("s3: {endpoint: %q, bucket: %s, access_key: %s, secret_key: %s}, clamav: %q", s3.Endpoint, s3.Bucket, s3.AccessKey, s3.SecretKey.Reveal(), string(clam)))
+	p := upWith(t, t.TempDir(), "127.0.0.1:0",
+		fmt.Sprintf("s3: {endpoint: %q, bucket: %s, access_key: %s, secret_key: %s}, clamav: %q", s3.Endpoint, s3.Bucket,
+			s3.AccessKey, s3.SecretKey.Reveal(), string(clam)))
 	alice, bob := newMailer(t, p, "alice", ""), newMailer(t, p, "bob", "")
 	good, bad := filepath.Join(t.TempDir(), "good.txt"), filepath.Join(t.TempDir(), "bad.txt")
 	for path, text := range map[string]string{good: "all is well", bad: "before " + inspecttest.Virus + " after"} {
@@ -214,7 +226,8 @@ func TestAttachmentsInABucketAndScanned(t *testing.T) {
 		}
 	}
 	alice.mail("send", "bob", "With a file", "see there", "--attach", good)
-	if code, out := run(t, p.dir, "mail", "--dir", alice.dir, "send", "bob", "With a virus", "see there", "--attach", bad); code == 0 || !strings.Contains(out, "rejects bad.txt") {
+	if code, out := run(t, p.dir, "mail", "--dir", alice.dir, "send", "bob", "With a virus", "see there", "--attach",
+		bad); code == 0 || !strings.Contains(out, "rejects bad.txt") {
 		t.Errorf("a virus was sent: %s", out)
 	}
 	bucket, err := blob.OpenBucket(t.Context(), s3)
@@ -273,11 +286,14 @@ func TestTheBusReachesMail(t *testing.T) {
 	say(`{"jsonrpc":"2.0","method":"bus.register","params":{"name":"cortex"},"id":1}`, "registered")
 	say(`{"jsonrpc":"2.0","method":"bus.subscribe","params":{"topic":"amp.inbound"},"id":2}`, "subscribed")
 	say(`{"jsonrpc":"2.0","method":"amp.identity","id":3}`, "alice@default.signalbox.local")
-	say(`{"jsonrpc":"2.0","method":"amp.send","params":{"to":"bob","subject":"Hi","payload":{"type":"request","message":"from a component"}},"id":4}`, `"id":"msg_`)
+	say(
+		`{"jsonrpc":"2.0","method":"amp.send","params":{"to":"bob","subject":"Hi","payload":{"type":"request","message":"from a component"}},"id":4}`, `"id":"msg_`,
+	)
 	bob.receives(t, "from a component", "alice@default.signalbox.local")
 	bob.mail("send", "alice", "Re", "for the components")
 	got := say(`{"jsonrpc":"2.0","method":"bus.heartbeat"}`, `"topic":"amp.inbound"`)
-	if !strings.Contains(got, "for the components") || !strings.Contains(got, `"trust_level":"verified"`) || !strings.Contains(got, `"from":"gateway"`) {
+	if !strings.Contains(got, "for the components") || !strings.Contains(got, `"trust_level":"verified"`) ||
+		!strings.Contains(got, `"from":"gateway"`) {
 		t.Error(got)
 	}
 	say(`{"jsonrpc":"2.0","method":"amp.inbox","params":{"status":"unread"},"id":5}`, `"count":1`)

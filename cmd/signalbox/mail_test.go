@@ -34,7 +34,10 @@ type postman struct {
 }
 
 func newPostman(t *testing.T) *postman {
-	return &postman{t: t, keys: map[string]string{}, accepted: map[string]bool{}, fetched: map[string]int{}, acked: map[string]bool{}}
+	return &postman{
+		t: t, keys: map[string]string{}, accepted: map[string]bool{}, fetched: map[string]int{},
+		acked: map[string]bool{},
+	}
 }
 
 // call makes a call as one of the two agents.
@@ -60,7 +63,10 @@ func (m *postman) call(p *process, as, method, path, body string) (int, string, 
 func (m *postman) register(p *process, name string) {
 	m.t.Helper()
 	public, _, _ := ed25519.GenerateKey(nil)
-	body, _ := json.Marshal(map[string]string{"tenant": "acme", "name": name, "public_key": roster.EncodePublicKey(public), "key_algorithm": "Ed25519"})
+	body, _ := json.Marshal(map[string]string{
+		"tenant": "acme", "name": name, "public_key": roster.EncodePublicKey(public),
+		"key_algorithm": "Ed25519",
+	})
 	status, answer, err := m.call(p, "", "POST", "/v1/register", string(body))
 	var out struct {
 		Key string `json:"api_key"`
@@ -70,7 +76,8 @@ func (m *postman) register(p *process, name string) {
 		m.t.Fatalf("%d %s %v", status, answer, err)
 	}
 	m.keys[name] = out.Key
-	if status, answer, err := p.call("PATCH", "/ops/agents/"+name+"?workspace=acme", `{"rate_limit":0}`); err != nil || status != http.StatusOK {
+	if status, answer, err := p.call("PATCH", "/ops/agents/"+name+"?workspace=acme", `{"rate_limit":0}`); err != nil ||
+		status != http.StatusOK {
 		m.t.Fatalf("%d %s %v", status, answer, err)
 	}
 }
@@ -110,7 +117,8 @@ func (m *postman) send(p *process) {
 	m.tried++
 	text := fmt.Sprintf("message number %d", m.tried)
 	m.mu.Unlock()
-	status, answer, err := m.call(p, "alice", "POST", "/v1/route", fmt.Sprintf(`{"to":"bob","subject":"s","payload":{"type":"request","message":%q}}`, text))
+	status, answer, err := m.call(p, "alice", "POST", "/v1/route",
+		fmt.Sprintf(`{"to":"bob","subject":"s","payload":{"type":"request","message":%q}}`, text))
 	var out struct{ ID string }
 	if err == nil && status == http.StatusOK && json.Unmarshal([]byte(answer), &out) == nil {
 		m.mu.Lock()
@@ -242,7 +250,8 @@ func TestNoMailIsLostWhenPostgreSQLIsKilled(t *testing.T) {
 		}
 	}
 	m.settle(p)
-	if out := mustRun(t, p.dir, "ledger", "rebuild", "--check", "--db", cluster.Address); !strings.Contains(out, " 0 differences") {
+	if out := mustRun(t, p.dir, "ledger", "rebuild", "--check", "--db", cluster.Address); !strings.Contains(out,
+		" 0 differences") {
 		t.Errorf("rebuild --check: %s", out)
 	}
 }

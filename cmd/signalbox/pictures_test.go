@@ -30,7 +30,8 @@ func TestThePicturesOfTheReadme(t *testing.T) {
 	mustRun(t, p.dir, "demo", "--once")
 	login := strings.TrimSpace(mustRun(t, p.dir, "login"))
 
-	allocator, cancel := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath(path))...)
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(),
+		append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath(path))...)
 	defer cancel()
 	ctx, end := chromedp.NewContext(allocator)
 	defer end()
@@ -42,9 +43,14 @@ func TestThePicturesOfTheReadme(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	do(chromedp.EmulateViewport(1280, 800, chromedp.EmulateScale(1.5)), chromedp.Navigate(login), chromedp.Click(chromedp.CSS("form[action='/ui/login/code'] button")), chromedp.WaitVisible(chromedp.CSS("#approve")))
+	do(chromedp.EmulateViewport(1280, 800, chromedp.EmulateScale(1.5)), chromedp.Navigate(login),
+		chromedp.Click(chromedp.CSS("form[action='/ui/login/code'] button")), chromedp.WaitVisible(chromedp.CSS("#approve")))
 	for _, scheme := range []string{"light", "dark"} {
-		if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}); err != nil {
+		if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia,
+			emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{
+				Name:  "prefers-color-scheme",
+				Value: scheme,
+			}}}); err != nil {
 			t.Fatal(err)
 		}
 		do(chromedp.Navigate(p.url+"/ui/inbox?q=price"), chromedp.WaitVisible(chromedp.CSS("#approve")))
@@ -61,7 +67,8 @@ func TestThePicturesOfTheReadme(t *testing.T) {
 		if folder == "" {
 			folder = t.ArtifactDir()
 		}
-		if err := os.WriteFile(filepath.Join(folder, "inbox-"+scheme+".png"), png, 0o644); err != nil { //nolint:gosec // a picture for everybody
+		if err := os.WriteFile(filepath.Join(folder, "inbox-"+scheme+".png"), png,
+			0o644); err != nil { //nolint:gosec // a picture for everybody
 			t.Fatal(err)
 		}
 	}

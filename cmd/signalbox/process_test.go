@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 	}
 	binary = filepath.Join(dir, "signalbox")
 	// What is tested is what is shipped: make knows the flags.
-	out, err := exec.CommandContext(context.Background(), "make", "-s", "-C", filepath.Join("..", ".."), "build", "BIN="+binary).CombinedOutput()
+	out, err := exec.CommandContext(context.Background(), "make", "-s", "-C", filepath.Join("..", ".."), "build",
+		"BIN="+binary).CombinedOutput()
 	if err != nil {
 		panic(fmt.Sprintf("build: %v\n%s", err, out))
 	}
@@ -54,7 +55,8 @@ type process struct {
 func up(t testing.TB, dir string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, dir: dir, log: &testbed.Buffer{}, done: make(chan struct{})}
-	p.cmd = exec.CommandContext(context.Background(), binary, append([]string{"up", "--data", dir, "--listen", "127.0.0.1:0"}, args...)...)
+	p.cmd = exec.CommandContext(context.Background(), binary,
+		append([]string{"up", "--data", dir, "--listen", "127.0.0.1:0"}, args...)...)
 	p.cmd.Env = cleanEnv()
 	p.cmd.Stderr = p.log
 	stdout, err := p.cmd.StdoutPipe()

@@ -20,11 +20,13 @@ func python(t *testing.T) string {
 	var out []byte
 	var err error
 	for _, path := range []string{"python3", "/usr/bin/python3"} {
-		if out, err = exec.CommandContext(t.Context(), path, "-c", "import requests, cryptography").CombinedOutput(); err == nil {
+		if out, err = exec.CommandContext(t.Context(), path, "-c",
+			"import requests, cryptography").CombinedOutput(); err == nil {
 			return path
 		}
 	}
-	const missing = "the snippets take python3 with requests and cryptography (Debian: python3-requests, python3-cryptography): %v %s"
+	const missing = "the snippets take python3 with requests and cryptography (Debian: " +
+		"python3-requests, python3-cryptography): %v %s"
 	if os.Getenv("CI") != "" {
 		t.Fatalf(missing, err, out)
 	}
@@ -54,7 +56,8 @@ func (m *mailer) mail(args ...string) string {
 }
 
 func (m *mailer) command(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(m.t.Context(), m.with, append([]string{"-u", "testdata/python/drive.py", m.dir, m.p.url + "/v1"}, args...)...)
+	cmd := exec.CommandContext(m.t.Context(), m.with,
+		append([]string{"-u", "testdata/python/drive.py", m.dir, m.p.url + "/v1"}, args...)...)
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONIOENCODING=utf-8", "NO_PROXY=*")
 	return cmd
 }
@@ -105,7 +108,8 @@ func TestThePythonOfTheSpecificationRunsAsItStands(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	bob.polls(t, "Message: plain text", "Message: héllo ☕ 😀", "From: alice@default.signalbox.local\nSubject: with a file\nMessage: see the file\n")
+	bob.polls(t, "Message: plain text", "Message: héllo ☕ 😀",
+		"From: alice@default.signalbox.local\nSubject: with a file\nMessage: see the file\n")
 }
 
 // polls runs the loop until it has taken everything, and ends it.
@@ -121,7 +125,9 @@ func (m *mailer) polls(t *testing.T, texts ...string) {
 		_ = loop.Process.Kill()
 		_ = loop.Wait()
 	}()
-	testbed.Until(t, "the loop to take what waits", func() bool { return strings.Contains(m.mail("status", "--json"), `"waiting":0`) }, &out)
+	testbed.Until(t, "the loop to take what waits", func() bool {
+		return strings.Contains(m.mail("status", "--json"), `"waiting":0`)
+	}, &out)
 	for _, text := range texts {
 		if !strings.Contains(out.String(), text) {
 			t.Errorf("the loop does not print %q:\n%s", text, out.String())

@@ -72,7 +72,13 @@ func (a *anthropic) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	usage := map[string]any{"input_tokens": 10, "output_tokens": 5}
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, e := range []map[string]any{
-		{"type": "message_start", "message": map[string]any{"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "content": []any{}, "stop_reason": nil, "usage": usage}},
+		{
+			"type": "message_start",
+			"message": map[string]any{
+				"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5",
+				"content": []any{}, "stop_reason": nil, "usage": usage,
+			},
+		},
 		{"type": "content_block_start", "index": 0, "content_block": block},
 		{"type": "content_block_delta", "index": 0, "delta": delta},
 		{"type": "content_block_stop", "index": 0},
@@ -89,14 +95,17 @@ func (a *anthropic) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func realClaude(t *testing.T) (p *process, start func(model, work string, args ...string) *exec.Cmd) {
 	t.Helper()
 	command, dir, home := npmProgram(t, "claude"), t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte("runs: {claude: {command: "+command+"}}\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte("runs: {claude: {command: "+command+"}}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	p = up(t, dir)
 	mustRun(t, dir, "policy", "apply", writeFile(t, hookPolicy))
 	return p, func(model, work string, args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), binary, append([]string{"run", "claude", "--json", "--data", dir, "--cwd", work}, args...)...)
-		cmd.Env = append(cleanEnv(), "HOME="+home, "ANTHROPIC_BASE_URL="+model, "ANTHROPIC_API_KEY=sk-ant-none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "NO_PROXY=*")
+		cmd := exec.CommandContext(t.Context(), binary,
+			append([]string{"run", "claude", "--json", "--data", dir, "--cwd", work}, args...)...)
+		cmd.Env = append(cleanEnv(), "HOME="+home, "ANTHROPIC_BASE_URL="+model, "ANTHROPIC_API_KEY=sk-ant-none",
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "NO_PROXY=*")
 		return cmd
 	}
 }
@@ -127,7 +136,9 @@ func TestTheRealClaudeCodeIsSupervised(t *testing.T) {
 	for _, decision := range []string{"reject", "approve"} {
 		done := begin()
 		mustRun(t, p.dir, "gates", decision, p.pending(t), "--note", "I looked.")
-		if out := <-done; deployed() != (decision == "approve") || !strings.Contains(out, map[string]string{"approve": `"answer":"It is done."`, "reject": `"answer":"I may not."`}[decision]) {
+		if out := <-done; deployed() != (decision == "approve") ||
+			!strings.Contains(out,
+				map[string]string{"approve": `"answer":"It is done."`, "reject": `"answer":"I may not."`}[decision]) {
 			t.Errorf("%s: %s", decision, out)
 		}
 	}
@@ -170,7 +181,8 @@ func TestTheRealClaudeCodeTakesOurFlags(t *testing.T) {
 		cmd := start(gone.URL, t.TempDir(), append(c.args, "--no-record", "--", "--say hi")...)
 		cmd.Env = append(cmd.Env, c.env)
 		out, err := cmd.CombinedOutput()
-		if err == nil || cmd.ProcessState.ExitCode() != 1 || strings.Count(string(out), `"type":"completed"`) != 1 || !strings.Contains(string(out), want) {
+		if err == nil || cmd.ProcessState.ExitCode() != 1 || strings.Count(string(out), `"type":"completed"`) != 1 ||
+			!strings.Contains(string(out), want) {
 			t.Errorf("%s: %v %s", want, err, out)
 		}
 	}
@@ -198,7 +210,10 @@ func TestRealCLIsTakeOurFlags(t *testing.T) {
 			"set an Auth method":         {"--model", "gemini-2.5-pro"},
 			"No previous sessions found": {"--resume", "3f0c9a52-7d41-4b8e-9c66-1e2f5a7b8c90"},
 		}},
-		"codex":    {nil, map[string][]string{"no rollout found": {"--model", "m", "--resume", "3f0c9a52-7d41-4b8e-9c66-1e2f5a7b8c90"}}},
+		"codex": {
+			nil,
+			map[string][]string{"no rollout found": {"--model", "m", "--resume", "3f0c9a52-7d41-4b8e-9c66-1e2f5a7b8c90"}},
+		},
 		"opencode": {nil, map[string][]string{"Session not found": {"--model", "a/m", "--resume", "ses_3f0c9a527d414b8e"}}},
 		"pi": {nil, map[string][]string{
 			"No API key found": {"--model", "gpt-5"},
@@ -215,15 +230,19 @@ func TestRealCLIsTakeOurFlags(t *testing.T) {
 				}
 			}
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte("runs: {"+engine+": {command: "+command+"}}\n"), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte("runs: {"+engine+": {command: "+command+"}}\n"),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 			up(t, dir)
 			for want, args := range c.wants {
-				cmd := exec.CommandContext(t.Context(), binary, append(append([]string{"run", engine, "--json", "--data", dir, "--cwd", t.TempDir()}, args...), "--", "--say hi")...)
+				cmd := exec.CommandContext(t.Context(), binary,
+					append(append([]string{"run", engine, "--json", "--data", dir, "--cwd", t.TempDir()}, args...), "--",
+						"--say hi")...)
 				cmd.Env = append(append(cleanEnv(), "HOME="+t.TempDir(), "NO_PROXY=*"), c.env...)
 				out, _ := cmd.CombinedOutput()
-				if cmd.ProcessState.ExitCode() != 1 || strings.Count(string(out), `"type":"completed"`) != 1 || !strings.Contains(string(out), want) {
+				if cmd.ProcessState.ExitCode() != 1 || strings.Count(string(out), `"type":"completed"`) != 1 ||
+					!strings.Contains(string(out), want) {
 					t.Errorf("%s: %s", want, out)
 				}
 			}

@@ -50,7 +50,8 @@ func configured(t *testing.T, cli runtest.CLI) (data, folder string) {
 // launch has the server start a run.
 func (p *process) launch(folder string, supervised bool) (id string) {
 	p.t.Helper()
-	body := fmt.Sprintf(`{"engine":"amp","prompt":"go","dir":%q,"budget":{"tokens":100000},"supervised":%t}`, folder, supervised)
+	body := fmt.Sprintf(`{"engine":"amp","prompt":"go","dir":%q,"budget":{"tokens":100000},"supervised":%t}`, folder,
+		supervised)
 	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.url+"/runs", strings.NewReader(body))
 	if err != nil {
 		p.t.Fatal(err)
@@ -82,7 +83,8 @@ func (p *process) follow(id string, after int64, fn func(event) (enough bool)) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), testbed.Patience)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/runs/%s/events?after=%d", p.url, id, after), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		fmt.Sprintf("%s/runs/%s/events?after=%d", p.url, id, after), nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -108,7 +110,11 @@ func (p *process) follow(id string, after int64, fn func(event) (enough bool)) {
 func TestARunGoesOnWhenTheServerIsKilled(t *testing.T) {
 	hold := filepath.Join(t.TempDir(), "go")
 	ready := filepath.Join(t.TempDir(), "ready")
-	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit + fmt.Sprintf(runTool, "a") + fmt.Sprintf(runTool, "b") + runResult), Hold: hold, Ready: ready})
+	data, folder := configured(t,
+		runtest.CLI{
+			Stdout: []byte(runInit + fmt.Sprintf(runTool, "a") + fmt.Sprintf(runTool, "b") + runResult), Hold: hold,
+			Ready: ready,
+		})
 	p := up(t, data)
 	id := p.launch(folder, false)
 	seen := []int64{}
@@ -134,7 +140,8 @@ func TestARunGoesOnWhenTheServerIsKilled(t *testing.T) {
 			t.Fatalf("events %v", seen)
 		}
 	}
-	if err := viewer.Wait(); err != nil || strings.Count(shown.String(), "\n") != 4 || !strings.Contains(shown.String(), `"n":4`) {
+	if err := viewer.Wait(); err != nil || strings.Count(shown.String(), "\n") != 4 ||
+		!strings.Contains(shown.String(), `"n":4`) {
 		t.Errorf("the viewer: %v\n%s", err, shown)
 	}
 	if len(seen) != 4 || last.Event.Type != "completed" || !*last.Event.OK || last.Event.Answer != "done" {
@@ -149,7 +156,8 @@ func TestCancellingARunOfTheServerEndsItsProcess(t *testing.T) {
 	p := up(t, data)
 	id := p.launch(folder, false)
 	p.follow(id, 0, func(event) bool { return true })
-	if out, err := exec.CommandContext(t.Context(), binary, "run", "cancel", id, "--data", data, "--reason", "enough").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), binary, "run", "cancel", id, "--data", data, "--reason",
+		"enough").CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
 	var last event
@@ -204,11 +212,18 @@ func TestCtrlCEndsARunCleanly(t *testing.T) {
 func TestARunOnATerminal(t *testing.T) {
 	t.Parallel()
 	hold := filepath.Join(t.TempDir(), "go")
-	used := strings.Replace(fmt.Sprintf(runTool, "a"), `"message":{`, `"message":{"usage":{"input_tokens":1200,"output_tokens":34},`, 1)
-	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit + used + `{"type":"result","result":"All green.","total_cost_usd":0.015}` + "\n"), Hold: hold})
+	used := strings.Replace(fmt.Sprintf(runTool, "a"), `"message":{`,
+		`"message":{"usage":{"input_tokens":1200,"output_tokens":34},`, 1)
+	data, folder := configured(t,
+		runtest.CLI{
+			Stdout: []byte(runInit + used + `{"type":"result","result":"All green.","total_cost_usd":0.015}` + "\n"),
+			Hold:   hold,
+		})
 	term := openTerminal(t, 100, 30, "run", "amp", "--no-record", "--data", data, "--cwd", folder, "--", "go")
 	ticking := regexp.MustCompile(`working · amp · [1-9]\d*s · 1 step · 1,234 tokens`) // the time goes on by itself
-	term.shows("a time that goes on", func(screen string) bool { return ticking.MatchString(screen) && strings.Contains(screen, "▸ $ ls") })
+	term.shows("a time that goes on", func(screen string) bool {
+		return ticking.MatchString(screen) && strings.Contains(screen, "▸ $ ls")
+	})
 	if err := os.WriteFile(hold, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

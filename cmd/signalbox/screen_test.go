@@ -46,7 +46,10 @@ func openTerminal(t *testing.T, columns, rows uint16, args ...string) *terminal 
 		t.Skipf("there is no pseudo terminal here: %v", err)
 	}
 	fd := side.Fd()
-	term := &terminal{t: t, fd: fd, columns: columns, rows: rows, cmd: exec.CommandContext(context.Background(), binary, args...), done: make(chan error, 1)}
+	term := &terminal{
+		t: t, fd: fd, columns: columns, rows: rows,
+		cmd: exec.CommandContext(context.Background(), binary, args...), done: make(chan error, 1),
+	}
 	var lock, number int32
 	term.control(syscall.TIOCSPTLCK, unsafe.Pointer(&lock))
 	term.control(syscall.TIOCGPTN, unsafe.Pointer(&number))
@@ -125,7 +128,9 @@ func (term *terminal) ends() {
 
 func ask(t *testing.T, p *process, key, run, action string) {
 	t.Helper()
-	body := `{"amp_version":"1.0","agent_id":"asker","run_id":"` + run + `","status":"completed","summary":"Did it","proposed_action":"` + action + `","model":"m","input_tokens":1,"output_tokens":1,"cost_usd":0,"gate_required":true,"started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:46Z"}`
+	body := `{"amp_version":"1.0","agent_id":"asker","run_id":"` + run +
+		`","status":"completed","summary":"Did it","proposed_action":"` + action +
+		`","model":"m","input_tokens":1,"output_tokens":1,"cost_usd":0,"gate_required":true,"started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:46Z"}`
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/amp/signal", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,9 @@ func TestScripts(t *testing.T) {
 				return nil
 			},
 			Cmds: map[string]func(*testscript.TestScript, bool, []string){
-				"ready": func(ts *testscript.TestScript, _ bool, _ []string) { ready(t, ts) }, "remember": remember, "replace": replace,
+				"ready": func(ts *testscript.TestScript, _ bool, _ []string) {
+					ready(t, ts)
+				}, "remember": remember, "replace": replace,
 			},
 		})
 	})

@@ -32,7 +32,8 @@ func supervised(t testing.TB, cli runtest.CLI) *process {
 	cli.Refused = []byte(`{"type":"result","is_error":true,"error":"told not to","result":"told not to"}` + "\n")
 	command := cli.Write(t)
 	dir := t.TempDir()
-	config := fmt.Sprintf("runs: {folders: [%s], amp: {command: %s}, claude: {command: %s}}\n", os.TempDir(), command, command)
+	config := fmt.Sprintf("runs: {folders: [%s], amp: {command: %s}, claude: {command: %s}}\n", os.TempDir(), command,
+		command)
 	if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,8 @@ func TestASupervisedRunDoesWhatAPersonDecides(t *testing.T) {
 				t.Errorf("the person does not see what is asked: %s", shown)
 			}
 			waitAsShells(t, "SIGNALBOX_DATA="+p.dir)
-			if status, text, err := p.call(http.MethodPost, "/ops/gates/"+id+"/"+decision, `{"note":"I looked."}`); err != nil || status != http.StatusOK {
+			if status, text, err := p.call(http.MethodPost, "/ops/gates/"+id+"/"+decision, `{"note":"I looked."}`); err != nil ||
+				status != http.StatusOK {
 				t.Fatal(status, text, err)
 			}
 			<-done
@@ -97,7 +99,8 @@ func TestASupervisedRunOfAServerElsewhereAsksAsAnAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := func(env ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), binary, "run", "amp", "--supervised", "--json", "--config", filepath.Join(p.dir, "signalbox.yaml"), "--server", p.url, "--cwd", t.TempDir(), "--", "go")
+		cmd := exec.CommandContext(t.Context(), binary, "run", "amp", "--supervised", "--json", "--config",
+			filepath.Join(p.dir, "signalbox.yaml"), "--server", p.url, "--cwd", t.TempDir(), "--", "go")
 		cmd.Env = append(append(cleanEnv(), "SIGNALBOX_TOKEN="+p.operator()), env...)
 		return cmd
 	}
@@ -126,7 +129,8 @@ func TestASupervisedRunWhoseServerIsGoneDoesNothing(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	cmds := map[string]*exec.Cmd{}
 	for _, engine := range []string{"amp", "claude"} {
-		cmds[engine] = exec.CommandContext(ctx, binary, "run", engine, "--supervised", "--json", "--data", p.dir, "--cwd", t.TempDir(), "--", "go")
+		cmds[engine] = exec.CommandContext(ctx, binary, "run", engine, "--supervised", "--json", "--data", p.dir, "--cwd",
+			t.TempDir(), "--", "go")
 		cmds[engine].Env = cleanEnv()
 		if err := cmds[engine].Start(); err != nil {
 			t.Fatal(err)
@@ -159,7 +163,11 @@ func BenchmarkSupervisedRuns(b *testing.B) {
 	const many, lines = 50, 200
 	for b.Loop() {
 		hold := filepath.Join(b.TempDir(), "go")
-		p := supervised(b, runtest.CLI{Pause: 100 * time.Millisecond, Hold: hold, Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1) + strings.Repeat(fmt.Sprintf(runTool, runtest.Now), lines) + runResult)})
+		p := supervised(b, runtest.CLI{
+			Pause: 100 * time.Millisecond, Hold: hold,
+			Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1) +
+				strings.Repeat(fmt.Sprintf(runTool, runtest.Now), lines) + runResult),
+		})
 		before := p.memory()
 		cpu := p.cpu()
 		var took []time.Duration
@@ -196,7 +204,8 @@ func BenchmarkSupervisedRuns(b *testing.B) {
 		waitAsShells(b, "") // a hook that waits takes less than one that begins
 		b.ReportMetric(p.others()+p.memory()-before, "MB-waiting")
 		for _, g := range page.Gates {
-			if status, text, err := p.call(http.MethodPost, "/ops/gates/"+g.ID+"/reject", "{}"); err != nil || status != http.StatusOK {
+			if status, text, err := p.call(http.MethodPost, "/ops/gates/"+g.ID+"/reject", "{}"); err != nil ||
+				status != http.StatusOK {
 				b.Fatal(status, text, err)
 			}
 		}
@@ -239,7 +248,8 @@ func hooks(text string) (folders []string) {
 	for _, folder := range all {
 		path, err := os.Readlink(filepath.Join(folder, "exe"))
 		env, _ := os.ReadFile(filepath.Join(folder, "environ"))
-		if err == nil && path != cli && bytes.Contains(env, []byte(runprocess.RunVariable+"=")) && bytes.Contains(env, []byte(text)) {
+		if err == nil && path != cli && bytes.Contains(env, []byte(runprocess.RunVariable+"=")) &&
+			bytes.Contains(env, []byte(text)) {
 			folders = append(folders, folder)
 		}
 	}
@@ -253,7 +263,8 @@ func (p *process) beside(word string) (folders []string) {
 	for _, folder := range all {
 		path, err := os.Readlink(filepath.Join(folder, "exe"))
 		args, _ := os.ReadFile(filepath.Join(folder, "cmdline"))
-		if err == nil && path == binary && bytes.Contains(args, []byte(p.dir)) && bytes.Contains(args, []byte(word)) && filepath.Base(folder) != strconv.Itoa(p.cmd.Process.Pid) {
+		if err == nil && path == binary && bytes.Contains(args, []byte(p.dir)) && bytes.Contains(args, []byte(word)) &&
+			filepath.Base(folder) != strconv.Itoa(p.cmd.Process.Pid) {
 			folders = append(folders, folder)
 		}
 	}
@@ -264,7 +275,8 @@ func (p *process) beside(word string) (folders []string) {
 func TestRunsOfAServerShareTheProcessThatWatchesThem(t *testing.T) {
 	t.Parallel()
 	hold := filepath.Join(t.TempDir(), "go")
-	data, folder := configured(t, runtest.CLI{Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1) + runResult), Hold: hold})
+	data, folder := configured(t,
+		runtest.CLI{Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1) + runResult), Hold: hold})
 	p := up(t, data)
 	var ids []string
 	for range 4 {
@@ -275,7 +287,9 @@ func TestRunsOfAServerShareTheProcessThatWatchesThem(t *testing.T) {
 	}
 	watching := func(want int) {
 		t.Helper()
-		testbed.Until(t, fmt.Sprintf("%d processes that watch", want), func() bool { return len(p.beside("supervise")) == want })
+		testbed.Until(t, fmt.Sprintf("%d processes that watch", want), func() bool {
+			return len(p.beside("supervise")) == want
+		})
 	}
 	watching(1)
 	mustRun(t, p.dir, "run", "cancel", ids[0])
@@ -307,7 +321,11 @@ func TestRunsOfAServerShareTheProcessThatWatchesThem(t *testing.T) {
 func TestAKilledSupervisorTakesItsAgentsWithItAndTheNextRunHasAnother(t *testing.T) {
 	t.Parallel()
 	log := filepath.Join(t.TempDir(), "log")
-	data, folder := configured(t, runtest.CLI{Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1)), Linger: time.Minute, Stubborn: true, Log: log})
+	data, folder := configured(t,
+		runtest.CLI{
+			Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1)), Linger: time.Minute, Stubborn: true,
+			Log: log,
+		})
 	p := up(t, data)
 	begin := func() string {
 		id := p.launch(folder, false)

@@ -131,7 +131,8 @@ func TestATaskFromATerminal(t *testing.T) {
 		t.Helper()
 		return mustRun(t, p.dir, append([]string{"task", "--key", keys[role]}, args...)...)
 	}
-	if code, out := run(t, p.dir, "task", "--key", keys["coordinator"], "dispatch", "T-2026-044", writeFile(t, dispatchPayload)); code != 3 || !strings.Contains(out, "AMP_E_PLAN_NOT_APPROVED") {
+	if code, out := run(t, p.dir, "task", "--key", keys["coordinator"], "dispatch", "T-2026-044",
+		writeFile(t, dispatchPayload)); code != 3 || !strings.Contains(out, "AMP_E_PLAN_NOT_APPROVED") {
 		t.Errorf("a plan that nobody has approved: %d %s", code, out)
 	}
 	mustRun(t, p.dir, "gates", "approve", p.pending(t))
@@ -144,12 +145,14 @@ func TestATaskFromATerminal(t *testing.T) {
 	if out := mustRun(t, p.dir, "task", "show", "T-2026-044"); !strings.Contains(out, "status      reported (active)") {
 		t.Errorf("show: %s", out)
 	}
-	if code, out := run(t, p.dir, "task", "--key", keys["reviewer"], "verdict", "T-2026-044", writeFile(t, verdictPayload)); code != 1 || !strings.Contains(out, "AMP_E_STATE") {
+	if code, out := run(t, p.dir, "task", "--key", keys["reviewer"], "verdict", "T-2026-044",
+		writeFile(t, verdictPayload)); code != 1 || !strings.Contains(out, "AMP_E_STATE") {
 		t.Errorf("a verdict without a request: %d %s", code, out)
 	}
 	as("coordinator", "review", "T-2026-044", "--diff", "https://git.example.com/compare")
 	as("reviewer", "escalate", "T-2026-044", "What is a leak?", "--severity", "critical", "--type", "conflict")
-	if code, out := run(t, p.dir, "task", "--key", keys["reviewer"], "verdict", "T-2026-044", writeFile(t, verdictPayload)); code != 1 || !strings.Contains(out, "AMP_E_SUSPENDED") {
+	if code, out := run(t, p.dir, "task", "--key", keys["reviewer"], "verdict", "T-2026-044",
+		writeFile(t, verdictPayload)); code != 1 || !strings.Contains(out, "AMP_E_SUSPENDED") {
 		t.Errorf("a verdict while the task is suspended: %d %s", code, out)
 	}
 	mustRun(t, p.dir, "task", "resume", "T-2026-044", "--note", "Any")
@@ -170,13 +173,16 @@ func TestATaskFromATerminal(t *testing.T) {
 	if out := mustRun(t, p.dir, "task", "errors"); !strings.Contains(out, "AMP_E_SUSPENDED") {
 		t.Errorf("errors: %s", out)
 	}
-	if code, out := run(t, p.dir, "task", "validate", writeFile(t, `{"msg_id":1}`)); code != 1 || !strings.Contains(out, `AMP_E_TYPE at "/msg_id"`) {
+	if code, out := run(t, p.dir, "task", "validate", writeFile(t, `{"msg_id":1}`)); code != 1 ||
+		!strings.Contains(out, `AMP_E_TYPE at "/msg_id"`) {
 		t.Errorf("validate: %d %s", code, out)
 	}
-	if out := mustRun(t, p.dir, "conform", "task", "../../internal/task/amp/vectors"); !strings.Contains(out, "135 passed, 0 failed") {
+	if out := mustRun(t, p.dir, "conform", "task", "../../internal/task/amp/vectors"); !strings.Contains(out,
+		"135 passed, 0 failed") {
 		t.Errorf("conform: %s", out)
 	}
-	if out := mustRun(t, p.dir, "conform", "task", p.url); !strings.Contains(out, "skipped 15 cases") || !strings.Contains(out, ", 0 failed") {
+	if out := mustRun(t, p.dir, "conform", "task", p.url); !strings.Contains(out, "skipped 15 cases") ||
+		!strings.Contains(out, ", 0 failed") {
 		t.Errorf("conform: %s", out)
 	}
 	bundle := filepath.Join(t.TempDir(), "bundle")
@@ -191,7 +197,8 @@ func TestATaskFromATerminal(t *testing.T) {
 func TestAWorkerWhoseCommandDiesEscalates(t *testing.T) {
 	t.Parallel()
 	p, keys := dispatchedTask(t)
-	mustRun(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--", "sh", "-c", "echo no disk >&2; exit 3")
+	mustRun(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--", "sh", "-c",
+		"echo no disk >&2; exit 3")
 	var shown struct {
 		Status string `json:"task_status"`
 		Holds  []struct{ Scope string }
@@ -211,7 +218,8 @@ func TestAWorkerWhoseCommandDiesEscalates(t *testing.T) {
 
 	ended := make(chan string, 1)
 	go func() {
-		_, out := run(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--look", "20ms", "--heartbeat", "30ms", "--", "sleep", "600")
+		_, out := run(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--look", "20ms",
+			"--heartbeat", "30ms", "--", "sleep", "600")
 		ended <- out
 	}()
 	testbed.Until(t, "the worker to begin", func() bool { return look() == "executing" })
@@ -224,7 +232,8 @@ func TestAWorkerWhoseCommandDiesEscalates(t *testing.T) {
 		t.Errorf("%+v", heard)
 	}
 	mustRun(t, p.dir, "task", "--key", keys["reviewer"], "escalate", "T-2026-044", "Stop!", "--severity", "critical")
-	if out := testbed.Receive(t, "the command's end", ended); !strings.Contains(out, "stopped, the task is held (suspended)") {
+	if out := testbed.Receive(t, "the command's end", ended); !strings.Contains(out,
+		"stopped, the task is held (suspended)") {
 		t.Errorf("%s", out)
 	}
 }
@@ -235,20 +244,24 @@ func TestToolsOnStandardInputAndOutput(t *testing.T) {
 	p, keys := dispatchedTask(t)
 	cmd := exec.CommandContext(t.Context(), binary, "mcp")
 	cmd.Env = append(cleanEnv(), "SIGNALBOX_DATA="+p.dir, "SIGNALBOX_TOKEN="+keys["executor"])
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(),
+		&mcp.CommandTransport{Command: cmd}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = session.Close() }()
 	out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "amp_inbox", Arguments: json.RawMessage(`{}`)})
-	if err != nil || out.IsError || !strings.Contains(out.Content[0].(*mcp.TextContent).Text, "task_dispatch-T-2026-044-") {
+	if err != nil || out.IsError ||
+		!strings.Contains(out.Content[0].(*mcp.TextContent).Text, "task_dispatch-T-2026-044-") {
 		t.Errorf("%+v %v", out, err)
 	}
 	const stranger = "rs-amp-00000000000000000000000000000000"
-	if code, out := run(t, p.dir, "mcp", "--key", stranger); code == 0 || !strings.Contains(out, "This key is not known here") {
+	if code, out := run(t, p.dir, "mcp", "--key", stranger); code == 0 ||
+		!strings.Contains(out, "This key is not known here") {
 		t.Errorf("with a key of nobody: %d %s", code, out)
 	}
-	if code, out := run(t, p.dir, "mcp", "--key", keys["executor"], "--server", "http://127.0.0.1:1"); code == 0 || !strings.Contains(out, "cannot be reached") {
+	if code, out := run(t, p.dir, "mcp", "--key", keys["executor"], "--server", "http://127.0.0.1:1"); code == 0 ||
+		!strings.Contains(out, "cannot be reached") {
 		t.Errorf("with a server that is away: %d %s", code, out)
 	}
 	if code, out := run(t, p.dir, "mcp"); code != 2 || !strings.Contains(out, "SIGNALBOX_TOKEN") {

@@ -48,7 +48,8 @@ func TestLibcIsTheVersionThatSQLiteAsksFor(t *testing.T) {
 	}
 	asked := requirements(t, m.GoMod)["modernc.org/libc"]
 	if got := ours["modernc.org/libc"]; got != asked || asked == "" {
-		t.Errorf("go.mod has modernc.org/libc %s, and modernc.org/sqlite %s asks for %q; run go get modernc.org/libc@%s", got, m.Version, asked, asked)
+		t.Errorf("go.mod has modernc.org/libc %s, and modernc.org/sqlite %s asks for %q; run go get modernc.org/libc@%s", got,
+			m.Version, asked, asked)
 	}
 }
 

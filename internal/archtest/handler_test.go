@@ -16,7 +16,10 @@ var (
 	// sqlForm is how a text begins that a database is asked with.
 	sqlForm = regexp.MustCompile(`^\s*(SELECT|INSERT INTO|UPDATE|DELETE FROM|WITH)\s`)
 	// databaseCalls are methods that only databases and transactions have.
-	databaseCalls = []string{"QueryRow", "QueryContext", "QueryRowContext", "ExecContext", "Reading", "Snapshot", "Bookkeep"}
+	databaseCalls = []string{
+		"QueryRow", "QueryContext", "QueryRowContext", "ExecContext", "Reading", "Snapshot",
+		"Bookkeep",
+	}
 	// ledgers are what the ledger and its transactions are called where they are used.
 	ledgers = []string{"ledger", "Ledger", "tx"}
 )
@@ -94,5 +97,6 @@ func isDatabaseCall(called *ast.SelectorExpr) bool {
 	case *ast.SelectorExpr:
 		of = x.Sel.Name
 	}
-	return slices.Contains(ledgers, of) && (called.Sel.Name == "Write" || called.Sel.Name == "Append" || called.Sel.Name == "Select")
+	return slices.Contains(ledgers, of) &&
+		(called.Sel.Name == "Write" || called.Sel.Name == "Append" || called.Sel.Name == "Select")
 }

@@ -16,7 +16,10 @@ const (
 
 // The staircase: a room imports only rooms that stand before it.
 var (
-	core      = []string{"fault", "wire", "id", "address", "store", "ledger", "clock", "roster", "policy", "rulebook", "gate", "counter", "deliver", "notify", "blob", "protocol"}
+	core = []string{
+		"fault", "wire", "id", "address", "store", "ledger", "clock", "roster", "policy", "rulebook",
+		"gate", "counter", "deliver", "notify", "blob", "protocol",
+	}
 	protocols = readProtocols(os.DirFS(root))
 	top       = []string{"mcp", "web", "server", "conform", "cli"}
 	staircase = slices.Concat(core, protocols, top)
@@ -28,13 +31,19 @@ var outside = map[string]struct {
 	may []string
 	why string
 }{
-	"cmd/signalbox":          {[]string{"cli"}, "main is a table of contents: it calls cli and nothing else"},
-	"client":                 {[]string{"fault", "wire", "id"}, "agents link the client into their programs: it brings no server and no database"},
-	"client/ahp":             {nil, "agents link the client into their programs: it brings a WebSocket and nothing of ours"},
-	"client/internal/strict": {nil, "agents link the clients into their programs: what these share brings the standard library alone"},
-	"scripts/progress":       {nil, "it prints what go test says and needs none of what is tested"},
-	"internal/archtest":      {nil, "it reads the source and needs none of it"},
-	testbed:                  {nil, "every test may stand on it, so it stands on nothing of ours"},
+	"cmd/signalbox": {[]string{"cli"}, "main is a table of contents: it calls cli and nothing else"},
+	"client": {
+		[]string{"fault", "wire", "id"},
+		"agents link the client into their programs: it brings no server and no database",
+	},
+	"client/ahp": {nil, "agents link the client into their programs: it brings a WebSocket and nothing of ours"},
+	"client/internal/strict": {
+		nil,
+		"agents link the clients into their programs: what these share brings the standard library alone",
+	},
+	"scripts/progress":  {nil, "it prints what go test says and needs none of what is tested"},
+	"internal/archtest": {nil, "it reads the source and needs none of it"},
+	testbed:             {nil, "every test may stand on it, so it stands on nothing of ours"},
 }
 
 // libraries are those that belong to one room. Tests may use them anywhere.
@@ -54,7 +63,10 @@ var libraries = []struct {
 	{"github.com/rogpeppe/go-internal/diff", "web", "texts are compared in one place, with one limit"},
 	{"github.com/tailscale/hujson", "cli", "only the settings of agent CLIs have comments"},
 	{"github.com/yuin/goldmark", "web", "what agents wrote becomes HTML in one place, which answers for it"},
-	{"github.com/santhosh-tekuri/jsonschema", "task", "the schemas of tasks are checked in one place, and their codes are made there"},
+	{
+		"github.com/santhosh-tekuri/jsonschema", "task",
+		"the schemas of tasks are checked in one place, and their codes are made there",
+	},
 	{"github.com/modelcontextprotocol/go-sdk", "mcp", "a vendor's SDK stays in the package that talks to that vendor"},
 	{"github.com/go-telegram/bot", "notify", "a vendor's SDK stays in the package that talks to that vendor"},
 	{"github.com/wneessen/go-mail", "notify", "a vendor's SDK stays in the package that talks to that vendor"},
@@ -70,11 +82,14 @@ const (
 func broken(p pkg) []string {
 	var out []string
 	if p.hasCode() && sentences(p.doc) < minSentences {
-		out = append(out, fmt.Sprintf("%s has a package comment of %d sentences: a reader needs at least two, what it owns and what it must not know", p.dir, sentences(p.doc)))
+		out = append(out, fmt.Sprintf("%s has a package comment of %d sentences: a reader needs at least two, "+
+			"what it owns and what it must not know", p.dir, sentences(p.doc)))
 	}
 	if roomOf(p.dir) == "" {
 		if _, known := outside[p.dir]; !known {
-			out = append(out, p.dir+" is no room of the architecture: add it to the staircase here and in ARCHITECTURE.md, or put the code where it belongs")
+			out = append(out,
+				p.dir+" is no room of the architecture: add it to the staircase here and in "+
+					"ARCHITECTURE.md, or put the code where it belongs")
 		}
 	}
 	if lines := p.lines(); lines > maxRoom && p.dir != "internal/web" {
@@ -83,22 +98,27 @@ func broken(p pkg) []string {
 	for _, f := range p.files {
 		name := path.Join(p.dir, f.name)
 		if f.lines > maxLines {
-			out = append(out, fmt.Sprintf("%s has %d lines: a file reads in one sitting, none is longer than %d", name, f.lines, maxLines))
+			out = append(out,
+				fmt.Sprintf("%s has %d lines: a file reads in one sitting, none is longer than %d", name, f.lines, maxLines))
 		}
 		if f.hasInit && !f.test {
 			out = append(out, name+" has an init function: nothing happens that main did not ask for, and order is visible")
 		}
 		for _, query := range f.queries {
 			if !f.test {
-				out = append(out, fmt.Sprintf("%s: %s speaks HTTP and asks a database: handlers decode, call a method and encode, so that others can call it, too", name, query))
+				out = append(out, fmt.Sprintf("%s: %s speaks HTTP and asks a database: handlers decode, call a method and "+
+					"encode, so that others can call it, too", name, query))
 			}
 		}
 		for _, imported := range f.imports {
 			if why := forbidden(p.dir, f.test, imported); why != "" {
 				out = append(out, fmt.Sprintf("%s imports %s: %s", name, strings.TrimPrefix(imported, module+"/"), why))
 			}
-			if imported == "encoding/json" && !f.test && !isHelper(p.dir) && roomOf(p.dir) != "wire" && f.reasons[imported] == "" {
-				out = append(out, name+" imports encoding/json: JSON has one meaning, that of wire; where another is needed, a comment beside the import says why")
+			if imported == "encoding/json" && !f.test && !isHelper(p.dir) && roomOf(p.dir) != "wire" &&
+				f.reasons[imported] == "" {
+				out = append(out,
+					name+" imports encoding/json: JSON has one meaning, that of wire; where another is "+
+						"needed, a comment beside the import says why")
 			}
 		}
 	}

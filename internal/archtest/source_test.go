@@ -83,7 +83,10 @@ func readPackage(root fs.FS, dir string) (pkg, error) {
 		if err != nil {
 			return p, err
 		}
-		f := file{name: path.Base(name), test: strings.HasSuffix(name, "_test.go"), lines: bytes.Count(source, []byte("\n")), reasons: map[string]string{}}
+		f := file{
+			name: path.Base(name), test: strings.HasSuffix(name, "_test.go"), lines: bytes.Count(source, []byte("\n")),
+			reasons: map[string]string{},
+		}
 		for _, spec := range tree.Imports {
 			imported, err := strconv.Unquote(spec.Path.Value)
 			if err != nil {

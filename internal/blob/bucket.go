@@ -38,9 +38,12 @@ type Bucket struct {
 
 // OpenBucket opens a bucket, and sees that it is there and can be read.
 func OpenBucket(ctx context.Context, o S3) (*Bucket, error) {
-	b := &Bucket{S3: o, client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	b := &Bucket{S3: o, client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}}
 	if _, err := b.list(ctx, url.Values{"max-keys": {"1"}}); err != nil {
-		return nil, fault.Wrap(err, fault.StoreUnavailable, "The bucket %s for attachments cannot be read. Check mail.s3.endpoint, mail.s3.bucket and its keys.", o.Bucket)
+		return nil, fault.Wrap(err, fault.StoreUnavailable,
+			"The bucket %s for attachments cannot be read. Check mail.s3.endpoint, mail.s3.bucket and its keys.", o.Bucket)
 	}
 	return b, nil
 }
@@ -49,7 +52,9 @@ func OpenBucket(ctx context.Context, o S3) (*Bucket, error) {
 var emptySHA256 = hexSHA256("")
 
 // do makes a call. Whatever is not a 2xx is an error, fs.ErrNotExist for a 404.
-func (b *Bucket) do(ctx context.Context, method, name string, query url.Values, prepare func(*http.Request) string) (*http.Response, error) {
+func (b *Bucket) do(ctx context.Context, method, name string, query url.Values,
+	prepare func(*http.Request) string,
+) (*http.Response, error) {
 	address := strings.TrimSuffix(b.Endpoint, "/") + "/" + b.Bucket
 	if name != "" {
 		address += "/" + name

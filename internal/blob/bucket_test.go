@@ -55,7 +55,8 @@ func TestAStoreKeepsWhatItWasGiven(t *testing.T) {
 			if _, err := s.Get(t.Context(), "two"); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("what was too large is kept: %v", err)
 			}
-			if got, err := s.Put(t.Context(), "empty", strings.NewReader(""), 5); err != nil || got.Size != 0 || read(t, s, "empty", 0) != "" {
+			if got, err := s.Put(t.Context(), "empty", strings.NewReader(""), 5); err != nil || got.Size != 0 ||
+				read(t, s, "empty", 0) != "" {
 				t.Errorf("%+v %v", got, err)
 			}
 			if names, err := s.Before(t.Context(), time.Now().Add(time.Hour)); err != nil || fmt.Sprint(names) != "[empty one]" {
@@ -104,7 +105,10 @@ func read(t *testing.T, s blob.Store, name string, from int64) string {
 func TestNamesStayInTheirPlace(t *testing.T) {
 	t.Parallel()
 	for kind, s := range stores(t) {
-		for _, name := range []string{"", "..", "../x", "a/b", "a.b", "a\x00b", ".hidden", "-x", "a?b", "a b", strings.Repeat("a", 129)} {
+		for _, name := range []string{
+			"", "..", "../x", "a/b", "a.b", "a\x00b", ".hidden", "-x", "a?b", "a b",
+			strings.Repeat("a", 129),
+		} {
 			if _, err := s.Put(t.Context(), name, strings.NewReader("x"), 1); err == nil {
 				t.Errorf("%s: %q was written", kind, name)
 			}

@@ -1,8 +1,10 @@
 // Package blob keeps the bytes of attachments, under names that the caller makes, in a
-// folder or in a bucket of a store that speaks S3. It knows nothing of what they are: who may have them, and for how long, is
+// folder or in a bucket of a store that speaks S3. It knows nothing of what they are: who may have
+// them, and for how long, is
 // decided by who keeps their names.
 //
-// What Put has returned for is on disk, or as safe as the bucket makes it. A name is written once; there is no changing.
+// What Put has returned for is on disk, or as safe as the bucket makes it. A name is written once;
+// there is no changing.
 package blob
 
 import (
@@ -39,7 +41,8 @@ type Folder struct{ dir string }
 // Open makes the folder if it is not there.
 func Open(dir string) (*Folder, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fault.Wrap(err, fault.StoreReadOnly, "Cannot make the folder %s for attachments. Check that this user may write there.", dir)
+		return nil, fault.Wrap(err, fault.StoreReadOnly,
+			"Cannot make the folder %s for attachments. Check that this user may write there.", dir)
 	}
 	return &Folder{dir}, nil
 }

@@ -32,13 +32,18 @@ func (o *S3) sign(req *http.Request, bodySHA256 string, at time.Time) {
 		headers.WriteString(name + ":" + values[name] + "\n")
 	}
 	signed := strings.Join(names, ";")
-	text := strings.Join([]string{req.Method, req.URL.EscapedPath(), req.URL.RawQuery, headers.String(), signed, bodySHA256}, "\n")
+	text := strings.Join([]string{
+		req.Method, req.URL.EscapedPath(), req.URL.RawQuery, headers.String(), signed,
+		bodySHA256,
+	}, "\n")
 	text = strings.Join([]string{"AWS4-HMAC-SHA256", moment, scope, hexSHA256(text)}, "\n")
 	key := []byte("AWS4" + o.SecretKey.Reveal())
 	for part := range strings.SplitSeq(scope, "/") {
 		key = mac(key, part)
 	}
-	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+o.AccessKey+"/"+scope+",SignedHeaders="+signed+",Signature="+hex.EncodeToString(mac(key, text)))
+	req.Header.Set("Authorization",
+		"AWS4-HMAC-SHA256 Credential="+o.AccessKey+"/"+scope+",SignedHeaders="+signed+",Signature="+
+			hex.EncodeToString(mac(key, text)))
 }
 
 func mac(key []byte, text string) []byte {

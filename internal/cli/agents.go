@@ -15,7 +15,8 @@ import (
 
 func newAgents(a *command.App) *command.Command {
 	return command.Group("agents", "The agents: list, add, show, change, suspend, remove",
-		newAgentsLs(a), newAgentsAdd(a), newAgentsShow(a), newAgentsSet(a), newAgentsSuspend(a, true), newAgentsSuspend(a, false), newAgentsRm(a))
+		newAgentsLs(a), newAgentsAdd(a), newAgentsShow(a), newAgentsSet(a), newAgentsSuspend(a, true),
+		newAgentsSuspend(a, false), newAgentsRm(a))
 }
 
 const agentArgument = "the name of the agent"
@@ -29,16 +30,20 @@ func newAgentsLs(a *command.App) *command.Command {
 			return err
 		}
 		all := roster.AgentPage{Agents: []roster.Agent{}}
-		err = api.Pages(c.Context(), cl, "/ops/agents", url.Values{"limit": {"1000"}, "workspace": {*workspace}}, func(page roster.AgentPage) string {
-			all.Agents = append(all.Agents, page.Agents...)
-			return page.Next
-		})
+		err = api.Pages(c.Context(), cl, "/ops/agents", url.Values{"limit": {"1000"}, "workspace": {*workspace}},
+			func(page roster.AgentPage) string {
+				all.Agents = append(all.Agents, page.Agents...)
+				return page.Next
+			})
 		if err != nil {
 			return err
 		}
 		return a.Show(all, func(w output.Printer) {
 			rows := output.Rows(all.Agents, func(g roster.Agent) []string {
-				return []string{g.Name, g.Workspace, g.Trust, agentState(g), output.Seen(g.Online, g.LastSeenAt), output.Since(g.AddedAt), labels(g.Labels)}
+				return []string{
+					g.Name, g.Workspace, g.Trust, agentState(g), output.Seen(g.Online, g.LastSeenAt),
+					output.Since(g.AddedAt), labels(g.Labels),
+				}
 			})
 			none := "There are no agents yet. Add one with `signalbox agents add NAME`."
 			if *workspace != "" {
@@ -108,7 +113,8 @@ func printAgent(w output.Printer, g roster.Agent) {
 }
 
 func newAgentsSuspend(a *command.App, suspend bool) *command.Command {
-	use, short, done := "suspend NAME", "Block what an agent does until it is resumed", "%s is suspended: what it does is blocked."
+	use, short, done := "suspend NAME", "Block what an agent does until it is resumed", "%s is suspended: what it "+
+		"does is blocked."
 	if !suspend {
 		use, short, done = "resume NAME", "Let a suspended agent go on", "%s may go on."
 	}

@@ -41,7 +41,9 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 
 func newRoot(a *command.App) *cobra.Command {
 	root := command.Group("signalbox", "One place that sees your AI agents, stops them, and proves what they did")
-	root.Long = root.Short + ".\n\nStart the server with `signalbox up`. The other commands talk to it: on its machine\nthey find it through the data folder, elsewhere with --server or SIGNALBOX_SERVER\nand a token in SIGNALBOX_TOKEN."
+	root.Long = root.Short + ".\n\nStart the server with `signalbox up`. The other commands talk to it: on its " +
+		"machine\nthey find it through the data folder, elsewhere with --server or " +
+		"SIGNALBOX_SERVER\nand a token in SIGNALBOX_TOKEN."
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
@@ -64,13 +66,16 @@ func newRoot(a *command.App) *cobra.Command {
 // ownHelp replaces cobra's help, which finds nothing wrong with a command that is
 // not there, and gives its completion command the same care.
 func ownHelp(root *cobra.Command) {
-	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "Help about any command", RunE: func(_ *cobra.Command, args []string) error {
-		c, rest, err := root.Find(args)
-		if err != nil || len(rest) > 0 {
-			return command.OnlySubs(root, args)
-		}
-		return c.Help()
-	}})
+	root.SetHelpCommand(&cobra.Command{
+		Use: "help [COMMAND]", Short: "Help about any command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return command.OnlySubs(root, args)
+			}
+			return c.Help()
+		},
+	})
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {

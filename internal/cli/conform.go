@@ -37,11 +37,17 @@ func (k *conformCommands) tokenFlag(c *command.Command, meaning string) {
 func (k *conformCommands) newSignal() *command.Command {
 	c := k.WithJSON(&command.Command{
 		Use: "signal URL", Short: "Run the cases of AMP v1.0 signals against a server",
-		Long: "Runs the cases of AMP v1.0 signals against the server at the address, and prints one\nline for every case that failed.\n\n" +
-			"With an admin's token all cases are run: rules for the kit's own agent are put in\nfront of the policy and taken away afterwards, and gates are decided. Against the\nserver that the other commands talk to, its token is used and an agent is made.\n\n" +
-			"Signals are recorded for good, in the deck conform and in those that the cases about\nproject_id name. Gates that are open at the end are rejected; without an operator's\ntoken they stay, and the report lists them.",
-		Example: "  signalbox conform signal http://127.0.0.1:7446\n  signalbox conform signal https://amp.example.com --agent probe --key rs-amp-…",
-		Args:    command.Exactly(1, "the address of a server, such as http://127.0.0.1:7446"),
+		Long: "Runs the cases of AMP v1.0 signals against the server at the address, and prints " +
+			"one\nline for every case that failed.\n\n" +
+			"With an admin's token all cases are run: rules for the kit's own agent are put in\n" +
+			"front of the policy and taken away afterwards, and gates are decided. Against the\n" +
+			"server that the other commands talk to, its token is used and an agent is made.\n\n" +
+			"Signals are recorded for good, in the deck conform and in those that the cases about\n" +
+			"project_id name. Gates that are open at the end are rejected; without an " +
+			"operator's\ntoken they stay, and the report lists them.",
+		Example: "  signalbox conform signal http://127.0.0.1:7446\n" +
+			"  signalbox conform signal https://amp.example.com --agent probe --key rs-amp-…",
+		Args: command.Exactly(1, "the address of a server, such as http://127.0.0.1:7446"),
 	})
 	k.agent.Add(c, "a key of the agent that signals")
 	k.tokenFlag(c, "an operator's token, for the cases with rules and decisions")
@@ -81,10 +87,15 @@ func (k *conformCommands) signal(ctx context.Context, address string) (report co
 func (k *conformCommands) newHarness() *command.Command {
 	c := k.WithJSON(&command.Command{
 		Use: "harness TARGET [FILE]", Short: "Run the cases of AHP 2.4 against a harness",
-		Long: "Runs the cases of AHP 2.4, or those of a file in the same form, against a harness, and\nprints one line for every case that failed. The target is an address (http, https, ws,\nwss), a Unix socket, or a command to start.\n\n" +
-			"The harness has to decide as the cases expect: `signalbox policy apply` takes the\npolicy that --fixture prints. Against the server that the other commands talk to, an\nagent is made.",
-		Example: "  signalbox conform harness --fixture >fixture.yaml && signalbox policy apply fixture.yaml\n  signalbox conform harness http://127.0.0.1:7446/ahp\n  signalbox conform harness ./signalbox-data/ahp.sock\n  signalbox conform harness \"signalbox harness stdio\" cases.json",
-		Args:    command.AtMost(2, "a harness to look at, and perhaps a file of cases"),
+		Long: "Runs the cases of AHP 2.4, or those of a file in the same form, against a harness, and\n" +
+			"prints one line for every case that failed. The target is an address (http, https, ws,\n" +
+			"wss), a Unix socket, or a command to start.\n\n" +
+			"The harness has to decide as the cases expect: `signalbox policy apply` takes the\n" +
+			"policy that --fixture prints. Against the server that the other commands talk to, an\nagent is made.",
+		Example: "  signalbox conform harness --fixture >fixture.yaml && signalbox policy apply fixture.yaml\n" +
+			"  signalbox conform harness http://127.0.0.1:7446/ahp\n  signalbox conform harness ./signalbox-data/ahp.sock\n" +
+			"  signalbox conform harness \"signalbox harness stdio\" cases.json",
+		Args: command.AtMost(2, "a harness to look at, and perhaps a file of cases"),
 	})
 	k.agent.Add(c, "a key of an agent, for an address")
 	k.tokenFlag(c, "an operator's token, with which an agent is made")
@@ -137,10 +148,14 @@ func (k *conformCommands) harness(ctx context.Context, args []string) (report co
 func (k *conformCommands) newMail() *command.Command {
 	c := k.WithJSON(&command.Command{
 		Use: "mail URL", Short: "Run the cases of AMP v0.1.2 messaging against a provider",
-		Long: "Runs the cases of AMP v0.1.2 messaging against the provider at the address, and prints one\nline for every case that failed.\n\n" +
-			"Agents are registered for it, in a tenant of their own. With an operator's token the\ncases about owners, quarantine and suspension are run too; against the server that the\nother commands talk to, its token is used.",
-		Example: "  signalbox conform mail http://127.0.0.1:7446\n  signalbox conform mail https://mail.example.com --token sbx_op_…",
-		Args:    command.Exactly(1, "the address of a provider, such as http://127.0.0.1:7446"),
+		Long: "Runs the cases of AMP v0.1.2 messaging against the provider at the address, and " +
+			"prints one\nline for every case that failed.\n\n" +
+			"Agents are registered for it, in a tenant of their own. With an operator's token the\n" +
+			"cases about owners, quarantine and suspension are run too; against the server that " +
+			"the\nother commands talk to, its token is used.",
+		Example: "  signalbox conform mail http://127.0.0.1:7446\n" +
+			"  signalbox conform mail https://mail.example.com --token sbx_op_…",
+		Args: command.Exactly(1, "the address of a provider, such as http://127.0.0.1:7446"),
 	})
 	k.tokenFlag(c, "an operator's token, for the cases with owners, quarantine and suspension")
 	c.RunE = func(c *command.Command, args []string) error {
@@ -164,8 +179,10 @@ func (k *conformCommands) newMail() *command.Command {
 func (k *conformCommands) newTask() *command.Command {
 	c := k.WithJSON(&command.Command{
 		Use: "task FOLDER|URL", Short: "Run vectors of AMP/1.0 tasks through the engine, or against a server",
-		Long: "Runs the documents and scenarios in a folder (valid, invalid, scenarios) through the\nrules alone, with simulated time, or against a server, and prints one line for every\ncase that failed.\n\n" +
-			"A server takes an admin's token. Scenarios in which time passes are run where the\nserver's clock can be set (clock.movable), and skipped elsewhere.",
+		Long: "Runs the documents and scenarios in a folder (valid, invalid, scenarios) through the\n" +
+			"rules alone, with simulated time, or against a server, and prints one line for every\ncase that failed.\n\n" +
+			"A server takes an admin's token. Scenarios in which time passes are run where the\n" +
+			"server's clock can be set (clock.movable), and skipped elsewhere.",
 		Example: "  signalbox conform task ./vectors\n  signalbox conform task http://127.0.0.1:7446",
 		Args:    command.Exactly(1, "a folder with vectors, or the address of a server"),
 	})
@@ -211,7 +228,9 @@ func (k *conformCommands) tasks(ctx context.Context, address string, vectors fs.
 func (k *conformCommands) newRun() *command.Command {
 	c := k.WithJSON(&command.Command{
 		Use: "run DIR", Short: "Check the engines against recorded runs in a folder",
-		Long: "Translates every recorded stream in the folder (NAME.jsonl) and compares the events with\nthose that are expected (NAME.expected.json), and checks argv.cases.json,\nresume.cases.json and titles.cases.json if they are there.",
+		Long: "Translates every recorded stream in the folder (NAME.jsonl) and compares the events with\n" +
+			"those that are expected (NAME.expected.json), and checks argv.cases.json,\n" +
+			"resume.cases.json and titles.cases.json if they are there.",
 		Args: command.Exactly(1, "a folder with recorded runs"),
 	})
 	c.RunE = func(_ *command.Command, args []string) error {

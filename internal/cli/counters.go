@@ -20,7 +20,8 @@ func newCounters(a *command.App) *command.Command {
 	filters := map[string]*string{}
 	for name, meaning := range map[string]string{
 		"workspace": "only this workspace", "project": "only this deck", "agent": "only this agent, by name or id",
-		"from": "the first day (UTC), such as 2026-11-01; 30 days up to the last when absent", "to": "the last day; today when absent",
+		"from": "the first day (UTC), such as 2026-11-01; 30 days up to the last when absent",
+		"to":   "the last day; today when absent",
 	} {
 		filters[name] = c.Flags().String(name, "", meaning)
 	}
@@ -39,7 +40,8 @@ func newCounters(a *command.App) *command.Command {
 			rows := append(parts(r), countersRow("total", r.Total))
 			w.Table("", []string{
 				map[string]string{"deck": "DECK", "agent": "AGENT", "day": "DAY"}[*by],
-				"DONE", "FAILED", "INTERRUPTED", "TOKENS IN", "OUT", "COST", "GATES", "APPROVED", "REJECTED", "EXPIRED", "WAITING", "MEDIAN",
+				"DONE", "FAILED", "INTERRUPTED", "TOKENS IN", "OUT", "COST", "GATES", "APPROVED", "REJECTED", "EXPIRED", "WAITING",
+				"MEDIAN",
 			}, rows)
 			if r.OldestWaiting != nil {
 				w.Print("The oldest gate was opened %s.", output.Since(*r.OldestWaiting))

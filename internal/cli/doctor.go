@@ -33,20 +33,21 @@ func newDoctor(a *command.App) *command.Command {
 			return err
 		}
 		found := examineAll(c.Context(), a, config)
-		err = a.Show(map[string]any{"findings": found, "settings": settings(config), "warnings": config.Warnings}, func(w output.Printer) {
-			for _, f := range found {
-				mark := "ok  "
-				if !f.OK {
-					mark = "BAD "
+		err = a.Show(map[string]any{"findings": found, "settings": settings(config), "warnings": config.Warnings},
+			func(w output.Printer) {
+				for _, f := range found {
+					mark := "ok  "
+					if !f.OK {
+						mark = "BAD "
+					}
+					w.Print("%s %-11s %s", mark, f.What, f.Text)
 				}
-				w.Print("%s %-11s %s", mark, f.What, f.Text)
-			}
-			for _, warning := range config.Warnings {
-				w.Print("note %-11s %s", "environment", warning)
-			}
-			w.Print("")
-			printSettings(w, settings(config))
-		})
+				for _, warning := range config.Warnings {
+					w.Print("note %-11s %s", "environment", warning)
+				}
+				w.Print("")
+				printSettings(w, settings(config))
+			})
 		for _, f := range found {
 			if err == nil && !f.OK {
 				return fault.New(fault.Conflict, "Not everything is well; see the lines marked BAD.")
@@ -130,7 +131,11 @@ func examineKey(config *server.Config) finding {
 	switch {
 	case os.IsNotExist(err):
 		if _, err := os.Stat(filepath.Join(config.Data, ledger.PublicKeyFile)); err == nil {
-			return finding{"ledger key", false, private + " is missing: this node does not sign checkpoints; copy it from the node that made the ledger, or from a backup"}
+			return finding{
+				"ledger key", false,
+				private + " is missing: this node does not sign checkpoints; copy it from the node " +
+					"that made the ledger, or from a backup",
+			}
 		}
 		return finding{"ledger key", true, "not made yet"}
 	case err != nil:
@@ -156,5 +161,9 @@ func examineServer(ctx context.Context, a *command.App) finding {
 	if !s.Ready {
 		return finding{"server", false, s.Problem}
 	}
-	return finding{"server", true, fmt.Sprintf("ready at %s, %s entries, %s under a checkpoint", cl.Base, output.Thousands(s.Entries), output.Thousands(s.Checkpoint))}
+	return finding{
+		"server", true,
+		fmt.Sprintf("ready at %s, %s entries, %s under a checkpoint", cl.Base, output.Thousands(s.Entries),
+			output.Thousands(s.Checkpoint)),
+	}
 }

@@ -57,7 +57,8 @@ func newLedgerTail(a *command.App) *command.Command {
 			return nil
 		}
 		wanted := func(e ledger.EntryView) bool {
-			return (*kind == "" || e.Kind == *kind) && (*subject == "" || e.Subject == *subject) && (*trace == "" || e.Trace == *trace)
+			return (*kind == "" || e.Kind == *kind) && (*subject == "" || e.Subject == *subject) &&
+				(*trace == "" || e.Trace == *trace)
 		}
 		return followEntries(c.Context(), a, cl, page.Next, wanted)
 	}
@@ -79,7 +80,9 @@ func printEntry(a *command.App, e ledger.EntryView) error {
 }
 
 // followEntries prints entries as they come, through restarts of the server.
-func followEntries(ctx context.Context, a *command.App, cl *api.Client, after int64, wanted func(ledger.EntryView) bool) error {
+func followEntries(ctx context.Context, a *command.App, cl *api.Client, after int64,
+	wanted func(ledger.EntryView) bool,
+) error {
 	for pause := time.Second; ; {
 		last, err := printEvents(ctx, a, cl, after, wanted)
 		if ctx.Err() != nil {
@@ -99,7 +102,9 @@ func followEntries(ctx context.Context, a *command.App, cl *api.Client, after in
 
 // printEvents prints entries until the stream of the server ends, which is an error, and returns
 // the number of the last.
-func printEvents(ctx context.Context, a *command.App, cl *api.Client, after int64, wanted func(ledger.EntryView) bool) (last int64, err error) {
+func printEvents(ctx context.Context, a *command.App, cl *api.Client, after int64,
+	wanted func(ledger.EntryView) bool,
+) (last int64, err error) {
 	events, err := cl.Events(ctx, "/ops/events?after="+strconv.FormatInt(after, 10))
 	if err != nil {
 		return after, err
@@ -149,7 +154,8 @@ func newLedgerProve(a *command.App) *command.Command {
 		if err != nil || seq < 1 {
 			return command.Usage("The sequence number should be a whole number, 1 or more, and is %q.", args[0])
 		}
-		return a.Download(c.Context(), api.Get(fmt.Sprintf("/ops/ledger/%d/proof", seq)).With("Accept", "text/plain"), *out, verifyCommand)
+		return a.Download(c.Context(), api.Get(fmt.Sprintf("/ops/ledger/%d/proof", seq)).With("Accept", "text/plain"), *out,
+			verifyCommand)
 	}
 	return c
 }
@@ -158,7 +164,10 @@ func newLedgerRebuild(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "rebuild", Short: "Build every table again from the ledger; with --check only compare",
 		Long: "Build every table again from the ledger.\n\n" +
-			"With --check the tables are built beside the live ones and compared, and nothing is\nchanged; the server may be running. Without it they are replaced in one transaction.\nOn SQLite the server must be stopped for that. On PostgreSQL writes wait, and are\nrefused when it takes longer than 15 seconds.",
+			"With --check the tables are built beside the live ones and compared, and nothing is\n" +
+			"changed; the server may be running. Without it they are replaced in one transaction.\n" +
+			"On SQLite the server must be stopped for that. On PostgreSQL writes wait, and are\n" +
+			"refused when it takes longer than 15 seconds.",
 		Args: command.NoArguments(),
 	})
 	check := c.Flags().Bool("check", false, "compare, and change nothing")

@@ -42,9 +42,10 @@ func newOperatorsAdd(a *command.App) *command.Command {
 	role := c.Flags().String("role", string(roster.Operator), "what they may do: "+strings.Join(roster.Roles, ", "))
 	c.RunE = func(c *command.Command, args []string) error {
 		in := roster.NewOperator{Name: args[0], Role: *role, Workspace: *workspace}
-		return command.Ask(c.Context(), a, api.Post("/ops/operators", in), func(w output.Printer, added roster.AddedOperator) {
-			w.Print("%s\nThis is the token of %s (%s). It is shown this once.", added.Token, args[0], *role)
-		})
+		return command.Ask(c.Context(), a, api.Post("/ops/operators", in),
+			func(w output.Printer, added roster.AddedOperator) {
+				w.Print("%s\nThis is the token of %s (%s). It is shown this once.", added.Token, args[0], *role)
+			})
 	}
 	return c
 }
@@ -63,7 +64,8 @@ func contacts(p roster.Person) string {
 func newOperatorsSet(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "set NAME", Short: "Say by what channels know an operator; what is not given stays as it is",
-		Long:    "Say by what channels know an operator. Who presses a button in a channel votes as the\noperator who has that contact. An empty contact is taken away.",
+		Long: "Say by what channels know an operator. Who presses a button in a channel votes as the\n" +
+			"operator who has that contact. An empty contact is taken away.",
 		Example: "  signalbox operators set ann --slack U024BE7LH --telegram 4711",
 		Args:    command.Exactly(1, operatorArgument),
 	})
@@ -104,9 +106,10 @@ func newOperatorsToken(a *command.App) *command.Command {
 		Args: command.Exactly(1, operatorArgument),
 	})
 	c.RunE = func(c *command.Command, args []string) error {
-		return command.Ask(c.Context(), a, api.Post(operatorPath(args[0])+"/token", nil), func(w output.Printer, made roster.AddedOperator) {
-			w.Print("%s\nThis is a new token of %s. It is shown this once.", made.Token, args[0])
-		})
+		return command.Ask(c.Context(), a, api.Post(operatorPath(args[0])+"/token", nil),
+			func(w output.Printer, made roster.AddedOperator) {
+				w.Print("%s\nThis is a new token of %s. It is shown this once.", made.Token, args[0])
+			})
 	}
 	return c
 }

@@ -18,15 +18,16 @@ func newOwnersLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the owners", Args: command.NoArguments()})
 	workspace := onlyWorkspaceFlag(c)
 	c.RunE = func(c *command.Command, _ []string) error {
-		return command.Ask(c.Context(), a, api.Get(api.InWorkspace("/ops/owners", *workspace)), func(w output.Printer, all roster.OwnerList) {
-			none := "There are no owners. Add one with `signalbox owners add NAME`."
-			if *workspace != "" {
-				none = "There are no owners in workspace " + *workspace + "."
-			}
-			w.Table(none, []string{"NAME", "WORKSPACE", "ADDED"}, output.Rows(all.Owners, func(o roster.Owner) []string {
-				return []string{o.Name, o.Workspace, output.Since(o.AddedAt)}
-			}))
-		})
+		return command.Ask(c.Context(), a, api.Get(api.InWorkspace("/ops/owners", *workspace)),
+			func(w output.Printer, all roster.OwnerList) {
+				none := "There are no owners. Add one with `signalbox owners add NAME`."
+				if *workspace != "" {
+					none = "There are no owners in workspace " + *workspace + "."
+				}
+				w.Table(none, []string{"NAME", "WORKSPACE", "ADDED"}, output.Rows(all.Owners, func(o roster.Owner) []string {
+					return []string{o.Name, o.Workspace, output.Since(o.AddedAt)}
+				}))
+			})
 	}
 	return c
 }
@@ -57,7 +58,8 @@ func newOwnersRm(a *command.App) *command.Command {
 	}
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *command.Command, args []string) error {
-		return remove(c, a, api.InWorkspace(ownerPath(args[0]), *workspace), "Removed "+args[0]+" and their keys. Their agents stay.")
+		return remove(c, a, api.InWorkspace(ownerPath(args[0]), *workspace),
+			"Removed "+args[0]+" and their keys. Their agents stay.")
 	}
 	return c
 }

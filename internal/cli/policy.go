@@ -119,7 +119,8 @@ func newPolicyApply(a *command.App) *command.Command {
 			}
 			switch {
 			case !done.InForce:
-				w.Print("Version %d is applied: %s. What its rules count is still being read from the ledger; the version before it decides until then.", done.Version.Number, countRules(p.Rules()))
+				w.Print("Version %d is applied: %s. What its rules count is still being read from the "+
+					"ledger; the version before it decides until then.", done.Version.Number, countRules(p.Rules()))
 			case !done.Changed:
 				w.Print("Version %d is in force already, and is the same.", done.Version.Number)
 			default:
@@ -151,16 +152,20 @@ func newPolicyShow(a *command.App) *command.Command {
 			}
 			*number = page.Versions[0].Number
 		}
-		return command.Ask(c.Context(), a, api.Get(fmt.Sprintf("/ops/policy/versions/%d", *number)), func(w output.Printer, v rulebook.FullVersion) {
-			_, _ = io.WriteString(w, v.Source)
-		})
+		return command.Ask(c.Context(), a, api.Get(fmt.Sprintf("/ops/policy/versions/%d", *number)),
+			func(w output.Printer, v rulebook.FullVersion) {
+				_, _ = io.WriteString(w, v.Source)
+			})
 	}
 	return c
 }
 
 func printVersions(w output.Printer, page rulebook.VersionPage) {
 	rows := output.Rows(page.Versions, func(v rulebook.Version) []string {
-		return []string{fmt.Sprint(v.Number), v.AppliedAt.Local().Format(time.DateTime), v.AppliedBy, v.SHA256[:12], fmt.Sprint(v.Seq)}
+		return []string{
+			fmt.Sprint(v.Number), v.AppliedAt.Local().Format(time.DateTime), v.AppliedBy, v.SHA256[:12],
+			fmt.Sprint(v.Seq),
+		}
 	})
 	w.Table("There is no policy.", []string{"VERSION", "APPLIED", "BY", "SHA256", "ENTRY"}, rows)
 }
@@ -187,7 +192,9 @@ func newPolicyTest(a *command.App) *command.Command {
 		Use:   "test TESTS",
 		Short: "Run a file of examples with the verdicts you expect", Args: command.Exactly(1, "a file of tests"),
 		Long: "Runs a file of examples against a policy file, or against the policy in force.\n\n" +
-			"  version: 1\n  tests:\n    - name: a newsletter waits for a person\n      point: signal\n      event: {declared: true, proposed_action: Send it}\n      agent: {name: writer, trust: standard}\n      recent: {signals: {10m: 3}}\n      expect: {then: gate, rule: confirm-declared-gates}",
+			"  version: 1\n  tests:\n    - name: a newsletter waits for a person\n      point: signal\n" +
+			"      event: {declared: true, proposed_action: Send it}\n      agent: {name: writer, trust: standard}\n" +
+			"      recent: {signals: {10m: 3}}\n      expect: {then: gate, rule: confirm-declared-gates}",
 	})
 	file := c.Flags().String("policy", "", "the policy to test; the one in force when absent")
 	c.RunE = func(c *command.Command, args []string) error {
@@ -326,7 +333,8 @@ func printReplay(w output.Printer, r rulebook.Report) {
 			output.Thousands(c.Count), c.Point, c.Was.Then, c.Was.Rule, c.Would.Then, c.Would.Rule)
 		var rows [][]string
 		for _, e := range c.Examples[:min(len(c.Examples), 5)] {
-			rows = append(rows, []string{fmt.Sprint(e.Seq), e.At.Local().Format(time.DateTime), e.Workspace + "/" + e.Agent, e.What})
+			rows = append(rows,
+				[]string{fmt.Sprint(e.Seq), e.At.Local().Format(time.DateTime), e.Workspace + "/" + e.Agent, e.What})
 		}
 		w.Table("", []string{"  ENTRY", "AT", "AGENT", "WHAT"}, indent(rows))
 	}

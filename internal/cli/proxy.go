@@ -78,7 +78,8 @@ func printProviderKeys(w output.Printer, all proxy.ProviderKeys) {
 func newProxyAgent(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "agent NAME", Short: "Show or set how an agent's calls through the proxy are treated",
-		Long:    "Shows how an agent's calls are treated. With a flag, what the flags say is set, and what\nthey do not say stays.",
+		Long: "Shows how an agent's calls are treated. With a flag, what the flags say is " +
+			"set, and what\nthey do not say stays.",
 		Example: "  signalbox proxy agent coder --soft-reject\n  signalbox proxy agent coder --provider-key-file key.txt",
 		Args:    command.Exactly(1, "the name of the agent"),
 	})

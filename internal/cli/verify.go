@@ -27,8 +27,10 @@ type verified struct {
 func newLedgerVerify(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "verify FILE", Short: "Check an export or a proof file, offline",
-		Long: "Check an export or a proof file, offline: every body against its record, every\nrecord against the tree, the tree against the signed checkpoint.\n\n" +
-			"The key and a checkpoint to compare with are taken from the data folder if they are\nnot given. A checkpoint that is given must be covered by the file.",
+		Long: "Check an export or a proof file, offline: every body against its record, every\n" +
+			"record against the tree, the tree against the signed checkpoint.\n\n" +
+			"The key and a checkpoint to compare with are taken from the data folder if they are\n" +
+			"not given. A checkpoint that is given must be covered by the file.",
 		Args: command.Exactly(1, "a file made by `signalbox ledger export` or `signalbox ledger prove`"),
 	})
 	keyPath := c.Flags().String("key", "", "the file with the verifier key ("+ledger.PublicKeyFile+" in the data folder)")
@@ -84,7 +86,10 @@ func verifyExport(a *command.App, r io.Reader, key string, against *ledger.Again
 	if err != nil {
 		return err
 	}
-	return a.Show(verified{Verified: true, Origin: v.Origin, Entries: v.Entries, Erased: v.Erased, Root: v.Root.String(), Checkpoint: v.Checkpoint}, func(w output.Printer) {
+	return a.Show(verified{
+		Verified: true, Origin: v.Origin, Entries: v.Entries, Erased: v.Erased, Root: v.Root.String(),
+		Checkpoint: v.Checkpoint,
+	}, func(w output.Printer) {
 		w.Print("Verified: %s entries of %s, exactly as they were signed.",
 			output.Thousands(v.Entries), v.Origin)
 		w.Print("  root        %s", v.Root)

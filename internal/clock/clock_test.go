@@ -50,7 +50,10 @@ var alarms = ledger.Projection{
 
 // parts are timers, and what uses them.
 func parts() []ledgertest.Part {
-	return []ledgertest.Part{{Migrations: clock.Migrations, Projection: clock.Projection()}, {Migrations: alarmMigrations, Projection: alarms}}
+	return []ledgertest.Part{
+		{Migrations: clock.Migrations, Projection: clock.Projection()},
+		{Migrations: alarmMigrations, Projection: alarms},
+	}
 }
 
 // node is a ledger with timers, as one process has them.
@@ -94,7 +97,8 @@ func (n *node) set(name string, in time.Duration) {
 // rang counts how often an alarm rang, -1 for one that is not there.
 func (n *node) rang(name string) (times int) {
 	n.T.Helper()
-	if err := n.DB.Read.QueryRowContext(context.Background(), "SELECT rang FROM alarm WHERE name = $1", name).Scan(&times); err != nil {
+	if err := n.DB.Read.QueryRowContext(context.Background(), "SELECT rang FROM alarm WHERE name = $1",
+		name).Scan(&times); err != nil {
 		return -1
 	}
 	return times
@@ -164,7 +168,8 @@ func TestATimerFiresOnceWhateverIsKilled(t *testing.T) {
 			running[i] = start(t, address, dirs[i], nil)
 		}
 		count := func(where string) (c int) {
-			if err := running[0].DB.Read.QueryRowContext(context.Background(), "SELECT count(*) FROM alarm WHERE "+where).Scan(&c); err != nil {
+			if err := running[0].DB.Read.QueryRowContext(context.Background(),
+				"SELECT count(*) FROM alarm WHERE "+where).Scan(&c); err != nil {
 				t.Fatal(err)
 			}
 			return c
@@ -176,7 +181,9 @@ func TestATimerFiresOnceWhateverIsKilled(t *testing.T) {
 				running[rand.IntN(nodes)].set(fmt.Sprintf("%d-%d", round, i), time.Duration(rand.IntN(400))*time.Millisecond)
 			}
 			some := rand.IntN(each)
-			testbed.Until(t, "some alarms of the round", func() bool { return count(fmt.Sprintf("rang >= 1 AND name LIKE '%d-%%'", round)) >= some })
+			testbed.Until(t, "some alarms of the round", func() bool {
+				return count(fmt.Sprintf("rang >= 1 AND name LIKE '%d-%%'", round)) >= some
+			})
 			i := rand.IntN(nodes)
 			running[i].Stop()
 			running[i] = start(t, address, dirs[i], nil)

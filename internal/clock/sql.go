@@ -29,7 +29,8 @@ type Timer struct {
 
 // Set sets a timer, or moves the one there is. It is for apply functions.
 func Set(tx *store.Tx, t Timer) {
-	tx.Exec("INSERT INTO timer (kind, subject, workspace, due_at) VALUES ($1, $2, $3, $4) ON CONFLICT (kind, subject) DO UPDATE SET due_at = excluded.due_at",
+	tx.Exec("INSERT INTO timer (kind, subject, workspace, due_at) VALUES ($1, $2, $3, $4) ON CONFLICT (kind, subject) "+
+		"DO UPDATE SET due_at = excluded.due_at",
 		t.Kind, t.Subject, t.Workspace, t.Due.UnixMicro())
 }
 

@@ -83,7 +83,8 @@ func (t *Timers) fire(ctx context.Context) error {
 func (t *Timers) due(ctx context.Context) (due []Timer, next time.Duration, err error) {
 	now := t.now()
 	waiting := t.waiting(now)
-	rows, err := t.db.Read.QueryContext(ctx, "SELECT kind, subject, workspace, due_at FROM timer ORDER BY due_at LIMIT $1", atOnce+len(waiting)+1)
+	rows, err := t.db.Read.QueryContext(ctx, "SELECT kind, subject, workspace, due_at FROM timer ORDER BY due_at LIMIT $1",
+		atOnce+len(waiting)+1)
 	if err != nil {
 		return nil, 0, fmt.Errorf("look for due timers: %w", err)
 	}
@@ -115,7 +116,8 @@ func (t *Timers) Settle(ctx context.Context) error {
 	moment := t.now().UnixMicro()
 	for {
 		var due int64
-		if err := t.db.QueryRow(ctx, "SELECT count(*) FROM timer WHERE due_at <= $1", []any{moment}, &due); err != nil || due == 0 {
+		if err := t.db.QueryRow(ctx, "SELECT count(*) FROM timer WHERE due_at <= $1", []any{moment}, &due); err != nil ||
+			due == 0 {
 			return err
 		}
 		Pause(ctx, settlingTime)
@@ -129,7 +131,9 @@ func (t *Timers) Settle(ctx context.Context) error {
 func (t *Timers) waiting(now time.Time) map[Timer]time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	maps.DeleteFunc(t.failed, func(_ Timer, again time.Time) bool { return !now.Before(again) || again.Sub(now) > retryAfter })
+	maps.DeleteFunc(t.failed, func(_ Timer, again time.Time) bool {
+		return !now.Before(again) || again.Sub(now) > retryAfter
+	})
 	return maps.Clone(t.failed)
 }
 
@@ -138,7 +142,8 @@ func (t *Timers) waiting(now time.Time) map[Timer]time.Time {
 func (t *Timers) fireOne(ctx context.Context, timer Timer) {
 	err := t.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var one int
-		err := tx.QueryRow("SELECT 1 FROM timer WHERE kind = $1 AND subject = $2 AND due_at = $3", []any{timer.Kind, timer.Subject, timer.Due.UnixMicro()}, &one)
+		err := tx.QueryRow("SELECT 1 FROM timer WHERE kind = $1 AND subject = $2 AND due_at = $3",
+			[]any{timer.Kind, timer.Subject, timer.Due.UnixMicro()}, &one)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil // cleared, moved, or fired by another node
 		}
@@ -152,13 +157,17 @@ func (t *Timers) fireOne(ctx context.Context, timer Timer) {
 		if err := handle(tx, timer); err != nil {
 			return err
 		}
-		tx.Append(ledger.Event{Workspace: timer.Workspace, Kind: "timer.fired", Actor: "system", Subject: timer.Subject, Body: fired{timer.Kind, timer.Due.UnixMicro()}})
+		tx.Append(ledger.Event{
+			Workspace: timer.Workspace, Kind: "timer.fired", Actor: "system", Subject: timer.Subject,
+			Body: fired{timer.Kind, timer.Due.UnixMicro()},
+		})
 		return nil
 	})
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	t.log.Warn("a timer could not be fired; it will be tried again", "kind", timer.Kind, "subject", timer.Subject, "error", err.Error())
+	t.log.Warn("a timer could not be fired; it will be tried again", "kind", timer.Kind, "subject", timer.Subject, "error",
+		err.Error())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.failed[timer] = t.now().Add(retryAfter)

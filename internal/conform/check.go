@@ -36,10 +36,12 @@ func readAnswer(code int, body []byte) (answer, error) {
 		return a, fmt.Errorf("the answer is not a JSON object (%w): %.200s", err, body)
 	}
 	if names := slices.Sorted(maps.Keys(members)); !slices.Equal(names, []string{"gate_id", "message", "status"}) {
-		return a, fmt.Errorf("the answer has the fields %s, and should have exactly status, gate_id and message", strings.Join(names, ", "))
+		return a, fmt.Errorf("the answer has the fields %s, and should have exactly status, gate_id and message",
+			strings.Join(names, ", "))
 	}
 	var gate *string
-	if wire.UnmarshalPart(members["status"], &a.status) != nil || wire.UnmarshalPart(members["message"], &a.message) != nil || wire.UnmarshalPart(members["gate_id"], &gate) != nil {
+	if wire.UnmarshalPart(members["status"], &a.status) != nil ||
+		wire.UnmarshalPart(members["message"], &a.message) != nil || wire.UnmarshalPart(members["gate_id"], &gate) != nil {
 		return a, fmt.Errorf("status and message should be text and gate_id text or null: %.200s", body)
 	}
 	if gate != nil {
@@ -99,7 +101,8 @@ func (e Expect) check(r reply, before string) (answer, error) {
 // checkAround looks at what is around the answer.
 func (e Expect) checkAround(r reply) error {
 	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
-		if got, there := r.header.Get(name), len(r.header.Values(name)) > 0; !there || !strings.Contains(got, e.Headers[name]) {
+		if got, there := r.header.Get(name), len(r.header.Values(name)) > 0; !there ||
+			!strings.Contains(got, e.Headers[name]) {
 			return fmt.Errorf("the header %s is %q, and should have %q", name, got, e.Headers[name])
 		}
 	}

@@ -141,10 +141,13 @@ var mistakes = []mistake{
 		r.Header.Del("AMP-Warnings")
 		return body
 	}},
-	{"who decided, to everybody", "who decided is not named unless it is asked for", func(r *http.Response, body string) string {
-		r.Header.Set("AMP-Resolved-By", "admin")
-		return body
-	}},
+	{
+		"who decided, to everybody", "who decided is not named unless it is asked for",
+		func(r *http.Response, body string) string {
+			r.Header.Set("AMP-Resolved-By", "admin")
+			return body
+		},
+	},
 	{"nobody who decided", "who decided is named where it is asked for", func(r *http.Response, body string) string {
 		r.Header.Del("AMP-Resolved-By")
 		return body
@@ -152,9 +155,12 @@ var mistakes = []mistake{
 	{"another code for a foreign agent", "agent_id of somebody else", func(_ *http.Response, body string) string {
 		return strings.Replace(body, "agent_scope", "forbidden", 1)
 	}},
-	{"details that leave a field out", "every wrong field is reported at once", func(_ *http.Response, body string) string {
-		return strings.Replace(body, `"gate_required":`, `"x":`, 1)
-	}},
+	{
+		"details that leave a field out", "every wrong field is reported at once",
+		func(_ *http.Response, body string) string {
+			return strings.Replace(body, `"gate_required":`, `"x":`, 1)
+		},
+	},
 	{"no supported versions", "amp_version a number", func(_ *http.Response, body string) string {
 		return strings.Replace(body, `"supported"`, `"known"`, 1)
 	}},

@@ -37,7 +37,8 @@ var procedures = map[int]func(context.Context, *HarnessKit) error{
 			return err
 		}
 		u.Path = "/other"
-		status, body, _, err := k.http(ctx, http.MethodPost, u.String(), preAction("r1"), http.Header{"Content-Type": {"application/json"}, "X-Api-Key": {k.Key}})
+		status, body, _, err := k.http(ctx, http.MethodPost, u.String(), preAction("r1"),
+			http.Header{"Content-Type": {"application/json"}, "X-Api-Key": {k.Key}})
 		return wantStatus(http.StatusNotFound, status, body, err)
 	},
 	178: func(ctx context.Context, k *HarnessKit) error {
@@ -48,20 +49,31 @@ var procedures = map[int]func(context.Context, *HarnessKit) error{
 		return wantStatus(http.StatusMethodNotAllowed, status, body, err)
 	},
 	179: func(ctx context.Context, k *HarnessKit) error {
-		status, body, _, err := k.post(ctx, preAction("r1"), http.Header{"Content-Type": {"text/plain"}, "X-Api-Key": {k.Key}})
+		status, body, _, err := k.post(ctx, preAction("r1"),
+			http.Header{"Content-Type": {"text/plain"}, "X-Api-Key": {k.Key}})
 		return wantStatus(http.StatusUnsupportedMediaType, status, body, err)
 	},
 	181: func(ctx context.Context, k *HarnessKit) error {
-		return k.wantPost(ctx, []byte(`{"jsonrpc":"2.0","id":"r1","method":"ahp/nope","params":{}}`), nil, http.StatusOK, "-32601")
+		return k.wantPost(ctx, []byte(`{"jsonrpc":"2.0","id":"r1","method":"ahp/nope","params":{}}`), nil, http.StatusOK,
+			"-32601")
 	},
 	182: func(ctx context.Context, k *HarnessKit) error {
-		return k.keys(ctx, "X-Api-Key", map[string]int{k.Key: http.StatusOK, "wrong": http.StatusUnauthorized, "": http.StatusUnauthorized})
+		return k.keys(ctx, "X-Api-Key",
+			map[string]int{k.Key: http.StatusOK, "wrong": http.StatusUnauthorized, "": http.StatusUnauthorized})
 	},
 	183: func(ctx context.Context, k *HarnessKit) error {
-		return k.keys(ctx, "Authorization", map[string]int{"Bearer " + k.Key: http.StatusOK, "bearer " + k.Key: http.StatusOK, "Bearer wrong": http.StatusUnauthorized})
+		return k.keys(ctx, "Authorization",
+			map[string]int{
+				"Bearer " + k.Key: http.StatusOK, "bearer " + k.Key: http.StatusOK,
+				"Bearer wrong": http.StatusUnauthorized,
+			})
 	},
 	185: func(ctx context.Context, k *HarnessKit) error {
-		return k.upgrades(ctx, map[string]int{"?api_key=" + encoded(k.Key): http.StatusSwitchingProtocols, "?api_key=wrong": http.StatusUnauthorized, "": http.StatusUnauthorized})
+		return k.upgrades(ctx,
+			map[string]int{
+				"?api_key=" + encoded(k.Key): http.StatusSwitchingProtocols,
+				"?api_key=wrong":             http.StatusUnauthorized, "": http.StatusUnauthorized,
+			})
 	},
 	186: func(ctx context.Context, k *HarnessKit) error {
 		return k.upgrades(ctx, map[string]int{"?existing=1&token=" + encoded(k.Key): http.StatusSwitchingProtocols})
@@ -162,7 +174,8 @@ func encoded(key string) string {
 // upgrades tries queries of the address.
 func (k *HarnessKit) upgrades(ctx context.Context, want map[string]int) error {
 	for query, status := range want {
-		conn, res, err := websocket.Dial(ctx, k.Target+query, nil) //nolint:bodyclose // the connection is the body, and without one it is closed
+		conn, res, err := websocket.Dial(ctx, k.Target+query,
+			nil) //nolint:bodyclose // the connection is the body, and without one it is closed
 		if conn != nil {
 			_ = conn.CloseNow()
 		}
@@ -178,7 +191,8 @@ func (k *HarnessKit) upgrades(ctx context.Context, want map[string]int) error {
 
 // raw is a WebSocket that has shaken hands.
 func (k *HarnessKit) raw(ctx context.Context) (*websocket.Conn, error) {
-	conn, _, err := websocket.Dial(ctx, k.Target+"?api_key="+url.QueryEscape(k.Key), nil) //nolint:bodyclose // the connection is the body
+	conn, _, err := websocket.Dial(ctx, k.Target+"?api_key="+url.QueryEscape(k.Key),
+		nil) //nolint:bodyclose // the connection is the body
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +266,10 @@ func onlyJSON(ctx context.Context, k *HarnessKit) error {
 	if err != nil {
 		return err
 	}
-	for _, text := range []string{"nonsense", "[]", string(preAction("r1")), `{"jsonrpc":"2.0","id":"x","method":"nope","params":1}`} {
+	for _, text := range []string{
+		"nonsense", "[]", string(preAction("r1")),
+		`{"jsonrpc":"2.0","id":"x","method":"nope","params":1}`,
+	} {
 		if err := l.write([]byte(text)); err != nil {
 			return err
 		}

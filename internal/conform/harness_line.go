@@ -28,7 +28,9 @@ const greeting = `{"jsonrpc":"2.0","id":"greeting","method":"ahp/handshake","par
 
 // preAction is a request that should be allowed.
 func preAction(id string) []byte {
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%q,"method":"ahp/event","params":{"event_type":"pre_action","session_id":"s1","agent_id":"a1","timestamp":"2026-05-01T00:00:00Z","depth":0,"payload":{}}}`, id)
+	return fmt.Appendf(
+		nil, `{"jsonrpc":"2.0","id":%q,"method":"ahp/event","params":{"event_type":"pre_action","session_id":"s1","agent_id":"a1","timestamp":"2026-05-01T00:00:00Z","depth":0,"payload":{}}}`, id,
+	)
 }
 
 // line is a connection, which for cases after a handshake is one for all of them.
@@ -147,7 +149,9 @@ func (l *line) ask(ctx context.Context, text []byte, e harnessExpect) error {
 }
 
 // post sends a message over HTTP. header replaces the key when it is not nil.
-func (k *HarnessKit) post(ctx context.Context, text []byte, header http.Header) (status int, body []byte, got http.Header, err error) {
+func (k *HarnessKit) post(ctx context.Context, text []byte, header http.Header) (status int, body []byte,
+	got http.Header, err error,
+) {
 	if header == nil {
 		header = http.Header{"Content-Type": {"application/json"}}
 		if k.Key != "" {
@@ -157,7 +161,9 @@ func (k *HarnessKit) post(ctx context.Context, text []byte, header http.Header) 
 	return k.http(ctx, http.MethodPost, k.Target, text, header)
 }
 
-func (k *HarnessKit) http(ctx context.Context, method, address string, text []byte, header http.Header) (status int, body []byte, got http.Header, err error) {
+func (k *HarnessKit) http(ctx context.Context, method, address string, text []byte, header http.Header) (status int,
+	body []byte, got http.Header, err error,
+) {
 	client := newHTTP(answerTime)
 	defer client.CloseIdleConnections()
 	r, err := call(ctx, client, method, address, text, header)

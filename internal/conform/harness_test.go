@@ -29,7 +29,10 @@ func harnessSuite(t *testing.T) *conform.HarnessSuite {
 // fixture puts the policy of the cases in force.
 func fixture(b *servertest.Box) {
 	b.T.Helper()
-	status, answer, _ := b.Do(servertest.Request{Call: "PUT /ops/policy", Token: b.Token(), Body: string(conform.HarnessPolicy()), Media: "application/yaml"})
+	status, answer, _ := b.Do(servertest.Request{
+		Call: "PUT /ops/policy", Token: b.Token(),
+		Body: string(conform.HarnessPolicy()), Media: "application/yaml",
+	})
 	if status != http.StatusOK {
 		b.T.Fatal(answer)
 	}
@@ -40,14 +43,19 @@ func TestOurServerPassesEveryCaseOfAHPOnEveryTransport(t *testing.T) {
 		k, b := start(t, map[string]string{"db": address})
 		fixture(b)
 		suite := harnessSuite(t)
-		for _, target := range []string{k.URL, strings.Replace(k.URL, "http", "ws", 1) + "/ahp", "unix:" + filepath.Join(b.Config.Data, "ahp.sock")} {
+		for _, target := range []string{
+			k.URL, strings.Replace(k.URL, "http", "ws", 1) + "/ahp",
+			"unix:" + filepath.Join(b.Config.Data, "ahp.sock"),
+		} {
 			kit := conform.HarnessKit{Target: target, Key: k.Key}
 			report, err := kit.Run(t.Context(), suite)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, c := range report.Cases {
-				if c.Outcome == "failed" || c.Outcome == "skipped" && !strings.HasPrefix(c.Problem, "it is about clients") && !strings.HasPrefix(c.Problem, "it is not about") {
+				if c.Outcome == "failed" ||
+					c.Outcome == "skipped" && !strings.HasPrefix(c.Problem, "it is about clients") &&
+						!strings.HasPrefix(c.Problem, "it is not about") {
 					t.Errorf("%s: %s: %s %s", target, c.Name, c.Outcome, c.Problem)
 				}
 			}

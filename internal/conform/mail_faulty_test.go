@@ -119,15 +119,21 @@ var mailMistakes = []mistake{
 	{"null for no reply", "a message without a signature is not trusted", func(_ *http.Response, body string) string {
 		return strings.Replace(body, `"thread_id":`, `"in_reply_to":null,"thread_id":`, 1)
 	}},
-	{"verified without a signature", "a message without a signature is not trusted", func(_ *http.Response, body string) string {
-		return strings.Replace(body, `"trust":"untrusted"`, `"trust":"verified"`, 1)
-	}},
+	{
+		"verified without a signature", "a message without a signature is not trusted",
+		func(_ *http.Response, body string) string {
+			return strings.Replace(body, `"trust":"untrusted"`, `"trust":"verified"`, 1)
+		},
+	},
 	{"a payload that was written anew", "numbers as they are", func(_ *http.Response, body string) string {
 		return strings.Replace(body, `"payload":{"`, `"payload":{ "`, 1)
 	}},
-	{"a signature over another subject", "a signed message of the same tenant is verified", func(_ *http.Response, body string) string {
-		return strings.Replace(body, `"subject":"Hello"`, `"subject":"Hullo"`, 1)
-	}},
+	{
+		"a signature over another subject", "a signed message of the same tenant is verified",
+		func(_ *http.Response, body string) string {
+			return strings.Replace(body, `"subject":"Hello"`, `"subject":"Hullo"`, 1)
+		},
+	},
 	{"a key that is not PEM", "priority high", func(_ *http.Response, body string) string {
 		return strings.Replace(body, "BEGIN PUBLIC KEY", "BEGIN KEY", 1)
 	}},
@@ -141,18 +147,27 @@ var mailMistakes = []mistake{
 		}
 		return body
 	}},
-	{"the newest first", "the oldest comes first, and a limit leaves the rest", func(_ *http.Response, body string) string {
-		return strings.Replace(body, `"remaining":1`, `"remaining":0`, 1)
-	}},
+	{
+		"the newest first", "the oldest comes first, and a limit leaves the rest",
+		func(_ *http.Response, body string) string {
+			return strings.Replace(body, `"remaining":1`, `"remaining":0`, 1)
+		},
+	},
 	{"what was acknowledged is not known", "acknowledging by path, twice", func(_ *http.Response, body string) string {
 		return strings.Replace(body, `"already_acked":true`, `"already_acked":false`, 1)
 	}},
-	{"a scan that does not end", "an attachment is announced, uploaded, scanned, sent and fetched", func(_ *http.Response, body string) string {
-		return strings.Replace(body, `"scan_status":"clean"`, `"scan_status":"pending"`, 1)
-	}},
-	{"another error for an attachment that was used", "an attachment is sent once", func(_ *http.Response, body string) string {
-		return strings.Replace(body, "attachment_already_used", "conflict", 1)
-	}},
+	{
+		"a scan that does not end", "an attachment is announced, uploaded, scanned, sent and fetched",
+		func(_ *http.Response, body string) string {
+			return strings.Replace(body, `"scan_status":"clean"`, `"scan_status":"pending"`, 1)
+		},
+	},
+	{
+		"another error for an attachment that was used", "an attachment is sent once",
+		func(_ *http.Response, body string) string {
+			return strings.Replace(body, "attachment_already_used", "conflict", 1)
+		},
+	},
 	{"no Retry-After", "sixty messages a minute", func(r *http.Response, body string) string {
 		r.Header.Del("Retry-After")
 		return body
@@ -160,12 +175,15 @@ var mailMistakes = []mistake{
 	{"the secret of a webhook", "the secret of a webhook is not shown", func(_ *http.Response, body string) string {
 		return strings.Replace(body, `"webhook_url":`, `"webhook_secret":"whsec_hush","webhook_url":`, 1)
 	}},
-	{"a quarantined message counts as delivered", "two marks wait for a person, who does not", func(r *http.Response, body string) string {
-		if r.StatusCode == http.StatusAccepted {
-			r.StatusCode = http.StatusOK
-		}
-		return body
-	}},
+	{
+		"a quarantined message counts as delivered", "two marks wait for a person, who does not",
+		func(r *http.Response, body string) string {
+			if r.StatusCode == http.StatusAccepted {
+				r.StatusCode = http.StatusOK
+			}
+			return body
+		},
+	},
 }
 
 // TestAProviderWithAMistakeFails: each is put between the kit and a server that makes none.

@@ -32,13 +32,20 @@ func (b *mailBench) letter(l Letter) []byte {
 		}
 		return b.say(text)
 	}
-	s := &sentLetter{from: from, subject: or(l.Subject, "Hello"), priority: or(l.Priority, "normal"), inReplyTo: b.say(l.InReplyTo), payload: or(l.Payload, `{"message":"How are you?","type":"request"}`), signed: l.Sign != "none"}
+	s := &sentLetter{
+		from: from, subject: or(l.Subject, "Hello"), priority: or(l.Priority, "normal"),
+		inReplyTo: b.say(l.InReplyTo), payload: or(l.Payload, `{"message":"How are you?","type":"request"}`),
+		signed: l.Sign != "none",
+	}
 	b.sent = s
 	to := or(l.To, "$bob")
 	canonical := or(l.Canonical, s.payload)
 	sum := sha256.Sum256([]byte(canonical))
 	s.hash = base64.StdEncoding.EncodeToString(sum[:])
-	text := strings.Join([]string{or(l.SignedFrom, from.address), or(l.SignedTo, to), or(l.SignedSubject, s.subject), s.priority, s.inReplyTo, s.hash}, "|")
+	text := strings.Join([]string{
+		or(l.SignedFrom, from.address), or(l.SignedTo, to), or(l.SignedSubject, s.subject),
+		s.priority, s.inReplyTo, s.hash,
+	}, "|")
 	private := from.private
 	if l.Sign == "stranger" {
 		private = b.newActor("stranger", "").private
@@ -63,7 +70,9 @@ func (b *mailBench) letter(l Letter) []byte {
 	}
 	members := strings.Join(head, ",\n  ")
 	if l.Shape == "envelope" {
-		return []byte(`{"envelope": {"version":"amp/0.1","id":"msg_1794705054874_0e03cdd0","from":` + quote(from.address) + `,"timestamp":"2020-01-01T00:00:00Z","thread_id":"msg_1794705054874_0e03cdd0",` + members + `}, "payload": ` + s.payload + `}`)
+		return []byte(`{"envelope": {"version":"amp/0.1","id":"msg_1794705054874_0e03cdd0","from":` + quote(from.address) +
+			`,"timestamp":"2020-01-01T00:00:00Z","thread_id":"msg_1794705054874_0e03cdd0",` + members + `}, "payload": ` +
+			s.payload + `}`)
 	}
 	return []byte("{" + members + ",\n  \"payload\": " + s.payload + "\n}")
 }
@@ -149,8 +158,13 @@ func (b *mailBench) checkMessage(raw []byte) error {
 		return err
 	}
 	sig, _ := base64.StdEncoding.DecodeString(signature)
-	for _, subject := range []string{text("subject"), strings.TrimSpace(strings.NewReplacer(`\`, `\\`, "\t", `\t`).Replace(text("subject")))} {
-		if ed25519.Verify(key.(ed25519.PublicKey), []byte(strings.Join([]string{text("from"), text("to"), subject, text("priority"), text("in_reply_to"), b.sent.hash}, "|")), sig) {
+	for _, subject := range []string{
+		text("subject"),
+		strings.TrimSpace(strings.NewReplacer(`\`, `\\`, "\t", `\t`).Replace(text("subject"))),
+	} {
+		if ed25519.Verify(key.(ed25519.PublicKey),
+			[]byte(strings.Join([]string{text("from"), text("to"), subject, text("priority"), text("in_reply_to"), b.sent.hash},
+				"|")), sig) {
 			return nil
 		}
 	}
@@ -186,7 +200,8 @@ func (b *mailBench) socket(ctx context.Context, s Socket, e MailExpect) error {
 	conn := b.sockets[s.As]
 	switch {
 	case s.Open != "":
-		conn, _, err := websocket.Dial(ctx, strings.Replace(strings.TrimSuffix(b.URL, "/"), "http", "ws", 1)+s.Open, &websocket.DialOptions{Subprotocols: []string{"amp.v1"}}) //nolint:bodyclose // the connection takes it
+		conn, _, err := websocket.Dial(ctx, strings.Replace(strings.TrimSuffix(b.URL, "/"), "http", "ws", 1)+s.Open,
+			&websocket.DialOptions{Subprotocols: []string{"amp.v1"}}) //nolint:bodyclose // the connection takes it
 		if err != nil {
 			return err
 		}

@@ -125,7 +125,11 @@ func pemOf(key ed25519.PublicKey) string {
 func (a *actor) public() ed25519.PublicKey { return a.private.Public().(ed25519.PublicKey) }
 
 func (a *actor) registration(tenant string) []byte {
-	body, _ := wire.Marshal(map[string]string{"tenant": tenant, "name": a.name, "public_key": pemOf(a.public()), "key_algorithm": "Ed25519"}) // texts
+	// texts
+	body, _ := wire.Marshal(map[string]string{
+		"tenant": tenant, "name": a.name, "public_key": pemOf(a.public()),
+		"key_algorithm": "Ed25519",
+	})
 	return body
 }
 
@@ -187,7 +191,10 @@ func (k *MailKit) run(ctx context.Context, c *MailCase, number int) Outcome {
 			return Outcome{c.Name, "skipped", "registration is not open"}
 		}
 	}
-	b := &mailBench{MailKit: k, actors: map[string]*actor{}, sockets: map[string]*websocket.Conn{}, hooks: map[string]chan hookCall{}}
+	b := &mailBench{
+		MailKit: k, actors: map[string]*actor{}, sockets: map[string]*websocket.Conn{},
+		hooks: map[string]chan hookCall{},
+	}
 	defer func() {
 		for _, conn := range b.sockets {
 			_ = conn.CloseNow()
@@ -209,7 +216,8 @@ func (b *mailBench) prepare(ctx context.Context, c *MailCase, number int) error 
 		names = *c.Agents
 	}
 	stranger := b.newActor("stranger", "x")
-	b.put("tenant", b.tenant, "new_name", fmt.Sprintf("new-%d-%s", number, b.round), "stranger_pem", escaped(pemOf(stranger.public())))
+	b.put("tenant", b.tenant, "new_name", fmt.Sprintf("new-%d-%s", number, b.round), "stranger_pem",
+		escaped(pemOf(stranger.public())))
 	for _, as := range names {
 		a := b.newActor(as, fmt.Sprintf("%s-%d-%s", as, number, b.round))
 		if err := b.register(ctx, a); err != nil {
@@ -217,7 +225,8 @@ func (b *mailBench) prepare(ctx context.Context, c *MailCase, number int) error 
 		}
 		b.actors[as] = a
 		_, domain, _ := strings.Cut(a.address, "@")
-		b.put(as, a.address, as+"_name", a.name, as+"_id", a.id, as+"_key", a.key, as+"_pem", escaped(pemOf(a.public())), "provider", strings.TrimPrefix(domain, b.tenant+"."))
+		b.put(as, a.address, as+"_name", a.name, as+"_id", a.id, as+"_key", a.key, as+"_pem", escaped(pemOf(a.public())),
+			"provider", strings.TrimPrefix(domain, b.tenant+"."))
 	}
 	return nil
 }
@@ -353,7 +362,8 @@ func (b *mailBench) prove(p Proof) error {
 	der, _ := x509.MarshalPKIXPublicKey(fresh.public()) // an Ed25519 key always can
 	now := strconv.FormatInt(time.Now().Add(-time.Duration(p.Age)*time.Second).Unix(), 10)
 	over, ok := map[string]string{
-		"sent": text, "newline": text + "\n", "hex": hex.EncodeToString(fresh.public()), "raw": string(fresh.public()), "der": string(der),
+		"sent": text, "newline": text + "\n", "hex": hex.EncodeToString(fresh.public()), "raw": string(fresh.public()),
+		"der":          string(der),
 		"registration": "amp-register\n" + b.say("$provider") + "\n" + b.say("$alice") + "\n" + now,
 	}[p.Over]
 	if !ok {
@@ -374,10 +384,13 @@ func (b *mailBench) hook(ctx context.Context, s MailStep) error {
 		if err != nil {
 			return err
 		}
-		receiver := &http.Server{ReadHeaderTimeout: longest, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body) // what is missing shows in the check
-			calls <- hookCall{r.Header, body}
-		})}
+		receiver := &http.Server{
+			ReadHeaderTimeout: longest,
+			Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body) // what is missing shows in the check
+				calls <- hookCall{r.Header, body}
+			}),
+		}
 		go func() { _ = receiver.Serve(listener) }()
 		b.after = append(b.after, func() { _ = receiver.Close() })
 		b.put("hook", "http://"+listener.Addr().String())

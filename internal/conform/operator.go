@@ -157,7 +157,9 @@ func (k *Kit) probe(ctx context.Context) error {
 }
 
 // addRules applies the policy with the cases' rules before all others.
-func (k *Kit) addRules(ctx context.Context, source []byte, version string) (restore func(context.Context) error, err error) {
+func (k *Kit) addRules(ctx context.Context, source []byte, version string) (restore func(context.Context) error,
+	err error,
+) {
 	with, err := prepend(source, k.rules())
 	if err != nil {
 		return nil, err

@@ -167,7 +167,9 @@ func (c *taskCase) document(ctx context.Context, raw []byte, host TaskHost) erro
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(look.Open, func(o amp.Opened) bool { return o.Type == want.Type && o.Severity == want.Severity }) {
+		if !slices.ContainsFunc(look.Open, func(o amp.Opened) bool {
+			return o.Type == want.Type && o.Severity == want.Severity
+		}) {
 			return fmt.Errorf("no escalation %s (%s) was raised", want.Type, want.Severity)
 		}
 	}
@@ -290,7 +292,8 @@ func resumeAll(ctx context.Context, taskID string, at int64, host TaskHost) (Tas
 		return TaskAnswer{}, err
 	}
 	i := amp.Instruction{
-		Record: "admin_instruction", ID: fmt.Sprintf("admin-%s-%013d", taskID, 9_000_000_000_000+at), Version: amp.Version, TaskID: taskID,
+		Record: "admin_instruction", ID: fmt.Sprintf("admin-%s-%013d", taskID, 9_000_000_000_000+at), Version: amp.Version,
+		TaskID:    taskID,
 		Timestamp: "2026-02-26T15:00:00Z", From: amp.Admin, Action: "resume", Channel: "api", Actor: "conform",
 	}
 	for _, o := range look.Open {

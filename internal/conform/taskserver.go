@@ -70,9 +70,11 @@ func (s *TaskServer) Open(ctx context.Context) error {
 		return err
 	}
 	with, err := prepend(r.body, []map[string]any{{
-		"name": "conform-plan", "on": []string{"task"}, "then": "gate", "when": fmt.Sprintf("agent.name == %q", "conform-"+planner+"-"+round),
+		"name": "conform-plan", "on": []string{"task"}, "then": "gate",
+		"when": fmt.Sprintf("agent.name == %q", "conform-"+planner+"-"+round),
 	}, {
-		"name": "conform-task", "on": []string{"task"}, "then": "allow", "when": fmt.Sprintf("agent.name == %q", "conform-coordinator-"+round),
+		"name": "conform-task", "on": []string{"task"}, "then": "allow",
+		"when": fmt.Sprintf("agent.name == %q", "conform-coordinator-"+round),
 	}})
 	if err != nil {
 		return err
@@ -108,7 +110,8 @@ type clockAnswer struct {
 // that there is not, or that is over, is left.
 func (s *TaskServer) end(ctx context.Context) {
 	if s.taskID != "" {
-		_, _ = s.kit.ops(ctx, http.MethodPost, "/amp/tasks/"+s.taskID+"/instructions", "application/json", []byte(`{"action":"terminate"}`))
+		_, _ = s.kit.ops(ctx, http.MethodPost, "/amp/tasks/"+s.taskID+"/instructions", "application/json",
+			[]byte(`{"action":"terminate"}`))
 	}
 }
 
@@ -171,10 +174,12 @@ func (s *TaskServer) Send(ctx context.Context, kind amp.Kind, raw []byte) (TaskA
 	}
 	path := map[amp.Kind]string{
 		amp.InMessage: "/amp/messages", amp.InHeartbeat: "/amp/heartbeats",
-		amp.InAck: "/amp/messages/" + url.PathEscape(d.AckOf) + "/ack", amp.InInstruction: "/amp/tasks/" + url.PathEscape(d.TaskID) + "/instructions",
+		amp.InAck:         "/amp/messages/" + url.PathEscape(d.AckOf) + "/ack",
+		amp.InInstruction: "/amp/tasks/" + url.PathEscape(d.TaskID) + "/instructions",
 	}[kind]
 	s.kit.URL = s.URL
-	r, err := s.kit.call(ctx, http.MethodPost, path, raw, http.Header{"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}})
+	r, err := s.kit.call(ctx, http.MethodPost, path, raw,
+		http.Header{"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}})
 	if err != nil {
 		return TaskAnswer{}, err
 	}
@@ -209,7 +214,8 @@ func readTaskAnswer(r reply) (TaskAnswer, error) {
 // Look implements TaskHost.
 func (s *TaskServer) Look(ctx context.Context, taskID string) (TaskLook, error) {
 	s.kit.URL = s.URL
-	r, err := s.kit.ops(ctx, http.MethodGet, "/amp/tasks/"+url.PathEscape(strings.ReplaceAll(taskID, vectorTask, s.taskID)), "", nil)
+	r, err := s.kit.ops(ctx, http.MethodGet,
+		"/amp/tasks/"+url.PathEscape(strings.ReplaceAll(taskID, vectorTask, s.taskID)), "", nil)
 	if err != nil {
 		return TaskLook{}, err
 	}

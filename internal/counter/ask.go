@@ -54,13 +54,15 @@ func (c *Counters) readDays(from, to string) (first, last string, err error) {
 	}
 	first, last = begin.Format(time.DateOnly), end.Format(time.DateOnly)
 	if first > last || first < end.AddDate(0, 0, 1-maxSpan).Format(time.DateOnly) {
-		return "", "", fault.New(fault.InvalidRequest, "The days should be 1 to %d, and %s to %s are not.", maxSpan, first, last).About("from")
+		return "", "", fault.New(fault.InvalidRequest, "The days should be 1 to %d, and %s to %s are not.", maxSpan, first,
+			last).About("from")
 	}
 	return first, last, nil
 }
 
 func wrongDay(field, text string) error {
-	return fault.New(fault.InvalidRequest, "The parameter %s should be a day such as 2026-11-01, and is %.40q.", field, text).About(field)
+	return fault.New(fault.InvalidRequest, "The parameter %s should be a day such as 2026-11-01, and is %.40q.", field,
+		text).About(field)
 }
 
 // Ask adds up what the caller may see of what was asked for.
@@ -97,7 +99,9 @@ func (c *Counters) ListDecks(ctx context.Context, q Question, cursor string, lim
 }
 
 // ChangeDeck describes a deck as Describe does, and reads it with what was counted of late.
-func (c *Counters) ChangeDeck(ctx context.Context, by roster.Identity, workspace, name string, change DeckChange) (Deck, error) {
+func (c *Counters) ChangeDeck(ctx context.Context, by roster.Identity, workspace, name string, change DeckChange) (Deck,
+	error,
+) {
 	workspace, err := roster.WorkspaceOf(ctx, workspace)
 	if err != nil {
 		return Deck{}, err

@@ -48,9 +48,13 @@ func start(t *testing.T, address string, look time.Duration) *node {
 		{Migrations: counter.Migrations, Projection: counter.Projection()},
 	})}
 	log := slog.New(slog.NewTextHandler(&n.log, nil))
-	r := roster.New(roster.Options{DB: n.core.DB, Ledger: n.core.Ledger, Now: time.Now, Log: log, Provider: "signalbox.local"})
+	r := roster.New(roster.Options{
+		DB: n.core.DB, Ledger: n.core.Ledger, Now: time.Now, Log: log,
+		Provider: "signalbox.local",
+	})
 	n.Counters = counter.New(counter.Options{
-		DB: n.core.DB, Ledger: n.core.Ledger, Look: look, Roster: r, Gates: gate.New(n.core.DB, n.core.Ledger, r, log), Now: time.Now, Log: log, Readers: map[string]counter.Reader{"thing.done": readThing},
+		DB: n.core.DB, Ledger: n.core.Ledger, Look: look, Roster: r, Gates: gate.New(n.core.DB, n.core.Ledger, r, log),
+		Now: time.Now, Log: log, Readers: map[string]counter.Reader{"thing.done": readThing},
 	})
 	n.core.Run(n.Run)
 	return n
@@ -64,7 +68,8 @@ func (n *node) counted() (r counter.Report) {
 	today := time.Now().UTC()
 	testbed.Until(n.core.T, "the counting", func() bool {
 		if err == nil {
-			r, err = n.Report(context.Background(), counter.Filter{From: today.AddDate(0, 0, -1).Format(time.DateOnly), To: today.Format(time.DateOnly)})
+			r, err = n.Report(context.Background(),
+				counter.Filter{From: today.AddDate(0, 0, -1).Format(time.DateOnly), To: today.Format(time.DateOnly)})
 		}
 		return err != nil || r.Seq >= head
 	})
@@ -79,7 +84,8 @@ func TestAnEntryThatCannotBeReadIsPassedOverAndSaid(t *testing.T) {
 			n.core.Append(ledger.Event{Workspace: "default", Kind: "thing.done", Actor: "system", Subject: subject})
 		}
 		r := n.counted()
-		if r.Total.Runs.Completed != 3 || r.Total.CostUSD != 4.5 || len(r.Agents) != 2 || r.Agents[0].Counts.Runs.Completed != 2 || r.Agents[0].Name != "" {
+		if r.Total.Runs.Completed != 3 || r.Total.CostUSD != 4.5 || len(r.Agents) != 2 ||
+			r.Agents[0].Counts.Runs.Completed != 2 || r.Agents[0].Name != "" {
 			t.Errorf("%+v", r)
 		}
 		if strings.Count(n.log.String(), "it is bad") != 1 {
@@ -102,17 +108,29 @@ func TestGatesOfEveryProtocolAreCounted(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, 0)
 		opened := func(id, project, agent string) ledger.Event {
-			return ledger.Event{Workspace: "default", Kind: "gate.opened", Actor: "system", Subject: id, Body: gate.Opening{Project: project, Agent: agent, Rules: gate.Rules{}.Normal()}}
+			return ledger.Event{
+				Workspace: "default", Kind: "gate.opened", Actor: "system", Subject: id,
+				Body: gate.Opening{Project: project, Agent: agent, Rules: gate.Rules{}.Normal()},
+			}
 		}
-		n.core.Append(opened("g-1", "", ""), opened("g-2", "deck", "x"), opened("g-3", "deck", "x"), opened("g-4", "deck", "x"))
+		n.core.Append(opened("g-1", "", ""), opened("g-2", "deck", "x"), opened("g-3", "deck", "x"),
+			opened("g-4", "deck", "x"))
 		resolved := func(seq int64, status gate.Status, cause gate.Cause, waited time.Duration) ledger.Event {
-			return ledger.Event{Workspace: "default", Kind: "gate.resolved", Actor: "system", Subject: "g", Body: gate.Resolution{
-				Opened: seq, OpenedAt: time.Now().Add(-waited).UnixMicro(), Project: "deck", Agent: "x", Status: status, By: "ada", Cause: cause,
-			}}
+			return ledger.Event{
+				Workspace: "default", Kind: "gate.resolved", Actor: "system", Subject: "g",
+				Body: gate.Resolution{
+					Opened: seq, OpenedAt: time.Now().Add(-waited).UnixMicro(), Project: "deck", Agent: "x", Status: status, By: "ada",
+					Cause: cause,
+				},
+			}
 		}
-		n.core.Append(resolved(2, gate.Approved, gate.ByVote, time.Hour), resolved(3, gate.Approved, gate.ByExpiry, time.Hour), resolved(4, gate.Rejected, gate.ByRule, time.Hour))
+		n.core.Append(resolved(2, gate.Approved, gate.ByVote, time.Hour),
+			resolved(3, gate.Approved, gate.ByExpiry, time.Hour), resolved(4, gate.Rejected, gate.ByRule, time.Hour))
 		r := n.counted()
-		want := map[string]counter.Tallies{"deck": {Opened: 3, Approved: 1, Rejected: 1, Expired: 1}, "default": {Opened: 1, Waiting: 1}}
+		want := map[string]counter.Tallies{
+			"deck":    {Opened: 3, Approved: 1, Rejected: 1, Expired: 1},
+			"default": {Opened: 1, Waiting: 1},
+		}
 		got := map[string]counter.Tallies{}
 		for _, d := range r.Decks {
 			got[d.Name] = d.Counts.Gates

@@ -35,10 +35,13 @@ var deckForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 // Describe gives a deck a title, whether or not it has been used.
 func (c *Counters) Describe(ctx context.Context, by roster.Identity, workspace, name, title string) error {
 	if len(name) > 63 || !deckForm.MatchString(name) {
-		return fault.New(fault.InvalidPayload, "The name of a deck should be 1 to 63 lower-case letters and digits, with single hyphens between them, such as %q. It is %.80q.", "job-search", name).About("name")
+		return fault.New(fault.InvalidPayload,
+			"The name of a deck should be 1 to 63 lower-case letters and digits, with single "+
+				"hyphens between them, such as %q. It is %.80q.", "job-search", name).About("name")
 	}
 	if n := utf8.RuneCountInString(title); strings.TrimSpace(title) == "" || n > maxTitle {
-		return fault.New(fault.InvalidPayload, "The title should be 1 to %d characters, such as %q, and has %d.", maxTitle, "Job search", n).About("title")
+		return fault.New(fault.InvalidPayload, "The title should be 1 to %d characters, such as %q, and has %d.", maxTitle,
+			"Job search", n).About("title")
 	}
 	return c.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		if err := roster.RequireWorkspace(tx, workspace); err != nil {
@@ -49,7 +52,10 @@ func (c *Counters) Describe(ctx context.Context, by roster.Identity, workspace, 
 		if err != nil && !errors.Is(err, sql.ErrNoRows) || now == title {
 			return err
 		}
-		tx.Append(ledger.Event{Workspace: workspace, Kind: kindDeckChanged, Actor: by.Actor(), Subject: name, Body: deckChanged{title}})
+		tx.Append(ledger.Event{
+			Workspace: workspace, Kind: kindDeckChanged, Actor: by.Actor(), Subject: name,
+			Body: deckChanged{title},
+		})
 		return nil
 	})
 }
@@ -63,7 +69,8 @@ WHERE ($1 = '' OR d.workspace = $1) AND `
 // Decks lists decks by workspace and name, after the given ones, with what was counted on
 // the days of the filter.
 func (c *Counters) Decks(ctx context.Context, f Filter, after [2]string, limit int) ([]Deck, error) {
-	return c.decks(ctx, f, "(d.workspace, d.name) > ($2, $3) ORDER BY d.workspace, d.name LIMIT $4", after[0], after[1], limit)
+	return c.decks(ctx, f, "(d.workspace, d.name) > ($2, $3) ORDER BY d.workspace, d.name LIMIT $4", after[0], after[1],
+		limit)
 }
 
 // Deck finds one deck.

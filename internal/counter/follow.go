@@ -161,7 +161,8 @@ var addCell = func() string {
 	names, sums := []string{"day", "workspace", "project", "agent"}, []string{}
 	for _, name := range columns {
 		names = append(names, name)
-		sums = append(sums, fmt.Sprintf("%[1]s = CASE WHEN counter_day.%[1]s > %[2]d - excluded.%[1]s THEN %[2]d ELSE counter_day.%[1]s + excluded.%[1]s END", name, most))
+		sums = append(sums, fmt.Sprintf("%[1]s = CASE WHEN counter_day.%[1]s > %[2]d - excluded.%[1]s THEN %[2]d ELSE "+
+			"counter_day.%[1]s + excluded.%[1]s END", name, most))
 	}
 	return "INSERT INTO counter_day (" + strings.Join(names, ", ") + ") VALUES (" + store.Marks(1, len(names)) +
 		") ON CONFLICT (day, workspace, project, agent) DO UPDATE SET " + strings.Join(sums, ", ")
@@ -170,7 +171,8 @@ var addCell = func() string {
 // save writes what was added up, and moves the cursor with it, unless another was first.
 func (c *Counters) save(ctx context.Context, from, to int64, t tally) error {
 	err := c.db.Bookkeep(ctx, "counter_cursor", func(tx *store.Tx) error {
-		if err := tx.QueryRow("UPDATE counter_cursor SET seq = $2 WHERE id = 1 AND seq = $1 RETURNING seq", []any{from, to}, &to); err != nil {
+		if err := tx.QueryRow("UPDATE counter_cursor SET seq = $2 WHERE id = 1 AND seq = $1 RETURNING seq", []any{from, to},
+			&to); err != nil {
 			return err
 		}
 		t.save(tx)
@@ -191,10 +193,12 @@ func (t *tally) save(tx *store.Tx) {
 		tx.Exec(addCell, args...)
 	}
 	for deck, at := range t.decks {
-		tx.Exec("INSERT INTO counter_deck (workspace, name, first_at) VALUES ($1, $2, $3) ON CONFLICT (workspace, name) DO NOTHING", deck.workspace, deck.name, at)
+		tx.Exec("INSERT INTO counter_deck (workspace, name, first_at) VALUES ($1, $2, $3) "+
+			"ON CONFLICT (workspace, name) DO NOTHING", deck.workspace, deck.name, at)
 	}
 	for _, d := range t.decisions {
-		tx.Exec("INSERT INTO counter_decision (day, seq, workspace, project, agent, waited) VALUES ($1, $2, $3, $4, $5, $6)", d.day, d.seq, d.workspace, d.project, d.agent, d.waited)
+		tx.Exec("INSERT INTO counter_decision (day, seq, workspace, project, agent, waited) VALUES ($1, $2, $3, $4, $5, $6)",
+			d.day, d.seq, d.workspace, d.project, d.agent, d.waited)
 	}
 }
 

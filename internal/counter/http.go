@@ -32,18 +32,37 @@ func (c *Counters) Routes() []wire.Route {
 		{Name: "from", Meaning: "the first day (UTC), such as 2026-11-01; 30 days up to the last when absent"},
 		{Name: "to", Meaning: "the last day; today when absent"},
 	}
-	filters := append([]wire.Param{workspace, {Name: "project", Meaning: "only this deck"}, {Name: "agent", Meaning: "only the agent with this name or id"}}, days...)
+	filters := append([]wire.Param{
+		workspace,
+		{Name: "project", Meaning: "only this deck"},
+		{Name: "agent", Meaning: "only the agent with this name or id"},
+	}, days...)
 	return []wire.Route{
-		{Method: "GET", Path: "/ops/counters", Summary: "The live counters; with Accept: text/event-stream again whenever they change", Auth: wire.Viewer, Query: filters, Answer: Report{}, Handle: c.getCounters},
-		{Method: "GET", Path: "/ops/decks", Summary: "List decks with what was counted in them", Auth: wire.Viewer, Query: append(append([]wire.Param{workspace}, days...), wire.PageParams...), Answer: DeckPage{}, Handle: wire.Answer(http.StatusOK, c.getDecks)},
-		{Method: "PUT", Path: "/ops/decks/{name}", Summary: "Say what a deck is", Auth: wire.Operator, Query: []wire.Param{workspace}, Request: DeckChange{}, Answer: Deck{}, Handle: wire.Take(http.StatusOK, maxBody, c.putDeck)},
+		{
+			Method: "GET", Path: "/ops/counters",
+			Summary: "The live counters; with Accept: text/event-stream again whenever they change", Auth: wire.Viewer,
+			Query: filters, Answer: Report{}, Handle: c.getCounters,
+		},
+		{
+			Method: "GET", Path: "/ops/decks", Summary: "List decks with what was counted in them", Auth: wire.Viewer,
+			Query: append(append([]wire.Param{workspace}, days...), wire.PageParams...), Answer: DeckPage{},
+			Handle: wire.Answer(http.StatusOK, c.getDecks),
+		},
+		{
+			Method: "PUT", Path: "/ops/decks/{name}", Summary: "Say what a deck is", Auth: wire.Operator,
+			Query: []wire.Param{workspace}, Request: DeckChange{}, Answer: Deck{},
+			Handle: wire.Take(http.StatusOK, maxBody, c.putDeck),
+		},
 	}
 }
 
 // question reads what a call asks for.
 func question(r *http.Request) Question {
 	q := r.URL.Query()
-	return Question{Workspace: q.Get("workspace"), Project: q.Get("project"), Agent: q.Get("agent"), From: q.Get("from"), To: q.Get("to")}
+	return Question{
+		Workspace: q.Get("workspace"), Project: q.Get("project"), Agent: q.Get("agent"), From: q.Get("from"),
+		To: q.Get("to"),
+	}
 }
 
 func (c *Counters) getCounters(w http.ResponseWriter, r *http.Request) error {

@@ -119,7 +119,8 @@ type part struct {
 
 func (p *part) sum() Sum {
 	s := Sum{
-		Runs: Runs{p.Completed, p.Failed, p.Interrupted}, InputTokens: p.InputTokens, OutputTokens: p.OutputTokens, CostUSD: float64(p.CostNano) / 1e9,
+		Runs: Runs{p.Completed, p.Failed, p.Interrupted}, InputTokens: p.InputTokens, OutputTokens: p.OutputTokens,
+		CostUSD:   float64(p.CostNano) / 1e9,
 		Costs:     Costs{p.CostVerified, p.CostUnder, p.CostOver, p.CostUnknown, p.CostZero},
 		Gates:     Tallies{p.GatesOpened, p.GatesApproved, p.GatesRejected, p.GatesExpired, p.waiting},
 		Decisions: int64(len(p.waits)),
@@ -145,7 +146,10 @@ type parts struct {
 
 // of are the parts that what happened in a cell belongs to.
 func (p *parts) of(at cell) []*part {
-	all := []*part{&p.total, entry(p.decks, deckName{at.workspace, at.project}), entry(p.agents, agentOf{at.workspace, at.agent})}
+	all := []*part{
+		&p.total, entry(p.decks, deckName{at.workspace, at.project}),
+		entry(p.agents, agentOf{at.workspace, at.agent}),
+	}
 	if at.day != "" {
 		all = append(all, entry(p.days, at.day))
 	}
@@ -202,7 +206,8 @@ func (p *parts) readDays(ctx context.Context, tx *sql.Tx, f Filter) error {
 			one.add(&counts)
 		}
 		return nil
-	}, "SELECT day, workspace, project, agent, "+strings.Join(columns, ", ")+" FROM counter_day WHERE "+where.String(), where.Args()...)
+	}, "SELECT day, workspace, project, agent, "+strings.Join(columns, ", ")+" FROM counter_day WHERE "+where.String(),
+		where.Args()...)
 }
 
 func (p *parts) readDecisions(ctx context.Context, tx *sql.Tx, f Filter) error {
@@ -217,7 +222,8 @@ func (p *parts) readDecisions(ctx context.Context, tx *sql.Tx, f Filter) error {
 			one.waits = append(one.waits, waited)
 		}
 		return nil
-	}, "SELECT day, workspace, project, agent, waited FROM counter_decision WHERE "+where.String()+" ORDER BY waited", where.Args()...)
+	}, "SELECT day, workspace, project, agent, waited FROM counter_decision WHERE "+where.String()+" ORDER BY waited",
+		where.Args()...)
 }
 
 // Report adds up what was counted.
@@ -226,7 +232,10 @@ func (c *Counters) Report(ctx context.Context, f Filter) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	r := Report{From: f.From, To: f.To, Seq: p.seq, Total: p.total.sum(), Decks: []DeckSum{}, Agents: []AgentSum{}, Days: []DaySum{}}
+	r := Report{
+		From: f.From, To: f.To, Seq: p.seq, Total: p.total.sum(), Decks: []DeckSum{}, Agents: []AgentSum{},
+		Days: []DaySum{},
+	}
 	for deck, one := range p.decks {
 		r.Decks = append(r.Decks, DeckSum{deck.workspace, deck.name, one.sum()})
 	}

@@ -83,7 +83,8 @@ func Projection() ledger.Projection {
 			if err := e.Decode(&b); err != nil {
 				return err
 			}
-			tx.Exec("INSERT INTO deck (workspace, name, title) VALUES ($1, $2, $3) ON CONFLICT (workspace, name) DO UPDATE SET title = excluded.title", e.Workspace, e.Subject, b.Title)
+			tx.Exec("INSERT INTO deck (workspace, name, title) VALUES ($1, $2, $3) ON CONFLICT "+
+				"(workspace, name) DO UPDATE SET title = excluded.title", e.Workspace, e.Subject, b.Title)
 			return nil
 		}},
 	}

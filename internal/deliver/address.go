@@ -103,7 +103,9 @@ func parseAllow(list []string) (allowList, error) {
 			continue
 		}
 		if item == "" || strings.ContainsAny(item, "/:@*? ") {
-			return a, fault.New(fault.InvalidConfig, "The allow list of targets names hosts, addresses and networks, such as hooks.example.internal, 10.1.2.3 or 10.1.0.0/16. It has %.80q.", item).About("webhooks.allow")
+			return a, fault.New(fault.InvalidConfig,
+				"The allow list of targets names hosts, addresses and networks, such as "+
+					"hooks.example.internal, 10.1.2.3 or 10.1.0.0/16. It has %.80q.", item).About("webhooks.allow")
 		}
 		a.hosts[strings.TrimSuffix(item, ".")] = true
 	}
@@ -133,5 +135,7 @@ func (a allowList) check(host string, ip netip.Addr) error {
 	if host == ip.String() {
 		where = host
 	}
-	return fault.New(fault.InvalidTarget, "%s, which is %s. A target is a public address such as https://hooks.example.com/signalbox; an operator can put others on the allow list.", where, what).About("target")
+	return fault.New(fault.InvalidTarget,
+		"%s, which is %s. A target is a public address such as https://hooks.example.com/signalbox; "+
+			"an operator can put others on the allow list.", where, what).About("target")
 }

@@ -38,7 +38,10 @@ func benchDeliveries() int {
 // how fast they are served alone. It reports the round with the middle ratio: the two
 // runs of a round follow one another, and see the same machine.
 func BenchmarkDeliver(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{"sqlite": storetest.SQLite, "postgres": storetest.Postgres} {
+	for name, address := range map[string]func(testing.TB) string{
+		"sqlite":   storetest.SQLite,
+		"postgres": storetest.Postgres,
+	} {
 		b.Run(name, func(b *testing.B) {
 			type round struct{ with, without float64 }
 			var rounds []round
@@ -95,7 +98,8 @@ func serveTargets(b *testing.B, address string, hanging int) float64 {
 	}
 	testbed.Until(b, "the last outcomes", func() bool {
 		var left int
-		err := n.db.Read.QueryRow("SELECT count(*) FROM delivery WHERE status = 'pending' AND target < $1", server.URL+"/h").Scan(&left)
+		err := n.db.Read.QueryRow("SELECT count(*) FROM delivery WHERE status = 'pending' AND target < $1",
+			server.URL+"/h").Scan(&left)
 		return err == nil && left == 0
 	})
 	rate := float64(total) / time.Since(begun).Seconds()

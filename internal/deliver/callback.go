@@ -31,7 +31,10 @@ func QueueCallback(tx *ledger.Tx, g gate.Gate, generation int) error {
 	if err != nil {
 		return err
 	}
-	_, err = Queue(tx, Delivery{Workspace: g.Workspace, Target: g.Origin.Callback, Payload: payload, Receiver: g.AgentID(), Generation: generation, Trace: g.Trace})
+	_, err = Queue(tx, Delivery{
+		Workspace: g.Workspace, Target: g.Origin.Callback, Payload: payload, Receiver: g.AgentID(),
+		Generation: generation, Trace: g.Trace,
+	})
 	return err
 }
 

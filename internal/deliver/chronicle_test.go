@@ -157,7 +157,8 @@ func (c *chronicle) checkGates(w *witness, gates *gate.Gates, db *store.DB) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if row.Status != o.Status || row.ResolvedBy != o.By || row.Cause != o.Cause || row.Note != o.Note || !row.ResolvedAt.Equal(o.at) || len(row.Votes) != len(g.votes) {
+		if row.Status != o.Status || row.ResolvedBy != o.By || row.Cause != o.Cause || row.Note != o.Note ||
+			!row.ResolvedAt.Equal(o.at) || len(row.Votes) != len(g.votes) {
 			c.t.Errorf("the ledger says %+v, and the row of the gate %+v", o, row)
 		}
 	}
@@ -187,7 +188,8 @@ func (c *chronicle) checkStory(gateID string, g *story, o outcome) {
 		c.t.Errorf("gate %s is %s, and should be %s: %+v", gateID, o.Status, want, g)
 	}
 	if g.expired != expiries || g.reminded != g.escalated || g.escalated > len(g.rules.Ladder) {
-		c.t.Errorf("gate %s was resolved by %s; its expiry fired %d times, its ladder %d times for %d steps taken of %d", gateID, o.Cause, g.expired, g.reminded, g.escalated, len(g.rules.Ladder))
+		c.t.Errorf("gate %s was resolved by %s; its expiry fired %d times, its ladder %d times for %d steps taken of %d",
+			gateID, o.Cause, g.expired, g.reminded, g.escalated, len(g.rules.Ladder))
 	}
 	voters := map[string]bool{}
 	for _, v := range g.votes {
@@ -240,7 +242,8 @@ func (c *chronicle) checkDeliveries(r *receiver, post *postbox, db *store.DB) {
 			c.t.Errorf("delivery %s did not arrive: %v", id, answers)
 		}
 		var status string
-		if err := db.Read.QueryRowContext(c.t.Context(), "SELECT status FROM delivery WHERE id = $1", id).Scan(&status); err != nil || status != want {
+		if err := db.Read.QueryRowContext(c.t.Context(), "SELECT status FROM delivery WHERE id = $1",
+			id).Scan(&status); err != nil || status != want {
 			c.t.Errorf("the receiver answered %v and the delivery is %s (%v)", answers, status, err)
 		}
 		if !slices.Equal(d.ends, []string{kind}) {

@@ -79,11 +79,13 @@ func (r *runner) exchange(ctx context.Context, back []string, fresh, failing int
 // took us for dead.
 func (r *runner) beat(tx *store.Tx) error {
 	if !r.who.registered {
-		tx.Exec("INSERT INTO delivery_runner (holder, beat) VALUES ($1, 1) ON CONFLICT (holder) DO UPDATE SET beat = delivery_runner.beat + 1", r.who.holder)
+		tx.Exec("INSERT INTO delivery_runner (holder, beat) VALUES ($1, 1) ON CONFLICT (holder) DO "+
+			"UPDATE SET beat = delivery_runner.beat + 1", r.who.holder)
 		return nil
 	}
 	var beat int64
-	err := tx.QueryRow("UPDATE delivery_runner SET beat = beat + 1 WHERE holder = $1 RETURNING beat", []any{r.who.holder}, &beat)
+	err := tx.QueryRow("UPDATE delivery_runner SET beat = beat + 1 WHERE holder = $1 RETURNING beat", []any{r.who.holder},
+		&beat)
 	if errors.Is(err, sql.ErrNoRows) {
 		return errTakenForDead
 	}
@@ -98,7 +100,8 @@ func (r *runner) claim(tx *store.Tx, failing bool, limit int) ([]dueLane, error)
 		return l, scan(&l.key)
 	}, `INSERT INTO delivery_claim (order_key, holder, served_at) SELECT l.order_key, CAST($2 AS text), CAST($1 AS bigint)`+
 		due+" AND r.holder IS NULL"+leastServed+`
-ON CONFLICT (order_key) DO UPDATE SET holder = excluded.holder, served_at = excluded.served_at RETURNING order_key`, args(limit)...)
+ON CONFLICT (order_key) DO UPDATE SET holder = excluded.holder, served_at = excluded.served_at RETURNING order_key`,
+		args(limit)...)
 }
 
 // giveBack lets others have the lanes. What is left of a claim is when it was served,
@@ -106,7 +109,8 @@ ON CONFLICT (order_key) DO UPDATE SET holder = excluded.holder, served_at = excl
 func giveBack(tx *store.Tx, holder string, now int64, keys []string) {
 	for part := range chunks(keys) {
 		args := append([]any{holder}, part...)
-		tx.Exec("UPDATE delivery_claim SET holder = '', served_at = CAST("+store.Marks(len(args)+1, 1)+" AS bigint) WHERE holder = $1 AND order_key IN ("+store.Marks(2, len(part))+")", append(args, now)...)
+		tx.Exec("UPDATE delivery_claim SET holder = '', served_at = CAST("+store.Marks(len(args)+1, 1)+
+			" AS bigint) WHERE holder = $1 AND order_key IN ("+store.Marks(2, len(part))+")", append(args, now)...)
 		tx.Exec("DELETE FROM delivery_claim WHERE holder = '' AND order_key IN ("+store.Marks(1, len(part))+`)
 AND NOT EXISTS (SELECT 1 FROM delivery_lane l WHERE l.order_key = delivery_claim.order_key)`, part...)
 	}

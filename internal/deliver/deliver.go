@@ -60,7 +60,9 @@ const readers = 4
 // New makes an outbox over a ledger that has Projection.
 func New(o Options) (*Outbox, error) {
 	if len(o.Key) < minKey {
-		return nil, fault.New(fault.InvalidConfig, "The key from which the secrets of webhook receivers are derived has %d bytes; it should have at least %d random ones.", len(o.Key), minKey).About("webhook.key")
+		return nil, fault.New(fault.InvalidConfig,
+			"The key from which the secrets of webhook receivers are derived has %d bytes; "+
+				"it should have at least %d random ones.", len(o.Key), minKey).About("webhook.key")
 	}
 	allow, err := parseAllow(o.Allow)
 	if err != nil {

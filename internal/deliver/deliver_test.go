@@ -36,8 +36,10 @@ func TestADeliveryArrivesOnceWithItsBytesHeadersAndSignatures(t *testing.T) {
 			t.Errorf("the delivery is %+v", d)
 		}
 		got := r.got("/text")
-		if len(got) != 1 || got[0].body != string(text.Payload) || got[0].id != ids[0] || got[0].header.Get("X-AMP-Message-Id") != "msg_1" ||
-			got[0].header.Get("Content-Type") != "application/json; charset=utf-8" || got[0].header.Get("X-AMP-Delivery-Attempt") != "1" {
+		if len(got) != 1 || got[0].body != string(text.Payload) || got[0].id != ids[0] ||
+			got[0].header.Get("X-AMP-Message-Id") != "msg_1" ||
+			got[0].header.Get("Content-Type") != "application/json; charset=utf-8" ||
+			got[0].header.Get("X-AMP-Delivery-Attempt") != "1" {
 			t.Errorf("the receiver got %+v", got)
 		}
 		if got := r.got("/raw"); len(got) != 1 || got[0].body != string(raw.Payload) {
@@ -66,11 +68,13 @@ func checkSignatures(t *testing.T, c call, secret string) {
 	if at, err := strconv.ParseInt(stamp, 10, 64); err != nil || time.Since(time.Unix(at, 0)).Abs() > 5*time.Minute {
 		t.Errorf("the timestamp is %q", stamp)
 	}
-	if want := "v1," + base64.StdEncoding.EncodeToString(sum(key, c.id+"."+stamp+"."+c.body)); c.header.Get("webhook-signature") != want {
+	if want := "v1," +
+		base64.StdEncoding.EncodeToString(sum(key, c.id+"."+stamp+"."+c.body)); c.header.Get("webhook-signature") != want {
 		t.Errorf("webhook-signature is %q, want %q", c.header.Get("webhook-signature"), want)
 	}
 	stamp = c.header.Get("X-AMP-Timestamp")
-	if want := "sha256=" + hex.EncodeToString(sum([]byte(secret), stamp+"."+c.body)); c.header.Get("X-AMP-Signature") != want {
+	if want := "sha256=" +
+		hex.EncodeToString(sum([]byte(secret), stamp+"."+c.body)); c.header.Get("X-AMP-Signature") != want {
 		t.Errorf("X-AMP-Signature is %q, want %q", c.header.Get("X-AMP-Signature"), want)
 	}
 }
@@ -149,7 +153,8 @@ func TestWhatCannotBeDeliveredIsGivenUpVisiblyAndCanBeSentAgain(t *testing.T) {
 		testbed.Until(t, "two tries", func() bool { return n.get(t, id).Attempts >= 2 })
 		n.Move(2 * time.Hour)
 		dead := n.becomes(t, id, deliver.Dead)
-		if last := dead.Events[len(dead.Events)-1]; last.Kind != "given_up" || last.Status != 500 || dead.Attempts < 2 || dead.EndedAt == nil || dead.LastError == "" {
+		if last := dead.Events[len(dead.Events)-1]; last.Kind != "given_up" || last.Status != 500 || dead.Attempts < 2 ||
+			dead.EndedAt == nil || dead.LastError == "" {
 			t.Errorf("the dead letter is %+v", dead)
 		}
 		list, err := n.List(t.Context(), deliver.Filter{Status: deliver.Dead}, "", 10)

@@ -69,7 +69,8 @@ func (r *runner) duePart(ctx context.Context, failing bool) ([]dueLane, error) {
 		l := dueLane{failing: failing}
 		err := scan(&l.key, &l.ours, &l.servedAt)
 		return l, err
-	}, "SELECT l.order_key, r.holder IS NOT NULL, COALESCE(c.served_at, 0)"+due+" AND (r.holder IS NULL OR r.holder = $2)"+leastServed, args(2*r.slots)...)
+	}, "SELECT l.order_key, r.holder IS NOT NULL, COALESCE(c.served_at, 0)"+due+" AND (r.holder IS NULL OR r.holder = $2)"+
+		leastServed, args(2*r.slots)...)
 }
 
 // lookBackEvery is how often pauses that began in the future are looked for without

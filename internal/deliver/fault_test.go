@@ -65,7 +65,9 @@ func TestTargetsThatMisbehaveAreBoundedAndStopNobody(t *testing.T) {
 			{"fails and trickles", newReceiver(t, trickle(500)).URL, "status"},
 			{"has a certificate of nobody", tls.URL, "tls"},
 			{"speaks plain HTTP on https", "https://" + newReceiver(t, ok).Listener.Addr().String(), "tls"},
-			{"closes the connection", newReceiver(t, func(http.ResponseWriter, *http.Request, call) { panic(http.ErrAbortHandler) }).URL, "broken"},
+			{"closes the connection", newReceiver(t, func(http.ResponseWriter, *http.Request, call) {
+				panic(http.ErrAbortHandler)
+			}).URL, "broken"},
 			{"has no name", "http://nowhere.invalid/", "dns"},
 		}
 		n := start(t, address, func(o *deliver.Options) {
@@ -78,7 +80,8 @@ func TestTargetsThatMisbehaveAreBoundedAndStopNobody(t *testing.T) {
 		}
 		bad := n.queue(t, all...)
 		good := newReceiver(t, ok)
-		accepted := n.queue(t, hook(newReceiver(t, large(&sent)).URL+"/large"), hook(newReceiver(t, trickle(200)).URL+"/trickle"))
+		accepted := n.queue(t, hook(newReceiver(t, large(&sent)).URL+"/large"),
+			hook(newReceiver(t, trickle(200)).URL+"/trickle"))
 		var rest []deliver.Delivery
 		for i := range 40 {
 			rest = append(rest, hook(fmt.Sprintf("%s/%d", good.URL, i%4)))
@@ -88,7 +91,8 @@ func TestTargetsThatMisbehaveAreBoundedAndStopNobody(t *testing.T) {
 		}
 		for i, c := range cases {
 			d := n.tried(t, bad[i], 1)
-			if e := d.Events[0]; d.Status != deliver.Pending || e.Class != c.class || e.Text == "" || e.NextAt == nil || e.TookMS > testbed.Patience.Milliseconds() {
+			if e := d.Events[0]; d.Status != deliver.Pending || e.Class != c.class || e.Text == "" || e.NextAt == nil ||
+				e.TookMS > testbed.Patience.Milliseconds() {
 				t.Errorf("a target that %s: %s, %+v", c.name, d.Status, e)
 			}
 		}
@@ -141,7 +145,10 @@ func TestANameThatIsPrivateOnlyWhenDialledIsNotReached(t *testing.T) {
 func TestRetryAfterIsHonouredWithinBounds(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, func(o *deliver.Options) { o.Pauses = nil })
-		for value, want := range map[string]time.Duration{"120": 2 * time.Minute, "0": 5 * time.Second, "999999999": 6 * time.Hour, "soon": 5 * time.Second} {
+		for value, want := range map[string]time.Duration{
+			"120": 2 * time.Minute, "0": 5 * time.Second,
+			"999999999": 6 * time.Hour, "soon": 5 * time.Second,
+		} {
 			r := newReceiver(t, func(w http.ResponseWriter, _ *http.Request, _ call) {
 				w.Header().Set("Retry-After", value)
 				w.WriteHeader(http.StatusTooManyRequests)

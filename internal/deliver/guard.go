@@ -44,7 +44,8 @@ func (o *Outbox) CheckTarget(ctx context.Context, target string) error {
 func parseTarget(target string) (*url.URL, error) {
 	wrong := func(why string) (*url.URL, error) {
 		// The address is not repeated: it may hold a password.
-		return nil, fault.New(fault.InvalidTarget, "The target %s. It should be an address such as https://hooks.example.com/signalbox.", why).About("target")
+		return nil, fault.New(fault.InvalidTarget,
+			"The target %s. It should be an address such as https://hooks.example.com/signalbox.", why).About("target")
 	}
 	if !clean(target, maxTarget) {
 		return wrong("is longer than 2000 bytes, or not plain text")
@@ -97,7 +98,9 @@ func (g *guard) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 	if ip, err := netip.ParseAddr(host); err == nil {
 		ips = append(ips, ip)
 	} else if ips, err = g.resolver.LookupNetIP(ctx, "ip", host); err != nil {
-		return nil, fault.Wrap(err, fault.InvalidTarget, "The name %s cannot be found. Check how it is spelt, and that it can be resolved from this server.", host).About("target")
+		return nil, fault.Wrap(err, fault.InvalidTarget,
+			"The name %s cannot be found. Check how it is spelt, and that it can be resolved from this server.",
+			host).About("target")
 	}
 	if len(ips) == 0 {
 		return nil, fault.New(fault.InvalidTarget, "The name %s has no address.", host).About("target")

@@ -16,13 +16,23 @@ type Page struct {
 // Routes are the outbox's part of the operators' API.
 func (o *Outbox) Routes() []wire.Route {
 	return []wire.Route{
-		{Method: "GET", Path: "/ops/deliveries", Summary: "List deliveries, the newest first", Auth: wire.Viewer, Query: append([]wire.Param{
-			{Name: "workspace", Meaning: "only deliveries of this workspace"},
-			{Name: "status", Meaning: "only those that are pending, delivered or dead (given up)"},
-			{Name: "target", Meaning: "only those to exactly this address"},
-		}, wire.PageParams...), Answer: Page{}, Handle: wire.Answer(http.StatusOK, o.getDeliveries)},
-		{Method: "GET", Path: "/ops/deliveries/{id}", Summary: "Show a delivery and every try", Auth: wire.Viewer, Answer: Detail{}, Handle: wire.Answer(http.StatusOK, o.getDelivery)},
-		{Method: "POST", Path: "/ops/deliveries/{id}/resend", Summary: "Send a dead letter again, or one that waits for its next try now", Auth: wire.Operator, Answer: Summary{}, Handle: wire.Answer(http.StatusOK, o.postResend)},
+		{
+			Method: "GET", Path: "/ops/deliveries", Summary: "List deliveries, the newest first", Auth: wire.Viewer,
+			Query: append([]wire.Param{
+				{Name: "workspace", Meaning: "only deliveries of this workspace"},
+				{Name: "status", Meaning: "only those that are pending, delivered or dead (given up)"},
+				{Name: "target", Meaning: "only those to exactly this address"},
+			}, wire.PageParams...), Answer: Page{}, Handle: wire.Answer(http.StatusOK, o.getDeliveries),
+		},
+		{
+			Method: "GET", Path: "/ops/deliveries/{id}", Summary: "Show a delivery and every try", Auth: wire.Viewer,
+			Answer: Detail{}, Handle: wire.Answer(http.StatusOK, o.getDelivery),
+		},
+		{
+			Method: "POST", Path: "/ops/deliveries/{id}/resend",
+			Summary: "Send a dead letter again, or one that waits for its next try now", Auth: wire.Operator, Answer: Summary{},
+			Handle: wire.Answer(http.StatusOK, o.postResend),
+		},
 	}
 }
 
@@ -36,7 +46,8 @@ func (o *Outbox) getDeliveries(req *http.Request) (Page, error) {
 		return Page{}, err
 	}
 	q := req.URL.Query()
-	all, err := o.List(req.Context(), Filter{Workspace: q.Get("workspace"), Status: q.Get("status"), Target: q.Get("target")}, before[0], limit)
+	all, err := o.List(req.Context(),
+		Filter{Workspace: q.Get("workspace"), Status: q.Get("status"), Target: q.Get("target")}, before[0], limit)
 	page := Page{Deliveries: all}
 	if err == nil && len(all) == limit {
 		page.Next = wire.Cursor(all[limit-1].ID)

@@ -99,7 +99,8 @@ func (r *runner) send(l *lane, d waiting) bool {
 	switch <-out.reply {
 	case written:
 		if out.kind == kindGivenUp {
-			r.log.Warn("a delivery was given up; it can be sent again", "delivery", d.id, "attempts", out.body.Attempt, "class", out.body.Class)
+			r.log.Warn("a delivery was given up; it can be sent again", "delivery", d.id, "attempts", out.body.Attempt, "class",
+				out.body.Class)
 		}
 		return out.kind != kindFailed
 	case lost:
@@ -112,7 +113,10 @@ func (r *runner) send(l *lane, d waiting) bool {
 func (r *runner) tryEntry(ctx context.Context, e *ledger.Entry, d waiting, at time.Time) Result {
 	var q queued
 	if err := e.Decode(&q); err != nil {
-		return Result{Verdict: Hopeless, Class: "erased", Text: "The payload is no longer in the ledger: it was erased, or cannot be read."}
+		return Result{
+			Verdict: Hopeless, Class: "erased",
+			Text: "The payload is no longer in the ledger: it was erased, or cannot be read.",
+		}
 	}
 	return r.try(ctx, d.sender, Attempt{
 		ID: d.id, Workspace: e.Workspace, Target: q.Target, Method: q.Method, Header: q.Header, Payload: q.payload(),

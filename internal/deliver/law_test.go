@@ -85,7 +85,8 @@ func TestEveryDeliveryIsTriedInOrderUntilItHasAnOutcomeWhateverIsKilled(t *testi
 			address := empty(t)
 			j := &judge{
 				t: t, seed: rapid.Int().Draw(rt, "seed"),
-				place: map[string]int{}, line: map[string][]string{}, final: map[string]int{}, count: map[string]int{}, high: map[string]int{},
+				place: map[string]int{}, line: map[string][]string{}, final: map[string]int{}, count: map[string]int{},
+				high: map[string]int{},
 			}
 			r := newReceiver(t, j.answer)
 			c := &ledgertest.Clock{}
@@ -144,7 +145,8 @@ func disturb(t *testing.T, rt *rapid.T, address string, c *ledgertest.Clock) {
 
 func TestTwoRunnersNeverSendTheSameAtTheSameTime(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		r := newReceiver(t, func(http.ResponseWriter, *http.Request, call) { time.Sleep(time.Millisecond) }) // notices overlaps
+		// notices overlaps
+		r := newReceiver(t, func(http.ResponseWriter, *http.Request, call) { time.Sleep(time.Millisecond) })
 		c := &ledgertest.Clock{}
 		a, b := open(t, address, c), open(t, address, c)
 		var all []deliver.Delivery

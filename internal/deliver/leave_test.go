@@ -71,7 +71,8 @@ func held(t *testing.T, db *store.DB) (rows int) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	if err := tx.QueryRow("SELECT (SELECT count(*) FROM delivery_runner) + (SELECT count(*) FROM delivery_claim WHERE holder <> '')", nil, &rows); err != nil {
+	if err := tx.QueryRow("SELECT (SELECT count(*) FROM delivery_runner) + (SELECT count(*) "+
+		"FROM delivery_claim WHERE holder <> '')", nil, &rows); err != nil {
 		t.Fatal(err)
 	}
 	return rows

@@ -53,7 +53,8 @@ func start(t testing.TB, address string, options ...func(*deliver.Options)) *nod
 // open makes a node whose runner does not run.
 func open(t testing.TB, address string, c *ledgertest.Clock, options ...func(*deliver.Options)) *node {
 	t.Helper()
-	core := ledgertest.Open(t, address, c, []ledgertest.Part{{Migrations: deliver.Migrations, Projection: deliver.Projection()}})
+	core := ledgertest.Open(t, address, c,
+		[]ledgertest.Part{{Migrations: deliver.Migrations, Projection: deliver.Projection()}})
 	o := deliver.Options{DB: core.DB, Ledger: core.Ledger, Key: masterKey, Now: c.Now}
 	quick(&o)
 	for _, option := range options {
@@ -86,7 +87,10 @@ func (n *node) queue(t testing.TB, all ...deliver.Delivery) (ids []string) {
 }
 
 func hook(target string) deliver.Delivery {
-	return deliver.Delivery{Workspace: "default", Target: target, Receiver: "billing", Generation: 1, Payload: []byte(`{"gate_id":"gate_1"}`)}
+	return deliver.Delivery{
+		Workspace: "default", Target: target, Receiver: "billing", Generation: 1,
+		Payload: []byte(`{"gate_id":"gate_1"}`),
+	}
 }
 
 func (n *node) get(t testing.TB, id string) deliver.Detail {

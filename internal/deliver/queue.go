@@ -58,7 +58,10 @@ func Queue(tx *ledger.Tx, d Delivery) (string, error) {
 		d.Actor = "system"
 	}
 	name := id.New("delivery")
-	tx.Append(ledger.Event{Workspace: d.Workspace, Kind: kindQueued, Actor: d.Actor, Subject: name, Trace: d.Trace, Body: b})
+	tx.Append(ledger.Event{
+		Workspace: d.Workspace, Kind: kindQueued, Actor: d.Actor, Subject: name, Trace: d.Trace,
+		Body: b,
+	})
 	return name, nil
 }
 
@@ -90,7 +93,8 @@ func (d *Delivery) body() (queued, error) {
 			line = defaultLine(u)
 		}
 	} else if !clean(d.Target, maxTarget) || d.Target == "" {
-		return b, fault.New(fault.InvalidTarget, "The target of a %s delivery should be 1 to %d bytes of plain text.", b.Sender, maxTarget).About("target")
+		return b, fault.New(fault.InvalidTarget, "The target of a %s delivery should be 1 to %d bytes of plain text.",
+			b.Sender, maxTarget).About("target")
 	}
 	if line == "" {
 		line = d.Target
@@ -123,7 +127,8 @@ var (
 	// ownHeaders are those that we set, or that decide where one request ends.
 	ownHeaders = []string{
 		"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade", "Te", "Expect",
-		"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature", "X-Amp-Signature", "X-Amp-Timestamp", "X-Amp-Delivery-Attempt",
+		"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature", "X-Amp-Signature", "X-Amp-Timestamp",
+		"X-Amp-Delivery-Attempt",
 	}
 	// secretHeaders must not get into the ledger.
 	secretHeaders = []string{"Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key"}
@@ -131,19 +136,26 @@ var (
 
 func checkHeader(header map[string]string) error {
 	if len(header) > maxHeaders {
-		return fault.New(fault.InvalidPayload, "There are %d headers; the most is %d.", len(header), maxHeaders).About("headers")
+		return fault.New(fault.InvalidPayload, "There are %d headers; the most is %d.", len(header),
+			maxHeaders).About("headers")
 	}
 	for name, value := range header {
 		canonical := http.CanonicalHeaderKey(name)
 		switch {
 		case !headerForm.MatchString(name):
-			return fault.New(fault.InvalidPayload, "A header's name has 1 to 64 letters, digits and hyphens, such as X-Request-Source. It is %.80q.", name).About("headers")
+			return fault.New(fault.InvalidPayload,
+				"A header's name has 1 to 64 letters, digits and hyphens, such as X-Request-Source. It is %.80q.",
+				name).About("headers")
 		case slices.Contains(ownHeaders, canonical):
-			return fault.New(fault.InvalidPayload, "The header %s is set by Signalbox itself. Leave it out.", canonical).About("headers")
+			return fault.New(fault.InvalidPayload, "The header %s is set by Signalbox itself. Leave it out.",
+				canonical).About("headers")
 		case slices.Contains(secretHeaders, canonical):
-			return fault.New(fault.InvalidPayload, "The header %s would put a secret into the ledger. Leave it out; the receiver recognises us by the signature.", canonical).About("headers")
+			return fault.New(fault.InvalidPayload,
+				"The header %s would put a secret into the ledger. Leave it out; the receiver recognises us by the signature.",
+				canonical).About("headers")
 		case !clean(value, maxValue) || strings.ContainsAny(value, "\r\n"):
-			return fault.New(fault.InvalidPayload, "The value of the header %s should be one line of at most %d bytes.", canonical, maxValue).About("headers")
+			return fault.New(fault.InvalidPayload, "The value of the header %s should be one line of at most %d bytes.",
+				canonical, maxValue).About("headers")
 		}
 	}
 	return nil

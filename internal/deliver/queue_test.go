@@ -99,7 +99,10 @@ func TestAnOutcomeForADeliveryThatHasEndedChangesNothing(t *testing.T) {
 		}
 		for _, kind := range []string{"delivery.failed", "delivery.given_up", "delivery.succeeded", "delivery.resent"} {
 			err := n.ledger.Write(t.Context(), func(tx *ledger.Tx) error {
-				tx.Append(ledger.Event{Kind: kind, Actor: "system", Subject: ids[0], Body: []byte(`{"attempt":7,"at":5,"took_ms":1,"text":"late","next_at":9}`)})
+				tx.Append(ledger.Event{
+					Kind: kind, Actor: "system", Subject: ids[0],
+					Body: []byte(`{"attempt":7,"at":5,"took_ms":1,"text":"late","next_at":9}`),
+				})
 				return nil
 			})
 			if err != nil {
@@ -122,7 +125,8 @@ func TestADeliveryForLaterWaitsAndThoseBehindItToo(t *testing.T) {
 		later.NotBefore = n.Now().Add(time.Hour)
 		ids := n.queue(t, later, hook(r.URL+"/later"), hook(r.URL+"/other"))
 		n.becomes(t, ids[2], deliver.Delivered)
-		if a, b := n.get(t, ids[0]), n.get(t, ids[1]); a.Attempts != 0 || a.NextAt == nil || b.Attempts != 0 || b.Behind != ids[0] {
+		if a, b := n.get(t, ids[0]), n.get(t, ids[1]); a.Attempts != 0 || a.NextAt == nil || b.Attempts != 0 ||
+			b.Behind != ids[0] {
 			t.Errorf("they are %+v and %+v", a, b)
 		}
 		n.Move(time.Hour)
@@ -179,7 +183,8 @@ func TestTheOperatorsAPI(t *testing.T) {
 		mux := http.NewServeMux()
 		for _, route := range n.Routes() {
 			mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, req *http.Request) {
-				ctx := wire.WithScope(roster.With(req.Context(), roster.Identity{Kind: roster.HolderOperator, ID: "o", Name: "ines", Role: roster.Operator}), scope)
+				ctx := wire.WithScope(roster.With(req.Context(),
+					roster.Identity{Kind: roster.HolderOperator, ID: "o", Name: "ines", Role: roster.Operator}), scope)
 				if err := route.Handle(w, req.WithContext(ctx)); err != nil {
 					wire.Fail(w, err)
 				}
@@ -219,7 +224,8 @@ func TestTheOperatorsAPI(t *testing.T) {
 			t.Error(diff)
 		}
 		var one deliver.Detail
-		if code := ask("GET", "/ops/deliveries/"+ids[0], &one); code != 200 || one.ID != ids[0] || len(one.Events) != 1 || !strings.Contains(one.Events[0].Text, "410") {
+		if code := ask("GET", "/ops/deliveries/"+ids[0], &one); code != 200 || one.ID != ids[0] || len(one.Events) != 1 ||
+			!strings.Contains(one.Events[0].Text, "410") {
 			t.Errorf("%d %+v", code, one)
 		}
 		var again deliver.Summary
@@ -242,7 +248,10 @@ func TestTheOperatorsAPI(t *testing.T) {
 				t.Errorf("%s of another workspace: %d", call, code)
 			}
 		}
-		for path, want := range map[string]int{"/ops/deliveries/delivery_x": 404, "/ops/deliveries?status=lost": 400, "/ops/deliveries?limit=0": 400, "/ops/deliveries?cursor=!": 400} {
+		for path, want := range map[string]int{
+			"/ops/deliveries/delivery_x": 404, "/ops/deliveries?status=lost": 400,
+			"/ops/deliveries?limit=0": 400, "/ops/deliveries?cursor=!": 400,
+		} {
 			if code := ask("GET", path, nil); code != want {
 				t.Errorf("%s: %d, want %d", path, code, want)
 			}

@@ -60,7 +60,8 @@ func (r *runner) recordAll(batch []*outcome) {
 		}
 		return
 	}
-	r.log.Error("cannot record what became of deliveries; they will be sent again", "count", len(batch), "error", err.Error())
+	r.log.Error("cannot record what became of deliveries; they will be sent again", "count", len(batch), "error",
+		err.Error())
 	for _, o := range batch {
 		o.reply <- lost
 	}
@@ -110,7 +111,10 @@ func (r *runner) write(batch []*outcome) (became []recording, err error) {
 			}
 			body := o.body
 			body.Attempt = made + 1
-			tx.Append(ledger.Event{Workspace: o.workspace, Kind: o.kind, Actor: "system", Subject: o.id, Trace: o.trace, Body: body})
+			tx.Append(ledger.Event{
+				Workspace: o.workspace, Kind: o.kind, Actor: "system", Subject: o.id, Trace: o.trace,
+				Body: body,
+			})
 		}
 		return nil
 	})

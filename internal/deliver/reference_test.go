@@ -31,7 +31,8 @@ func TestByWhatAReceiverKnowsADeliveryIsKept(t *testing.T) {
 			{"here", strings.Repeat("long", 100), deliver.Delivered, ""},
 			{"lost", "x", deliver.Dead, ""},
 		} {
-			id := n.queue(t, deliver.Delivery{Workspace: "default", Sender: "named", Target: c.target, Payload: []byte(c.name)})[0]
+			id := n.queue(t,
+				deliver.Delivery{Workspace: "default", Sender: "named", Target: c.target, Payload: []byte(c.name)})[0]
 			n.becomes(t, id, c.status)
 			if got, err := n.Reference(t.Context(), id); err != nil || got != c.want {
 				t.Errorf("%.30s: %q %v", c.name, got, err)

@@ -23,7 +23,8 @@ func TestTheSignatureOfAMPMessaging(t *testing.T) {
 // The example of the Standard Webhooks libraries.
 func TestTheSignatureOfStandardWebhooks(t *testing.T) {
 	header := http.Header{}
-	sign(header, wire.NewSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
+	sign(header, wire.NewSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), "msg_p5jXN8AQM9LWM0D4loKWxJek",
+		time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
 	const want = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 	if header.Get("webhook-signature") != want {
 		t.Errorf("the signature is %s", header.Get("webhook-signature"))
@@ -60,7 +61,8 @@ func TestPausesGrowAndVaryAndTheLastTryComesWhenTheTimeIsOver(t *testing.T) {
 func TestADeliveryIsCheckedBeforeItIsQueued(t *testing.T) {
 	good := Delivery{Workspace: "default", Target: "https://Hooks.example.com:8443/a/b?x=1"}
 	b, err := good.body()
-	if err != nil || b.Method != http.MethodPost || b.Sender != WebhookSender || b.OrderKey != "default webhook hooks.example.com:8443/a/b" || b.GiveUpAfter != DefaultGiveUpAfter.Microseconds() {
+	if err != nil || b.Method != http.MethodPost || b.Sender != WebhookSender ||
+		b.OrderKey != "default webhook hooks.example.com:8443/a/b" || b.GiveUpAfter != DefaultGiveUpAfter.Microseconds() {
 		t.Errorf("%+v %v", b, err)
 	}
 	for name, d := range map[string]Delivery{

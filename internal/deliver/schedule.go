@@ -9,7 +9,10 @@ import (
 
 // DefaultPauses are how long to wait after the first try, the second and so on; the
 // last one repeats.
-var DefaultPauses = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour, 3 * time.Hour}
+var DefaultPauses = []time.Duration{
+	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute,
+	30 * time.Minute, time.Hour, 3 * time.Hour,
+}
 
 const (
 	// DefaultGiveUpAfter is how long a delivery is tried.

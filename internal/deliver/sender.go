@@ -84,7 +84,11 @@ func tidy(text string) string {
 func (o *Outbox) try(ctx context.Context, sender string, a Attempt) (r Result) {
 	s, ok := o.senders[sender]
 	if !ok {
-		return Result{Class: "no_sender", Text: fmt.Sprintf("This server has no sender for %q. Configure one, or send it again from a server that has.", sender)}
+		return Result{
+			Class: "no_sender",
+			Text: fmt.Sprintf("This server has no sender for %q. Configure one, or send it again from a server that has.",
+				sender),
+		}
 	}
 	bounded, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()

@@ -59,12 +59,14 @@ type Filter struct {
 	Target    string
 }
 
-const columns = "id, workspace, status, sender, target, entry, attempts, last_error, queued_at, due_at, give_up_at, ended_at"
+const columns = "id, workspace, status, sender, target, entry, attempts, last_error, " +
+	"queued_at, due_at, give_up_at, ended_at"
 
 func scanSummary(scan func(...any) error) (Summary, error) {
 	var s Summary
 	var queuedAt, dueAt, giveUpAt, endedAt int64
-	if err := scan(&s.ID, &s.Workspace, &s.Status, &s.Sender, &s.Target, &s.Entry, &s.Attempts, &s.LastError, &queuedAt, &dueAt, &giveUpAt, &endedAt); err != nil {
+	if err := scan(&s.ID, &s.Workspace, &s.Status, &s.Sender, &s.Target, &s.Entry, &s.Attempts, &s.LastError, &queuedAt,
+		&dueAt, &giveUpAt, &endedAt); err != nil {
 		return s, err
 	}
 	s.QueuedAt, s.NextAt, s.EndedAt = time.UnixMicro(queuedAt).UTC(), store.Moment(dueAt), store.Moment(endedAt)
@@ -81,7 +83,8 @@ func (o *Outbox) List(ctx context.Context, f Filter, before string, limit int) (
 		return []Summary{}, nil
 	}
 	if f.Status != "" && !slices.Contains(Statuses, f.Status) {
-		return nil, fault.New(fault.InvalidRequest, "The status should be one of %s, and is %.40q.", strings.Join(Statuses, ", "), f.Status).About("status")
+		return nil, fault.New(fault.InvalidRequest, "The status should be one of %s, and is %.40q.",
+			strings.Join(Statuses, ", "), f.Status).About("status")
 	}
 	var where store.Where
 	if before != "" {
@@ -96,7 +99,9 @@ func (o *Outbox) List(ctx context.Context, f Filter, before string, limit int) (
 			where.And("status <> 'delivered'")
 		}
 	}
-	return store.All(o.db.Reading(ctx), scanSummary, "SELECT "+columns+" FROM delivery WHERE "+where.String()+" ORDER BY id DESC LIMIT "+where.Mark(limit), where.Args()...)
+	return store.All(o.db.Reading(ctx), scanSummary,
+		"SELECT "+columns+" FROM delivery WHERE "+where.String()+" ORDER BY id DESC LIMIT "+where.Mark(limit),
+		where.Args()...)
 }
 
 // Reference is by what the receiver knows a delivery, "" when it has not arrived or
@@ -126,7 +131,9 @@ func (o *Outbox) Get(ctx context.Context, id string) (Detail, error) {
 	if err != nil {
 		return d, err
 	}
-	err = o.db.Read.QueryRowContext(ctx, "SELECT l.delivery FROM delivery_lane l JOIN delivery d ON d.order_key = l.order_key WHERE d.id = $1 AND d.status = 'pending' AND l.delivery <> d.id", id).Scan(&d.Behind)
+	err = o.db.Read.QueryRowContext(ctx,
+		"SELECT l.delivery FROM delivery_lane l JOIN delivery d ON d.order_key = l.order_key WHERE d.id = $1 AND d.status "+
+			"= 'pending' AND l.delivery <> d.id", id).Scan(&d.Behind)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return d, err
 	}
@@ -174,7 +181,8 @@ func (o *Outbox) Resend(ctx context.Context, by roster.Identity, id string) (Sum
 		case err != nil:
 			return err
 		case s.Status == Delivered:
-			return fault.New(fault.Conflict, "The delivery %s has arrived, on %s. It is not sent a second time.", id, s.EndedAt.Format(time.RFC3339))
+			return fault.New(fault.Conflict, "The delivery %s has arrived, on %s. It is not sent a second time.", id,
+				s.EndedAt.Format(time.RFC3339))
 		case s.Status == Pending && s.NextAt == nil:
 			return nil // it is due, or waits only for those before it
 		}

@@ -44,7 +44,8 @@ func sign(header http.Header, secret wire.Secret, id string, at time.Time, body 
 	header.Set("webhook-id", id)
 	header.Set("webhook-timestamp", stamp)
 	// A receiver's own secret may be any text, which Standard Webhooks cannot sign with.
-	if key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, secretPrefix)); err == nil && strings.HasPrefix(text, secretPrefix) {
+	if key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, secretPrefix)); err == nil &&
+		strings.HasPrefix(text, secretPrefix) {
 		header.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac(key, id+"."+stamp+".", body)))
 	}
 	header.Set("X-AMP-Timestamp", stamp)

@@ -94,15 +94,19 @@ func applyQueued(tx *store.Tx, e *ledger.Entry, b *queued) {
 	at := e.At.UnixMicro()
 	tx.Exec(`INSERT INTO delivery (id, workspace, status, sender, target, order_key, entry, place, attempts, tries, due_at, since, queued_at, give_up_after, give_up_at, ended_at, last_error)
 VALUES ($1, $2, 'pending', $3, $4, $5, $6, $6, 0, 0, $7, 0, $8, $9, $10, 0, '')`,
-		e.Subject, e.Workspace, b.Sender, b.Target, b.OrderKey, e.Seq, b.NotBefore, at, b.GiveUpAfter, max(at, b.NotBefore)+b.GiveUpAfter)
-	tx.Exec("INSERT INTO delivery_lane (order_key, delivery, tries, due_at, since) VALUES ($1, $2, 0, $3, 0) ON CONFLICT (order_key) DO NOTHING",
+		e.Subject, e.Workspace, b.Sender, b.Target, b.OrderKey, e.Seq, b.NotBefore, at, b.GiveUpAfter,
+		max(at, b.NotBefore)+b.GiveUpAfter)
+	tx.Exec("INSERT INTO delivery_lane (order_key, delivery, tries, due_at, since) VALUES ($1, $2, "+
+		"0, $3, 0) ON CONFLICT (order_key) DO NOTHING",
 		b.OrderKey, e.Subject, b.NotBefore)
 }
 
 func applyFailed(tx *store.Tx, e *ledger.Entry, b *tried) {
-	tx.Exec("UPDATE delivery SET attempts = $2, tries = tries + 1, due_at = $3, since = $4, last_error = $5 WHERE id = $1 AND status = 'pending'",
+	tx.Exec("UPDATE delivery SET attempts = $2, tries = tries + 1, due_at = $3, since = $4, "+
+		"last_error = $5 WHERE id = $1 AND status = 'pending'",
 		e.Subject, b.Attempt, b.NextAt, b.At, b.Text)
-	tx.Exec("UPDATE delivery_lane SET tries = tries + 1, due_at = $2, since = $3 WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND delivery = $1",
+	tx.Exec("UPDATE delivery_lane SET tries = tries + 1, due_at = $2, since = $3 WHERE order_key = (SELECT order_key "+
+		"FROM delivery WHERE id = $1) AND delivery = $1",
 		e.Subject, b.NextAt, b.At)
 }
 
@@ -110,9 +114,11 @@ func applyFailed(tx *store.Tx, e *ledger.Entry, b *tried) {
 // first of a lane is ever tried, so the next has a greater place.
 func applyEnded(status string) ledger.Apply {
 	return ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *tried) {
-		tx.Exec("UPDATE delivery SET status = $2, attempts = $3, due_at = 0, since = 0, ended_at = $4, last_error = $5, reference = $6 WHERE id = $1 AND status = 'pending'",
+		tx.Exec("UPDATE delivery SET status = $2, attempts = $3, due_at = 0, since = 0, ended_at = $4, last_error = $5, "+
+			"reference = $6 WHERE id = $1 AND status = 'pending'",
 			e.Subject, status, b.Attempt, e.At.UnixMicro(), b.Text, b.Reference)
-		tx.Exec("DELETE FROM delivery_lane WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND delivery = $1", e.Subject)
+		tx.Exec("DELETE FROM delivery_lane WHERE order_key = (SELECT order_key FROM "+
+			"delivery WHERE id = $1) AND delivery = $1", e.Subject)
 		tx.Exec(`INSERT INTO delivery_lane (order_key, delivery, tries, due_at, since)
 SELECT order_key, id, tries, due_at, since FROM delivery
 WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND status = 'pending' AND place > (SELECT place FROM delivery WHERE id = $1)
@@ -127,7 +133,8 @@ func applyResent(tx *store.Tx, e *ledger.Entry) error {
 	tx.Exec(`UPDATE delivery SET status = 'pending', place = $2, tries = 0, ended_at = 0, give_up_at = CAST($3 AS bigint) + give_up_after
 WHERE id = $1 AND status = 'dead'`, e.Subject, e.Seq, at)
 	tx.Exec("UPDATE delivery SET due_at = 0, since = 0 WHERE id = $1 AND status = 'pending'", e.Subject)
-	tx.Exec("UPDATE delivery_lane SET due_at = 0, since = 0 WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND delivery = $1", e.Subject)
+	tx.Exec("UPDATE delivery_lane SET due_at = 0, since = 0 WHERE order_key = (SELECT order_key "+
+		"FROM delivery WHERE id = $1) AND delivery = $1", e.Subject)
 	tx.Exec(`INSERT INTO delivery_lane (order_key, delivery, tries, due_at, since)
 SELECT order_key, id, tries, due_at, since FROM delivery WHERE id = $1 AND status = 'pending' ON CONFLICT (order_key) DO NOTHING`, e.Subject)
 	return nil

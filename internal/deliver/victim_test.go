@@ -86,7 +86,11 @@ func (v *victim) live() error {
 	if err := db.Migrate(ctx, coreMigrations()...); err != nil {
 		return err
 	}
-	if v.ledger, err = ledger.Open(ctx, ledger.Options{DB: db, Dir: v.Dir, Origin: "test.example/kill", Projections: coreProjections(), Log: log}); err != nil {
+	if v.ledger, err = ledger.Open(ctx,
+		ledger.Options{
+			DB: db, Dir: v.Dir, Origin: "test.example/kill", Projections: coreProjections(),
+			Log: log,
+		}); err != nil {
 		return err
 	}
 	v.gates = gate.New(db, v.ledger, nil, log)
@@ -223,7 +227,8 @@ func (v *victim) vote(r *rand.Rand) {
 }
 
 func (v *victim) cast(gateID, name string, b gate.Ballot) {
-	g, err := v.gates.Vote(v.serving, roster.Identity{Kind: roster.HolderOperator, ID: "op_" + name, Name: name, Role: roster.Operator}, gateID, b)
+	g, err := v.gates.Vote(v.serving,
+		roster.Identity{Kind: roster.HolderOperator, ID: "op_" + name, Name: name, Role: roster.Operator}, gateID, b)
 	switch {
 	case err == nil:
 		say(word{What: "voted", ID: gateID, By: name, Name: b.Note})
@@ -243,7 +248,10 @@ func (v *victim) queue(r *rand.Rand) {
 		some := r.Perm(len(paths))[:1+r.IntN(2)]
 		ids := make([]string, len(some))
 		err := v.ledger.Write(v.serving, func(tx *ledger.Tx) (err error) {
-			tx.Append(ledger.Event{Workspace: "default", Kind: "note.written", Actor: "system", Subject: name, Trace: name, Body: len(some)})
+			tx.Append(ledger.Event{
+				Workspace: "default", Kind: "note.written", Actor: "system", Subject: name, Trace: name,
+				Body: len(some),
+			})
 			for i, p := range some {
 				d := hook(v.URL + paths[p])
 				d.Trace, d.Payload = name, []byte(name)

@@ -105,7 +105,8 @@ func (w *webhook) judge(res *http.Response, answer []byte) Result {
 		r.Text = "The receiver answered 410: the address is gone for good."
 	case code >= 300 && code < 400:
 		r.Class = "redirect"
-		r.Text = fmt.Sprintf("The receiver answered %d and points to another address. Redirects are not followed; register the address it points to.", code)
+		r.Text = fmt.Sprintf("The receiver answered %d and points to another address. Redirects are not "+
+			"followed; register the address it points to.", code)
 	default:
 		r.RetryAfter = RetryAfter(res.Header.Get("Retry-After"), w.now())
 		r.Text = fmt.Sprintf("The receiver answered %d%s", code, excerpt(answer))
@@ -149,9 +150,15 @@ func ExplainDial(err error) Result {
 	_, alert := errors.AsType[tls.AlertError](err)
 	switch {
 	case untrusted || unnamed:
-		return Result{Class: "tls", Text: "The receiver's certificate is not valid for its name, or not signed by an authority that this server trusts."}
+		return Result{
+			Class: "tls",
+			Text:  "The receiver's certificate is not valid for its name, or not signed by an authority that this server trusts.",
+		}
 	case record || alert || errors.Is(err, http.ErrSchemeMismatch):
-		return Result{Class: "tls", Text: "The receiver does not speak TLS as it should. Check whether the address is http or https."}
+		return Result{
+			Class: "tls",
+			Text:  "The receiver does not speak TLS as it should. Check whether the address is http or https.",
+		}
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return Result{Class: "refused", Text: "The receiver refuses the connection: nothing listens at that address."}
 	case errors.Is(err, context.DeadlineExceeded) || isNet && timeout.Timeout():

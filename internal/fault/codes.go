@@ -77,11 +77,17 @@ type Meaning struct {
 
 // Catalogue lists every code. docs/errors.md is generated from it.
 var Catalogue = []Meaning{
-	{InvalidPayload, 400, "The body is not what the call takes. `field` or `details.fields` says where; the message says what a right value looks like."},
+	{
+		InvalidPayload, 400,
+		"The body is not what the call takes. `field` or `details.fields` says where; the " +
+			"message says what a right value looks like.",
+	},
 	{InvalidRequest, 400, "A part of the address or the query is wrong."},
 	{InvalidConfig, 400, "A configuration key or value is wrong. Nothing was changed."},
-	{InvalidPolicy, 400, "The policy or its test file is wrong. `details.problems` lists every place, with line, column and what was meant. The policy in force stays."},
-	{InvalidTarget, 400, "The address cannot be delivered to: it is not http or https, carries a password, or belongs to a network that is not public and that the allow list does not name."},
+	{InvalidPolicy, 400, "The policy or its test file is wrong. `details.problems` lists every place, with line, column " +
+		"and what was meant. The policy in force stays."},
+	{InvalidTarget, 400, "The address cannot be delivered to: it is not http or https, carries a password, or belongs " +
+		"to a network that is not public and that the allow list does not name."},
 	{Unauthenticated, 401, "The call carries no key, or one that is unknown, revoked or past its grace period."},
 	{Forbidden, 403, "The key is good, but may not do this."},
 	{NotFound, 404, "There is nothing under that name in what the key may see."},
@@ -95,36 +101,68 @@ var Catalogue = []Meaning{
 	{UnsupportedMedia, 415, "The body is of a type that the call does not take."},
 	{Cancelled, 499, "The caller went away before the work began. Nothing was changed."},
 	{Internal, 500, "A mistake of ours. The log has the cause, under the id in the `X-Request-Id` header."},
-	{UnrecordedWrite, 500, "Code tried to change state without an entry in the ledger. A mistake of ours; nothing was changed."},
+	{
+		UnrecordedWrite, 500,
+		"Code tried to change state without an entry in the ledger. A mistake of ours; nothing was changed.",
+	},
 	{VerificationFailed, 422, "An export, a proof or a checkpoint does not verify."},
 	{StoreUnavailable, 503, "The database cannot be reached. Nothing was changed; try again."},
 	{StoreFull, 503, "The disk is full. Nothing was changed; writes work again as soon as there is room."},
 	{StoreReadOnly, 503, "The data folder or the database cannot be written to. Nothing was changed."},
-	{SchemaNewer, 503, "The database was made by a newer Signalbox. Run that version, or restore a backup made before the upgrade."},
-	{OutcomeUnknown, 503, "The database went away while it was committing, and has not come back to say whether it did. `details` says where to look."},
-	{LedgerMismatch, 503, "The ledger in the database is not the one that was signed. Writes are refused until an operator has looked into it."},
+	{
+		SchemaNewer, 503,
+		"The database was made by a newer Signalbox. Run that version, or restore a backup made before the upgrade.",
+	},
+	{
+		OutcomeUnknown, 503,
+		"The database went away while it was committing, and has not come back to say " +
+			"whether it did. `details` says where to look.",
+	},
+	{
+		LedgerMismatch, 503,
+		"The ledger in the database is not the one that was signed. Writes are " +
+			"refused until an operator has looked into it.",
+	},
 	{Stopping, 503, "The server is stopping. Nothing was changed; try again."},
 	{Overloaded, 429, "Too many writes are waiting. Nothing was changed; try again."},
-	{RateLimited, 429, "The agent has used up what it may ask for in a minute. Nothing was changed; try again after the seconds in the `Retry-After` header, which are in `details.retry_after` too."},
+	{RateLimited, 429, "The agent has used up what it may ask for in a minute. Nothing was changed; try again after the " +
+		"seconds in the `Retry-After` header, which are in `details.retry_after` too."},
 	{MissingField, 400, "A field that has to be there is not; `field` names it."},
-	{InvalidField, 400, "A field is of a wrong type, form or length; `field` names it, and the message says what a right value looks like."},
+	{
+		InvalidField, 400,
+		"A field is of a wrong type, form or length; `field` names it, and the message says what a right value looks like.",
+	},
 	{TenantDenied, 403, "The agent may not be registered in that tenant with what the call carries."},
-	{SignatureInvalid, 403, "The signature is not one of the sender's registered key over this message. Nothing was stored."},
+	{
+		SignatureInvalid, 403,
+		"The signature is not one of the sender's registered key over this message. Nothing was stored.",
+	},
 	{SignatureMissing, 422, "This server takes signed messages only."},
 	{KeyRevoked, 403, "The public key was revoked or replaced, and is not taken again."},
 	{AgentSuspended, 403, "The agent is suspended. Its queue is kept."},
 	{RecipientSuspended, 403, "The recipient is suspended, and gets no mail."},
 	{RecipientNotAllowed, 403, "The sender's own communication policy does not name the recipient."},
 	{ExternalProvider, 422, "The recipient belongs to another provider, which this server does not send to."},
-	{HostUnavailable, 503, "The recipient may be on another host of this provider, which does not answer. Send the message again later."},
-	{ScannerUnavailable, 503, "The virus scanner that is configured does not answer, and what was not scanned is not sent. Confirm the attachment again later."},
+	{
+		HostUnavailable, 503,
+		"The recipient may be on another host of this provider, which does not answer. Send the message again later.",
+	},
+	{
+		ScannerUnavailable, 503,
+		"The virus scanner that is configured does not answer, and what was not scanned is " +
+			"not sent. Confirm the attachment again later.",
+	},
 	{NameTaken, 409, "The name is taken in that tenant; `suggestions` has some that are free."},
 	{KeyAlreadyRegistered, 409, "The public key is or was that of another agent."},
 	{DuplicateIdempotencyKey, 409, "The idempotency key was used before, with another body. What was sent first stays."},
 	{QuarantineExpired, 410, "The message was in quarantine for longer than it is kept there, and was rejected."},
 	{TooManyAttachments, 400, "A message takes ten attachments at the most."},
 	{AttachmentNotFound, 404, "There is no attachment with that id among those that the caller may see."},
-	{AttachmentPending, 409, "The attachment was not uploaded, not confirmed, or not scanned yet. Ask for its status, and send the message when it is there."},
+	{
+		AttachmentPending, 409,
+		"The attachment was not uploaded, not confirmed, or not scanned yet. Ask for its " +
+			"status, and send the message when it is there.",
+	},
 	{AttachmentUsed, 409, "The attachment belongs to another message, or was uploaded already. Upload a new copy."},
 	{AttachmentExpired, 410, "The attachment or its upload address is past its time. Upload it again."},
 	{AttachmentTooLarge, 413, "A file has 25 MiB at the most, and those of one message 100 MiB."},

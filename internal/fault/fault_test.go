@@ -23,7 +23,10 @@ func TestThePublicErrorIsFoundInsideOthers(t *testing.T) {
 	if !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Error("the cause is not found")
 	}
-	want := fault.Error{Code: fault.TooLarge, Message: "It has 7 bytes.", Field: "body", Details: map[string]any{"limit": 5}, Cause: io.ErrUnexpectedEOF}
+	want := fault.Error{
+		Code: fault.TooLarge, Message: "It has 7 bytes.", Field: "body",
+		Details: map[string]any{"limit": 5}, Cause: io.ErrUnexpectedEOF,
+	}
 	if diff := cmp.Diff(want, *inner, cmp.Comparer(errors.Is)); diff != "" {
 		t.Error(diff)
 	}

@@ -104,7 +104,8 @@ func (g *Gates) Find(ctx context.Context, a Asked) (*Approval, error) {
 // Remembered are the approvals of a key that are forgotten some day and not before the moment,
 // for a protocol that keeps its own in memory.
 func (g *Gates) Remembered(ctx context.Context, key string, at time.Time) ([]Approval, error) {
-	return store.All(g.db.Reading(ctx), scanApproval, selectApproval+"until_at > 0 AND until_at > $1 AND key = $2", at.UnixMicro(), key)
+	return store.All(g.db.Reading(ctx), scanApproval, selectApproval+"until_at > 0 AND until_at > $1 AND key = $2",
+		at.UnixMicro(), key)
 }
 
 // Open opens an approval in the caller's transaction: record appends the protocol's entry, whose

@@ -58,8 +58,9 @@ func askingProjection() ledger.Projection {
 func (n *node) ask(a asking, past string) (*gate.Approval, error) {
 	a.Gate = gate.NewID()
 	due, err := gate.Prepare(gate.Opening{
-		Agent: a.Asked.Agent, Requester: "agent:x", Origin: gate.Origin{Protocol: "test", Reference: a.Asked.Key}, Digest: a.Asked.Digest,
-		Shown: gate.Shown{Title: "Send it"},
+		Agent: a.Asked.Agent, Requester: "agent:x", Origin: gate.Origin{Protocol: "test", Reference: a.Asked.Key},
+		Digest: a.Asked.Digest,
+		Shown:  gate.Shown{Title: "Send it"},
 	})
 	if err != nil {
 		return nil, err
@@ -80,7 +81,10 @@ func (n *node) use(asked gate.Asked, g gate.Gate) (at time.Time, err error) {
 	err = n.Ledger.Write(context.Background(), func(tx *ledger.Tx) error {
 		at = tx.Now()
 		return asked.Use(tx, &g, func() {
-			tx.Append(ledger.Event{Workspace: "default", Kind: "test.used", Actor: "agent:x", Subject: g.ID, Body: &asking{Asked: asked, Gate: g.ID}})
+			tx.Append(ledger.Event{
+				Workspace: "default", Kind: "test.used", Actor: "agent:x", Subject: g.ID,
+				Body: &asking{Asked: asked, Gate: g.ID},
+			})
 		})
 	})
 	return at, err
@@ -191,12 +195,14 @@ func TestNoSequenceOfCallersUsesAnApprovalWrongly(t *testing.T) {
 			for i := range 3 {
 				other := append([]byte(nil), digest...)
 				other[len(other)-1] = "0123456789abcdef"[i]
-				things = append(things, &thing{asked: gate.Asked{Agent: fmt.Sprintf("agent_%d", iteration), Key: "test:s", Digest: string(other)}})
+				things = append(things,
+					&thing{asked: gate.Asked{Agent: fmt.Sprintf("agent_%d", iteration), Key: "test:s", Digest: string(other)}})
 			}
 			for range rapid.IntRange(5, 30).Draw(rt, "steps") {
 				n := nodes[rapid.IntRange(0, len(nodes)-1).Draw(rt, "node")]
 				th := things[rapid.IntRange(0, len(things)-1).Draw(rt, "thing")]
-				switch rapid.SampledFrom([]string{"find", "open", "open", "decide", "decide", "use", "use", "use", "wait"}).Draw(rt, "do") {
+				switch rapid.SampledFrom([]string{"find", "open", "open", "decide", "decide", "use", "use", "use", "wait"}).Draw(rt,
+					"do") {
 				case "find":
 					th.find(rt, n)
 				case "open":
@@ -205,7 +211,8 @@ func TestNoSequenceOfCallersUsesAnApprovalWrongly(t *testing.T) {
 					if th.gate == "" || th.status != gate.Pending {
 						continue
 					}
-					g, err := n.gates.Vote(context.Background(), ada, th.gate, gate.Ballot{Approve: rapid.IntRange(0, 3).Draw(rt, "no") > 0})
+					g, err := n.gates.Vote(context.Background(), ada, th.gate,
+						gate.Ballot{Approve: rapid.IntRange(0, 3).Draw(rt, "no") > 0})
 					if err != nil {
 						rt.Fatal(err)
 					}
@@ -263,7 +270,10 @@ func (th *thing) open(rt *rapid.T, n *node) {
 		rt.Fatalf("%s stands, %+v was known, and past is %q", stands.Gate, th, past)
 	}
 	if anew {
-		*th = thing{asked: th.asked, before: append(slices.Clip(th.before), th.g), gate: stands.Gate, window: stands.Window, uses: a.Uses, until: stands.Until, status: gate.Pending, g: gate.Gate{ID: stands.Gate, Status: gate.Pending}}
+		*th = thing{
+			asked: th.asked, before: append(slices.Clip(th.before), th.g), gate: stands.Gate, window: stands.Window,
+			uses: a.Uses, until: stands.Until, status: gate.Pending, g: gate.Gate{ID: stands.Gate, Status: gate.Pending},
+		}
 	}
 }
 
@@ -281,7 +291,8 @@ func (th *thing) use(rt *rapid.T, n *node) {
 	if problem != nil {
 		rt.Fatal(problem)
 	}
-	good := found != nil && th.status == gate.Approved && th.left() != 0 && (th.window == 0 || at.Before(th.decided.Add(th.window)))
+	good := found != nil && th.status == gate.Approved && th.left() != 0 &&
+		(th.window == 0 || at.Before(th.decided.Add(th.window)))
 	if (err == nil) != good {
 		rt.Fatalf("%v at %s, of %+v", err, at, th)
 	}
@@ -303,14 +314,20 @@ func (th *thing) use(rt *rapid.T, n *node) {
 
 func TestAnOutcomeIsToldInWords(t *testing.T) {
 	for want, g := range map[string]gate.Gate{
-		"A person has to decide this (gate gate_1).":                   {Status: gate.Pending},
-		"Approved by an operator (gate_1).":                            {Status: gate.Approved, Cause: gate.ByVote},
-		"Approved by an operator (gate_1): once":                       {Status: gate.Approved, Cause: gate.ByVote, Note: "once"},
-		"Rejected by an operator (gate_1).":                            {Status: gate.Rejected, Cause: gate.ByVote},
-		"Rejected by an operator (gate_1): no":                         {Status: gate.Rejected, Cause: gate.ByVote, Note: "no"},
-		"Rejected by a rule (gate_1): moot":                            {Status: gate.Rejected, Cause: gate.ByRule, Note: "moot"},
-		"Nobody decided in time; the gate gate_1 has expired.":         {Status: gate.Rejected, Cause: gate.ByExpiry, Note: "Gate expired"},
-		"Nobody decided in time, and the rule approves then (gate_1).": {Status: gate.Approved, Cause: gate.ByExpiry, Note: "Gate expired"},
+		"A person has to decide this (gate gate_1).": {Status: gate.Pending},
+		"Approved by an operator (gate_1).":          {Status: gate.Approved, Cause: gate.ByVote},
+		"Approved by an operator (gate_1): once":     {Status: gate.Approved, Cause: gate.ByVote, Note: "once"},
+		"Rejected by an operator (gate_1).":          {Status: gate.Rejected, Cause: gate.ByVote},
+		"Rejected by an operator (gate_1): no":       {Status: gate.Rejected, Cause: gate.ByVote, Note: "no"},
+		"Rejected by a rule (gate_1): moot":          {Status: gate.Rejected, Cause: gate.ByRule, Note: "moot"},
+		"Nobody decided in time; the gate gate_1 has expired.": {
+			Status: gate.Rejected, Cause: gate.ByExpiry,
+			Note: "Gate expired",
+		},
+		"Nobody decided in time, and the rule approves then (gate_1).": {
+			Status: gate.Approved, Cause: gate.ByExpiry,
+			Note: "Gate expired",
+		},
 	} {
 		g.ID = "gate_1"
 		if got := g.Outcome(); got != want {

@@ -28,13 +28,19 @@ func opening() gate.Opening {
 	return gate.Opening{
 		Project: "default", Agent: "agent_x", AgentName: "x", Requester: "agent:x", Risk: "medium",
 		Origin: gate.Origin{Protocol: "signal", Reference: "run_1"},
-		Shown:  gate.Shown{Title: "Send the newsletter", Summary: strings.Repeat("s", 200), ProposedAction: strings.Repeat("p", 100)},
+		Shown: gate.Shown{
+			Title: "Send the newsletter", Summary: strings.Repeat("s", 200),
+			ProposedAction: strings.Repeat("p", 100),
+		},
 	}
 }
 
 // BenchmarkOpen compares opening a gate with writing the same bytes to the ledger.
 func BenchmarkOpen(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{"sqlite": storetest.SQLite, "postgres": storetest.Postgres} {
+	for name, address := range map[string]func(testing.TB) string{
+		"sqlite":   storetest.SQLite,
+		"postgres": storetest.Postgres,
+	} {
 		b.Run(name, func(b *testing.B) {
 			n := start(b, address(b), b.TempDir())
 			sample := opening()
@@ -57,7 +63,10 @@ func BenchmarkOpen(b *testing.B) {
 			}
 			bare := func() error {
 				return n.Ledger.Write(context.Background(), func(tx *ledger.Tx) error {
-					tx.Append(ledger.Event{Workspace: "default", Kind: "bench.bare", Actor: "agent:x", Subject: gate.NewID(), Body: entries[0].Body})
+					tx.Append(ledger.Event{
+						Workspace: "default", Kind: "bench.bare", Actor: "agent:x", Subject: gate.NewID(),
+						Body: entries[0].Body,
+					})
 					return nil
 				})
 			}
@@ -82,7 +91,10 @@ func BenchmarkOpen(b *testing.B) {
 
 // BenchmarkWait measures how long a decision takes to reach its waiter among many.
 func BenchmarkWait(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{"sqlite": storetest.SQLite, "postgres": storetest.Postgres} {
+	for name, address := range map[string]func(testing.TB) string{
+		"sqlite":   storetest.SQLite,
+		"postgres": storetest.Postgres,
+	} {
 		b.Run(name, func(b *testing.B) {
 			const waiters, decided = 10_000, 500
 			n := start(b, address(b), b.TempDir())
@@ -124,7 +136,10 @@ func BenchmarkWait(b *testing.B) {
 // BenchmarkInbox measures the first page of the inbox among a million gates, and of
 // what a filter leaves of it: the gates that it selects come last of all.
 func BenchmarkInbox(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{"sqlite": storetest.SQLite, "postgres": storetest.Postgres} {
+	for name, address := range map[string]func(testing.TB) string{
+		"sqlite":   storetest.SQLite,
+		"postgres": storetest.Postgres,
+	} {
 		b.Run(name, func(b *testing.B) {
 			n := start(b, address(b), b.TempDir())
 			const each, all = 500, 1_000_000

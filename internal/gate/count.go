@@ -40,7 +40,8 @@ func (g *Gates) Waiting(ctx context.Context, f Filter) (all []Waiting, oldest *t
 			first = seq
 		}
 		return w, err
-	}, "SELECT workspace, project, agent, count(*), min(opened_seq) FROM gate_waiting WHERE "+where.String()+" GROUP BY workspace, project, agent", where.Args()...)
+	}, "SELECT workspace, project, agent, count(*), min(opened_seq) FROM gate_waiting WHERE "+where.String()+
+		" GROUP BY workspace, project, agent", where.Args()...)
 	if err != nil || first == 0 {
 		return all, nil, err
 	}

@@ -170,7 +170,10 @@ func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, log *slog.Logger) *Ga
 		}
 		return ""
 	}
-	return &Gates{db: db, ledger: l, roster: r, log: log, onResolved: map[string]func(*ledger.Tx, Gate) error{}, waiters: l.Waiters(resolved)}
+	return &Gates{
+		db: db, ledger: l, roster: r, log: log, onResolved: map[string]func(*ledger.Tx, Gate) error{},
+		waiters: l.Waiters(resolved),
+	}
 }
 
 // OnResolved has fn called in the transaction that resolves a gate of the protocol, so
@@ -201,7 +204,10 @@ func Prepare(o Opening) (Prepared, error) {
 // Open opens the gate in the caller's transaction. The id is the caller's to make
 // (NewID).
 func (p Prepared) Open(tx *ledger.Tx, gateID, workspace, trace string) {
-	tx.Append(ledger.Event{Workspace: workspace, Kind: "gate.opened", Actor: p.requester, Subject: gateID, Trace: trace, Body: p.body})
+	tx.Append(ledger.Event{
+		Workspace: workspace, Kind: "gate.opened", Actor: p.requester, Subject: gateID, Trace: trace,
+		Body: p.body,
+	})
 }
 
 // NewID makes the id of a gate.

@@ -69,7 +69,8 @@ func (n *node) open(rules gate.Rules) string {
 	n.T.Helper()
 	return n.openAs("default", gate.Opening{
 		Project: "default", Agent: "agent_x", AgentName: "x", Requester: "agent:x",
-		Origin: gate.Origin{Protocol: "test", Reference: "run-1"}, Shown: gate.Shown{Title: "Send it", ProposedAction: "send"}, Rules: rules,
+		Origin: gate.Origin{Protocol: "test", Reference: "run-1"},
+		Shown:  gate.Shown{Title: "Send it", ProposedAction: "send"}, Rules: rules,
 	})
 }
 
@@ -110,10 +111,12 @@ func TestAGateIsDecidedByPeople(t *testing.T) {
 		t.Run("one approval is enough when nothing else is asked", func(t *testing.T) {
 			id := n.open(gate.Rules{})
 			g, err := n.gates.Vote(ctx, ada, id, approve("fine"))
-			if err != nil || g.Status != gate.Approved || g.ResolvedBy != "ada" || g.Cause != gate.ByVote || g.Note != "fine" || len(g.Votes) != 1 {
+			if err != nil || g.Status != gate.Approved || g.ResolvedBy != "ada" || g.Cause != gate.ByVote || g.Note != "fine" ||
+				len(g.Votes) != 1 {
 				t.Errorf("%+v %v", g, err)
 			}
-			if g.Title != "Send it" || g.ProposedAction != "send" || g.Trace != "trace-1" || len(g.ActionDigest) != 64 || g.Risk != "medium" {
+			if g.Title != "Send it" || g.ProposedAction != "send" || g.Trace != "trace-1" || len(g.ActionDigest) != 64 ||
+				g.Risk != "medium" {
 				t.Errorf("what was opened is not shown: %+v", g)
 			}
 		})
@@ -150,10 +153,12 @@ func TestAGateIsDecidedByPeople(t *testing.T) {
 			if _, err := n.gates.Vote(ctx, eve, n.open(gate.Rules{}), approve("")); !fault.Is(err, fault.Forbidden) {
 				t.Errorf("%v", err)
 			}
-			if g, err := n.gates.Vote(ctx, eve, n.open(gate.Rules{Approvers: []string{"eve"}}), approve("")); err != nil || g.Status != gate.Approved {
+			if g, err := n.gates.Vote(ctx, eve, n.open(gate.Rules{Approvers: []string{"eve"}}), approve("")); err != nil ||
+				g.Status != gate.Approved {
 				t.Errorf("%v", err)
 			}
-			if _, err := n.gates.Vote(ctx, ada, n.open(gate.Rules{Approvers: []string{"admin"}}), approve("")); !fault.Is(err, fault.Forbidden) {
+			if _, err := n.gates.Vote(ctx, ada, n.open(gate.Rules{Approvers: []string{"admin"}}), approve("")); !fault.Is(err,
+				fault.Forbidden) {
 				t.Errorf("an operator where an admin is asked for: %v", err)
 			}
 		})
@@ -234,7 +239,9 @@ func TestAGateThatNobodyDecidesExpires(t *testing.T) {
 		n := start(t, address, t.TempDir())
 		minute := time.Minute.Microseconds()
 		rejects := n.open(gate.Rules{Expires: 60 * minute, Ladder: []gate.Step{
-			{After: 20 * minute, Do: "notify", Whom: []string{"admin"}}, {After: 10 * minute, Do: "remind"}, {After: 20 * minute, Do: "remind"},
+			{After: 20 * minute, Do: "notify", Whom: []string{"admin"}},
+			{After: 10 * minute, Do: "remind"},
+			{After: 20 * minute, Do: "remind"},
 		}})
 		approves := n.open(gate.Rules{Expires: 60 * minute, OnExpiry: gate.Approved})
 		never := n.open(gate.Rules{})
@@ -263,7 +270,9 @@ func TestAGateThatNobodyDecidesExpires(t *testing.T) {
 			t.Error("a reminder has decided")
 		}
 		n.Set(61 * time.Minute)
-		testbed.Until(t, "both to expire", func() bool { return n.get(rejects).Status != gate.Pending && n.get(approves).Status != gate.Pending })
+		testbed.Until(t, "both to expire", func() bool {
+			return n.get(rejects).Status != gate.Pending && n.get(approves).Status != gate.Pending
+		})
 		if g := n.get(rejects); g.Status != gate.Rejected || g.Cause != gate.ByExpiry || g.Note != "Gate expired" {
 			t.Errorf("%+v", g)
 		}
@@ -324,7 +333,11 @@ func TestTheInboxShowsTheHighestRiskFirst(t *testing.T) {
 		byRisk := map[string][]string{}
 		for i := range 30 {
 			risk := gate.Risks[i%3]
-			id := n.openAs([]string{"default", "east", "zoo"}[i%7%3], gate.Opening{Project: fmt.Sprintf("p%d", i%2), Agent: "agent_y", Requester: "agent:y", Risk: risk, Shown: gate.Shown{Title: "t"}})
+			id := n.openAs([]string{"default", "east", "zoo"}[i%7%3],
+				gate.Opening{
+					Project: fmt.Sprintf("p%d", i%2), Agent: "agent_y", Requester: "agent:y", Risk: risk,
+					Shown: gate.Shown{Title: "t"},
+				})
 			byRisk[risk] = append([]string{id}, byRisk[risk]...)
 		}
 		done := byRisk["high"][0]
@@ -353,7 +366,8 @@ func TestTheInboxShowsTheHighestRiskFirst(t *testing.T) {
 			t.Errorf("%+v %v", resolved, err)
 		}
 		for status, want := range map[gate.Status]int{"": 15, gate.Pending: 14, gate.Approved: 1} {
-			some, _, err := n.gates.List(t.Context(), gate.Filter{Status: status, Project: "p1", Agents: []string{"agent_y"}}, nil, 100)
+			some, _, err := n.gates.List(t.Context(), gate.Filter{Status: status, Project: "p1", Agents: []string{"agent_y"}},
+				nil, 100)
 			if err != nil || len(some) != want {
 				t.Errorf("%d of project p1 with status %q, want %d, %v", len(some), status, want, err)
 			}
@@ -369,7 +383,8 @@ func TestAListingComesOutOfAnIndexInOrder(t *testing.T) {
 	place, low := &gate.Place{Risk: 1, Opened: 5}, &gate.Place{Risk: 0, Opened: 1}
 	inOrder := func(index, text string, args ...any) {
 		t.Helper()
-		if plan := n.plan(text, args...); !strings.Contains(plan, "USING "+index+" ") || strings.Contains(plan, "TEMP B-TREE") {
+		if plan := n.plan(text, args...); !strings.Contains(plan, "USING "+index+" ") ||
+			strings.Contains(plan, "TEMP B-TREE") {
 			t.Errorf("%s\n%s", text, plan)
 		}
 	}
@@ -425,7 +440,10 @@ func (n *node) plan(text string, args ...any) string {
 func TestNoVotesApproveBelowTheQuorumOrAfterARejection(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		rules := gate.Rules{Quorum: rapid.IntRange(0, 4).Draw(t, "quorum"), RejectNeeds: rapid.IntRange(0, 3).Draw(t, "reject needs")}
+		rules := gate.Rules{
+			Quorum:      rapid.IntRange(0, 4).Draw(t, "quorum"),
+			RejectNeeds: rapid.IntRange(0, 3).Draw(t, "reject needs"),
+		}
 		names := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
 		var votes []gate.Vote
 		approvals, rejections := map[string]bool{}, map[string]bool{}
@@ -440,7 +458,8 @@ func TestNoVotesApproveBelowTheQuorumOrAfterARejection(t *testing.T) {
 			}
 			before := status
 			status = rules.Tally(votes)
-			if status == gate.Approved && (len(approvals) < max(rules.Quorum, 1) || len(rejections) >= max(rules.RejectNeeds, 1)) {
+			if status == gate.Approved &&
+				(len(approvals) < max(rules.Quorum, 1) || len(rejections) >= max(rules.RejectNeeds, 1)) {
 				t.Fatalf("approved with %d approvals and %d rejections under %+v", len(approvals), len(rejections), rules)
 			}
 			if before == gate.Rejected && status != gate.Rejected {

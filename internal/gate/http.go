@@ -40,12 +40,31 @@ func (g *Gates) Routes() []wire.Route {
 		{Name: "agent", Meaning: "only gates of the agent with this name or id"},
 	}, wire.PageParams...)
 	return []wire.Route{
-		{Method: "GET", Path: "/ops/gates", Summary: "List gates: those that wait by risk, others the newest first", Auth: wire.Viewer, Query: list, Answer: GatePage{}, Handle: wire.Answer(http.StatusOK, g.getGates)},
-		{Method: "GET", Path: "/ops/gates/{id}", Summary: "Show a gate", Auth: wire.Viewer, Answer: Gate{}, Handle: wire.Answer(http.StatusOK, g.getGate)},
-		{Method: "POST", Path: "/ops/gates/{id}/approve", Summary: "Approve; 409 already_resolved when somebody was first", Auth: wire.Viewer, Request: Decision{}, Answer: Gate{}, Handle: g.decide(true)},
-		{Method: "POST", Path: "/ops/gates/{id}/reject", Summary: "Reject; the note reaches the agent", Auth: wire.Viewer, Request: Decision{}, Answer: Gate{}, Handle: g.decide(false)},
-		{Method: "POST", Path: "/ops/delegations", Summary: "Let another operator cast your votes until a date", Auth: wire.Operator, Request: Delegation{}, Answer: Delegation{}, Status: 201, Handle: wire.Take(http.StatusCreated, maxBody, g.postDelegation)},
-		{Method: "DELETE", Path: "/ops/delegations/{delegate}", Summary: "End a delegation at once", Auth: wire.Operator, Status: 204, Handle: wire.Do(g.deleteDelegation)},
+		{
+			Method: "GET", Path: "/ops/gates", Summary: "List gates: those that wait by risk, others the newest first",
+			Auth: wire.Viewer, Query: list, Answer: GatePage{}, Handle: wire.Answer(http.StatusOK, g.getGates),
+		},
+		{
+			Method: "GET", Path: "/ops/gates/{id}", Summary: "Show a gate", Auth: wire.Viewer, Answer: Gate{},
+			Handle: wire.Answer(http.StatusOK, g.getGate),
+		},
+		{
+			Method: "POST", Path: "/ops/gates/{id}/approve", Summary: "Approve; 409 already_resolved when somebody was first",
+			Auth: wire.Viewer, Request: Decision{}, Answer: Gate{}, Handle: g.decide(true),
+		},
+		{
+			Method: "POST", Path: "/ops/gates/{id}/reject", Summary: "Reject; the note reaches the agent", Auth: wire.Viewer,
+			Request: Decision{}, Answer: Gate{}, Handle: g.decide(false),
+		},
+		{
+			Method: "POST", Path: "/ops/delegations", Summary: "Let another operator cast your votes until a date",
+			Auth: wire.Operator, Request: Delegation{}, Answer: Delegation{}, Status: 201,
+			Handle: wire.Take(http.StatusCreated, maxBody, g.postDelegation),
+		},
+		{
+			Method: "DELETE", Path: "/ops/delegations/{delegate}", Summary: "End a delegation at once", Auth: wire.Operator,
+			Status: 204, Handle: wire.Do(g.deleteDelegation),
+		},
 	}
 }
 
@@ -56,7 +75,8 @@ func (g *Gates) getGates(r *http.Request) (GatePage, error) {
 	}
 	q := r.URL.Query()
 	return g.Page(r.Context(), Selection{
-		Status: q.Get("status"), Workspace: q.Get("workspace"), Project: q.Get("project"), Agent: q.Get("agent"), Cursor: q.Get("cursor"), Limit: limit,
+		Status: q.Get("status"), Workspace: q.Get("workspace"), Project: q.Get("project"), Agent: q.Get("agent"),
+		Cursor: q.Get("cursor"), Limit: limit,
 	})
 }
 
@@ -71,7 +91,8 @@ func (g *Gates) decide(approve bool) wire.Handler {
 				return err
 			}
 		}
-		found, err := g.Vote(r.Context(), roster.From(r.Context()), r.PathValue("id"), Ballot{approve, d.Note, d.Modified, d.For})
+		found, err := g.Vote(r.Context(), roster.From(r.Context()), r.PathValue("id"),
+			Ballot{approve, d.Note, d.Modified, d.For})
 		if err != nil {
 			return err
 		}

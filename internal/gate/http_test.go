@@ -55,11 +55,17 @@ func TestTheOperatorsAPIOfGates(t *testing.T) {
 			{"a viewer may not decide", eve, "POST /ops/gates/" + first + "/approve", "", 403, "may not decide"},
 			{"an approval without a body", ada, "POST /ops/gates/" + first + "/approve", "", 200, `"status":"approved"`},
 			{"somebody was first", ada, "POST /ops/gates/" + first + "/reject", `{"note":"late"}`, 409, "already_resolved"},
-			{"one of two", ada, "POST /ops/gates/" + second + "/approve", `{"note":"one","modified":{"amount":10}}`, 200, `"status":"pending"`},
+			{
+				"one of two", ada, "POST /ops/gates/" + second + "/approve", `{"note":"one","modified":{"amount":10}}`, 200,
+				`"status":"pending"`,
+			},
 			{"an unknown field", ada, "POST /ops/gates/" + third + "/reject", `{"nte":"x"}`, 400, `Did you mean \"note\"?`},
 			{"a rejection with a reason", ada, "POST /ops/gates/" + third + "/reject", `{"note":"no"}`, 200, `"note":"no"`},
 			{"a delegation", ada, "POST /ops/delegations", `{"delegate":"eve","until":"` + tomorrow + `"}`, 201, "eve"},
-			{"a delegation to nobody", ada, "POST /ops/delegations", `{"delegate":"zoe","until":"` + tomorrow + `"}`, 404, "zoe"},
+			{
+				"a delegation to nobody", ada, "POST /ops/delegations", `{"delegate":"zoe","until":"` + tomorrow + `"}`, 404,
+				"zoe",
+			},
 			{"the end of a delegation", ada, "DELETE /ops/delegations/eve", "", 204, ""},
 		} {
 			if status, answer := n.call(c.as, c.call, c.body); status != c.status || !strings.Contains(answer, c.says) {

@@ -84,7 +84,10 @@ func applyOpened(tx *store.Tx, e *ledger.Entry) error {
 		clock.Set(tx, clock.Timer{Kind: expiryTimer, Subject: e.Subject, Workspace: e.Workspace, Due: *due})
 	}
 	if step := o.Rules.next(0); step != nil {
-		clock.Set(tx, clock.Timer{Kind: ladderTimer, Subject: e.Subject, Workspace: e.Workspace, Due: e.At.Add(time.Duration(step.After) * time.Microsecond)})
+		clock.Set(tx, clock.Timer{
+			Kind: ladderTimer, Subject: e.Subject, Workspace: e.Workspace,
+			Due: e.At.Add(time.Duration(step.After) * time.Microsecond),
+		})
 	}
 	tx.Exec("INSERT INTO gate_waiting (workspace, risk, opened_seq, project, agent) VALUES ($1, $2, $3, $4, $5)",
 		e.Workspace, risk, e.Seq, o.Project, o.Agent)
@@ -102,8 +105,10 @@ func applyResolved(tx *store.Tx, e *ledger.Entry, b *Resolution) error {
 		return err
 	}
 	tx.Exec("DELETE FROM gate_waiting WHERE workspace = $1 AND risk = $2 AND opened_seq = $3", e.Workspace, risk, b.Opened)
-	tx.Exec("INSERT INTO gate_resolved (opened_seq, workspace, project, agent, status, resolved_at, resolved_by, cause, note, modified) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-		b.Opened, e.Workspace, b.Project, b.Agent, string(b.Status), e.At.UnixMicro(), b.By, string(b.Cause), b.Note, []byte(b.Modified))
+	tx.Exec("INSERT INTO gate_resolved (opened_seq, workspace, project, agent, status, resolved_at, resolved_by, cause, "+
+		"note, modified) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+		b.Opened, e.Workspace, b.Project, b.Agent, string(b.Status), e.At.UnixMicro(), b.By, string(b.Cause), b.Note,
+		[]byte(b.Modified))
 	clock.Clear(tx, expiryTimer, e.Subject)
 	clock.Clear(tx, ladderTimer, e.Subject)
 	return nil
@@ -116,6 +121,7 @@ func applyEscalated(tx *store.Tx, e *ledger.Entry, b *escalated) {
 }
 
 func applyDelegated(tx *store.Tx, e *ledger.Entry, b *delegated) {
-	tx.Exec("INSERT INTO delegation (operator, delegate, until_at) VALUES ($1, $2, $3) ON CONFLICT (operator, delegate) DO UPDATE SET until_at = excluded.until_at",
+	tx.Exec("INSERT INTO delegation (operator, delegate, until_at) VALUES ($1, $2, $3) ON CONFLICT (operator, delegate) "+
+		"DO UPDATE SET until_at = excluded.until_at",
 		e.Subject, b.Delegate, b.Until)
 }

@@ -63,12 +63,15 @@ func addVotes(gates []Gate, query store.Query) error {
 		v.At = time.UnixMicro(micros).UTC()
 		at[gateID].Votes = append(at[gateID].Votes, v)
 		return nil
-	}, "SELECT gate, operator, cast_by, approve, note, at FROM gate_vote WHERE gate IN ("+store.Marks(1, len(ids))+") ORDER BY at, operator", ids...)
+	}, "SELECT gate, operator, cast_by, approve, note, at FROM gate_vote WHERE gate IN ("+store.Marks(1, len(ids))+
+		") ORDER BY at, operator", ids...)
 }
 
 // Get reads one gate.
 func (g *Gates) Get(ctx context.Context, gateID string) (Gate, error) {
-	return readGate(gateID, func(text string, args []any, dest ...any) error { return g.db.QueryRow(ctx, text, args, dest...) }, g.db.Reading(ctx))
+	return readGate(gateID, func(text string, args []any, dest ...any) error {
+		return g.db.QueryRow(ctx, text, args, dest...)
+	}, g.db.Reading(ctx))
 }
 
 // load reads a gate inside a transaction.
@@ -193,7 +196,8 @@ func inbox(f Filter, after, before *Place, limit int) (text string, args []any) 
 	if before != nil {
 		where.And("(w.risk, w.opened_seq) > (%s, %s)", before.Risk, before.Opened)
 	}
-	const from = " FROM gate_waiting w JOIN " + ledger.EntryTable + " ON e.seq = w.opened_seq LEFT JOIN gate_resolved r ON r.opened_seq = e.seq"
+	const from = " FROM gate_waiting w JOIN " + ledger.EntryTable +
+		" ON e.seq = w.opened_seq LEFT JOIN gate_resolved r ON r.opened_seq = e.seq"
 	return page(&where, from, "w.risk DESC, w.opened_seq DESC", limit)
 }
 
@@ -201,10 +205,12 @@ func inbox(f Filter, after, before *Place, limit int) (text string, args []any) 
 // indexes; or of gates whatever their status, in the order of the ledger.
 func listing(f Filter, after *Place, limit int) (text string, args []any) {
 	var where store.Where
-	from, workspace, seq := " FROM gate_resolved r JOIN "+ledger.EntryTable+" ON e.seq = r.opened_seq", "r.workspace", "r.opened_seq"
+	from, workspace, seq := " FROM gate_resolved r JOIN "+ledger.EntryTable+
+		" ON e.seq = r.opened_seq", "r.workspace", "r.opened_seq"
 	column := func(name string) string { return "r." + name }
 	if f.Status == "" {
-		from, workspace, seq = fromEntry+" LEFT JOIN gate_waiting w ON w.workspace = e.workspace AND w.risk IN (0, 1, 2) AND w.opened_seq = e.seq", "e.workspace", "e.seq"
+		from, workspace, seq = fromEntry+
+			" LEFT JOIN gate_waiting w ON w.workspace = e.workspace AND w.risk IN (0, 1, 2) AND w.opened_seq = e.seq", "e.workspace", "e.seq"
 		column = func(name string) string { return "coalesce(r." + name + ", w." + name + ")" }
 		where.And("e.kind = 'gate.opened'")
 	} else {
@@ -254,7 +260,8 @@ func parseStatus(s string) (Status, error) {
 	case "", Pending, Approved, Rejected:
 		return status, nil
 	}
-	return "", fault.New(fault.InvalidRequest, "The status should be pending, approved or rejected, and is %.40q.", s).About("status")
+	return "", fault.New(fault.InvalidRequest, "The status should be pending, approved or rejected, and is %.40q.",
+		s).About("status")
 }
 
 const selectDelegation = "SELECT operator, delegate, until_at FROM delegation WHERE until_at > $2 AND "

@@ -41,7 +41,8 @@ func AddReceipt(tx *ledger.Tx, gateID, actor string, r Receipt) error {
 		return err
 	}
 	if found.Status != Approved {
-		return fault.New(fault.Conflict, "The gate %s is %s, and a receipt is for an action that was approved.", gateID, found.Status)
+		return fault.New(fault.Conflict, "The gate %s is %s, and a receipt is for an action that was approved.", gateID,
+			found.Status)
 	}
 	tx.Append(ledger.Event{
 		Workspace: found.Workspace, Kind: kindReceipt, Actor: actor, Subject: gateID, Trace: found.Trace,
@@ -50,7 +51,8 @@ func AddReceipt(tx *ledger.Tx, gateID, actor string, r Receipt) error {
 	return nil
 }
 
-const selectReceipts = "SELECT " + ledger.EntryColumns + " FROM gate_receipt r JOIN " + ledger.EntryTable + " ON e.seq = r.seq WHERE r.gate = $1 ORDER BY r.seq"
+const selectReceipts = "SELECT " + ledger.EntryColumns + " FROM gate_receipt r JOIN " + ledger.EntryTable +
+	" ON e.seq = r.seq WHERE r.gate = $1 ORDER BY r.seq"
 
 // Receipts reads what became of a gate's action, the oldest first, in a transaction.
 func Receipts(tx *ledger.Tx, gateID string) ([]Receipt, error) {

@@ -24,7 +24,8 @@ type Ballot struct {
 // Vote records an operator's vote, and resolves the gate if that decides it.
 func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b Ballot) (Gate, error) {
 	if len(b.Note) > maxNote {
-		return Gate{}, fault.New(fault.InvalidPayload, "The note has %d bytes; the most is %d.", len(b.Note), maxNote).About("note")
+		return Gate{}, fault.New(fault.InvalidPayload, "The note has %d bytes; the most is %d.", len(b.Note),
+			maxNote).About("note")
 	}
 	err := g.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		found, err := load(tx, gateID)
@@ -47,7 +48,8 @@ func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b B
 		})
 		found.Votes = append(found.Votes, Vote{Operator: operator.Name, Approve: b.Approve})
 		if status := found.opening.Rules.Tally(found.Votes); status != Pending {
-			return g.resolve(tx, found, by.Actor(), Resolution{Status: status, By: operator.Name, Cause: ByVote, Note: b.Note, Modified: b.Modified})
+			return g.resolve(tx, found, by.Actor(),
+				Resolution{Status: status, By: operator.Name, Cause: ByVote, Note: b.Note, Modified: b.Modified})
 		}
 		return nil
 	})
@@ -65,12 +67,14 @@ func voter(tx *ledger.Tx, by roster.Identity, name string) (roster.Person, error
 		return roster.Person{Name: by.Name, Role: by.Role}, nil
 	}
 	var until int64
-	err := tx.QueryRow("SELECT until_at FROM delegation WHERE operator = $1 AND delegate = $2", []any{name, by.Name}, &until)
+	err := tx.QueryRow("SELECT until_at FROM delegation WHERE operator = $1 AND delegate = $2", []any{name, by.Name},
+		&until)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return roster.Person{}, err
 	}
 	if tx.Now().UnixMicro() >= until {
-		return roster.Person{}, fault.New(fault.Forbidden, "%s has not delegated to %s, or only until a date that is past.", name, by.Name)
+		return roster.Person{},
+			fault.New(fault.Forbidden, "%s has not delegated to %s, or only until a date that is past.", name, by.Name)
 	}
 	return roster.FindOperator(tx, name)
 }
@@ -113,8 +117,10 @@ func (g *Gate) admits(by roster.Identity, operator roster.Person, approve bool) 
 
 // alreadyResolved tells who was first.
 func alreadyResolved(g Gate) error {
-	return fault.New(fault.AlreadyResolved, "This gate was %s by %s at %s. A decision is final.", g.Status, g.ResolvedBy, g.ResolvedAt.Format(time.RFC3339)).
-		With("status", string(g.Status)).With("resolved_by", g.ResolvedBy).With("resolved_at", g.ResolvedAt.Format(time.RFC3339Nano)).With("note", g.Note)
+	return fault.New(fault.AlreadyResolved, "This gate was %s by %s at %s. A decision is final.", g.Status, g.ResolvedBy,
+		g.ResolvedAt.Format(time.RFC3339)).
+		With("status", string(g.Status)).With("resolved_by", g.ResolvedBy).With("resolved_at",
+		g.ResolvedAt.Format(time.RFC3339Nano)).With("note", g.Note)
 }
 
 // Settle resolves a gate by a rule, in the caller's transaction: what it held has
@@ -130,7 +136,10 @@ func (g *Gates) Settle(tx *ledger.Tx, gateID string, status Status, actor, note 
 // resolve ends a gate, and lets its protocol draw the consequences.
 func (g *Gates) resolve(tx *ledger.Tx, found Gate, actor string, r Resolution) error {
 	r.Opened, r.OpenedAt, r.Project, r.Agent, r.Risk = found.opened, found.OpenedAt.UnixMicro(), found.Project, found.AgentID(), found.Risk
-	tx.Append(ledger.Event{Workspace: found.Workspace, Kind: "gate.resolved", Actor: actor, Subject: found.ID, Trace: found.Trace, Body: r})
+	tx.Append(ledger.Event{
+		Workspace: found.Workspace, Kind: "gate.resolved", Actor: actor, Subject: found.ID,
+		Trace: found.Trace, Body: r,
+	})
 	then := g.onResolved[found.Origin.Protocol]
 	if then == nil {
 		return nil
@@ -150,7 +159,8 @@ func (g *Gates) expire(tx *ledger.Tx, t clock.Timer) error {
 	if err != nil || found.Status != Pending {
 		return err
 	}
-	return g.resolve(tx, found, "system", Resolution{Status: found.OnExpiry, By: "expiry", Cause: ByExpiry, Note: "Gate expired"})
+	return g.resolve(tx, found, "system",
+		Resolution{Status: found.OnExpiry, By: "expiry", Cause: ByExpiry, Note: "Gate expired"})
 }
 
 // climb takes the step of the ladder that is due, and says when the next one is.
@@ -168,7 +178,10 @@ func climb(tx *ledger.Tx, t clock.Timer) error {
 		if next := found.opening.Rules.next(i + 1); next != nil {
 			body.Next = due(*next).UnixMicro()
 		}
-		tx.Append(ledger.Event{Workspace: found.Workspace, Kind: "gate.escalated", Actor: "system", Subject: found.ID, Trace: found.Trace, Body: body})
+		tx.Append(ledger.Event{
+			Workspace: found.Workspace, Kind: "gate.escalated", Actor: "system", Subject: found.ID,
+			Trace: found.Trace, Body: body,
+		})
 		return nil
 	}
 	return nil
@@ -181,12 +194,16 @@ func (g *Gates) Delegate(ctx context.Context, by roster.Identity, delegate strin
 			return fault.New(fault.InvalidPayload, "Name another operator; your votes are yours already.").About("delegate")
 		}
 		if !until.After(tx.Now()) {
-			return fault.New(fault.InvalidPayload, "The delegation should end in the future, and %s is past.", until.Format(time.RFC3339)).About("until")
+			return fault.New(fault.InvalidPayload, "The delegation should end in the future, and %s is past.",
+				until.Format(time.RFC3339)).About("until")
 		}
 		if _, err := roster.OperatorFor(tx, by, delegate); err != nil {
 			return err
 		}
-		tx.Append(ledger.Event{Kind: "delegation.granted", Actor: by.Actor(), Subject: by.Name, Body: delegated{delegate, until.UnixMicro()}})
+		tx.Append(ledger.Event{
+			Kind: "delegation.granted", Actor: by.Actor(), Subject: by.Name,
+			Body: delegated{delegate, until.UnixMicro()},
+		})
 		return nil
 	})
 }
@@ -194,7 +211,10 @@ func (g *Gates) Delegate(ctx context.Context, by roster.Identity, delegate strin
 // Undelegate ends a delegation at once.
 func (g *Gates) Undelegate(ctx context.Context, by roster.Identity, delegate string) error {
 	return g.ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Kind: "delegation.ended", Actor: by.Actor(), Subject: by.Name, Body: delegated{Delegate: delegate}})
+		tx.Append(ledger.Event{
+			Kind: "delegation.ended", Actor: by.Actor(), Subject: by.Name,
+			Body: delegated{Delegate: delegate},
+		})
 		return nil
 	})
 }

@@ -70,7 +70,10 @@ func (r Rules) Normal() Rules {
 // RulesOf is how a gate is decided that a policy asks for: first those who may decide are
 // reminded, then others are told.
 func RulesOf(spec *policy.GateSpec) Rules {
-	r := Rules{Quorum: spec.Quorum, RejectNeeds: spec.RejectNeeds, Approvers: spec.Approvers, OnExpiry: Rejected, Expires: spec.Expires.Microseconds()}
+	r := Rules{
+		Quorum: spec.Quorum, RejectNeeds: spec.RejectNeeds, Approvers: spec.Approvers, OnExpiry: Rejected,
+		Expires: spec.Expires.Microseconds(),
+	}
 	if spec.OnExpiry == policy.ExpiryApprove {
 		r.OnExpiry = Approved
 	}

@@ -12,7 +12,9 @@ import (
 
 // decideBatch answers ahp/batch. All events are checked before the first is decided, so a batch
 // that is refused has changed nothing.
-func (h *Harness) decideBatch(ctx context.Context, c *Conn, who roster.Identity, params wire.Raw) (wire.Raw, *rpcError) {
+func (h *Harness) decideBatch(ctx context.Context, c *Conn, who roster.Identity, params wire.Raw) (wire.Raw,
+	*rpcError,
+) {
 	events, problem := h.parseBatch(c, params)
 	if problem != nil {
 		return nil, problem
@@ -81,7 +83,8 @@ func (h *Harness) parseBatch(c *Conn, params wire.Raw) ([]*Event, *rpcError) {
 			return nil, err
 		}
 		if !e.kind.batch {
-			return nil, refuse(codeParams, "Event type %s cannot be batched because it does not return a generic Decision", e.Type)
+			return nil, refuse(codeParams, "Event type %s cannot be batched because it does not return a generic Decision",
+				e.Type)
 		}
 	}
 	return events, nil

@@ -27,7 +27,9 @@ const turns = 4
 // load asks from so many connections for a while, each as soon as it was answered, or as
 // many a second as rate says in all. It returns answers a second and how long they took,
 // sorted.
-func load(b *testing.B, path string, connections int, rate float64, text []byte, greet bool, d time.Duration) (perSecond float64, took []time.Duration) {
+func load(b *testing.B, path string, connections int, rate float64, text []byte, greet bool,
+	d time.Duration,
+) (perSecond float64, took []time.Duration) {
 	b.Helper()
 	var mu sync.Mutex
 	var asking sync.WaitGroup
@@ -124,7 +126,8 @@ func echo(b *testing.B) string {
 	return path
 }
 
-var lsText = append(event("r", "pre_action", "s0", map[string]any{"tool_name": "bash", "arguments": map[string]any{"command": "cargo test --all-features"}}), '\n')
+var lsText = append(event("r", "pre_action", "s0",
+	map[string]any{"tool_name": "bash", "arguments": map[string]any{"command": "cargo test --all-features"}}), '\n')
 
 // BenchmarkSocket asks for durable decisions on the Unix socket: from one connection,
 // compared with a bare durable commit, and from 64, compared with an echo.
@@ -195,7 +198,8 @@ func (n *node) commits(d time.Duration) (took []time.Duration) {
 		if err != nil {
 			n.T.Fatal(err)
 		}
-		tx.Exec("INSERT INTO ledger_cursor (name, seq, holder, held_until) VALUES ($1, 0, '', 0)", fmt.Sprint("bench-", begun.UnixNano(), "-", i))
+		tx.Exec("INSERT INTO ledger_cursor (name, seq, holder, held_until) VALUES ($1, 0, '', 0)",
+			fmt.Sprint("bench-", begun.UnixNano(), "-", i))
 		if _, err := tx.Commit(false); err != nil {
 			n.T.Fatal(err)
 		}
@@ -243,7 +247,8 @@ func BenchmarkPayload(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	text := append(event("r", "pre_action", "s0", map[string]any{"tool_name": "write", "arguments": map[string]any{"content": json.RawMessage(content)}}), '\n')
+	text := append(event("r", "pre_action", "s0",
+		map[string]any{"tool_name": "write", "arguments": map[string]any{"content": json.RawMessage(content)}}), '\n')
 	for b.Loop() {
 		_, took := load(b, path, 1, 0, text, true, time.Second)
 		b.ReportMetric(at(took, 0.5), "p50-ms")
@@ -259,7 +264,8 @@ func BenchmarkRules(b *testing.B) {
 			var text strings.Builder
 			text.WriteString("rules:\n")
 			for i := range rules {
-				fmt.Fprintf(&text, "  - {name: r%d, on: [action], when: event.tool == \"tool-%d\", then: block, reason: no}\n", i, i)
+				fmt.Fprintf(&text, "  - {name: r%d, on: [action], when: event.tool == \"tool-%d\", then: block, reason: no}\n", i,
+					i)
 			}
 			n.Apply(text.String())
 			e := n.harness.Asked(lsText)
@@ -277,7 +283,8 @@ func BenchmarkTell(b *testing.B) {
 	n := start(b, storetest.SQLite(b), harness.Config{})
 	n.Apply("rules: []\n")
 	c := n.conn(harness.TransportSocket)
-	note := event("", "post_action", "s1", map[string]any{"tool": "bash", "result": map[string]any{"success": true, "output": "ok", "exit_code": 0}})
+	note := event("", "post_action", "s1",
+		map[string]any{"tool": "bash", "result": map[string]any{"success": true, "output": "ok", "exit_code": 0}})
 	kept := event("", "run_lifecycle", "s1", run("executing", "2026-05-01T00:00:00Z"))
 	const many = 100_000
 	sent := 0

@@ -88,7 +88,8 @@ func (n *node) try(v vector, transport string) error {
 		}
 		return nil
 	case "rejected":
-		if got := n.read(reply.JSON); !reply.Notified || got.Error == nil || got.Error.Code != -32603 || !strings.HasPrefix(got.Error.Message, "Handler error: ") || !strings.Contains(got.Error.Message, v.Expect.Contains) {
+		if got := n.read(reply.JSON); !reply.Notified || got.Error == nil || got.Error.Code != -32603 ||
+			!strings.HasPrefix(got.Error.Message, "Handler error: ") || !strings.Contains(got.Error.Message, v.Expect.Contains) {
 			return fmt.Errorf("%s", reply.JSON)
 		}
 		return nil
@@ -114,7 +115,8 @@ func (v vector) compare(text []byte) error {
 		return fmt.Errorf("%s: %w", text, err)
 	}
 	if v.Expect.Kind == "error" {
-		if got.Error == nil || got.Error.Code != v.Expect.Code || !strings.Contains(got.Error.Message, v.Expect.Contains) || got.Result != nil {
+		if got.Error == nil || got.Error.Code != v.Expect.Code || !strings.Contains(got.Error.Message, v.Expect.Contains) ||
+			got.Result != nil {
 			return fmt.Errorf("%s", text)
 		}
 		return nil

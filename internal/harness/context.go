@@ -140,7 +140,9 @@ const (
 )
 
 // recallFacts finds facts about a question in one kind of memory.
-func (h *Harness) recallFacts(ctx context.Context, who roster.Identity, e *Event, question, memory string, most int) ([]Fact, error) {
+func (h *Harness) recallFacts(ctx context.Context, who roster.Identity, e *Event, question, memory string,
+	most int,
+) ([]Fact, error) {
 	facts := []Fact{}
 	if memory != episodic {
 		found, err := h.Knowledge.Search(ctx, who.Workspace, question, most)
@@ -178,7 +180,9 @@ type memory struct {
 
 // searchSession looks for the words of a question in the session's own notifications, the best
 // first. An agent said it, so its confidence is one half.
-func (h *Harness) searchSession(ctx context.Context, who roster.Identity, e *Event, question string, most int) ([]Fact, error) {
+func (h *Harness) searchSession(ctx context.Context, who roster.Identity, e *Event, question string, most int) ([]Fact,
+	error,
+) {
 	key, words := keyOf(e.Session), knowledge.Keywords(question)
 	var all []memory
 	q := ledger.Query{Trace: traceOf(who.ID, key), Kinds: []string{kindNoted, kindReported}, Limit: maxRemembered}

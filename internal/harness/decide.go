@@ -15,7 +15,8 @@ import (
 // client that speaks a dialect.
 func (h *Harness) checkEvent(c *Conn, e *Event) *rpcError {
 	if e.Depth > h.Config.MaxDepth {
-		return refuse(codeParams, "Invalid event: Protocol error: Event depth %d exceeds configured max depth %d", e.Depth, h.Config.MaxDepth)
+		return refuse(codeParams, "Invalid event: Protocol error: Event depth %d exceeds configured max depth %d", e.Depth,
+			h.Config.MaxDepth)
 	}
 	if e.kind.contract {
 		if err := e.kind.payload(e.Payload); err != nil {
@@ -63,7 +64,8 @@ func (h *Harness) decide(ctx context.Context, c *Conn, who roster.Identity, e *E
 	defer cancel()
 	answer, err := h.evaluateSafely(holding, c, who, e)
 	if err != nil {
-		h.core.Log.Error("event refused: it could not be evaluated", "type", string(e.Type), "agent", who.Name, "error", err.Error())
+		h.core.Log.Error("event refused: it could not be evaluated", "type", string(e.Type), "agent", who.Name, "error",
+			err.Error())
 		// An answer that may not be on disk is not given, unless it is a refusal that is.
 		if _, recorded := errors.AsType[*failure](err); !recorded {
 			answer, _ = failureAnswer(e, err.Error()).encode(e, nil) // texts only
@@ -73,10 +75,13 @@ func (h *Harness) decide(ctx context.Context, c *Conn, who roster.Identity, e *E
 }
 
 // evaluateSafely makes a panic an error.
-func (h *Harness) evaluateSafely(ctx context.Context, c *Conn, who roster.Identity, e *Event) (answer wire.Raw, err error) {
+func (h *Harness) evaluateSafely(ctx context.Context, c *Conn, who roster.Identity, e *Event) (answer wire.Raw,
+	err error,
+) {
 	defer func() {
 		if p := recover(); p != nil {
-			h.core.Log.Error("evaluating an event panicked", "type", string(e.Type), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			h.core.Log.Error("evaluating an event panicked", "type", string(e.Type), "panic", fmt.Sprint(p), "stack",
+				string(debug.Stack()))
 			answer, err = nil, fmt.Errorf("internal error")
 		}
 	}()
@@ -122,7 +127,9 @@ type failure struct{ reason string }
 func (f *failure) Error() string { return f.reason }
 
 // answerVerdict puts a verdict into the words of the event's kind.
-func (h *Harness) answerVerdict(ctx context.Context, who roster.Identity, e *Event, v policy.Verdict) (answer wire.Raw, byHandler bool, err error) {
+func (h *Harness) answerVerdict(ctx context.Context, who roster.Identity, e *Event, v policy.Verdict) (answer wire.Raw,
+	byHandler bool, err error,
+) {
 	if v.Action == policy.Allow && !e.asking && h.Config.Handlers[e.Type] != "" {
 		answer, err = h.askHandler(ctx, e)
 		return answer, true, err

@@ -20,16 +20,26 @@ import (
 
 // payloads are right payloads of the types that are decided about.
 var payloads = map[string]map[string]any{
-	"pre_action":         {"tool_name": "ls"},
-	"pre_prompt":         {"prompt": "hi"},
-	"idle":               {"idle_duration_ms": 1, "idle_reason": "r"},
-	"intent_detection":   {"session_id": "s1", "prompt": "where is main defined?", "workspace": "/w"},
-	"context_perception": {"session_id": "s1", "intent": "understand", "target": map[string]any{"location": map[string]any{"path": ".", "location_type": "workspace"}}, "context": map[string]any{"workspace": "/w", "query": "q"}},
-	"memory_recall":      {"session_id": "s1", "query": "q", "memory_type": "semantic", "max_results": 5, "working_directory": "/w"},
-	"planning":           {"session_id": "s1", "task_description": "t", "available_strategies": []any{map[string]any{"custom": "x"}, "none"}},
-	"reasoning":          {"session_id": "s1", "reasoning_type": "re_act", "problem_statement": "p"},
-	"rate_limit":         {"session_id": "s1", "limit_type": "llm_token_limit", "retry_after_ms": 1234, "current_usage": "90%"},
-	"confirmation":       {"session_id": "s1", "confirmation_type": "user_confirm", "message": "go?"},
+	"pre_action":       {"tool_name": "ls"},
+	"pre_prompt":       {"prompt": "hi"},
+	"idle":             {"idle_duration_ms": 1, "idle_reason": "r"},
+	"intent_detection": {"session_id": "s1", "prompt": "where is main defined?", "workspace": "/w"},
+	"context_perception": {
+		"session_id": "s1", "intent": "understand",
+		"target":  map[string]any{"location": map[string]any{"path": ".", "location_type": "workspace"}},
+		"context": map[string]any{"workspace": "/w", "query": "q"},
+	},
+	"memory_recall": {
+		"session_id": "s1", "query": "q", "memory_type": "semantic", "max_results": 5,
+		"working_directory": "/w",
+	},
+	"planning": {
+		"session_id": "s1", "task_description": "t",
+		"available_strategies": []any{map[string]any{"custom": "x"}, "none"},
+	},
+	"reasoning":    {"session_id": "s1", "reasoning_type": "re_act", "problem_statement": "p"},
+	"rate_limit":   {"session_id": "s1", "limit_type": "llm_token_limit", "retry_after_ms": 1234, "current_usage": "90%"},
+	"confirmation": {"session_id": "s1", "confirmation_type": "user_confirm", "message": "go?"},
 }
 
 // The table of the contract: what each verdict is in the words of each kind of event.
@@ -42,15 +52,18 @@ func TestEveryVerdictHasItsWordForEveryEvent(t *testing.T) {
 		want map[string]string
 	}{
 		{"then: allow", map[string]string{
-			"pre_action": "allow", "pre_prompt": "allow", "idle": "allow", "intent_detection": "allow", "context_perception": "allow", "memory_recall": "allow",
+			"pre_action": "allow", "pre_prompt": "allow", "idle": "allow", "intent_detection": "allow",
+			"context_perception": "allow", "memory_recall": "allow",
 			"planning": "allow", "reasoning": "allow", "rate_limit": "retry", "confirmation": "approve",
 		}},
 		{"then: block, reason: because", map[string]string{
-			"pre_action": "block", "pre_prompt": "block", "idle": "defer", "intent_detection": "block", "context_perception": "block", "memory_recall": "block",
+			"pre_action": "block", "pre_prompt": "block", "idle": "defer", "intent_detection": "block",
+			"context_perception": "block", "memory_recall": "block",
 			"planning": "block", "reasoning": "block", "rate_limit": "skip", "confirmation": "reject",
 		}},
 		{"then: defer, retry_after: 5s, reason: because", map[string]string{
-			"pre_action": "defer", "pre_prompt": "defer", "idle": "defer", "intent_detection": "block", "context_perception": "block", "memory_recall": "block",
+			"pre_action": "defer", "pre_prompt": "defer", "idle": "defer", "intent_detection": "block",
+			"context_perception": "block", "memory_recall": "block",
 			"planning": "block", "reasoning": "block", "rate_limit": "queue", "confirmation": "escalate",
 		}},
 	} {
@@ -89,17 +102,20 @@ rules:
 			t.Errorf("%s: %+v", typ, a)
 		}
 	}
-	a := n.ask(c, "pre_action", "s1", json.RawMessage(`{"tool_name":"bash","arguments":{"command":"npm i","n":12345678901234567890}}`))
+	a := n.ask(c, "pre_action", "s1",
+		json.RawMessage(`{"tool_name":"bash","arguments":{"command":"npm i","n":12345678901234567890}}`))
 	args, _ := a.Result["modified_payload"].(map[string]any)["arguments"].(map[string]any)
 	if a.Result["decision"] != "modify" || args["command"] != "npm ci" || args["n"] == nil {
 		t.Errorf("%+v", a)
 	}
 	a = n.ask(c, "planning", "s1", payloads["planning"])
-	if a.Result["decision"] != "modify" || a.Result["modified_task"] != "smaller" || !cmp.Equal(a.Result["hints"], []any{"slowly"}) || a.Result["modified_payload"] == nil {
+	if a.Result["decision"] != "modify" || a.Result["modified_task"] != "smaller" ||
+		!cmp.Equal(a.Result["hints"], []any{"slowly"}) || a.Result["modified_payload"] == nil {
 		t.Errorf("%+v", a)
 	}
 	// A rule whose words make no answer fails closed.
-	if a := n.ask(c, "memory_recall", "s1", payloads["memory_recall"]); a.Result["decision"] != "block" || a.Result["metadata"].(map[string]any)["fail_closed"] != true {
+	if a := n.ask(c, "memory_recall", "s1", payloads["memory_recall"]); a.Result["decision"] != "block" ||
+		a.Result["metadata"].(map[string]any)["fail_closed"] != true {
 		t.Errorf("%+v", a)
 	}
 }
@@ -111,7 +127,8 @@ func TestWithoutARuleTheAnswersAreSensible(t *testing.T) {
 	if a := n.ask(c, "rate_limit", "s1", payloads["rate_limit"]); a.Result["retry_after_ms"] != 1234.0 {
 		t.Errorf("%+v", a)
 	}
-	if a := n.ask(c, "planning", "s1", payloads["planning"]); !cmp.Equal(a.Result["selected_strategy"], map[string]any{"custom": "x"}) {
+	if a := n.ask(c, "planning", "s1", payloads["planning"]); !cmp.Equal(a.Result["selected_strategy"],
+		map[string]any{"custom": "x"}) {
 		t.Errorf("%+v", a)
 	}
 	if a := n.ask(c, "intent_detection", "s1", payloads["intent_detection"]); a.Result["detected_intent"] != "locate" {
@@ -163,7 +180,8 @@ func TestAFailureIsABlockThatCanBeDecoded(t *testing.T) {
 func TestAFailureIsAnErrorWhereThatIsAskedFor(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{OnFailure: harness.ErrorOnFailure})
 	n.fixture()
-	if a := n.ask(n.conn(harness.TransportSocket), "pre_action", "s1", map[string]any{"tool_name": "boom"}); a.Error == nil || a.Error.Code != -32603 {
+	if a := n.ask(n.conn(harness.TransportSocket), "pre_action", "s1",
+		map[string]any{"tool_name": "boom"}); a.Error == nil || a.Error.Code != -32603 {
 		t.Errorf("%+v", a)
 	}
 }
@@ -173,7 +191,8 @@ func TestASuspendedAgentIsBlockedAndOneWhoseKeyIsRevokedIsRefused(t *testing.T) 
 	n.Apply("rules: []\n")
 	c := n.conn(harness.TransportSocket)
 	yes := true
-	if _, err := n.Roster.ChangeAgent(t.Context(), roster.Identity{Role: roster.Admin}, "default", "coder", roster.AgentChange{Suspended: &yes}); err != nil {
+	if _, err := n.Roster.ChangeAgent(t.Context(), roster.Identity{Role: roster.Admin}, "default", "coder",
+		roster.AgentChange{Suspended: &yes}); err != nil {
 		t.Fatal(err)
 	}
 	for _, typ := range []string{"pre_action", "handshake"} {
@@ -209,7 +228,9 @@ func TestAStepIsAboutItsTool(t *testing.T) {
 // What is on record of a step is enough to decide it again.
 func TestStepsCanBeReplayed(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{})
-	n.Apply(`rules: [{name: no-rm, on: [action], when: event.payload.arguments.command.startsWith("rm"), then: block, reason: no}]` + "\n")
+	n.Apply(
+		`rules: [{name: no-rm, on: [action], when: event.payload.arguments.command.startsWith("rm"), then: block, reason: no}]` + "\n",
+	)
 	n.ask(n.conn(harness.TransportHTTP), "pre_action", "s1", bash("rm x"))
 	entry := n.Entries("step.blocked")[0]
 	var body struct {
@@ -252,13 +273,15 @@ func TestAHandlerElsewhereAnswersInOurPlace(t *testing.T) {
 				Type string `json:"event_type"`
 			}
 		}
-		if err := json.NewDecoder(r.Body).Decode(&in); err != nil || in.Method != "ahp/event" || in.Params.Type != "memory_recall" {
+		if err := json.NewDecoder(r.Body).Decode(&in); err != nil || in.Method != "ahp/event" ||
+			in.Params.Type != "memory_recall" {
 			t.Errorf("%+v %v", in, err)
 		}
 		_, _ = fmt.Fprint(w, says(in.ID))
 	}))
 	defer handler.Close()
-	n := start(t, storetest.SQLite(t), harness.Config{Handlers: map[harness.Type]string{harness.MemoryRecall: handler.URL}})
+	n := start(t, storetest.SQLite(t),
+		harness.Config{Handlers: map[harness.Type]string{harness.MemoryRecall: handler.URL}})
 	n.Apply(`rules: [{name: r, on: [memory], when: event.text == "forbidden", then: block, reason: no}]` + "\n")
 	c := n.conn(harness.TransportSocket)
 	result := func(text string) func(string) string {
@@ -272,9 +295,11 @@ func TestAHandlerElsewhereAnswersInOurPlace(t *testing.T) {
 		}
 	}
 	for name, bad := range map[string]func(string) string{
-		"another word":       result(`{"decision":"maybe"}`),
-		"half a decision":    result(`{"decision":"allow"}`),
-		"an error":           func(id string) string { return `{"jsonrpc":"2.0","id":"` + id + `","error":{"code":-1,"message":"m"}}` },
+		"another word":    result(`{"decision":"maybe"}`),
+		"half a decision": result(`{"decision":"allow"}`),
+		"an error": func(id string) string {
+			return `{"jsonrpc":"2.0","id":"` + id + `","error":{"code":-1,"message":"m"}}`
+		},
 		"another id":         func(string) string { return `{"jsonrpc":"2.0","id":"x","result":` + good + `}` },
 		"no JSON":            func(string) string { return "yes" },
 		"nested without end": func(string) string { return strings.Repeat("[", 5000) },
@@ -287,7 +312,10 @@ func TestAHandlerElsewhereAnswersInOurPlace(t *testing.T) {
 	}
 	// The policy comes first.
 	says = func(string) string { t.Error("the handler was asked"); return "" }
-	forbidden := map[string]any{"session_id": "s1", "query": "forbidden", "memory_type": "x", "max_results": 1, "working_directory": "/"}
+	forbidden := map[string]any{
+		"session_id": "s1", "query": "forbidden", "memory_type": "x", "max_results": 1,
+		"working_directory": "/",
+	}
 	if a := n.ask(c, "memory_recall", "s1", forbidden); a.Result["reason"] != "no" {
 		t.Errorf("%+v", a)
 	}
@@ -305,13 +333,25 @@ rules:
 		payload map[string]any
 		want    string
 	}{
-		"memory_recall":      {map[string]any{"query": "q", "memory_type": "semantic", "max_results": 5, "working_directory": "/w"}, "allow"},
-		"planning":           {map[string]any{"task_description": "t", "available_strategies": []any{"StepByStep", "TreeOfThoughts"}}, "allow"},
-		"reasoning":          {map[string]any{"reasoning_type": "ReAct", "problem_statement": "p"}, "allow"},
-		"rate_limit":         {map[string]any{"limit_type": "LlmTokenLimit", "retry_after_ms": 5, "current_usage": "x"}, "retry"},
-		"confirmation":       {map[string]any{"confirmation_type": "SafetyConfirm", "message": "m"}, "escalate"},
-		"intent_detection":   {map[string]any{"prompt": "where is it", "workspace": "/w"}, "allow"},
-		"context_perception": {map[string]any{"intent": "Understand", "target_type": "file", "target_name": "main", "domain": "DataAnalysis", "query": "where", "working_directory": "/w", "urgency": "High"}, "allow"},
+		"memory_recall": {map[string]any{
+			"query": "q", "memory_type": "semantic", "max_results": 5,
+			"working_directory": "/w",
+		}, "allow"},
+		"planning": {map[string]any{
+			"task_description":     "t",
+			"available_strategies": []any{"StepByStep", "TreeOfThoughts"},
+		}, "allow"},
+		"reasoning": {map[string]any{"reasoning_type": "ReAct", "problem_statement": "p"}, "allow"},
+		"rate_limit": {
+			map[string]any{"limit_type": "LlmTokenLimit", "retry_after_ms": 5, "current_usage": "x"},
+			"retry",
+		},
+		"confirmation":     {map[string]any{"confirmation_type": "SafetyConfirm", "message": "m"}, "escalate"},
+		"intent_detection": {map[string]any{"prompt": "where is it", "workspace": "/w"}, "allow"},
+		"context_perception": {map[string]any{
+			"intent": "Understand", "target_type": "file", "target_name": "main",
+			"domain": "DataAnalysis", "query": "where", "working_directory": "/w", "urgency": "High",
+		}, "allow"},
 	} {
 		if a := n.ask(loose, typ, "s1", c.payload); a.Error != nil || a.Result["decision"] != c.want {
 			t.Errorf("%s: %+v", typ, a)
@@ -320,7 +360,11 @@ rules:
 			t.Errorf("strictly, %s: %+v", typ, a)
 		}
 	}
-	if a := n.ask(loose, "planning", "s1", map[string]any{"task_description": "t", "available_strategies": []any{"StepByStep"}}); a.Result["selected_strategy"] != "step_by_step" {
+	if a := n.ask(loose, "planning", "s1",
+		map[string]any{
+			"task_description":     "t",
+			"available_strategies": []any{"StepByStep"},
+		}); a.Result["selected_strategy"] != "step_by_step" {
 		t.Errorf("%+v", a)
 	}
 	for _, e := range n.Entries("step.allowed") {

@@ -29,7 +29,8 @@ func handlerClient() *http.Client {
 // called after the policy has allowed the event; if it does not answer, the event is refused.
 func (h *Harness) askHandler(ctx context.Context, e *Event) (wire.Raw, error) {
 	name := wire.Raw(`"` + id.New("call") + `"`)
-	body := wire.Splice([]byte(`{"jsonrpc":"2.0","method":"ahp/event"}`), wire.Member{Name: "id", Value: name}, wire.Member{Name: "params", Value: e.Raw})
+	body := wire.Splice([]byte(`{"jsonrpc":"2.0","method":"ahp/event"}`), wire.Member{Name: "id", Value: name},
+		wire.Member{Name: "params", Value: e.Raw})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.Config.Handlers[e.Type], bytes.NewReader(body))
 	if err != nil {
 		return nil, err

@@ -54,8 +54,10 @@ type (
 
 // capabilities are the types of events and the methods that we answer.
 var capabilities = []string{
-	"pre_action", "post_action", "pre_prompt", "post_response", "session_start", "session_end", "error", "heartbeat", "success",
-	"idle", "intent_detection", "context_perception", "memory_recall", "planning", "reasoning", "rate_limit", "confirmation",
+	"pre_action", "post_action", "pre_prompt", "post_response", "session_start", "session_end", "error", "heartbeat",
+	"success",
+	"idle", "intent_detection", "context_perception", "memory_recall", "planning", "reasoning", "rate_limit",
+	"confirmation",
 	"run_lifecycle", "task_list", "verification", "query", "batch",
 }
 
@@ -75,7 +77,9 @@ func (h *Harness) requireHandshake(ctx context.Context, c *Conn, who roster.Iden
 		return nil
 	}
 	var one int
-	if h.core.DB.QueryRow(ctx, "SELECT 1 FROM harness_session WHERE agent = $1 AND ($2 = '' OR session = $2) AND greeted = $3 LIMIT 1", []any{who.ID, key, true}, &one) != nil {
+	if h.core.DB.QueryRow(ctx,
+		"SELECT 1 FROM harness_session WHERE agent = $1 AND ($2 = '' OR session = $2) AND greeted = $3 LIMIT 1",
+		[]any{who.ID, key, true}, &one) != nil {
 		return refuse(codeHandshake, "handshake required: send %s first", methodHandshake)
 	}
 	h.shaken.add(who.ID, key)

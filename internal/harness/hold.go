@@ -31,7 +31,9 @@ func askedIn(agentID, session, digest string) gate.Asked {
 
 // holdStep finds or opens the gate of a step, waits for it as long as the call may be held, and
 // answers with its outcome. The same step asked again finds the same gate.
-func (h *Harness) holdStep(ctx context.Context, c *Conn, who roster.Identity, e *Event, d rulebook.Decision) (wire.Raw, error) {
+func (h *Harness) holdStep(ctx context.Context, c *Conn, who roster.Identity, e *Event, d rulebook.Decision) (wire.Raw,
+	error,
+) {
 	s := &heldStep{Event: e, conn: c, who: who, session: keyOf(e.Session), decision: d}
 	s.asked = askedIn(who.ID, s.session, e.digest())
 	waiting, end := wire.UntilStop(ctx)
@@ -68,7 +70,8 @@ func (h *Harness) holdStep(ctx context.Context, c *Conn, who roster.Identity, e 
 func (h *Harness) openGate(ctx context.Context, s *heldStep, past string) (*gate.Approval, error) {
 	spec := s.decision.Gate
 	b := h.stepOf(s.conn, s.who, s.Event, s.decision)
-	b.Gate, b.Digest, b.GoodFor, b.Once = gate.NewID(), s.asked.Digest, spec.Window.Microseconds(), spec.Window == 0 || spec.SingleUse
+	b.Gate, b.Digest, b.GoodFor, b.Once = gate.NewID(), s.asked.Digest, spec.Window.Microseconds(), spec.Window == 0 ||
+		spec.SingleUse
 	body, err := b.encode(s.Raw)
 	if err != nil {
 		return nil, err

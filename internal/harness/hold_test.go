@@ -67,7 +67,8 @@ func TestACallIsHeldUntilAPersonHasDecided(t *testing.T) {
 			go func() { got <- n.ask(c, "pre_action", "s1", bash("make release")) }()
 			if b.want != "block" || b.ballot.Note != "" {
 				g := n.vote(b.ballot)
-				if g.Title != "bash: make release" || g.Reason != "A shell can do anything." || g.Agent != "coder" || g.ActionDigest == "" {
+				if g.Title != "bash: make release" || g.Reason != "A shell can do anything." || g.Agent != "coder" ||
+					g.ActionDigest == "" {
 					t.Errorf("an operator is shown %+v", g)
 				}
 			}
@@ -78,7 +79,8 @@ func TestACallIsHeldUntilAPersonHasDecided(t *testing.T) {
 			if b.want == "block" && !strings.Contains(a.Result["reason"].(string), "Sunday") {
 				t.Errorf("the reason is %v", a.Result["reason"])
 			}
-			if b.want == "modify" && a.Result["modified_payload"].(map[string]any)["arguments"].(map[string]any)["command"] != "ls -l" {
+			if b.want == "modify" &&
+				a.Result["modified_payload"].(map[string]any)["arguments"].(map[string]any)["command"] != "ls -l" {
 				t.Errorf("%+v", a.Result)
 			}
 		}
@@ -141,7 +143,8 @@ func TestAnApprovalIsGoodForEveryDigit(t *testing.T) {
 	if a := n.ask(c, "pre_action", "s1", json.RawMessage(`{"amount":9007199254740992}`)); a.Result["decision"] != "defer" {
 		t.Errorf("%+v", a)
 	}
-	if a := n.ask(c, "pre_action", "s1", json.RawMessage(`{"amount": 9007199254740993}`)); a.Result["decision"] != "allow" {
+	if a := n.ask(c, "pre_action", "s1",
+		json.RawMessage(`{"amount": 9007199254740993}`)); a.Result["decision"] != "allow" {
 		t.Errorf("%+v", a)
 	}
 }
@@ -211,7 +214,8 @@ func TestAConfirmationIsAPersonsEvenWithoutARule(t *testing.T) {
 	n.Apply("rules: []\n")
 	c := n.conn(harness.TransportSocket)
 	ask := func(message string) answer {
-		return n.ask(c, "confirmation", "s1", map[string]any{"session_id": "s1", "confirmation_type": "safety_confirm", "message": message})
+		return n.ask(c, "confirmation", "s1",
+			map[string]any{"session_id": "s1", "confirmation_type": "safety_confirm", "message": message})
 	}
 	if a := ask("a"); a.Result["decision"] != "escalate" || a.Result["reason"] == nil {
 		t.Errorf("nobody decided: %+v", a)
@@ -242,7 +246,10 @@ func TestABatchThatWaitsHasTheTimeOfOneCall(t *testing.T) {
 		}
 		events = append(events, m.Params)
 	}
-	text, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": "b", "method": "ahp/batch", "params": map[string]any{"events": events}})
+	text, err := json.Marshal(map[string]any{
+		"jsonrpc": "2.0", "id": "b", "method": "ahp/batch",
+		"params": map[string]any{"events": events},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

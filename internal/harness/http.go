@@ -19,10 +19,25 @@ func (h *Harness) Routes() []wire.Route {
 	ofAgent := wire.Param{Name: "agent", Meaning: "the agent whose session it is, where two have one of the same name"}
 	page := func(more ...wire.Param) []wire.Param { return append(more, wire.PageParams...) }
 	return append([]wire.Route{
-		{Method: "POST", Path: "/ahp", Summary: "AHP 2.4: one JSON-RPC request or notification, with an agent's key as X-API-Key or bearer token", RequestMedia: "application/json", Media: "application/json", Lenient: true, Handle: h.post},
-		{Method: "GET", Path: "/ahp", Summary: "AHP 2.4 over WebSocket, with an agent's key as api_key or token in the query", Media: "application/json", Status: http.StatusSwitchingProtocols, Lenient: true, Handle: h.upgrade},
-		{Method: "GET", Path: "/ops/sessions", Summary: "Sessions of agents under the harness, the newest first", Auth: wire.Viewer, Query: page(inWorkspace, agent), Answer: SessionPage{}, Handle: wire.Answer(http.StatusOK, h.getSessions)},
-		{Method: "GET", Path: "/ops/sessions/{id}", Summary: "A session: statistics, runs, the task list, the last verification, a timeline", Auth: wire.Viewer, Query: page(inWorkspace, ofAgent), Answer: Session{}, Handle: wire.Answer(http.StatusOK, h.getSession)},
+		{
+			Method: "POST", Path: "/ahp",
+			Summary:      "AHP 2.4: one JSON-RPC request or notification, with an agent's key as X-API-Key or bearer token",
+			RequestMedia: "application/json", Media: "application/json", Lenient: true, Handle: h.post,
+		},
+		{
+			Method: "GET", Path: "/ahp", Summary: "AHP 2.4 over WebSocket, with an agent's key as api_key or token in the query",
+			Media: "application/json", Status: http.StatusSwitchingProtocols, Lenient: true, Handle: h.upgrade,
+		},
+		{
+			Method: "GET", Path: "/ops/sessions", Summary: "Sessions of agents under the harness, the newest first",
+			Auth: wire.Viewer, Query: page(inWorkspace, agent), Answer: SessionPage{},
+			Handle: wire.Answer(http.StatusOK, h.getSessions),
+		},
+		{
+			Method: "GET", Path: "/ops/sessions/{id}",
+			Summary: "A session: statistics, runs, the task list, the last verification, a timeline", Auth: wire.Viewer,
+			Query: page(inWorkspace, ofAgent), Answer: Session{}, Handle: wire.Answer(http.StatusOK, h.getSession),
+		},
 	}, h.Knowledge.Routes()...)
 }
 
@@ -130,7 +145,8 @@ func unauthorized(w http.ResponseWriter, err error) error {
 	if !fault.Is(err, fault.Unauthenticated) {
 		return err
 	}
-	return writeReply(w, http.StatusUnauthorized, errorReply(nil, refuse(codeUnauthorized, "unauthorized: %s", fault.From(err).Message)))
+	return writeReply(w, http.StatusUnauthorized,
+		errorReply(nil, refuse(codeUnauthorized, "unauthorized: %s", fault.From(err).Message)))
 }
 
 func writeReply(w http.ResponseWriter, status int, text []byte) error {

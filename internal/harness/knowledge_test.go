@@ -17,7 +17,8 @@ func TestKnowledgeStaysInItsWorkspace(t *testing.T) {
 	if err := n.Roster.AddWorkspace(t.Context(), roster.Identity{Role: roster.Admin}, "other"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.harness.Knowledge.Add(t.Context(), n.operator, knowledge.NewKnowledge{Workspace: "other", Content: "secret", Source: "s"}); err != nil {
+	if _, err := n.harness.Knowledge.Add(t.Context(), n.operator,
+		knowledge.NewKnowledge{Workspace: "other", Content: "secret", Source: "s"}); err != nil {
 		t.Fatal(err)
 	}
 	if found, err := n.harness.Knowledge.Search(t.Context(), "default", "secret", 10); err != nil || len(found) != 0 {

@@ -45,7 +45,9 @@ func (n *node) fixture() {
 
 // conn is a connection of the node's agent that has shaken hands, if it is a stream.
 func (n *node) conn(transport string) *harness.Conn {
-	c := n.harness.NewConn(transport, func(ctx context.Context) (roster.Identity, error) { return n.Roster.Authenticate(ctx, n.key) })
+	c := n.harness.NewConn(transport, func(ctx context.Context) (roster.Identity, error) {
+		return n.Roster.Authenticate(ctx, n.key)
+	})
 	if transport != harness.TransportHTTP {
 		n.harness.Handle(context.Background(), c, []byte(greetingText))
 	}
@@ -63,7 +65,9 @@ func event(id, typ, session string, payload any) []byte {
 	if id != "" {
 		id = fmt.Sprintf(`"id":%q,`, id)
 	}
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0",%s"method":"ahp/event","params":{"event_type":%q,"session_id":%q,"agent_id":"a1","timestamp":"2026-05-01T00:00:00Z","depth":0,"payload":%s}}`, id, typ, session, text)
+	return fmt.Appendf(
+		nil, `{"jsonrpc":"2.0",%s"method":"ahp/event","params":{"event_type":%q,"session_id":%q,"agent_id":"a1","timestamp":"2026-05-01T00:00:00Z","depth":0,"payload":%s}}`, id, typ, session, text,
+	)
 }
 
 // answer is a response, read.

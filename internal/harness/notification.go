@@ -121,7 +121,8 @@ func (h *Harness) writeOrSplit(ctx context.Context, all []*session) (left []*ses
 // isTransient reports whether an error is the database's, so that the same may be written later.
 func isTransient(err error) bool {
 	switch fault.From(store.Explain(err)).Code {
-	case fault.StoreUnavailable, fault.StoreFull, fault.StoreReadOnly, fault.OutcomeUnknown, fault.LedgerMismatch, fault.Stopping, fault.Overloaded, fault.Cancelled:
+	case fault.StoreUnavailable, fault.StoreFull, fault.StoreReadOnly, fault.OutcomeUnknown, fault.LedgerMismatch,
+		fault.Stopping, fault.Overloaded, fault.Cancelled:
 		return true
 	default:
 		return false

@@ -14,7 +14,8 @@ var (
 	eventContext = object(
 		opt("recent_facts", list(fact)),
 		opt("memory_summary", object(req("memory_type", text), req("total_items", u64), req("recent_topics", list(text)))),
-		opt("session_stats", object(req("total_actions", u64), req("total_tokens", i32), req("duration_ms", u64), req("error_count", u64))),
+		opt("session_stats",
+			object(req("total_actions", u64), req("total_tokens", i32), req("duration_ms", u64), req("error_count", u64))),
 		opt("current_task", text), opt("capabilities", dict),
 	)
 
@@ -47,8 +48,10 @@ var (
 
 // Typed payloads.
 var (
-	idlePayload   = object(req("idle_duration_ms", u64), req("idle_reason", text), opt("last_event_type", text), opt("suggested_action", text))
-	intentPayload = object(req("session_id", text), req("prompt", text), req("workspace", text), opt("language_hint", text))
+	idlePayload = object(req("idle_duration_ms", u64), req("idle_reason", text), opt("last_event_type", text),
+		opt("suggested_action", text))
+	intentPayload = object(req("session_id", text), req("prompt", text), req("workspace", text),
+		opt("language_hint", text))
 
 	contextPayload = object(
 		req("session_id", text), req("intent", intents), req("target", target),
@@ -56,21 +59,28 @@ var (
 			req("workspace", text), opt("current_task", text), opt("query", text),
 			opt("relevant_history", list(object(req("item_type", text), req("content", text), req("timestamp", i64)))),
 		)),
-		dflt("domain", word("coding", "writing", "data_analysis", "research", "project_management", "conversation", "operations", "security", "general")),
-		dflt("preferred_modality", word("text", "code", "structured_data", "table", "chart", "image", "audio", "video", "any")),
+		dflt("domain", word("coding", "writing", "data_analysis", "research", "project_management", "conversation",
+			"operations", "security", "general")),
+		dflt("preferred_modality",
+			word("text", "code", "structured_data", "table", "chart", "image", "audio", "video", "any")),
 		dflt("urgency", word("critical", "high", "normal", "low")),
 		dflt("freshness", word("realtime", "recent", "static")),
 		dflt("constraints", object(opt("max_results", u64), opt("max_context_length", u64), dflt("include_sources", flag))),
 		opt("metadata", dict),
 	)
-	memoryPayload    = object(req("session_id", text), req("query", text), req("memory_type", text), req("max_results", u64), req("working_directory", text))
-	planningPayload  = object(req("session_id", text), req("task_description", text), req("available_strategies", list(strategy)), opt("constraints", free))
+	memoryPayload = object(req("session_id", text), req("query", text), req("memory_type", text),
+		req("max_results", u64), req("working_directory", text))
+	planningPayload = object(req("session_id", text), req("task_description", text),
+		req("available_strategies", list(strategy)), opt("constraints", free))
 	reasoningPayload = object(
-		req("session_id", text), req("reasoning_type", wordOr("other", "chain_of_thought", "tree_of_thoughts", "re_act", "reflexion")),
+		req("session_id", text),
+		req("reasoning_type", wordOr("other", "chain_of_thought", "tree_of_thoughts", "re_act", "reflexion")),
 		req("problem_statement", text), opt("hints", list(text)),
 	)
 	rateLimitPayload = object(
-		req("session_id", text), req("limit_type", wordOr("custom", "llm_token_limit", "llm_request_limit", "api_request_limit", "tool_execution_limit")),
+		req("session_id", text),
+		req("limit_type",
+			wordOr("custom", "llm_token_limit", "llm_request_limit", "api_request_limit", "tool_execution_limit")),
 		req("retry_after_ms", u64), req("current_usage", text),
 	)
 	confirmationPayload = object(
@@ -90,12 +100,14 @@ var (
 	runPayload = object(
 		req("run_id", text), req("session_id", text),
 		req("status", word("created", "planning", "executing", "verifying", "completed", "failed", "cancelled")),
-		opt("prompt", text), opt("result_summary", text), opt("error", text), opt("started_at", text), req("updated_at", text), opt("metadata", dict),
+		opt("prompt", text), opt("result_summary", text), opt("error", text), opt("started_at", text),
+		req("updated_at", text), opt("metadata", dict),
 	)
 	taskListPayload = object(
 		req("run_id", text), req("session_id", text),
 		req("tasks", list(object(
-			req("id", text), req("title", text), req("status", word("pending", "in_progress", "completed", "failed", "skipped", "cancelled")),
+			req("id", text), req("title", text),
+			req("status", word("pending", "in_progress", "completed", "failed", "skipped", "cancelled")),
 			dflt("depends_on", list(text)), dflt("evidence", list(evidence)), dflt("artifacts", list(artifact)),
 			opt("error", text), opt("updated_at", text), opt("metadata", dict),
 		))),
@@ -133,7 +145,9 @@ var (
 	injected = object(
 		req("facts", list(fact)),
 		opt("file_contents", list(object(req("path", text), req("snippet", text), req("relevance_score", number)))),
-		opt("project_summary", object(req("project_name", text), opt("language", text), opt("key_files", list(text)), req("structure_description", text))),
+		opt("project_summary",
+			object(req("project_name", text), opt("language", text), opt("key_files", list(text)),
+				req("structure_description", text))),
 		opt("knowledge", list(text)), opt("suggestions", list(text)),
 	)
 	contextAnswers = map[string]shape{
@@ -141,13 +155,22 @@ var (
 		"block":  reasoned,
 		"refine": object(opt("refined_intent", intents), opt("refined_target", target), req("scope_hints", list(text))),
 	}
-	memoryAnswers   = map[string]shape{"allow": object(req("injected_facts", list(fact)), opt("metadata", dict)), "block": reasoned}
+	memoryAnswers = map[string]shape{
+		"allow": object(req("injected_facts", list(fact)), opt("metadata", dict)),
+		"block": reasoned,
+	}
 	planningAnswers = map[string]shape{
 		"allow":  object(req("selected_strategy", strategy), opt("planning_template", free), opt("metadata", dict)),
 		"block":  reasoned,
 		"modify": object(req("modified_task", text), opt("hints", list(text))),
 	}
-	reasoningAnswers    = map[string]shape{"allow": object(opt("hints", list(text)), opt("metadata", dict)), "block": reasoned}
-	rateLimitAnswers    = map[string]shape{"retry": object(req("retry_after_ms", u64), opt("metadata", dict)), "queue": plain, "skip": object(req("reason", text))}
+	reasoningAnswers = map[string]shape{
+		"allow": object(opt("hints", list(text)), opt("metadata", dict)),
+		"block": reasoned,
+	}
+	rateLimitAnswers = map[string]shape{
+		"retry": object(req("retry_after_ms", u64), opt("metadata", dict)),
+		"queue": plain, "skip": object(req("reason", text)),
+	}
 	confirmationAnswers = map[string]shape{"escalate": plain, "approve": plain, "reject": object(req("reason", text))}
 )

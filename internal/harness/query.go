@@ -10,7 +10,9 @@ import (
 )
 
 // answerQuery answers a question.
-func (h *Harness) answerQuery(ctx context.Context, c *Conn, who roster.Identity, params wire.Raw) (wire.Raw, *rpcError) {
+func (h *Harness) answerQuery(ctx context.Context, c *Conn, who roster.Identity, params wire.Raw) (wire.Raw,
+	*rpcError,
+) {
 	e, err := parseQuery(params)
 	if err != nil {
 		return nil, refuse(codeParams, "Invalid params: %s", err.Error())

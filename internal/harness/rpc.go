@@ -69,7 +69,8 @@ func parseMessage(text []byte) (m message, err *rpcError) {
 	levels, problem := wire.Nested(text, "params", "payload", "arguments")
 	if problem != nil {
 		if first := bytes.TrimLeft(text, " \t\r\n"); len(first) > 0 && first[0] != '{' && wire.Raw(text).IsValid() {
-			return m, refuse(codeInvalid, "Invalid JSON-RPC message: it should be one object; several events go into %s.", methodBatch)
+			return m, refuse(codeInvalid, "Invalid JSON-RPC message: it should be one object; several events go into %s.",
+				methodBatch)
 		}
 		return m, refuse(codeParse, "Parse error: %s", problem.Error())
 	}

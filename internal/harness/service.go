@@ -207,7 +207,8 @@ func (h *Harness) answerRequest(ctx context.Context, c *Conn, who roster.Identit
 		return h.answerHandshake(c, who, m.params)
 	case methodEvent, methodBatch, methodQuery:
 	default:
-		return nil, refuse(codeMethod, "Method not found: %.80q. There are %s, %s, %s and %s.", m.method, methodHandshake, methodEvent, methodBatch, methodQuery)
+		return nil, refuse(codeMethod, "Method not found: %.80q. There are %s, %s, %s and %s.", m.method, methodHandshake,
+			methodEvent, methodBatch, methodQuery)
 	}
 	if c.stream && !c.shaken.Load() {
 		return nil, refuse(codeHandshake, "handshake required: send %s first", methodHandshake)

@@ -73,7 +73,8 @@ type SessionPage struct {
 	Next     string    `json:"next"`
 }
 
-const selectSession = "SELECT s.agent, s.session, s.workspace, s.opened_seq, s.opened_at, s.ended_at, s.beat_at, s.errors FROM harness_session s "
+const selectSession = "SELECT s.agent, s.session, s.workspace, s.opened_seq, s.opened_at, s.ended_at, " +
+	"s.beat_at, s.errors FROM harness_session s "
 
 func (h *Harness) readSessions(ctx context.Context, where string, args ...any) (all []Session, last int64, err error) {
 	all, err = store.All(h.core.DB.Reading(ctx), func(scan store.Scan) (s Session, err error) {
@@ -183,12 +184,15 @@ func (h *Harness) Session(ctx context.Context, id string, f SessionFilter) (Sess
 			agent = named[0]
 		}
 	}
-	found, opened, err := h.readSessions(ctx, "WHERE s.workspace = $1 AND s.session = $2 AND ($3 = '' OR s.agent = $3) ORDER BY s.opened_seq DESC LIMIT 1", workspace, key, agent)
+	found, opened, err := h.readSessions(ctx,
+		"WHERE s.workspace = $1 AND s.session = $2 AND ($3 = '' OR s.agent = $3) ORDER BY s.opened_seq DESC LIMIT 1",
+		workspace, key, agent)
 	if err != nil {
 		return Session{}, err
 	}
 	if len(found) == 0 {
-		return Session{}, fault.New(fault.NotFound, "There is no session %.80q in workspace %q. GET /ops/sessions lists those there are.", key, workspace)
+		return Session{}, fault.New(fault.NotFound,
+			"There is no session %.80q in workspace %q. GET /ops/sessions lists those there are.", key, workspace)
 	}
 	s := found[0]
 	if err := h.addDetail(ctx, &s, opened); err != nil {
@@ -240,7 +244,8 @@ func (h *Harness) readReports(ctx context.Context, s *Session, typ Type, most in
 		}
 		s.addReport(typ, report)
 		return nil
-	}, "SELECT seq, place FROM harness_report WHERE agent = $1 AND session = $2 AND type = $3 ORDER BY updated_at DESC, seq DESC, place DESC LIMIT $4", s.AgentID, s.ID, string(typ), most)
+	}, "SELECT seq, place FROM harness_report WHERE agent = $1 AND session = $2 AND type = $3 ORDER BY updated_at DESC, "+
+		"seq DESC, place DESC LIMIT $4", s.AgentID, s.ID, string(typ), most)
 }
 
 // addReport adds a report to the session, by its type.
@@ -288,7 +293,8 @@ func (h *Harness) countSteps(ctx context.Context, s *Session) (*Statistics, erro
 		kindAllowed: &out.Allowed, kindBlocked: &out.Blocked, kindModified: &out.Modified,
 		kindDeferred: &out.Deferred, kindHeld: &out.Held,
 	} {
-		err := h.core.DB.QueryRow(ctx, "SELECT count(*) FROM "+ledger.EntryTable+" WHERE e.trace = $1 AND e.kind = $2", []any{traceOf(s.AgentID, s.ID), kind}, n)
+		err := h.core.DB.QueryRow(ctx, "SELECT count(*) FROM "+ledger.EntryTable+" WHERE e.trace = $1 AND e.kind = $2",
+			[]any{traceOf(s.AgentID, s.ID), kind}, n)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return nil, err
 		}

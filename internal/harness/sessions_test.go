@@ -77,9 +77,16 @@ func TestWhatPeopleSeeOfASession(t *testing.T) {
 		n.tell(c, "heartbeat", "s1", map[string]any{"current_state": "active"})
 		n.tell(c, "run_lifecycle", "s1", run("completed", "2026-05-01T00:00:09Z"))
 		n.tell(c, "run_lifecycle", "s1", run("executing", "2026-05-01T00:00:10+00:00")) // has overtaken
-		n.tell(c, "task_list", "s1", map[string]any{"run_id": "run-1", "session_id": "s1", "updated_at": "2026-05-01T00:00:02Z", "tasks": []any{map[string]any{"id": "t", "title": "new", "status": "pending"}}})
-		n.tell(c, "task_list", "s1", map[string]any{"run_id": "run-1", "session_id": "s1", "updated_at": "2026-05-01T00:00:01Z", "tasks": []any{}}) // is late
-		n.tell(c, "verification", "s1", map[string]any{"run_id": "run-1", "session_id": "s1", "status": "passed", "updated_at": "x"})
+		n.tell(c, "task_list", "s1",
+			map[string]any{
+				"run_id": "run-1", "session_id": "s1", "updated_at": "2026-05-01T00:00:02Z",
+				"tasks": []any{map[string]any{"id": "t", "title": "new", "status": "pending"}},
+			})
+		// is late
+		n.tell(c, "task_list", "s1",
+			map[string]any{"run_id": "run-1", "session_id": "s1", "updated_at": "2026-05-01T00:00:01Z", "tasks": []any{}})
+		n.tell(c, "verification", "s1",
+			map[string]any{"run_id": "run-1", "session_id": "s1", "status": "passed", "updated_at": "x"})
 		testbed.Until(t, "everything to be written", func() bool {
 			s := n.session("s1")
 			return s.Verification != nil && s.Heartbeat != nil
@@ -88,17 +95,22 @@ func TestWhatPeopleSeeOfASession(t *testing.T) {
 		if want := (harness.Statistics{Steps: 2, Allowed: 1, Blocked: 1, Errors: 1}); *s.Statistics != want {
 			t.Errorf("%+v", s.Statistics)
 		}
-		if len(s.Runs) != 1 || !strings.Contains(string(s.Runs[0].Payload), "completed") || !strings.Contains(string(s.Tasks.Payload), "new") {
+		if len(s.Runs) != 1 || !strings.Contains(string(s.Runs[0].Payload), "completed") ||
+			!strings.Contains(string(s.Tasks.Payload), "new") {
 			t.Errorf("%s %s", s.Runs[0].Payload, s.Tasks.Payload)
 		}
-		if s.Agent != "coder" || s.Heartbeat.Missed || s.EndedAt != nil || !strings.Contains(string(s.Info), "framework") || !strings.Contains(string(s.Start.Payload), "model_name") {
+		if s.Agent != "coder" || s.Heartbeat.Missed || s.EndedAt != nil || !strings.Contains(string(s.Info), "framework") ||
+			!strings.Contains(string(s.Start.Payload), "model_name") {
 			t.Errorf("%+v", s)
 		}
 		types := map[harness.Type]int{}
 		for _, m := range s.Timeline {
 			types[m.Type]++
 		}
-		for _, typ := range []harness.Type{"pre_action", "post_action", "error", "heartbeat", "run_lifecycle", "task_list", "verification", "session_start"} {
+		for _, typ := range []harness.Type{
+			"pre_action", "post_action", "error", "heartbeat", "run_lifecycle", "task_list",
+			"verification", "session_start",
+		} {
 			if types[typ] == 0 {
 				t.Errorf("the timeline has no %s", typ)
 			}
@@ -192,7 +204,8 @@ func TestAFloodLosesNothingThatMatters(t *testing.T) {
 			for i := range each {
 				n.tell(c, "post_action", session, map[string]any{"n": i})
 				if i%10 == 0 {
-					n.tell(c, "run_lifecycle", session, map[string]any{"run_id": fmt.Sprint("r", i), "session_id": session, "status": "created", "updated_at": "x"})
+					n.tell(c, "run_lifecycle", session,
+						map[string]any{"run_id": fmt.Sprint("r", i), "session_id": session, "status": "created", "updated_at": "x"})
 				}
 			}
 		})
@@ -241,7 +254,11 @@ func TestContextAndMemoryComeFromWhatIsKnown(t *testing.T) {
 		n.tell(c, "success", "s2", map[string]any{"action_summary": "Another session's invoices"})
 		testbed.Until(t, "the notes", func() bool { return len(n.Entries("session.noted")) == 2 })
 		recall := func(question, memory string, most int) (contents []string) {
-			a := n.ask(c, "memory_recall", "s1", map[string]any{"session_id": "s1", "query": question, "memory_type": memory, "max_results": most, "working_directory": "/"})
+			a := n.ask(c, "memory_recall", "s1",
+				map[string]any{
+					"session_id": "s1", "query": question, "memory_type": memory, "max_results": most,
+					"working_directory": "/",
+				})
 			for _, f := range a.Result["injected_facts"].([]any) {
 				contents = append(contents, f.(map[string]any)["content"].(string))
 			}
@@ -254,7 +271,10 @@ func TestContextAndMemoryComeFromWhatIsKnown(t *testing.T) {
 		}{
 			{"who owns invoices?", "semantic", 5, []string{"The billing service owns the invoices table."}},
 			{"who owns invoices?", "episodic", 5, []string{"Rotated the invoices certificate"}},
-			{"who owns invoices?", "any", 5, []string{"The billing service owns the invoices table.", "Rotated the invoices certificate"}},
+			{
+				"who owns invoices?", "any", 5,
+				[]string{"The billing service owns the invoices table.", "Rotated the invoices certificate"},
+			},
 			{"who owns invoices?", "any", 1, []string{"The billing service owns the invoices table."}},
 			{"parse the frame", "semantic", 5, []string{"func parseFrame(raw []byte) error { return errTooDeep }"}},
 			{"nothing like it", "any", 5, nil},
@@ -265,11 +285,14 @@ func TestContextAndMemoryComeFromWhatIsKnown(t *testing.T) {
 			}
 		}
 		a := n.ask(c, "context_perception", "s1", map[string]any{
-			"session_id": "s1", "intent": "locate", "target": map[string]any{"entity": map[string]any{"name": "parseFrame", "entity_type": "function"}},
-			"context": map[string]any{"workspace": "/w", "query": "deploys on friday"}, "constraints": map[string]any{"include_sources": false},
+			"session_id": "s1", "intent": "locate",
+			"target":      map[string]any{"entity": map[string]any{"name": "parseFrame", "entity_type": "function"}},
+			"context":     map[string]any{"workspace": "/w", "query": "deploys on friday"},
+			"constraints": map[string]any{"include_sources": false},
 		})
 		injected := a.Result["injected_context"].(map[string]any)
-		if len(injected["file_contents"].([]any)) != 1 || len(injected["facts"].([]any)) != 1 || injected["facts"].([]any)[0].(map[string]any)["source"] != "" {
+		if len(injected["file_contents"].([]any)) != 1 || len(injected["facts"].([]any)) != 1 ||
+			injected["facts"].([]any)[0].(map[string]any)["source"] != "" {
 			t.Errorf("%+v", injected)
 		}
 		query := `{"jsonrpc":"2.0","id":"q","method":"ahp/query","params":{"session_id":"s1","agent_id":"a","query_type":"knowledge","payload":{"question":"billing invoices"}}}`
@@ -277,7 +300,8 @@ func TestContextAndMemoryComeFromWhatIsKnown(t *testing.T) {
 			t.Errorf("%s", got.JSON)
 		}
 		var page knowledge.KnowledgePage
-		if err := n.get("GET /ops/knowledge", "/ops/knowledge?search=freeze", &page); err != nil || len(page.Knowledge) != 1 || page.Knowledge[0].Score <= 0 {
+		if err := n.get("GET /ops/knowledge", "/ops/knowledge?search=freeze", &page); err != nil ||
+			len(page.Knowledge) != 1 || page.Knowledge[0].Score <= 0 {
 			t.Errorf("%+v %v", page, err)
 		}
 		n.WantClean()

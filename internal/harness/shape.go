@@ -156,12 +156,14 @@ func oneKey(variants map[string]shape) shape {
 	return func(raw wire.Raw) error {
 		members, err := wire.Members(raw)
 		if err != nil || len(members) != 1 {
-			return misfitf("should be an object with one of the keys entity, location, event, relation, rule, state, resource, pattern, and is %s", shown(raw))
+			return misfitf("should be an object with one of the keys entity, location, event, relation, "+
+				"rule, state, resource, pattern, and is %s", shown(raw))
 		}
 		for name, value := range members {
 			variant := variants[name]
 			if variant == nil {
-				return misfitf("has the key %.40q, and should have entity, location, event, relation, rule, state, resource or pattern", name)
+				return misfitf("has the key %.40q, and should have entity, location, event, "+
+					"relation, rule, state, resource or pattern", name)
 			}
 			if err := variant(value); err != nil {
 				return within(name, err)

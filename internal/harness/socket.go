@@ -75,7 +75,8 @@ func answers(ctx context.Context, path string) bool {
 }
 
 func cannotListen(err error, path string) error {
-	return fault.Wrap(err, fault.StoreReadOnly, "Cannot make the Unix socket %s. Check that this user may write to its folder.", path)
+	return fault.Wrap(err, fault.StoreReadOnly,
+		"Cannot make the Unix socket %s. Check that this user may write to its folder.", path)
 }
 
 // shorten is a path to the same place that is short enough for a socket.

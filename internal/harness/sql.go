@@ -97,9 +97,10 @@ var stepKinds = []string{kindAllowed, kindBlocked, kindModified, kindDeferred, k
 // Projection is what the entries do to the tables.
 func Projection() ledger.Projection {
 	p := ledger.Projection{
-		Name:   "harness",
-		Tables: append(ledger.Tables("harness_session (agent, session)", "harness_report (agent, session, type, run_id)"), knowledge.Tables()...),
-		Apply:  knowledge.Apply(),
+		Name: "harness",
+		Tables: append(ledger.Tables("harness_session (agent, session)", "harness_report (agent, session, type, run_id)"),
+			knowledge.Tables()...),
+		Apply: knowledge.Apply(),
 	}
 	maps.Copy(p.Apply, map[string]ledger.Apply{
 		kindHeld: ledger.ApplyBody(applyHeld), kindSettled: ledger.ApplyBody(applySettled),
@@ -134,7 +135,8 @@ type opened struct {
 }
 
 func applyOpened(tx *store.Tx, e *ledger.Entry, b *opened) {
-	tx.Exec("INSERT INTO harness_session (agent, session, workspace, opened_seq, opened_at, ended_at, beat_at, errors, greeted) VALUES ($1, $2, $3, $4, $5, 0, 0, 0, $6)",
+	tx.Exec("INSERT INTO harness_session (agent, session, workspace, opened_seq, opened_at, ended_at, beat_at, errors, "+
+		"greeted) VALUES ($1, $2, $3, $4, $5, 0, 0, 0, $6)",
 		b.Agent, e.Subject, e.Workspace, e.Seq, e.At.UnixMicro(), b.Info != nil)
 }
 
@@ -193,7 +195,8 @@ func applyNote(tx *store.Tx, e *ledger.Entry, agent string, place int64, n note)
 	tx.Exec(`INSERT INTO harness_report (agent, session, type, run_id, seq, place, updated_at, final) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (agent, session, type, run_id) DO UPDATE SET seq = excluded.seq, place = excluded.place, updated_at = excluded.updated_at, final = excluded.final
 WHERE excluded.updated_at >= harness_report.updated_at AND (excluded.final OR NOT harness_report.final)`,
-		agent, e.Subject, string(n.Type), keyOf(run), e.Seq, place, updatedAt(b.Payload.UpdatedAt, n.At), n.Type == RunLifecycle && isFinal(status))
+		agent, e.Subject, string(n.Type), keyOf(run), e.Seq, place, updatedAt(b.Payload.UpdatedAt, n.At),
+		n.Type == RunLifecycle && isFinal(status))
 	return nil
 }
 

@@ -124,7 +124,8 @@ func (e *Event) policyEvent(trace string) policy.Event {
 	out := policy.Event{
 		Point: e.kind.point, Protocol: Name, Kind: string(e.Type), Depth: e.Depth, Session: e.Session, Trace: trace,
 		Tool: e.tool(), Command: argument("command"), Path: argument("file_path", "path"), URL: argument("url"),
-		CWD: e.text("working_directory", "cwd"), Model: e.text("model_name", "model"), Provider: e.text("model_provider"), Run: e.text("run_id"),
+		CWD: e.text("working_directory", "cwd"), Model: e.text("model_name", "model"), Provider: e.text("model_provider"),
+		Run:  e.text("run_id"),
 		Text: e.question(), QueryType: e.query, Fill: e.fillData,
 	}
 	if out.URL != "" {
@@ -140,7 +141,8 @@ func (e *Event) question() string {
 	if e.Type == ContextPerception {
 		return (&Event{members: e.inside("context")}).text("query", "current_task")
 	}
-	return e.text("prompt", "query", "message", "problem_statement", "task_description", "question", "idle_reason", "current_usage")
+	return e.text("prompt", "query", "message", "problem_statement", "task_description", "question", "idle_reason",
+		"current_usage")
 }
 
 // fillData decodes what rules see as data. It was checked before, so it can be decoded.

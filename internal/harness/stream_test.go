@@ -135,7 +135,8 @@ func TestTheSocketStandsForAnAgentOfTheRoster(t *testing.T) {
 	}
 	n.Apply("rules: []\n")
 	yes := true
-	if _, err := n.Roster.ChangeAgent(t.Context(), roster.Identity{Role: roster.Admin}, "default", "this-machine", roster.AgentChange{Suspended: &yes}); err != nil {
+	if _, err := n.Roster.ChangeAgent(t.Context(), roster.Identity{Role: roster.Admin}, "default", "this-machine",
+		roster.AgentChange{Suspended: &yes}); err != nil {
 		t.Fatal(err)
 	}
 	p.send(event("r", "pre_action", "s1", map[string]any{}))
@@ -182,7 +183,8 @@ func TestAFloodIsPutOffAndAClientThatDoesNotReadHurtsOnlyItself(t *testing.T) {
 	deaf := dial(t, path)
 	go func() {
 		for i := 0; i < 100_000; i++ {
-			if _, err := deaf.Write(append(event(fmt.Sprint(i), "pre_action", "deaf", map[string]any{"tool": strings.Repeat("x", 1000)}), '\n')); err != nil {
+			if _, err := deaf.Write(append(event(fmt.Sprint(i), "pre_action", "deaf",
+				map[string]any{"tool": strings.Repeat("x", 1000)}), '\n')); err != nil {
 				return
 			}
 		}
@@ -220,7 +222,8 @@ func TestTheLimitOfAnAgentIsTold(t *testing.T) {
 	n.Apply("rules: []\n")
 	path, _ := n.socket()
 	p := dial(t, path)
-	if _, err := n.Roster.ChangeAgent(t.Context(), roster.Identity{Role: roster.Admin}, "default", "local", roster.AgentChange{RateLimit: []byte("3")}); err != nil {
+	if _, err := n.Roster.ChangeAgent(t.Context(), roster.Identity{Role: roster.Admin}, "default", "local",
+		roster.AgentChange{RateLimit: []byte("3")}); err != nil {
 		t.Fatal(err)
 	}
 	words := map[any]int{}

@@ -24,13 +24,16 @@ type Moment struct {
 }
 
 // readTimeline reads a page of what happened in a session, the newest first.
-func (h *Harness) readTimeline(ctx context.Context, s *Session, before int64, limit int) (all []Moment, next string, err error) {
+func (h *Harness) readTimeline(ctx context.Context, s *Session, before int64, limit int) (all []Moment, next string,
+	err error,
+) {
 	all = []Moment{}
-	last, more, err := h.walkBack(ctx, ledger.Query{Trace: traceOf(s.AgentID, s.ID), UpTo: before - 1, Limit: limit}, maxTimeline, func(e *ledger.Entry) error {
-		moments, err := momentsOf(e)
-		all = append(all, moments...)
-		return err
-	})
+	last, more, err := h.walkBack(ctx, ledger.Query{Trace: traceOf(s.AgentID, s.ID), UpTo: before - 1, Limit: limit},
+		maxTimeline, func(e *ledger.Entry) error {
+			moments, err := momentsOf(e)
+			all = append(all, moments...)
+			return err
+		})
 	if more {
 		next = wire.SeqCursor(last)
 	}
@@ -46,7 +49,9 @@ const (
 
 // walkBack reads entries from the newest on, until it has as many as the query's limit says or
 // so many bytes. It returns the last one, and whether there may be more.
-func (h *Harness) walkBack(ctx context.Context, q ledger.Query, bytes int, look func(*ledger.Entry) error) (last int64, more bool, err error) {
+func (h *Harness) walkBack(ctx context.Context, q ledger.Query, bytes int, look func(*ledger.Entry) error) (last int64,
+	more bool, err error,
+) {
 	q.Newest = true
 	for left := q.Limit; left > 0 && bytes > 0; {
 		q.Limit = min(left, atOnce)

@@ -72,7 +72,10 @@ func TestIsTellsIDsFromOtherText(t *testing.T) {
 		{"a digit long", "gate", good + "0", false},
 		{"in capitals", "gate", strings.ToUpper(good), false},
 		{"more than 128 bits", "gate", "gate_8" + strings.Repeat("0", 25), false},
-		{"a letter that Crockford leaves out", "gate", "gate_0" + strings.Repeat("0", 12) + "u" + strings.Repeat("0", 12), false},
+		{
+			"a letter that Crockford leaves out", "gate", "gate_0" + strings.Repeat("0", 12) + "u" + strings.Repeat("0", 12),
+			false,
+		},
 		{"a letter of more than one byte", "gate", "gate_0" + strings.Repeat("0", 23) + "ä", false},
 		{"nothing", "gate", "", false},
 		{"only the prefix", "gate", "gate_", false},

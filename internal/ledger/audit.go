@@ -34,7 +34,9 @@ func audit(ctx context.Context, r reader, head int64) error {
 		for _, e := range entries {
 			tree.add(tlog.RecordHash(e.Record))
 			if tree.size == size && tree.root() != root {
-				return fault.New(fault.LedgerMismatch, "The first %d records in the database do not have the root of the tree: records were changed after the fact. Restore the database from a backup.", size)
+				return fault.New(fault.LedgerMismatch,
+					"The first %d records in the database do not have the root of the tree: records were changed after the fact. "+
+						"Restore the database from a backup.", size)
 			}
 		}
 	}
@@ -44,18 +46,23 @@ func audit(ctx context.Context, r reader, head int64) error {
 func auditPage(ctx context.Context, r reader, after int64) (entries []Entry, err error) {
 	return store.All(store.Reading(ctx, r), func(scan store.Scan) (Entry, error) {
 		var column Entry
-		if err := scan(&column.Seq, &column.Workspace, &column.Kind, &column.Subject, &column.Trace, &column.Record, &column.Salt, &column.Body); err != nil {
+		if err := scan(&column.Seq, &column.Workspace, &column.Kind, &column.Subject, &column.Trace, &column.Record,
+			&column.Salt, &column.Body); err != nil {
 			return column, err
 		}
 		e, err := Unseal(column.Record, column.Salt, column.Body)
 		if err != nil {
 			return e, err
 		}
-		if column.Seq != e.Seq || column.Workspace != e.Workspace || column.Kind != e.Kind || column.Subject != e.Subject || column.Trace != e.Trace {
-			return e, fault.New(fault.LedgerMismatch, "The columns of entry %d for looking things up do not say what its record says. They were changed after the fact; restore the database from a backup.", column.Seq)
+		if column.Seq != e.Seq || column.Workspace != e.Workspace || column.Kind != e.Kind || column.Subject != e.Subject ||
+			column.Trace != e.Trace {
+			return e, fault.New(fault.LedgerMismatch,
+				"The columns of entry %d for looking things up do not say what its record says. They were changed after the "+
+					"fact; restore the database from a backup.", column.Seq)
 		}
 		return e, nil
-	}, "SELECT seq, workspace, kind, subject, trace, record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, Page)
+	}, "SELECT seq, workspace, kind, subject, trace, record, salt, body FROM "+
+		"ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, Page)
 }
 
 // Compare says why the ledger in the database is not the one that was signed, with

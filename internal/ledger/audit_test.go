@@ -29,10 +29,12 @@ func TestStateIsNotBuiltFromAForgedLedger(t *testing.T) {
 				}
 				n.stop()
 				tamper(t, address, forge)
-				if _, err := ledger.CheckRebuild(t.Context(), n.db, migrations(), []ledger.Projection{notes}, nil); !fault.Is(err, fault.LedgerMismatch) {
+				if _, err := ledger.CheckRebuild(t.Context(), n.db, migrations(), []ledger.Projection{notes}, nil); !fault.Is(err,
+					fault.LedgerMismatch) {
 					t.Errorf("CheckRebuild: %v", err)
 				}
-				if _, err := ledger.Rebuild(t.Context(), n.db, []ledger.Projection{notes}, nil); !fault.Is(err, fault.LedgerMismatch) {
+				if _, err := ledger.Rebuild(t.Context(), n.db, []ledger.Projection{notes}, nil); !fault.Is(err,
+					fault.LedgerMismatch) {
 					t.Errorf("Rebuild: %v", err)
 				}
 				if err := ledger.Compare(t.Context(), n.db, n.dir); name == "the head" && !fault.Is(err, fault.LedgerMismatch) {

@@ -65,12 +65,15 @@ func ledgerSave(n node) save {
 func row(i int64) (entry, state []any) {
 	name := fmt.Sprintf("note %d", i)
 	body := fmt.Appendf(nil, `{"name":%q,"text":%q}`, name, filler)
-	rec := fmt.Appendf(nil, `{"seq":%d,"at":1763164800000000,"workspace":"default","kind":"note.written","actor":"system","subject":%q,"trace":"","body":"%s"}`, i, name, hex.EncodeToString(make([]byte, 32)))
+	rec := fmt.Appendf(
+		nil, `{"seq":%d,"at":1763164800000000,"workspace":"default","kind":"note.written","actor":"system","subject":%q,"trace":"","body":"%s"}`, i, name, hex.EncodeToString(make([]byte, 32)),
+	)
 	return []any{i, "default", "note.written", name, "", rec, make([]byte, 16), body}, []any{name, filler, i}
 }
 
 const (
-	insertEntry = "INSERT INTO ledger_entry (seq, workspace, kind, subject, trace, record, salt, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
+	insertEntry = "INSERT INTO ledger_entry (seq, workspace, kind, subject, trace, record, salt, " +
+		"body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
 	insertState = "INSERT INTO note (name, text, seq) VALUES ($1, $2, $3)"
 )
 
@@ -111,7 +114,8 @@ func bareSQLite(b *testing.B) save {
 	b.Helper()
 	path := storetest.SQLite(b)
 	storetest.Open(b, path, migrations()...)
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=journal_size_limit(67108864)")
+	db, err := sql.Open("sqlite",
+		"file:"+path+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=journal_size_limit(67108864)")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -209,7 +213,10 @@ func filled(b *testing.B, address string, n int64) node {
 
 // BenchmarkGrowth compares writing to a long ledger with writing to a short one.
 func BenchmarkGrowth(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{"sqlite": storetest.SQLite, "postgres": storetest.Postgres} {
+	for name, address := range map[string]func(testing.TB) string{
+		"sqlite":   storetest.SQLite,
+		"postgres": storetest.Postgres,
+	} {
 		b.Run(name, func(b *testing.B) {
 			long, short := filled(b, address(b), 1_000_000), filled(b, address(b), 10_000)
 			versus(b, callers, ledgerSave(long), ledgerSave(short))

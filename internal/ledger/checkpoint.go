@@ -34,7 +34,9 @@ func (c checkpoint) text() string {
 func parseCheckpoint(signed []byte, v note.Verifier) (checkpoint, error) {
 	n, err := note.Open(signed, note.VerifierList(v))
 	if err != nil {
-		return checkpoint{}, fault.Wrap(err, fault.VerificationFailed, "The checkpoint is not signed by %s, or was changed after it was signed.", v.Name())
+		return checkpoint{},
+			fault.Wrap(err, fault.VerificationFailed, "The checkpoint is not signed by %s, or was changed after it was signed.",
+				v.Name())
 	}
 	lines := strings.SplitN(n.Text, "\n", 4)
 	if len(lines) < 4 || lines[0] != v.Name() {
@@ -42,7 +44,8 @@ func parseCheckpoint(signed []byte, v note.Verifier) (checkpoint, error) {
 	}
 	size, err := strconv.ParseInt(lines[1], 10, 64)
 	if err != nil || size < 0 || strconv.FormatInt(size, 10) != lines[1] {
-		return checkpoint{}, fault.New(fault.VerificationFailed, "The second line of the checkpoint is not a number of entries.")
+		return checkpoint{},
+			fault.New(fault.VerificationFailed, "The second line of the checkpoint is not a number of entries.")
 	}
 	root, err := tlog.ParseHash(lines[2])
 	if err != nil {
@@ -70,7 +73,9 @@ func (l *Ledger) compareWithFile(ctx context.Context) error {
 	}
 	c, err := parseCheckpoint(text, l.key.verifier)
 	if err != nil {
-		l.refuse(fault.Wrap(err, fault.LedgerMismatch, "The newest checkpoint, in %s or in the database, does not verify with the ledger's key. Restore it from a backup.", l.dir))
+		l.refuse(fault.Wrap(err, fault.LedgerMismatch,
+			"The newest checkpoint, in %s or in the database, does not verify with the ledger's key. Restore it from a backup.",
+			l.dir))
 		return nil
 	}
 	l.signed = c
@@ -84,17 +89,23 @@ func (l *Ledger) compareWithFile(ctx context.Context) error {
 // compare returns a mismatch if the tree does not have the root that c says.
 func (l *Ledger) compare(ctx context.Context, c checkpoint) error {
 	var size, head, last int64
-	if err := l.db.Read.QueryRowContext(ctx, "SELECT t.size, h.seq, (SELECT coalesce(max(seq), 0) FROM ledger_entry) FROM ledger_tree t, ledger_head h").Scan(&size, &head, &last); err != nil {
+	if err := l.db.Read.QueryRowContext(ctx,
+		"SELECT t.size, h.seq, (SELECT coalesce(max(seq), 0) FROM ledger_entry) FROM ledger_tree t, ledger_head h").Scan(&size, &head, &last); err != nil {
 		if errors.Is(err, sql.ErrNoRows) {
-			err = fault.New(fault.LedgerMismatch, "The rows of ledger_head or ledger_tree are gone from the database. Restore the database from a backup.")
+			err = fault.New(fault.LedgerMismatch,
+				"The rows of ledger_head or ledger_tree are gone from the database. Restore the database from a backup.")
 		}
 		return err
 	}
 	if head != last {
-		return fault.New(fault.LedgerMismatch, "The ledger's head says that the last entry is %d, and it is %d. The database was changed by hand; restore it from a backup.", head, last)
+		return fault.New(fault.LedgerMismatch,
+			"The ledger's head says that the last entry is %d, and it is %d. The database was "+
+				"changed by hand; restore it from a backup.", head, last)
 	}
 	if size < c.size || head < c.size {
-		return fault.New(fault.LedgerMismatch, "The checkpoint file was signed over %d entries and the database holds %d: the end of the ledger is gone. Restore the newest backup; if it is lost for good, keep %s as evidence and move it away to go on.",
+		return fault.New(fault.LedgerMismatch,
+			"The checkpoint file was signed over %d entries and the database holds %d: the end of the ledger is gone. Restore "+
+				"the newest backup; if it is lost for good, keep %s as evidence and move it away to go on.",
 			c.size, min(size, head), filepath.Join(l.dir, CheckpointFile))
 	}
 	root, err := tlog.TreeHash(c.size, newTiles(ctx, l.db.Read))
@@ -102,7 +113,9 @@ func (l *Ledger) compare(ctx context.Context, c checkpoint) error {
 		return err
 	}
 	if root != c.root {
-		return fault.New(fault.LedgerMismatch, "The first %d entries in the database do not have the root that was signed: entries were changed, or the database is not the one that goes with %s.", c.size, l.dir)
+		return fault.New(fault.LedgerMismatch,
+			"The first %d entries in the database do not have the root that was signed: entries were changed, or the database "+
+				"is not the one that goes with %s.", c.size, l.dir)
 	}
 	return l.compareTail(ctx, c.size)
 }
@@ -111,7 +124,8 @@ func (l *Ledger) compare(ctx context.Context, c checkpoint) error {
 // All of them are checked by verifying an export.
 func (l *Ledger) compareTail(ctx context.Context, size int64) error {
 	from := max(0, size-1<<tileHeight)
-	rows, err := l.db.Read.QueryContext(ctx, "SELECT seq, record FROM ledger_entry WHERE seq > $1 AND seq <= $2 ORDER BY seq", from, size)
+	rows, err := l.db.Read.QueryContext(ctx,
+		"SELECT seq, record FROM ledger_entry WHERE seq > $1 AND seq <= $2 ORDER BY seq", from, size)
 	if err != nil {
 		return err
 	}
@@ -128,7 +142,9 @@ func (l *Ledger) compareTail(ctx context.Context, size int64) error {
 			return err
 		}
 		if seq != next || tlog.RecordHash(rec) != leaf[0] {
-			return fault.New(fault.LedgerMismatch, "Entry %d in the database is not the one that was signed. It was changed after the fact; restore the database from a backup.", next)
+			return fault.New(fault.LedgerMismatch,
+				"Entry %d in the database is not the one that was signed. It was changed after the "+
+					"fact; restore the database from a backup.", next)
 		}
 	}
 	if err := rows.Err(); err != nil {
@@ -214,7 +230,8 @@ func (l *Ledger) nextCheckpoint(ctx context.Context) (checkpoint, error) {
 	if err != nil {
 		return checkpoint{}, err
 	}
-	tx.Exec("INSERT INTO ledger_checkpoint (size, note) VALUES ($1, $2) ON CONFLICT (size) DO NOTHING", c.size, string(c.note))
+	tx.Exec("INSERT INTO ledger_checkpoint (size, note) VALUES ($1, $2) ON CONFLICT (size) DO NOTHING", c.size,
+		string(c.note))
 	_, err = tx.Commit(false)
 	return c, err
 }
@@ -238,7 +255,9 @@ func (l *Ledger) adopt(ctx context.Context) (checkpoint, error) {
 
 // shorter: a ledger only grows, and what was signed was on disk before.
 func shorter(size, signed int64) error {
-	return fault.New(fault.LedgerMismatch, "The tree in the database has %d entries and %d were signed already: an old backup was restored while the server ran. Restore the newest backup.", size, signed)
+	return fault.New(fault.LedgerMismatch,
+		"The tree in the database has %d entries and %d were signed already: an old backup was restored while the server "+
+			"ran. Restore the newest backup.", size, signed)
 }
 
 // consistent checks that the tree still has the root of the last checkpoint.
@@ -248,7 +267,9 @@ func (l *Ledger) consistent(ctx context.Context) error {
 	}
 	root, err := tlog.TreeHash(l.signed.size, newTiles(ctx, l.db.Read))
 	if err == nil && root != l.signed.root {
-		err = fault.New(fault.LedgerMismatch, "The first %d entries no longer have the root that was signed: the tree in the database was changed while the server ran.", l.signed.size)
+		err = fault.New(fault.LedgerMismatch,
+			"The first %d entries no longer have the root that was signed: the tree in the "+
+				"database was changed while the server ran.", l.signed.size)
 	}
 	return err
 }
@@ -269,7 +290,8 @@ func (l *Ledger) Signed(ctx context.Context) (text []byte, size int64, err error
 		return nil, 0, err
 	}
 	if s == "" {
-		return nil, 0, fault.New(fault.NotFound, "No checkpoint has been signed yet. The first follows within a second of the first entry.")
+		return nil, 0, fault.New(fault.NotFound,
+			"No checkpoint has been signed yet. The first follows within a second of the first entry.")
 	}
 	c, err := parseCheckpoint([]byte(s), l.key.verifier)
 	return c.note, c.size, err

@@ -27,7 +27,9 @@ const (
 // and one process at a time holds it: when that one stops, another goes on at once, and when
 // it dies within half a minute. After a crash the last call may come again, so fn is idempotent. When
 // fn fails it is called again with the same entries after a pause.
-func (l *Ledger) Consume(ctx context.Context, name string, wanted func(kind string) bool, fn func(ctx context.Context, entries []Entry) error) error {
+func (l *Ledger) Consume(ctx context.Context, name string, wanted func(kind string) bool,
+	fn func(ctx context.Context, entries []Entry) error,
+) error {
 	c := &cursor{l: l, name: name, holder: rand.Text(), lease: leaseTime}
 	defer c.release(ctx)
 	for ctx.Err() == nil {
@@ -116,7 +118,9 @@ func (c *cursor) renew(ctx context.Context) (held bool, err error) {
 	return held, err
 }
 
-func (c *cursor) handle(ctx context.Context, entries []Entry, wanted func(string) bool, fn func(context.Context, []Entry) error) error {
+func (c *cursor) handle(ctx context.Context, entries []Entry, wanted func(string) bool,
+	fn func(context.Context, []Entry) error,
+) error {
 	last := entries[len(entries)-1].Seq
 	var due []Entry
 	for i := range entries {
@@ -169,7 +173,8 @@ func (c *cursor) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	// Not released, the lease runs out by itself.
-	_, _ = c.update(ctx, "UPDATE ledger_cursor SET held_until = 0, seq = CASE WHEN seq < $3 THEN $3 ELSE seq END WHERE name = $1 AND holder = $2 RETURNING seq", c.seq)
+	_, _ = c.update(ctx, "UPDATE ledger_cursor SET held_until = 0, seq = CASE WHEN seq < $3 THEN $3 ELSE seq END WHERE "+
+		"name = $1 AND holder = $2 RETURNING seq", c.seq)
 }
 
 // update runs one statement on the cursor's row. Cursors are positions in the
@@ -185,7 +190,9 @@ func (c *cursor) update(ctx context.Context, query string, args ...any) (seq int
 // what was there before. One that is in use stays where it is.
 func (l *Ledger) BeginAt(ctx context.Context, name string, seq int64) error {
 	c := &cursor{l: l, name: name}
-	_, err := c.update(ctx, "INSERT INTO ledger_cursor (name, holder, seq, held_until) VALUES ($1, $2, $3, 0) ON CONFLICT (name) DO NOTHING RETURNING seq", seq)
+	_, err := c.update(ctx,
+		"INSERT INTO ledger_cursor (name, holder, seq, held_until) VALUES ($1, $2, $3, 0) "+
+			"ON CONFLICT (name) DO NOTHING RETURNING seq", seq)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}

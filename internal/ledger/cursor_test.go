@@ -222,7 +222,8 @@ func TestALeaseIsFreeWhenItsHolderStopsWhileItClaims(t *testing.T) {
 func wantFree(t *testing.T, n node) {
 	t.Helper()
 	var held int
-	if err := n.db.QueryRow(t.Context(), "SELECT count(*) FROM ledger_cursor WHERE held_until <> 0", nil, &held); err != nil {
+	if err := n.db.QueryRow(t.Context(), "SELECT count(*) FROM ledger_cursor WHERE held_until <> 0", nil,
+		&held); err != nil {
 		t.Fatal(err)
 	}
 	if held != 0 {

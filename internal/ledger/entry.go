@@ -115,7 +115,12 @@ func (r record) encode() []byte {
 	text = strconv.AppendInt(append(text, `{"seq":`...), r.Seq, 10)
 	text = strconv.AppendInt(append(text, `,"at":`...), r.At, 10)
 	for _, m := range [...]struct{ name, value string }{
-		{`,"workspace":`, r.Workspace}, {`,"kind":`, r.Kind}, {`,"actor":`, r.Actor}, {`,"subject":`, r.Subject}, {`,"trace":`, r.Trace}, {`,"body":`, r.Body},
+		{`,"workspace":`, r.Workspace},
+		{`,"kind":`, r.Kind},
+		{`,"actor":`, r.Actor},
+		{`,"subject":`, r.Subject},
+		{`,"trace":`, r.Trace},
+		{`,"body":`, r.Body},
 	} {
 		text = wire.AppendText(append(text, m.name...), m.value)
 	}
@@ -142,7 +147,8 @@ func parseRecord(text []byte) (r record, err error) {
 	}
 	r = record{
 		number(`{"seq":`), number(`"at":`),
-		cut(`"workspace":"`, `",`), cut(`"kind":"`, `",`), cut(`"actor":"`, `",`), cut(`"subject":"`, `",`), cut(`"trace":"`, `",`), cut(`"body":"`, `"}`),
+		cut(`"workspace":"`, `",`), cut(`"kind":"`, `",`), cut(`"actor":"`, `",`), cut(`"subject":"`, `",`),
+		cut(`"trace":"`, `",`), cut(`"body":"`, `"}`),
 	}
 	if ok && rest == "" && bytes.IndexByte(text, '\\') < 0 && bytes.Equal(r.encode(), text) {
 		return r, nil
@@ -213,10 +219,14 @@ func seal(ev Event, seq, at int64) (*Entry, error) {
 func Unseal(rec, salt, body []byte) (Entry, error) {
 	r, err := parseRecord(rec)
 	if err != nil {
-		return Entry{}, fault.Wrap(err, fault.LedgerMismatch, "A record in the database is not in the ledger's form: it was changed after the fact. Restore the database from a backup.")
+		return Entry{}, fault.Wrap(err, fault.LedgerMismatch,
+			"A record in the database is not in the ledger's form: it was changed after the "+
+				"fact. Restore the database from a backup.")
 	}
 	if salt != nil && bodyHash(salt, body) != r.Body || salt == nil && body != nil {
-		return Entry{}, fault.New(fault.LedgerMismatch, "The body of entry %d in the database is not the one in its record: it was changed after the fact. Restore the database from a backup.", r.Seq)
+		return Entry{}, fault.New(fault.LedgerMismatch,
+			"The body of entry %d in the database is not the one in its record: it was changed after "+
+				"the fact. Restore the database from a backup.", r.Seq)
 	}
 	if salt != nil && body == nil {
 		body = []byte{} // an empty body, not an erased one

@@ -50,7 +50,8 @@ func (l *Ledger) Export(ctx context.Context, w io.Writer) error {
 }
 
 func (l *Ledger) exportPage(ctx context.Context, out *bufio.Writer, after, limit int64) (n int64, err error) {
-	rows, err := l.db.Read.QueryContext(ctx, "SELECT seq, record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, limit)
+	rows, err := l.db.Read.QueryContext(ctx,
+		"SELECT seq, record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, limit)
 	if err != nil {
 		return 0, err
 	}

@@ -50,7 +50,10 @@ func eventually(t testing.TB, n node, name string) {
 	t.Helper()
 	var err error
 	for began := time.Now(); time.Since(began) < testbed.Patience; {
-		if err = n.Write(context.Background(), func(tx *ledger.Tx) error { tx.Append(written(name, "")); return nil }); err == nil {
+		if err = n.Write(context.Background(), func(tx *ledger.Tx) error {
+			tx.Append(written(name, ""))
+			return nil
+		}); err == nil {
 			return
 		}
 		if !fault.Is(err, fault.StoreUnavailable) && !fault.Is(err, fault.OutcomeUnknown) && !fault.Is(err, fault.StoreFull) {
@@ -144,7 +147,10 @@ func TestAnErrorThatReadsLikeTheDatabasesHarmsNoNeighbour(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, t.TempDir())
-		own := []error{context.DeadlineExceeded, fault.New(fault.StoreUnavailable, "The store for attachments is away."), fault.New(fault.StoreFull, "It is full.")}
+		own := []error{
+			context.DeadlineExceeded, fault.New(fault.StoreUnavailable, "The store for attachments is away."),
+			fault.New(fault.StoreFull, "It is full."),
+		}
 		errs := together(n, 12, func(tx *ledger.Tx, name string) error {
 			tx.Append(written(name, ""))
 			var i, c int

@@ -83,7 +83,10 @@ func FuzzVerifyExport(f *testing.F) {
 	f.Add(uint16(0), uint16(0), []byte{})
 	f.Add(uint16(0), all, []byte(strings.ReplaceAll(whole, "\n", "\r\n")))
 	f.Add(all/2, all, []byte{})
-	for _, at := range []int{strings.Index(whole, "\n---\n"), strings.Index(whole, "{"), strings.Index(whole, "\t"), strings.LastIndex(whole, "\t"), len(whole) - 1} {
+	for _, at := range []int{
+		strings.Index(whole, "\n---\n"), strings.Index(whole, "{"), strings.Index(whole, "\t"),
+		strings.LastIndex(whole, "\t"), len(whole) - 1,
+	} {
 		f.Add(uint16(at), uint16(at), []byte("\r"))
 		f.Add(uint16(at), uint16(at+1), []byte("A"))
 	}

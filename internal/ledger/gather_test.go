@@ -17,9 +17,12 @@ func TestATransactionWaitsForAFewCallers(t *testing.T) {
 	}{
 		"alone":                  {last: 1, come: []time.Duration{gatherFor / 2}, want: 1},
 		"what is there is taken": {last: 1, come: []time.Duration{0, 0}, want: 3},
-		"as many as the last":    {last: 3, come: []time.Duration{gatherFor / 3, gatherFor / 2, gatherFor * 2 / 3}, want: 3, took: gatherFor / 2},
-		"not for ever":           {last: 3, come: []time.Duration{gatherFor / 2, 2 * gatherFor}, want: 2, took: gatherFor},
-		"not for a crowd":        {last: 500, come: make([]time.Duration, fewCallers-1), want: fewCallers},
+		"as many as the last": {
+			last: 3, come: []time.Duration{gatherFor / 3, gatherFor / 2, gatherFor * 2 / 3}, want: 3,
+			took: gatherFor / 2,
+		},
+		"not for ever":    {last: 3, come: []time.Duration{gatherFor / 2, 2 * gatherFor}, want: 2, took: gatherFor},
+		"not for a crowd": {last: 500, come: make([]time.Duration, fewCallers-1), want: fewCallers},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

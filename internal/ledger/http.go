@@ -79,16 +79,55 @@ func (l *Ledger) Routes() []wire.Route {
 	limit := wire.Param{Name: "limit", Meaning: "how many at the most, 1 to 1000; 100 when absent", Number: true}
 	newest := wire.Param{Name: "newest", Meaning: "1 for the last entries instead of the first"}
 	return []wire.Route{
-		{Method: "GET", Path: "/ops/ledger", Summary: "Read entries, in order", Auth: wire.Viewer, Query: append([]wire.Param{after, limit, newest}, filters...), Answer: EntryPage{}, Handle: l.getEntries},
-		{Method: "GET", Path: "/ops/ledger/{seq}", Summary: "Read one entry", Auth: wire.Viewer, Answer: EntryView{}, Handle: l.getEntry},
-		{Method: "GET", Path: "/ops/ledger/{seq}/proof", Summary: "Prove that an entry is in the tree; with Accept: text/plain as a tlog-proof@v1 file", Auth: wire.Viewer, Query: []wire.Param{{Name: "size", Meaning: "the size of the tree to prove it in; the newest checkpoint's when absent", Number: true}}, Answer: ProofView{}, Handle: l.getProof},
-		{Method: "GET", Path: "/ops/ledger/consistency", Summary: "Prove that a smaller tree is a beginning of a larger one", Auth: wire.Viewer, Query: []wire.Param{{Name: "from", Meaning: "the smaller size", Number: true}, {Name: "to", Meaning: "the larger size", Number: true}}, Answer: ConsistencyView{}, Handle: l.getConsistency},
-		{Method: "GET", Path: "/ops/ledger/export", Summary: "All entries with a checkpoint, for verifying offline", Auth: wire.Admin, Media: "text/plain", Handle: l.getExport},
-		{Method: "GET", Path: "/ops/events", Summary: "Entries as they come, as server-sent events; Last-Event-ID is understood", Auth: wire.Viewer, Query: []wire.Param{after}, Media: "text/event-stream", Handle: l.getEvents},
-		{Method: "GET", Path: "/ledger/checkpoint", Summary: "The newest signed checkpoint (C2SP)", Media: "text/plain", Handle: l.getCheckpoint},
-		{Method: "GET", Path: "/ledger/key", Summary: "The key that verifies checkpoints", Media: "text/plain", Handle: l.getKey},
-		{Method: "GET", Path: "/ledger/tile/{path...}", Summary: "A tile of the tree's hashes (C2SP tlog-tiles)", Media: "application/octet-stream", Handle: l.getTile},
-		{Method: "GET", Path: "/ledger/tile/entries/{path...}", Summary: "A bundle of records (C2SP tlog-tiles)", Auth: wire.Viewer, Media: "application/octet-stream", Handle: l.getBundle},
+		{
+			Method: "GET", Path: "/ops/ledger", Summary: "Read entries, in order", Auth: wire.Viewer,
+			Query: append([]wire.Param{after, limit, newest}, filters...), Answer: EntryPage{}, Handle: l.getEntries,
+		},
+		{
+			Method: "GET", Path: "/ops/ledger/{seq}", Summary: "Read one entry", Auth: wire.Viewer, Answer: EntryView{},
+			Handle: l.getEntry,
+		},
+		{
+			Method: "GET", Path: "/ops/ledger/{seq}/proof",
+			Summary: "Prove that an entry is in the tree; with Accept: text/plain as a tlog-proof@v1 file", Auth: wire.Viewer,
+			Query: []wire.Param{{
+				Name:    "size",
+				Meaning: "the size of the tree to prove it in; the newest checkpoint's when absent", Number: true,
+			}},
+			Answer: ProofView{}, Handle: l.getProof,
+		},
+		{
+			Method: "GET", Path: "/ops/ledger/consistency", Summary: "Prove that a smaller tree is a beginning of a larger one",
+			Auth: wire.Viewer, Query: []wire.Param{
+				{Name: "from", Meaning: "the smaller size", Number: true},
+				{Name: "to", Meaning: "the larger size", Number: true},
+			}, Answer: ConsistencyView{}, Handle: l.getConsistency,
+		},
+		{
+			Method: "GET", Path: "/ops/ledger/export", Summary: "All entries with a checkpoint, for verifying offline",
+			Auth: wire.Admin, Media: "text/plain", Handle: l.getExport,
+		},
+		{
+			Method: "GET", Path: "/ops/events",
+			Summary: "Entries as they come, as server-sent events; Last-Event-ID is understood", Auth: wire.Viewer,
+			Query: []wire.Param{after}, Media: "text/event-stream", Handle: l.getEvents,
+		},
+		{
+			Method: "GET", Path: "/ledger/checkpoint", Summary: "The newest signed checkpoint (C2SP)", Media: "text/plain",
+			Handle: l.getCheckpoint,
+		},
+		{
+			Method: "GET", Path: "/ledger/key", Summary: "The key that verifies checkpoints", Media: "text/plain",
+			Handle: l.getKey,
+		},
+		{
+			Method: "GET", Path: "/ledger/tile/{path...}", Summary: "A tile of the tree's hashes (C2SP tlog-tiles)",
+			Media: "application/octet-stream", Handle: l.getTile,
+		},
+		{
+			Method: "GET", Path: "/ledger/tile/entries/{path...}", Summary: "A bundle of records (C2SP tlog-tiles)",
+			Auth: wire.Viewer, Media: "application/octet-stream", Handle: l.getBundle,
+		},
 	}
 }
 
@@ -107,7 +146,9 @@ func (l *Ledger) getEntries(w http.ResponseWriter, r *http.Request) error {
 	}
 	page, err := l.List(r.Context(), Query{
 		After: after, Limit: limit, Newest: q.Get("newest") == "1",
-		Workspace: q.Get("workspace"), Kinds: strings.FieldsFunc(q.Get("kind"), func(c rune) bool { return c == ',' }), Subject: q.Get("subject"), Trace: q.Get("trace"),
+		Workspace: q.Get("workspace"), Kinds: strings.FieldsFunc(q.Get("kind"), func(c rune) bool {
+			return c == ','
+		}), Subject: q.Get("subject"), Trace: q.Get("trace"),
 	})
 	if err != nil {
 		return err
@@ -138,7 +179,8 @@ func (l *Ledger) getProof(w http.ResponseWriter, r *http.Request) error {
 	}
 	if strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
 		if size != 0 {
-			return fault.New(fault.InvalidRequest, "A proof file is made for the newest checkpoint. Leave size out.").About("size")
+			return fault.New(fault.InvalidRequest,
+				"A proof file is made for the newest checkpoint. Leave size out.").About("size")
 		}
 		file, err := l.ProofFile(r.Context(), seq)
 		return plain(w, file, err)
@@ -147,7 +189,8 @@ func (l *Ledger) getProof(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, ProofView{p.Seq, p.Size, p.Root.String(), p.Leaf.String(), hashTexts(p.Hashes), string(p.Record)})
+	return wire.Reply(w, http.StatusOK,
+		ProofView{p.Seq, p.Size, p.Root.String(), p.Leaf.String(), hashTexts(p.Hashes), string(p.Record)})
 }
 
 func (l *Ledger) getConsistency(w http.ResponseWriter, r *http.Request) error {

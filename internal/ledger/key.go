@@ -63,7 +63,9 @@ func openKey(ctx context.Context, o Options) (key, error) {
 	}
 	switch {
 	case known == "" && k.signer == nil:
-		return key{}, fault.New(fault.LedgerMismatch, "The database is new and %s belongs to another ledger. Use the database that goes with the folder, or an empty folder.", publicPath)
+		return key{}, fault.New(fault.LedgerMismatch,
+			"The database is new and %s belongs to another ledger. Use the database that "+
+				"goes with the folder, or an empty folder.", publicPath)
 	case known == "":
 		if known, err = storeKey(ctx, o, k.text); err != nil {
 			return key{}, err
@@ -79,7 +81,9 @@ func openKey(ctx context.Context, o Options) (key, error) {
 		}
 	}
 	if known != k.text {
-		return key{}, fault.New(fault.LedgerMismatch, "The key in %s belongs to another ledger than the one in this database. Use the data folder that goes with the database, or an empty one.", o.Dir)
+		return key{}, fault.New(fault.LedgerMismatch,
+			"The key in %s belongs to another ledger than the one in this database. Use the data folder "+
+				"that goes with the database, or an empty one.", o.Dir)
 	}
 	return k, writeFile(publicPath, k.text+"\n", 0o644)
 }
@@ -98,13 +102,15 @@ func parseKey(private, public string) (key, error) {
 			return key{}, err
 		}
 		if public != "" && public != own {
-			return key{}, fault.New(fault.LedgerMismatch, "%s does not belong to %s, or to the ledger in this database. Restore the one that does.", KeyFile, PublicKeyFile)
+			return key{}, fault.New(fault.LedgerMismatch,
+				"%s does not belong to %s, or to the ledger in this database. Restore the one that does.", KeyFile, PublicKeyFile)
 		}
 		public = own
 	}
 	k.text = public
 	if k.verifier, err = note.NewVerifier(public); err != nil {
-		return key{}, fault.Wrap(err, fault.InvalidConfig, "%s does not hold a verifier key. Restore it from a backup, or copy it from another node.", PublicKeyFile)
+		return key{}, fault.Wrap(err, fault.InvalidConfig,
+			"%s does not hold a verifier key. Restore it from a backup, or copy it from another node.", PublicKeyFile)
 	}
 	return k, nil
 }
@@ -115,7 +121,8 @@ func publicOf(private string) (string, error) {
 	parts := strings.SplitN(private, "+", 5)
 	raw, err := base64.StdEncoding.DecodeString(parts[len(parts)-1])
 	if err != nil || len(parts) != 5 || len(raw) != 1+ed25519.SeedSize {
-		return "", fault.New(fault.InvalidConfig, "%s does not hold an Ed25519 signing key. Restore it from a backup.", KeyFile)
+		return "", fault.New(fault.InvalidConfig, "%s does not hold an Ed25519 signing key. Restore it from a backup.",
+			KeyFile)
 	}
 	public, _ := ed25519.NewKeyFromSeed(raw[1:]).Public().(ed25519.PublicKey)
 	return note.NewEd25519VerifierKey(parts[2], public)
@@ -187,7 +194,8 @@ func writeFile(path, text string, mode fs.FileMode) error {
 		return errors.Join(dir.Sync(), dir.Close())
 	}()
 	if err != nil {
-		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that the folder exists, that this user may write to it, and that the disk has room.", path)
+		return fault.Wrap(err, fault.StoreReadOnly,
+			"Cannot write %s. Check that the folder exists, that this user may write to it, and that the disk has room.", path)
 	}
 	return nil
 }

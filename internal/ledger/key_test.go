@@ -21,7 +21,8 @@ func TestTheKeyOfALedger(t *testing.T) {
 		public, private := filepath.Join(dir, ledger.PublicKeyFile), filepath.Join(dir, ledger.KeyFile)
 		open := func(dir string) (*ledger.Ledger, error) {
 			db := storetest.Open(t, address, migrations()...)
-			return ledger.Open(t.Context(), ledger.Options{DB: db, Dir: dir, Origin: "test.example/other", Projections: []ledger.Projection{notes}})
+			return ledger.Open(t.Context(),
+				ledger.Options{DB: db, Dir: dir, Origin: "test.example/other", Projections: []ledger.Projection{notes}})
 		}
 
 		t.Run("the public key follows from the private one", func(t *testing.T) {
@@ -60,7 +61,8 @@ func TestTheKeyOfALedger(t *testing.T) {
 				t.Fatal(err)
 			}
 			db := storetest.Open(t, storetest.SQLite(t), migrations()...)
-			if _, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: lost, Origin: "test.example/x"}); !fault.Is(err, fault.LedgerMismatch) {
+			if _, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: lost, Origin: "test.example/x"}); !fault.Is(err,
+				fault.LedgerMismatch) {
 				t.Errorf("got %v", err)
 			}
 		})

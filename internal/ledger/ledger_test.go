@@ -53,7 +53,10 @@ func migrations() []store.Migrations {
 }
 
 func written(name, text string) ledger.Event {
-	return ledger.Event{Workspace: "default", Kind: "note.written", Actor: "system", Subject: name, Body: noteBody{name, text}}
+	return ledger.Event{
+		Workspace: "default", Kind: "note.written", Actor: "system", Subject: name,
+		Body: noteBody{name, text},
+	}
 }
 
 // node is a ledger that runs.
@@ -503,7 +506,10 @@ func TestACursorIsHeldByOneAndSurvives(t *testing.T) {
 func TestASubjectAndATraceAreFoundByTheirIndexes(t *testing.T) {
 	t.Parallel()
 	n := start(t, storetest.SQLite(t), t.TempDir())
-	for index, q := range map[string]ledger.Query{"ledger_entry_subject": {Subject: "s"}, "ledger_entry_trace": {Trace: "t", Workspace: "w", Newest: true}} {
+	for index, q := range map[string]ledger.Query{
+		"ledger_entry_subject": {Subject: "s"},
+		"ledger_entry_trace":   {Trace: "t", Workspace: "w", Newest: true},
+	} {
 		if plan := n.plan(t, q); !strings.Contains(plan, "INDEX "+index+" ") {
 			t.Error(plan)
 		}

@@ -40,7 +40,8 @@ func (l *Ledger) Prove(ctx context.Context, seq, size int64) (Proof, error) {
 		size = have
 	}
 	if size < seq || size > have {
-		return Proof{}, fault.New(fault.InvalidRequest, "A proof of entry %d needs a size from %d to %d.", seq, seq, have).About("size")
+		return Proof{}, fault.New(fault.InvalidRequest, "A proof of entry %d needs a size from %d to %d.", seq, seq,
+			have).About("size")
 	}
 	t := newTiles(ctx, l.db.Read)
 	root, err := tlog.TreeHash(size, t)
@@ -53,7 +54,9 @@ func (l *Ledger) Prove(ctx context.Context, seq, size int64) (Proof, error) {
 	}
 	leaf := tlog.RecordHash(e.Record)
 	if tlog.CheckRecord(hashes, size, root, seq-1, leaf) != nil {
-		err := fault.New(fault.LedgerMismatch, "Entry %d, or the tree over it, was changed in the database after it was signed: it cannot be proved. Restore the database from a backup.", seq)
+		err := fault.New(fault.LedgerMismatch,
+			"Entry %d, or the tree over it, was changed in the database after it was signed: it cannot "+
+				"be proved. Restore the database from a backup.", seq)
 		l.refuse(err)
 		return Proof{}, err
 	}
@@ -79,7 +82,9 @@ func (l *Ledger) grow(ctx context.Context, seq int64) (int64, error) {
 		_, size, err = l.Signed(ctx)
 	}
 	if err == nil && size < seq {
-		err = fault.New(fault.Conflict, "Entry %d is not under a checkpoint yet: this node does not sign, and the one that does has not come to it. Is it running?", seq)
+		err = fault.New(fault.Conflict,
+			"Entry %d is not under a checkpoint yet: this node does not sign, and the one "+
+				"that does has not come to it. Is it running?", seq)
 	}
 	return size, err
 }
@@ -138,7 +143,8 @@ func IsProof(file []byte) bool { return bytes.HasPrefix(file, []byte(proofHeader
 func VerifyProof(file []byte, vkey string) (rec []byte, size int64, err error) {
 	v, err := note.NewVerifier(strings.TrimSpace(vkey))
 	if err != nil {
-		return nil, 0, fault.Wrap(err, fault.InvalidRequest, "The key is not a verifier key. It is the line in the file %s of the server's data folder.", PublicKeyFile)
+		return nil, 0, fault.Wrap(err, fault.InvalidRequest,
+			"The key is not a verifier key. It is the line in the file %s of the server's data folder.", PublicKeyFile)
 	}
 	broken := func(what string) error {
 		return fault.New(fault.VerificationFailed, "The proof file is damaged: %s.", what)
@@ -176,7 +182,8 @@ func VerifyProof(file []byte, vkey string) (rec []byte, size int64, err error) {
 		return nil, 0, broken("the index is outside of the tree")
 	}
 	if err := tlog.CheckRecord(hashes, c.size, c.root, index, tlog.RecordHash(rec)); err != nil {
-		return nil, 0, fault.Wrap(err, fault.VerificationFailed, "The record is not entry %d of the tree that was signed.", index+1)
+		return nil, 0, fault.Wrap(err, fault.VerificationFailed, "The record is not entry %d of the tree that was signed.",
+			index+1)
 	}
 	if seq, _, ok := peek(rec); !ok || seq != index+1 {
 		return nil, 0, broken("the record has another sequence number than the index says")

@@ -48,10 +48,12 @@ func TestInclusionProofsHoldForAnotherVerifier(t *testing.T) {
 				if err != nil {
 					t.Fatalf("prove %d of %d: %v", seq, size, err)
 				}
-				if !bytes.Equal(p.Root[:], root) || !bytes.Equal(p.Leaf[:], all[seq-1]) || p.Seq != int64(seq) || p.Size != int64(size) {
+				if !bytes.Equal(p.Root[:], root) || !bytes.Equal(p.Leaf[:], all[seq-1]) || p.Seq != int64(seq) ||
+					p.Size != int64(size) {
 					t.Errorf("the proof of %d of %d is about something else: %+v", seq, size, p)
 				}
-				err = proof.VerifyInclusion(rfc6962.DefaultHasher, uint64(seq-1), uint64(size), rfc6962.DefaultHasher.HashLeaf(p.Record), slicesOf(p.Hashes), root)
+				err = proof.VerifyInclusion(rfc6962.DefaultHasher, uint64(seq-1), uint64(size),
+					rfc6962.DefaultHasher.HashLeaf(p.Record), slicesOf(p.Hashes), root)
 				if err != nil {
 					t.Errorf("the proof of %d of %d: %v", seq, size, err)
 				}
@@ -63,7 +65,14 @@ func TestInclusionProofsHoldForAnotherVerifier(t *testing.T) {
 		for _, c := range []struct {
 			seq, size int64
 			want      fault.Code
-		}{{5, 4, fault.InvalidRequest}, {5, 701, fault.InvalidRequest}, {5, -1, fault.InvalidRequest}, {0, 0, fault.NotFound}, {-1, 5, fault.NotFound}, {701, 0, fault.NotFound}} {
+		}{
+			{5, 4, fault.InvalidRequest},
+			{5, 701, fault.InvalidRequest},
+			{5, -1, fault.InvalidRequest},
+			{0, 0, fault.NotFound},
+			{-1, 5, fault.NotFound},
+			{701, 0, fault.NotFound},
+		} {
 			if _, err := n.Prove(t.Context(), c.seq, c.size); !fault.Is(err, c.want) {
 				t.Errorf("prove %d of %d: %v, want %s", c.seq, c.size, err, c.want)
 			}
@@ -82,7 +91,8 @@ func TestConsistencyProofsHoldForAnotherVerifier(t *testing.T) {
 				if err != nil {
 					t.Fatalf("prove %d in %d: %v", size, later, err)
 				}
-				err = proof.VerifyConsistency(rfc6962.DefaultHasher, uint64(size), uint64(later), slicesOf(p), rootOf(all[:size]), rootOf(all[:later]))
+				err = proof.VerifyConsistency(rfc6962.DefaultHasher, uint64(size), uint64(later), slicesOf(p), rootOf(all[:size]),
+					rootOf(all[:later]))
 				if err != nil {
 					t.Errorf("the proof of %d in %d: %v", size, later, err)
 				}
@@ -164,8 +174,11 @@ func TestAProofFileVerifiesOfflineAndNoOtherDoes(t *testing.T) {
 		}
 		_, strange := otherKey(t)
 		for name, c := range map[string]struct{ file, key string }{
-			"the header is another":          {replace(0, "c2sp.org/tlog-proof@v2"), n.Key()},
-			"the record is the next one":     {replace(1, "extra "+base64.StdEncoding.EncodeToString(neighbour.Record)), n.Key()},
+			"the header is another": {replace(0, "c2sp.org/tlog-proof@v2"), n.Key()},
+			"the record is the next one": {
+				replace(1, "extra "+base64.StdEncoding.EncodeToString(neighbour.Record)),
+				n.Key(),
+			},
 			"the record is empty":            {replace(1, "extra "), n.Key()},
 			"the record is no base64":        {replace(1, lines[1]+"!"), n.Key()},
 			"the record has a return in it":  {replace(1, lines[1][:20]+"\r"+lines[1][20:]), n.Key()},
@@ -177,14 +190,18 @@ func TestAProofFileVerifiesOfflineAndNoOtherDoes(t *testing.T) {
 			"the index is missing":           {strings.Replace(whole, lines[2]+"\n", "", 1), n.Key()},
 			"a hash is missing":              {strings.Replace(whole, lines[4]+"\n", "", 1), n.Key()},
 			"a hash is there twice":          {replace(4, lines[4]+"\n"+lines[4]), n.Key()},
-			"two hashes are swapped":         {strings.Replace(whole, lines[3]+"\n"+lines[4], lines[4]+"\n"+lines[3], 1), n.Key()},
-			"the checkpoint is missing":      {head + "\n\n", n.Key()},
-			"the file ends early":            {head, n.Key()},
-			"the file is empty":              {"", n.Key()},
-			"the key is another's":           {whole, strange},
-			"the key is none":                {whole, "nonsense"},
+			"two hashes are swapped": {
+				strings.Replace(whole, lines[3]+"\n"+lines[4], lines[4]+"\n"+lines[3], 1),
+				n.Key(),
+			},
+			"the checkpoint is missing": {head + "\n\n", n.Key()},
+			"the file ends early":       {head, n.Key()},
+			"the file is empty":         {"", n.Key()},
+			"the key is another's":      {whole, strange},
+			"the key is none":           {whole, "nonsense"},
 		} {
-			if _, _, err := ledger.VerifyProof([]byte(c.file), c.key); !fault.Is(err, fault.VerificationFailed) && !fault.Is(err, fault.InvalidRequest) {
+			if _, _, err := ledger.VerifyProof([]byte(c.file), c.key); !fault.Is(err, fault.VerificationFailed) &&
+				!fault.Is(err, fault.InvalidRequest) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

@@ -67,7 +67,8 @@ func (q Query) text() (string, []any) {
 		order = "DESC"
 	}
 	limit := where.Mark(cmp.Or(q.Limit, 100))
-	return "SELECT record, salt, body FROM ledger_entry WHERE " + where.String() + " ORDER BY seq " + order + " LIMIT " + limit, where.Args()
+	return "SELECT record, salt, body FROM ledger_entry WHERE " + where.String() + " ORDER BY seq " + order + " LIMIT " +
+		limit, where.Args()
 }
 
 // Select reads the entries that rows of a table of another package refer to. rest goes on
@@ -116,7 +117,8 @@ func (l *Ledger) Head(ctx context.Context) (int64, error) {
 	var seq int64
 	err := l.db.Read.QueryRowContext(ctx, "SELECT seq FROM ledger_head WHERE id = 1").Scan(&seq)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = fault.New(fault.LedgerMismatch, "The row of the table ledger_head is gone from the database. Restore the database from a backup.")
+		err = fault.New(fault.LedgerMismatch,
+			"The row of the table ledger_head is gone from the database. Restore the database from a backup.")
 	}
 	return seq, err
 }
@@ -223,9 +225,12 @@ func inOrder(entries []Entry, seq int64) error {
 }
 
 func missing(seq int64) error {
-	return fault.New(fault.LedgerMismatch, "Entry %d of the ledger is missing from the database: rows were removed. Restore the database from a backup.", seq)
+	return fault.New(fault.LedgerMismatch,
+		"Entry %d of the ledger is missing from the database: rows were removed. Restore the database from a backup.", seq)
 }
 
 func gap(want, got int64) error {
-	return fault.New(fault.LedgerMismatch, "Where entry %d of the ledger should be stands entry %d: rows were removed from the database or changed. Restore the database from a backup.", want, got)
+	return fault.New(fault.LedgerMismatch,
+		"Where entry %d of the ledger should be stands entry %d: rows were removed from the database "+
+			"or changed. Restore the database from a backup.", want, got)
 }

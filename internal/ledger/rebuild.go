@@ -33,7 +33,9 @@ const maxDifferences = 100
 
 // CheckRebuild applies every entry to empty tables beside the live ones and
 // compares, all as of one moment, while the server may go on working.
-func CheckRebuild(ctx context.Context, db *store.DB, sets []store.Migrations, all []Projection, progress func(done, total int64)) (Check, error) {
+func CheckRebuild(ctx context.Context, db *store.DB, sets []store.Migrations, all []Projection,
+	progress func(done, total int64),
+) (Check, error) {
 	out := Check{Differences: []Difference{}}
 	snapshot, err := db.Snapshot(ctx)
 	if err != nil {
@@ -53,7 +55,8 @@ func CheckRebuild(ctx context.Context, db *store.DB, sets []store.Migrations, al
 	}
 	projections := combine(all)
 	for after := int64(0); after < out.Entries; after = min(after+Page, out.Entries) {
-		entries, err := readEntries(ctx, snapshot, "SELECT record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, Page)
+		entries, err := readEntries(ctx, snapshot,
+			"SELECT record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, Page)
 		if err == nil {
 			err = complete(entries, after, out.Entries)
 		}
@@ -95,7 +98,9 @@ func applyBeside(ctx context.Context, side *store.DB, p projections, entries []E
 
 // Rebuild replaces every table by what the ledger says, in one transaction, and
 // records that it did. Nobody else writes meanwhile.
-func Rebuild(ctx context.Context, db *store.DB, all []Projection, progress func(done, total int64)) (entries int64, err error) {
+func Rebuild(ctx context.Context, db *store.DB, all []Projection, progress func(done, total int64)) (entries int64,
+	err error,
+) {
 	var head int64
 	if err := db.Read.QueryRowContext(ctx, "SELECT seq FROM ledger_head WHERE id = 1").Scan(&head); err != nil {
 		return 0, err
@@ -117,7 +122,9 @@ func Rebuild(ctx context.Context, db *store.DB, all []Projection, progress func(
 	moveHead(st, before, tx.head)
 	unknown, err := st.Commit(true)
 	if unknown {
-		err = fault.Wrap(err, fault.OutcomeUnknown, "The database went away while it was saving. Run `signalbox ledger rebuild --check` to see whether the tables were replaced.")
+		err = fault.Wrap(err, fault.OutcomeUnknown,
+			"The database went away while it was saving. Run `signalbox ledger rebuild "+
+				"--check` to see whether the tables were replaced.")
 	}
 	return tx.head.seq - 1, err
 }
@@ -151,7 +158,10 @@ func (tx *Tx) rebuild(all []Projection, progress func(done, total int64)) (befor
 			progress(min(after+Page, tx.head.seq), tx.head.seq)
 		}
 	}
-	tx.Append(Event{Kind: "state.rebuilt", Actor: "system", Body: map[string]any{"entries": tx.head.seq, "tables": tables}})
+	tx.Append(Event{
+		Kind: "state.rebuilt", Actor: "system",
+		Body: map[string]any{"entries": tx.head.seq, "tables": tables},
+	})
 	return before, tx.err
 }
 
@@ -168,7 +178,8 @@ func complete(entries []Entry, after, head int64) error {
 }
 
 func (tx *Tx) page(after int64) ([]Entry, error) {
-	return store.All(tx.st.Query, scanEntry, "SELECT record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, int64(Page))
+	return store.All(tx.st.Query, scanEntry,
+		"SELECT record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, int64(Page))
 }
 
 // compareTable walks both tables in the order of the key.

@@ -71,7 +71,10 @@ func TestStateIsAlwaysWhatTheEntriesSay(t *testing.T) {
 				}
 			}
 			maps.DeleteFunc(want, func(_ string, there bool) bool { return !there })
-			if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), names(t, n, prefix), cmp.Transformer("nil", func(s []string) string { return fmt.Sprint(s) })); diff != "" {
+			if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), names(t, n, prefix),
+				cmp.Transformer("nil", func(s []string) string {
+					return fmt.Sprint(s)
+				})); diff != "" {
 				rt.Fatalf("the notes (-want +got):\n%s", diff)
 			}
 			if got := check(t, n); len(got.Differences) > 0 {
@@ -84,7 +87,8 @@ func TestStateIsAlwaysWhatTheEntriesSay(t *testing.T) {
 // names are the notes that begin with the prefix.
 func names(t testing.TB, n node, prefix string) []string {
 	t.Helper()
-	return storetest.Strings(t, n.db, "SELECT name FROM note WHERE name >= $1 AND name < $2 ORDER BY name", prefix, prefix+"~")
+	return storetest.Strings(t, n.db, "SELECT name FROM note WHERE name >= $1 AND name < $2 ORDER BY name", prefix,
+		prefix+"~")
 }
 
 func TestAChangeBesideTheLedgerIsFoundAndRepaired(t *testing.T) {
@@ -94,15 +98,43 @@ func TestAChangeBesideTheLedgerIsFoundAndRepaired(t *testing.T) {
 		statement string
 		want      []ledger.Difference
 	}{
-		"a row is changed":     {"UPDATE note SET text = 'other' WHERE name = 'note 2'", []ledger.Difference{{Table: "note", Live: row(2, "other"), Built: row(2, "text")}}},
-		"a number is changed":  {"UPDATE note SET seq = 7 WHERE name = 'note 2'", []ledger.Difference{{Table: "note", Live: `name="note 2" text="text" seq=7`, Built: row(2, "text")}}},
-		"a row is missing":     {"DELETE FROM note WHERE name = 'note 1'", []ledger.Difference{{Table: "note", Built: row(1, "text")}}},
-		"the last is missing":  {"DELETE FROM note WHERE name = 'note 3'", []ledger.Difference{{Table: "note", Built: row(3, "text")}}},
-		"all are missing":      {"DELETE FROM note", []ledger.Difference{{Table: "note", Built: row(1, "text")}, {Table: "note", Built: row(2, "text")}, {Table: "note", Built: row(3, "text")}}},
-		"a row too many":       {"INSERT INTO note (name, text, seq) VALUES ('extra', '', 9)", []ledger.Difference{{Table: "note", Live: `name="extra" text="" seq=9`}}},
-		"a last row too many":  {"INSERT INTO note (name, text, seq) VALUES ('zebra', '', 9)", []ledger.Difference{{Table: "note", Live: `name="zebra" text="" seq=9`}}},
-		"a row has a new name": {"UPDATE note SET name = 'a' WHERE name = 'note 2'", []ledger.Difference{{Table: "note", Live: `name="a" text="text" seq=2`}, {Table: "note", Built: row(2, "text")}}},
-		"nothing is changed":   {"UPDATE note SET text = text", []ledger.Difference{}},
+		"a row is changed": {
+			"UPDATE note SET text = 'other' WHERE name = 'note 2'",
+			[]ledger.Difference{{Table: "note", Live: row(2, "other"), Built: row(2, "text")}},
+		},
+		"a number is changed": {
+			"UPDATE note SET seq = 7 WHERE name = 'note 2'",
+			[]ledger.Difference{{Table: "note", Live: `name="note 2" text="text" seq=7`, Built: row(2, "text")}},
+		},
+		"a row is missing": {
+			"DELETE FROM note WHERE name = 'note 1'",
+			[]ledger.Difference{{Table: "note", Built: row(1, "text")}},
+		},
+		"the last is missing": {
+			"DELETE FROM note WHERE name = 'note 3'",
+			[]ledger.Difference{{Table: "note", Built: row(3, "text")}},
+		},
+		"all are missing": {
+			"DELETE FROM note",
+			[]ledger.Difference{
+				{Table: "note", Built: row(1, "text")},
+				{Table: "note", Built: row(2, "text")},
+				{Table: "note", Built: row(3, "text")},
+			},
+		},
+		"a row too many": {
+			"INSERT INTO note (name, text, seq) VALUES ('extra', '', 9)",
+			[]ledger.Difference{{Table: "note", Live: `name="extra" text="" seq=9`}},
+		},
+		"a last row too many": {
+			"INSERT INTO note (name, text, seq) VALUES ('zebra', '', 9)",
+			[]ledger.Difference{{Table: "note", Live: `name="zebra" text="" seq=9`}},
+		},
+		"a row has a new name": {
+			"UPDATE note SET name = 'a' WHERE name = 'note 2'",
+			[]ledger.Difference{{Table: "note", Live: `name="a" text="text" seq=2`}, {Table: "note", Built: row(2, "text")}},
+		},
+		"nothing is changed": {"UPDATE note SET text = text", []ledger.Difference{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -157,7 +189,8 @@ func TestALargeStateIsRebuiltInPages(t *testing.T) {
 		fill(t, n, 1100)
 		intrude(t, address).exec("DELETE FROM note WHERE seq % 2 = 0")
 		if got := check(t, n); len(got.Differences) != 100 || got.Entries != 1100 || got.Rows != 550 {
-			t.Errorf("%d differences, %d entries, %d rows; want the first 100, 1100 and 550", len(got.Differences), got.Entries, got.Rows)
+			t.Errorf("%d differences, %d entries, %d rows; want the first 100, 1100 and 550", len(got.Differences), got.Entries,
+				got.Rows)
 		}
 		var done []int64
 		_, err := ledger.Rebuild(t.Context(), n.db, []ledger.Projection{notes}, func(d, _ int64) { done = append(done, d) })
@@ -170,7 +203,10 @@ func TestALargeStateIsRebuiltInPages(t *testing.T) {
 
 func TestStateIsNotRebuiltFromALedgerWithHoles(t *testing.T) {
 	t.Parallel()
-	for name, where := range map[string]string{"an entry": "seq = 2", "the last entries": "seq > 1", "all entries": "seq > 0"} {
+	for name, where := range map[string]string{
+		"an entry": "seq = 2", "the last entries": "seq > 1",
+		"all entries": "seq > 0",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			storetest.Each(t, func(t *testing.T, address string) {
@@ -179,10 +215,12 @@ func TestStateIsNotRebuiltFromALedgerWithHoles(t *testing.T) {
 				i := intrude(t, address)
 				i.disarm()
 				i.exec("DELETE FROM ledger_entry WHERE " + where)
-				if _, err := ledger.CheckRebuild(t.Context(), n.db, migrations(), []ledger.Projection{notes}, nil); !fault.Is(err, fault.LedgerMismatch) {
+				if _, err := ledger.CheckRebuild(t.Context(), n.db, migrations(), []ledger.Projection{notes}, nil); !fault.Is(err,
+					fault.LedgerMismatch) {
 					t.Errorf("the check heard %v", err)
 				}
-				if _, err := ledger.Rebuild(t.Context(), n.db, []ledger.Projection{notes}, nil); !fault.Is(err, fault.LedgerMismatch) {
+				if _, err := ledger.Rebuild(t.Context(), n.db, []ledger.Projection{notes}, nil); !fault.Is(err,
+					fault.LedgerMismatch) {
 					t.Errorf("the rebuild heard %v", err)
 				}
 				if c := count(t, n, "note"); c != 3 {

@@ -13,8 +13,12 @@ import (
 // A record by hand is what the encoder makes of it, and is read back as it was.
 func TestARecordIsItsJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := func(name string) string { return strings.ReplaceAll(rapid.String().Draw(t, name), "\x00", "") } // seal refuses it
-		r := record{rapid.Int64().Draw(t, "seq"), rapid.Int64().Draw(t, "at"), text("workspace"), text("kind"), text("actor"), text("subject"), text("trace"), text("body")}
+		// seal refuses it
+		text := func(name string) string { return strings.ReplaceAll(rapid.String().Draw(t, name), "\x00", "") }
+		r := record{
+			rapid.Int64().Draw(t, "seq"), rapid.Int64().Draw(t, "at"), text("workspace"), text("kind"), text("actor"),
+			text("subject"), text("trace"), text("body"),
+		}
 		want, err := wire.Marshal(r)
 		got := r.encode()
 		if err != nil || !bytes.Equal(got, want) {

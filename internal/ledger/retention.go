@@ -64,7 +64,8 @@ func (l *Ledger) eraseStep(ctx context.Context, from, to int64) (n int64, err er
 	where.And("kind NOT IN (" + where.List(l.projections.kept) + ")")
 	err = l.Write(ctx, func(tx *Tx) error {
 		n = 0
-		if err := tx.QueryRow("SELECT count(*) FROM ledger_entry WHERE "+where.String(), where.Args(), &n); err != nil || n == 0 {
+		if err := tx.QueryRow("SELECT count(*) FROM ledger_entry WHERE "+where.String(), where.Args(), &n); err != nil ||
+			n == 0 {
 			return err
 		}
 		tx.st.Exec("UPDATE ledger_entry SET salt = NULL, body = NULL WHERE "+where.String(), where.Args()...)

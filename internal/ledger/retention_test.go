@@ -76,7 +76,10 @@ func TestRetention(t *testing.T) {
 			err := n.Write(context.Background(), func(tx *ledger.Tx) error {
 				head, err := n.Head(context.Background())
 				tx.Append(written(fmt.Sprint("note ", head), "state is built from this"))
-				tx.Append(ledger.Event{Kind: "tag.set", Actor: "system", Subject: fmt.Sprint("tag ", head), Body: "and not from this"})
+				tx.Append(ledger.Event{
+					Kind: "tag.set", Actor: "system", Subject: fmt.Sprint("tag ", head),
+					Body: "and not from this",
+				})
 				tx.Append(ledger.Event{Kind: "thing.seen", Actor: "agent:a", Body: []byte("something private")})
 				return err
 			})
@@ -129,9 +132,11 @@ func TestRetention(t *testing.T) {
 		say()
 		clock.advance(31 * time.Minute) // the first three are old by now
 		erase(2)
-		wantBodies("note.written kept", "tag.set erased", "thing.seen erased", "note.written kept", "tag.set kept", "thing.seen kept", "body.erased kept")
+		wantBodies("note.written kept", "tag.set erased", "thing.seen erased", "note.written kept", "tag.set kept",
+			"thing.seen kept", "body.erased kept")
 		wantProvable(2)
-		if e, err := n.Entry(t.Context(), 7); err != nil || string(e.Body) != `{"after":0,"count":2,"to":3}` || e.Actor != "system" {
+		if e, err := n.Entry(t.Context(), 7); err != nil || string(e.Body) != `{"after":0,"count":2,"to":3}` ||
+			e.Actor != "system" {
 			t.Errorf("what was erased is recorded as %s by %s (%v)", e.Body, e.Actor, err)
 		}
 		erase(0)
@@ -139,7 +144,8 @@ func TestRetention(t *testing.T) {
 		clock.advance(24 * time.Hour) // everything is old
 		erase(2)
 		erase(0)
-		wantBodies("note.written kept", "tag.set erased", "thing.seen erased", "note.written kept", "tag.set erased", "thing.seen erased", "body.erased kept", "body.erased kept")
+		wantBodies("note.written kept", "tag.set erased", "thing.seen erased", "note.written kept", "tag.set erased",
+			"thing.seen erased", "body.erased kept", "body.erased kept")
 		wantProvable(4)
 
 		clock.advance(24 * time.Hour) // what was erased stays on record, and that is all
@@ -182,7 +188,8 @@ func TestTimesInTheLedgerNeverGoBack(t *testing.T) {
 		wantGapless(t, n, 5)
 		begin := newClock().now()
 		for at, want := range map[time.Time]int64{
-			begin: 0, begin.Add(time.Microsecond): 1, begin.Add(time.Hour): 1, begin.Add(time.Hour + time.Microsecond): 4, begin.Add(24 * time.Hour): 5,
+			begin: 0, begin.Add(time.Microsecond): 1, begin.Add(time.Hour): 1, begin.Add(time.Hour + time.Microsecond): 4,
+			begin.Add(24 * time.Hour): 5,
 		} {
 			if got, err := n.SeqBefore(t.Context(), at); got != want || err != nil {
 				t.Errorf("before %v are %d entries (%v), want %d", at, got, err, want)

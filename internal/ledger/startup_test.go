@@ -58,7 +58,8 @@ func (i intruder) disarm() {
 func (i intruder) flip(at int, table, column, where string) {
 	i.t.Helper()
 	var value []byte
-	if err := i.db.QueryRowContext(i.t.Context(), "SELECT "+column+" FROM "+table+" WHERE "+where).Scan(&value); err != nil {
+	if err := i.db.QueryRowContext(i.t.Context(),
+		"SELECT "+column+" FROM "+table+" WHERE "+where).Scan(&value); err != nil {
 		i.t.Fatal(err)
 	}
 	value[at] ^= 1
@@ -75,12 +76,14 @@ func (i intruder) backup() {
 	i.exec("DELETE FROM ledger_checkpoint WHERE size > 400")
 	i.exec("DELETE FROM ledger_tile WHERE level = 1")
 	var tile []byte
-	if err := i.db.QueryRowContext(i.t.Context(), "SELECT hashes FROM ledger_tile WHERE level = 0 AND n = 1").Scan(&tile); err != nil {
+	if err := i.db.QueryRowContext(i.t.Context(),
+		"SELECT hashes FROM ledger_tile WHERE level = 0 AND n = 1").Scan(&tile); err != nil {
 		i.t.Fatal(err)
 	}
 	i.exec("UPDATE ledger_tile SET hashes = $1 WHERE level = 0 AND n = 1", tile[:(400-256)*32])
 	var old []byte
-	if err := i.db.QueryRowContext(i.t.Context(), "SELECT hashes FROM ledger_tile WHERE level = 0 AND n = 0").Scan(&old); err != nil {
+	if err := i.db.QueryRowContext(i.t.Context(),
+		"SELECT hashes FROM ledger_tile WHERE level = 0 AND n = 0").Scan(&old); err != nil {
 		i.t.Fatal(err)
 	}
 	var leaves [][]byte
@@ -106,7 +109,8 @@ func wantRefused(t *testing.T, n node) {
 	if !fault.Is(err, fault.LedgerMismatch) {
 		t.Errorf("a write heard %v", err)
 	}
-	if after, err := n.Head(t.Context()); after != head || err != nil || count(t, n, "note") != rows || count(t, n, "ledger_entry") != entries {
+	if after, err := n.Head(t.Context()); after != head || err != nil || count(t, n, "note") != rows ||
+		count(t, n, "ledger_entry") != entries {
 		t.Errorf("something was written: the head went from %d to %d (%v)", head, after, err)
 	}
 	if e, err := n.Entry(t.Context(), 1); err != nil || e.Subject != "note 1" {
@@ -130,22 +134,31 @@ func TestTheLedgerIsComparedWithTheCheckpointFileAtTheStart(t *testing.T) {
 			i.exec("DELETE FROM ledger_entry WHERE seq > 500")
 			i.exec("UPDATE ledger_head SET seq = 500")
 		},
-		"the last entries are gone, not so the head": func(i intruder, _ string) { i.exec("DELETE FROM ledger_entry WHERE seq > 500") },
-		"an entry is gone":                           func(i intruder, _ string) { i.exec("DELETE FROM ledger_entry WHERE seq = 400") },
+		"the last entries are gone, not so the head": func(i intruder, _ string) {
+			i.exec("DELETE FROM ledger_entry WHERE seq > 500")
+		},
+		"an entry is gone": func(i intruder, _ string) { i.exec("DELETE FROM ledger_entry WHERE seq = 400") },
 		"all entries are gone": func(i intruder, _ string) {
 			i.exec("DELETE FROM ledger_entry WHERE seq > 1")
 			i.exec("UPDATE ledger_head SET seq = 1")
 		},
-		"an old backup was restored":            func(i intruder, _ string) { i.backup() },
-		"the tree is shorter":                   func(i intruder, _ string) { i.exec("UPDATE ledger_tree SET size = 511") },
-		"a leaf's hash is changed":              func(i intruder, _ string) { i.flip(5, "ledger_tile", "hashes", "level = 0 AND n = 1") },
-		"a hash of the upper tile is changed":   func(i intruder, _ string) { i.flip(5, "ledger_tile", "hashes", "level = 1 AND n = 0") },
-		"the upper tile is gone":                func(i intruder, _ string) { i.exec("DELETE FROM ledger_tile WHERE level = 1") },
-		"the last tile is gone":                 func(i intruder, _ string) { i.exec("DELETE FROM ledger_tile WHERE level = 0 AND n = 1") },
-		"the checkpoint file is empty":          file(""),
-		"the checkpoint file is garbage":        file("garbage\x00\n\n\n"),
-		"the checkpoint file is not signed":     file("test.example/ledger\n512\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"),
-		"the checkpoint file is of another log": file(strings.Join(split(readFile(t, "testdata", exportSeed)).signed, "\n") + "\n"),
+		"an old backup was restored": func(i intruder, _ string) { i.backup() },
+		"the tree is shorter":        func(i intruder, _ string) { i.exec("UPDATE ledger_tree SET size = 511") },
+		"a leaf's hash is changed": func(i intruder, _ string) {
+			i.flip(5, "ledger_tile", "hashes", "level = 0 AND n = 1")
+		},
+		"a hash of the upper tile is changed": func(i intruder, _ string) {
+			i.flip(5, "ledger_tile", "hashes", "level = 1 AND n = 0")
+		},
+		"the upper tile is gone": func(i intruder, _ string) { i.exec("DELETE FROM ledger_tile WHERE level = 1") },
+		"the last tile is gone": func(i intruder, _ string) {
+			i.exec("DELETE FROM ledger_tile WHERE level = 0 AND n = 1")
+		},
+		"the checkpoint file is empty":      file(""),
+		"the checkpoint file is garbage":    file("garbage\x00\n\n\n"),
+		"the checkpoint file is not signed": file("test.example/ledger\n512\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"),
+		"the checkpoint file is of another log": file(strings.Join(split(readFile(t, "testdata", exportSeed)).signed, "\n") +
+			"\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -188,7 +201,10 @@ func TestAKeyThatIsNotTheLedgersIsRefusedAtTheStart(t *testing.T) {
 			files map[string]string
 			want  fault.Code
 		}{
-			"a pair of another log":           {map[string]string{ledger.KeyFile: private, ledger.PublicKeyFile: public}, fault.LedgerMismatch},
+			"a pair of another log": {
+				map[string]string{ledger.KeyFile: private, ledger.PublicKeyFile: public},
+				fault.LedgerMismatch,
+			},
 			"another private key":             {map[string]string{ledger.KeyFile: private}, fault.LedgerMismatch},
 			"another public key":              {map[string]string{ledger.PublicKeyFile: public}, fault.LedgerMismatch},
 			"a private key that is none":      {map[string]string{ledger.KeyFile: "nonsense"}, fault.InvalidConfig},
@@ -230,7 +246,8 @@ func TestTheTriggersKeepTheLedgerAppendOnly(t *testing.T) {
 			"UPDATE ledger_entry SET record = salt, salt = NULL, body = NULL WHERE seq = 2",
 			"DELETE FROM ledger_entry WHERE seq = 2",
 			"DELETE FROM ledger_entry",
-			"INSERT INTO ledger_entry (seq, workspace, kind, subject, trace, record) SELECT 2, '', '', '', '', record FROM ledger_entry WHERE seq = 1",
+			"INSERT INTO ledger_entry (seq, workspace, kind, subject, trace, record) SELECT 2, '', '', " +
+				"'', '', record FROM ledger_entry WHERE seq = 1",
 		}
 		if n.db.Name() == "postgres" {
 			statements = append(statements, "TRUNCATE ledger_entry")

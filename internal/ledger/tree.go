@@ -88,7 +88,8 @@ func (t *tiles) add(n int64, record tlog.Hash) error {
 // extend hashes the records after size, at most buildStep of them, and returns the
 // new size. Nothing is stored yet.
 func (t *tiles) extend(size int64) (int64, error) {
-	rows, err := t.db.QueryContext(t.ctx, "SELECT seq, record FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", size, buildStep)
+	rows, err := t.db.QueryContext(t.ctx, "SELECT seq, record FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2",
+		size, buildStep)
 	if err != nil {
 		return 0, err
 	}
@@ -164,7 +165,8 @@ func (l *Ledger) storeTiles(ctx context.Context, t *tiles, from, to int64) (stor
 			tx.Rollback()
 			return false, err
 		}
-		tx.Exec("INSERT INTO ledger_tile (level, n, hashes) VALUES ($1, $2, $3) ON CONFLICT (level, n) DO UPDATE SET hashes = excluded.hashes", int64(tile.L), tile.N, data)
+		tx.Exec("INSERT INTO ledger_tile (level, n, hashes) VALUES ($1, $2, $3) ON CONFLICT (level, "+
+			"n) DO UPDATE SET hashes = excluded.hashes", int64(tile.L), tile.N, data)
 	}
 	tx.Exec("UPDATE ledger_tree SET size = $1 WHERE id = 1", to)
 	_, err = tx.Commit(false)
@@ -176,7 +178,8 @@ func (l *Ledger) storeTiles(ctx context.Context, t *tiles, from, to int64) (stor
 func (l *Ledger) Tile(ctx context.Context, path string) ([]byte, error) {
 	tile, err := tlog.ParseTilePath(goPath(path))
 	if err != nil || tile.H != tileHeight {
-		return nil, fault.New(fault.NotFound, "%q is not a tile. Tiles are tile/LEVEL/NNN or tile/LEVEL/NNN.p/WIDTH, as in C2SP tlog-tiles.", path)
+		return nil, fault.New(fault.NotFound,
+			"%q is not a tile. Tiles are tile/LEVEL/NNN or tile/LEVEL/NNN.p/WIDTH, as in C2SP tlog-tiles.", path)
 	}
 	var size int64
 	if err := l.db.Read.QueryRowContext(ctx, "SELECT size FROM ledger_tree WHERE id = 1").Scan(&size); err != nil {
@@ -202,7 +205,9 @@ func (l *Ledger) Tile(ctx context.Context, path string) ([]byte, error) {
 }
 
 func shortTile(tile tlog.Tile) error {
-	return fault.New(fault.LedgerMismatch, "Tile %s of the ledger's tree is missing or too short in the database. Restore the database from a backup.", tile.Path())
+	return fault.New(fault.LedgerMismatch,
+		"Tile %s of the ledger's tree is missing or too short in the database. Restore the database from a backup.",
+		tile.Path())
 }
 
 // goPath turns a C2SP path into the one that Go's checksum database uses, which
@@ -221,7 +226,8 @@ func goPath(path string) string {
 // bundle is an entry bundle: records, each behind its length in two bytes.
 func (l *Ledger) bundle(ctx context.Context, tile tlog.Tile) ([]byte, error) {
 	first := tile.N<<tileHeight + 1
-	rows, err := l.db.Read.QueryContext(ctx, "SELECT seq, record FROM ledger_entry WHERE seq >= $1 ORDER BY seq LIMIT $2", first, tile.W)
+	rows, err := l.db.Read.QueryContext(ctx, "SELECT seq, record FROM ledger_entry WHERE seq >= $1 ORDER BY seq LIMIT $2",
+		first, tile.W)
 	if err != nil {
 		return nil, err
 	}

@@ -168,7 +168,8 @@ func TestANodeWithoutTheKeyTakesOverCheckpoints(t *testing.T) {
 	fill(t, nodes[1], 5)
 	sign(t, nodes[0])
 	sign(t, nodes[1])
-	if diff := cmp.Diff(readFile(t, nodes[0].dir, ledger.CheckpointFile), readFile(t, nodes[1].dir, ledger.CheckpointFile)); diff != "" {
+	if diff := cmp.Diff(readFile(t, nodes[0].dir, ledger.CheckpointFile),
+		readFile(t, nodes[1].dir, ledger.CheckpointFile)); diff != "" {
 		t.Errorf("the nodes keep different checkpoints:\n%s", diff)
 	}
 	if nodes[0].Key() != nodes[1].Key() {
@@ -203,16 +204,21 @@ func TestTiles(t *testing.T) {
 
 		for _, path := range []string{
 			// There is no such tile yet, or not that much of it.
-			"tile/0/002", "tile/0/002.p/189", "tile/0/003.p/1", "tile/0/999", "tile/1/000", "tile/1/000.p/3", "tile/1/001.p/1", "tile/2/000.p/1", "tile/63/000.p/1",
+			"tile/0/002", "tile/0/002.p/189", "tile/0/003.p/1", "tile/0/999", "tile/1/000", "tile/1/000.p/3", "tile/1/001.p/1",
+			"tile/2/000.p/1", "tile/63/000.p/1",
 			"tile/entries/002", "tile/entries/003.p/1",
 			// Numbers that come out small again when they are multiplied by 256.
-			"tile/0/x072/x057/x594/x037/x927/936", "tile/0/x072/x057/x594/x037/x927/936.p/1", "tile/entries/x072/x057/x594/x037/x927/936",
+			"tile/0/x072/x057/x594/x037/x927/936", "tile/0/x072/x057/x594/x037/x927/936.p/1",
+			"tile/entries/x072/x057/x594/x037/x927/936",
 			"tile/0/x009/x223/x372/x036/x854/x775/807", "tile/7/x072/x057/x594/x037/x927/936.p/1",
 			// These are no paths of tiles.
-			"", "tile", "tile/", "tile/0", "tile/0/", "tile/0/0", "tile/0/00", "tile/0/0000", "tile/0/x000", "tile/0/x000/000", "tile/00/000", "tile/-1/000", "tile/+0/000",
+			"", "tile", "tile/", "tile/0", "tile/0/", "tile/0/0", "tile/0/00", "tile/0/0000", "tile/0/x000", "tile/0/x000/000",
+			"tile/00/000", "tile/-1/000", "tile/+0/000",
 			"tile/0/000.p", "tile/0/000.p/", "tile/0/000.p/0", "tile/0/000.p/256", "tile/0/000.p/05", "tile/0/000.p/-1",
-			"tile/0/000 ", "tile/0/000 x", "tile/0/000\n", "tile/ 0/000", " tile/0/000", "/tile/0/000", "tile/0/000/", "tile/0/../0/000", "tile/8/0/000", "tile/0/000\x00",
-			"tile/data/000", "tile/entries", "tile/entries/", "tile/entries/0", "tile/entries/entries/000", "tile/0/000;DROP TABLE ledger_tile", "tiles/0/000", "TILE/0/000",
+			"tile/0/000 ", "tile/0/000 x", "tile/0/000\n", "tile/ 0/000", " tile/0/000", "/tile/0/000", "tile/0/000/",
+			"tile/0/../0/000", "tile/8/0/000", "tile/0/000\x00",
+			"tile/data/000", "tile/entries", "tile/entries/", "tile/entries/0", "tile/entries/entries/000",
+			"tile/0/000;DROP TABLE ledger_tile", "tiles/0/000", "TILE/0/000",
 		} {
 			if got, err := n.Tile(t.Context(), path); !fault.Is(err, fault.NotFound) {
 				t.Errorf("%q: %d bytes and %v, want not found", path, len(got), err)
@@ -228,7 +234,10 @@ func TestEntryBundlesHashToTheirTile(t *testing.T) {
 		// Every character that JSON writes longer than it is, in every field.
 		long := strings.Repeat("\"\\\x01<é", 85) // 510 bytes, 512 is the most
 		err := n.Write(t.Context(), func(tx *ledger.Tx) error {
-			tx.Append(ledger.Event{Workspace: long, Kind: "long.named", Actor: long, Subject: long, Trace: long, Body: []byte("x")})
+			tx.Append(ledger.Event{
+				Workspace: long, Kind: "long.named", Actor: long, Subject: long, Trace: long,
+				Body: []byte("x"),
+			})
 			return nil
 		})
 		if err != nil {

@@ -43,7 +43,8 @@ func VerifyExport(r io.Reader, vkey string, against *Against, progress func(done
 	var out Verification
 	v, err := note.NewVerifier(strings.TrimSpace(vkey))
 	if err != nil {
-		return out, fault.Wrap(err, fault.InvalidRequest, "The key is not a verifier key. It is the line in the file %s of the server's data folder.", PublicKeyFile)
+		return out, fault.Wrap(err, fault.InvalidRequest,
+			"The key is not a verifier key. It is the line in the file %s of the server's data folder.", PublicKeyFile)
 	}
 	var other checkpoint
 	if against != nil {
@@ -62,7 +63,8 @@ func VerifyExport(r io.Reader, vkey string, against *Against, progress func(done
 	out.Origin = own.origin
 	if other.size > own.size {
 		if !against.MayBeLater {
-			return out, fault.New(fault.VerificationFailed, "The checkpoint is over %d entries and the file ends at %d: its end is missing.", other.size, own.size)
+			return out, fault.New(fault.VerificationFailed,
+				"The checkpoint is over %d entries and the file ends at %d: its end is missing.", other.size, own.size)
 		}
 		out.Later = true
 	}
@@ -72,7 +74,9 @@ func VerifyExport(r io.Reader, vkey string, against *Against, progress func(done
 			return out, err
 		}
 		if c.tree.size == other.size && other.size > 0 && c.tree.root() != other.root {
-			return out, fault.New(fault.VerificationFailed, "The first %d entries of the file do not have the root that was signed: a record was changed, moved or replaced, or the file is of another history.", other.size)
+			return out, fault.New(fault.VerificationFailed,
+				"The first %d entries of the file do not have the root that was signed: a record was changed, moved or replaced, "+
+					"or the file is of another history.", other.size)
 		}
 		if progress != nil && c.tree.size%8192 == 0 {
 			progress(c.tree.size, own.size)
@@ -84,9 +88,11 @@ func VerifyExport(r io.Reader, vkey string, against *Against, progress func(done
 	out.Entries, out.Erased, out.Root = c.tree.size, c.erased, c.tree.root()
 	switch {
 	case out.Entries != own.size:
-		return out, fault.New(fault.VerificationFailed, "The file holds %d entries and its checkpoint is over %d.", out.Entries, own.size)
+		return out, fault.New(fault.VerificationFailed, "The file holds %d entries and its checkpoint is over %d.",
+			out.Entries, own.size)
 	case out.Root != own.root:
-		return out, fault.New(fault.VerificationFailed, "The entries do not have the root that was signed: a record was changed, moved or replaced.")
+		return out, fault.New(fault.VerificationFailed,
+			"The entries do not have the root that was signed: a record was changed, moved or replaced.")
 	}
 	return out, nil
 }
@@ -105,7 +111,8 @@ func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
 
 func readHeader(lines *bufio.Scanner, v note.Verifier) (checkpoint, error) {
 	if !lines.Scan() || lines.Text() != exportHeader {
-		return checkpoint{}, fault.New(fault.VerificationFailed, "This is no ledger export: its first line is not %q.", exportHeader)
+		return checkpoint{},
+			fault.New(fault.VerificationFailed, "This is no ledger export: its first line is not %q.", exportHeader)
 	}
 	var signed bytes.Buffer
 	for lines.Scan() {
@@ -162,7 +169,8 @@ func (c *checker) bodyMatches(salt, body, want []byte) bool {
 	for i, text := range [][]byte{salt, body} {
 		// Go's base64 passes over returns.
 		var err error
-		if c.scratch, err = base64.StdEncoding.Strict().AppendDecode(c.scratch[:0], text); err != nil || bytes.IndexByte(text, '\r') >= 0 {
+		if c.scratch, err = base64.StdEncoding.Strict().AppendDecode(c.scratch[:0], text); err != nil ||
+			bytes.IndexByte(text, '\r') >= 0 {
 			return false
 		}
 		// The hash is over both together: the salt's size says where the body begins.
@@ -183,7 +191,8 @@ func peek(rec []byte) (seq int64, bodyHash []byte, ok bool) {
 	const begin, end = `{"seq":`, `"}`
 	const before = `,"body":"`
 	tail := len(rec) - len(end) - 2*sha256.Size
-	if tail < len(before)+len(begin) || string(rec[:len(begin)]) != begin || string(rec[len(rec)-len(end):]) != end || string(rec[tail-len(before):tail]) != before {
+	if tail < len(before)+len(begin) || string(rec[:len(begin)]) != begin || string(rec[len(rec)-len(end):]) != end ||
+		string(rec[tail-len(before):tail]) != before {
 		return 0, nil, false
 	}
 	i := len(begin)

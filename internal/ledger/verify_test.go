@@ -34,7 +34,11 @@ func verify(text, key string, against *ledger.Against) (ledger.Verification, err
 // odd appends entries of every shape a body can have.
 func odd(t testing.TB, n node) {
 	t.Helper()
-	for _, body := range []any{[]byte{}, []byte(nil), nil, []byte("\n\t\r\x00\xff"), "tab\tand line\n", bytes.Repeat([]byte{0xab}, 3<<20)} {
+	for _, body := range []any{
+		[]byte{},
+		[]byte(nil), nil, []byte("\n\t\r\x00\xff"), "tab\tand line\n",
+		bytes.Repeat([]byte{0xab}, 3<<20),
+	} {
 		err := n.Write(t.Context(), func(tx *ledger.Tx) error {
 			tx.Append(ledger.Event{Kind: "thing.seen", Actor: "agent:a\tb\nc", Subject: "line\nand\ttab", Body: body})
 			return nil
@@ -93,7 +97,8 @@ func TestAnExportVerifies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := verify(text, n.Key(), &ledger.Against{Signed: before}); err != nil || got.Later || got.Checkpoint != size {
+			if got, err := verify(text, n.Key(), &ledger.Against{Signed: before}); err != nil || got.Later ||
+				got.Checkpoint != size {
 				t.Errorf("a smaller checkpoint: %+v, %v", got, err)
 			}
 			if _, err := verify(old, n.Key(), &ledger.Against{Signed: after}); !fault.Is(err, fault.VerificationFailed) {
@@ -102,7 +107,8 @@ func TestAnExportVerifies(t *testing.T) {
 			if got, err := verify(old, n.Key(), &ledger.Against{Signed: after, MayBeLater: true}); err != nil || !got.Later {
 				t.Errorf("a checkpoint that may be later: %+v, %v", got, err)
 			}
-			if _, err := verify(text, n.Key(), &ledger.Against{Signed: before[:len(before)-10]}); !fault.Is(err, fault.VerificationFailed) {
+			if _, err := verify(text, n.Key(), &ledger.Against{Signed: before[:len(before)-10]}); !fault.Is(err,
+				fault.VerificationFailed) {
 				t.Errorf("a damaged checkpoint: %v", err)
 			}
 		})
@@ -182,22 +188,28 @@ func TestAnExportThatWasTouchedIsRefused(t *testing.T) {
 				p.entries[9] = column(p.entries[9], 2, func(string) string { return "-" })
 				return ""
 			},
-			"a fourth column":           func(p *parts) string { p.entries[9] += "\tx"; return "" },
-			"two columns":               func(p *parts) string { p.entries[9], _, _ = strings.Cut(p.entries[9], "\t"); return "" },
-			"the checkpoint's origin":   func(p *parts) string { p.signed[0] = flip(p.signed[0], 0); return "" },
-			"the checkpoint's size":     func(p *parts) string { p.signed[1] = "39"; p.entries = p.entries[:39]; return "" },
-			"the checkpoint's root":     func(p *parts) string { p.signed[2] = flip(p.signed[2], 5); return "" },
-			"the signature":             func(p *parts) string { p.signed[4] = flip(p.signed[4], -20); return "" },
-			"the signature's name":      func(p *parts) string { p.signed[4] = flip(p.signed[4], 5); return "" },
-			"no signature":              func(p *parts) string { p.signed = p.signed[:4]; return "" },
-			"no checkpoint":             func(p *parts) string { p.signed = nil; return "" },
-			"the last line gone":        func(p *parts) string { p.entries = p.entries[:39]; return "" },
-			"the first line gone":       func(p *parts) string { p.entries = p.entries[1:]; return "" },
-			"a middle line gone":        func(p *parts) string { p.entries = slices.Delete(p.entries, 19, 20); return "" },
-			"all lines gone":            func(p *parts) string { p.entries = nil; return "" },
-			"two lines swapped":         func(p *parts) string { p.entries[3], p.entries[4] = p.entries[4], p.entries[3]; return "" },
-			"two bodies swapped":        func(p *parts) string { swapBodies(p, 3, 4); return "" },
-			"a line twice":              func(p *parts) string { p.entries = slices.Insert(p.entries, 5, p.entries[4]); return "" },
+			"a fourth column":         func(p *parts) string { p.entries[9] += "\tx"; return "" },
+			"two columns":             func(p *parts) string { p.entries[9], _, _ = strings.Cut(p.entries[9], "\t"); return "" },
+			"the checkpoint's origin": func(p *parts) string { p.signed[0] = flip(p.signed[0], 0); return "" },
+			"the checkpoint's size":   func(p *parts) string { p.signed[1] = "39"; p.entries = p.entries[:39]; return "" },
+			"the checkpoint's root":   func(p *parts) string { p.signed[2] = flip(p.signed[2], 5); return "" },
+			"the signature":           func(p *parts) string { p.signed[4] = flip(p.signed[4], -20); return "" },
+			"the signature's name":    func(p *parts) string { p.signed[4] = flip(p.signed[4], 5); return "" },
+			"no signature":            func(p *parts) string { p.signed = p.signed[:4]; return "" },
+			"no checkpoint":           func(p *parts) string { p.signed = nil; return "" },
+			"the last line gone":      func(p *parts) string { p.entries = p.entries[:39]; return "" },
+			"the first line gone":     func(p *parts) string { p.entries = p.entries[1:]; return "" },
+			"a middle line gone":      func(p *parts) string { p.entries = slices.Delete(p.entries, 19, 20); return "" },
+			"all lines gone":          func(p *parts) string { p.entries = nil; return "" },
+			"two lines swapped": func(p *parts) string {
+				p.entries[3], p.entries[4] = p.entries[4], p.entries[3]
+				return ""
+			},
+			"two bodies swapped": func(p *parts) string { swapBodies(p, 3, 4); return "" },
+			"a line twice": func(p *parts) string {
+				p.entries = slices.Insert(p.entries, 5, p.entries[4])
+				return ""
+			},
 			"the last line twice":       func(p *parts) string { p.entries = append(p.entries, p.entries[39]); return "" },
 			"an empty line":             func(p *parts) string { p.entries = slices.Insert(p.entries, 5, ""); return "" },
 			"an empty line at the end":  func(p *parts) string { p.entries = append(p.entries, ""); return "" },
@@ -211,7 +223,8 @@ func TestAnExportThatWasTouchedIsRefused(t *testing.T) {
 			if key == "" {
 				key = n.Key()
 			}
-			if _, err := verify(p.String(), key, nil); !fault.Is(err, fault.VerificationFailed) && !fault.Is(err, fault.InvalidRequest) {
+			if _, err := verify(p.String(), key, nil); !fault.Is(err, fault.VerificationFailed) &&
+				!fault.Is(err, fault.InvalidRequest) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -244,7 +257,8 @@ func moveSalt(line string) string {
 	salt, _ := base64.StdEncoding.DecodeString(columns[1])
 	body, _ := base64.StdEncoding.DecodeString(columns[2])
 	body = append(salt[len(salt)-1:], body...)
-	return columns[0] + "\t" + base64.StdEncoding.EncodeToString(salt[:len(salt)-1]) + "\t" + base64.StdEncoding.EncodeToString(body)
+	return columns[0] + "\t" + base64.StdEncoding.EncodeToString(salt[:len(salt)-1]) + "\t" +
+		base64.StdEncoding.EncodeToString(body)
 }
 
 func swapBodies(p *parts, i, j int) {
@@ -254,7 +268,9 @@ func swapBodies(p *parts, i, j int) {
 
 // madeUp is an entry that is right in itself: the hash of no salt and no body.
 func madeUp(seq int) string {
-	return fmt.Sprintf(`{"seq":%d,"at":1,"workspace":"","kind":"a.b","actor":"","subject":"","trace":"","body":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}`, seq) + "\t\t"
+	return fmt.Sprintf(
+		`{"seq":%d,"at":1,"workspace":"","kind":"a.b","actor":"","subject":"","trace":"","body":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}`, seq,
+	) + "\t\t"
 }
 
 func TestTwoHistoriesUnderOneKeyAreToldApart(t *testing.T) {

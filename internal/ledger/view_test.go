@@ -28,7 +28,10 @@ func TestAViewHoldsTheNewestBodyOfEachSubject(t *testing.T) {
 		if err := v.Follow(&e); err != nil {
 			t.Fatal(err)
 		}
-		for subject, want := range map[string]noteBody{"a": {"a", "text of a"}, "b": {"b", "another"}, "c": {"b", "text of b"}} {
+		for subject, want := range map[string]noteBody{
+			"a": {"a", "text of a"}, "b": {"b", "another"},
+			"c": {"b", "text of b"},
+		} {
 			if got, known := v.Get(subject); got != want || !known {
 				t.Errorf("%s: %+v", subject, got)
 			}

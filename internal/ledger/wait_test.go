@@ -69,7 +69,9 @@ func TestAWaitEndsWithItsContextAndWithAnError(t *testing.T) {
 		t.Errorf("a wait that is over is an error: %v", err)
 	}
 	broken := errors.New("broken")
-	if err := waiters.Await(t.Context(), "x", func(context.Context) (bool, error) { return false, broken }); !errors.Is(err, broken) {
+	if err := waiters.Await(t.Context(), "x", func(context.Context) (bool, error) {
+		return false, broken
+	}); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -79,7 +81,8 @@ func TestAPauseEndsWithNewsTheTimeOrTheContext(t *testing.T) {
 	close(news)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if ledger.Pause(t.Context(), news, time.Hour) || ledger.Pause(t.Context(), nil, time.Millisecond) || ledger.Pause(t.Context(), nil, -time.Second) {
+	if ledger.Pause(t.Context(), news, time.Hour) || ledger.Pause(t.Context(), nil, time.Millisecond) ||
+		ledger.Pause(t.Context(), nil, -time.Second) {
 		t.Error("the context has not ended")
 	}
 	if !ledger.Pause(ended, nil, time.Hour) || !ledger.Pause(ended, nil, 0) {

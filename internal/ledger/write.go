@@ -72,7 +72,8 @@ func (l *Ledger) Write(ctx context.Context, fn func(*Tx) error) error {
 	case <-l.stopped:
 		return errStopping()
 	default:
-		return fault.New(fault.Overloaded, "Too many writes are waiting for the database. Nothing was changed; try again in a moment.")
+		return fault.New(fault.Overloaded,
+			"Too many writes are waiting for the database. Nothing was changed; try again in a moment.")
 	}
 	select {
 	case err := <-r.done:
@@ -121,7 +122,8 @@ func (tx *Tx) Now() time.Time { return time.UnixMicro(tx.now).UTC() }
 // anything but a SELECT is refused.
 func (tx *Tx) Query(query string, args ...any) (store.Rows, error) {
 	if !readOnly(query) {
-		tx.fail(fault.New(fault.UnrecordedWrite, "A write function tried to change a table directly. Append an entry and let its projection do it."))
+		tx.fail(fault.New(fault.UnrecordedWrite,
+			"A write function tried to change a table directly. Append an entry and let its projection do it."))
 	}
 	if tx.err != nil {
 		return nil, tx.err
@@ -158,7 +160,8 @@ func (tx *Tx) Append(ev Event) int64 {
 		tx.fail(err)
 		return 0
 	}
-	tx.st.Exec("INSERT INTO ledger_entry (seq, workspace, kind, subject, trace, record, salt, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+	tx.st.Exec("INSERT INTO ledger_entry (seq, workspace, kind, subject, trace, record, salt, "+
+		"body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
 		seq, e.Workspace, e.Kind, e.Subject, e.Trace, e.Record, e.Salt, e.Body)
 	tx.head = head{seq, at}
 	tx.appended = append(tx.appended, e)
@@ -253,7 +256,8 @@ func (l *Ledger) commitAll(batch []*request) error {
 		batch = batch[n:]
 		if err != nil && hopeless(err) {
 			for _, r := range batch {
-				r.done <- fault.Wrap(err, fault.StoreUnavailable, "The database failed before this was begun. Nothing was changed; try again.")
+				r.done <- fault.Wrap(err, fault.StoreUnavailable,
+					"The database failed before this was begun. Nothing was changed; try again.")
 			}
 			return err
 		}
@@ -278,7 +282,10 @@ func hopeless(err error) bool {
 		return false
 	}
 	err = store.Explain(err)
-	for _, code := range []fault.Code{fault.StoreUnavailable, fault.StoreFull, fault.StoreReadOnly, fault.OutcomeUnknown, fault.LedgerMismatch} {
+	for _, code := range []fault.Code{
+		fault.StoreUnavailable, fault.StoreFull, fault.StoreReadOnly, fault.OutcomeUnknown,
+		fault.LedgerMismatch,
+	} {
 		if fault.Is(err, code) {
 			return true
 		}
@@ -319,7 +326,8 @@ func (l *Ledger) attempt(batch []*request, guess *head) (n int, err error) {
 	tx := &Tx{l: l, st: st, now: l.now().UnixMicro()}
 	if guess != nil {
 		tx.head = *guess
-	} else if err := st.QueryRow("SELECT seq, at FROM ledger_head WHERE id = 1", nil, &tx.head.seq, &tx.head.at); err != nil {
+	} else if err := st.QueryRow("SELECT seq, at FROM ledger_head WHERE id = 1", nil, &tx.head.seq,
+		&tx.head.at); err != nil {
 		st.Rollback()
 		return len(batch), err
 	}
@@ -355,7 +363,8 @@ func (l *Ledger) attempt(batch []*request, guess *head) (n int, err error) {
 // thought to be: seq may not be null. The time is compared too, so that
 // holdsOrForbids can stop a batch that is still on its way.
 func moveHead(st *store.Tx, from, to head) {
-	st.ExecLocked("UPDATE ledger_head SET seq = CASE WHEN seq = $1 AND at = $2 THEN CAST($3 AS bigint) END, at = $4 WHERE id = 1", from.seq, from.at, to.seq, to.at)
+	st.ExecLocked("UPDATE ledger_head SET seq = CASE WHEN seq = $1 AND at = $2 THEN CAST($3 "+
+		"AS bigint) END, at = $4 WHERE id = 1", from.seq, from.at, to.seq, to.at)
 }
 
 // runAll runs functions until all have run or the transaction is large enough.
@@ -422,7 +431,8 @@ func (l *Ledger) settle(last *Entry, cause error) error {
 		case <-ctx.Done():
 			leaf := tlog.RecordHash(last.Record)
 			return fault.Wrap(cause, fault.OutcomeUnknown,
-				"The database went away while it was saving, and has not come back. Whether it was saved shows once it is back: if it was, entry %d of the ledger has the leaf hash in details.", last.Seq).
+				"The database went away while it was saving, and has not come back. Whether it was saved shows once it is back: "+
+					"if it was, entry %d of the ledger has the leaf hash in details.", last.Seq).
 				With("seq", last.Seq).With("leaf_hash", leaf.String())
 		}
 	}

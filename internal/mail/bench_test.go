@@ -15,7 +15,10 @@ import (
 // BenchmarkRoute routes signed messages among 40 agents from 16 callers, each verified,
 // decided upon and durable.
 func BenchmarkRoute(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{"sqlite": storetest.SQLite, "postgres": storetest.Postgres} {
+	for name, address := range map[string]func(testing.TB) string{
+		"sqlite":   storetest.SQLite,
+		"postgres": storetest.Postgres,
+	} {
 		b.Run(name, func(b *testing.B) {
 			n := mailtest.Start(b, address(b), func(o *mail.Options) { o.QueueCap = 1 << 40 })
 			var agents []*mailtest.Agent
@@ -26,7 +29,9 @@ func BenchmarkRoute(b *testing.B) {
 				whos = append(whos, agents[i].Who())
 			}
 			for i, a := range agents {
-				bodies = append(bodies, a.Letter(agents[(i+1)%40].Address, "Task request", "Please process the following task, and tell me when it is done.", ""))
+				bodies = append(bodies,
+					a.Letter(agents[(i+1)%40].Address, "Task request",
+						"Please process the following task, and tell me when it is done.", ""))
 			}
 			var next atomic.Int64
 			b.SetParallelism(8)

@@ -41,7 +41,10 @@ type errorBody struct {
 func ErrorText(err error) []byte { return errorText(fault.From(err), nil) }
 
 func errorText(e *fault.Error, accepted *bool) []byte {
-	body := errorBody{protocolCode(e.Code), strings.ToValidUTF8(e.Message, "?"), strings.ToValidUTF8(e.Field, "?"), e.Details, e.Details["suggestions"], accepted, e.Details[wire.RetryAfter]}
+	body := errorBody{
+		protocolCode(e.Code), strings.ToValidUTF8(e.Message, "?"), strings.ToValidUTF8(e.Field, "?"),
+		e.Details, e.Details["suggestions"], accepted, e.Details[wire.RetryAfter],
+	}
 	text, err := wire.Marshal(body)
 	if err != nil {
 		body.Details, body.Suggestions, body.RetryAfter = nil, nil, nil
@@ -55,7 +58,8 @@ func fail(w http.ResponseWriter, err error) { failWith(w, fault.From(err), nil) 
 
 func failWith(w http.ResponseWriter, e *fault.Error, accepted *bool) {
 	// The header and the status are those of every call; the body is ours.
-	if _, limited := e.Details[wire.RetryAfter]; limited || e.Code.Status() == http.StatusServiceUnavailable && e.Code != fault.OutcomeUnknown {
+	if _, limited := e.Details[wire.RetryAfter]; limited ||
+		e.Code.Status() == http.StatusServiceUnavailable && e.Code != fault.OutcomeUnknown {
 		w.Header().Set("Retry-After", "1")
 		if seconds, ok := e.Details[wire.RetryAfter].(int); ok {
 			w.Header().Set("Retry-After", strconv.Itoa(seconds))

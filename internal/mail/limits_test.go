@@ -20,7 +20,8 @@ func TestTheLimitsOfMessages(t *testing.T) {
 	// burst sends until something is refused, and returns how many were taken.
 	burst := func(a *mailtest.Agent, to string) (taken int, answer string) {
 		for ; taken < 1000; taken++ {
-			status, text := n.Call(a.APIKey, "POST /v1/route", fmt.Sprintf(`{"to":%q,"subject":"s","payload":{"type":"request","message":"m"}}`, to), nil)
+			status, text := n.Call(a.APIKey, "POST /v1/route",
+				fmt.Sprintf(`{"to":%q,"subject":"s","payload":{"type":"request","message":"m"}}`, to), nil)
 			if status != 200 {
 				return taken, fmt.Sprint(status, text)
 			}

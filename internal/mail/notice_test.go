@@ -26,7 +26,11 @@ func TestANoticeIsDeliveredOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = n.Mail.Notify(t.Context(), mail.Notice{From: "_test", To: to, Subject: "Hello", Kind: "update", Text: "It is <time>", Context: context, Key: key})
+			err = n.Mail.Notify(t.Context(),
+				mail.Notice{
+					From: "_test", To: to, Subject: "Hello", Kind: "update", Text: "It is <time>", Context: context,
+					Key: key,
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +52,8 @@ func TestANoticeIsDeliveredOnce(t *testing.T) {
 		if len(page.Messages) != 2 {
 			t.Fatalf("%+v", page)
 		}
-		if m := page.Messages[0]; m.Envelope.From != "_test@acme.signalbox.local" || m.Payload["message"] != "It is <time>" || m.Payload["type"] != "update" || m.Payload["context"] == nil {
+		if m := page.Messages[0]; m.Envelope.From != "_test@acme.signalbox.local" || m.Payload["message"] != "It is <time>" ||
+			m.Payload["type"] != "update" || m.Payload["context"] == nil {
 			t.Errorf("%+v", m)
 		}
 		if page.Messages[1].Payload["context"] != nil {

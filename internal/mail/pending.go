@@ -26,8 +26,11 @@ const (
 // fetch reads what waits for an agent after a place in its queue, the oldest first.
 // Reading takes nothing out.
 func (m *Mail) fetch(ctx context.Context, agentID string, after int64, limit int) ([]Pending, error) {
-	rows, err := m.core.DB.Read.QueryContext(ctx, "SELECT q.place, q.seq, q.expires_at, "+ledger.EntryColumns+" FROM mail_queue q JOIN "+ledger.EntryTable+` ON e.seq = q.seq
-WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT $4`, agentID, after, m.core.Now().UnixMicro(), limit)
+	rows, err := m.core.DB.Read.QueryContext(ctx,
+		"SELECT q.place, q.seq, q.expires_at, "+ledger.EntryColumns+" FROM mail_queue q JOIN "+ledger.EntryTable+
+			` ON e.seq = q.seq
+WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT $4`, agentID, after,
+		m.core.Now().UnixMicro(), limit)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +229,8 @@ func (m *Mail) queued(tx *ledger.Tx, agentID string, ids []string) ([]inQueue, e
 		err = scan(&q.id, &q.thread, &q.body.Seq, &q.ended, &q.body.Place)
 		return q, err
 	}, `SELECT id, thread, seq, ended_at, place FROM mail_message
-WHERE recipient = $1 AND status <> 'quarantined' AND status <> 'rejected' AND id IN (`+store.Marks(2, len(ids))+") ORDER BY seq", args...)
+WHERE recipient = $1 AND status <> 'quarantined' AND status <> 'rejected' AND id IN (`+store.Marks(2, len(ids))+
+		") ORDER BY seq", args...)
 }
 
 // Read notes that the recipient has read a message, and tells its sender if it listens.

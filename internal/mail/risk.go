@@ -73,8 +73,10 @@ func (m *Mail) risk(ctx context.Context, agentID string) (Risk, error) {
 	if err != nil {
 		return r, err
 	}
-	err = m.core.DB.QueryRow(ctx, `SELECT count(*), COALESCE(SUM(CASE WHEN quarantine <> '' THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN flags <> '' AND quarantine = '' THEN 1 ELSE 0 END), 0)
-FROM mail_party p JOIN mail_message m ON m.seq = p.seq WHERE p.agent = $1 AND p.seq > $2 AND m.sender = $1`, []any{agentID, since}, &r.Total, &r.Quarantined, &r.Flagged)
+	err = m.core.DB.QueryRow(ctx,
+		`SELECT count(*), COALESCE(SUM(CASE WHEN quarantine <> '' THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN flags <> '' AND quarantine = '' THEN 1 ELSE 0 END), 0)
+FROM mail_party p JOIN mail_message m ON m.seq = p.seq WHERE p.agent = $1 AND p.seq > $2 AND m.sender = $1`,
+		[]any{agentID, since}, &r.Total, &r.Quarantined, &r.Flagged)
 	if err == nil {
 		err = m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_blocked WHERE sender = $1 AND seq > $2",
 			[]any{agentID, since}, &r.Blocked)

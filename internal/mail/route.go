@@ -224,7 +224,8 @@ func (m *Mail) thread(ctx context.Context, l *letter) error {
 			continue
 		}
 		var thread string
-		err := m.core.DB.QueryRow(ctx, `SELECT thread FROM mail_message WHERE (id = $1 OR alias = $1 AND alias <> '' OR seq IN (`+ledger.SeqsOfTrace+`$3))
+		err := m.core.DB.QueryRow(ctx,
+			`SELECT thread FROM mail_message WHERE (id = $1 OR alias = $1 AND alias <> '' OR seq IN (`+ledger.SeqsOfTrace+`$3))
 AND (sender = $2 OR recipient = $2) ORDER BY seq LIMIT 1`, []any{id, l.sender.ID, trace(id)}, &thread)
 		if err == nil {
 			l.meta.Envelope.ThreadID = thread

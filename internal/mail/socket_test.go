@@ -19,7 +19,8 @@ import (
 // dial opens a socket to the node.
 func dial(n *mailtest.Node) *websocket.Conn {
 	n.T.Helper()
-	conn, _, err := websocket.Dial(context.Background(), strings.Replace(n.Web.URL, "http", "ws", 1)+"/v1/ws", nil) //nolint:bodyclose // the connection takes it
+	conn, _, err := websocket.Dial(context.Background(), strings.Replace(n.Web.URL, "http", "ws", 1)+"/v1/ws",
+		nil) //nolint:bodyclose // the connection takes it
 	if err != nil {
 		n.T.Fatal(err)
 	}
@@ -83,7 +84,9 @@ func closing(t testing.TB, conn *websocket.Conn) websocket.StatusCode {
 
 func TestASocketThatSaysNothingIsClosed(t *testing.T) {
 	t.Parallel()
-	n := mailtest.Start(t, storetest.SQLite(t), func(o *mail.Options) { o.AuthTime, o.IdleTime = 300*time.Millisecond, 400*time.Millisecond })
+	n := mailtest.Start(t, storetest.SQLite(t), func(o *mail.Options) {
+		o.AuthTime, o.IdleTime = 300*time.Millisecond, 400*time.Millisecond
+	})
 	bob := n.Register("bob", "acme")
 	begun := time.Now()
 	if got := closing(t, dial(n)); got != 4001 || time.Since(begun) < 250*time.Millisecond {

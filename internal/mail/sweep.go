@@ -60,7 +60,8 @@ type due struct {
 // expire ends a step of messages whose time is over.
 func (m *Mail) expire(ctx context.Context) (n int, err error) {
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		all, err := readDue(tx, `SELECT m.id, m.workspace, m.thread, m.status, m.ended_at, q.seq, q.agent, q.place FROM mail_queue q JOIN mail_message m ON m.seq = q.seq
+		all, err := readDue(tx,
+			`SELECT m.id, m.workspace, m.thread, m.status, m.ended_at, q.seq, q.agent, q.place FROM mail_queue q JOIN mail_message m ON m.seq = q.seq
 WHERE q.expires_at <= $1 ORDER BY q.expires_at LIMIT $2`, tx.Now())
 		for _, d := range all {
 			tx.Append(ledger.Event{
@@ -82,7 +83,8 @@ func (m *Mail) erase(ctx context.Context) (n int, err error) {
 		return 0, nil // for ever
 	}
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		all, err := readDue(tx, `SELECT m.id, m.workspace, m.thread, m.status, m.ended_at, m.seq, m.recipient, 0 FROM mail_message m
+		all, err := readDue(tx,
+			`SELECT m.id, m.workspace, m.thread, m.status, m.ended_at, m.seq, m.recipient, 0 FROM mail_message m
 WHERE m.ended_at > 0 AND NOT m.erased AND m.ended_at <= $1 ORDER BY m.ended_at LIMIT $2`, tx.Now().Add(-m.Keep))
 		if n = len(all); err != nil || n == 0 {
 			return err

@@ -10,9 +10,12 @@ import (
 func TestPrefixes(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		"/v1/route": "/v1/route", "/api/v1/route": "/v1/route", "/api/v1/v1/messages/pending": "/v1/messages/pending", "/route": "/v1/route", "/v1/v1/inbox": "/v1/inbox",
-		"/api/organization": "/v1/organization", "/openapi.json": "/openapi.json", "/v1/openapi.json": "/v1/openapi.json", "/v1/proxy/messages": "/v1/proxy/messages",
-		"/ops/agents": "/ops/agents", "/amp/messages": "/amp/messages", "/": "/", "/v1": "/v1", "/api/v1/": "/api/v1/", "/v1/agents/a%2fb": "/v1/agents/a%2fb", "/healthz": "/healthz",
+		"/v1/route": "/v1/route", "/api/v1/route": "/v1/route", "/api/v1/v1/messages/pending": "/v1/messages/pending",
+		"/route": "/v1/route", "/v1/v1/inbox": "/v1/inbox",
+		"/api/organization": "/v1/organization", "/openapi.json": "/openapi.json", "/v1/openapi.json": "/v1/openapi.json",
+		"/v1/proxy/messages": "/v1/proxy/messages",
+		"/ops/agents":        "/ops/agents", "/amp/messages": "/amp/messages", "/": "/", "/v1": "/v1", "/api/v1/": "/api/v1/",
+		"/v1/agents/a%2fb": "/v1/agents/a%2fb", "/healthz": "/healthz",
 	} {
 		if got := CanonicalPath(in); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
@@ -41,7 +44,10 @@ func TestSeverities(t *testing.T) {
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
-	for wanted, want := range map[time.Time]time.Time{{}: now.Add(TTL), now.Add(time.Hour): now.Add(time.Hour), now.Add(30 * 24 * time.Hour): now.Add(TTL)} {
+	for wanted, want := range map[time.Time]time.Time{
+		{}: now.Add(TTL), now.Add(time.Hour): now.Add(time.Hour),
+		now.Add(30 * 24 * time.Hour): now.Add(TTL),
+	} {
 		if got := expiry(now, wanted); !got.Equal(want) {
 			t.Errorf("%s: %s", wanted, got)
 		}

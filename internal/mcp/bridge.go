@@ -27,10 +27,14 @@ func Bridge(ctx context.Context, base, key string, in io.ReadCloser, out io.Writ
 	}
 	b := &bridge{near: near, calls: map[jsonrpc.ID]context.CancelFunc{}}
 	client := &http.Client{
-		Transport:     &carrier{key: key, spoken: &b.spoken},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the key is for this server
+		Transport: &carrier{key: key, spoken: &b.spoken},
+		// the key is for this server
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	b.far = &sdk.StreamableClientTransport{Endpoint: base + "/mcp", HTTPClient: client, DisableStandaloneSSE: true, MaxRetries: -1}
+	b.far = &sdk.StreamableClientTransport{
+		Endpoint: base + "/mcp", HTTPClient: client, DisableStandaloneSSE: true,
+		MaxRetries: -1,
+	}
 	defer func() {
 		cancel()
 		b.running.Wait()
@@ -122,7 +126,10 @@ func (b *bridge) call(ctx context.Context, req *jsonrpc.Request) jsonrpc.Message
 	}
 	answer := &jsonrpc.Response{ID: req.ID, Error: &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: text}}
 	if req.Method == "tools/call" {
-		if said, err := wire.Marshal(object{"content": []object{{"type": "text", "text": "The call failed: " + text}}, "isError": true}); err == nil {
+		if said, err := wire.Marshal(object{
+			"content": []object{{"type": "text", "text": "The call failed: " + text}},
+			"isError": true,
+		}); err == nil {
 			answer = &jsonrpc.Response{ID: req.ID, Result: said}
 		}
 	}

@@ -40,7 +40,10 @@ func Handler(o Options) http.Handler {
 			return nil // answered with 400
 		}
 		return s
-	}, &sdk.StreamableHTTPOptions{Stateless: true, JSONResponse: true, MaxRequestBodyBytes: 2 * amp.MaxDocument, DisableLocalhostProtection: o.Behind})
+	}, &sdk.StreamableHTTPOptions{
+		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: 2 * amp.MaxDocument,
+		DisableLocalhostProtection: o.Behind,
+	})
 }
 
 // server is the tools of one agent.
@@ -53,10 +56,12 @@ type server struct {
 // newServer makes the server of an agent.
 func newServer(o Options, who roster.Identity) (*sdk.Server, error) {
 	s := &server{Options: o, who: who, role: task.MeOf(who).Role}
-	out := sdk.NewServer(&sdk.Implementation{Name: "signalbox", Title: "Signalbox", Version: o.Version}, &sdk.ServerOptions{
-		Instructions: "Signalbox stands between agents and the people who answer for them. You are the agent " + who.Name + s.roleText() + " Ask for approval before you do what cannot be undone.",
-		Capabilities: &sdk.ServerCapabilities{},
-	})
+	out := sdk.NewServer(&sdk.Implementation{Name: "signalbox", Title: "Signalbox", Version: o.Version},
+		&sdk.ServerOptions{
+			Instructions: "Signalbox stands between agents and the people who answer for them. You are the agent " + who.Name +
+				s.roleText() + " Ask for approval before you do what cannot be undone.",
+			Capabilities: &sdk.ServerCapabilities{},
+		})
 	for _, t := range slices.Concat(s.taskTools(), s.approvalTools(), s.mailTools()) {
 		if len(t.roles) > 0 && !slices.Contains(t.roles, s.role) {
 			continue
@@ -65,7 +70,10 @@ func newServer(o Options, who roster.Identity) (*sdk.Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		out.AddTool(&sdk.Tool{Name: t.name, Description: t.about, InputSchema: schema, Annotations: &sdk.ToolAnnotations{ReadOnlyHint: t.reads}}, s.handle(t, schema))
+		out.AddTool(&sdk.Tool{
+			Name: t.name, Description: t.about, InputSchema: schema,
+			Annotations: &sdk.ToolAnnotations{ReadOnlyHint: t.reads},
+		}, s.handle(t, schema))
 	}
 	return out, nil
 }
@@ -74,7 +82,9 @@ func (s *server) roleText() string {
 	if s.role == "" {
 		return "."
 	}
-	return ", the " + string(s.role) + " of tasks. Look into amp_inbox, acknowledge what you begin with amp_ack, send amp_heartbeat while you work, and amp_escalate what you cannot solve."
+	return ", the " + string(s.role) +
+		" of tasks. Look into amp_inbox, acknowledge what you begin with amp_ack, send amp_heartbeat while you work, and " +
+		"amp_escalate what you cannot solve."
 }
 
 // handle reads the arguments and calls the tool, as the agent and within its limits. What is

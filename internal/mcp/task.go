@@ -19,7 +19,10 @@ const (
 
 // Fields that several tools take.
 var (
-	taskField = object{"type": "string", "pattern": "^T-[0-9]{4}-[0-9]{3,6}$", "description": "the task, such as T-2026-044"}
+	taskField = object{
+		"type": "string", "pattern": "^T-[0-9]{4}-[0-9]{3,6}$",
+		"description": "the task, such as T-2026-044",
+	}
 	noteField = object{"type": "string", "description": "what the others should know"}
 	genField  = object{"type": "integer", "description": "the generation of your lease on the task, as amp_ack told you"}
 )
@@ -28,12 +31,22 @@ func (s *server) taskTools() []tool {
 	c, e, r := amp.Coordinator, amp.Executor, amp.Reviewer
 	return []tool{
 		{
-			name: "amp_inbox", about: "The messages that wait for you and are not acknowledged. Waits up to 55 seconds for one; pending means that none came, so call it again. Reading is not acknowledging.",
-			roles: amp.AgentRoles, reads: true, fields: object{"wait_seconds": object{"type": "integer", "minimum": 0, "maximum": 55}, "after": object{"type": "integer", "minimum": 0, "description": "everything after this entry, acknowledged or not"}},
+			name: "amp_inbox", about: "The messages that wait for you and are not acknowledged. Waits up to 55 seconds for " +
+				"one; pending means that none came, so call it again. Reading is not acknowledging.",
+			roles: amp.AgentRoles, reads: true,
+			fields: object{
+				"wait_seconds": object{"type": "integer", "minimum": 0, "maximum": 55},
+				"after": object{
+					"type": "integer", "minimum": 0,
+					"description": "everything after this entry, acknowledged or not",
+				},
+			},
 			do: s.inbox,
 		},
 		{
-			name: "amp_context", about: "A task as it stands with every message about it: dispatches, results, requests, verdicts, escalations and instructions.",
+			name: "amp_context",
+			about: "A task as it stands with every message about it: dispatches, results, " +
+				"requests, verdicts, escalations and instructions.",
 			roles: amp.AgentRoles, reads: true, fields: object{"task_id": taskField}, required: []string{"task_id"},
 			do: func(ctx context.Context, args object) (outcome, error) {
 				me, err := s.me(ctx)
@@ -48,24 +61,32 @@ func (s *server) taskTools() []tool {
 			},
 		},
 		{
-			name: "amp_ack", about: "Acknowledge a message when you begin with it, or refuse it with a code such as AMP_E_BRANCH_PROTECTED.",
-			roles:    amp.AgentRoles,
-			fields:   object{"msg_id": object{"type": "string"}, "refuse_code": object{"type": "string"}, "detail": object{"type": "string"}},
+			name:  "amp_ack",
+			about: "Acknowledge a message when you begin with it, or refuse it with a code such as AMP_E_BRANCH_PROTECTED.",
+			roles: amp.AgentRoles,
+			fields: object{
+				"msg_id": object{"type": "string"}, "refuse_code": object{"type": "string"},
+				"detail": object{"type": "string"},
+			},
 			required: []string{"msg_id"},
 			do:       s.ack,
 		},
 		{
 			name: "amp_heartbeat", about: "Say that you still work on a task. At least every 30 minutes while it is your turn.",
-			roles: amp.AgentRoles, fields: object{"task_id": taskField, "note": noteField, "x_generation": genField}, required: []string{"task_id"},
+			roles: amp.AgentRoles, fields: object{"task_id": taskField, "note": noteField, "x_generation": genField},
+			required: []string{"task_id"},
 			do: func(ctx context.Context, args object) (outcome, error) {
 				return s.send(ctx, task.Document{Kind: amp.InHeartbeat}, args)
 			},
 		},
-		s.message("amp_dispatch", "Give work to the executor: a new task, or again after a result or a reject.", amp.TypeDispatch, c),
-		s.message("amp_result", "Report the result of a subtask. What you cannot verify is null, not true.", amp.TypeResult, e),
+		s.message("amp_dispatch", "Give work to the executor: a new task, or again after a result or a reject.",
+			amp.TypeDispatch, c),
+		s.message("amp_result", "Report the result of a subtask. What you cannot verify is null, not true.", amp.TypeResult,
+			e),
 		s.message("amp_review_request", "Ask the reviewer to judge a complete result.", amp.TypeRequest, c),
 		s.message("amp_verdict", "Decide the open review, criterion by criterion.", amp.TypeVerdict, r),
-		s.message("amp_escalate", "Tell the admin, a person, what cannot be solved without them. Never fail in silence.", amp.TypeEscalation, amp.AgentRoles...),
+		s.message("amp_escalate", "Tell the admin, a person, what cannot be solved without them. Never fail in silence.",
+			amp.TypeEscalation, amp.AgentRoles...),
 	}
 }
 
@@ -113,7 +134,8 @@ func (s *server) ack(ctx context.Context, args object) (outcome, error) {
 // message is a tool that sends one of the five: it takes the payload's own fields.
 func (s *server) message(name, about string, kind amp.Type, roles ...amp.Role) tool {
 	return tool{
-		name: name, about: about, roles: roles, payload: string(kind), fields: object{"task_id": taskField}, required: []string{"task_id"},
+		name: name, about: about, roles: roles, payload: string(kind), fields: object{"task_id": taskField},
+		required: []string{"task_id"},
 		do: func(ctx context.Context, args object) (outcome, error) {
 			taskID, err := textOf(args, "task_id")
 			if err != nil {
@@ -155,10 +177,13 @@ func (s *server) send(ctx context.Context, d task.Document, body object) (outcom
 
 func (s *server) approvalTools() []tool {
 	return []tool{{
-		name: "request_approval", about: "Ask a person to approve an action before you take it, and wait up to 55 seconds. If it is still pending, call it again with the same run_id and request_id.",
+		name: "request_approval",
+		about: "Ask a person to approve an action before you take it, and wait up to 55 seconds. If it is still pending, " +
+			"call it again with the same run_id and request_id.",
 		fields: object{
-			"run_id": object{"type": "string", "minLength": 1, "description": "what you are working on"}, "request_id": object{"type": "string", "minLength": 1, "description": "this request among those of the run"},
-			"summary": object{"type": "string", "minLength": 1}, "proposed_action": object{"type": "string", "minLength": 1},
+			"run_id":     object{"type": "string", "minLength": 1, "description": "what you are working on"},
+			"request_id": object{"type": "string", "minLength": 1, "description": "this request among those of the run"},
+			"summary":    object{"type": "string", "minLength": 1}, "proposed_action": object{"type": "string", "minLength": 1},
 		},
 		required: []string{"run_id", "request_id", "summary", "proposed_action"},
 		do:       s.approval,

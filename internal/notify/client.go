@@ -57,11 +57,14 @@ func Judge(status int, header http.Header) deliver.Result {
 	case status >= 200 && status < 300:
 		return deliver.Result{Verdict: deliver.Succeeded, Status: status}
 	case status >= 300 && status < 400:
-		r.Class, r.Text = "redirect", fmt.Sprintf("The service answered %d and points to another address. Redirects are not followed; configure the address it points to.", status)
-	case status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity:
+		r.Class, r.Text = "redirect", fmt.Sprintf("The service answered %d and points to another address. Redirects are "+
+			"not followed; configure the address it points to.", status)
+	case status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge ||
+		status == http.StatusUnprocessableEntity:
 		r.Verdict, r.Text = deliver.Hopeless, fmt.Sprintf("The service answered %d: it does not take this message.", status)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		r.Class, r.Text = "refused", fmt.Sprintf("The service answered %d: it does not accept the token, or the token may not do this.", status)
+		r.Class, r.Text = "refused", fmt.Sprintf("The service answered %d: it does not accept the token, "+
+			"or the token may not do this.", status)
 	}
 	r.RetryAfter = deliver.RetryAfter(header.Get("Retry-After"), time.Now())
 	return r

@@ -27,13 +27,19 @@ func channelsAt(t *testing.T, address string) []notify.Channel {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bot, err := telegram.NewBot(telegram.Options{Token: wire.NewSecret("1:hunter2"), Chat: "7", API: address, HTTP: client, Log: log})
+	bot, err := telegram.NewBot(telegram.Options{
+		Token: wire.NewSecret("1:hunter2"), Chat: "7", API: address, HTTP: client,
+		Log: log,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return []notify.Channel{
 		topic, bot, slack.NewHook(wire.NewSecret(address+"/services/hunter2"), client),
-		slack.NewApp(slack.Options{Token: wire.NewSecret("xoxb-hunter2"), Channel: "C1", API: address, HTTP: client, Log: log}),
+		slack.NewApp(slack.Options{
+			Token: wire.NewSecret("xoxb-hunter2"), Channel: "C1", API: address, HTTP: client,
+			Log: log,
+		}),
 	}
 }
 

@@ -57,7 +57,11 @@ func newMailServer(t *testing.T, implicit bool) *mailServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: mailHost}, DNSNames: []string{mailHost}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: mailHost},
+		DNSNames: []string{mailHost}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +165,8 @@ func (f *mailServer) boxes(t *testing.T, to ...string) (all []notify.Channel) {
 		scheme = "smtps"
 	}
 	boxes, err := email.NewMailboxes(email.Options{
-		SMTP: wire.NewSecret(scheme + "://user:" + mailPassword + "@" + mailHost), From: "Signalbox <signalbox@example.com>", To: to, Roots: f.roots,
+		SMTP: wire.NewSecret(scheme + "://user:" + mailPassword + "@" + mailHost), From: "Signalbox <signalbox@example.com>",
+		To: to, Roots: f.roots,
 		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, f.address)
 		},
@@ -228,13 +233,16 @@ func TestAGateIsToldByEMail(t *testing.T) {
 					got := f.next("mail")
 					l := parseLetter(t, got.values["data"])
 					opened[got.values["RCPT"]] = l.header.Get("Message-Id")
-					if got.values["secure"] != "true" || got.values["user"] != "user" || !strings.HasPrefix(got.values["MAIL"], "FROM:<signalbox@example.com>") {
+					if got.values["secure"] != "true" || got.values["user"] != "user" ||
+						!strings.HasPrefix(got.values["MAIL"], "FROM:<signalbox@example.com>") {
 						t.Errorf("%v", got.values)
 					}
-					if l.subject != "[Signalbox] Decision needed: Ünïcode <script>alert(1)</script> Bcc: evil@example.com" || l.header.Get("Bcc") != "" {
+					if l.subject != "[Signalbox] Decision needed: Ünïcode <script>alert(1)</script> Bcc: evil@example.com" ||
+						l.header.Get("Bcc") != "" {
 						t.Errorf("the subject is %q", l.subject)
 					}
-					if !strings.Contains(l.plain, base+"/ui/inbox/"+id) || !strings.Contains(l.rich, `href="`+base+"/ui/inbox/"+id) || strings.Contains(l.plain, "\u202e") {
+					if !strings.Contains(l.plain, base+"/ui/inbox/"+id) || !strings.Contains(l.rich, `href="`+base+"/ui/inbox/"+id) ||
+						strings.Contains(l.plain, "\u202e") {
 						t.Errorf("%s\n%s", l.plain, l.rich)
 					}
 					if strings.Contains(l.rich, "<script") || strings.Contains(l.rich, "<img") {
@@ -252,7 +260,9 @@ func TestAGateIsToldByEMail(t *testing.T) {
 						t.Errorf("%q answers %q, not %q", l.subject, l.header.Get("In-Reply-To"), opened[got.values["RCPT"]])
 					}
 				}
-				n.until("all is delivered", func() bool { return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
+				n.until("all is delivered", func() bool {
+					return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0
+				})
 				f.none()
 				n.WantClean()
 				n.wantNoSecrets(mailPassword)
@@ -266,7 +276,8 @@ func TestWhatGoesWrongWithAMailServerIsSaid(t *testing.T) {
 	f := newMailServer(t, false)
 	box := f.boxes(t, "ann@example.com")[0]
 	send := func(c notify.Channel) deliver.Result {
-		return c.Send(testbed.Context(t), notify.Message{ID: "delivery_1", Number: 1, At: time.Now(), Event: notify.Tested, Link: base})
+		return c.Send(testbed.Context(t),
+			notify.Message{ID: "delivery_1", Number: 1, At: time.Now(), Event: notify.Tested, Link: base})
 	}
 	if r := send(box); r.Verdict != deliver.Succeeded || r.Reference != "delivery_1@example.com" {
 		t.Errorf("%+v", r)
@@ -293,9 +304,13 @@ func TestWhatGoesWrongWithAMailServerIsSaid(t *testing.T) {
 		"one that is silent":  func(o *email.Options) { o.Dial = silent(t) },
 		"one that is not TLS": func(o *email.Options) { o.SMTP = wire.NewSecret("smtps://user:x@" + mailHost) },
 	} {
-		o := email.Options{SMTP: wire.NewSecret("smtp://user:" + mailPassword + "@" + mailHost), From: "signalbox@example.com", To: []string{"ann@example.com"}, Roots: f.roots, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, f.address)
-		}}
+		o := email.Options{
+			SMTP: wire.NewSecret("smtp://user:" + mailPassword + "@" + mailHost),
+			From: "signalbox@example.com", To: []string{"ann@example.com"}, Roots: f.roots,
+			Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, f.address)
+			},
+		}
 		change(&o)
 		boxes, err := email.NewMailboxes(o)
 		if err != nil {
@@ -324,17 +339,24 @@ func TestOnlyThisMachineMayBeCalledWithoutTLS(t *testing.T) {
 	t.Parallel()
 	f := newMailServer(t, false)
 	f.offer.Store(false)
-	boxes, err := email.NewMailboxes(email.Options{SMTP: wire.NewSecret("smtp://" + f.address), From: "signalbox@example.com", To: []string{"ann@example.com"}})
+	boxes, err := email.NewMailboxes(email.Options{
+		SMTP: wire.NewSecret("smtp://" + f.address),
+		From: "signalbox@example.com", To: []string{"ann@example.com"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := boxes[0].Send(t.Context(), notify.Message{ID: "delivery_1", At: time.Now(), Event: notify.Tested}); r.Verdict != deliver.Succeeded {
+	if r := boxes[0].Send(t.Context(),
+		notify.Message{ID: "delivery_1", At: time.Now(), Event: notify.Tested}); r.Verdict != deliver.Succeeded {
 		t.Errorf("%+v", r)
 	}
 	if got := f.next("mail"); got.values["secure"] != "false" {
 		t.Errorf("%v", got.values)
 	}
-	for _, bad := range []string{"mail.example.com:587", "http://mail.example.com", "smtp://", "smtp://user:hunter2@h:0", "smtp://user:hunter2@h/path"} {
+	for _, bad := range []string{
+		"mail.example.com:587", "http://mail.example.com", "smtp://", "smtp://user:hunter2@h:0",
+		"smtp://user:hunter2@h/path",
+	} {
 		_, err := email.NewMailboxes(email.Options{SMTP: wire.NewSecret(bad), From: "a@b.c", To: []string{"a@b.c"}})
 		if !fault.Is(err, fault.InvalidConfig) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", bad, err)

@@ -139,7 +139,8 @@ func queue(tx *ledger.Tx, e *ledger.Entry, b mailbox) error {
 		return err
 	}
 	// One line for each channel, so that an outcome comes after what it is the outcome of.
-	name, err := deliver.Queue(tx, deliver.Delivery{Workspace: e.Workspace, Sender: senderKind(b), Target: b.Target(), Payload: content, Trace: e.Trace})
+	name, err := deliver.Queue(tx,
+		deliver.Delivery{Workspace: e.Workspace, Sender: senderKind(b), Target: b.Target(), Payload: content, Trace: e.Trace})
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,8 @@ import (
 
 // hostile is what an agent might write.
 var hostile = map[string]string{
-	"markup":          "</script><script>alert(1)</script><!channel> <!here> <@U0ANN> <https://evil.example|Approve> @channel @everyone",
+	"markup": "</script><script>alert(1)</script><!channel> <!here> <@U0ANN> " +
+		"<https://evil.example|Approve> @channel @everyone",
 	"formatting":      "_*`~ ```\n> *Approved by ann* <b>x</b> [a](https://evil.example) &lt;!channel&gt;",
 	"right to left":   "pay \u202egnp.exe\u202c \u2066x\u2069 \u200f \u061c",
 	"control":         "a\rb\nSubject: x\nBcc: evil@example.com\r\n\r\nbody \u0007\u001b[31m",
@@ -30,7 +31,10 @@ func TestWhatAgentsWriteIsHarmless(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		app, hook, tg, nt := newSlackAPI(t), newSlackAPI(t), newTelegramAPI(t), newReceiver(t)
 		n := start(t, address, func(n *node) []notify.Channel {
-			return []notify.Channel{app.app(n), slack.NewHook(wire.NewSecret(hook.url+"/hook/T1/B1/a-secret-path"), n.client), tg.bot(n), nt.topic(n)}
+			return []notify.Channel{
+				app.app(n), slack.NewHook(wire.NewSecret(hook.url+"/hook/T1/B1/a-secret-path"), n.client),
+				tg.bot(n), nt.topic(n),
+			}
 		})
 		for name, text := range hostile {
 			t.Run(name, func(t *testing.T) {

@@ -55,9 +55,19 @@ const maxBody = 1 << 16
 // Routes are the operators' calls, and those that channels are called by.
 func (n *Notifier) Routes() []wire.Route {
 	routes := []wire.Route{
-		{Method: "GET", Path: "/ops/notify", Summary: "List the channels that are told of gates", Auth: wire.Viewer, Answer: ChannelList{}, Handle: wire.Answer(http.StatusOK, n.getChannels)},
-		{Method: "POST", Path: "/ops/notify/test", Summary: "Send a test message to a channel and say what happened", Auth: wire.Admin, Request: TestRequest{}, Answer: TestAnswer{}, Handle: wire.Take(http.StatusOK, maxBody, n.postTest)},
-		{Method: "GET", Path: "/ops/notify/secret", Summary: "Show the secret with which calls to notify.webhook are signed", Auth: wire.Admin, Answer: SecretAnswer{}, Handle: wire.Answer(http.StatusOK, n.getSecret)},
+		{
+			Method: "GET", Path: "/ops/notify", Summary: "List the channels that are told of gates", Auth: wire.Viewer,
+			Answer: ChannelList{}, Handle: wire.Answer(http.StatusOK, n.getChannels),
+		},
+		{
+			Method: "POST", Path: "/ops/notify/test", Summary: "Send a test message to a channel and say what happened",
+			Auth: wire.Admin, Request: TestRequest{}, Answer: TestAnswer{},
+			Handle: wire.Take(http.StatusOK, maxBody, n.postTest),
+		},
+		{
+			Method: "GET", Path: "/ops/notify/secret", Summary: "Show the secret with which calls to notify.webhook are signed",
+			Auth: wire.Admin, Answer: SecretAnswer{}, Handle: wire.Answer(http.StatusOK, n.getSecret),
+		},
 	}
 	for _, c := range n.Channels {
 		if called, ok := c.(Called); ok {
@@ -126,7 +136,10 @@ func (n *Notifier) Test(ctx context.Context, by roster.Identity, name string) ([
 	}
 	err := n.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		for _, r := range results {
-			tx.Append(ledger.Event{Kind: kindTested, Actor: by.Actor(), Subject: r.Target, Body: tested{r.Delivered, r.Class, r.Text}})
+			tx.Append(ledger.Event{
+				Kind: kindTested, Actor: by.Actor(), Subject: r.Target,
+				Body: tested{r.Delivered, r.Class, r.Text},
+			})
 		}
 		return nil
 	})

@@ -73,7 +73,8 @@ func open(t *testing.T, address string, channels func(n *node) []notify.Channel)
 	})
 	n.Must(err)
 	n.notifier = notify.New(notify.Options{
-		DB: n.DB, Ledger: n.Ledger, Roster: n.roster, Gates: n.gates, Outbox: n.outbox, Key: key, Base: base, Channels: channels(n), Log: log,
+		DB: n.DB, Ledger: n.Ledger, Roster: n.roster, Gates: n.gates, Outbox: n.outbox, Key: key, Base: base,
+		Channels: channels(n), Log: log,
 	})
 	t.Cleanup(n.client.CloseIdleConnections)
 	n.Node.Run()
@@ -115,7 +116,8 @@ func (n *node) operatorIn(name, role, workspace string, contacts map[string]stri
 	if _, _, err := n.roster.AddOperator(n.T.Context(), admin, name, role, workspace); err != nil {
 		n.T.Fatal(err)
 	}
-	if _, err := n.roster.ChangeOperator(n.T.Context(), admin, name, roster.OperatorChange{Contacts: contacts}); err != nil {
+	if _, err := n.roster.ChangeOperator(n.T.Context(), admin, name,
+		roster.OperatorChange{Contacts: contacts}); err != nil {
 		n.T.Fatal(err)
 	}
 }
@@ -125,7 +127,10 @@ func opening(change ...func(*gate.Opening)) gate.Opening {
 	o := gate.Opening{
 		Project: "billing", Agent: "agent_x", AgentName: "payer", Requester: "agent:payer",
 		Origin: gate.Origin{Protocol: "test", Reference: "run-1"},
-		Shown:  gate.Shown{Title: "Pay invoice 42", Summary: "Read the invoice", ProposedAction: "Pay 100 EUR to ACME", Rule: "pay-needs-a-person", Reason: "Money leaves the house."},
+		Shown: gate.Shown{
+			Title: "Pay invoice 42", Summary: "Read the invoice", ProposedAction: "Pay 100 EUR to ACME",
+			Rule: "pay-needs-a-person", Reason: "Money leaves the house.",
+		},
 	}
 	for _, fn := range change {
 		fn(&o)
@@ -140,7 +145,10 @@ func (n *node) open(change ...func(*gate.Opening)) string {
 	if err != nil {
 		n.T.Fatal(err)
 	}
-	if err := n.Ledger.Write(context.Background(), func(tx *ledger.Tx) error { p.Open(tx, id, "default", "trace-1"); return nil }); err != nil {
+	if err := n.Ledger.Write(context.Background(), func(tx *ledger.Tx) error {
+		p.Open(tx, id, "default", "trace-1")
+		return nil
+	}); err != nil {
 		n.T.Fatal(err)
 	}
 	return id

@@ -123,6 +123,7 @@ func (n *Notifier) toldPersonally(tx *ledger.Tx, entries []ledger.Entry) (map[st
 			found[gateID] = append(found[gateID], mailbox{to.Person(contact), of, contact})
 		}
 		return nil
-	}, "SELECT DISTINCT gate, channel, contact FROM notice WHERE contact <> '' AND gate IN ("+store.Marks(1, len(gates))+") ORDER BY gate, channel", gates...)
+	}, "SELECT DISTINCT gate, channel, contact FROM notice WHERE contact <> '' AND gate IN ("+store.Marks(1, len(gates))+
+		") ORDER BY gate, channel", gates...)
 	return found, err
 }

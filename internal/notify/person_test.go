@@ -67,7 +67,10 @@ func TestThoseWhomAGateAsksAreToldAtTheirOwnAddresses(t *testing.T) {
 
 		id := n.open(func(o *gate.Opening) {
 			o.Rules.Approvers = []string{"bob"}
-			o.Rules.Ladder = []gate.Step{{After: minute, Do: gate.Remind}, {After: 2 * minute, Do: gate.Notify, Whom: []string{"admin", "eve"}}}
+			o.Rules.Ladder = []gate.Step{
+				{After: minute, Do: gate.Remind},
+				{After: 2 * minute, Do: gate.Notify, Whom: []string{"admin", "eve"}},
+			}
 		})
 		wantReaders(t, f.letters(t, 2), "Decision needed", "team", "ann")
 		n.Move(90 * time.Second)
@@ -86,7 +89,9 @@ func TestThoseWhomAGateAsksAreToldAtTheirOwnAddresses(t *testing.T) {
 		if got, want := ended["bob@example.com"].header.Get("In-Reply-To"), reminded["bob@example.com"].header.Get("Message-Id"); got != want || want == "" {
 			t.Errorf("the outcome answers %q, and he read %q", got, want)
 		}
-		n.until("all is delivered", func() bool { return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
+		n.until("all is delivered", func() bool {
+			return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0
+		})
 		n.Stop()
 		f.none()
 
@@ -114,7 +119,8 @@ func (n *node) untilMoot(names ...string) {
 	n.T.Helper()
 	for _, name := range names {
 		n.until("the reminders of "+name+" are moot", func() bool {
-			return n.Count("SELECT count(*) FROM delivery d JOIN notice o ON o.delivery = d.id WHERE o.event = 'gate.escalated' AND o.channel = $1 AND d.status <> 'delivered'", "email:"+name+"@example.com") == 0
+			return n.Count("SELECT count(*) FROM delivery d JOIN notice o ON o.delivery = d.id WHERE o.event = "+
+				"'gate.escalated' AND o.channel = $1 AND d.status <> 'delivered'", "email:"+name+"@example.com") == 0
 		})
 	}
 }
@@ -132,7 +138,9 @@ func TestAReminderThatNobodyNeedsReachesNobody(t *testing.T) {
 		n.decide(id, "bob", true, "go")
 		n.untilMoot("bob")
 		f.refuse.Store(0)
-		n.until("all is delivered", func() bool { return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
+		n.until("all is delivered", func() bool {
+			return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0
+		})
 		for len(f.got) > 0 {
 			if got := f.next("mail"); strings.Contains(got.values["RCPT"], "bob@") {
 				t.Errorf("bob was told of what he never heard of: %v", got.values)
@@ -182,9 +190,12 @@ func TestAStepAndItsOutcomeThatAreReadTogetherAreBothTold(t *testing.T) {
 		n.decide(id, "bob", true, "go")
 		n.run()
 		n.until("all is delivered", func() bool {
-			return n.Count("SELECT count(*) FROM notice") == 5 && n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0
+			return n.Count("SELECT count(*) FROM notice") == 5 &&
+				n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0
 		})
-		if got := n.Count("SELECT count(*) FROM notice WHERE contact = 'bob@example.com' AND event = 'gate.resolved'"); got != 1 {
+		if got := n.Count(
+			"SELECT count(*) FROM notice WHERE contact = 'bob@example.com' AND event = 'gate.resolved'",
+		); got != 1 {
 			t.Errorf("bob's outcome was queued %d times", got)
 		}
 		n.WantClean()
@@ -205,7 +216,8 @@ func TestTheOutcomeAnswersTheLastThatWasRead(t *testing.T) {
 		f.refuse.Store(450)
 		n.Move(time.Minute)
 		n.until("the second reminder was tried", func() bool {
-			return n.Count("SELECT count(*) FROM delivery WHERE target = 'email:bob@example.com' AND status <> 'delivered' AND attempts > 0") == 1
+			return n.Count("SELECT count(*) FROM delivery WHERE target = 'email:bob@example.com' AND "+
+				"status <> 'delivered' AND attempts > 0") == 1
 		})
 		n.decide(id, "bob", true, "go") // now it is moot
 		n.untilMoot("bob", "team")

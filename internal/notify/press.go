@@ -73,7 +73,8 @@ func (n *Notifier) read(ctx context.Context, p Press) (v vote, refusal string) {
 	}
 	who, err := n.roster.ByContact(ctx, p.Channel, p.Contact)
 	if fault.Is(err, fault.NotFound) {
-		return v, fmt.Sprintf("You are not known here as an operator, so nothing was changed. An admin can say who you are: signalbox operators set NAME --%s %s", p.Channel, p.Contact)
+		return v, fmt.Sprintf("You are not known here as an operator, so nothing was changed. An admin can say who you "+
+			"are: signalbox operators set NAME --%s %s", p.Channel, p.Contact)
 	}
 	if err == nil {
 		err = g.Admits(who, action == approveAction)
@@ -111,7 +112,8 @@ func (n *Notifier) Press(ctx context.Context, p Press) string {
 		return n.explain(err)
 	}
 	if g.Status == gate.Pending {
-		return fmt.Sprintf("Your vote counts: you have %s this. It takes %d of %s.", did, g.Quorum, strings.Join(g.Approvers, ", "))
+		return fmt.Sprintf("Your vote counts: you have %s this. It takes %d of %s.", did, g.Quorum,
+			strings.Join(g.Approvers, ", "))
 	}
 	return fmt.Sprintf("You have %s this.", did)
 }

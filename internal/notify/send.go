@@ -35,7 +35,10 @@ func (s sender) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	}
 	if c == nil {
 		// Not hopeless: another node may have been started with it already.
-		return deliver.Result{Class: "no_channel", Text: "This channel is not configured here, or no longer. Configure it, or leave this until it is given up."}
+		return deliver.Result{
+			Class: "no_channel",
+			Text:  "This channel is not configured here, or no longer. Configure it, or leave this until it is given up.",
+		}
 	}
 	m, err := s.n.message(ctx, c, a, p)
 	if err != nil {
@@ -115,9 +118,13 @@ func asOf(g gate.Gate, at time.Time) gate.Gate {
 // by which a person was told that the gate waits. It has been sent or given up by now,
 // since a channel's deliveries go out in order.
 func (n *Notifier) earlier(ctx context.Context, p payload, target string) (string, error) {
-	query, args := "SELECT delivery FROM notice WHERE gate = $1 AND channel = $2 AND event = 'gate.opened'", []any{p.Gate, target}
+	query, args := "SELECT delivery FROM notice WHERE gate = $1 AND channel = $2 AND event = 'gate.opened'", []any{
+		p.Gate,
+		target,
+	}
 	if p.Contact != "" {
-		query = "SELECT delivery FROM notice WHERE gate = $1 AND channel = $2 AND contact <> '' AND entry < $3 ORDER BY entry DESC"
+		query = "SELECT delivery FROM notice WHERE gate = $1 AND channel = $2 AND contact " +
+			"<> '' AND entry < $3 ORDER BY entry DESC"
 		args = append(args, p.Entry)
 	}
 	deliveries, err := n.list(ctx, query, args...)

@@ -42,7 +42,10 @@ func TestAGateIsDecidedInSlack(t *testing.T) {
 		posted := f.next("chat.postMessage")
 		texts, buttons := read(t, posted.values["blocks"])
 		all := strings.Join(texts, "\n")
-		for _, want := range []string{"Decision needed: Pay invoice 42", "Pay 100 EUR to ACME", "Read the invoice", "payer in default/billing", "Money leaves the house."} {
+		for _, want := range []string{
+			"Decision needed: Pay invoice 42", "Pay 100 EUR to ACME", "Read the invoice",
+			"payer in default/billing", "Money leaves the house.",
+		} {
 			if !strings.Contains(all, want) {
 				t.Errorf("the message lacks %q:\n%s", want, all)
 			}
@@ -52,7 +55,10 @@ func TestAGateIsDecidedInSlack(t *testing.T) {
 		}
 
 		// A stranger, and an operator who may not decide, change nothing and hear why.
-		for user, says := range map[string]string{"U0STRANGER": "not known here as an operator", "U0EVE": "eve may not decide"} {
+		for user, says := range map[string]string{
+			"U0STRANGER": "not known here as an operator",
+			"U0EVE":      "eve may not decide",
+		} {
 			n.press(user, buttons["signalbox_approve"])
 			said := f.next("chat.postEphemeral")
 			if said.values["user"] != user || !strings.Contains(said.values["text"], says) {
@@ -77,7 +83,8 @@ func TestAGateIsDecidedInSlack(t *testing.T) {
 			t.Errorf("%v", said.values)
 		}
 		texts, left := read(t, changed.values["blocks"])
-		if changed.values["ts"] != "1700000000.000001" || changed.values["channel"] != "C123" || !strings.Contains(texts[0], "Approved by ann: Pay invoice 42") || len(left) != 1 {
+		if changed.values["ts"] != "1700000000.000001" || changed.values["channel"] != "C123" ||
+			!strings.Contains(texts[0], "Approved by ann: Pay invoice 42") || len(left) != 1 {
 			t.Errorf("the outcome does not take the place of the buttons: %v", changed.values)
 		}
 		if g := n.get(id); g.Status != gate.Approved || g.ResolvedBy != "ann" || g.Note != "approved in Slack" {
@@ -92,7 +99,9 @@ func TestAGateIsDecidedInSlack(t *testing.T) {
 				t.Errorf("%v", said.values)
 			}
 		}
-		n.until("the outcome is delivered", func() bool { return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
+		n.until("the outcome is delivered", func() bool {
+			return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0
+		})
 		if after, _ := n.Ledger.Head(t.Context()); after > before+1 { // the success of the update may come in between
 			t.Errorf("a press after the decision wrote %d entries", after-before)
 		}
@@ -129,9 +138,13 @@ func TestARejectionInSlackAsksForTheReason(t *testing.T) {
 		reject := buttons["signalbox_reject"]
 
 		// Nobody is asked in vain.
-		for user, says := range map[string]string{"U0STRANGER": "not known here as an operator", "U0EVE": "eve may not decide"} {
+		for user, says := range map[string]string{
+			"U0STRANGER": "not known here as an operator",
+			"U0EVE":      "eve may not decide",
+		} {
 			n.press(user, reject)
-			if said := f.next("chat.postEphemeral"); said.values["user"] != user || !strings.Contains(said.values["text"], says) {
+			if said := f.next("chat.postEphemeral"); said.values["user"] != user ||
+				!strings.Contains(said.values["text"], says) {
 				t.Errorf("%s hears %v", user, said.values)
 			}
 		}
@@ -139,7 +152,8 @@ func TestARejectionInSlackAsksForTheReason(t *testing.T) {
 		// A form that does not open decides nothing.
 		f.closed.Store(true)
 		n.press("U0ANN", reject)
-		if said := f.next("chat.postEphemeral"); said.values["user"] != "U0ANN" || said.values["channel"] != "C123" || !strings.Contains(said.values["text"], "nothing was decided") {
+		if said := f.next("chat.postEphemeral"); said.values["user"] != "U0ANN" || said.values["channel"] != "C123" ||
+			!strings.Contains(said.values["text"], "nothing was decided") {
 			t.Errorf("%v", said.values)
 		}
 		f.closed.Store(false)
@@ -148,7 +162,8 @@ func TestARejectionInSlackAsksForTheReason(t *testing.T) {
 		n.press("U0ANN", reject)
 		view := f.next("views.open").values["view"]
 		n.submit("U0BOB", view, "I am bob")
-		if said := f.next("chat.postEphemeral"); said.values["user"] != "U0BOB" || !strings.Contains(said.values["text"], "for somebody else") {
+		if said := f.next("chat.postEphemeral"); said.values["user"] != "U0BOB" ||
+			!strings.Contains(said.values["text"], "for somebody else") {
 			t.Errorf("%v", said.values)
 		}
 		if g := n.get(id); g.Status != gate.Pending || len(g.Votes) != 0 {
@@ -167,10 +182,12 @@ func TestARejectionInSlackAsksForTheReason(t *testing.T) {
 				said = got
 			}
 		}
-		if said.values["user"] != "U0ANN" || said.values["channel"] != "C123" || !strings.Contains(said.values["text"], "You have rejected this") {
+		if said.values["user"] != "U0ANN" || said.values["channel"] != "C123" ||
+			!strings.Contains(said.values["text"], "You have rejected this") {
 			t.Errorf("%v", said.values)
 		}
-		if texts, _ := read(t, changed.values["blocks"]); !strings.Contains(strings.Join(texts, "\n"), "Note: Not to &lt;them&gt;") {
+		if texts, _ := read(t, changed.values["blocks"]); !strings.Contains(strings.Join(texts, "\n"),
+			"Note: Not to &lt;them&gt;") {
 			t.Errorf("the reason is not shown: %v", texts)
 		}
 
@@ -270,13 +287,16 @@ func TestSocketModeNeedsNoAddressOfOurs(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		f := newSlackAPI(t)
 		n := start(t, address, func(n *node) []notify.Channel {
-			return []notify.Channel{f.app(n, func(o *slack.Options) { o.SigningSecret, o.AppToken = wire.Secret{}, wire.NewSecret(slackAppToken) })}
+			return []notify.Channel{f.app(n, func(o *slack.Options) {
+				o.SigningSecret, o.AppToken = wire.Secret{}, wire.NewSecret(slackAppToken)
+			})}
 		})
 		n.operator("ann", "operator", map[string]string{"slack": "U0ANN"})
 		socket := <-f.socket
 		id := n.open()
 		_, buttons := read(t, f.next("chat.postMessage").values["blocks"])
-		envelope := `{"type":"interactive","envelope_id":"e-1","accepts_response_payload":true,"payload":` + interaction("U0ANN", buttons["signalbox_reject"]) + `}`
+		envelope := `{"type":"interactive","envelope_id":"e-1","accepts_response_payload":true,"payload":` +
+			interaction("U0ANN", buttons["signalbox_reject"]) + `}`
 		if err := socket.Write(t.Context(), websocket.MessageText, []byte(envelope)); err != nil {
 			t.Fatal(err)
 		}
@@ -284,14 +304,16 @@ func TestSocketModeNeedsNoAddressOfOurs(t *testing.T) {
 			t.Errorf("%q was acknowledged", ack)
 		}
 		view := f.next("views.open").values["view"]
-		envelope = `{"type":"interactive","envelope_id":"e-2","accepts_response_payload":true,"payload":` + submission(t, "U0ANN", view, "Not this month") + `}`
+		envelope = `{"type":"interactive","envelope_id":"e-2","accepts_response_payload":true,"payload":` +
+			submission(t, "U0ANN", view, "Not this month") + `}`
 		if err := socket.Write(t.Context(), websocket.MessageText, []byte(envelope)); err != nil {
 			t.Fatal(err)
 		}
 		if ack := <-f.acks; ack != "e-2" {
 			t.Errorf("%q was acknowledged", ack)
 		}
-		if g, err := n.gates.Wait(t.Context(), id); err != nil || g.Status != gate.Rejected || g.ResolvedBy != "ann" || g.Note != "Not this month" {
+		if g, err := n.gates.Wait(t.Context(), id); err != nil || g.Status != gate.Rejected || g.ResolvedBy != "ann" ||
+			g.Note != "Not this month" {
 			t.Errorf("%+v %v", g, err)
 		}
 		n.Stop()
@@ -316,10 +338,13 @@ func TestAGateOfHighRiskHasNoButtons(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		careful, bold := newSlackAPI(t), newSlackAPI(t)
 		n := start(t, address, func(n *node) []notify.Channel {
-			return []notify.Channel{careful.app(n), bold.app(n, func(o *slack.Options) { o.ButtonsOnHigh, o.Channel = true, "C999" })}
+			return []notify.Channel{careful.app(n), bold.app(n, func(o *slack.Options) {
+				o.ButtonsOnHigh, o.Channel = true, "C999"
+			})}
 		})
 		n.open(func(o *gate.Opening) { o.Risk = "high" })
-		if _, buttons := read(t, careful.next("chat.postMessage").values["blocks"]); len(buttons) != 1 || buttons["signalbox_open"].URL == "" {
+		if _, buttons := read(t, careful.next("chat.postMessage").values["blocks"]); len(buttons) != 1 ||
+			buttons["signalbox_open"].URL == "" {
 			t.Errorf("%v", buttons)
 		}
 		if _, buttons := read(t, bold.next("chat.postMessage").values["blocks"]); len(buttons) != 3 {
@@ -349,7 +374,8 @@ func TestAReminderAsksThoseWhoMayDecide(t *testing.T) {
 		texts, _ := read(t, reminder.values["blocks"])
 		all := strings.Join(texts, "\n")
 		if reminder.values["thread_ts"] != "1700000000.000001" || reminder.values["reply_broadcast"] != "true" ||
-			!strings.Contains(all, "Still waits") || !strings.Contains(all, "mrkdwn|<@U0ANN> <@U0BOB>") || strings.Contains(all, "U0EVE") {
+			!strings.Contains(all, "Still waits") || !strings.Contains(all, "mrkdwn|<@U0ANN> <@U0BOB>") ||
+			strings.Contains(all, "U0EVE") {
 			t.Errorf("%v\n%s", reminder.values, all)
 		}
 	})

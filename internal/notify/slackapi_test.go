@@ -147,7 +147,8 @@ func (f *slackAPI) serveSocket(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() { _ = c.CloseNow() }()
 	began := time.Now()
-	_ = c.Write(r.Context(), websocket.MessageText, []byte(`{"type":"hello","num_connections":1,"connection_info":{"app_id":"A1"}}`))
+	_ = c.Write(r.Context(), websocket.MessageText,
+		[]byte(`{"type":"hello","num_connections":1,"connection_info":{"app_id":"A1"}}`))
 	if f.hangs != nil {
 		f.hangs <- began
 		return
@@ -205,7 +206,10 @@ func interaction(user string, b button) string {
 		"type": "block_actions", "api_app_id": "A1", "user": map[string]string{"id": user, "username": "whoever"},
 		"channel": map[string]string{"id": "C123", "name": "ops"}, "team": map[string]string{"id": "T1"},
 		"response_url": "http://127.0.0.1:1/never-called", "trigger_id": "1.2.3",
-		"actions": []map[string]string{{"type": "button", "action_id": b.ActionID, "block_id": "x", "value": b.Value, "action_ts": "1.2"}},
+		"actions": []map[string]string{{
+			"type": "button", "action_id": b.ActionID, "block_id": "x", "value": b.Value,
+			"action_ts": "1.2",
+		}},
 	})
 	return string(text)
 }
@@ -224,15 +228,24 @@ func submission(t testing.TB, user, view, reason string) string {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(view), &opened); err != nil || len(opened.Blocks) != 1 || opened.Blocks[0].Element.Type != "plain_text_input" {
+	if err := json.Unmarshal([]byte(view), &opened); err != nil || len(opened.Blocks) != 1 ||
+		opened.Blocks[0].Element.Type != "plain_text_input" {
 		t.Fatalf("%v: %s", err, view)
 	}
 	asked := opened.Blocks[0]
 	text, _ := json.Marshal(map[string]any{
-		"type": "view_submission", "api_app_id": "A1", "user": map[string]string{"id": user, "username": "whoever"}, "team": map[string]string{"id": "T1"},
+		"type": "view_submission", "api_app_id": "A1", "user": map[string]string{"id": user, "username": "whoever"},
+		"team": map[string]string{"id": "T1"},
 		"view": map[string]any{
 			"id": "V1", "type": "modal", "callback_id": opened.CallbackID, "private_metadata": opened.Metadata,
-			"state": map[string]any{"values": map[string]any{asked.BlockID: map[string]any{asked.Element.ActionID: map[string]string{"type": "plain_text_input", "value": reason}}}},
+			"state": map[string]any{
+				"values": map[string]any{
+					asked.BlockID: map[string]any{asked.Element.ActionID: map[string]string{
+						"type":  "plain_text_input",
+						"value": reason,
+					}},
+				},
+			},
 		},
 	})
 	return string(text)
@@ -241,7 +254,8 @@ func submission(t testing.TB, user, view, reason string) string {
 // submit submits a form over HTTP.
 func (n *node) submit(user, view, reason string) {
 	n.T.Helper()
-	if status := n.post("payload="+url.QueryEscape(submission(n.T, user, view, reason)), signingSecret, time.Now()); status != 200 {
+	if status := n.post("payload="+url.QueryEscape(submission(n.T, user, view, reason)), signingSecret,
+		time.Now()); status != 200 {
 		n.T.Fatalf("Slack was answered %d", status)
 	}
 }

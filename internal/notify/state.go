@@ -66,7 +66,8 @@ func Projection() ledger.Projection {
 				if err := e.Decode(&b); err != nil {
 					return err
 				}
-				tx.Exec("INSERT INTO notice (entry, channel, gate, event, delivery, contact) VALUES ($1, $2, $3, $4, $5, $6)", b.Entry, b.Channel, e.Subject, b.Event, b.Delivery, b.Contact)
+				tx.Exec("INSERT INTO notice (entry, channel, gate, event, delivery, contact) VALUES ($1, $2, $3, $4, $5, $6)",
+					b.Entry, b.Channel, e.Subject, b.Event, b.Delivery, b.Contact)
 				return nil
 			},
 			kindAdded: func(tx *store.Tx, e *ledger.Entry) error {

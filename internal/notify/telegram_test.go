@@ -58,7 +58,8 @@ func (f *telegramAPI) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if values["chat_id"] == f.forbid.Load() {
 		w.WriteHeader(http.StatusForbidden)
-		_, _ = fmt.Fprint(w, `{"ok":false,"error_code":403,"description":"Forbidden: bot can't initiate conversation with a user"}`)
+		_, _ = fmt.Fprint(w,
+			`{"ok":false,"error_code":403,"description":"Forbidden: bot can't initiate conversation with a user"}`)
 		return
 	}
 	f.got <- call{r.PathValue("method"), values}
@@ -66,7 +67,8 @@ func (f *telegramAPI) serve(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, `{"ok":true,"result":true}`)
 		return
 	}
-	_, _ = fmt.Fprintf(w, `{"ok":true,"result":{"message_id":%d,"date":1,"chat":{"id":-1001,"type":"supergroup"}}}`, f.message.Add(1))
+	_, _ = fmt.Fprintf(w, `{"ok":true,"result":{"message_id":%d,"date":1,"chat":{"id":-1001,"type":"supergroup"}}}`,
+		f.message.Add(1))
 }
 
 // poll answers when there is something, as Telegram does.
@@ -94,7 +96,10 @@ func (f *telegramAPI) press(user int64, data string) {
 }
 
 func (f *telegramAPI) bot(n *node) notify.Channel {
-	b, err := telegram.NewBot(telegram.Options{Token: wire.NewSecret(botToken), Chat: "-1001", API: f.url, HTTP: n.client, Log: n.notifierLog(), Hold: n.Ledger.Hold})
+	b, err := telegram.NewBot(telegram.Options{
+		Token: wire.NewSecret(botToken), Chat: "-1001", API: f.url, HTTP: n.client,
+		Log: n.notifierLog(), Hold: n.Ledger.Hold,
+	})
 	if err != nil {
 		n.T.Fatal(err)
 	}
@@ -138,12 +143,14 @@ func TestAGateIsDecidedInTelegram(t *testing.T) {
 		sent := f.next("sendMessage")
 		buttons := keyboard(t, sent)
 		if sent.values["chat_id"] != "-1001" || sent.values["parse_mode"] != "HTML" || len(buttons) != 2 ||
-			!strings.Contains(sent.values["text"], "<b>Decision needed: Pay invoice 42</b>") || !strings.Contains(sent.values["text"], base+"/ui/inbox/"+id) {
+			!strings.Contains(sent.values["text"], "<b>Decision needed: Pay invoice 42</b>") ||
+			!strings.Contains(sent.values["text"], base+"/ui/inbox/"+id) {
 			t.Errorf("%v", sent.values)
 		}
 		for user, says := range map[int64]string{99: "not known here as an operator", 88: "eve may not decide"} {
 			f.press(user, buttons["Approve"])
-			if said := f.next("answerCallbackQuery"); !strings.Contains(said.values["text"], says) || said.values["show_alert"] != "true" {
+			if said := f.next("answerCallbackQuery"); !strings.Contains(said.values["text"], says) ||
+				said.values["show_alert"] != "true" {
 				t.Errorf("%v", said.values)
 			}
 		}
@@ -164,7 +171,8 @@ func TestAGateIsDecidedInTelegram(t *testing.T) {
 				t.Errorf("%v", got)
 			}
 		}
-		if edited.values["message_id"] != "1" || edited.values["chat_id"] != "-1001" || len(keyboard(t, edited)) != 0 || !strings.Contains(edited.values["text"], "Rejected by ann") {
+		if edited.values["message_id"] != "1" || edited.values["chat_id"] != "-1001" || len(keyboard(t, edited)) != 0 ||
+			!strings.Contains(edited.values["text"], "Rejected by ann") {
 			t.Errorf("the outcome does not take the place of the buttons: %v", edited.values)
 		}
 		f.press(77, buttons["Approve"])
@@ -217,7 +225,9 @@ func TestAReminderInTelegramAnswersTheFirstMessage(t *testing.T) {
 		if own.values["chat_id"] != "77" || !strings.Contains(own.values["text"], "Still waits") {
 			t.Errorf("she was not told herself: %v", own.values)
 		}
-		if !strings.Contains(sent.values["reply_parameters"], `"message_id":1`) || !strings.Contains(sent.values["text"], `<a href="tg://user?id=77">ann</a>`) || !strings.Contains(sent.values["text"], "Still waits") {
+		if !strings.Contains(sent.values["reply_parameters"], `"message_id":1`) ||
+			!strings.Contains(sent.values["text"], `<a href="tg://user?id=77">ann</a>`) ||
+			!strings.Contains(sent.values["text"], "Still waits") {
 			t.Errorf("%v", sent.values)
 		}
 	})

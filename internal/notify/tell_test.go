@@ -71,7 +71,9 @@ func TestNtfyRingsByRisk(t *testing.T) {
 			if err := json.Unmarshal([]byte(got.values["body"]), &m); err != nil {
 				t.Fatal(err)
 			}
-			if m["priority"] != priority || m["topic"] != "a-secret-topic" || m["click"] != base+"/ui/inbox/"+id || m["title"] != "Decision needed: Pay invoice 42" || got.values["Authorization"] != "Bearer tk_a-secret" || got.values["path"] != "/" {
+			if m["priority"] != priority || m["topic"] != "a-secret-topic" || m["click"] != base+"/ui/inbox/"+id ||
+				m["title"] != "Decision needed: Pay invoice 42" || got.values["Authorization"] != "Bearer tk_a-secret" ||
+				got.values["path"] != "/" {
 				t.Errorf("%s: %v", risk, got.values)
 			}
 		}
@@ -107,14 +109,16 @@ func TestAProgramIsToldOfEverythingAndCanCheckIt(t *testing.T) {
 			if event == "gate.resolved" {
 				want = "approved"
 			}
-			if told.Event != event || told.Gate["id"] != id || told.Gate["status"] != want || told.Gate["proposed_action"] != "Pay 100 EUR to ACME" || got.values["path"] != "/hooks/a-secret-path" {
+			if told.Event != event || told.Gate["id"] != id || told.Gate["status"] != want ||
+				told.Gate["proposed_action"] != "Pay 100 EUR to ACME" || got.values["path"] != "/hooks/a-secret-path" {
 				t.Errorf("%v", got.values)
 			}
 			// Standard Webhooks, by the book.
 			raw, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 			mac := hmac.New(sha256.New, raw)
 			mac.Write([]byte(got.values["Webhook-Id"] + "." + got.values["Webhook-Timestamp"] + "." + got.values["body"]))
-			if signature := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)); got.values["Webhook-Signature"] != signature {
+			if signature := "v1," +
+				base64.StdEncoding.EncodeToString(mac.Sum(nil)); got.values["Webhook-Signature"] != signature {
 				t.Errorf("the signature is %s, want %s", got.values["Webhook-Signature"], signature)
 			}
 			seen[got.values["Webhook-Id"]] = true
@@ -131,7 +135,10 @@ func TestADecisionElsewhereReachesEveryChannel(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		app, hook, tg, nt := newSlackAPI(t), newSlackAPI(t), newTelegramAPI(t), newReceiver(t)
 		n := start(t, address, func(n *node) []notify.Channel {
-			return []notify.Channel{app.app(n), slack.NewHook(wire.NewSecret(hook.url+"/hook/T1/B1/a-secret-path"), n.client), tg.bot(n), nt.topic(n)}
+			return []notify.Channel{
+				app.app(n), slack.NewHook(wire.NewSecret(hook.url+"/hook/T1/B1/a-secret-path"), n.client),
+				tg.bot(n), nt.topic(n),
+			}
 		})
 		id := n.open()
 		_, buttons := read(t, hook.next("hook").values["blocks"])
@@ -162,7 +169,9 @@ func TestAChannelThatIsDownHearsItLaterOnceAndInOrder(t *testing.T) {
 		for range 3 {
 			ids = append(ids, n.open())
 		}
-		n.until("it was tried and failed", func() bool { return n.Count("SELECT count(*) FROM delivery WHERE attempts > 1") > 0 })
+		n.until("it was tried and failed", func() bool {
+			return n.Count("SELECT count(*) FROM delivery WHERE attempts > 1") > 0
+		})
 		f.limit.Store(true)
 		f.down.Store(false)
 		var got []string
@@ -173,7 +182,9 @@ func TestAChannelThatIsDownHearsItLaterOnceAndInOrder(t *testing.T) {
 		if diff := cmp.Diff(ids, got); diff != "" {
 			t.Error(diff)
 		}
-		n.until("all is delivered", func() bool { return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
+		n.until("all is delivered", func() bool {
+			return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0
+		})
 		f.none()
 	})
 }
@@ -187,7 +198,9 @@ func TestAFollowerThatBeginsAgainQueuesNothingTwice(t *testing.T) {
 		n.decide(id, "ann", true, "")
 		f.next("chat.postMessage")
 		f.next("chat.update")
-		n.until("all is delivered", func() bool { return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0 })
+		n.until("all is delivered", func() bool {
+			return n.Count("SELECT count(*) FROM delivery WHERE status <> 'delivered'") == 0
+		})
 		n.Stop()
 
 		// As after a kill: what was done is done, and the cursor has not moved.
@@ -279,7 +292,8 @@ func TestATestSaysWhatHappened(t *testing.T) {
 		if err != nil || got[0].Delivered || !strings.Contains(got[0].Text, "502") {
 			t.Errorf("%+v %v", got, err)
 		}
-		if _, err := n.notifier.Test(t.Context(), admin, "pigeon"); !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "slack") {
+		if _, err := n.notifier.Test(t.Context(), admin, "pigeon"); !fault.Is(err, fault.NotFound) ||
+			!strings.Contains(err.Error(), "slack") {
 			t.Error(err)
 		}
 		if got := len(n.Entries("channel.tested")); got != 2 {

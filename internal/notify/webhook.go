@@ -56,6 +56,7 @@ func (w *Webhook) Send(ctx context.Context, m Message) deliver.Result {
 		return deliver.Result{Verdict: deliver.Hopeless, Class: "internal", Text: "The gate cannot be written as JSON."}
 	}
 	return w.outbox.Post(ctx, deliver.Attempt{
-		ID: m.ID, Target: w.url.Reveal(), Method: http.MethodPost, Payload: body, Receiver: receiver, Number: m.Number, At: m.At,
+		ID: m.ID, Target: w.url.Reveal(), Method: http.MethodPost, Payload: body, Receiver: receiver, Number: m.Number,
+		At: m.At,
 	})
 }

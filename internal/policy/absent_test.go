@@ -11,7 +11,8 @@ import (
 // outcome is "true", "false" or "error".
 func outcome(tb testing.TB, condition string, in policy.Input) string {
 	tb.Helper()
-	p := parse(tb, fmt.Sprintf("version: 1\nrules:\n  - name: r\n    on: [action]\n    when: |\n      %s\n    then: gate\n", condition))
+	p := parse(tb, fmt.Sprintf("version: 1\nrules:\n  - name: r\n    on: [action]\n"+
+		"    when: |\n      %s\n    then: gate\n", condition))
 	in.Event.Point = policy.OnAction
 	v := p.Decide(tb.Context(), in)
 	switch {
@@ -30,9 +31,11 @@ var something = policy.Input{
 	Event: policy.Event{
 		Tool: "bash", Tools: []string{"bash", "edit"}, CostUSD: 1.5, Tokens: 10,
 		Payload: map[string]any{
-			"amount": 150.5, "three": 3.0, "numbers": []any{2.0, 4}, "large": 1e301, "count": int64(3), "name": "Ann", "flag": true, "nothing": nil, "zero": int64(0), "blank": "",
+			"amount": 150.5, "three": 3.0, "numbers": []any{2.0, 4}, "large": 1e301, "count": int64(3), "name": "Ann",
+			"flag": true, "nothing": nil, "zero": int64(0), "blank": "",
 			"items": []any{map[string]any{"name": "x", "n": int64(1)}, map[string]any{"n": int64(2)}, nil},
-			"deep":  map[string]any{"a": map[string]any{"b": "c"}}, "words": []any{"rm", "-rf", "/"}, "when": "2026-05-01T12:00:00Z",
+			"deep":  map[string]any{"a": map[string]any{"b": "c"}}, "words": []any{"rm", "-rf", "/"},
+			"when": "2026-05-01T12:00:00Z",
 		},
 		Arguments: map[string]any{"path": "/etc/passwd"},
 	},

@@ -45,12 +45,16 @@ func benchPolicy(tb testing.TB, here, elsewhere int) *policy.Policy {
 func benchInput() policy.Input {
 	return policy.Input{
 		Event: policy.Event{
-			Point: policy.OnAction, Protocol: "ahp", Tool: "bash", Command: "go test ./internal/policy -run TestSomething -count=1",
+			Point: policy.OnAction, Protocol: "ahp", Tool: "bash",
+			Command:   "go test ./internal/policy -run TestSomething -count=1",
 			Arguments: map[string]any{"command": "go test ./...", "path": "/srv/app", "amount": 12.5},
 			Session:   "s-1", Depth: 1, Tokens: 1200, Project: "website",
 		},
-		Agent: policy.Agent{Name: "builder", Workspace: "default", Trust: "standard", Labels: map[string]string{"team": "web"}},
-		Now:   time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC),
+		Agent: policy.Agent{
+			Name: "builder", Workspace: "default", Trust: "standard",
+			Labels: map[string]string{"team": "web"},
+		},
+		Now: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC),
 	}
 }
 
@@ -109,7 +113,8 @@ func BenchmarkReplay(b *testing.B) {
 
 // A loop over more data than a rule may look at: how long until it is stopped.
 func BenchmarkStopALoop(b *testing.B) {
-	p := parse(b, "version: 1\nrules:\n  - {name: r, on: [action], when: 'event.payload.items.all(i, i == \"x\")', then: allow}\n")
+	p := parse(b, "version: 1\nrules:\n  - {name: r, on: [action], when: "+
+		"'event.payload.items.all(i, i == \"x\")', then: allow}\n")
 	items := make([]any, 3_000_000)
 	for i := range items {
 		items[i] = "x"

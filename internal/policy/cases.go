@@ -117,7 +117,8 @@ func (r *reader) test(n *yaml.Node) Test {
 	}
 	for _, name := range []string{"name", "point", "expect"} {
 		if f[name] == nil {
-			r.Add(document.At(n), `A test has a name, a point and what to expect, as in expect: {then: block}.`, "The test has no %q.", name)
+			r.Add(document.At(n), `A test has a name, a point and what to expect, as in expect: {then: block}.`,
+				"The test has no %q.", name)
 		}
 	}
 	if n := f["name"]; n != nil {
@@ -179,7 +180,8 @@ func (r *reader) object(n *yaml.Node, what, except string, known map[string]*cel
 	values := map[string]any{}
 	for name, node := range f {
 		if !isOfType(node, known[name]) {
-			r.Add(document.At(node), fmt.Sprintf("Rules see it as %s.", typeWords(known[name])), "%q should be %s, and is %s.", what+"."+name, typeWords(known[name]), document.KindOf(node))
+			r.Add(document.At(node), fmt.Sprintf("Rules see it as %s.", typeWords(known[name])), "%q should be %s, and is %s.",
+				what+"."+name, typeWords(known[name]), document.KindOf(node))
 			continue
 		}
 		values[name] = r.Value(node, what+"."+name)

@@ -53,15 +53,23 @@ func TestATestFileGivesInputsAndExpectations(t *testing.T) {
 }
 
 func TestATestThatFailsSaysWhatCameInstead(t *testing.T) {
-	p := parse(t, "version: 1\nrules:\n  - {name: no-root, on: [action], when: 1 / event.depth == 1, then: block}\n  - {name: rest, on: [signal], when: true, then: gate, reason: Ask.}\n")
+	p := parse(t, "version: 1\nrules:\n  - {name: no-root, on: [action], when: 1 / event.depth == 1, then: block}\n"+
+		"  - {name: rest, on: [signal], when: true, then: gate, reason: Ask.}\n")
 	for _, c := range []struct{ point, expect, want string }{
 		{"prompt", "{then: block}", `then should be block, and is allow by the rule "default"`},
-		{"signal", "{then: gate, rule: rset}", `the rule should be "rset", and is "rest" (there is no "rset"; did you mean "rest"?)`},
+		{
+			"signal", "{then: gate, rule: rset}",
+			`the rule should be "rset", and is "rest" (there is no "rset"; did you mean "rest"?)`,
+		},
 		{"signal", "{then: gate, rule: default}", `the rule should be "default", and is "rest"`},
 		{"signal", "{then: gate, reason: Please}", `the reason should contain "Please", and is "Ask."`},
-		{"action", "{then: allow}", `then should be allow, and is block by the rule "no-root"; This is blocked because the rule "no-root" could not be evaluated: division by zero.`},
+		{
+			"action", "{then: allow}",
+			`then should be allow, and is block by the rule "no-root"; This is blocked because the rule "no-root" could not be evaluated: division by zero.`,
+		},
 	} {
-		tests, err := policy.ParseTests([]byte("version: 1\ntests:\n  - {name: x, point: " + c.point + ", expect: " + c.expect + "}\n"))
+		tests, err := policy.ParseTests([]byte("version: 1\ntests:\n  - {name: x, point: " + c.point + ", expect: " +
+			c.expect + "}\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,19 +84,60 @@ func TestAMistakeInATestFileIsToldWithItsPlace(t *testing.T) {
 	for _, c := range []struct{ source, want string }{
 		{"", `1:1 The test file is empty. It begins with "version: 1".`},
 		{"version: 1\n", `1:1 There are no tests. Write a list of tests, each beginning with "- name: …".`},
-		{"version: 1\ntest: []\n", "1:1 There are no tests. Write a list of tests, each beginning with \"- name: …\".\n" + `2:1 The test file has no field "test". Did you mean "tests"?`},
-		{"version: 1\ntests: [a]\n", `2:9 A test should be a mapping, and is text. Write fields, one a line, as in "name: value".`},
-		{"version: 1\ntests: [{name: x, point: action}]\n", `2:9 The test has no "expect". A test has a name, a point and what to expect, as in expect: {then: block}.`},
-		{"version: 1\ntests: [{name: x, point: acton, expect: {then: blok}}]\n", "2:26 \"point\" cannot be \"acton\". Did you mean \"action\"?\n" + `2:48 "then" cannot be "blok". Did you mean "block"?`},
-		{"version: 1\ntests: [{name: x, point: action, expect: {rule: x}}]\n", `2:42 "expect" has no "then". Write expect: {then: block}.`},
-		{"version: 1\ntests: [{name: x, point: action, event: {tol: x}, expect: {then: block}}]\n", `2:42 event has no field "tol". Did you mean "to"?`},
-		{"version: 1\ntests: [{name: x, point: action, event: {tool: 3}, expect: {then: block}}]\n", `2:48 "event.tool" should be text, and is a number. Rules see it as text.`},
-		{"version: 1\ntests: [{name: x, point: action, event: {tokens: 1.5}, expect: {then: block}}]\n", `2:50 "event.tokens" should be a whole number, and is a number. Rules see it as a whole number.`},
-		{"version: 1\ntests: [{name: x, point: action, agent: {labels: {a: 1}}, expect: {then: block}}]\n", `2:50 "agent.labels" should be a map, and is a mapping. Rules see it as a map.`},
-		{"version: 1\ntests: [{name: x, point: action, recent: {action: {1m: 1}}, expect: {then: block}}]\n", `2:43 recent has no field "action". Did you mean "actions"?`},
-		{"version: 1\ntests: [{name: x, point: action, recent: {actions: {soon: 1}}, expect: {then: block}}]\n", `2:53 "soon" is no window. Write a length of time such as 10m, 24h or 7d.`},
-		{"version: 1\ntests: [{name: x, point: action, recent: {actions: {1m: many}}, expect: {then: block}}]\n", `2:57 "recent.actions" is text. Write a number.`},
-		{"version: 1\ntests: [{name: x, point: action, now: today, expect: {then: block}}]\n", `2:39 "now" cannot be "today". Write a time such as 2026-05-01T12:00:00Z.`},
+		{
+			"version: 1\ntest: []\n",
+			"1:1 There are no tests. Write a list of tests, each beginning with \"- name: …\".\n" +
+				`2:1 The test file has no field "test". Did you mean "tests"?`,
+		},
+		{
+			"version: 1\ntests: [a]\n",
+			`2:9 A test should be a mapping, and is text. Write fields, one a line, as in "name: value".`,
+		},
+		{
+			"version: 1\ntests: [{name: x, point: action}]\n",
+			`2:9 The test has no "expect". A test has a name, a point and what to expect, as in expect: {then: block}.`,
+		},
+		{
+			"version: 1\ntests: [{name: x, point: acton, expect: {then: blok}}]\n",
+			"2:26 \"point\" cannot be \"acton\". Did you mean \"action\"?\n" +
+				`2:48 "then" cannot be "blok". Did you mean "block"?`,
+		},
+		{
+			"version: 1\ntests: [{name: x, point: action, expect: {rule: x}}]\n",
+			`2:42 "expect" has no "then". Write expect: {then: block}.`,
+		},
+		{
+			"version: 1\ntests: [{name: x, point: action, event: {tol: x}, expect: {then: block}}]\n",
+			`2:42 event has no field "tol". Did you mean "to"?`,
+		},
+		{
+			"version: 1\ntests: [{name: x, point: action, event: {tool: 3}, expect: {then: block}}]\n",
+			`2:48 "event.tool" should be text, and is a number. Rules see it as text.`,
+		},
+		{
+			"version: 1\ntests: [{name: x, point: action, event: {tokens: 1.5}, expect: {then: block}}]\n",
+			`2:50 "event.tokens" should be a whole number, and is a number. Rules see it as a whole number.`,
+		},
+		{
+			"version: 1\ntests: [{name: x, point: action, agent: {labels: {a: 1}}, expect: {then: block}}]\n",
+			`2:50 "agent.labels" should be a map, and is a mapping. Rules see it as a map.`,
+		},
+		{
+			"version: 1\ntests: [{name: x, point: action, recent: {action: {1m: 1}}, expect: {then: block}}]\n",
+			`2:43 recent has no field "action". Did you mean "actions"?`,
+		},
+		{
+			"version: 1\ntests: [{name: x, point: action, recent: {actions: {soon: 1}}, expect: {then: block}}]\n",
+			`2:53 "soon" is no window. Write a length of time such as 10m, 24h or 7d.`,
+		},
+		{
+			"version: 1\ntests: [{name: x, point: action, recent: {actions: {1m: many}}, expect: {then: block}}]\n",
+			`2:57 "recent.actions" is text. Write a number.`,
+		},
+		{
+			"version: 1\ntests: [{name: x, point: action, now: today, expect: {then: block}}]\n",
+			`2:39 "now" cannot be "today". Write a time such as 2026-05-01T12:00:00Z.`,
+		},
 	} {
 		_, err := policy.ParseTests([]byte(c.source))
 		if diff := cmp.Diff(c.want, strings.Join(lines(policy.Problems(err)), "\n")); diff != "" {

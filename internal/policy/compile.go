@@ -63,14 +63,16 @@ func (l *language) compile(text string) (*condition, []issue) {
 		if t.Kind() == types.DynKind {
 			hint = "A value from data may be anything. Compare it, as in event.payload.urgent == true."
 		}
-		issues = append(issues, issue{0, fmt.Sprintf("The expression should be true or false, and is %s.", typeWords(t)), hint})
+		issues = append(issues,
+			issue{0, fmt.Sprintf("The expression should be true or false, and is %s.", typeWords(t)), hint})
 	}
 	if len(issues) > 0 {
 		return nil, issues
 	}
 	estimate, err := l.env.EstimateCost(checked, sizes{})
 	if err != nil || estimate.Max > CostLimit {
-		return nil, []issue{{0, fmt.Sprintf("The expression may take too long: its cost is up to %s, and may be %d.", costWords(estimate.Max), CostLimit), "Do not go over one list inside of another, and search less text."}}
+		return nil, []issue{{0, fmt.Sprintf("The expression may take too long: its cost is up to %s, and may be %d.",
+			costWords(estimate.Max), CostLimit), "Do not go over one list inside of another, and search less text."}}
 	}
 	c.guard, c.reads = guardOf(checked.NativeRep().Expr()), readsOf(checked.NativeRep().Expr())
 	rewrite(checked.NativeRep(), l.functions)
@@ -118,7 +120,8 @@ func inspectList(a *ast.AST, items []ast.Expr, refuse func(e ast.Expr, message, 
 		case first == nil:
 			first = t
 		case t.Kind() != first.Kind():
-			refuse(item, fmt.Sprintf("The list holds %s and %s.", typeWords(first), typeWords(t)), "The items of a list should be of one type.")
+			refuse(item, fmt.Sprintf("The list holds %s and %s.", typeWords(first), typeWords(t)),
+				"The items of a list should be of one type.")
 			return
 		}
 	}
@@ -133,20 +136,24 @@ func (c *condition) inspectCall(a *ast.AST, call ast.CallExpr, refuse func(e ast
 	case call.FunctionName() == overloads.Matches:
 		pattern, ok := textOf(last)
 		if !ok {
-			refuse(last, "The pattern of matches should be written in the rule, in quotes.", "Use contains or startsWith to look for a text that comes from elsewhere.")
+			refuse(last, "The pattern of matches should be written in the rule, in quotes.",
+				"Use contains or startsWith to look for a text that comes from elsewhere.")
 			return
 		}
 		switch size, err := types.RegexProgramSize(pattern); {
 		case err == nil && size > maxPattern:
-			refuse(last, fmt.Sprintf("The pattern is too large: it compiles to %d steps, and may have %d.", size, maxPattern), "Repeat less, as in {1,20}, or use several patterns.")
+			refuse(last, fmt.Sprintf("The pattern is too large: it compiles to %d steps, and may have %d.", size, maxPattern),
+				"Repeat less, as in {1,20}, or use several patterns.")
 		case err != nil:
-			refuse(last, upperFirst(strings.TrimPrefix(err.Error(), "error parsing regexp: "))+".", `Patterns are those of RE2. A backslash in quotes is written twice, as in "\\.", or use r"\.".`)
+			refuse(last, upperFirst(strings.TrimPrefix(err.Error(), "error parsing regexp: "))+".",
+				`Patterns are those of RE2. A backslash in quotes is written twice, as in "\\.", or use r"\.".`)
 		}
 	case call.IsMemberFunction() && a.GetType(call.Target().ID()) == recentType:
 		text, _ := textOf(last)
 		window, ok := document.ParseDuration(text)
 		if !ok || window < time.Second || window > maxWindow {
-			refuse(last, "The window of recent."+call.FunctionName()+" should be a length of time in quotes.", `Write one such as "90s", "10m", "24h" or "7d", from 1s to 31d.`)
+			refuse(last, "The window of recent."+call.FunctionName()+" should be a length of time in quotes.",
+				`Write one such as "90s", "10m", "24h" or "7d", from 1s to 31d.`)
 			return
 		}
 		last.SetKindCase(ast.NewExprFactory().NewLiteral(last.ID(), types.Duration{Duration: window}))

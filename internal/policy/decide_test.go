@@ -39,22 +39,82 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 	}{
 		{"the first of two", policy.Event{Point: "action", Tool: "rm", Depth: 1}, policy.Verdict{
 			Action: policy.Gate, Rule: "first", Reason: "Ask first.",
-			Gate:   &policy.GateSpec{Expires: 30 * time.Minute, OnExpiry: "reject", Approvers: []string{"ann"}, Quorum: 1, RejectNeeds: 1, Risk: "high"},
+			Gate: &policy.GateSpec{
+				Expires: 30 * time.Minute, OnExpiry: "reject", Approvers: []string{"ann"}, Quorum: 1,
+				RejectNeeds: 1, Risk: "high",
+			},
 			Shadow: []policy.Shadow{{Rule: "trial", Action: policy.Block}, {Rule: "broken-trial", Action: policy.Allow}},
 		}},
-		{"a reason where none is given", policy.Event{Point: "action", Tool: "rmdir"}, policy.Verdict{Action: policy.Block, Rule: "second", Reason: `The rule "second" blocks this.`, Shadow: shadow}},
-		{"a defer", policy.Event{Point: "action", Tool: "wait"}, policy.Verdict{Action: policy.Defer, Rule: "wait", Reason: `The rule "wait" puts this off. Ask again later.`, RetryAfter: 2 * time.Minute, Shadow: shadow}},
-		{"a defer that does not say", policy.Event{Point: "action", Tool: "sleep"}, policy.Verdict{Action: policy.Defer, Rule: "wait-a-little", Reason: `The rule "wait-a-little" puts this off. Ask again later.`, RetryAfter: 30 * time.Second, Shadow: shadow}},
+		{
+			"a reason where none is given",
+			policy.Event{Point: "action", Tool: "rmdir"},
+			policy.Verdict{Action: policy.Block, Rule: "second", Reason: `The rule "second" blocks this.`, Shadow: shadow},
+		},
+		{
+			"a defer",
+			policy.Event{Point: "action", Tool: "wait"},
+			policy.Verdict{
+				Action: policy.Defer, Rule: "wait", Reason: `The rule "wait" puts this off. Ask again later.`,
+				RetryAfter: 2 * time.Minute, Shadow: shadow,
+			},
+		},
+		{
+			"a defer that does not say",
+			policy.Event{Point: "action", Tool: "sleep"},
+			policy.Verdict{
+				Action: policy.Defer, Rule: "wait-a-little",
+				Reason: `The rule "wait-a-little" puts this off. Ask again later.`, RetryAfter: 30 * time.Second, Shadow: shadow,
+			},
+		},
 		{"a modify", policy.Event{Point: "action", Tool: "deploy"}, policy.Verdict{
 			Action: policy.Modify, Rule: "dry", Reason: `The rule "dry" changes this.`, Shadow: shadow,
-			Set: map[string]any{"arguments": map[string]any{"dry_run": true, "count": int64(3), "ratio": 0.5, "tags": []any{"a", nil}}},
+			Set: map[string]any{"arguments": map[string]any{
+				"dry_run": true, "count": int64(3), "ratio": 0.5,
+				"tags": []any{"a", nil},
+			}},
 		}},
-		{"an allow with hints", policy.Event{Point: "reasoning"}, policy.Verdict{Action: policy.Allow, Rule: "think", Set: map[string]any{"hints": []any{"slowly"}}}},
-		{"an allow with a reason", policy.Event{Point: "tool_call", Tool: "read"}, policy.Verdict{Action: policy.Allow, Rule: "fine", Reason: "Reading is fine."}},
-		{"the default that was chosen", policy.Event{Point: "tool_call", Tool: "write"}, policy.Verdict{Action: policy.Block, Rule: "default", Reason: "No rule allows this, and what no rule allows is blocked at tool_call."}},
-		{"a default that defers", policy.Event{Point: "task"}, policy.Verdict{Action: policy.Defer, Rule: "default", Reason: "No rule decides this now. Ask again later.", RetryAfter: 30 * time.Second}},
-		{"a default that asks", policy.Event{Point: "message"}, policy.Verdict{Action: policy.Gate, Rule: "default", Reason: "No rule decides this, so a person does.", Gate: &policy.GateSpec{OnExpiry: "reject", Approvers: []string{"operator"}, Quorum: 1, RejectNeeds: 1, Risk: "medium"}}},
-		{"the default that nobody chose", policy.Event{Point: "signal"}, policy.Verdict{Action: policy.Allow, Rule: "default"}},
+		{
+			"an allow with hints",
+			policy.Event{Point: "reasoning"},
+			policy.Verdict{Action: policy.Allow, Rule: "think", Set: map[string]any{"hints": []any{"slowly"}}},
+		},
+		{
+			"an allow with a reason",
+			policy.Event{Point: "tool_call", Tool: "read"},
+			policy.Verdict{Action: policy.Allow, Rule: "fine", Reason: "Reading is fine."},
+		},
+		{
+			"the default that was chosen",
+			policy.Event{Point: "tool_call", Tool: "write"},
+			policy.Verdict{
+				Action: policy.Block, Rule: "default",
+				Reason: "No rule allows this, and what no rule allows is blocked at tool_call.",
+			},
+		},
+		{
+			"a default that defers",
+			policy.Event{Point: "task"},
+			policy.Verdict{
+				Action: policy.Defer, Rule: "default", Reason: "No rule decides this now. Ask again later.",
+				RetryAfter: 30 * time.Second,
+			},
+		},
+		{
+			"a default that asks",
+			policy.Event{Point: "message"},
+			policy.Verdict{
+				Action: policy.Gate, Rule: "default", Reason: "No rule decides this, so a person does.",
+				Gate: &policy.GateSpec{
+					OnExpiry: "reject", Approvers: []string{"operator"}, Quorum: 1, RejectNeeds: 1,
+					Risk: "medium",
+				},
+			},
+		},
+		{
+			"the default that nobody chose",
+			policy.Event{Point: "signal"},
+			policy.Verdict{Action: policy.Allow, Rule: "default"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, p.Decide(t.Context(), policy.Input{Event: c.event})); diff != "" {
@@ -85,11 +145,31 @@ func TestWhatCannotBeEvaluatedIsBlocked(t *testing.T) {
 		reason     string
 	}{
 		{"a division by zero", "10 / event.tokens > 1", t.Context(), policy.Input{}, "division by zero"},
-		{"a wrong type", "event.payload.n > 1", t.Context(), policy.Input{Event: policy.Event{Payload: map[string]any{"n": "many"}}}, "string > int"},
-		{"a panic of what counts", `recent.actions("1m") > 1`, t.Context(), policy.Input{Recent: panics{}}, "counting went wrong"},
-		{"a value that is no data", "event.payload.c == 1", t.Context(), policy.Input{Event: policy.Event{Payload: map[string]any{"c": make(chan int)}}}, "could not be evaluated"},
-		{"a huge list", `event.payload.items.all(i, i == "x")`, t.Context(), policy.Input{Event: policy.Event{Payload: map[string]any{"items": items}}}, "cost limit exceeded"},
-		{"text that is built over and over", `event.payload.items.map(i, event.payload.text + i).size() == 0`, t.Context(), policy.Input{Event: policy.Event{Payload: map[string]any{"items": items, "text": strings.Repeat("x", 1<<20)}}}, "cost limit exceeded"},
+		{
+			"a wrong type", "event.payload.n > 1", t.Context(),
+			policy.Input{Event: policy.Event{Payload: map[string]any{"n": "many"}}},
+			"string > int",
+		},
+		{
+			"a panic of what counts", `recent.actions("1m") > 1`, t.Context(),
+			policy.Input{Recent: panics{}},
+			"counting went wrong",
+		},
+		{
+			"a value that is no data", "event.payload.c == 1", t.Context(),
+			policy.Input{Event: policy.Event{Payload: map[string]any{"c": make(chan int)}}},
+			"could not be evaluated",
+		},
+		{
+			"a huge list", `event.payload.items.all(i, i == "x")`, t.Context(),
+			policy.Input{Event: policy.Event{Payload: map[string]any{"items": items}}},
+			"cost limit exceeded",
+		},
+		{
+			"text that is built over and over", `event.payload.items.map(i, event.payload.text + i).size() == 0`, t.Context(),
+			policy.Input{Event: policy.Event{Payload: map[string]any{"items": items, "text": strings.Repeat("x", 1<<20)}}},
+			"cost limit exceeded",
+		},
 		{"a context that ended", "true", ended, policy.Input{}, "context canceled"},
 		{"no context", "true", nil, policy.Input{}, "could not be evaluated"},
 	} {
@@ -106,15 +186,22 @@ func TestWhatCannotBeEvaluatedIsBlocked(t *testing.T) {
 			}
 		})
 	}
-	if v := parse(t, "version: 1").Decide(t.Context(), policy.Input{Event: policy.Event{Point: "acton"}}); v.Action != policy.Block || !v.Failed {
+	if v := parse(t, "version: 1").Decide(t.Context(),
+		policy.Input{Event: policy.Event{Point: "acton"}}); v.Action != policy.Block || !v.Failed {
 		t.Errorf("at a control point that there is not: %+v", v)
 	}
 }
 
 func TestALoopStopsWhenTheContextEnds(t *testing.T) {
-	p := parse(t, "version: 1\nrules:\n  - {name: r, on: [action], when: 'event.payload.items.all(i, recent.actions(\"1m\") >= 0)', then: allow}\n")
+	p := parse(t, "version: 1\nrules:\n  - {name: r, on: [action], when: 'event.payload.items.all(i, "+
+		"recent.actions(\"1m\") >= 0)', then: allow}\n")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	in := policy.Input{Event: policy.Event{Point: "action", Payload: map[string]any{"items": make([]any, 100_000)}}, Recent: counting(func() { cancel(errors.New("enough")) })}
+	in := policy.Input{
+		Event: policy.Event{Point: "action", Payload: map[string]any{"items": make([]any, 100_000)}},
+		Recent: counting(func() {
+			cancel(errors.New("enough"))
+		}),
+	}
 	if v := p.Decide(ctx, in); !v.Failed || v.Action != policy.Block || !strings.Contains(v.Reason, "enough") {
 		t.Errorf("got %+v", v)
 	}
@@ -137,7 +224,11 @@ version: 1
 rules:
   - {name: a, on: [action], when: 'recent.actions("10m") > 2 || recent.cost("7d") > 2.4 && recent.blocks("1h30m") == 2 && recent.actions("10m") == 2', then: block}
 `)
-	want := []policy.Count{{What: "actions", Window: 10 * time.Minute}, {What: "cost", Window: 7 * 24 * time.Hour}, {What: "blocks", Window: 90 * time.Minute}}
+	want := []policy.Count{
+		{What: "actions", Window: 10 * time.Minute},
+		{What: "cost", Window: 7 * 24 * time.Hour},
+		{What: "blocks", Window: 90 * time.Minute},
+	}
 	if diff := cmp.Diff(want, p.Counts()); diff != "" {
 		t.Error(diff)
 	}
@@ -145,7 +236,8 @@ rules:
 	if v := p.Decide(t.Context(), policy.Input{Event: policy.Event{Point: "action"}, Recent: recent}); v.Rule != "a" {
 		t.Errorf("got %+v", v)
 	}
-	if diff := cmp.Diff(asked{"actions": 10 * time.Minute, "cost": 7 * 24 * time.Hour, "blocks": 90 * time.Minute}, recent); diff != "" {
+	if diff := cmp.Diff(asked{"actions": 10 * time.Minute, "cost": 7 * 24 * time.Hour, "blocks": 90 * time.Minute},
+		recent); diff != "" {
 		t.Error(diff)
 	}
 	in := policy.Input{Event: policy.Event{Point: "action"}, Counts: policy.Counts{"actions": {"600s": 3}}}
@@ -174,7 +266,8 @@ func TestAPolicyDecidesForManyAtOnce(t *testing.T) {
 }
 
 func TestNoFurtherRuleIsTriedWhenTheContextHasEnded(t *testing.T) {
-	p := parse(t, "version: 1\nrules:\n  - {name: slow, on: [action], when: 'recent.actions(\"1m\") > 5', then: block}\n  - {name: all, on: [action], when: true, then: allow}\n")
+	p := parse(t, "version: 1\nrules:\n  - {name: slow, on: [action], when: 'recent.actions(\"1m\") > 5', then: "+
+		"block}\n  - {name: all, on: [action], when: true, then: allow}\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	in := policy.Input{Event: policy.Event{Point: "action"}, Recent: counting(cancel)}
 	if v := p.Decide(ctx, in); !v.Failed || v.Action != policy.Block || v.Rule != "all" {
@@ -184,7 +277,8 @@ func TestNoFurtherRuleIsTriedWhenTheContextHasEnded(t *testing.T) {
 
 // A rule without a condition is one that always applies, and a query says what it asks.
 func TestARuleWithoutWhenAppliesAlways(t *testing.T) {
-	p, err := policy.Parse([]byte("version: 1\nrules:\n  - {name: q, on: [query], when: event.query_type == \"secrets\", then: block, reason: no}\n  - {name: all, on: [query, rate_limit], then: defer, reason: later}\n"))
+	p, err := policy.Parse([]byte("version: 1\nrules:\n  - {name: q, on: [query], when: event.query_type == " +
+		"\"secrets\", then: block, reason: no}\n  - {name: all, on: [query, rate_limit], then: defer, reason: later}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

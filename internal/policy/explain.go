@@ -70,16 +70,28 @@ func (l *language) typeIssues(text string, a *ast.AST, found *cel.Issues) []issu
 			i, known = l.wrongCall(text, e.AsCall(), err.Message, offset)
 		case ast.LiteralKind:
 			known = strings.HasPrefix(err.Message, "invalid")
-			i = issue{offset, upperFirst(err.Message) + ".", `A time is written as "2026-05-01T12:00:00Z", a length of time as "90s" or "24h".`}
+			i = issue{
+				offset, upperFirst(err.Message) + ".",
+				`A time is written as "2026-05-01T12:00:00Z", a length of time as "90s" or "24h".`,
+			}
 		}
 		if m := mismatch.FindStringSubmatch(err.Message); m != nil && !known {
-			i, known = issue{offset, fmt.Sprintf("Here should stand a %s, and there is a %s.", m[1], m[2]), `Compare it with something, as in event.tool == "bash".`}, true
+			i, known = issue{
+				offset, fmt.Sprintf("Here should stand a %s, and there is a %s.", m[1], m[2]),
+				`Compare it with something, as in event.tool == "bash".`,
+			}, true
 		}
 		if strings.Contains(err.Message, "range of a comprehension") {
-			i, known = issue{offset, "This is neither a list nor a map.", "all, exists, exists_one, map and filter go over the items of a list or the names of a map."}, true
+			i, known = issue{
+				offset, "This is neither a list nor a map.",
+				"all, exists, exists_one, map and filter go over the items of a list or the names of a map.",
+			}, true
 		}
 		if !known {
-			i = issue{offset, upperFirst(err.Message) + ".", "See the list of fields and functions in the documentation of policies."}
+			i = issue{
+				offset, upperFirst(err.Message) + ".",
+				"See the list of fields and functions in the documentation of policies.",
+			}
 		}
 		issues = append(issues, i)
 	}
@@ -95,7 +107,8 @@ func unknownName(name string, offset int) (issue, bool) {
 		return issue{}, false
 	}
 	if _, isField := eventFields[name]; isField {
-		return issue{offset, fmt.Sprintf("There is no variable %q.", name), fmt.Sprintf("Did you mean \"event.%s\"?", name)}, true
+		return issue{offset, fmt.Sprintf("There is no variable %q.", name), fmt.Sprintf("Did you mean \"event.%s\"?", name)},
+			true
 	}
 	return issue{offset, fmt.Sprintf("There is no variable %q.", name), fault.DidYouMean(name, variableNames)}, true
 }
@@ -124,7 +137,8 @@ func unknownField(s ast.SelectExpr, offset int) (issue, bool) {
 	if slices.Contains(known, s.FieldName()) {
 		return issue{}, false // it is there, and wrong in another way
 	}
-	return issue{offset, fmt.Sprintf("%s has no field %q.", owner, s.FieldName()), fault.DidYouMean(s.FieldName(), known)}, true
+	return issue{offset, fmt.Sprintf("%s has no field %q.", owner, s.FieldName()), fault.DidYouMean(s.FieldName(), known)},
+		true
 }
 
 var applied = regexp.MustCompile(`applied to '([^']*)'`)
@@ -148,7 +162,10 @@ func (l *language) wrongCall(text string, c ast.CallExpr, words string, offset i
 		for _, o := range decl.OverloadDecls() {
 			forms = append(forms, signature(name, o.IsMemberFunction(), o.ArgTypes()))
 		}
-		return issue{offset, fmt.Sprintf("%s does not take %s.", name, operands), "It is called as " + strings.Join(forms[:min(3, len(forms))], " or ") + "."}, true
+		return issue{
+			offset, fmt.Sprintf("%s does not take %s.", name, operands),
+			"It is called as " + strings.Join(forms[:min(3, len(forms))], " or ") + ".",
+		}, true
 	}
 	if strings.HasPrefix(name, "@") {
 		return issue{}, false
@@ -162,7 +179,8 @@ func operandHint(operands string) string {
 		return `Compare it with something first, as in event.tool == "bash".`
 	case strings.Contains(operands, "double") && strings.Contains(operands, "int"):
 		return "Write the whole number with a point, as in 5.0."
-	case strings.Contains(operands, "string") && (strings.Contains(operands, "int") || strings.Contains(operands, "double") || strings.Contains(operands, "bool")):
+	case strings.Contains(operands, "string") &&
+		(strings.Contains(operands, "int") || strings.Contains(operands, "double") || strings.Contains(operands, "bool")):
 		return "A text stands in quotes, a number and true or false do not."
 	}
 	return "Both sides should be of the same type."

@@ -54,7 +54,8 @@ func join(list, separator ref.Val) ref.Val {
 	items, isList := list.(traits.Lister)
 	between, isText := separator.(types.String)
 	if !isList || !isText {
-		return types.NewErr("join takes a list and a text, and not %s and %s", list.Type().TypeName(), separator.Type().TypeName())
+		return types.NewErr("join takes a list and a text, and not %s and %s", list.Type().TypeName(),
+			separator.Type().TypeName())
 	}
 	var words []string
 	for it := items.Iterator(); it.HasNext() == types.True; {

@@ -64,19 +64,23 @@ func (r *reader) sensible(g *GateSpec, f document.Fields, points []Point) {
 		r.Add(document.At(n), "Add expires, as in expires: 30m.", "A gate that does not expire has no %q.", "on_expiry")
 	}
 	if n := f["even_if_undeclared"]; n != nil && !OnSignal.in(points) {
-		r.Add(document.At(n), "It is for rules on signal, where agents declare gates. Leave it out.", "%q means nothing here.", "even_if_undeclared")
+		r.Add(document.At(n), "It is for rules on signal, where agents declare gates. Leave it out.",
+			"%q means nothing here.", "even_if_undeclared")
 	}
 	byName := !slices.ContainsFunc(g.Approvers, func(a string) bool { return slices.Contains(roles, a) })
 	for field, needed := range map[string]int{"quorum": g.Quorum, "reject_needs": g.RejectNeeds} {
 		if n := f[field]; n != nil && byName && len(g.Approvers) > 0 && needed > len(g.Approvers) {
-			r.Add(document.At(n), "Name more approvers, or a role.", "%q is %d, and only %d may vote.", field, needed, len(g.Approvers))
+			r.Add(document.At(n), "Name more approvers, or a role.", "%q is %d, and only %d may vote.", field, needed,
+				len(g.Approvers))
 		}
 	}
 	if n := f["remind_after"]; n != nil && g.Expires > 0 && g.RemindAfter >= g.Expires {
-		r.Add(document.At(n), "Choose a shorter time.", "The reminder would come when the gate has expired, after %s.", document.FormatDuration(g.Expires))
+		r.Add(document.At(n), "Choose a shorter time.", "The reminder would come when the gate has expired, after %s.",
+			document.FormatDuration(g.Expires))
 	}
 	if last := len(g.Escalation) - 1; last >= 0 && g.Expires > 0 && g.Escalation[last].After >= g.Expires {
-		r.Add(document.At(f["escalation"]), "Choose a shorter time.", "The last step would come when the gate has expired, after %s.", document.FormatDuration(g.Expires))
+		r.Add(document.At(f["escalation"]), "Choose a shorter time.",
+			"The last step would come when the gate has expired, after %s.", document.FormatDuration(g.Expires))
 	}
 }
 

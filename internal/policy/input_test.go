@@ -35,13 +35,18 @@ func TestAStoredInputIsDecidedAsItWas(t *testing.T) {
 
 func TestAStoredInputOfAnotherVersionIsRead(t *testing.T) {
 	var in policy.Input
-	if err := policy.DecodeData([]byte(`{"event":{"point":"action","colour":"red","payload":{"big":9007199254740993}},"weather":"fine","now":"2026-05-01T12:00:00Z"}`), &in); err != nil {
+	if err := policy.DecodeData(
+		[]byte(
+			`{"event":{"point":"action","colour":"red","payload":{"big":9007199254740993}},"weather":"fine","now":"2026-05-01T12:00:00Z"}`,
+		), &in,
+	); err != nil {
 		t.Fatal(err)
 	}
 	if in.Event.Point != "action" || !in.Now.Equal(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)) {
 		t.Errorf("got %+v", in)
 	}
-	if got := outcome(t, `event.payload.big == 9007199254740993 && event.payload.big != 9007199254740992`, in); got != "true" {
+	if got := outcome(t, `event.payload.big == 9007199254740993 && event.payload.big != 9007199254740992`,
+		in); got != "true" {
 		t.Errorf("a large number lost its digits: %s", got)
 	}
 }
@@ -89,7 +94,8 @@ func TestDataIsFilledInWhenARuleAsksForIt(t *testing.T) {
 	if got := outcome(t, `event.tool == "t"`, in); got != "true" || filled != 0 {
 		t.Errorf("%s, filled %d times", got, filled)
 	}
-	if got := outcome(t, `event.payload.a == "b" && event.metadata.c == "d" && has(event.payload)`, in); got != "true" || filled != 1 {
+	if got := outcome(t, `event.payload.a == "b" && event.metadata.c == "d" && has(event.payload)`, in); got != "true" ||
+		filled != 1 {
 		t.Errorf("%s, filled %d times", got, filled)
 	}
 }
@@ -116,7 +122,8 @@ func TestMergePutsASetIntoAPayload(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"a": 1, "b": map[string]any{"c": 2, "d": 3}, "e": 4}, payload); diff != "" {
 		t.Errorf("the payload was changed: %s", diff)
 	}
-	if diff := cmp.Diff(map[string]any{"f": map[string]any{}}, policy.Merge(nil, map[string]any{"f": map[string]any{"x": nil}})); diff != "" {
+	if diff := cmp.Diff(map[string]any{"f": map[string]any{}},
+		policy.Merge(nil, map[string]any{"f": map[string]any{"x": nil}})); diff != "" {
 		t.Error(diff)
 	}
 }

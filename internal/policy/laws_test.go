@@ -17,11 +17,15 @@ import (
 
 // pieces of conditions; among them are some that fail for some inputs.
 var pieces = []string{
-	`true`, `false`, `event.tool == "a"`, `event.tool == "b"`, `event.depth > 2`, `event.payload.n > 1`, `event.payload.s.startsWith("a")`,
-	`event.payload.list.exists(x, x == "a")`, `1 / event.depth > 0`, `event.payload.n * 2 == 4`, `event.payload.n / 4 > 0.4`, `event.payload.n % 2 == 0`, `has(event.payload.s)`, `recent.actions("1m") > 1`,
-	`"a" == event.tool`, `event.tool in ["a", "c", "a"]`, `event.tool in []`, `event.tool == event.payload.s`, `agent.name == "a"`, `event.tool == ""`,
+	`true`, `false`, `event.tool == "a"`, `event.tool == "b"`, `event.depth > 2`, `event.payload.n > 1`,
+	`event.payload.s.startsWith("a")`,
+	`event.payload.list.exists(x, x == "a")`, `1 / event.depth > 0`, `event.payload.n * 2 == 4`,
+	`event.payload.n / 4 > 0.4`, `event.payload.n % 2 == 0`, `has(event.payload.s)`, `recent.actions("1m") > 1`,
+	`"a" == event.tool`, `event.tool in ["a", "c", "a"]`, `event.tool in []`, `event.tool == event.payload.s`,
+	`agent.name == "a"`, `event.tool == ""`,
 	`"a" in event.tools`, `event.tool == "b" || "a" in event.tools`, `agent.name in event.tools`,
-	`event.payload.list[0] == event.payload.s`, `event.payload.deep.x.y && event.payload.list == []`, `agent.labels.team == "a"`, `size(event.payload.list) == event.depth`,
+	`event.payload.list[0] == event.payload.s`, `event.payload.deep.x.y && event.payload.list == []`,
+	`agent.labels.team == "a"`, `size(event.payload.list) == event.depth`,
 }
 
 type draftRule struct {
@@ -45,14 +49,19 @@ var anyRules = rapid.Custom(func(t *rapid.T) []draftRule {
 			operator := rapid.SampledFrom([]string{"&& ", "|| ", "&& !", "|| !"}).Draw(t, "operator")
 			when = fmt.Sprintf("(%s) %s(%s)", when, operator, rapid.SampledFrom(pieces).Draw(t, "piece"))
 		}
-		rules[i] = draftRule{fmt.Sprintf("r%d", i), when, rapid.SampledFrom([]string{"allow", "block", "defer", "gate"}).Draw(t, "then"), rapid.Bool().Draw(t, "shadow")}
+		rules[i] = draftRule{
+			fmt.Sprintf("r%d", i), when,
+			rapid.SampledFrom([]string{"allow", "block", "defer", "gate"}).Draw(t, "then"), rapid.Bool().Draw(t, "shadow"),
+		}
 	}
 	return rules
 })
 
 var anyValue = rapid.OneOf(
-	rapid.Just[any](nil), rapid.Just[any]("a"), rapid.Just[any]("b"), rapid.Just[any](true), rapid.Just[any](int64(2)), rapid.Just[any](1.5), rapid.Just[any](2.0), rapid.Just[any](1),
-	rapid.Just[any](math.NaN()), rapid.Just[any]([]any{"a", nil, int64(1)}), rapid.Just[any](map[string]any{"x": map[string]any{"y": true}}), rapid.Just[any]([]any{}),
+	rapid.Just[any](nil), rapid.Just[any]("a"), rapid.Just[any]("b"), rapid.Just[any](true), rapid.Just[any](int64(2)),
+	rapid.Just[any](1.5), rapid.Just[any](2.0), rapid.Just[any](1),
+	rapid.Just[any](math.NaN()), rapid.Just[any]([]any{"a", nil, int64(1)}),
+	rapid.Just[any](map[string]any{"x": map[string]any{"y": true}}), rapid.Just[any]([]any{}),
 )
 
 var anyInput = rapid.Custom(func(t *rapid.T) policy.Input {
@@ -65,10 +74,14 @@ var anyInput = rapid.Custom(func(t *rapid.T) policy.Input {
 	return policy.Input{
 		Event: policy.Event{
 			Point: rapid.SampledFrom([]policy.Point{"action", "action", "action", "prompt", "nowhere", ""}).Draw(t, "point"),
-			Tool:  rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tool"), Depth: rapid.Int64Range(0, 4).Draw(t, "depth"), Payload: payload,
-			Tools: rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 3).Draw(t, "tools"),
+			Tool:  rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tool"), Depth: rapid.Int64Range(0, 4).Draw(t, "depth"),
+			Payload: payload,
+			Tools:   rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 3).Draw(t, "tools"),
 		},
-		Agent:  policy.Agent{Name: rapid.SampledFrom([]string{"", "a"}).Draw(t, "agent"), Labels: map[string]string{"team": rapid.SampledFrom([]string{"", "a"}).Draw(t, "team")}},
+		Agent: policy.Agent{
+			Name:   rapid.SampledFrom([]string{"", "a"}).Draw(t, "agent"),
+			Labels: map[string]string{"team": rapid.SampledFrom([]string{"", "a"}).Draw(t, "team")},
+		},
 		Counts: policy.Counts{"actions": {"1m": rapid.Float64Range(0, 3).Draw(t, "actions")}},
 		Now:    time.Unix(0, 0),
 	}
@@ -224,7 +237,8 @@ func TestLawParsingIsDeterministic(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(string(policy.Default()))
 	f.Add(ordered)
-	f.Add("version: 1\nrules: [{name: a, on: [action], when: \"event.tool == \\\"x\\u0041\\\"\", then: modify, set: {a: [1, .5, null]}}]")
+	f.Add("version: 1\nrules: [{name: a, on: [action], when: \"event.tool == " +
+		"\\\"x\\u0041\\\"\", then: modify, set: {a: [1, .5, null]}}]")
 	f.Add("version: 1\nrules:\n  - name: a\n    when: >-\n      event.tol\n\n      == 'x'\n")
 	f.Fuzz(func(t *testing.T, source string) {
 		p, err := policy.Parse([]byte(source))

@@ -54,7 +54,8 @@ func onData(name string, apply func(l, r ref.Val) ref.Val) func(l, r ref.Val) re
 		}
 		if result == nil || (types.IsError(result) && a.Type() != b.Type()) {
 			symbol, _ := operators.FindReverse(name)
-			return types.NewErr("%s %s %s cannot be computed: the types do not fit", a.Type().TypeName(), symbol, b.Type().TypeName())
+			return types.NewErr("%s %s %s cannot be computed: the types do not fit", a.Type().TypeName(), symbol,
+				b.Type().TypeName())
 		}
 		return result
 	}

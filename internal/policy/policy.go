@@ -48,7 +48,10 @@ type reader struct{ document.Reader }
 // its place: see Problems.
 func Parse(source []byte) (*Policy, error) {
 	r := &reader{}
-	p := &Policy{source: slices.Clone(source), version: Hash(source), byPoint: map[Point]*shelf{}, defaults: map[Point]Verdict{}}
+	p := &Policy{
+		source: slices.Clone(source), version: Hash(source), byPoint: map[Point]*shelf{},
+		defaults: map[Point]Verdict{},
+	}
 	lang, err := theLanguage()
 	if err != nil {
 		return nil, err
@@ -61,7 +64,8 @@ func Parse(source []byte) (*Policy, error) {
 				p.addRule(rule)
 			}
 			if len(p.counts) > maxCounts {
-				r.Add(document.At(f["rules"]), "Use the same windows in several rules.", "The rules read %d counters of recent, and may read %d.", len(p.counts), maxCounts)
+				r.Add(document.At(f["rules"]), "Use the same windows in several rules.",
+					"The rules read %d counters of recent, and may read %d.", len(p.counts), maxCounts)
 			}
 		}
 	}
@@ -171,7 +175,10 @@ func (p *Policy) Rules() []RuleSummary {
 		if r.shadow {
 			mode = modeShadow
 		}
-		list[i] = RuleSummary{r.name, slices.Clone(r.points), r.text, r.verdict.Action, mode, r.line, r.verdict.Gate.everybody()}
+		list[i] = RuleSummary{
+			r.name, slices.Clone(r.points), r.text, r.verdict.Action, mode, r.line,
+			r.verdict.Gate.everybody(),
+		}
 	}
 	return list
 }

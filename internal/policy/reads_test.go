@@ -7,7 +7,10 @@ import (
 )
 
 func TestWhatARuleReadsIsTakenFromItsSyntaxTree(t *testing.T) {
-	fields := []string{"event.text", "event.payload", "event.tools", "event.toolset", "agent.labels", "agent.name", "recent.cost", "recent.tokens"}
+	fields := []string{
+		"event.text", "event.payload", "event.tools", "event.toolset", "agent.labels", "agent.name",
+		"recent.cost", "recent.tokens",
+	}
 	every := "event.text event.payload event.tools event.toolset"
 	for when, want := range map[string]string{
 		`true`:                                   "",
@@ -23,13 +26,15 @@ func TestWhatARuleReadsIsTakenFromItsSyntaxTree(t *testing.T) {
 		`.event.text == ""`:       "event.text",
 		`(event).text.size() > 3`: "event.text",
 		`event.tool == "a" && (event.depth > 3 ? event.text != "" : now > timestamp("2026-01-01T00:00:00Z"))`: "event.text",
-		`[event].exists(e, e.tool == "bash")`:                                           every,
-		`event.tools.exists(event, event == "x")`:                                       every,
-		`dyn(agent) == event.arguments.a`:                                               "agent.labels agent.name",
-		`recent.cost("10m") > 5.0`:                                                      "recent.cost",
-		`event.tools.exists(t, t == "x" && recent.tokens("1h") > 5 && agent.name == t)`: "event.tools agent.name recent.tokens",
+		`[event].exists(e, e.tool == "bash")`:     every,
+		`event.tools.exists(event, event == "x")`: every,
+		`dyn(agent) == event.arguments.a`:         "agent.labels agent.name",
+		`recent.cost("10m") > 5.0`:                "recent.cost",
+		`event.tools.exists(t, t == "x" && recent.tokens("1h") > 5 && agent.name == t)`: "event.tools agent.name " +
+			"recent.tokens",
 	} {
-		p := parse(t, fmt.Sprintf("version: 1\nrules:\n  - {name: other, on: [action], when: 'event.text == \"\"', then: block}\n  - {name: looks, on: [prompt], when: %q, then: block}\n", when))
+		p := parse(t, fmt.Sprintf("version: 1\nrules:\n  - {name: other, on: [action], when: 'event.text == \"\"', then: "+
+			"block}\n  - {name: looks, on: [prompt], when: %q, then: block}\n", when))
 		var got []string
 		for _, field := range fields {
 			if p.Reads("looks", field) {

@@ -39,7 +39,8 @@ func (r *reader) rules(n *yaml.Node, lang *language) []*rule {
 	}
 	items := r.List(n, "rules", "Write a list of rules, each beginning with \"- name: …\".")
 	if len(items) > maxRules {
-		r.Add(document.At(items[maxRules]), "Say the same with fewer rules.", "There are %d rules, and may be %d.", len(items), maxRules)
+		r.Add(document.At(items[maxRules]), "Say the same with fewer rules.", "There are %d rules, and may be %d.",
+			len(items), maxRules)
 		items = items[:maxRules]
 	}
 	var rules []*rule
@@ -50,7 +51,8 @@ func (r *reader) rules(n *yaml.Node, lang *language) []*rule {
 			continue
 		}
 		if line, twice := lines[one.name]; twice && one.name != "" {
-			r.Add(document.At(f["name"]), "Every decision names its rule, so give each a name of its own.", "The name %q is taken by the rule on line %d.", one.name, line)
+			r.Add(document.At(f["name"]), "Every decision names its rule, so give each a name of its own.",
+				"The name %q is taken by the rule on line %d.", one.name, line)
 		}
 		lines[one.name] = item.Line
 		rules = append(rules, one)
@@ -100,7 +102,8 @@ func (r *reader) ruleName(n *yaml.Node) string {
 	case !ruleName.MatchString(name):
 		r.Add(document.At(n), form, "A rule cannot be called %q.", shorten(name))
 	case name == DefaultRule:
-		r.Add(document.At(n), "That is what decides when no rule matches. Choose another.", "A rule cannot be called %q.", name)
+		r.Add(document.At(n), "That is what decides when no rule matches. Choose another.", "A rule cannot be called %q.",
+			name)
 	default:
 		return name
 	}
@@ -167,7 +170,8 @@ func (r *reader) swallowed(n *yaml.Node, text string, lang *language) {
 		comment, _, _ := strings.Cut(text[len(before):], "\n")
 		begin := utf8.RuneCountInString(before)
 		if from := r.Inside(n, begin); from.Line != r.Inside(n, begin+utf8.RuneCountInString(comment)).Line {
-			r.Add(from, "Write when: | and the condition below it, which keeps the lines apart.", "This comment swallows what stands on the lines after it.")
+			r.Add(from, "Write when: | and the condition below it, which keeps the lines apart.",
+				"This comment swallows what stands on the lines after it.")
 			return
 		}
 	}
@@ -231,26 +235,32 @@ func (r *reader) fits(one *rule, a Action, f document.Fields) {
 			r.Add(document.At(n), hint, "%q means nothing with then: %s.", field, a)
 		}
 	}
-	hints := a == Allow && len(one.points) > 0 && !slices.ContainsFunc(one.points, func(p Point) bool { return !p.in(hinting) })
-	only("set", a == Modify || hints, "It goes with then: modify, and with then: allow on "+strings.Join(pointNames(hinting), ", ")+".")
+	hints := a == Allow && len(one.points) > 0 && !slices.ContainsFunc(one.points, func(p Point) bool {
+		return !p.in(hinting)
+	})
+	only("set", a == Modify || hints,
+		"It goes with then: modify, and with then: allow on "+strings.Join(pointNames(hinting), ", ")+".")
 	only("retry_after", a == Defer, "It goes with then: defer.")
 	only("gate", a == Gate, "It goes with then: gate.")
 	if a != Modify {
 		return
 	}
 	if f["set"] == nil {
-		r.Add(document.At(f["then"]), "Add set: with the members to change, as in set: {arguments: {dry_run: true}}.", "then: modify needs %q.", "set")
+		r.Add(document.At(f["then"]), "Add set: with the members to change, as in set: {arguments: {dry_run: true}}.",
+			"then: modify needs %q.", "set")
 	}
 	for _, p := range one.points {
 		if !p.in(modifiable) {
-			r.Add(document.At(f["then"]), "A rule can modify on "+strings.Join(pointNames(modifiable), ", ")+".", "What comes through %s cannot be modified.", p)
+			r.Add(document.At(f["then"]), "A rule can modify on "+strings.Join(pointNames(modifiable), ", ")+".",
+				"What comes through %s cannot be modified.", p)
 		}
 	}
 }
 
 func (r *reader) set(n *yaml.Node) map[string]any {
 	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
-		r.Add(document.At(n), "Write the members to change, as in set: {arguments: {dry_run: true}}.", "%q should be a mapping with members, and is %s.", "set", document.KindOf(n))
+		r.Add(document.At(n), "Write the members to change, as in set: {arguments: {dry_run: true}}.",
+			"%q should be a mapping with members, and is %s.", "set", document.KindOf(n))
 		return nil
 	}
 	members, _ := r.Value(n, "set").(map[string]any)

@@ -14,8 +14,10 @@ import (
 
 // errorKinds are the providers' words for a status.
 var errorKinds = map[int]string{
-	http.StatusBadRequest: "invalid_request_error", http.StatusUnauthorized: "authentication_error", http.StatusForbidden: "permission_error",
-	http.StatusNotFound: "not_found_error", http.StatusRequestEntityTooLarge: "request_too_large", http.StatusTooManyRequests: "rate_limit_error",
+	http.StatusBadRequest: "invalid_request_error", http.StatusUnauthorized: "authentication_error",
+	http.StatusForbidden: "permission_error",
+	http.StatusNotFound:  "not_found_error", http.StatusRequestEntityTooLarge: "request_too_large",
+	http.StatusTooManyRequests:      "rate_limit_error",
 	http.StatusUnsupportedMediaType: "invalid_request_error", http.StatusMethodNotAllowed: "invalid_request_error",
 }
 

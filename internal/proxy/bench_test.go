@@ -22,8 +22,10 @@ import (
 // tenRules are at the points of the proxy, and match nothing.
 func tenRules() (rules string) {
 	for i := range 5 {
-		rules += fmt.Sprintf("  - {name: prompt-%d, on: [prompt], when: 'event.model == \"model-%d\" || \"tool-%d\" in event.tools', then: block}\n", i, i, i)
-		rules += fmt.Sprintf("  - {name: tool-%d, on: [tool_call], when: 'event.tool == \"tool-%d\" && event.command.contains(\"rm\")', then: gate}\n", i, i)
+		rules += fmt.Sprintf("  - {name: prompt-%d, on: [prompt], when: 'event.model == \"model-%d\" || "+
+			"\"tool-%d\" in event.tools', then: block}\n", i, i, i)
+		rules += fmt.Sprintf("  - {name: tool-%d, on: [tool_call], when: 'event.tool == \"tool-%d\" && "+
+			"event.command.contains(\"rm\")', then: gate}\n", i, i)
 	}
 	return rules
 }
@@ -36,7 +38,9 @@ func BenchmarkCarry(b *testing.B) {
 	n.provider.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[{"type":"text","text":"`+strings.Repeat("Some words. ", 40)+`"}],"stop_reason":"end_turn","usage":{"input_tokens":100,"output_tokens":40}}`)
+		_, _ = io.WriteString(
+			w, `{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[{"type":"text","text":"`+strings.Repeat("Some words. ", 40)+`"}],"stop_reason":"end_turn","usage":{"input_tokens":100,"output_tokens":40}}`,
+		)
 	})
 	to, err := url.Parse(n.provider.URL)
 	if err != nil {
@@ -57,7 +61,8 @@ func BenchmarkCarry(b *testing.B) {
 		for c := range connections {
 			wg.Go(func() {
 				for i := range calls / connections {
-					r, _ := http.NewRequestWithContext(b.Context(), http.MethodPost, base+messagesPath, strings.NewReader(strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint("Clean up ", c, i), 1)))
+					r, _ := http.NewRequestWithContext(b.Context(), http.MethodPost, base+messagesPath,
+						strings.NewReader(strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint("Clean up ", c, i), 1)))
 					r.Header.Set("X-Api-Key", n.key)
 					res, err := transport.RoundTrip(r)
 					if err != nil || res.StatusCode != http.StatusOK {
@@ -89,7 +94,9 @@ func BenchmarkCarry(b *testing.B) {
 // BenchmarkHeld holds 2,000 calls at once, on bare connections, and reports what each takes
 // of the memory.
 func BenchmarkHeld(b *testing.B) {
-	n := start(b, storetest.SQLite(b), func(o *proxy.Options) { o.Beat, o.Quiet, o.Hold = 12*time.Second, time.Millisecond, time.Hour })
+	n := start(b, storetest.SQLite(b), func(o *proxy.Options) {
+		o.Beat, o.Quiet, o.Hold = 12*time.Second, time.Millisecond, time.Hour
+	})
 	n.apply(gateBash)
 	n.provider.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -115,7 +122,8 @@ func BenchmarkHeld(b *testing.B) {
 			}
 			conns = append(conns, c)
 			body := strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint("Clean up ", i), 1)
-			_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Length: %d\r\n\r\n%s", messagesPath, n.key, len(body), body)
+			_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Length: %d\r\n\r\n%s", messagesPath,
+				n.key, len(body), body)
 		}
 		testbed.Until(b, "all calls to wait", func() bool {
 			var waiting int

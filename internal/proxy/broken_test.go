@@ -35,7 +35,8 @@ func TestStreamsDoNotDependOnHowTheirBytesAreSplit(t *testing.T) {
 		for at := 1; at < len(whole); at += 17 {
 			n.provider.events(whole[:at], whole[at:])
 			got := n.call("POST", c.path, fmt.Sprintf(c.ask, true))
-			if got.err != nil || !strings.HasPrefix(withoutBeats(got.body), withoutBeats(prefix)) || strings.Contains(got.body, "bash") || strings.Contains(got.body, "rm -r") || endsWell(c.name, got.body) {
+			if got.err != nil || !strings.HasPrefix(withoutBeats(got.body), withoutBeats(prefix)) ||
+				strings.Contains(got.body, "bash") || strings.Contains(got.body, "rm -r") || endsWell(c.name, got.body) {
 				t.Fatalf("%s split at %d: %v\n%s", c.name, at, got.err, got.body)
 			}
 		}
@@ -116,12 +117,15 @@ func TestAReplyThatIsNotWhatItSaysIsNotGiven(t *testing.T) {
 		"a call that never ends": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			list := messageStream("bash", removeAll)
-			_, _ = io.WriteString(w, strings.Join(list[:len(list)-4], "")+frameOf("error", `{"type":"error","error":{"type":"overloaded_error","message":"busy"}}`))
+			_, _ = io.WriteString(w,
+				strings.Join(list[:len(list)-4], "")+
+					frameOf("error", `{"type":"error","error":{"type":"overloaded_error","message":"busy"}}`))
 		},
 	} {
 		n.provider.answers(answer)
 		got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, false))
-		if strings.Contains(got.body, "bash") || strings.Contains(got.body, "rm -r") || !strings.Contains(got.body, "error") && got.err == nil {
+		if strings.Contains(got.body, "bash") || strings.Contains(got.body, "rm -r") ||
+			!strings.Contains(got.body, "error") && got.err == nil {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -173,11 +177,15 @@ func TestEveryFormOfACallIsJudged(t *testing.T) {
 		}
 	}
 	// In streams, too, however it is written.
-	for _, odd := range []string{`{"type":"content_block_start","index":1,"content_block":{"type":"tool\u005fuse","id":"a","name":"x","input":{}}}`, `{"type":"content_block_delta","type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"a","name":"x","input":{}}}`} {
+	for _, odd := range []string{
+		`{"type":"content_block_start","index":1,"content_block":{"type":"tool\u005fuse","id":"a","name":"x","input":{}}}`,
+		`{"type":"content_block_delta","type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"a","name":"x","input":{}}}`,
+	} {
 		list := messageStream("x", "{}")
 		list[5] = frameOf("content_block_start", odd)
 		n.provider.events(list...)
-		if got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, true)); strings.Contains(got.body, `"x"`) || !strings.Contains(got.body, "error") {
+		if got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, true)); strings.Contains(got.body, `"x"`) ||
+			!strings.Contains(got.body, "error") {
 			t.Errorf("%s: %+v", odd, got)
 		}
 	}
@@ -245,7 +253,8 @@ func TestAGateOpensAlthoughTheClientIsGone(t *testing.T) {
 	_ = res.Body.Close()
 	close(gone)
 	n.decide(n.gate().ID, true, "")
-	if got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, true)); got.body != strings.Join(list, "") || n.provider.calls() != 1 {
+	if got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, true)); got.body != strings.Join(list, "") ||
+		n.provider.calls() != 1 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -275,7 +284,8 @@ func TestWithoutALedgerNothingIsGiven(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, formCases[0].reply)
 	})
-	if got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, false)); got.status < 500 || strings.Contains(got.body, "bash") {
+	if got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, false)); got.status < 500 ||
+		strings.Contains(got.body, "bash") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -89,7 +89,8 @@ func TestTheLinkOfABatchIsOursHoweverItIsAskedFor(t *testing.T) {
 	})
 	for _, call := range []string{"POST /batches", "GET /batches", "GET /batches/b", "POST /batches/b/cancel"} {
 		method, path, _ := strings.Cut(call, " ")
-		if got := n.call(method, messagesPath+path, `{"requests":[]}`, "Accept-Encoding", "gzip, br"); !strings.Contains(got.body, n.web.URL) || strings.Contains(got.body, "anthropic.com") {
+		if got := n.call(method, messagesPath+path, `{"requests":[]}`, "Accept-Encoding",
+			"gzip, br"); !strings.Contains(got.body, n.web.URL) || strings.Contains(got.body, "anthropic.com") {
 			t.Errorf("%s: %+v", call, got)
 		}
 	}
@@ -104,7 +105,11 @@ func TestEventsThatNobodyKnowsArePassed(t *testing.T) {
 	n.apply(gateBash)
 	for _, c := range formCases {
 		pieces := c.stream("read", `{"path":"a"}`)
-		odd := []string{": a comment\n\n", "event: from_the_future\r\ndata: {\"type\":\"from_the_future\",\r\ndata: \"x\": [1, 2.50]}\r\n\r\n", "id: 7\nretry: 10\n\n"}
+		odd := []string{
+			": a comment\n\n",
+			"event: from_the_future\r\ndata: {\"type\":\"from_the_future\",\r\ndata: \"x\": [1, 2.50]}\r\n\r\n",
+			"id: 7\nretry: 10\n\n",
+		}
 		all := strings.Join(pieces[:1], "") + strings.Join(odd, "") + strings.Join(pieces[1:], "")
 		n.provider.events(all)
 		if got := n.call("POST", c.path, fmt.Sprintf(c.ask, true)); got.body != all || got.err != nil {
@@ -144,7 +149,8 @@ func TestWhatWeSayHasAnIDOfItsOwn(t *testing.T) {
 		}
 		waiting := n.begin("POST", c.path, c.ask)
 		n.decide(n.gate().ID, false, "")
-		if got := <-waiting; !strings.Contains(got.body, "permission_error") || strings.Contains(got.body, "_sbx") || strings.Contains(got.body, "bash") {
+		if got := <-waiting; !strings.Contains(got.body, "permission_error") || strings.Contains(got.body, "_sbx") ||
+			strings.Contains(got.body, "bash") {
 			t.Errorf("%s: %+v", c.path, got)
 		}
 	}
@@ -155,15 +161,39 @@ func TestRulesSeeWhatIsAsked(t *testing.T) {
 	n := one(t)
 	n.provider.json(`{"id":"x","content":[],"choices":[],"output":[]}`)
 	for _, c := range []struct{ path, ask, when string }{
-		{messagesPath, `{"max_tokens":50}`, `event.max_tokens == 50 && event.kind == "messages" && event.provider == "anthropic" && event.protocol == "proxy"`},
-		{chatPath, `{"max_completion_tokens":50,"model":"gpt"}`, `event.max_tokens == 50 && event.model == "gpt" && event.provider == "openai"`},
+		{
+			messagesPath, `{"max_tokens":50}`,
+			`event.max_tokens == 50 && event.kind == "messages" && event.provider == "anthropic" && event.protocol == "proxy"`,
+		},
+		{
+			chatPath, `{"max_completion_tokens":50,"model":"gpt"}`,
+			`event.max_tokens == 50 && event.model == "gpt" && event.provider == "openai"`,
+		},
 		{responsesPath, `{"max_output_tokens":50}`, `event.max_tokens == 50 && event.kind == "responses"`},
-		{messagesPath, `{"tools":[{"type":"web_search_20250305","name":"web_search"}]}`, `"web_search_20250305" in event.tools && "web_search" in event.tools`},
-		{messagesPath, `{"mcp_servers":[{"name":"n","url":"https://u.example"}]}`, `"mcp:n" in event.tools && "mcp:https://u.example" in event.tools`},
-		{chatPath, `{"tools":[{"type":"function","function":{"name":"f"}}],"functions":[{"name":"g"}]}`, `event.tools == ["f", "g"]`},
-		{responsesPath, `{"tools":[{"type":"mcp","server_label":"l","server_url":"u"},{"type":"code_interpreter"}]}`, `event.tools.exists(t, t == "mcp:l") && "code_interpreter" in event.tools`},
-		{messagesPath, `{"system":"be kind","messages":[{"role":"user","content":[{"type":"text","text":"wipe it"}]}]}`, `event.text.contains("wipe") && event.text.contains("kind")`},
-		{responsesPath, `{"instructions":"be kind","input":"wipe it"}`, `event.text.contains("wipe") && event.text.contains("kind")`},
+		{
+			messagesPath, `{"tools":[{"type":"web_search_20250305","name":"web_search"}]}`,
+			`"web_search_20250305" in event.tools && "web_search" in event.tools`,
+		},
+		{
+			messagesPath, `{"mcp_servers":[{"name":"n","url":"https://u.example"}]}`,
+			`"mcp:n" in event.tools && "mcp:https://u.example" in event.tools`,
+		},
+		{
+			chatPath, `{"tools":[{"type":"function","function":{"name":"f"}}],"functions":[{"name":"g"}]}`,
+			`event.tools == ["f", "g"]`,
+		},
+		{
+			responsesPath, `{"tools":[{"type":"mcp","server_label":"l","server_url":"u"},{"type":"code_interpreter"}]}`,
+			`event.tools.exists(t, t == "mcp:l") && "code_interpreter" in event.tools`,
+		},
+		{
+			messagesPath, `{"system":"be kind","messages":[{"role":"user","content":[{"type":"text","text":"wipe it"}]}]}`,
+			`event.text.contains("wipe") && event.text.contains("kind")`,
+		},
+		{
+			responsesPath, `{"instructions":"be kind","input":"wipe it"}`,
+			`event.text.contains("wipe") && event.text.contains("kind")`,
+		},
 		{messagesPath, `{"metadata":{"user_id":"u"}}`, `event.payload.metadata.user_id == "u"`},
 		{messagesPath, `{"thread":{"type":"continue","previous_message_id":"msg_9"}}`, `event.thread == "msg_9"`},
 	} {
@@ -181,12 +211,16 @@ func TestRulesSeeWhatIsAsked(t *testing.T) {
 func TestASuspendedAgentIsRefusedEverywhere(t *testing.T) {
 	n := one(t)
 	n.provider.json(`{}`)
-	if _, err := n.Roster.Suspend(t.Context(), roster.Identity{Role: roster.Admin}, "default", "coder", "", time.Time{}); err != nil {
+	if _, err := n.Roster.Suspend(t.Context(), roster.Identity{Role: roster.Admin}, "default", "coder", "",
+		time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	testbed.Until(t, "the suspension", func() bool { return n.call("GET", "/v1/proxy/v1/models", "").status == 403 })
 	before := n.provider.calls()
-	for _, call := range []string{"POST " + messagesPath, "GET " + responsesPath + "/r", "POST " + messagesPath + "/batches", "POST " + messagesPath + "/count_tokens"} {
+	for _, call := range []string{
+		"POST " + messagesPath, "GET " + responsesPath + "/r",
+		"POST " + messagesPath + "/batches", "POST " + messagesPath + "/count_tokens",
+	} {
 		method, path, _ := strings.Cut(call, " ")
 		if got := n.call(method, path, `{"model":"m"}`); got.status != 403 || n.provider.calls() != before {
 			t.Errorf("%s: %+v", call, got)

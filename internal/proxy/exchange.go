@@ -49,7 +49,9 @@ var projectForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 func (x *exchange) carry() error {
 	inPath, known := x.locate()
 	if !known {
-		return fault.New(fault.NotFound, "The proxy does not carry %s %.200q. It has messages, batches, models, files and skills of Anthropic, and chat completions, responses, models, embeddings, moderations and files of OpenAI.", x.r.Method, x.path)
+		return fault.New(fault.NotFound,
+			"The proxy does not carry %s %.200q. It has messages, batches, models, files and skills of Anthropic, and chat "+
+				"completions, responses, models, embeddings, moderations and files of OpenAI.", x.r.Method, x.path)
 	}
 	var err error
 	if x.caller, err = x.p.identify(x.r.Context(), x.header, x.provider, inPath); err != nil {
@@ -64,7 +66,9 @@ func (x *exchange) carry() error {
 	x.set = x.p.settingsOf(x.who.ID)
 	x.project, x.run = x.r.Header.Get("X-Amp-Project"), x.r.Header.Get("X-Amp-Run")
 	if x.project != "" && (len(x.project) > 63 || !projectForm.MatchString(x.project)) || len(x.run) > 128 {
-		return fault.New(fault.InvalidRequest, "X-Amp-Project should be lower-case letters and digits with single hyphens, 63 at most, and X-Amp-Run at most 128 characters.")
+		return fault.New(fault.InvalidRequest,
+			"X-Amp-Project should be lower-case letters and digits with single hyphens, 63 at "+
+				"most, and X-Amp-Run at most 128 characters.")
 	}
 	x.async = x.set.Mode == ModeAsync || wire.Prefers(x.r, "respond-async")
 	x.cleanHeader()
@@ -82,7 +86,8 @@ func (x *exchange) carry() error {
 }
 
 func (x *exchange) tooLarge() error {
-	return fault.New(fault.TooLarge, "The request is larger than %d bytes, which is the most that this call takes.", x.most)
+	return fault.New(fault.TooLarge, "The request is larger than %d bytes, which is the most that this call takes.",
+		x.most)
 }
 
 // locate finds the endpoint, and the agent's key in the path.
@@ -139,7 +144,8 @@ func dropHops(h http.Header) {
 // carryJudged carries a call whose request or reply the policy judges.
 func (x *exchange) carryJudged() error {
 	if encoding := x.r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
-		return fault.New(fault.UnsupportedMedia, "The request is encoded as %.40q. Rules look at what is asked, so send it as it is.", encoding)
+		return fault.New(fault.UnsupportedMedia,
+			"The request is encoded as %.40q. Rules look at what is asked, so send it as it is.", encoding)
 	}
 	body, err := x.readBody()
 	if err != nil {
@@ -177,7 +183,8 @@ func (x *exchange) readBody() ([]byte, error) {
 // fingerprint is the same for calls that ask for the same with the same key.
 func (x *exchange) fingerprint(body []byte) string {
 	h := sha256.New()
-	_, _ = io.WriteString(h, x.who.ID+"\x00"+x.who.KeyID+"\x00"+x.r.Method+"\x00"+x.provider+x.path+"?"+x.r.URL.RawQuery+"\x00")
+	_, _ = io.WriteString(h,
+		x.who.ID+"\x00"+x.who.KeyID+"\x00"+x.r.Method+"\x00"+x.provider+x.path+"?"+x.r.URL.RawQuery+"\x00")
 	h.Write(body)
 	return hex.EncodeToString(h.Sum(nil))
 }

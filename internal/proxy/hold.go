@@ -108,7 +108,8 @@ func (x *exchange) withholdReply(gates []gated, k *kept, opened func()) (*gate.A
 	spec, ok := strictest(gates)
 	if !ok {
 		d := gates[0].decision
-		d.Reason = "The rules " + gates[0].decision.Rule + " and others ask different people about this reply, and nobody may decide all of it. It is refused."
+		d.Reason = "The rules " + gates[0].decision.Rule +
+			" and others ask different people about this reply, and nobody may decide all of it. It is refused."
 		d.Record.Then, d.Record.Reason = policy.Block, d.Reason
 		d.Action = policy.Block
 		return nil, x.refuseCall(d)

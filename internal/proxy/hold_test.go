@@ -35,7 +35,8 @@ func sum(text string) string {
 func withheldFrom(pieces []string) int {
 	at := 0
 	for _, piece := range pieces {
-		if strings.Contains(piece, "tool_use") || strings.Contains(piece, "tool_calls") || strings.Contains(piece, "function_call") {
+		if strings.Contains(piece, "tool_use") || strings.Contains(piece, "tool_calls") ||
+			strings.Contains(piece, "function_call") {
 			return at
 		}
 		at += len(piece)
@@ -62,7 +63,8 @@ func TestAGatedCallIsWithheldAndReleasedExactlyAsItCame(t *testing.T) {
 				t.Fatalf("%s: %q %v", c.name, seen, err)
 			}
 			g := n.gate()
-			if want := sum(whole[len(prefix):]); g.ActionDigest != want || !strings.Contains(g.Title, "bash") || !strings.Contains(string(g.Artifacts[0]), "rm -r") {
+			if want := sum(whole[len(prefix):]); g.ActionDigest != want || !strings.Contains(g.Title, "bash") ||
+				!strings.Contains(string(g.Artifacts[0]), "rm -r") {
 				t.Errorf("%s: %+v", c.name, g)
 			}
 			// Signs of life come while nobody decides, and nothing of the call.
@@ -77,7 +79,8 @@ func TestAGatedCallIsWithheldAndReleasedExactlyAsItCame(t *testing.T) {
 			}
 			// The same call again is answered from what is stored.
 			before := n.provider.calls()
-			if got := n.call("POST", c.path, fmt.Sprintf(c.ask, true)); got.status != 200 || got.body != whole || got.header.Get("Request-Id") != "req_1" || n.provider.calls() != before {
+			if got := n.call("POST", c.path, fmt.Sprintf(c.ask, true)); got.status != 200 || got.body != whole ||
+				got.header.Get("Request-Id") != "req_1" || n.provider.calls() != before {
 				t.Errorf("%s: again: %+v", c.name, got)
 			}
 			// As a reply that is no stream.
@@ -117,7 +120,8 @@ func TestARejectedCallEndsInTheProvidersForm(t *testing.T) {
 				waiting := n.begin("POST", c.path, fmt.Sprintf(ask, true))
 				n.decide(n.gate().ID, false, "Not today.")
 				got := <-waiting
-				if got.err != nil || strings.Contains(got.body, "bash") || strings.Contains(got.body, "rm -r") || !strings.Contains(got.body, "Not today.") {
+				if got.err != nil || strings.Contains(got.body, "bash") || strings.Contains(got.body, "rm -r") ||
+					!strings.Contains(got.body, "Not today.") {
 					t.Errorf("%s: %+v", name, got)
 				}
 				if ended := endsWell(c.name, got.body); ended != soft {
@@ -129,7 +133,8 @@ func TestARejectedCallEndsInTheProvidersForm(t *testing.T) {
 				// Again: there is nothing to wait for, and a status.
 				before := n.provider.calls()
 				got = n.call("POST", c.path, fmt.Sprintf(ask, true))
-				if want := map[bool]int{false: 403, true: 200}[soft]; got.status != want || !strings.Contains(got.body, "Not today.") || n.provider.calls() != before {
+				if want := map[bool]int{false: 403, true: 200}[soft]; got.status != want ||
+					!strings.Contains(got.body, "Not today.") || n.provider.calls() != before {
 					t.Errorf("%s: again: %+v", name, got)
 				}
 				if !soft && (got.header.Get("X-Should-Retry") != "false" || got.header.Get("X-Amp-Gate-Id") == "") {
@@ -159,11 +164,13 @@ func TestAQuickNoIsARealOneAndALateOneIsAMessage(t *testing.T) {
 		n.provider.json(c.reply)
 		waiting := n.begin("POST", c.path, fmt.Sprintf(c.ask, false), "X-Stainless-Timeout", "600")
 		n.decide(n.gate().ID, false, "No.")
-		if got := <-waiting; got.status != 403 || !strings.Contains(got.body, "permission_error") || strings.Contains(got.body, "bash") {
+		if got := <-waiting; got.status != 403 || !strings.Contains(got.body, "permission_error") ||
+			strings.Contains(got.body, "bash") {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 		// A client that says it waits for 50 ms gets a status after 20.
-		res, err := http.DefaultTransport.RoundTrip(n.request("POST", c.path, strings.Replace(fmt.Sprintf(c.ask, false), "Clean", "Wipe", 1), "X-Stainless-Timeout", "0.05"))
+		res, err := http.DefaultTransport.RoundTrip(n.request("POST", c.path,
+			strings.Replace(fmt.Sprintf(c.ask, false), "Clean", "Wipe", 1), "X-Stainless-Timeout", "0.05"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +180,8 @@ func TestAQuickNoIsARealOneAndALateOneIsAMessage(t *testing.T) {
 		}
 		n.decide(n.gate().ID, false, "No.")
 		body, err := io.ReadAll(res.Body)
-		if text := string(body); err != nil || strings.Contains(text, "bash") || !strings.Contains(text, "No.") || text == strings.TrimLeft(text, " ") && !strings.HasPrefix(text, "{") {
+		if text := string(body); err != nil || strings.Contains(text, "bash") || !strings.Contains(text, "No.") ||
+			text == strings.TrimLeft(text, " ") && !strings.HasPrefix(text, "{") {
 			t.Errorf("%s: %s %v", c.name, text, err)
 		}
 	}
@@ -185,7 +193,8 @@ func TestACallThatIsHeldTooLongIsPendingAndCanBeTakenUpAgain(t *testing.T) {
 	for _, c := range formCases {
 		n.provider.events(c.stream("bash", removeAll)...)
 		got := n.call("POST", c.path, fmt.Sprintf(c.ask, true))
-		if got.status != 200 || !endsWell(c.name, got.body) || strings.Contains(got.body, "bash") || !strings.Contains(got.body, "Awaiting operator approval") {
+		if got.status != 200 || !endsWell(c.name, got.body) || strings.Contains(got.body, "bash") ||
+			!strings.Contains(got.body, "Awaiting operator approval") {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 		g := n.gate()
@@ -197,17 +206,21 @@ func TestACallThatIsHeldTooLongIsPendingAndCanBeTakenUpAgain(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, again)
 		}
 		n.decide(g.ID, true, "")
-		if got := n.call("POST", c.path, fmt.Sprintf(c.ask, true)); got.body != strings.Join(c.stream("bash", removeAll), "") || n.provider.calls() != before {
+		if got := n.call("POST", c.path, fmt.Sprintf(c.ask, true)); got.body != strings.Join(c.stream("bash", removeAll),
+			"") || n.provider.calls() != before {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
-	pending := start(t, n.T.TempDir()+"/second.db", func(o *proxy.Options) { o.Hold, o.Quiet = 50*time.Millisecond, time.Minute })
+	pending := start(t, n.T.TempDir()+"/second.db", func(o *proxy.Options) {
+		o.Hold, o.Quiet = 50*time.Millisecond, time.Minute
+	})
 	pending.apply(gateBash)
 	for _, c := range formCases {
 		pending.provider.json(c.reply)
 		got := pending.call("POST", c.path, fmt.Sprintf(c.ask, false))
 		g := pending.gate()
-		if got.status != 202 || !strings.Contains(got.body, g.ID) || strings.Contains(got.body, "bash") || got.header.Get("X-Amp-Gate-Id") != g.ID || got.header.Get("Location") == "" || got.header.Get("Retry-After") == "" {
+		if got.status != 202 || !strings.Contains(got.body, g.ID) || strings.Contains(got.body, "bash") ||
+			got.header.Get("X-Amp-Gate-Id") != g.ID || got.header.Get("Location") == "" || got.header.Get("Retry-After") == "" {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 		pending.decide(g.ID, false, "")
@@ -230,12 +243,14 @@ func TestAsyncAnswersAtOnceAndCallsTheWebhook(t *testing.T) {
 				ask := fmt.Sprintf(c.ask, stream)
 				got := n.call("POST", c.path, ask, "Prefer", "respond-async")
 				g := n.gate()
-				if want := fmt.Sprintf(`{"gate_id":%q,"message":"Awaiting operator approval","status":"pending"}`, g.ID); got.status != 202 || got.body != want {
+				if want := fmt.Sprintf(`{"gate_id":%q,"message":"Awaiting operator approval","status":"pending"}`,
+					g.ID); got.status != 202 || got.body != want {
 					t.Errorf("%s: %+v", c.name, got)
 				}
 				n.decide(g.ID, true, "")
 				before := n.provider.calls()
-				if got := n.call("POST", c.path, ask, "Prefer", "respond-async"); got.status != 200 || got.body != want || n.provider.calls() != before {
+				if got := n.call("POST", c.path, ask, "Prefer", "respond-async"); got.status != 200 || got.body != want ||
+					n.provider.calls() != before {
 					t.Errorf("%s: %+v", c.name, got)
 				}
 			}
@@ -268,7 +283,8 @@ func TestRetriesMeetTheSameGate(t *testing.T) {
 		waiting := n.begin("POST", messagesPath, ask)
 		g := n.gate()
 		n.decide(g.ID, true, "")
-		if got := <-waiting; got.status != 200 || strings.TrimLeft(got.body, " ") != formCases[0].reply || n.provider.calls() != 1 {
+		if got := <-waiting; got.status != 200 || strings.TrimLeft(got.body, " ") != formCases[0].reply ||
+			n.provider.calls() != 1 {
 			t.Errorf("%+v, %d calls", got, n.provider.calls())
 		}
 		if got := len(n.Entries("gate.opened")); got != 1 {
@@ -289,7 +305,8 @@ func TestRetriesMeetTheSameGate(t *testing.T) {
 
 func TestAnApprovalForOneUseIsUsedOnce(t *testing.T) {
 	each(t, func(t *testing.T, n *node) {
-		n.apply(`  - {name: once, on: [tool_call], when: 'event.tool == "bash"', then: gate, gate: {single_use: true}}` + "\n")
+		n.apply(`  - {name: once, on: [tool_call], when: 'event.tool == "bash"', then: gate, gate: {single_use: true}}` +
+			"\n")
 		n.provider.json(formCases[0].reply)
 		ask := fmt.Sprintf(messageAsk, false)
 		first, second := n.begin("POST", messagesPath, ask), n.begin("POST", messagesPath, ask)
@@ -330,9 +347,12 @@ func TestAnApprovalForOneUseIsUsedOnce(t *testing.T) {
 
 func TestARequestCanBeGatedBeforeItReachesTheProvider(t *testing.T) {
 	each(t, func(t *testing.T, n *node) {
-		n.apply("  - {name: web-needs-a-person, on: [prompt], when: 'event.tools.exists(t, t.startsWith(\"web_fetch\"))', then: gate}\n")
+		n.apply("  - {name: web-needs-a-person, on: [prompt], when: 'event.tools.exists(t, " +
+			"t.startsWith(\"web_fetch\"))', then: gate}\n")
 		ask := func(stream bool) string {
-			return fmt.Sprintf(`{"model":"claude-sonnet-4-6","stream":%t,"tools":[{"type":"web_fetch_20250910","name":"web_fetch"}],"messages":[]}`, stream)
+			return fmt.Sprintf(
+				`{"model":"claude-sonnet-4-6","stream":%t,"tools":[{"type":"web_fetch_20250910","name":"web_fetch"}],"messages":[]}`, stream,
+			)
 		}
 		n.provider.json(formCases[0].reply)
 		waiting := n.begin("POST", messagesPath, ask(false))
@@ -347,7 +367,9 @@ func TestARequestCanBeGatedBeforeItReachesTheProvider(t *testing.T) {
 		n.provider.events(messageStream("read", "{}")...)
 		begun := make(chan struct{})
 		req := n.request("POST", messagesPath, ask(true))
-		req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotFirstResponseByte: func() { close(begun) }}))
+		req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotFirstResponseByte: func() {
+			close(begun)
+		}}))
 		go func() { waiting <- n.do(req) }()
 		g = n.gate()
 		testbed.Receive(t, "a status and signs of life", begun)
@@ -355,9 +377,11 @@ func TestARequestCanBeGatedBeforeItReachesTheProvider(t *testing.T) {
 		if got := <-waiting; withoutBeats(got.body) != withoutBeats(strings.Join(messageStream("read", "{}"), "")) {
 			t.Errorf("%+v", got)
 		}
-		n.apply("  - {name: no-web, on: [prompt], when: 'event.tools.exists(t, t == \"mcp:https://evil.example\")', then: block, reason: Not there.}\n")
+		n.apply("  - {name: no-web, on: [prompt], when: 'event.tools.exists(t, t == " +
+			"\"mcp:https://evil.example\")', then: block, reason: Not there.}\n")
 		before := n.provider.calls()
-		got := n.call("POST", messagesPath, `{"model":"m","mcp_servers":[{"type":"url","url":"https://evil.example","name":"e"}]}`)
+		got := n.call("POST", messagesPath,
+			`{"model":"m","mcp_servers":[{"type":"url","url":"https://evil.example","name":"e"}]}`)
 		if got.status != 403 || !strings.Contains(got.body, "Not there.") || n.provider.calls() != before {
 			t.Errorf("%+v", got)
 		}
@@ -385,7 +409,8 @@ func TestARequestThatWasApprovedMayHaveAReplyThatNeedsAnother(t *testing.T) {
 			request := n.gate()
 			n.decide(request.ID, true, "")
 			reply := n.gate()
-			if _, body := n.provider.last(); reply.ID == request.ID || !strings.Contains(reply.Title, "bash") || string(body) != ask {
+			if _, body := n.provider.last(); reply.ID == request.ID || !strings.Contains(reply.Title, "bash") ||
+				string(body) != ask {
 				t.Errorf("%+v after %q", reply, body)
 			}
 			n.decide(reply.ID, true, "")
@@ -412,10 +437,13 @@ func TestEveryGatedCallIsOnOneGateWithTheStrictestRules(t *testing.T) {
 	n.apply(`  - {name: bash, on: [tool_call], when: 'event.tool == "bash"', then: gate, gate: {risk: low, expires: 2h}}
   - {name: browser, on: [tool_call], when: 'event.toolset == "browser" && event.tool == "navigate"', then: gate, gate: {approvers: [admin], quorum: 2, risk: high, expires: 1h}}
 `)
-	n.provider.json(`{"id":"msg_1","content":[{"type":"tool_use","id":"a","name":"bash","input":{"command":"ls"}},{"type":"tool_use","id":"b","name":"read","input":{}},{"type":"tool_use","id":"c","toolset_name":"browser","name":"navigate","input":{"url":"https://x.example/a"}}]}`)
+	n.provider.json(
+		`{"id":"msg_1","content":[{"type":"tool_use","id":"a","name":"bash","input":{"command":"ls"}},{"type":"tool_use","id":"b","name":"read","input":{}},{"type":"tool_use","id":"c","toolset_name":"browser","name":"navigate","input":{"url":"https://x.example/a"}}]}`,
+	)
 	waiting := n.begin("POST", messagesPath, fmt.Sprintf(messageAsk, false))
 	g := n.gate()
-	if g.Quorum != 2 || g.Risk != "high" || fmt.Sprint(g.Approvers) != "[admin]" || len(g.Artifacts) != 2 || time.Until(*g.ExpiresAt) > 61*time.Minute {
+	if g.Quorum != 2 || g.Risk != "high" || fmt.Sprint(g.Approvers) != "[admin]" || len(g.Artifacts) != 2 ||
+		time.Until(*g.ExpiresAt) > 61*time.Minute {
 		t.Errorf("%+v", g)
 	}
 	if _, err := n.Gates.Vote(t.Context(), n.operator, g.ID, gate.Ballot{Approve: true}); err == nil {
@@ -439,7 +467,8 @@ func TestAGateOutlivesTheServer(t *testing.T) {
 	m := restart(t, address, key, operator)
 	m.provider.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 	m.decide(g.ID, true, "")
-	if got := m.call("POST", messagesPath, fmt.Sprintf(messageAsk, false)); got.status != 200 || got.body != formCases[0].reply || m.provider.calls() != 0 {
+	if got := m.call("POST", messagesPath, fmt.Sprintf(messageAsk, false)); got.status != 200 ||
+		got.body != formCases[0].reply || m.provider.calls() != 0 {
 		t.Errorf("%+v", got)
 	}
 }

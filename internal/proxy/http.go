@@ -17,16 +17,39 @@ func (p *Proxy) Routes() []wire.Route {
 	var routes []wire.Route
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 		routes = append(routes, wire.Route{
-			Method: method, Path: "/v1/proxy/{path...}", Summary: "The model proxy: what Anthropic has below its address, and below openai/ what OpenAI has",
-			Media: "application/json", Lenient: true, Handle: p.handle,
+			Method: method, Path: "/v1/proxy/{path...}",
+			Summary: "The model proxy: what Anthropic has below its address, and below openai/ what OpenAI has",
+			Media:   "application/json", Lenient: true, Handle: p.handle,
 		})
 	}
 	return append(routes,
-		wire.Route{Method: "GET", Path: "/ops/proxy/keys", Summary: "The providers' keys in the vault, without the keys", Auth: wire.Admin, Answer: ProviderKeys{}, Handle: wire.Answer(http.StatusOK, func(r *http.Request) (ProviderKeys, error) { return p.Keys(r.Context()) })},
-		wire.Route{Method: "PUT", Path: "/ops/proxy/keys/{provider}", Summary: "Put a provider's key into the vault", Auth: wire.Admin, Request: NewProviderKey{}, Answer: ProviderKeys{}, Handle: wire.Take(http.StatusOK, maxBody, p.putKey)},
-		wire.Route{Method: "DELETE", Path: "/ops/proxy/keys/{provider}", Summary: "Take a provider's key out of the vault", Auth: wire.Admin, Query: []wire.Param{{Name: "workspace", Meaning: "whose key; that of all when absent"}}, Answer: ProviderKeys{}, Handle: wire.Answer(http.StatusOK, p.deleteKey)},
-		wire.Route{Method: "GET", Path: "/ops/agents/{name}/proxy", Summary: "How an agent's calls through the proxy are treated", Auth: wire.Viewer, Query: inWorkspace, Answer: Settings{}, Handle: wire.Answer(http.StatusOK, p.getSettings)},
-		wire.Route{Method: "PUT", Path: "/ops/agents/{name}/proxy", Summary: "Set how an agent's calls through the proxy are treated", Auth: wire.Operator, Query: inWorkspace, Request: NewSettings{}, Answer: Settings{}, Handle: wire.Take(http.StatusOK, maxBody, p.putSettings)},
+		wire.Route{
+			Method: "GET", Path: "/ops/proxy/keys", Summary: "The providers' keys in the vault, without the keys",
+			Auth: wire.Admin, Answer: ProviderKeys{},
+			Handle: wire.Answer(http.StatusOK, func(r *http.Request) (ProviderKeys, error) {
+				return p.Keys(r.Context())
+			}),
+		},
+		wire.Route{
+			Method: "PUT", Path: "/ops/proxy/keys/{provider}", Summary: "Put a provider's key into the vault",
+			Auth: wire.Admin, Request: NewProviderKey{}, Answer: ProviderKeys{},
+			Handle: wire.Take(http.StatusOK, maxBody, p.putKey),
+		},
+		wire.Route{
+			Method: "DELETE", Path: "/ops/proxy/keys/{provider}", Summary: "Take a provider's key out of the vault",
+			Auth: wire.Admin, Query: []wire.Param{{Name: "workspace", Meaning: "whose key; that of all when absent"}},
+			Answer: ProviderKeys{}, Handle: wire.Answer(http.StatusOK, p.deleteKey),
+		},
+		wire.Route{
+			Method: "GET", Path: "/ops/agents/{name}/proxy",
+			Summary: "How an agent's calls through the proxy are treated", Auth: wire.Viewer, Query: inWorkspace,
+			Answer: Settings{}, Handle: wire.Answer(http.StatusOK, p.getSettings),
+		},
+		wire.Route{
+			Method: "PUT", Path: "/ops/agents/{name}/proxy",
+			Summary: "Set how an agent's calls through the proxy are treated", Auth: wire.Operator, Query: inWorkspace,
+			Request: NewSettings{}, Answer: Settings{}, Handle: wire.Take(http.StatusOK, maxBody, p.putSettings),
+		},
 	)
 }
 

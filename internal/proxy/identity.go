@@ -48,7 +48,8 @@ func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPa
 	}
 	if ours == "" {
 		if theirs == "" {
-			return c, fault.New(fault.Unauthenticated, "There is no key. Use a key of the agent, rs-amp-…, in place of the provider's.")
+			return c, fault.New(fault.Unauthenticated,
+				"There is no key. Use a key of the agent, rs-amp-…, in place of the provider's.")
 		}
 		c.who, err = p.owner(ctx, theirs)
 		return c, err
@@ -57,14 +58,17 @@ func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPa
 		return c, err
 	}
 	if c.who.Kind != roster.HolderAgent {
-		return c, fault.New(fault.Forbidden, "This is the key of an %s, and models are for agents. Use an agent's key, rs-amp-….", c.who.Kind)
+		return c, fault.New(fault.Forbidden,
+			"This is the key of an %s, and models are for agents. Use an agent's key, rs-amp-….", c.who.Kind)
 	}
 	if theirs != "" {
 		return c, nil
 	}
 	key := p.vault.keyFor(provider, c.who.Workspace)
 	if key == "" {
-		return c, fault.New(fault.Unauthenticated, "There is no key of the provider %s for this agent. An admin puts one into the vault with `signalbox proxy key set %s`.", provider, provider)
+		return c, fault.New(fault.Unauthenticated,
+			"There is no key of the provider %s for this agent. An admin puts one into the "+
+				"vault with `signalbox proxy key set %s`.", provider, provider)
 	}
 	c.vaulted = true
 	if style == "" && provider == Anthropic {
@@ -105,5 +109,8 @@ func (p *Proxy) owner(ctx context.Context, key string) (roster.Identity, error) 
 			return who, err
 		}
 	}
-	return roster.Identity{}, fault.New(fault.Unauthenticated, "This key is registered to no agent here. Use a key of the agent, rs-amp-…, in its place, or in the base URL: /v1/proxy/a/rs-amp-….")
+	return roster.Identity{},
+		fault.New(fault.Unauthenticated,
+			"This key is registered to no agent here. Use a key of the agent, rs-amp-…, in its "+
+				"place, or in the base URL: /v1/proxy/a/rs-amp-….")
 }

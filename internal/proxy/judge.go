@@ -32,7 +32,8 @@ func (x *exchange) policyEvent(c *form.Call) policy.Event {
 	if c.Unclear == "" {
 		_ = policy.DecodeData(c.Arguments, &e.Arguments) // it is an object
 	}
-	e.Command, e.Path, e.URL = argumentText(e.Arguments, "command", "commands", "cmd"), argumentText(e.Arguments, "file_path", "path"), argumentText(e.Arguments, "url")
+	e.Command, e.Path, e.URL = argumentText(e.Arguments, "command", "commands", "cmd"), argumentText(e.Arguments,
+		"file_path", "path"), argumentText(e.Arguments, "url")
 	if u, err := url.Parse(e.URL); err == nil {
 		e.Host = u.Hostname()
 	}

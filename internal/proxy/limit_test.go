@@ -95,12 +95,14 @@ func TestRequestsMayBeAsLargeAsTheProviderTakesThem(t *testing.T) {
 		if a := send(c.path, size, size == c.most, c.begin, c.end); a.status != 200 || got.Load() != size {
 			t.Errorf("%s: %d of %d bytes, %+v", c.path, got.Load(), size, a)
 		}
-		if a := send(c.path, c.most+1, true, c.begin, c.end); a.err == nil && (a.status != 413 || !strings.Contains(a.body, "request_too_large")) {
+		if a := send(c.path, c.most+1, true, c.begin, c.end); a.err == nil &&
+			(a.status != 413 || !strings.Contains(a.body, "request_too_large")) {
 			t.Errorf("%s: one more byte: %+v", c.path, a)
 		}
 	}
 	// Without a length it is found out on the way, and the provider never has it whole.
-	if a := send(messagesPath+"/count_tokens", 33<<20, false, "", ""); a.err == nil && a.status != 413 || got.Load() > 32<<20 {
+	if a := send(messagesPath+"/count_tokens", 33<<20, false, "", ""); a.err == nil && a.status != 413 ||
+		got.Load() > 32<<20 {
 		t.Errorf("%d bytes, %+v", got.Load(), a)
 	}
 	if grown := largest.Load() - int64(before.HeapAlloc); grown > 64<<20 {
@@ -113,9 +115,11 @@ func TestALargeBatchIsJudged(t *testing.T) {
 	n := one(t)
 	n.apply("  - {name: no-opus, on: [prompt], when: 'event.model == \"opus\"', then: block}\n")
 	n.provider.json(`{"id":"batch_1"}`)
-	calls := strings.Repeat(`{"custom_id":"a","params":{"model":"sonnet","messages":[{"role":"user","content":"`+strings.Repeat("x", 1000)+`"}]}},`, 2000)
+	calls := strings.Repeat(`{"custom_id":"a","params":{"model":"sonnet","messages":[{"role":"user","content":"`+
+		strings.Repeat("x", 1000)+`"}]}},`, 2000)
 	for model, want := range map[string]int{"sonnet": 200, "opus": 403} {
-		if got := n.call("POST", messagesPath+"/batches", `{"requests":[`+calls+`{"params":{"model":"`+model+`"}}]}`); got.status != want {
+		if got := n.call("POST", messagesPath+"/batches",
+			`{"requests":[`+calls+`{"params":{"model":"`+model+`"}}]}`); got.status != want {
 			t.Errorf("%s: %d %.200s", model, got.status, got.body)
 		}
 	}
@@ -142,16 +146,19 @@ func TestAProviderThatStallsIsLeft(t *testing.T) {
 		n.apply(rules)
 		for _, c := range formCases {
 			stall(0, "", "")
-			if got := n.call("POST", c.path, fmt.Sprintf(c.ask, false)); got.status != 502 || !strings.Contains(got.body, "api_error") {
+			if got := n.call("POST", c.path, fmt.Sprintf(c.ask, false)); got.status != 502 ||
+				!strings.Contains(got.body, "api_error") {
 				t.Errorf("%s, no status: %+v", c.name, got)
 			}
 			stall(200, "application/json", "", c.reply[:40])
-			if got := n.call("POST", c.path, fmt.Sprintf(c.ask, false)); got.status != 502 || !strings.Contains(got.body, "for too long") {
+			if got := n.call("POST", c.path, fmt.Sprintf(c.ask, false)); got.status != 502 ||
+				!strings.Contains(got.body, "for too long") {
 				t.Errorf("%s, within a reply: %+v", c.name, got)
 			}
 			stall(200, "text/event-stream", "", c.stream("bash", removeAll)[:4]...)
 			got := n.call("POST", c.path, fmt.Sprintf(c.ask, true))
-			if got.err != nil || endsWell(c.name, got.body) || !strings.Contains(got.body, "for too long") || rules != "" && strings.Contains(got.body, "bash") {
+			if got.err != nil || endsWell(c.name, got.body) || !strings.Contains(got.body, "for too long") ||
+				rules != "" && strings.Contains(got.body, "bash") {
 				t.Errorf("%s, within a stream: %+v", c.name, got)
 			}
 		}
@@ -204,9 +211,13 @@ func TestARedirectIsNeitherFollowedNorPassedOn(t *testing.T) {
 		}
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 	})
-	for _, call := range []string{"POST " + messagesPath, "POST " + chatPath, "GET /v1/proxy/v1/models", "POST " + messagesPath + "/batches"} {
+	for _, call := range []string{
+		"POST " + messagesPath, "POST " + chatPath, "GET /v1/proxy/v1/models",
+		"POST " + messagesPath + "/batches",
+	} {
 		method, path, _ := strings.Cut(call, " ")
-		if got := n.call(method, path, `{"model":"m"}`); got.status != 502 || got.header.Get("Location") != "" || !strings.Contains(got.body, "redirect") {
+		if got := n.call(method, path, `{"model":"m"}`); got.status != 502 || got.header.Get("Location") != "" ||
+			!strings.Contains(got.body, "redirect") {
 			t.Errorf("%s: %+v", call, got)
 		}
 	}

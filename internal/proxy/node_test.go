@@ -106,7 +106,8 @@ func open(t testing.TB, address string, options ...func(*proxy.Options)) *node {
 	t.Cleanup(n.provider.Close)
 	n.counters = n.Counters()
 	o := proxy.Options{
-		VaultKey: []byte(strings.Repeat("k", 32)), Upstreams: map[string]string{proxy.Anthropic: n.provider.URL, proxy.OpenAI: n.provider.URL},
+		VaultKey:  []byte(strings.Repeat("k", 32)),
+		Upstreams: map[string]string{proxy.Anthropic: n.provider.URL, proxy.OpenAI: n.provider.URL},
 		Price: func(model string, in, out, _, _ int64) (int64, bool) {
 			return in*3000 + out*15000, model == "claude-sonnet-4-6"
 		},
@@ -257,7 +258,8 @@ func (n *node) gate() gate.Gate {
 
 func (n *node) decide(gateID string, approve bool, note string) {
 	n.T.Helper()
-	if _, err := n.Gates.Vote(context.Background(), n.operator, gateID, gate.Ballot{Approve: approve, Note: note}); err != nil {
+	if _, err := n.Gates.Vote(context.Background(), n.operator, gateID,
+		gate.Ballot{Approve: approve, Note: note}); err != nil {
 		n.T.Fatal(err)
 	}
 }
@@ -272,39 +274,62 @@ func frameOf(event, data string) string {
 
 func messageStream(tool, arguments string) []string {
 	list := []string{
-		frameOf("message_start", `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[],"stop_reason":null,"usage":{"input_tokens":100,"output_tokens":1}}}`),
+		frameOf(
+			"message_start", `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[],"stop_reason":null,"usage":{"input_tokens":100,"output_tokens":1}}}`,
+		),
 		frameOf("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`),
 		frameOf("ping", `{"type": "ping"}`),
-		frameOf("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"I will look."}}`),
+		frameOf("content_block_delta",
+			`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"I will look."}}`),
 		frameOf("content_block_stop", `{"type":"content_block_stop","index":0}`),
-		frameOf("content_block_start", fmt.Sprintf(`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"toolu_1","name":%q,"input":{}}}`, tool)),
-		frameOf("content_block_delta", `{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":""}}`),
+		frameOf("content_block_start",
+			fmt.Sprintf(
+				`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"toolu_1","name":%q,"input":{}}}`,
+				tool,
+			)),
+		frameOf("content_block_delta",
+			`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":""}}`),
 	}
 	for i := 0; i < len(arguments); i += 7 { // within an escape, too
 		piece := arguments[i:min(i+7, len(arguments))]
-		list = append(list, frameOf("content_block_delta", fmt.Sprintf(`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":%s}}`, wire.AppendText(nil, piece))))
+		list = append(list, frameOf("content_block_delta",
+			fmt.Sprintf(`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":%s}}`,
+				wire.AppendText(nil, piece))))
 	}
 	return append(list,
 		frameOf("content_block_stop", `{"type":"content_block_stop","index":1}`),
-		frameOf("message_delta", `{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":40}}`),
+		frameOf("message_delta",
+			`{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":40}}`),
 		frameOf("message_stop", `{"type":"message_stop"}`))
 }
 
 func chatStream(tool, arguments string) []string {
 	chunk := func(rest string) string {
-		return frameOf("", `{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-4o","choices":[`+rest+`]}`)
+		return frameOf("",
+			`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-4o","choices":[`+rest+`]}`)
 	}
 	list := []string{
 		chunk(`{"index":0,"delta":{"role":"assistant","content":"I will look."},"finish_reason":null}`),
-		chunk(fmt.Sprintf(`{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":%q,"arguments":""}}]},"finish_reason":null}`, tool)),
+		chunk(
+			fmt.Sprintf(
+				`{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":%q,"arguments":""}}]},"finish_reason":null}`, tool,
+			),
+		),
 	}
 	for i := 0; i < len(arguments); i += 7 {
 		piece := arguments[i:min(i+7, len(arguments))]
-		list = append(list, chunk(fmt.Sprintf(`{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":%s}}]},"finish_reason":null}`, wire.AppendText(nil, piece))))
+		list = append(
+			list, chunk(
+				fmt.Sprintf(`{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":%s}}]},"finish_reason":null}`,
+					wire.AppendText(nil, piece)),
+			),
+		)
 	}
 	return append(list,
 		chunk(`{"index":0,"delta":{},"finish_reason":"tool_calls"}`),
-		frameOf("", `{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-4o","choices":[],"usage":{"prompt_tokens":100,"completion_tokens":40,"total_tokens":140,"prompt_tokens_details":{"cached_tokens":60}}}`),
+		frameOf(
+			"", `{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-4o","choices":[],"usage":{"prompt_tokens":100,"completion_tokens":40,"total_tokens":140,"prompt_tokens_details":{"cached_tokens":60}}}`,
+		),
 		"data: [DONE]\n\n")
 }
 
@@ -315,25 +340,40 @@ func responseStream(tool, arguments string) []string {
 		return frameOf(event, fmt.Sprintf(`{"type":%q,"sequence_number":%d,%s}`, event, number, rest))
 	}
 	message := `{"id":"msg_1","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"I will look.","annotations":[]}]}`
-	call := fmt.Sprintf(`{"id":"fc_1","type":"function_call","call_id":"call_1","name":%q,"arguments":%s,"status":"completed"}`, tool, wire.AppendText(nil, arguments))
+	call := fmt.Sprintf(
+		`{"id":"fc_1","type":"function_call","call_id":"call_1","name":%q,"arguments":%s,"status":"completed"}`, tool,
+		wire.AppendText(nil, arguments),
+	)
 	list := []string{
-		put("response.created", `"response":{"id":"resp_1","object":"response","status":"in_progress","model":"gpt-4o","output":[]}`),
-		put("response.output_item.added", `"output_index":0,"item":{"id":"msg_1","type":"message","role":"assistant","status":"in_progress","content":[]}`),
-		put("response.content_part.added", `"item_id":"msg_1","output_index":0,"content_index":0,"part":{"type":"output_text","text":"","annotations":[]}`),
+		put("response.created",
+			`"response":{"id":"resp_1","object":"response","status":"in_progress","model":"gpt-4o","output":[]}`),
+		put("response.output_item.added",
+			`"output_index":0,"item":{"id":"msg_1","type":"message","role":"assistant","status":"in_progress","content":[]}`),
+		put("response.content_part.added",
+			`"item_id":"msg_1","output_index":0,"content_index":0,"part":{"type":"output_text","text":"","annotations":[]}`),
 		put("response.output_text.delta", `"item_id":"msg_1","output_index":0,"content_index":0,"delta":"I will look."`),
 		put("response.output_text.done", `"item_id":"msg_1","output_index":0,"content_index":0,"text":"I will look."`),
-		put("response.content_part.done", `"item_id":"msg_1","output_index":0,"content_index":0,"part":{"type":"output_text","text":"I will look.","annotations":[]}`),
+		put("response.content_part.done",
+			`"item_id":"msg_1","output_index":0,"content_index":0,"part":{"type":"output_text","text":"I will look.","annotations":[]}`),
 		put("response.output_item.done", `"output_index":0,"item":`+message),
-		put("response.output_item.added", fmt.Sprintf(`"output_index":1,"item":{"id":"fc_1","type":"function_call","call_id":"call_1","name":%q,"arguments":"","status":"in_progress"}`, tool)),
+		put("response.output_item.added",
+			fmt.Sprintf(
+				`"output_index":1,"item":{"id":"fc_1","type":"function_call","call_id":"call_1","name":%q,"arguments":"","status":"in_progress"}`, tool,
+			)),
 	}
 	for i := 0; i < len(arguments); i += 7 {
 		piece := arguments[i:min(i+7, len(arguments))]
-		list = append(list, put("response.function_call_arguments.delta", fmt.Sprintf(`"item_id":"fc_1","output_index":1,"delta":%s`, wire.AppendText(nil, piece))))
+		list = append(list,
+			put("response.function_call_arguments.delta",
+				fmt.Sprintf(`"item_id":"fc_1","output_index":1,"delta":%s`, wire.AppendText(nil, piece))))
 	}
 	return append(list,
-		put("response.function_call_arguments.done", fmt.Sprintf(`"item_id":"fc_1","output_index":1,"arguments":%s`, wire.AppendText(nil, arguments))),
+		put("response.function_call_arguments.done",
+			fmt.Sprintf(`"item_id":"fc_1","output_index":1,"arguments":%s`, wire.AppendText(nil, arguments))),
 		put("response.output_item.done", `"output_index":1,"item":`+call),
-		put("response.completed", `"response":{"id":"resp_1","object":"response","status":"completed","model":"gpt-4o","output":[`+message+`,`+call+`],"usage":{"input_tokens":100,"output_tokens":40,"input_tokens_details":{"cached_tokens":60}}}`))
+		put(
+			"response.completed", `"response":{"id":"resp_1","object":"response","status":"completed","model":"gpt-4o","output":[`+message+`,`+call+`],"usage":{"input_tokens":100,"output_tokens":40,"input_tokens_details":{"cached_tokens":60}}}`,
+		))
 }
 
 const (
@@ -356,7 +396,15 @@ type formCase struct {
 }
 
 var formCases = []formCase{
-	{"messages", messagesPath, messageAsk, messageStream, `{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[{"type":"text","text":"I will look."},{"type":"tool_use","id":"toolu_1","name":"bash","input":{"command":"rm -r build"}}],"stop_reason":"tool_use","usage":{"input_tokens":100,"output_tokens":40}}`},
-	{"chat", chatPath, chatAsk, chatStream, `{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"bash","arguments":"{\"command\":\"rm -r build\"}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":100,"completion_tokens":40}}`},
-	{"responses", responsesPath, responseAsk, responseStream, `{"id":"resp_1","object":"response","status":"completed","model":"gpt-4o","output":[{"id":"fc_1","type":"function_call","call_id":"call_1","name":"bash","arguments":"{\"command\":\"rm -r build\"}","status":"completed"}],"usage":{"input_tokens":100,"output_tokens":40}}`},
+	{
+		"messages", messagesPath, messageAsk, messageStream,
+		`{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[{"type":"text","text":"I will look."},{"type":"tool_use","id":"toolu_1","name":"bash","input":{"command":"rm -r build"}}],"stop_reason":"tool_use","usage":{"input_tokens":100,"output_tokens":40}}`,
+	},
+	{
+		"chat", chatPath, chatAsk, chatStream, `{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"bash","arguments":"{\"command\":\"rm -r build\"}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":100,"completion_tokens":40}}`,
+	},
+	{
+		"responses", responsesPath, responseAsk, responseStream,
+		`{"id":"resp_1","object":"response","status":"completed","model":"gpt-4o","output":[{"id":"fc_1","type":"function_call","call_id":"call_1","name":"bash","arguments":"{\"command\":\"rm -r build\"}","status":"completed"}],"usage":{"input_tokens":100,"output_tokens":40}}`,
+	},
 }

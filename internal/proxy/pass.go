@@ -24,7 +24,8 @@ func (x *exchange) passThrough() error {
 		_ = x.control.EnableFullDuplex()
 		body = http.MaxBytesReader(x.w, x.r.Body, x.most)
 	}
-	links := x.vaulted && x.provider == Anthropic && strings.HasPrefix(x.path, "/v1/messages/batches") && !strings.HasSuffix(x.path, "/results")
+	links := x.vaulted && x.provider == Anthropic && strings.HasPrefix(x.path, "/v1/messages/batches") &&
+		!strings.HasSuffix(x.path, "/results")
 	if links {
 		x.header.Set("Accept-Encoding", "identity") // it is to be rewritten
 	}

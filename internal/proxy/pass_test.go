@@ -46,11 +46,15 @@ func TestACallThatNoRuleMatchesIsPassedByteForByte(t *testing.T) {
 			_, _ = io.WriteString(w, odd)
 		})
 		ask := `{"model":"claude-sonnet-4-6",  "max_tokens":1.0e1,"messages":[{"role":"user","content":"hi \u00e9"}],"new_field":null}`
-		got := n.call("POST", messagesPath+"?beta=true&x=%2F", ask, "Anthropic-Version", "2023-06-01", "Anthropic-Beta", "a,b", "X-Unknown", "kept", "X-Amp-Project", "deck-1", "X-Stainless-Retry-Count", "0")
+		got := n.call("POST", messagesPath+"?beta=true&x=%2F", ask, "Anthropic-Version", "2023-06-01", "Anthropic-Beta",
+			"a,b", "X-Unknown", "kept", "X-Amp-Project", "deck-1", "X-Stainless-Retry-Count", "0")
 		if got.status != 200 || got.body != odd || got.err != nil {
 			t.Fatalf("%d %q %v", got.status, got.body, got.err)
 		}
-		for name, want := range map[string][]string{"Request-Id": {"req_9"}, "Anthropic-Ratelimit-Requests-Remaining": {"7"}, "X-Twice": {"1", "2"}, "X-Request-Id": {"theirs"}} {
+		for name, want := range map[string][]string{
+			"Request-Id": {"req_9"}, "Anthropic-Ratelimit-Requests-Remaining": {"7"},
+			"X-Twice": {"1", "2"}, "X-Request-Id": {"theirs"},
+		} {
 			if diff := cmp.Diff(want, got.header[name]); diff != "" {
 				t.Errorf("%s: %s", name, diff)
 			}
@@ -59,7 +63,11 @@ func TestACallThatNoRuleMatchesIsPassedByteForByte(t *testing.T) {
 		if string(body) != ask || r.URL.RequestURI() != "/v1/messages?beta=true&x=%2F" {
 			t.Errorf("%s %s", r.URL.RequestURI(), body)
 		}
-		for name, want := range map[string]string{"X-Api-Key": theirKey, "Authorization": "", "Anthropic-Version": "2023-06-01", "Anthropic-Beta": "a,b", "X-Unknown": "kept", "X-Amp-Project": "", "X-Stainless-Retry-Count": "0"} {
+		for name, want := range map[string]string{
+			"X-Api-Key": theirKey, "Authorization": "",
+			"Anthropic-Version": "2023-06-01", "Anthropic-Beta": "a,b", "X-Unknown": "kept", "X-Amp-Project": "",
+			"X-Stainless-Retry-Count": "0",
+		} {
 			if got := r.Header.Get(name); got != want {
 				t.Errorf("the provider got %s: %q", name, got)
 			}
@@ -104,13 +112,17 @@ func TestAStreamIsPassedAsItComes(t *testing.T) {
 func TestErrorsOfTheProviderArePassed(t *testing.T) {
 	n := one(t)
 	n.apply(gateBash)
-	for status, body := range map[int]string{400: `{"type":"error","error":{"type":"invalid_request_error","message":"no"}}`, 429: `{"type":"error"}`, 529: `not json`} {
+	for status, body := range map[int]string{
+		400: `{"type":"error","error":{"type":"invalid_request_error","message":"no"}}`, 429: `{"type":"error"}`,
+		529: `not json`,
+	} {
 		n.provider.answers(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "7")
 			w.WriteHeader(status)
 			_, _ = io.WriteString(w, body)
 		})
-		if got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, false)); got.status != status || got.body != body || got.header.Get("Retry-After") != "7" {
+		if got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, false)); got.status != status || got.body != body ||
+			got.header.Get("Retry-After") != "7" {
 			t.Errorf("%d: %+v", status, got)
 		}
 	}
@@ -123,7 +135,8 @@ func TestTheAgentIsKnownInThreeWays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := n.proxy.Configure(t.Context(), roster.Identity{}, a, proxy.NewSettings{ProviderKeys: []string{proxy.KeySum("sk-registered")}}); err != nil {
+		if _, err := n.proxy.Configure(t.Context(), roster.Identity{}, a,
+			proxy.NewSettings{ProviderKeys: []string{proxy.KeySum("sk-registered")}}); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {
@@ -133,17 +146,45 @@ func TestTheAgentIsKnownInThreeWays(t *testing.T) {
 			status         int
 		}{
 			{"our key, first style", messagesPath, []string{"X-Api-Key", n.key}, theirKey, "", 200},
-			{"our key, second style", messagesPath, []string{"X-Api-Key", "", "Authorization", "Bearer " + n.key}, "", "Bearer " + theirKey, 200},
-			{"our key, OpenAI", chatPath, []string{"X-Api-Key", "", "Authorization", "Bearer " + n.key}, "", "Bearer " + theirKey, 200},
+			{
+				"our key, second style", messagesPath,
+				[]string{"X-Api-Key", "", "Authorization", "Bearer " + n.key},
+				"",
+				"Bearer " + theirKey, 200,
+			},
+			{
+				"our key, OpenAI", chatPath,
+				[]string{"X-Api-Key", "", "Authorization", "Bearer " + n.key},
+				"",
+				"Bearer " + theirKey, 200,
+			},
 			{"in the path", "/v1/proxy/a/" + n.key + "/v1/messages", []string{"X-Api-Key", "sk-own"}, "sk-own", "", 200},
-			{"in the path, OpenAI", "/v1/proxy/a/" + n.key + "/openai/v1/chat/completions", []string{"X-Api-Key", "", "Authorization", "Bearer sk-own"}, "", "Bearer sk-own", 200},
-			{"one of each", messagesPath, []string{"X-Api-Key", "sk-own", "Authorization", "Bearer " + n.key}, "sk-own", "", 200},
+			{
+				"in the path, OpenAI", "/v1/proxy/a/" + n.key + "/openai/v1/chat/completions",
+				[]string{"X-Api-Key", "", "Authorization", "Bearer sk-own"},
+				"", "Bearer sk-own", 200,
+			},
+			{
+				"one of each", messagesPath,
+				[]string{"X-Api-Key", "sk-own", "Authorization", "Bearer " + n.key},
+				"sk-own", "",
+				200,
+			},
 			{"registered", messagesPath, []string{"X-Api-Key", "sk-registered"}, "sk-registered", "", 200},
-			{"registered, second style", messagesPath, []string{"X-Api-Key", "", "Authorization", "Bearer sk-registered"}, "", "Bearer sk-registered", 200},
+			{
+				"registered, second style", messagesPath,
+				[]string{"X-Api-Key", "", "Authorization", "Bearer sk-registered"},
+				"",
+				"Bearer sk-registered", 200,
+			},
 			{"nobody's", messagesPath, []string{"X-Api-Key", "sk-nobody"}, "", "", 401},
 			{"none", messagesPath, []string{"X-Api-Key", ""}, "", "", 401},
 			{"wrong", messagesPath, []string{"X-Api-Key", "rs-amp-" + strings.Repeat("0", 32)}, "", "", 401},
-			{"wrong in the path", "/v1/proxy/a/rs-amp-" + strings.Repeat("0", 32) + "/v1/messages", []string{"X-Api-Key", theirKey}, "", "", 401},
+			{
+				"wrong in the path", "/v1/proxy/a/rs-amp-" + strings.Repeat("0", 32) + "/v1/messages",
+				[]string{"X-Api-Key", theirKey},
+				"", "", 401,
+			},
 		} {
 			before := n.provider.calls()
 			got := n.call("POST", c.path, fmt.Sprintf(messageAsk, false), c.header...)
@@ -204,8 +245,10 @@ func TestAProvidersKeyIsInNoTableAndNoEntry(t *testing.T) {
 func TestWhatIsNotKnownIsNotCarried(t *testing.T) {
 	n := one(t)
 	for _, call := range []string{
-		"POST /v1/proxy/v1/complete", "GET /v1/proxy/v1/messages", "POST /v1/proxy/openai/v1/threads/t/runs", "GET /v1/proxy/openai/v1/conversations/c/items",
-		"POST /v1/proxy/v2/messages", "POST /v1/proxy/v1/messages%2Fbatches", "POST /v1/proxy/openai/v1/realtime/sessions", "GET /v1/proxy/openai/v1/responses/r/input_items",
+		"POST /v1/proxy/v1/complete", "GET /v1/proxy/v1/messages", "POST /v1/proxy/openai/v1/threads/t/runs",
+		"GET /v1/proxy/openai/v1/conversations/c/items",
+		"POST /v1/proxy/v2/messages", "POST /v1/proxy/v1/messages%2Fbatches", "POST /v1/proxy/openai/v1/realtime/sessions",
+		"GET /v1/proxy/openai/v1/responses/r/input_items",
 	} {
 		method, path, _ := strings.Cut(call, " ")
 		if got := n.call(method, path, `{}`); got.status != 404 || !strings.Contains(got.body, "not_found_error") {
@@ -219,23 +262,31 @@ func TestWhatIsNotKnownIsNotCarried(t *testing.T) {
 
 func TestABatchsResultsAreFetchedThroughUs(t *testing.T) {
 	n := one(t)
-	n.provider.json(`{"id":"msgbatch_1","results_url" : "https://api.anthropic.com/v1/messages/batches/msgbatch_1/results","x":1}`)
+	n.provider.json(
+		`{"id":"msgbatch_1","results_url" : "https://api.anthropic.com/v1/messages/batches/msgbatch_1/results","x":1}`,
+	)
 	want := `{"id":"msgbatch_1","results_url" : "` + n.web.URL + `/v1/proxy/v1/messages/batches/msgbatch_1/results","x":1}`
 	ask := `{"requests":[{"custom_id":"a","params":{"model":"claude-sonnet-4-6","max_tokens":5,"messages":[]}}]}`
-	for _, got := range []answer{n.call("POST", messagesPath+"/batches", ask), n.call("GET", messagesPath+"/batches/msgbatch_1", "")} {
+	for _, got := range []answer{
+		n.call("POST", messagesPath+"/batches", ask),
+		n.call("GET", messagesPath+"/batches/msgbatch_1", ""),
+	} {
 		if got.status != 200 || got.body != want {
 			t.Errorf("%+v", got)
 		}
 	}
 	// With the provider's own key nothing is changed.
-	if got := n.call("GET", "/v1/proxy/a/"+n.key+"/v1/messages/batches/msgbatch_1", "", "X-Api-Key", "sk-own"); !strings.Contains(got.body, "https://api.anthropic.com") {
+	if got := n.call("GET", "/v1/proxy/a/"+n.key+"/v1/messages/batches/msgbatch_1", "", "X-Api-Key",
+		"sk-own"); !strings.Contains(got.body, "https://api.anthropic.com") {
 		t.Errorf("%+v", got)
 	}
 	// A rule sees every call of a batch.
-	n.apply("  - {name: no-opus, on: [prompt], when: 'event.kind == \"batch\" && event.model == \"claude-opus-4-6\"', then: block, reason: Too dear.}\n")
+	n.apply("  - {name: no-opus, on: [prompt], when: 'event.kind == \"batch\" && event.model == \"claude-opus-4-6\"', " +
+		"then: block, reason: Too dear.}\n")
 	before := n.provider.calls()
 	two := `{"requests":[{"params":{"model":"claude-sonnet-4-6"}},{"params":{"model":"claude-opus-4-6"}},{"params":{"model":"claude-sonnet-4-6"}}]}`
-	if got := n.call("POST", messagesPath+"/batches", two); got.status != 403 || !strings.Contains(got.body, "Too dear") || n.provider.calls() != before {
+	if got := n.call("POST", messagesPath+"/batches", two); got.status != 403 || !strings.Contains(got.body, "Too dear") ||
+		n.provider.calls() != before {
 		t.Errorf("%+v", got)
 	}
 }
@@ -260,10 +311,12 @@ func TestACodedReplyIsReadAndGivenAsItCame(t *testing.T) {
 	t.Cleanup(func() { _ = res.Body.Close() })
 	// A status was sent before there was a decision, and says nothing of a coding.
 	n.decide(n.gate().ID, true, "")
-	if body, err := io.ReadAll(res.Body); err != nil || strings.TrimLeft(string(body), " ") != formCases[0].reply || res.Header.Get("Content-Encoding") != "" {
+	if body, err := io.ReadAll(res.Body); err != nil || strings.TrimLeft(string(body), " ") != formCases[0].reply ||
+		res.Header.Get("Content-Encoding") != "" {
 		t.Errorf("%q %v", body, err)
 	}
-	if got := n.call("POST", messagesPath, ask, "Accept-Encoding", "gzip, br"); got.body != coded.String() || got.header.Get("Content-Encoding") != "gzip" {
+	if got := n.call("POST", messagesPath, ask, "Accept-Encoding", "gzip, br"); got.body != coded.String() ||
+		got.header.Get("Content-Encoding") != "gzip" {
 		t.Errorf("%+v", got)
 	}
 	if r, _ := n.provider.last(); r.Header.Get("Accept-Encoding") != "gzip" {
@@ -289,8 +342,12 @@ func TestARequestThatCannotBeReadIsRefusedWhereRulesLook(t *testing.T) {
 	}
 	n.apply("  - {name: only-a, on: [prompt], when: 'event.model != \"a\"', then: block}\n")
 	before := n.provider.calls()
-	for _, body := range []string{twice, `{"model":"a","messages":[],"mod\u0065l":"b"}`, `{"messages":[],"messages":[],"model":"a"}`, `{"model":"a"}{"model":"b"}`, `{"model":`, `[]`, "", `{"model":1}`} {
-		if got := n.call("POST", messagesPath, body); got.status != 400 || !strings.Contains(got.body, "invalid_request_error") {
+	for _, body := range []string{
+		twice, `{"model":"a","messages":[],"mod\u0065l":"b"}`,
+		`{"messages":[],"messages":[],"model":"a"}`, `{"model":"a"}{"model":"b"}`, `{"model":`, `[]`, "", `{"model":1}`,
+	} {
+		if got := n.call("POST", messagesPath, body); got.status != 400 ||
+			!strings.Contains(got.body, "invalid_request_error") {
 			t.Errorf("%s: %+v", body, got)
 		}
 	}
@@ -312,7 +369,8 @@ func TestALargeRequestIsTakenAndATooLargeOneIsNot(t *testing.T) {
 	if _, body := n.provider.last(); string(body) != large {
 		t.Error("it was changed")
 	}
-	if got := n.call("POST", messagesPath, large+strings.Repeat(" ", 2<<20)); got.err == nil && (got.status != 413 || !strings.Contains(got.body, "request_too_large")) {
+	if got := n.call("POST", messagesPath, large+strings.Repeat(" ", 2<<20)); got.err == nil &&
+		(got.status != 413 || !strings.Contains(got.body, "request_too_large")) {
 		t.Errorf("%d %.200s %v", got.status, got.body, got.err)
 	}
 }

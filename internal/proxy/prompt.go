@@ -86,7 +86,9 @@ func (x *exchange) decideOne(q *request) rulebook.Decision {
 	}
 	d := x.p.core.Book.Decide(x.r.Context(), x.who, e)
 	if d.Action == policy.Allow && !known && x.rules.continued != "" {
-		requirePerson(&d, x.rules.continued, "This continues a conversation that the provider keeps and Signalbox has not seen, so the rule "+x.rules.continued+" cannot be checked against what came before.")
+		requirePerson(&d, x.rules.continued,
+			"This continues a conversation that the provider keeps and Signalbox has not seen, so the rule "+x.rules.continued+
+				" cannot be checked against what came before.")
 	}
 	return d
 }

@@ -79,7 +79,11 @@ func (p *Proxy) takeResults(x *exchange) {
 					if r.failed {
 						summary = "The tool has failed"
 					}
-					if err := gate.AddReceipt(tx, gateID, who.Actor(), gate.Receipt{Succeeded: !r.failed, Summary: summary + " (" + clean(r.id) + ")", Detail: shownResult(r)}); err != nil {
+					if err := gate.AddReceipt(tx, gateID, who.Actor(),
+						gate.Receipt{
+							Succeeded: !r.failed, Summary: summary + " (" + clean(r.id) + ")",
+							Detail: shownResult(r),
+						}); err != nil {
 						return err
 					}
 				}

@@ -116,7 +116,8 @@ func (r *recorder) checkRoom() error {
 	if r.queued < maxQueued {
 		return nil
 	}
-	return fault.Wrap(r.failed, fault.Overloaded, "Too many calls wait to be written down. Try again in a moment.").With(wire.RetryAfter, 2)
+	return fault.Wrap(r.failed, fault.Overloaded,
+		"Too many calls wait to be written down. Try again in a moment.").With(wire.RetryAfter, 2)
 }
 
 func (r *recorder) add(x *exchange, one *called) {
@@ -253,7 +254,12 @@ func Readers() map[string]rulebook.Reader {
 			tokens += float64(one.Input + one.Output + one.CacheRead + one.CacheWrite)
 			cost += float64(one.CostNano) / 1e9
 		}
-		return rulebook.Reading{Facts: []rulebook.Fact{{Agent: c.Agent, What: "prompts", N: prompts}, {Agent: c.Agent, What: "tool_calls", N: tools}, {Agent: c.Agent, What: "tokens", N: tokens}, {Agent: c.Agent, What: "cost", N: cost}}}, nil
+		return rulebook.Reading{Facts: []rulebook.Fact{
+			{Agent: c.Agent, What: "prompts", N: prompts},
+			{Agent: c.Agent, What: "tool_calls", N: tools},
+			{Agent: c.Agent, What: "tokens", N: tokens},
+			{Agent: c.Agent, What: "cost", N: cost},
+		}}, nil
 	}}
 }
 

@@ -79,7 +79,8 @@ func (x *exchange) keptReply(g *gate.Gate) (*kept, error) {
 		return nil, err
 	}
 	if len(entries) == 0 || entries[0].Body == nil {
-		return nil, fault.New(fault.NotFound, "The reply that was approved is not kept any more. Change the request a little to ask anew.")
+		return nil, fault.New(fault.NotFound,
+			"The reply that was approved is not kept any more. Change the request a little to ask anew.")
 	}
 	var k kept
 	if err := entries[0].Decode(&k); err != nil {

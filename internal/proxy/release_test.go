@@ -70,7 +70,8 @@ func TestBytesThatWereChangedAfterTheGateWasOpenedAreNeverReleased(t *testing.T)
 				n.decide(g.ID, true, "")
 				again := n.call("POST", messagesPath, ask)
 				for _, got := range []answer{<-waiting, again} {
-					if strings.Contains(got.body, "bash") || strings.Contains(got.body, "dash") || strings.Contains(got.body, "partial_json") || got.err == nil && !strings.Contains(got.body, "error") {
+					if strings.Contains(got.body, "bash") || strings.Contains(got.body, "dash") ||
+						strings.Contains(got.body, "partial_json") || got.err == nil && !strings.Contains(got.body, "error") {
 						t.Errorf("%s: %+v", name, got)
 					}
 				}
@@ -122,10 +123,12 @@ func TestAReceiverHearsOfTheDecisionAndCanTellWhoSpeaks(t *testing.T) {
 				t.Fatal("nobody called")
 			}
 			stamp := got.header.Get("Webhook-Timestamp")
-			if want := "v1," + base64.StdEncoding.EncodeToString(mac(key, got.header.Get("Webhook-Id")+"."+stamp+"."+string(got.body))); got.header.Get("Webhook-Signature") != want {
+			if want := "v1," + base64.StdEncoding.EncodeToString(mac(key,
+				got.header.Get("Webhook-Id")+"."+stamp+"."+string(got.body))); got.header.Get("Webhook-Signature") != want {
 				t.Errorf("the signature is %q, and should be %q", got.header.Get("Webhook-Signature"), want)
 			}
-			if want := "sha256=" + hex.EncodeToString(mac([]byte(secret), stamp+"."+string(got.body))); got.header.Get("X-Amp-Signature") != want {
+			if want := "sha256=" +
+				hex.EncodeToString(mac([]byte(secret), stamp+"."+string(got.body))); got.header.Get("X-Amp-Signature") != want {
 				t.Errorf("the signature is %q, and should be %q", got.header.Get("X-Amp-Signature"), want)
 			}
 			var body map[string]any
@@ -133,10 +136,12 @@ func TestAReceiverHearsOfTheDecisionAndCanTellWhoSpeaks(t *testing.T) {
 				t.Fatalf("%s %v", got.body, err)
 			}
 			status := map[bool]string{true: "approved", false: "rejected"}[approve]
-			if body["gate_id"] != g.ID || body["status"] != status || body["run_id"] != "run-7" || body["agent_id"] != "coder" || body["resolved_by"] != "operator" || body["resolved_at"] == "" {
+			if body["gate_id"] != g.ID || body["status"] != status || body["run_id"] != "run-7" || body["agent_id"] != "coder" ||
+				body["resolved_by"] != "operator" || body["resolved_at"] == "" {
 				t.Errorf("%s", got.body)
 			}
-			if got := n.call("POST", messagesPath, ask, "Prefer", "respond-async", "X-Amp-Run", "run-7"); approve != (got.body == formCases[0].reply) || !approve && got.status != 403 || n.provider.calls() > 2 {
+			if got := n.call("POST", messagesPath, ask, "Prefer", "respond-async", "X-Amp-Run",
+				"run-7"); approve != (got.body == formCases[0].reply) || !approve && got.status != 403 || n.provider.calls() > 2 {
 				t.Errorf("%+v", got)
 			}
 		}
@@ -149,7 +154,8 @@ func TestCallsAreForgottenWhenTheirDecisionStandsNoMore(t *testing.T) {
 		n.apply(gateBash)
 		held := func(i int) {
 			n.provider.json(formCases[0].reply)
-			waiting := n.begin("POST", messagesPath, strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint("Clean up ", i), 1))
+			waiting := n.begin("POST", messagesPath,
+				strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint("Clean up ", i), 1))
 			n.decide(n.gate().ID, true, "")
 			if got := <-waiting; got.status != 200 {
 				t.Fatalf("%+v", got)
@@ -169,7 +175,8 @@ func TestCallsAreForgottenWhenTheirDecisionStandsNoMore(t *testing.T) {
 			t.Errorf("%d calls are known", n.proxy.Known())
 		}
 		var rows int
-		if err := n.DB.Read.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM gate_approval").Scan(&rows); err != nil || rows != 2 {
+		if err := n.DB.Read.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM gate_approval").Scan(&rows); err != nil ||
+			rows != 2 {
 			t.Errorf("%d rows, %v", rows, err)
 		}
 		held(0) // anew

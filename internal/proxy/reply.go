@@ -61,7 +61,8 @@ func (x *exchange) judgeReply(res *http.Response) (*gate.Approval, error) {
 	text, err := plain(res.Header, raw)
 	var about form.Facts
 	defer func() { x.recordCall(about) }()
-	if !x.rules.tools && (err == nil || !x.out.committed) || err == nil && isJSON(res.Header) && !x.form.MayCall(text) && form.IsWhole(text) {
+	if !x.rules.tools && (err == nil || !x.out.committed) ||
+		err == nil && isJSON(res.Header) && !x.form.MayCall(text) && form.IsWhole(text) {
 		x.passReply(res, raw, text)
 		about, _, _ = x.form.Reply(text)
 		return nil, nil

@@ -64,7 +64,8 @@ func newMatrix(t *testing.T) *matrix {
 	m.silent = start(t, storetest.SQLite(t), func(o *proxy.Options) { o.Quiet = time.Minute })
 	keys := map[string]string{"plain": m.node.key, "silent": m.silent.key}
 	for name, s := range map[string]proxy.NewSettings{"soft": {SoftReject: true}, "short": {HoldSeconds: 1}} {
-		a, issued, err := m.node.Roster.AddAgent(t.Context(), roster.Identity{Role: roster.Admin}, roster.NewAgent{Name: name, Workspace: "default"})
+		a, issued, err := m.node.Roster.AddAgent(t.Context(), roster.Identity{Role: roster.Admin},
+			roster.NewAgent{Name: name, Workspace: "default"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +77,8 @@ func newMatrix(t *testing.T) *matrix {
 	text, _ := json.Marshal(keys)
 	m.keys = string(text)
 	for _, n := range []*node{m.node, m.silent} {
-		n.apply(gateBash + "  - {name: later, on: [prompt], when: 'event.text.contains(\"/deferred\")', then: defer, retry_after: 1s}\n")
+		n.apply(gateBash +
+			"  - {name: later, on: [prompt], when: 'event.text.contains(\"/deferred\")', then: defer, retry_after: 1s}\n")
 		n.provider.answers(m.answer)
 		handler := n.web.Config.Handler
 		n.web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -100,7 +102,8 @@ func (m *matrix) answer(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get("X-Scenario")
 	c := formCases[0]
 	for _, one := range formCases {
-		if strings.HasSuffix(one.path, r.URL.Path) && strings.Contains(one.path, "openai") == !strings.Contains(r.URL.Path, "messages") {
+		if strings.HasSuffix(one.path, r.URL.Path) &&
+			strings.Contains(one.path, "openai") == !strings.Contains(r.URL.Path, "messages") {
 			c = one
 		}
 	}
@@ -145,7 +148,8 @@ func (m *matrix) operate(n *node) {
 		for _, g := range all {
 			waits := time.Since(g.OpenedAt)
 			switch {
-			case strings.HasSuffix(g.ProposedAction, "-approve") && waits > 4500*time.Millisecond, strings.HasSuffix(g.ProposedAction, "-late") && waits > 9*time.Second:
+			case strings.HasSuffix(g.ProposedAction, "-approve") && waits > 4500*time.Millisecond,
+				strings.HasSuffix(g.ProposedAction, "-late") && waits > 9*time.Second:
 				_, _ = n.Gates.Vote(context.Background(), n.operator, g.ID, gate.Ballot{Approve: true})
 			case strings.HasSuffix(g.ProposedAction, "-reject") && waits > 50*time.Millisecond:
 				_, _ = n.Gates.Vote(context.Background(), n.operator, g.ID, gate.Ballot{Note: "Not today."})
@@ -253,7 +257,8 @@ func (m *matrix) check(s seen, want wanted) {
 	case !want.held && want.failed != (s.Error != ""):
 	case want.status != 0 && s.Status != want.status:
 	case !strings.Contains(s.Text+s.Message, want.text):
-	case want.tool == "" && tools != "" && !want.held || want.tool != "" && (len(s.Tools) != 1 || !strings.HasPrefix(tools, want.tool+" ") || !strings.Contains(tools, s.ID)):
+	case want.tool == "" && tools != "" && !want.held ||
+		want.tool != "" && (len(s.Tools) != 1 || !strings.HasPrefix(tools, want.tool+" ") || !strings.Contains(tools, s.ID)):
 	case asked != want.asked || want.sent > 0 && sent != want.sent || want.sent == several && sent < 2:
 	case s.Ended != nil && *s.Ended == want.unended && !want.failed:
 	case s.Gaps != 0:

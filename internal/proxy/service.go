@@ -69,18 +69,25 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 	for _, d := range []struct {
 		of     *time.Duration
 		absent time.Duration
-	}{{&o.Beat, 12 * time.Second}, {&o.Quiet, 100 * time.Second}, {&o.Hold, 9 * time.Minute}, {&o.Idle, 10 * time.Minute}} {
+	}{
+		{&o.Beat, 12 * time.Second},
+		{&o.Quiet, 100 * time.Second},
+		{&o.Hold, 9 * time.Minute},
+		{&o.Idle, 10 * time.Minute},
+	} {
 		if *d.of == 0 {
 			*d.of = d.absent
 		}
 	}
 	p := &Proxy{
 		Options: o, core: core, upstreams: map[string]*url.URL{},
-		settings: map[string]Settings{}, owners: map[string]binding{}, approvals: map[string]*gate.Approval{}, awaited: map[string]awaited{},
+		settings: map[string]Settings{}, owners: map[string]binding{}, approvals: map[string]*gate.Approval{},
+		awaited: map[string]awaited{},
 		threads: map[string]known{}, announced: map[string]chan struct{}{},
 		transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, MaxIdleConns: 1024, MaxIdleConnsPerHost: 512, IdleConnTimeout: 90 * time.Second,
-			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: o.Idle, DisableCompression: true, ForceAttemptHTTP2: true,
+			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: o.Idle, DisableCompression: true,
+			ForceAttemptHTTP2: true,
 		},
 	}
 	for name, address := range o.Upstreams {

@@ -70,7 +70,8 @@ func (p *Proxy) Configure(ctx context.Context, by roster.Identity, a roster.Agen
 			return err
 		}
 		if slices.ContainsFunc(s.ProviderKeys, func(sum string) bool { return slices.Contains(taken, sum) }) {
-			return fault.New(fault.Conflict, "One of these keys is registered to another agent. A key stands for one agent.").About("provider_keys")
+			return fault.New(fault.Conflict,
+				"One of these keys is registered to another agent. A key stands for one agent.").About("provider_keys")
 		}
 		tx.Append(ledger.Event{
 			Workspace: a.Workspace, Kind: kindSet, Actor: by.Actor(), Subject: a.ID, Body: configured{a.Name, s},

@@ -105,7 +105,8 @@ func before(e *ledger.Entry, d time.Duration) int64 { return e.At.Add(-d).UnixMi
 func applyHeld(tx *store.Tx, e *ledger.Entry, b *held) {
 	gate.SetApproval(tx, b.approval(e.Subject, e.At), e.At)
 	for _, one := range b.Calls {
-		tx.Exec("INSERT INTO proxy_call (agent, call, gate, at) VALUES ($1, $2, $3, $4) ON CONFLICT (agent, call) DO UPDATE SET gate = excluded.gate, at = excluded.at", b.Agent, one, b.Gate, e.At.UnixMicro())
+		tx.Exec("INSERT INTO proxy_call (agent, call, gate, at) VALUES ($1, $2, $3, $4) ON CONFLICT (agent, call) DO "+
+			"UPDATE SET gate = excluded.gate, at = excluded.at", b.Agent, one, b.Gate, e.At.UnixMicro())
 	}
 	tx.Exec("DELETE FROM proxy_call WHERE at < $1", before(e, resultsAwaited))
 }
@@ -126,14 +127,16 @@ func applyThreaded(tx *store.Tx, e *ledger.Entry, b *threaded) error {
 		return err
 	}
 	for _, id := range b.IDs {
-		tx.Exec("INSERT INTO proxy_thread (agent, id, tools, at) VALUES ($1, $2, $3, $4) ON CONFLICT (agent, id) DO UPDATE SET tools = excluded.tools, at = excluded.at", b.Agent, id, tools, e.At.UnixMicro())
+		tx.Exec("INSERT INTO proxy_thread (agent, id, tools, at) VALUES ($1, $2, $3, $4) ON CONFLICT (agent, id) DO UPDATE "+
+			"SET tools = excluded.tools, at = excluded.at", b.Agent, id, tools, e.At.UnixMicro())
 	}
 	tx.Exec("DELETE FROM proxy_thread WHERE at < $1", before(e, threadsKept))
 	return nil
 }
 
 func applySet(tx *store.Tx, e *ledger.Entry, b *configured) {
-	tx.Exec("INSERT INTO proxy_agent (agent, seq) VALUES ($1, $2) ON CONFLICT (agent) DO UPDATE SET seq = excluded.seq", e.Subject, e.Seq)
+	tx.Exec("INSERT INTO proxy_agent (agent, seq) VALUES ($1, $2) ON CONFLICT (agent) DO UPDATE SET seq = excluded.seq",
+		e.Subject, e.Seq)
 	tx.Exec("DELETE FROM proxy_provider_key WHERE agent = $1", e.Subject)
 	for _, sum := range b.ProviderKeys {
 		tx.Exec("INSERT INTO proxy_provider_key (sum, agent) VALUES ($1, $2)", sum, e.Subject)

@@ -68,7 +68,8 @@ func (p *Proxy) threadTools(ctx context.Context, agent, id string) ([]string, bo
 		return t.tools, t.at.After(oldest)
 	}
 	var tools []byte
-	err := p.core.DB.QueryRow(ctx, "SELECT tools FROM proxy_thread WHERE agent = $1 AND id = $2 AND at > $3", []any{agent, id, oldest.UnixMicro()}, &tools)
+	err := p.core.DB.QueryRow(ctx, "SELECT tools FROM proxy_thread WHERE agent = $1 AND id = $2 AND at > $3",
+		[]any{agent, id, oldest.UnixMicro()}, &tools)
 	if err != nil || wire.Unmarshal(tools, &t.tools) != nil {
 		return nil, false // what cannot be read is not known
 	}

@@ -61,7 +61,8 @@ func (x *exchange) callProvider(body io.Reader, length int64) (res *http.Respons
 	if res.Header.Get("Location") != "" && res.StatusCode/100 == 3 {
 		_ = res.Body.Close()
 		// A client that follows it sends its key there, and its calls pass the rules.
-		return nil, end, &gatewayError{"The provider answers with a redirect, which is neither followed nor passed on. Set the provider's address to where it is now."}
+		return nil, end, &gatewayError{"The provider answers with a redirect, which is neither followed nor passed on. Set " +
+			"the provider's address to where it is now."}
 	}
 	return res, end, nil
 }

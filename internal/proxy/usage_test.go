@@ -56,7 +56,8 @@ func TestWhatACallTookIsCountedFromTheReply(t *testing.T) {
 		var input, output, cached, cost int64
 		for _, r := range n.called(6) {
 			for _, one := range r.Calls {
-				if r.Project != "deck-1" || r.Agent != n.agent.ID || one.Status != 200 || one.ID == "" || one.Rule != "default" || one.ToolCalls != 1 || len(one.Request) != 64 {
+				if r.Project != "deck-1" || r.Agent != n.agent.ID || one.Status != 200 || one.ID == "" || one.Rule != "default" ||
+					one.ToolCalls != 1 || len(one.Request) != 64 {
 					t.Errorf("%+v", one)
 				}
 				input, output, cached, cost = input+one.Input, output+one.Output, cached+one.CacheRead, cost+one.CostNano
@@ -73,7 +74,9 @@ func TestWhatACallTookIsCountedFromTheReply(t *testing.T) {
 		go func() { done <- n.counters.Run(ctx) }()
 		testbed.Until(t, "the counters", func() bool {
 			var in, out, nano int64
-			err := n.DB.Read.QueryRowContext(t.Context(), "SELECT COALESCE(SUM(input_tokens), 0), COALESCE(SUM(output_tokens), 0), COALESCE(SUM(cost_nano), 0) FROM counter_day WHERE project = 'deck-1'").Scan(&in, &out, &nano)
+			err := n.DB.Read.QueryRowContext(t.Context(),
+				"SELECT COALESCE(SUM(input_tokens), 0), COALESCE(SUM(output_tokens), 0), COALESCE(SUM(cost_nano), 0) FROM "+
+					"counter_day WHERE project = 'deck-1'").Scan(&in, &out, &nano)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +89,8 @@ func TestWhatACallTookIsCountedFromTheReply(t *testing.T) {
 
 func TestABudgetStopsCalls(t *testing.T) {
 	each(t, func(t *testing.T, n *node) {
-		n.apply("  - {name: day, on: [prompt], when: 'recent.cost(\"24h\") > 0.001', then: block, reason: The budget of the day is used up.}\n")
+		n.apply("  - {name: day, on: [prompt], when: 'recent.cost(\"24h\") > 0.001', then: block, " +
+			"reason: The budget of the day is used up.}\n")
 		n.provider.json(strings.ReplaceAll(formCases[0].reply, "bash", "read")) // 0.0009 dollars
 		ask := fmt.Sprintf(messageAsk, false)
 		for i := range 2 {
@@ -113,7 +117,9 @@ func TestTheNextRequestBringsTheReceipt(t *testing.T) {
 			next   string
 			failed bool
 		}{
-			{formCases[0], `{"model":"m","messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","is_error":true,"content":"no such file \u0000"}]}]}`, true},
+			{
+				formCases[0], `{"model":"m","messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","is_error":true,"content":"no such file \u0000"}]}]}`, true,
+			},
 			{formCases[1], `{"model":"m","messages":[{"role":"tool","tool_call_id":"call_1","content":"done"}]}`, false},
 			{formCases[2], `{"model":"m","input":[{"type":"function_call_output","call_id":"call_1","output":"done"}]}`, false},
 		} {
@@ -142,7 +148,8 @@ func TestTheNextRequestBringsTheReceipt(t *testing.T) {
 func TestAConversationThatTheProviderKeepsIsJudgedWithWhatCameBefore(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		rule := "  - {name: shell, on: [prompt], when: 'event.tools.exists(t, t == \"bash\")', then: block, reason: No shells.}\n"
+		rule := "  - {name: shell, on: [prompt], when: 'event.tools.exists(t, t == " +
+			"\"bash\")', then: block, reason: No shells.}\n"
 		tools := `"tools":[{"name":"bash","input_schema":{}}],`
 		create := `{"model":"m",` + tools + `"thread":{"type":"create"},"messages":[]}`
 		n.provider.json(`{"id":"msg_a","content":[]}`)
@@ -150,7 +157,8 @@ func TestAConversationThatTheProviderKeepsIsJudgedWithWhatCameBefore(t *testing.
 			t.Fatalf("%+v", got)
 		}
 		n.provider.json(`{"id":"resp_a","output":[]}`)
-		if got := n.call("POST", responsesPath, `{"model":"m","input":"x","tools":[{"type":"function","name":"bash"}]}`); got.status != 200 {
+		if got := n.call("POST", responsesPath,
+			`{"model":"m","input":"x","tools":[{"type":"function","name":"bash"}]}`); got.status != 200 {
 			t.Fatalf("%+v", got)
 		}
 		testbed.Until(t, "the conversations", func() bool { return len(n.Entries("proxy.threaded")) == 2 })
@@ -177,7 +185,10 @@ func TestAConversationThatTheProviderKeepsIsJudgedWithWhatCameBefore(t *testing.
 		}
 		// Where no rule depends on it, it is passed: a word in a text, or in another name, is not
 		// a field.
-		for i, when := range []string{`event.model == "z"`, `event.model == "tools"`, `event.toolset == "payload"`, `agent.labels.text == "text"`} {
+		for i, when := range []string{
+			`event.model == "z"`, `event.model == "tools"`, `event.toolset == "payload"`,
+			`agent.labels.text == "text"`,
+		} {
 			n.apply(fmt.Sprintf("  - {name: model, on: [prompt], when: %q, then: block}\n", when))
 			unknown := fmt.Sprintf(`{"model":"m","thread":{"type":"continue","previous_message_id":"msg_c%d"}}`, i)
 			if got := n.call("POST", messagesPath, unknown); got.status != 200 {

@@ -32,7 +32,8 @@ type place struct{ provider, workspace string }
 
 func openVault(db *store.DB, key []byte) (*vault, error) {
 	if len(key) < 32 {
-		return nil, fault.New(fault.InvalidConfig, "The key of the vault has %d bytes; it should have at least 32 random ones.", len(key)).About("vault.key")
+		return nil, fault.New(fault.InvalidConfig,
+			"The key of the vault has %d bytes; it should have at least 32 random ones.", len(key)).About("vault.key")
 	}
 	sum := sha256.Sum256(append([]byte("signalbox vault\x00"), key...))
 	c, err := aes.NewCipher(sum[:])
@@ -201,7 +202,8 @@ func (p *Proxy) Keys(ctx context.Context) (ProviderKeys, error) {
 // keyPlace is the place that a caller names and may see.
 func keyPlace(ctx context.Context, provider, workspace string) (place, error) {
 	if !slices.Contains(Providers, provider) {
-		return place{}, fault.New(fault.NotFound, "There is no provider %.40q. %s", provider, fault.DidYouMean(provider, Providers))
+		return place{},
+			fault.New(fault.NotFound, "There is no provider %.40q. %s", provider, fault.DidYouMean(provider, Providers))
 	}
 	workspace, visible := wire.Within(ctx, workspace)
 	if !visible {
@@ -211,7 +213,9 @@ func keyPlace(ctx context.Context, provider, workspace string) (place, error) {
 }
 
 // PutKey puts a key into the vault as far as the caller may, and lists the vault.
-func (p *Proxy) PutKey(ctx context.Context, by roster.Identity, provider string, in NewProviderKey) (ProviderKeys, error) {
+func (p *Proxy) PutKey(ctx context.Context, by roster.Identity, provider string, in NewProviderKey) (ProviderKeys,
+	error,
+) {
 	at, err := keyPlace(ctx, provider, in.Workspace)
 	if err == nil {
 		err = in.check()
@@ -233,9 +237,11 @@ func (p *Proxy) RemoveKey(ctx context.Context, by roster.Identity, provider, wor
 	}
 	err = p.writeKey(ctx, by, &keySet{Provider: at.provider, For: at.workspace}, func(tx *ledger.Tx) error {
 		var n int
-		err := tx.QueryRow("SELECT COUNT(*) FROM proxy_vault WHERE provider = $1 AND workspace = $2", []any{at.provider, at.workspace}, &n)
+		err := tx.QueryRow("SELECT COUNT(*) FROM proxy_vault WHERE provider = $1 AND workspace = $2",
+			[]any{at.provider, at.workspace}, &n)
 		if err == nil && n == 0 {
-			err = fault.New(fault.NotFound, "The vault has no such key of %s. `signalbox proxy key ls` lists those there are.", at.provider)
+			err = fault.New(fault.NotFound, "The vault has no such key of %s. `signalbox proxy key ls` lists those there are.",
+				at.provider)
 		}
 		return err
 	})

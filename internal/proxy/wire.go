@@ -52,15 +52,20 @@ func (in *NewSettings) check() (s Settings, err error) {
 		s.Mode = ModeHold
 	}
 	if s.Mode != ModeHold && s.Mode != ModeAsync {
-		return s, fault.New(fault.InvalidPayload, "The mode should be %s or %s, and is %.40q.", ModeHold, ModeAsync, s.Mode).About("mode")
+		return s, fault.New(fault.InvalidPayload, "The mode should be %s or %s, and is %.40q.", ModeHold, ModeAsync,
+			s.Mode).About("mode")
 	}
 	if s.HoldSeconds < 0 || s.HoldSeconds > maxHold {
-		return s, fault.New(fault.InvalidPayload, "hold_seconds should be from 1 to %d, or 0 for the server's own, and is %d.", maxHold, s.HoldSeconds).About("hold_seconds")
+		return s, fault.New(fault.InvalidPayload,
+			"hold_seconds should be from 1 to %d, or 0 for the server's own, and is %d.", maxHold,
+			s.HoldSeconds).About("hold_seconds")
 	}
 	for _, sum := range in.ProviderKeys {
 		sum = strings.ToLower(strings.TrimPrefix(sum, "sha256:"))
 		if raw, err := hex.DecodeString(sum); err != nil || len(raw) != sha256.Size {
-			return s, fault.New(fault.InvalidPayload, "A provider's key is registered by its SHA-256 in hex, 64 characters, and never as it is. `signalbox proxy agent NAME --provider-key-file FILE` makes it.").About("provider_keys")
+			return s, fault.New(fault.InvalidPayload,
+				"A provider's key is registered by its SHA-256 in hex, 64 characters, and never as it is. `signalbox proxy agent "+
+					"NAME --provider-key-file FILE` makes it.").About("provider_keys")
 		}
 		if !slices.Contains(s.ProviderKeys, sum) {
 			s.ProviderKeys = append(s.ProviderKeys, sum)
@@ -99,10 +104,12 @@ type NewProviderKey struct {
 func (n *NewProviderKey) check() error {
 	n.Key = strings.TrimSpace(n.Key)
 	if n.Key == "" || len(n.Key) > 4096 || strings.ContainsFunc(n.Key, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return fault.New(fault.InvalidPayload, "The key should be one word of printable characters, such as sk-ant-….").About("key")
+		return fault.New(fault.InvalidPayload,
+			"The key should be one word of printable characters, such as sk-ant-….").About("key")
 	}
 	if isAgentKey(n.Key) {
-		return fault.New(fault.InvalidPayload, "This is a key of Signalbox. The vault takes the key that the provider has given you.").About("key")
+		return fault.New(fault.InvalidPayload,
+			"This is a key of Signalbox. The vault takes the key that the provider has given you.").About("key")
 	}
 	return nil
 }

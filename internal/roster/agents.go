@@ -48,7 +48,8 @@ func checkLabels(labels map[string]string) error {
 	}
 	for k, v := range labels {
 		if k == "" || len(k) > 63 || len(v) > 255 {
-			return fault.New(fault.InvalidPayload, "The label %.80q is too long, or has no name. A name has 1 to 63 bytes, a value at most 255.", k).About("labels")
+			return fault.New(fault.InvalidPayload,
+				"The label %.80q is too long, or has no name. A name has 1 to 63 bytes, a value at most 255.", k).About("labels")
 		}
 	}
 	return nil
@@ -97,16 +98,25 @@ func (r *Roster) admit(tx *ledger.Tx, n NewAgent) (body agentAdded, err error) {
 	if err := RequireWorkspace(tx, n.Workspace); err != nil {
 		return body, err
 	}
-	if taken, err := exists(tx, "SELECT 1 FROM agent WHERE workspace = $1 AND name = $2", n.Workspace, n.Name); err != nil {
+	if taken, err := exists(tx, "SELECT 1 FROM agent WHERE workspace = $1 AND name = $2", n.Workspace,
+		n.Name); err != nil {
 		return body, err
 	} else if taken {
-		return body, fault.New(fault.AlreadyExists, "Workspace %q has an agent %q already. Choose another name, or issue a key for that agent.", n.Workspace, n.Name).About("name")
+		return body, fault.New(fault.AlreadyExists,
+			"Workspace %q has an agent %q already. Choose another name, or issue a key for that agent.", n.Workspace,
+			n.Name).About("name")
 	}
-	body = agentAdded{Name: n.Name, Address: cmp.Or(n.address, n.Name+"@"+n.Workspace+"."+r.provider), Trust: n.Trust, Labels: n.Labels}
-	if held, err := exists(tx, "SELECT 1 FROM address_hold WHERE address = $1 AND until_at > $2", body.Address, tx.Now().UnixMicro()); err != nil {
+	body = agentAdded{
+		Name: n.Name, Address: cmp.Or(n.address, n.Name+"@"+n.Workspace+"."+r.provider), Trust: n.Trust,
+		Labels: n.Labels,
+	}
+	if held, err := exists(tx, "SELECT 1 FROM address_hold WHERE address = $1 AND until_at > $2", body.Address,
+		tx.Now().UnixMicro()); err != nil {
 		return body, err
 	} else if held {
-		return body, fault.New(fault.AlreadyExists, "The address %s was given up a while ago, and is kept from others so that nobody gets mail for the one before. Choose another name.", body.Address).About("name")
+		return body, fault.New(fault.AlreadyExists,
+			"The address %s was given up a while ago, and is kept from others so that nobody gets "+
+				"mail for the one before. Choose another name.", body.Address).About("name")
 	}
 	if n.Owner != "" {
 		var owner Owner
@@ -120,7 +130,8 @@ func (r *Roster) admit(tx *ledger.Tx, n NewAgent) (body agentAdded, err error) {
 func RequireWorkspace(tx *ledger.Tx, workspace string) error {
 	ok, err := exists(tx, "SELECT 1 FROM workspace WHERE name = $1", workspace)
 	if err == nil && !ok {
-		return fault.New(fault.NotFound, "There is no workspace %q. The one that is always there is %q.", workspace, DefaultWorkspace).About("workspace")
+		return fault.New(fault.NotFound, "There is no workspace %q. The one that is always there is %q.", workspace,
+			DefaultWorkspace).About("workspace")
 	}
 	return err
 }
@@ -211,7 +222,10 @@ func (c parsedChange) append(tx *ledger.Tx, by Identity, a Agent) {
 		if *c.Suspended {
 			suspend(tx, by.Actor(), a, agentSuspended{})
 		} else {
-			tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "agent.resumed", Actor: by.Actor(), Subject: a.ID, Body: empty{}})
+			tx.Append(ledger.Event{
+				Workspace: a.Workspace, Kind: "agent.resumed", Actor: by.Actor(), Subject: a.ID,
+				Body: empty{},
+			})
 		}
 	}
 	usePublicKey(tx, by, a, c.public)
@@ -223,7 +237,10 @@ func (r *Roster) Grant(tx *ledger.Tx, actor, workspace, agentID, trust string) e
 	if err != nil {
 		return err
 	}
-	tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "agent.changed", Actor: actor, Subject: a.ID, Body: agentChanged{trust, a.Labels, a.RateLimit}})
+	tx.Append(ledger.Event{
+		Workspace: a.Workspace, Kind: "agent.changed", Actor: actor, Subject: a.ID,
+		Body: agentChanged{trust, a.Labels, a.RateLimit},
+	})
 	return nil
 }
 
@@ -246,7 +263,9 @@ func Remove(tx *ledger.Tx, actor, workspace, agentID string, hold time.Duration)
 }
 
 // Suspend suspends an agent until a moment, or until somebody resumes it.
-func (r *Roster) Suspend(ctx context.Context, by Identity, workspace, name, reason string, until time.Time) (Agent, error) {
+func (r *Roster) Suspend(ctx context.Context, by Identity, workspace, name, reason string, until time.Time) (Agent,
+	error,
+) {
 	var a Agent
 	err := r.onAgent(ctx, workspace, name, func(tx *ledger.Tx, found Agent) (err error) {
 		body := agentSuspended{Reason: reason}

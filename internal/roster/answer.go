@@ -15,14 +15,18 @@ func Answer[T any](call func(ctx context.Context, who Identity) (T, error)) wire
 }
 
 // AnswerAbout is Answer for a call about what the path names.
-func AnswerAbout[T any](name string, call func(ctx context.Context, who Identity, named string) (T, error)) wire.Handler {
+func AnswerAbout[T any](name string,
+	call func(ctx context.Context, who Identity, named string) (T, error),
+) wire.Handler {
 	return wire.Answer(http.StatusOK, func(r *http.Request) (T, error) {
 		return call(r.Context(), From(r.Context()), r.PathValue(name))
 	})
 }
 
 // AnswerBody is Answer for a call that reads its body, of at most so many bytes, itself.
-func AnswerBody[T any](status int, most int64, call func(ctx context.Context, who Identity, body []byte) (T, error)) wire.Handler {
+func AnswerBody[T any](status int, most int64,
+	call func(ctx context.Context, who Identity, body []byte) (T, error),
+) wire.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		body, err := wire.Read(w, r, most)
 		if err != nil {

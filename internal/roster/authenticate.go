@@ -23,10 +23,12 @@ func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, err
 	}
 	now := r.now().UnixMicro()
 	if h.revoked != 0 { // whenever: this node's clock may be behind the one that wrote it
-		return Identity{}, fault.New(fault.Unauthenticated, "This key was revoked. An operator makes a new one with `signalbox %s %s`.", newKeyCommand[h.who.Kind], h.who.Name)
+		return Identity{}, fault.New(fault.Unauthenticated,
+			"This key was revoked. An operator makes a new one with `signalbox %s %s`.", newKeyCommand[h.who.Kind], h.who.Name)
 	}
 	if h.expires != 0 && now >= h.expires {
-		return Identity{}, fault.New(fault.Unauthenticated, "This key was rotated, and its grace period is over. Use the key that replaced it.")
+		return Identity{},
+			fault.New(fault.Unauthenticated, "This key was rotated, and its grace period is over. Use the key that replaced it.")
 	}
 	if h.who.Kind == HolderAgent {
 		r.presence.see(h.who.ID, now)
@@ -54,7 +56,10 @@ func (r *Roster) Named(ctx context.Context, workspace, name string) (Identity, e
 	return h.who, nil
 }
 
-var newKeyCommand = map[HolderKind]string{HolderAgent: "keys issue", HolderOperator: "operators token", HolderOwner: "owners key"}
+var newKeyCommand = map[HolderKind]string{
+	HolderAgent: "keys issue", HolderOperator: "operators token",
+	HolderOwner: "owners key",
+}
 
 // withHolder joins a key with the one of three who holds it.
 const withHolder = `
@@ -69,7 +74,8 @@ func (r *Roster) holder(ctx context.Context, hash []byte) (h holding, err error)
 COALESCE(a.name, o.name, w.name, ''), COALESCE(a.workspace, o.workspace, w.workspace, ''), COALESCE(o.role, ''),
 COALESCE(a.address, ''), COALESCE(a.trust, ''), a.labels, COALESCE(a.suspended, $2), COALESCE(a.suspended_until, 0), a.rate_limit, p.key`+withHolder+`
 LEFT JOIN agent_public_key p ON p.agent = k.holder AND p.retired_at = 0 WHERE k.hash = $1`, hash, false).
-		Scan(&who.KeyID, &kind, &who.ID, &who.KeyLimit, &h.expires, &h.revoked, &who.Name, &who.Workspace, &who.Role, &who.Address, &who.Trust, &labels, &who.Suspended, &h.suspendedUntil, &who.RateLimit, (*[]byte)(&who.PublicKey))
+		Scan(&who.KeyID, &kind, &who.ID, &who.KeyLimit, &h.expires, &h.revoked, &who.Name, &who.Workspace, &who.Role,
+			&who.Address, &who.Trust, &labels, &who.Suspended, &h.suspendedUntil, &who.RateLimit, (*[]byte)(&who.PublicKey))
 	if errors.Is(err, sql.ErrNoRows) {
 		return h, unknownKey()
 	}
@@ -93,9 +99,11 @@ func (r *Roster) Find(ctx context.Context, address string) (Identity, error) {
 	if !found {
 		who := &h.who
 		var labels []byte
-		err := r.db.QueryRow(ctx, `SELECT a.id, a.name, a.workspace, a.address, a.trust, a.labels, a.suspended, a.suspended_until, a.rate_limit, p.key
+		err := r.db.QueryRow(ctx,
+			`SELECT a.id, a.name, a.workspace, a.address, a.trust, a.labels, a.suspended, a.suspended_until, a.rate_limit, p.key
 FROM agent a LEFT JOIN agent_public_key p ON p.agent = a.id AND p.retired_at = 0 WHERE a.address = $1 AND a.address <> ''`, []any{address},
-			&who.ID, &who.Name, &who.Workspace, &who.Address, &who.Trust, &labels, &who.Suspended, &h.suspendedUntil, &who.RateLimit, (*[]byte)(&who.PublicKey))
+			&who.ID, &who.Name, &who.Workspace, &who.Address, &who.Trust, &labels, &who.Suspended, &h.suspendedUntil,
+			&who.RateLimit, (*[]byte)(&who.PublicKey))
 		if errors.Is(err, sql.ErrNoRows) {
 			return Identity{}, fault.New(fault.NotFound, "There is no agent with the address %.254s here.", address)
 		}
@@ -112,5 +120,6 @@ FROM agent a LEFT JOIN agent_public_key p ON p.agent = a.id AND p.retired_at = 0
 }
 
 func unknownKey() error {
-	return fault.New(fault.Unauthenticated, "This key is not known here. Check that it was copied whole, and that it belongs to this server.")
+	return fault.New(fault.Unauthenticated,
+		"This key is not known here. Check that it was copied whole, and that it belongs to this server.")
 }

@@ -23,7 +23,8 @@ func TestADroppedBucketIsNotMissed(t *testing.T) {
 			if rapid.Bool().Draw(t, "another") {
 				b.find(bucketName{holder: "another", limit: 1}, now)
 			}
-			if got, want := b.find(bucketName{"agent", "requests", limit}, now).AllowN(now, 1), kept.AllowN(now, 1); got != want {
+			if got, want := b.find(bucketName{"agent", "requests", limit}, now).AllowN(now, 1), kept.AllowN(now,
+				1); got != want {
 				t.Fatalf("allowed %v, and would be %v had nothing been dropped", got, want)
 			}
 		}

@@ -45,7 +45,8 @@ func checkContact(channel, contact string) (string, error) {
 		ok = ok && err == nil && parsed.Address == contact
 	}
 	if !ok {
-		return "", fault.New(fault.InvalidPayload, "The contact for %s should be %s. It is %.80q.", channel, known.example, contact).About("contacts")
+		return "", fault.New(fault.InvalidPayload, "The contact for %s should be %s. It is %.80q.", channel, known.example,
+			contact).About("contacts")
 	}
 	return contact, nil
 }
@@ -82,7 +83,10 @@ func (r *Roster) ChangeOperator(ctx context.Context, by Identity, name string, c
 		if maps.Equal(before, p.Contacts) {
 			return nil
 		}
-		tx.Append(ledger.Event{Workspace: p.Workspace, Kind: "operator.changed", Actor: by.Actor(), Subject: p.ID, Body: operatorChanged{maps.Clone(p.Contacts)}})
+		tx.Append(ledger.Event{
+			Workspace: p.Workspace, Kind: "operator.changed", Actor: by.Actor(), Subject: p.ID,
+			Body: operatorChanged{maps.Clone(p.Contacts)},
+		})
 		return nil
 	})
 	return p, err
@@ -92,7 +96,8 @@ func (r *Roster) ChangeOperator(ctx context.Context, by Identity, name string, c
 // the vote of either.
 func checkFree(tx *ledger.Tx, by Identity, p Person, channel, contact string) error {
 	var holder, workspace string
-	err := tx.QueryRow("SELECT o.name, o.workspace FROM operator_contact c JOIN operator o ON o.id = c.operator WHERE c.channel = $1 AND c.contact = $2", []any{channel, contact}, &holder, &workspace)
+	err := tx.QueryRow("SELECT o.name, o.workspace FROM operator_contact c JOIN operator o ON o.id = c.operator WHERE "+
+		"c.channel = $1 AND c.contact = $2", []any{channel, contact}, &holder, &workspace)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil
@@ -103,7 +108,9 @@ func checkFree(tx *ledger.Tx, by Identity, p Person, channel, contact string) er
 	case by.Workspace != "" && by.Workspace != workspace:
 		holder = "another operator"
 	}
-	return fault.New(fault.AlreadyExists, "This contact for %s belongs to %s. A contact is one person's; take it away there first.", channel, holder).About("contacts")
+	return fault.New(fault.AlreadyExists,
+		"This contact for %s belongs to %s. A contact is one person's; take it away there first.", channel,
+		holder).About("contacts")
 }
 
 const selectPerson = "SELECT id, name, role, workspace, added_at FROM operator"
@@ -140,10 +147,13 @@ func addContacts(query store.Query, people []Person) error {
 // have made sure who it is.
 func (r *Roster) ByContact(ctx context.Context, channel, contact string) (Identity, error) {
 	who := Identity{Kind: HolderOperator}
-	err := r.db.Read.QueryRowContext(ctx, `SELECT o.id, o.name, o.role, o.workspace FROM operator_contact c JOIN operator o ON o.id = c.operator
+	err := r.db.Read.QueryRowContext(ctx,
+		`SELECT o.id, o.name, o.role, o.workspace FROM operator_contact c JOIN operator o ON o.id = c.operator
 WHERE c.channel = $1 AND c.contact = $2`, channel, contact).Scan(&who.ID, &who.Name, &who.Role, &who.Workspace)
 	if errors.Is(err, sql.ErrNoRows) {
-		return Identity{}, fault.New(fault.NotFound, "No operator is known by this %s contact. An admin sets it with `signalbox operators set NAME --%s CONTACT`.", channel, channel)
+		return Identity{}, fault.New(fault.NotFound,
+			"No operator is known by this %s contact. An admin sets it with `signalbox operators set NAME --%s CONTACT`.",
+			channel, channel)
 	}
 	return who, err
 }

@@ -24,11 +24,13 @@ func TestAContactIsOnePersons(t *testing.T) {
 			}
 		}
 		p, err := set("ann", map[string]string{"slack": "U0ANN", "telegram": "4711", "email": "Ann@Example.com"})
-		if diff := cmp.Diff(map[string]string{"slack": "U0ANN", "telegram": "4711", "email": "ann@example.com"}, p.Contacts); err != nil || diff != "" {
+		if diff := cmp.Diff(map[string]string{"slack": "U0ANN", "telegram": "4711", "email": "ann@example.com"},
+			p.Contacts); err != nil || diff != "" {
 			t.Error(err, diff)
 		}
 		who, err := r.ByContact(ctx, "telegram", "4711")
-		if want := (roster.Identity{Kind: roster.HolderOperator, ID: p.ID, Name: "ann", Role: roster.Operator}); err != nil || cmp.Diff(want, who) != "" {
+		if want := (roster.Identity{Kind: roster.HolderOperator, ID: p.ID, Name: "ann", Role: roster.Operator}); err != nil ||
+			cmp.Diff(want, who) != "" {
 			t.Errorf("%+v %v", who, err)
 		}
 		if who.Actor() != "operator:ann" {
@@ -37,13 +39,17 @@ func TestAContactIsOnePersons(t *testing.T) {
 		if _, err := r.ByContact(ctx, "slack", "4711"); !fault.Is(err, fault.NotFound) {
 			t.Errorf("the same contact in another channel: %v", err)
 		}
-		if _, err := set("bob", map[string]string{"slack": "U0ANN"}); !fault.Is(err, fault.AlreadyExists) || !strings.Contains(err.Error(), "ann") {
+		if _, err := set("bob", map[string]string{"slack": "U0ANN"}); !fault.Is(err, fault.AlreadyExists) ||
+			!strings.Contains(err.Error(), "ann") {
 			t.Errorf("a contact of another: %v", err)
 		}
 		if _, err := set("nobody", map[string]string{"slack": "U0XYZ"}); !fault.Is(err, fault.NotFound) {
 			t.Error(err)
 		}
-		for channel, bad := range map[string]string{"slack": "ann", "telegram": "@ann", "email": "Ann <ann@example.com>", "pigeon": "x"} {
+		for channel, bad := range map[string]string{
+			"slack": "ann", "telegram": "@ann", "email": "Ann <ann@example.com>",
+			"pigeon": "x",
+		} {
 			if _, err := set("bob", map[string]string{channel: bad}); !fault.Is(err, fault.InvalidPayload) {
 				t.Errorf("%s %s: %v", channel, bad, err)
 			}

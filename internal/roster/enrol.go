@@ -37,7 +37,11 @@ func (r *Roster) Enrol(tx *ledger.Tx, actor Identity, n Enrolment, key *Issued) 
 			return Agent{}, err
 		}
 	}
-	body, err := r.admit(tx, NewAgent{Name: n.Name, Workspace: n.Workspace, Owner: n.Owner, Trust: "standard", Labels: map[string]string{}, address: n.Address})
+	body, err := r.admit(tx,
+		NewAgent{
+			Name: n.Name, Workspace: n.Workspace, Owner: n.Owner, Trust: "standard", Labels: map[string]string{},
+			address: n.Address,
+		})
 	if err != nil {
 		return Agent{}, err
 	}
@@ -78,7 +82,10 @@ func (r *Roster) Prove(tx *ledger.Tx, actor Identity, a Agent, at int64) error {
 	if at <= last {
 		return fault.New(fault.Forbidden, "This proof was used before. Sign one with the time of now.").About("proof")
 	}
-	tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "agent.proved", Actor: actor.Actor(), Subject: a.ID, Body: agentProved{at}})
+	tx.Append(ledger.Event{
+		Workspace: a.Workspace, Kind: "agent.proved", Actor: actor.Actor(), Subject: a.ID,
+		Body: agentProved{at},
+	})
 	return nil
 }
 
@@ -104,7 +111,9 @@ func (r *Roster) OwnedBy(ctx context.Context, ownerID string) ([]Agent, error) {
 // NamedBefore lists the addresses of agents whose names are the given one and a dot and
 // more: those that are registered below a scope.
 func (r *Roster) NamedBefore(ctx context.Context, workspace, name string) ([]string, error) {
-	return store.All(r.db.Reading(ctx), store.Text, "SELECT address FROM agent WHERE workspace = $1 AND name > $2 AND name < $3 ORDER BY name LIMIT 2", workspace, name+".", name+"/")
+	return store.All(r.db.Reading(ctx), store.Text,
+		"SELECT address FROM agent WHERE workspace = $1 AND name > $2 AND name < $3 ORDER BY name LIMIT 2", workspace,
+		name+".", name+"/")
 }
 
 // EncodePublicKey writes a key as PEM.

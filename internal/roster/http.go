@@ -30,29 +30,108 @@ var inWorkspace = wire.Param{Name: "workspace", Meaning: "the workspace it is in
 // Routes are the roster's part of the operators' API.
 func (r *Roster) Routes() []wire.Route {
 	return []wire.Route{
-		{Method: "GET", Path: "/ops/agents", Summary: "List agents", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "workspace", Meaning: "only agents of this workspace"}}, wire.PageParams...), Answer: AgentPage{}, Handle: wire.Answer(http.StatusOK, r.getAgents)},
-		{Method: "POST", Path: "/ops/agents", Summary: "Add an agent; its keys are shown this once", Auth: wire.Operator, Request: NewAgent{}, Answer: AddedAgent{}, Status: 201, Handle: wire.Take(http.StatusCreated, maxBody, r.postAgent)},
-		{Method: "GET", Path: "/ops/agents/{name}", Summary: "Show an agent", Auth: wire.Viewer, Query: []wire.Param{inWorkspace}, Answer: Agent{}, Handle: wire.Answer(http.StatusOK, r.PathAgent)},
-		{Method: "PATCH", Path: "/ops/agents/{name}", Summary: "Change an agent, suspend it or let it go on; rate_limit is a number of requests a minute, 0 for no limit, or \"default\"", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Request: AgentChange{}, Answer: Agent{}, Handle: wire.Take(http.StatusOK, maxBody, r.patchAgent)},
-		{Method: "DELETE", Path: "/ops/agents/{name}", Summary: "Remove an agent and its keys", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Status: 204, Handle: wire.Do(r.deleteAgent)},
-		{Method: "GET", Path: "/ops/keys", Summary: "List keys, without their secrets", Auth: wire.Viewer, Query: append([]wire.Param{{Name: "agent", Meaning: "only keys of this agent"}, inWorkspace}, wire.PageParams...), Answer: KeyPage{}, Handle: wire.Answer(http.StatusOK, r.getKeys)},
-		{Method: "POST", Path: "/ops/keys", Summary: "Issue a further key for an agent", Auth: wire.Operator, Request: IssueKey{}, Answer: IssuedKey{}, Status: 201, Handle: r.postKey},
-		{Method: "POST", Path: "/ops/keys/{id}/rotate", Summary: "Replace a key; the old one works for 24 hours more", Auth: wire.Operator, Answer: IssuedKey{}, Status: 201, Handle: wire.Answer(http.StatusCreated, r.rotateKey)},
-		{Method: "POST", Path: "/ops/keys/{id}/revoke", Summary: "Refuse a key from now on", Auth: wire.Operator, Answer: Key{}, Handle: wire.Answer(http.StatusOK, r.revokeKey)},
-		{Method: "GET", Path: "/ops/workspaces", Summary: "List workspaces", Auth: wire.Viewer, Answer: WorkspaceList{}, Handle: wire.Answer(http.StatusOK, r.getWorkspaces)},
-		{Method: "POST", Path: "/ops/workspaces", Summary: "Add a workspace", Auth: wire.Admin, Request: NewWorkspace{}, Answer: NewWorkspace{}, Status: 201, Handle: wire.Take(http.StatusCreated, maxBody, r.postWorkspace)},
-		{Method: "GET", Path: "/ops/owners", Summary: "List owners, who may register agents", Auth: wire.Viewer, Query: []wire.Param{{Name: "workspace", Meaning: "only owners of this workspace"}}, Answer: OwnerList{}, Handle: wire.Answer(http.StatusOK, r.getOwners)},
-		{Method: "POST", Path: "/ops/owners", Summary: "Add an owner; the key is shown this once", Auth: wire.Operator, Request: NewOwner{}, Answer: AddedOwner{}, Status: 201, Handle: wire.Take(http.StatusCreated, maxBody, r.postOwner)},
-		{Method: "DELETE", Path: "/ops/owners/{name}", Summary: "Remove an owner and their keys; their agents stay", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Status: 204, Handle: wire.Do(r.deleteOwner)},
-		{Method: "POST", Path: "/ops/owners/{name}/key", Summary: "Make a further key for an owner, shown this once", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Answer: IssuedKey{}, Status: 201, Handle: wire.Answer(http.StatusCreated, r.postOwnerKey)},
-		{Method: "GET", Path: "/ops/invites", Summary: "List invites, by which agents may register", Auth: wire.Viewer, Answer: InviteList{}, Handle: wire.Answer(http.StatusOK, r.getInvites)},
-		{Method: "POST", Path: "/ops/invites", Summary: "Make an invite; the code is shown this once", Auth: wire.Operator, Request: NewInvite{}, Answer: MadeInvite{}, Status: 201, Handle: wire.Take(http.StatusCreated, maxBody, r.postInvite)},
-		{Method: "DELETE", Path: "/ops/invites/{id}", Summary: "End an invite", Auth: wire.Operator, Status: 204, Handle: wire.Do(r.deleteInvite)},
-		{Method: "GET", Path: "/ops/operators", Summary: "List operators", Auth: wire.Viewer, Answer: OperatorList{}, Handle: wire.Answer(http.StatusOK, r.getOperators)},
-		{Method: "POST", Path: "/ops/operators", Summary: "Add an operator; the token is shown this once", Auth: wire.Admin, Request: NewOperator{}, Answer: AddedOperator{}, Status: 201, Handle: wire.Take(http.StatusCreated, maxBody, r.postOperator)},
-		{Method: "PATCH", Path: "/ops/operators/{name}", Summary: "Set by what Slack, Telegram and e-mail know an operator; \"\" takes a contact away", Auth: wire.Admin, Request: OperatorChange{}, Answer: Person{}, Handle: wire.Take(http.StatusOK, maxBody, r.patchOperator)},
-		{Method: "DELETE", Path: "/ops/operators/{name}", Summary: "Remove an operator and their tokens", Auth: wire.Admin, Status: 204, Handle: wire.Do(r.deleteOperator)},
-		{Method: "POST", Path: "/ops/operators/{name}/token", Summary: "Make a further token for an operator, shown this once", Auth: wire.Admin, Answer: AddedOperator{}, Status: 201, Handle: wire.Answer(http.StatusCreated, r.postToken)},
+		{
+			Method: "GET", Path: "/ops/agents", Summary: "List agents", Auth: wire.Viewer,
+			Query:  append([]wire.Param{{Name: "workspace", Meaning: "only agents of this workspace"}}, wire.PageParams...),
+			Answer: AgentPage{}, Handle: wire.Answer(http.StatusOK, r.getAgents),
+		},
+		{
+			Method: "POST", Path: "/ops/agents", Summary: "Add an agent; its keys are shown this once", Auth: wire.Operator,
+			Request: NewAgent{}, Answer: AddedAgent{}, Status: 201, Handle: wire.Take(http.StatusCreated, maxBody, r.postAgent),
+		},
+		{
+			Method: "GET", Path: "/ops/agents/{name}", Summary: "Show an agent", Auth: wire.Viewer,
+			Query: []wire.Param{inWorkspace}, Answer: Agent{}, Handle: wire.Answer(http.StatusOK, r.PathAgent),
+		},
+		{
+			Method: "PATCH", Path: "/ops/agents/{name}",
+			Summary: "Change an agent, suspend it or let it go on; rate_limit is a number of requests " +
+				"a minute, 0 for no limit, or \"default\"", Auth: wire.Operator, Query: []wire.Param{inWorkspace},
+			Request: AgentChange{}, Answer: Agent{}, Handle: wire.Take(http.StatusOK, maxBody, r.patchAgent),
+		},
+		{
+			Method: "DELETE", Path: "/ops/agents/{name}", Summary: "Remove an agent and its keys", Auth: wire.Operator,
+			Query: []wire.Param{inWorkspace}, Status: 204, Handle: wire.Do(r.deleteAgent),
+		},
+		{
+			Method: "GET", Path: "/ops/keys", Summary: "List keys, without their secrets", Auth: wire.Viewer,
+			Query:  append([]wire.Param{{Name: "agent", Meaning: "only keys of this agent"}, inWorkspace}, wire.PageParams...),
+			Answer: KeyPage{}, Handle: wire.Answer(http.StatusOK, r.getKeys),
+		},
+		{
+			Method: "POST", Path: "/ops/keys", Summary: "Issue a further key for an agent", Auth: wire.Operator,
+			Request: IssueKey{}, Answer: IssuedKey{}, Status: 201, Handle: r.postKey,
+		},
+		{
+			Method: "POST", Path: "/ops/keys/{id}/rotate", Summary: "Replace a key; the old one works for 24 hours more",
+			Auth: wire.Operator, Answer: IssuedKey{}, Status: 201, Handle: wire.Answer(http.StatusCreated, r.rotateKey),
+		},
+		{
+			Method: "POST", Path: "/ops/keys/{id}/revoke", Summary: "Refuse a key from now on", Auth: wire.Operator,
+			Answer: Key{}, Handle: wire.Answer(http.StatusOK, r.revokeKey),
+		},
+		{
+			Method: "GET", Path: "/ops/workspaces", Summary: "List workspaces", Auth: wire.Viewer, Answer: WorkspaceList{},
+			Handle: wire.Answer(http.StatusOK, r.getWorkspaces),
+		},
+		{
+			Method: "POST", Path: "/ops/workspaces", Summary: "Add a workspace", Auth: wire.Admin, Request: NewWorkspace{},
+			Answer: NewWorkspace{}, Status: 201, Handle: wire.Take(http.StatusCreated, maxBody, r.postWorkspace),
+		},
+		{
+			Method: "GET", Path: "/ops/owners", Summary: "List owners, who may register agents", Auth: wire.Viewer,
+			Query: []wire.Param{{Name: "workspace", Meaning: "only owners of this workspace"}}, Answer: OwnerList{},
+			Handle: wire.Answer(http.StatusOK, r.getOwners),
+		},
+		{
+			Method: "POST", Path: "/ops/owners", Summary: "Add an owner; the key is shown this once", Auth: wire.Operator,
+			Request: NewOwner{}, Answer: AddedOwner{}, Status: 201, Handle: wire.Take(http.StatusCreated, maxBody, r.postOwner),
+		},
+		{
+			Method: "DELETE", Path: "/ops/owners/{name}", Summary: "Remove an owner and their keys; their agents stay",
+			Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Status: 204, Handle: wire.Do(r.deleteOwner),
+		},
+		{
+			Method: "POST", Path: "/ops/owners/{name}/key", Summary: "Make a further key for an owner, shown this once",
+			Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Answer: IssuedKey{}, Status: 201,
+			Handle: wire.Answer(http.StatusCreated, r.postOwnerKey),
+		},
+		{
+			Method: "GET", Path: "/ops/invites", Summary: "List invites, by which agents may register", Auth: wire.Viewer,
+			Answer: InviteList{}, Handle: wire.Answer(http.StatusOK, r.getInvites),
+		},
+		{
+			Method: "POST", Path: "/ops/invites", Summary: "Make an invite; the code is shown this once", Auth: wire.Operator,
+			Request: NewInvite{}, Answer: MadeInvite{}, Status: 201,
+			Handle: wire.Take(http.StatusCreated, maxBody, r.postInvite),
+		},
+		{
+			Method: "DELETE", Path: "/ops/invites/{id}", Summary: "End an invite", Auth: wire.Operator, Status: 204,
+			Handle: wire.Do(r.deleteInvite),
+		},
+		{
+			Method: "GET", Path: "/ops/operators", Summary: "List operators", Auth: wire.Viewer, Answer: OperatorList{},
+			Handle: wire.Answer(http.StatusOK, r.getOperators),
+		},
+		{
+			Method: "POST", Path: "/ops/operators", Summary: "Add an operator; the token is shown this once", Auth: wire.Admin,
+			Request: NewOperator{}, Answer: AddedOperator{}, Status: 201,
+			Handle: wire.Take(http.StatusCreated, maxBody, r.postOperator),
+		},
+		{
+			Method: "PATCH", Path: "/ops/operators/{name}",
+			Summary: "Set by what Slack, Telegram and e-mail know an operator; \"\" takes a contact away", Auth: wire.Admin,
+			Request: OperatorChange{}, Answer: Person{}, Handle: wire.Take(http.StatusOK, maxBody, r.patchOperator),
+		},
+		{
+			Method: "DELETE", Path: "/ops/operators/{name}", Summary: "Remove an operator and their tokens", Auth: wire.Admin,
+			Status: 204, Handle: wire.Do(r.deleteOperator),
+		},
+		{
+			Method: "POST", Path: "/ops/operators/{name}/token",
+			Summary: "Make a further token for an operator, shown this once", Auth: wire.Admin, Answer: AddedOperator{},
+			Status: 201, Handle: wire.Answer(http.StatusCreated, r.postToken),
+		},
 	}
 }
 
@@ -62,7 +141,8 @@ func WorkspaceOf(ctx context.Context, named string) (string, error) {
 	scope := wire.Scope(ctx)
 	workspace := cmp.Or(named, scope, DefaultWorkspace)
 	if !wire.InScope(ctx, workspace) {
-		return "", fault.New(fault.NotFound, "There is no workspace %.80q for your token, which is for %q.", workspace, scope).About("workspace")
+		return "", fault.New(fault.NotFound, "There is no workspace %.80q for your token, which is for %q.", workspace,
+			scope).About("workspace")
 	}
 	return workspace, nil
 }

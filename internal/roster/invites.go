@@ -58,7 +58,8 @@ func applyInviteMade(tx *store.Tx, e *ledger.Entry, b *inviteMade) error {
 	if err != nil {
 		return err
 	}
-	tx.Exec("INSERT INTO invite (id, hash, workspace, uses_left, expires_at, made_at) VALUES ($1, $2, $3, $4, $5, $6)", e.Subject, hash, e.Workspace, b.Uses, b.ExpiresAt, e.At.UnixMicro())
+	tx.Exec("INSERT INTO invite (id, hash, workspace, uses_left, expires_at, made_at) VALUES ($1, $2, $3, $4, $5, $6)",
+		e.Subject, hash, e.Workspace, b.Uses, b.ExpiresAt, e.At.UnixMicro())
 	return nil
 }
 
@@ -75,13 +76,18 @@ func applyInviteEnded(tx *store.Tx, e *ledger.Entry) error {
 // MakeInvite makes an invite for a workspace.
 func (r *Roster) MakeInvite(ctx context.Context, by Identity, n NewInvite) (MadeInvite, error) {
 	if n.Uses = cmp.Or(n.Uses, 1); n.Uses < 1 || n.Uses > maxUses {
-		return MadeInvite{}, fault.New(fault.InvalidPayload, "uses should be how many agents may register with the invite, from 1 to %d, and is %d.", maxUses, n.Uses).About("uses")
+		return MadeInvite{}, fault.New(fault.InvalidPayload,
+			"uses should be how many agents may register with the invite, from 1 to %d, and is %d.", maxUses,
+			n.Uses).About("uses")
 	}
 	var err error
 	if n.Workspace, err = WorkspaceOf(ctx, n.Workspace); err != nil {
 		return MadeInvite{}, err
 	}
-	made := MadeInvite{Invite: Invite{ID: id.New("invite"), Workspace: n.Workspace, UsesLeft: n.Uses}, Code: "inv_" + base36(32)}
+	made := MadeInvite{
+		Invite: Invite{ID: id.New("invite"), Workspace: n.Workspace, UsesLeft: n.Uses},
+		Code:   "inv_" + base36(32),
+	}
 	body := inviteMade{Hash: hex.EncodeToString(hashSecret(made.Code)), Uses: n.Uses}
 	err = r.Write(ctx, func(tx *ledger.Tx) error {
 		if err := RequireWorkspace(tx, n.Workspace); err != nil {
@@ -89,12 +95,16 @@ func (r *Roster) MakeInvite(ctx context.Context, by Identity, n NewInvite) (Made
 		}
 		if !n.ExpiresAt.IsZero() {
 			if !n.ExpiresAt.After(tx.Now()) {
-				return fault.New(fault.InvalidPayload, "expires_at should be in the future, and is %s.", n.ExpiresAt.Format(time.RFC3339)).About("expires_at")
+				return fault.New(fault.InvalidPayload, "expires_at should be in the future, and is %s.",
+					n.ExpiresAt.Format(time.RFC3339)).About("expires_at")
 			}
 			body.ExpiresAt = n.ExpiresAt.UnixMicro()
 		}
 		made.Invite.MadeAt, made.Invite.ExpiresAt = tx.Now(), store.Moment(body.ExpiresAt)
-		tx.Append(ledger.Event{Workspace: n.Workspace, Kind: "invite.made", Actor: by.Actor(), Subject: made.Invite.ID, Body: body})
+		tx.Append(ledger.Event{
+			Workspace: n.Workspace, Kind: "invite.made", Actor: by.Actor(), Subject: made.Invite.ID,
+			Body: body,
+		})
 		return nil
 	})
 	return made, err
@@ -105,14 +115,19 @@ func (r *Roster) MakeInvite(ctx context.Context, by Identity, n NewInvite) (Made
 func (r *Roster) UseInvite(tx *ledger.Tx, actor Identity, code string) (workspace string, err error) {
 	var inviteID string
 	var left, expires int64
-	err = tx.QueryRow("SELECT id, workspace, uses_left, expires_at FROM invite WHERE hash = $1", []any{hashSecret(code)}, &inviteID, &workspace, &left, &expires)
+	err = tx.QueryRow("SELECT id, workspace, uses_left, expires_at FROM invite WHERE hash = $1", []any{hashSecret(code)},
+		&inviteID, &workspace, &left, &expires)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && (left < 1 || expires != 0 && tx.Now().UnixMicro() >= expires) {
-		return "", fault.New(fault.Unauthenticated, "This invite is not known here, or was used up, or has expired. Ask an operator for another.").About("invite_code")
+		return "", fault.New(fault.Unauthenticated,
+			"This invite is not known here, or was used up, or has expired. Ask an operator for another.").About("invite_code")
 	}
 	if err != nil {
 		return "", err
 	}
-	tx.Append(ledger.Event{Workspace: workspace, Kind: "invite.used", Actor: actor.Actor(), Subject: inviteID, Body: empty{}})
+	tx.Append(ledger.Event{
+		Workspace: workspace, Kind: "invite.used", Actor: actor.Actor(), Subject: inviteID,
+		Body: empty{},
+	})
 	return workspace, nil
 }
 
@@ -124,7 +139,8 @@ func (r *Roster) Invites(ctx context.Context) ([]Invite, error) {
 		err := scan(&i.ID, &i.Workspace, &i.UsesLeft, &expires, &made)
 		i.ExpiresAt, i.MadeAt = store.Moment(expires), time.UnixMicro(made).UTC()
 		return i, err
-	}, "SELECT id, workspace, uses_left, expires_at, made_at FROM invite WHERE $1 = '' OR workspace = $1 ORDER BY id LIMIT 1000", wire.Scope(ctx))
+	}, "SELECT id, workspace, uses_left, expires_at, made_at FROM invite WHERE $1 = '' "+
+		"OR workspace = $1 ORDER BY id LIMIT 1000", wire.Scope(ctx))
 }
 
 // EndInvite ends an invite, whether or not it was used up.
@@ -138,7 +154,10 @@ func (r *Roster) EndInvite(ctx context.Context, by Identity, inviteID string) er
 		if err != nil || by.Workspace != "" && by.Workspace != workspace {
 			return fault.New(fault.NotFound, "There is no invite %.80q. GET /ops/invites lists those there are.", inviteID)
 		}
-		tx.Append(ledger.Event{Workspace: workspace, Kind: "invite.ended", Actor: by.Actor(), Subject: inviteID, Body: empty{}})
+		tx.Append(ledger.Event{
+			Workspace: workspace, Kind: "invite.ended", Actor: by.Actor(), Subject: inviteID,
+			Body: empty{},
+		})
 		return nil
 	})
 }

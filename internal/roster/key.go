@@ -87,5 +87,6 @@ func agentKeyKind(s string) (KeyKind, error) {
 	case SignalKey, MailKey:
 		return k, nil
 	}
-	return "", fault.New(fault.InvalidPayload, "%q is no kind of key that an agent can have. %s", s, fault.DidYouMean(s, AgentKeyKinds)).About("kind")
+	return "", fault.New(fault.InvalidPayload, "%q is no kind of key that an agent can have. %s", s,
+		fault.DidYouMean(s, AgentKeyKinds)).About("kind")
 }

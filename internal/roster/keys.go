@@ -46,7 +46,9 @@ func (r *Roster) IssueAgentKey(ctx context.Context, by Identity, in IssueKey) (I
 		return Issued{}, err
 	}
 	if in.RateLimit < 0 || in.RateLimit > MaxRateLimit {
-		return Issued{}, fault.New(fault.InvalidPayload, "The rate_limit of a key should be a whole number of requests a minute, from 1 to %d, or 0 for none but the agent's. It is %d.", MaxRateLimit, in.RateLimit).About("rate_limit")
+		return Issued{}, fault.New(fault.InvalidPayload,
+			"The rate_limit of a key should be a whole number of requests a minute, from 1 to "+
+				"%d, or 0 for none but the agent's. It is %d.", MaxRateLimit, in.RateLimit).About("rate_limit")
 	}
 	out := prepare(k)
 	out.Key.RateLimit = in.RateLimit
@@ -69,7 +71,10 @@ func (r *Roster) RotateKey(ctx context.Context, by Identity, keyID string) (Issu
 		out = prepare(old.Kind)
 		out.Key.Workspace, out.Key.Agent, out.Key.Operator, out.Key.Owner, out.Key.RateLimit = old.Workspace, old.Agent, old.Operator, old.Owner, old.RateLimit
 		issue(tx, by, old.Workspace, old.holder, &out)
-		tx.Append(ledger.Event{Workspace: old.Workspace, Kind: "key.rotated", Actor: by.Actor(), Subject: old.ID, Body: keyRetired{tx.Now().Add(Grace).UnixMicro()}})
+		tx.Append(ledger.Event{
+			Workspace: old.Workspace, Kind: "key.rotated", Actor: by.Actor(), Subject: old.ID,
+			Body: keyRetired{tx.Now().Add(Grace).UnixMicro()},
+		})
 		return nil
 	})
 	return out, err
@@ -85,7 +90,10 @@ func (r *Roster) RevokeKey(ctx context.Context, by Identity, keyID string) (Key,
 		}
 		now := tx.Now()
 		out.RevokedAt = &now
-		tx.Append(ledger.Event{Workspace: old.Workspace, Kind: "key.revoked", Actor: by.Actor(), Subject: old.ID, Body: keyRetired{now.UnixMicro()}})
+		tx.Append(ledger.Event{
+			Workspace: old.Workspace, Kind: "key.revoked", Actor: by.Actor(), Subject: old.ID,
+			Body: keyRetired{now.UnixMicro()},
+		})
 		return nil
 	})
 	return out, err
@@ -100,13 +108,15 @@ func (r *Roster) onKey(ctx context.Context, by Identity, keyID string, fn func(*
 	return r.Write(ctx, func(tx *ledger.Tx) error {
 		var held heldKey
 		k, err := scanKey(func(dest ...any) error {
-			return tx.QueryRow("SELECT k.holder, "+keyColumns+withHolder+"WHERE k.id = $1", []any{keyID}, append([]any{&held.holder}, dest...)...)
+			return tx.QueryRow("SELECT k.holder, "+keyColumns+withHolder+"WHERE k.id = $1", []any{keyID},
+				append([]any{&held.holder}, dest...)...)
 		})
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
 		if err != nil || by.Workspace != "" && by.Workspace != k.Workspace {
-			return fault.New(fault.NotFound, "There is no key %.80q. `signalbox keys ls` lists the ids of those there are.", keyID)
+			return fault.New(fault.NotFound, "There is no key %.80q. `signalbox keys ls` lists the ids of those there are.",
+				keyID)
 		}
 		if k.Operator != "" && !by.Role.Allows(Admin) {
 			return fault.New(fault.Forbidden, "Only an admin may change an operator's token.")

@@ -24,7 +24,9 @@ func parseRateLimit(raw wire.Raw) (*int64, error) {
 	}
 	n, err := strconv.ParseInt(string(raw), 10, 64)
 	if err != nil || n < 0 || n > MaxRateLimit {
-		return nil, fault.New(fault.InvalidPayload, "The rate_limit should be a whole number of requests a minute, from 1 to %d, or 0 for no limit, or \"default\" for the server's own. It is %.40s.", MaxRateLimit, raw).About("rate_limit")
+		return nil, fault.New(fault.InvalidPayload,
+			"The rate_limit should be a whole number of requests a minute, from 1 to %d, or 0 for no limit, or \"default\" "+
+				"for the server's own. It is %.40s.", MaxRateLimit, raw).About("rate_limit")
 	}
 	return &n, nil
 }
@@ -105,7 +107,9 @@ func (r *Roster) take(from *buckets, holder, name, what string, limit int) (Allo
 		return a, nil
 	}
 	wait := max(1, int(math.Ceil((1-left)/perSecond)))
-	return a, fault.New(fault.RateLimited, "%s has used up its %d %s %s. Try again in %d seconds, or ask an operator for a higher rate_limit.", name, limit, what, from.unit(), wait).With(wire.RetryAfter, wait)
+	return a, fault.New(fault.RateLimited,
+		"%s has used up its %d %s %s. Try again in %d seconds, or ask an operator for a higher rate_limit.", name, limit,
+		what, from.unit(), wait).With(wire.RetryAfter, wait)
 }
 
 // bucketName names a bucket by its limit too: one that is changed begins anew, and

@@ -24,12 +24,14 @@ func TestALimitIsTheAgentsWhicheverKeyItUses(t *testing.T) {
 	}
 	for i := range 3 {
 		a, err := take(keys[i%2].Secret, "requests")
-		if err != nil || a.Limit != 3 || a.Remaining != 2-i || !a.Reset.After(c.Now()) || a.Reset.After(c.Now().Add(time.Minute)) {
+		if err != nil || a.Limit != 3 || a.Remaining != 2-i || !a.Reset.After(c.Now()) ||
+			a.Reset.After(c.Now().Add(time.Minute)) {
 			t.Errorf("call %d: %+v %v", i+1, a, err)
 		}
 	}
 	a, err := take(keys[1].Secret, "requests")
-	if !fault.Is(err, fault.RateLimited) || a.Remaining != 0 || !strings.Contains(err.Error(), "busy has used up its 3 requests a minute") {
+	if !fault.Is(err, fault.RateLimited) || a.Remaining != 0 ||
+		!strings.Contains(err.Error(), "busy has used up its 3 requests a minute") {
 		t.Errorf("a call too many: %+v %v", a, err)
 	}
 	if wait := fault.From(err).Details[wire.RetryAfter].(int); wait < 1 || wait > 20 {
@@ -65,7 +67,8 @@ func TestAKeysOwnLimitIsWithinTheAgents(t *testing.T) {
 			t.Errorf("call %d: %+v %v", i+1, a, err)
 		}
 	}
-	if _, err := take(narrow.Secret); !fault.Is(err, fault.RateLimited) || !strings.Contains(err.Error(), "This key of busy has used up its 2 requests a minute") {
+	if _, err := take(narrow.Secret); !fault.Is(err, fault.RateLimited) ||
+		!strings.Contains(err.Error(), "This key of busy has used up its 2 requests a minute") {
 		t.Errorf("a call too many: %v", err)
 	}
 	if a, err := take(wide); err != nil || a.Limit != 3 || a.Remaining != 0 {
@@ -110,7 +113,8 @@ func TestTheAgentsLimitComesBeforeTheServersAndThatBeforeTheProtocols(t *testing
 	} {
 		o := base
 		o.PerAgent = c.server
-		if a, err := roster.New(o).Take(roster.Identity{ID: "agent_x", RateLimit: c.agent}, "requests", c.own); err != nil || a.Limit != c.want {
+		if a, err := roster.New(o).Take(roster.Identity{ID: "agent_x", RateLimit: c.agent}, "requests", c.own); err != nil ||
+			a.Limit != c.want {
 			t.Errorf("%+v: %+v %v", c, a, err)
 		}
 	}

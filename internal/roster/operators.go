@@ -26,8 +26,14 @@ func (r *Roster) Bootstrap(ctx context.Context) error {
 		if there, err := exists(tx, "SELECT 1 FROM workspace LIMIT 1"); err != nil || there {
 			return err
 		}
-		tx.Append(ledger.Event{Workspace: DefaultWorkspace, Kind: "workspace.added", Actor: "system", Subject: DefaultWorkspace, Body: empty{}})
-		tx.Append(ledger.Event{Kind: "operator.added", Actor: "system", Subject: person, Body: operatorAdded{Name: FirstOperator, Role: Admin}})
+		tx.Append(ledger.Event{
+			Workspace: DefaultWorkspace, Kind: "workspace.added", Actor: "system",
+			Subject: DefaultWorkspace, Body: empty{},
+		})
+		tx.Append(ledger.Event{
+			Kind: "operator.added", Actor: "system", Subject: person,
+			Body: operatorAdded{Name: FirstOperator, Role: Admin},
+		})
 		return nil
 	})
 }
@@ -52,7 +58,9 @@ func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role, works
 	}
 	if slices.Contains(Roles, name) && name != role {
 		// Gates ask for people by role or by name: this one would be asked for both.
-		return Person{}, Issued{}, fault.New(fault.InvalidPayload, "%q is a role, and whoever is called so would count as one who has it. Choose another name.", name).About("name")
+		return Person{}, Issued{},
+			fault.New(fault.InvalidPayload,
+				"%q is a role, and whoever is called so would count as one who has it. Choose another name.", name).About("name")
 	}
 	p := Person{ID: id.New("operator"), Name: name, Role: Role(role), Workspace: workspace, Contacts: map[string]string{}}
 	token := prepare(OperatorKey)
@@ -61,7 +69,9 @@ func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role, works
 		if taken, err := exists(tx, "SELECT 1 FROM operator WHERE name = $1", name); err != nil {
 			return err
 		} else if taken {
-			return fault.New(fault.AlreadyExists, "There is an operator %q already. `signalbox operators token %s` makes a new token for them.", name, name).About("name")
+			return fault.New(fault.AlreadyExists,
+				"There is an operator %q already. `signalbox operators token %s` makes a new token for them.", name,
+				name).About("name")
 		}
 		if workspace != "" {
 			if err := RequireWorkspace(tx, workspace); err != nil {
@@ -69,7 +79,10 @@ func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role, works
 			}
 		}
 		p.AddedAt = tx.Now()
-		tx.Append(ledger.Event{Workspace: workspace, Kind: "operator.added", Actor: by.Actor(), Subject: p.ID, Body: operatorAdded{name, p.Role, workspace}})
+		tx.Append(ledger.Event{
+			Workspace: workspace, Kind: "operator.added", Actor: by.Actor(), Subject: p.ID,
+			Body: operatorAdded{name, p.Role, workspace},
+		})
 		issue(tx, by, workspace, p.ID, &token)
 		return nil
 	})
@@ -85,14 +98,18 @@ func (r *Roster) RemoveOperator(ctx context.Context, by Identity, name string) e
 		}
 		if p.Role == Admin && p.Workspace == "" {
 			var admins int
-			if err := tx.QueryRow("SELECT count(*) FROM operator WHERE role = $1 AND workspace = ''", []any{string(Admin)}, &admins); err != nil {
+			if err := tx.QueryRow("SELECT count(*) FROM operator WHERE role = $1 AND workspace = ''", []any{string(Admin)},
+				&admins); err != nil {
 				return err
 			}
 			if admins == 1 {
 				return fault.New(fault.Conflict, "%q is the last admin. Add another admin first; otherwise nobody could.", name)
 			}
 		}
-		tx.Append(ledger.Event{Workspace: p.Workspace, Kind: "operator.removed", Actor: by.Actor(), Subject: p.ID, Body: empty{}})
+		tx.Append(ledger.Event{
+			Workspace: p.Workspace, Kind: "operator.removed", Actor: by.Actor(), Subject: p.ID,
+			Body: empty{},
+		})
 		return nil
 	})
 }
@@ -159,7 +176,8 @@ func (r *Roster) AddWorkspace(ctx context.Context, by Identity, name string) err
 		return err
 	}
 	if by.Workspace != "" {
-		return fault.New(fault.Forbidden, "Your token is for workspace %q alone. Ask an admin of the whole server.", by.Workspace)
+		return fault.New(fault.Forbidden, "Your token is for workspace %q alone. Ask an admin of the whole server.",
+			by.Workspace)
 	}
 	return r.Write(ctx, func(tx *ledger.Tx) error {
 		if taken, err := exists(tx, "SELECT 1 FROM workspace WHERE name = $1", name); err != nil {

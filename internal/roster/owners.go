@@ -28,10 +28,15 @@ func (r *Roster) AddOwner(ctx context.Context, by Identity, workspace, name stri
 		if taken, err := exists(tx, "SELECT 1 FROM owner WHERE workspace = $1 AND name = $2", workspace, name); err != nil {
 			return err
 		} else if taken {
-			return fault.New(fault.AlreadyExists, "Workspace %q has an owner %q already. `signalbox owners key %s` makes a new key for them.", workspace, name, name).About("name")
+			return fault.New(fault.AlreadyExists,
+				"Workspace %q has an owner %q already. `signalbox owners key %s` makes a new key for them.", workspace, name,
+				name).About("name")
 		}
 		o.AddedAt = tx.Now()
-		tx.Append(ledger.Event{Workspace: workspace, Kind: "owner.added", Actor: by.Actor(), Subject: o.ID, Body: ownerAdded{name}})
+		tx.Append(ledger.Event{
+			Workspace: workspace, Kind: "owner.added", Actor: by.Actor(), Subject: o.ID,
+			Body: ownerAdded{name},
+		})
 		issueToOwner(tx, by, o, &key)
 		return nil
 	})
@@ -74,9 +79,12 @@ func (r *Roster) IssueOwnerKey(ctx context.Context, by Identity, workspace, name
 // findOwner finds an owner of a workspace by name, or by id.
 func findOwner(tx *ledger.Tx, workspace, name string) (Owner, error) {
 	o := Owner{Workspace: workspace}
-	err := tx.QueryRow("SELECT id, name FROM owner WHERE workspace = $1 AND (name = $2 OR id = $2)", []any{workspace, name}, &o.ID, &o.Name)
+	err := tx.QueryRow("SELECT id, name FROM owner WHERE workspace = $1 AND (name = $2 OR id = $2)",
+		[]any{workspace, name}, &o.ID, &o.Name)
 	if errors.Is(err, sql.ErrNoRows) {
-		return o, fault.New(fault.NotFound, "There is no owner %.80q in workspace %q. `signalbox owners ls` lists those there are.", name, workspace).About("owner")
+		return o, fault.New(fault.NotFound,
+			"There is no owner %.80q in workspace %q. `signalbox owners ls` lists those there are.", name,
+			workspace).About("owner")
 	}
 	return o, err
 }

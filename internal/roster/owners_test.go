@@ -16,12 +16,14 @@ import (
 func TestAnIdentityCarriesWhatDecisionsNeed(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		r, admin, _ := start(t, address)
-		a, secret := add(t, r, admin, roster.NewAgent{Name: "billing", Trust: "trusted", Labels: map[string]string{"team": "finance"}})
+		a, secret := add(t, r, admin,
+			roster.NewAgent{Name: "billing", Trust: "trusted", Labels: map[string]string{"team": "finance"}})
 		if a.Address != "billing@default.signalbox.local" {
 			t.Errorf("the address is %s", a.Address)
 		}
 		limit := int64(7)
-		if _, err := r.ChangeAgent(t.Context(), admin, "default", "billing", roster.AgentChange{RateLimit: wire.Raw("7")}); err != nil {
+		if _, err := r.ChangeAgent(t.Context(), admin, "default", "billing",
+			roster.AgentChange{RateLimit: wire.Raw("7")}); err != nil {
 			t.Fatal(err)
 		}
 		who := identify(t, r, secret)
@@ -57,7 +59,8 @@ func TestAnAgentOutlivesItsOwner(t *testing.T) {
 		if _, _, err := r.AddOwner(t.Context(), admin, "default", "finance"); !fault.Is(err, fault.AlreadyExists) {
 			t.Errorf("the name again: %v", err)
 		}
-		if _, _, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "billing", Owner: "nobody"}); !fault.Is(err, fault.NotFound) {
+		if _, _, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "billing", Owner: "nobody"}); !fault.Is(err,
+			fault.NotFound) {
 			t.Errorf("an owner who is not there: %v", err)
 		}
 		a, secret := add(t, r, admin, roster.NewAgent{Name: "billing", Owner: "finance"})
@@ -94,7 +97,8 @@ func TestTheKeysOfOwnersAreLookedAfterAsThoseOfAgents(t *testing.T) {
 			t.Fatal(err)
 		}
 		rotated, err := r.RotateKey(t.Context(), admin, further.Key.ID)
-		if err != nil || rotated.Key.Owner != "finance" || rotated.Key.Workspace != "default" || identify(t, r, rotated.Secret).Name != "finance" {
+		if err != nil || rotated.Key.Owner != "finance" || rotated.Key.Workspace != "default" ||
+			identify(t, r, rotated.Secret).Name != "finance" {
 			t.Errorf("%+v %v", rotated, err)
 		}
 		if k, err := r.RevokeKey(t.Context(), admin, rotated.Key.ID); err != nil || k.Owner != "finance" {
@@ -121,19 +125,22 @@ func TestEverythingButPresenceFollowsFromTheLedger(t *testing.T) {
 			if _, _, err := r.AddOperator(t.Context(), admin, "ines", "", "default"); err != nil {
 				t.Fatal(err)
 			}
-			_, keys, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "subject", Owner: "finance", PublicKey: newKey(t)})
+			_, keys, err := r.AddAgent(t.Context(), admin,
+				roster.NewAgent{Name: "subject", Owner: "finance", PublicKey: newKey(t)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			_ = identify(t, r, keys[0].Secret)
 			another := newKey(t)
-			if _, err := r.ChangeAgent(t.Context(), admin, "default", "subject", roster.AgentChange{PublicKey: &another}); err != nil {
+			if _, err := r.ChangeAgent(t.Context(), admin, "default", "subject",
+				roster.AgentChange{PublicKey: &another}); err != nil {
 				t.Fatal(err)
 			}
 			if err := everyChange(admin, keys[0].Key.ID)[name](t, r); err != nil {
 				t.Fatal(err)
 			}
-			check, err := ledger.CheckRebuild(t.Context(), o.DB, []store.Migrations{ledger.Migrations, roster.Migrations}, []ledger.Projection{roster.Projection()}, nil)
+			check, err := ledger.CheckRebuild(t.Context(), o.DB, []store.Migrations{ledger.Migrations, roster.Migrations},
+				[]ledger.Projection{roster.Projection()}, nil)
 			if err != nil || len(check.Differences) > 0 {
 				t.Errorf("%s: %+v %v", name, check, err)
 			}

@@ -122,7 +122,8 @@ func (r *Roster) EachPresence(ctx context.Context, workspace string, fn func(Pre
 		p.Online, p.LastSeenAt = r.presenceOf(agent, seen)
 		fn(p)
 		return nil
-	}, "SELECT a.id, a.suspended, a.suspended_until, COALESCE(p.seen_at, 0) FROM agent a LEFT JOIN agent_presence p ON p.agent = a.id WHERE $1 = '' OR a.workspace = $1", workspace)
+	}, "SELECT a.id, a.suspended, a.suspended_until, COALESCE(p.seen_at, 0) FROM agent a LEFT JOIN agent_presence p ON "+
+		"p.agent = a.id WHERE $1 = '' OR a.workspace = $1", workspace)
 }
 
 // keepPresence saves what was seen until ctx ends, and once more then.
@@ -162,7 +163,8 @@ func (r *Roster) savePresence(ctx context.Context) error {
 			}
 			// Never earlier: another node may have seen the agent since.
 			tx.Exec("INSERT INTO agent_presence (agent, seen_at) VALUES "+store.RowMarks(len(part), 2)+
-				" ON CONFLICT (agent) DO UPDATE SET seen_at = excluded.seen_at WHERE agent_presence.seen_at < excluded.seen_at", args...)
+				" ON CONFLICT (agent) DO UPDATE SET seen_at = excluded.seen_at WHERE agent_presence.seen_at < excluded.seen_at",
+				args...)
 		}
 	})
 	if err == nil {

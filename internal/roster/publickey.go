@@ -31,7 +31,8 @@ type PublicKey struct {
 func ParsePublicKey(text string) (ed25519.PublicKey, error) {
 	text = strings.TrimSpace(text)
 	if strings.Contains(text, "PRIVATE KEY") {
-		return nil, badPublicKey("This is a private key, which nobody but the agent should have. Make its public half with `openssl pkey -in FILE -pubout`.")
+		return nil, badPublicKey("This is a private key, which nobody but the agent should have. Make its public half with " +
+			"`openssl pkey -in FILE -pubout`.")
 	}
 	block, rest := pem.Decode([]byte(text))
 	if block == nil {
@@ -56,7 +57,9 @@ func ParsePublicKey(text string) (ed25519.PublicKey, error) {
 }
 
 func badPublicKey(why string) error {
-	return fault.New(fault.InvalidPayload, "%s A public key is an Ed25519 key as PEM, such as \"-----BEGIN PUBLIC KEY-----\\nMCowBQYDK2VwAyEA…\\n-----END PUBLIC KEY-----\", or its 32 bytes as 64 hex digits.", why).About("public_key")
+	return fault.New(fault.InvalidPayload,
+		"%s A public key is an Ed25519 key as PEM, such as \"-----BEGIN PUBLIC KEY-----\\nMCowBQYDK2VwAyEA…\\n-----END "+
+			"PUBLIC KEY-----\", or its 32 bytes as 64 hex digits.", why).About("public_key")
 }
 
 // Fingerprint names a public key: SHA-256 over its 32 bytes, as the messaging
@@ -72,9 +75,12 @@ func checkUnused(tx *ledger.Tx, agentID string, key ed25519.PublicKey) error {
 	if key == nil {
 		return nil
 	}
-	taken, err := exists(tx, "SELECT 1 FROM agent_public_key WHERE fingerprint = $1 AND agent <> $2", Fingerprint(key), agentID)
+	taken, err := exists(tx, "SELECT 1 FROM agent_public_key WHERE fingerprint = $1 AND agent <> $2", Fingerprint(key),
+		agentID)
 	if err == nil && taken {
-		return fault.New(fault.AlreadyExists, "The public key %s is or was that of another agent. Make a pair of keys for each agent, with `openssl genpkey -algorithm ed25519`.", Fingerprint(key)).About("public_key")
+		return fault.New(fault.AlreadyExists,
+			"The public key %s is or was that of another agent. Make a pair of keys for each "+
+				"agent, with `openssl genpkey -algorithm ed25519`.", Fingerprint(key)).About("public_key")
 	}
 	return err
 }
@@ -91,9 +97,15 @@ func usePublicKey(tx *ledger.Tx, by Identity, a Agent, key ed25519.PublicKey) {
 		if before == fingerprint {
 			return
 		}
-		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "public_key.retired", Actor: by.Actor(), Subject: a.ID, Body: publicKeyRetired{before}})
+		tx.Append(ledger.Event{
+			Workspace: a.Workspace, Kind: "public_key.retired", Actor: by.Actor(), Subject: a.ID,
+			Body: publicKeyRetired{before},
+		})
 	}
-	tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "public_key.added", Actor: by.Actor(), Subject: a.ID, Body: publicKeyAdded{fingerprint, key}})
+	tx.Append(ledger.Event{
+		Workspace: a.Workspace, Kind: "public_key.added", Actor: by.Actor(), Subject: a.ID,
+		Body: publicKeyAdded{fingerprint, key},
+	})
 }
 
 // addPublicKeys fills in the keys of agents that were read, with one query.
@@ -116,7 +128,8 @@ func addPublicKeys(query store.Query, agents []Agent) error {
 		k.AddedAt, k.RetiredAt = time.UnixMicro(added).UTC(), store.Moment(retired)
 		k.PublicKey.PublicKey = EncodePublicKey(raw)
 		return k, nil
-	}, "SELECT agent, fingerprint, key, added_at, retired_at FROM agent_public_key WHERE agent IN ("+store.Marks(1, len(ids))+") ORDER BY added_at, fingerprint", ids...)
+	}, "SELECT agent, fingerprint, key, added_at, retired_at FROM agent_public_key WHERE agent IN ("+
+		store.Marks(1, len(ids))+") ORDER BY added_at, fingerprint", ids...)
 	for _, k := range rows {
 		at[k.agent].PublicKeys = append(at[k.agent].PublicKeys, k.PublicKey)
 	}

@@ -20,8 +20,9 @@ import (
 
 // A key whose fingerprint others have worked out: that of the seed 00…1f.
 const (
-	knownHex         = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
-	knownPEM         = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAA6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=\n-----END PUBLIC KEY-----\n"
+	knownHex = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
+	knownPEM = "-----BEGIN PUBLIC KEY-----\n" +
+		"MCowBQYDK2VwAyEAA6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=\n-----END PUBLIC KEY-----\n"
 	knownFingerprint = "SHA256:Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw="
 )
 
@@ -94,7 +95,8 @@ func TestWhatIsNoPublicKeyIsRefusedAndNotRepeated(t *testing.T) {
 			continue
 		}
 		said := err.Error()
-		if !strings.Contains(said, c.says) || !strings.Contains(said, "-----BEGIN PUBLIC KEY-----") || !strings.Contains(said, "64 hex digits") {
+		if !strings.Contains(said, c.says) || !strings.Contains(said, "-----BEGIN PUBLIC KEY-----") ||
+			!strings.Contains(said, "64 hex digits") {
 			t.Errorf("%s: %s", name, said)
 		}
 		for line := range strings.Lines(c.text) {
@@ -109,7 +111,8 @@ func TestANewPublicKeyRetiresTheOneBefore(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		r, admin, _ := start(t, address)
 		added, _ := add(t, r, admin, roster.NewAgent{Name: "signer", PublicKey: knownHex})
-		if len(added.PublicKeys) != 1 || added.PublicKeys[0].PublicKey != knownPEM || added.PublicKeys[0].Fingerprint != knownFingerprint || added.PublicKeys[0].Algorithm != "Ed25519" {
+		if len(added.PublicKeys) != 1 || added.PublicKeys[0].PublicKey != knownPEM ||
+			added.PublicKeys[0].Fingerprint != knownFingerprint || added.PublicKeys[0].Algorithm != "Ed25519" {
 			t.Errorf("%+v", added.PublicKeys)
 		}
 		use := func(text string) []roster.PublicKey {
@@ -127,7 +130,8 @@ func TestANewPublicKeyRetiresTheOneBefore(t *testing.T) {
 		if two := use(second); len(two) != 2 || two[0].RetiredAt == nil || two[1].RetiredAt != nil {
 			t.Errorf("after a second key: %+v", two)
 		}
-		if back := use(knownHex); len(back) != 2 || back[0].RetiredAt == nil || back[1].Fingerprint != knownFingerprint || back[1].RetiredAt != nil {
+		if back := use(knownHex); len(back) != 2 || back[0].RetiredAt == nil || back[1].Fingerprint != knownFingerprint ||
+			back[1].RetiredAt != nil {
 			t.Errorf("after the first key again: %+v", back)
 		}
 		_, _ = add(t, r, admin, roster.NewAgent{Name: "without"})
@@ -143,24 +147,29 @@ func TestAPublicKeyStandsForOneAgent(t *testing.T) {
 		r, admin, _ := start(t, address)
 		text := newKey(t)
 		_, _ = add(t, r, admin, roster.NewAgent{Name: "first", PublicKey: text})
-		if _, _, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "second", PublicKey: text}); !fault.Is(err, fault.AlreadyExists) {
+		if _, _, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "second", PublicKey: text}); !fault.Is(err,
+			fault.AlreadyExists) {
 			t.Errorf("a new agent: %v", err)
 		}
 		_, _ = add(t, r, admin, roster.NewAgent{Name: "second"})
-		if _, err := r.ChangeAgent(t.Context(), admin, "default", "second", roster.AgentChange{PublicKey: &text}); !fault.Is(err, fault.AlreadyExists) {
+		if _, err := r.ChangeAgent(t.Context(), admin, "default", "second",
+			roster.AgentChange{PublicKey: &text}); !fault.Is(err, fault.AlreadyExists) {
 			t.Errorf("a change: %v", err)
 		}
 		another := newKey(t)
-		if _, err := r.ChangeAgent(t.Context(), admin, "default", "first", roster.AgentChange{PublicKey: &another}); err != nil {
+		if _, err := r.ChangeAgent(t.Context(), admin, "default", "first",
+			roster.AgentChange{PublicKey: &another}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.ChangeAgent(t.Context(), admin, "default", "second", roster.AgentChange{PublicKey: &text}); !fault.Is(err, fault.AlreadyExists) {
+		if _, err := r.ChangeAgent(t.Context(), admin, "default", "second",
+			roster.AgentChange{PublicKey: &text}); !fault.Is(err, fault.AlreadyExists) {
 			t.Errorf("one that the first has retired, and signed with: %v", err)
 		}
 		if err := r.RemoveAgent(t.Context(), admin, "default", "first"); err != nil {
 			t.Fatal(err)
 		}
-		if a, err := r.ChangeAgent(t.Context(), admin, "default", "second", roster.AgentChange{PublicKey: &text}); err != nil || len(a.PublicKeys) != 1 {
+		if a, err := r.ChangeAgent(t.Context(), admin, "default", "second",
+			roster.AgentChange{PublicKey: &text}); err != nil || len(a.PublicKeys) != 1 {
 			t.Errorf("after the first has gone: %+v %v", a, err)
 		}
 	})

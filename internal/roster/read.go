@@ -17,7 +17,8 @@ import (
 
 // agents reads agents with all that belongs to them.
 func (r *Roster) agents(query store.Query, where string, args ...any) ([]Agent, error) {
-	all, err := store.All(query, r.scanAgent, `SELECT a.id, a.name, a.workspace, a.address, COALESCE(o.name, ''), a.trust, a.labels, a.rate_limit, a.suspended, a.suspended_until, a.added_at, COALESCE(p.seen_at, 0)
+	all, err := store.All(query, r.scanAgent,
+		`SELECT a.id, a.name, a.workspace, a.address, COALESCE(o.name, ''), a.trust, a.labels, a.rate_limit, a.suspended, a.suspended_until, a.added_at, COALESCE(p.seen_at, 0)
 FROM agent a LEFT JOIN owner o ON o.id = a.owner LEFT JOIN agent_presence p ON p.agent = a.id WHERE `+where, args...)
 	if err == nil && len(all) > 0 {
 		err = addPublicKeys(query, all)
@@ -29,7 +30,8 @@ func (r *Roster) scanAgent(scan func(...any) error) (Agent, error) {
 	a := Agent{PublicKeys: []PublicKey{}}
 	var labels []byte
 	var added, seen, until int64
-	if err := scan(&a.ID, &a.Name, &a.Workspace, &a.Address, &a.Owner, &a.Trust, &labels, &a.RateLimit, &a.Suspended, &until, &added, &seen); err != nil {
+	if err := scan(&a.ID, &a.Name, &a.Workspace, &a.Address, &a.Owner, &a.Trust, &labels, &a.RateLimit, &a.Suspended,
+		&until, &added, &seen); err != nil {
 		return a, err
 	}
 	if a.Suspended = suspendedAt(a.Suspended, until, r.now().UnixMicro()); a.Suspended {
@@ -47,7 +49,8 @@ func (r *Roster) agent(query store.Query, workspace, name string) (Agent, error)
 		return Agent{}, err
 	}
 	if len(found) == 0 {
-		return Agent{}, fault.New(fault.NotFound, "There is no agent %.80q in workspace %q. `signalbox agents ls` lists those there are.", name, workspace)
+		return Agent{}, fault.New(fault.NotFound,
+			"There is no agent %.80q in workspace %q. `signalbox agents ls` lists those there are.", name, workspace)
 	}
 	return found[0], nil
 }
@@ -63,7 +66,8 @@ func (r *Roster) AgentIDs(ctx context.Context, workspace, name string) ([]string
 	if id.Is("agent", name) {
 		return []string{name}, nil
 	}
-	return store.All(r.db.Reading(ctx), store.Text, "SELECT id FROM agent WHERE name = $1 AND ($2 = '' OR workspace = $2) ORDER BY id LIMIT 1000", name, workspace)
+	return store.All(r.db.Reading(ctx), store.Text,
+		"SELECT id FROM agent WHERE name = $1 AND ($2 = '' OR workspace = $2) ORDER BY id LIMIT 1000", name, workspace)
 }
 
 // AgentNames are the names of agents, by their ids; of those that are gone there is none.
@@ -72,7 +76,8 @@ func (r *Roster) AgentNames(ctx context.Context, ids []string) (map[string]strin
 	for part := range slices.Chunk(ids, wire.MaxPage) {
 		var where store.Where
 		where.In("id", part)
-		some, err := store.Map[string, string](r.db.Reading(ctx), "SELECT id, name FROM agent WHERE "+where.String(), where.Args()...)
+		some, err := store.Map[string, string](r.db.Reading(ctx), "SELECT id, name FROM agent WHERE "+where.String(),
+			where.Args()...)
 		if err != nil {
 			return nil, err
 		}
@@ -83,7 +88,8 @@ func (r *Roster) AgentNames(ctx context.Context, ids []string) (map[string]strin
 
 // Agents lists agents by workspace and name, after the given ones.
 func (r *Roster) Agents(ctx context.Context, workspace string, after [2]string, limit int) ([]Agent, error) {
-	return r.agents(r.db.Reading(ctx), "(a.workspace, a.name) > ($1, $2) AND ($3 = '' OR a.workspace = $3) ORDER BY a.workspace, a.name LIMIT $4",
+	return r.agents(r.db.Reading(ctx),
+		"(a.workspace, a.name) > ($1, $2) AND ($3 = '' OR a.workspace = $3) ORDER BY a.workspace, a.name LIMIT $4",
 		after[0], after[1], workspace, limit)
 }
 
@@ -112,12 +118,15 @@ func (r *Roster) ListAgents(ctx context.Context, workspace, cursor string, limit
 // Correspondents lists the agents of a workspace that have a public key by name: those
 // that have registered for mail.
 func (r *Roster) Correspondents(ctx context.Context, workspace string) ([]Agent, error) {
-	return r.agents(r.db.Reading(ctx), "a.workspace = $1 AND EXISTS (SELECT 1 FROM agent_public_key k WHERE k.agent = a.id AND k.retired_at = 0) ORDER BY a.name", workspace)
+	return r.agents(r.db.Reading(ctx),
+		"a.workspace = $1 AND EXISTS (SELECT 1 FROM agent_public_key k WHERE k.agent = "+
+			"a.id AND k.retired_at = 0) ORDER BY a.name", workspace)
 }
 
 // Operators lists the operators by name: all, or those confined to a workspace.
 func (r *Roster) Operators(ctx context.Context, workspace string) ([]Person, error) {
-	all, err := store.All(r.db.Reading(ctx), scanPerson, selectPerson+" WHERE $1 = '' OR workspace = $1 ORDER BY name", workspace)
+	all, err := store.All(r.db.Reading(ctx), scanPerson, selectPerson+" WHERE $1 = '' OR workspace = $1 ORDER BY name",
+		workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -137,19 +146,23 @@ func (r *Roster) Owners(ctx context.Context, workspace string) ([]Owner, error) 
 		err := scan(&o.ID, &o.Name, &o.Workspace, &at)
 		o.AddedAt = time.UnixMicro(at).UTC()
 		return o, err
-	}, "SELECT id, name, workspace, added_at FROM owner WHERE $1 = '' OR workspace = $1 ORDER BY workspace, name", workspace)
+	}, "SELECT id, name, workspace, added_at FROM owner WHERE $1 = '' OR workspace = $1 ORDER BY workspace, name",
+		workspace)
 }
 
 // Workspaces lists the workspaces that the caller may see.
 func (r *Roster) Workspaces(ctx context.Context, scope string) ([]string, error) {
-	return store.All(r.db.Reading(ctx), store.Text, "SELECT name FROM workspace WHERE $1 = '' OR name = $1 ORDER BY name", scope)
+	return store.All(r.db.Reading(ctx), store.Text, "SELECT name FROM workspace WHERE $1 = '' OR name = $1 ORDER BY name",
+		scope)
 }
 
 // Keys lists the keys of a workspace, or all for ""; of one holder by its id, or of
 // all for "".
 func (r *Roster) Keys(ctx context.Context, workspace, holder, after string, limit int) ([]Key, error) {
-	return store.All(r.db.Reading(ctx), scanKey, "SELECT "+keyColumns+withHolder+`WHERE k.id > $1 AND ($2 = '' OR k.holder = $2)
-AND ($3 = '' OR COALESCE(a.workspace, o.workspace, w.workspace) = $3) ORDER BY k.id LIMIT $4`, after, holder, workspace, limit)
+	return store.All(r.db.Reading(ctx), scanKey,
+		"SELECT "+keyColumns+withHolder+`WHERE k.id > $1 AND ($2 = '' OR k.holder = $2)
+AND ($3 = '' OR COALESCE(a.workspace, o.workspace, w.workspace) = $3) ORDER BY k.id LIMIT $4`, after, holder, workspace,
+		limit)
 }
 
 // ListKeys is a page of keys that the caller may see: those of an agent, or of a workspace, or
@@ -179,13 +192,15 @@ func (r *Roster) ListKeys(ctx context.Context, agent, workspace, cursor string, 
 	return page, err
 }
 
-const keyColumns = "k.id, k.kind, k.hint, k.rate_limit, k.issued_at, k.expires_at, k.revoked_at, a.name, o.name, w.name, COALESCE(a.workspace, o.workspace, w.workspace, '')"
+const keyColumns = "k.id, k.kind, k.hint, k.rate_limit, k.issued_at, k.expires_at, k.revoked_at, a.name, o.name, " +
+	"w.name, COALESCE(a.workspace, o.workspace, w.workspace, '')"
 
 func scanKey(scan func(...any) error) (Key, error) {
 	var k Key
 	var issued, expires, revoked int64
 	var agent, operator, owner sql.NullString
-	if err := scan(&k.ID, &k.Kind, &k.Hint, &k.RateLimit, &issued, &expires, &revoked, &agent, &operator, &owner, &k.Workspace); err != nil {
+	if err := scan(&k.ID, &k.Kind, &k.Hint, &k.RateLimit, &issued, &expires, &revoked, &agent, &operator, &owner,
+		&k.Workspace); err != nil {
 		return k, err
 	}
 	k.Agent, k.Operator, k.Owner = agent.String, operator.String, owner.String
@@ -211,6 +226,7 @@ func (r *Roster) WorkspaceOfAgent(ctx context.Context, agentID string) (workspac
 
 // Online counts the agents that were seen lately, by what is saved.
 func (r *Roster) Online(ctx context.Context) (n int64, err error) {
-	err = r.db.QueryRow(ctx, "SELECT count(*) FROM agent_presence WHERE seen_at > $1", []any{r.now().Add(-onlineFor).UnixMicro()}, &n)
+	err = r.db.QueryRow(ctx, "SELECT count(*) FROM agent_presence WHERE seen_at > $1",
+		[]any{r.now().Add(-onlineFor).UnixMicro()}, &n)
 	return n, err
 }

@@ -157,7 +157,8 @@ type Roster struct {
 // known of agents' presence reaches other nodes.
 func New(o Options) *Roster {
 	return &Roster{
-		db: o.DB, ledger: o.Ledger, now: o.Now, log: o.Log, provider: o.Provider, perAgent: o.PerAgent, hourly: buckets{hours: true},
+		db: o.DB, ledger: o.Ledger, now: o.Now, log: o.Log, provider: o.Provider, perAgent: o.PerAgent,
+		hourly:   buckets{hours: true},
 		presence: presence{seen: map[string]int64{}, held: map[string]int{}},
 	}
 }
@@ -187,7 +188,9 @@ var nameForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 func checkName(name string) error {
 	if len(name) > 63 || !nameForm.MatchString(name) {
-		return fault.New(fault.InvalidPayload, "The name should be 1 to 63 lower-case letters and digits, with single hyphens between them, such as %q. It is %.80q.", "billing-agent", name).About("name")
+		return fault.New(fault.InvalidPayload,
+			"The name should be 1 to 63 lower-case letters and digits, with single "+
+				"hyphens between them, such as %q. It is %.80q.", "billing-agent", name).About("name")
 	}
 	return nil
 }
@@ -196,5 +199,6 @@ func oneOf(field, value string, known []string) error {
 	if slices.Contains(known, value) {
 		return nil
 	}
-	return fault.New(fault.InvalidPayload, "The field %q should be one of %s, and is %.80q.", field, strings.Join(known, ", "), value).About(field)
+	return fault.New(fault.InvalidPayload, "The field %q should be one of %s, and is %.80q.", field,
+		strings.Join(known, ", "), value).About(field)
 }

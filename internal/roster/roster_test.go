@@ -20,9 +20,13 @@ import (
 // options are those of a roster over a ledger that runs until the test ends.
 func options(t testing.TB, address string) (roster.Options, *ledgertest.Clock) {
 	t.Helper()
-	n := ledgertest.Open(t, address, nil, []ledgertest.Part{{Migrations: roster.Migrations, Projection: roster.Projection()}})
+	n := ledgertest.Open(t, address, nil,
+		[]ledgertest.Part{{Migrations: roster.Migrations, Projection: roster.Projection()}})
 	n.Run()
-	return roster.Options{DB: n.DB, Ledger: n.Ledger, Now: n.Now, Log: slog.New(slog.DiscardHandler), Provider: "signalbox.local"}, n.Clock
+	return roster.Options{
+		DB: n.DB, Ledger: n.Ledger, Now: n.Now, Log: slog.New(slog.DiscardHandler),
+		Provider: "signalbox.local",
+	}, n.Clock
 }
 
 // start makes a roster with its first operator, who is returned as the caller.
@@ -94,7 +98,8 @@ func TestKeysHaveTheFormsTheirProtocolsGiveThem(t *testing.T) {
 				t.Errorf("a %s key is %s", k.Key.Kind, k.Secret)
 			}
 			prefix, last, _ := strings.Cut(k.Key.Hint, "…")
-			if !strings.HasPrefix(k.Secret, prefix) || !strings.HasSuffix(k.Secret, last) || len(last) != 4 || strings.Contains(forms[k.Key.Kind], prefix+"…") {
+			if !strings.HasPrefix(k.Secret, prefix) || !strings.HasSuffix(k.Secret, last) || len(last) != 4 ||
+				strings.Contains(forms[k.Key.Kind], prefix+"…") {
 				t.Errorf("the hint of a %s key is %s", k.Key.Kind, k.Key.Hint)
 			}
 		}
@@ -104,7 +109,8 @@ func TestKeysHaveTheFormsTheirProtocolsGiveThem(t *testing.T) {
 func TestAnyKeyOfAnAgentIsTheSameAgent(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		r, admin, _ := start(t, address)
-		agent, keys, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "one", Labels: map[string]string{"team": "finance"}})
+		agent, keys, err := r.AddAgent(t.Context(), admin,
+			roster.NewAgent{Name: "one", Labels: map[string]string{"team": "finance"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +120,8 @@ func TestAnyKeyOfAnAgentIsTheSameAgent(t *testing.T) {
 		}
 		for _, k := range append(keys, further) {
 			who, err := r.Authenticate(t.Context(), k.Secret)
-			if err != nil || who.ID != agent.ID || who.Name != "one" || who.Workspace != "default" || who.Role != "" || who.Actor() != "agent:one" {
+			if err != nil || who.ID != agent.ID || who.Name != "one" || who.Workspace != "default" || who.Role != "" ||
+				who.Actor() != "agent:one" {
 				t.Errorf("%s: %+v %v", k.Key.Kind, who, err)
 			}
 		}
@@ -143,7 +150,8 @@ func TestARotatedKeyWorksForADayMore(t *testing.T) {
 			}
 			return err == nil
 		}
-		if replaced.Key.Kind != old.Key.Kind || replaced.Secret == old.Secret || !works(old.Secret) || !works(replaced.Secret) {
+		if replaced.Key.Kind != old.Key.Kind || replaced.Secret == old.Secret || !works(old.Secret) ||
+			!works(replaced.Secret) {
 			t.Error("right after a rotation both keys work")
 		}
 		c.Move(23*time.Hour + 59*time.Minute)
@@ -181,7 +189,11 @@ func TestARevokedKeyIsRefusedWhateverTheClockSays(t *testing.T) {
 func TestAnOperatorIsNotCalledLikeARole(t *testing.T) {
 	t.Parallel()
 	r, admin, _ := start(t, storetest.SQLite(t))
-	for _, c := range []struct{ name, role string }{{"operator", "viewer"}, {"operator", "admin"}, {"viewer", "operator"}} {
+	for _, c := range []struct{ name, role string }{
+		{"operator", "viewer"},
+		{"operator", "admin"},
+		{"viewer", "operator"},
+	} {
 		if _, _, err := r.AddOperator(t.Context(), admin, c.name, c.role, ""); !fault.Is(err, fault.InvalidPayload) {
 			t.Errorf("%+v: %v", c, err)
 		}

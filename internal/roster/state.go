@@ -113,7 +113,8 @@ func applyAgentAdded(tx *store.Tx, e *ledger.Entry, b *agentAdded) error {
 	if err != nil {
 		return err
 	}
-	tx.Exec("INSERT INTO agent (id, workspace, name, address, owner, trust, labels, suspended, added_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+	tx.Exec("INSERT INTO agent (id, workspace, name, address, owner, trust, labels, suspended, "+
+		"added_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
 		e.Subject, e.Workspace, b.Name, b.Address, b.Owner, b.Trust, labels, false, e.At.UnixMicro())
 	return nil
 }
@@ -123,7 +124,8 @@ func applyAgentChanged(tx *store.Tx, e *ledger.Entry, b *agentChanged) error {
 	if err != nil {
 		return err
 	}
-	tx.Exec("UPDATE agent SET trust = $2, labels = $3, rate_limit = $4 WHERE id = $1", e.Subject, b.Trust, labels, b.RateLimit)
+	tx.Exec("UPDATE agent SET trust = $2, labels = $3, rate_limit = $4 WHERE id = $1", e.Subject, b.Trust, labels,
+		b.RateLimit)
 	return nil
 }
 
@@ -144,7 +146,8 @@ func applyProved(tx *store.Tx, e *ledger.Entry, b *agentProved) {
 func applyAgentRemoved(tx *store.Tx, e *ledger.Entry, b *agentRemoved) error {
 	if b.HeldUntil > 0 {
 		tx.Exec("DELETE FROM address_hold WHERE address = (SELECT address FROM agent WHERE id = $1)", e.Subject)
-		tx.Exec("INSERT INTO address_hold (address, until_at) SELECT address, CAST($2 AS bigint) FROM agent WHERE id = $1", e.Subject, b.HeldUntil)
+		tx.Exec("INSERT INTO address_hold (address, until_at) SELECT address, CAST($2 AS bigint) FROM agent WHERE id = $1",
+			e.Subject, b.HeldUntil)
 	}
 	return applyRemoved("agent", "DELETE FROM agent_public_key WHERE agent = $1")(tx, e)
 }
@@ -165,25 +168,30 @@ func applyRemoved(table string, further ...string) ledger.Apply {
 // applyPublicKeyAdded takes a key that was retired into use again, if it is one.
 func applyPublicKeyAdded(tx *store.Tx, e *ledger.Entry, b *publicKeyAdded) {
 	tx.Exec(`INSERT INTO agent_public_key (agent, fingerprint, key, added_at, retired_at) VALUES ($1, $2, $3, $4, 0)
-ON CONFLICT (agent, fingerprint) DO UPDATE SET added_at = excluded.added_at, retired_at = 0`, e.Subject, b.Fingerprint, b.Key, e.At.UnixMicro())
+ON CONFLICT (agent, fingerprint) DO UPDATE SET added_at = excluded.added_at, retired_at = 0`, e.Subject, b.Fingerprint,
+		b.Key, e.At.UnixMicro())
 }
 
 func applyPublicKeyRetired(tx *store.Tx, e *ledger.Entry, b *publicKeyRetired) {
-	tx.Exec("UPDATE agent_public_key SET retired_at = $3 WHERE agent = $1 AND fingerprint = $2", e.Subject, b.Fingerprint, e.At.UnixMicro())
+	tx.Exec("UPDATE agent_public_key SET retired_at = $3 WHERE agent = $1 AND fingerprint = $2", e.Subject, b.Fingerprint,
+		e.At.UnixMicro())
 }
 
 func applyOwnerAdded(tx *store.Tx, e *ledger.Entry, b *ownerAdded) {
-	tx.Exec("INSERT INTO owner (id, workspace, name, added_at) VALUES ($1, $2, $3, $4)", e.Subject, e.Workspace, b.Name, e.At.UnixMicro())
+	tx.Exec("INSERT INTO owner (id, workspace, name, added_at) VALUES ($1, $2, $3, $4)", e.Subject, e.Workspace, b.Name,
+		e.At.UnixMicro())
 }
 
 func applyOperatorAdded(tx *store.Tx, e *ledger.Entry, b *operatorAdded) {
-	tx.Exec("INSERT INTO operator (id, name, role, added_at, workspace) VALUES ($1, $2, $3, $4, $5)", e.Subject, b.Name, string(b.Role), e.At.UnixMicro(), b.Workspace)
+	tx.Exec("INSERT INTO operator (id, name, role, added_at, workspace) VALUES ($1, $2, $3, $4, $5)", e.Subject, b.Name,
+		string(b.Role), e.At.UnixMicro(), b.Workspace)
 }
 
 func applyOperatorChanged(tx *store.Tx, e *ledger.Entry, b *operatorChanged) {
 	tx.Exec("DELETE FROM operator_contact WHERE operator = $1", e.Subject)
 	for _, channel := range slices.Sorted(maps.Keys(b.Contacts)) {
-		tx.Exec("INSERT INTO operator_contact (operator, channel, contact) VALUES ($1, $2, $3)", e.Subject, channel, b.Contacts[channel])
+		tx.Exec("INSERT INTO operator_contact (operator, channel, contact) VALUES ($1, $2, $3)", e.Subject, channel,
+			b.Contacts[channel])
 	}
 }
 
@@ -192,7 +200,8 @@ func applyKeyIssued(tx *store.Tx, e *ledger.Entry, b *keyIssued) error {
 	if err != nil {
 		return fmt.Errorf("entry %d: %w", e.Seq, err)
 	}
-	tx.Exec("INSERT INTO access_key (id, hash, kind, holder, hint, rate_limit, issued_at, expires_at, revoked_at) VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0)",
+	tx.Exec("INSERT INTO access_key (id, hash, kind, holder, hint, rate_limit, issued_at, expires_at, revoked_at) "+
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0)",
 		e.Subject, hash, string(b.Kind), b.Holder, b.Hint, b.Limit, e.At.UnixMicro())
 	return nil
 }

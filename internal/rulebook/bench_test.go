@@ -17,13 +17,19 @@ import (
 func BenchmarkReplay(b *testing.B) {
 	var rules strings.Builder
 	for i := range 10 {
-		fmt.Fprintf(&rules, "  - {name: r%d, on: [action], when: 'event.tool == \"t%d\" && event.arguments.path.startsWith(\"/etc\") || event.cost_usd > 1000', then: block}\n", i, i)
+		fmt.Fprintf(&rules, "  - {name: r%d, on: [action], when: 'event.tool == \"t%d\" && "+
+			"event.arguments.path.startsWith(\"/etc\") || event.cost_usd > 1000', then: block}\n", i, i)
 	}
 	policies := map[string]string{
-		"plain":    "version: 1\nrules:\n" + rules.String(),
-		"counting": "version: 1\nrules:\n" + rules.String() + "  - {name: many, on: [action], when: 'recent.actions(\"1h\") > 1000000 || recent.cost(\"24h\") > 1e9', then: block}\n",
+		"plain": "version: 1\nrules:\n" + rules.String(),
+		"counting": "version: 1\nrules:\n" + rules.String() +
+			"  - {name: many, on: [action], when: 'recent.actions(\"1h\") > 1000000 || " +
+			"recent.cost(\"24h\") > 1e9', then: block}\n",
 	}
-	for database, address := range map[string]func(testing.TB) string{"sqlite": storetest.SQLite, "postgres": storetest.Postgres} {
+	for database, address := range map[string]func(testing.TB) string{
+		"sqlite":   storetest.SQLite,
+		"postgres": storetest.Postgres,
+	} {
 		b.Run(database, func(b *testing.B) {
 			n := start(b, address(b), b.TempDir())
 			n.apply("  []\n")
@@ -33,8 +39,10 @@ func BenchmarkReplay(b *testing.B) {
 					for i := range 1000 {
 						who := agent(fmt.Sprint(i % 50))
 						d := n.book.Decide(b.Context(), who, policy.Event{
-							Point: policy.OnAction, Protocol: "ahp", Tool: "bash", Command: "go test ./internal/policy -run TestSomething -count=1",
-							Arguments: map[string]any{"command": "go test ./...", "path": "/srv/app", "amount": 12.5}, Session: "s-1", Depth: 1, Tokens: 1200, Project: "website",
+							Point: policy.OnAction, Protocol: "ahp", Tool: "bash",
+							Command:   "go test ./internal/policy -run TestSomething -count=1",
+							Arguments: map[string]any{"command": "go test ./...", "path": "/srv/app", "amount": 12.5}, Session: "s-1",
+							Depth: 1, Tokens: 1200, Project: "website",
 						})
 						tx.Append(d.Entry(who, "s-1", ""))
 					}

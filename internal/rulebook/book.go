@@ -46,8 +46,13 @@ type inForce struct {
 // New makes the book of a ledger that has Projection. readers are of the kinds of
 // entries in which protocols put decisions of their own accord, and of those that say
 // what else an agent did. Nothing is allowed before Run has read the policy.
-func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, now func() time.Time, log *slog.Logger, readers map[string]Reader) *Book {
-	b := &Book{db: db, ledger: l, roster: r, now: now, log: log, readers: ownKinds(), replays: make(chan struct{}, 1), moved: make(chan struct{})}
+func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, now func() time.Time, log *slog.Logger,
+	readers map[string]Reader,
+) *Book {
+	b := &Book{
+		db: db, ledger: l, roster: r, now: now, log: log, readers: ownKinds(), replays: make(chan struct{}, 1),
+		moved: make(chan struct{}),
+	}
 	maps.Copy(b.readers, readers)
 	b.kinds = slices.Sorted(maps.Keys(b.readers))
 	return b
@@ -61,7 +66,10 @@ func (b *Book) Decide(ctx context.Context, who roster.Identity, event policy.Eve
 	b.mu.RUnlock()
 	now := b.now().UTC().Truncate(time.Microsecond) // as it is recorded
 	recent := &looked{at: in.recent, agent: who.ID, now: now}
-	agent := policy.Agent{Name: who.Name, Address: who.Address, Workspace: who.Workspace, Trust: who.Trust, Labels: who.Labels, Suspended: who.Suspended}
+	agent := policy.Agent{
+		Name: who.Name, Address: who.Address, Workspace: who.Workspace, Trust: who.Trust,
+		Labels: who.Labels, Suspended: who.Suspended,
+	}
 	v := decide(ctx, in.policy, policy.Input{Event: event, Agent: agent, Now: now, Recent: recent})
 	return Decision{v, Record{
 		Policy: in.number, Then: v.Action, Rule: v.Rule, Reason: v.Reason, Failed: v.Failed, Shadow: v.Shadow,
@@ -73,11 +81,15 @@ func (b *Book) Decide(ctx context.Context, who roster.Identity, event policy.Eve
 func decide(ctx context.Context, p *policy.Policy, in policy.Input) policy.Verdict {
 	switch {
 	case in.Agent.Suspended:
-		return policy.Verdict{Action: policy.Block, Rule: SuspendedRule, Reason: "This agent is suspended. An operator can resume it."}
+		return policy.Verdict{
+			Action: policy.Block, Rule: SuspendedRule,
+			Reason: "This agent is suspended. An operator can resume it.",
+		}
 	case p == nil:
 		return policy.Verdict{
 			Action: policy.Block, Rule: policy.DefaultRule, Failed: true,
-			Reason: "There is no policy in force that can be read, so everything is blocked. An admin can apply one with `signalbox policy apply`.",
+			Reason: "There is no policy in force that can be read, so everything is blocked. An admin " +
+				"can apply one with `signalbox policy apply`.",
 		}
 	}
 	return p.Decide(ctx, in)
@@ -161,7 +173,8 @@ func (b *Book) open(ctx context.Context, v Version) (*policy.Policy, error) {
 	}
 	p, err := b.parse(source)
 	if err != nil {
-		b.log.Error("the policy in force cannot be read; everything is blocked until another is applied", "version", v.Number, "error", err.Error())
+		b.log.Error("the policy in force cannot be read; everything is blocked until another is applied", "version", v.Number,
+			"error", err.Error())
 	}
 	return p, nil // one that is wrong stays so
 }

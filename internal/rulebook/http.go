@@ -63,12 +63,38 @@ type (
 func (b *Book) Routes() []wire.Route {
 	const yaml = "application/yaml"
 	return []wire.Route{
-		{Method: "GET", Path: "/ops/policy", Summary: "The policy in force, as YAML; its number is in the header " + VersionHeader, Auth: wire.Viewer, Media: yaml, Handle: b.getPolicy},
-		{Method: "PUT", Path: "/ops/policy", Summary: "Apply a policy (YAML) as a whole; one that is wrong changes nothing. With If-Match: NUMBER only if that version is in force", Auth: wire.Admin, RequestMedia: yaml, Answer: Applied{}, Handle: b.putPolicy},
-		{Method: "POST", Path: "/ops/policy/check", Summary: "Check a policy (YAML) and change nothing", Auth: wire.Viewer, RequestMedia: yaml, Answer: Checked{}, Handle: b.postCheck},
-		{Method: "POST", Path: "/ops/policy/replay", Summary: "Decide again what was decided, with another policy (YAML); lines of JSON with progress, and the report last", Auth: wire.Operator, Query: []wire.Param{{Name: "since", Meaning: "how far back, such as 168h or 7d, or a time such as 2026-05-01T12:00:00Z; 168h when absent"}}, RequestMedia: yaml, Media: "application/x-ndjson", Handle: b.postReplay},
-		{Method: "GET", Path: "/ops/policy/versions", Summary: "List the versions of the policy, the newest first", Auth: wire.Viewer, Query: wire.PageParams, Answer: VersionPage{}, Handle: wire.Answer(http.StatusOK, b.getVersions)},
-		{Method: "GET", Path: "/ops/policy/versions/{number}", Summary: "Show a version with its rules", Auth: wire.Viewer, Answer: FullVersion{}, Handle: wire.Answer(http.StatusOK, b.getVersion)},
+		{
+			Method: "GET", Path: "/ops/policy",
+			Summary: "The policy in force, as YAML; its number is in the header " + VersionHeader, Auth: wire.Viewer,
+			Media: yaml, Handle: b.getPolicy,
+		},
+		{
+			Method: "PUT", Path: "/ops/policy",
+			Summary: "Apply a policy (YAML) as a whole; one that is wrong changes nothing. With " +
+				"If-Match: NUMBER only if that version is in force", Auth: wire.Admin, RequestMedia: yaml, Answer: Applied{},
+			Handle: b.putPolicy,
+		},
+		{
+			Method: "POST", Path: "/ops/policy/check", Summary: "Check a policy (YAML) and change nothing", Auth: wire.Viewer,
+			RequestMedia: yaml, Answer: Checked{}, Handle: b.postCheck,
+		},
+		{
+			Method: "POST", Path: "/ops/policy/replay", Summary: "Decide again what was decided, with another policy (YAML); " +
+				"lines of JSON with progress, and the report last", Auth: wire.Operator,
+			Query: []wire.Param{{
+				Name:    "since",
+				Meaning: "how far back, such as 168h or 7d, or a time such as 2026-05-01T12:00:00Z; 168h when absent",
+			}},
+			RequestMedia: yaml, Media: "application/x-ndjson", Handle: b.postReplay,
+		},
+		{
+			Method: "GET", Path: "/ops/policy/versions", Summary: "List the versions of the policy, the newest first",
+			Auth: wire.Viewer, Query: wire.PageParams, Answer: VersionPage{}, Handle: wire.Answer(http.StatusOK, b.getVersions),
+		},
+		{
+			Method: "GET", Path: "/ops/policy/versions/{number}", Summary: "Show a version with its rules", Auth: wire.Viewer,
+			Answer: FullVersion{}, Handle: wire.Answer(http.StatusOK, b.getVersion),
+		},
 	}
 }
 
@@ -92,7 +118,8 @@ func (b *Book) putPolicy(w http.ResponseWriter, r *http.Request) error {
 	var expect int64
 	if match := r.Header.Get("If-Match"); match != "" {
 		if expect, err = strconv.ParseInt(strings.Trim(match, `"`), 10, 64); err != nil || expect < 1 {
-			return fault.New(fault.InvalidRequest, "If-Match should be the number of the version you have seen, such as \"3\", and is %.40q.", match)
+			return fault.New(fault.InvalidRequest,
+				"If-Match should be the number of the version you have seen, such as \"3\", and is %.40q.", match)
 		}
 	}
 	done, err := b.Put(r.Context(), roster.From(r.Context()), source, expect)
@@ -184,5 +211,7 @@ func (b *Book) since(text string) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil
 	}
-	return time.Time{}, fault.New(fault.InvalidRequest, "since should be a length of time such as 168h or 7d, or a time such as 2026-05-01T12:00:00Z, and is %.40q.", text).About("since")
+	return time.Time{}, fault.New(fault.InvalidRequest,
+		"since should be a length of time such as 168h or 7d, or a time such as 2026-05-01T12:00:00Z, and is %.40q.",
+		text).About("since")
 }

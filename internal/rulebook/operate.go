@@ -93,7 +93,8 @@ func (b *Book) Try(ctx context.Context, source []byte, since time.Time) (*Trial,
 	case b.replays <- struct{}{}:
 		return &Trial{b, p, since}, nil
 	default:
-		return nil, fault.New(fault.Overloaded, "Another replay is under way, and one takes every processor. Try again when it has ended.")
+		return nil, fault.New(fault.Overloaded,
+			"Another replay is under way, and one takes every processor. Try again when it has ended.")
 	}
 }
 

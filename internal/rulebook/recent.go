@@ -40,7 +40,9 @@ func newTally(counts []policy.Count) *tally {
 
 // has reports whether all of the counts are counted, and any at all are.
 func (t *tally) has(counts []policy.Count) bool {
-	return len(counts) > 0 && !slices.ContainsFunc(counts, func(c policy.Count) bool { return !slices.Contains(t.counts, c) })
+	return len(counts) > 0 && !slices.ContainsFunc(counts, func(c policy.Count) bool {
+		return !slices.Contains(t.counts, c)
+	})
 }
 
 // reach is how far back the counters look at a moment.

@@ -44,7 +44,10 @@ func TestRulesCountWhatTheLedgerSaysTheAgentDid(t *testing.T) {
 		err := n.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
 			d := n.book.Decide(t.Context(), y, policy.Event{Point: policy.OnTask, Summary: "not stored here"})
 			d.Record.Event = nil
-			tx.Append(ledger.Event{Workspace: "default", Kind: "thing.done", Actor: "agent:y", Subject: "t", Body: thing{"in other words", d.Record}})
+			tx.Append(ledger.Event{
+				Workspace: "default", Kind: "thing.done", Actor: "agent:y", Subject: "t",
+				Body: thing{"in other words", d.Record},
+			})
 			return nil
 		})
 		if err != nil {
@@ -54,10 +57,12 @@ func TestRulesCountWhatTheLedgerSaysTheAgentDid(t *testing.T) {
 		n.apply(`  - {name: look, on: [action], when: 'recent.actions("1h") > 99 || recent.blocks("5m") > 99 || recent.cost("2d") > 99.0 || recent.tokens("3h") > 999 || recent.tasks("1h") > 9 || recent.rejections("1h") > 9', then: block}
 `)
 		d := n.book.Decide(t.Context(), x, policy.Event{Point: policy.OnAction})
-		if seen(d, "actions", "1h") != 4 || seen(d, "blocks", "5m") != 1 || seen(d, "cost", "2d") != 1.5 || seen(d, "tokens", "3h") != 300 {
+		if seen(d, "actions", "1h") != 4 || seen(d, "blocks", "5m") != 1 || seen(d, "cost", "2d") != 1.5 ||
+			seen(d, "tokens", "3h") != 300 {
 			t.Errorf("counted anew: %v", d.Record.Recent)
 		}
-		if d := n.book.Decide(t.Context(), y, policy.Event{Point: policy.OnAction}); seen(d, "tasks", "1h") != 1 || seen(d, "rejections", "1h") != 1 {
+		if d := n.book.Decide(t.Context(), y, policy.Event{Point: policy.OnAction}); seen(d, "tasks", "1h") != 1 ||
+			seen(d, "rejections", "1h") != 1 {
 			t.Errorf("of an entry in a form of its own: %v", d.Record.Recent)
 		}
 	})
@@ -92,7 +97,8 @@ func TestCountersOutliveARestartAndEndWithTheirWindow(t *testing.T) {
 func TestNothingAnAgentSaysTakesOffWhatWasCounted(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, t.TempDir())
-		n.apply("  - {name: budget, on: [action], when: 'recent.cost(\"1h\") > 5.0 || recent.tokens(\"1h\") > 5', then: block}\n")
+		n.apply("  - {name: budget, on: [action], when: 'recent.cost(\"1h\") > 5.0 || " +
+			"recent.tokens(\"1h\") > 5', then: block}\n")
 		x := agent("x")
 		n.act(x, policy.Event{CostUSD: 6, Tokens: 6})
 		n.act(x, policy.Event{CostUSD: -1e9, Tokens: -1e9})
@@ -111,7 +117,12 @@ func TestAnEntryThatIsNotAsItShouldBeStopsNobody(t *testing.T) {
 		n := start(t, address, t.TempDir())
 		n.apply("  - {name: many, on: [action], when: 'recent.actions(\"1h\") >= 1', then: block}\n")
 		err := n.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
-			for _, body := range []any{map[string]any{}, map[string]any{"decision": nil}, map[string]any{"decision": map[string]any{"agent_id": "agent_x"}}, []int{}} {
+			for _, body := range []any{
+				map[string]any{},
+				map[string]any{"decision": nil},
+				map[string]any{"decision": map[string]any{"agent_id": "agent_x"}},
+				[]int{},
+			} {
 				tx.Append(ledger.Event{Workspace: "default", Kind: "action.decided", Actor: "agent:x", Subject: "s", Body: body})
 			}
 			return nil
@@ -131,7 +142,8 @@ func TestEveryActionIsCountedOnceWhilePoliciesChange(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		nodes := []*node{start(t, address, t.TempDir()), start(t, address, t.TempDir())}
 		rule := func(i int, also string) string {
-			return fmt.Sprintf("  - {name: r%d, on: [action], when: 'recent.actions(\"1h\") > 1000000%s', then: block}\n", i, also)
+			return fmt.Sprintf("  - {name: r%d, on: [action], when: 'recent.actions(\"1h\") > 1000000%s', then: block}\n", i,
+				also)
 		}
 		nodes[0].apply(rule(0, ""))
 		var acting sync.WaitGroup

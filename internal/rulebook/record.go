@@ -57,7 +57,8 @@ type Decision struct {
 // "the same signal", and says when.
 func (d Decision) Deferred(what string) error {
 	seconds := d.RetrySeconds()
-	return fault.New(fault.RateLimited, "%s Send %s again in %d seconds.", d.Reason, what, seconds).With(wire.RetryAfter, seconds)
+	return fault.New(fault.RateLimited, "%s Send %s again in %d seconds.", d.Reason, what, seconds).With(wire.RetryAfter,
+		seconds)
 }
 
 // Entry is the decision as an entry of its own.

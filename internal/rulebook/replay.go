@@ -67,7 +67,9 @@ type replay struct {
 //
 // A counter that a decision has on record is taken from there, others are counted
 // anew from the entries, so a policy that was in force comes out as it did then.
-func (b *Book) Replay(ctx context.Context, p *policy.Policy, since time.Time, progress func(done, of int64)) (Report, error) {
+func (b *Book) Replay(ctx context.Context, p *policy.Policy, since time.Time, progress func(done, of int64)) (Report,
+	error,
+) {
 	r := &replay{book: b, policy: p, recent: newTally(p.Counts()), report: newReport(since)}
 	head, err := b.ledger.Head(ctx)
 	if err != nil {
@@ -135,7 +137,8 @@ func (r *replay) decide(ctx context.Context, part []said) {
 	for i := range part {
 		t := &part[i]
 		if d := t.reading.Decision; d != nil {
-			t.verdict = decide(ctx, r.policy, policy.Input{Event: *d.Event, Agent: d.Agent, Now: time.UnixMicro(d.Now).UTC(), Counts: t.counts})
+			t.verdict = decide(ctx, r.policy,
+				policy.Input{Event: *d.Event, Agent: d.Agent, Now: time.UnixMicro(d.Now).UTC(), Counts: t.counts})
 		}
 	}
 }
@@ -184,7 +187,8 @@ func (r *report) add(page []said) {
 		}
 		c.Count++
 		if len(c.Examples) < maxExamples {
-			c.Examples = append(c.Examples, Example{t.entry.Seq, t.entry.At, t.entry.Workspace, d.Agent.Name, inShort(d.Event), t.verdict.Reason})
+			c.Examples = append(c.Examples,
+				Example{t.entry.Seq, t.entry.At, t.entry.Workspace, d.Agent.Name, inShort(d.Event), t.verdict.Reason})
 		}
 	}
 }

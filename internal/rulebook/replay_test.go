@@ -36,27 +36,34 @@ func TestAReplaySaysWhichDecisionsWouldHaveComeOutOtherwise(t *testing.T) {
 		n.apply(noBash)
 		for i := range 8 {
 			n.act(agent("x"), policy.Event{Tool: "bash", Command: fmt.Sprintf("make %d", i)})
-			n.act(agent("y"), policy.Event{Tool: "read", Path: "/etc/hosts", Arguments: map[string]any{"lines": json.Number("12345678901234567890"), "all": true}})
+			n.act(agent("y"), policy.Event{
+				Tool: "read", Path: "/etc/hosts",
+				Arguments: map[string]any{"lines": json.Number("12345678901234567890"), "all": true},
+			})
 		}
 		middle := n.Now()
 		n.act(agent("x"), policy.Event{Tool: "bash", Command: strings.Repeat("é", 300)})
 		n.act(agent("y"), policy.Event{Point: policy.OnMessage, Subject: "Hello"})
 
 		other := "version: 1\nrules:\n" +
-			"  - {name: hosts, on: [action], when: 'event.path == \"/etc/hosts\" && event.arguments.all', then: gate, reason: Look at it.}\n" +
+			"  - {name: hosts, on: [action], when: 'event.path == \"/etc/hosts\" && " +
+			"event.arguments.all', then: gate, reason: Look at it.}\n" +
 			"  - {name: long, on: [action], when: 'event.command.size() > 100', then: block}\n"
 		report := n.replay(other, time.Time{})
-		if report.Decisions != 18 || report.Changed != 16 || report.OtherRule != 1 || report.Erased != 0 || len(report.Changes) != 2 {
+		if report.Decisions != 18 || report.Changed != 16 || report.OtherRule != 1 || report.Erased != 0 ||
+			len(report.Changes) != 2 {
 			t.Fatalf("%+v", report)
 		}
 		first := report.Changes[0]
-		if first.Count != 8 || first.Was != (rulebook.Outcome{Then: policy.Block, Rule: "no-bash"}) || first.Would != (rulebook.Outcome{Then: policy.Allow, Rule: policy.DefaultRule}) || len(first.Examples) != 8 {
+		if first.Count != 8 || first.Was != (rulebook.Outcome{Then: policy.Block, Rule: "no-bash"}) ||
+			first.Would != (rulebook.Outcome{Then: policy.Allow, Rule: policy.DefaultRule}) || len(first.Examples) != 8 {
 			t.Errorf("%+v", first)
 		}
 		if e := first.Examples[0]; e.Agent != "x" || e.What != "bash: make 0" || e.Workspace != "default" {
 			t.Errorf("%+v", e)
 		}
-		if second := report.Changes[1]; second.Would.Then != policy.Gate || second.Examples[0].Reason != "Look at it." || second.Examples[0].What != "read: /etc/hosts" {
+		if second := report.Changes[1]; second.Would.Then != policy.Gate || second.Examples[0].Reason != "Look at it." ||
+			second.Examples[0].What != "read: /etc/hosts" {
 			t.Errorf("%+v", second)
 		}
 		if report := n.replay(other, middle); report.Decisions != 2 || report.Changed != 0 || report.OtherRule != 1 {
@@ -90,7 +97,8 @@ func TestAReplayCountsWhatWasDoneUntilThen(t *testing.T) {
 			n.act(agent("x"), policy.Event{Tool: "t"})
 		}
 		limit := "version: 1\nrules:\n  - {name: many, on: [action], when: 'recent.actions(\"1h\") >= 7', then: defer}\n"
-		if report := n.replay(limit, time.Time{}); report.Decisions != 15 || report.Changed != 3 || report.Changes[0].Would.Rule != "many" {
+		if report := n.replay(limit, time.Time{}); report.Decisions != 15 || report.Changed != 3 ||
+			report.Changes[0].Would.Rule != "many" {
 			t.Errorf("%+v", report)
 		}
 		if report := n.replay(limit, middle); report.Decisions != 5 || report.Changed != 3 {
@@ -106,15 +114,20 @@ func TestAVersionReplayedOverItsOwnDecisionsChangesNothing(t *testing.T) {
 		source := counting + noBash +
 			"  - {name: dear, on: [action, prompt], when: 'event.cost_usd > 0.5 && recent.cost(\"1h\") > 3.0', then: defer}\n" +
 			"  - {name: odd, on: [prompt], when: '10 / event.depth > 3', then: gate}\n" + // fails at 0
-			"  - {name: data, on: [action], when: 'event.arguments.n > 5 || event.arguments.list.exists(i, i == 3)', then: modify, set: {n: 1}}\n"
+			"  - {name: data, on: [action], when: 'event.arguments.n > 5 || " +
+			"event.arguments.list.exists(i, i == 3)', then: modify, set: {n: 1}}\n"
 		n.apply(source)
 		rapid.Check(t, func(t *rapid.T) {
 			for range rapid.IntRange(1, 5).Draw(t, "actions") {
 				n.act(agent(rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "agent")), policy.Event{
-					Point: rapid.SampledFrom([]policy.Point{policy.OnAction, policy.OnPrompt}).Draw(t, "point"),
-					Tool:  rapid.SampledFrom([]string{"bash", "read", ""}).Draw(t, "tool"), Depth: rapid.Int64Range(0, 9).Draw(t, "depth"),
-					CostUSD:   rapid.Float64Range(0, 1).Draw(t, "cost"),
-					Arguments: map[string]any{"n": json.Number(fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "n"))), "text": rapid.String().Draw(t, "text"), "list": []any{1.5, json.Number("3"), nil}},
+					Point:   rapid.SampledFrom([]policy.Point{policy.OnAction, policy.OnPrompt}).Draw(t, "point"),
+					Tool:    rapid.SampledFrom([]string{"bash", "read", ""}).Draw(t, "tool"),
+					Depth:   rapid.Int64Range(0, 9).Draw(t, "depth"),
+					CostUSD: rapid.Float64Range(0, 1).Draw(t, "cost"),
+					Arguments: map[string]any{
+						"n":    json.Number(fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "n"))),
+						"text": rapid.String().Draw(t, "text"), "list": []any{1.5, json.Number("3"), nil},
+					},
 				})
 			}
 		})

@@ -24,7 +24,10 @@ import (
 
 // parts are what a rulebook stands on.
 func parts() []ledgertest.Part {
-	return []ledgertest.Part{{Migrations: roster.Migrations, Projection: roster.Projection()}, {Migrations: rulebook.Migrations, Projection: rulebook.Projection()}}
+	return []ledgertest.Part{
+		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: rulebook.Migrations, Projection: rulebook.Projection()},
+	}
 }
 
 // node is a process with a rulebook.
@@ -43,7 +46,8 @@ func startAt(t testing.TB, address, dir string, at *ledgertest.Clock) *node {
 	t.Helper()
 	n := &node{Node: ledgertest.Open(t, address, at, parts(), ledgertest.Dir(dir))}
 	n.roster = roster.New(roster.Options{DB: n.DB, Ledger: n.Ledger, Now: n.Now})
-	n.book = rulebook.New(n.DB, n.Ledger, n.roster, n.Now, slog.New(slog.DiscardHandler), map[string]rulebook.Reader{"thing.done": readThing})
+	n.book = rulebook.New(n.DB, n.Ledger, n.roster, n.Now, slog.New(slog.DiscardHandler),
+		map[string]rulebook.Reader{"thing.done": readThing})
 	n.Run(n.book.Run)
 	n.Must(n.roster.Bootstrap(t.Context()))
 	return n
@@ -115,11 +119,14 @@ func TestTheNewestVersionIsInForceOnEveryNode(t *testing.T) {
 		if err := a.book.Bootstrap(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if d := a.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction, Tool: "bash"}); d.Action != policy.Allow || d.Record.Policy != 1 {
+		if d := a.book.Decide(t.Context(), agent("x"),
+			policy.Event{Point: policy.OnAction, Tool: "bash"}); d.Action != policy.Allow || d.Record.Policy != 1 {
 			t.Errorf("by default: %+v", d)
 		}
 		v := a.apply(noBash)
-		if d := a.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction, Tool: "bash"}); d.Action != policy.Block || d.Rule != "no-bash" || d.Record.Policy != v.Number {
+		if d := a.book.Decide(t.Context(), agent("x"),
+			policy.Event{Point: policy.OnAction, Tool: "bash"}); d.Action != policy.Block || d.Rule != "no-bash" ||
+			d.Record.Policy != v.Number {
 			t.Errorf("after it was applied: %+v", d)
 		}
 		testbed.Until(t, "the other node", func() bool {
@@ -132,7 +139,8 @@ func TestTheNewestVersionIsInForceOnEveryNode(t *testing.T) {
 		if err := c.book.Bootstrap(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if d := c.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction, Tool: "bash"}); d.Rule != "no-bash" {
+		if d := c.book.Decide(t.Context(), agent("x"),
+			policy.Event{Point: policy.OnAction, Tool: "bash"}); d.Rule != "no-bash" {
 			t.Errorf("after a restart: %+v", d)
 		}
 		list, err := c.book.Versions(t.Context(), 0, 10)
@@ -173,9 +181,13 @@ func TestABadPolicyChangesNothing(t *testing.T) {
 		n := start(t, address, t.TempDir())
 		n.apply(noBash)
 		before, _ := n.Ledger.Head(t.Context())
-		for _, bad := range []string{"", "version: 1\nrules: [{name: a, on: [action], when: 'event.tool == 1', then: block}]", "version: 2\n"} {
+		for _, bad := range []string{
+			"", "version: 1\nrules: [{name: a, on: [action], when: 'event.tool == 1', then: block}]",
+			"version: 2\n",
+		} {
 			_, _, err := n.book.Apply(t.Context(), roster.Identity{}, []byte(bad), 0)
-			if problems := policy.Problems(err); !fault.Is(err, fault.InvalidPolicy) || len(problems) == 0 || problems[0].Line == 0 {
+			if problems := policy.Problems(err); !fault.Is(err, fault.InvalidPolicy) || len(problems) == 0 ||
+				problems[0].Line == 0 {
 				t.Errorf("%q: %v", bad, err)
 			}
 		}
@@ -255,7 +267,8 @@ func TestASuspendedAgentIsBlockedWhateverTheRulesSay(t *testing.T) {
 		who := agent("x")
 		who.Suspended = true
 		for _, p := range policy.Points {
-			if d := n.book.Decide(t.Context(), who, policy.Event{Point: p}); d.Action != policy.Block || d.Rule != rulebook.SuspendedRule {
+			if d := n.book.Decide(t.Context(), who, policy.Event{Point: p}); d.Action != policy.Block ||
+				d.Rule != rulebook.SuspendedRule {
 				t.Errorf("%s: %+v", p, d)
 			}
 		}
@@ -265,12 +278,14 @@ func TestASuspendedAgentIsBlockedWhateverTheRulesSay(t *testing.T) {
 func TestAGateThatAsksForNobodyIsWarnedOf(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, t.TempDir())
-		p, err := policy.Parse([]byte("version: 1\nrules:\n  - {name: g, on: [signal], when: 'true', then: gate, gate: {approvers: [admin, operator, adnim], escalation: [{after: 1h, to: [nobody]}]}}\n"))
+		p, err := policy.Parse([]byte("version: 1\nrules:\n  - {name: g, on: [signal], when: 'true', then: gate, gate: " +
+			"{approvers: [admin, operator, adnim], escalation: [{after: 1h, to: [nobody]}]}}\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		warnings, err := n.book.Warnings(t.Context(), p)
-		if err != nil || len(warnings) != 2 || !strings.Contains(warnings[0], `Did you mean "admin"?`) || !strings.HasPrefix(warnings[0], "line 3:") {
+		if err != nil || len(warnings) != 2 || !strings.Contains(warnings[0], `Did you mean "admin"?`) ||
+			!strings.HasPrefix(warnings[0], "line 3:") {
 			t.Errorf("%q %v", warnings, err)
 		}
 	})
@@ -302,7 +317,8 @@ func TestAVersionThatCannotBeReadYetIsReadAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction}); d.Action != policy.Allow || d.Record.Policy != 1 {
+		if d := n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction}); d.Action != policy.Allow ||
+			d.Record.Policy != 1 {
 			t.Errorf("the one before does not decide: %+v", d)
 		}
 		version("UPDATE policy_version SET seq = $1 WHERE number = 2", seq)
@@ -318,7 +334,8 @@ func call(ctx context.Context, t *testing.T, b *rulebook.Book, call, body string
 	for _, route := range b.Routes() {
 		if route.Method+" "+route.Path == call {
 			w := httptest.NewRecorder()
-			if err := route.Handle(w, httptest.NewRequestWithContext(ctx, route.Method, route.Path, strings.NewReader(body))); err != nil {
+			if err := route.Handle(w,
+				httptest.NewRequestWithContext(ctx, route.Method, route.Path, strings.NewReader(body))); err != nil {
 				t.Fatal(err)
 			}
 			return w.Body.String()
@@ -340,7 +357,8 @@ func TestAVersionThatDoesNotDecideYetIsNotSaidToBeInForce(t *testing.T) {
 		if got := testbed.Receive(t, "the answer", answer); !strings.Contains(got, `"changed":true,"in_force":false`) {
 			t.Error(got)
 		}
-		if got := call(t.Context(), t, n.book, "PUT /ops/policy", "version: 1\n"); !strings.Contains(got, `"changed":false,"in_force":true`) {
+		if got := call(t.Context(), t, n.book, "PUT /ops/policy", "version: 1\n"); !strings.Contains(got,
+			`"changed":false,"in_force":true`) {
 			t.Error(got)
 		}
 	})

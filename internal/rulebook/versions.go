@@ -53,13 +53,16 @@ func (b *Book) Version(ctx context.Context, number int64) (v Version, source []b
 	if number == 0 {
 		v, err = b.newest(ctx)
 	} else {
-		v, err = scanVersion(b.db.Read.QueryRowContext(ctx, "SELECT "+versionColumns+" FROM policy_version WHERE number = $1", number).Scan)
+		v, err = scanVersion(b.db.Read.QueryRowContext(ctx, "SELECT "+versionColumns+" FROM policy_version WHERE number = $1",
+			number).Scan)
 	}
 	if err == nil && v.Number == 0 {
-		return v, nil, fault.New(fault.NotFound, "There is no policy, so everything is blocked. An admin can apply one with `signalbox policy apply`.")
+		return v, nil, fault.New(fault.NotFound,
+			"There is no policy, so everything is blocked. An admin can apply one with `signalbox policy apply`.")
 	}
 	if errors.Is(err, sql.ErrNoRows) {
-		return v, nil, fault.New(fault.NotFound, "There is no version %d of the policy. `signalbox policy show --versions` lists those there are.", number)
+		return v, nil, fault.New(fault.NotFound,
+			"There is no version %d of the policy. `signalbox policy show --versions` lists those there are.", number)
 	}
 	if err != nil {
 		return v, nil, err
@@ -78,7 +81,8 @@ func (b *Book) Versions(ctx context.Context, before int64, limit int) ([]Version
 	if before == 0 {
 		before = math.MaxInt64
 	}
-	return store.All(b.db.Reading(ctx), scanVersion, "SELECT "+versionColumns+" FROM policy_version WHERE number < $1 ORDER BY number DESC LIMIT $2", before, limit)
+	return store.All(b.db.Reading(ctx), scanVersion,
+		"SELECT "+versionColumns+" FROM policy_version WHERE number < $1 ORDER BY number DESC LIMIT $2", before, limit)
 }
 
 // ifNone is for Apply: only a first version is wanted.
@@ -92,7 +96,9 @@ const applyTimeout = 30 * time.Second
 // force already is left as it is. expect, if not 0, is the version that the caller
 // has seen; if another is in force by now, nothing is changed. ifNone changes nothing
 // if there is any.
-func (b *Book) Apply(ctx context.Context, by roster.Identity, source []byte, expect int64) (v Version, changed bool, err error) {
+func (b *Book) Apply(ctx context.Context, by roster.Identity, source []byte, expect int64) (v Version, changed bool,
+	err error,
+) {
 	if err := unconfined(ctx); err != nil {
 		return v, false, err
 	}
@@ -110,11 +116,16 @@ func (b *Book) Apply(ctx context.Context, by roster.Identity, source []byte, exp
 		case last.Number > 0 && (expect == ifNone || last.SHA256 == sum):
 			return nil
 		case expect > 0 && expect != last.Number:
-			return fault.New(fault.Conflict, "Version %d of the policy is in force, by %s, and not %d. Look at it, and apply yours again with its number.", last.Number, last.AppliedBy, expect)
+			return fault.New(fault.Conflict,
+				"Version %d of the policy is in force, by %s, and not %d. Look at it, and apply yours again with its number.",
+				last.Number, last.AppliedBy, expect)
 		}
 		changed = true
 		v = Version{Number: last.Number + 1, SHA256: sum, AppliedAt: tx.Now(), AppliedBy: by.Actor()}
-		v.Seq = tx.Append(ledger.Event{Kind: applied, Actor: by.Actor(), Subject: subjectPrefix + fmt.Sprint(v.Number), Body: source})
+		v.Seq = tx.Append(ledger.Event{
+			Kind: applied, Actor: by.Actor(), Subject: subjectPrefix + fmt.Sprint(v.Number),
+			Body: source,
+		})
 		return nil
 	})
 	if err != nil {
@@ -159,7 +170,9 @@ func (b *Book) Warnings(ctx context.Context, p *policy.Policy) ([]string, error)
 	for _, r := range p.Rules() {
 		for _, who := range r.Approvers {
 			if !slices.Contains(names, who) {
-				warnings = append(warnings, fmt.Sprintf("line %d: the rule %q asks for %q, and there is no such operator. %s", r.Line, r.Name, who, fault.DidYouMean(who, names)))
+				warnings = append(warnings,
+					fmt.Sprintf("line %d: the rule %q asks for %q, and there is no such operator. %s", r.Line, r.Name, who,
+						fault.DidYouMean(who, names)))
 			}
 		}
 	}

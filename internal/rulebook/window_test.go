@@ -24,7 +24,8 @@ func TestAWindowCountsNoLessAndHardlyMore(t *testing.T) {
 		var all []event
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			// Short and long pauses, some longer than the window.
-			at = at.Add(time.Duration(rapid.Float64Range(0, 1).Draw(t, "pause") * float64(window) / rapid.SampledFrom([]float64{100, 10, 0.4}).Draw(t, "scale")))
+			at = at.Add(time.Duration(rapid.Float64Range(0, 1).Draw(t,
+				"pause") * float64(window) / rapid.SampledFrom([]float64{100, 10, 0.4}).Draw(t, "scale")))
 			e := event{at, rapid.SampledFrom([]string{"x", "y"}).Draw(t, "agent"), float64(rapid.IntRange(1, 9).Draw(t, "n"))}
 			all = append(all, e)
 			tl.add([]Fact{{e.agent, "actions", e.n}}, at)

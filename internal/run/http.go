@@ -15,18 +15,49 @@ type CancelRequest struct {
 
 // Routes are the calls of runs.
 func (s *Runs) Routes() []wire.Route {
-	after := wire.Param{Name: "after", Meaning: "the number of the last event that is known; 0 is from the beginning", Number: true}
-	follow := wire.Param{Name: "follow", Meaning: "false ends the answer with the last event there is; else it goes on until the run is completed"}
+	after := wire.Param{
+		Name: "after", Meaning: "the number of the last event that is known; 0 is from the beginning",
+		Number: true,
+	}
+	follow := wire.Param{
+		Name:    "follow",
+		Meaning: "false ends the answer with the last event there is; else it goes on until the run is completed",
+	}
 	status := wire.Param{Name: "status", Meaning: "running, done or failed; all when absent"}
 	wait := wire.Param{Name: "wait", Meaning: "how many seconds to wait for an order to stop, 60 at most", Number: true}
 	return []wire.Route{
-		{Method: "POST", Path: "/runs", Summary: "Open a run: one that the caller reports, or one that the server starts", Auth: wire.Operator, Request: Request{}, Answer: Run{}, Status: http.StatusCreated, Handle: wire.Take(http.StatusCreated, 2*maxPrompt, s.post)},
-		{Method: "GET", Path: "/runs", Summary: "List runs, the newest first", Auth: wire.Viewer, Query: append([]wire.Param{status}, wire.PageParams...), Answer: Page{}, Handle: wire.Answer(http.StatusOK, s.list)},
-		{Method: "GET", Path: "/runs/{id}", Summary: "Show a run", Auth: wire.Viewer, Answer: Run{}, Handle: wire.Answer(http.StatusOK, s.get)},
-		{Method: "POST", Path: "/runs/{id}/events", Summary: "Record events of a run, in order; those that are recorded are passed over", Auth: wire.Operator, Request: Report{}, Answer: Orders{}, Handle: wire.Take(http.StatusOK, maxReport, s.report)},
-		{Method: "GET", Path: "/runs/{id}/events", Summary: "The events of a run from a number on, and then as they come: lines of JSON, or server-sent events", Auth: wire.Viewer, Query: []wire.Param{after, follow}, Media: "text/event-stream", Handle: s.events},
-		{Method: "POST", Path: "/runs/{id}/pulse", Summary: "A sign of life of who watches the run; the answer may order it to stop", Auth: wire.Operator, Query: []wire.Param{wait}, Request: Pulse{}, Answer: Orders{}, Handle: wire.Take(http.StatusOK, 1<<16, s.pulse)},
-		{Method: "POST", Path: "/runs/{id}/cancel", Summary: "Tell a run to stop", Auth: wire.Operator, Request: CancelRequest{}, Answer: Run{}, Handle: wire.Take(http.StatusOK, 1<<16, s.cancel)},
+		{
+			Method: "POST", Path: "/runs", Summary: "Open a run: one that the caller reports, or one that the server starts",
+			Auth: wire.Operator, Request: Request{}, Answer: Run{}, Status: http.StatusCreated,
+			Handle: wire.Take(http.StatusCreated, 2*maxPrompt, s.post),
+		},
+		{
+			Method: "GET", Path: "/runs", Summary: "List runs, the newest first", Auth: wire.Viewer,
+			Query: append([]wire.Param{status}, wire.PageParams...), Answer: Page{}, Handle: wire.Answer(http.StatusOK, s.list),
+		},
+		{
+			Method: "GET", Path: "/runs/{id}", Summary: "Show a run", Auth: wire.Viewer, Answer: Run{},
+			Handle: wire.Answer(http.StatusOK, s.get),
+		},
+		{
+			Method: "POST", Path: "/runs/{id}/events",
+			Summary: "Record events of a run, in order; those that are recorded are passed over", Auth: wire.Operator,
+			Request: Report{}, Answer: Orders{}, Handle: wire.Take(http.StatusOK, maxReport, s.report),
+		},
+		{
+			Method: "GET", Path: "/runs/{id}/events",
+			Summary: "The events of a run from a number on, and then as they come: lines of JSON, or server-sent events",
+			Auth:    wire.Viewer, Query: []wire.Param{after, follow}, Media: "text/event-stream", Handle: s.events,
+		},
+		{
+			Method: "POST", Path: "/runs/{id}/pulse",
+			Summary: "A sign of life of who watches the run; the answer may order it to stop", Auth: wire.Operator,
+			Query: []wire.Param{wait}, Request: Pulse{}, Answer: Orders{}, Handle: wire.Take(http.StatusOK, 1<<16, s.pulse),
+		},
+		{
+			Method: "POST", Path: "/runs/{id}/cancel", Summary: "Tell a run to stop", Auth: wire.Operator,
+			Request: CancelRequest{}, Answer: Run{}, Handle: wire.Take(http.StatusOK, 1<<16, s.cancel),
+		},
 	}
 }
 

@@ -14,26 +14,33 @@ import (
 // may use. It gives the folder as it really is.
 func (s *Runs) allowed(b opened) (opened, error) {
 	if len(s.Folders) == 0 || s.Supervise == nil {
-		return b, fault.New(fault.Forbidden, "This server starts no runs. Name the folders that runs may work in with `signalbox config set runs.folders /srv/repo`.").About("dir")
+		return b, fault.New(fault.Forbidden,
+			"This server starts no runs. Name the folders that runs may work in with "+
+				"`signalbox config set runs.folders /srv/repo`.").About("dir")
 	}
 	dir, err := filepath.EvalSymlinks(b.Dir)
 	if b.Dir == "" || err != nil {
-		return b, fault.New(fault.InvalidPayload, "dir should be a folder that is there, such as %s.", s.Folders[0]).About("dir")
+		return b, fault.New(fault.InvalidPayload, "dir should be a folder that is there, such as %s.",
+			s.Folders[0]).About("dir")
 	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return b, fault.New(fault.InvalidPayload, "dir should be a folder that is there, such as %s.", s.Folders[0]).About("dir")
+		return b, fault.New(fault.InvalidPayload, "dir should be a folder that is there, such as %s.",
+			s.Folders[0]).About("dir")
 	}
 	within := false
 	for _, folder := range s.Folders {
-		if allowed, err := filepath.EvalSymlinks(folder); err == nil && (dir == allowed || strings.HasPrefix(dir, strings.TrimSuffix(allowed, "/")+"/")) {
+		if allowed, err := filepath.EvalSymlinks(folder); err == nil &&
+			(dir == allowed || strings.HasPrefix(dir, strings.TrimSuffix(allowed, "/")+"/")) {
 			within = true
 		}
 	}
 	if !within {
-		return b, fault.New(fault.Forbidden, "Runs may not work in %.200q. runs.folders says where they may: %s.", b.Dir, strings.Join(s.Folders, ", ")).About("dir")
+		return b, fault.New(fault.Forbidden, "Runs may not work in %.200q. runs.folders says where they may: %s.", b.Dir,
+			strings.Join(s.Folders, ", ")).About("dir")
 	}
 	if b.Budget.within(s.Budget) == (Budget{}) {
-		return b, fault.New(fault.InvalidPayload, "Say how much the run may use, such as {\"budget\":{\"usd\":2}} or {\"budget\":{\"tokens\":500000}}.").About("budget")
+		return b, fault.New(fault.InvalidPayload,
+			"Say how much the run may use, such as {\"budget\":{\"usd\":2}} or {\"budget\":{\"tokens\":500000}}.").About("budget")
 	}
 	b.Dir = dir
 	return b, nil

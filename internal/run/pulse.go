@@ -19,7 +19,8 @@ import (
 // that does not have its session yet is answered at once, and asks again.
 func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 	if p.Thread != "" && !strings.Contains(p.Thread, ":") {
-		return Orders{}, fault.New(fault.InvalidPayload, "thread should be an engine and the id of a session, such as amp:T-1.").About("thread")
+		return Orders{}, fault.New(fault.InvalidPayload,
+			"thread should be an engine and the id of a session, such as amp:T-1.").About("thread")
 	}
 	alive := context.WithoutCancel(ctx) // it is only the waiting that ends with ctx
 	r, err := s.Get(alive, run)
@@ -120,7 +121,8 @@ func (s *Runs) completeLost(ctx context.Context) error {
 
 // unwatched are the runs that go on and that nobody watches.
 func (s *Runs) unwatched(ctx context.Context) (ids []string, err error) {
-	return store.All(s.core.DB.Reading(ctx), store.Text, `SELECT run.id FROM run LEFT JOIN run_pulse ON run_pulse.name = 'run:' || run.id
+	return store.All(s.core.DB.Reading(ctx), store.Text,
+		`SELECT run.id FROM run LEFT JOIN run_pulse ON run_pulse.name = 'run:' || run.id
 WHERE run.status = 'running' AND (run_pulse.until IS NULL OR run_pulse.until < $1)`, s.core.Now().UnixMicro())
 }
 
@@ -140,7 +142,11 @@ func (s *Runs) lose(ctx context.Context, run, reason string) {
 		if err != nil {
 			return err
 		}
-		_, err = s.append(tx, "system", run, r, r.events+1, []read{{kind: kindCompleted, body: reported{Event: wire.Raw(text), Status: Failed, Usage: engine.Usage{Source: r.engine}}}})
+		_, err = s.append(tx, "system", run, r, r.events+1,
+			[]read{{
+				kind: kindCompleted,
+				body: reported{Event: wire.Raw(text), Status: Failed, Usage: engine.Usage{Source: r.engine}},
+			}})
 		return err
 	})
 	if err == nil {

@@ -22,7 +22,8 @@ func scan(read store.Scan) (Run, error) {
 	var r Run
 	var openedAt, endedAt, nanos int64
 	var opening ledger.Row
-	err := read(opening.After(&r.ID, &r.Workspace, &r.Engine, &r.Resume, &r.Status, &r.Stop, &openedAt, &endedAt, &r.Events, &r.Tokens, &nanos)...)
+	err := read(opening.After(&r.ID, &r.Workspace, &r.Engine, &r.Resume, &r.Status, &r.Stop, &openedAt, &endedAt,
+		&r.Events, &r.Tokens, &nanos)...)
 	if err != nil {
 		return r, err
 	}
@@ -54,7 +55,8 @@ func (s *Runs) Get(ctx context.Context, id string) (Run, error) {
 
 // Latest is the newest run of a session that the caller may see.
 func (s *Runs) Latest(ctx context.Context, r engine.Resume) (Run, error) {
-	found, err := scan(s.core.DB.Read.QueryRowContext(ctx, selectRun+` WHERE run.engine = $1 AND run.thread = $2 AND ($3 = '' OR run.workspace = $3)
+	found, err := scan(s.core.DB.Read.QueryRowContext(ctx,
+		selectRun+` WHERE run.engine = $1 AND run.thread = $2 AND ($3 = '' OR run.workspace = $3)
 ORDER BY run.id DESC LIMIT 1`, r.Engine, r.Value, wire.Scope(ctx)).Scan)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Run{}, noRun(r.Thread())
@@ -68,9 +70,11 @@ func (s *Runs) List(ctx context.Context, status, before string, limit int) (Page
 	switch Status(status) {
 	case "", Running, Done, Failed:
 	default:
-		return Page{}, fault.New(fault.InvalidRequest, "status should be running, done or failed, and is %.40q.", status).About("status")
+		return Page{}, fault.New(fault.InvalidRequest, "status should be running, done or failed, and is %.40q.",
+			status).About("status")
 	}
-	runs, err := store.All(s.core.DB.Reading(ctx), scan, selectRun+` WHERE ($1 = '' OR run.status = $1) AND ($2 = '' OR run.id < $2) AND ($3 = '' OR run.workspace = $3)
+	runs, err := store.All(s.core.DB.Reading(ctx), scan,
+		selectRun+` WHERE ($1 = '' OR run.status = $1) AND ($2 = '' OR run.id < $2) AND ($3 = '' OR run.workspace = $3)
 ORDER BY run.id DESC LIMIT $4`, status, before, wire.Scope(ctx), limit+1)
 	if err != nil {
 		return Page{}, store.Explain(err)
@@ -87,7 +91,8 @@ const pageOfEvents = 200
 
 // Events reads recorded events with numbers above after, at most a page of them.
 func (s *Runs) Events(ctx context.Context, run string, after int64) ([]Numbered, error) {
-	entries, err := s.core.Ledger.Select(ctx, "JOIN run_event v ON v.seq = e.seq WHERE v.run = $1 AND v.n > $2 ORDER BY v.n LIMIT $3", run, after, pageOfEvents)
+	entries, err := s.core.Ledger.Select(ctx,
+		"JOIN run_event v ON v.seq = e.seq WHERE v.run = $1 AND v.n > $2 ORDER BY v.n LIMIT $3", run, after, pageOfEvents)
 	if err != nil {
 		return nil, store.Explain(err)
 	}

@@ -64,7 +64,8 @@ const (
 
 func entries(tokens int64, events ...string) (all []run.Entry) {
 	for _, e := range events {
-		all = append(all, run.Entry{Event: wire.Raw(e), Usage: engine.Usage{Source: "amp", Model: "m", Tokens: engine.Tokens{Input: tokens}}})
+		all = append(all,
+			run.Entry{Event: wire.Raw(e), Usage: engine.Usage{Source: "amp", Model: "m", Tokens: engine.Tokens{Input: tokens}}})
 	}
 	return all
 }
@@ -104,7 +105,10 @@ func TestEventsAreRecordedOnceAndInOrder(t *testing.T) {
 		if _, err := n.report(r.ID, 4, 5, completed, acted); !fault.Is(err, fault.InvalidPayload) {
 			t.Errorf("after completed: %v", err)
 		}
-		for _, bad := range []string{`{}`, `[]`, `{"type":"started"}`, `{"type":"telemetry"}`, `{"type":"action","phase":7}`} {
+		for _, bad := range []string{
+			`{}`, `[]`, `{"type":"started"}`, `{"type":"telemetry"}`,
+			`{"type":"action","phase":7}`,
+		} {
 			if _, err := n.report(r.ID, 4, 5, bad); !fault.Is(err, fault.InvalidPayload) {
 				t.Errorf("%s: %v", bad, err)
 			}
@@ -119,16 +123,19 @@ func TestEventsAreRecordedOnceAndInOrder(t *testing.T) {
 			t.Errorf("after the end: %v", err)
 		}
 		got := n.events(r.ID, 1)
-		if len(got) != 3 || got[0].N != 2 || got[2].N != 4 || string(got[2].Event) != completed || got[0].Usage.Tokens.Input != 5 {
+		if len(got) != 3 || got[0].N != 2 || got[2].N != 4 || string(got[2].Event) != completed ||
+			got[0].Usage.Tokens.Input != 5 {
 			t.Errorf("%+v", got)
 		}
 		shown, err := n.runs.Get(t.Context(), r.ID)
-		if err != nil || shown.Status != run.Done || shown.Resume != "T-1" || shown.Line != "`amp threads continue T-1`" || shown.Tokens != 9 || shown.EndedAt == nil || shown.OpenedBy != "operator:ina" {
+		if err != nil || shown.Status != run.Done || shown.Resume != "T-1" || shown.Line != "`amp threads continue T-1`" ||
+			shown.Tokens != 9 || shown.EndedAt == nil || shown.OpenedBy != "operator:ina" {
 			t.Errorf("%v %+v", err, shown)
 		}
 		odd := n.open(run.Request{})
 		n.must(n.runs.Report(t.Context(), operator, odd.ID, run.Report{From: 1, Events: []run.Entry{{
-			Event: wire.Raw(strings.Replace(started, "T-1", `T-\u0000`, 1)), Usage: engine.Usage{Tokens: engine.Tokens{Input: -5, Output: 1 << 62}},
+			Event: wire.Raw(strings.Replace(started, "T-1", `T-\u0000`, 1)),
+			Usage: engine.Usage{Tokens: engine.Tokens{Input: -5, Output: 1 << 62}},
 		}}}))
 		if _, err := n.report("run_x", 1, 0, started); !fault.Is(err, fault.NotFound) {
 			t.Errorf("a run that is not there: %v", err)
@@ -180,7 +187,8 @@ func TestBudgetsStopRunsAndAreDurable(t *testing.T) {
 		if o := n.must(n.report(a.ID, 1, 200, started, acted)); o.Stop != "" {
 			t.Errorf("too early: %+v", o)
 		}
-		if o := n.must(n.report(a.ID, 3, 300, acted)); !strings.Contains(o.Stop, "the run has used 300 tokens, and its budget is 300") {
+		if o := n.must(n.report(a.ID, 3, 300, acted)); !strings.Contains(o.Stop,
+			"the run has used 300 tokens, and its budget is 300") {
 			t.Errorf("%+v", o)
 		}
 		n.must(n.report(a.ID, 4, 300, completed))
@@ -195,7 +203,8 @@ func TestBudgetsStopRunsAndAreDurable(t *testing.T) {
 		if o := n.must(n.report(c.ID, 1, 600, started)); !strings.Contains(o.Stop, "today's runs have used 1000 tokens") {
 			t.Errorf("the day's total is not durable: %+v", o)
 		}
-		if _, err := n.runs.Open(t.Context(), operator, run.Request{Engine: "amp", Prompt: "x", Recorded: true}); !fault.Is(err, fault.Conflict) {
+		if _, err := n.runs.Open(t.Context(), operator,
+			run.Request{Engine: "amp", Prompt: "x", Recorded: true}); !fault.Is(err, fault.Conflict) {
 			t.Errorf("a run on a day that is used up: %v", err)
 		}
 		n.Set(24 * time.Hour)
@@ -277,7 +286,8 @@ func TestARunWithoutItsSupervisorIsCompletedOnce(t *testing.T) {
 		if len(got) != 1 {
 			t.Fatalf("%d events", len(got))
 		}
-		if err := json.Unmarshal(got[0].Event, &e); err != nil || e.Type != engine.Completed || *e.OK || !strings.Contains(e.Error, "is gone") || e.Resume == nil || e.Resume.Value != "T-1" {
+		if err := json.Unmarshal(got[0].Event, &e); err != nil || e.Type != engine.Completed || *e.OK ||
+			!strings.Contains(e.Error, "is gone") || e.Resume == nil || e.Resume.Value != "T-1" {
 			t.Errorf("%v %s", err, got[0].Event)
 		}
 		if alive := n.events(other.ID, 1); len(alive) != 0 {
@@ -359,8 +369,16 @@ func TestTheServerStartsRunsOnlyWhereItMay(t *testing.T) {
 		{"a relative folder", run.Request{Dir: "repo", Budget: budget}, fault.InvalidPayload},
 		{"without a budget", run.Request{Dir: inside}, fault.InvalidPayload},
 		{"an unknown engine", run.Request{Engine: "hal", Dir: inside, Budget: budget}, fault.InvalidRequest},
-		{"supervision that its CLI does not have", run.Request{Engine: "codex", Dir: inside, Budget: budget, Supervised: true}, fault.InvalidRequest},
-		{"a session of another engine", run.Request{Dir: inside, Budget: budget, Resume: "`codex resume 1`"}, fault.InvalidRequest},
+		{
+			"supervision that its CLI does not have",
+			run.Request{Engine: "codex", Dir: inside, Budget: budget, Supervised: true},
+			fault.InvalidRequest,
+		},
+		{
+			"a session of another engine",
+			run.Request{Dir: inside, Budget: budget, Resume: "`codex resume 1`"},
+			fault.InvalidRequest,
+		},
 		{"a negative budget", run.Request{Dir: inside, Budget: run.Budget{Tokens: -1}}, fault.InvalidPayload},
 	} {
 		if c.in.Engine == "" {
@@ -375,12 +393,14 @@ func TestTheServerStartsRunsOnlyWhereItMay(t *testing.T) {
 			t.Errorf("%s: something was recorded or begun", c.name)
 		}
 	}
-	r, err := n.runs.Open(t.Context(), operator, run.Request{Engine: "amp", Prompt: "go", Dir: inside, Budget: budget, Resume: "see\n`amp threads continue T-7`"})
+	r, err := n.runs.Open(t.Context(), operator,
+		run.Request{Engine: "amp", Prompt: "go", Dir: inside, Budget: budget, Resume: "see\n`amp threads continue T-7`"})
 	if err != nil || begun != 1 || !r.Launched || r.Resume != "T-7" {
 		t.Errorf("%v, %d begun, %+v", err, begun, r)
 	}
 	nowhere := start(t, storetest.SQLite(t))
-	if _, err := nowhere.runs.Open(t.Context(), operator, run.Request{Engine: "amp", Prompt: "go", Dir: inside, Budget: budget}); !fault.Is(err, fault.Forbidden) {
+	if _, err := nowhere.runs.Open(t.Context(), operator,
+		run.Request{Engine: "amp", Prompt: "go", Dir: inside, Budget: budget}); !fault.Is(err, fault.Forbidden) {
 		t.Errorf("without folders: %v", err)
 	}
 }
@@ -390,7 +410,8 @@ func TestARunThatCannotBeStartedIsCompleted(t *testing.T) {
 	n := start(t, storetest.SQLite(t), func(o *run.Options) {
 		o.Folders, o.Supervise = []string{dir}, func(string) error { return fmt.Errorf("no") }
 	})
-	if _, err := n.runs.Open(t.Context(), operator, run.Request{Engine: "amp", Prompt: "go", Dir: dir, Budget: run.Budget{Tokens: 1}}); err == nil {
+	if _, err := n.runs.Open(t.Context(), operator,
+		run.Request{Engine: "amp", Prompt: "go", Dir: dir, Budget: run.Budget{Tokens: 1}}); err == nil {
 		t.Error("no error")
 	}
 	page, err := n.runs.List(t.Context(), "failed", "", 10)

@@ -22,7 +22,10 @@ const Name = "run"
 
 // Protocol is runs of agent CLIs, for the server's list.
 func Protocol() protocol.Protocol {
-	return protocol.Protocol{Name: Name, Label: "Runs", Migrations: Migrations, Projection: Projection(), Counters: Counters()}
+	return protocol.Protocol{
+		Name: Name, Label: "Runs", Migrations: Migrations, Projection: Projection(),
+		Counters: Counters(),
+	}
 }
 
 // Options are what an operator sets, and what runs ask of others.
@@ -84,7 +87,8 @@ func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, e
 			return err
 		}
 		if reason := spentDay(today, s.Daily); reason != "" {
-			return fault.New(fault.Conflict, "No run may begin: %s. The budget is runs.daily_usd and runs.daily_tokens in the configuration.", reason)
+			return fault.New(fault.Conflict,
+				"No run may begin: %s. The budget is runs.daily_usd and runs.daily_tokens in the configuration.", reason)
 		}
 		tx.Append(ledger.Event{Workspace: workspace, Kind: kindOpened, Actor: who.Actor(), Subject: run, Trace: run, Body: b})
 		return nil
@@ -117,7 +121,8 @@ func (b Budget) within(most Budget) Budget {
 
 // today is what the runs of a workspace have used on the day.
 func (s *Runs) today(tx *ledger.Tx, workspace string, now time.Time) (d spent, err error) {
-	err = tx.QueryRow("SELECT tokens, nanos FROM run_day WHERE workspace = $1 AND day = $2", []any{workspace, day(now)}, &d.Tokens, &d.Nanos)
+	err = tx.QueryRow("SELECT tokens, nanos FROM run_day WHERE workspace = $1 AND day = $2", []any{workspace, day(now)},
+		&d.Tokens, &d.Nanos)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}
@@ -126,7 +131,8 @@ func (s *Runs) today(tx *ledger.Tx, workspace string, now time.Time) (d spent, e
 
 // find reads a run for a write.
 func find(tx *ledger.Tx, run string) (r row, err error) {
-	err = tx.QueryRow("SELECT workspace, engine, thread, status, stop, events, tokens, nanos, max_tokens, max_nanos FROM run WHERE id = $1", []any{run},
+	err = tx.QueryRow("SELECT workspace, engine, thread, status, stop, events, tokens, nanos, "+
+		"max_tokens, max_nanos FROM run WHERE id = $1", []any{run},
 		&r.workspace, &r.engine, &r.thread, &r.status, &r.stop, &r.events, &r.tokens, &r.nanos, &r.maxTokens, &r.maxNanos)
 	if errors.Is(err, sql.ErrNoRows) {
 		return r, noRun(run)
@@ -171,7 +177,9 @@ func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, repo
 // append appends those events that are new.
 func (s *Runs) append(tx *ledger.Tx, actor, run string, r row, from int64, events []read) (Orders, error) {
 	if from < 1 || from > r.events+1 {
-		return Orders{}, fault.New(fault.Conflict, "The next event of the run has the number %d, and the report begins with %d.", r.events+1, from).With("events", r.events).About("from")
+		return Orders{}, fault.New(fault.Conflict,
+			"The next event of the run has the number %d, and the report begins with %d.", r.events+1, from).With("events",
+			r.events).About("from")
 	}
 	events = events[min(int64(len(events)), r.events+1-from):]
 	if r.status != Running && len(events) > 0 {
@@ -203,7 +211,10 @@ func (s *Runs) append(tx *ledger.Tx, actor, run string, r row, from int64, event
 	}
 	if reason := r.used(today, s.Daily); reason != "" && r.stop == "" && r.status == Running {
 		r.stop = reason
-		tx.Append(ledger.Event{Workspace: r.workspace, Kind: kindStopped, Actor: "system", Subject: run, Trace: run, Body: stopped{reason}})
+		tx.Append(ledger.Event{
+			Workspace: r.workspace, Kind: kindStopped, Actor: "system", Subject: run, Trace: run,
+			Body: stopped{reason},
+		})
 	}
 	return Orders{Events: r.events, Stop: r.stop, Ended: r.status != Running}, nil
 }
@@ -239,7 +250,10 @@ func (s *Runs) Cancel(ctx context.Context, who roster.Identity, run, reason stri
 		if r.status != Running {
 			return fault.New(fault.Conflict, "The run is over already: it is %s.", r.status)
 		}
-		tx.Append(ledger.Event{Workspace: r.workspace, Kind: kindStopped, Actor: who.Actor(), Subject: run, Trace: run, Body: stopped{reason}})
+		tx.Append(ledger.Event{
+			Workspace: r.workspace, Kind: kindStopped, Actor: who.Actor(), Subject: run, Trace: run,
+			Body: stopped{reason},
+		})
 		return nil
 	})
 	if err != nil {

@@ -81,7 +81,8 @@ VALUES ($1, $2, $3, $4, $5, '', $6, 0, $7, 0, 0, 0, $8, $9)`,
 
 func applyReported(tx *store.Tx, e *ledger.Entry, b *reported) {
 	tx.Exec("INSERT INTO run_event (run, n, seq) VALUES ($1, $2, $3)", e.Subject, b.N, e.Seq)
-	tx.Exec("UPDATE run SET events = $2, tokens = tokens + $3, nanos = nanos + $4 WHERE id = $1", e.Subject, b.N, b.Spent.Tokens, b.Spent.Nanos)
+	tx.Exec("UPDATE run SET events = $2, tokens = tokens + $3, nanos = nanos + $4 WHERE id = $1", e.Subject, b.N,
+		b.Spent.Tokens, b.Spent.Nanos)
 	if b.Session != "" {
 		tx.Exec("UPDATE run SET thread = $2 WHERE id = $1", e.Subject, b.Session)
 	}

@@ -28,7 +28,8 @@ type read struct {
 func readEvent(e Entry) (read, error) {
 	var event engine.Event
 	if err := wire.UnmarshalPart(e.Event, &event); err != nil {
-		return read{}, fault.Wrap(err, fault.InvalidPayload, "An event should be an object with the members of its type, such as {\"type\":\"started\",\"engine\":\"amp\",…}.").About("events")
+		return read{}, fault.Wrap(err, fault.InvalidPayload,
+			"An event should be an object with the members of its type, such as {\"type\":\"started\",\"engine\":\"amp\",…}.").About("events")
 	}
 	e.Usage.Tokens = bounded(e.Usage.Tokens)
 	r := read{body: reported{Event: e.Event, Usage: e.Usage}, model: e.Usage.Model}
@@ -46,7 +47,9 @@ func readEvent(e Entry) (read, error) {
 			r.body.Status = Done
 		}
 	default:
-		return read{}, fault.New(fault.InvalidPayload, "An event has the type started with resume, action with action, or completed with ok, and this one has the type %.40q.", event.Type).About("events")
+		return read{}, fault.New(fault.InvalidPayload,
+			"An event has the type started with resume, action with action, or completed "+
+				"with ok, and this one has the type %.40q.", event.Type).About("events")
 	}
 	return r, nil
 }

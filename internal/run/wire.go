@@ -151,18 +151,24 @@ const (
 
 // job checks what was sent, and gives it as the body of run.opened.
 func (n Request) job() (opened, error) {
-	b := opened{Engine: n.Engine, Prompt: n.Prompt, Dir: n.Dir, Model: n.Model, Budget: n.Budget, Supervised: n.Supervised, Host: n.Host, Launched: !n.Recorded, Origin: n.Origin}
+	b := opened{
+		Engine: n.Engine, Prompt: n.Prompt, Dir: n.Dir, Model: n.Model, Budget: n.Budget, Supervised: n.Supervised,
+		Host: n.Host, Launched: !n.Recorded, Origin: n.Origin,
+	}
 	e, err := engine.Find(n.Engine)
 	if err != nil {
 		return b, err
 	}
 	switch {
 	case n.Prompt == "" || len(n.Prompt) > maxPrompt:
-		return b, fault.New(fault.InvalidPayload, "prompt should say what the agent is to do, in 1 to %d bytes.", maxPrompt).About("prompt")
+		return b, fault.New(fault.InvalidPayload, "prompt should say what the agent is to do, in 1 to %d bytes.",
+			maxPrompt).About("prompt")
 	case n.Dir != "" && !filepath.IsAbs(n.Dir):
-		return b, fault.New(fault.InvalidPayload, "dir should be an absolute path such as /srv/repo, and is %.200q.", n.Dir).About("dir")
+		return b, fault.New(fault.InvalidPayload, "dir should be an absolute path such as /srv/repo, and is %.200q.",
+			n.Dir).About("dir")
 	case n.Budget.USD < 0 || n.Budget.Tokens < 0 || n.Budget.USD > maxUSD:
-		return b, fault.New(fault.InvalidPayload, "budget should have usd from 0 to %d and tokens from 0; 0 is no limit.", int64(maxUSD)).About("budget")
+		return b, fault.New(fault.InvalidPayload, "budget should have usd from 0 to %d and tokens from 0; 0 is no limit.",
+			int64(maxUSD)).About("budget")
 	}
 	if n.Resume != "" {
 		r, err := e.ReadResume(n.Resume)

@@ -38,8 +38,9 @@ func (madeUp) Routes() []wire.Route {
 func startMadeUp(t *testing.T, address string, settings map[string]string) *box {
 	t.Helper()
 	return start(t, address, settings, protocol.Protocol{
-		Name: "made-up", Label: "Made up", Migrations: store.Migrations{Package: "made-up"}, Projection: ledger.Projection{Name: "made-up"},
-		Open: func(context.Context, protocol.Core) (protocol.Service, error) { return madeUp{}, nil },
+		Name: "made-up", Label: "Made up", Migrations: store.Migrations{Package: "made-up"},
+		Projection: ledger.Projection{Name: "made-up"},
+		Open:       func(context.Context, protocol.Core) (protocol.Service, error) { return madeUp{}, nil },
 	})
 }
 
@@ -61,14 +62,17 @@ func TestAnAgentThatAsksTooMuchHearsWhenToComeBack(t *testing.T) {
 		busy, calm := b.Agent("busy"), b.Agent("calm")
 		for i := range 3 {
 			answer, header := b.call(200, madeUpCall, busy[[]string{"signal", "mail"}[i%2]], "")
-			if answer != "busy@default.signalbox.local in default" || header.Get("X-RateLimit-Limit") != "3" || header.Get("X-RateLimit-Remaining") != strconv.Itoa(2-i) {
+			if answer != "busy@default.signalbox.local in default" || header.Get("X-RateLimit-Limit") != "3" ||
+				header.Get("X-RateLimit-Remaining") != strconv.Itoa(2-i) {
 				t.Errorf("call %d: %s %v", i+1, answer, header)
 			}
 		}
 		answer, header := b.call(429, madeUpCall, busy["mail"], "")
 		after, _ := strconv.Atoi(header.Get("Retry-After"))
 		reset, _ := strconv.ParseInt(header.Get("X-RateLimit-Reset"), 10, 64)
-		if wait := time.Until(time.Unix(reset, 0)); !strings.Contains(answer, `"error":"rate_limited"`) || header.Get("X-RateLimit-Remaining") != "0" || after < 1 || after > 20 || wait < 30*time.Second || wait > time.Minute {
+		if wait := time.Until(time.Unix(reset, 0)); !strings.Contains(answer, `"error":"rate_limited"`) ||
+			header.Get("X-RateLimit-Remaining") != "0" || after < 1 || after > 20 || wait < 30*time.Second ||
+			wait > time.Minute {
 			t.Errorf("%s %v", answer, header)
 		}
 		b.call(200, madeUpCall, calm["signal"], "")
@@ -87,7 +91,8 @@ func TestAnAgentThatAsksTooMuchHearsWhenToComeBack(t *testing.T) {
 		}
 		b.call(200, "PATCH "+agent, b.token(), `{"rate_limit":"default"}`)
 		b.call(429, madeUpCall, busy["signal"], "")
-		if answer, _ := b.call(200, "GET "+agent, b.token(), ""); !strings.Contains(answer, `"online":true,"last_seen_at":"20`) {
+		if answer, _ := b.call(200, "GET "+agent, b.token(), ""); !strings.Contains(answer,
+			`"online":true,"last_seen_at":"20`) {
 			t.Errorf("%s", answer)
 		}
 	})

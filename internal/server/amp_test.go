@@ -46,7 +46,8 @@ func TestAnAgentRegistersAndAnOperatorGrantsTrust(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		a := b.agent("newcomer")
 		var got signal.Answer
-		a.amp(200, "POST /amp/register", `{"amp_version":"1.1","type":"registration","agent_id":"newcomer","capabilities":["send_mail"],"trust_level":"standard"}`, &got)
+		a.amp(200, "POST /amp/register",
+			`{"amp_version":"1.1","type":"registration","agent_id":"newcomer","capabilities":["send_mail"],"trust_level":"standard"}`, &got)
 		if got.Status != gate.Approved || got.GateID != nil {
 			t.Errorf("asked for what it has: %+v", got)
 		}
@@ -72,7 +73,8 @@ func TestAnAgentRegistersAndAnOperatorGrantsTrust(t *testing.T) {
 		if got.Status != gate.Approved {
 			t.Errorf("%+v", got)
 		}
-		a.amp(400, "POST /amp/register", `{"amp_version":"1.0","agent_id":"newcomer","trust_level":"root","capabilities":"all"}`, nil)
+		a.amp(400, "POST /amp/register",
+			`{"amp_version":"1.0","agent_id":"newcomer","trust_level":"root","capabilities":"all"}`, nil)
 		a.amp(403, "POST /amp/register", `{"amp_version":"1.1","agent_id":"other"}`, nil)
 		// A rejected request changes nothing, and the next one asks anew.
 		b.ops(200, "PATCH /ops/agents/newcomer", `{"trust":"standard"}`, nil)
@@ -92,7 +94,9 @@ func TestAGateRequestAReceiptAndAFailure(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		a, other := b.agent("mailer"), b.agent("other")
 		ask := func(id, action string) string {
-			return fmt.Sprintf(`{"amp_version":"2.0","type":"gate_request","agent_id":"mailer","run_id":"r1","request_id":%q,"summary":"Drafted it","proposed_action":%q}`, id, action)
+			return fmt.Sprintf(
+				`{"amp_version":"2.0","type":"gate_request","agent_id":"mailer","run_id":"r1","request_id":%q,"summary":"Drafted it","proposed_action":%q}`, id, action,
+			)
 		}
 		var one, two, again signal.Answer
 		a.amp(202, "POST /amp/gate_request", ask("a", "Send it to Ann"), &one)
@@ -103,7 +107,9 @@ func TestAGateRequestAReceiptAndAFailure(t *testing.T) {
 		}
 		a.amp(409, "POST /amp/gate_request", ask("a", "Send it to everybody"), nil)
 
-		receipt := fmt.Sprintf(`{"amp_version":"3.0","type":"action_receipt","agent_id":"mailer","gate_id":%q,"status":"succeeded","summary":"Sent"}`, *one.GateID)
+		receipt := fmt.Sprintf(
+			`{"amp_version":"3.0","type":"action_receipt","agent_id":"mailer","gate_id":%q,"status":"succeeded","summary":"Sent"}`, *one.GateID,
+		)
 		a.amp(409, "POST /amp/receipt", receipt, nil) // not decided yet
 		b.ops(200, "POST /ops/gates/"+*one.GateID+"/approve", `{"note":"go"}`, nil)
 		a.amp(200, "POST /amp/receipt", receipt, nil)
@@ -118,11 +124,13 @@ func TestAGateRequestAReceiptAndAFailure(t *testing.T) {
 		}
 
 		var failed signal.Answer
-		a.amp(200, "POST /amp/failure", `{"amp_version":"2.0","agent_id":"mailer","run_id":"r1","summary":"It broke","error_code":"smtp"}`, &failed)
+		a.amp(200, "POST /amp/failure",
+			`{"amp_version":"2.0","agent_id":"mailer","run_id":"r1","summary":"It broke","error_code":"smtp"}`, &failed)
 		if failed.Status != gate.Approved || failed.GateID != nil {
 			t.Errorf("%+v", failed)
 		}
-		a.amp(409, "POST /amp/failure", `{"amp_version":"2.0","agent_id":"mailer","run_id":"r1","summary":"It broke again"}`, nil)
+		a.amp(409, "POST /amp/failure", `{"amp_version":"2.0","agent_id":"mailer","run_id":"r1","summary":"It broke again"}`,
+			nil)
 		var page gate.GatePage
 		b.ops(200, "GET /ops/gates?agent=mailer&status=pending", "", &page)
 		if len(page.Gates) != 1 || page.Gates[0].ID != *two.GateID {
@@ -143,7 +151,8 @@ func TestAHeartbeatHearsThatItShouldHaltAndIsMissed(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		a := b.agent("worker")
 		beat := func(run string) (p signal.Pulse) {
-			a.amp(200, "POST /amp/heartbeat", fmt.Sprintf(`{"amp_version":"2.0","agent_id":"worker","run_id":%q,"ttl_s":1}`, run), &p)
+			a.amp(200, "POST /amp/heartbeat",
+				fmt.Sprintf(`{"amp_version":"2.0","agent_id":"worker","run_id":%q,"ttl_s":1}`, run), &p)
 			return p
 		}
 		if p := beat("r1"); p.Halt || p.NextIn != 1 {
@@ -203,7 +212,8 @@ func TestAgentsSeeWhichRulesTheyMeetAndTheirWebhook(t *testing.T) {
 		a.amp(200, "POST /amp/signal", fmt.Sprintf(payload, "http://127.0.0.1:9/other"), nil)
 
 		var table signal.PriceTable
-		b.ops(200, "PUT /ops/pricing", `{"models":[{"model":"m","input":2,"output":4},{"model":"m","input":1,"output":2,"from":"2030-01-01"}]}`, &table)
+		b.ops(200, "PUT /ops/pricing",
+			`{"models":[{"model":"m","input":2,"output":4},{"model":"m","input":1,"output":2,"from":"2030-01-01"}]}`, &table)
 		if table.Version != 1 {
 			t.Errorf("%+v", table)
 		}

@@ -46,10 +46,13 @@ func BenchmarkSignal(b *testing.B) {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusAccepted)
-		_, _ = io.WriteString(w, `{"status":"pending","gate_id":"gate_01jt4kzzzzzzzzzzzzzzzzzzzz","message":"Awaiting operator approval"}`)
+		_, _ = io.WriteString(w,
+			`{"status":"pending","gate_id":"gate_01jt4kzzzzzzzzzzzzzzzzzzzz","message":"Awaiting operator approval"}`)
 	}))
 	defer bare.Close()
-	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string { return "" }, "postgres": storetest.Postgres} {
+	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string {
+		return ""
+	}, "postgres": storetest.Postgres} {
 		b.Run(name, func(b *testing.B) {
 			s := startBench(b, address(b))
 			for b.Loop() {
@@ -118,7 +121,10 @@ func startChild(b *testing.B, address string) *benchServer {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return (&benchServer{url: strings.TrimSpace(url), token: strings.TrimSpace(string(token)), stop: stop, pid: child.Process.Pid}).withAgent(b)
+	return (&benchServer{
+		url: strings.TrimSpace(url), token: strings.TrimSpace(string(token)), stop: stop,
+		pid: child.Process.Pid,
+	}).withAgent(b)
 }
 
 const (
@@ -184,7 +190,8 @@ func signalsPerSecond(b *testing.B, url, key string) float64 {
 	for range 64 {
 		wg.Go(func() {
 			for time.Since(began) < time.Second {
-				req, _ := http.NewRequestWithContext(context.Background(), http.MethodPost, url, bytes.NewReader(fmt.Appendf(nil, benchSignal, benchRun.Add(1))))
+				req, _ := http.NewRequestWithContext(context.Background(), http.MethodPost, url,
+					bytes.NewReader(fmt.Appendf(nil, benchSignal, benchRun.Add(1))))
 				req.Header.Set("Authorization", "Bearer "+key)
 				req.Header.Set("Content-Type", "application/json")
 				res, err := client.Do(req)
@@ -211,7 +218,9 @@ func signalsPerSecond(b *testing.B, url, key string) float64 {
 // sent until the agent has the answer.
 func BenchmarkDecisionReaches(b *testing.B) {
 	const waiters, decided = 10_000, 500
-	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string { return "" }, "postgres": storetest.Postgres} {
+	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string {
+		return ""
+	}, "postgres": storetest.Postgres} {
 		b.Run(name, func(b *testing.B) {
 			s := startChild(b, address(b))
 			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
@@ -230,7 +239,9 @@ func BenchmarkDecisionReaches(b *testing.B) {
 			for i, id := range gates {
 				arrived[i] = make(chan time.Time, 1)
 				asked := make(chan struct{})
-				ctx := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { close(asked) }})
+				ctx := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) {
+					close(asked)
+				}})
 				waiting.Go(func() {
 					req, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/amp/gates/"+id+"?wait=60s", http.NoBody)
 					req.Header.Set("Authorization", "Bearer "+s.key)
@@ -262,7 +273,9 @@ func BenchmarkDecisionReaches(b *testing.B) {
 // BenchmarkSignalAmongMany compares the latency of a signal, one at a time, on a server
 // with a million pending gates with that on an empty one. The two take turns.
 func BenchmarkSignalAmongMany(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string { return "" }, "postgres": storetest.Postgres} {
+	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string {
+		return ""
+	}, "postgres": storetest.Postgres} {
 		b.Run(name, func(b *testing.B) {
 			full := startBench(b, address(b), fillWithGates)
 			empty := startBench(b, address(b))
@@ -323,7 +336,8 @@ func fill(b *testing.B, config *server.Config, transactions int, write func(tx *
 	b.Helper()
 	db := migrated(b, config)
 	defer db.Close()
-	l, err := ledger.Open(b.Context(), ledger.Options{DB: db, Dir: config.Data, Origin: "localhost/signalbox", Projections: server.Projections()})
+	l, err := ledger.Open(b.Context(),
+		ledger.Options{DB: db, Dir: config.Data, Origin: "localhost/signalbox", Projections: server.Projections()})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -355,7 +369,10 @@ func openSample(tx *ledger.Tx, risk string) error {
 	p, err := gate.Prepare(gate.Opening{
 		Project: "default", Agent: "agent_x", AgentName: "x", Requester: "agent:x", Risk: risk,
 		Origin: gate.Origin{Protocol: "amp", Reference: "run_1"},
-		Shown:  gate.Shown{Title: "Send the newsletter", Summary: strings.Repeat("s", 200), ProposedAction: strings.Repeat("p", 100)},
+		Shown: gate.Shown{
+			Title: "Send the newsletter", Summary: strings.Repeat("s", 200),
+			ProposedAction: strings.Repeat("p", 100),
+		},
 	})
 	if err == nil {
 		p.Open(tx, gate.NewID(), "default", "")

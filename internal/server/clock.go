@@ -61,12 +61,19 @@ type NewTime struct {
 
 func (c *core) clockRoutes() []wire.Route {
 	return []wire.Route{
-		{Method: "GET", Path: "/ops/clock", Summary: "The server's clock", Auth: wire.Viewer, Answer: Clock{}, Handle: wire.Answer(http.StatusOK, func(*http.Request) (Clock, error) {
-			return c.clock.show(), nil
-		})},
-		{Method: "PUT", Path: "/ops/clock", Summary: "Set the clock forward, where clock.movable allows it, and wait until what is due by then has happened", Auth: wire.Admin, Request: NewTime{}, Answer: Clock{}, Handle: wire.Take(http.StatusOK, 1<<10, func(r *http.Request, in NewTime) (Clock, error) {
-			return c.setClock(r.Context(), in.Now)
-		})},
+		{
+			Method: "GET", Path: "/ops/clock", Summary: "The server's clock", Auth: wire.Viewer, Answer: Clock{},
+			Handle: wire.Answer(http.StatusOK, func(*http.Request) (Clock, error) {
+				return c.clock.show(), nil
+			}),
+		},
+		{
+			Method: "PUT", Path: "/ops/clock", Summary: "Set the clock forward, where clock.movable allows it, and wait until " +
+				"what is due by then has happened", Auth: wire.Admin, Request: NewTime{}, Answer: Clock{},
+			Handle: wire.Take(http.StatusOK, 1<<10, func(r *http.Request, in NewTime) (Clock, error) {
+				return c.setClock(r.Context(), in.Now)
+			}),
+		},
 	}
 }
 
@@ -90,11 +97,13 @@ func (k *serverClock) moveTo(ctx context.Context, moment time.Time) error {
 		return fault.New(fault.Forbidden, "The clock is the whole server's, and your token is for one workspace.")
 	}
 	if !k.movable {
-		return fault.New(fault.Forbidden, "The clock of this server cannot be set. It can where clock.movable is true, which is for conformance tests only.")
+		return fault.New(fault.Forbidden,
+			"The clock of this server cannot be set. It can where clock.movable is true, which is for conformance tests only.")
 	}
 	ahead := time.Until(moment)
 	if ahead > maxAhead {
-		return fault.New(fault.InvalidPayload, "The moment is too far in the future. It should be less than a hundred years away.").About("now")
+		return fault.New(fault.InvalidPayload,
+			"The moment is too far in the future. It should be less than a hundred years away.").About("now")
 	}
 	if int64(ahead) <= k.ahead.Load() {
 		return nil

@@ -85,48 +85,126 @@ func (s Setting) Env() string {
 // Settings lists every key.
 var Settings = slices.Concat([]Setting{
 	text("data", "./signalbox-data", "the data folder", func(c *Config) *string { return &c.Data }),
-	{Key: "listen", Default: "127.0.0.1:7446", Meaning: "the address to listen on", set: setListen, get: func(c *Config) string { return c.Listen }},
 	{
-		Key: "db", Default: "", Meaning: "postgres://user:password@host/name; SQLite in the data folder when empty", Secret: true,
-		set: func(c *Config, v string) error { c.DB = wire.NewSecret(v); return nil },
-		get: func(c *Config) string { return c.DB.String() },
+		Key: "listen", Default: "127.0.0.1:7446", Meaning: "the address to listen on", set: setListen,
+		get: func(c *Config) string {
+			return c.Listen
+		},
 	},
-	{Key: "public_url", Default: "", Meaning: "the address by which others reach this server; made from listen when empty", set: setPublicURL, get: func(c *Config) string { return c.PublicURL }},
-	text("tls.cert", "", "a certificate file in PEM form; with tls.key the server speaks HTTPS", func(c *Config) *string { return &c.TLSCert }),
-	text("tls.key", "", "the private key of the certificate", func(c *Config) *string { return &c.TLSKey }),
-	{Key: "ledger.retention", Default: "none", Meaning: "how long the bodies of entries are kept, such as 90d; records and proofs stay", set: setRetention, get: func(c *Config) string { return formatDuration(c.Retention) }},
-	{Key: "mail.provider", Default: "signalbox.local", Meaning: "our domain in the addresses of agents; those that agents have stay", set: setProvider, get: func(c *Config) string { return c.Provider }},
 	{
-		Key: "mail.alias_domains", Default: "aimaestro.local", Meaning: "domains that mean us too, since clients write them by default, with commas between", List: true,
+		Key: "db", Default: "", Meaning: "postgres://user:password@host/name; SQLite in the data folder when empty",
+		Secret: true,
+		set:    func(c *Config, v string) error { c.DB = wire.NewSecret(v); return nil },
+		get:    func(c *Config) string { return c.DB.String() },
+	},
+	{
+		Key: "public_url", Default: "", Meaning: "the address by which others reach this server; made from listen when empty",
+		set: setPublicURL, get: func(c *Config) string {
+			return c.PublicURL
+		},
+	},
+	text("tls.cert", "", "a certificate file in PEM form; with tls.key the server speaks HTTPS", func(c *Config) *string {
+		return &c.TLSCert
+	}),
+	text("tls.key", "", "the private key of the certificate", func(c *Config) *string { return &c.TLSKey }),
+	{
+		Key: "ledger.retention", Default: "none",
+		Meaning: "how long the bodies of entries are kept, such as 90d; records and proofs stay", set: setRetention,
+		get: func(c *Config) string {
+			return formatDuration(c.Retention)
+		},
+	},
+	{
+		Key: "mail.provider", Default: "signalbox.local",
+		Meaning: "our domain in the addresses of agents; those that agents have stay", set: setProvider,
+		get: func(c *Config) string {
+			return c.Provider
+		},
+	},
+	{
+		Key: "mail.alias_domains", Default: "aimaestro.local",
+		Meaning: "domains that mean us too, since clients write them by default, with commas between", List: true,
 		set: setAliases, get: func(c *Config) string { return strings.Join(c.Aliases, ",") },
 	},
-	choice("mail.registration", byListener, append([]string{byListener}, directory.Modes...), "who may register agents; "+byListener+" is open while the listener is on loopback, else owner", func(c *Config) *string { return &c.Registration }),
-	choice("mail.signatures", "optional", []string{"optional", "required"}, "whether messages have to be signed", func(c *Config) *string { return &c.Signatures }),
-	{Key: "mail.keep", Default: "30d", Meaning: "how long payloads of acknowledged mail are kept, such as 30d; " + untilAck + " keeps none, none keeps all", set: setKeep, get: getKeep},
-	choice("mail.federation", federation.Closed, federation.Modes, "which other providers mail is exchanged with", func(c *Config) *string { return &c.Federation.Mode }),
+	choice("mail.registration", byListener, append([]string{byListener}, directory.Modes...),
+		"who may register agents; "+byListener+" is open while the listener is on loopback, else owner",
+		func(c *Config) *string {
+			return &c.Registration
+		}),
+	choice("mail.signatures", "optional", []string{"optional", "required"}, "whether messages have to be signed",
+		func(c *Config) *string {
+			return &c.Signatures
+		}),
 	{
-		Key: "mail.peers", Default: "", Meaning: "providers that are listed, with commas between: crabmail.ai, or crabmail.ai=https://mail.crabmail.ai for where it is reached", List: true,
+		Key: "mail.keep", Default: "30d",
+		Meaning: "how long payloads of acknowledged mail are kept, such as 30d; " + untilAck + " keeps none, none keeps all",
+		set:     setKeep, get: getKeep,
+	},
+	choice("mail.federation", federation.Closed, federation.Modes, "which other providers mail is exchanged with",
+		func(c *Config) *string {
+			return &c.Federation.Mode
+		}),
+	{
+		Key: "mail.peers", Default: "",
+		Meaning: "providers that are listed, with commas between: crabmail.ai, or " +
+			"crabmail.ai=https://mail.crabmail.ai for where it is reached", List: true,
 		set: setPeers, get: getPeers,
 	},
-	text("mail.registry", "", "the address of a registry of providers; none when empty", func(c *Config) *string { return &c.Federation.Registry }),
-	{Key: "limits.per_agent", Default: byProtocol, Meaning: "how many requests, and how many messages, an agent may make a minute on each node; 0 is no limit, " + byProtocol + " what each protocol says", set: setPerAgent, get: getPerAgent},
+	text("mail.registry", "", "the address of a registry of providers; none when empty", func(c *Config) *string {
+		return &c.Federation.Registry
+	}),
 	{
-		Key: "webhooks.allow", Default: "", Meaning: "private hosts and networks that outgoing calls may reach, with commas between; on a loopback listener, loopback too", List: true,
+		Key: "limits.per_agent", Default: byProtocol,
+		Meaning: "how many requests, and how many messages, an agent may make a minute on each node; 0 is no limit, " +
+			byProtocol + " what each protocol says", set: setPerAgent, get: getPerAgent,
+	},
+	{
+		Key: "webhooks.allow", Default: "",
+		Meaning: "private hosts and networks that outgoing calls may reach, with commas " +
+			"between; on a loopback listener, loopback too", List: true,
 		set: func(c *Config, v string) error { c.Allow = splitList(v); return nil },
 		get: func(c *Config) string { return strings.Join(c.Allow, ",") },
 	},
-	flag("signals.strict", "true refuses signals with fields that AMP does not have; else they are kept and warned of", func(c *Config) *bool { return &c.StrictSignals }),
-	onByDefault(flag("tasks.plan_approval", "whether a person approves the plan of every task that no rule of the policy allows; with false, of those that a rule gates", func(c *Config) *bool { return &c.PlanApproval })),
-	{Key: "tasks.lock_after", Default: "3", Meaning: "how many rejects in a row lock a task", set: setLockAt, get: func(c *Config) string { return strconv.Itoa(c.LockAt) }},
+	flag("signals.strict", "true refuses signals with fields that AMP does not have; else they are kept and warned of",
+		func(c *Config) *bool {
+			return &c.StrictSignals
+		}),
+	onByDefault(flag("tasks.plan_approval",
+		"whether a person approves the plan of every task that no rule of the policy "+
+			"allows; with false, of those that a rule gates", func(c *Config) *bool {
+			return &c.PlanApproval
+		})),
 	{
-		Key: "tasks.repo_roots", Default: "", Meaning: "folders in which the git repositories of tasks are looked into, with commas between; none when empty", List: true,
-		set: setRepoRoots, get: func(c *Config) string { return strings.Join(c.RepoRoots, ",") },
+		Key: "tasks.lock_after", Default: "3", Meaning: "how many rejects in a row lock a task", set: setLockAt,
+		get: func(c *Config) string {
+			return strconv.Itoa(c.LockAt)
+		},
+	},
+	{
+		Key: "tasks.repo_roots", Default: "",
+		Meaning: "folders in which the git repositories of tasks are looked into, with commas between; none when empty",
+		List:    true,
+		set:     setRepoRoots, get: func(c *Config) string { return strings.Join(c.RepoRoots, ",") },
 	},
 }, harnessSettings(), []Setting{
-	{Key: "tasks.mirror", Default: "", Meaning: "a folder that becomes a git repository with every task and message, one commit for each event; none when empty", set: setTaskMirror, get: func(c *Config) string { return c.TaskMirror }},
-	flag("clock.movable", "true lets an admin set the server's clock forward, for conformance tests; never for a server that matters", func(c *Config) *bool { return &c.MovableClock }),
-	choice("log.level", "info", []string{"debug", "info", "warn", "error"}, "how much is logged", func(c *Config) *string { return &c.LogLevel }),
-	choice("log.format", "text", []string{"text", "json"}, "how it is logged", func(c *Config) *string { return &c.LogFormat }),
+	{
+		Key: "tasks.mirror", Default: "",
+		Meaning: "a folder that becomes a git repository with every task and message, one " +
+			"commit for each event; none when empty", set: setTaskMirror, get: func(c *Config) string {
+			return c.TaskMirror
+		},
+	},
+	flag("clock.movable",
+		"true lets an admin set the server's clock forward, for conformance tests; never for a server that matters",
+		func(c *Config) *bool {
+			return &c.MovableClock
+		}),
+	choice("log.level", "info", []string{"debug", "info", "warn", "error"}, "how much is logged", func(c *Config) *string {
+		return &c.LogLevel
+	}),
+	choice("log.format", "text", []string{"text", "json"}, "how it is logged", func(c *Config) *string {
+		return &c.LogFormat
+	}),
 }, mailSettings(), proxySettings(), runSettings(), notifySettings(), webSettings())
 
 func text(key, absent, meaning string, field func(*Config) *string) Setting {
@@ -168,7 +246,9 @@ func choice(key, absent string, known []string, meaning string, field func(*Conf
 }
 
 func splitList(v string) []string {
-	return slices.DeleteFunc(strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' }), func(s string) bool { return s == "" })
+	return slices.DeleteFunc(strings.FieldsFunc(v, func(r rune) bool {
+		return r == ',' || r == ' '
+	}), func(s string) bool { return s == "" })
 }
 
 // byListener leaves it to where the server listens who may register.
@@ -233,7 +313,8 @@ func setPeers(c *Config, v string) error {
 	for _, item := range splitList(v) {
 		domain, address, _ := strings.Cut(item, "=")
 		u, err := url.Parse(address)
-		if domain = strings.ToLower(domain); !domainForm.MatchString(domain) || address != "" && (err != nil || u.Host == "") {
+		if domain = strings.ToLower(domain); !domainForm.MatchString(domain) ||
+			address != "" && (err != nil || u.Host == "") {
 			return fmt.Errorf("should be domain names, such as crabmail.ai or crabmail.ai=https://mail.crabmail.ai")
 		}
 		c.Federation.Peers[domain] = strings.TrimSuffix(address, "/")
@@ -295,7 +376,8 @@ const maxProvider = 254 - 2*64
 
 func setProvider(c *Config, v string) error {
 	if len(v) > maxProvider || !domainForm.MatchString(v) {
-		return fmt.Errorf("should be a domain name in lower case with a dot in it, such as agents.example.com, of at most %d characters", maxProvider)
+		return fmt.Errorf("should be a domain name in lower case with a dot in it, such as "+
+			"agents.example.com, of at most %d characters", maxProvider)
 	}
 	c.Provider = v
 	return nil
@@ -311,7 +393,8 @@ func setPerAgent(c *Config, v string) error {
 	}
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil || n < 0 || n > roster.MaxRateLimit {
-		return fmt.Errorf("should be a whole number from 0, for no limit, to %d, or %s for what each protocol says", roster.MaxRateLimit, byProtocol)
+		return fmt.Errorf("should be a whole number from 0, for no limit, to %d, or %s for what each protocol says",
+			roster.MaxRateLimit, byProtocol)
 	}
 	c.PerAgent = &n
 	return nil
@@ -419,7 +502,8 @@ func Load(flags map[string]string, env []string, file string) (*Config, error) {
 		}
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return nil, fault.New(fault.InvalidConfig, "tls.cert and tls.key go together. Give both, or neither.").About("tls.key")
+		return nil, fault.New(fault.InvalidConfig,
+			"tls.cert and tls.key go together. Give both, or neither.").About("tls.key")
 	}
 	if err := errors.Join(c.Mail.check(), c.Notify.check(), c.Runs.check(&c.Notify)); err != nil {
 		return nil, err
@@ -441,8 +525,10 @@ func unknownEnv(environment map[string]string) (warnings []string) {
 		known = append(known, s.Env())
 	}
 	for name := range environment {
-		if strings.HasPrefix(name, "SIGNALBOX_") && !strings.HasPrefix(name, "SIGNALBOX_TEST_") && !slices.Contains(known, name) {
-			warnings = append(warnings, fmt.Sprintf("The environment variable %s is not known. %s", name, fault.DidYouMean(name, known)))
+		if strings.HasPrefix(name, "SIGNALBOX_") && !strings.HasPrefix(name, "SIGNALBOX_TEST_") &&
+			!slices.Contains(known, name) {
+			warnings = append(warnings,
+				fmt.Sprintf("The environment variable %s is not known. %s", name, fault.DidYouMean(name, known)))
 		}
 	}
 	slices.Sort(warnings)
@@ -461,7 +547,8 @@ func readFile(path, data string) (map[string]fileValue, error) {
 		if _, noFolder := os.Stat(data); !explicit && (os.IsNotExist(err) || noFolder != nil) {
 			return nil, nil //nolint:nilerr // a folder that cannot be used is reported by whoever uses it
 		}
-		return nil, fault.Wrap(err, fault.InvalidConfig, "Cannot read the configuration file %s. Check that it is there and that this user may read it.", path)
+		return nil, fault.Wrap(err, fault.InvalidConfig,
+			"Cannot read the configuration file %s. Check that it is there and that this user may read it.", path)
 	}
 	return parseFile(path, content)
 }
@@ -475,7 +562,8 @@ func CheckFile(path string, content []byte) (keys int, err error) {
 func parseFile(path string, content []byte) (map[string]fileValue, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(content, &root); err != nil {
-		return nil, fault.New(fault.InvalidConfig, "%s is not valid YAML: %s.", path, strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, fault.New(fault.InvalidConfig, "%s is not valid YAML: %s.", path,
+			strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	values := map[string]fileValue{}
 	if len(root.Content) == 0 {
@@ -498,7 +586,8 @@ func parseFile(path string, content []byte) (map[string]fileValue, error) {
 // flatten turns nested maps into dotted keys and refuses those that are not known.
 func flatten(path, prefix string, n *yaml.Node, values map[string]fileValue) error {
 	if n.Kind != yaml.MappingNode {
-		return fault.New(fault.InvalidConfig, "%s:%d: there should be keys and values here, such as \"listen: 127.0.0.1:7446\".", path, n.Line)
+		return fault.New(fault.InvalidConfig,
+			"%s:%d: there should be keys and values here, such as \"listen: 127.0.0.1:7446\".", path, n.Line)
 	}
 	keys := Keys()
 	for i := 0; i < len(n.Content); i += 2 {
@@ -512,7 +601,8 @@ func flatten(path, prefix string, n *yaml.Node, values map[string]fileValue) err
 				return err
 			}
 		case !slices.Contains(keys, key):
-			return fault.New(fault.InvalidConfig, "%s: the key %q is not known. %s", where, key, fault.DidYouMean(key, keys)).About(key)
+			return fault.New(fault.InvalidConfig, "%s: the key %q is not known. %s", where, key,
+				fault.DidYouMean(key, keys)).About(key)
 		case v.Kind == yaml.SequenceNode && isList(key):
 			var items []string
 			if err := v.Decode(&items); err != nil {
@@ -540,10 +630,12 @@ func isList(key string) bool {
 // returns the new content. Nothing is written.
 func SetInFile(path string, content []byte, key, value string) ([]byte, error) {
 	if !slices.Contains(Keys(), key) {
-		return nil, fault.New(fault.InvalidConfig, "The key %q is not known. %s", key, fault.DidYouMean(key, Keys())).About(key)
+		return nil, fault.New(fault.InvalidConfig, "The key %q is not known. %s", key,
+			fault.DidYouMean(key, Keys())).About(key)
 	}
 	if key == "data" {
-		return nil, fault.New(fault.InvalidConfig, "The data folder holds this file, so it is set with --data or SIGNALBOX_DATA.").About(key)
+		return nil, fault.New(fault.InvalidConfig,
+			"The data folder holds this file, so it is set with --data or SIGNALBOX_DATA.").About(key)
 	}
 	if _, err := parseFile(path, content); err != nil {
 		return nil, err

@@ -15,10 +15,15 @@ func TestAFlagBeatsTheEnvironmentBeatsTheFileBeatsTheDefault(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, server.ConfigFile)
-	if err := os.WriteFile(path, []byte("listen: 127.0.0.1:1\npublic_url: http://file.example/\nledger:\n  retention: 90d\nlog: {level: warn}\n"), 0o600); err != nil {
+	if err := os.WriteFile(path,
+		[]byte("listen: 127.0.0.1:1\npublic_url: http://file.example/\nledger:\n  retention: 90d\nlog: {level: warn}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	env := []string{"SIGNALBOX_DATA=" + dir, "SIGNALBOX_LISTEN=127.0.0.1:2", "SIGNALBOX_PUBLIC_URL=http://env.example", "SIGNALBOX_DB=postgres://u:hunter2@h/d", "SIGNALBOX_LISEN=x", "OTHER=x"}
+	env := []string{
+		"SIGNALBOX_DATA=" + dir, "SIGNALBOX_LISTEN=127.0.0.1:2", "SIGNALBOX_PUBLIC_URL=http://env.example",
+		"SIGNALBOX_DB=postgres://u:hunter2@h/d", "SIGNALBOX_LISEN=x", "OTHER=x",
+	}
 	c, err := server.Load(map[string]string{"listen": "127.0.0.1:3"}, env, "")
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +57,10 @@ func TestAFlagBeatsTheEnvironmentBeatsTheFileBeatsTheDefault(t *testing.T) {
 
 func TestAListMayBeWrittenAsOneOrWithCommas(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"webhooks: {allow: [10.0.0.0/8, hooks.internal]}", "webhooks:\n  allow: 10.0.0.0/8, hooks.internal\n"} {
+	for _, text := range []string{
+		"webhooks: {allow: [10.0.0.0/8, hooks.internal]}",
+		"webhooks:\n  allow: 10.0.0.0/8, hooks.internal\n",
+	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, server.ConfigFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -105,7 +113,8 @@ func TestBadConfigurationNamesTheKeyAndTheSource(t *testing.T) {
 		{"limits.per_agent", "many", "or protocol"},
 	} {
 		_, err := server.Load(map[string]string{c.key: c.value, "data": t.TempDir()}, nil, "")
-		if !fault.Is(err, fault.InvalidConfig) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "--") {
+		if !fault.Is(err, fault.InvalidConfig) || !strings.Contains(err.Error(), c.says) ||
+			!strings.Contains(err.Error(), "--") {
 			t.Errorf("%s=%s: %v", c.key, c.value, err)
 		}
 	}

@@ -103,17 +103,24 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 		return err
 	}
 	c.Ledger, err = ledger.Open(ctx, ledger.Options{
-		DB: c.DB, Dir: config.Data, Now: c.Now, Origin: origin(config), Projections: Projections(more...), Retention: config.Retention, Log: c.Log,
+		DB: c.DB, Dir: config.Data, Now: c.Now, Origin: origin(config), Projections: Projections(more...),
+		Retention: config.Retention, Log: c.Log,
 	})
 	if err != nil {
 		return err
 	}
-	c.Roster = roster.New(roster.Options{DB: c.DB, Ledger: c.Ledger, Now: c.Now, Log: c.Log, Provider: config.Provider, PerAgent: config.PerAgent})
+	c.Roster = roster.New(roster.Options{
+		DB: c.DB, Ledger: c.Ledger, Now: c.Now, Log: c.Log, Provider: config.Provider,
+		PerAgent: config.PerAgent,
+	})
 	readers := gate.Readers()
 	maps.Copy(readers, list.Readers())
 	c.Book = rulebook.New(c.DB, c.Ledger, c.Roster, c.Now, c.Log, readers)
 	c.Gates = gate.New(c.DB, c.Ledger, c.Roster, c.Log)
-	if c.Outbox, err = deliver.New(deliver.Options{DB: c.DB, Ledger: c.Ledger, Key: c.Key, Allow: config.allowed(), Log: c.Log}); err != nil {
+	if c.Outbox, err = deliver.New(deliver.Options{
+		DB: c.DB, Ledger: c.Ledger, Key: c.Key, Allow: config.allowed(),
+		Log: c.Log,
+	}); err != nil {
 		return err
 	}
 	if err := c.openNotifier(config); err != nil {
@@ -153,14 +160,18 @@ func keyFile(c *Config, name string) ([]byte, error) {
 		err = os.WriteFile(path, text, 0o600)
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.StoreReadOnly, "Cannot read or make %s. Check that this user may read and write the data folder.", path)
+		return nil, fault.Wrap(err, fault.StoreReadOnly,
+			"Cannot read or make %s. Check that this user may read and write the data folder.", path)
 	}
 	return bytes.TrimSpace(text), nil
 }
 
 // run runs what follows the ledger, until ctx ends.
 func (c *core) run(ctx context.Context) error {
-	running := []func(context.Context) error{c.Roster.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run, c.counters.Run, c.web.Run, c.taskMail.run}
+	running := []func(context.Context) error{
+		c.Roster.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
+		c.counters.Run, c.web.Run, c.taskMail.run,
+	}
 	for _, s := range c.opened {
 		running = append(running, s.Run)
 	}
@@ -176,7 +187,8 @@ func (c *core) run(ctx context.Context) error {
 
 // routes are the HTTP surface of every package.
 func (c *core) routes() []wire.Route {
-	all := slices.Concat(c.Ledger.Routes(), c.Roster.Routes(), c.Book.Routes(), c.Gates.Routes(), c.counters.Routes(), c.Outbox.Routes(), c.notifier.Routes())
+	all := slices.Concat(c.Ledger.Routes(), c.Roster.Routes(), c.Book.Routes(), c.Gates.Routes(), c.counters.Routes(),
+		c.Outbox.Routes(), c.notifier.Routes())
 	for _, s := range c.opened {
 		all = append(all, s.Routes()...)
 	}
@@ -224,7 +236,8 @@ func (c *core) ensureToken(ctx context.Context, dir string, log *slog.Logger) er
 			return err
 		}
 		if known, err := c.Roster.Knows(ctx, strings.TrimSpace(string(text))); err != nil || known {
-			log.Warn("the operator token in the data folder was revoked; remove the file and start again to have a new one made", "file", path)
+			log.Warn("the operator token in the data folder was revoked; remove the file and start again to have a new one made",
+				"file", path)
 			return err
 		}
 	} else if !os.IsNotExist(err) {
@@ -235,7 +248,8 @@ func (c *core) ensureToken(ctx context.Context, dir string, log *slog.Logger) er
 		return err
 	}
 	if err := os.WriteFile(path, []byte(token.Secret+"\n"), 0o600); err != nil {
-		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that this user may write to the data folder.", path)
+		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that this user may write to the data folder.",
+			path)
 	}
 	return nil
 }
@@ -246,7 +260,8 @@ func OpenExisting(ctx context.Context, c *Config) (*store.DB, error) {
 	if c.DB.Reveal() == "" {
 		path := filepath.Join(c.Data, DatabaseFile)
 		if _, err := os.Stat(path); err != nil {
-			return nil, fault.Wrap(err, fault.NotFound, "There is no database at %s. Say with --data or --db where it is, or start a server with `signalbox up`.", path)
+			return nil, fault.Wrap(err, fault.NotFound,
+				"There is no database at %s. Say with --data or --db where it is, or start a server with `signalbox up`.", path)
 		}
 	}
 	db, err := OpenStore(ctx, c)

@@ -24,7 +24,9 @@ func harnessSettings() []Setting {
 	transports := []string{harness.TransportHTTP, harness.TransportWebSocket, harness.TransportSocket}
 	return []Setting{
 		{
-			Key: "harness.timeout", Default: "10s", Meaning: "after how long the clients of AHP give up, at most 10m; a call is held for 80 % of it, and never longer than 8s",
+			Key: "harness.timeout", Default: "10s",
+			Meaning: "after how long the clients of AHP give up, at most 10m; a call is held " +
+				"for 80 % of it, and never longer than 8s",
 			set: func(c *Config, v string) error {
 				d, err := time.ParseDuration(v)
 				if err != nil || d < 100*time.Millisecond || d > 10*time.Minute {
@@ -35,13 +37,29 @@ func harnessSettings() []Setting {
 			},
 			get: func(c *Config) string { return c.Harness.Timeout.String() },
 		},
-		count("harness.batch_size", "100", "how many events a batch of AHP may have", func(c *Config, n int64) { c.Harness.BatchSize = int(n) }, func(c *Config) int64 { return int64(c.Harness.BatchSize) }),
-		count("harness.max_depth", "10", "how deep an event of AHP may stand inside of others", func(c *Config, n int64) { c.Harness.MaxDepth = n }, func(c *Config) int64 { return c.Harness.MaxDepth }),
-		choice("harness.on_failure", harness.BlockOnFailure, []string{harness.BlockOnFailure, harness.ErrorOnFailure}, "what AHP answers when the policy fails; some clients take an error for a yes", func(c *Config) *string { return &c.Harness.OnFailure }),
-		choice("harness.http_handshake", harness.HandshakeOff, []string{harness.HandshakeOff, harness.HandshakeCredential, harness.HandshakeSession}, "what a POST of AHP needs before it", func(c *Config) *string { return &c.Harness.HTTPHandshake }),
-		text("harness.socket_agent", "local", "the agent that the Unix socket of AHP stands for; it is made when it is first needed", func(c *Config) *string { return &c.Harness.SocketAgent }),
+		count("harness.batch_size", "100", "how many events a batch of AHP may have", func(c *Config, n int64) {
+			c.Harness.BatchSize = int(n)
+		}, func(c *Config) int64 { return int64(c.Harness.BatchSize) }),
+		count("harness.max_depth", "10", "how deep an event of AHP may stand inside of others", func(c *Config, n int64) {
+			c.Harness.MaxDepth = n
+		}, func(c *Config) int64 { return c.Harness.MaxDepth }),
+		choice("harness.on_failure", harness.BlockOnFailure, []string{harness.BlockOnFailure, harness.ErrorOnFailure},
+			"what AHP answers when the policy fails; some clients take an error for a yes", func(c *Config) *string {
+				return &c.Harness.OnFailure
+			}),
+		choice("harness.http_handshake", harness.HandshakeOff,
+			[]string{harness.HandshakeOff, harness.HandshakeCredential, harness.HandshakeSession},
+			"what a POST of AHP needs before it", func(c *Config) *string {
+				return &c.Harness.HTTPHandshake
+			}),
+		text("harness.socket_agent", "local",
+			"the agent that the Unix socket of AHP stands for; it is made when it is first needed", func(c *Config) *string {
+				return &c.Harness.SocketAgent
+			}),
 		{
-			Key: "harness.compat", Default: "", Meaning: "listeners of AHP that take the dialect " + harness.CompatA3S + ", with commas between: " + strings.Join(transports, ", "), List: true,
+			Key: "harness.compat", Default: "",
+			Meaning: "listeners of AHP that take the dialect " + harness.CompatA3S + ", with commas between: " +
+				strings.Join(transports, ", "), List: true,
 			set: func(c *Config, v string) error {
 				c.Harness.Compat = map[string]bool{}
 				for _, name := range splitList(v) {
@@ -62,7 +80,11 @@ func harnessSettings() []Setting {
 				return strings.Join(on, ",")
 			},
 		},
-		{Key: "harness.handlers", Default: "", Meaning: "who answers types of events in place of Signalbox, after the policy has allowed them: type=address of an AHP endpoint, with commas between", List: true, set: setHandlers, get: getHandlers},
+		{
+			Key: "harness.handlers", Default: "",
+			Meaning: "who answers types of events in place of Signalbox, after the policy has allowed them: type=address of " +
+				"an AHP endpoint, with commas between", List: true, set: setHandlers, get: getHandlers,
+		},
 	}
 }
 
@@ -88,7 +110,8 @@ func setHandlers(c *Config, v string) error {
 		name, address, _ := strings.Cut(one, "=")
 		u, err := url.Parse(address)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || !harness.Decides(harness.Type(name)) {
-			return fmt.Errorf("should be a list of the form memory_recall=https://memory.example.com/ahp, with types of events that are decided about")
+			return fmt.Errorf("should be a list of the form memory_recall=https://memory.example.com/ahp, " +
+				"with types of events that are decided about")
 		}
 		c.Harness.Handlers[harness.Type(name)] = address
 	}

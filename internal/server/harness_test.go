@@ -71,7 +71,10 @@ func TestAHPOverHTTPAnswersWithTheRightStatus(t *testing.T) {
 			{key, "nonsense", 400, "-32700"},
 			{key, "[]", 200, "-32600"},
 			{key, fmt.Sprintf(toldText, "s"), 204, ""},
-			{key, strings.Replace(fmt.Sprintf(toldText, "s"), `"depth":0`, `"depth":99`, 1), 200, `"id":null,"error":{"code":-32603`},
+			{
+				key, strings.Replace(fmt.Sprintf(toldText, "s"), `"depth":0`, `"depth":99`, 1), 200,
+				`"id":null,"error":{"code":-32603`,
+			},
 			{key, strings.Repeat("x", 3<<20), 413, ""},
 		} {
 			status, text := b.ahp(c.key, c.text)
@@ -80,7 +83,8 @@ func TestAHPOverHTTPAnswersWithTheRightStatus(t *testing.T) {
 			}
 		}
 		for _, method := range []string{"PUT", "DELETE"} {
-			if status, _, header := b.do(request{call: method + " /ahp"}); status != 405 || !strings.Contains(header.Get("Allow"), "POST") {
+			if status, _, header := b.do(request{call: method + " /ahp"}); status != 405 ||
+				!strings.Contains(header.Get("Allow"), "POST") {
 				t.Errorf("%s: %d", method, status)
 			}
 		}
@@ -122,13 +126,15 @@ func TestAWebSocketIsWorthAsMuchAsItsKey(t *testing.T) {
 	if got := ask(greet); !strings.Contains(got, "-32004") {
 		t.Error(got)
 	}
-	_, res, err := websocket.Dial(t.Context(), target, &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}}) //nolint:bodyclose // it is closed
+	_, res, err := websocket.Dial(t.Context(), target,
+		&websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}}) //nolint:bodyclose // it is closed
 	if err == nil || res.StatusCode != http.StatusUnauthorized {
 		t.Errorf("%v", err)
 	}
 	b.ops(201, "POST /ops/agents", `{"name":"coder-2"}`, &added)
 	target = strings.Replace(b.url, "http", "ws", 1) + "/ahp?token=" + added.Keys["signal"]
-	_, res, err = websocket.Dial(t.Context(), target, &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}}) //nolint:bodyclose // it is closed
+	_, res, err = websocket.Dial(t.Context(), target,
+		&websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}}) //nolint:bodyclose // it is closed
 	if err == nil || res.StatusCode != http.StatusForbidden {
 		t.Errorf("%v", err)
 	}
@@ -173,7 +179,10 @@ func TestTheSettingsOfTheHarness(t *testing.T) {
 		"harness.on_failure":     {[]string{"block", "error"}, []string{"allow"}},
 		"harness.http_handshake": {[]string{"off", "credential", "session"}, []string{"yes"}},
 		"harness.compat":         {[]string{"", "socket", "http,websocket"}, []string{"stdio"}},
-		"harness.handlers":       {[]string{"", "idle=https://x.example/ahp"}, []string{"idle", "post_action=https://x.example", "idle=ftp://x"}},
+		"harness.handlers": {
+			[]string{"", "idle=https://x.example/ahp"},
+			[]string{"idle", "post_action=https://x.example", "idle=ftp://x"},
+		},
 	} {
 		for _, v := range values.good {
 			c, err := server.Load(map[string]string{key: v}, nil, "")

@@ -58,12 +58,25 @@ type Readiness struct {
 
 func (s *Server) ownRoutes() []wire.Route {
 	return []wire.Route{
-		{Method: "GET", Path: "/healthz", Summary: "Whether the process is alive", Answer: map[string]bool{}, Handle: func(w http.ResponseWriter, _ *http.Request) error {
-			return wire.Reply(w, http.StatusOK, map[string]bool{"alive": true})
-		}},
-		{Method: "GET", Path: "/readyz", Summary: "Whether the database is reached and the ledger is what was signed; 503 and the reason when not", Answer: Readiness{}, Handle: s.getReady},
-		{Method: "GET", Path: "/metrics", Summary: "Counters in Prometheus' form", Media: "text/plain", Handle: s.metrics.handle},
-		{Method: "GET", Path: "/ops/status", Summary: "How the server is", Auth: wire.Viewer, Answer: Status{}, Handle: wire.Answer(http.StatusOK, s.getStatus)},
+		{
+			Method: "GET", Path: "/healthz", Summary: "Whether the process is alive", Answer: map[string]bool{},
+			Handle: func(w http.ResponseWriter, _ *http.Request) error {
+				return wire.Reply(w, http.StatusOK, map[string]bool{"alive": true})
+			},
+		},
+		{
+			Method: "GET", Path: "/readyz",
+			Summary: "Whether the database is reached and the ledger is what was signed; 503 and the reason when not",
+			Answer:  Readiness{}, Handle: s.getReady,
+		},
+		{
+			Method: "GET", Path: "/metrics", Summary: "Counters in Prometheus' form", Media: "text/plain",
+			Handle: s.metrics.handle,
+		},
+		{
+			Method: "GET", Path: "/ops/status", Summary: "How the server is", Auth: wire.Viewer, Answer: Status{},
+			Handle: wire.Answer(http.StatusOK, s.getStatus),
+		},
 	}
 }
 
@@ -87,7 +100,10 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 
 // status is how the server is. What cannot be found out now is left out.
 func (s *Server) status(ctx context.Context) Status {
-	out := Status{Version: Version, Ready: true, StartedAt: s.started.UTC(), Database: s.core.DB.Name(), Signs: s.core.Ledger.Signs(), Origin: s.core.Ledger.Origin()}
+	out := Status{
+		Version: Version, Ready: true, StartedAt: s.started.UTC(), Database: s.core.DB.Name(),
+		Signs: s.core.Ledger.Signs(), Origin: s.core.Ledger.Origin(),
+	}
 	if err := s.problem(ctx); err != nil {
 		out.Ready, out.Problem = false, fault.From(err).Message
 	}

@@ -28,16 +28,30 @@ func (s *Server) handler() http.Handler {
 	whole := s.outermost(mux)
 	routes := append(s.core.routes(), s.ownRoutes()...)
 	tools := mcp.Handler(mcp.Options{
-		Version: Version, Behind: s.config.PublicURL != "", Roster: s.core.Roster, Tasks: s.core.services.tasks, Signals: s.core.services.signals, Mail: s.core.services.mail, Now: s.core.Now,
+		Version: Version, Behind: s.config.PublicURL != "", Roster: s.core.Roster, Tasks: s.core.services.tasks,
+		Signals: s.core.services.signals, Mail: s.core.services.mail, Now: s.core.Now,
 		Explain: func(tool string, err error) error { return s.explain(err, "tool", tool) },
 	})
-	routes = append(routes, wire.Route{Method: "POST", Path: "/mcp", Summary: "The Model Context Protocol over streamable HTTP: tools for the role that the agent plays", Auth: wire.Agent, RequestMedia: "application/json", Media: "application/json", Handle: func(w http.ResponseWriter, r *http.Request) error {
-		tools.ServeHTTP(w, r)
-		return nil
-	}})
+	routes = append(routes, wire.Route{
+		Method: "POST", Path: "/mcp",
+		Summary: "The Model Context Protocol over streamable HTTP: tools for the role that the agent plays", Auth: wire.Agent,
+		RequestMedia: "application/json", Media: "application/json",
+		Handle: func(w http.ResponseWriter, r *http.Request) error {
+			tools.ServeHTTP(w, r)
+			return nil
+		},
+	})
 	document := openAPI(routes)
-	for _, at := range []struct{ path, media string }{{"/openapi.json", "application/json"}, {"/v1/openapi.json", "application/json"}, {"/v1/openapi.yaml", "application/yaml"}} {
-		routes = append(routes, wire.Route{Method: "GET", Path: at.path, Summary: "This description", Media: at.media, Handle: serveDocument(document, at.media)})
+	for _, at := range []struct{ path, media string }{
+		{"/openapi.json", "application/json"},
+		{"/v1/openapi.json", "application/json"},
+		{"/v1/openapi.yaml", "application/yaml"},
+	} {
+		routes = append(routes,
+			wire.Route{
+				Method: "GET", Path: at.path, Summary: "This description", Media: at.media,
+				Handle: serveDocument(document, at.media),
+			})
 	}
 	for _, route := range routes {
 		mux.Handle(route.Method+" "+route.Path, s.serve(route))
@@ -133,9 +147,14 @@ func (s *Server) caller(r *http.Request, needed wire.Auth) (roster.Identity, err
 	}
 	if !strings.EqualFold(scheme, "Bearer") || strings.TrimSpace(token) == "" {
 		if needed == wire.Agent || needed == wire.Party {
-			return roster.Identity{}, fault.New(fault.Unauthenticated, "Send a key of the agent in the header Authorization: Bearer rs-amp-…. An operator makes one with `signalbox agents add` or `signalbox keys issue`.")
+			return roster.Identity{},
+				fault.New(fault.Unauthenticated,
+					"Send a key of the agent in the header Authorization: Bearer rs-amp-…. An operator makes one with `signalbox "+
+						"agents add` or `signalbox keys issue`.")
 		}
-		return roster.Identity{}, fault.New(fault.Unauthenticated, "Send an operator's token in the header Authorization: Bearer sbx_op_…. On the server's machine it is in the file %s of the data folder.", TokenFile)
+		return roster.Identity{}, fault.New(fault.Unauthenticated,
+			"Send an operator's token in the header Authorization: Bearer sbx_op_…. On the server's "+
+				"machine it is in the file %s of the data folder.", TokenFile)
 	}
 	who, err := s.core.Roster.Authenticate(r.Context(), strings.TrimSpace(token))
 	if err != nil {
@@ -176,13 +195,16 @@ func mayCall(who roster.Identity, needed wire.Auth) error {
 	case who.Kind == roster.HolderOperator && needed == wire.Party:
 		return nil
 	case needed == wire.Agent:
-		return fault.New(fault.Forbidden, "This is the key of an %s, and the call is for agents. Use an agent's key, rs-amp-… or amp_live_sk_….", who.Kind)
+		return fault.New(fault.Forbidden,
+			"This is the key of an %s, and the call is for agents. Use an agent's key, rs-amp-… or amp_live_sk_….", who.Kind)
 	case who.Kind == roster.HolderAgent:
 		return fault.New(fault.Forbidden, "This is an agent's key, and the call is for operators. Use an operator's token.")
 	case who.Kind == roster.HolderOwner:
-		return fault.New(fault.Forbidden, "This is an owner's key, which registers agents, and the call is for operators. Use an operator's token.")
+		return fault.New(fault.Forbidden,
+			"This is an owner's key, which registers agents, and the call is for operators. Use an operator's token.")
 	case !who.Role.Allows(roster.Role(needed)):
-		return fault.New(fault.Forbidden, "This takes the role %s, and %s has the role %s. Ask an admin.", needed, who.Name, who.Role)
+		return fault.New(fault.Forbidden, "This takes the role %s, and %s has the role %s. Ask an admin.", needed, who.Name,
+			who.Role)
 	}
 	return nil
 }
@@ -198,7 +220,8 @@ func (s *Server) outermost(mux *http.ServeMux) http.Handler {
 				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 					panic(p)
 				}
-				s.log.Error("a handler panicked", "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()), "request", w.Header().Get("X-Request-Id"))
+				s.log.Error("a handler panicked", "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()),
+					"request", w.Header().Get("X-Request-Id"))
 				wire.Fail(w, fault.New(fault.Internal, "Something went wrong inside Signalbox. The server's log has the cause."))
 			}
 		}()
@@ -240,7 +263,8 @@ func unknownAddress(w http.ResponseWriter, r *http.Request, handler http.Handler
 		wire.Fail(w, fault.New(fault.MethodNotAllowed, "%s takes %s, not %s.", r.URL.Path, allow, r.Method))
 		return
 	}
-	wire.Fail(w, fault.New(fault.NotFound, "There is nothing at %.200q. GET /openapi.json lists what there is.", r.URL.Path))
+	wire.Fail(w, fault.New(fault.NotFound, "There is nothing at %.200q. GET /openapi.json lists what there is.",
+		r.URL.Path))
 }
 
 type discard struct {

@@ -69,12 +69,16 @@ func TestTLSWithAGivenCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	pool := certificate(t, dir, 1)
-	b := start(t, "", map[string]string{"tls.cert": filepath.Join(dir, "cert.pem"), "tls.key": filepath.Join(dir, "key.pem")})
+	b := start(t, "",
+		map[string]string{"tls.cert": filepath.Join(dir, "cert.pem"), "tls.key": filepath.Join(dir, "key.pem")})
 	if !strings.HasPrefix(b.url, "https://") {
 		t.Fatalf("the address is %s", b.url)
 	}
 	get := func(pool *x509.CertPool) (version int, err error) {
-		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true, DisableKeepAlives: true}}
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
+			RootCAs:    pool,
+			MinVersion: tls.VersionTLS12,
+		}, ForceAttemptHTTP2: true, DisableKeepAlives: true}}
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/healthz", nil)
 		res, err := client.Do(req)
 		if err != nil {
@@ -132,7 +136,9 @@ func TestTheListenerHasLimits(t *testing.T) {
 	t.Run("a body that breaks off changes nothing", func(t *testing.T) {
 		before := b.head()
 		conn := dial(t, b)
-		_, _ = fmt.Fprintf(conn, "POST /ops/agents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"name\":\"half\"}", b.token())
+		_, _ = fmt.Fprintf(conn,
+			"POST /ops/agents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+				"Content-Length: 100\r\n\r\n{\"name\":\"half\"}", b.token())
 		_ = conn.(*net.TCPConn).CloseWrite()
 		answer, _ := io.ReadAll(conn)
 		if !strings.Contains(string(answer), "400") || b.head() != before {

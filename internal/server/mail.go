@@ -31,25 +31,42 @@ type MailConfig struct {
 // mailSettings are the keys of mail that few need.
 func mailSettings() []Setting {
 	return []Setting{
-		text("mail.mesh.host", "", "the id by which other hosts of the mesh know this one; no mesh when empty", func(c *Config) *string { return &c.Mail.Mesh.Host }),
+		text("mail.mesh.host", "", "the id by which other hosts of the mesh know this one; no mesh when empty",
+			func(c *Config) *string {
+				return &c.Mail.Mesh.Host
+			}),
 		{
-			Key: "mail.mesh.hosts", Meaning: "other hosts that have agents of the same provider, with commas between: host-b=https://host-b:7446", List: true,
-			set: setMeshHosts, get: getMeshHosts,
+			Key:     "mail.mesh.hosts",
+			Meaning: "other hosts that have agents of the same provider, with commas between: host-b=https://host-b:7446",
+			List:    true,
+			set:     setMeshHosts, get: getMeshHosts,
 		},
 		{
-			Key: "mail.mesh.secrets", Meaning: "the secret that this host shares with each, with commas between: host-b=secret", List: true, Secret: true,
-			set: setMeshSecrets, get: func(c *Config) string { return strings.Join(slices.Sorted(maps.Keys(c.Mail.Secrets)), ",") },
+			Key: "mail.mesh.secrets", Meaning: "the secret that this host shares with each, with commas between: host-b=secret",
+			List: true, Secret: true,
+			set: setMeshSecrets, get: func(c *Config) string {
+				return strings.Join(slices.Sorted(maps.Keys(c.Mail.Secrets)), ",")
+			},
 		},
 		{
-			Key: "mail.mesh.open", Meaning: "networks whose hosts are believed without a secret, such as 10.1.0.0/16; whoever is there can write as anybody", List: true,
+			Key: "mail.mesh.open",
+			Meaning: "networks whose hosts are believed without a secret, such as 10.1.0.0/16; " +
+				"whoever is there can write as anybody", List: true,
 			set: setMeshOpen, get: getMeshOpen,
 		},
-		webAddress("mail.s3.endpoint", "a store that speaks S3, for attachments; the data folder when empty", func(c *Config) *string { return &c.Mail.S3.Endpoint }),
+		webAddress("mail.s3.endpoint", "a store that speaks S3, for attachments; the data folder when empty",
+			func(c *Config) *string {
+				return &c.Mail.S3.Endpoint
+			}),
 		text("mail.s3.bucket", "", "its bucket, which has to be there", func(c *Config) *string { return &c.Mail.S3.Bucket }),
 		text("mail.s3.region", "us-east-1", "its region", func(c *Config) *string { return &c.Mail.S3.Region }),
 		text("mail.s3.access_key", "", "the id of the key", func(c *Config) *string { return &c.Mail.S3.AccessKey }),
 		secret("mail.s3.secret_key", "the key", func(c *Config) *wire.Secret { return &c.Mail.S3.SecretKey }),
-		text("mail.clamav", "", "ClamAV's daemon, which scans attachments: the path of its socket, or host:port; none when empty", func(c *Config) *string { return &c.Mail.Clam }),
+		text("mail.clamav", "",
+			"ClamAV's daemon, which scans attachments: the path of its socket, or host:port; none when empty",
+			func(c *Config) *string {
+				return &c.Mail.Clam
+			}),
 	}
 }
 
@@ -58,7 +75,8 @@ func setMeshHosts(c *Config, v string) error {
 	for _, item := range splitList(v) {
 		name, address, _ := strings.Cut(item, "=")
 		u, err := url.Parse(address)
-		if name = strings.ToLower(name); !amp.LabelForm.MatchString(name) || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		if name = strings.ToLower(name); !amp.LabelForm.MatchString(name) || err != nil || u.Host == "" ||
+			u.Scheme != "http" && u.Scheme != "https" {
 			return fmt.Errorf("should be hosts and their addresses, such as host-b=https://host-b:7446")
 		}
 		c.Mail.Mesh.Hosts[name] = federation.Host{URL: strings.TrimSuffix(address, "/")}
@@ -113,12 +131,14 @@ func (m *MailConfig) check() error {
 		{"mail.s3.endpoint", m.S3.Endpoint, "mail.s3.bucket", m.S3.Bucket},
 	} {
 		if key, given, other, too := pair[0], pair[1], pair[2], pair[3]; (given == "") != (too == "") {
-			return fault.New(fault.InvalidConfig, "%s and %s are of no use without each other. Give both, or neither.", key, other).About(key)
+			return fault.New(fault.InvalidConfig, "%s and %s are of no use without each other. Give both, or neither.", key,
+				other).About(key)
 		}
 	}
 	for name := range m.Secrets {
 		if _, known := m.Mesh.Hosts[name]; !known {
-			return fault.New(fault.InvalidConfig, "mail.mesh.secrets has one for %s, which is not in mail.mesh.hosts.", name).About("mail.mesh.secrets")
+			return fault.New(fault.InvalidConfig, "mail.mesh.secrets has one for %s, which is not in mail.mesh.hosts.",
+				name).About("mail.mesh.secrets")
 		}
 	}
 	return nil

@@ -50,20 +50,28 @@ func newMailers(b *testing.B, s *benchServer, n int) *mailers {
 	var private []ed25519.PrivateKey
 	for i := range n {
 		public, key, _ := ed25519.GenerateKey(nil)
-		body, _ := json.Marshal(map[string]string{"name": fmt.Sprintf("agent-%d", i), "tenant": "acme", "public_key": roster.EncodePublicKey(public), "key_algorithm": "Ed25519"})
+		body, _ := json.Marshal(map[string]string{
+			"name": fmt.Sprintf("agent-%d", i), "tenant": "acme",
+			"public_key": roster.EncodePublicKey(public), "key_algorithm": "Ed25519",
+		})
 		var r directory.Registered
 		s.call(b, http.DefaultClient, http.MethodPost, "/v1/register", s.token, string(body), &r)
-		s.call(b, http.DefaultClient, http.MethodPatch, fmt.Sprintf("/ops/agents/agent-%d?workspace=acme", i), s.token, `{"rate_limit":0}`, nil)
+		s.call(b, http.DefaultClient, http.MethodPatch, fmt.Sprintf("/ops/agents/agent-%d?workspace=acme", i), s.token,
+			`{"rate_limit":0}`, nil)
 		addresses, private, out.keys = append(addresses, r.Address), append(private, key), append(out.keys, r.APIKey)
 	}
 	payload := []byte(`{"message":"Please process the following task, and tell me when it is done.","type":"request"}`)
 	for i := range n {
 		to := addresses[(i+1)%n]
-		signature, err := amp.Signed{From: []string{addresses[i]}, To: []string{to}, Subject: "Task request", Priority: "normal", Payload: payload}.Sign(private[i])
+		signature, err := amp.Signed{
+			From: []string{addresses[i]}, To: []string{to}, Subject: "Task request",
+			Priority: "normal", Payload: payload,
+		}.Sign(private[i])
 		if err != nil {
 			b.Fatal(err)
 		}
-		out.bodies = append(out.bodies, fmt.Appendf(nil, `{"to":%q,"subject":"Task request","payload":%s,"signature":%q}`, to, payload, signature))
+		out.bodies = append(out.bodies,
+			fmt.Appendf(nil, `{"to":%q,"subject":"Task request","payload":%s,"signature":%q}`, to, payload, signature))
 	}
 	return out
 }
@@ -99,10 +107,13 @@ func BenchmarkMail(b *testing.B) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"id":"msg_1706648400_abc123abc123abc1","status":"queued","method":"relay","queued_at":"2026-01-30T10:00:00Z"}`)
+		_, _ = io.WriteString(w,
+			`{"id":"msg_1706648400_abc123abc123abc1","status":"queued","method":"relay","queued_at":"2026-01-30T10:00:00Z"}`)
 	}))
 	defer bare.Close()
-	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string { return "" }, "postgres": storetest.Postgres} {
+	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string {
+		return ""
+	}, "postgres": storetest.Postgres} {
 		b.Run(name, func(b *testing.B) {
 			m := newMailers(b, startBench(b, address(b)), 40)
 			for b.Loop() {
@@ -164,17 +175,22 @@ func newSockets(b *testing.B, s *benchServer, n int) []*listening {
 	for i := range all {
 		joining.Go(func() error {
 			public, _, _ := ed25519.GenerateKey(nil)
-			body, _ := json.Marshal(map[string]string{"name": fmt.Sprintf("agent-%d", i), "tenant": "acme", "public_key": roster.EncodePublicKey(public), "key_algorithm": "Ed25519"})
+			body, _ := json.Marshal(map[string]string{
+				"name": fmt.Sprintf("agent-%d", i), "tenant": "acme",
+				"public_key": roster.EncodePublicKey(public), "key_algorithm": "Ed25519",
+			})
 			l := &listening{got: make(chan time.Time, 16)}
 			all[i] = l
 			s.call(b, client, http.MethodPost, "/v1/register", s.token, string(body), &l.Registered)
-			conn, _, err := websocket.Dial(b.Context(), strings.Replace(s.url, "http", "ws", 1)+"/v1/ws", nil) //nolint:bodyclose // the connection takes it
+			conn, _, err := websocket.Dial(b.Context(), strings.Replace(s.url, "http", "ws", 1)+"/v1/ws",
+				nil) //nolint:bodyclose // the connection takes it
 			if err != nil {
 				return err
 			}
 			l.conn = conn
 			b.Cleanup(func() { _ = conn.CloseNow() })
-			if err := conn.Write(b.Context(), websocket.MessageText, fmt.Appendf(nil, `{"type":"auth","token":%q}`, l.APIKey)); err != nil {
+			if err := conn.Write(b.Context(), websocket.MessageText,
+				fmt.Appendf(nil, `{"type":"auth","token":%q}`, l.APIKey)); err != nil {
 				return err
 			}
 			_, text, err := conn.Read(b.Context())
@@ -212,7 +228,8 @@ func (l *listening) read(b *testing.B) time.Time {
 // from sends a message to the agent, and returns when the sender was answered.
 func (l *listening) from(b *testing.B, s *benchServer, sender *listening) time.Time {
 	b.Helper()
-	s.call(b, http.DefaultClient, http.MethodPost, "/v1/route", sender.APIKey, fmt.Sprintf(`{"to":%q,"subject":"s","payload":{"type":"request","message":"m"}}`, l.Address), nil)
+	s.call(b, http.DefaultClient, http.MethodPost, "/v1/route", sender.APIKey,
+		fmt.Sprintf(`{"to":%q,"subject":"s","payload":{"type":"request","message":"m"}}`, l.Address), nil)
 	return time.Now()
 }
 
@@ -243,7 +260,9 @@ func manyMessages() int {
 // server where a million messages wait, or as many as are wanted, with that on an empty
 // one. The two take turns.
 func BenchmarkMailAmongMany(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string { return "" }, "postgres": storetest.Postgres} {
+	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string {
+		return ""
+	}, "postgres": storetest.Postgres} {
 		b.Run(name, func(b *testing.B) {
 			full, empty := startBench(b, address(b), fillWithMail), startBench(b, address(b))
 			client := &http.Client{}
@@ -291,10 +310,20 @@ func fillWithMail(b *testing.B, config *server.Config) {
 	db := migrated(b, config)
 	defer db.Close()
 	at := time.Now().Add(-24 * time.Hour)
-	body, err := json.Marshal(map[string]any{"decision": nil, "payload": map[string]string{"type": "request", "message": "Please process the following task, and tell me when it is done."}, "meta": mail.Meta{
-		Envelope:      amp.Envelope{Version: amp.Version, From: "x@acme.signalbox.local", To: "y@acme.signalbox.local", Subject: "Task request", Priority: "normal", Signature: strings.Repeat("s", 88)},
-		SenderAddress: "x@acme.signalbox.local", Recipient: "agent", RecipientWorkspace: "acme", RecipientAddress: "y@acme.signalbox.local", Kind: "request", Trust: mail.Untrusted,
-	}})
+	body, err := json.Marshal(map[string]any{
+		"decision": nil,
+		"payload": map[string]string{
+			"type":    "request",
+			"message": "Please process the following task, and tell me when it is done.",
+		}, "meta": mail.Meta{
+			Envelope: amp.Envelope{
+				Version: amp.Version, From: "x@acme.signalbox.local", To: "y@acme.signalbox.local",
+				Subject: "Task request", Priority: "normal", Signature: strings.Repeat("s", 88),
+			},
+			SenderAddress: "x@acme.signalbox.local", Recipient: "agent", RecipientWorkspace: "acme",
+			RecipientAddress: "y@acme.signalbox.local", Kind: "request", Trust: mail.Untrusted,
+		},
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -302,12 +331,15 @@ func fillWithMail(b *testing.B, config *server.Config) {
 	hash := sha256.Sum256(append(slices.Clone(salt), body...))
 	blob := map[string]string{"sqlite": "BLOB", "postgres": "bytea"}[db.Name()]
 	words := strings.NewReplacer(
-		"{id}", "'msg_1700000000_' || CAST(100000000 + i AS TEXT)", "{agent}", "'agent_' || CAST(100000000 + i / 1000 AS TEXT)",
-		"{at}", fmt.Sprint(at.UnixMicro()), "{until}", fmt.Sprint(at.Add(mail.TTL).UnixMicro()), "{hash}", hex.EncodeToString(hash[:]), "{blob}", blob,
+		"{id}", "'msg_1700000000_' || CAST(100000000 + i AS TEXT)", "{agent}",
+		"'agent_' || CAST(100000000 + i / 1000 AS TEXT)",
+		"{at}", fmt.Sprint(at.UnixMicro()), "{until}", fmt.Sprint(at.Add(mail.TTL).UnixMicro()), "{hash}",
+		hex.EncodeToString(hash[:]), "{blob}", blob,
 		"{body}", strings.ReplaceAll(string(body), "'", "''"), "{salt}", string(salt),
 	)
 	for from := 0; from < manyMessages(); from += 100_000 {
-		numbers := fmt.Sprintf("WITH RECURSIVE numbers(i) AS (SELECT CAST(%d AS bigint) UNION ALL SELECT i + 1 FROM numbers WHERE i < %d) ", from+1, min(from+100_000, manyMessages()))
+		numbers := fmt.Sprintf("WITH RECURSIVE numbers(i) AS (SELECT CAST(%d AS bigint) UNION ALL "+
+			"SELECT i + 1 FROM numbers WHERE i < %d) ", from+1, min(from+100_000, manyMessages()))
 		inOneGo(b, db, func(tx *store.Tx) {
 			for _, text := range []string{
 				ledgertest.InsertEntries + `{numbers} SELECT i, 'acme', 'message.routed', {id}, 'thread:' || {id},
@@ -326,7 +358,8 @@ CAST('{"seq":' || CAST(i AS TEXT) || ',"at":{at},"workspace":"acme","kind":"mess
 		tx.Exec("INSERT INTO ledger_cursor (name, holder, seq, held_until) SELECT 'mail.words', '', seq, 0 FROM ledger_head")
 		tx.Exec("UPDATE counter_cursor SET seq = (SELECT seq FROM ledger_head)")
 	})
-	l, err := ledger.Open(b.Context(), ledger.Options{DB: db, Dir: config.Data, Origin: "localhost/signalbox", Projections: server.Projections()})
+	l, err := ledger.Open(b.Context(),
+		ledger.Options{DB: db, Dir: config.Data, Origin: "localhost/signalbox", Projections: server.Projections()})
 	if err == nil {
 		err = l.Checkpoint(b.Context()) // so that the tree is not built while we measure
 	}

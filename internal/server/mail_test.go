@@ -31,7 +31,10 @@ func (b *box) register(name, tenant string) *mailAgent {
 	b.t.Helper()
 	_, private, _ := ed25519.GenerateKey(nil)
 	a := &mailAgent{box: b, name: name, private: private}
-	body, _ := json.Marshal(map[string]any{"name": name, "tenant": tenant, "public_key": publicPEM(private), "key_algorithm": "Ed25519"})
+	body, _ := json.Marshal(map[string]any{
+		"name": name, "tenant": tenant, "public_key": publicPEM(private),
+		"key_algorithm": "Ed25519",
+	})
 	var out directory.Registered
 	a.amp(201, "POST /v1/register", string(body), &out)
 	a.key, a.address, a.id = out.APIKey, out.Address, out.AgentID
@@ -65,7 +68,9 @@ func (a *mailAgent) send(to, subject, message string) mail.Answer {
 	a.t.Helper()
 	payload := fmt.Sprintf(`{"message":%q,"type":"request"}`, message)
 	var out mail.Answer
-	a.amp(200, "POST /v1/route", fmt.Sprintf(`{"to":%q,"subject":%q,"payload":%s,"signature":%q}`, to, subject, payload, a.sign(to, subject, payload)), &out)
+	a.amp(200, "POST /v1/route",
+		fmt.Sprintf(`{"to":%q,"subject":%q,"payload":%s,"signature":%q}`, to, subject, payload, a.sign(to, subject, payload)),
+		&out)
 	return out
 }
 
@@ -95,7 +100,8 @@ func TestMailGoesFromOneAgentToAnother(t *testing.T) {
 			t.Errorf("%+v", sent)
 		}
 		got := bob.inbox()
-		if len(got) != 1 || got[0].ID != sent.ID || got[0].Local.Security.Trust != mail.Verified || got[0].Envelope.From != alice.address {
+		if len(got) != 1 || got[0].ID != sent.ID || got[0].Local.Security.Trust != mail.Verified ||
+			got[0].Envelope.From != alice.address {
 			t.Fatalf("%+v", got)
 		}
 		bob.amp(200, "DELETE /v1/messages/pending/"+sent.ID, "", nil)

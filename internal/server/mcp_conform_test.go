@@ -29,12 +29,16 @@ func TestMCPConformance(t *testing.T) {
 		r.Out.Header.Set("Authorization", "Bearer "+b.keys["coordinator"])
 	}})
 	defer proxy.Close()
-	out, err := exec.CommandContext(t.Context(), "node", "--require", "./testdata/node18.cjs", suite, "server", "--url", proxy.URL+"/mcp", "--suite", "all", "--expected-failures", "testdata/mcp-conformance.yaml").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "node", "--require", "./testdata/node18.cjs", suite, "server", "--url",
+		proxy.URL+"/mcp", "--suite", "all", "--expected-failures", "testdata/mcp-conformance.yaml").CombinedOutput()
 	text := string(out)
 	if err != nil || strings.Contains(text, "Unexpected") {
 		t.Errorf("%v\n%s", err, text)
 	}
-	for _, passes := range []string{"server-initialize", "ping", "tools-list", "logging-set-level", "resources-list", "prompts-list", "dns-rebinding-protection"} {
+	for _, passes := range []string{
+		"server-initialize", "ping", "tools-list", "logging-set-level", "resources-list",
+		"prompts-list", "dns-rebinding-protection",
+	} {
 		if !strings.Contains(text, "✓ "+passes+": ") {
 			t.Errorf("%s does not pass", passes)
 		}

@@ -40,7 +40,8 @@ func TestToolsKeepTheLimitsOfTheirCalls(t *testing.T) {
 	says("executor", "suspended", "amp_heartbeat", `{"task_id":"T-2026-044"}`)
 	says("executor", `"error":"agent_suspended"`, "mail_inbox", `{}`)
 	says("executor", `"error":"agent_suspended"`, "mail_send", `{"to":"reviewer-one","subject":"s","message":"m"}`)
-	blocked := b.use(b.connect("executor", true), false, "request_approval", `{"run_id":"r","request_id":"1","summary":"s","proposed_action":"Send it"}`)
+	blocked := b.use(b.connect("executor", true), false, "request_approval",
+		`{"run_id":"r","request_id":"1","summary":"s","proposed_action":"Send it"}`)
 	if !strings.Contains(blocked, `"status":"rejected"`) || !strings.Contains(blocked, "suspended") {
 		t.Errorf("a suspended agent asks: %s", blocked)
 	}
@@ -70,7 +71,8 @@ func TestToolsThatWait(t *testing.T) {
 			waits := func(ctx context.Context) <-chan string {
 				came := make(chan string, 1)
 				go func() {
-					out, err := s.CallTool(ctx, &sdk.CallToolParams{Name: "amp_inbox", Arguments: json.RawMessage(`{"wait_seconds":55}`)})
+					out, err := s.CallTool(ctx,
+						&sdk.CallToolParams{Name: "amp_inbox", Arguments: json.RawMessage(`{"wait_seconds":55}`)})
 					if err != nil {
 						came <- "error: " + err.Error()
 						return
@@ -90,7 +92,8 @@ func TestToolsThatWait(t *testing.T) {
 			stopped := waits(testbed.Context(t))
 			names(t, s)
 			b.stop()
-			if text := testbed.Receive(t, "the call that the stop ends", stopped); overHTTP && !strings.Contains(text, `"pending":true`) {
+			if text := testbed.Receive(t, "the call that the stop ends", stopped); overHTTP &&
+				!strings.Contains(text, `"pending":true`) {
 				t.Errorf("a call that a stop ends: %s", text)
 			}
 			if took := time.Since(began); took > 30*time.Second {

@@ -46,7 +46,10 @@ func (b *toolbox) connect(role string, overHTTP bool) *sdk.ClientSession {
 	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
 	var transport sdk.Transport
 	if overHTTP {
-		transport = &sdk.StreamableClientTransport{Endpoint: b.url + "/mcp", HTTPClient: &http.Client{Transport: bearer{b.keys[role]}}, DisableStandaloneSSE: true}
+		transport = &sdk.StreamableClientTransport{
+			Endpoint:   b.url + "/mcp",
+			HTTPClient: &http.Client{Transport: bearer{b.keys[role]}}, DisableStandaloneSSE: true,
+		}
 	} else {
 		theirs, out := io.Pipe()
 		in, ours := io.Pipe()
@@ -96,8 +99,14 @@ func names(t *testing.T, s *sdk.ClientSession) (list []string) {
 
 func TestARoleHasItsTools(t *testing.T) {
 	b := startTools(t)
-	both := []string{"amp_ack", "amp_context", "amp_escalate", "amp_heartbeat", "amp_inbox", "mail_ack", "mail_inbox", "mail_send", "request_approval"}
-	for role, own := range map[string][]string{"coordinator": {"amp_dispatch", "amp_review_request"}, "executor": {"amp_result"}, "reviewer": {"amp_verdict"}} {
+	both := []string{
+		"amp_ack", "amp_context", "amp_escalate", "amp_heartbeat", "amp_inbox", "mail_ack", "mail_inbox",
+		"mail_send", "request_approval",
+	}
+	for role, own := range map[string][]string{
+		"coordinator": {"amp_dispatch", "amp_review_request"},
+		"executor":    {"amp_result"}, "reviewer": {"amp_verdict"},
+	} {
 		want := slices.Sorted(slices.Values(append(slices.Clone(both), own...)))
 		for _, overHTTP := range []bool{true, false} {
 			if got := names(t, b.connect(role, overHTTP)); !slices.Equal(got, want) {
@@ -105,31 +114,39 @@ func TestARoleHasItsTools(t *testing.T) {
 			}
 		}
 	}
-	if got := names(t, b.connect("none", true)); !slices.Equal(got, []string{"mail_ack", "mail_inbox", "mail_send", "request_approval"}) {
+	if got := names(t, b.connect("none", true)); !slices.Equal(got,
+		[]string{"mail_ack", "mail_inbox", "mail_send", "request_approval"}) {
 		t.Errorf("an agent without a role has %v", got)
 	}
 	b.keys["stranger"] = "rs-amp-" + strings.Repeat("0", 32)
 	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
-	if _, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: b.url + "/mcp", HTTPClient: &http.Client{Transport: bearer{b.keys["stranger"]}}}, nil); err == nil {
+	if _, err := client.Connect(t.Context(),
+		&sdk.StreamableClientTransport{
+			Endpoint:   b.url + "/mcp",
+			HTTPClient: &http.Client{Transport: bearer{b.keys["stranger"]}},
+		}, nil); err == nil {
 		t.Error("a stranger is served")
 	}
 }
 
 func TestATaskThroughTools(t *testing.T) {
 	b := startTools(t)
-	coordinator, executor, reviewer := b.connect("coordinator", true), b.connect("executor", false), b.connect("reviewer", true)
+	coordinator, executor, reviewer := b.connect("coordinator", true), b.connect("executor", false), b.connect("reviewer",
+		true)
 	wrong := b.use(coordinator, true, "amp_dispatch", `{"task_id":"T-2026-044","description":"x"}`)
 	for _, want := range []string{"AMP_E_MISSING_FIELD", "/payload/branch", "feature/timer-v2"} {
 		if !strings.Contains(wrong, want) {
 			t.Errorf("a model cannot repair it without %s: %s", want, wrong)
 		}
 	}
-	b.use(coordinator, false, "amp_dispatch", `{"task_id":"T-2026-044","description":"Rework the timer","repo":"/srv/repos/app","branch":"feature/timer","risk_level":"medium",
+	b.use(coordinator, false, "amp_dispatch",
+		`{"task_id":"T-2026-044","description":"Rework the timer","repo":"/srv/repos/app","branch":"feature/timer","risk_level":"medium",
 "subtasks":[{"subtask_id":"T-2026-044-S1","description":"Do it","estimated_lines":10,"x_size":12345678901234567890}],"acceptance_criteria":["All tests pass"]}`)
 	var box task.Inbox
 	read := func(s *sdk.ClientSession) (id string) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(b.use(s, false, "amp_inbox", `{"wait_seconds":5}`)), &box); err != nil || len(box.Messages) != 1 {
+		if err := json.Unmarshal([]byte(b.use(s, false, "amp_inbox", `{"wait_seconds":5}`)), &box); err != nil ||
+			len(box.Messages) != 1 {
 			t.Fatalf("%+v %v", box, err)
 		}
 		var m amp.Message
@@ -144,11 +161,13 @@ func TestATaskThroughTools(t *testing.T) {
 	b.use(executor, false, "amp_ack", `{"msg_id":"`+read(executor)+`"}`)
 	b.use(executor, true, "amp_ack", `{}`)
 	b.use(executor, true, "amp_heartbeat", `{"task_id":"T-2026-044","colour":"red"}`)
-	if text := b.use(executor, true, "amp_heartbeat", `{"task_id":"T-2026-044","task_id":"T-2026-045"}`); !strings.Contains(text, "twice") {
+	if text := b.use(executor, true, "amp_heartbeat",
+		`{"task_id":"T-2026-044","task_id":"T-2026-045"}`); !strings.Contains(text, "twice") {
 		t.Errorf("a name that is repeated: %s", text)
 	}
 	b.use(executor, false, "amp_heartbeat", `{"task_id":"T-2026-044"}`)
-	b.use(executor, false, "amp_result", `{"task_id":"T-2026-044","subtask_id":"T-2026-044-S1","completion_status":"complete","diff_summary":{"files_changed":["a.go"],"lines_added":1,"lines_removed":0},
+	b.use(executor, false, "amp_result",
+		`{"task_id":"T-2026-044","subtask_id":"T-2026-044-S1","completion_status":"complete","diff_summary":{"files_changed":["a.go"],"lines_added":1,"lines_removed":0},
 "self_assessment":{"criteria_met":[true],"notes":["ran"]},"work_log":[]}`)
 	result := read(coordinator)
 	whole := b.use(coordinator, false, "amp_context", `{"task_id":"T-2026-044"}`)
@@ -156,11 +175,16 @@ func TestATaskThroughTools(t *testing.T) {
 	if err := json.Unmarshal([]byte(whole), &shown); err != nil || len(shown.Messages) != 2 {
 		t.Fatalf("%s %v", whole, err)
 	}
-	b.use(coordinator, false, "amp_review_request", `{"task_id":"T-2026-044","original_dispatch_ref":"`+*shown.Dispatch+`","task_result_ref":"`+result+`","review_scope":"full","diff_url":"https://git.example.com/x","reject_count":0}`)
-	b.use(reviewer, false, "amp_escalate", `{"task_id":"T-2026-044","escalation_type":"conflict","severity":"info","triggered_by":"reviewer","description":"Odd","affected_msgs":[],
+	b.use(coordinator, false, "amp_review_request",
+		`{"task_id":"T-2026-044","original_dispatch_ref":"`+*shown.Dispatch+`","task_result_ref":"`+result+
+			`","review_scope":"full","diff_url":"https://git.example.com/x","reject_count":0}`)
+	b.use(reviewer, false, "amp_escalate",
+		`{"task_id":"T-2026-044","escalation_type":"conflict","severity":"info","triggered_by":"reviewer","description":"Odd","affected_msgs":[],
 "system_state_snapshot":{"task_status":"reviewing","reject_count":0,"last_successful_msg_id":null},"auto_suspended":false}`)
-	b.use(reviewer, false, "amp_verdict", `{"task_id":"T-2026-044","decision":"approved","confidence":0.95,"criteria_results":[{"criterion":"All tests pass","passed":true,"evidence":"CI"}]}`)
-	if text := b.use(coordinator, false, "amp_ack", `{"msg_id":"`+read(coordinator)+`"}`); !strings.Contains(text, `"task_status":"completed"`) {
+	b.use(reviewer, false, "amp_verdict",
+		`{"task_id":"T-2026-044","decision":"approved","confidence":0.95,"criteria_results":[{"criterion":"All tests pass","passed":true,"evidence":"CI"}]}`)
+	if text := b.use(coordinator, false, "amp_ack", `{"msg_id":"`+read(coordinator)+`"}`); !strings.Contains(text,
+		`"task_status":"completed"`) {
 		t.Errorf("%s", text)
 	}
 }
@@ -170,7 +194,11 @@ func TestAnApprovalThroughATool(t *testing.T) {
 	s := b.connect("none", true)
 	came := make(chan string, 1)
 	go func() {
-		out, err := s.CallTool(context.Background(), &sdk.CallToolParams{Name: "request_approval", Arguments: json.RawMessage(`{"run_id":"r","request_id":"1","summary":"It is done","proposed_action":"Send it"}`)})
+		out, err := s.CallTool(context.Background(),
+			&sdk.CallToolParams{
+				Name:      "request_approval",
+				Arguments: json.RawMessage(`{"run_id":"r","request_id":"1","summary":"It is done","proposed_action":"Send it"}`),
+			})
 		if err != nil {
 			came <- err.Error()
 			return
@@ -195,7 +223,9 @@ func TestAnApprovalThroughATool(t *testing.T) {
 func TestMailThroughTools(t *testing.T) {
 	b := startTools(t)
 	from, to := b.connect("none", true), b.connect("reviewer", false)
-	if text := b.use(from, true, "mail_send", `{"to":"nobody","subject":"Hello","message":"How are you?"}`); !strings.Contains(text, "nobody@default.signalbox.local") {
+	if text := b.use(from, true, "mail_send",
+		`{"to":"nobody","subject":"Hello","message":"How are you?"}`); !strings.Contains(text,
+		"nobody@default.signalbox.local") {
 		t.Errorf("%s", text)
 	}
 	b.use(from, true, "mail_send", `{"to":"reviewer-one","subject":"Hello"}`)
@@ -213,12 +243,14 @@ func TestMailThroughTools(t *testing.T) {
 	}
 	read := func(want int) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(b.use(to, false, "mail_inbox", `{"wait_seconds":0}`)), &box); err != nil || len(box.Messages) != want {
+		if err := json.Unmarshal([]byte(b.use(to, false, "mail_inbox", `{"wait_seconds":0}`)), &box); err != nil ||
+			len(box.Messages) != want {
 			t.Fatalf("%+v %v", box, err)
 		}
 	}
 	read(1)
-	if m := box.Messages[0]; m.Envelope.From != "none-one@default.signalbox.local" || m.Payload.Type != "notification" || m.Payload.Message != "How are you?" {
+	if m := box.Messages[0]; m.Envelope.From != "none-one@default.signalbox.local" || m.Payload.Type != "notification" ||
+		m.Payload.Message != "How are you?" {
 		t.Errorf("%+v", m)
 	}
 	b.use(to, false, "mail_ack", `{"ids":["`+box.Messages[0].ID+`"]}`)

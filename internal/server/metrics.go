@@ -31,22 +31,41 @@ func newMetrics(c *core) *metrics {
 		}, []string{"method", "path", "status"}),
 		handler: promhttp.HandlerFor(r, promhttp.HandlerOpts{}),
 	}
-	r.MustRegister(m.requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(m.requests, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	counter := func(name, help string, read func(ledger.Stats) float64) {
-		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return read(c.Ledger.Stats()) }))
+		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 {
+			return read(c.Ledger.Stats())
+		}))
 	}
-	counter("signalbox_ledger_entries_written_total", "Entries this process has committed.", func(s ledger.Stats) float64 { return float64(s.Entries) })
-	counter("signalbox_ledger_batches_total", "Transactions this process has committed.", func(s ledger.Stats) float64 { return float64(s.Batches) })
-	counter("signalbox_ledger_commit_seconds_total", "Time spent committing.", func(s ledger.Stats) float64 { return s.CommitSeconds })
+	counter("signalbox_ledger_entries_written_total", "Entries this process has committed.", func(s ledger.Stats) float64 {
+		return float64(s.Entries)
+	})
+	counter("signalbox_ledger_batches_total", "Transactions this process has committed.", func(s ledger.Stats) float64 {
+		return float64(s.Batches)
+	})
+	counter("signalbox_ledger_commit_seconds_total", "Time spent committing.", func(s ledger.Stats) float64 {
+		return s.CommitSeconds
+	})
 	gauge := func(name, help string, read func() float64) {
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
 	told := func(name, help string, read func(harness.Stats) float64) {
-		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return read(c.harness.Stats()) }))
+		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 {
+			return read(c.harness.Stats())
+		}))
 	}
-	told("signalbox_harness_notifications_rejected_total", "Notifications of AHP that were refused.", func(s harness.Stats) float64 { return float64(s.Rejected) })
-	told("signalbox_harness_notifications_dropped_total", "Telemetry of AHP that there was no room for.", func(s harness.Stats) float64 { return float64(s.Dropped) })
-	gauge("signalbox_harness_queue", "Notifications of AHP that wait to be written.", func() float64 { return float64(c.harness.Stats().Queue) })
+	told("signalbox_harness_notifications_rejected_total", "Notifications of AHP that were refused.",
+		func(s harness.Stats) float64 {
+			return float64(s.Rejected)
+		})
+	told("signalbox_harness_notifications_dropped_total", "Telemetry of AHP that there was no room for.",
+		func(s harness.Stats) float64 {
+			return float64(s.Dropped)
+		})
+	gauge("signalbox_harness_queue", "Notifications of AHP that wait to be written.", func() float64 {
+		return float64(c.harness.Stats().Queue)
+	})
 	gauge("signalbox_ledger_queue", "Writes that are waiting.", func() float64 { return float64(c.Ledger.Stats().Queue) })
 	gauge("signalbox_ledger_refuses_writes", "1 when the ledger is not what was signed.", func() float64 {
 		if c.Ledger.Mismatch() != nil {

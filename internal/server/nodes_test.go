@@ -43,7 +43,8 @@ func TestTwoNodesShareOneLedger(t *testing.T) {
 		text, _ := os.ReadFile(filepath.Join(b.config.Data, "checkpoint"))
 		return strings.Contains(string(text), fmt.Sprintf("\n%d\n", s.Entries))
 	})
-	if status, answer, _ := b.do(request{call: "GET /ledger/checkpoint"}); status != http.StatusOK || !strings.Contains(answer, "— signalbox.local/") {
+	if status, answer, _ := b.do(request{call: "GET /ledger/checkpoint"}); status != http.StatusOK ||
+		!strings.Contains(answer, "— signalbox.local/") {
 		t.Errorf("%d %s", status, answer)
 	}
 }
@@ -72,7 +73,10 @@ func TestALedgerThatIsNotWhatWasSignedIsReadOnly(t *testing.T) {
 		if status, answer, _ := b.do(request{call: "GET /readyz"}); status != 503 || !strings.Contains(answer, "Entry 4") {
 			t.Errorf("/readyz: %d %s", status, answer)
 		}
-		if status, answer, _ := b.do(request{call: "POST /ops/agents", token: b.token(), body: `{"name":"after"}`}); status != 503 || !strings.Contains(answer, "ledger_mismatch") {
+		if status, answer, _ := b.do(request{
+			call: "POST /ops/agents", token: b.token(),
+			body: `{"name":"after"}`,
+		}); status != 503 || !strings.Contains(answer, "ledger_mismatch") {
 			t.Errorf("a write: %d %s", status, answer)
 		}
 		b.ops(200, "GET /ops/agents/before", "", nil) // reading goes on

@@ -39,27 +39,67 @@ type Notify struct {
 // notifySettings are the keys of channels.
 func notifySettings() []Setting {
 	return []Setting{
-		secret("notify.slack.webhook", "an incoming webhook of Slack, which is sent a link", func(c *Config) *wire.Secret { return &c.Notify.SlackWebhook }),
-		secret("notify.slack.token", "the bot token of a Slack app, xoxb-…", func(c *Config) *wire.Secret { return &c.Notify.SlackToken }),
-		secret("notify.slack.app_token", "the app-level token, xapp-…; with it buttons work over Socket Mode", func(c *Config) *wire.Secret { return &c.Notify.SlackAppToken }),
-		secret("notify.slack.signing_secret", "the app's signing secret; with it Slack may call /notify/slack when a button is pressed", func(c *Config) *wire.Secret { return &c.Notify.SlackSigningSecret }),
-		text("notify.slack.channel", "", "the id of the channel that the app posts to, such as C024BE91L", func(c *Config) *string { return &c.Notify.SlackChannel }),
-		flag("notify.slack.buttons_on_high", "true lets gates of high risk be decided in Slack too", func(c *Config) *bool { return &c.Notify.SlackButtonsOnHigh }),
-		webAddress("notify.slack.api", "the address of Slack's API, behind a gateway", func(c *Config) *string { return &c.Notify.SlackAPI }),
-		secret("notify.telegram.token", "the token of a Telegram bot", func(c *Config) *wire.Secret { return &c.Notify.TelegramToken }),
-		text("notify.telegram.chat", "", "the number of the chat that the bot posts to, or the @name of a public channel", func(c *Config) *string { return &c.Notify.TelegramChat }),
-		flag("notify.telegram.buttons_on_high", "true lets gates of high risk be decided in Telegram too", func(c *Config) *bool { return &c.Notify.TelegramButtonsOnHigh }),
-		webAddress("notify.telegram.api", "the address of Telegram's API, behind a gateway", func(c *Config) *string { return &c.Notify.TelegramAPI }),
-		secret("notify.email.smtp", "a mail server, as smtp://user:password@host:587, or smtps:// for TLS from the start", func(c *Config) *wire.Secret { return &c.Notify.SMTP }),
+		secret("notify.slack.webhook", "an incoming webhook of Slack, which is sent a link", func(c *Config) *wire.Secret {
+			return &c.Notify.SlackWebhook
+		}),
+		secret("notify.slack.token", "the bot token of a Slack app, xoxb-…", func(c *Config) *wire.Secret {
+			return &c.Notify.SlackToken
+		}),
+		secret("notify.slack.app_token", "the app-level token, xapp-…; with it buttons work over Socket Mode",
+			func(c *Config) *wire.Secret {
+				return &c.Notify.SlackAppToken
+			}),
+		secret("notify.slack.signing_secret",
+			"the app's signing secret; with it Slack may call /notify/slack when a button is pressed",
+			func(c *Config) *wire.Secret {
+				return &c.Notify.SlackSigningSecret
+			}),
+		text("notify.slack.channel", "", "the id of the channel that the app posts to, such as C024BE91L",
+			func(c *Config) *string {
+				return &c.Notify.SlackChannel
+			}),
+		flag("notify.slack.buttons_on_high", "true lets gates of high risk be decided in Slack too", func(c *Config) *bool {
+			return &c.Notify.SlackButtonsOnHigh
+		}),
+		webAddress("notify.slack.api", "the address of Slack's API, behind a gateway", func(c *Config) *string {
+			return &c.Notify.SlackAPI
+		}),
+		secret("notify.telegram.token", "the token of a Telegram bot", func(c *Config) *wire.Secret {
+			return &c.Notify.TelegramToken
+		}),
+		text("notify.telegram.chat", "", "the number of the chat that the bot posts to, or the @name of a public channel",
+			func(c *Config) *string {
+				return &c.Notify.TelegramChat
+			}),
+		flag("notify.telegram.buttons_on_high", "true lets gates of high risk be decided in Telegram too",
+			func(c *Config) *bool {
+				return &c.Notify.TelegramButtonsOnHigh
+			}),
+		webAddress("notify.telegram.api", "the address of Telegram's API, behind a gateway", func(c *Config) *string {
+			return &c.Notify.TelegramAPI
+		}),
+		secret("notify.email.smtp", "a mail server, as smtp://user:password@host:587, or smtps:// for TLS from the start",
+			func(c *Config) *wire.Secret {
+				return &c.Notify.SMTP
+			}),
 		text("notify.email.from", "", "the sender's address", func(c *Config) *string { return &c.Notify.From }),
 		{
 			Key: "notify.email.to", Meaning: "the addresses that are told, with commas between", List: true,
 			set: func(c *Config, v string) error { c.Notify.To = splitList(v); return nil },
 			get: func(c *Config) string { return strings.Join(c.Notify.To, ",") },
 		},
-		secret("notify.ntfy.url", "the address of an ntfy topic, such as https://ntfy.sh/topic", func(c *Config) *wire.Secret { return &c.Notify.NtfyURL }),
-		secret("notify.ntfy.token", "the access token for the topic", func(c *Config) *wire.Secret { return &c.Notify.NtfyToken }),
-		secret("notify.webhook", "an address that is told of gates in JSON, signed; `signalbox notify secret` shows with what", func(c *Config) *wire.Secret { return &c.Notify.Webhook }),
+		secret("notify.ntfy.url", "the address of an ntfy topic, such as https://ntfy.sh/topic",
+			func(c *Config) *wire.Secret {
+				return &c.Notify.NtfyURL
+			}),
+		secret("notify.ntfy.token", "the access token for the topic", func(c *Config) *wire.Secret {
+			return &c.Notify.NtfyToken
+		}),
+		secret("notify.webhook",
+			"an address that is told of gates in JSON, signed; `signalbox notify secret` shows with what",
+			func(c *Config) *wire.Secret {
+				return &c.Notify.Webhook
+			}),
 	}
 }
 
@@ -102,7 +142,8 @@ func (n *Notify) check() error {
 		{n.NtfyToken.Reveal() != "", n.NtfyURL.Reveal(), "notify.ntfy.token", "notify.ntfy.url"},
 	} {
 		if c.given && c.missing == "" {
-			return fault.New(fault.InvalidConfig, "%s is of no use without %s. Give both, or neither.", c.key, c.needs).About(c.needs)
+			return fault.New(fault.InvalidConfig, "%s is of no use without %s. Give both, or neither.", c.key,
+				c.needs).About(c.needs)
 		}
 	}
 	for key, address := range map[string]wire.Secret{"notify.slack.webhook": n.SlackWebhook, "notify.webhook": n.Webhook} {
@@ -117,13 +158,16 @@ func (n *Notify) check() error {
 func hostOf(key string, address wire.Secret) (string, error) {
 	u, err := url.Parse(address.Reveal())
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return "", fault.New(fault.InvalidConfig, "%s should be an address such as https://hooks.example.com/signalbox.", key).About(key)
+		return "", fault.New(fault.InvalidConfig, "%s should be an address such as https://hooks.example.com/signalbox.",
+			key).About(key)
 	}
 	return u.Host, nil
 }
 
 // channels makes the channels that are configured.
-func (n *Notify) channels(outbox *deliver.Outbox, l *ledger.Ledger, log *slog.Logger) (all []notify.Channel, err error) {
+func (n *Notify) channels(outbox *deliver.Outbox, l *ledger.Ledger, log *slog.Logger) (all []notify.Channel,
+	err error,
+) {
 	client := notify.NewClient()
 	if n.SlackWebhook.Reveal() != "" {
 		all = append(all, slack.NewHook(n.SlackWebhook, client))
@@ -136,10 +180,12 @@ func (n *Notify) channels(outbox *deliver.Outbox, l *ledger.Ledger, log *slog.Lo
 	}
 	if n.TelegramToken.Reveal() != "" {
 		bot, err := telegram.NewBot(telegram.Options{
-			Token: n.TelegramToken, Chat: n.TelegramChat, ButtonsOnHigh: n.TelegramButtonsOnHigh, API: n.TelegramAPI, HTTP: client, Log: log, Hold: l.Hold,
+			Token: n.TelegramToken, Chat: n.TelegramChat, ButtonsOnHigh: n.TelegramButtonsOnHigh, API: n.TelegramAPI,
+			HTTP: client, Log: log, Hold: l.Hold,
 		})
 		if err != nil {
-			return nil, fault.New(fault.InvalidConfig, "notify.telegram.token is not a token of a bot.").About("notify.telegram.token")
+			return nil, fault.New(fault.InvalidConfig,
+				"notify.telegram.token is not a token of a bot.").About("notify.telegram.token")
 		}
 		all = append(all, bot)
 	}
@@ -176,7 +222,8 @@ func (c *core) openNotifier(config *Config) error {
 		return err
 	}
 	c.notifier = notify.New(notify.Options{
-		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Outbox: c.Outbox, Key: c.Key, Base: c.BaseURL, Channels: channels, Log: c.Log,
+		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Outbox: c.Outbox, Key: c.Key, Base: c.BaseURL,
+		Channels: channels, Log: c.Log,
 	})
 	return nil
 }

@@ -28,7 +28,8 @@ func TestPeopleAreToldOfASignalThatWaits(t *testing.T) {
 		}))
 		defer service.Close()
 		b := start(t, address, map[string]string{
-			"notify.webhook": service.URL + "/hooks/a-secret-path", "notify.slack.token": "xoxb-a-secret", "notify.slack.channel": "C123",
+			"notify.webhook": service.URL + "/hooks/a-secret-path", "notify.slack.token": "xoxb-a-secret",
+			"notify.slack.channel":        "C123",
 			"notify.slack.signing_secret": "sign-a-secret", "notify.slack.api": service.URL + "/slack",
 		})
 		hear := func(want ...string) {
@@ -45,7 +46,8 @@ func TestPeopleAreToldOfASignalThatWaits(t *testing.T) {
 			}
 		}
 		_, list, _ := b.do(request{call: "GET /ops/notify", token: b.token()})
-		if !strings.Contains(list, `"slack:C123","buttons":true`) || !strings.Contains(list, "webhook:127.0.0.1") || strings.Contains(list, "a-secret") {
+		if !strings.Contains(list, `"slack:C123","buttons":true`) || !strings.Contains(list, "webhook:127.0.0.1") ||
+			strings.Contains(list, "a-secret") {
 			t.Error(list)
 		}
 		var secret struct{ Secret string }
@@ -55,7 +57,10 @@ func TestPeopleAreToldOfASignalThatWaits(t *testing.T) {
 		}
 		var agent struct{ Keys map[string]string }
 		b.ops(201, "POST /ops/agents", `{"name":"payer"}`, &agent)
-		status, answer, _ := b.do(request{call: "POST /amp/signal", token: agent.Keys["signal"], body: `{"amp_version":"1.0","agent_id":"payer","run_id":"r-1","status":"completed","summary":"s","proposed_action":"pay","model":"m","input_tokens":1,"output_tokens":1,"cost_usd":0,"gate_required":true,"started_at":"2026-01-01T00:00:00Z","completed_at":"2026-01-01T00:00:01Z"}`})
+		status, answer, _ := b.do(request{
+			call: "POST /amp/signal", token: agent.Keys["signal"],
+			body: `{"amp_version":"1.0","agent_id":"payer","run_id":"r-1","status":"completed","summary":"s","proposed_action":"pay","model":"m","input_tokens":1,"output_tokens":1,"cost_usd":0,"gate_required":true,"started_at":"2026-01-01T00:00:00Z","completed_at":"2026-01-01T00:00:01Z"}`,
+		})
 		var held struct {
 			GateID string `json:"gate_id"`
 		}
@@ -69,7 +74,10 @@ func TestPeopleAreToldOfASignalThatWaits(t *testing.T) {
 		if got := <-told; !strings.Contains(got, `"event":"notify.test"`) {
 			t.Error(got)
 		}
-		if status, _, _ := b.do(request{call: "POST /notify/slack", body: "payload=x", media: "application/x-www-form-urlencoded"}); status != 401 {
+		if status, _, _ := b.do(request{
+			call: "POST /notify/slack", body: "payload=x",
+			media: "application/x-www-form-urlencoded",
+		}); status != 401 {
 			t.Errorf("an unsigned press: %d", status)
 		}
 		_, entries, _ := b.do(request{call: "GET /ops/ledger?limit=1000", token: b.token()})
@@ -99,7 +107,8 @@ func TestChannelsThatAreConfiguredByHalfAreRefused(t *testing.T) {
 	} {
 		c.flags["data"] = t.TempDir()
 		_, err := server.Load(c.flags, nil, "")
-		if !fault.Is(err, fault.InvalidConfig) || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "hunter2") {
+		if !fault.Is(err, fault.InvalidConfig) || !strings.Contains(err.Error(), c.says) ||
+			strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%v: %v", c.flags, err)
 		}
 	}
@@ -108,7 +117,8 @@ func TestChannelsThatAreConfiguredByHalfAreRefused(t *testing.T) {
 func TestChannelsMayStandInTheFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	text := "notify:\n  email: {smtp: 'smtp://u:hunter2@h', from: a@b.c, to: [ann@example.com, bob@example.com]}\n  telegram: {token: 1:hunter2, chat: -1001}\n  webhook: https://hooks.example.com/hunter2\n"
+	text := "notify:\n  email: {smtp: 'smtp://u:hunter2@h', from: a@b.c, to: [ann@example.com, bob@example.com]}\n" +
+		"  telegram: {token: 1:hunter2, chat: -1001}\n  webhook: https://hooks.example.com/hunter2\n"
 	if err := os.WriteFile(filepath.Join(dir, server.ConfigFile), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +126,8 @@ func TestChannelsMayStandInTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Join(c.Notify.To, " ") != "ann@example.com bob@example.com" || c.Notify.TelegramChat != "-1001" || c.Notify.Webhook.Reveal() != "https://hooks.example.com/hunter2" {
+	if strings.Join(c.Notify.To, " ") != "ann@example.com bob@example.com" || c.Notify.TelegramChat != "-1001" ||
+		c.Notify.Webhook.Reveal() != "https://hooks.example.com/hunter2" {
 		t.Errorf("%+v", c.Notify)
 	}
 	for _, s := range server.Settings {

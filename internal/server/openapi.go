@@ -29,7 +29,8 @@ func openAPI(routes []wire.Route) []byte {
 		"openapi": "3.1.0",
 		"info": object{
 			"title": "Signalbox", "version": Version, "license": object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
-			"description": "A self-hosted control plane for AI agents. Errors have one form; their codes are listed in docs/errors.md.",
+			"description": "A self-hosted control plane for AI agents. Errors have one form; their " +
+				"codes are listed in docs/errors.md.",
 		},
 		"servers": []object{{"url": "/"}},
 		"paths":   paths,
@@ -37,7 +38,10 @@ func openAPI(routes []wire.Route) []byte {
 			"schemas": b.schemas,
 			"securitySchemes": object{
 				"operator": object{"type": "http", "scheme": "bearer", "description": "An operator's token, sbx_op_…"},
-				"agent":    object{"type": "http", "scheme": "bearer", "description": "Any key of an agent, rs-amp-… or amp_live_sk_…"},
+				"agent": object{
+					"type": "http", "scheme": "bearer",
+					"description": "Any key of an agent, rs-amp-… or amp_live_sk_…",
+				},
 			},
 		},
 	})
@@ -57,13 +61,17 @@ type describer struct {
 var pathParam = regexp.MustCompile(`\{(\w+)(\.\.\.)?\}`)
 
 func (b *describer) operation(route wire.Route) object {
-	op := object{"summary": route.Summary, "operationId": operationID(route), "responses": b.responses(route), "security": []object{}}
+	op := object{
+		"summary": route.Summary, "operationId": operationID(route), "responses": b.responses(route),
+		"security": []object{},
+	}
 	switch route.Auth {
 	case wire.Public:
 	case wire.Agent:
 		op["security"] = []object{{"agent": []string{}}}
 		if route.Rate > 0 {
-			op["description"] = fmt.Sprintf("An agent may make %d such calls a minute, unless limits.per_agent or its own rate_limit says otherwise.", route.Rate)
+			op["description"] = fmt.Sprintf("An agent may make %d such calls a minute, unless limits.per_agent or "+
+				"its own rate_limit says otherwise.", route.Rate)
 		}
 	case wire.Party:
 		op["security"] = []object{{"agent": []string{}}, {"operator": []string{}}}
@@ -80,16 +88,23 @@ func (b *describer) operation(route wire.Route) object {
 		if q.Number {
 			kind = "integer"
 		}
-		params = append(params, object{"name": q.Name, "in": "query", "description": q.Meaning, "schema": object{"type": kind}})
+		params = append(params,
+			object{"name": q.Name, "in": "query", "description": q.Meaning, "schema": object{"type": kind}})
 	}
 	if params != nil {
 		op["parameters"] = params
 	}
 	if route.Request != nil {
-		op["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": b.schema(reflect.TypeOf(route.Request))}}}
+		op["requestBody"] = object{
+			"required": true,
+			"content":  object{"application/json": object{"schema": b.schema(reflect.TypeOf(route.Request))}},
+		}
 	}
 	if route.RequestMedia != "" {
-		op["requestBody"] = object{"required": true, "content": object{route.RequestMedia: object{"schema": object{"type": "string"}}}}
+		op["requestBody"] = object{
+			"required": true,
+			"content":  object{route.RequestMedia: object{"schema": object{"type": "string"}}},
+		}
 	}
 	return op
 }
@@ -106,7 +121,10 @@ func (b *describer) responses(route wire.Route) object {
 	case route.Media != "":
 		ok["content"] = object{route.Media: object{"schema": object{"type": "string"}}}
 	}
-	failed := object{"description": "An error", "content": object{"application/json": object{"schema": b.schema(reflect.TypeFor[wire.ErrorBody]())}}}
+	failed := object{
+		"description": "An error",
+		"content":     object{"application/json": object{"schema": b.schema(reflect.TypeFor[wire.ErrorBody]())}},
+	}
 	return object{strconv.Itoa(status): ok, "default": failed}
 }
 

@@ -35,7 +35,8 @@ func TestOpenAPIDescribesWhatIsThere(t *testing.T) {
 				t.Errorf("%s %s is described as open to everybody", method, path)
 			}
 			// What is described answers: not with "there is nothing", whatever else.
-			call := strings.ToUpper(method) + " " + strings.NewReplacer("{name}", "x", "{id}", "x", "{seq}", "1", "{path}", "0/000.p/1").Replace(path)
+			call := strings.ToUpper(method) + " " +
+				strings.NewReplacer("{name}", "x", "{id}", "x", "{seq}", "1", "{path}", "0/000.p/1").Replace(path)
 			status, text, _ := b.do(request{call: call})
 			// A WebSocket is there for whom it upgrades.
 			if status == 405 && call != "GET /ahp" || status == 404 && strings.Contains(text, "There is nothing at") {
@@ -49,7 +50,10 @@ func TestOpenAPIDescribesWhatIsThere(t *testing.T) {
 			t.Errorf("the schema %s is named and not there", name)
 		}
 	}
-	for _, path := range []string{"/ops/ledger", "/ops/agents", "/ops/agents/{name}", "/ops/keys", "/ops/operators", "/ops/ledger/{seq}/proof", "/healthz", "/readyz", "/metrics", "/ledger/checkpoint", "/ledger/tile/{path}"} {
+	for _, path := range []string{
+		"/ops/ledger", "/ops/agents", "/ops/agents/{name}", "/ops/keys", "/ops/operators",
+		"/ops/ledger/{seq}/proof", "/healthz", "/readyz", "/metrics", "/ledger/checkpoint", "/ledger/tile/{path}",
+	} {
 		if doc.Paths[path] == nil {
 			t.Errorf("%s is missing", path)
 		}

@@ -20,7 +20,8 @@ func TestThePolicyIsAppliedAsAWholeOrNotAtAll(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		token := b.token()
 		status, text, header := b.do(request{call: "GET /ops/policy", token: token})
-		if status != 200 || text != string(policy.Default()) || header.Get(rulebook.VersionHeader) != "1" || header.Get("Content-Type") != "application/yaml" {
+		if status != 200 || text != string(policy.Default()) || header.Get(rulebook.VersionHeader) != "1" ||
+			header.Get("Content-Type") != "application/yaml" {
 			t.Errorf("%d %v %s", status, header, text)
 		}
 		before := b.head()
@@ -28,8 +29,11 @@ func TestThePolicyIsAppliedAsAWholeOrNotAtAll(t *testing.T) {
 			Error   string
 			Details struct{ Problems []policy.Problem }
 		}
-		b.ops(400, "PUT /ops/policy", "version: 1\nrules:\n  - {name: a, on: [action], when: event.tol == 'x', then: block}\n  - {name: a, on: [action], when: 'event.depth == true', then: blok}\n", &bad)
-		if bad.Error != "invalid_policy" || len(bad.Details.Problems) != 4 || bad.Details.Problems[0].Line != 3 || bad.Details.Problems[0].Column != 41 || bad.Details.Problems[0].Hint == "" {
+		b.ops(400, "PUT /ops/policy",
+			"version: 1\nrules:\n  - {name: a, on: [action], when: event.tol == 'x', then: block}\n"+
+				"  - {name: a, on: [action], when: 'event.depth == true', then: blok}\n", &bad)
+		if bad.Error != "invalid_policy" || len(bad.Details.Problems) != 4 || bad.Details.Problems[0].Line != 3 ||
+			bad.Details.Problems[0].Column != 41 || bad.Details.Problems[0].Hint == "" {
 			t.Errorf("%+v", bad)
 		}
 		b.ops(400, "POST /ops/policy/check", "version: one\n", nil)
@@ -39,7 +43,8 @@ func TestThePolicyIsAppliedAsAWholeOrNotAtAll(t *testing.T) {
 		}
 
 		var checked rulebook.Checked
-		b.ops(200, "POST /ops/policy/check", "version: 1\nrules: [{name: a, on: [signal], when: 'true', then: gate, gate: {approvers: [zoe]}}]\n", &checked)
+		b.ops(200, "POST /ops/policy/check",
+			"version: 1\nrules: [{name: a, on: [signal], when: 'true', then: gate, gate: {approvers: [zoe]}}]\n", &checked)
 		if len(checked.Rules) != 1 || len(checked.Warnings) != 1 || b.head() != before {
 			t.Errorf("%+v", checked)
 		}
@@ -68,7 +73,10 @@ func TestThePolicyIsAppliedAsAWholeOrNotAtAll(t *testing.T) {
 		// The policy is an admin's to change, and an operator's to replay.
 		var ann struct{ Token string }
 		b.ops(201, "POST /ops/operators", `{"name":"ann","role":"viewer"}`, &ann)
-		for call, want := range map[string]int{"GET /ops/policy": 200, "PUT /ops/policy": 403, "POST /ops/policy/check": 200, "POST /ops/policy/replay": 403} {
+		for call, want := range map[string]int{
+			"GET /ops/policy": 200, "PUT /ops/policy": 403, "POST /ops/policy/check": 200,
+			"POST /ops/policy/replay": 403,
+		} {
 			if status, text, _ := b.do(request{call: call, body: "version: 1\n", token: ann.Token}); status != want {
 				t.Errorf("%s as a viewer: %d %s", call, status, text)
 			}
@@ -79,13 +87,18 @@ func TestThePolicyIsAppliedAsAWholeOrNotAtAll(t *testing.T) {
 func TestAReplayAnswersInLines(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		b.decide(t, 5000)
-		status, text, header := b.do(request{call: "POST /ops/policy/replay?since=1h", body: "version: 1\ndefaults: {action: block}\n", token: b.token()})
+		status, text, header := b.do(request{
+			call: "POST /ops/policy/replay?since=1h",
+			body: "version: 1\ndefaults: {action: block}\n", token: b.token(),
+		})
 		lines := strings.Split(strings.TrimSpace(text), "\n")
 		var last rulebook.ReplayLine
-		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || status != 200 || header.Get("Content-Type") != "application/x-ndjson" {
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || status != 200 ||
+			header.Get("Content-Type") != "application/x-ndjson" {
 			t.Fatalf("%d %v %v %s", status, header, err, text)
 		}
-		if r := last.Report; r == nil || r.Decisions != 5000 || r.Changed != 5000 || len(r.Changes) != 1 || r.Changes[0].Examples[0].What != "bash: make" {
+		if r := last.Report; r == nil || r.Decisions != 5000 || r.Changed != 5000 || len(r.Changes) != 1 ||
+			r.Changes[0].Examples[0].What != "bash: make" {
 			t.Errorf("%s", text)
 		}
 		b.ops(400, "POST /ops/policy/replay?since=-1h", "version: 1\n", nil)
@@ -100,7 +113,11 @@ func (b *box) decide(t *testing.T, n int) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	l, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: t.TempDir(), Origin: "test.example/other", Projections: server.Projections(), Log: slog.New(slog.DiscardHandler)})
+	l, err := ledger.Open(t.Context(),
+		ledger.Options{
+			DB: db, Dir: t.TempDir(), Origin: "test.example/other", Projections: server.Projections(),
+			Log: slog.New(slog.DiscardHandler),
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +127,10 @@ func (b *box) decide(t *testing.T, n int) {
 	defer running.Wait()
 	defer cancel()
 	event := policy.Event{Point: policy.OnAction, Tool: "bash", Command: "make"}
-	d := rulebook.Decision{Record: rulebook.Record{Policy: 1, Then: policy.Allow, Rule: "default", AgentID: "agent_x", Now: time.Now().UnixMicro(), Event: &event}}
+	d := rulebook.Decision{Record: rulebook.Record{
+		Policy: 1, Then: policy.Allow, Rule: "default", AgentID: "agent_x",
+		Now: time.Now().UnixMicro(), Event: &event,
+	}}
 	err = l.Write(t.Context(), func(tx *ledger.Tx) error {
 		for range n {
 			tx.Append(d.Entry(roster.Identity{ID: "agent_x", Name: "x", Workspace: "default"}, "session-1", ""))

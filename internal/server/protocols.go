@@ -43,7 +43,8 @@ func (s *services) protocols(c *Config) protocol.List {
 			return openMail(ctx, core, c)
 		}),
 		opens(task.Protocol(), &s.tasks, func(_ context.Context, core protocol.Core) (*task.Tasks, error) {
-			return task.New(core, task.Options{Policy: c.tasks(), RepoRoots: c.RepoRoots, WatchEvery: watchEvery, Mirror: c.TaskMirror}), nil
+			return task.New(core,
+				task.Options{Policy: c.tasks(), RepoRoots: c.RepoRoots, WatchEvery: watchEvery, Mirror: c.TaskMirror}), nil
 		}),
 		opens(run.Protocol(), &s.runs, func(_ context.Context, core protocol.Core) (*run.Runs, error) {
 			return openRuns(core, c, s.signals), nil
@@ -52,7 +53,9 @@ func (s *services) protocols(c *Config) protocol.List {
 }
 
 // opens is a protocol with how it is opened; the service is kept under its own type, too.
-func opens[S protocol.Service](p protocol.Protocol, into *S, open func(context.Context, protocol.Core) (S, error)) protocol.Protocol {
+func opens[S protocol.Service](p protocol.Protocol, into *S,
+	open func(context.Context, protocol.Core) (S, error),
+) protocol.Protocol {
 	p.Open = func(ctx context.Context, core protocol.Core) (protocol.Service, error) {
 		s, err := open(ctx, core)
 		*into = s

@@ -31,7 +31,10 @@ const napTimer = "toy.nap"
 func toy(running chan struct{}) protocol.Protocol {
 	return protocol.Protocol{
 		Name: "toy", Label: "Toys & games",
-		Migrations: store.Migrations{Package: "toy", Steps: []string{`CREATE TABLE toy (name {text} NOT NULL PRIMARY KEY, asleep {bool} NOT NULL) {strict};`}},
+		Migrations: store.Migrations{
+			Package: "toy",
+			Steps:   []string{`CREATE TABLE toy (name {text} NOT NULL PRIMARY KEY, asleep {bool} NOT NULL) {strict};`},
+		},
 		Projection: ledger.Projection{
 			Name: "toy", Tables: ledger.Tables("toy (name)"),
 			Apply: map[string]ledger.Apply{
@@ -56,17 +59,21 @@ func toy(running chan struct{}) protocol.Protocol {
 }
 
 func (s *toys) Routes() []wire.Route {
-	return []wire.Route{{Method: "POST", Path: "/toys/{name}", Summary: "Make a toy", Auth: wire.Agent, Handle: func(w http.ResponseWriter, r *http.Request) error {
-		if err := s.make(r.Context(), roster.From(r.Context()), r.PathValue("name")); err != nil {
-			return err
-		}
-		return wire.Reply(w, http.StatusCreated, map[string]string{"toy": r.PathValue("name")})
-	}}}
+	return []wire.Route{{
+		Method: "POST", Path: "/toys/{name}", Summary: "Make a toy", Auth: wire.Agent,
+		Handle: func(w http.ResponseWriter, r *http.Request) error {
+			if err := s.make(r.Context(), roster.From(r.Context()), r.PathValue("name")); err != nil {
+				return err
+			}
+			return wire.Reply(w, http.StatusCreated, map[string]string{"toy": r.PathValue("name")})
+		},
+	}}
 }
 
 func (s *toys) make(ctx context.Context, who roster.Identity, name string) error {
 	due, err := gate.Prepare(gate.Opening{
-		Agent: who.ID, AgentName: who.Name, Requester: who.Actor(), Origin: gate.Origin{Protocol: "toy"}, Shown: gate.Shown{Title: "Keep " + name},
+		Agent: who.ID, AgentName: who.Name, Requester: who.Actor(), Origin: gate.Origin{Protocol: "toy"},
+		Shown: gate.Shown{Title: "Keep " + name},
 	})
 	if err != nil {
 		return err
@@ -115,7 +122,8 @@ func TestAProtocolInTheListIsAllThatItTakes(t *testing.T) {
 		if page := v.sees("/ui/inbox?protocol=mail"); strings.Contains(page, "Keep duck") {
 			t.Error("the filter lets a gate of another protocol pass")
 		}
-		if status, answer, _ := b.do(request{call: "GET /openapi.json"}); status != 200 || !strings.Contains(answer, "/toys/{name}") {
+		if status, answer, _ := b.do(request{call: "GET /openapi.json"}); status != 200 ||
+			!strings.Contains(answer, "/toys/{name}") {
 			t.Errorf("its route is not described: %d", status)
 		}
 		b.stop()
@@ -126,7 +134,8 @@ func TestAProtocolInTheListIsAllThatItTakes(t *testing.T) {
 		}
 		defer db.Close()
 		var asleep bool
-		if err := db.QueryRow(t.Context(), "SELECT asleep FROM toy WHERE name = 'duck'", nil, &asleep); err != nil || !asleep {
+		if err := db.QueryRow(t.Context(), "SELECT asleep FROM toy WHERE name = 'duck'", nil, &asleep); err != nil ||
+			!asleep {
 			t.Errorf("its table: asleep is %v, %v", asleep, err)
 		}
 		got, err := ledger.CheckRebuild(t.Context(), db, server.Migrations(made), server.Projections(made), nil)

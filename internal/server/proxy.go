@@ -36,9 +36,11 @@ func proxySettings() (all []Setting) {
 			c.Proxy[name] = u
 		}
 		all = append(all, Setting{
-			Key: "proxy." + name + ".upstream", Default: addresses[name], Meaning: "where the proxy sends calls for " + name + ", without /v1",
+			Key: "proxy." + name + ".upstream", Default: addresses[name],
+			Meaning: "where the proxy sends calls for " + name + ", without /v1",
 			set: func(c *Config, v string) error {
-				if u, err := url.Parse(v); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
+				if u, err := url.Parse(v); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" ||
+					u.User != nil || u.RawQuery != "" {
 					return fmt.Errorf("should be an address such as %s", addresses[name])
 				}
 				change(c, func(u *Upstream) { u.Address = strings.TrimSuffix(v, "/") })
@@ -46,7 +48,9 @@ func proxySettings() (all []Setting) {
 			},
 			get: func(c *Config) string { return c.Proxy[name].Address },
 		}, Setting{
-			Key: "proxy." + name + ".key", Default: "", Meaning: "the key that " + name + " has given you; it is moved into the encrypted vault at the next start", Secret: true,
+			Key: "proxy." + name + ".key", Default: "",
+			Meaning: "the key that " + name + " has given you; it is moved into the encrypted vault at the next start",
+			Secret:  true,
 			set: func(c *Config, v string) error {
 				change(c, func(u *Upstream) { u.Key = wire.NewSecret(strings.TrimSpace(v)) })
 				return nil
@@ -100,7 +104,8 @@ func (c *core) adoptKeys(ctx context.Context, config *Config) error {
 			err = os.WriteFile(path, content, 0o600)
 		}
 		if err != nil {
-			return fault.Wrap(err, fault.StoreReadOnly, "The key %s is in the vault, and cannot be taken out of %s. Take it out yourself.", setting, path)
+			return fault.Wrap(err, fault.StoreReadOnly,
+				"The key %s is in the vault, and cannot be taken out of %s. Take it out yourself.", setting, path)
 		}
 	}
 	return nil

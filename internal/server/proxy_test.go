@@ -34,11 +34,13 @@ func TestAModelCallMeetsAGateOnTheRealServer(t *testing.T) {
 		defer provider.Close()
 		data := t.TempDir()
 		file := filepath.Join(data, server.ConfigFile)
-		if err := os.WriteFile(file, []byte("proxy:\n  anthropic:\n    key: sk-from-the-file\n    upstream: "+provider.URL+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(file,
+			[]byte("proxy:\n  anthropic:\n    key: sk-from-the-file\n    upstream: "+provider.URL+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		b := start(t, address, map[string]string{"data": data})
-		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "sk-from") || !strings.Contains(string(text), provider.URL) {
+		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "sk-from") ||
+			!strings.Contains(string(text), provider.URL) {
 			t.Errorf("%s %v", text, err)
 		}
 		var keys struct {
@@ -51,13 +53,20 @@ func TestAModelCallMeetsAGateOnTheRealServer(t *testing.T) {
 		if len(keys.Keys) != 1 || !keys.Keys[0].Readable || keys.Keys[0].Hint != "…file" {
 			t.Errorf("%+v", keys)
 		}
-		status, answer, _ := b.do(request{call: "PUT /ops/policy", media: "application/yaml", token: b.token(), body: "version: 1\nrules:\n  - {name: shell, on: [tool_call], when: 'event.command.contains(\"deploy\")', then: gate}\n"})
+		status, answer, _ := b.do(request{
+			call: "PUT /ops/policy", media: "application/yaml", token: b.token(),
+			body: "version: 1\nrules:\n  - {name: shell, on: [tool_call], when: " +
+				"'event.command.contains(\"deploy\")', then: gate}\n",
+		})
 		if status != 200 {
 			t.Fatal(answer)
 		}
 		var agent struct{ Keys struct{ Signal string } }
 		b.ops(201, "POST /ops/agents", `{"name":"coder"}`, &agent)
-		call := request{call: "POST /v1/proxy/v1/messages?beta=true", token: agent.Keys.Signal, body: `{"model":"claude-sonnet-4-6","max_tokens":5,"messages":[]}`}
+		call := request{
+			call: "POST /v1/proxy/v1/messages?beta=true", token: agent.Keys.Signal,
+			body: `{"model":"claude-sonnet-4-6","max_tokens":5,"messages":[]}`,
+		}
 		type result struct {
 			status int
 			answer string
@@ -76,7 +85,8 @@ func TestAModelCallMeetsAGateOnTheRealServer(t *testing.T) {
 			t.Fatalf("%+v", page)
 		}
 		gate := page.Gates[0].ID
-		if status, answer, _ := b.do(request{call: "GET /amp/gates/" + gate, token: agent.Keys.Signal}); status != 202 || !strings.Contains(answer, "pending") {
+		if status, answer, _ := b.do(request{call: "GET /amp/gates/" + gate, token: agent.Keys.Signal}); status != 202 ||
+			!strings.Contains(answer, "pending") {
 			t.Errorf("%d %s", status, answer)
 		}
 		b.ops(200, "POST /ops/gates/"+gate+"/approve", `{"note":"Go."}`, nil)

@@ -60,7 +60,8 @@ func TestTheDashboardIsAccessible(t *testing.T) {
 	agent, key := w.addAgent("writer")
 	gate := w.ask(key, "writer", "audit-1", "Send the letter")
 	p := w.tab(t, chromium(t), w.token())
-	if _, err := chromedp.Call(p.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: string(axe)}); err != nil {
+	if _, err := chromedp.Call(p.ctx, page.AddScriptToEvaluateOnNewDocument,
+		page.AddScriptToEvaluateOnNewDocumentParams{Source: string(axe)}); err != nil {
 		t.Fatal(err)
 	}
 	finds := func(script string) []string {
@@ -71,7 +72,8 @@ func TestTheDashboardIsAccessible(t *testing.T) {
 		}
 		return found
 	}
-	if _, err := chromedp.Call(p.ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}); err != nil {
+	if _, err := chromedp.Call(p.ctx, emulation.SetFocusEmulationEnabled,
+		emulation.SetFocusEmulationEnabledParams{Enabled: true}); err != nil {
 		t.Fatal(err)
 	}
 	focused := 0 // elements that have had the focus
@@ -80,7 +82,8 @@ func TestTheDashboardIsAccessible(t *testing.T) {
 		for _, width := range []int64{1280, 390} {
 			p.do(chromedp.EmulateViewport(width, 860))
 			for _, scheme := range []string{"light", "dark"} {
-				p.prefer(&emulation.MediaFeature{Name: "prefers-color-scheme", Value: scheme}, &emulation.MediaFeature{Name: "prefers-reduced-motion", Value: "reduce"})
+				p.prefer(&emulation.MediaFeature{Name: "prefers-color-scheme", Value: scheme},
+					&emulation.MediaFeature{Name: "prefers-reduced-motion", Value: "reduce"})
 				rules := map[string]string{"light": allRules, "dark": contrastRule}[scheme]
 				found := finds(fmt.Sprintf(axeFinds, rules))
 				if scheme == "light" {
@@ -96,18 +99,34 @@ func TestTheDashboardIsAccessible(t *testing.T) {
 		}
 	}
 	for _, path := range []string{
-		"/ui/inbox", "/ui/inbox/" + gate, "/ui/inbox?status=rejected", "/ui/overview", "/ui/agents", "/ui/agents/default/" + agent, "/ui/agents/new", "/ui/account",
-		"/ui/mail/" + w.message, "/ui/tasks", "/ui/tasks/default/T-2026-044", "/ui/sessions", "/ui/sessions/default/stroll", "/ui/runs", "/ui/runs/" + w.run, "/ui/ledger", "/ui/ledger/20",
-		"/ui/deliveries", "/ui/deliveries/" + w.delivery, "/ui/policy", "/ui/policy/1", "/ui/settings", "/ui/nowhere", "/ui/login",
+		"/ui/inbox", "/ui/inbox/" + gate, "/ui/inbox?status=rejected", "/ui/overview", "/ui/agents",
+		"/ui/agents/default/" + agent, "/ui/agents/new", "/ui/account",
+		"/ui/mail/" + w.message, "/ui/tasks", "/ui/tasks/default/T-2026-044", "/ui/sessions", "/ui/sessions/default/stroll",
+		"/ui/runs", "/ui/runs/" + w.run, "/ui/ledger", "/ui/ledger/20",
+		"/ui/deliveries", "/ui/deliveries/" + w.delivery, "/ui/policy", "/ui/policy/1", "/ui/settings", "/ui/nowhere",
+		"/ui/login",
 	} {
 		p.goTo(path)
 		audit(path)
 	}
 	for _, step := range []struct{ name, path, do, then string }{
-		{"the keys of an agent", "/ui/agents/new", `document.getElementById('name').value = 'fresh', document.querySelector('main form').requestSubmit(), true`, `document.querySelector('.secret')`},
-		{"the question about many", "/ui/inbox", `document.querySelector('.gates input').click(), document.querySelector('.bulk button').click(), true`, `document.querySelector('.bulk-list')`},
-		{"the help", "/ui/inbox", `document.getElementById('keys').showModal(), true`, `document.querySelector('dialog[open]')`},
-		{"a dry run", "/ui/policy", `document.getElementById('source').value = document.getElementById('source').value.replace('message: allow', 'message: block'), document.querySelector('button[value=replay]').click(), true`, `document.getElementById('report')`},
+		{
+			"the keys of an agent", "/ui/agents/new",
+			`document.getElementById('name').value = 'fresh', document.querySelector('main form').requestSubmit(), true`,
+			`document.querySelector('.secret')`,
+		},
+		{
+			"the question about many", "/ui/inbox",
+			`document.querySelector('.gates input').click(), document.querySelector('.bulk button').click(), true`,
+			`document.querySelector('.bulk-list')`,
+		},
+		{
+			"the help", "/ui/inbox", `document.getElementById('keys').showModal(), true`,
+			`document.querySelector('dialog[open]')`,
+		},
+		{
+			"a dry run", "/ui/policy", `document.getElementById('source').value = document.getElementById('source').value.replace('message: allow', 'message: block'), document.querySelector('button[value=replay]').click(), true`, `document.getElementById('report')`,
+		},
 	} {
 		p.do(chromedp.EmulateViewport(1280, 860))
 		p.goTo(step.path)

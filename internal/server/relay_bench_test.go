@@ -25,7 +25,10 @@ func fillWithEntries(b *testing.B, config *server.Config) {
 	b.Helper()
 	fill(b, config, 1000, func(tx *ledger.Tx, _ int) error {
 		for i := range 999 {
-			tx.Append(ledger.Event{Workspace: "default", Kind: "step.allowed", Actor: "agent:x", Subject: fmt.Sprint("s", i), Body: map[string]string{"tool": "bash"}})
+			tx.Append(ledger.Event{
+				Workspace: "default", Kind: "step.allowed", Actor: "agent:x", Subject: fmt.Sprint("s", i),
+				Body: map[string]string{"tool": "bash"},
+			})
 		}
 		return openSample(tx, gate.Risks[0])
 	})

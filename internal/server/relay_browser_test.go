@@ -31,7 +31,8 @@ func chromium(t testing.TB) context.Context {
 		}
 		t.Skipf(missing, err)
 	}
-	allocator, cancel := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath(path))...)
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(),
+		append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath(path))...)
 	t.Cleanup(cancel)
 	browser, end := chromedp.NewContext(allocator)
 	t.Cleanup(end)
@@ -56,7 +57,8 @@ func (b *box) tab(t testing.TB, browser context.Context, token string) *tab {
 	ctx, cancel := context.WithTimeout(ctx, 5*testbed.Patience)
 	t.Cleanup(cancel)
 	p := &tab{t, b, ctx}
-	p.do(chromedp.EmulateViewport(1280, 860), chromedp.Navigate(b.loginURL(token)), chromedp.Click(chromedp.CSS("form[action='/ui/login/code'] button")))
+	p.do(chromedp.EmulateViewport(1280, 860), chromedp.Navigate(b.loginURL(token)),
+		chromedp.Click(chromedp.CSS("form[action='/ui/login/code'] button")))
 	p.until("the inbox is there", `document.querySelector('.list h1')?.textContent === 'Inbox'`)
 	return p
 }
@@ -123,7 +125,10 @@ func (p *tab) goTo(path string) {
 // being typed.
 func (p *tab) press(key string) {
 	p.t.Helper()
-	for _, params := range []input.DispatchKeyEventParams{{Type: input.DispatchKeyEventTypeKeyDown, Key: key, Text: key}, {Type: input.DispatchKeyEventTypeKeyUp, Key: key}} {
+	for _, params := range []input.DispatchKeyEventParams{
+		{Type: input.DispatchKeyEventTypeKeyDown, Key: key, Text: key},
+		{Type: input.DispatchKeyEventTypeKeyUp, Key: key},
+	} {
 		if _, err := chromedp.Call(p.ctx, input.DispatchKeyEvent, params); err != nil {
 			p.t.Fatal(err)
 		}
@@ -138,7 +143,8 @@ func (p *tab) keys(keys string, options ...chromedp.KeyOption) {
 // prefer emulates what the person's system prefers.
 func (p *tab) prefer(all ...*emulation.MediaFeature) {
 	p.t.Helper()
-	if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: all}); err != nil {
+	if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Features: all}); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -263,7 +269,8 @@ func TestTheDashboardInABrowser(t *testing.T) {
 	})
 	t.Run("a key that is pressed before the page is there is not lost", func(t *testing.T) {
 		p := b.tab(t, browser, ann)
-		if _, err := chromedp.Call(p.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: `new MutationObserver((_, o) => {
+		if _, err := chromedp.Call(p.ctx, page.AddScriptToEvaluateOnNewDocument,
+			page.AddScriptToEvaluateOnNewDocumentParams{Source: `new MutationObserver((_, o) => {
   if (!document.body) return;
   o.disconnect();
   window.early = document.readyState;
@@ -284,10 +291,12 @@ func TestTheDashboardInABrowser(t *testing.T) {
 		const numbers = `[...document.querySelectorAll('.tile b')].map((e) => e.textContent).join(' ')`
 		before := look[string](p, numbers)
 		gate := b.ask(key, "writer", "count-1", "Send a letter that counts")
-		p.until("gates and tokens are counted", fmt.Sprintf(`(([w, d, c, t], [W, D, C, T]) => w !== W && t !== T)(%q.split(' '), %s.split(' '))`, before, numbers))
+		p.until("gates and tokens are counted",
+			fmt.Sprintf(`(([w, d, c, t], [W, D, C, T]) => w !== W && t !== T)(%q.split(' '), %s.split(' '))`, before, numbers))
 		p.shot("overview")
 		b.ops(200, "POST /ops/gates/"+gate+"/approve", "", nil)
-		p.until("the decision is", fmt.Sprintf(`(([w, d], [W, D]) => w === W && d !== D)(%q.split(' '), %s.split(' '))`, before, numbers))
+		p.until("the decision is",
+			fmt.Sprintf(`(([w, d], [W, D]) => w === W && d !== D)(%q.split(' '), %s.split(' '))`, before, numbers))
 	})
 	t.Run("two operators race, and neither sees an error", func(t *testing.T) {
 		gate := b.ask(key, "writer", "race-1", "Send the third letter")
@@ -300,7 +309,10 @@ func TestTheDashboardInABrowser(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_, _ = chromedp.Run(second.ctx, chromedp.Evaluate[bool](`document.querySelector('#note').value = 'No.', document.querySelector('#decide [value=reject]').click(), true`))
+			_, _ = chromedp.Run(second.ctx,
+				chromedp.Evaluate[bool](
+					`document.querySelector('#note').value = 'No.', document.querySelector('#decide [value=reject]').click(), true`,
+				))
 		}()
 		look[bool](first, `document.querySelector('#approve').click(), true`)
 		<-done
@@ -317,7 +329,9 @@ func TestTheDashboardInABrowser(t *testing.T) {
 		p := b.tab(t, browser, ann)
 		p.goTo("/ui/inbox/" + gate)
 		p.until("it is live", `document.querySelector('#live.on')`)
-		look[bool](p, `window.moved = 0, new PerformanceObserver((l) => { for (const e of l.getEntries()) window.moved += e.value; }).observe({type: 'layout-shift'}), true`)
+		look[bool](
+			p, `window.moved = 0, new PerformanceObserver((l) => { for (const e of l.getEntries()) window.moved += e.value; }).observe({type: 'layout-shift'}), true`,
+		)
 		p.press("r") // somebody is writing
 		p.keys("I think th")
 		b.ops(200, "POST /ops/gates/"+gate+"/approve", `{"note":"From a phone."}`, nil)
@@ -351,13 +365,17 @@ func TestTheDashboardInABrowser(t *testing.T) {
 		}
 	})
 	t.Run("everything fits a phone, light and dark", func(t *testing.T) {
-		gate := b.ask(key, "writer", "phone-1", "Send the seventh letter to somebody-with-a-very-long-name-without-any-space-in-it@example.com")
+		gate := b.ask(key, "writer", "phone-1",
+			"Send the seventh letter to somebody-with-a-very-long-name-without-any-space-in-it@example.com")
 		p := b.tab(t, browser, ann)
 		p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
 		grounds := map[string]string{}
 		for _, scheme := range []string{"light", "dark"} {
 			p.colours(scheme)
-			for _, path := range []string{"/ui/inbox", "/ui/inbox/" + gate, "/ui/overview", "/ui/agents", "/ui/agents/new", "/ui/account"} {
+			for _, path := range []string{
+				"/ui/inbox", "/ui/inbox/" + gate, "/ui/overview", "/ui/agents", "/ui/agents/new",
+				"/ui/account",
+			} {
 				p.goTo(path)
 				if wide := look[int](p, "document.documentElement.scrollWidth"); wide > 390 {
 					p.shot("too-wide")
@@ -373,17 +391,21 @@ func TestTheDashboardInABrowser(t *testing.T) {
 		// What the person chose counts more than what the system prefers.
 		p.do(chromedp.EmulateViewport(1280, 860))
 		p.do(chromedp.Click(chromedp.CSS(".to-light")))
-		p.until("it is light", fmt.Sprintf("document.documentElement.dataset.theme === 'light' && getComputedStyle(document.body).backgroundColor === %q", grounds["light"]))
+		p.until("it is light",
+			fmt.Sprintf("document.documentElement.dataset.theme === 'light' && "+
+				"getComputedStyle(document.body).backgroundColor === %q", grounds["light"]))
 		b.ops(200, "POST /ops/gates/"+gate+"/approve", "", nil)
 	})
 	t.Run("without script one can read and decide", func(t *testing.T) {
 		gate := b.ask(key, "writer", "plain-1", "Send the eighth letter")
 		p := b.tab(t, browser, ann)
-		if _, err := chromedp.Call(p.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
+		if _, err := chromedp.Call(p.ctx, emulation.SetScriptExecutionDisabled,
+			emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
 			t.Fatal(err)
 		}
 		p.goTo("/ui/inbox")
-		p.do(chromedp.Click(chromedp.CSS(".gate-row a")), chromedp.WaitVisible(chromedp.CSS("#approve")), chromedp.SendKeys(chromedp.CSS("#note"), "Read without script."))
+		p.do(chromedp.Click(chromedp.CSS(".gate-row a")), chromedp.WaitVisible(chromedp.CSS("#approve")),
+			chromedp.SendKeys(chromedp.CSS("#note"), "Read without script."))
 		p.shot("no-script")
 		p.do(chromedp.Click(chromedp.CSS("#decide [value=reject]")), chromedp.WaitVisible(chromedp.CSS(".decided")))
 		var got struct{ Status, Note string }

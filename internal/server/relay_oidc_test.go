@@ -17,11 +17,17 @@ import (
 // TestSigningInThroughOpenIDConnect signs in with a provider that others have written.
 func TestSigningInThroughOpenIDConnect(t *testing.T) {
 	var provider http.Handler
-	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { provider.ServeHTTP(w, r) }))
+	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		provider.ServeHTTP(w, r)
+	}))
 	defer issuer.Close()
-	b := start(t, "", map[string]string{"oidc.issuer": issuer.URL + "/", "oidc.client_id": "signalbox", "oidc.client_secret": "between us"})
+	b := start(t, "", map[string]string{
+		"oidc.issuer": issuer.URL + "/", "oidc.client_id": "signalbox",
+		"oidc.client_secret": "between us",
+	})
 	storage.RegisterClients(storage.WebClient("signalbox", "between us", b.url+"/ui/login/oidc/callback"))
-	provider = exampleop.SetupServer(issuer.URL+"/", storage.NewStorage(storage.NewUserStore(issuer.URL)), slog.New(slog.DiscardHandler), false)
+	provider = exampleop.SetupServer(issuer.URL+"/", storage.NewStorage(storage.NewUserStore(issuer.URL)),
+		slog.New(slog.DiscardHandler), false)
 
 	// login goes through the provider's own form.
 	login := func(v *visitor, user string) (status int, page string) {
@@ -30,7 +36,8 @@ func TestSigningInThroughOpenIDConnect(t *testing.T) {
 		if id == nil {
 			t.Fatalf("the provider shows no form: %s", form)
 		}
-		res, err := v.PostForm(issuer.URL+"/login/username", url.Values{"username": {user}, "password": {"verysecure"}, "id": {id[1]}})
+		res, err := v.PostForm(issuer.URL+"/login/username",
+			url.Values{"username": {user}, "password": {"verysecure"}, "id": {id[1]}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +53,8 @@ func TestSigningInThroughOpenIDConnect(t *testing.T) {
 	if page := b.visitor().sees("/ui/login"); !strings.Contains(page, "Continue with 127.0.0.1") {
 		t.Error("there is no button")
 	}
-	if status, page := login(b.visitor(), user); status != 403 || !strings.Contains(page, "test-user@zitadel.ch, and no operator here has that address") {
+	if status, page := login(b.visitor(), user); status != 403 ||
+		!strings.Contains(page, "test-user@zitadel.ch, and no operator here has that address") {
 		t.Errorf("somebody who is no operator: %d %s", status, page)
 	}
 	b.operator("tessa", "operator")
@@ -60,7 +68,8 @@ func TestSigningInThroughOpenIDConnect(t *testing.T) {
 		t.Error(got)
 	}
 	// What was begun in one browser cannot be finished in another.
-	if status, page, _ := b.visitor().get("/ui/login/oidc/callback?code=x&state=y"); status != 401 || !strings.Contains(page, "not begun in this browser") {
+	if status, page, _ := b.visitor().get("/ui/login/oidc/callback?code=x&state=y"); status != 401 ||
+		!strings.Contains(page, "not begun in this browser") {
 		t.Errorf("%d %s", status, page)
 	}
 }

@@ -42,11 +42,16 @@ func TestTheSnippetsRun(t *testing.T) {
 	}{
 		{"curl", "sh", func(s string) []string { return []string{"-c", s} }, `"approved"`},
 		{"Python", "python3", func(s string) []string { return []string{write("ask.py", s)} }, "approved"},
-		{"TypeScript", "node", func(s string) []string { return []string{write("ask.mjs", s+"\nconsole.log(status);")} }, "approved"},
+		{"TypeScript", "node", func(s string) []string {
+			return []string{write("ask.mjs", s+"\nconsole.log(status);")}
+		}, "approved"},
 		{"Go", "sh", func(s string) []string {
 			var steps []string
-			main := write("main.go", "package main\n\nimport (\n\t\"context\"\n\t\"fmt\"\n\n\t\"signalbox/client\"\n)\n\nfunc ask(ctx context.Context) error {\n"+s+"\n}\n\n"+
-				"func send(context.Context) error { fmt.Println(\"sent\"); return nil }\n\nfunc main() {\n\tif err := ask(context.Background()); err != nil {\n\t\tpanic(err)\n\t}\n}\n")
+			main := write("main.go",
+				"package main\n\nimport (\n\t\"context\"\n\t\"fmt\"\n\n\t\"signalbox/client\"\n"+
+					")\n\nfunc ask(ctx context.Context) error {\n"+s+"\n}\n\n"+
+					"func send(context.Context) error { fmt.Println(\"sent\"); return nil }\n\nfunc main() {\n"+
+					"\tif err := ask(context.Background()); err != nil {\n\t\tpanic(err)\n\t}\n}\n")
 			// The README's way to use the client from a checkout.
 			root := filepath.Dir(filepath.Dir(here))
 			for _, line := range regexp.MustCompile(`(?m)^    (go mod .*)$`).FindAllStringSubmatch(string(readme), -1) {
@@ -66,7 +71,8 @@ func TestTheSnippetsRun(t *testing.T) {
 				t.Skip(err)
 			}
 			_, page, _ := v.post("/ui/agents/new", url.Values{"name": {"agent-of-" + strings.ToLower(c.language)}})
-			found := regexp.MustCompile(`(?s)<summary>` + c.language + `</summary>.*?<pre class="block">(.*?)</pre>`).FindStringSubmatch(page)
+			found := regexp.MustCompile(`(?s)<summary>` + c.language +
+				`</summary>.*?<pre class="block">(.*?)</pre>`).FindStringSubmatch(page)
 			if found == nil {
 				t.Fatalf("there is no snippet: %s", page)
 			}

@@ -55,16 +55,31 @@ func runSettings() []Setting {
 	}
 	all := []Setting{
 		{
-			Key: "runs.folders", Default: "", Meaning: "folders in which POST /runs may start runs, with commas between; nowhere when empty", List: true,
+			Key: "runs.folders", Default: "",
+			Meaning: "folders in which POST /runs may start runs, with commas between; nowhere when empty", List: true,
 			set: setFolders, get: func(c *Config) string { return strings.Join(c.Runs.Folders, ",") },
 		},
-		flag("runs.telegram", "true lets operators start and watch runs by messages to the bot of notify.telegram", func(c *Config) *bool { return &c.Runs.Telegram }),
-		money("runs.budget_usd", "the most dollars that one run may use; 0 is no limit", func(r *Runs) *float64 { return &r.Budget.USD }),
-		count("runs.budget_tokens", "the most tokens that one run may use; 0 is no limit", func(r *Runs) *int64 { return &r.Budget.Tokens }),
-		money("runs.daily_usd", "the most dollars that the runs of a workspace may use in a day; 0 is no limit", func(r *Runs) *float64 { return &r.Daily.USD }),
-		count("runs.daily_tokens", "the most tokens that the runs of a workspace may use in a day; 0 is no limit", func(r *Runs) *int64 { return &r.Daily.Tokens }),
+		flag("runs.telegram", "true lets operators start and watch runs by messages to the bot of notify.telegram",
+			func(c *Config) *bool {
+				return &c.Runs.Telegram
+			}),
+		money("runs.budget_usd", "the most dollars that one run may use; 0 is no limit", func(r *Runs) *float64 {
+			return &r.Budget.USD
+		}),
+		count("runs.budget_tokens", "the most tokens that one run may use; 0 is no limit", func(r *Runs) *int64 {
+			return &r.Budget.Tokens
+		}),
+		money("runs.daily_usd", "the most dollars that the runs of a workspace may use in a day; 0 is no limit",
+			func(r *Runs) *float64 {
+				return &r.Daily.USD
+			}),
+		count("runs.daily_tokens", "the most tokens that the runs of a workspace may use in a day; 0 is no limit",
+			func(r *Runs) *int64 {
+				return &r.Daily.Tokens
+			}),
 		{
-			Key: "runs.start_timeout", Default: "90s", Meaning: "how long an agent may say nothing before its run is given up", set: func(c *Config, v string) (err error) {
+			Key: "runs.start_timeout", Default: "90s", Meaning: "how long an agent may say nothing before its run is given up",
+			set: func(c *Config, v string) (err error) {
 				if c.Runs.StartTimeout, err = time.ParseDuration(v); err != nil || c.Runs.StartTimeout <= 0 {
 					return fmt.Errorf("should be a length of time such as 90s")
 				}
@@ -81,7 +96,8 @@ func runSettings() []Setting {
 
 // modes say what the mode of an engine is.
 var modes = map[string]string{
-	"amp": "amp's mode, such as smart", "claude": "the permission mode", "codex": "the sandbox mode", "gemini": "the approval mode", "opencode": "the agent", "pi": "the provider",
+	"amp": "amp's mode, such as smart", "claude": "the permission mode", "codex": "the sandbox mode",
+	"gemini": "the approval mode", "opencode": "the agent", "pi": "the provider",
 }
 
 func engineSettings(e *engine.Engine) []Setting {
@@ -113,8 +129,14 @@ func engineSettings(e *engine.Engine) []Setting {
 		text("command", e.Name, "the program of "+e.Name, func(s *engine.Settings) *string { return &s.Command }),
 		text("model", "", "the model; its own choice when empty", func(s *engine.Settings) *string { return &s.Model }),
 		text("mode", "", modes[e.Name]+"; its own choice when empty", func(s *engine.Settings) *string { return &s.Mode }),
-		flag("dangerously_allow_all", e.AllowAll, "true lets it use every tool without asking; never in a supervised run", func(s *engine.Settings) *bool { return &s.AllowAll }),
-		flag("stream_json_input", false, "true gives the prompt as amp's stream of JSON; other engines do not have it", func(s *engine.Settings) *bool { return &s.StreamInput }),
+		flag("dangerously_allow_all", e.AllowAll, "true lets it use every tool without asking; never in a supervised run",
+			func(s *engine.Settings) *bool {
+				return &s.AllowAll
+			}),
+		flag("stream_json_input", false, "true gives the prompt as amp's stream of JSON; other engines do not have it",
+			func(s *engine.Settings) *bool {
+				return &s.StreamInput
+			}),
 	}
 }
 
@@ -144,7 +166,8 @@ func setFolders(c *Config, v string) error {
 // check finds settings of runs that are of no use.
 func (r *Runs) check(n *Notify) error {
 	if r.Telegram && n.TelegramToken.Reveal() == "" {
-		return fault.New(fault.InvalidConfig, "runs.telegram is of no use without notify.telegram.token. Give both, or neither.").About("notify.telegram.token")
+		return fault.New(fault.InvalidConfig,
+			"runs.telegram is of no use without notify.telegram.token. Give both, or neither.").About("notify.telegram.token")
 	}
 	return nil
 }
@@ -173,7 +196,8 @@ func (c *core) openBridge(config *Config) {
 	if config.Runs.Telegram {
 		for _, channel := range c.notifier.Channels {
 			if bot, ok := channel.(*telegram.Bot); ok {
-				c.bridge = bridge.New(c.Ledger, bridge.Options{Runs: c.runs, Roster: c.Roster, Bot: bot, Folders: config.Runs.Folders, Log: c.Log})
+				c.bridge = bridge.New(c.Ledger,
+					bridge.Options{Runs: c.runs, Roster: c.Roster, Bot: bot, Folders: config.Runs.Folders, Log: c.Log})
 			}
 		}
 	}

@@ -31,10 +31,18 @@ func TestRunsOverHTTP(t *testing.T) {
 			{"an unknown engine", "POST /runs", `{"engine":"hal","prompt":"x","recorded":true}`, 400, "There is no engine"},
 			{"no prompt", "POST /runs", `{"engine":"amp","recorded":true}`, 400, "prompt should say"},
 			{"an unknown field", "POST /runs", `{"engine":"amp","prompt":"x","folder":"/"}`, 400, "folder"},
-			{"a run that the server would start", "POST /runs", `{"engine":"amp","prompt":"x","dir":"/tmp"}`, 403, "starts no runs"},
+			{
+				"a run that the server would start", "POST /runs", `{"engine":"amp","prompt":"x","dir":"/tmp"}`, 403,
+				"starts no runs",
+			},
 			{"no run", "GET /runs/run_x", "", 404, "There is no run"},
 			{"a gap", "POST /runs/" + run.ID + "/events", report(2, runActed), 409, "has the number 1"},
-			{"no event", "POST /runs/" + run.ID + "/events", report(1, `{"event":{"type":"x"},"usage":{"tokens":{"input":0,"output":0,"cache_read":0,"cache_write":0,"reasoning":0},"cost_usd":null,"source":""}}`), 400, "has the type"},
+			{
+				"no event", "POST /runs/" + run.ID + "/events",
+				report(
+					1, `{"event":{"type":"x"},"usage":{"tokens":{"input":0,"output":0,"cache_read":0,"cache_write":0,"reasoning":0},"cost_usd":null,"source":""}}`,
+				), 400, "has the type",
+			},
 			{"no number", "GET /runs/" + run.ID + "/events?after=x", "", 400, "after"},
 			{"an unknown status", "GET /runs?status=lost", "", 400, "status should be"},
 			{"a thread without an engine", "POST /runs/" + run.ID + "/pulse", `{"thread":"T-1"}`, 400, "such as amp:T-1"},
@@ -129,7 +137,8 @@ func TestRunsAreForOperators(t *testing.T) {
 			t.Fatal(err)
 		}
 		bodies := map[string]string{
-			"POST /runs/{id}/events": report(1, runStarted), "POST /runs/{id}/pulse": `{}`, "POST /runs/{id}/cancel": `{}`, "POST /runs": `{"engine":"amp","prompt":"x","recorded":true}`,
+			"POST /runs/{id}/events": report(1, runStarted), "POST /runs/{id}/pulse": `{}`, "POST /runs/{id}/cancel": `{}`,
+			"POST /runs": `{"engine":"amp","prompt":"x","recorded":true}`,
 		}
 		tried := 0
 		for path, methods := range doc.Paths {
@@ -147,7 +156,8 @@ func TestRunsAreForOperators(t *testing.T) {
 				if path == "/runs" {
 					want = map[string]int{"get": 200, "post": 201}[method]
 				}
-				if status, answer, _ := b.do(request{call: call, body: bodies[route], token: foreign.Token}); status != want || strings.Contains(answer, "secret plan") {
+				if status, answer, _ := b.do(request{call: call, body: bodies[route], token: foreign.Token}); status != want ||
+					strings.Contains(answer, "secret plan") {
 					t.Errorf("another workspace: %s: %d %s", route, status, answer)
 				}
 			}

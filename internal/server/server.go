@@ -52,7 +52,9 @@ func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Prot
 	s := &Server{config: c, log: log, started: time.Now()}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
-		return nil, fault.Wrap(err, fault.StoreReadOnly, "Cannot make the data folder %s. Choose another with --data, or make it yourself and give this user the right to write to it.", c.Data)
+		return nil, fault.Wrap(err, fault.StoreReadOnly,
+			"Cannot make the data folder %s. Choose another with --data, or make it yourself "+
+				"and give this user the right to write to it.", c.Data)
 	}
 	var err error
 	if s.lock, err = lockFolder(c.Data); err != nil {
@@ -166,13 +168,15 @@ func (s *Server) prepare(ctx context.Context) error {
 		reach = s.URL() // the name that the certificate is for
 	}
 	if err := os.WriteFile(filepath.Join(s.config.Data, URLFile), []byte(reach+"\n"), 0o600); err != nil {
-		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write to the data folder %s. Check that this user may, and that the disk has room.", s.config.Data)
+		return fault.Wrap(err, fault.StoreReadOnly,
+			"Cannot write to the data folder %s. Check that this user may, and that the disk has room.", s.config.Data)
 	}
 	for _, w := range s.config.Warnings {
 		s.log.Warn(w)
 	}
 	if !s.core.Ledger.Signs() {
-		s.log.Warn("this node does not have the ledger's key and does not sign checkpoints; copy "+ledger.KeyFile+" from the node that made the ledger so that this one can", "folder", s.config.Data)
+		s.log.Warn("this node does not have the ledger's key and does not sign checkpoints; copy "+ledger.KeyFile+
+			" from the node that made the ledger so that this one can", "folder", s.config.Data)
 	}
 	if s.core.Ledger.Mismatch() != nil {
 		return nil //nolint:nilerr // said by the ledger, loudly
@@ -201,12 +205,15 @@ func lockFolder(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "lock")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.StoreReadOnly, "Cannot write to the data folder %s. Give this user the right to, or choose another with --data.", dir)
+		return nil, fault.Wrap(err, fault.StoreReadOnly,
+			"Cannot write to the data folder %s. Give this user the right to, or choose another with --data.", dir)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		holder, _ := os.ReadFile(path)
 		_ = f.Close()
-		return nil, fault.Wrap(err, fault.Conflict, "Another Signalbox (process %s) uses the data folder %s. Stop it, or choose another folder with --data.", strings.TrimSpace(string(holder)), dir)
+		return nil, fault.Wrap(err, fault.Conflict,
+			"Another Signalbox (process %s) uses the data folder %s. Stop it, or choose another folder with --data.",
+			strings.TrimSpace(string(holder)), dir)
 	}
 	if err := f.Truncate(0); err == nil {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
@@ -231,11 +238,16 @@ func listen(ctx context.Context, c *Config) (net.Listener, error) {
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fault.Wrap(err, fault.InvalidConfig, "The address %s is in use, perhaps by another Signalbox. Stop what uses it, or choose another with --listen, such as --listen 127.0.0.1:7447.", c.Listen).About("listen")
+		return nil, fault.Wrap(err, fault.InvalidConfig,
+			"The address %s is in use, perhaps by another Signalbox. Stop what uses it, or choose another "+
+				"with --listen, such as --listen 127.0.0.1:7447.", c.Listen).About("listen")
 	case errors.Is(err, syscall.EACCES):
-		return nil, fault.Wrap(err, fault.InvalidConfig, "This user may not listen on %s. Choose a port above 1023 with --listen.", c.Listen).About("listen")
+		return nil, fault.Wrap(err, fault.InvalidConfig,
+			"This user may not listen on %s. Choose a port above 1023 with --listen.", c.Listen).About("listen")
 	}
-	return nil, fault.Wrap(err, fault.InvalidConfig, "Cannot listen on %s: the address is not one of this machine. Use 127.0.0.1:7446, or :7446 for every address.", c.Listen).About("listen")
+	return nil, fault.Wrap(err, fault.InvalidConfig,
+		"Cannot listen on %s: the address is not one of this machine. Use 127.0.0.1:7446, or :7446 for every address.",
+		c.Listen).About("listen")
 }
 
 func (s *Server) httpServer() *http.Server {

@@ -14,7 +14,10 @@ func TestAStreamOfAGateEndsWhenItsKeyIsRevoked(t *testing.T) {
 		var agent struct{ Keys map[string]string }
 		b.ops(201, "POST /ops/agents", `{"name":"writer"}`, &agent)
 		key := agent.Keys["signal"]
-		status, answer, _ := b.do(request{call: "POST /amp/gate_request", token: key, body: `{"amp_version":"2.0","agent_id":"writer","run_id":"r","summary":"Wrote it","proposed_action":"Send it"}`})
+		status, answer, _ := b.do(request{
+			call: "POST /amp/gate_request", token: key,
+			body: `{"amp_version":"2.0","agent_id":"writer","run_id":"r","summary":"Wrote it","proposed_action":"Send it"}`,
+		})
 		if status != http.StatusAccepted {
 			t.Fatalf("%d %s", status, answer)
 		}

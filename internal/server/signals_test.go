@@ -114,16 +114,73 @@ func TestTheSignalCallAnswersAsTheContractSays(t *testing.T) {
 			writes int64
 		}{
 			{"no key", request{call: "POST /amp/signal", body: good}, 401, []string{"rs-amp-"}, 0},
-			{"an operator's token", request{call: "POST /amp/signal", body: good, token: b.token()}, 403, []string{"for agents"}, 0},
+			{
+				"an operator's token",
+				request{call: "POST /amp/signal", body: good, token: b.token()},
+				403,
+				[]string{"for agents"},
+				0,
+			},
 			{"an owner's key", request{call: "POST /amp/signal", body: good, token: owner.Key}, 403, nil, 0},
-			{"not JSON", request{call: "POST /amp/signal", body: good, token: key, media: "text/plain"}, 415, []string{"application/json"}, 0},
-			{"too large", request{call: "POST /amp/signal", body: `{"x":"` + strings.Repeat("x", 1<<20) + `"}`, token: key}, 413, []string{"1048576"}, 0},
-			{"wrong in many ways", request{call: "POST /amp/signal", body: `{"amp_version":1.0}`, token: key}, 400, []string{`"error":"invalid_payload"`, `"supported":["1.0"]`, `"details":{"fields":{"agent_id":`, `"summary":`}, 0},
-			{"another agent", request{call: "POST /amp/signal", body: ampSignal("other", "r-1"), token: key}, 403, []string{"agent_scope", `"field":"agent_id"`}, 0},
-			{"a gate", request{call: "POST /amp/signal", body: good, token: key}, 202, []string{`{"status":"pending","gate_id":"gate_0`, `"message":"Awaiting operator approval"}`}, 2},
-			{"the same again", request{call: "POST /amp/signal", body: good, token: key}, 202, []string{`"status":"pending"`}, 1},
-			{"another with its id", request{call: "POST /amp/signal", body: strings.Replace(good, "Rewrote", "Burned", 1), token: key}, 409, []string{"duplicate_run_id", `"field":"run_id"`}, 1},
-			{"no gate", request{call: "POST /amp/signal", body: strings.Replace(ampSignal("tailor", "r-2"), `"gate_required":true`, `"gate_required":false`, 1), token: key}, 200, []string{`{"status":"approved","gate_id":null,"message":"No gate required"}`}, 1},
+			{
+				"not JSON",
+				request{call: "POST /amp/signal", body: good, token: key, media: "text/plain"},
+				415,
+				[]string{"application/json"},
+				0,
+			},
+			{
+				"too large",
+				request{call: "POST /amp/signal", body: `{"x":"` + strings.Repeat("x", 1<<20) + `"}`, token: key},
+				413,
+				[]string{"1048576"},
+				0,
+			},
+			{
+				"wrong in many ways",
+				request{call: "POST /amp/signal", body: `{"amp_version":1.0}`, token: key},
+				400,
+				[]string{`"error":"invalid_payload"`, `"supported":["1.0"]`, `"details":{"fields":{"agent_id":`, `"summary":`},
+				0,
+			},
+			{
+				"another agent",
+				request{call: "POST /amp/signal", body: ampSignal("other", "r-1"), token: key},
+				403,
+				[]string{"agent_scope", `"field":"agent_id"`},
+				0,
+			},
+			{
+				"a gate",
+				request{call: "POST /amp/signal", body: good, token: key},
+				202,
+				[]string{`{"status":"pending","gate_id":"gate_0`, `"message":"Awaiting operator approval"}`},
+				2,
+			},
+			{
+				"the same again",
+				request{call: "POST /amp/signal", body: good, token: key},
+				202,
+				[]string{`"status":"pending"`},
+				1,
+			},
+			{
+				"another with its id",
+				request{call: "POST /amp/signal", body: strings.Replace(good, "Rewrote", "Burned", 1), token: key},
+				409,
+				[]string{"duplicate_run_id", `"field":"run_id"`},
+				1,
+			},
+			{
+				"no gate",
+				request{
+					call: "POST /amp/signal",
+					body: strings.Replace(ampSignal("tailor", "r-2"), `"gate_required":true`, `"gate_required":false`, 1), token: key,
+				},
+				200,
+				[]string{`{"status":"approved","gate_id":null,"message":"No gate required"}`},
+				1,
+			},
 			{"a wrong wait", request{call: "GET /amp/gates/gate_x?wait=-3s", token: key}, 404, nil, 0},
 			{"a gate that is not there", request{call: "GET /amp/gates/gate_x", token: key}, 404, []string{"gate_id"}, 0},
 			{"the prices", request{call: "GET /amp/pricing"}, 200, []string{`"claude-sonnet-4-6"`, "usd_per_million_tokens"}, 0},
@@ -199,16 +256,20 @@ func waitEveryWay(t *testing.T, here, there *box) {
 		if how == "Prefer: wait" && got.header.Get("Preference-Applied") != "wait=55" {
 			t.Errorf("%v", got.header)
 		}
-		if how == "server-sent events" && (!strings.HasPrefix(got.text, "event: pending\ndata: {") || !strings.Contains(got.text, "event: approved\ndata: {")) {
+		if how == "server-sent events" &&
+			(!strings.HasPrefix(got.text, "event: pending\ndata: {") ||
+				!strings.Contains(got.text, "event: approved\ndata: {")) {
 			t.Errorf("the events are %s", got.text)
 		}
 	}
 	// What is decided is answered at once, and a wait that ends answers as it stands.
-	if got := <-here.later("GET /amp/gates/"+gates[0]+"?wait=55s", key, "", "Accept", "text/event-stream"); got.took > 50*time.Second || !strings.HasPrefix(got.text, "event: approved") {
+	if got := <-here.later("GET /amp/gates/"+gates[0]+"?wait=55s", key, "", "Accept",
+		"text/event-stream"); got.took > 50*time.Second || !strings.HasPrefix(got.text, "event: approved") {
 		t.Errorf("%+v", got)
 	}
 	open := here.signal(key, "tailor", "open")
-	if got := <-here.later("GET /amp/gates/"+open+"?wait=1s", key, "", "Accept", "*/*"); got.status != 202 || got.took < time.Second {
+	if got := <-here.later("GET /amp/gates/"+open+"?wait=1s", key, "", "Accept", "*/*"); got.status != 202 ||
+		got.took < time.Second {
 		t.Errorf("%+v", got)
 	}
 	for _, wrong := range []string{"wait=soon", "wait=-1"} {
@@ -216,7 +277,8 @@ func waitEveryWay(t *testing.T, here, there *box) {
 			t.Errorf("%s: %+v", wrong, got)
 		}
 		// A preference that makes no sense is as good as none (RFC 7240).
-		if got := <-here.later("POST /amp/signal", key, ampSignal("tailor", "open"), "Prefer", wrong); got.status != 202 || got.took > 50*time.Second {
+		if got := <-here.later("POST /amp/signal", key, ampSignal("tailor", "open"), "Prefer", wrong); got.status != 202 ||
+			got.took > 50*time.Second {
 			t.Errorf("%s: %+v", wrong, got)
 		}
 	}
@@ -235,11 +297,14 @@ func TestAStopEndsCallsThatWaitAtOnce(t *testing.T) {
 			later("GET /amp/gates/"+gate, "", "Accept", "text/event-stream"),
 		}
 		begun := make(chan struct{})
-		calls = append(calls, b.later("GET /ops/counters", b.token(), "", "Accept", "text/event-stream", func() { close(begun) }))
+		calls = append(calls, b.later("GET /ops/counters", b.token(), "", "Accept", "text/event-stream", func() {
+			close(begun)
+		}))
 		testbed.Receive(t, "the counters", begun)
 		b.stop() // calls that went on would be cut off in the end, without an answer
 		for i, call := range calls {
-			if got := <-call; got.status != []int{202, 202, 200, 200}[i] || i < 3 && !strings.Contains(got.text, `"status":"pending"`) {
+			if got := <-call; got.status != []int{202, 202, 200, 200}[i] ||
+				i < 3 && !strings.Contains(got.text, `"status":"pending"`) {
 				t.Errorf("call %d: %+v", i, got)
 			}
 		}
@@ -305,7 +370,10 @@ func TestAnAgentThatAsksHearsWhoDecided(t *testing.T) {
 		if status, text, _ := b.do(request{call: "POST /ops/gates/" + gate + "/approve", token: added.Token}); status != 200 {
 			t.Fatalf("%d %s", status, text)
 		}
-		for prefer, want := range map[string]string{"": "", "wait=1": "", "resolved-by": "ines", "wait=1, Resolved-By": "ines"} {
+		for prefer, want := range map[string]string{
+			"": "", "wait=1": "", "resolved-by": "ines",
+			"wait=1, Resolved-By": "ines",
+		} {
 			for _, c := range []waiting{
 				<-b.later("GET /amp/gates/"+gate, key, "", "Prefer", prefer),
 				<-b.later("POST /amp/signal", key, ampSignal("tailor", "r"), "Prefer", prefer),
@@ -404,7 +472,10 @@ func TestCountersAndDecksOverHTTP(t *testing.T) {
 			says         string
 			not          string
 		}{
-			{"counters?from=" + today + "&to=" + today, b.token(), 200, `"decks":[{"workspace":"default","name":"job-search","counts":{"runs":{"completed":1`, ""},
+			{
+				"counters?from=" + today + "&to=" + today, b.token(), 200,
+				`"decks":[{"workspace":"default","name":"job-search","counts":{"runs":{"completed":1`, "",
+			},
 			{"counters?agent=scout", b.token(), 200, `"name":"scout","counts"`, "tailor"},
 			{"counters?agent=nobody", b.token(), 200, `"decks":[]`, "tailor"},
 			{"counters?workspace=other", b.token(), 200, `"workspace":"other"`, `"default"`},

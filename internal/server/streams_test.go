@@ -39,7 +39,8 @@ func (b *box) connect(key string) *wires {
 	}}
 	b.t.Cleanup(transport.CloseIdleConnections)
 	var err error
-	w.Conn, _, err = websocket.Dial(b.t.Context(), strings.Replace(b.url, "http", "ws", 1)+"/ahp?token="+key, &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}}) //nolint:bodyclose // the connection is the body
+	w.Conn, _, err = websocket.Dial(b.t.Context(), strings.Replace(b.url, "http", "ws", 1)+"/ahp?token="+key,
+		&websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}}) //nolint:bodyclose // the connection is the body
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -70,7 +71,9 @@ func (w *wires) next(t testing.TB) string {
 // server can be stopped (which the test's end does).
 func TestAWebSocketThatIsNotReadHurtsOnlyItself(t *testing.T) {
 	b := start(t, "", nil)
-	b.ops(200, "PUT /ops/policy", "version: 1\nrules: [{name: r, on: [action], when: 'event.tool.contains(\"large\")', then: modify, set: {x: 1}}]\n", nil)
+	b.ops(200, "PUT /ops/policy",
+		"version: 1\nrules: [{name: r, on: [action], when: 'event.tool.contains(\"large\")', then: modify, set: {x: 1}}]\n",
+		nil)
 	deaf, other := b.connect(b.agentKey("deaf", "default")), b.connect(b.agentKey("other", "default"))
 	large := strings.Repeat("large", 20_000) // comes back in the answer
 	sent := 0
@@ -140,5 +143,7 @@ func TestAConnectionThatIsCutOffEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = w.tcp.Close()
-	testbed.Until(t, fmt.Sprintf("all but %d goroutines to end", before), func() bool { return runtime.NumGoroutine() <= before })
+	testbed.Until(t, fmt.Sprintf("all but %d goroutines to end", before), func() bool {
+		return runtime.NumGoroutine() <= before
+	})
 }

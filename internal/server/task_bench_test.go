@@ -26,7 +26,8 @@ func BenchmarkTaskMessages(b *testing.B) {
 			keys := map[string]string{}
 			for _, role := range []string{"coordinator", "executor"} {
 				var made struct{ Keys map[string]string }
-				s.call(b, http.DefaultClient, http.MethodPost, "/ops/agents", s.token, fmt.Sprintf(`{"name":%q,"labels":{"role":%q}}`, role, role), &made)
+				s.call(b, http.DefaultClient, http.MethodPost, "/ops/agents", s.token,
+					fmt.Sprintf(`{"name":%q,"labels":{"role":%q}}`, role, role), &made)
 				keys[role] = made.Keys["signal"]
 			}
 			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64}}

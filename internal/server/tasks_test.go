@@ -25,7 +25,8 @@ import (
 func (b *box) agentWith(role, workspace string) string {
 	b.t.Helper()
 	var made struct{ Keys map[string]string }
-	b.ops(201, "POST /ops/agents", fmt.Sprintf(`{"name":"%s-one","workspace":%q,"labels":{"role":%q}}`, role, workspace, role), &made)
+	b.ops(201, "POST /ops/agents",
+		fmt.Sprintf(`{"name":"%s-one","workspace":%q,"labels":{"role":%q}}`, role, workspace, role), &made)
 	return made.Keys["signal"]
 }
 
@@ -56,18 +57,30 @@ func TestTheCallsOfTasks(t *testing.T) {
 			{"cook", "POST /amp/messages", taskDispatch, 403, "no role in tasks"},
 			{"executor", "POST /amp/messages", taskDispatch, 403, "AMP_E_AUTH_ROLE"},
 			{"coordinator", "POST /amp/messages", `{"a":1,"a":2}`, 400, `"x_expected":"every name once"`},
-			{"coordinator", "POST /amp/messages", strings.Replace(taskDispatch, "medium", "extreme", 1), 422, `"x_expected":"one of low, medium, high"`},
+			{
+				"coordinator", "POST /amp/messages", strings.Replace(taskDispatch, "medium", "extreme", 1), 422,
+				`"x_expected":"one of low, medium, high"`,
+			},
 			{"coordinator", "POST /amp/messages", strings.Repeat(" ", 1<<20) + taskDispatch, 413, "AMP_E_TOO_LARGE"},
 			{"coordinator", "POST /amp/messages", taskDispatch, 202, `"status":"accepted"`},
 			{"coordinator", "POST /amp/messages", taskDispatch, 200, `"status":"duplicate"`},
-			{"coordinator", "POST /amp/messages", strings.Replace(taskDispatch, "Rework", "Repaint", 1), 409, "AMP_E_MSG_ID_CONFLICT"},
+			{
+				"coordinator", "POST /amp/messages", strings.Replace(taskDispatch, "Rework", "Repaint", 1), 409,
+				"AMP_E_MSG_ID_CONFLICT",
+			},
 			{"executor", "GET /amp/messages?to=executor", "", 200, `"msg_id":"task_dispatch-T-2026-044-1772116327000"`},
 			{"executor", "GET /amp/messages?to=reviewer", "", 403, "to=executor"},
 			{"executor", "GET /amp/messages?to=cook", "", 400, "coordinator, executor or reviewer"},
 			{"executor", "GET /amp/messages?wait=x", "", 400, "such as 30s"},
-			{"executor", "POST /amp/messages/task_dispatch-T-2026-044-1/ack", `{"ack_of":"task_dispatch-T-2026-044-1772116327000"}`, 422, "AMP_E_REF_MISMATCH"},
+			{
+				"executor", "POST /amp/messages/task_dispatch-T-2026-044-1/ack",
+				`{"ack_of":"task_dispatch-T-2026-044-1772116327000"}`, 422, "AMP_E_REF_MISMATCH",
+			},
 			{"executor", "POST /amp/messages/task_dispatch-T-2026-044-1/ack", `{}`, 409, "AMP_E_REF_UNRESOLVED"},
-			{"executor", "POST /amp/messages/task_dispatch-T-2026-044-1772116327000/ack", `{}`, 202, `"task_status":"executing"`},
+			{
+				"executor", "POST /amp/messages/task_dispatch-T-2026-044-1772116327000/ack", `{}`, 202,
+				`"task_status":"executing"`,
+			},
 			{"executor", "POST /amp/messages/task_dispatch-T-2026-044-1772116327000/ack", `{}`, 200, `"status":"duplicate"`},
 			{"executor", "POST /amp/heartbeats", `{"task_id":"T-2026-044","note":"half"}`, 202, `"generation":1`},
 			{"executor", "POST /amp/heartbeats", `{"task_id":"T-2026-999"}`, 409, "AMP_E_REF_UNRESOLVED"},
@@ -103,7 +116,11 @@ func TestTasksStayBehindTheWallsOfTheirWorkspace(t *testing.T) {
 			}
 		}
 		b.ops(202, "POST /amp/tasks/T-2026-044/instructions?workspace=other", `{"action":"terminate"}`, nil)
-		for call, want := range map[string]int{"GET /amp/tasks/T-2026-044": 200, "GET /amp/tasks/T-2026-044?workspace=other": 404, "GET /amp/tasks?workspace=other": 404, "GET /amp/errors?workspace=other": 404, "GET /amp/messages?workspace=other": 404} {
+		for call, want := range map[string]int{
+			"GET /amp/tasks/T-2026-044":                 200,
+			"GET /amp/tasks/T-2026-044?workspace=other": 404, "GET /amp/tasks?workspace=other": 404,
+			"GET /amp/errors?workspace=other": 404, "GET /amp/messages?workspace=other": 404,
+		} {
 			status, answer, _ := b.do(request{call: call, token: here})
 			if status != want || strings.Contains(answer, "terminated") {
 				t.Errorf("%s: %d %s", call, status, answer)
@@ -153,13 +170,28 @@ func TestChecksFillTheStatusAndKeepAReviewBack(t *testing.T) {
 			{ci.Secret, "check_run", strings.Replace(failed, "a3f8d21aaaa", "bbbbbbbbbbb", 1), 200, false}, // of an older commit
 			{ci.Secret, "check_run", strings.Replace(failed, `"app"`, `"other"`, 1), 200, false},
 			{ci.Secret, "check_run", failed, 200, true},
-			{ci.Secret, "check_suite", `{"action":"completed","check_suite":{"status":"completed","conclusion":"timed_out","head_sha":"a3f8d21aaaa","head_branch":"feature/timer"},"repository":{"name":"app"}}`, 200, true},
-			{ci.Secret, "check_suite", `{"action":"requested","check_suite":{"status":"queued","conclusion":null,"head_sha":"a3f8d21aaaa","head_branch":"other"},"repository":{"name":"app"}}`, 200, false},
-			{ci.Secret, "workflow_run", `{"action":"completed","workflow_run":{"name":"Nightly","status":"completed","conclusion":"success","head_sha":"a3f8d21aaaa","head_branch":"feature/timer"},"repository":{"name":"app"}}`, 200, true},
-			{ci.Secret, "workflow_run", `{"action":"in_progress","workflow_run":{"name":"Weekly","status":"in_progress","conclusion":null,"head_sha":"a3f8d21aaaa","head_branch":"feature/timer"},"repository":{"name":"app"}}`, 200, true},
+			{
+				ci.Secret, "check_suite",
+				`{"action":"completed","check_suite":{"status":"completed","conclusion":"timed_out","head_sha":"a3f8d21aaaa","head_branch":"feature/timer"},"repository":{"name":"app"}}`, 200, true,
+			},
+			{
+				ci.Secret, "check_suite",
+				`{"action":"requested","check_suite":{"status":"queued","conclusion":null,"head_sha":"a3f8d21aaaa","head_branch":"other"},"repository":{"name":"app"}}`, 200, false,
+			},
+			{
+				ci.Secret, "workflow_run",
+				`{"action":"completed","workflow_run":{"name":"Nightly","status":"completed","conclusion":"success","head_sha":"a3f8d21aaaa","head_branch":"feature/timer"},"repository":{"name":"app"}}`, 200, true,
+			},
+			{
+				ci.Secret, "workflow_run",
+				`{"action":"in_progress","workflow_run":{"name":"Weekly","status":"in_progress","conclusion":null,"head_sha":"a3f8d21aaaa","head_branch":"feature/timer"},"repository":{"name":"app"}}`, 200, true,
+			},
 			{ci.Secret, "workflow_run", `{"workflow_run":[]}`, 400, false},
 			{ci.Secret, "", `{"branch":"feature/timer"}`, 400, false},
-			{ci.Secret, "status", `{"context":"lint","state":"success","sha":"a3f8d21","branches":[{"name":"feature/timer"}],"repository":{"name":"app"}}`, 200, true},
+			{
+				ci.Secret, "status",
+				`{"context":"lint","state":"success","sha":"a3f8d21","branches":[{"name":"feature/timer"}],"repository":{"name":"app"}}`, 200, true,
+			},
 		} {
 			status, answer := post(c.secret, c.event, c.body)
 			if status != c.status || strings.Contains(answer, "T-2026-044") != c.tasks {
@@ -168,12 +200,14 @@ func TestChecksFillTheStatusAndKeepAReviewBack(t *testing.T) {
 		}
 		var shown amp.Record
 		b.ops(200, "GET /amp/tasks/T-2026-044", "", &shown)
-		if shown.CI["build"] != "failed" || shown.CI["lint"] != "passed" || shown.CI["check_suite"] != "failed" || shown.CI["Nightly"] != "passed" || shown.CI["Weekly"] != "running" {
+		if shown.CI["build"] != "failed" || shown.CI["lint"] != "passed" || shown.CI["check_suite"] != "failed" ||
+			shown.CI["Nightly"] != "passed" || shown.CI["Weekly"] != "running" {
 			t.Errorf("%+v", shown.CI)
 		}
 		send(409, coordinator, taskRequest)
 		for _, name := range []string{"build", "check_suite"} {
-			if status, answer := post(ci.Secret, "", `{"branch":"feature/timer","commit":"a3f8d21","check":"`+name+`","status":"passed"}`); status != 200 {
+			if status, answer := post(ci.Secret, "",
+				`{"branch":"feature/timer","commit":"a3f8d21","check":"`+name+`","status":"passed"}`); status != 200 {
 				t.Errorf("%d %s", status, answer)
 			}
 		}
@@ -198,12 +232,16 @@ func TestMessagesToARoleReachItsWebhook(t *testing.T) {
 		b.ops(200, "PUT /ops/tasks/webhooks/executor", `{"url":"`+hook.URL+`/in"}`, &shown)
 		b.ops(404, "PUT /ops/tasks/webhooks/cook", `{"url":""}`, nil)
 		b.ops(400, "PUT /ops/tasks/webhooks/executor", `{"url":"ftp://x"}`, nil)
-		if status, answer, _ := b.do(request{call: "POST /amp/messages", body: taskDispatch, token: coordinator}); status != 202 {
+		if status, answer, _ := b.do(request{
+			call: "POST /amp/messages", body: taskDispatch,
+			token: coordinator,
+		}); status != 202 {
 			t.Fatalf("%d %s", status, answer)
 		}
 		c := testbed.Receive(t, "the webhook", came)
 		var d task.Delivered
-		if err := json.Unmarshal([]byte(c.body), &d); err != nil || d.TaskStatus != "dispatched" || !strings.Contains(string(d.Message), "task_dispatch-T-2026-044-1772116327000") || c.signature == "" {
+		if err := json.Unmarshal([]byte(c.body), &d); err != nil || d.TaskStatus != "dispatched" ||
+			!strings.Contains(string(d.Message), "task_dispatch-T-2026-044-1772116327000") || c.signature == "" {
 			t.Errorf("%+v %v", c, err)
 		}
 	})
@@ -214,19 +252,26 @@ func TestMessagesToARoleReachItsWebhook(t *testing.T) {
 func TestMessagesToAnAgentWithAnAddressComeByMail(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		coordinator := b.agentWith("coordinator", "default")
-		first, second, other := b.register("first", "default"), b.register("second", "default"), b.register("other", "default")
+		first, second, other := b.register("first", "default"), b.register("second", "default"), b.register("other",
+			"default")
 		for _, name := range []string{"first", "second"} {
 			b.ops(200, "PATCH /ops/agents/"+name, `{"labels":{"role":"executor"},"rate_limit":0}`, nil)
 		}
 		send := func(id, body string) {
 			t.Helper()
-			if status, answer, _ := b.do(request{call: "POST /amp/messages", body: strings.ReplaceAll(body, "T-2026-044", id), token: coordinator}); status != 202 {
+			if status, answer, _ := b.do(request{
+				call: "POST /amp/messages", body: strings.ReplaceAll(body, "T-2026-044", id),
+				token: coordinator,
+			}); status != 202 {
 				t.Fatalf("%d %s", status, answer)
 			}
 		}
 		mails := func(a *mailAgent, want int) (got []mailMessage) {
 			t.Helper()
-			testbed.Until(t, fmt.Sprintf("%d mails for %s", want, a.name), func() bool { got = a.inbox(); return len(got) >= want })
+			testbed.Until(t, fmt.Sprintf("%d mails for %s", want, a.name), func() bool {
+				got = a.inbox()
+				return len(got) >= want
+			})
 			if len(got) != want {
 				t.Fatalf("%s has %d mails, want %d: %+v", a.name, len(got), want, got)
 			}
@@ -234,13 +279,17 @@ func TestMessagesToAnAgentWithAnAddressComeByMail(t *testing.T) {
 		}
 		send("T-2026-044", taskDispatch)
 		got := mails(first, 1)[0]
-		if got.Envelope.From != "_tasks@default.signalbox.local" || got.Envelope.Subject != "task_dispatch of T-2026-044" || !strings.Contains(string(got.Payload), `"branch":"feature/timer"`) {
+		if got.Envelope.From != "_tasks@default.signalbox.local" || got.Envelope.Subject != "task_dispatch of T-2026-044" ||
+			!strings.Contains(string(got.Payload), `"branch":"feature/timer"`) {
 			t.Errorf("%+v %s", got, got.Payload)
 		}
 		mails(second, 1)
 		b.stop()
 		*b = *start(t, b.config.DB.Reveal(), map[string]string{"data": b.config.Data})
-		if status, answer, _ := b.do(request{call: "POST /amp/messages/task_dispatch-T-2026-044-1772116327000/ack", body: "{}", token: first.key}); status != 202 {
+		if status, answer, _ := b.do(request{
+			call: "POST /amp/messages/task_dispatch-T-2026-044-1772116327000/ack",
+			body: "{}", token: first.key,
+		}); status != 202 {
 			t.Fatalf("%d %s", status, answer)
 		}
 		send("T-2026-045", taskDispatch)
@@ -249,7 +298,9 @@ func TestMessagesToAnAgentWithAnAddressComeByMail(t *testing.T) {
 		if status, answer, _ := b.do(request{call: "POST /amp/messages", body: taskResult, token: first.key}); status != 202 {
 			t.Fatalf("%d %s", status, answer)
 		}
-		send("T-2026-044", strings.NewReplacer(`task_dispatch-T-2026-044-1772116327000`, `task_dispatch-T-2026-044-1772116327999`).Replace(taskDispatch))
+		send("T-2026-044",
+			strings.NewReplacer(`task_dispatch-T-2026-044-1772116327000`,
+				`task_dispatch-T-2026-044-1772116327999`).Replace(taskDispatch))
 		mails(first, 3)  // it holds the role
 		mails(second, 2) // and the other does not
 		mails(other, 0)
@@ -259,7 +310,10 @@ func TestMessagesToAnAgentWithAnAddressComeByMail(t *testing.T) {
 func TestTheMirrorFollowsTheTasks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mirror")
 	b := start(t, "", map[string]string{"tasks.mirror": dir})
-	if status, answer, _ := b.do(request{call: "POST /amp/messages", body: taskDispatch, token: b.agentWith("coordinator", "default")}); status != 202 {
+	if status, answer, _ := b.do(request{
+		call: "POST /amp/messages", body: taskDispatch,
+		token: b.agentWith("coordinator", "default"),
+	}); status != 202 {
 		t.Fatalf("%d %s", status, answer)
 	}
 	testbed.Until(t, "the task in the mirror", func() bool {

@@ -49,7 +49,9 @@ func (f *certificateFile) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if f.loaded != nil {
 			return f.loaded, nil // half renewed; the old one still serves
 		}
-		return nil, fault.Wrap(loadErr, fault.InvalidConfig, "Cannot load the certificate %s with the key %s. Both should be PEM files that belong together, and readable by this user.", f.cert, f.key).About("tls.cert")
+		return nil, fault.Wrap(loadErr, fault.InvalidConfig,
+			"Cannot load the certificate %s with the key %s. Both should be PEM files that "+
+				"belong together, and readable by this user.", f.cert, f.key).About("tls.cert")
 	}
 	f.loaded = &pair
 	if err == nil {

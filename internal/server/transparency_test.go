@@ -43,7 +43,8 @@ func readCheckpoint(t *testing.T, text, vkey string) (size int, root string) {
 	}
 	body, signatures, ok := strings.Cut(text, "\n\n")
 	signature, err := base64.StdEncoding.DecodeString(strings.TrimSpace(strings.TrimPrefix(signatures, "— "+name+" ")))
-	if !ok || err != nil || hex.EncodeToString(signature[:4]) != id || !ed25519.Verify(key[1:], []byte(body+"\n"), signature[4:]) {
+	if !ok || err != nil || hex.EncodeToString(signature[:4]) != id ||
+		!ed25519.Verify(key[1:], []byte(body+"\n"), signature[4:]) {
 		t.Fatalf("the checkpoint is not signed with the key:\n%s", text)
 	}
 	lines := strings.Split(body, "\n")
@@ -103,7 +104,10 @@ func TestTheLogCanBeFollowedFromOutside(t *testing.T) {
 		if level1 := get("/ledger/tile/1/000.p/1", ""); level1 != string(first[:]) {
 			t.Error("the tile above is not the hash of the full one below")
 		}
-		if _, _, header := b.do(request{call: "GET /ledger/tile/entries/000", token: b.token()}); !strings.HasPrefix(header.Get("Cache-Control"), "private") {
+		if _, _, header := b.do(request{
+			call:  "GET /ledger/tile/entries/000",
+			token: b.token(),
+		}); !strings.HasPrefix(header.Get("Cache-Control"), "private") {
 			t.Errorf("records that take a token are cached for everybody: %s", header.Get("Cache-Control"))
 		}
 		if status, _, _ := b.do(request{call: "HEAD /ops/events", token: b.token()}); status != http.StatusOK {

@@ -385,7 +385,8 @@ func (old *oldBox) keepsApprovalsOfModelCalls(b *box) {
 		{"An expensive question", 202, old.PromptPending},
 	} {
 		body := `{"model": "claude-sonnet-4-6", "max_tokens": 50, ` +
-			`"messages": [{"role": "user", "content": "` + c.text + `"}], "tools": [{"name": "bash", "description": "d", "input_schema": {"type": "object"}}]}`
+			`"messages": [{"role": "user", "content": "` + c.text +
+			`"}], "tools": [{"name": "bash", "description": "d", "input_schema": {"type": "object"}}]}`
 		status, answer, _ := b.do(request{call: "POST /v1/proxy/v1/messages", token: old.Caller, body: body})
 		if status != c.status || !strings.Contains(answer, c.says) {
 			b.t.Errorf("%s: %d, want %d with %s: %s", c.text, status, c.status, c.says, answer)

@@ -13,8 +13,16 @@ import (
 // webSettings are the keys of the dashboard.
 func webSettings() []Setting {
 	return []Setting{
-		{Key: "oidc.issuer", Default: "", Meaning: "the address of a provider of OpenID Connect, with which operators sign in by their e-mail contact; none when empty", set: setIssuer, get: func(c *Config) string { return c.OIDC.Issuer }},
-		text("oidc.client_id", "", "by what the provider knows this server", func(c *Config) *string { return &c.OIDC.ClientID }),
+		{
+			Key: "oidc.issuer", Default: "",
+			Meaning: "the address of a provider of OpenID Connect, with which operators sign in " +
+				"by their e-mail contact; none when empty", set: setIssuer, get: func(c *Config) string {
+				return c.OIDC.Issuer
+			},
+		},
+		text("oidc.client_id", "", "by what the provider knows this server", func(c *Config) *string {
+			return &c.OIDC.ClientID
+		}),
 		{
 			Key: "oidc.client_secret", Default: "", Meaning: "the secret that the provider gave to this server", Secret: true,
 			set: func(c *Config, v string) error { c.OIDC.ClientSecret = wire.NewSecret(v); return nil },

@@ -10,7 +10,8 @@ import (
 
 func TestTokensOfACacheHaveTheirOwnPrice(t *testing.T) {
 	n := start(t, storetest.SQLite(t))
-	if _, err := n.signals.SetPrices(t.Context(), roster.Identity{Role: roster.Admin}, []signal.Price{{Model: "m", Input: 10, Output: 50}}); err != nil {
+	if _, err := n.signals.SetPrices(t.Context(), roster.Identity{Role: roster.Admin},
+		[]signal.Price{{Model: "m", Input: 10, Output: 50}}); err != nil {
 		t.Fatal(err)
 	}
 	// A million of each: 10 + 50 + 1 + 12.50 dollars.

@@ -32,7 +32,8 @@ func (n *node) count() (stop func()) {
 func (n *node) report() counter.Report {
 	n.T.Helper()
 	now := n.Now().UTC()
-	r, err := n.counters.Report(context.Background(), counter.Filter{From: now.AddDate(0, 0, -30).Format(time.DateOnly), To: now.Format(time.DateOnly)})
+	r, err := n.counters.Report(context.Background(),
+		counter.Filter{From: now.AddDate(0, 0, -30).Format(time.DateOnly), To: now.Format(time.DateOnly)})
 	if err != nil {
 		n.T.Fatal(err)
 	}
@@ -58,9 +59,13 @@ type week struct {
 }
 
 func newWeek(n *node) *week {
-	w := &week{node: n, agents: []roster.Identity{n.agent, n.Agent("cover-letter"), n.Agent("scout")}, want: map[string]*counter.Sum{}, waits: map[string][]time.Duration{}}
+	w := &week{
+		node: n, agents: []roster.Identity{n.agent, n.Agent("cover-letter"), n.Agent("scout")},
+		want: map[string]*counter.Sum{}, waits: map[string][]time.Duration{},
+	}
 	w.deciders = append(w.deciders, n.Operator("ada"))
-	n.Apply("rules: [{name: soon, on: [signal], when: 'event.summary == \"expires\"', then: gate, gate: {expires: 1m}}, {name: ask, on: [signal], when: 'true', then: gate}]")
+	n.Apply("rules: [{name: soon, on: [signal], when: 'event.summary == \"expires\"', then: gate, gate: {expires: 1m}}, " +
+		"{name: ask, on: [signal], when: 'true', then: gate}]")
 	return w
 }
 
@@ -89,15 +94,20 @@ func (w *week) run(i int) {
 	if i%10 == 9 {
 		summary = "expires"
 	}
-	body := encode(payload("agent_id", who.Name, "run_id", fmt.Sprint("run-", i), "project_id", project, "status", status, "summary", summary,
+	body := encode(payload("agent_id", who.Name, "run_id", fmt.Sprint("run-", i), "project_id", project, "status", status,
+		"summary", summary,
 		"gate_required", i%5 != 0, "input_tokens", i, "output_tokens", 2*i, "cost_usd", float64(i)/1000))
 	got, err := w.signals.Receive(ctx, who, "", body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.note(keys(), func(s *counter.Sum) {
-		*map[string]*int64{"completed": &s.Runs.Completed, "failed": &s.Runs.Failed, "interrupted": &s.Runs.Interrupted}[status]++
-		s.InputTokens, s.OutputTokens, s.CostUSD = s.InputTokens+int64(i), s.OutputTokens+int64(2*i), s.CostUSD+float64(i)/1000
+		*map[string]*int64{
+			"completed": &s.Runs.Completed, "failed": &s.Runs.Failed,
+			"interrupted": &s.Runs.Interrupted,
+		}[status]++
+		s.InputTokens, s.OutputTokens, s.CostUSD = s.InputTokens+int64(i), s.OutputTokens+int64(2*i), s.CostUSD+
+			float64(i)/1000
 	})
 	if i%7 == 0 { // duplicates do not count, and neither do those that are refused
 		_, _ = w.signals.Receive(ctx, who, "", body)
@@ -160,7 +170,8 @@ func (w *week) check(r counter.Report) {
 			w.T.Errorf("of %s nothing is counted", k)
 			continue
 		}
-		if verdicts := got[k].Costs; verdicts.Verified+verdicts.Under+verdicts.Over+verdicts.Zero+verdicts.UnknownModel != s.Runs.Completed+s.Runs.Failed+s.Runs.Interrupted {
+		if verdicts := got[k].Costs; verdicts.Verified+verdicts.Under+verdicts.Over+verdicts.Zero+
+			verdicts.UnknownModel != s.Runs.Completed+s.Runs.Failed+s.Runs.Interrupted {
 			w.T.Errorf("of %s the costs are %+v", k, verdicts)
 		}
 		got[k].Costs = counter.Costs{}

@@ -14,10 +14,12 @@ func TestAPolicySaysWhoDecidesAndHowMany(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
 		ada, bob, eve := n.Operator("ada"), n.Operator("bob"), n.Operator("eve")
-		n.Apply("rules: [{name: two, on: [signal], when: 'true', then: gate, reason: It is money., gate: {quorum: 2, approvers: [ada, bob], risk: high}}]")
+		n.Apply("rules: [{name: two, on: [signal], when: 'true', then: gate, reason: It is money., gate: {quorum: 2, " +
+			"approvers: [ada, bob], risk: high}}]")
 		got := n.send()
 		yes := gate.Ballot{Approve: true}
-		if g, err := n.Gates.Vote(t.Context(), ada, *got.GateID, yes); err != nil || g.Status != gate.Pending || g.Risk != "high" || g.Rule != "two" || g.Reason != "It is money." {
+		if g, err := n.Gates.Vote(t.Context(), ada, *got.GateID, yes); err != nil || g.Status != gate.Pending ||
+			g.Risk != "high" || g.Rule != "two" || g.Reason != "It is money." {
 			t.Errorf("%+v %v", g, err)
 		}
 		if _, err := n.Gates.Vote(t.Context(), eve, *got.GateID, yes); !fault.Is(err, fault.Forbidden) {
@@ -46,7 +48,8 @@ func TestTheAgentThatAskedDoesNotApprove(t *testing.T) {
 		n.Operator("resume-tailor") // of the same name, and somebody else
 		n.Apply("rules: [{name: own, on: [signal], when: 'true', then: gate, gate: {approvers: [resume-tailor]}}]")
 		got := n.send()
-		if _, err := n.Gates.Vote(t.Context(), n.agent, *got.GateID, gate.Ballot{Approve: true}); !fault.Is(err, fault.Forbidden) {
+		if _, err := n.Gates.Vote(t.Context(), n.agent, *got.GateID, gate.Ballot{Approve: true}); !fault.Is(err,
+			fault.Forbidden) {
 			t.Errorf("%v", err)
 		}
 		if n.send().Status != gate.Pending {
@@ -58,7 +61,8 @@ func TestTheAgentThatAskedDoesNotApprove(t *testing.T) {
 func TestAGateExpiresAsItsRuleSaysAfterItsLadder(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		n.Apply("rules: [{name: soon, on: [signal], when: 'event.run == \"r\"', then: gate, gate: {expires: 30m, remind_after: 10m, escalation: [{after: 20m, to: [admin]}]}}," +
+		n.Apply("rules: [{name: soon, on: [signal], when: 'event.run == \"r\"', then: gate, gate: {expires: 30m, " +
+			"remind_after: 10m, escalation: [{after: 20m, to: [admin]}]}}," +
 			" {name: yes, on: [signal], when: 'event.run == \"y\"', then: gate, gate: {expires: 30m, on_expiry: approve}}," +
 			" {name: never, on: [signal], when: 'true', then: gate}]")
 		n.send("run_id", "r")

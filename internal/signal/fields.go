@@ -28,7 +28,8 @@ func readFields(body []byte, t Type) (*fields, error) {
 		t = typeOf(members)
 	}
 	if wire.Depth(body) > maxDepth {
-		return nil, fault.New(fault.InvalidPayload, "Lists and objects are nested more than %d deep. Send what is that deep as text.", maxDepth)
+		return nil, fault.New(fault.InvalidPayload,
+			"Lists and objects are nested more than %d deep. Send what is that deep as text.", maxDepth)
 	}
 	form := forms[t]
 	f := &fields{Fields: wire.Fields{Members: members, Form: form.fields}, body: body, typ: t, version: form.version}

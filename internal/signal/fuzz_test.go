@@ -62,7 +62,9 @@ func FuzzParse(f *testing.F) {
 		if err != nil || (c == nil) != (first.Type == GateRequest) {
 			t.Fatalf("counted as %+v %v", c, err)
 		}
-		if c != nil && (c.InputTokens != first.InputTokens || c.OutputTokens != first.OutputTokens || c.CostNano != first.CostNano || c.Completed+c.Failed+c.Interrupted != 1 || (c.Failed == 1) != (first.Status == Failed)) {
+		if c != nil && (c.InputTokens != first.InputTokens || c.OutputTokens != first.OutputTokens ||
+			c.CostNano != first.CostNano || c.Completed+c.Failed+c.Interrupted != 1 ||
+			(c.Failed == 1) != (first.Status == Failed)) {
 			t.Errorf("%+v is counted as %+v", first, c)
 		}
 	})

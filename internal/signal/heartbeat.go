@@ -68,9 +68,13 @@ func (s *Signals) Beat(ctx context.Context, who roster.Identity, body []byte) (P
 	}
 	p := Pulse{Message: "Go on", NextIn: ttl}
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindBeat, Actor: who.Actor(), Subject: run, Trace: trace(who, run), Body: beat{who.ID, run, ttl}})
+		tx.Append(ledger.Event{
+			Workspace: who.Workspace, Kind: kindBeat, Actor: who.Actor(), Subject: run,
+			Trace: trace(who, run), Body: beat{who.ID, run, ttl},
+		})
 		var reason string
-		err := tx.QueryRow("SELECT reason FROM run_halt WHERE agent = $1 AND (run_id = $2 OR run_id = '') ORDER BY run_id DESC LIMIT 1", []any{who.ID, run}, &reason)
+		err := tx.QueryRow("SELECT reason FROM run_halt WHERE agent = $1 AND (run_id = $2 OR "+
+			"run_id = '') ORDER BY run_id DESC LIMIT 1", []any{who.ID, run}, &reason)
 		if err == nil {
 			p.Halt, p.Message = true, reason
 		} else if errors.Is(err, sql.ErrNoRows) {
@@ -110,13 +114,17 @@ func (s *Signals) Timers() map[string]clock.Handler {
 		if errors.Is(err, sql.ErrNoRows) {
 			kind, err = kindMissed, nil
 		}
-		tx.Append(ledger.Event{Workspace: t.Workspace, Kind: kind, Actor: "system", Subject: run, Trace: "run:" + agent + ":" + run, Body: beat{Agent: agent, RunID: run}})
+		tx.Append(ledger.Event{
+			Workspace: t.Workspace, Kind: kind, Actor: "system", Subject: run,
+			Trace: "run:" + agent + ":" + run, Body: beat{Agent: agent, RunID: run},
+		})
 		return err
 	}}
 }
 
 func applyHalted(tx *store.Tx, e *ledger.Entry, b *halted) {
-	tx.Exec("INSERT INTO run_halt (agent, run_id, reason) VALUES ($1, $2, $3) ON CONFLICT (agent, run_id) DO UPDATE SET reason = excluded.reason", e.Subject, b.RunID, b.Reason)
+	tx.Exec("INSERT INTO run_halt (agent, run_id, reason) VALUES ($1, $2, $3) ON CONFLICT (agent, "+
+		"run_id) DO UPDATE SET reason = excluded.reason", e.Subject, b.RunID, b.Reason)
 }
 
 // Halt asks a run to stop, or with no run all that the agent has: it hears so with its
@@ -129,7 +137,8 @@ type Halt struct {
 // Stop asks a run of an agent to stop, and returns what it hears.
 func (s *Signals) Stop(ctx context.Context, by roster.Identity, workspace, agent string, in Halt) (Halt, error) {
 	if len(in.RunID) > maxRunID || len(in.Reason) > maxText {
-		return in, fault.New(fault.InvalidPayload, "The run_id has at most %d bytes, the reason at most %d.", maxRunID, maxText)
+		return in, fault.New(fault.InvalidPayload, "The run_id has at most %d bytes, the reason at most %d.", maxRunID,
+			maxText)
 	}
 	a, err := s.core.Roster.SeenAgent(ctx, workspace, agent)
 	if err != nil {

@@ -31,7 +31,9 @@ func (s *Signals) chooseWebhook(ctx context.Context, who roster.Identity, sig *S
 		return nil
 	}
 	if registered && !hook.allows(sig.WebhookURL) {
-		return fault.New(fault.InvalidTarget, "The webhooks of this agent go to hosts that an operator has registered, and this is none of them. Leave webhook_url out, or ask an operator.").About("webhook_url")
+		return fault.New(fault.InvalidTarget,
+			"The webhooks of this agent go to hosts that an operator has registered, and this is none of "+
+				"them. Leave webhook_url out, or ask an operator.").About("webhook_url")
 	}
 	if err := s.core.Outbox.CheckTarget(ctx, sig.WebhookURL); err != nil {
 		return fault.From(err).About("webhook_url")
@@ -80,13 +82,16 @@ type NewWebhook struct {
 }
 
 // SetWebhook says where the resolutions of an agent are sent.
-func (s *Signals) SetWebhook(ctx context.Context, by roster.Identity, workspace, agent string, in NewWebhook) (ShownWebhook, error) {
+func (s *Signals) SetWebhook(ctx context.Context, by roster.Identity, workspace, agent string,
+	in NewWebhook,
+) (ShownWebhook, error) {
 	a, err := s.core.Roster.SeenAgent(ctx, workspace, agent)
 	if err != nil {
 		return ShownWebhook{}, err
 	}
 	before := s.WebhookOf(a.ID)
-	r, err := s.core.Outbox.Register(ctx, deliver.Registration{URL: before.URL, Generation: before.Generation}, in.URL, in.RotateSecret)
+	r, err := s.core.Outbox.Register(ctx, deliver.Registration{URL: before.URL, Generation: before.Generation}, in.URL,
+		in.RotateSecret)
 	if err != nil {
 		return ShownWebhook{}, err
 	}

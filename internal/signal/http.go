@@ -22,7 +22,10 @@ func (s *Signals) Routes() []wire.Route {
 	wait := wire.Param{Name: "wait", Meaning: "how long to wait for the decision, such as 30s; 60s at most"}
 	inWorkspace := []wire.Param{{Name: "workspace", Meaning: "the workspace of the agent; default when absent"}}
 	post := func(path, summary string, t Type) wire.Route {
-		return wire.Route{Method: "POST", Path: path, Summary: summary, Auth: wire.Agent, RequestMedia: "application/json", Answer: Answer{}, Handle: s.post(t)}
+		return wire.Route{
+			Method: "POST", Path: path, Summary: summary, Auth: wire.Agent, RequestMedia: "application/json",
+			Answer: Answer{}, Handle: s.post(t),
+		}
 	}
 	return []wire.Route{
 		post("/amp/signal", "Signal what was done and what is proposed; 202 while a person decides", ""),
@@ -30,16 +33,51 @@ func (s *Signals) Routes() []wire.Route {
 		post("/amp/failure", "Report that a run failed (AMP 2.0)", Failure),
 		post("/amp/register", "Register with what the agent can do and the trust it asks for (AMP 1.1)", Registration),
 		post("/amp/receipt", "Report what became of an approved action (AMP 3.0)", Receipt),
-		{Method: "POST", Path: "/amp/heartbeat", Summary: "Say that a run is alive; the answer may ask it to halt (AMP 2.0)", Auth: wire.Agent, RequestMedia: "application/json", Answer: Pulse{}, Handle: s.postHeartbeat},
-		{Method: "GET", Path: "/amp/policy", Summary: "The rules that the agent's signals meet (AMP 3.0)", Auth: wire.Agent, Answer: Published{}, Handle: wire.Answer(http.StatusOK, s.getPolicy)},
-		{Method: "GET", Path: "/amp/webhook", Summary: "The agent's webhook, with the secret that verifies it", Auth: wire.Agent, Answer: ShownWebhook{}, Handle: wire.Answer(http.StatusOK, s.getOwnWebhook)},
-		{Method: "GET", Path: "/ops/agents/{name}/webhook", Summary: "Show an agent's webhook, with the secret that verifies it", Auth: wire.Operator, Query: inWorkspace, Answer: ShownWebhook{}, Handle: wire.Answer(http.StatusOK, s.getWebhook)},
-		{Method: "PUT", Path: "/ops/agents/{name}/webhook", Summary: "Register an agent's webhook and the hosts that its signals may name", Auth: wire.Operator, Query: inWorkspace, Request: NewWebhook{}, Answer: ShownWebhook{}, Handle: wire.Take(http.StatusOK, maxBody, s.putWebhook)},
-		{Method: "POST", Path: "/ops/agents/{name}/halt", Summary: "Ask a run, or all of an agent's, to stop with its next heartbeat", Auth: wire.Operator, Query: inWorkspace, Request: Halt{}, Answer: Halt{}, Handle: wire.Take(http.StatusOK, maxBody, s.postHalt)},
-		{Method: "GET", Path: "/ops/heartbeats", Summary: "Runs that send heartbeats, and those that have stopped to", Auth: wire.Viewer, Answer: LiveRuns{}, Handle: wire.Answer(http.StatusOK, s.getHeartbeats)},
-		{Method: "GET", Path: "/amp/gates/{gate_id}", Summary: "The resolution, for the agent that asked; with Accept: text/event-stream as events", Auth: wire.Agent, Query: []wire.Param{wait}, Answer: Answer{}, Handle: s.getGate},
-		{Method: "GET", Path: "/amp/pricing", Summary: "What models cost", Answer: PriceTable{}, Handle: wire.Answer(http.StatusOK, s.getPricing)},
-		{Method: "PUT", Path: "/ops/pricing", Summary: "Replace the price table", Auth: wire.Admin, Request: NewPrices{}, Answer: PriceTable{}, Handle: wire.Take(http.StatusOK, maxBody, s.putPricing)},
+		{
+			Method: "POST", Path: "/amp/heartbeat", Summary: "Say that a run is alive; the answer may ask it to halt (AMP 2.0)",
+			Auth: wire.Agent, RequestMedia: "application/json", Answer: Pulse{}, Handle: s.postHeartbeat,
+		},
+		{
+			Method: "GET", Path: "/amp/policy", Summary: "The rules that the agent's signals meet (AMP 3.0)", Auth: wire.Agent,
+			Answer: Published{}, Handle: wire.Answer(http.StatusOK, s.getPolicy),
+		},
+		{
+			Method: "GET", Path: "/amp/webhook", Summary: "The agent's webhook, with the secret that verifies it",
+			Auth: wire.Agent, Answer: ShownWebhook{}, Handle: wire.Answer(http.StatusOK, s.getOwnWebhook),
+		},
+		{
+			Method: "GET", Path: "/ops/agents/{name}/webhook",
+			Summary: "Show an agent's webhook, with the secret that verifies it", Auth: wire.Operator, Query: inWorkspace,
+			Answer: ShownWebhook{}, Handle: wire.Answer(http.StatusOK, s.getWebhook),
+		},
+		{
+			Method: "PUT", Path: "/ops/agents/{name}/webhook",
+			Summary: "Register an agent's webhook and the hosts that its signals may name", Auth: wire.Operator,
+			Query: inWorkspace, Request: NewWebhook{}, Answer: ShownWebhook{},
+			Handle: wire.Take(http.StatusOK, maxBody, s.putWebhook),
+		},
+		{
+			Method: "POST", Path: "/ops/agents/{name}/halt",
+			Summary: "Ask a run, or all of an agent's, to stop with its next heartbeat", Auth: wire.Operator, Query: inWorkspace,
+			Request: Halt{}, Answer: Halt{}, Handle: wire.Take(http.StatusOK, maxBody, s.postHalt),
+		},
+		{
+			Method: "GET", Path: "/ops/heartbeats", Summary: "Runs that send heartbeats, and those that have stopped to",
+			Auth: wire.Viewer, Answer: LiveRuns{}, Handle: wire.Answer(http.StatusOK, s.getHeartbeats),
+		},
+		{
+			Method: "GET", Path: "/amp/gates/{gate_id}",
+			Summary: "The resolution, for the agent that asked; with Accept: text/event-stream as events", Auth: wire.Agent,
+			Query: []wire.Param{wait}, Answer: Answer{}, Handle: s.getGate,
+		},
+		{
+			Method: "GET", Path: "/amp/pricing", Summary: "What models cost", Answer: PriceTable{},
+			Handle: wire.Answer(http.StatusOK, s.getPricing),
+		},
+		{
+			Method: "PUT", Path: "/ops/pricing", Summary: "Replace the price table", Auth: wire.Admin, Request: NewPrices{},
+			Answer: PriceTable{}, Handle: wire.Take(http.StatusOK, maxBody, s.putPricing),
+		},
 	}
 }
 
@@ -187,7 +225,8 @@ func (s *Signals) wait(ctx context.Context, gateID string, most time.Duration) (
 
 func (s *Signals) getGate(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	g, err := s.ownGate(r.Context(), who, r.PathValue("gate_id")) // first: a gate of others is not there, whatever is asked
+	// first: a gate of others is not there, whatever is asked
+	g, err := s.ownGate(r.Context(), who, r.PathValue("gate_id"))
 	if err != nil {
 		return err
 	}

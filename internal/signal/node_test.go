@@ -43,7 +43,8 @@ func start(t testing.TB, address string, outbox ...func(*deliver.Options)) *node
 // absent takes the field away.
 func payload(pairs ...any) map[string]any {
 	p := map[string]any{
-		"amp_version": "1.0", "agent_id": "resume-tailor", "run_id": "run-1", "project_id": "job-search", "status": "completed",
+		"amp_version": "1.0", "agent_id": "resume-tailor", "run_id": "run-1", "project_id": "job-search",
+		"status":  "completed",
 		"summary": "Rewrote the resume", "proposed_action": "Send it to the applicant", "model": "claude-sonnet-4-6",
 		"input_tokens": 1842, "output_tokens": 614, "cost_usd": 0.014736, "gate_required": true,
 		"started_at": "2026-03-06T22:10:38Z", "completed_at": "2026-03-06T22:10:46Z",

@@ -50,10 +50,12 @@ func TestEveryWrongFieldIsReportedAtOnceAndNothingIsWritten(t *testing.T) {
 				t.Errorf("of %s it is said: %q", name, fields[name])
 			}
 		}
-		if e.Code != fault.InvalidPayload || len(fields) != len(all) || cmp.Diff([]string{"1.0"}, e.Details["supported"]) != "" {
+		if e.Code != fault.InvalidPayload || len(fields) != len(all) ||
+			cmp.Diff([]string{"1.0"}, e.Details["supported"]) != "" {
 			t.Errorf("%v %v", err, e.Details)
 		}
-		if _, err := n.signals.Receive(t.Context(), n.agent, "", []byte("{}")); len(fault.From(err).Details["fields"].(map[string]string)) != 12 {
+		if _, err := n.signals.Receive(t.Context(), n.agent, "",
+			[]byte("{}")); len(fault.From(err).Details["fields"].(map[string]string)) != 12 {
 			t.Errorf("an empty object: %v", fault.From(err).Details)
 		}
 		if n.head() != before {
@@ -150,8 +152,9 @@ func TestWhatAFieldMayBe(t *testing.T) {
 
 func TestWhatIsNoObjectIsRefusedAsAWhole(t *testing.T) {
 	for body, says := range map[string]string{
-		"": "empty", "null": "null", "[]": "object", "7": "object", `{"a":1}{}`: "", `{"a":`: "middle", `{"run_id":"a","run_id":"b"}`: "twice",
-		`{"metadata":{"a":1,"a":2}}`: "twice", "{\"summary\":\"\xff\"}": "UTF-8", `{"a\u0000":1}`: `\u0000`,
+		"": "empty", "null": "null", "[]": "object", "7": "object", `{"a":1}{}`: "", `{"a":`: "middle",
+		`{"run_id":"a","run_id":"b"}`: "twice",
+		`{"metadata":{"a":1,"a":2}}`:  "twice", "{\"summary\":\"\xff\"}": "UTF-8", `{"a\u0000":1}`: `\u0000`,
 		`{"metadata":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + "}": "nest",
 	} {
 		_, err := signal.Parse([]byte(body), "", moment)
@@ -163,7 +166,8 @@ func TestWhatIsNoObjectIsRefusedAsAWhole(t *testing.T) {
 
 func TestMoneyIsKeptInWholeNanoDollars(t *testing.T) {
 	for text, want := range map[string]int64{
-		"0.007532": 7_532_000, "0.0000000014": 1, "0.0000000015": 2, "1e-10": 0, "1e-9": 1, "12.345678901": 12_345_678_901, "1E9": 1e18, "0.1": 100_000_000, "-0": 0,
+		"0.007532": 7_532_000, "0.0000000014": 1, "0.0000000015": 2, "1e-10": 0, "1e-9": 1, "12.345678901": 12_345_678_901,
+		"1E9": 1e18, "0.1": 100_000_000, "-0": 0,
 	} {
 		s, err := signal.Parse(encode(payload("cost_usd", json.Number(text))), "", moment)
 		if err != nil || s.CostNano != want {
@@ -186,7 +190,8 @@ func TestWhatIsOddIsWarnedOfAndTaken(t *testing.T) {
 		{[]any{"status", "failed", "metadata", map[string]any{"error_code": "timeout"}}, ""},
 	} {
 		s, err := signal.Parse(encode(payload(c.pairs...)), "", moment)
-		if err != nil || strings.Join(s.Warnings, "; ") != c.says && (c.says == "" || !strings.Contains(strings.Join(s.Warnings, "; "), c.says)) {
+		if err != nil || strings.Join(s.Warnings, "; ") != c.says &&
+			(c.says == "" || !strings.Contains(strings.Join(s.Warnings, "; "), c.says)) {
 			t.Errorf("%v: %v %v", c.pairs, s, err)
 		}
 	}
@@ -228,11 +233,13 @@ func TestTheSampleOfTheDocumentIsTakenAndKeptByteForByte(t *testing.T) {
 			t.Errorf("the entry has %s", entry.Body)
 		}
 		var body struct{ Cost signal.CostCheck }
-		if err := json.Unmarshal(entry.Body, &body); err != nil || body.Cost.Verdict != signal.CostUnder || body.Cost.ExpectedNano != 14_736_000 {
+		if err := json.Unmarshal(entry.Body, &body); err != nil || body.Cost.Verdict != signal.CostUnder ||
+			body.Cost.ExpectedNano != 14_736_000 {
 			t.Errorf("%+v %v", body, err)
 		}
 		g, err := n.Gates.Get(t.Context(), *got.GateID)
-		if err != nil || g.Project != "job-search" || g.Agent != "resume-tailor" || g.Title != "Send to applicant" || g.Summary == "" || g.Origin.Reference != "run_01jt4k..." {
+		if err != nil || g.Project != "job-search" || g.Agent != "resume-tailor" || g.Title != "Send to applicant" ||
+			g.Summary == "" || g.Origin.Reference != "run_01jt4k..." {
 			t.Errorf("%+v %v", g, err)
 		}
 		n.WantClean()
@@ -261,7 +268,9 @@ func TestARunMayHaveTheLongestIDThereIs(t *testing.T) {
 func TestTextThatARuleCannotReadDoesNotSpoilTheLedger(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		n.Apply(`rules: [{name: number, on: [signal], when: 'int(event.metadata.x) > 3 || event.metadata.y[event.metadata.x] == 1 || timestamp(event.metadata.x) > now', then: gate}]`)
+		n.Apply(
+			`rules: [{name: number, on: [signal], when: 'int(event.metadata.x) > 3 || event.metadata.y[event.metadata.x] == 1 || timestamp(event.metadata.x) > now', then: gate}]`,
+		)
 		for i, x := range []string{"a\x00b", "\x00", "7\x00"} {
 			got := n.send("run_id", strings.Repeat("r", i+1), "metadata", map[string]any{"x": x, "y": map[string]any{}})
 			if got.Status != "rejected" || strings.Contains(got.Message, "\x00") {
@@ -288,14 +297,17 @@ func TestTheTypesOfTheRoadmapAreUnderstood(t *testing.T) {
 		if err != nil || second.GateID == nil || *second.GateID == *first.GateID {
 			t.Errorf("a second question of one run: %+v %v", second, err)
 		}
-		failed, err := receive(signal.Failure, `{"amp_version":"2.0","agent_id":"resume-tailor","run_id":"r","summary":"It broke","error_code":"timeout"}`)
+		failed, err := receive(signal.Failure,
+			`{"amp_version":"2.0","agent_id":"resume-tailor","run_id":"r","summary":"It broke","error_code":"timeout"}`)
 		if err != nil || failed.Status != "approved" || failed.Message != "No gate required" {
 			t.Errorf("%+v %v", failed, err)
 		}
 		if got := n.send("run_id", "other"); got.Status != "pending" {
 			t.Errorf("%+v", got)
 		}
-		if _, err := receive("", `{"type":"gossip"}`); !strings.Contains(fault.From(err).Details["fields"].(map[string]string)["type"], "completion") {
+		if _, err := receive("",
+			`{"type":"gossip"}`); !strings.Contains(fault.From(err).Details["fields"].(map[string]string)["type"],
+			"completion") {
 			t.Errorf("%v", err)
 		}
 		n.WantClean()

@@ -53,11 +53,13 @@ const (
 func newPriceTable(version int64, models []Price) (*PriceTable, error) {
 	t := &PriceTable{Version: version, Unit: priceUnit, Models: models, byModel: map[string][]rates{}}
 	if len(models) > maxPrices {
-		return nil, fault.New(fault.InvalidPayload, "There are %d prices; the most is %d.", len(models), maxPrices).About("models")
+		return nil, fault.New(fault.InvalidPayload, "There are %d prices; the most is %d.", len(models),
+			maxPrices).About("models")
 	}
 	for i, p := range models {
 		bad := func(format string, args ...any) error {
-			return fault.New(fault.InvalidPayload, "Price %d (%.80q) %s", i+1, p.Model, fmt.Sprintf(format, args...)).About("models")
+			return fault.New(fault.InvalidPayload, "Price %d (%.80q) %s", i+1, p.Model,
+				fmt.Sprintf(format, args...)).About("models")
 		}
 		if p.Model == "" || len(p.Model) > maxModel {
 			return nil, bad("should name a model with 1 to %d characters.", maxModel)

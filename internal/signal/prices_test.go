@@ -10,7 +10,11 @@ func TestAnOperatorReadsWhatARunCost(t *testing.T) {
 		want  string
 	}{
 		{CostCheck{Verdict: CostVerified, ExpectedNano: 14_736_000}, 14_736_000, "$0.014736"},
-		{CostCheck{Verdict: CostUnder, ExpectedNano: 14_736_000}, 7_532_000, "$0.007532 (under; $0.014736 by the price table)"},
+		{
+			CostCheck{Verdict: CostUnder, ExpectedNano: 14_736_000},
+			7_532_000,
+			"$0.007532 (under; $0.014736 by the price table)",
+		},
 		{CostCheck{Verdict: CostZero, ExpectedNano: 2_000_000_000}, 0, "$0 (zero; $2 by the price table)"},
 		{CostCheck{Verdict: CostUnknownModel}, 1, "$0.000000001, and there is no price for m"},
 	} {

@@ -32,14 +32,18 @@ func (s *Signals) SetPrices(ctx context.Context, by roster.Identity, models []Pr
 	var t *PriceTable
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var last int64
-		if err := tx.QueryRow("SELECT version FROM price_table ORDER BY version DESC LIMIT 1", nil, &last); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		if err := tx.QueryRow("SELECT version FROM price_table ORDER BY version DESC LIMIT 1", nil, &last); err != nil &&
+			!errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
 		var err error
 		if t, err = newPriceTable(last+1, models); err != nil {
 			return err
 		}
-		tx.Append(ledger.Event{Kind: kindPriced, Actor: by.Actor(), Subject: fmt.Sprintf("prices-%d", t.Version), Body: pricesApplied{t.Version, models}})
+		tx.Append(ledger.Event{
+			Kind: kindPriced, Actor: by.Actor(), Subject: fmt.Sprintf("prices-%d", t.Version),
+			Body: pricesApplied{t.Version, models},
+		})
 		return nil
 	})
 	if err == nil {

@@ -35,10 +35,12 @@ func (s *Signals) receipt(ctx context.Context, who roster.Identity, f *fields) (
 			return err
 		}
 		if duplicate = len(before) > 0; !duplicate {
-			return gate.AddReceipt(tx, g.ID, who.Actor(), gate.Receipt{Succeeded: status == "succeeded", Summary: summary, Detail: f.body})
+			return gate.AddReceipt(tx, g.ID, who.Actor(),
+				gate.Receipt{Succeeded: status == "succeeded", Summary: summary, Detail: f.body})
 		}
 		if !wire.Same(before[0].Detail, f.body) {
-			return fault.New(fault.Conflict, "There is a receipt for the gate %s already, with other content. It stays as it is.", g.ID).About("gate_id")
+			return fault.New(fault.Conflict,
+				"There is a receipt for the gate %s already, with other content. It stays as it is.", g.ID).About("gate_id")
 		}
 		return nil
 	})
@@ -52,7 +54,8 @@ func (s *Signals) receipt(ctx context.Context, who roster.Identity, f *fields) (
 func (s *Signals) ownGate(ctx context.Context, who roster.Identity, gateID string) (gate.Gate, error) {
 	g, err := s.core.Gates.Get(ctx, gateID)
 	if fault.Is(err, fault.NotFound) || err == nil && g.AgentID() != who.ID {
-		return g, fault.New(fault.NotFound, "There is no gate %.80q of this agent. Use the gate_id that the signal was answered with.", gateID)
+		return g, fault.New(fault.NotFound,
+			"There is no gate %.80q of this agent. Use the gate_id that the signal was answered with.", gateID)
 	}
 	return g, err
 }

@@ -26,8 +26,9 @@ func (s *Signal) event() policy.Event {
 		Point: policy.OnSignal, Protocol: Name, Kind: string(s.Type),
 		Summary: s.Summary, ProposedAction: s.ProposedAction, Declared: s.GateRequired,
 		Model: s.Model, Project: s.ProjectID, Status: s.Status, Run: s.RunID,
-		CostUSD: float64(s.CostNano) / 1e9, Tokens: s.InputTokens + s.OutputTokens, InputTokens: s.InputTokens, OutputTokens: s.OutputTokens,
-		Fill: s.fill,
+		CostUSD: float64(s.CostNano) / 1e9, Tokens: s.InputTokens + s.OutputTokens, InputTokens: s.InputTokens,
+		OutputTokens: s.OutputTokens,
+		Fill:         s.fill,
 	}
 }
 
@@ -79,7 +80,10 @@ func (s *Signals) record(ctx context.Context, who roster.Identity, sig *Signal, 
 	}
 	run := trace(who, sig.RunID)
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindReceived, Actor: who.Actor(), Subject: sig.RunID, Trace: run, Body: ledger.Body{Value: &body, JSON: text}})
+		tx.Append(ledger.Event{
+			Workspace: who.Workspace, Kind: kindReceived, Actor: who.Actor(), Subject: sig.RunID,
+			Trace: run, Body: ledger.Body{Value: &body, JSON: text},
+		})
 		if body.Gate != "" {
 			due.Open(tx, body.Gate, who.Workspace, run)
 		}
@@ -112,7 +116,12 @@ func opening(who roster.Identity, sig *Signal, v policy.Verdict, cost *CostCheck
 // not end well, and what it cost.
 func facts(sig *Signal, cost *CostCheck) (list []gate.Fact) {
 	if sig.Status == Failed || sig.Status == Interrupted {
-		list = append(list, gate.Fact{Name: "status", Value: strings.Join(slices.DeleteFunc([]string{sig.Status, sig.ErrorCode, sig.ErrorMessage}, func(s string) bool { return s == "" }), ": ")})
+		list = append(list, gate.Fact{
+			Name: "status",
+			Value: strings.Join(slices.DeleteFunc([]string{sig.Status, sig.ErrorCode, sig.ErrorMessage}, func(s string) bool {
+				return s == ""
+			}), ": "),
+		})
 	}
 	if cost != nil {
 		list = append(list, gate.Fact{Name: "cost", Value: cost.text(sig)})
@@ -144,7 +153,8 @@ type stored struct {
 func (s *Signals) find(ctx context.Context, who roster.Identity, sig *Signal) (*stored, error) {
 	var f stored
 	var seq int64
-	err := s.core.DB.QueryRow(ctx, "SELECT seq, gate FROM signal WHERE agent = $1 AND run_id = $2 AND request = $3", []any{who.ID, sig.RunID, sig.request()}, &seq, &f.gate)
+	err := s.core.DB.QueryRow(ctx, "SELECT seq, gate FROM signal WHERE agent = $1 AND run_id = $2 AND request = $3",
+		[]any{who.ID, sig.RunID, sig.request()}, &seq, &f.gate)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
@@ -159,7 +169,9 @@ func (s *Signals) find(ctx context.Context, who roster.Identity, sig *Signal) (*
 
 // repeated answers a signal that was received before: the same content is a poll, and
 // other content is refused. Both are noted.
-func (s *Signals) repeated(ctx context.Context, who roster.Identity, sig *Signal, f *stored, err error) (Received, error) {
+func (s *Signals) repeated(ctx context.Context, who roster.Identity, sig *Signal, f *stored, err error) (Received,
+	error,
+) {
 	if err != nil {
 		return Received{}, err
 	}
@@ -176,7 +188,9 @@ func (s *Signals) repeated(ctx context.Context, who roster.Identity, sig *Signal
 		return Received{}, err
 	}
 	if !same {
-		return Received{}, fault.New(fault.DuplicateRun, "The run %q was signalled already, at %s, with other content, which stays as it is. Use a new run_id for a new run.", sig.RunID, f.entry.At.Format(time.RFC3339)).About("run_id")
+		return Received{}, fault.New(fault.DuplicateRun,
+			"The run %q was signalled already, at %s, with other content, which stays as it is. Use a new run_id for a new run.",
+			sig.RunID, f.entry.At.Format(time.RFC3339)).About("run_id")
 	}
 	r := Received{Answer: answer("", outcome{f.body.Status, f.body.Message}), Duplicate: true, Warnings: sig.Warnings}
 	if f.gate != "" {

@@ -55,7 +55,8 @@ func (s *Signals) register(ctx context.Context, who roster.Identity, f *fields) 
 	waiting := "" // the gate of the registration before, if it asks for the same
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		waiting = ""
-		err := tx.QueryRow("SELECT gate FROM registration WHERE agent = $1 AND trust = $2 AND gate <> ''", []any{who.ID, trust}, &waiting)
+		err := tx.QueryRow("SELECT gate FROM registration WHERE agent = $1 AND trust = $2 AND gate <> ''",
+			[]any{who.ID, trust}, &waiting)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
@@ -71,7 +72,10 @@ func (s *Signals) register(ctx context.Context, who roster.Identity, f *fields) 
 				waiting = ""
 			}
 		}
-		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindRegistered, Actor: who.Actor(), Subject: who.ID, Body: last})
+		tx.Append(ledger.Event{
+			Workspace: who.Workspace, Kind: kindRegistered, Actor: who.Actor(), Subject: who.ID,
+			Body: last,
+		})
 		if last.Gate != "" && last.Gate != waiting {
 			due.Open(tx, last.Gate, who.Workspace, "registration:"+who.ID)
 		}
@@ -99,7 +103,10 @@ func askForTrust(who roster.Identity, r registered) gate.Opening {
 	return gate.Opening{
 		Project: DefaultProject, Agent: who.ID, AgentName: who.Name, Requester: who.Actor(), Risk: "high",
 		Origin: gate.Origin{Protocol: registrations, Reference: r.Trust},
-		Shown:  gate.Shown{Title: who.Name + " asks for the trust level " + r.Trust, Summary: summary, ProposedAction: "Give " + who.Name + " the trust level " + r.Trust + "."},
+		Shown: gate.Shown{
+			Title: who.Name + " asks for the trust level " + r.Trust, Summary: summary,
+			ProposedAction: "Give " + who.Name + " the trust level " + r.Trust + ".",
+		},
 	}
 }
 

@@ -36,7 +36,8 @@ func TestTheSameSignalAgainIsAPollAndAnotherIsRefused(t *testing.T) {
 			t.Error(diff)
 		}
 		value["summary"] = "Something else"
-		if _, err := n.signals.Receive(t.Context(), n.agent, "", encode(value)); !fault.Is(err, fault.DuplicateRun) || fault.From(err).Field != "run_id" {
+		if _, err := n.signals.Receive(t.Context(), n.agent, "", encode(value)); !fault.Is(err, fault.DuplicateRun) ||
+			fault.From(err).Field != "run_id" {
 			t.Errorf("%v", err)
 		}
 		if g, err := n.Gates.Get(t.Context(), *first.GateID); err != nil || !strings.Contains(g.Summary, "Stripe") {
@@ -103,7 +104,8 @@ func TestFiftyAtOnceOpenOneGateAndHearTheSame(t *testing.T) {
 				t.Error(diff)
 			}
 		}
-		if opened, repeated := len(n.Entries("gate.opened")), len(n.Entries("signal.repeated")); originals != 1 || opened != 1 || repeated != many-1 {
+		if opened, repeated := len(n.Entries("gate.opened")), len(n.Entries("signal.repeated")); originals != 1 ||
+			opened != 1 || repeated != many-1 {
 			t.Errorf("%d originals, %d gates, %d repetitions", originals, opened, repeated)
 		}
 		n.WantClean()
@@ -168,7 +170,8 @@ func TestARunThatWasNotSeenIsFoundAllTheSame(t *testing.T) {
 			}
 		}
 		again()
-		n.Apply("rules: [{name: later, on: [signal], when: 'true', then: defer, retry_after: 90s, reason: Too much at once.}]")
+		n.Apply("rules: [{name: later, on: [signal], when: 'true', then: defer, " +
+			"retry_after: 90s, reason: Too much at once.}]")
 		again()
 		if got := len(n.Entries("signal.received")); got != 1 {
 			t.Errorf("the run is there %d times", got)

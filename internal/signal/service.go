@@ -129,7 +129,9 @@ func (s *Signals) Receive(ctx context.Context, who roster.Identity, t Type, body
 	case Receipt:
 		return s.receipt(ctx, who, f)
 	case Heartbeat:
-		return Received{}, fault.New(fault.InvalidPayload, "A heartbeat is sent to /amp/heartbeat, and answered in a form of its own.").About("type")
+		return Received{},
+			fault.New(fault.InvalidPayload,
+				"A heartbeat is sent to /amp/heartbeat, and answered in a form of its own.").About("type")
 	default:
 	}
 	sig, err := f.signal(s.core.Now())
@@ -175,7 +177,9 @@ func (s *Signals) admit(ctx context.Context, who roster.Identity, sig *Signal) e
 // inScope refuses what a key says of another agent than its own.
 func inScope(who roster.Identity, agentID string) error {
 	if agentID != who.Name {
-		return fault.New(fault.AgentScope, "This key is for the agent %q, and the signal says %q. Send it with that agent's own key.", who.Name, agentID).About("agent_id")
+		return fault.New(fault.AgentScope,
+			"This key is for the agent %q, and the signal says %q. Send it with that agent's own key.", who.Name,
+			agentID).About("agent_id")
 	}
 	return nil
 }

@@ -99,16 +99,19 @@ func applyReceived(tx *store.Tx, e *ledger.Entry) error {
 	if err != nil {
 		return err
 	}
-	tx.Exec("INSERT INTO signal (agent, run_id, request, seq, gate) VALUES ($1, $2, $3, $4, $5)", b.Agent, b.RunID, b.Request, e.Seq, b.Gate)
+	tx.Exec("INSERT INTO signal (agent, run_id, request, seq, gate) VALUES ($1, $2, $3, $4, $5)", b.Agent, b.RunID,
+		b.Request, e.Seq, b.Gate)
 	return nil
 }
 
 func applyRegistered(tx *store.Tx, e *ledger.Entry, b *registered) {
-	tx.Exec("INSERT INTO registration (agent, seq, trust, gate) VALUES ($1, $2, $3, $4) ON CONFLICT (agent) DO UPDATE SET seq = excluded.seq, trust = excluded.trust, gate = excluded.gate",
+	tx.Exec("INSERT INTO registration (agent, seq, trust, gate) VALUES ($1, $2, $3, $4) ON CONFLICT (agent) DO UPDATE "+
+		"SET seq = excluded.seq, trust = excluded.trust, gate = excluded.gate",
 		e.Subject, e.Seq, b.Trust, b.Gate)
 }
 
 func applyHooked(tx *store.Tx, e *ledger.Entry) error {
-	tx.Exec("INSERT INTO agent_webhook (agent, seq) VALUES ($1, $2) ON CONFLICT (agent) DO UPDATE SET seq = excluded.seq", e.Subject, e.Seq)
+	tx.Exec("INSERT INTO agent_webhook (agent, seq) VALUES ($1, $2) ON CONFLICT (agent) DO UPDATE SET seq = excluded.seq",
+		e.Subject, e.Seq)
 	return nil
 }

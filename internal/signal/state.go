@@ -31,7 +31,11 @@ func settle(declared bool, v policy.Verdict) outcome {
 		return outcome{gate.Approved, noGate}
 	}
 	// Nothing is allowed by accident: a signal cannot be modified.
-	return outcome{gate.Rejected, "The rule " + v.Rule + " says " + string(v.Action) + ", which a signal cannot be. An operator should change the policy."}
+	return outcome{
+		gate.Rejected,
+		"The rule " + v.Rule + " says " + string(v.Action) +
+			", which a signal cannot be. An operator should change the policy.",
+	}
 }
 
 // resolution is what an agent hears of a gate.

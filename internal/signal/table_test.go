@@ -37,15 +37,27 @@ func TestTheTruthTable(t *testing.T) {
 			{"declared and waived", allowRule, true, gate.Approved, false, "Approved by the rule waive"},
 			{"declared and blocked", blockRule, true, gate.Rejected, false, "Not on a Sunday."},
 			{"not declared, and a rule that confirms", gateRule, false, gate.Approved, false, "No gate required"},
-			{"not declared, and a rule that asks all the same", forceRule, false, gate.Pending, true, "Awaiting operator approval"},
+			{
+				"not declared, and a rule that asks all the same", forceRule, false, gate.Pending, true,
+				"Awaiting operator approval",
+			},
 			{"declared, and a rule that asks all the same", forceRule, true, gate.Pending, true, "Awaiting operator approval"},
 			{"not declared and waived", allowRule, false, gate.Approved, false, "No gate required"},
 			{"not declared and blocked", blockRule, false, gate.Rejected, false, "Not on a Sunday."},
 			{"declared, with the policy of a new server", newServer, true, gate.Pending, true, "Awaiting operator approval"},
 			{"not declared, with the policy of a new server", newServer, false, gate.Approved, false, "No gate required"},
-			{"declared, and no rule at all", "defaults: {signal: allow}", true, gate.Approved, false, "Approved by the rule default"},
-			{"declared, and the default is to ask", "defaults: {signal: gate}", true, gate.Pending, true, "Awaiting operator approval"},
-			{"not declared, and the default is to ask", "defaults: {signal: gate}", false, gate.Approved, false, "No gate required"},
+			{
+				"declared, and no rule at all", "defaults: {signal: allow}", true, gate.Approved, false,
+				"Approved by the rule default",
+			},
+			{
+				"declared, and the default is to ask", "defaults: {signal: gate}", true, gate.Pending, true,
+				"Awaiting operator approval",
+			},
+			{
+				"not declared, and the default is to ask", "defaults: {signal: gate}", false, gate.Approved, false,
+				"No gate required",
+			},
 			{"the default is to block", "defaults: {signal: block}", false, gate.Rejected, false, "No rule allows this"},
 			{"a rule that cannot be evaluated", wrongRule, true, gate.Rejected, false, "could not be evaluated"},
 			{"a rule that cannot be evaluated, not declared", wrongRule, false, gate.Rejected, false, "could not be evaluated"},
@@ -86,9 +98,11 @@ func (n *node) after(seq int64) []ledger.Entry {
 func TestASignalThatIsDeferredIsAsIfItHadNotBeenSent(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		n.Apply("rules: [{name: later, on: [signal], when: 'true', then: defer, retry_after: 90s, reason: Too much at once.}]")
+		n.Apply("rules: [{name: later, on: [signal], when: 'true', then: defer, " +
+			"retry_after: 90s, reason: Too much at once.}]")
 		_, err := n.signals.Receive(t.Context(), n.agent, "", encode(payload()))
-		if !fault.Is(err, fault.RateLimited) || fault.From(err).Details[wire.RetryAfter] != 90 || !strings.Contains(err.Error(), "Too much at once. Send the same signal again in 90 seconds.") {
+		if !fault.Is(err, fault.RateLimited) || fault.From(err).Details[wire.RetryAfter] != 90 ||
+			!strings.Contains(err.Error(), "Too much at once. Send the same signal again in 90 seconds.") {
 			t.Fatalf("%v", err)
 		}
 		if got := n.Entries("signal.decided"); len(got) != 1 || got[0].Subject != "run-1" {
@@ -117,7 +131,8 @@ func TestAReplayFindsTheDecisionsOfSignals(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
 		began := n.Now().Add(-time.Minute)
-		text := "version: 1\nrules: [{name: dear, on: [signal], when: 'event.cost_usd > 1.0 && event.metadata.source == \"cron\" && size(event.artifacts) == 1', then: gate}]"
+		text := "version: 1\nrules: [{name: dear, on: [signal], when: 'event.cost_usd > 1.0 && event.metadata.source == " +
+			"\"cron\" && size(event.artifacts) == 1', then: gate}]"
 		n.Apply(strings.TrimPrefix(text, "version: 1\n"))
 		n.send("run_id", "dear", "cost_usd", 2.5, "metadata", map[string]any{"source": "cron"}, "artifacts", []any{"x"})
 		n.send("run_id", "cheap", "cost_usd", 0.5)

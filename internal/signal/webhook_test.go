@@ -68,7 +68,8 @@ func verify(t *testing.T, secret, body string, h http.Header) {
 	if err != nil || !strings.HasPrefix(secret, "whsec_") {
 		t.Fatalf("%v", err)
 	}
-	standard := "v1," + base64.StdEncoding.EncodeToString(sum(key, h.Get("webhook-id")+"."+h.Get("webhook-timestamp")+"."+body))
+	standard := "v1," +
+		base64.StdEncoding.EncodeToString(sum(key, h.Get("webhook-id")+"."+h.Get("webhook-timestamp")+"."+body))
 	amp := "sha256=" + hex.EncodeToString(sum([]byte(secret), h.Get("X-AMP-Timestamp")+"."+body))
 	if h.Get("webhook-signature") != standard || h.Get("X-AMP-Signature") != amp {
 		t.Errorf("the signatures of %s do not verify: %v", body, h)
@@ -158,7 +159,10 @@ func TestPrivateAddressesAreRefusedWhenRegisteredAndWhenDialled(t *testing.T) {
 		dns := &turning{}
 		n, r := start(t, address, func(o *deliver.Options) { o.Allow, o.Resolver = nil, dns }), newReceiver(t)
 		before := n.head()
-		for _, target := range []string{r.URL, "http://10.0.0.1/", "http://169.254.169.254/latest", "http://[::1]/", "http://192.168.1.1/"} {
+		for _, target := range []string{
+			r.URL, "http://10.0.0.1/", "http://169.254.169.254/latest", "http://[::1]/",
+			"http://192.168.1.1/",
+		} {
 			_, err := n.signals.Receive(t.Context(), n.agent, "", encode(payload("webhook_url", target)))
 			if !fault.Is(err, fault.InvalidTarget) || fault.From(err).Field != "webhook_url" {
 				t.Errorf("%s: %v", target, err)

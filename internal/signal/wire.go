@@ -95,7 +95,8 @@ func newForm(version, required, optional string) form {
 }
 
 var forms = map[Type]form{
-	Completion: newForm("1.0", "agent_id run_id status summary model input_tokens output_tokens cost_usd gate_required started_at completed_at",
+	Completion: newForm("1.0",
+		"agent_id run_id status summary model input_tokens output_tokens cost_usd gate_required started_at completed_at",
 		"project_id proposed_action artifacts metadata webhook_url"),
 	GateRequest: newForm("2.0", "agent_id run_id summary proposed_action",
 		"request_id project_id artifacts model started_at metadata webhook_url"),
@@ -133,14 +134,16 @@ func (f *fields) read() *Signal {
 	s := &Signal{
 		Type:    f.typ,
 		AgentID: f.name("agent_id", "resume-tailor"), RunID: f.Text("run_id", maxRunID, "run_01jt4k"),
-		RequestID: f.Text("request_id", maxRunID, "send-1"),
-		ProjectID: cmp.Or(f.name("project_id", "job-search"), DefaultProject),
-		Summary:   f.Text("summary", maxText, "Rewrote the resume"), ProposedAction: f.Text("proposed_action", maxText, "Send it to the applicant"),
-		Artifacts: f.artifacts(), Model: f.Text("model", maxModel, "claude-sonnet-4-6"),
+		RequestID:      f.Text("request_id", maxRunID, "send-1"),
+		ProjectID:      cmp.Or(f.name("project_id", "job-search"), DefaultProject),
+		Summary:        f.Text("summary", maxText, "Rewrote the resume"),
+		ProposedAction: f.Text("proposed_action", maxText, "Send it to the applicant"),
+		Artifacts:      f.artifacts(), Model: f.Text("model", maxModel, "claude-sonnet-4-6"),
 		InputTokens: f.Count("input_tokens"), OutputTokens: f.Count("output_tokens"), CostNano: f.dollars("cost_usd"),
 		StartedAt: f.Time("started_at"), CompletedAt: f.Time("completed_at"),
 		Metadata: f.metadata(), WebhookURL: f.URL("webhook_url", maxURL),
-		ErrorCode: f.Text("error_code", maxText, "timeout"), ErrorMessage: f.Text("error_message", maxText, "The model did not answer"),
+		ErrorCode:    f.Text("error_code", maxText, "timeout"),
+		ErrorMessage: f.Text("error_message", maxText, "The model did not answer"),
 	}
 	switch f.typ {
 	case GateRequest:
@@ -150,7 +153,9 @@ func (f *fields) read() *Signal {
 	default:
 		s.Status, s.GateRequired = f.Word("status", Completed, Failed, Interrupted), f.Flag("gate_required")
 		if s.GateRequired && s.ProposedAction == "" && !f.Failed("proposed_action") {
-			f.Fail("proposed_action", "is missing. With gate_required it says what happens next if an operator approves, such as %q.", "Send it to the applicant")
+			f.Fail("proposed_action",
+				"is missing. With gate_required it says what happens next if an operator approves, such as %q.",
+				"Send it to the applicant")
 		}
 	}
 	return s

@@ -33,7 +33,8 @@ func TestValuesComeBackAsTheyWentIn(t *testing.T) {
 			each(t, func(t *testing.T, db *store.DB) {
 				const read = "SELECT name, data, done, extra FROM note WHERE id = 1"
 				tx := begin(t, db)
-				tx.Exec("INSERT INTO note (id, name, data, done, extra) VALUES ($1, $2, $3, $4, $5)", 1, want.Name, want.Data, want.Done, want.Extra)
+				tx.Exec("INSERT INTO note (id, name, data, done, extra) VALUES ($1, $2, $3, $4, $5)", 1, want.Name, want.Data,
+					want.Done, want.Extra)
 				var inside note
 				if err := tx.QueryRow(read, nil, &inside.Name, &inside.Data, &inside.Done, &inside.Extra); err != nil {
 					t.Fatal(err)
@@ -43,7 +44,8 @@ func TestValuesComeBackAsTheyWentIn(t *testing.T) {
 				}
 				commit(t, tx)
 				var outside note
-				if err := db.Read.QueryRowContext(t.Context(), read).Scan(&outside.Name, &outside.Data, &outside.Done, &outside.Extra); err != nil {
+				if err := db.Read.QueryRowContext(t.Context(), read).Scan(&outside.Name, &outside.Data, &outside.Done,
+					&outside.Extra); err != nil {
 					t.Fatal(err)
 				}
 				if diff := cmp.Diff(want, outside); diff != "" {

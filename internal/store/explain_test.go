@@ -34,7 +34,10 @@ func openFails(t *testing.T, address string, code fault.Code, says string) {
 	if e.Code != code || !strings.Contains(e.Message, says) {
 		t.Errorf("got %s: %s", e.Code, e.Message)
 	}
-	for _, shown := range []string{err.Error(), e.Message, fmt.Sprintf("%+v %#v", e, e), fmt.Sprintf("%+v", e.Cause), fmt.Sprint(e.Details)} {
+	for _, shown := range []string{
+		err.Error(), e.Message, fmt.Sprintf("%+v %#v", e, e), fmt.Sprintf("%+v", e.Cause),
+		fmt.Sprint(e.Details),
+	} {
 		if strings.Contains(shown, password) {
 			t.Errorf("the password is shown: %s", shown)
 		}
@@ -43,7 +46,8 @@ func openFails(t *testing.T, address string, code fault.Code, says string) {
 
 func TestAPostgreSQLThatCannotBeReachedIsExplained(t *testing.T) {
 	t.Parallel()
-	openFails(t, "postgres://me:"+password+"@"+testbed.FreeAddress(t)+"/x", fault.StoreUnavailable, "PostgreSQL cannot be reached.")
+	openFails(t, "postgres://me:"+password+"@"+testbed.FreeAddress(t)+"/x", fault.StoreUnavailable,
+		"PostgreSQL cannot be reached.")
 }
 
 func TestAnUnknownDatabaseIsExplained(t *testing.T) {
@@ -76,13 +80,17 @@ func TestAWrongPasswordIsExplainedAndNotRepeated(t *testing.T) {
 				server.Send(&pgproto3.AuthenticationCleartextPassword{})
 				_ = server.Flush()
 				_, _ = server.Receive()
-				server.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "28P01", Message: `password authentication failed for user "me"`})
+				server.Send(&pgproto3.ErrorResponse{
+					Severity: "FATAL", Code: "28P01",
+					Message: `password authentication failed for user "me"`,
+				})
 				_ = server.Flush()
 			}
 			_ = conn.Close()
 		}
 	}()
-	openFails(t, "postgres://me:"+password+"@"+l.Addr().String()+"/x?sslmode=disable", fault.StoreUnavailable, "PostgreSQL refuses the user or password")
+	openFails(t, "postgres://me:"+password+"@"+l.Addr().String()+"/x?sslmode=disable", fault.StoreUnavailable,
+		"PostgreSQL refuses the user or password")
 	_ = l.Close()
 	<-done
 }
@@ -125,7 +133,10 @@ func TestAFileThatCannotBeOpenedIsExplained(t *testing.T) {
 		code       fault.Code
 		says       string
 	}{
-		{"a folder that does not exist", filepath.Join(dir, "nowhere", "signalbox.db"), fault.StoreReadOnly, "Check that its folder exists"},
+		{
+			"a folder that does not exist", filepath.Join(dir, "nowhere", "signalbox.db"), fault.StoreReadOnly,
+			"Check that its folder exists",
+		},
 		{"below a file", filepath.Join(file, "signalbox.db"), fault.StoreReadOnly, "cannot be opened for writing"},
 		{"a folder", dir, fault.StoreReadOnly, "cannot be opened for writing"},
 		{"not a database", file, fault.StoreUnavailable, "is damaged or is not a Signalbox database"},

@@ -127,7 +127,8 @@ func (i *insert) listed(group []statement) (statement, bool) {
 	}
 	head, _, _ := strings.Cut(i.head, "VALUES")
 	row := placeholder.ReplaceAllString(strings.Trim(i.row, "()"), "c$1")
-	return statement{head + "SELECT " + row + " FROM unnest(" + strings.Join(types, ", ") + ") AS rows (" + strings.Join(names, ", ") + ")", lists}, true
+	return statement{head + "SELECT " + row + " FROM unnest(" + strings.Join(types, ", ") + ") AS rows (" +
+		strings.Join(names, ", ") + ")", lists}, true
 }
 
 // list is the values of a column with the name of their type, nil if they have several.

@@ -21,7 +21,11 @@ func TestTheLogIsCopiedBesideTheWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if err := db.Migrate(t.Context(), store.Migrations{Package: "test", Steps: []string{"CREATE TABLE thing (id {bigint} PRIMARY KEY, text {text} NOT NULL) {strict};"}}); err != nil {
+	if err := db.Migrate(t.Context(),
+		store.Migrations{
+			Package: "test",
+			Steps:   []string{"CREATE TABLE thing (id {bigint} PRIMARY KEY, text {text} NOT NULL) {strict};"},
+		}); err != nil {
 		t.Fatal(err)
 	}
 	size := func(file string) int64 {
@@ -49,7 +53,9 @@ func TestTheLogIsCopiedBesideTheWrites(t *testing.T) {
 	}
 	for round := range 6 {
 		write()
-		testbed.Until(t, fmt.Sprintf("the log of round %d to be copied", round+1), func() bool { return size(path) >= int64(round+1)<<23 })
+		testbed.Until(t, fmt.Sprintf("the log of round %d to be copied", round+1), func() bool {
+			return size(path) >= int64(round+1)<<23
+		})
 	}
 	if log := size(path + "-wal"); log > 40<<20 {
 		t.Errorf("the log has %d bytes", log)

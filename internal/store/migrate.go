@@ -15,7 +15,8 @@ import (
 //
 // A step is SQL with tokens: {bigint}, {blob}, {bool}, {text} are types, {strict}
 // follows a table, or {keyed}, which has SQLite keep the rows in the key's own tree (for
-// small rows whose key is not one number; PostgreSQL has no such thing), and a line "{append-only TABLE KEPT… / ERASED…}" forbids every
+// small rows whose key is not one number; PostgreSQL has no such thing), and a line "{append-only
+// TABLE KEPT… / ERASED…}" forbids every
 // change of a table but one that keeps the columns before the slash and sets those
 // behind it to null; without a slash, every change. A line "{full-text TABLE}" makes a
 // table for finding words; see words.go.
@@ -67,14 +68,17 @@ func (db *DB) migrateSet(set Migrations, have []string, run func(string) error) 
 		hexSum := hex.EncodeToString(sum[:8])
 		if i < len(have) {
 			if have[i] != hexSum {
-				return fault.New(fault.SchemaNewer, "Step %d of %s in this database is not the one this program has. The database belongs to another build of Signalbox; run that one.", i+1, set.Package)
+				return fault.New(fault.SchemaNewer,
+					"Step %d of %s in this database is not the one this program has. The database belongs "+
+						"to another build of Signalbox; run that one.", i+1, set.Package)
 			}
 			continue
 		}
 		if err := run(db.expand(step)); err != nil {
 			return fmt.Errorf("migrate %s to step %d: %w", set.Package, i+1, err)
 		}
-		if err := run(fmt.Sprintf("INSERT INTO schema_step (package, step, sum) VALUES ('%s', %d, '%s')", set.Package, i+1, hexSum)); err != nil {
+		if err := run(fmt.Sprintf("INSERT INTO schema_step (package, step, sum) VALUES ('%s', %d, '%s')", set.Package, i+1,
+			hexSum)); err != nil {
 			return err
 		}
 	}
@@ -82,7 +86,9 @@ func (db *DB) migrateSet(set Migrations, have []string, run func(string) error) 
 }
 
 func newer(name string) error {
-	return fault.New(fault.SchemaNewer, "This database was made by a newer Signalbox (its %s tables are ahead of this program). Run that version, or restore a backup made before the upgrade. Nothing was changed.", name)
+	return fault.New(fault.SchemaNewer,
+		"This database was made by a newer Signalbox (its %s tables are ahead of this program). Run that version, or "+
+			"restore a backup made before the upgrade. Nothing was changed.", name)
 }
 
 func appliedSteps(ctx context.Context, q Querier) (map[string][]string, error) {
@@ -125,14 +131,17 @@ func (db *DB) expand(step string) string {
 func (db *DB) CheckSchema(ctx context.Context, sets ...Migrations) error {
 	done, err := appliedSteps(ctx, db.Read)
 	if err != nil {
-		return fault.Wrap(Explain(err), fault.NotFound, "There is no Signalbox in this database yet. Start one with `signalbox up`.")
+		return fault.Wrap(Explain(err), fault.NotFound,
+			"There is no Signalbox in this database yet. Start one with `signalbox up`.")
 	}
 	for _, set := range sets {
 		switch have := len(done[set.Package]); {
 		case have > len(set.Steps):
 			return newer(set.Package)
 		case have < len(set.Steps):
-			return fault.New(fault.Conflict, "This database was made by an older Signalbox. Start this version once with `signalbox up`, which brings it up to date.")
+			return fault.New(fault.Conflict,
+				"This database was made by an older Signalbox. Start this version once with "+
+					"`signalbox up`, which brings it up to date.")
 		}
 	}
 	return nil

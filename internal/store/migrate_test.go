@@ -55,7 +55,12 @@ func count(t *testing.T, db *store.DB, table string) (n int) {
 func TestAStepRunsOnceAndNewOnesFollow(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		db := open(t, address)
-		for _, steps := range [][]string{{makeList, addOne}, {makeList, addOne}, {makeList, addOne, addOne, addOne}, {makeList, addOne, addOne, addOne}} {
+		for _, steps := range [][]string{
+			{makeList, addOne},
+			{makeList, addOne},
+			{makeList, addOne, addOne, addOne},
+			{makeList, addOne, addOne, addOne},
+		} {
 			if err := db.Migrate(t.Context(), set("list", steps...)); err != nil {
 				t.Fatal(err)
 			}
@@ -141,7 +146,8 @@ func TestADatabaseOfAnotherBuildIsRefusedAndLeftAsItIs(t *testing.T) {
 }
 
 func TestAStepThatFailsLeavesNothingBehind(t *testing.T) {
-	const broken = "CREATE TABLE half (n {bigint}) {strict}; INSERT INTO half (n) VALUES (1); INSERT INTO nowhere (n) VALUES (1);"
+	const broken = "CREATE TABLE half (n {bigint}) {strict}; INSERT INTO half (n) VALUES " +
+		"(1); INSERT INTO nowhere (n) VALUES (1);"
 	for name, sets := range map[string][]store.Migrations{
 		"the only step":                    {set("list", broken)},
 		"the second of two":                {set("list", makeList, broken)},
@@ -227,7 +233,10 @@ func TestTheSchemaReadsTheSameForTwoFreshDatabases(t *testing.T) {
 CREATE TABLE log (seq {bigint} PRIMARY KEY, record {blob} NOT NULL, n {bigint} NOT NULL DEFAULT 3, body {text}) {strict};
 CREATE INDEX log_body ON log (body, seq) WHERE body <> '';
 {append-only log seq record n / body}`)
-	for name, address := range map[string]func(testing.TB) string{"sqlite": storetest.SQLite, "postgres": storetest.Postgres} {
+	for name, address := range map[string]func(testing.TB) string{
+		"sqlite":   storetest.SQLite,
+		"postgres": storetest.Postgres,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			first := schema(t, storetest.Open(t, address(t), notes, table))

@@ -32,7 +32,9 @@ func openPostgres(ctx context.Context, address string) (*DB, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
 		// The driver's error repeats the address, and with it the password.
-		return nil, fault.New(fault.InvalidConfig, "The database address is not one that PostgreSQL's clients understand. It looks like postgres://user:password@host:5432/name.").About("db")
+		return nil, fault.New(fault.InvalidConfig,
+			"The database address is not one that PostgreSQL's clients understand. It looks "+
+				"like postgres://user:password@host:5432/name.").About("db")
 	}
 	params := config.ConnConfig.RuntimeParams
 	setDefault(params, "application_name", "signalbox")
@@ -59,7 +61,10 @@ func connect(ctx context.Context, config *pgxpool.Config) (*DB, error) {
 		return nil, Explain(err)
 	}
 	read := stdlib.OpenDBFromPool(pool)
-	return &DB{Read: read, backend: &postgres{config: config, pool: pool, read: read, name: randomName("node_")}, inserts: inserts{lists: true}}, nil
+	return &DB{
+		Read: read, backend: &postgres{config: config, pool: pool, read: read, name: randomName("node_")},
+		inserts: inserts{lists: true},
+	}, nil
 }
 
 func setDefault(params map[string]string, key, value string) {
@@ -277,11 +282,13 @@ func (b *postgres) migrating(ctx context.Context, fn func(q Querier, run func(te
 }
 
 func (b *postgres) tokens() *strings.Replacer {
-	return strings.NewReplacer("{bigint}", "bigint", "{blob}", "bytea", "{bool}", "boolean", "{text}", `text COLLATE "C"`, "{strict}", "", "{keyed}", "")
+	return strings.NewReplacer("{bigint}", "bigint", "{blob}", "bytea", "{bool}", "boolean", "{text}", `text COLLATE "C"`,
+		"{strict}", "", "{keyed}", "")
 }
 
 func (b *postgres) fullText(table string) string {
-	return fmt.Sprintf("CREATE TABLE %[1]s (number bigint PRIMARY KEY, words tsvector NOT NULL);\nCREATE INDEX %[1]s_words ON %[1]s USING gin (words);\n", table)
+	return fmt.Sprintf("CREATE TABLE %[1]s (number bigint PRIMARY KEY, words tsvector NOT NULL);\n"+
+		"CREATE INDEX %[1]s_words ON %[1]s USING gin (words);\n", table)
 }
 
 func (b *postgres) matching(number, table, mark string) string {
@@ -327,19 +334,28 @@ func explainPostgres(err error) *fault.Error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch {
 		case pg.Code == "53100":
-			return fault.Wrap(err, fault.StoreFull, "PostgreSQL's disk is full. Nothing was changed. Free some space; writes work again by themselves.")
+			return fault.Wrap(err, fault.StoreFull,
+				"PostgreSQL's disk is full. Nothing was changed. Free some space; writes work again by themselves.")
 		case pg.Code == "25006":
-			return fault.Wrap(err, fault.StoreReadOnly, "PostgreSQL accepts no writes: the address leads to a standby, or the database is set to read only. Nothing was changed.")
+			return fault.Wrap(err, fault.StoreReadOnly,
+				"PostgreSQL accepts no writes: the address leads to a standby, or the database "+
+					"is set to read only. Nothing was changed.")
 		case pg.Code == "28P01" || pg.Code == "28000":
-			return fault.Wrap(err, fault.StoreUnavailable, "PostgreSQL refuses the user or password in the database address. Check them with psql.")
+			return fault.Wrap(err, fault.StoreUnavailable,
+				"PostgreSQL refuses the user or password in the database address. Check them with psql.")
 		case pg.Code == "3D000":
-			return fault.Wrap(err, fault.StoreUnavailable, "The database named in the address does not exist. Make it with createdb, then start again.")
+			return fault.Wrap(err, fault.StoreUnavailable,
+				"The database named in the address does not exist. Make it with createdb, then start again.")
 		case pg.Code == "42501":
-			return fault.Wrap(err, fault.StoreReadOnly, "The database user may not do this. It needs the right to create tables in its schema, and to read and write them.")
+			return fault.Wrap(err, fault.StoreReadOnly,
+				"The database user may not do this. It needs the right to create tables in its schema, and to read and write them.")
 		case pg.Code == "55P03":
-			return fault.Wrap(err, fault.StoreUnavailable, "Another node held the ledger's lock for too long. Nothing was changed; try again.")
+			return fault.Wrap(err, fault.StoreUnavailable,
+				"Another node held the ledger's lock for too long. Nothing was changed; try again.")
 		case pg.Code == "25P03":
-			return fault.Wrap(err, fault.StoreUnavailable, "This node held a transaction for too long without going on, as if it was paused, and PostgreSQL ended it. Nothing was changed; try again.")
+			return fault.Wrap(err, fault.StoreUnavailable,
+				"This node held a transaction for too long without going on, as if it was paused, and "+
+					"PostgreSQL ended it. Nothing was changed; try again.")
 		case strings.HasPrefix(pg.Code, "08"), strings.HasPrefix(pg.Code, "57P"), strings.HasPrefix(pg.Code, "53"):
 			return lost(err)
 		}
@@ -347,12 +363,15 @@ func explainPostgres(err error) *fault.Error {
 	}
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
 	_, network := errors.AsType[*net.OpError](err)
-	if refused || network || pgconn.Timeout(err) || strings.Contains(err.Error(), "conn closed") || strings.Contains(err.Error(), "unexpected EOF") || strings.Contains(err.Error(), "closed pool") {
+	if refused || network || pgconn.Timeout(err) || strings.Contains(err.Error(), "conn closed") ||
+		strings.Contains(err.Error(), "unexpected EOF") || strings.Contains(err.Error(), "closed pool") {
 		return lost(err)
 	}
 	return nil
 }
 
 func lost(err error) *fault.Error {
-	return fault.Wrap(err, fault.StoreUnavailable, "PostgreSQL cannot be reached. Nothing was changed. Check that it runs and that the address given with --db leads to it.")
+	return fault.Wrap(err, fault.StoreUnavailable,
+		"PostgreSQL cannot be reached. Nothing was changed. Check that it runs and that "+
+			"the address given with --db leads to it.")
 }

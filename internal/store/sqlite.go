@@ -59,7 +59,8 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 		return nil, err
 	}
 	// busy_timeout comes first, so that switching to WAL waits its turn too.
-	write, err := openFile(path, "busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", ownCopy, "journal_size_limit(67108864)")
+	write, err := openFile(path, "busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", ownCopy,
+		"journal_size_limit(67108864)")
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,11 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	copying.SetMaxOpenConns(1)
 	read.SetMaxOpenConns(max(4, 2*runtime.NumCPU()))
 	read.SetMaxIdleConns(max(4, 2*runtime.NumCPU()))
-	b := &lite{path: path, read: read, write: write, conn: conn, turn: make(chan struct{}, 1), closed: make(chan struct{}), stmts: map[string]*sql.Stmt{}, writes: map[string]driver.Stmt{}, copying: copying, full: make(chan struct{}, 1), copied: make(chan struct{})}
+	b := &lite{
+		path: path, read: read, write: write, conn: conn, turn: make(chan struct{}, 1), closed: make(chan struct{}),
+		stmts: map[string]*sql.Stmt{}, writes: map[string]driver.Stmt{}, copying: copying, full: make(chan struct{}, 1),
+		copied: make(chan struct{}),
+	}
 	b.turn <- struct{}{}
 	go b.copyLog()
 	return &DB{Read: read, backend: b}, nil
@@ -111,10 +116,13 @@ func firstConn(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
 func ownFile(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if errors.Is(err, syscall.ENOSPC) {
-		return fault.Wrap(err, fault.StoreFull, "The disk that holds the data folder is full. Free some space and start again.")
+		return fault.Wrap(err, fault.StoreFull,
+			"The disk that holds the data folder is full. Free some space and start again.")
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.StoreReadOnly, "The database file %s cannot be opened for writing. Check that its folder exists and that this user may write to it and to the files in it.", path)
+		return fault.Wrap(err, fault.StoreReadOnly,
+			"The database file %s cannot be opened for writing. Check that its folder exists and that "+
+				"this user may write to it and to the files in it.", path)
 	}
 	return f.Close()
 }
@@ -153,7 +161,8 @@ func (b *lite) begin(ctx context.Context, _ string) (txn, error) {
 	select {
 	case <-b.turn:
 	case <-b.closed:
-		return nil, fault.New(fault.StoreUnavailable, "The database is closed: the server is stopping. Nothing was changed; try again in a moment.")
+		return nil, fault.New(fault.StoreUnavailable,
+			"The database is closed: the server is stopping. Nothing was changed; try again in a moment.")
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -357,12 +366,14 @@ func (b *lite) migrating(ctx context.Context, fn func(q Querier, run func(text s
 }
 
 func (b *lite) tokens() *strings.Replacer {
-	return strings.NewReplacer("{bigint}", "INTEGER", "{blob}", "BLOB", "{bool}", "INTEGER", "{text}", "TEXT", "{strict}", "STRICT", "{keyed}", "STRICT, WITHOUT ROWID")
+	return strings.NewReplacer("{bigint}", "INTEGER", "{blob}", "BLOB", "{bool}", "INTEGER", "{text}", "TEXT", "{strict}",
+		"STRICT", "{keyed}", "STRICT, WITHOUT ROWID")
 }
 
 // fullText keeps no text, only where words are.
 func (b *lite) fullText(table string) string {
-	return "CREATE VIRTUAL TABLE " + table + " USING fts5(words, content='', contentless_delete=1, tokenize='unicode61');\n"
+	return "CREATE VIRTUAL TABLE " + table +
+		" USING fts5(words, content='', contentless_delete=1, tokenize='unicode61');\n"
 }
 
 func (b *lite) matching(number, table, mark string) string {
@@ -392,15 +403,24 @@ func primaryCode(err error) int {
 func explainSQLite(err error) *fault.Error {
 	switch primaryCode(err) {
 	case sqlite3.SQLITE_FULL:
-		return fault.Wrap(err, fault.StoreFull, "The disk that holds the data folder is full. Nothing was changed. Free some space; writes work again by themselves.")
+		return fault.Wrap(err, fault.StoreFull,
+			"The disk that holds the data folder is full. Nothing was changed. Free some "+
+				"space; writes work again by themselves.")
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
-		return fault.Wrap(err, fault.StoreReadOnly, "The database file cannot be opened for writing. Nothing was changed. Check that the data folder exists and that this user may write to it and to the files in it.")
+		return fault.Wrap(err, fault.StoreReadOnly,
+			"The database file cannot be opened for writing. Nothing was changed. Check that the data folder exists and that "+
+				"this user may write to it and to the files in it.")
 	case sqlite3.SQLITE_IOERR:
-		return fault.Wrap(err, fault.StoreUnavailable, "The disk that holds the data folder reports an error. Nothing was changed. Check the disk, and its free space.")
+		return fault.Wrap(err, fault.StoreUnavailable,
+			"The disk that holds the data folder reports an error. Nothing was changed. Check the disk, and its free space.")
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return fault.Wrap(err, fault.StoreUnavailable, "Another process holds the database file. Nothing was changed. Close it (a backup tool, a sqlite3 shell) and try again.")
+		return fault.Wrap(err, fault.StoreUnavailable,
+			"Another process holds the database file. Nothing was changed. Close it (a "+
+				"backup tool, a sqlite3 shell) and try again.")
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return fault.Wrap(err, fault.StoreUnavailable, "The database file is damaged or is not a Signalbox database. Restore it from a backup; `signalbox ledger verify` checks an export.")
+		return fault.Wrap(err, fault.StoreUnavailable,
+			"The database file is damaged or is not a Signalbox database. Restore it from a backup; "+
+				"`signalbox ledger verify` checks an export.")
 	}
 	return nil
 }

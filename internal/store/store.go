@@ -97,14 +97,21 @@ func Open(ctx context.Context, address string) (*DB, error) {
 	if scheme, _, _ := strings.Cut(address, ":"); scheme == "postgres" || scheme == "postgresql" {
 		return openPostgres(ctx, address)
 	}
-	if key, _, ok := strings.Cut(address, "="); ok && slices.Contains([]string{"host", "hostaddr", "port", "dbname", "user", "password", "service"}, key) {
-		return nil, fault.New(fault.InvalidConfig, "The database address is a list of settings. Write it as postgres://user:password@host:5432/name.").About("db")
+	if key, _, ok := strings.Cut(address, "="); ok &&
+		slices.Contains([]string{"host", "hostaddr", "port", "dbname", "user", "password", "service"}, key) {
+		return nil, fault.New(fault.InvalidConfig,
+			"The database address is a list of settings. Write it as postgres://user:password@host:5432/name.").About("db")
 	}
-	if scheme, rest, ok := strings.Cut(address, ":"); ok && !strings.Contains(scheme, "/") && !strings.HasPrefix(rest, "//") {
-		return nil, fault.New(fault.InvalidConfig, "The database address starts with %q. Use postgres://user@host/name, or leave it out for SQLite in the data folder.", scheme+":").About("db")
+	if scheme, rest, ok := strings.Cut(address, ":"); ok && !strings.Contains(scheme, "/") &&
+		!strings.HasPrefix(rest, "//") {
+		return nil, fault.New(fault.InvalidConfig,
+			"The database address starts with %q. Use postgres://user@host/name, or leave it out for SQLite in the data folder.",
+			scheme+":").About("db")
 	}
 	if scheme, _, ok := strings.Cut(address, "://"); ok {
-		return nil, fault.New(fault.InvalidConfig, "The database address starts with %q. Use postgres://user@host/name, or leave it out for SQLite in the data folder.", scheme+"://").About("db")
+		return nil, fault.New(fault.InvalidConfig,
+			"The database address starts with %q. Use postgres://user@host/name, or leave it out for SQLite in the data folder.",
+			scheme+"://").About("db")
 	}
 	return openSQLite(ctx, address)
 }

@@ -46,7 +46,8 @@ func TestTransactionsWithTheSameLockFollowOneAnother(t *testing.T) {
 		}
 		wg.Wait()
 		var n int
-		if err := nodes[0].Read.QueryRowContext(t.Context(), "SELECT n FROM head WHERE id = 1").Scan(&n); err != nil || n != 200 {
+		if err := nodes[0].Read.QueryRowContext(t.Context(), "SELECT n FROM head WHERE id = 1").Scan(&n); err != nil ||
+			n != 200 {
 			t.Errorf("the counter is at %d, %v", n, err)
 		}
 	})
@@ -98,7 +99,8 @@ func TestAListenerIsWokenByACommitFromAnotherNode(t *testing.T) {
 	for range len(woken) {
 		<-woken
 	}
-	_, err = writer.Read.ExecContext(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'listener' AND query LIKE 'LISTEN%'")
+	_, err = writer.Read.ExecContext(t.Context(),
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'listener' AND query LIKE 'LISTEN%'")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +213,8 @@ func TestADatabaseBesideIsEmptyAndGoneAfterwards(t *testing.T) {
 		if err := other.Read.QueryRowContext(t.Context(), "SELECT count(*) FROM note").Scan(new(int)); err == nil {
 			t.Error("it is still there")
 		}
-		if _, _, err := db.Beside(t.Context(), store.Migrations{Package: "x", Steps: []string{"CREATE nonsense"}}); err == nil {
+		if _, _, err := db.Beside(t.Context(),
+			store.Migrations{Package: "x", Steps: []string{"CREATE nonsense"}}); err == nil {
 			t.Error("migrations that fail give a database")
 		}
 	})

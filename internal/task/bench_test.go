@@ -25,7 +25,8 @@ func (n *node) fill(count int) {
 	for range 256 {
 		wg.Go(func() {
 			for id := range ids {
-				if _, wrong, err := n.tasks.Take(context.Background(), n.parties[amp.Coordinator], amp.InMessage, with(dispatch(id, 1), "ack_timeout_sec", 600_000)); err != nil || wrong != nil {
+				if _, wrong, err := n.tasks.Take(context.Background(), n.parties[amp.Coordinator], amp.InMessage,
+					with(dispatch(id, 1), "ack_timeout_sec", 600_000)); err != nil || wrong != nil {
 					n.T.Errorf("%+v %v", wrong, err)
 				}
 			}
@@ -74,7 +75,8 @@ func BenchmarkBoard(b *testing.B) {
 			b.Fatal(err)
 		}
 		for _, e := range late {
-			first, err := n.Ledger.Entries(context.Background(), ledger.Query{Kinds: []string{"task.dispatched"}, Subject: e.Subject})
+			first, err := n.Ledger.Entries(context.Background(),
+				ledger.Query{Kinds: []string{"task.dispatched"}, Subject: e.Subject})
 			if err != nil || len(first) != 1 {
 				b.Fatal(err)
 			}

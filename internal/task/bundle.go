@@ -42,9 +42,13 @@ func (s *Tasks) Bundle(ctx context.Context, workspace, taskID string) (*Bundle, 
 	if err != nil {
 		return nil, err
 	}
-	b := &Bundle{Record: bundleRecord, Workspace: workspace, Task: t.Show(workspace), State: t, Policy: s.Policy, Key: s.core.Ledger.Key(), Entries: []Proved{}}
+	b := &Bundle{
+		Record: bundleRecord, Workspace: workspace, Task: t.Show(workspace), State: t, Policy: s.Policy,
+		Key: s.core.Ledger.Key(), Entries: []Proved{},
+	}
 	for after := int64(0); ; {
-		page, err := s.core.Ledger.Entries(ctx, ledger.Query{After: after, Limit: wire.MaxPage, Trace: "task:" + workspace + ":" + taskID})
+		page, err := s.core.Ledger.Entries(ctx,
+			ledger.Query{After: after, Limit: wire.MaxPage, Trace: "task:" + workspace + ":" + taskID})
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +92,8 @@ func (b *Bundle) Verify(key string) error {
 		if err != nil {
 			return fault.Wrap(err, fault.VerificationFailed, "Entry %d is not what was proved.", p.Seq)
 		}
-		if e.Workspace != b.Workspace || e.Trace != "task:"+b.Workspace+":"+b.Task.TaskID || e.Seq != p.Seq || e.Kind != p.Kind {
+		if e.Workspace != b.Workspace || e.Trace != "task:"+b.Workspace+":"+b.Task.TaskID || e.Seq != p.Seq ||
+			e.Kind != p.Kind {
 			return fault.New(fault.VerificationFailed, "Entry %d is about something else.", p.Seq)
 		}
 		if isTaskKind(e.Kind) {
@@ -101,7 +106,8 @@ func (b *Bundle) Verify(key string) error {
 	}
 	replayed := engine.Tasks[b.Task.TaskID]
 	if replayed == nil || b.State == nil || replayed.Text() != b.State.Text() {
-		return fault.New(fault.VerificationFailed, "The task is not what the entries lead to: some are missing, or it was changed.")
+		return fault.New(fault.VerificationFailed,
+			"The task is not what the entries lead to: some are missing, or it was changed.")
 	}
 	shown, err := wire.Marshal(replayed.Show(b.Workspace))
 	if err != nil {

@@ -20,7 +20,9 @@ func (n *node) story(id string) {
 	n.T.Helper()
 	n.toVerdict(id, verdict(id, "rejected", 0.5))
 	n.vote(n.only().ID, gate.Ballot{Approve: true})
-	n.take(n.parties[amp.Coordinator], amp.InMessage, []byte(" "+string(with(dispatch(id, 1), "context_ref", []string{}))+"\n")) // as it came, with its spaces
+	// as it came, with its spaces
+	n.take(n.parties[amp.Coordinator], amp.InMessage,
+		[]byte(" "+string(with(dispatch(id, 1), "context_ref", []string{}))+"\n"))
 }
 
 func TestABundleIsVerifiedWithNothingButTheKey(t *testing.T) {

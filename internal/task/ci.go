@@ -66,7 +66,8 @@ func readChecks(event string, body []byte) ([]check, error) {
 			return nil, err
 		}
 		if c.Branch == "" || c.Name == "" || c.Status == "" {
-			return nil, fault.New(fault.InvalidPayload, `Say which branch, which check and which status, such as {"branch":"feature/timer","commit":"a3f8d21","check":"build","status":"failed"}.`)
+			return nil, fault.New(fault.InvalidPayload,
+				`Say which branch, which check and which status, such as {"branch":"feature/timer","commit":"a3f8d21","check":"build","status":"failed"}.`)
 		}
 		return []check{c}, nil
 	}
@@ -91,7 +92,8 @@ func readChecks(event string, body []byte) ([]check, error) {
 	case event == "status":
 		var list []check
 		for _, b := range g.Branches {
-			list = append(list, check{g.Repository.Name, b.Name, g.SHA, g.Context, githubRun{Status: "completed", Conclusion: g.State}.word()})
+			list = append(list,
+				check{g.Repository.Name, b.Name, g.SHA, g.Context, githubRun{Status: "completed", Conclusion: g.State}.word()})
 		}
 		return list, nil
 	}
@@ -138,7 +140,9 @@ func (s *Tasks) TakeChecks(ctx context.Context, workspace, event, signature stri
 	mac.Write(body)
 	given, _ := hex.DecodeString(strings.TrimPrefix(signature, "sha256="))
 	if !hmac.Equal(given, mac.Sum(nil)) {
-		return out, fault.New(fault.Unauthenticated, "Sign the body with the secret of the workspace: X-Hub-Signature-256: sha256= and the HMAC-SHA256 in hex. An operator finds the secret with GET /ops/tasks/ci.")
+		return out, fault.New(fault.Unauthenticated,
+			"Sign the body with the secret of the workspace: X-Hub-Signature-256: sha256= and the HMAC-SHA256 in hex. An "+
+				"operator finds the secret with GET /ops/tasks/ci.")
 	}
 	list, err := readChecks(event, body)
 	if err != nil {
@@ -151,7 +155,8 @@ func (s *Tasks) TakeChecks(ctx context.Context, workspace, event, signature stri
 		}
 		for _, id := range tasks {
 			err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-				return s.do(tx, workspace, amp.Input{Kind: amp.InBuild, TaskID: id, Build: &amp.Build{Name: clip(c.Name), Status: clip(c.Status)}})
+				return s.do(tx, workspace,
+					amp.Input{Kind: amp.InBuild, TaskID: id, Build: &amp.Build{Name: clip(c.Name), Status: clip(c.Status)}})
 			})
 			if err != nil {
 				return out, err
@@ -165,10 +170,13 @@ func (s *Tasks) TakeChecks(ctx context.Context, workspace, event, signature stri
 // concerned are the tasks on the branch of a check, as far as it is about what they have
 // reported last.
 func (s *Tasks) concerned(ctx context.Context, workspace string, c check) (ids []string, err error) {
-	tasks, err := store.All(s.core.DB.Reading(ctx), scanTask, "SELECT state FROM task WHERE workspace = $1 AND branch = $2 AND status <> $3 AND status <> $4 ORDER BY task_id", workspace, c.Branch, string(amp.Completed), string(amp.Terminated))
+	tasks, err := store.All(s.core.DB.Reading(ctx), scanTask,
+		"SELECT state FROM task WHERE workspace = $1 AND branch = $2 AND status <> $3 AND status <> $4 ORDER BY task_id",
+		workspace, c.Branch, string(amp.Completed), string(amp.Terminated))
 	for i := range tasks {
 		t := &tasks[i]
-		if (c.Repo == "" || path.Base(strings.TrimSuffix(strings.ReplaceAll(t.Repo, `\`, "/"), ".git")) == c.Repo) && t.Reports(c.Commit) {
+		if (c.Repo == "" || path.Base(strings.TrimSuffix(strings.ReplaceAll(t.Repo, `\`, "/"), ".git")) == c.Repo) &&
+			t.Reports(c.Commit) {
 			ids = append(ids, t.ID)
 		}
 	}

@@ -97,7 +97,10 @@ func (w *work) planGate(t *amp.Task) gate.Opening {
 	_ = wire.UnmarshalPart(w.in.Plan, &m) // it was read before
 	d := m.Payload
 	o.Project = d.Repo
-	o.Shown = gate.Shown{Title: t.ID + ": approve the plan", Summary: d.Description, ProposedAction: fmt.Sprintf("Work on the branch %s of %s.", d.Branch, d.Repo)}
+	o.Shown = gate.Shown{
+		Title: t.ID + ": approve the plan", Summary: d.Description,
+		ProposedAction: fmt.Sprintf("Work on the branch %s of %s.", d.Branch, d.Repo),
+	}
 	for _, s := range d.Subtasks {
 		o.Shown.Facts = append(o.Shown.Facts, gate.Fact{Name: s.ID, Value: s.Description})
 	}
@@ -112,7 +115,9 @@ func (s *Tasks) openLost(tx *ledger.Tx, p Party, b *refused) error {
 	w := &work{party: p}
 	o := w.newOpening(b.ErrorID, "medium")
 	o.Shown = gate.Shown{
-		Title: "An escalation that cannot be read", Summary: "An escalation came that is not in the right form and names no task. Ask who sent it: " + p.Identity.Actor() + ".",
+		Title: "An escalation that cannot be read",
+		Summary: "An escalation came that is not in the right form and names no task. Ask who sent it: " +
+			p.Identity.Actor() + ".",
 		ProposedAction: "Approve or reject to close it.",
 	}
 	due, err := gate.Prepare(o)
@@ -139,7 +144,8 @@ func (w *work) settle(out amp.Outcome) error {
 			status = gate.Rejected
 		}
 		for _, id := range gates {
-			if err := w.tasks.core.Gates.Settle(w.tx, id, status, "system", "Answered by "+strings.ReplaceAll(c.By, "_", " ")); err != nil {
+			if err := w.tasks.core.Gates.Settle(w.tx, id, status, "system",
+				"Answered by "+strings.ReplaceAll(c.By, "_", " ")); err != nil {
 				return err
 			}
 		}
@@ -148,7 +154,9 @@ func (w *work) settle(out amp.Outcome) error {
 }
 
 func (w *work) gatesAbout(about string) (ids []string, err error) {
-	return store.All(w.tx.Query, store.Text, "SELECT gate FROM task_gate WHERE workspace = $1 AND task_id = $2 AND about = $3 ORDER BY gate", w.party.Workspace, w.in.TaskID, about)
+	return store.All(w.tx.Query, store.Text,
+		"SELECT gate FROM task_gate WHERE workspace = $1 AND task_id = $2 AND about = $3 ORDER BY gate", w.party.Workspace,
+		w.in.TaskID, about)
 }
 
 // modified is what an operator may say beside yes and no.
@@ -161,7 +169,8 @@ type modified struct {
 func (s *Tasks) resolved(tx *ledger.Tx, g gate.Gate) error {
 	w := &work{tasks: s, tx: tx}
 	var about string
-	err := tx.QueryRow("SELECT workspace, task_id, about FROM task_gate WHERE gate = $1", []any{g.ID}, &w.party.Workspace, &w.in.TaskID, &about)
+	err := tx.QueryRow("SELECT workspace, task_id, about FROM task_gate WHERE gate = $1", []any{g.ID}, &w.party.Workspace,
+		&w.in.TaskID, &about)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil // an escalation without a task
 	}
@@ -171,7 +180,8 @@ func (s *Tasks) resolved(tx *ledger.Tx, g gate.Gate) error {
 	if err := w.load(); err != nil {
 		return err
 	}
-	if w.before == nil || about == aboutPlan && !w.before.PlanAsked || about != aboutPlan && w.before.Escalation(about) == nil {
+	if w.before == nil || about == aboutPlan && !w.before.PlanAsked ||
+		about != aboutPlan && w.before.Escalation(about) == nil {
 		return nil // it was answered in another way, which has settled the gate
 	}
 	i := w.instruction(g, about)
@@ -206,8 +216,9 @@ func (s *Tasks) resolved(tx *ledger.Tx, g gate.Gate) error {
 func (w *work) instruction(g gate.Gate, about string) amp.Instruction {
 	t, yes := w.before, g.Status == gate.Approved
 	i := amp.Instruction{
-		Record: "admin_instruction", ID: w.freshInstruction(), Version: amp.Version, TaskID: t.ID, Timestamp: w.tx.Now().Format(time.RFC3339Nano),
-		From: amp.Admin, Channel: "api", Actor: g.ResolvedBy, Note: cmp.Or(g.Note, "Decided at the gate."),
+		Record: "admin_instruction", ID: w.freshInstruction(), Version: amp.Version, TaskID: t.ID,
+		Timestamp: w.tx.Now().Format(time.RFC3339Nano),
+		From:      amp.Admin, Channel: "api", Actor: g.ResolvedBy, Note: cmp.Or(g.Note, "Decided at the gate."),
 	}
 	held := t.Held != nil && t.Held.Escalation == about
 	switch {

@@ -37,7 +37,8 @@ func (r *repo) git(args ...string) string {
 	r.t.Helper()
 	cmd := exec.CommandContext(r.t.Context(), "git", args...)
 	cmd.Dir = r.path
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a",
+		"GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		r.t.Fatalf("git %v: %v\n%s", args, err, out)
@@ -93,7 +94,8 @@ func TestARepositoryIsLookedInto(t *testing.T) {
 		n.refuse(amp.CommitUnknown, amp.InMessage, result(taskT, 1, "commit_hash", "0123456789"))
 		n.refuse(amp.CommitNotOnBranch, amp.InMessage, result(taskT, 1, "commit_hash", elsewhere))
 		a := n.want("reported", amp.InMessage, result(taskT, 1, "commit_hash", hash[:9]))
-		if len(a.Warnings) != 1 || a.Warnings[0].Code != amp.WarnDiff || !strings.Contains(a.Warnings[0].Detail, "2 lines added and 0 removed in 1 files") {
+		if len(a.Warnings) != 1 || a.Warnings[0].Code != amp.WarnDiff ||
+			!strings.Contains(a.Warnings[0].Detail, "2 lines added and 0 removed in 1 files") {
 			t.Errorf("%+v", a.Warnings)
 		}
 		s, _ = n.tasks.Task(t.Context(), "default", taskT)
@@ -124,7 +126,8 @@ func reported(t *testing.T, n *node, path string) (r *repo, d, res []byte, hash 
 
 func TestABranchIsFrozenAfterAResult(t *testing.T) {
 	root := t.TempDir()
-	n := start(t, filepath.Join(t.TempDir(), "db"), func(o *task.Options) { o.RepoRoots = []string{root} }) // nobody watches
+	// nobody watches
+	n := start(t, filepath.Join(t.TempDir(), "db"), func(o *task.Options) { o.RepoRoots = []string{root} })
 	r, d, res, _ := reported(t, n, filepath.Join(root, "app"))
 	r.commit("late.go", "sneaked in\n")
 	wrong := n.refuse(amp.BranchFrozen, amp.InMessage, request(taskT, idOf(d), idOf(res), 0))
@@ -143,8 +146,10 @@ func TestTheServerNoticesWhatNobodyReports(t *testing.T) {
 			scope string
 			kind  string
 		}{
-			"a frozen branch moves":     {func(r *repo) { r.commit("late.go", "x\n") }, "party:executor", "permission_denied"},
-			"unapproved work is merged": {func(r *repo) { r.git("branch", "-f", "trunk", "feature/timer") }, "task", "branch_violation"},
+			"a frozen branch moves": {func(r *repo) { r.commit("late.go", "x\n") }, "party:executor", "permission_denied"},
+			"unapproved work is merged": {func(r *repo) {
+				r.git("branch", "-f", "trunk", "feature/timer")
+			}, "task", "branch_violation"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				root := t.TempDir()
@@ -202,7 +207,8 @@ func TestNothingOfAHostileRepositoryIsRun(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	mark := filepath.Join(outside, "mark")
 	evil := filepath.Join(outside, "evil.sh")
-	if err := os.WriteFile(evil, []byte("#!/bin/sh\ntouch "+mark+"\ncat\n"), 0o700); err != nil { //nolint:gosec // it has to be a program
+	if err := os.WriteFile(evil, []byte("#!/bin/sh\ntouch "+mark+"\ncat\n"),
+		0o700); err != nil { //nolint:gosec // it has to be a program
 		t.Fatal(err)
 	}
 	secret := newRepo(t, filepath.Join(outside, "secret"))
@@ -221,10 +227,14 @@ func TestNothingOfAHostileRepositoryIsRun(t *testing.T) {
 		"a configuration full of programs": {func(path string) {
 			r := newRepo(t, path)
 			for key, value := range map[string]string{
-				"core.fsmonitor": evil, "core.hooksPath": outside, "core.sshCommand": evil, "core.pager": evil, "core.editor": evil, "diff.external": evil,
-				"diff.x.textconv": evil, "diff.x.command": evil, "filter.x.clean": evil, "filter.x.smudge": evil, "filter.x.process": evil, "gpg.program": evil,
-				"log.showSignature": "true", "credential.helper": evil, "alias.rev-parse": "!" + evil, "alias.diff-tree": "!" + evil, "core.alternateRefsCommand": evil,
-				"uploadpack.packObjectsHook": evil, "include.path": filepath.Join(outside, "absent"), "diff.orderFile": filepath.Join(outside, "fifo"),
+				"core.fsmonitor": evil, "core.hooksPath": outside, "core.sshCommand": evil, "core.pager": evil, "core.editor": evil,
+				"diff.external":   evil,
+				"diff.x.textconv": evil, "diff.x.command": evil, "filter.x.clean": evil, "filter.x.smudge": evil,
+				"filter.x.process": evil, "gpg.program": evil,
+				"log.showSignature": "true", "credential.helper": evil, "alias.rev-parse": "!" + evil,
+				"alias.diff-tree": "!" + evil, "core.alternateRefsCommand": evil,
+				"uploadpack.packObjectsHook": evil, "include.path": filepath.Join(outside, "absent"),
+				"diff.orderFile": filepath.Join(outside, "fifo"),
 			} {
 				r.git("config", key, value)
 			}

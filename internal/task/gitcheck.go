@@ -35,7 +35,8 @@ func (s *Tasks) look(ctx context.Context, w *work) *amp.GitFacts {
 	l := &looker{ctx: ctx, branch: branch, task: before, facts: &amp.GitFacts{}}
 	if l.repo, err = git.Open(ctx, s.RepoRoots, repo); err != nil {
 		if m.Dispatch != nil {
-			l.fail(amp.RepoNotGit, "/payload/repo", "There is no git repository there that may be looked into.", "a folder with a .git in it, below "+strings.Join(s.RepoRoots, " or "))
+			l.fail(amp.RepoNotGit, "/payload/repo", "There is no git repository there that may be looked into.",
+				"a folder with a .git in it, below "+strings.Join(s.RepoRoots, " or "))
 		}
 		return l.facts
 	}
@@ -67,7 +68,8 @@ type looker struct {
 }
 
 func (l *looker) fail(code amp.Code, pointer, detail, expected string) {
-	l.facts.Problems = append(l.facts.Problems, amp.Problem{Code: code, Pointer: pointer, Detail: detail, Expected: expected})
+	l.facts.Problems = append(l.facts.Problems,
+		amp.Problem{Code: code, Pointer: pointer, Detail: detail, Expected: expected})
 }
 
 // dispatch checks the branch, and notes where the work begins.
@@ -88,7 +90,10 @@ func (l *looker) dispatch() error {
 
 // plainBranch is a branch without the places where it may be.
 func plainBranch(name string) string {
-	for _, prefix := range []string{"refs/heads/", "heads/", "refs/remotes/origin/", "remotes/origin/", "origin/", "refs/remotes/upstream/", "remotes/upstream/", "upstream/"} {
+	for _, prefix := range []string{
+		"refs/heads/", "heads/", "refs/remotes/origin/", "remotes/origin/", "origin/",
+		"refs/remotes/upstream/", "remotes/upstream/", "upstream/",
+	} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok {
 			return rest
 		}
@@ -140,9 +145,12 @@ func (l *looker) compare(r *amp.Result, files map[string]git.Change) {
 		added, removed, names = added+c.Added, removed+c.Removed, append(names, name)
 	}
 	slices.Sort(names)
-	if added != int64(r.Diff.Added) || removed != int64(r.Diff.Removed) || !slices.Equal(names, slices.Sorted(slices.Values(r.Diff.Files))) {
+	if added != int64(r.Diff.Added) || removed != int64(r.Diff.Removed) ||
+		!slices.Equal(names, slices.Sorted(slices.Values(r.Diff.Files))) {
 		l.facts.Warnings = append(l.facts.Warnings, amp.Problem{
-			Code: amp.WarnDiff, Pointer: "/payload/diff_summary", Detail: fmt.Sprintf("Git says %d lines added and %d removed in %d files.", added, removed, len(names)), Expected: clip(strings.Join(names, ", ")),
+			Code: amp.WarnDiff, Pointer: "/payload/diff_summary",
+			Detail:   fmt.Sprintf("Git says %d lines added and %d removed in %d files.", added, removed, len(names)),
+			Expected: clip(strings.Join(names, ", ")),
 		})
 	}
 }
@@ -167,7 +175,9 @@ func (l *looker) request(r *amp.Request) error {
 	}
 	head, err := l.repo.Head(l.ctx, l.branch)
 	if err == nil && head != sub.Head {
-		l.fail(amp.BranchFrozen, "/payload/task_result_ref", "The branch has moved since the result: it was at "+sub.Head+" and is at "+head+".", "the branch as the result has left it, or a new dispatch")
+		l.fail(amp.BranchFrozen, "/payload/task_result_ref",
+			"The branch has moved since the result: it was at "+sub.Head+" and is at "+head+".",
+			"the branch as the result has left it, or a new dispatch")
 	}
 	return err
 }
@@ -195,7 +205,9 @@ func (l *looker) verdict(v *amp.Verdict) error {
 	for name, c := range files {
 		listed := slices.ContainsFunc(v.Fixes, func(f amp.Fix) bool { return f.File == name })
 		if lines := max(c.Added, c.Removed); !listed || lines >= maxFix {
-			l.fail(amp.FixScope, "/payload/direct_fixes", fmt.Sprintf("Git says that %.200q was changed by %d lines.", name, lines), "every file that was changed, each by fewer than 5 lines; else the decision rejected")
+			l.fail(amp.FixScope, "/payload/direct_fixes",
+				fmt.Sprintf("Git says that %.200q was changed by %d lines.", name, lines),
+				"every file that was changed, each by fewer than 5 lines; else the decision rejected")
 			return nil
 		}
 	}

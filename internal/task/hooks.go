@@ -67,7 +67,11 @@ func (w *work) deliver(next *amp.Task, out amp.Outcome) error {
 		if err != nil {
 			return err
 		}
-		_, err = deliver.Queue(w.tx, deliver.Delivery{Workspace: w.party.Workspace, Target: hook.URL, Payload: payload, Receiver: receiverOf(m.To), Generation: hook.Generation, Trace: w.trace()})
+		_, err = deliver.Queue(w.tx,
+			deliver.Delivery{
+				Workspace: w.party.Workspace, Target: hook.URL, Payload: payload, Receiver: receiverOf(m.To),
+				Generation: hook.Generation, Trace: w.trace(),
+			})
 		if err != nil {
 			return err
 		}
@@ -81,15 +85,19 @@ func (s *Tasks) Webhook(ctx context.Context, workspace string, role amp.Role) (S
 	return shown, err
 }
 
-func (s *Tasks) hookOf(ctx context.Context, named string, role amp.Role) (workspace string, shown ShownWebhook, err error) {
+func (s *Tasks) hookOf(ctx context.Context, named string, role amp.Role) (workspace string, shown ShownWebhook,
+	err error,
+) {
 	shown.Role = role
 	if role != amp.Admin && !slices.Contains(amp.AgentRoles, role) {
-		return "", shown, fault.New(fault.NotFound, "There is no role %.40q. The roles are admin, coordinator, executor and reviewer.", role)
+		return "", shown,
+			fault.New(fault.NotFound, "There is no role %.40q. The roles are admin, coordinator, executor and reviewer.", role)
 	}
 	if workspace, err = roster.WorkspaceOf(ctx, named); err != nil {
 		return "", shown, err
 	}
-	err = s.core.DB.QueryRow(ctx, "SELECT url, generation FROM task_hook WHERE workspace = $1 AND role = $2", []any{workspace, string(role)}, &shown.URL, &shown.Generation)
+	err = s.core.DB.QueryRow(ctx, "SELECT url, generation FROM task_hook WHERE workspace = $1 AND role = $2",
+		[]any{workspace, string(role)}, &shown.URL, &shown.Generation)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}
@@ -98,7 +106,9 @@ func (s *Tasks) hookOf(ctx context.Context, named string, role amp.Role) (worksp
 }
 
 // SetWebhook has the messages to a role sent to an address, too, or to none.
-func (s *Tasks) SetWebhook(ctx context.Context, by roster.Identity, workspace string, role amp.Role, in NewWebhook) (ShownWebhook, error) {
+func (s *Tasks) SetWebhook(ctx context.Context, by roster.Identity, workspace string, role amp.Role,
+	in NewWebhook,
+) (ShownWebhook, error) {
 	workspace, shown, err := s.hookOf(ctx, workspace, role)
 	if err != nil {
 		return shown, err
@@ -110,7 +120,10 @@ func (s *Tasks) SetWebhook(ctx context.Context, by roster.Identity, workspace st
 	shown.Webhook = Webhook(next)
 	shown.Secret = s.core.Outbox.SecretFor(workspace, receiverOf(role), shown.Generation).Reveal()
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: workspace, Kind: kindHooked, Actor: by.Actor(), Subject: string(role), Body: hooked{shown.Webhook, role}})
+		tx.Append(ledger.Event{
+			Workspace: workspace, Kind: kindHooked, Actor: by.Actor(), Subject: string(role),
+			Body: hooked{shown.Webhook, role},
+		})
 		return nil
 	})
 	return shown, err

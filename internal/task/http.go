@@ -15,29 +15,73 @@ import (
 func (s *Tasks) Routes() []wire.Route {
 	inWorkspace := wire.Param{Name: "workspace", Meaning: "the workspace of the tasks, for operators; default when absent"}
 	post := func(path, summary string, auth wire.Auth, kind amp.Kind) wire.Route {
-		return wire.Route{Method: "POST", Path: path, Summary: summary, Auth: auth, Query: []wire.Param{inWorkspace}, RequestMedia: "application/json", Answer: Answer{}, Status: http.StatusAccepted, Handle: s.post(kind)}
+		return wire.Route{
+			Method: "POST", Path: path, Summary: summary, Auth: auth, Query: []wire.Param{inWorkspace},
+			RequestMedia: "application/json", Answer: Answer{}, Status: http.StatusAccepted, Handle: s.post(kind),
+		}
 	}
 	return []wire.Route{
-		post("/amp/messages", "Send one of the five messages; 202 when it is stored, 200 when it was before", wire.Party, amp.InMessage),
+		post("/amp/messages", "Send one of the five messages; 202 when it is stored, 200 when it was before", wire.Party,
+			amp.InMessage),
 		post("/amp/messages/{msg_id}/ack", "Acknowledge a message, or refuse it", wire.Party, amp.InAck),
 		post("/amp/heartbeats", "Say that work on a task goes on", wire.Agent, amp.InHeartbeat),
-		post("/amp/tasks/{task_id}/instructions", "Instruct as the admin: resume, terminate, approve_plan and others", wire.Operator, amp.InInstruction),
-		{Method: "GET", Path: "/amp/messages", Summary: "The messages that wait for a role; reading is not acknowledging", Auth: wire.Party, Answer: Inbox{}, Handle: wire.Answer(http.StatusOK, s.getMessages), Query: []wire.Param{
-			{Name: "to", Meaning: "the role; your own when absent"},
-			{Name: "wait", Meaning: "how long to wait for a message, such as 30s; 55s at most"},
-			{Name: "after", Meaning: "everything after this entry, acknowledged or not; what waits when absent", Number: true},
-			{Name: "limit", Meaning: "how many at the most; 100 when absent", Number: true},
-			inWorkspace,
-		}},
-		{Method: "GET", Path: "/amp/tasks", Summary: "The board: tasks, those that changed last first, and how many there are of each status", Auth: wire.Party, Query: append(slices.Clone(wire.PageParams), wire.Param{Name: "status", Meaning: "only tasks of this status"}, inWorkspace), Answer: Page{}, Handle: wire.Answer(http.StatusOK, s.getTasks)},
-		{Method: "GET", Path: "/amp/tasks/{task_id}", Summary: "A task as it stands", Auth: wire.Party, Query: []wire.Param{{Name: "messages", Meaning: "true to have every message with it"}, inWorkspace}, Answer: amp.Record{}, Handle: wire.Answer(http.StatusOK, s.getTask)},
-		{Method: "GET", Path: "/amp/me", Summary: "Who the key is, and the role that it plays in tasks", Auth: wire.Agent, Answer: Me{}, Handle: wire.Answer(http.StatusOK, getMe)},
-		{Method: "GET", Path: "/amp/tasks/{task_id}/bundle", Summary: "Everything about a task, each entry with a proof that it is in the ledger", Auth: wire.Viewer, Query: []wire.Param{inWorkspace}, Answer: Bundle{}, Handle: wire.Answer(http.StatusOK, s.getBundle)},
-		{Method: "POST", Path: "/amp/checks", Summary: "The status of a check, as GitHub posts it or in our own form, signed with the workspace's secret", Query: []wire.Param{inWorkspace}, RequestMedia: "application/json", Answer: Checked{}, Handle: s.postChecks},
-		{Method: "GET", Path: "/ops/tasks/ci", Summary: "Where checks are posted, and the secret that signs them", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Answer: CI{}, Handle: wire.Answer(http.StatusOK, s.getCI)},
-		{Method: "GET", Path: "/ops/tasks/webhooks/{role}", Summary: "Where the messages to a role are sent, with the secret that verifies them", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Answer: ShownWebhook{}, Handle: wire.Answer(http.StatusOK, s.getHook)},
-		{Method: "PUT", Path: "/ops/tasks/webhooks/{role}", Summary: "Have the messages to a role sent to an address, too", Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Request: NewWebhook{}, Answer: ShownWebhook{}, Handle: wire.Take(http.StatusOK, maxSetting, s.putHook)},
-		{Method: "GET", Path: "/amp/errors", Summary: "What was refused and why, the newest first: an agent sees its own", Auth: wire.Party, Query: append(slices.Clone(wire.PageParams), wire.Param{Name: "task_id", Meaning: "only about this task"}, inWorkspace), Answer: ErrorPage{}, Handle: wire.Answer(http.StatusOK, s.getErrors)},
+		post("/amp/tasks/{task_id}/instructions", "Instruct as the admin: resume, terminate, approve_plan and others",
+			wire.Operator, amp.InInstruction),
+		{
+			Method: "GET", Path: "/amp/messages", Summary: "The messages that wait for a role; reading is not acknowledging",
+			Auth: wire.Party, Answer: Inbox{}, Handle: wire.Answer(http.StatusOK, s.getMessages), Query: []wire.Param{
+				{Name: "to", Meaning: "the role; your own when absent"},
+				{Name: "wait", Meaning: "how long to wait for a message, such as 30s; 55s at most"},
+				{Name: "after", Meaning: "everything after this entry, acknowledged or not; what waits when absent", Number: true},
+				{Name: "limit", Meaning: "how many at the most; 100 when absent", Number: true},
+				inWorkspace,
+			},
+		},
+		{
+			Method: "GET", Path: "/amp/tasks", Summary: "The board: tasks, those that changed last first, and how " +
+				"many there are of each status", Auth: wire.Party,
+			Query: append(slices.Clone(wire.PageParams), wire.Param{Name: "status", Meaning: "only tasks of this status"},
+				inWorkspace), Answer: Page{}, Handle: wire.Answer(http.StatusOK, s.getTasks),
+		},
+		{
+			Method: "GET", Path: "/amp/tasks/{task_id}", Summary: "A task as it stands", Auth: wire.Party,
+			Query:  []wire.Param{{Name: "messages", Meaning: "true to have every message with it"}, inWorkspace},
+			Answer: amp.Record{}, Handle: wire.Answer(http.StatusOK, s.getTask),
+		},
+		{
+			Method: "GET", Path: "/amp/me", Summary: "Who the key is, and the role that it plays in tasks", Auth: wire.Agent,
+			Answer: Me{}, Handle: wire.Answer(http.StatusOK, getMe),
+		},
+		{
+			Method: "GET", Path: "/amp/tasks/{task_id}/bundle",
+			Summary: "Everything about a task, each entry with a proof that it is in the ledger", Auth: wire.Viewer,
+			Query: []wire.Param{inWorkspace}, Answer: Bundle{}, Handle: wire.Answer(http.StatusOK, s.getBundle),
+		},
+		{
+			Method: "POST", Path: "/amp/checks",
+			Summary: "The status of a check, as GitHub posts it or in our own form, signed with the workspace's secret",
+			Query:   []wire.Param{inWorkspace}, RequestMedia: "application/json", Answer: Checked{}, Handle: s.postChecks,
+		},
+		{
+			Method: "GET", Path: "/ops/tasks/ci", Summary: "Where checks are posted, and the secret that signs them",
+			Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Answer: CI{}, Handle: wire.Answer(http.StatusOK, s.getCI),
+		},
+		{
+			Method: "GET", Path: "/ops/tasks/webhooks/{role}",
+			Summary: "Where the messages to a role are sent, with the secret that verifies them", Auth: wire.Operator,
+			Query: []wire.Param{inWorkspace}, Answer: ShownWebhook{}, Handle: wire.Answer(http.StatusOK, s.getHook),
+		},
+		{
+			Method: "PUT", Path: "/ops/tasks/webhooks/{role}", Summary: "Have the messages to a role sent to an address, too",
+			Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Request: NewWebhook{}, Answer: ShownWebhook{},
+			Handle: wire.Take(http.StatusOK, maxSetting, s.putHook),
+		},
+		{
+			Method: "GET", Path: "/amp/errors", Summary: "What was refused and why, the newest first: an agent sees its own",
+			Auth: wire.Party, Query: append(slices.Clone(wire.PageParams),
+				wire.Param{Name: "task_id", Meaning: "only about this task"}, inWorkspace), Answer: ErrorPage{},
+			Handle: wire.Answer(http.StatusOK, s.getErrors),
+		},
 	}
 }
 
@@ -169,7 +213,8 @@ func (s *Tasks) postChecks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out, err := s.TakeChecks(r.Context(), r.URL.Query().Get("workspace"), r.Header.Get(githubEvent), r.Header.Get("X-Hub-Signature-256"), body)
+	out, err := s.TakeChecks(r.Context(), r.URL.Query().Get("workspace"), r.Header.Get(githubEvent),
+		r.Header.Get("X-Hub-Signature-256"), body)
 	if err != nil {
 		return err
 	}
@@ -181,5 +226,6 @@ func (s *Tasks) getHook(r *http.Request) (ShownWebhook, error) {
 }
 
 func (s *Tasks) putHook(r *http.Request, in NewWebhook) (ShownWebhook, error) {
-	return s.SetWebhook(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"), amp.Role(r.PathValue("role")), in)
+	return s.SetWebhook(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"),
+		amp.Role(r.PathValue("role")), in)
 }

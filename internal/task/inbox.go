@@ -27,9 +27,11 @@ func (p Party) inboxOf(to amp.Role) (amp.Role, error) {
 	case to == "":
 		return p.Role, nil
 	case to != amp.Admin && !slices.Contains(amp.AgentRoles, to):
-		return to, fault.New(fault.InvalidRequest, "to should be admin, coordinator, executor or reviewer, and is %.40q.", string(to)).About("to")
+		return to, fault.New(fault.InvalidRequest, "to should be admin, coordinator, executor or reviewer, and is %.40q.",
+			string(to)).About("to")
 	case p.Role != to && p.Role != amp.Admin:
-		return to, fault.New(fault.Forbidden, "Your key is that of the %s, who reads the messages to the %s. Ask with to=%s.", p.Role, p.Role, p.Role).About("to")
+		return to, fault.New(fault.Forbidden, "Your key is that of the %s, who reads the messages to the %s. Ask with to=%s.",
+			p.Role, p.Role, p.Role).About("to")
 	}
 	return to, nil
 }
@@ -37,7 +39,9 @@ func (p Party) inboxOf(to amp.Role) (amp.Role, error) {
 // Wait reads the inbox of a role, the caller's own for "", and waits for as long if there is
 // nothing in it. With after 0 it is what is not acknowledged; else it is everything that came after that
 // entry. Reading is not acknowledging.
-func (s *Tasks) Wait(ctx context.Context, p Party, to amp.Role, after int64, limit int, wait time.Duration) (Inbox, error) {
+func (s *Tasks) Wait(ctx context.Context, p Party, to amp.Role, after int64, limit int, wait time.Duration) (Inbox,
+	error,
+) {
 	to, err := p.inboxOf(to)
 	if err != nil {
 		return Inbox{}, err

@@ -33,11 +33,14 @@ func play(t *rapid.T, s *amp.Task, id string) (amp.Kind, []byte) {
 	case 3:
 		return amp.InInstruction, instruct(id, "reassign", "target", role)
 	case 4:
-		return amp.InInstruction, instruct(id, "override_verdict", "new_decision", []string{"approved", "rejected"}[pick("new", 2)], "note", "I looked")
+		return amp.InInstruction,
+			instruct(id, "override_verdict", "new_decision", []string{"approved", "rejected"}[pick("new", 2)], "note",
+				"I looked")
 	case 5, 6, 7, 8:
 		if len(s.Open) > 0 {
 			refs := []string{s.Open[pick("open", len(s.Open))].ID}
-			return amp.InInstruction, instruct(id, "resume", "escalation_refs", refs, "reset_reject_count", pick("reset", 2) == 0)
+			return amp.InInstruction,
+				instruct(id, "resume", "escalation_refs", refs, "reset_reject_count", pick("reset", 2) == 0)
 		}
 	case 9, 10, 11, 12:
 		if len(s.Awaiting) > 0 {
@@ -78,7 +81,8 @@ func playMessage(s *amp.Task, id string, pick func(string, int) int) []byte {
 		return verdict(id, decision, []float64{0.95, 0.95, 0.79}[pick("confidence", 3)])
 	default:
 		return with(dispatch(id, 1), "payload", object{
-			"description": "Again", "repo": "/srv/repos/app", "branch": "feature/timer", "acceptance_criteria": []string{"All tests pass", "No leak"}, "risk_level": "medium",
+			"description": "Again", "repo": "/srv/repos/app", "branch": "feature/timer",
+			"acceptance_criteria": []string{"All tests pass", "No leak"}, "risk_level": "medium",
 			"subtasks": []object{{"subtask_id": sub.ID, "description": "Again", "estimated_lines": 1}},
 		})
 	}
@@ -104,7 +108,8 @@ func check(before, after *amp.Task, in amp.Input, out amp.Outcome) error {
 		return fmt.Errorf("%d reviews are open", open)
 	case in.Message != nil && in.Message.Escalation == nil && has(amp.HoldLocked):
 		return fmt.Errorf("%s was taken while the task was locked", in.Message.MsgID)
-	case in.Message != nil && in.Message.Escalation == nil && (before.Phase == amp.Completed || before.Phase == amp.Terminated):
+	case in.Message != nil && in.Message.Escalation == nil &&
+		(before.Phase == amp.Completed || before.Phase == amp.Terminated):
 		return fmt.Errorf("%s was taken after the end", in.Message.MsgID)
 	case after.Streak > after.Count || after.Count > after.Lifetime:
 		return fmt.Errorf("streak %d, count %d, ever %d", after.Streak, after.Count, after.Lifetime)

@@ -97,7 +97,8 @@ func (m *Mirror) last(ctx context.Context) (seq int64, begun bool, err error) {
 	}
 	_, number, ok := strings.Cut(text, mirrorTrailer)
 	if !ok {
-		return 0, false, fault.New(fault.Conflict, "The newest commit of the mirror in %s is not ours. Remove the folder, and it is written anew.", m.dir)
+		return 0, false, fault.New(fault.Conflict,
+			"The newest commit of the mirror in %s is not ours. Remove the folder, and it is written anew.", m.dir)
 	}
 	seq, err = strconv.ParseInt(strings.TrimSpace(number), 10, 64)
 	return seq, true, err
@@ -118,7 +119,8 @@ func writeCommit(to *bytes.Buffer, e *ledger.Entry, onBranch bool) error {
 		files[path.Join(e.Workspace, e.Subject+".json")] = append(text, '\n')
 	}
 	if b.Record != nil {
-		files[path.Join(e.Workspace, e.Subject, fmt.Sprintf("%012d-%s.json", e.Seq, strings.ReplaceAll(e.Kind, ".", "-")))] = append(bytes.Clone(b.Record), '\n')
+		files[path.Join(e.Workspace, e.Subject,
+			fmt.Sprintf("%012d-%s.json", e.Seq, strings.ReplaceAll(e.Kind, ".", "-")))] = append(bytes.Clone(b.Record), '\n')
 	}
 	at := fmt.Sprintf("%d +0000", e.At.Unix())
 	who := strings.Map(func(r rune) rune {
@@ -128,7 +130,9 @@ func writeCommit(to *bytes.Buffer, e *ledger.Entry, onBranch bool) error {
 		return r
 	}, e.Actor)
 	message := fmt.Sprintf("%s: %s\n\n%s%d\n", e.Subject, e.Kind, mirrorTrailer, e.Seq)
-	_, _ = fmt.Fprintf(to, "commit refs/heads/%s\nauthor %s <%s@signalbox.invalid> %s\ncommitter Signalbox <signalbox@signalbox.invalid> %s\ndata %d\n%s", mirrorBranch, who, strings.ReplaceAll(who, " ", "."), at, at, len(message), message)
+	_, _ = fmt.Fprintf(to, "commit refs/heads/%s\nauthor %s <%s@signalbox.invalid> %s\n"+
+		"committer Signalbox <signalbox@signalbox.invalid> %s\ndata %d\n%s", mirrorBranch, who,
+		strings.ReplaceAll(who, " ", "."), at, at, len(message), message)
 	if onBranch {
 		_, _ = fmt.Fprintf(to, "from refs/heads/%s^0\n", mirrorBranch)
 	}
@@ -145,7 +149,11 @@ const mirrorTime = 8 * time.Second
 func (m *Mirror) git(ctx context.Context, in *bytes.Buffer, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, mirrorTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", m.dir, "-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "safe.directory=*"}, args...)...)
+	cmd := exec.CommandContext(ctx, "git",
+		append([]string{
+			"-C", m.dir, "-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0",
+			"-c", "safe.directory=*",
+		}, args...)...)
 	cmd.Env = git.Environment()
 	if in != nil {
 		cmd.Stdin = in

@@ -16,7 +16,8 @@ import (
 // Task finds a task.
 func (s *Tasks) Task(ctx context.Context, workspace, taskID string) (*amp.Task, error) {
 	var state []byte
-	err := s.core.DB.QueryRow(ctx, "SELECT state FROM task WHERE workspace = $1 AND task_id = $2", []any{workspace, taskID}, &state)
+	err := s.core.DB.QueryRow(ctx, "SELECT state FROM task WHERE workspace = $1 AND task_id = $2",
+		[]any{workspace, taskID}, &state)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, fault.New(fault.NotFound, "There is no task %.40q. GET /amp/tasks lists those there are.", taskID)
 	}
@@ -36,12 +37,16 @@ type Page struct {
 
 // Board lists the tasks of a workspace, of one status or of all, those that changed last
 // first.
-func (s *Tasks) Board(ctx context.Context, workspace, status string, before int64, beforeID string, limit int) (Page, error) {
+func (s *Tasks) Board(ctx context.Context, workspace, status string, before int64, beforeID string, limit int) (Page,
+	error,
+) {
 	page := Page{Tasks: []amp.Record{}, Counts: map[string]int64{}}
 	var where store.Where
 	where.And("workspace = %s AND (updated_at, task_id) < (%s, %s)", workspace, before, beforeID)
 	where.Equal("status", status)
-	tasks, err := store.All(s.core.DB.Reading(ctx), scanTask, "SELECT state FROM task WHERE "+where.String()+" ORDER BY updated_at DESC, task_id DESC LIMIT "+where.Mark(limit+1), where.Args()...)
+	tasks, err := store.All(s.core.DB.Reading(ctx), scanTask,
+		"SELECT state FROM task WHERE "+where.String()+" ORDER BY updated_at DESC, task_id DESC LIMIT "+where.Mark(limit+1),
+		where.Args()...)
 	if err != nil {
 		return page, store.Explain(err)
 	}
@@ -52,7 +57,8 @@ func (s *Tasks) Board(ctx context.Context, workspace, status string, before int6
 		last := page.Tasks[limit-1]
 		page.Next = wire.Cursor(fmt.Sprint(last.UpdatedAt.UnixMicro()), last.TaskID)
 	}
-	page.Counts, err = store.Map[string, int64](s.core.DB.Reading(ctx), "SELECT status, tasks FROM task_count WHERE workspace = $1 AND tasks > 0", workspace)
+	page.Counts, err = store.Map[string, int64](s.core.DB.Reading(ctx),
+		"SELECT status, tasks FROM task_count WHERE workspace = $1 AND tasks > 0", workspace)
 	return page, store.Explain(err)
 }
 
@@ -80,12 +86,15 @@ func (s *Tasks) messages(ctx context.Context, where string, args ...any) (list [
 		err = e.Decode(&b)
 		one.Seq, one.ReceivedAt, one.Message = e.Seq, e.At, b.Record
 		return one, err
-	}, "SELECT m.acked, "+ledger.EntryColumns+" FROM task_message m JOIN "+ledger.EntryTable+" ON e.seq = m.seq WHERE "+where, args...)
+	}, "SELECT m.acked, "+ledger.EntryColumns+" FROM task_message m JOIN "+ledger.EntryTable+" ON e.seq = m.seq WHERE "+
+		where, args...)
 	return list, store.Explain(err)
 }
 
 // Errors lists refused documents, the newest first; actor, if not "", is whose.
-func (s *Tasks) Errors(ctx context.Context, workspace, actor, taskID string, before int64, limit int) (list []ErrorRecord, next int64, err error) {
+func (s *Tasks) Errors(ctx context.Context, workspace, actor, taskID string, before int64,
+	limit int,
+) (list []ErrorRecord, next int64, err error) {
 	var where store.Where
 	where.And("x.workspace = %s AND x.seq < %s", workspace, before)
 	where.Equal("x.actor", actor)
@@ -100,6 +109,7 @@ func (s *Tasks) Errors(ctx context.Context, workspace, actor, taskID string, bef
 		err := wire.UnmarshalPart(body, &one)
 		list = append(list, one)
 		return err
-	}, "SELECT x.seq, e.body FROM task_error x JOIN "+ledger.EntryTable+" ON e.seq = x.seq WHERE "+where.String()+" ORDER BY x.seq DESC LIMIT "+where.Mark(limit), where.Args()...)
+	}, "SELECT x.seq, e.body FROM task_error x JOIN "+ledger.EntryTable+" ON e.seq = x.seq WHERE "+where.String()+
+		" ORDER BY x.seq DESC LIMIT "+where.Mark(limit), where.Args()...)
 	return list, next, store.Explain(err)
 }

@@ -64,7 +64,10 @@ func (b *recorded) encode() (ledger.Body, error) {
 	if err != nil {
 		return ledger.Body{}, err
 	}
-	return ledger.Body{Value: b, JSON: wire.Splice(text, wire.Member{Name: "task", Value: b.state}, wire.Member{Name: "record", Value: b.Record})}, nil
+	return ledger.Body{
+		Value: b,
+		JSON:  wire.Splice(text, wire.Member{Name: "task", Value: b.state}, wire.Member{Name: "record", Value: b.Record}),
+	}, nil
 }
 
 // refused is the body of task.refused: one line of the error log.
@@ -124,7 +127,8 @@ const maxID = 200
 func isTaskID(text string) bool {
 	year, number, ok := strings.Cut(strings.TrimPrefix(text, "T-"), "-")
 	digits := func(s string) bool { return strings.Trim(s, "0123456789") == "" }
-	return ok && strings.HasPrefix(text, "T-") && len(year) == 4 && len(number) >= 3 && len(number) <= 6 && digits(year) && digits(number)
+	return ok && strings.HasPrefix(text, "T-") && len(year) == 4 && len(number) >= 3 && len(number) <= 6 && digits(year) &&
+		digits(number)
 }
 
 // work is one input on its way through a transaction.
@@ -144,10 +148,12 @@ func (w *work) load() error {
 	w.world.Now = w.tx.Now().UnixMicro()
 	w.world.Refs, w.hooks = map[string]amp.Ref{}, map[amp.Role]Webhook{}
 	w.world.Taken = w.taken
-	text := "SELECT 0, '', '', '', FALSE, 0, state FROM task WHERE workspace = $1 AND task_id = $2 UNION ALL SELECT 2, role, url, '', FALSE, generation, NULL FROM task_hook WHERE workspace = $1"
+	text := "SELECT 0, '', '', '', FALSE, 0, state FROM task WHERE workspace = $1 AND task_id = $2 UNION ALL SELECT 2, " +
+		"role, url, '', FALSE, generation, NULL FROM task_hook WHERE workspace = $1"
 	args := []any{w.party.Workspace, w.in.TaskID}
 	if refs := w.in.Refs(); len(refs) > 0 {
-		text += " UNION ALL SELECT 1, msg_id, task_id, receiver || ' ' || hash, acked, 0, NULL FROM task_message WHERE workspace = $1 AND msg_id IN (" + store.Marks(3, len(refs)) + ")"
+		text += " UNION ALL SELECT 1, msg_id, task_id, receiver || ' ' || hash, acked, 0, NULL FROM " +
+			"task_message WHERE workspace = $1 AND msg_id IN (" + store.Marks(3, len(refs)) + ")"
 		for _, one := range refs {
 			args = append(args, one)
 		}
@@ -181,7 +187,8 @@ func (w *work) loaded(scan func(...any) error) error {
 // when the transaction commits.
 func (w *work) taken(msgID string) bool {
 	var one int
-	return w.tx.QueryRow("SELECT 1 FROM task_message WHERE workspace = $1 AND msg_id = $2", []any{w.party.Workspace, msgID}, &one) == nil
+	return w.tx.QueryRow("SELECT 1 FROM task_message WHERE workspace = $1 AND msg_id = $2",
+		[]any{w.party.Workspace, msgID}, &one) == nil
 }
 
 // trace ties together everything about a task.
@@ -191,7 +198,8 @@ func (w *work) trace() string { return "task:" + w.party.Workspace + ":" + w.in.
 func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain) error {
 	kind, actor := kindNoted, "system"
 	main := &recorded{
-		Input: w.in.Kind, Now: w.world.Now, By: w.in.From, Agent: w.world.Agent, AskPlan: w.world.AskPlan, PlanOK: w.world.PlanOK, Git: w.world.Git,
+		Input: w.in.Kind, Now: w.world.Now, By: w.in.From, Agent: w.world.Agent, AskPlan: w.world.AskPlan,
+		PlanOK: w.world.PlanOK, Git: w.world.Git,
 		Build: w.in.Build, Lost: w.in.Lost, Moved: w.in.Moved, Warnings: out.Warnings,
 		Acked: out.Acked, Reopened: out.Reopened, Closed: out.Closed, Task: next, Decision: decision, Record: w.in.Raw,
 		row: new(messageRow),
@@ -203,7 +211,10 @@ func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain)
 	case amp.InMessage:
 		m := w.in.Message
 		kind = kinds[m.Type]
-		main.row = &messageRow{MsgID: m.MsgID, Type: string(m.Type), To: string(m.To), RequiresAck: m.RequiresAck, hash: w.in.Hash}
+		main.row = &messageRow{
+			MsgID: m.MsgID, Type: string(m.Type), To: string(m.To), RequiresAck: m.RequiresAck,
+			hash: w.in.Hash,
+		}
 	case amp.InAck:
 		kind = kindAcked
 	case amp.InHeartbeat:
@@ -263,7 +274,10 @@ func (w *work) append(kind, actor string, b *recorded) error {
 	if err != nil {
 		return err
 	}
-	w.tx.Append(ledger.Event{Workspace: w.party.Workspace, Kind: kind, Actor: actor, Subject: w.in.TaskID, Trace: w.trace(), Body: body})
+	w.tx.Append(ledger.Event{
+		Workspace: w.party.Workspace, Kind: kind, Actor: actor, Subject: w.in.TaskID,
+		Trace: w.trace(), Body: body,
+	})
 	return nil
 }
 

@@ -31,7 +31,8 @@ func Replay(p amp.Policy, entries []ledger.Entry) (*amp.Engine, error) {
 			return nil, fmt.Errorf("entry %d (%s) would be refused now: %s", entries[i].Seq, entries[i].Kind, refusal)
 		}
 		if got, want := e.Tasks[in.TaskID].Text(), b.Task.Text(); got != want {
-			return nil, fmt.Errorf("after entry %d (%s) the task is\n%s\nand the entry says\n%s", entries[i].Seq, entries[i].Kind, got, want)
+			return nil, fmt.Errorf("after entry %d (%s) the task is\n%s\nand the entry says\n%s", entries[i].Seq,
+				entries[i].Kind, got, want)
 		}
 	}
 	return e, nil

@@ -80,7 +80,8 @@ func (s *Tasks) complete(p Party, sent Document) ([]byte, *amp.Refusal) {
 		field, taskID = "ack_of", amp.TaskOf(sent.About)
 	}
 	if text, given := members[field].(string); given && sent.About != "" && text != sent.About {
-		return sent.Raw, amp.Refuse(amp.LayerSemantic, amp.RefMismatch, "/"+field, "The address names "+sent.About+".", sent.About, sent.About)
+		return sent.Raw, amp.Refuse(amp.LayerSemantic, amp.RefMismatch, "/"+field, "The address names "+sent.About+".",
+			sent.About, sent.About)
 	}
 	if _, whole := members["record"]; whole {
 		return sent.Raw, nil
@@ -101,7 +102,10 @@ func (s *Tasks) complete(p Party, sent Document) ([]byte, *amp.Refusal) {
 		set("channel", "api")
 		members["actor"] = p.Identity.Name
 	}
-	members["record"] = map[amp.Kind]string{amp.InAck: "ack", amp.InHeartbeat: "heartbeat", amp.InInstruction: "admin_instruction"}[sent.Kind]
+	members["record"] = map[amp.Kind]string{
+		amp.InAck: "ack", amp.InHeartbeat: "heartbeat",
+		amp.InInstruction: "admin_instruction",
+	}[sent.Kind]
 	set("protocol_version", amp.Version)
 	set("timestamp", now.Format(time.RFC3339Nano))
 	set("from", string(p.Role))

@@ -23,7 +23,10 @@ const Name = "task"
 
 // Protocol is AMP/1.0 tasks, for the server's list.
 func Protocol() protocol.Protocol {
-	return protocol.Protocol{Name: Name, Label: "Tasks", Migrations: Migrations, Projection: Projection(), Readers: Readers()}
+	return protocol.Protocol{
+		Name: Name, Label: "Tasks", Migrations: Migrations, Projection: Projection(),
+		Readers: Readers(),
+	}
 }
 
 // RoleLabel is the label of an agent that says which role it plays. Operators set it.
@@ -73,7 +76,8 @@ type Party struct {
 func RoleOf(who roster.Identity) (amp.Role, error) {
 	if who.Kind == roster.HolderOperator {
 		if !who.Role.Allows(roster.Operator) {
-			return "", fault.New(fault.Forbidden, "A viewer sees tasks and does not speak in them. Ask an admin for the role operator.")
+			return "", fault.New(fault.Forbidden,
+				"A viewer sees tasks and does not speak in them. Ask an admin for the role operator.")
 		}
 		return amp.Admin, nil
 	}
@@ -82,7 +86,9 @@ func RoleOf(who roster.Identity) (amp.Role, error) {
 			return r, nil
 		}
 	}
-	return "", fault.New(fault.Forbidden, "This agent has no role in tasks. An operator gives it one: PATCH /ops/agents/%s with {\"labels\":{\"%s\":\"executor\"}}, or coordinator, or reviewer.", who.Name, RoleLabel)
+	return "", fault.New(fault.Forbidden,
+		"This agent has no role in tasks. An operator gives it one: PATCH /ops/agents/%s with "+
+			"{\"labels\":{\"%s\":\"executor\"}}, or coordinator, or reviewer.", who.Name, RoleLabel)
 }
 
 // Answer is what the sender of a document that was taken hears.
@@ -108,7 +114,8 @@ func (s *Tasks) Take(ctx context.Context, p Party, kind amp.Kind, raw []byte) (A
 		refusal = amp.MayPlay(in, p.Role)
 	}
 	if refusal == nil && p.Identity.Suspended && !in.IsEscalation() {
-		refusal = amp.Refuse(amp.LayerAuth, amp.AuthPolicy, "", "This agent is suspended.", "nothing until an operator resumes it; an escalation is taken", nil)
+		refusal = amp.Refuse(amp.LayerAuth, amp.AuthPolicy, "", "This agent is suspended.",
+			"nothing until an operator resumes it; an escalation is taken", nil)
 	}
 	if refusal != nil {
 		return s.refused(ctx, p, kind, raw, refusal, in.Warnings)
@@ -134,7 +141,8 @@ func (s *Tasks) Take(ctx context.Context, p Party, kind amp.Kind, raw []byte) (A
 		return err
 	})
 	if store.IsUnique(err) {
-		return Answer{}, nil, fault.Wrap(err, fault.Conflict, "The same message came twice at the same moment. Send it again.")
+		return Answer{}, nil,
+			fault.Wrap(err, fault.Conflict, "The same message came twice at the same moment. Send it again.")
 	}
 	return answer, wrong, err
 }
@@ -199,9 +207,11 @@ func (s *Tasks) ask(ctx context.Context, w *work) (*rulebook.Plain, *amp.Refusal
 	}
 	reason := d.Reason
 	if d.Action == policy.Modify {
-		reason = "The rule " + d.Rule + " would change the message, which is its sender's. An operator should change the policy."
+		reason = "The rule " + d.Rule +
+			" would change the message, which is its sender's. An operator should change the policy."
 	}
-	return nil, amp.Refuse(amp.LayerAuth, amp.AuthPolicy, "", reason, "a dispatch that the policy allows, or an escalation", nil), nil
+	return nil, amp.Refuse(amp.LayerAuth, amp.AuthPolicy, "", reason,
+		"a dispatch that the policy allows, or an escalation", nil), nil
 }
 
 // event is what rules see of a dispatch.
@@ -237,7 +247,9 @@ func Readers() map[string]rulebook.Reader {
 }
 
 // refused records a document that was refused before its task was looked at.
-func (s *Tasks) refused(ctx context.Context, p Party, kind amp.Kind, raw []byte, r *amp.Refusal, warnings []amp.Problem) (Answer, *ErrorRecord, error) {
+func (s *Tasks) refused(ctx context.Context, p Party, kind amp.Kind, raw []byte, r *amp.Refusal,
+	warnings []amp.Problem,
+) (Answer, *ErrorRecord, error) {
 	var record *ErrorRecord
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) (err error) {
 		record, err = s.writeRefusal(tx, p, kind, raw, r, warnings)
@@ -247,7 +259,9 @@ func (s *Tasks) refused(ctx context.Context, p Party, kind amp.Kind, raw []byte,
 }
 
 // writeRefusal writes a line of the error log, and escalates where a person has to know.
-func (s *Tasks) writeRefusal(tx *ledger.Tx, p Party, kind amp.Kind, raw []byte, r *amp.Refusal, warnings []amp.Problem) (*ErrorRecord, error) {
+func (s *Tasks) writeRefusal(tx *ledger.Tx, p Party, kind amp.Kind, raw []byte, r *amp.Refusal,
+	warnings []amp.Problem,
+) (*ErrorRecord, error) {
 	b := newRefused(p, raw, r, tx.Now())
 	b.Warnings = warnings
 	subject := ""
@@ -279,7 +293,10 @@ func (s *Tasks) writeRefusal(tx *ledger.Tx, p Party, kind amp.Kind, raw []byte, 
 	if err != nil {
 		return nil, err
 	}
-	tx.Append(ledger.Event{Workspace: p.Workspace, Kind: kindRefused, Actor: p.Identity.Actor(), Subject: subject, Body: body})
+	tx.Append(ledger.Event{
+		Workspace: p.Workspace, Kind: kindRefused, Actor: p.Identity.Actor(), Subject: subject,
+		Body: body,
+	})
 	record := ErrorRecord(b)
 	return &record, nil
 }

@@ -79,9 +79,15 @@ func TestADecisionAtAGateIsTheInstruction(t *testing.T) {
 				started(id)
 				n.want("suspended", amp.InMessage, escalation(id, amp.Executor, "critical"))
 			}, gate.Ballot{Modified: wire.Raw(`{"action":"resume"}`)}, "executing"},
-			{"a held verdict, upheld", func(id string) { n.toVerdict(id, verdict(id, "rejected", 0.5)) }, yes, "verdict_reported"},
-			{"a held verdict, overridden", func(id string) { n.toVerdict(id, verdict(id, "rejected", 0.5)) }, no, "verdict_reported"},
-			{"a plan, approved", func(id string) { n.refuse(amp.PlanNotApproved, amp.InMessage, dispatch(id, 1, "risk_level", "high")) }, yes, "planning"},
+			{"a held verdict, upheld", func(id string) {
+				n.toVerdict(id, verdict(id, "rejected", 0.5))
+			}, yes, "verdict_reported"},
+			{"a held verdict, overridden", func(id string) {
+				n.toVerdict(id, verdict(id, "rejected", 0.5))
+			}, no, "verdict_reported"},
+			{"a plan, approved", func(id string) {
+				n.refuse(amp.PlanNotApproved, amp.InMessage, dispatch(id, 1, "risk_level", "high"))
+			}, yes, "planning"},
 			{"a plan, rejected", func(id string) {
 				n.refuse(amp.PlanNotApproved, amp.InMessage, dispatch(id, 1, "risk_level", "high"))
 				n.refuse(amp.PlanNotApproved, amp.InMessage, dispatch(id, 1, "risk_level", "high")) // asks nobody again
@@ -133,7 +139,8 @@ func TestAGateIsSettledWhenItsEscalationIsAnsweredElsewhere(t *testing.T) {
 		}
 		e := escalation(taskT, amp.Reviewer, "critical")
 		n.want("suspended", amp.InMessage, e)
-		n.refuse(amp.RefUnresolved, amp.InInstruction, instruct(taskT, "resume", "escalation_refs", []string{"escalation-" + taskT + "-1"}))
+		n.refuse(amp.RefUnresolved, amp.InInstruction,
+			instruct(taskT, "resume", "escalation_refs", []string{"escalation-" + taskT + "-1"}))
 		n.want("executing", amp.InInstruction, instruct(taskT, "resume", "escalation_refs", []string{idOf(e)}))
 		n.want("suspended", amp.InMessage, escalation(taskT, amp.Reviewer, "critical"))
 		n.want("terminated", amp.InInstruction, instruct(taskT, "terminate"))
@@ -156,7 +163,10 @@ func TestARoleIsThatOfTheKey(t *testing.T) {
 		n.refuseFrom(n.parties[amp.Coordinator], amp.AuthRole, amp.InAck, ack(taskT, idOf(d), amp.Executor))
 		n.refuse(amp.AuthRole, amp.InAck, ack(taskT, idOf(d), amp.Coordinator))
 		n.refuseFrom(n.parties[amp.Coordinator], amp.AuthRole, amp.InInstruction, instruct(taskT, "terminate"))
-		if _, err := task.RoleOf(roster.Identity{Kind: roster.HolderAgent, Labels: map[string]string{"role": "admin"}}); err == nil {
+		if _, err := task.RoleOf(roster.Identity{
+			Kind:   roster.HolderAgent,
+			Labels: map[string]string{"role": "admin"},
+		}); err == nil {
 			t.Error("an agent plays the admin")
 		}
 		if _, err := task.RoleOf(roster.Identity{Kind: roster.HolderOperator, Role: roster.Viewer}); err == nil {
@@ -275,7 +285,8 @@ func TestEveryRefusalIsOnRecord(t *testing.T) {
 			string(result(taskT, 1, "commit_hash", "A3F8D21")):                                   amp.WrongFormat,
 			string(dispatch(taskT, 1)):                                                           amp.WrongState,
 			string(with(dispatch(taskT, 1), "context_ref", []string{"escalation-T-2026-044-1"})): amp.RefUnresolved,
-			"\x00": amp.BadJSON, `{"msg_id":"a\u0000b","task_id":"T-2026-044"}`: amp.BadJSON, `{"\u0000":1,"\u0000":2}`: amp.BadJSON, `{"` + strings.Repeat("x", 5000) + `":1}`: amp.UnknownField,
+			"\x00": amp.BadJSON, `{"msg_id":"a\u0000b","task_id":"T-2026-044"}`: amp.BadJSON,
+			`{"\u0000":1,"\u0000":2}`: amp.BadJSON, `{"` + strings.Repeat("x", 5000) + `":1}`: amp.UnknownField,
 		} {
 			_, wrong := n.take(coordinator, amp.InMessage, []byte(raw))
 			if wrong == nil || !(&amp.Refusal{Problems: wrong.Errors}).Has(code) {
@@ -290,7 +301,8 @@ func TestEveryRefusalIsOnRecord(t *testing.T) {
 				t.Errorf("the record is not in its form: %+v", problems)
 			}
 		}
-		if list, _, err := n.tasks.Errors(t.Context(), "default", "agent:executor", "", 1<<60, 10); err != nil || len(list) != 0 {
+		if list, _, err := n.tasks.Errors(t.Context(), "default", "agent:executor", "", 1<<60, 10); err != nil ||
+			len(list) != 0 {
 			t.Errorf("the executor's errors: %+v %v", list, err)
 		}
 		s, err := n.tasks.Task(t.Context(), "default", taskT)
@@ -351,11 +363,13 @@ func TestThePolicyDecidesAboutDispatches(t *testing.T) {
 			t.Errorf("%+v", wrong.Errors)
 		}
 		n.want("dispatched", amp.InMessage, dispatch("T-2026-002", 1, "risk_level", "low"))
-		if _, _, err := n.tasks.Take(t.Context(), n.parties[amp.Coordinator], amp.InMessage, dispatch("T-2026-003", 1)); err == nil || !strings.Contains(err.Error(), "60 seconds") {
+		if _, _, err := n.tasks.Take(t.Context(), n.parties[amp.Coordinator], amp.InMessage,
+			dispatch("T-2026-003", 1)); err == nil || !strings.Contains(err.Error(), "60 seconds") {
 			t.Errorf("%v", err)
 		}
 		n.refuse(amp.PlanNotApproved, amp.InMessage, dispatch("T-2026-004", 1))
-		p, err := policy.Parse([]byte("version: 1\nrules: [{name: no, on: [task], when: 'event.payload.risk_level == \"low\"', then: block}]"))
+		p, err := policy.Parse([]byte("version: 1\nrules: [{name: no, on: [task], when: " +
+			"'event.payload.risk_level == \"low\"', then: block}]"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -375,7 +389,8 @@ func TestAMessageWithAnIdThatTheServerWouldUseIsInNobodysWay(t *testing.T) {
 		// The ids of the next seconds are taken, so that the server has to look further.
 		due := n.Now().Add(300 * time.Second).UnixMilli()
 		for ms := due - 40; ms < due+40; ms++ {
-			n.want("dispatched", amp.InMessage, with(escalation(taskT, amp.Reviewer, "info"), "msg_id", fmt.Sprintf("escalation-%s-%013d", taskT, ms)))
+			n.want("dispatched", amp.InMessage,
+				with(escalation(taskT, amp.Reviewer, "info"), "msg_id", fmt.Sprintf("escalation-%s-%013d", taskT, ms)))
 		}
 		n.Move(300 * time.Second)
 		testbed.Until(t, "the deadline", func() bool { return n.status(taskT) == "suspended" })

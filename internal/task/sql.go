@@ -86,7 +86,8 @@ const (
 
 // kinds are those of messages.
 var kinds = map[amp.Type]string{
-	amp.TypeDispatch: "task.dispatched", amp.TypeResult: "task.reported", amp.TypeRequest: "review.requested", amp.TypeVerdict: "review.decided", amp.TypeEscalation: kindEscalated,
+	amp.TypeDispatch: "task.dispatched", amp.TypeResult: "task.reported", amp.TypeRequest: "review.requested",
+	amp.TypeVerdict: "review.decided", amp.TypeEscalation: kindEscalated,
 }
 
 // dueTimer fires when the first of a task's deadlines passes. Its subject is the
@@ -131,7 +132,8 @@ func applyRecorded(tx *store.Tx, e *ledger.Entry) error {
 		tx.Exec("UPDATE task_message SET acked = $3 WHERE workspace = $1 AND msg_id = $2", e.Workspace, id, false)
 	}
 	for _, g := range b.Gates {
-		tx.Exec("INSERT INTO task_gate (gate, workspace, task_id, about) VALUES ($1, $2, $3, $4)", g.Gate, e.Workspace, e.Subject, g.About)
+		tx.Exec("INSERT INTO task_gate (gate, workspace, task_id, about) VALUES ($1, $2, $3, $4)", g.Gate, e.Workspace,
+			e.Subject, g.About)
 	}
 	if b.Task == nil {
 		return nil
@@ -166,7 +168,8 @@ func countTask(tx *store.Tx, workspace, was, is string) {
 	if was != "" {
 		tx.Exec("UPDATE task_count SET tasks = tasks - 1 WHERE workspace = $1 AND status = $2", workspace, was)
 	}
-	tx.Exec("INSERT INTO task_count (workspace, status, tasks) VALUES ($1, $2, 1) ON CONFLICT (workspace, status) DO UPDATE SET tasks = task_count.tasks + 1", workspace, is)
+	tx.Exec("INSERT INTO task_count (workspace, status, tasks) VALUES ($1, $2, 1) ON CONFLICT (workspace, status) DO "+
+		"UPDATE SET tasks = task_count.tasks + 1", workspace, is)
 }
 
 // insertMessage adds the message that an entry holds, if it holds one.
@@ -188,7 +191,8 @@ func insertMessage(tx *store.Tx, e *ledger.Entry, b *recorded) error {
 	if row.MsgID == "" {
 		return nil
 	}
-	tx.Exec("INSERT INTO task_message (workspace, msg_id, task_id, type, receiver, hash, acked, seq) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+	tx.Exec("INSERT INTO task_message (workspace, msg_id, task_id, type, receiver, hash, acked, "+
+		"seq) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
 		e.Workspace, row.MsgID, e.Subject, row.Type, row.To, row.hash, !row.RequiresAck, e.Seq)
 	return nil
 }
@@ -205,11 +209,13 @@ type messageRow struct {
 
 // applyRefused needs no body, so that what was refused need not be kept for ever.
 func applyRefused(tx *store.Tx, e *ledger.Entry) error {
-	tx.Exec("INSERT INTO task_error (seq, workspace, task_id, actor) VALUES ($1, $2, $3, $4)", e.Seq, e.Workspace, e.Subject, e.Actor)
+	tx.Exec("INSERT INTO task_error (seq, workspace, task_id, actor) VALUES ($1, $2, $3, $4)", e.Seq, e.Workspace,
+		e.Subject, e.Actor)
 	return nil
 }
 
 func applyHooked(tx *store.Tx, e *ledger.Entry, b *hooked) {
-	tx.Exec("INSERT INTO task_hook (workspace, role, url, generation) VALUES ($1, $2, $3, $4) ON CONFLICT (workspace, role) DO UPDATE SET url = excluded.url, generation = excluded.generation",
+	tx.Exec("INSERT INTO task_hook (workspace, role, url, generation) VALUES ($1, $2, $3, $4) ON CONFLICT (workspace, "+
+		"role) DO UPDATE SET url = excluded.url, generation = excluded.generation",
 		e.Workspace, string(b.Role), b.URL, b.Generation)
 }

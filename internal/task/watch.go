@@ -82,7 +82,8 @@ func (s *Tasks) watchList(ctx context.Context) (list []watched, err error) {
 		}
 		return err
 	}, "SELECT workspace, state FROM task WHERE status IN ($1, $2, $3, $4, $5) ORDER BY workspace, task_id",
-		string(amp.Reported), string(amp.Triage), string(amp.ReviewRequested), string(amp.Reviewing), string(amp.VerdictReported))
+		string(amp.Reported), string(amp.Triage), string(amp.ReviewRequested), string(amp.Reviewing),
+		string(amp.VerdictReported))
 	return list, err
 }
 
@@ -120,10 +121,12 @@ func (s *Tasks) inspect(ctx context.Context, t *amp.Task) (*amp.Finding, error) 
 		return nil, err
 	}
 	for _, sub := range t.Subtasks {
-		if sub.Head != "" && sub.Head != head && (sub.State == amp.Reported || sub.State == amp.Triage || sub.State == amp.ReviewRequested) {
+		if sub.Head != "" && sub.Head != head &&
+			(sub.State == amp.Reported || sub.State == amp.Triage || sub.State == amp.ReviewRequested) {
 			return &amp.Finding{
 				Type: "permission_denied", Severity: "warning", Why: amp.WhyFrozen, Scope: "party:" + string(amp.Executor),
-				Description: fmt.Sprintf("The branch %s has moved while it was frozen (%s): it was at %.12s and is at %.12s.", t.Branch, amp.BranchFrozen, sub.Head, head),
+				Description: fmt.Sprintf("The branch %s has moved while it was frozen (%s): it was at %.12s and is at %.12s.",
+					t.Branch, amp.BranchFrozen, sub.Head, head),
 			}, nil
 		}
 	}

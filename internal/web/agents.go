@@ -21,8 +21,14 @@ func agentPages() []Page {
 	live := []string{"agent", "key", "signal", "step"}
 	return []Page{
 		{Path: string(address.Agents), Template: "agents", Title: "Agents", Live: live, Load: (*Web).loadAgents},
-		{Path: string(address.NewAgent), Template: "agent_new", Title: "Register an agent", Section: string(address.Agents), Role: roster.Operator, Load: (*Web).loadNewAgent},
-		{Path: string(address.Agent), Template: "agent", Title: "Agent", Section: string(address.Agents), Live: live, Load: (*Web).loadAgent},
+		{
+			Path: string(address.NewAgent), Template: "agent_new", Title: "Register an agent", Section: string(address.Agents),
+			Role: roster.Operator, Load: (*Web).loadNewAgent,
+		},
+		{
+			Path: string(address.Agent), Template: "agent", Title: "Agent", Section: string(address.Agents), Live: live,
+			Load: (*Web).loadAgent,
+		},
 	}
 }
 
@@ -135,7 +141,10 @@ func (w *Web) loadAgent(r *Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	page := &agentPage{Agent: found, Trusts: roster.TrustLevels, Text: labelLines(found.Labels), Snippets: snippets(w.BaseURL, found.Name, "")}
+	page := &agentPage{
+		Agent: found, Trusts: roster.TrustLevels, Text: labelLines(found.Labels),
+		Snippets: snippets(w.BaseURL, found.Name, ""),
+	}
 	keys, err := w.Roster.Keys(r.Context(), found.Workspace, found.ID, "", agentKeys)
 	if err != nil {
 		return nil, err
@@ -143,10 +152,12 @@ func (w *Web) loadAgent(r *Request) (any, error) {
 	for _, k := range slices.Backward(keys) {
 		page.Keys = append(page.Keys, keyRow{k, keyState(&k, w.Now())})
 	}
-	if page.Gates, _, err = w.Gates.List(r.Context(), gate.Filter{Workspace: found.Workspace, Agents: []string{found.ID}}, nil, agentGates); err != nil {
+	if page.Gates, _, err = w.Gates.List(r.Context(), gate.Filter{Workspace: found.Workspace, Agents: []string{found.ID}},
+		nil, agentGates); err != nil {
 		return nil, err
 	}
-	entries, err := w.ledger.Entries(r.Context(), ledger.Query{Workspace: found.Workspace, Newest: true, Limit: agentEntries})
+	entries, err := w.ledger.Entries(r.Context(),
+		ledger.Query{Workspace: found.Workspace, Newest: true, Limit: agentEntries})
 	for _, e := range slices.Backward(entries) {
 		if (e.Actor == "agent:"+found.Name || e.Subject == found.ID) && len(page.Actions) < agentActed {
 			page.Actions = append(page.Actions, e)
@@ -198,7 +209,8 @@ func (w *Web) addAgent(r *Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	a, keys, err := w.Roster.AddAgent(r.Context(), r.Who, roster.NewAgent{Name: r.Field("name"), Workspace: r.Field("workspace"), Trust: r.Field("trust"), Labels: labels})
+	a, keys, err := w.Roster.AddAgent(r.Context(), r.Who,
+		roster.NewAgent{Name: r.Field("name"), Workspace: r.Field("workspace"), Trust: r.Field("trust"), Labels: labels})
 	if err != nil {
 		return Result{}, err
 	}
@@ -213,7 +225,10 @@ func (w *Web) showKeys(a roster.Agent, keys ...roster.Issued) Result {
 			secret = k.Secret
 		}
 	}
-	return Result{Template: "agent_keys", Title: "Keys of " + a.Name, Section: string(address.Agents), Data: issued{a, keys, snippets(w.BaseURL, a.Name, secret)}}
+	return Result{
+		Template: "agent_keys", Title: "Keys of " + a.Name, Section: string(address.Agents),
+		Data: issued{a, keys, snippets(w.BaseURL, a.Name, secret)},
+	}
 }
 
 func (w *Web) suspendAgent(r *Request) (Result, error) {
@@ -226,7 +241,8 @@ func (w *Web) suspendAgent(r *Request) (Result, error) {
 		until = w.Now().Add(time.Duration(hours) * time.Hour)
 	}
 	_, err = w.Roster.Suspend(r.Context(), r.Who, a.Workspace, a.ID, r.Field("reason"), until)
-	return Result{To: agentAddress(a), Flash: a.Name + " is suspended. What it asks for is refused until it is resumed."}, err
+	return Result{To: agentAddress(a), Flash: a.Name + " is suspended. What it asks for is refused until it is resumed."},
+		err
 }
 
 func (w *Web) resumeAgent(r *Request) (Result, error) {
@@ -249,7 +265,8 @@ func (w *Web) changeAgent(r *Request) (Result, error) {
 		return Result{To: agentAddress(a)}, err
 	}
 	trust := r.Field("trust")
-	_, err = w.Roster.ChangeAgent(r.Context(), r.Who, a.Workspace, a.ID, roster.AgentChange{Trust: &trust, Labels: &labels})
+	_, err = w.Roster.ChangeAgent(r.Context(), r.Who, a.Workspace, a.ID,
+		roster.AgentChange{Trust: &trust, Labels: &labels})
 	return Result{To: agentAddress(a), Flash: "Saved."}, err
 }
 
@@ -258,7 +275,8 @@ func (w *Web) issueKey(r *Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	k, err := w.Roster.IssueAgentKey(r.Context(), r.Who, roster.IssueKey{Agent: a.ID, Workspace: a.Workspace, Kind: r.Field("kind")})
+	k, err := w.Roster.IssueAgentKey(r.Context(), r.Who,
+		roster.IssueKey{Agent: a.ID, Workspace: a.Workspace, Kind: r.Field("kind")})
 	if err != nil {
 		return Result{To: agentAddress(a)}, err
 	}
@@ -323,7 +341,8 @@ func readLabels(text string) (map[string]string, error) {
 		}
 		name, value, ok := strings.Cut(line, "=")
 		if !ok {
-			return nil, fault.New(fault.InvalidPayload, "A label should look like team=growth, one a line. %.60q has no =.", line).About("labels")
+			return nil, fault.New(fault.InvalidPayload, "A label should look like team=growth, one a line. %.60q has no =.",
+				line).About("labels")
 		}
 		labels[strings.TrimSpace(name)] = strings.TrimSpace(value)
 	}
@@ -344,12 +363,27 @@ func snippets(base, agent, key string) []snippet {
 		if key != "" {
 			return fmt.Sprintf("%q", key)
 		}
-		return map[string]string{"py": `os.environ["SIGNALBOX_KEY"]`, "ts": "process.env.SIGNALBOX_KEY", "go": `os.Getenv("SIGNALBOX_KEY")`}[language]
+		return map[string]string{
+			"py": `os.environ["SIGNALBOX_KEY"]`, "ts": "process.env.SIGNALBOX_KEY",
+			"go": `os.Getenv("SIGNALBOX_KEY")`,
+		}[language]
 	}
 	return []snippet{
-		{"curl", fmt.Sprintf("curl -s %s/amp/signal \\\n  -H \"Authorization: Bearer %s\" -H \"Content-Type: application/json\" \\\n  -H \"Prefer: wait=60\" -d '%s'", base, shown, body)},
-		{"Python", fmt.Sprintf("import json, os, urllib.request\n\nsignal = json.loads(r'''%s''')\nrequest = urllib.request.Request(\n    %q, json.dumps(signal).encode(),\n    {\"Authorization\": \"Bearer \" + %s, \"Content-Type\": \"application/json\", \"Prefer\": \"wait=60\"})\nprint(json.load(urllib.request.urlopen(request))[\"status\"])  # approved, rejected or pending", body, base+"/amp/signal", environment("py"))},
-		{"TypeScript", fmt.Sprintf("const signal = %s;\n\nconst answer = await fetch(%q, {\n  method: \"POST\",\n  headers: { Authorization: `Bearer ${%s}`, \"Content-Type\": \"application/json\", Prefer: \"wait=60\" },\n  body: JSON.stringify(signal),\n});\nconst { status } = await answer.json(); // approved, rejected or pending", body, base+"/amp/signal", environment("ts"))},
-		{"Go", fmt.Sprintf("c, err := client.New(%q, %s, client.WithAgent(%q))\nif err != nil {\n\treturn err\n}\nreturn c.Run(ctx, client.RunOptions{Summary: \"Write a reply\"}, func(ctx context.Context, run *client.Run) error {\n\t// nil with an approval, and in no other case\n\tif err := run.Approve(ctx, \"Send it to the customer\"); err != nil {\n\t\treturn err\n\t}\n\treturn send(ctx)\n})", base, environment("go"), agent)},
+		{"curl", fmt.Sprintf("curl -s %s/amp/signal \\\n  -H \"Authorization: Bearer %s\" -H \"Content-Type: "+
+			"application/json\" \\\n  -H \"Prefer: wait=60\" -d '%s'", base, shown, body)},
+		{"Python", fmt.Sprintf("import json, os, urllib.request\n\nsignal = json.loads(r'''%s''')\n"+
+			"request = urllib.request.Request(\n    %q, json.dumps(signal).encode(),\n"+
+			"    {\"Authorization\": \"Bearer \" + %s, \"Content-Type\": \"application/json\", \"Prefer\": \"wait=60\"})\n"+
+			"print(json.load(urllib.request.urlopen(request))[\"status\"])  # approved, rejected or pending", body,
+			base+"/amp/signal", environment("py"))},
+		{"TypeScript", fmt.Sprintf("const signal = %s;\n\nconst answer = await fetch(%q, {\n  method: \"POST\",\n"+
+			"  headers: { Authorization: `Bearer ${%s}`, \"Content-Type\": \"application/json\", Prefer: \"wait=60\" },\n"+
+			"  body: JSON.stringify(signal),\n});\nconst { status } = await answer.json(); // approved, rejected or pending",
+			body, base+"/amp/signal", environment("ts"))},
+		{"Go", fmt.Sprintf("c, err := client.New(%q, %s, client.WithAgent(%q))\nif err != nil {\n\treturn err\n}\n"+
+			"return c.Run(ctx, client.RunOptions{Summary: \"Write a reply\"}, func(ctx context.Context, run *client.Run) "+
+			"error {\n\t// nil with an approval, and in no other case\n"+
+			"\tif err := run.Approve(ctx, \"Send it to the customer\"); err != nil {\n"+
+			"\t\treturn err\n\t}\n\treturn send(ctx)\n})", base, environment("go"), agent)},
 	}
 }

@@ -62,8 +62,9 @@ func newChart(id, title string, days []string, format func(float64) string, all 
 			}
 			height := 100 * value / top
 			c.Bars = append(c.Bars, bar{
-				X: percent(float64(day)*step + step*0.14), Width: percent(step * 0.72), Y: percent(100 - from - height), Height: percent(height),
-				Class: s.Class, Title: fmt.Sprintf("%s: %s %s", dayName(days[day]), format(value), s.Name),
+				X: percent(float64(day)*step + step*0.14), Width: percent(step * 0.72), Y: percent(100 - from - height),
+				Height: percent(height),
+				Class:  s.Class, Title: fmt.Sprintf("%s: %s %s", dayName(days[day]), format(value), s.Name),
 			})
 			from += height
 		}

@@ -32,7 +32,8 @@ func ballot(r *Request) (gate.Ballot, error) {
 		b.Approve = true
 	case "reject":
 		if b.Note == "" {
-			return b, fault.New(fault.InvalidPayload, "Say why in a few words: the agent reads the reason, and does better next time.").About("note")
+			return b, fault.New(fault.InvalidPayload,
+				"Say why in a few words: the agent reads the reason, and does better next time.").About("note")
 		}
 	default:
 		return b, fault.New(fault.InvalidRequest, "The form should say approve, modify or reject.").About("do")
@@ -89,7 +90,8 @@ func (w *Web) alreadyDecided(r *Request, id string) string {
 	if err != nil || g.ResolvedAt == nil {
 		return "This was decided a moment ago."
 	}
-	return fmt.Sprintf("%s %s this first, %s. Nothing was changed.", title(g.ResolvedBy), g.Status, relative(w.Now().Sub(*g.ResolvedAt)))
+	return fmt.Sprintf("%s %s this first, %s. Nothing was changed.", title(g.ResolvedBy), g.Status,
+		relative(w.Now().Sub(*g.ResolvedAt)))
 }
 
 // bulk is what is about to be done to several gates at once.
@@ -115,7 +117,8 @@ func (w *Web) askBulk(r *Request) (Result, error) {
 		return Result{}, fault.New(fault.InvalidRequest, "Tick the gates that you mean first.")
 	}
 	if len(ids) > maxBulk {
-		return Result{}, fault.New(fault.InvalidRequest, "That is %d gates; at most %d are decided at once.", len(ids), maxBulk)
+		return Result{},
+			fault.New(fault.InvalidRequest, "That is %d gates; at most %d are decided at once.", len(ids), maxBulk)
 	}
 	page := bulk{Approve: r.Field("do") == "approve", Query: r.Field("query")}
 	for _, id := range ids {
@@ -130,7 +133,10 @@ func (w *Web) askBulk(r *Request) (Result, error) {
 		page.Gates = append(page.Gates, g)
 	}
 	verb := map[bool]string{true: "Approve ", false: "Reject "}[page.Approve]
-	return Result{Template: "bulk", Title: verb + plural(len(page.Gates), "gate"), Section: string(address.Inbox), Data: page}, nil
+	return Result{
+		Template: "bulk", Title: verb + plural(len(page.Gates), "gate"), Section: string(address.Inbox),
+		Data: page,
+	}, nil
 }
 
 // doBulk casts the same vote on each. One that cannot be is passed over, and said.
@@ -145,7 +151,8 @@ func (w *Web) doBulk(r *Request) (Result, error) {
 	}
 	ids := r.PostForm["gate"]
 	if len(ids) > maxBulk {
-		return Result{To: to}, fault.New(fault.InvalidRequest, "That is %d gates; at most %d are decided at once.", len(ids), maxBulk)
+		return Result{To: to},
+			fault.New(fault.InvalidRequest, "That is %d gates; at most %d are decided at once.", len(ids), maxBulk)
 	}
 	done, before, problems := 0, 0, []string{}
 	for _, id := range ids {
@@ -178,7 +185,8 @@ func (w *Web) delegate(r *Request) (Result, error) {
 	if err := w.Gates.Delegate(r.Context(), r.Who, r.Field("delegate"), until); err != nil {
 		return Result{}, err
 	}
-	return Result{Flash: fmt.Sprintf("%s may cast your votes until %s.", r.Field("delegate"), until.UTC().Format(time.DateOnly))}, nil
+	return Result{Flash: fmt.Sprintf("%s may cast your votes until %s.", r.Field("delegate"),
+		until.UTC().Format(time.DateOnly))}, nil
 }
 
 func (w *Web) undelegate(r *Request) (Result, error) {

@@ -8,8 +8,14 @@ import (
 func deliveryPages() []Page {
 	live := []string{"delivery"}
 	return []Page{
-		{Path: string(address.Deliveries), Template: "deliveries", Title: "Deliveries", Live: live, Load: (*Web).loadDeliveries},
-		{Path: string(address.Delivery), Template: "delivery", Title: "Delivery", Section: string(address.Deliveries), Live: live, Load: (*Web).loadDelivery},
+		{
+			Path: string(address.Deliveries), Template: "deliveries", Title: "Deliveries", Live: live,
+			Load: (*Web).loadDeliveries,
+		},
+		{
+			Path: string(address.Delivery), Template: "delivery", Title: "Delivery", Section: string(address.Deliveries),
+			Live: live, Load: (*Web).loadDelivery,
+		},
 	}
 }
 
@@ -32,7 +38,8 @@ func (deliveryList) Statuses() []string { return deliver.Statuses }
 func (w *Web) loadDeliveries(r *Request) (any, error) {
 	v := &deliveryList{Status: r.Query("status"), Target: r.Query("target")}
 	var err error
-	v.Deliveries, err = w.Outbox.List(r.Context(), deliver.Filter{Status: v.Status, Target: v.Target}, r.Query("cursor"), deliveryRows)
+	v.Deliveries, err = w.Outbox.List(r.Context(), deliver.Filter{Status: v.Status, Target: v.Target}, r.Query("cursor"),
+		deliveryRows)
 	if n := len(v.Deliveries); n == deliveryRows {
 		v.Next = older(r, v.Deliveries[n-1].ID)
 	}

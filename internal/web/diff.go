@@ -44,7 +44,8 @@ func (d *differ) take(line string) {
 		d.rows = append(d.rows, diffRow{Kind: "hunk", Text: line})
 		return
 	}
-	isHead := strings.HasPrefix(line, "diff ") || strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "+++ ") || strings.HasPrefix(line, "index ")
+	isHead := strings.HasPrefix(line, "diff ") || strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "+++ ") ||
+		strings.HasPrefix(line, "index ")
 	switch {
 	case !d.inHunk || strings.HasPrefix(line, "diff "):
 		d.flush()

@@ -44,5 +44,8 @@ var icons = map[string]string{
 
 // icon draws one. It says nothing to a screen reader; the words beside it do.
 func icon(name string) template.HTML {
-	return template.HTML(`<svg class="icon" viewBox="0 0 20 20" width="20" height="20" aria-hidden="true" focusable="false">` + icons[name] + `</svg>`) //nolint:gosec // ours alone
+	return template.HTML(
+		`<svg class="icon" viewBox="0 0 20 20" width="20" height="20" aria-hidden="true" focusable="false">` + icons[name] +
+			`</svg>`,
+	) //nolint:gosec // ours alone
 }

@@ -19,7 +19,10 @@ func inboxPages() []Page {
 	live := []string{"gate", "receipt"}
 	return []Page{
 		{Path: string(address.Inbox), Template: "inbox", Title: "Inbox", Live: live, Load: (*Web).loadInbox},
-		{Path: string(address.Gate), Template: "inbox", Title: "Gate", Section: string(address.Inbox), Live: live, Load: (*Web).loadInbox},
+		{
+			Path: string(address.Gate), Template: "inbox", Title: "Gate", Section: string(address.Inbox), Live: live,
+			Load: (*Web).loadInbox,
+		},
 	}
 }
 
@@ -75,7 +78,10 @@ func (f inboxFilter) Query() string { return f.query(f.at) }
 
 func (f inboxFilter) query(cursor string) string {
 	q := url.Values{}
-	for name, value := range map[string]string{"deck": f.Deck, "agent": f.Agent, "protocol": f.Protocol, "age": f.Age, "q": f.Search, "cursor": cursor} {
+	for name, value := range map[string]string{
+		"deck": f.Deck, "agent": f.Agent, "protocol": f.Protocol, "age": f.Age,
+		"q": f.Search, "cursor": cursor,
+	} {
 		if value != "" {
 			q.Set(name, value)
 		}
@@ -113,8 +119,11 @@ func (f inboxFilter) lets(g *gate.Gate, now time.Time) bool {
 	if f.Search == "" {
 		return true
 	}
-	all := strings.ToLower(strings.Join([]string{g.ID, g.Title, g.Summary, g.ProposedAction, g.Agent, g.Project, g.Rule}, "\n"))
-	return !slices.ContainsFunc(strings.Fields(strings.ToLower(f.Search)), func(word string) bool { return !strings.Contains(all, word) })
+	all := strings.ToLower(strings.Join([]string{g.ID, g.Title, g.Summary, g.ProposedAction, g.Agent, g.Project, g.Rule},
+		"\n"))
+	return !slices.ContainsFunc(strings.Fields(strings.ToLower(f.Search)), func(word string) bool {
+		return !strings.Contains(all, word)
+	})
 }
 
 func (w *Web) loadInbox(r *Request) (any, error) {
@@ -172,7 +181,8 @@ func (w *Web) listGates(r *Request, f inboxFilter) (found []gate.Gate, next stri
 		selected.Status = ""
 	}
 	if f.Agent != "" {
-		if selected.Agents, err = w.Roster.AgentIDs(r.Context(), r.Who.Workspace, f.Agent); err != nil || len(selected.Agents) == 0 {
+		if selected.Agents, err = w.Roster.AgentIDs(r.Context(), r.Who.Workspace, f.Agent); err != nil ||
+			len(selected.Agents) == 0 {
 			return nil, "", err
 		}
 	}

@@ -16,12 +16,18 @@ import (
 func ledgerPages() []Page {
 	return []Page{
 		{Path: string(address.Ledger), Template: "ledger", Title: "Ledger", Live: ledgerNouns, Load: (*Web).loadLedger},
-		{Path: string(address.Entry), Template: "entry", Title: "Entry", Section: string(address.Ledger), Load: (*Web).loadEntry},
+		{
+			Path: string(address.Entry), Template: "entry", Title: "Entry", Section: string(address.Ledger),
+			Load: (*Web).loadEntry,
+		},
 	}
 }
 
 // ledgerNouns are what most entries are about: they keep the count on the page true.
-var ledgerNouns = []string{"agent", "delivery", "message", "policy", "review", "run", "session", "signal", "step", "task"}
+var ledgerNouns = []string{
+	"agent", "delivery", "message", "policy", "review", "run", "session", "signal", "step",
+	"task",
+}
 
 const ledgerRows = 60
 
@@ -132,7 +138,10 @@ func (w *Web) loadEntry(r *Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &entryView{EntryView: e.View(), Record: string(e.Record), RecordB64: base64.StdEncoding.EncodeToString(e.Record), Key: w.ledger.Key(), Prev: seq - 1, Links: linksOf(&e)}
+	v := &entryView{
+		EntryView: e.View(), Record: string(e.Record), RecordB64: base64.StdEncoding.EncodeToString(e.Record),
+		Key: w.ledger.Key(), Prev: seq - 1, Links: linksOf(&e),
+	}
 	switch {
 	case v.Erased:
 	case len(v.Body) > 0:
@@ -181,8 +190,9 @@ func cutBody(text string, seq int64) string {
 func linksOf(e *ledger.Entry) (all []link) {
 	noun, _, _ := strings.Cut(e.Kind, ".")
 	at := map[string]string{
-		"gate": address.Gate.At(e.Subject), "message": address.Message.At(e.Subject), "run": address.Run.At(e.Subject), "delivery": address.Delivery.At(e.Subject),
-		"task": address.Task.At(e.Workspace, e.Subject), "policy": address.Policy.At(),
+		"gate": address.Gate.At(e.Subject), "message": address.Message.At(e.Subject), "run": address.Run.At(e.Subject),
+		"delivery": address.Delivery.At(e.Subject),
+		"task":     address.Task.At(e.Workspace, e.Subject), "policy": address.Policy.At(),
 	}[noun]
 	if at != "" {
 		all = append(all, link{"Open the " + noun, at})

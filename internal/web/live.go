@@ -132,7 +132,10 @@ func (w *Web) serveEvents(out http.ResponseWriter, r *http.Request) {
 		wire.Fail(out, err)
 		return
 	}
-	one := &watcher{nouns: strings.Fields(r.URL.Query().Get("on")), workspace: who.Workspace, changed: map[string]bool{}, woken: make(chan struct{}, 1)}
+	one := &watcher{
+		nouns: strings.Fields(r.URL.Query().Get("on")), workspace: who.Workspace, changed: map[string]bool{},
+		woken: make(chan struct{}, 1),
+	}
 	told, leave := w.hub.join(one)
 	defer leave()
 	ctx, end := wire.UntilStop(r.Context())

@@ -35,7 +35,11 @@ func (w *Web) showLogin(out http.ResponseWriter, r *http.Request) {
 
 func (w *Web) loginPage(out http.ResponseWriter, r *http.Request, status int, f loginForm) {
 	f.OIDC = w.OIDC.name()
-	w.render(out, status, "login", view{Title: "Sign in", Path: string(address.Login), Theme: theme(r), Flash: w.takeFlash(out, r), CSS: w.css, JS: w.js, Data: f})
+	w.render(out, status, "login",
+		view{
+			Title: "Sign in", Path: string(address.Login), Theme: theme(r), Flash: w.takeFlash(out, r), CSS: w.css, JS: w.js,
+			Data: f,
+		})
 }
 
 // loginFailed shows the form again with what was wrong.

@@ -15,7 +15,10 @@ func mailPages() []Page {
 	live := []string{"message", "delivery"}
 	return []Page{
 		{Path: string(address.Mail), Template: "mail", Title: "Mail", Live: live, Load: (*Web).loadMail},
-		{Path: string(address.Message), Template: "mail", Title: "Message", Section: string(address.Mail), Live: live, Load: (*Web).loadMail},
+		{
+			Path: string(address.Message), Template: "mail", Title: "Message", Section: string(address.Mail), Live: live,
+			Load: (*Web).loadMail,
+		},
 	}
 }
 
@@ -55,7 +58,10 @@ type mailFile struct {
 
 // Statuses are those that messages can be asked for by.
 func (mailView) Statuses() []string {
-	return []string{mail.Queued, mail.Delivered, mail.Held, mail.Acknowledged, mail.Rejected, mail.Expired, mail.Failed, mail.Undelivered}
+	return []string{
+		mail.Queued, mail.Delivered, mail.Held, mail.Acknowledged, mail.Rejected, mail.Expired, mail.Failed,
+		mail.Undelivered,
+	}
 }
 
 // PageTitle is the subject of the message that was asked for.
@@ -67,11 +73,15 @@ func (v *mailView) PageTitle() string {
 }
 
 func (w *Web) loadMail(r *Request) (any, error) {
-	v := &mailView{Status: r.Query("status"), Agent: r.Query("agent"), Search: strings.TrimSpace(r.Query("q")), Asked: r.PathValue("id") != ""}
+	v := &mailView{
+		Status: r.Query("status"), Agent: r.Query("agent"), Search: strings.TrimSpace(r.Query("q")),
+		Asked: r.PathValue("id") != "",
+	}
 	if q := r.URL.RawQuery; q != "" {
 		v.Query = "?" + q
 	}
-	page, err := w.Mail.Messages(r.Context(), mail.Filter{Status: v.Status, Agent: v.Agent, Search: v.Search, Cursor: r.Query("cursor"), Limit: mailRows})
+	page, err := w.Mail.Messages(r.Context(),
+		mail.Filter{Status: v.Status, Agent: v.Agent, Search: v.Search, Cursor: r.Query("cursor"), Limit: mailRows})
 	if err != nil {
 		return nil, err
 	}
@@ -150,9 +160,12 @@ func (l *letter) Way(kind string) string {
 }
 
 var mailWays = map[string]string{
-	"message.routed": "Taken, on disk", "message.delivered": "Handed over", "message.acknowledged": "Acknowledged", "message.read": "Read",
-	"message.released": "Released from quarantine", "message.rejected": "Not delivered", "message.expired": "Expired", "message.erased": "Text erased",
-	"delivery.queued": "Webhook queued", "delivery.succeeded": "Webhook took it", "delivery.failed": "Webhook failed", "delivery.given_up": "Webhook given up",
+	"message.routed": "Taken, on disk", "message.delivered": "Handed over", "message.acknowledged": "Acknowledged",
+	"message.read":     "Read",
+	"message.released": "Released from quarantine", "message.rejected": "Not delivered", "message.expired": "Expired",
+	"message.erased":  "Text erased",
+	"delivery.queued": "Webhook queued", "delivery.succeeded": "Webhook took it", "delivery.failed": "Webhook failed",
+	"delivery.given_up": "Webhook given up",
 }
 
 // releaseMail votes on the gate that holds a message.

@@ -205,7 +205,9 @@ func renderAutoLink(w util.BufWriter, source []byte, n ast.Node, entering bool) 
 
 // renderLink puts the label into a link. Where the address may not be followed, the label
 // stays between what was written around it.
-func renderLink(w util.BufWriter, n ast.Node, before string, address, title []byte, entering bool) (ast.WalkStatus, error) {
+func renderLink(w util.BufWriter, n ast.Node, before string, address, title []byte, entering bool) (ast.WalkStatus,
+	error,
+) {
 	meant := string(resolved(address))
 	to, link := html.EscapeString(meant), webLink(meant)
 	shown := ""

@@ -17,7 +17,10 @@ func leads(to string) string {
 func TestMarkdown(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"a paragraph", "one\ntwo\n\nthree", "<p>one<br>\ntwo</p>\n<p>three</p>\n"},
-		{"lines that end as on Windows", "one\r\ntwo\r\n\r\n- three\r\n", "<p>one<br>\ntwo</p>\n<ul>\n<li>three</li>\n</ul>\n"},
+		{
+			"lines that end as on Windows", "one\r\ntwo\r\n\r\n- three\r\n",
+			"<p>one<br>\ntwo</p>\n<ul>\n<li>three</li>\n</ul>\n",
+		},
 		{"a heading", "## What I did ##", "<h3>What I did</h3>\n"},
 		{"a heading with a line below", "What I did\n=====\n", "<h3>What I did</h3>\n"},
 		{"emphasis", "a **b** *c* d*e", "<p>a <strong>b</strong> <em>c</em> d*e</p>\n"},
@@ -25,16 +28,29 @@ func TestMarkdown(t *testing.T) {
 		{"a fence", "```go\nif a < b {\n\n}\n```\nafter", "<pre>if a &lt; b {\n\n}</pre>\n<p>after</p>\n"},
 		{"a fence without an end", "~~~\nx", "<pre>x</pre>\n"},
 		{"code by its margin", "a\n\n    <b>\n", "<p>a</p>\n<pre>&lt;b&gt;</pre>\n"},
-		{"lists", "- a\n- b\n  more\n\n1. c\n2. d", "<ul>\n<li>a</li>\n<li>b<br>\nmore</li>\n</ul>\n<ol>\n<li>c</li>\n<li>d</li>\n</ol>\n"},
-		{"a list in a list that begins at 3", "- a\n\n  3. b\n", "<ul>\n<li>\n<p>a</p>\n<ol start=\"3\">\n<li>b</li>\n</ol>\n</li>\n</ul>\n"},
+		{
+			"lists", "- a\n- b\n  more\n\n1. c\n2. d",
+			"<ul>\n<li>a</li>\n<li>b<br>\nmore</li>\n</ul>\n<ol>\n<li>c</li>\n<li>d</li>\n</ol>\n",
+		},
+		{
+			"a list in a list that begins at 3", "- a\n\n  3. b\n",
+			"<ul>\n<li>\n<p>a</p>\n<ol start=\"3\">\n<li>b</li>\n</ol>\n</li>\n</ul>\n",
+		},
 		{"a quote", "> a\n> b", "<blockquote>\n<p>a<br>\nb</p>\n</blockquote>\n"},
 		{"a rule", "a\n\n---", "<p>a</p>\n<hr>\n"},
 		{
 			"a table", "| a | b |\n|---|:--|\n| 1 | *2* |",
-			"<table>\n<thead>\n<tr>\n<th>a</th>\n<th>b</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n<td>1</td>\n<td><em>2</em></td>\n</tr>\n</tbody>\n</table>\n",
+			"<table>\n<thead>\n<tr>\n<th>a</th>\n<th>b</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n<td>1</td>\n" +
+				"<td><em>2</em></td>\n</tr>\n</tbody>\n</table>\n",
 		},
-		{"a link", "[a *b*](https://example.com/?x=1&y=2)", "<p>" + leads("https://example.com/?x=1&amp;y=2") + "a <em>b</em></a></p>\n"},
-		{"an address in angles", "<https://example.com/>", "<p>" + leads("https://example.com/") + "https://example.com/</a></p>\n"},
+		{
+			"a link", "[a *b*](https://example.com/?x=1&y=2)",
+			"<p>" + leads("https://example.com/?x=1&amp;y=2") + "a <em>b</em></a></p>\n",
+		},
+		{
+			"an address in angles", "<https://example.com/>",
+			"<p>" + leads("https://example.com/") + "https://example.com/</a></p>\n",
+		},
 		{"an image is a link", "![a](https://example.com/x.png)", "<p>" + leads("https://example.com/x.png") + "a</a></p>\n"},
 	} {
 		if got := string(markdown(c.in)); got != c.want {
@@ -69,17 +85,28 @@ func TestMarkdownThatIsHostile(t *testing.T) {
 		{"a comment", "<!-- a -->", "<p>&lt;!-- a --&gt;</p>\n"},
 		{"raw HTML by references", "&lt;b&gt; &#60;b&#62; &#x3c;b> &#0;", "<p>&lt;b&gt; &lt;b&gt; &lt;b&gt; \ufffd</p>\n"},
 		{"raw HTML by escapes", `\<b\>`, "<p>&lt;b&gt;</p>\n"},
-		{"an address that leaves its attribute", `[a](https://x/"onclick=y)`, "<p>" + leads("https://x/%22onclick=y") + "a</a></p>\n"},
-		{"an address with marks", `[a](https://x/?'<b>&amp;)`, "<p>" + leads("https://x/?&#39;&lt;b&gt;&amp;") + "a</a></p>\n"},
+		{
+			"an address that leaves its attribute", `[a](https://x/"onclick=y)`,
+			"<p>" + leads("https://x/%22onclick=y") + "a</a></p>\n",
+		},
+		{
+			"an address with marks", `[a](https://x/?'<b>&amp;)`,
+			"<p>" + leads("https://x/?&#39;&lt;b&gt;&amp;") + "a</a></p>\n",
+		},
 		{"a title", `[a](https://x/ "t<b>\"")`, "<p>" + leads("https://x/") + "a</a> &#34;t&lt;b&gt;&#34;&#34;</p>\n"},
 		{"a title of what may not be followed", `[a](x: 't')`, "<p>[a](x: &#34;t&#34;)</p>\n"},
 		{"a link without a label", `[](https://x/)`, "<p>" + leads("https://x/") + "https://x/</a></p>\n"},
 		{"a heading with attributes", "# a {#pwned onclick=x}", "<h3>a {#pwned onclick=x}</h3>\n"},
 		{"a language that is a class", "``` \"><b\tx\nc\n```", "<pre>&#34;&gt;&lt;b\tx\nc</pre>\n"},
-		{"a cell of raw HTML", "|a|\n|-|\n|<b>|", "<table>\n<thead>\n<tr>\n<th>a</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n<td>&lt;b&gt;</td>\n</tr>\n</tbody>\n</table>\n"},
+		{
+			"a cell of raw HTML", "|a|\n|-|\n|<b>|",
+			"<table>\n<thead>\n<tr>\n<th>a</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n" +
+				"<td>&lt;b&gt;</td>\n</tr>\n</tbody>\n</table>\n",
+		},
 		{
 			"more cells than the head has", "|a|\n|-|\n| b | *c* | <d> |\n\\|",
-			"<table>\n<thead>\n<tr>\n<th>a</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n<td>b</td>\n<td>*c* | &lt;d&gt;</td>\n</tr>\n<tr>\n<td>\\</td>\n</tr>\n</tbody>\n</table>\n",
+			"<table>\n<thead>\n<tr>\n<th>a</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n<td>b</td>\n<td>*c* | &lt;d&gt;</td>\n" +
+				"</tr>\n<tr>\n<td>\\</td>\n</tr>\n</tbody>\n</table>\n",
 		},
 	} {
 		if got := string(markdown(c.in)); got != c.want {
@@ -92,8 +119,10 @@ func TestMarkdownThatIsHostile(t *testing.T) {
 func endless(n int) map[string]string {
 	all := map[string]string{}
 	for name, part := range map[string]string{
-		"quotes": ">", "lists": "+ ", "numbers": "1. ", "emphasis": "*a **b ", "emphasis_both_ways": "*_", "stars": "*", "brackets": "[", "images": "![", "links": "[a](", "closed": "[](",
-		"half_links": "[a](<b", "angles": "<a:", "ticks": "`a", "escapes": "\\", "references": "&#35;", "ampersands": "&", "cells": "|", "marks": `"`, "lines": "\n", "breaks": "a\\\n",
+		"quotes": ">", "lists": "+ ", "numbers": "1. ", "emphasis": "*a **b ", "emphasis_both_ways": "*_", "stars": "*",
+		"brackets": "[", "images": "![", "links": "[a](", "closed": "[](",
+		"half_links": "[a](<b", "angles": "<a:", "ticks": "`a", "escapes": "\\", "references": "&#35;", "ampersands": "&",
+		"cells": "|", "marks": `"`, "lines": "\n", "breaks": "a\\\n",
 		"heads": "a\n-\n", "quoted_lists": "> - ", "tables": "|a\n|-\n",
 	} {
 		all[name] = strings.Repeat(part, n/len(part))
@@ -123,10 +152,16 @@ func TestMarkdownStaysLight(t *testing.T) {
 		})
 	}
 	for name, c := range map[string]struct{ source, want string }{
-		"quotes": {strings.Repeat(">", 10_000) + " <b>", strings.Repeat("<blockquote>\n", maxDepth) + "<p>" + strings.Repeat("&gt;", 10_000-maxDepth) + " &lt;b&gt;</p>\n"},
-		"lists":  {strings.Repeat("- ", 10_000) + "<b>", strings.Repeat("- ", 100)},
-		"links":  {strings.Repeat("[", 10_000), "<pre>[["},
-		"table":  {strings.Repeat("|a", 300) + "\n" + strings.Repeat("|-", 300) + "\n" + strings.Repeat("|b\n", 100), "|b<br>\n|b</p>"},
+		"quotes": {
+			strings.Repeat(">", 10_000) + " <b>",
+			strings.Repeat("<blockquote>\n", maxDepth) + "<p>" + strings.Repeat("&gt;", 10_000-maxDepth) + " &lt;b&gt;</p>\n",
+		},
+		"lists": {strings.Repeat("- ", 10_000) + "<b>", strings.Repeat("- ", 100)},
+		"links": {strings.Repeat("[", 10_000), "<pre>[["},
+		"table": {
+			strings.Repeat("|a", 300) + "\n" + strings.Repeat("|-", 300) + "\n" + strings.Repeat("|b\n", 100),
+			"|b<br>\n|b</p>",
+		},
 	} {
 		if out := string(markdown(c.source)); !strings.Contains(out, c.want) {
 			t.Errorf("%s that are too many are shown as %.100q", name, out)
@@ -135,10 +170,16 @@ func TestMarkdownStaysLight(t *testing.T) {
 }
 
 // ourTags are all that Markdown can become.
-var ourTags = regexp.MustCompile(`</?(p|h3|pre|code|ul|ol|li|blockquote|hr|br|table|thead|tbody|tr|th|td|strong|em)>|<ol start="\d+">|<a href="https?://[^"<>]*" rel="noreferrer noopener nofollow" target="_blank">|</a>`)
+var ourTags = regexp.MustCompile(
+	`</?(p|h3|pre|code|ul|ol|li|blockquote|hr|br|table|thead|tbody|tr|th|td|strong|em)>|<ol start="\d+">|<a href="https?://[^"<>]*" rel="noreferrer noopener nofollow" target="_blank">|</a>`,
+)
 
 func FuzzMarkdown(f *testing.F) {
-	for _, seed := range []string{"# a\n- b\n> c\n```\nd", "[a](https://b) ![c](http://d) `e` **f** *g*", "|a|\n|-|\n|<img src=x onerror=y>|", "[`<`](https://x/<script>)", "**[a](https://b/**)**", "<https://a> <b:c>\n[d]: e", "|a`|\n|-|\n|`b\\|`|c|d"} {
+	for _, seed := range []string{
+		"# a\n- b\n> c\n```\nd", "[a](https://b) ![c](http://d) `e` **f** *g*",
+		"|a|\n|-|\n|<img src=x onerror=y>|", "[`<`](https://x/<script>)", "**[a](https://b/**)**",
+		"<https://a> <b:c>\n[d]: e", "|a`|\n|-|\n|`b\\|`|c|d",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, source string) {
@@ -165,7 +206,8 @@ func FuzzMarkdown(f *testing.F) {
 // BenchmarkMarkdown takes as much Markdown as a page shows, of the worst kinds.
 func BenchmarkMarkdown(b *testing.B) {
 	all := endless(maxArtifact)
-	all["an_ordinary_text"] = strings.Repeat("## What I did\n\nI *moved* [the file](https://example.com/x) to `b.go`:\n\n- one\n- two\n\n```go\nx := 1\n```\n\n", 300)[:maxArtifact]
+	all["an_ordinary_text"] = strings.Repeat("## What I did\n\nI *moved* [the file](https://example.com/x) to `b.go`:\n"+
+		"\n- one\n- two\n\n```go\nx := 1\n```\n\n", 300)[:maxArtifact]
 	all["a_line"] = "Done."
 	for name, source := range all {
 		b.Run(name, func(b *testing.B) {

@@ -50,7 +50,8 @@ const oidcTime = 10 * time.Second
 // relying describes us to the provider, which is asked about itself the first time.
 func (w *Web) relying(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
 	if w.OIDC.Issuer == "" {
-		return nil, nil, fault.New(fault.NotFound, "No provider is set up here. An admin sets oidc.issuer, oidc.client_id and oidc.client_secret.")
+		return nil, nil, fault.New(fault.NotFound,
+			"No provider is set up here. An admin sets oidc.issuer, oidc.client_id and oidc.client_secret.")
 	}
 	w.provider.mu.Lock()
 	defer w.provider.mu.Unlock()
@@ -60,7 +61,9 @@ func (w *Web) relying(ctx context.Context) (*oidc.Provider, *oauth2.Config, erro
 		defer cancel()
 		known, err := oidc.NewProvider(asking, w.OIDC.Issuer)
 		if err != nil {
-			return nil, nil, fault.Wrap(err, fault.StoreUnavailable, "The provider %s does not answer, or is not set up as one of OpenID Connect. Sign in with a code from `signalbox login`, and look at the setting oidc.issuer.", w.OIDC.name())
+			return nil, nil, fault.Wrap(err, fault.StoreUnavailable,
+				"The provider %s does not answer, or is not set up as one of OpenID Connect. Sign in with a code from `signalbox "+
+					"login`, and look at the setting oidc.issuer.", w.OIDC.name())
 		}
 		w.provider.known = known
 	}
@@ -80,7 +83,8 @@ func (w *Web) loginByOIDC(out http.ResponseWriter, r *http.Request) {
 	}
 	state, nonce, verifier := rand.Text(), rand.Text(), oauth2.GenerateVerifier()
 	w.setCookie(out, oidcCookie, strings.Join([]string{state, nonce, verifier}, "."), 600)
-	http.Redirect(out, r, config.AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(verifier)), http.StatusSeeOther)
+	http.Redirect(out, r, config.AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(verifier)),
+		http.StatusSeeOther)
 }
 
 func (w *Web) oidcCallback(out http.ResponseWriter, r *http.Request) {
@@ -101,7 +105,8 @@ func (w *Web) finishOIDC(r *http.Request) (token string, err error) {
 		parts = strings.Split(cookie.Value, ".")
 	}
 	if len(parts) != 3 || r.URL.Query().Get("state") != parts[0] {
-		return "", fault.New(fault.Unauthenticated, "This login was not begun in this browser, or more than ten minutes ago. Begin again.")
+		return "", fault.New(fault.Unauthenticated,
+			"This login was not begun in this browser, or more than ten minutes ago. Begin again.")
 	}
 	who, err := w.operatorFromOIDC(r, parts[1], parts[2])
 	if err != nil {
@@ -119,7 +124,9 @@ func (w *Web) operatorFromOIDC(r *http.Request, nonce, verifier string) (roster.
 		return roster.Identity{}, err
 	}
 	refused := func(cause error) error {
-		return fault.Wrap(cause, fault.Unauthenticated, "The provider %s did not confirm who you are. Begin again; if it stays so, the server's log has the cause.", w.OIDC.name())
+		return fault.Wrap(cause, fault.Unauthenticated,
+			"The provider %s did not confirm who you are. Begin again; if it stays so, the server's log has the cause.",
+			w.OIDC.name())
 	}
 	tokens, err := config.Exchange(ctx, r.URL.Query().Get("code"), oauth2.VerifierOption(verifier))
 	if err != nil {
@@ -127,7 +134,8 @@ func (w *Web) operatorFromOIDC(r *http.Request, nonce, verifier string) (roster.
 		return roster.Identity{}, refused(err)
 	}
 	raw, _ := tokens.Extra("id_token").(string)
-	proof, err := provider.VerifierContext(context.WithoutCancel(ctx), &oidc.Config{ClientID: w.OIDC.ClientID}).Verify(ctx, raw)
+	proof, err := provider.VerifierContext(context.WithoutCancel(ctx), &oidc.Config{ClientID: w.OIDC.ClientID}).Verify(ctx,
+		raw)
 	if err != nil || proof.Nonce != nonce {
 		w.Log.Warn("the token of a login through OpenID Connect is not good", "error", err)
 		return roster.Identity{}, refused(err)
@@ -138,14 +146,18 @@ func (w *Web) operatorFromOIDC(r *http.Request, nonce, verifier string) (roster.
 	}
 	who, err := w.Roster.ByContact(ctx, "email", email)
 	if fault.Is(err, fault.NotFound) {
-		return who, fault.New(fault.Forbidden, "You are %s, and no operator here has that address. An admin sets it with `signalbox operators set NAME --email %s`.", email, email)
+		return who, fault.New(fault.Forbidden,
+			"You are %s, and no operator here has that address. An admin sets it with "+
+				"`signalbox operators set NAME --email %s`.", email, email)
 	}
 	return who, err
 }
 
 // verifiedEmail is the person's address: from the token, or from where the provider keeps
 // what is not in it.
-func verifiedEmail(ctx context.Context, provider *oidc.Provider, proof *oidc.IDToken, tokens *oauth2.Token) (string, error) {
+func verifiedEmail(ctx context.Context, provider *oidc.Provider, proof *oidc.IDToken, tokens *oauth2.Token) (string,
+	error,
+) {
 	var claims struct {
 		Email    string `json:"email"`
 		Verified bool   `json:"email_verified"`
@@ -156,12 +168,14 @@ func verifiedEmail(ctx context.Context, provider *oidc.Provider, proof *oidc.IDT
 	if claims.Email == "" {
 		info, err := provider.UserInfo(ctx, oauth2.StaticTokenSource(tokens))
 		if err != nil || info.Subject != proof.Subject {
-			return "", fault.Wrap(err, fault.Unauthenticated, "The provider does not say what your e-mail address is, by which operators are known here.")
+			return "", fault.Wrap(err, fault.Unauthenticated,
+				"The provider does not say what your e-mail address is, by which operators are known here.")
 		}
 		claims.Email, claims.Verified = info.Email, info.EmailVerified
 	}
 	if claims.Email == "" || !claims.Verified {
-		return "", fault.New(fault.Forbidden, "The provider has not verified your e-mail address, by which operators are known here.")
+		return "", fault.New(fault.Forbidden,
+			"The provider has not verified your e-mail address, by which operators are known here.")
 	}
 	return strings.ToLower(claims.Email), nil
 }

@@ -12,7 +12,10 @@ import (
 )
 
 func overviewPages() []Page {
-	return []Page{{Path: string(address.Overview), Template: "overview", Title: "Overview", Live: []string{"signal", "run", "agent", "step"}, Load: (*Web).loadOverview}}
+	return []Page{{
+		Path: string(address.Overview), Template: "overview", Title: "Overview",
+		Live: []string{"signal", "run", "agent", "step"}, Load: (*Web).loadOverview,
+	}}
 }
 
 const (
@@ -58,11 +61,15 @@ func (w *Web) loadOverview(r *Request) (any, error) {
 	}
 	now := w.Now().UTC()
 	first := now.AddDate(0, 0, 1-overviewDays)
-	report, err := w.Counters.Report(r.Context(), counter.Filter{Workspace: r.Who.Workspace, From: first.Format(time.DateOnly), To: now.Format(time.DateOnly)})
+	report, err := w.Counters.Report(r.Context(),
+		counter.Filter{Workspace: r.Who.Workspace, From: first.Format(time.DateOnly), To: now.Format(time.DateOnly)})
 	if err != nil {
 		return nil, err
 	}
-	page := &overview{Report: report, Behind: report.Seq < head, Oldest: report.OldestWaiting, Waiting: report.Total.Gates.Waiting, Spenders: spenders(report.Spenders)}
+	page := &overview{
+		Report: report, Behind: report.Seq < head, Oldest: report.OldestWaiting,
+		Waiting: report.Total.Gates.Waiting, Spenders: spenders(report.Spenders),
+	}
 	page.draw(first)
 	if err := w.countPresence(r.Context(), r.Who.Workspace, page); err != nil {
 		return nil, err
@@ -92,7 +99,9 @@ func (o *overview) draw(first time.Time) {
 			o.Today = day.Counts
 		}
 	}
-	o.Cost = newChart("cost", "Cost", days, money, series{"spent", "c1", value(func(s counter.Sum) float64 { return s.CostUSD })})
+	o.Cost = newChart("cost", "Cost", days, money, series{"spent", "c1", value(func(s counter.Sum) float64 {
+		return s.CostUSD
+	})})
 	o.Tokens = newChart("tokens", "Tokens", days, tally,
 		series{"in", "c1", value(func(s counter.Sum) float64 { return float64(s.InputTokens) })},
 		series{"out", "c2", value(func(s counter.Sum) float64 { return float64(s.OutputTokens) })})
@@ -141,7 +150,9 @@ func (w *Web) countPresence(ctx context.Context, workspace string, o *overview) 
 			away++
 		}
 	})
-	o.Presence = shares(share{Name: "online", Class: "c3", N: o.Online}, share{Name: "seen today", Class: "c1", N: lately}, share{Name: "away", Class: "c5", N: away}, share{Name: "suspended", Class: "c4", N: suspended}, share{Name: "never seen", Class: "c0", N: never})
+	o.Presence = shares(share{Name: "online", Class: "c3", N: o.Online}, share{Name: "seen today", Class: "c1", N: lately},
+		share{Name: "away", Class: "c5", N: away}, share{Name: "suspended", Class: "c4", N: suspended},
+		share{Name: "never seen", Class: "c0", N: never})
 	return err
 }
 
@@ -163,7 +174,12 @@ func (w *Web) waitingByAge(ctx context.Context, workspace string, waiting int64)
 		return nil, nil
 	}
 	gates, _, err := w.Gates.List(ctx, gate.Filter{Status: gate.Pending, Workspace: workspace}, nil, maxAged)
-	parts := []share{{Name: "under 10 min", Class: "c3"}, {Name: "under 1 h", Class: "c2"}, {Name: "under 24 h", Class: "c4"}, {Name: "longer", Class: "c5"}}
+	parts := []share{
+		{Name: "under 10 min", Class: "c3"},
+		{Name: "under 1 h", Class: "c2"},
+		{Name: "under 24 h", Class: "c4"},
+		{Name: "longer", Class: "c5"},
+	}
 	for i := range gates {
 		switch age := w.Now().Sub(gates[i].OpenedAt); {
 		case age < 10*time.Minute:
@@ -182,7 +198,11 @@ func (w *Web) waitingByAge(ctx context.Context, workspace string, waiting int64)
 // spenders shows agents beside the one that cost the most, which is the first.
 func spenders(all []counter.AgentSum) (out []spender) {
 	for _, a := range all {
-		out = append(out, spender{cmp.Or(a.Name, "(removed)"), a.Workspace, a.ID, a.Counts, percent(100 * a.Counts.CostUSD / all[0].Counts.CostUSD)})
+		out = append(out,
+			spender{
+				cmp.Or(a.Name, "(removed)"), a.Workspace, a.ID, a.Counts,
+				percent(100 * a.Counts.CostUSD / all[0].Counts.CostUSD),
+			})
 	}
 	return out
 }

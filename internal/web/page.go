@@ -58,12 +58,14 @@ type Result struct {
 
 // Pages and Actions are the whole dashboard.
 func Pages() []Page {
-	return slices.Concat(inboxPages(), overviewPages(), agentPages(), accountPages(), mailPages(), taskPages(), sessionPages(), runPages(), ledgerPages(), deliveryPages(), policyPages(), settingPages())
+	return slices.Concat(inboxPages(), overviewPages(), agentPages(), accountPages(), mailPages(), taskPages(),
+		sessionPages(), runPages(), ledgerPages(), deliveryPages(), policyPages(), settingPages())
 }
 
 // Actions are what can be done there, each with the role that it takes.
 func Actions() []Action {
-	return slices.Concat(inboxActions(), agentActions(), accountActions(), mailActions(), taskActions(), runActions(), deliveryActions(), policyActions(), settingActions())
+	return slices.Concat(inboxActions(), agentActions(), accountActions(), mailActions(), taskActions(), runActions(),
+		deliveryActions(), policyActions(), settingActions())
 }
 
 // menu is the navigation. Entries whose page is not there are left out.
@@ -97,7 +99,8 @@ func needs(who roster.Identity, role roster.Role) error {
 	if who.Role.Allows(role) {
 		return nil
 	}
-	return fault.New(fault.Forbidden, "This takes the role %s, and %s has the role %s. Ask an admin.", role, who.Name, who.Role)
+	return fault.New(fault.Forbidden, "This takes the role %s, and %s has the role %s. Ask an admin.", role, who.Name,
+		who.Role)
 }
 
 // Choice is which of the action's choices the form says, if who asks may choose it.
@@ -105,7 +108,8 @@ func (r *Request) Choice() (string, error) {
 	choice := r.Field("do")
 	role, known := r.choices[choice]
 	if !known {
-		return "", fault.New(fault.InvalidRequest, "The form should say one of %s.", strings.Join(slices.Sorted(maps.Keys(r.choices)), ", ")).About("do")
+		return "", fault.New(fault.InvalidRequest, "The form should say one of %s.",
+			strings.Join(slices.Sorted(maps.Keys(r.choices)), ", ")).About("do")
 	}
 	return choice, needs(r.Who, role)
 }
@@ -142,7 +146,8 @@ type menuEntry struct {
 // May reports whether who looks has the role.
 func (v view) May(role string) bool { return v.Who.Role.Allows(roster.Role(role)) }
 
-const securityPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+const securityPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src " +
+	"'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // answerTime is how long an answer may take to be taken; streams set their own.
 const answerTime = time.Minute
@@ -173,7 +178,8 @@ func (w *Web) Handler() http.Handler {
 		h.Set("Cache-Control", "no-store")
 		_ = http.NewResponseController(out).SetWriteDeadline(time.Now().Add(answerTime))
 		if err := w.sameSite.Check(r); err != nil {
-			w.fail(out, r, fault.New(fault.Forbidden, "This was sent from another site, and nothing was done. Open the page here and try again."))
+			w.fail(out, r, fault.New(fault.Forbidden,
+				"This was sent from another site, and nothing was done. Open the page here and try again."))
 			return
 		}
 		mux.ServeHTTP(out, r)
@@ -236,7 +242,8 @@ func (w *Web) serveAction(out http.ResponseWriter, r *http.Request, a *Action) {
 	r.Body = http.MaxBytesReader(out, r.Body, maxForm)
 	request.Body = r.Body
 	if err := request.ParseForm(); err != nil {
-		w.failAs(request, fault.New(fault.TooLarge, "The form is too large, or not well formed. The most is %d bytes.", maxForm))
+		w.failAs(request,
+			fault.New(fault.TooLarge, "The form is too large, or not well formed. The most is %d bytes.", maxForm))
 		return
 	}
 	result := Result{}
@@ -308,7 +315,10 @@ func isOurs(at string) bool {
 
 // view fills in what the frame shows.
 func (w *Web) view(r *Request) view {
-	v := view{Path: r.URL.RequestURI(), Who: r.Who, Theme: theme(r.Request), Flash: w.takeFlash(r.w, r.Request), CSS: w.css, JS: w.js}
+	v := view{
+		Path: r.URL.RequestURI(), Who: r.Who, Theme: theme(r.Request), Flash: w.takeFlash(r.w, r.Request),
+		CSS: w.css, JS: w.js,
+	}
 	v.Waiting, v.Seq = w.waiting(r.Context(), r.Who.Workspace)
 	there := map[string]bool{}
 	for _, p := range Pages() {
@@ -354,7 +364,8 @@ func (w *Web) render(out http.ResponseWriter, status int, name string, v view) {
 	}
 	if err := found.ExecuteTemplate(&page, "layout", v); err != nil {
 		w.Log.Error("a page could not be made", "template", name, "error", err.Error())
-		http.Error(out, "Something went wrong inside Signalbox. The server's log has the cause.", http.StatusInternalServerError)
+		http.Error(out, "Something went wrong inside Signalbox. The server's log has the cause.",
+			http.StatusInternalServerError)
 		return
 	}
 	out.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -369,7 +380,8 @@ func (w *Web) fail(out http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	e := fault.From(store.Explain(err))
-	w.render(out, e.Code.Status(), "fault", view{Title: "That did not work", Theme: theme(r), CSS: w.css, JS: w.js, Data: e})
+	w.render(out, e.Code.Status(), "fault",
+		view{Title: "That did not work", Theme: theme(r), CSS: w.css, JS: w.js, Data: e})
 }
 
 // failAs shows an error inside of the frame.

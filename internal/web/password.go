@@ -43,7 +43,8 @@ func (w *Web) verifier(password string, salt []byte) string {
 	mac := hmac.New(sha256.New, append([]byte("signalbox password\x00"), w.Key...))
 	mac.Write(derived)
 	encode := base64.RawStdEncoding.EncodeToString
-	return fmt.Sprintf("argon2id-hmac$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, argonMemory, argonTime, argonThreads, encode(salt), encode(mac.Sum(nil)))
+	return fmt.Sprintf("argon2id-hmac$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, argonMemory, argonTime, argonThreads,
+		encode(salt), encode(mac.Sum(nil)))
 }
 
 // matches reports whether the password is the one of which the verifier was made.
@@ -62,7 +63,9 @@ func (w *Web) SetPassword(ctx context.Context, by roster.Identity, name, passwor
 	kept := ""
 	if password != "" {
 		if n := utf8.RuneCountInString(password); n < minPassword || n > maxPassword {
-			return fault.New(fault.InvalidPayload, "The password should have %d to %d characters, such as a sentence of five words. It has %d.", minPassword, maxPassword, n).About("password")
+			return fault.New(fault.InvalidPayload,
+				"The password should have %d to %d characters, such as a sentence of five words. It has %d.", minPassword,
+				maxPassword, n).About("password")
 		}
 		salt := make([]byte, 16)
 		_, _ = rand.Read(salt) // never fails
@@ -78,7 +81,10 @@ func (w *Web) SetPassword(ctx context.Context, by roster.Identity, name, passwor
 		if p.ID != by.ID && !by.Role.Allows(roster.Admin) {
 			return fault.New(fault.Forbidden, "Only an admin may set the password of somebody else.")
 		}
-		tx.Append(ledger.Event{Workspace: p.Workspace, Kind: kindPasswordSet, Actor: by.Actor(), Subject: p.ID, Body: passwordSet{kept}})
+		tx.Append(ledger.Event{
+			Workspace: p.Workspace, Kind: kindPasswordSet, Actor: by.Actor(), Subject: p.ID,
+			Body: passwordSet{kept},
+		})
 		return nil
 	})
 }
@@ -91,7 +97,9 @@ func (w *Web) checkPassword(ctx context.Context, name, password string) (roster.
 		return roster.Identity{}, wrong
 	}
 	if !w.tries.allow(name) {
-		return roster.Identity{}, fault.New(fault.RateLimited, "There were too many tries for this name. Wait a minute, or open the address that `signalbox login` prints.")
+		return roster.Identity{},
+			fault.New(fault.RateLimited,
+				"There were too many tries for this name. Wait a minute, or open the address that `signalbox login` prints.")
 	}
 	who, kept, err := w.passwordOf(ctx, name)
 	if err != nil {
@@ -105,7 +113,10 @@ func (w *Web) checkPassword(ctx context.Context, name, password string) (roster.
 		return who, nil
 	case who.ID != "":
 		err = w.ledger.Write(ctx, func(tx *ledger.Tx) error {
-			tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindRefused, Actor: "system", Subject: who.ID, Body: refused{"password"}})
+			tx.Append(ledger.Event{
+				Workspace: who.Workspace, Kind: kindRefused, Actor: "system", Subject: who.ID,
+				Body: refused{"password"},
+			})
 			return nil
 		})
 		return roster.Identity{}, errors.Join(wrong, err)

@@ -16,15 +16,24 @@ import (
 
 func policyPages() []Page {
 	return []Page{
-		{Path: string(address.Policy), Template: "policy", Title: "Policy", Live: []string{"policy"}, Load: (*Web).loadPolicy},
-		{Path: string(address.Version), Template: "version", Title: "Version", Section: string(address.Policy), Load: (*Web).loadVersion},
+		{
+			Path: string(address.Policy), Template: "policy", Title: "Policy", Live: []string{"policy"},
+			Load: (*Web).loadPolicy,
+		},
+		{
+			Path: string(address.Version), Template: "version", Title: "Version", Section: string(address.Policy),
+			Load: (*Web).loadVersion,
+		},
 	}
 }
 
 func policyActions() []Action {
-	return []Action{{Path: string(address.Policy), Role: roster.Viewer, Do: (*Web).tryPolicy, Choices: map[string]roster.Role{
-		"check": roster.Viewer, "replay": roster.Operator, "trial": roster.Operator, "apply": roster.Admin,
-	}}}
+	return []Action{{
+		Path: string(address.Policy), Role: roster.Viewer, Do: (*Web).tryPolicy,
+		Choices: map[string]roster.Role{
+			"check": roster.Viewer, "replay": roster.Operator, "trial": roster.Operator, "apply": roster.Admin,
+		},
+	}}
 }
 
 // policyView is the editor, and what was found out about the text in it.
@@ -115,7 +124,9 @@ func (w *Web) applyPolicy(r *Request, source []byte, newest int64) (rulebook.App
 	if text := r.Field("seen"); text != "" {
 		var err error
 		if seen, err = strconv.ParseInt(text, 10, 64); err != nil || seen < 1 {
-			return rulebook.Applied{}, fault.New(fault.InvalidRequest, "The form should say which version was seen, such as 3, and says %.40q.", text).About("seen")
+			return rulebook.Applied{},
+				fault.New(fault.InvalidRequest, "The form should say which version was seen, such as 3, and says %.40q.",
+					text).About("seen")
 		}
 	}
 	return w.Book.Put(r.Context(), r.Who, source, seen)

@@ -12,7 +12,10 @@ import (
 func runPages() []Page {
 	return []Page{
 		{Path: string(address.Runs), Template: "runs", Title: "Runs", Live: []string{"run"}, Load: (*Web).loadRuns},
-		{Path: string(address.Run), Template: "run", Title: "Run", Section: string(address.Runs), Live: []string{"run"}, Load: (*Web).loadRun},
+		{
+			Path: string(address.Run), Template: "run", Title: "Run", Section: string(address.Runs), Live: []string{"run"},
+			Load: (*Web).loadRun,
+		},
 	}
 }
 
@@ -153,8 +156,12 @@ func (v *runView) take(e run.Numbered) {
 	if len(a.Detail) > 2 && string(a.Detail) != "null" {
 		detail = cut(maxDetail, string(a.Detail))
 	}
-	step := runStep{N: e.N, Kind: a.Kind, Title: a.Title, Status: "running", Message: cut(300, event.Message), Detail: detail, After: e.At.Sub(v.OpenedAt), startsAt: e.At}
-	if n := len(v.Steps) - 1; event.Phase != "started" && n >= 0 && v.Steps[n].Title == a.Title && v.Steps[n].Status == "running" {
+	step := runStep{
+		N: e.N, Kind: a.Kind, Title: a.Title, Status: "running", Message: cut(300, event.Message),
+		Detail: detail, After: e.At.Sub(v.OpenedAt), startsAt: e.At,
+	}
+	if n := len(v.Steps) - 1; event.Phase != "started" && n >= 0 && v.Steps[n].Title == a.Title &&
+		v.Steps[n].Status == "running" {
 		step.N, step.After, step.startsAt = v.Steps[n].N, v.Steps[n].After, v.Steps[n].startsAt
 		v.Steps = v.Steps[:n]
 	}

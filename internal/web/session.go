@@ -39,7 +39,10 @@ func hashOf(secret string) string {
 func (w *Web) Offer(ctx context.Context, by, operator roster.Identity) (Login, error) {
 	made := w.newLogin(operator)
 	err := w.ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: operator.Workspace, Kind: kindOffered, Actor: by.Actor(), Subject: operator.ID, Body: offered{made.ExpiresAt.UnixMicro()}})
+		tx.Append(ledger.Event{
+			Workspace: operator.Workspace, Kind: kindOffered, Actor: by.Actor(), Subject: operator.ID,
+			Body: offered{made.ExpiresAt.UnixMicro()},
+		})
 		return nil
 	})
 	return made, err
@@ -75,12 +78,16 @@ func open(tx *ledger.Tx, operator roster.Identity, how, token string, used code)
 	if used.text != "" {
 		body.Code, body.CodeExpires = hashOf(used.text), used.expires.UnixMicro()
 	}
-	tx.Append(ledger.Event{Workspace: operator.Workspace, Kind: kindOpened, Actor: operator.Actor(), Subject: operator.ID, Body: body})
+	tx.Append(ledger.Event{
+		Workspace: operator.Workspace, Kind: kindOpened, Actor: operator.Actor(), Subject: operator.ID,
+		Body: body,
+	})
 }
 
 // redeem signs in with a code. It is used up in the transaction that opens the session.
 func (w *Web) redeem(ctx context.Context, text string) (token string, err error) {
-	bad := fault.New(fault.Unauthenticated, "This code was used already, or is older than five minutes. `signalbox login` prints a new address.")
+	bad := fault.New(fault.Unauthenticated,
+		"This code was used already, or is older than five minutes. `signalbox login` prints a new address.")
 	used, who, err := w.readCode(ctx, text)
 	if err != nil {
 		return "", err
@@ -91,7 +98,8 @@ func (w *Web) redeem(ctx context.Context, text string) (token string, err error)
 	token = rand.Text() + rand.Text()
 	err = w.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var before int
-		if err := tx.QueryRow("SELECT count(*) FROM web_code WHERE hash = $1", []any{hashOf(used.text)}, &before); err != nil {
+		if err := tx.QueryRow("SELECT count(*) FROM web_code WHERE hash = $1", []any{hashOf(used.text)},
+			&before); err != nil {
 			return err
 		}
 		now, err := roster.FindOperator(tx, who.Name)
@@ -111,7 +119,8 @@ func (w *Web) redeem(ctx context.Context, text string) (token string, err error)
 func (w *Web) Identify(r *http.Request) (roster.Identity, error) {
 	cookie, err := r.Cookie(sessionCookie)
 	if err != nil || cookie.Value == "" {
-		return roster.Identity{}, fault.New(fault.Unauthenticated, "Nobody is signed in. Open the address that `signalbox login` prints.")
+		return roster.Identity{},
+			fault.New(fault.Unauthenticated, "Nobody is signed in. Open the address that `signalbox login` prints.")
 	}
 	return w.whoIs(r.Context(), cookie.Value)
 }
@@ -120,7 +129,8 @@ func (w *Web) Identify(r *http.Request) (roster.Identity, error) {
 func (w *Web) whoIs(ctx context.Context, token string) (roster.Identity, error) {
 	var operator string
 	var expires int64
-	err := w.db.QueryRow(ctx, "SELECT operator, expires_at FROM web_session WHERE hash = $1", []any{hashOf(token)}, &operator, &expires)
+	err := w.db.QueryRow(ctx, "SELECT operator, expires_at FROM web_session WHERE hash = $1", []any{hashOf(token)},
+		&operator, &expires)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return roster.Identity{}, err
 	}
@@ -158,7 +168,11 @@ type Login struct {
 // Routes are the dashboard's part of the operators' API.
 func (w *Web) Routes() []wire.Route {
 	return []wire.Route{
-		{Method: "POST", Path: "/ops/login", Summary: "Make an address that signs you in to the dashboard, once, within five minutes", Auth: wire.Viewer, Answer: Login{}, Status: http.StatusCreated, Handle: w.postLogin},
+		{
+			Method: "POST", Path: "/ops/login",
+			Summary: "Make an address that signs you in to the dashboard, once, within five minutes", Auth: wire.Viewer,
+			Answer: Login{}, Status: http.StatusCreated, Handle: w.postLogin,
+		},
 	}
 }
 
@@ -184,7 +198,10 @@ func (w *Web) signOut(r *Request) (Result, error) {
 
 func (w *Web) endSession(ctx context.Context, who roster.Identity, token string) error {
 	return w.ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: who.Workspace, Kind: kindClosed, Actor: who.Actor(), Subject: who.ID, Body: closed{hashOf(token)}})
+		tx.Append(ledger.Event{
+			Workspace: who.Workspace, Kind: kindClosed, Actor: who.Actor(), Subject: who.ID,
+			Body: closed{hashOf(token)},
+		})
 		return nil
 	})
 }

@@ -13,7 +13,10 @@ func sessionPages() []Page {
 	live := []string{"session", "step"}
 	return []Page{
 		{Path: string(address.Sessions), Template: "sessions", Title: "Sessions", Live: live, Load: (*Web).loadSessions},
-		{Path: string(address.Session), Template: "session", Title: "Session", Section: string(address.Sessions), Live: live, Load: (*Web).loadSession},
+		{
+			Path: string(address.Session), Template: "session", Title: "Session", Section: string(address.Sessions), Live: live,
+			Load: (*Web).loadSession,
+		},
 	}
 }
 
@@ -41,7 +44,8 @@ func (w *Web) loadSessions(r *Request) (any, error) {
 	if v.place, err = w.place(r); err != nil {
 		return nil, err
 	}
-	page, err := w.Harness.Sessions(r.Context(), harness.SessionFilter{Workspace: v.Workspace, Agent: v.Agent, Cursor: r.Query("cursor"), Limit: sessionRows})
+	page, err := w.Harness.Sessions(r.Context(),
+		harness.SessionFilter{Workspace: v.Workspace, Agent: v.Agent, Cursor: r.Query("cursor"), Limit: sessionRows})
 	v.Sessions, v.Next = page.Sessions, older(r, page.Next)
 	return v, err
 }
@@ -87,7 +91,11 @@ type moment struct {
 func (s *session) PageTitle() string { return cut(60, s.ID) }
 
 func (w *Web) loadSession(r *Request) (any, error) {
-	found, err := w.Harness.Session(r.Context(), r.PathValue("id"), harness.SessionFilter{Workspace: r.PathValue("workspace"), Agent: r.Query("agent"), Cursor: r.Query("cursor"), Limit: sessionSteps})
+	found, err := w.Harness.Session(r.Context(), r.PathValue("id"),
+		harness.SessionFilter{
+			Workspace: r.PathValue("workspace"), Agent: r.Query("agent"), Cursor: r.Query("cursor"),
+			Limit: sessionSteps,
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +190,10 @@ func inShort(raw wire.Raw) string {
 			}
 		}
 	}
-	for _, name := range []string{"message", "prompt", "error", "status", "current_task", "output", "reason", "result_summary"} {
+	for _, name := range []string{
+		"message", "prompt", "error", "status", "current_task", "output", "reason",
+		"result_summary",
+	} {
 		if text, ok := object[name].(string); ok && text != "" && len(parts) < 2 {
 			parts = append(parts, text)
 		}

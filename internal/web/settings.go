@@ -14,7 +14,10 @@ import (
 )
 
 func settingPages() []Page {
-	return []Page{{Path: string(address.Settings), Template: "settings", Title: "Settings", Live: []string{"operator", "prices"}, Load: (*Web).loadSettings}}
+	return []Page{{
+		Path: string(address.Settings), Template: "settings", Title: "Settings",
+		Live: []string{"operator", "prices"}, Load: (*Web).loadSettings,
+	}}
 }
 
 func settingActions() []Action {
@@ -106,7 +109,8 @@ func (w *Web) testChannel(r *Request) (Result, error) {
 	}
 	for _, t := range results {
 		if !t.Delivered {
-			return Result{To: address.Settings.At()}, fault.New(fault.Conflict, "%s did not take the test message: %s", t.Channel, t.Text)
+			return Result{To: address.Settings.At()},
+				fault.New(fault.Conflict, "%s did not take the test message: %s", t.Channel, t.Text)
 		}
 	}
 	return Result{To: address.Settings.At(), Flash: r.Field("channel") + " took the test message."}, nil
@@ -167,7 +171,9 @@ func readPrices(text string) (all []signal.Price, err error) {
 			p.From = fields[3]
 		}
 		if len(fields) < 3 || len(fields) > 4 || err1 != nil || err2 != nil {
-			return nil, fault.New(fault.InvalidPayload, "A line should be a model, what a million tokens in and out cost, and maybe a day, such as \"claude-sonnet-4-6 3 15 2026-03-01\", and is %.80q.", strings.TrimSpace(line)).About("prices")
+			return nil, fault.New(fault.InvalidPayload,
+				"A line should be a model, what a million tokens in and out cost, and maybe a day, such as \"claude-sonnet-4-6 3 "+
+					"15 2026-03-01\", and is %.80q.", strings.TrimSpace(line)).About("prices")
 		}
 		all = append(all, p)
 	}

@@ -80,7 +80,8 @@ func (w *Web) relate(ctx context.Context, s *slide) (err error) {
 	g := &s.Gate
 	if id := g.AgentID(); id != "" {
 		for _, status := range []gate.Status{gate.Approved, gate.Rejected} {
-			some, _, err := w.Gates.List(ctx, gate.Filter{Workspace: g.Workspace, Agents: []string{id}, Status: status}, nil, historyRows)
+			some, _, err := w.Gates.List(ctx, gate.Filter{Workspace: g.Workspace, Agents: []string{id}, Status: status}, nil,
+				historyRows)
 			if err != nil {
 				return err
 			}
@@ -98,9 +99,11 @@ func (w *Web) relate(ctx context.Context, s *slide) (err error) {
 	slices.SortFunc(s.History, func(a, b gate.Gate) int { return b.OpenedAt.Compare(a.OpenedAt) })
 	s.History = s.History[:min(len(s.History), historyRows)]
 	if g.Trace == "" {
-		s.Trace, err = w.ledger.Entries(ctx, ledger.Query{Subject: g.ID, Workspace: g.Workspace, Newest: true, Limit: traceRows})
+		s.Trace, err = w.ledger.Entries(ctx,
+			ledger.Query{Subject: g.ID, Workspace: g.Workspace, Newest: true, Limit: traceRows})
 	} else {
-		s.Trace, err = w.ledger.Entries(ctx, ledger.Query{Trace: g.Trace, Workspace: g.Workspace, Newest: true, Limit: traceRows})
+		s.Trace, err = w.ledger.Entries(ctx,
+			ledger.Query{Trace: g.Trace, Workspace: g.Workspace, Newest: true, Limit: traceRows})
 	}
 	return err
 }

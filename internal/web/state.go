@@ -84,7 +84,8 @@ func applyOpened(tx *store.Tx, e *ledger.Entry, b *opened) {
 	if b.Code != "" {
 		tx.Exec("INSERT INTO web_code (hash, operator, expires_at) VALUES ($1, $2, $3)", b.Code, e.Subject, b.CodeExpires)
 	}
-	tx.Exec("INSERT INTO web_session (hash, operator, how, opened_at, expires_at) VALUES ($1, $2, $3, $4, $5)", b.Session, e.Subject, b.How, e.At.UnixMicro(), b.Expires)
+	tx.Exec("INSERT INTO web_session (hash, operator, how, opened_at, expires_at) VALUES ($1, $2, $3, $4, $5)", b.Session,
+		e.Subject, b.How, e.At.UnixMicro(), b.Expires)
 }
 
 func applyClosed(tx *store.Tx, _ *ledger.Entry, b *closed) {
@@ -97,7 +98,8 @@ func applyPasswordSet(tx *store.Tx, e *ledger.Entry, b *passwordSet) {
 	tx.Exec("DELETE FROM web_session WHERE operator = $1", e.Subject)
 	tx.Exec("DELETE FROM web_password WHERE operator = $1", e.Subject)
 	if b.Verifier != "" {
-		tx.Exec("INSERT INTO web_password (operator, verifier, set_at) VALUES ($1, $2, $3)", e.Subject, b.Verifier, e.At.UnixMicro())
+		tx.Exec("INSERT INTO web_password (operator, verifier, set_at) VALUES ($1, $2, $3)", e.Subject, b.Verifier,
+			e.At.UnixMicro())
 	}
 }
 

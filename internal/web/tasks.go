@@ -20,7 +20,10 @@ func taskPages() []Page {
 	live := []string{"task", "review"}
 	return []Page{
 		{Path: string(address.Tasks), Template: "tasks", Title: "Tasks", Live: live, Load: (*Web).loadBoard},
-		{Path: string(address.Task), Template: "task", Title: "Task", Section: string(address.Tasks), Live: live, Load: (*Web).loadTask},
+		{
+			Path: string(address.Task), Template: "task", Title: "Task", Section: string(address.Tasks), Live: live,
+			Load: (*Web).loadTask,
+		},
 	}
 }
 
@@ -62,14 +65,22 @@ var columns = []struct {
 	{"Held", "waits for a person", []string{amp.HoldLocked, amp.HoldSuspended, amp.HoldAdmin}},
 	{"To do", "not begun", []string{string(amp.Planning), string(amp.Queued), string(amp.Dispatched)}},
 	{"Working", "the executor's turn", []string{string(amp.Executing), string(amp.Rework)}},
-	{"In review", "reported, and looked at", []string{string(amp.Reported), string(amp.Triage), string(amp.ReviewRequested), string(amp.Reviewing), string(amp.VerdictReported)}},
+	{
+		"In review", "reported, and looked at",
+		[]string{
+			string(amp.Reported), string(amp.Triage), string(amp.ReviewRequested), string(amp.Reviewing),
+			string(amp.VerdictReported),
+		},
+	},
 	{"Done", "completed or ended", []string{string(amp.Completed), string(amp.Approved), string(amp.Terminated)}},
 }
 
 // holders are who has the ball at each status.
 var holders = map[string]string{
-	string(amp.Planning): "coordinator", string(amp.Queued): "coordinator", string(amp.Rework): "coordinator", string(amp.Dispatched): "executor", string(amp.Executing): "executor",
-	string(amp.Reported): "coordinator", string(amp.Triage): "coordinator", string(amp.ReviewRequested): "reviewer", string(amp.Reviewing): "reviewer", string(amp.VerdictReported): "coordinator",
+	string(amp.Planning): "coordinator", string(amp.Queued): "coordinator", string(amp.Rework): "coordinator",
+	string(amp.Dispatched): "executor", string(amp.Executing): "executor",
+	string(amp.Reported): "coordinator", string(amp.Triage): "coordinator", string(amp.ReviewRequested): "reviewer",
+	string(amp.Reviewing): "reviewer", string(amp.VerdictReported): "coordinator",
 	amp.HoldLocked: "admin", amp.HoldSuspended: "admin", amp.HoldAdmin: "admin",
 }
 
@@ -107,7 +118,8 @@ func (w *Web) loadBoard(r *Request) (any, error) {
 
 // about is what the newest dispatch of a task says it is.
 func (w *Web) about(r *Request, t amp.Record) (string, error) {
-	dispatched, err := w.ledger.Entries(r.Context(), ledger.Query{Workspace: t.Workspace, Subject: t.TaskID, Kinds: []string{"task.dispatched"}, Newest: true, Limit: 1})
+	dispatched, err := w.ledger.Entries(r.Context(),
+		ledger.Query{Workspace: t.Workspace, Subject: t.TaskID, Kinds: []string{"task.dispatched"}, Newest: true, Limit: 1})
 	if err != nil || len(dispatched) == 0 || dispatched[0].Body == nil {
 		return "", err
 	}
@@ -234,7 +246,8 @@ func (m taskMessage) Say() string {
 	}
 	switch amp.Type(m.Type) {
 	case amp.TypeResult:
-		return strings.TrimSpace(fmt.Sprintf("%s, %s in %s", p.Completion, plural(len(p.Diff.Files), "file"), cmp.Or(p.Commit, "no commit")))
+		return strings.TrimSpace(fmt.Sprintf("%s, %s in %s", p.Completion, plural(len(p.Diff.Files), "file"),
+			cmp.Or(p.Commit, "no commit")))
 	case amp.TypeRequest:
 		return cmp.Or(p.Notes, "asks for a review")
 	case amp.TypeVerdict:
@@ -354,7 +367,8 @@ func matrix(texts []string, messages []taskMessage) []criterion {
 // stuck says in a sentence why nothing happens, "" when something does.
 func (t *taskView) stuck(now time.Time) string {
 	for _, o := range t.Open {
-		return fmt.Sprintf("Stuck: the %s has raised %s (%s), and a person has to answer it.", o.By, strings.ReplaceAll(o.Type, "_", " "), o.Severity)
+		return fmt.Sprintf("Stuck: the %s has raised %s (%s), and a person has to answer it.", o.By,
+			strings.ReplaceAll(o.Type, "_", " "), o.Severity)
 	}
 	for _, a := range t.Awaiting {
 		if a.Late {
@@ -373,11 +387,17 @@ func (t *taskView) stuck(now time.Time) string {
 func (m taskMessage) Lane(role string) bool { return m.From == role }
 
 // taskOrders are what the admin can say. What is not possible now is refused with a reason.
-var taskOrders = []string{"resume", "suspend", "terminate", "approve_plan", "reject_plan", "uphold_verdict", "override_verdict", "reassign"}
+var taskOrders = []string{
+	"resume", "suspend", "terminate", "approve_plan", "reject_plan", "uphold_verdict",
+	"override_verdict", "reassign",
+}
 
 func (w *Web) instruct(r *Request) (Result, error) {
 	workspace, id := r.PathValue("workspace"), r.PathValue("id")
-	to := Result{To: address.Task.At(workspace, id), Flash: "Told: " + strings.ReplaceAll(r.Field("action"), "_", " ") + "."}
+	to := Result{
+		To:    address.Task.At(workspace, id),
+		Flash: "Told: " + strings.ReplaceAll(r.Field("action"), "_", " ") + ".",
+	}
 	who, err := task.Speaker(r.Context(), r.Who, workspace, task.OverHTTP)
 	if err != nil {
 		return to, err

@@ -77,9 +77,12 @@ func TestADifferenceHasLimits(t *testing.T) {
 		tooLong, cut  bool
 		rows          int
 	}{
-		"as many lines as may be":    {before: many, after: "a\n" + many[1:], rows: 5},
-		"a line too many":            {before: many, after: many + "\n", tooLong: true},
-		"as many bytes as may be":    {before: strings.Repeat("a", maxCompared), after: strings.Repeat("a", maxCompared) + "\n"},
+		"as many lines as may be": {before: many, after: "a\n" + many[1:], rows: 5},
+		"a line too many":         {before: many, after: many + "\n", tooLong: true},
+		"as many bytes as may be": {
+			before: strings.Repeat("a", maxCompared),
+			after:  strings.Repeat("a", maxCompared) + "\n",
+		},
 		"a byte too many":            {before: strings.Repeat("a", maxCompared+1), after: "b", tooLong: true},
 		"more lines than are shown":  {before: "", after: strings.Repeat("a\n", maxShown), cut: true, rows: maxShown},
 		"wider lines than are shown": {before: "a", after: strings.Repeat("ä", maxWidth), cut: true, rows: 2},
@@ -88,7 +91,8 @@ func TestADifferenceHasLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := compare([]byte(c.before), []byte(c.after))
 			if got.TooLong != c.tooLong || got.Cut != c.cut || len(got.Rows) != c.rows {
-				t.Errorf("too long %v, cut %v, %d rows; want %v, %v, %d", got.TooLong, got.Cut, len(got.Rows), c.tooLong, c.cut, c.rows)
+				t.Errorf("too long %v, cut %v, %d rows; want %v, %v, %d", got.TooLong, got.Cut, len(got.Rows), c.tooLong, c.cut,
+					c.rows)
 			}
 		})
 	}
@@ -106,7 +110,10 @@ func BenchmarkCompare(b *testing.B) {
 	}
 	rules := func(then func(i int) string) []byte {
 		return fill(func(i int) string {
-			return []string{fmt.Sprintf("  - name: rule-%d\n", i/4), "    on: [signal]\n", fmt.Sprintf("    when: event.tool == %q\n", fmt.Sprint(i/4)), "    then: " + then(i) + "\n"}[i%4]
+			return []string{
+				fmt.Sprintf("  - name: rule-%d\n", i/4), "    on: [signal]\n",
+				fmt.Sprintf("    when: event.tool == %q\n", fmt.Sprint(i/4)), "    then: " + then(i) + "\n",
+			}[i%4]
 		})
 	}
 	number := func(format string, step, start int) []byte {
@@ -116,11 +123,17 @@ func BenchmarkCompare(b *testing.B) {
 		name          string
 		before, after []byte
 	}{
-		{"every_tenth_rule", rules(func(int) string { return "block" }), rules(func(i int) string { return []string{"block", "gate"}[i/4%10/9] })},
+		{"every_tenth_rule", rules(func(int) string {
+			return "block"
+		}), rules(func(i int) string { return []string{"block", "gate"}[i/4%10/9] })},
 		{"all_lines_differ", number("%09d\n", 1, 0), number("%09d\n", 1, maxLines)},
 		{"lines_reversed", number("%09d\n", 1, 0), number("%09d\n", -1, maxLines-1)},
-		{"repeated_lines", fill(func(i int) string { return fmt.Sprintf("%d\n", i%10) }), fill(func(i int) string { return fmt.Sprintf("%d\n", i%7) })},
-		{"one_long_line", fill(func(int) string { return strings.Repeat("a", 50) }), fill(func(int) string { return strings.Repeat("b", 50) })},
+		{"repeated_lines", fill(func(i int) string {
+			return fmt.Sprintf("%d\n", i%10)
+		}), fill(func(i int) string { return fmt.Sprintf("%d\n", i%7) })},
+		{"one_long_line", fill(func(int) string {
+			return strings.Repeat("a", 50)
+		}), fill(func(int) string { return strings.Repeat("b", 50) })},
 		{"empty_lines", fill(func(int) string { return "\n" }), fill(func(int) string { return " \n" })},
 		{"1_MiB_of_newlines", []byte(strings.Repeat("\n", maxCompared)), []byte(strings.Repeat(" \n", maxCompared/2))},
 	} {

@@ -79,7 +79,10 @@ type Web struct {
 // New makes the dashboard over a ledger that has Projection. Run must be running for its
 // pages to be live.
 func New(db *store.DB, l *ledger.Ledger, o Options) (*Web, error) {
-	w := &Web{Options: o, db: db, ledger: l, assets: map[string]asset{}, tries: newTries(), hub: hub{watchers: map[*watcher]struct{}{}}, queues: queues{known: map[string]queue{}}}
+	w := &Web{
+		Options: o, db: db, ledger: l, assets: map[string]asset{}, tries: newTries(),
+		hub: hub{watchers: map[*watcher]struct{}{}}, queues: queues{known: map[string]queue{}},
+	}
 	var err error
 	if w.css, err = w.addAsset("relay.css", "text/css; charset=utf-8"); err != nil {
 		return nil, err
@@ -102,7 +105,8 @@ func (w *Web) Run(ctx context.Context) error { return w.hub.run(ctx, w.ledger) }
 
 // parse reads every page together with the frame and the parts that pages share.
 func (w *Web) parse() (map[string]*template.Template, error) {
-	shared, err := template.New("").Funcs(w.functions()).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html")
+	shared, err := template.New("").Funcs(w.functions()).ParseFS(templateFiles, "templates/layout.html",
+		"templates/parts.html")
 	if err != nil {
 		return nil, err
 	}

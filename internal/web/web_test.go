@@ -20,7 +20,10 @@ func TestArtifactsAreShownByType(t *testing.T) {
 		{`"just text"`, "text", "just text", ""},
 		{`{"type":"text","content":"<b>"}`, "text", "<b>", ""},
 		{`{"type":"JSON","content":"{\"a\":1}"}`, "json", "{\n  \"a\": 1\n}", ""},
-		{`{"type":"url","content":"https://example.com/a b"}`, "link", "https://example.com/a b", "https://example.com/a%20b"},
+		{
+			`{"type":"url","content":"https://example.com/a b"}`, "link", "https://example.com/a b",
+			"https://example.com/a%20b",
+		},
 		{`{"type":"link","url":"javascript:alert(1)"}`, "link", "javascript:alert(1)", ""},
 		{`{"type":"image","content":"https://example.com/x.png"}`, "link", "https://example.com/x.png", ""},
 		{`{"type":"image","content":"data:image/svg+xml;base64,AAAA"}`, "link", "data:image/svg+xml;base64,AAAA", ""},
@@ -33,16 +36,19 @@ func TestArtifactsAreShownByType(t *testing.T) {
 			t.Errorf("%s: %+v", c.raw, a)
 		}
 	}
-	if a := readArtifact(0, wire.Raw(`{"type":"image","content":"data:image/png;base64,iVBORw0KGgo="}`), maxArtifact); a.Type != "image" || a.Image == "" {
+	if a := readArtifact(0, wire.Raw(`{"type":"image","content":"data:image/png;base64,iVBORw0KGgo="}`),
+		maxArtifact); a.Type != "image" || a.Image == "" {
 		t.Errorf("%+v", a)
 	}
-	if a := readArtifact(0, wire.Raw(`{"type":"text","content":"`+strings.Repeat("x", 2*maxArtifact)+`"}`), maxArtifact); len(a.Text) > maxArtifact+100 || !strings.Contains(a.Text, "cut here") {
+	if a := readArtifact(0, wire.Raw(`{"type":"text","content":"`+strings.Repeat("x", 2*maxArtifact)+`"}`),
+		maxArtifact); len(a.Text) > maxArtifact+100 || !strings.Contains(a.Text, "cut here") {
 		t.Error("a long text is not cut")
 	}
 }
 
 func TestADifferenceStandsSideBySide(t *testing.T) {
-	got := sideBySide("diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -3,4 +3,4 @@ func\n same\n-old one\n-old two\n+new one\n--- looks like a head\n+++ so does this\n end\n-last\n\\ No newline at end of file\n+the last\n")
+	got := sideBySide("diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -3,4 +3,4 @@ func\n same\n-old one\n-old two\n" +
+		"+new one\n--- looks like a head\n+++ so does this\n end\n-last\n\\ No newline at end of file\n+the last\n")
 	want := []diffRow{
 		{Kind: "file", Text: "diff --git a/x b/x"},
 		{Kind: "file", Text: "--- a/x"},
@@ -78,8 +84,13 @@ func TestHowThingsAreSaid(t *testing.T) {
 		{short("run-1"), "run-1"},
 		{cut(5, "one  two three"), "one t…"},
 		{tally(372_000), "372k"},
-		{string(when(time.Unix(100, 0), time.Unix(40, 0))), `<time datetime="1970-01-01T00:00:40Z" title="Thu 1 Jan 1970, 00:00:40 UTC">1 min ago</time>`},
-		{string(ref(`x"><script>`)), `<span class="ref"><code title="x&#34;&gt;&lt;script&gt;">x&#34;&gt;&lt;script&gt;</code><button type="button" class="copy" data-copy="x&#34;&gt;&lt;script&gt;" aria-label="Copy x&#34;&gt;&lt;script&gt;" hidden>` + string(icon("copy")) + `</button></span>`},
+		{
+			string(when(time.Unix(100, 0), time.Unix(40, 0))),
+			`<time datetime="1970-01-01T00:00:40Z" title="Thu 1 Jan 1970, 00:00:40 UTC">1 min ago</time>`,
+		},
+		{
+			string(ref(`x"><script>`)), `<span class="ref"><code title="x&#34;&gt;&lt;script&gt;">x&#34;&gt;&lt;script&gt;</code><button type="button" class="copy" data-copy="x&#34;&gt;&lt;script&gt;" aria-label="Copy x&#34;&gt;&lt;script&gt;" hidden>` + string(icon("copy")) + `</button></span>`,
+		},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)
@@ -88,7 +99,8 @@ func TestHowThingsAreSaid(t *testing.T) {
 }
 
 func TestAChartHasRoomForItsBars(t *testing.T) {
-	c := newChart("x", "X", []string{"2026-11-14", "2026-11-15"}, tally, series{"a", "c1", []float64{3, 0}}, series{"b", "c2", []float64{4, 1}})
+	c := newChart("x", "X", []string{"2026-11-14", "2026-11-15"}, tally, series{"a", "c1", []float64{3, 0}},
+		series{"b", "c2", []float64{4, 1}})
 	if c.Lines[2].Label != "10" || len(c.Bars) != 3 {
 		t.Errorf("%+v", c)
 	}
@@ -105,7 +117,10 @@ func TestAChartHasRoomForItsBars(t *testing.T) {
 
 func TestFewWatchersAreToldSoonAndManyCostNoMore(t *testing.T) {
 	h := hub{watchers: map[*watcher]struct{}{}}
-	for watchers, want := range map[int]time.Duration{1: liveEvery, 6: liveEvery, 10: 100 * time.Millisecond, 200: 2 * time.Second} {
+	for watchers, want := range map[int]time.Duration{
+		1: liveEvery, 6: liveEvery, 10: 100 * time.Millisecond,
+		200: 2 * time.Second,
+	} {
 		for len(h.watchers) < watchers {
 			h.join(&watcher{})
 		}
@@ -159,8 +174,10 @@ func TestTheColoursHaveContrast(t *testing.T) {
 			colours[found[1]] = luminance(found[2])
 		}
 		for _, pair := range []string{
-			"ink bg", "ink surface", "ink sunken", "soft surface", "soft sunken", "muted bg", "muted surface", "muted raised", "muted sunken", "accent bg", "accent surface", "accent accent-soft",
-			"accent-ink accent", "good surface", "warn surface", "bad surface", "good good-soft", "warn warn-soft", "bad bad-soft", "surface good", "surface bad", "warn bg", "bad bg",
+			"ink bg", "ink surface", "ink sunken", "soft surface", "soft sunken", "muted bg", "muted surface", "muted raised",
+			"muted sunken", "accent bg", "accent surface", "accent accent-soft",
+			"accent-ink accent", "good surface", "warn surface", "bad surface", "good good-soft", "warn warn-soft",
+			"bad bad-soft", "surface good", "surface bad", "warn bg", "bad bg",
 		} {
 			front, back, _ := strings.Cut(pair, " ")
 			a, b := colours[front], colours[back]

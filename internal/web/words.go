@@ -52,7 +52,9 @@ func when(now time.Time, at any) template.HTML {
 		return "<span class=\"muted\">never</span>"
 	}
 	t = t.UTC()
-	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `" title="` + t.Format("Mon 2 Jan 2006, 15:04:05 UTC") + `">` + relative(now.Sub(t)) + `</time>`) //nolint:gosec // made of times alone
+	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `" title="` +
+		t.Format("Mon 2 Jan 2006, 15:04:05 UTC") + `">` + relative(now.Sub(t)) +
+		`</time>`) //nolint:gosec // made of times alone
 }
 
 // relative says how long ago something was, or how far away it is. The script says the
@@ -96,8 +98,10 @@ func short(id string) string {
 // ref is a long id, shortened, with a button that copies all of it.
 func ref(id string) template.HTML {
 	whole := html.EscapeString(id)
-	return template.HTML(`<span class="ref"><code title="` + whole + `">` + html.EscapeString(short(id)) + `</code>` + //nolint:gosec // escaped
-		`<button type="button" class="copy" data-copy="` + whole + `" aria-label="Copy ` + whole + `" hidden>` + string(icon("copy")) + `</button></span>`)
+	return template.HTML(`<span class="ref"><code title="` + whole + `">` + html.EscapeString(short(id)) +
+		`</code>` + //nolint:gosec // escaped
+		`<button type="button" class="copy" data-copy="` + whole + `" aria-label="Copy ` + whole + `" hidden>` +
+		string(icon("copy")) + `</button></span>`)
 }
 
 // num is a number with thin spaces between thousands.

@@ -54,7 +54,8 @@ func readData(d *jsontext.Decoder, depth int) (any, error) {
 		return nil, err
 	}
 	if depth > maxDataDepth {
-		return nil, fault.New(fault.InvalidPayload, "Lists and objects are nested more than %d deep. Send what is that deep as text.", maxDataDepth)
+		return nil, fault.New(fault.InvalidPayload,
+			"Lists and objects are nested more than %d deep. Send what is that deep as text.", maxDataDepth)
 	}
 	switch token.Kind() {
 	case '{':

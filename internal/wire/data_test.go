@@ -23,7 +23,8 @@ func TestDataKeepsEveryDigitAndTheKindOfEveryValue(t *testing.T) {
 
 func TestDataRefusesWhatIsNotOneValue(t *testing.T) {
 	for text, pointer := range map[string]string{
-		"": "", "{": "", "{} {}": "", "{}x": "", `{"a":1,}`: "", "// no\n{}": "", "\"\xff\"": "", "[1e999999999]": "", "[1E-5000]": "", `["a\u0000"]`: "", `{"\u0000":1}`: "", strings.Repeat("[", 300) + strings.Repeat("]", 300): "",
+		"": "", "{": "", "{} {}": "", "{}x": "", `{"a":1,}`: "", "// no\n{}": "", "\"\xff\"": "", "[1e999999999]": "",
+		"[1E-5000]": "", `["a\u0000"]`: "", `{"\u0000":1}`: "", strings.Repeat("[", 300) + strings.Repeat("]", 300): "",
 		`{"a":1,"a":2}`: "/a", `{"a":[{"b~/":1,"b~/":1}]}`: "/a/0/b~0~1",
 	} {
 		_, err := wire.Data([]byte(text))

@@ -40,7 +40,8 @@ func explainValue(s *json.SemanticError, v any) error {
 	if len(path) > 0 && errors.Is(s, json.ErrUnknownName) {
 		last := len(path) - 1
 		known := FieldNames(typeAt(reflect.TypeOf(v), path[:last]))
-		return fault.New(fault.InvalidPayload, "The field %q is not known here. %s", field, fault.DidYouMean(path[last], known)).About(field)
+		return fault.New(fault.InvalidPayload, "The field %q is not known here. %s", field,
+			fault.DidYouMean(path[last], known)).About(field)
 	}
 	if own, ok := errors.AsType[*fault.Error](s.Err); ok {
 		// A type that decodes itself knows best what is wrong.
@@ -50,13 +51,16 @@ func explainValue(s *json.SemanticError, v any) error {
 		return notObject(v, s.JSONKind)
 	}
 	if s.JSONKind == '"' && takesString(s.GoType) {
-		return fault.Wrap(s, fault.InvalidPayload, "The field %q should be %s, and its text is not.", field, typeName(s.GoType)).About(field)
+		return fault.Wrap(s, fault.InvalidPayload, "The field %q should be %s, and its text is not.", field,
+			typeName(s.GoType)).About(field)
 	}
-	return fault.New(fault.InvalidPayload, "The field %q should be %s, and is %s.", field, typeName(s.GoType), kindName(s.JSONKind, s.GoType)).About(field)
+	return fault.New(fault.InvalidPayload, "The field %q should be %s, and is %s.", field, typeName(s.GoType),
+		kindName(s.JSONKind, s.GoType)).About(field)
 }
 
 func notObject(v any, kind jsontext.Kind) error {
-	return fault.New(fault.InvalidPayload, "The body should be a JSON object%s, and is %s.", withFields(v), kindName(kind, nil))
+	return fault.New(fault.InvalidPayload, "The body should be a JSON object%s, and is %s.", withFields(v),
+		kindName(kind, nil))
 }
 
 // maxShown is how much of a path a message repeats; a name may be a megabyte.

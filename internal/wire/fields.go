@@ -120,12 +120,16 @@ func (f *Fields) Matching(name string, right func() string, holds func(string) b
 
 // Word reads one of a few strings.
 func (f *Fields) Word(name string, known ...string) string {
-	return f.Matching(name, func() string { return "one of " + strings.Join(known, ", ") }, func(s string) bool { return slices.Contains(known, s) })
+	return f.Matching(name, func() string {
+		return "one of " + strings.Join(known, ", ")
+	}, func(s string) bool { return slices.Contains(known, s) })
 }
 
 // URL reads an address. Whether it may be called is checked by who calls it.
 func (f *Fields) URL(name string, most int) string {
-	return f.Matching(name, func() string { return "an http or https address, such as \"https://example.com/hooks/amp\"" }, func(s string) bool {
+	return f.Matching(name, func() string {
+		return "an http or https address, such as \"https://example.com/hooks/amp\""
+	}, func(s string) bool {
 		u, err := url.Parse(s)
 		return len(s) <= most && err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 	})
@@ -136,7 +140,9 @@ var moment = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\
 
 // Time reads a moment. One without a zone could be any of 26 hours.
 func (f *Fields) Time(name string) (t time.Time) {
-	f.Matching(name, func() string { return "a time with its zone (RFC 3339), such as \"2026-03-06T22:10:38Z\"" }, func(s string) bool {
+	f.Matching(name, func() string {
+		return "a time with its zone (RFC 3339), such as \"2026-03-06T22:10:38Z\""
+	}, func(s string) bool {
 		var err error
 		t, err = time.Parse(time.RFC3339Nano, s)
 		return err == nil && moment.MatchString(s)
@@ -215,7 +221,9 @@ func (f *Fields) Texts(name string, most, longest int, example string) []string 
 		return nil
 	}
 	var items []string
-	if Unmarshal(raw, &items) != nil || len(items) > most || slices.ContainsFunc(items, func(s string) bool { return s == "" || utf8.RuneCountInString(s) > longest }) {
+	if Unmarshal(raw, &items) != nil || len(items) > most || slices.ContainsFunc(items, func(s string) bool {
+		return s == "" || utf8.RuneCountInString(s) > longest
+	}) {
 		f.Fail(name, "should be %s.", right())
 	}
 	return items
@@ -231,6 +239,9 @@ func (f *Fields) Object(name, example string) Raw {
 	return raw
 }
 
-var kinds = map[byte]string{'n': "null", 't': "true", 'f': "false", '"': "text", '0': "a number", '{': "an object", '[': "a list"}
+var kinds = map[byte]string{
+	'n': "null", 't': "true", 'f': "false", '"': "text", '0': "a number", '{': "an object",
+	'[': "a list",
+}
 
 func kindOf(raw Raw) string { return kinds[byte(raw.Kind())] }

@@ -26,11 +26,26 @@ func TestReadJSONChecksTypeAndSizeBeforeItReads(t *testing.T) {
 		{"in capitals", "Application/JSON", `{"by":"x"}`, 0, ""},
 		{"exactly at the limit", "application/json", `{"by":"` + strings.Repeat("x", 91) + `"}`, 0, ""},
 		{"no type", "", `{"by":"x"}`, 415, "Send the body as JSON, with the header Content-Type: application/json."},
-		{"plain text", "text/plain", `{"by":"x"}`, 415, "Send the body as JSON, with the header Content-Type: application/json."},
-		{"a form", "application/x-www-form-urlencoded", `by=x`, 415, "Send the body as JSON, with the header Content-Type: application/json."},
-		{"another kind of JSON", "application/merge-patch+json", `{}`, 415, "Send the body as JSON, with the header Content-Type: application/json."},
-		{"a type that is none", "application/json;;", `{}`, 415, "Send the body as JSON, with the header Content-Type: application/json."},
-		{"one byte over the limit", "application/json", `{"by":"` + strings.Repeat("x", 92) + `"}`, 413, "The body is larger than 100 bytes, which is the most this call takes."},
+		{
+			"plain text", "text/plain", `{"by":"x"}`, 415,
+			"Send the body as JSON, with the header Content-Type: application/json.",
+		},
+		{
+			"a form", "application/x-www-form-urlencoded", `by=x`, 415,
+			"Send the body as JSON, with the header Content-Type: application/json.",
+		},
+		{
+			"another kind of JSON", "application/merge-patch+json", `{}`, 415,
+			"Send the body as JSON, with the header Content-Type: application/json.",
+		},
+		{
+			"a type that is none", "application/json;;", `{}`, 415,
+			"Send the body as JSON, with the header Content-Type: application/json.",
+		},
+		{
+			"one byte over the limit", "application/json", `{"by":"` + strings.Repeat("x", 92) + `"}`, 413,
+			"The body is larger than 100 bytes, which is the most this call takes.",
+		},
 		{"a wrong body", "application/json", `{"bye":"x"}`, 400, `The field "bye" is not known here. Did you mean "by"?`},
 		{"no body", "application/json", ``, 400, "The body is empty. Send a JSON object with the fields by, reason."},
 	} {
@@ -59,7 +74,8 @@ func TestReadJSONChecksTypeAndSizeBeforeItReads(t *testing.T) {
 }
 
 func TestABodyThatBreaksOffIsTheCallersToSendAgain(t *testing.T) {
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", iotest.ErrReader(errors.New("connection reset by 10.0.0.1")))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/",
+		iotest.ErrReader(errors.New("connection reset by 10.0.0.1")))
 	_, err := wire.Read(httptest.NewRecorder(), r, 100)
 	e := fault.From(err)
 	if e.Code != fault.InvalidPayload || strings.Contains(e.Message, "10.0.0.1") {
@@ -84,7 +100,8 @@ func TestFailAnswersWithThePublicPartAndNothingElse(t *testing.T) {
 		body   string
 	}{
 		{
-			"everything there is", fault.Wrap(cause, fault.Conflict, "It is closed.").About("gate").With("state", "approved").With("n", 2),
+			"everything there is",
+			fault.Wrap(cause, fault.Conflict, "It is closed.").About("gate").With("state", "approved").With("n", 2),
 			409, "", `{"error":"conflict","message":"It is closed.","field":"gate","details":{"n":2,"state":"approved"}}`,
 		},
 		{

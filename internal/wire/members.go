@@ -77,7 +77,8 @@ func (n *nested) object(level int) error {
 		}
 		key := name.String()
 		if strings.ContainsRune(key, 0) {
-			return fault.New(fault.InvalidPayload, "The name of a field contains the character \\u0000, which text may not. Leave it out.")
+			return fault.New(fault.InvalidPayload,
+				"The name of a field contains the character \\u0000, which text may not. Leave it out.")
 		}
 		members[key], err = n.value(key, level)
 	}

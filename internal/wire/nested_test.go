@@ -16,7 +16,9 @@ func TestNestedGoesIntoWhatIsNamed(t *testing.T) {
 	}{
 		{`{"a":1}`, []map[string]string{{"a": "1"}, {}, {}}},
 		{` { "p" : { "q" : { "r" : [ { } ] } , "x" : "{" } , "q" : {"no":1} } `, []map[string]string{
-			{"p": `{ "q" : { "r" : [ { } ] } , "x" : "{" }`, "q": `{"no":1}`}, {"q": `{ "r" : [ { } ] }`, "x": `"{"`}, {"r": "[ { } ]"},
+			{"p": `{ "q" : { "r" : [ { } ] } , "x" : "{" }`, "q": `{"no":1}`},
+			{"q": `{ "r" : [ { } ] }`, "x": `"{"`},
+			{"r": "[ { } ]"},
 		}},
 		{`{"\u0070":{"q":2}}`, []map[string]string{{"p": `{"q":2}`}, {"q": "2"}, {}}},
 		{`{"p":[{"q":{}}]}`, []map[string]string{{"p": `[{"q":{}}]`}, {}, {}}},
@@ -42,7 +44,8 @@ func TestNestedGoesIntoWhatIsNamed(t *testing.T) {
 
 func TestNestedRefusesWhatMembersRefuses(t *testing.T) {
 	for _, text := range []string{
-		``, `[]`, `{`, `{"p":{"q":1,"q":2}}`, `{"p":{"q":1},"p":2}`, `{"p":{"\u0000":1}}`, `{"p":{}} x`, "{\"p\":\"\xff\"}", `{"p":{"q":}}`, `{"p":{"q":1}`,
+		``, `[]`, `{`, `{"p":{"q":1,"q":2}}`, `{"p":{"q":1},"p":2}`, `{"p":{"\u0000":1}}`, `{"p":{}} x`, "{\"p\":\"\xff\"}",
+		`{"p":{"q":}}`, `{"p":{"q":1}`,
 	} {
 		if _, err := wire.Nested([]byte(text), "p", "q"); err == nil {
 			t.Errorf("%q is taken", text)

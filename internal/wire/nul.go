@@ -22,7 +22,8 @@ func RefuseNUL(data []byte, v any) error {
 		return nil
 	}
 	field := dotted(path)
-	return fault.New(fault.InvalidPayload, "The field %q contains the character \\u0000, which text may not. Leave it out.", field).About(field)
+	return fault.New(fault.InvalidPayload,
+		"The field %q contains the character \\u0000, which text may not. Leave it out.", field).About(field)
 }
 
 // nulIn finds the path of the first text with a NUL.

@@ -20,7 +20,8 @@ const MaxPage = 1000
 func Limit(r *http.Request) (int, error) {
 	n, err := Number(r, "limit", 100)
 	if err != nil || n < 1 || n > MaxPage {
-		return 0, fault.New(fault.InvalidRequest, "The parameter limit should be a whole number from 1 to %d.", MaxPage).About("limit")
+		return 0, fault.New(fault.InvalidRequest, "The parameter limit should be a whole number from 1 to %d.",
+			MaxPage).About("limit")
 	}
 	return int(n), nil
 }
@@ -45,7 +46,8 @@ func parseNumber(name, text string, absent int64) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return 0, fault.New(fault.InvalidRequest, "The %s should be a whole number, 0 or more, and is %.40q.", name, text).About(name)
+		return 0, fault.New(fault.InvalidRequest, "The %s should be a whole number, 0 or more, and is %.40q.", name,
+			text).About(name)
 	}
 	return n, nil
 }
@@ -105,7 +107,8 @@ func CursorNumber(part string) (int64, error) {
 
 // BadCursor is the error about a cursor that was made up.
 func BadCursor() error {
-	return fault.New(fault.InvalidRequest, "The cursor is not one that this listing gave. Use the value of next from the page before, or leave it out.").About("cursor")
+	return fault.New(fault.InvalidRequest,
+		"The cursor is not one that this listing gave. Use the value of next from the page before, or leave it out.").About("cursor")
 }
 
 // KnownQuery refuses query parameters that the route does not have, unless it is
@@ -113,7 +116,8 @@ func BadCursor() error {
 func KnownQuery(r *http.Request, route Route) error {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return fault.New(fault.InvalidRequest, "The query of the address is not well formed. Write & between parameters, and %%25 for a percent sign.")
+		return fault.New(fault.InvalidRequest,
+			"The query of the address is not well formed. Write & between parameters, and %%25 for a percent sign.")
 	}
 	if !clean(r.URL.Path) {
 		return fault.New(fault.InvalidRequest, "The address contains a NUL or broken UTF-8.")
@@ -127,7 +131,8 @@ func KnownQuery(r *http.Request, route Route) error {
 			return fault.New(fault.InvalidRequest, "The query of the address contains a NUL or broken UTF-8.")
 		}
 		if !route.Lenient && !slices.Contains(names, name) {
-			return fault.New(fault.InvalidRequest, "The parameter %.80q is not known here. %s", name, fault.DidYouMean(name, names)).About(name)
+			return fault.New(fault.InvalidRequest, "The parameter %.80q is not known here. %s", name,
+				fault.DidYouMean(name, names)).About(name)
 		}
 	}
 	return nil

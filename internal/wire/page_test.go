@@ -80,7 +80,8 @@ func TestAnUnknownParameterNamesTheNearest(t *testing.T) {
 		t.Error(err)
 	}
 	err := wire.KnownQuery(get(t, "limt=1"), wire.Route{Query: known})
-	if diff := cmp.Diff(`The parameter "limt" is not known here. Did you mean "limit"?`, fault.From(err).Message); diff != "" {
+	if diff := cmp.Diff(`The parameter "limt" is not known here. Did you mean "limit"?`,
+		fault.From(err).Message); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -29,12 +29,16 @@ type config struct {
 
 func secrets() map[string]any {
 	s := wire.NewSecret(secretText)
-	c := config{Key: s, Pointer: &s, List: []wire.Secret{s}, ByName: map[string]wire.Secret{"a": s}, Any: s, hidden: s, Secret: s}
+	c := config{
+		Key: s, Pointer: &s, List: []wire.Secret{s}, ByName: map[string]wire.Secret{"a": s}, Any: s, hidden: s,
+		Secret: s,
+	}
 	c.below.hidden = &s
 	type bare struct{ hidden wire.Secret } // has no methods to help it
 	return map[string]any{
 		"alone": s, "pointer": &s, "list": []any{s, &s}, "struct": c, "pointer to struct": &c,
-		"unexported": bare{s}, "pointer to unexported": &bare{s}, "map": map[string]any{"a": s}, "key": map[wire.Secret]int{s: 1},
+		"unexported": bare{s}, "pointer to unexported": &bare{s}, "map": map[string]any{"a": s},
+		"key": map[wire.Secret]int{s: 1},
 	}
 }
 

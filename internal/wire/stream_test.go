@@ -17,8 +17,11 @@ func TestAStreamWritesEventsAndLines(t *testing.T) {
 		media string
 		want  string
 	}{
-		"events": {wire.Events, "text/event-stream", "retry: 1500\n\nid: 7\nevent: change\ndata: {\"a\":1}\n\ndata: x\n\n: still here\n\n"},
-		"lines":  {wire.Lines, "application/x-ndjson", "{\"a\":1}\nx\n"},
+		"events": {
+			wire.Events, "text/event-stream",
+			"retry: 1500\n\nid: 7\nevent: change\ndata: {\"a\":1}\n\ndata: x\n\n: still here\n\n",
+		},
+		"lines": {wire.Lines, "application/x-ndjson", "{\"a\":1}\nx\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := httptest.NewRecorder()

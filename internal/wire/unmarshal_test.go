@@ -54,7 +54,8 @@ type request struct {
 	Hidden  string          `json:"-"`
 }
 
-const allFields = "trace, name, count, small, cost, urgent, labels, votes, grid, owner, by_name, at, data, level, free, payload"
+const allFields = "trace, name, count, small, cost, urgent, labels, votes, grid, owner, " +
+	"by_name, at, data, level, free, payload"
 
 var unmarshalCases = []struct {
 	name, in       string
@@ -66,55 +67,142 @@ var unmarshalCases = []struct {
 	{"a payload with anything in it", `{"payload":{"x":["\u0000",1e999]}}`, "", ""},
 	{"an escaped backslash before u0000", `{"name":"\\u0000"}`, "", ""},
 
-	{"an unknown field names the nearest", `{"nmae":"a"}`, `The field "nmae" is not known here. Did you mean "name"?`, "nmae"},
+	{
+		"an unknown field names the nearest", `{"nmae":"a"}`, `The field "nmae" is not known here. Did you mean "name"?`,
+		"nmae",
+	},
 	{"another case is another field", `{"Name":"a"}`, `The field "Name" is not known here. Did you mean "name"?`, "Name"},
-	{"an unknown field near to nothing lists all", `{"zzzzzz":1}`, `The field "zzzzzz" is not known here. Known are: ` + allFields + `.`, "zzzzzz"},
+	{
+		"an unknown field near to nothing lists all", `{"zzzzzz":1}`,
+		`The field "zzzzzz" is not known here. Known are: ` + allFields + `.`, "zzzzzz",
+	},
 	{"nested", `{"owner":{"buy":"a"}}`, `The field "owner.buy" is not known here. Did you mean "by"?`, "owner.buy"},
-	{"inside a list", `{"votes":[{},{"raeson":""}]}`, `The field "votes.1.raeson" is not known here. Did you mean "reason"?`, "votes.1.raeson"},
-	{"inside a list of lists", `{"grid":[[{}],[{},{"raeson":""}]]}`, `The field "grid.1.1.raeson" is not known here. Did you mean "reason"?`, "grid.1.1.raeson"},
-	{"inside a map", `{"by_name":{"name":{"raeson":""}}}`, `The field "by_name.name.raeson" is not known here. Did you mean "reason"?`, "by_name.name.raeson"},
+	{
+		"inside a list", `{"votes":[{},{"raeson":""}]}`,
+		`The field "votes.1.raeson" is not known here. Did you mean "reason"?`, "votes.1.raeson",
+	},
+	{
+		"inside a list of lists", `{"grid":[[{}],[{},{"raeson":""}]]}`,
+		`The field "grid.1.1.raeson" is not known here. Did you mean "reason"?`, "grid.1.1.raeson",
+	},
+	{
+		"inside a map", `{"by_name":{"name":{"raeson":""}}}`,
+		`The field "by_name.name.raeson" is not known here. Did you mean "reason"?`, "by_name.name.raeson",
+	},
 	{"of an embedded struct", `{"trase":""}`, `The field "trase" is not known here. Did you mean "trace"?`, "trase"},
-	{"with a dot in its name", `{"owner.by":""}`, `The field "owner.by" is not known here. Did you mean "owner"?`, "owner.by"},
-	{"with a slash and a tilde in its name", `{"a/b~c":""}`, `The field "a/b~c" is not known here. Known are: ` + allFields + `.`, "a/b~c"},
-	{"a field that JSON does not see", `{"Hidden":""}`, `The field "Hidden" is not known here. Known are: ` + allFields + `.`, "Hidden"},
+	{
+		"with a dot in its name", `{"owner.by":""}`, `The field "owner.by" is not known here. Did you mean "owner"?`,
+		"owner.by",
+	},
+	{
+		"with a slash and a tilde in its name", `{"a/b~c":""}`,
+		`The field "a/b~c" is not known here. Known are: ` + allFields + `.`, "a/b~c",
+	},
+	{
+		"a field that JSON does not see", `{"Hidden":""}`,
+		`The field "Hidden" is not known here. Known are: ` + allFields + `.`, "Hidden",
+	},
 
 	{"a field twice", `{"name":"a","name":"b"}`, `The field "name" stands there twice. Send it once.`, "name"},
-	{"a nested field twice", `{"votes":[{"by":"a","by":"a"}]}`, `The field "votes.0.by" stands there twice. Send it once.`, "votes.0.by"},
-	{"a key twice inside a payload", `{"payload":{"x":1,"x":2}}`, `The field "payload.x" stands there twice. Send it once.`, "payload.x"},
+	{
+		"a nested field twice", `{"votes":[{"by":"a","by":"a"}]}`, `The field "votes.0.by" stands there twice. Send it once.`,
+		"votes.0.by",
+	},
+	{
+		"a key twice inside a payload", `{"payload":{"x":1,"x":2}}`,
+		`The field "payload.x" stands there twice. Send it once.`, "payload.x",
+	},
 
 	{"a number for a string", `{"name":5}`, `The field "name" should be a string, and is a number.`, "name"},
 	{"a string for a number", `{"count":"5"}`, `The field "count" should be a whole number, and is a string.`, "count"},
-	{"a fraction for a whole number", `{"count":1.5}`, `The field "count" should be a whole number, and is a number that does not fit.`, "count"},
-	{"a number that is too large", `{"small":300}`, `The field "small" should be a whole number, and is a number that does not fit.`, "small"},
-	{"a huge number", `{"count":1` + strings.Repeat("0", 400) + `}`, `The field "count" should be a whole number, and is a number that does not fit.`, "count"},
-	{"a huge fraction", `{"cost":1e999}`, `The field "cost" should be a number, and is a number that does not fit.`, "cost"},
+	{
+		"a fraction for a whole number", `{"count":1.5}`,
+		`The field "count" should be a whole number, and is a number that does not fit.`, "count",
+	},
+	{
+		"a number that is too large", `{"small":300}`,
+		`The field "small" should be a whole number, and is a number that does not fit.`, "small",
+	},
+	{
+		"a huge number", `{"count":1` + strings.Repeat("0", 400) + `}`,
+		`The field "count" should be a whole number, and is a number that does not fit.`, "count",
+	},
+	{
+		"a huge fraction", `{"cost":1e999}`, `The field "cost" should be a number, and is a number that does not fit.`,
+		"cost",
+	},
 	{"a string for a bool", `{"urgent":"yes"}`, `The field "urgent" should be true or false, and is a string.`, "urgent"},
 	{"an object for a list", `{"labels":{}}`, `The field "labels" should be a list, and is an object.`, "labels"},
-	{"a bool in a list of strings", `{"labels":["a",true]}`, `The field "labels.1" should be a string, and is true or false.`, "labels.1"},
+	{
+		"a bool in a list of strings", `{"labels":["a",true]}`,
+		`The field "labels.1" should be a string, and is true or false.`, "labels.1",
+	},
 	{"a list for an object", `{"owner":[]}`, `The field "owner" should be an object, and is a list.`, "owner"},
-	{"a string for an object in a map", `{"by_name":{"x":"y"}}`, `The field "by_name.x" should be an object, and is a string.`, "by_name.x"},
-	{"a number for a time", `{"at":1}`, `The field "at" should be a time such as 2026-05-01T12:00:00Z, and is a number.`, "at"},
-	{"a text that is no time", `{"at":"today"}`, `The field "at" should be a time such as 2026-05-01T12:00:00Z, and its text is not.`, "at"},
-	{"a text that is no base64", `{"data":"*"}`, `The field "data" should be a string in base64, and its text is not.`, "data"},
+	{
+		"a string for an object in a map", `{"by_name":{"x":"y"}}`,
+		`The field "by_name.x" should be an object, and is a string.`, "by_name.x",
+	},
+	{
+		"a number for a time", `{"at":1}`, `The field "at" should be a time such as 2026-05-01T12:00:00Z, and is a number.`,
+		"at",
+	},
+	{
+		"a text that is no time", `{"at":"today"}`,
+		`The field "at" should be a time such as 2026-05-01T12:00:00Z, and its text is not.`, "at",
+	},
+	{
+		"a text that is no base64", `{"data":"*"}`, `The field "data" should be a string in base64, and its text is not.`,
+		"data",
+	},
 	{"a list for base64", `{"data":[1]}`, `The field "data" should be a string in base64, and is a list.`, "data"},
 	{"a type that knows better", `{"level":"middle"}`, `A level is low or high.`, "level"},
-	{"a number for a type that knows better", `{"level":1}`, `The field "level" should be a string, and is a number.`, "level"},
+	{
+		"a number for a type that knows better", `{"level":1}`, `The field "level" should be a string, and is a number.`,
+		"level",
+	},
 
 	{"broken UTF-8", "{\"name\":\"\xff\"}", "The body is not valid JSON at byte 9: invalid UTF-8.", ""},
-	{"half of a surrogate pair", `{"name":"\ud800"}`, "The body is not valid JSON at byte 9: invalid surrogate pair `\\ud800\"}` in string.", ""},
-	{"a bare NUL", "{\"name\":\"a\x00\"}", "The body is not valid JSON at byte 10: invalid character '\\x00' in string (expecting non-control character).", ""},
-	{"a NUL in a text", `{"name":"a\u0000"}`, `The field "name" contains the character \u0000, which text may not. Leave it out.`, "name"},
-	{"a NUL in a list", `{"votes":[{},{"by":"\u0000"}]}`, `The field "votes.1.by" contains the character \u0000, which text may not. Leave it out.`, "votes.1.by"},
-	{"a NUL in a key", `{"by_name":{"\u0000":{}}}`, `The field "by_name" contains the character \u0000, which text may not. Leave it out.`, "by_name"},
-	{"a NUL in something free", `{"free":[{"x":"\u0000"}]}`, `The field "free.0.x" contains the character \u0000, which text may not. Leave it out.`, "free.0.x"},
-	{"a NUL in an embedded struct", `{"trace":"\u0000"}`, `The field "trace" contains the character \u0000, which text may not. Leave it out.`, "trace"},
+	{
+		"half of a surrogate pair", `{"name":"\ud800"}`,
+		"The body is not valid JSON at byte 9: invalid surrogate pair `\\ud800\"}` in string.", "",
+	},
+	{
+		"a bare NUL", "{\"name\":\"a\x00\"}",
+		"The body is not valid JSON at byte 10: invalid character '\\x00' in string (expecting non-control character).", "",
+	},
+	{
+		"a NUL in a text", `{"name":"a\u0000"}`,
+		`The field "name" contains the character \u0000, which text may not. Leave it out.`, "name",
+	},
+	{
+		"a NUL in a list", `{"votes":[{},{"by":"\u0000"}]}`,
+		`The field "votes.1.by" contains the character \u0000, which text may not. Leave it out.`, "votes.1.by",
+	},
+	{
+		"a NUL in a key", `{"by_name":{"\u0000":{}}}`,
+		`The field "by_name" contains the character \u0000, which text may not. Leave it out.`, "by_name",
+	},
+	{
+		"a NUL in something free", `{"free":[{"x":"\u0000"}]}`,
+		`The field "free.0.x" contains the character \u0000, which text may not. Leave it out.`, "free.0.x",
+	},
+	{
+		"a NUL in an embedded struct", `{"trace":"\u0000"}`,
+		`The field "trace" contains the character \u0000, which text may not. Leave it out.`, "trace",
+	},
 	{"cut off", `{"name":"a"`, "The JSON stops in the middle, at byte 11.", ""},
 	{"cut off in a string", `{"name":"a`, "The JSON stops in the middle, at byte 10.", ""},
 	{"nothing", ``, "The body is empty. Send a JSON object with the fields " + allFields + ".", ""},
 	{"only spaces", " \n\t", "The body is empty. Send a JSON object with the fields " + allFields + ".", ""},
-	{"something after the end", `{} x`, "The body is not valid JSON at byte 3: invalid character 'x' after top-level value.", ""},
+	{
+		"something after the end", `{} x`,
+		"The body is not valid JSON at byte 3: invalid character 'x' after top-level value.", "",
+	},
 	{"a second object", `{}{}`, "The body is not valid JSON at byte 2: invalid character '{' after top-level value.", ""},
-	{"not JSON", `name=a`, "The body is not valid JSON at byte 1: invalid character 'a' in literal null (expecting 'u').", ""},
+	{
+		"not JSON", `name=a`, "The body is not valid JSON at byte 1: invalid character 'a' in literal null (expecting 'u').",
+		"",
+	},
 	{"a list", `[]`, "The body should be a JSON object with the fields " + allFields + ", and is a list.", ""},
 	{"a string", `"x"`, "The body should be a JSON object with the fields " + allFields + ", and is a string.", ""},
 	{"a number", `1`, "The body should be a JSON object with the fields " + allFields + ", and is a number.", ""},
@@ -204,7 +292,8 @@ func FuzzUnmarshal(f *testing.F) {
 func TestUnmarshalPartPassesOverWhatItHasNoFieldFor(t *testing.T) {
 	t.Parallel()
 	var v vote
-	if err := wire.UnmarshalPart([]byte(`{"name":{"by":"x"},"by":"ada","more":[1,"\u0000"],"reason":"r\u0000"}`), &v); err != nil {
+	if err := wire.UnmarshalPart([]byte(`{"name":{"by":"x"},"by":"ada","more":[1,"\u0000"],"reason":"r\u0000"}`),
+		&v); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(vote{By: "ada", Reason: "r\x00"}, v); d != "" {

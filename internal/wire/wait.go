@@ -23,7 +23,8 @@ func QueryWait(r *http.Request, most time.Duration) (time.Duration, error) {
 	}
 	if err != nil || d < 0 {
 		longest := strconv.Itoa(int(most/time.Second)) + "s"
-		return 0, fault.New(fault.InvalidRequest, "wait should be a length of time such as 30s, %s at most, and is %.40q.", longest, text).About("wait")
+		return 0, fault.New(fault.InvalidRequest, "wait should be a length of time such as 30s, %s at most, and is %.40q.",
+			longest, text).About("wait")
 	}
 	return min(d, most), nil
 }

@@ -10,8 +10,9 @@ import (
 
 func TestAWaitIsALengthOfTimeOrANumberOfSeconds(t *testing.T) {
 	for query, want := range map[string]time.Duration{
-		"": 0, "wait=": 0, "wait=0": 0, "wait=30s": 30 * time.Second, "wait=7": 7 * time.Second, "wait=250ms": 250 * time.Millisecond,
-		"wait=5m": time.Minute, "wait=600": time.Minute, "wait=9223372036854775807": time.Minute,
+		"": 0, "wait=": 0, "wait=0": 0, "wait=30s": 30 * time.Second, "wait=7": 7 * time.Second,
+		"wait=250ms": 250 * time.Millisecond,
+		"wait=5m":    time.Minute, "wait=600": time.Minute, "wait=9223372036854775807": time.Minute,
 		"wait=-1": -1, "wait=-1s": -1, "wait=soon": -1, "wait=1.5": -1, "wait=99999999999999999999": -1,
 	} {
 		got, err := wire.QueryWait(get(t, query), time.Minute)
@@ -40,7 +41,8 @@ func TestPreferencesAreFoundAmongOthers(t *testing.T) {
 	} {
 		r := get(t, "")
 		r.Header["Prefer"] = c.headers
-		if wait, name := wire.PreferredWait(r, time.Minute), wire.Prefers(r, "resolved-by"); wait != c.wait || name != c.name {
+		if wait, name := wire.PreferredWait(r, time.Minute), wire.Prefers(r, "resolved-by"); wait != c.wait ||
+			name != c.name {
 			t.Errorf("%q: %v, %v", c.headers, wait, name)
 		}
 	}

@@ -23,7 +23,10 @@ func FuzzObject(f *testing.F) {
 	for _, c := range wiretest.Answers(wiretest.Words{Name: "decision", Yes: `"allow"`, No: `"block"`}) {
 		f.Add([]byte(c.Text))
 	}
-	for _, seed := range []string{`{"a":"\ud83d\ude00"}`, `{"a":"\\ud800"}`, `{"a":"\ud800\u0041"}`, `{"a":"\udc00"}`, `{"\ud800":1,"\ud801":2}`, `{"a":1e999}`, `{"a":"\"\\"}`} {
+	for _, seed := range []string{
+		`{"a":"\ud83d\ude00"}`, `{"a":"\\ud800"}`, `{"a":"\ud800\u0041"}`, `{"a":"\udc00"}`,
+		`{"\ud800":1,"\ud801":2}`, `{"a":1e999}`, `{"a":"\"\\"}`,
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -39,5 +39,8 @@ func S3(t testing.TB) blob.S3 {
 	server.Env = append(os.Environ(), "ROOT_ACCESS_KEY=test-key", "ROOT_SECRET_KEY=test-secret")
 	testbed.Background(t, server)
 	testbed.Dial(t, "tcp", address)
-	return blob.S3{Endpoint: "http://" + address, Region: "us-east-1", Bucket: "attachments", AccessKey: "test-key", SecretKey: wire.NewSecret("test-secret")}
+	return blob.S3{
+		Endpoint: "http://" + address, Region: "us-east-1", Bucket: "attachments", AccessKey: "test-key",
+		SecretKey: wire.NewSecret("test-secret"),
+	}
 }

@@ -143,7 +143,10 @@ func (b *bench) measure(ctx context.Context, what string, l load) (Load, error) 
 
 func printReport(w output.Printer, r Report) {
 	row := func(name string, l Load) []string {
-		cells := []string{name, output.Thousands(l.Requests), output.Thousands(int64(l.PerSecond)), output.Thousands(l.Errors)}
+		cells := []string{
+			name, output.Thousands(l.Requests), output.Thousands(int64(l.PerSecond)),
+			output.Thousands(l.Errors),
+		}
 		for _, ms := range []float64{l.Latency.P50, l.Latency.P90, l.Latency.P99, l.Latency.P999, l.Latency.Max} {
 			cells = append(cells, fmt.Sprintf("%.2f ms", ms))
 		}
@@ -176,6 +179,7 @@ func printLeft(w output.Printer, r Report) {
 		w.Print("rejected afterwards: %s", output.Count(int(r.Rejected), "gate"))
 	}
 	if r.Left > 0 {
-		w.Print("left to wait in the deck bench: %s; `signalbox gates ls --project bench` shows them, `signalbox gates reject` ends one", output.Count(int(r.Left), "gate"))
+		w.Print("left to wait in the deck bench: %s; `signalbox gates ls --project bench` shows "+
+			"them, `signalbox gates reject` ends one", output.Count(int(r.Left), "gate"))
 	}
 }

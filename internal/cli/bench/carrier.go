@@ -21,7 +21,12 @@ const modelCall = `{"model":"claude-sonnet-4-6","max_tokens":1024,"stream":%t,"t
 
 // measure carries calls for a while: one connection, sixteen, and streams.
 func (c *carrier) measure(ctx context.Context, each time.Duration) error {
-	l := load{url: c.url + "/v1/proxy/v1/messages", key: c.key, connections: 1, duration: each, body: func(i int64) []byte { return fmt.Appendf(nil, modelCall, false, i) }}
+	l := load{
+		url: c.url + "/v1/proxy/v1/messages", key: c.key, connections: 1, duration: each,
+		body: func(i int64) []byte {
+			return fmt.Appendf(nil, modelCall, false, i)
+		},
+	}
 	quiet := func(int64) {}
 	got, err := l.run(ctx, quiet)
 	if err != nil {
@@ -46,7 +51,8 @@ func (c *carrier) firstBytes(ctx context.Context, target string, each time.Durat
 	transport := &http.Transport{DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	for began := time.Now(); time.Since(began) < each; {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, strings.NewReader(fmt.Sprintf(modelCall, true, len(times))))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, target,
+			strings.NewReader(fmt.Sprintf(modelCall, true, len(times))))
 		if err != nil {
 			return nil, err
 		}

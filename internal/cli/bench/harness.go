@@ -24,7 +24,10 @@ import (
 func newHarness(a *command.App) *command.Command {
 	b := newBench(a, "decision", 64, &command.Command{
 		Use: "harness", Short: "Ask for decisions as fast as they are answered, or at a rate",
-		Long: "Asks over AHP whether a command may be run, and prints how many decisions there were and\nhow fast: on the Unix socket in the data folder, or with --server or a key in POSTs. With\n--rate a question counts from when it was due, so that a server which stands still is seen\nto. Decisions are counted by what they were.\n\n" +
+		Long: "Asks over AHP whether a command may be run, and prints how many decisions there were and\n" +
+			"how fast: on the Unix socket in the data folder, or with --server or a key in POSTs. With\n" +
+			"--rate a question counts from when it was due, so that a server which stands still is seen\n" +
+			"to. Decisions are counted by what they were.\n\n" +
 			"They are recorded for good, in sessions that begin with bench-: use a server that is there\nfor it.",
 		Example: "  signalbox bench harness --connections 1 --compare\n  signalbox bench harness --rate 2000 --duration 30s",
 		Args:    command.NoArguments(),
@@ -69,14 +72,17 @@ func questions() func(int64) []byte {
 	run := "bench-" + strings.ToLower(rand.Text()[:10])
 	at := time.Now().UTC().Format(time.RFC3339)
 	return func(i int64) []byte {
-		return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":"%d","method":"ahp/event","params":{"event_type":"pre_action","session_id":"%s-%d","agent_id":"bench","timestamp":%q,"depth":0,`+
-			`"payload":{"tool_name":"bash","arguments":{"command":"cargo test --all-features"}}}}`, i, run, i%sessions, at)
+		return fmt.Appendf(nil,
+			`{"jsonrpc":"2.0","id":"%d","method":"ahp/event","params":{"event_type":"pre_action","session_id":"%s-%d","agent_id":"bench","timestamp":%q,"depth":0,`+
+				`"payload":{"tool_name":"bash","arguments":{"command":"cargo test --all-features"}}}}`, i, run, i%sessions, at)
 	}
 }
 
 // dialHarness opens a stream to a harness for one connection of a load.
 func dialHarness(target string) func(context.Context) (func([]byte) string, func(), error) {
-	const greeting = `{"jsonrpc":"2.0","id":"h","method":"ahp/handshake","params":{"protocol_version":"` + ahp.Version + `","agent_info":{"framework":"signalbox-bench","version":"` + ahp.Version + `","capabilities":["pre_action"]},"session_id":"bench","agent_id":"bench"}}`
+	const greeting = `{"jsonrpc":"2.0","id":"h","method":"ahp/handshake","params":{"protocol_version":"` + ahp.Version +
+		`","agent_info":{"framework":"signalbox-bench","version":"` + ahp.Version +
+		`","capabilities":["pre_action"]},"session_id":"bench","agent_id":"bench"}}`
 	return func(ctx context.Context) (func([]byte) string, func(), error) {
 		s, err := ahp.OpenStream(ctx, target, "")
 		if err != nil {

@@ -111,7 +111,9 @@ func (l load) run(ctx context.Context, progress func(done int64)) (Load, error) 
 }
 
 // connect is one connection.
-func (l load) connect(ctx context.Context, transport http.RoundTripper) (send func(int64, []byte) string, hangUp func(), err error) {
+func (l load) connect(ctx context.Context, transport http.RoundTripper) (send func(int64, []byte) string, hangUp func(),
+	err error,
+) {
 	if l.dial != nil {
 		say, hangUp, err := l.dial(ctx)
 		return func(_ int64, body []byte) string { return say(body) }, hangUp, err

@@ -55,9 +55,12 @@ func TestALoadCountsWhatWasAnswered(t *testing.T) {
 		w.WriteHeader(status)
 	}))
 	defer s.Close()
-	l := load{url: s.URL, connections: 4, duration: 200 * time.Millisecond, body: func(i int64) []byte { return []byte{'a' + byte(i%26), byte(i >> 8), byte(i)} }}
+	l := load{url: s.URL, connections: 4, duration: 200 * time.Millisecond, body: func(i int64) []byte {
+		return []byte{'a' + byte(i%26), byte(i >> 8), byte(i)}
+	}}
 	got, err := l.run(t.Context(), quiet)
-	if err != nil || got.Requests < 10 || got.Errors != got.Statuses["409"] || got.Errors == 0 || got.Statuses["202"]+got.Statuses["409"] != got.Requests || got.Unsent != 0 {
+	if err != nil || got.Requests < 10 || got.Errors != got.Statuses["409"] || got.Errors == 0 ||
+		got.Statuses["202"]+got.Statuses["409"] != got.Requests || got.Unsent != 0 {
 		t.Errorf("%+v %v", got, err)
 	}
 	s.Close()
@@ -91,7 +94,9 @@ func TestWhatIsDueAndNeverSentCountsAsWaiting(t *testing.T) {
 	}))
 	defer s.Close()
 	time.AfterFunc(400*time.Millisecond, func() { close(release) })
-	l := load{url: s.URL, connections: 1, duration: 300 * time.Millisecond, rate: 100, body: func(int64) []byte { return nil }}
+	l := load{url: s.URL, connections: 1, duration: 300 * time.Millisecond, rate: 100, body: func(int64) []byte {
+		return nil
+	}}
 	got, err := l.run(t.Context(), quiet)
 	if err != nil || got.Requests != 1 || got.Unsent != 29 || got.Latency.P50 < 100 {
 		t.Errorf("%+v %v", got, err)

@@ -28,8 +28,14 @@ import (
 func newMail(a *command.App) *command.Command {
 	b := newBench(a, "message", 16, &command.Command{
 		Use: "mail", Short: "Send signed messages as fast as they are taken, or at a rate",
-		Long: "Registers agents, lets each write to the next, and prints how many messages were taken\nand how fast, and then how long they take at half of that rate. Every message is signed\nbeforehand, and verified by the server. With --rate, and at half the rate, a message\ncounts from when it was due, so that a server which stands still is seen to. When the\nqueues of the agents are nearly full others take their place; those of long loads are\nfetched and acknowledged on the way.\n\n" +
-			"Messages are recorded for good, in the tenant bench: use a server that is there for it.\nThe agents leave at the end.",
+		Long: "Registers agents, lets each write to the next, and prints how many messages were taken\n" +
+			"and how fast, and then how long they take at half of that rate. Every message is signed\n" +
+			"beforehand, and verified by the server. With --rate, and at half the rate, a message\n" +
+			"counts from when it was due, so that a server which stands still is seen to. When the\n" +
+			"queues of the agents are nearly full others take their place; those of long loads " +
+			"are\nfetched and acknowledged on the way.\n\n" +
+			"Messages are recorded for good, in the tenant bench: use a server that is " +
+			"there for it.\nThe agents leave at the end.",
 		Example: "  signalbox bench mail --compare\n  signalbox bench mail --rate 2500 --duration 30s",
 		Args:    command.NoArguments(),
 	})
@@ -137,7 +143,10 @@ func (s *correspondents) register(ctx context.Context, n int) error {
 			return err
 		}
 		c := &correspondent{private: private}
-		in := map[string]string{"tenant": tenant, "name": fmt.Sprint(prefix, i), "public_key": roster.EncodePublicKey(public), "key_algorithm": "Ed25519"}
+		in := map[string]string{
+			"tenant": tenant, "name": fmt.Sprint(prefix, i), "public_key": roster.EncodePublicKey(public),
+			"key_algorithm": "Ed25519",
+		}
 		if err := s.operator.Call(ctx, api.Post("/v1/register", in), &c.Registered); err != nil {
 			return err
 		}
@@ -169,12 +178,20 @@ func (s *correspondents) from(n int64) int {
 
 // write makes the message that an agent sends.
 func (c *correspondent) write(to *correspondent) error {
-	payload := []byte(`{"context":{"source":"signalbox bench"},"message":"Please process the following task, and tell me when it is done.","type":"request"}`)
-	signature, err := amp.Signed{From: []string{c.Address}, To: []string{to.Address}, Subject: "Task request", Priority: "normal", Payload: payload}.Sign(c.private)
+	payload := []byte(
+		`{"context":{"source":"signalbox bench"},"message":"Please process the following task, and tell me when it is done.","type":"request"}`,
+	)
+	signature, err := amp.Signed{
+		From: []string{c.Address}, To: []string{to.Address}, Subject: "Task request",
+		Priority: "normal", Payload: payload,
+	}.Sign(c.private)
 	if err != nil {
 		return err
 	}
-	c.body, err = wire.Marshal(map[string]any{"to": to.Address, "subject": "Task request", "priority": "normal", "payload": wire.Raw(payload), "signature": signature})
+	c.body, err = wire.Marshal(map[string]any{
+		"to": to.Address, "subject": "Task request", "priority": "normal",
+		"payload": wire.Raw(payload), "signature": signature,
+	})
 	return err
 }
 
@@ -264,6 +281,10 @@ func (b *bench) bareMail(ctx context.Context, l load) (Load, error) {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		_ = wire.Reply(w, http.StatusOK, mail.Answer{ID: "msg_1706648400_abc123", Status: mail.Queued, Method: mail.ByRelay, QueuedAt: "2026-01-01T00:00:00Z"})
+		_ = wire.Reply(w, http.StatusOK,
+			mail.Answer{
+				ID: "msg_1706648400_abc123", Status: mail.Queued, Method: mail.ByRelay,
+				QueuedAt: "2026-01-01T00:00:00Z",
+			})
 	})
 }

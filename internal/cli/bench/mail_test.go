@@ -43,7 +43,8 @@ func TestWhatWaitsIsFetchedAndAcknowledged(t *testing.T) {
 	var acked string
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/messages/pending", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, `{"messages":[{"id":"msg_1","envelope":{}},{"id":"msg_2","envelope":{}}],"count":2,"remaining":0}`)
+		_, _ = io.WriteString(w,
+			`{"messages":[{"id":"msg_1","envelope":{}},{"id":"msg_2","envelope":{}}],"count":2,"remaining":0}`)
 	})
 	mux.HandleFunc("POST /v1/messages/pending/ack", func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

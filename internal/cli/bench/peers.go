@@ -36,14 +36,20 @@ func serveBare(ctx context.Context, out io.Writer, provider string) error {
 			r.SetURL(to)
 			r.Out.URL.Path = strings.TrimPrefix(r.In.URL.Path, "/v1/proxy")
 		},
-		Transport: &http.Transport{MaxIdleConns: 1024, MaxIdleConnsPerHost: 512, IdleConnTimeout: 90 * time.Second, DisableCompression: true},
+		Transport: &http.Transport{
+			MaxIdleConns: 1024, MaxIdleConnsPerHost: 512, IdleConnTimeout: 90 * time.Second,
+			DisableCompression: true,
+		},
 	}
-	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Without it the body is closed when the reply begins, which breaks replies off that
-		// begin before the transport has seen the body's end.
-		_ = http.NewResponseController(w).EnableFullDuplex()
-		carry.ServeHTTP(w, r)
-	})}
+	s := &http.Server{
+		ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			// Without it the body is closed when the reply begins, which breaks replies off that
+			// begin before the transport has seen the body's end.
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			carry.ServeHTTP(w, r)
+		}),
+	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
 	_ = s.Serve(l)
@@ -56,36 +62,49 @@ func standIn(w http.ResponseWriter, r *http.Request) {
 	if bytes.Contains(body, []byte(`"stream":true`)) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		put := func(event, data string) { _, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event, data) }
-		put("message_start", `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[],"stop_reason":null,"usage":{"input_tokens":100,"output_tokens":1}}}`)
+		put(
+			"message_start", `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[],"stop_reason":null,"usage":{"input_tokens":100,"output_tokens":1}}}`,
+		)
 		_ = http.NewResponseController(w).Flush()
 		put("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`)
 		for range 20 {
-			put("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Some words of an answer. "}}`)
+			put("content_block_delta",
+				`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Some words of an answer. "}}`)
 			_ = http.NewResponseController(w).Flush()
 		}
 		put("content_block_stop", `{"type":"content_block_stop","index":0}`)
-		put("message_delta", `{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":100}}`)
+		put("message_delta",
+			`{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":100}}`)
 		put("message_stop", `{"type":"message_stop"}`)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = fmt.Fprintf(w, `{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[{"type":"text","text":%q}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":100,"output_tokens":100}}`, strings.Repeat("Some words of an answer. ", 20))
+	_, _ = fmt.Fprintf(
+		w, `{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[{"type":"text","text":%q}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":100,"output_tokens":100}}`, strings.Repeat("Some words of an answer. ", 20),
+	)
 }
 
 // tenRules has ten rules at the points of the proxy, of which none matches.
 func tenRules() []byte {
 	text := "version: 1\nrules:\n"
 	for i := range 5 {
-		text += fmt.Sprintf("  - {name: prompt-%d, on: [prompt], when: 'event.model == \"model-%d\" || \"tool-%d\" in event.tools', then: block}\n", i, i, i)
-		text += fmt.Sprintf("  - {name: tool-%d, on: [tool_call], when: 'event.tool == \"tool-%d\" && event.command.contains(\"rm\")', then: gate}\n", i, i)
+		text += fmt.Sprintf("  - {name: prompt-%d, on: [prompt], when: 'event.model == \"model-%d\" || "+
+			"\"tool-%d\" in event.tools', then: block}\n", i, i, i)
+		text += fmt.Sprintf("  - {name: tool-%d, on: [tool_call], when: 'event.tool == \"tool-%d\" && "+
+			"event.command.contains(\"rm\")', then: gate}\n", i, i)
 	}
 	return []byte(text)
 }
 
 // beginServer starts a Signalbox whose provider is the stand-in.
-func beginServer(ctx context.Context, dir, self, provider string, begin func([]string, string, ...string) (io.Reader, error)) (*carrier, error) {
+func beginServer(ctx context.Context, dir, self, provider string,
+	begin func([]string, string, ...string) (io.Reader, error),
+) (*carrier, error) {
 	data := filepath.Join(dir, "data")
-	out, err := begin([]string{"SIGNALBOX_PROXY_ANTHROPIC_UPSTREAM=" + provider, "SIGNALBOX_PROXY_ANTHROPIC_KEY=sk-bench", "SIGNALBOX_DB="}, self, "up", "--data", data, "--listen", "127.0.0.1:0")
+	out, err := begin([]string{
+		"SIGNALBOX_PROXY_ANTHROPIC_UPSTREAM=" + provider, "SIGNALBOX_PROXY_ANTHROPIC_KEY=sk-bench",
+		"SIGNALBOX_DB=",
+	}, self, "up", "--data", data, "--listen", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +146,9 @@ server { listen %[3]s; location /v1/proxy/ { proxy_pass http://provider/; proxy_
 `
 
 // beginNginx starts nginx as the same proxy.
-func beginNginx(ctx context.Context, dir, provider string, begin func([]string, string, ...string) (io.Reader, error)) (string, error) {
+func beginNginx(ctx context.Context, dir, provider string,
+	begin func([]string, string, ...string) (io.Reader, error),
+) (string, error) {
 	path, err := exec.LookPath("nginx")
 	if err != nil {
 		if path, err = exec.LookPath("/usr/sbin/nginx"); err != nil {
@@ -141,7 +162,8 @@ func beginNginx(ctx context.Context, dir, provider string, begin func([]string, 
 	at := l.Addr().String()
 	_ = l.Close()
 	file := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(file, fmt.Appendf(nil, nginxConfig, dir, strings.TrimPrefix(provider, "http://"), at), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, nginxConfig, dir, strings.TrimPrefix(provider, "http://"), at),
+		0o600); err != nil {
 		return "", err
 	}
 	if _, err := begin(nil, path, "-c", file, "-p", dir); err != nil {

@@ -35,7 +35,10 @@ type ProxyRow struct {
 func newProxy(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "proxy", Short: "Carry model calls, beside a bare reverse proxy and nginx",
-		Long:    "Starts a stand-in for a provider, a server of its own in a temporary folder with ten rules\nthat match nothing, a bare reverse proxy, and nginx where it is installed. Each carries the\nsame calls in turns, round after round, so that whatever else the machine does is shared.\nPrints the medians of the rounds, and the ratio to the bare proxy.",
+		Long: "Starts a stand-in for a provider, a server of its own in a temporary folder with ten rules\n" +
+			"that match nothing, a bare reverse proxy, and nginx where it is installed. Each carries the\n" +
+			"same calls in turns, round after round, so that whatever else the machine does is shared.\n" +
+			"Prints the medians of the rounds, and the ratio to the bare proxy.",
 		Example: "  signalbox bench proxy --duration 60s", Args: command.NoArguments(),
 	})
 	duration := c.Flags().Duration("duration", 45*time.Second, "for how long, all together")
@@ -135,7 +138,8 @@ func printProxies(w output.Printer, r ProxyReport) {
 	var rows [][]string
 	for _, c := range r.Rows {
 		rows = append(rows, []string{
-			c.Name, fmt.Sprintf("%.3f ms", c.P50), fmt.Sprintf("%.2f", c.P50Ratio), output.Thousands(int64(c.PerSecond)), fmt.Sprintf("%.2f", c.SecondRatio),
+			c.Name, fmt.Sprintf("%.3f ms", c.P50), fmt.Sprintf("%.2f", c.P50Ratio), output.Thousands(int64(c.PerSecond)),
+			fmt.Sprintf("%.2f", c.SecondRatio),
 			fmt.Sprintf("%.3f ms", c.FirstByte), fmt.Sprintf("%.2f", c.FirstRatio), output.Thousands(c.Errors),
 		})
 	}

@@ -23,8 +23,11 @@ import (
 func newSignal(a *command.App) *command.Command {
 	b := newBench(a, "signal", 64, &command.Command{
 		Use: "signal", Short: "Send signals as fast as they are answered, or at a rate",
-		Long: "Sends signals, each of a run of its own, and prints how many were answered and how\nfast. With --rate a signal counts from when it was due, so that a server which stands\nstill is seen to.\n\n" +
-			"Signals are recorded for good, in the deck bench: use a server that is there for it.\nWith --gate each one opens a gate. At the end these are rejected with the operator's\ntoken, for which a minute is taken; what is left then, or without a token, is counted.",
+		Long: "Sends signals, each of a run of its own, and prints how many were answered and how\n" +
+			"fast. With --rate a signal counts from when it was due, so that a server which stands\nstill is seen to.\n\n" +
+			"Signals are recorded for good, in the deck bench: use a server that is there for it.\n" +
+			"With --gate each one opens a gate. At the end these are rejected with the operator's\n" +
+			"token, for which a minute is taken; what is left then, or without a token, is counted.",
 		Example: "  signalbox bench signal --compare\n  signalbox bench signal --rate 2000 --duration 30s",
 		Args:    command.NoArguments(),
 	})
@@ -145,7 +148,8 @@ func (b *bench) bareSignals(ctx context.Context, l load) (Load, error) {
 		var s bareSignal
 		err := wire.ReadJSON(w, r, 1<<20, &s)
 		if err == nil {
-			err = wire.Reply(w, http.StatusAccepted, signal.Answer{Status: "pending", GateID: &gateID, Message: "Awaiting operator approval"})
+			err = wire.Reply(w, http.StatusAccepted,
+				signal.Answer{Status: "pending", GateID: &gateID, Message: "Awaiting operator approval"})
 		}
 		if err != nil {
 			wire.Fail(w, err)

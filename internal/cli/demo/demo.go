@@ -54,8 +54,12 @@ var cast = []struct{ name, trust, protocol, role string }{
 func New(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "demo", Short: "Five agents, one per protocol, act against the running server",
-		Long: "Five agents of a small shop act against the running server, each through the protocol it\nspeaks, so that every page of the dashboard has something to show: a newsletter that waits\nfor a person, a message in quarantine, a task in review, a run in progress. The policy in\nforce decides about all of it and is left alone.\n\n" +
-			"The agents have the label demo=yes; what they did stays in the ledger. An operator named\n" + operator + " decides a few of the gates, and is removed at the end.",
+		Long: "Five agents of a small shop act against the running server, each through the protocol it\n" +
+			"speaks, so that every page of the dashboard has something to show: a newsletter that waits\n" +
+			"for a person, a message in quarantine, a task in review, a run in progress. The policy in\n" +
+			"force decides about all of it and is left alone.\n\n" +
+			"The agents have the label demo=yes; what they did stays in the ledger. An operator named\n" + operator +
+			" decides a few of the gates, and is removed at the end.",
 		Example: "  signalbox demo\n  signalbox demo --once --workspace playground", Args: command.NoArguments(),
 	}
 	once := c.Flags().Bool("once", false, "end after one round")
@@ -202,7 +206,8 @@ func (d *story) register(ctx context.Context, name, trust string, labels map[str
 	if err != nil {
 		return nil, err
 	}
-	if _, err := box.Register(ctx, mailbox.Joining{Server: d.api.Base, Tenant: d.workspace, UserKey: d.api.Token}); err != nil {
+	if _, err := box.Register(ctx,
+		mailbox.Joining{Server: d.api.Base, Tenant: d.workspace, UserKey: d.api.Token}); err != nil {
 		return nil, err
 	}
 	goesOn := false // who forwards injections is suspended after a few demos
@@ -211,17 +216,24 @@ func (d *story) register(ctx context.Context, name, trust string, labels map[str
 		return nil, err
 	}
 	var issued roster.IssuedKey
-	if err := d.api.Call(ctx, api.Post("/ops/keys", roster.IssueKey{Agent: name, Workspace: d.workspace, Kind: string(roster.SignalKey)}), &issued); err != nil {
+	if err := d.api.Call(ctx,
+		api.Post("/ops/keys", roster.IssueKey{Agent: name, Workspace: d.workspace, Kind: string(roster.SignalKey)}),
+		&issued); err != nil {
 		return nil, err
 	}
 	signals, err := amp.New(d.api.Base, issued.Secret, amp.WithAgent(name), amp.WithPatience(5*time.Second))
-	return &actor{name: name, key: issued.Secret, signals: signals, box: box, task: &task.Caller{App: d.App, Key: issued.Secret}}, err
+	return &actor{
+		name: name, key: issued.Secret, signals: signals, box: box,
+		task: &task.Caller{App: d.App, Key: issued.Secret},
+	}, err
 }
 
 // hire adds the operator of the story, who sees this workspace and no other.
 func (d *story) hire(ctx context.Context) error {
 	var added roster.AddedOperator
-	err := d.api.Call(ctx, api.Post("/ops/operators", roster.NewOperator{Name: operator, Role: string(roster.Operator), Workspace: d.workspace}), &added)
+	err := d.api.Call(ctx,
+		api.Post("/ops/operators", roster.NewOperator{Name: operator, Role: string(roster.Operator), Workspace: d.workspace}),
+		&added)
 	if fault.Is(err, fault.AlreadyExists) {
 		if err = d.api.Call(ctx, api.Delete("/ops/operators/"+operator), nil); err == nil {
 			return d.hire(ctx)
@@ -243,10 +255,14 @@ func (d *story) listen(ctx context.Context) {
 		return
 	}
 	mux := http.NewServeMux()
-	for path, status := range map[string]int{"/taken": http.StatusNoContent, "/gone": http.StatusGone, "/overloaded": http.StatusServiceUnavailable} {
+	for path, status := range map[string]int{
+		"/taken": http.StatusNoContent, "/gone": http.StatusGone,
+		"/overloaded": http.StatusServiceUnavailable,
+	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 	}
-	d.hooks, d.hookURL = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}, "http://"+listener.Addr().String()
+	d.hooks, d.hookURL = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}, "http://"+
+		listener.Addr().String()
 	d.ended.Go(func() { _ = d.hooks.Serve(listener) })
 }
 

@@ -36,7 +36,8 @@ func (d *story) liveRun(ctx context.Context, _ int) (err error) {
 		return nil
 	}
 	d.say(nightShift, "begins another run")
-	d.going, err = d.open(ctx, "claude", "Read the changes of today and write what the support desk has to know", "Wrote `docs/support/today.md`: the coupon fix, and what to say to customers in Porto.", couponDocs)
+	d.going, err = d.open(ctx, "claude", "Read the changes of today and write what the support desk has to know",
+		"Wrote `docs/support/today.md`: the coupon fix, and what to say to customers in Porto.", couponDocs)
 	return err
 }
 
@@ -48,19 +49,27 @@ func (d *story) liveStep(ctx context.Context, round int) error {
 		}
 		d.live = s
 	}
-	commands := []string{"git fetch origin", "go vet ./...", "go test ./warehouse/...", "scripts/zones Athens", "git diff --stat main"}
+	commands := []string{
+		"git fetch origin", "go vet ./...", "go test ./warehouse/...", "scripts/zones Athens",
+		"git diff --stat main",
+	}
 	d.live.ask("bash", commands[round%len(commands)])
 	d.live.beat()
 	return d.live.err
 }
 
 func (d *story) liveSignal(ctx context.Context, round int) error {
-	topics := []string{"Answered 6 questions about delivery days", "Wrote the text for the bee mix", "Checked nine links of the spring issue", "Sorted 41 replies to the last issue"}
+	topics := []string{
+		"Answered 6 questions about delivery days", "Wrote the text for the bee mix",
+		"Checked nine links of the spring issue", "Sorted 41 replies to the last issue",
+	}
 	end := time.Now().UTC()
 	tokens := 2_000 + rand.Int64N(9_000) //nolint:gosec // a number of a story
 	_, err := d.agents[writer].signals.Signal(ctx, amp.Payload{
-		RunID: amp.NewRunID(), ProjectID: "newsletter", Summary: topics[round%len(topics)], Model: model, InputTokens: tokens, OutputTokens: tokens / 8,
-		Cost: amp.BuiltinPrices().Cost(model, tokens, tokens/8), StartedAt: end.Add(-20 * time.Second), CompletedAt: end,
+		RunID: amp.NewRunID(), ProjectID: "newsletter", Summary: topics[round%len(topics)], Model: model, InputTokens: tokens,
+		OutputTokens: tokens / 8,
+		Cost:         amp.BuiltinPrices().Cost(model, tokens, tokens/8), StartedAt: end.Add(-20 * time.Second),
+		CompletedAt: end,
 	})
 	return passed(err)
 }
@@ -92,7 +101,8 @@ func (d *story) liveGate(ctx context.Context, round int) error {
 	stores := []string{"Porto", "Gent", "Graz", "Turku"}
 	where := stores[round%len(stores)]
 	answer, err := a.signals.Signal(ctx, amp.GateRequest{
-		RunID: amp.NewRunID(), ProjectID: "shops", Summary: fmt.Sprintf("The shop in %s has 40 trays of cress that will not last the week", where),
+		RunID: amp.NewRunID(), ProjectID: "shops",
+		Summary:        fmt.Sprintf("The shop in %s has 40 trays of cress that will not last the week", where),
 		ProposedAction: fmt.Sprintf("Put the cress in %s on sale for half the price until Saturday", where), Model: model,
 		Artifacts: []any{amp.JSON(map[string]any{"shop": where, "trays": 40, "price": 1.05, "until": "Saturday"})},
 	})

@@ -33,7 +33,9 @@ type runStep struct {
 
 // runs is the part of the night shift: one run that is done, and one in progress.
 func (d *story) runs(ctx context.Context) error {
-	done, err := d.open(ctx, "codex", "Find pages of the documentation that name prices, and check them against the price table", "Checked 31 pages. Two are wrong, and I have changed neither: `docs/refunds.md` contradicts the terms.", pricePages)
+	done, err := d.open(ctx, "codex",
+		"Find pages of the documentation that name prices, and check them against the price table",
+		"Checked 31 pages. Two are wrong, and I have changed neither: `docs/refunds.md` contradicts the terms.", pricePages)
 	if err != nil {
 		return err
 	}
@@ -42,7 +44,9 @@ func (d *story) runs(ctx context.Context) error {
 	if err := <-done.ended; err != nil {
 		return err
 	}
-	going, err := d.open(ctx, "claude", "Update the API documentation for the coupon endpoint, with an example in three languages", "Updated `docs/api/coupons.md` with examples for curl, Python and Go.", couponDocs)
+	going, err := d.open(ctx, "claude",
+		"Update the API documentation for the coupon endpoint, with an example in three languages",
+		"Updated `docs/api/coupons.md` with examples for curl, Python and Go.", couponDocs)
 	if err != nil {
 		return err
 	}
@@ -58,18 +62,25 @@ func (d *story) runs(ctx context.Context) error {
 func (d *story) open(ctx context.Context, name, prompt, answer string, steps []runStep) (*storyRun, error) {
 	server := record.Server{URL: d.Address, Token: d.dana.Token, HTTP: &http.Client{Timeout: 90 * time.Second}}
 	host, _ := os.Hostname()
-	opened, err := server.Open(ctx, run.Request{Engine: name, Prompt: prompt, Dir: "/srv/shop", Budget: run.Budget{USD: 5}, Host: host, Recorded: true})
+	opened, err := server.Open(ctx,
+		run.Request{Engine: name, Prompt: prompt, Dir: "/srv/shop", Budget: run.Budget{USD: 5}, Host: host, Recorded: true})
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // Ctrl-C ends it in order
-	r := &storyRun{engine: name, steps: steps, answer: answer, usage: engine.Usage{Source: name, Model: model}, ended: make(chan error, 1), stop: stop}
+	r := &storyRun{
+		engine: name, steps: steps, answer: answer, usage: engine.Usage{Source: name, Model: model},
+		ended: make(chan error, 1), stop: stop,
+	}
 	r.record = server.Begin(opened.ID, opened.Events, stop)
 	d.ended.Go(func() {
 		defer stop(nil)
 		r.ended <- r.record.Run(ctx)
 	})
-	r.record.Event(engine.Event{Type: engine.Started, Engine: name, Resume: r.resume(opened.ID), Title: name, Meta: map[string]any{"model": model}}, r.usage)
+	r.record.Event(engine.Event{
+		Type: engine.Started, Engine: name, Resume: r.resume(opened.ID), Title: name,
+		Meta: map[string]any{"model": model},
+	}, r.usage)
 	return r, nil
 }
 
@@ -104,7 +115,10 @@ func (r *storyRun) step() bool {
 	r.usage.CostUSD, r.usage.DurationMS = &cost, r.usage.DurationMS+2_700
 	yes := true
 	if r.at == len(r.steps) {
-		r.record.Event(engine.Event{Type: engine.Completed, Engine: r.engine, OK: &yes, Answer: r.answer, Usage: &engine.Report{CostUSD: &cost}}, r.usage)
+		r.record.Event(engine.Event{
+			Type: engine.Completed, Engine: r.engine, OK: &yes, Answer: r.answer,
+			Usage: &engine.Report{CostUSD: &cost},
+		}, r.usage)
 		r.record.Close()
 		r.at++
 		return false
@@ -113,7 +127,8 @@ func (r *storyRun) step() bool {
 	action := &engine.Action{ID: fmt.Sprintf("a%d", r.at+1), Kind: s.kind, Title: s.title, Detail: s.detail}
 	ok := !s.fails
 	r.record.Event(engine.Event{Type: engine.Acted, Engine: r.engine, Action: action, Phase: engine.Begun}, r.usage)
-	r.record.Event(engine.Event{Type: engine.Acted, Engine: r.engine, Action: action, Phase: engine.Done, OK: &ok}, r.usage)
+	r.record.Event(engine.Event{Type: engine.Acted, Engine: r.engine, Action: action, Phase: engine.Done, OK: &ok},
+		r.usage)
 	r.at++
 	return true
 }
@@ -121,20 +136,35 @@ func (r *storyRun) step() bool {
 var pricePages = []runStep{
 	{kind: engine.Command, title: "rg -l '€' docs/", detail: map[string]any{"command": "rg -l '€' docs/", "exit_code": 0}},
 	{kind: engine.Tool, title: "read prices/seeds.csv"},
-	{kind: engine.Command, title: "scripts/compare-prices docs/", detail: map[string]any{"command": "scripts/compare-prices docs/", "exit_code": 1}, fails: true},
+	{
+		kind: engine.Command, title: "scripts/compare-prices docs/",
+		detail: map[string]any{"command": "scripts/compare-prices docs/", "exit_code": 1}, fails: true,
+	},
 	{kind: engine.Note, title: "Two pages differ; the terms say otherwise, so I leave them"},
 }
 
 var couponDocs = []runStep{
 	{kind: engine.Note, title: "I read the endpoint first, then its tests"},
 	{kind: engine.Tool, title: "read checkout/coupon.go"},
-	{kind: engine.Command, title: "rg -n 'POST /coupons' --type go", detail: map[string]any{"command": "rg -n 'POST /coupons' --type go", "exit_code": 0}},
+	{
+		kind: engine.Command, title: "rg -n 'POST /coupons' --type go",
+		detail: map[string]any{"command": "rg -n 'POST /coupons' --type go", "exit_code": 0},
+	},
 	{kind: engine.WebSearch, title: "RFC 9457 problem details"},
-	{kind: engine.FileChange, title: "docs/api/coupons.md", detail: map[string]any{"changes": []map[string]string{{"path": "docs/api/coupons.md", "kind": "update"}}}},
-	{kind: engine.Command, title: "curl -s localhost:8080/coupons -d @example.json", detail: map[string]any{"exit_code": 0}},
+	{
+		kind: engine.FileChange, title: "docs/api/coupons.md",
+		detail: map[string]any{"changes": []map[string]string{{"path": "docs/api/coupons.md", "kind": "update"}}},
+	},
+	{
+		kind: engine.Command, title: "curl -s localhost:8080/coupons -d @example.json",
+		detail: map[string]any{"exit_code": 0},
+	},
 	{kind: engine.Subagent, title: "Write the Python example"},
 	{kind: engine.Subagent, title: "Write the Go example"},
 	{kind: engine.Command, title: "mdformat --check docs/", detail: map[string]any{"exit_code": 1}, fails: true},
-	{kind: engine.FileChange, title: "docs/api/coupons.md", detail: map[string]any{"changes": []map[string]string{{"path": "docs/api/coupons.md", "kind": "update"}}}},
+	{
+		kind: engine.FileChange, title: "docs/api/coupons.md",
+		detail: map[string]any{"changes": []map[string]string{{"path": "docs/api/coupons.md", "kind": "update"}}},
+	},
 	{kind: engine.Command, title: "mdformat --check docs/", detail: map[string]any{"exit_code": 0}},
 }

@@ -24,10 +24,26 @@ type job struct {
 // that is worked on, and one that waits for a person.
 func (d *story) tasks(ctx context.Context) error {
 	jobs := []job{
-		{about: "Round shipping costs to the cent on the receipt", branch: "fix/receipt-rounding", risk: "low", criteria: []string{"Receipts add up", "No price changes by more than a cent"}},
-		{about: "Compare coupon days in the shop's time zone", branch: "fix/coupon-zone", risk: "medium", criteria: []string{"A coupon is good until midnight in the shop", "Tests in four time zones", "No query more for each checkout"}},
-		{about: "Let customers change the delivery day until the parcel is packed", branch: "feature/delivery-day", risk: "medium", criteria: []string{"The day can be changed until it is packed", "The warehouse sees it within a minute"}},
-		{about: "Move the payment keys to the new vault", branch: "chore/payment-vault", risk: "high", criteria: []string{"No key is in the configuration", "A restart needs no person"}},
+		{
+			about: "Round shipping costs to the cent on the receipt", branch: "fix/receipt-rounding", risk: "low",
+			criteria: []string{"Receipts add up", "No price changes by more than a cent"},
+		},
+		{
+			about: "Compare coupon days in the shop's time zone", branch: "fix/coupon-zone", risk: "medium",
+			criteria: []string{
+				"A coupon is good until midnight in the shop", "Tests in four time zones",
+				"No query more for each checkout",
+			},
+		},
+		{
+			about: "Let customers change the delivery day until the parcel is packed", branch: "feature/delivery-day",
+			risk:     "medium",
+			criteria: []string{"The day can be changed until it is packed", "The warehouse sees it within a minute"},
+		},
+		{
+			about: "Move the payment keys to the new vault", branch: "chore/payment-vault", risk: "high",
+			criteria: []string{"No key is in the configuration", "A restart needs no person"},
+		},
 	}
 	if err := d.number(ctx, jobs); err != nil {
 		return err
@@ -99,8 +115,9 @@ func (d *story) post(ctx context.Context, from string, kind amp.Type, j *job, pa
 // sending it.
 func (d *story) dispatch(ctx context.Context, j *job) error {
 	payload := map[string]any{
-		"description": j.about, "repo": "/srv/repos/shop", "branch": j.branch, "risk_level": j.risk, "acceptance_criteria": j.criteria,
-		"subtasks": []map[string]any{{"subtask_id": j.id + "-S1", "description": j.about, "estimated_lines": 60}},
+		"description": j.about, "repo": "/srv/repos/shop", "branch": j.branch, "risk_level": j.risk,
+		"acceptance_criteria": j.criteria,
+		"subtasks":            []map[string]any{{"subtask_id": j.id + "-S1", "description": j.about, "estimated_lines": 60}},
 	}
 	var err error
 	j.dispatch, err = d.post(ctx, lead, amp.TypeDispatch, j, payload, engineer)
@@ -127,9 +144,15 @@ func (d *story) review(ctx context.Context, j *job, commit string) error {
 	}
 	_, err := d.post(ctx, engineer, amp.TypeResult, j, map[string]any{
 		"subtask_id": j.id + "-S1", "completion_status": "complete", "commit_hash": commit,
-		"diff_summary":    map[string]any{"files_changed": []string{"checkout/coupon.go", "checkout/coupon_test.go"}, "lines_added": 68, "lines_removed": 24},
+		"diff_summary": map[string]any{
+			"files_changed": []string{"checkout/coupon.go", "checkout/coupon_test.go"},
+			"lines_added":   68, "lines_removed": 24,
+		},
 		"self_assessment": map[string]any{"criteria_met": met, "notes": notes},
-		"work_log":        []map[string]any{{"timestamp": time.Now().UTC().Format(time.RFC3339), "action": "edit", "file": "checkout/coupon.go", "detail": "days are compared in the shop's zone"}},
+		"work_log": []map[string]any{{
+			"timestamp": time.Now().UTC().Format(time.RFC3339), "action": "edit",
+			"file": "checkout/coupon.go", "detail": "days are compared in the shop's zone",
+		}},
 	}, lead)
 	if err != nil {
 		return err
@@ -138,7 +161,8 @@ func (d *story) review(ctx context.Context, j *job, commit string) error {
 	if err != nil {
 		return err
 	}
-	request, err := amp.RequestOf(r, "", "https://git.example.com/shop/shop/compare/main..."+j.branch, "Look at summer time first.")
+	request, err := amp.RequestOf(r, "", "https://git.example.com/shop/shop/compare/main..."+j.branch,
+		"Look at summer time first.")
 	if err != nil {
 		return err
 	}
@@ -149,11 +173,19 @@ func (d *story) review(ctx context.Context, j *job, commit string) error {
 func (d *story) verdict(ctx context.Context, j *job, decision string) error {
 	criteria := []map[string]any{}
 	for i, c := range j.criteria {
-		criteria = append(criteria, map[string]any{"criterion": c, "passed": decision == "approved" || i != 1, "evidence": "read and run at the pinned commit"})
+		criteria = append(criteria,
+			map[string]any{
+				"criterion": c, "passed": decision == "approved" || i != 1,
+				"evidence": "read and run at the pinned commit",
+			})
 	}
 	verdict := map[string]any{"decision": decision, "criteria_results": criteria, "confidence": 0.93}
 	if decision == "rejected" {
-		verdict["issues"] = []map[string]any{{"severity": "major", "file": "checkout/coupon_test.go", "line": 41, "description": "Only UTC and Lisbon are tested; the bug was in zones east of UTC.", "suggested_fix": "Add Athens and Auckland."}}
+		verdict["issues"] = []map[string]any{{
+			"severity": "major", "file": "checkout/coupon_test.go", "line": 41,
+			"description":   "Only UTC and Lisbon are tested; the bug was in zones east of UTC.",
+			"suggested_fix": "Add Athens and Auckland.",
+		}}
 	}
 	_, err := d.post(ctx, reviewer, amp.TypeVerdict, j, verdict, lead)
 	return err
@@ -170,7 +202,8 @@ func (d *story) again(ctx context.Context, j *job) error {
 func (d *story) escalate(ctx context.Context, j *job) error {
 	_, err := d.agents[engineer].task.Escalate(ctx, j.id, taskcli.Escalation{
 		Role: amp.Executor, Type: "permission_denied", Severity: "warning",
-		Description: "The vault answers 403 to the role that the task names. Either the role gets read access to payment/*, or somebody else has to move the keys.",
+		Description: "The vault answers 403 to the role that the task names. Either the role gets read access to " +
+			"payment/*, or somebody else has to move the keys.",
 	})
 	return err
 }

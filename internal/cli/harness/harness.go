@@ -23,7 +23,9 @@ func New(a *command.App) *command.Command {
 func newStdio(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "stdio", Short: "An AHP harness on standard input and output, for an agent that starts its own",
-		Long: "A pipe to the running server, for an agent that starts its harness as a program. On the\nserver's machine it uses the Unix socket in the data folder, and elsewhere, with --server\nor SIGNALBOX_SERVER, a WebSocket with the agent's key in --key or SIGNALBOX_KEY.\n\n" +
+		Long: "A pipe to the running server, for an agent that starts its harness as a program. On the\n" +
+			"server's machine it uses the Unix socket in the data folder, and elsewhere, with --server\n" +
+			"or SIGNALBOX_SERVER, a WebSocket with the agent's key in --key or SIGNALBOX_KEY.\n\n" +
 			"Nothing is allowed while the server cannot be reached: every event that asks is refused,\nuntil it is back.",
 		Args: command.NoArguments(),
 	}

@@ -280,7 +280,10 @@ func (r request) refusal() []byte {
 	case "ahp/handshake":
 		result = map[string]any{
 			"protocol_version": ahp.Version,
-			"harness_info":     map[string]any{"name": "signalbox (not reachable: everything is refused)", "version": ahp.Version, "capabilities": []string{}},
+			"harness_info": map[string]any{
+				"name":    "signalbox (not reachable: everything is refused)",
+				"version": ahp.Version, "capabilities": []string{},
+			},
 		}
 	case "ahp/event":
 		result = ahp.Refusal(params.Type, unreachable)

@@ -33,7 +33,10 @@ func (s said) Close() error { return nil }
 // reach it, whatever it looks like.
 func TestAnAnswerIsCarriedIfItIsReadStrictlyAndElseRefused(t *testing.T) {
 	const question = `{"jsonrpc":"2.0","id":"1","method":"ahp/event","params":{"event_type":"pre_action","payload":{}}}`
-	words := wiretest.Words{Name: "result", Yes: `{"decision":"allow"}`, No: `{"decision":"block","reason":"r"}`, Rest: `,"jsonrpc":"2.0","id":"1"`}
+	words := wiretest.Words{
+		Name: "result", Yes: `{"decision":"allow"}`, No: `{"decision":"block","reason":"r"}`,
+		Rest: `,"jsonrpc":"2.0","id":"1"`,
+	}
 	for _, a := range wiretest.Answers(words) {
 		t.Run(a.Name, func(t *testing.T) {
 			server := make(said, 1)

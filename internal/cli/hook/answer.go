@@ -97,11 +97,13 @@ func refusalOf(d ahp.Decision) string {
 func (c *Call) changed(modified wire.Raw) (input wire.Raw, why string) {
 	instead := "The policy wants this instead: " + string(modified)
 	if c.tool.delegate || c.Event.Type != ahp.PreAction {
-		return nil, fmt.Sprintf("%s cannot be given another %s by a hook. %s", c.tool.Title, map[bool]string{true: "input", false: "prompt"}[c.Event.Type == ahp.PreAction], instead)
+		return nil, fmt.Sprintf("%s cannot be given another %s by a hook. %s", c.tool.Title,
+			map[bool]string{true: "input", false: "prompt"}[c.Event.Type == ahp.PreAction], instead)
 	}
 	want, err := wire.Members(modified)
 	if err != nil || !isObject(want["arguments"]) || !c.sameBut(want) {
-		return nil, fmt.Sprintf("%s can be given other arguments by a hook, and nothing else can be changed. %s", c.tool.Title, instead)
+		return nil, fmt.Sprintf("%s can be given other arguments by a hook, and nothing else can be changed. %s",
+			c.tool.Title, instead)
 	}
 	if wire.Same(want["arguments"], c.input) {
 		return nil, ""

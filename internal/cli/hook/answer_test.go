@@ -40,7 +40,10 @@ func harnessThatSays(t *testing.T, text string) *httptest.Server {
 }
 
 func TestAnAnswerIsReadAsEveryReaderOfOursReadsIt(t *testing.T) {
-	words := wiretest.Words{Name: "result", Yes: `{"decision":"allow"}`, No: `{"decision":"block","reason":"r"}`, Rest: `,"jsonrpc":"2.0","id":"<id>"`}
+	words := wiretest.Words{
+		Name: "result", Yes: `{"decision":"allow"}`, No: `{"decision":"block","reason":"r"}`,
+		Rest: `,"jsonrpc":"2.0","id":"<id>"`,
+	}
 	for _, a := range wiretest.Answers(words) {
 		t.Run(a.Name, func(t *testing.T) {
 			t.Parallel()
@@ -73,7 +76,9 @@ func TestAnInputThatThePolicyEmptiesIsToldAsEmpty(t *testing.T) {
 func TestWhatACLISaysTwiceIsRefused(t *testing.T) {
 	text := strings.Replace(aboutToRun, `{"session_id"`, `{"tool_input":{"command":"rm -rf /"},"session_id"`, 1)
 	f := asker{App: &command.App{Server: "http://127.0.0.1:1"}, wait: time.Second}
-	if out := f.answer(t.Context(), Named("claude-code"), []byte(text), func(string) string { return "" }); out.Code != CodeRefuse {
+	if out := f.answer(t.Context(), Named("claude-code"), []byte(text), func(string) string {
+		return ""
+	}); out.Code != CodeRefuse {
 		t.Errorf("%+v", out)
 	}
 }

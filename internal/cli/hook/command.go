@@ -29,7 +29,9 @@ const (
 // New is the group of commands `hook`.
 func New(a *command.App) *command.Command {
 	c := command.Group("hook", "Put agent CLIs under supervision, through their own hooks")
-	c.Long = c.Short + ": " + strings.Join(Names(), ", ") + ".\n\n`signalbox hook install NAME` registers the hooks. From then on the CLI asks before it\nuses a tool or takes a prompt, and tells what came of it."
+	c.Long = c.Short + ": " + strings.Join(Names(), ", ") +
+		".\n\n`signalbox hook install NAME` registers the hooks. From then on the CLI asks before it\n" +
+		"uses a tool or takes a prompt, and tells what came of it."
 	for _, t := range Tools {
 		c.AddCommand(newRun(a, t))
 	}
@@ -55,7 +57,10 @@ func (f *asker) addFlags(c *command.Command) {
 func newRun(a *command.App, t *Tool) *command.Command {
 	c := &command.Command{
 		Use: t.Name, Short: "The hook of " + t.Title + ": reads what it is about to do, and answers",
-		Long: "Is started by " + t.Title + ", once `signalbox hook install " + t.Name + "` has registered it. On the server's\nmachine it uses the Unix socket in the data folder, and elsewhere, with --server or\nSIGNALBOX_SERVER, HTTP with a key of the agent.\n\n" +
+		Long: "Is started by " + t.Title + ", once `signalbox hook install " + t.Name +
+			"` has registered it. On the server's\n" +
+			"machine it uses the Unix socket in the data folder, and elsewhere, with --server or\n" +
+			"SIGNALBOX_SERVER, HTTP with a key of the agent.\n\n" +
 			"What cannot be asked, because the server is away, is refused.",
 		Args: command.NoArguments(),
 	}
@@ -103,7 +108,8 @@ func (f *asker) answer(ctx context.Context, t *Tool, text []byte, getenv func(st
 	d, err := f.ask(ctx, call)
 	switch {
 	case err != nil && call.Asks():
-		return call.Refuse("Signalbox cannot be asked, so this is refused: " + err.Error() + ". Start the server with `signalbox up`, or tell the person who runs it.")
+		return call.Refuse("Signalbox cannot be asked, so this is refused: " + err.Error() +
+			". Start the server with `signalbox up`, or tell the person who runs it.")
 	case err != nil:
 		return Output{Stderr: "Signalbox was not told of this: " + err.Error(), Code: CodeWarn}
 	case call.Asks():
@@ -183,10 +189,14 @@ func readAll(ctx context.Context, in io.Reader) ([]byte, error) {
 func newInstall(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "install NAME", Short: "Register the hooks in a CLI's settings", ValidArgs: Names(),
-		Long: "Adds the hooks to the CLI's settings: those of the person, or with --project those of the\nproject in this folder. Everything else in them stays as it is, and `signalbox hook\nuninstall` puts them back.\n\n" +
-			"The hooks talk to the server that this command would talk to. With --wait the CLI waits so\nlong for a person's decision; without it, it is told to try again after a few seconds.",
-		Example: "  signalbox hook install claude-code\n  signalbox hook install codex --wait 10m\n  signalbox hook install gemini --project --server https://signalbox.example --key-file ~/.signalbox-key",
-		Args:    command.Exactly(1, "the name of a CLI: "+strings.Join(Names(), ", ")),
+		Long: "Adds the hooks to the CLI's settings: those of the person, or with --project those of the\n" +
+			"project in this folder. Everything else in them stays as it is, and " +
+			"`signalbox hook\nuninstall` puts them back.\n\n" +
+			"The hooks talk to the server that this command would talk to. With --wait the CLI waits so\n" +
+			"long for a person's decision; without it, it is told to try again after a few seconds.",
+		Example: "  signalbox hook install claude-code\n  signalbox hook install codex --wait 10m\n" +
+			"  signalbox hook install gemini --project --server https://signalbox.example --key-file ~/.signalbox-key",
+		Args: command.Exactly(1, "the name of a CLI: "+strings.Join(Names(), ", ")),
 	}
 	f := asker{App: a}
 	f.addFlags(c)
@@ -264,7 +274,8 @@ func sayInstalled(a *command.App, t *Tool, file string, changed bool) {
 func newUninstall(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "uninstall NAME", Short: "Take the hooks out of a CLI's settings", ValidArgs: Names(),
-		Long: "Puts the CLI's settings back as they were before `signalbox hook install`, byte for byte\nif nothing else has changed in them, and else without the hooks.",
+		Long: "Puts the CLI's settings back as they were before `signalbox hook install`, byte for byte\n" +
+			"if nothing else has changed in them, and else without the hooks.",
 		Args: command.Exactly(1, "the name of a CLI: "+strings.Join(Names(), ", ")),
 	}
 	project := projectFlag(c)

@@ -115,7 +115,10 @@ func (t *Tool) addEvent(text []byte, s style, ev event, e Entry) ([]byte, error)
 	if ev.becomes == ahp.SessionEnd { // a CLI that ends waits no longer
 		within = 3 * time.Second
 	}
-	own := group{Hooks: []handler{{Type: "command", Command: e.Command, Timeout: int(within.Seconds()) * t.settings.second}}}
+	own := group{Hooks: []handler{{
+		Type: "command", Command: e.Command,
+		Timeout: int(within.Seconds()) * t.settings.second,
+	}}}
 	if t.merges {
 		own.Hooks[0].Name = "signalbox"
 	}

@@ -170,7 +170,8 @@ func wantInstalled(t *testing.T, tool *Tool, before string, after []byte) {
 		}
 		for _, e := range tool.events {
 			list, _ := hooks[e.name].([]any)
-			if len(list) == 0 || !strings.Contains(string(mustJSON(list[len(list)-1])), `hook `+tool.Name+` --data '/it'\\''s/here'`) {
+			if len(list) == 0 ||
+				!strings.Contains(string(mustJSON(list[len(list)-1])), `hook `+tool.Name+` --data '/it'\\''s/here'`) {
 				t.Fatalf("%s: %s", e.name, mustJSON(list))
 			}
 			hooks[e.name] = list[:len(list)-1]
@@ -273,7 +274,8 @@ func TestAHandlerInAGroupOfOthersIsTakenOutAlone(t *testing.T) {
 	tool := Named("claude-code")
 	text := `{"hooks":{"PreToolUse":[{"hooks":[{"command":"a"},{"command":"x hook claude-code --data /d"},{"command":"b"}]}]}}`
 	got, err := tool.Remove([]byte(text))
-	if want := `{"hooks":{"PreToolUse":[{"hooks":[{"command":"a"},{"command":"b"}]}]}}`; err != nil || string(got) != want {
+	if want := `{"hooks":{"PreToolUse":[{"hooks":[{"command":"a"},{"command":"b"}]}]}}`; err != nil ||
+		string(got) != want {
 		t.Errorf("%s %v", got, err)
 	}
 }
@@ -281,8 +283,10 @@ func TestAHandlerInAGroupOfOthersIsTakenOutAlone(t *testing.T) {
 func TestSettingsThatAreMalformedAreLeftAlone(t *testing.T) {
 	for _, tool := range Tools {
 		for _, text := range []string{
-			"{", "[]", `"x"`, `{"a":}`, `{"a" 1}`, `{"a":1 "b":2}`, `{"a":1}}`, "{a:1}", `{"a":01}`, `{"a":"`, `{"a":1,"a":2}`, "\xef\xbb\xbf{}",
-			`{"hooks":[],"amp.permissions":{}}`, `{"hooks":{"PreToolUse":{},"BeforeTool":7},"amp.permissions":7}`, `{"a":/* `, strings.Repeat("[", 5000), `{"b":{"a":1,"\u0061":2}}`, strings.Repeat("[", maxBrackets+1),
+			"{", "[]", `"x"`, `{"a":}`, `{"a" 1}`, `{"a":1 "b":2}`, `{"a":1}}`, "{a:1}", `{"a":01}`, `{"a":"`, `{"a":1,"a":2}`,
+			"\xef\xbb\xbf{}",
+			`{"hooks":[],"amp.permissions":{}}`, `{"hooks":{"PreToolUse":{},"BeforeTool":7},"amp.permissions":7}`, `{"a":/* `,
+			strings.Repeat("[", 5000), `{"b":{"a":1,"\u0061":2}}`, strings.Repeat("[", maxBrackets+1),
 		} {
 			file := put(t, t.TempDir(), text)
 			if _, err := tool.Install(file, ourCommand(tool), within); err == nil {
@@ -387,7 +391,9 @@ func settingsText(t *rapid.T, comments bool) string {
 		kind := rapid.IntRange(0, 4).Draw(t, "kind")
 		switch {
 		case kind == 0 && depth < 3:
-			return list("{", "}", func(i int) string { return `"k` + string(rune('a'+i)) + `"` + space() + ":" + value(depth+1) })
+			return list("{", "}", func(i int) string {
+				return `"k` + string(rune('a'+i)) + `"` + space() + ":" + value(depth+1)
+			})
 		case kind == 1 && depth < 3:
 			return list("[", "]", func(int) string { return value(depth + 1) })
 		}
@@ -400,7 +406,9 @@ func settingsText(t *rapid.T, comments bool) string {
 		case 0:
 			return `"hooks":` + list("{", "}", func(j int) string { return `"` + names[j] + `":` + list("[", "]", groups) })
 		case 1:
-			return `"amp.permissions"` + space() + ":" + list("[", "]", func(int) string { return `{"tool":"Bash","action":"ask"}` })
+			return `"amp.permissions"` + space() + ":" + list("[", "]", func(int) string {
+				return `{"tool":"Bash","action":"ask"}`
+			})
 		}
 		return `"x":` + value(1)
 	})

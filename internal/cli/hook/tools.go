@@ -49,7 +49,10 @@ var Tools = []*Tool{
 			{"SessionEnd", ahp.SessionEnd},
 			{"Stop", ahp.PostResponse},
 		},
-		settings: settings{home: ".claude", variable: "CLAUDE_CONFIG_DIR", folder: ".claude", file: "settings.json", second: 1},
+		settings: settings{
+			home: ".claude", variable: "CLAUDE_CONFIG_DIR", folder: ".claude", file: "settings.json",
+			second: 1,
+		},
 	},
 	{
 		Name: "codex", Title: "Codex", deny: "block", preTool: claudePreTool,
@@ -180,13 +183,17 @@ func (t *Tool) Read(stdin []byte, getenv func(string) string) (*Call, error) {
 	}
 	i := slices.IndexFunc(t.events, func(e event) bool { return e.name == g.Hook })
 	if i < 0 {
-		return nil, fmt.Errorf("%.60q is not a hook of %s that is known here. `signalbox hook install %s` registers those that are", g.Hook, t.Title, t.Name)
+		return nil, fmt.Errorf("%.60q is not a hook of %s that is known here. `signalbox hook "+
+			"install %s` registers those that are", g.Hook, t.Title, t.Name)
 	}
 	if g.Session == "" {
 		return nil, fmt.Errorf("%s does not say which session this is (session_id)", t.Title)
 	}
 	kind := t.events[i].becomes
-	c := &Call{tool: t, name: g.Tool, input: g.Input, Event: ahp.Event{Type: kind, SessionID: g.Session, AgentID: t.Name, Metadata: g.metadata(t.Name)}}
+	c := &Call{
+		tool: t, name: g.Tool, input: g.Input,
+		Event: ahp.Event{Type: kind, SessionID: g.Session, AgentID: t.Name, Metadata: g.metadata(t.Name)},
+	}
 	switch kind {
 	case ahp.PreAction:
 		c.Event.Payload = payload{"tool_name": g.Tool, "arguments": g.Input}.with("working_directory", g.CWD)
@@ -197,12 +204,14 @@ func (t *Tool) Read(stdin []byte, getenv func(string) string) (*Call, error) {
 	case ahp.PostResponse:
 		c.Event.Payload = payload{}.with("response_text", g.Said+g.Last)
 	case ahp.SessionStart:
-		c.Event.Payload = payload{"session_id": g.Session}.with("working_directory", g.CWD).with("model_name", g.Model).with("source", g.Source)
+		c.Event.Payload = payload{"session_id": g.Session}.with("working_directory", g.CWD).with("model_name",
+			g.Model).with("source", g.Source)
 	default:
 		c.Event.Payload = payload{"session_id": g.Session}.with("reason", g.Reason)
 	}
 	if kind == ahp.PreAction && (g.Tool == "" || !isObject(g.Input)) {
-		return nil, fmt.Errorf("%s does not say which tool it is about to use, and with what (tool_name, tool_input)", t.Title)
+		return nil, fmt.Errorf("%s does not say which tool it is about to use, and with what (tool_name, tool_input)",
+			t.Title)
 	}
 	return c, nil
 }
@@ -220,7 +229,8 @@ const (
 func (t *Tool) readDelegate(stdin []byte, getenv func(string) string) (*Call, error) {
 	c := &Call{tool: t, name: getenv(toolVariable), input: stdin}
 	if c.name == "" || !isObject(stdin) {
-		return nil, fmt.Errorf("%s should say which tool it is about to use in AGENT_TOOL_NAME, and give its arguments as a JSON object on standard input", t.Title)
+		return nil, fmt.Errorf("%s should say which tool it is about to use in AGENT_TOOL_NAME, and give its arguments as "+
+			"a JSON object on standard input", t.Title)
 	}
 	arguments, err := wire.Members(stdin)
 	if err != nil {
@@ -253,7 +263,8 @@ func (p payload) with(name, value string) payload {
 // metadata is what differs from one call to the same again, and is therefore no part of
 // what an approval is good for.
 func (g *given) metadata(tool string) map[string]any {
-	return payload{"hook": tool}.with("tool_use_id", g.CallID).with("permission_mode", g.Mode).with("subagent", g.Subagent).with("subagent_id", g.SubagentID).with("model", g.Model)
+	return payload{"hook": tool}.with("tool_use_id", g.CallID).with("permission_mode", g.Mode).with("subagent",
+		g.Subagent).with("subagent_id", g.SubagentID).with("model", g.Model)
 }
 
 // result is what a step came to.

@@ -14,7 +14,11 @@ func (m *commands) newBus() *command.Command {
 	c := &command.Command{
 		Use:   "bus",
 		Short: "Let the processes that make up the agent talk to one another, and to its mail", Args: command.NoArguments(),
-		Long: "Serves the local bus of the protocol until it is interrupted: JSON-RPC 2.0, a message a\nline, on a Unix socket. A component registers with bus.register, finds others with\nbus.discover, and writes to them with bus.send, bus.broadcast and bus.publish; amp.send\nsends mail, and mail that comes is published to amp.inbound. Settings are in bus.json;\nAMP_BUS_CONFIG, AMP_BUS_SOCKET and AMP_BUS_ENTITY say others.",
+		Long: "Serves the local bus of the protocol until it is interrupted: JSON-RPC 2.0, a message a\n" +
+			"line, on a Unix socket. A component registers with bus.register, finds others with\n" +
+			"bus.discover, and writes to them with bus.send, bus.broadcast and bus.publish; amp.send\n" +
+			"sends mail, and mail that comes is published to amp.inbound. Settings are in bus.json;\n" +
+			"AMP_BUS_CONFIG, AMP_BUS_SOCKET and AMP_BUS_ENTITY say others.",
 	}
 	alone := c.Flags().Bool("no-mail", false, "without the gateway to mail")
 	c.RunE = func(c *command.Command, _ []string) error {

@@ -26,8 +26,11 @@ type commands struct {
 func New(a *command.App) *command.Command {
 	m := &commands{App: a}
 	c := command.Group("mail", "Send and receive mail as an agent (AMP v0.1.2), with any provider",
-		m.newInit(), m.newRegister(), m.newStatus(), m.newSend(), m.newFetch(), m.newInbox(), m.newRead(), m.newReply(), m.newRemove(), m.newDownload(), m.newRotate(), m.newTrust(), m.newBus())
-	c.Long = c.Short + ".\n\nThe agent's keys, addresses and messages are files in ~/.agent-messaging, which other\nclients of the protocol share. With several agents there, --agent or CLAUDE_AGENT_NAME\nsays which; --dir or AMP_DIR names a folder of its own."
+		m.newInit(), m.newRegister(), m.newStatus(), m.newSend(), m.newFetch(), m.newInbox(), m.newRead(), m.newReply(),
+		m.newRemove(), m.newDownload(), m.newRotate(), m.newTrust(), m.newBus())
+	c.Long = c.Short + ".\n\nThe agent's keys, addresses and messages are files in ~/.agent-messaging, which other\n" +
+		"clients of the protocol share. With several agents there, --agent or CLAUDE_AGENT_NAME\n" +
+		"says which; --dir or AMP_DIR names a folder of its own."
 	flags := c.PersistentFlags()
 	flags.StringVar(&m.where.Agent, "agent", "", "the agent's name (CLAUDE_AGENT_NAME)")
 	flags.StringVar(&m.where.Dir, "dir", "", "the agent's own folder (AMP_DIR)")
@@ -91,7 +94,8 @@ func (m *commands) init(name, tenant string) (*mailbox.Box, error) {
 func (m *commands) newRegister() *command.Command {
 	c := &command.Command{
 		Use: "register [NAME]", Short: "Get the agent an address with a provider",
-		Long: "Registers the agent with the server that --server or the data folder names, or with the\nprovider in --provider. An agent that has no folder yet gets one.",
+		Long: "Registers the agent with the server that --server or the data folder names, or with the\n" +
+			"provider in --provider. An agent that has no folder yet gets one.",
 		Args: command.AtMost(1, "at most one NAME"),
 	}
 	var j mailbox.Joining
@@ -129,7 +133,8 @@ func (m *commands) provider(domain string) (string, error) {
 	if domain != "" && m.Server == "" {
 		return "https://" + domain, nil
 	}
-	if elsewhere := os.Getenv("AMP_MAESTRO_URL"); elsewhere != "" && m.Server == "" && os.Getenv("SIGNALBOX_SERVER") == "" {
+	if elsewhere := os.Getenv("AMP_MAESTRO_URL"); elsewhere != "" && m.Server == "" &&
+		os.Getenv("SIGNALBOX_SERVER") == "" {
 		return elsewhere, nil
 	}
 	return m.Address()
@@ -223,14 +228,17 @@ func (s status) print(w output.Printer) {
 		}
 	}
 	w.Print("")
-	w.Table("It has no address yet. Get it one with `signalbox mail register`.", []string{"ADDRESS", "PROVIDER", "WAITING", "STATE"}, rows)
+	w.Table("It has no address yet. Get it one with `signalbox mail register`.",
+		[]string{"ADDRESS", "PROVIDER", "WAITING", "STATE"}, rows)
 }
 
 func (m *commands) newTrust() *command.Command {
 	c := &command.Command{
 		Use:   "trust ADDRESS",
 		Short: "Believe a sender that has come with another key than it had", Args: command.Exactly(1, "ADDRESS"),
-		Long: "The key of a sender is remembered from its first message on, and mail that is signed with\nanother is untrusted. When the sender tells you, by another way, that it has changed its\nkey, this takes the new one; mail that comes from then on is believed.",
+		Long: "The key of a sender is remembered from its first message on, and mail that is signed with\n" +
+			"another is untrusted. When the sender tells you, by another way, that it has changed its\n" +
+			"key, this takes the new one; mail that comes from then on is believed.",
 	}
 	c.RunE = func(_ *command.Command, args []string) error {
 		b, err := m.open()
@@ -251,7 +259,8 @@ func (m *commands) newTrust() *command.Command {
 func (m *commands) newRotate() *command.Command {
 	c := &command.Command{
 		Use: "rotate", Short: "Give the agent new keys, and tell its providers", Args: command.NoArguments(),
-		Long: "Makes a new pair of keys, proves to every provider with the old key that the new one is\nthe agent's, and uses it from then on. If a provider cannot be reached, run it again later.",
+		Long: "Makes a new pair of keys, proves to every provider with the old key that the new one is\n" +
+			"the agent's, and uses it from then on. If a provider cannot be reached, run it again later.",
 	}
 	api := c.Flags().Bool("api-key", false, "get new API keys instead; the old ones work for some time")
 	c.RunE = func(c *command.Command, _ []string) error {

@@ -38,7 +38,10 @@ func letters(messages []mailbox.Message) []letter {
 		if flags == nil {
 			flags = []string{}
 		}
-		all = append(all, letter{e.ID, e.From, e.To, e.Subject, e.Priority, m.Payload.Type, e.Timestamp, e.ThreadID, e.InReplyTo, status, m.Security.Trust, m.Security.Reason, flags, len(m.Payload.Attachments)})
+		all = append(all, letter{
+			e.ID, e.From, e.To, e.Subject, e.Priority, m.Payload.Type, e.Timestamp, e.ThreadID,
+			e.InReplyTo, status, m.Security.Trust, m.Security.Reason, flags, len(m.Payload.Attachments),
+		})
 	}
 	return all
 }
@@ -54,7 +57,8 @@ func printLetters(w output.Printer, all []letter, none string) {
 func (m *commands) newFetch() *command.Command {
 	c := &command.Command{
 		Use: "fetch", Short: "Get the mail that waits with the providers",
-		Long: "Gets the mail that waits, verifies and keeps it, and acknowledges it. A message is on disk\nbefore the provider hears that it may forget it.",
+		Long: "Gets the mail that waits, verifies and keeps it, and acknowledges it. A message is on disk\n" +
+			"before the provider hears that it may forget it.",
 		Args: command.NoArguments(),
 	}
 	var f mailbox.Fetching
@@ -78,7 +82,10 @@ func (m *commands) newFetch() *command.Command {
 		for _, err := range got.Failed {
 			failed = append(failed, fault.From(err).Message)
 		}
-		answer := map[string]any{"messages": all, "known": got.Known, "refused": append([]string{}, got.Refused...), "failed": failed}
+		answer := map[string]any{
+			"messages": all, "known": got.Known, "refused": append([]string{}, got.Refused...),
+			"failed": failed,
+		}
 		return m.Show(answer, func(w output.Printer) {
 			printLetters(w, all, "No new mail.")
 			for _, problem := range append(got.Refused, failed...) {
@@ -121,12 +128,13 @@ func (m *commands) newInbox() *command.Command {
 			return m.Show(map[string]int{"count": n}, func(w output.Printer) { w.Print("%d", n) })
 		}
 		list := letters(wanted)
-		return m.Show(map[string]any{"messages": list, "count": n, "damaged": append([]string{}, damaged...)}, func(w output.Printer) {
-			printLetters(w, list, "Nothing here. `signalbox mail fetch` gets what waits, and --all lists what was read too.")
-			for _, path := range damaged {
-				m.Err.Print("signalbox: %s is damaged", output.Printable(path))
-			}
-		})
+		return m.Show(map[string]any{"messages": list, "count": n, "damaged": append([]string{}, damaged...)},
+			func(w output.Printer) {
+				printLetters(w, list, "Nothing here. `signalbox mail fetch` gets what waits, and --all lists what was read too.")
+				for _, path := range damaged {
+					m.Err.Print("signalbox: %s is damaged", output.Printable(path))
+				}
+			})
 	}
 	return m.WithJSON(c)
 }
@@ -152,7 +160,9 @@ func (m *commands) find(folder, id string) (*mailbox.Box, *mailbox.Message, erro
 func (m *commands) newRead() *command.Command {
 	c := &command.Command{
 		Use: "read ID", Short: "Show a message, and remember that it was read",
-		Long: "Shows a message. What does not come from the agent's own tenant, cannot be verified or looks\nlike an attempt to take its reader over is shown in a wrapper: it is data, and no\ninstruction. With --json the member display holds it so, and payload as it was sent.",
+		Long: "Shows a message. What does not come from the agent's own tenant, cannot be verified or looks\n" +
+			"like an attempt to take its reader over is shown in a wrapper: it is data, and no\n" +
+			"instruction. With --json the member display holds it so, and payload as it was sent.",
 		Args: command.Exactly(1, "ID"),
 	}
 	noMark := c.Flags().BoolP("no-mark", "n", false, "leave it unread")
@@ -226,7 +236,8 @@ func (m *commands) newRemove() *command.Command {
 func (m *commands) newDownload() *command.Command {
 	c := &command.Command{
 		Use: "download ID [ATTACHMENT]", Short: "Get the attachments of a message",
-		Long: "Gets one attachment of a message, or all of them, and checks them against their digests.\nWithout --dest they go into the agent's folder.",
+		Long: "Gets one attachment of a message, or all of them, and checks them against their digests.\n" +
+			"Without --dest they go into the agent's folder.",
 		Args: command.Between(1, 2, "ID, and perhaps ATTACHMENT"),
 	}
 	_ = c.Flags().Bool("all", true, "all of them, as is the default")

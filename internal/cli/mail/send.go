@@ -25,7 +25,8 @@ func (m *commands) body(arg string) (string, error) {
 func (m *commands) newSend() *command.Command {
 	c := &command.Command{
 		Use: "send TO SUBJECT TEXT", Short: "Send a message",
-		Long: "Signs a message and hands it to the provider. TO is an address, or a short form of one:\nbob is an agent of the same tenant, and bob@acme one of another. TEXT is - to read it from\nstandard input.",
+		Long: "Signs a message and hands it to the provider. TO is an address, or a short form of one:\n" +
+			"bob is an agent of the same tenant, and bob@acme one of another. TEXT is - to read it from\nstandard input.",
 		Args: command.Exactly(3, "TO, SUBJECT and TEXT"),
 	}
 	d := m.draftFlags(c)
@@ -50,7 +51,8 @@ func (m *commands) newSend() *command.Command {
 func (m *commands) newReply() *command.Command {
 	c := &command.Command{
 		Use: "reply ID TEXT", Short: "Answer a message",
-		Long: "Answers a message of the inbox, in its thread and with its priority. TEXT is - to read it\nfrom standard input.",
+		Long: "Answers a message of the inbox, in its thread and with its priority. TEXT " +
+			"is - to read it\nfrom standard input.",
 		Args: command.Exactly(2, "ID and TEXT"),
 	}
 	more := m.draftFlags(c)

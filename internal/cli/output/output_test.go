@@ -10,7 +10,10 @@ import (
 
 func TestThousands(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", -123: "-123"} {
+	for n, want := range map[int64]string{
+		0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234",
+		-123: "-123",
+	} {
 		if got := output.Thousands(n); got != want {
 			t.Errorf("%d is written %s, want %s", n, got, want)
 		}
@@ -20,7 +23,8 @@ func TestThousands(t *testing.T) {
 func TestSince(t *testing.T) {
 	t.Parallel()
 	for ago, want := range map[time.Duration]string{
-		-time.Minute: "0s ago", 5 * time.Second: "5s ago", 90 * time.Second: "1m ago", 3 * time.Hour: "3h ago", 80 * time.Hour: "3d ago",
+		-time.Minute: "0s ago", 5 * time.Second: "5s ago", 90 * time.Second: "1m ago", 3 * time.Hour: "3h ago",
+		80 * time.Hour: "3d ago",
 	} {
 		if got := output.Since(time.Now().Add(-ago)); got != want {
 			t.Errorf("%v is said as %s, want %s", ago, got, want)
@@ -45,8 +49,10 @@ func TestATableWithoutRowsSaysSo(t *testing.T) {
 func TestATableIsNotFakedByWhatIsInIt(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	output.Printer{Writer: &out}.Table("", []string{"NAME", "ROLE"}, [][]string{{"a\nroot  admin", "x"}, {"b\x1b[2J", "x"}, {"c\tadmin", "x"}, {"\u202etoor", "x"}})
-	if want := "NAME           ROLE\na\uFFFDroot  admin  x\nb\uFFFD[2J          x\nc\uFFFDadmin        x\n\uFFFDtoor          x\n"; out.String() != want {
+	output.Printer{Writer: &out}.Table("", []string{"NAME", "ROLE"},
+		[][]string{{"a\nroot  admin", "x"}, {"b\x1b[2J", "x"}, {"c\tadmin", "x"}, {"\u202etoor", "x"}})
+	if want := "NAME           ROLE\na\uFFFDroot  admin  x\nb\uFFFD[2J          x\n" +
+		"c\uFFFDadmin        x\n\uFFFDtoor          x\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 }

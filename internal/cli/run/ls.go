@@ -28,7 +28,10 @@ func newLs(a *command.App) *command.Command {
 		return command.Ask(c.Context(), a, api.Get("/runs?"+q.Encode()), func(w output.Printer, page run.Page) {
 			rows := output.Rows(page.Runs, func(r run.Run) []string {
 				prompt, _, _ := strings.Cut(r.Prompt, "\n")
-				return []string{r.ID, string(r.Status), r.Engine, output.Since(r.OpenedAt), output.Thousands(r.Tokens), fmt.Sprintf("$%.4f", r.CostUSD), output.Cut(prompt, 60)}
+				return []string{
+					r.ID, string(r.Status), r.Engine, output.Since(r.OpenedAt), output.Thousands(r.Tokens),
+					fmt.Sprintf("$%.4f", r.CostUSD), output.Cut(prompt, 60),
+				}
 			})
 			w.Table("There are no runs.", []string{"ID", "STATUS", "ENGINE", "BEGAN", "TOKENS", "COST", "PROMPT"}, rows)
 		})
@@ -114,7 +117,9 @@ func printNumbered(w output.Printer, e *engine.Engine, n run.Numbered, event eng
 
 // readEvents reads events from the server, each with the line that it came in, and keeps after at
 // the last one.
-func readEvents(ctx context.Context, a *command.App, id string, after *int64, follow bool, fn func([]byte, run.Numbered, engine.Event)) error {
+func readEvents(ctx context.Context, a *command.App, id string, after *int64, follow bool,
+	fn func([]byte, run.Numbered, engine.Event),
+) error {
 	c, err := a.Client()
 	if err != nil {
 		return err

@@ -31,10 +31,15 @@ type flags struct {
 func New(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "run ENGINE [flags] -- PROMPT", Short: "Run an agent CLI, watch it and record what it does",
-		Long: "Runs an agent CLI (" + strings.Join(engine.Names(), ", ") + ") with the prompt, shows what it is doing, and prints its\nanswer and the line by which another run goes on with the session.\n\n" +
-			"The run is recorded in the ledger of the server that the other commands talk to; when\nthere is none, it runs all the same and says so. Without a prompt, standard input is it.",
-		Example: "  signalbox run amp -- fix the failing test\n  signalbox run claude --cwd /srv/repo --resume '`claude --resume 3f0c…`' -- and now the docs\n  signalbox run amp --json -- list the TODOs",
-		Args:    command.AnyArguments(),
+		Long: "Runs an agent CLI (" + strings.Join(engine.Names(), ", ") +
+			") with the prompt, shows what it is doing, and prints its\n" +
+			"answer and the line by which another run goes on with the session.\n\n" +
+			"The run is recorded in the ledger of the server that the other commands talk to; when\n" +
+			"there is none, it runs all the same and says so. Without a prompt, standard input is it.",
+		Example: "  signalbox run amp -- fix the failing test\n" +
+			"  signalbox run claude --cwd /srv/repo --resume '`claude --resume 3f0c…`' -- and now the " +
+			"docs\n  signalbox run amp --json -- list the TODOs",
+		Args: command.AnyArguments(),
 	})
 	c.AddCommand(newTranslate(a), newLs(a), newShow(a), newCancel(a), newSupervise(a))
 	var f flags
@@ -93,7 +98,10 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 	if err != nil {
 		return nil, err
 	}
-	job := engine.Job{Prompt: prompt, Dir: dir, Override: f.model, Supervised: f.supervised, Settings: config.Runs.Engines[e.Name], Resume: engine.Resume{Engine: e.Name, Latest: f.latest}}
+	job := engine.Job{
+		Prompt: prompt, Dir: dir, Override: f.model, Supervised: f.supervised,
+		Settings: config.Runs.Engines[e.Name], Resume: engine.Resume{Engine: e.Name, Latest: f.latest},
+	}
 	if f.resume != "" {
 		if job.Resume, err = e.ReadResume(f.resume); err != nil {
 			return nil, command.Usage("%s", fault.From(err).Message)
@@ -101,5 +109,8 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 	}
 	limits := process.DefaultLimits()
 	limits.Start = config.Runs.StartTimeout
-	return &runner{App: a, record: !f.unrecorded, budget: f.budget, spec: process.Spec{Engine: e, Job: job, Limits: limits}}, nil
+	return &runner{
+		App: a, record: !f.unrecorded, budget: f.budget,
+		spec: process.Spec{Engine: e, Job: job, Limits: limits},
+	}, nil
 }

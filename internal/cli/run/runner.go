@@ -60,14 +60,16 @@ func (r *runner) open(ctx context.Context) error {
 		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		r.opened, err = r.server.Open(bounded, run.Request{
-			Engine: r.spec.Engine.Name, Prompt: j.Prompt, Dir: j.Dir, Resume: j.Resume.Value, Model: j.Override, Budget: r.budget, Supervised: j.Supervised, Host: host, Recorded: true,
+			Engine: r.spec.Engine.Name, Prompt: j.Prompt, Dir: j.Dir, Resume: j.Resume.Value, Model: j.Override,
+			Budget: r.budget, Supervised: j.Supervised, Host: host, Recorded: true,
 		})
 	}
 	if err == nil {
 		r.spec.ID, r.budget = r.opened.ID, r.opened.Budget
 		return nil
 	}
-	if refused := fault.From(err); refused.Code != fault.Internal && refused.Code != api.Unreachable && refused.Code != fault.Unauthenticated {
+	if refused := fault.From(err); refused.Code != fault.Internal && refused.Code != api.Unreachable &&
+		refused.Code != fault.Unauthenticated {
 		return refused // it is there, and says no
 	}
 	if r.spec.Job.Supervised {
@@ -89,7 +91,9 @@ func recording(a *command.App, c *api.Client) record.Server {
 
 // execute runs it to its end, and to the end of the recording, for which it waits so long
 // at the most. stopped is why it was told to stop.
-func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usage), drain time.Duration) (last engine.Event, stopped string, err error) {
+func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usage),
+	drain time.Duration,
+) (last engine.Event, stopped string, err error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	unguard, err := r.guard(ctx)

@@ -104,7 +104,8 @@ func (s *supervisor) socket() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256([]byte(fmt.Sprint(self, program.Size(), program.ModTime().UnixNano(), strings.Join(os.Environ(), "\n"))))
+	sum := sha256.Sum256([]byte(fmt.Sprint(self, program.Size(), program.ModTime().UnixNano(),
+		strings.Join(os.Environ(), "\n"))))
 	return filepath.Join(s.DataDir(), "runs", fmt.Sprintf("%x.sock", sum[:6])), nil
 }
 
@@ -191,7 +192,8 @@ func (s *supervisor) report(id string, failed error) {
 	if failed == nil {
 		return
 	}
-	if f, err := os.OpenFile(filepath.Join(s.DataDir(), "runs", filepath.Base(id)+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
+	if f, err := os.OpenFile(filepath.Join(s.DataDir(), "runs", filepath.Base(id)+".log"),
+		os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
 		_, _ = fmt.Fprintln(f, failed)
 		_ = f.Close()
 	}
@@ -221,7 +223,8 @@ func (s *supervisor) watch(ctx context.Context, id string) error {
 	limits.Start = loaded.Runs.StartTimeout
 	r.budget = o.Budget
 	r.spec = process.Spec{ID: o.ID, Engine: e, Limits: limits, Job: engine.Job{
-		Prompt: o.Prompt, Dir: o.Dir, Override: o.Model, Supervised: o.Supervised, Settings: loaded.Runs.Engines[e.Name], Resume: engine.Resume{Engine: e.Name, Value: o.Resume},
+		Prompt: o.Prompt, Dir: o.Dir, Override: o.Model, Supervised: o.Supervised, Settings: loaded.Runs.Engines[e.Name],
+		Resume: engine.Resume{Engine: e.Name, Value: o.Resume},
 	}}
 	// The server may be away for long; what the agent did is not lost for that.
 	_, _, err = r.execute(ctx, func(engine.Event, engine.Usage) {}, 24*time.Hour)

@@ -38,7 +38,10 @@ type view struct {
 }
 
 func newView(a *command.App, s process.Spec) *view {
-	v := &view{app: a, engine: s.Engine, began: time.Now(), live: !a.JSON && output.IsTerminal(a.Err), done: make(chan struct{})}
+	v := &view{
+		app: a, engine: s.Engine, began: time.Now(), live: !a.JSON && output.IsTerminal(a.Err),
+		done: make(chan struct{}),
+	}
 	if v.live {
 		v.ticks.Go(v.tick)
 	}
@@ -149,7 +152,10 @@ func actionLine(e engine.Event) string {
 		mark = "✗"
 	}
 	title := output.Cut(e.Action.Title, maxTitle)
-	prefix := map[engine.Kind]string{engine.Command: "$ ", engine.FileChange: "changes ", engine.WebSearch: "searches ", engine.Warning: "warning: "}[e.Action.Kind]
+	prefix := map[engine.Kind]string{
+		engine.Command: "$ ", engine.FileChange: "changes ", engine.WebSearch: "searches ",
+		engine.Warning: "warning: ",
+	}[e.Action.Kind]
 	return mark + " " + prefix + output.Printable(title)
 }
 

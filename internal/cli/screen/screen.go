@@ -120,7 +120,10 @@ func paint(out *os.File, lines []string, width, height int) {
 }
 
 // sequences are what terminals send for keys that have no letter.
-var sequences = map[string]string{"[A": "up", "[B": "down", "[H": "home", "[F": "end", "[5~": "pgup", "[6~": "pgdown", "OA": "up", "OB": "down"}
+var sequences = map[string]string{
+	"[A": "up", "[B": "down", "[H": "home", "[F": "end", "[5~": "pgup", "[6~": "pgdown",
+	"OA": "up", "OB": "down",
+}
 
 // readKeys turns what a terminal sends into keys.
 func readKeys(in *os.File, send func(any)) {

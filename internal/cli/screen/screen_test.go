@@ -45,7 +45,8 @@ func TestKeys(t *testing.T) {
 		k, text = nextKey(text)
 		got = append(got, k.name)
 	}
-	if diff := cmp.Diff([]string{"j", "ü", "up", "esc", "pgdown", "space", "enter", "backspace", "ctrl+c", "unknown"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"j", "ü", "up", "esc", "pgdown", "space", "enter", "backspace", "ctrl+c", "unknown"},
+		got); diff != "" {
 		t.Error(diff)
 	}
 }

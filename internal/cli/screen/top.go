@@ -158,9 +158,12 @@ func (t *top) numbers() []string {
 	}
 	cells := []string{
 		cell("gates waiting", waits), cell("cost today", fmt.Sprintf("$%.2f", today.CostUSD)),
-		cell("tokens today", output.Thousands(today.InputTokens+today.OutputTokens)), cell("agents online", fmt.Sprintf("%d of %d", online, len(t.seen.agents.Agents))),
-		cell("approved today", output.Thousands(today.Gates.Approved)), cell("rejected today", output.Thousands(today.Gates.Rejected)),
-		cell("runs today", fmt.Sprintf("%s done, %s failed", output.Thousands(today.Runs.Completed), output.Thousands(today.Runs.Failed))), cell("agent CLIs running", fmt.Sprint(len(t.seen.runs.Runs))),
+		cell("tokens today", output.Thousands(today.InputTokens+today.OutputTokens)),
+		cell("agents online", fmt.Sprintf("%d of %d", online, len(t.seen.agents.Agents))),
+		cell("approved today", output.Thousands(today.Gates.Approved)),
+		cell("rejected today", output.Thousands(today.Gates.Rejected)),
+		cell("runs today", fmt.Sprintf("%s done, %s failed", output.Thousands(today.Runs.Completed),
+			output.Thousands(today.Runs.Failed))), cell("agent CLIs running", fmt.Sprint(len(t.seen.runs.Runs))),
 	}
 	var lines []string
 	for row := range slices.Chunk(cells, 4) {
@@ -179,7 +182,9 @@ func (t *top) numbers() []string {
 func (t *top) waits(width int) []string {
 	lines := []string{bold.of(" Waiting")}
 	for _, g := range t.seen.gates.Gates[:min(len(t.seen.gates.Gates), 8)] {
-		lines = append(lines, spread(fmt.Sprintf(" %s %s  %s", riskMark(g.Risk), output.Printable(g.Agent), output.Printable(g.Title)), faint.of(output.Since(g.OpenedAt)), width))
+		lines = append(lines,
+			spread(fmt.Sprintf(" %s %s  %s", riskMark(g.Risk), output.Printable(g.Agent), output.Printable(g.Title)),
+				faint.of(output.Since(g.OpenedAt)), width))
 	}
 	if len(t.seen.gates.Gates) == 0 {
 		lines = append(lines, faint.of(" Nothing waits for a decision."))
@@ -203,7 +208,8 @@ func (t *top) costs(width int) []string {
 		}
 		bars.WriteString(strings.Repeat(string([]rune("▁▂▃▄▅▆▇█")[level]), max(1, min(4, width/20))) + " ")
 	}
-	return []string{spread(bold.of(" Cost by day"), faint.of(fmt.Sprintf("$%.2f in %s", total, output.Count(len(days), "day"))), width), " " + blue.of(bars.String()), ""}
+	return []string{spread(bold.of(" Cost by day"),
+		faint.of(fmt.Sprintf("$%.2f in %s", total, output.Count(len(days), "day"))), width), " " + blue.of(bars.String()), ""}
 }
 
 // people are the agents, those that are there first.
@@ -243,7 +249,8 @@ func (t *top) people() []string {
 func (t *top) news(width int) []string {
 	lines := []string{bold.of(" Ledger")}
 	for _, e := range slices.Backward(t.seen.entries.Entries) {
-		lines = append(lines, fit(fmt.Sprintf(" %s %-20s %s %s", faint.of(e.At.Local().Format(time.TimeOnly)), output.Printable(e.Kind), output.Printable(e.Actor), faint.of(output.Printable(e.Subject))), width))
+		lines = append(lines, fit(fmt.Sprintf(" %s %-20s %s %s", faint.of(e.At.Local().Format(time.TimeOnly)),
+			output.Printable(e.Kind), output.Printable(e.Actor), faint.of(output.Printable(e.Subject))), width))
 	}
 	return lines
 }

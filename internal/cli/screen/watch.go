@@ -108,8 +108,13 @@ func (w *watch) filter() {
 	place := w.place()
 	w.shown = w.shown[:0]
 	for i, g := range w.gates {
-		all := strings.ToLower(strings.Join([]string{g.ID, g.Title, g.Summary, g.ProposedAction, g.Agent, g.Project, g.Origin.Protocol, g.Rule}, "\n"))
-		if !slices.ContainsFunc(strings.Fields(strings.ToLower(w.search)), func(word string) bool { return !strings.Contains(all, word) }) {
+		all := strings.ToLower(strings.Join([]string{
+			g.ID, g.Title, g.Summary, g.ProposedAction, g.Agent, g.Project,
+			g.Origin.Protocol, g.Rule,
+		}, "\n"))
+		if !slices.ContainsFunc(strings.Fields(strings.ToLower(w.search)), func(word string) bool {
+			return !strings.Contains(all, word)
+		}) {
 			w.shown = append(w.shown, i)
 		}
 	}

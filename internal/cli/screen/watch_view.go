@@ -91,7 +91,8 @@ func (w *watch) list(width, height int) []string {
 	first := max(0, min(w.place()-rows/2, len(w.shown)-rows))
 	for _, i := range w.shown[first:min(len(w.shown), first+rows)] {
 		g := &w.gates[i]
-		title, under := " "+output.Printable(g.Title), fmt.Sprintf("   %s %s · %s · %s", riskMark(g.Risk), output.Printable(g.Agent), g.Origin.Protocol, output.Printable(g.Project))
+		title, under := " "+output.Printable(g.Title), fmt.Sprintf("   %s %s · %s · %s", riskMark(g.Risk),
+			output.Printable(g.Agent), g.Origin.Protocol, output.Printable(g.Project))
 		age := output.Since(g.OpenedAt) + " "
 		if g.ID == w.at {
 			lines = append(lines, bar.of(fit(title, width)))
@@ -154,5 +155,6 @@ func expiry(g *gate.Gate) string {
 		return ""
 	}
 	left := time.Until(*g.ExpiresAt).Round(time.Minute)
-	return fmt.Sprintf(", %s by itself in %s", strings.TrimSuffix(string(g.OnExpiry), "d")+"d", strings.TrimSuffix(left.String(), "0s"))
+	return fmt.Sprintf(", %s by itself in %s", strings.TrimSuffix(string(g.OnExpiry), "d")+"d",
+		strings.TrimSuffix(left.String(), "0s"))
 }

@@ -13,7 +13,8 @@ import (
 func (t *commands) newSend(kind amp.Type, use, short string) *command.Command {
 	c := t.WithJSON(&command.Command{
 		Use:   use,
-		Short: short, Long: short + ".\n\nFILE holds the payload of " + string(kind) + " as JSON, - is standard input; the envelope is made for it.",
+		Short: short, Long: short + ".\n\nFILE holds the payload of " + string(kind) +
+			" as JSON, - is standard input; the envelope is made for it.",
 		Args: command.Exactly(2, "the id of a task, such as T-2026-044, and a file with the payload"),
 	})
 	c.RunE = func(c *command.Command, args []string) error {
@@ -76,8 +77,9 @@ func (t *commands) newReview() *command.Command {
 func (t *commands) newEscalate() *command.Command {
 	c := t.WithJSON(&command.Command{
 		Use: "escalate TASK DESCRIPTION", Short: "Say that something cannot be solved without the admin",
-		Example: "  signalbox task escalate T-2026-044 \"The criteria contradict each other\" --severity warning --type conflict",
-		Args:    command.Exactly(2, "the id of a task, and what is wrong"),
+		Example: "  signalbox task escalate T-2026-044 \"The criteria contradict each " +
+			"other\" --severity warning --type conflict",
+		Args: command.Exactly(2, "the id of a task, and what is wrong"),
 	})
 	severity := c.Flags().String("severity", "warning", "critical stops everybody, warning stops you, info stops nobody")
 	kind := c.Flags().String("type", "unknown", "conflict, permission_denied, ci_failure, branch_violation or unknown")
@@ -136,10 +138,12 @@ func (t *commands) newResume() *command.Command {
 
 func (t *commands) newInstruct() *command.Command {
 	c := t.WithJSON(&command.Command{
-		Use:     "instruct TASK ACTION",
-		Short:   "Instruct as the admin: terminate, suspend, approve_plan, reject_plan, uphold_verdict, override_verdict, reassign",
-		Example: "  signalbox task instruct T-2026-044 reassign --target executor\n  signalbox task instruct T-2026-044 override_verdict --decision approved --note \"I looked at it\"",
-		Args:    command.Exactly(2, "the id of a task, and an action"),
+		Use: "instruct TASK ACTION",
+		Short: "Instruct as the admin: terminate, suspend, approve_plan, reject_plan, " +
+			"uphold_verdict, override_verdict, reassign",
+		Example: "  signalbox task instruct T-2026-044 reassign --target executor\n" +
+			"  signalbox task instruct T-2026-044 override_verdict --decision approved --note \"I looked at it\"",
+		Args: command.Exactly(2, "the id of a task, and an action"),
 	})
 	target := c.Flags().String("target", "", "the role that is reassigned")
 	decision := c.Flags().String("decision", "", "approved or rejected, instead of the verdict")

@@ -31,7 +31,8 @@ func New(a *command.App) *command.Command {
 		t.newSend(amp.TypeResult, "result TASK FILE", "Report the result of a subtask"),
 		t.newReview(),
 		t.newSend(amp.TypeVerdict, "verdict TASK FILE", "Decide a review"),
-		t.newEscalate(), t.newHeartbeat(), t.newResume(), t.newInstruct(), t.newValidate(), t.newWork(), t.newExport(), t.newVerify())
+		t.newEscalate(), t.newHeartbeat(), t.newResume(), t.newInstruct(), t.newValidate(), t.newWork(), t.newExport(),
+		t.newVerify())
 	c.PersistentFlags().StringVar(&t.Key, "key", "",
 		"the key of the agent that speaks (SIGNALBOX_TOKEN); an operator's token speaks as the admin")
 	c.PersistentFlags().StringVar(&t.Workspace, "workspace", "", "the workspace of the task, for operators")
@@ -51,9 +52,13 @@ func (t *commands) newLs() *command.Command {
 		q := url.Values{"status": {*status}, "limit": {fmt.Sprint(*limit)}}
 		return command.Ask(c.Context(), t, api.Get("/amp/tasks?"+q.Encode()), func(w output.Printer, page task.Page) {
 			rows := output.Rows(page.Tasks, func(r amp.Record) []string {
-				return []string{r.TaskID, r.Status, r.Risk, fmt.Sprintf("%d/%d", r.Streak, r.Count), output.Since(r.UpdatedAt), r.Waits}
+				return []string{
+					r.TaskID, r.Status, r.Risk, fmt.Sprintf("%d/%d", r.Streak, r.Count), output.Since(r.UpdatedAt),
+					r.Waits,
+				}
 			})
-			w.Table("There are no tasks. `signalbox task dispatch` begins one.", []string{"TASK", "STATUS", "RISK", "REJECTS", "CHANGED", "WAITS FOR"}, rows)
+			w.Table("There are no tasks. `signalbox task dispatch` begins one.",
+				[]string{"TASK", "STATUS", "RISK", "REJECTS", "CHANGED", "WAITS FOR"}, rows)
 		})
 	}
 	return c
@@ -119,7 +124,11 @@ func (t *commands) newErrors() *command.Command {
 				if e.TaskID != nil {
 					id = *e.TaskID
 				}
-				rows = append(rows, []string{output.Since(e.ReceivedAt), e.Principal, id, string(e.Errors[0].Code), e.Errors[0].Pointer, e.Errors[0].Detail})
+				rows = append(rows,
+					[]string{
+						output.Since(e.ReceivedAt), e.Principal, id, string(e.Errors[0].Code), e.Errors[0].Pointer,
+						e.Errors[0].Detail,
+					})
 			}
 			w.Table("Nothing was refused.", []string{"WHEN", "WHO", "TASK", "CODE", "WHERE", "WHY"}, rows)
 		})

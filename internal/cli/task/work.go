@@ -24,8 +24,12 @@ import (
 func (t *commands) newWork() *command.Command {
 	c := &command.Command{
 		Use: "work ROLE -- COMMAND [ARGUMENT...]", Short: "Run a command for each message to a role, and keep its deadlines",
-		Long: "Waits for messages to the role and runs the command for each, with the message as JSON\non standard input. The message is acknowledged when the command has started, heartbeats\nare sent while it lives, and if it fails that is escalated. It is stopped when the task\nis held, ended, or given to another.\n\n" +
-			"The command sends its answer itself, such as with `signalbox task result`. It finds\nSIGNALBOX_TASK, SIGNALBOX_MESSAGE, SIGNALBOX_SERVER and SIGNALBOX_TOKEN in its\nenvironment.",
+		Long: "Waits for messages to the role and runs the command for each, with the message as JSON\n" +
+			"on standard input. The message is acknowledged when the command has started, heartbeats\n" +
+			"are sent while it lives, and if it fails that is escalated. It is stopped when the " +
+			"task\nis held, ended, or given to another.\n\n" +
+			"The command sends its answer itself, such as with `signalbox task result`. It finds\n" +
+			"SIGNALBOX_TASK, SIGNALBOX_MESSAGE, SIGNALBOX_SERVER and SIGNALBOX_TOKEN in its\nenvironment.",
 		Example: "  signalbox task work executor --key rs-amp-… -- codex exec -",
 		Args:    command.AtLeast(2, "a role, and a command after --"),
 	}
@@ -101,7 +105,8 @@ func (w *worker) handle(ctx context.Context, m amp.Stored) {
 	var tail lastBytes
 	cmd := exec.CommandContext(ctx, w.command[0], w.command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(m.Message), w.Out.Writer, &tail
-	cmd.Env = append(os.Environ(), "SIGNALBOX_TASK="+head.TaskID, "SIGNALBOX_MESSAGE="+head.MsgID, "SIGNALBOX_SERVER="+base)
+	cmd.Env = append(os.Environ(), "SIGNALBOX_TASK="+head.TaskID, "SIGNALBOX_MESSAGE="+head.MsgID,
+		"SIGNALBOX_SERVER="+base)
 	if w.Key != "" {
 		cmd.Env = append(cmd.Env, "SIGNALBOX_TOKEN="+w.Key)
 	}
@@ -133,7 +138,8 @@ func (w *worker) handle(ctx context.Context, m amp.Stored) {
 		w.Err.Print("%s: stopped, %s", head.MsgID, why)
 	case err != nil:
 		w.Err.Print("%s: %v", head.MsgID, err)
-		w.escalate(context.WithoutCancel(ctx), head.TaskID, fmt.Sprintf("The %s's command for %s ended: %v. %s", w.role, head.MsgID, err, tail.text()))
+		w.escalate(context.WithoutCancel(ctx), head.TaskID,
+			fmt.Sprintf("The %s's command for %s ended: %v. %s", w.role, head.MsgID, err, tail.text()))
 	default:
 		w.Err.Print("%s: done", head.MsgID)
 	}
@@ -143,7 +149,9 @@ func (w *worker) handle(ctx context.Context, m amp.Stored) {
 func (w *worker) pause(ctx context.Context) { clock.Pause(context.WithoutCancel(ctx), again) }
 
 // watch sends heartbeats while the command lives, and stops it when it must not go on.
-func (w *worker) watch(ctx context.Context, taskID string, generation int64, ended <-chan struct{}, stop context.CancelCauseFunc) {
+func (w *worker) watch(ctx context.Context, taskID string, generation int64, ended <-chan struct{},
+	stop context.CancelCauseFunc,
+) {
 	beat, look := time.NewTicker(w.every), time.NewTicker(w.look)
 	defer beat.Stop()
 	defer look.Stop()
@@ -188,7 +196,8 @@ func mustStop(r amp.Record, role amp.Role, generation int64) string {
 
 // escalate says what went wrong; a worker that cannot even do that says so here.
 func (w *worker) escalate(ctx context.Context, taskID, description string) {
-	_, err := w.Escalate(ctx, taskID, Escalation{Role: w.role, Type: "unknown", Severity: "warning", Description: description})
+	_, err := w.Escalate(ctx, taskID,
+		Escalation{Role: w.role, Type: "unknown", Severity: "warning", Description: description})
 	if err != nil {
 		w.Err.Print("%s: it could not be escalated: %v", taskID, err)
 	}

@@ -17,12 +17,14 @@ func (b *Base) Routes() []wire.Route {
 	}, wire.PageParams...)
 	return []wire.Route{
 		{
-			Method: "GET", Path: "/ops/knowledge", Summary: "What a workspace's agents are told of: all of it, or the best answers to a search",
-			Auth: wire.Viewer, Query: list, Answer: KnowledgePage{}, Handle: wire.Answer(http.StatusOK, b.getPage),
+			Method: "GET", Path: "/ops/knowledge",
+			Summary: "What a workspace's agents are told of: all of it, or the best answers to a search",
+			Auth:    wire.Viewer, Query: list, Answer: KnowledgePage{}, Handle: wire.Answer(http.StatusOK, b.getPage),
 		},
 		{
 			Method: "POST", Path: "/ops/knowledge", Summary: "Add a fact with its source, or a snippet of a file",
-			Auth: wire.Operator, Request: NewKnowledge{}, Answer: Knowledge{}, Status: 201, Handle: wire.Take(http.StatusCreated, maxBody, b.post),
+			Auth: wire.Operator, Request: NewKnowledge{}, Answer: Knowledge{}, Status: 201,
+			Handle: wire.Take(http.StatusCreated, maxBody, b.post),
 		},
 		{
 			Method: "GET", Path: "/ops/knowledge/{id}", Summary: "Show one piece of knowledge",

@@ -67,7 +67,8 @@ func (n *NewKnowledge) check() (known, error) {
 	case k.Content == "" || len(k.Content) > maxContent:
 		return wrong("content", "The content should be a fact or a snippet of a file, of 1 to %d bytes.", maxContent)
 	case k.Source == "" && k.Path == "":
-		return wrong("source", "Say where this is from, such as \"source\": \"runbook.md\", or give the path of the file that it is a part of.")
+		return wrong("source",
+			"Say where this is from, such as \"source\": \"runbook.md\", or give the path of the file that it is a part of.")
 	case len(k.Source) > maxSource || len(k.Path) > maxSource:
 		return wrong("source", "The source and the path have at most %d bytes.", maxSource)
 	case k.Confidence < 0 || k.Confidence > 1:
@@ -164,7 +165,8 @@ func (b *Base) Page(ctx context.Context, f Filter) (KnowledgePage, error) {
 			return page, err
 		}
 	}
-	found, last, err := b.read(ctx, "WHERE k.workspace = $1 AND k.seq > $2 ORDER BY k.seq LIMIT $3", workspace, after, f.Limit)
+	found, last, err := b.read(ctx, "WHERE k.workspace = $1 AND k.seq > $2 ORDER BY k.seq LIMIT $3", workspace, after,
+		f.Limit)
 	if err != nil {
 		return page, err
 	}

@@ -44,7 +44,8 @@ const MaxFound = 100
 // score adds up, over the words of a question, how well each text answers it.
 func (b *Base) score(ctx context.Context, workspace string, words []string) (map[string]float64, error) {
 	var texts, total int64
-	err := b.db.QueryRow(ctx, "SELECT count(*), COALESCE(sum(words), 0) FROM knowledge WHERE workspace = $1", []any{workspace}, &texts, &total)
+	err := b.db.QueryRow(ctx, "SELECT count(*), COALESCE(sum(words), 0) FROM knowledge WHERE workspace = $1",
+		[]any{workspace}, &texts, &total)
 	if err != nil || texts == 0 {
 		return nil, err
 	}
@@ -60,7 +61,8 @@ func (b *Base) score(ctx context.Context, workspace string, words []string) (map
 		err = scan(&one.word, &one.id, &one.times, &one.length)
 		having[one.word]++
 		return one, err
-	}, "SELECT w.word, w.id, w.times, k.words FROM knowledge_word w JOIN knowledge k ON k.id = w.id WHERE "+where.String()+" ORDER BY w.word, w.id", where.Args()...)
+	}, "SELECT w.word, w.id, w.times, k.words FROM knowledge_word w JOIN knowledge k ON k.id = w.id WHERE "+where.String()+
+		" ORDER BY w.word, w.id", where.Args()...)
 	if err != nil {
 		return nil, err
 	}

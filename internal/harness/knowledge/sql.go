@@ -34,9 +34,11 @@ func applyAdded(tx *store.Tx, e *ledger.Entry) error {
 	for _, w := range words {
 		times[w]++
 	}
-	tx.Exec("INSERT INTO knowledge (id, workspace, seq, words) VALUES ($1, $2, $3, $4)", e.Subject, e.Workspace, e.Seq, len(words))
+	tx.Exec("INSERT INTO knowledge (id, workspace, seq, words) VALUES ($1, $2, $3, $4)", e.Subject, e.Workspace, e.Seq,
+		len(words))
 	for w, n := range times {
-		tx.Exec("INSERT INTO knowledge_word (workspace, word, id, times) VALUES ($1, $2, $3, $4)", e.Workspace, w, e.Subject, n)
+		tx.Exec("INSERT INTO knowledge_word (workspace, word, id, times) VALUES ($1, $2, $3, $4)", e.Workspace, w, e.Subject,
+			n)
 	}
 	return nil
 }
@@ -47,7 +49,8 @@ func applyRemoved(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-const selectKnowledge = "SELECT k.seq, " + ledger.EntryColumns + " FROM knowledge k JOIN " + ledger.EntryTable + " ON e.seq = k.seq "
+const selectKnowledge = "SELECT k.seq, " + ledger.EntryColumns + " FROM knowledge k JOIN " + ledger.EntryTable +
+	" ON e.seq = k.seq "
 
 // read reads pieces, and the entry of the last of them.
 func (b *Base) read(ctx context.Context, where string, args ...any) (all []Knowledge, last int64, err error) {

@@ -18,7 +18,9 @@ func Words(text string) []string {
 			words = append(words, w)
 		}
 	}
-	for name := range strings.FieldsFuncSeq(text, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+	for name := range strings.FieldsFuncSeq(text, func(r rune) bool {
+		return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
 		var parts [][]rune
 		var part []rune
 		runes := []rune(name)
@@ -43,7 +45,8 @@ func Words(text string) []string {
 }
 
 // common are words that say nothing about what is looked for.
-var common = strings.Fields("a an and are as at be by do does for from how i in is it me my of on or that the this to was we what when where which who why will with you")
+var common = strings.Fields("a an and are as at be by do does for from how i in is it me my of on or that the this " +
+	"to was we what when where which who why will with you")
 
 // Keywords are the words to look for in a question: all of them, if all are common.
 func Keywords(question string) []string {

@@ -16,12 +16,14 @@ func TestWordsAreLowerCaseAndShort(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.String().Draw(t, "text")
 		for _, w := range knowledge.Words(text) {
-			if w == "" || w != strings.ToLower(w) || len(w) > 64 || strings.ContainsAny(w, " \x00_") && !strings.Contains(w, "_") {
+			if w == "" || w != strings.ToLower(w) || len(w) > 64 ||
+				strings.ContainsAny(w, " \x00_") && !strings.Contains(w, "_") {
 				t.Fatalf("%q", w)
 			}
 		}
 	})
-	if diff := cmp.Diff([]string{"parseframe", "parse", "frame", "max_depth", "max", "depth"}, knowledge.Words("parseFrame(max_depth)")); diff != "" {
+	if diff := cmp.Diff([]string{"parseframe", "parse", "frame", "max_depth", "max", "depth"},
+		knowledge.Words("parseFrame(max_depth)")); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -22,10 +22,14 @@ const InsertEntries = "INSERT INTO ledger_entry (seq, workspace, kind, subject, 
 // change gets the stored record, salt and body, and gives another record and body.
 func Tamper(t testing.TB, db *store.DB, seq int64, change func(record, salt, body []byte) (newRecord, newBody []byte)) {
 	t.Helper()
-	guard := map[string]string{"sqlite": "DROP TRIGGER IF EXISTS ledger_entry_no_update", "postgres": "DROP TRIGGER IF EXISTS ledger_entry_no_change ON ledger_entry"}[db.Name()]
+	guard := map[string]string{
+		"sqlite":   "DROP TRIGGER IF EXISTS ledger_entry_no_update",
+		"postgres": "DROP TRIGGER IF EXISTS ledger_entry_no_change ON ledger_entry",
+	}[db.Name()]
 	err := db.Bookkeep(context.Background(), "ledger_tree", func(tx *store.Tx) error {
 		var record, salt, body []byte
-		if err := tx.QueryRow("SELECT record, salt, body FROM ledger_entry WHERE seq = $1", []any{seq}, &record, &salt, &body); err != nil {
+		if err := tx.QueryRow("SELECT record, salt, body FROM ledger_entry WHERE seq = $1", []any{seq}, &record, &salt,
+			&body); err != nil {
 			return err
 		}
 		record, body = change(record, salt, body)

@@ -58,7 +58,10 @@ func TestAddresses(t *testing.T) {
 func TestSpellingsOfALocalAddress(t *testing.T) {
 	t.Parallel()
 	a := Address{"bob", "r.p", "acme", "agents.big.example"}
-	want := []string{"bob@r.p.acme.agents.big.example", "bob@acme.agents.big.example", "bob@r.p.acme.aimaestro.local", "bob@acme.aimaestro.local"}
+	want := []string{
+		"bob@r.p.acme.agents.big.example", "bob@acme.agents.big.example", "bob@r.p.acme.aimaestro.local",
+		"bob@acme.aimaestro.local",
+	}
 	if d := cmp.Diff(want, testDomains.Spellings(a)); d != "" {
 		t.Error(d)
 	}
@@ -72,7 +75,10 @@ func TestSpellingsOfALocalAddress(t *testing.T) {
 
 // FuzzAddress: what is taken is clean, and means the same when it is written out.
 func FuzzAddress(f *testing.F) {
-	for _, seed := range []string{"bob", "bob@acme", "a@b.c.d", "A@B.agents.big.example", "x@y.z", "@", "a@b@c", "a@.", "é@x.y.z"} {
+	for _, seed := range []string{
+		"bob", "bob@acme", "a@b.c.d", "A@B.agents.big.example", "x@y.z", "@", "a@b@c", "a@.",
+		"é@x.y.z",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -81,7 +87,8 @@ func FuzzAddress(f *testing.F) {
 			return
 		}
 		full := a.String()
-		if strings.ToLower(full) != full || strings.ContainsAny(full, "/\\\x00 %") || a.Tenant == "" || a.Provider == "" || a.Name == "" {
+		if strings.ToLower(full) != full || strings.ContainsAny(full, "/\\\x00 %") || a.Tenant == "" || a.Provider == "" ||
+			a.Name == "" {
 			t.Fatalf("%q: %+v", text, a)
 		}
 		again, err := testDomains.Expand(full, "other")

@@ -19,9 +19,15 @@ func TestObjectsAreOrderedAsEachClientOrdersThem(t *testing.T) {
 	}{
 		{"numbers as names", `{"a":1,"10":2,"2":3}`, `{"10":2,"2":3,"a":1}`, `{"2":3,"10":2,"a":1}`},
 		{"beyond the basic plane", `{"😀":1,"｡":2}`, `{"｡":2,"😀":1}`, `{"😀":1,"｡":2}`},
-		{"all the way down", `{"z":[{"b":1,"a":2}],"a":{"y":1,"x":2}}`, `{"a":{"x":2,"y":1},"z":[{"a":2,"b":1}]}`, `{"a":{"x":2,"y":1},"z":[{"a":2,"b":1}]}`},
+		{
+			"all the way down", `{"z":[{"b":1,"a":2}],"a":{"y":1,"x":2}}`, `{"a":{"x":2,"y":1},"z":[{"a":2,"b":1}]}`,
+			`{"a":{"x":2,"y":1},"z":[{"a":2,"b":1}]}`,
+		},
 		{"white space goes", "{\n  \"b\" : [ 1 , 2 ] ,\t\"a\" : { } }", `{"a":{},"b":[1,2]}`, `{"a":{},"b":[1,2]}`},
-		{"numbers stay", `{"a":[1.0,1e3,12345678901234567890,-0.5E-7]}`, `{"a":[1.0,1e3,12345678901234567890,-0.5E-7]}`, `{"a":[1.0,1e3,12345678901234567890,-0.5E-7]}`},
+		{
+			"numbers stay", `{"a":[1.0,1e3,12345678901234567890,-0.5E-7]}`, `{"a":[1.0,1e3,12345678901234567890,-0.5E-7]}`,
+			`{"a":[1.0,1e3,12345678901234567890,-0.5E-7]}`,
+		},
 		{"escapes stay", `{"a":"\u00e9\/\u007f<"}`, `{"a":"\u00e9\/\u007f<"}`, "{\"a\":\"é/\x7f<\"}"},
 		{"names by what they say", `{"\u0062":1,"a":2}`, `{"a":2,"\u0062":1}`, `{"a":2,"b":1}`},
 	} {
@@ -93,7 +99,10 @@ func TestCanonicalFormsAreThoseOfOtherImplementations(t *testing.T) {
 		var out bytes.Buffer
 		e := json.NewEncoder(&out)
 		e.SetEscapeHTML(false)
-		if err := e.Encode(map[string]any{"v": jsonValue(3).Example(seed), "a": jsonValue(2).Example(seed + 1000)}); err != nil {
+		if err := e.Encode(map[string]any{
+			"v": jsonValue(3).Example(seed),
+			"a": jsonValue(2).Example(seed + 1000),
+		}); err != nil {
 			t.Fatal(err)
 		}
 		texts = append(texts, strings.TrimSpace(out.String()))
@@ -128,7 +137,10 @@ for(const l of require('fs').readFileSync(0,'utf8').split('\n').filter(l=>l))con
 // FuzzCanonical: whatever comes, there is no panic; what is JSON stays the same value in
 // every form, and canonical text is its own canonical text.
 func FuzzCanonical(f *testing.F) {
-	for _, seed := range []string{`{}`, `{"a":[1,"é",null],"b":{"\ud83d\ude00":1e3}}`, `{"a"`, `[`, `"\`, `{"a":1,}`, `{,}`, `[,]`, `01`, `{"a":1}x`, ``} {
+	for _, seed := range []string{
+		`{}`, `{"a":[1,"é",null],"b":{"\ud83d\ude00":1e3}}`, `{"a"`, `[`, `"\`, `{"a":1,}`,
+		`{,}`, `[,]`, `01`, `{"a":1}x`, ``,
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -25,16 +25,29 @@ const vectorPayload = `{"type":"request","message":"héllo ☕ 😀","context":{
 
 // vectors are signatures over vectorPayload in each of its forms.
 var vectors = []struct{ form, hash, signature string }{
-	{"sorted raw UTF-8", "RM3y4/+rWItY5nw3O5WfCBuiw4RZyDaQl5FiWsC/YH4=", "1yUYPUpFNhcvTAc8EiACxjLDt/OqPCHxaAnTJRy/RhzWaoCmVh+Juo4dvpdeR8uGoHirp3NL7rgjuqIAgce4DA=="},
-	{"sorted ASCII", "D25t1yXbeR5gR196o8vBoMrnsB8GNzbZRjNGSMjPfUQ=", "/2Xns5Qs9NNEQN/n52UlwGxYjUWsT26WgcQoq18cKB/tlNFi635kqwh8XXL2nrr35jvkwvF305vJekgiddjPAQ=="},
-	{"as it is, raw UTF-8", "xlbjV3oglUCxdFm7Gu0FvgZR16ptSTVYHIRSmM2rNqE=", "EnUQfQlfW4+NmD1Kha0/HUo2DoyAypt6Eg/w4Ef168EOZYdiCLyY8G3AD/dO99BxlrFKMZM9LLrs/7bvhmCcCQ=="},
-	{"as it is, ASCII", "PFs707nyCxmGq4pS/fvO95xgKvpMiIBEWUqfbS1yNyM=", "zSDYrgk1TpsS6tXqjzPMFn/oS3Dzhtre81CZdyPyVOUsrfqn79ty5oXAPgB6t6BzhCbOHVBMjMXPWls0CV9+BQ=="},
+	{
+		"sorted raw UTF-8", "RM3y4/+rWItY5nw3O5WfCBuiw4RZyDaQl5FiWsC/YH4=",
+		"1yUYPUpFNhcvTAc8EiACxjLDt/OqPCHxaAnTJRy/RhzWaoCmVh+Juo4dvpdeR8uGoHirp3NL7rgjuqIAgce4DA==",
+	},
+	{
+		"sorted ASCII", "D25t1yXbeR5gR196o8vBoMrnsB8GNzbZRjNGSMjPfUQ=",
+		"/2Xns5Qs9NNEQN/n52UlwGxYjUWsT26WgcQoq18cKB/tlNFi635kqwh8XXL2nrr35jvkwvF305vJekgiddjPAQ==",
+	},
+	{
+		"as it is, raw UTF-8", "xlbjV3oglUCxdFm7Gu0FvgZR16ptSTVYHIRSmM2rNqE=",
+		"EnUQfQlfW4+NmD1Kha0/HUo2DoyAypt6Eg/w4Ef168EOZYdiCLyY8G3AD/dO99BxlrFKMZM9LLrs/7bvhmCcCQ==",
+	},
+	{
+		"as it is, ASCII", "PFs707nyCxmGq4pS/fvO95xgKvpMiIBEWUqfbS1yNyM=",
+		"zSDYrgk1TpsS6tXqjzPMFn/oS3Dzhtre81CZdyPyVOUsrfqn79ty5oXAPgB6t6BzhCbOHVBMjMXPWls0CV9+BQ==",
+	},
 }
 
 func vectorClaim(signature string) Signed {
 	return Signed{
-		From: []string{"alice@acme.aimaestro.local"}, To: []string{"bob@acme.aimaestro.local"}, Subject: "Hello", Priority: "normal",
-		Payload: []byte(vectorPayload), Signature: signature,
+		From: []string{"alice@acme.aimaestro.local"}, To: []string{"bob@acme.aimaestro.local"}, Subject: "Hello",
+		Priority: "normal",
+		Payload:  []byte(vectorPayload), Signature: signature,
 	}
 }
 
@@ -95,7 +108,10 @@ func TestPublishedHashesAndFingerprints(t *testing.T) {
 	if err != nil || payloadHash(form) != "4Z/XSV1AZKYKorrN9OyxY5kTmYXHIZY37sGUfOrHkdg=" {
 		t.Errorf("%s %v", form, err)
 	}
-	want := []string{"SHA256:Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw=", "SHA256:oFCDfYUHBYLM9zlLCYiEfMMSy4glm4lImfbyOc8XkaU="}
+	want := []string{
+		"SHA256:Vkdap1RjR0wChd9dvyvKtz2mUTWIOem3dIGy6rEHcIw=",
+		"SHA256:oFCDfYUHBYLM9zlLCYiEfMMSy4glm4lImfbyOc8XkaU=",
+	}
 	if d := cmp.Diff(want, Fingerprints(vectorKey().Public().(ed25519.PublicKey))); d != "" {
 		t.Error(d)
 	}
@@ -131,7 +147,8 @@ func TestRotationProofsInEveryForm(t *testing.T) {
 	der, _ := x509.MarshalPKIXPublicKey(fresh)
 	pem := fmt.Sprintf("-----BEGIN PUBLIC KEY-----\n%s\n-----END PUBLIC KEY-----", base64.StdEncoding.EncodeToString(der))
 	for name, text := range map[string]string{
-		"as sent": pem + "\n\n", "trimmed": pem, "with one line end": pem + "\n", "hex": hex.EncodeToString(fresh), "raw": string(fresh), "DER": string(der),
+		"as sent": pem + "\n\n", "trimmed": pem, "with one line end": pem + "\n", "hex": hex.EncodeToString(fresh),
+		"raw": string(fresh), "DER": string(der),
 	} {
 		sign := func(k ed25519.PrivateKey) string {
 			return base64.StdEncoding.EncodeToString(ed25519.Sign(k, []byte(text)))

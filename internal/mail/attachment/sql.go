@@ -57,7 +57,8 @@ func Apply() map[string]ledger.Apply {
 
 func applyAnnounced(tx *store.Tx, e *ledger.Entry, b *announced) {
 	tx.Exec(`INSERT INTO mail_attachment (id, workspace, agent, filename, content_type, size, digest, status, note, blob, message, uploaded_at, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, 'announced', '', '', '', 0, $8)`, e.Subject, e.Workspace, b.Agent, b.Filename, b.ContentType, b.Size, b.Digest, b.ExpiresAt)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 'announced', '', '', '', 0, $8)`, e.Subject, e.Workspace, b.Agent, b.Filename,
+		b.ContentType, b.Size, b.Digest, b.ExpiresAt)
 }
 
 func applyUploaded(tx *store.Tx, e *ledger.Entry, b *uploaded) {
@@ -94,7 +95,8 @@ func find(id string, query func(text string, args []any, dest ...any) error) (a 
 		return a, notFound(id)
 	}
 	err = query("SELECT "+columns+" FROM mail_attachment WHERE id = $1", []any{id},
-		&a.id, &a.workspace, &a.agent, &a.filename, &a.contentType, &a.size, &a.digest, &a.status, &a.note, &a.blob, &a.message, &a.uploadedAt, &a.expiresAt)
+		&a.id, &a.workspace, &a.agent, &a.filename, &a.contentType, &a.size, &a.digest, &a.status, &a.note, &a.blob,
+		&a.message, &a.uploadedAt, &a.expiresAt)
 	if errors.Is(err, sql.ErrNoRows) {
 		return a, notFound(id)
 	}

@@ -36,11 +36,17 @@ const gatewayName = "gateway"
 
 // New makes a bus. With a mailbox it has a gateway.
 func New(c Config, box Mailbox) *Bus {
-	b := &Bus{Config: c.withDefaults(), started: time.Now(), components: map[string]*component{}, topics: map[string]map[string]bool{}, left: make(chan struct{}, 1)}
+	b := &Bus{
+		Config: c.withDefaults(), started: time.Now(), components: map[string]*component{},
+		topics: map[string]map[string]bool{}, left: make(chan struct{}, 1),
+	}
 	if box != nil {
 		b.gateway = &gateway{box: box, bus: b}
 		now := time.Now()
-		b.components[gatewayName] = &component{Name: gatewayName, Role: gatewayName, Capabilities: []string{"amp.send", "amp.inbox", "amp.identity"}, connected: now, heard: now}
+		b.components[gatewayName] = &component{
+			Name: gatewayName, Role: gatewayName,
+			Capabilities: []string{"amp.send", "amp.inbox", "amp.identity"}, connected: now, heard: now,
+		}
 	}
 	return b
 }

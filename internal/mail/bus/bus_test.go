@@ -153,13 +153,16 @@ func TestComponentsFindAndWriteToOneAnother(t *testing.T) {
 		t.Errorf("%v", all)
 	}
 	one := motor.call("bus.discover", `{"capability":"planning"}`)["components"].([]any)
-	if c := one[0].(map[string]any); len(one) != 1 || c["name"] != "cortex" || c["role"] != "coordinator" || c["version"] != "1.0" || c["connected_at"] == "" || c["last_heartbeat"] == "" {
+	if c := one[0].(map[string]any); len(one) != 1 || c["name"] != "cortex" || c["role"] != "coordinator" ||
+		c["version"] != "1.0" || c["connected_at"] == "" || c["last_heartbeat"] == "" {
 		t.Errorf("%v", one)
 	}
-	if got := cortex.call("bus.send", `{"to":"motor","payload":{"n":12345678901234567890}}`); got["status"] != "delivered" {
+	if got := cortex.call("bus.send",
+		`{"to":"motor","payload":{"n":12345678901234567890}}`); got["status"] != "delivered" {
 		t.Errorf("%v", got)
 	}
-	if line := motor.next(); fmt.Sprint(line["params"].(map[string]any)["from"]) != "cortex" || !strings.Contains(motor.in.Text(), "12345678901234567890") {
+	if line := motor.next(); fmt.Sprint(line["params"].(map[string]any)["from"]) != "cortex" ||
+		!strings.Contains(motor.in.Text(), "12345678901234567890") {
 		t.Errorf("the payload was changed: %s", motor.in.Text())
 	}
 	if got := cortex.call("bus.broadcast", `{"payload":"all"}`); got["count"] != float64(1) {
@@ -176,7 +179,8 @@ func TestComponentsFindAndWriteToOneAnother(t *testing.T) {
 	if got := cortex.call("bus.publish", `{"topic":"ticks","payload":2}`); got["delivered_to"] != float64(0) {
 		t.Errorf("%v", got)
 	}
-	_, _ = fmt.Fprintln(cortex.conn, `{"jsonrpc":"2.0","method":"bus.notify","params":{"event":"tick","data":{"cycle":42}}}`)
+	_, _ = fmt.Fprintln(cortex.conn,
+		`{"jsonrpc":"2.0","method":"bus.notify","params":{"event":"tick","data":{"cycle":42}}}`)
 	motor.wantPushed(`bus.notify {"data":{"cycle":42},"event":"tick","from":"cortex"}`)
 
 	if got := motor.call("bus.heartbeat", `{}`); got["status"] != "ok" {
@@ -220,14 +224,20 @@ func TestWhatTheBusRefuses(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"id":2,"method":"bus.heartbeat"}`, -32700},
 		{`[]`, -32600},
 		{`{"jsonrpc"`, -32700},
-		{`{"jsonrpc":"2.0","method":"bus.broadcast","params":{"payload":"` + strings.Repeat("x", 1000) + `"},"id":1}`, -32006},
+		{
+			`{"jsonrpc":"2.0","method":"bus.broadcast","params":{"payload":"` + strings.Repeat("x", 1000) + `"},"id":1}`,
+			-32006,
+		},
 	} {
 		_, _ = fmt.Fprintln(p.conn, c.line)
 		if e, _ := p.next()["error"].(map[string]any); e["code"] != c.code {
 			t.Errorf("%.120s: %v, want %v", c.line, e, c.code)
 		}
 	}
-	for name, code := range map[string]float64{"Cortex": -32602, "a.b": -32602, "": -32602, "cortex": -32002, "bus": -32002} {
+	for name, code := range map[string]float64{
+		"Cortex": -32602, "a.b": -32602, "": -32602, "cortex": -32002,
+		"bus": -32002,
+	} {
 		if got := dial(t, socket).call("bus.register", fmt.Sprintf(`{"name":%q}`, name)); got["code"] != code {
 			t.Errorf("%q: %v", name, got)
 		}
@@ -273,7 +283,9 @@ func TestTheBusEndsInOrder(t *testing.T) {
 		}
 	}
 	second := filepath.Dir(socket)
-	c, err := bus.Load(second, "brain", func(name string) string { return map[string]string{"AMP_BUS_SOCKET": socket}[name] })
+	c, err := bus.Load(second, "brain", func(name string) string {
+		return map[string]string{"AMP_BUS_SOCKET": socket}[name]
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -173,7 +173,8 @@ func (l *line) handle(ctx context.Context, r request) (any, error) {
 		return l.bus.gateway.handle(ctx, r)
 	}
 	do := map[string]func(request) (any, error){
-		"bus.deregister": l.deregister, "bus.heartbeat": l.heartbeat, "bus.discover": l.discover, "bus.send": l.send, "bus.broadcast": l.broadcast,
+		"bus.deregister": l.deregister, "bus.heartbeat": l.heartbeat, "bus.discover": l.discover, "bus.send": l.send,
+		"bus.broadcast": l.broadcast,
 		"bus.subscribe": l.subscribe, "bus.unsubscribe": l.unsubscribe, "bus.publish": l.publish, "bus.notify": l.notify,
 	}[r.method]
 	if do == nil {
@@ -191,7 +192,8 @@ func (l *line) register(r request) (any, error) {
 		return nil, &rpcError{codeTaken, "already_registered", map[string]string{"name": l.me.Name}}
 	}
 	if !nameForm.MatchString(c.Name) {
-		return nil, badParams("The name of a component should be 1 to 63 lower-case letters, digits and hyphens, and is %.80q.", c.Name)
+		return nil, badParams("The name of a component should be 1 to 63 lower-case letters, "+
+			"digits and hyphens, and is %.80q.", c.Name)
 	}
 	if c.Role == "" {
 		c.Role = "worker"
@@ -204,7 +206,10 @@ func (l *line) register(r request) (any, error) {
 	}
 	l.me = c
 	l.bus.tell(c.Name, "component.joined", map[string]string{"name": c.Name, "role": c.Role})
-	return map[string]any{"status": "registered", "heartbeat_interval_ms": l.bus.HeartbeatInterval, "heartbeat_timeout_ms": l.bus.HeartbeatTimeout}, nil
+	return map[string]any{
+		"status": "registered", "heartbeat_interval_ms": l.bus.HeartbeatInterval,
+		"heartbeat_timeout_ms": l.bus.HeartbeatTimeout,
+	}, nil
 }
 
 func (l *line) deregister(request) (any, error) {
@@ -275,7 +280,10 @@ func (l *line) send(r request) (any, error) {
 	case to.out == nil:
 		return nil, badParams("The gateway takes the methods amp.send, amp.inbox and amp.identity.")
 	case !to.give(push("bus.message", letter{From: l.me.Name, Payload: p.Payload, Timestamp: stamp()})):
-		return nil, &rpcError{codeLimited, "rate_limited", map[string]string{"name": p.To, "reason": "it does not read what waits for it"}}
+		return nil, &rpcError{
+			codeLimited, "rate_limited",
+			map[string]string{"name": p.To, "reason": "it does not read what waits for it"},
+		}
 	}
 	return map[string]string{"status": "delivered"}, nil
 }
@@ -371,7 +379,8 @@ func (l *line) notify(r request) (any, error) {
 		return nil, err
 	}
 	if p.Event == "" || strings.HasPrefix(p.Event, "component.") || strings.HasPrefix(p.Event, "bus.") {
-		return nil, badParams("The event should be a text such as \"tick\"; those that begin with component. and bus. are the bus's own.")
+		return nil, badParams("The event should be a text such as \"tick\"; those that begin with " +
+			"component. and bus. are the bus's own.")
 	}
 	text := push("bus.notify", notice{p.Event, l.me.Name, p.Data, stamp()})
 	n := 0

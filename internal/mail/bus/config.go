@@ -43,14 +43,17 @@ func Load(root, agent string, env func(string) string) (Config, error) {
 	switch {
 	case err == nil:
 		if err := json.Unmarshal(text, &c); err != nil {
-			return c, fault.Wrap(err, fault.InvalidConfig, "Cannot read %s. It should be a JSON object such as {\"entity\": \"brain\"}.", path)
+			return c, fault.Wrap(err, fault.InvalidConfig,
+				"Cannot read %s. It should be a JSON object such as {\"entity\": \"brain\"}.", path)
 		}
 	case !errors.Is(err, fs.ErrNotExist) || env("AMP_BUS_CONFIG") != "":
 		return c, fault.Wrap(err, fault.InvalidConfig, "Cannot read %s.", path)
 	}
 	c.Entity = cmp.Or(env("AMP_BUS_ENTITY"), c.Entity, agent)
 	if !nameForm.MatchString(c.Entity) {
-		return c, fault.New(fault.InvalidConfig, "The entity of a bus should be 1 to 63 lower-case letters, digits and hyphens, and is %.80q. Say another with AMP_BUS_ENTITY.", c.Entity)
+		return c, fault.New(fault.InvalidConfig,
+			"The entity of a bus should be 1 to 63 lower-case letters, digits and hyphens, and "+
+				"is %.80q. Say another with AMP_BUS_ENTITY.", c.Entity)
 	}
 	c.socket = env("AMP_BUS_SOCKET")
 	return c.withDefaults(), nil

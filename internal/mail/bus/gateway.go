@@ -22,7 +22,10 @@ type gateway struct {
 }
 
 func (g *gateway) handle(ctx context.Context, r request) (any, error) {
-	do := map[string]func(context.Context, *mailbox.Box, request) (any, error){"amp.send": g.send, "amp.inbox": g.inbox, "amp.identity": g.identity}[r.method]
+	do := map[string]func(context.Context, *mailbox.Box, request) (any, error){
+		"amp.send": g.send, "amp.inbox": g.inbox,
+		"amp.identity": g.identity,
+	}[r.method]
 	if do == nil {
 		return nil, &rpcError{codeMethod, "There is no method " + r.method + ".", nil}
 	}
@@ -53,7 +56,10 @@ func (g *gateway) send(ctx context.Context, box *mailbox.Box, r request) (any, e
 	if p.To == "" || p.Subject == "" || p.Payload.Message == "" {
 		return nil, badParams("A message needs to, subject, and payload with a message.")
 	}
-	d := mailbox.Draft{To: p.To, Subject: p.Subject, Body: p.Payload.Message, Priority: p.Priority, Type: p.Payload.Type, InReplyTo: p.InReplyTo, ThreadID: p.ThreadID}
+	d := mailbox.Draft{
+		To: p.To, Subject: p.Subject, Body: p.Payload.Message, Priority: p.Priority, Type: p.Payload.Type,
+		InReplyTo: p.InReplyTo, ThreadID: p.ThreadID,
+	}
 	if p.Payload.Context != nil && p.Payload.Context.Kind() != 'n' {
 		d.Context = append(d.Context, p.Payload.Context...)
 	}
@@ -104,13 +110,19 @@ func (g *gateway) inbox(_ context.Context, box *mailbox.Box, r request) (any, er
 			continue
 		}
 		e := &m.Envelope
-		list = append(list, summary{e.ID, e.From, m.Show(e.Subject), e.Priority, e.Timestamp, status, string(m.Security.Trust), m.Security.Flags, m.Show(m.Payload.Message)})
+		list = append(list, summary{
+			e.ID, e.From, m.Show(e.Subject), e.Priority, e.Timestamp, status,
+			string(m.Security.Trust), m.Security.Flags, m.Show(m.Payload.Message),
+		})
 	}
 	return map[string]any{"messages": list, "count": len(list)}, nil
 }
 
 func (g *gateway) identity(_ context.Context, box *mailbox.Box, _ request) (any, error) {
-	return map[string]string{"address": box.Address, "fingerprint": box.Fingerprint(), "provider": box.Provider, "tenant": box.Tenant}, nil
+	return map[string]string{
+		"address": box.Address, "fingerprint": box.Fingerprint(), "provider": box.Provider,
+		"tenant": box.Tenant,
+	}, nil
 }
 
 // maxWait is the longest that a provider lets us wait for mail in one call.
@@ -148,7 +160,8 @@ func (g *gateway) fetch(ctx context.Context, wait time.Duration) bool {
 		payload := m.Payload
 		payload.Message = m.Show(payload.Message)
 		g.bus.publish(inbound, gatewayName, encodeRaw(map[string]any{
-			"id": m.Envelope.ID, "envelope": m.Envelope, "payload": payload, "trust_level": m.Security.Trust, "injection_flags": m.Security.Flags,
+			"id": m.Envelope.ID, "envelope": m.Envelope, "payload": payload, "trust_level": m.Security.Trust,
+			"injection_flags": m.Security.Flags,
 		}))
 	}
 	return len(got.New) > 0

@@ -75,7 +75,10 @@ func parse(line []byte) (request, error) {
 		return request{}, &rpcError{codeRequest, "The id should be a text or a number.", nil}
 	}
 	if version != "2.0" || !ok || method == "" {
-		return r, &rpcError{codeRequest, `A line should be a request such as {"jsonrpc":"2.0","method":"bus.discover","params":{},"id":1}.`, nil}
+		return r, &rpcError{
+			codeRequest,
+			`A line should be a request such as {"jsonrpc":"2.0","method":"bus.discover","params":{},"id":1}.`, nil,
+		}
 	}
 	return r, nil
 }

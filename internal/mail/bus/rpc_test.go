@@ -13,8 +13,10 @@ import (
 // all if it is a notification.
 func FuzzLine(f *testing.F) {
 	for _, line := range []string{
-		`{"jsonrpc":"2.0","method":"bus.send","params":{"to":"a","payload":1},"id":1}`, `{"jsonrpc":"2.0","method":"bus.notify","params":{"event":"x"}}`,
-		`[]`, `{}`, `null`, `{"jsonrpc":"2.0","id":"\u0000","method":"\ud800"}`, `{"id":1e999,"jsonrpc":"2.0","method":"bus.discover","params":[{}]}`, "\xff", "",
+		`{"jsonrpc":"2.0","method":"bus.send","params":{"to":"a","payload":1},"id":1}`,
+		`{"jsonrpc":"2.0","method":"bus.notify","params":{"event":"x"}}`,
+		`[]`, `{}`, `null`, `{"jsonrpc":"2.0","id":"\u0000","method":"\ud800"}`,
+		`{"id":1e999,"jsonrpc":"2.0","method":"bus.discover","params":[{}]}`, "\xff", "",
 	} {
 		f.Add([]byte(line))
 	}

@@ -45,7 +45,8 @@ func parseRegistration(body []byte) (*newcomer, error) {
 	}
 	n := &newcomer{
 		Fields: f, tenant: strings.ToLower(f.Text("tenant", 63)), invite: f.Text("invite_code", 128),
-		name: strings.ToLower(f.Required("name", 63, "1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\"")),
+		name: strings.ToLower(f.Required("name", 63,
+			"1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\"")),
 	}
 	if n.name != "" && !nameForm.MatchString(n.name) {
 		f.Fail("name", "should be 1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\", and is %.80q.",

@@ -18,7 +18,8 @@ func TestPoliciesOfAgents(t *testing.T) {
 			t.Errorf("%q: %v", pattern, !want)
 		}
 	}
-	if !(*CommunicationPolicy)(nil).Allows(bob) || !(&CommunicationPolicy{Mode: "open"}).Allows(bob) || (&CommunicationPolicy{Mode: "restricted"}).Allows(bob) {
+	if !(*CommunicationPolicy)(nil).Allows(bob) || !(&CommunicationPolicy{Mode: "open"}).Allows(bob) ||
+		(&CommunicationPolicy{Mode: "restricted"}).Allows(bob) {
 		t.Error("a policy without names")
 	}
 }

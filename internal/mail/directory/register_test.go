@@ -42,7 +42,8 @@ func whoMayRegister(t *testing.T, address, mode string) {
 		t.Fatal(err)
 	}
 	allowed := map[string][]string{
-		"nothing": {directory.Open}, "owner": directory.Modes, "operator": directory.Modes, "proof": {directory.Open, directory.ByProof}, "invite": {directory.Open, directory.ByInvite},
+		"nothing": {directory.Open}, "owner": directory.Modes, "operator": directory.Modes,
+		"proof": {directory.Open, directory.ByProof}, "invite": {directory.Open, directory.ByInvite},
 	}
 	before := head(n)
 	for _, brings := range []string{"nothing", "owner", "operator", "proof", "invite", "invite again", "somewhere else"} {
@@ -84,7 +85,8 @@ func registerWith(n *mailtest.Node, key, name, tenant, more string) int {
 	if more == "proof" {
 		at := n.Now().Unix()
 		text := fmt.Sprintf("amp-register\nsignalbox.local\n%s@%s.signalbox.local\n%d", name, tenant, at)
-		more = fmt.Sprintf(`,"proof":%q,"proof_timestamp":%d`, base64.StdEncoding.EncodeToString(ed25519.Sign(private, []byte(text))), at)
+		more = fmt.Sprintf(`,"proof":%q,"proof_timestamp":%d`,
+			base64.StdEncoding.EncodeToString(ed25519.Sign(private, []byte(text))), at)
 	}
 	status, _ := n.Call(key, "POST /v1/register", mailtest.Registration(name, tenant, private, more), nil)
 	return status

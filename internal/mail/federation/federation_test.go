@@ -66,17 +66,21 @@ func exchange(t *testing.T, alice, bob *mailtest.Agent, way string, trust mail.T
 		t.Errorf("%+v", sent)
 	}
 	got := bob.Mailbox()
-	if len(got) != 1 || got[0].ID != sent.ID || got[0].Envelope.From != alice.Address || got[0].Local.Security.Trust != trust || got[0].Payload.Message != "across" {
+	if len(got) != 1 || got[0].ID != sent.ID || got[0].Envelope.From != alice.Address ||
+		got[0].Local.Security.Trust != trust || got[0].Payload.Message != "across" {
 		t.Fatalf("%+v", got)
 	}
 	if s := alice.Shown(sent.ID); s.Status != mail.Acknowledged || s.Method != way {
 		t.Errorf("%+v", s)
 	}
-	reply, err := bob.Mail.Route(t.Context(), bob.Who(), fmt.Appendf(nil, `{"to":%q,"subject":"Re","in_reply_to":%q,"payload":{"type":"response","message":"thanks"}}`, alice.Address, sent.ID))
+	reply, err := bob.Mail.Route(t.Context(), bob.Who(),
+		fmt.Appendf(nil, `{"to":%q,"subject":"Re","in_reply_to":%q,"payload":{"type":"response","message":"thanks"}}`,
+			alice.Address, sent.ID))
 	if err != nil || reply.Status != mail.Delivered || reply.Method != way {
 		t.Fatalf("%+v %v", reply, err)
 	}
-	if back := alice.Mailbox(); len(back) != 1 || back[0].Envelope.ThreadID != sent.ID || back[0].Local.Security.Trust != mail.Untrusted {
+	if back := alice.Mailbox(); len(back) != 1 || back[0].Envelope.ThreadID != sent.ID ||
+		back[0].Local.Security.Trust != mail.Untrusted {
 		t.Errorf("%+v", back)
 	}
 	return sent
@@ -154,10 +158,17 @@ func serveStandIn(t *testing.T, domain, base string, serve func(http.Handler) *h
 	base = cmp.Or(base, s.URL)
 	t.Cleanup(s.Server.Close)
 	mux.HandleFunc("GET /.well-known/agent-messaging.json", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(map[string]any{"version": "AMP1", "endpoint": base + "/v1", "provider": domain, "public_key": roster.EncodePublicKey(private.Public().(ed25519.PublicKey))})
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"version": "AMP1", "endpoint": base + "/v1", "provider": domain,
+			"public_key": roster.EncodePublicKey(private.Public().(ed25519.PublicKey)),
+		})
 	})
 	mux.HandleFunc("GET /providers/{domain}", func(w http.ResponseWriter, r *http.Request) {
-		_ = json.NewEncoder(w).Encode(map[string]any{"provider": r.PathValue("domain"), "endpoint": s.URL + "/v1", "verified": r.PathValue("domain") == domain, "fingerprint": amp.Fingerprints(private.Public().(ed25519.PublicKey))[1]})
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"provider": r.PathValue("domain"), "endpoint": s.URL + "/v1",
+			"verified":    r.PathValue("domain") == domain,
+			"fingerprint": amp.Fingerprints(private.Public().(ed25519.PublicKey))[1],
+		})
 	})
 	mux.HandleFunc("POST /v1/federation/deliver", func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -177,11 +188,16 @@ func (s *standIn) calls() []string {
 }
 
 // message is a signed message of the stand-in's agent.
-func (s *standIn) message(id, to string, at time.Time, key ed25519.PrivateKey, change func(envelope map[string]any)) []byte {
+func (s *standIn) message(id, to string, at time.Time, key ed25519.PrivateKey,
+	change func(envelope map[string]any),
+) []byte {
 	payload := `{"message":"from outside","type":"request"}`
 	from := "zoe@theirs." + s.domain
 	signature := mailtest.SignText(key, from, to, "Hi", payload)
-	envelope := map[string]any{"version": "amp/0.1", "id": id, "from": from, "to": to, "subject": "Hi", "priority": "normal", "timestamp": at.UTC().Format(time.RFC3339), "signature": signature, "thread_id": id}
+	envelope := map[string]any{
+		"version": "amp/0.1", "id": id, "from": from, "to": to, "subject": "Hi",
+		"priority": "normal", "timestamp": at.UTC().Format(time.RFC3339), "signature": signature, "thread_id": id,
+	}
 	if change != nil {
 		change(envelope)
 	}
@@ -194,13 +210,15 @@ func (s *standIn) message(id, to string, at time.Time, key ed25519.PrivateKey, c
 func (s *standIn) deliver(t *testing.T, n *mailtest.Node, body []byte, change func(http.Header)) (int, string) {
 	t.Helper()
 	at := strconv.FormatInt(n.Now().Unix(), 10)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.Web.URL+"/v1/federation/deliver", strings.NewReader(string(body)))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.Web.URL+"/v1/federation/deliver",
+		strings.NewReader(string(body)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("X-AMP-Provider", s.domain)
 	req.Header.Set("X-AMP-Timestamp", at)
-	req.Header.Set("X-AMP-Signature", base64.StdEncoding.EncodeToString(ed25519.Sign(s.private, append([]byte(at+"."), body...))))
+	req.Header.Set("X-AMP-Signature",
+		base64.StdEncoding.EncodeToString(ed25519.Sign(s.private, append([]byte(at+"."), body...))))
 	if change != nil {
 		change(req.Header)
 	}
@@ -213,7 +231,8 @@ func (s *standIn) deliver(t *testing.T, n *mailtest.Node, body []byte, change fu
 		Accepted bool
 		Error    string
 	}
-	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil || answer.Accepted != (res.StatusCode == http.StatusOK) {
+	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil ||
+		answer.Accepted != (res.StatusCode == http.StatusOK) {
 		t.Errorf("%d %+v %v", res.StatusCode, answer, err)
 	}
 	return res.StatusCode, answer.Error
@@ -239,31 +258,58 @@ func TestWhatAnotherProviderMaySend(t *testing.T) {
 			status int
 			code   fault.Code
 		}{
-			{"a provider that is not listed", good, func(h http.Header) { h.Set("X-AMP-Provider", "evil.test") }, 403, fault.ProviderNotTrusted},
-			{"ourselves", good, func(h http.Header) { h.Set("X-AMP-Provider", "signalbox.local") }, 403, fault.ProviderNotTrusted},
+			{"a provider that is not listed", good, func(h http.Header) {
+				h.Set("X-AMP-Provider", "evil.test")
+			}, 403, fault.ProviderNotTrusted},
+			{"ourselves", good, func(h http.Header) {
+				h.Set("X-AMP-Provider", "signalbox.local")
+			}, 403, fault.ProviderNotTrusted},
 			{"no provider", good, func(h http.Header) { h.Del("X-AMP-Provider") }, 400, fault.MissingHeader},
 			{"no signature", good, func(h http.Header) { h.Del("X-AMP-Signature") }, 400, fault.MissingHeader},
 			{"another signature", good, func(h http.Header) { h.Set("X-AMP-Signature", "AAAA") }, 403, fault.SignatureInvalid},
 			{"another body", append(good, ' '), func(h http.Header) {
-				h.Set("X-AMP-Signature", base64.StdEncoding.EncodeToString(ed25519.Sign(s.private, append([]byte(h.Get("X-AMP-Timestamp")+"."), good...))))
+				h.Set("X-AMP-Signature",
+					base64.StdEncoding.EncodeToString(ed25519.Sign(s.private, append([]byte(h.Get("X-AMP-Timestamp")+"."), good...))))
 			}, 403, fault.SignatureInvalid},
 			{"an old call", good, func(h http.Header) { h.Set("X-AMP-Timestamp", "1706648400") }, 400, fault.TimestampExpired},
-			{"a call from the future", good, func(h http.Header) { h.Set("X-AMP-Timestamp", "4706648400") }, 400, fault.TimestampFuture},
-			{"an old message", s.message("msg_1_old", bob.Address, now.Add(-6*time.Minute), s.agent, nil), nil, 400, fault.TimestampExpired},
-			{"a message from the future", s.message("msg_1_new", bob.Address, now.Add(2*time.Minute), s.agent, nil), nil, 400, fault.TimestampFuture},
-			{"from an agent of ours", s.message("msg_1_a", bob.Address, now, s.agent, func(e map[string]any) { e["from"] = bob.Address }), nil, 403, fault.Forbidden},
-			{"from an agent of a third", s.message("msg_1_a", bob.Address, now, s.agent, func(e map[string]any) { e["from"] = "x@y.third.test" }), nil, 403, fault.Forbidden},
+			{"a call from the future", good, func(h http.Header) {
+				h.Set("X-AMP-Timestamp", "4706648400")
+			}, 400, fault.TimestampFuture},
+			{
+				"an old message", s.message("msg_1_old", bob.Address, now.Add(-6*time.Minute), s.agent, nil), nil, 400,
+				fault.TimestampExpired,
+			},
+			{
+				"a message from the future", s.message("msg_1_new", bob.Address, now.Add(2*time.Minute), s.agent, nil), nil, 400,
+				fault.TimestampFuture,
+			},
+			{"from an agent of ours", s.message("msg_1_a", bob.Address, now, s.agent, func(e map[string]any) {
+				e["from"] = bob.Address
+			}), nil, 403, fault.Forbidden},
+			{"from an agent of a third", s.message("msg_1_a", bob.Address, now, s.agent, func(e map[string]any) {
+				e["from"] = "x@y.third.test"
+			}), nil, 403, fault.Forbidden},
 			{"to nobody", s.message("msg_1_a", "nobody@acme.signalbox.local", now, s.agent, nil), nil, 404, fault.NotFound},
 			{"to a third", s.message("msg_1_a", "x@y.third.test", now, s.agent, nil), nil, 404, fault.NotFound},
 			{"an id with parts of a path", s.message("../x", bob.Address, now, s.agent, nil), nil, 400, fault.InvalidField},
-			{"another subject than was signed", s.message("msg_1_a", bob.Address, now, s.agent, func(e map[string]any) { e["subject"] = "Ha" }), nil, 403, fault.SignatureInvalid},
+			{"another subject than was signed", s.message("msg_1_a", bob.Address, now, s.agent, func(e map[string]any) {
+				e["subject"] = "Ha"
+			}), nil, 403, fault.SignatureInvalid},
 			{"what is right", good, nil, 200, ""},
 			{"the same again", good, nil, 409, fault.DuplicateMessage},
 			{"another key", s.message("msg_1_second", bob.Address, now, other, nil), nil, 409, fault.KeyConflict},
-			{"another key, and a lie about the old one", s.message("msg_1_second", bob.Address, now, other, nil), func(h http.Header) { h.Set("X-AMP-Key-Revoked", "SHA256:x") }, 409, fault.KeyConflict},
-			{"another key, and the old one is revoked", s.message("msg_1_second", bob.Address, now, other, nil), func(h http.Header) {
-				h.Set("X-AMP-Key-Revoked", roster.Fingerprint(s.agent.Public().(ed25519.PublicKey)))
-			}, 200, ""},
+			{
+				"another key, and a lie about the old one", s.message("msg_1_second", bob.Address, now, other, nil),
+				func(h http.Header) {
+					h.Set("X-AMP-Key-Revoked", "SHA256:x")
+				}, 409, fault.KeyConflict,
+			},
+			{
+				"another key, and the old one is revoked", s.message("msg_1_second", bob.Address, now, other, nil),
+				func(h http.Header) {
+					h.Set("X-AMP-Key-Revoked", roster.Fingerprint(s.agent.Public().(ed25519.PublicKey)))
+				}, 200, "",
+			},
 			{"the old key", s.message("msg_1_third", bob.Address, now, s.agent, nil), nil, 403, fault.KeyRevoked},
 		} {
 			if status, word := s.deliver(t, n, c.body, c.header); status != c.status || word != string(c.code) {
@@ -296,12 +342,39 @@ func TestDiscovery(t *testing.T) {
 		ok   bool
 	}{
 		{"closed", federation.Peering{Peers: map[string]string{"found.test": s.URL}}, false},
-		{"listed with its address", federation.Peering{Mode: federation.Listed, Peers: map[string]string{"found.test": s.URL}}, true},
-		{"listed at another's address", federation.Peering{Mode: federation.Listed, Peers: map[string]string{"other.test": s.URL, "found.test": nobody()}}, false},
-		{"not listed", federation.Peering{Mode: federation.Listed, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + known)}, false},
-		{"by its record", federation.Peering{Mode: federation.Open, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + known)}, true},
-		{"by a record with the other fingerprint", federation.Peering{Mode: federation.Open, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + amp.Fingerprints(s.private.Public().(ed25519.PublicKey))[1])}, true},
-		{"by a record with somebody else's fingerprint", federation.Peering{Mode: federation.Open, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=SHA256:x")}, false},
+		{
+			"listed with its address",
+			federation.Peering{Mode: federation.Listed, Peers: map[string]string{"found.test": s.URL}},
+			true,
+		},
+		{
+			"listed at another's address",
+			federation.Peering{Mode: federation.Listed, Peers: map[string]string{"other.test": s.URL, "found.test": nobody()}},
+			false,
+		},
+		{"not listed", federation.Peering{
+			Mode:      federation.Listed,
+			LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + known),
+		}, false},
+		{
+			"by its record",
+			federation.Peering{Mode: federation.Open, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" + known)},
+			true,
+		},
+		{
+			"by a record with the other fingerprint",
+			federation.Peering{
+				Mode: federation.Open,
+				LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=" +
+					amp.Fingerprints(s.private.Public().(ed25519.PublicKey))[1]),
+			},
+			true,
+		},
+		{
+			"by a record with somebody else's fingerprint",
+			federation.Peering{Mode: federation.Open, LookupTXT: txt("v=AMP1; endpoint=" + s.URL + "/v1; pubkey=SHA256:x")},
+			false,
+		},
 		{"by the registry", federation.Peering{Mode: federation.Registry, Registry: s.URL}, true},
 		{"in the registry's mode without a registry", federation.Peering{Mode: federation.Registry}, false},
 	} {

@@ -59,12 +59,14 @@ func TestMailGoesToTheHostThatHasTheRecipient(t *testing.T) {
 		if sent := exchange(t, alice, bob, mail.ByMesh, mail.Verified); sent.RemoteHost != "host-b" {
 			t.Errorf("%+v", sent)
 		}
-		if _, err := one.Mail.Route(t.Context(), alice.Who(), alice.Letter("nobody@acme.signalbox.local", "s", "m", "")); mailtest.Code(err) != fault.NotFound {
+		if _, err := one.Mail.Route(t.Context(), alice.Who(),
+			alice.Letter("nobody@acme.signalbox.local", "s", "m", "")); mailtest.Code(err) != fault.NotFound {
 			t.Errorf("an agent that no host has: %v", err)
 		}
 		// An address may name the host, for agents of its default tenant.
 		carol := two.Register("carol", roster.DefaultWorkspace)
-		if named := alice.Send("carol@host-b.signalbox.local", "Hello", "by host"); named.Method != mail.ByMesh || len(carol.Inbox()) != 1 {
+		if named := alice.Send("carol@host-b.signalbox.local", "Hello", "by host"); named.Method != mail.ByMesh ||
+			len(carol.Inbox()) != 1 {
 			t.Errorf("%+v", named)
 		}
 		rotated(t, alice, bob, mail.ByMesh)
@@ -82,7 +84,8 @@ func TestAHostThatIsAwayIsTriedAgain(t *testing.T) {
 	})
 	hosts["host-b"] = federation.Host{URL: nobody()}
 	alice := n.Register("alice", "acme")
-	if _, err := n.Mail.Route(t.Context(), alice.Who(), alice.Letter("bob@acme.signalbox.local", "s", "m", "")); mailtest.Code(err) != fault.HostUnavailable {
+	if _, err := n.Mail.Route(t.Context(), alice.Who(),
+		alice.Letter("bob@acme.signalbox.local", "s", "m", "")); mailtest.Code(err) != fault.HostUnavailable {
 		t.Errorf("a host that may have the recipient does not answer: %v", err)
 	}
 	sent := alice.Send("bob@host-b.signalbox.local", "s", "m")
@@ -107,7 +110,13 @@ func TestWhatAnotherHostMaySend(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		var open []netip.Prefix
 		n := mailtest.Start(t, address, func(o *mail.Options) {
-			o.Mesh = federation.Mesh{Host: "host-a", Open: open, Hosts: map[string]federation.Host{"host-b": {URL: nobody(), Secret: wire.NewSecret(meshSecret)}, "host-c": {URL: nobody()}}}
+			o.Mesh = federation.Mesh{
+				Host: "host-a", Open: open,
+				Hosts: map[string]federation.Host{
+					"host-b": {URL: nobody(), Secret: wire.NewSecret(meshSecret)},
+					"host-c": {URL: nobody()},
+				},
+			}
 		})
 		bob := n.Register("bob", "acme")
 		_, key, _ := ed25519.GenerateKey(nil)
@@ -130,7 +139,8 @@ func TestWhatAnotherHostMaySend(t *testing.T) {
 			h[name] = value
 			return h
 		}
-		second, forged := message("zoe@acme.signalbox.local", "another"), bytes.Replace(good, []byte("forwarded"), []byte("forwarder"), 1)
+		second, forged := message("zoe@acme.signalbox.local", "another"), bytes.Replace(good, []byte("forwarded"),
+			[]byte("forwarder"), 1)
 		for _, c := range []struct {
 			name   string
 			header map[string]string
@@ -138,16 +148,37 @@ func TestWhatAnotherHostMaySend(t *testing.T) {
 			status int
 			code   fault.Code
 		}{
-			{"a header that names a host, and no more", map[string]string{"X-Forwarded-From": "host-b"}, good, 401, "unauthorized"},
-			{"a host without a secret", map[string]string{"X-Forwarded-From": "host-c", "X-AMP-Timestamp": now, "X-AMP-Mesh-Auth": proof("", now, "host-c", good)}, good, 401, "unauthorized"},
+			{
+				"a header that names a host, and no more",
+				map[string]string{"X-Forwarded-From": "host-b"},
+				good, 401,
+				"unauthorized",
+			},
+			{
+				"a host without a secret",
+				map[string]string{
+					"X-Forwarded-From": "host-c", "X-AMP-Timestamp": now,
+					"X-AMP-Mesh-Auth": proof("", now, "host-c", good),
+				},
+				good, 401, "unauthorized",
+			},
 			{"a host that is not known", with("X-Forwarded-From", "host-x", good), good, 401, "unauthorized"},
 			{"another secret", with("X-AMP-Mesh-Auth", proof("guess", now, "host-b", good), good), good, 401, "unauthorized"},
-			{"another host's proof", with("X-AMP-Mesh-Auth", proof(meshSecret, now, "host-c", good), good), good, 401, "unauthorized"},
+			{
+				"another host's proof", with("X-AMP-Mesh-Auth", proof(meshSecret, now, "host-c", good), good), good, 401,
+				"unauthorized",
+			},
 			{"another body", signed(now, good), forged, 401, "unauthorized"},
 			{"an old call", signed("1706648400", good), good, 400, fault.TimestampExpired},
 			{"another text than was signed by the agent", signed(now, forged), forged, 403, fault.SignatureInvalid},
-			{"for an agent of this host", signed(now, message(bob.Address, "x")), message(bob.Address, "x"), 403, fault.Forbidden},
-			{"for another provider's agent", signed(now, message("x@y.other.test", "x")), message("x@y.other.test", "x"), 403, fault.Forbidden},
+			{
+				"for an agent of this host", signed(now, message(bob.Address, "x")), message(bob.Address, "x"), 403,
+				fault.Forbidden,
+			},
+			{
+				"for another provider's agent", signed(now, message("x@y.other.test", "x")), message("x@y.other.test", "x"), 403,
+				fault.Forbidden,
+			},
 			{"what is right", signed(now, good), good, 200, ""},
 			{"the same again", signed(now, good), good, 409, fault.DuplicateMessage},
 			{"the same under another id", with("X-AMP-Envelope-Id", "msg_1_again", good), good, 409, fault.DuplicateMessage},
@@ -196,13 +227,22 @@ func forward(t *testing.T, n *mailtest.Node, header map[string]string, body []by
 func TestAnOpenNetworkIsBelievedLess(t *testing.T) {
 	t.Parallel()
 	n := mailtest.Start(t, storetest.SQLite(t), func(o *mail.Options) {
-		o.Mesh = federation.Mesh{Host: "host-a", Open: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Hosts: map[string]federation.Host{"host-b": {URL: nobody(), Secret: wire.NewSecret(meshSecret)}}}
+		o.Mesh = federation.Mesh{
+			Host: "host-a", Open: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+			Hosts: map[string]federation.Host{"host-b": {URL: nobody(), Secret: wire.NewSecret(meshSecret)}},
+		}
 	})
 	bob := n.Register("bob", "acme")
 	_, key, _ := ed25519.GenerateKey(nil)
 	payload := `{"message":"m","type":"request"}`
-	body := fmt.Appendf(nil, `{"to":%q,"from":"zoe@acme.signalbox.local","subject":"Hi","payload":%s,"signature":%q,"_forwarded":{}}`, bob.Address, payload, mailtest.SignText(key, "zoe@acme.signalbox.local", bob.Address, "Hi", payload))
-	header := map[string]string{"X-Forwarded-From": "host-b", "X-AMP-Envelope-Id": "msg_1_open", "X-AMP-Sender-Key": hex.EncodeToString(key.Public().(ed25519.PublicKey))}
+	body := fmt.Appendf(
+		nil, `{"to":%q,"from":"zoe@acme.signalbox.local","subject":"Hi","payload":%s,"signature":%q,"_forwarded":{}}`,
+		bob.Address, payload, mailtest.SignText(key, "zoe@acme.signalbox.local", bob.Address, "Hi", payload),
+	)
+	header := map[string]string{
+		"X-Forwarded-From": "host-b", "X-AMP-Envelope-Id": "msg_1_open",
+		"X-AMP-Sender-Key": hex.EncodeToString(key.Public().(ed25519.PublicKey)),
+	}
 	if status, word := forward(t, n, header, body); status != 200 {
 		t.Fatal(status, word)
 	}

@@ -31,7 +31,8 @@ const (
 
 // blockedTypes are not taken, whatever is in them; all are below application/.
 var blockedTypes = []string{
-	"x-executable", "x-msdos-program", "x-msdownload", "x-dosexec", "vnd.microsoft.portable-executable", "x-mach-o-executable", "x-sh", "x-shellscript", "x-csh",
+	"x-executable", "x-msdos-program", "x-msdownload", "x-dosexec", "vnd.microsoft.portable-executable",
+	"x-mach-o-executable", "x-sh", "x-shellscript", "x-csh",
 	"x-perl", "x-python-code", "hta", "x-bat", "java-archive", "vnd.apple.installer+xml", "x-rpm", "x-deb", "x-msi",
 }
 
@@ -87,7 +88,8 @@ func File(file io.ReaderAt, size int64, declared string) (status, note string, e
 		return "", "", err
 	}
 	if len(in.flags) > 0 {
-		return Suspicious, "The text has marks of an attempt to take its reader over: " + strings.Join(in.flags, ", ") + ".", nil
+		return Suspicious, "The text has marks of an attempt to take its reader over: " + strings.Join(in.flags, ", ") + ".",
+			nil
 	}
 	return Clean, "", nil
 }
@@ -194,7 +196,8 @@ func (in *inspection) unpack(r io.Reader, level int) ([]byte, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(r, left+1))
 	if int64(len(data)) > left {
-		return nil, refuseFile("What is packed in the file is more than %d times its size, or more than %d MiB.", maxRatio, maxUnpacked>>20)
+		return nil, refuseFile("What is packed in the file is more than %d times its size, or more than %d MiB.", maxRatio,
+			maxUnpacked>>20)
 	}
 	if err != nil && level > 0 {
 		return nil, refuseFile("The archive is damaged.")

@@ -21,13 +21,17 @@ func FuzzFile(f *testing.F) {
 	gz := gzip.NewWriter(&g)
 	_, _ = gz.Write(z.Bytes())
 	_ = gz.Close()
-	for _, seed := range [][]byte{nil, []byte("hello"), z.Bytes(), g.Bytes(), []byte("PK\x03\x04"), []byte("\x1f\x8b"), []byte("MZ")} {
+	for _, seed := range [][]byte{
+		nil, []byte("hello"), z.Bytes(), g.Bytes(), []byte("PK\x03\x04"), []byte("\x1f\x8b"),
+		[]byte("MZ"),
+	} {
 		f.Add(seed, "application/octet-stream")
 	}
 	f.Add([]byte("hello"), "text/plain")
 	f.Fuzz(func(t *testing.T, data []byte, media string) {
 		status, note, err := inspect.File(bytes.NewReader(data), int64(len(data)), media)
-		if err != nil || !slices.Contains([]string{inspect.Clean, inspect.Suspicious, inspect.Rejected}, status) || (note == "") != (status == inspect.Clean) {
+		if err != nil || !slices.Contains([]string{inspect.Clean, inspect.Suspicious, inspect.Rejected}, status) ||
+			(note == "") != (status == inspect.Clean) {
 			t.Fatalf("%s %q %v", status, note, err)
 		}
 	})

@@ -30,7 +30,8 @@ const (
 // upload hands files to the provider, and waits until it has looked into them.
 func upload(ctx context.Context, as *caller, r *Registration, files []string) ([]Attachment, error) {
 	if len(files) > maxFiles {
-		return nil, fault.New(fault.TooManyAttachments, "A message brings at most %d attachments, and these are %d.", maxFiles, len(files))
+		return nil, fault.New(fault.TooManyAttachments, "A message brings at most %d attachments, and these are %d.",
+			maxFiles, len(files))
 	}
 	var all []Attachment
 	for _, path := range files {
@@ -49,7 +50,8 @@ func uploadOne(ctx context.Context, as *caller, r *Registration, path string) (A
 		return Attachment{}, fault.Wrap(err, fault.NotFound, "Cannot read the file %s.", path)
 	}
 	if info.Size() > maxFile {
-		return Attachment{}, fault.New(fault.AttachmentTooLarge, "%s has %d bytes; the most is %d.", path, info.Size(), maxFile)
+		return Attachment{},
+			fault.New(fault.AttachmentTooLarge, "%s has %d bytes; the most is %d.", path, info.Size(), maxFile)
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -64,12 +66,16 @@ func uploadOne(ctx context.Context, as *caller, r *Registration, path string) (A
 		URL     string            `json:"upload_url"`
 		Headers map[string]string `json:"upload_headers"`
 	}
-	about := map[string]any{"filename": safeName(filepath.Base(path)), "content_type": media, "size": len(content), "digest": digest(content)}
+	about := map[string]any{
+		"filename": safeName(filepath.Base(path)), "content_type": media, "size": len(content),
+		"digest": digest(content),
+	}
 	if err := as.call(ctx, http.MethodPost, r.APIURL+"/attachments/upload", about, &at); err != nil {
 		return Attachment{}, err
 	}
 	if !amp.IDForm.MatchString(at.ID) {
-		return Attachment{}, fault.New(fault.Internal, "%s calls the attachment %.80q, which cannot be used.", r.Provider, plain(at.ID, 80))
+		return Attachment{},
+			fault.New(fault.Internal, "%s calls the attachment %.80q, which cannot be used.", r.Provider, plain(at.ID, 80))
 	}
 	if err := sameCare(r.APIURL, at.URL); err != nil {
 		return Attachment{}, err
@@ -112,14 +118,18 @@ func awaitScan(ctx context.Context, as *caller, r *Registration, id string) (Att
 		switch status.ScanStatus {
 		case "pending":
 		case "rejected":
-			return Attachment{}, fault.New(fault.AttachmentRejected, "The provider's scan rejects %s. Send the message without it.", plain(status.Filename, 255))
+			return Attachment{},
+				fault.New(fault.AttachmentRejected, "The provider's scan rejects %s. Send the message without it.",
+					plain(status.Filename, 255))
 		default:
 			return status.Attachment, nil
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return Attachment{}, fault.New(fault.AttachmentPending, "The provider's scan of an attachment takes longer than %s. Try again later.", scanTime)
+			return Attachment{},
+				fault.New(fault.AttachmentPending, "The provider's scan of an attachment takes longer than %s. Try again later.",
+					scanTime)
 		}
 	}
 }
@@ -157,7 +167,8 @@ func (b *Box) Download(ctx context.Context, m *Message, a Attachment, dir string
 		return "", fault.New(fault.AttachmentRejected, "The scan rejected %s.", name)
 	default:
 		if !force {
-			return "", fault.New(fault.AttachmentRejected, "The scan says that %s is %s. If you know what it is, get it with --force.", name, plain(a.ScanStatus, 32))
+			return "", fault.New(fault.AttachmentRejected,
+				"The scan says that %s is %s. If you know what it is, get it with --force.", name, plain(a.ScanStatus, 32))
 		}
 	}
 	if a.Size < 0 || a.Size > maxFile {
@@ -168,7 +179,8 @@ func (b *Box) Download(ctx context.Context, m *Message, a Attachment, dir string
 		return "", err
 	}
 	if int64(len(content)) != a.Size || digest(content) != a.Digest {
-		return "", fault.New(fault.VerificationFailed, "%s is not the file that was sent: its size or digest is another. Try again; if it stays so, do not use it.", name)
+		return "", fault.New(fault.VerificationFailed,
+			"%s is not the file that was sent: its size or digest is another. Try again; if it stays so, do not use it.", name)
 	}
 	if dir == "" {
 		dir = b.attachmentDir(m.Envelope.ID)
@@ -204,14 +216,17 @@ func (b *Box) attachment(ctx context.Context, m *Message, a Attachment) ([]byte,
 	as, address := newCaller(""), a.URL
 	if address == "" {
 		if !amp.IDForm.MatchString(a.ID) {
-			return nil, fault.New(fault.AttachmentNotFound, "The message says neither where %s is nor what it is called.", safeName(a.Filename))
+			return nil, fault.New(fault.AttachmentNotFound, "The message says neither where %s is nor what it is called.",
+				safeName(a.Filename))
 		}
 		as, address = newCaller(r.apiKey), r.APIURL+"/attachments/"+a.ID+"/download"
 	}
 	u, err := url.Parse(address)
 	own, _ := url.Parse(r.APIURL)
 	if err != nil || u.Host == "" || u.Scheme != "https" && (own == nil || u.Scheme != own.Scheme || u.Host != own.Host) {
-		return nil, fault.New(fault.InvalidField, "%s should be at an https address, or with the provider %s, and is at %.200q.", safeName(a.Filename), r.Provider, plain(address, 200))
+		return nil, fault.New(fault.InvalidField,
+			"%s should be at an https address, or with the provider %s, and is at %.200q.", safeName(a.Filename), r.Provider,
+			plain(address, 200))
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {

@@ -159,7 +159,9 @@ func unknown(err error) bool {
 
 // take keeps a message, and returns its id when it is safe on disk. One that cannot be
 // kept stays with the provider.
-func (b *Box) take(ctx context.Context, o object, r *Registration, seen map[string]bool, known map[string]knownSender, out *Fetched) (string, error) {
+func (b *Box) take(ctx context.Context, o object, r *Registration, seen map[string]bool, known map[string]knownSender,
+	out *Fetched,
+) (string, error) {
 	m, err := asMessage(o, "")
 	if m.Envelope.ID == "" {
 		m.Envelope.ID = o.text("id")
@@ -167,10 +169,12 @@ func (b *Box) take(ctx context.Context, o object, r *Registration, seen map[stri
 	id := m.Envelope.ID
 	switch {
 	case !amp.IDForm.MatchString(id):
-		out.Refused = append(out.Refused, fmt.Sprintf("a message of %s has the id %.80q, which cannot be used", r.Provider, plain(id, 80)))
+		out.Refused = append(out.Refused,
+			fmt.Sprintf("a message of %s has the id %.80q, which cannot be used", r.Provider, plain(id, 80)))
 		return "", nil
 	case err != nil:
-		out.Refused = append(out.Refused, fmt.Sprintf("%s of %s is not a message: %s", id, r.Provider, plain(err.Error(), 200)))
+		out.Refused = append(out.Refused,
+			fmt.Sprintf("%s of %s is not a message: %s", id, r.Provider, plain(err.Error(), 200)))
 		return "", nil
 	case seen[id]:
 		out.Known++

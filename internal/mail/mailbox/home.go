@@ -36,7 +36,8 @@ func (w Where) FromEnvironment() (Where, error) {
 	if w.Root == "" && w.Dir == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return w, fault.Wrap(err, fault.InvalidConfig, "There is no home folder. Say with --dir where the agent's folder is.")
+			return w, fault.Wrap(err, fault.InvalidConfig,
+				"There is no home folder. Say with --dir where the agent's folder is.")
 		}
 		w.Root = filepath.Join(home, ".agent-messaging")
 	}
@@ -47,7 +48,9 @@ var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
 
 func checkName(name string) error {
 	if !nameForm.MatchString(name) {
-		return fault.New(fault.InvalidField, "An agent's name should be 1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\", and is %.80q.", name)
+		return fault.New(fault.InvalidField,
+			"An agent's name should be 1 to 63 letters, digits, hyphens and underscores, such as \"my-agent\", and is %.80q.",
+			name)
 	}
 	return nil
 }
@@ -108,7 +111,8 @@ func (w Where) only() (string, error) {
 		}
 	}
 	slices.Sort(names)
-	return "", fault.New(fault.InvalidRequest, "There are several agents in %s: %s. Say which with --agent or CLAUDE_AGENT_NAME.", w.Root, strings.Join(names, ", "))
+	return "", fault.New(fault.InvalidRequest,
+		"There are several agents in %s: %s. Say which with --agent or CLAUDE_AGENT_NAME.", w.Root, strings.Join(names, ", "))
 }
 
 // place is where a new agent's folder goes: the plain layout for the first, and for one
@@ -167,7 +171,8 @@ func isDir(dir string) bool {
 func newAgentID() string { return uuid.NewString() }
 
 func unreadable(err error, path string) error {
-	return fault.Wrap(err, fault.InvalidConfig, "Cannot read %s. Repair it, or say with --dir where the agent's folder is.", path)
+	return fault.Wrap(err, fault.InvalidConfig,
+		"Cannot read %s. Repair it, or say with --dir where the agent's folder is.", path)
 }
 
 func unwritable(err error, path string) error {

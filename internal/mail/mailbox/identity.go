@@ -77,7 +77,9 @@ func Init(w Where, name, tenant string) (*Box, error) {
 		return nil, err
 	}
 	if dir != "" {
-		return nil, fault.New(fault.AlreadyExists, "There is an agent in %s already. Use it, choose another name, or get it new keys with `signalbox mail rotate`.", dir)
+		return nil, fault.New(fault.AlreadyExists,
+			"There is an agent in %s already. Use it, choose another name, or get it new keys with `signalbox mail rotate`.",
+			dir)
 	}
 	b := &Box{Name: name, ID: newAgentID(), Tenant: tenant, now: time.Now}
 	b.CreatedAt = b.stamp()
@@ -85,7 +87,8 @@ func Init(w Where, name, tenant string) (*Box, error) {
 		return nil, err
 	}
 	if _, err := os.Stat(b.keyFile(privateFile)); err == nil {
-		return nil, fault.New(fault.AlreadyExists, "There are keys in %s, and no %s beside them. Move one of the two away.", b.Dir, configFile)
+		return nil, fault.New(fault.AlreadyExists, "There are keys in %s, and no %s beside them. Move one of the two away.",
+			b.Dir, configFile)
 	}
 	if _, b.key, err = ed25519.GenerateKey(nil); err != nil {
 		return nil, err
@@ -108,13 +111,17 @@ func Open(w Where) (*Box, error) {
 		return nil, err
 	}
 	if dir == "" {
-		return nil, fault.New(fault.NotFound, "There is no agent's folder here. Make one with `signalbox mail register NAME`.")
+		return nil, fault.New(fault.NotFound,
+			"There is no agent's folder here. Make one with `signalbox mail register NAME`.")
 	}
 	c, err := readConfig(dir)
 	if err != nil {
 		return nil, unreadable(err, filepath.Join(dir, configFile))
 	}
-	b := &Box{Dir: dir, Name: c.Agent.Name, ID: c.Agent.ID, Tenant: c.Agent.Tenant, Address: c.Agent.Address, Provider: c.Provider, CreatedAt: c.Agent.CreatedAt, now: time.Now}
+	b := &Box{
+		Dir: dir, Name: c.Agent.Name, ID: c.Agent.ID, Tenant: c.Agent.Tenant, Address: c.Agent.Address,
+		Provider: c.Provider, CreatedAt: c.Agent.CreatedAt, now: time.Now,
+	}
 	if err := checkName(b.Name); err != nil {
 		return nil, unreadable(err, filepath.Join(dir, configFile))
 	}
@@ -175,7 +182,8 @@ func (b *Box) writeKey(name string, key ed25519.PrivateKey) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(b.keyFile(name), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+	if err := writeFile(b.keyFile(name), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
+		0o600); err != nil {
 		return err
 	}
 	if name != privateFile {
@@ -197,11 +205,17 @@ func (b *Box) save() error {
 	}
 	o.set("1.1", "version")
 	agent := o.part("agent")
-	for name, value := range map[string]string{"name": b.Name, "id": b.ID, "tenant": b.Tenant, "address": b.Address, "fingerprint": b.Fingerprint(), "createdAt": b.CreatedAt} {
+	for name, value := range map[string]string{
+		"name": b.Name, "id": b.ID, "tenant": b.Tenant, "address": b.Address,
+		"fingerprint": b.Fingerprint(), "createdAt": b.CreatedAt,
+	} {
 		agent.set(value, name)
 	}
 	o.set(agent, "agent")
-	o.set(map[string]string{"algorithm": "Ed25519", "private_key_path": "keys/" + privateFile, "public_key_path": "keys/" + publicFile}, "keys")
+	o.set(map[string]string{
+		"algorithm": "Ed25519", "private_key_path": "keys/" + privateFile,
+		"public_key_path": "keys/" + publicFile,
+	}, "keys")
 	o.set(b.CreatedAt, "created_at")
 	if b.Provider != "" {
 		provider := o.part("provider")
@@ -233,9 +247,17 @@ func (b *Box) identityPage() []byte {
 		line("| ", b.Registrations[i].Provider, " | `", b.Registrations[i].Address, "` | ", kind, " |")
 	}
 	line("\n## Files Location\n\n| What | Where |\n|---|---|")
-	for _, f := range [][2]string{{"Identity", configFile}, {"Private key (never share it)", "keys/" + privateFile}, {"Public key", "keys/" + publicFile}, {"Registrations", "registrations/"}, {"Inbox", "messages/inbox/"}, {"Sent", "messages/sent/"}} {
+	for _, f := range [][2]string{
+		{"Identity", configFile},
+		{"Private key (never share it)", "keys/" + privateFile},
+		{"Public key", "keys/" + publicFile},
+		{"Registrations", "registrations/"},
+		{"Inbox", "messages/inbox/"},
+		{"Sent", "messages/sent/"},
+	} {
 		line("| ", f[0], " | `", filepath.Join(b.Dir, filepath.FromSlash(f[1])), "` |")
 	}
-	line("\n## Quick Commands\n\n```\nsignalbox mail fetch\nsignalbox mail inbox\nsignalbox mail read ID\nsignalbox mail reply ID \"text\"\nsignalbox mail send ADDRESS \"subject\" \"text\"\n```")
+	line("\n## Quick Commands\n\n```\nsignalbox mail fetch\nsignalbox mail inbox\nsignalbox mail read ID\n" +
+		"signalbox mail reply ID \"text\"\nsignalbox mail send ADDRESS \"subject\" \"text\"\n```")
 	return p.Bytes()
 }

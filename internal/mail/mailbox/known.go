@@ -45,7 +45,9 @@ func (b *Box) readKnown() (map[string]knownSender, error) {
 // recognise compares the key of a message that verifies with the one its sender had, and
 // is why it is not believed, "" if it is. An agent of our own provider has to prove there
 // with its old key that a new one is its own: if the provider has it, it has.
-func (b *Box) recognise(ctx context.Context, known map[string]knownSender, address string, key ed25519.PublicKey, r *Registration) string {
+func (b *Box) recognise(ctx context.Context, known map[string]knownSender, address string, key ed25519.PublicKey,
+	r *Registration,
+) string {
 	address = strings.ToLower(address)
 	all := amp.Fingerprints(key)
 	before, ok := known[address]
@@ -57,7 +59,8 @@ func (b *Box) recognise(ctx context.Context, known map[string]knownSender, addre
 	case !slices.Contains(all, before.Fingerprint):
 		before.Offered = all[0]
 		known[address] = before
-		return "its key is " + all[0] + ", and was " + before.Fingerprint + " before; if the sender has changed it, run `signalbox mail trust " + address + "`"
+		return "its key is " + all[0] + ", and was " + before.Fingerprint +
+			" before; if the sender has changed it, run `signalbox mail trust " + address + "`"
 	}
 	return ""
 }
@@ -70,7 +73,8 @@ func (r *Registration) keyOf(ctx context.Context, address string) string {
 		return ""
 	}
 	var agent struct{ Fingerprint string }
-	_ = newCaller(r.apiKey).call(ctx, http.MethodGet, r.APIURL+"/agents/resolve/"+url.PathEscape(address), nil, &agent) // without an answer it is not believed
+	// without an answer it is not believed
+	_ = newCaller(r.apiKey).call(ctx, http.MethodGet, r.APIURL+"/agents/resolve/"+url.PathEscape(address), nil, &agent)
 	return agent.Fingerprint
 }
 

@@ -48,7 +48,8 @@ func TestASenderWithAnotherKeyIsNotBelieved(t *testing.T) {
 	if _, err := b.Accept("eve@acme.other.example"); !fault.Is(err, fault.NotFound) {
 		t.Errorf("nothing to accept: %v", err)
 	}
-	if took, err := b.Accept("Carol@acme.other.example"); err != nil || took.Before != fingerprint(carol) || took.Now != fingerprint(other) {
+	if took, err := b.Accept("Carol@acme.other.example"); err != nil || took.Before != fingerprint(carol) ||
+		took.Now != fingerprint(other) {
 		t.Errorf("%+v %v", took, err)
 	}
 	if got := trust(sample{by: other}); got.Trust != Verified {

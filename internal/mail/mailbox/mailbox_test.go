@@ -20,10 +20,12 @@ func TestAnotherProviderIsUsedThroughItsPublicEndpoints(t *testing.T) {
 	s := newStranger(t)
 	b := reopen(t, bobAt(t, s))
 	r := b.Registrations[0]
-	if r.Provider != "other.example" || r.APIURL != s.URL+"/v1" || r.Tenant != "acme" || b.Address != "bob@acme.other.example" {
+	if r.Provider != "other.example" || r.APIURL != s.URL+"/v1" || r.Tenant != "acme" ||
+		b.Address != "bob@acme.other.example" {
 		t.Errorf("%+v %+v", r, b.Address)
 	}
-	sent, err := b.Send(t.Context(), Draft{To: "carol", Subject: `back\slash`, Body: "héllo <b>", Context: []byte(`{"z":1.0,"a":2}`)})
+	sent, err := b.Send(t.Context(),
+		Draft{To: "carol", Subject: `back\slash`, Body: "héllo <b>", Context: []byte(`{"z":1.0,"a":2}`)})
 	if err != nil || sent.ID != "msg_1_abcd" || sent.To != "carol@acme.other.example" {
 		t.Fatalf("%+v %v", sent, err)
 	}
@@ -34,7 +36,10 @@ func TestAnotherProviderIsUsedThroughItsPublicEndpoints(t *testing.T) {
 	if err := json.Unmarshal([]byte(s.bodies["POST /v1/route"]), &body); err != nil {
 		t.Fatal(err)
 	}
-	signed := amp.Signed{From: []string{b.Address}, To: []string{body.To}, Subject: body.Subject, Priority: body.Priority, Payload: body.Payload, Signature: body.Signature}
+	signed := amp.Signed{
+		From: []string{b.Address}, To: []string{body.To}, Subject: body.Subject, Priority: body.Priority,
+		Payload: body.Payload, Signature: body.Signature,
+	}
 	if _, _, ok := signed.Verify(keyOf(t, publicPEM(b.key))); !ok || !strings.Contains(string(body.Payload), "héllo <b>") {
 		t.Errorf("what was sent does not verify: %s", s.bodies["POST /v1/route"])
 	}
@@ -50,19 +55,33 @@ func TestWhatIsFetchedIsJudged(t *testing.T) {
 		trust Trust
 		why   string
 	}{
-		"of the same tenant":            {sample{}, Verified, ""},
-		"of another tenant":             {sample{from: "carol@mars.other.example"}, External, ""},
-		"of another provider":           {sample{from: "carol@acme.crabmail.ai"}, External, ""},
-		"with the domain of a default":  {sample{from: "carol@acme.aimaestro.local", to: "bob@acme.aimaestro.local"}, Verified, ""},
-		"changed on the way":            {sample{forge: true}, Untrusted, "does not verify"},
-		"for somebody else":             {sample{to: "dave@acme.other.example"}, Untrusted, "another address"},
-		"for another provider":          {sample{to: "bob@acme.crabmail.ai"}, Untrusted, "another address"},
-		"with no key":                   {sample{key: "nonsense"}, Untrusted, "key is missing"},
-		"which the provider distrusts":  {sample{local: `{"security":{"trust":"untrusted"}}`}, Untrusted, "provider does not trust"},
-		"which the provider calls far":  {sample{local: `{"security":{"trust":"external"}}`}, External, ""},
-		"which the provider calls near": {sample{from: "carol@mars.other.example", local: `{"security":{"trust":"verified"}}`}, External, ""},
-		"not signed":                    {sample{unsigned: true, local: `{"security":{"trust":"verified"}}`}, Untrusted, "not signed"},
-		"forged, whatever is said":      {sample{forge: true, local: `{"security":{"trust":"verified"},"status":"read"}`}, Untrusted, "does not verify"},
+		"of the same tenant":  {sample{}, Verified, ""},
+		"of another tenant":   {sample{from: "carol@mars.other.example"}, External, ""},
+		"of another provider": {sample{from: "carol@acme.crabmail.ai"}, External, ""},
+		"with the domain of a default": {
+			sample{from: "carol@acme.aimaestro.local", to: "bob@acme.aimaestro.local"},
+			Verified,
+			"",
+		},
+		"changed on the way":   {sample{forge: true}, Untrusted, "does not verify"},
+		"for somebody else":    {sample{to: "dave@acme.other.example"}, Untrusted, "another address"},
+		"for another provider": {sample{to: "bob@acme.crabmail.ai"}, Untrusted, "another address"},
+		"with no key":          {sample{key: "nonsense"}, Untrusted, "key is missing"},
+		"which the provider distrusts": {
+			sample{local: `{"security":{"trust":"untrusted"}}`},
+			Untrusted,
+			"provider does not trust",
+		},
+		"which the provider calls far": {sample{local: `{"security":{"trust":"external"}}`}, External, ""},
+		"which the provider calls near": {sample{
+			from:  "carol@mars.other.example",
+			local: `{"security":{"trust":"verified"}}`,
+		}, External, ""},
+		"not signed": {sample{unsigned: true, local: `{"security":{"trust":"verified"}}`}, Untrusted, "not signed"},
+		"forged, whatever is said": {
+			sample{forge: true, local: `{"security":{"trust":"verified"},"status":"read"}`},
+			Untrusted, "does not verify",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,13 +97,15 @@ func TestWhatIsFetchedIsJudged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m.Security.Trust != c.trust || !strings.Contains(m.Security.Reason, c.why) || c.why == "" != (m.Security.Reason == "") || m.Read {
+			if m.Security.Trust != c.trust || !strings.Contains(m.Security.Reason, c.why) ||
+				c.why == "" != (m.Security.Reason == "") || m.Read {
 				t.Errorf("%+v", m.Security)
 			}
 			if wrapped := strings.HasPrefix(m.Text(), "<external-content "); wrapped == (c.trust == Verified) {
 				t.Errorf("%s", m.Text())
 			}
-			if !strings.Contains(string(m.Payload.Context), "12345678901234567890") || !strings.Contains(string(m.Payload.Context), "1.0") {
+			if !strings.Contains(string(m.Payload.Context), "12345678901234567890") ||
+				!strings.Contains(string(m.Payload.Context), "1.0") {
 				t.Errorf("the payload is another: %s", m.Payload.Context)
 			}
 		})
@@ -144,7 +165,8 @@ func TestAHostileProviderWritesNowhereElse(t *testing.T) {
 	for _, id := range []string{"../../../evil", "a", "msg_1_aaaa/../../x", "", "msg\x00"} {
 		s.queueUp(sample{id: id})
 	}
-	s.queue = append(s.queue, `{"id":"msg_1_bbbb","envelope":7}`, `{"id":"msg_1_cccc","envelope":{"id":"msg_1_cccc"},"payload":[]}`)
+	s.queue = append(s.queue, `{"id":"msg_1_bbbb","envelope":7}`,
+		`{"id":"msg_1_cccc","envelope":{"id":"msg_1_cccc"},"payload":[]}`)
 	s.ids = append(s.ids, "msg_1_bbbb", "msg_1_cccc")
 	s.queueUp(sample{id: "msg_1_aaaa", from: "../../../evil@x"})
 	got, err := b.Fetch(t.Context(), Fetching{})
@@ -190,7 +212,10 @@ func TestAttachmentsOfStrangers(t *testing.T) {
 	b := bobAt(t, s)
 	elsewhere := newStranger(t)
 	elsewhere.answers["GET /f"], s.answers["GET /f"] = "secret", "secret"
-	good := Attachment{ID: "att_1_a", Filename: "../../x y.txt", Size: 6, Digest: digest([]byte("secret")), URL: s.URL + "/f", ScanStatus: "clean"}
+	good := Attachment{
+		ID: "att_1_a", Filename: "../../x y.txt", Size: 6, Digest: digest([]byte("secret")),
+		URL: s.URL + "/f", ScanStatus: "clean",
+	}
 	m := &Message{Envelope: Envelope{ID: "msg_1_aaaa", To: b.Address}}
 	path, err := b.Download(t.Context(), m, good, "", false)
 	if err != nil || path != filepath.Join(b.Dir, "attachments", "msg_1_aaaa", "_.._x_y.txt") {
@@ -248,7 +273,8 @@ func TestKeysThatChangeHalfway(t *testing.T) {
 		Key   string `json:"new_public_key"`
 		Proof string
 	}
-	if err := json.Unmarshal([]byte(s.bodies[rotate]), &sent); err != nil || !cmp.Equal(keyOf(t, sent.Key), public(b.key)) {
+	if err := json.Unmarshal([]byte(s.bodies[rotate]), &sent); err != nil ||
+		!cmp.Equal(keyOf(t, sent.Key), public(b.key)) {
 		t.Errorf("%+v %v", sent, err)
 	}
 	if err := b.Rotate(t.Context()); err == nil || reopen(t, b).Fingerprint() != next {
@@ -271,21 +297,25 @@ func TestFoldersOfOtherClients(t *testing.T) {
 	}
 	agent := func(dir, name string) {
 		write(dir, "keys/private.pem", string(private))
-		write(dir, configFile, `{"version":"1.1","agent":{"name":"`+name+`","tenant":"acme","address":"`+name+`@acme.other.example","createdAt":"2025"},"provider":{"domain":"other.example","maestro_url":"http://x"},"mine":{"keep":1.0}}`)
+		write(dir, configFile, `{"version":"1.1","agent":{"name":"`+name+`","tenant":"acme","address":"`+name+
+			`@acme.other.example","createdAt":"2025"},"provider":{"domain":"other.example","maestro_url":"http://x"},"mine":{"keep":1.0}}`)
 	}
 	root := t.TempDir()
 	agent(filepath.Join(root, "agents", "alice"), "alice")
 	agent(filepath.Join(root, "agents", "4576852d"), "bob")
 	write(root, "agents/.index.json", `{"bob":"4576852d","evil":"../.."}`)
-	write(filepath.Join(root, "agents", "alice"), "registrations/other.example.json", `{"provider":"other.example","apiUrl":"http://127.0.0.1:9","agentName":"alice","tenant":"acme","address":"alice@acme.other.example","apiKey":"k","providerAgentId":"7","fingerprint":"f","registeredAt":"2025","odd":[1.0]}`)
-	write(filepath.Join(root, "agents", "4576852d"), "registrations/other.example.json", `{"provider":"other.example","api_url":"http://127.0.0.1:9/api/v1/","address":"bob@acme.other.example","agent_id":"7","api_key":"k"}`)
+	write(filepath.Join(root, "agents", "alice"), "registrations/other.example.json",
+		`{"provider":"other.example","apiUrl":"http://127.0.0.1:9","agentName":"alice","tenant":"acme","address":"alice@acme.other.example","apiKey":"k","providerAgentId":"7","fingerprint":"f","registeredAt":"2025","odd":[1.0]}`)
+	write(filepath.Join(root, "agents", "4576852d"), "registrations/other.example.json",
+		`{"provider":"other.example","api_url":"http://127.0.0.1:9/api/v1/","address":"bob@acme.other.example","agent_id":"7","api_key":"k"}`)
 	for _, name := range []string{"alice", "Bob"} {
 		b, err := Open(Where{Root: root, Agent: name})
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := &b.Registrations[0]
-		if !strings.EqualFold(b.Name, name) || r.apiKey != "k" || r.AgentID != "7" || r.Tenant != "acme" || !strings.HasSuffix(r.APIURL, "/v1") {
+		if !strings.EqualFold(b.Name, name) || r.apiKey != "k" || r.AgentID != "7" || r.Tenant != "acme" ||
+			!strings.HasSuffix(r.APIURL, "/v1") {
 			t.Errorf("%+v %+v", b, r)
 		}
 		if err := b.writeRegistration(r); err != nil {
@@ -295,7 +325,10 @@ func TestFoldersOfOtherClients(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for path, part := range map[string]string{"agents/alice/registrations/other.example.json": "1.0", "agents/alice/config.json": `"keep": 1.0`, "agents/4576852d/config.json": "maestro_url"} {
+	for path, part := range map[string]string{
+		"agents/alice/registrations/other.example.json": "1.0",
+		"agents/alice/config.json":                      `"keep": 1.0`, "agents/4576852d/config.json": "maestro_url",
+	} {
 		if text, err := os.ReadFile(filepath.Join(root, path)); err != nil || !strings.Contains(string(text), part) {
 			t.Errorf("%s has lost what another client wrote: %s %v", path, text, err)
 		}
@@ -332,9 +365,13 @@ func FuzzShow(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		m := Message{Envelope: Envelope{From: text, Subject: text}, Payload: Payload{Message: text}, Security: Security{Trust: External}}
+		m := Message{
+			Envelope: Envelope{From: text, Subject: text}, Payload: Payload{Message: text},
+			Security: Security{Trust: External},
+		}
 		shown := strings.ToLower(m.Text())
-		if strings.Count(shown, "<external-content") != 1 || strings.Count(shown, "</external-content") != 1 || !strings.HasSuffix(shown, "\n</external-content>") {
+		if strings.Count(shown, "<external-content") != 1 || strings.Count(shown, "</external-content") != 1 ||
+			!strings.HasSuffix(shown, "\n</external-content>") {
 			t.Errorf("%q", shown)
 		}
 	})

@@ -166,7 +166,9 @@ func (b *Box) Find(folder, id string) (*Message, error) {
 	}
 	found, err := filepath.Glob(filepath.Join(glob(b.Dir), "messages", folder, "*", id+".json"))
 	if err != nil || len(found) == 0 {
-		return nil, fault.New(fault.NotFound, "There is no message %s here. `signalbox mail inbox --all` lists what there is, and `signalbox mail fetch` gets what waits.", id)
+		return nil, fault.New(fault.NotFound,
+			"There is no message %s here. `signalbox mail inbox --all` lists what there is, "+
+				"and `signalbox mail fetch` gets what waits.", id)
 	}
 	m, err := readMessage(found[0])
 	if err != nil {

@@ -30,12 +30,15 @@ type caller struct {
 }
 
 func newCaller(key string) *caller {
-	return &caller{key: key, http: &http.Client{Timeout: callTime, CheckRedirect: func(r *http.Request, via []*http.Request) error {
-		if len(via) > 2 || via[0].URL.Scheme == "https" && r.URL.Scheme != "https" {
-			return errors.New("it redirects too often, or to a place that is not encrypted")
-		}
-		return nil
-	}}}
+	return &caller{
+		key: key,
+		http: &http.Client{Timeout: callTime, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			if len(via) > 2 || via[0].URL.Scheme == "https" && r.URL.Scheme != "https" {
+				return errors.New("it redirects too often, or to a place that is not encrypted")
+			}
+			return nil
+		}},
+	}
 }
 
 // call sends a request with a JSON body, and decodes the answer; nil for none.
@@ -50,7 +53,8 @@ func (c *caller) call(ctx context.Context, method, address string, body, answer 
 	}
 	req, err := http.NewRequestWithContext(ctx, method, address, content)
 	if err != nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" {
-		return fault.New(fault.InvalidField, "A provider's address should look like https://mail.example.com, and is %.200q.", address)
+		return fault.New(fault.InvalidField, "A provider's address should look like https://mail.example.com, and is %.200q.",
+			address)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if c.key != "" {
@@ -61,7 +65,8 @@ func (c *caller) call(ctx context.Context, method, address string, body, answer 
 		return err
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
-		return fault.Wrap(err, fault.Internal, "%s answers, and not as a mail provider does. Check the address.", req.URL.Host)
+		return fault.Wrap(err, fault.Internal, "%s answers, and not as a mail provider does. Check the address.",
+			req.URL.Host)
 	}
 	return nil
 }
@@ -109,7 +114,8 @@ func readError(host string, res *http.Response, text []byte) error {
 	if len(e.Suggestions) > 0 && !strings.Contains(message, e.Suggestions[0]) {
 		message += " Free are: " + plain(strings.Join(e.Suggestions, ", "), 200) + "."
 	}
-	out := fault.New(fault.Code(plain(e.Error, 64)), "%s", message).About(plain(e.Field, 64)).With("status", res.StatusCode)
+	out := fault.New(fault.Code(plain(e.Error, 64)), "%s", message).About(plain(e.Field, 64)).With("status",
+		res.StatusCode)
 	for name, value := range e.Details {
 		_ = out.With(plain(name, 64), value)
 	}
@@ -167,7 +173,8 @@ func discover(ctx context.Context, base string) (found, error) {
 // sameCare refuses to go on without encryption where it began with it: a key follows.
 func sameCare(from, to string) error {
 	if strings.HasPrefix(from, "https:") && !strings.HasPrefix(to, "https:") {
-		return fault.New(fault.InvalidField, "%s says that its API is at %.200q, which is not encrypted. That is refused.", from, to)
+		return fault.New(fault.InvalidField, "%s says that its API is at %.200q, which is not encrypted. That is refused.",
+			from, to)
 	}
 	return nil
 }

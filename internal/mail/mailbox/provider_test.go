@@ -66,7 +66,11 @@ func (s *stranger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case call == "GET /v1/messages/pending":
 		_, _ = w.Write([]byte(`{"messages":[` + strings.Join(s.queue, ",") + `],"count":` + `0}`))
 	case call == "POST /v1/register":
-		_, _ = w.Write([]byte(`{"address":"bob@acme.other.example","agent_id":"7","api_key":"amp_live_sk_1","provider":{"name":"other.example"}}`))
+		_, _ = w.Write(
+			[]byte(
+				`{"address":"bob@acme.other.example","agent_id":"7","api_key":"amp_live_sk_1","provider":{"name":"other.example"}}`,
+			),
+		)
 	case call == "POST /v1/route":
 		_, _ = w.Write([]byte(`{"id":"msg_1_abcd","status":"delivered","method":"local","unknown":1}`))
 	default:
@@ -101,7 +105,10 @@ func (s *stranger) queueUp(m sample) {
 	if m.key == "" {
 		m.key = hex.EncodeToString(public(m.by))
 	}
-	signature, err := amp.Signed{From: []string{m.from}, To: []string{m.to}, Subject: "s", Priority: "normal", Payload: []byte(m.payload)}.Sign(m.by)
+	signature, err := amp.Signed{
+		From: []string{m.from}, To: []string{m.to}, Subject: "s", Priority: "normal",
+		Payload: []byte(m.payload),
+	}.Sign(m.by)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -118,7 +125,9 @@ func (s *stranger) queueUp(m sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ids = append(s.ids, m.id)
-	s.queue = append(s.queue, `{"id":`+quote(m.id)+`,"envelope":{"id":`+quote(m.id)+`,"from":`+quote(m.from)+`,"to":`+quote(m.to)+`,"subject":"s","priority":"normal","timestamp":"2025-01-30T10:00:00Z","in_reply_to":null,"signature":`+quote(signature)+`},"payload":`+m.payload+`,"sender_public_key":`+quote(m.key)+`,"local":`+m.local+`}`)
+	s.queue = append(s.queue, `{"id":`+quote(m.id)+`,"envelope":{"id":`+quote(m.id)+`,"from":`+quote(m.from)+`,"to":`+
+		quote(m.to)+`,"subject":"s","priority":"normal","timestamp":"2025-01-30T10:00:00Z","in_reply_to":null,"signature":`+
+		quote(signature)+`},"payload":`+m.payload+`,"sender_public_key":`+quote(m.key)+`,"local":`+m.local+`}`)
 }
 
 // bobAt is an agent that is registered with the stranger.

@@ -36,13 +36,16 @@ func (b *Box) register(ctx context.Context, j Joining) (Registration, error) {
 	}
 	before := b.with(at)
 	if before != nil && !j.Again {
-		return Registration{}, fault.New(fault.AlreadyExists, "%s is registered there already, as %s. `--again` gets it a new key.", b.Name, before.Address)
+		return Registration{},
+			fault.New(fault.AlreadyExists, "%s is registered there already, as %s. `--again` gets it a new key.", b.Name,
+				before.Address)
 	}
 	body, as := b.application(ctx, j, at, before)
 	var a answer
 	url := at.endpoint + "/register"
 	err = as.call(ctx, http.MethodPost, url, body, &a)
-	if status := statusOf(err); (status == http.StatusUnauthorized || status == http.StatusConflict) && at.provider != "" && body["tenant"] != "" {
+	if status := statusOf(err); (status == http.StatusUnauthorized || status == http.StatusConflict) &&
+		at.provider != "" && body["tenant"] != "" {
 		// It may only want to see that the key is ours.
 		first := err
 		b.prove(body, at.provider)
@@ -125,7 +128,8 @@ func (b *Box) prove(body map[string]any, provider string) {
 	tenant, _ := body["tenant"].(string)
 	now := b.now().Unix()
 	address := amp.Address{Name: b.Name, Tenant: tenant, Provider: provider}
-	body["proof"] = base64.StdEncoding.EncodeToString(ed25519.Sign(b.key, amp.RegistrationProof(provider, address.String(), now)))
+	body["proof"] = base64.StdEncoding.EncodeToString(ed25519.Sign(b.key,
+		amp.RegistrationProof(provider, address.String(), now)))
 	body["proof_timestamp"] = now
 }
 
@@ -133,7 +137,8 @@ func (b *Box) prove(body map[string]any, provider string) {
 func (b *Box) keep(at found, a answer) (Registration, error) {
 	r := Registration{
 		Provider: a.Provider.Name, Address: a.Address, Short: a.Short, AgentID: plain(a.AgentID, 128), Tenant: a.Tenant,
-		APIURL: apiBase(a.Provider.Endpoint), RouteURL: a.Provider.RouteURL, Fingerprint: b.Fingerprint(), RegisteredAt: b.stamp(), apiKey: a.APIKey,
+		APIURL: apiBase(a.Provider.Endpoint), RouteURL: a.Provider.RouteURL, Fingerprint: b.Fingerprint(),
+		RegisteredAt: b.stamp(), apiKey: a.APIKey,
 	}
 	if r.Provider == "" {
 		r.Provider = at.provider
@@ -149,7 +154,9 @@ func (b *Box) keep(at found, a answer) (Registration, error) {
 		err = checkDomain(r.Provider)
 	}
 	if err != nil || r.apiKey == "" {
-		return r, fault.Wrap(err, fault.Internal, "The provider at %s answers, and not with an address, a provider and a key. Check that it is a mail provider.", at.base)
+		return r, fault.Wrap(err, fault.Internal,
+			"The provider at %s answers, and not with an address, a provider and a key. Check that it is a mail provider.",
+			at.base)
 	}
 	for _, url := range []string{r.APIURL, r.RouteURL} {
 		if err := sameCare(at.base, url); err != nil {

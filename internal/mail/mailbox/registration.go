@@ -64,9 +64,12 @@ func (b *Box) readRegistrations() error {
 			return unreadable(err, b.registrationFile(domain))
 		}
 		r := Registration{
-			Provider: domain, Address: o.text("address"), Short: o.text("shortAddress", "short_address"), Tenant: o.text("tenant"),
-			AgentID: o.text("providerAgentId", "agent_id"), APIURL: apiBase(o.text("apiUrl", "api_url")), RouteURL: o.text("routeUrl", "route_url"),
-			Fingerprint: o.text("fingerprint"), RegisteredAt: o.text("registeredAt", "registered_at"), apiKey: o.text("apiKey", "api_key"), rest: o,
+			Provider: domain, Address: o.text("address"), Short: o.text("shortAddress", "short_address"),
+			Tenant:  o.text("tenant"),
+			AgentID: o.text("providerAgentId", "agent_id"), APIURL: apiBase(o.text("apiUrl", "api_url")),
+			RouteURL:    o.text("routeUrl", "route_url"),
+			Fingerprint: o.text("fingerprint"), RegisteredAt: o.text("registeredAt", "registered_at"),
+			apiKey: o.text("apiKey", "api_key"), rest: o,
 		}
 		a, err := r.domains().Parse(r.Address)
 		if err != nil {

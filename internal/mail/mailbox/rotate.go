@@ -60,11 +60,13 @@ func (b *Box) announce(ctx context.Context, r *Registration) error {
 		APIKey string `json:"api_key"`
 	}
 	err := as.call(ctx, http.MethodPost, r.APIURL+"/auth/rotate-keys", map[string]string{
-		"new_public_key": pem, "key_algorithm": "Ed25519", "proof": base64.StdEncoding.EncodeToString(ed25519.Sign(b.key, []byte(pem))),
+		"new_public_key": pem, "key_algorithm": "Ed25519",
+		"proof": base64.StdEncoding.EncodeToString(ed25519.Sign(b.key, []byte(pem))),
 	}, &out)
 	if err != nil {
 		var me struct{ Fingerprint string }
-		if e := as.call(ctx, http.MethodGet, r.APIURL+"/agents/me", nil, &me); e == nil && me.Fingerprint == fingerprint(b.next) {
+		if e := as.call(ctx, http.MethodGet, r.APIURL+"/agents/me", nil, &me); e == nil &&
+			me.Fingerprint == fingerprint(b.next) {
 			return nil
 		}
 		return err

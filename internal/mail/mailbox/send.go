@@ -60,10 +60,12 @@ func (b *Box) Send(ctx context.Context, d Draft) (Receipt, error) {
 		return Receipt{}, err
 	}
 	if d.Context != nil && (!json.Valid(d.Context) || strings.TrimSpace(string(d.Context))[0] != '{') {
-		return Receipt{}, fault.New(fault.InvalidField, "The context should be a JSON object, such as {\"task_id\": \"12345\"}.")
+		return Receipt{},
+			fault.New(fault.InvalidField, "The context should be a JSON object, such as {\"task_id\": \"12345\"}.")
 	}
 	if d.InReplyTo != "" && !amp.IDForm.MatchString(d.InReplyTo) {
-		return Receipt{}, fault.New(fault.InvalidField, "A message's id should look like msg_1706648400_abc123, and is %.80q.", d.InReplyTo)
+		return Receipt{},
+			fault.New(fault.InvalidField, "A message's id should look like msg_1706648400_abc123, and is %.80q.", d.InReplyTo)
 	}
 	as := newCaller(r.apiKey)
 	payload := Payload{Type: cmp.Or(d.Type, "request"), Message: d.Body, Context: d.Context}
@@ -86,19 +88,25 @@ type flat struct {
 	Options        map[string]bool `json:"options,omitempty"`
 }
 
-func (b *Box) route(ctx context.Context, as *caller, r *Registration, to string, d Draft, payload Payload) (Receipt, error) {
+func (b *Box) route(ctx context.Context, as *caller, r *Registration, to string, d Draft, payload Payload) (Receipt,
+	error,
+) {
 	text, err := encode(payload, "")
 	if err != nil {
 		return Receipt{}, err
 	}
 	body := flat{
-		To: to, Subject: d.Subject, Priority: cmp.Or(d.Priority, "normal"), Payload: text, InReplyTo: d.InReplyTo, ThreadID: d.ThreadID,
+		To: to, Subject: d.Subject, Priority: cmp.Or(d.Priority, "normal"), Payload: text, InReplyTo: d.InReplyTo,
+		ThreadID:       d.ThreadID,
 		IdempotencyKey: cmp.Or(d.Key, "idk_"+uuid.NewString()),
 	}
 	if d.Receipt {
 		body.Options = map[string]bool{"receipt": true}
 	}
-	signed := amp.Signed{From: []string{r.Address}, To: []string{to}, Subject: d.Subject, Priority: body.Priority, InReplyTo: d.InReplyTo, Payload: text}
+	signed := amp.Signed{
+		From: []string{r.Address}, To: []string{to}, Subject: d.Subject, Priority: body.Priority,
+		InReplyTo: d.InReplyTo, Payload: text,
+	}
 	if body.Signature, err = signed.Sign(b.keyFor(r)); err != nil {
 		return Receipt{}, err
 	}
@@ -106,7 +114,8 @@ func (b *Box) route(ctx context.Context, as *caller, r *Registration, to string,
 	if err := as.call(ctx, http.MethodPost, cmp.Or(r.RouteURL, r.APIURL+"/route"), body, &out); err != nil {
 		if fault.Is(err, Unreachable) && len(d.Files) == 0 {
 			e := fault.From(err)
-			e.Message += " If it broke off after the message was sent, this does not send it twice: --idempotency-key " + body.IdempotencyKey
+			e.Message += " If it broke off after the message was sent, this does not send it twice: --idempotency-key " +
+				body.IdempotencyKey
 		}
 		return Receipt{}, err
 	}
@@ -118,15 +127,22 @@ func (b *Box) route(ctx context.Context, as *caller, r *Registration, to string,
 // keepSent keeps a copy under the provider's id, which replies quote.
 func (b *Box) keepSent(r *Registration, body flat, sent Receipt) error {
 	if !amp.IDForm.MatchString(sent.ID) {
-		return fault.New(fault.Internal, "%s took the message, and calls it %.80q, under which no copy can be kept.", r.Provider, sent.ID)
+		return fault.New(fault.Internal, "%s took the message, and calls it %.80q, under which no copy can be kept.",
+			r.Provider, sent.ID)
 	}
 	now := b.stamp()
 	file := map[string]any{
-		"id":       sent.ID,
-		"envelope": Envelope{"amp/0.1", sent.ID, r.Address, body.To, body.Subject, body.Priority, now, body.Signature, cmp.Or(body.ThreadID, sent.ID), body.InReplyTo, ""},
+		"id": sent.ID,
+		"envelope": Envelope{
+			"amp/0.1", sent.ID, r.Address, body.To, body.Subject, body.Priority, now, body.Signature,
+			cmp.Or(body.ThreadID, sent.ID), body.InReplyTo, "",
+		},
 		"payload":  body.Payload,
 		"metadata": map[string]any{"status": sent.Status},
-		"local":    map[string]any{"sent_at": now, "status": sent.Status, "delivery_method": sent.Method, "security": Security{Trust: Verified, Flags: []string{}, VerifiedAt: now}},
+		"local": map[string]any{
+			"sent_at": now, "status": sent.Status, "delivery_method": sent.Method,
+			"security": Security{Trust: Verified, Flags: []string{}, VerifiedAt: now},
+		},
 	}
 	return writeJSON(b.messageFile(Sent, body.To, sent.ID), file, 0o600)
 }

@@ -32,7 +32,9 @@ const ahead = time.Minute
 
 // judge verifies a message that came through a registration. What the provider thinks of
 // it can only lower the trust.
-func (b *Box) judge(ctx context.Context, m *Message, senderKey string, r *Registration, known map[string]knownSender) Security {
+func (b *Box) judge(ctx context.Context, m *Message, senderKey string, r *Registration,
+	known map[string]knownSender,
+) Security {
 	now := b.now()
 	s := Security{Trust: Untrusted, Flags: m.scan()}
 	theirs := m.Security
@@ -55,7 +57,8 @@ func (b *Box) judge(ctx context.Context, m *Message, senderKey string, r *Regist
 	}
 	s.Trust, s.VerifiedAt = External, now.UTC().Format("2006-01-02T15:04:05Z")
 	from, _ := r.domains().Parse(m.Envelope.From) // it was parsed before
-	if home := r.domains().Home(from); home.Provider == r.Provider && home.Tenant == r.Tenant && provider != string(External) {
+	if home := r.domains().Home(from); home.Provider == r.Provider && home.Tenant == r.Tenant &&
+		provider != string(External) {
 		s.Trust = Verified
 	}
 	return s
@@ -83,7 +86,10 @@ func (m *Message) doubt(senderKey string, r *Registration, now time.Time) string
 	if priority == "" {
 		priority = "normal"
 	}
-	signed := amp.Signed{From: []string{e.From}, To: []string{e.To}, Subject: e.Subject, Priority: priority, InReplyTo: e.InReplyTo, Payload: m.payloadBytes(), Signature: e.Signature}
+	signed := amp.Signed{
+		From: []string{e.From}, To: []string{e.To}, Subject: e.Subject, Priority: priority,
+		InReplyTo: e.InReplyTo, Payload: m.payloadBytes(), Signature: e.Signature,
+	}
 	if _, _, ok := signed.Verify(key); !ok {
 		return "the signature does not verify"
 	}
@@ -136,7 +142,8 @@ func (m *Message) Show(text string) string {
 	if len(m.Security.Flags) > 0 {
 		banner += "[SECURITY WARNING] It looks like: " + strings.Join(m.Security.Flags, ", ") + ".\n"
 	}
-	return `<external-content source="` + source + `" sender="` + m.Sender() + `" trust="` + string(m.Security.Trust) + "\">\n" +
+	return `<external-content source="` + source + `" sender="` + m.Sender() + `" trust="` + string(m.Security.Trust) +
+		"\">\n" +
 		banner + "\n" + wrapper.ReplaceAllString(text, "&lt;$1") + "\n</external-content>"
 }
 
@@ -153,7 +160,8 @@ func (m *Message) Text() string {
 		b.WriteString("\n\nContext: " + more.String())
 	}
 	for _, a := range m.Payload.Attachments {
-		b.WriteString("\n\nAttachment " + plain(a.ID, 128) + ": " + plain(a.Filename, 255) + ", " + plain(a.ContentType, 100) + ", " + strconv.FormatInt(a.Size, 10) + " bytes, " + plain(a.ScanStatus, 32))
+		b.WriteString("\n\nAttachment " + plain(a.ID, 128) + ": " + plain(a.Filename, 255) + ", " +
+			plain(a.ContentType, 100) + ", " + strconv.FormatInt(a.Size, 10) + " bytes, " + plain(a.ScanStatus, 32))
 	}
 	return m.Show(b.String())
 }

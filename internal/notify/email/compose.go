@@ -21,9 +21,11 @@ type content struct {
 func (c content) page() string {
 	var out strings.Builder
 	text := html.EscapeString
-	out.WriteString("<!doctype html>\n<html><body style=\"font-family: sans-serif\">\n<h3>" + text(c.Headline) + "</h3>\n<table cellpadding=\"4\">\n")
+	out.WriteString("<!doctype html>\n<html><body style=\"font-family: sans-serif\">\n<h3>" + text(c.Headline) +
+		"</h3>\n<table cellpadding=\"4\">\n")
 	for _, line := range c.Lines {
-		out.WriteString("<tr><td valign=\"top\"><b>" + text(line.Name) + "</b></td><td style=\"white-space: pre-wrap\">" + text(line.Text) + "</td></tr>\n")
+		out.WriteString("<tr><td valign=\"top\"><b>" + text(line.Name) + "</b></td><td style=\"white-space: pre-wrap\">" +
+			text(line.Text) + "</td></tr>\n")
 	}
 	out.WriteString("</table>\n<p><a href=\"" + text(c.Link) + "\">" + text(c.Link) + "</a></p>\n</body></html>\n")
 	return out.String()

@@ -66,14 +66,16 @@ func NewMailboxes(o Options) ([]*Mailbox, error) {
 	}
 	from, err := mail.ParseAddress(o.From)
 	if err != nil {
-		return nil, fault.New(fault.InvalidConfig, "notify.email.from should be an address, such as signalbox@example.com.").About("notify.email.from")
+		return nil, fault.New(fault.InvalidConfig,
+			"notify.email.from should be an address, such as signalbox@example.com.").About("notify.email.from")
 	}
 	_, domain, _ := strings.Cut(from.Address, "@")
 	var all []*Mailbox
 	for _, address := range o.To {
 		to, err := mail.ParseAddress(address)
 		if err != nil {
-			return nil, fault.New(fault.InvalidConfig, "notify.email.to should be addresses, such as ann@example.com, and has %.80q.", address).About("notify.email.to")
+			return nil, fault.New(fault.InvalidConfig,
+				"notify.email.to should be addresses, such as ann@example.com, and has %.80q.", address).About("notify.email.to")
 		}
 		all = append(all, &Mailbox{server: at, from: from.String(), to: to.Address, domain: domain, options: o})
 	}
@@ -82,7 +84,9 @@ func NewMailboxes(o Options) ([]*Mailbox, error) {
 
 // parse reads the address of the mail server. It is never repeated in an error.
 func parse(address string) (server, error) {
-	wrong := fault.New(fault.InvalidConfig, "notify.email.smtp should be the address of a mail server, such as smtp://user:password@mail.example.com:587, or smtps:// for TLS from the start.").About("notify.email.smtp")
+	wrong := fault.New(fault.InvalidConfig,
+		"notify.email.smtp should be the address of a mail server, such as smtp://user:password@mail.example.com:587, or "+
+			"smtps:// for TLS from the start.").About("notify.email.smtp")
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || u.Scheme != "smtp" && u.Scheme != "smtps" || strings.Trim(u.Path, "/") != "" {
 		return server{}, wrong

@@ -25,14 +25,20 @@ const smtpTime = 10 * time.Second
 func (b *Mailbox) Send(ctx context.Context, m notify.Message) deliver.Result {
 	msg, messageID, err := b.compose(m)
 	if err != nil {
-		return deliver.Result{Verdict: deliver.Hopeless, Class: "invalid", Text: "The message cannot be written as an e-mail. Check notify.email.from and notify.email.to."}
+		return deliver.Result{
+			Verdict: deliver.Hopeless, Class: "invalid",
+			Text: "The message cannot be written as an e-mail. Check notify.email.from and notify.email.to.",
+		}
 	}
 	line := &connection{}
 	defer line.close()
 	defer context.AfterFunc(ctx, line.close)()
 	client, err := b.client(line)
 	if err != nil {
-		return deliver.Result{Class: "invalid", Text: "The mail server cannot be called as it is configured. Check notify.email.smtp."}
+		return deliver.Result{
+			Class: "invalid",
+			Text:  "The mail server cannot be called as it is configured. Check notify.email.smtp.",
+		}
 	}
 	server, err := client.DialToSMTPClientWithContext(ctx)
 	if err != nil {
@@ -76,25 +82,32 @@ func (c *connection) close() {
 func (b *Mailbox) client(line *connection) (*gomail.Client, error) {
 	// To this machine a plain connection is allowed, so a certificate that nobody signed
 	// is no worse.
-	config := &tls.Config{ServerName: b.host, RootCAs: b.options.Roots, MinVersion: tls.VersionTLS12, InsecureSkipVerify: b.local}
+	config := &tls.Config{
+		ServerName: b.host, RootCAs: b.options.Roots, MinVersion: tls.VersionTLS12,
+		InsecureSkipVerify: b.local,
+	}
 	policy := gomail.TLSMandatory
 	if b.local || b.implicit {
 		policy = gomail.TLSOpportunistic
 	}
 	options := []gomail.Option{
-		gomail.WithPort(b.port), gomail.WithTimeout(smtpTime), gomail.WithHELO(b.domain), gomail.WithTLSConfig(config), gomail.WithTLSPolicy(policy),
+		gomail.WithPort(b.port), gomail.WithTimeout(smtpTime), gomail.WithHELO(b.domain), gomail.WithTLSConfig(config),
+		gomail.WithTLSPolicy(policy),
 		gomail.WithDialContextFunc(func(dialling context.Context, network, address string) (net.Conn, error) {
 			return b.dial(dialling, line, config, network, address)
 		}),
 	}
 	if b.username.Reveal() != "" {
-		options = append(options, gomail.WithSMTPAuth(gomail.SMTPAuthAutoDiscover), gomail.WithUsername(b.username.Reveal()), gomail.WithPassword(b.password.Reveal()))
+		options = append(options, gomail.WithSMTPAuth(gomail.SMTPAuthAutoDiscover), gomail.WithUsername(b.username.Reveal()),
+			gomail.WithPassword(b.password.Reveal()))
 	}
 	return gomail.NewClient(b.host, options...)
 }
 
 // dial connects, and with TLS from the start shakes hands.
-func (b *Mailbox) dial(ctx context.Context, line *connection, config *tls.Config, network, address string) (net.Conn, error) {
+func (b *Mailbox) dial(ctx context.Context, line *connection, config *tls.Config, network, address string) (net.Conn,
+	error,
+) {
 	dial := b.options.Dial
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
@@ -115,15 +128,23 @@ func (b *Mailbox) dial(ctx context.Context, line *connection, config *tls.Config
 // kept: some repeat what they were told.
 func judgeStart(err error, connected bool) deliver.Result {
 	if answer, ok := errors.AsType[*textproto.Error](err); ok {
-		r := deliver.Result{Status: answer.Code, Class: "status", Text: fmt.Sprintf("The mail server answered %d.", answer.Code)}
+		r := deliver.Result{
+			Status: answer.Code, Class: "status",
+			Text: fmt.Sprintf("The mail server answered %d.", answer.Code),
+		}
 		if answer.Code == 535 || answer.Code == 534 || answer.Code == 530 {
-			r.Class, r.Text = "refused", fmt.Sprintf("The mail server answered %d: it does not accept the name and password in notify.email.smtp.", answer.Code)
+			r.Class, r.Text = "refused", fmt.Sprintf("The mail server answered %d: it does not accept the name and "+
+				"password in notify.email.smtp.", answer.Code)
 		}
 		return r
 	}
 	r := deliver.ExplainDial(err)
 	if r.Class == "broken" && connected && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-		return deliver.Result{Class: "tls", Text: "The mail server offers no STARTTLS, or no safe way to log in, and nothing is said over a connection that others can read."}
+		return deliver.Result{
+			Class: "tls",
+			Text: "The mail server offers no STARTTLS, or no safe way to log in, and nothing is " +
+				"said over a connection that others can read.",
+		}
 	}
 	return r
 }
@@ -134,11 +155,15 @@ func judge(err error) deliver.Result {
 	if !ok || failed.ErrorCode() < http.StatusBadRequest {
 		return deliver.ExplainDial(err)
 	}
-	r := deliver.Result{Status: failed.ErrorCode(), Class: "status", Text: fmt.Sprintf("The mail server answered %d.", failed.ErrorCode())}
+	r := deliver.Result{
+		Status: failed.ErrorCode(), Class: "status",
+		Text: fmt.Sprintf("The mail server answered %d.", failed.ErrorCode()),
+	}
 	switch failed.Reason {
 	case gomail.ErrSMTPRcptTo, gomail.ErrSMTPData, gomail.ErrSMTPDataClose:
 		if failed.ErrorCode() >= 500 {
-			r.Verdict, r.Text = deliver.Hopeless, fmt.Sprintf("The mail server answered %d: it does not take this message for this address.", failed.ErrorCode())
+			r.Verdict, r.Text = deliver.Hopeless, fmt.Sprintf("The mail server answered %d: it does not take this "+
+				"message for this address.", failed.ErrorCode())
 		}
 	default:
 	}

@@ -43,10 +43,15 @@ func NewTopic(address, token wire.Secret, client *http.Client) (*Topic, error) {
 			u.Path, u.RawPath = u.Path[:at], ""
 		}
 		if (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil && topic != "" {
-			return &Topic{server: u.Scheme + "://" + u.Host + u.EscapedPath(), host: u.Host, topic: wire.NewSecret(topic), token: token, http: client}, nil
+			return &Topic{
+				server: u.Scheme + "://" + u.Host + u.EscapedPath(), host: u.Host, topic: wire.NewSecret(topic),
+				token: token, http: client,
+			}, nil
 		}
 	}
-	return nil, fault.New(fault.InvalidConfig, "notify.ntfy.url should be the address of a topic, such as https://ntfy.sh/topic, with the token in notify.ntfy.token.").About("notify.ntfy.url")
+	return nil, fault.New(fault.InvalidConfig,
+		"notify.ntfy.url should be the address of a topic, such as "+
+			"https://ntfy.sh/topic, with the token in notify.ntfy.token.").About("notify.ntfy.url")
 }
 
 // Name is the kind of channel.
@@ -88,14 +93,18 @@ func (t *Topic) Send(ctx context.Context, m notify.Message) deliver.Result {
 		text.WriteString(line.Name + ": " + line.Text + "\n")
 	}
 	body, err := wire.Marshal(published{
-		Topic: t.topic.Reveal(), Title: m.Headline(size), Message: strings.TrimSpace(text.String()), Priority: priority(m), Click: m.Link,
+		Topic: t.topic.Reveal(), Title: m.Headline(size), Message: strings.TrimSpace(text.String()), Priority: priority(m),
+		Click: m.Link,
 	})
 	if err != nil {
 		return deliver.Result{Verdict: deliver.Hopeless, Class: "internal", Text: "The message cannot be written as JSON."}
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.server, bytes.NewReader(body))
 	if err != nil {
-		return deliver.Result{Verdict: deliver.Hopeless, Class: "invalid", Text: "The address of the ntfy server cannot be called."}
+		return deliver.Result{
+			Verdict: deliver.Hopeless, Class: "invalid",
+			Text: "The address of the ntfy server cannot be called.",
+		}
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if token := t.token.Reveal(); token != "" {

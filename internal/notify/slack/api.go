@@ -61,7 +61,9 @@ func (c *api) document(ctx context.Context, token wire.Secret, method string, bo
 	return c.call(ctx, token, method, "application/json; charset=utf-8", text)
 }
 
-func (c *api) call(ctx context.Context, token wire.Secret, method, media string, body []byte) (out answered, err error) {
+func (c *api) call(ctx context.Context, token wire.Secret, method, media string, body []byte) (out answered,
+	err error,
+) {
 	res, err := post(ctx, c.http, strings.TrimSuffix(c.base, "/")+"/"+method, media, token, body)
 	if err != nil {
 		return out, err
@@ -81,7 +83,9 @@ func (c *api) call(ctx context.Context, token wire.Secret, method, media string,
 }
 
 // post sends something, and returns the answer when its status is 200.
-func post(ctx context.Context, client *http.Client, address, media string, token wire.Secret, body []byte) (*http.Response, error) {
+func post(ctx context.Context, client *http.Client, address, media string, token wire.Secret,
+	body []byte,
+) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
 	if err != nil {
 		return nil, err

@@ -100,8 +100,10 @@ func gone(err error) bool {
 
 // hopeless are Slack's words for what is wrong with a message, and stays wrong.
 var hopeless = map[string]bool{
-	"invalid_blocks": true, "invalid_blocks_format": true, "invalid_arguments": true, "invalid_arg_name": true, "msg_too_long": true,
-	"no_text": true, "msg_blocks_too_long": true, "too_many_attachments": true, "invalid_array_arg": true, "invalid_charset": true, "invalid_form_data": true,
+	"invalid_blocks": true, "invalid_blocks_format": true, "invalid_arguments": true, "invalid_arg_name": true,
+	"msg_too_long": true,
+	"no_text":      true, "msg_blocks_too_long": true, "too_many_attachments": true, "invalid_array_arg": true,
+	"invalid_charset": true, "invalid_form_data": true,
 }
 
 // result is what a call of Slack's API came to. Slack's word for an error is kept, and
@@ -111,14 +113,20 @@ func result(err error, reference string) deliver.Result {
 		return deliver.Result{Verdict: deliver.Succeeded, Status: http.StatusOK, Reference: reference}
 	}
 	if pause, ok := errors.AsType[limited](err); ok {
-		return deliver.Result{Status: http.StatusTooManyRequests, Class: "rate_limited", Text: "Slack asks for a pause.", RetryAfter: time.Duration(pause)}
+		return deliver.Result{
+			Status: http.StatusTooManyRequests, Class: "rate_limited", Text: "Slack asks for a pause.",
+			RetryAfter: time.Duration(pause),
+		}
 	}
 	if status, ok := errors.AsType[statusError](err); ok {
 		return notify.Judge(int(status), nil)
 	}
 	if said, ok := errors.AsType[refusal](err); ok {
 		word := notify.Cut(notify.OneLine(string(said)), 60, one)
-		r := deliver.Result{Status: http.StatusOK, Class: "refused", Text: "Slack answered " + word + ". Check the token, its scopes, and that the app is in the channel."}
+		r := deliver.Result{
+			Status: http.StatusOK, Class: "refused",
+			Text: "Slack answered " + word + ". Check the token, its scopes, and that the app is in the channel.",
+		}
 		if hopeless[string(said)] {
 			r.Verdict, r.Text = deliver.Hopeless, "Slack answered "+word+": it does not take this message."
 		}

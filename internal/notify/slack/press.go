@@ -79,7 +79,8 @@ func (a *App) called(w http.ResponseWriter, r *http.Request, n *notify.Notifier)
 	}
 	var callback interaction
 	if err := wire.UnmarshalForeign([]byte(form.Get("payload")), &callback); err != nil {
-		return fault.New(fault.InvalidPayload, "The form's payload should be an interaction, as Slack sends it.").About("payload")
+		return fault.New(fault.InvalidPayload,
+			"The form's payload should be an interaction, as Slack sends it.").About("payload")
 	}
 	// The vote is done before the answer if it is quick; if not, it goes on.
 	select {
@@ -101,7 +102,8 @@ func (a *App) verify(header http.Header, body []byte) error {
 	mac.Write(body)
 	want := "v0=" + hex.EncodeToString(mac.Sum(nil))
 	if err != nil || age > maxAge || !hmac.Equal([]byte(want), []byte(header.Get("X-Slack-Signature"))) {
-		return fault.New(fault.Unauthenticated, "This is not signed by Slack for this app, or was signed more than five minutes ago.")
+		return fault.New(fault.Unauthenticated,
+			"This is not signed by Slack for this app, or was signed more than five minutes ago.")
 	}
 	return nil
 }
@@ -145,7 +147,8 @@ func (a *App) say(ctx context.Context, channel, user, text string) {
 	if text == "" {
 		return
 	}
-	if _, err := a.api.form(ctx, a.Token, "chat.postEphemeral", url.Values{"channel": {channel}, "user": {user}, "text": {escape(text)}}); err != nil {
+	if _, err := a.api.form(ctx, a.Token, "chat.postEphemeral",
+		url.Values{"channel": {channel}, "user": {user}, "text": {escape(text)}}); err != nil {
 		a.Log.Warn("cannot tell somebody in Slack what came of a press", "class", result(err, "").Class)
 	}
 }

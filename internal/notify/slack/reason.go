@@ -45,7 +45,8 @@ func (a *App) askWhy(ctx context.Context, callback *interaction, p notify.Press,
 	return ""
 }
 
-const notAsked = "Slack did not open the form for the reason, so nothing was decided. Press Reject again, or open the gate."
+const notAsked = "Slack did not open the form for the reason, so nothing was decided. " +
+	"Press Reject again, or open the gate."
 
 // submitted rejects with the reason that was given. The form is good for the person it
 // was opened for, and the vote counts once.

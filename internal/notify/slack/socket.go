@@ -71,7 +71,8 @@ func (a *App) connection(ctx context.Context, n *notify.Notifier) (met bool, err
 	dialling, done := context.WithTimeout(ctx, pingEvery)
 	defer done()
 	// The client of the API cuts answers off; a socket is an answer that goes on.
-	c, _, err := websocket.Dial(dialling, opened.URL, &websocket.DialOptions{HTTPClient: &http.Client{}}) //nolint:bodyclose // the connection is the body
+	c, _, err := websocket.Dial(dialling, opened.URL,
+		&websocket.DialOptions{HTTPClient: &http.Client{}}) //nolint:bodyclose // the connection is the body
 	if err != nil {
 		return false, err
 	}

@@ -46,7 +46,10 @@ func (b *Bot) said(ctx context.Context, m *models.Message) {
 	// What was read will not be sent again, so it is done even when we are stopping.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pressTime)
 	defer cancel()
-	said := Said{Chat: m.Chat.ID, ID: m.ID, Contact: strconv.FormatInt(m.From.ID, 10), Text: m.Text, Private: m.Chat.Type == models.ChatTypePrivate}
+	said := Said{
+		Chat: m.Chat.ID, ID: m.ID, Contact: strconv.FormatInt(m.From.ID, 10), Text: m.Text,
+		Private: m.Chat.Type == models.ChatTypePrivate,
+	}
 	if r := m.ReplyToMessage; r != nil {
 		said.ReplyTo, said.ReplyText = r.ID, r.Text
 		said.ToBot = r.From != nil && r.From.IsBot
@@ -76,11 +79,19 @@ func (b *Bot) Write(ctx context.Context, p Post) (id int, err error) {
 	preview := &models.LinkPreviewOptions{IsDisabled: &off}
 	var markup models.ReplyMarkup
 	if p.Button != "" {
-		markup = &models.InlineKeyboardMarkup{InlineKeyboard: [][]models.InlineKeyboardButton{{{Text: p.Button, CallbackData: p.Data}}}}
+		markup = &models.InlineKeyboardMarkup{InlineKeyboard: [][]models.InlineKeyboardButton{{{
+			Text:         p.Button,
+			CallbackData: p.Data,
+		}}}}
 	}
 	if p.ID != 0 {
-		_, err := b.client.EditMessageText(ctx, &bot.EditMessageTextParams{ChatID: p.Chat, MessageID: p.ID, Text: text, LinkPreviewOptions: preview, ReplyMarkup: markup})
-		if err == nil || says(err, "message is not modified") || says(err, "message to edit not found") || says(err, "message can't be edited") {
+		_, err := b.client.EditMessageText(ctx,
+			&bot.EditMessageTextParams{
+				ChatID: p.Chat, MessageID: p.ID, Text: text, LinkPreviewOptions: preview,
+				ReplyMarkup: markup,
+			})
+		if err == nil || says(err, "message is not modified") || says(err, "message to edit not found") ||
+			says(err, "message can't be edited") {
 			return p.ID, nil
 		}
 		return 0, failure(judge(err).Text)

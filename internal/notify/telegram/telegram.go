@@ -109,7 +109,11 @@ func (b *Bot) Send(ctx context.Context, m notify.Message) deliver.Result {
 	preview := &models.LinkPreviewOptions{IsDisabled: &off}
 	chat, number := earlier(m.Earlier)
 	if m.Event == notify.Resolved && number != 0 {
-		_, err := b.client.EditMessageText(ctx, &bot.EditMessageTextParams{ChatID: chat, MessageID: number, Text: text, ParseMode: models.ParseModeHTML, LinkPreviewOptions: preview})
+		_, err := b.client.EditMessageText(ctx,
+			&bot.EditMessageTextParams{
+				ChatID: chat, MessageID: number, Text: text, ParseMode: models.ParseModeHTML,
+				LinkPreviewOptions: preview,
+			})
 		if err == nil || says(err, "message is not modified") {
 			return deliver.Result{Verdict: deliver.Succeeded, Status: http.StatusOK, Reference: m.Earlier}
 		}
@@ -117,7 +121,10 @@ func (b *Bot) Send(ctx context.Context, m notify.Message) deliver.Result {
 			return judge(err)
 		}
 	}
-	params := &bot.SendMessageParams{ChatID: b.chat, Text: text, ParseMode: models.ParseModeHTML, LinkPreviewOptions: preview}
+	params := &bot.SendMessageParams{
+		ChatID: b.chat, Text: text, ParseMode: models.ParseModeHTML,
+		LinkPreviewOptions: preview,
+	}
 	if m.Approve != "" {
 		params.ReplyMarkup = &models.InlineKeyboardMarkup{InlineKeyboard: [][]models.InlineKeyboardButton{{
 			{Text: "Approve", CallbackData: m.Approve}, {Text: "Reject", CallbackData: m.Reject},
@@ -128,12 +135,18 @@ func (b *Bot) Send(ctx context.Context, m notify.Message) deliver.Result {
 	}
 	sent, err := b.client.SendMessage(ctx, params)
 	if b.person && (errors.Is(err, bot.ErrorForbidden) || says(err, "chat not found")) {
-		return deliver.Result{Verdict: deliver.Hopeless, Class: "refused", Text: "The bot may not write to this person, who has to begin: by sending /start to the bot."}
+		return deliver.Result{
+			Verdict: deliver.Hopeless, Class: "refused",
+			Text: "The bot may not write to this person, who has to begin: by sending /start to the bot.",
+		}
 	}
 	if err != nil {
 		return judge(err)
 	}
-	return deliver.Result{Verdict: deliver.Succeeded, Status: http.StatusOK, Reference: fmt.Sprintf("%d %d", sent.Chat.ID, sent.ID)}
+	return deliver.Result{
+		Verdict: deliver.Succeeded, Status: http.StatusOK,
+		Reference: fmt.Sprintf("%d %d", sent.Chat.ID, sent.ID),
+	}
 }
 
 // earlier reads a reference back.
@@ -162,7 +175,8 @@ func render(m notify.Message) string {
 		fmt.Fprintf(&text, "\n<b>%s:</b> %s", line.Name, html.EscapeString(line.Text))
 	}
 	for _, p := range m.Mentions(Name) {
-		fmt.Fprintf(&text, "\n<a href=\"tg://user?id=%s\">%s</a>", html.EscapeString(p.Contacts[Name]), html.EscapeString(p.Name))
+		fmt.Fprintf(&text, "\n<a href=\"tg://user?id=%s\">%s</a>", html.EscapeString(p.Contacts[Name]),
+			html.EscapeString(p.Name))
 	}
 	// A link to a private address is not made one by Telegram; so it stands there as text.
 	fmt.Fprintf(&text, "\n\n%s", html.EscapeString(m.Link))
@@ -177,20 +191,36 @@ func says(err error, words string) bool {
 // judge is what a call that failed came to.
 func judge(err error) deliver.Result {
 	if limited, ok := errors.AsType[*bot.TooManyRequestsError](err); ok {
-		return deliver.Result{Status: http.StatusTooManyRequests, Class: "rate_limited", Text: "Telegram asks for a pause.", RetryAfter: time.Duration(limited.RetryAfter) * time.Second}
+		return deliver.Result{
+			Status: http.StatusTooManyRequests, Class: "rate_limited", Text: "Telegram asks for a pause.",
+			RetryAfter: time.Duration(limited.RetryAfter) * time.Second,
+		}
 	}
 	switch {
 	case errors.Is(err, bot.ErrorUnauthorized) || errors.Is(err, bot.ErrorNotFound):
 		return deliver.Result{Class: "refused", Text: "Telegram does not know the bot's token. Check notify.telegram.token."}
 	case errors.Is(err, bot.ErrorForbidden) || says(err, "chat not found"):
-		return deliver.Result{Class: "refused", Text: "The bot may not write to the chat. Check notify.telegram.chat, and that the bot is a member."}
+		return deliver.Result{
+			Class: "refused",
+			Text:  "The bot may not write to the chat. Check notify.telegram.chat, and that the bot is a member.",
+		}
 	case errors.Is(err, bot.ErrorConflict):
-		return deliver.Result{Class: "refused", Text: "Somebody else asks Telegram for this bot's news: another server with the same token, or a webhook of the bot."}
+		return deliver.Result{
+			Class: "refused",
+			Text: "Somebody else asks Telegram for this bot's news: another server with the " +
+				"same token, or a webhook of the bot.",
+		}
 	case errors.Is(err, bot.ErrorBadRequest):
-		return deliver.Result{Verdict: deliver.Hopeless, Status: http.StatusBadRequest, Class: "refused", Text: "Telegram does not take this message."}
+		return deliver.Result{
+			Verdict: deliver.Hopeless, Status: http.StatusBadRequest, Class: "refused",
+			Text: "Telegram does not take this message.",
+		}
 	}
 	if _, ok := errors.AsType[*bot.MigrateError](err); ok {
-		return deliver.Result{Class: "refused", Text: "The chat has become a supergroup with another number. Set notify.telegram.chat to that."}
+		return deliver.Result{
+			Class: "refused",
+			Text:  "The chat has become a supergroup with another number. Set notify.telegram.chat to that.",
+		}
 	}
 	return deliver.ExplainDial(err)
 }

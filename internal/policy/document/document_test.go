@@ -64,14 +64,18 @@ func TestLawAPlaceInsideATextIsThatOfTheSameCharacter(t *testing.T) {
 
 func TestALengthOfTimeIsReadAndWrittenAsPeopleDo(t *testing.T) {
 	for text, want := range map[string]time.Duration{
-		"90s": 90 * time.Second, "10m": 10 * time.Minute, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour, "1h30m": 90 * time.Minute, "1.5h": 90 * time.Minute,
+		"90s": 90 * time.Second, "10m": 10 * time.Minute, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour,
+		"1h30m": 90 * time.Minute, "1.5h": 90 * time.Minute,
 		"": 0, "0s": 0, "0d": 0, "-1m": 0, "d": 0, "1w": 0, "10": 0, "99999d": 0, "1d2h": 0,
 	} {
 		if got, ok := document.ParseDuration(text); ok != (want > 0) || (ok && got != want) {
 			t.Errorf("%q is %s, %v", text, got, ok)
 		}
 	}
-	for d, want := range map[time.Duration]string{90 * time.Second: "90s", time.Hour: "1h", 48 * time.Hour: "2d", 90 * time.Minute: "90m", 1500 * time.Millisecond: "1.5s"} {
+	for d, want := range map[time.Duration]string{
+		90 * time.Second: "90s", time.Hour: "1h", 48 * time.Hour: "2d",
+		90 * time.Minute: "90m", 1500 * time.Millisecond: "1.5s",
+	} {
 		if diff := cmp.Diff(want, document.FormatDuration(d)); diff != "" {
 			t.Error(diff)
 		}
@@ -91,15 +95,20 @@ func TestWhatIsWrongIsToldInTheOrderOfTheSource(t *testing.T) {
 	if diff := cmp.Diff(want, document.Problems(err)); diff != "" || !fault.Is(err, fault.InvalidPolicy) {
 		t.Errorf("%v: %s", err, diff)
 	}
-	if diff := cmp.Diff("Line 1, column 2: First. (And 2 more, in details.problems.)", fault.From(err).Message); diff != "" {
+	if diff := cmp.Diff("Line 1, column 2: First. (And 2 more, in details.problems.)",
+		fault.From(err).Message); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestAValueIsWhatItWouldBeInJSON(t *testing.T) {
 	var r document.Reader
-	doc := r.Read([]byte("{a: 1, b: 1.5, c: true, d: null, e: [x, '1'], f: 2026-05-01, g: 18446744073709551615, h: 0x10}"), "text")
-	want := map[string]any{"a": int64(1), "b": 1.5, "c": true, "d": nil, "e": []any{"x", "1"}, "f": "2026-05-01", "g": float64(1 << 64), "h": int64(16)}
+	doc := r.Read([]byte("{a: 1, b: 1.5, c: true, d: null, e: [x, '1'], f: 2026-05-01, g: 18446744073709551615, h: 0x10}"),
+		"text")
+	want := map[string]any{
+		"a": int64(1), "b": 1.5, "c": true, "d": nil, "e": []any{"x", "1"}, "f": "2026-05-01",
+		"g": float64(1 << 64), "h": int64(16),
+	}
 	if diff := cmp.Diff(want, r.Value(doc, "text")); diff != "" || r.Fault() != nil {
 		t.Errorf("%v: %s", r.Fault(), diff)
 	}

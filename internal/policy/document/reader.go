@@ -108,7 +108,8 @@ func (r *Reader) AnyMapping(n *yaml.Node, what string, take func(key *yaml.Node)
 		return nil, false
 	}
 	if n.Kind != yaml.MappingNode {
-		r.Add(At(n), "Write fields, one a line, as in \"name: value\".", "%s should be a mapping, and is %s.", what, KindOf(n))
+		r.Add(At(n), "Write fields, one a line, as in \"name: value\".", "%s should be a mapping, and is %s.", what,
+			KindOf(n))
 		return nil, false
 	}
 	found := Fields{}
@@ -118,7 +119,8 @@ func (r *Reader) AnyMapping(n *yaml.Node, what string, take func(key *yaml.Node)
 			continue
 		}
 		if before, twice := found[key.Value]; twice {
-			r.Add(At(key), "Keep one of them.", "%s has the field %q twice; the first is on line %d.", what, key.Value, before.Line)
+			r.Add(At(key), "Keep one of them.", "%s has the field %q twice; the first is on line %d.", what, key.Value,
+				before.Line)
 			continue
 		}
 		found[key.Value] = value

@@ -242,7 +242,10 @@ func (c *chat) Ending(text, model, gateID string) []byte {
 			{"index": i, "delta": Object{"role": "assistant", "content": text}, "finish_reason": nil},
 			{"index": i, "delta": Object{}, "finish_reason": "stop"},
 		} {
-			chunk := Object{"id": id, "object": "chat.completion.chunk", "created": created, "model": model, "choices": []Object{choice}, "gate_id": gateID}
+			chunk := Object{
+				"id": id, "object": "chat.completion.chunk", "created": created, "model": model,
+				"choices": []Object{choice}, "gate_id": gateID,
+			}
 			out = fmt.Appendf(out, "data: %s\n\n", JSON(chunk))
 		}
 	}
@@ -255,9 +258,13 @@ func (c *chat) Failing(kind, message string) []byte {
 
 func completionReply(text, model, gateID string) []byte {
 	return JSON(Object{
-		"id": newReplyID("chatcmpl"), "object": "chat.completion", "created": time.Now().Unix(), "model": model, "gate_id": gateID,
-		"choices": []Object{{"index": 0, "message": Object{"role": "assistant", "content": text, "refusal": nil}, "logprobs": nil, "finish_reason": "stop"}},
-		"usage":   Object{"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+		"id": newReplyID("chatcmpl"), "object": "chat.completion", "created": time.Now().Unix(), "model": model,
+		"gate_id": gateID,
+		"choices": []Object{{
+			"index": 0, "message": Object{"role": "assistant", "content": text, "refusal": nil},
+			"logprobs": nil, "finish_reason": "stop",
+		}},
+		"usage": Object{"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
 	})
 }
 

@@ -74,15 +74,23 @@ type Form struct {
 
 // MayCall reports whether a reply can hold a call. Words may be written with escapes.
 func (f *Form) MayCall(text []byte) bool {
-	return bytes.Contains(text, []byte(`\u`)) || slices.ContainsFunc(f.marks, func(mark string) bool { return bytes.Contains(text, []byte(mark)) })
+	return bytes.Contains(text, []byte(`\u`)) || slices.ContainsFunc(f.marks, func(mark string) bool {
+		return bytes.Contains(text, []byte(mark))
+	})
 }
 
 // The forms.
 var (
-	Messages  = &Form{"messages", func() Machine { return newMessages() }, readMessage, messageReply, []byte("event: ping\ndata: {\"type\": \"ping\"}\n\n"), []string{"tool_use"}}
-	Chat      = &Form{"chat.completions", func() Machine { return newChat() }, readCompletion, completionReply, comment, []string{"tool_calls", "function_call"}}
-	Responses = &Form{"responses", func() Machine { return newResponses() }, readResponse, responseReply, comment, []string{"_call", "_request"}}
-	comment   = []byte(": waiting\n\n")
+	Messages = &Form{"messages", func() Machine {
+		return newMessages()
+	}, readMessage, messageReply, []byte("event: ping\ndata: {\"type\": \"ping\"}\n\n"), []string{"tool_use"}}
+	Chat = &Form{"chat.completions", func() Machine {
+		return newChat()
+	}, readCompletion, completionReply, comment, []string{"tool_calls", "function_call"}}
+	Responses = &Form{"responses", func() Machine {
+		return newResponses()
+	}, readResponse, responseReply, comment, []string{"_call", "_request"}}
+	comment = []byte(": waiting\n\n")
 )
 
 // newReplyID makes the id of a reply of ours. It is no id of the provider's, so that a

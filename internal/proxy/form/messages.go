@@ -44,7 +44,12 @@ type messageUsage struct {
 
 // into takes the numbers that are there: those of a stream are sums so far.
 func (u *messageUsage) into(to *Usage) {
-	for _, n := range [...]struct{ from, into *int64 }{{u.Input, &to.Input}, {u.Output, &to.Output}, {u.CacheRead, &to.CacheRead}, {u.CacheWrite, &to.CacheWrite}} {
+	for _, n := range [...]struct{ from, into *int64 }{
+		{u.Input, &to.Input},
+		{u.Output, &to.Output},
+		{u.CacheRead, &to.CacheRead},
+		{u.CacheWrite, &to.CacheWrite},
+	} {
 		if n.from != nil && *n.from >= 0 {
 			*n.into = *n.from
 		}
@@ -205,7 +210,10 @@ func (m *messages) Ending(text, model, gateID string) []byte {
 		{"type": "content_block_start", "index": i, "content_block": Object{"type": "text", "text": ""}},
 		{"type": "content_block_delta", "index": i, "delta": Object{"type": "text_delta", "text": text}},
 		{"type": "content_block_stop", "index": i},
-		{"type": "message_delta", "delta": Object{"stop_reason": "end_turn", "stop_sequence": nil}, "usage": Object{"output_tokens": m.about.Usage.Output}, "gate_id": gateID},
+		{
+			"type": "message_delta", "delta": Object{"stop_reason": "end_turn", "stop_sequence": nil},
+			"usage": Object{"output_tokens": m.about.Usage.Output}, "gate_id": gateID,
+		},
 		{"type": "message_stop"},
 	} {
 		out = append(out, event(e["type"].(string), e)...)

@@ -24,12 +24,16 @@ type item struct {
 }
 
 // ranAlready are the calls that the provider runs itself.
-var ranAlready = []string{"file_search_call", "web_search_call", "code_interpreter_call", "image_generation_call", "mcp_call", "tool_search_call"}
+var ranAlready = []string{
+	"file_search_call", "web_search_call", "code_interpreter_call", "image_generation_call",
+	"mcp_call", "tool_search_call",
+}
 
 // clientRuns reports whether an item asks the client to do something. What we do not know
 // and is a call, we take for one that has not run.
 func (i *item) clientRuns() bool {
-	return (strings.HasSuffix(i.Type, "_call") || strings.HasSuffix(i.Type, "_request")) && !slices.Contains(ranAlready, i.Type)
+	return (strings.HasSuffix(i.Type, "_call") || strings.HasSuffix(i.Type, "_request")) &&
+		!slices.Contains(ranAlready, i.Type)
 }
 
 // call is an item as a call. raw is the whole item.
@@ -213,10 +217,20 @@ func (r *responses) Ending(text, model, gateID string) []byte {
 	at, id := r.before.next, newReplyID("msg")
 	part := Object{"type": "output_text", "text": text, "annotations": []any{}}
 	message := Object{"id": id, "type": "message", "role": "assistant", "status": "completed", "content": []Object{part}}
-	put("response.output_item.added", Object{"output_index": at, "item": Object{"id": id, "type": "message", "role": "assistant", "status": "in_progress", "content": []any{}}})
-	put("response.content_part.added", Object{"item_id": id, "output_index": at, "content_index": 0, "part": Object{"type": "output_text", "text": "", "annotations": []any{}}})
-	put("response.output_text.delta", Object{"item_id": id, "output_index": at, "content_index": 0, "delta": text, "logprobs": []any{}})
-	put("response.output_text.done", Object{"item_id": id, "output_index": at, "content_index": 0, "text": text, "logprobs": []any{}})
+	put("response.output_item.added",
+		Object{
+			"output_index": at,
+			"item":         Object{"id": id, "type": "message", "role": "assistant", "status": "in_progress", "content": []any{}},
+		})
+	put("response.content_part.added",
+		Object{
+			"item_id": id, "output_index": at, "content_index": 0,
+			"part": Object{"type": "output_text", "text": "", "annotations": []any{}},
+		})
+	put("response.output_text.delta",
+		Object{"item_id": id, "output_index": at, "content_index": 0, "delta": text, "logprobs": []any{}})
+	put("response.output_text.done",
+		Object{"item_id": id, "output_index": at, "content_index": 0, "text": text, "logprobs": []any{}})
 	put("response.content_part.done", Object{"item_id": id, "output_index": at, "content_index": 0, "part": part})
 	put("response.output_item.done", Object{"output_index": at, "item": message})
 	output := []any{}
@@ -230,14 +244,22 @@ func (r *responses) Ending(text, model, gateID string) []byte {
 
 func (r *responses) Failing(kind, message string) []byte {
 	// The member error makes every generation of the SDK throw.
-	return event("error", Object{"type": "error", "code": kind, "message": message, "param": nil, "sequence_number": r.before.number + 1, "error": OpenAIError(kind, message)})
+	return event("error", Object{
+		"type": "error", "code": kind, "message": message, "param": nil,
+		"sequence_number": r.before.number + 1, "error": OpenAIError(kind, message),
+	})
 }
 
 func ownResponse(model, gateID string) Object {
 	r := Object{
-		"id": newReplyID("resp"), "object": "response", "created_at": time.Now().Unix(), "status": "completed", "model": model, "gate_id": gateID,
-		"error": nil, "incomplete_details": nil, "instructions": nil, "metadata": Object{}, "parallel_tool_calls": true, "tool_choice": "auto", "tools": []any{}, "output": []any{},
-		"usage": Object{"input_tokens": 0, "input_tokens_details": Object{"cached_tokens": 0}, "output_tokens": 0, "output_tokens_details": Object{"reasoning_tokens": 0}, "total_tokens": 0},
+		"id": newReplyID("resp"), "object": "response", "created_at": time.Now().Unix(), "status": "completed",
+		"model": model, "gate_id": gateID,
+		"error": nil, "incomplete_details": nil, "instructions": nil, "metadata": Object{}, "parallel_tool_calls": true,
+		"tool_choice": "auto", "tools": []any{}, "output": []any{},
+		"usage": Object{
+			"input_tokens": 0, "input_tokens_details": Object{"cached_tokens": 0}, "output_tokens": 0,
+			"output_tokens_details": Object{"reasoning_tokens": 0}, "total_tokens": 0,
+		},
 	}
 	return r
 }

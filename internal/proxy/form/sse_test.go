@@ -34,11 +34,17 @@ func TestAFrameHasItsFieldsAndItsBytes(t *testing.T) {
 		in   string
 		want []Frame
 	}{
-		"event and data":     {"event: a\ndata: 1\n\n", []Frame{{[]byte("event: a\ndata: 1\n\n"), []byte("1")}}},
-		"no space":           {"data:1\n\n", []Frame{{[]byte("data:1\n\n"), []byte("1")}}},
-		"two lines of data":  {"data: 1\ndata: 2\n\n", []Frame{{[]byte("data: 1\ndata: 2\n\n"), []byte("1\n2")}}},
-		"carriage returns":   {"data: 1\r\n\r\ndata: 2\r\n\r\n", []Frame{{[]byte("data: 1\r\n\r\n"), []byte("1")}, {[]byte("data: 2\r\n\r\n"), []byte("2")}}},
-		"only those":         {"data: 1\r\rdata: 2\r\rx", []Frame{{[]byte("data: 1\r\r"), []byte("1")}, {[]byte("data: 2\r\r"), []byte("2")}, {[]byte("x"), nil}}},
+		"event and data":    {"event: a\ndata: 1\n\n", []Frame{{[]byte("event: a\ndata: 1\n\n"), []byte("1")}}},
+		"no space":          {"data:1\n\n", []Frame{{[]byte("data:1\n\n"), []byte("1")}}},
+		"two lines of data": {"data: 1\ndata: 2\n\n", []Frame{{[]byte("data: 1\ndata: 2\n\n"), []byte("1\n2")}}},
+		"carriage returns": {
+			"data: 1\r\n\r\ndata: 2\r\n\r\n",
+			[]Frame{{[]byte("data: 1\r\n\r\n"), []byte("1")}, {[]byte("data: 2\r\n\r\n"), []byte("2")}},
+		},
+		"only those": {
+			"data: 1\r\rdata: 2\r\rx",
+			[]Frame{{[]byte("data: 1\r\r"), []byte("1")}, {[]byte("data: 2\r\r"), []byte("2")}, {[]byte("x"), nil}},
+		},
 		"a comment":          {": hi\n\n", []Frame{{[]byte(": hi\n\n"), nil}}},
 		"a mark":             {"\xef\xbb\xbfdata: 1\n\n", []Frame{{[]byte("\xef\xbb\xbfdata: 1\n\n"), []byte("1")}}},
 		"not ended":          {"data: 1\n", []Frame{{[]byte("data: 1\n"), []byte("1")}}},
@@ -96,7 +102,11 @@ func FuzzFrames(f *testing.F) {
 }
 
 func FuzzReply(f *testing.F) {
-	f.Add([]byte(`{"id":"m","model":"m","content":[{"type":"tool_use","id":"t","name":"bash","input":{"a":1}}],"usage":{"input_tokens":1}}`))
+	f.Add(
+		[]byte(
+			`{"id":"m","model":"m","content":[{"type":"tool_use","id":"t","name":"bash","input":{"a":1}}],"usage":{"input_tokens":1}}`,
+		),
+	)
 	f.Add([]byte(`{"id":"c","choices":[{"message":{"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{"}}]}}]}`))
 	f.Add([]byte(`{"id":"r","output":[{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -60,7 +60,8 @@ func (b *Bridge) person(ctx context.Context, contact string) (roster.Identity, s
 	who, err := b.Roster.ByContact(ctx, telegram.Name, contact)
 	switch {
 	case fault.Is(err, fault.NotFound):
-		return who, fmt.Sprintf("You are not known here as an operator. An admin can say who you are: signalbox operators set NAME --telegram %s", contact)
+		return who, fmt.Sprintf("You are not known here as an operator. An admin can say who you are: "+
+			"signalbox operators set NAME --telegram %s", contact)
 	case err != nil:
 		b.Log.Warn("cannot find out who wrote in Telegram", "error", err.Error())
 		return who, "It cannot be found out who you are. Try again in a moment."
@@ -160,7 +161,8 @@ func (b *Bridge) press(ctx context.Context, contact, data string) string {
 		return refusal
 	}
 	id := strings.TrimPrefix(data, prefix)
-	if _, err := b.Runs.Cancel(wire.WithScope(ctx, who.Workspace), who, id, "cancelled in Telegram by "+who.Name); err != nil {
+	if _, err := b.Runs.Cancel(wire.WithScope(ctx, who.Workspace), who, id,
+		"cancelled in Telegram by "+who.Name); err != nil {
 		return fault.From(err).Message
 	}
 	return "The run is told to stop."

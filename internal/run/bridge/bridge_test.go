@@ -83,15 +83,25 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 // write is a message of a user to the group; reply is the text of the bot's message that
 // it answers.
 func (a *api) write(user int64, text string, replyTo int64, reply string) {
-	m := map[string]any{"message_id": 1, "date": 1, "chat": map[string]any{"id": -5, "type": "group"}, "from": map[string]any{"id": user, "first_name": "x"}, "text": text}
+	m := map[string]any{
+		"message_id": 1, "date": 1, "chat": map[string]any{"id": -5, "type": "group"},
+		"from": map[string]any{"id": user, "first_name": "x"}, "text": text,
+	}
 	if replyTo != 0 {
-		m["reply_to_message"] = map[string]any{"message_id": replyTo, "date": 1, "chat": map[string]any{"id": -5, "type": "group"}, "from": map[string]any{"id": 1, "is_bot": true, "first_name": "bot"}, "text": reply}
+		m["reply_to_message"] = map[string]any{
+			"message_id": replyTo, "date": 1,
+			"chat": map[string]any{"id": -5, "type": "group"},
+			"from": map[string]any{"id": 1, "is_bot": true, "first_name": "bot"}, "text": reply,
+		}
 	}
 	a.send(map[string]any{"message": m})
 }
 
 func (a *api) press(user int64, data string) {
-	a.send(map[string]any{"callback_query": map[string]any{"id": "q", "from": map[string]any{"id": user, "first_name": "x"}, "chat_instance": "1", "data": data}})
+	a.send(map[string]any{"callback_query": map[string]any{
+		"id":   "q",
+		"from": map[string]any{"id": user, "first_name": "x"}, "chat_instance": "1", "data": data,
+	}})
 }
 
 func (a *api) send(update map[string]any) {
@@ -130,11 +140,15 @@ func start(t *testing.T, address string, a *api, folder string) *node {
 		Budget: run.Budget{Tokens: 1e6}, Folders: []string{folder},
 		Supervise: func(id string) error { n.started <- id; return nil },
 	})
-	bot, err := telegram.NewBot(telegram.Options{Token: wire.NewSecret(botToken), Chat: "-5", API: a.url, HTTP: notify.NewClient(), Log: log, Hold: l.Hold})
+	bot, err := telegram.NewBot(telegram.Options{
+		Token: wire.NewSecret(botToken), Chat: "-5", API: a.url,
+		HTTP: notify.NewClient(), Log: log, Hold: l.Hold,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := bridge.New(l, bridge.Options{Runs: n.runs, Roster: people, Bot: bot, Folders: []string{folder}, Log: log, Every: time.Millisecond})
+	b := bridge.New(l,
+		bridge.Options{Runs: n.runs, Roster: people, Bot: bot, Folders: []string{folder}, Log: log, Every: time.Millisecond})
 	base.Run()
 	base.Must(people.Bootstrap(t.Context()))
 	admin := roster.Identity{Role: roster.Admin}
@@ -144,7 +158,8 @@ func start(t *testing.T, address string, a *api, folder string) *node {
 			role = roster.Viewer
 		}
 		_, _, _ = people.AddOperator(t.Context(), admin, name, string(role), "") // there on a second start
-		if _, err := people.ChangeOperator(t.Context(), admin, name, roster.OperatorChange{Contacts: map[string]string{"telegram": contact}}); err != nil {
+		if _, err := people.ChangeOperator(t.Context(), admin, name,
+			roster.OperatorChange{Contacts: map[string]string{"telegram": contact}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -196,7 +211,8 @@ func TestARunFromAMessageToItsAnswer(t *testing.T) {
 		}
 		n.report(id, 3, completed)
 		final := a.next("editMessageText", "All green.")
-		if !strings.Contains(final.values["text"], "↩️ `claude --resume c1`") || strings.Contains(final.values["reply_markup"], "run:") {
+		if !strings.Contains(final.values["text"], "↩️ `claude --resume c1`") ||
+			strings.Contains(final.values["reply_markup"], "run:") {
 			t.Errorf("%v", final.values)
 		}
 

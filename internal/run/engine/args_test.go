@@ -18,14 +18,50 @@ func TestArgumentsOfTheOtherEngines(t *testing.T) {
 		want   string
 	}{
 		{"claude", engine.Resume{}, false, "-p --output-format stream-json --verbose --model m --permission-mode x"},
-		{"claude", engine.Resume{Value: "c1"}, true, "-p --output-format stream-json --verbose --resume c1 --model m --permission-mode x --dangerously-skip-permissions"},
-		{"claude", engine.Resume{Latest: true}, false, "-p --output-format stream-json --verbose --continue --model m --permission-mode x"},
-		{"codex", engine.Resume{}, false, "-c notify=[] --model m exec --json --skip-git-repo-check --color=never --sandbox x -"},
-		{"codex", engine.Resume{Value: "0199"}, true, "-c notify=[] --model m exec --json --skip-git-repo-check --color=never --dangerously-bypass-approvals-and-sandbox resume 0199 -"},
-		{"codex", engine.Resume{Latest: true}, false, "-c notify=[] --model m exec --json --skip-git-repo-check --color=never --sandbox x resume --last -"},
+		{
+			"claude",
+			engine.Resume{Value: "c1"},
+			true,
+			"-p --output-format stream-json --verbose --resume c1 --model m --permission-mode x --dangerously-skip-permissions",
+		},
+		{
+			"claude",
+			engine.Resume{Latest: true},
+			false,
+			"-p --output-format stream-json --verbose --continue --model m --permission-mode x",
+		},
+		{
+			"codex",
+			engine.Resume{},
+			false,
+			"-c notify=[] --model m exec --json --skip-git-repo-check --color=never --sandbox x -",
+		},
+		{
+			"codex",
+			engine.Resume{Value: "0199"},
+			true,
+			"-c notify=[] --model m exec --json --skip-git-repo-check --color=never " +
+				"--dangerously-bypass-approvals-and-sandbox resume 0199 -",
+		},
+		{
+			"codex",
+			engine.Resume{Latest: true},
+			false,
+			"-c notify=[] --model m exec --json --skip-git-repo-check --color=never --sandbox x resume --last -",
+		},
 		{"gemini", engine.Resume{}, false, "--output-format stream-json --model m --approval-mode x --skip-trust"},
-		{"gemini", engine.Resume{Value: "gx"}, true, "--resume gx --output-format stream-json --model m --approval-mode yolo --skip-trust"},
-		{"gemini", engine.Resume{Latest: true}, false, "--resume latest --output-format stream-json --model m --approval-mode x --skip-trust"},
+		{
+			"gemini",
+			engine.Resume{Value: "gx"},
+			true,
+			"--resume gx --output-format stream-json --model m --approval-mode yolo --skip-trust",
+		},
+		{
+			"gemini",
+			engine.Resume{Latest: true},
+			false,
+			"--resume latest --output-format stream-json --model m --approval-mode x --skip-trust",
+		},
 		{"opencode", engine.Resume{}, false, "run --format json --model m --agent x"},
 		{"opencode", engine.Resume{Value: "ses_1"}, true, "run --format json --session ses_1 --model m --agent x --auto"},
 		{"opencode", engine.Resume{Latest: true}, false, "run --format json --continue --model m --agent x"},

@@ -80,7 +80,10 @@ func (c *claudeStream) init(s *Stream, v value) {
 		return // there is one in every turn
 	}
 	c.meta = map[string]any{}
-	for _, name := range []string{"cwd", "model", "tools", "permissionMode", "output_style", "apiKeySource", "mcp_servers"} {
+	for _, name := range []string{
+		"cwd", "model", "tools", "permissionMode", "output_style", "apiKeySource",
+		"mcp_servers",
+	} {
 		if m := v.get(name); len(m) > 0 {
 			c.meta[name] = m.raw()
 		}
@@ -198,7 +201,10 @@ func (c *claudeStream) limit(s *Stream, info value) {
 	yes := status != "rejected"
 	s.emit(Event{
 		Type: Acted, Engine: s.engine.Name, Phase: Done, OK: &yes, Level: "info",
-		Action: &Action{ID: fmt.Sprintf("rate_limit_%d", c.limits), Kind: Note, Title: title, Detail: map[string]any{"info": info.raw()}},
+		Action: &Action{
+			ID: fmt.Sprintf("rate_limit_%d", c.limits), Kind: Note, Title: title,
+			Detail: map[string]any{"info": info.raw()},
+		},
 	})
 }
 
@@ -210,8 +216,12 @@ func (c *claudeStream) control(s *Stream, v value) {
 	}
 	c.asked++
 	s.act(&Action{
-		ID: fmt.Sprintf("claude.control.%d", c.asked), Kind: Warning, Title: "asks for permission: " + request.get("tool_name").shown(),
-		Detail: map[string]any{"request_id": v.get("request_id").str(), "tool_name": request.get("tool_name").str(), "input": request.get("input").object().raw()},
+		ID: fmt.Sprintf("claude.control.%d", c.asked), Kind: Warning,
+		Title: "asks for permission: " + request.get("tool_name").shown(),
+		Detail: map[string]any{
+			"request_id": v.get("request_id").str(), "tool_name": request.get("tool_name").str(),
+			"input": request.get("input").object().raw(),
+		},
 	})
 }
 

@@ -12,10 +12,11 @@ func codex() *Engine {
 		Name: "codex", label: "codex exec", title: "Codex", Install: "npm install -g @openai/codex",
 		args: codexArgs,
 		// Tried with 0.166.0: the flag for that runs what .codex/hooks.json of the folder says.
-		unguarded: "it takes hooks for one run only together with whatever hooks the folder brings, which nobody has reviewed; `signalbox hook install codex` supervises all of its sessions instead",
-		line:      func(token string) string { return "codex resume " + token },
-		pattern:   regexp.MustCompile("(?im)^\\s*`?codex\\s+resume\\s+([^`\\s]+)`?\\s*$"),
-		start:     func() translator { return &codexStream{} },
+		unguarded: "it takes hooks for one run only together with whatever hooks the folder brings, which nobody has " +
+			"reviewed; `signalbox hook install codex` supervises all of its sessions instead",
+		line:    func(token string) string { return "codex resume " + token },
+		pattern: regexp.MustCompile("(?im)^\\s*`?codex\\s+resume\\s+([^`\\s]+)`?\\s*$"),
+		start:   func() translator { return &codexStream{} },
 	}
 }
 
@@ -204,7 +205,10 @@ func (c *codexStream) tool(a *Action, v value) bool {
 	if result := v.get("result"); result.truthy() {
 		blocks := 0
 		result.get("content").items(func(value) { blocks++ })
-		a.Detail["result_summary"] = map[string]any{"content_blocks": blocks, "has_structured": result.get("structured_content").truthy()}
+		a.Detail["result_summary"] = map[string]any{
+			"content_blocks": blocks,
+			"has_structured": result.get("structured_content").truthy(),
+		}
 	}
 	return status == "completed" && !problem.truthy()
 }

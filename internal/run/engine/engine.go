@@ -86,7 +86,8 @@ func Names() (names []string) {
 func Find(name string) (*Engine, error) {
 	i := slices.IndexFunc(all(), func(e *Engine) bool { return e.Name == name })
 	if i < 0 {
-		return nil, fault.New(fault.InvalidRequest, "There is no engine %q. %s", name, fault.DidYouMean(name, Names())).About("engine")
+		return nil, fault.New(fault.InvalidRequest, "There is no engine %q. %s", name,
+			fault.DidYouMean(name, Names())).About("engine")
 	}
 	return all()[i], nil
 }

@@ -89,8 +89,10 @@ var signalNames = map[syscall.Signal]string{
 	syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT", syscall.SIGILL: "SIGILL",
 	syscall.SIGTRAP: "SIGTRAP", syscall.SIGABRT: "SIGABRT", syscall.SIGBUS: "SIGBUS", syscall.SIGFPE: "SIGFPE",
 	syscall.SIGKILL: "SIGKILL", syscall.SIGSEGV: "SIGSEGV", syscall.SIGPIPE: "SIGPIPE", syscall.SIGALRM: "SIGALRM",
-	syscall.SIGTERM: "SIGTERM", syscall.SIGUSR1: "SIGUSR1", syscall.SIGUSR2: "SIGUSR2", syscall.SIGXCPU: "SIGXCPU", syscall.SIGXFSZ: "SIGXFSZ",
-	syscall.SIGSYS: "SIGSYS", syscall.SIGSTOP: "SIGSTOP", syscall.SIGTSTP: "SIGTSTP", syscall.SIGVTALRM: "SIGVTALRM", syscall.SIGPROF: "SIGPROF",
+	syscall.SIGTERM: "SIGTERM", syscall.SIGUSR1: "SIGUSR1", syscall.SIGUSR2: "SIGUSR2", syscall.SIGXCPU: "SIGXCPU",
+	syscall.SIGXFSZ: "SIGXFSZ",
+	syscall.SIGSYS:  "SIGSYS", syscall.SIGSTOP: "SIGSTOP", syscall.SIGTSTP: "SIGTSTP", syscall.SIGVTALRM: "SIGVTALRM",
+	syscall.SIGPROF: "SIGPROF",
 }
 
 func signalName(s syscall.Signal) string {
@@ -116,9 +118,11 @@ var colours = regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`)
 // Standard error often says where things are. People who read the message elsewhere need
 // not know; a colon ends a path, so that the number of the line stays.
 var (
-	knownPath = regexp.MustCompile(`/(?:home|Users|private/var|var|tmp|opt|srv|etc|usr/local|app|workspace)/[^\s'"<>:]+|/root/[^\s'"<>:]*`)
-	anyPath   = regexp.MustCompile(`/[\p{L}\p{N}_./-]{3,}/[\p{L}\p{N}_.-]+`)
-	address   = regexp.MustCompile(`https?://[^\s"'<>]+`)
+	knownPath = regexp.MustCompile(
+		`/(?:home|Users|private/var|var|tmp|opt|srv|etc|usr/local|app|workspace)/[^\s'"<>:]+|/root/[^\s'"<>:]*`,
+	)
+	anyPath = regexp.MustCompile(`/[\p{L}\p{N}_./-]{3,}/[\p{L}\p{N}_.-]+`)
+	address = regexp.MustCompile(`https?://[^\s"'<>]+`)
 )
 
 // Excerpt is what a message repeats of what a CLI has written for people. A login prompt

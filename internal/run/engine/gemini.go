@@ -8,11 +8,12 @@ import (
 func gemini() *Engine {
 	return &Engine{
 		Name: "gemini", label: "gemini", title: "gemini", Install: "npm install -g @google/gemini-cli",
-		args:      geminiArgs,
-		unguarded: "what a person has approved it would refuse, or with yolo go on when a hook fails; `signalbox hook install gemini` supervises its sessions instead",
-		line:      func(token string) string { return "gemini --resume " + token },
-		pattern:   regexp.MustCompile("(?im)^\\s*`?gemini\\s+--resume\\s+([A-Za-z0-9_-]+)`?\\s*$"),
-		start:     func() translator { return &geminiStream{} },
+		args: geminiArgs,
+		unguarded: "what a person has approved it would refuse, or with yolo go on when a hook fails; `signalbox hook " +
+			"install gemini` supervises its sessions instead",
+		line:    func(token string) string { return "gemini --resume " + token },
+		pattern: regexp.MustCompile("(?im)^\\s*`?gemini\\s+--resume\\s+([A-Za-z0-9_-]+)`?\\s*$"),
+		start:   func() translator { return &geminiStream{} },
 	}
 }
 
@@ -105,5 +106,6 @@ func (g *geminiStream) complete(s *Stream, v value) {
 	}
 	s.usage.DurationMS, _ = stats.get("duration_ms").integer()
 	status := v.get("status").shown()
-	s.complete(status == "success", "", or(v.get("error").get("message").str(), fmt.Sprintf("gemini result status: %s", status)))
+	s.complete(status == "success", "",
+		or(v.get("error").get("message").str(), fmt.Sprintf("gemini result status: %s", status)))
 }

@@ -26,7 +26,8 @@ func (e *Engine) MaySupervise() error {
 	if why == "" {
 		why = "it has no hooks that we know"
 	}
-	return fault.New(fault.InvalidRequest, "A run of %s cannot be supervised: %s. Those of %s can.", e.Name, why, strings.Join(can, " and ")).About("supervised")
+	return fault.New(fault.InvalidRequest, "A run of %s cannot be supervised: %s. Those of %s can.", e.Name, why,
+		strings.Join(can, " and ")).About("supervised")
 }
 
 // Guard makes the CLI ask before each tool call: it writes what it needs into dir, a
@@ -76,7 +77,10 @@ func ampGuard(dir string, hook func(string) string) ([]string, error) {
 func claudeGuard(_ string, hook func(string) string) ([]string, error) {
 	text, err := wire.Marshal(map[string]any{"hooks": map[string]any{"PreToolUse": []any{map[string]any{
 		"matcher": "*",
-		"hooks":   []any{map[string]any{"type": "command", "command": hook("claude-code") + " || exit 2", "timeout": int(GuardTime.Seconds()), "onFailure": "block"}},
+		"hooks": []any{map[string]any{
+			"type": "command", "command": hook("claude-code") + " || exit 2",
+			"timeout": int(GuardTime.Seconds()), "onFailure": "block",
+		}},
 	}}}})
 	return []string{"--settings", string(text)}, err
 }

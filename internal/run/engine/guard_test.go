@@ -15,7 +15,10 @@ import (
 
 // TestASupervisedRunAllowsNothingInAdvance for every engine, whatever the settings say.
 func TestASupervisedRunAllowsNothingInAdvance(t *testing.T) {
-	dangerous := []string{"--dangerously-allow-all", "--dangerously-skip-permissions", "--dangerously-bypass-approvals-and-sandbox", "yolo", "--auto"}
+	dangerous := []string{
+		"--dangerously-allow-all", "--dangerously-skip-permissions",
+		"--dangerously-bypass-approvals-and-sandbox", "yolo", "--auto",
+	}
 	for _, e := range engine.All() {
 		j := engine.Job{Settings: engine.Settings{AllowAll: true}}
 		allows := func() bool {
@@ -28,7 +31,8 @@ func TestASupervisedRunAllowsNothingInAdvance(t *testing.T) {
 		if allows() {
 			t.Errorf("%s: %q", e.Name, e.Args(j))
 		}
-		if _, err := e.Guard(t.TempDir(), "signalbox"); (err == nil) != (e.Name == "amp" || e.Name == "claude") || (err == nil) != (e.MaySupervise() == nil) {
+		if _, err := e.Guard(t.TempDir(), "signalbox"); (err == nil) != (e.Name == "amp" || e.Name == "claude") ||
+			(err == nil) != (e.MaySupervise() == nil) {
 			t.Errorf("%s: %v", e.Name, err)
 		}
 	}
@@ -43,7 +47,11 @@ func TestAGuardThatCannotAskSaysNo(t *testing.T) {
 		script string
 		want   int
 	}{
-		{"#!/bin/sh\nexit 0\n", 0}, {"#!/bin/sh\nexit 3\n", 2}, {"#!/bin/sh\nexit 1\n", 2}, {"#!/bin/sh\nkill -9 $$\n", 2}, {"", 2},
+		{"#!/bin/sh\nexit 0\n", 0},
+		{"#!/bin/sh\nexit 3\n", 2},
+		{"#!/bin/sh\nexit 1\n", 2},
+		{"#!/bin/sh\nkill -9 $$\n", 2},
+		{"", 2},
 	} {
 		_ = os.Remove(program)
 		if c.script != "" {
@@ -77,7 +85,8 @@ func guards(t *testing.T, program string) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := e.Args(engine.Job{Supervised: true, Guard: args}); !strings.Contains(strings.Join(got, " "), strings.Join(args, " ")) {
+		if got := e.Args(engine.Job{Supervised: true, Guard: args}); !strings.Contains(strings.Join(got, " "),
+			strings.Join(args, " ")) {
 			t.Errorf("%s: %q", e.Name, got)
 		}
 		text := []byte(args[1])

@@ -66,7 +66,8 @@ var errNoObject = json.Unmarshal([]byte("x"), new(any))
 
 func TestTruthIsThatOfPython(t *testing.T) {
 	for text, want := range map[string]bool{
-		"": false, "null": false, "false": false, "0": false, "-0.0": false, `""`: false, "[]": false, "[ ]": false, "{ }": false,
+		"": false, "null": false, "false": false, "0": false, "-0.0": false, `""`: false, "[]": false, "[ ]": false,
+		"{ }":  false,
 		"true": true, "1": true, "0.1": true, `"no"`: true, "[0]": true, `{"a":null}`: true,
 	} {
 		if got := value(text).truthy(); got != want {

@@ -74,7 +74,10 @@ func TestEveryStreamEndsOnce(t *testing.T) {
 		e := rapid.SampledFrom(engine.All()).Draw(t, "engine")
 		j := engine.Job{Dir: "/srv/demo/repo", PID: 7}
 		if rapid.Bool().Draw(t, "resumed") {
-			j.Resume = engine.Resume{Engine: e.Name, Value: rapid.SampledFrom([]string{"T-3f0c9a52-7d41-4b8e-9c66-1e2f5a7b8c90", "gx12", "other"}).Draw(t, "session")}
+			j.Resume = engine.Resume{
+				Engine: e.Name,
+				Value:  rapid.SampledFrom([]string{"T-3f0c9a52-7d41-4b8e-9c66-1e2f5a7b8c90", "gx12", "other"}).Draw(t, "session"),
+			}
 		}
 		var events []engine.Event
 		s := e.NewStream(j, func(e engine.Event) { events = append(events, e) })
@@ -124,7 +127,11 @@ func TestMemoryIsFlat(t *testing.T) {
 	s := e.NewStream(engine.Job{}, func(e engine.Event) { last = e })
 	text := string(bytes.Repeat([]byte("é"), 1000))
 	for i := range 10_000 { // 20 MB of answer, and tools that never end
-		s.Line(fmt.Appendf(nil, `{"type":"assistant","session_id":"T-1","message":{"content":[{"type":"text","text":%q},{"type":"tool_use","id":"t%d","name":"Bash","input":{"command":%q}}]}}`, text, i, text))
+		s.Line(
+			fmt.Appendf(
+				nil, `{"type":"assistant","session_id":"T-1","message":{"content":[{"type":"text","text":%q},{"type":"tool_use","id":"t%d","name":"Bash","input":{"command":%q}}]}}`, text, i, text,
+			),
+		)
 	}
 	s.Finish(engine.Exit{})
 	if n := len(last.Answer); n == 0 || n > 4<<20 {

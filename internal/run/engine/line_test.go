@@ -42,7 +42,10 @@ func TestLinesEndAtLineFeeds(t *testing.T) {
 		{"other separators", "a\u2028b\u0085c\n", []string{"a\u2028b\u0085c"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, r := range []io.Reader{strings.NewReader(c.in), iotest.OneByteReader(strings.NewReader(c.in)), iotest.DataErrReader(strings.NewReader(c.in))} {
+			for _, r := range []io.Reader{
+				strings.NewReader(c.in), iotest.OneByteReader(strings.NewReader(c.in)),
+				iotest.DataErrReader(strings.NewReader(c.in)),
+			} {
 				got, _ := read(r)
 				if strings.Join(got, "|") != strings.Join(c.want, "|") || len(got) != len(c.want) {
 					t.Errorf("%d lines, want %d", len(got), len(c.want))

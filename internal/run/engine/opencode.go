@@ -67,13 +67,17 @@ func (o *opencodeStream) line(s *Stream, v value) {
 		s.say(part.get("text").str())
 	case "reasoning":
 		if text := part.get("text").str(); text != "" {
-			s.done(&Action{ID: or(part.get("id").str(), "opencode.reasoning"), Kind: Note, Title: text, Detail: map[string]any{}}, true)
+			s.done(&Action{
+				ID: or(part.get("id").str(), "opencode.reasoning"), Kind: Note, Title: text,
+				Detail: map[string]any{},
+			}, true)
 		}
 	case "step_finish":
 		o.step(s, part)
 	case "error":
 		problem := v.get("error")
-		message := or(problem.get("data").get("message").str(), or(problem.get("message").str(), or(problem.get("name").str(), "opencode error")))
+		message := or(problem.get("data").get("message").str(),
+			or(problem.get("message").str(), or(problem.get("name").str(), "opencode error")))
 		s.complete(false, message, message)
 	default:
 		s.note("opencode emitted unsupported event: " + kind)
@@ -86,12 +90,18 @@ func (o *opencodeStream) tool(s *Stream, part value) {
 		return
 	}
 	state := part.get("state")
-	c := call{name: or(part.get("tool").str(), "tool"), input: state.get("input").object(), dir: s.job.Dir, paths: allPaths}
+	c := call{
+		name: or(part.get("tool").str(), "tool"), input: state.get("input").object(), dir: s.job.Dir,
+		paths: allPaths,
+	}
 	kind, title := c.describe()
 	if own := state.get("title").str(); own != "" {
 		title = relative(own, s.job.Dir)
 	}
-	a := &Action{ID: id, Kind: kind, Title: title, Detail: map[string]any{"name": c.name, "input": c.input.raw(), "callID": id}}
+	a := &Action{
+		ID: id, Kind: kind, Title: title,
+		Detail: map[string]any{"name": c.name, "input": c.input.raw(), "callID": id},
+	}
 	addChange(a.Detail, kind, c)
 	switch state.get("status").str() {
 	case "completed":

@@ -57,7 +57,8 @@ func (p *piStream) begin(s *Stream) {
 
 func (p *piStream) end(*Stream) (bool, string) {
 	if !p.any {
-		return false, "pi exited cleanly (rc=0) but produced no events: a failure at start, or a session that could not be loaded"
+		return false, "pi exited cleanly (rc=0) but produced no events: a failure at start, " +
+			"or a session that could not be loaded"
 	}
 	return false, "pi finished without an agent_end event"
 }
@@ -83,14 +84,21 @@ func (p *piStream) line(s *Stream, v value) {
 	case "auto_retry_start":
 		p.retries++
 		title := fmt.Sprintf("retrying provider (attempt %s/%s)", v.get("attempt"), v.get("maxAttempts"))
-		s.act(&Action{ID: fmt.Sprintf("retry_%d", p.retries), Kind: Note, Title: title, Detail: map[string]any{"error": v.get("errorMessage").str()}})
+		s.act(&Action{
+			ID: fmt.Sprintf("retry_%d", p.retries), Kind: Note, Title: title,
+			Detail: map[string]any{"error": v.get("errorMessage").str()},
+		})
 	case "auto_retry_end":
 		p.ended(s, fmt.Sprintf("retry_%d", p.retries), v.get("success").truthy(), "retry succeeded", "retry failed")
 	case "auto_compaction_start", "compaction_start":
 		p.compacts++
-		s.act(&Action{ID: fmt.Sprintf("compaction_%d", p.compacts), Kind: Note, Title: titled("compacting context", v.get("reason").str()), Detail: map[string]any{}})
+		s.act(&Action{
+			ID: fmt.Sprintf("compaction_%d", p.compacts), Kind: Note,
+			Title: titled("compacting context", v.get("reason").str()), Detail: map[string]any{},
+		})
 	case "auto_compaction_end", "compaction_end":
-		p.ended(s, fmt.Sprintf("compaction_%d", p.compacts), !v.get("aborted").truthy(), "context compacted", "context compaction aborted")
+		p.ended(s, fmt.Sprintf("compaction_%d", p.compacts), !v.get("aborted").truthy(), "context compacted",
+			"context compaction aborted")
 	}
 }
 

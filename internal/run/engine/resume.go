@@ -62,9 +62,11 @@ func (e *Engine) ReadResume(text string) (Resume, error) {
 	if e.Name == "amp" { // the address of a thread is as good as its id
 		id = id[strings.LastIndexByte(id, '/')+1:]
 	}
-	if id == "" || strings.ContainsAny(id, "\n`") || strings.HasPrefix(id, "-") || strings.Contains(id, " ") && e.Name != "pi" {
+	if id == "" || strings.ContainsAny(id, "\n`") || strings.HasPrefix(id, "-") ||
+		strings.Contains(id, " ") && e.Name != "pi" {
 		line, _ := e.FormatResume(Resume{Engine: e.Name, Value: "ID"})
-		return Resume{}, fault.New(fault.InvalidRequest, "%.80q is neither the id of a session nor a text with a line such as %s.", text, line).About("resume")
+		return Resume{}, fault.New(fault.InvalidRequest,
+			"%.80q is neither the id of a session nor a text with a line such as %s.", text, line).About("resume")
 	}
 	return Resume{Engine: e.Name, Value: id}, nil
 }

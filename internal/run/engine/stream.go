@@ -41,7 +41,10 @@ type Stream struct {
 
 // NewStream begins a stream of the engine.
 func (e *Engine) NewStream(j Job, emit func(Event)) *Stream {
-	return &Stream{engine: e, job: j, emit: emit, to: e.start(), open: map[string]*Action{}, usage: Usage{Source: e.Name, Model: j.model()}}
+	return &Stream{
+		engine: e, job: j, emit: emit, to: e.start(), open: map[string]*Action{},
+		usage: Usage{Source: e.Name, Model: j.model()},
+	}
 }
 
 // Line takes one line.
@@ -168,7 +171,10 @@ func (s *Stream) note(text string) {
 	no := false
 	s.emit(Event{
 		Type: Acted, Engine: s.engine.Name, Phase: Done, OK: &no, Message: text, Level: "warning",
-		Action: &Action{ID: fmt.Sprintf("%s.note.%d", s.engine.Name, s.notes), Kind: Warning, Title: text, Detail: map[string]any{}},
+		Action: &Action{
+			ID: fmt.Sprintf("%s.note.%d", s.engine.Name, s.notes), Kind: Warning, Title: text,
+			Detail: map[string]any{},
+		},
 	})
 }
 

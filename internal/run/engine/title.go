@@ -39,7 +39,8 @@ func (c call) first(names ...string) string {
 // aliases are names of tools that do the same.
 var aliases = map[string]string{
 	"shell": "bash", "killshell": "bash", "shell_command": "bash", "run_shell_command": "bash",
-	"edit": "edit", "write": "edit", "multiedit": "edit", "notebookedit": "edit", "edit_file": "edit", "create_file": "edit",
+	"edit": "edit", "write": "edit", "multiedit": "edit", "notebookedit": "edit", "edit_file": "edit",
+	"create_file": "edit",
 	"apply_patch": "edit", "replace": "edit", "write_file": "edit", "patch": "edit",
 	"read_file": "read", "read_many_files": "read",
 	"list": "ls", "list_dir": "ls", "list_directory": "ls",

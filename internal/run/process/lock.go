@@ -33,13 +33,15 @@ const lockPoll = 25 * time.Millisecond
 // Take takes the lock of a session and waits for it as long as ctx allows.
 func (l Locks) Take(ctx context.Context, thread string) (release func(), err error) {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
-		return nil, fault.Wrap(err, fault.StoreReadOnly, "Cannot make the folder %s for the locks of runs. Check that this user may write there.", l.Dir)
+		return nil, fault.Wrap(err, fault.StoreReadOnly,
+			"Cannot make the folder %s for the locks of runs. Check that this user may write there.", l.Dir)
 	}
 	sum := sha256.Sum256([]byte(thread))
 	path := filepath.Join(l.Dir, hex.EncodeToString(sum[:16])+".lock")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.StoreReadOnly, "Cannot open the lock file %s. Check that this user may write there.", path)
+		return nil, fault.Wrap(err, fault.StoreReadOnly,
+			"Cannot open the lock file %s. Check that this user may write there.", path)
 	}
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

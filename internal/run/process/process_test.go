@@ -95,7 +95,8 @@ func TestVectorsThroughRealProcesses(t *testing.T) {
 	}
 	for _, c := range cases {
 		// Those about paths in a folder that is not here are in the translator's test.
-		if text, dir := string(c.Stream), c.Input.Dir; strings.Contains(text, `"`+dir+`/`) || strings.Contains(text, " "+dir) || strings.Contains(text, `path":"`+dir) {
+		if text, dir := string(c.Stream), c.Input.Dir; strings.Contains(text, `"`+dir+`/`) ||
+			strings.Contains(text, " "+dir) || strings.Contains(text, `path":"`+dir) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
@@ -132,7 +133,8 @@ func TestThePromptIsOnStandardInput(t *testing.T) {
 func TestAProgramThatIsNotThere(t *testing.T) {
 	s := spec(t, runtest.CLI{})
 	s.Job.Settings.Command = "no-such-program-here"
-	if e := run(t, s).last(t); *e.OK || !strings.Contains(e.Error, "was not found. Install it with `npm install -g @ampcode/cli`") {
+	if e := run(t, s).last(t); *e.OK ||
+		!strings.Contains(e.Error, "was not found. Install it with `npm install -g @ampcode/cli`") {
 		t.Errorf("%q", e.Error)
 	}
 	s = spec(t, runtest.CLI{})
@@ -143,10 +145,12 @@ func TestAProgramThatIsNotThere(t *testing.T) {
 }
 
 func TestACLIThatAsksForALoginIsGivenUp(t *testing.T) {
-	s := spec(t, runtest.CLI{Stdout: []byte("\x1b[91mNo API key found.\x1b[0m Starting login flow...\nvisit https://amp.example/login?authToken=secret\n"), Linger: time.Minute})
+	s := spec(t, runtest.CLI{Stdout: []byte("\x1b[91mNo API key found.\x1b[0m Starting login flow...\n" +
+		"visit https://amp.example/login?authToken=secret\n"), Linger: time.Minute})
 	s.Limits.Start = 300 * time.Millisecond
 	e := run(t, s).last(t)
-	if *e.OK || !strings.Contains(e.Error, "Is it logged in?") || !strings.Contains(e.Error, "\nNo API key found. Starting") || strings.Contains(e.Error, "secret") {
+	if *e.OK || !strings.Contains(e.Error, "Is it logged in?") ||
+		!strings.Contains(e.Error, "\nNo API key found. Starting") || strings.Contains(e.Error, "secret") {
 		t.Errorf("%q", e.Error)
 	}
 }
@@ -183,7 +187,9 @@ func TestCancellingEndsTheGroupWithOneCompleted(t *testing.T) {
 			defer cancel(nil)
 			l := newLog()
 			go func() { <-l.first; cancel(c.cause) }()
-			process.Run(ctx, spec(t, runtest.CLI{Stdout: []byte(initLine), Linger: time.Minute, Stubborn: c.stubborn, Stderr: []string{"working"}}), l.add)
+			process.Run(ctx, spec(t,
+				runtest.CLI{Stdout: []byte(initLine), Linger: time.Minute, Stubborn: c.stubborn, Stderr: []string{"working"}}),
+				l.add)
 			if e := l.last(t); *e.OK || !strings.HasPrefix(e.Error, c.want+"\n") || e.Resume.Value != "T-same" {
 				t.Errorf("%q", e.Error)
 			}
@@ -226,7 +232,8 @@ func TestABudgetStopsTheRunWhileItRuns(t *testing.T) {
 		return ""
 	}
 	l := run(t, s)
-	if e := l.last(t); *e.OK || !strings.HasPrefix(e.Error, "the budget of 1000 tokens is used up") || l.usage.Tokens.Input != 1200 {
+	if e := l.last(t); *e.OK || !strings.HasPrefix(e.Error, "the budget of 1000 tokens is used up") ||
+		l.usage.Tokens.Input != 1200 {
 		t.Errorf("%q, %+v", e.Error, l.usage)
 	}
 }

@@ -75,7 +75,10 @@ type run struct {
 func Run(ctx context.Context, s Spec, emit func(engine.Event, engine.Usage)) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	r := &run{Spec: s, emit: emit, ctx: ctx, stop: stop, release: func() {}, result: make(chan struct{}), hears: make(chan struct{})}
+	r := &run{
+		Spec: s, emit: emit, ctx: ctx, stop: stop, release: func() {}, result: make(chan struct{}),
+		hears: make(chan struct{}),
+	}
 	r.heard = sync.OnceFunc(func() { close(r.hears) })
 	r.stream = s.Engine.NewStream(s.Job, r.event)
 	defer func() { r.release() }()
@@ -200,7 +203,8 @@ const giveUp = 500 * time.Millisecond
 
 // silent is the message about a CLI that says nothing.
 func (r *run) silent() string {
-	text := fmt.Sprintf("%s has written nothing that could be understood for %s. Is it logged in? Run %#q in a terminal and see what it asks for.", r.Engine.Name, r.Limits.Start, r.Engine.Command(r.Job))
+	text := fmt.Sprintf("%s has written nothing that could be understood for %s. Is it logged in? Run "+
+		"%#q in a terminal and see what it asks for.", r.Engine.Name, r.Limits.Start, r.Engine.Command(r.Job))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if said := engine.Excerpt(r.said); said != "" {
@@ -279,7 +283,8 @@ func (r *run) keepStderr(f *os.File) {
 		}
 		r.mu.Lock()
 		if len(r.stderr) < engine.MaxStderr && !tooLong {
-			r.stderr = append(r.stderr, strings.ToValidUTF8(strings.TrimRight(string(line[:min(len(line), 4096)]), "\r"), "\uFFFD"))
+			r.stderr = append(r.stderr,
+				strings.ToValidUTF8(strings.TrimRight(string(line[:min(len(line), 4096)]), "\r"), "\uFFFD"))
 		}
 		r.mu.Unlock()
 	}
@@ -292,7 +297,8 @@ func (r *run) explainStart(err error) error {
 		if _, dir := os.Stat(r.Job.Dir); r.Job.Dir != "" && dir != nil {
 			return fmt.Errorf("there is no folder %s for the run to work in", r.Job.Dir)
 		}
-		return fmt.Errorf("the program %s was not found. Install it with `%s`, or say where it is with `signalbox config set runs.%s.command PATH`", command, r.Engine.Install, r.Engine.Name)
+		return fmt.Errorf("the program %s was not found. Install it with `%s`, or say where it is with "+
+			"`signalbox config set runs.%s.command PATH`", command, r.Engine.Install, r.Engine.Name)
 	}
 	return fmt.Errorf("%s cannot be started: %w", command, err)
 }

@@ -40,7 +40,10 @@ func supervise() {
 	ctx, stop := context.WithCancelCause(context.Background())
 	recorder := record.Server{URL: func() (string, error) { return url, nil }, HTTP: record.NewHTTP()}.Begin(id, 0, stop)
 	go func() { _ = recorder.Run(context.Background()) }()
-	process.Run(ctx, process.Spec{ID: id, Engine: amp, Lock: recorder.Lock, Limits: process.DefaultLimits(), Job: engine.Job{Prompt: "go", Dir: os.TempDir(), Settings: engine.Settings{Command: cli}}}, recorder.Event)
+	process.Run(ctx, process.Spec{
+		ID: id, Engine: amp, Lock: recorder.Lock, Limits: process.DefaultLimits(),
+		Job: engine.Job{Prompt: "go", Dir: os.TempDir(), Settings: engine.Settings{Command: cli}},
+	}, recorder.Event)
 	os.Exit(0)
 }
 
@@ -55,13 +58,17 @@ func TestAKilledSupervisorLeavesOneCompletedAndNoLock(t *testing.T) {
 	defer cancel()
 	r := s.open(t)
 	log := filepath.Join(t.TempDir(), "log")
-	cli := runtest.CLI{Stdout: []byte(`{"type":"system","subtype":"init","session_id":"T-1"}` + "\n"), Linger: time.Minute, Stubborn: true, Log: log}
+	cli := runtest.CLI{
+		Stdout: []byte(`{"type":"system","subtype":"init","session_id":"T-1"}` + "\n"), Linger: time.Minute,
+		Stubborn: true, Log: log,
+	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	supervisor := exec.CommandContext(t.Context(), self)
-	supervisor.Env = append(os.Environ(), "SIGNALBOX_TEST_URL="+s.url, "SIGNALBOX_TEST_ID="+r.ID, "SIGNALBOX_TEST_COMMAND="+cli.Write(t))
+	supervisor.Env = append(os.Environ(), "SIGNALBOX_TEST_URL="+s.url, "SIGNALBOX_TEST_ID="+r.ID,
+		"SIGNALBOX_TEST_COMMAND="+cli.Write(t))
 	if err := supervisor.Start(); err != nil {
 		t.Fatal(err)
 	}

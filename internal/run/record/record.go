@@ -47,7 +47,10 @@ const (
 // NewHTTP makes the client of one run, with connections of its own: the runs of a process
 // would share two that are kept, and open a new one for most calls.
 func NewHTTP() *http.Client {
-	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: time.Minute}, Timeout: 90 * time.Second}
+	return &http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: time.Minute},
+		Timeout:   90 * time.Second,
+	}
 }
 
 // Open opens a run that the caller reports.
@@ -84,7 +87,8 @@ func (s Server) call(ctx context.Context, path string, body, answer any) error {
 		return wire.UnmarshalPart(text, answer)
 	}
 	var e wire.ErrorBody
-	if err := wire.UnmarshalPart(text, &e); err != nil || e.Message == "" || res.StatusCode >= 500 || res.StatusCode == http.StatusTooManyRequests {
+	if err := wire.UnmarshalPart(text, &e); err != nil || e.Message == "" || res.StatusCode >= 500 ||
+		res.StatusCode == http.StatusTooManyRequests {
 		return fmt.Errorf("the server answered %s: %s", res.Status, e.Message)
 	}
 	return &fault.Error{Code: e.Error, Message: e.Message, Field: e.Field, Details: e.Details}
@@ -120,7 +124,9 @@ func (s Server) Begin(id string, recorded int64, stop context.CancelCauseFunc) *
 func (r *Recorder) Event(e engine.Event, u engine.Usage) {
 	text, err := wire.EncodeData(e)
 	if err != nil {
-		text = fmt.Appendf(nil, `{"type":"action","engine":%q,"action":{"id":"unreadable","kind":"warning","title":"an event that cannot be written as JSON","detail":{}},"phase":"completed","ok":false}`, e.Engine)
+		text = fmt.Appendf(
+			nil, `{"type":"action","engine":%q,"action":{"id":"unreadable","kind":"warning","title":"an event that cannot be written as JSON","detail":{}},"phase":"completed","ok":false}`, e.Engine,
+		)
 	}
 	entry := run.Entry{Event: plain(text), Usage: u}
 	r.mu.Lock()
@@ -200,7 +206,8 @@ func (r *Recorder) next(ctx context.Context) (report run.Report, more bool) {
 		return report, false
 	}
 	report.From = r.sent + 1
-	for size, i := 0, 0; i < len(r.queue) && i < maxReport && (i == 0 || size+len(r.queue[i].Event) < maxReportBytes); i++ {
+	for size, i := 0, 0; i < len(r.queue) && i < maxReport &&
+		(i == 0 || size+len(r.queue[i].Event) < maxReportBytes); i++ {
 		size += len(r.queue[i].Event)
 		report.Events = append(report.Events, r.queue[i])
 	}

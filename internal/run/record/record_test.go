@@ -86,7 +86,10 @@ func (b *box) open(t testing.TB) run.Run {
 }
 
 func event(i int) engine.Event {
-	return engine.Event{Type: engine.Acted, Engine: "amp", Phase: engine.Begun, Action: &engine.Action{ID: fmt.Sprint(i), Kind: engine.Command, Title: "ls", Detail: map[string]any{}}}
+	return engine.Event{
+		Type: engine.Acted, Engine: "amp", Phase: engine.Begun,
+		Action: &engine.Action{ID: fmt.Sprint(i), Kind: engine.Command, Title: "ls", Detail: map[string]any{}},
+	}
 }
 
 func end() engine.Event {

@@ -32,13 +32,14 @@ type CLI struct {
 	Exit     int           `json:"exit"`     // negative for the signal that ends it
 	Linger   time.Duration `json:"linger"`   // how long it stays after it has written everything
 	Stubborn bool          `json:"stubborn"` // SIGTERM is ignored
-	Orphan   string        `json:"orphan"`   // a process is left behind, in a session of its own, and its id is written to this file
-	Witness  string        `json:"witness"`  // the arguments and standard input are written to this file
-	Log      string        `json:"log"`      // "begin" and "end" are appended to this file
-	Repeat   int           `json:"repeat"`   // Stdout is written that many times more
-	Ready    string        `json:"ready"`    // made when everything is written
-	Ask      string        `json:"ask"`      // before the last line it asks whether it may run this command; see asked
-	Refused  []byte        `json:"refused"`  // written instead of the last line when it may not
+	// a process is left behind, in a session of its own, and its id is written to this file
+	Orphan  string `json:"orphan"`
+	Witness string `json:"witness"` // the arguments and standard input are written to this file
+	Log     string `json:"log"`     // "begin" and "end" are appended to this file
+	Repeat  int    `json:"repeat"`  // Stdout is written that many times more
+	Ready   string `json:"ready"`   // made when everything is written
+	Ask     string `json:"ask"`     // before the last line it asks whether it may run this command; see asked
+	Refused []byte `json:"refused"` // written instead of the last line when it may not
 }
 
 // Main is called first by TestMain.
@@ -183,7 +184,8 @@ func (c CLI) asked() bool {
 	var cmd *exec.Cmd
 	if hook {
 		cmd = exec.Command("sh", "-c", s.Hooks.PreToolUse[0].Hooks[0].Command) //nolint:noctx // as the CLI
-		input = fmt.Appendf(nil, `{"session_id":"S-%d","hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":%s}`, os.Getpid(), input)
+		input = fmt.Appendf(nil, `{"session_id":"S-%d","hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":%s}`,
+			os.Getpid(), input)
 	} else {
 		cmd = exec.Command(s.Permissions[0].To) //nolint:noctx // as the CLI
 		cmd.Env = append(os.Environ(), "AGENT_TOOL_NAME=Bash", fmt.Sprintf("AMP_THREAD_ID=T-%d", os.Getpid()))

@@ -70,7 +70,8 @@ func Check(dir string) ([]Outcome, error) {
 		all = append(all, outcomes...)
 	}
 	if len(all) == 0 {
-		return nil, fault.New(fault.NotFound, "There are no cases in %s. It should have files such as 001-name.jsonl and 001-name.expected.json.", dir)
+		return nil, fault.New(fault.NotFound,
+			"There are no cases in %s. It should have files such as 001-name.jsonl and 001-name.expected.json.", dir)
 	}
 	return all, nil
 }
@@ -126,7 +127,10 @@ func (s settings) job(name string) engine.Job {
 	if s.AllowAll != nil {
 		allow = *s.AllowAll
 	}
-	return engine.Job{Override: s.RunModel, PID: os.Getpid(), Settings: engine.Settings{Model: s.Model, Mode: s.Mode, AllowAll: allow, StreamInput: s.Stream}}
+	return engine.Job{
+		Override: s.RunModel, PID: os.Getpid(),
+		Settings: engine.Settings{Model: s.Model, Mode: s.Mode, AllowAll: allow, StreamInput: s.Stream},
+	}
 }
 
 // check translates the stream and compares.

@@ -83,7 +83,10 @@ func Run(t testing.TB, config *server.Config, more ...protocol.Protocol) *Box {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &Box{T: t, Config: config, Client: &http.Client{Timeout: testbed.Patience, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
+	b := &Box{
+		T: t, Config: config,
+		Client: &http.Client{Timeout: testbed.Patience, Transport: &http.Transport{MaxIdleConnsPerHost: 100}},
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- s.Run(ctx, func(*server.Server) { close(ready) }) }()
@@ -108,7 +111,10 @@ func Run(t testing.TB, config *server.Config, more ...protocol.Protocol) *Box {
 // Again runs a server that was stopped once more, with its data and at its address.
 func (b *Box) Again() *Box {
 	b.T.Helper()
-	return Start(b.T, map[string]string{"data": b.Config.Data, "db": b.Config.DB.Reveal(), "listen": strings.TrimPrefix(b.URL, "http://")})
+	return Start(b.T, map[string]string{
+		"data": b.Config.Data, "db": b.Config.DB.Reveal(),
+		"listen": strings.TrimPrefix(b.URL, "http://"),
+	})
 }
 
 // Token is that of the first operator.

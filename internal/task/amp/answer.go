@@ -6,10 +6,13 @@ import "fmt"
 func (p Policy) Acknowledge(t *Task, a *Ack, w World) (*Task, Outcome, *Refusal) {
 	known, ok := w.Refs[a.AckOf]
 	if !ok || t == nil {
-		return t, Outcome{}, unfit(RefUnresolved, "/ack_of", "There is no message "+a.AckOf+".", "the msg_id of a message that was sent to you")
+		return t, Outcome{},
+			unfit(RefUnresolved, "/ack_of", "There is no message "+a.AckOf+".", "the msg_id of a message that was sent to you")
 	}
 	if known.To != a.From {
-		return t, Outcome{}, refuse(LayerAuth, AuthRole, "/from", "The message is for the "+string(known.To)+", who alone may acknowledge it.").expecting(string(known.To), string(known.To))
+		return t, Outcome{}, refuse(LayerAuth, AuthRole, "/from",
+			"The message is for the "+string(known.To)+", who alone may acknowledge it.").expecting(string(known.To),
+			string(known.To))
 	}
 	s := p.begin(t, a.TaskID, w, a.From)
 	awaited := s.t.awaits(a.AckOf)
@@ -82,7 +85,8 @@ func (s *step) refused(w Awaited, a *Ack) {
 			}
 		}
 		if a.Problem != nil && a.Problem.Code == BranchProtected {
-			s.raise("branch_violation", "warning", "refused "+w.MsgID, "The executor refuses "+w.MsgID+": its branch is protected. Resume when the coordinator knows which branch to use.",
+			s.raise("branch_violation", "warning", "refused "+w.MsgID,
+				"The executor refuses "+w.MsgID+": its branch is protected. Resume when the coordinator knows which branch to use.",
 				Hold{Kind: HoldSuspended, Scope: ScopeTask}, w.MsgID)
 		}
 	case TypeResult:
@@ -95,7 +99,8 @@ func (s *step) refused(w Awaited, a *Ack) {
 		}
 		s.t.Review, s.t.Reviewed = "", ""
 	case TypeVerdict:
-		s.raise("conflict", "warning", "refused "+w.MsgID, "The coordinator refuses the verdict "+w.MsgID+". It stands unless you terminate the task.",
+		s.raise("conflict", "warning", "refused "+w.MsgID,
+			"The coordinator refuses the verdict "+w.MsgID+". It stands unless you terminate the task.",
 			Hold{Kind: HoldSuspended, Scope: ScopeTask}, w.MsgID)
 		s.accept(w)
 	default:
@@ -108,7 +113,8 @@ func (p Policy) Beat(t *Task, h *Heartbeat, w World) (*Task, Outcome, *Refusal) 
 		return nil, Outcome{}, unfit(RefUnresolved, "/task_id", "There is no task "+h.TaskID+".", "a task that you work on")
 	}
 	if t.over() {
-		return t, Outcome{}, unfit(WrongState, "/task_id", "The task is "+string(t.Phase)+".", "no more heartbeats: stop working on it")
+		return t, Outcome{},
+			unfit(WrongState, "/task_id", "The task is "+string(t.Phase)+".", "no more heartbeats: stop working on it")
 	}
 	s := p.begin(t, h.TaskID, w, h.From)
 	if refusal := s.claim(h.From, h.Generation); refusal != nil {
@@ -133,7 +139,8 @@ func (p Policy) Build(t *Task, name, status string, w World) (*Task, Outcome) {
 	if !failed {
 		s.t.CIFixes = 0
 	} else if s.t.CIFixes >= p.CIRetries {
-		s.raise("ci_failure", "warning", "ci", fmt.Sprintf("The build %s still fails after %d dispatches to fix it.", name, s.t.CIFixes),
+		s.raise("ci_failure", "warning", "ci",
+			fmt.Sprintf("The build %s still fails after %d dispatches to fix it.", name, s.t.CIFixes),
 			Hold{Kind: HoldSuspended, Scope: ScopeTask}, s.t.Dispatch)
 	}
 	return s.end()
@@ -153,12 +160,15 @@ func (p Policy) Refusal(t *Task, taskID string, lost Lost, w World) (*Task, Outc
 		if s.t.over() {
 			hold = Hold{}
 		}
-		s.raise("unknown", "warning", "malformed", "An escalation came that is not in the right form. The task is suspended: ask who sent it, and resume.", hold)
+		s.raise("unknown", "warning", "malformed",
+			"An escalation came that is not in the right form. The task is suspended: ask who sent it, and resume.", hold)
 	case r.Has(BranchProtected):
-		s.raise("branch_violation", "warning", "protected", "The coordinator has dispatched work on a protected branch. The dispatch was refused.",
+		s.raise("branch_violation", "warning", "protected",
+			"The coordinator has dispatched work on a protected branch. The dispatch was refused.",
 			Hold{Kind: HoldSuspended, Scope: "party:" + string(Coordinator)})
 	case r.Has(BranchFrozen):
-		s.raise("permission_denied", "warning", whyFrozen, "The branch has moved after a result was reported, while nobody may change it ("+string(BranchFrozen)+").",
+		s.raise("permission_denied", "warning", whyFrozen,
+			"The branch has moved after a result was reported, while nobody may change it ("+string(BranchFrozen)+").",
 			Hold{Kind: HoldSuspended, Scope: "party:" + string(Executor)}, s.t.Last)
 	case r.Has(PlanNotApproved) && (!s.t.PlanAsked || rank(lost.Risk) > rank(s.t.PlanRisk)):
 		s.t.PlanAsked, s.t.PlanApproved, s.t.PlanRisk, s.out.AskPlan = true, false, lost.Risk, true

@@ -25,7 +25,8 @@ func receiver(t Type, from Role) Role {
 // Compose puts a payload into its envelope: id, time and receiver follow from the rest.
 func Compose(t Type, from Role, taskID string, payload []byte, generation int64, now time.Time) ([]byte, error) {
 	m := Message{
-		MsgID: fmt.Sprintf("%s-%s-%013d", t, taskID, now.UnixMilli()), Version: Version, Type: t, From: from, To: receiver(t, from), TaskID: taskID,
+		MsgID: fmt.Sprintf("%s-%s-%013d", t, taskID, now.UnixMilli()), Version: Version, Type: t, From: from,
+		To: receiver(t, from), TaskID: taskID,
 		Timestamp: now.UTC().Format(time.RFC3339Nano), RequiresAck: t != TypeEscalation, Payload: payload,
 	}
 	if generation > 0 {
@@ -59,7 +60,8 @@ func RequestOf(t Record, subtask, diffURL, notes string) ([]byte, error) {
 			continue
 		}
 		r := map[string]any{
-			"original_dispatch_ref": s.Dispatch, "task_result_ref": *s.Result, "review_scope": "full", "diff_url": diffURL, "reject_count": t.Count,
+			"original_dispatch_ref": s.Dispatch, "task_result_ref": *s.Result, "review_scope": "full", "diff_url": diffURL,
+			"reject_count": t.Count,
 		}
 		if notes != "" {
 			r["coordinator_notes"] = notes

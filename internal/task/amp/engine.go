@@ -63,5 +63,6 @@ func LostOf(kind Kind, raw []byte, r *Refusal) (taskID string, lost Lost, matter
 	risk, _ := payload["risk_level"].(string)
 	lost = Lost{Layer: r.Layer, Problems: r.Problems, Risk: risk}
 	lost.Escalation = d.text("type") == string(TypeEscalation) && !r.Has(MsgIDConflict)
-	return d.text("task_id"), lost, lost.Escalation || r.Has(BranchProtected) || r.Has(BranchFrozen) || r.Has(PlanNotApproved)
+	return d.text("task_id"), lost, lost.Escalation || r.Has(BranchProtected) || r.Has(BranchFrozen) ||
+		r.Has(PlanNotApproved)
 }

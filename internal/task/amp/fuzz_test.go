@@ -29,7 +29,10 @@ func FuzzTheIngress(f *testing.F) {
 			f.Add(raw)
 		}
 	}
-	schemas := map[amp.Kind]string{amp.InMessage: "message", amp.InAck: "ack", amp.InHeartbeat: "heartbeat", amp.InInstruction: "admin_instruction"}
+	schemas := map[amp.Kind]string{
+		amp.InMessage: "message", amp.InAck: "ack", amp.InHeartbeat: "heartbeat",
+		amp.InInstruction: "admin_instruction",
+	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		kind := amp.KindOf(raw)
 		engine := amp.NewEngine(amp.Defaults())

@@ -151,5 +151,7 @@ func MayPlay(in Input, role Role) *Refusal {
 	if in.From == role {
 		return nil
 	}
-	return refuse(LayerAuth, AuthRole, "/from", "Your key is that of the "+string(role)+", and the document is from the "+string(in.From)+".").expecting("a document from "+string(role), string(role))
+	return refuse(LayerAuth, AuthRole, "/from",
+		"Your key is that of the "+string(role)+", and the document is from the "+string(in.From)+
+			".").expecting("a document from "+string(role), string(role))
 }

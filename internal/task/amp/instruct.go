@@ -8,14 +8,16 @@ func (p Policy) Instruct(t *Task, i *Instruction, w World) (*Task, Outcome, *Ref
 		if known.Hash == w.Hash {
 			return t, Outcome{Duplicate: true}, nil
 		}
-		return t, Outcome{}, unfit(MsgIDConflict, "/instruction_id", "There is an instruction with this id and another content.", "a new id")
+		return t, Outcome{},
+			unfit(MsgIDConflict, "/instruction_id", "There is an instruction with this id and another content.", "a new id")
 	}
 	if t == nil && i.Action != "approve_plan" {
 		return t, Outcome{}, unfit(RefUnresolved, "/task_id", "There is no task "+i.TaskID+".", "a task that there is")
 	}
 	s := p.begin(t, i.TaskID, w, "")
 	if s.t.over() && i.Action != "resume" { // which may close what was left open
-		return t, Outcome{}, unfit(WrongState, "/task_id", "The task is "+string(s.t.Phase)+" already.", "no more instructions")
+		return t, Outcome{},
+			unfit(WrongState, "/task_id", "The task is "+string(s.t.Phase)+" already.", "no more instructions")
 	}
 	if refusal := s.obey(i); refusal != nil {
 		return t, Outcome{}, refusal
@@ -29,7 +31,8 @@ func (s *step) obey(i *Instruction) *Refusal {
 	case "resume":
 		return s.resume(i)
 	case "suspend":
-		s.raise("unknown", "critical", "suspended", "The admin has suspended the task. "+i.Note, Hold{Kind: HoldSuspended, Scope: ScopeTask}, s.t.Last)
+		s.raise("unknown", "critical", "suspended", "The admin has suspended the task. "+i.Note,
+			Hold{Kind: HoldSuspended, Scope: ScopeTask}, s.t.Last)
 	case "terminate":
 		s.t.Phase = Terminated
 		s.quiet()
@@ -68,12 +71,16 @@ func (s *step) resume(i *Instruction) *Refusal {
 	for n, ref := range i.Refs {
 		o := s.t.opened(ref)
 		if o == nil {
-			return unfit(RefUnresolved, at("/escalation_refs", n), "The escalation is not open.", "an open escalation of the task")
+			return unfit(RefUnresolved, at("/escalation_refs", n), "The escalation is not open.",
+				"an open escalation of the task")
 		}
 		if s.t.Held != nil && s.t.Held.Escalation == ref {
-			return unfit(WrongState, at("/escalation_refs", n), "This holds a verdict.", "the action uphold_verdict or override_verdict")
+			return unfit(WrongState, at("/escalation_refs", n), "This holds a verdict.",
+				"the action uphold_verdict or override_verdict")
 		}
-		unlocked = unlocked || slices.ContainsFunc(s.t.Holds, func(h Hold) bool { return h.Cause == ref && h.Kind == HoldLocked })
+		unlocked = unlocked || slices.ContainsFunc(s.t.Holds, func(h Hold) bool {
+			return h.Cause == ref && h.Kind == HoldLocked
+		})
 		if o.Type == "ci_failure" && o.By == System {
 			s.t.CI, s.t.CIFixes = nil, 0
 		}

@@ -79,7 +79,9 @@ func (s *schemas) check(name string, data any) []Problem {
 	for _, leaf := range leaves(failed) {
 		list = append(list, s.problems(leaf)...)
 	}
-	slices.SortStableFunc(list, func(a, b Problem) int { return cmp.Or(cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.Code, b.Code)) })
+	slices.SortStableFunc(list, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.Code, b.Code))
+	})
 	return slices.CompactFunc(list, func(a, b Problem) bool { return a.Pointer == b.Pointer && a.Code == b.Code })
 }
 
@@ -103,25 +105,37 @@ func leaves(e *jsonschema.ValidationError) (list []*jsonschema.ValidationError) 
 func (s *schemas) problems(e *jsonschema.ValidationError) []Problem {
 	at := pointer(e.InstanceLocation)
 	one := func(keyword string, code Code, detail, expected string) []Problem {
-		return []Problem{withExample(Problem{Code: cmp.Or(s.code(e.SchemaURL, keyword), code), Pointer: at, Detail: detail, Expected: expected})}
+		return []Problem{withExample(Problem{
+			Code: cmp.Or(s.code(e.SchemaURL, keyword), code), Pointer: at, Detail: detail,
+			Expected: expected,
+		})}
 	}
 	switch k := e.ErrorKind.(type) {
 	case *kind.Required:
 		var list []Problem
 		for _, name := range k.Missing {
 			code := cmp.Or(s.code(e.SchemaURL, "required:"+name), MissingField)
-			list = append(list, withExample(Problem{Code: code, Pointer: at + "/" + escape(name), Detail: fmt.Sprintf("The field %q is missing.", name)}))
+			list = append(list,
+				withExample(Problem{
+					Code: code, Pointer: at + "/" + escape(name),
+					Detail: fmt.Sprintf("The field %q is missing.", name),
+				}))
 		}
 		return list
 	case *kind.AdditionalProperties:
 		var list []Problem
 		for _, name := range k.Properties {
 			code := cmp.Or(s.code(e.SchemaURL, "additionalProperties"), UnknownField)
-			list = append(list, Problem{Code: code, Pointer: at + "/" + escape(name), Detail: fmt.Sprintf("The field %.80q is not one of AMP/1.0.", name), Expected: "no such field; what is your own begins with x_"})
+			list = append(list, Problem{
+				Code: code, Pointer: at + "/" + escape(name),
+				Detail:   fmt.Sprintf("The field %.80q is not one of AMP/1.0.", name),
+				Expected: "no such field; what is your own begins with x_",
+			})
 		}
 		return list
 	case *kind.Type:
-		return one("type", WrongType, "The value is of the type "+k.Got+".", "a value of the type "+strings.Join(k.Want, " or "))
+		return one("type", WrongType, "The value is of the type "+k.Got+".",
+			"a value of the type "+strings.Join(k.Want, " or "))
 	case *kind.Enum:
 		list := one("enum", NotInEnum, fmt.Sprintf("The value is %s.", short(k.Got)), "one of "+words(k.Want))
 		list[0].Example = k.Want[0]
@@ -133,13 +147,15 @@ func (s *schemas) problems(e *jsonschema.ValidationError) []Problem {
 	case *kind.Pattern:
 		return one("pattern", WrongFormat, fmt.Sprintf("The value is %s.", short(k.Got)), "text of the form "+k.Want)
 	case *kind.Format:
-		return one("format", WrongFormat, fmt.Sprintf("The value is %s.", short(k.Got)), "a real moment with an offset, as in RFC 3339")
+		return one("format", WrongFormat, fmt.Sprintf("The value is %s.", short(k.Got)),
+			"a real moment with an offset, as in RFC 3339")
 	case *kind.MinLength:
 		return one("minLength", Empty, "The text is empty.", "text that says something")
 	case *kind.MinItems:
 		return one("minItems", Empty, "The list is empty.", "at least "+strconv.Itoa(k.Want)+" item")
 	case *kind.MaxItems:
-		return one("maxItems", OutOfRange, "The list has "+strconv.Itoa(k.Got)+" items.", "at most "+strconv.Itoa(k.Want)+" items")
+		return one("maxItems", OutOfRange, "The list has "+strconv.Itoa(k.Got)+" items.",
+			"at most "+strconv.Itoa(k.Want)+" items")
 	case *kind.Minimum:
 		return one("minimum", OutOfRange, "The number is too small.", "at least "+k.Want.RatString())
 	case *kind.Maximum:
@@ -217,29 +233,56 @@ var examples = map[string]any{
 	"msg_id": "task_dispatch-T-2026-044-1772116327000", "protocol_version": Version, "type": "task_dispatch",
 	"task_id": "T-2026-044", "timestamp": "2026-02-26T14:32:07+00:00",
 	"requires_ack": true, "ack_timeout_sec": 300, "context_ref": []string{"task_dispatch-T-2026-044-1772116327000"},
-	"description": "Rework the timer so that it survives suspension", "repo": "/srv/repos/app", "branch": "feature/timer-v2",
-	"subtasks":   []any{map[string]any{"subtask_id": "T-2026-044-S1", "description": "Replace the timer", "estimated_lines": 60}},
-	"subtask_id": "T-2026-044-S1", "estimated_lines": 60, "acceptance_criteria": []string{"All tests pass"}, "risk_level": "medium",
-	"completion_status": "complete", "diff_summary": map[string]any{"files_changed": []string{"timer.go"}, "lines_added": 68, "lines_removed": 24},
-	"lines_added": 68, "lines_removed": 24, "self_assessment": map[string]any{"criteria_met": []any{true, nil}, "notes": []string{"ran them", "cannot be checked here"}},
-	"criteria_met": []any{true, nil}, "notes": []string{"ran them", "cannot be checked here"}, "commit_hash": "a3f8d21", "blockers": []string{"The build server is away"},
-	"work_log":              []any{map[string]any{"timestamp": "2026-02-26T14:28:00Z", "action": "replace_timer", "file": "timer.go", "detail": "what was done"}},
-	"original_dispatch_ref": "task_dispatch-T-2026-044-1772116327000", "task_result_ref": "task_result-T-2026-044-1772116328000",
-	"review_scope": "full", "diff_url": "https://git.example.com/app/compare/main...feature/timer-v2", "reject_count": 0,
-	"decision": "rejected", "confidence": 0.95, "criteria_results": []any{map[string]any{"criterion": "All tests pass", "passed": true, "evidence": "CI run 812"}},
-	"issues":   []any{map[string]any{"severity": "major", "file": "timer.go", "line": 87, "description": "The session is dropped", "suggested_fix": "Keep it in a field"}},
-	"severity": "warning", "issues/severity": "major", "line": 87, "direct_fixes": []any{map[string]any{"file": "timer.go", "change_type": "typo", "diff_lines": 2}},
-	"change_type": "typo", "diff_lines": 2, "escalation_type": "conflict", "triggered_by": "executor", "auto_suspended": true,
-	"affected_msgs": []string{"task_dispatch-T-2026-044-1772116327000"}, "escalation_refs": []string{"escalation-T-2026-044-1772116327500"},
+	"description": "Rework the timer so that it survives suspension", "repo": "/srv/repos/app",
+	"branch": "feature/timer-v2",
+	"subtasks": []any{map[string]any{
+		"subtask_id": "T-2026-044-S1", "description": "Replace the timer",
+		"estimated_lines": 60,
+	}},
+	"subtask_id": "T-2026-044-S1", "estimated_lines": 60, "acceptance_criteria": []string{"All tests pass"},
+	"risk_level":        "medium",
+	"completion_status": "complete",
+	"diff_summary":      map[string]any{"files_changed": []string{"timer.go"}, "lines_added": 68, "lines_removed": 24},
+	"lines_added":       68, "lines_removed": 24,
+	"self_assessment": map[string]any{
+		"criteria_met": []any{true, nil},
+		"notes":        []string{"ran them", "cannot be checked here"},
+	},
+	"criteria_met": []any{true, nil}, "notes": []string{"ran them", "cannot be checked here"}, "commit_hash": "a3f8d21",
+	"blockers": []string{"The build server is away"},
+	"work_log": []any{map[string]any{
+		"timestamp": "2026-02-26T14:28:00Z", "action": "replace_timer",
+		"file": "timer.go", "detail": "what was done",
+	}},
+	"original_dispatch_ref": "task_dispatch-T-2026-044-1772116327000",
+	"task_result_ref":       "task_result-T-2026-044-1772116328000",
+	"review_scope":          "full", "diff_url": "https://git.example.com/app/compare/main...feature/timer-v2",
+	"reject_count": 0,
+	"decision":     "rejected", "confidence": 0.95,
+	"criteria_results": []any{map[string]any{"criterion": "All tests pass", "passed": true, "evidence": "CI run 812"}},
+	"issues": []any{map[string]any{
+		"severity": "major", "file": "timer.go", "line": 87,
+		"description": "The session is dropped", "suggested_fix": "Keep it in a field",
+	}},
+	"severity": "warning", "issues/severity": "major", "line": 87,
+	"direct_fixes": []any{map[string]any{"file": "timer.go", "change_type": "typo", "diff_lines": 2}},
+	"change_type":  "typo", "diff_lines": 2, "escalation_type": "conflict", "triggered_by": "executor",
+	"auto_suspended":        true,
+	"affected_msgs":         []string{"task_dispatch-T-2026-044-1772116327000"},
+	"escalation_refs":       []string{"escalation-T-2026-044-1772116327500"},
 	"system_state_snapshot": map[string]any{"task_status": "executing", "reject_count": 0, "last_successful_msg_id": nil},
-	"ack_of":                "task_dispatch-T-2026-044-1772116327000", "ack_id": "ack-T-2026-044-1772116330000", "status": "accepted", "action": "resume",
+	"ack_of":                "task_dispatch-T-2026-044-1772116327000", "ack_id": "ack-T-2026-044-1772116330000",
+	"status": "accepted", "action": "resume",
 	"instruction_id": "admin-T-2026-044-1772116330000", "channel": "api", "actor": "kim", "record": "ack",
 	"error": map[string]any{"code": "AMP_E_BRANCH_PROTECTED", "pointer": "/payload/branch"},
 }
 
 // withExample adds a right value where the field has one.
 func withExample(p Problem) Problem {
-	path := slices.DeleteFunc(strings.Split(p.Pointer, "/"), func(part string) bool { _, err := strconv.Atoi(part); return part == "" || err == nil })
+	path := slices.DeleteFunc(strings.Split(p.Pointer, "/"), func(part string) bool {
+		_, err := strconv.Atoi(part)
+		return part == "" || err == nil
+	})
 	if len(path) == 0 {
 		return p
 	}

@@ -46,7 +46,8 @@ func (c *checker) warn(code Code, pointer, detail string) {
 func (c *checker) check() {
 	m := c.m
 	if !strings.HasPrefix(m.MsgID, string(m.Type)+"-"+m.TaskID+"-") {
-		c.fail(MsgIDMismatch, "/msg_id", "The id names another type or another task than the envelope.", "an id that begins with "+string(m.Type)+"-"+m.TaskID+"-")
+		c.fail(MsgIDMismatch, "/msg_id", "The id names another type or another task than the envelope.",
+			"an id that begins with "+string(m.Type)+"-"+m.TaskID+"-")
 	}
 	for i, ref := range m.ContextRef {
 		if ref == m.MsgID {
@@ -71,10 +72,12 @@ func (c *checker) dispatch(d *Dispatch) {
 	seen := map[string]bool{}
 	for i, s := range d.Subtasks {
 		if !strings.HasPrefix(s.ID, c.m.TaskID+"-S") {
-			c.fail(WrongSubtaskID, at("/payload/subtasks", i, "/subtask_id"), "The subtask belongs to another task.", "an id that begins with "+c.m.TaskID+"-S")
+			c.fail(WrongSubtaskID, at("/payload/subtasks", i, "/subtask_id"), "The subtask belongs to another task.",
+				"an id that begins with "+c.m.TaskID+"-S")
 		}
 		if seen[s.ID] {
-			c.fail(DuplicateItem, at("/payload/subtasks", i, "/subtask_id"), "The subtask stands in the list twice.", "every subtask once")
+			c.fail(DuplicateItem, at("/payload/subtasks", i, "/subtask_id"), "The subtask stands in the list twice.",
+				"every subtask once")
 		}
 		seen[s.ID] = true
 	}
@@ -82,14 +85,17 @@ func (c *checker) dispatch(d *Dispatch) {
 
 func (c *checker) result(r *Result) {
 	if !strings.HasPrefix(r.SubtaskID, c.m.TaskID+"-S") {
-		c.fail(WrongSubtaskID, "/payload/subtask_id", "The subtask belongs to another task.", "an id that begins with "+c.m.TaskID+"-S")
+		c.fail(WrongSubtaskID, "/payload/subtask_id", "The subtask belongs to another task.",
+			"an id that begins with "+c.m.TaskID+"-S")
 	}
 	if len(r.Assessment.Notes) != len(r.Assessment.Met) {
-		c.fail(Misaligned, "/payload/self_assessment/notes", "There are not as many notes as criteria.", strconv.Itoa(len(r.Assessment.Met))+" notes, one for each criterion")
+		c.fail(Misaligned, "/payload/self_assessment/notes", "There are not as many notes as criteria.",
+			strconv.Itoa(len(r.Assessment.Met))+" notes, one for each criterion")
 	}
 	if r.Status == "complete" {
 		if slices.ContainsFunc(r.Assessment.Met, isFalse) {
-			c.fail(ResultInconsistent, "/payload/completion_status", "The result says complete, and a criterion is not met.", "partial, with blockers")
+			c.fail(ResultInconsistent, "/payload/completion_status", "The result says complete, and a criterion is not met.",
+				"partial, with blockers")
 		}
 		if len(r.WorkLog) == 0 {
 			c.warn(WarnEmptyLog, "/payload/work_log", "Reviewers and auditors read the work log, and it is empty.")
@@ -109,17 +115,22 @@ const LockNotice = "Lock is approaching"
 var ciFailed = []string{"failed", "failure", "error"}
 
 func (c *checker) request(r *Request) {
-	for pointer, ref := range map[string]string{"/payload/original_dispatch_ref": r.DispatchRef, "/payload/task_result_ref": r.ResultRef} {
+	for pointer, ref := range map[string]string{
+		"/payload/original_dispatch_ref": r.DispatchRef,
+		"/payload/task_result_ref":       r.ResultRef,
+	} {
 		if taskOf(ref) != c.m.TaskID {
 			c.fail(RefWrongTask, pointer, "The message belongs to another task.", "a message of "+c.m.TaskID)
 		}
 	}
 	if name := failedCheck(r.CI); name != "" {
-		c.fail(CIGated, "/payload/ci_status/"+escape(name), "The build failed: a review would be in vain.", "a task_dispatch that fixes the build")
+		c.fail(CIGated, "/payload/ci_status/"+escape(name), "The build failed: a review would be in vain.",
+			"a task_dispatch that fixes the build")
 	}
 	if r.RejectCount >= 2 && !strings.Contains(strings.ToLower(r.Notes), strings.ToLower(LockNotice)) {
 		if c.policy.StrictLock {
-			c.fail(LockWarningRequired, "/payload/coordinator_notes", "The next reject may lock the task, and the notes do not say so.", "notes that say: "+LockNotice)
+			c.fail(LockWarningRequired, "/payload/coordinator_notes",
+				"The next reject may lock the task, and the notes do not say so.", "notes that say: "+LockNotice)
 		} else {
 			c.warn(WarnLockMissing, "/payload/coordinator_notes", "The next reject may lock the task. Say so: "+LockNotice+".")
 		}
@@ -146,11 +157,14 @@ func (c *checker) verdict(v *Verdict) {
 	blocking := slices.ContainsFunc(v.Issues, func(i Issue) bool { return i.Severity != "minor" })
 	switch {
 	case v.Decision == "rejected" && !blocking:
-		c.fail(VerdictInconsistent, "/payload/issues", "Minor issues do not block, so there is nothing to reject for.", "an issue of severity critical or major, or the decision approved")
+		c.fail(VerdictInconsistent, "/payload/issues", "Minor issues do not block, so there is nothing to reject for.",
+			"an issue of severity critical or major, or the decision approved")
 	case v.Decision != "rejected" && failed:
-		c.fail(VerdictInconsistent, "/payload/criteria_results", "A criterion has failed, and the decision approves.", "the decision rejected, or passed true or null")
+		c.fail(VerdictInconsistent, "/payload/criteria_results", "A criterion has failed, and the decision approves.",
+			"the decision rejected, or passed true or null")
 	case v.Decision != "rejected" && blocking:
-		c.fail(VerdictInconsistent, "/payload/issues", "A critical or major issue blocks, and the decision approves.", "the decision rejected, or only minor issues")
+		c.fail(VerdictInconsistent, "/payload/issues", "A critical or major issue blocks, and the decision approves.",
+			"the decision rejected, or only minor issues")
 	}
 	var total int64
 	for _, f := range v.Fixes {
@@ -160,7 +174,8 @@ func (c *checker) verdict(v *Verdict) {
 		}
 	}
 	if total > c.policy.FixTotal {
-		c.fail(FixScope, "/payload/direct_fixes", "The direct fixes together are larger than a reviewer may make.", "at most "+strconv.FormatInt(c.policy.FixTotal, 10)+" lines in all, or the decision rejected")
+		c.fail(FixScope, "/payload/direct_fixes", "The direct fixes together are larger than a reviewer may make.",
+			"at most "+strconv.FormatInt(c.policy.FixTotal, 10)+" lines in all, or the decision rejected")
 	}
 	if v.Decision != "rejected" && v.unverified() {
 		c.warn(WarnUnverified, "/payload/criteria_results", "A criterion is approved that nobody has verified.")
@@ -183,7 +198,8 @@ func (v *Verdict) unverified() bool {
 func (c *checker) escalation(e *Escalation) {
 	from := c.m.From
 	if e.TriggeredBy != from && (from != System || e.TriggeredBy != Coordinator) {
-		c.fail(TriggerMismatch, "/payload/triggered_by", "Who sends an escalation answers for it.", string(from)+"; whom else it concerns belongs into the description")
+		c.fail(TriggerMismatch, "/payload/triggered_by", "Who sends an escalation answers for it.",
+			string(from)+"; whom else it concerns belongs into the description")
 	}
 	if len(e.Affected) == 0 {
 		c.warn(WarnNoAffected, "/payload/affected_msgs", "The admin sees no message that this is about.")

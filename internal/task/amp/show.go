@@ -86,9 +86,12 @@ func moment(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
 // Show is the task as others see it.
 func (t *Task) Show(workspace string) Record {
 	r := Record{
-		Record: "task", TaskID: t.ID, Phase: t.Phase, Status: t.Status(), Risk: t.Risk, PlanApproved: t.PlanApproved, Dispatch: maybe(t.Dispatch),
-		Subtasks: map[string]SubtaskRecord{}, Count: t.Count, Streak: t.Streak, Lifetime: t.Lifetime, Holds: []HoldRecord{}, Last: maybe(t.Last), UpdatedAt: moment(t.Updated),
-		Repo: t.Repo, Branch: t.Branch, Criteria: t.Criteria, Open: t.Open, Awaiting: []AwaitedRecord{}, Beats: map[Role]time.Time{}, Seats: t.Seats, CI: t.CI,
+		Record: "task", TaskID: t.ID, Phase: t.Phase, Status: t.Status(), Risk: t.Risk, PlanApproved: t.PlanApproved,
+		Dispatch: maybe(t.Dispatch),
+		Subtasks: map[string]SubtaskRecord{}, Count: t.Count, Streak: t.Streak, Lifetime: t.Lifetime, Holds: []HoldRecord{},
+		Last: maybe(t.Last), UpdatedAt: moment(t.Updated),
+		Repo: t.Repo, Branch: t.Branch, Criteria: t.Criteria, Open: t.Open, Awaiting: []AwaitedRecord{},
+		Beats: map[Role]time.Time{}, Seats: t.Seats, CI: t.CI,
 		Waits: t.waitsFor(), Workspace: workspace,
 	}
 	for _, s := range t.Subtasks {

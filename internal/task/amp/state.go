@@ -37,7 +37,10 @@ const (
 
 // furthest orders the states, the least far along first; approved comes before them all,
 // since it is what remains that tells how a task stands.
-var furthest = []State{Approved, Queued, Rework, Dispatched, Executing, Reported, Triage, ReviewRequested, Reviewing, VerdictReported}
+var furthest = []State{
+	Approved, Queued, Rework, Dispatched, Executing, Reported, Triage, ReviewRequested, Reviewing,
+	VerdictReported,
+}
 
 // Subtask is one piece of a task, and what was last said of it.
 type Subtask struct {
@@ -117,33 +120,34 @@ type Held struct {
 // Task is everything that decides what may happen next. Moments are microseconds of the
 // server's clock.
 type Task struct {
-	ID           string            `json:"task_id"`
-	Phase        Phase             `json:"phase"`
-	Risk         string            `json:"risk_level,omitzero"`
-	Repo         string            `json:"repo,omitzero"`
-	Branch       string            `json:"branch,omitzero"`
-	Criteria     []string          `json:"acceptance_criteria,omitempty"`
-	PlanApproved bool              `json:"plan_approved"`
-	PlanRisk     string            `json:"plan_risk,omitzero"` // the risk that was approved, or is asked for
-	PlanAsked    bool              `json:"plan_asked,omitzero"`
-	Dispatch     string            `json:"governing_dispatch,omitzero"`
-	Base         string            `json:"base_commit,omitzero"` // where the branch was when it was dispatched, where git was asked
-	Subtasks     []Subtask         `json:"subtasks,omitempty"`
-	Count        int64             `json:"reject_count"`    // since the admin reset it; what messages carry
-	Streak       int64             `json:"reject_streak"`   // in a row; what locks
-	Lifetime     int64             `json:"reject_lifetime"` // ever
-	Holds        []Hold            `json:"holds,omitempty"`
-	Open         []Opened          `json:"open_escalations,omitempty"`
-	Awaiting     []Awaited         `json:"awaiting,omitempty"`
-	Beats        map[Role]int64    `json:"heartbeats,omitempty"` // when a write of the role is due
-	Seats        map[Role]Seat     `json:"seats,omitempty"`
-	Review       string            `json:"open_review,omitzero"` // the request
-	Reviewed     string            `json:"reviewed,omitzero"`    // the subtask that it is about
-	Held         *Held             `json:"held_verdict,omitzero"`
-	CI           map[string]string `json:"ci_status,omitempty"`
-	CIFixes      int               `json:"ci_fixes,omitzero"` // dispatches since a build first failed
-	Last         string            `json:"last_successful_msg_id,omitzero"`
-	Updated      int64             `json:"updated_at"`
+	ID           string   `json:"task_id"`
+	Phase        Phase    `json:"phase"`
+	Risk         string   `json:"risk_level,omitzero"`
+	Repo         string   `json:"repo,omitzero"`
+	Branch       string   `json:"branch,omitzero"`
+	Criteria     []string `json:"acceptance_criteria,omitempty"`
+	PlanApproved bool     `json:"plan_approved"`
+	PlanRisk     string   `json:"plan_risk,omitzero"` // the risk that was approved, or is asked for
+	PlanAsked    bool     `json:"plan_asked,omitzero"`
+	Dispatch     string   `json:"governing_dispatch,omitzero"`
+	// where the branch was when it was dispatched, where git was asked
+	Base     string            `json:"base_commit,omitzero"`
+	Subtasks []Subtask         `json:"subtasks,omitempty"`
+	Count    int64             `json:"reject_count"`    // since the admin reset it; what messages carry
+	Streak   int64             `json:"reject_streak"`   // in a row; what locks
+	Lifetime int64             `json:"reject_lifetime"` // ever
+	Holds    []Hold            `json:"holds,omitempty"`
+	Open     []Opened          `json:"open_escalations,omitempty"`
+	Awaiting []Awaited         `json:"awaiting,omitempty"`
+	Beats    map[Role]int64    `json:"heartbeats,omitempty"` // when a write of the role is due
+	Seats    map[Role]Seat     `json:"seats,omitempty"`
+	Review   string            `json:"open_review,omitzero"` // the request
+	Reviewed string            `json:"reviewed,omitzero"`    // the subtask that it is about
+	Held     *Held             `json:"held_verdict,omitzero"`
+	CI       map[string]string `json:"ci_status,omitempty"`
+	CIFixes  int               `json:"ci_fixes,omitzero"` // dispatches since a build first failed
+	Last     string            `json:"last_successful_msg_id,omitzero"`
+	Updated  int64             `json:"updated_at"`
 }
 
 // clone copies a task so that a step can change it.

@@ -144,7 +144,10 @@ func (s *step) raise(kind, severity, why, description string, hold Hold, affecte
 	}
 	s.t.Open = append(s.t.Open, Opened{id, kind, severity, System, why})
 	e := &Escalation{
-		Type: kind, Severity: severity, TriggeredBy: System, Description: description, Affected: slices.DeleteFunc(affected, func(id string) bool { return id == "" }),
+		Type: kind, Severity: severity, TriggeredBy: System, Description: description,
+		Affected: slices.DeleteFunc(affected, func(id string) bool {
+			return id == ""
+		}),
 		Snapshot: s.t.snapshot(), Suspended: severity != "info" || hold.Kind != "",
 	}
 	if e.Affected == nil {
@@ -164,7 +167,10 @@ func (s *step) raise(kind, severity, why, description string, hold Hold, affecte
 func (s *step) freshID() string {
 	for ms := s.now / 1000; ; ms++ {
 		id := fmt.Sprintf("%s-%s-%013d", TypeEscalation, s.t.ID, ms)
-		used := s.t.opened(id) != nil || s.w.Taken != nil && s.w.Taken(id) || slices.ContainsFunc(s.out.Raised, func(m *Message) bool { return m.MsgID == id })
+		used := s.t.opened(id) != nil || s.w.Taken != nil && s.w.Taken(id) ||
+			slices.ContainsFunc(s.out.Raised, func(m *Message) bool {
+				return m.MsgID == id
+			})
 		if !used {
 			return id
 		}
@@ -206,8 +212,11 @@ func (s *step) claim(role Role, generation *whole) *Refusal {
 	case !taken:
 		s.t.Seats[role] = Seat{Agent: s.w.Agent, Generation: 1}
 	case generation != nil && int64(*generation) != seat.Generation || generation != nil && seat.Lost:
-		return refuse(LayerAuth, AuthRole, "/x_generation", fmt.Sprintf("The lease of generation %d on this task is over; the %s's is now generation %d.", *generation, role, seat.Generation)).
-			expecting("stop working on this task; if it is given to you again, you hear the new generation with the answer to your ack", nil)
+		return refuse(LayerAuth, AuthRole, "/x_generation",
+			fmt.Sprintf("The lease of generation %d on this task is over; the %s's is now generation %d.", *generation, role,
+				seat.Generation)).
+			expecting("stop working on this task; if it is given to you again, you hear the new "+
+				"generation with the answer to your ack", nil)
 	case seat.Lost:
 		s.t.Seats[role] = Seat{Agent: s.w.Agent, Generation: seat.Generation + 1}
 	case seat.Agent != s.w.Agent:
@@ -233,7 +242,8 @@ func (s *step) answered(msgID string) {
 	}
 	s.out.Acks = append(s.out.Acks, Ack{
 		Record: "ack", AckID: fmt.Sprintf("ack-%s-%013d", s.t.ID, s.now/1000), Version: Version, TaskID: s.t.ID,
-		Timestamp: time.UnixMicro(s.now).UTC().Format(time.RFC3339Nano), AckOf: msgID, From: a.To, Status: "accepted", Implicit: true,
+		Timestamp: time.UnixMicro(s.now).UTC().Format(time.RFC3339Nano), AckOf: msgID, From: a.To, Status: "accepted",
+		Implicit: true,
 	})
 	s.accept(*a)
 }
@@ -263,7 +273,8 @@ func (p Policy) Tick(t *Task, w World) (*Task, Outcome) {
 		a.Due, a.Late = 0, true
 		s.lose(a.To)
 		s.raise("ack_timeout", "warning", "ack "+a.MsgID,
-			fmt.Sprintf("The %s has not acknowledged %s in time. The task is suspended until it does, or until you resume it.", a.To, a.MsgID),
+			fmt.Sprintf("The %s has not acknowledged %s in time. The task is suspended until it does, or until you resume it.",
+				a.To, a.MsgID),
 			Hold{Kind: HoldSuspended, Scope: ScopeTask, AutoClear: ClearLateAck, About: a.MsgID}, a.MsgID)
 	}
 	for _, role := range AgentRoles {
@@ -273,7 +284,8 @@ func (p Policy) Tick(t *Task, w World) (*Task, Outcome) {
 		delete(s.t.Beats, role)
 		s.lose(role)
 		s.raise("heartbeat_timeout", "warning", "heartbeat "+string(role),
-			"The "+string(role)+" has not written anything for "+strconv.FormatInt(p.Heartbeat/60, 10)+" minutes. The task is suspended until it does, or until you resume it.",
+			"The "+string(role)+" has not written anything for "+strconv.FormatInt(p.Heartbeat/60, 10)+
+				" minutes. The task is suspended until it does, or until you resume it.",
 			Hold{Kind: HoldSuspended, Scope: ScopeTask, AutoClear: ClearHeartbeat, About: string(role)}, s.t.Last)
 	}
 	return s.end()

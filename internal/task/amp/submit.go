@@ -18,7 +18,9 @@ func (p Policy) Submit(t *Task, m *Message, w World) (*Task, Outcome, *Refusal) 
 		if known.Hash == w.Hash {
 			return t, Outcome{Duplicate: true}, nil
 		}
-		return t, Outcome{}, unfit(MsgIDConflict, "/msg_id", "There is a message with this id and another content, which stays as it is.", "a new id: the same with the milliseconds of now")
+		return t, Outcome{}, unfit(MsgIDConflict, "/msg_id",
+			"There is a message with this id and another content, which stays as it is.",
+			"a new id: the same with the milliseconds of now")
 	}
 	if refusal := references(m, w); refusal != nil {
 		return t, Outcome{}, refusal
@@ -68,7 +70,8 @@ func references(m *Message, w World) *Refusal {
 // mayWrite refuses who is stopped, and everybody once the task is over.
 func (s *step) mayWrite(role Role) *Refusal {
 	if s.t.over() {
-		return unfit(WrongState, "/task_id", "The task is "+string(s.t.Phase)+"; nothing follows but an escalation.", "a message about a task that is not over")
+		return unfit(WrongState, "/task_id", "The task is "+string(s.t.Phase)+"; nothing follows but an escalation.",
+			"a message about a task that is not over")
 	}
 	h := s.t.stops(role)
 	if h == nil {
@@ -78,7 +81,8 @@ func (s *step) mayWrite(role Role) *Refusal {
 	if h.Kind == HoldLocked {
 		code = Locked
 	}
-	return unfit(code, "", fmt.Sprintf("The task is held (%s) since %s was raised.", h.Kind, h.Cause), "nothing until the admin has answered; escalations, acks and heartbeats are taken")
+	return unfit(code, "", fmt.Sprintf("The task is held (%s) since %s was raised.", h.Kind, h.Cause),
+		"nothing until the admin has answered; escalations, acks and heartbeats are taken")
 }
 
 // take does what the type of the message asks for.
@@ -119,7 +123,8 @@ func (s *step) dispatch(m *Message) *Refusal {
 		s.approvePlan("high")
 	}
 	if needed := s.RequirePlan || s.w.AskPlan; needed && (!t.PlanApproved || rank(d.Risk) > rank(t.PlanRisk)) {
-		return unfit(PlanNotApproved, "/task_id", "The admin has not approved the plan of this task.", "the same message again when the admin has approved it; they have been asked")
+		return unfit(PlanNotApproved, "/task_id", "The admin has not approved the plan of this task.",
+			"the same message again when the admin has approved it; they have been asked")
 	}
 	if refusal := t.keeps(d); refusal != nil {
 		return refusal
@@ -166,7 +171,8 @@ func (t *Task) keeps(d *Dispatch) *Refusal {
 	}
 	for _, c := range t.Criteria {
 		if !slices.Contains(d.Criteria, c) {
-			return unfit(CriteriaChanged, "/payload/acceptance_criteria", "A criterion is missing: "+c, "all of the criteria so far; more may be added")
+			return unfit(CriteriaChanged, "/payload/acceptance_criteria", "A criterion is missing: "+c,
+				"all of the criteria so far; more may be added")
 		}
 	}
 	switch {
@@ -175,7 +181,8 @@ func (t *Task) keeps(d *Dispatch) *Refusal {
 	case d.Repo != t.Repo:
 		return unfit(BranchChanged, "/payload/repo", "The task is in the repository "+t.Repo+".", t.Repo)
 	case rank(d.Risk) < rank(t.Risk):
-		return unfit(RiskLowered, "/payload/risk_level", "The risk of the task is "+t.Risk+", and only the admin lowers it.", t.Risk+" or more")
+		return unfit(RiskLowered, "/payload/risk_level", "The risk of the task is "+t.Risk+", and only the admin lowers it.",
+			t.Risk+" or more")
 	}
 	return nil
 }
@@ -197,7 +204,8 @@ func (s *step) mayDispatch(id, pointer string) *Refusal {
 			return nil
 		}
 	}
-	return unfit(WrongState, pointer, fmt.Sprintf("The subtask is %s.", sub.State), "subtasks that are new, or whose result or reject you answer")
+	return unfit(WrongState, pointer, fmt.Sprintf("The subtask is %s.", sub.State),
+		"subtasks that are new, or whose result or reject you answer")
 }
 
 // redispatch puts a subtask into the executor's hands, anew or again.
@@ -226,16 +234,21 @@ func (s *step) result(m *Message) *Refusal {
 	is := func(x *Subtask) bool { return x.ID == r.SubtaskID }
 	sub := t.subtask(is)
 	if sub == nil {
-		return unfit(SubtaskUnknown, "/payload/subtask_id", "No dispatch has this subtask.", "a subtask of a dispatch of "+t.ID)
+		return unfit(SubtaskUnknown, "/payload/subtask_id", "No dispatch has this subtask.",
+			"a subtask of a dispatch of "+t.ID)
 	}
 	if sub.State == Dispatched {
 		s.answered(sub.Dispatch)
 	}
 	if sub.State != Executing {
-		return unfit(WrongState, "/payload/subtask_id", fmt.Sprintf("The subtask is %s; a result is taken once, while it is executing.", sub.State), "wait: the next subtask begins when the reviewer has acknowledged the review of this one, or with a new dispatch")
+		return unfit(WrongState, "/payload/subtask_id",
+			fmt.Sprintf("The subtask is %s; a result is taken once, while it is executing.", sub.State),
+			"wait: the next subtask begins when the reviewer has acknowledged the review of this one, or with a new dispatch")
 	}
 	if len(r.Assessment.Met) != len(t.Criteria) {
-		return unfit(Misaligned, "/payload/self_assessment/criteria_met", fmt.Sprintf("There are %d criteria and %d answers.", len(t.Criteria), len(r.Assessment.Met)), strconv.Itoa(len(t.Criteria))+" values, one for each criterion of the dispatch in its order")
+		return unfit(Misaligned, "/payload/self_assessment/criteria_met",
+			fmt.Sprintf("There are %d criteria and %d answers.", len(t.Criteria), len(r.Assessment.Met)),
+			strconv.Itoa(len(t.Criteria))+" values, one for each criterion of the dispatch in its order")
 	}
 	if refusal := s.git(); refusal != nil {
 		return refusal
@@ -254,25 +267,32 @@ func (s *step) request(m *Message) *Refusal {
 	const resultRef = "/payload/task_result_ref"
 	sub := t.subtask(func(x *Subtask) bool { return x.Result == r.ResultRef })
 	if sub == nil {
-		return unfit(RefMismatch, resultRef, "This is not the last result of its subtask.", "the last task_result of the subtask")
+		return unfit(RefMismatch, resultRef, "This is not the last result of its subtask.",
+			"the last task_result of the subtask")
 	}
 	if !sub.Complete {
 		return unfit(ResultNotComplete, resultRef, "The result is not complete.", "a new dispatch, or an escalation")
 	}
 	if sub.Dispatch != r.DispatchRef {
-		return unfit(RefMismatch, "/payload/original_dispatch_ref", "The subtask was last dispatched with another message.", sub.Dispatch)
+		return unfit(RefMismatch, "/payload/original_dispatch_ref", "The subtask was last dispatched with another message.",
+			sub.Dispatch)
 	}
 	if sub.State != Reported && sub.State != Triage || t.Review != "" {
-		return unfit(WrongState, resultRef, fmt.Sprintf("The subtask is %s, and a task has one open review at the most.", sub.State), "a result that was reported and is not under review")
+		return unfit(WrongState, resultRef,
+			fmt.Sprintf("The subtask is %s, and a task has one open review at the most.", sub.State),
+			"a result that was reported and is not under review")
 	}
 	if int64(r.RejectCount) != t.Count {
-		return unfit(WrongRejectCount, "/payload/reject_count", fmt.Sprintf("The task was rejected %d times.", t.Count), strconv.FormatInt(t.Count, 10))
+		return unfit(WrongRejectCount, "/payload/reject_count", fmt.Sprintf("The task was rejected %d times.", t.Count),
+			strconv.FormatInt(t.Count, 10))
 	}
 	if r.Scope == "incremental" && sub.Verdict == "" {
-		return unfit(NoPriorVerdict, "/payload/review_scope", "There is no verdict yet, so there is nothing to be incremental to.", "full")
+		return unfit(NoPriorVerdict, "/payload/review_scope",
+			"There is no verdict yet, so there is nothing to be incremental to.", "full")
 	}
 	if name := failedCheck(t.CI); name != "" {
-		return unfit(CIGated, "/payload/ci_status", "The build "+name+" failed: a review would be in vain.", "a task_dispatch that fixes the build")
+		return unfit(CIGated, "/payload/ci_status", "The build "+name+" failed: a review would be in vain.",
+			"a task_dispatch that fixes the build")
 	}
 	if refusal := s.git(); refusal != nil {
 		return refusal

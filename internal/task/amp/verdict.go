@@ -15,7 +15,8 @@ func (s *step) verdict(m *Message) *Refusal {
 	}
 	want := len(t.Criteria)
 	if got := len(v.Criteria); got > want || got < want && v.Decision != rejected {
-		return unfit(Misaligned, "/payload/criteria_results", fmt.Sprintf("There are %d criteria and %d results.", want, got), strconv.Itoa(want)+" results, one for each criterion in its order; a reject may have fewer")
+		return unfit(Misaligned, "/payload/criteria_results", fmt.Sprintf("There are %d criteria and %d results.", want, got),
+			strconv.Itoa(want)+" results, one for each criterion in its order; a reject may have fewer")
 	}
 	if refusal := s.git(); refusal != nil {
 		return refusal
@@ -26,7 +27,8 @@ func (s *step) verdict(m *Message) *Refusal {
 	t.Review, t.Reviewed = "", ""
 	s.await(m)
 	if why := s.mustWait(v); why != "" {
-		cause := s.raise("unknown", "warning", "verdict "+m.MsgID, "The verdict "+v.Decision+" on "+sub.ID+" waits for you: "+why+" Uphold it, or decide otherwise.",
+		cause := s.raise("unknown", "warning", "verdict "+m.MsgID,
+			"The verdict "+v.Decision+" on "+sub.ID+" waits for you: "+why+" Uphold it, or decide otherwise.",
 			Hold{Kind: HoldAdmin, Scope: ScopeTask}, m.MsgID)
 		t.Held = &Held{Verdict: m.MsgID, Subtask: sub.ID, Escalation: cause}
 		return nil
@@ -67,7 +69,8 @@ func (s *step) count(sub *Subtask) {
 	s.t.Lifetime++
 	if s.t.Streak >= int64(s.LockAt) {
 		s.raise("hallucination_lock", "critical", "lock",
-			fmt.Sprintf("%s was rejected %d times in a row. The task is locked: look at the diff yourself, split the task, or terminate it.", s.t.ID, s.t.Streak),
+			fmt.Sprintf("%s was rejected %d times in a row. The task is locked: look at the diff "+
+				"yourself, split the task, or terminate it.", s.t.ID, s.t.Streak),
 			Hold{Kind: HoldLocked, Scope: ScopeTask}, sub.Dispatch, sub.Verdict)
 	}
 }

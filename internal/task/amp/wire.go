@@ -245,13 +245,16 @@ func parse(raw []byte, schema string) (data any, refusal *Refusal) {
 	data, err := wire.Data(raw)
 	if err != nil {
 		if at, twice := wire.Twice(err); twice {
-			return nil, refuse(LayerParse, DuplicateKey, at, "The name stands in the object twice.").expecting("every name once", nil)
+			return nil, refuse(LayerParse, DuplicateKey, at, "The name stands in the object twice.").expecting("every name once",
+				nil)
 		}
-		return nil, refuse(LayerParse, BadJSON, "", fault.From(err).Message).expecting("one JSON object, without comments", nil)
+		return nil, refuse(LayerParse, BadJSON, "", fault.From(err).Message).expecting("one JSON object, without comments",
+			nil)
 	}
 	object, _ := data.(map[string]any)
 	if version, ok := object["protocol_version"].(string); ok && version != Version {
-		return nil, refuse(LayerSchema, WrongVersion, "/protocol_version", "This version is not spoken here.").expecting("one of the supported versions: "+Version, Version)
+		return nil, refuse(LayerSchema, WrongVersion, "/protocol_version",
+			"This version is not spoken here.").expecting("one of the supported versions: "+Version, Version)
 	}
 	if problems := loadSchemas().check(schema, data); len(problems) > 0 {
 		return nil, &Refusal{LayerSchema, problems}
@@ -260,7 +263,8 @@ func parse(raw []byte, schema string) (data any, refusal *Refusal) {
 }
 
 func tooLarge() *Refusal {
-	return refuse(LayerParse, TooLarge, "", "The document is larger than 1 MiB.").expecting("at most 1 MiB; put large texts where a URL can name them", nil)
+	return refuse(LayerParse, TooLarge, "",
+		"The document is larger than 1 MiB.").expecting("at most 1 MiB; put large texts where a URL can name them", nil)
 }
 
 // decode reads what the schema has let through.
@@ -330,7 +334,8 @@ func ReadAck(raw []byte) (*Ack, *Refusal) {
 		return nil, refusal
 	}
 	if taskOf(a.AckOf) != a.TaskID {
-		return nil, refuse(LayerSemantic, RefWrongTask, "/ack_of", "The message belongs to another task than the ack says.").expecting("a message of "+a.TaskID, nil)
+		return nil, refuse(LayerSemantic, RefWrongTask, "/ack_of",
+			"The message belongs to another task than the ack says.").expecting("a message of "+a.TaskID, nil)
 	}
 	return a, nil
 }
@@ -352,7 +357,8 @@ func ReadInstruction(raw []byte) (*Instruction, *Refusal) {
 	}
 	for n, ref := range i.Refs {
 		if taskOf(ref) != i.TaskID {
-			return nil, refuse(LayerSemantic, RefWrongTask, at("/escalation_refs", n), "The escalation belongs to another task.").expecting("an open escalation of "+i.TaskID, nil)
+			return nil, refuse(LayerSemantic, RefWrongTask, at("/escalation_refs", n),
+				"The escalation belongs to another task.").expecting("an open escalation of "+i.TaskID, nil)
 		}
 	}
 	return i, nil

@@ -134,16 +134,21 @@ func readLine(name string) (string, error) {
 // have something fetched.
 var options = []string{
 	"--no-optional-locks", "--no-replace-objects", "--no-pager", "--literal-pathspecs",
-	"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "core.attributesFile=" + os.DevNull, "-c", "core.sshCommand=false",
-	"-c", "core.untrackedCache=false", "-c", "core.gitProxy=", "-c", "credential.helper=", "-c", "diff.external=", "-c", "diff.orderFile=", "-c", "protocol.allow=never",
-	"-c", "protocol.ext.allow=never", "-c", "protocol.file.allow=never", "-c", "safe.directory=*", "-c", "core.alternateRefsCommand=false", "-c", "gc.auto=0",
+	"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "core.attributesFile=" + os.DevNull, "-c",
+	"core.sshCommand=false",
+	"-c", "core.untrackedCache=false", "-c", "core.gitProxy=", "-c", "credential.helper=", "-c", "diff.external=", "-c",
+	"diff.orderFile=", "-c", "protocol.allow=never",
+	"-c", "protocol.ext.allow=never", "-c", "protocol.file.allow=never", "-c", "safe.directory=*", "-c",
+	"core.alternateRefsCommand=false", "-c", "gc.auto=0",
 }
 
 // Environment has nothing of ours but where programs are.
 func Environment() []string {
 	return []string{
-		"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "HOME=" + os.DevNull, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1",
-		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_ALLOW_PROTOCOL=none", "GIT_PROTOCOL_FROM_USER=0", "GIT_NO_LAZY_FETCH=1", "GIT_ASKPASS=false", "GIT_EDITOR=false", "GIT_EXTERNAL_DIFF=false",
+		"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "HOME=" + os.DevNull, "GIT_CONFIG_NOSYSTEM=1",
+		"GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1",
+		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_ALLOW_PROTOCOL=none", "GIT_PROTOCOL_FROM_USER=0",
+		"GIT_NO_LAZY_FETCH=1", "GIT_ASKPASS=false", "GIT_EDITOR=false", "GIT_EXTERNAL_DIFF=false",
 	}
 }
 
@@ -225,7 +230,8 @@ type Change struct{ Added, Removed int64 }
 
 // Diff is what has changed between two commits, by file.
 func (r *Repository) Diff(ctx context.Context, from, to string) (map[string]Change, error) {
-	out, ok, err := r.run(ctx, "diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=all", from, to, "--")
+	out, ok, err := r.run(ctx, "diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv",
+		"--no-color", "--ignore-submodules=all", from, to, "--")
 	if err != nil {
 		return nil, err
 	}
