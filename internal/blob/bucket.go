@@ -20,7 +20,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// S3 says where a bucket is.
+// S3 is the address and the keys of a bucket.
 type S3 struct {
 	Endpoint  string // the store's address, such as https://s3.eu-central-1.amazonaws.com
 	Region    string
@@ -29,15 +29,17 @@ type S3 struct {
 	SecretKey wire.Secret
 }
 
-// Bucket keeps bytes in a store that speaks S3. It makes four calls of that protocol and is
-// small for it: the client libraries would make the program larger by half.
+// Bucket stores blobs in an S3 bucket. It makes four calls of that protocol by hand: the client
+// libraries would make the program larger by half.
 type Bucket struct {
 	S3
 	client *http.Client
 }
 
-// OpenBucket opens a bucket, and sees that it is there and can be read.
+// OpenBucket opens a bucket and lists it once, so that a wrong address or key stops the server's
+// start and not the first upload.
 func OpenBucket(ctx context.Context, o S3) (*Bucket, error) {
+	// No redirects: the signature covers the host.
 	b := &Bucket{S3: o, client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}}
@@ -48,13 +50,15 @@ func OpenBucket(ctx context.Context, o S3) (*Bucket, error) {
 	return b, nil
 }
 
-// emptySHA256 is that of no body.
+// emptySHA256 is the digest of an empty body, which signatures need.
 var emptySHA256 = hexSHA256("")
 
-// do makes a call. Whatever is not a 2xx is an error, fs.ErrNotExist for a 404.
+// do makes one signed call. prepare may change the request, and returns the digest of its body; nil is
+// for no body. Any status but 2xx is an error, fs.ErrNotExist for 404. The caller closes the body.
 func (b *Bucket) do(ctx context.Context, method, name string, query url.Values,
 	prepare func(*http.Request) string,
 ) (*http.Response, error) {
+	// Path style, which every S3 server understands; bucket names in the host need DNS.
 	address := strings.TrimSuffix(b.Endpoint, "/") + "/" + b.Bucket
 	if name != "" {
 		address += "/" + name
@@ -63,11 +67,13 @@ func (b *Bucket) do(ctx context.Context, method, name string, query url.Values,
 	if err != nil {
 		return nil, err
 	}
+	// The signature is over this text, in which a blank must be %20.
 	req.URL.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20")
 	sum := emptySHA256
 	if prepare != nil {
 		sum = prepare(req)
 	}
+	// The store refuses a signature whose time is off by more than 15 minutes.
 	b.sign(req, sum, time.Now())
 	res, err := b.client.Do(req)
 	if err != nil {
@@ -76,6 +82,7 @@ func (b *Bucket) do(ctx context.Context, method, name string, query url.Values,
 	if res.StatusCode/100 == 2 {
 		return res, nil
 	}
+	// The store's XML says more than the status; it goes to the log only.
 	text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
 	_ = res.Body.Close()
 	err = fmt.Errorf("the store answered %s %s with %s: %s", method, req.URL.Path, res.Status, text)
@@ -85,8 +92,8 @@ func (b *Bucket) do(ctx context.Context, method, name string, query url.Values,
 	return nil, err
 }
 
-// Put keeps what r gives, at most limit bytes. With an error, nothing is kept: it is all
-// here, with its size and digest, before the store hears of it.
+// Put implements Store. The bytes are copied to a temporary file first: the signature needs their
+// digest before the call, and an upload that breaks off or is too large never reaches the bucket.
 func (b *Bucket) Put(ctx context.Context, name string, r io.Reader, limit int64) (Stored, error) {
 	if !nameForm.MatchString(name) {
 		return Stored{}, badName(name)
@@ -107,10 +114,11 @@ func (b *Bucket) Put(ctx context.Context, name string, r io.Reader, limit int64)
 	kept := Stored{n, hex.EncodeToString(sum.Sum(nil))}
 	res, err := b.do(ctx, http.MethodPut, name, nil, func(req *http.Request) string {
 		req.Body, req.ContentLength = io.NopCloser(io.NewSectionReader(file, 0, n)), n
+		// net/http would send a body of unknown length otherwise, which the signature does not fit.
 		if n == 0 {
 			req.Body = http.NoBody
 		}
-		req.Header.Set("If-None-Match", "*") // a name is written once
+		req.Header.Set("If-None-Match", "*") // refuse a name that is in use
 		return kept.SHA256
 	})
 	if err != nil {
@@ -119,7 +127,7 @@ func (b *Bucket) Put(ctx context.Context, name string, r io.Reader, limit int64)
 	return kept, res.Body.Close()
 }
 
-// Get opens what is kept under a name; fs.ErrNotExist when there is nothing.
+// Get implements Store. The first call is made now, so that a missing blob is an error of Get.
 func (b *Bucket) Get(ctx context.Context, name string) (io.ReadSeekCloser, error) {
 	if !nameForm.MatchString(name) {
 		return nil, badName(name)
@@ -129,21 +137,23 @@ func (b *Bucket) Get(ctx context.Context, name string) (io.ReadSeekCloser, error
 	if err != nil {
 		return nil, err
 	}
+	// The answer is read as it arrives, not loaded into memory.
 	o.body, o.size = res.Body, res.ContentLength
 	return o, nil
 }
 
-// object reads what is in a bucket. To seek costs another call, and only when something is
-// read then.
+// object reads a blob of a bucket. Seeking is free; the next read after it makes another call, from
+// the new position.
 type object struct {
 	bucket   *Bucket
 	ctx      context.Context //nolint:containedctx // it is one reader's, of one call
 	name     string
 	size     int64
 	position int64
-	body     io.ReadCloser // nil when the position is not that of a call
+	body     io.ReadCloser // the answer that is being read, nil after a seek
 }
 
+// open makes a call for the bytes from the position on.
 func (o *object) open() (*http.Response, error) {
 	return o.bucket.do(o.ctx, http.MethodGet, o.name, nil, func(req *http.Request) string {
 		if o.position > 0 {
@@ -153,7 +163,7 @@ func (o *object) open() (*http.Response, error) {
 	})
 }
 
-// Read reads on from the position.
+// Read implements io.Reader. The size is known, so that no call is made for the end.
 func (o *object) Read(p []byte) (int, error) {
 	if o.position >= o.size {
 		return 0, io.EOF
@@ -170,7 +180,7 @@ func (o *object) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Seek sets the position.
+// Seek implements io.Seeker. A call that is under way is given up if the position changes.
 func (o *object) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
@@ -181,6 +191,7 @@ func (o *object) Seek(offset int64, whence int) (int64, error) {
 	if offset < 0 {
 		return 0, errors.New("a position before the beginning")
 	}
+	// http.ServeContent seeks to the end and back to learn the size, which must not cost a call.
 	if offset != o.position {
 		_ = o.Close()
 		o.position, o.body = offset, nil
@@ -188,7 +199,7 @@ func (o *object) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// Close ends the call.
+// Close implements io.Closer. It may be called twice.
 func (o *object) Close() error {
 	if o.body == nil {
 		return nil
@@ -196,7 +207,7 @@ func (o *object) Close() error {
 	return o.body.Close()
 }
 
-// Remove removes what is kept under a name, if there is anything.
+// Remove implements Store.
 func (b *Bucket) Remove(ctx context.Context, name string) error {
 	if !nameForm.MatchString(name) {
 		return badName(name)
@@ -211,7 +222,7 @@ func (b *Bucket) Remove(ctx context.Context, name string) error {
 	return res.Body.Close()
 }
 
-// listing is a page of what is in a bucket.
+// listing is the part of a page of ListObjectsV2 that is used.
 type listing struct {
 	Contents []struct {
 		Key          string    `xml:"Key"`
@@ -220,6 +231,7 @@ type listing struct {
 	NextContinuationToken string `xml:"NextContinuationToken"`
 }
 
+// list reads one page of the names in the bucket.
 func (b *Bucket) list(ctx context.Context, query url.Values) (listing, error) {
 	var page listing
 	query.Set("list-type", "2")
@@ -231,7 +243,7 @@ func (b *Bucket) list(ctx context.Context, query url.Values) (listing, error) {
 	return page, xml.NewDecoder(res.Body).Decode(&page)
 }
 
-// Before lists names that were written before a moment.
+// Before implements Store. Names that are not ours are skipped: the bucket may hold other things.
 func (b *Bucket) Before(ctx context.Context, t time.Time) ([]string, error) {
 	var names []string
 	query := url.Values{}
@@ -252,11 +264,12 @@ func (b *Bucket) Before(ctx context.Context, t time.Time) ([]string, error) {
 	}
 }
 
-// temporary is a file that is gone with its end.
+// temporary is an open file without a name: its space is free again when it is closed, however the
+// process ends.
 func temporary() (*os.File, error) {
 	file, err := os.CreateTemp("", "attachment-")
 	if err != nil {
 		return nil, err
 	}
-	return file, os.Remove(file.Name()) // the open file stays
+	return file, os.Remove(file.Name()) // the open file stays usable
 }

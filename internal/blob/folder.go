@@ -1,10 +1,10 @@
-// Package blob keeps the bytes of attachments, under names that the caller makes, in a
-// folder or in a bucket of a store that speaks S3. It knows nothing of what they are: who may have
-// them, and for how long, is
-// decided by who keeps their names.
+// Package blob stores the bytes of attachments under names that the caller makes, in a folder or in
+// an S3 bucket. It knows nothing about them: who may read them, and for how long, is decided by
+// whoever keeps the names.
 //
-// What Put has returned for is on disk, or as safe as the bucket makes it. A name is written once;
-// there is no changing.
+// When Put returns without an error the bytes are durable: synced to disk, or accepted by the
+// bucket. A name is written once and never changed; it is removed, or stays. A Store may be used from
+// any goroutine, and by several nodes at once if it is a bucket.
 package blob
 
 import (
@@ -23,22 +23,23 @@ import (
 	"signalbox/internal/fault"
 )
 
-// Store is a place for bytes.
+// Store is a place for blobs. Names have nameForm; others are errors.
 type Store interface {
-	// Put keeps what r gives, at most limit bytes. With an error, nothing is kept.
+	// Put stores the bytes of r, at most limit, under a name that is not in use. More bytes are
+	// ErrTooLarge. With an error nothing is stored, or something that a sweep finds by Before.
 	Put(ctx context.Context, name string, r io.Reader, limit int64) (Stored, error)
-	// Get opens what is kept under a name; fs.ErrNotExist when there is nothing.
+	// Get opens a blob for reading; fs.ErrNotExist if there is none. The caller closes it.
 	Get(ctx context.Context, name string) (io.ReadSeekCloser, error)
-	// Remove removes what is kept under a name, if there is anything.
+	// Remove removes a blob. One that does not exist is no error.
 	Remove(ctx context.Context, name string) error
-	// Before lists names that were written before a moment.
+	// Before lists the names of blobs that were written before a moment, for sweeps.
 	Before(ctx context.Context, t time.Time) ([]string, error)
 }
 
-// Folder keeps bytes as files.
+// Folder stores blobs as files of one folder.
 type Folder struct{ dir string }
 
-// Open makes the folder if it is not there.
+// Open opens a folder, and makes it if it does not exist.
 func Open(dir string) (*Folder, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fault.Wrap(err, fault.StoreReadOnly,
@@ -47,9 +48,10 @@ func Open(dir string) (*Folder, error) {
 	return &Folder{dir}, nil
 }
 
-// nameForm keeps names from leaving the folder.
+// nameForm is the form of names: nothing that could leave the folder or need escaping in a URL.
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
 
+// path is the file of a blob.
 func (f *Folder) path(name string) (string, error) {
 	if !nameForm.MatchString(name) {
 		return "", badName(name)
@@ -59,16 +61,17 @@ func (f *Folder) path(name string) (string, error) {
 
 func badName(name string) error { return fmt.Errorf("%q is not the name of a blob", name) }
 
-// Stored says what Put has kept.
+// Stored describes the bytes that Put stored, counted and hashed while they were copied.
 type Stored struct {
 	Size   int64
 	SHA256 string // in hex
 }
 
-// ErrTooLarge is what Put returns for more bytes than it may take.
+// ErrTooLarge is the error of Put for more bytes than its limit.
 var ErrTooLarge = errors.New("more bytes than were announced")
 
-// Put keeps what r gives, at most limit bytes. With an error, nothing is kept.
+// Put implements Store. The file has its final name from the start: readers learn the name after Put
+// returned, and a sweep removes what a crash leaves.
 func (f *Folder) Put(_ context.Context, name string, r io.Reader, limit int64) (Stored, error) {
 	path, err := f.path(name)
 	if err != nil {
@@ -93,13 +96,13 @@ func (f *Folder) Put(_ context.Context, name string, r io.Reader, limit int64) (
 		err = f.sync()
 	}
 	if err != nil {
-		_ = os.Remove(path) // what is left of it is swept
+		_ = os.Remove(path) // a sweep removes what stays
 		return Stored{}, err
 	}
 	return Stored{n, hex.EncodeToString(sum.Sum(nil))}, nil
 }
 
-// sync makes the names in the folder durable.
+// sync makes new names in the folder durable; syncing a file alone does not.
 func (f *Folder) sync() error {
 	dir, err := os.Open(f.dir)
 	if err != nil {
@@ -109,7 +112,7 @@ func (f *Folder) sync() error {
 	return dir.Sync()
 }
 
-// Get opens what is kept under a name; fs.ErrNotExist when there is nothing.
+// Get implements Store.
 func (f *Folder) Get(_ context.Context, name string) (io.ReadSeekCloser, error) {
 	path, err := f.path(name)
 	if err != nil {
@@ -118,7 +121,7 @@ func (f *Folder) Get(_ context.Context, name string) (io.ReadSeekCloser, error) 
 	return os.Open(path)
 }
 
-// Remove removes what is kept under a name, if there is anything.
+// Remove implements Store.
 func (f *Folder) Remove(_ context.Context, name string) error {
 	path, err := f.path(name)
 	if err != nil {
@@ -130,7 +133,7 @@ func (f *Folder) Remove(_ context.Context, name string) error {
 	return nil
 }
 
-// Before lists names that were written before a moment.
+// Before implements Store.
 func (f *Folder) Before(_ context.Context, t time.Time) ([]string, error) {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
@@ -140,11 +143,12 @@ func (f *Folder) Before(_ context.Context, t time.Time) ([]string, error) {
 	for _, e := range entries {
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed meanwhile
+			continue // removed since ReadDir
 		}
 		if err != nil {
 			return nil, err
 		}
+		// Files that are not ours are left alone.
 		if info.ModTime().Before(t) && nameForm.MatchString(e.Name()) {
 			names = append(names, e.Name())
 		}
@@ -152,8 +156,9 @@ func (f *Folder) Before(_ context.Context, t time.Time) ([]string, error) {
 	return names, nil
 }
 
-// Local is a file with what r has, from its beginning: r itself, or a copy that is gone with
-// its end. r is closed with it.
+// Local is an open file with the content of r: r itself if it is one, else a temporary copy that
+// disappears when it is closed. It takes over r, which need not be closed. Scanners that read at any
+// position need it; a bucket would answer every read with a call.
 func Local(r io.ReadSeekCloser) (*os.File, error) {
 	if file, ok := r.(*os.File); ok {
 		return file, nil
@@ -167,7 +172,7 @@ func Local(r io.ReadSeekCloser) (*os.File, error) {
 		_, err = file.Seek(0, io.SeekStart)
 	}
 	if err != nil {
-		_ = file.Close() // harmless where there is none
+		_ = file.Close() // file may be nil, which Close refuses harmlessly
 		return nil, err
 	}
 	return file, nil

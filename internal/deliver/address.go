@@ -8,8 +8,8 @@ import (
 	"signalbox/internal/fault"
 )
 
-// refusedRanges are addresses that are not somebody's public server. The metadata
-// services of clouds come first, since their name says more than their range's.
+// refusedRanges are addresses that are no public server. Metadata services of clouds come first: their
+// description says more than that of the range they are in.
 var refusedRanges = []struct{ prefix, what string }{
 	{"169.254.169.254/32", "a cloud's metadata service"},
 	{"100.100.100.200/32", "a cloud's metadata service"},
@@ -41,11 +41,11 @@ var refusedRanges = []struct{ prefix, what string }{
 	{"3fff::/20", "a range for documentation"},
 }
 
-// globalUnicast is all of IPv6 that is given out.
+// globalUnicast is the part of IPv6 from which public addresses are assigned.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
-// embedded are forms of IPv6 that carry an IPv4 address, which is where a gateway
-// on the way may send the packet.
+// embedded are forms of IPv6 that contain an IPv4 address, to which a gateway may send the packet. at is
+// the offset of that address.
 var embedded = []struct {
 	prefix netip.Prefix
 	at     int
@@ -55,7 +55,7 @@ var embedded = []struct {
 	{netip.MustParsePrefix("2002::/16"), 2},      // 6to4
 }
 
-// notPublic says what an address is, "" for one of the public internet.
+// notPublic describes an address that is not public, "" for one that is.
 func notPublic(ip netip.Addr) string {
 	ip = ip.Unmap().WithZone("")
 	for _, r := range refusedRanges {
@@ -82,13 +82,13 @@ func notPublic(ip netip.Addr) string {
 	return ""
 }
 
-// allowList are the hosts and networks that the operator vouches for.
+// allowList are the hosts and networks of webhooks.allow, which may be called even if they are not public.
 type allowList struct {
 	hosts    map[string]bool
 	networks []netip.Prefix
 }
 
-// parseAllow reads host names, addresses and networks.
+// parseAllow reads an allow list of host names, addresses and networks.
 func parseAllow(list []string) (allowList, error) {
 	a := allowList{hosts: map[string]bool{}}
 	for _, item := range list {
@@ -112,6 +112,7 @@ func parseAllow(list []string) (allowList, error) {
 	return a, nil
 }
 
+// allows reports whether an operator has allowed the host by name, or the address.
 func (a allowList) allows(host string, ip netip.Addr) bool {
 	if a.hosts[strings.TrimSuffix(strings.ToLower(host), ".")] {
 		return true
@@ -125,7 +126,7 @@ func (a allowList) allows(host string, ip netip.Addr) bool {
 	return false
 }
 
-// check is nil when the address may be dialled for the host.
+// check refuses an address that may not be dialled for a host.
 func (a allowList) check(host string, ip netip.Addr) error {
 	what := notPublic(ip)
 	if what == "" || a.allows(host, ip) {

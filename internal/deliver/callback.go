@@ -10,8 +10,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Callback is what is POSTed to an agent's webhook when a gate is resolved: exactly these
-// fields.
+// Callback is the body of the POST to an agent's webhook when a gate is resolved. Agents depend on
+// exactly these fields.
 type Callback struct {
 	GateID     string      `json:"gate_id"`
 	Status     gate.Status `json:"status"`
@@ -21,8 +21,8 @@ type Callback struct {
 	ResolvedBy string      `json:"resolved_by"`
 }
 
-// QueueCallback queues the callback of a gate, if it was opened with an address for one, in
-// the transaction that resolves it. generation is that of the agent's secret.
+// QueueCallback queues the callback of a gate in the transaction that resolves it, if the gate has
+// an address for it. generation is that of the agent's secret.
 func QueueCallback(tx *ledger.Tx, g gate.Gate, generation int) error {
 	if g.Origin.Callback == "" {
 		return nil
@@ -38,15 +38,15 @@ func QueueCallback(tx *ledger.Tx, g gate.Gate, generation int) error {
 	return err
 }
 
-// Registration is the address at which somebody wants to be called, "" for none, and how
-// often the secret that signs the calls was changed; see Outbox.SecretFor.
+// Registration is where a receiver wants to be called, "" for nowhere, and how often the secret
+// that signs the calls was changed; see Outbox.SecretFor. The owner of the receiver stores it.
 type Registration struct {
 	URL        string
 	Generation int
 }
 
-// Register checks the address that takes the place of the one before. rotate makes the
-// secret another.
+// Register checks a new address and returns the registration that replaces the one before. rotate
+// changes the secret; calls that are queued already are signed with the old one.
 func (o *Outbox) Register(ctx context.Context, before Registration, address string, rotate bool) (Registration, error) {
 	if address != "" {
 		if err := o.CheckTarget(ctx, address); err != nil {

@@ -11,39 +11,42 @@ import (
 	"signalbox/internal/store"
 )
 
-// identity is the name under which a runner holds lanes. A runner that was taken for
-// dead goes on under a new one.
+// identity is the name under which a runner owns lanes. A runner that was taken for dead continues
+// under a new one, so that nothing it does under the old one can touch lanes that others own now.
 type identity struct {
 	holder     string
-	registered bool            // has a row in delivery_runner; of the loop
-	mayHold    bool            // was about to get one: it may be there although nobody told us; of the loop
-	ctx        context.Context //nolint:containedctx // ends with the identity: tries under it are broken off
-	end        context.CancelFunc
-	until      atomic.Int64 // by our stopwatch: nobody takes its lanes before
+	registered bool // it has a row in delivery_runner; only the loop uses it
+	// mayHold is set before a commit that may give it a row, which may be there even if the commit
+	// failed; only the loop uses it.
+	mayHold bool
+	ctx     context.Context //nolint:containedctx // ends with the identity: tries under it are broken off
+	end     context.CancelFunc
+	until   atomic.Int64 // by our stopwatch, in nanoseconds: nobody takes its lanes before
 }
 
+// newIdentity draws a name that nobody has.
 func newIdentity(ctx context.Context) *identity {
 	who := &identity{holder: rand.Text()}
 	who.ctx, who.end = context.WithCancel(ctx)
 	return who
 }
 
-// errTakenForDead says that others have our lanes.
+// errTakenForDead means that another runner removed our row, and that others may own our lanes.
 var errTakenForDead = errors.New("this runner was taken for dead, and others have its lanes")
 
-// bookTime bounds a transaction of the bookkeeping.
+// bookTime bounds one transaction of the bookkeeping.
 const bookTime = 5 * time.Second
 
-// booking is the context of a transaction of the bookkeeping. A stop does not cut it: the
-// database may carry out a commit whose answer nobody waits for, and a claim that we do
-// not know of would be held until the lease is over.
+// booking is the context of a transaction of the bookkeeping. A stop does not cancel it: the
+// database may carry out a commit whose answer nobody waits for, and a claim that we do not know
+// of would be held until the lease is over.
 func booking(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), bookTime)
 }
 
-// exchange gives lanes back, shows that we are alive, and claims others, all in one
-// transaction. The limits are for lanes whose last try was good and for those that
-// are failing.
+// exchange gives lanes back, counts up the beat, and claims other lanes, all in one transaction.
+// fresh and failing are how many lanes of each sort to claim. It prolongs our lease from the
+// moment before the transaction began, which is the earliest that others can have seen the beat.
 func (r *runner) exchange(ctx context.Context, back []string, fresh, failing int) (claimed []dueLane, err error) {
 	ctx, cancel := booking(ctx)
 	defer cancel()
@@ -66,6 +69,7 @@ func (r *runner) exchange(ctx context.Context, back []string, fresh, failing int
 			claimed = append(claimed, part...)
 		}
 	}
+	// Before the commit: if its answer is lost we may own lanes, and must give them back at the end.
 	r.who.mayHold = true
 	if _, err := tx.Commit(false); err != nil {
 		return nil, err
@@ -75,8 +79,8 @@ func (r *runner) exchange(ctx context.Context, back []string, fresh, failing int
 	return claimed, nil
 }
 
-// beat counts up. A row that should be there and is not was removed by a runner that
-// took us for dead.
+// beat counts up our row. If it should exist and does not, a runner that took us for dead has
+// removed it.
 func (r *runner) beat(tx *store.Tx) error {
 	if !r.who.registered {
 		tx.Exec("INSERT INTO delivery_runner (holder, beat) VALUES ($1, 1) ON CONFLICT (holder) DO "+
@@ -92,20 +96,21 @@ func (r *runner) beat(tx *store.Tx) error {
 	return err
 }
 
-// claim takes lanes that are nobody's, the least served first.
+// claim takes due lanes that nobody owns, least recently served first. delivery_lock is held, so no
+// two runners can claim the same lane.
 func (r *runner) claim(tx *store.Tx, failing bool, limit int) ([]dueLane, error) {
 	due, args := r.due(failing)
 	return store.All(tx.Query, func(scan store.Scan) (dueLane, error) {
 		l := dueLane{failing: failing, ours: true}
 		return l, scan(&l.key)
-	}, `INSERT INTO delivery_claim (order_key, holder, served_at) SELECT l.order_key, CAST($2 AS text), CAST($1 AS bigint)`+
-		due+" AND r.holder IS NULL"+leastServed+`
+	}, "INSERT INTO delivery_claim (order_key, holder, served_at) "+
+		"SELECT l.order_key, CAST($2 AS text), CAST($1 AS bigint)"+due+" AND r.holder IS NULL"+leastServed+`
 ON CONFLICT (order_key) DO UPDATE SET holder = excluded.holder, served_at = excluded.served_at RETURNING order_key`,
 		args(limit)...)
 }
 
-// giveBack lets others have the lanes. What is left of a claim is when it was served,
-// and nothing when the lane is empty.
+// giveBack gives lanes back. The row of a claim stays, for when the lane was last served; it is
+// removed if the lane is empty.
 func giveBack(tx *store.Tx, holder string, now int64, keys []string) {
 	for part := range chunks(keys) {
 		args := append([]any{holder}, part...)
@@ -116,7 +121,7 @@ AND NOT EXISTS (SELECT 1 FROM delivery_lane l WHERE l.order_key = delivery_claim
 	}
 }
 
-// leave gives everything back.
+// leave gives all lanes back and removes our row.
 func (r *runner) leave(ctx context.Context) error {
 	ctx, cancel := booking(ctx)
 	defer cancel()
@@ -127,7 +132,7 @@ func (r *runner) leave(ctx context.Context) error {
 	return err
 }
 
-// forget removes a runner and its claims, if the condition holds.
+// forget removes a runner and its claims, if the condition about its row holds.
 func (r *runner) forget(ctx context.Context, holder, condition string, args []any) error {
 	return r.db.Bookkeep(ctx, "delivery_lock", func(tx *store.Tx) error {
 		return store.Each(tx.Query, func(store.Scan) error {
@@ -137,17 +142,18 @@ func (r *runner) forget(ctx context.Context, holder, condition string, args []an
 	})
 }
 
-// sighting is a beat of another runner, and when we first saw it.
+// sighting is a beat of another runner, and when we first saw it, by our stopwatch.
 type sighting struct {
 	beat int64
 	at   time.Duration
 }
 
-// watch looks whether the other runners are alive, and takes the lanes of those
-// whose beat stood still for the time of a lease while we were looking.
+// watch reads the beats of the other runners, and frees the lanes of those whose beat stood still
+// for a lease while we were watching. Time is measured here, from our first sighting: clocks of
+// other machines do not matter, and a beat that we could not read says nothing.
 func (r *runner) watch(ctx context.Context) error {
 	before := r.seen
-	r.seen = map[string]sighting{} // a look that fails says nothing about anybody
+	r.seen = map[string]sighting{} // after a failed look everybody's time starts again
 	seen, now := map[string]sighting{}, r.stopwatch()
 	err := store.Each(r.db.Reading(ctx), func(scan store.Scan) error {
 		var holder string
@@ -155,6 +161,7 @@ func (r *runner) watch(ctx context.Context) error {
 		if err := scan(&holder, &s.beat); err != nil {
 			return err
 		}
+		// The same beat as before: keep when it was first seen.
 		if old, ok := before[holder]; ok && old.beat == s.beat {
 			s = old
 		}
@@ -167,7 +174,8 @@ func (r *runner) watch(ctx context.Context) error {
 	r.seen = seen
 	for holder, s := range seen {
 		if now-s.at > r.lease {
-			r.log.Warn("another runner of deliveries has died; its lanes are free", "runner", holder)
+			// The condition on the beat: it may have moved since we read it.
+			r.log.Warn("another delivery runner died; its lanes are free", "runner", holder)
 			if err := r.forget(ctx, holder, " AND beat = $2", []any{s.beat}); err != nil {
 				return err
 			}
@@ -176,11 +184,12 @@ func (r *runner) watch(ctx context.Context) error {
 	return nil
 }
 
-// chunkSize is fixed, and the last chunk filled up, so that there is one text of a
-// statement to prepare.
+// chunkSize is how many values one IN list has. It is fixed, and the last list is filled up, so that
+// there is one statement to prepare.
 const chunkSize = 64
 
-// chunks yields the texts as arguments, repeating the last to fill a chunk.
+// chunks yields the texts in lists of chunkSize arguments; the last text is repeated to fill the last
+// list.
 func chunks(all []string) func(yield func([]any) bool) {
 	return func(yield func([]any) bool) {
 		for start := 0; start < len(all); start += chunkSize {

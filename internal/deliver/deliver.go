@@ -11,31 +11,33 @@ import (
 	"signalbox/internal/store"
 )
 
-// Options are what an outbox is made of. Zero values of the last group stand for
-// what a server should use.
+// Options are what an outbox is made of. Zero values of the last group stand for the values in the
+// comments, which are right for a server; tests shorten them.
 type Options struct {
 	DB     *store.DB
 	Ledger *ledger.Ledger
-	Key    []byte   // at least 32 bytes; the secrets of receivers follow from it
-	Allow  []string // hosts, addresses and networks that may be dialled although they are not public
-	// Senders are those beside the webhook's, by kind.
+	Key    []byte   // at least 32 bytes; the secrets of receivers are derived from it
+	Allow  []string // hosts, addresses and networks that may be dialled even if they are not public
+	// Senders are the senders beside the built-in one for webhooks, by kind.
 	Senders map[string]Sender
 	Now     func() time.Time
 	Log     *slog.Logger
 
 	Resolver Resolver
 	Timeout  time.Duration   // of one try; 15 s
-	Lease    time.Duration   // how long a runner that has died keeps its lanes; Timeout + 15 s
-	Poll     time.Duration   // how long to wait for a commit before looking for work; 200 ms
-	Grace    time.Duration   // how long tries under way may take after a stop; 5 s
-	Slots    int             // how many tries at a time; 256
+	Lease    time.Duration   // how long a dead runner keeps its lanes; Timeout + 15 s
+	Poll     time.Duration   // between two rounds without a commit; 200 ms
+	Grace    time.Duration   // for tries under way after a stop; 5 s
+	Slots    int             // lanes that are served at a time; 256
 	Pauses   []time.Duration // DefaultPauses
 }
 
-// minKey is the shortest key that makes secrets worth the name.
+// minKey is the shortest key, in bytes, from which secrets are derived.
 const minKey = 32
 
-// Outbox sends what was queued.
+// Outbox sends what was queued. Make one with New, add senders, then call Run, once in a process; the
+// other methods may be called from any goroutine at any time. Several processes over one database
+// share the work.
 type Outbox struct {
 	db      *store.DB
 	ledger  *ledger.Ledger
@@ -50,11 +52,12 @@ type Outbox struct {
 	slots                       int
 	pauses                      []time.Duration
 	wake                        chan struct{}
-	// reading bounds how many lanes read at a time, so that the others who share the
-	// database's connections are not kept waiting.
+	// reading is a semaphore for lanes that read: other users of the database's connections must not
+	// wait for hundreds of them.
 	reading chan struct{}
 }
 
+// readers is how many lanes read at a time.
 const readers = 4
 
 // New makes an outbox over a ledger that has Projection.
@@ -81,6 +84,7 @@ func New(o Options) (*Outbox, error) {
 	return b, nil
 }
 
+// setDefaults fills in the values of the comments in Options.
 func setDefaults(o *Options) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -96,7 +100,7 @@ func setDefaults(o *Options) {
 	}
 	orElse(&o.Timeout, 15*time.Second)
 	orElse(&o.Lease, o.Timeout+15*time.Second)
-	// Shorter, and no try could be sure to end within it.
+	// With a shorter one mayTry would never let a try begin.
 	o.Lease = max(o.Lease, 2*o.Timeout)
 	orElse(&o.Poll, 200*time.Millisecond)
 	orElse(&o.Grace, 5*time.Second)
@@ -111,10 +115,10 @@ func orElse(d *time.Duration, absent time.Duration) {
 	}
 }
 
-// AddSender makes a sender known by its kind. It is said before anything runs.
+// AddSender adds the sender of a kind. Call it before Run.
 func (o *Outbox) AddSender(kind string, s Sender) { o.senders[kind] = s }
 
-// Wake makes the runner look for work now.
+// Wake makes the runner of this process look for work now. It never waits.
 func (o *Outbox) Wake() {
 	select {
 	case o.wake <- struct{}{}:

@@ -14,23 +14,23 @@ import (
 	"signalbox/internal/fault"
 )
 
-// Resolver finds the addresses of a host; *net.Resolver is one.
+// Resolver resolves host names; *net.Resolver is one.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// dialTime is how long resolving and connecting may take.
+// dialTime bounds resolving and connecting together.
 const dialTime = 5 * time.Second
 
-// guard keeps calls away from networks that are not public.
+// guard keeps outgoing calls away from networks that are not public: agents choose targets, and must not
+// reach services that trust this machine.
 type guard struct {
 	allow    allowList
 	resolver Resolver
 }
 
-// CheckTarget reports whether an address can be delivered to, as far as one can tell
-// now: that it is http or https, and that every address of its host is public or
-// allowed. The address that is dialled later is checked again then.
+// CheckTarget checks the form of a target and that every address its host resolves to now is public or
+// allowed. It gives an early answer to whoever registers a target; what counts is the check at dialling.
 func (o *Outbox) CheckTarget(ctx context.Context, target string) error {
 	u, err := parseTarget(target)
 	if err != nil {
@@ -40,7 +40,7 @@ func (o *Outbox) CheckTarget(ctx context.Context, target string) error {
 	return err
 }
 
-// parseTarget checks the form of an address.
+// parseTarget checks the form of a target: http or https, a plain host, no password, no fragment.
 func parseTarget(target string) (*url.URL, error) {
 	wrong := func(why string) (*url.URL, error) {
 		// The address is not repeated: it may hold a password.
@@ -72,6 +72,7 @@ func parseTarget(target string) (*url.URL, error) {
 	return u, nil
 }
 
+// validPort refuses a colon without a port, and ports out of range.
 func validPort(u *url.URL) bool {
 	if u.Port() == "" {
 		return !strings.HasSuffix(u.Host, ":")
@@ -80,8 +81,8 @@ func validPort(u *url.URL) bool {
 	return err == nil && n > 0 && n < 65536
 }
 
-// oddNumber finds hosts such as 2130706433, 0x7f.1 and 0177.0.0.1, which some
-// resolvers take for 127.0.0.1: the last label of a name is never a number.
+// oddNumber finds hosts such as 2130706433, 0x7f.1 and 0177.0.0.1, which some resolvers take for
+// 127.0.0.1. The last label of a real name is never a number.
 func oddNumber(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return false
@@ -91,9 +92,10 @@ func oddNumber(host string) bool {
 	return last == "" || strings.HasPrefix(last, "0x") || strings.Trim(last, "0123456789") == ""
 }
 
-// resolve finds the addresses of a host, all of which must be good: which of them is
-// dialled is not for us to say.
+// resolve resolves a host. All of its addresses must be public or allowed: one bad address among good ones
+// is an attack.
 func (g *guard) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	// A literal address is not resolved, and checked in the same way.
 	ips := []netip.Addr{}
 	if ip, err := netip.ParseAddr(host); err == nil {
 		ips = append(ips, ip)
@@ -113,10 +115,11 @@ func (g *guard) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 	return ips, nil
 }
 
-// dial resolves, checks, and connects to an address that was checked. Control checks
-// the address of the socket itself once more, after everything that could change it.
+// dial resolves a host, checks its addresses, and connects to one of those, so that a second resolution
+// cannot give another. ControlContext checks the address of the socket once more, right before it
+// connects.
 func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	// net/http lets a dial go on when the request that wanted it has ended.
+	// net/http lets a dial go on after the request that wanted it has ended.
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	host, port, err := net.SplitHostPort(address)
@@ -148,7 +151,8 @@ func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, er
 	return nil, errors.Join(failed...)
 }
 
-// dialShare gives a dial its share of the time that is left for all of them.
+// dialShare connects within an equal share of the time that is left, so that one dead address does not use
+// up the time of the others.
 func dialShare(ctx context.Context, d *net.Dialer, network, address string, left int) (net.Conn, error) {
 	deadline, _ := ctx.Deadline()
 	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))

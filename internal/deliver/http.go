@@ -7,13 +7,13 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Page is a page of deliveries.
+// Page is a page of deliveries, newest first.
 type Page struct {
 	Deliveries []Summary `json:"deliveries"`
 	Next       string    `json:"next"`
 }
 
-// Routes are the outbox's part of the operators' API.
+// Routes are the calls of operators about deliveries.
 func (o *Outbox) Routes() []wire.Route {
 	return []wire.Route{
 		{
@@ -36,6 +36,7 @@ func (o *Outbox) Routes() []wire.Route {
 	}
 }
 
+// getDeliveries answers GET /ops/deliveries. Ids are sortable, so the last id is the cursor.
 func (o *Outbox) getDeliveries(req *http.Request) (Page, error) {
 	limit, err := wire.Limit(req)
 	if err != nil {

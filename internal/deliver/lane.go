@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	// pageSize is how many deliveries of a lane are looked up at once.
+	// pageSize is how many deliveries of a lane are read at once.
 	pageSize = 32
-	// restTime is how long a lane rests after something went wrong on our side.
+	// restTime is how long a lane rests after a failure on our side, such as of the database.
 	restTime = 5 * time.Second
 )
 
-// waiting is a delivery of a lane, without its payload.
+// waiting is a pending delivery of a lane, without its payload. attempts counts all tries, tries
+// those since it was queued or resent; times are microseconds.
 type waiting struct {
 	id       string
 	sender   string
@@ -27,9 +28,11 @@ type waiting struct {
 	giveUpAt int64
 }
 
-// serve sends what is due in a lane, one after the other. While others wait for a
-// slot, a lane that ends goes to the back of the line.
+// serve sends the due deliveries of a lane, one after another, in a goroutine of its own. It stops at
+// the first that fails, at one that is not due, at a stop, and after a quantum if other lanes wait
+// for a slot.
 func (r *runner) serve(l *lane) {
+	// Read at the end: what counts is whether somebody waits now.
 	defer func() { l.yield = r.scarce.Load() }()
 	for sent := 0; ; {
 		page, err := r.page(l.who.ctx, l.key)
@@ -55,7 +58,7 @@ func (r *runner) serve(l *lane) {
 	}
 }
 
-// page reads the first deliveries of a lane. Nobody else changes them while we own it.
+// page reads the first pending deliveries of a lane. Nobody else tries them while we own it.
 func (r *runner) page(ctx context.Context, key string) ([]waiting, error) {
 	r.reading <- struct{}{}
 	defer func() { <-r.reading }()
@@ -66,13 +69,15 @@ func (r *runner) page(ctx context.Context, key string) ([]waiting, error) {
 WHERE order_key = $1 AND status = 'pending' ORDER BY place LIMIT $2`, key, pageSize)
 }
 
+// entry reads the entry of a delivery, which has its payload.
 func (r *runner) entry(ctx context.Context, seq int64) (ledger.Entry, error) {
 	r.reading <- struct{}{}
 	defer func() { <-r.reading }()
 	return r.ledger.Entry(ctx, seq)
 }
 
-// send makes one try and records it. It reports whether the lane goes on to the next.
+// send makes one try and waits until its outcome is recorded. It reports whether the lane goes on to
+// the next delivery: not after a failure, since order holds, and not if the outcome was lost.
 func (r *runner) send(l *lane, d waiting) bool {
 	e, err := r.entry(l.who.ctx, d.entry)
 	if err != nil {
@@ -82,8 +87,10 @@ func (r *runner) send(l *lane, d waiting) bool {
 	if !r.mayTry(l.who) {
 		return false
 	}
+	// Wall clock for the record, monotonic time for the duration.
 	at, begun := r.now(), time.Now()
 	result := r.tryEntry(l.who.ctx, &e, d, at)
+	// We broke it off, so the receiver may have it or not: the next owner sends it again, with its id.
 	if result.cut {
 		return false
 	}
@@ -95,6 +102,8 @@ func (r *runner) send(l *lane, d waiting) bool {
 		out.body.Reference = result.Reference
 	}
 	out.kind, out.body.NextAt = verdictOn(result, r.now(), pauseAfter(r.pauses, d.tries+1, result.RetryAfter), d.giveUpAt)
+	// Waiting for the record keeps the order: the next delivery of the lane is not sent before this one has
+	// an outcome on disk.
 	r.outcomes <- out
 	switch <-out.reply {
 	case written:
@@ -110,6 +119,7 @@ func (r *runner) send(l *lane, d waiting) bool {
 	return false
 }
 
+// tryEntry makes the attempt from its entry. A payload that retention has erased ends the delivery.
 func (r *runner) tryEntry(ctx context.Context, e *ledger.Entry, d waiting, at time.Time) Result {
 	var q queued
 	if err := e.Decode(&q); err != nil {
@@ -124,8 +134,8 @@ func (r *runner) tryEntry(ctx context.Context, e *ledger.Entry, d waiting, at ti
 	})
 }
 
-// mayTry waits until a try is sure to end before others could take us for dead. It
-// reports false when that is not to be had.
+// mayTry waits until our lease lasts for longer than a try can take, so that no other runner tries the
+// same delivery at the same time. It reports false if we stop or lose our identity first.
 func (r *runner) mayTry(who *identity) bool {
 	for int64(r.stopwatch()+r.timeout) > who.until.Load() {
 		select {

@@ -16,30 +16,32 @@ import (
 	"signalbox/internal/ledger"
 )
 
-// Delivery is what is to be sent.
+// Delivery is one outgoing call that must arrive. Queue makes it durable; it ends as delivered, or as
+// dead when its time is over or the receiver refuses it for good. Resend revives a dead one. Its id,
+// target and payload never change.
 type Delivery struct {
 	Workspace string
-	Sender    string // the kind of sender; "webhook" when empty
-	Target    string // an address for webhooks; what the sender understands for others
+	Sender    string // the kind of sender; WebhookSender when empty
+	Target    string // the address of a webhook; for other senders whatever they understand
 	Method    string // POST when empty
-	// Header is sent along and kept in the ledger, so it holds no secrets.
+	// Header has further headers. They are kept in the ledger, so they must hold no secrets.
 	Header  map[string]string
 	Payload []byte // sent byte for byte
-	// Receiver and Generation say whose secret signs it; see Outbox.SecretFor.
+	// Receiver and Generation select the secret that signs the call; see Outbox.SecretFor.
 	Receiver   string
 	Generation int
-	// OrderKey names the line it stands in, within its workspace and sender: the
-	// host and path of the target when empty.
+	// OrderKey is the lane within workspace and sender; host and path of the target when empty.
 	OrderKey    string
-	NotBefore   time.Time     // at once when zero; those behind it wait too
+	NotBefore   time.Time     // at once when zero; deliveries behind it wait too
 	GiveUpAfter time.Duration // DefaultGiveUpAfter when zero
 	Actor       string        // who caused it; system when empty
 	Trace       string
 }
 
-// WebhookSender is the kind of the sender that is always there.
+// WebhookSender is the kind of the built-in sender, which makes signed HTTP requests.
 const WebhookSender = "webhook"
 
+// The limits of a delivery, in bytes; maxHeaders counts.
 const (
 	maxTarget   = 2000 // an index of PostgreSQL takes no more than 2,700 bytes
 	maxOrderKey = 200
@@ -47,8 +49,9 @@ const (
 	maxValue    = 1024
 )
 
-// Queue appends a delivery in the caller's transaction: it is sent if, and only if,
-// the transaction commits. The id is the same on every try.
+// Queue appends a delivery in the caller's transaction: it is sent if and only if the transaction
+// commits. It returns the id, which every try carries. Call Outbox.Wake after the commit if somebody
+// waits for it; otherwise it is found within Options.Poll.
 func Queue(tx *ledger.Tx, d Delivery) (string, error) {
 	b, err := d.body()
 	if err != nil {
@@ -65,6 +68,7 @@ func Queue(tx *ledger.Tx, d Delivery) (string, error) {
 	return name, nil
 }
 
+// body checks a delivery and makes the body of its entry.
 func (d *Delivery) body() (queued, error) {
 	b := queued{
 		Sender: d.Sender, Target: d.Target, Method: d.Method, Header: d.Header,
@@ -82,6 +86,7 @@ func (d *Delivery) body() (queued, error) {
 	if !d.NotBefore.IsZero() {
 		b.NotBefore = d.NotBefore.UnixMicro()
 	}
+	// Checked before it is queued: a delivery in the ledger can always be tried.
 	b.setPayload(d.Payload)
 	line := d.OrderKey
 	if b.Sender == WebhookSender {
@@ -103,10 +108,11 @@ func (d *Delivery) body() (queued, error) {
 	return b, checkHeader(d.Header)
 }
 
+// defaultLine ignores the query: one receiver often has several.
 func defaultLine(u *url.URL) string { return strings.ToLower(u.Host) + u.EscapedPath() }
 
-// orderKey puts the workspace into the key, so that nobody can hold up the
-// deliveries of another workspace to the same address.
+// orderKey makes the key of a lane. The workspace is part of it, so that nobody can hold up the
+// deliveries of another workspace to the same address. A long one is hashed.
 func orderKey(workspace, sender, line string) string {
 	key := workspace + " " + sender + " " + line
 	if !clean(key, maxOrderKey) {
@@ -116,24 +122,26 @@ func orderKey(workspace, sender, line string) string {
 	return key
 }
 
-// clean reports whether both databases take the text.
+// clean reports whether both databases can store a text: valid UTF-8 without a NUL.
 func clean(text string, most int) bool {
 	return len(text) <= most && utf8.ValidString(text) && !strings.ContainsRune(text, 0)
 }
 
+// headerForm is the form of a header's name.
 var headerForm = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
 
 var (
-	// ownHeaders are those that we set, or that decide where one request ends.
+	// ownHeaders are headers that we set, or by which a request could be split in two.
 	ownHeaders = []string{
 		"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade", "Te", "Expect",
 		"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature", "X-Amp-Signature", "X-Amp-Timestamp",
 		"X-Amp-Delivery-Attempt",
 	}
-	// secretHeaders must not get into the ledger.
+	// secretHeaders carry secrets, which must not get into the ledger.
 	secretHeaders = []string{"Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key"}
 )
 
+// checkHeader refuses headers that are ours, secret, or no single line.
 func checkHeader(header map[string]string) error {
 	if len(header) > maxHeaders {
 		return fault.New(fault.InvalidPayload, "There are %d headers; the most is %d.", len(header),

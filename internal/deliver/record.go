@@ -10,7 +10,8 @@ import (
 	"signalbox/internal/store"
 )
 
-// outcome is what a try came to, on its way into the ledger.
+// outcome is the result of a try, on its way into the ledger. reply has room for one value and always
+// gets one.
 type outcome struct {
 	id, workspace, trace string
 	kind                 string
@@ -18,23 +19,25 @@ type outcome struct {
 	reply                chan recording
 }
 
-// recording is what became of an outcome.
+// recording is what happened to an outcome.
 type recording int
 
 const (
 	written    recording = iota
-	superseded           // the delivery has ended, or others have tried it since
-	lost                 // could not be written; the delivery will be sent again
+	superseded           // dropped: the delivery has ended, or others have tried it since
+	lost                 // not written: the delivery will be sent again
 )
 
-// maxOutcomes is how many outcomes share a write.
+// maxOutcomes is how many outcomes one write holds.
 const maxOutcomes = 4 * chunkSize
 
-// recordLoop writes outcomes, those of all lanes that are there together.
+// recordLoop writes outcomes until the channel is closed. It takes all that are waiting into one
+// write, so that many lanes cost one commit.
 func (r *runner) recordLoop() {
 	for first := range r.outcomes {
 		batch := []*outcome{first}
 		for len(batch) < maxOutcomes && len(r.outcomes) > 0 {
+			// Does not block: this is the only reader. A closed channel still yields what is in it.
 			next, ok := <-r.outcomes
 			if !ok {
 				break
@@ -45,6 +48,7 @@ func (r *runner) recordLoop() {
 	}
 }
 
+// recordAll writes a batch and answers every outcome in it.
 func (r *runner) recordAll(batch []*outcome) {
 	became, err := r.persist(batch)
 	if err == nil {
@@ -54,35 +58,36 @@ func (r *runner) recordAll(batch []*outcome) {
 		return
 	}
 	if len(batch) > 1 && !passing(err) {
-		// One of them cannot be written. Alone, it keeps nobody else back.
+		// One of them cannot be written at all: try them one by one, so that only it is lost.
 		for _, o := range batch {
 			r.recordAll([]*outcome{o})
 		}
 		return
 	}
-	r.log.Error("cannot record what became of deliveries; they will be sent again", "count", len(batch), "error",
-		err.Error())
+	r.log.Error("delivery outcomes lost: write failed; the deliveries will be sent again", "count", len(batch),
+		"error", err.Error())
 	for _, o := range batch {
 		o.reply <- lost
 	}
 }
 
-// persist writes, and tries again as long as the database is away: meanwhile their
-// lanes wait, and nobody is sent the same thing over and over.
+// persist writes a batch, and tries again for as long as the database is away. Meanwhile the lanes
+// wait, so that no receiver gets the same call over and over. After a stop there is one last try.
 func (r *runner) persist(batch []*outcome) (became []recording, err error) {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		// Read before the write, so that there is one full try after the stop.
 		last := r.stopping.Err() != nil
 		if became, err = r.write(batch); err == nil || !passing(err) || last {
 			return became, err
 		}
 		if pause == 50*time.Millisecond {
-			r.log.Warn("cannot record what became of deliveries; will try again", "error", err.Error())
+			r.log.Warn("cannot record delivery outcomes; retrying", "error", err.Error())
 		}
 		ledger.Pause(r.stopping, nil, pause)
 	}
 }
 
-// passing errors are those of a database or ledger that may be better soon.
+// passing reports whether an error of the database or the ledger may be over soon.
 func passing(err error) bool {
 	for _, code := range []fault.Code{
 		fault.Overloaded, fault.StoreUnavailable, fault.StoreFull, fault.StoreReadOnly,
@@ -95,6 +100,8 @@ func passing(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
+// write appends the outcomes in one transaction, and says which were superseded. Attempt is counted
+// here, since another runner may have recorded a try in the meantime.
 func (r *runner) write(batch []*outcome) (became []recording, err error) {
 	err = r.ledger.Write(context.WithoutCancel(r.stopping), func(tx *ledger.Tx) error {
 		became = make([]recording, len(batch))
@@ -104,7 +111,8 @@ func (r *runner) write(batch []*outcome) (became []recording, err error) {
 		}
 		for i, o := range batch {
 			made, pending := attempts[o.id]
-			// A failure counts if nobody has tried since. A success counts whoever has.
+			// A failure counts only if nobody has tried since: the later try knows more. A success
+			// always counts, since the receiver has it.
 			if !pending || o.kind != kindSucceeded && made != o.body.Attempt-1 {
 				became[i] = superseded
 				continue
@@ -121,7 +129,8 @@ func (r *runner) write(batch []*outcome) (became []recording, err error) {
 	return became, err
 }
 
-// pendingAttempts reads how often each delivery was tried, if it has not ended.
+// pendingAttempts reads how often the deliveries of a batch were tried; those that have ended are
+// missing.
 func pendingAttempts(tx *ledger.Tx, batch []*outcome) (map[string]int64, error) {
 	ids := make([]string, len(batch))
 	for i, o := range batch {
@@ -129,8 +138,8 @@ func pendingAttempts(tx *ledger.Tx, batch []*outcome) (map[string]int64, error) 
 	}
 	attempts := map[string]int64{}
 	for part := range chunks(ids) {
-		// The status is looked at here and not there: PostgreSQL would rather read all
-		// that are pending, by the index that has them, than these few by their id.
+		// The status is checked here and not in SQL: PostgreSQL would rather scan the index of all
+		// pending deliveries than look up these few by id.
 		err := store.Each(tx.Query, func(scan store.Scan) error {
 			var id, status string
 			var n int64

@@ -9,53 +9,55 @@ import (
 )
 
 const (
-	// gap is the least time between two looks for work, however often we are woken.
+	// gap is the shortest time between two rounds, however often we are woken.
 	gap = 20 * time.Millisecond
-	// quantum is how many deliveries a lane may send before it makes room for one
-	// that waits for a slot.
+	// quantum is how many deliveries a lane may send while other lanes wait for a slot.
 	quantum = 16
 )
 
-// runner is one Run. Its maps belong to the loop.
+// runner is the state of one Run. The loop, which is the goroutine of Run, owns everything that has no
+// other mark; workers serve lanes, and hand them back through done.
 type runner struct {
 	*Outbox
 	began    time.Time
-	stopping context.Context //nolint:containedctx // that of Run
-	working  context.Context //nolint:containedctx // ends when what is under way is broken off
+	stopping context.Context //nolint:containedctx // that of Run; ended means stop
+	working  context.Context //nolint:containedctx // ends when tries under way are broken off, after the grace
 	who      *identity
-	owned    map[string]*lane
-	seen     map[string]sighting
-	busy     int // lanes that are being served
-	failing  int // those of them that were failing when they began
-	lastBeat time.Duration
-	trouble  bool // the last look at the database failed
+	owned    map[string]*lane    // by order key
+	seen     map[string]sighting // other runners, by name
+	busy     int                 // lanes that are being served
+	failing  int                 // those of them that were failing when they began
+	lastBeat time.Duration       // by the stopwatch
+	trouble  bool                // the last round failed; its error is logged once
 
 	lookBack bool          // this round looks for pauses that began in the future
 	lastBack time.Duration // when a round last did
 	drift    time.Duration // of the wall clock against the stopwatch
 
-	scarce   atomic.Bool // lanes wait for a slot
+	scarce   atomic.Bool // lanes wait for a slot; workers read it
 	done     chan *lane
 	outcomes chan *outcome
 	workers  sync.WaitGroup
 }
 
-// lane is a line of deliveries that we own. The worker writes the last two fields
-// before it hands the lane back.
+// lane is a lane that we own. It belongs to the loop, and to its worker while busy is set: the worker
+// writes yield and rest before it hands the lane back.
 type lane struct {
 	key     string
 	who     *identity
 	failing bool
 	busy    bool
-	idle    time.Duration // since when
-	yield   bool          // others waited for its slot
-	rest    time.Duration // it is not to be served before
+	idle    time.Duration // when it was last handed back
+	yield   bool          // others waited for its slot: give it back, to the end of the queue
+	rest    time.Duration // do not serve it before this time
 }
 
-// Run sends what is due until ctx ends, beside any number of others. It returns when
-// what was under way has ended and its lanes are free for others. The ledger must
-// run for longer.
+// Run sends due deliveries until ctx ends, beside any number of other runners. It returns when the tries
+// under way have ended, their outcomes are recorded, and its lanes are free for others. The ledger
+// must run for longer than it.
 func (o *Outbox) Run(ctx context.Context) error {
+	// Tries under way outlive ctx by the grace, so that a stop does not repeat calls that are being
+	// answered.
 	working, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	r := &runner{
@@ -67,6 +69,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 	recorded := make(chan struct{})
 	go func() { defer close(recorded); r.recordLoop() }()
 	for ctx.Err() == nil {
+		// Before looking: a commit after this closes the channel, so no work is missed in between.
 		news := o.ledger.News()
 		r.collect()
 		r.look(ctx)
@@ -74,6 +77,8 @@ func (o *Outbox) Run(ctx context.Context) error {
 	}
 	late := time.AfterFunc(o.grace, cut)
 	defer late.Stop()
+	// The order of the end: workers hand in their last outcomes, these are recorded, the lanes are given
+	// back. In another order a delivery could be claimed elsewhere before its success is recorded.
 	r.workers.Wait()
 	close(r.outcomes)
 	<-recorded
@@ -85,10 +90,11 @@ func (o *Outbox) Run(ctx context.Context) error {
 	return nil
 }
 
-// stopwatch is the time since Run began, which no step of the clock changes.
+// stopwatch is the monotonic time since Run began: no step of the wall clock changes it.
 func (r *runner) stopwatch() time.Duration { return time.Since(r.began) }
 
-// wait returns when there may be work.
+// wait returns when there may be work: after a commit, a Wake, a slot that others wait for, or Poll; and
+// not before gap has passed.
 func (r *runner) wait(ctx context.Context, news <-chan struct{}) {
 	looked := time.Now()
 	poll := time.NewTimer(r.poll)
@@ -114,7 +120,7 @@ func (r *runner) wait(ctx context.Context, news <-chan struct{}) {
 	}
 }
 
-// collect takes in the lanes that are done, without waiting.
+// collect takes back the lanes that workers have handed back, without waiting.
 func (r *runner) collect() {
 	for {
 		select {
@@ -126,6 +132,7 @@ func (r *runner) collect() {
 	}
 }
 
+// finished counts a lane as no longer served.
 func (r *runner) finished(l *lane) {
 	l.busy, l.idle = false, r.stopwatch()
 	r.busy--
@@ -134,13 +141,15 @@ func (r *runner) finished(l *lane) {
 	}
 }
 
-// look does one round: beat, watch the others, and hand out what is due.
+// look is one round: keep our lease, watch the other runners, and serve what is due. Errors are of the
+// database; they are logged once, and the next round tries again.
 func (r *runner) look(ctx context.Context) {
 	r.checkClock()
 	err := r.keep(ctx)
 	if err == nil {
 		err = r.dispatch(ctx)
 	}
+	// Not an error to report: it has been handled, and the next round continues.
 	if errors.Is(err, errTakenForDead) {
 		r.startOver()
 		err = nil
@@ -154,19 +163,20 @@ func (r *runner) look(ctx context.Context) {
 	r.trouble = err != nil
 }
 
-// startOver drops everything that others have taken over, and goes on as somebody
-// else. Tries under way are broken off.
+// startOver gives up the identity whose lanes others have taken, and continues under a new one. Tries
+// under way are broken off; what they did is repeated by the new owners.
 func (r *runner) startOver() {
-	r.log.Warn("this runner was away for so long that others have taken its deliveries over; it starts anew")
+	r.log.Warn("this delivery runner was stalled for longer than its lease; others took over its deliveries")
 	r.who.end()
 	r.who = newIdentity(r.working)
 	r.owned = map[string]*lane{}
 }
 
-// keep shows that we are alive, several times in a lease, as long as we hold lanes.
-// Those that have been idle since the last time are given back.
+// keep counts up our beat six times in a lease while we own lanes, and watches the other runners as
+// often. Lanes that were idle since the last time are given back.
 func (r *runner) keep(ctx context.Context) error {
 	now := r.stopwatch()
+	// Six beats in a lease: several may fail before others take our lanes.
 	if r.lastBeat != 0 && now-r.lastBeat < r.lease/6 {
 		return nil
 	}
@@ -175,6 +185,7 @@ func (r *runner) keep(ctx context.Context) error {
 	}
 	var back []string
 	for key, l := range r.owned {
+		// Idle for a whole interval. Giving lanes back sooner would claim them again for every delivery.
 		if !l.busy && l.rest < now && l.idle < r.lastBeat {
 			back = append(back, key)
 		}
@@ -182,7 +193,7 @@ func (r *runner) keep(ctx context.Context) error {
 	var err error
 	switch {
 	case r.who.registered && len(back) == len(r.owned):
-		// Nothing is left to hold, and an idle server writes nothing.
+		// We own nothing any more: remove our row, so that an idle server writes nothing.
 		err = r.leave(ctx)
 	case r.who.registered:
 		_, err = r.exchange(ctx, back, 0, 0)
@@ -195,15 +206,15 @@ func (r *runner) keep(ctx context.Context) error {
 	return nil
 }
 
+// release forgets lanes that were given back.
 func (r *runner) release(keys []string) {
 	for _, key := range keys {
 		delete(r.owned, key)
 	}
 }
 
-// dispatch starts the lanes of ours that have become due, and claims others for the
-// slots that are left. Lanes that are failing get half of the slots at the most, so
-// that targets that hang leave room for those that answer.
+// dispatch serves our lanes that are due, and claims others for the slots that are left. Failing lanes
+// get at most half of the slots, so that targets which hang leave room for those that answer.
 func (r *runner) dispatch(ctx context.Context) error {
 	if err := r.makeRoom(ctx); err != nil {
 		return err
@@ -212,7 +223,9 @@ func (r *runner) dispatch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// At least one slot for failing lanes, or they would never recover.
 	room, roomForFailing := r.slots-r.busy, max(1, r.slots/2)-r.failing
+	// The read may be out of date; exchange claims under the lock, at most as many as are counted here.
 	wanted, wantedFailing, waiting := 0, 0, false
 	for _, d := range due {
 		l := r.owned[d.key]
@@ -250,8 +263,8 @@ func (r *runner) dispatch(ctx context.Context) error {
 	return nil
 }
 
-// makeRoom gives back the lanes that made room for others, so that they stand behind
-// those who have waited longer.
+// makeRoom gives back the lanes that stopped for others, so that they queue behind lanes that have
+// waited for longer.
 func (r *runner) makeRoom(ctx context.Context) error {
 	var back []string
 	for key, l := range r.owned {
@@ -269,6 +282,7 @@ func (r *runner) makeRoom(ctx context.Context) error {
 	return nil
 }
 
+// start serves a lane in a goroutine of its own, which hands it back when it is done.
 func (r *runner) start(d dueLane) {
 	l := r.owned[d.key]
 	if l == nil {

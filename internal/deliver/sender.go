@@ -10,13 +10,13 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Sender makes one try. It returns when ctx ends, keeps nothing between tries, and
-// may be called with the same id again.
+// Sender makes the calls of one kind of delivery. Send makes one try: it returns when ctx ends, keeps
+// nothing between tries, may be called again with the same id, and from several goroutines at once.
 type Sender interface {
 	Send(ctx context.Context, a Attempt) Result
 }
 
-// Attempt is one try of a delivery.
+// Attempt is one try of a delivery, as its Sender gets it.
 type Attempt struct {
 	ID         string // the same on every try
 	Workspace  string
@@ -27,34 +27,33 @@ type Attempt struct {
 	Receiver   string
 	Generation int
 	Number     int64 // 1 for the first try
-	// Secret signs in place of the one that is derived, for senders that know a secret of
-	// the receiver's own.
+	// Secret signs the call in place of the derived one, for senders that know the receiver's own.
 	Secret wire.Secret
 	At     time.Time // when it began
 }
 
-// Verdict is what a try came to.
+// Verdict is what a Sender thinks of a try, and what follows for the delivery.
 type Verdict int
 
 // The verdicts.
 const (
-	Failed    Verdict = iota // may succeed later
-	Succeeded                // the receiver has it
-	Hopeless                 // never will; given up at once
+	Failed    Verdict = iota // try again later
+	Succeeded                // the receiver has it: delivered
+	Hopeless                 // no try can succeed: dead at once
 )
 
-// Result is what a sender says about a try. Text is for operators and is kept in the
-// ledger: no secrets.
+// Result is the result of a try. The zero value is a failure without a reason. All of it but RetryAfter
+// is kept in the ledger and shown to operators: no secrets.
 type Result struct {
 	Verdict    Verdict
-	Status     int           // the receiver's status, 0 when there was none
+	Status     int           // the receiver's HTTP status, 0 if there was no answer
 	Class      string        // one word: status, redirect, timeout, refused, dns, tls, blocked, …
 	Text       string        // one sentence
-	RetryAfter time.Duration // the pause that the receiver asked for
-	// Reference is by what the receiver knows what it got, so that it can be changed
-	// later. It is kept with a success: short, and no secret.
+	RetryAfter time.Duration // the pause that the receiver asked for, 0 for none
+	// Reference is the receiver's name for what it got, such as the id of a chat message, by which
+	// it can be changed later. It is kept with a success.
 	Reference string
-	cut       bool // broken off by us, which says nothing about the receiver
+	cut       bool // broken off by us: says nothing about the receiver, and is not recorded
 }
 
 const (
@@ -62,7 +61,7 @@ const (
 	maxReference  = 200
 )
 
-// tidy makes text that any database and terminal takes.
+// tidy makes a text of a receiver one line that any database and terminal can take.
 func tidy(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -79,8 +78,7 @@ func tidy(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// try calls the sender with a time limit. A panic is the sender's failure and
-// nobody else's.
+// try calls the sender with a time limit. A panic is a failed try of this delivery, and of no other.
 func (o *Outbox) try(ctx context.Context, sender string, a Attempt) (r Result) {
 	s, ok := o.senders[sender]
 	if !ok {
@@ -99,7 +97,7 @@ func (o *Outbox) try(ctx context.Context, sender string, a Attempt) (r Result) {
 		}
 		r.Text = tidy(r.Text)
 		if !clean(r.Reference, maxReference) {
-			r.Reference = "" // half of one refers to nothing
+			r.Reference = "" // a cut one would refer to nothing
 		}
 	}()
 	r = s.Send(bounded, a)

@@ -15,14 +15,14 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Summary is a delivery as operators see it.
+// Summary is a delivery as operators see it in a list, without its payload.
 type Summary struct {
 	ID        string     `json:"id"`
 	Workspace string     `json:"workspace"`
 	Status    string     `json:"status"`
 	Sender    string     `json:"sender"`
 	Target    string     `json:"target"`
-	Entry     int64      `json:"entry"` // of the ledger, with the payload
+	Entry     int64      `json:"entry"` // the entry with the payload
 	Attempts  int64      `json:"attempts"`
 	LastError string     `json:"last_error"`
 	QueuedAt  time.Time  `json:"queued_at"`
@@ -31,7 +31,7 @@ type Summary struct {
 	EndedAt   *time.Time `json:"ended_at"`
 }
 
-// Detail is a delivery with its history.
+// Detail is a delivery with everything that happened to it.
 type Detail struct {
 	Summary `json:"delivery"`
 	// Behind is the delivery to the same target that has to end first, "" for none.
@@ -39,7 +39,7 @@ type Detail struct {
 	Events []Try  `json:"events"`
 }
 
-// Try is one thing that happened to a delivery.
+// Try is one try of a delivery, or its revival by an operator.
 type Try struct {
 	Kind    string     `json:"kind"` // succeeded, failed, given_up or resent
 	At      time.Time  `json:"at"`
@@ -52,16 +52,18 @@ type Try struct {
 	NextAt  *time.Time `json:"next_at,omitzero"`
 }
 
-// Filter selects deliveries; empty fields select everything.
+// Filter selects deliveries. Empty fields select everything.
 type Filter struct {
 	Workspace string
 	Status    string // pending, delivered or dead
 	Target    string
 }
 
+// columns are those that scanSummary reads, in its order.
 const columns = "id, workspace, status, sender, target, entry, attempts, last_error, " +
 	"queued_at, due_at, give_up_at, ended_at"
 
+// scanSummary reads one row of columns. Times of 0 are absent ones.
 func scanSummary(scan func(...any) error) (Summary, error) {
 	var s Summary
 	var queuedAt, dueAt, giveUpAt, endedAt int64
@@ -76,7 +78,8 @@ func scanSummary(scan func(...any) error) (Summary, error) {
 	return s, nil
 }
 
-// List lists deliveries that the caller may see, the newest first, from before the given id on.
+// List lists the deliveries that the caller may see, newest first, older than the given id; "" is from
+// the newest.
 func (o *Outbox) List(ctx context.Context, f Filter, before string, limit int) ([]Summary, error) {
 	var visible bool
 	if f.Workspace, visible = wire.Within(ctx, f.Workspace); !visible {
@@ -92,7 +95,8 @@ func (o *Outbox) List(ctx context.Context, f Filter, before string, limit int) (
 	}
 	where.Equal("workspace", f.Workspace)
 	where.Equal("target", f.Target)
-	// The text of a condition on the status is constant, so that the indexes are used.
+	// The status is part of the SQL text: partial indexes are used only for constants. It is one of
+	// Statuses, so nothing can be injected.
 	if f.Status != "" {
 		where.And("status = '" + f.Status + "'")
 		if f.Status != Delivered {
@@ -104,8 +108,7 @@ func (o *Outbox) List(ctx context.Context, f Filter, before string, limit int) (
 		where.Args()...)
 }
 
-// Reference is by what the receiver knows a delivery, "" when it has not arrived or
-// its sender has given none.
+// Reference is the receiver's name for a delivery, "" if it has not arrived or has none.
 func (o *Outbox) Reference(ctx context.Context, id string) (string, error) {
 	var reference string
 	err := o.db.Read.QueryRowContext(ctx, "SELECT reference FROM delivery WHERE id = $1", id).Scan(&reference)
@@ -115,12 +118,13 @@ func (o *Outbox) Reference(ctx context.Context, id string) (string, error) {
 	return reference, err
 }
 
+// noDelivery is also the answer about deliveries of other workspaces.
 func noDelivery(id string) error {
 	return fault.New(fault.NotFound, "There is no delivery %.80q. GET /ops/deliveries lists those there are.", id)
 }
 
-// Get shows a delivery with what happened to it. One of a workspace that the caller may not see
-// is not there for it.
+// Get reads a delivery with its history. A delivery of a workspace that the caller may not see does not
+// exist for it.
 func (o *Outbox) Get(ctx context.Context, id string) (Detail, error) {
 	d := Detail{Events: []Try{}}
 	var err error
@@ -151,6 +155,7 @@ func (o *Outbox) Get(ctx context.Context, id string) (Detail, error) {
 	return d, nil
 }
 
+// asTry reads a Try from an entry. One whose body was erased has only its kind and time.
 func asTry(e *ledger.Entry) (Try, error) {
 	t := Try{Kind: strings.TrimPrefix(e.Kind, "delivery."), At: e.At, Actor: e.Actor}
 	if e.Kind == kindResent || e.Body == nil {
@@ -160,12 +165,13 @@ func asTry(e *ledger.Entry) (Try, error) {
 	if err := e.Decode(&b); err != nil {
 		return t, err
 	}
-	t.Attempt, t.Status, t.Class, t.Text, t.TookMS, t.NextAt = b.Attempt, b.Status, b.Class, b.Text, b.TookMS, store.Moment(b.NextAt)
+	t.Attempt, t.Status, t.Class, t.Text = b.Attempt, b.Status, b.Class, b.Text
+	t.TookMS, t.NextAt = b.TookMS, store.Moment(b.NextAt)
 	return t, nil
 }
 
-// Resend brings a dead letter back, at the end of its line and with all its time
-// before it, and tries one that waits for its next try at once. The id stays.
+// Resend revives a dead delivery, at the end of its lane and with its full time, or makes one that waits
+// for its next try due at once. The id stays, so that a receiver which has it drops it.
 func (o *Outbox) Resend(ctx context.Context, by roster.Identity, id string) (Summary, error) {
 	read := func(tx *ledger.Tx) (Summary, error) {
 		return scanSummary(func(dest ...any) error {
@@ -184,7 +190,7 @@ func (o *Outbox) Resend(ctx context.Context, by roster.Identity, id string) (Sum
 			return fault.New(fault.Conflict, "The delivery %s has arrived, on %s. It is not sent a second time.", id,
 				s.EndedAt.Format(time.RFC3339))
 		case s.Status == Pending && s.NextAt == nil:
-			return nil // it is due, or waits only for those before it
+			return nil // it is due, or waits only for deliveries before it
 		}
 		tx.Append(ledger.Event{Workspace: s.Workspace, Kind: kindResent, Actor: by.Actor(), Subject: id, Body: empty{}})
 		s, err = read(tx)

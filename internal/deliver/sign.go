@@ -17,13 +17,13 @@ import (
 // secretPrefix is how Standard Webhooks marks a secret.
 const secretPrefix = "whsec_"
 
-// SecretFor is the secret with which deliveries to the receiver are signed. It is
-// derived and never stored; a new generation is a new secret. An empty receiver is
-// the workspace itself.
+// SecretFor is the secret that signs deliveries to a receiver. It is derived from the key and never stored; a
+// new generation is a new secret. An empty receiver is the workspace itself.
 func (o *Outbox) SecretFor(workspace, receiver string, generation int) wire.Secret {
 	return secretFor(o.key, workspace, receiver, generation)
 }
 
+// secretFor derives a secret. Changing anything here changes every receiver's secret.
 func secretFor(key []byte, workspace, receiver string, generation int) wire.Secret {
 	h := hmac.New(sha256.New, key)
 	// Each part is preceded by its length, so that no two lists of parts are alike.
@@ -34,16 +34,15 @@ func secretFor(key []byte, workspace, receiver string, generation int) wire.Secr
 	return wire.NewSecret(secretPrefix + base64.StdEncoding.EncodeToString(h.Sum(nil)))
 }
 
-// sign sets the headers by which a receiver knows the sender and the id.
-//
-// The two forms take the secret differently: Standard Webhooks decodes what follows
-// whsec_, AMP v0.1.2 takes the whole text as it stands.
+// sign sets the headers by which a receiver recognises us and the delivery, in two forms: that of Standard
+// Webhooks, and that of AMP v0.1.2 (MSG-64). They use the secret differently: the first decodes what follows
+// whsec_, the second takes the whole text.
 func sign(header http.Header, secret wire.Secret, id string, at time.Time, body []byte) {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	text := secret.Reveal()
 	header.Set("webhook-id", id)
 	header.Set("webhook-timestamp", stamp)
-	// A receiver's own secret may be any text, which Standard Webhooks cannot sign with.
+	// A receiver's own secret may be any text; without the form whsec_… there is no first signature.
 	if key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, secretPrefix)); err == nil &&
 		strings.HasPrefix(text, secretPrefix) {
 		header.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac(key, id+"."+stamp+".", body)))
@@ -52,6 +51,7 @@ func sign(header http.Header, secret wire.Secret, id string, at time.Time, body 
 	header.Set("X-AMP-Signature", "sha256="+hex.EncodeToString(mac([]byte(text), stamp+".", body)))
 }
 
+// mac is HMAC-SHA256 over a prefix and a body.
 func mac(key []byte, prefix string, body []byte) []byte {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte(prefix))

@@ -2,12 +2,14 @@ package deliver
 
 import "signalbox/internal/store"
 
-// Migrations make the tables. The last three are bookkeeping of the runners and do
-// not follow from the ledger.
+// Migrations make the tables. delivery_lock, delivery_runner and delivery_claim are bookkeeping of the
+// runners: they do not follow from the ledger, and may be emptied while no server runs.
 //
-// place is the order within a lane. due_at is when it may be tried, and 0 is at
-// once; since is when its pause began, by which a clock that went back is noticed.
-// reference is by what the receiver knows a delivery that has arrived.
+// place is the order within a lane. due_at is when a delivery may be tried, 0 for at once; since is
+// when its pause began, by which a clock that was set back is noticed. reference is the receiver's
+// name for a delivery that has arrived. Times are microseconds.
+//
+// Steps are append only: their digests are checked.
 var Migrations = store.Migrations{Package: "deliver", Steps: []string{`
 CREATE TABLE delivery (
   id {text} PRIMARY KEY,

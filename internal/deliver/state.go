@@ -8,17 +8,17 @@ import (
 	"signalbox/internal/store"
 )
 
-// The states of a delivery.
+// The states of a delivery. Only Resend leads back from Dead to Pending.
 const (
 	Pending   = "pending"
 	Delivered = "delivered"
 	Dead      = "dead" // given up; Resend brings it back
 )
 
-// Statuses lists them.
+// Statuses are all states, for the filter of operators.
 var Statuses = []string{Pending, Delivered, Dead}
 
-// The kinds of entries. The subject is the delivery's id.
+// The kinds of entries. The subject is the id of the delivery. They are stored, and never change.
 const (
 	kindQueued    = "delivery.queued"
 	kindSucceeded = "delivery.succeeded"
@@ -27,8 +27,8 @@ const (
 	kindResent    = "delivery.resent"
 )
 
-// queued is the body of the entry that makes a delivery. The payload lives here and
-// nowhere else: as text where it is text, so that the ledger can be read.
+// queued is the body of delivery.queued. The payload is stored here and nowhere else: as Text if it is
+// text, so that people can read the ledger, else as Bytes.
 type queued struct {
 	Sender      string            `json:"sender"`
 	Target      string            `json:"target"`
@@ -43,6 +43,7 @@ type queued struct {
 	Bytes       []byte            `json:"bytes,omitzero"`
 }
 
+// setPayload stores a payload as text if both databases can, else as bytes.
 func (q *queued) setPayload(p []byte) {
 	if utf8.Valid(p) && !strings.ContainsRune(string(p), 0) {
 		q.Text = string(p)
@@ -51,6 +52,7 @@ func (q *queued) setPayload(p []byte) {
 	}
 }
 
+// payload is the payload byte for byte.
 func (q *queued) payload() []byte {
 	if q.Bytes != nil {
 		return q.Bytes
@@ -58,12 +60,12 @@ func (q *queued) payload() []byte {
 	return []byte(q.Text)
 }
 
-// tried is the body of succeeded, failed and given_up.
+// tried is the body of delivery.succeeded, failed and given_up: one try and its result.
 type tried struct {
 	Attempt int64  `json:"attempt"`
 	At      int64  `json:"at"` // microseconds, when the try began
 	TookMS  int64  `json:"took_ms"`
-	Status  int    `json:"status,omitzero"` // the receiver's answer, 0 when there was none
+	Status  int    `json:"status,omitzero"` // the receiver's HTTP status, 0 if there was no answer
 	Class   string `json:"class,omitzero"`
 	Text    string `json:"text,omitzero"`
 	NextAt  int64  `json:"next_at,omitzero"` // microseconds, for failed
@@ -71,9 +73,10 @@ type tried struct {
 	Reference string `json:"reference,omitzero"`
 }
 
+// empty is the body of delivery.resent.
 type empty struct{}
 
-// Projection is what the entries do to the tables.
+// Projection is how entries change the tables. The tables of the runners are not part of it.
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name:   "deliver",
@@ -88,11 +91,13 @@ func Projection() ledger.Projection {
 	}
 }
 
-// applyQueued leaves due_at at 0 for what is due at once: the time of an entry never
-// goes back, so after the clock did it would be in the future.
+// applyQueued adds a delivery at the end of its lane. due_at is 0 for one that is due at once, and not
+// the entry's time: times of entries never go back, so after the wall clock was set back that time
+// would be in the future.
 func applyQueued(tx *store.Tx, e *ledger.Entry, b *queued) {
 	at := e.At.UnixMicro()
-	tx.Exec(`INSERT INTO delivery (id, workspace, status, sender, target, order_key, entry, place, attempts, tries, due_at, since, queued_at, give_up_after, give_up_at, ended_at, last_error)
+	tx.Exec(`INSERT INTO delivery (id, workspace, status, sender, target, order_key, entry, place, attempts, tries,
+due_at, since, queued_at, give_up_after, give_up_at, ended_at, last_error)
 VALUES ($1, $2, 'pending', $3, $4, $5, $6, $6, 0, 0, $7, 0, $8, $9, $10, 0, '')`,
 		e.Subject, e.Workspace, b.Sender, b.Target, b.OrderKey, e.Seq, b.NotBefore, at, b.GiveUpAfter,
 		max(at, b.NotBefore)+b.GiveUpAfter)
@@ -101,6 +106,7 @@ VALUES ($1, $2, 'pending', $3, $4, $5, $6, $6, 0, 0, $7, 0, $8, $9, $10, 0, '')`
 		b.OrderKey, e.Subject, b.NotBefore)
 }
 
+// applyFailed notes a failed try in the delivery, and in its lane if it is the first there.
 func applyFailed(tx *store.Tx, e *ledger.Entry, b *tried) {
 	tx.Exec("UPDATE delivery SET attempts = $2, tries = tries + 1, due_at = $3, since = $4, "+
 		"last_error = $5 WHERE id = $1 AND status = 'pending'",
@@ -110,8 +116,8 @@ func applyFailed(tx *store.Tx, e *ledger.Entry, b *tried) {
 		e.Subject, b.NextAt, b.At)
 }
 
-// applyEnded ends a delivery and lets the next of its lane come forward. Only the
-// first of a lane is ever tried, so the next has a greater place.
+// applyEnded ends a delivery and makes the next one the first of its lane. Only the first is ever tried,
+// so the next one has a greater place.
 func applyEnded(status string) ledger.Apply {
 	return ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *tried) {
 		tx.Exec("UPDATE delivery SET status = $2, attempts = $3, due_at = 0, since = 0, ended_at = $4, last_error = $5, "+
@@ -121,21 +127,24 @@ func applyEnded(status string) ledger.Apply {
 			"delivery WHERE id = $1) AND delivery = $1", e.Subject)
 		tx.Exec(`INSERT INTO delivery_lane (order_key, delivery, tries, due_at, since)
 SELECT order_key, id, tries, due_at, since FROM delivery
-WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND status = 'pending' AND place > (SELECT place FROM delivery WHERE id = $1)
+WHERE order_key = (SELECT order_key FROM delivery WHERE id = $1) AND status = 'pending'
+AND place > (SELECT place FROM delivery WHERE id = $1)
 ORDER BY place LIMIT 1 ON CONFLICT (order_key) DO NOTHING`, e.Subject)
 	})
 }
 
-// applyResent puts a dead letter at the end of its lane, with all its time before
-// it, and makes one that waits for its next try due at once.
+// applyResent revives a dead delivery at the end of its lane, with its full time, or makes one that waits
+// for its next try due at once.
 func applyResent(tx *store.Tx, e *ledger.Entry) error {
 	at := e.At.UnixMicro()
-	tx.Exec(`UPDATE delivery SET status = 'pending', place = $2, tries = 0, ended_at = 0, give_up_at = CAST($3 AS bigint) + give_up_after
+	tx.Exec(`UPDATE delivery SET status = 'pending', place = $2, tries = 0, ended_at = 0,
+give_up_at = CAST($3 AS bigint) + give_up_after
 WHERE id = $1 AND status = 'dead'`, e.Subject, e.Seq, at)
 	tx.Exec("UPDATE delivery SET due_at = 0, since = 0 WHERE id = $1 AND status = 'pending'", e.Subject)
 	tx.Exec("UPDATE delivery_lane SET due_at = 0, since = 0 WHERE order_key = (SELECT order_key "+
 		"FROM delivery WHERE id = $1) AND delivery = $1", e.Subject)
 	tx.Exec(`INSERT INTO delivery_lane (order_key, delivery, tries, due_at, since)
-SELECT order_key, id, tries, due_at, since FROM delivery WHERE id = $1 AND status = 'pending' ON CONFLICT (order_key) DO NOTHING`, e.Subject)
+SELECT order_key, id, tries, due_at, since FROM delivery WHERE id = $1 AND status = 'pending'
+ON CONFLICT (order_key) DO NOTHING`, e.Subject)
 	return nil
 }

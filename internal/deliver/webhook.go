@@ -19,22 +19,23 @@ import (
 )
 
 const (
-	// maxAnswer is how much of an answer is read; the rest is dropped.
+	// maxAnswer is how many bytes of an answer are read; the rest is dropped.
 	maxAnswer = 64 << 10
-	// answerTime is how long the body of an answer may take. The status has decided
-	// by then, and the body only lets the connection be used again.
+	// answerTime is how long the body of an answer may take. The status has decided by then; reading
+	// the body only lets the connection be used again.
 	answerTime = 2 * time.Second
 	maxExcerpt = 200
 	userAgent  = "Signalbox"
 )
 
-// webhook sends over HTTP.
+// webhook is the built-in sender: signed HTTP requests through the guard.
 type webhook struct {
 	client *http.Client
 	key    []byte
 	now    func() time.Time
 }
 
+// newWebhook makes the client. Redirects are not followed: where they lead was not registered.
 func newWebhook(g *guard, key []byte, slots int, now func() time.Time) *webhook {
 	return &webhook{key: key, now: now, client: &http.Client{
 		Transport: &http.Transport{
@@ -54,15 +55,15 @@ func newWebhook(g *guard, key []byte, slots int, now func() time.Time) *webhook 
 
 func (w *webhook) close() { w.client.CloseIdleConnections() }
 
-// Client makes calls to others that are guarded like deliveries: it reaches public
-// addresses and those on the allow list, and follows no redirects.
+// Client is a client for other outgoing calls, guarded like deliveries: it reaches public addresses and those
+// on the allow list, and follows no redirects. It has no timeout; the caller's context does.
 func (o *Outbox) Client() *http.Client { return o.webhook.client }
 
-// Post makes one signed request to the attempt's target, for senders that keep the
-// address to themselves.
+// Post makes one signed request to the target of the attempt, for senders that resolve the address and the
+// secret themselves, such as that of mail.
 func (o *Outbox) Post(ctx context.Context, a Attempt) Result { return o.webhook.Send(ctx, a) }
 
-// Send makes one signed request.
+// Send implements Sender.
 func (w *webhook) Send(ctx context.Context, a Attempt) Result {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -79,6 +80,7 @@ func (w *webhook) Send(ctx context.Context, a Attempt) Result {
 		req.Header.Set(name, value)
 	}
 	req.Header.Set("X-AMP-Delivery-Attempt", strconv.FormatInt(a.Number, 10))
+	// Derived per receiver, so that one receiver cannot sign for another.
 	if a.Secret.Reveal() == "" {
 		a.Secret = secretFor(w.key, a.Workspace, a.Receiver, a.Generation)
 	}
@@ -88,13 +90,15 @@ func (w *webhook) Send(ctx context.Context, a Attempt) Result {
 		return ExplainDial(err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	// An answer that trickles is cut off; the status was there before it.
+	// Cut off an answer that trickles: its status is known.
 	slow := time.AfterFunc(answerTime, cancel)
 	defer slow.Stop()
 	answer, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	return w.judge(res, answer)
 }
 
+// judge turns an answer into a result: 2xx succeeds, 410 is final, everything else is retried, 4xx too.
+// Senders that know more about their receivers, such as that of mail, decide for themselves.
 func (w *webhook) judge(res *http.Response, answer []byte) Result {
 	r := Result{Status: res.StatusCode, Class: "status"}
 	switch code := res.StatusCode; {
@@ -114,6 +118,7 @@ func (w *webhook) judge(res *http.Response, answer []byte) Result {
 	return r
 }
 
+// excerpt is the beginning of an answer, for operators.
 func excerpt(answer []byte) string {
 	text := tidy(string(answer[:min(len(answer), maxExcerpt)]))
 	if text == "" {
@@ -122,7 +127,7 @@ func excerpt(answer []byte) string {
 	return ": " + text
 }
 
-// RetryAfter reads the header of that name: a number of seconds or a date.
+// RetryAfter reads the header Retry-After, seconds or a date, as a pause from now; 0 for none.
 func RetryAfter(value string, now time.Time) time.Duration {
 	if seconds, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
 		return time.Duration(min(max(seconds, 0), int(maxRetryAfter/time.Second))) * time.Second
@@ -133,8 +138,8 @@ func RetryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// ExplainDial says what went wrong before there was an answer. The driver's text is
-// not used: it repeats the address, which may hold a token.
+// ExplainDial is the result of a call that got no answer, in a sentence for operators. The text of the error is
+// not used: it repeats the URL, which may contain a token.
 func ExplainDial(err error) Result {
 	if e, ok := errors.AsType[*fault.Error](err); ok {
 		class := "blocked"
@@ -152,7 +157,8 @@ func ExplainDial(err error) Result {
 	case untrusted || unnamed:
 		return Result{
 			Class: "tls",
-			Text:  "The receiver's certificate is not valid for its name, or not signed by an authority that this server trusts.",
+			Text: "The receiver's certificate is not valid for its name, or not signed by an authority " +
+				"that this server trusts.",
 		}
 	case record || alert || errors.Is(err, http.ErrSchemeMismatch):
 		return Result{

@@ -13,9 +13,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// The answers to who does not know us yet.
+// The answers that need no key: a client asks them before it registers.
 type (
-	// Info says what a client has to know before it registers.
+	// Info is the answer to GET /v1/info: limits, and how agents register.
 	Info struct {
 		Provider          string         `json:"provider"`
 		Version           string         `json:"version"`
@@ -26,7 +26,7 @@ type (
 		Fingerprint       string         `json:"fingerprint"`
 		AttachmentLimits  map[string]any `json:"attachment_limits"`
 	}
-	// Health says how we are.
+	// Health is the answer to GET /v1/health.
 	Health struct {
 		Status        string      `json:"status"`
 		Version       string      `json:"version"`
@@ -36,23 +36,25 @@ type (
 		UptimeSeconds int64       `json:"uptime_seconds"`
 		Mesh          *MeshHealth `json:"mesh,omitempty"`
 	}
-	// MeshHealth says which hosts we serve the provider with.
+	// MeshHealth describes the mesh of hosts, if there is one.
 	MeshHealth struct {
 		Enabled bool   `json:"enabled"`
 		Hosts   int    `json:"hosts_configured"`
 		Self    string `json:"self_host_id"`
 	}
-	// Organization is the tenant for clients that have none.
+	// Organization is the tenant for clients that were given none (MSG-3).
 	Organization struct {
 		Organization string `json:"organization"`
 	}
 )
 
+// capabilities are the tokens of the protocol that hold for every configuration.
 var capabilities = []string{
 	"registration", "local-delivery", "relay-queue", "attachments", "webhooks", "websockets",
 	"notify:v1", "notify:longpoll",
 }
 
+// capabilities adds those that depend on the configuration.
 func (m *Mail) capabilities() []string {
 	list := slices.Clone(capabilities)
 	if m.Peering.On() {
@@ -64,7 +66,7 @@ func (m *Mail) capabilities() []string {
 	return list
 }
 
-// WellKnown is our discovery document.
+// WellKnown is our discovery document, by which other providers find our endpoint and key.
 func (m *Mail) WellKnown() federation.WellKnown {
 	key := m.Federation.Key()
 	return federation.WellKnown{
@@ -73,14 +75,15 @@ func (m *Mail) WellKnown() federation.WellKnown {
 	}
 }
 
+// getWellKnown answers pages of any origin: the document is public, and cached for an hour.
 func (m *Mail) getWellKnown(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Cache-Control", "public, max-age=3600")
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	return wire.Reply(w, http.StatusOK, m.WellKnown())
 }
 
-// modes are the registration modes in the protocol's words: an owner is somebody who was
-// verified.
+// modes are the registration modes in the protocol's words, which has none for owners:
+// "verified" is the closest.
 func (m *Mail) modes() []string {
 	if m.Registration == directory.ByOwner {
 		return []string{directory.ByProof}
@@ -88,7 +91,7 @@ func (m *Mail) modes() []string {
 	return []string{m.Registration}
 }
 
-// Info says what a client has to know before it registers.
+// Info describes the provider, its limits and how agents register.
 func (m *Mail) Info() Info {
 	known := m.WellKnown()
 	return Info{
@@ -109,7 +112,8 @@ func (m *Mail) getInfo(w http.ResponseWriter, _ *http.Request) error {
 	return wire.Reply(w, http.StatusOK, m.Info())
 }
 
-// Health says how we are; well is false when the database does not answer.
+// Health reports whether mail works: unhealthy without the database, degraded if the ledger is
+// not what was signed and can only be read. well is false for unhealthy.
 func (m *Mail) Health(ctx context.Context) (h Health, well bool) {
 	h = Health{
 		Status: "healthy", Version: amp.Version, Provider: m.Domains.Own, Federation: m.Peering.On(),
@@ -128,6 +132,7 @@ func (m *Mail) Health(ctx context.Context) (h Health, well bool) {
 	return h, err == nil
 }
 
+// getHealth answers 503 for unhealthy, so that a load balancer needs no JSON.
 func (m *Mail) getHealth(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-cache, no-store")
 	h, well := m.Health(r.Context())

@@ -1,41 +1,44 @@
-// Package mail speaks the Agent Messaging Protocol v0.1.2 as a provider: agents register and
-// send one another signed messages, which reach them by poll, WebSocket or webhook.
+// Package mail is a provider of the Agent Messaging Protocol v0.1.2: agents register and send
+// one another signed messages, which reach them by poll, WebSocket or webhook.
 //
-// It owns messages and their queues, and puts the protocol together from its parts: who there
-// is (directory), other providers and hosts (federation), files (attachment), and what the
-// protocol says without a server (amp). The parts do not import it, and do not know messages.
+// It owns messages and their queues. The other parts of the protocol are packages below it:
+// registered agents (directory), other providers and hosts (federation), files (attachment),
+// and everything that needs no server (amp). They do not import mail and know no messages.
 //
-// # The protocol in a page
+// The rules of the protocol have numbers, MSG-1 to MSG-95, in docs/protocols/mail.md. Comments
+// cite them where the code would look odd without them.
 //
-// POST /v1/route takes a message, flat or as an envelope beside a payload (amp.Draft). Its
-// signature is looked for in every form that clients make (amp); the text is
-// searched for attempts to take its reader over (injection); the policy decides at the
-// control point message. Then it is stored (route.go): the entry message.routed holds it,
-// payload byte for byte, and a row of the recipient's queue points there. Only then the sender
-// hears 200. A message leaves the queue when the recipient acknowledges it, when its time
-// is over, or when the recipient leaves, and in no other way.
+// # The life of a message
 //
-// Whoever waits is woken by the ledger (hub.go), and looks at the queue: long polls
-// (pending.go) and sockets (socket.go) on any node. Webhooks go through the outbox
-// (webhook.go); a 2xx is an acknowledgement. What rules or the scan want a person to see
-// is held outside of the queue, behind a gate (held.go): quarantine (quarantine.go) is the
-// same inbox.
+// POST /v1/route reads a message (amp.Draft), finds the recipient, verifies the signature
+// (amp.Signed), scans the text (injection) and asks the policy at the control point message.
+// Then it stores the message (route.go, send.go): the entry message.routed holds it, payload
+// byte for byte, and a row of the recipient's queue points to that entry. Only then does the
+// sender get its 200. Whatever is killed afterwards, the message is in the queue.
 //
-// Mail for other providers, and for other hosts of our own, waits in queues of theirs and
-// goes out through the outbox too (federate.go); what they send is taken in import.go.
+// A message leaves the queue when the recipient acknowledges it, when it expires, when another
+// provider refuses it, or when the recipient leaves. Nothing else removes it.
 //
-// Payloads of messages that have ended are erased after a while (sweep.go). What is known
-// beside them is said once more, so that the tables can still be built without them.
+// Nobody is handed a message from memory. The ledger wakes long polls (pending.go) and sockets
+// (socket.go) on every node by the id of the agent (hub.go), and they read the queue. Webhooks
+// go through the outbox (webhook.go); a 2xx is an acknowledgement. A message that the policy or
+// the scan wants a person to see is stored outside the queue, behind a gate (held.go);
+// quarantine.go is the protocol's view of those gates.
 //
-// # Where we settle what its documents leave open
+// Mail for other providers and for other hosts of ours waits in a queue per target and goes out
+// through the outbox (federate.go). import.go accepts what they send.
 //
-// Clients write any number of /api and /v1 before a path, or none (path.go). The
-// envelope that a recipient gets has the spelling of the addresses that was signed. The
-// payload is never wrapped; what a reader should know of it stands beside it, in
-// local.security. To register again takes the current key, the owner's key or a proof with
-// the private key: a public key proves nothing. A header that names a host proves nothing
-// either.
+// Payloads are erased some time after a message ended (sweep.go). The entry message.erased
+// repeats everything else, so that the tables can be rebuilt without the payloads.
 //
-// Who agents are is the roster's to know; a tenant is a workspace. The package imports the
-// core and no other protocol.
+// # Concurrency
+//
+// Mail has no lock of its own around messages: every change is a function that the ledger runs
+// in its one write transaction, and may run twice. hub and queueSizes are caches of one node;
+// losing them loses nothing but a count or a wake-up.
+//
+// # Boundaries
+//
+// Agents are the roster's, and a tenant is a workspace. The package imports the core and no
+// other protocol.
 package mail

@@ -6,24 +6,28 @@ import (
 	"signalbox/internal/wire"
 )
 
-// The kinds of entries. The subject of those about a message is its id.
+// The kinds of entries. The subject is the id of the message, but for message.blocked, whose
+// subject is the sender, and message.erased, which is about many. Kinds are stored: they never
+// change their meaning.
 const (
 	kindRouted    = "message.routed"
-	kindReleased  = "message.released"  // from quarantine into the queue
-	kindRejected  = "message.rejected"  // by a person
-	kindDelivered = "message.delivered" // pushed
-	kindAcked     = "message.acknowledged"
+	kindReleased  = "message.released"     // approved: from quarantine into the queue
+	kindRejected  = "message.rejected"     // by a person, or because the recipient is gone
+	kindDelivered = "message.delivered"    // written to a socket; the queue still has it
+	kindAcked     = "message.acknowledged" // the recipient, its webhook or the other server has it
 	kindRead      = "message.read"
 	kindExpired   = "message.expired"
-	kindFailed    = "message.failed" // another provider refuses it
-	kindErased    = "message.erased"
-	kindBlocked   = "message.blocked" // refused, and not kept
+	kindFailed    = "message.failed"  // another provider refuses it
+	kindErased    = "message.erased"  // payloads are gone, the rest is repeated
+	kindBlocked   = "message.blocked" // refused by the policy or the scan; the text is not kept
 )
 
-// Meta is what is known of a message beside its payload. It outlives the payload.
+// Meta is everything about a message but its payload. It is made once, when the message is
+// accepted, and is never changed: what happens to the message later is entries of its own. It
+// outlives the payload, since message.erased repeats it.
 type Meta struct {
 	Envelope           amp.Envelope `json:"envelope"`
-	Sender             string       `json:"sender,omitzero"` // the agent's id, "" for one of another provider
+	Sender             string       `json:"sender,omitzero"` // the agent's id, "" if another provider or the server sent it
 	SenderAddress      string       `json:"sender_address"`  // as registered
 	SenderKey          []byte       `json:"sender_key,omitzero"`
 	Recipient          string       `json:"recipient"`
@@ -32,7 +36,7 @@ type Meta struct {
 	Kind               string       `json:"kind"`
 	Trust              Trust        `json:"trust"`
 	Flags              []string     `json:"flags,omitempty"`
-	Alias              string       `json:"alias,omitzero"` // the id that the client made up
+	Alias              string       `json:"alias,omitzero"` // the id of the client (MSG-27)
 	Idem               string       `json:"idempotency_key,omitzero"`
 	Request            string       `json:"request_sha256,omitzero"`
 	Receipt            bool         `json:"receipt,omitzero"`
@@ -42,12 +46,13 @@ type Meta struct {
 	PayloadSHA256      string       `json:"payload_sha256"`
 	Attachments        []string     `json:"attachments,omitempty"`
 	AttachedUntil      int64        `json:"attached_until,omitzero"` // microseconds
-	Pin                string       `json:"pin,omitzero"`            // the key of another provider's agent
-	Unpin              string       `json:"unpin,omitzero"`          // the one that it replaces
+	Pin                string       `json:"pin,omitzero"`            // fingerprint of a foreign sender's key (MSG-82)
+	Unpin              string       `json:"unpin,omitzero"`          // the fingerprint that it replaces
 	At                 int64        `json:"at,omitzero"`             // microseconds, with Pin
 }
 
-// routed is the body of message.routed. The payload is last, and as it came.
+// routed is the body of message.routed. The payload is last and is spliced in byte for byte
+// (encode): it is never decoded and written again, or signatures would break (MSG-32).
 type routed struct {
 	Meta     Meta             `json:"meta"`
 	Decision *rulebook.Record `json:"decision"`
@@ -57,27 +62,30 @@ type routed struct {
 }
 
 type (
-	// about is the body of what happens to one message.
+	// about is the body of every entry about one message after message.routed. It says where
+	// the message is in which queue, so that applying it needs no look-up.
 	about struct {
 		Seq    int64  `json:"seq"`            // the entry of the message
 		Agent  string `json:"agent,omitzero"` // whose queue it is in
-		Place  int64  `json:"place,omitzero"` // and where
-		Until  int64  `json:"until,omitzero"` // when it leaves the queue, for released
+		Place  int64  `json:"place,omitzero"` // its place in that queue, 0 for none
+		Until  int64  `json:"until,omitzero"` // microseconds: when a released message expires
 		Via    string `json:"via,omitzero"`   // how it reached the recipient, or was acknowledged
 		Sender string `json:"sender,omitzero"`
 		To     string `json:"to,omitzero"`
 		Note   string `json:"note,omitzero"`
 	}
+	// erased is the body of message.erased.
 	erased struct {
 		Messages []erasedMessage `json:"messages"`
 	}
+	// erasedMessage is one message without its payload, with how and when it ended.
 	erasedMessage struct {
 		Seq     int64  `json:"seq"`
 		Status  string `json:"status"`
 		EndedAt int64  `json:"ended_at"` // microseconds
 		Meta    Meta   `json:"meta"`
 	}
-	// blocked is about what the sender, who is the subject, was refused.
+	// blocked is the body of message.blocked. It has no text: what was refused is not kept.
 	blocked struct {
 		To       string           `json:"to"`
 		Subject  string           `json:"message_subject"`

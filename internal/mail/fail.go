@@ -9,7 +9,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// protocolCode is the word that the protocol has for what is wrong.
+// protocolCode is the protocol's word for a code of ours. Codes that it does not name are sent
+// as they are: clients print them.
 func protocolCode(c fault.Code) fault.Code {
 	switch c {
 	case fault.Unauthenticated:
@@ -25,8 +26,8 @@ func protocolCode(c fault.Code) fault.Code {
 	}
 }
 
-// errorBody is the protocol's form of an error. Clients of some generations look for
-// what others have in details at the top.
+// errorBody is the protocol's form of an error. MSG-9: suggestions and retry_after stand at the
+// top and in details, since clients of different generations look in different places.
 type errorBody struct {
 	Error       fault.Code     `json:"error"`
 	Message     string         `json:"message"`
@@ -37,7 +38,7 @@ type errorBody struct {
 	RetryAfter  any            `json:"retry_after,omitempty"`
 }
 
-// ErrorText is an error in the protocol's form.
+// ErrorText is the JSON text of an error in the protocol's form.
 func ErrorText(err error) []byte { return errorText(fault.From(err), nil) }
 
 func errorText(e *fault.Error, accepted *bool) []byte {
@@ -46,9 +47,9 @@ func errorText(e *fault.Error, accepted *bool) []byte {
 		e.Details, e.Details["suggestions"], accepted, e.Details[wire.RetryAfter],
 	}
 	text, err := wire.Marshal(body)
-	if err != nil {
+	if err != nil { // a detail that is no JSON must not hide the error
 		body.Details, body.Suggestions, body.RetryAfter = nil, nil, nil
-		text, _ = wire.Marshal(body) // texts alone
+		text, _ = wire.Marshal(body) // valid texts alone always can
 	}
 	return text
 }
@@ -56,8 +57,8 @@ func errorText(e *fault.Error, accepted *bool) []byte {
 // fail answers with an error in the protocol's form.
 func fail(w http.ResponseWriter, err error) { failWith(w, fault.From(err), nil) }
 
+// failWith sets status and Retry-After as every other call does, and the body in our form.
 func failWith(w http.ResponseWriter, e *fault.Error, accepted *bool) {
-	// The header and the status are those of every call; the body is ours.
 	if _, limited := e.Details[wire.RetryAfter]; limited ||
 		e.Code.Status() == http.StatusServiceUnavailable && e.Code != fault.OutcomeUnknown {
 		w.Header().Set("Retry-After", "1")
@@ -68,7 +69,7 @@ func failWith(w http.ResponseWriter, e *fault.Error, accepted *bool) {
 	_ = wire.Reply(w, e.Code.Status(), wire.Raw(errorText(e, accepted))) // it is JSON
 }
 
-// failPeer is fail, with what other providers look for.
+// failPeer is fail with "accepted": false, by which other providers know a refusal.
 func failPeer(w http.ResponseWriter, err error) {
 	no := false
 	failWith(w, fault.From(err), &no)

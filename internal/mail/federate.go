@@ -15,7 +15,8 @@ import (
 	"signalbox/internal/roster"
 )
 
-// abroad settles that a recipient is another provider's.
+// abroad settles that the recipient is with another provider, if mail is exchanged with it. The
+// provider is discovered now, so that a typing error is an answer and not a failed delivery.
 func (m *Mail) abroad(ctx context.Context, l *letter) error {
 	if err := m.Federation.Admits(ctx, l.to.Provider); err != nil {
 		e := fault.From(err)
@@ -26,8 +27,9 @@ func (m *Mail) abroad(ctx context.Context, l *letter) error {
 	return nil
 }
 
-// elsewhere settles that a recipient of our provider, who is not here, is with another
-// host of the mesh. notHere is the answer when no host has it.
+// elsewhere finds the host of the mesh that has a recipient who is not on this one. notHere is
+// the answer if every host says no. A host that does not answer makes the result unknown, which
+// is an error of its own (MSG-88).
 func (m *Mail) elsewhere(ctx context.Context, l *letter, notHere error) error {
 	to := m.Domains.Home(l.to)
 	host, err := m.Federation.Elsewhere(ctx, to)
@@ -41,13 +43,15 @@ func (m *Mail) elsewhere(ctx context.Context, l *letter, notHere error) error {
 	return nil
 }
 
-// leaves puts a message into the queue of what goes to another server.
+// leaves addresses a message to the queue of another server. In place of the agent's id stands
+// the name of that queue.
 func (l *letter) leaves(to federation.Target, address string) {
 	l.remote = to
 	l.recipient = roster.Identity{ID: to.Queue(), Address: address}
 }
 
-// export queues the call to the other provider, or host.
+// export queues the call that carries the message to another provider or host, for as long as
+// the message waits. Messages to one target go out one after another.
 func (m *Mail) export(tx *ledger.Tx, l *letter) error {
 	_, err := deliver.Queue(tx, deliver.Delivery{
 		Workspace: l.workspace, Sender: l.remote.Sender(), Target: string(l.remote), Payload: []byte(l.meta.Envelope.ID),
@@ -57,21 +61,23 @@ func (m *Mail) export(tx *ledger.Tx, l *letter) error {
 	return err
 }
 
-// carrier takes messages to other providers and hosts.
+// carrier is the outbox's sender for messages to other providers and hosts.
 type carrier struct{ *Mail }
 
-// Send makes one call.
+// Send makes one call with the message, unless it has left the queue.
 func (s carrier) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	to := federation.Target(a.Target)
 	p, err := s.inQueueOf(ctx, to.Queue(), string(a.Payload))
 	if err != nil {
 		return deliver.Result{Class: "internal", Text: fault.From(err).Message}
 	}
+	// Acknowledged, expired or rejected since it was queued: there is nothing to send.
 	if p == nil {
 		return deliver.Result{Verdict: deliver.Succeeded, Text: "The message has left the queue."}
 	}
 	reply, failed := s.Federation.Send(ctx, to, &federation.Parcel{
-		Message:  p.Message,
+		Message: p.Message,
+		// The other provider may have pinned the key before the last rotation (MSG-82).
 		Replaces: s.Directory.Replaced(ctx, p.Envelope.From, p.SenderKey),
 	})
 	if failed != nil {
@@ -80,13 +86,16 @@ func (s carrier) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	return s.judgeReply(ctx, a, p, reply)
 }
 
-// judgeReply records what the other provider, or host, said.
+// judgeReply turns an answer into the end of the message or a further attempt (MSG-83). If the
+// end cannot be recorded, the attempt counts as failed: the repetition is answered with
+// duplicate_message, which is a success.
 func (s carrier) judgeReply(ctx context.Context, a deliver.Attempt, p *Pending, reply federation.Reply) deliver.Result {
 	to, status := federation.Target(a.Target), reply.Status
 	r := deliver.Result{
 		Status: status, Class: "status",
 		Text: fmt.Sprintf("%s answered %d: %.200s", a.Target, status, reply.Text),
 	}
+	// The end of the message is an entry of its own; the outbox records the end of the delivery.
 	end := func(kind string, note string) error {
 		return s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 			tx.Append(ledger.Event{
@@ -112,7 +121,7 @@ func (s carrier) judgeReply(ctx context.Context, a deliver.Attempt, p *Pending, 
 	return r
 }
 
-// wayTo is how a message reaches a target.
+// wayTo is the method by which a message reaches a target.
 func wayTo(to federation.Target) string {
 	if _, mesh := to.Host(); mesh {
 		return ByMesh
@@ -120,12 +129,13 @@ func wayTo(to federation.Target) string {
 	return ByFederation
 }
 
-// refuses reports whether an answer is about the message, so that to send it again is no use.
+// refuses reports whether a status is a refusal of the message itself, so that sending it again
+// is no use. 408 and 429 are about the moment.
 func refuses(status int) bool {
 	return status >= 400 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests
 }
 
-// inQueueOf reads a message if it is in the queue, nil when it is not.
+// inQueueOf reads a message that is in the queue of an agent or a target, nil if it is not.
 func (m *Mail) inQueueOf(ctx context.Context, agent, id string) (*Pending, error) {
 	var place int64
 	err := m.core.DB.QueryRow(ctx, "SELECT place FROM mail_message WHERE id = $1 AND recipient = $2 AND place <> 0",
@@ -143,7 +153,7 @@ func (m *Mail) inQueueOf(ctx context.Context, agent, id string) (*Pending, error
 	return &page[0], nil
 }
 
-// Located says that an agent is here.
+// Located is the answer to another host that looks for an agent: it is on this one.
 type Located struct {
 	Address string `json:"address"`
 	Host    string `json:"host"`

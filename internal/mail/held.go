@@ -15,11 +15,12 @@ import (
 	"signalbox/internal/roster"
 )
 
-// quarantineTTL is how long a message waits for a person to look at it.
+// quarantineTTL is how long a message waits for a decision before it is rejected (MSG-50). A rule
+// of the policy that gates messages may set another time.
 const quarantineTTL = 72 * time.Hour
 
-// hold stores a message outside of the queue, and asks a person: quarantine is a gate
-// like any other, in the same inbox.
+// hold stores a message outside the queue and opens a gate for it, in one transaction. The
+// gate's digest is that of the payload, so what is approved is what will be delivered.
 func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule, reason string) (Answer, error) {
 	m.complete(l)
 	id := l.meta.Envelope.ID
@@ -41,6 +42,7 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 			},
 		},
 	}
+	// Outside the transaction, which everybody else waits for.
 	prepared, err := gate.Prepare(opening)
 	if err != nil {
 		return Answer{}, err
@@ -64,7 +66,9 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 	}, nil
 }
 
-// resolved draws the consequence of a decision in the transaction that takes it.
+// resolved is the consequence of a decision about a held message, in the transaction that takes
+// the decision: an approved message enters the queue, a rejected one ends. It does nothing for a
+// message that has ended in the meantime, so it may run twice.
 func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
 	var b about
 	var recipientWorkspace, address, thread, status string
@@ -77,6 +81,7 @@ func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
 	if err != nil {
 		return err
 	}
+	// The recipient may have left while the message was held; then an approval comes too late.
 	kind := kindRejected
 	target, remote := federation.QueueTarget(b.Agent)
 	if g.Status == gate.Approved && remote {
@@ -93,13 +98,14 @@ func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
 		b.Note = cmp.Or(b.Note, g.Note)
 		b.Until = 0
 	} else {
-		// The time that the decision took is not the recipient's fault.
+		// MSG-50: the decision may have used up the message's time; the recipient gets a day.
 		b.Until = max(b.Until, tx.Now().Add(24*time.Hour).UnixMicro())
 	}
 	tx.Append(ledger.Event{
 		Workspace: g.Workspace, Kind: kind, Actor: "system", Subject: g.Origin.Reference,
 		Trace: g.Trace, Body: b,
 	})
+	// Released mail takes the same ways as sent mail: to another server, to a webhook, or to a poll.
 	if remote && kind == kindReleased {
 		l := &letter{workspace: g.Workspace, remote: target}
 		l.meta.Envelope.ID, l.meta.Envelope.ThreadID = g.Origin.Reference, thread

@@ -9,25 +9,27 @@ import (
 	"signalbox/internal/mail/amp"
 )
 
-// hub knows the sockets of this node, and the senders who want to hear how their message
-// fared. It holds no messages.
+// hub holds the sockets of this node, and the senders on this node that wait for the outcome of
+// a delivery. It holds no messages: if it forgets something, a sender waits for longer than it
+// had to, and nothing is lost. mu guards both maps, and nothing is written to a socket under it.
 type hub struct {
 	mu        sync.RWMutex
 	listeners map[string]map[*listener]struct{} // by the agent's id
-	outcomes  map[string]chan string            // by the message's id: how it was delivered
+	outcomes  map[string]chan string            // by the message's id: the method, or Failed
 }
 
-// listener is a socket of an agent.
+// listener is one socket of an agent. It is in the hub from its auth frame until it ends.
 type listener struct {
 	agent, key string
 	events     chan []byte // frames about messages that the agent has sent
-	end        func()      // closes a socket whose agent may not have it any more
+	end        func()      // makes the socket check its key again, without blocking
 }
 
-// maxEvents is how many frames wait for a slow socket; more are dropped, since what they
-// tell can be looked up.
+// maxEvents is how many frames wait for a slow socket. Further ones are dropped: they are
+// receipts, which are a convenience.
 const maxEvents = 64
 
+// add makes a socket known until remove is called.
 func (h *hub) add(l *listener) (remove func()) {
 	l.events = make(chan []byte, maxEvents)
 	h.mu.Lock()
@@ -49,6 +51,7 @@ func (h *hub) add(l *listener) (remove func()) {
 	}
 }
 
+// empty reports whether nobody on this node wants to know about deliveries.
 func (h *hub) empty() bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -62,7 +65,7 @@ func (h *hub) connected(agent string) bool {
 	return len(h.listeners[agent]) > 0
 }
 
-// tell sends a frame to the sockets of an agent.
+// tell queues a frame for every socket of an agent, and never waits for a slow one.
 func (h *hub) tell(agent string, frame []byte) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -74,7 +77,7 @@ func (h *hub) tell(agent string, frame []byte) {
 	}
 }
 
-// drop ends the sockets of an agent.
+// drop makes every socket of an agent check its key again.
 func (h *hub) drop(agent string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -83,7 +86,7 @@ func (h *hub) drop(agent string) {
 	}
 }
 
-// dropKey ends the sockets that were opened with a key.
+// dropKey does the same for the sockets that were opened with one key.
 func (h *hub) dropKey(key string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -96,7 +99,8 @@ func (h *hub) dropKey(key string) {
 	}
 }
 
-// expect makes a place where the delivery of a message is told of.
+// expect returns a channel for the outcome of a message. It has room for one value, so settle
+// never waits. forget must be called.
 func (h *hub) expect(id string) (outcome <-chan string, forget func()) {
 	c := make(chan string, 1)
 	h.mu.Lock()
@@ -112,7 +116,7 @@ func (h *hub) expect(id string) (outcome <-chan string, forget func()) {
 	}
 }
 
-// settle tells of a delivery.
+// settle reports the outcome of a message to the sender that waits for it, if there is one.
 func (h *hub) settle(id, method string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -122,11 +126,11 @@ func (h *hub) settle(id, method string) {
 	}
 }
 
-// arrival names the agent whose queue an entry puts a message into, "" for none. Who waits
-// for it is woken, and looks at the queue.
+// arrival is the id of the agent whose queue an entry puts a message into, "" for none. The
+// ledger calls it for every entry and wakes the waiters of that agent, which read the queue.
 func (m *Mail) arrival(e *ledger.Entry) string {
 	if m.arrivals.Waiting() == 0 {
-		return "" // so that nothing is decoded for nobody
+		return "" // spare the decoding
 	}
 	switch e.Kind {
 	case kindRouted:
@@ -141,13 +145,15 @@ func (m *Mail) arrival(e *ledger.Entry) string {
 	return ""
 }
 
-// seeMessage tells whoever an entry about a message concerns.
+// seeMessage reports what happened to a message to the sender that waits for it, and sends
+// receipts to the sender's sockets. Every node does it for its own.
 func (m *Mail) seeMessage(e *ledger.Entry) error {
 	b, err := ledger.Read[about](e)
 	if err != nil {
 		return err
 	}
 	switch e.Kind {
+	// An acknowledgement by poll or socket is no delivery of ours that a sender would wait for.
 	case kindAcked:
 		if calledOut(b.Via) {
 			m.hub.settle(e.Subject, b.Via)
@@ -165,14 +171,15 @@ func (m *Mail) seeMessage(e *ledger.Entry) error {
 	return nil
 }
 
-// pushed is a message that was written to a socket for the first time.
+// pushed is a message that was written to a socket for the first time, to be recorded.
 type pushed struct {
 	workspace, id, trace string
 	body                 about
 }
 
-// notePushed records what was pushed, many in one write. To lose the last of it in a
-// crash is no loss of a message: it stays in the queue until it is acknowledged.
+// notePushed records pushes as message.delivered, up to 256 in one write, until ctx ends. A
+// crash loses the last records and no message: those are in the queue until acknowledged, and
+// are pushed again (MSG-61).
 func (m *Mail) notePushed(ctx context.Context) {
 	for {
 		var batch []pushed
@@ -182,6 +189,7 @@ func (m *Mail) notePushed(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		// This is the only reader of the channel, so a length above 0 means that a receive does not block.
 		for len(batch) < 256 && len(m.pushed) > 0 {
 			batch = append(batch, <-m.pushed)
 		}
@@ -200,7 +208,7 @@ func (m *Mail) notePushed(ctx context.Context) {
 	}
 }
 
-// await waits for a message to be delivered, and says how; "" when it is not in time.
+// await waits for the outcome of a message: its method, Failed, or "" if there is none in time.
 func await(ctx context.Context, outcome <-chan string, most time.Duration) string {
 	timer := time.NewTimer(most)
 	defer timer.Stop()

@@ -14,12 +14,12 @@ import (
 	"signalbox/internal/store"
 )
 
-// perRecipient is how many messages of other providers an agent gets a minute.
+// perRecipient is how many messages from other providers an agent receives in a minute.
 const perRecipient = 20
 
-// Import takes a message that another provider answers for: it has signed it. Who the
-// sender is, is for that provider to say, and only of its own agents; the sender's key is
-// remembered from its first message on.
+// Import accepts a message from another provider, whose call federation has verified. The
+// provider vouches for the sender, and only for agents of its own domain (MSG-81). revokedKey is
+// the fingerprint that the sender's key replaces, "" for none (MSG-82).
 func (m *Mail) Import(ctx context.Context, domain string, body []byte, revokedKey string) (Answer, error) {
 	o, outer, err := readArrival(body)
 	if err != nil {
@@ -45,7 +45,7 @@ func (m *Mail) Import(ctx context.Context, domain string, body []byte, revokedKe
 	return m.takeIn(ctx, o, immigrant{domain: domain, at: at, key: key, replaces: revokedKey})
 }
 
-// readArrival reads a message, and the members around it that are about its way here.
+// readArrival reads a message, and the members beside it that the sending server added.
 func readArrival(body []byte) (*amp.Draft, *amp.Fields, error) {
 	o, err := amp.ReadDraft(body)
 	if err != nil {
@@ -55,17 +55,19 @@ func readArrival(body []byte) (*amp.Draft, *amp.Fields, error) {
 	return o, outer, err
 }
 
-// immigrant is what is said of a message by who answers for its sender.
+// immigrant is what the server that hands a message over says about it and its sender.
 type immigrant struct {
 	domain       string // the sender's provider
-	sameProvider bool   // it is our own: another host has the sender
+	sameProvider bool   // another host of our own provider has the sender
 	at           time.Time
-	key          string // the sender's, in any form
+	key          string // the sender's public key, PEM or hex
 	replaces     string // the fingerprint of the key that it replaces
-	hearsay      bool   // nobody has proved anything
+	hearsay      bool   // from a host of mail.mesh.open, which has proved nothing (MSG-87)
 }
 
-// takeIn takes a message whose sender is somebody else's to vouch for.
+// takeIn is Route for a message whose sender is registered elsewhere: the same checks and
+// decisions, with the sender's key from the server that vouches for it. Attachments stay with
+// that server (MSG-84).
 func (m *Mail) takeIn(ctx context.Context, o *amp.Draft, im immigrant) (Answer, error) {
 	l := &letter{Draft: o}
 	err := m.immigrate(ctx, l, im)
@@ -77,12 +79,14 @@ func (m *Mail) takeIn(ctx context.Context, o *amp.Draft, im immigrant) (Answer, 
 			return Answer{}, fault.New(fault.InvalidField, "%s", fault.From(err).Message).About("sender_public_key")
 		}
 	}
+	// Before the signature: a key that was revoked must not verify anything.
 	if err := m.knowKey(ctx, l, im.replaces); err != nil {
 		return Answer{}, err
 	}
 	if err := m.authenticate(l); err != nil {
 		return Answer{}, err
 	}
+	// MSG-87: nobody has proved that the sender is of our tenant.
 	if im.hearsay && l.trust == Verified {
 		l.trust = External
 	}
@@ -92,6 +96,7 @@ func (m *Mail) takeIn(ctx context.Context, o *amp.Draft, im immigrant) (Answer, 
 	if err := m.thread(ctx, l); err != nil {
 		return Answer{}, err
 	}
+	// The thread may have begun at the other server, where we know none of its messages.
 	if l.meta.Envelope.ThreadID == "" && amp.IDForm.MatchString(o.ThreadHint) {
 		l.meta.Envelope.ThreadID = o.ThreadHint
 	}
@@ -102,17 +107,21 @@ func (m *Mail) takeIn(ctx context.Context, o *amp.Draft, im immigrant) (Answer, 
 	return answer, err
 }
 
+// duplicate is the answer that tells the other server to stop sending: we have the message.
 func duplicate(id string) error {
 	return fault.New(fault.DuplicateMessage, "A message with the id %s came before.", id).About("envelope.id")
 }
 
-// immigrate settles who a message from another provider is from and for.
+// immigrate settles sender and recipient of a message from elsewhere. The sender gets an
+// identity that no agent of ours can have, with the trust "untrusted" for the rules.
 func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err error) {
 	if !amp.IDForm.MatchString(l.ClientID) {
 		return fault.New(fault.InvalidField,
 			"The field \"envelope.id\" should be an id such as \"msg_1706648400_abc123\", and is %.80q.",
 			l.ClientID).About("envelope.id")
 	}
+	// MSG-81: ids of other servers are kept as they are, so a repetition has the same id. The index
+	// catches two that arrive at the same moment.
 	var seen string
 	err = m.core.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE id = $1", []any{l.ClientID}, &seen)
 	if err == nil {
@@ -146,8 +155,8 @@ func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err erro
 	return err
 }
 
-// foreigner settles who a message is from: an agent of the provider that sends it, or, for
-// another host of ours, one that is not here.
+// foreigner settles the sender: an agent of the provider that calls or, if another host of ours
+// calls, an agent of our provider that is not on this host (MSG-86).
 func (m *Mail) foreigner(ctx context.Context, l *letter, im immigrant) (err error) {
 	theirs := amp.Domains{Own: im.domain}
 	if im.sameProvider {
@@ -171,7 +180,8 @@ func (m *Mail) foreigner(ctx context.Context, l *letter, im immigrant) (err erro
 	return err
 }
 
-// knowKey refuses a key of the sender that was given up, or that is not the one it had.
+// knowKey refuses a sender's key that was given up, or that is not the pinned one. The pin is
+// stored with the message.
 func (m *Mail) knowKey(ctx context.Context, l *letter, replaces string) error {
 	if l.sender.PublicKey == nil {
 		return nil
@@ -184,15 +194,15 @@ func (m *Mail) knowKey(ctx context.Context, l *letter, replaces string) error {
 	return err
 }
 
-// Forwarded is what another host says of a message in the headers of its call.
+// Forwarded is what another host says about a message in the headers of its call.
 type Forwarded struct {
-	ID     string // of the message, if it has none
+	ID     string // of the message, if the body has none
 	Key    string // the sender's public key, in hex
-	Proved bool   // the host has shown that it is one of the mesh
+	Proved bool   // the host has shown that it has the shared secret
 }
 
-// ImportForwarded takes a message that another host answers for, as Import does from
-// another provider. The same body is taken once, whatever its headers say.
+// ImportForwarded accepts a message from another host of our provider. MSG-89: the digest of the
+// body is its idempotency key, so the same body is accepted once, whatever its headers say.
 func (m *Mail) ImportForwarded(ctx context.Context, body []byte, by Forwarded) (Answer, error) {
 	o, outer, err := readArrival(body)
 	if err != nil {
@@ -203,6 +213,7 @@ func (m *Mail) ImportForwarded(ctx context.Context, body []byte, by Forwarded) (
 		outer.Missing("_forwarded", `an object such as {"original_to": "bob@acme.signalbox.local", "forwarded_by": "host-a"}`)
 		return Answer{}, outer.Err
 	}
+	// AI Maestro sends the bare name in "to"; what was signed is in _forwarded.
 	o.To = cmp.Or(about.Text("original_to", amp.MaxAddress), o.To) // which was signed
 	o.From = cmp.Or(o.From, about.Text("original_from", amp.MaxAddress))
 	at, replaced := outer.Time("timestamp"), about.Text("key_revoked", 128)
@@ -216,6 +227,7 @@ func (m *Mail) ImportForwarded(ctx context.Context, body []byte, by Forwarded) (
 	o.ClientID = cmp.Or(o.ClientID, by.ID)
 	o.Idem = "mesh:" + o.Request
 	im := immigrant{domain: m.Domains.Own, at: at, replaces: replaced, hearsay: !by.Proved, sameProvider: true}
+	// A key without a signature would be pinned without proof that the sender has it.
 	if o.Signature != "" {
 		im.key = by.Key
 	}

@@ -14,24 +14,24 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Notice is mail that the server itself writes, for another part of it that has something
-// for an agent.
+// Notice is a message that the server itself writes to an agent, such as a task that was
+// dispatched to it. It is unsigned, so recipients see it as untrusted.
 type Notice struct {
-	// From is the first part of the address that it comes from. It begins with "_", which
-	// the name of no agent does, so that nobody can take it.
+	// From is the name in the sender's address. It begins with "_", which no agent's name may,
+	// so that nobody can register it.
 	From    string
 	To      roster.Agent
 	Subject string
 	Kind    string // payload.type
 	Text    string // payload.message
 	Context any    // payload.context, nil for none
-	// Key is the same whenever the same notice is sent: it is delivered once.
+	// Key identifies the notice: however often it is sent, it is delivered once.
 	Key string
 }
 
-// Notify puts a notice into the queue of its recipient. It asks no policy: whoever has it
-// sent has. A recipient whose queue is full, or who may not read, gets none, which is no
-// error; an error means that nothing was stored.
+// Notify puts a notice into the queue of its recipient. It does not ask the policy, since the
+// caller has. A suspended recipient and one whose queue is full get no notice, which is no
+// error; an error means that nothing was stored and that the caller should try again.
 func (m *Mail) Notify(ctx context.Context, n Notice) error {
 	if n.To.Suspended {
 		return nil
@@ -52,10 +52,11 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 	}
 	webhook := m.Directory.Profile(n.To.ID).WebhookURL != ""
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		// The check is in the transaction that appends: two followers at once cannot both send it.
 		var one int
 		err := tx.QueryRow("SELECT 1 FROM mail_message WHERE sender = '' AND idem = $1 AND idem <> ''", []any{l.Idem}, &one)
 		if !errors.Is(err, sql.ErrNoRows) {
-			return err // nil: it was sent before
+			return err // nil if the notice was sent before
 		}
 		l.append(tx, body)
 		if webhook {
@@ -69,12 +70,14 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 	return err
 }
 
-// compose makes a letter of a notice.
+// compose makes a letter of a notice, cut to the limits of a message: subject and text are
+// shortened, and a context that is too large is left out.
 func (m *Mail) compose(n Notice) (*letter, error) {
 	o := &amp.Draft{
 		Subject: firstLine(n.Subject, amp.MaxSubject-1), Priority: "normal", Kind: n.Kind, Text: n.Text,
 		Idem: n.Key,
 	}
+	// Cut at a character, with a mark that something is missing.
 	if len(o.Text) > amp.MaxText {
 		o.Text = strings.ToValidUTF8(o.Text[:amp.MaxText-len("…")], "") + "…"
 	}
@@ -103,7 +106,7 @@ func (m *Mail) compose(n Notice) (*letter, error) {
 	}
 	l.from = l.to
 	l.from.Name, l.from.Scope = n.From, ""
-	l.sender = roster.Identity{Address: l.from.String()} // of no agent
+	l.sender = roster.Identity{Address: l.from.String()} // no ID: no agent sent it
 	l.meta.Envelope.From, l.meta.Envelope.To = l.from.String(), l.to.String()
 	l.flags = injection.Scan(o.Subject, o.Text)
 	m.complete(l)

@@ -16,7 +16,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Summary is a message as operators see it in a list.
+// Summary is a message as operators see it in a list: everything but the payload.
 type Summary struct {
 	ID          string     `json:"id"`
 	Workspace   string     `json:"workspace"` // of the sender
@@ -32,31 +32,32 @@ type Summary struct {
 	Method      string     `json:"method"`
 	Quarantine  string     `json:"quarantine,omitempty"`
 	Gate        string     `json:"gate,omitempty"`
-	Entry       int64      `json:"entry"` // of the ledger, with the payload
+	Entry       int64      `json:"entry"` // the sequence number of message.routed
 	At          time.Time  `json:"at"`
 	ExpiresAt   time.Time  `json:"expires_at"`
 	DeliveredAt *time.Time `json:"delivered_at"`
 	ReadAt      *time.Time `json:"read_at"`
 	EndedAt     *time.Time `json:"ended_at"`
-	Erased      bool       `json:"erased"` // the payload is kept no longer
+	Erased      bool       `json:"erased"` // the payload is gone
 
 	recipientWorkspace string
 }
 
-// MessagePage is a page of messages, the newest first.
+// MessagePage is a page of messages, newest first.
 type MessagePage struct {
 	Messages []Summary `json:"messages"`
 	Next     string    `json:"next"`
 }
 
-// Detail is a message with what it says and the way it went.
+// Detail is a message with its payload and everything that happened to it.
 type Detail struct {
 	Summary `json:"message"`
-	Payload wire.Raw `json:"payload,omitempty"` // nothing when it was erased
+	Payload wire.Raw `json:"payload,omitempty"` // absent if it was erased
 	Path    []Step   `json:"path"`
 }
 
-// Step is something that happened to a message.
+// Step is one thing that happened to a message: an entry about it, or about a call to the
+// recipient's webhook or to another server.
 type Step struct {
 	Entry int64     `json:"entry"`
 	Kind  string    `json:"kind"`
@@ -66,10 +67,12 @@ type Step struct {
 	Note  string    `json:"note,omitempty"`
 }
 
+// summaryColumns are the columns that scanSummary reads, in its order.
 const summaryColumns = "id, workspace, recipient_workspace, sender_address, recipient_address, thread, subject, " +
 	"priority, kind, trust, flags, status, method, quarantine, gate, mail_message.seq, at, expires_at, delivered_at, " +
 	"read_at, ended_at, erased"
 
+// scanSummary reads one row of summaryColumns. Times of 0 are absent ones.
 func scanSummary(scan store.Scan) (Summary, error) {
 	var s Summary
 	var flags string
@@ -86,11 +89,13 @@ func scanSummary(scan store.Scan) (Summary, error) {
 	return s, err
 }
 
-// summary reads what the tables say of one message, as far as the caller may see it.
+// summary reads one message, if the caller's workspace sent or received it. A message of others
+// is not found: a different answer would say that it exists.
 func (m *Mail) summary(ctx context.Context, id string) (Summary, error) {
 	s, err := scanSummary(func(dest ...any) error {
 		return m.core.DB.QueryRow(ctx, "SELECT "+summaryColumns+" FROM mail_message WHERE id = $1", []any{id}, dest...)
 	})
+	// Both sides may see a message that crosses workspaces.
 	visible := wire.InScope(ctx, s.Workspace) || wire.InScope(ctx, s.recipientWorkspace)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !visible {
 		return s, fault.New(fault.NotFound, "There is no message %.128q. GET /ops/messages lists those there are.", id)
@@ -98,24 +103,26 @@ func (m *Mail) summary(ctx context.Context, id string) (Summary, error) {
 	return s, err
 }
 
-// Filter selects messages; empty fields select everything.
+// Filter selects messages. Empty fields select everything.
 type Filter struct {
-	Agent     string // who has sent or got them: its name, id or address
+	Agent     string // the sender or recipient: a name, an id or an address
 	Thread    string
 	Status    string
-	Search    string // words that are all in the subject and the text
+	Search    string // words, all of which are in subject or text
 	Workspace string // of the sender or the recipient
 	Cursor    string // MessagePage.Next of the page before
 	Limit     int    // 1 to wire.MaxPage
 }
 
-// Messages lists messages, the newest first, as far as the caller may see them.
+// Messages lists the messages that the caller's workspace sent or received, newest first.
+// Search and Agent read tables that follow the ledger, so they may be a moment behind.
 func (m *Mail) Messages(ctx context.Context, f Filter) (MessagePage, error) {
 	none := MessagePage{Messages: []Summary{}}
 	cursor, err := wire.ParseCursor(f.Cursor, 1)
 	if err != nil {
 		return none, err
 	}
+	// Pages go by the entry: messages that arrive meanwhile do not shift them.
 	before, err := wire.CursorNumber(cursor[0])
 	if err != nil {
 		return none, err
@@ -139,13 +146,14 @@ func (m *Mail) Messages(ctx context.Context, f Filter) (MessagePage, error) {
 		return none, err
 	}
 	page := MessagePage{Messages: all}
+	// A full page may be the last one; then the next is empty, which costs less than a count.
 	if n := len(all); n > 0 && n == f.Limit {
 		page.Next = wire.SeqCursor(all[n-1].Entry)
 	}
 	return page, nil
 }
 
-// list reads a page of the messages of some agents, or of all, before an entry.
+// list reads one page of messages before an entry; agents nil is all of them.
 func (m *Mail) list(ctx context.Context, f Filter, agents []string, before int64) ([]Summary, error) {
 	var where store.Where
 	from := "mail_message"
@@ -174,6 +182,7 @@ func (m *Mail) list(ctx context.Context, f Filter, agents []string, before int64
 	return store.All(m.core.DB.Reading(ctx), scanSummary, query, where.Args()...)
 }
 
+// getMessages answers GET /ops/messages.
 func (m *Mail) getMessages(r *http.Request) (MessagePage, error) {
 	limit, err := wire.Limit(r)
 	if err != nil {
@@ -186,7 +195,7 @@ func (m *Mail) getMessages(r *http.Request) (MessagePage, error) {
 	})
 }
 
-// Message reads one message with its payload and its path, as far as the caller may see it.
+// Message reads one message with its payload and its history, if the caller may see it.
 func (m *Mail) Message(ctx context.Context, id string) (Detail, error) {
 	s, err := m.summary(ctx, id)
 	if err != nil {
@@ -212,8 +221,8 @@ func (m *Mail) getMessage(r *http.Request) (Detail, error) {
 	return m.Message(r.Context(), r.PathValue("id"))
 }
 
-// path is the way that a message went: its own entries, and those of the calls of the
-// recipient's webhook.
+// path is the history of a message: the entries about it, and those about the calls that
+// carried it to a webhook or another server, in the order of the ledger.
 func (m *Mail) path(ctx context.Context, s Summary) ([]Step, error) {
 	own, err := m.core.Ledger.Entries(ctx, ledger.Query{Subject: s.ID, Limit: 1000})
 	if err != nil {
@@ -246,7 +255,8 @@ func (m *Mail) path(ctx context.Context, s Summary) ([]Step, error) {
 	return steps, nil
 }
 
-// calls reads the entries of the deliveries that were queued for a message.
+// calls reads the entries of the deliveries that carried a message. They share the trace of the
+// thread; the payload of a delivery is the id of its message.
 func (m *Mail) calls(ctx context.Context, s Summary) ([]ledger.Entry, error) {
 	queued, err := m.core.Ledger.Entries(ctx, ledger.Query{
 		After: s.Entry, Trace: trace(s.Thread),

@@ -8,15 +8,16 @@ import (
 	"signalbox/internal/mail/federation"
 )
 
-// heads are the first parts of our paths, which clients put behind any number of "api"
-// and "v1", or none.
+// heads are the first segments of the protocol's paths. Only these are rewritten, so that no
+// path of another protocol is taken by mistake.
 var heads = []string{
 	"info", "health", "organization", "register", "auth", "agents", "route", "messages", "inbox", "quarantine", "ws",
 	"attachments", "federation", "openapi.json", "openapi.yaml",
 }
 
-// CanonicalPath is the path under which we serve an address that a client may write with
-// any prefix. Addresses of others stay as they are.
+// CanonicalPath is the path under which a call is mounted, for a path with any number of "api"
+// and "v1" before it (MSG-1). Paths of other protocols are returned unchanged. The path stays
+// escaped, so that a slash inside an address does not become a separator.
 func CanonicalPath(escaped string) string {
 	rest := strings.TrimPrefix(escaped, "/")
 	for {
@@ -33,8 +34,8 @@ func CanonicalPath(escaped string) string {
 	return "/v1/" + rest
 }
 
-// RequestPath is where a request goes: CanonicalPath, and for a message that another host
-// forwards, which has no agent's key, the call for those.
+// RequestPath is the mounted path of a request. A message that another host forwards arrives at
+// the path of agents, without a key, and goes to a call of its own, which checks the host.
 func RequestPath(r *http.Request) string {
 	path := CanonicalPath(r.URL.EscapedPath())
 	if path == "/v1/route" && r.Header.Get(federation.HostHeader) != "" && r.Header.Get("Authorization") == "" {

@@ -16,15 +16,16 @@ import (
 	"signalbox/internal/wire"
 )
 
-// maxFetch is how many messages one call fetches at the most, and maxFetchBytes when it
-// takes no further one.
+// A page ends after maxFetch messages, or with the first one that takes it past maxFetchBytes:
+// one call must not need more memory than that, whatever waits.
 const (
 	maxFetch      = 1000
 	maxFetchBytes = 8 << 20
 )
 
-// fetch reads what waits for an agent after a place in its queue, the oldest first.
-// Reading takes nothing out.
+// fetch reads the messages of a queue after a place, oldest first, without removing them. The
+// queue is that of an agent or of another server. Expired messages are skipped even before the
+// sweep has removed them.
 func (m *Mail) fetch(ctx context.Context, agentID string, after int64, limit int) ([]Pending, error) {
 	rows, err := m.core.DB.Read.QueryContext(ctx,
 		"SELECT q.place, q.seq, q.expires_at, "+ledger.EntryColumns+" FROM mail_queue q JOIN "+ledger.EntryTable+
@@ -56,7 +57,7 @@ WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT
 	return page, rows.Err()
 }
 
-// asPending makes what a recipient gets from the entry of a message.
+// asPending makes a Pending of message.routed. place, seq and the true expiry are the queue's.
 func asPending(e *ledger.Entry) (Pending, error) {
 	var b routed
 	if err := e.Decode(&b); err != nil {
@@ -76,8 +77,8 @@ func asPending(e *ledger.Entry) (Pending, error) {
 	}, nil
 }
 
-// waiting counts what is in an agent's queue after a place, and says which entry is the
-// first of it and which place the last.
+// waiting counts the messages of a queue after a place, and returns the entry of the first and
+// the place of the last; both are 0 for none.
 func (m *Mail) waiting(ctx context.Context, agentID string, after int64) (n, first, last int64, err error) {
 	err = m.core.DB.QueryRow(ctx,
 		"SELECT count(*), COALESCE(MIN(seq), 0), COALESCE(MAX(place), 0) FROM mail_queue WHERE agent = $1 AND place > $2 "+
@@ -86,14 +87,14 @@ func (m *Mail) waiting(ctx context.Context, agentID string, after int64) (n, fir
 	return n, first, last, err
 }
 
-// Count is how many messages wait.
+// Count is the answer to GET /v1/messages/pending/count.
 type Count struct {
 	Count          int64   `json:"count"`
 	OldestQueuedAt *string `json:"oldest_queued_at"`
 	Cursor         string  `json:"cursor"`
 }
 
-// Count counts what waits for an agent.
+// Count counts the messages that wait for an agent.
 func (m *Mail) Count(ctx context.Context, who roster.Identity) (Count, error) {
 	if err := directory.Active(who); err != nil {
 		return Count{}, err
@@ -114,8 +115,8 @@ func (m *Mail) Count(ctx context.Context, who roster.Identity) (Count, error) {
 	return out, nil
 }
 
-// Poll reads what waits for an agent after a place in its queue. If that is nothing, it waits
-// for it, at most so long.
+// Poll reads the messages that wait for an agent after a place in its queue. If there are none,
+// it waits for one, at most as long as most. Several polls at once get the same messages.
 func (m *Mail) Poll(
 	ctx context.Context, who roster.Identity, after int64, limit int, most time.Duration,
 ) (Page, error) {
@@ -123,6 +124,7 @@ func (m *Mail) Poll(
 		return Page{}, err
 	}
 	if most > 0 {
+		// Only the wait ends with a stop of the server; the page is read in any case.
 		waiting, cancel := wire.Waiting(ctx, most)
 		err := m.arrivals.Await(waiting, who.ID, func(ctx context.Context) (bool, error) {
 			n, _, _, err := m.waiting(ctx, who.ID, after)
@@ -141,21 +143,23 @@ func (m *Mail) Poll(
 	if n := len(page.Messages); n > 0 {
 		page.Next = page.Messages[n-1].place
 	}
+	// Counted after the page was read, so that a message which arrives in between is counted.
 	page.Remaining, _, _, err = m.waiting(ctx, who.ID, page.Next)
 	return page, err
 }
 
-// tombstone is how long an acknowledgement may be repeated.
+// tombstone is how long a repeated acknowledgement is a success (MSG-59).
 const tombstone = 24 * time.Hour
 
-// Acked is what came of acknowledging messages.
+// Acked counts messages by the effect of an acknowledgement. Ids that are in neither count are
+// unknown, or of another agent's messages.
 type Acked struct {
-	Now     int // taken out of the queue
-	Already int // acknowledged before
+	Now     int // removed from the queue
+	Already int // acknowledged within the last day
 }
 
-// Ack takes messages out of the caller's queue. Those that were acknowledged before are
-// passed over; those that are not there, or are somebody else's, are not found.
+// Ack removes messages from the caller's queue, for good. Ids of other agents' messages count
+// as unknown, so that an id proves nothing.
 func (m *Mail) Ack(ctx context.Context, who roster.Identity, via string, ids ...string) (Acked, error) {
 	if err := directory.Active(who); err != nil {
 		return Acked{}, err
@@ -192,13 +196,14 @@ func (m *Mail) Ack(ctx context.Context, who roster.Identity, via string, ids ...
 	return out, err
 }
 
-// AckedOne answers the acknowledgement of one message.
+// AckedOne is the answer to the acknowledgement of one message.
 type AckedOne struct {
 	Acknowledged bool `json:"acknowledged"`
 	Already      bool `json:"already_acked,omitzero"`
 }
 
-// AckOne takes one message out of the caller's queue. To do it again is right, too.
+// AckOne removes one message from the caller's queue. A repetition within a day succeeds: the
+// first answer may have been lost.
 func (m *Mail) AckOne(ctx context.Context, who roster.Identity, id string) (AckedOne, error) {
 	if id == "" {
 		return AckedOne{}, fault.New(fault.MissingField,
@@ -211,20 +216,21 @@ func (m *Mail) AckOne(ctx context.Context, who roster.Identity, id string) (Acke
 	return AckedOne{true, acked.Now == 0}, err
 }
 
-// inQueue is a message of an agent, with its place if it is still in the queue.
+// inQueue is a message of an agent; body.Place is 0 if it has left the queue, and ended says
+// when, in microseconds.
 type inQueue struct {
 	id, thread string
 	ended      int64
 	body       about
 }
 
-// queued reads messages of an agent by their ids.
+// queued reads messages of an agent by their ids, also those that have left the queue.
 func (m *Mail) queued(tx *ledger.Tx, agentID string, ids []string) ([]inQueue, error) {
 	args := []any{agentID}
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	// A message that waits for a person is not there for its recipient.
+	// A held or rejected message does not exist for its recipient.
 	return store.All(tx.Query, func(scan store.Scan) (q inQueue, err error) {
 		err = scan(&q.id, &q.thread, &q.body.Seq, &q.ended, &q.body.Place)
 		return q, err
@@ -233,7 +239,9 @@ WHERE recipient = $1 AND status <> 'quarantined' AND status <> 'rejected' AND id
 		") ORDER BY seq", args...)
 }
 
-// Read notes that the recipient has read a message, and tells its sender if it listens.
+// Read records that the recipient has read a message, once; a repetition returns the first time.
+// told reports whether the sender has a socket on this node for the receipt. Reading is no
+// acknowledgement.
 func (m *Mail) Read(ctx context.Context, who roster.Identity, id string) (at time.Time, told bool, err error) {
 	notFound := fault.New(fault.NotFound, "There is no message %.128q for you.", id)
 	if !amp.IDForm.MatchString(id) {
@@ -264,7 +272,8 @@ func (m *Mail) Read(ctx context.Context, who roster.Identity, id string) (at tim
 	return at, err == nil && from != "" && m.hub.connected(from), err
 }
 
-// received reports whether a message is for the agent, and it may read it.
+// received reports whether a message was delivered to the agent's queue at some time. Attachments
+// are opened by it.
 func (m *Mail) received(ctx context.Context, agentID, id string) (bool, error) {
 	var n int64
 	err := m.core.DB.QueryRow(ctx,

@@ -11,7 +11,10 @@ import (
 	"signalbox/internal/store"
 )
 
-// Projection is what the entries do to the tables, of mail itself and of its parts.
+// Projection is how entries change the tables of mail and of the packages below it. Apply
+// functions run in the transaction that appends the entry, and again when the tables are
+// rebuilt; they depend on nothing but the entry and the tables, and never fail for content that
+// was once accepted.
 func Projection() ledger.Projection {
 	p := ledger.Projection{
 		Name:     "mail",
@@ -40,7 +43,7 @@ func Projection() ledger.Projection {
 	return p
 }
 
-// both does what an entry does in two parts of mail; the first may have nothing to do.
+// both is one apply function for an entry that changes tables of two packages. first may be nil.
 func both(first, second ledger.Apply) ledger.Apply {
 	if first == nil {
 		return second
@@ -53,8 +56,9 @@ func both(first, second ledger.Apply) ledger.Apply {
 	}
 }
 
-// applyRouted puts a message in its place. One whose payload was erased has no body any
-// more; it has reached its end, and message.erased says the rest.
+// applyRouted adds a message, and puts it into its queue unless it is held. In a rebuild the body
+// may be gone: then the message has ended, and message.erased, which comes later, fills in the
+// row.
 func applyRouted(tx *store.Tx, e *ledger.Entry) error {
 	b, inMemory := e.Value().(*routed)
 	if !inMemory {
@@ -73,11 +77,15 @@ func applyRouted(tx *store.Tx, e *ledger.Entry) error {
 	if m.Quarantine != "" || e.Body == nil {
 		place = 0
 	}
-	tx.Exec(`INSERT INTO mail_message (seq, id, workspace, at, sender, sender_address, recipient, recipient_workspace, recipient_address, thread, subject, priority, kind, trust, flags, alias, idem, request, quarantine, gate, expires_at, status, method, delivered_at, read_at, ended_at, erased, place)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, 'relay', 0, 0, 0, $23, $24)`,
+	tx.Exec(`INSERT INTO mail_message (seq, id, workspace, at, sender, sender_address, recipient,
+recipient_workspace, recipient_address, thread, subject, priority, kind, trust, flags, alias, idem, request,
+quarantine, gate, expires_at, status, method, delivered_at, read_at, ended_at, erased, place)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
+'relay', 0, 0, 0, $23, $24)`,
 		e.Seq, e.Subject, e.Workspace, e.At.UnixMicro(), m.Sender, m.SenderAddress, m.Recipient, m.RecipientWorkspace,
 		m.RecipientAddress, m.Envelope.ThreadID, m.Envelope.Subject, m.Envelope.Priority, m.Kind, string(m.Trust),
 		strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, status, false, place)
+	// In the apply function, so that a rebuild gives attachments to their messages too.
 	attachment.Bind(tx, e.Subject, m.Attachments, m.AttachedUntil)
 	m.remember(tx)
 	if place != 0 {
@@ -86,7 +94,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $
 	return nil
 }
 
-// remember keeps the key of another provider's agent, and gives up the one before.
+// remember pins the key of a foreign sender, and revokes the one that it replaces (MSG-82).
 func (m *Meta) remember(tx *store.Tx) {
 	federation.Remember(tx, m.SenderAddress, federation.Pin{Fingerprint: m.Pin, Replaces: m.Unpin})
 	if m.Unpin != "" {
@@ -94,22 +102,25 @@ func (m *Meta) remember(tx *store.Tx) {
 	}
 }
 
+// enqueue adds a message to a queue. place orders the queue: it is the entry that put it there.
 func enqueue(tx *store.Tx, agent string, place, seq, expires int64) {
 	tx.Exec("INSERT INTO mail_queue (agent, place, seq, expires_at) VALUES ($1, $2, $3, $4)", agent, place, seq, expires)
 }
 
+// applyReleased puts an approved message at the end of the queue, not where it would have been.
 func applyReleased(tx *store.Tx, e *ledger.Entry, b *about) {
 	tx.Exec("UPDATE mail_message SET status = 'queued', place = $2 WHERE seq = $1", b.Seq, e.Seq)
 	enqueue(tx, b.Agent, e.Seq, b.Seq, b.Until)
 }
 
+// applyDelivered notes a push. The status of a message that was acknowledged by then stays.
 func applyDelivered(tx *store.Tx, e *ledger.Entry, b *about) {
 	tx.Exec("UPDATE mail_message SET method = $2, delivered_at = $3, status = CASE WHEN status = 'queued' THEN "+
 		"'delivered' ELSE status END WHERE seq = $1", b.Seq, b.Via, e.At.UnixMicro())
 }
 
-// applyEnded takes a message out of the queue: nothing else does, but the end of the
-// agent itself.
+// applyEnded removes a message from its queue with a final status. Only applyAgentRemoved
+// removes messages otherwise.
 func applyEnded(status string) ledger.Apply {
 	return ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *about) {
 		if b.Place != 0 {
@@ -123,17 +134,20 @@ func applyEnded(status string) ledger.Apply {
 	})
 }
 
+// applyRead notes when the recipient read a message, which changes nothing else.
 func applyRead(tx *store.Tx, e *ledger.Entry, b *about) {
 	tx.Exec("UPDATE mail_message SET read_at = $2 WHERE seq = $1", b.Seq, e.At.UnixMicro())
 }
 
-// applyErased writes what the body of message.routed said, for a rebuild that comes to
-// it without that body. Where it was said before, nothing changes.
+// applyErased fills in the rows of messages whose bodies are gone, which matters in a rebuild
+// only: the first time, the rows have these values already, but for erased.
 func applyErased(tx *store.Tx, _ *ledger.Entry, b *erased) {
 	for i := range b.Messages {
 		m := &b.Messages[i].Meta
-		tx.Exec(`UPDATE mail_message SET sender = $2, sender_address = $3, recipient = $4, recipient_workspace = $5, recipient_address = $6, thread = $7, subject = $8, priority = $9,
-kind = $10, trust = $11, flags = $12, alias = $13, idem = $14, request = $15, quarantine = $16, gate = $17, expires_at = $18, erased = $19, status = $20, ended_at = $21 WHERE seq = $1`,
+		tx.Exec(`UPDATE mail_message SET sender = $2, sender_address = $3, recipient = $4, recipient_workspace = $5,
+recipient_address = $6, thread = $7, subject = $8, priority = $9, kind = $10, trust = $11, flags = $12, alias = $13,
+idem = $14, request = $15, quarantine = $16, gate = $17, expires_at = $18, erased = $19, status = $20,
+ended_at = $21 WHERE seq = $1`,
 			b.Messages[i].Seq, m.Sender, m.SenderAddress, m.Recipient, m.RecipientWorkspace, m.RecipientAddress,
 			m.Envelope.ThreadID, m.Envelope.Subject, m.Envelope.Priority, m.Kind, string(m.Trust),
 			strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, true,
@@ -143,13 +157,13 @@ kind = $10, trust = $11, flags = $12, alias = $13, idem = $14, request = $15, qu
 	}
 }
 
-// applyBlocked needs no body, so that what was refused need not be kept.
+// applyBlocked counts a refusal against its sender. It reads no body, so the body can be erased.
 func applyBlocked(tx *store.Tx, e *ledger.Entry) error {
 	tx.Exec("INSERT INTO mail_blocked (seq, sender, at) VALUES ($1, $2, $3)", e.Seq, e.Subject, e.At.UnixMicro())
 	return nil
 }
 
-// applyAgentRemoved empties the queue of an agent that is gone, whoever removed it.
+// applyAgentRemoved ends the messages in the queue of an agent that left or was removed.
 func applyAgentRemoved(tx *store.Tx, e *ledger.Entry) error {
 	tx.Exec("UPDATE mail_message SET status = 'undeliverable', ended_at = $2, place = 0 WHERE seq IN (SELECT seq FROM "+
 		"mail_queue WHERE agent = $1)", e.Subject, e.At.UnixMicro())

@@ -16,7 +16,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Quarantined is a message that waits for a person, or has.
+// Quarantined is a held message in the protocol's form. It is a view of a gate and its message,
+// and stores nothing: it is made by hold, and ends with the gate, by a vote or by expiry.
 type Quarantined struct {
 	ID        string    `json:"quarantine_id"`
 	MessageID string    `json:"message_id"`
@@ -29,10 +30,10 @@ type Quarantined struct {
 	GateID    string    `json:"gate_id"`
 	At        time.Time `json:"quarantined_at"`
 	ExpiresAt time.Time `json:"expires_at"`
-	Text      string    `json:"message,omitempty"` // only where one is shown
+	Text      string    `json:"message,omitempty"` // absent in lists
 }
 
-// QuarantineList is a page of them.
+// QuarantineList is a page of held messages, oldest first.
 type QuarantineList struct {
 	Items  []Quarantined `json:"items"`
 	Count  int           `json:"count"`
@@ -40,7 +41,7 @@ type QuarantineList struct {
 	Cursor string        `json:"cursor,omitempty"`
 }
 
-// QuarantineAnswer is what becomes of one.
+// QuarantineAnswer is the answer to a decision about a held message.
 type QuarantineAnswer struct {
 	ID        string `json:"quarantine_id"`
 	Status    string `json:"status"`
@@ -48,16 +49,18 @@ type QuarantineAnswer struct {
 	Delivered bool   `json:"delivered"`
 }
 
+// inWalls is the condition that the workspace in $1 sent or received a message; "" is an operator
+// of all workspaces.
 const inWalls = "($1 = '' OR workspace = $1 OR recipient_workspace = $1)"
 
-// inState are the conditions for what was decided about messages that were held.
+// inState are the values of the query parameter status, with the conditions that they stand for.
 var inState = map[string]string{
 	"": "", "all": "", "pending": " AND status = 'quarantined'", "rejected": " AND status = 'rejected'",
 	"approved": " AND status <> 'quarantined' AND status <> 'rejected'",
 }
 
-// Quarantine lists messages that wait for a person, or have, after an entry, as far as the
-// calling operator may see them.
+// Quarantine lists messages that are or were held, after an entry, as far as the calling operator
+// may see them. Total counts all of that status.
 func (m *Mail) Quarantine(ctx context.Context, status string, after int64, limit int) (QuarantineList, error) {
 	out := QuarantineList{Items: []Quarantined{}}
 	decided, known := inState[status]
@@ -93,7 +96,7 @@ func (m *Mail) Quarantine(ctx context.Context, status string, after int64, limit
 	return out, nil
 }
 
-// Quarantined reads one, as far as the calling operator may see it.
+// Quarantined reads one held message, with its text, if the calling operator may see it.
 func (m *Mail) Quarantined(ctx context.Context, id string) (Quarantined, error) {
 	var message string
 	err := m.core.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE quarantine = $2 AND quarantine <> '' AND "+inWalls,
@@ -113,6 +116,7 @@ func (m *Mail) Quarantined(ctx context.Context, id string) (Quarantined, error) 
 	if err != nil {
 		return Quarantined{}, err
 	}
+	// The gate knows the decision and the text that was shown; the message knows the rest.
 	q := Quarantined{
 		ID: id, MessageID: message, Status: string(g.Status), From: shown.From, To: shown.To, Subject: shown.Subject,
 		Flags:  shown.Flags,
@@ -121,13 +125,15 @@ func (m *Mail) Quarantined(ctx context.Context, id string) (Quarantined, error) 
 	if g.ExpiresAt != nil {
 		q.ExpiresAt = *g.ExpiresAt
 	}
+	// The protocol tells an expired hold from a rejected one; a gate does not.
 	if g.Cause == gate.ByExpiry && g.Status == gate.Rejected {
 		q.Status = "expired"
 	}
 	return q, nil
 }
 
-// Release approves or rejects a message that is held, as a vote of the operator on its gate.
+// Release approves or rejects a held message. It is a vote on the gate, so quorum and the other
+// rules of gates hold, and the answer may be that it is still pending.
 func (m *Mail) Release(ctx context.Context, who roster.Identity, id string, approve bool) (QuarantineAnswer, error) {
 	q, err := m.Quarantined(ctx, id)
 	if err != nil {
@@ -141,6 +147,7 @@ func (m *Mail) Release(ctx context.Context, who roster.Identity, id string, appr
 	return QuarantineAnswer{q.ID, string(g.Status), q.MessageID, g.Status == gate.Approved}, err
 }
 
+// getQuarantine answers GET /v1/quarantine.
 func (m *Mail) getQuarantine(r *http.Request) (QuarantineList, error) {
 	limit, err := wire.Limit(r)
 	if err != nil {
@@ -150,7 +157,7 @@ func (m *Mail) getQuarantine(r *http.Request) (QuarantineList, error) {
 	if err != nil {
 		return QuarantineList{}, err
 	}
-	after, _ := strconv.ParseInt(cursor[0], 10, 64) // one that is no number begins anew
+	after, _ := strconv.ParseInt(cursor[0], 10, 64) // what is no number begins anew
 	return m.Quarantine(r.Context(), r.URL.Query().Get("status"), after, limit)
 }
 

@@ -8,11 +8,12 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Readers find the decisions in messages.
+// Readers are how the rulebook finds the decisions in entries of mail, to count and replay them.
 func Readers() map[string]rulebook.Reader {
 	return map[string]rulebook.Reader{kindRouted: readDecision, kindBlocked: readBlocked}
 }
 
+// readBlocked reads the decision about a refused message, none if the body was erased.
 func readBlocked(e *ledger.Entry) (rulebook.Reading, error) {
 	if e.Body == nil { // erased
 		return rulebook.Reading{}, nil
@@ -20,8 +21,8 @@ func readBlocked(e *ledger.Entry) (rulebook.Reading, error) {
 	return rulebook.ReadDecision(e)
 }
 
-// readDecision finds the decision in message.routed, with the event that the message
-// amounts to.
+// readDecision reads the decision in message.routed. The event that was decided upon is not
+// stored twice: it is made again from the message, in the same way as when it was sent.
 func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 	if e.Body == nil { // erased
 		return rulebook.Reading{}, nil
@@ -53,7 +54,7 @@ func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 	if b.Meta.Sender == "" {
 		l.sender.ID = "remote:" + b.Meta.SenderAddress
 	}
-	var d amp.Domains // of no provider: both addresses are read by the same rule
+	var d amp.Domains // no own domain: rules compare only whether the providers are equal
 	if l.from, err = d.Parse(b.Meta.SenderAddress); err != nil {
 		return reading, err
 	}

@@ -10,7 +10,8 @@ import (
 	"signalbox/internal/roster"
 )
 
-// Risk is how an agent behaved lately.
+// Risk counts what an agent sent in the last 24 hours. A message is in one of the counts at most;
+// Total has them all.
 type Risk struct {
 	Total       int64 `json:"total_messages"`
 	Blocked     int64 `json:"blocked"`
@@ -18,8 +19,7 @@ type Risk struct {
 	Flagged     int64 `json:"flagged"`
 }
 
-// score and level are the protocol's own: what was blocked counts three times, what was held
-// twice, in a hundred messages.
+// score is the protocol's formula (MSG-52), for a hundred messages; it can exceed 100.
 func (r Risk) score() float64 {
 	if r.Total == 0 {
 		return 0
@@ -27,6 +27,7 @@ func (r Risk) score() float64 {
 	return float64(3*r.Blocked+2*r.Quarantined+r.Flagged) / float64(r.Total) * 100
 }
 
+// level is the protocol's word for a score.
 func (r Risk) level() string {
 	switch s := r.score(); {
 	case s <= 10:
@@ -39,10 +40,11 @@ func (r Risk) level() string {
 	return "critical"
 }
 
-// enoughToJudge is how many messages it takes before a score means something.
+// enoughToJudge is how many messages it takes before a score has a consequence: one refusal in
+// two messages is no pattern.
 const enoughToJudge = 20
 
-// RiskReport is how an agent behaved lately, for operators.
+// RiskReport is the answer to GET /v1/agents/{id}/risk.
 type RiskReport struct {
 	AgentID    string  `json:"agent_id"`
 	Score      float64 `json:"risk_score"`
@@ -53,7 +55,7 @@ type RiskReport struct {
 	ComputedAt string  `json:"computed_at"`
 }
 
-// Risk reports how an agent behaved in the last day, as far as the calling operator may see it.
+// Risk reports the risk of an agent that the calling operator may see.
 func (m *Mail) Risk(ctx context.Context, name string) (RiskReport, error) {
 	a, err := m.Directory.Agent(ctx, name)
 	if err != nil {
@@ -66,15 +68,17 @@ func (m *Mail) Risk(ctx context.Context, name string) (RiskReport, error) {
 	return RiskReport{a.ID, risk.score(), risk.level(), "24h", risk, a.Suspended, amp.Stamp(m.core.Now())}, nil
 }
 
-// risk reads how an agent behaved in the last day.
+// risk counts what an agent sent in the last day.
 func (m *Mail) risk(ctx context.Context, agentID string) (Risk, error) {
 	var r Risk
+	// The window begins at an entry and not at a time, so that an index by entry can be used.
 	since, err := m.core.Ledger.SeqBefore(ctx, m.core.Now().Add(-24*time.Hour))
 	if err != nil {
 		return r, err
 	}
 	err = m.core.DB.QueryRow(ctx,
-		`SELECT count(*), COALESCE(SUM(CASE WHEN quarantine <> '' THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN flags <> '' AND quarantine = '' THEN 1 ELSE 0 END), 0)
+		`SELECT count(*), COALESCE(SUM(CASE WHEN quarantine <> '' THEN 1 ELSE 0 END), 0),
+COALESCE(SUM(CASE WHEN flags <> '' AND quarantine = '' THEN 1 ELSE 0 END), 0)
 FROM mail_party p JOIN mail_message m ON m.seq = p.seq WHERE p.agent = $1 AND p.seq > $2 AND m.sender = $1`,
 		[]any{agentID, since}, &r.Total, &r.Quarantined, &r.Flagged)
 	if err == nil {
@@ -88,8 +92,8 @@ FROM mail_party p JOIN mail_message m ON m.seq = p.seq WHERE p.agent = $1 AND p.
 // suspendFor is how long an agent of critical risk is suspended.
 const suspendFor = time.Hour
 
-// judge suspends an agent for an hour that sends hardly anything but what is held or
-// refused.
+// judge suspends an agent for an hour if its risk is critical. It is called after a message was
+// refused or held, and never fails the call: a message must not be lost because of statistics.
 func (m *Mail) judge(ctx context.Context, who roster.Identity) {
 	if strings.HasPrefix(who.ID, "remote:") {
 		return // its provider answers for it

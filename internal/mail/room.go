@@ -9,26 +9,27 @@ import (
 	"signalbox/internal/wire"
 )
 
-// rooms remembers how full queues are, so that not every message has to count one. What
-// it says is never less than what this node has seen: what was taken out since is not
-// subtracted, and a queue that seems full is counted anew.
+// rooms is a cache of the sizes of queues, so that not every message has to count one. A cached
+// size is never smaller than what this node knows: acknowledgements are not subtracted, and a
+// queue that seems full is counted again.
 type rooms struct {
 	mu      sync.Mutex
 	byAgent map[string]room
 }
 
+// room is one cached size and when it was counted.
 type room struct {
 	taken   int64
 	counted time.Time
 }
 
 const (
-	// countAgain is how soon what other nodes have sent is seen.
+	// countAgain is how old a size may be: other nodes fill the same queues.
 	countAgain = time.Second
-	maxRooms   = 100_000
+	maxRooms   = 100_000 // then the cache is emptied, which only costs counts
 )
 
-// take takes a place by what is remembered; false when that is not enough to say.
+// take counts one more message in a queue; false if the queue has to be counted first.
 func (r *rooms) take(agent string, most int64, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,6 +42,7 @@ func (r *rooms) take(agent string, most int64, now time.Time) bool {
 	return true
 }
 
+// set stores a size that was counted.
 func (r *rooms) set(agent string, taken int64, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,13 +52,14 @@ func (r *rooms) set(agent string, taken int64, now time.Time) {
 	r.byAgent[agent] = room{taken, now}
 }
 
-// admitTo refuses what comes too fast for its recipient, or would overfill its queue.
+// admitTo refuses a message that is too much for its recipient: for its rate, or for its queue.
 func (m *Mail) admitTo(ctx context.Context, l *letter) error {
 	if l.remote == "" {
 		limit := receivedPerMinute
 		if l.imported != "" && l.from.Provider != l.to.Provider {
 			limit = perRecipient
 		}
+		// A foreign provider gets less: it may have any number of senders.
 		if _, err := m.core.Roster.Take(l.recipient, "received messages", limit); err != nil {
 			return fault.From(err).With("reason", "recipient_busy").About("to")
 		}
@@ -64,8 +67,8 @@ func (m *Mail) admitTo(ctx context.Context, l *letter) error {
 	return m.checkRoom(ctx, l.recipient.ID)
 }
 
-// checkRoom refuses what would overfill a queue. Messages that are counted at the same
-// moment do not see one another, and may overfill it by as many as they are.
+// checkRoom refuses a message for a full queue (MSG-56). It counts outside the transaction:
+// messages that are sent at the same moment may overfill the queue by as many as they are.
 func (m *Mail) checkRoom(ctx context.Context, agent string) error {
 	now := m.core.Now()
 	if m.rooms.take(agent, m.QueueCap, now) {

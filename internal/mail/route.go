@@ -22,15 +22,18 @@ import (
 	"signalbox/internal/wire"
 )
 
-// socketWait is how long a sender waits to hear that its message was written to the
-// recipient's socket.
+// socketWait is how long a sender waits for the recipient's socket before its answer says
+// "queued". A socket that is alive takes milliseconds.
 const socketWait = 2 * time.Second
 
-// letter is a message on its way through Route.
+// letter is a message on its way through Route or takeIn. The steps fill it in, in this order:
+// address (from, to, recipient or remote), authenticate (trust, the signed spelling), attach,
+// thread, decide (flags, decision), complete (meta). Nothing is stored before the last one, so
+// a step that fails leaves no trace but message.blocked.
 type letter struct {
 	*amp.Draft
 	sender    roster.Identity
-	recipient roster.Identity
+	recipient roster.Identity // its ID is the name of a queue if remote is set
 	from, to  amp.Address
 	trust     Trust
 	flags     []string
@@ -39,12 +42,14 @@ type letter struct {
 	workspace string
 	warnings  []string
 
-	remote   federation.Target // where it goes, when that is another server; "" for here
-	imported string            // the id, when another provider has given it
-	at       time.Time         // and the time
+	remote   federation.Target // the other server that it goes to, "" for an agent of this one
+	imported string            // the id that another provider or host gave it, "" for our own
+	at       time.Time         // the time of that id
 }
 
-// Route takes a message: it is verified, decided upon and stored, or nothing happens.
+// Route accepts a message from an agent: it is verified, decided upon and stored, or nothing
+// happens. When Route returns without an error the message is committed. It counts against no
+// rate limit; Send does.
 func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Answer, error) {
 	o, err := amp.ReadDraft(body)
 	if err != nil {
@@ -55,6 +60,9 @@ func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Ans
 			return orZero(again), err
 		}
 	}
+	// Each step may look things up and refuse; none of them writes. The order matters: the recipient has
+	// to be known before the signature can be tried with its spellings, and the signature has to hold
+	// before anything is counted against the recipient.
 	l := &letter{Draft: o, sender: who, workspace: who.Workspace}
 	if err := m.address(ctx, l); err != nil {
 		return Answer{}, err
@@ -72,13 +80,14 @@ func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Ans
 		return Answer{}, err
 	}
 	answer, err := m.decide(ctx, l)
-	if store.IsUnique(err) && o.Idem != "" { // the same request at the same moment
+	if store.IsUnique(err) && o.Idem != "" { // the same request committed in the meantime
 		again, err := m.repeated(ctx, who, o)
 		return orZero(again), err
 	}
 	return answer, err
 }
 
+// orZero is the answer, or an empty one beside an error.
 func orZero(a *Answer) Answer {
 	if a == nil {
 		return Answer{}
@@ -86,7 +95,8 @@ func orZero(a *Answer) Answer {
 	return *a
 }
 
-// address finds out who the message is from and for.
+// address settles sender and recipient: an agent of ours, one of another host of ours, or one
+// of another provider. It changes nothing.
 func (m *Mail) address(ctx context.Context, l *letter) error {
 	if err := directory.Active(l.sender); err != nil {
 		return err
@@ -95,6 +105,7 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 	if l.from, err = m.Domains.Parse(l.sender.Address); err != nil {
 		return err
 	}
+	// MSG-28: the key says who sends. A client may repeat it, in any spelling.
 	if l.Draft.From != "" && !slices.Contains(m.Domains.Spellings(l.from), strings.ToLower(l.Draft.From)) {
 		return fault.New(fault.Forbidden,
 			"This key is for %s, and the message says it is from %.254q. Leave from out, or send it with that agent's own key.",
@@ -103,6 +114,7 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 	if l.to, err = m.Domains.Expand(l.Draft.To, l.from.Tenant); err != nil {
 		return fault.From(err).About("to")
 	}
+	// Our own provider may also mean another host of the mesh; inland finds out.
 	if m.Domains.Ours(l.to.Provider) {
 		err = m.inland(ctx, l)
 	} else {
@@ -111,6 +123,7 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 	if err != nil {
 		return err
 	}
+	// The agent's own policy, a seat belt that it can change. The operators' policy is asked in decide.
 	if !m.Directory.Profile(l.sender.ID).Policy.Allows(l.to) {
 		return fault.New(fault.RecipientNotAllowed,
 			"The communication_policy of %s does not name %s. Change it with PATCH /v1/agents/me.", l.sender.Address,
@@ -119,7 +132,7 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 	return nil
 }
 
-// inland finds a recipient of ours.
+// inland finds a recipient with our provider, here or on another host of the mesh.
 func (m *Mail) inland(ctx context.Context, l *letter) (err error) {
 	l.recipient, err = m.Directory.Find(ctx, m.Domains.Home(l.to))
 	if len(m.Mesh.Hosts) > 0 && fault.Is(err, fault.NotFound) {
@@ -136,8 +149,8 @@ func (m *Mail) inland(ctx context.Context, l *letter) (err error) {
 	return err
 }
 
-// authenticate verifies the signature, and settles how the addresses are written: as they
-// were signed, so that the recipient can verify too.
+// authenticate verifies the signature and sets the trust. MSG-42: the envelope gets the spelling
+// of the addresses that was signed, so that the recipient can verify it too.
 func (m *Mail) authenticate(l *letter) error {
 	from, to := l.sender.Address, l.to.String()
 	if l.Signature == "" {
@@ -147,11 +160,13 @@ func (m *Mail) authenticate(l *letter) error {
 					"Ed25519 key, and send it as signature.").About("signature")
 		}
 	} else {
+		// MSG-44: a signature that cannot be checked is refused, not ignored.
 		if l.sender.PublicKey == nil {
 			return fault.New(fault.SignatureInvalid,
 				"%s has no public key here, so its signature cannot be checked. Register one, or send without a signature.",
 				l.sender.Address).About("signature")
 		}
+		// Most messages verify with the first spelling; the others are made only if it does not.
 		s := amp.Signed{
 			From: []string{l.from.String()}, To: []string{l.Draft.To}, Subject: l.Subject, Priority: l.Priority,
 			InReplyTo: l.InReplyTo, Payload: l.Payload, Signature: l.Signature,
@@ -167,13 +182,14 @@ func (m *Mail) authenticate(l *letter) error {
 					"POST /v1/auth/rotate-keys.", l.sender.Address, roster.Fingerprint(l.sender.PublicKey)).About("signature")
 		}
 	}
+	// Verified or not present: a signature that is there and wrong has been refused above.
 	l.trust = trustOf(l.Signature != "", l.from, l.to)
 	l.meta.Envelope.From, l.meta.Envelope.To = from, to
 	return nil
 }
 
-// senderSpellings are the ways in which the sender may have written itself. Of another
-// provider's agent there is one, or we would take a name of ours for its own.
+// senderSpellings are the ways in which the sender may have written its own address. An agent of
+// another provider has exactly one; with our alias domains it could pass for one of ours.
 func (m *Mail) senderSpellings(l *letter) []string {
 	if l.imported != "" {
 		return []string{l.Draft.From}
@@ -181,7 +197,8 @@ func (m *Mail) senderSpellings(l *letter) []string {
 	return m.Domains.Spellings(l.from)
 }
 
-// recipientSpellings are the ways in which the sender may have written the recipient.
+// recipientSpellings are the ways in which the sender may have written the recipient, as sent
+// first: nearly every client signs what it sends.
 func (m *Mail) recipientSpellings(l *letter) []string {
 	all := []string{l.Draft.To}
 	full := []string{strings.ToLower(l.Draft.To), l.to.String()}
@@ -196,7 +213,8 @@ func (m *Mail) recipientSpellings(l *letter) []string {
 	return all
 }
 
-// attach settles which attachments a message has.
+// attach checks the attachments that the payload names, and notes their ids. They are claimed
+// later, in the transaction that stores the message.
 func (m *Mail) attach(ctx context.Context, l *letter) error {
 	if !l.Attached {
 		return nil
@@ -212,12 +230,13 @@ func (m *Mail) attach(ctx context.Context, l *letter) error {
 	return nil
 }
 
-// thread settles which thread a message belongs to: the one it names, if the sender took
-// part in it, else that of what it replies to, else its own.
+// thread settles which thread a message belongs to (MSG-29): the one it names, if the sender
+// took part in it, else that of the message it answers. If neither exists, complete makes a new
+// one. The hint is not signed, so it is worth nothing without the sender's part in the thread.
 func (m *Mail) thread(ctx context.Context, l *letter) error {
 	hint := l.ThreadHint
 	if hint != "" && hint == l.ClientID {
-		hint = ""
+		hint = "" // some clients name their own id: a new thread
 	}
 	for _, id := range []string{hint, l.InReplyTo} {
 		if id == "" || !amp.IDForm.MatchString(id) {
@@ -238,15 +257,17 @@ AND (sender = $2 OR recipient = $2) ORDER BY seq LIMIT 1`, []any{id, l.sender.ID
 	return nil
 }
 
-// event is what rules see of a message.
+// event is the message as rules see it. Its Fill is called only if a rule reads the payload or
+// the metadata, which costs a full decoding.
 func (l *letter) event() policy.Event {
 	return policy.Event{
 		Point: policy.OnMessage, Protocol: Name, Kind: l.Kind, From: l.sender.Address, To: l.to.String(), Subject: l.Subject,
 		Text:   l.Text,
 		Thread: l.meta.Envelope.ThreadID, Priority: l.Priority, External: l.from.Provider != l.to.Provider,
 		Fill: func(e *policy.Event) {
-			// Rules see all of a payload that was taken, also what wire.Data would refuse.
-			payload, _ := wire.ForeignData(l.Payload) // it has been read before
+			// ForeignData, since rules must see everything that a recipient will see, even what
+			// our own API would refuse.
+			payload, _ := wire.ForeignData(l.Payload) // ReadDraft has parsed it
 			e.Payload, _ = payload.(map[string]any)
 			flags := []any{}
 			for _, f := range l.flags {
@@ -257,7 +278,8 @@ func (l *letter) event() policy.Event {
 	}
 }
 
-// decide asks the policy and the scan, and stores the message or refuses it.
+// decide asks the policy and the scan, and stores, holds or refuses the message. The order of
+// the cases is MSG-51: neither the policy nor the scan can undo a refusal of the other.
 func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
 	l.flags = injection.Scan(l.Subject, l.Text)
 	l.decision = m.core.Book.Decide(ctx, l.sender, l.event())
@@ -272,6 +294,7 @@ func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
 		return Answer{}, m.refuse(ctx, l, fault.New(fault.Forbidden,
 			"This message looks like an attempt to take its reader over (%s). Write what you need in plain words.",
 			strings.Join(l.flags, ", ")).With("injection_flags", l.flags))
+	// A rule's gate comes with its own approvers and expiry; the scan's own hold is below.
 	case d.Action == policy.Gate:
 		return m.hold(ctx, l, gate.RulesOf(d.Gate), d.Gate.Risk, d.Rule, d.Reason)
 	case severity >= High:
@@ -282,8 +305,8 @@ func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
 	return m.send(ctx, l)
 }
 
-// refuse records that a message was not let through and what decided it, and looks at how
-// the sender behaves.
+// refuse records message.blocked with the decision and without the text, counts it against the
+// sender's risk, and returns why. If the entry cannot be written, that error is the answer.
 func (m *Mail) refuse(ctx context.Context, l *letter, why *fault.Error) error {
 	record := l.decision.Record
 	err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
@@ -302,6 +325,7 @@ func (m *Mail) refuse(ctx context.Context, l *letter, why *fault.Error) error {
 	return why
 }
 
+// deferred records that a rule put the decision off, and answers that the sender should try again.
 func (m *Mail) deferred(ctx context.Context, l *letter) error {
 	err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(l.decision.Entry(l.sender, l.sender.ID, ""))
@@ -313,7 +337,8 @@ func (m *Mail) deferred(ctx context.Context, l *letter) error {
 	return l.decision.Deferred("the message")
 }
 
-// repeated answers a request whose idempotency key was used before, nil when it was not.
+// repeated answers a request whose idempotency key was used before, nil if it was not (MSG-35).
+// The answer is made from the message as it is now: what was queued then may be delivered.
 func (m *Mail) repeated(ctx context.Context, who roster.Identity, o *amp.Draft) (*Answer, error) {
 	var a Answer
 	var request string
@@ -328,12 +353,14 @@ func (m *Mail) repeated(ctx context.Context, who roster.Identity, o *amp.Draft) 
 	if err != nil {
 		return nil, err
 	}
+	// The same key with another body is a client's mistake: neither message can be meant.
 	if request != o.Request {
 		return nil, fault.New(fault.DuplicateIdempotencyKey,
 			"The idempotency key %q was used for another request, which stays as it is. Use a new one for a new message.",
 			o.Idem).About("idempotency_key")
 	}
 	switch {
+	// Still held: the sender gets the gate again, to wait for its decision.
 	case a.Status == Held:
 		a.QueuedAt = amp.Stamp(time.UnixMicro(at))
 	case delivered > 0:

@@ -15,7 +15,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// complete fills in what the server says of a message.
+// complete makes the envelope and the rest of Meta. MSG-27: id and timestamp are ours, but for a
+// message that another server has already given them.
 func (m *Mail) complete(l *letter) {
 	now := m.core.Now()
 	e := &l.meta.Envelope
@@ -25,6 +26,7 @@ func (m *Mail) complete(l *letter) {
 	if l.imported != "" {
 		e.ID, e.Timestamp = l.imported, amp.Stamp(l.at)
 	}
+	// MSG-29: neither the hint nor in_reply_to led to a thread.
 	if e.ThreadID == "" {
 		e.ThreadID = e.ID
 	}
@@ -35,23 +37,26 @@ func (m *Mail) complete(l *letter) {
 	meta := &l.meta
 	meta.Sender, meta.SenderAddress, meta.SenderKey = l.sender.ID, l.sender.Address, l.sender.PublicKey
 	if l.imported != "" {
-		meta.Sender, meta.At = "", now.UnixMicro()
+		meta.Sender, meta.At = "", now.UnixMicro() // "remote:…" is no agent of the roster
 	}
-	meta.Recipient, meta.RecipientWorkspace, meta.RecipientAddress = l.recipient.ID, l.recipient.Workspace, l.recipient.Address
+	meta.Recipient, meta.RecipientWorkspace = l.recipient.ID, l.recipient.Workspace
+	meta.RecipientAddress = l.recipient.Address
 	meta.Kind, meta.Trust, meta.Flags, meta.Alias = l.Kind, l.trust, l.flags, l.ClientID
 	meta.Receipt = l.Receipt
 	if l.Idem != "" {
 		meta.Idem, meta.Request = l.Idem, l.Request
 	}
+	// The queue's expiry, which may be earlier than the signed envelope's.
 	meta.ExpiresAt, meta.PayloadSHA256 = expiry(now, l.ExpiresAt).UnixMicro(), hex.EncodeToString(sum[:])
 }
 
-// encode makes the body of message.routed, with the payload byte for byte.
+// encode makes the body of message.routed. MSG-32: the payload is spliced in byte for byte; the
+// value beside the text spares followers on this node the decoding.
 func (l *letter) encode() (ledger.Body, error) {
 	b := &routed{Meta: l.meta, text: l.Text}
-	if l.decision.Action != "" { // a notice is nobody's to decide about
+	if l.decision.Action != "" { // a Notice is not decided upon
 		record := l.decision.Record
-		record.Event = nil // it follows from the message
+		record.Event = nil // readDecision makes it again from the message
 		b.Decision = &record
 	}
 	text, err := wire.Marshal(b)
@@ -62,9 +67,11 @@ func (l *letter) encode() (ledger.Body, error) {
 	return ledger.Body{Value: b, JSON: wire.Splice(text, wire.Member{Name: "payload", Value: l.Payload})}, nil
 }
 
+// trace is the trace of all entries about a thread, by which they are found without an index of
+// their own.
 func trace(thread string) string { return "thread:" + thread }
 
-// append appends the message in a transaction.
+// append appends message.routed in a transaction.
 func (l *letter) append(tx *ledger.Tx, body ledger.Body) {
 	e := &l.meta.Envelope
 	tx.Append(ledger.Event{
@@ -73,7 +80,8 @@ func (l *letter) append(tx *ledger.Tx, body ledger.Body) {
 	})
 }
 
-// store appends the message in a transaction, with the attachments that it claims.
+// store claims the attachments of the message and appends it, in one transaction: of two
+// messages that name the same attachment, the second fails.
 func (l *letter) store(tx *ledger.Tx, body ledger.Body) error {
 	if err := attachment.Claim(tx, l.meta.Attachments); err != nil {
 		return err
@@ -82,8 +90,9 @@ func (l *letter) store(tx *ledger.Tx, body ledger.Body) error {
 	return nil
 }
 
-// send stores a message and brings it on its way. Once it is stored it is safe, whatever
-// becomes of the rest: it waits in the queue until the recipient has acknowledged it.
+// send stores a message, and waits a moment for its delivery so that the answer can say how it
+// went. The message is safe once it is stored: whatever fails or ends after that, it stays in
+// the queue until it is acknowledged, and the answer is "queued".
 func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	if !l.ExpiresAt.IsZero() && !l.ExpiresAt.After(m.core.Now()) {
 		return Answer{}, fault.New(fault.InvalidField, "The field \"expires_at\" is %s, which is past.",
@@ -96,8 +105,11 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	}
 	id := l.meta.Envelope.ID
 	profile := m.Directory.Profile(l.recipient.ID)
+	// MSG-67: a socket or the webhook, not both. Only sockets of this node are known here; one of
+	// another node gets the message too, and the answer to the sender says "queued".
 	socket := m.hub.connected(l.recipient.ID) && (profile.WebhookURL == "" || !profile.WebhookFirst())
 	webhook := profile.WebhookURL != "" && !socket
+	// Before the write: the delivery may be over before Write returns.
 	var outcome <-chan string
 	if socket || webhook || l.remote != "" {
 		var forget func()
@@ -126,7 +138,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	switch {
 	case socket:
 		method = await(ctx, outcome, socketWait)
-	case webhook, l.remote != "":
+	case webhook, l.remote != "": // MSG-36: bounded, since clients give up after 15 s
 		m.core.Outbox.Wake()
 		answer.Method, answer.RemoteHost = l.way()
 		method = await(ctx, outcome, m.WebhookWait)
@@ -141,8 +153,8 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	return answer, nil
 }
 
-// way is how a message goes that is called out: to another host, to another provider, or to
-// the recipient's webhook. What waits for a host waits in the relay's queue.
+// way is the method and the host in the answer about a message that the outbox carries. A
+// message that waits for another host is "relay" until that host has it.
 func (l *letter) way() (method, host string) {
 	if host, mesh := l.remote.Host(); mesh {
 		return ByRelay, host
@@ -153,7 +165,7 @@ func (l *letter) way() (method, host string) {
 	return ByWebhook, ""
 }
 
-// warned is what the sender should know of a message that is taken all the same.
+// warned are the warnings in the answer about a message that was accepted all the same.
 func (l *letter) warned() []string {
 	list := l.warnings
 	for _, f := range l.flags {
@@ -162,8 +174,9 @@ func (l *letter) warned() []string {
 	return list
 }
 
-// call queues the call of a webhook. It holds the message's id and not the message, which
-// is read when it is sent.
+// call queues a call to the recipient's webhook. The delivery holds the id and not the message:
+// the sender reads the message when it calls, and does not call if it was fetched by then.
+// OrderKey keeps the messages of one agent in order.
 func (m *Mail) call(tx *ledger.Tx, recipient roster.Identity, id, thread string) error {
 	_, err := deliver.Queue(tx, deliver.Delivery{
 		Workspace: recipient.Workspace, Sender: sender, Target: recipient.Address, Payload: []byte(id),

@@ -18,7 +18,7 @@ import (
 	"signalbox/internal/protocol"
 )
 
-// Name is the protocol's name in rules, and in the origin of gates.
+// Name is the name of the protocol in rules, and the value of gate.Origin.Protocol.
 const Name = "mail"
 
 // Protocol is AMP v0.1.2 messaging, for the server's list.
@@ -29,47 +29,54 @@ func Protocol() protocol.Protocol {
 	}
 }
 
-// sender is the kind of our deliveries.
+// sender is the kind of the deliveries to webhooks of agents, as the outbox knows it.
 const sender = "mail"
 
-// Options are what an operator sets, and where attachments are kept.
+// Options are the settings of mail. Durations and counts that are 0 stand for the values that
+// the protocol names; only tests set them.
 type Options struct {
-	Blobs blob.Store // of attachments
+	Blobs blob.Store // the bytes of attachments
 
 	Domains      amp.Domains
 	Registration string // one of directory.Modes
-	// SignaturesRequired refuses messages without a signature.
+	// SignaturesRequired refuses messages without a signature (MSG-45).
 	SignaturesRequired bool
-	Keep               time.Duration // how long payloads are kept after a message's end
-	Peering            federation.Peering
-	Mesh               federation.Mesh
-	Clam               inspect.Clam  // where a virus scanner is, "" for none
-	QueueCap           int64         // 1000 when 0
-	AuthTime           time.Duration // how long a socket may take to say who it is; 10 s when 0
-	IdleTime           time.Duration // how long a socket may say nothing; 5 min when 0
-	WebhookWait        time.Duration // how long a sender waits for the first call of a webhook; 8 s when 0
+	// Keep is how long a payload is kept after its message ended; negative is for ever.
+	Keep        time.Duration
+	Peering     federation.Peering
+	Mesh        federation.Mesh
+	Clam        inspect.Clam  // the address of a virus scanner, "" for none
+	QueueCap    int64         // messages in one agent's queue; 1000 when 0
+	AuthTime    time.Duration // from opening a socket to its auth frame; 10 s when 0
+	IdleTime    time.Duration // between two frames of a socket's client; 5 min when 0
+	WebhookWait time.Duration // for the first call to a webhook, before a sender gets its answer; 8 s when 0
 }
 
-// Mail routes messages.
+// Mail is the provider: it accepts messages, keeps them in queues and delivers them. Make one
+// with New, over the core of a server, and keep Run running; the methods may be called from any
+// goroutine, before Run too. Several nodes over one database each have a Mail of their own.
 type Mail struct {
 	Options
-	// Directory knows who there is.
+	// Directory holds the registered agents, their profiles and their keys.
 	Directory *directory.Directory
-	// Attachments are the files that messages bring.
+	// Attachments holds the files of messages.
 	Attachments *attachment.Attachments
-	// Federation is the other providers and hosts that mail is exchanged with.
+	// Federation holds the other providers and hosts that mail is exchanged with.
 	Federation *federation.Federation
 
 	core     protocol.Core
-	arrivals *ledger.Waiters // those who wait for messages, by the agent's id
+	arrivals *ledger.Waiters // long polls and sockets, by the agent's id
 	hub      hub
 	rooms    rooms
 	started  time.Time
-	pushed   chan pushed
+	// pushed holds messages whose push is to be recorded. Sockets block when it is full, so
+	// that a slow database slows pushes down instead of growing memory.
+	pushed chan pushed
 }
 
-// New makes the service over a core whose ledger has Projection. What is kept secret of agents
-// is sealed with the core's key, and our own key follows from it.
+// New makes the service over a core whose ledger has Projection. Secrets of agents are sealed
+// with a key derived from the core's, and so is the key with which this provider signs: all
+// nodes of one server therefore need the same webhook.key.
 func New(core protocol.Core, o Options) *Mail {
 	if o.QueueCap == 0 {
 		o.QueueCap = 1000
@@ -82,6 +89,7 @@ func New(core protocol.Core, o Options) *Mail {
 	m.Attachments = attachment.New(core, attachment.Options{Blobs: o.Blobs, Clam: o.Clam, Received: m.received})
 	m.Federation = federation.New(core, federation.Options{Domains: o.Domains, Peering: o.Peering, Mesh: o.Mesh})
 	m.arrivals = core.Ledger.Waiters(m.arrival)
+	// Everything that runs inside other packages' transactions is registered here, before Run.
 	core.Gates.OnResolved(Name, m.resolved)
 	core.Outbox.AddSender(sender, webhookSender{m})
 	for _, kind := range federation.Senders() {
@@ -96,11 +104,13 @@ func orElse(d *time.Duration, absent time.Duration) {
 	}
 }
 
-// Timers are none: mail sweeps what has expired on its own.
+// Timers is empty: expired messages are found by sweep, since one timer for each message would
+// cost every message a row.
 func (m *Mail) Timers() map[string]clock.Handler { return nil }
 
-// Run follows the ledger for those who wait for messages, notes what was pushed, finds
-// words, and takes out what has expired, until ctx ends.
+// Run follows the ledger, records pushes, indexes words and ends expired messages, until ctx
+// ends. Following and recording happen on every node; words and sweep on one at a time, which
+// holds a lease.
 func (m *Mail) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { m.follow(ctx); return nil })
@@ -110,7 +120,8 @@ func (m *Mail) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// follow keeps what this node knows true, and wakes those who wait.
+// follow keeps the caches of this node up to date with entries of every node. An entry that
+// cannot be read is logged and skipped: stale profiles are better than no mail.
 func (m *Mail) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		for e := range m.core.Ledger.FollowNow(ctx, m.Directory.Load) {
@@ -119,31 +130,33 @@ func (m *Mail) follow(ctx context.Context) {
 					"kind", e.Kind, "seq", e.Seq, "error", err.Error())
 			}
 			if e.Kind == "state.rebuilt" {
-				break // everything is read anew
+				break // the tables are new: load everything again
 			}
 		}
 	}
 }
 
-// see does what follows from an entry on this node.
+// see updates the caches of this node for one entry, closes sockets whose agent or key lost its
+// right to them, and reports deliveries to senders that wait.
 func (m *Mail) see(e *ledger.Entry) error {
 	if err := m.Directory.Follow(e); err != nil {
 		return err
 	}
 	switch e.Kind {
 	case "agent.removed", "agent.suspended":
-		m.core.Roster.Forget() // a socket is closed for what is so now
+		m.core.Roster.Forget() // before the sockets ask again who they belong to
 		m.hub.drop(e.Subject)
 	case "key.revoked":
 		m.core.Roster.Forget()
 		m.hub.dropKey(e.Subject)
 	case kindDelivered, kindRead, kindAcked, kindFailed:
 		if m.hub.empty() {
-			return nil
+			return nil // nobody listens on this node, so the body need not be decoded
 		}
 		return m.seeMessage(e)
 	}
 	return nil
 }
 
+// errGone marks a failed write to a socket, after which its queue is not read any further.
 var errGone = errors.New("the connection is gone")

@@ -16,8 +16,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// The codes with which a socket is closed: nobody said who they are in time, the first frame
-// was another, the key is not good or its agent suspended, nothing was said for too long.
+// The close codes of a socket (MSG-63): no auth frame in time, another first frame, a key that is
+// refused or whose agent is suspended, and no frame for too long.
 const (
 	closeAuthTimeout = websocket.StatusCode(4001)
 	closeNotAuth     = websocket.StatusCode(4002)
@@ -25,16 +25,18 @@ const (
 	closeIdle        = websocket.StatusCode(4004)
 )
 
-// writeTime is how long a frame may take to be written.
+// writeTime is how long writing one frame may take before the socket is given up.
 const writeTime = 10 * time.Second
 
-// socketPage is how many messages are read at once to be pushed.
+// socketPage is how many messages are read from the queue at a time.
 const socketPage = 100
 
-// socket is one WebSocket of an agent. One goroutine reads frames; one, push, looks at
-// the queue whenever it is woken and writes what is new; one, pass, writes what is told of
-// messages that the agent has sent. What was pushed stays in the queue until it is
-// acknowledged, and comes again on the next connection.
+// socket is one WebSocket of an agent. serve reads its frames (listen) and owns two goroutines:
+// push writes messages from the queue whenever the ledger wakes it, and pass writes receipts.
+// The connection serialises all writes.
+//
+// MSG-61: a pushed message stays in the queue until it is acknowledged, and is pushed again on
+// the next connection. Two sockets of one agent both get every message.
 type socket struct {
 	*Mail
 	conn     *websocket.Conn
@@ -43,22 +45,23 @@ type socket struct {
 	listener *listener
 }
 
-// frame is a frame with data.
+// frame is the text of a frame with data.
 func frame(kind string, data map[string]any) []byte {
 	text, err := wire.Marshal(map[string]any{"type": kind, "data": data})
 	if err != nil {
-		return nil // texts and numbers can be written
+		return nil // cannot happen: data holds texts and numbers
 	}
 	return text
 }
 
-// getSocket serves a WebSocket until it ends.
+// getSocket serves a WebSocket until it ends. The deadlines of the server are for requests, and
+// are taken off the connection.
 func (m *Mail) getSocket(w http.ResponseWriter, r *http.Request) error {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{})
 	_ = control.SetWriteDeadline(time.Time{})
-	// A key is in the first frame, never in a cookie, so pages of other origins can do
-	// nothing here that they could not do from anywhere.
+	// MSG-60: the key is in the first frame, never in a cookie or the URL. So the origin need not
+	// be checked: a page of another origin has no credentials to abuse.
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
 		Subprotocols:       []string{"amp.v1"},
 		InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled,
@@ -66,6 +69,7 @@ func (m *Mail) getSocket(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return nil // Accept has answered
 	}
+	// A frame with a message is at most as large as the body of POST /v1/route.
 	conn.SetReadLimit(amp.MaxBody)
 	defer func() { _ = conn.CloseNow() }()
 	ctx, end := wire.UntilStop(r.Context())
@@ -77,10 +81,10 @@ func (m *Mail) getSocket(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// greet finds out who it is, within the time for it.
+// greet reads the auth frame and checks its key; false if the connection was closed.
 func (s *socket) greet(ctx context.Context) bool {
-	// A read that is broken off breaks the connection, without a word. So the connection
-	// is closed, which ends the read.
+	// Cancelling a read would break the connection without a close code. Closing it, with the
+	// code, ends the read too.
 	late := time.AfterFunc(s.AuthTime, func() { s.close(closeAuthTimeout, "no auth frame in time") })
 	kind, text, err := s.conn.Read(ctx)
 	late.Stop()
@@ -103,7 +107,7 @@ func (s *socket) greet(ctx context.Context) bool {
 	return true
 }
 
-// authenticate finds out whether the socket's key is still good, and whose it is.
+// authenticate checks the key of the socket, which may have been revoked since it was opened.
 func (s *socket) authenticate(ctx context.Context) (roster.Identity, error) {
 	who, err := s.core.Roster.Authenticate(ctx, s.token)
 	switch {
@@ -115,16 +119,19 @@ func (s *socket) authenticate(ctx context.Context) (roster.Identity, error) {
 	return who, directory.Active(who)
 }
 
-// serve pushes messages and takes frames, until the connection ends.
+// serve pushes messages and reads frames, until the connection ends, and waits for its goroutines.
 func (s *socket) serve(stopping context.Context) {
-	// Not the context of the stop: what is under way then is finished.
+	// Not the context that a stop of the server cancels: a message that is being routed then is
+	// finished. The stop closes the connection, which ends listen.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(stopping))
 	defer cancel()
 	s.listener = &listener{agent: s.who.ID, key: s.who.KeyID, end: func() { go s.dismiss(ctx) }}
+	// In the hub before the queue is first read: a message that arrives in between is pushed, maybe twice
+	// looked for, and never missed.
 	defer s.hub.add(s.listener)()
 	defer s.core.Roster.Connected(s.who.ID)()
 	defer context.AfterFunc(stopping, func() { s.close(websocket.StatusGoingAway, "the server is stopping") })()
-	// What comes after this is new to the agent, however soon.
+	// Everything after this entry is new; everything before it is backlog, marked as a replay.
 	head, err := s.core.Ledger.Head(ctx)
 	if err != nil {
 		return
@@ -135,6 +142,7 @@ func (s *socket) serve(stopping context.Context) {
 		return
 	}
 	var writing sync.WaitGroup
+	// A push that fails closes the connection, which ends listen.
 	writing.Go(func() { s.push(ctx, head); _ = s.conn.CloseNow() })
 	writing.Go(func() { s.pass(ctx) })
 	s.listen(ctx)
@@ -142,15 +150,15 @@ func (s *socket) serve(stopping context.Context) {
 	writing.Wait()
 }
 
-// dismiss closes a connection whose key is no longer good.
+// dismiss closes the connection if its key is refused by now.
 func (s *socket) dismiss(ctx context.Context) {
 	if _, err := s.authenticate(ctx); err != nil {
 		s.close(closeRefused, word(err))
 	}
 }
 
-// listen reads frames until the connection ends, is idle for too long, or may not be had
-// any more.
+// listen reads frames until the connection ends, is idle for too long, or its key is refused.
+// The key is checked for every frame, from the roster's cache.
 func (s *socket) listen(ctx context.Context) {
 	idle := time.AfterFunc(s.IdleTime, func() { s.close(closeIdle, "idle for too long") })
 	defer idle.Stop()
@@ -174,10 +182,10 @@ func (s *socket) listen(ctx context.Context) {
 	}
 }
 
-// word is the code of an error as the protocol has it.
+// word is the protocol's code of an error, as the reason of a close.
 func word(err error) string { return string(protocolCode(fault.From(err).Code)) }
 
-// handle does what a frame asks for.
+// handle answers one frame. An error is an error frame, and the connection goes on.
 func (s *socket) handle(ctx context.Context, who roster.Identity, text []byte) {
 	f, err := amp.ReadFields(text)
 	if err != nil {
@@ -194,14 +202,15 @@ func (s *socket) handle(ctx context.Context, who roster.Identity, text []byte) {
 		}
 	case "route":
 		s.route(ctx, who, request, f)
-	case "auth": // again, which changes nothing
+	case "auth": // a second one changes nothing
 	default:
 		s.fail(ctx, request, fault.New(fault.InvalidRequest,
 			"There is no frame of type %.40q. There are auth, ping, route and ack.", kind))
 	}
 }
 
-// route sends a message, as POST /v1/route does.
+// route sends a message as POST /v1/route does, against the same limits. request_id is echoed,
+// since other frames arrive between a route and its answer.
 func (s *socket) route(ctx context.Context, who roster.Identity, request string, f *amp.Fields) {
 	data, ok := f.Get("data")
 	if !ok {
@@ -224,7 +233,7 @@ func (s *socket) route(ctx context.Context, who roster.Identity, request string,
 	}
 }
 
-// fail sends an error.
+// fail sends an error frame.
 func (s *socket) fail(ctx context.Context, request string, err error) {
 	e := fault.From(err)
 	out := map[string]any{"type": "error", "error": protocolCode(e.Code), "message": e.Message}
@@ -239,6 +248,7 @@ func (s *socket) fail(ctx context.Context, request string, err error) {
 	}
 }
 
+// write writes one frame, within writeTime.
 func (s *socket) write(ctx context.Context, text []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
@@ -247,8 +257,8 @@ func (s *socket) write(ctx context.Context, text []byte) error {
 
 func (s *socket) close(code websocket.StatusCode, reason string) { _ = s.conn.Close(code, reason) }
 
-// push writes the backlog, which is what the ledger held at head, then what comes, each
-// message once on this connection.
+// push writes the backlog, which is everything up to the entry head, and then new messages, each
+// once on this connection, until ctx ends or a write fails.
 func (s *socket) push(ctx context.Context, head int64) {
 	place := int64(0)
 	_ = s.arrivals.Await(ctx, s.who.ID, func(context.Context) (done bool, err error) {
@@ -257,7 +267,7 @@ func (s *socket) push(ctx context.Context, head int64) {
 	})
 }
 
-// pass writes what is told of messages that the agent has sent.
+// pass writes receipts for messages that the agent sent.
 func (s *socket) pass(ctx context.Context) {
 	for {
 		select {
@@ -271,8 +281,7 @@ func (s *socket) pass(ctx context.Context) {
 	}
 }
 
-// pushPage writes what is in the queue after a place. What was there before the
-// connection is marked as replayed.
+// pushPage writes all messages of the queue after a place, and returns the place of the last.
 func (s *socket) pushPage(ctx context.Context, place, head int64) (int64, error) {
 	for {
 		page, err := s.fetch(ctx, s.who.ID, place, socketPage)
@@ -292,6 +301,8 @@ func (s *socket) pushPage(ctx context.Context, place, head int64) (int64, error)
 	}
 }
 
+// pushOne writes one message and reports the delivery. A replay is not recorded again. The record
+// waits for room in pushed, so that sockets are no faster than the ledger.
 func (s *socket) pushOne(ctx context.Context, p *Pending, replay bool) error {
 	data, err := p.json()
 	if err != nil {
@@ -304,6 +315,7 @@ func (s *socket) pushOne(ctx context.Context, p *Pending, replay bool) error {
 	if err := s.write(ctx, wire.Splice(text, wire.Member{Name: "data", Value: data})); err != nil {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
+	// The sender may wait for this on this node; on another it has its answer already.
 	s.hub.settle(p.ID, ByWebSocket)
 	if replay {
 		return nil

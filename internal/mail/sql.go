@@ -4,13 +4,17 @@ import (
 	"signalbox/internal/store"
 )
 
-// Migrations make the tables. A message lives in the body of the entry seq, once: the
-// queue and the list of messages point to it. mail_words and mail_party, which has the
-// messages of each agent, stand beside the ledger; they follow from it and are not state.
+// Migrations make the tables of mail and of the packages below it.
 //
-// place is the order of the queue: the entry by which the message came into it, and 0 in
-// mail_message when it is not there. Every index costs every message: the messages of a
-// thread are found by the trace of their entries.
+// A message is stored once, in the body of the entry seq; mail_message and mail_queue point to
+// it. place is the order of a queue: the entry that put the message there, and 0 in mail_message
+// for a message in no queue. A queue belongs to an agent, or to another server ("@…").
+//
+// mail_words and mail_party, which lists the messages of each agent, are indexes beside the
+// ledger: words.go fills them later, and a rebuild empties them. Every other index would cost
+// every message; the messages of a thread are found by the trace of their entries.
+//
+// Steps are append only: their digests are checked.
 var Migrations = store.Migrations{Package: "mail", Steps: []string{`
 CREATE TABLE mail_message (
   seq {bigint} PRIMARY KEY,

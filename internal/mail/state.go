@@ -6,17 +6,18 @@ import (
 	"signalbox/internal/mail/amp"
 )
 
-// Trust is how far a recipient may believe who a message is from.
+// Trust is how far the recipient may believe the sender's address. The server sets it when it
+// accepts the message, and it never changes. A client verifies for itself and may go lower.
 type Trust string
 
-// The levels of trust.
+// The levels of trust (MSG-46).
 const (
 	Verified  Trust = "verified"  // signed, by an agent of the recipient's tenant
-	External  Trust = "external"  // signed, by somebody else's agent
+	External  Trust = "external"  // signed, by an agent of another tenant or provider
 	Untrusted Trust = "untrusted" // not signed
 )
 
-// trustOf classifies a message.
+// trustOf classifies a message whose signature, if there is one, has been verified.
 func trustOf(signed bool, sender, recipient amp.Address) Trust {
 	switch {
 	case !signed:
@@ -27,22 +28,23 @@ func trustOf(signed bool, sender, recipient amp.Address) Trust {
 	return External
 }
 
-// The states of a message.
+// The states of a message. It begins as Queued or Held. The last five are final; Delivered is
+// not, since a message that was written to a socket stays in the queue until it is acknowledged.
 const (
 	Queued       = "queued"
-	Delivered    = "delivered"    // pushed; it stays in the queue until it is acknowledged
+	Delivered    = "delivered"    // written to a socket
 	Held         = "quarantined"  // until a person decides
 	Acknowledged = "acknowledged" // the recipient has it
-	Rejected     = "rejected"     // by a person
+	Rejected     = "rejected"     // by a person, or by expiry of the gate
 	Expired      = "expired"
 	Failed       = "failed"        // another provider refuses it
-	Undelivered  = "undeliverable" // the recipient is gone
+	Undelivered  = "undeliverable" // the recipient left or was removed
 )
 
-// statuses lists them.
+// statuses are all states, for the filter of operators.
 var statuses = []string{Queued, Delivered, Held, Acknowledged, Rejected, Expired, Failed, Undelivered}
 
-// The ways in which a message reaches its recipient.
+// The methods of delivery, in answers and in entries.
 const (
 	ByRelay      = "relay"
 	ByWebSocket  = "websocket"
@@ -51,15 +53,14 @@ const (
 	ByMesh       = "mesh"       // to another host of our provider
 )
 
-// calledOut reports whether a message reached its recipient, or who takes it there, by a
-// call of ours, whose answer is the acknowledgement.
+// calledOut reports whether a method is a call of ours, whose answer is the acknowledgement.
 func calledOut(via string) bool { return via == ByWebhook || via == ByFederation || via == ByMesh }
 
-// TTL is how long a message waits in the queue at the most.
+// TTL is how long a message waits in the queue at most (MSG-55).
 const TTL = 7 * 24 * time.Hour
 
-// expiry is when a message leaves the queue: when its sender says, and no later than the
-// queue keeps it.
+// expiry is when a message leaves the queue: when its sender wants, or after TTL if that is
+// earlier.
 func expiry(queued, wanted time.Time) time.Time {
 	most := queued.Add(TTL)
 	if wanted.IsZero() || wanted.After(most) {
@@ -68,11 +69,11 @@ func expiry(queued, wanted time.Time) time.Time {
 	return wanted
 }
 
-// Severity is how bad what was found in a message is.
+// Severity is how strongly the scan suspects a message. It decides together with the policy.
 type Severity int
 
-// The severities: what is low is delivered, what is medium flagged, what is high held
-// for a person, and what is critical refused.
+// The severities (MSG-49): Low is delivered, Medium is delivered with flags, High is held for a
+// person, Critical is refused.
 const (
 	Low Severity = iota
 	Medium
@@ -80,6 +81,6 @@ const (
 	Critical
 )
 
-// severityOf: one kind of trick may be a colleague's way to talk; two together are seldom
-// an accident, and an attack that overrides, extracts and sends away is none.
+// severityOf counts categories. One may be a colleague's way to talk; two together are seldom an
+// accident; a text that overrides, extracts and sends away is an attack.
 func severityOf(categories []string) Severity { return min(Severity(len(categories)), Critical) }

@@ -10,15 +10,17 @@ import (
 )
 
 const (
-	// sweepEvery is how often the queue is looked through for what has expired.
+	// sweepEvery is the pause between two rounds. Polls skip expired messages anyway.
 	sweepEvery = 5 * time.Second
-	sweepStep  = 500
-	// sweepBlobsEvery is after how many rounds the folder of attachments is looked through.
+	// sweepStep bounds one transaction, so that senders do not wait for a sweep.
+	sweepStep = 500
+	// sweepBlobsEvery is the number of rounds, about an hour, between two looks for files that
+	// nothing refers to.
 	sweepBlobsEvery = 720
 )
 
-// sweep takes what has expired out of the queues, and erases payloads that are kept no
-// longer, until ctx ends. One node at a time does it.
+// sweep calls Sweep again and again until ctx ends. It runs on one node at a time, which holds
+// the lease mail.sweep.
 func (m *Mail) sweep(ctx context.Context) error {
 	for round := 0; ctx.Err() == nil; round++ {
 		if err := m.Sweep(ctx); err != nil {
@@ -34,9 +36,11 @@ func (m *Mail) sweep(ctx context.Context) error {
 	return nil
 }
 
-// Sweep does what is due now.
+// Sweep ends expired messages, erases payloads past mail.keep, and ends expired attachments, in
+// steps, until nothing is due. It is safe to run twice: an ended message is not due.
 func (m *Mail) Sweep(ctx context.Context) error {
 	attachments := func(ctx context.Context) (int, error) { return m.Attachments.Expire(ctx, sweepStep) }
+	// Expired messages end before payloads are erased: an ended message starts its time of mail.keep.
 	for _, step := range []func(context.Context) (int, error){m.expire, m.erase, attachments} {
 		for {
 			n, err := step(ctx)
@@ -51,17 +55,19 @@ func (m *Mail) Sweep(ctx context.Context) error {
 	return nil
 }
 
+// due is a message that a step of the sweep has to end or to erase.
 type due struct {
 	id, workspace, thread, status string
 	ended                         int64
 	body                          about
 }
 
-// expire ends a step of messages whose time is over.
+// expire ends one step of expired messages, and returns how many.
 func (m *Mail) expire(ctx context.Context) (n int, err error) {
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		all, err := readDue(tx,
-			`SELECT m.id, m.workspace, m.thread, m.status, m.ended_at, q.seq, q.agent, q.place FROM mail_queue q JOIN mail_message m ON m.seq = q.seq
+			`SELECT m.id, m.workspace, m.thread, m.status, m.ended_at, q.seq, q.agent, q.place FROM mail_queue q
+JOIN mail_message m ON m.seq = q.seq
 WHERE q.expires_at <= $1 ORDER BY q.expires_at LIMIT $2`, tx.Now())
 		for _, d := range all {
 			tx.Append(ledger.Event{
@@ -75,9 +81,9 @@ WHERE q.expires_at <= $1 ORDER BY q.expires_at LIMIT $2`, tx.Now())
 	return n, err
 }
 
-// erase removes the payloads of a step of messages that ended so long ago that they are
-// kept no longer. What is known beside the payload is said once more, so that the tables
-// can still be built without it.
+// erase removes the bodies of one step of messages that ended longer ago than Keep, and returns
+// how many. message.erased repeats their Meta in the same transaction, so that a rebuild does
+// not need the bodies.
 func (m *Mail) erase(ctx context.Context) (n int, err error) {
 	if m.Keep < 0 {
 		return 0, nil // for ever
@@ -106,6 +112,7 @@ WHERE m.ended_at > 0 AND NOT m.erased AND m.ended_at <= $1 ORDER BY m.ended_at L
 	return n, err
 }
 
+// readDue reads one step of messages that are due, by a query for up to a time and a limit.
 func readDue(tx *ledger.Tx, query string, upTo time.Time) ([]due, error) {
 	return store.All(tx.Query, func(scan store.Scan) (d due, err error) {
 		err = scan(&d.id, &d.workspace, &d.thread, &d.status, &d.ended, &d.body.Seq, &d.body.Agent, &d.body.Place)
@@ -113,6 +120,7 @@ func readDue(tx *ledger.Tx, query string, upTo time.Time) ([]due, error) {
 	}, query, upTo.UnixMicro(), sweepStep)
 }
 
+// readMeta reads the Meta of a message from its entry, while the body is still there.
 func readMeta(tx *ledger.Tx, seq int64) (Meta, error) {
 	var row ledger.Row
 	if err := tx.QueryRow("SELECT "+ledger.EntryColumns+" FROM "+ledger.EntryTable+" WHERE e.seq = $1", []any{seq},

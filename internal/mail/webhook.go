@@ -10,15 +10,16 @@ import (
 	"signalbox/internal/roster"
 )
 
-// webhookSender calls the webhooks of agents. The delivery holds a message's id; what is
-// sent is read when it is sent, so that a message that was fetched meanwhile is not sent.
+// webhookSender is the outbox's sender for webhooks of agents. A delivery holds the id of a
+// message; the message is read when the call is made, and not sent if it has left the queue.
 type webhookSender struct{ *Mail }
 
-// webhookPauses are how long to wait after the first and the second call that failed; after
-// the third the message stays in the queue, where the agent can fetch it.
+// webhookPauses are the pauses after the first and the second failed call (MSG-65). After the
+// third the outbox gives up, and the message waits in the queue for a poll.
 var webhookPauses = []time.Duration{30 * time.Second, 120 * time.Second}
 
-// Send makes one call.
+// Send makes one call. The address and the secret are those of the agent's profile at this
+// moment, not of the moment when the message was sent.
 func (s webhookSender) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	id := string(a.Payload)
 	p, who, err := s.load(ctx, a, id)
@@ -44,11 +45,13 @@ func (s webhookSender) Send(ctx context.Context, a deliver.Attempt) deliver.Resu
 	if err != nil {
 		return deliver.Result{Verdict: deliver.Hopeless, Class: "internal", Text: "The message cannot be written."}
 	}
-	a.Target, a.Method, a.Payload, a.Secret, a.Header = profile.WebhookURL, http.MethodPost, body, secret, map[string]string{"X-AMP-Message-Id": id}
+	a.Target, a.Method, a.Payload, a.Secret = profile.WebhookURL, http.MethodPost, body, secret
+	a.Header = map[string]string{"X-AMP-Message-Id": id}
 	r := s.core.Outbox.Post(ctx, a)
 	switch {
 	case r.Verdict == deliver.Succeeded:
-		// The receiver has it: that is its acknowledgement.
+		// MSG-65: a 2xx is the acknowledgement. If it cannot be recorded the call is repeated,
+		// with the same id.
 		if _, err := s.Ack(ctx, who, ByWebhook, id); err != nil {
 			return deliver.Result{Class: "internal", Text: "The receiver has the message, and that could not be recorded."}
 		}
@@ -60,7 +63,8 @@ func (s webhookSender) Send(ctx context.Context, a deliver.Attempt) deliver.Resu
 	return r
 }
 
-// load reads the message if it still waits, and who it is for.
+// load reads the message and its recipient. The message is nil if it has left the queue, or if
+// the recipient is gone or suspended.
 func (s webhookSender) load(ctx context.Context, a deliver.Attempt, id string) (*Pending, roster.Identity, error) {
 	who, err := s.core.Roster.Find(ctx, a.Target)
 	if fault.Is(err, fault.NotFound) || err == nil && who.Suspended {

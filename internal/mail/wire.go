@@ -10,20 +10,21 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Answer is what a sender hears about a message.
+// Answer is the answer to a sender. The message is stored, whatever Status says: delivered means
+// that a push or a call succeeded within the sender's wait, queued that it did not yet.
 type Answer struct {
 	ID           string   `json:"id"`
 	Status       string   `json:"status"` // delivered, queued, failed or quarantined
-	Method       string   `json:"method"` // websocket, webhook, relay or mesh
+	Method       string   `json:"method"` // websocket, webhook, relay, mesh or federation
 	DeliveredAt  string   `json:"delivered_at,omitzero"`
 	QueuedAt     string   `json:"queued_at,omitzero"`
-	RemoteHost   string   `json:"remote_host,omitzero"` // of the mesh
+	RemoteHost   string   `json:"remote_host,omitzero"` // the host of the mesh that it goes to
 	QuarantineID string   `json:"quarantine_id,omitzero"`
 	GateID       string   `json:"gate_id,omitzero"`
 	Warnings     []string `json:"warnings,omitempty"`
 }
 
-// Accepted is the answer to another provider.
+// Accepted is the answer to another provider whose message was stored.
 type Accepted struct {
 	Accepted  bool   `json:"accepted"`
 	ID        string `json:"id"`
@@ -31,8 +32,8 @@ type Accepted struct {
 	Method    string `json:"method"`
 }
 
-// Security is what a recipient should know of a message before it believes it. It stands
-// beside the message, never in it: the payload is as it was signed.
+// Security is what a recipient should know before it believes a message. MSG-47: it stands
+// beside the message, never in it, since the payload is signed. Wrapped is always false.
 type Security struct {
 	Trust          Trust    `json:"trust"`
 	InjectionFlags []string `json:"injection_flags"`
@@ -40,7 +41,8 @@ type Security struct {
 	VerifiedAt     string   `json:"verified_at,omitzero"`
 }
 
-// Pending is a message as its recipient gets it.
+// Pending is a message in a queue, as its recipient gets it. Reading one changes nothing; it is
+// removed by its id (Ack).
 type Pending struct {
 	amp.Message
 
@@ -49,12 +51,12 @@ type Pending struct {
 	ExpiresAt time.Time
 	Security  Security
 
-	place, seq int64
-	sender     string // the agent's id
-	receipt    bool   // the sender wants to hear of the delivery
+	place, seq int64  // its place in the queue, and its entry
+	sender     string // the sender's agent id, "" if it is not an agent of ours
+	receipt    bool   // the sender asked for a receipt of the delivery
 }
 
-// json is the message as the recipient's calls are answered with it.
+// json is the message as a poll or a socket delivers it, with the payload byte for byte.
 func (p *Pending) json() ([]byte, error) {
 	head, err := wire.Marshal(struct {
 		ID       string       `json:"id"`
@@ -76,14 +78,15 @@ func (p *Pending) json() ([]byte, error) {
 	), nil
 }
 
-// Page is what waits for an agent, the oldest first.
+// Page is one page of an agent's queue, oldest first.
 type Page struct {
 	Messages  []Pending
-	Remaining int64 // how many wait after these
-	Next      int64 // where the next page begins
+	Remaining int64 // messages after this page
+	Next      int64 // the place of the last message, which the next page begins after
 }
 
-// JSON is the answer of the pending call, with every message as it came.
+// JSON is the answer to a poll. It is put together by hand, since payloads must not be encoded
+// again.
 func (p *Page) JSON() ([]byte, error) {
 	out := []byte(`{"messages":[`)
 	for i := range p.Messages {
@@ -104,7 +107,7 @@ func (p *Page) JSON() ([]byte, error) {
 	return append(strconv.AppendInt(out, p.Next, 10), `"}`...), nil
 }
 
-// firstLine is a text cut to one line of at most so many characters.
+// firstLine is the first line of a text, cut to at most so many characters.
 func firstLine(text string, most int) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	if utf8.RuneCountInString(line) > most {

@@ -12,21 +12,22 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Words are found in steps: a transaction for each message would take as long from the
-// sending as the sending itself. A step is short enough for the ledger to have all of it in
-// memory.
+// Words are indexed in steps: a transaction for each message would cost as much as sending it.
+// A step is short enough for the ledger to have all of its entries in memory.
 const (
 	wordsEvery = 75 * time.Millisecond
 	wordsStep  = 200
 )
 
+// hasWords selects the entries that findWords follows.
 func hasWords(kind string) bool { return kind == kindRouted || kind == kindErased }
 
-// findWords lets messages be found by the words in their subject and text. What is
-// erased is found no longer. It follows the ledger, so that sending does not wait for it.
+// findWords indexes messages by the words of subject and text, and by their agents, and removes
+// the words of erased ones. It follows the ledger, so that no sender waits for it. It may get the
+// same entries twice.
 func (m *Mail) findWords(ctx context.Context, entries []ledger.Entry) error {
 	if len(entries) < wordsStep {
-		defer clock.Pause(ctx, wordsEvery) // so that the next have gathered by then
+		defer clock.Pause(ctx, wordsEvery) // let some messages gather for the next step
 	}
 	ours := slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool { return e.Body == nil })
 	if len(ours) == 0 {
@@ -37,7 +38,7 @@ func (m *Mail) findWords(ctx context.Context, entries []ledger.Entry) error {
 		return err
 	}
 	defer tx.Rollback()
-	// After a crash the same may come again.
+	// After a crash the same entries come again.
 	m.core.DB.DropWords(tx, "mail_words", ours[0].Seq, ours[len(ours)-1].Seq)
 	var parties []party
 	for i := range ours {
@@ -52,7 +53,8 @@ func (m *Mail) findWords(ctx context.Context, entries []ledger.Entry) error {
 	return err
 }
 
-// indexEntry finds the words of a message, or forgets them, and says whose messages they are.
+// indexEntry indexes the words of one entry, or removes them, and returns the rows of mail_party
+// that it makes.
 func (m *Mail) indexEntry(tx *store.Tx, e *ledger.Entry) (parties []party, err error) {
 	if e.Kind == kindErased {
 		var b erased
@@ -73,7 +75,8 @@ func (m *Mail) indexEntry(tx *store.Tx, e *ledger.Entry) (parties []party, err e
 	return b.Meta.parties(e.Seq), nil
 }
 
-// readRouted reads a message for who follows the ledger: what it is about, and its text.
+// readRouted reads Meta and text of a message for a follower of the ledger: from memory on the
+// node that wrote it, else from the body, of which the rest of the payload is skipped.
 func readRouted(e *ledger.Entry) (*routed, error) {
 	if b, ok := e.Value().(*routed); ok {
 		return b, nil
@@ -87,30 +90,29 @@ func readRouted(e *ledger.Entry) (*routed, error) {
 	if err := wire.UnmarshalPart(e.Body, &b); err != nil {
 		return nil, err
 	}
-	text, _ := wire.Text(b.Payload.Message) // it was text when it came
+	text, _ := wire.Text(b.Payload.Message) // ReadDraft has checked that it is text
 	return &routed{Meta: b.Meta, text: text}, nil
 }
 
-// party is a row of mail_party: who has sent or got a message.
+// party is a row of mail_party: an agent that sent or received a message.
 type party struct {
 	agent string
 	seq   int64
 }
 
-// parties are those of a message that are agents of ours.
+// parties are the rows of a message, one for each side that is an agent of ours.
 func (m *Meta) parties(seq int64) []party {
 	all := []party{{m.Sender, seq}, {m.Recipient, seq}}
 	return slices.DeleteFunc(all, func(p party) bool { return p.agent == "" })
 }
 
-// partyRows is how many rows one statement inserts.
+// partyRows is how many rows one statement inserts; the rest go one by one.
 const partyRows = 32
 
 var insertParties = "INSERT INTO mail_party (agent, seq) VALUES " + store.RowMarks(partyRows,
 	2) + " ON CONFLICT DO NOTHING"
 
-// addParties lets messages be found by the agents that have sent and got them. What is in
-// order touches each page once.
+// addParties inserts rows of mail_party, sorted, so that each page of the table is touched once.
 func addParties(tx *store.Tx, all []party) {
 	slices.SortFunc(all, func(a, b party) int { return cmp.Or(cmp.Compare(a.agent, b.agent), cmp.Compare(a.seq, b.seq)) })
 	for ; len(all) >= partyRows; all = all[partyRows:] {

@@ -1,5 +1,4 @@
-// Package blobtest starts a real store that speaks S3, for tests. It knows nothing of what
-// they put there.
+// Package blobtest starts a real S3 server for tests. It knows nothing of what they store there.
 package blobtest
 
 import (
@@ -14,8 +13,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// S3 starts versitygw over a folder of the test's own, and says where its bucket is. The
-// script test-tools installs it.
+// S3 starts versitygw over a folder of the test's own, and returns its bucket. The server ends with
+// the test. Without the program, which the script test-tools installs, the test is skipped; under CI
+// that is a failure.
 func S3(t testing.TB) blob.S3 {
 	t.Helper()
 	program, err := exec.LookPath("versitygw")

@@ -10,15 +10,17 @@ import (
 	"signalbox/internal/mail/bus"
 )
 
+// newBus is `mail bus`, which runs until it is interrupted. With --no-mail it needs no folder of an agent;
+// then the entity has to be configured.
 func (m *commands) newBus() *command.Command {
 	c := &command.Command{
 		Use:   "bus",
-		Short: "Let the processes that make up the agent talk to one another, and to its mail", Args: command.NoArguments(),
-		Long: "Serves the local bus of the protocol until it is interrupted: JSON-RPC 2.0, a message a\n" +
-			"line, on a Unix socket. A component registers with bus.register, finds others with\n" +
-			"bus.discover, and writes to them with bus.send, bus.broadcast and bus.publish; amp.send\n" +
-			"sends mail, and mail that comes is published to amp.inbound. Settings are in bus.json;\n" +
-			"AMP_BUS_CONFIG, AMP_BUS_SOCKET and AMP_BUS_ENTITY say others.",
+		Short: "Serve the local bus, on which the processes of an agent share messages and mail", Args: command.NoArguments(),
+		Long: "Serves the local bus of the protocol until it is interrupted: JSON-RPC 2.0 over a Unix\n" +
+			"socket, one message a line. A component registers with bus.register, finds others with\n" +
+			"bus.discover, and sends with bus.send, bus.broadcast and bus.publish. amp.send sends mail,\n" +
+			"and mail that arrives is published to the topic amp.inbound. Settings are in bus.json;\n" +
+			"AMP_BUS_CONFIG, AMP_BUS_SOCKET and AMP_BUS_ENTITY override them.",
 	}
 	alone := c.Flags().Bool("no-mail", false, "without the gateway to mail")
 	c.RunE = func(c *command.Command, _ []string) error {

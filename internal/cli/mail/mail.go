@@ -1,6 +1,20 @@
-// Package mail is `signalbox mail`: what an agent does with its mail (AMP v0.1.2), on its own folder
-// and with any provider. It stands on mail/mailbox, which has the folder, the keys and the protocol;
-// here are flags and what is printed. It does not call the operators' API.
+// Package mail is `signalbox mail`: the commands of an agent for its mail (AMP v0.1.2), on its own
+// folder and with any provider.
+//
+// Everything that matters is in mail/mailbox: the folder, the keys, the protocol. This package has
+// flags, arguments and output, and decides nothing. It does not call the operators' API and needs no
+// operator's token; an agent runs these commands itself.
+//
+// # Output
+//
+// Every command prints a table or a sentence, and with --json one JSON value with stable members.
+// What a sender or a provider wrote goes through output.Printable or output.Lines before it reaches a
+// terminal. The text of a message is shown as mailbox.Message.Text makes it, in its wrapper.
+//
+// # Files
+//
+// mail.go has the group and the commands about the agent itself, send.go those that send, read.go
+// those that fetch and show, bus.go the local bus.
 package mail
 
 import (
@@ -16,27 +30,30 @@ import (
 	"signalbox/internal/mail/mailbox"
 )
 
-// commands are the commands of an agent that has mail, on its own folder.
+// commands is what all commands of the group share: the program, and the flags --agent and --dir.
+// Commands run one at a time in a process, so it needs no lock.
 type commands struct {
 	*command.App
 	where mailbox.Where
 }
 
-// New is the group of commands `mail`.
+// New makes the group of commands `mail`, for package cli.
 func New(a *command.App) *command.Command {
 	m := &commands{App: a}
 	c := command.Group("mail", "Send and receive mail as an agent (AMP v0.1.2), with any provider",
 		m.newInit(), m.newRegister(), m.newStatus(), m.newSend(), m.newFetch(), m.newInbox(), m.newRead(), m.newReply(),
 		m.newRemove(), m.newDownload(), m.newRotate(), m.newTrust(), m.newBus())
-	c.Long = c.Short + ".\n\nThe agent's keys, addresses and messages are files in ~/.agent-messaging, which other\n" +
-		"clients of the protocol share. With several agents there, --agent or CLAUDE_AGENT_NAME\n" +
-		"says which; --dir or AMP_DIR names a folder of its own."
+	c.Long = c.Short + ".\n\nThe agent's keys, addresses and messages are files in ~/.agent-messaging, a folder that\n" +
+		"all clients of the protocol share. If it has several agents, choose one with --agent or\n" +
+		"CLAUDE_AGENT_NAME. --dir or AMP_DIR is a folder for one agent alone."
 	flags := c.PersistentFlags()
 	flags.StringVar(&m.where.Agent, "agent", "", "the agent's name (CLAUDE_AGENT_NAME)")
 	flags.StringVar(&m.where.Dir, "dir", "", "the agent's own folder (AMP_DIR)")
 	return c
 }
 
+// open reads the agent's folder that flags and environment name. An agent that does not exist is
+// fault.NotFound.
 func (m *commands) open() (*mailbox.Box, error) {
 	where, err := m.where.FromEnvironment()
 	if err != nil {
@@ -45,7 +62,7 @@ func (m *commands) open() (*mailbox.Box, error) {
 	return mailbox.Open(where)
 }
 
-// identity is what init and status print of an agent.
+// identity is the part of an agent that init, rotate and status print.
 type identity struct {
 	Name        string `json:"name"`
 	Tenant      string `json:"tenant"`
@@ -54,13 +71,16 @@ type identity struct {
 	Dir         string `json:"dir"`
 }
 
+// identityOf has no keys: what is printed can end up in a log.
 func identityOf(b *mailbox.Box) identity {
 	return identity{b.Name, b.Tenant, b.Address, b.Fingerprint(), b.Dir}
 }
 
+// newInit is `mail init`: keys and a folder, without asking any provider. Most people use register, which
+// does both.
 func (m *commands) newInit() *command.Command {
 	c := &command.Command{
-		Use: "init [NAME]", Short: "Make an agent's folder with a pair of keys", Args: command.AtMost(1, "at most one NAME"),
+		Use: "init [NAME]", Short: "Create an agent's folder with a key pair", Args: command.AtMost(1, "at most one NAME"),
 	}
 	name := c.Flags().StringP("name", "n", "", "the agent's name")
 	tenant := c.Flags().StringP("tenant", "t", "", "the tenant to register with")
@@ -77,6 +97,8 @@ func (m *commands) newInit() *command.Command {
 	return m.WithJSON(c)
 }
 
+// init creates the folder. The name is the argument, --agent, CLAUDE_AGENT_NAME, or the name of the
+// folder, in this order.
 func (m *commands) init(name, tenant string) (*mailbox.Box, error) {
 	where, err := m.where.FromEnvironment()
 	if err != nil {
@@ -91,9 +113,10 @@ func (m *commands) init(name, tenant string) (*mailbox.Box, error) {
 	return mailbox.Init(where, name, tenant)
 }
 
+// newRegister is `mail register`: an address with a provider, in a folder that is created if necessary.
 func (m *commands) newRegister() *command.Command {
 	c := &command.Command{
-		Use: "register [NAME]", Short: "Get the agent an address with a provider",
+		Use: "register [NAME]", Short: "Register the agent with a provider, for an address",
 		Long: "Registers the agent with the server that --server or the data folder names, or with the\n" +
 			"provider in --provider. An agent that has no folder yet gets one.",
 		Args: command.AtMost(1, "at most one NAME"),
@@ -102,11 +125,11 @@ func (m *commands) newRegister() *command.Command {
 	flags := c.Flags()
 	name := flags.StringP("name", "n", "", "the agent's name")
 	provider := flags.StringP("provider", "p", "", "the provider's domain, such as crabmail.ai")
-	flags.StringVarP(&j.Tenant, "tenant", "t", "", "the tenant; the provider's own by default")
-	flags.StringVarP(&j.UserKey, "user-key", "k", "", "an owner's key, uk_…")
+	flags.StringVarP(&j.Tenant, "tenant", "t", "", "the tenant; by default the one that the provider suggests")
+	flags.StringVarP(&j.UserKey, "user-key", "k", "", "an owner's key, uk_…, or an operator's token")
 	flags.StringVar(&j.Invite, "invite", "", "an invite code")
-	flags.StringVar(&j.Alias, "alias", "", "a name for people to read")
-	flags.BoolVar(&j.Again, "again", false, "get a new API key for an address that the agent has")
+	flags.StringVar(&j.Alias, "alias", "", "a display name")
+	flags.BoolVar(&j.Again, "again", false, "get a new API key for an existing address")
 	c.RunE = func(c *command.Command, args []string) error {
 		var err error
 		if j.Server, err = m.provider(*provider); err != nil {
@@ -128,7 +151,8 @@ func (m *commands) newRegister() *command.Command {
 	return m.WithJSON(c)
 }
 
-// provider is the address to register with.
+// provider is the address of the provider to register with: --server, else https and the domain of
+// --provider, else SIGNALBOX_SERVER, AMP_MAESTRO_URL, or the server of the data folder.
 func (m *commands) provider(domain string) (string, error) {
 	if domain != "" && m.Server == "" {
 		return "https://" + domain, nil
@@ -140,7 +164,7 @@ func (m *commands) provider(domain string) (string, error) {
 	return m.Address()
 }
 
-// as is how a command says which agent it is for, if there are several.
+// as is the command to suggest for the same agent: with --dir or --agent if they were used.
 func (m *commands) as(b *mailbox.Box) string {
 	switch {
 	case m.where.Dir != "":
@@ -151,7 +175,8 @@ func (m *commands) as(b *mailbox.Box) string {
 	return "signalbox mail"
 }
 
-// openOrInit is the agent's folder, made if it is not there.
+// openOrInit opens the agent's folder, and creates it if it does not exist. A folder that belongs to
+// an agent of another name is an error: registering it again would mix two identities.
 func (m *commands) openOrInit(name, tenant string) (*mailbox.Box, error) {
 	if name != "" && m.where.Dir == "" && os.Getenv("AMP_DIR") == "" {
 		m.where.Agent = strings.ToLower(name)
@@ -166,7 +191,7 @@ func (m *commands) openOrInit(name, tenant string) (*mailbox.Box, error) {
 	return b, err
 }
 
-// status is what `mail status` prints.
+// status is what `mail status` prints. Damaged are files of the inbox that cannot be read.
 type status struct {
 	identity
 	Unread        int            `json:"unread"`
@@ -175,6 +200,7 @@ type status struct {
 	Registrations []registration `json:"registrations"`
 }
 
+// registration is a registration with what its provider answered just now.
 type registration struct {
 	mailbox.Registration
 	Reachable bool   `json:"reachable"`
@@ -182,9 +208,11 @@ type registration struct {
 	Error     string `json:"error,omitempty"`
 }
 
+// newStatus is `mail status`. It asks every provider; one that does not answer is a row with the reason,
+// and no failure of the command.
 func (m *commands) newStatus() *command.Command {
 	c := &command.Command{
-		Use: "status", Short: "Show who the agent is, its addresses, and what waits for it", Args: command.NoArguments(),
+		Use: "status", Short: "Show the agent, its addresses, and how many messages wait", Args: command.NoArguments(),
 	}
 	c.RunE = func(c *command.Command, _ []string) error {
 		b, err := m.open()
@@ -214,6 +242,7 @@ func (m *commands) newStatus() *command.Command {
 	return m.WithJSON(c)
 }
 
+// print is the table of status. "?" stands for a count that is unknown.
 func (s status) print(w output.Printer) {
 	w.Print("agent        %s\nfolder       %s\nfingerprint  %s\ninbox        %d unread of %d",
 		s.Name, s.Dir, s.Fingerprint, s.Unread, s.Messages)
@@ -232,13 +261,15 @@ func (s status) print(w output.Printer) {
 		[]string{"ADDRESS", "PROVIDER", "WAITING", "STATE"}, rows)
 }
 
+// newTrust is `mail trust`: a person accepts the new key of a sender. It is a command of its own, and not
+// a flag of read, so that no agent does it in passing.
 func (m *commands) newTrust() *command.Command {
 	c := &command.Command{
 		Use:   "trust ADDRESS",
-		Short: "Believe a sender that has come with another key than it had", Args: command.Exactly(1, "ADDRESS"),
+		Short: "Accept the new key of a sender", Args: command.Exactly(1, "ADDRESS"),
 		Long: "The key of a sender is remembered from its first message on, and mail that is signed with\n" +
-			"another is untrusted. When the sender tells you, by another way, that it has changed its\n" +
-			"key, this takes the new one; mail that comes from then on is believed.",
+			"another key is untrusted. Ask the sender, by another channel, whether the new key is its\n" +
+			"own. Then accept it with this command: mail that you fetch from then on is trusted.",
 	}
 	c.RunE = func(_ *command.Command, args []string) error {
 		b, err := m.open()
@@ -256,13 +287,15 @@ func (m *commands) newTrust() *command.Command {
 	return m.WithJSON(c)
 }
 
+// newRotate is `mail rotate`: new keys with all providers. It can be repeated after a failure, and
+// continues where it stopped.
 func (m *commands) newRotate() *command.Command {
 	c := &command.Command{
-		Use: "rotate", Short: "Give the agent new keys, and tell its providers", Args: command.NoArguments(),
-		Long: "Makes a new pair of keys, proves to every provider with the old key that the new one is\n" +
-			"the agent's, and uses it from then on. If a provider cannot be reached, run it again later.",
+		Use: "rotate", Short: "Replace the agent's keys, with all its providers", Args: command.NoArguments(),
+		Long: "Makes a new key pair, proves to every provider with the old key that the new one is the\n" +
+			"agent's, and uses it from then on. If a provider cannot be reached, run it again later.",
 	}
-	api := c.Flags().Bool("api-key", false, "get new API keys instead; the old ones work for some time")
+	api := c.Flags().Bool("api-key", false, "replace the API keys instead; the old ones work for some time")
 	c.RunE = func(c *command.Command, _ []string) error {
 		b, err := m.open()
 		if err != nil {

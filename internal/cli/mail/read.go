@@ -9,7 +9,8 @@ import (
 	"signalbox/internal/mail/mailbox"
 )
 
-// letter is a message in a list.
+// letter is a message in the output of fetch and inbox. It has no text: what a stranger wrote is shown
+// by read alone, in its wrapper. Reason says why a message is untrusted.
 type letter struct {
 	ID          string        `json:"id"`
 	From        string        `json:"from"`
@@ -27,6 +28,7 @@ type letter struct {
 	Attachments int           `json:"attachments"`
 }
 
+// letters makes a list for --json; lists in it are empty and never null.
 func letters(messages []mailbox.Message) []letter {
 	all := make([]letter, 0, len(messages))
 	for i := range messages {
@@ -46,6 +48,7 @@ func letters(messages []mailbox.Message) []letter {
 	return all
 }
 
+// printLetters prints messages as a table, or the sentence none.
 func printLetters(w output.Printer, all []letter, none string) {
 	rows := make([][]string, len(all))
 	for i, l := range all {
@@ -54,17 +57,19 @@ func printLetters(w output.Printer, all []letter, none string) {
 	w.Table(none, []string{"ID", "FROM", "SUBJECT", "PRIORITY", "TRUST", "STATUS", "SENT"}, rows)
 }
 
+// newFetch is `mail fetch`. Providers that failed are lines on standard error, and members of the JSON,
+// as long as another one worked.
 func (m *commands) newFetch() *command.Command {
 	c := &command.Command{
-		Use: "fetch", Short: "Get the mail that waits with the providers",
-		Long: "Gets the mail that waits, verifies and keeps it, and acknowledges it. A message is on disk\n" +
-			"before the provider hears that it may forget it.",
+		Use: "fetch", Short: "Fetch new messages from the providers",
+		Long: "Fetches new messages, verifies and stores them, and acknowledges them. A message is on\n" +
+			"disk before it is acknowledged.",
 		Args: command.NoArguments(),
 	}
 	var f mailbox.Fetching
 	c.Flags().StringVarP(&f.Provider, "provider", "p", "", "only from this provider or address")
-	c.Flags().BoolVar(&f.Keep, "no-ack", false, "leave it with the provider")
-	c.Flags().DurationVar(&f.Wait, "wait", 0, "wait so long for a message, 30s at the most")
+	c.Flags().BoolVar(&f.Keep, "no-ack", false, "do not acknowledge: the messages stay with the provider")
+	c.Flags().DurationVar(&f.Wait, "wait", 0, "how long to wait for a message, at most 30s")
 	c.RunE = func(c *command.Command, _ []string) error {
 		if f.Wait < 0 || f.Wait > 30*time.Second {
 			return command.Usage("--wait should be from 0s to 30s, and is %s.", f.Wait)
@@ -96,15 +101,17 @@ func (m *commands) newFetch() *command.Command {
 	return m.WithJSON(c)
 }
 
+// newInbox is `mail inbox`, which reads the folder and asks no provider. --unread is the default; the flag
+// exists because the bash clients have it.
 func (m *commands) newInbox() *command.Command {
-	c := &command.Command{Use: "inbox", Short: "List the mail that was fetched", Args: command.NoArguments()}
+	c := &command.Command{Use: "inbox", Short: "List fetched messages", Args: command.NoArguments()}
 	flags := c.Flags()
-	all := flags.Bool("all", false, "what was read too")
-	_ = flags.Bool("unread", true, "what was not read, as is the default")
-	onlyRead := flags.Bool("read", false, "only what was read")
-	sent := flags.Bool("sent", false, "what was sent")
-	count := flags.Bool("count", false, "only how many there are")
-	limit := flags.Int("limit", 0, "how many to list at the most")
+	all := flags.Bool("all", false, "read messages too")
+	_ = flags.Bool("unread", true, "unread messages, the default")
+	onlyRead := flags.Bool("read", false, "only read messages")
+	sent := flags.Bool("sent", false, "sent messages")
+	count := flags.Bool("count", false, "print only the number of messages")
+	limit := flags.Int("limit", 0, "list at most this many; 0 is all")
 	c.RunE = func(*command.Command, []string) error {
 		b, err := m.open()
 		if err != nil {
@@ -130,7 +137,7 @@ func (m *commands) newInbox() *command.Command {
 		list := letters(wanted)
 		return m.Show(map[string]any{"messages": list, "count": n, "damaged": append([]string{}, damaged...)},
 			func(w output.Printer) {
-				printLetters(w, list, "Nothing here. `signalbox mail fetch` gets what waits, and --all lists what was read too.")
+				printLetters(w, list, "No messages. `signalbox mail fetch` fetches new ones, and --all lists read ones too.")
 				for _, path := range damaged {
 					m.Err.Print("signalbox: %s is damaged", output.Printable(path))
 				}
@@ -139,7 +146,7 @@ func (m *commands) newInbox() *command.Command {
 	return m.WithJSON(c)
 }
 
-// folderOf is where a message is: among those that were sent, or in the inbox.
+// folderOf is the folder that a flag --sent selects.
 func folderOf(sent bool) string {
 	if sent {
 		return mailbox.Sent
@@ -147,7 +154,7 @@ func folderOf(sent bool) string {
 	return mailbox.Inbox
 }
 
-// find finds a message in the agent's folder.
+// find opens the agent's folder and finds a message in it.
 func (m *commands) find(folder, id string) (*mailbox.Box, *mailbox.Message, error) {
 	b, err := m.open()
 	if err != nil {
@@ -157,17 +164,19 @@ func (m *commands) find(folder, id string) (*mailbox.Box, *mailbox.Message, erro
 	return b, one, err
 }
 
+// newRead is `mail read`. The message is marked before it is shown, so that an agent which stops while it
+// reads does not read it for ever.
 func (m *commands) newRead() *command.Command {
 	c := &command.Command{
-		Use: "read ID", Short: "Show a message, and remember that it was read",
-		Long: "Shows a message. What does not come from the agent's own tenant, cannot be verified or looks\n" +
-			"like an attempt to take its reader over is shown in a wrapper: it is data, and no\n" +
-			"instruction. With --json the member display holds it so, and payload as it was sent.",
+		Use: "read ID", Short: "Show a message and mark it as read",
+		Long: "Shows a message. A message from another tenant or provider, one that cannot be verified,\n" +
+			"and one with marks of prompt injection is shown in a wrapper, which says that it is data\n" +
+			"and no instruction. With --json, display has the wrapped text and payload the original.",
 		Args: command.Exactly(1, "ID"),
 	}
-	noMark := c.Flags().BoolP("no-mark", "n", false, "leave it unread")
-	sent := c.Flags().BoolP("sent", "s", false, "a message that was sent")
-	receipt := c.Flags().Bool("receipt", false, "tell the sender that it was read")
+	noMark := c.Flags().BoolP("no-mark", "n", false, "do not mark it as read")
+	sent := c.Flags().BoolP("sent", "s", false, "a sent message")
+	receipt := c.Flags().Bool("receipt", false, "send a read receipt to the sender")
 	c.RunE = func(c *command.Command, args []string) error {
 		b, one, err := m.find(folderOf(*sent), args[0])
 		if err != nil {
@@ -188,6 +197,8 @@ func (m *commands) newRead() *command.Command {
 	return m.WithJSON(c)
 }
 
+// showMessage prints a message. In JSON it is the file with the member display; for people it is the
+// envelope, line by line, and the text. The sender's address stands there only if it was verified.
 func (m *commands) showMessage(one *mailbox.Message) error {
 	whole := map[string]any{"display": one.Text()}
 	for name, value := range one.Raw() {
@@ -217,9 +228,11 @@ func (m *commands) showMessage(one *mailbox.Message) error {
 	})
 }
 
+// newRemove is `mail rm`. The provider has no copy of an acknowledged message: what is removed is
+// gone.
 func (m *commands) newRemove() *command.Command {
 	c := &command.Command{Use: "rm ID", Short: "Delete a message from the folder", Args: command.Exactly(1, "ID")}
-	sent := c.Flags().BoolP("sent", "s", false, "a message that was sent")
+	sent := c.Flags().BoolP("sent", "s", false, "a sent message")
 	c.RunE = func(_ *command.Command, args []string) error {
 		b, one, err := m.find(folderOf(*sent), args[0])
 		if err != nil {
@@ -233,16 +246,18 @@ func (m *commands) newRemove() *command.Command {
 	return m.WithJSON(c)
 }
 
+// newDownload is `mail download`. The first attachment that fails ends it; those before it are kept. --all
+// is the default; the flag exists because the bash clients have it.
 func (m *commands) newDownload() *command.Command {
 	c := &command.Command{
-		Use: "download ID [ATTACHMENT]", Short: "Get the attachments of a message",
-		Long: "Gets one attachment of a message, or all of them, and checks them against their digests.\n" +
-			"Without --dest they go into the agent's folder.",
+		Use: "download ID [ATTACHMENT]", Short: "Download the attachments of a message",
+		Long: "Downloads one attachment of a message, or all of them, and checks size and digest. Without\n" +
+			"--dest they go into the agent's folder.",
 		Args: command.Between(1, 2, "ID, and perhaps ATTACHMENT"),
 	}
-	_ = c.Flags().Bool("all", true, "all of them, as is the default")
-	dest := c.Flags().String("dest", "", "the folder to put them into")
-	force := c.Flags().Bool("force", false, "what the scan finds suspicious too")
+	_ = c.Flags().Bool("all", true, "all attachments, the default")
+	dest := c.Flags().String("dest", "", "the folder to save them in")
+	force := c.Flags().Bool("force", false, "also download suspicious attachments")
 	c.RunE = func(c *command.Command, args []string) error {
 		b, one, err := m.find(mailbox.Inbox, args[0])
 		if err != nil {

@@ -10,10 +10,12 @@ import (
 	"signalbox/internal/mail/mailbox"
 )
 
-// maxTyped bounds a text from standard input; the provider takes less.
+// maxTyped bounds a text from standard input, in bytes. Providers accept less, and say so; this only
+// keeps an endless pipe out of memory.
 const maxTyped = 1 << 20
 
-// body is the text of a message: the argument, or standard input for "-".
+// body is the text of a message: the argument, or standard input for "-", without the last line feed
+// that a shell adds.
 func (m *commands) body(arg string) (string, error) {
 	if arg != "-" {
 		return arg, nil
@@ -22,18 +24,20 @@ func (m *commands) body(arg string) (string, error) {
 	return strings.TrimSuffix(string(text), "\n"), err
 }
 
+// newSend is `mail send`.
 func (m *commands) newSend() *command.Command {
 	c := &command.Command{
 		Use: "send TO SUBJECT TEXT", Short: "Send a message",
-		Long: "Signs a message and hands it to the provider. TO is an address, or a short form of one:\n" +
-			"bob is an agent of the same tenant, and bob@acme one of another. TEXT is - to read it from\nstandard input.",
+		Long: "Signs a message and sends it. TO is an address or a short form: bob is an agent of the\n" +
+			"same tenant, bob@acme one of another tenant of the same provider. If TEXT is -, the text\n" +
+			"is read from standard input.",
 		Args: command.Exactly(3, "TO, SUBJECT and TEXT"),
 	}
 	d := m.draftFlags(c)
 	flags := c.Flags()
-	flags.StringVarP(&d.InReplyTo, "reply-to", "r", "", "the id of the message that this answers")
-	flags.StringVar(&d.ThreadID, "thread-id", "", "the thread that this belongs to")
-	flags.StringVar(&d.From, "from", "", "which of the agent's addresses or providers to send from")
+	flags.StringVarP(&d.InReplyTo, "reply-to", "r", "", "the id of the message that this one answers")
+	flags.StringVar(&d.ThreadID, "thread-id", "", "the thread that this message belongs to")
+	flags.StringVar(&d.From, "from", "", "the address or provider to send from, if the agent has several")
 	c.RunE = func(c *command.Command, args []string) error {
 		b, err := m.open()
 		if err != nil {
@@ -48,11 +52,13 @@ func (m *commands) newSend() *command.Command {
 	return m.WithJSON(c)
 }
 
+// newReply is `mail reply`. Address, subject, thread, type and priority come from the message; flags
+// change the last two only.
 func (m *commands) newReply() *command.Command {
 	c := &command.Command{
-		Use: "reply ID TEXT", Short: "Answer a message",
-		Long: "Answers a message of the inbox, in its thread and with its priority. TEXT " +
-			"is - to read it\nfrom standard input.",
+		Use: "reply ID TEXT", Short: "Reply to a message",
+		Long: "Replies to a message of the inbox, in its thread and with its priority. If TEXT is -, the\n" +
+			"text is read from standard input.",
 		Args: command.Exactly(2, "ID and TEXT"),
 	}
 	more := m.draftFlags(c)
@@ -81,7 +87,8 @@ func (m *commands) newReply() *command.Command {
 	return m.WithJSON(c)
 }
 
-// draftFlags are the flags of every message that goes out.
+// draftFlags adds the flags that send and reply share. The draft is filled in when the flags have been
+// parsed.
 func (m *commands) draftFlags(c *command.Command) *mailbox.Draft {
 	d := &mailbox.Draft{}
 	flags := c.Flags()
@@ -89,7 +96,7 @@ func (m *commands) draftFlags(c *command.Command) *mailbox.Draft {
 	flags.StringVarP(&d.Type, "type", "t", "", "request, response, notification, update or another word")
 	flags.StringArrayVarP(&d.Files, "attach", "a", nil, "a file to attach; may be repeated")
 	flags.BoolVar(&d.Receipt, "receipt", false, "ask for a receipt of the delivery")
-	flags.StringVar(&d.Key, "idempotency-key", "", "send it once, however often it is tried with this")
+	flags.StringVar(&d.Key, "idempotency-key", "", "repeated calls with the same key send the message once")
 	context := flags.StringP("context", "c", "", "a JSON object for programs")
 	c.PreRunE = func(*command.Command, []string) error {
 		if c.Flags().Changed("context") {
@@ -100,6 +107,7 @@ func (m *commands) draftFlags(c *command.Command) *mailbox.Draft {
 	return d
 }
 
+// send sends a draft and prints the answer: the status, the gate if a person has to decide, warnings.
 func (m *commands) send(c *command.Command, b *mailbox.Box, d mailbox.Draft) error {
 	r, err := b.Send(c.Context(), d)
 	if err != nil {

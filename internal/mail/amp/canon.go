@@ -11,33 +11,36 @@ import (
 	"unicode/utf8"
 )
 
-// A signature covers a hash of the payload as JSON text, and every generation of clients
-// has its own idea of that text. So the payload is cut into tokens as they came, and put
-// together again in each of those ways: with members sorted or as they came, text as it
-// came, in ASCII or in UTF-8. Numbers are always copied: whatever has hashed them has sent
-// them as it hashed them.
+// A signature covers a hash of the payload as JSON text, and every generation of clients makes
+// that text in its own way. So the payload is cut into tokens, which keep their spelling, and put
+// together again in each of those ways (MSG-39): members sorted or in the order of the message,
+// strings as spelt, in ASCII or in UTF-8. Numbers are always copied (MSG-40): every client sends
+// a number as it hashed it, and no parser keeps 1.0 and 12345678901234567890 apart from others.
 
-// node is a JSON value as it came.
+// node is a JSON value in the spelling of the message. It refers to the text that it was parsed
+// from.
 type node struct {
-	kind    byte // '{', '[', or 0 for a scalar
-	raw     []byte
+	kind    byte   // '{', '[', or 0 for a scalar
+	raw     []byte // of a scalar, with its quotes if it is a string
 	members []member
 	items   []node
 }
 
+// member is a name and a value of an object.
 type member struct {
-	name  string // decoded
-	raw   []byte // as it came, with its quotes
+	name  string // decoded, for the order
+	raw   []byte // in the spelling of the message, with its quotes
 	value node
 }
 
 var errNotJSON = errors.New("not JSON")
 
-// MaxNesting is far above what is real.
+// MaxNesting is how deep lists and objects may be nested. The parser calls itself, so there has
+// to be a limit; real payloads stay below 20.
 const MaxNesting = 256
 
-// parseTokens reads a JSON value. What comes in has been checked by wire; this only
-// has to be safe with anything.
+// parseTokens reads one JSON value. Its input was checked by wire before, so it does not check
+// everything again; it only has to be safe with any bytes.
 func parseTokens(text []byte) (node, error) {
 	p := parser{text: text}
 	n, err := p.value(0)
@@ -47,12 +50,13 @@ func parseTokens(text []byte) (node, error) {
 	return n, err
 }
 
+// parser is a position in a JSON text.
 type parser struct {
 	text []byte
 	at   int
 }
 
-// skip passes over white space and shows the next byte, 0 at the end.
+// skip moves past white space and returns the byte there without reading it, 0 at the end.
 func (p *parser) skip() byte {
 	for ; p.at < len(p.text); p.at++ {
 		if c := p.text[p.at]; c != ' ' && c != '\t' && c != '\n' && c != '\r' {
@@ -62,6 +66,7 @@ func (p *parser) skip() byte {
 	return 0
 }
 
+// value reads the value at the position.
 func (p *parser) value(depth int) (node, error) {
 	if depth > MaxNesting {
 		return node{}, errNotJSON
@@ -79,6 +84,8 @@ func (p *parser) value(depth int) (node, error) {
 	}
 }
 
+// object reads an object whose brace is at the position. Duplicate names were refused before
+// (MSG-6), so the order of equal names does not matter.
 func (p *parser) object(depth int) (node, error) {
 	n := node{kind: '{'}
 	for p.at++; ; p.at++ {
@@ -112,6 +119,7 @@ func (p *parser) object(depth int) (node, error) {
 	return n, nil
 }
 
+// list reads a list whose bracket is at the position.
 func (p *parser) list(depth int) (node, error) {
 	n := node{kind: '['}
 	for p.at++; ; p.at++ {
@@ -133,7 +141,7 @@ func (p *parser) list(depth int) (node, error) {
 	return n, nil
 }
 
-// quoted is a string with its quotes.
+// quoted reads a string and returns it with its quotes, escapes untouched.
 func (p *parser) quoted() ([]byte, error) {
 	from := p.at
 	for p.at++; p.at < len(p.text); p.at++ {
@@ -150,7 +158,7 @@ func (p *parser) quoted() ([]byte, error) {
 	return nil, errNotJSON
 }
 
-// scalar is a number, true, false or null.
+// scalar reads a number, true, false or null.
 func (p *parser) scalar() (node, error) {
 	from := p.at
 	for p.at < len(p.text) && bytes.IndexByte([]byte(" \t\r\n,:]}[{\""), p.text[p.at]) < 0 {
@@ -163,6 +171,7 @@ func (p *parser) scalar() (node, error) {
 	return node{raw: raw}, nil
 }
 
+// unquote decodes a string token. Most have no escapes, and need no decoder.
 func unquote(raw []byte) (string, error) {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return string(raw[1 : len(raw)-1]), nil
@@ -172,13 +181,14 @@ func unquote(raw []byte) (string, error) {
 	return s, err
 }
 
-// style is one way to write JSON.
+// style is one way in which a client writes the JSON that it hashes.
 type style struct {
 	order func(a, b member) int                   // nil keeps the order
 	text  func(dst []byte, decoded string) []byte // nil copies strings as they came
 }
 
-// styles are those that clients hash, the most frequent first.
+// styles are those of the clients in use, the most frequent first: Verify stops at the first that
+// fits, and a wrong signature costs all of them.
 var styles = []style{
 	{byCodepoint, nil},           // jq -S, json.dumps(sort_keys), JSON.stringify of sorted keys
 	{nil, nil},                   // clients that do not sort
@@ -190,7 +200,7 @@ var styles = []style{
 	{nil, quoteUTF8},
 }
 
-// forms are the texts of a payload that may have been signed, each once.
+// forms are the different texts of a payload that may have been signed, that of styles[0] first.
 func (n *node) forms() (forms [][]byte) {
 	for _, s := range styles {
 		form := n.appendTo(nil, s)
@@ -201,7 +211,7 @@ func (n *node) forms() (forms [][]byte) {
 	return forms
 }
 
-// Canonical is the text of a payload that we sign: tokens as they are, members sorted.
+// Canonical is the text of a payload that we sign (MSG-38): tokens as spelt, members sorted.
 func Canonical(payload []byte) ([]byte, error) {
 	n, err := parseTokens(payload)
 	if err != nil {
@@ -210,6 +220,7 @@ func Canonical(payload []byte) ([]byte, error) {
 	return n.appendTo(nil, styles[0]), nil
 }
 
+// appendTo appends the value in a style, without white space.
 func (n *node) appendTo(dst []byte, s style) []byte {
 	switch n.kind {
 	case '{':
@@ -230,6 +241,7 @@ func (n *node) appendTo(dst []byte, s style) []byte {
 	return append(dst, n.raw...)
 }
 
+// appendObject appends an object. The node is not changed: the next style needs its own order.
 func (n *node) appendObject(dst []byte, s style) []byte {
 	members := n.members
 	if s.order != nil && !slices.IsSortedFunc(members, s.order) {
@@ -247,6 +259,8 @@ func (n *node) appendObject(dst []byte, s style) []byte {
 	return append(dst, '}')
 }
 
+// appendText appends a string token, re-encoded if the style wants that. One that cannot be decoded
+// is copied.
 func (s style) appendText(dst, raw []byte) []byte {
 	if s.text != nil {
 		if decoded, err := unquote(raw); err == nil {
@@ -256,11 +270,11 @@ func (s style) appendText(dst, raw []byte) []byte {
 	return append(dst, raw...)
 }
 
-// byCodepoint: the bytes of UTF-8 are in the order of code points.
+// byCodepoint orders members as jq and Python do. Bytes of UTF-8 compare like code points.
 func byCodepoint(a, b member) int { return cmp.Compare(a.name, b.name) }
 
-// inScriptOrder is how JavaScript keeps the members of an object whose names were put in
-// sorted: whole numbers first and by value, then by UTF-16 code units.
+// inScriptOrder orders members as JavaScript keeps them in an object that was filled in sorted
+// order: array indexes first, by value, then the other names by UTF-16 code units.
 func inScriptOrder(a, b member) int {
 	na, ia := arrayIndex(a.name)
 	nb, ib := arrayIndex(b.name)
@@ -275,15 +289,18 @@ func inScriptOrder(a, b member) int {
 	return slices.Compare(utf16.Encode([]rune(a.name)), utf16.Encode([]rune(b.name)))
 }
 
+// arrayIndex reports whether JavaScript takes a name for an array index: 10, and not 010 or -1.
 func arrayIndex(name string) (uint64, bool) {
 	n, err := strconv.ParseUint(name, 10, 32)
 	return n, err == nil && n < 1<<32-1 && strconv.FormatUint(n, 10) == name
 }
 
+// shortEscapes are those that all three encoders use.
 var shortEscapes = map[rune]string{'"': `\"`, '\\': `\\`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`}
 
 const hexDigits = "0123456789abcdef"
 
+// quote appends a string with the short escapes, and \u for the characters that escaped selects.
 func quote(dst []byte, text string, escaped func(rune) bool) []byte {
 	dst = append(dst, '"')
 	for _, c := range text {
@@ -303,21 +320,22 @@ func quote(dst []byte, text string, escaped func(rune) bool) []byte {
 	return append(dst, '"')
 }
 
+// appendUnit appends one UTF-16 code unit as \uXXXX, in lower case.
 func appendUnit(dst []byte, c rune) []byte {
 	return append(dst, '\\', 'u', hexDigits[c>>12&15], hexDigits[c>>8&15], hexDigits[c>>4&15], hexDigits[c&15])
 }
 
-// quoteASCII writes a string as Python's json does.
+// quoteASCII writes a string as Python's json does, with ensure_ascii.
 func quoteASCII(dst []byte, text string) []byte {
 	return quote(dst, text, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
-// quoteUTF8 writes a string as jq does.
+// quoteUTF8 writes a string as jq does, which escapes DEL.
 func quoteUTF8(dst []byte, text string) []byte {
 	return quote(dst, text, func(c rune) bool { return c < ' ' || c == 0x7f })
 }
 
-// quoteScript writes a string as JavaScript does.
+// quoteScript writes a string as JSON.stringify does, which does not.
 func quoteScript(dst []byte, text string) []byte {
 	return quote(dst, text, func(c rune) bool { return c < ' ' })
 }

@@ -1,5 +1,11 @@
-// Package amp is what AMP v0.1.2 messaging says, without a server: addresses and their short
-// forms, the JSON texts of a payload that clients sign, signatures, envelopes and ids, the
-// limits of the protocol, and how the members of a request are read. Provider and client
-// both stand on it. It knows no storage, no network and no clock.
+// Package amp is the part of AMP v0.1.2 messaging that needs no server: addresses and their
+// short forms (address.go), the JSON texts of a payload that clients sign (canon.go), signatures
+// and proofs (sign.go), envelopes and ids (message.go), requests to route a message (draft.go),
+// and how the members of a request are read (fields.go).
+//
+// Provider and client both stand on it. It knows no storage, no network and no clock; all its
+// functions are pure, but for NewID, which draws random bits.
+//
+// The rules it implements are numbered in docs/protocols/mail.md: MSG-10 to MSG-15 for
+// addresses, MSG-37 to MSG-44 for signatures.
 package amp

@@ -11,7 +11,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// The limits of a message.
+// The limits of a message, in bytes unless they say otherwise.
 const (
 	MaxPayload = 512 << 10 // of a message
 	MaxSubject = 256       // characters
@@ -23,12 +23,14 @@ const (
 // priorities are the values of priority.
 var priorities = []string{"low", "normal", "high", "urgent"}
 
-// Draft is a message that an agent wants routed, right in itself.
+// Draft is a message that an agent wants to send, as read from its request. ReadDraft makes it;
+// its form is right, and nothing else is known: addresses are not looked up, the signature is not
+// verified, and From is only what the client wrote.
 type Draft struct {
 	From, To   string // as sent
 	Subject    string
 	Priority   string
-	Payload    wire.Raw // as it came
+	Payload    wire.Raw // byte for byte as sent (MSG-32)
 	Kind       string   // payload.type
 	Text       string   // payload.message
 	Attached   bool     // it has attachments
@@ -36,20 +38,21 @@ type Draft struct {
 	ThreadHint string
 	Signature  string
 	Idem       string // the idempotency key
-	Receipt    bool   // the sender wants to hear of the delivery
+	Receipt    bool   // the sender asks for a receipt of the delivery
 	ExpiresAt  time.Time
-	ClientID   string // the id that the client made up
+	ClientID   string // the id that the client made (MSG-27)
 	Request    string // SHA-256 of the request, in hex
 }
 
-// ReadDraft reads either of the two shapes of a route request: flat, or an envelope
-// beside a payload.
+// ReadDraft reads a request to route a message in either of its two shapes (MSG-26): flat, or an
+// envelope beside a payload. idempotency_key and options are beside the envelope in both.
 func ReadDraft(body []byte) (*Draft, error) {
 	outer, err := ReadFields(body, "payload")
 	if err != nil {
 		return nil, err
 	}
 	f := outer
+	// MSG-26: the members are the same, one level deeper.
 	if envelope := outer.Object("envelope"); envelope != nil {
 		f = envelope
 	}
@@ -61,6 +64,7 @@ func ReadDraft(body []byte) (*Draft, error) {
 		InReplyTo: f.Text("in_reply_to", 128), ThreadHint: f.Text("thread_id", 128), Signature: f.Text("signature", 256),
 		ExpiresAt: f.Time("expires_at"), ClientID: f.Text("id", 128), Request: hex.EncodeToString(sum[:]),
 	}
+	// The default is part of what is signed (MSG-37).
 	if o.Priority = f.Text("priority", 16); o.Priority == "" {
 		o.Priority = "normal"
 	} else if !slices.Contains(priorities, o.Priority) {
@@ -81,6 +85,7 @@ func ReadDraft(body []byte) (*Draft, error) {
 	return o, outer.Err
 }
 
+// readPayload checks the members of the payload that the protocol names, and keeps its bytes.
 func (o *Draft) readPayload(f *Fields) {
 	raw, there := f.Get("payload")
 	if !there {
@@ -97,6 +102,7 @@ func (o *Draft) readPayload(f *Fields) {
 	if len(o.Text) > MaxText {
 		p.FailLong("message", MaxText, "should have at most %d bytes, and has %d.", MaxText, len(o.Text))
 	}
+	// null, which the bash clients always send, is no value (MSG-5).
 	if context, ok := p.Get("context"); ok {
 		switch {
 		case context.Kind() != '{':

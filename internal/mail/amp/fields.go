@@ -12,20 +12,21 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Fields reads the members of an object one by one, and keeps the first error in Err.
-// Members that nobody asks for are passed over: clients of every generation have some of
-// their own. null is the same as absent.
+// Fields reads the members of a JSON object one by one, and keeps the first error in Err, so that
+// a caller reads everything and checks once. MSG-5: members that nobody asks for are ignored,
+// since clients of every generation send some of their own, and null means absent.
 type Fields struct {
 	Prefix string // before the names in errors, as in "payload."
 	Err    error
 
 	raw  map[string]wire.Raw
-	with []string // a member that was read at the same time
-	part map[string]wire.Raw
+	with []string            // the name of a member that was read in the same pass, if any
+	part map[string]wire.Raw // the members of that member
 }
 
-// ReadFields reads an object. A duplicate name is an error of the whole. With the name of a
-// member that should be an object, that one is read at the same time.
+// ReadFields reads an object. MSG-6: a duplicate name, at any depth, is an error. The optional
+// name is that of a member that should be an object; it is read in the same pass, which spares
+// the payload of every message a second one.
 func ReadFields(text []byte, with ...string) (*Fields, error) {
 	levels, err := wire.Nested(text, with...)
 	if err != nil {
@@ -39,7 +40,7 @@ func ReadFields(text []byte, with ...string) (*Fields, error) {
 	return &Fields{raw: levels[0], with: with, part: levels[len(with)]}, nil
 }
 
-// Fail says what is wrong with a member; the text goes on after its name.
+// Fail records that a member is wrong. The text continues a sentence that begins with its name.
 func (f *Fields) Fail(name, format string, args ...any) {
 	if f.Err == nil {
 		f.Err = fault.New(fault.InvalidField, "The field %q ", f.Prefix+name).About(f.Prefix + name)
@@ -48,7 +49,7 @@ func (f *Fields) Fail(name, format string, args ...any) {
 	}
 }
 
-// FailLong is Fail for a member that is longer than it may be.
+// FailLong is Fail for a member that is too long; details.max_length has the limit.
 func (f *Fields) FailLong(name string, most int, format string, args ...any) {
 	if f.Err == nil {
 		f.Fail(name, format, args...)
@@ -56,7 +57,7 @@ func (f *Fields) FailLong(name string, most int, format string, args ...any) {
 	}
 }
 
-// Missing says that a member is absent, and what would be right.
+// Missing records that a required member is absent, and what a right value looks like.
 func (f *Fields) Missing(name, right string) {
 	if f.Err == nil {
 		f.Err = fault.New(fault.MissingField, "The field %q is missing. It should be %s.", f.Prefix+name,
@@ -64,19 +65,19 @@ func (f *Fields) Missing(name, right string) {
 	}
 }
 
-// Get is the value of a member that is there.
+// Get is the value of a member, false if it is absent or null.
 func (f *Fields) Get(name string) (wire.Raw, bool) {
 	raw, there := f.raw[name]
 	return raw, there && raw.Kind() != 'n'
 }
 
-// Has reports whether a member is there, be it null.
+// Has reports whether a member is present, also as null: in a PATCH null removes a value.
 func (f *Fields) Has(name string) bool {
 	_, there := f.raw[name]
 	return there
 }
 
-// Text reads a string; "" when it is absent.
+// Text reads a string of at most so many characters, "" if it is absent.
 func (f *Fields) Text(name string, most int) string {
 	raw, ok := f.Get(name)
 	if !ok {
@@ -88,13 +89,14 @@ func (f *Fields) Text(name string, most int) string {
 		f.Fail(name, "should be text.")
 	case !ok:
 		f.Fail(name, "contains the character \\u0000, which text may not. Leave it out.")
+	// Characters, not bytes: a subject of 256 emoji is as long as one of 256 letters.
 	case utf8.RuneCountInString(s) > most:
 		f.FailLong(name, most, "should have at most %d characters, and has %d.", most, utf8.RuneCountInString(s))
 	}
 	return s
 }
 
-// Required reads a string that has to be there.
+// Required reads a string that must be present and not empty; right describes a right value.
 func (f *Fields) Required(name string, most int, right string) string {
 	s := f.Text(name, most)
 	if s == "" && f.Err == nil {
@@ -107,7 +109,8 @@ func (f *Fields) Required(name string, most int, right string) string {
 	return s
 }
 
-// Object reads a member that is an object, nil when it is absent.
+// Object reads a member that is an object, nil if it is absent. Errors of the part are its own
+// until Join.
 func (f *Fields) Object(name string) *Fields {
 	raw, ok := f.Get(name)
 	if !ok {
@@ -127,14 +130,14 @@ func (f *Fields) Object(name string) *Fields {
 	return &Fields{raw: members, Prefix: f.Prefix + name + "."}
 }
 
-// Join takes over the error of a part.
+// Join takes over the error of a part, unless there is one already.
 func (f *Fields) Join(part *Fields) {
 	if part != nil && f.Err == nil {
 		f.Err = part.Err
 	}
 }
 
-// Flag reads true or false, nil when it is absent.
+// Flag reads true or false, nil if it is absent.
 func (f *Fields) Flag(name string) *bool {
 	raw, ok := f.Get(name)
 	if !ok {
@@ -147,7 +150,7 @@ func (f *Fields) Flag(name string) *bool {
 	return &yes
 }
 
-// Texts reads a list of strings, nil when it is absent.
+// Texts reads a list of at most so many strings, each of 1 to longest bytes, nil if it is absent.
 func (f *Fields) Texts(name string, most, longest int) []string {
 	raw, ok := f.Get(name)
 	if !ok {
@@ -166,9 +169,10 @@ func (f *Fields) Texts(name string, most, longest int) []string {
 	return items
 }
 
+// momentForm is stricter than time.Parse, which takes a comma before the fraction too.
 var momentForm = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$`)
 
-// Time reads a moment, with or without a fraction; the zero time when it is absent.
+// Time reads a time with or without a fraction (MSG-8), the zero time if it is absent.
 func (f *Fields) Time(name string) time.Time {
 	s := f.Text(name, 64)
 	if s == "" {

@@ -10,10 +10,11 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Version is the protocol's, as it stands in envelopes.
+// Version is the version of the protocol in envelopes and documents (MSG-4).
 const Version = "amp/0.1"
 
-// Envelope is what a message carries around its payload, with exactly these members.
+// Envelope is the part of a message beside its payload. The server makes it, and it never changes.
+// MSG-30: it has exactly these members. From, To, Subject, Priority and InReplyTo are signed.
 type Envelope struct {
 	Version   string `json:"version"`
 	ID        string `json:"id"`
@@ -22,20 +23,21 @@ type Envelope struct {
 	Subject   string `json:"subject"`
 	Priority  string `json:"priority"`
 	Timestamp string `json:"timestamp"`
-	Signature string `json:"signature"` // "" for none, never null
+	Signature string `json:"signature"` // "" for none, never null (MSG-31)
 	ThreadID  string `json:"thread_id"`
-	InReplyTo string `json:"in_reply_to,omitzero"` // absent for none: a null breaks verifiers
+	InReplyTo string `json:"in_reply_to,omitzero"` // absent for none, never null (MSG-30)
 	ExpiresAt string `json:"expires_at,omitzero"`
 }
 
-// Message is a message as one server hands it to another. Payload is copied byte for byte.
+// Message is a message with the public key of its sender, as webhooks and other servers get it.
+// Payload is copied byte for byte.
 type Message struct {
 	Envelope  Envelope
 	Payload   wire.Raw
 	SenderKey string // PEM, "" for none
 }
 
-// JSON is the message as webhooks and other providers are called with it.
+// JSON is the body of a call to a webhook or another provider.
 func (m *Message) JSON() ([]byte, error) {
 	envelope, err := wire.Marshal(m.Envelope)
 	if err != nil {
@@ -48,12 +50,13 @@ func (m *Message) JSON() ([]byte, error) {
 	), nil
 }
 
-// IDForm is what a message id may be; it is checked before anything is looked up.
+// IDForm is the form of message ids that we accept (MSG-33). It is checked before an id is looked
+// up or becomes part of a path.
 var IDForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{3,127}$`)
 
-// NewID makes an id of the form that every client takes: prefix, seconds, hex digits. The
-// first digits are the fraction of the second: ids that follow one another lie beside one
-// another in every index, where chance would spread them.
+// NewID makes an id in the form that every client accepts (MSG-33): prefix, unix seconds, hex
+// digits. The first 20 bits of the digits are the microseconds, so that ids that follow one
+// another are neighbours in every index; 52 bits are random.
 func NewID(prefix string, now time.Time) string {
 	id := make([]byte, 0, 48)
 	id = append(append(id, prefix...), '_')
@@ -65,5 +68,5 @@ func NewID(prefix string, now time.Time) string {
 	return string(hex.AppendEncode(id, raw))
 }
 
-// Stamp writes a time without a fraction, which is all that some clients can read.
+// Stamp writes a time without a fraction (MSG-8).
 func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -5,18 +5,19 @@ import (
 	"net/url"
 )
 
-// MaxBody is how large the body of a request may be.
+// MaxBody is the largest body of a request, in bytes.
 const MaxBody = 1 << 20
 
-// RequestsPerMinute is how many calls an agent may make, but for those that have a limit of
-// their own.
+// RequestsPerMinute is how many calls an agent may make in a minute, of those that have no limit
+// of their own.
 const RequestsPerMinute = 100
 
-// Endpoint is where clients find the calls of the protocol on a server.
+// Endpoint is the address of the API that we advertise, for a server's public address (MSG-2).
 func Endpoint(base string) string { return base + "/api/v1" }
 
-// Confidential reports whether nobody on the way reads what is sent to an address: it begins
-// with https, or it is in a private network, where only an operator can have allowed it.
+// Confidential reports whether an address may be sent secrets and mail: it is https, or plain
+// http on this machine or in a private network. Whether a private address may be called at all
+// is for the guard of package deliver to say.
 func Confidential(u *url.URL) bool {
 	if u.Scheme == "https" {
 		return true

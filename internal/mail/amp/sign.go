@@ -14,23 +14,25 @@ import (
 	"signalbox/internal/roster"
 )
 
-// Signed is what a signature may cover: for some parts clients differ in what they sign.
+// Signed is a message as its signature covers it. Where clients differ in what they sign, it has
+// several values, of which Verify finds the one that fits.
 type Signed struct {
 	From, To  []string // spellings, the most likely first
 	Subject   string
 	Priority  string
 	InReplyTo string
-	Payload   []byte // as it came
+	Payload   []byte // byte for byte as sent
 	Signature string
-	// All makes the other spellings too, which are seldom needed; nil when there are none.
+	// All returns all spellings, From and To included. It is called only if the first ones do not
+	// verify; nil if there are no others.
 	All func() (from, to []string)
 }
 
-// maxChecks bounds the work that one wrong signature makes.
+// maxChecks bounds the work for one wrong signature, after the first check (MSG-43).
 const maxChecks = 32
 
-// Verify finds the spelling that was signed. What a recipient is given must have that
-// spelling too, so that it can verify.
+// Verify finds the spelling of both addresses that was signed, false if there is none. The
+// recipient must be given that spelling, or it could not verify (MSG-42).
 func (s Signed) Verify(key ed25519.PublicKey) (from, to string, ok bool) {
 	signature, err := base64.StdEncoding.DecodeString(s.Signature)
 	if err != nil || len(signature) != ed25519.SignatureSize {
@@ -40,7 +42,8 @@ func (s Signed) Verify(key ed25519.PublicKey) (from, to string, ok bool) {
 	if err != nil {
 		return "", "", false
 	}
-	// Nearly all sign the first form of everything, so the others are made when needed.
+	// Nearly every client signs the first form of everything. The others cost a parse, several
+	// hashes and up to maxChecks verifications, so they are tried only if it does not fit.
 	hashes := []string{payloadHash(tokens.appendTo(nil, styles[0]))}
 	if from, to = s.From[0], s.To[0]; ed25519.Verify(key,
 		signedText(from, to, s.Subject, s.Priority, s.InReplyTo, hashes[0]), signature) {
@@ -69,10 +72,11 @@ func (s Signed) Verify(key ed25519.PublicKey) (from, to string, ok bool) {
 	return "", "", false
 }
 
+// pair is one spelling of both addresses.
 type pair struct{ from, to string }
 
-// pairs are the spellings of both addresses, those first that are alike: a client that
-// writes one domain in one writes it in the other.
+// pairs are all combinations of the spellings, those with equal domains first: a client that
+// writes an alias in one address writes it in the other.
 func (s Signed) pairs() []pair {
 	var all []pair
 	for _, to := range s.To {
@@ -97,19 +101,20 @@ func (s Signed) pairs() []pair {
 	return all
 }
 
-// signedText is the canonical string of the protocol (3.5).
+// signedText is the text that is signed (MSG-37). A "|" inside a part is not escaped; positions
+// are never parsed, so that is no ambiguity for a verifier.
 func signedText(from, to, subject, priority, inReplyTo, payloadHash string) []byte {
 	return []byte(strings.Join([]string{from, to, subject, priority, inReplyTo, payloadHash}, "|"))
 }
 
-// payloadHash is the hash of a payload as it stands in the canonical string.
+// payloadHash is the hash of a canonical payload as it stands in the signed text.
 func payloadHash(canonical []byte) string {
 	sum := sha256.Sum256(canonical)
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// subjectForms are a subject, and what shell clients sign in its place: they pass it
-// through a line of tab-separated values, and read cuts blanks off its ends.
+// subjectForms are a subject and what the bash clients sign in its place (MSG-41): they read it
+// from a line of tab-separated values that jq has escaped, and read cuts blanks off its ends.
 func subjectForms(subject string) []string {
 	line := strings.NewReplacer(`\`, `\\`, "\t", `\t`, "\n", `\n`, "\r", `\r`).Replace(subject)
 	if line = strings.Trim(line, " "); line != subject {
@@ -118,7 +123,7 @@ func subjectForms(subject string) []string {
 	return []string{subject}
 }
 
-// Fingerprints are the forms in which a public key's fingerprint is written: over its 32
+// Fingerprints are the two fingerprints of a public key that are in use (MSG-23): over its 32
 // bytes, which we send, and over its DER form.
 func Fingerprints(key ed25519.PublicKey) []string {
 	der, _ := x509.MarshalPKIXPublicKey(key) // an Ed25519 key always can
@@ -126,8 +131,8 @@ func Fingerprints(key ed25519.PublicKey) []string {
 	return []string{roster.Fingerprint(key), "SHA256:" + base64.StdEncoding.EncodeToString(sum[:])}
 }
 
-// Proves reports whether the proof shows that the holder of the old key wants the new
-// one. What exactly is signed differs from client to client.
+// Proves reports whether the proof is a signature of the old key over the new one, sent as the
+// text sent. MSG-21: clients differ in which form of the new key they sign.
 func Proves(old, fresh ed25519.PublicKey, sent, proof string) bool {
 	signature, err := base64.StdEncoding.DecodeString(proof)
 	if err != nil || len(signature) != ed25519.SignatureSize {
@@ -146,15 +151,16 @@ func Proves(old, fresh ed25519.PublicKey, sent, proof string) bool {
 	return false
 }
 
-// RegistrationProof is what an agent signs to show that an address is its own.
+// RegistrationProof is the text that an agent signs to show that it holds the private key of an
+// address (MSG-19). at is unix seconds; the provider keeps the proof from being used elsewhere.
 func RegistrationProof(provider, address string, at int64) []byte {
 	var b bytes.Buffer
 	b.WriteString("amp-register\n" + provider + "\n" + address + "\n" + strconv.FormatInt(at, 10))
 	return b.Bytes()
 }
 
-// Sign signs a message as its recipients verify it, its payload as Canonical writes it.
-// Only the first spelling of each address counts.
+// Sign signs a message with the first spelling of each address, and with its payload as Canonical
+// writes it.
 func (s Signed) Sign(key ed25519.PrivateKey) (string, error) {
 	canonical, err := Canonical(s.Payload)
 	if err != nil {
@@ -164,7 +170,7 @@ func (s Signed) Sign(key ed25519.PrivateKey) (string, error) {
 	return base64.StdEncoding.EncodeToString(ed25519.Sign(key, text)), nil
 }
 
-// KeyText is a public key as it stands beside a message, "" for none.
+// KeyText is the PEM text of a public key beside a message, "" for none.
 func KeyText(raw []byte) string {
 	if len(raw) == 0 {
 		return ""

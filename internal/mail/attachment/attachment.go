@@ -15,33 +15,38 @@ import (
 	"signalbox/internal/roster"
 )
 
-// The limits of attachments.
+// The limits of attachments: bytes of one file, bytes and files of one message, and how long each
+// state may last (MSG-74).
 const (
 	MaxSize  = 25 << 20
-	MaxTotal = 100 << 20 // of one message
-	MaxCount = 10        // of one message
+	MaxTotal = 100 << 20
+	MaxCount = 10
 
-	uploadTime   = time.Hour          // to upload what was announced
-	unroutedTime = 2 * time.Hour      // to send what was confirmed
-	routedTime   = 7 * 24 * time.Hour // to fetch what was sent
+	uploadTime   = time.Hour          // from announcement to upload
+	unroutedTime = 2 * time.Hour      // from confirmation to sending
+	routedTime   = 7 * 24 * time.Hour // from sending to the last download
 )
 
-// The states of an attachment, beside what the scan says.
+// The states of an attachment before and after those of the scan (inspect.Clean and so on).
+// It goes announced, uploaded, then clean, suspicious or rejected, and ends as expired.
 const (
 	isAnnounced = "announced"
 	isUploaded  = "uploaded"
 	isExpired   = "expired"
 )
 
-// Options are where files are kept, and what looks into them.
+// Options are the storage and the scanner of attachments.
 type Options struct {
 	Blobs blob.Store
-	Clam  inspect.Clam // where a virus scanner is, "" for none
-	// Received reports whether a message was sent to an agent, and it may read it.
+	Clam  inspect.Clam // the address of a virus scanner, "" for none
+	// Received reports whether a message was delivered to an agent. Package mail answers it, since
+	// this package knows no messages.
 	Received func(ctx context.Context, agentID, message string) (bool, error)
 }
 
-// Attachments are the files of messages.
+// Attachments accepts, scans and serves the files of messages. The bytes are in a blob.Store, and
+// everything about them in the ledger; bytes are stored before an entry says that they are there,
+// and removed after an entry says that they are not. It may be used from any goroutine.
 type Attachments struct {
 	options Options
 	core    protocol.Core
@@ -52,7 +57,8 @@ func New(core protocol.Core, o Options) *Attachments {
 	return &Attachments{options: o, core: core}
 }
 
-// record is an attachment as it is stored.
+// record is a row of mail_attachment. agent is who announced it; message is "" until a message
+// has claimed it; times are microseconds.
 type record struct {
 	id, workspace, agent, filename, contentType, digest string
 	size                                                int64
@@ -60,11 +66,13 @@ type record struct {
 	uploadedAt, expiresAt                               int64
 }
 
+// notFound is also the answer about attachments of other agents, so that ids cannot be guessed.
 func notFound(id string) *fault.Error {
 	return fault.New(fault.AttachmentNotFound,
 		"There is no attachment %.80q of yours. POST /v1/attachments/upload makes one.", id)
 }
 
+// expired refuses an attachment whose time is over, also before the sweep has ended it.
 func (a *record) expired(now time.Time) error {
 	if a.status == isExpired || a.expiresAt <= now.UnixMicro() {
 		return fault.New(fault.AttachmentExpired, "The attachment %s is past its time. Upload it again.", a.id)
@@ -72,7 +80,7 @@ func (a *record) expired(now time.Time) error {
 	return nil
 }
 
-// scanStatus is the status in the protocol's words.
+// scanStatus is the status in the protocol's words, which has one for everything before the scan.
 func (a *record) scanStatus() string {
 	if a.status == isAnnounced || a.status == isUploaded {
 		return "pending"
@@ -80,7 +88,8 @@ func (a *record) scanStatus() string {
 	return a.status
 }
 
-// Status is how an attachment is.
+// Status is an attachment as its sender sees it. URL is present once it has passed the scan; who
+// has the URL can fetch the file.
 type Status struct {
 	ID          string `json:"attachment_id"`
 	Filename    string `json:"filename"`
@@ -94,7 +103,7 @@ type Status struct {
 	ExpiresAt   string `json:"expires_at"`
 }
 
-// Status is how an attachment is that the agent has announced.
+// Status reports on an attachment that the agent announced.
 func (t *Attachments) Status(ctx context.Context, who roster.Identity, id string) (Status, error) {
 	a, err := t.own(ctx, who, id)
 	if err == nil {
@@ -103,6 +112,7 @@ func (t *Attachments) Status(ctx context.Context, who roster.Identity, id string
 	return t.status(a), err
 }
 
+// status is the public form of a record.
 func (t *Attachments) status(a record) Status {
 	s := Status{
 		ID: a.id, Filename: a.filename, ContentType: a.contentType, Size: a.size, Digest: a.digest,
@@ -111,31 +121,33 @@ func (t *Attachments) status(a record) Status {
 	if a.uploadedAt > 0 {
 		s.UploadedAt = amp.Stamp(time.UnixMicro(a.uploadedAt))
 	}
+	// The URL is for the message's recipients; it must not exist before there is a verdict.
 	if a.status == inspect.Clean || a.status == inspect.Suspicious {
 		s.URL = t.address(a.id, "file", forDownload)
 	}
 	return s
 }
 
-// The purposes of tickets.
+// The purposes of tickets. One for uploading does not open the file for reading, nor the reverse.
 const (
 	forUpload   = "upload"
 	forDownload = "download"
 )
 
-// ticket proves that we have given out an address.
+// ticket is the secret part of an upload or download URL: an HMAC over purpose and id. It is
+// derived and stored nowhere, and ends with the attachment.
 func (t *Attachments) ticket(purpose, id string) string {
 	h := hmac.New(sha256.New, t.core.Derive("signalbox mail attachment "+purpose))
 	h.Write([]byte(id))
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// address is where the bytes are put or got, by whoever has it.
+// address is a URL that works without a key: the ticket in it is the permission.
 func (t *Attachments) address(id, what, purpose string) string {
 	return amp.Endpoint(t.core.BaseURL) + "/attachments/" + id + "/" + what + "?token=" + t.ticket(purpose, id)
 }
 
-// checkTicket refuses an address that we have not given out.
+// checkTicket refuses a URL that this server did not make.
 func (t *Attachments) checkTicket(purpose, id, ticket string) error {
 	if !hmac.Equal([]byte(ticket), []byte(t.ticket(purpose, id))) {
 		return fault.New(fault.Forbidden, "This is not an address that we have given out. Use it as it was given, whole.")

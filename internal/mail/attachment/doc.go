@@ -1,11 +1,28 @@
-// Package attachment keeps the files that messages bring: an agent announces a file, uploads
-// it once, has it scanned, and names it in a message, which takes it for its own.
+// Package attachment keeps the files of messages. An agent announces a file, uploads it once,
+// has it scanned, and names it in a message, which it then belongs to.
 //
-// It owns the table mail_attachment and the bytes in the blob store. Bytes are on disk before
-// an entry says that they are there, and are removed after an entry says that they ended; what
-// a crash leaves in between is swept. A file that was not scanned, or did not pass the scan,
-// is given to nobody.
+// It owns the table mail_attachment and the bytes in the blob store.
 //
-// It must not know messages: who may fetch a file because it was sent to them, its caller says
-// (Options.Received).
+// # The life of an attachment
+//
+//	announced → uploaded → clean       → expired
+//	                     → suspicious  → expired
+//	                     → rejected    → expired
+//
+// Announce begins it, with one hour for the upload. Upload stores the bytes, once. Confirm scans
+// them; the verdict never changes. A clean or suspicious file has two hours to be sent, and seven
+// days once it is. Expire ends it (sweep.go). A state that has passed its time counts as expired
+// at once, whether or not the sweep has seen it.
+//
+// # Invariants
+//
+// Bytes are durable before an entry says that they are there, and are removed after an entry says
+// that they ended; what a crash leaves in between is swept. A file that was not scanned, or was
+// rejected, is served to nobody. An attachment belongs to one message: Claim and Bind run in the
+// transaction of that message.
+//
+// # Boundaries
+//
+// It must not know messages. Whether an agent received the message of a file, and may therefore
+// fetch it, is for its caller to say (Options.Received).
 package attachment

@@ -11,13 +11,14 @@ import (
 	"signalbox/internal/roster"
 )
 
-// file is an attachment that may be read. Whoever has it closes it.
+// file is an attachment that is open for reading. The caller closes it.
 type file struct {
 	io.ReadSeekCloser
 	record
 }
 
-// download opens an attachment for its sender, or the recipient of its message.
+// download opens an attachment for its sender, or for the recipient of its message. Others get
+// the answer for one that does not exist.
 func (t *Attachments) download(ctx context.Context, who roster.Identity, id string) (*file, error) {
 	a, err := t.find(ctx, id)
 	if err != nil {
@@ -33,7 +34,7 @@ func (t *Attachments) download(ctx context.Context, who roster.Identity, id stri
 	return t.open(ctx, a)
 }
 
-// shared opens an attachment for whoever has the address that we have given out.
+// shared opens an attachment for anybody who has its signed URL.
 func (t *Attachments) shared(ctx context.Context, id, ticket string) (*file, error) {
 	if err := t.checkTicket(forDownload, id, ticket); err != nil {
 		return nil, err
@@ -45,7 +46,7 @@ func (t *Attachments) shared(ctx context.Context, id, ticket string) (*file, err
 	return t.open(ctx, a)
 }
 
-// open opens an attachment that has passed the scan.
+// open opens an attachment that is not expired and has passed the scan; suspicious passes.
 func (t *Attachments) open(ctx context.Context, a record) (*file, error) {
 	if err := a.expired(t.core.Now()); err != nil {
 		return nil, err
@@ -57,6 +58,7 @@ func (t *Attachments) open(ctx context.Context, a record) (*file, error) {
 		return nil, fault.New(fault.AttachmentRejected, "The attachment %s did not pass the scan, and is not kept.", a.id)
 	}
 	kept, err := t.options.Blobs.Get(ctx, a.blob)
+	// Removed by a sweep between the look-up and now.
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fault.Wrap(err, fault.AttachmentExpired, "The attachment %s is not there any more.", a.id)
 	}

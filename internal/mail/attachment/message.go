@@ -13,20 +13,22 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Attached are the attachments of a message that is about to be sent.
+// Attached are the attachments of a message that is about to be stored.
 type Attached struct {
 	IDs        []string
-	Until      int64 // microseconds: how long they can be fetched
-	Suspicious bool  // the recipient's agent should be careful with one of them
+	Until      int64 // microseconds: when they expire once the message is stored
+	Suspicious bool  // the scan found marks of injection in one of them (MSG-71)
 }
 
-// named is an attachment as a message names it.
+// named is an attachment as a message names it. The other members of the message, such as its
+// scan_status, are not read (MSG-72).
 type named struct {
 	id, digest string
 	size       int64
 }
 
-// readNamed reads those of a payload that are ours to keep.
+// readNamed reads the attachments of a payload that this server stores. MSG-76: those that are
+// stored elsewhere are skipped.
 func readNamed(payload []byte) ([]named, error) {
 	f, err := amp.ReadFields(payload)
 	if err != nil {
@@ -36,6 +38,7 @@ func readNamed(payload []byte) ([]named, error) {
 	if !ok {
 		return nil, nil
 	}
+	// One text for everything that is no list of objects.
 	notList := fault.New(fault.InvalidField,
 		"The field \"payload.attachments\" should be a list of objects.").About("payload.attachments")
 	var items []wire.Raw
@@ -68,8 +71,9 @@ func readNamed(payload []byte) ([]named, error) {
 	return list, nil
 }
 
-// Check settles which attachments the payload of a message has. The protocol has an order for
-// what is wrong: how many, how large, then each: whose, expired, used, scanned, as announced.
+// Check checks the attachments that a payload names, in the protocol's order (MSG-72): how many,
+// how large together, then each: its owner, expiry, earlier use, scan, size and digest. It changes
+// nothing; Claim and Bind do, in the transaction of the message.
 func (t *Attachments) Check(ctx context.Context, who roster.Identity, payload []byte) (Attached, error) {
 	var out Attached
 	list, err := readNamed(payload)
@@ -80,6 +84,8 @@ func (t *Attachments) Check(ctx context.Context, who roster.Identity, payload []
 		return out, fault.New(fault.TooManyAttachments, "The message has %d attachments; the most is %d.", len(list),
 			MaxCount).About("payload.attachments")
 	}
+	// The sizes are the sender's word here; usable compares each with the record below, so lying about
+	// them leads nowhere.
 	total := int64(0)
 	for _, a := range list {
 		if total += a.size; total > MaxTotal {
@@ -95,6 +101,7 @@ func (t *Attachments) Check(ctx context.Context, who roster.Identity, payload []
 		if err != nil {
 			return out, err
 		}
+		// Claim looks at the table only, and would let the second of the two pass.
 		if slices.Contains(out.IDs, a.id) {
 			return out, usedTwice(a.id)
 		}
@@ -107,13 +114,14 @@ func (t *Attachments) Check(ctx context.Context, who roster.Identity, payload []
 	return out, nil
 }
 
+// usedTwice is the answer of MSG-73.
 func usedTwice(id string) error {
 	return fault.New(fault.AttachmentUsed,
 		"The attachment %s belongs to another message, or stands there twice. Upload a new copy.",
 		id).About("payload.attachments")
 }
 
-// usable says why an attachment cannot be sent, nil when it can.
+// usable is why an attachment cannot be sent, nil if it can.
 func (a *record) usable(now time.Time, as named) error {
 	if err := a.expired(now); err != nil {
 		return err
@@ -138,8 +146,8 @@ func (a *record) usable(now time.Time, as named) error {
 	return nil
 }
 
-// Claim makes sure, in the transaction of the message, that nobody has sent an attachment
-// since it was checked.
+// Claim checks again, in the transaction of the message, that no other message has taken the
+// attachments since Check. Bind then takes them, in the apply function of the same entry.
 func Claim(tx *ledger.Tx, ids []string) error {
 	for _, id := range ids {
 		a, err := find(id, tx.QueryRow)

@@ -9,11 +9,12 @@ import (
 	"signalbox/internal/store"
 )
 
-// Expire ends attachments whose time is over, at most so many, and removes what they held.
+// Expire ends at most so many attachments whose time is over, and then removes their bytes. If
+// the process ends between the two, SweepBlobs removes them.
 func (t *Attachments) Expire(ctx context.Context, most int) (n int, err error) {
 	var names []string
 	err = t.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		names = nil
+		names = nil // the function may run twice
 		events, err := store.All(tx.Query, func(scan store.Scan) (ledger.Event, error) {
 			e, name := ledger.Event{Kind: kindExpired, Actor: "system", Body: expired{}}, ""
 			err := scan(&e.Subject, &e.Workspace, &name)
@@ -38,8 +39,9 @@ func (t *Attachments) Expire(ctx context.Context, most int) (n int, err error) {
 	return n, err
 }
 
-// SweepBlobs removes bytes that nothing refers to: of uploads that were not recorded, and
-// of attachments that ended just before a crash.
+// SweepBlobs removes bytes that no attachment refers to: of uploads that were never recorded, and
+// of attachments that ended just before a crash. Younger ones are left alone: their upload may be
+// under way.
 func (t *Attachments) SweepBlobs(ctx context.Context) error {
 	names, err := t.options.Blobs.Before(ctx, time.Now().Add(-uploadTime))
 	if err != nil {

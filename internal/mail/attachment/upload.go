@@ -24,30 +24,34 @@ import (
 	"signalbox/internal/roster"
 )
 
-// Announced is where to upload.
+// Announced is the answer to an announcement: where and how to upload the file.
 type Announced struct {
-	ID        string            `json:"attachment_id"`
+	ID string `json:"attachment_id"`
+	// UploadURL works once, without a key, until ExpiresIn seconds have passed.
 	UploadURL string            `json:"upload_url"`
 	Method    string            `json:"upload_method"`
 	Headers   map[string]string `json:"upload_headers"`
 	ExpiresIn int64             `json:"expires_in"`
 }
 
+// digestForm is the hex of a SHA-256, in lower case as clients compare it.
 var digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// wholeNumber reads a member that has to be there; false when it is no whole number.
+// wholeNumber reads a required member; ok is false if it is no whole number of 0 or more. A missing
+// one is recorded in f.
 func wholeNumber(f *amp.Fields, name, right string) (n int64, ok bool) {
 	raw, there := f.Get(name)
 	if !there {
 		f.Missing(name, right)
-		return 0, true // which is said
+		return 0, true // f.Err says it
 	}
 	n, err := strconv.ParseInt(string(raw), 10, 64)
 	return n, err == nil && n >= 0
 }
 
-// readAnnouncement reads what a client wants to upload.
+// readAnnouncement reads and checks the announcement of a file.
 func readAnnouncement(body []byte) (announced, error) {
+	// The form of every member is checked before the first limit, so that one answer says it all.
 	f, err := amp.ReadFields(body)
 	if err != nil {
 		return announced{}, err
@@ -74,6 +78,7 @@ func readAnnouncement(body []byte) (announced, error) {
 	if a.Size > MaxSize {
 		return a, fault.New(fault.AttachmentTooLarge, "The file has %d bytes; the most is %d.", a.Size, MaxSize).About("size")
 	}
+	// Two different codes: the protocol has one of its own for an algorithm that it does not know.
 	algorithm, hexDigits, _ := strings.Cut(digest, ":")
 	if algorithm != "sha256" {
 		return a, fault.New(fault.InvalidDigest, "The digest should be \"sha256:\" and 64 hex digits, and is %.80q.",
@@ -87,9 +92,11 @@ func readAnnouncement(body []byte) (announced, error) {
 	return a, nil
 }
 
+// deviceNames are names that Windows takes for a device, with any extension.
 var deviceNames = regexp.MustCompile(`(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)`)
 
-// cleanFilename makes a name that every system takes for a file and nothing else.
+// cleanFilename makes a name that is a plain file name on every system. Folders, also escaped ones,
+// are refused rather than removed: they are an attack or a mistake.
 func cleanFilename(name string) (string, error) {
 	lower := strings.ToLower(name)
 	if strings.Contains(lower, "%2f") || strings.Contains(lower, "%5c") || strings.Contains(lower, "%00") ||
@@ -113,7 +120,8 @@ func cleanFilename(name string) (string, error) {
 	return clean[:min(len(clean), 255)], nil
 }
 
-// Announce makes a place for a file.
+// Announce records a file that an agent is about to upload, and returns where to. The upload has
+// one hour.
 func (t *Attachments) Announce(ctx context.Context, who roster.Identity, body []byte) (Announced, error) {
 	if err := directory.Active(who); err != nil {
 		return Announced{}, err
@@ -122,6 +130,7 @@ func (t *Attachments) Announce(ctx context.Context, who roster.Identity, body []
 	if err != nil {
 		return Announced{}, err
 	}
+	// MSG-69: a client that does not know the form of an id goes on with one of its own.
 	id := amp.NewID("att", t.core.Now())
 	a.Agent, a.ExpiresAt = who.ID, t.core.Now().Add(uploadTime).UnixMicro()
 	err = t.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
@@ -134,8 +143,9 @@ func (t *Attachments) Announce(ctx context.Context, who roster.Identity, body []
 	}, err
 }
 
-// Upload keeps the bytes of an attachment. They are on disk before anything says that
-// they are there; those of an upload that is not recorded are swept.
+// Upload stores the bytes of an attachment, once. They are durable before the entry says that they
+// are there; bytes of an upload that was not recorded are swept. Each try has a name of its own, so
+// that two uploads at once do not write to the same place.
 func (t *Attachments) Upload(ctx context.Context, id string, r io.Reader) error {
 	a, err := t.find(ctx, id)
 	if err != nil {
@@ -148,7 +158,7 @@ func (t *Attachments) Upload(ctx context.Context, id string, r io.Reader) error 
 		return uploadedAlready(id)
 	}
 	name := id + "-" + strings.ToLower(rand.Text()[:8])
-	// A hundredth more than was announced is taken, and found out by the scan.
+	// One per cent more than announced is accepted; the scan rejects it with a clear reason.
 	kept, err := t.options.Blobs.Put(ctx, name, r, a.size+a.size/100)
 	if errors.Is(err, blob.ErrTooLarge) {
 		return fault.New(fault.AttachmentTooLarge, "The file is larger than the %d bytes that were announced.", a.size)
@@ -157,6 +167,7 @@ func (t *Attachments) Upload(ctx context.Context, id string, r io.Reader) error 
 		return err
 	}
 	err = t.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		// Another upload may have been recorded since find: the first one wins.
 		var status string
 		if err := tx.QueryRow("SELECT status FROM mail_attachment WHERE id = $1", []any{id}, &status); err != nil {
 			return err
@@ -171,17 +182,19 @@ func (t *Attachments) Upload(ctx context.Context, id string, r io.Reader) error 
 		return nil
 	})
 	if fault.Is(err, fault.AttachmentUsed) {
-		_ = t.options.Blobs.Remove(ctx, name) // of somebody who was second
+		_ = t.options.Blobs.Remove(ctx, name) // a second upload; the sweep removes what stays
 	}
 	return err
 }
 
+// uploadedAlready is the answer to a second upload.
 func uploadedAlready(id string) error {
 	return fault.New(fault.AttachmentUsed,
 		"The attachment %s was uploaded already. Ask for a new one with POST /v1/attachments/upload.", id)
 }
 
-// Confirm scans what was uploaded. It may be asked again.
+// Confirm scans an uploaded file and records the verdict, which never changes. It may be called
+// again: after a verdict it only reports it, after a scanner that did not answer it scans again.
 func (t *Attachments) Confirm(ctx context.Context, who roster.Identity, id string) (Status, error) {
 	a, err := t.own(ctx, who, id)
 	if err != nil {
@@ -194,6 +207,7 @@ func (t *Attachments) Confirm(ctx context.Context, who roster.Identity, id strin
 		return Status{}, fault.New(fault.AttachmentPending,
 			"The attachment %s was not uploaded yet. PUT its bytes to the upload_url first.", id)
 	}
+	// Scanned before: the verdict never changes.
 	if a.status != isUploaded {
 		return t.status(a), nil
 	}
@@ -209,13 +223,14 @@ func (t *Attachments) Confirm(ctx context.Context, who roster.Identity, id strin
 		return Status{}, err
 	}
 	if b.Status == inspect.Rejected {
-		_ = t.options.Blobs.Remove(ctx, a.blob) // what stays is swept
+		_ = t.options.Blobs.Remove(ctx, a.blob) // the sweep removes what stays
 	}
 	a, err = t.find(ctx, id)
 	return t.status(a), err
 }
 
-// scan reads the file and looks into it.
+// scan checks size and digest (MSG-70), inspects the content, and asks the virus scanner if there
+// is one. MSG-77: without the scanner's answer there is no verdict, only an error.
 func (t *Attachments) scan(ctx context.Context, a record) (status, note string, err error) {
 	kept, err := t.options.Blobs.Get(ctx, a.blob)
 	if err != nil {
@@ -225,7 +240,9 @@ func (t *Attachments) scan(ctx context.Context, a record) (status, note string, 
 	if err != nil {
 		return "", "", err
 	}
+	// Local has taken over the reader from the store.
 	defer func() { _ = file.Close() }()
+	// Hashed again and not taken from Put: what counts is what is stored now.
 	sum := sha256.New()
 	size, err := io.Copy(sum, file)
 	switch {

@@ -18,23 +18,25 @@ import (
 	"signalbox/internal/mail/amp"
 )
 
-// Bus brings components together.
+// Bus is a running bus: the components that are connected, and their topics. Make one with New and
+// call Run once; it ends with Run's context.
 type Bus struct {
 	Config
-	gateway *gateway // nil for none
+	gateway *gateway // nil without mail
 	started time.Time
 
 	mu         sync.Mutex
-	components map[string]*component
-	topics     map[string]map[string]bool // the names of those who have subscribed
-	busy       int                        // connections of components
-	left       chan struct{}              // one has ended
+	components map[string]*component      // by name
+	topics     map[string]map[string]bool // by topic, the names of its subscribers
+	busy       int                        // connections of components that are not closed yet
+	// left gets a value when a connection has ended, for Run, which waits for the last one.
+	left chan struct{}
 }
 
-// gatewayName is that of the component that has the agent's mail.
+// gatewayName is the name of the component for mail. Nobody else can register it.
 const gatewayName = "gateway"
 
-// New makes a bus. With a mailbox it has a gateway.
+// New makes a bus; box nil is one without mail.
 func New(c Config, box Mailbox) *Bus {
 	b := &Bus{
 		Config: c.withDefaults(), started: time.Now(), components: map[string]*component{},
@@ -42,6 +44,7 @@ func New(c Config, box Mailbox) *Bus {
 	}
 	if box != nil {
 		b.gateway = &gateway{box: box, bus: b}
+		// The gateway is a component without a connection: others find it with bus.discover.
 		now := time.Now()
 		b.components[gatewayName] = &component{
 			Name: gatewayName, Role: gatewayName,
@@ -51,20 +54,23 @@ func New(c Config, box Mailbox) *Bus {
 	return b
 }
 
-// Run serves the socket until ctx ends. Components are then told, and have a while to
-// leave.
+// Run serves the socket until ctx ends. Then it announces bus.shutdown, accepts nobody, and gives
+// the components ShutdownTimeout to leave before it closes their connections.
 func (b *Bus) Run(ctx context.Context) error {
 	l, err := b.listen(ctx)
 	if err != nil {
 		return err
 	}
+	// The socket itself is removed by closing its listener.
 	defer func() { _ = os.Remove(b.pidFile()) }()
+	// Not below ctx: connections outlive it by the time for leaving.
 	connections, hangUp := context.WithCancel(context.Background())
 	defer hangUp()
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() {
 		for {
+			// An error means that the listener was closed, below.
 			conn, err := l.Accept()
 			if err != nil {
 				return
@@ -76,8 +82,10 @@ func (b *Bus) Run(ctx context.Context) error {
 		running.Go(func() { b.gateway.run(ctx) })
 	}
 	<-ctx.Done()
+	// Before the listener closes, so that nobody registers and misses it.
 	b.tell("", "bus.shutdown", map[string]int64{"timeout_ms": b.ShutdownTimeout})
 	_ = l.Close()
+	// A component that does not leave in time is disconnected, not waited for.
 	late := time.NewTimer(milliseconds(b.ShutdownTimeout))
 	defer late.Stop()
 	for b.attended() {
@@ -92,13 +100,14 @@ func (b *Bus) Run(ctx context.Context) error {
 	return nil
 }
 
+// attended reports whether a component is still connected.
 func (b *Bus) attended() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.busy > 0
 }
 
-// ended counts out the connection of a component, after all that was written to it.
+// ended counts a component's connection as closed, after its queue was written.
 func (b *Bus) ended() {
 	b.mu.Lock()
 	b.busy--
@@ -111,12 +120,14 @@ func (b *Bus) ended() {
 
 func (b *Bus) pidFile() string { return filepath.Join(filepath.Dir(b.Socket()), "bus.pid") }
 
-// listen makes the socket, in a folder that only this user can enter.
+// listen makes the socket, in a folder that only this user can enter. A socket that nobody answers
+// on is left from a crash, and is replaced.
 func (b *Bus) listen(ctx context.Context) (net.Listener, error) {
 	path := b.Socket()
 	if err := ownFolder(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
+	// Two buses on one path would each get some of the components.
 	if conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path); err == nil {
 		_ = conn.Close()
 		return nil, fault.New(fault.Conflict, "A bus listens on %s already.", path)
@@ -128,6 +139,7 @@ func (b *Bus) listen(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, cannotListen(err, path)
 	}
+	// The folder protects the socket; this is for systems where the socket's own mode counts too.
 	err = os.Chmod(path, 0o700)
 	if err == nil {
 		err = os.WriteFile(b.pidFile(), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644)
@@ -139,8 +151,9 @@ func (b *Bus) listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// ownFolder makes the folder, or sees that the one that is there is ours: its name can be
-// guessed, and its place is open to all.
+// ownFolder makes the folder, or checks that the one that exists is ours. It is in the folder for
+// temporary files, where anybody could have made one under a name that is easy to guess; Lstat, so
+// that a link to one of our own folders does not pass.
 func ownFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return cannotListen(err, dir)
@@ -158,15 +171,17 @@ func ownFolder(dir string) error {
 	return nil
 }
 
+// cannotListen is an error about the socket or its folder.
 func cannotListen(err error, path string) error {
 	return fault.Wrap(err, fault.StoreReadOnly, "Cannot make the socket of the bus at %s.", path)
 }
 
-// join lets a component in.
+// join adds a component, unless its name is taken or the bus is full.
 func (b *Bus) join(c *component) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
+	// "bus" would look like the bus itself as a sender.
 	case c.Name == "bus" || b.components[c.Name] != nil:
 		return &rpcError{codeTaken, "already_registered", map[string]string{"name": c.Name}}
 	case len(b.components) >= b.MaxComponents:
@@ -177,9 +192,11 @@ func (b *Bus) join(c *component) error {
 	return nil
 }
 
-// leave takes a component out, once, and tells the others why.
+// leave removes a component and its subscriptions, and announces why. It does so once: a second call,
+// or one after the name was taken by another connection, changes nothing.
 func (b *Bus) leave(c *component, reason string) {
 	b.mu.Lock()
+	// By identity, not by name: the name may belong to another connection by now.
 	there := b.components[c.Name] == c
 	if there {
 		delete(b.components, c.Name)
@@ -197,7 +214,7 @@ func (b *Bus) leave(c *component, reason string) {
 	b.tell(c.Name, "component.left", map[string]string{"name": c.Name, "reason": reason})
 }
 
-// others are the components beside one, by name.
+// others are the connected components but one, sorted by name. The gateway is not among them.
 func (b *Bus) others(name string) []*component {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -211,7 +228,7 @@ func (b *Bus) others(name string) []*component {
 	return list
 }
 
-// tell tells everybody but one of an event.
+// tell sends an event of the bus to all components but one; "" is all.
 func (b *Bus) tell(but, event string, data any) {
 	line := push("bus.notify", notice{Event: event, Data: encodeRaw(data), Timestamp: stamp()})
 	for _, c := range b.others(but) {
@@ -219,7 +236,7 @@ func (b *Bus) tell(but, event string, data any) {
 	}
 }
 
-// publish gives a payload to those who have subscribed to a topic.
+// publish sends a payload to the subscribers of a topic, and returns how many had room for it.
 func (b *Bus) publish(topic, from string, payload []byte) (delivered int) {
 	line := push("bus.topic", letter{Topic: topic, From: from, Payload: payload, Timestamp: stamp()})
 	b.mu.Lock()
@@ -236,7 +253,8 @@ func (b *Bus) publish(topic, from string, payload []byte) (delivered int) {
 	return delivered
 }
 
+// stamp is the time of now, as the protocol writes it.
 func stamp() string { return amp.Stamp(time.Now()) }
 
-// String says where the bus is.
+// String is the entity and the socket, for the line that the command prints.
 func (b *Bus) String() string { return fmt.Sprintf("the bus of %s at %s", b.Entity, b.Socket()) }

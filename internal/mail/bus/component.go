@@ -17,7 +17,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// component is a process on the bus.
+// component is a process on the bus. The exported fields are what it registered with, and never
+// change.
 type component struct {
 	Name         string   `json:"name"`
 	Role         string   `json:"role"`
@@ -25,18 +26,18 @@ type component struct {
 	Version      string   `json:"version"`
 
 	connected time.Time
-	heard     time.Time   // of its last heartbeat
-	out       chan []byte // lines for it; nil for the gateway, which is part of the bus
+	heard     time.Time   // its last heartbeat; guarded by Bus.mu
+	out       chan []byte // lines to write to it; nil for the gateway, which is inside the bus
 }
 
 const (
-	// maxWaiting is how many lines wait for a component that reads slowly.
+	// maxWaiting is how many lines wait for a component that reads slowly; more are dropped.
 	maxWaiting = 256
-	// perSecond is how many lines a component may send.
+	// perSecond is how many lines a component may send in a second, and at once.
 	perSecond = 5000
 )
 
-// give queues a line for the component; false when it does not read.
+// give queues a line for the component, false if its queue is full. It never waits.
 func (c *component) give(line []byte) bool {
 	select {
 	case c.out <- line:
@@ -46,7 +47,8 @@ func (c *component) give(line []byte) bool {
 	}
 }
 
-// The forms of what the bus pushes.
+// The params of the notifications that the bus sends: letter is a message or a publication, notice an
+// event.
 type (
 	letter struct {
 		Topic     string   `json:"topic,omitzero"`
@@ -62,32 +64,36 @@ type (
 	}
 )
 
+// encodeRaw encodes a value of ours, which always can be.
 func encodeRaw(v any) wire.Raw {
 	raw, _ := wire.Marshal(v) // maps of texts and numbers
 	return raw
 }
 
-// line is one connection.
+// line is one connection. Its fields are the reader's, but for out.
 type line struct {
 	bus   *Bus
 	me    *component // nil before it has registered
 	out   chan []byte
 	limit *rate.Limiter
-	done  bool // it has said good-bye
+	done  bool // it has deregistered: the reader stops
 }
 
 func newLimiter() *rate.Limiter { return rate.NewLimiter(perSecond, perSecond) }
 
-// serve speaks with one component until it goes, is silent for too long, or ctx ends.
+// serve handles one connection until it ends, is silent for too long, or ctx ends. The component
+// leaves before its last lines are written, so that nobody sends to it any more.
 func (b *Bus) serve(ctx context.Context, conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	// The queue exists before the component has a name, for answers to wrong requests.
 	l := &line{bus: b, out: make(chan []byte, maxWaiting), limit: newLimiter()}
 	gone := make(chan struct{})
 	var writing sync.WaitGroup
 	writing.Go(func() { write(conn, l.out, gone, milliseconds(b.HeartbeatTimeout)) })
 	reason := l.read(ctx, conn)
 	if l.me != nil {
+		// First of all, so that no line is queued for a writer that is about to end.
 		b.leave(l.me, reason)
 	}
 	close(gone)
@@ -97,7 +103,8 @@ func (b *Bus) serve(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// write writes lines until the connection is gone, and then those that are left.
+// write writes lines until gone is closed, and then those that are queued: an answer to
+// bus.deregister must still arrive. A write that takes longer than most ends the connection.
 func write(conn net.Conn, out <-chan []byte, gone <-chan struct{}, most time.Duration) {
 	put := func(text []byte) bool {
 		_ = conn.SetWriteDeadline(time.Now().Add(most))
@@ -124,10 +131,12 @@ func write(conn net.Conn, out <-chan []byte, gone <-chan struct{}, most time.Dur
 	}
 }
 
-// read answers line after line, and returns why there are no more.
+// read answers line after line, and returns why it stopped, in the words of component.left. A line
+// that is wrong is answered, and the connection goes on; requests without an id are not answered.
 func (l *line) read(ctx context.Context, conn net.Conn) (reason string) {
 	in := bufio.NewReaderSize(conn, 64<<10)
 	for !l.done {
+		// Every line counts as a sign of life, not only bus.heartbeat.
 		_ = conn.SetReadDeadline(time.Now().Add(milliseconds(l.bus.HeartbeatTimeout)))
 		text, err := readLine(in, l.bus.MaxMessageBytes)
 		if _, wrong := errors.AsType[*rpcError](err); err != nil && !wrong {
@@ -144,8 +153,11 @@ func (l *line) read(ctx context.Context, conn net.Conn) (reason string) {
 		if err == nil {
 			result, err = l.handle(ctx, r)
 		}
+		// A line that could not be read at all is answered too, with the id null.
 		if reply := r.id != nil || err != nil && r.method == ""; reply {
 			select {
+			// This waits for room, unlike give: a component that does not read its own answers holds up only
+			// itself.
 			case l.out <- answer(r.id, result, err):
 			case <-ctx.Done():
 				return "disconnected"
@@ -155,7 +167,7 @@ func (l *line) read(ctx context.Context, conn net.Conn) (reason string) {
 	return "deregistered"
 }
 
-// handle does what a request asks for.
+// handle runs one request. Before bus.register nothing else is allowed.
 func (l *line) handle(ctx context.Context, r request) (any, error) {
 	if !l.limit.Allow() {
 		return nil, &rpcError{codeLimited, "rate_limited", map[string]int{"per_second": perSecond}}
@@ -183,7 +195,9 @@ func (l *line) handle(ctx context.Context, r request) (any, error) {
 	return do(r)
 }
 
+// register names the connection and announces it to the others.
 func (l *line) register(r request) (any, error) {
+	// The params are decoded into the component, and its other fields are not part of the JSON.
 	c := &component{connected: time.Now(), heard: time.Now(), out: l.out}
 	if err := r.read(c); err != nil {
 		return nil, err
@@ -212,12 +226,14 @@ func (l *line) register(r request) (any, error) {
 	}, nil
 }
 
+// deregister ends the connection after its answer.
 func (l *line) deregister(request) (any, error) {
 	l.bus.leave(l.me, "deregistered")
 	l.done = true
 	return map[string]string{"status": "deregistered"}, nil
 }
 
+// heartbeat notes a sign of life for bus.discover. Any line keeps the connection open.
 func (l *line) heartbeat(request) (any, error) {
 	l.bus.mu.Lock()
 	l.me.heard = time.Now()
@@ -225,13 +241,14 @@ func (l *line) heartbeat(request) (any, error) {
 	return map[string]any{"status": "ok", "uptime_ms": time.Since(l.bus.started).Milliseconds()}, nil
 }
 
-// found is a component as others see it.
+// found is a component in the answer to bus.discover.
 type found struct {
 	component
 	ConnectedAt   string `json:"connected_at"`
 	LastHeartbeat string `json:"last_heartbeat"`
 }
 
+// discover lists the components with a role and a capability, all if they are empty.
 func (l *line) discover(r request) (any, error) {
 	var p struct {
 		Role       string `json:"role"`
@@ -243,6 +260,7 @@ func (l *line) discover(r request) (any, error) {
 	list := []found{}
 	l.bus.mu.Lock()
 	for _, c := range l.bus.components {
+		// The gateway is among them.
 		if (p.Role == "" || p.Role == c.Role) && (p.Capability == "" || slices.Contains(c.Capabilities, p.Capability)) {
 			list = append(list, found{*c, amp.Stamp(c.connected), amp.Stamp(c.heard)})
 		}
@@ -252,7 +270,7 @@ func (l *line) discover(r request) (any, error) {
 	return map[string]any{"components": list}, nil
 }
 
-// payloadOf reads params with a payload, which has to be there.
+// payloadOf decodes params that must have a payload, which is part of into.
 func payloadOf(r request, into any, payload *wire.Raw) error {
 	if err := r.read(into); err != nil {
 		return err
@@ -263,6 +281,7 @@ func payloadOf(r request, into any, payload *wire.Raw) error {
 	return nil
 }
 
+// send sends to one component. "delivered" means that the line is in its queue, not that it was read.
 func (l *line) send(r request) (any, error) {
 	var p struct {
 		To      string   `json:"to"`
@@ -272,6 +291,8 @@ func (l *line) send(r request) (any, error) {
 		return nil, err
 	}
 	l.bus.mu.Lock()
+	// The lock is not held while the line is queued. If the component leaves in between, the line is lost,
+	// as it would be a moment later.
 	to := l.bus.components[p.To]
 	l.bus.mu.Unlock()
 	switch {
@@ -288,6 +309,7 @@ func (l *line) send(r request) (any, error) {
 	return map[string]string{"status": "delivered"}, nil
 }
 
+// broadcast sends to all other components that have room, and names them.
 func (l *line) broadcast(r request) (any, error) {
 	var p struct {
 		Payload wire.Raw `json:"payload"`
@@ -305,6 +327,7 @@ func (l *line) broadcast(r request) (any, error) {
 	return map[string]any{"delivered_to": names, "count": len(names)}, nil
 }
 
+// topicOf reads the topic of a request.
 func topicOf(r request) (string, error) {
 	var p struct {
 		Topic string `json:"topic"`
@@ -318,6 +341,8 @@ func topicOf(r request) (string, error) {
 	return p.Topic, nil
 }
 
+// subscribe adds the component to a topic. It checks under the lock that the component has not left,
+// or the subscription would stay for ever.
 func (l *line) subscribe(r request) (any, error) {
 	topic, err := topicOf(r)
 	if err != nil {
@@ -335,6 +360,7 @@ func (l *line) subscribe(r request) (any, error) {
 	return map[string]string{"status": "subscribed", "topic": topic}, nil
 }
 
+// unsubscribe removes the component from a topic; a topic without subscribers does not exist.
 func (l *line) unsubscribe(r request) (any, error) {
 	topic, err := topicOf(r)
 	if err != nil {
@@ -352,6 +378,8 @@ func (l *line) unsubscribe(r request) (any, error) {
 	return map[string]string{"status": "unsubscribed", "topic": topic}, nil
 }
 
+// publish sends to the subscribers of a topic. amp.inbound is the gateway's alone: components trust
+// that what arrives there was verified.
 func (l *line) publish(r request) (any, error) {
 	var p struct {
 		Topic   string   `json:"topic"`
@@ -369,7 +397,8 @@ func (l *line) publish(r request) (any, error) {
 	return map[string]any{"topic": p.Topic, "delivered_to": l.bus.publish(p.Topic, l.me.Name, p.Payload)}, nil
 }
 
-// notify passes a one-way signal on to all others. Those of the bus itself are its own.
+// notify sends an event to all other components. Names of the bus's own events are refused, so that
+// no component can pretend that another has left.
 func (l *line) notify(r request) (any, error) {
 	var p struct {
 		Event string   `json:"event"`

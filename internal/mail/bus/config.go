@@ -13,7 +13,7 @@ import (
 	"signalbox/internal/fault"
 )
 
-// Config is what bus.json says. Every member has a default but the entity.
+// Config is bus.json. Every member but the entity has a default, which stands for 0 and "".
 type Config struct {
 	Entity            string `json:"entity"`
 	SocketDir         string `json:"socket_dir"`
@@ -27,17 +27,18 @@ type Config struct {
 		FetchInterval int64  `json:"auto_fetch_interval_ms"`
 	} `json:"gateway"`
 
-	socket string // the path of the socket, when AMP_BUS_SOCKET says it
+	socket string // the path of the socket, from AMP_BUS_SOCKET
 }
 
-// nameForm is that of entities and components.
+// nameForm is the form of the names of entities and components.
 var nameForm = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 
-// Load reads the file that AMP_BUS_CONFIG names, else bus.json in the folder of all agents
-// if it is there, with what the other variables of the protocol change. The entity is the
-// agent's name when nothing else says it.
+// Load reads the file in AMP_BUS_CONFIG, else bus.json in the folder of all agents if it exists. The
+// variables AMP_BUS_ENTITY and AMP_BUS_SOCKET come before the file; the agent's name is the last
+// resort for the entity.
 func Load(root, agent string, env func(string) string) (Config, error) {
 	var c Config
+	// A file that the variable names must exist; bus.json need not.
 	path := cmp.Or(env("AMP_BUS_CONFIG"), filepath.Join(root, "bus.json"))
 	text, err := os.ReadFile(path)
 	switch {
@@ -59,7 +60,9 @@ func Load(root, agent string, env func(string) string) (Config, error) {
 	return c.withDefaults(), nil
 }
 
+// withDefaults fills in the values of the protocol. It may be called twice.
 func (c Config) withDefaults() Config {
+	// The path of a Unix socket is short, about 100 bytes, so the default is not below the home folder.
 	c.SocketDir = cmp.Or(c.SocketDir, filepath.Join(os.TempDir(), "amp-bus-"+c.Entity))
 	c.MaxComponents = cmp.Or(c.MaxComponents, 32)
 	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, 1<<20)
@@ -73,4 +76,5 @@ func (c Config) withDefaults() Config {
 // Socket is the path of the socket.
 func (c Config) Socket() string { return cmp.Or(c.socket, filepath.Join(c.SocketDir, "bus.sock")) }
 
+// milliseconds is a duration from bus.json, which counts in milliseconds.
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

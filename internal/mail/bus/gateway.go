@@ -9,18 +9,20 @@ import (
 	"signalbox/internal/wire"
 )
 
-// inbound is the topic of mail that has come.
+// inbound is the topic to which fetched mail is published.
 const inbound = "amp.inbound"
 
-// Mailbox is the agent's folder, opened anew for each use: other commands change it too.
+// Mailbox opens the agent's folder. It is called for every use, since other commands change the
+// folder and a Box is a snapshot.
 type Mailbox func() (*mailbox.Box, error)
 
-// gateway is the component that has the agent's mail.
+// gateway is the component for mail. It fetches for all components, and signs with the agent's key.
 type gateway struct {
 	box Mailbox
 	bus *Bus
 }
 
+// handle runs a method of the gateway. The call waits for the provider; other components do not.
 func (g *gateway) handle(ctx context.Context, r request) (any, error) {
 	do := map[string]func(context.Context, *mailbox.Box, request) (any, error){
 		"amp.send": g.send, "amp.inbox": g.inbox,
@@ -36,7 +38,7 @@ func (g *gateway) handle(ctx context.Context, r request) (any, error) {
 	return do(ctx, box, r)
 }
 
-// send signs a message with the agent's key and sends it.
+// send is amp.send: the members of a message as the protocol names them, signed and sent.
 func (g *gateway) send(ctx context.Context, box *mailbox.Box, r request) (any, error) {
 	var p struct {
 		To        string `json:"to"`
@@ -60,13 +62,14 @@ func (g *gateway) send(ctx context.Context, box *mailbox.Box, r request) (any, e
 		To: p.To, Subject: p.Subject, Body: p.Payload.Message, Priority: p.Priority, Type: p.Payload.Type,
 		InReplyTo: p.InReplyTo, ThreadID: p.ThreadID,
 	}
+	// null is no context.
 	if p.Payload.Context != nil && p.Payload.Context.Kind() != 'n' {
 		d.Context = append(d.Context, p.Payload.Context...)
 	}
 	return box.Send(ctx, d)
 }
 
-// summary is a message of the inbox. What is foreign in it is wrapped.
+// summary is a message in the answer to amp.inbox. Texts of foreign senders are wrapped.
 type summary struct {
 	ID        string   `json:"id"`
 	From      string   `json:"from"`
@@ -79,6 +82,7 @@ type summary struct {
 	Message   string   `json:"message"`
 }
 
+// inbox is amp.inbox: messages that were fetched, newest first. It asks no provider.
 func (g *gateway) inbox(_ context.Context, box *mailbox.Box, r request) (any, error) {
 	p := struct {
 		Limit  int    `json:"limit"`
@@ -95,6 +99,7 @@ func (g *gateway) inbox(_ context.Context, box *mailbox.Box, r request) (any, er
 	default:
 		return nil, badParams("The status should be unread, read or all.")
 	}
+	// Damaged files are the agent's to repair; `signalbox mail status` lists them.
 	messages, _, err := box.List(mailbox.Inbox)
 	if err != nil {
 		return nil, err
@@ -118,6 +123,7 @@ func (g *gateway) inbox(_ context.Context, box *mailbox.Box, r request) (any, er
 	return map[string]any{"messages": list, "count": len(list)}, nil
 }
 
+// identity is amp.identity: who the agent is.
 func (g *gateway) identity(_ context.Context, box *mailbox.Box, _ request) (any, error) {
 	return map[string]string{
 		"address": box.Address, "fingerprint": box.Fingerprint(), "provider": box.Provider,
@@ -125,17 +131,19 @@ func (g *gateway) identity(_ context.Context, box *mailbox.Box, _ request) (any,
 	}, nil
 }
 
-// maxWait is the longest that a provider lets us wait for mail in one call.
+// maxWait is the longest that a provider holds a poll.
 const maxWait = 30 * time.Second
 
-// run fetches mail as it comes, and publishes it. What nobody has subscribed to stays in
-// the inbox, where it is on disk before it is published.
+// run fetches mail and publishes it, until ctx ends. It uses long polls, so that mail arrives at
+// once where the provider has them, and pauses between polls where it has none. Mail that nobody
+// subscribes to stays in the inbox.
 func (g *gateway) run(ctx context.Context) {
 	every := milliseconds(g.bus.Gateway.FetchInterval)
 	for ctx.Err() == nil {
+		// A provider without long polls answers at once; then the rest of the interval is waited here.
 		begun := time.Now()
 		if g.fetch(ctx, min(every, maxWait)) {
-			continue // more may have come
+			continue // there may be more
 		}
 		select {
 		case <-time.After(max(0, every-time.Since(begun))):
@@ -144,7 +152,8 @@ func (g *gateway) run(ctx context.Context) {
 	}
 }
 
-// fetch fetches once, and reports whether there was mail.
+// fetch fetches once and publishes what is new, with its text as a model should see it. It reports
+// whether there was any.
 func (g *gateway) fetch(ctx context.Context, wait time.Duration) bool {
 	box, err := g.box()
 	if err != nil {
@@ -157,6 +166,7 @@ func (g *gateway) fetch(ctx context.Context, wait time.Duration) bool {
 	}
 	for i := range got.New {
 		m := &got.New[i]
+		// A copy: only the text is wrapped, and the message on disk stays as it was signed.
 		payload := m.Payload
 		payload.Message = m.Show(payload.Message)
 		g.bus.publish(inbound, gatewayName, encodeRaw(map[string]any{
@@ -167,7 +177,7 @@ func (g *gateway) fetch(ctx context.Context, wait time.Duration) bool {
 	return len(got.New) > 0
 }
 
-// trouble tells components why no mail comes.
+// trouble sends the event gateway.error, so that components know why no mail arrives.
 func (g *gateway) trouble(err error) {
 	g.bus.tell("", "gateway.error", map[string]string{"message": fault.From(err).Message})
 }

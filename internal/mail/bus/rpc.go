@@ -8,7 +8,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// rpcError is an error of JSON-RPC, with the protocol's numbers.
+// rpcError is an error of JSON-RPC. Message is a word of the protocol where it has one.
 type rpcError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -17,7 +17,8 @@ type rpcError struct {
 
 func (e *rpcError) Error() string { return e.Message }
 
-// The errors of JSON-RPC, and those of the bus.
+// The numbers of errors: those of JSON-RPC, -32000 for everything that mail refuses, and those that
+// the protocol gives to the bus.
 const (
 	codeParse       = -32700
 	codeRequest     = -32600
@@ -33,16 +34,18 @@ const (
 	codeLimited     = -32007
 )
 
+// noComponent is the answer about a component that is not connected.
 func noComponent(name string) error {
 	return &rpcError{codeNoComponent, "component_not_found", map[string]string{"name": name}}
 }
 
+// badParams is the answer to wrong params, with what they should be.
 func badParams(format string, args ...any) error {
 	return &rpcError{codeParams, fault.New(fault.InvalidField, format, args...).Message, nil}
 }
 
-// asRPC is any error as one of JSON-RPC. What mail refuses keeps its code as the message,
-// and its sentence beside it.
+// asRPC turns any error into one of JSON-RPC. An error of mail keeps its code as the message and its
+// sentence in the data.
 func asRPC(err error) *rpcError {
 	if e, ok := errors.AsType[*rpcError](err); ok {
 		return e
@@ -51,14 +54,14 @@ func asRPC(err error) *rpcError {
 	return &rpcError{codeMail, string(e.Code), map[string]string{"message": e.Message}}
 }
 
-// request is one message of a component.
+// request is one line of a component.
 type request struct {
 	id     wire.Raw // nil for a notification, which is not answered
 	method string
 	params wire.Raw
 }
 
-// parse reads a line.
+// parse reads a request. With an error the request has as much as is needed to answer it: its id.
 func parse(line []byte) (request, error) {
 	var r request
 	if raw := wire.Raw(line); !raw.IsValid() {
@@ -68,9 +71,11 @@ func parse(line []byte) (request, error) {
 	if err != nil {
 		return r, &rpcError{codeRequest, fault.From(err).Message, nil}
 	}
+	// Strict about the version: a client of JSON-RPC 1.0 expects other answers.
 	version, _ := wire.Text(members["jsonrpc"])
 	method, ok := wire.Text(members["method"])
 	r = request{members["id"], method, members["params"]}
+	// The id is echoed as it is, so an object would be echoed too.
 	if kind := r.id.Kind(); r.id != nil && kind != '"' && kind != '0' && kind != 'n' {
 		return request{}, &rpcError{codeRequest, "The id should be a text or a number.", nil}
 	}
@@ -83,7 +88,7 @@ func parse(line []byte) (request, error) {
 	return r, nil
 }
 
-// read reads the params, which may be absent.
+// read decodes the params, if there are any. Unknown members are ignored.
 func (r request) read(into any) error {
 	if r.params == nil {
 		return nil
@@ -97,7 +102,8 @@ func (r request) read(into any) error {
 	return nil
 }
 
-// answer is the line that answers a request.
+// answer is the line with the result of a request, or its error. The id of a line that could not be
+// read is null.
 func answer(id wire.Raw, result any, err error) []byte {
 	type head struct {
 		Version string `json:"jsonrpc"`
@@ -119,7 +125,7 @@ func answer(id wire.Raw, result any, err error) []byte {
 	}{head{"2.0"}, result, id})
 }
 
-// push is a line that nobody has asked for.
+// push is a line that the bus sends unasked: a notification of JSON-RPC.
 func push(method string, params any) []byte {
 	return encode(struct {
 		Version string `json:"jsonrpc"`
@@ -128,20 +134,22 @@ func push(method string, params any) []byte {
 	}{"2.0", method, params})
 }
 
+// encode is a value as one line. It always returns a line, since the other side waits for one.
 func encode(v any) []byte {
 	line, err := wire.Marshal(v)
-	if err != nil { // texts of ours, and JSON that was read before
+	if err != nil { // cannot happen: texts of ours, and JSON that was parsed before
 		return []byte(`{"jsonrpc":"2.0","error":{"code":-32603,"message":"The answer cannot be written."},"id":null}` + "\n")
 	}
 	return append(line, '\n')
 }
 
-// readLine reads a line of at most so many bytes. A longer one is read to its end, and is
-// an error of its own: the next may be right.
+// readLine reads a line of at most so many bytes. A longer one is read to its end without being kept,
+// and is an rpcError: the connection goes on with the next line.
 func readLine(r *bufio.Reader, most int) ([]byte, error) {
 	var line []byte
 	tooLong := false
 	for {
+		// ReadSlice keeps the memory of a long line at the size of the buffer.
 		part, err := r.ReadSlice('\n')
 		if tooLong = tooLong || len(line)+len(part) > most+1; !tooLong {
 			line = append(line, part...)

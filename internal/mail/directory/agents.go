@@ -13,17 +13,18 @@ import (
 	"signalbox/internal/wire"
 )
 
-// addressHold is how long the address of an agent that left is given to nobody.
+// addressHold is how long the address of an agent that left stays reserved (MSG-24): mail that is
+// still on its way must not reach somebody else.
 const addressHold = 30 * 24 * time.Hour
 
 // The answers about agents.
 type (
-	// Delivery is how an agent wants its mail, without the secret.
+	// Delivery is how an agent wants its mail delivered. The webhook's secret is never shown.
 	Delivery struct {
 		WebhookURL      string `json:"webhook_url,omitempty"`
 		PreferWebSocket bool   `json:"prefer_websocket"`
 	}
-	// Me is what an agent hears about itself.
+	// Me is the answer to an agent about itself.
 	Me struct {
 		Address             string               `json:"address"`
 		Alias               string               `json:"alias"`
@@ -34,32 +35,33 @@ type (
 		Capabilities        []string             `json:"capabilities,omitempty"`
 		CommunicationPolicy *CommunicationPolicy `json:"communication_policy,omitempty"`
 	}
-	// Updated answers a change.
+	// Updated is the answer to a change of the profile. WebhookSecret is present if the agent set
+	// a webhook without a secret of its own.
 	Updated struct {
 		Updated       bool   `json:"updated"`
 		Address       string `json:"address"`
-		WebhookSecret string `json:"webhook_secret,omitempty"` // when we made it
+		WebhookSecret string `json:"webhook_secret,omitempty"`
 	}
-	// Deregistered answers an agent that leaves.
+	// Deregistered is the answer to an agent that leaves.
 	Deregistered struct {
 		Deregistered   bool   `json:"deregistered"`
 		Address        string `json:"address"`
 		DeregisteredAt string `json:"deregistered_at"`
 	}
-	// Listed is an agent in a list.
+	// Listed is an agent in a list of its tenant.
 	Listed struct {
 		Address string `json:"address"`
 		Alias   string `json:"alias"`
 		Online  bool   `json:"online"`
 	}
-	// AgentList is a page of agents.
+	// AgentList is a page of agents. Total counts all that match, on every page.
 	AgentList struct {
 		Agents  []Listed `json:"agents"`
 		Total   int      `json:"total"`
 		Cursor  string   `json:"cursor,omitempty"`
 		HasMore bool     `json:"has_more,omitempty"`
 	}
-	// Resolved is what others may know of an agent.
+	// Resolved is an agent as any other agent may see it, with the key to verify its messages.
 	Resolved struct {
 		Address      string   `json:"address"`
 		Alias        string   `json:"alias"`
@@ -69,8 +71,8 @@ type (
 		Online       bool     `json:"online"`
 		Capabilities []string `json:"capabilities,omitempty"`
 	}
-	// Card is an agent's card. The server has no private key of the agent, so it is not
-	// signed, and says so.
+	// Card is an agent's card. The agent would have to sign it, and the server does not have its
+	// private key: Signature is null and ProviderAsserted true.
 	Card struct {
 		Card             string   `json:"amp_agent_card"`
 		ID               string   `json:"id"`
@@ -88,7 +90,7 @@ type (
 	}
 )
 
-// Me is what an agent may know of itself.
+// Me is the profile of the calling agent.
 func (d *Directory) Me(ctx context.Context, who roster.Identity) (Me, error) {
 	a, err := d.core.Roster.Agent(ctx, who.Workspace, who.ID)
 	if err != nil {
@@ -106,12 +108,14 @@ func (d *Directory) Me(ctx context.Context, who roster.Identity) (Me, error) {
 	return me, nil
 }
 
-// Change changes what an agent says of itself.
+// Change changes the profile of the calling agent. Members that the body does not name stay, and
+// null removes a value. Name, tenant, address and public key cannot be changed here.
 func (d *Directory) Change(ctx context.Context, who roster.Identity, body []byte) (Updated, error) {
 	f, err := amp.ReadFields(body)
 	if err != nil {
 		return Updated{}, err
 	}
+	// Refused rather than ignored: a client that believes it has changed its key would lose its mail.
 	for _, fixed := range []string{"name", "tenant", "public_key", "address"} {
 		if f.Has(fixed) {
 			f.Fail(fixed, "cannot be changed here. A public key is changed with POST /v1/auth/rotate-keys.")
@@ -128,7 +132,7 @@ func (d *Directory) Change(ctx context.Context, who roster.Identity, body []byte
 	if err != nil {
 		return Updated{}, err
 	}
-	d.profiles.Put(who.ID, p)
+	d.profiles.Put(who.ID, p) // at once here; other nodes follow the ledger
 	out := Updated{Updated: true, Address: who.Address}
 	if f.Has("delivery") {
 		out.WebhookSecret = d.madeSecret(who.Workspace, who.ID, p)
@@ -136,14 +140,15 @@ func (d *Directory) Change(ctx context.Context, who roster.Identity, body []byte
 	return out, nil
 }
 
-// Leave removes the calling agent.
+// Leave removes the calling agent for good.
 func (d *Directory) Leave(ctx context.Context, who roster.Identity) (Deregistered, error) {
 	at, err := d.deregister(ctx, who, who.Workspace, who.ID)
 	return Deregistered{true, who.Address, amp.Stamp(at)}, err
 }
 
-// deregister removes an agent with its keys and its queue, and gives its address to
-// nobody for a while.
+// deregister removes an agent, in one transaction: its keys are revoked, its public key too, its
+// queue is emptied by the apply function of agent.removed, and its address is held (MSG-24). An
+// owner may remove their own agents only.
 func (d *Directory) deregister(
 	ctx context.Context, by roster.Identity, workspace, agentID string,
 ) (at time.Time, err error) {
@@ -152,10 +157,12 @@ func (d *Directory) deregister(
 		if err != nil {
 			return err
 		}
+		// As if it did not exist: an owner must not learn about agents of others.
 		if by.Kind == roster.HolderOwner && a.Owner != by.Name {
 			return fault.New(fault.NotFound, "You have no agent %.80q.", agentID)
 		}
 		at = tx.Now()
+		// A key must not come back with another agent, or old signatures would speak for it.
 		if key := currentKey(a); key != "" {
 			revoke(tx, by, workspace, key, revoked{a.Address, "agent_deregistered", ""})
 		}
@@ -167,13 +174,14 @@ func (d *Directory) deregister(
 
 // Query selects agents of the caller's tenant.
 type Query struct {
-	Tenant string // the caller's own, or ""
-	Search string // a part of the address or the alias
-	After  string // the name of the last agent of the page before
+	Tenant string // the caller's own, or "" for the same
+	Search string // a part of the address or the alias, in any case
+	After  string // the name of the last agent on the page before
 	Limit  int
 }
 
-// List lists the agents of the caller's own tenant.
+// List lists the agents of the caller's tenant. Agents cannot list other tenants. It reads the
+// whole tenant, since total counts all matches.
 func (d *Directory) List(ctx context.Context, who roster.Identity, q Query) (AgentList, error) {
 	out := AgentList{Agents: []Listed{}}
 	if tenant := strings.ToLower(q.Tenant); tenant != "" && tenant != who.Workspace {
@@ -181,6 +189,7 @@ func (d *Directory) List(ctx context.Context, who roster.Identity, q Query) (Age
 			who.Workspace).About("tenant")
 	}
 	search, last := strings.ToLower(q.Search), ""
+	// The roster has pages by name; search and total need all of them.
 	for name := ""; ; {
 		page, err := d.core.Roster.Agents(ctx, who.Workspace, [2]string{who.Workspace, name}, wire.MaxPage)
 		if err != nil {
@@ -212,11 +221,11 @@ func (d *Directory) List(ctx context.Context, who roster.Identity, q Query) (Age
 	return out, nil
 }
 
-// Resolve finds an agent by its address or a short form of it, which is of the caller's
-// tenant.
+// Resolve finds an agent by its address or a short form, which is expanded with the caller's
+// tenant. Agents of other tenants are found too: one has to verify their messages.
 func (d *Directory) Resolve(ctx context.Context, who roster.Identity, text string) (Resolved, error) {
 	if plain, err := url.PathUnescape(text); err == nil {
-		text = plain // escaped twice by some
+		text = plain // some clients escape twice
 	}
 	address, err := d.options.Domains.Expand(text, who.Workspace)
 	if err != nil {
@@ -240,9 +249,10 @@ func (d *Directory) Resolve(ctx context.Context, who roster.Identity, text strin
 	}, nil
 }
 
-// Card is the agent's card.
+// Card is the card of the calling agent, for six months.
 func (d *Directory) Card(_ context.Context, who roster.Identity) (Card, error) {
 	p, now := d.Profile(who.ID), d.core.Now()
+	// 180 days: the protocol allows up to six months.
 	c := Card{
 		Card: "1.0", ID: who.ID, Address: who.Address, Alias: p.Alias, PublicKey: amp.KeyText(who.PublicKey),
 		KeyAlgorithm: "Ed25519", ProviderEndpoint: amp.Endpoint(d.core.BaseURL),

@@ -13,28 +13,30 @@ import (
 	"signalbox/internal/wire"
 )
 
-// The modes of registration. An operator's token and an owner's key open every one.
+// The modes of registration: what a new agent has to bring. An operator's token and an owner's
+// key are accepted in every mode.
 const (
-	Open       = "open"     // anybody, in any tenant
-	ByOwner    = "owner"    // with an owner's key
-	ByInvite   = "invite"   // with an invite
-	ByProof    = "verified" // who proves that the private key is theirs, in a tenant that is there
-	ByOperator = "admin"    // operators alone
+	Open       = "open"     // nothing; a new tenant becomes a workspace
+	ByOwner    = "owner"    // an owner's key
+	ByInvite   = "invite"   // an invite code
+	ByProof    = "verified" // a proof of its private key, in a tenant that exists
+	ByOperator = "admin"    // an operator's token
 )
 
-// Modes lists them.
+// Modes are the values of mail.registration.
 var Modes = []string{Open, ByOwner, ByInvite, ByProof, ByOperator}
 
-// Options are what an operator sets.
+// Options are the settings of the directory.
 type Options struct {
 	Domains amp.Domains
 	Mode    string // one of Modes
-	// Host is the id of this host in a mesh, "" for none. Other hosts write it in the place of
-	// the tenant, for agents of the default workspace.
+	// Host is the id of this host in a mesh, "" for none. Addresses with it in place of the
+	// tenant mean agents of the default workspace.
 	Host string
 }
 
-// Directory is the agents of this server, as mail knows them.
+// Directory is the registered agents of this server. Its methods may be called from any
+// goroutine. Call Load before it is used, and Follow with every entry after that.
 type Directory struct {
 	options Options
 	core    protocol.Core
@@ -47,7 +49,7 @@ func New(core protocol.Core, o Options) *Directory {
 	return &Directory{options: o, core: core}
 }
 
-// Active refuses an agent that is suspended.
+// Active refuses an agent that is suspended (MSG-53).
 func Active(who roster.Identity) error {
 	if who.Suspended {
 		return fault.New(fault.AgentSuspended, "This agent is suspended. An operator can resume it; its queue is kept.")
@@ -55,9 +57,11 @@ func Active(who roster.Identity) error {
 	return nil
 }
 
-// Find finds the agent of a local address: the one that has it, or the only one that has
-// it with a scope, which clients leave out.
+// Find finds the agent of an address in its home form: exactly, else without the scope that was
+// given, else the only agent of that name with a scope (MSG-14). An ambiguous address is not
+// found, rather than delivered to one of several.
 func (d *Directory) Find(ctx context.Context, a amp.Address) (roster.Identity, error) {
+	// The exact address first, so that a scope is never dropped where it matters.
 	found, err := d.core.Roster.Find(ctx, a.String())
 	if !fault.Is(err, fault.NotFound) {
 		return found, err
@@ -69,7 +73,7 @@ func (d *Directory) Find(ctx context.Context, a amp.Address) (roster.Identity, e
 		}
 		return found, err
 	}
-	if a.Tenant == d.options.Host { // as other hosts write agents of ours
+	if a.Tenant == d.options.Host { // other hosts of the mesh may write our id as the tenant
 		a.Tenant = roster.DefaultWorkspace
 		return d.Find(ctx, a)
 	}
@@ -80,9 +84,11 @@ func (d *Directory) Find(ctx context.Context, a amp.Address) (roster.Identity, e
 	return d.core.Roster.Find(ctx, scoped[0])
 }
 
-// Agent finds an agent by id, name or address, as far as the calling operator may see it.
+// Agent finds an agent by id, name or address, in the workspaces that the calling operator may see.
 func (d *Directory) Agent(ctx context.Context, named string) (roster.Agent, error) {
 	name, workspace := named, wire.Scope(ctx)
+	// An address names its tenant; a bare name is looked for in the operator's workspace, or in the one
+	// that has an agent of that id.
 	if address, err := d.options.Domains.Parse(name); err == nil {
 		name, workspace = d.options.Domains.Home(address).Name, address.Tenant
 	} else if workspace == "" {
@@ -97,7 +103,8 @@ func (d *Directory) Agent(ctx context.Context, named string) (roster.Agent, erro
 	return d.core.Roster.Agent(ctx, workspace, name)
 }
 
-// IDs finds agents by name, id or address, as far as the calling operator may see them.
+// IDs finds the ids of agents by name, id or address, in the workspaces that the calling operator
+// may see. A name may be that of several agents; none is no error.
 func (d *Directory) IDs(ctx context.Context, name string) ([]string, error) {
 	if address, err := d.options.Domains.Parse(name); err == nil && strings.Contains(name, "@") {
 		found, err := d.Find(ctx, d.options.Domains.Home(address))
@@ -109,18 +116,18 @@ func (d *Directory) IDs(ctx context.Context, name string) ([]string, error) {
 	return d.core.Roster.AgentIDs(ctx, wire.Scope(ctx), name)
 }
 
-// Profile is what an agent says of itself.
+// Profile is the profile of an agent, from memory; the zero value for an agent without one.
 func (d *Directory) Profile(agentID string) Profile {
 	p, _ := d.profiles.Get(agentID)
 	return p
 }
 
-// Load reads every profile there is.
+// Load reads all profiles into memory, in place of what was there.
 func (d *Directory) Load(ctx context.Context) error {
 	return d.profiles.Load(ctx, d.core.Ledger, "JOIN mail_profile p ON p.seq = e.seq")
 }
 
-// Follow does what follows on this node from an entry that another may have written.
+// Follow updates the profiles in memory for one entry, which any node may have written.
 func (d *Directory) Follow(e *ledger.Entry) error {
 	if e.Kind != kindProfile {
 		return nil

@@ -1,13 +1,20 @@
-// Package directory knows who there is for mail: agents register, change what they say of
-// themselves, change their keys, look one another up and leave; owners see their agents, and
+// Package directory is the registered agents, as mail sees them: agents register, change their
+// profile and their keys, look one another up and leave; owners list and remove their agents, and
 // operators suspend them.
 //
-// It owns profiles (mail_profile) and the public keys that are given up (mail_revocation).
-// The agents themselves, their keys and their tenants, which are workspaces, are the
-// roster's. It must not know messages: what waits for an agent, and how it behaved, is for
-// package mail to say.
+// It owns profiles (mail_profile) and revoked public keys (mail_revocation). The agents
+// themselves, their keys and their tenants, which are workspaces, belong to the roster.
 //
-// To register again takes the current key, the owner's key or a proof with the private key:
-// a public key proves nothing. What is secret in a profile is sealed before it goes into the
-// ledger.
+// # Invariants
+//
+// A name is given to one agent. Registering it again takes the agent's current API key, its
+// owner's key, an operator's token, or a proof with the private key (MSG-18); a public key proves
+// nothing. A public key that was replaced or given up is never accepted again (MSG-22). API keys
+// are shown once and stored as hashes. The secret of a webhook is sealed before it goes into the
+// ledger, which operators can read.
+//
+// # Boundaries
+//
+// It must not know messages: queues and risk belong to package mail. Profiles are cached in memory
+// on every node; package mail feeds the cache with the entries of the ledger (Load, Follow).
 package directory

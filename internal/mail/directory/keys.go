@@ -12,13 +12,13 @@ import (
 
 // The answers about keys.
 type (
-	// RotatedKey is an API key in place of another.
+	// RotatedKey is the answer to a new API key. The old one is good until ValidUntil.
 	RotatedKey struct {
 		APIKey     string  `json:"api_key"`
-		ExpiresAt  *string `json:"expires_at"` // never
+		ExpiresAt  *string `json:"expires_at"` // always null: keys do not expire
 		ValidUntil string  `json:"previous_key_valid_until"`
 	}
-	// RotatedKeys is a public key in place of another.
+	// RotatedKeys is the answer to a new public key. The API key stays.
 	RotatedKeys struct {
 		Rotated      bool   `json:"rotated"`
 		Fingerprint  string `json:"fingerprint"`
@@ -26,14 +26,15 @@ type (
 		PublicKey    string `json:"public_key"`
 		KeyAlgorithm string `json:"key_algorithm"`
 	}
-	// RevokedKey is an API key that is refused from now on.
+	// RevokedKey is the answer to a revoked API key.
 	RevokedKey struct {
 		Revoked   bool   `json:"revoked"`
 		RevokedAt string `json:"revoked_at"`
 	}
 )
 
-// RotateKey replaces the API key of the call.
+// RotateKey replaces the API key that the call was made with. The old one works for 24 hours, so
+// that the agent can store the new one.
 func (d *Directory) RotateKey(ctx context.Context, who roster.Identity) (RotatedKey, error) {
 	issued, err := d.core.Roster.RotateKey(ctx, who, who.KeyID)
 	if err != nil {
@@ -42,13 +43,14 @@ func (d *Directory) RotateKey(ctx context.Context, who roster.Identity) (Rotated
 	return RotatedKey{APIKey: issued.Secret, ValidUntil: amp.Stamp(issued.Key.IssuedAt.Add(roster.Grace))}, nil
 }
 
-// RotateKeys replaces the public key. The proof is the old key's: who has stolen an API key
-// has not stolen the identity.
+// RotateKeys replaces the public key of the calling agent. The proof is a signature of the old
+// key (MSG-21): a stolen API key is not enough to take over an identity.
 func (d *Directory) RotateKeys(ctx context.Context, who roster.Identity, body []byte) (RotatedKeys, error) {
 	fresh, err := readRotation(who, body)
 	if err != nil {
 		return RotatedKeys{}, err
 	}
+	// An agent cannot go back to a key that it has given up.
 	if err := d.CheckRevoked(ctx, fresh); err != nil {
 		return RotatedKeys{}, err
 	}
@@ -57,11 +59,13 @@ func (d *Directory) RotateKeys(ctx context.Context, who roster.Identity, body []
 		if err != nil {
 			return err
 		}
+		// who was read before the transaction: another rotation may have been faster.
 		if currentKey(a) != roster.Fingerprint(who.PublicKey) {
 			return fault.New(fault.Conflict, "The key was changed at the same moment. Sign with the one that is current now.")
 		}
 		return d.replaceKey(tx, who, a, fresh)
 	})
+	// Another agent has this key: two agents with one key could sign for each other.
 	if e := fault.From(err); err != nil && e.Code == fault.AlreadyExists {
 		return RotatedKeys{}, fault.New(fault.KeyAlreadyRegistered, "%s", e.Message).About("new_public_key")
 	}
@@ -71,7 +75,8 @@ func (d *Directory) RotateKeys(ctx context.Context, who roster.Identity, body []
 	return RotatedKeys{true, roster.Fingerprint(fresh), who.Address, amp.KeyText(fresh), "Ed25519"}, nil
 }
 
-// readRotation reads a new public key, and checks that the holder of the current one wants it.
+// readRotation reads a new public key, and checks the proof of the current one. An empty body is
+// refused: another server makes the keys itself then, and private keys belong to agents.
 func readRotation(who roster.Identity, body []byte) (ed25519.PublicKey, error) {
 	if len(body) == 0 {
 		return nil, fault.New(fault.MissingField,
@@ -94,6 +99,7 @@ func readRotation(who roster.Identity, body []byte) (ed25519.PublicKey, error) {
 	if err != nil {
 		return nil, fault.New(fault.InvalidField, "%s", fault.From(err).Message).About("new_public_key")
 	}
+	// An agent without a public key, which an operator added, gets its first one by registering.
 	if who.PublicKey == nil || !amp.Proves(who.PublicKey, fresh, sent, proof) {
 		return nil, fault.New(fault.SignatureInvalid,
 			"The proof is not a signature of the agent's current key over the new public key as it is sent.").About("proof")
@@ -101,7 +107,8 @@ func readRotation(who roster.Identity, body []byte) (ed25519.PublicKey, error) {
 	return fresh, nil
 }
 
-// RevokeKey refuses the API key of the call from now on.
+// RevokeKey revokes the API key that the call was made with, at once. The agent's other keys and
+// its queue stay.
 func (d *Directory) RevokeKey(ctx context.Context, who roster.Identity) (RevokedKey, error) {
 	k, err := d.core.Roster.RevokeKey(ctx, who, who.KeyID)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"signalbox/internal/roster"
 )
 
-// newcomer is a registration that is right in itself.
+// newcomer is a registration whose form is right. Whether it is admitted is decided later (admit,
+// enter); tenant may be filled in by then.
 type newcomer struct {
 	*amp.Fields
 	name, tenant, scope string
@@ -20,11 +21,12 @@ type newcomer struct {
 	invite              string
 	proof               []byte
 	proofAt             int64
-	id                  string // if it is new
+	id                  string // for a new agent; drawn before the transaction, which may run twice
 	profile             Profile
 }
 
-// rosterName is the name in the workspace: a scope makes it another one.
+// rosterName is the agent's name in the workspace. A scope is part of it, since one name with two
+// scopes is two agents.
 func (n *newcomer) rosterName() string {
 	if n.scope != "" {
 		return n.name + "." + n.scope
@@ -32,17 +34,21 @@ func (n *newcomer) rosterName() string {
 	return n.name
 }
 
+// address is the address that the newcomer asks for.
 func (n *newcomer) address(provider string) amp.Address {
 	return amp.Address{Name: n.name, Scope: n.scope, Tenant: n.tenant, Provider: provider}
 }
 
+// nameForm is the form of a name (MSG-15). It must not begin with "_": those are the server's own.
 var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
+// parseRegistration reads and checks a registration. MSG-17: agent_id is not read.
 func parseRegistration(body []byte) (*newcomer, error) {
 	f, err := amp.ReadFields(body)
 	if err != nil {
 		return nil, err
 	}
+	// Names and tenants are lower case everywhere (MSG-10).
 	n := &newcomer{
 		Fields: f, tenant: strings.ToLower(f.Text("tenant", 63)), invite: f.Text("invite_code", 128),
 		name: strings.ToLower(f.Required("name", 63,
@@ -59,6 +65,7 @@ func parseRegistration(body []byte) (*newcomer, error) {
 	if algorithm := f.Required("key_algorithm", 32, "\"Ed25519\""); !isEd25519(algorithm) {
 		f.Fail("key_algorithm", "should be \"Ed25519\", and is %.40q.", algorithm)
 	}
+	// A missing key has been recorded by Required, with a better text.
 	if pem != "" {
 		if n.key, err = roster.ParsePublicKey(pem); err != nil {
 			f.Fail("public_key", "is not right: %s", fault.From(err).Message)
@@ -71,12 +78,12 @@ func parseRegistration(body []byte) (*newcomer, error) {
 	return n, f.Err
 }
 
-// isEd25519 reports whether an algorithm is ours, or is not said.
+// isEd25519 reports whether an algorithm is the only one that we take, or is absent.
 func isEd25519(algorithm string) bool {
 	return algorithm == "" || strings.EqualFold(algorithm, "Ed25519")
 }
 
-// readScope: a repository of a platform, as in repo.github.
+// readScope reads a scope: a repository and its platform, which become the labels repo.github.
 func (n *newcomer) readScope(f *amp.Fields) {
 	repo, platform := strings.ToLower(f.Text("repo", 63)), strings.ToLower(f.Text("platform", 63))
 	var labels []string
@@ -93,6 +100,7 @@ func (n *newcomer) readScope(f *amp.Fields) {
 	n.Join(f)
 }
 
+// readProof reads the proof of a private key (MSG-19). Some clients send the time as a string.
 func (n *newcomer) readProof() {
 	text := n.Text("proof", 256)
 	if text == "" {

@@ -10,21 +10,21 @@ import (
 
 // The answers to owners.
 type (
-	// OwnedAgent is an agent as its owner sees it.
+	// OwnedAgent is an agent in its owner's list.
 	OwnedAgent struct {
 		ID           string `json:"id"`
 		Address      string `json:"address"`
 		Online       bool   `json:"online"`
 		RegisteredAt string `json:"registered_at"`
 	}
-	// OwnedList is the agents of an owner.
+	// OwnedList is all agents of an owner; there are no pages.
 	OwnedList struct {
 		Agents []OwnedAgent `json:"agents"`
 		Total  int          `json:"total"`
 		Limit  int          `json:"limit"`
 	}
-	// UserKey is what an owner may know of the key. It is stored as a hash, so that it
-	// cannot be shown; the hint is enough to recognise it.
+	// UserKey describes the owner's key. The key is stored as a hash and cannot be shown; UserKey
+	// is its hint, which is enough to recognise it.
 	UserKey struct {
 		UserKey    string `json:"user_key"`
 		UserID     string `json:"user_id"`
@@ -32,17 +32,17 @@ type (
 		AgentCount int    `json:"agent_count"`
 		AgentLimit int    `json:"agent_limit"`
 	}
-	// Removed is an agent that its owner has removed.
+	// Removed is the answer to an owner who removed an agent.
 	Removed struct {
 		Deleted bool   `json:"deleted"`
 		AgentID string `json:"agent_id"`
 	}
 )
 
-// ownerLimit is how many agents are listed for an owner at the most.
+// ownerLimit is the limit that the protocol's answers name; it is not enforced.
 const ownerLimit = 1000
 
-// UserKey is what an owner may know of the key that the call was made with.
+// UserKey describes the owner's key that the call was made with.
 func (d *Directory) UserKey(ctx context.Context, owner roster.Identity) (UserKey, error) {
 	owned, err := d.core.Roster.OwnedBy(ctx, owner.ID)
 	if err != nil {
@@ -53,6 +53,7 @@ func (d *Directory) UserKey(ctx context.Context, owner roster.Identity) (UserKey
 		return UserKey{}, err
 	}
 	out := UserKey{UserID: owner.ID, TenantID: owner.Workspace, AgentCount: len(owned), AgentLimit: ownerLimit}
+	// An owner may have several keys; the answer is about the one in use.
 	for _, k := range keys {
 		if k.ID == owner.KeyID {
 			out.UserKey = k.Hint
@@ -61,7 +62,7 @@ func (d *Directory) UserKey(ctx context.Context, owner roster.Identity) (UserKey
 	return out, nil
 }
 
-// Owned lists the agents of an owner.
+// Owned lists the agents that an owner registered.
 func (d *Directory) Owned(ctx context.Context, owner roster.Identity) (OwnedList, error) {
 	owned, err := d.core.Roster.OwnedBy(ctx, owner.ID)
 	if err != nil {
@@ -74,7 +75,7 @@ func (d *Directory) Owned(ctx context.Context, owner roster.Identity) (OwnedList
 	return out, nil
 }
 
-// RemoveOwned removes an agent of the owner.
+// RemoveOwned removes an agent of the owner, as if the agent left.
 func (d *Directory) RemoveOwned(ctx context.Context, owner roster.Identity, agentID string) (Removed, error) {
 	_, err := d.deregister(ctx, owner, owner.Workspace, agentID)
 	return Removed{true, agentID}, err

@@ -7,14 +7,15 @@ import (
 	"signalbox/internal/mail/amp"
 )
 
-// CommunicationPolicy says whom an agent means to write to.
+// CommunicationPolicy is which recipients an agent may write to. The agent sets it for itself, as
+// a seat belt; the operators' policy is another thing, which the agent cannot change.
 type CommunicationPolicy struct {
 	Mode              string   `json:"mode"` // open or restricted
 	AllowedRecipients []string `json:"allowed_recipients,omitempty"`
 }
 
-// Allows reports whether the policy names the recipient: *@tenant.provider,
-// *@*.provider, *@* or an address.
+// Allows reports whether the policy allows a recipient: by an address, *@tenant.provider,
+// *@*.provider or *@*. Without a policy everybody is allowed.
 func (p *CommunicationPolicy) Allows(to amp.Address) bool {
 	if p == nil || p.Mode != "restricted" {
 		return true
@@ -24,6 +25,7 @@ func (p *CommunicationPolicy) Allows(to amp.Address) bool {
 		if !ok || name != "*" && name != to.Name {
 			return false
 		}
+		// The domain with scope, tenant and provider.
 		full := strings.TrimPrefix(to.String(), to.Name+"@")
 		rest, wild := strings.CutPrefix(domain, "*")
 		return full == domain || wild && (rest == "" || strings.HasPrefix(rest, ".") && strings.HasSuffix(full, rest))

@@ -15,21 +15,23 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Profile is what an agent says of itself and of how it wants its mail. It is the body of
-// profile.changed, so what is secret in it is sealed.
+// Profile is what an agent sets about itself and about the delivery of its mail. It is made with
+// the registration, changed as a whole by every PATCH, and ends with the agent. It is the body of
+// profile.changed, which operators can read, so the webhook's secret in it is sealed.
 type Profile struct {
 	Alias        string               `json:"alias,omitzero"`
 	WebhookURL   string               `json:"webhook_url,omitzero"`
-	Secret       []byte               `json:"secret,omitzero"`           // sealed; the one we derive when empty
-	PreferSocket *bool                `json:"prefer_websocket,omitzero"` // true when absent
+	Secret       []byte               `json:"secret,omitzero"`           // sealed; empty: derived from our key
+	PreferSocket *bool                `json:"prefer_websocket,omitzero"` // nil is true
 	Metadata     wire.Raw             `json:"metadata,omitzero"`
 	Capabilities []string             `json:"capabilities,omitempty"`
 	Policy       *CommunicationPolicy `json:"communication_policy,omitzero"`
 }
 
-// WebhookFirst reports whether a webhook is called although the agent has a socket.
+// WebhookFirst reports whether the webhook is called even if the agent has a socket (MSG-67).
 func (p Profile) WebhookFirst() bool { return p.PreferSocket != nil && !*p.PreferSocket }
 
+// The limits of a profile, in characters, bytes or items.
 const (
 	maxAlias        = 255
 	maxMetadata     = 16 << 10
@@ -39,7 +41,7 @@ const (
 	maxAllowed      = 1000
 )
 
-// change reads what a request says of a profile. What it does not mention stays.
+// change is the profile p with the members that a request names. It stores nothing.
 func (d *Directory) change(ctx context.Context, f *amp.Fields, agentID string, p Profile) (Profile, error) {
 	if f.Has("alias") {
 		p.Alias = f.Text("alias", maxAlias)
@@ -66,6 +68,7 @@ func (d *Directory) change(ctx context.Context, f *amp.Fields, agentID string, p
 	return p, f.Err
 }
 
+// readPolicy reads a communication policy, nil if it is null.
 func readPolicy(f *amp.Fields) *CommunicationPolicy {
 	part := f.Object("communication_policy")
 	if part == nil {
@@ -82,10 +85,13 @@ func readPolicy(f *amp.Fields) *CommunicationPolicy {
 	return p
 }
 
+// changeDelivery reads the member delivery. MSG-66: a webhook's address is resolved and checked now,
+// and again whenever it is called.
 func (d *Directory) changeDelivery(ctx context.Context, f *amp.Fields, agentID string, p *Profile) error {
 	if f.Has("prefer_websocket") {
 		p.PreferSocket = f.Flag("prefer_websocket")
 	}
+	// An empty or null secret returns to the derived one.
 	if f.Has("webhook_secret") {
 		p.Secret = nil
 		if secret := f.Text("webhook_secret", maxSecret); secret != "" {
@@ -95,6 +101,7 @@ func (d *Directory) changeDelivery(ctx context.Context, f *amp.Fields, agentID s
 	if !f.Has("webhook_url") {
 		return nil
 	}
+	// An empty or null address ends the calls.
 	if p.WebhookURL = f.Text("webhook_url", maxURL); p.WebhookURL == "" {
 		return nil
 	}
@@ -104,15 +111,17 @@ func (d *Directory) changeDelivery(ctx context.Context, f *amp.Fields, agentID s
 	}
 	u, err := url.Parse(p.WebhookURL)
 	if err != nil {
-		return err // CheckTarget has read it
+		return err // cannot happen: CheckTarget has parsed it
 	}
+	// After CheckTarget, which has refused private addresses that no operator allowed.
 	if !amp.Confidential(u) {
 		f.Fail("webhook_url", "should begin with https://, so that nobody on the way reads what is sent.")
 	}
 	return nil
 }
 
-// seal hides a secret from who reads the ledger.
+// seal encrypts a secret for the ledger, bound to the agent: a sealed secret that is copied to
+// another profile cannot be opened.
 func (d *Directory) seal(agentID, secret string) []byte {
 	box := d.box()
 	nonce := make([]byte, box.NonceSize())
@@ -120,6 +129,7 @@ func (d *Directory) seal(agentID, secret string) []byte {
 	return box.Seal(nonce, nonce, []byte(secret), []byte(agentID))
 }
 
+// box is the cipher of seal, with a key derived from the core's.
 func (d *Directory) box() cipher.AEAD {
 	block, err := aes.NewCipher(d.core.Derive("signalbox mail sealing"))
 	if err != nil {
@@ -132,7 +142,8 @@ func (d *Directory) box() cipher.AEAD {
 	return box
 }
 
-// Secret is the secret that signs an agent's webhook calls.
+// Secret is the secret that signs the calls to an agent's webhook: its own, or one derived from
+// the core's key. It fails if the server's key is not the one that sealed it.
 func (d *Directory) Secret(workspace, agentID string, p Profile) (wire.Secret, error) {
 	if len(p.Secret) == 0 {
 		return d.core.Outbox.SecretFor(workspace, agentID, 0), nil
@@ -148,6 +159,7 @@ func (d *Directory) Secret(workspace, agentID string, p Profile) (wire.Secret, e
 	return wire.NewSecret(string(plain)), nil
 }
 
+// appendProfile appends profile.changed, the whole profile as it is from now on.
 func appendProfile(tx *ledger.Tx, actor roster.Identity, workspace, agentID string, p Profile) {
 	tx.Append(ledger.Event{Workspace: workspace, Kind: kindProfile, Actor: actor.Actor(), Subject: agentID, Body: p})
 }

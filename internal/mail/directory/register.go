@@ -14,7 +14,8 @@ import (
 	"signalbox/internal/roster"
 )
 
-// Registered is the answer to a registration. The key is shown this once.
+// Registered is the answer to a registration, with the members that clients of all generations
+// read (MSG-16). APIKey is shown this once.
 type Registered struct {
 	Address       string       `json:"address"`
 	ShortAddress  string       `json:"short_address"`
@@ -27,19 +28,22 @@ type Registered struct {
 	Fingerprint   string       `json:"fingerprint"`
 	RegisteredAt  string       `json:"registered_at"`
 	OwnerID       string       `json:"owner_id,omitempty"`
-	WebhookSecret string       `json:"webhook_secret,omitempty"` // when we made it
+	WebhookSecret string       `json:"webhook_secret,omitempty"` // if the server made it
 
-	again bool // it was registered before
+	again bool // the agent existed and got a further key
 }
 
-// ProviderInfo tells a client where we are.
+// ProviderInfo is where a client finds this provider. Name must be the domain of the addresses:
+// generation A of the bash clients registers again on every send otherwise.
 type ProviderInfo struct {
 	Name     string `json:"name"`
 	Endpoint string `json:"endpoint"`
 	RouteURL string `json:"route_url"`
 }
 
-// Register registers an agent, or gives one that proves who it is a new key.
+// Register registers an agent, or gives an agent that proves its identity a further API key. by is
+// the caller, the zero Identity for one without a key. Checks that need no transaction come first;
+// the rest happens in one, so that of two registrations of a name one wins.
 func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byte) (Registered, error) {
 	n, err := parseRegistration(body)
 	if err != nil {
@@ -52,13 +56,15 @@ func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byt
 		return Registered{}, err
 	}
 	actor := by
-	if by.ID == "" {
+	if by.ID == "" { // the ledger names the newcomer itself
 		actor = roster.Identity{ID: n.name, Kind: roster.HolderAgent, Name: n.name}
 	}
+	// The secret of the webhook is sealed with the id, so it has to exist before the transaction.
 	n.id = roster.NewAgentID()
 	if n.profile, err = d.change(ctx, n.Fields, n.id, Profile{}); err != nil {
 		return Registered{}, err
 	}
+	// Drawn once: if the transaction runs twice, the key that is answered is the one that was stored.
 	key := roster.NewKey(roster.MailKey)
 	var a roster.Agent
 	var again bool
@@ -77,7 +83,8 @@ func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byt
 	return out, nil
 }
 
-// enter adds the agent, or finds that it is there and gives it a new key.
+// enter registers the agent in a transaction, or gives it a further key if it exists. n is a copy,
+// since the transaction may run twice and an invite fills in the tenant.
 func (d *Directory) enter(tx *ledger.Tx, actor, by roster.Identity, n newcomer,
 	key *roster.Issued,
 ) (a roster.Agent, again bool, err error) {
@@ -102,10 +109,12 @@ func (d *Directory) enter(tx *ledger.Tx, actor, by roster.Identity, n newcomer,
 	return a, false, nil
 }
 
-// admit decides who may register, by what they bring. It settles the tenant where what
-// they bring says it.
+// admit decides by the mode and the caller whether a registration may go on, and fills in the
+// tenant where the caller's key determines it. It decides only what needs no look-up: invites and
+// proofs are checked in the transaction.
 func (d *Directory) admit(by roster.Identity, n *newcomer) error {
 	switch {
+	// The key determines the tenant; the request may repeat it, and must not name another.
 	case by.Kind == roster.HolderOwner, by.Kind == roster.HolderAgent:
 		if n.tenant == "" {
 			n.tenant = by.Workspace
@@ -123,6 +132,7 @@ func (d *Directory) admit(by roster.Identity, n *newcomer) error {
 			return fault.New(fault.TenantDenied, "This token may not register agents in the tenant %q.",
 				n.tenant).About("tenant")
 		}
+	// In the other modes an invite is not enough, and is not used up.
 	case n.invite != "" && (d.options.Mode == ByInvite || d.options.Mode == Open):
 		return nil // the invite says which tenant
 	}
@@ -131,12 +141,12 @@ func (d *Directory) admit(by roster.Identity, n *newcomer) error {
 		return n.Err
 	}
 	if by.Kind == roster.HolderOperator || d.options.Mode == Open || n.proof != nil {
-		return nil // what a proof is good for shows when the agent is looked up
+		return nil // enrol and reissue check the proof, each for its own purpose
 	}
 	return d.closed()
 }
 
-// closed says what it takes to register.
+// closed is the answer to a caller who lacks what the mode asks for: it names it.
 func (d *Directory) closed() error {
 	how := map[string]string{
 		ByOwner: "an owner's key in the header Authorization: Bearer uk_…, which an operator makes " +
@@ -149,6 +159,8 @@ func (d *Directory) closed() error {
 	return fault.New(fault.Unauthenticated, "Registration here takes %s.", how)
 }
 
+// useInvite uses up an invite, whose workspace is the tenant. A registration that fails later in the
+// transaction uses up nothing.
 func (d *Directory) useInvite(tx *ledger.Tx, actor, by roster.Identity, n *newcomer) error {
 	if n.invite == "" || by.ID != "" {
 		return nil
@@ -164,7 +176,7 @@ func (d *Directory) useInvite(tx *ledger.Tx, actor, by roster.Identity, n *newco
 	return nil
 }
 
-// enrol adds the agent.
+// enrol adds a new agent, if the mode allows that for this caller.
 func (d *Directory) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer,
 	key *roster.Issued,
 ) (roster.Agent, error) {
@@ -184,6 +196,7 @@ func (d *Directory) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer,
 			return roster.Agent{}, fault.New(fault.TenantDenied, "There is no tenant %q here.", n.tenant).About("tenant")
 		}
 	}
+	// Only in the open mode does a registration create a workspace: elsewhere a typing error must not.
 	e := roster.Enrolment{
 		ID: n.id, Name: n.rosterName(), Workspace: n.tenant, PublicKey: n.key,
 		Address:       n.address(d.options.Domains.Own).String(),
@@ -199,15 +212,16 @@ func (d *Directory) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer,
 	return a, err
 }
 
-// proofWindow is how far from now the time in a proof may be.
+// proofWindow is how far the time of a proof may be from now, either way (MSG-19).
 const proofWindow = 300 * time.Second
 
-// checkProof verifies that the registration was signed with the key, for the address,
-// now.
+// checkProof verifies that the holder of the key signed this registration: for this provider, this
+// address and this moment.
 func (d *Directory) checkProof(tx *ledger.Tx, n *newcomer, key ed25519.PublicKey) error {
 	if n.proof == nil {
 		return d.closed()
 	}
+	// The time of the transaction, since Prove compares proofs by it.
 	if off := tx.Now().Sub(time.Unix(n.proofAt, 0)); off.Abs() > proofWindow {
 		return fault.New(fault.Forbidden, "The proof is signed for %s, and now it is %s. Sign the time of now.",
 			amp.Stamp(time.Unix(n.proofAt, 0)), amp.Stamp(tx.Now())).About("proof_timestamp")
@@ -222,13 +236,12 @@ func (d *Directory) checkProof(tx *ledger.Tx, n *newcomer, key ed25519.PublicKey
 	return nil
 }
 
-// errTaken says that the name is somebody's, and that the caller has not shown to be
-// that somebody.
+// errTaken means that the name belongs to an agent and the caller has not proved to be that agent.
 var errTaken = errors.New("taken")
 
-// reissue gives an agent that is there a further key, for what shows that it is the
-// agent: its current key, its owner's, or a proof with its private key. To know its public
-// key shows nothing.
+// reissue gives an existing agent a further API key (MSG-18). What counts as proof of identity is
+// its owner's key, an operator's token, its current API key with the same public key, or a proof
+// with the registered private key. Knowing the public key is none: everybody can.
 func (d *Directory) reissue(tx *ledger.Tx, actor, by roster.Identity, n *newcomer, a roster.Agent,
 	key *roster.Issued,
 ) error {
@@ -236,13 +249,16 @@ func (d *Directory) reissue(tx *ledger.Tx, actor, by roster.Identity, n *newcome
 	same := current != "" && current == roster.Fingerprint(n.key)
 	switch {
 	case by.Kind == roster.HolderOwner && a.Owner == by.Name, by.Kind == roster.HolderOperator:
-		// An owner may give their agent a new public key.
+		// An owner or operator may replace a lost key pair.
+		// The old key is revoked with it: whoever holds it is locked out from now on.
 		if !same {
 			if err := d.replaceKey(tx, actor, a, n.key); err != nil {
 				return err
 			}
 		}
+	// The caller has an API key that works, and gets a further one.
 	case by.Kind == roster.HolderAgent && by.ID == a.ID && same:
+	// With the registered key alone: a proof of a new key would prove only that the caller has a key.
 	case n.proof != nil && same:
 		if err := d.checkProof(tx, n, n.key); err != nil {
 			return err
@@ -257,6 +273,7 @@ func (d *Directory) reissue(tx *ledger.Tx, actor, by roster.Identity, n *newcome
 	return nil
 }
 
+// currentKey is the fingerprint of the agent's public key in use, "" for an agent without one.
 func currentKey(a roster.Agent) string {
 	for _, k := range a.PublicKeys {
 		if k.RetiredAt == nil {
@@ -266,8 +283,7 @@ func currentKey(a roster.Agent) string {
 	return ""
 }
 
-// replaceKey makes another public key the agent's, and puts the one before on the list
-// of those that are not taken again.
+// replaceKey gives the agent another public key and revokes the one before (MSG-22).
 func (d *Directory) replaceKey(tx *ledger.Tx, actor roster.Identity, a roster.Agent, key ed25519.PublicKey) error {
 	before := currentKey(a)
 	if err := d.core.Roster.UsePublicKey(tx, actor, a, key); err != nil {
@@ -279,7 +295,8 @@ func (d *Directory) replaceKey(tx *ledger.Tx, actor roster.Identity, a roster.Ag
 	return nil
 }
 
-// explainTaken tells a name that is taken from a key that is.
+// explainTaken turns the errors of a registration into those of the protocol: name_taken with free
+// names, or key_already_registered.
 func (d *Directory) explainTaken(ctx context.Context, n *newcomer, err error) error {
 	e, isFault := errors.AsType[*fault.Error](err)
 	switch {
@@ -299,12 +316,13 @@ func (d *Directory) explainTaken(ctx context.Context, n *newcomer, err error) er
 	return err
 }
 
+// The words of suggested names, which keep two clients that take the suggestion apart.
 var (
 	adjectives = []string{"cosmic", "quiet", "amber", "swift", "gentle", "bright", "northern", "copper"}
 	nouns      = []string{"wolf", "heron", "otter", "falcon", "maple", "meadow", "signal", "comet"}
 )
 
-// suggestions are three names that are free.
+// suggestions are up to three names that are free now; nothing reserves them.
 func (d *Directory) suggestions(ctx context.Context, n *newcomer) []string {
 	var free []string
 	try := func(name string) {
@@ -315,6 +333,7 @@ func (d *Directory) suggestions(ctx context.Context, n *newcomer) []string {
 			free = append(free, name)
 		}
 	}
+	// name-2, name-3 and so on; the third is made of words, in case all of those are taken.
 	for i := 2; i < 50 && len(free) < 2; i++ {
 		try(fmt.Sprintf("%s-%d", n.name, i))
 	}
@@ -326,7 +345,8 @@ func (d *Directory) suggestions(ctx context.Context, n *newcomer) []string {
 	return free
 }
 
-// madeSecret is the secret of the agent's webhook, if it is one that we made.
+// madeSecret is the derived secret of the agent's webhook, "" if the agent has its own or no
+// webhook.
 func (d *Directory) madeSecret(workspace, agentID string, p Profile) string {
 	if p.WebhookURL == "" || len(p.Secret) > 0 {
 		return ""
@@ -334,6 +354,7 @@ func (d *Directory) madeSecret(workspace, agentID string, p Profile) string {
 	return d.core.Outbox.SecretFor(workspace, agentID, 0).Reveal()
 }
 
+// registered is the answer about an agent with its new key.
 func (d *Directory) registered(a roster.Agent, secret string, by roster.Identity) Registered {
 	address, _ := d.options.Domains.Parse(a.Address) // made by us
 	out := Registered{

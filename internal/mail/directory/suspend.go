@@ -10,7 +10,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Suspension is an agent that is suspended, or is not any more.
+// Suspension is the answer to suspending or resuming an agent.
 type Suspension struct {
 	AgentID     string  `json:"agent_id"`
 	Suspended   bool    `json:"suspended"`
@@ -18,15 +18,16 @@ type Suspension struct {
 	ExpiresAt   *string `json:"expires_at"`
 }
 
+// maxHours is one year.
 const maxHours = 24 * 365
 
-// Order is what an operator says of a suspension.
+// Order is how an operator suspends an agent.
 type Order struct {
 	Reason string
-	Hours  float64 // 0 for until it is resumed
+	Hours  float64 // 0 is until somebody resumes it
 }
 
-// readOrder reads the body of a suspension, which may be absent.
+// readOrder reads the body of a suspension, which may be empty.
 func readOrder(body []byte) (o Order, err error) {
 	f := &amp.Fields{}
 	if len(body) > 0 {
@@ -35,6 +36,7 @@ func readOrder(body []byte) (o Order, err error) {
 		}
 	}
 	o.Reason = f.Text("reason", 1000)
+	// Fractions are allowed: 0.5 is half an hour.
 	if raw, ok := f.Get("duration_hours"); ok {
 		if err := wire.Unmarshal(raw, &o.Hours); err != nil || o.Hours <= 0 || o.Hours > maxHours {
 			f.Fail("duration_hours", "should be a number of hours, more than 0 and at most %d.", maxHours)
@@ -43,7 +45,8 @@ func readOrder(body []byte) (o Order, err error) {
 	return o, f.Err
 }
 
-// Suspend suspends an agent that an operator names, for some hours or until it is resumed.
+// Suspend suspends an agent that the calling operator may see. The roster keeps the state, so it
+// holds for every protocol; the end of a limited suspension needs no timer.
 func (d *Directory) Suspend(ctx context.Context, by roster.Identity, name string, o Order) (Suspension, error) {
 	a, err := d.Agent(ctx, name)
 	if err != nil {
@@ -64,7 +67,7 @@ func (d *Directory) Suspend(ctx context.Context, by roster.Identity, name string
 	return out, nil
 }
 
-// Resume lets an agent that an operator names go on.
+// Resume ends the suspension of an agent that the calling operator may see.
 func (d *Directory) Resume(ctx context.Context, by roster.Identity, name string) (Suspension, error) {
 	a, err := d.Agent(ctx, name)
 	if err != nil {

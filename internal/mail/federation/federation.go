@@ -15,66 +15,71 @@ import (
 	"signalbox/internal/wire"
 )
 
-// The modes of exchanging mail with other providers.
+// The modes of exchanging mail with other providers (MSG-78). Each admits what the ones before it
+// admit.
 const (
-	Closed   = "closed"    // with none
-	Listed   = "allowlist" // with those that are listed
-	Registry = "registry"  // and with those that a registry has verified
-	Open     = "open"      // with all
+	Closed   = "closed"    // none
+	Listed   = "allowlist" // those in mail.peers
+	Registry = "registry"  // and those that the registry has verified
+	Open     = "open"      // every provider that can be discovered
 )
 
-// Modes lists them.
+// Modes are the values of mail.federation.
 var Modes = []string{Closed, Listed, Registry, Open}
 
-// Peering says which providers mail is exchanged with.
+// Peering is which providers mail is exchanged with, and how they are found.
 type Peering struct {
 	Mode string // one of Modes; closed when empty
-	// Peers are the domains that are listed, with the address where each is reached: ""
-	// for where discovery finds it.
+	// Peers are the listed domains, each with the address of its server, or "" to discover it.
 	Peers    map[string]string
 	Registry string // the address of a registry, "" for none
-	// LookupTXT finds records of the domain name system; the machine's own when nil.
+	// LookupTXT looks up TXT records; nil is the resolver of this machine.
 	LookupTXT func(ctx context.Context, name string) ([]string, error)
 }
 
-// On reports whether mail is exchanged with anybody.
+// On reports whether mail is exchanged with any other provider.
 func (p *Peering) On() bool { return p.Mode != "" && p.Mode != Closed }
 
-// Mesh is a set of hosts that serve one provider together, each with agents of its own.
+// Mesh is a set of hosts that serve one provider together. Each has a database and agents of its
+// own; nothing keeps two hosts from registering the same address.
 type Mesh struct {
-	Host  string // the id by which the others know us
-	Hosts map[string]Host
-	// Open are networks whose calls are believed without a secret: whoever is there can
-	// say to be any host, and any agent. For hosts that cannot sign.
+	Host  string          // the id by which the other hosts know this one
+	Hosts map[string]Host // by their ids
+	// Open are networks whose hosts need no secret (MSG-87): anybody there can pass for any host
+	// and any of its agents. It is for hosts that cannot sign.
 	Open []netip.Prefix
 }
 
 // Host is another host of the mesh.
 type Host struct {
 	URL    string
-	Secret wire.Secret // the same on both sides
+	Secret wire.Secret // the same on both hosts
 }
 
-// Options are what an operator sets.
+// Options are the settings of federation.
 type Options struct {
 	Domains amp.Domains
 	Peering Peering
 	Mesh    Mesh
 }
 
-// Federation is the providers and hosts that mail is exchanged with.
+// Federation is the client and the verifier of calls between servers. Make one with New; it has
+// no goroutines and may be used from any.
 type Federation struct {
 	options Options
 	core    protocol.Core
 	key     ed25519.PrivateKey
-	hosts   *http.Client // calls hosts that an operator has configured, wherever they are
+	// hosts calls the hosts of the mesh. Unlike calls to providers, these are not guarded against
+	// private addresses: an operator has configured them.
+	hosts *http.Client
 
 	peers memory[peer]   // by domain
-	found memory[string] // the host that has an agent, by its address
+	found memory[string] // the host of an agent, by the agent's address
 }
 
-// New makes the service over a core whose ledger has Projection of package mail. Our own key
-// follows from the core's.
+// New makes the service over a core whose ledger has the Projection of package mail. The key of
+// this provider is derived from the core's. If webhook.key changes, so does it: other providers
+// refuse our calls until their caches expire, and fingerprints in DNS have to be changed.
 func New(core protocol.Core, o Options) *Federation {
 	return &Federation{
 		options: o, core: core, key: ed25519.NewKeyFromSeed(core.Derive("signalbox mail provider key")),
@@ -85,27 +90,28 @@ func New(core protocol.Core, o Options) *Federation {
 	}
 }
 
-// Key is our public key, by which other providers know us.
+// Key is the public key of this provider, as the discovery document publishes it.
 func (f *Federation) Key() ed25519.PublicKey { return f.key.Public().(ed25519.PublicKey) }
 
-// Target is where a message goes that is not for an agent of this server: the domain of a
-// provider, or a host of the mesh.
+// Target is another server that a message goes to: the domain of a provider, or "mesh:" and the
+// id of a host. It is stored in deliveries.
 type Target string
 
-const hostPrefix = "mesh:" // before a host, where a provider's domain could stand
+// hostPrefix tells a host from a provider; no domain contains a colon.
+const hostPrefix = "mesh:"
 
 func targetHost(name string) Target { return Target(hostPrefix + name) }
 
-// Host is the host of the mesh that the target is, false for a provider.
+// Host is the id of a target that is a host, false for a provider.
 func (t Target) Host() (name string, is bool) { return strings.CutPrefix(string(t), hostPrefix) }
 
-// The kinds of deliveries: to other providers, and to other hosts.
+// The kinds of deliveries, as the outbox knows them.
 const (
 	toProvider = "mail-peer"
 	toHost     = "mail-mesh"
 )
 
-// Senders are the kinds of deliveries to targets.
+// Senders are the kinds of deliveries that carry messages to targets.
 func Senders() []string { return []string{toProvider, toHost} }
 
 // Sender is the kind of deliveries to the target.
@@ -116,16 +122,17 @@ func (t Target) Sender() string {
 	return toProvider
 }
 
-// Queue is the name of the queue of what waits for the target, where an agent's id could stand.
+// Queue is the name of the queue of a target. It stands where the id of an agent stands otherwise,
+// and begins with "@", which no id does.
 func (t Target) Queue() string { return "@" + string(t) }
 
-// QueueTarget is the target that a queue is of, false for an agent's.
+// QueueTarget is the target of a queue, false for the queue of an agent.
 func QueueTarget(queue string) (Target, bool) {
 	name, is := strings.CutPrefix(queue, "@")
 	return Target(name), is
 }
 
-// CheckTime refuses what was said too long ago, or in the future.
+// CheckTime refuses a time that is more than five minutes past or one minute ahead (MSG-81).
 func CheckTime(at, now time.Time) error {
 	switch off := at.Sub(now); {
 	case off > time.Minute:
@@ -136,10 +143,10 @@ func CheckTime(at, now time.Time) error {
 	return nil
 }
 
-// maxRemembered is how much a memory holds; when it is full it forgets everything.
+// maxRemembered bounds a memory. A full one forgets everything, which costs discoveries.
 const maxRemembered = 100_000
 
-// memory remembers what was found out, each for a while.
+// memory is a cache whose values expire. It may be used from any goroutine.
 type memory[T any] struct {
 	mu    sync.Mutex
 	known map[string]remembered[T]

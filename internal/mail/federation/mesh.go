@@ -20,14 +20,15 @@ import (
 )
 
 const (
-	hostTime  = 10 * time.Second // how long a host may take to take a message
-	askTime   = 3 * time.Second  // how long a host may take to say whether an agent is there
-	foundTime = time.Minute      // how long it is remembered where an agent is
+	hostTime  = 10 * time.Second // for one call that carries a message
+	askTime   = 3 * time.Second  // for one call that asks for an agent; a sender waits for it
+	foundTime = time.Minute      // that the host of an agent is cached; agents seldom move
 )
 
-// Elsewhere finds the host that has an agent of our provider, who is not here: the one that
-// the address names in the place of a tenant, or the one that says so. "" when all say that
-// they do not, or when there is no mesh.
+// Elsewhere finds the host that has an agent which is not on this one: the host that the address
+// names in place of the tenant, or the one that says that it has the agent. It asks all hosts at
+// once. "" means that all of them said no. MSG-88: if one did not answer and no other has the
+// agent, the result is unknown, which is an error.
 func (f *Federation) Elsewhere(ctx context.Context, a amp.Address) (Target, error) {
 	if _, named := f.options.Mesh.Hosts[a.Tenant]; named {
 		return targetHost(a.Tenant), nil
@@ -44,12 +45,14 @@ func (f *Federation) Elsewhere(ctx context.Context, a amp.Address) (Target, erro
 			there, err := f.ask(ctx, name, address)
 			mu.Lock()
 			defer mu.Unlock()
+			// If two hosts claim the agent, the first answer wins: addresses are not compared between hosts.
 			if there {
 				host = cmp.Or(host, name)
 			}
 			return err
 		})
 	}
+	// An answer of one host is enough, whatever the others did.
 	if err := asked.Wait(); host == "" {
 		return "", err
 	}
@@ -57,7 +60,8 @@ func (f *Federation) Elsewhere(ctx context.Context, a amp.Address) (Target, erro
 	return targetHost(host), nil
 }
 
-// ask asks a host whether it has an agent.
+// ask asks one host whether it has an agent. Anything but 200 and 404 is an error, since "no"
+// would become a 404 to the sender.
 func (f *Federation) ask(ctx context.Context, host, address string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -86,7 +90,8 @@ func (f *Federation) ask(ctx context.Context, host, address string) (bool, error
 	return false, silent(fmt.Errorf("answered %s", res.Status))
 }
 
-// signForHost says who we are, and proves it with the secret that we share with the host.
+// signForHost names this host in a request and proves it with the secret shared with the other
+// one (MSG-85). Without a secret the other host must have this network in mail.mesh.open.
 func (f *Federation) signForHost(req *http.Request, host string, body []byte) {
 	at := strconv.FormatInt(f.core.Now().Unix(), 10)
 	req.Header.Set(HostHeader, f.options.Mesh.Host)
@@ -96,7 +101,8 @@ func (f *Federation) signForHost(req *http.Request, host string, body []byte) {
 	}
 }
 
-// hostProof is HMAC-SHA256 over the time, the calling host and the digest of the body.
+// hostProof is the value of X-AMP-Mesh-Auth: an HMAC over time, calling host and digest of the
+// body, so that none of them can be exchanged.
 func hostProof(secret, at, host string, body []byte) string {
 	sum := sha256.Sum256(body)
 	h := hmac.New(sha256.New, []byte(secret))

@@ -19,23 +19,24 @@ import (
 	"signalbox/internal/wire"
 )
 
-// peer is another provider, as it was discovered.
+// peer is a discovered provider: where its API is, and the key that its calls are verified with.
 type peer struct {
-	endpoint string // with /api/v1 or the like
+	endpoint string // without a slash at the end
 	key      ed25519.PublicKey
 }
 
 const (
-	peerTime      = time.Hour
-	discoveryTime = 5 * time.Second
-	maxDocument   = 64 << 10
+	peerTime      = time.Hour       // that a discovery is cached; a new key takes as long to be seen
+	discoveryTime = 5 * time.Second // for all steps together; a sender waits for it
+	maxDocument   = 64 << 10        // bytes of a document or an answer of another server
 )
 
+// notTrusted is the answer about every provider that is not admitted, known or not.
 func notTrusted(domain string) error {
 	return fault.New(fault.ProviderNotTrusted, "This server does not exchange mail with %.254s.", domain)
 }
 
-// Admits refuses a provider that mail is not exchanged with, or that is not to be found.
+// Admits refuses a provider that mail is not exchanged with, or that cannot be discovered.
 func (f *Federation) Admits(ctx context.Context, domain string) error {
 	_, err := f.peer(ctx, domain)
 	return err
@@ -51,7 +52,8 @@ type WellKnown struct {
 	Fingerprint  string   `json:"fingerprint"`
 }
 
-// peer finds a provider that mail may be exchanged with.
+// peer is a provider that mail is exchanged with, from the cache or discovered now. A failed
+// discovery is not cached: the other side may be starting.
 func (f *Federation) peer(ctx context.Context, domain string) (peer, error) {
 	_, listed := f.options.Peering.Peers[domain]
 	switch cmp.Or(f.options.Peering.Mode, Closed) {
@@ -75,11 +77,13 @@ func (f *Federation) peer(ctx context.Context, domain string) (peer, error) {
 	return found, err
 }
 
-// discover finds a provider by what is configured, by the domain name system, by its own
-// document, and by the registry. Whoever says a fingerprint must say the same.
+// discover finds a provider (MSG-79). The address of its server is that of mail.peers, of the TXT
+// record, of the registry, or https://domain, whichever exists first. The document there has the
+// endpoint and the key; every fingerprint that DNS or the registry names must be of that key.
 func (f *Federation) discover(ctx context.Context, domain string, listed bool) (peer, error) {
 	base := f.options.Peering.Peers[domain]
 	var prints []string
+	// A configured address comes before DNS, and so does the trust in it: no fingerprint is asked for.
 	if txt := f.lookup(ctx, domain); base == "" && txt != nil {
 		base = origin(txt["endpoint"])
 		prints = append(prints, txt["pubkey"])
@@ -105,11 +109,13 @@ func (f *Federation) discover(ctx context.Context, domain string, listed bool) (
 		return peer{}, fault.New(fault.ProviderNotTrusted, "The document of %s has no public key or no endpoint.", domain)
 	}
 	for _, print := range prints {
+		// MSG-23: the record may have either form of the fingerprint.
 		if print != "" && !slices.Contains(amp.Fingerprints(key), print) {
 			return peer{}, fault.New(fault.ProviderNotTrusted,
 				"The key of %s is not the one that its records in the domain name system or the registry name.", domain)
 		}
 	}
+	// A server that serves another provider would otherwise speak for this one.
 	if doc.Provider != domain {
 		return peer{}, fault.New(fault.ProviderNotTrusted, "Where %s should be is %.254q.", domain, doc.Provider)
 	}
@@ -119,7 +125,7 @@ func (f *Federation) discover(ctx context.Context, domain string, listed bool) (
 	return peer{endpoint: strings.TrimSuffix(doc.Endpoint, "/"), key: key}, nil
 }
 
-// lookup reads the TXT record of a provider, nil when there is none.
+// lookup reads the fields of a provider's TXT record, nil if it has none.
 func (f *Federation) lookup(ctx context.Context, domain string) map[string]string {
 	find := f.options.Peering.LookupTXT
 	if find == nil {
@@ -131,6 +137,7 @@ func (f *Federation) lookup(ctx context.Context, domain string) map[string]strin
 	}
 	for _, record := range records {
 		fields := map[string]string{}
+		// v=AMP1; endpoint=https://…; pubkey=SHA256:…
 		for part := range strings.SplitSeq(record, ";") {
 			name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 			fields[strings.ToLower(name)] = strings.TrimSpace(value)
@@ -142,7 +149,7 @@ func (f *Federation) lookup(ctx context.Context, domain string) map[string]strin
 	return nil
 }
 
-// registryEntry is what a registry says of a provider.
+// registryEntry is a registry's answer about a provider.
 type registryEntry struct {
 	Provider    string `json:"provider"`
 	Endpoint    string `json:"endpoint"`
@@ -150,7 +157,7 @@ type registryEntry struct {
 	Verified    bool   `json:"verified"`
 }
 
-// verifiedBy asks the registry, a third party, for a provider that it has verified.
+// verifiedBy asks the registry for a provider; one that it has not verified is an error.
 func (f *Federation) verifiedBy(ctx context.Context, registry, domain string) (registryEntry, error) {
 	var entry registryEntry
 	err := f.getDocument(ctx, strings.TrimSuffix(registry, "/")+"/providers/"+url.PathEscape(domain), &entry)
@@ -160,7 +167,8 @@ func (f *Federation) verifiedBy(ctx context.Context, registry, domain string) (r
 	return entry, err
 }
 
-// origin is the scheme and host of an address.
+// origin is the scheme and host of an address, "" if it has none. The document is there, whatever
+// path the endpoint has.
 func origin(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" {
@@ -169,7 +177,8 @@ func origin(endpoint string) string {
 	return u.Scheme + "://" + u.Host
 }
 
-// secureURL refuses what is read on the way, but for networks that an operator vouches for.
+// secureURL refuses plain http, except on this machine and in private networks, which only an
+// operator can have allowed.
 func secureURL(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || !amp.Confidential(u) {
@@ -179,7 +188,8 @@ func secureURL(address string) error {
 	return nil
 }
 
-// getDocument reads a small JSON document of somebody else's.
+// getDocument fetches and decodes a small JSON document of another server, through the guarded
+// client: a domain that leads into our own network is not called.
 func (f *Federation) getDocument(ctx context.Context, address string, into any) error {
 	if err := secureURL(address); err != nil {
 		return err

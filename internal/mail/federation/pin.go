@@ -13,17 +13,19 @@ import (
 	"signalbox/internal/store"
 )
 
-// Tables are those of federation. Package mail makes them, with its own.
+// Tables are the tables of federation, which the migrations of package mail make.
 func Tables() []ledger.Table { return ledger.Tables("mail_pin (address)") }
 
-// Pin is the key by which an agent of another provider is known from a message on.
+// Pin is the key by which a foreign agent is known. Its first message pins it (trust on first
+// use); a later message may replace it if the agent's provider names the old one.
 type Pin struct {
-	Fingerprint string // "" for a sender without a key
-	Replaces    string // the fingerprint of the key that it had before, "" for the same or none
+	Fingerprint string // "" for a sender without a key, which is pinned to nothing
+	Replaces    string // the pinned fingerprint that this one replaces, "" for none
 }
 
-// Pin compares a sender's key with the one it had before. A change is taken from a provider
-// that says which key the new one replaces, and from nobody else.
+// Pin compares the key of a foreign sender with the pinned one (MSG-82). A change is accepted if
+// the sender's server names the pinned key as the one that is replaced; else it is a key_conflict.
+// It stores nothing: Remember does, with the message.
 func (f *Federation) Pin(ctx context.Context, address string, key ed25519.PublicKey, replaces string) (Pin, error) {
 	fingerprint := roster.Fingerprint(key)
 	var pinned string
@@ -41,7 +43,8 @@ func (f *Federation) Pin(ctx context.Context, address string, key ed25519.Public
 		fingerprint).About("sender_public_key")
 }
 
-// Remember keeps the key of another provider's agent, in the transaction of its message.
+// Remember stores a pin in the transaction of the message that brought it. Of two first messages
+// at once the first to commit wins.
 func Remember(tx *store.Tx, address string, p Pin) {
 	if p.Fingerprint == "" {
 		return

@@ -17,22 +17,23 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Parcel is a message on its way to a target.
+// Parcel is a message to send to a target.
 type Parcel struct {
 	amp.Message
 
-	Replaces string // the fingerprint that the sender's key has taken the place of, "" for none
+	Replaces string // the fingerprint that the sender's key replaced, "" for none
 }
 
-// Reply is what a target answered.
+// Reply is the answer of a target about the message.
 type Reply struct {
 	Status int
 	Text   []byte
 }
 
-// Send makes one call to a target. When there is no answer about the message, the result says
-// why.
+// Send makes one call to a target. The result is nil if there is an answer about the message;
+// otherwise it says why there is none, and the outbox tries again.
 func (f *Federation) Send(ctx context.Context, to Target, p *Parcel) (Reply, *deliver.Result) {
+	// Providers are called through the guard; hosts of the mesh may be in private networks.
 	prepare, client := f.forProvider, f.core.Outbox.Client()
 	if _, mesh := to.Host(); mesh {
 		prepare, client = f.forHost, f.hosts
@@ -49,7 +50,7 @@ func (f *Federation) Send(ctx context.Context, to Target, p *Parcel) (Reply, *de
 	defer func() { _ = res.Body.Close() }()
 	answer, _ := io.ReadAll(io.LimitReader(res.Body, maxDocument)) // the status has decided
 	if name, mesh := to.Host(); mesh && res.StatusCode == http.StatusUnauthorized {
-		// What is wrong is the configuration of one of us, and not the message.
+		// A wrong secret is an error of configuration, not of the message: it must not end it.
 		return Reply{}, &deliver.Result{
 			Status: res.StatusCode, Class: "status",
 			Text: "The host " + name + " does not take our secret for the one that we share.",
@@ -58,7 +59,7 @@ func (f *Federation) Send(ctx context.Context, to Target, p *Parcel) (Reply, *de
 	return Reply{res.StatusCode, answer}, nil
 }
 
-// forProvider makes the call to another provider, signed with our key.
+// forProvider makes the call to a provider, signed over the raw bytes of the body (MSG-80).
 func (f *Federation) forProvider(ctx context.Context, to Target, p *Parcel) (*http.Request, *deliver.Result) {
 	peer, err := f.peer(ctx, string(to))
 	if err != nil {
@@ -82,7 +83,8 @@ func (f *Federation) forProvider(ctx context.Context, to Target, p *Parcel) (*ht
 	return req, nil
 }
 
-// forHost makes the call to another host of the mesh, with the proof that we are one of it.
+// forHost makes the call to a host of the mesh. Its path and headers are those that AI Maestro
+// uses between hosts, with our proof beside them.
 func (f *Federation) forHost(ctx context.Context, to Target, p *Parcel) (*http.Request, *deliver.Result) {
 	name, _ := to.Host()
 	host, known := f.options.Mesh.Hosts[name]
@@ -106,10 +108,12 @@ func (f *Federation) forHost(ctx context.Context, to Target, p *Parcel) (*http.R
 	return req, nil
 }
 
+// unwritable ends a delivery whose message cannot be encoded: another attempt would be the same.
 func unwritable() *deliver.Result {
 	return &deliver.Result{Verdict: deliver.Hopeless, Class: "internal", Text: "The message cannot be written."}
 }
 
+// post is a request with a JSON body.
 func post(ctx context.Context, address string, body []byte) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
 	if err == nil {
@@ -118,7 +122,7 @@ func post(ctx context.Context, address string, body []byte) (*http.Request, erro
 	return req, err
 }
 
-// forwarding is what is said of a message beside the message, when it goes to another host.
+// forwarding is the member _forwarded of a message to another host.
 type forwarding struct {
 	OriginalFrom string `json:"original_from"`
 	OriginalTo   string `json:"original_to"`
@@ -127,7 +131,7 @@ type forwarding struct {
 	KeyRevoked   string `json:"key_revoked,omitzero"` // the fingerprint that the sender's key replaces
 }
 
-// forwarded is the flat form of a message with where it comes from.
+// forwarded is the body of a call to another host: the message in its flat form, with _forwarded.
 func (f *Federation) forwarded(p *Parcel) ([]byte, error) {
 	e := &p.Envelope
 	text, err := wire.Marshal(struct {

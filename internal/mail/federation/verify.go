@@ -18,22 +18,23 @@ import (
 	"signalbox/internal/roster"
 )
 
-// The limits of what other providers send, a minute.
+// The limits of calls from other providers, in calls a minute.
 const (
 	perProvider = 100
-	perPlace    = 1000 // by where calls come from
+	perPlace    = 1000 // from one address, before anybody has proved who calls
 )
 
-// Call is what another provider says of itself and of the message that it brings.
+// Call is what the headers of a call from another provider claim. Nothing in it is proved before
+// Verify.
 type Call struct {
 	Provider  string // its domain
 	Timestamp string // seconds
 	Signature string
-	Replaces  string // the fingerprint that the sender's key has taken the place of, "" for none
-	Remote    string // where the call comes from
+	Replaces  string // the fingerprint that the sender's key replaced, "" for none
+	Remote    string // the address that the call comes from
 }
 
-// ReadCall reads the headers of a call.
+// ReadCall reads the headers of a call from a provider.
 func ReadCall(r *http.Request) Call {
 	return Call{
 		Provider: strings.ToLower(r.Header.Get("X-AMP-Provider")), Timestamp: r.Header.Get("X-AMP-Timestamp"),
@@ -41,7 +42,8 @@ func ReadCall(r *http.Request) Call {
 	}
 }
 
-// Admit refuses a call for what its headers say, before its body is read.
+// Admit refuses a call by its headers, before the body is read: missing headers, a provider that
+// is not one or is ourselves, too many calls from one address, a time that is off.
 func (f *Federation) Admit(c Call) error {
 	for _, header := range [][2]string{
 		{"X-AMP-Provider", c.Provider},
@@ -55,7 +57,7 @@ func (f *Federation) Admit(c Call) error {
 	if len(c.Provider) > amp.MaxAddress || !isDomain(c.Provider) || f.options.Domains.Ours(c.Provider) {
 		return notTrusted(c.Provider)
 	}
-	// Who has not shown who they are is counted by where they come from.
+	// The provider is not proved yet: counting by its name would let anybody use up its limit.
 	host, _, _ := net.SplitHostPort(c.Remote)
 	if _, err := f.core.Roster.Take(roster.Identity{ID: "from:" + host, Name: host}, "federation", perPlace); err != nil {
 		return err
@@ -68,7 +70,8 @@ func (f *Federation) Admit(c Call) error {
 	return CheckTime(time.Unix(seconds, 0), f.core.Now())
 }
 
-// Verify finds out whether the provider has signed the call, and counts it against its limit.
+// Verify checks the provider's signature over the call, and counts it against the provider's
+// limit.
 func (f *Federation) Verify(ctx context.Context, c Call, body []byte) (roster.Allowance, error) {
 	from, err := f.peer(ctx, c.Provider)
 	if err != nil {
@@ -82,10 +85,10 @@ func (f *Federation) Verify(ctx context.Context, c Call, body []byte) (roster.Al
 	return f.core.Roster.Take(roster.Identity{ID: "provider:" + c.Provider, Name: c.Provider}, "federation", perProvider)
 }
 
-// signedCall is what a provider signs.
+// signedCall is the text that a provider signs (MSG-80).
 func signedCall(at string, body []byte) []byte { return append([]byte(at+"."), body...) }
 
-// isDomain: a provider has at least two labels.
+// isDomain reports whether a text is the domain of a provider, which has at least two labels.
 func isDomain(text string) bool {
 	labels := strings.Split(text, ".")
 	for _, label := range labels {
@@ -96,16 +99,17 @@ func isDomain(text string) bool {
 	return len(labels) >= 2
 }
 
-// HostHeader names the host that a call comes from.
+// HostHeader is the header with the id of the calling host. It proves nothing by itself.
 const HostHeader = "X-Forwarded-From"
 
-// HostCall is what another host of the mesh says of itself.
+// HostCall is what the headers of a call from another host claim. Nothing in it is proved before
+// VerifyHost.
 type HostCall struct {
 	Host, Timestamp, Proof string
-	Remote                 string // where the call comes from
+	Remote                 string // the address that the call comes from
 }
 
-// ReadHostCall reads the headers of a call.
+// ReadHostCall reads the headers of a call from a host.
 func ReadHostCall(r *http.Request) HostCall {
 	return HostCall{
 		r.Header.Get(HostHeader), r.Header.Get("X-AMP-Timestamp"), r.Header.Get("X-AMP-Mesh-Auth"),
@@ -113,7 +117,7 @@ func ReadHostCall(r *http.Request) HostCall {
 	}
 }
 
-// AdmitHost refuses a host that is not of the mesh, before the body of its call is read.
+// AdmitHost refuses a host that is not configured, before the body of its call is read.
 func (f *Federation) AdmitHost(c HostCall) error {
 	if _, known := f.options.Mesh.Hosts[c.Host]; !known {
 		return stranger()
@@ -121,9 +125,8 @@ func (f *Federation) AdmitHost(c HostCall) error {
 	return nil
 }
 
-// VerifyHost finds out which host is calling: one that shares a secret with us and shows it
-// by the proof, or, without proof, one in a network that is open. To name a host is no
-// proof.
+// VerifyHost checks the proof of a host over its call (MSG-85). A call without a proof is accepted
+// from a network in Mesh.Open, with proved false (MSG-87). A wrong proof is refused from anywhere.
 func (f *Federation) VerifyHost(c HostCall, body []byte) (proved bool, err error) {
 	host, known := f.options.Mesh.Hosts[c.Host]
 	if !known {
@@ -137,6 +140,7 @@ func (f *Federation) VerifyHost(c HostCall, body []byte) (proved bool, err error
 		}
 		return false, nil
 	}
+	// hmac.Equal takes the same time for every proof. A host without a secret can prove nothing.
 	secret := host.Secret.Reveal()
 	if secret == "" || !hmac.Equal([]byte(c.Proof), []byte(hostProof(secret, c.Timestamp, c.Host, body))) {
 		return false, stranger()
@@ -148,6 +152,8 @@ func (f *Federation) VerifyHost(c HostCall, body []byte) (proved bool, err error
 	return true, CheckTime(time.Unix(seconds, 0), f.core.Now())
 }
 
+// stranger is one answer for everything that is wrong with a proof, so that nobody learns which part
+// was right.
 func stranger() error {
 	return fault.New(fault.Unauthenticated,
 		"The header X-Forwarded-From is believed of a host that proves itself: X-AMP-Mesh-Auth has to be v1= and the "+

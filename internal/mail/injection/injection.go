@@ -1,5 +1,9 @@
-// Package injection finds attempts to talk the reader of a text into something: it knows
-// the tricks, and nothing of messages or files. What it finds is a mark, and no proof.
+// Package injection finds marks of prompt injection in a text: attempts to make a model that reads it
+// do something else. It knows texts, and nothing of messages or files.
+//
+// What it finds is a mark and no proof, and what it does not find is no proof either. It reports
+// categories; what follows from them is for its callers to decide (MSG-49). Provider and client use
+// the same list, so that a message means the same to both.
 package injection
 
 import (
@@ -11,8 +15,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// The categories of attempts to talk a recipient into something, by the names that clients
-// of the protocol know.
+// The categories, by the names that clients of the protocol know.
 const (
 	InstructionOverride = "instruction_override"
 	PromptExtraction    = "prompt_extraction"
@@ -24,20 +27,21 @@ const (
 	UnicodeTricks       = "unicode_tricks"
 )
 
-// trick is one way to say it. Words are looked for first, one of which it always has:
-// that costs a fraction of the expression.
+// trick is one expression of a category. One of words must be in the text before form is tried,
+// which costs a fraction of the expression: choose words that every match of form contains.
 type trick struct {
 	category string
 	words    []word
 	form     *regexp.Regexp
 }
 
-// word is a word and its letters: a text that lacks one of those does not have it.
+// word is a text and the set of its letters: a text that lacks one of them does not contain it.
 type word struct {
 	text    string
 	letters uint64
 }
 
+// newTrick compiles an expression. words are separated by commas.
 func newTrick(category, words, form string) trick {
 	t := trick{category: category, form: regexp.MustCompile(form)}
 	for text := range strings.SplitSeq(words, ",") {
@@ -46,7 +50,8 @@ func newTrick(category, words, form string) trick {
 	return t
 }
 
-// letters is which bytes a text has, each as one of 64.
+// letters is the set of bytes of a text, folded to 64 bits. Two bytes may share a bit, so a set can
+// rule a word out and never in.
 func letters(text string) (set uint64) {
 	for i := range len(text) {
 		set |= 1 << (text[i] & 63)
@@ -54,10 +59,12 @@ func letters(text string) (set uint64) {
 	return set
 }
 
-// tricks are matched with text in lower case.
+// tricks are matched against normalised text in lower case. The gaps between words are bounded and end
+// at a full stop, so that two unrelated sentences do not add up to one.
 var tricks = []trick{
 	newTrick(InstructionOverride, "ignore,disregard,forget",
-		`\b(ignore|disregard|forget)\b[^.\n]{0,40}\b(previous|prior|above|earlier|all|your|system)\b[^.\n]{0,30}\b(instruction|prompt|rule|guideline|direction|context)`),
+		`\b(ignore|disregard|forget)\b[^.\n]{0,40}\b(previous|prior|above|earlier|all|your|system)\b`+
+			`[^.\n]{0,30}\b(instruction|prompt|rule|guideline|direction|context)`),
 	newTrick(InstructionOverride, "you are now,from now on", `\b(you are now|from now on,? you)\b`),
 	newTrick(InstructionOverride, "new instruction,priority instruction,updated instruction",
 		`\b(new|priority|updated) instructions?\s*:`),
@@ -65,7 +72,8 @@ var tricks = []trick{
 	newTrick(InstructionOverride, "mode", `\b(developer|unrestricted|god|jailbreak|debug) mode\b`),
 	newTrick(InstructionOverride, "not follow,n't follow", `\b(do not|don't) follow (your|the|any|previous)\b`),
 	newTrick(PromptExtraction, "prompt,instructions",
-		`\b(print|reveal|show|display|output|repeat|tell me|give me)\b[^.\n]{0,30}\b(system prompt|initial prompt|your prompt|initial instructions|your instructions)`),
+		`\b(print|reveal|show|display|output|repeat|tell me|give me)\b[^.\n]{0,30}`+
+			`\b(system prompt|initial prompt|your prompt|initial instructions|your instructions)`),
 	newTrick(PromptExtraction, "text above,words above,everything above",
 		`\b(repeat|print|copy)\b[^.\n]{0,20}\b(text|words|everything) above\b`),
 	newTrick(PromptExtraction, "initial instruction,system instruction",
@@ -80,9 +88,11 @@ var tricks = []trick{
 	newTrick(CommandInjection, "drop", `\bdrop\s+(table|database|schema)\b`),
 	newTrick(DataExfiltration, "everything you know", `\b(list|tell me|show)\b[^.\n]{0,20}everything you know`),
 	newTrick(DataExfiltration, "api key,api_key,password,token,secret,credential",
-		`\b(send|give|tell|show|share|reveal|provide|what('s| is))\b[^.\n]{0,30}\b(api[ _]key|password|access token|secret key|credentials?)`),
+		`\b(send|give|tell|show|share|reveal|provide|what('s| is))\b[^.\n]{0,30}`+
+			`\b(api[ _]key|password|access token|secret key|credentials?)`),
 	newTrick(DataExfiltration, "send,upload,post,forward,exfiltrate",
-		`\b(send|upload|post|forward|exfiltrate)\b[^.\n]{0,40}\b(data|contents?|files?|results?|them|it)\b[^.\n]{0,20}\bto\s+(https?://|\S+@\S+\.)`),
+		`\b(send|upload|post|forward|exfiltrate)\b[^.\n]{0,40}\b(data|contents?|files?|results?|them|it)\b`+
+			`[^.\n]{0,20}\bto\s+(https?://|\S+@\S+\.)`),
 	newTrick(DataExfiltration, "environment variable,env var,printenv",
 		`\b(print|show|list|dump|send|read)\b[^.\n]{0,20}\b(environment variables?|env vars?)\b|\bprintenv\b`),
 	newTrick(DataExfiltration, "base64", `\bbase64\b[^.\n]{0,40}\b(upload|send|post|encode and)\b`),
@@ -100,7 +110,8 @@ var tricks = []trick{
 	newTrick(ToolAbuse, "read", `\bread\b[^.\n]{0,30}\bfiles?\b[^.\n]{0,30}\b(then|and) (send|post|upload|mail)\b`),
 }
 
-// Scan finds the categories of tricks in a text, in the order of the list above.
+// Scan returns the categories that it finds in the texts, each once; nil for none. Every text is
+// searched by itself.
 func Scan(texts ...string) []string {
 	var found []string
 	for _, text := range texts {
@@ -108,6 +119,7 @@ func Scan(texts ...string) []string {
 		if hidden && !slices.Contains(found, UnicodeTricks) {
 			found = append(found, UnicodeTricks)
 		}
+		// Most texts lack a letter of most words, so few expressions are ever tried.
 		has := letters(plain)
 		for _, t := range tricks {
 			some := func(w word) bool { return w.letters&^has == 0 && strings.Contains(plain, w.text) }
@@ -119,13 +131,14 @@ func Scan(texts ...string) []string {
 	return found
 }
 
-// normal is the text as a reader sees it, in lower case, and whether it hides something:
-// characters of no width, marks that turn the direction of writing, letters of two
-// alphabets in one word, or a long run of base64.
+// normal is the text as a reader sees it, in lower case: in NFKC, without invisible characters, with
+// look-alikes as Latin letters. hidden reports what itself is a mark: invisible characters, marks of
+// direction, letters of two alphabets in one word, or a long run of base64.
 func normal(text string) (plain string, hidden bool) {
 	hidden = longBase64(text)
 	ascii := true
 	for i := 0; i < len(text); i++ {
+		// Plain ASCII needs no normalisation, and nearly all messages are.
 		if text[i] >= 0x80 {
 			ascii = false
 			break
@@ -134,6 +147,7 @@ func normal(text string) (plain string, hidden bool) {
 	if ascii {
 		return strings.ToLower(text), hidden
 	}
+	// NFKC turns ligatures, full-width and mathematical letters into plain ones.
 	plain = strings.Map(func(c rune) rune {
 		if isInvisible(c) {
 			hidden = true
@@ -147,7 +161,8 @@ func normal(text string) (plain string, hidden bool) {
 	return plain, hidden || mixesAlphabets(text)
 }
 
-// isInvisible: a joiner inside of an emoji is no trick, and is passed over elsewhere.
+// isInvisible reports whether a character has no width or changes the direction of writing. U+200D is
+// not among them: it joins emoji.
 func isInvisible(c rune) bool {
 	switch {
 	case c == 0x200b || c == 0x200c || c == 0x2060 || c == 0x00ad || c == 0x180e: // no width
@@ -160,7 +175,7 @@ func isInvisible(c rune) bool {
 	return false
 }
 
-// lookalikes are letters of other alphabets that look like Latin ones.
+// lookalikes are Cyrillic and Greek letters that look like Latin ones, in both cases.
 var lookalikes = map[rune]rune{
 	'а': 'a', 'е': 'e', 'о': 'o', 'р': 'p', 'с': 'c', 'у': 'y', 'х': 'x', 'і': 'i', 'ѕ': 's', 'ј': 'j', 'ԁ': 'd', 'һ': 'h',
 	'А': 'a', 'В': 'b', 'Е': 'e', 'К': 'k', 'М': 'm', 'Н': 'h', 'О': 'o', 'Р': 'p', 'С': 'c', 'Т': 't', 'Х': 'x', 'І': 'i',
@@ -169,7 +184,8 @@ var lookalikes = map[rune]rune{
 	'Ο': 'o', 'Ρ': 'p', 'Τ': 't', 'Χ': 'x',
 }
 
-// mixesAlphabets finds a word with letters of Latin and of one that looks like it.
+// mixesAlphabets reports whether a word has Latin letters together with Cyrillic or Greek ones. A text
+// in two languages has words of each, and is no mark.
 func mixesAlphabets(text string) bool {
 	latin, other := false, false
 	for _, c := range text + " " {
@@ -188,9 +204,10 @@ func mixesAlphabets(text string) bool {
 	return false
 }
 
+// suspiciousRun is how many characters of base64 in a row are a mark: more than a digest or a key has.
 const suspiciousRun = 512
 
-// longBase64 finds a run of base64 that is too long for a name, a digest or a key.
+// longBase64 reports whether a text has a run of base64 that could hide another text.
 func longBase64(text string) bool {
 	run := 0
 	for i := 0; i < len(text); i++ {

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// Clam is ClamAV's daemon, at the path of its socket or at host:port.
+// Clam is the address of ClamAV's daemon: the path of its socket, or host:port. "" is no scanner.
 type Clam string
 
 const (
-	clamTime  = 2 * time.Minute // for one file
-	clamChunk = 64 << 10
+	clamTime  = 2 * time.Minute // for one file, the connection included
+	clamChunk = 64 << 10        // bytes; the daemon's own limit is StreamMaxLength
 )
 
-// Scan sends what r gives to the daemon, and returns the name of what it found, "" for
-// nothing. Whatever else it answers is an error: a file that was not scanned is not clean.
+// Scan sends the bytes of r to the daemon and returns the name of the virus it found, "" for none.
+// Anything but these two answers is an error: a file that was not scanned is not clean (MSG-77).
 func (c Clam) Scan(ctx context.Context, r io.Reader) (found string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clamTime)
 	defer cancel()
@@ -32,15 +32,17 @@ func (c Clam) Scan(ctx context.Context, r io.Reader) (found string, err error) {
 	if err != nil {
 		return "", err
 	}
+	// A daemon that hangs is left when the time is over.
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer func() { _ = conn.Close() }()
-	// A daemon that has enough answers before it has read all; its answer says more than
-	// the error of writing on.
+	// The daemon may answer and hang up before it has read everything, for a file that is too large.
+	// Its answer says more than the error of writing, so it is read in any case.
 	sendErr := sendStream(conn, r)
 	answer, err := io.ReadAll(io.LimitReader(conn, 4<<10))
 	if err != nil && len(answer) == 0 {
 		return "", fmt.Errorf("no answer: %w", err)
 	}
+	// The answer is "stream: OK", "stream: NAME FOUND" or an error, ended by a NUL.
 	text := strings.TrimPrefix(strings.TrimRight(string(answer), "\x00\n"), "stream: ")
 	name, infected := strings.CutSuffix(text, " FOUND")
 	switch {
@@ -54,8 +56,8 @@ func (c Clam) Scan(ctx context.Context, r io.Reader) (found string, err error) {
 	return "", nil
 }
 
-// sendStream writes a file as the daemon reads it: chunks with their lengths before them,
-// and one of no length at the end.
+// sendStream writes the command INSTREAM: chunks, each with its length before it, and a chunk of
+// length 0 at the end.
 func sendStream(w io.Writer, r io.Reader) error {
 	if _, err := io.WriteString(w, "zINSTREAM\x00"); err != nil {
 		return err

@@ -1,7 +1,9 @@
-// Package inspect is the built-in scan of attachments: what a file is by its first bytes,
-// whether that is what it was said to be, what is in it if it is an archive, and whether
-// its text tries to take its reader over. It is no virus scanner, and knows nothing of who
-// sends what.
+// Package inspect is the built-in scan of attachments (MSG-70, MSG-71): what a file is by its first
+// bytes, whether that fits its declared type, what an archive contains, and whether a text has marks
+// of injection. It is no virus scanner; clam.go asks one. It knows nothing of senders and messages.
+//
+// Archives are hostile input: the limits below bound depth, number of files, size and ratio of what
+// is unpacked, for the whole file together. Nothing is ever written to disk.
 package inspect
 
 import (
@@ -22,21 +24,24 @@ import (
 	"signalbox/internal/mail/injection"
 )
 
-// The outcomes of a scan.
+// The verdicts of a scan, in the protocol's words.
 const (
 	Clean      = "clean"
-	Suspicious = "suspicious" // delivered, with a warning
-	Rejected   = "rejected"   // and removed
+	Suspicious = "suspicious" // delivered, and the sender is warned
+	Rejected   = "rejected"   // never delivered; the bytes are removed
 )
 
-// blockedTypes are not taken, whatever is in them; all are below application/.
+// blockedTypes are declared types that are refused whatever the content is; all are below
+// application/. The first twelve are the protocol's; the others are its
+// recommendation, or what the bash clients refuse.
 var blockedTypes = []string{
 	"x-executable", "x-msdos-program", "x-msdownload", "x-dosexec", "vnd.microsoft.portable-executable",
 	"x-mach-o-executable", "x-sh", "x-shellscript", "x-csh",
 	"x-perl", "x-python-code", "hta", "x-bat", "java-archive", "vnd.apple.installer+xml", "x-rpm", "x-deb", "x-msi",
 }
 
-// executables are how programs begin.
+// executables are the first bytes of programs and scripts, which are refused whatever their declared
+// type is.
 var executables = []struct{ start, what string }{
 	{"MZ", "a program for Windows"},
 	{"\x7fELF", "a program for Linux"},
@@ -50,34 +55,35 @@ var executables = []struct{ start, what string }{
 	{"!<arch>\ndebian", "a package of programs"},
 }
 
-// eicar is the text that every scanner takes for a virus, in two parts so that this file
-// is not taken for one.
+// eicar is the test text that every virus scanner finds. It is in two parts, so that scanners do not
+// find it in this file.
 var eicar = []byte(`X5O!P%@AP[4\PZX54(P^)7CC)7}$EICAR` + `-STANDARD-ANTIVIRUS-TEST-FILE!$H+H*`)
 
-// The limits of looking into archives.
+// The limits of unpacking, for one attachment.
 const (
-	maxLevels   = 3
-	maxEntries  = 10_000
-	maxUnpacked = 256 << 20
-	maxRatio    = 200
-	maxText     = 1 << 20 // of which so much is searched
+	maxLevels   = 3         // archives inside archives
+	maxEntries  = 10_000    // files in all of them
+	maxUnpacked = 256 << 20 // bytes of all of them
+	maxRatio    = 200       // unpacked bytes for each byte of the attachment
+	maxText     = 1 << 20   // bytes of a text that are searched for injection
 )
 
-// refusal is why a file is not taken.
+// refusal is a reason to reject a file. Other errors are failures of the scan itself.
 type refusal struct{ why string }
 
 func (r refusal) Error() string { return r.why }
 
 func refuseFile(format string, args ...any) error { return refusal{fmt.Sprintf(format, args...)} }
 
-// inspection is one look at a file.
+// inspection is the state of scanning one attachment: what was unpacked so far, and what was found.
 type inspection struct {
 	unpacked, packed int64
 	entries          int
 	flags            []string
 }
 
-// File says what becomes of a file, and why.
+// File scans a file and returns the verdict with a sentence about it. An error means that there is no
+// verdict. declared is the media type that the sender announced.
 func File(file io.ReaderAt, size int64, declared string) (status, note string, err error) {
 	in := &inspection{packed: size}
 	err = in.file(io.NewSectionReader(file, 0, size), declared)
@@ -94,10 +100,12 @@ func File(file io.ReaderAt, size int64, declared string) (status, note string, e
 	return Clean, "", nil
 }
 
+// file checks the declared type against the first bytes, and then the content.
 func (in *inspection) file(r *io.SectionReader, declared string) error {
 	if err := blockedType(declared); err != nil {
 		return err
 	}
+	// As many bytes as http.DetectContentType looks at.
 	head := make([]byte, 512)
 	n, err := io.ReadFull(r, head)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
@@ -112,6 +120,7 @@ func (in *inspection) file(r *io.SectionReader, declared string) error {
 	return in.content(r, 0)
 }
 
+// blockedType refuses the types of blockedTypes, without looking at the bytes.
 func blockedType(declared string) error {
 	kind, _, _ := mime.ParseMediaType(declared)
 	if rest, ok := strings.CutPrefix(strings.ToLower(kind), "application/"); ok && slices.Contains(blockedTypes, rest) {
@@ -120,8 +129,9 @@ func blockedType(declared string) error {
 	return nil
 }
 
-// mismatch finds a file that is not what it was said to be. A type that says nothing, and
-// text that could be anything, are no mismatch.
+// mismatch refuses a file whose first bytes contradict its declared type: images, audio, video and
+// fonts must be what they say, and nothing else may be one of them. An empty file, octet-stream, and
+// text under any type but those are no contradiction.
 func mismatch(head []byte, declared string) error {
 	kind, _, _ := mime.ParseMediaType(declared)
 	said, _, _ := strings.Cut(strings.ToLower(kind), "/")
@@ -132,6 +142,7 @@ func mismatch(head []byte, declared string) error {
 	is, _, _ := strings.Cut(found, "/")
 	media := []string{"image", "audio", "video", "font"}
 	switch {
+	// What DetectContentType does not know is octet-stream: most documents and archives.
 	case is == said, found == "application/octet-stream" && !slices.Contains(media, said) && said != "text":
 		return nil
 	case slices.Contains(media, is), slices.Contains(media, said) && !strings.HasSuffix(kind, "+xml"):
@@ -143,7 +154,7 @@ func mismatch(head []byte, declared string) error {
 	return refuseFile("The file was said to be %.80s, and begins like %s.", kind, found)
 }
 
-// trimRune cuts off a character that the end of the head has cut.
+// trimRune removes the bytes of a character that was cut in half at the end.
 func trimRune(head []byte) []byte {
 	for i := 0; i < utf8.UTFMax && len(head) > 0 && !utf8.Valid(head); i++ {
 		head = head[:len(head)-1]
@@ -151,16 +162,18 @@ func trimRune(head []byte) []byte {
 	return head
 }
 
-// content looks into a file, and into what is packed in it.
+// content scans one file, at a level of nesting, and everything that is packed in it. It goes by the
+// bytes: a declared type and the name in an archive prove nothing.
 func (in *inspection) content(r io.Reader, level int) error {
 	if level > maxLevels {
 		return refuseFile("Archives are packed into one another more than %d deep.", maxLevels)
 	}
-	// What is packed is small enough to be held: the whole has a limit.
+	// The limits of the whole keep this small enough for memory.
 	data, err := in.unpack(r, level)
 	if err != nil {
 		return err
 	}
+	// Also inside archives, at every level.
 	for _, e := range executables {
 		if bytes.HasPrefix(data, []byte(e.start)) {
 			return refuseFile("The file is %s.", e.what)
@@ -179,7 +192,7 @@ func (in *inspection) content(r io.Reader, level int) error {
 	}
 	if text := data[:min(len(data), maxText)]; utf8.Valid(trimRune(text)) {
 		for _, flag := range injection.Scan(string(trimRune(text))) {
-			// A program's text is full of commands; that is no trick.
+			// Source code is full of commands, and data of long runs of base64: neither is a trick.
 			if flag != injection.CommandInjection && flag != injection.UnicodeTricks && !slices.Contains(in.flags, flag) {
 				in.flags = append(in.flags, flag)
 			}
@@ -188,7 +201,8 @@ func (in *inspection) content(r io.Reader, level int) error {
 	return nil
 }
 
-// unpack reads what is in a file, as far as the limits of the whole allow.
+// unpack reads a file as far as the limits of the whole attachment allow. More is a refusal: it is an
+// archive that is made to exhaust whoever opens it.
 func (in *inspection) unpack(r io.Reader, level int) ([]byte, error) {
 	left := maxUnpacked - in.unpacked
 	if level > 0 {
@@ -208,6 +222,7 @@ func (in *inspection) unpack(r io.Reader, level int) ([]byte, error) {
 	return data, err
 }
 
+// entry counts a file of an archive, and refuses a name that leads out of the folder it is unpacked to.
 func (in *inspection) entry(name string) error {
 	in.entries++
 	if in.entries > maxEntries {
@@ -219,6 +234,7 @@ func (in *inspection) entry(name string) error {
 	return nil
 }
 
+// zip scans every file of a ZIP archive. An encrypted one cannot be scanned, so it is refused.
 func (in *inspection) zip(data []byte, level int) error {
 	archive, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
@@ -228,6 +244,7 @@ func (in *inspection) zip(data []byte, level int) error {
 		if err := in.entry(f.Name); err != nil {
 			return err
 		}
+		// The bit for encryption in the file's header.
 		if f.Flags&1 != 0 {
 			return refuseFile("The archive is encrypted, so that nobody can look into it.")
 		}
@@ -247,6 +264,7 @@ func (in *inspection) zip(data []byte, level int) error {
 	return nil
 }
 
+// gzip scans the one file of a gzip stream, which may be a tar archive.
 func (in *inspection) gzip(data []byte, level int) error {
 	r, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -258,6 +276,8 @@ func (in *inspection) gzip(data []byte, level int) error {
 	return in.content(r, level+1)
 }
 
+// tar scans every regular file of a tar archive. Links and devices have no content, but their names
+// are checked too.
 func (in *inspection) tar(data []byte, level int) error {
 	archive := tar.NewReader(bytes.NewReader(data))
 	for {
@@ -271,6 +291,7 @@ func (in *inspection) tar(data []byte, level int) error {
 		if err := in.entry(header.Name); err != nil {
 			return err
 		}
+		// Nothing is unpacked to disk, so links lead nowhere here.
 		if header.Typeflag != tar.TypeReg {
 			continue
 		}

@@ -20,14 +20,17 @@ import (
 	"signalbox/internal/mail/amp"
 )
 
+// The limits of attachments: bytes of a file, files of a message, and how long and how often to ask
+// for the verdict of the scan.
 const (
 	maxFile  = 25 << 20
 	maxFiles = 10
 	scanTime = 2 * time.Minute
-	scanStep = 2 * time.Second // between questions, after the first few
+	scanStep = 2 * time.Second // after the first few, shorter pauses
 )
 
-// upload hands files to the provider, and waits until it has looked into them.
+// upload uploads files, one after another, and waits for the verdict about each. Files that were
+// uploaded before one fails are left to expire with the provider.
 func upload(ctx context.Context, as *caller, r *Registration, files []string) ([]Attachment, error) {
 	if len(files) > maxFiles {
 		return nil, fault.New(fault.TooManyAttachments, "A message brings at most %d attachments, and these are %d.",
@@ -44,7 +47,10 @@ func upload(ctx context.Context, as *caller, r *Registration, files []string) ([
 	return all, nil
 }
 
+// uploadOne announces a file, uploads it, has it scanned and waits for the verdict. The result is the
+// provider's record, which goes into the message as it is.
 func uploadOne(ctx context.Context, as *caller, r *Registration, path string) (Attachment, error) {
+	// A regular file only: a pipe has no size to announce.
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return Attachment{}, fault.Wrap(err, fault.NotFound, "Cannot read the file %s.", path)
@@ -57,6 +63,7 @@ func uploadOne(ctx context.Context, as *caller, r *Registration, path string) (A
 	if err != nil {
 		return Attachment{}, fault.Wrap(err, fault.NotFound, "Cannot read the file %s.", path)
 	}
+	// By the extension alone. The provider compares it with the bytes, so a guess must not be too bold.
 	media, _, err := mime.ParseMediaType(mime.TypeByExtension(filepath.Ext(path)))
 	if err != nil {
 		media = "application/octet-stream"
@@ -73,10 +80,12 @@ func uploadOne(ctx context.Context, as *caller, r *Registration, path string) (A
 	if err := as.call(ctx, http.MethodPost, r.APIURL+"/attachments/upload", about, &at); err != nil {
 		return Attachment{}, err
 	}
+	// The id becomes part of URLs below.
 	if !amp.IDForm.MatchString(at.ID) {
 		return Attachment{},
 			fault.New(fault.Internal, "%s calls the attachment %.80q, which cannot be used.", r.Provider, plain(at.ID, 80))
 	}
+	// The upload URL is the provider's word, and the file is not for everybody.
 	if err := sameCare(r.APIURL, at.URL); err != nil {
 		return Attachment{}, err
 	}
@@ -89,6 +98,7 @@ func uploadOne(ctx context.Context, as *caller, r *Registration, path string) (A
 	return awaitScan(ctx, as, r, at.ID)
 }
 
+// putBytes uploads to a signed URL. It sends no key: the URL may be another server's.
 func putBytes(ctx context.Context, address string, content []byte, media string, headers map[string]string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, address, bytes.NewReader(content))
 	if err != nil {
@@ -102,7 +112,8 @@ func putBytes(ctx context.Context, address string, content []byte, media string,
 	return err
 }
 
-// awaitScan asks until the provider has looked into an attachment.
+// awaitScan asks for the verdict until there is one. A rejected file is an error; a suspicious one is
+// sent, with that verdict.
 func awaitScan(ctx context.Context, as *caller, r *Registration, id string) (Attachment, error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -134,6 +145,7 @@ func awaitScan(ctx context.Context, as *caller, r *Registration, id string) (Att
 	}
 }
 
+// digest is a digest in the form of the protocol.
 func digest(content []byte) string {
 	sum := sha256.Sum256(content)
 	return "sha256:" + hex.EncodeToString(sum[:])
@@ -144,7 +156,7 @@ var (
 	deviceName = regexp.MustCompile(`(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)`)
 )
 
-// safeName is a file's name that is one everywhere, and leads nowhere else.
+// safeName makes a name that is a plain file name on every system, without folders.
 func safeName(name string) string {
 	name = strings.Trim(notInName.ReplaceAllString(name, "_"), ".")
 	if name == "" || deviceName.MatchString(name) {
@@ -153,14 +165,17 @@ func safeName(name string) string {
 	return name[:min(len(name), 255)]
 }
 
+// attachmentDir is the folder of a message's downloaded files. messageID has amp.IDForm.
 func (b *Box) attachmentDir(messageID string) string {
 	return filepath.Join(b.Dir, "attachments", messageID)
 }
 
-// Download gets an attachment of a message into a folder, "" for the agent's own, checked
-// against its size and digest. One that the scan finds suspicious takes force.
+// Download fetches an attachment of a message into a folder, "" for the agent's own, and returns its
+// path. Size and digest are checked before anything is written. An attachment whose message does not
+// say that it is clean takes force; the verdict is the sender's word, see Attachment.
 func (b *Box) Download(ctx context.Context, m *Message, a Attachment, dir string, force bool) (string, error) {
 	name := safeName(a.Filename)
+	// The default covers suspicious, pending and every word that a sender invents.
 	switch a.ScanStatus {
 	case "clean", "basic_clean":
 	case "rejected":
@@ -171,6 +186,7 @@ func (b *Box) Download(ctx context.Context, m *Message, a Attachment, dir string
 				"The scan says that %s is %s. If you know what it is, get it with --force.", name, plain(a.ScanStatus, 32))
 		}
 	}
+	// The size bounds how much is read into memory.
 	if a.Size < 0 || a.Size > maxFile {
 		return "", fault.New(fault.AttachmentTooLarge, "%s has %d bytes; the most is %d.", name, a.Size, maxFile)
 	}
@@ -188,14 +204,15 @@ func (b *Box) Download(ctx context.Context, m *Message, a Attachment, dir string
 	return saveNew(dir, name, safeName(a.ID)+"-"+name, content)
 }
 
-// saveNew writes a file under the first of two names that is free, or has the file
-// already: nothing that is there is lost to what a stranger calls a file.
+// saveNew writes a file under the first of two names that is free, or that has the same content
+// already. It never overwrites: the name comes from a stranger.
 func saveNew(dir, name, other string, content []byte) (string, error) {
 	path := filepath.Join(dir, name)
 	err := createFile(path, content, 0o600)
 	if !errors.Is(err, fs.ErrExist) {
 		return path, err
 	}
+	// Downloading twice is no conflict.
 	if there, err := os.ReadFile(path); err == nil && bytes.Equal(there, content) {
 		return path, nil
 	}
@@ -205,9 +222,9 @@ func saveNew(dir, name, other string, content []byte) (string, error) {
 	return saveNew(dir, other, "", content)
 }
 
-// attachment gets the bytes: from the agent's own provider, or from where the sender
-// says. A stranger's address is only called encrypted, so that a message cannot make us
-// call what is near.
+// attachment fetches the bytes from the address in the message, or from our provider if there is
+// none. An address of anybody but our provider must be https, so that a message cannot make us call
+// services on this machine or in its network.
 func (b *Box) attachment(ctx context.Context, m *Message, a Attachment) ([]byte, error) {
 	r, err := b.through(m)
 	if err != nil {

@@ -1,13 +1,33 @@
-// Package mailbox is an agent's side of AMP v0.1.2: the standard identity folder, and a
-// client of any provider through the endpoints that are public. It owns the files of that
-// folder, and shares only the pure parts (amp, injection) with our provider, of which it
-// must know nothing else.
+// Package mailbox is the client of AMP v0.1.2: an agent's identity folder, and calls to any
+// provider through its public endpoints. It shares only the pure packages (amp, injection) with
+// our provider, and must know nothing else of it.
 //
-// The folder is shared with other clients, so both of its layouts are read: one agent in
-// ~/.agent-messaging, or several in ~/.agent-messaging/agents. What others wrote into a
-// file and we do not know stays there.
+// # The folder
 //
-// Fetched mail is on disk before it is acknowledged, under an id that is never taken
-// twice. A payload is kept as it came, token for token, so that its signature can be
-// verified again; it is wrapped when it is shown.
+//	config.json              name, tenant, first address
+//	IDENTITY.md              the same, for an agent to read
+//	keys/private.pem         Ed25519, PKCS #8, mode 0600; next.pem during a rotation
+//	registrations/DOMAIN.json  an address and an API key with one provider, mode 0600
+//	messages/inbox, sent     one file for each message, by correspondent
+//	attachments/ID           downloaded files of one message
+//	known_keys.json          the keys of senders (known.go)
+//	replay_db                ids that were fetched (fetch.go)
+//
+// Other clients share the folder (MSG-90). Both of its layouts are read: one agent in
+// ~/.agent-messaging, or several in ~/.agent-messaging/agents. Members of a file that this package
+// does not know are kept.
+//
+// # Invariants
+//
+// A fetched message is on disk before it is acknowledged, and its id is never stored twice
+// (MSG-91). A payload is kept token for token, so that its signature can be verified again; it is
+// wrapped only when it is shown. A new key is on disk before a provider hears of it (MSG-94). Files
+// are replaced as a whole, by rename. Every function that changes the folder holds its lock
+// (lock.go), which other processes of ours respect; the bash clients do not.
+//
+// # What a provider says
+//
+// Everything that a provider or a sender wrote is foreign text: it is cut, and stripped of control
+// characters, before it becomes part of an error or a line (plain). The trust of a message is
+// decided here; the provider can only lower it (MSG-92).
 package mailbox

@@ -20,24 +20,27 @@ import (
 	"signalbox/internal/mail/amp"
 )
 
-// Fetching says what to fetch.
+// Fetching is what to fetch, and how.
 type Fetching struct {
-	Provider string        // only from this one
-	Keep     bool          // leave it with the provider
-	Wait     time.Duration // for the first message, with the first provider
+	Provider string        // only from this provider or address, "" for all
+	Keep     bool          // do not acknowledge: the next fetch gets the same messages
+	Wait     time.Duration // how long the first provider may hold the call until there is mail
 }
 
-// Fetched is what a fetch has brought.
+// Fetched is the result of a fetch. New messages are on disk. Refused and Failed are no errors of
+// the fetch as long as something was fetched.
 type Fetched struct {
 	New     []Message
-	Known   int      // that were fetched before
-	Refused []string // why, for those that cannot be kept
-	Failed  []error  // one for each provider that could not be asked
+	Known   int      // messages that were fetched before
+	Refused []string // reasons for messages that cannot be stored; they stay with the provider
+	Failed  []error  // one for each provider that could not be polled to the end
 }
 
-// Fetch gets the mail that waits with every provider.
+// Fetch polls every provider, or one, stores new messages and acknowledges them. A provider that
+// fails does not keep the others from being polled; the error is returned if nothing was fetched.
 func (b *Box) Fetch(ctx context.Context, f Fetching) (Fetched, error) {
 	var out Fetched
+	// An agent without an address, or a provider that it does not have, is a mistake of the caller.
 	if _, err := b.registration(f.Provider, ""); err != nil {
 		return out, err
 	}
@@ -57,14 +60,18 @@ func (b *Box) Fetch(ctx context.Context, f Fetching) (Fetched, error) {
 	return out, nil
 }
 
+// One Fetch reads at most maxPages pages, so that a provider which never runs out of messages
+// cannot hold it for ever; the next Fetch goes on.
 const (
 	pageSize = 100
-	maxPages = 100 // of one call; the next goes on
+	maxPages = 100
 )
 
-// fetchFrom reads page after page. What was taken is acknowledged, so that the next page
-// begins behind it.
+// fetchFrom polls one provider, page after page. It uses no cursor, which not every provider has:
+// acknowledged messages leave the queue, so the next page begins behind them. It ends when a page
+// has nothing that was not acknowledged before.
 func (b *Box) fetchFrom(ctx context.Context, r *Registration, f Fetching, out *Fetched) error {
+	// acked keeps a provider that ignores acknowledgements from being asked again and again.
 	as, acked := newCaller(r.apiKey), map[string]bool{}
 	for range maxPages {
 		query := url.Values{"limit": {strconv.Itoa(pageSize)}}
@@ -79,6 +86,7 @@ func (b *Box) fetchFrom(ctx context.Context, r *Registration, f Fetching, out *F
 		if err != nil {
 			return err
 		}
+		// Only ids that are on disk are acknowledged, and each once in this fetch.
 		var fresh []string
 		for _, id := range taken {
 			if !f.Keep && !acked[id] {
@@ -92,13 +100,14 @@ func (b *Box) fetchFrom(ctx context.Context, r *Registration, f Fetching, out *F
 		if err := ack(ctx, as, r, fresh); err != nil {
 			return err
 		}
-		f.Wait = 0
+		f.Wait = 0 // only the first page is worth waiting for
 	}
 	return nil
 }
 
-// takeAll keeps the messages of a page, and returns the ids of those that are safe on disk.
-// Another command may fetch at the same time: what it has taken is not taken twice.
+// takeAll stores the messages of a page, and returns the ids that may be acknowledged: those that
+// are on disk now. It holds the lock and reads what is known under it, so that two commands that
+// fetch at once do not store a message twice.
 func (b *Box) takeAll(ctx context.Context, page []object, r *Registration, out *Fetched) (ids []string, err error) {
 	if len(page) == 0 {
 		return nil, nil
@@ -116,6 +125,7 @@ func (b *Box) takeAll(ctx context.Context, page []object, r *Registration, out *
 	if err != nil {
 		return nil, err
 	}
+	// judge adds senders and offered keys to known; the file is written only if it did.
 	had := maps.Clone(known)
 	for _, o := range page {
 		id, err := b.take(ctx, o, r, seen, known, out)
@@ -132,10 +142,11 @@ func (b *Box) takeAll(ctx context.Context, page []object, r *Registration, out *
 	return ids, err
 }
 
-// ack lets the provider forget messages: all at once, which counts as one call against
-// its limits, or one by one in the two forms that others have.
+// ack acknowledges messages: all in one call, which counts once against the provider's limit, or
+// one by one in the two forms of providers that do not know it (MSG-58).
 func ack(ctx context.Context, as *caller, r *Registration, ids []string) error {
 	pending := r.APIURL + "/messages/pending"
+	// The form of the document first.
 	err := as.call(ctx, http.MethodPost, pending+"/ack", map[string][]string{"ids": ids}, nil)
 	if !unknown(err) {
 		return err
@@ -151,24 +162,25 @@ func ack(ctx context.Context, as *caller, r *Registration, ids []string) error {
 	return nil
 }
 
-// unknown reports whether the provider has no such call, or no such message.
+// unknown reports whether an error means that the provider has no such call or no such message.
 func unknown(err error) bool {
 	status := statusOf(err)
 	return status == http.StatusNotFound || status == http.StatusMethodNotAllowed
 }
 
-// take keeps a message, and returns its id when it is safe on disk. One that cannot be
-// kept stays with the provider.
+// take stores one message and returns its id, "" if it cannot be stored and stays with the provider.
+// A message that was fetched before is acknowledged again: the first acknowledgement may be lost.
 func (b *Box) take(ctx context.Context, o object, r *Registration, seen map[string]bool, known map[string]knownSender,
 	out *Fetched,
 ) (string, error) {
 	m, err := asMessage(o, "")
+	// Some providers put the id beside the envelope only.
 	if m.Envelope.ID == "" {
 		m.Envelope.ID = o.text("id")
 	}
 	id := m.Envelope.ID
 	switch {
-	case !amp.IDForm.MatchString(id):
+	case !amp.IDForm.MatchString(id): // it would become the name of a file
 		out.Refused = append(out.Refused,
 			fmt.Sprintf("a message of %s has the id %.80q, which cannot be used", r.Provider, plain(id, 80)))
 		return "", nil
@@ -180,7 +192,10 @@ func (b *Box) take(ctx context.Context, o object, r *Registration, seen map[stri
 		out.Known++
 		return id, nil
 	}
+	// o is the file that will be written: the provider's object with our members added, and the
+	// payload untouched.
 	m.Security, m.From = b.judge(ctx, &m, o.text("sender_public_key"), r, known), r.Provider
+	// The bash clients keep the state in metadata.status or local.status, depending on their age.
 	local, metadata := o.part("local"), o.part("metadata")
 	for name, value := range map[string]any{
 		"received_at": b.stamp(), "status": unread, "fetched_from": r.Provider, "delivery_method": "relay",
@@ -200,25 +215,29 @@ func (b *Box) take(ctx context.Context, o object, r *Registration, seen map[stri
 	return id, nil
 }
 
-// store writes a message, and then remembers that it came.
+// store writes a message, and then its id to replay_db. In this order a crash between the two leads
+// to the same message being written again, never to a lost one.
 func (b *Box) store(m *Message) error {
 	m.path = b.messageFile(Inbox, m.Envelope.From, m.Envelope.ID)
 	text, err := encode(m.file, "  ")
 	if err != nil {
 		return err
 	}
+	// The file may exist: from a crash before its id was recorded, or from another client. Messages do
+	// not change, so the one that is there is right.
 	if err := createFile(m.path, text, 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return b.remember(m.Envelope.ID)
 }
 
-// The replay database is a file of lines id|seconds, which shell clients keep too. A
-// message may wait for a week; its id is kept for longer.
+// remembered is how long ids stay in replay_db, a file of lines "id|unix seconds" that the bash
+// clients use too. A message waits for a week at most; its id is kept for longer.
 const remembered = 8 * 24 * time.Hour
 
 func (b *Box) seenFile() string { return filepath.Join(b.Dir, "replay_db") }
 
+// remember appends an id to replay_db and waits until it is on disk.
 func (b *Box) remember(id string) error {
 	f, err := os.OpenFile(b.seenFile(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -231,8 +250,9 @@ func (b *Box) remember(id string) error {
 	return nil
 }
 
-// readSeen reads the ids that came before: those of the database, whose old lines it
-// drops, and those of the messages that are there.
+// readSeen is the set of ids that were fetched before: those of replay_db, from which it removes old
+// lines, and those of the messages in the folder, which other clients may have fetched. The caller
+// holds the lock.
 func (b *Box) readSeen() (map[string]bool, error) {
 	seen := map[string]bool{}
 	messages, _, err := b.List(Inbox)
@@ -256,6 +276,7 @@ func (b *Box) readSeen() (map[string]bool, error) {
 	for lines.Scan() {
 		id, at, _ := strings.Cut(lines.Text(), "|")
 		seconds, err := strconv.ParseInt(at, 10, 64)
+		// A line that is no id and time is dropped like an old one: other clients append to the file too.
 		if err != nil || b.now().Sub(time.Unix(seconds, 0)) > remembered {
 			old++
 			continue
@@ -272,7 +293,7 @@ func (b *Box) readSeen() (map[string]bool, error) {
 	return seen, nil
 }
 
-// SendReceipt tells the sender that a message was read.
+// SendReceipt sends a read receipt for a message through its provider.
 func (b *Box) SendReceipt(ctx context.Context, m *Message) error {
 	r, err := b.through(m)
 	if err != nil {
@@ -281,7 +302,8 @@ func (b *Box) SendReceipt(ctx context.Context, m *Message) error {
 	return newCaller(r.apiKey).call(ctx, http.MethodPost, r.APIURL+"/messages/"+m.Envelope.ID+"/read", nil, nil)
 }
 
-// Waiting is how many messages wait with a provider.
+// Waiting is how many messages wait with a provider, asked without fetching more than one of them:
+// not every provider has a call for the count.
 func (b *Box) Waiting(ctx context.Context, r *Registration) (int, error) {
 	var page struct {
 		Count     int               `json:"count"`
@@ -292,6 +314,7 @@ func (b *Box) Waiting(ctx context.Context, r *Registration) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	// A negative count would make the sum below look like an empty queue.
 	if page.Remaining < 0 {
 		return 0, fault.New(fault.Internal, "%s counts %d messages.", r.Provider, page.Remaining)
 	}

@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 )
 
-// encode writes JSON that people read, and leaves every token of what is raw as it is.
+// encode writes JSON. Raw values keep their tokens: no HTML escapes, no reordering, so signatures
+// stay verifiable.
 func encode(v any, indent string) ([]byte, error) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
@@ -19,6 +20,7 @@ func encode(v any, indent string) ([]byte, error) {
 	return out.Bytes(), err
 }
 
+// writeJSON replaces a file with an indented JSON text.
 func writeJSON(path string, v any, mode fs.FileMode) error {
 	text, err := encode(v, "  ")
 	if err != nil {
@@ -27,22 +29,25 @@ func writeJSON(path string, v any, mode fs.FileMode) error {
 	return writeFile(path, text, mode)
 }
 
-// writeFile replaces a file, whole or not at all, and makes the folders above it.
+// writeFile replaces a file as a whole or not at all, durably, and makes the folders above it.
 func writeFile(path string, content []byte, mode fs.FileMode) error {
 	return put(path, content, mode, os.Rename)
 }
 
-// createFile is writeFile for one that must not be there yet: the error is then
-// fs.ErrExist, whoever else writes at the same moment.
+// createFile is writeFile for a file that must not exist: the error is fs.ErrExist then, even if
+// another process creates it at the same moment.
 func createFile(path string, content []byte, mode fs.FileMode) error {
 	return put(path, content, mode, os.Link)
 }
 
+// put writes a temporary file beside the target, makes it durable, and moves it there with move.
 func put(path string, content []byte, mode fs.FileMode, move func(from, to string) error) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return unwritable(err, path)
 	}
+	// In the same folder, since a rename works within one file system only. Other clients skip names that
+	// begin with a dot.
 	f, err := os.CreateTemp(dir, ".new-*")
 	if err != nil {
 		return unwritable(err, path)
@@ -59,7 +64,7 @@ func put(path string, content []byte, mode fs.FileMode, move func(from, to strin
 	return syncDir(dir)
 }
 
-// syncDir makes a new name in a folder survive a loss of power.
+// syncDir makes a new name in a folder durable; syncing the file alone does not.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -71,10 +76,11 @@ func syncDir(dir string) error {
 	return nil
 }
 
-// object is a JSON object of which we know some members. The others belong to other
-// clients, and stay.
+// object is a JSON object of which we know some members. The others belong to other clients, and are
+// written back as they were.
 type object map[string]json.RawMessage
 
+// readObject reads a file that must hold an object.
 func readObject(path string) (object, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -90,7 +96,8 @@ func readObject(path string) (object, error) {
 	return o, nil
 }
 
-// text is the first of the members that is a text.
+// text is the first of the named members that is a text and not empty, "" for none. A member of
+// another type is passed over: other clients wrote it.
 func (o object) text(names ...string) string {
 	for _, name := range names {
 		var s string
@@ -101,7 +108,7 @@ func (o object) text(names ...string) string {
 	return ""
 }
 
-// part is a member that is an object, empty if it is none.
+// part is a copy of a member that is an object, empty if there is none. Put it back with set.
 func (o object) part(name string) object {
 	var p object
 	if json.Unmarshal(o[name], &p) != nil || p == nil {
@@ -114,7 +121,7 @@ func (o object) part(name string) object {
 func (o object) set(v any, names ...string) {
 	raw, err := encode(v, "")
 	if err != nil {
-		return // texts and objects of ours only
+		return // cannot happen: values are texts, flags and objects of ours
 	}
 	for _, name := range names {
 		o[name] = bytes.TrimSpace(raw)

@@ -15,15 +15,16 @@ import (
 	"signalbox/internal/fault"
 )
 
-// Where says which agent's folder is meant. What is empty is found out.
+// Where is which agent's folder is meant. Empty fields are completed by FromEnvironment, and then
+// by what exists.
 type Where struct {
 	Dir   string // the agent's own folder (AMP_DIR)
 	Root  string // the folder of all agents, ~/.agent-messaging by default
 	Agent string // a name or an id (CLAUDE_AGENT_NAME, CLAUDE_AGENT_ID)
 }
 
-// FromEnvironment completes what flags did not say, with the variables that other clients
-// of the folder know.
+// FromEnvironment completes fields that flags left empty, with the variables that the bash clients
+// use. A flag for one thing turns off the variables for the others: --agent wins over AMP_DIR.
 func (w Where) FromEnvironment() (Where, error) {
 	if w.Dir == "" && w.Agent == "" {
 		w.Dir = os.Getenv("AMP_DIR")
@@ -44,8 +45,10 @@ func (w Where) FromEnvironment() (Where, error) {
 	return w, nil
 }
 
+// nameForm is the form of a name, which becomes a folder.
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
 
+// checkName refuses a name that cannot be registered or would lead out of the folder.
 func checkName(name string) error {
 	if !nameForm.MatchString(name) {
 		return fault.New(fault.InvalidField,
@@ -55,13 +58,15 @@ func checkName(name string) error {
 	return nil
 }
 
+// The names in the root folder of several agents. indexFile maps names to folders.
 const (
 	configFile = "config.json"
 	agentsDir  = "agents"
 	indexFile  = ".index.json"
 )
 
-// find is the folder of an agent that is there; "" for none.
+// find is the folder of the agent, "" if it does not exist. By name or id it looks in the index,
+// then for a folder of that name, then at the single agent of the root.
 func (w Where) find() (string, error) {
 	if w.Dir != "" {
 		return existing(w.Dir), nil
@@ -76,7 +81,9 @@ func (w Where) find() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// The index first: generation B may have a folder with the name of an agent that it renamed.
 	for _, folder := range []string{index[w.Agent], index[strings.ToLower(w.Agent)], w.Agent, strings.ToLower(w.Agent)} {
+		// The index is a file that others write; a value such as "../x" must not be followed.
 		if nameForm.MatchString(folder) && existing(filepath.Join(w.Root, agentsDir, folder)) != "" {
 			return filepath.Join(w.Root, agentsDir, folder), nil
 		}
@@ -87,7 +94,8 @@ func (w Where) find() (string, error) {
 	return "", nil
 }
 
-// only is the folder of the agent, when nobody says which: there must be just one.
+// only is the folder of the only agent, "" for none. With several it is an error that lists them:
+// guessing would send mail in another agent's name.
 func (w Where) only() (string, error) {
 	var found, names []string
 	if existing(w.Root) != "" {
@@ -115,8 +123,8 @@ func (w Where) only() (string, error) {
 		"There are several agents in %s: %s. Say which with --agent or CLAUDE_AGENT_NAME.", w.Root, strings.Join(names, ", "))
 }
 
-// place is where a new agent's folder goes: the plain layout for the first, and for one
-// more the layout that is there.
+// place is the folder for a new agent: the root for the first one, and below agents for every
+// other, by id if there is an index and by name if there is none. It adds the agent to the index.
 func (w Where) place(name, id string) (dir string, err error) {
 	agents := filepath.Join(w.Root, agentsDir)
 	switch {
@@ -129,6 +137,7 @@ func (w Where) place(name, id string) (dir string, err error) {
 	if err != nil {
 		return "", err
 	}
+	// Generation A knows no index and looks for a folder with the agent's name.
 	if index == nil && isDir(agents) { // older clients look for the name
 		return filepath.Join(agents, name), nil
 	}
@@ -139,7 +148,7 @@ func (w Where) place(name, id string) (dir string, err error) {
 	return filepath.Join(agents, id), writeJSON(filepath.Join(agents, indexFile), index, 0o644)
 }
 
-// index is the list of names and folders that newer clients keep, nil for none.
+// index maps names to folders, as generation B of the bash clients keeps it; nil if there is none.
 func (w Where) index() (map[string]string, error) {
 	text, err := os.ReadFile(filepath.Join(w.Root, agentsDir, indexFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -155,7 +164,7 @@ func (w Where) index() (map[string]string, error) {
 	return index, nil
 }
 
-// existing is the folder if it is an agent's, else "".
+// existing is dir if it is the folder of an agent, else "".
 func existing(dir string) string {
 	if info, err := os.Stat(filepath.Join(dir, configFile)); err == nil && info.Mode().IsRegular() {
 		return dir
@@ -170,11 +179,13 @@ func isDir(dir string) bool {
 
 func newAgentID() string { return uuid.NewString() }
 
+// unreadable is an error about a file that cannot be read or understood, with what to do about it.
 func unreadable(err error, path string) error {
 	return fault.Wrap(err, fault.InvalidConfig,
 		"Cannot read %s. Repair it, or say with --dir where the agent's folder is.", path)
 }
 
+// unwritable is an error about a file that cannot be written: a full disk, or missing rights.
 func unwritable(err error, path string) error {
 	return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s.", path)
 }

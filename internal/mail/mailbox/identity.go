@@ -18,23 +18,25 @@ import (
 	"signalbox/internal/roster"
 )
 
-// Box is an agent's folder.
+// Box is an agent's folder, as read by Open or made by Init. It is a snapshot: methods that change
+// the folder take its lock and read it again first. A Box is for one goroutine.
 type Box struct {
 	Dir           string
 	Name          string
 	ID            string
 	Tenant        string
-	Address       string // the first that it got, "" before it is registered
-	Provider      string // of that address
+	Address       string // its first address, "" before it is registered
+	Provider      string // the provider of that address
 	CreatedAt     string
 	Registrations []Registration // the first is the primary one
 
 	key  ed25519.PrivateKey
-	next ed25519.PrivateKey // while keys are being changed
+	next ed25519.PrivateKey // the new key during an unfinished rotation, else nil
 	now  func() time.Time
 }
 
-// config is as much of config.json as we know, in both of its forms.
+// config is the part of config.json that we read, in the spelling of the documents or of the bash
+// clients.
 type config struct {
 	object
 	Agent struct {
@@ -43,6 +45,7 @@ type config struct {
 	Provider string
 }
 
+// readConfig reads config.json of a folder.
 func readConfig(dir string) (config, error) {
 	o, err := readObject(filepath.Join(dir, configFile))
 	if err != nil {
@@ -50,15 +53,16 @@ func readConfig(dir string) (config, error) {
 	}
 	c := config{object: o, Provider: o.part("provider").text("domain")}
 	agent := o.part("agent")
-	c.Agent.Name, c.Agent.ID, c.Agent.Tenant, c.Agent.Address = agent.text("name"), agent.text("id"), agent.text("tenant"), agent.text("address")
+	c.Agent.Name, c.Agent.ID = agent.text("name"), agent.text("id")
+	c.Agent.Tenant, c.Agent.Address = agent.text("tenant"), agent.text("address")
 	if c.Agent.CreatedAt = agent.text("createdAt", "created_at"); c.Agent.CreatedAt == "" {
 		c.Agent.CreatedAt = o.text("created_at")
 	}
 	return c, nil
 }
 
-// Init makes an agent's folder, with a pair of keys. One that is there is never replaced:
-// its key is its identity.
+// Init makes an agent's folder with a new pair of keys. It never replaces one that exists, not even
+// keys without a configuration: a lost key is a lost identity.
 func Init(w Where, name, tenant string) (*Box, error) {
 	name = strings.ToLower(name)
 	if err := checkName(name); err != nil {
@@ -86,6 +90,7 @@ func Init(w Where, name, tenant string) (*Box, error) {
 	if b.Dir, err = w.place(name, b.ID); err != nil {
 		return nil, err
 	}
+	// Keys without a configuration are from a failed copy or a damaged folder, and may be registered.
 	if _, err := os.Stat(b.keyFile(privateFile)); err == nil {
 		return nil, fault.New(fault.AlreadyExists, "There are keys in %s, and no %s beside them. Move one of the two away.",
 			b.Dir, configFile)
@@ -104,7 +109,7 @@ func Init(w Where, name, tenant string) (*Box, error) {
 	return b, b.save()
 }
 
-// Open reads an agent's folder.
+// Open reads an agent's folder. It takes no lock and changes nothing.
 func Open(w Where) (*Box, error) {
 	dir, err := w.find()
 	if err != nil {
@@ -122,27 +127,32 @@ func Open(w Where) (*Box, error) {
 		Dir: dir, Name: c.Agent.Name, ID: c.Agent.ID, Tenant: c.Agent.Tenant, Address: c.Agent.Address,
 		Provider: c.Provider, CreatedAt: c.Agent.CreatedAt, now: time.Now,
 	}
+	// The name is sent to providers, and other clients write the file.
 	if err := checkName(b.Name); err != nil {
 		return nil, unreadable(err, filepath.Join(dir, configFile))
 	}
 	if b.key, err = b.readKey(privateFile); err != nil {
 		return nil, unreadable(err, b.keyFile(privateFile))
 	}
+	// An interrupted rotation; see keyFor.
 	if b.next, err = b.readKey(nextFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, unreadable(err, b.keyFile(nextFile))
 	}
 	return b, b.readRegistrations()
 }
 
-// Fingerprint is that of the agent's public key.
+// Fingerprint is the fingerprint of the agent's public key.
 func (b *Box) Fingerprint() string { return fingerprint(b.key) }
 
 func fingerprint(key ed25519.PrivateKey) string { return roster.Fingerprint(public(key)) }
 
+// public is the public half, which an Ed25519 private key ends with.
 func public(key ed25519.PrivateKey) ed25519.PublicKey {
 	return ed25519.PublicKey(key[ed25519.SeedSize:])
 }
 
+// publicPEM is the public key as it is sent, without a line feed at the end, as the bash clients
+// send it.
 func publicPEM(key ed25519.PrivateKey) string {
 	return strings.TrimSpace(roster.EncodePublicKey(public(key)))
 }
@@ -152,11 +162,12 @@ func (b *Box) stamp() string { return amp.Stamp(b.now()) }
 const (
 	privateFile = "private.pem"
 	publicFile  = "public.pem"
-	nextFile    = "next.pem" // of ours: the key that providers are being told of
+	nextFile    = "next.pem" // only ours: the key of an unfinished rotation
 )
 
 func (b *Box) keyFile(name string) string { return filepath.Join(b.Dir, "keys", name) }
 
+// readKey reads a private key. Errors never contain any of its text.
 func (b *Box) readKey(name string) (ed25519.PrivateKey, error) {
 	text, err := os.ReadFile(b.keyFile(name))
 	if err != nil {
@@ -177,6 +188,7 @@ func (b *Box) readKey(name string) (ed25519.PrivateKey, error) {
 	return key, nil
 }
 
+// writeKey writes a private key, readable by its owner only, and beside the one in use its public half.
 func (b *Box) writeKey(name string, key ed25519.PrivateKey) error {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -192,8 +204,8 @@ func (b *Box) writeKey(name string, key ed25519.PrivateKey) error {
 	return writeFile(b.keyFile(publicFile), []byte(publicPEM(key)+"\n"), 0o644)
 }
 
-// save writes config.json, in the form that other clients read and with the members of
-// the older one, and IDENTITY.md.
+// save writes config.json and IDENTITY.md. config.json has the members of the bash clients and of
+// the documents, and keeps those that it does not know.
 func (b *Box) save() error {
 	path := filepath.Join(b.Dir, configFile)
 	o, err := readObject(path)
@@ -203,6 +215,7 @@ func (b *Box) save() error {
 	if err != nil {
 		return unreadable(err, path)
 	}
+	// The version of the file's form that the bash clients write.
 	o.set("1.1", "version")
 	agent := o.part("agent")
 	for name, value := range map[string]string{
@@ -228,7 +241,8 @@ func (b *Box) save() error {
 	return writeFile(filepath.Join(b.Dir, "IDENTITY.md"), b.identityPage(), 0o644)
 }
 
-// identityPage tells an agent that has forgotten everything who it is.
+// identityPage is IDENTITY.md: who the agent is, for a model that lost its context. Its headings
+// are those that the bash clients write.
 func (b *Box) identityPage() []byte {
 	var p bytes.Buffer
 	line := func(texts ...string) { p.WriteString(strings.Join(texts, "") + "\n") }

@@ -17,16 +17,18 @@ import (
 	"signalbox/internal/mail/amp"
 )
 
-// knownSender is the key of an agent that has written before. It is remembered from the
-// first message on, and another is not believed until the agent's owner says so.
+// knownSender is the key by which a sender is known (MSG-93). Its first message makes it; a verified
+// rotation with our own provider, or Accept, replaces it. It is never removed.
 type knownSender struct {
 	Fingerprint string `json:"fingerprint"`
 	Since       string `json:"since"`
-	Offered     string `json:"offered,omitempty"` // another, which has come since
+	Offered     string `json:"offered,omitempty"` // a later key that waits for Accept
 }
 
 func (b *Box) knownFile() string { return filepath.Join(b.Dir, "known_keys.json") }
 
+// readKnown reads the known senders by address. A damaged file is an error: starting again would trust
+// any key.
 func (b *Box) readKnown() (map[string]knownSender, error) {
 	known := map[string]knownSender{}
 	text, err := os.ReadFile(b.knownFile())
@@ -42,14 +44,15 @@ func (b *Box) readKnown() (map[string]knownSender, error) {
 	return known, nil
 }
 
-// recognise compares the key of a message that verifies with the one its sender had, and
-// is why it is not believed, "" if it is. An agent of our own provider has to prove there
-// with its old key that a new one is its own: if the provider has it, it has.
+// recognise compares the key of a message with the known one of its sender, and returns why the
+// message is untrusted, "" if it is not. An agent of our own provider had to prove a new key to the
+// provider with the old one, so the provider's answer settles it.
 func (b *Box) recognise(ctx context.Context, known map[string]knownSender, address string, key ed25519.PublicKey,
 	r *Registration,
 ) string {
 	address = strings.ToLower(address)
 	all := amp.Fingerprints(key)
+	// Trust on first use: the first key is believed, every other one has to be explained.
 	before, ok := known[address]
 	switch {
 	case !ok:
@@ -57,6 +60,7 @@ func (b *Box) recognise(ctx context.Context, known map[string]knownSender, addre
 	case !slices.Contains(all, before.Fingerprint) && slices.Contains(all, r.keyOf(ctx, address)):
 		known[address] = knownSender{Fingerprint: all[0], Since: b.stamp()}
 	case !slices.Contains(all, before.Fingerprint):
+		// The known key stays. Only the last offered one is kept: it is what a person is asked about.
 		before.Offered = all[0]
 		known[address] = before
 		return "its key is " + all[0] + ", and was " + before.Fingerprint +
@@ -65,8 +69,8 @@ func (b *Box) recognise(ctx context.Context, known map[string]knownSender, addre
 	return ""
 }
 
-// keyOf is the fingerprint of the key that an agent of this provider is registered with, ""
-// for others.
+// keyOf asks the provider for the fingerprint that an agent is registered with; "" for an agent of
+// another provider, and if there is no answer.
 func (r *Registration) keyOf(ctx context.Context, address string) string {
 	a, err := r.domains().Parse(address)
 	if err != nil || r.domains().Home(a).Provider != r.Provider {
@@ -78,14 +82,15 @@ func (r *Registration) keyOf(ctx context.Context, address string) string {
 	return agent.Fingerprint
 }
 
-// Trusting is what Trust has changed.
+// Trusting is the result of Accept.
 type Trusting struct {
 	Address string `json:"address"`
 	Before  string `json:"before"`
 	Now     string `json:"now"`
 }
 
-// Accept takes the key that a sender has come with for its own.
+// Accept makes the offered key of a sender the known one. It is a person's decision, for the key that
+// the last untrusted message had; messages that were fetched before stay untrusted.
 func (b *Box) Accept(address string) (Trusting, error) {
 	address = strings.ToLower(address)
 	out := Trusting{Address: address}

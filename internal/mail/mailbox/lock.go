@@ -6,11 +6,11 @@ import (
 	"syscall"
 )
 
-// lockFile is held by the command that changes a folder.
+// lockFile is locked by the process that changes the folder. The bash clients do not know it.
 const lockFile = ".lock"
 
-// lock waits until no other command changes the folder, and keeps others from it until
-// unlock. The lock ends with the process, however that ends.
+// lock waits until no other process changes the folder, and holds the lock until unlock. The system
+// releases it with the process, however that ends. It is not re-entrant.
 func lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, unwritable(err, dir)
@@ -20,6 +20,7 @@ func lock(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, unwritable(err, path)
 	}
+	// A signal may interrupt the wait.
 	for {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 		if err != syscall.EINTR { //nolint:errorlint // it is a number, and never wrapped
@@ -33,8 +34,8 @@ func lock(dir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// alone does something to the folder that no other command may do at the same time, as the
-// folder is then: another may have changed it since it was opened.
+// alone runs do with the lock held, after reading the folder again: another process may have changed
+// it since b was opened, and writing an old registration back would lose a key.
 func (b *Box) alone(do func() error) error {
 	unlock, err := lock(b.Dir)
 	if err != nil {
@@ -45,6 +46,7 @@ func (b *Box) alone(do func() error) error {
 	if err != nil {
 		return err
 	}
+	// The clock of tests.
 	fresh.now = b.now
 	*b = *fresh
 	return do()

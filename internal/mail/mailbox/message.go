@@ -15,7 +15,8 @@ import (
 	"signalbox/internal/mail/amp"
 )
 
-// Envelope is as much of a message's envelope as is used here.
+// Envelope is the part of an envelope that is used here. It is not amp.Envelope: other providers
+// leave members out.
 type Envelope struct {
 	Version   string `json:"version,omitempty"`
 	ID        string `json:"id"`
@@ -30,7 +31,8 @@ type Envelope struct {
 	ExpiresAt string `json:"expires_at,omitempty"`
 }
 
-// Attachment is one that a message brings.
+// Attachment is an attachment as the message names it. Its sender wrote all of it; size and digest
+// are checked after a download.
 type Attachment struct {
 	ID          string `json:"id"`
 	Filename    string `json:"filename"`
@@ -43,7 +45,8 @@ type Attachment struct {
 	ExpiresAt   string `json:"expires_at"`
 }
 
-// Payload is the sender's part of a message.
+// Payload is the content of a message, decoded. Signatures are verified over the raw payload, never
+// over this.
 type Payload struct {
 	Type        string          `json:"type"`
 	Message     string          `json:"message"`
@@ -51,16 +54,17 @@ type Payload struct {
 	Attachments []Attachment    `json:"attachments,omitempty"`
 }
 
-// Security is what is known of a message's origin.
+// Security is the result of judge, kept in the member local.security of the file.
 type Security struct {
 	Trust      Trust    `json:"trust"`
 	Flags      []string `json:"injection_flags"`
-	Wrapped    bool     `json:"wrapped"` // never in the file: when it is shown
+	Wrapped    bool     `json:"wrapped"` // always false: a message is wrapped when it is shown
 	VerifiedAt string   `json:"verified_at,omitempty"`
 	Reason     string   `json:"reason,omitempty"` // why it is not trusted
 }
 
-// Message is one in the folder.
+// Message is a message in the folder. A fetch makes it; MarkRead changes its state, and Remove
+// deletes it. Envelope and payload never change.
 type Message struct {
 	Envelope Envelope
 	Payload  Payload
@@ -68,8 +72,8 @@ type Message struct {
 	Read     bool
 	From     string // the provider it was fetched from
 
-	path string
-	file object // as it is on disk
+	path string // "" for one that is not stored yet
+	file object // the whole file, with members of other clients
 }
 
 // The two folders of messages.
@@ -78,11 +82,14 @@ const (
 	Sent  = "sent"
 )
 
+// The values of the status members, which the bash clients share.
 const unread, read = "unread", "read"
 
+// notInFolder are characters that the bash clients remove from the name of a folder.
 var notInFolder = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
-// folderOf is the folder of the messages with one address.
+// folderOf is the name of the folder for messages with one correspondent, as the bash clients make
+// it. Two addresses may share a folder.
 func folderOf(address string) string {
 	name := notInFolder.ReplaceAllString(strings.NewReplacer("@", "_", ".", "_").Replace(address), "")
 	if name == "" {
@@ -95,6 +102,7 @@ func (b *Box) messageFile(folder, address, id string) string {
 	return filepath.Join(b.Dir, "messages", folder, folderOf(address), id+".json")
 }
 
+// readMessage reads a file of the folder.
 func readMessage(path string) (Message, error) {
 	o, err := readObject(path)
 	if err != nil {
@@ -103,6 +111,8 @@ func readMessage(path string) (Message, error) {
 	return asMessage(o, path)
 }
 
+// asMessage decodes a message from a file or from a provider's answer. Envelope and payload must be
+// there; everything else is optional, and a missing trust is Untrusted.
 func asMessage(o object, path string) (Message, error) {
 	m := Message{path: path, file: o}
 	if err := json.Unmarshal(o["envelope"], &m.Envelope); err != nil {
@@ -117,6 +127,7 @@ func asMessage(o object, path string) (Message, error) {
 		m.Security.Trust = Untrusted
 	}
 	m.From = local.text("fetched_from")
+	// The bash clients prefer local; older ones write metadata alone.
 	status := local.text("status")
 	if status == "" {
 		status = o.part("metadata").text("status")
@@ -125,11 +136,11 @@ func asMessage(o object, path string) (Message, error) {
 	return m, nil
 }
 
-// Raw is the whole file.
+// Raw is the whole file, for --json.
 func (m *Message) Raw() map[string]json.RawMessage { return m.file }
 
-// List reads a folder's messages, the newest first. A file that is damaged is passed
-// over; its name is returned.
+// List reads the messages of a folder, newest first. Damaged files are skipped and returned by their
+// paths: one broken file must not hide the others.
 func (b *Box) List(folder string) (messages []Message, damaged []string, err error) {
 	root := filepath.Join(b.Dir, "messages", folder)
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -150,6 +161,7 @@ func (b *Box) List(folder string) (messages []Message, damaged []string, err err
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, unreadable(err, root)
 	}
+	// Times have no fraction, so ids decide within a second.
 	slices.SortFunc(messages, func(x, y Message) int {
 		if c := strings.Compare(y.Envelope.Timestamp, x.Envelope.Timestamp); c != 0 {
 			return c
@@ -159,11 +171,12 @@ func (b *Box) List(folder string) (messages []Message, damaged []string, err err
 	return messages, damaged, nil
 }
 
-// Find reads one message.
+// Find reads one message of a folder by its id.
 func (b *Box) Find(folder, id string) (*Message, error) {
 	if !amp.IDForm.MatchString(id) {
 		return nil, fault.New(fault.InvalidField, "A message's id should look like msg_1706648400_abc123, and is %.80q.", id)
 	}
+	// The folder is that of the sender's address, which is not known from the id.
 	found, err := filepath.Glob(filepath.Join(glob(b.Dir), "messages", folder, "*", id+".json"))
 	if err != nil || len(found) == 0 {
 		return nil, fault.New(fault.NotFound,
@@ -177,12 +190,12 @@ func (b *Box) Find(folder, id string) (*Message, error) {
 	return &m, nil
 }
 
-// glob keeps a folder's own name from being a pattern.
+// glob escapes the name of a folder for filepath.Glob.
 func glob(dir string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
 }
 
-// MarkRead remembers that a message was read, where clients look for it.
+// MarkRead marks a message as read, in both members that clients look at.
 func (b *Box) MarkRead(m *Message) error {
 	if m.Read {
 		return nil
@@ -193,7 +206,7 @@ func (b *Box) MarkRead(m *Message) error {
 	}
 	defer unlock()
 	if _, err := os.Stat(m.path); errors.Is(err, fs.ErrNotExist) {
-		return nil // it was removed meanwhile, and stays so
+		return nil // removed in the meantime: do not write it again
 	}
 	local, metadata := m.file.part("local"), m.file.part("metadata")
 	local.set(read, "status")
@@ -205,7 +218,7 @@ func (b *Box) MarkRead(m *Message) error {
 	return writeJSON(m.path, m.file, 0o600)
 }
 
-// Remove deletes a message, with the attachments that were downloaded for it. It is not
+// Remove deletes a message and its downloaded attachments. Its id stays in replay_db, so it is not
 // fetched again.
 func (b *Box) Remove(m *Message) error {
 	unlock, err := lock(b.Dir)
@@ -219,9 +232,10 @@ func (b *Box) Remove(m *Message) error {
 	if err := os.RemoveAll(b.attachmentDir(m.Envelope.ID)); err != nil {
 		return unwritable(err, b.attachmentDir(m.Envelope.ID))
 	}
-	_ = os.Remove(filepath.Dir(m.path)) // only if it is empty now
+	_ = os.Remove(filepath.Dir(m.path)) // fails unless the folder is empty
 	return nil
 }
 
-// payloadBytes is the payload as it was signed, but for white space.
+// payloadBytes is the raw payload. Its tokens are those that were signed; white space may differ,
+// which no canonical form depends on.
 func (m *Message) payloadBytes() []byte { return bytes.TrimSpace(m.file["payload"]) }

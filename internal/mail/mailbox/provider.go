@@ -15,24 +15,27 @@ import (
 	"signalbox/internal/fault"
 )
 
-// Unreachable is the code of an error about a provider that does not answer.
+// Unreachable is the code of an error about a provider that did not answer. Whether it did what it
+// was asked for is unknown.
 const Unreachable fault.Code = "unreachable"
 
 const (
-	callTime  = 45 * time.Second // a long poll takes up to 30
-	maxAnswer = 64 << 20         // of a page of messages
+	callTime  = 45 * time.Second // for one call; a long poll takes up to 30 s
+	maxAnswer = 64 << 20         // bytes of a page of messages
 )
 
-// caller calls one provider.
+// caller makes calls to a provider, with one key or none.
 type caller struct {
 	http *http.Client
 	key  string
 }
 
+// newCaller makes a caller. It follows two redirects at most, and none from https to http.
 func newCaller(key string) *caller {
 	return &caller{
 		key: key,
 		http: &http.Client{Timeout: callTime, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			// The key goes along with a redirect to the same host.
 			if len(via) > 2 || via[0].URL.Scheme == "https" && r.URL.Scheme != "https" {
 				return errors.New("it redirects too often, or to a place that is not encrypted")
 			}
@@ -41,7 +44,8 @@ func newCaller(key string) *caller {
 	}
 }
 
-// call sends a request with a JSON body, and decodes the answer; nil for none.
+// call sends a request with a JSON body and decodes the answer. nil stands for no body, and for an
+// answer that is not needed.
 func (c *caller) call(ctx context.Context, method, address string, body, answer any) error {
 	var content io.Reader
 	if body != nil {
@@ -71,15 +75,17 @@ func (c *caller) call(ctx context.Context, method, address string, body, answer 
 	return nil
 }
 
-// do sends a request and returns the body of an answer with a good status.
+// do sends a request and returns the body of a 2xx answer of at most so many bytes. Any other status
+// is an error made from the provider's own.
 func (c *caller) do(req *http.Request, most int64) ([]byte, error) {
 	res, err := c.http.Do(req)
 	if err != nil {
+		// Interrupted by the user: no error of the provider.
 		if req.Context().Err() != nil {
 			return nil, req.Context().Err()
 		}
 		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err // without the address, which may hold a signature
+			err = u.Err // without the URL, which may contain a ticket
 		}
 		return nil, fault.Wrap(err, Unreachable, "The provider at %s cannot be reached.", req.URL.Host)
 	}
@@ -97,7 +103,8 @@ func (c *caller) do(req *http.Request, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// readError turns any provider's error into ours. Its words are foreign text.
+// readError makes an error of a provider's answer, in whichever form. Its texts are foreign: each is
+// made plain before it is used. The status is in the details, for statusOf.
 func readError(host string, res *http.Response, text []byte) error {
 	var e struct {
 		Error       string         `json:"error"`
@@ -107,6 +114,7 @@ func readError(host string, res *http.Response, text []byte) error {
 		Suggestions []string       `json:"suggestions"`
 	}
 	_ = json.Unmarshal(text, &e) // not every server answers with JSON
+	// The provider's own sentence is the best there is; without one, its status.
 	message := plain(e.Message, 600)
 	if message == "" {
 		message = plain(host+" answers "+res.Status+" "+e.Error, 600)
@@ -122,6 +130,7 @@ func readError(host string, res *http.Response, text []byte) error {
 	return out
 }
 
+// statusOf is the HTTP status of an error that readError made, 0 for any other.
 func statusOf(err error) int {
 	if e, ok := errors.AsType[*fault.Error](err); ok {
 		status, _ := e.Details["status"].(int)
@@ -130,7 +139,8 @@ func statusOf(err error) int {
 	return 0
 }
 
-// plain is foreign text in one line, cut, without what moves a cursor.
+// plain is foreign text on one line, cut to so many characters, without control characters and marks
+// that change the direction of writing: it ends up in a terminal.
 func plain(text string, most int) string {
 	text = strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) {
@@ -144,18 +154,21 @@ func plain(text string, most int) string {
 	return strings.TrimSpace(text)
 }
 
-// found is where a provider's API is, and what it is called.
+// found is a discovered provider: the address that was given, the address of its API, and its
+// domain, "" if it does not say.
 type found struct {
 	base, endpoint, provider string
 }
 
-// discover asks a provider where its API is. One that does not say has it under /v1.
+// discover asks a provider where its API is. The document is optional: without one the API is under
+// /v1. A provider that cannot be reached at all is an error.
 func discover(ctx context.Context, base string) (found, error) {
 	base = strings.TrimSuffix(base, "/")
 	f := found{base: base, endpoint: apiBase(base)}
 	var about struct{ Endpoint, Provider string }
 	err := newCaller("").call(ctx, http.MethodGet, base+"/.well-known/agent-messaging.json", nil, &about)
 	if err != nil {
+		// Everything else means that there is a server without the document.
 		if fault.Is(err, Unreachable) || fault.Is(err, fault.InvalidField) || ctx.Err() != nil {
 			return f, err
 		}
@@ -170,7 +183,8 @@ func discover(ctx context.Context, base string) (found, error) {
 	return f, sameCare(base, f.endpoint)
 }
 
-// sameCare refuses to go on without encryption where it began with it: a key follows.
+// sameCare refuses an http address from a provider that was reached with https (MSG-95): the key
+// would follow unencrypted.
 func sameCare(from, to string) error {
 	if strings.HasPrefix(from, "https:") && !strings.HasPrefix(to, "https:") {
 		return fault.New(fault.InvalidField, "%s says that its API is at %.200q, which is not encrypted. That is refused.",

@@ -10,17 +10,18 @@ import (
 	"signalbox/internal/mail/amp"
 )
 
-// Joining is how an agent registers with a provider.
+// Joining is how an agent registers with a provider: where, and with what permission.
 type Joining struct {
 	Server  string // the provider's address, such as https://crabmail.ai
-	Tenant  string // the box's own, else the provider's organization
-	UserKey string // an owner's key
-	Invite  string
-	Alias   string
-	Again   bool // ask for a new key although there is a registration
+	Tenant  string // when empty, the box's own, else the provider's organization
+	UserKey string // an owner's key, or an operator's token
+	Invite  string // an invite code
+	Alias   string // a name for people
+	Again   bool   // get a further API key for an address that the agent has
 }
 
-// Register gets the agent an address, and keeps it.
+// Register gets the agent an address with a provider, and stores the registration. With Again it
+// gets a further API key for an address that the agent has, which helps after one was lost.
 func (b *Box) Register(ctx context.Context, j Joining) (r Registration, err error) {
 	err = b.alone(func() error {
 		r, err = b.register(ctx, j)
@@ -29,12 +30,16 @@ func (b *Box) Register(ctx context.Context, j Joining) (r Registration, err erro
 	return r, err
 }
 
+// register discovers the provider and asks it. A provider that answers 401 or 409 may accept a proof of
+// the private key (MSG-19), so it is asked once more with one; if that fails too, the first answer is
+// the useful one. The caller holds the lock.
 func (b *Box) register(ctx context.Context, j Joining) (Registration, error) {
 	at, err := discover(ctx, j.Server)
 	if err != nil {
 		return Registration{}, err
 	}
 	before := b.with(at)
+	// Registering again by accident would leave an API key behind that nobody revokes.
 	if before != nil && !j.Again {
 		return Registration{},
 			fault.New(fault.AlreadyExists, "%s is registered there already, as %s. `--again` gets it a new key.", b.Name,
@@ -44,6 +49,7 @@ func (b *Box) register(ctx context.Context, j Joining) (Registration, error) {
 	var a answer
 	url := at.endpoint + "/register"
 	err = as.call(ctx, http.MethodPost, url, body, &a)
+	// The proof names provider and address, so both have to be known.
 	if status := statusOf(err); (status == http.StatusUnauthorized || status == http.StatusConflict) &&
 		at.provider != "" && body["tenant"] != "" {
 		// It may only want to see that the key is ours.
@@ -59,7 +65,7 @@ func (b *Box) register(ctx context.Context, j Joining) (Registration, error) {
 	return b.keep(at, a)
 }
 
-// answer is what providers say, in either spelling.
+// answer is a provider's answer to a registration. Not every provider sends all of it.
 type answer struct {
 	Address  string `json:"address"`
 	Short    string `json:"short_address"`
@@ -75,7 +81,7 @@ type answer struct {
 	} `json:"provider"`
 }
 
-// with is the registration with a provider, nil for none.
+// with is the registration with a provider, by its domain or its address, nil for none.
 func (b *Box) with(at found) *Registration {
 	for i := range b.Registrations {
 		if r := &b.Registrations[i]; r.Provider == at.provider || r.APIURL == at.endpoint {
@@ -85,7 +91,8 @@ func (b *Box) with(at found) *Registration {
 	return nil
 }
 
-// application is the request, and who makes it.
+// application is the body of a registration, and the caller with the key to send it with: the user
+// key, else the API key of the registration that is repeated, else none.
 func (b *Box) application(ctx context.Context, j Joining, at found, before *Registration) (map[string]any, *caller) {
 	body := map[string]any{"name": b.Name, "public_key": publicPEM(b.key), "key_algorithm": "Ed25519"}
 	for name, value := range map[string]string{"agent_id": b.ID, "alias": j.Alias, "invite_code": j.Invite} {
@@ -101,6 +108,7 @@ func (b *Box) application(ctx context.Context, j Joining, at found, before *Regi
 			as.key = before.apiKey
 		}
 	}
+	// A user key and an invite determine the tenant; naming another would be refused.
 	if tenant == "" && j.UserKey == "" && j.Invite == "" { // else those say it
 		tenant = b.Tenant
 		if tenant == "" {
@@ -113,7 +121,7 @@ func (b *Box) application(ctx context.Context, j Joining, at found, before *Regi
 	return body, as
 }
 
-// organization is the tenant that a provider has for who names none.
+// organization is the tenant that a provider suggests (MSG-3), "default" if it suggests none.
 func organization(ctx context.Context, base string) string {
 	var o struct{ Organization string }
 	_ = newCaller("").call(ctx, http.MethodGet, base+"/api/organization", nil, &o) // not every provider has it
@@ -123,7 +131,7 @@ func organization(ctx context.Context, base string) string {
 	return o.Organization
 }
 
-// prove adds a signature which shows that the address is the agent's own.
+// prove adds a proof of the private key to the body (MSG-19).
 func (b *Box) prove(body map[string]any, provider string) {
 	tenant, _ := body["tenant"].(string)
 	now := b.now().Unix()
@@ -133,7 +141,8 @@ func (b *Box) prove(body map[string]any, provider string) {
 	body["proof_timestamp"] = now
 }
 
-// keep checks what the provider has answered, and writes it down.
+// keep checks a provider's answer and stores the registration. The addresses in it must not lead
+// from https to http: the API key follows them (MSG-95).
 func (b *Box) keep(at found, a answer) (Registration, error) {
 	r := Registration{
 		Provider: a.Provider.Name, Address: a.Address, Short: a.Short, AgentID: plain(a.AgentID, 128), Tenant: a.Tenant,
@@ -153,6 +162,7 @@ func (b *Box) keep(at found, a answer) (Registration, error) {
 	if err == nil {
 		err = checkDomain(r.Provider)
 	}
+	// Anything that answers with JSON gets this far: a web page must not become a registration.
 	if err != nil || r.apiKey == "" {
 		return r, fault.Wrap(err, fault.Internal,
 			"The provider at %s answers, and not with an address, a provider and a key. Check that it is a mail provider.",
@@ -172,10 +182,11 @@ func (b *Box) keep(at found, a answer) (Registration, error) {
 	} else {
 		b.Registrations = append(b.Registrations, r)
 	}
-	// The key first: it is shown only once.
+	// The API key first: the provider shows it only once.
 	if err := b.writeRegistration(&r); err != nil {
 		return r, err
 	}
+	// The first registration is the primary one, and stays it.
 	if b.Address == "" || b.Provider == r.Provider {
 		b.Address, b.Provider, b.Tenant = r.Address, r.Provider, r.Tenant
 	}

@@ -12,7 +12,8 @@ import (
 	"signalbox/internal/mail/amp"
 )
 
-// Registration is an address with a provider.
+// Registration is an agent's address with one provider, and the API key for it. Register makes it.
+// The API key is not exported, so that no output can contain it.
 type Registration struct {
 	Provider     string `json:"provider"`
 	Address      string `json:"address"`
@@ -25,15 +26,16 @@ type Registration struct {
 	RegisteredAt string `json:"registered_at"`
 
 	apiKey string
-	rest   object // what other clients wrote
+	rest   object // the whole file, with members of other clients
 }
 
-// domains are those that mean this provider: clients write one of them by default.
+// domains are the domains that mean this provider. The alias is the one that the bash clients write
+// by default (MSG-13).
 func (r *Registration) domains() amp.Domains {
 	return amp.Domains{Own: r.Provider, Aliases: []string{"aimaestro.local"}}
 }
 
-// checkDomain: it becomes the name of a file.
+// checkDomain refuses a provider that is no domain: it becomes the name of a file.
 func checkDomain(domain string) error {
 	for label := range strings.SplitSeq(domain, ".") {
 		if !amp.LabelForm.MatchString(label) {
@@ -47,8 +49,9 @@ func (b *Box) registrationFile(provider string) string {
 	return filepath.Join(b.Dir, "registrations", provider+".json")
 }
 
-// readRegistrations reads both spellings of the members, of shell clients and of the
-// specification.
+// readRegistrations reads all registrations, with their members in the spelling of the bash clients
+// or of the documents. The primary provider comes first, then the oldest. A damaged file is an error
+// rather than a missing address.
 func (b *Box) readRegistrations() error {
 	files, err := os.ReadDir(filepath.Join(b.Dir, "registrations"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -56,6 +59,7 @@ func (b *Box) readRegistrations() error {
 	}
 	for _, f := range files {
 		domain, ok := strings.CutSuffix(f.Name(), ".json")
+		// Other files in the folder are not ours to complain about.
 		if !ok || checkDomain(domain) != nil {
 			continue
 		}
@@ -71,6 +75,7 @@ func (b *Box) readRegistrations() error {
 			Fingerprint: o.text("fingerprint"), RegisteredAt: o.text("registeredAt", "registered_at"),
 			apiKey: o.text("apiKey", "api_key"), rest: o,
 		}
+		// Everything is addressed by it: a registration with a broken address is of no use.
 		a, err := r.domains().Parse(r.Address)
 		if err != nil {
 			return unreadable(err, b.registrationFile(domain))
@@ -92,7 +97,7 @@ func (b *Box) readRegistrations() error {
 	return nil
 }
 
-// apiBase: shell clients keep the address of a host where they add /v1 themselves.
+// apiBase adds /v1 to an address that lacks it: the bash clients store the host and add it later.
 func apiBase(url string) string {
 	url = strings.TrimSuffix(url, "/")
 	if url != "" && !strings.HasSuffix(url, "/v1") {
@@ -101,7 +106,8 @@ func apiBase(url string) string {
 	return url
 }
 
-// writeRegistration keeps a registration, with every spelling of its members.
+// writeRegistration writes a registration with both spellings of its members, so that every client
+// finds its own.
 func (b *Box) writeRegistration(r *Registration) error {
 	if r.rest == nil {
 		r.rest = object{}
@@ -128,8 +134,8 @@ func (b *Box) writeRegistration(r *Registration) error {
 	return writeJSON(b.registrationFile(r.Provider), r.rest, 0o600)
 }
 
-// registration is the one to send from: the address that was asked for, else the one
-// with the recipient's provider, else the first.
+// registration is the one to use: the address or provider that was asked for, else the one with the
+// recipient's provider, else the first.
 func (b *Box) registration(from, to string) (*Registration, error) {
 	if len(b.Registrations) == 0 {
 		return nil, fault.New(fault.NotFound, "%s has no address yet. Get it one with `signalbox mail register`.", b.Name)
@@ -143,6 +149,7 @@ func (b *Box) registration(from, to string) (*Registration, error) {
 			if strings.EqualFold(from, r.Address) || strings.EqualFold(from, r.Provider) {
 				return r, nil
 			}
+		// The longest provider: agents.example.com is not example.com.
 		case strings.HasSuffix(domain, "."+r.Provider) && (best == nil || len(r.Provider) > len(best.Provider)):
 			best = r
 		}
@@ -156,8 +163,8 @@ func (b *Box) registration(from, to string) (*Registration, error) {
 	return best, nil
 }
 
-// through is the registration that a message came through. Other clients write other
-// things than a provider's domain, so it may be told by the message's own address.
+// through is the registration that a message was fetched with. Other clients do not always store
+// that; then the recipient's address decides.
 func (b *Box) through(m *Message) (*Registration, error) {
 	if r, err := b.registration(m.From, ""); m.From != "" && err == nil {
 		return r, nil

@@ -14,9 +14,10 @@ import (
 	"signalbox/internal/mail/amp"
 )
 
-// Draft is a message to send.
+// Draft is a message to send. The provider checks its limits; only what would become part of a file
+// name or of the signature is checked here.
 type Draft struct {
-	From      string // one of the agent's addresses, "" for the one that fits
+	From      string // an address or provider of the agent, "" for the one that fits the recipient
 	To        string
 	Subject   string
 	Body      string
@@ -26,11 +27,11 @@ type Draft struct {
 	InReplyTo string
 	ThreadID  string
 	Files     []string
-	Receipt   bool   // a receipt of the delivery is wanted
-	Key       string // idempotency key
+	Receipt   bool   // ask for a receipt of the delivery
+	Key       string // idempotency key; a random one when empty
 }
 
-// Receipt is what the provider says of a message that it took.
+// Receipt is the provider's answer about an accepted message, with the addresses that were used.
 type Receipt struct {
 	ID       string   `json:"id"`
 	Status   string   `json:"status"`
@@ -41,7 +42,8 @@ type Receipt struct {
 	To       string   `json:"to"`
 }
 
-// keyFor is the key that the provider of a registration knows.
+// keyFor is the key that a provider knows. During an unfinished rotation some providers know the old
+// one and some the new one.
 func (b *Box) keyFor(r *Registration) ed25519.PrivateKey {
 	if b.next != nil && r.Fingerprint == fingerprint(b.next) {
 		return b.next
@@ -49,7 +51,9 @@ func (b *Box) keyFor(r *Registration) ed25519.PrivateKey {
 	return b.key
 }
 
-// Send signs a message, hands it to the provider, and keeps a copy.
+// Send uploads the attachments, signs the message, sends it, and stores a copy under the provider's
+// id. The recipient's address is expanded before it is signed, so that the recipient sees the
+// signed spelling.
 func (b *Box) Send(ctx context.Context, d Draft) (Receipt, error) {
 	r, err := b.registration(d.From, d.To)
 	if err != nil {
@@ -59,10 +63,12 @@ func (b *Box) Send(ctx context.Context, d Draft) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, err
 	}
+	// Checked here and not by the provider, since an invalid text could not even be encoded.
 	if d.Context != nil && (!json.Valid(d.Context) || strings.TrimSpace(string(d.Context))[0] != '{') {
 		return Receipt{},
 			fault.New(fault.InvalidField, "The context should be a JSON object, such as {\"task_id\": \"12345\"}.")
 	}
+	// It is signed, so a provider cannot correct it.
 	if d.InReplyTo != "" && !amp.IDForm.MatchString(d.InReplyTo) {
 		return Receipt{},
 			fault.New(fault.InvalidField, "A message's id should look like msg_1706648400_abc123, and is %.80q.", d.InReplyTo)
@@ -75,7 +81,8 @@ func (b *Box) Send(ctx context.Context, d Draft) (Receipt, error) {
 	return b.route(ctx, as, r, to.String(), d, payload)
 }
 
-// flat is the body of a route request.
+// flat is the body of a request to route a message, in its flat shape. Members without a value are
+// absent, not null.
 type flat struct {
 	To             string          `json:"to"`
 	Subject        string          `json:"subject"`
@@ -88,13 +95,17 @@ type flat struct {
 	Options        map[string]bool `json:"options,omitempty"`
 }
 
+// route signs and sends. The payload is encoded once: what is signed is what is sent. If the provider
+// does not answer, the error names the idempotency key with which the message can be sent again.
 func (b *Box) route(ctx context.Context, as *caller, r *Registration, to string, d Draft, payload Payload) (Receipt,
 	error,
 ) {
+	// These bytes are hashed, signed and sent; they must not be encoded a second time.
 	text, err := encode(payload, "")
 	if err != nil {
 		return Receipt{}, err
 	}
+	// An idempotency key in any case: a call whose answer is lost can then be repeated safely.
 	body := flat{
 		To: to, Subject: d.Subject, Priority: cmp.Or(d.Priority, "normal"), Payload: text, InReplyTo: d.InReplyTo,
 		ThreadID:       d.ThreadID,
@@ -112,6 +123,7 @@ func (b *Box) route(ctx context.Context, as *caller, r *Registration, to string,
 	}
 	var out Receipt
 	if err := as.call(ctx, http.MethodPost, cmp.Or(r.RouteURL, r.APIURL+"/route"), body, &out); err != nil {
+		// With files a repetition would upload them again, as other attachments: another body.
 		if fault.Is(err, Unreachable) && len(d.Files) == 0 {
 			e := fault.From(err)
 			e.Message += " If it broke off after the message was sent, this does not send it twice: --idempotency-key " +
@@ -119,12 +131,13 @@ func (b *Box) route(ctx context.Context, as *caller, r *Registration, to string,
 		}
 		return Receipt{}, err
 	}
+	// From here on they are printed.
 	out.ID, out.Status, out.Method = plain(out.ID, 128), plain(out.Status, 32), plain(out.Method, 32)
 	out.From, out.To = r.Address, to
 	return out, b.keepSent(r, body, out)
 }
 
-// keepSent keeps a copy under the provider's id, which replies quote.
+// keepSent stores a copy under the id that the provider gave the message, since replies refer to it.
 func (b *Box) keepSent(r *Registration, body flat, sent Receipt) error {
 	if !amp.IDForm.MatchString(sent.ID) {
 		return fault.New(fault.Internal, "%s took the message, and calls it %.80q, under which no copy can be kept.",
@@ -147,15 +160,18 @@ func (b *Box) keepSent(r *Registration, body flat, sent Receipt) error {
 	return writeJSON(b.messageFile(Sent, body.To, sent.ID), file, 0o600)
 }
 
+// maxSubject is the longest subject, in characters.
 const maxSubject = 256
 
-// Reply is a draft that answers a message.
+// Reply is a draft that answers a message: to its sender, in its thread, with its priority, from the
+// address that it was sent to.
 func (b *Box) Reply(m *Message, body string) (Draft, error) {
 	r, err := b.through(m)
 	if err != nil {
 		return Draft{}, err
 	}
 	subject := m.Envelope.Subject
+	// One "Re:" is enough, also for a subject that has one in another spelling.
 	if !strings.HasPrefix(strings.ToLower(subject), "re:") {
 		subject = "Re: " + subject
 	}

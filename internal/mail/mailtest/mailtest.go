@@ -1,6 +1,6 @@
-// Package mailtest starts a process that routes mail, for the tests of mail and of its parts:
-// the core with mail on it, its routes served, agents that sign, and a clock that tests can
-// move. It knows nothing that the protocol does not say.
+// Package mailtest starts a node with mail for the tests of mail and of the packages below it: the
+// core, its routes over HTTP, agents that sign, and a clock that tests can move. It signs and calls
+// by hand, from what the protocol says, and does not use the code that it tests.
 package mailtest
 
 import (
@@ -30,7 +30,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Node is a process that routes mail, with everything it needs. It serves its routes.
+// Node is a node with mail that serves its routes. Several nodes over one database are several
+// processes of one server. It ends with the test, or with Stop.
 type Node struct {
 	*protocoltest.Node
 	Mail  *mail.Mail
@@ -39,14 +40,14 @@ type Node struct {
 	Stop  func()
 }
 
-// Start starts a node on the database, with what options change and no limits.
+// Start starts a node on the database at the address, with changed options and without rate limits.
 func Start(t testing.TB, address string, options ...func(*mail.Options)) *Node {
 	t.Helper()
 	none := int64(0)
 	return StartLimited(t, address, &none, options...)
 }
 
-// StartLimited starts a node with limits: the protocol's own for nil.
+// StartLimited starts a node with rate limits; nil is those of the protocol.
 func StartLimited(t testing.TB, address string, perAgent *int64, options ...func(*mail.Options)) *Node {
 	t.Helper()
 	o := mail.Options{
@@ -59,7 +60,7 @@ func StartLimited(t testing.TB, address string, perAgent *int64, options ...func
 	web := httptest.NewUnstartedServer(nil)
 	n := &Node{Blobs: t.TempDir(), Web: web, Node: protocoltest.New(t, address, protocoltest.On{
 		Protocol: mail.Protocol(),
-		Core: func(c *protocol.Core) { // each provider has a key of its own
+		Core: func(c *protocol.Core) { // a key for each domain, so that two providers differ
 			c.Key, c.BaseURL = []byte(strings.Repeat(o.Domains.Own[:1], 32)), "http://"+web.Listener.Addr().String()
 		},
 		Roster: func(r *roster.Options) { r.Provider, r.PerAgent = o.Domains.Own, perAgent },
@@ -82,7 +83,8 @@ func StartLimited(t testing.TB, address string, perAgent *int64, options ...func
 	return n
 }
 
-// handler serves the routes, with who is asking found out as the server does it.
+// handler serves the routes and identifies callers as package server does, without its roles and
+// limits.
 func (n *Node) handler(stopping context.Context) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range n.Mail.Routes() {
@@ -111,7 +113,7 @@ func (n *Node) handler(stopping context.Context) http.Handler {
 	})
 }
 
-// Call makes a call and decodes the answer.
+// Call makes a call, given as "METHOD /path", and decodes the answer unless into is nil.
 func (n *Node) Call(key, line, body string, into any) (status int, answer string) {
 	n.T.Helper()
 	method, path, _ := strings.Cut(line, " ")
@@ -140,7 +142,7 @@ func (n *Node) Call(key, line, body string, into any) (status int, answer string
 	return res.StatusCode, text.String()
 }
 
-// Want makes a call that should be answered with the status.
+// Want is Call, and fails the test if the status is another.
 func (n *Node) Want(status int, key, line, body string, into any) {
 	n.T.Helper()
 	if got, answer := n.Call(key, line, body, into); got != status {
@@ -148,20 +150,20 @@ func (n *Node) Want(status int, key, line, body string, into any) {
 	}
 }
 
-// Agent is one that is registered.
+// Agent is a registered agent with its keys.
 type Agent struct {
 	*Node
 	directory.Registered
 	Private ed25519.PrivateKey
 }
 
-// Registration is the body of one, with more members behind.
+// Registration is the body of a registration; more is further members, with a comma before them.
 func Registration(name, tenant string, private ed25519.PrivateKey, more string) string {
 	pem, _ := json.Marshal(roster.EncodePublicKey(private.Public().(ed25519.PublicKey)))
 	return fmt.Sprintf(`{"name":%q,"tenant":%q,"public_key":%s,"key_algorithm":"Ed25519"%s}`, name, tenant, pem, more)
 }
 
-// Register registers an agent, with a key of its own.
+// Register registers an agent with a new pair of keys.
 func (n *Node) Register(name, tenant string) *Agent {
 	n.T.Helper()
 	_, private, _ := ed25519.GenerateKey(nil)
@@ -170,7 +172,7 @@ func (n *Node) Register(name, tenant string) *Agent {
 	return a
 }
 
-// Who is the agent as the server knows it by its key.
+// Who is the agent as the roster identifies it now, by its API key.
 func (a *Agent) Who() roster.Identity {
 	a.T.Helper()
 	who, err := a.Roster.Authenticate(context.Background(), a.APIKey)
@@ -180,7 +182,7 @@ func (a *Agent) Who() roster.Identity {
 	return who
 }
 
-// RotateKey gives the agent a new public key.
+// RotateKey gives the agent a new pair of keys, with a proof of the old one.
 func (a *Agent) RotateKey() {
 	a.T.Helper()
 	_, fresh, _ := ed25519.GenerateKey(nil)
@@ -193,21 +195,21 @@ func (a *Agent) RotateKey() {
 	a.Private = fresh
 }
 
-// SignText signs a message whose payload is canonical as it stands.
+// SignText signs a message whose payload is canonical already, by hand.
 func SignText(key ed25519.PrivateKey, from, to, subject, payload string) string {
 	sum := sha256.Sum256([]byte(payload))
 	text := strings.Join([]string{from, to, subject, "normal", "", base64.StdEncoding.EncodeToString(sum[:])}, "|")
 	return base64.StdEncoding.EncodeToString(ed25519.Sign(key, []byte(text)))
 }
 
-// Letter is a signed message.
+// Letter is the body of a signed message; more is further members, with a comma before them.
 func (a *Agent) Letter(to, subject, message, more string) []byte {
 	payload := fmt.Sprintf(`{"message":%q,"type":"request"}`, message)
 	signature := SignText(a.Private, a.Address, to, subject, payload)
 	return fmt.Appendf(nil, `{"to":%q,"subject":%q,"payload":%s,"signature":%q%s}`, to, subject, payload, signature, more)
 }
 
-// Send sends a message that should be taken.
+// Send sends a signed message, which must be accepted.
 func (a *Agent) Send(to, subject, message string) mail.Answer {
 	a.T.Helper()
 	out, err := a.Mail.Route(context.Background(), a.Who(), a.Letter(to, subject, message, ""))
@@ -217,7 +219,7 @@ func (a *Agent) Send(to, subject, message string) mail.Answer {
 	return out
 }
 
-// Got is a message as its recipient gets it.
+// Got is a message as a poll returns it.
 type Got struct {
 	ID       string
 	Envelope amp.Envelope
@@ -225,7 +227,7 @@ type Got struct {
 	Local    struct{ Security mail.Security }
 }
 
-// Mailbox is what waits for the agent, the oldest first.
+// Mailbox polls the agent's queue, oldest first, without acknowledging.
 func (a *Agent) Mailbox() []Got {
 	a.T.Helper()
 	var page struct{ Messages []Got }
@@ -233,7 +235,7 @@ func (a *Agent) Mailbox() []Got {
 	return page.Messages
 }
 
-// Inbox is the ids of it.
+// Inbox is the ids of the messages in the agent's queue.
 func (a *Agent) Inbox() (ids []string) {
 	a.T.Helper()
 	for _, m := range a.Mailbox() {
@@ -242,13 +244,13 @@ func (a *Agent) Inbox() (ids []string) {
 	return ids
 }
 
-// Ack acknowledges a message.
+// Ack acknowledges a message, which must be in the queue.
 func (a *Agent) Ack(id string) {
 	a.T.Helper()
 	a.Want(200, a.APIKey, "DELETE /v1/messages/pending/"+id, "", nil)
 }
 
-// Operator adds an operator.
+// Operator adds an operator of all workspaces, with a token.
 func (n *Node) Operator(name string) (key string, who roster.Identity) {
 	n.T.Helper()
 	_, token, err := n.Roster.AddOperator(context.Background(), roster.Identity{Role: roster.Admin}, name, "operator", "")
@@ -261,7 +263,7 @@ func (n *Node) Operator(name string) (key string, who roster.Identity) {
 	return token.Secret, who
 }
 
-// Shown is a message as operators see it.
+// Shown is a message as an operator of all workspaces sees it.
 func (n *Node) Shown(id string) mail.Summary {
 	n.T.Helper()
 	s, err := n.Mail.Message(context.Background(), id)

@@ -13,11 +13,12 @@ import (
 	"signalbox/internal/testbed"
 )
 
-// Virus is the text that it takes for one.
+// Virus is the text that the scanner takes for a virus.
 const Virus = "this text is what the test takes for a virus"
 
-// Start starts Debian's daemon with one signature, of ours, and more lines of configuration.
-// The script test-tools installs it.
+// Start starts clamd with one signature, that of Virus, and more lines of configuration, and returns
+// its address. The daemon ends with the test. Without the program, which the script test-tools
+// installs, the test is skipped; under CI that is a failure.
 func Start(t testing.TB, more string) inspect.Clam {
 	t.Helper()
 	program, err := exec.LookPath("clamd")
