@@ -1,5 +1,5 @@
-// Package address declares where the pages of the dashboard are, so that whoever links to one
-// (notifications, commands, errors, other pages) and whoever serves it say the same.
+// Package address declares the paths of the dashboard's pages, so that the code that links to
+// a page (notifications, commands, errors, other pages) and the code that serves it agree.
 //
 // It owns the paths and how a name is put into one. It must not know what the pages show.
 package address
@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Page is the path of a page, as http.ServeMux takes it: {names} in braces stand for what is
-// different from one page to the next.
+// Page is the path of a page, as http.ServeMux takes it, with {names} in braces for the parts
+// that vary. Paths are in messages that were sent, so a page that moves needs a redirect.
 type Page string
 
 // The pages.
@@ -87,5 +87,5 @@ func (p Page) At(values ...string) string {
 	return at + rest
 }
 
-// Of is the path of something that can be done on the page, below it.
+// Of is the path of an action on the page, below it.
 func (p Page) Of(action string) string { return strings.TrimSuffix(string(p), "/") + "/" + action }

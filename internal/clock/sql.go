@@ -19,7 +19,8 @@ CREATE TABLE timer (
 CREATE INDEX timer_due ON timer (due_at);
 `}}
 
-// Timer says that something is due. There is one of a kind for a subject.
+// Timer says that something is due. An apply function sets it; it ends by firing, or when an
+// apply function clears it. There is at most one of a kind for a subject.
 type Timer struct {
 	Kind      string // what is due, such as gate.expiry
 	Subject   string // the id of what it is about
@@ -39,8 +40,8 @@ func Clear(tx *store.Tx, kind, subject string) {
 	tx.Exec("DELETE FROM timer WHERE kind = $1 AND subject = $2", kind, subject)
 }
 
-// fired is the body of timer.fired. The moment is kept so that a timer that its
-// own handler has set anew is not taken for the one that fired.
+// fired is the body of timer.fired. Due is kept so that a timer that its own handler has set
+// again is not taken for the one that fired.
 type fired struct {
 	Kind string `json:"kind"`
 	Due  int64  `json:"due"`

@@ -26,11 +26,13 @@ const (
 	retryAfter = 5 * time.Second
 )
 
-// Handler does what is due, by appending to tx. It may find that nothing is to be
-// done any more. The timer is gone when it returns nil; it may have set it anew.
+// Handler does what is due, by appending to tx. It must check that it still has to be done:
+// the subject may have changed since the timer was set. The timer is gone when it returns
+// nil, unless what it appended has set it again.
 type Handler func(tx *ledger.Tx, t Timer) error
 
-// Timers fires what is due.
+// Timers fires due timers. failed is kept in memory: after a restart, or on another node, a
+// timer whose handler failed is tried at once.
 type Timers struct {
 	db       *store.DB
 	ledger   *ledger.Ledger
@@ -127,7 +129,8 @@ func (t *Timers) Settle(ctx context.Context) error {
 	}
 }
 
-// waiting are the timers whose handler failed a moment ago.
+// waiting are the timers whose handler failed less than retryAfter ago. A time further ahead
+// than that means that the clock was set back.
 func (t *Timers) waiting(now time.Time) map[Timer]time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,8 +169,7 @@ func (t *Timers) fireOne(ctx context.Context, timer Timer) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	t.log.Warn("a timer could not be fired; it will be tried again", "kind", timer.Kind, "subject", timer.Subject, "error",
-		err.Error())
+	t.log.Warn("timer failed; retrying", "kind", timer.Kind, "subject", timer.Subject, "error", err.Error())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.failed[timer] = t.now().Add(retryAfter)

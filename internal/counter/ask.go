@@ -9,9 +9,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Question is what somebody wants to know of the counters, as people ask for it: names, and
-// days that may be left out. What it asks of another workspace than the caller's is answered
-// with nothing.
+// Question is a query for the counters as a person asks it: names, and days that may be left
+// out. A question about another workspace than the caller's gets an empty answer.
 type Question struct {
 	Workspace string
 	Project   string // the name of a deck
@@ -20,12 +19,14 @@ type Question struct {
 }
 
 const (
-	// ordinarySpan is how many days are looked at when nobody says.
+	// ordinarySpan is how many days a question without days covers.
 	ordinarySpan = 30
-	maxSpan      = 366
+	// maxSpan bounds the rows that one question can read.
+	maxSpan = 366
 )
 
-// filter is what the caller may see of what was asked for. visible is false if that is nothing.
+// filter turns a question into a filter over what the caller may see. visible is false if
+// that is nothing.
 func (c *Counters) filter(ctx context.Context, q Question) (f Filter, visible bool, err error) {
 	f.Project = q.Project
 	if f.From, f.To, err = c.readDays(q.From, q.To); err != nil {
@@ -38,7 +39,8 @@ func (c *Counters) filter(ctx context.Context, q Question) (f Filter, visible bo
 	return f, visible, err
 }
 
-// readDays reads a span of days.
+// readDays reads a span of days, both included; today and the 30 days up to it are the
+// defaults.
 func (c *Counters) readDays(from, to string) (first, last string, err error) {
 	end := c.now().UTC()
 	if to != "" {
@@ -65,7 +67,7 @@ func wrongDay(field, text string) error {
 		text).About(field)
 }
 
-// Ask adds up what the caller may see of what was asked for.
+// Ask answers a question with what the caller may see.
 func (c *Counters) Ask(ctx context.Context, q Question) (Report, error) {
 	f, visible, err := c.filter(ctx, q)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Counts are the numbers that are kept of an agent, in a deck, on a day.
+// Counts are the numbers that are kept for an agent, in a deck, on a day. None is negative.
 type Counts struct {
 	Completed, Failed, Interrupted                           int64 // runs
 	InputTokens, OutputTokens, CostNano                      int64
@@ -23,6 +23,7 @@ var columns = []string{
 	"gates_opened", "gates_approved", "gates_rejected", "gates_expired",
 }
 
+// fields are the numbers in the order of columns, for reading and writing rows.
 func (c *Counts) fields() []*int64 {
 	return []*int64{
 		&c.Completed, &c.Failed, &c.Interrupted, &c.InputTokens, &c.OutputTokens, &c.CostNano,
@@ -31,10 +32,11 @@ func (c *Counts) fields() []*int64 {
 	}
 }
 
-// most is where sums stop. Agents say themselves what a run cost, and a number that the
-// database refuses would stop the counting of everything else.
+// most is where sums saturate. Agents report costs themselves, and a sum that overflows would
+// be refused by the database and stop the counting of everything else.
 const most = int64(1) << 62
 
+// add adds number by number, each saturating by itself.
 func (c *Counts) add(other *Counts) {
 	from := other.fields()
 	for i, n := range c.fields() {
@@ -42,7 +44,7 @@ func (c *Counts) add(other *Counts) {
 	}
 }
 
-// plus adds numbers of which none is less than 0.
+// plus adds two numbers that are not negative, and saturates at most.
 func plus(a, b int64) int64 {
 	if a > most-min(b, most) {
 		return most
@@ -59,7 +61,8 @@ type Count struct {
 	Waited *time.Duration
 }
 
-// Reader finds what entries of one kind add to the counters, nil for nothing.
+// Reader finds what an entry of one kind adds to the counters, nil for nothing. It must give
+// the same answer for the same entry every time: entries are counted again after a Reset.
 type Reader func(e *ledger.Entry) (*Count, error)
 
 // gateReaders count gates.
@@ -67,6 +70,8 @@ func gateReaders() map[string]Reader {
 	return map[string]Reader{"gate.opened": countOpened, "gate.resolved": countResolved}
 }
 
+// countOpened takes the value from memory if this process has appended it, and decodes only what
+// it needs otherwise.
 func countOpened(e *ledger.Entry) (*Count, error) {
 	if o, ok := e.Value().(*gate.Opening); ok {
 		return &Count{Project: o.Project, Agent: o.Agent, Counts: Counts{GatesOpened: 1}}, nil
@@ -80,6 +85,7 @@ func countOpened(e *ledger.Entry) (*Count, error) {
 	return &Count{Project: o.Project, Agent: o.Agent, Counts: Counts{GatesOpened: 1}}, err
 }
 
+// countResolved counts a gate by what resolved it. Only a person's vote has a time to decide.
 func countResolved(e *ledger.Entry) (*Count, error) {
 	var r gate.Resolution
 	if err := e.Decode(&r); err != nil {

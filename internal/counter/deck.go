@@ -15,10 +15,11 @@ import (
 	"signalbox/internal/store"
 )
 
-// DefaultDeck is where what names no deck belongs.
+// DefaultDeck is the deck of entries that name none.
 const DefaultDeck = "default"
 
-// Deck is a deck with what was counted in it.
+// Deck is a group of runs and gates, such as a project, with what was counted in it. Agents
+// make one by naming it; it is never removed.
 type Deck struct {
 	Workspace string     `json:"workspace"`
 	Name      string     `json:"name"`
@@ -30,6 +31,7 @@ type Deck struct {
 
 const maxTitle = 120 // characters
 
+// deckForm is the form of a name that operators give. Agents may name decks in any way.
 var deckForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 // Describe gives a deck a title, whether or not it has been used.
@@ -60,6 +62,8 @@ func (c *Counters) Describe(ctx context.Context, by roster.Identity, workspace, 
 	})
 }
 
+// selectDecks lists the decks that were used and those that were described; $1 is a workspace or
+// "" for all.
 const selectDecks = `SELECT d.workspace, d.name, COALESCE(t.title, ''), COALESCE(u.first_at, 0)
 FROM (SELECT workspace, name FROM counter_deck UNION SELECT workspace, name FROM deck) d
 LEFT JOIN counter_deck u ON u.workspace = d.workspace AND u.name = d.name
@@ -82,6 +86,7 @@ func (c *Counters) Deck(ctx context.Context, f Filter, name string) (Deck, error
 	return all[0], nil
 }
 
+// decks reads decks that meet a condition, whose arguments begin at $2, with their counts.
 func (c *Counters) decks(ctx context.Context, f Filter, where string, args ...any) ([]Deck, error) {
 	all, err := store.All(c.db.Reading(ctx), func(scan store.Scan) (d Deck, err error) {
 		var first int64
@@ -97,7 +102,7 @@ func (c *Counters) decks(ctx context.Context, f Filter, where string, args ...an
 		return nil, err
 	}
 	for i, d := range all {
-		all[i].Counts = entry(p.decks, deckName{d.Workspace, d.Name}).sum()
+		all[i].Counts = partFor(p.decks, deckName{d.Workspace, d.Name}).sum()
 	}
 	return all, nil
 }

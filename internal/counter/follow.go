@@ -19,11 +19,11 @@ import (
 
 const (
 	// pace is the least time between two transactions, unless there is more than a
-	// page to count: on SQLite they take turns with those that people wait for.
+	// page to count: on SQLite they compete with the writes that callers wait for.
 	pace = 50 * time.Millisecond
-	// lookEvery is how long a wake-up is waited for.
+	// lookEvery is how long to wait for a wake-up before polling.
 	lookEvery = time.Second
-	// lookAgain is how often who waits for the counters looks at them.
+	// lookAgain is how often Await polls.
 	lookAgain = 5 * time.Millisecond
 )
 
@@ -40,7 +40,7 @@ type Options struct {
 	Look    time.Duration // how long to wait for a wake-up before looking for entries; 0 is a second
 }
 
-// Counters counts and answers.
+// Counters counts entries and answers questions. Any node answers; one counts.
 type Counters struct {
 	db      *store.DB
 	ledger  *ledger.Ledger
@@ -65,6 +65,7 @@ func (c *Counters) Run(ctx context.Context) error {
 	return c.ledger.Hold(ctx, "counters", c.follow)
 }
 
+// follow counts pages until ctx ends, with a pause after each that was not full.
 func (c *Counters) follow(ctx context.Context) error {
 	for {
 		news, began := c.ledger.News(), time.Now()
@@ -93,6 +94,7 @@ func (c *Counters) step(ctx context.Context) (more bool, err error) {
 	return len(entries) == ledger.Page, c.save(ctx, from, entries[len(entries)-1].Seq, c.read(entries))
 }
 
+// queryRower is a *sql.DB, or a *sql.Tx for reading the position as of a snapshot.
 type queryRower interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
@@ -106,8 +108,11 @@ func position(ctx context.Context, r queryRower) (seq int64, err error) {
 // cell is a row of counter_day.
 type cell struct{ day, workspace, project, agent string }
 
+// deckName is the key of a deck.
 type deckName struct{ workspace, name string }
 
+// decision is how long people took for one gate. Each is kept, since a median cannot be added
+// up.
 type decision struct {
 	cell
 	seq, waited int64
@@ -120,8 +125,8 @@ type tally struct {
 	decisions []decision
 }
 
-// read adds up entries. One that cannot be read is said so and passed over: it must not
-// stop the counting of others.
+// read adds up entries. One that cannot be read is logged and skipped: it must not stop the
+// counting of the others.
 func (c *Counters) read(entries []ledger.Entry) tally {
 	t := tally{cells: map[cell]*Counts{}, decks: map[deckName]int64{}}
 	for i := range entries {
@@ -132,7 +137,7 @@ func (c *Counters) read(entries []ledger.Entry) tally {
 		}
 		n, err := read(e)
 		if err != nil {
-			c.log.Error("an entry is not counted, since it cannot be read", "seq", e.Seq, "kind", e.Kind, "error", err.Error())
+			c.log.Error("entry not counted: it cannot be read", "seq", e.Seq, "kind", e.Kind, "error", err.Error())
 			continue
 		}
 		if n != nil {
@@ -142,6 +147,8 @@ func (c *Counters) read(entries []ledger.Entry) tally {
 	return t
 }
 
+// add counts an entry under the day of its own time, never that of the clock, so that counting
+// again gives the same.
 func (t *tally) add(e *ledger.Entry, n *Count) {
 	at := cell{e.At.UTC().Format(time.DateOnly), e.Workspace, cmp.Or(n.Project, DefaultDeck), n.Agent}
 	if t.cells[at] == nil {
@@ -156,7 +163,7 @@ func (t *tally) add(e *ledger.Entry, n *Count) {
 	}
 }
 
-// addCell adds to a row. Sums stop at the most, as plus does.
+// addCell is the statement that adds to a row of counter_day. Sums saturate as in plus.
 var addCell = func() string {
 	names, sums := []string{"day", "workspace", "project", "agent"}, []string{}
 	for _, name := range columns {
@@ -168,7 +175,9 @@ var addCell = func() string {
 		") ON CONFLICT (day, workspace, project, agent) DO UPDATE SET " + strings.Join(sums, ", ")
 }()
 
-// save writes what was added up, and moves the cursor with it, unless another was first.
+// save writes what was added up and moves the cursor, in one transaction. It does nothing if
+// the cursor is no longer where the page began: another node has counted the page, or a Reset
+// wants everything counted again.
 func (c *Counters) save(ctx context.Context, from, to int64, t tally) error {
 	err := c.db.Bookkeep(ctx, "counter_cursor", func(tx *store.Tx) error {
 		if err := tx.QueryRow("UPDATE counter_cursor SET seq = $2 WHERE id = 1 AND seq = $1 RETURNING seq", []any{from, to},
@@ -184,6 +193,8 @@ func (c *Counters) save(ctx context.Context, from, to int64, t tally) error {
 	return err
 }
 
+// save queues the writes of a page: one row for each day, deck and agent, however many entries
+// it had.
 func (t *tally) save(tx *store.Tx) {
 	for at, counts := range t.cells {
 		args := []any{at.day, at.workspace, at.project, at.agent}
@@ -202,8 +213,8 @@ func (t *tally) save(tx *store.Tx) {
 	}
 }
 
-// Reset empties the counters, so that everything is counted again. It may be done while
-// a server runs.
+// Reset empties the counters, so that everything is counted again. A server may be running:
+// its next save finds the cursor moved and starts from the beginning.
 func Reset(ctx context.Context, db *store.DB) error {
 	return db.Bookkeep(ctx, "counter_cursor", func(tx *store.Tx) error {
 		for _, table := range counted {

@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/wire"
 )
 
+// maxBody bounds the description of a deck.
 const maxBody = 1 << 16
 
 // The bodies of the operators' API.
@@ -65,6 +66,7 @@ func question(r *http.Request) Question {
 	}
 }
 
+// getCounters answers once, or as a stream if the client accepts one.
 func (c *Counters) getCounters(w http.ResponseWriter, r *http.Request) error {
 	report, err := c.Ask(r.Context(), question(r))
 	if err != nil {
@@ -79,14 +81,15 @@ func (c *Counters) getCounters(w http.ResponseWriter, r *http.Request) error {
 // pushEvery is the least time between two pushes.
 const pushEvery = 250 * time.Millisecond
 
-// stream sends the counters, and sends them again when they have changed.
+// stream sends the counters, and again whenever they have changed, until the client
+// disconnects or the server stops.
 func (c *Counters) stream(w http.ResponseWriter, r *http.Request, report Report) error {
 	events := wire.Events(w)
 	ctx, end := wire.UntilStop(r.Context())
 	defer end()
 	var sent string
 	for ctx.Err() == nil {
-		text, err := unaged(report)
+		text, err := withoutAges(report)
 		if err != nil {
 			return err
 		}
@@ -103,7 +106,7 @@ func (c *Counters) stream(w http.ResponseWriter, r *http.Request, report Report)
 		if err != nil {
 			return nil // the client has gone
 		}
-		c.change(ctx, report.Seq)
+		c.awaitChange(ctx, report.Seq)
 		if report, err = c.Ask(r.Context(), question(r)); err != nil {
 			return nil // the client connects again and hears it
 		}
@@ -111,8 +114,9 @@ func (c *Counters) stream(w http.ResponseWriter, r *http.Request, report Report)
 	return nil
 }
 
-// change waits until more has been counted, for as long as a connection may be silent.
-func (c *Counters) change(ctx context.Context, seq int64) {
+// awaitChange waits until more has been counted than up to seq, at most as long as a connection may
+// be silent.
+func (c *Counters) awaitChange(ctx context.Context, seq int64) {
 	ledger.Pause(ctx, nil, pushEvery)
 	for until := time.Now().Add(wire.StreamBeat); ctx.Err() == nil && time.Now().Before(until); {
 		news := c.ledger.News()
@@ -124,8 +128,8 @@ func (c *Counters) change(ctx context.Context, seq int64) {
 	}
 }
 
-// unaged is the part of a report that does not change by itself.
-func unaged(r Report) (string, error) {
+// withoutAges is a report without the parts that change with time alone, for comparing.
+func withoutAges(r Report) (string, error) {
 	r.OldestWaitingSeconds, r.Seq = nil, 0
 	text, err := wire.Marshal(r)
 	return string(text), err

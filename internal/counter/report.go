@@ -17,7 +17,7 @@ import (
 
 // The answers.
 type (
-	// Sum is what there is to count, of whatever it stands beside.
+	// Sum is everything that is counted, for a deck, an agent, a day or all of them.
 	Sum struct {
 		Runs         Runs    `json:"runs"`
 		InputTokens  int64   `json:"input_tokens"`
@@ -110,13 +110,15 @@ func (f Filter) where() *store.Where {
 	return &where
 }
 
-// part is a part of a report that is being added up.
+// part is one Sum of a report while it is being added up.
 type part struct {
 	Counts
 	waiting int64
 	waits   []int64 // microseconds, the shortest first
 }
 
+// sum turns the numbers into the form of the answer. The median of an even number of waits is
+// the middle of the two in the middle.
 func (p *part) sum() Sum {
 	s := Sum{
 		Runs: Runs{p.Completed, p.Failed, p.Interrupted}, InputTokens: p.InputTokens, OutputTokens: p.OutputTokens,
@@ -132,6 +134,7 @@ func (p *part) sum() Sum {
 	return s
 }
 
+// agentOf is an agent in a workspace; ids are unique, and the workspace is for the answer.
 type agentOf struct{ workspace, agent string }
 
 // parts are all parts of a report.
@@ -144,26 +147,29 @@ type parts struct {
 	oldest *time.Time
 }
 
-// of are the parts that what happened in a cell belongs to.
-func (p *parts) of(at cell) []*part {
+// touchedBy are the parts that a cell adds to: the total, its deck, its agent and its day, if it has
+// one.
+func (p *parts) touchedBy(at cell) []*part {
 	all := []*part{
-		&p.total, entry(p.decks, deckName{at.workspace, at.project}),
-		entry(p.agents, agentOf{at.workspace, at.agent}),
+		&p.total, partFor(p.decks, deckName{at.workspace, at.project}),
+		partFor(p.agents, agentOf{at.workspace, at.agent}),
 	}
 	if at.day != "" {
-		all = append(all, entry(p.days, at.day))
+		all = append(all, partFor(p.days, at.day))
 	}
 	return all
 }
 
-func entry[K comparable](m map[K]*part, key K) *part {
+// partFor is the part under a key, made on first use.
+func partFor[K comparable](m map[K]*part, key K) *part {
 	if m[key] == nil {
 		m[key] = &part{}
 	}
 	return m[key]
 }
 
-// collect reads what was counted, as of one moment, and what waits.
+// collect reads what was counted, as of one moment, and which gates wait. Gates that wait are
+// read from the inbox and not from the snapshot, so they may be newer by milliseconds.
 func (c *Counters) collect(ctx context.Context, f Filter) (*parts, error) {
 	p := &parts{decks: map[deckName]*part{}, agents: map[agentOf]*part{}, days: map[string]*part{}}
 	tx, err := c.db.Snapshot(ctx)
@@ -183,13 +189,15 @@ func (c *Counters) collect(ctx context.Context, f Filter) (*parts, error) {
 	waiting, oldest, err := c.gates.Waiting(ctx, gate.Filter{Workspace: f.Workspace, Project: f.Project, Agents: f.Agents})
 	p.oldest = oldest
 	for _, w := range waiting {
-		for _, one := range p.of(cell{workspace: w.Workspace, project: cmp.Or(w.Project, DefaultDeck), agent: w.Agent}) {
+		at := cell{workspace: w.Workspace, project: cmp.Or(w.Project, DefaultDeck), agent: w.Agent} // of no day
+		for _, one := range p.touchedBy(at) {
 			one.waiting += w.Gates
 		}
 	}
 	return p, err
 }
 
+// readDays adds up the rows of counter_day.
 func (p *parts) readDays(ctx context.Context, tx *sql.Tx, f Filter) error {
 	where := f.where()
 	return store.Each(store.Reading(ctx, tx), func(scan store.Scan) error {
@@ -202,7 +210,7 @@ func (p *parts) readDays(ctx context.Context, tx *sql.Tx, f Filter) error {
 		if err := scan(into...); err != nil {
 			return err
 		}
-		for _, one := range p.of(at) {
+		for _, one := range p.touchedBy(at) {
 			one.add(&counts)
 		}
 		return nil
@@ -210,6 +218,7 @@ func (p *parts) readDays(ctx context.Context, tx *sql.Tx, f Filter) error {
 		where.Args()...)
 }
 
+// readDecisions collects how long people took, in order, so that the median can be read off.
 func (p *parts) readDecisions(ctx context.Context, tx *sql.Tx, f Filter) error {
 	where := f.where()
 	return store.Each(store.Reading(ctx, tx), func(scan store.Scan) error {
@@ -218,7 +227,7 @@ func (p *parts) readDecisions(ctx context.Context, tx *sql.Tx, f Filter) error {
 		if err := scan(&at.day, &at.workspace, &at.project, &at.agent, &waited); err != nil {
 			return err
 		}
-		for _, one := range p.of(at) {
+		for _, one := range p.touchedBy(at) {
 			one.waits = append(one.waits, waited)
 		}
 		return nil
@@ -265,7 +274,8 @@ func spenders(all []AgentSum) []AgentSum {
 	return all[:min(len(all), maxSpenders)]
 }
 
-// Await waits until the entry is counted, on whichever node that is done, or the time is up.
+// Await waits until the entry is counted, on whichever node that happens, or the time is up,
+// which is no error.
 func (c *Counters) Await(ctx context.Context, seq int64, most time.Duration) error {
 	for began := time.Now(); ; ledger.Pause(ctx, nil, lookAgain) {
 		at, err := position(ctx, c.db.Read)
@@ -275,6 +285,7 @@ func (c *Counters) Await(ctx context.Context, seq int64, most time.Duration) err
 	}
 }
 
+// agentSums adds the names of the agents to their sums; one that was removed has none.
 func (c *Counters) agentSums(ctx context.Context, all map[agentOf]*part) ([]AgentSum, error) {
 	sums, ids := []AgentSum{}, []string{}
 	for at, one := range all {

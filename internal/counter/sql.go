@@ -65,6 +65,7 @@ CREATE TABLE counter_decision (
 // counted are the tables that Reset empties.
 var counted = []string{"counter_deck", "counter_day", "counter_decision"}
 
+// kindDeckChanged is the one kind of entry that this package appends.
 const kindDeckChanged = "deck.changed"
 
 // deckChanged is the body of deck.changed, whose subject is the deck's name.
@@ -72,8 +73,8 @@ type deckChanged struct {
 	Title string `json:"title"`
 }
 
-// Projection is what operators say of decks. What is counted is none: see the package's
-// page.
+// Projection is the titles that operators give decks. The tables of counters are not part of
+// it, because they are not state: a rebuild empties them with Reset.
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name:   "counter",

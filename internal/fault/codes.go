@@ -1,9 +1,11 @@
 package fault
 
-// Code is a stable word that programs may switch on.
+// Code is a stable word that programs may switch on. A code that was released is never renamed
+// and never gets another meaning.
 type Code string
 
-// The codes. Each has a row in Catalogue; a test keeps the two together.
+// The codes. Each has a row in Catalogue, with its meaning and its HTTP status; a test keeps
+// the two together.
 const (
 	InvalidPayload     Code = "invalid_payload"
 	InvalidRequest     Code = "invalid_request"

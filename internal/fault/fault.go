@@ -3,7 +3,11 @@
 // An error that reaches a person or a model has a stable code, a sentence that
 // says what to do about it, and perhaps the field it is about. What only the log
 // may see (a driver's words, a path, an address) is the cause, and is never shown
-// to the caller. The package imports nothing of ours.
+// to the caller.
+//
+// Make an error where the reason is known, wrap it once with what was being done, and either
+// return it or log it. Programs compare codes (Is), never texts. The package imports nothing
+// of ours.
 package fault
 
 import (
@@ -11,7 +15,9 @@ import (
 	"fmt"
 )
 
-// Error is an error with a public face. Everything but Cause is safe to show.
+// Error is an error that callers may see. New and Wrap make it; From turns any other error
+// into one. Everything but Cause is safe to show, so nothing secret may go into Message or
+// Details.
 type Error struct {
 	Code    Code
 	Message string         // what was wrong and what a right value looks like
@@ -25,7 +31,7 @@ func New(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Wrap makes an error whose cause goes to the log and not to the caller.
+// Wrap is New with a cause, which goes to the log and not to the caller.
 func Wrap(cause error, code Code, format string, args ...any) *Error {
 	e := New(code, format, args...)
 	e.Cause = cause
@@ -38,7 +44,7 @@ func (e *Error) About(field string) *Error {
 	return e
 }
 
-// With adds a detail for programs.
+// With adds a detail for programs. Details are encoded as JSON.
 func (e *Error) With(key string, value any) *Error {
 	if e.Details == nil {
 		e.Details = map[string]any{}
@@ -55,11 +61,11 @@ func (e *Error) Error() string {
 	return e.Message + " (" + e.Cause.Error() + ")"
 }
 
-// Unwrap gives the cause to errors.Is and errors.As.
+// Unwrap lets errors.Is and errors.As see the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// From finds the public error inside err. An error without one becomes internal:
-// the caller learns that it was our mistake, the log learns what it was.
+// From finds the public error inside err. An error without one becomes internal, with err as
+// its cause: the caller learns that the mistake is ours, and the log what it was.
 func From(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

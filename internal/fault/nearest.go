@@ -2,8 +2,8 @@ package fault
 
 import "strings"
 
-// Nearest returns the known word that is closest to what was typed, or "" when
-// none is close enough to be what was meant.
+// Nearest returns the known word that is closest to what was typed, or "" if none is close
+// enough to be meant: about one mistake in three letters. Case does not count.
 func Nearest(typed string, known []string) string {
 	best, bestDistance := "", len(typed)/3+2
 	for _, k := range known {
@@ -30,10 +30,12 @@ func DidYouMean(typed string, known []string) string {
 	return "Known are: " + strings.Join(known, ", ") + "."
 }
 
+// quote does not escape: what is quoted are words of the program.
 func quote(s string) string { return `"` + s + `"` }
 
-// distance counts the insertions, deletions, replacements and swaps of
-// neighbours that turn a into b.
+// distance counts the insertions, deletions, replacements and swaps of neighbours that turn a
+// into b (Damerau-Levenshtein, restricted). It needs three rows of memory and compares bytes,
+// which is good enough for a hint.
 func distance(a, b string) int {
 	before, prev, cur := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range prev {

@@ -9,7 +9,8 @@ import (
 	"signalbox/internal/store"
 )
 
-// Readers tell rules of gates that people rejected.
+// Readers let rules count the gates of an agent that were rejected (recent.rejections). An
+// expiry that rejects counts as well.
 func Readers() map[string]rulebook.Reader {
 	return map[string]rulebook.Reader{"gate.resolved": func(e *ledger.Entry) (rulebook.Reading, error) {
 		var b Resolution
@@ -26,8 +27,8 @@ type Waiting struct {
 	Gates                     int64
 }
 
-// Waiting counts the gates that wait, whatever status the filter asks for, and says since
-// when the oldest of them does.
+// Waiting counts the gates that wait, by project and agent, and returns when the oldest of
+// them was opened, nil if none waits. The status of the filter is ignored.
 func (g *Gates) Waiting(ctx context.Context, f Filter) (all []Waiting, oldest *time.Time, err error) {
 	var where store.Where
 	where.Equal("workspace", f.Workspace)

@@ -14,7 +14,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Origin says where a gate comes from.
+// Origin says which protocol opened a gate and what it holds back. The package never looks
+// inside: Protocol selects the function of OnResolved, and is shown and filtered by.
 type Origin struct {
 	Protocol  string `json:"protocol"`
 	Reference string `json:"reference"` // the protocol's own id of what is held
@@ -22,7 +23,9 @@ type Origin struct {
 	Callback string `json:"callback,omitzero"`
 }
 
-// Shown is exactly what an operator is shown, and what an approval is good for.
+// Shown is exactly what an operator is shown, and what an approval is good for. Without a
+// digest of the protocol's own, the action digest is that of these bytes as they stand in
+// the entry, so the order and the names of the members are part of what is approved.
 type Shown struct {
 	Title          string     `json:"title"`
 	Summary        string     `json:"summary,omitzero"`
@@ -33,6 +36,7 @@ type Shown struct {
 	Reason         string     `json:"reason,omitzero"` // why the rule wants a decision
 }
 
+// maxTitle is the longest title.
 const maxTitle = 120 // characters
 
 // Title is the first line of what an agent wrote, short enough to be read in a list.
@@ -54,7 +58,8 @@ type Fact struct {
 	Value string `json:"value"`
 }
 
-// Opening is what a gate is opened with. It is the body of gate.opened.
+// Opening is what a gate is opened with. It is the body of gate.opened, and is never erased:
+// a gate is read from it for as long as it is listed.
 type Opening struct {
 	Project   string `json:"project"`
 	Agent     string `json:"agent"` // the agent's id
@@ -78,7 +83,16 @@ func (o *Opening) expiry(e *ledger.Entry) *time.Time {
 	return &due
 }
 
-// Gate is a gate with everything an operator needs to decide.
+// Gate is a decision that a person owes, with everything an operator needs to take it. A
+// protocol opens one when a rule says gate. It ends, once and for good, by a vote, by its
+// expiry, or by the protocol itself when what it holds has become moot (Settle).
+//
+// What always holds: Status goes from pending to approved or rejected and never changes
+// again. ResolvedAt, ResolvedBy and Cause are set if and only if it is resolved. Votes are of
+// different operators. ActionDigest names what was approved, and does not change.
+//
+// A Gate is a copy of what the database held when it was read; only a transaction knows
+// whether it still waits.
 type Gate struct {
 	ID             string     `json:"id"`
 	Workspace      string     `json:"workspace"`
@@ -125,13 +139,15 @@ func (c Cause) Decider() string {
 // AgentID is the id of the agent whose gate it is.
 func (g *Gate) AgentID() string { return g.opening.Agent }
 
-// fill copies what the gate was opened with.
+// fill copies what the gate was opened with. A gate without a digest of its own gets that of
+// what is shown, taken from the stored bytes: encoding it again could give other bytes.
 func (g *Gate) fill(e *ledger.Entry) error {
 	if err := e.Decode(&g.opening); err != nil {
 		return err
 	}
 	o := &g.opening
-	g.opened, g.ID, g.Workspace, g.OpenedAt, g.Trace, g.ExpiresAt = e.Seq, e.Subject, e.Workspace, e.At, e.Trace, o.expiry(e)
+	g.opened, g.ID, g.Workspace, g.Trace = e.Seq, e.Subject, e.Workspace, e.Trace
+	g.OpenedAt, g.ExpiresAt = e.At, o.expiry(e)
 	g.Project = o.Project
 	g.Agent, g.Origin, g.Risk, g.ActionDigest = o.AgentName, o.Origin, o.Risk, o.Digest
 	if g.ActionDigest == "" {
@@ -144,13 +160,14 @@ func (g *Gate) fill(e *ledger.Entry) error {
 		sum := sha256.Sum256(stored.Shown)
 		g.ActionDigest = hex.EncodeToString(sum[:])
 	}
-	g.Title, g.Summary, g.ProposedAction, g.Artifacts = o.Shown.Title, o.Shown.Summary, o.Shown.ProposedAction, o.Shown.Artifacts
-	g.Facts, g.Rule, g.Reason = o.Shown.Facts, o.Shown.Rule, o.Shown.Reason
+	g.Title, g.Summary, g.ProposedAction = o.Shown.Title, o.Shown.Summary, o.Shown.ProposedAction
+	g.Artifacts, g.Facts, g.Rule, g.Reason = o.Shown.Artifacts, o.Shown.Facts, o.Shown.Rule, o.Shown.Reason
 	g.OnExpiry, g.Quorum, g.Approvers = o.Rules.OnExpiry, o.Rules.Quorum, o.Rules.Approvers
 	return nil
 }
 
-// Gates opens, decides and waits.
+// Gates opens gates, takes votes and lets callers wait. It keeps no state of its own but the
+// calls that wait, so any node can decide any gate.
 type Gates struct {
 	db     *store.DB
 	ledger *ledger.Ledger
@@ -176,20 +193,21 @@ func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, log *slog.Logger) *Ga
 	}
 }
 
-// OnResolved has fn called in the transaction that resolves a gate of the protocol, so
-// that what follows from a decision is there if and only if the decision is. It is said
-// before anything runs.
+// OnResolved registers a function that is called in the transaction that resolves a gate of
+// the protocol, so that what follows from a decision is committed if and only if the decision
+// is. An error of fn undoes the decision. Call it before Run; the map is not locked.
 func (g *Gates) OnResolved(protocol string, fn func(tx *ledger.Tx, resolved Gate) error) {
 	g.onResolved[protocol] = fn
 }
 
-// Prepared is a gate that is ready to be opened.
+// Prepared is a gate that is ready to be opened: checked and encoded.
 type Prepared struct {
 	requester string
 	body      ledger.Body
 }
 
-// Prepare does all of the work that can be done before the transaction.
+// Prepare does all of the work that can be done before the transaction, in which only one
+// caller can work at a time.
 func Prepare(o Opening) (Prepared, error) {
 	rank, err := riskRank(o.Risk)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"signalbox/internal/wire"
 )
 
+// maxBody bounds the body of a decision, which may hold a modified payload.
 const maxBody = 1 << 20
 
 // The bodies of the operators' API.

@@ -1,10 +1,10 @@
 package gate
 
-// Awaiting is what an agent is told while a gate waits, as AMP v1.0 has it.
+// Awaiting is the message for an agent while its gate waits. AMP v1.0 fixes the words.
 const Awaiting = "Awaiting operator approval"
 
-// Outcome tells the agent that asked how its gate stands: whether somebody decided, how, and
-// what they wrote.
+// Outcome is the sentence for the agent that asked: how its gate stands, what decided it, and
+// the note that came with the decision. It never names the operator; the ledger does.
 func (g *Gate) Outcome() string {
 	switch {
 	case g.Status == Pending:

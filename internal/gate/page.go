@@ -7,7 +7,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Selection is which gates a caller wants to see; empty fields select everything.
+// Selection says which gates a caller wants to see; empty fields select everything. It is
+// what a request says; a workspace that the caller may not see selects nothing.
 type Selection struct {
 	Status    string // pending, approved or rejected
 	Workspace string

@@ -71,6 +71,8 @@ func Projection() ledger.Projection {
 	}
 }
 
+// applyOpened puts a gate into the inbox and sets its timers. The times follow from the
+// entry's own, so that a rebuild sets the same ones.
 func applyOpened(tx *store.Tx, e *ledger.Entry) error {
 	o, err := ledger.Read[Opening](e)
 	if err != nil {
@@ -99,6 +101,8 @@ func applyVoted(tx *store.Tx, e *ledger.Entry, b *voted) {
 		e.Subject, b.Operator, b.CastBy, b.Approve, b.Note, e.At.UnixMicro())
 }
 
+// applyResolved takes a gate out of the inbox and clears its timers. The primary key of
+// gate_resolved makes a second resolution of the same gate impossible.
 func applyResolved(tx *store.Tx, e *ledger.Entry, b *Resolution) error {
 	risk, err := riskRank(b.Risk)
 	if err != nil {
@@ -114,6 +118,8 @@ func applyResolved(tx *store.Tx, e *ledger.Entry, b *Resolution) error {
 	return nil
 }
 
+// applyEscalated sets the timer of the next step. The step itself leaves no row: those who are
+// notified follow the ledger.
 func applyEscalated(tx *store.Tx, e *ledger.Entry, b *escalated) {
 	if b.Next > 0 {
 		clock.Set(tx, clock.Timer{Kind: ladderTimer, Subject: e.Subject, Workspace: e.Workspace, Due: time.UnixMicro(b.Next)})

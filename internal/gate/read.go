@@ -16,14 +16,16 @@ import (
 // selectGate reads gates, each from the entry that opened it and, when it is resolved, the
 // row that says how.
 const (
-	selectGate = `SELECT coalesce(r.status, 'pending'), coalesce(r.resolved_at, 0), coalesce(r.resolved_by, ''), coalesce(r.cause, ''), coalesce(r.note, ''), r.modified, ` + ledger.EntryColumns
-	fromEntry  = " FROM " + ledger.EntryTable + " LEFT JOIN gate_resolved r ON r.opened_seq = e.seq"
+	selectGate = `SELECT coalesce(r.status, 'pending'), coalesce(r.resolved_at, 0), coalesce(r.resolved_by, ''),
+  coalesce(r.cause, ''), coalesce(r.note, ''), r.modified, ` + ledger.EntryColumns
+	fromEntry = " FROM " + ledger.EntryTable + " LEFT JOIN gate_resolved r ON r.opened_seq = e.seq"
 )
 
-// byID finds the entry that opened a gate. The ledger's index of subjects has those that
-// are not empty, and is only used by who says so.
+// byID finds the entry that opened a gate. The ledger's index of subjects is partial, over
+// those that are not empty, and SQLite uses it only for a query that repeats the condition.
 const byID = fromEntry + " WHERE e.subject = $1 AND e.subject <> '' AND e.kind = 'gate.opened'"
 
+// scanGate reads a row of selectGate. Votes are read apart, many gates at once.
 func scanGate(scan store.Scan) (Gate, error) {
 	var g Gate
 	var resolvedAt int64
@@ -134,8 +136,9 @@ func (g *Gates) List(ctx context.Context, f Filter, after *Place, limit int) (ga
 	return gates, next, addVotes(gates, g.db.Reading(ctx))
 }
 
-// waiting is a page of the inbox. It is stored by workspace, so that opening a gate costs
-// one row: who sees every workspace has the pages of each put together.
+// waiting is a page of the inbox. The inbox is stored by workspace, so that opening a gate
+// costs one row and no further index. For a caller who sees every workspace, the pages of
+// each are merged; a page that is full already bounds what the next workspace has to read.
 func (g *Gates) waiting(ctx context.Context, f Filter, after *Place, limit int) ([]Gate, error) {
 	workspaces := []string{f.Workspace}
 	if f.Workspace == "" {
@@ -163,15 +166,17 @@ func (g *Gates) waiting(ctx context.Context, f Filter, after *Place, limit int) 
 	return gates, nil
 }
 
-// workspacesWaiting are those where gates wait, found by leaping from one to the next.
+// workspacesWaiting lists the workspaces in which gates wait. It skips from one to the next
+// by the key, so it costs as many steps as there are workspaces, however many gates wait.
 func (g *Gates) workspacesWaiting(ctx context.Context) ([]string, error) {
 	return store.All(g.db.Reading(ctx), store.Text, `WITH RECURSIVE has (workspace) AS (
   SELECT min(workspace) FROM gate_waiting
-  UNION ALL SELECT (SELECT min(workspace) FROM gate_waiting WHERE workspace > has.workspace) FROM has WHERE has.workspace IS NOT NULL
+  UNION ALL SELECT (SELECT min(workspace) FROM gate_waiting WHERE workspace > has.workspace)
+    FROM has WHERE has.workspace IS NOT NULL
 ) SELECT workspace FROM has WHERE workspace IS NOT NULL`)
 }
 
-// add selects by the columns that a gate's row has, whichever table it is in.
+// add adds the conditions on project and agent, which both tables of gates have as columns.
 func (f Filter) add(where *store.Where, column func(string) string) {
 	if f.Agents != nil {
 		where.In(column("agent"), f.Agents)
@@ -210,7 +215,8 @@ func listing(f Filter, after *Place, limit int) (text string, args []any) {
 	column := func(name string) string { return "r." + name }
 	if f.Status == "" {
 		from, workspace, seq = fromEntry+
-			" LEFT JOIN gate_waiting w ON w.workspace = e.workspace AND w.risk IN (0, 1, 2) AND w.opened_seq = e.seq", "e.workspace", "e.seq"
+			" LEFT JOIN gate_waiting w ON w.workspace = e.workspace AND w.risk IN (0, 1, 2) AND w.opened_seq = e.seq",
+			"e.workspace", "e.seq"
 		column = func(name string) string { return "coalesce(r." + name + ", w." + name + ")" }
 		where.And("e.kind = 'gate.opened'")
 	} else {
@@ -235,8 +241,8 @@ func (g *Gates) Wait(ctx context.Context, gateID string) (Gate, error) {
 	return found, err
 }
 
-// Resolved waits like Wait, and says whether the gate is resolved. It holds nothing of the
-// gate meanwhile, for who has thousands of calls waiting.
+// Resolved waits like Wait, and reports whether the gate is resolved. It keeps no gate in
+// memory meanwhile, which matters to a protocol with thousands of waiting calls.
 func (g *Gates) Resolved(ctx context.Context, gateID string) (bool, error) {
 	var status Status
 	err := g.wait(ctx, gateID, func(ctx context.Context) (Status, error) {
@@ -254,7 +260,7 @@ func (g *Gates) wait(ctx context.Context, gateID string, look func(context.Conte
 	})
 }
 
-// Status reads a status from a query.
+// parseStatus reads a status from a query; "" is any.
 func parseStatus(s string) (Status, error) {
 	switch status := Status(s); status {
 	case "", Pending, Approved, Rejected:

@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/wire"
 )
 
+// kindReceipt may be erased: a receipt without its body is still counted.
 const kindReceipt = "receipt.recorded"
 
 // Receipt says what became of an action that was approved.
@@ -34,7 +35,8 @@ func applyReceipt(tx *store.Tx, e *ledger.Entry) error {
 }
 
 // AddReceipt binds what became of an action to the gate that approved it, in the
-// caller's transaction.
+// caller's transaction. A gate may have several, as when an action is repeated within the
+// window of its approval. A receipt for a gate that was not approved is refused.
 func AddReceipt(tx *ledger.Tx, gateID, actor string, r Receipt) error {
 	found, err := load(tx, gateID)
 	if err != nil {
@@ -64,6 +66,7 @@ func (g *Gates) Receipts(ctx context.Context, gateID string) ([]Receipt, error) 
 	return store.All(g.db.Reading(ctx), scanReceipt, selectReceipts, gateID)
 }
 
+// scanReceipt reads a receipt from its entry; one whose body was erased says so.
 func scanReceipt(scan store.Scan) (Receipt, error) {
 	var row ledger.Row
 	if err := scan(row.After()...); err != nil {

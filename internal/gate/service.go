@@ -13,7 +13,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Ballot is what an operator says about a gate.
+// Ballot is an operator's vote as it is sent.
 type Ballot struct {
 	Approve  bool
 	Note     string
@@ -21,7 +21,9 @@ type Ballot struct {
 	For      string   // the operator whose vote it is, when a delegate casts it
 }
 
-// Vote records an operator's vote, and resolves the gate if that decides it.
+// Vote records an operator's vote, and resolves the gate if that decides it. Votes are taken
+// one after another under the ledger's lock, each seeing those before it: of two votes that
+// would both decide, the second gets already_resolved with the name of the first.
 func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b Ballot) (Gate, error) {
 	if len(b.Note) > maxNote {
 		return Gate{}, fault.New(fault.InvalidPayload, "The note has %d bytes; the most is %d.", len(b.Note),
@@ -32,14 +34,14 @@ func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b B
 		if err != nil {
 			return err
 		}
-		if err := found.waitsFor(by); err != nil {
+		if err := found.checkPending(by); err != nil {
 			return err
 		}
 		operator, err := voter(tx, by, b.For)
 		if err != nil {
 			return err
 		}
-		if err := found.admits(by, operator, b.Approve); err != nil {
+		if err := found.checkVoter(by, operator, b.Approve); err != nil {
 			return err
 		}
 		tx.Append(ledger.Event{
@@ -59,9 +61,11 @@ func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b B
 	return g.Get(ctx, gateID)
 }
 
+// maxNote is the longest note, in bytes; it is shown to agents and in chats.
 const maxNote = 4000
 
-// voter is the operator whose vote it is: the caller, or one who has delegated.
+// voter is the operator whose vote it is: the caller, or one who has delegated to the caller
+// until a time that is not over. The delegate votes with the role of the other.
 func voter(tx *ledger.Tx, by roster.Identity, name string) (roster.Person, error) {
 	if name == "" || name == by.Name {
 		return roster.Person{Name: by.Name, Role: by.Role}, nil
@@ -79,17 +83,18 @@ func voter(tx *ledger.Tx, by roster.Identity, name string) (roster.Person, error
 	return roster.FindOperator(tx, name)
 }
 
-// Admits says why an operator's own vote would not be taken, nil when it would as things
-// stand.
+// Admits says why an operator's own vote would be refused, nil if it would be accepted at
+// this moment. It is for showing buttons; Vote checks again.
 func (g *Gate) Admits(by roster.Identity, approve bool) error {
-	if err := g.waitsFor(by); err != nil {
+	if err := g.checkPending(by); err != nil {
 		return err
 	}
-	return g.admits(by, roster.Person{Name: by.Name, Role: by.Role}, approve)
+	return g.checkVoter(by, roster.Person{Name: by.Name, Role: by.Role}, approve)
 }
 
-// waitsFor checks that the gate waits, and is there for who asks.
-func (g *Gate) waitsFor(by roster.Identity) error {
+// checkPending checks that the gate is pending and visible to the caller. A gate of another
+// workspace does not exist for an operator who is confined to one.
+func (g *Gate) checkPending(by roster.Identity) error {
 	if by.Workspace != "" && by.Workspace != g.Workspace {
 		return noGate(g.ID)
 	}
@@ -99,8 +104,9 @@ func (g *Gate) waitsFor(by roster.Identity) error {
 	return nil
 }
 
-// admits says why an operator may not vote, nil when they may.
-func (g *Gate) admits(by roster.Identity, operator roster.Person, approve bool) error {
+// checkVoter says why an operator may not vote, nil if they may. by is who casts the vote,
+// operator whose vote it is: neither of them may be the requester who approves.
+func (g *Gate) checkVoter(by roster.Identity, operator roster.Person, approve bool) error {
 	if !g.opening.Rules.MayDecide(operator) {
 		return fault.New(fault.Forbidden, "%s may not decide this gate. Its rule asks for: %v.", operator.Name, g.Approvers)
 	}
@@ -115,7 +121,7 @@ func (g *Gate) admits(by roster.Identity, operator roster.Person, approve bool) 
 	return nil
 }
 
-// alreadyResolved tells who was first.
+// alreadyResolved is the error for a vote that came too late, with who decided and how.
 func alreadyResolved(g Gate) error {
 	return fault.New(fault.AlreadyResolved, "This gate was %s by %s at %s. A decision is final.", g.Status, g.ResolvedBy,
 		g.ResolvedAt.Format(time.RFC3339)).
@@ -123,8 +129,8 @@ func alreadyResolved(g Gate) error {
 		g.ResolvedAt.Format(time.RFC3339Nano)).With("note", g.Note)
 }
 
-// Settle resolves a gate by a rule, in the caller's transaction: what it held has
-// become moot. A gate that is resolved already stays as it is.
+// Settle resolves a gate by a rule, in the caller's transaction, because what it held has
+// become moot. It does nothing to a gate that is resolved already.
 func (g *Gates) Settle(tx *ledger.Tx, gateID string, status Status, actor, note string) error {
 	found, err := load(tx, gateID)
 	if err != nil || found.Status != Pending {
@@ -133,9 +139,11 @@ func (g *Gates) Settle(tx *ledger.Tx, gateID string, status Status, actor, note 
 	return g.resolve(tx, found, actor, Resolution{Status: status, By: "rule", Cause: ByRule, Note: note})
 }
 
-// resolve ends a gate, and lets its protocol draw the consequences.
+// resolve ends a gate, and calls the protocol's function in the same transaction. The caller
+// has checked that the gate is pending.
 func (g *Gates) resolve(tx *ledger.Tx, found Gate, actor string, r Resolution) error {
-	r.Opened, r.OpenedAt, r.Project, r.Agent, r.Risk = found.opened, found.OpenedAt.UnixMicro(), found.Project, found.AgentID(), found.Risk
+	r.Opened, r.OpenedAt = found.opened, found.OpenedAt.UnixMicro()
+	r.Project, r.Agent, r.Risk = found.Project, found.AgentID(), found.Risk
 	tx.Append(ledger.Event{
 		Workspace: found.Workspace, Kind: "gate.resolved", Actor: actor, Subject: found.ID,
 		Trace: found.Trace, Body: r,
@@ -145,15 +153,18 @@ func (g *Gates) resolve(tx *ledger.Tx, found Gate, actor string, r Resolution) e
 		return nil
 	}
 	now := tx.Now()
-	found.Status, found.ResolvedAt, found.ResolvedBy, found.Cause, found.Note, found.Modified = r.Status, &now, r.By, r.Cause, r.Note, r.Modified
+	found.Status, found.Cause, found.ResolvedAt, found.ResolvedBy = r.Status, r.Cause, &now, r.By
+	found.Note, found.Modified = r.Note, r.Modified
 	return then(tx, found)
 }
 
 // Handlers are what gates do when their timers are due.
 func (g *Gates) Handlers() map[string]clock.Handler {
-	return map[string]clock.Handler{expiryTimer: g.expire, ladderTimer: climb}
+	return map[string]clock.Handler{expiryTimer: g.expire, ladderTimer: escalate}
 }
 
+// expire resolves a gate whose time is over. A vote may have been faster: then it does
+// nothing.
 func (g *Gates) expire(tx *ledger.Tx, t clock.Timer) error {
 	found, err := load(tx, t.Subject)
 	if err != nil || found.Status != Pending {
@@ -163,8 +174,9 @@ func (g *Gates) expire(tx *ledger.Tx, t clock.Timer) error {
 		Resolution{Status: found.OnExpiry, By: "expiry", Cause: ByExpiry, Note: "Gate expired"})
 }
 
-// climb takes the step of the ladder that is due, and says when the next one is.
-func climb(tx *ledger.Tx, t clock.Timer) error {
+// escalate records the step of the ladder that is due, with the time of the next one, from which
+// the projection sets the timer. Telling people is the business of notify, which follows.
+func escalate(tx *ledger.Tx, t clock.Timer) error {
 	found, err := load(tx, t.Subject)
 	if err != nil || found.Status != Pending {
 		return err

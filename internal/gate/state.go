@@ -10,10 +10,10 @@ import (
 	"signalbox/internal/roster"
 )
 
-// Status is where a gate stands.
+// Status says whether a gate waits, and how it was decided.
 type Status string
 
-// The statuses. The last two are for ever.
+// The statuses. Approved and Rejected are final.
 const (
 	Pending  Status = "pending"
 	Approved Status = "approved"
@@ -30,8 +30,8 @@ const (
 	ByRule   Cause = "rule" // the protocol that opened it settled it, by a rule
 )
 
-// Rules are how a gate is decided. Zero values mean what a rule means that does not
-// say otherwise; see Normal.
+// Rules say how a gate is decided. They are part of gate.opened, so a change of the policy
+// does not change gates that wait. A zero value stands for the default; see Normal.
 type Rules struct {
 	Quorum      int      `json:"quorum"`       // approvals needed, by different operators
 	RejectNeeds int      `json:"reject_needs"` // rejections needed
@@ -41,15 +41,15 @@ type Rules struct {
 	Ladder      []Step   `json:"ladder,omitzero"`
 }
 
-// Step is what happens to a gate that waits: somebody is reminded, or others are
-// told.
+// Step is what happens to a gate that waits for a while: its approvers are reminded, or
+// others are notified. It does not change who may decide.
 type Step struct {
 	After int64    `json:"after"` // microseconds after opening
 	Do    string   `json:"do"`    // Remind or Notify
 	Whom  []string `json:"whom,omitzero"`
 }
 
-// Normal fills in what a rule leaves out.
+// Normal fills in the defaults and orders the ladder. Applying it twice changes nothing.
 func (r Rules) Normal() Rules {
 	r.Quorum, r.RejectNeeds = max(r.Quorum, 1), max(r.RejectNeeds, 1)
 	if len(r.Approvers) == 0 {
@@ -67,8 +67,7 @@ func (r Rules) Normal() Rules {
 	return r
 }
 
-// RulesOf is how a gate is decided that a policy asks for: first those who may decide are
-// reminded, then others are told.
+// RulesOf turns what a policy's rule says into the rules of a gate.
 func RulesOf(spec *policy.GateSpec) Rules {
 	r := Rules{
 		Quorum: spec.Quorum, RejectNeeds: spec.RejectNeeds, Approvers: spec.Approvers, OnExpiry: Rejected,
@@ -144,6 +143,7 @@ func (r Rules) next(done int) *Step {
 // Risks are the levels of risk, the least first.
 var Risks = []string{"low", "medium", "high"}
 
+// riskRank is the position of a risk in Risks, by which the inbox is sorted. Empty is medium.
 func riskRank(risk string) (int64, error) {
 	if risk == "" {
 		risk = "medium"

@@ -1,6 +1,7 @@
 // Package id makes typed, sortable ids: gate_01jt4k… is a gate, and ids made
 // later sort later. The part after the prefix is a version 7 UUID written like a
-// ULID: 26 characters of Crockford's base32 in lower case, one word to select.
+// ULID: 26 characters of Crockford's base32 in lower case, so that a double click
+// selects the whole id. Ids are not secrets: knowing one authorises nothing.
 package id
 
 import (
@@ -11,6 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
+// crockford has no i, l, o and u, which are easily misread.
 var crockford = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
 // New makes an id with the prefix, such as "gate" or "agent".

@@ -12,7 +12,8 @@ import (
 
 // audit checks every entry in the database before state is built from it: none is
 // missing, each body is the one in its record, the columns for looking up say what
-// the record says, and the records have the root of the tree.
+// the record says, and the records have the root of the tree. Entries after the last one in
+// the tree have no hash to be compared with yet.
 func audit(ctx context.Context, r reader, head int64) error {
 	var size int64
 	if err := r.QueryRowContext(ctx, "SELECT size FROM ledger_tree WHERE id = 1").Scan(&size); err != nil {
@@ -43,6 +44,8 @@ func audit(ctx context.Context, r reader, head int64) error {
 	return nil
 }
 
+// auditPage reads a page with the columns that queries use beside the record. Someone who
+// changes such a column hides an entry from a search without changing what was signed.
 func auditPage(ctx context.Context, r reader, after int64) (entries []Entry, err error) {
 	return store.All(store.Reading(ctx, r), func(scan store.Scan) (Entry, error) {
 		var column Entry

@@ -15,9 +15,12 @@ import (
 // in an entry that is older than what is compared at start.
 func TestStateIsNotBuiltFromAForgedLedger(t *testing.T) {
 	for name, forge := range map[string]string{
-		"a body":                  `UPDATE ledger_entry SET body = (SELECT body FROM ledger_entry WHERE seq = 2) WHERE seq = 1`,
-		"a body that was erased":  `UPDATE ledger_entry SET salt = NULL WHERE seq = 1`,
-		"a record":                `UPDATE ledger_entry SET record = (SELECT record FROM ledger_entry WHERE seq = 2), salt = (SELECT salt FROM ledger_entry WHERE seq = 2), body = (SELECT body FROM ledger_entry WHERE seq = 2) WHERE seq = 1`,
+		"a body": `UPDATE ledger_entry SET body = (SELECT body FROM ledger_entry WHERE seq = 2) ` +
+			`WHERE seq = 1`,
+		"a body that was erased": `UPDATE ledger_entry SET salt = NULL WHERE seq = 1`,
+		"a record": `UPDATE ledger_entry SET record = (SELECT record FROM ledger_entry WHERE seq = 2), ` +
+			`salt = (SELECT salt FROM ledger_entry WHERE seq = 2), body = (SELECT body FROM ledger_entry WHERE seq = 2) ` +
+			`WHERE seq = 1`,
 		"a column for looking up": `UPDATE ledger_entry SET kind = 'note.removed' WHERE seq = 1`,
 		"the head":                `UPDATE ledger_head SET seq = seq + 10`,
 	} {

@@ -66,7 +66,8 @@ func row(i int64) (entry, state []any) {
 	name := fmt.Sprintf("note %d", i)
 	body := fmt.Appendf(nil, `{"name":%q,"text":%q}`, name, filler)
 	rec := fmt.Appendf(
-		nil, `{"seq":%d,"at":1763164800000000,"workspace":"default","kind":"note.written","actor":"system","subject":%q,"trace":"","body":"%s"}`, i, name, hex.EncodeToString(make([]byte, 32)),
+		nil, `{"seq":%d,"at":1763164800000000,"workspace":"default","kind":"note.written","actor":"system",`+
+			`"subject":%q,"trace":"","body":"%s"}`, i, name, hex.EncodeToString(make([]byte, 32)),
 	)
 	return []any{i, "default", "note.written", name, "", rec, make([]byte, 16), body}, []any{name, filler, i}
 }
@@ -115,7 +116,8 @@ func bareSQLite(b *testing.B) save {
 	path := storetest.SQLite(b)
 	storetest.Open(b, path, migrations()...)
 	db, err := sql.Open("sqlite",
-		"file:"+path+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=journal_size_limit(67108864)")
+		"file:"+path+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"+
+			"&_pragma=journal_size_limit(67108864)")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -132,7 +134,8 @@ func bareSQLite(b *testing.B) save {
 		}
 		return s
 	}
-	begin, commit, entry, state := prepare("BEGIN IMMEDIATE"), prepare("COMMIT"), prepare(insertEntry), prepare(insertState)
+	begin, commit := prepare("BEGIN IMMEDIATE"), prepare("COMMIT")
+	entry, state := prepare(insertEntry), prepare(insertState)
 	return newBatcher(b, func(batch []waiter) error {
 		if _, err := begin.ExecContext(ctx); err != nil {
 			return err

@@ -18,7 +18,7 @@ import (
 	"signalbox/internal/fault"
 )
 
-// checkpoint is a signed statement of what the tree is.
+// checkpoint is a signed statement of what the tree is: over size entries it has this root.
 type checkpoint struct {
 	origin string
 	size   int64
@@ -26,11 +26,15 @@ type checkpoint struct {
 	note   []byte // the signed note
 }
 
+// text is the three lines that are signed (LED-20). tlog.FormatTree does not do: it writes a
+// first line of Go's own, and C2SP wants the origin there.
 func (c checkpoint) text() string {
 	return fmt.Sprintf("%s\n%d\n%s\n", c.origin, c.size, c.root)
 }
 
-// parseCheckpoint checks the signature and reads the three lines.
+// parseCheckpoint checks the signature and reads the three lines. Signatures of other keys,
+// such as those of witnesses, and lines after the third are allowed and ignored. LED-29: a
+// size in another spelling (007, +7) is refused.
 func parseCheckpoint(signed []byte, v note.Verifier) (checkpoint, error) {
 	n, err := note.Open(signed, note.VerifierList(v))
 	if err != nil {
@@ -55,8 +59,9 @@ func parseCheckpoint(signed []byte, v note.Verifier) (checkpoint, error) {
 }
 
 // compareWithFile compares the tree in the database with the checkpoint file, which
-// is kept outside of it. A database that was changed, or that is an old backup,
-// does not have the root that was signed.
+// is kept outside of it (LED-23, LED-24). A database that was changed, or that is an old
+// backup, does not have the root that was signed. A mismatch is not returned as an error:
+// the ledger is then opened for reading, and refuses writes (LED-25).
 func (l *Ledger) compareWithFile(ctx context.Context) error {
 	text, err := os.ReadFile(filepath.Join(l.dir, CheckpointFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,8 +94,9 @@ func (l *Ledger) compareWithFile(ctx context.Context) error {
 // compare returns a mismatch if the tree does not have the root that c says.
 func (l *Ledger) compare(ctx context.Context, c checkpoint) error {
 	var size, head, last int64
-	if err := l.db.Read.QueryRowContext(ctx,
-		"SELECT t.size, h.seq, (SELECT coalesce(max(seq), 0) FROM ledger_entry) FROM ledger_tree t, ledger_head h").Scan(&size, &head, &last); err != nil {
+	const query = "SELECT t.size, h.seq, (SELECT coalesce(max(seq), 0) FROM ledger_entry) " +
+		"FROM ledger_tree t, ledger_head h"
+	if err := l.db.Read.QueryRowContext(ctx, query).Scan(&size, &head, &last); err != nil {
 		if errors.Is(err, sql.ErrNoRows) {
 			err = fault.New(fault.LedgerMismatch,
 				"The rows of ledger_head or ledger_tree are gone from the database. Restore the database from a backup.")
@@ -120,8 +126,9 @@ func (l *Ledger) compare(ctx context.Context, c checkpoint) error {
 	return l.compareTail(ctx, c.size)
 }
 
-// compareTail checks that the last records still hash to the leaves of the tree.
-// All of them are checked by verifying an export.
+// compareTail checks that the last 256 records still hash to the leaves of the tree. The
+// tree alone would not show that a record was changed, since tiles hold hashes. Checking
+// all of them would make a start take minutes; verifying an export does that (LED-24).
 func (l *Ledger) compareTail(ctx context.Context, size int64) error {
 	from := max(0, size-1<<tileHeight)
 	rows, err := l.db.Read.QueryContext(ctx,
@@ -156,7 +163,8 @@ func (l *Ledger) compareTail(ctx context.Context, size int64) error {
 	return nil
 }
 
-// checkpointLoop signs while entries arrive, and once more at the end.
+// checkpointLoop signs while entries arrive, and once more at the end. It looks every ten
+// seconds without news too, for a wake-up that was missed.
 func (l *Ledger) checkpointLoop(ctx context.Context) {
 	idle := 10 * time.Second
 	if l.key.signer == nil {
@@ -176,6 +184,8 @@ func (l *Ledger) checkpointLoop(ctx context.Context) {
 	}
 }
 
+// lastCheckpoint signs what was committed until the end, so that a server that was stopped in
+// order leaves nothing unsigned. The caller's context is over by then; it has ten seconds.
 func (l *Ledger) lastCheckpoint(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -185,7 +195,9 @@ func (l *Ledger) lastCheckpoint(ctx context.Context) {
 }
 
 // Checkpoint brings the tree and its signed checkpoint up to the last entry. On a
-// node without the key it takes over the newest checkpoint of the others.
+// node without the key it takes over the newest checkpoint of the others, after it has
+// compared it with the tree. The checkpoint is in the database before it is in the file: a
+// crash in between leaves a file that is older, which still matches.
 func (l *Ledger) Checkpoint(ctx context.Context) error {
 	l.building.Lock()
 	defer l.building.Unlock()
@@ -207,7 +219,8 @@ func (l *Ledger) Checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// nextCheckpoint never signs a tree that contradicts the one signed before.
+// nextCheckpoint signs the tree as it is. LED-22: it never signs one that contradicts the
+// tree that was signed before. The caller holds building.
 func (l *Ledger) nextCheckpoint(ctx context.Context) (checkpoint, error) {
 	if l.key.signer == nil {
 		return l.adopt(ctx)
@@ -236,6 +249,9 @@ func (l *Ledger) nextCheckpoint(ctx context.Context) (checkpoint, error) {
 	return c, err
 }
 
+// adopt is nextCheckpoint on a node without the key: it takes the newest checkpoint from the
+// database (LED-26). One that is shorter than what this node has seen means that the
+// database was replaced while the node ran.
 func (l *Ledger) adopt(ctx context.Context) (checkpoint, error) {
 	text, err := l.newest(ctx)
 	if err != nil || text == "" && l.signed.size == 0 {
@@ -253,7 +269,8 @@ func (l *Ledger) adopt(ctx context.Context) (checkpoint, error) {
 	return c, l.consistent(ctx)
 }
 
-// shorter: a ledger only grows, and what was signed was on disk before.
+// shorter is the error for a ledger that has lost entries: a ledger only grows, and what was
+// signed had been on disk before.
 func shorter(size, signed int64) error {
 	return fault.New(fault.LedgerMismatch,
 		"The tree in the database has %d entries and %d were signed already: an old backup was restored while the server "+
@@ -274,6 +291,7 @@ func (l *Ledger) consistent(ctx context.Context) error {
 	return err
 }
 
+// newest reads the newest checkpoint in the database, "" if nothing was signed yet.
 func (l *Ledger) newest(ctx context.Context) (string, error) {
 	var text string
 	err := l.db.Read.QueryRowContext(ctx, "SELECT note FROM ledger_checkpoint ORDER BY size DESC LIMIT 1").Scan(&text)

@@ -11,22 +11,26 @@ import (
 )
 
 const (
+	// leaseTime is how long a consumer holds its cursor without renewing it. After a crash
+	// another process takes over that much later.
 	leaseTime = 30 * time.Second
-	// handleTime is less than what is left of a lease before it is renewed, so that
-	// a holder that is late has been told to stop before another begins.
+	// handleTime bounds one call of a consumer's function. It is less than what is left of a
+	// lease when it is renewed (half), so that a holder that is late has been told to stop
+	// before another begins.
 	handleTime = leaseTime / 3
-	// saveEvery is how often a cursor is stored that has passed over entries which were not
-	// wanted: each time is a transaction, for which those that people wait for wait.
+	// saveEvery is how often a cursor is stored that has only passed over unwanted entries.
+	// Each time is a durable transaction, which delays the writes that callers wait for.
 	saveEvery = time.Second
-	// holdTime is the lease of Hold: after a crash another takes over that soon.
+	// holdTime is the lease of Hold. It is shorter, since what runs under it is harmless if
+	// two do it for a moment.
 	holdTime = 5 * time.Second
 )
 
-// Consume hands the entries after the named cursor whose kind is wanted to fn, in order,
-// and moves the cursor on after each call that returns nil. The cursor outlives restarts,
-// and one process at a time holds it: when that one stops, another goes on at once, and when
-// it dies within half a minute. After a crash the last call may come again, so fn is idempotent. When
-// fn fails it is called again with the same entries after a pause.
+// Consume calls fn with the entries after the named cursor whose kind is wanted, in order,
+// and moves the cursor on after each call that returns nil. The cursor outlives restarts.
+// One process at a time holds it: if that one stops, another takes over at once, and if it
+// dies, within half a minute. After a crash the last call may be repeated, so fn must be
+// idempotent. If fn fails it is called again with the same entries after a pause.
 func (l *Ledger) Consume(ctx context.Context, name string, wanted func(kind string) bool,
 	fn func(ctx context.Context, entries []Entry) error,
 ) error {
@@ -46,7 +50,7 @@ func (l *Ledger) Consume(ctx context.Context, name string, wanted func(kind stri
 		case err != nil:
 			c.until = time.Time{} // claim anew, from where the cursor is
 			if ctx.Err() == nil {
-				l.log.Warn("a follower of the ledger failed; it will try again", "cursor", name, "error", err.Error())
+				l.log.Warn("ledger consumer failed; retrying", "cursor", name, "error", err.Error())
 			}
 			Pause(ctx, nil, pollEvery)
 		case len(entries) < Page:
@@ -70,14 +74,16 @@ func (l *Ledger) Hold(ctx context.Context, name string, fn func(ctx context.Cont
 			continue
 		}
 		if err := c.while(ctx, fn); err != nil && ctx.Err() == nil {
-			l.log.Warn("work under a lease failed; it will be tried again", "lease", name, "error", err.Error())
+			l.log.Warn("work under a lease failed; retrying", "lease", name, "error", err.Error())
 			Pause(ctx, nil, pollEvery)
 		}
 	}
 	return nil
 }
 
-// cursor is a row of ledger_cursor that this process holds, or would like to.
+// cursor is a row of ledger_cursor that this process holds, or wants to hold. holder is a
+// random name for each use, so that two consumers of one process exclude each other too. It
+// belongs to one goroutine.
 type cursor struct {
 	l            *Ledger
 	name, holder string
@@ -87,7 +93,8 @@ type cursor struct {
 	until        time.Time // when the lease ends
 }
 
-// while runs fn and renews the lease until fn returns or the lease is lost.
+// while runs fn and renews the lease until fn returns or the lease is lost. It returns only
+// after fn has, also when the lease is lost: two runs of fn in this process never overlap.
 func (c *cursor) while(ctx context.Context, fn func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -105,7 +112,8 @@ func (c *cursor) while(ctx context.Context, fn func(context.Context) error) erro
 	}
 }
 
-// renew claims the lease, or claims it again when it will end soon.
+// renew claims the lease, or claims it again once half of it is over. Most calls return
+// without touching the database.
 func (c *cursor) renew(ctx context.Context) (held bool, err error) {
 	if c.l.now().Before(c.until.Add(-c.lease / 2)) {
 		return true, nil
@@ -118,6 +126,8 @@ func (c *cursor) renew(ctx context.Context) (held bool, err error) {
 	return held, err
 }
 
+// handle passes a page to fn and moves the cursor behind it. fn sees the wanted entries only;
+// the cursor passes over the others, and is then stored at most once a second.
 func (c *cursor) handle(ctx context.Context, entries []Entry, wanted func(string) bool,
 	fn func(context.Context, []Entry) error,
 ) error {
@@ -157,7 +167,8 @@ func (c *cursor) move(ctx context.Context, seq int64) error {
 	return err
 }
 
-// claim takes or renews the lease.
+// claim takes or renews the lease in one statement, and reports the position of the cursor.
+// It is not held if another process holds it and its lease has not run out.
 func (c *cursor) claim(ctx context.Context, now time.Time) (seq int64, held bool, err error) {
 	seq, err = c.update(ctx, `INSERT INTO ledger_cursor (name, holder, seq, held_until) VALUES ($1, $2, 0, $3)
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, held_until = excluded.held_until
@@ -169,6 +180,8 @@ WHERE ledger_cursor.holder = excluded.holder OR ledger_cursor.held_until < $4 RE
 	return seq, err == nil, err
 }
 
+// release gives the lease back, with the position that this process has come to, so that
+// another goes on at once. It works while the server stops, when ctx has already ended.
 func (c *cursor) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

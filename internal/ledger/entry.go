@@ -16,7 +16,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Event is what a caller appends.
+// Event is what a caller appends. It becomes an Entry in Tx.Append, which gives it its
+// number and its time, or it is refused together with everything else that the write
+// function did.
 type Event struct {
 	Workspace string // "" for what concerns the whole server
 	Kind      string // noun.verb in the past tense
@@ -44,7 +46,14 @@ func Encode(v any) (Body, error) {
 	return Body{v, text}, err
 }
 
-// Entry is an event that has its place in the ledger.
+// Entry is an event that has its place in the ledger: the unit of everything that is
+// recorded, followed, proved and rebuilt. Tx.Append makes it, and it is never changed or
+// removed afterwards; only its body, together with the salt, may be erased.
+//
+// What always holds: Seq has no gaps and follows the order of commits (LED-1). At never
+// goes back (LED-5). Record is the exact bytes of the leaf, and names the body by its
+// salted hash, which is compared whenever an entry is read from the database (LED-15).
+// The other fields repeat what the record says.
 type Entry struct {
 	Seq       int64
 	At        time.Time // never before the entry that precedes it
@@ -95,9 +104,9 @@ func Read[T any](e *Entry) (*T, error) {
 	return v, e.Decode(v)
 }
 
-// record is the form in which an entry is hashed. The order of the fields is part
-// of the format: seq first, body last, so that a verifier finds both without
-// parsing what is between.
+// record is the form in which an entry is hashed. LED-7: the order of the fields is part
+// of the format: seq first, body last, so that a verifier finds both without parsing what
+// is between. A new member would be a new format of the ledger, not a new field.
 type record struct {
 	Seq       int64  `json:"seq"`
 	At        int64  `json:"at"` // microseconds
@@ -109,7 +118,9 @@ type record struct {
 	Body      string `json:"body"` // hex SHA-256 of salt and body
 }
 
-// encode is the record as JSON; there is one for every entry, so it is written by hand.
+// encode is the record as JSON. It is written by hand because there is one for every
+// entry, and because LED-8 forbids that another JSON writer ever makes these bytes again:
+// two of them would escape the same text differently.
 func (r record) encode() []byte {
 	text := make([]byte, 0, 192+len(r.Workspace)+len(r.Kind)+len(r.Actor)+len(r.Subject)+len(r.Trace))
 	text = strconv.AppendInt(append(text, `{"seq":`...), r.Seq, 10)
@@ -127,8 +138,9 @@ func (r record) encode() []byte {
 	return append(text, '}')
 }
 
-// parseRecord reads what encode writes, cutting it where the names stand. A record with
-// an escaped character takes the long way.
+// parseRecord reads what encode writes, by cutting it at the names of its members. That is
+// right only if encoding the result gives the same bytes again, which is checked. A record
+// with an escaped character goes through the JSON decoder.
 func parseRecord(text []byte) (r record, err error) {
 	rest, ok := string(text), true
 	cut := func(name, end string) (value string) {
@@ -158,14 +170,18 @@ func parseRecord(text []byte) (r record, err error) {
 }
 
 const (
+	// saltSize is in bytes. LED-11: it is fixed, so that no byte can be moved between the
+	// salt and the body of an export without changing the hash.
 	saltSize = 16
-	// MaxBody is the largest body an entry may have.
+	// MaxBody is the largest body an entry may have, in bytes (LED-12).
 	MaxBody = 32 << 20
-	// maxName is the longest actor, subject or trace, in bytes.
+	// maxName is the longest workspace, actor, subject or trace, in bytes. LED-10: a record
+	// has to fit into the two bytes that an entry bundle has for its length, even if every
+	// character of every name is escaped.
 	maxName = 512
 )
 
-// isKind reports whether a kind is of the form noun.verb.
+// isKind reports whether a kind is of the form noun.verb (LED-9).
 func isKind(kind string) bool {
 	noun, verb, ok := strings.Cut(kind, ".")
 	return ok && isWord(noun) && isWord(verb)
@@ -175,7 +191,8 @@ func isWord(s string) bool {
 	return s != "" && len(s) <= 31 && s[0] != '_' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz_") == ""
 }
 
-// seal makes the entry that stands at seq.
+// seal makes the entry that stands at seq. Everything that could make an entry unreadable
+// later is refused here, because what was committed cannot be taken back.
 func seal(ev Event, seq, at int64) (*Entry, error) {
 	if !isKind(ev.Kind) {
 		return nil, fmt.Errorf("the kind %q is not of the form noun.verb", ev.Kind)
@@ -215,7 +232,9 @@ func seal(ev Event, seq, at int64) (*Entry, error) {
 }
 
 // Unseal reads an entry back from what is stored of it: the columns record, salt and
-// body, which other packages join to what refers to an entry.
+// body, which other packages join to what refers to an entry. LED-15: a body that is not
+// the one in its record is an error before anybody acts on it. Erased bodies have neither
+// salt nor body, and come back with a nil Body.
 func Unseal(rec, salt, body []byte) (Entry, error) {
 	r, err := parseRecord(rec)
 	if err != nil {
@@ -238,8 +257,8 @@ func Unseal(rec, salt, body []byte) (Entry, error) {
 	}, nil
 }
 
-// bodyHash is salted so that a body that could be guessed cannot be confirmed
-// after it was erased; the salt goes with the body.
+// bodyHash is the hash of a body in its record. LED-11: it is salted so that a body that
+// could be guessed cannot be confirmed after it was erased; the salt goes with the body.
 func bodyHash(salt, body []byte) string {
 	h := sha256.New()
 	h.Write(salt)

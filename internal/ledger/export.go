@@ -9,9 +9,10 @@ import (
 	"signalbox/internal/wire"
 )
 
-// An export is text. After the header come the lines of the checkpoint that the
+// An export is text (LED-30). After the header come the lines of the checkpoint that the
 // file is complete for, a line "---", and one line per entry: the record, which is
-// JSON, a tab, the salt, a tab, the body, both in base64; an erased body is "-".
+// JSON, a tab, the salt, a tab, the body, both in base64. An erased body is "-", and so is
+// its salt.
 const (
 	exportHeader = "signalbox ledger export v1"
 	exportRule   = "---"
@@ -49,6 +50,8 @@ func (l *Ledger) Export(ctx context.Context, w io.Writer) error {
 	return out.Flush()
 }
 
+// exportPage writes the entries after a number and returns how many it wrote. LED-31: an
+// entry that is missing is an error, never a shorter file.
 func (l *Ledger) exportPage(ctx context.Context, out *bufio.Writer, after, limit int64) (n int64, err error) {
 	rows, err := l.db.Read.QueryContext(ctx,
 		"SELECT seq, record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, limit)

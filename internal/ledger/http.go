@@ -168,6 +168,8 @@ func (l *Ledger) getEntry(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, http.StatusOK, e.View())
 }
 
+// getProof answers with JSON, or with a file that stands alone (LED-28). The file needs a signed
+// checkpoint of the tree's size, so it takes no size.
 func (l *Ledger) getProof(w http.ResponseWriter, r *http.Request) error {
 	seq, err := wire.PathNumber(r, "seq")
 	if err != nil {
@@ -183,7 +185,7 @@ func (l *Ledger) getProof(w http.ResponseWriter, r *http.Request) error {
 				"A proof file is made for the newest checkpoint. Leave size out.").About("size")
 		}
 		file, err := l.ProofFile(r.Context(), seq)
-		return plain(w, file, err)
+		return replyText(w, file, err)
 	}
 	p, err := l.Prove(r.Context(), seq, size)
 	if err != nil {
@@ -209,6 +211,7 @@ func (l *Ledger) getConsistency(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, http.StatusOK, ConsistencyView{from, to, hashTexts(hashes)})
 }
 
+// hashTexts writes hashes in base64, as checkpoints and tools of C2SP do.
 func hashTexts(hashes []tlog.Hash) []string {
 	out := make([]string, len(hashes))
 	for i, h := range hashes {
@@ -217,19 +220,22 @@ func hashTexts(hashes []tlog.Hash) []string {
 	return out
 }
 
-// getExport breaks the connection off when something goes wrong on the way: the
-// file is then shorter than its checkpoint says, and does not verify.
+// getExport aborts the connection if something fails after the first byte: the client
+// sees a broken transfer, and LED-31 makes sure that what it kept does not verify.
 func (l *Ledger) getExport(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	started := &startedWriter{ResponseWriter: w}
 	err := l.Export(r.Context(), started)
 	if err != nil && started.wrote {
-		l.log.Warn("an export broke off", "error", err.Error())
+		l.log.Warn("export aborted", "error", err.Error())
 		panic(http.ErrAbortHandler)
 	}
 	return err
 }
 
+// startedWriter remembers whether anything was written, after which no error can be sent. It
+// gives each write a minute, so that a large export is not cut off by the server's timeout
+// and a client that stalls is.
 type startedWriter struct {
 	http.ResponseWriter
 	wrote bool
@@ -241,17 +247,20 @@ func (w *startedWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
+// getCheckpoint is public. Caches have to ask again, since the newest checkpoint changes every
+// second.
 func (l *Ledger) getCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-cache")
 	text, _, err := l.Signed(r.Context())
-	return plain(w, text, err)
+	return replyText(w, text, err)
 }
 
 func (l *Ledger) getKey(w http.ResponseWriter, _ *http.Request) error {
-	return plain(w, []byte(l.Key()+"\n"), nil)
+	return replyText(w, []byte(l.Key()+"\n"), nil)
 }
 
-func plain(w http.ResponseWriter, text []byte, err error) error {
+// replyText answers with text, or returns the error.
+func replyText(w http.ResponseWriter, text []byte, err error) error {
 	if err != nil {
 		return err
 	}
@@ -260,19 +269,20 @@ func plain(w http.ResponseWriter, text []byte, err error) error {
 	return nil
 }
 
-// getBundle answers with records, which it takes a token to get.
+// getBundle answers with records. LED-18: unlike tiles of hashes they need a viewer's token.
 func (l *Ledger) getBundle(w http.ResponseWriter, r *http.Request) error {
 	data, err := l.Bundle(r.Context(), strings.TrimPrefix(r.URL.Path, "/ledger/"))
-	return forever(w, "private", data, err)
+	return replyImmutable(w, "private", data, err)
 }
 
 func (l *Ledger) getTile(w http.ResponseWriter, r *http.Request) error {
 	data, err := l.Tile(r.Context(), strings.TrimPrefix(r.URL.Path, "/ledger/"))
-	return forever(w, "public", data, err)
+	return replyImmutable(w, "public", data, err)
 }
 
-// forever answers with what never changes; cache says for whom it may be kept.
-func forever(w http.ResponseWriter, cache string, data []byte, err error) error {
+// replyImmutable answers with bytes that never change (LED-19). cache is "public" or "private":
+// shared caches must not keep what needs a token.
+func replyImmutable(w http.ResponseWriter, cache string, data []byte, err error) error {
 	if err != nil {
 		return err
 	}
@@ -282,8 +292,9 @@ func forever(w http.ResponseWriter, cache string, data []byte, err error) error 
 	return nil
 }
 
-// getEvents streams until the client goes or the server stops. A comment every few
-// seconds keeps proxies from closing the connection.
+// getEvents streams until the client disconnects or the server stops. A comment every few
+// seconds keeps proxies from closing the connection. LED-33: a client that is confined to a
+// workspace is sent its entries only.
 func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 	after, err := wire.Number(r, "after", -1)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"signalbox/internal/fault"
 )
 
-// The files of the ledger in the data folder.
+// The files of the ledger in the data folder. The key and the checkpoint are outside of the
+// database on purpose: who can change the database alone can change neither (LED-23).
 const (
 	KeyFile        = "ledger.key" // the private key that signs checkpoints
 	PublicKeyFile  = "ledger.pub" // the key that verifies them
@@ -33,7 +34,9 @@ type key struct {
 }
 
 // openKey finds the ledger's key. A new ledger gets the folder's key or a new one.
-// A node that joins a ledger without its private key does not sign.
+// A node that joins a ledger without its private key does not sign. LED-26: the database
+// remembers the one key that signs it, and a folder with another key is refused, so that a
+// folder and a database that do not belong together never produce a second history.
 func openKey(ctx context.Context, o Options) (key, error) {
 	keyPath, publicPath := filepath.Join(o.Dir, KeyFile), filepath.Join(o.Dir, PublicKeyFile)
 	private, err := readText(keyPath)
@@ -170,7 +173,8 @@ func readText(path string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// writeFile replaces a file whole: after a crash it is the old one or the new one.
+// writeFile replaces a file as a whole: after a crash it is the old one or the new one. The
+// new file is synced before the rename, and the folder after it.
 func writeFile(path, text string, mode fs.FileMode) error {
 	err := func() error {
 		f, err := os.CreateTemp(filepath.Dir(path), ".new-*")

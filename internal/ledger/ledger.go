@@ -13,7 +13,8 @@ import (
 	"signalbox/internal/store"
 )
 
-// Options are what a ledger is made of.
+// Options say what a ledger is opened with. DB and Dir belong together: Dir has the key
+// that the database names, and the checkpoint that the database has to match.
 type Options struct {
 	DB          *store.DB
 	Dir         string // where the key and the checkpoint file are
@@ -25,7 +26,13 @@ type Options struct {
 	Log         *slog.Logger
 }
 
-// Ledger is the open ledger. Run must be running for Write to return.
+// Ledger is the open ledger of one process. Open makes it; Run has to be running for Write
+// to return; it ends with Run's context, and no Write is lost that was accepted before.
+//
+// Any number of processes may have the same ledger open on PostgreSQL. SQLite is for one:
+// another would hear of its commits only by polling.
+//
+// Everything but the fields of the committer is safe for concurrent use.
 type Ledger struct {
 	db          *store.DB
 	dir         string
@@ -45,7 +52,7 @@ type Ledger struct {
 	commitFor time.Duration
 	settleFor time.Duration
 
-	mu      sync.Mutex
+	mu      sync.Mutex    // guards signal and waiters; nothing is called while it is held
 	signal  chan struct{} // closed and replaced when there are new entries
 	waiters []*Waiters    // only added to
 
@@ -101,7 +108,8 @@ func (l *Ledger) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// wake tells followers in this process that there may be new entries.
+// wake tells followers in this process that there may be new entries. It promises nothing:
+// a follower that wakes reads the database, and may find none.
 func (l *Ledger) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,9 +125,11 @@ func (l *Ledger) News() <-chan struct{} {
 	return l.signal
 }
 
-// Mismatch is the reason why writes are refused, nil when they are not.
+// Mismatch is the reason why writes are refused, nil if they are not. Once set it stays
+// until the process ends (LED-25).
 func (l *Ledger) Mismatch() error { return l.refusal() }
 
+// refusal is Mismatch for callers inside of the package.
 func (l *Ledger) refusal() error {
 	if p := l.mismatch.Load(); p != nil {
 		return *p
@@ -127,13 +137,15 @@ func (l *Ledger) refusal() error {
 	return nil
 }
 
+// refuse makes the ledger read-only for the rest of this process. Only the first reason is
+// kept and logged, because the others usually follow from it.
 func (l *Ledger) refuse(err error) {
 	if l.mismatch.CompareAndSwap(nil, &err) {
 		l.log.Error("THE LEDGER IS NOT WHAT WAS SIGNED; WRITES ARE REFUSED", "reason", err.Error())
 	}
 }
 
-// Stats are counters since the start.
+// Stats are counters of this process since its start; other nodes have their own.
 type Stats struct {
 	Entries       int64
 	Batches       int64
@@ -141,6 +153,7 @@ type Stats struct {
 	Queue         int
 }
 
+// stats are the counters behind Stats; the committer adds, anybody reads.
 type stats struct{ entries, batches, nanos atomic.Int64 }
 
 func (s *stats) committed(entries int, took time.Duration) {

@@ -9,7 +9,11 @@ import (
 )
 
 // Projection is the part of the state that one package keeps: its tables, and what
-// each kind of entry does to them.
+// each kind of entry does to them. A package makes one; the server hands all of them to
+// Open. Several projections may apply the same kind.
+//
+// What always holds: applying the entries 1 to N, in order, to empty tables gives the tables
+// as they were after entry N. `signalbox ledger rebuild --check` compares.
 type Projection struct {
 	Name   string
 	Tables []Table
@@ -21,7 +25,9 @@ type Projection struct {
 
 // Apply changes the tables as the entry says. It depends on nothing but the entry
 // and the projection's own tables, since a rebuild runs it again beside the live
-// database, where there are no entries.
+// database, where there are no entries. It must not read a clock, draw random numbers or
+// look at configuration, or a rebuild would come out differently. An error drops the entry
+// together with the write function that appended it.
 type Apply func(tx *store.Tx, e *Entry) error
 
 // ApplyBody is an Apply that reads the entry's body, which it must not change.
@@ -66,6 +72,8 @@ type projections struct {
 	kept  []string // kinds whose bodies are not erased
 }
 
+// combine indexes the apply functions by kind, and finds out whose bodies retention must
+// leave alone (LED-14): those of every kind that some projection cannot apply without.
 func combine(all []Projection) projections {
 	p := projections{all: all, apply: map[string][]Apply{}}
 	// What was erased stays on record, else each erasing would leave one to erase.
@@ -82,6 +90,8 @@ func combine(all []Projection) projections {
 	return p
 }
 
+// run applies an entry with every projection that knows its kind, in the order in which they
+// were given to Open.
 func (p projections) run(tx *store.Tx, e *Entry) error {
 	for _, apply := range p.apply[e.Kind] {
 		if err := apply(tx, e); err != nil {

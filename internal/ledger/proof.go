@@ -15,7 +15,8 @@ import (
 	"signalbox/internal/fault"
 )
 
-// Proof shows that an entry is in the tree of a certain size.
+// Proof shows that an entry is in the tree of a certain size. It was checked when it was
+// made. A verifier needs Record, Hashes and a signed checkpoint of that size.
 type Proof struct {
 	Seq    int64
 	Size   int64
@@ -26,7 +27,9 @@ type Proof struct {
 }
 
 // Prove makes an inclusion proof of an entry that the caller may see, in the tree of the
-// first size entries, or of the newest checkpoint when size is 0.
+// first size entries, or of the newest checkpoint when size is 0 (LED-27). It checks the
+// proof before it returns it: one that does not hold means that the database was changed,
+// and the ledger then refuses writes.
 func (l *Ledger) Prove(ctx context.Context, seq, size int64) (Proof, error) {
 	e, err := l.Visible(ctx, seq)
 	if err != nil {
@@ -64,7 +67,8 @@ func (l *Ledger) Prove(ctx context.Context, seq, size int64) (Proof, error) {
 }
 
 // grow makes sure that the newest checkpoint covers the entry, signing one now if
-// it has to, and returns its size.
+// it has to, and returns its size. A node without the key waits for one that has it, three
+// seconds at the most.
 func (l *Ledger) grow(ctx context.Context, seq int64) (int64, error) {
 	_, size, err := l.Signed(ctx)
 	if err == nil && size >= seq {
@@ -106,10 +110,11 @@ func (l *Ledger) ProveConsistency(ctx context.Context, size, later int64) (tlog.
 	return tlog.ProveTree(later, size, newTiles(ctx, l.db.Read))
 }
 
+// proofHeader is the first line of a proof file.
 const proofHeader = "c2sp.org/tlog-proof@v1"
 
 // ProofFile makes a tlog-proof@v1 file: the newest checkpoint, the proof, and the
-// record in the extra line, so that the file stands alone.
+// record in the extra line, so that the file stands alone (LED-28).
 func (l *Ledger) ProofFile(ctx context.Context, seq int64) ([]byte, error) {
 	if _, err := l.Visible(ctx, seq); err != nil {
 		return nil, err

@@ -34,7 +34,8 @@ type Query struct {
 	Newest    bool // the last entries instead of the first; still in order
 }
 
-// Entries reads a page of entries, in order.
+// Entries reads a page of entries, in order. It does not check who may see them: calls for
+// others go through List or Visible.
 func (l *Ledger) Entries(ctx context.Context, q Query) ([]Entry, error) {
 	text, args := q.text()
 	entries, err := readEntries(ctx, l.db.Read, text, args...)
@@ -123,8 +124,8 @@ func (l *Ledger) Head(ctx context.Context) (int64, error) {
 	return seq, err
 }
 
-// SeqBefore is the sequence number of the last entry made before t, found by
-// bisection: numbers have no gaps, and times never go back.
+// SeqBefore is the sequence number of the last entry made before t, 0 if there is none. It
+// is found by bisection: numbers have no gaps (LED-1), and times never go back (LED-5).
 func (l *Ledger) SeqBefore(ctx context.Context, t time.Time) (int64, error) {
 	head, err := l.Head(ctx)
 	if err != nil {
@@ -138,8 +139,8 @@ func (l *Ledger) SeqBefore(ctx context.Context, t time.Time) (int64, error) {
 	return int64(n), err
 }
 
-// Follow yields every entry after the given one, once and in order, and goes on
-// waiting for more until ctx ends. A database that is away is waited for.
+// Follow yields every entry after the given one, once and in order, and waits for more
+// until ctx ends. If the database cannot be reached, it retries.
 func (l *Ledger) Follow(ctx context.Context, after int64) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		for entries := range l.FollowPages(ctx, after) {
@@ -160,7 +161,7 @@ func (l *Ledger) FollowPages(ctx context.Context, after int64) iter.Seq[[]Entry]
 			news := l.News()
 			entries, err := l.Next(ctx, after)
 			if err != nil && ctx.Err() == nil {
-				l.log.Warn("cannot read the ledger; will try again", "error", err.Error())
+				l.log.Warn("cannot read the ledger; retrying", "error", err.Error())
 			}
 			if len(entries) > 0 {
 				after = entries[len(entries)-1].Seq
@@ -175,9 +176,10 @@ func (l *Ledger) FollowPages(ctx context.Context, after int64) iter.Seq[[]Entry]
 	}
 }
 
-// FollowNow follows from now on, for who keeps a view in memory: load reads what there is,
-// and every entry after it is yielded. Load is called again after a pause until it
-// succeeds, or ctx ends.
+// FollowNow is for callers that keep a view in memory: load reads the current state, and
+// every entry after it is yielded. The head is read before load, so an entry that is written
+// meanwhile is seen by load, or yielded, or both; applying it twice must be harmless. load is
+// called again after a pause until it succeeds, or ctx ends.
 func (l *Ledger) FollowNow(ctx context.Context, load func(context.Context) error) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		for ctx.Err() == nil {
@@ -190,7 +192,7 @@ func (l *Ledger) FollowNow(ctx context.Context, load func(context.Context) error
 				return
 			}
 			if ctx.Err() == nil {
-				l.log.Warn("cannot read what there is; will try again", "error", err.Error())
+				l.log.Warn("cannot load the current state; retrying", "error", err.Error())
 			}
 			Pause(ctx, nil, pollEvery)
 		}
@@ -198,7 +200,8 @@ func (l *Ledger) FollowNow(ctx context.Context, load func(context.Context) error
 }
 
 // Next reads the page that follows seq, of at most Page entries, and makes sure that
-// nothing is missing from it. What this process has just committed comes from memory.
+// nothing is missing from it. What this process has just committed comes from memory. A gap
+// means that rows were removed, and the ledger refuses writes from then on.
 func (l *Ledger) Next(ctx context.Context, seq int64) ([]Entry, error) {
 	if entries := l.recent.after(seq, Page); len(entries) > 0 {
 		return entries, nil
@@ -224,6 +227,7 @@ func inOrder(entries []Entry, seq int64) error {
 	return nil
 }
 
+// missing and gap are the errors for rows that were removed or replaced.
 func missing(seq int64) error {
 	return fault.New(fault.LedgerMismatch,
 		"Entry %d of the ledger is missing from the database: rows were removed. Restore the database from a backup.", seq)

@@ -29,10 +29,12 @@ type Check struct {
 	Differences []Difference `json:"differences"` // the first hundred
 }
 
+// maxDifferences bounds what is reported: a table that differs usually differs everywhere.
 const maxDifferences = 100
 
 // CheckRebuild applies every entry to empty tables beside the live ones and
-// compares, all as of one moment, while the server may go on working.
+// compares, all as of one moment, while the server may go on working. The ledger is audited
+// first: tables that agree with changed entries would prove nothing.
 func CheckRebuild(ctx context.Context, db *store.DB, sets []store.Migrations, all []Projection,
 	progress func(done, total int64),
 ) (Check, error) {
@@ -81,6 +83,7 @@ func CheckRebuild(ctx context.Context, db *store.DB, sets []store.Migrations, al
 	return out, nil
 }
 
+// applyBeside applies one page of entries in a transaction of its own.
 func applyBeside(ctx context.Context, side *store.DB, p projections, entries []Entry) error {
 	tx, err := side.Begin(ctx, "ledger_head")
 	if err != nil {
@@ -97,7 +100,8 @@ func applyBeside(ctx context.Context, side *store.DB, p projections, entries []E
 }
 
 // Rebuild replaces every table by what the ledger says, in one transaction, and
-// records that it did. Nobody else writes meanwhile.
+// records that it did. It holds the lock on the head, so nobody else writes meanwhile. If it
+// fails, the tables are as they were.
 func Rebuild(ctx context.Context, db *store.DB, all []Projection, progress func(done, total int64)) (entries int64,
 	err error,
 ) {
@@ -129,6 +133,8 @@ func Rebuild(ctx context.Context, db *store.DB, all []Projection, progress func(
 	return tx.head.seq - 1, err
 }
 
+// rebuild empties the tables and applies every entry, then appends state.rebuilt, by which
+// caches on all nodes know that they have to be read again. It returns the head as it was.
 func (tx *Tx) rebuild(all []Projection, progress func(done, total int64)) (before head, err error) {
 	if err := tx.st.QueryRow("SELECT seq, at FROM ledger_head WHERE id = 1", nil, &tx.head.seq, &tx.head.at); err != nil {
 		return before, err
@@ -182,7 +188,8 @@ func (tx *Tx) page(after int64) ([]Entry, error) {
 		"SELECT record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, int64(Page))
 }
 
-// compareTable walks both tables in the order of the key.
+// compareTable walks both tables in the order of the key and notes where they differ. It
+// holds one row of each in memory, so it compares tables of any size.
 func compareTable(ctx context.Context, table Table, live, built reader, out *Check) error {
 	query := "SELECT * FROM " + table.Name + " ORDER BY " + table.Key
 	a, err := newWalk(ctx, live, query)
@@ -234,6 +241,7 @@ type walk struct {
 	row     []any // nil at the end
 }
 
+// newWalk begins at the first row; row is nil if there is none.
 func newWalk(ctx context.Context, r reader, query string) (*walk, error) {
 	rows, err := r.QueryContext(ctx, query) //nolint:rowserrcheck // next does
 	if err != nil {
@@ -252,6 +260,8 @@ func newWalk(ctx context.Context, r reader, query string) (*walk, error) {
 
 func (w *walk) close() { _ = w.rows.Close() }
 
+// next moves to the next row. Values are kept as the driver returns them: both sides come from
+// the same kind of database.
 func (w *walk) next() error {
 	w.row = nil
 	if !w.rows.Next() {
@@ -265,6 +275,7 @@ func (w *walk) next() error {
 	return w.rows.Scan(into...)
 }
 
+// text is the row for a person: the names of the columns with their values.
 func (w *walk) text() string {
 	var b strings.Builder
 	for i, v := range w.row {

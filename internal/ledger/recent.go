@@ -5,7 +5,8 @@ import "sync"
 const (
 	// recentEntries are enough for followers that look a few times a second.
 	recentEntries = 4 * Page
-	recentBytes   = 8 << 20
+	// recentBytes bounds what bodies and records of recent entries may occupy.
+	recentBytes = 8 << 20
 )
 
 // recent holds the last entries that this process has committed, so that its followers
@@ -38,8 +39,9 @@ func (r *recent) add(appended []*Entry) {
 	}
 }
 
-// after is the entries that follow seq, as many as asked for at the most: none for who is
-// too far behind, or has caught up with us, and reads the database.
+// after returns the entries that follow seq, at most as many as asked for. It returns none
+// to a follower that is too far behind, or that has caught up with this process; both read
+// the database. The slice is shared and must not be changed.
 func (r *recent) after(seq int64, most int) []Entry {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

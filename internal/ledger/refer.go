@@ -1,8 +1,8 @@
 package ledger
 
 // Tables of other packages refer to entries by their sequence number, and their queries read
-// the entry along with the row. These are the parts of such a query that name the table of
-// entries, which no other package does.
+// the entry together with the row. These are the parts of such a query that name the table of
+// entries. No other package names it, so that its columns can change in one place.
 const (
 	// EntryTable is the table of entries, under the name e: "FROM run JOIN "+ledger.EntryTable+" ON
 	// e.seq = run.seq". Its columns seq, workspace, kind, subject and trace can be compared.

@@ -20,11 +20,11 @@ const (
 )
 
 // retentionLoop erases bodies that are older than the ledger keeps them. One node
-// at a time does it.
+// at a time does it, under the lease of the cursor. Without a retention it returns at once.
 func (l *Ledger) retentionLoop(ctx context.Context) {
 	for l.retention > 0 && ctx.Err() == nil {
 		if n, err := l.Erase(ctx, l.now().Add(-l.retention)); err != nil && ctx.Err() == nil {
-			l.log.Warn("cannot erase old bodies; will try again", "error", err.Error())
+			l.log.Warn("cannot erase old bodies; retrying", "error", err.Error())
 		} else if n > 0 {
 			l.log.Info("erased the bodies of old entries", "count", n)
 		}
@@ -33,7 +33,8 @@ func (l *Ledger) retentionLoop(ctx context.Context) {
 }
 
 // Erase removes the bodies of entries made before t, with their salts. Records and
-// proofs stay. Bodies that the state is built from are left.
+// proofs stay (LED-13). Bodies that the state is built from are left (LED-14). It returns
+// how many it erased, which is none if another node is doing it.
 func (l *Ledger) Erase(ctx context.Context, t time.Time) (erased int64, err error) {
 	upTo, err := l.SeqBefore(ctx, t)
 	if err != nil {
@@ -58,6 +59,10 @@ func (l *Ledger) Erase(ctx context.Context, t time.Time) (erased int64, err erro
 	return erased, nil
 }
 
+// eraseStep erases the bodies between two numbers and records that in the same transaction.
+// It counts first: a step without anything to erase leaves no entry behind. Erasing is the
+// only thing for which a write function changes a table by itself: the bodies are the
+// ledger's own, and no projection may touch them.
 func (l *Ledger) eraseStep(ctx context.Context, from, to int64) (n int64, err error) {
 	var where store.Where
 	where.And("seq > %s AND seq <= %s AND salt IS NOT NULL", from, to)

@@ -5,7 +5,9 @@ import "signalbox/internal/store"
 // Migrations make the ledger's tables.
 //
 // Columns of ledger_entry beside record, salt and body repeat what is in the
-// record, for looking things up.
+// record, for looking things up; audit compares the two. ledger_head and ledger_tree have
+// one row each, which is what transactions lock: writers the head, the builder of the tree
+// and bookkeeping the other, so that signing does not wait for writers.
 var Migrations = store.Migrations{Package: "ledger", Steps: []string{`
 CREATE TABLE ledger_head (
   id {bigint} PRIMARY KEY,

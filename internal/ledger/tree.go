@@ -13,17 +13,23 @@ import (
 	"signalbox/internal/fault"
 )
 
+// LED-16: leaf N-1 is the record of entry N. Functions here take sizes and leaf numbers;
+// "seq" is always a sequence number.
+
 const (
-	// tileHeight is fixed by C2SP tlog-tiles: 256 hashes a tile.
+	// tileHeight is fixed by C2SP tlog-tiles (LED-17): 256 hashes a tile.
 	tileHeight = 8
-	// buildStep is how many entries are hashed before their tiles are stored.
+	// buildStep is how many entries are hashed before their tiles are stored. It bounds the
+	// memory of a node that catches up with a large ledger.
 	buildStep = 1 << 14
-	// signEvery is the pause between checkpoints while entries arrive.
+	// signEvery is the pause between checkpoints while entries arrive (LED-21: within a
+	// second, with room for a slow database).
 	signEvery = 500 * time.Millisecond
 )
 
 // tiles reads tree hashes from the stored tiles, and from hashes that are not
-// stored yet.
+// stored yet. It lives for one call: what it has read stays in memory, and what it has
+// hashed is lost unless storeTiles writes it.
 type tiles struct {
 	ctx   context.Context //nolint:containedctx // lives inside one call; tlog's interface has no context
 	db    reader
@@ -58,6 +64,8 @@ func (t *tiles) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return hashes, nil
 }
 
+// tile reads a stored tile once. One that is not stored is empty, and too short for whatever is
+// looked up in it.
 func (t *tiles) tile(level, n int64) ([]byte, error) {
 	at := [2]int64{level, n}
 	if data, ok := t.tiles[at]; ok {
@@ -118,8 +126,9 @@ func (t *tiles) extend(size int64) (int64, error) {
 	return size, nil
 }
 
-// build extends the tree by every committed entry. Nodes may do so at the same
-// time: the first to store a step wins, the other looks again.
+// build extends the tree by every committed entry, and returns its size and root. Nodes may
+// do so at the same time: the first to store a step wins, the other reads the new size and
+// goes on from there. Both compute the same hashes, so it does not matter which one wins.
 func (l *Ledger) build(ctx context.Context) (size int64, root tlog.Hash, err error) {
 	for {
 		var from int64
@@ -145,6 +154,10 @@ func (l *Ledger) build(ctx context.Context) (size int64, root tlog.Hash, err err
 	}
 }
 
+// storeTiles writes the tiles of one step, if the tree still has the size that the step
+// began at. It is not stored, and no error, if another node was faster. The last tile of a
+// level is usually partial and is written again as it fills up; readers take the part of it
+// that they asked for.
 func (l *Ledger) storeTiles(ctx context.Context, t *tiles, from, to int64) (stored bool, err error) {
 	tx, err := l.db.Begin(ctx, "ledger_tree")
 	if err != nil {
@@ -174,7 +187,9 @@ func (l *Ledger) storeTiles(ctx context.Context, t *tiles, from, to int64) (stor
 }
 
 // Tile reads a tile of the published tree by its path, "tile/0/x001/234" or
-// "tile/0/000.p/5"; under "tile/entries/" are the records themselves.
+// "tile/0/000.p/5"; under "tile/entries/" are the records themselves. LED-19: a tile is
+// served only if the tree has that many entries, since it may be cached for ever. Whoever
+// serves entries has to check that the caller may see them (LED-18); see Bundle.
 func (l *Ledger) Tile(ctx context.Context, path string) ([]byte, error) {
 	tile, err := tlog.ParseTilePath(goPath(path))
 	if err != nil || tile.H != tileHeight {
@@ -211,7 +226,8 @@ func shortTile(tile tlog.Tile) error {
 }
 
 // goPath turns a C2SP path into the one that Go's checksum database uses, which
-// has the tile height in front and calls entries data.
+// has the tile height in front and calls entries data. Go's own spelling is refused: with
+// two names for a tile of records, the check of who may read them could be passed by.
 func goPath(path string) string {
 	rest, ok := strings.CutPrefix(path, "tile/")
 	if !ok || strings.HasPrefix(rest, "data/") {
@@ -223,7 +239,8 @@ func goPath(path string) string {
 	return fmt.Sprintf("tile/%d/%s", tileHeight, rest)
 }
 
-// bundle is an entry bundle: records, each behind its length in two bytes.
+// bundle is an entry bundle of C2SP tlog-tiles: records, each behind its length in two
+// bytes, big-endian. LED-10 keeps records short enough for that.
 func (l *Ledger) bundle(ctx context.Context, tile tlog.Tile) ([]byte, error) {
 	first := tile.N<<tileHeight + 1
 	rows, err := l.db.Read.QueryContext(ctx, "SELECT seq, record FROM ledger_entry WHERE seq >= $1 ORDER BY seq LIMIT $2",

@@ -17,7 +17,8 @@ import (
 	"signalbox/internal/fault"
 )
 
-// Verification is what VerifyExport has found to hold.
+// Verification is what VerifyExport has found to hold. It is meaningful only if the error
+// that comes with it is nil.
 type Verification struct {
 	Origin     string
 	Entries    int64 // in the file, each with the hash the tree says
@@ -38,7 +39,9 @@ type Against struct {
 
 // VerifyExport checks an export with nothing but the log's key: every body against
 // its record, every record against the tree, the tree against the signed
-// checkpoint in the file and, if given, another. progress may be nil.
+// checkpoint in the file and, if given, another. progress may be nil. It reads the file
+// once and keeps only the roots of full subtrees, so that a log of any length is verified
+// in constant memory.
 func VerifyExport(r io.Reader, vkey string, against *Against, progress func(done, total int64)) (Verification, error) {
 	var out Verification
 	v, err := note.NewVerifier(strings.TrimSpace(vkey))
@@ -98,7 +101,8 @@ func VerifyExport(r io.Reader, vkey string, against *Against, progress func(done
 }
 
 // wholeLines splits at newlines and nothing else, so that an export verifies as the
-// bytes that it is: bufio's own takes a return away, and lets the last newline miss.
+// bytes that it is (LED-29): bufio.ScanLines drops a carriage return, and does not mind if
+// the last newline is missing.
 func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil
@@ -109,6 +113,7 @@ func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
 	return 0, nil, nil
 }
 
+// readHeader reads the lines before the entries (LED-30) and returns the checkpoint in them.
 func readHeader(lines *bufio.Scanner, v note.Verifier) (checkpoint, error) {
 	if !lines.Scan() || lines.Text() != exportHeader {
 		return checkpoint{},
@@ -138,6 +143,8 @@ type checker struct {
 
 func newChecker() *checker { return &checker{sha: sha256.New()} }
 
+// line checks the next entry of the file and adds it to the tree. An erased body is counted
+// and not checked: there is nothing left to compare, and the record is proved all the same.
 func (c *checker) line(line []byte) error {
 	seq := c.tree.size + 1
 	bad := func(what string) error {
@@ -164,6 +171,8 @@ func (c *checker) line(line []byte) error {
 	return nil
 }
 
+// bodyMatches reports whether salt and body, in base64, have the hash of the record. LED-29:
+// one spelling of base64 is accepted, without padding bits and line breaks.
 func (c *checker) bodyMatches(salt, body, want []byte) bool {
 	c.sha.Reset()
 	for i, text := range [][]byte{salt, body} {
@@ -186,7 +195,7 @@ func (c *checker) bodyMatches(salt, body, want []byte) bool {
 }
 
 // peek finds the sequence number at the beginning and the body's hash at the end
-// of a record.
+// of a record, without parsing what is between (LED-7).
 func peek(rec []byte) (seq int64, bodyHash []byte, ok bool) {
 	const begin, end = `{"seq":`, `"}`
 	const before = `,"body":"`
@@ -209,6 +218,7 @@ type frontier struct {
 	roots []tlog.Hash
 }
 
+// add adds a leaf: as in a binary counter, two full subtrees of the same size become one.
 func (f *frontier) add(leaf tlog.Hash) {
 	for n := f.size; n&1 == 1; n >>= 1 {
 		last := len(f.roots) - 1
@@ -219,6 +229,7 @@ func (f *frontier) add(leaf tlog.Hash) {
 	f.size++
 }
 
+// root is the root of the tree so far. LED-16: that of no leaves is the hash of nothing.
 func (f *frontier) root() tlog.Hash {
 	if f.size == 0 {
 		return sha256.Sum256(nil)

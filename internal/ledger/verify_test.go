@@ -269,7 +269,8 @@ func swapBodies(p *parts, i, j int) {
 // madeUp is an entry that is right in itself: the hash of no salt and no body.
 func madeUp(seq int) string {
 	return fmt.Sprintf(
-		`{"seq":%d,"at":1,"workspace":"","kind":"a.b","actor":"","subject":"","trace":"","body":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}`, seq,
+		`{"seq":%d,"at":1,"workspace":"","kind":"a.b","actor":"","subject":"","trace":"",`+
+			`"body":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}`, seq,
 	) + "\t\t"
 }
 

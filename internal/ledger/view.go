@@ -5,9 +5,10 @@ import (
 	"sync"
 )
 
-// View keeps the newest body of each subject in memory, for what is asked for with every
-// call, such as settings. T is the type of the bodies. It is filled with Load and kept true
-// with Follow, from a loop over FollowNow. The zero value is empty.
+// View keeps the newest body of each subject in memory, for what is read with every call,
+// such as settings. T is the type of the bodies. It is filled with Load and kept current
+// with Follow, from a loop over FollowNow. On other nodes it is behind by as long as an
+// entry takes to be followed. The zero value is empty and ready for use.
 type View[T any] struct {
 	mu sync.RWMutex
 	by map[string]T
@@ -21,7 +22,8 @@ func (v *View[T]) Get(subject string) (body T, known bool) {
 	return body, known
 }
 
-// Put makes a body hold at once that was committed here, without waiting for Follow.
+// Put stores a body that this process has just committed, without waiting for Follow, so
+// that a caller sees its own change.
 func (v *View[T]) Put(subject string, body T) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

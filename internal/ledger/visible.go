@@ -7,7 +7,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// The reads here are for callers who may see one workspace only, as the context says.
+// The reads here are for callers who may be confined to a workspace, as the context says
+// (LED-33). An entry of another workspace does not exist for them: the error is not_found,
+// not forbidden, so that numbers cannot be probed.
 
 // Visible reads an entry that the caller may see.
 func (l *Ledger) Visible(ctx context.Context, seq int64) (Entry, error) {

@@ -8,7 +8,8 @@ import (
 )
 
 // Waiters are calls that wait until the ledger gets an entry that concerns them, such as
-// the resolution of a gate, whichever node writes it.
+// the resolution of a gate, whichever node writes it. One goroutine of the ledger follows
+// and wakes them all: ten thousand waiting calls do not read the ledger ten thousand times.
 type Waiters struct {
 	key func(*Entry) string
 
@@ -26,6 +27,8 @@ func (l *Ledger) Waiters(key func(*Entry) string) *Waiters {
 	return w
 }
 
+// groups returns the groups so far; the list is only appended to, so it may be read without the
+// lock.
 func (l *Ledger) groups() []*Waiters {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,7 +36,8 @@ func (l *Ledger) groups() []*Waiters {
 }
 
 // Await calls look until it reports that it is done, or ctx ends: at once, and again after
-// every entry about key. The end of ctx ends the waiting and not a look.
+// every entry about key. The end of ctx ends the waiting and not a look, and is no error: the
+// caller finds out from what look has seen.
 func (w *Waiters) Await(ctx context.Context, key string, look func(context.Context) (done bool, err error)) error {
 	woken := make(chan struct{}, 1)
 	w.join(key, woken) // before the first look, so that no entry is missed
@@ -56,6 +60,7 @@ func (w *Waiters) join(key string, woken chan struct{}) {
 	w.all[key] = append(w.all[key], woken)
 }
 
+// leave removes a waiter, and the key with the last of them, so that the map does not grow.
 func (w *Waiters) leave(key string, woken chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,7 +73,7 @@ func (w *Waiters) leave(key string, woken chan struct{}) {
 	delete(w.all, key)
 }
 
-// wake wakes those that wait for key, and everybody for "".
+// wake wakes the calls that wait for key, and all of them for "".
 func (w *Waiters) wake(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,6 +86,8 @@ func (w *Waiters) wake(key string) {
 	}
 }
 
+// wakeUp sends without blocking: a channel that is full has a wake-up that was not read yet, and
+// that look sees everything.
 func wakeUp(waiting []chan struct{}) {
 	for _, woken := range waiting {
 		select {

@@ -17,7 +17,8 @@ import (
 // Tests are examples of what a policy should say, as in a test file.
 type Tests []Test
 
-// Test is one example: an input and the verdict that is expected for it.
+// Test is one example in a test file: an input and the verdict that is expected for it. What
+// the example leaves out of the input is empty, as in an event.
 type Test struct {
 	Name  string
 	Line  int // where it begins in the file
@@ -25,15 +26,14 @@ type Test struct {
 	Want  Expectation
 }
 
-// Expectation is the part of a verdict that a test cares for. What is empty matches
-// anything.
+// Expectation is the part of a verdict that a test checks. Empty fields match anything.
 type Expectation struct {
 	Then   Action `json:"then"`
 	Rule   string `json:"rule,omitempty"`
 	Reason string `json:"reason,omitempty"` // a part of it
 }
 
-// TestResult is how a test came out.
+// TestResult is the outcome of one test.
 type TestResult struct {
 	Name    string
 	Line    int
@@ -41,6 +41,9 @@ type TestResult struct {
 	Got     Verdict
 	Problem string // what was expected and what came, when it did not pass
 }
+
+// testKeys are the keys of a test. docs/policy.md explains them.
+var testKeys = []string{"name", "point", "event", "agent", "recent", "now", "expect"}
 
 // testTime is now in a test that does not say, so that it comes out the same on any day.
 var testTime = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -64,7 +67,8 @@ func (p *Policy) names() []string {
 	return names
 }
 
-// differs says how a verdict is not what was expected, "" if it is.
+// differs says how a verdict differs from what was expected, "" if it does not. A rule that
+// does not exist is pointed out, since a test with a misspelt name would never pass.
 func (w Expectation) differs(got Verdict, rules []string) string {
 	var wrong []string
 	if got.Action != w.Then {
@@ -109,9 +113,11 @@ func ParseTests(source []byte) (Tests, error) {
 	return tests, nil
 }
 
+// test reads one example. now has a fixed default, so that tests of rules with times do not
+// depend on the day on which they run.
 func (r *reader) test(n *yaml.Node) Test {
 	t := Test{Line: n.Line, Input: Input{Now: testTime}}
-	f, ok := r.Mapping(n, "A test", "name", "point", "event", "agent", "recent", "now", "expect")
+	f, ok := r.Mapping(n, "A test", testKeys...)
 	if !ok {
 		return t
 	}
@@ -145,6 +151,8 @@ func (r *reader) test(n *yaml.Node) Test {
 	return t
 }
 
+// expectation reads what a test expects. then is required: a test that expects nothing would
+// always pass.
 func (r *reader) expectation(n *yaml.Node) Expectation {
 	var w Expectation
 	f, ok := r.Mapping(n, "expect", "then", "rule", "reason")
@@ -165,6 +173,7 @@ func (r *reader) expectation(n *yaml.Node) Expectation {
 	return w
 }
 
+// typesOf are the types of the fields that rules see, by name.
 func typesOf[T any](fields map[string]field[T]) map[string]*cel.Type {
 	kinds := map[string]*cel.Type{}
 	for name, f := range fields {
@@ -209,6 +218,7 @@ func isOfType(n *yaml.Node, t *cel.Type) bool {
 	return true
 }
 
+// itemsAre checks every step-th node: the items of a list, or the values of a mapping.
 func itemsAre(nodes []*yaml.Node, step int, t *cel.Type) bool {
 	for i := step - 1; i < len(nodes); i += step {
 		if !isOfType(nodes[i], t) {
@@ -232,7 +242,7 @@ func (r *reader) counts(n *yaml.Node) Counts {
 	for name, node := range f {
 		windows, _ := r.AnyMapping(node, `"recent.`+name+`"`, func(key *yaml.Node) bool {
 			if _, ok := document.ParseDuration(key.Value); !ok {
-				r.Add(document.At(key), "Write a length of time such as 10m, 24h or 7d.", "%q is no window.", key.Value)
+				r.Add(document.At(key), "Write a length of time such as 10m, 24h or 7d.", "%q is not a length of time.", key.Value)
 				return false
 			}
 			return true
@@ -242,7 +252,7 @@ func (r *reader) counts(n *yaml.Node) Counts {
 			if text, ok := r.Scalar(value, "recent."+name, "Write a number.", "!!int", "!!float"); ok {
 				var number float64
 				if err := value.Decode(&number); err != nil {
-					r.Add(document.At(value), "Write a number.", "%s is none.", text)
+					r.Add(document.At(value), "Write a number.", "%q is not a number.", text)
 				}
 				counts[name][window] = number
 			}
@@ -251,6 +261,7 @@ func (r *reader) counts(n *yaml.Node) Counts {
 	return counts
 }
 
+// time reads a time in RFC 3339, which YAML may have recognised as one.
 func (r *reader) time(n *yaml.Node, name string) time.Time {
 	const form = "Write a time such as 2026-05-01T12:00:00Z."
 	text, ok := r.Scalar(n, name, form, "!!timestamp", "!!str")

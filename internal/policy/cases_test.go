@@ -65,7 +65,8 @@ func TestATestThatFailsSaysWhatCameInstead(t *testing.T) {
 		{"signal", "{then: gate, reason: Please}", `the reason should contain "Please", and is "Ask."`},
 		{
 			"action", "{then: allow}",
-			`then should be allow, and is block by the rule "no-root"; This is blocked because the rule "no-root" could not be evaluated: division by zero.`,
+			`then should be allow, and is block by the rule "no-root"; This is blocked because the rule "no-root" could ` +
+				`not be evaluated: division by zero.`,
 		},
 	} {
 		tests, err := policy.ParseTests([]byte("version: 1\ntests:\n  - {name: x, point: " + c.point + ", expect: " +
@@ -128,7 +129,7 @@ func TestAMistakeInATestFileIsToldWithItsPlace(t *testing.T) {
 		},
 		{
 			"version: 1\ntests: [{name: x, point: action, recent: {actions: {soon: 1}}, expect: {then: block}}]\n",
-			`2:53 "soon" is no window. Write a length of time such as 10m, 24h or 7d.`,
+			`2:53 "soon" is not a length of time. Write a length of time such as 10m, 24h or 7d.`,
 		},
 		{
 			"version: 1\ntests: [{name: x, point: action, recent: {actions: {1m: many}}, expect: {then: block}}]\n",

@@ -38,7 +38,8 @@ type issue struct {
 	message, hint string
 }
 
-// condition is a compiled expression.
+// condition is a compiled expression with what was learnt about it while compiling. It is
+// immutable.
 type condition struct {
 	program cel.Program
 	loops   bool // it goes over lists, so that it needs to be watched
@@ -47,7 +48,9 @@ type condition struct {
 	reads   map[string]bool // see Policy.Reads
 }
 
-// compile checks an expression and makes it ready to run.
+// compile checks an expression and makes it ready to run. The order matters: types first, then
+// what types do not catch, then the cost, and only then the rewriting, which the type checker
+// would not understand. Either the condition or at least one issue is returned.
 func (l *language) compile(text string) (*condition, []issue) {
 	parsed, problems := l.env.Parse(text)
 	if problems.Err() != nil {
@@ -86,8 +89,9 @@ func (l *language) compile(text string) (*condition, []issue) {
 	return c, nil
 }
 
-// inspect looks at what the type checker has no word for, and turns the windows of
-// recent into durations.
+// inspect checks what the type checker cannot: patterns and windows must be literals, lists
+// must be of one type, objects must not be made. It also turns the windows of recent into
+// durations, in place, so that they are not parsed for each decision.
 func (l *language) inspect(text string, a *ast.AST) (*condition, []issue) {
 	c := &condition{}
 	var issues []issue
@@ -127,6 +131,9 @@ func inspectList(a *ast.AST, items []ast.Expr, refuse func(e ast.Expr, message, 
 	}
 }
 
+// inspectCall checks the calls of matches and of recent. A pattern has to be a literal, since
+// what an agent sends must not become a pattern; and a small one, since a large one is slow on
+// every decision.
 func (c *condition) inspectCall(a *ast.AST, call ast.CallExpr, refuse func(e ast.Expr, message, hint string)) {
 	if len(call.Args()) == 0 {
 		return
@@ -170,7 +177,8 @@ func textOf(e ast.Expr) (string, bool) {
 	return string(text), ok
 }
 
-// holds evaluates the condition.
+// holds evaluates the condition. One with a loop is watched: its cost is counted, and it ends
+// with ctx. One without cannot run for long, and watching costs more than evaluating.
 func (c *condition) holds(ctx context.Context, vars *variables) (bool, error) {
 	var out ref.Val
 	var err error
@@ -183,7 +191,7 @@ func (c *condition) holds(ctx context.Context, vars *variables) (bool, error) {
 		return false, err
 	}
 	b, ok := out.(types.Bool)
-	if !ok { // the checker looked at the type, so this cannot be
+	if !ok { // compile has checked the type
 		return false, errors.New("the result is neither true nor false")
 	}
 	return bool(b), nil

@@ -8,11 +8,12 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// adapter turns data into CEL values. JSON does not tell 3 from 3.0, and decoders differ
-// in what they make of it; here a whole number is an int however it was decoded, so that
-// a replay sees what the decision saw.
+// adapter turns data into CEL values. JSON does not distinguish 3 from 3.0, and decoders
+// differ in what they make of it. Here a whole number is an int however it was decoded, so
+// that a replay, which decodes stored JSON, sees what the decision saw.
 type adapter struct{ types.Adapter }
 
+// NativeToValue is called by CEL for each value that it takes out of data.
 func (a adapter) NativeToValue(v any) ref.Val {
 	switch v := v.(type) {
 	case ref.Val:
@@ -25,7 +26,7 @@ func (a adapter) NativeToValue(v any) ref.Val {
 		}
 		f, err := v.Float64()
 		if err != nil {
-			return types.NewErr("%s is no number that can be computed with", v)
+			return types.NewErr("%s is not a number that can be computed with", v)
 		}
 		return number(f)
 	case map[string]any:

@@ -7,8 +7,10 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// Decide says what is to happen. It never panics and never waits; what cannot be
-// evaluated is blocked, with Failed set.
+// Decide evaluates the rules of the event's control point in their order and returns the
+// verdict of the first that matches, or the default. It has no side effects, never panics and
+// never waits. If a rule cannot be evaluated, or ctx ends, the verdict is block with Failed
+// set: nothing is allowed by accident.
 func (p *Policy) Decide(ctx context.Context, in Input) (v Verdict) {
 	deciding := DefaultRule
 	var shadows []Shadow
@@ -51,7 +53,7 @@ func (p *Policy) Decide(ctx context.Context, in Input) (v Verdict) {
 	return byDefault
 }
 
-// failure is the verdict when there is none: nothing is allowed by accident.
+// failure is the verdict of a rule that could not be evaluated.
 func failure(rule string, err error) Verdict {
 	return Verdict{
 		Action: Block, Rule: rule, Failed: true,
@@ -59,6 +61,8 @@ func failure(rule string, err error) Verdict {
 	}
 }
 
+// newVariables makes what an expression sees. It points into in, so that data which no rule
+// reads is never decoded (Event.Fill).
 func newVariables(in *Input) *variables {
 	recent := in.Recent
 	if recent == nil {

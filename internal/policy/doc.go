@@ -4,8 +4,12 @@
 // evaluated. It knows no protocol, no storage and no clock: an Input holds everything
 // that a decision depends on, so the same Input and the same Policy give the same
 // Verdict, today and when it is replayed. A Policy does not change once it was parsed;
-// everything is safe for concurrent use. It imports fault and nothing else of ours, and
-// is the only package that imports CEL.
+// everything is safe for concurrent use. Of our packages it imports fault alone, and it
+// is the only one that imports CEL.
+//
+// docs/policy.md is the page for people who write rules. What it lists (points, fields,
+// counters, functions, keys) is what Points, schema.go, functions.go and rule.go define:
+// change both together.
 //
 // # A policy
 //
@@ -84,8 +88,8 @@
 // the amount is "lots", or a member of a text. JSON does not tell 3 from 3.0: numbers in
 // data mix with whole and other numbers, 3 / 2 is 1.5, and dividing by zero is an error.
 //
-// This is done by rewriting the expression after it was checked (see rewriter), so what
-// runs is an ordinary CEL program.
+// CEL itself would fail on what is absent. The expression is rewritten after it was
+// checked (see rewriter), so what runs is an ordinary CEL program.
 //
 // # When a rule fails
 //

@@ -15,6 +15,9 @@ import (
 	"signalbox/internal/fault"
 )
 
+// Errors of CEL are for its developers. This file says the same in terms of what was
+// written, at the place where it was written, with what was probably meant.
+
 // offsetOf turns CEL's line (from 1) and column (from 0) into an offset in characters.
 func offsetOf(text string, at common.Location) int {
 	offset := max(0, at.Column())
@@ -30,8 +33,8 @@ func startOf(text string, a *ast.AST, e ast.Expr) int {
 	return offsetOf(text, a.SourceInfo().GetStartLocation(e.ID()))
 }
 
-// syntaxIssues are what the parser found. After the first it guesses, so only that
-// one is told.
+// syntaxIssues are what the parser found. After its first error it guesses, so only that
+// one is reported.
 func syntaxIssues(text string, found *cel.Issues) []issue {
 	first := found.Errors()[0]
 	words, _, _ := strings.Cut(strings.TrimPrefix(first.Message, "Syntax error: "), " expecting ")
@@ -77,7 +80,7 @@ func (l *language) typeIssues(text string, a *ast.AST, found *cel.Issues) []issu
 		}
 		if m := mismatch.FindStringSubmatch(err.Message); m != nil && !known {
 			i, known = issue{
-				offset, fmt.Sprintf("Here should stand a %s, and there is a %s.", m[1], m[2]),
+				offset, fmt.Sprintf("Expected %s, found %s.", m[1], m[2]),
 				`Compare it with something, as in event.tool == "bash".`,
 			}, true
 		}
@@ -98,10 +101,13 @@ func (l *language) typeIssues(text string, a *ast.AST, found *cel.Issues) []issu
 	return issues
 }
 
+// mismatch is how CEL reports an expression of the wrong type.
 var mismatch = regexp.MustCompile(`^expected type '(.*)' but found '(.*)'$`)
 
+// variableNames are what a condition can name.
 var variableNames = []string{"event", "agent", "recent", "now"}
 
+// unknownName is about a name that is no variable. Most often it is a field without its event.
 func unknownName(name string, offset int) (issue, bool) {
 	if slices.Contains(variableNames, name) {
 		return issue{}, false
@@ -141,9 +147,10 @@ func unknownField(s ast.SelectExpr, offset int) (issue, bool) {
 		true
 }
 
+// applied finds the operand types in CEL's report of a call that has no such form.
 var applied = regexp.MustCompile(`applied to '([^']*)'`)
 
-// wrongCall is about a function that there is not, or that does not take this.
+// wrongCall is about a function that does not exist, or that does not take these arguments.
 func (l *language) wrongCall(text string, c ast.CallExpr, words string, offset int) (issue, bool) {
 	name := c.FunctionName()
 	operands := "these operands"
@@ -173,6 +180,7 @@ func (l *language) wrongCall(text string, c ast.CallExpr, words string, offset i
 	return issue{offset, fmt.Sprintf("There is no function %q.", name), fault.DidYouMean(name, l.functionNames())}, true
 }
 
+// operandHint guesses what was meant from the types of the operands, as CEL spells them.
 func operandHint(operands string) string {
 	switch {
 	case !strings.Contains(operands, ","):

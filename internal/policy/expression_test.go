@@ -44,36 +44,41 @@ func TestAMistakeInAnExpressionIsToldWithItsPlaceInside(t *testing.T) {
 		},
 		{
 			`event.tool && true`,
-			`3:42 Here should stand a bool, and there is a string. Compare it with something, as in event.tool == "bash".`,
+			`3:42 Expected bool, found string. Compare it with something, as in event.tool == "bash".`,
 		},
 		{
-			`true && 5`, `3:44 Here should stand a bool, and there is a int. Compare it with something, as in event.tool == "bash".`,
+			`true && 5`, `3:44 Expected bool, found int. Compare it with something, as in event.tool == "bash".`,
 		},
 		{`event.tool == nulll`, `3:50 There is no variable "nulll". Known are: event, agent, recent, now.`},
 		{
 			`event.tool == "a".b`,
-			`3:54 Type 'string' does not support field selection. See the list of fields and functions in the documentation of policies.`,
+			`3:54 Type 'string' does not support field selection. See the list of fields and functions in the ` +
+				`documentation of policies.`,
 		},
 		{
 			`event.tool.foo == "a"`,
-			`3:47 Type 'string' does not support field selection. See the list of fields and functions in the documentation of policies.`,
+			`3:47 Type 'string' does not support field selection. See the list of fields and functions in the ` +
+				`documentation of policies.`,
 		},
 		{`!event.tool`, `3:36 ! does not take (string). Compare it with something first, as in event.tool == "bash".`},
 		{
 			`event.tool.size() && true`,
-			`3:51 Here should stand a bool, and there is a int. Compare it with something, as in event.tool == "bash".`,
+			`3:51 Expected bool, found int. Compare it with something, as in event.tool == "bash".`,
 		},
 		{
 			`event.tool.exists(x, x == "a")`,
-			`3:42 This is neither a list nor a map. all, exists, exists_one, map and filter go over the items of a list or the names of a map.`,
+			`3:42 This is neither a list nor a map. all, exists, exists_one, map and filter go over the items of a list ` +
+				`or the names of a map.`,
 		},
 		{`event.command.contains(5)`, `3:50 contains does not take string.(int). It is called as string.contains(string).`},
 		{
-			`event.tool`, `3:36 The expression should be true or false, and is text. Compare it with something, as in event.tool == "bash".`,
+			`event.tool`, `3:36 The expression should be true or false, and is text. Compare it with something, as in ` +
+				`event.tool == "bash".`,
 		},
 		{
 			`event.payload.urgent`,
-			`3:36 The expression should be true or false, and is a value of any type. A value from data may be anything. Compare it, as in event.payload.urgent == true.`,
+			`3:36 The expression should be true or false, and is a value of any type. A value from data may be anything. ` +
+				`Compare it, as in event.payload.urgent == true.`,
 		},
 		{
 			`event.tool = "x"`,
@@ -85,15 +90,18 @@ func TestAMistakeInAnExpressionIsToldWithItsPlaceInside(t *testing.T) {
 		},
 		{
 			strings.Repeat("(", 300) + "true" + strings.Repeat(")", 300),
-			`3:36 The expression is too long or too deeply nested: expression recursion limit exceeded: 250. Say it in several rules.`,
+			`3:36 The expression is too long or too deeply nested: expression recursion limit exceeded: 250. Say it in ` +
+				`several rules.`,
 		},
 		{
 			strings.Repeat("true && ", 1100) + "true",
-			`3:36 The expression is too long or too deeply nested: expression code point size exceeds limit: size: 8804, limit 8192. Say it in several rules.`,
+			`3:36 The expression is too long or too deeply nested: expression code point size exceeds limit: size: 8804, ` +
+				`limit 8192. Say it in several rules.`,
 		},
 		{
 			`event.tool == "x" &&`,
-			`3:56 The expression is not complete or not CEL: mismatched input '<EOF>'. Look for a missing quote, bracket or operator. Texts stand in double quotes, and && means and.`,
+			`3:56 The expression is not complete or not CEL: mismatched input '<EOF>'. Look for a missing quote, bracket ` +
+				`or operator. Texts stand in double quotes, and && means and.`,
 		},
 		{
 			`event.command.matches("[")`,
@@ -102,23 +110,28 @@ func TestAMistakeInAnExpressionIsToldWithItsPlaceInside(t *testing.T) {
 		},
 		{
 			`event.command.matches("(abc){1,999}")`,
-			`3:58 The pattern is too large: it compiles to 5995 steps, and may have 1000. Repeat less, as in {1,20}, or use several patterns.`,
+			`3:58 The pattern is too large: it compiles to 5995 steps, and may have 1000. Repeat less, as in {1,20}, or ` +
+				`use several patterns.`,
 		},
 		{
 			`event.command.matches(event.tool)`,
-			`3:63 The pattern of matches should be written in the rule, in quotes. Use contains or startsWith to look for a text that comes from elsewhere.`,
+			`3:63 The pattern of matches should be written in the rule, in quotes. Use contains or startsWith to look ` +
+				`for a text that comes from elsewhere.`,
 		},
 		{
 			`recent.actions("10x") > 1`,
-			`3:51 The window of recent.actions should be a length of time in quotes. Write one such as "90s", "10m", "24h" or "7d", from 1s to 31d.`,
+			`3:51 The window of recent.actions should be a length of time in quotes. Write one such as "90s", "10m", ` +
+				`"24h" or "7d", from 1s to 31d.`,
 		},
 		{
 			`recent.actions("32d") > 1`,
-			`3:51 The window of recent.actions should be a length of time in quotes. Write one such as "90s", "10m", "24h" or "7d", from 1s to 31d.`,
+			`3:51 The window of recent.actions should be a length of time in quotes. Write one such as "90s", "10m", ` +
+				`"24h" or "7d", from 1s to 31d.`,
 		},
 		{
 			`recent.actions(event.tool) > 1`,
-			`3:56 The window of recent.actions should be a length of time in quotes. Write one such as "90s", "10m", "24h" or "7d", from 1s to 31d.`,
+			`3:56 The window of recent.actions should be a length of time in quotes. Write one such as "90s", "10m", ` +
+				`"24h" or "7d", from 1s to 31d.`,
 		},
 		{`recent.actions > 1`, `3:43 recent has no field "actions", only functions. Write recent.actions("10m").`},
 		{`recent.action("1m") > 1`, `3:43 There is no function "action". Did you mean "actions"?`},
@@ -130,7 +143,8 @@ func TestAMistakeInAnExpressionIsToldWithItsPlaceInside(t *testing.T) {
 		{`Event{} == event`, `3:41 An expression cannot make objects. Compare fields one by one.`},
 		{
 			`event.payload.a.all(x, event.payload.b.exists(y, x == y))`,
-			`3:36 The expression may take too long: its cost is up to 106007004, and may be 2000000. Do not go over one list inside of another, and search less text.`,
+			`3:36 The expression may take too long: its cost is up to 106007004, and may be 2000000. Do not go over one ` +
+				`list inside of another, and search less text.`,
 		},
 	} {
 		source := "version: 1\nrules:\n  - {name: r, on: [action], when: '" + c.when + "', then: block}\n"
@@ -141,7 +155,7 @@ func TestAMistakeInAnExpressionIsToldWithItsPlaceInside(t *testing.T) {
 }
 
 func TestACommentDoesNotSwallowTheRestOfACondition(t *testing.T) {
-	const swallows = "This comment swallows what stands on the lines after it. Write when: | and the condition below " +
+	const swallows = "This comment also covers the lines after it. Write when: | and the condition below " +
 		"it, which keeps the lines apart."
 	for _, c := range []struct {
 		name, when string
@@ -163,7 +177,8 @@ func TestACommentDoesNotSwallowTheRestOfACondition(t *testing.T) {
 
 // However the expression is written in YAML, the place is that of the mistake.
 func TestThePlaceIsRightHoweverTheTextIsQuotedOrFolded(t *testing.T) {
-	const name, function = `event has no field "tol". Did you mean "to"?`, `There is no function "startWith". Did you mean "startsWith"?`
+	const name, function = `event has no field "tol". Did you mean "to"?`, `There is no function "startWith". Did ` +
+		`you mean "startsWith"?`
 	for _, c := range []struct {
 		name, when string
 		want       []string

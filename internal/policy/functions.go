@@ -15,9 +15,9 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// ruleFunctions are the functions that rules may call beyond CEL's own. There are few,
-// and none that makes much out of little: what an agent sends must not be able to fill
-// the memory.
+// ruleFunctions are the functions that rules may call beyond CEL's own, and the counters of
+// recent. There are few, and none whose result is much larger than its arguments: what an
+// agent sends must not be able to fill the memory.
 func ruleFunctions() []cel.EnvOption {
 	text, texts := cel.StringType, cel.ListType(cel.StringType)
 	options := []cel.EnvOption{
@@ -39,6 +39,8 @@ func ruleFunctions() []cel.EnvOption {
 	return options
 }
 
+// lowerASCII changes A to Z alone: other languages have no one lower case, and rules must not
+// depend on a locale.
 func lowerASCII(s string) string {
 	return strings.Map(func(c rune) rune {
 		if 'A' <= c && c <= 'Z' {
@@ -48,8 +50,8 @@ func lowerASCII(s string) string {
 	}, s)
 }
 
-// join puts a separator between texts. It is what turns a command that was given as
-// a list of words into one that a pattern can be held against.
+// join puts a separator between texts. It turns a command that was given as a list of words
+// into one text that a pattern can match.
 func join(list, separator ref.Val) ref.Val {
 	items, isList := list.(traits.Lister)
 	between, isText := separator.(types.String)
@@ -71,6 +73,8 @@ func join(list, separator ref.Val) ref.Val {
 	return types.String(strings.Join(words, string(between)))
 }
 
+// count is the function of a counter. A policy that is evaluated without counters sees 0. Not
+// a number is an error, which blocks, since comparisons with it would all be false.
 func count(what string) func(recent, window ref.Val) ref.Val {
 	return func(recent, window ref.Val) ref.Val {
 		var n float64
@@ -105,8 +109,8 @@ var empty = map[types.Kind]ref.Val{
 // what is absent.
 func orEmpty(k types.Kind) string { return "@or_empty_" + strconv.Itoa(int(k)) }
 
-// dataFunctions look into data that may be absent or of any type. Nobody can write
-// their names: rewrite puts them in.
+// dataFunctions look into data that may be absent or of any type. Their names begin with @,
+// which nobody can write in a rule: only rewrite puts them in.
 func dataFunctions() []cel.EnvOption {
 	options := []cel.EnvOption{
 		hidden("@at", 2, cel.BinaryBinding(lookUp)),

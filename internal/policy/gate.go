@@ -11,10 +11,18 @@ import (
 // roles that may approve, the least first. Anything else names an operator.
 var roles = []string{"operator", "admin"}
 
+// gateKeys are the keys of gate. docs/policy.md explains them.
+var gateKeys = []string{
+	"expires", "on_expiry", "approvers", "quorum", "reject_needs", "remind_after",
+	"escalation", "even_if_undeclared", "window", "single_use", "risk",
+}
+
+// maxQuorum is far above any number of people who would be asked.
 const maxQuorum = 100
 
-// everybody lists whom a gate asks, first and later.
-func (g *GateSpec) everybody() []string {
+// allApprovers lists whom a gate asks, at first and by escalation, for checking that the names
+// exist. A nil GateSpec asks nobody.
+func (g *GateSpec) allApprovers() []string {
 	if g == nil {
 		return nil
 	}
@@ -32,8 +40,7 @@ func (r *reader) gate(n *yaml.Node, points []Point) *GateSpec {
 	if n == nil {
 		return g
 	}
-	f, ok := r.Mapping(n, "gate", "expires", "on_expiry", "approvers", "quorum", "reject_needs", "remind_after",
-		"escalation", "even_if_undeclared", "window", "single_use", "risk")
+	f, ok := r.Mapping(n, "gate", gateKeys...)
 	if !ok {
 		return g
 	}
@@ -54,18 +61,20 @@ func (r *reader) gate(n *yaml.Node, points []Point) *GateSpec {
 			read(n)
 		}
 	}
-	r.sensible(g, f, points)
+	r.checkGate(g, f, points)
 	return g
 }
 
-// sensible refuses a gate that could not work as written.
-func (r *reader) sensible(g *GateSpec, f document.Fields, points []Point) {
+// checkGate refuses a gate that could not work as written: one that more people have to
+// approve than may vote, or a reminder after the expiry. A mistake found here is one that
+// would otherwise be found by an agent that waits for ever.
+func (r *reader) checkGate(g *GateSpec, f document.Fields, points []Point) {
 	if n := f["on_expiry"]; n != nil && f["expires"] == nil {
 		r.Add(document.At(n), "Add expires, as in expires: 30m.", "A gate that does not expire has no %q.", "on_expiry")
 	}
 	if n := f["even_if_undeclared"]; n != nil && !OnSignal.in(points) {
 		r.Add(document.At(n), "It is for rules on signal, where agents declare gates. Leave it out.",
-			"%q means nothing here.", "even_if_undeclared")
+			"%q has no effect here.", "even_if_undeclared")
 	}
 	byName := !slices.ContainsFunc(g.Approvers, func(a string) bool { return slices.Contains(roles, a) })
 	for field, needed := range map[string]int{"quorum": g.Quorum, "reject_needs": g.RejectNeeds} {
@@ -84,6 +93,8 @@ func (r *reader) sensible(g *GateSpec, f document.Fields, points []Point) {
 	}
 }
 
+// approvers reads roles and names of operators. Whether the names exist is not known here;
+// rulebook warns about those that do not.
 func (r *reader) approvers(n *yaml.Node, name string) []string {
 	const form = "Write a list of roles (operator, admin) or names of operators, as in [admin, ann]."
 	var list []string
@@ -94,7 +105,7 @@ func (r *reader) approvers(n *yaml.Node, name string) []string {
 		case who == "viewer":
 			r.Add(document.At(item), "Name operator or admin, or an operator.", "A viewer may look and not decide.")
 		case slices.Contains(list, who):
-			r.Add(document.At(item), "Once is enough.", "%q stands there twice.", who)
+			r.Add(document.At(item), "Name each once.", "Duplicate name %q.", who)
 		default:
 			list = append(list, who)
 		}

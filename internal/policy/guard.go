@@ -8,11 +8,14 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// guard is something a condition cannot hold without: that one of a few fields has a text,
-// as in event.tool == "bash" && …, or a list has it, as in "bash" in event.tools. A rule
+// guard is a necessary condition of an expression: one of a few fields has a certain text, as
+// in event.tool == "bash" && …, or a list contains it, as in "bash" in event.tools. A rule
 // whose guard is not met need not be evaluated, since in CEL false && anything is false,
-// whatever goes wrong in the rest. So a decision evaluates the few rules of a thousand that
-// are about this tool, this agent or this host.
+// even an error. So a decision evaluates the few rules of a thousand that are about this
+// tool, this agent or this host.
+//
+// What has to hold: a rule without its guard met never matches and never fails. A law in the
+// tests compares decisions with and without guards.
 type guard []want
 
 // want is one text in one field.
@@ -21,7 +24,8 @@ type want struct {
 	text  string
 }
 
-// guardOf finds the guard of an expression, nil if it has none.
+// guardOf finds the guard of an expression, nil if it has none. Of a && b the guard of either
+// side will do; a || b needs one on both sides.
 func guardOf(e ast.Expr) guard {
 	if e.Kind() != ast.CallKind {
 		return nil
@@ -90,6 +94,7 @@ func fieldOf(e ast.Expr) string {
 // guarded are the fields that guards are about: those that are text.
 var guarded = guardedFields()
 
+// guardedFields are the text fields of event and agent, with how to read them without CEL.
 func guardedFields() map[string]func(*Input) string {
 	all := map[string]func(*Input) string{}
 	for name, f := range eventFields {
@@ -105,28 +110,30 @@ func guardedFields() map[string]func(*Input) string {
 	return all
 }
 
-// shelf holds the rules of a control point, by their guards.
-type shelf struct {
+// pointIndex holds the rules of a control point, indexed by their guards. It does not change once
+// the policy was parsed.
+type pointIndex struct {
 	unguarded []*rule // in the order of the file
-	guarded   []ward
+	guarded   []fieldIndex
 }
 
-// ward holds the rules that are guarded by one field, by the text they want there.
-type ward struct {
+// fieldIndex holds the rules that are guarded by one field, by the text they want there.
+type fieldIndex struct {
 	field  string
 	byText map[string][]*rule
 }
 
-func (s *shelf) add(r *rule) {
+// add indexes a rule under each text of its guard, once for each even if the guard repeats it.
+func (s *pointIndex) add(r *rule) {
 	if r.when == nil || r.when.guard == nil {
 		s.unguarded = append(s.unguarded, r)
 		return
 	}
 	for _, g := range r.when.guard {
-		i := slices.IndexFunc(s.guarded, func(w ward) bool { return w.field == g.field })
+		i := slices.IndexFunc(s.guarded, func(w fieldIndex) bool { return w.field == g.field })
 		if i < 0 {
 			i = len(s.guarded)
-			s.guarded = append(s.guarded, ward{g.field, map[string][]*rule{}})
+			s.guarded = append(s.guarded, fieldIndex{g.field, map[string][]*rule{}})
 		}
 		if had := s.guarded[i].byText[g.text]; len(had) == 0 || had[len(had)-1] != r {
 			s.guarded[i].byText[g.text] = append(had, r)
@@ -134,8 +141,9 @@ func (s *shelf) add(r *rule) {
 	}
 }
 
-// candidates are the rules whose guard is met, in the order of the file.
-func (s *shelf) candidates(in *Input) []*rule {
+// candidates are the rules whose guard is met, in the order of the file, each once. Clip makes
+// sure that append never writes into the shared list.
+func (s *pointIndex) candidates(in *Input) []*rule {
 	all := slices.Clip(s.unguarded)
 	for _, w := range s.guarded {
 		if w.field != toolsField {

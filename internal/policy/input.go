@@ -8,8 +8,10 @@ import (
 	"signalbox/internal/policy/document"
 )
 
-// Input is everything a decision depends on. The same Input and the same policy
-// give the same Verdict, so a stored Input can be decided again.
+// Input is everything a decision depends on. The caller of Decide makes it and does not
+// change it meanwhile. The same Input and the same policy give the same Verdict, so a stored
+// Input can be decided again. That is why no rule can read a clock, a table or a random
+// number.
 type Input struct {
 	Event  Event     `json:"event"`
 	Agent  Agent     `json:"agent"`
@@ -18,8 +20,10 @@ type Input struct {
 	Recent Recent    `json:"-"`
 }
 
-// Event is what happened, in the same words whichever protocol it came through.
-// What an event does not have is left empty. doc.go says what each field holds.
+// Event is what happened, in the same words whichever protocol it came through. A protocol
+// makes one for each decision that it asks for, and leaves empty what it does not know.
+// doc.go says what each field holds; schema.go makes the fields visible to rules, and a test
+// keeps the two together. Field names are stored with decisions and never change.
 type Event struct {
 	Point          Point          `json:"point"`
 	Protocol       string         `json:"protocol,omitempty"`
@@ -69,7 +73,8 @@ type Event struct {
 	Fill func(*Event) `json:"-"`
 }
 
-// Complete puts in what is still to be filled in.
+// Complete decodes the data that is still to be filled in. It must be called before the
+// event is stored, and is not safe for concurrent use.
 func (e *Event) Complete() {
 	if fill := e.Fill; fill != nil {
 		e.Fill = nil
@@ -77,7 +82,7 @@ func (e *Event) Complete() {
 	}
 }
 
-// Agent is who did it, as the roster knows it and not as a body claims.
+// Agent is who did it, as the roster knows it and never as a request claims.
 type Agent struct {
 	Name      string            `json:"name"`
 	Address   string            `json:"address,omitempty"`
@@ -123,7 +128,7 @@ func (c Counts) Set(what string, window time.Duration, count float64) {
 }
 
 // DecodeData reads JSON as rules see it: 3 stays a whole number, and a large one keeps
-// its digits. Members that are not known are ignored, since what is stored may be of
+// its digits. Unknown members are ignored, since what is stored may have been written by
 // another version of Signalbox.
 func DecodeData(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))

@@ -37,7 +37,8 @@ func TestAStoredInputOfAnotherVersionIsRead(t *testing.T) {
 	var in policy.Input
 	if err := policy.DecodeData(
 		[]byte(
-			`{"event":{"point":"action","colour":"red","payload":{"big":9007199254740993}},"weather":"fine","now":"2026-05-01T12:00:00Z"}`,
+			`{"event":{"point":"action","colour":"red","payload":{"big":9007199254740993}},"weather":"fine",`+
+				`"now":"2026-05-01T12:00:00Z"}`,
 		), &in,
 	); err != nil {
 		t.Fatal(err)

@@ -12,13 +12,15 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// language is what rules are written in. It is made once, does not change and is safe
-// for concurrent use.
+// language is what rules are written in: CEL with our variables, types and functions. It is
+// made once, does not change and is safe for concurrent use.
 type language struct {
 	env       *cel.Env
 	functions map[string]*decls.FunctionDecl
 }
 
+// theLanguage is made on first use, since a program that only prints its version should not
+// pay for it.
 var theLanguage = sync.OnceValues(func() (*language, error) {
 	registry, err := types.NewRegistry()
 	if err != nil {
@@ -44,8 +46,8 @@ var theLanguage = sync.OnceValues(func() (*language, error) {
 	return &language{env, env.Functions()}, nil
 })
 
-// sizes says how large data is when a cost is estimated. What is larger at run time is
-// still bounded, by RunLimit.
+// sizes is how large data is assumed to be when a cost is estimated. Larger data at run time
+// is still bounded, by RunLimit.
 type sizes struct{}
 
 // EstimateCallCost leaves it to CEL.
@@ -55,6 +57,7 @@ func (sizes) EstimateCallCost(_, _ string, _ *cost.AstNode, _ []cost.AstNode) *c
 	return nil
 }
 
+// EstimateSize bounds texts at 64 KiB and everything inside of data at 1,000.
 func (sizes) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
 	if n.ComputedSize() != nil {
 		return nil
@@ -88,10 +91,11 @@ func (v *variables) ResolveName(name string) (any, bool) {
 // Parent implements cel.Activation.
 func (v *variables) Parent() cel.Activation { return nil }
 
-// work says what the functions cost that CEL does not know: a step, and one for every
-// ten characters or item that they may look at.
+// work is the cost of the functions that CEL does not know: one step, and one more for every
+// ten characters or each item that they may look at.
 type work struct{}
 
+// CallCost is the cost of our own functions, nil for those that CEL knows.
 func (work) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
 	if !strings.HasPrefix(function, "@_") && !ownFunctions[function] {
 		return nil // a data operator is named after CEL's, as in @_==_
@@ -108,4 +112,5 @@ func (work) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
 	return &steps
 }
 
+// ownFunctions are those of ruleFunctions that look at every character of their arguments.
 var ownFunctions = map[string]bool{"lowerAscii": true, "trim": true, "split": true, "join": true}

@@ -7,8 +7,8 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// dataOperators are CEL's operators for operands that come out of data. The operands
-// have been made alike as far as they can be.
+// dataOperators are CEL's operators for operands that come out of data. onData has brought
+// the operands to one type as far as that is possible.
 var dataOperators = map[string]func(l, r ref.Val) ref.Val{
 	operators.Equals:        types.Equal,
 	operators.NotEquals:     func(l, r ref.Val) ref.Val { return types.Bool(types.Equal(l, r) != types.True) },
@@ -32,6 +32,8 @@ var needs = map[string]int{
 	operators.Modulo: traits.ModderType,
 }
 
+// comparing makes an operator of a condition on the order of its operands, nil if they have
+// none.
 func comparing(holds func(order types.Int) bool) func(l, r ref.Val) ref.Val {
 	return func(l, r ref.Val) ref.Val {
 		order, ok := l.(traits.Comparer).Compare(r).(types.Int)
@@ -42,12 +44,12 @@ func comparing(holds func(order types.Int) bool) func(l, r ref.Val) ref.Val {
 	}
 }
 
-// onData makes the operands alike and applies the operator. Something absent is the
-// empty value of whatever it meets. JSON has one kind of number, so whole numbers and
-// others mix.
+// onData brings the operands to one type and applies the operator. Something absent becomes
+// the empty value of the other operand's type. JSON has one kind of number, so whole numbers
+// and others mix. Types that still do not fit are an error, which blocks.
 func onData(name string, apply func(l, r ref.Val) ref.Val) func(l, r ref.Val) ref.Val {
 	return func(l, r ref.Val) ref.Val {
-		a, b := alike(emptyLike(l, r), emptyLike(r, l))
+		a, b := matchNumbers(emptyLike(l, r), emptyLike(r, l))
 		var result ref.Val
 		if trait := needs[name]; trait == 0 || a.Type().HasTrait(trait) {
 			result = apply(a, b)
@@ -79,8 +81,8 @@ func emptyLike(v, other ref.Val) ref.Val {
 	return v
 }
 
-// alike turns a whole number that meets another number into one of that kind.
-func alike(l, r ref.Val) (left, right ref.Val) {
+// matchNumbers turns a whole number that meets another number into one of that kind.
+func matchNumbers(l, r ref.Val) (left, right ref.Val) {
 	_, lDouble := l.(types.Double)
 	_, rDouble := r.(types.Double)
 	if lDouble && !rDouble {

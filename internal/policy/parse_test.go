@@ -41,11 +41,13 @@ func TestAMistakeInTheFormOfAPolicyIsToldWithItsPlace(t *testing.T) {
 		{"only a comment", "# hello\n", `1:1 The policy is empty. It begins with "version: 1".`},
 		{
 			"not YAML, said by the scanner", "version: 1\nrules: a: b\n",
-			`2:1 This is not YAML: mapping values are not allowed in this context. Look at the indentation and the quotes of this line and the one before it.`,
+			`2:1 This is not YAML: mapping values are not allowed in this context. Look at the indentation and the ` +
+				`quotes of this line and the one before it.`,
 		},
 		{
 			"not YAML, said by the parser", "version: 1\nrules:\n  - name: r\n   on: [action]\n",
-			`3:3 This is not YAML: did not find expected '-' indicator. It is in the block that begins here: look at its indentation, brackets and quotes.`,
+			`3:3 This is not YAML: did not find expected '-' indicator. It is in the block that begins here: look at its ` +
+				`indentation, brackets and quotes.`,
 		},
 		{"not UTF-8", "version: \xff\n", `1:1 The policy is not UTF-8 text. Save the file as UTF-8.`},
 		{
@@ -98,7 +100,8 @@ func TestAMistakeInTheFormOfAPolicyIsToldWithItsPlace(t *testing.T) {
 		},
 		{
 			"a name with spaces", "version: 1\nrules:\n  - {name: No Root, on: [action], when: true, then: block}\n",
-			`3:12 A rule cannot be called "No Root". A name is 1 to 63 lower-case letters, digits, dots, hyphens and underscores, as in no-root-delete.`,
+			`3:12 A rule cannot be called "No Root". A name is 1 to 63 lower-case letters, digits, dots, hyphens and ` +
+				`underscores, as in no-root-delete.`,
 		},
 		{
 			"the name of the default", "version: 1\nrules:\n  - {name: default, on: [action], when: true, then: block}\n",
@@ -110,7 +113,8 @@ func TestAMistakeInTheFormOfAPolicyIsToldWithItsPlace(t *testing.T) {
 		},
 		{
 			"a name that is a number", "version: 1\nrules:\n  - {name: 7, on: [action], when: true, then: block}\n",
-			`3:12 "name" is a number. A name is 1 to 63 lower-case letters, digits, dots, hyphens and underscores, as in no-root-delete.`,
+			`3:12 "name" is a number. A name is 1 to 63 lower-case letters, digits, dots, hyphens and underscores, as in ` +
+				`no-root-delete.`,
 		},
 		{
 			"on is a word", "version: 1\nrules:\n  - {name: r, on: action, when: true, then: block}\n",
@@ -126,7 +130,7 @@ func TestAMistakeInTheFormOfAPolicyIsToldWithItsPlace(t *testing.T) {
 		},
 		{
 			"on with a point twice", "version: 1\nrules:\n  - {name: r, on: [action, action], when: true, then: block}\n",
-			`3:28 The control point "action" stands there twice. Once is enough.`,
+			`3:28 Duplicate control point "action". Name each once.`,
 		},
 		{"an unknown then", head + "    then: blok\n", `6:11 "then" cannot be "blok". Did you mean "block"?`},
 		{
@@ -147,19 +151,21 @@ func TestAMistakeInTheFormOfAPolicyIsToldWithItsPlace(t *testing.T) {
 		},
 		{
 			"set with block", head + "    then: block\n    set: {a: 1}\n",
-			`7:10 "set" means nothing with then: block. It goes with then: modify, and with then: allow on intent, context, memory, planning, reasoning.`,
+			`7:10 "set" has no effect with then: block. It goes with then: modify, and with then: allow on intent, ` +
+				`context, memory, planning, reasoning.`,
 		},
 		{
 			"set with allow on an action", head + "    then: allow\n    set: {a: 1}\n",
-			`7:10 "set" means nothing with then: allow. It goes with then: modify, and with then: allow on intent, context, memory, planning, reasoning.`,
+			`7:10 "set" has no effect with then: allow. It goes with then: modify, and with then: allow on intent, ` +
+				`context, memory, planning, reasoning.`,
 		},
 		{
 			"retry_after with block", head + "    then: block\n    retry_after: 1m\n",
-			`7:18 "retry_after" means nothing with then: block. It goes with then: defer.`,
+			`7:18 "retry_after" has no effect with then: block. It goes with then: defer.`,
 		},
 		{
 			"gate with defer", head + "    then: defer\n    gate: {quorum: 1}\n",
-			`7:11 "gate" means nothing with then: defer. It goes with then: gate.`,
+			`7:11 "gate" has no effect with then: defer. It goes with then: gate.`,
 		},
 		{
 			"modify without set", head + "    then: modify\n",
@@ -167,7 +173,8 @@ func TestAMistakeInTheFormOfAPolicyIsToldWithItsPlace(t *testing.T) {
 		},
 		{
 			"a set that is a list", head + "    then: modify\n    set: [a]\n",
-			`7:10 "set" should be a mapping with members, and is a list. Write the members to change, as in set: {arguments: {dry_run: true}}.`,
+			`7:10 "set" should be a mapping with members, and is a list. Write the members to change, as in set: ` +
+				`{arguments: {dry_run: true}}.`,
 		},
 		{
 			"a set with a field twice", head + "    then: modify\n    set: {a: {b: 1, b: 2}}\n",
@@ -179,11 +186,13 @@ func TestAMistakeInTheFormOfAPolicyIsToldWithItsPlace(t *testing.T) {
 		},
 		{
 			"modify on a signal", "version: 1\nrules:\n  - {name: r, on: [signal], when: true, then: modify, set: {a: 1}}\n",
-			`3:47 What comes through signal cannot be modified. A rule can modify on action, prompt, tool_call, task, context, planning.`,
+			`3:47 then: modify is not possible on signal. A rule can modify on action, prompt, tool_call, task, context, ` +
+				`planning.`,
 		},
 		{
 			"a retry that is no time", head + "    then: defer\n    retry_after: soon\n",
-			`7:18 "retry_after" cannot be "soon". Write a length of time such as 90s, 30m, 24h or 7d. At least 1s and at most 366d.`,
+			`7:18 "retry_after" cannot be "soon". Write a length of time such as 90s, 30m, 24h or 7d. At least 1s and at ` +
+				`most 366d.`,
 		},
 		{
 			"a retry that is a number", head + "    then: defer\n    retry_after: 30\n",
@@ -191,7 +200,8 @@ func TestAMistakeInTheFormOfAPolicyIsToldWithItsPlace(t *testing.T) {
 		},
 		{
 			"a retry that goes back", head + "    then: defer\n    retry_after: -5m\n",
-			`7:18 "retry_after" cannot be "-5m". Write a length of time such as 90s, 30m, 24h or 7d. At least 1s and at most 366d.`,
+			`7:18 "retry_after" cannot be "-5m". Write a length of time such as 90s, 30m, 24h or 7d. At least 1s and at ` +
+				`most 366d.`,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -206,7 +216,9 @@ func TestAGateThatCouldNotWorkIsRefused(t *testing.T) {
 	for _, c := range []struct{ gate, want string }{
 		{`{}`, ``},
 		{
-			`{expires: 30m, on_expiry: approve, approvers: [admin, ann], quorum: 2, reject_needs: 2, remind_after: 5m, escalation: [{after: 10m, to: [admin]}, {after: 20m, to: [bob]}], even_if_undeclared: true, window: 1h, single_use: true, risk: low}`, ``,
+			`{expires: 30m, on_expiry: approve, approvers: [admin, ann], quorum: 2, reject_needs: 2, remind_after: 5m, ` +
+				`escalation: [{after: 10m, to: [admin]}, {after: 20m, to: [bob]}], even_if_undeclared: true, window: 1h, ` +
+				`single_use: true, risk: low}`, ``,
 		},
 		{`{expire: 30m}`, `3:60 gate has no field "expire". Did you mean "expires"?`},
 		{`[a]`, `3:59 gate should be a mapping, and is a list. Write fields, one a line, as in "name: value".`},
@@ -225,10 +237,11 @@ func TestAGateThatCouldNotWorkIsRefused(t *testing.T) {
 		},
 		{
 			`{approvers: []}`,
-			`3:71 "approvers" is an empty list. Write a list of roles (operator, admin) or names of operators, as in [admin, ann].`,
+			`3:71 "approvers" is an empty list. Write a list of roles (operator, admin) or names of operators, as in ` +
+				`[admin, ann].`,
 		},
 		{`{approvers: [viewer]}`, `3:72 A viewer may look and not decide. Name operator or admin, or an operator.`},
-		{`{approvers: [ann, ann]}`, `3:77 "ann" stands there twice. Once is enough.`},
+		{`{approvers: [ann, ann]}`, `3:77 Duplicate name "ann". Name each once.`},
 		{
 			`{expires: 1h, remind_after: 2h}`,
 			`3:87 The reminder would come when the gate has expired, after 1h. Choose a shorter time.`,
@@ -255,7 +268,7 @@ func TestAGateThatCouldNotWorkIsRefused(t *testing.T) {
 	}
 	source := "version: 1\nrules:\n  - {name: r, on: [action], when: true, then: gate, gate: {even_if_undeclared: true}}\n"
 	want := []string{
-		`3:80 "even_if_undeclared" means nothing here. It is for rules on signal, where agents declare gates. Leave it out.`,
+		`3:80 "even_if_undeclared" has no effect here. It is for rules on signal, where agents declare gates. Leave it out.`,
 	}
 	if diff := cmp.Diff(want, problemsOf(t, source)); diff != "" {
 		t.Error(diff)

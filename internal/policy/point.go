@@ -2,7 +2,7 @@ package policy
 
 import "slices"
 
-// Point is a place where something waits for a verdict.
+// Point is a control point: a place where an agent's request waits for a verdict.
 type Point string
 
 // The control points. Every protocol maps what it sees to one of them.
@@ -30,16 +30,17 @@ var Points = []Point{
 	OnIdle, OnIntent, OnContext, OnMemory, OnPlanning, OnReasoning, OnRateLimit, OnConfirmation, OnQuery,
 }
 
-// modifiable are the points whose payload a rule may change. A signal and a message
-// are kept as they came, since somebody signed them or answers for them; the others
-// have no form of answer for a changed payload.
+// modifiable are the points where a rule may say modify. A signal and a message are kept as
+// they were sent, since somebody signed them or answers for them; the others have no form of
+// answer for a changed payload. A protocol that cannot carry a change out (the proxy, tasks)
+// refuses instead.
 var modifiable = []Point{OnAction, OnPrompt, OnToolCall, OnTask, OnContext, OnPlanning}
 
 // hinting are the points where an allow may carry hints in set.
 var hinting = []Point{OnIntent, OnContext, OnMemory, OnPlanning, OnReasoning}
 
-// defaultAction is what happens at a point that neither a rule nor the policy's
-// defaults speak of. Somebody who asks for a confirmation wants a person's.
+// defaultAction is the verdict at a point for which neither a rule nor the policy's defaults
+// say anything. An agent that asks for a confirmation wants a person's.
 func (p Point) defaultAction() Action {
 	if p == OnConfirmation {
 		return Gate

@@ -18,18 +18,23 @@ const (
 	maxCounts = 100
 )
 
-// Policy is a policy that was read and compiled. It does not change, and is safe for
-// concurrent use.
+// Policy is a policy that was read and compiled. Parse makes it; it never ends, and is
+// replaced as a whole by another one. It does not change, and is safe for concurrent use.
+//
+// What always holds: every control point has a default. Rule names are unique. Rules are
+// tried in the order of the source. The version is the hash of the source, so two policies
+// with the same version decide alike.
 type Policy struct {
 	source   []byte
 	version  string
 	rules    []*rule
-	byPoint  map[Point]*shelf
+	byPoint  map[Point]*pointIndex
 	defaults map[Point]Verdict
 	counts   []Count
 }
 
-// Count is a counter that a policy reads, so that its caller keeps no others.
+// Count is a counter that a policy reads: its name and its window. The caller keeps those
+// that Counts lists and no others.
 type Count struct {
 	What   string
 	Window time.Duration
@@ -41,6 +46,9 @@ type Problem = document.Problem
 // Problems lists what is wrong, from the error of Parse or ParseTests.
 func Problems(err error) []Problem { return document.Problems(err) }
 
+// policyKeys are the keys of a policy. docs/policy.md explains them.
+var policyKeys = []string{"version", "defaults", "rules"}
+
 // reader reads policies and test files.
 type reader struct{ document.Reader }
 
@@ -49,7 +57,7 @@ type reader struct{ document.Reader }
 func Parse(source []byte) (*Policy, error) {
 	r := &reader{}
 	p := &Policy{
-		source: slices.Clone(source), version: Hash(source), byPoint: map[Point]*shelf{},
+		source: slices.Clone(source), version: Hash(source), byPoint: map[Point]*pointIndex{},
 		defaults: map[Point]Verdict{},
 	}
 	lang, err := theLanguage()
@@ -57,7 +65,7 @@ func Parse(source []byte) (*Policy, error) {
 		return nil, err
 	}
 	if doc := r.Read(source, "policy"); doc != nil {
-		if f, ok := r.Mapping(doc, "The policy", "version", "defaults", "rules"); ok {
+		if f, ok := r.Mapping(doc, "The policy", policyKeys...); ok {
 			r.version(doc, f)
 			p.setDefaults(r.defaults(f["defaults"]))
 			for _, rule := range r.rules(f["rules"], lang) {
@@ -75,7 +83,7 @@ func Parse(source []byte) (*Policy, error) {
 	return p, nil
 }
 
-// version checks the one version that there is.
+// version checks that the version of the language is 1, the only one so far.
 func (r *reader) version(doc *yaml.Node, f document.Fields) {
 	n, ok := f["version"]
 	if !ok {
@@ -101,6 +109,7 @@ func (r *reader) defaults(n *yaml.Node) map[Point]Action {
 	return given
 }
 
+// setDefaults makes the verdict of each control point for which no rule matches.
 func (p *Policy) setDefaults(given map[Point]Action) {
 	for _, point := range Points {
 		a, ok := given[point]
@@ -121,12 +130,13 @@ func (p *Policy) setDefaults(given map[Point]Action) {
 	}
 }
 
+// addRule adds a rule at the end, and the counters that it reads.
 func (p *Policy) addRule(r *rule) {
 	r.place = len(p.rules)
 	p.rules = append(p.rules, r)
 	for _, point := range r.points {
 		if p.byPoint[point] == nil {
-			p.byPoint[point] = &shelf{}
+			p.byPoint[point] = &pointIndex{}
 		}
 		p.byPoint[point].add(r)
 	}
@@ -177,7 +187,7 @@ func (p *Policy) Rules() []RuleSummary {
 		}
 		list[i] = RuleSummary{
 			r.name, slices.Clone(r.points), r.text, r.verdict.Action, mode, r.line,
-			r.verdict.Gate.everybody(),
+			r.verdict.Gate.allApprovers(),
 		}
 	}
 	return list

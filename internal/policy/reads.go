@@ -8,9 +8,11 @@ import (
 )
 
 // Reads reports whether the condition of a rule reads a field, such as event.text,
-// agent.labels or recent.cost. It is answered from the syntax tree: a word in a text, in a
-// label or as a part of another name is not a reading. A condition that uses the whole of
-// event, as in [event].exists(e, e.tool == "bash"), reads every field of it.
+// agent.labels or recent.cost. A protocol asks before it decodes what may not be needed. The
+// answer comes from the syntax tree: a word in a text, in a label or as a part of another
+// name does not count. A condition that uses the whole of event, as in
+// [event].exists(e, e.tool == "bash"), reads every field of it. The answer is never a wrong
+// no.
 func (p *Policy) Reads(ruleName, field string) bool {
 	i := slices.IndexFunc(p.rules, func(r *rule) bool { return r.name == ruleName })
 	if i < 0 || p.rules[i].when == nil {
@@ -47,8 +49,9 @@ func readsOf(e ast.Expr) map[string]bool {
 	return reads
 }
 
-// variableOf is the variable that an expression is, "" when it is none. The name of a loop's
-// own variable is taken for one too, which finds too much and never too little.
+// variableOf is the name of the variable that an expression is, "" for any other expression.
+// A loop's own variable of the same name counts too, which finds too much and never too
+// little.
 func variableOf(e ast.Expr) string {
 	if e.Kind() != ast.IdentKind {
 		return ""

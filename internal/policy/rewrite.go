@@ -11,11 +11,11 @@ import (
 )
 
 // rewriter changes a checked expression so that what is absent is empty and never an
-// error. Where data is looked into it puts a function that gives null for what is not
-// there; where a value from data is used it puts a function that gives the empty value
-// of the type that is wanted there. The result is an ordinary CEL program: nothing about
-// its evaluation is special. Types are those the checker found: a value from data is
-// one of type dyn.
+// error. Where an expression looks into data, it puts a function that returns null for what
+// is not there. Where a value from data is used, it puts a function that turns null into the
+// empty value of the type that is expected there. The result is an ordinary CEL program:
+// nothing about its evaluation is special. Types are those the checker found: a value from
+// data is one of type dyn.
 type rewriter struct {
 	ast       *ast.AST
 	make      ast.ExprFactory
@@ -23,6 +23,8 @@ type rewriter struct {
 	functions map[string]*decls.FunctionDecl
 }
 
+// rewrite changes the expression in place. The order matters: a node is rewritten after its
+// operands, so that its type is still the one that the checker found.
 func rewrite(a *ast.AST, functions map[string]*decls.FunctionDecl) {
 	w := &rewriter{ast: a, make: ast.NewExprFactory(), next: ast.MaxID(a), functions: functions}
 	// Children come before their parents, and what is put in is not visited.
@@ -51,7 +53,8 @@ func (w *rewriter) become(e ast.Expr, function string, args ...ast.Expr) {
 	w.ast.SetReference(e.ID(), ast.NewFunctionReference(function))
 }
 
-// want makes the expressions that come from data be of the kind when they are absent.
+// want wraps those of the expressions that come from data, so that they have the empty value
+// of the kind when they are absent.
 func (w *rewriter) want(kind types.Kind, exprs ...ast.Expr) {
 	for _, e := range exprs {
 		if w.isData(e) {
@@ -99,6 +102,8 @@ func (w *rewriter) lookUp(e, container, key ast.Expr) {
 	}
 }
 
+// call rewrites a call or an operator, by what it expects of its operands. A method's target
+// is its first argument here.
 func (w *rewriter) call(e ast.Expr) {
 	c := e.AsCall()
 	args := c.Args()

@@ -12,7 +12,8 @@ import (
 	"signalbox/internal/policy/document"
 )
 
-// rule is a compiled rule: a condition, and the verdict when it holds.
+// rule is a compiled rule: a condition, and the verdict if it holds. The verdict is shared by
+// all decisions of the rule and is never changed.
 type rule struct {
 	name    string
 	points  []Point
@@ -23,6 +24,9 @@ type rule struct {
 	line    int
 	place   int // among the rules of the policy
 }
+
+// ruleKeys are the keys of a rule. docs/policy.md explains them.
+var ruleKeys = []string{"name", "on", "when", "then", "reason", "set", "retry_after", "gate", "mode"}
 
 // The modes of a rule.
 const (
@@ -62,7 +66,7 @@ func (r *reader) rules(n *yaml.Node, lang *language) []*rule {
 
 // rule reads one rule. It is nil when the item is not even a mapping.
 func (r *reader) rule(n *yaml.Node, lang *language) (*rule, document.Fields) {
-	f, ok := r.Mapping(n, "A rule", "name", "on", "when", "then", "reason", "set", "retry_after", "gate", "mode")
+	f, ok := r.Mapping(n, "A rule", ruleKeys...)
 	if !ok {
 		return nil, nil
 	}
@@ -94,6 +98,8 @@ func (r *reader) rule(n *yaml.Node, lang *language) (*rule, document.Fields) {
 	return one, f
 }
 
+// ruleName reads a name that can stand in a URL, a log and a metric. default is taken by what
+// decides when no rule matches.
 func (r *reader) ruleName(n *yaml.Node) string {
 	const form = "A name is 1 to 63 lower-case letters, digits, dots, hyphens and underscores, as in no-root-delete."
 	name := r.Text(n, "name", form)
@@ -117,12 +123,13 @@ func shorten(s string) string {
 	return s
 }
 
+// points reads the control points of a rule.
 func (r *reader) points(n *yaml.Node) []Point {
 	var points []Point
 	for _, item := range r.List(n, "on", "Write a list of control points, as in on: [action, tool_call].") {
 		p := Point(r.OneOf(item, "on", pointNames(Points)...))
 		if p.in(points) {
-			r.Add(document.At(item), "Once is enough.", "The control point %q stands there twice.", p)
+			r.Add(document.At(item), "Name each once.", "Duplicate control point %q.", p)
 			continue
 		}
 		if p != "" {
@@ -147,7 +154,7 @@ func (r *reader) condition(n *yaml.Node, lang *language) (string, *condition) {
 	if n.Tag == "!!bool" {
 		text = strings.ToLower(text)
 	}
-	r.swallowed(n, text, lang)
+	r.checkComment(n, text, lang)
 	compiled, issues := lang.compile(text)
 	for _, i := range issues {
 		r.Add(r.Inside(n, i.offset), i.hint, "%s", i.message)
@@ -155,9 +162,10 @@ func (r *reader) condition(n *yaml.Node, lang *language) (string, *condition) {
 	return text, compiled
 }
 
-// swallowed refuses a comment that goes further than it seems to. YAML makes one line of
-// several unless they stand after a |, and the rest of the condition would be comment.
-func (r *reader) swallowed(n *yaml.Node, text string, lang *language) {
+// checkComment refuses a comment that covers more than it seems to. YAML joins the lines of a
+// condition unless they follow a |, so that everything after // would be comment: a rule that
+// looks as if it had two conditions would have one.
+func (r *reader) checkComment(n *yaml.Node, text string, lang *language) {
 	if len(text) > maxExpression || r.Inside(n, 0).Line == r.Inside(n, utf8.RuneCountInString(text)).Line {
 		return // too long to be taken, or on one line
 	}
@@ -171,7 +179,7 @@ func (r *reader) swallowed(n *yaml.Node, text string, lang *language) {
 		begin := utf8.RuneCountInString(before)
 		if from := r.Inside(n, begin); from.Line != r.Inside(n, begin+utf8.RuneCountInString(comment)).Line {
 			r.Add(from, "Write when: | and the condition below it, which keeps the lines apart.",
-				"This comment swallows what stands on the lines after it.")
+				"This comment also covers the lines after it.")
 			return
 		}
 	}
@@ -190,7 +198,7 @@ func (r *reader) verdict(one *rule, f document.Fields) Verdict {
 	if v.Action = Action(r.OneOf(then, "then", actions...)); v.Action == "" {
 		return v
 	}
-	r.fits(one, v.Action, f)
+	r.checkFields(one, v.Action, f)
 	switch v.Action {
 	case Modify, Allow:
 		if set := f["set"]; set != nil {
@@ -211,7 +219,7 @@ func (r *reader) verdict(one *rule, f document.Fields) Verdict {
 	return v
 }
 
-// ordinaryReason is for rules that give none.
+// ordinaryReason is the reason of a rule that has none.
 func ordinaryReason(a Action, name string) string {
 	switch a {
 	case Block:
@@ -227,12 +235,12 @@ func ordinaryReason(a Action, name string) string {
 	return ""
 }
 
-// fits refuses fields that mean nothing with this then, and a modify where nothing can
-// be changed.
-func (r *reader) fits(one *rule, a Action, f document.Fields) {
+// checkFields refuses fields that have no effect with this action, and a modify at a point where
+// nothing can be changed.
+func (r *reader) checkFields(one *rule, a Action, f document.Fields) {
 	only := func(field string, fitting bool, hint string) {
 		if n := f[field]; n != nil && !fitting {
-			r.Add(document.At(n), hint, "%q means nothing with then: %s.", field, a)
+			r.Add(document.At(n), hint, "%q has no effect with then: %s.", field, a)
 		}
 	}
 	hints := a == Allow && len(one.points) > 0 && !slices.ContainsFunc(one.points, func(p Point) bool {
@@ -252,11 +260,12 @@ func (r *reader) fits(one *rule, a Action, f document.Fields) {
 	for _, p := range one.points {
 		if !p.in(modifiable) {
 			r.Add(document.At(f["then"]), "A rule can modify on "+strings.Join(pointNames(modifiable), ", ")+".",
-				"What comes through %s cannot be modified.", p)
+				"then: modify is not possible on %s.", p)
 		}
 	}
 }
 
+// set reads the merge patch of a rule. Null is meaningful in it: it removes a member.
 func (r *reader) set(n *yaml.Node) map[string]any {
 	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
 		r.Add(document.At(n), "Write the members to change, as in set: {arguments: {dry_run: true}}.",

@@ -19,13 +19,15 @@ var (
 	anyMap     = cel.MapType(cel.StringType, cel.DynType)
 )
 
-// field is one field of event or agent. It is given as a CEL value where that spares
-// a conversion, and else as a Go value that CEL knows.
+// field is one field of event or agent: its type, and how its value is read. The value is a
+// CEL value where that saves a conversion, and otherwise a Go value that CEL knows.
 type field[T any] struct {
 	typ *cel.Type
 	get func(*T) any
 }
 
+// eventFields are what rules see of an event. A field that reads data calls Complete first,
+// so that data is decoded when the first rule looks at it, and never if none does.
 var eventFields = map[string]field[Event]{
 	"point":           {cel.StringType, func(e *Event) any { return types.String(e.Point) }},
 	"protocol":        {cel.StringType, func(e *Event) any { return types.String(e.Protocol) }},
@@ -70,6 +72,7 @@ var eventFields = map[string]field[Event]{
 	"external":        {cel.BoolType, func(e *Event) any { return types.Bool(e.External) }},
 }
 
+// agentFields are what rules see of the agent.
 var agentFields = map[string]field[Agent]{
 	"name":      {cel.StringType, func(a *Agent) any { return types.String(a.Name) }},
 	"address":   {cel.StringType, func(a *Agent) any { return types.String(a.Address) }},
@@ -79,7 +82,8 @@ var agentFields = map[string]field[Agent]{
 	"suspended": {cel.BoolType, func(a *Agent) any { return types.Bool(a.Suspended) }},
 }
 
-// counters are the functions of recent. Numbers of things are whole, money is not.
+// counters are the functions of recent. Counts are whole numbers, money is not. rulebook
+// counts under these names, which are stored with decisions.
 var counters = map[string]*cel.Type{
 	"actions":    cel.IntType,
 	"prompts":    cel.IntType,
@@ -119,6 +123,8 @@ func (p provider) FindStructFieldNames(name string) ([]string, bool) {
 	return p.Provider.FindStructFieldNames(name)
 }
 
+// FindStructFieldType is where a misspelt field is found: the checker asks for every field that
+// an expression selects.
 func (p provider) FindStructFieldType(name, fieldName string) (*types.FieldType, bool) {
 	switch name {
 	case eventType.TypeName():
@@ -131,6 +137,7 @@ func (p provider) FindStructFieldType(name, fieldName string) (*types.FieldType,
 	return p.Provider.FindStructFieldType(name, fieldName)
 }
 
+// fieldType tells CEL how to read a field and whether has() is true for it.
 func fieldType[T any](fields map[string]field[T], name string) (*types.FieldType, bool) {
 	f, ok := fields[name]
 	if !ok {

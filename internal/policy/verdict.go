@@ -14,6 +14,7 @@ const (
 	Gate   Action = "gate"   // ask a person, as Verdict.Gate says
 )
 
+// actions are the values of then, in the order in which messages list them.
 var actions = []string{string(Allow), string(Block), string(Modify), string(Defer), string(Gate)}
 
 // DefaultRule is the name of what decides when no rule matches.
@@ -22,8 +23,11 @@ const DefaultRule = "default"
 // defaultRetryAfter is how long a defer waits that does not say.
 const defaultRetryAfter = 30 * time.Second
 
-// Verdict is the answer of a policy. Its maps and slices belong to the policy and
-// must not be changed.
+// Verdict is the answer of a policy to one Input. Decide makes it, a protocol acts on it, and
+// rulebook records it. Its maps and slices belong to the policy and must not be changed.
+//
+// What always holds: Rule is never empty. Reason is not empty unless Action is Allow. Gate is
+// set if and only if Action is Gate. If Failed is set, Action is Block.
 type Verdict struct {
 	Action     Action
 	Rule       string         // the rule that decided, or "default"
@@ -47,7 +51,9 @@ type Shadow struct {
 	Failed bool   `json:"failed,omitempty"`
 }
 
-// GateSpec says how a person is asked, with every default filled in.
+// GateSpec says how a person is asked, with every default filled in. gate.RulesOf turns it
+// into the rules of a gate; Window and SingleUse are for the protocol, which knows what an
+// approval can be used for again.
 type GateSpec struct {
 	Expires          time.Duration    // zero: it waits for as long as it takes
 	OnExpiry         string           // ExpiryReject or ExpiryApprove

@@ -36,6 +36,7 @@ func typeWords(t *types.Type) string {
 	return t.String()
 }
 
+// costWords writes a cost; an estimate that overflowed is no number to show.
 func costWords(units uint64) string {
 	if units > 1e15 {
 		return "without bound"

@@ -1,7 +1,7 @@
-// Package protocol says what a protocol is to the rest of the program: a value with a name,
+// Package protocol defines what a protocol is to the rest of the program: a value with a name,
 // tables, readers, counters, timers, routes and something that runs. The server has one list
-// of them; the dashboard, the filters, the counters and the rules about imports read that list
-// and know no protocol by name.
+// of them. The dashboard, the filters, the counters and the import test read that list and
+// know no protocol by name.
 //
 // It owns the type and what every protocol is built on. It must not know any protocol.
 package protocol
@@ -50,8 +50,8 @@ func (c Core) Derive(purpose string) []byte {
 }
 
 // Protocol is one of the languages that agents speak. Its package makes it with the function
-// Protocol; the server opens it once, over the core. What stands before Open holds without a
-// server, so commands that work on a database alone read it too.
+// Protocol; the server opens it once, over the core. The fields before Open need no server, so
+// commands that work on a database alone, such as a rebuild, use them too.
 type Protocol struct {
 	Name  string // the value of event.protocol in rules, and of gate.Origin.Protocol
 	Label string // for people, as a heading or in a filter

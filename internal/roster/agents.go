@@ -14,7 +14,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// NewAgent is what an agent is made from.
+// NewAgent is the request to add an agent.
 type NewAgent struct {
 	Name      string            `json:"name"`
 	Workspace string            `json:"workspace,omitempty"`
@@ -26,6 +26,7 @@ type NewAgent struct {
 	address string // when it is not made from name and workspace
 }
 
+// check fills in the defaults and checks everything that needs no table.
 func (n *NewAgent) check() error {
 	if n.Trust == "" {
 		n.Trust = "standard"
@@ -42,6 +43,7 @@ func (n *NewAgent) check() error {
 	return oneOf("trust", n.Trust, TrustLevels)
 }
 
+// checkLabels bounds labels: rules read them with every decision.
 func checkLabels(labels map[string]string) error {
 	if len(labels) > 64 {
 		return fault.New(fault.InvalidPayload, "There are %d labels; the most is 64.", len(labels)).About("labels")
@@ -55,7 +57,8 @@ func checkLabels(labels map[string]string) error {
 	return nil
 }
 
-// AddAgent adds an agent with one key of each kind, to the workspace that WorkspaceOf says.
+// AddAgent adds an agent with one key of each kind, to the workspace that WorkspaceOf
+// returns. Ids and secrets are drawn before the transaction, which may run twice.
 func (r *Roster) AddAgent(ctx context.Context, by Identity, n NewAgent) (Agent, []Issued, error) {
 	var err error
 	if n.Workspace, err = WorkspaceOf(ctx, n.Workspace); err != nil {
@@ -93,7 +96,8 @@ func (r *Roster) AddAgent(ctx context.Context, by Identity, n NewAgent) (Agent, 
 	return a, keys, err
 }
 
-// admit checks what only the tables know.
+// admit checks what only the tables know: that the workspace and the owner exist, that name
+// and address are free. It returns the body of agent.added.
 func (r *Roster) admit(tx *ledger.Tx, n NewAgent) (body agentAdded, err error) {
 	if err := RequireWorkspace(tx, n.Workspace); err != nil {
 		return body, err
@@ -126,7 +130,7 @@ func (r *Roster) admit(tx *ledger.Tx, n NewAgent) (body agentAdded, err error) {
 	return body, err
 }
 
-// RequireWorkspace is an error when there is no such workspace.
+// RequireWorkspace is an error if the workspace does not exist.
 func RequireWorkspace(tx *ledger.Tx, workspace string) error {
 	ok, err := exists(tx, "SELECT 1 FROM workspace WHERE name = $1", workspace)
 	if err == nil && !ok {
@@ -136,6 +140,7 @@ func RequireWorkspace(tx *ledger.Tx, workspace string) error {
 	return err
 }
 
+// exists reports whether a query has a row.
 func exists(tx *ledger.Tx, query string, args ...any) (bool, error) {
 	var one int
 	err := tx.QueryRow(query, args, &one)
@@ -154,8 +159,8 @@ type AgentChange struct {
 	Suspended *bool              `json:"suspended,omitempty"`
 }
 
-// ChangeAgent changes an agent. One that is suspended is still recognised by its keys;
-// policy blocks what it does.
+// ChangeAgent changes an agent. A suspended agent still authenticates; the policy blocks
+// what it does, so that it is told why.
 func (r *Roster) ChangeAgent(ctx context.Context, by Identity, workspace, name string, c AgentChange) (Agent, error) {
 	change, err := c.parse()
 	if err != nil {
@@ -173,7 +178,7 @@ func (r *Roster) ChangeAgent(ctx context.Context, by Identity, workspace, name s
 	return a, err
 }
 
-// parsedChange is a change whose values are right.
+// parsedChange is a change whose values were checked.
 type parsedChange struct {
 	AgentChange
 	limits    bool // says something about the rate limit
@@ -181,6 +186,7 @@ type parsedChange struct {
 	public    ed25519.PublicKey
 }
 
+// parse checks the values of a change before the transaction.
 func (c AgentChange) parse() (p parsedChange, err error) {
 	p.AgentChange = c
 	if c.Trust != nil {
@@ -204,6 +210,8 @@ func (c AgentChange) parse() (p parsedChange, err error) {
 	return p, err
 }
 
+// append appends the entries of the change: one each for the settings, the suspension and the
+// public key, and none for what stays as it is.
 func (c parsedChange) append(tx *ledger.Tx, by Identity, a Agent) {
 	if c.Trust != nil || c.Labels != nil || c.limits {
 		body := agentChanged{a.Trust, a.Labels, a.RateLimit}
@@ -252,8 +260,9 @@ func (r *Roster) RemoveAgent(ctx context.Context, by Identity, workspace, name s
 	})
 }
 
-// Remove removes an agent in the caller's transaction, which is one of Roster.Write. Its
-// address is given to nobody for a while, if hold is not 0.
+// Remove removes an agent in the caller's transaction, which must be one of Roster.Write so
+// that cached keys are forgotten. If hold is not 0, its address is given to nobody else for
+// that time: mail for the old agent must not reach a new one.
 func Remove(tx *ledger.Tx, actor, workspace, agentID string, hold time.Duration) {
 	body := agentRemoved{}
 	if hold > 0 {
@@ -279,11 +288,13 @@ func (r *Roster) Suspend(ctx context.Context, by Identity, workspace, name, reas
 	return a, err
 }
 
+// suspend appends the entry, also for an agent that is suspended already: the reason or the end
+// may differ.
 func suspend(tx *ledger.Tx, actor string, a Agent, body agentSuspended) {
 	tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "agent.suspended", Actor: actor, Subject: a.ID, Body: body})
 }
 
-// onAgent finds the agent inside the transaction, so that what is decided about it
+// onAgent finds the agent inside the transaction, so that what was checked about it still
 // holds when it is written.
 func (r *Roster) onAgent(ctx context.Context, workspace, name string, fn func(*ledger.Tx, Agent) error) error {
 	return r.Write(ctx, func(tx *ledger.Tx) error {

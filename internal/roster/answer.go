@@ -7,14 +7,14 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Answer is a handler that answers with what call returns for who is asking.
+// Answer is a handler that answers with what call returns for the authenticated caller.
 func Answer[T any](call func(ctx context.Context, who Identity) (T, error)) wire.Handler {
 	return wire.Answer(http.StatusOK, func(r *http.Request) (T, error) {
 		return call(r.Context(), From(r.Context()))
 	})
 }
 
-// AnswerAbout is Answer for a call about what the path names.
+// AnswerAbout is Answer for a call about what the parameter {name} of the path names.
 func AnswerAbout[T any](name string,
 	call func(ctx context.Context, who Identity, named string) (T, error),
 ) wire.Handler {
@@ -23,7 +23,8 @@ func AnswerAbout[T any](name string,
 	})
 }
 
-// AnswerBody is Answer for a call that reads its body, of at most so many bytes, itself.
+// AnswerBody is Answer for a call that decodes its body, of at most so many bytes, itself: a
+// protocol with an error form of its own, or one that keeps the bytes.
 func AnswerBody[T any](status int, most int64,
 	call func(ctx context.Context, who Identity, body []byte) (T, error),
 ) wire.Handler {

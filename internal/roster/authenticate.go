@@ -9,8 +9,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Authenticate finds out who holds the key. An agent has been seen by that, and may be
-// suspended: policy blocks what it does, and it hears why.
+// Authenticate returns the identity that holds the key, or unauthenticated. It is called for
+// every request, so keys are cached. An agent counts as seen by it. A suspended agent is
+// returned as such: the policy blocks what it does, so that it is told why.
 func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, error) {
 	hash := hashSecret(secret)
 	h, found, round := r.cache.find(hash)
@@ -31,13 +32,13 @@ func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, err
 			fault.New(fault.Unauthenticated, "This key was rotated, and its grace period is over. Use the key that replaced it.")
 	}
 	if h.who.Kind == HolderAgent {
-		r.presence.see(h.who.ID, now)
+		r.presence.noteSeen(h.who.ID, now)
 	}
-	return h.at(now), nil
+	return h.identityAt(now), nil
 }
 
-// Named is the identity of an agent that is known by where it calls from, such as this
-// machine's own socket, and shows no key.
+// Named is the identity of an agent that is known by where it calls from, such as the Unix
+// socket of this machine, and sends no key. The caller has to be sure of that.
 func (r *Roster) Named(ctx context.Context, workspace, name string) (Identity, error) {
 	known := []byte("agent:" + workspace + "/" + name)
 	h, found, round := r.cache.find(known)
@@ -52,10 +53,12 @@ func (r *Roster) Named(ctx context.Context, workspace, name string) (Identity, e
 		}
 		r.cache.put(known, h, round)
 	}
-	r.presence.see(h.who.ID, r.now().UnixMicro())
+	r.presence.noteSeen(h.who.ID, r.now().UnixMicro())
 	return h.who, nil
 }
 
+// newKeyCommand is the command that makes a new key, by kind of holder, for the error about a
+// revoked one.
 var newKeyCommand = map[HolderKind]string{
 	HolderAgent: "keys issue", HolderOperator: "operators token",
 	HolderOwner: "owners key",
@@ -63,16 +66,18 @@ var newKeyCommand = map[HolderKind]string{
 
 // withHolder joins a key with the one of three who holds it.
 const withHolder = `
-FROM access_key k LEFT JOIN agent a ON a.id = k.holder LEFT JOIN operator o ON o.id = k.holder LEFT JOIN owner w ON w.id = k.holder `
+FROM access_key k LEFT JOIN agent a ON a.id = k.holder LEFT JOIN operator o ON o.id = k.holder
+LEFT JOIN owner w ON w.id = k.holder `
 
-// holder reads a key and whom it stands for.
+// holder reads a key and its holder, an agent, an operator or an owner, in one query.
 func (r *Roster) holder(ctx context.Context, hash []byte) (h holding, err error) {
 	var kind KeyKind
 	var labels []byte
 	who := &h.who
 	err = r.db.Read.QueryRowContext(ctx, `SELECT k.id, k.kind, k.holder, k.rate_limit, k.expires_at, k.revoked_at,
 COALESCE(a.name, o.name, w.name, ''), COALESCE(a.workspace, o.workspace, w.workspace, ''), COALESCE(o.role, ''),
-COALESCE(a.address, ''), COALESCE(a.trust, ''), a.labels, COALESCE(a.suspended, $2), COALESCE(a.suspended_until, 0), a.rate_limit, p.key`+withHolder+`
+COALESCE(a.address, ''), COALESCE(a.trust, ''), a.labels, COALESCE(a.suspended, $2),
+COALESCE(a.suspended_until, 0), a.rate_limit, p.key`+withHolder+`
 LEFT JOIN agent_public_key p ON p.agent = k.holder AND p.retired_at = 0 WHERE k.hash = $1`, hash, false).
 		Scan(&who.KeyID, &kind, &who.ID, &who.KeyLimit, &h.expires, &h.revoked, &who.Name, &who.Workspace, &who.Role,
 			&who.Address, &who.Trust, &labels, &who.Suspended, &h.suspendedUntil, &who.RateLimit, (*[]byte)(&who.PublicKey))
@@ -82,7 +87,7 @@ LEFT JOIN agent_public_key p ON p.agent = k.holder AND p.retired_at = 0 WHERE k.
 	if err != nil {
 		return h, err
 	}
-	if who.Name == "" { // nobody holds it; an identity of no workspace would be one of all
+	if who.Name == "" { // an orphaned key; an identity without a workspace would see all of them
 		return h, unknownKey()
 	}
 	who.Kind = kind.holder()
@@ -92,7 +97,8 @@ LEFT JOIN agent_public_key p ON p.agent = k.holder AND p.retired_at = 0 WHERE k.
 	return h, err
 }
 
-// Find finds an agent by its address, in lower case, as if it had called.
+// Find finds the identity of an agent by its address, which is in lower case. It does not
+// count as seen by that.
 func (r *Roster) Find(ctx context.Context, address string) (Identity, error) {
 	name := []byte("address:" + address)
 	h, found, round := r.cache.find(name)
@@ -101,7 +107,8 @@ func (r *Roster) Find(ctx context.Context, address string) (Identity, error) {
 		var labels []byte
 		err := r.db.QueryRow(ctx,
 			`SELECT a.id, a.name, a.workspace, a.address, a.trust, a.labels, a.suspended, a.suspended_until, a.rate_limit, p.key
-FROM agent a LEFT JOIN agent_public_key p ON p.agent = a.id AND p.retired_at = 0 WHERE a.address = $1 AND a.address <> ''`, []any{address},
+FROM agent a LEFT JOIN agent_public_key p ON p.agent = a.id AND p.retired_at = 0
+WHERE a.address = $1 AND a.address <> ''`, []any{address},
 			&who.ID, &who.Name, &who.Workspace, &who.Address, &who.Trust, &labels, &who.Suspended, &h.suspendedUntil,
 			&who.RateLimit, (*[]byte)(&who.PublicKey))
 		if errors.Is(err, sql.ErrNoRows) {
@@ -116,9 +123,10 @@ FROM agent a LEFT JOIN agent_public_key p ON p.agent = a.id AND p.retired_at = 0
 		who.Kind = HolderAgent
 		r.cache.put(name, h, round)
 	}
-	return h.at(r.now().UnixMicro()), nil
+	return h.identityAt(r.now().UnixMicro()), nil
 }
 
+// unknownKey is one error for keys that never existed and keys of removed holders.
 func unknownKey() error {
 	return fault.New(fault.Unauthenticated,
 		"This key is not known here. Check that it was copied whole, and that it belongs to this server.")

@@ -7,11 +7,13 @@ import (
 	"sync"
 )
 
-// maxCached bounds the memory of the cache; a full one starts anew.
+// maxCached bounds the memory of the cache; a full one is emptied.
 const maxCached = 20_000
 
-// cache remembers whom keys stand for. It is only used while Run follows the
-// ledger, and is emptied by every entry about holders or keys, whichever node made it.
+// cache remembers which identity a key belongs to. It is only used while Run follows the
+// ledger, and is emptied by every entry about holders or keys, whichever node made it. It is
+// emptied as a whole: such entries are rare, and deciding which keys they concern could be
+// wrong.
 type cache struct {
 	mu     sync.RWMutex
 	live   bool
@@ -19,23 +21,26 @@ type cache struct {
 	byHash map[string]holding
 }
 
-// holding is a key as it was read; whether it is valid depends on the time.
+// holding is a key as it was read. Times are kept beside the identity, in microseconds and 0
+// for never, since whether they are over depends on the moment of each call.
 type holding struct {
 	who              Identity
 	expires, revoked int64
 	suspendedUntil   int64
 }
 
-// at is who it is at a moment, in microseconds: a suspension may be over.
-func (h holding) at(now int64) Identity {
+// identityAt is the identity at a moment, in microseconds: a suspension may be over.
+func (h holding) identityAt(now int64) Identity {
 	h.who.Suspended = suspendedAt(h.who.Suspended, h.suspendedUntil, now)
 	return h.who
 }
 
+// suspendedAt reports whether a suspension, which may have an end, still holds.
 func suspendedAt(suspended bool, until, now int64) bool {
 	return suspended && (until == 0 || now < until)
 }
 
+// find looks a key up. round is for put, and has to be taken before the tables are read.
 func (c *cache) find(hash []byte) (h holding, found bool, round int) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -45,8 +50,8 @@ func (c *cache) find(hash []byte) (h holding, found bool, round int) {
 	return h, found, c.round
 }
 
-// put remembers what was read since the round began; what was read before the cache
-// was emptied may be old.
+// put remembers what was read, unless the cache was emptied since the round of find: then what
+// was read may be older than the entry that emptied it.
 func (c *cache) put(hash []byte, h holding, round int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,21 +71,22 @@ func (c *cache) forget() {
 	c.round, c.byHash = c.round+1, map[string]holding{}
 }
 
-// Forget makes the next look-up read the tables: for who has seen an entry before the
-// cache has.
+// Forget makes the next look-up read the tables. It is for callers that know of an entry that
+// the cache may not have followed yet.
 func (r *Roster) Forget() { r.cache.forget() }
 
+// empty empties the cache and turns it on or off.
 func (c *cache) empty(live bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.live, c.round, c.byHash = live, c.round+1, map[string]holding{}
 }
 
-// about are the nouns of the entries that can change who a key stands for.
-var about = []string{"agent", "operator", "owner", "key", "public_key", "state"}
+// identityNouns are the nouns of the entries that can change who a key stands for.
+var identityNouns = []string{"agent", "operator", "owner", "key", "public_key", "state"}
 
-// Run keeps the cache true by following the ledger, and saves who was seen, until ctx
-// ends.
+// Run keeps the cache current by following the ledger, and saves presence, until ctx ends. The
+// cache is live only inside of it: without Run every call reads the tables.
 func (r *Roster) Run(ctx context.Context) error {
 	var saving sync.WaitGroup
 	saving.Go(func() { r.keepPresence(ctx) })
@@ -91,7 +97,7 @@ func (r *Roster) Run(ctx context.Context) error {
 		return nil
 	}
 	for e := range r.ledger.FollowNow(ctx, caching) {
-		if noun, _, _ := strings.Cut(e.Kind, "."); slices.Contains(about, noun) {
+		if noun, _, _ := strings.Cut(e.Kind, "."); slices.Contains(identityNouns, noun) {
 			r.cache.forget()
 		}
 	}

@@ -29,7 +29,7 @@ var contactForms = map[string]struct {
 // ContactChannels are the channels that contacts belong to.
 func ContactChannels() []string { return slices.Sorted(maps.Keys(contactForms)) }
 
-// checkContact returns the contact as it is kept, "" for one that is taken away.
+// checkContact returns the contact as it is stored, "" for one that is to be removed.
 func checkContact(channel, contact string) (string, error) {
 	if err := oneOf("contacts", channel, ContactChannels()); err != nil {
 		return "", err
@@ -51,7 +51,7 @@ func checkContact(channel, contact string) (string, error) {
 	return contact, nil
 }
 
-// ChangeOperator changes by what channels know an operator.
+// ChangeOperator changes the contacts of an operator. Nothing is appended if nothing differs.
 func (r *Roster) ChangeOperator(ctx context.Context, by Identity, name string, change OperatorChange) (Person, error) {
 	wanted := map[string]string{}
 	for channel, contact := range change.Contacts {
@@ -92,8 +92,8 @@ func (r *Roster) ChangeOperator(ctx context.Context, by Identity, name string, c
 	return p, err
 }
 
-// checkFree refuses a contact that is another operator's: a press of a button would be
-// the vote of either.
+// checkFree refuses a contact that belongs to another operator: a press of a button could
+// not be attributed to one of them.
 func checkFree(tx *ledger.Tx, by Identity, p Person, channel, contact string) error {
 	var holder, workspace string
 	err := tx.QueryRow("SELECT o.name, o.workspace FROM operator_contact c JOIN operator o ON o.id = c.operator WHERE "+
@@ -113,8 +113,10 @@ func checkFree(tx *ledger.Tx, by Identity, p Person, channel, contact string) er
 		holder).About("contacts")
 }
 
+// selectPerson reads operators without their contacts.
 const selectPerson = "SELECT id, name, role, workspace, added_at FROM operator"
 
+// scanPerson reads a row of selectPerson; contacts are added apart.
 func scanPerson(scan func(...any) error) (Person, error) {
 	p := Person{Contacts: map[string]string{}}
 	var at int64
@@ -143,8 +145,8 @@ func addContacts(query store.Query, people []Person) error {
 	return nil
 }
 
-// ByContact finds the operator whom a channel knows by the contact. The channel must
-// have made sure who it is.
+// ByContact finds the operator with the contact. The channel must have authenticated the
+// person who uses it.
 func (r *Roster) ByContact(ctx context.Context, channel, contact string) (Identity, error) {
 	who := Identity{Kind: HolderOperator}
 	err := r.db.Read.QueryRowContext(ctx,

@@ -12,8 +12,8 @@ import (
 	"signalbox/internal/store"
 )
 
-// Enrolment is an agent that registers itself, through a protocol that has made sure
-// that it may.
+// Enrolment is an agent that registers itself, through a protocol that has checked that it
+// may.
 type Enrolment struct {
 	ID            string // from NewAgentID
 	Name          string // unique in its workspace; the protocol has checked its form
@@ -30,7 +30,8 @@ func NewAgentID() string { return id.New("agent") }
 // NewKey draws a key of the kind, for an agent that is enrolled or proves itself.
 func NewKey(kind KeyKind) Issued { return prepare(kind) }
 
-// Enrol adds an agent with one key, in the caller's transaction, which is one of Write.
+// Enrol adds an agent with one key, in the caller's transaction, which must be one of
+// Roster.Write. Its trust is standard: only an operator raises it.
 func (r *Roster) Enrol(tx *ledger.Tx, actor Identity, n Enrolment, key *Issued) (Agent, error) {
 	if n.MakeWorkspace {
 		if err := ensureWorkspace(tx, actor, n.Workspace); err != nil {
@@ -55,6 +56,8 @@ func (r *Roster) Enrol(tx *ledger.Tx, actor Identity, n Enrolment, key *Issued) 
 	return r.agent(tx.Query, n.Workspace, a.ID)
 }
 
+// ensureWorkspace adds a workspace unless it exists, for protocols that let agents bring their
+// own tenant.
 func ensureWorkspace(tx *ledger.Tx, actor Identity, name string) error {
 	if err := checkName(name); err != nil {
 		return fault.From(err).About("tenant")
@@ -72,8 +75,8 @@ func (r *Roster) Reissue(tx *ledger.Tx, actor Identity, a Agent, key *Issued) {
 	key.Key.Agent, key.Key.Workspace = a.Name, a.Workspace
 }
 
-// Prove notes the time of a proof by which an agent showed that it is who it is. A proof
-// is good once: a time that is not after the last one is refused.
+// Prove records the time in a proof by which an agent has shown that it holds its private
+// key. A proof can be used once: a time that is not later than the last one is refused.
 func (r *Roster) Prove(tx *ledger.Tx, actor Identity, a Agent, at int64) error {
 	var last int64
 	if err := tx.QueryRow("SELECT proved_at FROM agent WHERE id = $1", []any{a.ID}, &last); err != nil {
@@ -108,8 +111,9 @@ func (r *Roster) OwnedBy(ctx context.Context, ownerID string) ([]Agent, error) {
 	return r.agents(r.db.Reading(ctx), "a.owner = $1 ORDER BY a.name LIMIT 1000", ownerID)
 }
 
-// NamedBefore lists the addresses of agents whose names are the given one and a dot and
-// more: those that are registered below a scope.
+// NamedBefore lists the addresses of up to two agents whose names begin with the given one
+// and a dot: those that are registered below a scope. Two are enough to tell whether a short
+// name is unique.
 func (r *Roster) NamedBefore(ctx context.Context, workspace, name string) ([]string, error) {
 	return store.All(r.db.Reading(ctx), store.Text,
 		"SELECT address FROM agent WHERE workspace = $1 AND name > $2 AND name < $3 ORDER BY name LIMIT 2", workspace,

@@ -9,6 +9,7 @@ import (
 	"signalbox/internal/wire"
 )
 
+// maxBody bounds the bodies of the operators' API; none of them is large.
 const maxBody = 1 << 20
 
 // The answers of the operators' API.
@@ -120,7 +121,7 @@ func (r *Roster) Routes() []wire.Route {
 		},
 		{
 			Method: "PATCH", Path: "/ops/operators/{name}",
-			Summary: "Set by what Slack, Telegram and e-mail know an operator; \"\" takes a contact away", Auth: wire.Admin,
+			Summary: "Set an operator's contacts for Slack, Telegram and e-mail; \"\" removes one", Auth: wire.Admin,
 			Request: OperatorChange{}, Answer: Person{}, Handle: wire.Take(http.StatusOK, maxBody, r.patchOperator),
 		},
 		{
@@ -136,7 +137,7 @@ func (r *Roster) Routes() []wire.Route {
 }
 
 // WorkspaceOf is the workspace that a call is about: the one it names, the one it is
-// confined to, or the first one. Another than its own is not there for it.
+// confined to, or the default one. For a caller that is confined, any other does not exist.
 func WorkspaceOf(ctx context.Context, named string) (string, error) {
 	scope := wire.Scope(ctx)
 	workspace := cmp.Or(named, scope, DefaultWorkspace)
@@ -168,6 +169,7 @@ func (r *Roster) PathAgent(req *http.Request) (Agent, error) {
 	return r.SeenAgent(req.Context(), req.URL.Query().Get("workspace"), req.PathValue("name"))
 }
 
+// Handlers only translate: what a caller may see and do is decided by the methods they call.
 func (r *Roster) getAgents(req *http.Request) (AgentPage, error) {
 	limit, err := wire.Limit(req)
 	if err != nil {
@@ -176,6 +178,8 @@ func (r *Roster) getAgents(req *http.Request) (AgentPage, error) {
 	return r.ListAgents(req.Context(), req.URL.Query().Get("workspace"), req.URL.Query().Get("cursor"), limit)
 }
 
+// postAgent is the one answer that holds the secrets of an agent's keys; they are stored
+// nowhere.
 func (r *Roster) postAgent(req *http.Request, n NewAgent) (AddedAgent, error) {
 	a, issued, err := r.AddAgent(req.Context(), From(req.Context()), n)
 	keys := map[KeyKind]string{}

@@ -19,7 +19,7 @@ type (
 		Workspace string `json:"workspace,omitempty"`
 	}
 	// OperatorChange is what to change about an operator. A contact that is "" is
-	// taken away, one that is not named stays.
+	// removed, one that is not named stays.
 	OperatorChange struct {
 		Contacts map[string]string `json:"contacts"`
 	}

@@ -16,7 +16,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Invite lets agents register in a workspace, a number of times. Its code is shown once.
+// Invite lets agents register in a workspace, a limited number of times. An operator makes
+// it; it ends when its uses are taken, at its time, or by an operator. Its code is shown once
+// and stored as its SHA-256.
 type Invite struct {
 	ID        string     `json:"id"`
 	Workspace string     `json:"workspace"`
@@ -47,6 +49,7 @@ type (
 // maxUses is how often one invite can be used at the most.
 const maxUses = 10_000
 
+// inviteMade is the body of invite.made. The code itself is not in the ledger.
 type inviteMade struct {
 	Hash      string `json:"sha256"`
 	Uses      int64  `json:"uses"`
@@ -63,6 +66,8 @@ func applyInviteMade(tx *store.Tx, e *ledger.Entry, b *inviteMade) error {
 	return nil
 }
 
+// applyInviteUsed counts down. UseInvite has checked in the same transaction that a use was
+// left.
 func applyInviteUsed(tx *store.Tx, e *ledger.Entry) error {
 	tx.Exec("UPDATE invite SET uses_left = uses_left - 1 WHERE id = $1", e.Subject)
 	return nil
@@ -110,8 +115,8 @@ func (r *Roster) MakeInvite(ctx context.Context, by Identity, n NewInvite) (Made
 	return made, err
 }
 
-// UseInvite uses an invite up by one in the caller's transaction, and says for which
-// workspace it is.
+// UseInvite takes one use of an invite in the caller's transaction, and returns its workspace.
+// Unknown, used up and expired are one error, so that codes cannot be probed.
 func (r *Roster) UseInvite(tx *ledger.Tx, actor Identity, code string) (workspace string, err error) {
 	var inviteID string
 	var left, expires int64

@@ -9,8 +9,8 @@ import (
 	"signalbox/internal/fault"
 )
 
-// KeyKind says what a key is for. It decides only the key's form: an agent's keys
-// all stand for the same agent.
+// KeyKind says which protocol a key was made for. It decides the key's form and nothing else:
+// all keys of an agent authenticate the same agent, everywhere.
 type KeyKind string
 
 // The kinds of keys.
@@ -36,7 +36,8 @@ func (k KeyKind) holder() HolderKind {
 // AgentKeyKinds are the kinds an agent can have.
 var AgentKeyKinds = []string{string(SignalKey), string(MailKey)}
 
-// newSecret makes a key of the form that its protocol gives it.
+// newSecret draws a key in the form that its protocol prescribes. Each has at least 160 bits
+// of randomness, so a plain SHA-256 is enough to store it.
 func newSecret(kind KeyKind) string {
 	switch kind {
 	case MailKey:
@@ -52,8 +53,8 @@ func newSecret(kind KeyKind) string {
 	}
 }
 
-// base36 draws n characters of 0-9a-z. Bytes that would make some characters more
-// likely than others are drawn again.
+// base36 draws n characters of 0-9a-z, each equally likely: bytes of 252 and more, which would
+// favour the first characters, are drawn again.
 func base36(n int) string {
 	const digits = "0123456789abcdefghijklmnopqrstuvwxyz"
 	out := make([]byte, 0, n)
@@ -71,6 +72,8 @@ func base36(n int) string {
 	}
 }
 
+// hashSecret is how keys are stored and looked up. A slow hash is not needed: keys are random,
+// not chosen by people.
 func hashSecret(secret string) []byte {
 	sum := sha256.Sum256([]byte(secret))
 	return sum[:]
@@ -82,6 +85,7 @@ func hint(secret string) string {
 	return secret[:i+1] + "…" + secret[len(secret)-4:]
 }
 
+// agentKeyKind reads a kind of key that agents can have.
 func agentKeyKind(s string) (KeyKind, error) {
 	switch k := KeyKind(s); k {
 	case SignalKey, MailKey:

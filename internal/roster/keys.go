@@ -12,7 +12,8 @@ import (
 	"signalbox/internal/ledger"
 )
 
-// Grace is how long a key that was replaced goes on working.
+// Grace is how long a key keeps working after it was rotated, so that the agent can be given
+// the new one.
 const Grace = 24 * time.Hour
 
 // Issued is a new key with its secret, which is shown this once.
@@ -27,6 +28,7 @@ func prepare(kind KeyKind) Issued {
 	return Issued{Secret: secret, Key: Key{ID: id.New("key"), Kind: kind, Hint: hint(secret)}}
 }
 
+// issue appends key.issued. The entry has the hash of the secret and a hint, never the secret.
 func issue(tx *ledger.Tx, by Identity, workspace, holder string, k *Issued) {
 	k.Key.IssuedAt = tx.Now()
 	tx.Append(ledger.Event{
@@ -35,7 +37,7 @@ func issue(tx *ledger.Tx, by Identity, workspace, holder string, k *Issued) {
 	})
 }
 
-// IssueAgentKey makes a further key for an agent of the workspace that WorkspaceOf says.
+// IssueAgentKey makes a further key for an agent of the workspace that WorkspaceOf returns.
 func (r *Roster) IssueAgentKey(ctx context.Context, by Identity, in IssueKey) (Issued, error) {
 	workspace, err := WorkspaceOf(ctx, in.Workspace)
 	if err != nil {
@@ -67,9 +69,10 @@ func (r *Roster) RotateKey(ctx context.Context, by Identity, keyID string) (Issu
 		if old.ExpiresAt != nil || old.RevokedAt != nil {
 			return fault.New(fault.Conflict, "The key %s was rotated or revoked already. Rotate the one that is in use.", keyID)
 		}
-		// Drawn again when the transaction is run again; only the last one counts.
+		// Drawn again if the transaction runs again; the one of the last run is committed.
 		out = prepare(old.Kind)
-		out.Key.Workspace, out.Key.Agent, out.Key.Operator, out.Key.Owner, out.Key.RateLimit = old.Workspace, old.Agent, old.Operator, old.Owner, old.RateLimit
+		out.Key.Workspace, out.Key.RateLimit = old.Workspace, old.RateLimit
+		out.Key.Agent, out.Key.Operator, out.Key.Owner = old.Agent, old.Operator, old.Owner
 		issue(tx, by, old.Workspace, old.holder, &out)
 		tx.Append(ledger.Event{
 			Workspace: old.Workspace, Kind: "key.rotated", Actor: by.Actor(), Subject: old.ID,
@@ -80,7 +83,7 @@ func (r *Roster) RotateKey(ctx context.Context, by Identity, keyID string) (Issu
 	return out, err
 }
 
-// RevokeKey refuses a key from now on.
+// RevokeKey makes a key invalid at once and for good. Revoking it again changes nothing.
 func (r *Roster) RevokeKey(ctx context.Context, by Identity, keyID string) (Key, error) {
 	var out Key
 	err := r.onKey(ctx, by, keyID, func(tx *ledger.Tx, old heldKey) error {
@@ -99,11 +102,14 @@ func (r *Roster) RevokeKey(ctx context.Context, by Identity, keyID string) (Key,
 	return out, err
 }
 
+// heldKey is a key with the id of its holder.
 type heldKey struct {
 	Key
 	holder string
 }
 
+// onKey finds a key inside of a transaction, as far as the caller may see and change it. A key
+// of another workspace does not exist for a caller who is confined to one.
 func (r *Roster) onKey(ctx context.Context, by Identity, keyID string, fn func(*ledger.Tx, heldKey) error) error {
 	return r.Write(ctx, func(tx *ledger.Tx) error {
 		var held heldKey

@@ -13,7 +13,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// MaxRateLimit is the most that a limit can be; whoever wants more sets none, with 0.
+// MaxRateLimit is the largest limit, a minute; for more than that, set 0, no limit.
 const MaxRateLimit = 1_000_000
 
 // parseRateLimit reads the limit of an agent: a number, or "default" for nil. It is
@@ -48,9 +48,9 @@ func (a Allowance) SetHeaders(h http.Header) {
 	h.Set("X-RateLimit-Reset", strconv.FormatInt(a.Reset.Unix(), 10))
 }
 
-// Admit counts a call of an agent, over HTTP or as a tool, and refuses it when the limit is used
-// up. own is how many of these the protocol allows a minute, 0 for any number. Operators have
-// no limit.
+// Admit counts a call of an agent, over HTTP or as an MCP tool, and refuses it if the limit is
+// used up. own is how many of these the protocol allows a minute, 0 for any number. Operators
+// have no limit.
 func (r *Roster) Admit(who Identity, own int) (Allowance, error) {
 	if who.Kind != HolderAgent {
 		return Allowance{}, nil
@@ -90,6 +90,7 @@ func (r *Roster) TakeHourly(who Identity, what string, own int) (Allowance, erro
 	return r.take(&r.hourly, who.ID, who.Name, what, own)
 }
 
+// take takes a token from a bucket, and says what is left of it. A limit of 0 is none.
 func (r *Roster) take(from *buckets, holder, name, what string, limit int) (Allowance, error) {
 	if limit == 0 {
 		return Allowance{}, nil
@@ -112,15 +113,16 @@ func (r *Roster) take(from *buckets, holder, name, what string, limit int) (Allo
 		what, from.unit(), wait).With(wire.RetryAfter, wait)
 }
 
-// bucketName names a bucket by its limit too: one that is changed begins anew, and
-// calls for which a protocol has different limits are counted apart.
+// bucketName includes the limit: a limit that is changed starts with a full bucket, and calls
+// for which a protocol has different limits are counted separately.
 type bucketName struct {
 	holder, what string
 	limit        int
 }
 
-// buckets are token buckets that fill up within a minute, or an hour. So one that was not
-// used for that long is full, like one that is made anew, and can be dropped.
+// buckets are token buckets that refill within a minute, or an hour. One that was not used for
+// that long is full, like a new one, and can be dropped. Two generations do that without a
+// timer: at each turn the old one is dropped, and what is used moves to the young one.
 type buckets struct {
 	hours      bool
 	mu         sync.Mutex
@@ -128,6 +130,7 @@ type buckets struct {
 	young, old map[bucketName]*rate.Limiter // used since the turn, and before
 }
 
+// span is how long an empty bucket takes to fill up.
 func (b *buckets) span() time.Duration {
 	if b.hours {
 		return time.Hour
@@ -142,6 +145,8 @@ func (b *buckets) unit() string {
 	return "a minute"
 }
 
+// find is the bucket of a name, full if it is new. A limiter that is returned may be used
+// without the lock.
 func (b *buckets) find(name bucketName, now time.Time) *rate.Limiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()

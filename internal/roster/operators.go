@@ -12,7 +12,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// system is who acts when the server does so by itself.
+// system is the actor of what the server does by itself.
 var system = Identity{Role: Admin}
 
 // FirstOperator is the name of the operator that a first start makes.
@@ -38,8 +38,8 @@ func (r *Roster) Bootstrap(ctx context.Context) error {
 	})
 }
 
-// AddOperator adds a person, with a token. With a workspace they are confined to it; who is
-// confined to one themselves adds people to that one only.
+// AddOperator adds a person, with a token. With a workspace they are confined to it. A caller
+// who is confined to a workspace can add people to that one only.
 func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role, workspace string) (Person, Issued, error) {
 	if workspace != "" || wire.Scope(ctx) != "" {
 		var err error
@@ -57,7 +57,7 @@ func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role, works
 		return Person{}, Issued{}, err
 	}
 	if slices.Contains(Roles, name) && name != role {
-		// Gates ask for people by role or by name: this one would be asked for both.
+		// Gates name approvers by role or by name: this name would be taken for the role.
 		return Person{}, Issued{},
 			fault.New(fault.InvalidPayload,
 				"%q is a role, and whoever is called so would count as one who has it. Choose another name.", name).About("name")
@@ -130,8 +130,8 @@ func (r *Roster) NewToken(ctx context.Context, by Identity, name string) (Issued
 	return token, err
 }
 
-// LocalToken makes a token for an admin, for the token file of a node that has
-// none. Whoever starts a server with its database may do everything anyway.
+// LocalToken makes a token for an admin, for the token file of a node that does not have it.
+// Whoever can start a server on the database can do everything anyway.
 func (r *Roster) LocalToken(ctx context.Context) (Issued, error) {
 	all, err := r.Operators(ctx, "")
 	if err != nil {
@@ -156,8 +156,8 @@ func FindOperator(tx *ledger.Tx, name string) (Person, error) {
 	return p, err
 }
 
-// OperatorFor finds an operator whom the caller may name: one who is confined to a
-// workspace sees only those who are confined to it too.
+// OperatorFor finds an operator whom the caller may see: a caller who is confined to a
+// workspace sees only operators who are confined to it too.
 func OperatorFor(tx *ledger.Tx, by Identity, name string) (Person, error) {
 	p, err := FindOperator(tx, name)
 	if err == nil && by.Workspace != "" && by.Workspace != p.Workspace {
@@ -166,6 +166,7 @@ func OperatorFor(tx *ledger.Tx, by Identity, name string) (Person, error) {
 	return p, err
 }
 
+// noOperator is also the answer for an operator whom the caller may not see.
 func noOperator(name string) error {
 	return fault.New(fault.NotFound, "There is no operator %.80q. `signalbox operators ls` lists those there are.", name)
 }
@@ -190,7 +191,8 @@ func (r *Roster) AddWorkspace(ctx context.Context, by Identity, name string) err
 	})
 }
 
-// Identity is who an operator is to what they call, when it is known who they are.
+// Identity is the operator as a caller, for requests that were authenticated without a key,
+// such as those of a dashboard session.
 func (p Person) Identity() Identity {
 	return Identity{Kind: HolderOperator, ID: p.ID, Name: p.Name, Role: p.Role, Workspace: p.Workspace}
 }
@@ -205,6 +207,7 @@ func (r *Roster) OperatorByName(ctx context.Context, name string) (Identity, err
 	return r.operatorBy(ctx, "name", name)
 }
 
+// operatorBy finds an operator by a column, which is a word of the program and never input.
 func (r *Roster) operatorBy(ctx context.Context, column, value string) (Identity, error) {
 	p, err := scanPerson(func(dest ...any) error {
 		return r.db.QueryRow(ctx, selectPerson+" WHERE "+column+" = $1", []any{value}, dest...)

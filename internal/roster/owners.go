@@ -10,7 +10,7 @@ import (
 	"signalbox/internal/ledger"
 )
 
-// AddOwner adds an owner with a key, to the workspace that WorkspaceOf says.
+// AddOwner adds an owner with a key, to the workspace that WorkspaceOf returns.
 func (r *Roster) AddOwner(ctx context.Context, by Identity, workspace, name string) (Owner, Issued, error) {
 	workspace, err := WorkspaceOf(ctx, workspace)
 	if err != nil {
@@ -43,13 +43,14 @@ func (r *Roster) AddOwner(ctx context.Context, by Identity, workspace, name stri
 	return o, key, err
 }
 
+// issueToOwner appends the key and fills in whose it is.
 func issueToOwner(tx *ledger.Tx, by Identity, o Owner, key *Issued) {
 	issue(tx, by, o.Workspace, o.ID, key)
 	key.Key.Owner, key.Key.Workspace = o.Name, o.Workspace
 }
 
-// RemoveOwner removes an owner and their keys. Their agents stay, with no owner:
-// whoever leaves does not stop what runs.
+// RemoveOwner removes an owner and their keys. Their agents stay, without an owner: somebody
+// who leaves must not stop what is running.
 func (r *Roster) RemoveOwner(ctx context.Context, by Identity, workspace, name string) error {
 	return r.Write(ctx, func(tx *ledger.Tx) error {
 		o, err := findOwner(tx, workspace, name)

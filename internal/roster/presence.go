@@ -20,29 +20,32 @@ const (
 	saveRows = 1000
 )
 
-// presence is when agents were seen by this node.
+// presence is when agents were last seen by this node.
 //
-// It is no state: nothing is decided by it, every call would write an entry, and to
-// lose the last seconds of it in a crash is no loss. So it stands beside the ledger,
-// in a table of its own that a rebuild leaves alone.
+// It is not state: nothing is decided by it, every call would write an entry, and losing its
+// last seconds in a crash does no harm. So it is kept beside the ledger, in a table of its own
+// that a rebuild leaves alone.
 type presence struct {
 	mu   sync.Mutex
 	seen map[string]int64 // what is not saved yet: agents, and microseconds
 	held map[string]int   // open connections of agents
 }
 
+// sighting is when an agent was seen, in microseconds.
 type sighting struct {
 	agent string
 	at    int64
 }
 
-func (p *presence) see(agent string, at int64) {
+// noteSeen notes that an agent was seen. Times never go back, since calls may arrive out of order.
+func (p *presence) noteSeen(agent string, at int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen[agent] = max(p.seen[agent], at)
 }
 
-// last is when this node has seen the agent, 0 when it is saved or was never.
+// last is when this node has last seen the agent, in microseconds, 0 if that is saved already
+// or it never has. An agent with an open connection is seen now.
 func (p *presence) last(agent string, now int64) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,8 +55,8 @@ func (p *presence) last(agent string, now int64) int64 {
 	return p.seen[agent]
 }
 
-// unsaved is what should be saved. It stays until it is, so that nobody goes offline
-// for the time that takes.
+// unsaved is what should be saved. It is kept until saved is called, so that an agent does not
+// look offline while it is being written.
 func (p *presence) unsaved(now int64) []sighting {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,6 +70,7 @@ func (p *presence) unsaved(now int64) []sighting {
 	return out
 }
 
+// saved drops what was written, unless the agent was seen again meanwhile.
 func (p *presence) saved(all []sighting) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +89,7 @@ func (r *Roster) Connected(agentID string) (release func()) {
 	defer p.mu.Unlock()
 	p.held[agentID]++
 	return sync.OnceFunc(func() {
-		p.see(agentID, r.now().UnixMicro())
+		p.noteSeen(agentID, r.now().UnixMicro())
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.held[agentID]--
@@ -95,7 +99,7 @@ func (r *Roster) Connected(agentID string) (release func()) {
 	})
 }
 
-// presenceOf puts together what is saved and what this node has seen since.
+// presenceOf combines what is saved, by any node, with what this node has seen since.
 func (r *Roster) presenceOf(agent string, saved int64) (online bool, lastSeen *time.Time) {
 	now := r.now()
 	lastSeen = store.Moment(max(saved, r.presence.last(agent, now.UnixMicro())))
@@ -143,13 +147,14 @@ func (r *Roster) keepPresence(ctx context.Context) {
 	}
 }
 
-// warn logs what went wrong with presence; the next saving makes up for it.
+// warn logs an error of saving presence. Nothing else has to be done: the next save repeats it.
 func (r *Roster) warn(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
-		r.log.Warn("cannot save when agents were seen", "error", err.Error())
+		r.log.Warn("cannot save presence of agents", "error", err.Error())
 	}
 }
 
+// savePresence writes what was seen since the last time, many agents in one statement.
 func (r *Roster) savePresence(ctx context.Context) error {
 	all := r.presence.unsaved(r.now().UnixMicro())
 	if len(all) == 0 {

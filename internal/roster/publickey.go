@@ -16,8 +16,8 @@ import (
 	"signalbox/internal/store"
 )
 
-// PublicKey is a key by which others check what an agent has signed. The current one
-// has not been retired; older ones stay, since what they signed stays too.
+// PublicKey is a key by which others check what an agent has signed. An agent has at most one
+// that is not retired; retired ones are kept, since what they signed can still be checked.
 type PublicKey struct {
 	Algorithm   string     `json:"algorithm"` // Ed25519, always
 	Fingerprint string     `json:"fingerprint"`
@@ -56,6 +56,7 @@ func ParsePublicKey(text string) (ed25519.PublicKey, error) {
 	return key, nil
 }
 
+// badPublicKey adds to a reason what a right key looks like, and never what was sent.
 func badPublicKey(why string) error {
 	return fault.New(fault.InvalidPayload,
 		"%s A public key is an Ed25519 key as PEM, such as \"-----BEGIN PUBLIC KEY-----\\nMCowBQYDK2VwAyEA…\\n-----END "+
@@ -69,8 +70,8 @@ func Fingerprint(key ed25519.PublicKey) string {
 	return "SHA256:" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// checkUnused makes sure that a key, if there is one, stands and stood for no other
-// agent: a signature must not fit two senders, and what was signed stays.
+// checkUnused makes sure that a key, if there is one, neither belongs nor belonged to another
+// agent: a signature must not fit two senders, not even an old one.
 func checkUnused(tx *ledger.Tx, agentID string, key ed25519.PublicKey) error {
 	if key == nil {
 		return nil

@@ -15,10 +15,12 @@ import (
 	"signalbox/internal/wire"
 )
 
-// agents reads agents with all that belongs to them.
+// agents reads agents that meet a condition, with their owners, presence and public keys: two
+// queries, however many there are.
 func (r *Roster) agents(query store.Query, where string, args ...any) ([]Agent, error) {
 	all, err := store.All(query, r.scanAgent,
-		`SELECT a.id, a.name, a.workspace, a.address, COALESCE(o.name, ''), a.trust, a.labels, a.rate_limit, a.suspended, a.suspended_until, a.added_at, COALESCE(p.seen_at, 0)
+		`SELECT a.id, a.name, a.workspace, a.address, COALESCE(o.name, ''), a.trust, a.labels, a.rate_limit,
+  a.suspended, a.suspended_until, a.added_at, COALESCE(p.seen_at, 0)
 FROM agent a LEFT JOIN owner o ON o.id = a.owner LEFT JOIN agent_presence p ON p.agent = a.id WHERE `+where, args...)
 	if err == nil && len(all) > 0 {
 		err = addPublicKeys(query, all)
@@ -26,6 +28,8 @@ FROM agent a LEFT JOIN owner o ON o.id = a.owner LEFT JOIN agent_presence p ON p
 	return all, err
 }
 
+// scanAgent reads a row of agents. A suspension that is over is not shown, though the column
+// stays until somebody resumes the agent.
 func (r *Roster) scanAgent(scan func(...any) error) (Agent, error) {
 	a := Agent{PublicKeys: []PublicKey{}}
 	var labels []byte
@@ -60,8 +64,8 @@ func (r *Roster) Agent(ctx context.Context, workspace, name string) (Agent, erro
 	return r.agent(r.db.Reading(ctx), workspace, name)
 }
 
-// AgentIDs are the ids of the agents that a name stands for, in one workspace or in all
-// for "". An id stands for itself, also when its agent is gone.
+// AgentIDs are the ids of the agents with a name, in one workspace or in all for "". An id is
+// returned as it is, also if its agent was removed: its past can still be listed.
 func (r *Roster) AgentIDs(ctx context.Context, workspace, name string) ([]string, error) {
 	if id.Is("agent", name) {
 		return []string{name}, nil
@@ -70,7 +74,7 @@ func (r *Roster) AgentIDs(ctx context.Context, workspace, name string) ([]string
 		"SELECT id FROM agent WHERE name = $1 AND ($2 = '' OR workspace = $2) ORDER BY id LIMIT 1000", name, workspace)
 }
 
-// AgentNames are the names of agents, by their ids; of those that are gone there is none.
+// AgentNames are the names of agents, by their ids. Agents that were removed are left out.
 func (r *Roster) AgentNames(ctx context.Context, ids []string) (map[string]string, error) {
 	names := map[string]string{}
 	for part := range slices.Chunk(ids, wire.MaxPage) {
@@ -192,9 +196,11 @@ func (r *Roster) ListKeys(ctx context.Context, agent, workspace, cursor string, 
 	return page, err
 }
 
+// keyColumns are what scanKey reads; the tables are those of withHolder.
 const keyColumns = "k.id, k.kind, k.hint, k.rate_limit, k.issued_at, k.expires_at, k.revoked_at, a.name, o.name, " +
 	"w.name, COALESCE(a.workspace, o.workspace, w.workspace, '')"
 
+// scanKey reads a row of keyColumns; one of agent, operator and owner is set.
 func scanKey(scan func(...any) error) (Key, error) {
 	var k Key
 	var issued, expires, revoked int64
@@ -215,7 +221,7 @@ func (r *Roster) Knows(ctx context.Context, secret string) (bool, error) {
 	return n > 0, err
 }
 
-// WorkspaceOfAgent is the workspace of the agent with the id, "" when there is none.
+// WorkspaceOfAgent is the workspace of the agent with the id, "" if there is no such agent.
 func (r *Roster) WorkspaceOfAgent(ctx context.Context, agentID string) (workspace string, err error) {
 	err = r.db.QueryRow(ctx, "SELECT workspace FROM agent WHERE id = $1", []any{agentID}, &workspace)
 	if errors.Is(err, sql.ErrNoRows) {

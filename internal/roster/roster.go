@@ -14,7 +14,7 @@ import (
 	"signalbox/internal/store"
 )
 
-// DefaultWorkspace is there from the first start on.
+// DefaultWorkspace is the workspace that the first start makes.
 const DefaultWorkspace = "default"
 
 // Role says what an operator may do; each may do what the one before it may.
@@ -30,7 +30,8 @@ const (
 // Roles lists the roles, the least first.
 var Roles = []string{string(Viewer), string(Operator), string(Admin)}
 
-// Allows reports whether the role includes another, which must be one that there is.
+// Allows reports whether the role includes another. A role that does not exist is never
+// included.
 func (r Role) Allows(needed Role) bool {
 	rank := slices.Index(Roles, string(needed))
 	return rank >= 0 && slices.Index(Roles, string(r)) >= rank
@@ -39,7 +40,12 @@ func (r Role) Allows(needed Role) bool {
 // TrustLevels lists how far an agent is trusted, the least first.
 var TrustLevels = []string{"untrusted", "standard", "trusted"}
 
-// Agent is an agent as operators see it.
+// Agent is a program that speaks at least one of the protocols. An operator adds it, or it
+// registers itself where that is allowed; it ends when it is removed, and its entries stay.
+//
+// What always holds: its name is unique in its workspace, its address is unique and never
+// changes, and it is one identity whichever protocol and key it uses. A suspended agent
+// authenticates and is blocked by the policy.
 type Agent struct {
 	ID        string            `json:"id"`
 	Name      string            `json:"name"`
@@ -58,7 +64,8 @@ type Agent struct {
 	PublicKeys     []PublicKey `json:"public_keys"` // the oldest first
 }
 
-// Person is an operator.
+// Person is an operator: somebody who decides gates and looks after agents. An admin adds
+// them. With a workspace they see that workspace and nothing else.
 type Person struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
@@ -69,7 +76,8 @@ type Person struct {
 	Contacts map[string]string `json:"contacts"`
 }
 
-// Owner is a person or a team who may register agents.
+// Owner is a person or a team who may register agents with a key of their own, and do nothing
+// else.
 type Owner struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
@@ -77,7 +85,8 @@ type Owner struct {
 	AddedAt   time.Time `json:"added_at"`
 }
 
-// Key is a key without its secret.
+// Key is a key without its secret, which was shown once. It works until it is revoked, until
+// 24 hours after it was rotated, or until its holder is removed.
 type Key struct {
 	ID        string     `json:"id"`
 	Kind      KeyKind    `json:"kind"`
@@ -102,7 +111,9 @@ const (
 	HolderOwner    HolderKind = "owner"
 )
 
-// Identity is who a caller has been found to be. It is shared: nobody changes it.
+// Identity is an authenticated caller. Authenticate makes it; it is valid for one request, and
+// must not be stored. It is shared with other requests of the same key, so nobody may change
+// it or the maps in it. The zero value is the server itself.
 type Identity struct {
 	KeyID     string
 	Kind      HolderKind
@@ -129,7 +140,7 @@ func (i Identity) Actor() string {
 	return string(i.Kind) + ":" + i.Name
 }
 
-// Options say what a roster stands on.
+// Options say what a roster is made of.
 type Options struct {
 	DB       *store.DB
 	Ledger   *ledger.Ledger // has Projection
@@ -139,7 +150,7 @@ type Options struct {
 	PerAgent *int64 // the limit of every agent, a minute, 0 for none; nil leaves it to the protocols
 }
 
-// Roster answers who there is.
+// Roster keeps and looks up identities. It is safe for concurrent use.
 type Roster struct {
 	db       *store.DB
 	ledger   *ledger.Ledger
@@ -153,8 +164,8 @@ type Roster struct {
 	hourly   buckets
 }
 
-// New makes a roster. While Run is running, keys are looked up once, and what is
-// known of agents' presence reaches other nodes.
+// New makes a roster. While Run is running, keys are cached and presence is shared with other
+// nodes.
 func New(o Options) *Roster {
 	return &Roster{
 		db: o.DB, ledger: o.Ledger, now: o.Now, log: o.Log, provider: o.Provider, perAgent: o.PerAgent,
@@ -163,6 +174,7 @@ func New(o Options) *Roster {
 	}
 }
 
+// contextKey is where With puts the identity.
 type contextKey struct{}
 
 // With puts the identity of the caller into the context.
@@ -170,22 +182,25 @@ func With(ctx context.Context, who Identity) context.Context {
 	return context.WithValue(ctx, contextKey{}, who)
 }
 
-// From is the identity of the caller, as With has put it there.
+// From is the identity of the caller that With has put there, the zero Identity if nobody has.
 func From(ctx context.Context) Identity {
 	who, _ := ctx.Value(contextKey{}).(Identity)
 	return who
 }
 
-// Write appends to the ledger what changes who there is, and forgets at once what it may have changed: on this
-// node a key that was revoked is refused from the moment on that the caller hears so.
+// Write is ledger.Write for entries that change identities: it empties the cache before it
+// returns, so that on this node a revoked key is refused from the moment its revocation is
+// answered. On other nodes following the ledger empties it.
 func (r *Roster) Write(ctx context.Context, fn func(*ledger.Tx) error) error {
 	err := r.ledger.Write(ctx, fn)
 	r.cache.forget()
 	return err
 }
 
+// nameForm is the form of a DNS label, since names are part of addresses.
 var nameForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
+// checkName checks the name of an agent, an operator, an owner or a workspace.
 func checkName(name string) error {
 	if len(name) > 63 || !nameForm.MatchString(name) {
 		return fault.New(fault.InvalidPayload,
@@ -195,6 +210,7 @@ func checkName(name string) error {
 	return nil
 }
 
+// oneOf refuses a value that is not among the known ones, and lists them.
 func oneOf(field, value string, known []string) error {
 	if slices.Contains(known, value) {
 		return nil

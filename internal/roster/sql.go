@@ -3,6 +3,13 @@ package roster
 import "signalbox/internal/store"
 
 // Migrations make the roster's tables.
+//
+// Step 1 has workspaces, agents, operators and keys. Step 2 confines operators to a
+// workspace. Step 3 adds addresses, owners, public keys and presence. Step 4 adds contacts of
+// operators. Step 5 adds suspensions that end, proofs, reserved addresses and invites.
+//
+// Keys and invites are found by the hash of their secret, which is unique. Times are in
+// microseconds, and 0 stands for never.
 var Migrations = store.Migrations{Package: "roster", Steps: []string{`
 CREATE TABLE workspace (
   name {text} PRIMARY KEY,

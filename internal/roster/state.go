@@ -11,8 +11,11 @@ import (
 	"signalbox/internal/wire"
 )
 
-// The bodies of the roster's entries. The subject is the id of what they are about.
+// The bodies of the roster's entries. The subject is the id of what they are about. They are
+// stored for ever: members are only added, never renamed.
 type (
+	// agentAdded is the body of agent.added. The address is fixed from then on: it is in mail
+	// that was sent.
 	agentAdded struct {
 		Name    string            `json:"name"`
 		Address string            `json:"address,omitempty"`
@@ -20,18 +23,23 @@ type (
 		Trust   string            `json:"trust"`
 		Labels  map[string]string `json:"labels"`
 	}
+	// agentChanged holds all settings as they are after the change, so that an apply function
+	// need not know those before.
 	agentChanged struct {
 		Trust     string            `json:"trust"`
 		Labels    map[string]string `json:"labels"`
 		RateLimit *int64            `json:"rate_limit,omitempty"`
 	}
+	// agentSuspended is the body of agent.suspended.
 	agentSuspended struct {
 		Reason string `json:"reason,omitzero"`
 		Until  int64  `json:"until,omitzero"` // microseconds; 0 is until somebody says so
 	}
+	// agentProved is the body of agent.proved; the time makes a proof usable once.
 	agentProved struct {
 		At int64 `json:"at"` // the time in the proof, in seconds
 	}
+	// agentRemoved is the body of agent.removed.
 	agentRemoved struct {
 		HeldUntil int64 `json:"held_until,omitzero"` // microseconds; nobody gets the address before
 	}
@@ -43,18 +51,23 @@ type (
 	publicKeyRetired struct {
 		Fingerprint string `json:"fingerprint"`
 	}
+	// ownerAdded is the body of owner.added.
 	ownerAdded struct {
 		Name string `json:"name"`
 	}
+	// operatorAdded is the body of operator.added.
 	operatorAdded struct {
 		Name string `json:"name"`
 		Role Role   `json:"role"`
 		// Workspace is the one the operator is confined to, "" for all.
 		Workspace string `json:"workspace,omitempty"`
 	}
+	// operatorChanged is the body of operator.changed.
 	operatorChanged struct {
 		Contacts map[string]string `json:"contacts"` // all that they have now
 	}
+	// keyIssued is the body of key.issued. A reader of the ledger cannot use the key: the secret
+	// is random, so its hash gives nothing away.
 	keyIssued struct {
 		Kind   KeyKind `json:"kind"`
 		Holder string  `json:"holder"` // the id of the agent, operator or owner
@@ -62,9 +75,11 @@ type (
 		Hint   string  `json:"hint"`
 		Limit  int64   `json:"rate_limit,omitzero"`
 	}
+	// keyRetired is the body of key.rotated and key.revoked.
 	keyRetired struct {
 		At int64 `json:"at"` // microseconds; from then on it is refused
 	}
+	// empty is the body of entries that say everything with their kind and subject.
 	empty struct{}
 )
 
@@ -103,11 +118,14 @@ func Projection() ledger.Projection {
 	}
 }
 
+// applyWorkspaceAdded adds a row; workspaces are never removed, since entries name them.
 func applyWorkspaceAdded(tx *store.Tx, e *ledger.Entry) error {
 	tx.Exec("INSERT INTO workspace (name, added_at) VALUES ($1, $2)", e.Subject, e.At.UnixMicro())
 	return nil
 }
 
+// applyAgentAdded stores labels as JSON. Marshal sorts them, so that a rebuild writes the same
+// bytes.
 func applyAgentAdded(tx *store.Tx, e *ledger.Entry, b *agentAdded) error {
 	labels, err := wire.Marshal(b.Labels)
 	if err != nil {
@@ -129,6 +147,8 @@ func applyAgentChanged(tx *store.Tx, e *ledger.Entry, b *agentChanged) error {
 	return nil
 }
 
+// applySuspended sets the suspension and its end, 0 for none. Nothing happens at the end:
+// readers compare the time.
 func applySuspended(tx *store.Tx, e *ledger.Entry, b *agentSuspended) {
 	tx.Exec("UPDATE agent SET suspended = $2, suspended_until = $3 WHERE id = $1", e.Subject, true, b.Until)
 }
@@ -138,11 +158,13 @@ func applyResumed(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
+// applyProved moves the time of the last proof on.
 func applyProved(tx *store.Tx, e *ledger.Entry, b *agentProved) {
 	tx.Exec("UPDATE agent SET proved_at = $2 WHERE id = $1", e.Subject, b.At)
 }
 
-// applyAgentRemoved also keeps the address from others for a while, if it should.
+// applyAgentRemoved removes the agent, and reserves its address for a while if the entry says
+// so.
 func applyAgentRemoved(tx *store.Tx, e *ledger.Entry, b *agentRemoved) error {
 	if b.HeldUntil > 0 {
 		tx.Exec("DELETE FROM address_hold WHERE address = (SELECT address FROM agent WHERE id = $1)", e.Subject)
@@ -152,8 +174,8 @@ func applyAgentRemoved(tx *store.Tx, e *ledger.Entry, b *agentRemoved) error {
 	return applyRemoved("agent", "DELETE FROM agent_public_key WHERE agent = $1")(tx, e)
 }
 
-// applyRemoved takes the row away and with it every key: a name that is given
-// again is somebody else. further are statements about what else was theirs.
+// applyRemoved deletes a holder and all of their keys: somebody who gets the same name later
+// is another holder. further are statements about what else was theirs, with the id as $1.
 func applyRemoved(table string, further ...string) ledger.Apply {
 	return func(tx *store.Tx, e *ledger.Entry) error {
 		tx.Exec("DELETE FROM access_key WHERE holder = $1", e.Subject)
@@ -165,18 +187,20 @@ func applyRemoved(table string, further ...string) ledger.Apply {
 	}
 }
 
-// applyPublicKeyAdded takes a key that was retired into use again, if it is one.
+// applyPublicKeyAdded makes a key the current one; a key that was retired is current again.
 func applyPublicKeyAdded(tx *store.Tx, e *ledger.Entry, b *publicKeyAdded) {
 	tx.Exec(`INSERT INTO agent_public_key (agent, fingerprint, key, added_at, retired_at) VALUES ($1, $2, $3, $4, 0)
 ON CONFLICT (agent, fingerprint) DO UPDATE SET added_at = excluded.added_at, retired_at = 0`, e.Subject, b.Fingerprint,
 		b.Key, e.At.UnixMicro())
 }
 
+// applyPublicKeyRetired keeps the row: what the key has signed can still be checked.
 func applyPublicKeyRetired(tx *store.Tx, e *ledger.Entry, b *publicKeyRetired) {
 	tx.Exec("UPDATE agent_public_key SET retired_at = $3 WHERE agent = $1 AND fingerprint = $2", e.Subject, b.Fingerprint,
 		e.At.UnixMicro())
 }
 
+// applyOwnerAdded adds an owner to the workspace of the entry.
 func applyOwnerAdded(tx *store.Tx, e *ledger.Entry, b *ownerAdded) {
 	tx.Exec("INSERT INTO owner (id, workspace, name, added_at) VALUES ($1, $2, $3, $4)", e.Subject, e.Workspace, b.Name,
 		e.At.UnixMicro())
@@ -187,6 +211,7 @@ func applyOperatorAdded(tx *store.Tx, e *ledger.Entry, b *operatorAdded) {
 		string(b.Role), e.At.UnixMicro(), b.Workspace)
 }
 
+// applyOperatorChanged replaces all contacts: the entry lists those that the operator has now.
 func applyOperatorChanged(tx *store.Tx, e *ledger.Entry, b *operatorChanged) {
 	tx.Exec("DELETE FROM operator_contact WHERE operator = $1", e.Subject)
 	for _, channel := range slices.Sorted(maps.Keys(b.Contacts)) {
@@ -195,6 +220,7 @@ func applyOperatorChanged(tx *store.Tx, e *ledger.Entry, b *operatorChanged) {
 	}
 }
 
+// applyKeyIssued stores the hash, by which Authenticate finds the key.
 func applyKeyIssued(tx *store.Tx, e *ledger.Entry, b *keyIssued) error {
 	hash, err := hex.DecodeString(b.Hash)
 	if err != nil {
@@ -206,6 +232,8 @@ func applyKeyIssued(tx *store.Tx, e *ledger.Entry, b *keyIssued) error {
 	return nil
 }
 
+// applyKeyRetired sets when a key ends: expires_at for a rotation, which has a grace period, or
+// revoked_at.
 func applyKeyRetired(column string) ledger.Apply {
 	return ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *keyRetired) {
 		tx.Exec("UPDATE access_key SET "+column+" = $2 WHERE id = $1", e.Subject, b.At)

@@ -16,10 +16,11 @@ import (
 	"signalbox/internal/store"
 )
 
-// SuspendedRule is the name of what decides about a suspended agent.
+// SuspendedRule is the name in place of a rule's for the block of a suspended agent.
 const SuspendedRule = "suspended"
 
-// Book is the policy in force and its history.
+// Book is the policy in force and its history. The server makes one for each process; Run
+// keeps it up to date. Decide may be called at any time, from any goroutine.
 type Book struct {
 	db      *store.DB
 	ledger  *ledger.Ledger
@@ -36,16 +37,17 @@ type Book struct {
 	moved   chan struct{} // closed when inForce changes
 }
 
-// inForce is a version that decides. Without a policy it blocks everything.
+// inForce is the version that decides, with the counters that its rules read. Its fields
+// change together, under the lock. Without a policy everything is blocked.
 type inForce struct {
 	number int64
 	policy *policy.Policy
 	recent *tally
 }
 
-// New makes the book of a ledger that has Projection. readers are of the kinds of
-// entries in which protocols put decisions of their own accord, and of those that say
-// what else an agent did. Nothing is allowed before Run has read the policy.
+// New makes the book of a ledger that has Projection. readers are for the kinds of entries
+// in which protocols store decisions in a form of their own, and for those that say what
+// else an agent did. Everything is blocked until Run has read the policy.
 func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, now func() time.Time, log *slog.Logger,
 	readers map[string]Reader,
 ) *Book {
@@ -58,14 +60,15 @@ func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, now func() time.Time,
 	return b
 }
 
-// Decide says what is to happen with what an agent is about to do. The record in the
-// decision is the caller's to append.
+// Decide asks the policy in force about what an agent is about to do. It waits for nothing
+// and writes nothing: the caller appends the record in the transaction of what follows from
+// the decision. A decision that is not recorded cannot be counted, replayed or proved.
 func (b *Book) Decide(ctx context.Context, who roster.Identity, event policy.Event) Decision {
 	b.mu.RLock()
 	in := b.inForce
 	b.mu.RUnlock()
 	now := b.now().UTC().Truncate(time.Microsecond) // as it is recorded
-	recent := &looked{at: in.recent, agent: who.ID, now: now}
+	recent := &countReader{at: in.recent, agent: who.ID, now: now}
 	agent := policy.Agent{
 		Name: who.Name, Address: who.Address, Workspace: who.Workspace, Trust: who.Trust,
 		Labels: who.Labels, Suspended: who.Suspended,
@@ -77,7 +80,8 @@ func (b *Book) Decide(ctx context.Context, who roster.Identity, event policy.Eve
 	}}
 }
 
-// decide is the one way to a verdict, now and in a replay.
+// decide is the only path to a verdict, live and in a replay, so that both treat suspended
+// agents and a missing policy alike.
 func decide(ctx context.Context, p *policy.Policy, in policy.Input) policy.Verdict {
 	switch {
 	case in.Agent.Suspended:
@@ -102,7 +106,7 @@ func (b *Book) Run(ctx context.Context) error {
 		seq, err := b.load(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				b.log.Error("cannot read the policy; the one in force stays", "error", err.Error())
+				b.log.Error("cannot read the policy; the version in force stays", "error", err.Error())
 			}
 			ledger.Pause(ctx, nil, time.Second)
 			continue
@@ -112,7 +116,8 @@ func (b *Book) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow counts until another version is applied, or the tables were rebuilt.
+// follow counts entries until another version is applied, or the tables were rebuilt; then
+// the caller loads again.
 func (b *Book) follow(ctx context.Context, seq int64) {
 	recent := b.inForce.recent // only this goroutine changes it
 	for e := range b.ledger.Follow(ctx, seq) {
@@ -124,8 +129,9 @@ func (b *Book) follow(ctx context.Context, seq int64) {
 	}
 }
 
-// load reads the newest version and what its rules count, up to the entry it returns.
-// What is counted already goes on being counted.
+// load puts the newest version in force, with its counters, and returns the entry up to which
+// they have counted. The head is read before the version, so an entry that is written
+// meanwhile is counted by follow. Counters that the version before had already are kept.
 func (b *Book) load(ctx context.Context) (seq int64, err error) {
 	if seq, err = b.ledger.Head(ctx); err != nil {
 		return 0, err
@@ -161,8 +167,9 @@ func (b *Book) load(ctx context.Context) (seq int64, err error) {
 	return seq, nil
 }
 
-// open reads a version. What was checked before it was applied can be wrong here only
-// when another Signalbox applied it; then there is no policy, and nothing is allowed.
+// open parses a version. It was checked before it was applied, so it can be wrong only if
+// another version of Signalbox applied it. Then there is no policy, and everything is
+// blocked.
 func (b *Book) open(ctx context.Context, v Version) (*policy.Policy, error) {
 	if v.Number == 0 {
 		return nil, nil
@@ -179,8 +186,9 @@ func (b *Book) open(ctx context.Context, v Version) (*policy.Policy, error) {
 	return p, nil // one that is wrong stays so
 }
 
-// parse reads a policy, and remembers the last one: it is read when it is sent, when it
-// is applied and when it is put in force, and ten thousand rules take a second each time.
+// parse compiles a policy, and remembers the last one: the same source is compiled when it is
+// checked, when it is applied and when it is put in force, and ten thousand rules take a
+// second each time.
 func (b *Book) parse(source []byte) (*policy.Policy, error) {
 	if p := b.parsed.Load(); p != nil && p.Version() == policy.Hash(source) {
 		return p, nil
@@ -192,7 +200,7 @@ func (b *Book) parse(source []byte) (*policy.Policy, error) {
 	return p, err
 }
 
-// fill counts what was done before seq, as far back as anything looks.
+// fill counts the entries up to seq, as far back as the longest window reaches.
 func (b *Book) fill(ctx context.Context, t *tally, seq int64) error {
 	if len(t.counts) == 0 {
 		return nil
@@ -202,14 +210,14 @@ func (b *Book) fill(ctx context.Context, t *tally, seq int64) error {
 		return err
 	}
 	if seq-from > 10*step {
-		b.log.Info("reading what agents did, since rules ask for it", "entries", seq-from, "window", t.longest.String())
+		b.log.Info("reading entries for the counters of the policy", "entries", seq-from, "window", t.longest.String())
 	}
 	for p := range b.pages(ctx, from, seq) {
 		if p.err != nil {
 			return p.err
 		}
-		for i := range p.said {
-			t.add(p.said[i].reading.facts(), p.said[i].entry.At)
+		for i := range p.entries {
+			t.add(p.entries[i].reading.facts(), p.entries[i].entry.At)
 		}
 	}
 	return ctx.Err()
@@ -218,7 +226,7 @@ func (b *Book) fill(ctx context.Context, t *tally, seq int64) error {
 // count adds what an entry says.
 func (b *Book) count(t *tally, e *ledger.Entry) {
 	if len(t.counts) > 0 && b.readers[e.Kind] != nil {
-		t.add(b.say(e).reading.facts(), e.At)
+		t.add(b.readEntry(e).reading.facts(), e.At)
 	}
 }
 
@@ -236,7 +244,7 @@ func (b *Book) InForce() int64 {
 	return b.inForce.number
 }
 
-// await waits until at least this version is in force on this node.
+// await waits until at least this version is in force on this node, or ctx ends.
 func (b *Book) await(ctx context.Context, number int64) error {
 	for {
 		b.mu.RLock()

@@ -98,6 +98,8 @@ func (b *Book) Routes() []wire.Route {
 	}
 }
 
+// getPolicy answers with the YAML as it was applied, comments included, and its number as the
+// ETag for a later If-Match.
 func (b *Book) getPolicy(w http.ResponseWriter, r *http.Request) error {
 	v, source, err := b.Version(r.Context(), 0)
 	if err != nil {
@@ -110,6 +112,8 @@ func (b *Book) getPolicy(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// putPolicy applies what was sent. If-Match makes it a change of the version that the caller has
+// seen, so that two people do not overwrite each other.
 func (b *Book) putPolicy(w http.ResponseWriter, r *http.Request) error {
 	source, err := wire.Read(w, r, maxSource)
 	if err != nil {
@@ -129,6 +133,7 @@ func (b *Book) putPolicy(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, http.StatusOK, done)
 }
 
+// postCheck answers as apply would, without changing anything; also a viewer may check.
 func (b *Book) postCheck(w http.ResponseWriter, r *http.Request) error {
 	source, err := wire.Read(w, r, maxSource)
 	if err != nil {
@@ -157,8 +162,8 @@ func (b *Book) getVersion(r *http.Request) (FullVersion, error) {
 	return b.FullVersion(r.Context(), number)
 }
 
-// postReplay answers with lines while it goes on. What goes wrong after the first
-// line is a line too.
+// postReplay answers with a line of JSON for each progress report and for the result. An
+// error after the first line is a line as well, since the status has been sent.
 func (b *Book) postReplay(w http.ResponseWriter, r *http.Request) error {
 	since, err := b.since(r.URL.Query().Get("since"))
 	if err != nil {
@@ -191,13 +196,14 @@ func (b *Book) postReplay(w http.ResponseWriter, r *http.Request) error {
 	default:
 		e := fault.From(err)
 		if e.Code != fault.Stopping {
-			b.log.Error("a replay failed", "error", e.Error())
+			b.log.Error("replay failed", "error", e.Error())
 		}
 		send(ReplayLine{Error: &wire.ErrorBody{Error: e.Code, Message: e.Message}})
 	}
 	return nil //nolint:nilerr // the error is the last line of the answer
 }
 
+// progressEvery is the least time between two progress lines.
 const progressEvery = 100 * time.Millisecond
 
 // since reads a length of time or a moment.

@@ -12,8 +12,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// What operators do with the policy. It is the whole server's, so none of it is for those who
-// are confined to a workspace.
+// What operators do with the policy. It is the whole server's, so operators who are confined
+// to a workspace may do none of it. HTTP and the dashboard call these methods.
 
 func unconfined(ctx context.Context) error {
 	return wire.Unconfined(ctx, "The policy is that of")
@@ -35,8 +35,8 @@ func (b *Book) ListVersions(ctx context.Context, cursor string, limit int) (page
 	return page, err
 }
 
-// FullVersion finds a version and says what its rules are. One that is written in the language
-// of another Signalbox has its source alone.
+// FullVersion finds a version and lists its rules. A version that this Signalbox cannot parse
+// comes with its source and without rules.
 func (b *Book) FullVersion(ctx context.Context, number int64) (FullVersion, error) {
 	v, source, err := b.Version(ctx, number)
 	full := FullVersion{Version: v, Source: string(source)}
@@ -49,7 +49,7 @@ func (b *Book) FullVersion(ctx context.Context, number int64) (FullVersion, erro
 	return full, nil
 }
 
-// Put applies a policy as Apply does, and says what is odd about it and whether it decides yet.
+// Put applies a policy as Apply does, and reports warnings and whether it is in force yet.
 func (b *Book) Put(ctx context.Context, by roster.Identity, source []byte, expect int64) (Applied, error) {
 	checked, err := b.Check(ctx, source)
 	if err != nil {
@@ -59,7 +59,7 @@ func (b *Book) Put(ctx context.Context, by roster.Identity, source []byte, expec
 	return Applied{v, changed, b.InForce() >= v.Number, checked.Warnings}, err
 }
 
-// Check says what a policy amounts to, and changes nothing.
+// Check parses a policy and reports its rules and warnings. It changes nothing.
 func (b *Book) Check(ctx context.Context, source []byte) (Checked, error) {
 	if err := unconfined(ctx); err != nil {
 		return Checked{}, err
@@ -72,15 +72,16 @@ func (b *Book) Check(ctx context.Context, source []byte) (Checked, error) {
 	return Checked{p.Rules(), warnings}, err
 }
 
-// Trial is a replay that is about to run. One at a time does: it takes every processor.
+// Trial is a replay that is about to run. There is one at a time, since it uses every
+// processor; Try makes it, and Run ends it.
 type Trial struct {
 	book   *Book
 	policy *policy.Policy
 	since  time.Time
 }
 
-// Try reads a policy that what was decided since a moment is to be decided with again. Whoever
-// gets a trial has to run it.
+// Try prepares the replay of a policy over the decisions since a moment. The caller has to
+// call Run, which lets the next trial begin. A second trial is refused with overloaded.
 func (b *Book) Try(ctx context.Context, source []byte, since time.Time) (*Trial, error) {
 	if err := unconfined(ctx); err != nil {
 		return nil, err
@@ -98,7 +99,8 @@ func (b *Book) Try(ctx context.Context, source []byte, since time.Time) (*Trial,
 	}
 }
 
-// Run replays, and lets the next trial begin. It breaks off when the server stops.
+// Run replays, and lets the next trial begin, whatever the outcome. It ends when the server
+// stops.
 func (t *Trial) Run(ctx context.Context, progress func(done, of int64)) (Report, error) {
 	defer func() { <-t.book.replays }()
 	ctx, end := wire.UntilStop(ctx)

@@ -8,11 +8,13 @@ import (
 	"signalbox/internal/policy"
 )
 
-// parts is into how many parts a window is divided. One more is kept, so that what is
-// counted never reaches back less than the window.
+// parts is how many parts a window is divided into. One more is kept, so that a count never
+// covers less than the window.
 const parts = 60
 
-// tally counts what agents did, in the windows that the rules in force ask for.
+// tally counts what agents did, in the windows that the rules in force read. Its memory is a
+// few hundred bytes for each agent and counter, whatever happens: counts, not events, are
+// kept.
 type tally struct {
 	counts  []policy.Count
 	longest time.Duration
@@ -30,6 +32,7 @@ type series struct {
 	newest int64 // the number of the slot that time has come to
 }
 
+// newTally counts from nothing; fill adds the past.
 func newTally(counts []policy.Count) *tally {
 	t := &tally{counts: counts, agents: map[string][]series{}}
 	for _, c := range counts {
@@ -38,7 +41,8 @@ func newTally(counts []policy.Count) *tally {
 	return t
 }
 
-// has reports whether all of the counts are counted, and any at all are.
+// has reports whether the tally counts all of these, so that it can be kept. For none it is
+// false: a tally that nobody reads is dropped.
 func (t *tally) has(counts []policy.Count) bool {
 	return len(counts) > 0 && !slices.ContainsFunc(counts, func(c policy.Count) bool {
 		return !slices.Contains(t.counts, c)
@@ -51,6 +55,7 @@ func (t *tally) reach(at time.Time) time.Time { return at.Add(-t.longest - t.lon
 // slot is the number of the part of a window that a moment falls into.
 func slot(at time.Time, window time.Duration) int64 { return at.UnixNano() / (int64(window) / parts) }
 
+// add counts facts at the time of their entry. Now and then it drops idle agents.
 func (t *tally) add(facts []Fact, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,6 +73,7 @@ func (t *tally) add(facts []Fact, at time.Time) {
 	}
 }
 
+// seriesOf is the counters of an agent, made on first use. The caller holds the lock.
 func (t *tally) seriesOf(agent string) []series {
 	if t.agents[agent] == nil {
 		t.agents[agent] = make([]series, len(t.counts))
@@ -88,6 +94,8 @@ func (t *tally) forget(now time.Time) {
 	}
 }
 
+// add adds to a slot, after clearing the slots that time has passed since the newest one. The
+// slots are a ring: slot number N is at N modulo their number.
 func (s *series) add(number int64, n float64) {
 	if number > s.newest+parts { // all that is kept is older than the window
 		*s = series{newest: number}
@@ -114,6 +122,7 @@ func (t *tally) count(agent, what string, window time.Duration, now time.Time) f
 	return 0
 }
 
+// since adds up the slots from a number on. Slots older than those that are kept add nothing.
 func (s *series) since(number int64) (sum float64) {
 	for n := max(number, s.newest-parts); n <= s.newest; n++ {
 		sum += s.slots[n%(parts+1)]
@@ -121,9 +130,9 @@ func (s *series) since(number int64) (sum float64) {
 	return sum
 }
 
-// looked is what a policy sees of the counters of one agent. It notes which ones it
-// looked at, for the record.
-type looked struct {
+// countReader is what a policy sees of the counters of one agent in one decision. It notes the
+// counters that were read and their values, for the record, so that a replay sees the same.
+type countReader struct {
 	at    *tally
 	agent string
 	now   time.Time
@@ -131,7 +140,7 @@ type looked struct {
 }
 
 // Count implements policy.Recent.
-func (l *looked) Count(what string, window time.Duration) float64 {
+func (l *countReader) Count(what string, window time.Duration) float64 {
 	n := l.at.count(l.agent, what, window, l.now)
 	if l.seen == nil {
 		l.seen = policy.Counts{}

@@ -18,7 +18,9 @@ import (
 // recent is what a rule saw of a counter.
 func seen(d rulebook.Decision, what, window string) float64 { return d.Record.Recent[what][window] }
 
-const counting = `  - {name: many, on: [action], when: 'recent.actions("10m") >= 3 || recent.blocks("1h") > 100 || recent.cost("24h") > 100.0 || recent.tokens("24h") < 0 || recent.rejections("7d") > 5', then: block}
+const counting = `  - {name: many, on: [action], then: block,
+     when: 'recent.actions("10m") >= 3 || recent.blocks("1h") > 100 || recent.cost("24h") > 100.0 ||
+       recent.tokens("24h") < 0 || recent.rejections("7d") > 5'}
 `
 
 func TestRulesCountWhatTheLedgerSaysTheAgentDid(t *testing.T) {
@@ -54,7 +56,9 @@ func TestRulesCountWhatTheLedgerSaysTheAgentDid(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Other windows are asked for, so they are read from the ledger.
-		n.apply(`  - {name: look, on: [action], when: 'recent.actions("1h") > 99 || recent.blocks("5m") > 99 || recent.cost("2d") > 99.0 || recent.tokens("3h") > 999 || recent.tasks("1h") > 9 || recent.rejections("1h") > 9', then: block}
+		n.apply(`  - {name: look, on: [action], then: block,
+     when: 'recent.actions("1h") > 99 || recent.blocks("5m") > 99 || recent.cost("2d") > 99.0 ||
+       recent.tokens("3h") > 999 || recent.tasks("1h") > 9 || recent.rejections("1h") > 9'}
 `)
 		d := n.book.Decide(t.Context(), x, policy.Event{Point: policy.OnAction})
 		if seen(d, "actions", "1h") != 4 || seen(d, "blocks", "5m") != 1 || seen(d, "cost", "2d") != 1.5 ||

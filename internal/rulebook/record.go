@@ -12,8 +12,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Record is a decision as it stands in the ledger: what was decided, by which rule of
-// which version, and everything it depended on.
+// Record is a decision as it is stored in the ledger: what was decided, by which rule of
+// which version, and everything it depended on. Book.Decide makes it, a protocol appends it,
+// counters and replays read it back. Its JSON is stored for ever: members are only added.
 type Record struct {
 	Policy  int64           `json:"policy"` // the number of the version
 	Then    policy.Action   `json:"then"`
@@ -30,11 +31,12 @@ type Record struct {
 	Event *policy.Event `json:"event,omitzero"`
 }
 
-// Plain is a record whose event stands elsewhere in the body, and which needs no care.
+// Plain is a Record without its MarshalJSON, for an entry whose body holds the event in
+// another form. Its Event is nil.
 type Plain Record
 
-// MarshalJSON keeps numbers as they came: the maps of an event hold json.Number, which
-// wire does not know.
+// MarshalJSON keeps the digits of numbers: the maps of an event hold json.Number, which wire
+// does not know.
 func (r Record) MarshalJSON() ([]byte, error) {
 	if r.Event == nil {
 		return wire.Marshal(Plain(r))
@@ -47,21 +49,22 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
-// Decision is a verdict with its record.
+// Decision is a verdict with its record. The caller acts on the one and appends the other.
 type Decision struct {
 	policy.Verdict
 	Record Record
 }
 
-// Deferred is the error for what the policy defers: it names what to send again, such as
-// "the same signal", and says when.
+// Deferred is the error for a request that the policy defers. what names what to send again,
+// such as "the same signal"; the details say after how many seconds.
 func (d Decision) Deferred(what string) error {
 	seconds := d.RetrySeconds()
 	return fault.New(fault.RateLimited, "%s Send %s again in %d seconds.", d.Reason, what, seconds).With(wire.RetryAfter,
 		seconds)
 }
 
-// Entry is the decision as an entry of its own.
+// Entry is the decision as an entry of its own, of the kind signal.decided, action.decided
+// and so on.
 func (d Decision) Entry(who roster.Identity, subject, trace string) ledger.Event {
 	return ledger.Event{
 		Workspace: who.Workspace, Kind: kindOf(d.Record.Event.Point), Actor: who.Actor(), Subject: subject, Trace: trace,
@@ -69,22 +72,23 @@ func (d Decision) Entry(who roster.Identity, subject, trace string) ledger.Event
 	}
 }
 
-// asItWas writes a record with whatever text the agent sent, which may hold characters
-// that other bodies may not.
+// asItWas lets a record hold whatever text the agent sent: a NUL, which ledger.Encode refuses
+// in the fields of other bodies, is kept here, since a decision has to be recorded.
 type asItWas struct{ record *Record }
 
 // MarshalJSON writes the record.
 func (a asItWas) MarshalJSON() ([]byte, error) { return a.record.MarshalJSON() }
 
+// kindOf is the kind of an entry that is nothing but a decision at the point.
 func kindOf(p policy.Point) string { return string(p) + ".decided" }
 
-// Reading is what an entry says of decisions.
+// Reading is what a Reader finds in an entry.
 type Reading struct {
 	Decision *Record // with its event; nil when the entry holds none
 	Facts    []Fact  // what else it adds to what an agent did recently
 }
 
-// Fact is something that an agent did, or that happened to it.
+// Fact adds N to a counter of an agent.
 type Fact struct {
 	Agent string // its id
 	What  string // the name of a counter
@@ -94,7 +98,8 @@ type Fact struct {
 // Reader finds what entries of one kind say of decisions.
 type Reader func(e *ledger.Entry) (Reading, error)
 
-// stored is a decision as it is read back: data that few rules look at is left as it is.
+// stored is a decision as it is read back. Data that few rules look at stays encoded until one
+// does.
 type stored struct {
 	Plain
 	Event *struct {
@@ -106,6 +111,7 @@ type stored struct {
 	} `json:"event"`
 }
 
+// record decodes the head of a decision and leaves the data for Fill.
 func (s *stored) record() *Record {
 	r := Record(s.Plain)
 	if s.Event == nil {
@@ -152,10 +158,11 @@ var counted = map[policy.Point]string{
 	policy.OnSignal: "signals", policy.OnMessage: "messages", policy.OnTask: "tasks",
 }
 
+// outcomes are the counters of decisions by what came of them; an allow has none.
 var outcomes = map[policy.Action]string{policy.Block: "blocks", policy.Defer: "defers", policy.Gate: "gates"}
 
-// read finds what an entry says of decisions. What a reader must not leave out is
-// checked here, so that an entry that is not as it should be stops nobody.
+// read finds what an entry says of decisions. A decision without an event is an error of the
+// reader; it is found here, before anything relies on the event.
 func (b *Book) read(e *ledger.Entry) (Reading, error) {
 	r, err := b.readers[e.Kind](e)
 	if err != nil {
@@ -167,12 +174,12 @@ func (b *Book) read(e *ledger.Entry) (Reading, error) {
 	return r, nil
 }
 
-// maxFact is the most that one entry adds to a counter, far above what is real: a sum
-// of such numbers is still one that JSON can hold.
+// maxFact is the most that one entry adds to a counter, far above any real number. It keeps
+// sums finite: JSON has no form for infinity, and a record has to be stored.
 const maxFact = 1e15
 
-// facts is what the reading adds to the counters. Agents say themselves what something
-// cost, so nothing is ever taken off.
+// facts is what the reading adds to the counters. Agents report costs themselves, so a
+// negative number must not lower a counter.
 func (r Reading) facts() []Fact {
 	facts := r.Facts
 	if d := r.Decision; d != nil {

@@ -11,7 +11,8 @@ import (
 	"signalbox/internal/policy"
 )
 
-// Report says how decisions of the past would have come out under another policy.
+// Report says how past decisions would have come out under another policy. Decisions counts
+// those that could be tried; Erased and Broken could not.
 type Report struct {
 	Since     time.Time `json:"since"`
 	Decisions int64     `json:"decisions"`
@@ -63,10 +64,10 @@ type replay struct {
 }
 
 // Replay decides again what was decided since a moment, with another policy. Nothing
-// is recorded. progress is told how many entries of how many have been read.
+// is recorded. progress is called with the number of entries read and to be read.
 //
-// A counter that a decision has on record is taken from there, others are counted
-// anew from the entries, so a policy that was in force comes out as it did then.
+// A counter that a decision has on record is taken from there; others are counted again
+// from the entries. So the policy that was in force comes out as it did then.
 func (b *Book) Replay(ctx context.Context, p *policy.Policy, since time.Time, progress func(done, of int64)) (Report,
 	error,
 ) {
@@ -86,7 +87,7 @@ func (b *Book) Replay(ctx context.Context, p *policy.Policy, since time.Time, pr
 	}
 	for p := range b.pages(ctx, begin, head) {
 		if p.err == nil {
-			p.err = r.try(ctx, p.said)
+			p.err = r.try(ctx, p.entries)
 		}
 		if p.err != nil {
 			return Report{}, p.err
@@ -96,13 +97,13 @@ func (b *Book) Replay(ctx context.Context, p *policy.Policy, since time.Time, pr
 	return r.report.finish(), nil
 }
 
-// try decides again what a page holds. Only counting depends on the order, and is done by
-// one.
-func (r *replay) try(ctx context.Context, page []said) error {
+// try decides again what a page holds. Counting depends on the order of entries and is done
+// first, by one goroutine; the decisions then share all processors.
+func (r *replay) try(ctx context.Context, page []decidedEntry) error {
 	if r.recent.longest > 0 {
 		r.count(page)
 	}
-	page = slices.DeleteFunc(page, func(t said) bool {
+	page = slices.DeleteFunc(page, func(t decidedEntry) bool {
 		return t.entry.Seq <= r.first || t.reading.Decision == nil && !t.erased && !t.broken
 	})
 	var deciding sync.WaitGroup
@@ -114,9 +115,9 @@ func (r *replay) try(ctx context.Context, page []said) error {
 	return ctx.Err() // a verdict that was cut short would look like a block
 }
 
-// count counts what the page holds, and notes for each decision what the counters
-// were at its time.
-func (r *replay) count(page []said) {
+// count notes for each decision what the counters were at its time, and then counts the
+// entry itself, in that order: a decision does not count itself.
+func (r *replay) count(page []decidedEntry) {
 	for i := range page {
 		t := &page[i]
 		if d := t.reading.Decision; d != nil && t.entry.Seq > r.first {
@@ -133,7 +134,8 @@ func (r *replay) count(page []said) {
 	}
 }
 
-func (r *replay) decide(ctx context.Context, part []said) {
+// decide fills in the verdicts of a part of a page. Parts do not overlap.
+func (r *replay) decide(ctx context.Context, part []decidedEntry) {
 	for i := range part {
 		t := &part[i]
 		if d := t.reading.Decision; d != nil {
@@ -149,16 +151,20 @@ type report struct {
 	groups map[group]*Change
 }
 
+// group is the key of a Change: decisions that differ in the same way are reported together.
 type group struct {
 	point      policy.Point
 	was, would Outcome
 }
 
+// newReport begins a report without decisions.
 func newReport(since time.Time) *report {
 	return &report{Report: Report{Since: since.UTC(), Changes: []Change{}}, groups: map[group]*Change{}}
 }
 
-func (r *report) add(page []said) {
+// add compares the verdicts of a page with what was decided. It is called by one goroutine, page
+// after page, so that the examples are the earliest.
+func (r *report) add(page []decidedEntry) {
 	for _, t := range page {
 		switch {
 		case t.erased:
@@ -193,6 +199,7 @@ func (r *report) add(page []said) {
 	}
 }
 
+// finish sorts the groups, the most frequent first, and the earliest first among equals.
 func (r *report) finish() Report {
 	for _, c := range r.groups {
 		r.Changes = append(r.Changes, *c)
@@ -203,7 +210,7 @@ func (r *report) finish() Report {
 	return r.Report
 }
 
-// inShort is the one line of an event that tells a person most.
+// inShort is the one line of an event that is most useful to a person.
 func inShort(e *policy.Event) string {
 	text := []rune(cmp.Or(e.ProposedAction, e.Command, e.URL, e.Path, e.Subject, e.Text, e.Summary, e.Tool, e.Kind))
 	if len(text) > maxWhat {

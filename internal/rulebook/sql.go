@@ -22,6 +22,8 @@ CREATE TABLE policy_version (
 ) {strict};
 `}}
 
+// A version is an entry of kind applied with the subject policy-NUMBER. The number is part of
+// the subject, so that the entry alone says which version it is.
 const (
 	applied       = "policy.applied"
 	subjectPrefix = "policy-"

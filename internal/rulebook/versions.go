@@ -16,7 +16,8 @@ import (
 	"signalbox/internal/store"
 )
 
-// Version is a policy that was applied.
+// Version is a policy that was applied. Versions are numbered from 1 without gaps, are never
+// changed or deleted, and the one with the highest number is in force.
 type Version struct {
 	Number    int64     `json:"number"`
 	SHA256    string    `json:"sha256"`
@@ -27,6 +28,7 @@ type Version struct {
 
 const versionColumns = "number, sha256, applied_at, applied_by, seq"
 
+// scanVersion reads a row of versionColumns.
 func scanVersion(scan func(...any) error) (v Version, err error) {
 	var at int64
 	err = scan(&v.Number, &v.SHA256, &at, &v.AppliedBy, &v.Seq)
@@ -34,6 +36,7 @@ func scanVersion(scan func(...any) error) (v Version, err error) {
 	return v, err
 }
 
+// selectNewest reads the version in force: the one with the highest number.
 const selectNewest = "SELECT " + versionColumns + " FROM policy_version ORDER BY number DESC LIMIT 1"
 
 // newest is the version in force, zero when there is none.
@@ -71,6 +74,7 @@ func (b *Book) Version(ctx context.Context, number int64) (v Version, source []b
 	return v, source, err
 }
 
+// source is the YAML of a version, from the body of its entry; the table has only its hash.
 func (b *Book) source(ctx context.Context, v Version) ([]byte, error) {
 	e, err := b.ledger.Entry(ctx, v.Seq)
 	return e.Body, err
@@ -85,11 +89,11 @@ func (b *Book) Versions(ctx context.Context, before int64, limit int) ([]Version
 		"SELECT "+versionColumns+" FROM policy_version WHERE number < $1 ORDER BY number DESC LIMIT $2", before, limit)
 }
 
-// ifNone is for Apply: only a first version is wanted.
+// ifNone as expect makes Apply change nothing if there is any version.
 const ifNone = -1
 
-// applyTimeout is how long Apply waits for the version to be in force here. It is
-// applied all the same; counters that it needs may still be read.
+// applyTimeout is how long Apply waits for the version to be in force on this node. After it
+// the version is applied all the same; the counters that it needs are still being read.
 const applyTimeout = 30 * time.Second
 
 // Apply puts a policy in force on every node, as the next version. One that is in
@@ -134,7 +138,7 @@ func (b *Book) Apply(ctx context.Context, by roster.Identity, source []byte, exp
 	waiting, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	if b.await(waiting, v.Number) != nil {
-		b.log.Warn("a policy was applied and is not yet in force on this node", "version", v.Number)
+		b.log.Warn("policy applied but not in force on this node yet", "version", v.Number)
 	}
 	return v, changed, nil
 }
@@ -153,8 +157,8 @@ func (b *Book) Bootstrap(ctx context.Context) error {
 	return err
 }
 
-// Warnings are about what is right as a policy and will hardly be meant: a gate that
-// asks for somebody who is not there.
+// Warnings are about what is valid and probably a mistake: a gate that asks for an operator
+// who does not exist.
 func (b *Book) Warnings(ctx context.Context, p *policy.Policy) ([]string, error) {
 	people, err := b.roster.Operators(ctx, "")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"signalbox/internal/fault"
 )
 
-// Explain turns an error of a database into a sentence that says what to do. Other
-// errors, and those that have a sentence already, come back as they are.
+// Explain turns an error of a database into a fault with a stable code and a sentence that
+// says what to do. Other errors, and faults, are returned unchanged.
 func Explain(err error) error {
 	if err == nil {
 		return nil

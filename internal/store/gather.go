@@ -15,12 +15,13 @@ import (
 // statements are few.
 var chunks = []int{64, 16, 4}
 
-// few rows go one by one.
+// few is the number of rows below which gathering is not worth its cost.
 const few = 4
 
 // insertForm matches an insert of one row that has nothing after it.
 var insertForm = regexp.MustCompile(`^\s*(INSERT INTO \w+ \([\w, ]+\)\s+VALUES\s*)(\([^()]*\))\s*$`)
 
+// placeholder matches $1, $2 and so on. No statement has one inside of a text.
 var placeholder = regexp.MustCompile(`\$(\d+)`)
 
 // inserts remembers the forms of statements: there are as many as in the source.
@@ -35,7 +36,8 @@ type insert struct {
 	texts     map[int]string // the statement for each size of a chunk
 }
 
-func (f *inserts) of(st statement) *insert {
+// formOf is the form of a statement, nil if it is not a plain insert of one row.
+func (f *inserts) formOf(st statement) *insert {
 	if known, ok := f.byText.Load(st.text); ok {
 		return known.(*insert)
 	}
@@ -62,8 +64,9 @@ func repeat(row string, n, size int) string {
 	return strings.Join(rows, ", ")
 }
 
-// gather puts inserts into the same table together. Those into different tables change
-// places, which makes no difference: nothing but inserts stands between them.
+// gather combines inserts into the same table. Inserts into different tables may change
+// their order, which makes no difference: no table refers to another by a foreign key, and
+// any other statement is a barrier that inserts do not pass.
 func (f *inserts) gather(queue []statement) []statement {
 	if len(queue) < few {
 		return queue
@@ -79,7 +82,7 @@ func (f *inserts) gather(queue []statement) []statement {
 		clear(groups)
 	}
 	for _, st := range queue {
-		if f.of(st) == nil {
+		if f.formOf(st) == nil {
 			emit()
 			out = append(out, st)
 			continue
@@ -93,8 +96,10 @@ func (f *inserts) gather(queue []statement) []statement {
 	return out
 }
 
+// emit appends a group of inserts with the same text: on PostgreSQL as lists of columns, else
+// in chunks of the fixed sizes, and the rest one by one.
 func (f *inserts) emit(out, group []statement) []statement {
-	form := f.of(group[0])
+	form := f.formOf(group[0])
 	if f.lists && len(group) >= few {
 		if st, ok := form.listed(group); ok {
 			return append(out, st)
@@ -112,9 +117,9 @@ func (f *inserts) emit(out, group []statement) []statement {
 	return append(out, group...)
 }
 
-// listed is a group as one statement with a list for each column, which PostgreSQL takes
-// apart: it makes an expression of every parameter that there is, and that costs more than
-// the row. It is not for columns in which types differ from row to row.
+// listed is a group as one statement with a list for each column, which PostgreSQL unnests.
+// It plans an expression for every parameter of VALUES, which costs more than the row. A
+// group in which a column has different types, or a null, cannot be listed.
 func (i *insert) listed(group []statement) (statement, bool) {
 	columns := len(group[0].args)
 	lists, types, names := make([]any, columns), make([]string, columns), make([]string, columns)
@@ -146,6 +151,7 @@ func list(group []statement, column int) (values any, kind string) {
 	return nil, ""
 }
 
+// listOf collects a column, nil if a value is of another type.
 func listOf[T any](group []statement, column int) any {
 	values := make([]T, len(group))
 	for i, st := range group {
@@ -158,7 +164,8 @@ func listOf[T any](group []statement, column int) any {
 	return values
 }
 
-// plain is an argument as one of the few types that a database knows.
+// plain converts an argument to one of the few types that both databases know, and to
+// anything else, which has no list type, if it cannot be converted.
 func plain(arg any) any {
 	switch arg.(type) {
 	case int64, string, []byte, bool:

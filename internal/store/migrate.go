@@ -11,20 +11,21 @@ import (
 )
 
 // Migrations are the steps that make one package's tables. Steps are only ever
-// added at the end: a step that has been released is never changed.
+// added at the end: a step that has been released is never changed, since databases remember
+// the digest of each step that they have.
 //
 // A step is SQL with tokens: {bigint}, {blob}, {bool}, {text} are types, {strict}
 // follows a table, or {keyed}, which has SQLite keep the rows in the key's own tree (for
-// small rows whose key is not one number; PostgreSQL has no such thing), and a line "{append-only
-// TABLE KEPT… / ERASED…}" forbids every
-// change of a table but one that keeps the columns before the slash and sets those
-// behind it to null; without a slash, every change. A line "{full-text TABLE}" makes a
-// table for finding words; see words.go.
+// small rows whose key is not one number; PostgreSQL has no such thing). A line
+// "{append-only TABLE KEPT… / ERASED…}" forbids every change of a table but one that keeps
+// the columns before the slash and sets those behind it to null; without a slash, every
+// change. A line "{full-text TABLE}" makes a table for finding words; see words.go.
 type Migrations struct {
 	Package string
 	Steps   []string
 }
 
+// migrationTable has a row for each step that the database has.
 const migrationTable = `CREATE TABLE IF NOT EXISTS schema_step (
   package {text} NOT NULL,
   step {bigint} NOT NULL,
@@ -59,6 +60,8 @@ func (db *DB) Migrate(ctx context.Context, sets ...Migrations) error {
 	return Explain(err)
 }
 
+// migrateSet runs the steps of one package that the database does not have. have are the
+// digests of those it has, in order; one that differs belongs to another program.
 func (db *DB) migrateSet(set Migrations, have []string, run func(string) error) error {
 	if len(have) > len(set.Steps) {
 		return newer(set.Package)
@@ -91,6 +94,7 @@ func newer(name string) error {
 			"restore a backup made before the upgrade. Nothing was changed.", name)
 }
 
+// appliedSteps reads the digests of the steps that the database has, by package.
 func appliedSteps(ctx context.Context, q Querier) (map[string][]string, error) {
 	rows, err := q.QueryContext(ctx, "SELECT package, sum FROM schema_step ORDER BY package, step")
 	if err != nil {

@@ -17,10 +17,12 @@ import (
 	"signalbox/internal/fault"
 )
 
-// channel is what LISTEN and NOTIFY use. Several Signalboxes in one PostgreSQL
-// wake each other in vain, which costs a query.
+// channel is the channel of LISTEN and NOTIFY. Several Signalboxes in one PostgreSQL
+// database wake each other for nothing, which costs one query each time.
 const channel = "signalbox"
 
+// postgres is a pool of connections. Writes take one for the time of a transaction, reads go
+// through the same pool by way of database/sql, and listen has a connection of its own.
 type postgres struct {
 	config *pgxpool.Config
 	pool   *pgxpool.Pool
@@ -28,6 +30,8 @@ type postgres struct {
 	name   string // what our own notifications say; we know of them already
 }
 
+// openPostgres sets what durability and liveness depend on, whatever the server's configuration
+// says. Timeouts that are part of the address are kept.
 func openPostgres(ctx context.Context, address string) (*DB, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
@@ -51,6 +55,7 @@ func openPostgres(ctx context.Context, address string) (*DB, error) {
 	return connect(ctx, config)
 }
 
+// connect opens the pool and makes sure that the database answers.
 func connect(ctx context.Context, config *pgxpool.Config) (*DB, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -90,6 +95,8 @@ func (b *postgres) begin(ctx context.Context, lock string) (txn, error) {
 	return &pgTx{conn: conn, first: first, name: b.name}, nil
 }
 
+// pgTx is a transaction whose statements are sent as late as possible, many in one round
+// trip: over a network a round trip costs more than a row.
 type pgTx struct {
 	conn  *pgxpool.Conn
 	first []statement // still to be sent before anything else
@@ -108,6 +115,8 @@ func (t *pgTx) pipeline(queue []statement, last ...statement) *pgx.Batch {
 	return b
 }
 
+// query sends the queue and the query together. The answers of the queue come first, and
+// its first error is the error of the query.
 func (t *pgTx) query(ctx context.Context, queue []statement, q statement) (Rows, error) {
 	before := len(t.first) + len(queue)
 	results := t.conn.SendBatch(ctx, t.pipeline(queue, q))
@@ -125,6 +134,8 @@ func (t *pgTx) query(ctx context.Context, queue []statement, q statement) (Rows,
 	return pgRows{rows, results}, nil
 }
 
+// pgRows are rows inside of a batch; closing them has to close the batch, or the connection
+// cannot be used again.
 type pgRows struct {
 	pgx.Rows
 	results pgx.BatchResults
@@ -135,6 +146,8 @@ func (r pgRows) Close() error {
 	return r.results.Close()
 }
 
+// commit sends the queue, the notification and COMMIT in one round trip. PostgreSQL answers
+// COMMIT of a failed transaction with ROLLBACK and no error, so the answer is looked at.
 func (t *pgTx) commit(ctx context.Context, queue []statement, notify bool) (unknown bool, err error) {
 	var last []statement
 	if notify {
@@ -158,13 +171,16 @@ func (t *pgTx) commit(ctx context.Context, queue []statement, notify bool) (unkn
 	if err != nil {
 		pg, answered := errors.AsType[*pgconn.PgError](err)
 		t.rollback()
-		// An ERROR is an answer: not committed. A broken connection is none.
+		// An ERROR is an answer: not committed. A broken connection, and a FATAL that ends it,
+		// leave open what happened.
 		return !answered || pg.Severity == "FATAL" || pg.Severity == "PANIC", err
 	}
 	t.conn.Release()
 	return false, nil
 }
 
+// lock lets an update of the locked row take the place of SELECT … FOR UPDATE, which is
+// still waiting to be sent: the update takes the same lock.
 func (t *pgTx) lock(st statement) bool {
 	if len(t.first) == 0 {
 		return false
@@ -173,6 +189,9 @@ func (t *pgTx) lock(st statement) bool {
 	return true
 }
 
+// rollback gives the connection back to the pool. A connection that cannot be rolled back is
+// closed, so that the pool makes a new one. It has a deadline of its own, since the
+// transaction's context may be over.
 func (t *pgTx) rollback() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -201,6 +220,8 @@ func (b *postgres) listen(ctx context.Context, wake func()) error {
 	}
 }
 
+// listenOnce listens until the connection breaks. It wakes once after LISTEN has taken
+// effect, for commits before that.
 func (b *postgres) listenOnce(ctx context.Context, wake func()) error {
 	conn, err := pgx.ConnectConfig(ctx, b.config.ConnConfig.Copy())
 	if err != nil {
@@ -222,6 +243,7 @@ func (b *postgres) listenOnce(ctx context.Context, wake func()) error {
 	}
 }
 
+// snapshot begins a transaction in which all reads see the moment of the first one.
 func (b *postgres) snapshot(ctx context.Context) (*sql.Tx, error) {
 	tx, err := b.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
 	if err != nil {
@@ -236,6 +258,7 @@ func (b *postgres) snapshot(ctx context.Context) (*sql.Tx, error) {
 	return tx, nil
 }
 
+// beside makes a schema in the same database, which drop removes with everything in it.
 func (b *postgres) beside(ctx context.Context) (*DB, func(), error) {
 	schema := randomName("signalbox_rebuild_")
 	if _, err := b.pool.Exec(ctx, "CREATE SCHEMA "+schema); err != nil {
@@ -257,6 +280,8 @@ func (b *postgres) beside(ctx context.Context) (*DB, func(), error) {
 	return db, drop, nil
 }
 
+// migrating runs the steps in one transaction under an advisory lock: PostgreSQL can roll
+// back DDL, so a step that fails leaves the schema as it was.
 func (b *postgres) migrating(ctx context.Context, fn func(q Querier, run func(text string) error) error) error {
 	conn, err := b.read.Conn(ctx)
 	if err != nil {
@@ -295,6 +320,8 @@ func (b *postgres) matching(number, table, mark string) string {
 	return number + " IN (SELECT number FROM " + table + " WHERE words @@ plainto_tsquery('simple', " + mark + "::text))"
 }
 
+// appendOnly makes triggers that refuse deletes, truncation, and every update but an erasure
+// (LED-6).
 func (b *postgres) appendOnly(table, erasing string) string {
 	return fmt.Sprintf(`
 CREATE FUNCTION %[1]s_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -307,24 +334,31 @@ CREATE TRIGGER %[1]s_no_truncate BEFORE TRUNCATE ON %[1]s FOR EACH STATEMENT EXE
 `, table, erasing)
 }
 
+// schema describes columns, constraints, indexes, triggers and functions, one a line.
+// PostgreSQL keeps no text of CREATE TABLE, so it is put together from the catalogue.
 func (b *postgres) schema(ctx context.Context) (string, error) {
 	return lines(ctx, b.read, `
 SELECT line FROM (
   SELECT 'table ' || table_name || ' ' || column_name || ' ' || data_type ||
     CASE WHEN collation_name IS NULL THEN '' ELSE ' collate ' || collation_name END ||
     CASE is_nullable WHEN 'NO' THEN ' not null' ELSE '' END ||
-    CASE WHEN column_default IS NULL THEN '' ELSE ' default ' || column_default END AS line, 1 AS part, table_name AS a, ordinal_position AS b
+    CASE WHEN column_default IS NULL THEN '' ELSE ' default ' || column_default END AS line,
+    1 AS part, table_name AS a, ordinal_position AS b
   FROM information_schema.columns WHERE table_schema = current_schema()
   UNION ALL
-  SELECT 'constraint ' || conrelid::regclass || ' ' || pg_get_constraintdef(oid), 2, conrelid::regclass::text || conname, 0
+  SELECT 'constraint ' || conrelid::regclass || ' ' || pg_get_constraintdef(oid), 2,
+    conrelid::regclass::text || conname, 0
   FROM pg_constraint WHERE connamespace = current_schema()::regnamespace
   UNION ALL
-  SELECT replace(indexdef, current_schema() || '.', ''), 3, indexname, 0 FROM pg_indexes WHERE schemaname = current_schema()
+  SELECT replace(indexdef, current_schema() || '.', ''), 3, indexname, 0
+  FROM pg_indexes WHERE schemaname = current_schema()
   UNION ALL
   SELECT replace(pg_get_triggerdef(oid), current_schema() || '.', ''), 4, tgrelid::regclass::text || tgname, 0
-  FROM pg_trigger WHERE NOT tgisinternal AND tgrelid IN (SELECT oid FROM pg_class WHERE relnamespace = current_schema()::regnamespace)
+  FROM pg_trigger WHERE NOT tgisinternal
+    AND tgrelid IN (SELECT oid FROM pg_class WHERE relnamespace = current_schema()::regnamespace)
   UNION ALL
-  SELECT 'function ' || proname || regexp_replace(prosrc, '\s+', ' ', 'g'), 5, proname, 0 FROM pg_proc WHERE pronamespace = current_schema()::regnamespace
+  SELECT 'function ' || proname || regexp_replace(prosrc, '\s+', ' ', 'g'), 5, proname, 0
+  FROM pg_proc WHERE pronamespace = current_schema()::regnamespace
 ) s ORDER BY part, a COLLATE "C", b`)
 }
 

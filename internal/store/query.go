@@ -5,7 +5,8 @@ import (
 	"database/sql"
 )
 
-// Query asks for rows: inside of a transaction (Tx.Query) or outside of one (DB.Reading).
+// Query reads rows: inside of a transaction (Tx.Query) or outside of one (DB.Reading).
+// Functions that take one work in both.
 type Query func(text string, args ...any) (Rows, error)
 
 // Scan reads the columns of a row.
@@ -26,9 +27,10 @@ func Reading(ctx context.Context, from Querier) Query {
 	}
 }
 
-// Bookkeep runs fn in a write transaction of its own, beside the ledger's, which holds the
-// lock on the table named lock, and commits when fn succeeds. It is for what is kept about
-// the ledger and does not follow from it, such as cursors and leases.
+// Bookkeep runs fn in a write transaction of its own that holds the lock on the table named
+// lock, and commits if fn succeeds. It is for what is kept about the ledger and does not
+// follow from it, such as cursors and leases. State that follows from the ledger must not be
+// written this way: it could not be rebuilt.
 func (db *DB) Bookkeep(ctx context.Context, lock string, fn func(tx *Tx) error) error {
 	tx, err := db.Begin(ctx, lock)
 	if err != nil {

@@ -22,6 +22,8 @@ type watched struct {
 
 var errCut = errors.New("these rows ended with the next statement of their transaction; read them to the end first")
 
+// Next closes the rows after the last one, so that the transaction can go on without a call of
+// Close.
 func (w *watched) Next() bool {
 	if w.cut {
 		w.tx.lose(errCut)
@@ -52,6 +54,7 @@ func (w *watched) Err() error {
 	return w.Rows.Err()
 }
 
+// Close may be called again, and returns the same error.
 func (w *watched) Close() error {
 	if w.closed {
 		return w.err

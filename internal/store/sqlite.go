@@ -23,7 +23,9 @@ import (
 	"signalbox/internal/fault"
 )
 
-// lite is SQLite in one file: one connection that writes, a pool that reads.
+// lite is SQLite in one file: one connection that writes, a pool that reads. SQLite allows
+// one writer at a time; a queue of our own (turn) is fair and can be waited for with a
+// context, which SQLite's busy timeout is not and cannot.
 type lite struct {
 	path  string
 	read  *sql.DB
@@ -37,23 +39,25 @@ type lite struct {
 	writes map[string]driver.Stmt
 	args   []driver.NamedValue // of the statement that runs
 
-	copying *sql.DB       // copies the log into the file, beside the one that writes
+	copying *sql.DB       // copies the WAL into the database file, beside the writer
 	full    chan struct{} // says that there is much to copy
 	written int           // how many values since that was said
 	copied  chan struct{} // closed when nothing copies any more
 }
 
-// copyEvery is how many written values the log gathers before it is copied, a few MB. If
-// that does not get on, whoever writes does it, at ownCopy pages.
+// copyEvery is how many values are written before the WAL is copied into the database file,
+// a few MB. If copying cannot keep up, the writer does it itself, at ownCopy pages.
 const (
 	copyEvery = 12_000
 	ownCopy   = "wal_autocheckpoint(16000)"
 )
 
-// The write connection is used without a cancellable context: modernc starts a
-// goroutine per statement to watch one, and a commit must not be cut in half.
+// uncut is the context of the write connection, which cannot be cancelled: modernc starts a
+// goroutine per statement to watch one that can, and a commit must not be interrupted.
 var uncut = context.Background()
 
+// openSQLite opens the file three times: one connection that writes, a pool that can only read,
+// and one that copies the WAL. The first connection switches a new file to WAL.
 func openSQLite(ctx context.Context, path string) (*DB, error) {
 	if err := ownFile(path); err != nil {
 		return nil, err
@@ -94,9 +98,9 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	return &DB{Read: read, backend: b}, nil
 }
 
-// firstConn connects, which switches a new file to WAL. Processes that do so at the
-// same moment can meet in a way that SQLite ends at once, whatever the timeout; the
-// second then finds the file as it should be.
+// firstConn connects, which switches a new file to WAL. If two processes do so at the same
+// moment, SQLite may answer busy at once, whatever the timeout. A retry finds the file
+// switched already.
 func firstConn(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
 	for began := time.Now(); ; {
 		conn, err := db.Conn(ctx)
@@ -138,6 +142,8 @@ func openFile(path string, pragmas ...string) (*sql.DB, error) {
 
 func (b *lite) Name() string { return "sqlite" }
 
+// close waits for the transaction under way and for the copying, then closes the connections. It
+// may be called more than once.
 func (b *lite) close() {
 	b.once.Do(func() {
 		<-b.turn
@@ -156,7 +162,8 @@ func (b *lite) close() {
 	})
 }
 
-// begin needs no lock but SQLite's own: there is one writer.
+// begin waits for the write connection and begins. The named lock is not needed, since
+// BEGIN IMMEDIATE excludes every other writer.
 func (b *lite) begin(ctx context.Context, _ string) (txn, error) {
 	select {
 	case <-b.turn:
@@ -173,9 +180,10 @@ func (b *lite) begin(ctx context.Context, _ string) (txn, error) {
 	return liteTx{b}, nil
 }
 
-// copyLog copies the log into the file when it has grown, until close. A commit that did
-// so would keep its callers waiting for two more syncs and thousands of pages. Most is
-// copied while others write, and the rest in our turn, so that the log can begin anew.
+// copyLog copies the WAL into the database file when it has grown, until close. If a commit
+// did that, its callers would wait for two more syncs and thousands of pages. Most of it is
+// copied while others write. The rest is copied while this goroutine holds the turn, so that
+// no writer is active and SQLite can start the WAL from its beginning.
 func (b *lite) copyLog() {
 	defer close(b.copied)
 	for {
@@ -195,12 +203,14 @@ func (b *lite) copyLog() {
 	}
 }
 
-// checkpoint waits for nobody. What it cannot copy now, since it is being read, it copies
-// the next time.
+// checkpoint copies what it can without waiting for readers. The rest is copied the next
+// time.
 func (b *lite) checkpoint() {
 	_, _ = b.copying.ExecContext(uncut, "PRAGMA wal_checkpoint(PASSIVE)") // the log goes on if it fails
 }
 
+// prepare returns a statement of the write connection, prepared once for its lifetime. The
+// texts are those of the source, so the map stays small. The caller holds the turn.
 func (b *lite) prepare(text string) (*sql.Stmt, error) {
 	if s, ok := b.stmts[text]; ok {
 		return s, nil
@@ -213,8 +223,8 @@ func (b *lite) prepare(text string) (*sql.Stmt, error) {
 	return s, nil
 }
 
-// exec runs writes on the driver's own connection: thousands of arguments a second pass
-// through database/sql at a price that shows.
+// exec runs writes on the driver's own connection. Passing thousands of arguments a second
+// through database/sql has a measurable cost. The caller holds the turn.
 func (b *lite) exec(queue ...statement) error {
 	return b.conn.Raw(func(conn any) error {
 		for _, st := range queue {
@@ -226,6 +236,8 @@ func (b *lite) exec(queue ...statement) error {
 	})
 }
 
+// execRaw runs one write, prepared once for the lifetime of the connection. It also notices when
+// enough was written for the WAL to be copied.
 func (b *lite) execRaw(conn driver.ConnPrepareContext, st statement) error {
 	s, ok := b.writes[st.text]
 	if !ok {
@@ -254,10 +266,10 @@ func (b *lite) execRaw(conn driver.ConnPrepareContext, st statement) error {
 	return err
 }
 
-// forSQLite is a write as SQLite does it at the least cost. $1, $2 and so on are looked up
-// among the names of all parameters, and a plain ? is not. An insert that fails would
-// undo its first rows by itself, for which it keeps a copy of every page; ours are
-// undone with the transaction.
+// forSQLite rewrites a statement to what SQLite runs at the least cost. $1, $2 and so on are
+// looked up by name among all parameters, and a plain ? is not. An insert that fails would
+// undo its first rows by itself, for which SQLite keeps a copy of every page it touches; OR
+// FAIL does without, since a failed write always rolls back the whole transaction here.
 func forSQLite(text string) string {
 	if rest, ok := strings.CutPrefix(text, "INSERT INTO "); ok {
 		text = "INSERT OR FAIL INTO " + rest
@@ -274,6 +286,7 @@ func forSQLite(text string) string {
 	return plain
 }
 
+// liteTx is a transaction; it holds the turn until it commits or rolls back.
 type liteTx struct{ b *lite }
 
 func (t liteTx) flush(queue []statement) error {
@@ -291,6 +304,7 @@ func (t liteTx) query(_ context.Context, queue []statement, q statement) (Rows, 
 	return s.QueryContext(uncut, q.args...) //nolint:rowserrcheck // the caller's to close
 }
 
+// commit gives the turn back, whatever the outcome.
 func (t liteTx) commit(_ context.Context, queue []statement, _ bool) (unknown bool, err error) {
 	if err := t.flush(queue); err != nil {
 		t.rollback()
@@ -305,7 +319,7 @@ func (t liteTx) commit(_ context.Context, queue []statement, _ bool) (unknown bo
 	return false, nil
 }
 
-// lock: SQLite's own lock is held since the beginning.
+// lock has nothing to replace: the transaction holds SQLite's own lock since it began.
 func (t liteTx) lock(statement) bool { return false }
 
 func (t liteTx) rollback() {
@@ -315,12 +329,13 @@ func (t liteTx) rollback() {
 	t.b.turn <- struct{}{}
 }
 
-// listen has nobody to hear from: only this process writes, and it wakes its own.
+// listen never calls wake: only this process writes, and own commits are not reported.
 func (b *lite) listen(ctx context.Context, _ func()) error {
 	<-ctx.Done()
 	return nil
 }
 
+// snapshot begins a read transaction, which in WAL mode sees one moment and blocks no writer.
 func (b *lite) snapshot(ctx context.Context) (*sql.Tx, error) {
 	tx, err := b.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -335,6 +350,8 @@ func (b *lite) snapshot(ctx context.Context) (*sql.Tx, error) {
 	return tx, nil
 }
 
+// beside makes a database in a temporary folder next to the file, on the same disk, so that a
+// rebuild fills the disk that has room for the original.
 func (b *lite) beside(ctx context.Context) (*DB, func(), error) {
 	dir, err := os.MkdirTemp(filepath.Dir(b.path), "rebuild-")
 	if err != nil {
@@ -348,6 +365,8 @@ func (b *lite) beside(ctx context.Context) (*DB, func(), error) {
 	return db, func() { db.Close(); _ = os.RemoveAll(dir) }, nil
 }
 
+// migrating holds the write lock for all steps: a second process waits, and then finds them
+// done.
 func (b *lite) migrating(ctx context.Context, fn func(q Querier, run func(text string) error) error) error {
 	t, err := b.begin(ctx, "")
 	if err != nil {
@@ -370,7 +389,8 @@ func (b *lite) tokens() *strings.Replacer {
 		"STRICT", "{keyed}", "STRICT, WITHOUT ROWID")
 }
 
-// fullText keeps no text, only where words are.
+// fullText makes an FTS5 table without content: it knows where words occur, and keeps no
+// text that would have to be erased too.
 func (b *lite) fullText(table string) string {
 	return "CREATE VIRTUAL TABLE " + table +
 		" USING fts5(words, content='', contentless_delete=1, tokenize='unicode61');\n"
@@ -380,17 +400,20 @@ func (b *lite) matching(number, table, mark string) string {
 	return number + " IN (SELECT rowid FROM " + table + " WHERE " + table + " MATCH " + mark + ")"
 }
 
+// appendOnly makes triggers that refuse deletes, and every update but an erasure (LED-6).
 func (b *lite) appendOnly(table, erasing string) string {
-	return fmt.Sprintf(`
-CREATE TRIGGER %[1]s_no_delete BEFORE DELETE ON %[1]s BEGIN SELECT RAISE(ABORT, '%[1]s is append only'); END;
-CREATE TRIGGER %[1]s_no_update BEFORE UPDATE ON %[1]s WHEN NOT (%[2]s) BEGIN SELECT RAISE(ABORT, '%[1]s is append only'); END;
-`, table, erasing)
+	// SQLite keeps this text in its schema, which is compared with a golden file: no byte of
+	// it may change.
+	const refuse = "BEGIN SELECT RAISE(ABORT, '%[1]s is append only'); END;\n"
+	return fmt.Sprintf("\nCREATE TRIGGER %[1]s_no_delete BEFORE DELETE ON %[1]s "+refuse+
+		"CREATE TRIGGER %[1]s_no_update BEFORE UPDATE ON %[1]s WHEN NOT (%[2]s) "+refuse, table, erasing)
 }
 
 func (b *lite) schema(ctx context.Context) (string, error) {
 	return lines(ctx, b.read, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type DESC, name")
 }
 
+// primaryCode is SQLite's primary result code of an error, 0 for an error of another kind.
 func primaryCode(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code() & 0xff
@@ -398,8 +421,8 @@ func primaryCode(err error) int {
 	return 0
 }
 
-// explainSQLite says what to do about an error of SQLite, nil for one that is no
-// matter of the file system.
+// explainSQLite says what to do about an error of SQLite that an operator can do something
+// about: disk, permissions, another process. It is nil for any other.
 func explainSQLite(err error) *fault.Error {
 	switch primaryCode(err) {
 	case sqlite3.SQLITE_FULL:

@@ -1,6 +1,6 @@
 // Package store opens SQLite or PostgreSQL and hides the few things that the two
 // do differently: opening, taking a lock first, sending many writes in one round
-// trip, waking others after a commit, and the words for what went wrong.
+// trip, waking other nodes after a commit, and explaining errors.
 //
 // It owns no tables but its own list of migrations, and knows nothing of entries
 // or agents. One SQL text serves both databases: $n placeholders, times as integer
@@ -8,6 +8,9 @@
 // DB.Read, an ordinary *sql.DB. Writes go through a Tx, which holds a lock from its
 // first statement and keeps writes in a queue until something has to be read or
 // the transaction commits, so that a batch costs PostgreSQL two round trips.
+//
+// Durability is not configurable: SQLite runs in WAL mode with synchronous=FULL,
+// PostgreSQL with synchronous_commit=on. A commit that returns is on disk.
 //
 // One thing cannot be hidden: an empty blob comes back from SQLite as nil. Where it
 // matters, select "c IS NULL" beside it.
@@ -26,7 +29,8 @@ import (
 	"signalbox/internal/fault"
 )
 
-// DB is an open database.
+// DB is an open database. Open makes it, Close ends it after the transactions under way have
+// ended. It is safe for concurrent use; a Tx that it begins is not.
 type DB struct {
 	Read *sql.DB // for queries outside of a write transaction
 	backend
@@ -70,7 +74,8 @@ type txn interface {
 	// query sends the queued writes and then the query.
 	query(ctx context.Context, queue []statement, q statement) (Rows, error)
 	// commit sends the queued writes and commits. unknown says that the error
-	// leaves open whether the commit happened.
+	// leaves open whether the commit happened: the connection broke after the commit was
+	// sent and before its answer arrived. The transaction is over in any case.
 	commit(ctx context.Context, queue []statement, notify bool) (unknown bool, err error)
 	// lock makes a write to the locked row take the place of the lock, and reports
 	// false when the lock is held already.
@@ -78,12 +83,13 @@ type txn interface {
 	rollback()
 }
 
+// statement is a query with its arguments, as one of the drivers takes them.
 type statement struct {
 	text string
 	args []any
 }
 
-// Rows are the rows of an answer.
+// Rows is the result of a query. Close it, or read it to its end.
 type Rows interface {
 	Next() bool
 	Scan(dest ...any) error
@@ -91,7 +97,9 @@ type Rows interface {
 	Close() error
 }
 
-// Open opens the database at the address: postgres://… or the path of a SQLite file.
+// Open opens the database at the address: postgres://… or the path of a SQLite file. An
+// address that is neither is refused before a file is made of it: such a slip often holds a
+// password.
 func Open(ctx context.Context, address string) (*DB, error) {
 	// A slip such as postgres:/user:password@host must not become a file's name.
 	if scheme, _, _ := strings.Cut(address, ":"); scheme == "postgres" || scheme == "postgresql" {
@@ -138,8 +146,8 @@ func (db *DB) QueryRow(ctx context.Context, query string, args []any, dest ...an
 // Close waits for what is under way and closes.
 func (db *DB) Close() { db.close() }
 
-// Listen calls wake after others' commits until ctx ends; see Tx.Commit. Who commits
-// through this DB knows of it.
+// Listen calls wake after commits of other processes until ctx ends; see Tx.Commit. Own
+// commits are not reported. A wake-up may be missing, so listeners also poll.
 func (db *DB) Listen(ctx context.Context, wake func()) error { return db.listen(ctx, wake) }
 
 // Snapshot starts a read-only transaction in which all reads see one moment.
@@ -162,7 +170,13 @@ func (db *DB) Beside(ctx context.Context, sets ...Migrations) (other *DB, drop f
 // Schema describes what is in the database, for comparing with a golden file.
 func (db *DB) Schema(ctx context.Context) (string, error) { return db.schema(ctx) }
 
-// Tx is a write transaction. It belongs to one goroutine.
+// Tx is a write transaction. Begin makes it; it ends with Commit or Rollback, and every later
+// call is an error. It belongs to one goroutine.
+//
+// What always holds: writes wait in a queue until a query or the commit sends them, in the
+// order of their calls, except that inserts into one table may go together (gather.go).
+// After the first error of the database the transaction is lost, and every call returns
+// that error.
 type Tx struct {
 	ctx   context.Context //nolint:containedctx // a Tx lives inside one call
 	txn   txn
@@ -244,7 +258,7 @@ func (tx *Tx) QueryRow(query string, args []any, dest ...any) error {
 // Err is the error that has made the transaction useless, if there is one.
 func (tx *Tx) Err() error { return tx.err }
 
-// Mark is how many writes there were so far, for Undo.
+// Mark is a position among the writes so far, for Undo.
 func (tx *Tx) Mark() int { return tx.sent + len(tx.queue) }
 
 // Undo drops what was queued since the mark. It reports false when some of it has
@@ -259,9 +273,9 @@ func (tx *Tx) Undo(mark int) bool {
 	return true
 }
 
-// Commit sends what is queued and commits durably. With notify, other
-// nodes' listeners are woken.
-// unknown means that the database went away in between and may have committed.
+// Commit sends what is queued and commits durably. With notify, listeners of other nodes
+// are woken. unknown means that the database went away in between and may have committed;
+// whoever gets that has to find out before it reports failure.
 func (tx *Tx) Commit(notify bool) (unknown bool, err error) {
 	tx.cutRows()
 	if tx.err != nil {
@@ -282,9 +296,11 @@ func (tx *Tx) Rollback() {
 	}
 }
 
+// errOver is the error of every call on a transaction after its end.
 var errOver = errors.New("the transaction is over")
 
-// end makes every later call an error: the connection serves somebody else.
+// end makes every later call an error: the connection goes back to the pool and serves
+// another caller.
 func (tx *Tx) end() {
 	tx.over = true
 	tx.lose(errOver)

@@ -7,7 +7,8 @@ import (
 )
 
 // Where collects the conditions of a query with their values, so that no caller counts
-// placeholders by hand. The zero value has no condition.
+// placeholders by hand. Conditions are text of the program; what comes from a caller goes
+// in as a value. The zero value has no condition.
 type Where struct {
 	conditions []string
 	args       []any

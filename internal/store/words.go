@@ -2,11 +2,12 @@ package store
 
 import "strings"
 
-// Words of texts are found by a table that a migration makes with {full-text TABLE}: FTS5
-// on SQLite, a tsvector on PostgreSQL. It holds words and not the texts. Words are told
-// apart without regard to case, in every language alike.
+// Full-text search uses a table that a migration makes with {full-text TABLE}: FTS5 on
+// SQLite, a tsvector on PostgreSQL. It holds words and not the texts. Case is ignored, and
+// no language is assumed, so there is no stemming.
 
-// PutWords lets a text be found under a number, under which nothing is found yet.
+// PutWords indexes a text under a number that has no words yet. NUL and invalid UTF-8, which
+// PostgreSQL refuses, become spaces.
 func (db *DB) PutWords(tx *Tx, table string, number int64, text string) {
 	text = strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", " "), " ")
 	if db.Name() == "sqlite" {
@@ -16,7 +17,7 @@ func (db *DB) PutWords(tx *Tx, table string, number int64, text string) {
 	tx.Exec("INSERT INTO "+table+" (number, words) VALUES ($1, to_tsvector('simple', $2::text))", number, text)
 }
 
-// DropWords makes sure that nothing is found under the numbers from one to another.
+// DropWords removes the words of the numbers from one to another, both included.
 func (db *DB) DropWords(tx *Tx, table string, from, to int64) {
 	key := "number"
 	if db.Name() == "sqlite" {
@@ -25,11 +26,11 @@ func (db *DB) DropWords(tx *Tx, table string, from, to int64) {
 	tx.Exec("DELETE FROM "+table+" WHERE "+key+" BETWEEN $1 AND $2", from, to)
 }
 
-// Matching is the condition that the text under the number, a column, has all words of
-// the parameter mark, such as $3, whose value is made with Words.
+// Matching is the SQL condition that the text under number, the name of a column, has all
+// the words of the parameter mark, such as $3. Make its value with Words.
 func (db *DB) Matching(number, table, mark string) string { return db.matching(number, table, mark) }
 
-// Words is a text to look for, as Matching takes it.
+// Words makes the value of the parameter of Matching from what a person typed.
 func (db *DB) Words(text string) string {
 	text = strings.ReplaceAll(text, "\x00", " ")
 	if db.Name() != "sqlite" {

@@ -13,8 +13,8 @@ import (
 	"signalbox/internal/fault"
 )
 
-// Twice is the pointer (RFC 6901) of a name that stands in an object twice, where that
-// is what is wrong with JSON.
+// Twice returns the JSON pointer (RFC 6901) of a duplicate name, if that is what an error of
+// decoding is about.
 func Twice(err error) (pointer string, is bool) {
 	s, ok := errors.AsType[*jsontext.SyntacticError](err)
 	if !ok || !errors.Is(err, jsontext.ErrDuplicateName) {
@@ -23,8 +23,8 @@ func Twice(err error) (pointer string, is bool) {
 	return string(s.JSONPointer), true
 }
 
-// maxDataDepth is far above what is real. What is written around data must not make it
-// deeper than JSON is read.
+// maxDataDepth is far deeper than any real document, and far less than what the decoder
+// accepts: data that is wrapped into an entry must still be readable.
 const maxDataDepth = 256
 
 // Data reads one JSON value as maps, slices, text, booleans and json.Number, as strictly
@@ -48,6 +48,7 @@ func Data(text []byte) (any, error) {
 	return v, nil
 }
 
+// readData reads one value. It recurses as deep as the data is nested, which is bounded.
 func readData(d *jsontext.Decoder, depth int) (any, error) {
 	token, err := d.ReadToken()
 	if err != nil {
@@ -103,10 +104,11 @@ func cleanText(text string) (string, error) {
 	return text, nil
 }
 
-// maxExponent is more than any number has that means something. Who compares numbers of
-// a million digits is busy for a long time.
+// maxExponent is larger than any meaningful exponent. Comparing 1e1000000 with another number
+// would take a long time, and an agent could send many of them.
 const maxExponent = 1000
 
+// number keeps the digits of a number and bounds its exponent.
 func number(text string) (any, error) {
 	if i := strings.IndexAny(text, "eE"); i >= 0 {
 		if exponent, err := strconv.Atoi(text[i+1:]); err != nil || exponent > maxExponent || exponent < -maxExponent {

@@ -15,6 +15,9 @@ import (
 	"signalbox/internal/fault"
 )
 
+// Errors of the JSON library name Go types. The callers here know JSON, so what is wrong is
+// said in terms of the fields that they sent.
+
 // explain says in terms of v's fields why the data did not decode.
 func explain(err error, v any) error {
 	if s, ok := errors.AsType[*json.SemanticError](err); ok {
@@ -23,7 +26,7 @@ func explain(err error, v any) error {
 	if s, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
 			field := dotted(slices.Collect(s.JSONPointer.Tokens()))
-			return fault.New(fault.InvalidPayload, "The field %q stands there twice. Send it once.", field).About(field)
+			return fault.New(fault.InvalidPayload, "Duplicate field %q. Send it once.", field).About(field)
 		}
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return fault.New(fault.InvalidPayload, "The JSON stops in the middle, at byte %d.", s.ByteOffset)
@@ -33,7 +36,7 @@ func explain(err error, v any) error {
 	return fault.Wrap(err, fault.InvalidPayload, "The body is not the JSON object that this call takes%s.", withFields(v))
 }
 
-// explainValue is about JSON that is well formed and does not fit.
+// explainValue is about JSON that is well formed but does not fit the fields of v.
 func explainValue(s *json.SemanticError, v any) error {
 	path := slices.Collect(s.JSONPointer.Tokens())
 	field := dotted(path)
@@ -75,6 +78,7 @@ func dotted(path []string) string {
 	return field
 }
 
+// withFields lists the fields of a call, for an error about a body that has none of them.
 func withFields(v any) string {
 	names := FieldNames(reflect.TypeOf(v))
 	if len(names) == 0 {
@@ -167,6 +171,7 @@ func pointedTo(t reflect.Type) reflect.Type {
 	return t
 }
 
+// textual types are written as JSON strings.
 var textual = reflect.TypeFor[encoding.TextUnmarshaler]()
 
 // takesString reports whether a JSON string is the right kind of value for t.
@@ -179,6 +184,8 @@ func isBytes(t reflect.Type) bool {
 	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8
 }
 
+// typeName names a Go type as a JSON caller would, with an example where the form is not
+// obvious.
 func typeName(t reflect.Type) string {
 	t = pointedTo(t)
 	switch {

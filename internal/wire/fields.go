@@ -15,10 +15,11 @@ import (
 	"signalbox/internal/fault"
 )
 
-// Fields reads the members of a JSON object one by one and notes all that is wrong with
-// them, each with what a right value looks like. It is for documents of a protocol whose
-// every mistake is told at once; our own calls decode into a struct (ReadJSON). A member
-// that is null is as good as absent.
+// Fields reads the members of a JSON object one by one and notes every mistake, each with
+// what a right value looks like. It is for documents of a protocol that reports all mistakes
+// at once; our own calls decode into a struct (ReadJSON). A member that is null counts as
+// absent. Methods return the zero value for what is wrong; nothing that was read may be used
+// before Err has returned nil.
 type Fields struct {
 	Members map[string]Raw
 	// Form names the members that are looked at, true for those that have to be there.
@@ -64,8 +65,8 @@ func (f *Fields) Unknown() []string {
 	return unknown
 }
 
-// Get is the value of a field, if it is there and the form has it. A field that has to be
-// there and is not is wrong; right says what it should be.
+// Get is the value of a field, if it is present and part of the form. A required field that is
+// absent is a mistake; right says what the field should be.
 func (f *Fields) Get(name string, right func() string) (Raw, bool) {
 	required, known := f.Form[name]
 	raw, there := f.Members[name]
@@ -125,7 +126,7 @@ func (f *Fields) Word(name string, known ...string) string {
 	}, func(s string) bool { return slices.Contains(known, s) })
 }
 
-// URL reads an address. Whether it may be called is checked by who calls it.
+// URL reads an http or https address. Whether it may be called is checked when it is called.
 func (f *Fields) URL(name string, most int) string {
 	return f.Matching(name, func() string {
 		return "an http or https address, such as \"https://example.com/hooks/amp\""
@@ -135,10 +136,10 @@ func (f *Fields) URL(name string, most int) string {
 	})
 }
 
-// moment is the form of RFC 3339; time.Parse takes T2:10:38 and 38,5 seconds too.
+// moment is the form of RFC 3339; time.Parse also accepts T2:10:38 and 38,5 seconds.
 var moment = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$`)
 
-// Time reads a moment. One without a zone could be any of 26 hours.
+// Time reads a moment. A time without a zone is refused, since it could mean any of 26 hours.
 func (f *Fields) Time(name string) (t time.Time) {
 	f.Matching(name, func() string {
 		return "a time with its zone (RFC 3339), such as \"2026-03-06T22:10:38Z\""
@@ -239,6 +240,7 @@ func (f *Fields) Object(name, example string) Raw {
 	return raw
 }
 
+// kinds are the kinds of JSON values in plain words, by their first character.
 var kinds = map[byte]string{
 	'n': "null", 't': "true", 'f': "false", '"': "text", '0': "a number", '{': "an object",
 	'[': "a list",

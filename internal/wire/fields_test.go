@@ -35,7 +35,8 @@ func document(t *testing.T, text string) (f *wire.Fields, got []any) {
 
 func TestFieldsAreReadWithTheirTypes(t *testing.T) {
 	f, got := document(
-		t, `{"text":"h\u00e9llo","word":"two","url":"https://example.com/x","time":"2026-03-06T22:10:38.5+01:00","count":1842.0,"flag":true,"list":[ 1,{}],"texts":["a","bcd"],"object":{ "x":1},"more":1,"and":2}`,
+		t, `{"text":"h\u00e9llo","word":"two","url":"https://example.com/x","time":"2026-03-06T22:10:38.5+01:00",`+
+			`"count":1842.0,"flag":true,"list":[ 1,{}],"texts":["a","bcd"],"object":{ "x":1},"more":1,"and":2}`,
 	)
 	at, _ := time.Parse(time.RFC3339Nano, "2026-03-06T22:10:38.5+01:00")
 	want := []any{
@@ -59,14 +60,16 @@ func TestFieldsThatAreNullAreAbsent(t *testing.T) {
 		t.Error(err)
 	}
 	f, _ = document(t, `{"text":null}`)
-	if got := fault.From(f.Err()).Message; got != `The field "text" is null. It should be text of 1 to 5 characters, such as "hello".` {
+	if got := fault.From(f.Err()).Message; got != `The field "text" is null. It should be text of 1 to 5 `+
+		`characters, such as "hello".` {
 		t.Error(got)
 	}
 }
 
 func TestEveryWrongFieldIsInTheError(t *testing.T) {
 	f, _ := document(
-		t, `{"text":7,"word":"three","url":"ftp://example.com","time":"2026-03-06","count":-1,"flag":"yes","list":[1,2,3],"texts":["abcd"],"object":[]}`,
+		t, `{"text":7,"word":"three","url":"ftp://example.com","time":"2026-03-06","count":-1,"flag":"yes","list":[1,`+
+			`2,3],"texts":["abcd"],"object":[]}`,
 	)
 	e := fault.From(f.Err())
 	wrong, _ := e.Details["fields"].(map[string]string)

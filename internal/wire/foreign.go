@@ -10,13 +10,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// foreign is how JSON is read that others wrote for others: as their libraries do.
+// foreign are the options for JSON that others wrote for others: lenient, as their libraries
+// are.
 var foreign = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
-// UnmarshalForeign decodes what a service or a program of somebody else's wrote. Of a
-// repeated name the last one counts, text that is not UTF-8 is replaced, and members that v
-// has no fields for are passed over. What agents and operators send us is read with
-// Unmarshal.
+// UnmarshalForeign decodes what another service or program wrote. Of a duplicate name the
+// last one counts, invalid UTF-8 is replaced, and members that v has no fields for are
+// ignored. What agents and operators send us is read with Unmarshal.
 func UnmarshalForeign(data []byte, v any) error {
 	return json.Unmarshal(data, v, foreign)
 }
@@ -24,7 +24,7 @@ func UnmarshalForeign(data []byte, v any) error {
 // Valid reports whether a text is one JSON value, as UnmarshalForeign reads it.
 func Valid(text []byte) bool { return Raw(text).IsValid(foreign) }
 
-// Indent lays a JSON value out for people, with a line for each member; false for what is no
+// Indent formats a JSON value for people, with a line for each member; false if it is not
 // JSON.
 func Indent(text []byte) (Raw, bool) {
 	out := Raw(text).Clone()

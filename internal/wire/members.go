@@ -12,9 +12,9 @@ import (
 	"signalbox/internal/fault"
 )
 
-// Members reads a JSON object as its members, each as it came. It is for payloads whose
-// every mistake is to be told at once, which Unmarshal does not do. A name that stands
-// there twice, broken UTF-8, and anything after the object are errors of the whole.
+// Members reads a JSON object as its members, each byte for byte. It is for payloads of which
+// every mistake is reported at once, which Unmarshal does not do. Duplicate names, invalid
+// UTF-8, and anything after the object are errors of the whole.
 func Members(data []byte) (map[string]Raw, error) {
 	levels, err := Nested(data)
 	if err != nil {
@@ -23,9 +23,9 @@ func Members(data []byte) (map[string]Raw, error) {
 	return levels[0], nil
 }
 
-// Nested is Members that goes on into the member that is named first, there into the one
-// that is named second, and so on, as far as they are objects. It reads everything once,
-// which matters to what is large.
+// Nested is Members that continues into the member with the first name, from there into the
+// one with the second name, and so on, as far as they are objects. It reads the data once,
+// which matters for large payloads.
 func Nested(data []byte, names ...string) ([]map[string]Raw, error) {
 	d := decoders.Get().(*jsontext.Decoder)
 	d.Reset(bytes.NewBuffer(data))
@@ -53,11 +53,11 @@ func Nested(data []byte, names ...string) ([]map[string]Raw, error) {
 	return nil, explain(err, &n.levels[0])
 }
 
-// decoders are used again, with the room that they have for names: everything that comes in
+// decoders are reused with the memory that they have for names: every message that comes in
 // is read by one.
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 
-// nested is what Nested is about.
+// nested is the state of one Nested call.
 type nested struct {
 	data   []byte
 	d      *jsontext.Decoder
@@ -65,7 +65,7 @@ type nested struct {
 	levels []map[string]Raw
 }
 
-// object reads the object that comes next, which stands so many levels inside.
+// object reads the object that comes next, at this level of nesting.
 func (n *nested) object(level int) error {
 	members := make(map[string]Raw, 8) // more take more memory than most objects need
 	n.levels[level] = members
@@ -88,7 +88,8 @@ func (n *nested) object(level int) error {
 	return err
 }
 
-// value reads the value that comes next, and goes into it if it is the one that is named.
+// value reads the value that comes next, and its members if its name is the one to continue
+// into. The result is a part of the data, not a copy.
 func (n *nested) value(key string, level int) (Raw, error) {
 	if level < len(n.names) && n.names[level] == key && n.d.PeekKind() == '{' {
 		// What is before it is a colon and white space.
@@ -105,7 +106,7 @@ func (n *nested) value(key string, level int) (Raw, error) {
 	return Raw(n.data[end-len(value) : end]), nil
 }
 
-// Text is a JSON string as text; false for what is none, or holds a NUL.
+// Text is a JSON string as text; false if it is not a string, or contains a NUL.
 func Text(raw Raw) (string, bool) {
 	if raw.Kind() != '"' {
 		return "", false
@@ -121,7 +122,8 @@ func Text(raw Raw) (string, bool) {
 	return text, !strings.ContainsRune(text, 0)
 }
 
-// Depth is how deep the lists and objects of a JSON text are nested.
+// Depth is how deep the lists and objects of a JSON text are nested. It counts brackets
+// outside of strings and does not check the text.
 func Depth(text []byte) int {
 	deepest, now, inside := 0, 0, false
 	for i := 0; i < len(text); i++ {

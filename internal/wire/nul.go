@@ -11,8 +11,8 @@ import (
 )
 
 // RefuseNUL refuses text with a NUL character, which JSON allows and PostgreSQL
-// does not. data is v as JSON. What is passed through as it came (Raw) is not looked
-// into.
+// does not. data is v as JSON, and is searched first, since nearly none has one. Raw members
+// are not looked into: they are stored as bytes.
 func RefuseNUL(data []byte, v any) error {
 	if !bytes.Contains(data, []byte(`\u0000`)) {
 		return nil

@@ -40,6 +40,7 @@ func PathNumber(r *http.Request, name string) (int64, error) {
 	return n, err
 }
 
+// parseNumber reads a number of the path or the query; absent is the value of "".
 func parseNumber(name, text string, absent int64) (int64, error) {
 	if text == "" {
 		return absent, nil
@@ -52,7 +53,8 @@ func parseNumber(name, text string, absent int64) (int64, error) {
 	return n, nil
 }
 
-// Cursor packs the sort key of a page's last row into one word.
+// Cursor packs the sort key of a page's last row into one word. It is not signed: a caller who
+// makes one up can only ask for another page of what it may see.
 func Cursor(parts ...string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "\x00")))
 }
@@ -105,21 +107,23 @@ func CursorNumber(part string) (int64, error) {
 	return n, nil
 }
 
-// BadCursor is the error about a cursor that was made up.
+// BadCursor is the error for a cursor that Cursor has not made.
 func BadCursor() error {
 	return fault.New(fault.InvalidRequest,
-		"The cursor is not one that this listing gave. Use the value of next from the page before, or leave it out.").About("cursor")
+		"The cursor is not one that this listing gave. Use the value of next from the page before, or leave it out.").
+		About("cursor")
 }
 
 // KnownQuery refuses query parameters that the route does not have, unless it is
-// lenient, and addresses that no database could look up.
+// lenient: a misspelt filter would silently select everything. It also refuses paths and
+// values with a NUL or invalid UTF-8, which PostgreSQL could not look up.
 func KnownQuery(r *http.Request, route Route) error {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return fault.New(fault.InvalidRequest,
 			"The query of the address is not well formed. Write & between parameters, and %%25 for a percent sign.")
 	}
-	if !clean(r.URL.Path) {
+	if !isStorable(r.URL.Path) {
 		return fault.New(fault.InvalidRequest, "The address contains a NUL or broken UTF-8.")
 	}
 	var names []string
@@ -127,7 +131,7 @@ func KnownQuery(r *http.Request, route Route) error {
 		names = append(names, p.Name)
 	}
 	for name, values := range query {
-		if !clean(name) || slices.ContainsFunc(values, func(v string) bool { return !clean(v) }) {
+		if !isStorable(name) || slices.ContainsFunc(values, func(v string) bool { return !isStorable(v) }) {
 			return fault.New(fault.InvalidRequest, "The query of the address contains a NUL or broken UTF-8.")
 		}
 		if !route.Lenient && !slices.Contains(names, name) {
@@ -138,5 +142,5 @@ func KnownQuery(r *http.Request, route Route) error {
 	return nil
 }
 
-// clean reports whether text can be stored and looked up in every database.
-func clean(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
+// isStorable reports whether text can be stored and looked up in every database.
+func isStorable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }

@@ -14,6 +14,7 @@ type Secret struct {
 	text unique.Handle[string]
 }
 
+// redacted is what is printed in place of a secret.
 const redacted = "[redacted]"
 
 // NewSecret wraps text.

@@ -8,9 +8,9 @@ type Member struct {
 	Value Raw
 }
 
-// Splice adds members to the end of an object that is encoded, each with its value byte
-// for byte: an encoder would rewrite it. Members without a value are left out. The bytes
-// of object are taken over.
+// Splice adds members to the end of an encoded object, each with its value byte for byte: an
+// encoder would rewrite it. Members without a value are left out. The result may use the
+// memory of object.
 func Splice(object []byte, members ...Member) []byte {
 	room := 0
 	for _, m := range members {

@@ -7,15 +7,16 @@ import (
 	"signalbox/internal/fault"
 )
 
+// stopKey is where WithStop puts the context.
 type stopKey struct{}
 
-// WithStop puts a context into the context that ends when the server begins to stop.
-// Streams end then; calls that are under way are finished.
+// WithStop adds a context that ends when the server begins to stop. It is not the parent: a
+// call under way is not cancelled by a stop, only those that ask for it (Stop, UntilStop) end.
 func WithStop(ctx, stop context.Context) context.Context {
 	return context.WithValue(ctx, stopKey{}, stop)
 }
 
-// Stop is closed when the server begins to stop, nil when nobody said WithStop.
+// Stop is closed when the server begins to stop; nil without WithStop.
 func Stop(ctx context.Context) <-chan struct{} {
 	if stop, ok := ctx.Value(stopKey{}).(context.Context); ok {
 		return stop.Done()
@@ -23,8 +24,9 @@ func Stop(ctx context.Context) <-chan struct{} {
 	return nil
 }
 
-// UntilStop is a context that ends when the server begins to stop, too; its cause says
-// so. It is for calls that take so long that a stop should not wait for them.
+// UntilStop is a context that also ends when the server begins to stop, with a cause that says
+// so. It is for calls that take so long that a stop should not wait for them. The caller has
+// to call end.
 func UntilStop(ctx context.Context) (until context.Context, end func()) {
 	until, cancel := context.WithCancelCause(ctx)
 	stop, ok := ctx.Value(stopKey{}).(context.Context)

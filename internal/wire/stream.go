@@ -40,8 +40,9 @@ func LastEventID(r *http.Request, absent int64) (int64, error) {
 }
 
 // Stream writes an answer piece by piece: server-sent events, or lines of JSON. What is
-// written reaches the client with Flush, whose error says that the client has gone. It
-// belongs to one goroutine.
+// written reaches the client with Flush, whose error says that the client has disconnected.
+// Each flush gives the client a new deadline, so a stream may last for ever and a client that
+// stops reading is dropped. It belongs to one goroutine.
 type Stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -55,6 +56,7 @@ func Events(w http.ResponseWriter) *Stream { return newStream(w, eventMedia) }
 // Lines starts an answer that is lines of JSON.
 func Lines(w http.ResponseWriter) *Stream { return newStream(w, "application/x-ndjson") }
 
+// newStream sets the headers; they are sent with the first Flush.
 func newStream(w http.ResponseWriter, media string) *Stream {
 	w.Header().Set("Content-Type", media)
 	w.Header().Set("Cache-Control", "no-store")
@@ -86,7 +88,7 @@ func (s *Stream) Retry(after time.Duration) {
 	s.write([]byte("retry: " + strconv.FormatInt(after.Milliseconds(), 10) + "\n\n"))
 }
 
-// write passes over errors: the next Flush fails then, too.
+// write ignores errors: the next Flush returns them.
 func (s *Stream) write(text []byte) {
 	if s.fresh {
 		_ = s.control.SetWriteDeadline(time.Now().Add(streamTime))

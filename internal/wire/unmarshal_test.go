@@ -103,14 +103,14 @@ var unmarshalCases = []struct {
 		`The field "Hidden" is not known here. Known are: ` + allFields + `.`, "Hidden",
 	},
 
-	{"a field twice", `{"name":"a","name":"b"}`, `The field "name" stands there twice. Send it once.`, "name"},
+	{"a field twice", `{"name":"a","name":"b"}`, `Duplicate field "name". Send it once.`, "name"},
 	{
-		"a nested field twice", `{"votes":[{"by":"a","by":"a"}]}`, `The field "votes.0.by" stands there twice. Send it once.`,
+		"a nested field twice", `{"votes":[{"by":"a","by":"a"}]}`, `Duplicate field "votes.0.by". Send it once.`,
 		"votes.0.by",
 	},
 	{
 		"a key twice inside a payload", `{"payload":{"x":1,"x":2}}`,
-		`The field "payload.x" stands there twice. Send it once.`, "payload.x",
+		`Duplicate field "payload.x". Send it once.`, "payload.x",
 	},
 
 	{"a number for a string", `{"name":5}`, `The field "name" should be a string, and is a number.`, "name"},

@@ -29,8 +29,8 @@ func QueryWait(r *http.Request, most time.Duration) (time.Duration, error) {
 	return min(d, most), nil
 }
 
-// PreferredWait reads Prefer: wait=n, a number of seconds. It is no longer than most, and 0
-// when absent; a value that is not understood is passed over.
+// PreferredWait reads Prefer: wait=n, a number of seconds. It is no longer than most, and 0 if
+// absent. A value that is not understood is ignored, as RFC 7240 asks for.
 func PreferredWait(r *http.Request, most time.Duration) time.Duration {
 	for value := range preferences(r, "wait") {
 		if n, err := strconv.Atoi(value); err == nil && n > 0 {

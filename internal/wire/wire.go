@@ -1,8 +1,17 @@
 // Package wire is the edge: strict JSON in, plain JSON out, and the one error
-// form that every HTTP path without a form of its own answers with.
+// form that every HTTP path without a form of its own answers with. It also has what all
+// routes share: pages and cursors, waiting, streams, scopes and secrets.
 //
-// It knows HTTP and JSON and nothing of agents, ledgers or policies. Bytes that
-// came in are handed on as they came; nothing here re-writes them.
+// # Which function reads what
+//
+// Unmarshal and ReadJSON read what agents and operators send us: unknown and duplicate
+// fields are errors. UnmarshalPart reads JSON that we wrote ourselves. UnmarshalForeign reads
+// what other programs wrote for others. Data and ForeignData read into maps, with the digits
+// of numbers kept. Members and Fields read a document member by member, for protocols that
+// report every mistake at once.
+//
+// It knows HTTP and JSON and nothing of agents, ledgers or policies. Received bytes are
+// passed on unchanged; nothing here re-serialises them, since somebody may have signed them.
 package wire
 
 import (
@@ -21,14 +30,14 @@ import (
 	"signalbox/internal/fault"
 )
 
-// Handler answers a request or returns the error to answer with.
+// Handler answers a request or returns the error to answer with, never both.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
-// Raw is JSON that is passed through as it came.
+// Raw is JSON that is passed through byte for byte.
 type Raw = jsontext.Value
 
-// Read returns the body, which may not be larger than limit bytes. The listener's
-// read timeout is over once it has arrived: answering may take longer.
+// Read returns the body, which may not be larger than limit bytes. Once it has arrived the
+// listener's read timeout is lifted, since answering may take longer.
 func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if err == nil {
@@ -78,7 +87,7 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, limit int64, v any) error 
 }
 
 // Unmarshal decodes strictly and explains what is wrong in terms of v's fields. A
-// field that is null is as good as absent.
+// field that is null counts as absent. Texts with a NUL are refused.
 func Unmarshal(data []byte, v any) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return fault.New(fault.InvalidPayload, "The body is empty. Send a JSON object%s.", withFields(v))
@@ -93,9 +102,9 @@ func Unmarshal(data []byte, v any) error {
 	return RefuseNUL(data, v)
 }
 
-// UnmarshalPart decodes those members that v has fields for, and passes over the
-// others. It is for JSON of our own making, which is read as it is; what comes in is read
-// with Unmarshal.
+// UnmarshalPart decodes those members that v has fields for, and ignores the others. It is for
+// JSON that we wrote ourselves, also an older or a newer version of us. What others send is
+// read with Unmarshal.
 func UnmarshalPart(data []byte, v any) error {
 	if err := json.Unmarshal(data, v); err != nil {
 		return explain(err, v)
@@ -157,6 +166,7 @@ type ErrorBody struct {
 // be made again.
 const RetryAfter = "retry_after"
 
+// retryAfter is the value of the Retry-After header: what the error says, or a second.
 func retryAfter(e *fault.Error) string {
 	if seconds, ok := e.Details[RetryAfter]; ok {
 		return fmt.Sprint(seconds)
@@ -164,13 +174,13 @@ func retryAfter(e *fault.Error) string {
 	return "1"
 }
 
-// Fail answers with the public part of err.
+// Fail answers with the public part of err. The cause is never sent; the server logs it.
 func Fail(w http.ResponseWriter, err error) {
 	e := fault.From(err)
 	switch e.Code {
 	case fault.StoreUnavailable, fault.StoreFull, fault.Stopping, fault.Overloaded, fault.RateLimited:
-		// Only where nothing was changed and trying again may help: a client that
-		// repeats a call whose outcome is unknown does it twice.
+		// Only where nothing was changed and a retry may help: a client that retries a call
+		// whose outcome is unknown may do it twice.
 		w.Header().Set("Retry-After", retryAfter(e))
 	default:
 	}
@@ -190,6 +200,7 @@ func ErrorText(err error) []byte {
 	return text
 }
 
+// send writes an answer with a line break at its end, for people who use curl.
 func send(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -6,6 +6,7 @@ import (
 	"time"
 )
 
+// days is the one unit that time.ParseDuration does not know and people use.
 var days = regexp.MustCompile(`^([0-9]{1,4})d$`)
 
 // ParseDuration reads a positive length of time such as 90s, 10m, 1h30m, 24h or 7d.

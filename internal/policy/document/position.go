@@ -57,7 +57,8 @@ func (r *Reader) nth(n *yaml.Node, want int) (begin, end Position) {
 	return At(n), At(n)
 }
 
-// scanner reads the characters of a scalar from the source.
+// scanner reads the characters of a scalar from the source, undoing what YAML does to quotes
+// and escapes. YAML has accepted the text before, so it need not check anything.
 type scanner struct {
 	lines        []string
 	text         []rune // the current line
@@ -65,6 +66,7 @@ type scanner struct {
 	style        yaml.Style
 }
 
+// load takes the characters of the current line, without the return of a Windows line end.
 func (s *scanner) load() {
 	s.text = nil
 	if s.line < len(s.lines) {

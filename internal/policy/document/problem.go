@@ -35,8 +35,8 @@ func (r *Reader) Add(at Position, hint, format string, args ...any) {
 	r.problems = append(r.problems, Problem{at.Line, at.Column, fmt.Sprintf(format, args...), hint})
 }
 
-// Fault is the error for all that was found, in the order of the source, nil when
-// nothing was.
+// Fault is the error with all problems, in the order of the source, nil if there are none. Its
+// message is the first problem; the details have up to fifty.
 func (r *Reader) Fault() error {
 	list := r.problems
 	if len(list) == 0 {

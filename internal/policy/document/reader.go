@@ -18,8 +18,8 @@ import (
 // maxSource is the largest file that is read, in bytes.
 const maxSource = 1 << 20
 
-// Reader turns YAML nodes into values. What is wrong is collected, and the zero
-// Value returned, so that reading goes on to the next problem.
+// Reader turns YAML nodes into values. Problems are collected, and the zero value is
+// returned, so that reading goes on to the next problem. The zero Reader is ready for use.
 type Reader struct {
 	problems []Problem
 	lines    []string // the source, for positions inside of scalars
@@ -60,7 +60,7 @@ var (
 	parserWords = regexp.MustCompile(`^did not find expected (node content|key|'-'|','|<)`)
 )
 
-// syntax reports what the YAML parser says. It knows the line at most; the column is
+// syntax reports what the YAML parser says. The parser knows the line at most; the column is
 // where the text of that line begins.
 func (r *Reader) syntax(err error, what string) {
 	if errors.Is(err, io.EOF) {
@@ -85,10 +85,11 @@ func (r *Reader) syntax(err error, what string) {
 	r.Add(where, hint, "This is not YAML: %s.", words)
 }
 
-// Fields are the members of a mapping, by name.
+// Fields are the members of a mapping, by name. A member that is not there is nil.
 type Fields map[string]*yaml.Node
 
-// Mapping reads a mapping that has no other fields than the known ones.
+// Mapping reads a mapping that has no other fields than the known ones. A misspelt field is
+// reported with the nearest known one: ignored, it would change what a rule does.
 func (r *Reader) Mapping(n *yaml.Node, what string, known ...string) (Fields, bool) {
 	found, ok := r.AnyMapping(n, what, func(key *yaml.Node) bool {
 		for _, k := range known {
@@ -102,7 +103,8 @@ func (r *Reader) Mapping(n *yaml.Node, what string, known ...string) (Fields, bo
 	return found, ok
 }
 
-// AnyMapping reads a mapping whose keys are up to take, which reports those it refuses.
+// AnyMapping reads a mapping with keys that take accepts. take reports a problem for each key
+// that it refuses.
 func (r *Reader) AnyMapping(n *yaml.Node, what string, take func(key *yaml.Node) bool) (Fields, bool) {
 	if !r.plain(n) {
 		return nil, false
@@ -128,7 +130,7 @@ func (r *Reader) AnyMapping(n *yaml.Node, what string, take func(key *yaml.Node)
 	return found, true
 }
 
-// plain refuses what makes YAML say something else than it seems to.
+// plain refuses YAML whose meaning is elsewhere: aliases, anchors and tags.
 func (r *Reader) plain(n *yaml.Node) bool {
 	switch {
 	case n.Kind == yaml.AliasNode, n.Anchor != "":
@@ -141,7 +143,7 @@ func (r *Reader) plain(n *yaml.Node) bool {
 	return false
 }
 
-// KindOf is what a node is, as a person calls it.
+// KindOf names the kind of a node in plain words, for messages.
 func KindOf(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -162,7 +164,8 @@ func KindOf(n *yaml.Node) string {
 	return "something else"
 }
 
-// Scalar reads a scalar with one of the tags; form says what a right one looks like.
+// Scalar reads a scalar with one of the tags, and reports whether it could. form is the hint
+// that says what a right value looks like.
 func (r *Reader) Scalar(n *yaml.Node, name, form string, tags ...string) (string, bool) {
 	if !r.plain(n) {
 		return "", false
@@ -178,7 +181,7 @@ func (r *Reader) Scalar(n *yaml.Node, name, form string, tags ...string) (string
 	return "", false
 }
 
-// Text reads a string that is not blank.
+// Text reads a string that is not blank and has no NUL, which could not be stored.
 func (r *Reader) Text(n *yaml.Node, name, form string) string {
 	text, ok := r.Scalar(n, name, form, "!!str")
 	if ok && strings.TrimSpace(text) == "" {
@@ -227,7 +230,7 @@ func (r *Reader) Number(n *yaml.Node, name string, limit int) int {
 	return v
 }
 
-// maxWait is the longest time that anything waits.
+// maxWait is the longest duration in a policy.
 const maxWait = 366 * 24 * time.Hour
 
 // Duration reads a length of time from a second to a year.
@@ -245,7 +248,7 @@ func (r *Reader) Duration(n *yaml.Node, name string) time.Duration {
 	return d
 }
 
-// List reads a list that is not empty.
+// List reads a list that is not empty. Its items may be anything; the caller reads them.
 func (r *Reader) List(n *yaml.Node, name, form string) []*yaml.Node {
 	if !r.plain(n) {
 		return nil

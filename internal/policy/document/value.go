@@ -7,7 +7,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Value reads any YAML as it would be in JSON.
+// Value reads any YAML as it would be in JSON: maps, lists, text, numbers, booleans and nil.
+// Rules compare such values with what agents send as JSON, so both have to look alike.
 func (r *Reader) Value(n *yaml.Node, name string) any {
 	if !r.plain(n) {
 		return nil
@@ -30,6 +31,8 @@ func (r *Reader) Value(n *yaml.Node, name string) any {
 	return r.plainValue(n, name)
 }
 
+// plainValue is a scalar as JSON would have it. What YAML recognises and JSON does not know,
+// such as a date, stays text.
 func (r *Reader) plainValue(n *yaml.Node, name string) any {
 	var v any
 	switch n.Tag {

@@ -63,6 +63,7 @@ func NewCluster(t testing.TB) *Cluster {
 
 func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
 
+// command makes a command that runs as PostgreSQL's user, in a process group of its own.
 func (c *Cluster) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(context.Background(), filepath.Join(c.bin, name), args...)
 	cmd.Dir = c.dir
@@ -105,6 +106,7 @@ type logFile string
 
 func (f logFile) String() string { text, _ := os.ReadFile(string(f)); return string(text) }
 
+// exited reports whether a process has ended, a zombie included: nobody has waited for it yet.
 func exited(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")
@@ -128,6 +130,8 @@ func (c *Cluster) Kill() {
 	c.server = nil
 }
 
+// postgresUser is the user that the package of PostgreSQL makes; it is needed only when the
+// tests run as root.
 func postgresUser(t testing.TB) *syscall.Credential {
 	t.Helper()
 	u, err := user.Lookup("postgres")

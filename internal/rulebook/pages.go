@@ -13,15 +13,16 @@ import (
 // step is how many entries are read at once.
 const step = 2000
 
-// page is what is read at once, up to an entry.
+// page is one step of reading: what the entries up to upTo say of decisions.
 type page struct {
-	said []said
-	upTo int64
-	err  error
+	entries []decidedEntry
+	upTo    int64
+	err     error
 }
 
-// said is what an entry said of decisions.
-type said struct {
+// decidedEntry is an entry with what it says of decisions. A replay adds what the counters were, and
+// the verdict of the other policy.
+type decidedEntry struct {
 	entry          *ledger.Entry
 	reading        Reading
 	erased, broken bool // the body is gone, or cannot be read
@@ -31,8 +32,9 @@ type said struct {
 	verdict policy.Verdict
 }
 
-// pages reads pages in order. Several are read ahead, so that the processors have
-// something to do while the caller does what only one can.
+// pages yields the pages between two entries, in order. Several are read ahead by goroutines
+// of their own, so that all processors work while the caller does what has to be done in
+// order. The goroutines have ended when the iteration has, also if the caller breaks off.
 func (b *Book) pages(ctx context.Context, from, upTo int64) iter.Seq[page] {
 	return func(yield func(page) bool) {
 		ctx, stop := context.WithCancel(ctx)
@@ -54,22 +56,26 @@ func (b *Book) pages(ctx context.Context, from, upTo int64) iter.Seq[page] {
 	}
 }
 
+// readPage reads the entries between two numbers that may hold decisions. The limit is that of
+// the step, so nothing is cut off.
 func (b *Book) readPage(ctx context.Context, after, upTo int64) page {
 	entries, err := b.ledger.Entries(ctx, ledger.Query{After: after, UpTo: upTo, Kinds: b.kinds, Limit: step})
-	p := page{upTo: upTo, err: err, said: make([]said, len(entries))}
+	p := page{upTo: upTo, err: err, entries: make([]decidedEntry, len(entries))}
 	for i := range entries {
-		p.said[i] = b.say(&entries[i])
+		p.entries[i] = b.readEntry(&entries[i])
 	}
 	return p
 }
 
-func (b *Book) say(e *ledger.Entry) said {
+// readEntry reads what an entry says of decisions. One that cannot be read is logged and marked: it
+// must not stop the counting of the others.
+func (b *Book) readEntry(e *ledger.Entry) decidedEntry {
 	if e.Body == nil {
-		return said{entry: e, erased: true}
+		return decidedEntry{entry: e, erased: true}
 	}
 	reading, err := b.read(e)
 	if err != nil {
-		b.log.Error("an entry cannot be read for its decision", "error", err.Error())
+		b.log.Error("cannot read the decision in an entry", "error", err.Error())
 	}
-	return said{entry: e, reading: reading, broken: err != nil}
+	return decidedEntry{entry: e, reading: reading, broken: err != nil}
 }
