@@ -25,9 +25,9 @@ func DidYouMean(typed string, known []string) string {
 		return "Did you mean " + quote(n) + "?"
 	}
 	if len(known) == 0 {
-		return "It takes none."
+		return "None are accepted here."
 	}
-	return "Known are: " + strings.Join(known, ", ") + "."
+	return "Choose one of: " + strings.Join(known, ", ") + "."
 }
 
 // quote does not escape: what is quoted are words of the program.

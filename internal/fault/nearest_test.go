@@ -50,8 +50,8 @@ func TestDidYouMeanNamesTheNearestOrAllOrNone(t *testing.T) {
 		want  string
 	}{
 		{"near", "sumary", []string{"summary", "payload"}, `Did you mean "summary"?`},
-		{"far", "colour", []string{"summary", "payload"}, "Known are: summary, payload."},
-		{"none", "colour", nil, "It takes none."},
+		{"far", "colour", []string{"summary", "payload"}, "Choose one of: summary, payload."},
+		{"none", "colour", nil, "None are accepted here."},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, fault.DidYouMean(c.typed, c.known)); diff != "" {

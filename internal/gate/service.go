@@ -78,7 +78,7 @@ func voter(tx *ledger.Tx, by roster.Identity, name string) (roster.Person, error
 	}
 	if tx.Now().UnixMicro() >= until {
 		return roster.Person{},
-			fault.New(fault.Forbidden, "%s has not delegated to %s, or only until a date that is past.", name, by.Name)
+			fault.New(fault.Forbidden, "%s has no valid delegation to %s.", name, by.Name)
 	}
 	return roster.FindOperator(tx, name)
 }
@@ -111,7 +111,7 @@ func (g *Gate) checkVoter(by roster.Identity, operator roster.Person, approve bo
 		return fault.New(fault.Forbidden, "%s may not decide this gate. Its rule asks for: %v.", operator.Name, g.Approvers)
 	}
 	if requester := g.opening.Requester; approve && (requester == by.Actor() || requester == "operator:"+operator.Name) {
-		return fault.New(fault.Forbidden, "Who asked may not approve. Another operator has to decide this.")
+		return fault.New(fault.Forbidden, "The requester may not approve. Another operator has to decide this.")
 	}
 	for _, v := range g.Votes {
 		if v.Operator == operator.Name {

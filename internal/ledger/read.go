@@ -235,6 +235,6 @@ func missing(seq int64) error {
 
 func gap(want, got int64) error {
 	return fault.New(fault.LedgerMismatch,
-		"Where entry %d of the ledger should be stands entry %d: rows were removed from the database "+
+		"Entry %d of the ledger is missing, and entry %d follows in its place: rows were removed from the database "+
 			"or changed. Restore the database from a backup.", want, got)
 }

@@ -117,7 +117,7 @@ func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
 func readHeader(lines *bufio.Scanner, v note.Verifier) (checkpoint, error) {
 	if !lines.Scan() || lines.Text() != exportHeader {
 		return checkpoint{},
-			fault.New(fault.VerificationFailed, "This is no ledger export: its first line is not %q.", exportHeader)
+			fault.New(fault.VerificationFailed, "This is not a ledger export: its first line is not %q.", exportHeader)
 	}
 	var signed bytes.Buffer
 	for lines.Scan() {

@@ -207,7 +207,7 @@ func TestWhoAskedMayNotApproveInSlack(t *testing.T) {
 		id := n.open(func(o *gate.Opening) { o.Requester = "operator:ann" })
 		_, buttons := read(t, f.next("chat.postMessage").values["blocks"])
 		n.press("U0ANN", buttons["signalbox_approve"])
-		if said := f.next("chat.postEphemeral"); !strings.Contains(said.values["text"], "Who asked may not approve") {
+		if said := f.next("chat.postEphemeral"); !strings.Contains(said.values["text"], "The requester may not approve") {
 			t.Errorf("%v", said.values)
 		}
 		if n.get(id).Status != gate.Pending {

@@ -84,7 +84,7 @@ func (l *language) compile(text string) (*condition, []issue) {
 		options = append(options, cel.CostTracking(work{}), cel.CostLimit(RunLimit), cel.InterruptCheckFrequency(checkEvery))
 	}
 	if c.program, err = l.env.Program(checked, options...); err != nil {
-		return nil, []issue{{0, "The expression cannot be run: " + err.Error() + ".", "Say it in another way."}}
+		return nil, []issue{{0, "The expression cannot be run: " + err.Error() + ".", "Write it differently."}}
 	}
 	return c, nil
 }

@@ -46,7 +46,7 @@ func syntaxIssues(text string, found *cel.Issues) []issue {
 		hint = "Write && for and, || for or, ! for not."
 	}
 	if strings.Contains(words, "exceed") {
-		return []issue{{0, "The expression is too long or too deeply nested: " + words + ".", "Say it in several rules."}}
+		return []issue{{0, "The expression is too long or too deeply nested: " + words + ".", "Split it into several rules."}}
 	}
 	return []issue{{offsetOf(text, first.Location), "The expression is not complete or not CEL: " + words + ".", hint}}
 }

@@ -21,8 +21,8 @@ func TestAMistakeInAnExpressionIsToldWithItsPlaceInside(t *testing.T) {
 		{
 			`event.payload.items.exist(i, i == 1)`,
 			"3:56 There is no function \"exist\". Did you mean \"exists\"?\n" +
-				"3:62 There is no variable \"i\". Known are: event, agent, recent, now.\n" +
-				"3:65 There is no variable \"i\". Known are: event, agent, recent, now.",
+				"3:62 There is no variable \"i\". Choose one of: event, agent, recent, now.\n" +
+				"3:65 There is no variable \"i\". Choose one of: event, agent, recent, now.",
 		},
 		{
 			`event.tool == 3`,
@@ -49,7 +49,7 @@ func TestAMistakeInAnExpressionIsToldWithItsPlaceInside(t *testing.T) {
 		{
 			`true && 5`, `3:44 Expected bool, found int. Compare it with something, as in event.tool == "bash".`,
 		},
-		{`event.tool == nulll`, `3:50 There is no variable "nulll". Known are: event, agent, recent, now.`},
+		{`event.tool == nulll`, `3:50 There is no variable "nulll". Choose one of: event, agent, recent, now.`},
 		{
 			`event.tool == "a".b`,
 			`3:54 Type 'string' does not support field selection. See the list of fields and functions in the ` +
@@ -90,13 +90,13 @@ func TestAMistakeInAnExpressionIsToldWithItsPlaceInside(t *testing.T) {
 		},
 		{
 			strings.Repeat("(", 300) + "true" + strings.Repeat(")", 300),
-			`3:36 The expression is too long or too deeply nested: expression recursion limit exceeded: 250. Say it in ` +
+			`3:36 The expression is too long or too deeply nested: expression recursion limit exceeded: 250. Split it into ` +
 				`several rules.`,
 		},
 		{
 			strings.Repeat("true && ", 1100) + "true",
 			`3:36 The expression is too long or too deeply nested: expression code point size exceeds limit: size: 8804, ` +
-				`limit 8192. Say it in several rules.`,
+				`limit 8192. Split it into several rules.`,
 		},
 		{
 			`event.tool == "x" &&`,

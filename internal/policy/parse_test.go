@@ -52,7 +52,7 @@ func TestAMistakeInTheFormOfAPolicyIsToldWithItsPlace(t *testing.T) {
 		{"not UTF-8", "version: \xff\n", `1:1 The policy is not UTF-8 text. Save the file as UTF-8.`},
 		{
 			"too large", "version: 1 #" + strings.Repeat("x", 1<<20),
-			`1:1 The policy has 1048588 bytes, and may have 1048576. Say the same with less.`,
+			`1:1 The policy has 1048588 bytes, and may have 1048576. Make it shorter.`,
 		},
 		{
 			"a list", "- a\n",
@@ -70,15 +70,15 @@ func TestAMistakeInTheFormOfAPolicyIsToldWithItsPlace(t *testing.T) {
 			"a field twice", "version: 1\nversion: 1\n",
 			`2:1 The policy has the field "version" twice; the first is on line 1. Keep one of them.`,
 		},
-		{"an anchor", "version: 1\ndefaults: &a {}\n", `2:11 Anchors and aliases are not taken here. Write the value out.`},
-		{"a tag", "version: 1\ndefaults: !!map {}\n", `2:11 Tags such as !!map are not taken here. Leave the tag out.`},
+		{"an anchor", "version: 1\ndefaults: &a {}\n", `2:11 Anchors and aliases are not allowed here. Write the value out.`},
+		{"a tag", "version: 1\ndefaults: !!map {}\n", `2:11 Tags such as !!map are not allowed here. Leave the tag out.`},
 		{
 			"an unknown control point", "version: 1\ndefaults: {signl: allow}\n",
 			`2:12 defaults has no field "signl". Did you mean "signal"?`,
 		},
 		{
 			"a default that cannot be", "version: 1\ndefaults: {signal: modify}\n",
-			`2:20 "defaults.signal" cannot be "modify". Known are: allow, block, defer, gate.`,
+			`2:20 "defaults.signal" cannot be "modify". Choose one of: allow, block, defer, gate.`,
 		},
 		{
 			"rules that are no list", "version: 1\nrules: {name: r}\n",
@@ -227,7 +227,7 @@ func TestAGateThatCouldNotWorkIsRefused(t *testing.T) {
 			`3:69 "expires" cannot be "400d". Write a length of time such as 90s, 30m, 24h or 7d. At least 1s and at most 366d.`,
 		},
 		{`{on_expiry: reject}`, `3:71 A gate that does not expire has no "on_expiry". Add expires, as in expires: 30m.`},
-		{`{expires: 1h, on_expiry: allow}`, `3:84 "on_expiry" cannot be "allow". Known are: reject, approve.`},
+		{`{expires: 1h, on_expiry: allow}`, `3:84 "on_expiry" cannot be "allow". Choose one of: reject, approve.`},
 		{`{quorum: 0}`, `3:68 "quorum" is 0. It is a whole number from 1 to 100.`},
 		{`{quorum: two}`, `3:68 "quorum" is text. It is a whole number from 1 to 100.`},
 		{`{quorum: 3, approvers: [ann, bob]}`, `3:68 "quorum" is 3, and only 2 may vote. Name more approvers, or a role.`},

@@ -43,7 +43,7 @@ func (r *reader) rules(n *yaml.Node, lang *language) []*rule {
 	}
 	items := r.List(n, "rules", "Write a list of rules, each beginning with \"- name: …\".")
 	if len(items) > maxRules {
-		r.Add(document.At(items[maxRules]), "Say the same with fewer rules.", "There are %d rules, and may be %d.",
+		r.Add(document.At(items[maxRules]), "Use fewer rules.", "There are %d rules, and may be %d.",
 			len(items), maxRules)
 		items = items[:maxRules]
 	}

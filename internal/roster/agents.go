@@ -119,8 +119,8 @@ func (r *Roster) admit(tx *ledger.Tx, n NewAgent) (body agentAdded, err error) {
 		return body, err
 	} else if held {
 		return body, fault.New(fault.AlreadyExists,
-			"The address %s was given up a while ago, and is kept from others so that nobody gets "+
-				"mail for the one before. Choose another name.", body.Address).About("name")
+			"The address %s belonged to another agent until recently and is reserved, so that nobody "+
+				"gets that agent's mail. Choose another name.", body.Address).About("name")
 	}
 	if n.Owner != "" {
 		var owner Owner

@@ -109,7 +109,7 @@ func checkFree(tx *ledger.Tx, by Identity, p Person, channel, contact string) er
 		holder = "another operator"
 	}
 	return fault.New(fault.AlreadyExists,
-		"This contact for %s belongs to %s. A contact is one person's; take it away there first.", channel,
+		"This contact for %s belongs to %s. A contact belongs to one person; remove it there first.", channel,
 		holder).About("contacts")
 }
 
@@ -154,7 +154,7 @@ func (r *Roster) ByContact(ctx context.Context, channel, contact string) (Identi
 WHERE c.channel = $1 AND c.contact = $2`, channel, contact).Scan(&who.ID, &who.Name, &who.Role, &who.Workspace)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Identity{}, fault.New(fault.NotFound,
-			"No operator is known by this %s contact. An admin sets it with `signalbox operators set NAME --%s CONTACT`.",
+			"No operator has this %s contact. An admin sets it with `signalbox operators set NAME --%s CONTACT`.",
 			channel, channel)
 	}
 	return who, err

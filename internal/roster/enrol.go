@@ -83,7 +83,7 @@ func (r *Roster) Prove(tx *ledger.Tx, actor Identity, a Agent, at int64) error {
 		return err
 	}
 	if at <= last {
-		return fault.New(fault.Forbidden, "This proof was used before. Sign one with the time of now.").About("proof")
+		return fault.New(fault.Forbidden, "This proof was used before. Sign a new one with the current time.").About("proof")
 	}
 	tx.Append(ledger.Event{
 		Workspace: a.Workspace, Kind: "agent.proved", Actor: actor.Actor(), Subject: a.ID,

@@ -91,6 +91,6 @@ func agentKeyKind(s string) (KeyKind, error) {
 	case SignalKey, MailKey:
 		return k, nil
 	}
-	return "", fault.New(fault.InvalidPayload, "%q is no kind of key that an agent can have. %s", s,
+	return "", fault.New(fault.InvalidPayload, "An agent cannot have a key of the kind %q. %s", s,
 		fault.DidYouMean(s, AgentKeyKinds)).About("kind")
 }

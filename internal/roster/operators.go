@@ -60,7 +60,7 @@ func (r *Roster) AddOperator(ctx context.Context, by Identity, name, role, works
 		// Gates name approvers by role or by name: this name would be taken for the role.
 		return Person{}, Issued{},
 			fault.New(fault.InvalidPayload,
-				"%q is a role, and whoever is called so would count as one who has it. Choose another name.", name).About("name")
+				"%q is a role, and gates ask for operators by role or by name. Choose another name.", name).About("name")
 	}
 	p := Person{ID: id.New("operator"), Name: name, Role: Role(role), Workspace: workspace, Contacts: map[string]string{}}
 	token := prepare(OperatorKey)

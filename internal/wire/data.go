@@ -99,7 +99,8 @@ func readData(d *jsontext.Decoder, depth int) (any, error) {
 
 func cleanText(text string) (string, error) {
 	if strings.ContainsRune(text, 0) {
-		return "", fault.New(fault.InvalidPayload, "A text contains the character \\u0000, which text may not. Leave it out.")
+		return "", fault.New(fault.InvalidPayload,
+			"A text contains the character \\u0000, which is not allowed in text. Leave it out.")
 	}
 	return text, nil
 }

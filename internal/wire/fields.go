@@ -96,7 +96,7 @@ func (f *Fields) Text(name string, most int, example string) string {
 	}
 	s, ok := Text(raw)
 	if !ok { // it is text, so there is but one thing wrong
-		f.Fail(name, "contains the character \\u0000, which text may not. Leave it out.")
+		f.Fail(name, "contains the character \\u0000, which is not allowed in text. Leave it out.")
 		return ""
 	}
 	if n := utf8.RuneCountInString(s); strings.TrimSpace(s) == "" || n > most {

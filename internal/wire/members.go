@@ -78,7 +78,7 @@ func (n *nested) object(level int) error {
 		key := name.String()
 		if strings.ContainsRune(key, 0) {
 			return fault.New(fault.InvalidPayload,
-				"The name of a field contains the character \\u0000, which text may not. Leave it out.")
+				"The name of a field contains the character \\u0000, which is not allowed in text. Leave it out.")
 		}
 		members[key], err = n.value(key, level)
 	}

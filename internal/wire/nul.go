@@ -23,7 +23,7 @@ func RefuseNUL(data []byte, v any) error {
 	}
 	field := dotted(path)
 	return fault.New(fault.InvalidPayload,
-		"The field %q contains the character \\u0000, which text may not. Leave it out.", field).About(field)
+		"The field %q contains the character \\u0000, which is not allowed in text. Leave it out.", field).About(field)
 }
 
 // nulIn finds the path of the first text with a NUL.

@@ -74,7 +74,7 @@ var unmarshalCases = []struct {
 	{"another case is another field", `{"Name":"a"}`, `The field "Name" is not known here. Did you mean "name"?`, "Name"},
 	{
 		"an unknown field near to nothing lists all", `{"zzzzzz":1}`,
-		`The field "zzzzzz" is not known here. Known are: ` + allFields + `.`, "zzzzzz",
+		`The field "zzzzzz" is not known here. Choose one of: ` + allFields + `.`, "zzzzzz",
 	},
 	{"nested", `{"owner":{"buy":"a"}}`, `The field "owner.buy" is not known here. Did you mean "by"?`, "owner.buy"},
 	{
@@ -96,11 +96,11 @@ var unmarshalCases = []struct {
 	},
 	{
 		"with a slash and a tilde in its name", `{"a/b~c":""}`,
-		`The field "a/b~c" is not known here. Known are: ` + allFields + `.`, "a/b~c",
+		`The field "a/b~c" is not known here. Choose one of: ` + allFields + `.`, "a/b~c",
 	},
 	{
 		"a field that JSON does not see", `{"Hidden":""}`,
-		`The field "Hidden" is not known here. Known are: ` + allFields + `.`, "Hidden",
+		`The field "Hidden" is not known here. Choose one of: ` + allFields + `.`, "Hidden",
 	},
 
 	{"a field twice", `{"name":"a","name":"b"}`, `Duplicate field "name". Send it once.`, "name"},
@@ -172,23 +172,23 @@ var unmarshalCases = []struct {
 	},
 	{
 		"a NUL in a text", `{"name":"a\u0000"}`,
-		`The field "name" contains the character \u0000, which text may not. Leave it out.`, "name",
+		`The field "name" contains the character \u0000, which is not allowed in text. Leave it out.`, "name",
 	},
 	{
 		"a NUL in a list", `{"votes":[{},{"by":"\u0000"}]}`,
-		`The field "votes.1.by" contains the character \u0000, which text may not. Leave it out.`, "votes.1.by",
+		`The field "votes.1.by" contains the character \u0000, which is not allowed in text. Leave it out.`, "votes.1.by",
 	},
 	{
 		"a NUL in a key", `{"by_name":{"\u0000":{}}}`,
-		`The field "by_name" contains the character \u0000, which text may not. Leave it out.`, "by_name",
+		`The field "by_name" contains the character \u0000, which is not allowed in text. Leave it out.`, "by_name",
 	},
 	{
 		"a NUL in something free", `{"free":[{"x":"\u0000"}]}`,
-		`The field "free.0.x" contains the character \u0000, which text may not. Leave it out.`, "free.0.x",
+		`The field "free.0.x" contains the character \u0000, which is not allowed in text. Leave it out.`, "free.0.x",
 	},
 	{
 		"a NUL in an embedded struct", `{"trace":"\u0000"}`,
-		`The field "trace" contains the character \u0000, which text may not. Leave it out.`, "trace",
+		`The field "trace" contains the character \u0000, which is not allowed in text. Leave it out.`, "trace",
 	},
 	{"cut off", `{"name":"a"`, "The JSON stops in the middle, at byte 11.", ""},
 	{"cut off in a string", `{"name":"a`, "The JSON stops in the middle, at byte 10.", ""},

@@ -32,7 +32,7 @@ func At(n *yaml.Node) Position { return Position{n.Line, n.Column} }
 func (r *Reader) Read(source []byte, what string) *yaml.Node {
 	start := Position{1, 1}
 	if len(source) > maxSource {
-		r.Add(start, "Say the same with less.", "The %s has %d bytes, and may have %d.", what, len(source), maxSource)
+		r.Add(start, "Make it shorter.", "The %s has %d bytes, and may have %d.", what, len(source), maxSource)
 		return nil
 	}
 	if !utf8.Valid(source) {
@@ -134,9 +134,9 @@ func (r *Reader) AnyMapping(n *yaml.Node, what string, take func(key *yaml.Node)
 func (r *Reader) plain(n *yaml.Node) bool {
 	switch {
 	case n.Kind == yaml.AliasNode, n.Anchor != "":
-		r.Add(At(n), "Write the value out.", "Anchors and aliases are not taken here.")
+		r.Add(At(n), "Write the value out.", "Anchors and aliases are not allowed here.")
 	case n.Style&yaml.TaggedStyle != 0:
-		r.Add(At(n), "Leave the tag out.", "Tags such as %s are not taken here.", n.Tag)
+		r.Add(At(n), "Leave the tag out.", "Tags such as %s are not allowed here.", n.Tag)
 	default:
 		return true
 	}
