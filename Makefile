@@ -1,12 +1,12 @@
 # `make help` lists what there is. Every target does its own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help up build test race bench lint screenshots
+.PHONY: help up build test race bench lint man screenshots
 
 # BIN is where the program goes. Tests that start the program build it with make too.
 BIN = bin/signalbox
 # Tests are compiled with the program's flags, so that both share what the compiler made.
 FLAGS = -trimpath
-up build test bench screenshots: export CGO_ENABLED = 0
+up build test bench man screenshots: export CGO_ENABLED = 0
 race: export CGO_ENABLED = 1
 
 help: ## List the targets
@@ -31,6 +31,9 @@ bench: ## Measure what the budgets name and print a table with ratios
 
 lint: ## Run golangci-lint; its first run builds it, which takes minutes
 	@go tool -modfile=tools/go.mod golangci-lint run ./...
+
+man: ## Write the man pages into man/
+	@go run $(FLAGS) ./scripts/man man
 
 screenshots: ## Take the README's pictures of the dashboard anew, with Chromium
 	@scripts/test-tools

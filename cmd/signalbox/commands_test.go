@@ -290,11 +290,11 @@ var instead = map[string]string{
 	"signalbox conform harness \"signalbox harness stdio\" cases.json": "signalbox conform harness " +
 		"\"signalbox harness stdio\"",
 
-	"signalbox task ack %s": "signalbox task ack --help",
-	"signalbox task work executor --key rs-amp-… -- codex exec -":                                                  "signalbox agents set probe-agent --label role=executor && timeout 3 signalbox task work executor --key rs-amp-… -- codex exec - || [ $? = 124 ]",
-	"signalbox task review T-2026-044 --diff https://git.example.com/app/compare/main...feature":                   "signalbox task review --help",
-	"signalbox task escalate T-2026-044 \"The criteria contradict each other\" --severity warning --type conflict": "signalbox task escalate --help",
-	"signalbox task instruct T-2026-044 override_verdict --decision approved --note \"I looked at it\"":            "signalbox task instruct --help",
+	"signalbox tasks ack %s": "signalbox tasks ack --help",
+	"signalbox tasks work executor --key rs-amp-… -- codex exec -":                                                  "signalbox agents set probe-agent --label role=executor && timeout 3 signalbox tasks work executor --key rs-amp-… -- codex exec - || [ $? = 124 ]",
+	"signalbox tasks review T-2026-044 --diff https://git.example.com/app/compare/main...feature":                   "signalbox tasks review --help",
+	"signalbox tasks escalate T-2026-044 \"The criteria contradict each other\" --severity warning --type conflict": "signalbox tasks escalate --help",
+	"signalbox tasks instruct T-2026-044 override_verdict --decision approved --note \"I looked at it\"":            "signalbox tasks instruct --help",
 }
 
 const (
@@ -308,7 +308,7 @@ const (
 // lasting are commands that go on until a person ends them with Ctrl-C, and full are those
 // that fill a terminal until somebody presses q.
 var (
-	lasting = regexp.MustCompile(`^signalbox (up|demo|mcp|mail bus|harness stdio|ledger tail -f|task work .*)$`)
+	lasting = regexp.MustCompile(`^signalbox (up|demo|mcp|mail bus|harness stdio|ledger tail -f|tasks? work .*)$`)
 	full    = regexp.MustCompile(`^signalbox (top|gates watch)$`)
 )
 

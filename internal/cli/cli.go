@@ -9,6 +9,7 @@ package cli
 import (
 	"context"
 	"io"
+	"os"
 	"os/signal"
 	"syscall"
 
@@ -54,13 +55,33 @@ func newRoot(a *command.App) *cobra.Command {
 	flags.StringVar(&a.Data, "data", "", "the data folder (SIGNALBOX_DATA, ./signalbox-data)")
 	root.AddCommand(
 		newUp(a), newLogin(a), newStatus(a), newDoctor(a), newConfig(a),
-		newGates(a), screen.NewTop(a), task.New(a), newMCP(a), newCounters(a), newPolicy(a),
+		newGates(a), screen.NewTop(a), task.New(a), newMCP(a), newCounters(a), newPolicy(a), newSessions(a), newDeliveries(a),
 		newAgents(a), newKeys(a), newOperators(a), newOwners(a), newWorkspaces(a), newNotify(a), newProxy(a),
 		run.New(a), newLedger(a), harness.New(a), hook.New(a), mail.New(a),
 		newConform(a), bench.New(a), demo.New(a), newVersion(a),
 	)
 	ownHelp(root)
+	alias(root)
+	complete(a, root)
 	return root
+}
+
+// Commands is the tree of commands, for those who describe it, such as the man pages.
+func Commands() *cobra.Command {
+	return newRoot(&command.App{In: os.Stdin, Out: output.Printer{Writer: os.Stdout}, Err: output.Printer{Writer: os.Stderr}})
+}
+
+// aliases are the other names that people try first.
+var aliases = map[string]string{"ls": "list", "rm": "delete"}
+
+// alias gives every command below c its other name.
+func alias(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		if other := aliases[sub.Name()]; other != "" {
+			sub.Aliases = append(sub.Aliases, other)
+		}
+		alias(sub)
+	}
 }
 
 // ownHelp replaces cobra's help, which finds nothing wrong with a command that is

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -17,21 +18,6 @@ func newConfig(a *command.App) *command.Command {
 		newConfigShow(a), newConfigSet(a), newConfigCheck(a))
 }
 
-// setting is a row of `config show --json`.
-type setting struct {
-	Key     string `json:"key"`
-	Value   string `json:"value"`
-	Source  string `json:"source"`
-	Meaning string `json:"meaning"`
-}
-
-func settings(c *server.Config) (all []setting) {
-	for _, s := range server.Settings {
-		all = append(all, setting{s.Key, c.Value(s.Key), c.Sources[s.Key], s.Meaning})
-	}
-	return all
-}
-
 func newConfigShow(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "show", Short: "Show every key, its value and where it came from", Args: command.NoArguments(),
@@ -42,21 +28,15 @@ func newConfigShow(a *command.App) *command.Command {
 		if err != nil {
 			return err
 		}
-		all := settings(config)
-		return a.Show(map[string]any{"settings": all}, func(w output.Printer) { printSettings(w, all) })
+		return a.Show(config.InForce(), func(w output.Printer) { printSettings(w, config.InForce()) })
 	}
 	return c
 }
 
-func printSettings(w output.Printer, all []setting) {
-	var rows [][]string
-	for _, s := range all {
-		value := s.Value
-		if value == "" {
-			value = "-"
-		}
-		rows = append(rows, []string{s.Key, value, s.Source, s.Meaning})
-	}
+func printSettings(w output.Printer, all server.SettingList) {
+	rows := output.Rows(all.Settings, func(s server.SettingValue) []string {
+		return []string{s.Key, cmp.Or(s.Value, "-"), s.Source, s.Meaning}
+	})
 	w.Table("", []string{"KEY", "VALUE", "FROM", "MEANING"}, rows)
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"signalbox/internal/cli/api"
@@ -33,21 +35,26 @@ func newDoctor(a *command.App) *command.Command {
 			return err
 		}
 		found := examineAll(c.Context(), a, config)
-		err = a.Show(map[string]any{"findings": found, "settings": settings(config), "warnings": config.Warnings},
-			func(w output.Printer) {
-				for _, f := range found {
-					mark := "ok  "
-					if !f.OK {
-						mark = "BAD "
-					}
-					w.Print("%s %-11s %s", mark, f.What, f.Text)
+		settings, of := config.InForce(), "as the next start of the server would read it"
+		if running, at := runningSettings(c.Context(), a); running != nil {
+			config.Warnings = append(config.Warnings, changedSince(*running, settings)...)
+			settings, of = *running, "of the server that is running at "+at
+		}
+		report := map[string]any{"findings": found, "settings": settings.Settings, "of": of, "warnings": config.Warnings}
+		err = a.Show(report, func(w output.Printer) {
+			for _, f := range found {
+				mark := "ok  "
+				if !f.OK {
+					mark = "BAD "
 				}
-				for _, warning := range config.Warnings {
-					w.Print("note %-11s %s", "environment", warning)
-				}
-				w.Print("")
-				printSettings(w, settings(config))
-			})
+				w.Print("%s %-11s %s", mark, f.What, f.Text)
+			}
+			for _, warning := range config.Warnings {
+				w.Print("note %-11s %s", "settings", warning)
+			}
+			w.Print("\nThe configuration, %s:\n", of)
+			printSettings(w, settings)
+		})
 		for _, f := range found {
 			if err == nil && !f.OK {
 				return fault.New(fault.Conflict, "Not everything is well; see the lines marked BAD.")
@@ -56,6 +63,41 @@ func newDoctor(a *command.App) *command.Command {
 		return err
 	}
 	return c
+}
+
+// runningSettings is the configuration of the server that runs, and its address. It is nil if no
+// server is reached, or if the caller's token does not show it.
+func runningSettings(ctx context.Context, a *command.App) (settings *server.SettingList, at string) {
+	cl, err := a.Client()
+	if err != nil || cl.Call(ctx, api.Get("/ops/settings"), &settings) != nil {
+		return nil, ""
+	}
+	return settings, cl.Base
+}
+
+// changedSince says which settings were changed in the file since the server read it at its start.
+// A flag or a variable of the environment of `up` stands above the file; only the server knows those.
+func changedSince(running, read server.SettingList) (warnings []string) {
+	inForce := map[string]server.SettingValue{}
+	for _, s := range running.Settings {
+		inForce[s.Key] = s
+	}
+	for _, s := range read.Settings {
+		r := inForce[s.Key]
+		if r.Value != s.Value && ofFile(r.Source) && ofFile(s.Source) {
+			warnings = append(warnings, fmt.Sprintf("%s is %q in the running server and %q in the file. Restart the server.",
+				s.Key, r.Value, s.Value))
+		}
+	}
+	return warnings
+}
+
+// ofFile reports whether the configuration file decides about a value: it is there, as FILE:LINE, or
+// it could be and the default is in force.
+func ofFile(source string) bool {
+	line := source[strings.LastIndexByte(source, ':')+1:]
+	_, err := strconv.Atoi(line)
+	return err == nil || source == "default"
 }
 
 func examineAll(ctx context.Context, a *command.App, config *server.Config) []finding {

@@ -29,9 +29,13 @@ func newGatesLs(a *command.App) *command.Command {
 	})
 	status := c.Flags().String("status", string(gate.Pending), "pending, approved, rejected, or all")
 	project := c.Flags().String("project", "", "only gates of this project")
+	agent := c.Flags().String("agent", "", "only gates of this agent: its name or its id")
 	limit := c.Flags().Int("limit", 100, "how many at the most")
 	c.RunE = func(c *command.Command, _ []string) error {
-		q := url.Values{"limit": {fmt.Sprint(*limit)}, "project": {*project}, "status": {strings.TrimPrefix(*status, "all")}}
+		q := url.Values{
+			"limit": {fmt.Sprint(*limit)}, "project": {*project}, "agent": {*agent},
+			"status": {strings.TrimPrefix(*status, "all")},
+		}
 		return command.Ask(c.Context(), a, api.Get("/ops/gates?"+q.Encode()), func(w output.Printer, page gate.GatePage) {
 			rows := output.Rows(page.Gates, func(g gate.Gate) []string {
 				return []string{g.ID, g.Risk, g.Agent, string(g.Status), output.Since(g.OpenedAt), g.Title}

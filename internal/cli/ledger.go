@@ -26,13 +26,14 @@ func newLedger(a *command.App) *command.Command {
 func newLedgerTail(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "tail", Short: "Print the last entries, and with -f those that follow", Args: command.NoArguments(),
-		Example: "  signalbox ledger tail -f\n  signalbox ledger tail --kind agent.added --json",
+		Example: "  signalbox ledger tail -f\n  signalbox ledger tail --kind agent.added --body",
 	})
 	n := c.Flags().IntP("lines", "n", 20, "how many of the last entries")
 	follow := c.Flags().BoolP("follow", "f", false, "go on with entries as they come")
 	kind := c.Flags().String("kind", "", "only entries of this kind")
 	subject := c.Flags().String("subject", "", "only entries about this id")
 	trace := c.Flags().String("trace", "", "only entries of this trace")
+	body := c.Flags().Bool("body", false, "print the body below each entry")
 	c.RunE = func(c *command.Command, _ []string) error {
 		cl, err := a.Client()
 		if err != nil {
@@ -49,7 +50,7 @@ func newLedgerTail(a *command.App) *command.Command {
 			return err
 		}
 		for _, e := range page.Entries {
-			if err := printEntry(a, e); err != nil {
+			if err := printEntry(a, e, *body); err != nil {
 				return err
 			}
 		}
@@ -60,31 +61,34 @@ func newLedgerTail(a *command.App) *command.Command {
 			return (*kind == "" || e.Kind == *kind) && (*subject == "" || e.Subject == *subject) &&
 				(*trace == "" || e.Trace == *trace)
 		}
-		return followEntries(c.Context(), a, cl, page.Next, wanted)
+		return followEntries(c.Context(), a, cl, page.Next, *body, wanted)
 	}
 	return c
 }
 
-func printEntry(a *command.App, e ledger.EntryView) error {
+// printEntry prints an entry in one line, and its body below it if that is wanted.
+func printEntry(a *command.App, e ledger.EntryView, body bool) error {
 	return a.Show(e, func(w output.Printer) {
-		body := string(e.Body)
+		w.Line(fmt.Sprintf("%6d  %s  %-18s %-18s %s",
+			e.Seq, e.At.Local().Format("2006-01-02 15:04:05.000"), e.Kind, e.Actor, e.Subject))
 		switch {
+		case !body:
 		case e.Erased:
-			body = "(erased)"
+			w.Print("        (erased)")
 		case len(e.RawBody) > 0:
-			body = fmt.Sprintf("(%d bytes)", len(e.RawBody))
+			w.Print("        (%d bytes)", len(e.RawBody))
+		default:
+			w.Print("        %s", output.Printable(string(e.Body)))
 		}
-		w.Print("%6d  %s  %-18s %-18s %s  %s",
-			e.Seq, e.At.Local().Format("2006-01-02 15:04:05.000"), e.Kind, e.Actor, e.Subject, body)
 	})
 }
 
 // followEntries prints entries as they come, through restarts of the server.
-func followEntries(ctx context.Context, a *command.App, cl *api.Client, after int64,
+func followEntries(ctx context.Context, a *command.App, cl *api.Client, after int64, body bool,
 	wanted func(ledger.EntryView) bool,
 ) error {
 	for pause := time.Second; ; {
-		last, err := printEvents(ctx, a, cl, after, wanted)
+		last, err := printEvents(ctx, a, cl, after, body, wanted)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // Ctrl-C is how following ends
 		}
@@ -102,7 +106,7 @@ func followEntries(ctx context.Context, a *command.App, cl *api.Client, after in
 
 // printEvents prints entries until the stream of the server ends, which is an error, and returns
 // the number of the last.
-func printEvents(ctx context.Context, a *command.App, cl *api.Client, after int64,
+func printEvents(ctx context.Context, a *command.App, cl *api.Client, after int64, body bool,
 	wanted func(ledger.EntryView) bool,
 ) (last int64, err error) {
 	events, err := cl.Events(ctx, "/ops/events?after="+strconv.FormatInt(after, 10))
@@ -117,7 +121,7 @@ func printEvents(ctx context.Context, a *command.App, cl *api.Client, after int6
 			err = wire.Unmarshal([]byte(data), &e)
 		}
 		if err == nil && wanted(e) {
-			err = printEntry(a, e)
+			err = printEntry(a, e, body)
 		}
 		if err != nil {
 			return after, err

@@ -1,6 +1,7 @@
 package fault_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -15,22 +16,23 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/task/amp"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/errors.md from the catalogue")
 
 // codesInSource reads the constants of type Code from the source, so that one
 // that nobody listed anywhere is found too.
-func codesInSource(t *testing.T) map[fault.Code]string {
+func codesInSource(t *testing.T, folder string) map[string]string {
 	t.Helper()
-	files, err := filepath.Glob("*.go")
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	codes := map[fault.Code]string{}
+	codes := map[string]string{}
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
@@ -52,10 +54,10 @@ func codesInSource(t *testing.T) map[fault.Code]string {
 				if err != nil {
 					t.Fatalf("%s: %v", name.Name, err)
 				}
-				if other, ok := codes[fault.Code(value)]; ok {
+				if other, ok := codes[value]; ok {
 					t.Errorf("%s and %s are both %q", other, name.Name, value)
 				}
-				codes[fault.Code(value)] = name.Name
+				codes[value] = name.Name
 			}
 			return true
 		})
@@ -67,19 +69,24 @@ func codesInSource(t *testing.T) map[fault.Code]string {
 }
 
 func TestEveryCodeHasExactlyOneRowInTheCatalogue(t *testing.T) {
-	rows := map[fault.Code]int{}
+	ours, tasks := map[string]int{}, map[string]int{}
 	for _, m := range fault.Catalogue {
-		rows[m.Code]++
+		ours[string(m.Code)]++
 	}
-	codes := codesInSource(t)
-	for code, name := range codes {
-		if rows[code] != 1 {
-			t.Errorf("%s (%q) has %d rows in the catalogue, and should have one", name, code, rows[code])
+	for _, m := range amp.Catalogue {
+		tasks[string(m.Code)]++
+	}
+	for folder, rows := range map[string]map[string]int{".": ours, filepath.Join("..", "task", "amp"): tasks} {
+		codes := codesInSource(t, folder)
+		for code, name := range codes {
+			if rows[code] != 1 {
+				t.Errorf("%s (%q) has %d rows in the catalogue, and should have one", name, code, rows[code])
+			}
 		}
-	}
-	for code := range rows {
-		if _, ok := codes[code]; !ok {
-			t.Errorf("the catalogue has a row for %q, which is no constant", code)
+		for code := range rows {
+			if _, ok := codes[code]; !ok {
+				t.Errorf("the catalogue has a row for %q, which is no constant", code)
+			}
 		}
 	}
 }
@@ -105,20 +112,33 @@ func TestEveryRowOfTheCatalogueIsWellFormed(t *testing.T) {
 
 const intro = `# Errors
 
-<!-- Generated from internal/fault/codes.go. To change it, change that file and run
-     go test ./internal/fault -update -->
+<!-- Generated from internal/fault/codes.go and internal/task/amp/catalogue.go. To change it,
+     change those files and run go test ./internal/fault -update -->
 
 Every error of Signalbox has a code that does not change, so that a program can
 switch on it, and a message that says what was wrong and what to do. Where a protocol
 has no form of its own for errors, the answer is JSON:
 
-    {"error": "invalid_payload", "message": "The field \"sumary\" is not known here. Did you mean \"summary\"?", "field": "sumary"}
+` + "```json" + `
+{"error": "invalid_payload", "message": "The field \"sumary\" is not known here. Did you mean \"summary\"?", "field": "sumary"}
+` + "```" + `
 
 ` + "`field` and `details`" + ` are there when they help. The message is for people and may be
 reworded; do not match on it. After an answer with a ` + "`Retry-After`" + ` header nothing was
 changed, and the call can be sent again after that many seconds.
 
 | code | status | meaning |
+|---|---|---|
+`
+
+const taskIntro = `
+## Tasks
+
+Calls of AMP/1.0 answer in the protocol's own form: a list of problems, each with its code, a JSON pointer
+to the place, and what would have been right. A document goes through five layers and is refused by
+the first that finds something. Warnings are noted, and the document is taken.
+
+| code | layer | meaning |
 |---|---|---|
 `
 
@@ -129,6 +149,10 @@ func TestTheErrorPageIsWhatTheCatalogueSays(t *testing.T) {
 	want.WriteString(intro)
 	for _, m := range rows {
 		fmt.Fprintf(&want, "| `%s` | %d | %s |\n", m.Code, m.Status, m.Text)
+	}
+	want.WriteString(taskIntro)
+	for _, m := range amp.Catalogue {
+		fmt.Fprintf(&want, "| `%s` | %s | %s |\n", m.Code, cmp.Or(string(m.Layer), "warning"), m.Text)
 	}
 	page := filepath.Join("..", "..", "docs", "errors.md")
 	if *update {
@@ -143,7 +167,7 @@ func TestTheErrorPageIsWhatTheCatalogueSays(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\nMake it with: go test ./internal/fault -update", err)
 	}
-	if diff := cmp.Diff(want.String(), string(got)); diff != "" {
+	if diff := gocmp.Diff(want.String(), string(got)); diff != "" {
 		t.Errorf("docs/errors.md is behind the catalogue; run go test ./internal/fault -update (-want +got):\n%s", diff)
 	}
 }

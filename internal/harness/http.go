@@ -12,17 +12,34 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Routes are the calls of AHP, and what operators see of sessions.
+// Call is a call of AHP over HTTP, as /openapi.json describes it: JSON-RPC 2.0.
+type Call struct {
+	Version string   `json:"jsonrpc" example:"2.0"`
+	ID      string   `json:"id,omitempty" doc:"absent for a notification" example:"1"`
+	Method  string   `json:"method" doc:"ahp/handshake, ahp/event, ahp/batch, ahp/query" example:"ahp/event"`
+	Params  wire.Raw `json:"params"`
+}
+
+// Reply is the answer to a [Call].
+type Reply struct {
+	Version string   `json:"jsonrpc"`
+	ID      string   `json:"id"`
+	Result  wire.Raw `json:"result,omitempty"`
+	Error   wire.Raw `json:"error,omitempty"`
+}
+
+// Routes are the calls of AHP, and what operators see of sessions. /ahp is lenient
+// about the query and has no role: AHP has its own keys, errors and statuses.
 func (h *Harness) Routes() []wire.Route {
 	inWorkspace := wire.Param{Name: "workspace", Meaning: "the workspace; default when absent"}
 	agent := wire.Param{Name: "agent", Meaning: "only sessions of the agent with this name or id"}
-	ofAgent := wire.Param{Name: "agent", Meaning: "the agent whose session it is, where two have one of the same name"}
+	ofAgent := wire.Param{Name: "agent", Meaning: "the agent whose session it is, if two agents have a session of that name"}
 	page := func(more ...wire.Param) []wire.Param { return append(more, wire.PageParams...) }
 	return append([]wire.Route{
 		{
 			Method: "POST", Path: "/ahp",
-			Summary:      "AHP 2.4: one JSON-RPC request or notification, with an agent's key as X-API-Key or bearer token",
-			RequestMedia: "application/json", Media: "application/json", Lenient: true, Handle: h.post,
+			Summary: "AHP 2.4: one JSON-RPC request or notification, with an agent's key as X-API-Key or bearer token",
+			Request: Call{}, Answer: Reply{}, Lenient: true, Handle: h.post,
 		},
 		{
 			Method: "GET", Path: "/ahp", Summary: "AHP 2.4 over WebSocket, with an agent's key as api_key or token in the query",
@@ -41,13 +58,14 @@ func (h *Harness) Routes() []wire.Route {
 	}, h.Knowledge.Routes()...)
 }
 
-// sessionFilter reads what ?workspace=, ?agent=, ?limit= and ?cursor= select.
+// sessionFilter reads ?workspace=, ?agent=, ?limit= and ?cursor=.
 func sessionFilter(r *http.Request) (SessionFilter, error) {
 	limit, err := wire.Limit(r)
 	q := r.URL.Query()
 	return SessionFilter{Workspace: q.Get("workspace"), Agent: q.Get("agent"), Cursor: q.Get("cursor"), Limit: limit}, err
 }
 
+// getSessions answers GET /ops/sessions.
 func (h *Harness) getSessions(r *http.Request) (SessionPage, error) {
 	f, err := sessionFilter(r)
 	if err != nil {
@@ -56,6 +74,7 @@ func (h *Harness) getSessions(r *http.Request) (SessionPage, error) {
 	return h.Sessions(r.Context(), f)
 }
 
+// getSession answers GET /ops/sessions/{id}.
 func (h *Harness) getSession(r *http.Request) (Session, error) {
 	f, err := sessionFilter(r)
 	if err != nil {
@@ -65,6 +84,8 @@ func (h *Harness) getSession(r *http.Request) (Session, error) {
 }
 
 // credentials are the keys that a call shows, in the order in which they are tried.
+// Only a WebSocket may have its key in the query: a browser's WebSocket cannot set
+// headers.
 func credentials(r *http.Request, query bool) (keys []string) {
 	if key := r.Header.Get("X-API-Key"); key != "" {
 		keys = append(keys, key)
@@ -75,7 +96,9 @@ func credentials(r *http.Request, query bool) (keys []string) {
 	if !query {
 		return keys
 	}
-	// Clients of 2.3 put the key there as it is, perhaps behind a second question mark.
+	// AHP-12: clients of 2.3 append the key raw, even to an address that has a query
+	// already. So it is tried both decoded and as it is, also behind a second question
+	// mark.
 	for part := range strings.FieldsFuncSeq(r.URL.RawQuery, func(c rune) bool { return c == '&' || c == '?' }) {
 		name, value, _ := strings.Cut(part, "=")
 		if name != "api_key" && name != "token" {
@@ -89,7 +112,9 @@ func credentials(r *http.Request, query bool) (keys []string) {
 	return keys
 }
 
-// authenticate finds the agent whose key the call shows, and the key.
+// authenticate returns the first of the call's keys that belongs to an agent. An
+// operator's token is refused: AHP is for agents, and an operator has no steps to be
+// decided.
 func (h *Harness) authenticate(r *http.Request, query bool) (key string, err error) {
 	err = fault.New(fault.Unauthenticated, "Send a key of the agent as X-API-Key, or as Authorization: Bearer.")
 	for _, key := range credentials(r, query) {
@@ -105,11 +130,14 @@ func (h *Harness) authenticate(r *http.Request, query bool) (key string, err err
 	return "", err
 }
 
-// keyHolder asks again who holds the key, for every message: it may have been revoked.
+// keyHolder tells who holds the key, and asks the roster each time: the key may have
+// been revoked since the last message (AHP-9).
 func (h *Harness) keyHolder(key string) func(context.Context) (roster.Identity, error) {
 	return func(ctx context.Context) (roster.Identity, error) { return h.core.Roster.Authenticate(ctx, key) }
 }
 
+// post answers one message over HTTP. AHP-10 and AHP-11 say which status goes with
+// which reply.
 func (h *Harness) post(w http.ResponseWriter, r *http.Request) error {
 	key, err := h.authenticate(r, false)
 	if err != nil {
@@ -136,11 +164,13 @@ func (h *Harness) post(w http.ResponseWriter, r *http.Request) error {
 	case reply.Busy:
 		return writeReply(w, http.StatusTooManyRequests, reply.JSON)
 	}
-	// JSON-RPC errors have the status 200: clients take any other for a broken transport and do
-	// not read the body.
+	// AHP-10: clients take any other status for a broken transport and do not read the
+	// body.
 	return writeReply(w, http.StatusOK, reply.JSON)
 }
 
+// unauthorized answers a call without a good key with 401 and an error of JSON-RPC.
+// Other errors, such as a database that is away, are passed on.
 func unauthorized(w http.ResponseWriter, err error) error {
 	if !fault.Is(err, fault.Unauthenticated) {
 		return err
@@ -149,6 +179,7 @@ func unauthorized(w http.ResponseWriter, err error) error {
 		errorReply(nil, refuse(codeUnauthorized, "unauthorized: %s", fault.From(err).Message)))
 }
 
+// writeReply writes a message as the body of a response.
 func writeReply(w http.ResponseWriter, status int, text []byte) error {
 	w.Header().Set("Content-Type", "application/json")
 	if status == http.StatusTooManyRequests {

@@ -15,23 +15,24 @@ import (
 	"signalbox/internal/wire"
 )
 
-// The limits of the protocol.
+// The limits of the protocol, for one agent. limits.per_agent replaces them.
 const (
 	messagesPerMinute = 60
 	messagesPerHour   = 500
 	receivedPerMinute = 120
-	// PendingPerMinute is how often an agent may ask for what waits for it.
+	// PendingPerMinute is how often an agent may poll. A long poll counts once.
 	PendingPerMinute = 30
 )
 
-// maxIDs is how many messages are acknowledged together at the most.
+// maxIDs is how many messages one call may acknowledge.
 const maxIDs = 1000
 
-// maxPoll is the longest that a call waits for messages.
+// maxPoll is the longest wait of a poll (MSG-57).
 const maxPoll = 30 * time.Second
 
-// Routes are the calls of the protocol, under the one prefix that the others are turned
-// into (CanonicalPath), and those of operators.
+// Routes are the calls of the protocol, each under the one path that CanonicalPath makes of all
+// its spellings, and the calls of operators. The protocol's own are lenient: they ignore unknown
+// query parameters (MSG-5) and answer errors in the protocol's form.
 func (m *Mail) Routes() []wire.Route {
 	routes := []wire.Route{
 		{
@@ -76,7 +77,7 @@ func (m *Mail) Routes() []wire.Route {
 	}
 	routes = append(routes, wire.Route{
 		Method: "POST", Path: "/v1/federation/deliver",
-		Summary: "A message from another provider, which has signed the call", RequestMedia: "application/json",
+		Summary: "A message from another provider, which has signed the call", Request: MessageDocument{},
 		Answer: Accepted{}, Handle: m.postFederation, Fail: failPeer, Lenient: true,
 	})
 	return append(routes, []wire.Route{
@@ -114,10 +115,10 @@ func (m *Mail) agentRoutes() []wire.Route {
 		{Method: "POST", Path: "/v1/inbox/{id}/ack", Summary: "Acknowledge a message", Handle: ack},
 		{
 			Method: "POST", Path: "/v1/messages/pending/ack", Summary: "Acknowledge messages: {\"ids\": […]}",
-			RequestMedia: "application/json", Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll),
+			Request: AckDocument{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll),
 		},
 		{
-			Method: "POST", Path: "/v1/messages/pending", Summary: "The same", RequestMedia: "application/json",
+			Method: "POST", Path: "/v1/messages/pending", Summary: "The same", Request: AckDocument{},
 			Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll),
 		},
 		{
@@ -136,13 +137,13 @@ func (m *Mail) agentRoutes() []wire.Route {
 		routes = append(routes, wire.Route{
 			Method: "GET", Path: path,
 			Summary: "What waits for the agent, the oldest first; reading takes nothing out", Rate: PendingPerMinute,
-			Query: wait, Media: "application/json", Handle: m.getPending,
+			Query: wait, Answer: PageDocument{}, Handle: m.getPending,
 		})
 	}
-	// Messages have a limit of their own, which Send counts.
+	// No Rate here: messages have a limit of their own, which Send counts.
 	routes = append(routes, wire.Route{
 		Method: "POST", Path: "/v1/route",
-		Summary: "Send a message; 202 while a person decides", RequestMedia: "application/json", Answer: Answer{},
+		Summary: "Send a message; 202 while a person decides", Request: RouteDocument{}, Answer: Answer{}, Also: http.StatusAccepted,
 		Handle: m.postRoute,
 	})
 	for i := range routes {
@@ -151,8 +152,8 @@ func (m *Mail) agentRoutes() []wire.Route {
 	return routes
 }
 
-// takeMessage counts a message against the limits of its sender. What is left is of the one
-// that is closer to its end.
+// takeMessage counts a message against the two limits of its sender. The allowance that it
+// returns is that of the limit that is closer to its end.
 func (m *Mail) takeMessage(who roster.Identity) (roster.Allowance, error) {
 	left, err := m.core.Roster.Take(who, "messages", messagesPerMinute)
 	if err != nil {
@@ -165,8 +166,8 @@ func (m *Mail) takeMessage(who roster.Identity) (roster.Allowance, error) {
 	return left, nil
 }
 
-// Send is Route for an agent that sends by itself, whose limits it counts against. What is left
-// of them is known in any case.
+// Send is Route for an agent that calls by itself: it counts against the agent's limits. The
+// allowance is valid beside an error too.
 func (m *Mail) Send(ctx context.Context, who roster.Identity, body []byte) (Answer, roster.Allowance, error) {
 	left, err := m.takeMessage(who)
 	if err != nil {
@@ -179,6 +180,7 @@ func (m *Mail) Send(ctx context.Context, who roster.Identity, body []byte) (Answ
 	return answer, left, err
 }
 
+// postRoute answers POST /v1/route. MSG-34: 202 means that a person decides first.
 func (m *Mail) postRoute(w http.ResponseWriter, r *http.Request) error {
 	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
@@ -196,6 +198,8 @@ func (m *Mail) postRoute(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, status, answer)
 }
 
+// getPending answers the three spellings of a poll. The body is written as it is: a second
+// encoding would change payloads.
 func (m *Mail) getPending(w http.ResponseWriter, r *http.Request) error {
 	limit, after, wait, err := readPoll(r)
 	if err != nil {
@@ -215,7 +219,8 @@ func (m *Mail) getPending(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readPoll reads what a call for messages asks for.
+// readPoll reads limit, after and wait. since_seq is the name that a draft of the protocol has
+// for after.
 func readPoll(r *http.Request) (limit int, after int64, wait time.Duration, err error) {
 	query := r.URL.Query()
 	number := func(name, text string, most int64) int64 {
@@ -240,12 +245,12 @@ func readPoll(r *http.Request) (limit int, after int64, wait time.Duration, err 
 	return limit, after, wait, err
 }
 
-// deletePending acknowledges one message, in each of the forms that clients have for it.
+// deletePending acknowledges the message that the path or the query names (MSG-58).
 func (m *Mail) deletePending(r *http.Request) (AckedOne, error) {
 	return m.AckOne(r.Context(), roster.From(r.Context()), cmp.Or(r.PathValue("id"), r.URL.Query().Get("id")))
 }
 
-// readIDs reads the ids of messages that are acknowledged together.
+// readIDs reads the list of ids of a call that acknowledges several messages.
 func readIDs(body []byte) ([]string, error) {
 	f, err := amp.ReadFields(body)
 	if err != nil {
@@ -258,7 +263,7 @@ func readIDs(body []byte) ([]string, error) {
 	return ids, f.Err
 }
 
-// AckAll acknowledges the messages that a body lists, and says how many it took out of the queue.
+// AckAll acknowledges the messages that a body lists, and reports how many were still queued.
 func (m *Mail) AckAll(ctx context.Context, who roster.Identity, body []byte) (map[string]int, error) {
 	ids, err := readIDs(body)
 	if err != nil {
@@ -268,13 +273,14 @@ func (m *Mail) AckAll(ctx context.Context, who roster.Identity, body []byte) (ma
 	return map[string]int{"acknowledged": acked.Now}, err
 }
 
+// postRead answers a read receipt in the member that the document names; AI Maestro has another.
 func (m *Mail) postRead(ctx context.Context, who roster.Identity, id string) (map[string]any, error) {
 	at, told, err := m.Read(ctx, who, id)
 	return map[string]any{"read_receipt_sent": told, "read_at": amp.Stamp(at)}, err
 }
 
-// getRisk takes every path below an agent, since the mux refuses /v1/agents/{id}/risk beside
-// /v1/agents/resolve/{address}: there is a path that both match.
+// getRisk serves every path below an agent: the mux refuses /v1/agents/{id}/risk beside
+// /v1/agents/resolve/{address}, since both match /v1/agents/resolve/risk.
 func (m *Mail) getRisk(r *http.Request) (RiskReport, error) {
 	if r.PathValue("what") != "risk" {
 		return RiskReport{}, fault.New(fault.NotFound, "Of an agent there is /risk, /suspend and /unsuspend.")

@@ -8,12 +8,14 @@ import (
 	"signalbox/internal/wire"
 )
 
+// meshRoutes are the calls of other hosts of this provider. They take no key of an agent;
+// federation.VerifyHost checks the host's proof.
 func (m *Mail) meshRoutes() []wire.Route {
 	return []wire.Route{
 		{
 			Method: "POST", Path: "/v1/mesh/route",
 			Summary: "A message from another host of this provider, which proves who it is; also at /v1/route with " +
-				"X-Forwarded-From", RequestMedia: "application/json", Answer: Answer{}, Handle: m.postMesh,
+				"X-Forwarded-From", Request: MeshDocument{}, Answer: Answer{}, Handle: m.postMesh,
 		},
 		{
 			Method: "GET", Path: "/v1/agents/by-name/{address}",
@@ -23,6 +25,8 @@ func (m *Mail) meshRoutes() []wire.Route {
 	}
 }
 
+// getByName tells another host whether an agent is on this one. Only hosts of the mesh may ask, or
+// anybody could list the agents.
 func (m *Mail) getByName(r *http.Request) (Located, error) {
 	if _, err := m.Federation.VerifyHost(federation.ReadHostCall(r), nil); err != nil {
 		return Located{}, err
@@ -30,6 +34,8 @@ func (m *Mail) getByName(r *http.Request) (Located, error) {
 	return m.Locate(r.Context(), r.PathValue("address"))
 }
 
+// postMesh accepts a message that another host forwards. The host is checked by name before its
+// body is read, and by its proof, which covers the body, after.
 func (m *Mail) postMesh(w http.ResponseWriter, r *http.Request) error {
 	call := federation.ReadHostCall(r)
 	if err := m.Federation.AdmitHost(call); err != nil {
@@ -51,6 +57,8 @@ func (m *Mail) postMesh(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, http.StatusOK, answer)
 }
 
+// postFederation accepts a message from another provider. What can be refused by the headers alone
+// is refused before the body is read.
 func (m *Mail) postFederation(w http.ResponseWriter, r *http.Request) error {
 	call := federation.ReadCall(r)
 	if err := m.Federation.Admit(call); err != nil {

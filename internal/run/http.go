@@ -8,20 +8,22 @@ import (
 	"signalbox/internal/wire"
 )
 
-// CancelRequest says why a run is cancelled.
+// CancelRequest is the body of POST /runs/{id}/cancel. Reason is recorded, and the
+// run's error text.
 type CancelRequest struct {
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty" example:"It repeats itself"`
 }
 
-// Routes are the calls of runs.
+// Routes are the calls of runs. Reporting takes the role operator: whoever may start
+// agents may also say what they did.
 func (s *Runs) Routes() []wire.Route {
 	after := wire.Param{
-		Name: "after", Meaning: "the number of the last event that is known; 0 is from the beginning",
+		Name: "after", Meaning: "the number of the last known event; 0 starts from the beginning",
 		Number: true,
 	}
 	follow := wire.Param{
 		Name:    "follow",
-		Meaning: "false ends the answer with the last event there is; else it goes on until the run is completed",
+		Meaning: "false ends with the last recorded event; otherwise the answer follows until the run is completed",
 	}
 	status := wire.Param{Name: "status", Meaning: "running, done or failed; all when absent"}
 	wait := wire.Param{Name: "wait", Meaning: "how many seconds to wait for an order to stop, 60 at most", Number: true}
@@ -41,17 +43,17 @@ func (s *Runs) Routes() []wire.Route {
 		},
 		{
 			Method: "POST", Path: "/runs/{id}/events",
-			Summary: "Record events of a run, in order; those that are recorded are passed over", Auth: wire.Operator,
+			Summary: "Record events of a run, in order; events that are recorded already are skipped", Auth: wire.Operator,
 			Request: Report{}, Answer: Orders{}, Handle: wire.Take(http.StatusOK, maxReport, s.report),
 		},
 		{
 			Method: "GET", Path: "/runs/{id}/events",
-			Summary: "The events of a run from a number on, and then as they come: lines of JSON, or server-sent events",
+			Summary: "Replay the events of a run from a number, then follow: JSON lines or server-sent events",
 			Auth:    wire.Viewer, Query: []wire.Param{after, follow}, Media: "text/event-stream", Handle: s.events,
 		},
 		{
 			Method: "POST", Path: "/runs/{id}/pulse",
-			Summary: "A sign of life of who watches the run; the answer may order it to stop", Auth: wire.Operator,
+			Summary: "A supervisor's sign of life; the answer may order the run to stop", Auth: wire.Operator,
 			Query: []wire.Param{wait}, Request: Pulse{}, Answer: Orders{}, Handle: wire.Take(http.StatusOK, 1<<16, s.pulse),
 		},
 		{
@@ -61,10 +63,12 @@ func (s *Runs) Routes() []wire.Route {
 	}
 }
 
+// post answers POST /runs.
 func (s *Runs) post(r *http.Request, in Request) (Run, error) {
 	return s.Open(r.Context(), roster.From(r.Context()), in)
 }
 
+// list answers GET /runs.
 func (s *Runs) list(r *http.Request) (Page, error) {
 	limit, err := wire.Limit(r)
 	if err != nil {
@@ -77,12 +81,15 @@ func (s *Runs) list(r *http.Request) (Page, error) {
 	return s.List(r.Context(), r.URL.Query().Get("status"), at[0], limit)
 }
 
+// get answers GET /runs/{id}.
 func (s *Runs) get(r *http.Request) (Run, error) { return s.Get(r.Context(), r.PathValue("id")) }
 
+// report answers POST /runs/{id}/events.
 func (s *Runs) report(r *http.Request, in Report) (Orders, error) {
 	return s.Report(r.Context(), roster.From(r.Context()), r.PathValue("id"), in)
 }
 
+// pulse answers POST /runs/{id}/pulse.
 func (s *Runs) pulse(r *http.Request, in Pulse) (Orders, error) {
 	wait, err := wire.QueryWait(r, maxWait)
 	if err != nil {
@@ -91,11 +98,14 @@ func (s *Runs) pulse(r *http.Request, in Pulse) (Orders, error) {
 	return s.Wait(r.Context(), r.PathValue("id"), in, wait)
 }
 
+// cancel answers POST /runs/{id}/cancel.
 func (s *Runs) cancel(r *http.Request, in CancelRequest) (Run, error) {
 	return s.Cancel(r.Context(), roster.From(r.Context()), r.PathValue("id"), in.Reason)
 }
 
-// events replays, and then follows.
+// events answers GET /runs/{id}/events: a replay from a number on, and then events as
+// they come, as JSON lines or server-sent events (RUN-38). Errors after the first byte
+// can only end the stream; a reader asks again from the last number it has.
 func (s *Runs) events(w http.ResponseWriter, r *http.Request) error {
 	after, err := wire.Number(r, "after", 0)
 	if err != nil {
@@ -123,12 +133,12 @@ func (s *Runs) events(w http.ResponseWriter, r *http.Request) error {
 	ctx, end := wire.UntilStop(r.Context())
 	defer end()
 	if err := s.Follow(ctx, id, after, send); err != nil && ctx.Err() == nil {
-		s.core.Log.Debug("a reader of a run broke off; it connects again", "error", err.Error())
+		s.core.Log.Debug("reader of a run disconnected", "error", err.Error())
 	}
 	return nil
 }
 
-// sendEvents sends events to one reader, all at once.
+// sendEvents sends events to one reader in one write.
 func sendEvents(out *wire.Stream, events []Numbered) error {
 	for i := range events {
 		data, err := wire.Marshal(events[i])
@@ -140,7 +150,7 @@ func sendEvents(out *wire.Stream, events []Numbered) error {
 	return out.Flush()
 }
 
-// replay sends what there is.
+// replay sends what is recorded, page by page, and ends.
 func (s *Runs) replay(r *http.Request, id string, after int64, send func([]Numbered) error) error {
 	for {
 		events, err := s.Events(r.Context(), id, after)

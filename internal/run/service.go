@@ -28,21 +28,26 @@ func Protocol() protocol.Protocol {
 	}
 }
 
-// Options are what an operator sets, and what runs ask of others.
+// Options are what an operator sets, and what runs need from the server. They do not
+// change after New.
 type Options struct {
-	// Price is what tokens of a model cost, in nano-dollars; false when nobody knows.
+	// Price is what tokens of a model cost, in nano-dollars; false if the price is not
+	// known.
 	Price  func(model string, t engine.Tokens) (nanos int64, known bool)
 	Budget Budget // the most a run may use; 0 is no limit
 	Daily  Budget // the most the runs of a workspace may use in a day
-	// Folders are where the server may start runs, with all that is in them.
+	// Folders are where the server may start runs, with all folders below. Empty means that
+	// it starts none.
 	Folders []string
-	// Supervise starts a process that watches the run, and outlives this one.
+	// Supervise starts a process that watches the run and outlives this one (RUN-40).
 	Supervise func(id string) error
-	// Lease is how long a supervisor counts as alive after a sign of life.
+	// Lease is how long a supervisor counts as alive after a sign of life; 30s when zero
+	// (RUN-35).
 	Lease time.Duration
 }
 
-// Runs records runs.
+// Runs records runs. The server makes one and calls Run beside its listeners. It keeps
+// no run in memory, so any node may answer any call.
 type Runs struct {
 	Options
 	core   protocol.Core
@@ -54,6 +59,8 @@ func New(core protocol.Core, o Options) *Runs {
 	if o.Lease == 0 {
 		o.Lease = 30 * time.Second
 	}
+	// Waiters are woken by the entries that a supervisor waits for, on whichever node they
+	// were written.
 	ending := func(e *ledger.Entry) string {
 		if e.Kind == kindStopped || e.Kind == kindCompleted {
 			return e.Subject
@@ -63,19 +70,22 @@ func New(core protocol.Core, o Options) *Runs {
 	return &Runs{o, core, core.Ledger.Waiters(ending)}
 }
 
-// Timers are none: a supervisor's silence is looked for by Run.
+// Timers returns no timers: Run looks for supervisors that went silent.
 func (s *Runs) Timers() map[string]clock.Handler { return nil }
 
+// prefix is that of the ids of runs.
 const prefix = "run"
 
-// Open opens a run, and starts it unless the caller does.
+// Open opens a run, and starts it unless the caller runs it (Request.Recorded). A run
+// that cannot be started is completed as failed, so that no run stays open that nobody
+// runs.
 func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, error) {
-	b, err := n.job()
+	b, err := n.opening()
 	if err != nil {
 		return Run{}, err
 	}
 	if b.Launched {
-		if b, err = s.allowed(b); err != nil {
+		if b, err = s.checkLaunch(b); err != nil {
 			return Run{}, err
 		}
 	}
@@ -86,9 +96,10 @@ func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, e
 		if err != nil {
 			return err
 		}
+		// RUN-32: a used-up day refuses new runs too.
 		if reason := spentDay(today, s.Daily); reason != "" {
 			return fault.New(fault.Conflict,
-				"No run may begin: %s. The budget is runs.daily_usd and runs.daily_tokens in the configuration.", reason)
+				"No run can start: %s. The budget is runs.daily_usd and runs.daily_tokens in the configuration.", reason)
 		}
 		tx.Append(ledger.Event{Workspace: workspace, Kind: kindOpened, Actor: who.Actor(), Subject: run, Trace: run, Body: b})
 		return nil
@@ -96,19 +107,21 @@ func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, e
 	if err != nil {
 		return Run{}, err
 	}
+	// The first sign of life is ours: the supervisor needs a moment to start.
 	if err := s.claim(ctx, "run:"+run, run); err != nil {
 		return Run{}, err
 	}
 	if b.Launched {
 		if err := s.Supervise(run); err != nil {
-			s.lose(ctx, run, "the run could not be started: "+fault.From(err).Message)
+			s.failRun(ctx, run, "the run could not be started: "+fault.From(err).Message)
 			return Run{}, err
 		}
 	}
 	return s.Get(ctx, run)
 }
 
-// within is a budget that is no larger than another.
+// within is the budget, lowered to the most that the configuration allows. A request
+// without a limit gets the configuration's.
 func (b Budget) within(most Budget) Budget {
 	if most.USD > 0 && (b.USD == 0 || b.USD > most.USD) {
 		b.USD = most.USD
@@ -119,7 +132,7 @@ func (b Budget) within(most Budget) Budget {
 	return b
 }
 
-// today is what the runs of a workspace have used on the day.
+// today is what the runs of a workspace have used on the day of now, in UTC.
 func (s *Runs) today(tx *ledger.Tx, workspace string, now time.Time) (d spent, err error) {
 	err = tx.QueryRow("SELECT tokens, nanos FROM run_day WHERE workspace = $1 AND day = $2", []any{workspace, day(now)},
 		&d.Tokens, &d.Nanos)
@@ -129,8 +142,8 @@ func (s *Runs) today(tx *ledger.Tx, workspace string, now time.Time) (d spent, e
 	return d, err
 }
 
-// find reads a run for a write.
-func find(tx *ledger.Tx, run string) (r row, err error) {
+// findRow reads the row of a run inside a write.
+func findRow(tx *ledger.Tx, run string) (r row, err error) {
 	err = tx.QueryRow("SELECT workspace, engine, thread, status, stop, events, tokens, nanos, "+
 		"max_tokens, max_nanos FROM run WHERE id = $1", []any{run},
 		&r.workspace, &r.engine, &r.thread, &r.status, &r.stop, &r.events, &r.tokens, &r.nanos, &r.maxTokens, &r.maxNanos)
@@ -140,12 +153,14 @@ func find(tx *ledger.Tx, run string) (r row, err error) {
 	return r, err
 }
 
+// noRun is the error about a run that does not exist, or that the caller may not see.
 func noRun(run string) error {
-	return fault.New(fault.NotFound, "There is no run %.80q. `signalbox run ls` lists those there are.", run)
+	return fault.New(fault.NotFound, "There is no run %.80q. `signalbox runs ls` lists those there are.", run)
 }
 
-// Report records events. Those that are recorded already are passed over, so that a
-// report whose answer was lost can be sent again. A run that has ended lets go of its session.
+// Report records events and returns orders. Events that are recorded already are
+// skipped, so a report whose answer was lost can be sent again (RUN-33). A run that has
+// ended frees its session.
 func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, report Report) (Orders, error) {
 	events := make([]read, len(report.Events))
 	for i, e := range report.Events {
@@ -156,7 +171,7 @@ func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, repo
 	}
 	var o Orders
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		r, err := find(tx, run)
+		r, err := findRow(tx, run)
 		if err == nil && !wire.InScope(ctx, r.workspace) {
 			err = noRun(run)
 		}
@@ -168,19 +183,22 @@ func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, repo
 	})
 	if err == nil && o.Ended {
 		if err := s.release(ctx, run); err != nil {
-			s.core.Log.Warn("cannot let go of a run's session; it is free in a while", "error", err.Error())
+			s.core.Log.Warn("cannot release a run's session; its lease will end", "error", err.Error())
 		}
 	}
 	return o, err
 }
 
-// append appends those events that are new.
+// append appends the events that are new, with what each has used, and the order to
+// stop if a budget is used up. All of it is one transaction (RUN-32): the order is
+// there as soon as the event is.
 func (s *Runs) append(tx *ledger.Tx, actor, run string, r row, from int64, events []read) (Orders, error) {
 	if from < 1 || from > r.events+1 {
 		return Orders{}, fault.New(fault.Conflict,
 			"The next event of the run has the number %d, and the report begins with %d.", r.events+1, from).With("events",
 			r.events).About("from")
 	}
+	// RUN-33: what is left after this has numbers that are not recorded yet.
 	events = events[min(int64(len(events)), r.events+1-from):]
 	if r.status != Running && len(events) > 0 {
 		return Orders{}, fault.New(fault.Conflict, "The run is completed; nothing is added to it.").With("events", r.events)
@@ -196,9 +214,10 @@ func (s *Runs) append(tx *ledger.Tx, actor, run string, r row, from int64, event
 		body := e.body
 		r.events++
 		body.N = r.events
-		body.Spent = r.add(body.Usage, s.cost(e.model, body.Usage))
+		body.Spent = r.addUsage(body.Usage, s.cost(e.model, body.Usage))
 		today.Tokens += body.Spent.Tokens
 		today.Nanos += body.Spent.Nanos
+		// The session is stored when it becomes known or changes, and not with every event.
 		if body.Session == r.thread {
 			body.Session = ""
 		} else if body.Session != "" {
@@ -209,7 +228,7 @@ func (s *Runs) append(tx *ledger.Tx, actor, run string, r row, from int64, event
 		}
 		tx.Append(ledger.Event{Workspace: r.workspace, Kind: e.kind, Actor: actor, Subject: run, Trace: run, Body: body})
 	}
-	if reason := r.used(today, s.Daily); reason != "" && r.stop == "" && r.status == Running {
+	if reason := r.overBudget(today, s.Daily); reason != "" && r.stop == "" && r.status == Running {
 		r.stop = reason
 		tx.Append(ledger.Event{
 			Workspace: r.workspace, Kind: kindStopped, Actor: "system", Subject: run, Trace: run,
@@ -219,7 +238,8 @@ func (s *Runs) append(tx *ledger.Tx, actor, run string, r row, from int64, event
 	return Orders{Events: r.events, Stop: r.stop, Ended: r.status != Running}, nil
 }
 
-// cost is what a run has cost so far: what the engine says, or else the price table.
+// cost is what a run has cost so far, in nano-dollars: what the CLI says, or else the
+// price table (RUN-31).
 func (s *Runs) cost(model string, u engine.Usage) int64 {
 	if u.CostUSD != nil {
 		return nanos(min(max(*u.CostUSD, 0), maxUSD))
@@ -231,7 +251,8 @@ func (s *Runs) cost(model string, u engine.Usage) int64 {
 	return n
 }
 
-// Cancel tells a run to stop.
+// Cancel orders a run to stop. The supervisor hears it with its next report or pulse,
+// ends the CLI and reports the end; until then the run is still running.
 func (s *Runs) Cancel(ctx context.Context, who roster.Identity, run, reason string) (Run, error) {
 	if len(reason) > maxReason {
 		return Run{}, fault.New(fault.InvalidPayload, "reason should have at most %d bytes.", maxReason).About("reason")
@@ -240,7 +261,7 @@ func (s *Runs) Cancel(ctx context.Context, who roster.Identity, run, reason stri
 		reason = "cancelled by " + who.Name
 	}
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		r, err := find(tx, run)
+		r, err := findRow(tx, run)
 		if err == nil && !wire.InScope(ctx, r.workspace) {
 			err = noRun(run)
 		}

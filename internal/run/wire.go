@@ -10,39 +10,41 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Status is how a run stands.
+// Status is the status of a run.
 type Status string
 
-// How a run can stand.
+// The values of Status. Done and Failed are final.
 const (
 	Running Status = "running"
 	Done    Status = "done"
 	Failed  Status = "failed"
 )
 
-// Budget is how much a run may use; 0 is no limit.
+// Budget is how much a run, or a day, may use. 0 is no limit.
 type Budget struct {
 	USD    float64 `json:"usd,omitempty"`
 	Tokens int64   `json:"tokens,omitempty"`
 }
 
-// Request is a run that somebody asks for.
+// Request is the body of POST /runs: a run that somebody asks for.
 type Request struct {
-	Engine     string `json:"engine"`
-	Prompt     string `json:"prompt"`
+	Engine     string `json:"engine" example:"claude"`
+	Prompt     string `json:"prompt" example:"fix the failing test"`
 	Dir        string `json:"dir,omitempty"`    // an absolute path on the machine of the run
 	Resume     string `json:"resume,omitempty"` // the session to go on with: its id, or a text with a resume line
 	Model      string `json:"model,omitempty"`  // instead of the configured one; for amp the mode
 	Budget     Budget `json:"budget,omitzero"`
 	Supervised bool   `json:"supervised,omitempty"`
 	Host       string `json:"host,omitempty"` // the machine of a supervisor that is there already
-	// Recorded says that the caller runs it, and reports; without it the server does.
-	Recorded bool `json:"recorded,omitempty"`
-	// Origin is where it was asked for and is told of, such as telegram:-100:7.
+	// Recorded says that the caller runs the CLI and reports. Without it the server starts
+	// a supervisor.
+	Recorded bool `json:"recorded,omitempty" example:"true"`
+	// Origin is where the run was asked for and is shown, such as telegram:-100:7. It
+	// cannot be sent over HTTP.
 	Origin string `json:"-"`
 }
 
-// opened is the body of run.opened.
+// opened is the body of run.opened, which is stored.
 type opened struct {
 	Engine     string `json:"engine"`
 	Prompt     string `json:"prompt"`
@@ -56,7 +58,10 @@ type opened struct {
 	Origin     string `json:"origin"`
 }
 
-// Run is a run as it is shown.
+// Run is one execution of an agent CLI, as it is shown. Open makes it. It is running
+// until its completed event, which its supervisor reports, or the server if the
+// supervisor goes silent; then it is done or failed and never changes again. Tokens and
+// CostUSD never fall. Resume is the session, empty until the CLI has told it.
 type Run struct {
 	ID         string     `json:"id"`
 	Workspace  string     `json:"workspace"`
@@ -87,14 +92,13 @@ type Page struct {
 	Next string `json:"next"`
 }
 
-// Report is what a supervisor sends: events in order, the first of which has the number
-// From.
+// Report is what a supervisor sends: events in order. From is the number of the first.
 type Report struct {
-	From   int64   `json:"from"`
-	Events []Entry `json:"events"`
+	From   int64   `json:"from" example:"0"`
+	Events []Entry `json:"events" example:"[]"`
 }
 
-// Entry is an event with what the run has used by then.
+// Entry is an event with what the run has used in total by then.
 type Entry struct {
 	Event wire.Raw     `json:"event"`
 	Usage engine.Usage `json:"usage"`
@@ -113,7 +117,7 @@ type Pulse struct {
 	Thread string `json:"thread,omitempty"` // the session to hold, as engine:id
 }
 
-// Numbered is a recorded event.
+// Numbered is a recorded event, as readers get it.
 type Numbered struct {
 	N     int64        `json:"n"`
 	Seq   int64        `json:"seq"` // of the entry in the ledger
@@ -122,16 +126,20 @@ type Numbered struct {
 	Usage engine.Usage `json:"usage"`
 }
 
-// reported is the body of run.started, run.acted and run.completed.
+// reported is the body of run.started, run.acted and run.completed, which is stored.
 type reported struct {
-	N       int64        `json:"n"`
-	Event   wire.Raw     `json:"event"`
-	Usage   engine.Usage `json:"usage"`
-	Spent   spent        `json:"spent"`   // since the event before
-	Session string       `json:"session"` // when it became known
-	Status  Status       `json:"status"`  // when the run ended
+	N     int64        `json:"n"`
+	Event wire.Raw     `json:"event"`
+	Usage engine.Usage `json:"usage"`
+	// Spent is what this event added to the totals; applyReported adds it up again when
+	// tables are rebuilt.
+	Spent   spent  `json:"spent"`   // since the event before
+	Session string `json:"session"` // when it became known
+	Status  Status `json:"status"`  // when the run ended
 }
 
+// spent is an amount that was used. Dollars are whole nano-dollars, which add up
+// without error.
 type spent struct {
 	Tokens int64 `json:"tokens"`
 	Nanos  int64 `json:"nano_usd"`
@@ -142,6 +150,7 @@ type stopped struct {
 	Reason string `json:"reason"`
 }
 
+// maxPrompt and maxReason bound texts, in bytes.
 const (
 	maxPrompt = 1 << 20
 	// maxReport bounds one report; a single event is never larger than that.
@@ -149,8 +158,8 @@ const (
 	maxReason = 1000
 )
 
-// job checks what was sent, and gives it as the body of run.opened.
-func (n Request) job() (opened, error) {
+// opening checks a request and returns it as the body of run.opened.
+func (n Request) opening() (opened, error) {
 	b := opened{
 		Engine: n.Engine, Prompt: n.Prompt, Dir: n.Dir, Model: n.Model, Budget: n.Budget, Supervised: n.Supervised,
 		Host: n.Host, Launched: !n.Recorded, Origin: n.Origin,
@@ -183,10 +192,11 @@ func (n Request) job() (opened, error) {
 	return b, nil
 }
 
-// maxUSD keeps sums within an int64.
+// maxUSD bounds an amount, in dollars, and keeps sums within an int64.
 const maxUSD = 1e6
 
 // nanos is dollars as whole nano-dollars, which add up without error.
 func nanos(usd float64) int64 { return int64(math.Round(usd * 1e9)) }
 
+// day is the name of a day in run_day. Days are those of UTC, on all nodes.
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }

@@ -254,6 +254,9 @@ func BenchmarkDecisionReaches(b *testing.B) {
 				})
 				testbed.Receive(b, "its call", asked) // so that they do not come all at once
 			}
+			// A call that waits has two goroutines in the server: its own, and one that notices if the client goes.
+			testbed.Until(b, "all of them to wait", func() bool { return s.goroutines(b) > 2*waiters })
+			s.settle(b, client)
 			for b.Loop() {
 				var took []time.Duration
 				for i := range decided {
@@ -280,14 +283,7 @@ func BenchmarkSignalAmongMany(b *testing.B) {
 			full := startBench(b, address(b), fillWithGates)
 			empty := startBench(b, address(b))
 			client := &http.Client{}
-			// Whoever runs with a million gates has long counted them.
-			var report struct{ Seq int64 }
-			for counted := int64(0); counted < manyGates; counted = report.Seq {
-				testbed.Until(b, "more to be counted", func() bool {
-					full.call(b, client, http.MethodGet, "/ops/counters", full.token, "", &report)
-					return report.Seq > counted
-				})
-			}
+			full.settle(b, client)
 			for b.Loop() {
 				var among, alone []time.Duration
 				for range 20 {
@@ -307,6 +303,38 @@ func BenchmarkSignalAmongMany(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 		})
 	}
+}
+
+// settle waits until what follows the ledger has come to its end: a server that has so many gates
+// has long counted them.
+func (s *benchServer) settle(b *testing.B, client *http.Client) {
+	b.Helper()
+	var status struct{ Entries int64 }
+	s.call(b, client, http.MethodGet, "/ops/status", s.token, "", &status)
+	var report struct{ Seq int64 }
+	for counted := int64(-1); counted < status.Entries; counted = report.Seq {
+		testbed.Until(b, "more to be counted", func() bool {
+			s.call(b, client, http.MethodGet, "/ops/counters", s.token, "", &report)
+			return report.Seq > counted
+		})
+	}
+}
+
+// goroutines is how many the server has.
+func (s *benchServer) goroutines(b *testing.B) (n int) {
+	b.Helper()
+	res, err := http.Get(s.url + "/metrics")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		if _, err := fmt.Sscanf(lines.Text(), "go_goroutines %d", &n); err == nil {
+			return n
+		}
+	}
+	b.Fatal("the server does not say how many goroutines it has")
+	return 0
 }
 
 // signal sends a signal, and says how long the answer took.

@@ -77,6 +77,11 @@ func (s *Server) ownRoutes() []wire.Route {
 			Method: "GET", Path: "/ops/status", Summary: "How the server is", Auth: wire.Viewer, Answer: Status{},
 			Handle: wire.Answer(http.StatusOK, s.getStatus),
 		},
+		{
+			Method: "GET", Path: "/ops/settings", Auth: wire.Admin, Answer: SettingList{},
+			Summary: "The configuration of the running server, with secrets redacted",
+			Handle:  wire.Answer(http.StatusOK, s.getSettings),
+		},
 	}
 }
 
@@ -120,3 +125,11 @@ func (s *Server) status(ctx context.Context) Status {
 }
 
 func (s *Server) getStatus(r *http.Request) (Status, error) { return s.status(r.Context()), nil }
+
+// getSettings shows the configuration, to those who may see every workspace: it is the same for all.
+func (s *Server) getSettings(r *http.Request) (SettingList, error) {
+	if err := wire.Unconfined(r.Context(), "This shows the configuration of"); err != nil {
+		return SettingList{}, err
+	}
+	return s.config.InForce(), nil
+}

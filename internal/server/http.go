@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/harness"
 	"signalbox/internal/mail"
 	"signalbox/internal/mcp"
 	"signalbox/internal/roster"
@@ -35,7 +36,7 @@ func (s *Server) handler() http.Handler {
 	routes = append(routes, wire.Route{
 		Method: "POST", Path: "/mcp",
 		Summary: "The Model Context Protocol over streamable HTTP: tools for the role that the agent plays", Auth: wire.Agent,
-		RequestMedia: "application/json", Media: "application/json",
+		Request: harness.Call{}, Answer: harness.Reply{}, // JSON-RPC too
 		Handle: func(w http.ResponseWriter, r *http.Request) error {
 			tools.ServeHTTP(w, r)
 			return nil

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"path"
 	"reflect"
@@ -95,10 +96,7 @@ func (b *describer) operation(route wire.Route) object {
 		op["parameters"] = params
 	}
 	if route.Request != nil {
-		op["requestBody"] = object{
-			"required": true,
-			"content":  object{"application/json": object{"schema": b.schema(reflect.TypeOf(route.Request))}},
-		}
+		op["requestBody"] = object{"required": true, "content": object{"application/json": b.body(route.Request)}}
 	}
 	if route.RequestMedia != "" {
 		op["requestBody"] = object{
@@ -107,6 +105,67 @@ func (b *describer) operation(route wire.Route) object {
 		}
 	}
 	return op
+}
+
+// body describes what a call takes, with an example that is made of the examples of its members.
+func (b *describer) body(request any) object {
+	forms, several := request.(wire.OneOf)
+	if !several {
+		t := reflect.TypeOf(request)
+		media := object{"schema": b.schema(t)}
+		if example := exampleOf(t); example != nil {
+			media["example"] = example
+		}
+		return media
+	}
+	var schemas []object
+	examples := object{}
+	for _, form := range forms {
+		t := reflect.TypeOf(form)
+		schemas = append(schemas, b.schema(t))
+		if example := exampleOf(t); example != nil {
+			examples[t.Name()] = object{"value": example}
+		}
+	}
+	return object{"schema": object{"oneOf": schemas}, "examples": examples}
+}
+
+// exampleOf puts the examples of a type's fields together, nil if it has none. The tag `example` has
+// the value as JSON; for a field of text, the text itself. A type with a method Example has one of its own.
+func exampleOf(t reflect.Type) any {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if e, ok := reflect.Zero(t).Interface().(interface{ Example() wire.Raw }); ok {
+		return e.Example()
+	}
+	if t.Kind() != reflect.Struct || t == reflect.TypeFor[time.Time]() {
+		return nil
+	}
+	out := object{}
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		text, has := f.Tag.Lookup("example")
+		switch {
+		case f.Anonymous && name == "":
+			if inner, ok := exampleOf(f.Type).(object); ok {
+				maps.Copy(out, inner)
+			}
+		case name == "-":
+		case has && f.Type.Kind() == reflect.String:
+			out[name] = text
+		case has:
+			out[name] = wire.Raw(text)
+		default:
+			if inner := exampleOf(f.Type); inner != nil {
+				out[name] = inner
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
 }
 
 func (b *describer) responses(route wire.Route) object {
@@ -125,7 +184,13 @@ func (b *describer) responses(route wire.Route) object {
 		"description": "An error",
 		"content":     object{"application/json": object{"schema": b.schema(reflect.TypeFor[wire.ErrorBody]())}},
 	}
-	return object{strconv.Itoa(status): ok, "default": failed}
+	out := object{strconv.Itoa(status): ok, "default": failed}
+	if route.Also != 0 {
+		also := maps.Clone(ok)
+		also["description"] = http.StatusText(route.Also)
+		out[strconv.Itoa(route.Also)] = also
+	}
+	return out
 }
 
 func operationID(route wire.Route) string {
@@ -166,6 +231,9 @@ func (b *describer) schema(t reflect.Type) object {
 	case reflect.Map:
 		return object{"type": "object", "additionalProperties": b.schema(t.Elem())}
 	case reflect.Struct:
+		if t.Name() == "" {
+			return b.structSchema(t) // it has no name under which others could refer to it
+		}
 		name := b.name(t)
 		if b.schemas[name] == nil {
 			b.schemas[name] = object{} // stops a type that contains itself
@@ -190,13 +258,30 @@ func (b *describer) structSchema(t reflect.Type) object {
 	properties, required := object{}, []string{}
 	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous && name == "" && f.Type.Kind() == reflect.Struct { // its members stand in the object itself
+			inner := b.structSchema(f.Type)
+			maps.Copy(properties, inner["properties"].(object))
+			required = append(required, inner["required"].([]string)...)
+		}
 		if name == "" || name == "-" {
 			continue
 		}
-		properties[name] = b.schema(f.Type)
+		properties[name] = described(b.schema(f.Type), f.Tag)
 		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 			required = append(required, name)
 		}
 	}
 	return object{"type": "object", "properties": properties, "required": required}
+}
+
+// described adds what the tags of a field say to its schema. A reference takes no words beside it
+// that every reader knows, so it is left as it is.
+func described(schema object, tag reflect.StructTag) object {
+	if _, ref := schema["$ref"]; ref {
+		return schema
+	}
+	if text := tag.Get("doc"); text != "" {
+		schema["description"] = text
+	}
+	return schema
 }

@@ -107,7 +107,7 @@ func TestWorkPagesTeachWhileTheyAreEmpty(t *testing.T) {
 	b := start(t, "", nil)
 	v := b.signedIn(b.token())
 	for path, teaches := range map[string]string{
-		"/ui/mail": "signalbox mail send", "/ui/tasks": "signalbox task dispatch", "/ui/sessions": "signalbox hook install",
+		"/ui/mail": "signalbox mail send", "/ui/tasks": "signalbox tasks dispatch", "/ui/sessions": "signalbox hook install",
 		"/ui/runs":       "signalbox run claude",
 		"/ui/deliveries": "signalbox config set notify", "/ui/ledger?q=no.such": "Look for a kind",
 		"/ui/settings": "signalbox config set notify", "/ui/policy": "Version 1",

@@ -82,7 +82,7 @@ func taskNotice(m *task.Sent, to roster.Agent) mail.Notice {
 		From: taskMailName, To: to, Key: m.MsgID + " " + to.ID, Kind: string(m.Type),
 		Subject: fmt.Sprintf("%s of %s", m.Type, m.TaskID),
 		Text: fmt.Sprintf("A %s for the %s waits in the task %s. Acknowledge it with POST /amp/messages/%s/ack, or with "+
-			"`signalbox task ack %s`; an answer to this mail acknowledges nothing.", m.Type, m.To, m.TaskID, m.MsgID, m.MsgID),
+			"`signalbox tasks ack %s`; an answer to this mail acknowledges nothing.", m.Type, m.To, m.TaskID, m.MsgID, m.MsgID),
 		Context: map[string]any{"message": m.Document, "task_status": m.Status, "generation": m.Generation},
 	}
 }

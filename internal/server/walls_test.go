@@ -129,6 +129,7 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"GET /ops/ledger/consistency", "GET /ops/ledger/consistency?from=1&to=2", "", 200, 0},
 			{"GET /ops/ledger/export", "GET /ops/ledger/export", "", 403, 0},
 			{"GET /ops/status", "GET /ops/status", "", 200, 0},
+			{"GET /ops/settings", "GET /ops/settings", "", 403, 0},
 			{"GET /ops/policy", "GET /ops/policy", "", 403, 0},
 			{"PUT /ops/policy", "PUT /ops/policy", "version: 1\ndefaults: {action: block}\n", 403, 0},
 			{

@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -14,17 +15,19 @@ import (
 	"signalbox/internal/wire"
 )
 
-// maxWait is the longest that one call waits for a decision.
+// maxWait is how long one call may wait for a decision (SIG-23). Common proxies and load balancers
+// close a connection that was silent for longer.
 const maxWait = time.Minute
 
-// Routes are the calls of AMP v1.0 and of its roadmap.
+// Routes are the calls of AMP v1.0 and of its later message types, and those of operators about
+// webhooks, heartbeats and prices. Auth is checked before a handler runs.
 func (s *Signals) Routes() []wire.Route {
 	wait := wire.Param{Name: "wait", Meaning: "how long to wait for the decision, such as 30s; 60s at most"}
 	inWorkspace := []wire.Param{{Name: "workspace", Meaning: "the workspace of the agent; default when absent"}}
 	post := func(path, summary string, t Type) wire.Route {
 		return wire.Route{
-			Method: "POST", Path: path, Summary: summary, Auth: wire.Agent, RequestMedia: "application/json",
-			Answer: Answer{}, Handle: s.post(t),
+			Method: "POST", Path: path, Summary: summary, Auth: wire.Agent,
+			Request: documents[cmp.Or(t, Completion)], Answer: Answer{}, Also: http.StatusAccepted, Handle: s.post(t),
 		}
 	}
 	return []wire.Route{
@@ -35,7 +38,7 @@ func (s *Signals) Routes() []wire.Route {
 		post("/amp/receipt", "Report what became of an approved action (AMP 3.0)", Receipt),
 		{
 			Method: "POST", Path: "/amp/heartbeat", Summary: "Say that a run is alive; the answer may ask it to halt (AMP 2.0)",
-			Auth: wire.Agent, RequestMedia: "application/json", Answer: Pulse{}, Handle: s.postHeartbeat,
+			Auth: wire.Agent, Request: documents[Heartbeat], Answer: Pulse{}, Handle: s.postHeartbeat,
 		},
 		{
 			Method: "GET", Path: "/amp/policy", Summary: "The rules that the agent's signals meet (AMP 3.0)", Auth: wire.Agent,
@@ -62,13 +65,13 @@ func (s *Signals) Routes() []wire.Route {
 			Request: Halt{}, Answer: Halt{}, Handle: wire.Take(http.StatusOK, maxBody, s.postHalt),
 		},
 		{
-			Method: "GET", Path: "/ops/heartbeats", Summary: "Runs that send heartbeats, and those that have stopped to",
+			Method: "GET", Path: "/ops/heartbeats", Summary: "Runs that send heartbeats, and runs that went silent",
 			Auth: wire.Viewer, Answer: LiveRuns{}, Handle: wire.Answer(http.StatusOK, s.getHeartbeats),
 		},
 		{
 			Method: "GET", Path: "/amp/gates/{gate_id}",
 			Summary: "The resolution, for the agent that asked; with Accept: text/event-stream as events", Auth: wire.Agent,
-			Query: []wire.Param{wait}, Answer: Answer{}, Handle: s.getGate,
+			Query: []wire.Param{wait}, Answer: Answer{}, Also: http.StatusAccepted, Handle: s.getGate,
 		},
 		{
 			Method: "GET", Path: "/amp/pricing", Summary: "What models cost", Answer: PriceTable{},
@@ -81,8 +84,9 @@ func (s *Signals) Routes() []wire.Route {
 	}
 }
 
-// post reads a message and answers it. t is the type that the address says, "" where
-// the message says it itself.
+// post handles a message. t is the type that the path stands for, "" if the message names it.
+// With Prefer: wait the answer is held until the decision (SIG-25); the message is on disk by
+// then, so a client that gives up can poll.
 func (s *Signals) post(t Type) wire.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if err := wire.IsJSON(r); err != nil {
@@ -105,16 +109,17 @@ func (s *Signals) post(t Type) wire.Handler {
 		}
 		if wait > 0 && got.Status == gate.Pending {
 			w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(wait/time.Second)))
-			g, err := s.wait(r.Context(), *got.GateID, wait)
+			g, err := s.awaitGate(r.Context(), *got.GateID, wait)
 			if err != nil {
 				return err
 			}
-			got.Answer = answer(g.ID, resolution(g))
+			got.Answer = answer(g.ID, gateOutcome(g))
 		}
-		return s.reply(w, r, got.Answer)
+		return s.writeAnswer(w, r, got.Answer)
 	}
 }
 
+// postHeartbeat handles a heartbeat, whose answer has another form than all others.
 func (s *Signals) postHeartbeat(w http.ResponseWriter, r *http.Request) error {
 	if err := wire.IsJSON(r); err != nil {
 		return err
@@ -130,8 +135,9 @@ func (s *Signals) postHeartbeat(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, http.StatusOK, p)
 }
 
-// Published is what an agent may know of the policy: which rules there are for its
-// signals and what they do, but not what they look at.
+// Published is what an agent may know of the policy: the names and actions of the rules that its
+// signals meet. Conditions are left out, since an agent that knows them can write around
+// them, and so are rules in shadow mode, which decide nothing (SIG-48).
 type Published struct {
 	Version int64           `json:"version"`
 	Default policy.Action   `json:"default"`
@@ -144,7 +150,8 @@ type PublishedRule struct {
 	Then policy.Action `json:"then"`
 }
 
-// Published is what agents may know of the policy in force.
+// Published is what agents may know of the policy in force. Without a policy everything is
+// blocked, and that is what it says.
 func (s *Signals) Published() Published {
 	number, p := s.core.Book.Policy()
 	out := Published{Version: number, Default: policy.Block, Rules: []PublishedRule{}}
@@ -161,10 +168,12 @@ func (s *Signals) Published() Published {
 
 func (s *Signals) getPolicy(*http.Request) (Published, error) { return s.Published(), nil }
 
-// maxHeader is how much of a text goes into a header: clients take a few thousand bytes.
+// maxHeader is how many bytes of text go into a header. Clients and proxies refuse headers of
+// more than a few thousand.
 const maxHeader = 1000
 
-// headerText is text as a header can hold it.
+// headerText makes text safe for a header: cut to maxHeader, and everything but printable ASCII
+// replaced. What agents wrote must not be able to add a header.
 func headerText(text string) string {
 	if len(text) > maxHeader {
 		text = text[:maxHeader] + "..."
@@ -177,7 +186,9 @@ func headerText(text string) string {
 	}, text)
 }
 
-func (s *Signals) reply(w http.ResponseWriter, r *http.Request, a Answer) error {
+// writeAnswer writes an answer: 202 while it is pending, else 200 (SIG-2). With Prefer: resolved-by a
+// header names the operator who decided (SIG-29).
+func (s *Signals) writeAnswer(w http.ResponseWriter, r *http.Request, a Answer) error {
 	if a.Status == gate.Pending {
 		return wire.Reply(w, http.StatusAccepted, a)
 	}
@@ -204,20 +215,23 @@ func (s *Signals) whoResolved(ctx context.Context, a Answer) (string, error) {
 	return g.ResolvedBy, err
 }
 
-// Await is where a gate of the caller's stands: as soon as it is decided, or when most is
-// over, or the server stops. For others than the agent that asked it is not there.
+// Await is the state of a gate of the caller. It returns when the gate is decided, when most has
+// passed, or when the server stops, whichever is first. A gate of another agent is not found
+// (SIG-26).
 func (s *Signals) Await(ctx context.Context, who roster.Identity, gateID string, most time.Duration) (Answer, error) {
 	g, err := s.ownGate(ctx, who, gateID)
 	if err == nil && most > 0 && g.Status == gate.Pending {
-		g, err = s.wait(ctx, g.ID, most)
+		g, err = s.awaitGate(ctx, g.ID, most)
 	}
 	if err != nil {
 		return Answer{}, err
 	}
-	return answer(g.ID, resolution(g)), nil
+	return answer(g.ID, gateOutcome(g)), nil
 }
 
-func (s *Signals) wait(ctx context.Context, gateID string, most time.Duration) (gate.Gate, error) {
+// awaitGate returns the gate when it is resolved, when most has passed or when the server stops. The
+// last two are not errors: the gate is then pending.
+func (s *Signals) awaitGate(ctx context.Context, gateID string, most time.Duration) (gate.Gate, error) {
 	waiting, cancel := wire.Waiting(ctx, most)
 	defer cancel()
 	return s.core.Gates.Wait(waiting, gateID)
@@ -225,7 +239,7 @@ func (s *Signals) wait(ctx context.Context, gateID string, most time.Duration) (
 
 func (s *Signals) getGate(w http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
-	// first: a gate of others is not there, whatever is asked
+	// First, before parameters are checked: an error about those would tell that the gate exists.
 	g, err := s.ownGate(r.Context(), who, r.PathValue("gate_id"))
 	if err != nil {
 		return err
@@ -235,20 +249,22 @@ func (s *Signals) getGate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if wire.WantsEvents(r) {
-		return s.stream(w, r, g)
+		return s.streamGate(w, r, g)
 	}
 	a, err := s.Await(r.Context(), who, g.ID, wait)
 	if err != nil {
 		return err
 	}
-	return s.reply(w, r, a)
+	return s.writeAnswer(w, r, a)
 }
 
-// stream sends where the gate stands, and its resolution when there is one.
-func (s *Signals) stream(w http.ResponseWriter, r *http.Request, g gate.Gate) error {
+// streamGate sends the state of the gate as server-sent events, and ends after the resolution
+// (SIG-24). A pending state is sent again with every beat, which keeps proxies from closing
+// the connection and finds out whether the client is there.
+func (s *Signals) streamGate(w http.ResponseWriter, r *http.Request, g gate.Gate) error {
 	events := wire.Events(w)
 	for {
-		data, err := wire.Marshal(answer(g.ID, resolution(g)))
+		data, err := wire.Marshal(answer(g.ID, gateOutcome(g)))
 		if err != nil {
 			return err
 		}
@@ -256,9 +272,8 @@ func (s *Signals) stream(w http.ResponseWriter, r *http.Request, g gate.Gate) er
 		if gone || g.Status != gate.Pending {
 			return nil
 		}
-		// What is sent again after a while keeps proxies from closing the connection.
-		if g, err = s.wait(r.Context(), g.ID, wire.StreamBeat); err != nil {
-			s.core.Log.Warn("a stream of a gate broke off; its client connects again", "error", err.Error())
+		if g, err = s.awaitGate(r.Context(), g.ID, wire.StreamBeat); err != nil {
+			s.core.Log.Warn("gate event stream ended early; its client reconnects", "error", err.Error())
 			return nil
 		}
 		select {

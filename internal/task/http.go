@@ -17,7 +17,7 @@ func (s *Tasks) Routes() []wire.Route {
 	post := func(path, summary string, auth wire.Auth, kind amp.Kind) wire.Route {
 		return wire.Route{
 			Method: "POST", Path: path, Summary: summary, Auth: auth, Query: []wire.Param{inWorkspace},
-			RequestMedia: "application/json", Answer: Answer{}, Status: http.StatusAccepted, Handle: s.post(kind),
+			Request: documents[kind], Answer: Answer{}, Status: http.StatusAccepted, Also: http.StatusOK, Handle: s.post(kind),
 		}
 	}
 	return []wire.Route{
@@ -60,7 +60,7 @@ func (s *Tasks) Routes() []wire.Route {
 		{
 			Method: "POST", Path: "/amp/checks",
 			Summary: "The status of a check, as GitHub posts it or in our own form, signed with the workspace's secret",
-			Query:   []wire.Param{inWorkspace}, RequestMedia: "application/json", Answer: Checked{}, Handle: s.postChecks,
+			Query:   []wire.Param{inWorkspace}, Request: check{}, Answer: Checked{}, Handle: s.postChecks,
 		},
 		{
 			Method: "GET", Path: "/ops/tasks/ci", Summary: "Where checks are posted, and the secret that signs them",

@@ -11,10 +11,13 @@ type Route struct {
 	Auth    Auth
 	Rate    int     // calls a minute that the protocol allows an agent, 0 for no limit; only with Auth Agent
 	Query   []Param // query parameters
-	Request any     // a value of the body's type, nil for none or one that is not JSON
-	Answer  any     // a value of the answer's type, nil for something that is not JSON
-	Media   string  // the answer's media type when Answer is nil
-	Status  int     // the status of success, 200 when zero
+	// Request is a value of the body's type, nil for no body or one that is not JSON. It only describes:
+	// a handler may read the body in its own way. [OneOf] says that there are several forms.
+	Request any
+	Answer  any    // a value of the answer's type, nil for something that is not JSON
+	Media   string // the answer's media type when Answer is nil
+	Status  int    // the status of success, 200 when zero
+	Also    int     // another status with the same answer, such as 202 while a person decides
 	Handle  Handler
 
 	// Lenient passes over query parameters that are not known, for protocols whose
@@ -25,6 +28,9 @@ type Route struct {
 
 	RequestMedia string // the body's media type when it is not JSON
 }
+
+// OneOf is the Request of a call that takes several forms of body.
+type OneOf []any
 
 // Auth says who may call.
 type Auth string

@@ -4,11 +4,9 @@
 package output
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -19,30 +17,19 @@ type Printer struct{ io.Writer }
 // Print writes a line, in the form of fmt.Printf.
 func (p Printer) Print(format string, args ...any) { _, _ = fmt.Fprintf(p, format+"\n", args...) }
 
-// Table prints rows in columns, or what to say when there are none.
-func (p Printer) Table(none string, header []string, rows [][]string) {
-	if len(rows) == 0 {
-		p.Print("%s", none)
-		return
+// Line prints one line of a list. On a terminal it is cut to the terminal's width, so that each entry
+// of the list takes one line. Escape sequences in the text do no harm.
+func (p Printer) Line(text string) {
+	text = Printable(text)
+	if room := p.TerminalWidth(); room > 0 {
+		text = Shorten(text, room)
 	}
-	var aligned bytes.Buffer
-	t := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{header}, rows...) {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = Printable(cell)
-		}
-		_, _ = fmt.Fprintln(t, strings.Join(cells, "\t"))
-	}
-	_ = t.Flush()
-	for line := range strings.Lines(aligned.String()) {
-		p.Print("%s", strings.TrimRight(line, " \n"))
-	}
+	p.Print("%s", strings.TrimRight(text, " "))
 }
 
-// Rows is a row for each of a list.
-func Rows[T any](list []T, row func(T) []string) [][]string {
-	rows := make([][]string, len(list))
+// Rows makes one R of every element of a list, such as a row of a table.
+func Rows[T, R any](list []T, row func(T) R) []R {
+	rows := make([]R, len(list))
 	for i, one := range list {
 		rows[i] = row(one)
 	}

@@ -19,9 +19,10 @@ import (
 	"signalbox/internal/wire"
 )
 
+// newLs lists runs.
 func newLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{Use: "ls", Short: "List runs, the newest first", Args: command.NoArguments()})
-	status := c.Flags().String("status", "", "running, done or failed; all when absent")
+	status := c.Flags().String("status", "", "only runs that are running, done or failed")
 	limit := c.Flags().Int("limit", 20, "how many at the most")
 	c.RunE = func(c *command.Command, _ []string) error {
 		q := url.Values{"limit": {fmt.Sprint(*limit)}, "status": {*status}}
@@ -39,15 +40,16 @@ func newLs(a *command.App) *command.Command {
 	return c
 }
 
-// runPath is where the API has a run.
+// runPath is the path of a run in the API.
 func runPath(id string) string { return "/runs/" + url.PathEscape(id) }
 
+// newShow shows a run with its events.
 func newShow(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "show RUN_ID", Short: "Show a run and what it did, and follow it while it goes on",
-		Args: command.Exactly(1, "the id of a run, from `signalbox run ls`"),
+		Use: "show RUN_ID", Short: "Show a run and its events; --follow waits for more",
+		Args: command.Exactly(1, "the id of a run, from `signalbox runs ls`"),
 	})
-	follow := c.Flags().Bool("follow", false, "go on until the run is completed")
+	follow := c.Flags().Bool("follow", false, "follow the run until it is completed")
 	after := c.Flags().Int64("after", 0, "only events with a greater number")
 	c.RunE = func(c *command.Command, args []string) error {
 		var r run.Run
@@ -57,11 +59,13 @@ func newShow(a *command.App) *command.Command {
 		if !a.JSON {
 			printRun(a.Out, r)
 		}
-		return retell(c.Context(), a, r, *after, *follow)
+		return printEvents(c.Context(), a, r, *after, *follow)
 	}
 	return c
 }
 
+// printRun prints the fields of a run. Prompts may have several lines, which are
+// joined.
 func printRun(w output.Printer, r run.Run) {
 	line := func(name, value string) { w.Field(name, strings.ReplaceAll(value, "\n", " ")) }
 	line("run", r.ID)
@@ -74,9 +78,10 @@ func printRun(w output.Printer, r run.Run) {
 	line("stop", r.Stop)
 }
 
-// retell prints the events of a run. A server that goes away while it is followed is
-// waited for.
-func retell(ctx context.Context, a *command.App, r run.Run, after int64, follow bool) error {
+// printEvents prints the events of a run. While it follows a run, it waits for a server that
+// goes away, and goes on after the last event it has: nothing is printed twice
+// (RUN-38).
+func printEvents(ctx context.Context, a *command.App, r run.Run, after int64, follow bool) error {
 	e, err := engine.Find(r.Engine)
 	if err != nil {
 		return err
@@ -91,6 +96,7 @@ func retell(ctx context.Context, a *command.App, r run.Run, after int64, follow 
 			}
 		})
 		switch {
+		// Without --follow one answer is all there is.
 		case !follow || ctx.Err() != nil:
 			return err
 		case fault.Is(err, fault.NotFound) || fault.Is(err, fault.Unauthenticated) || fault.Is(err, fault.Forbidden):
@@ -102,6 +108,7 @@ func retell(ctx context.Context, a *command.App, r run.Run, after int64, follow 
 	return nil
 }
 
+// printNumbered prints an event with its number, which --after takes.
 func printNumbered(w output.Printer, e *engine.Engine, n run.Numbered, event engine.Event) {
 	switch event.Type {
 	case engine.Acted:
@@ -115,8 +122,9 @@ func printNumbered(w output.Printer, e *engine.Engine, n run.Numbered, event eng
 	}
 }
 
-// readEvents reads events from the server, each with the line that it came in, and keeps after at
-// the last one.
+// readEvents reads events from the server, each with the line that it came in, and
+// keeps after at the last one. A connection that breaks off is not an error: the caller
+// asks again.
 func readEvents(ctx context.Context, a *command.App, id string, after *int64, follow bool,
 	fn func([]byte, run.Numbered, engine.Event),
 ) error {
@@ -137,18 +145,20 @@ func readEvents(ctx context.Context, a *command.App, id string, after *int64, fo
 		}
 		var n run.Numbered
 		var event engine.Event
+		// A line that is cut off has no line break and does not come here.
 		if err := errors.Join(wire.UnmarshalPart(line, &n), wire.UnmarshalPart(n.Event, &event)); err != nil {
-			return fault.Wrap(err, fault.Internal, "The server's answer is not what a Signalbox sends.")
+			return fault.Wrap(err, fault.Internal, "The server's answer is not that of a Signalbox.")
 		}
 		*after = n.N
 		fn(line, n, event)
 	}
 }
 
+// newCancel tells a run to stop.
 func newCancel(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "cancel RUN_ID", Short: "Tell a run to stop",
-		Args: command.Exactly(1, "the id of a run, from `signalbox run ls`"),
+		Args: command.Exactly(1, "the id of a run, from `signalbox runs ls`"),
 	})
 	reason := c.Flags().String("reason", "", "why; it is recorded")
 	c.RunE = func(c *command.Command, args []string) error {

@@ -1,7 +1,12 @@
-// Package run is `signalbox run`: it runs agent CLIs under the eyes of a person (view.go) or of the server
-// (supervise.go), records what they do, and makes supervised ones ask before each step (guard.go). The
-// engines, their processes and the recording are packages of internal/run; this one knows how they are
-// put together and what is shown.
+// Package run is `signalbox run`. It runs agent CLIs for a person who watches (view.go)
+// or for the server (supervise.go), records what they do (runner.go), and makes
+// supervised ones ask before each step (guard.go).
+//
+// The engines, their processes and the recording are packages below internal/run. This
+// one puts them together, and decides what is shown. A run goes through these steps:
+// prepare checks what was typed, open opens the run on the server, execute runs the CLI
+// and reports, and the exit code tells the outcome: 0 for success, 1 for a failure, 3
+// for a run that was told to stop.
 package run
 
 import (
@@ -21,6 +26,7 @@ import (
 
 // flags are what a person says about a run.
 type flags struct {
+	// unrecorded is --no-record; latest is --continue.
 	resume, dir, model string
 	latest, supervised bool
 	unrecorded         bool
@@ -30,12 +36,12 @@ type flags struct {
 // New is the command `run` and what is below it.
 func New(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "run ENGINE [flags] -- PROMPT", Short: "Run an agent CLI, watch it and record what it does",
+		Use: "runs ENGINE [flags] -- PROMPT", Aliases: []string{"run"},
+		Short: "Run an agent CLI, watch it and record what it does",
 		Long: "Runs an agent CLI (" + strings.Join(engine.Names(), ", ") +
-			") with the prompt, shows what it is doing, and prints its\n" +
-			"answer and the line by which another run goes on with the session.\n\n" +
-			"The run is recorded in the ledger of the server that the other commands talk to; when\n" +
-			"there is none, it runs all the same and says so. Without a prompt, standard input is it.",
+			")\nwith the prompt, shows each step, and prints the answer and a line that resumes the session.\n\n" +
+			"The run is recorded by the server that the other commands use. Without a server it runs\n" +
+			"unrecorded, and says so. Without a prompt, standard input is the prompt.",
 		Example: "  signalbox run amp -- fix the failing test\n" +
 			"  signalbox run claude --cwd /srv/repo --resume '`claude --resume 3f0c…`' -- and now the " +
 			"docs\n  signalbox run amp --json -- list the TODOs",
@@ -44,14 +50,14 @@ func New(a *command.App) *command.Command {
 	c.AddCommand(newTranslate(a), newLs(a), newShow(a), newCancel(a), newSupervise(a))
 	var f flags
 	config := command.AddConfigFlags(c)
-	c.Flags().StringVar(&f.resume, "resume", "", "the session to go on with: its id, or any text with a resume line in it")
-	c.Flags().BoolVar(&f.latest, "continue", false, "go on with the engine's most recent session")
-	c.Flags().StringVar(&f.dir, "cwd", "", "the folder to work in; the current one when absent")
+	c.Flags().StringVar(&f.resume, "resume", "", "the session to resume: its id, or any text that contains a resume line")
+	c.Flags().BoolVar(&f.latest, "continue", false, "resume the most recent session of the engine")
+	c.Flags().StringVar(&f.dir, "cwd", "", "the folder to work in (default: the current one)")
 	c.Flags().StringVar(&f.model, "model", "", "the model for this run; for amp its mode")
-	c.Flags().BoolVar(&f.supervised, "supervised", false, "every tool call passes the policy first; needs the server")
+	c.Flags().BoolVar(&f.supervised, "supervised", false, "ask the policy before each tool call; needs the server")
 	c.Flags().BoolVar(&f.unrecorded, "no-record", false, "do not record the run")
-	c.Flags().Float64Var(&f.budget.USD, "budget-usd", 0, "stop the run when it has cost so many dollars")
-	c.Flags().Int64Var(&f.budget.Tokens, "budget-tokens", 0, "stop the run when it has used so many tokens")
+	c.Flags().Float64Var(&f.budget.USD, "budget-usd", 0, "stop the run after this many dollars")
+	c.Flags().Int64Var(&f.budget.Tokens, "budget-tokens", 0, "stop the run after this many tokens")
 	c.RunE = func(c *command.Command, args []string) error {
 		if len(args) == 0 {
 			return c.Help()
@@ -69,13 +75,16 @@ func New(a *command.App) *command.Command {
 	return c
 }
 
-// prepare checks what was typed.
+// prepare checks what was typed and makes the runner. It starts nothing and calls
+// nobody, so a mistake costs nothing.
 func prepare(a *command.App, args []string, f flags, config *server.Config) (*runner, error) {
 	e, err := engine.Find(args[0])
 	if err != nil {
 		return nil, command.Usage("%s", fault.From(err).Message)
 	}
 	prompt := strings.Join(args[1:], " ")
+	// A prompt on standard input may be long and have any characters. A terminal is not
+	// waited for: whoever typed no prompt wants to be told so.
 	if len(args) == 1 && !output.IsTerminal(a.In) {
 		text, err := io.ReadAll(a.In)
 		if err != nil {
@@ -86,9 +95,11 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 	if strings.TrimSpace(prompt) == "" {
 		return nil, command.Usage("Say what the agent is to do: `signalbox run %s -- fix the failing test`.", e.Name)
 	}
+	// A supervised run is decided about by the server, which records what it decides.
 	if f.supervised && f.unrecorded {
 		return nil, command.Usage("A supervised run is recorded: --supervised and --no-record do not go together.")
 	}
+	// On this machine the Unix socket says who asks; elsewhere only a key does.
 	if f.supervised && a.Elsewhere("") && os.Getenv("SIGNALBOX_KEY") == "" {
 		return nil, command.Usage(
 			"The hooks of a supervised run ask the server as an agent. " +
@@ -107,6 +118,8 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 			return nil, command.Usage("%s", fault.From(err).Message)
 		}
 	}
+	// Only the start depends on the CLI and the network; how long it may take to leave does
+	// not.
 	limits := process.DefaultLimits()
 	limits.Start = config.Runs.StartTimeout
 	return &runner{

@@ -12,18 +12,20 @@ import (
 	"signalbox/internal/run/engine"
 )
 
+// newTranslate translates a stream on standard input. It needs no server and no
+// configuration, so that any program may use it.
 func newTranslate(a *command.App) *command.Command {
 	c := &command.Command{
 		Use:     "translate --engine NAME",
-		Short:   "Turn what an agent CLI wrote, on standard input, into events on standard output",
-		Example: "  amp --stream-json -x < prompt.txt | signalbox run translate --engine amp",
+		Short:   "Translate the stream of an agent CLI on standard input into events on standard output",
+		Example: "  amp --stream-json -x < prompt.txt | signalbox runs translate --engine amp",
 		Args:    command.Exactly(0, "no arguments: the stream is standard input"),
 	}
 	var name, dir, resume string
 	var job engine.Job
 	c.Flags().StringVar(&name, "engine", "", "the engine: "+strings.Join(engine.Names(), ", "))
-	c.Flags().StringVar(&dir, "cwd", "", "the folder that titles are relative to; the current one when absent")
-	c.Flags().StringVar(&resume, "resume", "", "the session that the run was to go on with")
+	c.Flags().StringVar(&dir, "cwd", "", "the folder that titles are relative to (default: the current one)")
+	c.Flags().StringVar(&resume, "resume", "", "the session that the run was asked to resume")
 	c.Flags().StringVar(&job.Settings.Model, "model", "", "the model that was configured")
 	c.Flags().StringVar(&job.Settings.Mode, "mode", "", "the mode that was configured")
 	c.RunE = func(*command.Command, []string) error {
@@ -34,6 +36,7 @@ func newTranslate(a *command.App) *command.Command {
 		if job.Dir = dir; dir == "" {
 			job.Dir, _ = os.Getwd()
 		}
+		// There is no process; ours stands in, since started always has one.
 		job.PID = os.Getpid()
 		if resume != "" {
 			if job.Resume, err = e.ReadResume(resume); err != nil {
@@ -45,7 +48,9 @@ func newTranslate(a *command.App) *command.Command {
 	return c
 }
 
-// translate writes the events of a stream.
+// translate writes the events of a stream as lines of JSON. They are flushed when no
+// more input is waiting, so that a live stream is not delayed and a recorded one is
+// fast. The end of the input counts as an exit with 0.
 func translate(in io.Reader, w io.Writer, e *engine.Engine, job engine.Job) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	var line []byte

@@ -2,10 +2,7 @@ package screen
 
 import (
 	"strings"
-	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/text/width"
 
 	"signalbox/internal/cli/output"
 )
@@ -26,20 +23,9 @@ const (
 
 func (s style) of(text string) string { return "\x1b[" + string(s) + "m" + text + "\x1b[0m" }
 
-// columns is how wide a character is on a terminal.
-func columns(r rune) int {
-	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
-		return 0
-	}
-	if kind := width.LookupRune(r).Kind(); kind == width.EastAsianWide || kind == width.EastAsianFullwidth {
-		return 2
-	}
-	return 1
-}
-
 // wide is how wide a text is, without what makes it coloured.
 func wide(text string) (n int) {
-	each(text, func(r rune, _ string) bool { n += columns(r); return true })
+	each(text, func(r rune, _ string) bool { n += output.RuneWidth(r); return true })
 	return n
 }
 
@@ -72,7 +58,7 @@ func fit(text string, room int) string {
 	var b strings.Builder
 	used := 0
 	rest := each(text, func(r rune, styles string) bool {
-		n := columns(r)
+		n := output.RuneWidth(r)
 		if used+n > room {
 			return false
 		}

@@ -30,7 +30,7 @@ func (t *commands) newSend(kind amp.Type, use, short string) *command.Command {
 func (t *commands) newAck() *command.Command {
 	c := t.WithJSON(&command.Command{
 		Use: "ack MSG_ID", Short: "Acknowledge a message, or refuse it",
-		Args: command.Exactly(1, "the id of a message, from `signalbox task inbox`"),
+		Args: command.Exactly(1, "the id of a message, from `signalbox tasks inbox`"),
 	})
 	refuse := c.Flags().String("refuse", "", "refuse it, with this code, such as AMP_E_BRANCH_PROTECTED")
 	detail := c.Flags().String("detail", "", "why it is refused")
@@ -47,7 +47,7 @@ func (t *commands) newAck() *command.Command {
 func (t *commands) newReview() *command.Command {
 	c := t.WithJSON(&command.Command{
 		Use: "review TASK [FILE]", Short: "Ask for a review: of the payload in FILE, or of the subtask that waits for one",
-		Example: "  signalbox task review T-2026-044 --diff https://git.example.com/app/compare/main...feature",
+		Example: "  signalbox tasks review T-2026-044 --diff https://git.example.com/app/compare/main...feature",
 		Args:    command.Between(1, 2, "the id of a task, and perhaps a file with the payload"),
 	})
 	subtask := c.Flags().String("subtask", "", "the subtask; the one that waits when absent")
@@ -77,7 +77,7 @@ func (t *commands) newReview() *command.Command {
 func (t *commands) newEscalate() *command.Command {
 	c := t.WithJSON(&command.Command{
 		Use: "escalate TASK DESCRIPTION", Short: "Say that something cannot be solved without the admin",
-		Example: "  signalbox task escalate T-2026-044 \"The criteria contradict each " +
+		Example: "  signalbox tasks escalate T-2026-044 \"The criteria contradict each " +
 			"other\" --severity warning --type conflict",
 		Args: command.Exactly(2, "the id of a task, and what is wrong"),
 	})
@@ -141,8 +141,8 @@ func (t *commands) newInstruct() *command.Command {
 		Use: "instruct TASK ACTION",
 		Short: "Instruct as the admin: terminate, suspend, approve_plan, reject_plan, " +
 			"uphold_verdict, override_verdict, reassign",
-		Example: "  signalbox task instruct T-2026-044 reassign --target executor\n" +
-			"  signalbox task instruct T-2026-044 override_verdict --decision approved --note \"I looked at it\"",
+		Example: "  signalbox tasks instruct T-2026-044 reassign --target executor\n" +
+			"  signalbox tasks instruct T-2026-044 override_verdict --decision approved --note \"I looked at it\"",
 		Args: command.Exactly(2, "the id of a task, and an action"),
 	})
 	target := c.Flags().String("target", "", "the role that is reassigned")
@@ -164,12 +164,12 @@ func (t *commands) newExport() *command.Command {
 	c := &command.Command{
 		Use:   "export TASK",
 		Short: "Write everything about a task into one file, with proofs", Args: command.Exactly(1, "the id of a task"),
-		Example: "  signalbox task export T-2026-044 --out T-2026-044.bundle\n  signalbox task verify T-2026-044.bundle",
+		Example: "  signalbox tasks export T-2026-044 --out T-2026-044.bundle\n  signalbox tasks verify T-2026-044.bundle",
 	}
 	out := c.Flags().String("out", "", "the file to write; standard output when absent")
 	c.RunE = func(c *command.Command, args []string) error {
 		r := api.Get(api.InWorkspace(taskPath(args[0])+"/bundle", t.Workspace))
-		return t.Download(c.Context(), r, *out, "signalbox task verify")
+		return t.Download(c.Context(), r, *out, "signalbox tasks verify")
 	}
 	return c
 }
@@ -178,7 +178,7 @@ func (t *commands) newVerify() *command.Command {
 	c := &command.Command{
 		Use:   "verify FILE",
 		Short: "Check a file of `task export`, offline: proofs, and the rules that lead to how the task stands",
-		Args:  command.Exactly(1, "a file made by `signalbox task export`"),
+		Args:  command.Exactly(1, "a file made by `signalbox tasks export`"),
 	}
 	keyPath := c.Flags().String("log-key", "", "the file with the verifier key of the ledger (in the data folder)")
 	c.RunE = func(_ *command.Command, args []string) error {

@@ -24,7 +24,7 @@ import (
 // New is the group of commands `task`.
 func New(a *command.App) *command.Command {
 	t := &commands{Caller{App: a}}
-	c := command.Group("task", "Tasks between agents (AMP/1.0): the board, messages, instructions",
+	c := command.Group("tasks", "Tasks between agents (AMP/1.0): the board, messages, instructions",
 		t.newLs(), t.newShow(), t.newErrors(), t.newInbox(),
 		t.newSend(amp.TypeDispatch, "dispatch TASK FILE", "Dispatch a task; as an operator, to the coordinator"),
 		t.newAck(),
@@ -33,6 +33,7 @@ func New(a *command.App) *command.Command {
 		t.newSend(amp.TypeVerdict, "verdict TASK FILE", "Decide a review"),
 		t.newEscalate(), t.newHeartbeat(), t.newResume(), t.newInstruct(), t.newValidate(), t.newWork(), t.newExport(),
 		t.newVerify())
+	c.Aliases = []string{"task"}
 	c.PersistentFlags().StringVar(&t.Key, "key", "",
 		"the key of the agent that speaks (SIGNALBOX_TOKEN); an operator's token speaks as the admin")
 	c.PersistentFlags().StringVar(&t.Workspace, "workspace", "", "the workspace of the task, for operators")
@@ -57,7 +58,7 @@ func (t *commands) newLs() *command.Command {
 					r.Waits,
 				}
 			})
-			w.Table("There are no tasks. `signalbox task dispatch` begins one.",
+			w.Table("There are no tasks. `signalbox tasks dispatch` begins one.",
 				[]string{"TASK", "STATUS", "RISK", "REJECTS", "CHANGED", "WAITS FOR"}, rows)
 		})
 	}

@@ -28,9 +28,9 @@ func (t *commands) newWork() *command.Command {
 			"on standard input. The message is acknowledged when the command has started, heartbeats\n" +
 			"are sent while it lives, and if it fails that is escalated. It is stopped when the " +
 			"task\nis held, ended, or given to another.\n\n" +
-			"The command sends its answer itself, such as with `signalbox task result`. It finds\n" +
+			"The command sends its answer itself, such as with `signalbox tasks result`. It finds\n" +
 			"SIGNALBOX_TASK, SIGNALBOX_MESSAGE, SIGNALBOX_SERVER and SIGNALBOX_TOKEN in its\nenvironment.",
-		Example: "  signalbox task work executor --key rs-amp-… -- codex exec -",
+		Example: "  signalbox tasks work executor --key rs-amp-… -- codex exec -",
 		Args:    command.AtLeast(2, "a role, and a command after --"),
 	}
 	w := &worker{commands: t}

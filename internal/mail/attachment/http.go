@@ -10,19 +10,28 @@ import (
 	"signalbox/internal/wire"
 )
 
-// The limits of the calls, a minute.
+// The limits of an agent, in calls a minute.
 const (
 	uploadsPerMinute = 20
 	looksPerMinute   = 60
 )
 
-// Routes are the calls about attachments. Those with a ticket take no key.
+// UploadDocument is the body of POST /v1/attachments/upload, as /openapi.json describes it.
+type UploadDocument struct {
+	Filename    string `json:"filename" example:"report.pdf"`
+	ContentType string `json:"content_type" example:"application/pdf"`
+	Size        int64  `json:"size" doc:"in bytes" example:"10240"`
+	Digest      string `json:"digest" doc:"sha256: and 64 hex digits"`
+}
+
+// Routes are the calls about attachments. The two with a ticket take no key, since the clients
+// send none there.
 func (t *Attachments) Routes() []wire.Route {
 	ticket := []wire.Param{{Name: "token", Meaning: "as it stands in the address that was given"}}
 	return []wire.Route{
 		{
 			Method: "POST", Path: "/v1/attachments/upload", Summary: "Announce a file; the answer says where to PUT it",
-			Auth: wire.Agent, Rate: uploadsPerMinute, RequestMedia: "application/json", Answer: Announced{}, Status: 201,
+			Auth: wire.Agent, Rate: uploadsPerMinute, Request: UploadDocument{}, Answer: Announced{}, Status: 201,
 			Handle: roster.AnswerBody(http.StatusCreated, amp.MaxBody, t.Announce),
 		},
 		{
@@ -48,6 +57,8 @@ func (t *Attachments) Routes() []wire.Route {
 	}
 }
 
+// putData accepts the bytes. MSG-68: it answers 200, since the bash clients take 204 for a failure.
+// One byte more than the limit is read, so that a file that is too large is noticed.
 func (t *Attachments) putData(w http.ResponseWriter, r *http.Request) error {
 	if err := t.checkTicket(forUpload, r.PathValue("id"), r.URL.Query().Get("token")); err != nil {
 		return err
@@ -58,6 +69,7 @@ func (t *Attachments) putData(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, http.StatusOK, map[string]bool{"uploaded": true})
 }
 
+// getDownload serves the bytes itself. MSG-75: a redirect would be a failure for the bash clients.
 func (t *Attachments) getDownload(w http.ResponseWriter, r *http.Request) error {
 	f, err := t.download(r.Context(), roster.From(r.Context()), r.PathValue("id"))
 	if err != nil {
@@ -66,6 +78,7 @@ func (t *Attachments) getDownload(w http.ResponseWriter, r *http.Request) error 
 	return f.serve(w, r)
 }
 
+// getFile serves the bytes to whoever has the signed URL.
 func (t *Attachments) getFile(w http.ResponseWriter, r *http.Request) error {
 	f, err := t.shared(r.Context(), r.PathValue("id"), r.URL.Query().Get("token"))
 	if err != nil {
@@ -74,12 +87,13 @@ func (t *Attachments) getFile(w http.ResponseWriter, r *http.Request) error {
 	return f.serve(w, r)
 }
 
-// serve sends the bytes, or a range of them.
+// serve sends the bytes or a range of them, and closes the file. The headers make a browser save
+// the file under its clean name and never show it.
 func (f *file) serve(w http.ResponseWriter, r *http.Request) error {
 	defer func() { _ = f.Close() }()
 	h := w.Header()
 	h.Set("Content-Type", f.contentType)
-	// a clean name, in the quotes that clients look for
+	// cleanFilename leaves nothing in the name that would need escaping.
 	h.Set("Content-Disposition", `attachment; filename="`+f.filename+`"`)
 	h.Set("ETag", `"`+strings.TrimPrefix(f.digest, "sha256:")+`"`)
 	h.Set("Cache-Control", "private, immutable, max-age=604800")

@@ -12,20 +12,21 @@ import (
 	"signalbox/internal/wire"
 )
 
-// registersPerMinute is how often strangers may register from one place.
+// registersPerMinute is how often one address may register agents without a key.
 const registersPerMinute = 10
 
-// Routes are the calls about who there is.
+// Routes are the calls of agents, owners and operators about agents.
 func (d *Directory) Routes() []wire.Route {
 	page := []wire.Param{
 		{Name: "tenant", Meaning: "the caller's own"},
 		{Name: "search", Meaning: "part of a name, an alias or an address"},
 	}
+	// Calls with an agent's key. They share one rate limit.
 	agents := []wire.Route{
 		{Method: "GET", Path: "/v1/agents/me", Summary: "The agent itself", Answer: Me{}, Handle: roster.Answer(d.Me)},
 		{
 			Method: "PATCH", Path: "/v1/agents/me",
-			Summary: "Change alias, delivery, metadata, capabilities or communication policy", RequestMedia: "application/json",
+			Summary: "Change alias, delivery, metadata, capabilities or communication policy", Request: ProfileDocument{},
 			Answer: Updated{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, d.Change),
 		},
 		{
@@ -54,7 +55,7 @@ func (d *Directory) Routes() []wire.Route {
 		},
 		{
 			Method: "POST", Path: "/v1/auth/rotate-keys", Summary: "Replace the public key, with a proof of the old one",
-			RequestMedia: "application/json", Answer: RotatedKeys{},
+			Request: RotateDocument{}, Answer: RotatedKeys{},
 			Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, d.RotateKeys),
 		},
 		{
@@ -65,10 +66,11 @@ func (d *Directory) Routes() []wire.Route {
 	for i := range agents {
 		agents[i].Auth, agents[i].Rate = wire.Agent, amp.RequestsPerMinute
 	}
+	// Calls with another key, or none: the handlers find out whose it is.
 	return append(agents, []wire.Route{
 		{
 			Method: "POST", Path: "/v1/register", Summary: "Register an agent; the key is shown this once",
-			RequestMedia: "application/json", Answer: Registered{}, Status: 201, Handle: d.postRegister,
+			Request: RegisterDocument{}, Answer: Registered{}, Status: 201, Handle: d.postRegister,
 		},
 		{
 			Method: "GET", Path: "/v1/auth/user-key", Summary: "What an owner may know of their key", Answer: UserKey{},
@@ -84,7 +86,7 @@ func (d *Directory) Routes() []wire.Route {
 		},
 		{
 			Method: "POST", Path: "/v1/agents/{id}/suspend", Summary: "Suspend an agent, for some hours or until it is resumed",
-			Auth: wire.Operator, RequestMedia: "application/json", Answer: Suspension{}, Handle: d.postSuspend,
+			Auth: wire.Operator, Request: SuspendDocument{}, Answer: Suspension{}, Handle: d.postSuspend,
 		},
 		{
 			Method: "POST", Path: "/v1/agents/{id}/unsuspend", Summary: "Let an agent go on", Auth: wire.Operator,
@@ -93,13 +95,15 @@ func (d *Directory) Routes() []wire.Route {
 	}...)
 }
 
-// caller finds out who holds the key of a call that also goes without one.
+// caller identifies the caller of a call that needs no key, or takes keys of several kinds; the
+// zero Identity for a call without one. A key that is refused is an error, not anonymity.
 func (d *Directory) caller(r *http.Request) (roster.Identity, error) {
 	header := r.Header.Get("Authorization")
 	if header == "" {
 		return roster.Identity{}, nil
 	}
 	scheme, token, both := strings.Cut(header, " ")
+	// MSG-7: some clients send the key without a scheme.
 	if !both {
 		token = scheme
 	} else if !strings.EqualFold(scheme, "Bearer") {
@@ -108,7 +112,7 @@ func (d *Directory) caller(r *http.Request) (roster.Identity, error) {
 	return d.core.Roster.Authenticate(r.Context(), strings.TrimSpace(token))
 }
 
-// asOwner lets a handler answer the owner whose key the call carries.
+// asOwner wraps a handler so that only an owner's key is accepted.
 func (d *Directory) asOwner(handle wire.Handler) wire.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		by, err := d.caller(r)
@@ -122,6 +126,7 @@ func (d *Directory) asOwner(handle wire.Handler) wire.Handler {
 	}
 }
 
+// isOwner refuses every caller but an owner.
 func isOwner(by roster.Identity) error {
 	if by.Kind != roster.HolderOwner {
 		return fault.New(fault.Unauthenticated, "Send an owner's key in the header Authorization: Bearer uk_….")
@@ -129,6 +134,8 @@ func isOwner(by roster.Identity) error {
 	return nil
 }
 
+// postRegister answers 201 for a new agent and 200 for one that registered again. Neither may be
+// cached: the answer has the API key.
 func (d *Directory) postRegister(w http.ResponseWriter, r *http.Request) error {
 	by, err := d.caller(r)
 	if err != nil {
@@ -155,8 +162,8 @@ func (d *Directory) postRegister(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, status, out)
 }
 
-// takeRegistration counts those of strangers by where they come from. This machine is
-// no stranger.
+// takeRegistration counts registrations without a key by the address that they come from. This
+// machine is not counted: a script that registers a hundred agents is no attack.
 func (d *Directory) takeRegistration(by roster.Identity, remote string) (roster.Allowance, error) {
 	host, _, _ := net.SplitHostPort(remote)
 	if ip := net.ParseIP(host); by.ID != "" || ip != nil && ip.IsLoopback() {

@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/hook"
+	"signalbox/internal/cli/output"
+	"signalbox/internal/deliver"
+	"signalbox/internal/gate"
+	"signalbox/internal/harness"
+	"signalbox/internal/roster"
+	"signalbox/internal/run"
+	"signalbox/internal/run/engine"
+	"signalbox/internal/server"
+	"signalbox/internal/task"
+)
+
+// completionWait bounds how long the Tab key waits for the server.
+const completionWait = 2 * time.Second
+
+// offer lists what the shell offers for an argument. A server that cannot be reached offers
+// nothing: completion never prints an error.
+type offer func(ctx context.Context, a *command.App) []cobra.Completion
+
+// offers says what a placeholder in a command's usage line stands for. A placeholder that means
+// different things in different groups has the group before it.
+var offers = map[string]offer{
+	"GATE_ID": fetched("/ops/gates?status=pending&limit=200", func(p gate.GatePage) []cobra.Completion {
+		return output.Rows(p.Gates, func(g gate.Gate) cobra.Completion { return described(g.ID, g.Title) })
+	}),
+	"RUN_ID": fetched("/runs?limit=50", func(p run.Page) []cobra.Completion {
+		return output.Rows(p.Runs, func(r run.Run) cobra.Completion { return described(r.ID, r.Prompt) })
+	}),
+	"TASK": fetched("/amp/tasks?limit=200", func(p task.Page) (found []cobra.Completion) {
+		for _, t := range p.Tasks {
+			found = append(found, described(t.TaskID, t.Status))
+		}
+		return found
+	}),
+	"SESSION_ID": fetched("/ops/sessions?limit=50", func(p harness.SessionPage) []cobra.Completion {
+		return output.Rows(p.Sessions, func(s harness.Session) cobra.Completion { return described(s.ID, s.Agent) })
+	}),
+	"DELIVERY_ID": fetched("/ops/deliveries?limit=50", func(p deliver.Page) []cobra.Completion {
+		return output.Rows(p.Deliveries, func(d deliver.Summary) cobra.Completion {
+			return described(d.ID, d.Status+" "+d.Target)
+		})
+	}),
+	"KEY_ID": fetched("/ops/keys?limit=200", func(p roster.KeyPage) []cobra.Completion {
+		return output.Rows(p.Keys, func(k roster.Key) cobra.Completion { return described(k.ID, holder(k)) })
+	}),
+	"AGENT":          agentNames,
+	"agents NAME":    agentNames,
+	"proxy NAME":     agentNames,
+	"operators NAME": fetched("/ops/operators", operatorNames),
+	"owners NAME": fetched("/ops/owners", func(l roster.OwnerList) []cobra.Completion {
+		return output.Rows(l.Owners, func(o roster.Owner) cobra.Completion { return described(o.Name, o.Workspace) })
+	}),
+	"hook NAME":  fixed(hook.Names()...),
+	"ENGINE":     fixed(engine.Names()...),
+	"config KEY": fixed(server.Keys()...),
+	"PROVIDER":   fixed("anthropic", "openai"),
+}
+
+// flagOffers are what the shell offers for the value of a flag, in every command that has it.
+var flagOffers = map[string]offer{
+	"agent": agentNames,
+	"workspace": fetched("/ops/workspaces", func(l roster.WorkspaceList) []cobra.Completion {
+		return output.Rows(l.Workspaces, func(name string) cobra.Completion { return name })
+	}),
+	"engine": fixed(engine.Names()...),
+}
+
+var agentNames = fetched("/ops/agents?limit=1000", func(p roster.AgentPage) []cobra.Completion {
+	return output.Rows(p.Agents, func(g roster.Agent) cobra.Completion { return described(g.Name, g.Workspace) })
+})
+
+func operatorNames(l roster.OperatorList) []cobra.Completion {
+	return output.Rows(l.Operators, func(p roster.Person) cobra.Completion { return described(p.Name, string(p.Role)) })
+}
+
+// described is an offer with a text beside it. What an agent wrote stays on its line.
+func described(value, text string) cobra.Completion {
+	return cobra.CompletionWithDesc(output.Printable(value), output.Shorten(output.Printable(output.OneLine(text)), 60))
+}
+
+// fixed offers the same words always.
+func fixed(words ...string) offer {
+	return func(context.Context, *command.App) []cobra.Completion { return words }
+}
+
+// fetched offers what the server lists.
+func fetched[T any](path string, list func(T) []cobra.Completion) offer {
+	return func(ctx context.Context, a *command.App) []cobra.Completion {
+		ctx, cancel := context.WithTimeout(ctx, completionWait)
+		defer cancel()
+		var page T
+		if err := a.Call(ctx, api.Get(path), &page); err != nil {
+			return nil
+		}
+		return list(page)
+	}
+}
+
+// complete gives every command what the shell offers for its arguments and flags.
+func complete(a *command.App, c *cobra.Command) {
+	words := strings.Fields(c.Use)
+	group := ""
+	if c.HasParent() {
+		group = c.Parent().Name()
+	}
+	if c.ValidArgsFunction == nil && len(words) > 1 && c.Name() != "add" {
+		c.ValidArgsFunction = arguments(a, group, words[1:])
+	}
+	for name, o := range flagOffers {
+		if c.LocalFlags().Lookup(name) == nil {
+			continue
+		}
+		_ = c.RegisterFlagCompletionFunc(name,
+			func(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+				return o(c.Context(), a), cobra.ShellCompDirectiveNoFileComp
+			})
+	}
+	for _, sub := range c.Commands() {
+		complete(a, sub)
+	}
+}
+
+// arguments completes the arguments that the placeholders of a usage line name, in their order.
+// The last placeholder repeats if it ends with dots. For a placeholder without an offer, such as
+// FILE, the shell offers files.
+func arguments(a *command.App, group string, placeholders []string) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		at := min(len(args), len(placeholders)-1)
+		name := strings.Trim(placeholders[at], "[].")
+		if at < len(args) && !strings.Contains(placeholders[at], "...") {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		o := offers[group+" "+name]
+		if o == nil {
+			o = offers[name]
+		}
+		if o == nil {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return o(c.Context(), a), cobra.ShellCompDirectiveNoFileComp
+	}
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"time"
+
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
+	"signalbox/internal/harness"
+	"signalbox/internal/wire"
+)
+
+func newSessions(a *command.App) *command.Command {
+	return command.Group("sessions", "Sessions of supervised agents: list, show",
+		newSessionsLs(a), newSessionsShow(a))
+}
+
+func newSessionsLs(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
+		Use: "ls", Short: "List sessions, the newest first", Args: command.NoArguments(),
+	})
+	workspace := onlyWorkspaceFlag(c)
+	limit := c.Flags().Int("limit", 50, "how many at the most")
+	c.RunE = func(c *command.Command, _ []string) error {
+		q := url.Values{"limit": {fmt.Sprint(*limit)}, "workspace": {*workspace}}
+		return command.Ask(c.Context(), a, api.Get("/ops/sessions?"+q.Encode()),
+			func(w output.Printer, page harness.SessionPage) {
+				rows := output.Rows(page.Sessions, func(s harness.Session) []string {
+					return []string{
+						s.ID, s.Agent, sessionState(s), output.Since(s.OpenedAt), output.Since(s.LastAt), fmt.Sprint(s.Errors),
+					}
+				})
+				w.Table("There are no sessions. `signalbox hook install claude-code` supervises Claude Code.",
+					[]string{"ID", "AGENT", "STATE", "BEGAN", "LAST STEP", "ERRORS"}, rows)
+			})
+	}
+	return c
+}
+
+// sessionState tells three states apart: a session that ended, one that is open, and an open one
+// whose heartbeats stopped.
+func sessionState(s harness.Session) string {
+	switch {
+	case s.EndedAt != nil:
+		return "ended"
+	case s.Heartbeat != nil && s.Heartbeat.Missed:
+		return "silent"
+	}
+	return "open"
+}
+
+func newSessionsShow(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
+		Use: "show SESSION_ID", Short: "Show a session with its steps, the newest first",
+		Args: command.Exactly(1, "the id of a session, from `signalbox sessions ls`"),
+	})
+	workspace := onlyWorkspaceFlag(c)
+	limit := c.Flags().Int("limit", 50, "how many steps at the most")
+	c.RunE = func(c *command.Command, args []string) error {
+		q := url.Values{"limit": {fmt.Sprint(*limit)}, "workspace": {*workspace}}
+		return command.Ask(c.Context(), a, api.Get("/ops/sessions/"+url.PathEscape(args[0])+"?"+q.Encode()), printSession)
+	}
+	return c
+}
+
+func printSession(w output.Printer, s harness.Session) {
+	w.Field("session", s.ID)
+	w.Field("agent", s.Workspace+"/"+s.Agent)
+	w.Field("state", sessionState(s))
+	w.Field("began", s.OpenedAt.Local().Format(time.DateTime))
+	w.Field("errors", fmt.Sprint(s.Errors))
+	for _, m := range s.Timeline {
+		var answer struct {
+			Decision string `json:"decision"`
+			Reason   string `json:"reason"`
+		}
+		_ = wire.UnmarshalPart(m.Answer, &answer) // a moment without an answer has no decision to show
+		w.Line(fmt.Sprintf("%8d  %s  %-18s %-9s %s", m.Seq, m.At.Local().Format(time.DateTime),
+			cmp.Or(string(m.Type), m.Kind), answer.Decision, cmp.Or(answer.Reason, m.Rule)))
+	}
+	if s.Next != "" {
+		w.Print("There are more; --limit shows up to 1,000.")
+	}
+}
