@@ -34,7 +34,8 @@ const maxTitle = 120 // characters
 // deckForm is the form of a name that operators give. Agents may name decks in any way.
 var deckForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// Describe gives a deck a title, whether or not it has been used.
+// Describe gives a deck a title, whether or not it has been used. A title that it has already
+// is not appended again.
 func (c *Counters) Describe(ctx context.Context, by roster.Identity, workspace, name, title string) error {
 	if len(name) > 63 || !deckForm.MatchString(name) {
 		return fault.New(fault.InvalidPayload,

@@ -110,6 +110,9 @@ func (f Filter) where() *store.Where {
 	return &where
 }
 
+// A report is put together from a few rows for each day, deck and agent, never from entries. A
+// span of days has at most as many rows as agents were active on each of its days.
+
 // part is one Sum of a report while it is being added up.
 type part struct {
 	Counts

@@ -70,7 +70,8 @@ const (
 	QuarantineExpired       Code = "quarantine_expired"
 )
 
-// Meaning is a row of the catalogue: what a code means and its HTTP status.
+// Meaning is a row of the catalogue: what a code means and its HTTP status. Text is what
+// docs/errors.md says: what happened, and whether anything was changed.
 type Meaning struct {
 	Code   Code
 	Status int

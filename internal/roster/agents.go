@@ -14,6 +14,10 @@ import (
 	"signalbox/internal/wire"
 )
 
+// Every change of an agent is one transaction: it finds the agent, checks, appends, and reads
+// the agent back as it then is, so that the answer is what was committed. Names are looked up
+// inside of the transaction, because an agent may be removed and another added under its name.
+
 // NewAgent is the request to add an agent.
 type NewAgent struct {
 	Name      string            `json:"name"`

@@ -16,6 +16,10 @@ import (
 	"signalbox/internal/store"
 )
 
+// A contact ties an operator to an account of another service. It decides whose vote a press
+// of a button is, so a contact belongs to one operator, and only an admin sets it. Forms are
+// strict: a name that people can choose themselves, such as a Slack handle, is refused.
+
 // contactForms say what a contact looks like, by channel.
 var contactForms = map[string]struct {
 	form    *regexp.Regexp

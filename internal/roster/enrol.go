@@ -12,6 +12,10 @@ import (
 	"signalbox/internal/store"
 )
 
+// The functions here are for protocols in which agents register themselves. They work in the
+// protocol's own transaction, so that an agent and what the protocol knows of it are there
+// together or not at all. The protocol has to use Roster.Write, which empties the cache.
+
 // Enrolment is an agent that registers itself, through a protocol that has checked that it
 // may.
 type Enrolment struct {

@@ -16,6 +16,9 @@ import (
 	"signalbox/internal/wire"
 )
 
+// Invites are for servers where registration is not open: an operator hands out a code, and
+// whoever has it may register that many agents. They are used by the messaging protocol.
+
 // Invite lets agents register in a workspace, a limited number of times. An operator makes
 // it; it ends when its uses are taken, at its time, or by an operator. Its code is shown once
 // and stored as its SHA-256.

@@ -12,6 +12,11 @@ import (
 	"signalbox/internal/ledger"
 )
 
+// The life of a key. It is issued, with a secret that is shown once. It may be rotated once:
+// a new key takes its place, and it works for 24 hours more. It may be revoked at any time,
+// also during that grace, and is refused from then on. It ends with its holder too. Rows are
+// kept after a rotation or a revocation, so that the error can say what happened.
+
 // Grace is how long a key keeps working after it was rotated, so that the agent can be given
 // the new one.
 const Grace = 24 * time.Hour

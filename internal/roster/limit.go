@@ -13,6 +13,12 @@ import (
 	"signalbox/internal/wire"
 )
 
+// How limits combine. A protocol has a limit of its own for each kind of call. The server's
+// setting (limits.per_agent) replaces it for every agent, and the agent's own rate_limit
+// replaces both. A key may have a narrower limit of its own beside that: both have to allow a
+// call, and the caller is told about the one with less left. Everything is counted in the
+// memory of each node, so a restart fills every bucket.
+
 // MaxRateLimit is the largest limit, a minute; for more than that, set 0, no limit.
 const MaxRateLimit = 1_000_000
 

@@ -12,6 +12,9 @@ import (
 	"signalbox/internal/wire"
 )
 
+// Operators are people. Names are unique over all workspaces, because gates name approvers and
+// entries name actors by them. A role includes those below it: viewer, operator, admin.
+
 // system is the actor of what the server does by itself.
 var system = Identity{Role: Admin}
 

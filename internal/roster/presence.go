@@ -20,6 +20,10 @@ const (
 	saveRows = 1000
 )
 
+// An agent is online if it was seen in the last 90 seconds, by any node, or holds a
+// connection. Each node keeps what it has seen in memory and saves it every five seconds, so
+// another node may be that much behind. A crash loses at most those seconds.
+
 // presence is when agents were last seen by this node.
 //
 // It is not state: nothing is decided by it, every call would write an entry, and losing its

@@ -16,6 +16,9 @@ import (
 	"signalbox/internal/store"
 )
 
+// Only Ed25519 is supported: it is what the messaging protocol signs with, keys are short, and
+// there is one way to verify a signature.
+
 // PublicKey is a key by which others check what an agent has signed. An agent has at most one
 // that is not retired; retired ones are kept, since what they signed can still be checked.
 type PublicKey struct {

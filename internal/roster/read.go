@@ -15,6 +15,9 @@ import (
 	"signalbox/internal/wire"
 )
 
+// Methods that are named List… take what a request says, and return what its caller may see.
+// The others trust their arguments, and are for code that has checked them.
+
 // agents reads agents that meet a condition, with their owners, presence and public keys: two
 // queries, however many there are.
 func (r *Roster) agents(query store.Query, where string, args ...any) ([]Agent, error) {

@@ -230,7 +230,9 @@ func (b *Book) count(t *tally, e *ledger.Entry) {
 	}
 }
 
-// Policy is the policy in force with its number, nil when there is none that can be read.
+// Policy is the policy in force with its number, nil if there is none that can be read. It is
+// for protocols that look at the rules before they ask (Policy.Reads); another version may be
+// in force a moment later.
 func (b *Book) Policy() (int64, *policy.Policy) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

@@ -50,11 +50,12 @@ type Example struct {
 }
 
 const (
-	maxExamples = 200
-	maxWhat     = 200 // characters
+	maxExamples = 200 // of a Change; the count goes on
+	maxWhat     = 200 // characters of Example.What
 )
 
-// replay is a replay under way.
+// replay is a replay under way. Pages are tried one after another, so only the decisions of
+// one page are worked on at a time.
 type replay struct {
 	book   *Book
 	policy *policy.Policy

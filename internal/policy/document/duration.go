@@ -9,7 +9,8 @@ import (
 // days is the one unit that time.ParseDuration does not know and people use.
 var days = regexp.MustCompile(`^([0-9]{1,4})d$`)
 
-// ParseDuration reads a positive length of time such as 90s, 10m, 1h30m, 24h or 7d.
+// ParseDuration reads a positive length of time such as 90s, 10m, 1h30m, 24h or 7d. A day is
+// 24 hours, and cannot be combined with other units.
 func ParseDuration(text string) (time.Duration, bool) {
 	if m := days.FindStringSubmatch(text); m != nil {
 		n, err := strconv.Atoi(m[1])
@@ -19,7 +20,8 @@ func ParseDuration(text string) (time.Duration, bool) {
 	return d, err == nil && d > 0
 }
 
-// FormatDuration is how a person writes it: 10m and not 10m0s, 7d and not 168h0m0s.
+// FormatDuration is how a person writes it: 10m and not 10m0s, 7d and not 168h0m0s. Counters
+// are stored under this text, so ParseDuration has to read it back.
 func FormatDuration(d time.Duration) string {
 	units := []struct {
 		name string

@@ -32,7 +32,8 @@ func (r *Reader) Inside(n *yaml.Node, offset int) Position {
 	return end
 }
 
-// nth is where the nth character of a scalar that is not white space begins and ends.
+// nth is where the nth character of a scalar that is not white space begins and ends. It reads
+// from the beginning of the scalar each time: scalars are short, and it is for errors only.
 func (r *Reader) nth(n *yaml.Node, want int) (begin, end Position) {
 	s := &scanner{lines: r.lines, line: n.Line - 1, column: n.Column - 1, style: n.Style}
 	switch {
@@ -74,7 +75,8 @@ func (s *scanner) load() {
 	}
 }
 
-// next reads one character, escapes decoded. It is false at the end of a line.
+// next reads one character, with escapes decoded. It is false at the end of a line, which is
+// no character of the value: YAML folds it into a space or keeps it, by the style.
 func (s *scanner) next() (rune, bool) {
 	if s.column >= len(s.text) {
 		s.line, s.column = s.line+1, 0

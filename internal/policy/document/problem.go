@@ -27,10 +27,10 @@ func (p Problem) String() string {
 // thousands.
 const maxProblems = 50
 
-// Position is a place in the source, counted as in Problem.
+// Position is a place in the source, counted from 1 as in Problem.
 type Position struct{ Line, Column int }
 
-// Add notes a problem.
+// Add notes a problem. The message says what is wrong; the hint says what to write instead.
 func (r *Reader) Add(at Position, hint, format string, args ...any) {
 	r.problems = append(r.problems, Problem{at.Line, at.Column, fmt.Sprintf(format, args...), hint})
 }

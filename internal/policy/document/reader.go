@@ -28,7 +28,8 @@ type Reader struct {
 // At is where a node begins.
 func At(n *yaml.Node) Position { return Position{n.Line, n.Column} }
 
-// Read parses the source and returns its one document, nil if there is none.
+// Read parses the source and returns its one document, nil if it cannot be read. what names the
+// document in messages, such as "policy".
 func (r *Reader) Read(source []byte, what string) *yaml.Node {
 	start := Position{1, 1}
 	if len(source) > maxSource {
@@ -195,7 +196,7 @@ func (r *Reader) Text(n *yaml.Node, name, form string) string {
 	return text
 }
 
-// OneOf reads one of a few words.
+// OneOf reads one of a few words, and "" for any other.
 func (r *Reader) OneOf(n *yaml.Node, name string, words ...string) string {
 	text := r.Text(n, name, "It is one of: "+strings.Join(words, ", ")+".")
 	for _, w := range words {
@@ -215,7 +216,7 @@ func (r *Reader) Bool(n *yaml.Node, name string) bool {
 	return ok && strings.EqualFold(text, "true")
 }
 
-// Number reads a whole number from 1 to limit.
+// Number reads a whole number from 1 to limit, and 0 for what is not one.
 func (r *Reader) Number(n *yaml.Node, name string, limit int) int {
 	form := "It is a whole number from 1 to " + strconv.Itoa(limit) + "."
 	text, ok := r.Scalar(n, name, form, "!!int")
