@@ -253,6 +253,7 @@ func (b *Bucket) Before(ctx context.Context, t time.Time) ([]string, error) {
 			return nil, err
 		}
 		for _, c := range page.Contents {
+			// By the store's clock, which may differ by seconds from ours; sweeps leave an hour.
 			if c.LastModified.Before(t) && nameForm.MatchString(c.Key) {
 				names = append(names, c.Key)
 			}

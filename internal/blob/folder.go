@@ -77,6 +77,7 @@ func (f *Folder) Put(_ context.Context, name string, r io.Reader, limit int64) (
 	if err != nil {
 		return Stored{}, err
 	}
+	// O_EXCL: a name is written once.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return Stored{}, err
@@ -89,6 +90,7 @@ func (f *Folder) Put(_ context.Context, name string, r io.Reader, limit int64) (
 	if err == nil {
 		err = file.Sync()
 	}
+	// The first error counts; a file that cannot be closed may not be on disk.
 	if closeErr := file.Close(); err == nil {
 		err = closeErr
 	}
@@ -160,6 +162,7 @@ func (f *Folder) Before(_ context.Context, t time.Time) ([]string, error) {
 // disappears when it is closed. It takes over r, which need not be closed. Scanners that read at any
 // position need it; a bucket would answer every read with a call.
 func Local(r io.ReadSeekCloser) (*os.File, error) {
+	// A Folder's blob is a file already.
 	if file, ok := r.(*os.File); ok {
 		return file, nil
 	}

@@ -24,7 +24,8 @@ func TestTheSignatureOfAmazonsExample(t *testing.T) {
 	req.Header.Set("Range", "bytes=0-9")
 	o.sign(req, emptySHA256, time.Date(2013, 5, 24, 0, 0, 0, 0, time.UTC))
 	if got := req.Header.Get("Authorization"); !strings.HasSuffix(got,
-		"SignedHeaders=host;range;x-amz-content-sha256;x-amz-date,Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41") {
+		"SignedHeaders=host;range;x-amz-content-sha256;x-amz-date,"+
+			"Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41") {
 		t.Error(got)
 	}
 }

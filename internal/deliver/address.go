@@ -70,6 +70,7 @@ func notPublic(ip netip.Addr) string {
 		if !e.prefix.Contains(ip) {
 			continue
 		}
+		// Where the IPv4 address is inside depends on the site, so nothing can be checked.
 		if e.prefix.Bits() == 48 {
 			return "a private network behind a translator"
 		}
@@ -133,6 +134,7 @@ func (a allowList) check(host string, ip netip.Addr) error {
 		return nil
 	}
 	where := fmt.Sprintf("%s leads to %s", host, ip)
+	// Do not say twice what was asked for.
 	if host == ip.String() {
 		where = host
 	}

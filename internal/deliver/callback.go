@@ -24,6 +24,7 @@ type Callback struct {
 // QueueCallback queues the callback of a gate in the transaction that resolves it, if the gate has
 // an address for it. generation is that of the agent's secret.
 func QueueCallback(tx *ledger.Tx, g gate.Gate, generation int) error {
+	// Most agents ask for the outcome instead.
 	if g.Origin.Callback == "" {
 		return nil
 	}

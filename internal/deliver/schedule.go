@@ -27,6 +27,7 @@ const (
 // deliveries that failed together are not retried together. A receiver may ask for a longer pause,
 // never for a shorter one.
 func pauseAfter(pauses []time.Duration, tries int64, retryAfter time.Duration) time.Duration {
+	// The last pause repeats.
 	p := pauses[min(max(tries-1, 0), int64(len(pauses)-1))]
 	p += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(p))
 	return max(p, min(retryAfter, maxRetryAfter))

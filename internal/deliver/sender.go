@@ -80,6 +80,7 @@ func tidy(text string) string {
 
 // try calls the sender with a time limit. A panic is a failed try of this delivery, and of no other.
 func (o *Outbox) try(ctx context.Context, sender string, a Attempt) (r Result) {
+	// Another node may have the sender, such as one with a channel configured: a failure, not the end.
 	s, ok := o.senders[sender]
 	if !ok {
 		return Result{
@@ -101,6 +102,7 @@ func (o *Outbox) try(ctx context.Context, sender string, a Attempt) (r Result) {
 		}
 	}()
 	r = s.Send(bounded, a)
+	// The outer context: it ends with the runner, not with the time limit of the try.
 	r.cut = r.Verdict == Failed && ctx.Err() != nil
 	return r
 }

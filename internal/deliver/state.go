@@ -100,6 +100,7 @@ func applyQueued(tx *store.Tx, e *ledger.Entry, b *queued) {
 due_at, since, queued_at, give_up_after, give_up_at, ended_at, last_error)
 VALUES ($1, $2, 'pending', $3, $4, $5, $6, $6, 0, 0, $7, 0, $8, $9, $10, 0, '')`,
 		e.Subject, e.Workspace, b.Sender, b.Target, b.OrderKey, e.Seq, b.NotBefore, at, b.GiveUpAfter,
+		// A delivery that has to wait does not lose its time by it.
 		max(at, b.NotBefore)+b.GiveUpAfter)
 	tx.Exec("INSERT INTO delivery_lane (order_key, delivery, tries, due_at, since) VALUES ($1, $2, "+
 		"0, $3, 0) ON CONFLICT (order_key) DO NOTHING",

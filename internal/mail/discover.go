@@ -17,6 +17,8 @@ import (
 type (
 	// Info is the answer to GET /v1/info: limits, and how agents register.
 	Info struct {
+		// Provider is the bare domain, as in every other answer: clients compare it with the domain
+		// that they write.
 		Provider          string         `json:"provider"`
 		Version           string         `json:"version"`
 		Capabilities      []string       `json:"capabilities"`
@@ -28,7 +30,7 @@ type (
 	}
 	// Health is the answer to GET /v1/health.
 	Health struct {
-		Status        string      `json:"status"`
+		Status        string      `json:"status"` // healthy, degraded or unhealthy
 		Version       string      `json:"version"`
 		Provider      string      `json:"provider"`
 		Federation    bool        `json:"federation"`
@@ -57,6 +59,7 @@ var capabilities = []string{
 // capabilities adds those that depend on the configuration.
 func (m *Mail) capabilities() []string {
 	list := slices.Clone(capabilities)
+	// Tokens that clients do not know are ignored by them, so listing all is safe.
 	if m.Peering.On() {
 		list = append(list, "federation")
 	}
@@ -126,6 +129,7 @@ func (m *Mail) Health(ctx context.Context) (h Health, well bool) {
 	switch h.AgentsOnline, err = m.core.Roster.Online(ctx); {
 	case err != nil:
 		h.Status = "unhealthy"
+	// The ledger is not what was signed: mail can be read and not sent.
 	case m.core.Ledger.Mismatch() != nil:
 		h.Status = "degraded" // it can be read
 	}

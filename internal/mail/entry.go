@@ -26,29 +26,34 @@ const (
 // accepted, and is never changed: what happens to the message later is entries of its own. It
 // outlives the payload, since message.erased repeats it.
 type Meta struct {
-	Envelope           amp.Envelope `json:"envelope"`
-	Sender             string       `json:"sender,omitzero"` // the agent's id, "" if another provider or the server sent it
-	SenderAddress      string       `json:"sender_address"`  // as registered
-	SenderKey          []byte       `json:"sender_key,omitzero"`
-	Recipient          string       `json:"recipient"`
-	RecipientWorkspace string       `json:"recipient_workspace"`
-	RecipientAddress   string       `json:"recipient_address"`
-	Kind               string       `json:"kind"`
-	Trust              Trust        `json:"trust"`
-	Flags              []string     `json:"flags,omitempty"`
-	Alias              string       `json:"alias,omitzero"` // the id of the client (MSG-27)
-	Idem               string       `json:"idempotency_key,omitzero"`
-	Request            string       `json:"request_sha256,omitzero"`
-	Receipt            bool         `json:"receipt,omitzero"`
-	ExpiresAt          int64        `json:"expires_at"` // microseconds
-	Quarantine         string       `json:"quarantine,omitzero"`
-	Gate               string       `json:"gate,omitzero"`
-	PayloadSHA256      string       `json:"payload_sha256"`
-	Attachments        []string     `json:"attachments,omitempty"`
-	AttachedUntil      int64        `json:"attached_until,omitzero"` // microseconds
-	Pin                string       `json:"pin,omitzero"`            // fingerprint of a foreign sender's key (MSG-82)
-	Unpin              string       `json:"unpin,omitzero"`          // the fingerprint that it replaces
-	At                 int64        `json:"at,omitzero"`             // microseconds, with Pin
+	Envelope      amp.Envelope `json:"envelope"`
+	Sender        string       `json:"sender,omitzero"` // the agent's id, "" if it is no agent of ours
+	SenderAddress string       `json:"sender_address"`  // as registered
+	// SenderKey is the public key at the time of sending: the recipient verifies with it even after
+	// a rotation.
+	SenderKey          []byte   `json:"sender_key,omitzero"`
+	Recipient          string   `json:"recipient"`
+	RecipientWorkspace string   `json:"recipient_workspace"`
+	RecipientAddress   string   `json:"recipient_address"`
+	Kind               string   `json:"kind"`
+	Trust              Trust    `json:"trust"`
+	Flags              []string `json:"flags,omitempty"`
+	Alias              string   `json:"alias,omitzero"` // the id of the client (MSG-27)
+	// Idem and Request recognise a repeated request (MSG-35). They stay for as long as the message.
+	Idem      string `json:"idempotency_key,omitzero"`
+	Request   string `json:"request_sha256,omitzero"`
+	Receipt   bool   `json:"receipt,omitzero"`
+	ExpiresAt int64  `json:"expires_at"` // microseconds
+	// Quarantine and Gate are set for a message that is stored outside the queue, behind a gate.
+	Quarantine string `json:"quarantine,omitzero"`
+	Gate       string `json:"gate,omitzero"`
+	// PayloadSHA256 proves what the payload was after it has been erased.
+	PayloadSHA256 string   `json:"payload_sha256"`
+	Attachments   []string `json:"attachments,omitempty"`
+	AttachedUntil int64    `json:"attached_until,omitzero"` // microseconds
+	Pin           string   `json:"pin,omitzero"`            // fingerprint of a foreign sender's key (MSG-82)
+	Unpin         string   `json:"unpin,omitzero"`          // the fingerprint that it replaces
+	At            int64    `json:"at,omitzero"`             // microseconds, with Pin
 }
 
 // routed is the body of message.routed. The payload is last and is spliced in byte for byte
@@ -62,9 +67,9 @@ type routed struct {
 }
 
 type (
-	// about is the body of every entry about one message after message.routed. It says where
+	// transition is the body of every entry about one message after message.routed. It says where
 	// the message is in which queue, so that applying it needs no look-up.
-	about struct {
+	transition struct {
 		Seq    int64  `json:"seq"`            // the entry of the message
 		Agent  string `json:"agent,omitzero"` // whose queue it is in
 		Place  int64  `json:"place,omitzero"` // its place in that queue, 0 for none

@@ -42,6 +42,7 @@ type errorBody struct {
 func ErrorText(err error) []byte { return errorText(fault.From(err), nil) }
 
 func errorText(e *fault.Error, accepted *bool) []byte {
+	// Messages may quote what a client sent, which need not be valid UTF-8.
 	body := errorBody{
 		protocolCode(e.Code), strings.ToValidUTF8(e.Message, "?"), strings.ToValidUTF8(e.Field, "?"),
 		e.Details, e.Details["suggestions"], accepted, e.Details[wire.RetryAfter],

@@ -15,44 +15,45 @@ import (
 	"signalbox/internal/roster"
 )
 
-// abroad settles that the recipient is with another provider, if mail is exchanged with it. The
+// resolveForeign settles that the recipient is with another provider, if mail is exchanged with it. The
 // provider is discovered now, so that a typing error is an answer and not a failed delivery.
-func (m *Mail) abroad(ctx context.Context, l *letter) error {
-	if err := m.Federation.Admits(ctx, l.to.Provider); err != nil {
+func (m *Mail) resolveForeign(ctx context.Context, l *letter) error {
+	if err := m.Federation.CheckPeer(ctx, l.to.Provider); err != nil {
+		// The reason of federation, under the code that a sender understands.
 		e := fault.From(err)
 		return fault.Wrap(e.Cause, fault.ExternalProvider, "%s is with the provider %s. %s", l.to, l.to.Provider,
 			e.Message).About("to")
 	}
-	l.leaves(federation.Target(l.to.Provider), l.to.String())
+	l.routeToServer(federation.Target(l.to.Provider), l.to.String())
 	return nil
 }
 
-// elsewhere finds the host of the mesh that has a recipient who is not on this one. notHere is
+// resolveOnMesh finds the host of the mesh that has a recipient who is not on this one. notHere is
 // the answer if every host says no. A host that does not answer makes the result unknown, which
 // is an error of its own (MSG-88).
-func (m *Mail) elsewhere(ctx context.Context, l *letter, notHere error) error {
+func (m *Mail) resolveOnMesh(ctx context.Context, l *letter, notHere error) error {
 	to := m.Domains.Home(l.to)
-	host, err := m.Federation.Elsewhere(ctx, to)
+	host, err := m.Federation.FindHost(ctx, to)
 	if err != nil {
 		return err
 	}
 	if host == "" {
 		return notHere
 	}
-	l.leaves(host, to.String())
+	l.routeToServer(host, to.String())
 	return nil
 }
 
-// leaves addresses a message to the queue of another server. In place of the agent's id stands
+// routeToServer addresses a message to the queue of another server. In place of the agent's id stands
 // the name of that queue.
-func (l *letter) leaves(to federation.Target, address string) {
+func (l *letter) routeToServer(to federation.Target, address string) {
 	l.remote = to
 	l.recipient = roster.Identity{ID: to.Queue(), Address: address}
 }
 
-// export queues the call that carries the message to another provider or host, for as long as
+// queueExport queues the call that carries the message to another provider or host, for as long as
 // the message waits. Messages to one target go out one after another.
-func (m *Mail) export(tx *ledger.Tx, l *letter) error {
+func (m *Mail) queueExport(tx *ledger.Tx, l *letter) error {
 	_, err := deliver.Queue(tx, deliver.Delivery{
 		Workspace: l.workspace, Sender: l.remote.Sender(), Target: string(l.remote), Payload: []byte(l.meta.Envelope.ID),
 		OrderKey:    string(l.remote),
@@ -83,13 +84,15 @@ func (s carrier) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	if failed != nil {
 		return *failed
 	}
-	return s.judgeReply(ctx, a, p, reply)
+	return s.recordReply(ctx, a, p, reply)
 }
 
-// judgeReply turns an answer into the end of the message or a further attempt (MSG-83). If the
+// recordReply turns an answer into the end of the message or a further attempt (MSG-83). If the
 // end cannot be recorded, the attempt counts as failed: the repetition is answered with
 // duplicate_message, which is a success.
-func (s carrier) judgeReply(ctx context.Context, a deliver.Attempt, p *Pending, reply federation.Reply) deliver.Result {
+func (s carrier) recordReply(ctx context.Context, a deliver.Attempt, p *Pending,
+	reply federation.Reply,
+) deliver.Result {
 	to, status := federation.Target(a.Target), reply.Status
 	r := deliver.Result{
 		Status: status, Class: "status",
@@ -100,7 +103,7 @@ func (s carrier) judgeReply(ctx context.Context, a deliver.Attempt, p *Pending, 
 		return s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 			tx.Append(ledger.Event{
 				Workspace: a.Workspace, Kind: kind, Actor: "system", Subject: p.ID, Trace: trace(p.Envelope.ThreadID),
-				Body: about{Seq: p.seq, Agent: to.Queue(), Place: p.place, Via: wayTo(to), Note: note},
+				Body: transition{Seq: p.seq, Agent: to.Queue(), Place: p.place, Via: methodFor(to), Note: note},
 			})
 			return nil
 		})
@@ -112,7 +115,7 @@ func (s carrier) judgeReply(ctx context.Context, a deliver.Attempt, p *Pending, 
 			return deliver.Result{Class: "internal", Text: "The provider has the message, and that could not be recorded."}
 		}
 		return deliver.Result{Verdict: deliver.Succeeded, Status: status}
-	case refuses(status):
+	case isFinalRefusal(status):
 		if end(kindFailed, r.Text) != nil {
 			return deliver.Result{Class: "internal", Text: "The provider refuses the message, and that could not be recorded."}
 		}
@@ -121,17 +124,17 @@ func (s carrier) judgeReply(ctx context.Context, a deliver.Attempt, p *Pending, 
 	return r
 }
 
-// wayTo is the method by which a message reaches a target.
-func wayTo(to federation.Target) string {
+// methodFor is the method by which a message reaches a target.
+func methodFor(to federation.Target) string {
 	if _, mesh := to.Host(); mesh {
 		return ByMesh
 	}
 	return ByFederation
 }
 
-// refuses reports whether a status is a refusal of the message itself, so that sending it again
+// isFinalRefusal reports whether a status is a refusal of the message itself, so that sending it again
 // is no use. 408 and 429 are about the moment.
-func refuses(status int) bool {
+func isFinalRefusal(status int) bool {
 	return status >= 400 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests
 }
 

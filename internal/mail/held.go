@@ -29,6 +29,8 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 	if err != nil {
 		return Answer{}, err
 	}
+	// Everything that an operator needs to decide is shown, the whole text too: it is the text that is in
+	// doubt.
 	opening := gate.Opening{
 		Project: "mail", Agent: l.sender.ID, AgentName: l.sender.Name, Requester: l.sender.Actor(), Risk: risk,
 		Origin: gate.Origin{Protocol: Name, Reference: id}, Rules: rules, Digest: l.meta.PayloadSHA256,
@@ -59,18 +61,18 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 	if err != nil {
 		return Answer{}, err
 	}
-	m.judge(ctx, l.sender)
+	m.suspendIfCritical(ctx, l.sender)
 	return Answer{
 		ID: id, Status: Held, Method: ByRelay, QueuedAt: amp.Stamp(at), QuarantineID: l.meta.Quarantine,
-		GateID: l.meta.Gate, Warnings: l.warned(),
+		GateID: l.meta.Gate, Warnings: l.warningList(),
 	}, nil
 }
 
-// resolved is the consequence of a decision about a held message, in the transaction that takes
+// applyDecision is the consequence of a decision about a held message, in the transaction that takes
 // the decision: an approved message enters the queue, a rejected one ends. It does nothing for a
 // message that has ended in the meantime, so it may run twice.
-func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
-	var b about
+func (m *Mail) applyDecision(tx *ledger.Tx, g gate.Gate) error {
+	var b transition
 	var recipientWorkspace, address, thread, status string
 	err := tx.QueryRow("SELECT seq, recipient, recipient_workspace, recipient_address, thread, status, expires_at FROM "+
 		"mail_message WHERE id = $1", []any{g.Origin.Reference},
@@ -109,11 +111,11 @@ func (m *Mail) resolved(tx *ledger.Tx, g gate.Gate) error {
 	if remote && kind == kindReleased {
 		l := &letter{workspace: g.Workspace, remote: target}
 		l.meta.Envelope.ID, l.meta.Envelope.ThreadID = g.Origin.Reference, thread
-		return m.export(tx, l)
+		return m.queueExport(tx, l)
 	}
 	if profile := m.Directory.Profile(b.Agent); kind == kindReleased && profile.WebhookURL != "" {
-		return m.call(tx, roster.Identity{ID: b.Agent, Workspace: recipientWorkspace, Address: address}, g.Origin.Reference,
-			thread)
+		recipient := roster.Identity{ID: b.Agent, Workspace: recipientWorkspace, Address: address}
+		return m.queueWebhook(tx, recipient, g.Origin.Reference, thread)
 	}
 	return nil
 }

@@ -37,6 +37,7 @@ func (h *hub) add(l *listener) (remove func()) {
 	if h.listeners == nil {
 		h.listeners = map[string]map[*listener]struct{}{}
 	}
+	// An agent may have several sockets, such as one for each of its processes.
 	if h.listeners[l.agent] == nil {
 		h.listeners[l.agent] = map[*listener]struct{}{}
 	}
@@ -65,8 +66,8 @@ func (h *hub) connected(agent string) bool {
 	return len(h.listeners[agent]) > 0
 }
 
-// tell queues a frame for every socket of an agent, and never waits for a slow one.
-func (h *hub) tell(agent string, frame []byte) {
+// sendEvent queues a frame for every socket of an agent, and never waits for a slow one.
+func (h *hub) sendEvent(agent string, frame []byte) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	for l := range h.listeners[agent] {
@@ -77,8 +78,8 @@ func (h *hub) tell(agent string, frame []byte) {
 	}
 }
 
-// drop makes every socket of an agent check its key again.
-func (h *hub) drop(agent string) {
+// recheckAgent makes every socket of an agent check its key again.
+func (h *hub) recheckAgent(agent string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	for l := range h.listeners[agent] {
@@ -86,8 +87,8 @@ func (h *hub) drop(agent string) {
 	}
 }
 
-// dropKey does the same for the sockets that were opened with one key.
-func (h *hub) dropKey(key string) {
+// recheckKey does the same for the sockets that were opened with one key.
+func (h *hub) recheckKey(key string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	for _, all := range h.listeners {
@@ -99,9 +100,9 @@ func (h *hub) dropKey(key string) {
 	}
 }
 
-// expect returns a channel for the outcome of a message. It has room for one value, so settle
+// expectOutcome returns a channel for the outcome of a message. It has room for one value, so reportOutcome
 // never waits. forget must be called.
-func (h *hub) expect(id string) (outcome <-chan string, forget func()) {
+func (h *hub) expectOutcome(id string) (outcome <-chan string, forget func()) {
 	c := make(chan string, 1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,8 +117,8 @@ func (h *hub) expect(id string) (outcome <-chan string, forget func()) {
 	}
 }
 
-// settle reports the outcome of a message to the sender that waits for it, if there is one.
-func (h *hub) settle(id, method string) {
+// reportOutcome reports the outcome of a message to the sender that waits for it, if there is one.
+func (h *hub) reportOutcome(id, method string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	select {
@@ -126,9 +127,9 @@ func (h *hub) settle(id, method string) {
 	}
 }
 
-// arrival is the id of the agent whose queue an entry puts a message into, "" for none. The
+// recipientOf is the id of the agent whose queue an entry puts a message into, "" for none. The
 // ledger calls it for every entry and wakes the waiters of that agent, which read the queue.
-func (m *Mail) arrival(e *ledger.Entry) string {
+func (m *Mail) recipientOf(e *ledger.Entry) string {
 	if m.arrivals.Waiting() == 0 {
 		return "" // spare the decoding
 	}
@@ -138,17 +139,17 @@ func (m *Mail) arrival(e *ledger.Entry) string {
 			return b.Meta.Recipient
 		}
 	case kindReleased:
-		if b, err := ledger.Read[about](e); err == nil {
+		if b, err := ledger.Read[transition](e); err == nil {
 			return b.Agent
 		}
 	}
 	return ""
 }
 
-// seeMessage reports what happened to a message to the sender that waits for it, and sends
+// reportMessage reports what happened to a message to the sender that waits for it, and sends
 // receipts to the sender's sockets. Every node does it for its own.
-func (m *Mail) seeMessage(e *ledger.Entry) error {
-	b, err := ledger.Read[about](e)
+func (m *Mail) reportMessage(e *ledger.Entry) error {
+	b, err := ledger.Read[transition](e)
 	if err != nil {
 		return err
 	}
@@ -156,17 +157,18 @@ func (m *Mail) seeMessage(e *ledger.Entry) error {
 	// An acknowledgement by poll or socket is no delivery of ours that a sender would wait for.
 	case kindAcked:
 		if calledOut(b.Via) {
-			m.hub.settle(e.Subject, b.Via)
+			m.hub.reportOutcome(e.Subject, b.Via)
 		}
 	case kindFailed:
-		m.hub.settle(e.Subject, Failed)
+		m.hub.reportOutcome(e.Subject, Failed)
+	// Receipts are for senders that asked for one with options.receipt; Sender is empty otherwise.
 	case kindDelivered:
 		if b.Sender != "" {
-			m.hub.tell(b.Sender, frame("message.delivered",
+			m.hub.sendEvent(b.Sender, frame("message.delivered",
 				map[string]any{"id": e.Subject, "to": b.To, "delivered_at": amp.Stamp(e.At), "method": b.Via}))
 		}
 	case kindRead:
-		m.hub.tell(b.Sender, frame("message.read", map[string]any{"id": e.Subject, "read_at": amp.Stamp(e.At)}))
+		m.hub.sendEvent(b.Sender, frame("message.read", map[string]any{"id": e.Subject, "read_at": amp.Stamp(e.At)}))
 	}
 	return nil
 }
@@ -174,13 +176,13 @@ func (m *Mail) seeMessage(e *ledger.Entry) error {
 // pushed is a message that was written to a socket for the first time, to be recorded.
 type pushed struct {
 	workspace, id, trace string
-	body                 about
+	body                 transition
 }
 
-// notePushed records pushes as message.delivered, up to 256 in one write, until ctx ends. A
+// recordPushes records pushes as message.delivered, up to 256 in one write, until ctx ends. A
 // crash loses the last records and no message: those are in the queue until acknowledged, and
 // are pushed again (MSG-61).
-func (m *Mail) notePushed(ctx context.Context) {
+func (m *Mail) recordPushes(ctx context.Context) {
 	for {
 		var batch []pushed
 		select {
@@ -208,8 +210,8 @@ func (m *Mail) notePushed(ctx context.Context) {
 	}
 }
 
-// await waits for the outcome of a message: its method, Failed, or "" if there is none in time.
-func await(ctx context.Context, outcome <-chan string, most time.Duration) string {
+// awaitOutcome waits for the outcome of a message: its method, Failed, or "" if there is none in time.
+func awaitOutcome(ctx context.Context, outcome <-chan string, most time.Duration) string {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {

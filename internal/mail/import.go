@@ -31,6 +31,7 @@ func (m *Mail) Import(ctx context.Context, domain string, body []byte, revokedKe
 			"The field \"envelope\" is missing. It should be that of the message.").About("envelope")
 	}
 	at := envelope.Time("timestamp")
+	// PEM by the document, hex from AI Maestro; ParsePublicKey reads both.
 	key := outer.Text("sender_public_key", 4096)
 	if err := errors.Join(outer.Err, envelope.Err); err != nil {
 		return Answer{}, err
@@ -42,7 +43,7 @@ func (m *Mail) Import(ctx context.Context, domain string, body []byte, revokedKe
 	if err := federation.CheckTime(at, m.core.Now()); err != nil {
 		return Answer{}, err
 	}
-	return m.takeIn(ctx, o, immigrant{domain: domain, at: at, key: key, replaces: revokedKey})
+	return m.importDraft(ctx, o, provenance{domain: domain, at: at, key: key, replaces: revokedKey})
 }
 
 // readArrival reads a message, and the members beside it that the sending server added.
@@ -55,22 +56,22 @@ func readArrival(body []byte) (*amp.Draft, *amp.Fields, error) {
 	return o, outer, err
 }
 
-// immigrant is what the server that hands a message over says about it and its sender.
-type immigrant struct {
+// provenance is what the server that hands a message over says about it and its sender.
+type provenance struct {
 	domain       string // the sender's provider
 	sameProvider bool   // another host of our own provider has the sender
 	at           time.Time
 	key          string // the sender's public key, PEM or hex
 	replaces     string // the fingerprint of the key that it replaces
-	hearsay      bool   // from a host of mail.mesh.open, which has proved nothing (MSG-87)
+	unproved     bool   // from a host of mail.mesh.open, which has proved nothing (MSG-87)
 }
 
-// takeIn is Route for a message whose sender is registered elsewhere: the same checks and
+// importDraft is Route for a message whose sender is registered elsewhere: the same checks and
 // decisions, with the sender's key from the server that vouches for it. Attachments stay with
 // that server (MSG-84).
-func (m *Mail) takeIn(ctx context.Context, o *amp.Draft, im immigrant) (Answer, error) {
+func (m *Mail) importDraft(ctx context.Context, o *amp.Draft, im provenance) (Answer, error) {
 	l := &letter{Draft: o}
-	err := m.immigrate(ctx, l, im)
+	err := m.resolveImported(ctx, l, im)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -80,17 +81,17 @@ func (m *Mail) takeIn(ctx context.Context, o *amp.Draft, im immigrant) (Answer, 
 		}
 	}
 	// Before the signature: a key that was revoked must not verify anything.
-	if err := m.knowKey(ctx, l, im.replaces); err != nil {
+	if err := m.checkSenderKey(ctx, l, im.replaces); err != nil {
 		return Answer{}, err
 	}
 	if err := m.authenticate(l); err != nil {
 		return Answer{}, err
 	}
 	// MSG-87: nobody has proved that the sender is of our tenant.
-	if im.hearsay && l.trust == Verified {
+	if im.unproved && l.trust == Verified {
 		l.trust = External
 	}
-	if err := m.admitTo(ctx, l); err != nil {
+	if err := m.checkRecipientLimits(ctx, l); err != nil {
 		return Answer{}, err
 	}
 	if err := m.thread(ctx, l); err != nil {
@@ -112,9 +113,9 @@ func duplicate(id string) error {
 	return fault.New(fault.DuplicateMessage, "A message with the id %s came before.", id).About("envelope.id")
 }
 
-// immigrate settles sender and recipient of a message from elsewhere. The sender gets an
+// resolveImported settles sender and recipient of a message from elsewhere. The sender gets an
 // identity that no agent of ours can have, with the trust "untrusted" for the rules.
-func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err error) {
+func (m *Mail) resolveImported(ctx context.Context, l *letter, im provenance) (err error) {
 	if !amp.IDForm.MatchString(l.ClientID) {
 		return fault.New(fault.InvalidField,
 			"The field \"envelope.id\" should be an id such as \"msg_1706648400_abc123\", and is %.80q.",
@@ -130,7 +131,7 @@ func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err erro
 	if !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
-	if err := m.foreigner(ctx, l, im); err != nil {
+	if err := m.resolveForeignSender(ctx, l, im); err != nil {
 		return err
 	}
 	if l.to, err = m.Domains.Parse(l.Draft.To); err != nil {
@@ -147,6 +148,7 @@ func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err erro
 			l.recipient.Address).About("envelope.to")
 	}
 	l.to, err = m.Domains.Parse(l.recipient.Address)
+	// The entry belongs to the recipient's workspace: the sender has none here.
 	l.workspace, l.imported, l.at = l.recipient.Workspace, l.ClientID, im.at
 	l.sender = roster.Identity{
 		ID: "remote:" + l.from.String(), Kind: roster.HolderAgent, Name: l.from.String(),
@@ -155,9 +157,9 @@ func (m *Mail) immigrate(ctx context.Context, l *letter, im immigrant) (err erro
 	return err
 }
 
-// foreigner settles the sender: an agent of the provider that calls or, if another host of ours
+// resolveForeignSender settles the sender: an agent of the provider that calls or, if another host of ours
 // calls, an agent of our provider that is not on this host (MSG-86).
-func (m *Mail) foreigner(ctx context.Context, l *letter, im immigrant) (err error) {
+func (m *Mail) resolveForeignSender(ctx context.Context, l *letter, im provenance) (err error) {
 	theirs := amp.Domains{Own: im.domain}
 	if im.sameProvider {
 		theirs = m.Domains
@@ -172,6 +174,7 @@ func (m *Mail) foreigner(ctx context.Context, l *letter, im immigrant) (err erro
 	if !im.sameProvider {
 		return nil
 	}
+	// MSG-86: an agent of this host sends here, with its own key.
 	if _, err = m.Directory.Find(ctx, l.from); err == nil {
 		return fault.New(fault.Forbidden, "%s is an agent of this host, and sends with its own key.", l.from).About("from")
 	} else if fault.Is(err, fault.NotFound) {
@@ -180,9 +183,9 @@ func (m *Mail) foreigner(ctx context.Context, l *letter, im immigrant) (err erro
 	return err
 }
 
-// knowKey refuses a sender's key that was given up, or that is not the pinned one. The pin is
+// checkSenderKey refuses a sender's key that was given up, or that is not the pinned one. The pin is
 // stored with the message.
-func (m *Mail) knowKey(ctx context.Context, l *letter, replaces string) error {
+func (m *Mail) checkSenderKey(ctx context.Context, l *letter, replaces string) error {
 	if l.sender.PublicKey == nil {
 		return nil
 	}
@@ -208,16 +211,16 @@ func (m *Mail) ImportForwarded(ctx context.Context, body []byte, by Forwarded) (
 	if err != nil {
 		return Answer{}, err
 	}
-	about := outer.Object("_forwarded")
-	if about == nil {
+	forwarded := outer.Object("_forwarded")
+	if forwarded == nil {
 		outer.Missing("_forwarded", `an object such as {"original_to": "bob@acme.signalbox.local", "forwarded_by": "host-a"}`)
 		return Answer{}, outer.Err
 	}
 	// AI Maestro sends the bare name in "to"; what was signed is in _forwarded.
-	o.To = cmp.Or(about.Text("original_to", amp.MaxAddress), o.To) // which was signed
-	o.From = cmp.Or(o.From, about.Text("original_from", amp.MaxAddress))
-	at, replaced := outer.Time("timestamp"), about.Text("key_revoked", 128)
-	outer.Join(about)
+	o.To = cmp.Or(forwarded.Text("original_to", amp.MaxAddress), o.To) // which was signed
+	o.From = cmp.Or(o.From, forwarded.Text("original_from", amp.MaxAddress))
+	at, replaced := outer.Time("timestamp"), forwarded.Text("key_revoked", 128)
+	outer.Join(forwarded)
 	if outer.Err != nil {
 		return Answer{}, outer.Err
 	}
@@ -226,10 +229,10 @@ func (m *Mail) ImportForwarded(ctx context.Context, body []byte, by Forwarded) (
 	}
 	o.ClientID = cmp.Or(o.ClientID, by.ID)
 	o.Idem = "mesh:" + o.Request
-	im := immigrant{domain: m.Domains.Own, at: at, replaces: replaced, hearsay: !by.Proved, sameProvider: true}
+	im := provenance{domain: m.Domains.Own, at: at, replaces: replaced, unproved: !by.Proved, sameProvider: true}
 	// A key without a signature would be pinned without proof that the sender has it.
 	if o.Signature != "" {
 		im.key = by.Key
 	}
-	return m.takeIn(ctx, o, im)
+	return m.importDraft(ctx, o, im)
 }

@@ -201,10 +201,12 @@ func TestThePolicySeesEveryMessage(t *testing.T) {
 			code  fault.Code
 		}{
 			{
-				`rules: [{name: never, on: [message], when: 'event.from.startsWith("alice@") && event.to.startsWith("bob@")', then: block, reason: No.}]`, fault.Forbidden,
+				`rules: [{name: never, on: [message], then: block, reason: No.,
+  when: 'event.from.startsWith("alice@") && event.to.startsWith("bob@")'}]`, fault.Forbidden,
 			},
 			{
-				`rules: [{name: later, on: [message], when: 'event.subject == "s" && event.text.contains("hello")', then: defer, retry_after: 20s}]`, fault.RateLimited,
+				`rules: [{name: later, on: [message], then: defer, retry_after: 20s,
+  when: 'event.subject == "s" && event.text.contains("hello")'}]`, fault.RateLimited,
 			},
 			{
 				`rules: [{name: trusted, on: [message], when: 'event.metadata.trust != "untrusted"', then: block, reason: No.}]`,
@@ -216,7 +218,8 @@ func TestThePolicySeesEveryMessage(t *testing.T) {
 			},
 			{`rules: [{name: others, on: [message], when: 'event.to.startsWith("carol@")', then: block, reason: No.}]`, ""},
 			{
-				`rules: [{name: kind, on: [message], when: 'event.kind == "request" && event.payload.message == "hello there"', then: block, reason: No.}]`, fault.Forbidden,
+				`rules: [{name: kind, on: [message], then: block, reason: No.,
+  when: 'event.kind == "request" && event.payload.message == "hello there"'}]`, fault.Forbidden,
 			},
 		} {
 			n.Apply(c.rules)

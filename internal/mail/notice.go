@@ -36,7 +36,7 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 	if n.To.Suspended {
 		return nil
 	}
-	if err := m.checkRoom(ctx, n.To.ID); fault.Is(err, fault.RateLimited) {
+	if err := m.checkQueueRoom(ctx, n.To.ID); fault.Is(err, fault.RateLimited) {
 		m.core.Log.Warn("an agent's queue is full; it is not told by mail", "agent", n.To.Address, "subject", n.Subject)
 		return nil
 	} else if err != nil {
@@ -60,7 +60,7 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 		}
 		l.append(tx, body)
 		if webhook {
-			return m.call(tx, l.recipient, l.meta.Envelope.ID, l.meta.Envelope.ThreadID)
+			return m.queueWebhook(tx, l.recipient, l.meta.Envelope.ID, l.meta.Envelope.ThreadID)
 		}
 		return nil
 	})

@@ -19,7 +19,7 @@ import (
 // Summary is a message as operators see it in a list: everything but the payload.
 type Summary struct {
 	ID          string     `json:"id"`
-	Workspace   string     `json:"workspace"` // of the sender
+	Workspace   string     `json:"workspace"` // of the sender; of the recipient for mail from elsewhere
 	From        string     `json:"from"`
 	To          string     `json:"to"`
 	Thread      string     `json:"thread"`
@@ -36,9 +36,9 @@ type Summary struct {
 	At          time.Time  `json:"at"`
 	ExpiresAt   time.Time  `json:"expires_at"`
 	DeliveredAt *time.Time `json:"delivered_at"`
-	ReadAt      *time.Time `json:"read_at"`
-	EndedAt     *time.Time `json:"ended_at"`
-	Erased      bool       `json:"erased"` // the payload is gone
+	ReadAt      *time.Time `json:"read_at"`  // by a receipt that the recipient sent, if ever
+	EndedAt     *time.Time `json:"ended_at"` // null while it is queued or held
+	Erased      bool       `json:"erased"`   // the payload is gone
 
 	recipientWorkspace string
 }
@@ -135,6 +135,7 @@ func (m *Mail) Messages(ctx context.Context, f Filter) (MessagePage, error) {
 	if !wire.InScope(ctx, f.Workspace) {
 		return none, nil
 	}
+	// A name may be that of several agents, in several workspaces. None of them is an empty page.
 	var agents []string
 	if f.Agent != "" {
 		if agents, err = m.Directory.IDs(ctx, f.Agent); err != nil || len(agents) == 0 {
@@ -166,6 +167,7 @@ func (m *Mail) list(ctx context.Context, f Filter, agents []string, before int64
 		from += " JOIN (SELECT " + distinct + "seq FROM mail_party WHERE agent IN (" + where.List(agents) +
 			")) party ON party.seq = mail_message.seq"
 	}
+	// Keyset paging by entry: page 10,000 costs as much as the first.
 	where.And("mail_message.seq < %s", before)
 	if f.Workspace != "" {
 		where.And("(workspace = %[1]s OR recipient_workspace = %[1]s)", f.Workspace)
@@ -202,6 +204,7 @@ func (m *Mail) Message(ctx context.Context, id string) (Detail, error) {
 		return Detail{}, err
 	}
 	d := Detail{Summary: s}
+	// The payload is in the ledger alone; the tables have only what is listed and searched.
 	e, err := m.core.Ledger.Entry(ctx, s.Entry)
 	if err != nil {
 		return d, err
@@ -224,6 +227,7 @@ func (m *Mail) getMessage(r *http.Request) (Detail, error) {
 // path is the history of a message: the entries about it, and those about the calls that
 // carried it to a webhook or another server, in the order of the ledger.
 func (m *Mail) path(ctx context.Context, s Summary) ([]Step, error) {
+	// The message's own history is short; 1,000 is a limit against accidents.
 	own, err := m.core.Ledger.Entries(ctx, ledger.Query{Subject: s.ID, Limit: 1000})
 	if err != nil {
 		return nil, err
@@ -233,6 +237,7 @@ func (m *Mail) path(ctx context.Context, s Summary) ([]Step, error) {
 		return nil, err
 	}
 	steps := []Step{}
+	// Bodies of different kinds share the members via, note and text; the rest of them is skipped.
 	for _, e := range append(own, calls...) {
 		step := Step{Entry: e.Seq, Kind: e.Kind, At: e.At, Actor: e.Actor}
 		if e.Kind != kindRouted && e.Body != nil {
@@ -273,6 +278,7 @@ func (m *Mail) calls(ctx context.Context, s Summary) ([]ledger.Entry, error) {
 		if err := wire.UnmarshalPart(e.Body, &b); err != nil || b.Text != s.ID {
 			continue
 		}
+		// Every try of the delivery is an entry with the delivery as its subject.
 		of, err := m.core.Ledger.Entries(ctx, ledger.Query{Subject: e.Subject, Limit: 100})
 		if err != nil {
 			return nil, err

@@ -8,9 +8,9 @@ import (
 	"signalbox/internal/mail/federation"
 )
 
-// heads are the first segments of the protocol's paths. Only these are rewritten, so that no
+// pathHeads are the first segments of the protocol's paths. Only these are rewritten, so that no
 // path of another protocol is taken by mistake.
-var heads = []string{
+var pathHeads = []string{
 	"info", "health", "organization", "register", "auth", "agents", "route", "messages", "inbox", "quarantine", "ws",
 	"attachments", "federation", "openapi.json", "openapi.yaml",
 }
@@ -28,7 +28,7 @@ func CanonicalPath(escaped string) string {
 		rest = after
 	}
 	head, _, _ := strings.Cut(rest, "/")
-	if !slices.Contains(heads, head) || escaped == "/openapi.json" {
+	if !slices.Contains(pathHeads, head) || escaped == "/openapi.json" {
 		return escaped
 	}
 	return "/v1/" + rest

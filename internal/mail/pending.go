@@ -36,6 +36,7 @@ WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
+	// An empty list and not nil: clients iterate over it.
 	page, size := []Pending{}, 0
 	for size < maxFetchBytes && rows.Next() {
 		var place, seq, expires int64
@@ -47,7 +48,7 @@ WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT
 		if err != nil {
 			return nil, err
 		}
-		p, err := asPending(&e)
+		p, err := readPending(&e)
 		if err != nil {
 			return nil, err
 		}
@@ -57,8 +58,8 @@ WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT
 	return page, rows.Err()
 }
 
-// asPending makes a Pending of message.routed. place, seq and the true expiry are the queue's.
-func asPending(e *ledger.Entry) (Pending, error) {
+// readPending makes a Pending of message.routed. place, seq and the true expiry are the queue's.
+func readPending(e *ledger.Entry) (Pending, error) {
 	var b routed
 	if err := e.Decode(&b); err != nil {
 		return Pending{}, err
@@ -67,6 +68,7 @@ func asPending(e *ledger.Entry) (Pending, error) {
 	if s.InjectionFlags == nil {
 		s.InjectionFlags = []string{}
 	}
+	// Verified when it was accepted; the server does not verify again.
 	if s.Trust != Untrusted {
 		s.VerifiedAt = amp.Stamp(e.At)
 	}
@@ -178,6 +180,7 @@ func (m *Mail) Ack(ctx context.Context, who roster.Identity, via string, ids ...
 			return err
 		}
 		for _, q := range found {
+			// It has left the queue: by an acknowledgement, whose repetition is fine, or by its time.
 			if q.body.Place == 0 {
 				if q.ended > tx.Now().Add(-tombstone).UnixMicro() {
 					out.Already++
@@ -221,7 +224,7 @@ func (m *Mail) AckOne(ctx context.Context, who roster.Identity, id string) (Acke
 type inQueue struct {
 	id, thread string
 	ended      int64
-	body       about
+	body       transition
 }
 
 // queued reads messages of an agent by their ids, also those that have left the queue.
@@ -259,22 +262,23 @@ func (m *Mail) Read(ctx context.Context, who roster.Identity, id string) (at tim
 		if err != nil {
 			return err
 		}
+		// The first reading counts.
 		if at = tx.Now(); read > 0 {
 			at = time.UnixMicro(read).UTC()
 			return nil
 		}
 		tx.Append(ledger.Event{
 			Workspace: who.Workspace, Kind: kindRead, Actor: who.Actor(), Subject: id,
-			Trace: trace(thread), Body: about{Seq: seq, Agent: who.ID, Sender: from},
+			Trace: trace(thread), Body: transition{Seq: seq, Agent: who.ID, Sender: from},
 		})
 		return nil
 	})
 	return at, err == nil && from != "" && m.hub.connected(from), err
 }
 
-// received reports whether a message was delivered to the agent's queue at some time. Attachments
+// wasDelivered reports whether a message was delivered to the agent's queue at some time. Attachments
 // are opened by it.
-func (m *Mail) received(ctx context.Context, agentID, id string) (bool, error) {
+func (m *Mail) wasDelivered(ctx context.Context, agentID, id string) (bool, error) {
 	var n int64
 	err := m.core.DB.QueryRow(ctx,
 		"SELECT count(*) FROM mail_message WHERE id = $1 AND recipient = $2 AND status <> "+

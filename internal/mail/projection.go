@@ -17,7 +17,8 @@ import (
 // was once accepted.
 func Projection() ledger.Projection {
 	p := ledger.Projection{
-		Name:     "mail",
+		Name: "mail",
+		// Entries whose bodies retention may erase. Those of messages have their own time, mail.keep.
 		Erasable: []string{kindBlocked},
 		Tables:   ledger.Tables("mail_message (seq)", "mail_queue (agent, place)", "mail_blocked (seq)"),
 		Apply: map[string]ledger.Apply{
@@ -35,16 +36,17 @@ func Projection() ledger.Projection {
 		},
 	}
 	p.Tables = slices.Concat(p.Tables, attachment.Tables(), federation.Tables(), directory.Tables())
+	// agent.removed is applied by mail and by the directory.
 	for _, part := range []map[string]ledger.Apply{attachment.Apply(), directory.Apply()} {
 		for kind, apply := range part {
-			p.Apply[kind] = both(p.Apply[kind], apply)
+			p.Apply[kind] = chainApply(p.Apply[kind], apply)
 		}
 	}
 	return p
 }
 
-// both is one apply function for an entry that changes tables of two packages. first may be nil.
-func both(first, second ledger.Apply) ledger.Apply {
+// chainApply is one apply function for an entry that changes tables of two packages. first may be nil.
+func chainApply(first, second ledger.Apply) ledger.Apply {
 	if first == nil {
 		return second
 	}
@@ -87,15 +89,15 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $
 		strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, status, false, place)
 	// In the apply function, so that a rebuild gives attachments to their messages too.
 	attachment.Bind(tx, e.Subject, m.Attachments, m.AttachedUntil)
-	m.remember(tx)
+	m.pinSenderKey(tx)
 	if place != 0 {
 		enqueue(tx, m.Recipient, place, e.Seq, m.ExpiresAt)
 	}
 	return nil
 }
 
-// remember pins the key of a foreign sender, and revokes the one that it replaces (MSG-82).
-func (m *Meta) remember(tx *store.Tx) {
+// pinSenderKey pins the key of a foreign sender, and revokes the one that it replaces (MSG-82).
+func (m *Meta) pinSenderKey(tx *store.Tx) {
 	federation.Remember(tx, m.SenderAddress, federation.Pin{Fingerprint: m.Pin, Replaces: m.Unpin})
 	if m.Unpin != "" {
 		directory.Supersede(tx, m.Unpin, strings.ToLower(m.SenderAddress), m.Pin, m.At)
@@ -108,13 +110,13 @@ func enqueue(tx *store.Tx, agent string, place, seq, expires int64) {
 }
 
 // applyReleased puts an approved message at the end of the queue, not where it would have been.
-func applyReleased(tx *store.Tx, e *ledger.Entry, b *about) {
+func applyReleased(tx *store.Tx, e *ledger.Entry, b *transition) {
 	tx.Exec("UPDATE mail_message SET status = 'queued', place = $2 WHERE seq = $1", b.Seq, e.Seq)
 	enqueue(tx, b.Agent, e.Seq, b.Seq, b.Until)
 }
 
 // applyDelivered notes a push. The status of a message that was acknowledged by then stays.
-func applyDelivered(tx *store.Tx, e *ledger.Entry, b *about) {
+func applyDelivered(tx *store.Tx, e *ledger.Entry, b *transition) {
 	tx.Exec("UPDATE mail_message SET method = $2, delivered_at = $3, status = CASE WHEN status = 'queued' THEN "+
 		"'delivered' ELSE status END WHERE seq = $1", b.Seq, b.Via, e.At.UnixMicro())
 }
@@ -122,7 +124,7 @@ func applyDelivered(tx *store.Tx, e *ledger.Entry, b *about) {
 // applyEnded removes a message from its queue with a final status. Only applyAgentRemoved
 // removes messages otherwise.
 func applyEnded(status string) ledger.Apply {
-	return ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *about) {
+	return ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *transition) {
 		if b.Place != 0 {
 			tx.Exec("DELETE FROM mail_queue WHERE agent = $1 AND place = $2", b.Agent, b.Place)
 		}
@@ -135,7 +137,7 @@ func applyEnded(status string) ledger.Apply {
 }
 
 // applyRead notes when the recipient read a message, which changes nothing else.
-func applyRead(tx *store.Tx, e *ledger.Entry, b *about) {
+func applyRead(tx *store.Tx, e *ledger.Entry, b *transition) {
 	tx.Exec("UPDATE mail_message SET read_at = $2 WHERE seq = $1", b.Seq, e.At.UnixMicro())
 }
 
@@ -153,7 +155,7 @@ ended_at = $21 WHERE seq = $1`,
 			strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, true,
 			b.Messages[i].Status, b.Messages[i].EndedAt)
 		attachment.Bind(tx, m.Envelope.ID, m.Attachments, m.AttachedUntil)
-		m.remember(tx)
+		m.pinSenderKey(tx)
 	}
 }
 

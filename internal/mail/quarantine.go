@@ -49,12 +49,12 @@ type QuarantineAnswer struct {
 	Delivered bool   `json:"delivered"`
 }
 
-// inWalls is the condition that the workspace in $1 sent or received a message; "" is an operator
+// visibleInScope is the condition that the workspace in $1 sent or received a message; "" is an operator
 // of all workspaces.
-const inWalls = "($1 = '' OR workspace = $1 OR recipient_workspace = $1)"
+const visibleInScope = "($1 = '' OR workspace = $1 OR recipient_workspace = $1)"
 
-// inState are the values of the query parameter status, with the conditions that they stand for.
-var inState = map[string]string{
+// stateConditions are the values of the query parameter status, with the conditions that they stand for.
+var stateConditions = map[string]string{
 	"": "", "all": "", "pending": " AND status = 'quarantined'", "rejected": " AND status = 'rejected'",
 	"approved": " AND status <> 'quarantined' AND status <> 'rejected'",
 }
@@ -63,12 +63,12 @@ var inState = map[string]string{
 // may see them. Total counts all of that status.
 func (m *Mail) Quarantine(ctx context.Context, status string, after int64, limit int) (QuarantineList, error) {
 	out := QuarantineList{Items: []Quarantined{}}
-	decided, known := inState[status]
+	decided, known := stateConditions[status]
 	if !known {
 		return out, fault.New(fault.InvalidField, "status should be pending, approved, rejected or all, and is %.40q.",
 			status).About("status")
 	}
-	scope, condition := wire.Scope(ctx), inWalls+" AND quarantine <> ''"+decided
+	scope, condition := wire.Scope(ctx), visibleInScope+" AND quarantine <> ''"+decided
 	if err := m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_message WHERE "+condition, []any{scope},
 		&out.Total); err != nil {
 		return out, err
@@ -99,7 +99,8 @@ func (m *Mail) Quarantine(ctx context.Context, status string, after int64, limit
 // Quarantined reads one held message, with its text, if the calling operator may see it.
 func (m *Mail) Quarantined(ctx context.Context, id string) (Quarantined, error) {
 	var message string
-	err := m.core.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE quarantine = $2 AND quarantine <> '' AND "+inWalls,
+	err := m.core.DB.QueryRow(ctx,
+		"SELECT id FROM mail_message WHERE quarantine = $2 AND quarantine <> '' AND "+visibleInScope,
 		[]any{wire.Scope(ctx), id}, &message)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Quarantined{}, fault.New(fault.NotFound,

@@ -9,28 +9,28 @@ import (
 	"signalbox/internal/wire"
 )
 
-// rooms is a cache of the sizes of queues, so that not every message has to count one. A cached
+// queueSizes is a cache of the sizes of queues, so that not every message has to count one. A cached
 // size is never smaller than what this node knows: acknowledgements are not subtracted, and a
 // queue that seems full is counted again.
-type rooms struct {
+type queueSizes struct {
 	mu      sync.Mutex
-	byAgent map[string]room
+	byAgent map[string]queueSize
 }
 
-// room is one cached size and when it was counted.
-type room struct {
+// queueSize is one cached size and when it was counted.
+type queueSize struct {
 	taken   int64
 	counted time.Time
 }
 
 const (
 	// countAgain is how old a size may be: other nodes fill the same queues.
-	countAgain = time.Second
-	maxRooms   = 100_000 // then the cache is emptied, which only costs counts
+	countAgain    = time.Second
+	maxQueueSizes = 100_000 // then the cache is emptied, which only costs counts
 )
 
 // take counts one more message in a queue; false if the queue has to be counted first.
-func (r *rooms) take(agent string, most int64, now time.Time) bool {
+func (r *queueSizes) take(agent string, most int64, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known, ok := r.byAgent[agent]
@@ -43,17 +43,17 @@ func (r *rooms) take(agent string, most int64, now time.Time) bool {
 }
 
 // set stores a size that was counted.
-func (r *rooms) set(agent string, taken int64, now time.Time) {
+func (r *queueSizes) set(agent string, taken int64, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.byAgent == nil || len(r.byAgent) >= maxRooms {
-		r.byAgent = map[string]room{}
+	if r.byAgent == nil || len(r.byAgent) >= maxQueueSizes {
+		r.byAgent = map[string]queueSize{}
 	}
-	r.byAgent[agent] = room{taken, now}
+	r.byAgent[agent] = queueSize{taken, now}
 }
 
-// admitTo refuses a message that is too much for its recipient: for its rate, or for its queue.
-func (m *Mail) admitTo(ctx context.Context, l *letter) error {
+// checkRecipientLimits refuses a message that is too much for its recipient: for its rate, or for its queue.
+func (m *Mail) checkRecipientLimits(ctx context.Context, l *letter) error {
 	if l.remote == "" {
 		limit := receivedPerMinute
 		if l.imported != "" && l.from.Provider != l.to.Provider {
@@ -64,14 +64,14 @@ func (m *Mail) admitTo(ctx context.Context, l *letter) error {
 			return fault.From(err).With("reason", "recipient_busy").About("to")
 		}
 	}
-	return m.checkRoom(ctx, l.recipient.ID)
+	return m.checkQueueRoom(ctx, l.recipient.ID)
 }
 
-// checkRoom refuses a message for a full queue (MSG-56). It counts outside the transaction:
+// checkQueueRoom refuses a message for a full queue (MSG-56). It counts outside the transaction:
 // messages that are sent at the same moment may overfill the queue by as many as they are.
-func (m *Mail) checkRoom(ctx context.Context, agent string) error {
+func (m *Mail) checkQueueRoom(ctx context.Context, agent string) error {
 	now := m.core.Now()
-	if m.rooms.take(agent, m.QueueCap, now) {
+	if m.queueSizes.take(agent, m.QueueCap, now) {
 		return nil
 	}
 	var n int64
@@ -83,6 +83,6 @@ func (m *Mail) checkRoom(ctx context.Context, agent string) error {
 			"The queue of the recipient is full, with %d messages. Try again when it has fetched some.", n).
 			With("reason", "queue_full").With(wire.RetryAfter, 60)
 	}
-	m.rooms.set(agent, n+1, now)
+	m.queueSizes.set(agent, n+1, now)
 	return nil
 }

@@ -92,9 +92,9 @@ FROM mail_party p JOIN mail_message m ON m.seq = p.seq WHERE p.agent = $1 AND p.
 // suspendFor is how long an agent of critical risk is suspended.
 const suspendFor = time.Hour
 
-// judge suspends an agent for an hour if its risk is critical. It is called after a message was
+// suspendIfCritical suspends an agent for an hour if its risk is critical. It is called after a message was
 // refused or held, and never fails the call: a message must not be lost because of statistics.
-func (m *Mail) judge(ctx context.Context, who roster.Identity) {
+func (m *Mail) suspendIfCritical(ctx context.Context, who roster.Identity) {
 	if strings.HasPrefix(who.ID, "remote:") {
 		return // its provider answers for it
 	}

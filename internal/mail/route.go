@@ -26,7 +26,7 @@ import (
 // "queued". A socket that is alive takes milliseconds.
 const socketWait = 2 * time.Second
 
-// letter is a message on its way through Route or takeIn. The steps fill it in, in this order:
+// letter is a message on its way through Route or importDraft. The steps fill it in, in this order:
 // address (from, to, recipient or remote), authenticate (trust, the signed spelling), attach,
 // thread, decide (flags, decision), complete (meta). Nothing is stored before the last one, so
 // a step that fails leaves no trace but message.blocked.
@@ -70,7 +70,7 @@ func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Ans
 	if err := m.authenticate(l); err != nil {
 		return Answer{}, err
 	}
-	if err := m.admitTo(ctx, l); err != nil {
+	if err := m.checkRecipientLimits(ctx, l); err != nil {
 		return Answer{}, err
 	}
 	if err := m.attach(ctx, l); err != nil {
@@ -116,9 +116,9 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 	}
 	// Our own provider may also mean another host of the mesh; inland finds out.
 	if m.Domains.Ours(l.to.Provider) {
-		err = m.inland(ctx, l)
+		err = m.resolveLocal(ctx, l)
 	} else {
-		err = m.abroad(ctx, l)
+		err = m.resolveForeign(ctx, l)
 	}
 	if err != nil {
 		return err
@@ -132,11 +132,11 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 	return nil
 }
 
-// inland finds a recipient with our provider, here or on another host of the mesh.
-func (m *Mail) inland(ctx context.Context, l *letter) (err error) {
+// resolveLocal finds a recipient with our provider, here or on another host of the mesh.
+func (m *Mail) resolveLocal(ctx context.Context, l *letter) (err error) {
 	l.recipient, err = m.Directory.Find(ctx, m.Domains.Home(l.to))
 	if len(m.Mesh.Hosts) > 0 && fault.Is(err, fault.NotFound) {
-		return m.elsewhere(ctx, l, err)
+		return m.resolveOnMesh(ctx, l, err)
 	}
 	if err != nil {
 		return err
@@ -286,12 +286,12 @@ func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
 	severity := severityOf(l.flags)
 	switch d := l.decision; {
 	case d.Action == policy.Block:
-		return Answer{}, m.refuse(ctx, l, fault.New(fault.Forbidden, "The rule %s refuses this message: %s", d.Rule,
+		return Answer{}, m.recordBlocked(ctx, l, fault.New(fault.Forbidden, "The rule %s refuses this message: %s", d.Rule,
 			d.Reason).With("rule", d.Rule))
 	case d.Action == policy.Defer:
-		return Answer{}, m.deferred(ctx, l)
+		return Answer{}, m.recordDeferred(ctx, l)
 	case severity >= Critical:
-		return Answer{}, m.refuse(ctx, l, fault.New(fault.Forbidden,
+		return Answer{}, m.recordBlocked(ctx, l, fault.New(fault.Forbidden,
 			"This message looks like an attempt to take its reader over (%s). Write what you need in plain words.",
 			strings.Join(l.flags, ", ")).With("injection_flags", l.flags))
 	// A rule's gate comes with its own approvers and expiry; the scan's own hold is below.
@@ -305,9 +305,9 @@ func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
 	return m.send(ctx, l)
 }
 
-// refuse records message.blocked with the decision and without the text, counts it against the
+// recordBlocked records message.blocked with the decision and without the text, counts it against the
 // sender's risk, and returns why. If the entry cannot be written, that error is the answer.
-func (m *Mail) refuse(ctx context.Context, l *letter, why *fault.Error) error {
+func (m *Mail) recordBlocked(ctx context.Context, l *letter, why *fault.Error) error {
 	record := l.decision.Record
 	err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{
@@ -321,12 +321,12 @@ func (m *Mail) refuse(ctx context.Context, l *letter, why *fault.Error) error {
 	if err != nil {
 		return err
 	}
-	m.judge(ctx, l.sender)
+	m.suspendIfCritical(ctx, l.sender)
 	return why
 }
 
-// deferred records that a rule put the decision off, and answers that the sender should try again.
-func (m *Mail) deferred(ctx context.Context, l *letter) error {
+// recordDeferred records that a rule put the decision off, and answers that the sender should try again.
+func (m *Mail) recordDeferred(ctx context.Context, l *letter) error {
 	err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(l.decision.Entry(l.sender, l.sender.ID, ""))
 		return nil

@@ -113,7 +113,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	var outcome <-chan string
 	if socket || webhook || l.remote != "" {
 		var forget func()
-		outcome, forget = m.hub.expect(id)
+		outcome, forget = m.hub.expectOutcome(id)
 		defer forget()
 	}
 	var at time.Time
@@ -124,24 +124,24 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 		}
 		switch {
 		case l.remote != "":
-			return m.export(tx, l)
+			return m.queueExport(tx, l)
 		case webhook:
-			return m.call(tx, l.recipient, id, l.meta.Envelope.ThreadID)
+			return m.queueWebhook(tx, l.recipient, id, l.meta.Envelope.ThreadID)
 		}
 		return nil
 	})
 	if err != nil {
 		return Answer{}, err
 	}
-	answer := Answer{ID: id, Status: Queued, Method: ByRelay, QueuedAt: amp.Stamp(at), Warnings: l.warned()}
+	answer := Answer{ID: id, Status: Queued, Method: ByRelay, QueuedAt: amp.Stamp(at), Warnings: l.warningList()}
 	method := ""
 	switch {
 	case socket:
-		method = await(ctx, outcome, socketWait)
+		method = awaitOutcome(ctx, outcome, socketWait)
 	case webhook, l.remote != "": // MSG-36: bounded, since clients give up after 15 s
 		m.core.Outbox.Wake()
-		answer.Method, answer.RemoteHost = l.way()
-		method = await(ctx, outcome, m.WebhookWait)
+		answer.Method, answer.RemoteHost = l.pendingMethod()
+		method = awaitOutcome(ctx, outcome, m.WebhookWait)
 	}
 	switch method {
 	case "":
@@ -153,9 +153,9 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	return answer, nil
 }
 
-// way is the method and the host in the answer about a message that the outbox carries. A
+// pendingMethod is the method and the host in the answer about a message that the outbox carries. A
 // message that waits for another host is "relay" until that host has it.
-func (l *letter) way() (method, host string) {
+func (l *letter) pendingMethod() (method, host string) {
 	if host, mesh := l.remote.Host(); mesh {
 		return ByRelay, host
 	}
@@ -165,8 +165,8 @@ func (l *letter) way() (method, host string) {
 	return ByWebhook, ""
 }
 
-// warned are the warnings in the answer about a message that was accepted all the same.
-func (l *letter) warned() []string {
+// warningList are the warnings in the answer about a message that was accepted all the same.
+func (l *letter) warningList() []string {
 	list := l.warnings
 	for _, f := range l.flags {
 		list = append(list, "injection_"+f)
@@ -174,10 +174,10 @@ func (l *letter) warned() []string {
 	return list
 }
 
-// call queues a call to the recipient's webhook. The delivery holds the id and not the message:
+// queueWebhook queues a call to the recipient's webhook. The delivery holds the id and not the message:
 // the sender reads the message when it calls, and does not call if it was fetched by then.
 // OrderKey keeps the messages of one agent in order.
-func (m *Mail) call(tx *ledger.Tx, recipient roster.Identity, id, thread string) error {
+func (m *Mail) queueWebhook(tx *ledger.Tx, recipient roster.Identity, id, thread string) error {
 	_, err := deliver.Queue(tx, deliver.Delivery{
 		Workspace: recipient.Workspace, Sender: sender, Target: recipient.Address, Payload: []byte(id),
 		OrderKey: recipient.ID,

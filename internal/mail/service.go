@@ -21,7 +21,8 @@ import (
 // Name is the name of the protocol in rules, and the value of gate.Origin.Protocol.
 const Name = "mail"
 
-// Protocol is AMP v0.1.2 messaging, for the server's list.
+// Protocol is AMP v0.1.2 messaging for the server's list of protocols: what has to be known of it
+// before a Mail exists, such as its tables.
 func Protocol() protocol.Protocol {
 	return protocol.Protocol{
 		Name: Name, Label: "Mail", Migrations: Migrations, Projection: Projection(),
@@ -37,6 +38,8 @@ const sender = "mail"
 type Options struct {
 	Blobs blob.Store // the bytes of attachments
 
+	// Domains are the domain of our addresses, which must not change once agents have registered,
+	// and its aliases.
 	Domains      amp.Domains
 	Registration string // one of directory.Modes
 	// SignaturesRequired refuses messages without a signature (MSG-45).
@@ -64,11 +67,11 @@ type Mail struct {
 	// Federation holds the other providers and hosts that mail is exchanged with.
 	Federation *federation.Federation
 
-	core     protocol.Core
-	arrivals *ledger.Waiters // long polls and sockets, by the agent's id
-	hub      hub
-	rooms    rooms
-	started  time.Time
+	core       protocol.Core
+	arrivals   *ledger.Waiters // long polls and sockets, by the agent's id
+	hub        hub
+	queueSizes queueSizes
+	started    time.Time
 	// pushed holds messages whose push is to be recorded. Sockets block when it is full, so
 	// that a slow database slows pushes down instead of growing memory.
 	pushed chan pushed
@@ -86,18 +89,20 @@ func New(core protocol.Core, o Options) *Mail {
 	orElse(&o.WebhookWait, 8*time.Second)
 	m := &Mail{Options: o, core: core, started: core.Now(), pushed: make(chan pushed, 1024)}
 	m.Directory = directory.New(core, directory.Options{Domains: o.Domains, Mode: o.Registration, Host: o.Mesh.Host})
-	m.Attachments = attachment.New(core, attachment.Options{Blobs: o.Blobs, Clam: o.Clam, Received: m.received})
+	m.Attachments = attachment.New(core, attachment.Options{Blobs: o.Blobs, Clam: o.Clam, Received: m.wasDelivered})
 	m.Federation = federation.New(core, federation.Options{Domains: o.Domains, Peering: o.Peering, Mesh: o.Mesh})
-	m.arrivals = core.Ledger.Waiters(m.arrival)
+	m.arrivals = core.Ledger.Waiters(m.recipientOf)
 	// Everything that runs inside other packages' transactions is registered here, before Run.
-	core.Gates.OnResolved(Name, m.resolved)
+	core.Gates.OnResolved(Name, m.applyDecision)
 	core.Outbox.AddSender(sender, webhookSender{m})
+	// One carrier for both kinds: the target says whether it is a provider or a host.
 	for _, kind := range federation.Senders() {
 		core.Outbox.AddSender(kind, carrier{m})
 	}
 	return m
 }
 
+// orElse sets a duration that was left at 0.
 func orElse(d *time.Duration, absent time.Duration) {
 	if *d <= 0 {
 		*d = absent
@@ -114,8 +119,8 @@ func (m *Mail) Timers() map[string]clock.Handler { return nil }
 func (m *Mail) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { m.follow(ctx); return nil })
-	g.Go(func() error { m.notePushed(ctx); return nil })
-	g.Go(func() error { return m.core.Ledger.Consume(ctx, "mail.words", hasWords, m.findWords) })
+	g.Go(func() error { m.recordPushes(ctx); return nil })
+	g.Go(func() error { return m.core.Ledger.Consume(ctx, "mail.words", hasWords, m.indexWords) })
 	g.Go(func() error { return m.core.Ledger.Hold(ctx, "mail.sweep", m.sweep) })
 	return g.Wait()
 }
@@ -125,7 +130,7 @@ func (m *Mail) Run(ctx context.Context) error {
 func (m *Mail) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		for e := range m.core.Ledger.FollowNow(ctx, m.Directory.Load) {
-			if err := m.see(&e); err != nil {
+			if err := m.followEntry(&e); err != nil {
 				m.core.Log.Error("cannot read an entry; keeping what was known before",
 					"kind", e.Kind, "seq", e.Seq, "error", err.Error())
 			}
@@ -136,24 +141,24 @@ func (m *Mail) follow(ctx context.Context) {
 	}
 }
 
-// see updates the caches of this node for one entry, closes sockets whose agent or key lost its
+// followEntry updates the caches of this node for one entry, closes sockets whose agent or key lost its
 // right to them, and reports deliveries to senders that wait.
-func (m *Mail) see(e *ledger.Entry) error {
+func (m *Mail) followEntry(e *ledger.Entry) error {
 	if err := m.Directory.Follow(e); err != nil {
 		return err
 	}
 	switch e.Kind {
 	case "agent.removed", "agent.suspended":
 		m.core.Roster.Forget() // before the sockets ask again who they belong to
-		m.hub.drop(e.Subject)
+		m.hub.recheckAgent(e.Subject)
 	case "key.revoked":
 		m.core.Roster.Forget()
-		m.hub.dropKey(e.Subject)
+		m.hub.recheckKey(e.Subject)
 	case kindDelivered, kindRead, kindAcked, kindFailed:
 		if m.hub.empty() {
 			return nil // nobody listens on this node, so the body need not be decoded
 		}
-		return m.seeMessage(e)
+		return m.reportMessage(e)
 	}
 	return nil
 }

@@ -31,8 +31,8 @@ const writeTime = 10 * time.Second
 // socketPage is how many messages are read from the queue at a time.
 const socketPage = 100
 
-// socket is one WebSocket of an agent. serve reads its frames (listen) and owns two goroutines:
-// push writes messages from the queue whenever the ledger wakes it, and pass writes receipts.
+// socket is one WebSocket of an agent. serve reads its frames (readFrames) and owns two goroutines:
+// pushMessages writes messages from the queue whenever the ledger wakes it, writeEvents writes receipts.
 // The connection serialises all writes.
 //
 // MSG-61: a pushed message stays in the queue until it is acknowledged, and is pushed again on
@@ -57,6 +57,7 @@ func frame(kind string, data map[string]any) []byte {
 // getSocket serves a WebSocket until it ends. The deadlines of the server are for requests, and
 // are taken off the connection.
 func (m *Mail) getSocket(w http.ResponseWriter, r *http.Request) error {
+	// A socket may stay open for days.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{})
 	_ = control.SetWriteDeadline(time.Time{})
@@ -75,16 +76,17 @@ func (m *Mail) getSocket(w http.ResponseWriter, r *http.Request) error {
 	ctx, end := wire.UntilStop(r.Context())
 	defer end()
 	s := &socket{Mail: m, conn: conn}
-	if s.greet(ctx) {
+	if s.readAuth(ctx) {
 		s.serve(ctx)
 	}
 	return nil
 }
 
-// greet reads the auth frame and checks its key; false if the connection was closed.
-func (s *socket) greet(ctx context.Context) bool {
+// readAuth reads the auth frame and checks its key; false if the connection was closed.
+func (s *socket) readAuth(ctx context.Context) bool {
 	// Cancelling a read would break the connection without a close code. Closing it, with the
 	// code, ends the read too.
+	// MSG-60: a connection that does not authenticate must not keep resources.
 	late := time.AfterFunc(s.AuthTime, func() { s.close(closeAuthTimeout, "no auth frame in time") })
 	kind, text, err := s.conn.Read(ctx)
 	late.Stop()
@@ -101,7 +103,7 @@ func (s *socket) greet(ctx context.Context) bool {
 	s.token = f.Text("token", 256)
 	if s.who, err = s.authenticate(ctx); err != nil {
 		s.fail(ctx, "", err)
-		s.close(closeRefused, word(err))
+		s.close(closeRefused, protocolCodeOf(err))
 		return false
 	}
 	return true
@@ -122,10 +124,10 @@ func (s *socket) authenticate(ctx context.Context) (roster.Identity, error) {
 // serve pushes messages and reads frames, until the connection ends, and waits for its goroutines.
 func (s *socket) serve(stopping context.Context) {
 	// Not the context that a stop of the server cancels: a message that is being routed then is
-	// finished. The stop closes the connection, which ends listen.
+	// finished. The stop closes the connection, which ends readFrames.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(stopping))
 	defer cancel()
-	s.listener = &listener{agent: s.who.ID, key: s.who.KeyID, end: func() { go s.dismiss(ctx) }}
+	s.listener = &listener{agent: s.who.ID, key: s.who.KeyID, end: func() { go s.closeIfRefused(ctx) }}
 	// In the hub before the queue is first read: a message that arrives in between is pushed, maybe twice
 	// looked for, and never missed.
 	defer s.hub.add(s.listener)()
@@ -142,24 +144,25 @@ func (s *socket) serve(stopping context.Context) {
 		return
 	}
 	var writing sync.WaitGroup
-	// A push that fails closes the connection, which ends listen.
-	writing.Go(func() { s.push(ctx, head); _ = s.conn.CloseNow() })
-	writing.Go(func() { s.pass(ctx) })
-	s.listen(ctx)
+	// A push that fails closes the connection, which ends readFrames.
+	writing.Go(func() { s.pushMessages(ctx, head); _ = s.conn.CloseNow() })
+	writing.Go(func() { s.writeEvents(ctx) })
+	s.readFrames(ctx)
 	cancel()
 	writing.Wait()
 }
 
-// dismiss closes the connection if its key is refused by now.
-func (s *socket) dismiss(ctx context.Context) {
+// closeIfRefused closes the connection if its key is refused by now.
+func (s *socket) closeIfRefused(ctx context.Context) {
 	if _, err := s.authenticate(ctx); err != nil {
-		s.close(closeRefused, word(err))
+		s.close(closeRefused, protocolCodeOf(err))
 	}
 }
 
-// listen reads frames until the connection ends, is idle for too long, or its key is refused.
+// readFrames reads frames until the connection ends, is idle for too long, or its key is refused.
 // The key is checked for every frame, from the roster's cache.
-func (s *socket) listen(ctx context.Context) {
+func (s *socket) readFrames(ctx context.Context) {
+	// MSG-63: clients ping every 30 seconds; five minutes of silence is a connection that is gone.
 	idle := time.AfterFunc(s.IdleTime, func() { s.close(closeIdle, "idle for too long") })
 	defer idle.Stop()
 	for {
@@ -168,10 +171,11 @@ func (s *socket) listen(ctx context.Context) {
 			return
 		}
 		idle.Reset(s.IdleTime)
+		// For every frame: a key that was revoked a moment ago must not send one more message.
 		who, err := s.authenticate(ctx)
 		if err != nil {
 			s.fail(ctx, "", err)
-			s.close(closeRefused, word(err))
+			s.close(closeRefused, protocolCodeOf(err))
 			return
 		}
 		if kind != websocket.MessageText {
@@ -182,8 +186,8 @@ func (s *socket) listen(ctx context.Context) {
 	}
 }
 
-// word is the protocol's code of an error, as the reason of a close.
-func word(err error) string { return string(protocolCode(fault.From(err).Code)) }
+// protocolCodeOf is the protocol's code of an error, as the reason of a close.
+func protocolCodeOf(err error) string { return string(protocolCode(fault.From(err).Code)) }
 
 // handle answers one frame. An error is an error frame, and the connection goes on.
 func (s *socket) handle(ctx context.Context, who roster.Identity, text []byte) {
@@ -212,6 +216,7 @@ func (s *socket) handle(ctx context.Context, who roster.Identity, text []byte) {
 // route sends a message as POST /v1/route does, against the same limits. request_id is echoed,
 // since other frames arrive between a route and its answer.
 func (s *socket) route(ctx context.Context, who roster.Identity, request string, f *amp.Fields) {
+	// The raw text of the member goes to Route, which verifies the signature over its bytes.
 	data, ok := f.Get("data")
 	if !ok {
 		s.fail(ctx, request, fault.New(fault.MissingField,
@@ -257,9 +262,9 @@ func (s *socket) write(ctx context.Context, text []byte) error {
 
 func (s *socket) close(code websocket.StatusCode, reason string) { _ = s.conn.Close(code, reason) }
 
-// push writes the backlog, which is everything up to the entry head, and then new messages, each
+// pushMessages writes the backlog, which is everything up to the entry head, and then new messages, each
 // once on this connection, until ctx ends or a write fails.
-func (s *socket) push(ctx context.Context, head int64) {
+func (s *socket) pushMessages(ctx context.Context, head int64) {
 	place := int64(0)
 	_ = s.arrivals.Await(ctx, s.who.ID, func(context.Context) (done bool, err error) {
 		place, err = s.pushPage(ctx, place, head)
@@ -267,8 +272,8 @@ func (s *socket) push(ctx context.Context, head int64) {
 	})
 }
 
-// pass writes receipts for messages that the agent sent.
-func (s *socket) pass(ctx context.Context) {
+// writeEvents writes receipts for messages that the agent sent.
+func (s *socket) writeEvents(ctx context.Context) {
 	for {
 		select {
 		case text := <-s.listener.events:
@@ -316,14 +321,15 @@ func (s *socket) pushOne(ctx context.Context, p *Pending, replay bool) error {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	// The sender may wait for this on this node; on another it has its answer already.
-	s.hub.settle(p.ID, ByWebSocket)
+	s.hub.reportOutcome(p.ID, ByWebSocket)
 	if replay {
 		return nil
 	}
 	note := pushed{
 		workspace: s.who.Workspace, id: p.ID, trace: trace(p.Envelope.ThreadID),
-		body: about{Seq: p.seq, Agent: s.who.ID, Via: ByWebSocket},
+		body: transition{Seq: p.seq, Agent: s.who.ID, Via: ByWebSocket},
 	}
+	// Sender and recipient stand in the entry, so that every node can send the receipt.
 	if p.receipt {
 		note.body.Sender, note.body.To = p.sender, p.Envelope.To
 	}

@@ -59,7 +59,7 @@ func (m *Mail) Sweep(ctx context.Context) error {
 type due struct {
 	id, workspace, thread, status string
 	ended                         int64
-	body                          about
+	body                          transition
 }
 
 // expire ends one step of expired messages, and returns how many.
@@ -98,6 +98,7 @@ WHERE m.ended_at > 0 AND NOT m.erased AND m.ended_at <= $1 ORDER BY m.ended_at L
 		var body erased
 		var seqs []int64
 		for _, d := range all {
+			// From the entry and not from the table, which lacks the key and the envelope.
 			meta, err := readMeta(tx, d.body.Seq)
 			if err != nil {
 				return err
@@ -105,6 +106,7 @@ WHERE m.ended_at > 0 AND NOT m.erased AND m.ended_at <= $1 ORDER BY m.ended_at L
 			body.Messages = append(body.Messages, erasedMessage{d.body.Seq, d.status, d.ended, meta})
 			seqs = append(seqs, d.body.Seq)
 		}
+		// The record and its hash stay in the ledger, so its proofs hold.
 		tx.Erase(seqs...)
 		tx.Append(ledger.Event{Kind: kindErased, Actor: "system", Body: body})
 		return nil

@@ -26,6 +26,7 @@ func (s webhookSender) Send(ctx context.Context, a deliver.Attempt) deliver.Resu
 	if err != nil {
 		return deliver.Result{Class: "internal", Text: fault.From(err).Message}
 	}
+	// A new address or secret applies to calls that are queued already.
 	profile := s.Directory.Profile(a.Receiver)
 	if p == nil || profile.WebhookURL == "" {
 		return deliver.Result{
@@ -55,8 +56,9 @@ func (s webhookSender) Send(ctx context.Context, a deliver.Attempt) deliver.Resu
 		if _, err := s.Ack(ctx, who, ByWebhook, id); err != nil {
 			return deliver.Result{Class: "internal", Text: "The receiver has the message, and that could not be recorded."}
 		}
-	case refuses(r.Status), a.Number > int64(len(webhookPauses)):
+	case isFinalRefusal(r.Status), a.Number > int64(len(webhookPauses)):
 		r.Verdict = deliver.Hopeless
+	// A receiver may ask for a longer pause, never for a shorter one.
 	default:
 		r.RetryAfter = max(r.RetryAfter, webhookPauses[a.Number-1])
 	}

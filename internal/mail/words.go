@@ -22,17 +22,19 @@ const (
 // hasWords selects the entries that findWords follows.
 func hasWords(kind string) bool { return kind == kindRouted || kind == kindErased }
 
-// findWords indexes messages by the words of subject and text, and by their agents, and removes
+// indexWords indexes messages by the words of subject and text, and by their agents, and removes
 // the words of erased ones. It follows the ledger, so that no sender waits for it. It may get the
 // same entries twice.
-func (m *Mail) findWords(ctx context.Context, entries []ledger.Entry) error {
+func (m *Mail) indexWords(ctx context.Context, entries []ledger.Entry) error {
 	if len(entries) < wordsStep {
 		defer clock.Pause(ctx, wordsEvery) // let some messages gather for the next step
 	}
+	// An erased message has no words; message.erased, which comes later, removes those it had.
 	ours := slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool { return e.Body == nil })
 	if len(ours) == 0 {
 		return nil
 	}
+	// The lock is one that no sender takes: indexing must not hold up the write path.
 	tx, err := m.core.DB.Begin(ctx, "ledger_tree")
 	if err != nil {
 		return err
@@ -78,6 +80,7 @@ func (m *Mail) indexEntry(tx *store.Tx, e *ledger.Entry) (parties []party, err e
 // readRouted reads Meta and text of a message for a follower of the ledger: from memory on the
 // node that wrote it, else from the body, of which the rest of the payload is skipped.
 func readRouted(e *ledger.Entry) (*routed, error) {
+	// Written by this process a moment ago: nothing has to be decoded.
 	if b, ok := e.Value().(*routed); ok {
 		return b, nil
 	}

@@ -24,6 +24,7 @@ func S3(t testing.TB) blob.S3 {
 		_, err = os.Stat(program)
 	}
 	if err != nil {
+		// A skipped test must not pass for a tested one.
 		if os.Getenv("CI") != "" {
 			t.Fatal("there is no versitygw; run the tests with make test")
 		}
@@ -36,6 +37,7 @@ func S3(t testing.TB) blob.S3 {
 	address := testbed.FreeAddress(t)
 	server := exec.CommandContext(t.Context(), program, "--port", address, "posix", "--sidecar", t.TempDir(), root)
 	server.Dir = t.TempDir()
+	// The keys are those of the answer below.
 	server.Env = append(os.Environ(), "ROOT_ACCESS_KEY=test-key", "ROOT_SECRET_KEY=test-secret")
 	testbed.Background(t, server)
 	testbed.Dial(t, "tcp", address)

@@ -28,6 +28,7 @@ func (m *commands) newBus() *command.Command {
 		if err != nil {
 			return err
 		}
+		// Opened now to fail early; the bus opens it again for every use.
 		box, err := m.open()
 		if err != nil && (!*alone || !fault.Is(err, fault.NotFound)) {
 			return err
@@ -40,11 +41,13 @@ func (m *commands) newBus() *command.Command {
 		if *alone {
 			mailbox = nil
 		}
+		// The folder of all agents has bus.json; the agent's name is the entity by default.
 		config, err := bus.Load(cmp.Or(where.Root, where.Dir), name, os.Getenv)
 		if err != nil {
 			return err
 		}
 		b := bus.New(config, mailbox)
+		// Printed before Run, so that whoever starts the bus learns the path of the socket.
 		if err := m.Show(map[string]string{"entity": config.Entity, "socket": config.Socket()}, func(w output.Printer) {
 			w.Print("%s is starting; it ends with Control-C.", b)
 		}); err != nil {

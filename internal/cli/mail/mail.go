@@ -34,6 +34,8 @@ import (
 // Commands run one at a time in a process, so it needs no lock.
 type commands struct {
 	*command.App
+	// where has the flags; FromEnvironment completes it when a command runs, so that the environment
+	// of the process counts and not that of its start.
 	where mailbox.Where
 }
 
@@ -63,6 +65,8 @@ func (m *commands) open() (*mailbox.Box, error) {
 }
 
 // identity is the part of an agent that init, rotate and status print.
+//
+// Address is empty before the first registration; Dir is the folder, as it was given.
 type identity struct {
 	Name        string `json:"name"`
 	Tenant      string `json:"tenant"`
@@ -104,6 +108,7 @@ func (m *commands) init(name, tenant string) (*mailbox.Box, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A folder of its own may serve as the name: `--dir agents/alice` is alice.
 	if name = cmp.Or(name, m.where.Agent, os.Getenv("CLAUDE_AGENT_NAME")); name == "" && where.Dir != "" {
 		name = filepath.Base(where.Dir)
 	}
@@ -121,6 +126,7 @@ func (m *commands) newRegister() *command.Command {
 			"provider in --provider. An agent that has no folder yet gets one.",
 		Args: command.AtMost(1, "at most one NAME"),
 	}
+	// The flags write into it; Server is added when the command runs.
 	var j mailbox.Joining
 	flags := c.Flags()
 	name := flags.StringP("name", "n", "", "the agent's name")
@@ -132,6 +138,7 @@ func (m *commands) newRegister() *command.Command {
 	flags.BoolVar(&j.Again, "again", false, "get a new API key for an existing address")
 	c.RunE = func(c *command.Command, args []string) error {
 		var err error
+		// Before the folder is created: without a server nothing is left behind.
 		if j.Server, err = m.provider(*provider); err != nil {
 			return err
 		}
@@ -143,6 +150,7 @@ func (m *commands) newRegister() *command.Command {
 		if err != nil {
 			return err
 		}
+		// r has no API key; it is in the folder.
 		return m.Show(r, func(w output.Printer) {
 			w.Print("%s is %s now.\nSend with `%s send ADDRESS SUBJECT TEXT`, and receive with `%[3]s fetch`.",
 				b.Name, r.Address, m.as(b))
@@ -178,6 +186,7 @@ func (m *commands) as(b *mailbox.Box) string {
 // openOrInit opens the agent's folder, and creates it if it does not exist. A folder that belongs to
 // an agent of another name is an error: registering it again would mix two identities.
 func (m *commands) openOrInit(name, tenant string) (*mailbox.Box, error) {
+	// The argument selects the agent among several, as --agent does.
 	if name != "" && m.where.Dir == "" && os.Getenv("AMP_DIR") == "" {
 		m.where.Agent = strings.ToLower(name)
 	}
@@ -185,6 +194,7 @@ func (m *commands) openOrInit(name, tenant string) (*mailbox.Box, error) {
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return m.init(name, tenant)
+	// Only possible with --dir or AMP_DIR.
 	case err == nil && name != "" && !strings.EqualFold(b.Name, name):
 		return nil, command.Usage("The folder %s is that of %s.", b.Dir, b.Name)
 	}
@@ -194,8 +204,8 @@ func (m *commands) openOrInit(name, tenant string) (*mailbox.Box, error) {
 // status is what `mail status` prints. Damaged are files of the inbox that cannot be read.
 type status struct {
 	identity
-	Unread        int            `json:"unread"`
-	Messages      int            `json:"messages"`
+	Unread        int            `json:"unread"`   // in the inbox
+	Messages      int            `json:"messages"` // read and unread, in the inbox
 	Damaged       []string       `json:"damaged,omitempty"`
 	Registrations []registration `json:"registrations"`
 }
@@ -203,9 +213,9 @@ type status struct {
 // registration is a registration with what its provider answered just now.
 type registration struct {
 	mailbox.Registration
-	Reachable bool   `json:"reachable"`
-	Waiting   int    `json:"waiting"`
-	Error     string `json:"error,omitempty"`
+	Reachable bool   `json:"reachable"`       // it answered, and knows the key
+	Waiting   int    `json:"waiting"`         // messages to fetch
+	Error     string `json:"error,omitempty"` // why it is not reachable
 }
 
 // newStatus is `mail status`. It asks every provider; one that does not answer is a row with the reason,
@@ -231,6 +241,7 @@ func (m *commands) newStatus() *command.Command {
 		}
 		for i := range b.Registrations {
 			r := registration{Registration: b.Registrations[i]}
+			// One poll for each provider, which counts against its limit.
 			if r.Waiting, err = b.Waiting(c.Context(), &b.Registrations[i]); err != nil {
 				r.Error = fault.From(err).Message
 			}
@@ -276,6 +287,7 @@ func (m *commands) newTrust() *command.Command {
 		if err != nil {
 			return err
 		}
+		// Fails if no message came with another key: nothing can be trusted in advance.
 		t, err := b.Accept(args[0])
 		if err != nil {
 			return err

@@ -21,7 +21,7 @@ type letter struct {
 	Timestamp   string        `json:"timestamp"`
 	ThreadID    string        `json:"thread_id"`
 	InReplyTo   string        `json:"in_reply_to,omitempty"`
-	Status      string        `json:"status"`
+	Status      string        `json:"status"` // read or unread
 	Trust       mailbox.Trust `json:"trust"`
 	Reason      string        `json:"reason,omitempty"`
 	Flags       []string      `json:"injection_flags"`
@@ -50,6 +50,7 @@ func letters(messages []mailbox.Message) []letter {
 
 // printLetters prints messages as a table, or the sentence none.
 func printLetters(w output.Printer, all []letter, none string) {
+	// Table escapes what a terminal could misunderstand: subjects are foreign text.
 	rows := make([][]string, len(all))
 	for i, l := range all {
 		rows[i] = []string{l.ID, l.From, l.Subject, l.Priority, string(l.Trust), l.Status, l.Timestamp}
@@ -71,6 +72,7 @@ func (m *commands) newFetch() *command.Command {
 	c.Flags().BoolVar(&f.Keep, "no-ack", false, "do not acknowledge: the messages stay with the provider")
 	c.Flags().DurationVar(&f.Wait, "wait", 0, "how long to wait for a message, at most 30s")
 	c.RunE = func(c *command.Command, _ []string) error {
+		// Providers hold a poll for 30 seconds at most; a longer wait would end early without a word.
 		if f.Wait < 0 || f.Wait > 30*time.Second {
 			return command.Usage("--wait should be from 0s to 30s, and is %s.", f.Wait)
 		}
@@ -78,6 +80,7 @@ func (m *commands) newFetch() *command.Command {
 		if err != nil {
 			return err
 		}
+		// An error means that nothing was fetched; partial failures are in got.
 		got, err := b.Fetch(c.Context(), f)
 		if err != nil {
 			return err
@@ -87,6 +90,7 @@ func (m *commands) newFetch() *command.Command {
 		for _, err := range got.Failed {
 			failed = append(failed, fault.From(err).Message)
 		}
+		// Empty lists and never null, so that scripts can iterate.
 		answer := map[string]any{
 			"messages": all, "known": got.Known, "refused": append([]string{}, got.Refused...),
 			"failed": failed,
@@ -122,12 +126,14 @@ func (m *commands) newInbox() *command.Command {
 			return err
 		}
 		var wanted []mailbox.Message
+		// --sent lists all of them: what was sent has no unread state.
 		for _, one := range messages {
 			if *all || *sent || one.Read == *onlyRead {
 				wanted = append(wanted, one)
 			}
 		}
 		n := len(wanted)
+		// The count is that of all matches, not of the page.
 		if *limit > 0 {
 			wanted = wanted[:min(n, *limit)]
 		}
@@ -187,6 +193,7 @@ func (m *commands) newRead() *command.Command {
 				return err
 			}
 		}
+		// After marking: a receipt that fails is an error, and the message is read all the same.
 		if *receipt && !*sent {
 			if err := b.SendReceipt(c.Context(), one); err != nil {
 				return err
@@ -200,6 +207,7 @@ func (m *commands) newRead() *command.Command {
 // showMessage prints a message. In JSON it is the file with the member display; for people it is the
 // envelope, line by line, and the text. The sender's address stands there only if it was verified.
 func (m *commands) showMessage(one *mailbox.Message) error {
+	// The file as it is, for programs; display is the only member that a model should be given.
 	whole := map[string]any{"display": one.Text()}
 	for name, value := range one.Raw() {
 		whole[name] = value
@@ -211,6 +219,7 @@ func (m *commands) showMessage(one *mailbox.Message) error {
 		}
 		for _, row := range [][2]string{
 			{"id", one.Envelope.ID},
+			// "unknown@unverified" for an untrusted sender; the claimed address is inside the wrapper.
 			{"from", one.Sender()},
 			{"to", one.Envelope.To},
 			{"sent", one.Envelope.Timestamp},
@@ -265,6 +274,7 @@ func (m *commands) newDownload() *command.Command {
 		}
 		files := []string{}
 		for _, a := range one.Payload.Attachments {
+			// One attachment by its id; names are not unique.
 			if len(args) == 2 && a.ID != args[1] {
 				continue
 			}

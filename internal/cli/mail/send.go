@@ -75,7 +75,9 @@ func (m *commands) newReply() *command.Command {
 		if err != nil {
 			return err
 		}
+		// Everything else is taken from the message that is answered.
 		d.Context, d.Files, d.Receipt, d.Key = more.Context, more.Files, more.Receipt, more.Key
+		// Changed and not the value: "" would replace the message's own priority.
 		if c.Flags().Changed("priority") {
 			d.Priority = more.Priority
 		}
@@ -98,6 +100,7 @@ func (m *commands) draftFlags(c *command.Command) *mailbox.Draft {
 	flags.BoolVar(&d.Receipt, "receipt", false, "ask for a receipt of the delivery")
 	flags.StringVar(&d.Key, "idempotency-key", "", "repeated calls with the same key send the message once")
 	context := flags.StringP("context", "c", "", "a JSON object for programs")
+	// The draft refers to the flags, whose values exist only now.
 	c.PreRunE = func(*command.Command, []string) error {
 		if c.Flags().Changed("context") {
 			d.Context = []byte(strings.TrimSpace(*context) + " ") // "" is no object, and refused as such
@@ -119,6 +122,7 @@ func (m *commands) send(c *command.Command, b *mailbox.Box, d mailbox.Draft) err
 			_, _ = fmt.Fprintf(w, " (%s)", r.Method)
 		}
 		w.Print("")
+		// A held message is no failure: the exit code is 0, and the gate says what it waits for.
 		if r.GateID != "" {
 			w.Print("It waits for a person's decision, %s.", output.Printable(r.GateID))
 		}

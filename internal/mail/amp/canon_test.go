@@ -108,8 +108,10 @@ func TestCanonicalFormsAreThoseOfOtherImplementations(t *testing.T) {
 		texts = append(texts, strings.TrimSpace(out.String()))
 	}
 	python := "import sys,json\nfor l in sys.stdin: print(json.dumps(json.loads(l), separators=(',',':'), sort_keys=True))"
-	script := `const sort=v=>Array.isArray(v)?v.map(sort):v&&typeof v==='object'?Object.fromEntries(Object.keys(v).sort().map(k=>[k,sort(v[k])])):v;
-for(const l of require('fs').readFileSync(0,'utf8').split('\n').filter(l=>l))console.log(JSON.stringify(sort(JSON.parse(l))))`
+	script := `const sort = v => Array.isArray(v) ? v.map(sort) : v && typeof v === 'object'
+  ? Object.fromEntries(Object.keys(v).sort().map(k => [k, sort(v[k])])) : v;
+for (const l of require('fs').readFileSync(0, 'utf8').split('\n').filter(l => l))
+  console.log(JSON.stringify(sort(JSON.parse(l))))`
 	for _, c := range []struct {
 		name  string
 		style style

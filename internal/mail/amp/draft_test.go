@@ -10,7 +10,8 @@ import (
 func FuzzReadDraft(f *testing.F) {
 	for _, seed := range []string{
 		`{"to":"bob","subject":"s","payload":{"type":"request","message":"m"}}`,
-		`{"envelope":{"to":"b@c","subject":"s","priority":"high","expires_at":"2026-01-01T00:00:00.5+01:00"},"payload":{"type":"t","message":"m","context":{}}}`,
+		`{"envelope":{"to":"b@c","subject":"s","priority":"high","expires_at":"2026-01-01T00:00:00.5+01:00"},` +
+			`"payload":{"type":"t","message":"m","context":{}}}`,
 		`{"to":1}`, `{"payload":[]}`, `{"to":"bob","subject":"\u0000","payload":{"type":"t","message":"m"}}`, `[]`, ``,
 		`{"options":{"receipt":1}}`,
 	} {

@@ -105,7 +105,7 @@ type Status struct {
 
 // Status reports on an attachment that the agent announced.
 func (t *Attachments) Status(ctx context.Context, who roster.Identity, id string) (Status, error) {
-	a, err := t.own(ctx, who, id)
+	a, err := t.findOwn(ctx, who, id)
 	if err == nil {
 		err = a.expired(t.core.Now())
 	}

@@ -20,16 +20,16 @@ type Attached struct {
 	Suspicious bool  // the scan found marks of injection in one of them (MSG-71)
 }
 
-// named is an attachment as a message names it. The other members of the message, such as its
+// reference is an attachment as a message names it. The other members of the message, such as its
 // scan_status, are not read (MSG-72).
-type named struct {
+type reference struct {
 	id, digest string
 	size       int64
 }
 
-// readNamed reads the attachments of a payload that this server stores. MSG-76: those that are
+// readReferences reads the attachments of a payload that this server stores. MSG-76: those that are
 // stored elsewhere are skipped.
-func readNamed(payload []byte) ([]named, error) {
+func readReferences(payload []byte) ([]reference, error) {
 	f, err := amp.ReadFields(payload)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func readNamed(payload []byte) ([]named, error) {
 	if err := wire.Unmarshal(raw, &items); err != nil {
 		return nil, notList
 	}
-	var list []named
+	var list []reference
 	for _, item := range items {
 		one, err := amp.ReadFields(item)
 		if err != nil {
@@ -55,7 +55,7 @@ func readNamed(payload []byte) ([]named, error) {
 			continue // kept elsewhere
 		}
 		one.Prefix = "payload.attachments."
-		a := named{
+		a := reference{
 			id:     one.Required("id", 128, "the attachment_id"),
 			digest: one.Required("digest", 128, "the digest as it was announced"),
 		}
@@ -76,7 +76,7 @@ func readNamed(payload []byte) ([]named, error) {
 // nothing; Claim and Bind do, in the transaction of the message.
 func (t *Attachments) Check(ctx context.Context, who roster.Identity, payload []byte) (Attached, error) {
 	var out Attached
-	list, err := readNamed(payload)
+	list, err := readReferences(payload)
 	if err != nil {
 		return out, err
 	}
@@ -94,9 +94,9 @@ func (t *Attachments) Check(ctx context.Context, who roster.Identity, payload []
 		}
 	}
 	for _, a := range list {
-		found, err := t.own(ctx, who, a.id)
+		found, err := t.findOwn(ctx, who, a.id)
 		if err == nil {
-			err = found.usable(t.core.Now(), a)
+			err = found.checkUsable(t.core.Now(), a)
 		}
 		if err != nil {
 			return out, err
@@ -121,8 +121,8 @@ func usedTwice(id string) error {
 		id).About("payload.attachments")
 }
 
-// usable is why an attachment cannot be sent, nil if it can.
-func (a *record) usable(now time.Time, as named) error {
+// checkUsable is why an attachment cannot be sent, nil if it can.
+func (a *record) checkUsable(now time.Time, as reference) error {
 	if err := a.expired(now); err != nil {
 		return err
 	}

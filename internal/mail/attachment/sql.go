@@ -118,8 +118,8 @@ func (t *Attachments) find(ctx context.Context, id string) (record, error) {
 	})
 }
 
-// own reads an attachment that the agent announced. Those of others are not found.
-func (t *Attachments) own(ctx context.Context, who roster.Identity, id string) (record, error) {
+// findOwn reads an attachment that the agent announced. Those of others are not found.
+func (t *Attachments) findOwn(ctx context.Context, who roster.Identity, id string) (record, error) {
 	a, err := t.find(ctx, id)
 	if err == nil && a.agent != who.ID {
 		return a, notFound(id)

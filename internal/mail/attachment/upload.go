@@ -196,7 +196,7 @@ func uploadedAlready(id string) error {
 // Confirm scans an uploaded file and records the verdict, which never changes. It may be called
 // again: after a verdict it only reports it, after a scanner that did not answer it scans again.
 func (t *Attachments) Confirm(ctx context.Context, who roster.Identity, id string) (Status, error) {
-	a, err := t.own(ctx, who, id)
+	a, err := t.findOwn(ctx, who, id)
 	if err != nil {
 		return Status{}, err
 	}

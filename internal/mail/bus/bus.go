@@ -83,12 +83,12 @@ func (b *Bus) Run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	// Before the listener closes, so that nobody registers and misses it.
-	b.tell("", "bus.shutdown", map[string]int64{"timeout_ms": b.ShutdownTimeout})
+	b.notifyAll("", "bus.shutdown", map[string]int64{"timeout_ms": b.ShutdownTimeout})
 	_ = l.Close()
 	// A component that does not leave in time is disconnected, not waited for.
 	late := time.NewTimer(milliseconds(b.ShutdownTimeout))
 	defer late.Stop()
-	for b.attended() {
+	for b.anyConnected() {
 		select {
 		case <-b.left:
 		case <-late.C:
@@ -100,15 +100,15 @@ func (b *Bus) Run(ctx context.Context) error {
 	return nil
 }
 
-// attended reports whether a component is still connected.
-func (b *Bus) attended() bool {
+// anyConnected reports whether a component is still connected.
+func (b *Bus) anyConnected() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.busy > 0
 }
 
-// ended counts a component's connection as closed, after its queue was written.
-func (b *Bus) ended() {
+// connectionClosed counts a component's connection as closed, after its queue was written.
+func (b *Bus) connectionClosed() {
 	b.mu.Lock()
 	b.busy--
 	b.mu.Unlock()
@@ -211,7 +211,7 @@ func (b *Bus) leave(c *component, reason string) {
 	if !there {
 		return
 	}
-	b.tell(c.Name, "component.left", map[string]string{"name": c.Name, "reason": reason})
+	b.notifyAll(c.Name, "component.left", map[string]string{"name": c.Name, "reason": reason})
 }
 
 // others are the connected components but one, sorted by name. The gateway is not among them.
@@ -228,11 +228,11 @@ func (b *Bus) others(name string) []*component {
 	return list
 }
 
-// tell sends an event of the bus to all components but one; "" is all.
-func (b *Bus) tell(but, event string, data any) {
+// notifyAll sends an event of the bus to all components but one; "" is all.
+func (b *Bus) notifyAll(but, event string, data any) {
 	line := push("bus.notify", notice{Event: event, Data: encodeRaw(data), Timestamp: stamp()})
 	for _, c := range b.others(but) {
-		c.give(line)
+		c.enqueue(line)
 	}
 }
 
@@ -246,7 +246,7 @@ func (b *Bus) publish(topic, from string, payload []byte) (delivered int) {
 	}
 	b.mu.Unlock()
 	for _, c := range list {
-		if c.give(line) {
+		if c.enqueue(line) {
 			delivered++
 		}
 	}

@@ -37,8 +37,8 @@ const (
 	perSecond = 5000
 )
 
-// give queues a line for the component, false if its queue is full. It never waits.
-func (c *component) give(line []byte) bool {
+// enqueue queues a line for the component, false if its queue is full. It never waits.
+func (c *component) enqueue(line []byte) bool {
 	select {
 	case c.out <- line:
 		return true
@@ -99,7 +99,7 @@ func (b *Bus) serve(ctx context.Context, conn net.Conn) {
 	close(gone)
 	writing.Wait()
 	if l.me != nil {
-		b.ended()
+		b.connectionClosed()
 	}
 }
 
@@ -219,7 +219,7 @@ func (l *line) register(r request) (any, error) {
 		return nil, err
 	}
 	l.me = c
-	l.bus.tell(c.Name, "component.joined", map[string]string{"name": c.Name, "role": c.Role})
+	l.bus.notifyAll(c.Name, "component.joined", map[string]string{"name": c.Name, "role": c.Role})
 	return map[string]any{
 		"status": "registered", "heartbeat_interval_ms": l.bus.HeartbeatInterval,
 		"heartbeat_timeout_ms": l.bus.HeartbeatTimeout,
@@ -300,7 +300,7 @@ func (l *line) send(r request) (any, error) {
 		return nil, noComponent(p.To)
 	case to.out == nil:
 		return nil, badParams("The gateway takes the methods amp.send, amp.inbox and amp.identity.")
-	case !to.give(push("bus.message", letter{From: l.me.Name, Payload: p.Payload, Timestamp: stamp()})):
+	case !to.enqueue(push("bus.message", letter{From: l.me.Name, Payload: p.Payload, Timestamp: stamp()})):
 		return nil, &rpcError{
 			codeLimited, "rate_limited",
 			map[string]string{"name": p.To, "reason": "it does not read what waits for it"},
@@ -320,7 +320,7 @@ func (l *line) broadcast(r request) (any, error) {
 	text := push("bus.message", letter{From: l.me.Name, Payload: p.Payload, Timestamp: stamp()})
 	names := []string{}
 	for _, c := range l.bus.others(l.me.Name) {
-		if c.give(text) {
+		if c.enqueue(text) {
 			names = append(names, c.Name)
 		}
 	}
@@ -414,7 +414,7 @@ func (l *line) notify(r request) (any, error) {
 	text := push("bus.notify", notice{p.Event, l.me.Name, p.Data, stamp()})
 	n := 0
 	for _, c := range l.bus.others(l.me.Name) {
-		if c.give(text) {
+		if c.enqueue(text) {
 			n++
 		}
 	}

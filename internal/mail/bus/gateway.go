@@ -157,12 +157,12 @@ func (g *gateway) run(ctx context.Context) {
 func (g *gateway) fetch(ctx context.Context, wait time.Duration) bool {
 	box, err := g.box()
 	if err != nil {
-		g.trouble(err)
+		g.reportError(err)
 		return false
 	}
 	got, err := box.Fetch(ctx, mailbox.Fetching{Wait: wait})
 	if err != nil && ctx.Err() == nil {
-		g.trouble(err)
+		g.reportError(err)
 	}
 	for i := range got.New {
 		m := &got.New[i]
@@ -177,7 +177,7 @@ func (g *gateway) fetch(ctx context.Context, wait time.Duration) bool {
 	return len(got.New) > 0
 }
 
-// trouble sends the event gateway.error, so that components know why no mail arrives.
-func (g *gateway) trouble(err error) {
-	g.bus.tell("", "gateway.error", map[string]string{"message": fault.From(err).Message})
+// reportError sends the event gateway.error, so that components know why no mail arrives.
+func (g *gateway) reportError(err error) {
+	g.bus.notifyAll("", "gateway.error", map[string]string{"message": fault.From(err).Message})
 }

@@ -135,7 +135,7 @@ func (d *Directory) Change(ctx context.Context, who roster.Identity, body []byte
 	d.profiles.Put(who.ID, p) // at once here; other nodes follow the ledger
 	out := Updated{Updated: true, Address: who.Address}
 	if f.Has("delivery") {
-		out.WebhookSecret = d.madeSecret(who.Workspace, who.ID, p)
+		out.WebhookSecret = d.generatedSecret(who.Workspace, who.ID, p)
 	}
 	return out, nil
 }

@@ -12,8 +12,8 @@ import (
 	"signalbox/internal/roster"
 )
 
-// newcomer is a registration whose form is right. Whether it is admitted is decided later (admit,
-// enter); tenant may be filled in by then.
+// newcomer is a registration whose form is right. Whether it is admitted is decided later
+// (checkMayRegister, registerIn); tenant may be filled in by then.
 type newcomer struct {
 	*amp.Fields
 	name, tenant, scope string

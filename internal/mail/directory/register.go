@@ -49,7 +49,7 @@ func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byt
 	if err != nil {
 		return Registered{}, err
 	}
-	if err := d.admit(by, n); err != nil {
+	if err := d.checkMayRegister(by, n); err != nil {
 		return Registered{}, err
 	}
 	if err := d.CheckRevoked(ctx, n.key); err != nil {
@@ -69,7 +69,7 @@ func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byt
 	var a roster.Agent
 	var again bool
 	err = d.core.Roster.Write(ctx, func(tx *ledger.Tx) error {
-		a, again, err = d.enter(tx, actor, by, *n, &key)
+		a, again, err = d.registerIn(tx, actor, by, *n, &key)
 		return err
 	})
 	if err != nil {
@@ -78,14 +78,14 @@ func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byt
 	out := d.registered(a, key.Secret, by)
 	if out.again = again; !again {
 		d.profiles.Put(a.ID, n.profile)
-		out.WebhookSecret = d.madeSecret(a.Workspace, a.ID, n.profile)
+		out.WebhookSecret = d.generatedSecret(a.Workspace, a.ID, n.profile)
 	}
 	return out, nil
 }
 
-// enter registers the agent in a transaction, or gives it a further key if it exists. n is a copy,
+// registerIn registers the agent in a transaction, or gives it a further key if it exists. n is a copy,
 // since the transaction may run twice and an invite fills in the tenant.
-func (d *Directory) enter(tx *ledger.Tx, actor, by roster.Identity, n newcomer,
+func (d *Directory) registerIn(tx *ledger.Tx, actor, by roster.Identity, n newcomer,
 	key *roster.Issued,
 ) (a roster.Agent, again bool, err error) {
 	if err := d.useInvite(tx, actor, by, &n); err != nil {
@@ -109,10 +109,10 @@ func (d *Directory) enter(tx *ledger.Tx, actor, by roster.Identity, n newcomer,
 	return a, false, nil
 }
 
-// admit decides by the mode and the caller whether a registration may go on, and fills in the
+// checkMayRegister decides by the mode and the caller whether a registration may go on, and fills in the
 // tenant where the caller's key determines it. It decides only what needs no look-up: invites and
 // proofs are checked in the transaction.
-func (d *Directory) admit(by roster.Identity, n *newcomer) error {
+func (d *Directory) checkMayRegister(by roster.Identity, n *newcomer) error {
 	switch {
 	// The key determines the tenant; the request may repeat it, and must not name another.
 	case by.Kind == roster.HolderOwner, by.Kind == roster.HolderAgent:
@@ -143,11 +143,11 @@ func (d *Directory) admit(by roster.Identity, n *newcomer) error {
 	if by.Kind == roster.HolderOperator || d.options.Mode == Open || n.proof != nil {
 		return nil // enrol and reissue check the proof, each for its own purpose
 	}
-	return d.closed()
+	return d.registrationClosed()
 }
 
-// closed is the answer to a caller who lacks what the mode asks for: it names it.
-func (d *Directory) closed() error {
+// registrationClosed is the answer to a caller who lacks what the mode asks for: it names it.
+func (d *Directory) registrationClosed() error {
 	how := map[string]string{
 		ByOwner: "an owner's key in the header Authorization: Bearer uk_…, which an operator makes " +
 			"with `signalbox owners add`",
@@ -187,7 +187,7 @@ func (d *Directory) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer,
 	}
 	if by.ID == "" && n.invite == "" && d.options.Mode != Open {
 		if d.options.Mode != ByProof {
-			return roster.Agent{}, d.closed()
+			return roster.Agent{}, d.registrationClosed()
 		}
 		if err := d.checkProof(tx, n, n.key); err != nil {
 			return roster.Agent{}, err
@@ -219,7 +219,7 @@ const proofWindow = 300 * time.Second
 // address and this moment.
 func (d *Directory) checkProof(tx *ledger.Tx, n *newcomer, key ed25519.PublicKey) error {
 	if n.proof == nil {
-		return d.closed()
+		return d.registrationClosed()
 	}
 	// The time of the transaction, since Prove compares proofs by it.
 	if off := tx.Now().Sub(time.Unix(n.proofAt, 0)); off.Abs() > proofWindow {
@@ -345,9 +345,9 @@ func (d *Directory) suggestions(ctx context.Context, n *newcomer) []string {
 	return free
 }
 
-// madeSecret is the derived secret of the agent's webhook, "" if the agent has its own or no
+// generatedSecret is the derived secret of the agent's webhook, "" if the agent has its own or no
 // webhook.
-func (d *Directory) madeSecret(workspace, agentID string, p Profile) string {
+func (d *Directory) generatedSecret(workspace, agentID string, p Profile) string {
 	if p.WebhookURL == "" || len(p.Secret) > 0 {
 		return ""
 	}

@@ -73,8 +73,8 @@ type Federation struct {
 	// private addresses: an operator has configured them.
 	hosts *http.Client
 
-	peers memory[peer]   // by domain
-	found memory[string] // the host of an agent, by the agent's address
+	peers cache[peer]   // by domain
+	found cache[string] // the host of an agent, by the agent's address
 }
 
 // New makes the service over a core whose ledger has the Projection of package mail. The key of
@@ -146,8 +146,8 @@ func CheckTime(at, now time.Time) error {
 // maxRemembered bounds a memory. A full one forgets everything, which costs discoveries.
 const maxRemembered = 100_000
 
-// memory is a cache whose values expire. It may be used from any goroutine.
-type memory[T any] struct {
+// cache is a cache whose values expire. It may be used from any goroutine.
+type cache[T any] struct {
 	mu    sync.Mutex
 	known map[string]remembered[T]
 }
@@ -157,14 +157,14 @@ type remembered[T any] struct {
 	until time.Time
 }
 
-func (m *memory[T]) get(name string, now time.Time) (value T, ok bool) {
+func (m *cache[T]) get(name string, now time.Time) (value T, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.known[name]
 	return r.value, now.Before(r.until)
 }
 
-func (m *memory[T]) put(name string, value T, until time.Time) {
+func (m *cache[T]) put(name string, value T, until time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.known == nil || len(m.known) >= maxRemembered {

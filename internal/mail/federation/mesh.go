@@ -25,11 +25,11 @@ const (
 	foundTime = time.Minute      // that the host of an agent is cached; agents seldom move
 )
 
-// Elsewhere finds the host that has an agent which is not on this one: the host that the address
+// FindHost finds the host that has an agent which is not on this one: the host that the address
 // names in place of the tenant, or the one that says that it has the agent. It asks all hosts at
 // once. "" means that all of them said no. MSG-88: if one did not answer and no other has the
 // agent, the result is unknown, which is an error.
-func (f *Federation) Elsewhere(ctx context.Context, a amp.Address) (Target, error) {
+func (f *Federation) FindHost(ctx context.Context, a amp.Address) (Target, error) {
 	if _, named := f.options.Mesh.Hosts[a.Tenant]; named {
 		return targetHost(a.Tenant), nil
 	}
@@ -42,7 +42,7 @@ func (f *Federation) Elsewhere(ctx context.Context, a amp.Address) (Target, erro
 	var asked errgroup.Group
 	for name := range f.options.Mesh.Hosts {
 		asked.Go(func() error {
-			there, err := f.ask(ctx, name, address)
+			there, err := f.askHost(ctx, name, address)
 			mu.Lock()
 			defer mu.Unlock()
 			// If two hosts claim the agent, the first answer wins: addresses are not compared between hosts.
@@ -60,9 +60,9 @@ func (f *Federation) Elsewhere(ctx context.Context, a amp.Address) (Target, erro
 	return targetHost(host), nil
 }
 
-// ask asks one host whether it has an agent. Anything but 200 and 404 is an error, since "no"
+// askHost asks one host whether it has an agent. Anything but 200 and 404 is an error, since "no"
 // would become a 404 to the sender.
-func (f *Federation) ask(ctx context.Context, host, address string) (bool, error) {
+func (f *Federation) askHost(ctx context.Context, host, address string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	silent := func(err error) error {

@@ -123,7 +123,8 @@ func TestWhatAnotherHostMaySend(t *testing.T) {
 		_, other, _ := ed25519.GenerateKey(nil)
 		message := func(from, text string) []byte {
 			payload := fmt.Sprintf(`{"message":%q,"type":"request"}`, text)
-			return fmt.Appendf(nil, `{"to":"bob","from":%q,"subject":"Hi","priority":"normal","payload":%s,"signature":%q,"_forwarded":{"original_from":%q,"original_to":%q,"forwarded_by":"host-b","forwarded_at":"2026-01-02T03:04:05Z"}}`,
+			return fmt.Appendf(nil, `{"to":"bob","from":%q,"subject":"Hi","priority":"normal","payload":%s,"signature":%q,
+"_forwarded":{"original_from":%q,"original_to":%q,"forwarded_by":"host-b","forwarded_at":"2026-01-02T03:04:05Z"}}`,
 				from, payload, mailtest.SignText(key, from, bob.Address, "Hi", payload), from, bob.Address)
 		}
 		now := strconv.FormatInt(n.Now().Unix(), 10)

@@ -36,8 +36,8 @@ func notTrusted(domain string) error {
 	return fault.New(fault.ProviderNotTrusted, "This server does not exchange mail with %.254s.", domain)
 }
 
-// Admits refuses a provider that mail is not exchanged with, or that cannot be discovered.
-func (f *Federation) Admits(ctx context.Context, domain string) error {
+// CheckPeer refuses a provider that mail is not exchanged with, or that cannot be discovered.
+func (f *Federation) CheckPeer(ctx context.Context, domain string) error {
 	_, err := f.peer(ctx, domain)
 	return err
 }
@@ -84,7 +84,7 @@ func (f *Federation) discover(ctx context.Context, domain string, listed bool) (
 	base := f.options.Peering.Peers[domain]
 	var prints []string
 	// A configured address comes before DNS, and so does the trust in it: no fingerprint is asked for.
-	if txt := f.lookup(ctx, domain); base == "" && txt != nil {
+	if txt := f.lookupTXT(ctx, domain); base == "" && txt != nil {
 		base = origin(txt["endpoint"])
 		prints = append(prints, txt["pubkey"])
 	}
@@ -125,8 +125,8 @@ func (f *Federation) discover(ctx context.Context, domain string, listed bool) (
 	return peer{endpoint: strings.TrimSuffix(doc.Endpoint, "/"), key: key}, nil
 }
 
-// lookup reads the fields of a provider's TXT record, nil if it has none.
-func (f *Federation) lookup(ctx context.Context, domain string) map[string]string {
+// lookupTXT reads the fields of a provider's TXT record, nil if it has none.
+func (f *Federation) lookupTXT(ctx context.Context, domain string) map[string]string {
 	find := f.options.Peering.LookupTXT
 	if find == nil {
 		find = net.DefaultResolver.LookupTXT

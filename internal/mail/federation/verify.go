@@ -120,7 +120,7 @@ func ReadHostCall(r *http.Request) HostCall {
 // AdmitHost refuses a host that is not configured, before the body of its call is read.
 func (f *Federation) AdmitHost(c HostCall) error {
 	if _, known := f.options.Mesh.Hosts[c.Host]; !known {
-		return stranger()
+		return unprovenHost()
 	}
 	return nil
 }
@@ -130,31 +130,31 @@ func (f *Federation) AdmitHost(c HostCall) error {
 func (f *Federation) VerifyHost(c HostCall, body []byte) (proved bool, err error) {
 	host, known := f.options.Mesh.Hosts[c.Host]
 	if !known {
-		return false, stranger()
+		return false, unprovenHost()
 	}
 	if c.Proof == "" {
 		from, err := netip.ParseAddrPort(c.Remote)
 		if err != nil || !slices.ContainsFunc(f.options.Mesh.Open,
 			func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) }) {
-			return false, stranger()
+			return false, unprovenHost()
 		}
 		return false, nil
 	}
 	// hmac.Equal takes the same time for every proof. A host without a secret can prove nothing.
 	secret := host.Secret.Reveal()
 	if secret == "" || !hmac.Equal([]byte(c.Proof), []byte(hostProof(secret, c.Timestamp, c.Host, body))) {
-		return false, stranger()
+		return false, unprovenHost()
 	}
 	seconds, err := strconv.ParseInt(c.Timestamp, 10, 64)
 	if err != nil {
-		return false, stranger()
+		return false, unprovenHost()
 	}
 	return true, CheckTime(time.Unix(seconds, 0), f.core.Now())
 }
 
-// stranger is one answer for everything that is wrong with a proof, so that nobody learns which part
+// unprovenHost is one answer for everything that is wrong with a proof, so that nobody learns which part
 // was right.
-func stranger() error {
+func unprovenHost() error {
 	return fault.New(fault.Unauthenticated,
 		"The header X-Forwarded-From is believed of a host that proves itself: X-AMP-Mesh-Auth has to be v1= and the "+
 			"HMAC-SHA256, with the secret that both hosts have, of X-AMP-Timestamp, X-Forwarded-From and the SHA-256 of the "+

@@ -136,6 +136,7 @@ func Scan(texts ...string) []string {
 // direction, letters of two alphabets in one word, or a long run of base64.
 func normal(text string) (plain string, hidden bool) {
 	hidden = longBase64(text)
+	// ToLower of ASCII is much cheaper than Map with NFKC.
 	ascii := true
 	for i := 0; i < len(text); i++ {
 		// Plain ASCII needs no normalisation, and nearly all messages are.

@@ -85,6 +85,7 @@ type inspection struct {
 // File scans a file and returns the verdict with a sentence about it. An error means that there is no
 // verdict. declared is the media type that the sender announced.
 func File(file io.ReaderAt, size int64, declared string) (status, note string, err error) {
+	// One inspection for the whole attachment, so that nested archives share its limits.
 	in := &inspection{packed: size}
 	err = in.file(io.NewSectionReader(file, 0, size), declared)
 	if r, ok := errors.AsType[refusal](err); ok {
@@ -140,6 +141,7 @@ func mismatch(head []byte, declared string) error {
 	}
 	found, _, _ := mime.ParseMediaType(http.DetectContentType(head))
 	is, _, _ := strings.Cut(found, "/")
+	// These have unmistakable first bytes; a text that pretends to be an image is an attack or an error.
 	media := []string{"image", "audio", "video", "font"}
 	switch {
 	// What DetectContentType does not know is octet-stream: most documents and archives.
@@ -204,6 +206,7 @@ func (in *inspection) content(r io.Reader, level int) error {
 // unpack reads a file as far as the limits of the whole attachment allow. More is a refusal: it is an
 // archive that is made to exhaust whoever opens it.
 func (in *inspection) unpack(r io.Reader, level int) ([]byte, error) {
+	// The attachment itself, level 0, is bounded by its announced size already.
 	left := maxUnpacked - in.unpacked
 	if level > 0 {
 		left = min(left, max(in.packed*maxRatio, 1<<20)-in.unpacked)

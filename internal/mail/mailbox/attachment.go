@@ -83,10 +83,10 @@ func uploadOne(ctx context.Context, as *caller, r *Registration, path string) (A
 	// The id becomes part of URLs below.
 	if !amp.IDForm.MatchString(at.ID) {
 		return Attachment{},
-			fault.New(fault.Internal, "%s calls the attachment %.80q, which cannot be used.", r.Provider, plain(at.ID, 80))
+			fault.New(fault.Internal, "%s calls the attachment %.80q, which cannot be used.", r.Provider, oneLine(at.ID, 80))
 	}
 	// The upload URL is the provider's word, and the file is not for everybody.
-	if err := sameCare(r.APIURL, at.URL); err != nil {
+	if err := checkNoDowngrade(r.APIURL, at.URL); err != nil {
 		return Attachment{}, err
 	}
 	if err := putBytes(ctx, at.URL, content, media, at.Headers); err != nil {
@@ -131,7 +131,7 @@ func awaitScan(ctx context.Context, as *caller, r *Registration, id string) (Att
 		case "rejected":
 			return Attachment{},
 				fault.New(fault.AttachmentRejected, "The provider's scan rejects %s. Send the message without it.",
-					plain(status.Filename, 255))
+					oneLine(status.Filename, 255))
 		default:
 			return status.Attachment, nil
 		}
@@ -183,7 +183,7 @@ func (b *Box) Download(ctx context.Context, m *Message, a Attachment, dir string
 	default:
 		if !force {
 			return "", fault.New(fault.AttachmentRejected,
-				"The scan says that %s is %s. If you know what it is, get it with --force.", name, plain(a.ScanStatus, 32))
+				"The scan says that %s is %s. If you know what it is, get it with --force.", name, oneLine(a.ScanStatus, 32))
 		}
 	}
 	// The size bounds how much is read into memory.
@@ -226,7 +226,7 @@ func saveNew(dir, name, other string, content []byte) (string, error) {
 // none. An address of anybody but our provider must be https, so that a message cannot make us call
 // services on this machine or in its network.
 func (b *Box) attachment(ctx context.Context, m *Message, a Attachment) ([]byte, error) {
-	r, err := b.through(m)
+	r, err := b.registrationOf(m)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +243,7 @@ func (b *Box) attachment(ctx context.Context, m *Message, a Attachment) ([]byte,
 	if err != nil || u.Host == "" || u.Scheme != "https" && (own == nil || u.Scheme != own.Scheme || u.Host != own.Host) {
 		return nil, fault.New(fault.InvalidField,
 			"%s should be at an https address, or with the provider %s, and is at %.200q.", safeName(a.Filename), r.Provider,
-			plain(address, 200))
+			oneLine(address, 200))
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {

@@ -28,6 +28,6 @@
 // # What a provider says
 //
 // Everything that a provider or a sender wrote is foreign text: it is cut, and stripped of control
-// characters, before it becomes part of an error or a line (plain). The trust of a message is
+// characters, before it becomes part of an error or a line (oneLine). The trust of a message is
 // decided here; the provider can only lower it (MSG-92).
 package mailbox

@@ -82,7 +82,7 @@ func (b *Box) fetchFrom(ctx context.Context, r *Registration, f Fetching, out *F
 		if err := as.call(ctx, http.MethodGet, r.APIURL+"/messages/pending?"+query.Encode(), nil, &page); err != nil {
 			return err
 		}
-		taken, err := b.takeAll(ctx, page.Messages, r, out)
+		taken, err := b.storePage(ctx, page.Messages, r, out)
 		if err != nil {
 			return err
 		}
@@ -105,10 +105,10 @@ func (b *Box) fetchFrom(ctx context.Context, r *Registration, f Fetching, out *F
 	return nil
 }
 
-// takeAll stores the messages of a page, and returns the ids that may be acknowledged: those that
+// storePage stores the messages of a page, and returns the ids that may be acknowledged: those that
 // are on disk now. It holds the lock and reads what is known under it, so that two commands that
 // fetch at once do not store a message twice.
-func (b *Box) takeAll(ctx context.Context, page []object, r *Registration, out *Fetched) (ids []string, err error) {
+func (b *Box) storePage(ctx context.Context, page []object, r *Registration, out *Fetched) (ids []string, err error) {
 	if len(page) == 0 {
 		return nil, nil
 	}
@@ -125,10 +125,10 @@ func (b *Box) takeAll(ctx context.Context, page []object, r *Registration, out *
 	if err != nil {
 		return nil, err
 	}
-	// judge adds senders and offered keys to known; the file is written only if it did.
+	// assess adds senders and offered keys to known; the file is written only if it did.
 	had := maps.Clone(known)
 	for _, o := range page {
-		id, err := b.take(ctx, o, r, seen, known, out)
+		id, err := b.storeFetched(ctx, o, r, seen, known, out)
 		if err != nil {
 			return nil, err
 		}
@@ -148,30 +148,30 @@ func ack(ctx context.Context, as *caller, r *Registration, ids []string) error {
 	pending := r.APIURL + "/messages/pending"
 	// The form of the document first.
 	err := as.call(ctx, http.MethodPost, pending+"/ack", map[string][]string{"ids": ids}, nil)
-	if !unknown(err) {
+	if !isUnknown(err) {
 		return err
 	}
 	for _, id := range ids {
-		if err = as.call(ctx, http.MethodDelete, pending+"/"+id, nil, nil); unknown(err) {
+		if err = as.call(ctx, http.MethodDelete, pending+"/"+id, nil, nil); isUnknown(err) {
 			err = as.call(ctx, http.MethodDelete, pending+"?id="+id, nil, nil)
 		}
-		if err != nil && !unknown(err) {
+		if err != nil && !isUnknown(err) {
 			return err
 		}
 	}
 	return nil
 }
 
-// unknown reports whether an error means that the provider has no such call or no such message.
-func unknown(err error) bool {
+// isUnknown reports whether an error means that the provider has no such call or no such message.
+func isUnknown(err error) bool {
 	status := statusOf(err)
 	return status == http.StatusNotFound || status == http.StatusMethodNotAllowed
 }
 
-// take stores one message and returns its id, "" if it cannot be stored and stays with the provider.
+// storeFetched stores one message and returns its id, "" if it cannot be stored and stays with the provider.
 // A message that was fetched before is acknowledged again: the first acknowledgement may be lost.
-func (b *Box) take(ctx context.Context, o object, r *Registration, seen map[string]bool, known map[string]knownSender,
-	out *Fetched,
+func (b *Box) storeFetched(ctx context.Context, o object, r *Registration, seen map[string]bool,
+	known map[string]knownSender, out *Fetched,
 ) (string, error) {
 	m, err := asMessage(o, "")
 	// Some providers put the id beside the envelope only.
@@ -182,11 +182,11 @@ func (b *Box) take(ctx context.Context, o object, r *Registration, seen map[stri
 	switch {
 	case !amp.IDForm.MatchString(id): // it would become the name of a file
 		out.Refused = append(out.Refused,
-			fmt.Sprintf("a message of %s has the id %.80q, which cannot be used", r.Provider, plain(id, 80)))
+			fmt.Sprintf("a message of %s has the id %.80q, which cannot be used", r.Provider, oneLine(id, 80)))
 		return "", nil
 	case err != nil:
 		out.Refused = append(out.Refused,
-			fmt.Sprintf("%s of %s is not a message: %s", id, r.Provider, plain(err.Error(), 200)))
+			fmt.Sprintf("%s of %s is not a message: %s", id, r.Provider, oneLine(err.Error(), 200)))
 		return "", nil
 	case seen[id]:
 		out.Known++
@@ -194,7 +194,7 @@ func (b *Box) take(ctx context.Context, o object, r *Registration, seen map[stri
 	}
 	// o is the file that will be written: the provider's object with our members added, and the
 	// payload untouched.
-	m.Security, m.From = b.judge(ctx, &m, o.text("sender_public_key"), r, known), r.Provider
+	m.Security, m.From = b.assess(ctx, &m, o.text("sender_public_key"), r, known), r.Provider
 	// The bash clients keep the state in metadata.status or local.status, depending on their age.
 	local, metadata := o.part("local"), o.part("metadata")
 	for name, value := range map[string]any{
@@ -228,7 +228,7 @@ func (b *Box) store(m *Message) error {
 	if err := createFile(m.path, text, 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return b.remember(m.Envelope.ID)
+	return b.recordSeen(m.Envelope.ID)
 }
 
 // remembered is how long ids stay in replay_db, a file of lines "id|unix seconds" that the bash
@@ -237,8 +237,8 @@ const remembered = 8 * 24 * time.Hour
 
 func (b *Box) seenFile() string { return filepath.Join(b.Dir, "replay_db") }
 
-// remember appends an id to replay_db and waits until it is on disk.
-func (b *Box) remember(id string) error {
+// recordSeen appends an id to replay_db and waits until it is on disk.
+func (b *Box) recordSeen(id string) error {
 	f, err := os.OpenFile(b.seenFile(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return unwritable(err, b.seenFile())
@@ -295,7 +295,7 @@ func (b *Box) readSeen() (map[string]bool, error) {
 
 // SendReceipt sends a read receipt for a message through its provider.
 func (b *Box) SendReceipt(ctx context.Context, m *Message) error {
-	r, err := b.through(m)
+	r, err := b.registrationOf(m)
 	if err != nil {
 		return err
 	}

@@ -31,17 +31,17 @@ func writeJSON(path string, v any, mode fs.FileMode) error {
 
 // writeFile replaces a file as a whole or not at all, durably, and makes the folders above it.
 func writeFile(path string, content []byte, mode fs.FileMode) error {
-	return put(path, content, mode, os.Rename)
+	return writeVia(path, content, mode, os.Rename)
 }
 
 // createFile is writeFile for a file that must not exist: the error is fs.ErrExist then, even if
 // another process creates it at the same moment.
 func createFile(path string, content []byte, mode fs.FileMode) error {
-	return put(path, content, mode, os.Link)
+	return writeVia(path, content, mode, os.Link)
 }
 
-// put writes a temporary file beside the target, makes it durable, and moves it there with move.
-func put(path string, content []byte, mode fs.FileMode, move func(from, to string) error) error {
+// writeVia writes a temporary file beside the target, makes it durable, and moves it there with move.
+func writeVia(path string, content []byte, mode fs.FileMode, move func(from, to string) error) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return unwritable(err, path)

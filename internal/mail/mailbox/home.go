@@ -72,7 +72,7 @@ func (w Where) find() (string, error) {
 		return existing(w.Dir), nil
 	}
 	if w.Agent == "" {
-		return w.only()
+		return w.findOnly()
 	}
 	if err := checkName(w.Agent); err != nil {
 		return "", err
@@ -94,9 +94,9 @@ func (w Where) find() (string, error) {
 	return "", nil
 }
 
-// only is the folder of the only agent, "" for none. With several it is an error that lists them:
+// findOnly is the folder of the only agent, "" for none. With several it is an error that lists them:
 // guessing would send mail in another agent's name.
-func (w Where) only() (string, error) {
+func (w Where) findOnly() (string, error) {
 	var found, names []string
 	if existing(w.Root) != "" {
 		found = append(found, w.Root)
@@ -123,9 +123,9 @@ func (w Where) only() (string, error) {
 		"There are several agents in %s: %s. Say which with --agent or CLAUDE_AGENT_NAME.", w.Root, strings.Join(names, ", "))
 }
 
-// place is the folder for a new agent: the root for the first one, and below agents for every
+// newFolder is the folder for a new agent: the root for the first one, and below agents for every
 // other, by id if there is an index and by name if there is none. It adds the agent to the index.
-func (w Where) place(name, id string) (dir string, err error) {
+func (w Where) newFolder(name, id string) (dir string, err error) {
 	agents := filepath.Join(w.Root, agentsDir)
 	switch {
 	case w.Dir != "":

@@ -87,7 +87,7 @@ func Init(w Where, name, tenant string) (*Box, error) {
 	}
 	b := &Box{Name: name, ID: newAgentID(), Tenant: tenant, now: time.Now}
 	b.CreatedAt = b.stamp()
-	if b.Dir, err = w.place(name, b.ID); err != nil {
+	if b.Dir, err = w.newFolder(name, b.ID); err != nil {
 		return nil, err
 	}
 	// Keys without a configuration are from a failed copy or a damaged folder, and may be registered.

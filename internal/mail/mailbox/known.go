@@ -44,10 +44,10 @@ func (b *Box) readKnown() (map[string]knownSender, error) {
 	return known, nil
 }
 
-// recognise compares the key of a message with the known one of its sender, and returns why the
+// checkKnownKey compares the key of a message with the known one of its sender, and returns why the
 // message is untrusted, "" if it is not. An agent of our own provider had to prove a new key to the
 // provider with the old one, so the provider's answer settles it.
-func (b *Box) recognise(ctx context.Context, known map[string]knownSender, address string, key ed25519.PublicKey,
+func (b *Box) checkKnownKey(ctx context.Context, known map[string]knownSender, address string, key ed25519.PublicKey,
 	r *Registration,
 ) string {
 	address = strings.ToLower(address)
@@ -94,7 +94,7 @@ type Trusting struct {
 func (b *Box) Accept(address string) (Trusting, error) {
 	address = strings.ToLower(address)
 	out := Trusting{Address: address}
-	err := b.alone(func() error {
+	err := b.withLock(func() error {
 		known, err := b.readKnown()
 		if err != nil {
 			return err

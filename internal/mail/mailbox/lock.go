@@ -34,9 +34,9 @@ func lock(dir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// alone runs do with the lock held, after reading the folder again: another process may have changed
+// withLock runs do with the lock held, after reading the folder again: another process may have changed
 // it since b was opened, and writing an old registration back would lose a key.
-func (b *Box) alone(do func() error) error {
+func (b *Box) withLock(do func() error) error {
 	unlock, err := lock(b.Dir)
 	if err != nil {
 		return err

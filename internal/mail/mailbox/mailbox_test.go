@@ -184,10 +184,10 @@ func TestAHostileProviderWritesNowhereElse(t *testing.T) {
 	}
 
 	for what, answer := range map[string]string{
-		"a provider that leads elsewhere": `{"address":"bob@acme.other.example","api_key":"k","provider":{"name":"../../evil"}}`,
-		"an address that is none":         `{"address":"nobody","api_key":"k","provider":{"name":"other.example"}}`,
-		"no key":                          `{"address":"bob@acme.other.example","provider":{"name":"other.example"}}`,
-		"no JSON":                         `<html>`,
+		"a path for a provider": `{"address":"bob@acme.other.example","api_key":"k","provider":{"name":"../../evil"}}`,
+		"an invalid address":    `{"address":"nobody","api_key":"k","provider":{"name":"other.example"}}`,
+		"no key":                `{"address":"bob@acme.other.example","provider":{"name":"other.example"}}`,
+		"no JSON":               `<html>`,
 	} {
 		s.answers["POST /v1/register"] = answer
 		fresh, err := Init(Where{Root: filepath.Join(t.TempDir(), "root")}, "bob", "acme")
@@ -201,7 +201,7 @@ func TestAHostileProviderWritesNowhereElse(t *testing.T) {
 			t.Errorf("%s left %v", what, files)
 		}
 	}
-	if err := sameCare("https://a.example", "http://a.example/v1"); err == nil {
+	if err := checkNoDowngrade("https://a.example", "http://a.example/v1"); err == nil {
 		t.Error("a key may go over a connection that is not encrypted")
 	}
 }
@@ -298,16 +298,20 @@ func TestFoldersOfOtherClients(t *testing.T) {
 	agent := func(dir, name string) {
 		write(dir, "keys/private.pem", string(private))
 		write(dir, configFile, `{"version":"1.1","agent":{"name":"`+name+`","tenant":"acme","address":"`+name+
-			`@acme.other.example","createdAt":"2025"},"provider":{"domain":"other.example","maestro_url":"http://x"},"mine":{"keep":1.0}}`)
+			`@acme.other.example","createdAt":"2025"},"mine":{"keep":1.0},`+
+			`"provider":{"domain":"other.example","maestro_url":"http://x"}}`)
 	}
 	root := t.TempDir()
 	agent(filepath.Join(root, "agents", "alice"), "alice")
 	agent(filepath.Join(root, "agents", "4576852d"), "bob")
 	write(root, "agents/.index.json", `{"bob":"4576852d","evil":"../.."}`)
 	write(filepath.Join(root, "agents", "alice"), "registrations/other.example.json",
-		`{"provider":"other.example","apiUrl":"http://127.0.0.1:9","agentName":"alice","tenant":"acme","address":"alice@acme.other.example","apiKey":"k","providerAgentId":"7","fingerprint":"f","registeredAt":"2025","odd":[1.0]}`)
+		`{"provider":"other.example","apiUrl":"http://127.0.0.1:9","agentName":"alice","tenant":"acme",`+
+			`"address":"alice@acme.other.example","apiKey":"k","providerAgentId":"7","fingerprint":"f",`+
+			`"registeredAt":"2025","odd":[1.0]}`)
 	write(filepath.Join(root, "agents", "4576852d"), "registrations/other.example.json",
-		`{"provider":"other.example","api_url":"http://127.0.0.1:9/api/v1/","address":"bob@acme.other.example","agent_id":"7","api_key":"k"}`)
+		`{"provider":"other.example","api_url":"http://127.0.0.1:9/api/v1/",`+
+			`"address":"bob@acme.other.example","agent_id":"7","api_key":"k"}`)
 	for _, name := range []string{"alice", "Bob"} {
 		b, err := Open(Where{Root: root, Agent: name})
 		if err != nil {

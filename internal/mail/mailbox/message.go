@@ -54,7 +54,7 @@ type Payload struct {
 	Attachments []Attachment    `json:"attachments,omitempty"`
 }
 
-// Security is the result of judge, kept in the member local.security of the file.
+// Security is the result of assess, kept in the member local.security of the file.
 type Security struct {
 	Trust      Trust    `json:"trust"`
 	Flags      []string `json:"injection_flags"`

@@ -115,17 +115,17 @@ func readError(host string, res *http.Response, text []byte) error {
 	}
 	_ = json.Unmarshal(text, &e) // not every server answers with JSON
 	// The provider's own sentence is the best there is; without one, its status.
-	message := plain(e.Message, 600)
+	message := oneLine(e.Message, 600)
 	if message == "" {
-		message = plain(host+" answers "+res.Status+" "+e.Error, 600)
+		message = oneLine(host+" answers "+res.Status+" "+e.Error, 600)
 	}
 	if len(e.Suggestions) > 0 && !strings.Contains(message, e.Suggestions[0]) {
-		message += " Free are: " + plain(strings.Join(e.Suggestions, ", "), 200) + "."
+		message += " Free are: " + oneLine(strings.Join(e.Suggestions, ", "), 200) + "."
 	}
-	out := fault.New(fault.Code(plain(e.Error, 64)), "%s", message).About(plain(e.Field, 64)).With("status",
+	out := fault.New(fault.Code(oneLine(e.Error, 64)), "%s", message).About(oneLine(e.Field, 64)).With("status",
 		res.StatusCode)
 	for name, value := range e.Details {
-		_ = out.With(plain(name, 64), value)
+		_ = out.With(oneLine(name, 64), value)
 	}
 	return out
 }
@@ -139,9 +139,9 @@ func statusOf(err error) int {
 	return 0
 }
 
-// plain is foreign text on one line, cut to so many characters, without control characters and marks
+// oneLine is foreign text on one line, cut to so many characters, without control characters and marks
 // that change the direction of writing: it ends up in a terminal.
-func plain(text string, most int) string {
+func oneLine(text string, most int) string {
 	text = strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) {
 			return ' '
@@ -180,12 +180,12 @@ func discover(ctx context.Context, base string) (found, error) {
 	if about.Endpoint != "" {
 		f.endpoint = strings.TrimSuffix(about.Endpoint, "/")
 	}
-	return f, sameCare(base, f.endpoint)
+	return f, checkNoDowngrade(base, f.endpoint)
 }
 
-// sameCare refuses an http address from a provider that was reached with https (MSG-95): the key
+// checkNoDowngrade refuses an http address from a provider that was reached with https (MSG-95): the key
 // would follow unencrypted.
-func sameCare(from, to string) error {
+func checkNoDowngrade(from, to string) error {
 	if strings.HasPrefix(from, "https:") && !strings.HasPrefix(to, "https:") {
 		return fault.New(fault.InvalidField, "%s says that its API is at %.200q, which is not encrypted. That is refused.",
 			from, to)

@@ -23,7 +23,7 @@ type Joining struct {
 // Register gets the agent an address with a provider, and stores the registration. With Again it
 // gets a further API key for an address that the agent has, which helps after one was lost.
 func (b *Box) Register(ctx context.Context, j Joining) (r Registration, err error) {
-	err = b.alone(func() error {
+	err = b.withLock(func() error {
 		r, err = b.register(ctx, j)
 		return err
 	})
@@ -38,14 +38,14 @@ func (b *Box) register(ctx context.Context, j Joining) (Registration, error) {
 	if err != nil {
 		return Registration{}, err
 	}
-	before := b.with(at)
+	before := b.registrationWith(at)
 	// Registering again by accident would leave an API key behind that nobody revokes.
 	if before != nil && !j.Again {
 		return Registration{},
 			fault.New(fault.AlreadyExists, "%s is registered there already, as %s. `--again` gets it a new key.", b.Name,
 				before.Address)
 	}
-	body, as := b.application(ctx, j, at, before)
+	body, as := b.registrationRequest(ctx, j, at, before)
 	var a answer
 	url := at.endpoint + "/register"
 	err = as.call(ctx, http.MethodPost, url, body, &a)
@@ -54,7 +54,7 @@ func (b *Box) register(ctx context.Context, j Joining) (Registration, error) {
 		at.provider != "" && body["tenant"] != "" {
 		// It may only want to see that the key is ours.
 		first := err
-		b.prove(body, at.provider)
+		b.addProof(body, at.provider)
 		if err = as.call(ctx, http.MethodPost, url, body, &a); err != nil {
 			err = first
 		}
@@ -62,7 +62,7 @@ func (b *Box) register(ctx context.Context, j Joining) (Registration, error) {
 	if err != nil {
 		return Registration{}, err
 	}
-	return b.keep(at, a)
+	return b.saveRegistration(at, a)
 }
 
 // answer is a provider's answer to a registration. Not every provider sends all of it.
@@ -81,8 +81,8 @@ type answer struct {
 	} `json:"provider"`
 }
 
-// with is the registration with a provider, by its domain or its address, nil for none.
-func (b *Box) with(at found) *Registration {
+// registrationWith is the registration with a provider, by its domain or its address, nil for none.
+func (b *Box) registrationWith(at found) *Registration {
 	for i := range b.Registrations {
 		if r := &b.Registrations[i]; r.Provider == at.provider || r.APIURL == at.endpoint {
 			return r
@@ -91,9 +91,11 @@ func (b *Box) with(at found) *Registration {
 	return nil
 }
 
-// application is the body of a registration, and the caller with the key to send it with: the user
+// registrationRequest is the body of a registration, and the caller with the key to send it with: the user
 // key, else the API key of the registration that is repeated, else none.
-func (b *Box) application(ctx context.Context, j Joining, at found, before *Registration) (map[string]any, *caller) {
+func (b *Box) registrationRequest(ctx context.Context, j Joining, at found,
+	before *Registration,
+) (map[string]any, *caller) {
 	body := map[string]any{"name": b.Name, "public_key": publicPEM(b.key), "key_algorithm": "Ed25519"}
 	for name, value := range map[string]string{"agent_id": b.ID, "alias": j.Alias, "invite_code": j.Invite} {
 		if value != "" {
@@ -131,8 +133,8 @@ func organization(ctx context.Context, base string) string {
 	return o.Organization
 }
 
-// prove adds a proof of the private key to the body (MSG-19).
-func (b *Box) prove(body map[string]any, provider string) {
+// addProof adds a proof of the private key to the body (MSG-19).
+func (b *Box) addProof(body map[string]any, provider string) {
 	tenant, _ := body["tenant"].(string)
 	now := b.now().Unix()
 	address := amp.Address{Name: b.Name, Tenant: tenant, Provider: provider}
@@ -141,11 +143,11 @@ func (b *Box) prove(body map[string]any, provider string) {
 	body["proof_timestamp"] = now
 }
 
-// keep checks a provider's answer and stores the registration. The addresses in it must not lead
+// saveRegistration checks a provider's answer and stores the registration. The addresses in it must not lead
 // from https to http: the API key follows them (MSG-95).
-func (b *Box) keep(at found, a answer) (Registration, error) {
+func (b *Box) saveRegistration(at found, a answer) (Registration, error) {
 	r := Registration{
-		Provider: a.Provider.Name, Address: a.Address, Short: a.Short, AgentID: plain(a.AgentID, 128), Tenant: a.Tenant,
+		Provider: a.Provider.Name, Address: a.Address, Short: a.Short, AgentID: oneLine(a.AgentID, 128), Tenant: a.Tenant,
 		APIURL: apiBase(a.Provider.Endpoint), RouteURL: a.Provider.RouteURL, Fingerprint: b.Fingerprint(),
 		RegisteredAt: b.stamp(), apiKey: a.APIKey,
 	}
@@ -169,14 +171,14 @@ func (b *Box) keep(at found, a answer) (Registration, error) {
 			at.base)
 	}
 	for _, url := range []string{r.APIURL, r.RouteURL} {
-		if err := sameCare(at.base, url); err != nil {
+		if err := checkNoDowngrade(at.base, url); err != nil {
 			return r, err
 		}
 	}
 	if r.Tenant == "" {
 		r.Tenant = address.Tenant
 	}
-	if old := b.with(found{provider: r.Provider, endpoint: r.APIURL}); old != nil {
+	if old := b.registrationWith(found{provider: r.Provider, endpoint: r.APIURL}); old != nil {
 		r.rest = old.rest
 		*old = r
 	} else {

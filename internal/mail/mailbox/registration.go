@@ -163,9 +163,9 @@ func (b *Box) registration(from, to string) (*Registration, error) {
 	return best, nil
 }
 
-// through is the registration that a message was fetched with. Other clients do not always store
+// registrationOf is the registration that a message was fetched with. Other clients do not always store
 // that; then the recipient's address decides.
-func (b *Box) through(m *Message) (*Registration, error) {
+func (b *Box) registrationOf(m *Message) (*Registration, error) {
 	if r, err := b.registration(m.From, ""); m.From != "" && err == nil {
 		return r, nil
 	}

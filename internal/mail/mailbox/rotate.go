@@ -15,7 +15,7 @@ import (
 // stay, each for the providers that know it (keyFor), and the next Rotate continues with the same
 // new key.
 func (b *Box) Rotate(ctx context.Context) error {
-	return b.alone(func() error { return b.rotate(ctx) })
+	return b.withLock(func() error { return b.rotate(ctx) })
 }
 
 // rotate continues a rotation or begins one. Each provider's success is written down before the next
@@ -38,7 +38,7 @@ func (b *Box) rotate(ctx context.Context) error {
 		if r.Fingerprint == fingerprint(b.next) {
 			continue
 		}
-		if err := b.announce(ctx, r); err != nil {
+		if err := b.announceKey(ctx, r); err != nil {
 			return err
 		}
 		r.Fingerprint = fingerprint(b.next)
@@ -58,9 +58,9 @@ func (b *Box) rotate(ctx context.Context) error {
 	return b.save()
 }
 
-// announce proves the new key to a provider with the old one. If that fails, the provider may have
+// announceKey proves the new key to a provider with the old one. If that fails, the provider may have
 // it already, from a call whose answer was lost; then it is no error.
-func (b *Box) announce(ctx context.Context, r *Registration) error {
+func (b *Box) announceKey(ctx context.Context, r *Registration) error {
 	as := newCaller(r.apiKey)
 	pem := publicPEM(b.next)
 	var out struct {
@@ -89,7 +89,7 @@ func (b *Box) announce(ctx context.Context, r *Registration) error {
 // RotateAPIKeys gets a new API key from every provider. Each is written down before the next provider
 // is called. The old ones work for a while (24 hours with ours), so nothing is lost in between.
 func (b *Box) RotateAPIKeys(ctx context.Context) error {
-	return b.alone(func() error { return b.rotateAPIKeys(ctx) })
+	return b.withLock(func() error { return b.rotateAPIKeys(ctx) })
 }
 
 // rotateAPIKeys replaces the API keys; the caller holds the lock.

@@ -132,7 +132,7 @@ func (b *Box) route(ctx context.Context, as *caller, r *Registration, to string,
 		return Receipt{}, err
 	}
 	// From here on they are printed.
-	out.ID, out.Status, out.Method = plain(out.ID, 128), plain(out.Status, 32), plain(out.Method, 32)
+	out.ID, out.Status, out.Method = oneLine(out.ID, 128), oneLine(out.Status, 32), oneLine(out.Method, 32)
 	out.From, out.To = r.Address, to
 	return out, b.keepSent(r, body, out)
 }
@@ -166,7 +166,7 @@ const maxSubject = 256
 // Reply is a draft that answers a message: to its sender, in its thread, with its priority, from the
 // address that it was sent to.
 func (b *Box) Reply(m *Message, body string) (Draft, error) {
-	r, err := b.through(m)
+	r, err := b.registrationOf(m)
 	if err != nil {
 		return Draft{}, err
 	}

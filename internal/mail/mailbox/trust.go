@@ -32,10 +32,10 @@ func (t Trust) known() bool { return t == Verified || t == External || t == Untr
 // ahead is how far in the future the time of a message may be.
 const ahead = time.Minute
 
-// judge decides the trust of a message that was fetched with a registration, and updates the known
+// assess decides the trust of a message that was fetched with a registration, and updates the known
 // keys. It verifies by itself (MSG-92): the provider's verdict can lower the trust, and its flags
 // are added to ours.
-func (b *Box) judge(ctx context.Context, m *Message, senderKey string, r *Registration,
+func (b *Box) assess(ctx context.Context, m *Message, senderKey string, r *Registration,
 	known map[string]knownSender,
 ) Security {
 	now := b.now()
@@ -43,15 +43,15 @@ func (b *Box) judge(ctx context.Context, m *Message, senderKey string, r *Regist
 	// What the provider found, as sent with the message. Its texts are foreign too.
 	theirs := m.Security
 	for _, flag := range theirs.Flags {
-		if flag = plain(flag, 64); !slices.Contains(s.Flags, flag) && len(s.Flags) < 32 {
+		if flag = oneLine(flag, 64); !slices.Contains(s.Flags, flag) && len(s.Flags) < 32 {
 			s.Flags = append(s.Flags, flag)
 		}
 	}
-	if s.Reason = m.doubt(senderKey, r, now); s.Reason != "" {
+	if s.Reason = m.distrustReason(senderKey, r, now); s.Reason != "" {
 		return s
 	}
-	key, _ := roster.ParsePublicKey(senderKey) // doubt has parsed it
-	if s.Reason = b.recognise(ctx, known, m.Envelope.From, key, r); s.Reason != "" {
+	key, _ := roster.ParsePublicKey(senderKey) // distrustReason has parsed it
+	if s.Reason = b.checkKnownKey(ctx, known, m.Envelope.From, key, r); s.Reason != "" {
 		return s
 	}
 	// Not theirs.Trust: asMessage has replaced an unknown or missing level by Untrusted there.
@@ -61,7 +61,7 @@ func (b *Box) judge(ctx context.Context, m *Message, senderKey string, r *Regist
 		return s
 	}
 	s.Trust, s.VerifiedAt = External, now.UTC().Format("2006-01-02T15:04:05Z")
-	from, _ := r.domains().Parse(m.Envelope.From) // doubt has parsed it
+	from, _ := r.domains().Parse(m.Envelope.From) // distrustReason has parsed it
 	// Verified takes both: our own finding that the tenant is ours, and a provider that does not object.
 	if home := r.domains().Home(from); home.Provider == r.Provider && home.Tenant == r.Tenant &&
 		provider != string(External) {
@@ -70,9 +70,9 @@ func (b *Box) judge(ctx context.Context, m *Message, senderKey string, r *Regist
 	return s
 }
 
-// doubt is why a message is untrusted, "" if its signature verifies with senderKey. The key is only
-// the provider's word here; recognise compares it with the known one.
-func (m *Message) doubt(senderKey string, r *Registration, now time.Time) string {
+// distrustReason is why a message is untrusted, "" if its signature verifies with senderKey. The key is only
+// the provider's word here; checkKnownKey compares it with the known one.
+func (m *Message) distrustReason(senderKey string, r *Registration, now time.Time) string {
 	e := &m.Envelope
 	to, err := r.domains().Parse(e.To)
 	own, ownErr := r.domains().Parse(r.Address)
@@ -163,16 +163,16 @@ func (m *Message) Show(text string) string {
 func (m *Message) Text() string {
 	var b strings.Builder
 	if m.Security.Trust == Untrusted {
-		b.WriteString("Says it is from: " + plain(m.Envelope.From, 254) + "\n")
+		b.WriteString("Says it is from: " + oneLine(m.Envelope.From, 254) + "\n")
 	}
-	b.WriteString("Subject: " + plain(m.Envelope.Subject, maxSubject) + "\n\n" + m.Payload.Message)
+	b.WriteString("Subject: " + oneLine(m.Envelope.Subject, maxSubject) + "\n\n" + m.Payload.Message)
 	var more bytes.Buffer
 	if json.Compact(&more, m.Payload.Context) == nil && more.String() != "null" {
 		b.WriteString("\n\nContext: " + more.String())
 	}
 	for _, a := range m.Payload.Attachments {
-		b.WriteString("\n\nAttachment " + plain(a.ID, 128) + ": " + plain(a.Filename, 255) + ", " +
-			plain(a.ContentType, 100) + ", " + strconv.FormatInt(a.Size, 10) + " bytes, " + plain(a.ScanStatus, 32))
+		b.WriteString("\n\nAttachment " + oneLine(a.ID, 128) + ": " + oneLine(a.Filename, 255) + ", " +
+			oneLine(a.ContentType, 100) + ", " + strconv.FormatInt(a.Size, 10) + " bytes, " + oneLine(a.ScanStatus, 32))
 	}
 	return m.Show(b.String())
 }

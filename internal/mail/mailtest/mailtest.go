@@ -37,12 +37,15 @@ type Node struct {
 	Mail  *mail.Mail
 	Web   *httptest.Server
 	Blobs string // the folder of attachments
-	Stop  func()
+	// Stop ends the node as a stop of the server does. It may be called twice; the database stays,
+	// so that a test can start another node on it.
+	Stop func()
 }
 
 // Start starts a node on the database at the address, with changed options and without rate limits.
 func Start(t testing.TB, address string, options ...func(*mail.Options)) *Node {
 	t.Helper()
+	// Tests send more than 60 messages a minute.
 	none := int64(0)
 	return StartLimited(t, address, &none, options...)
 }
@@ -57,6 +60,7 @@ func StartLimited(t testing.TB, address string, perAgent *int64, options ...func
 	for _, option := range options {
 		option(&o)
 	}
+	// Its address is needed before its handler exists: it is the base URL of the core.
 	web := httptest.NewUnstartedServer(nil)
 	n := &Node{Blobs: t.TempDir(), Web: web, Node: protocoltest.New(t, address, protocoltest.On{
 		Protocol: mail.Protocol(),
@@ -65,6 +69,7 @@ func StartLimited(t testing.TB, address string, perAgent *int64, options ...func
 		},
 		Roster: func(r *roster.Options) { r.Provider, r.PerAgent = o.Domains.Own, perAgent },
 		Outbox: func(d *deliver.Options) {
+			// Failed calls are repeated within milliseconds.
 			d.Timeout, d.Lease, d.Pauses = time.Second, 2*time.Second, []time.Duration{time.Millisecond}
 		},
 	})}
@@ -75,6 +80,7 @@ func StartLimited(t testing.TB, address string, perAgent *int64, options ...func
 	o.Blobs = blobs
 	n.Mail = mail.New(n.Core, o)
 	ctx, cancel := context.WithCancel(context.Background())
+	// ctx ends long polls and sockets when the node stops, before the server waits for them.
 	web.Config.Handler = n.handler(ctx)
 	web.Start()
 	n.Start(n.Mail)
@@ -89,6 +95,7 @@ func (n *Node) handler(stopping context.Context) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range n.Mail.Routes() {
 		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
+			// As package server does for every request.
 			ctx := wire.WithStop(r.Context(), stopping)
 			tell := wire.Fail
 			if route.Fail != nil {
@@ -108,6 +115,7 @@ func (n *Node) handler(stopping context.Context) http.Handler {
 		})
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Any prefix works here too (MSG-1).
 		r.URL.Path = mail.RequestPath(r)
 		mux.ServeHTTP(w, r)
 	})
@@ -186,6 +194,7 @@ func (a *Agent) Who() roster.Identity {
 func (a *Agent) RotateKey() {
 	a.T.Helper()
 	_, fresh, _ := ed25519.GenerateKey(nil)
+	// The proof signs the PEM text as it is sent, as generation B does (MSG-21).
 	pem := roster.EncodePublicKey(fresh.Public().(ed25519.PublicKey))
 	text, _ := json.Marshal(map[string]string{
 		"new_public_key": pem,
@@ -204,6 +213,7 @@ func SignText(key ed25519.PrivateKey, from, to, subject, payload string) string 
 
 // Letter is the body of a signed message; more is further members, with a comma before them.
 func (a *Agent) Letter(to, subject, message, more string) []byte {
+	// Sorted and without white space: canonical as it stands. %q is JSON for plain ASCII.
 	payload := fmt.Sprintf(`{"message":%q,"type":"request"}`, message)
 	signature := SignText(a.Private, a.Address, to, subject, payload)
 	return fmt.Appendf(nil, `{"to":%q,"subject":%q,"payload":%s,"signature":%q%s}`, to, subject, payload, signature, more)
@@ -212,6 +222,7 @@ func (a *Agent) Letter(to, subject, message, more string) []byte {
 // Send sends a signed message, which must be accepted.
 func (a *Agent) Send(to, subject, message string) mail.Answer {
 	a.T.Helper()
+	// Not over HTTP: most tests are about what happens after that.
 	out, err := a.Mail.Route(context.Background(), a.Who(), a.Letter(to, subject, message, ""))
 	if err != nil {
 		a.T.Fatal(err)

@@ -38,6 +38,7 @@ func Start(t testing.TB, more string) inspect.Clam {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket, config := filepath.Join(dir, "sock"), filepath.Join(dir, "clamd.conf")
+	// One signature keeps the start fast: the real database takes a gigabyte and a minute.
 	for name, text := range map[string]string{
 		filepath.Join(dir, "own.ndb"): "Own.Test:0:*:" + hex.EncodeToString([]byte(Virus)) + "\n",
 		config:                        "LocalSocket " + socket + "\nDatabaseDirectory " + dir + "\nForeground yes\n" + more,
