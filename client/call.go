@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// request is one call.
+// request is one call of the API.
 type request struct {
 	method, path string
 	body         []byte
 	waits        time.Duration // how long the server is asked to hold it
 }
 
-// call makes one attempt and reads its answer.
+// call makes one attempt and reads its answer as that of a gate or signal.
 func (c *Client) call(ctx context.Context, r request) (Answer, error) {
 	got, err := c.do(ctx, r)
 	if err != nil {
@@ -27,7 +27,7 @@ func (c *Client) call(ctx context.Context, r request) (Answer, error) {
 	return readAnswer(got)
 }
 
-// reply is what came back.
+// reply is an answer of the server whose status is 200 or 202, or an error's before it is read.
 type reply struct {
 	code   int
 	status string // such as 200 OK
@@ -35,8 +35,8 @@ type reply struct {
 	body   []byte
 }
 
-// do makes one attempt. An answer that is not of a good status is an *Error; an attempt
-// without a whole answer is another error, and that of ctx if ctx has ended.
+// do makes one attempt. A status other than 200 and 202, redirects included, is an *Error. An attempt
+// without a complete answer is another error, and the cause of ctx if ctx has ended.
 func (c *Client) do(ctx context.Context, r request) (reply, error) {
 	attempt, cancel := context.WithTimeout(ctx, c.timeout+r.waits)
 	defer cancel()
@@ -60,20 +60,21 @@ func (c *Client) do(ctx context.Context, r request) (reply, error) {
 	case err != nil:
 		return reply{}, c.noAnswer(ctx, attempt, err)
 	case len(body) > maxAnswer:
-		return reply{}, &unclear{fmt.Sprintf("the answer %s is larger than %d bytes", res.Status, maxAnswer)}
+		return reply{}, &unreadableAnswer{fmt.Sprintf("the answer %s is larger than %d bytes", res.Status, maxAnswer)}
 	case res.StatusCode != http.StatusOK && res.StatusCode != http.StatusAccepted:
 		return reply{}, readError(got)
 	}
 	return got, nil
 }
 
-// noAnswer says why there is none.
+// noAnswer is the error of an attempt without an answer. It leaves out the URL, which may hold a gate's
+// id and is of no use to the reader.
 func (c *Client) noAnswer(ctx, attempt context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if attempt.Err() != nil {
-		return &unclear{"no answer in time"}
+		return &unreadableAnswer{"no answer in time"}
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err

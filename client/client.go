@@ -11,43 +11,46 @@ import (
 	"time"
 )
 
-// Client talks to one server with one agent's key.
+// Client talks to one server with the key of one agent. [New] makes it; it needs no closing, and
+// may be used by many goroutines at once. It starts none, and nothing in it changes after New
+// but the cache of prices.
 type Client struct {
 	base           string
 	http           *http.Client
 	agent, project string
-	timeout        time.Duration
-	patience       time.Duration
-	firstPause     time.Duration
+	timeout        time.Duration // of one attempt
+	patience       time.Duration // of all attempts of a call together
+	firstPause     time.Duration // between attempts; doubles up to longestPause
 	longestPause   time.Duration
-	longPoll       time.Duration
+	longPoll       time.Duration // how long the server is asked to hold a call of Wait
 	prices         priceCache
 	// authorize is a function so that printing a Client does not print its key.
 	authorize func(*http.Request)
 }
 
-// Option changes how a Client works.
+// Option is a setting of a [Client], for [New].
 type Option func(*Client)
 
-// WithAgent names the agent that signals are from when they do not say it themselves.
+// WithAgent names the agent of messages that do not name one. It has to be the key's own agent.
 func WithAgent(name string) Option { return func(c *Client) { c.agent = name } }
 
-// WithProject names the project of signals that do not say it themselves.
+// WithProject names the project (the deck) of messages that do not name one.
 func WithProject(name string) Option { return func(c *Client) { c.project = name } }
 
-// WithTimeout sets how long one call may take, 30 seconds when it is not given. A call
-// that waits for a decision may take that much longer than it asked the server to wait.
+// WithTimeout sets how long one attempt may take; the default is 30 seconds. A call that waits for a
+// decision may take that much longer than it asks the server to wait.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
-// WithPatience sets for how long a call that brings no answer is made again, one
-// minute when it is not given. Waiting for a decision is not bound by it.
+// WithPatience sets for how long a call without an answer is retried; the default is one minute.
+// Waiting for a decision is not limited by it.
 func WithPatience(d time.Duration) Option { return func(c *Client) { c.patience = d } }
 
-// WithTransport sets what carries the calls, as for a proxy or a private authority.
+// WithTransport sets what carries the calls, for example with a proxy or a private certificate
+// authority. The default is [http.DefaultTransport].
 func WithTransport(t http.RoundTripper) Option { return func(c *Client) { c.http.Transport = t } }
 
-// New makes a client for the server at the address, with a key of the agent
-// (rs-amp-…). It makes no call.
+// New makes a client for the server at baseURL, with a key of the agent (rs-amp-…). It makes no call,
+// so it does not notice a wrong address or key.
 func New(baseURL, key string, options ...Option) (*Client, error) {
 	u, err := url.Parse(strings.TrimRight(baseURL, "/"))
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" ||
@@ -56,8 +59,8 @@ func New(baseURL, key string, options ...Option) (*Client, error) {
 		return nil, errors.New("client: the server's address should look like https://signalbox.example.com")
 	}
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, errors.New("client: the agent's key should look like rs-amp-… and is empty " +
-			"or has characters that no key has")
+		return nil, errors.New("client: the agent's key is empty or has characters that no key has; " +
+			"it should look like rs-amp-…")
 	}
 	c := &Client{
 		base: u.String(), timeout: 30 * time.Second, patience: time.Minute,
@@ -75,9 +78,10 @@ func New(baseURL, key string, options ...Option) (*Client, error) {
 	return c, nil
 }
 
-// Signal sends what an agent did, or asks for a gate in the middle of a run, and
-// returns the answer, which may be that a person has yet to decide. m is a [Payload], a
-// [GateRequest], a [Failure], a [Registration] or a [Receipt].
+// Signal sends a message and returns the answer, which may be [StatusPending]: a person has yet to
+// decide, and [Client.Wait] waits for it. m is a [Payload], a [GateRequest], a [Failure], a
+// [Registration] or a [Receipt]. An *[Error] is a refusal of the server; with any other error it
+// is not known whether the message arrived, and sending the same again is safe.
 func (c *Client) Signal(ctx context.Context, m Message) (Answer, error) {
 	path, body, err := m.encode(c)
 	if err != nil {
@@ -94,7 +98,8 @@ func (c *Client) Signal(ctx context.Context, m Message) (Answer, error) {
 	return a, nil
 }
 
-// post makes a call until it has an answer that read understands, or patience ends.
+// post retries a call until it has an answer that read understands, the server refuses it for good, or
+// patience ends. An answer that read does not understand counts as none.
 func (c *Client) post(ctx context.Context, path string, body []byte, read func(reply) error) error {
 	patient, cancel := context.WithTimeoutCause(ctx, c.patience, ErrUnreachable)
 	defer cancel()
@@ -107,18 +112,18 @@ func (c *Client) post(ctx context.Context, path string, body []byte, read func(r
 		if err == nil {
 			return nil
 		}
-		if err := p.again(patient, err); err != nil {
+		if err := p.waitBeforeRetry(patient, err); err != nil {
 			return err
 		}
 	}
 }
 
-// Wait returns the decision on a gate when there is one. It asks until ctx ends, through
-// restarts of the server and failures of the network; only an answer that says that
-// asking is of no use (the gate is not there, the key is not good) ends it earlier.
+// Wait returns the decision on a gate as soon as there is one. It asks until ctx ends, through restarts
+// of the server and failures of the network. Only a refusal that will not change, such as a gate
+// that does not exist or a key that is not valid, ends it earlier. The answer is never pending.
 func (c *Client) Wait(ctx context.Context, gateID string) (Answer, error) {
 	if gateID == "" {
-		return Answer{}, errors.New("wait: there is no gate to wait for")
+		return Answer{}, errors.New("wait: the gate id is empty")
 	}
 	path := fmt.Sprintf("/amp/gates/%s?wait=%ds", url.PathEscape(gateID), int(c.longPoll.Seconds()))
 	p := c.newPauses()
@@ -126,26 +131,26 @@ func (c *Client) Wait(ctx context.Context, gateID string) (Answer, error) {
 		began := time.Now()
 		a, err := c.call(ctx, request{method: http.MethodGet, path: path, waits: c.longPoll})
 		if err == nil && a.GateID != gateID {
-			err = &unclear{fmt.Sprintf("the answer is about the gate %.80q, and %.80q was asked for", a.GateID, gateID)}
+			err = &unreadableAnswer{fmt.Sprintf("the answer is about the gate %.80q instead of %.80q", a.GateID, gateID)}
 		}
 		switch {
 		case err == nil && a.Status != StatusPending:
 			return a, nil
 		case err == nil && time.Since(began) >= c.longPoll/2:
-			p = c.newPauses() // the server has waited; there is no need to
+			p = c.newPauses() // the server held the call, so ask again without a pause
 			continue
 		}
-		// A server that stops, or does not know ?wait=, answers at once.
-		if err := p.again(ctx, cmp.Or(err, errPending)); err != nil {
+		// A server that is stopping answers at once, and so may a proxy on the way: pause.
+		if err := p.waitBeforeRetry(ctx, cmp.Or(err, errPending)); err != nil {
 			return Answer{}, fmt.Errorf("wait for gate %s: %w", gateID, err)
 		}
 	}
 }
 
-// Gate asks for approval and waits for it. It returns nil if what m proposes was
-// approved; a *[Rejected] with the operator's message if it was rejected; and another
-// error if there is no decision. A [Payload] is sent with gate_required. A [Failure] and a
-// [Receipt] propose nothing, and are refused.
+// Gate asks for approval and waits for it, for as long as ctx lasts. It returns nil if what m proposes
+// was approved, a *[Rejected] with the operator's message if it was rejected, and another error if
+// there is no decision. A [Payload] is sent with gate_required. A [Failure] and a [Receipt] propose
+// nothing and are refused.
 func (c *Client) Gate(ctx context.Context, m Message) error {
 	switch p := m.(type) {
 	case Payload:
@@ -158,11 +163,12 @@ func (c *Client) Gate(ctx context.Context, m Message) error {
 	if err != nil {
 		return err
 	}
-	return c.settle(ctx, a)
+	return c.awaitApproval(ctx, a)
 }
 
-// settle turns an answer into nil for approved, waiting for it if need be.
-func (c *Client) settle(ctx context.Context, a Answer) error {
+// awaitApproval returns nil for an answer that is approved, after waiting if it is pending. Every other way out
+// is an error.
+func (c *Client) awaitApproval(ctx context.Context, a Answer) error {
 	if a.Status == StatusPending {
 		var err error
 		if a, err = c.Wait(ctx, a.GateID); err != nil {
@@ -172,6 +178,6 @@ func (c *Client) settle(ctx context.Context, a Answer) error {
 	if a.Status != StatusApproved {
 		return &Rejected{GateID: a.GateID, Message: a.Message}
 	}
-	// An approval that comes when nobody wants it any more is none.
+	// The caller may have given up in the same moment; then it must not act.
 	return ctx.Err()
 }

@@ -1,6 +1,6 @@
-// Package client lets an agent signal what it did, and ask before it acts (AMP v1.0).
-// It imports nothing but the standard library and knows nothing of the server but
-// its protocol.
+// Package client lets an agent signal what it did, and ask before it acts (AMP v1.0). It
+// imports the standard library only, and knows the server by its protocol only, which
+// docs/protocols/signals.md describes.
 //
 // # Report a run
 //
@@ -13,28 +13,32 @@
 //		text, in, out := rewrite(ctx)
 //		run.AddUsage("claude-sonnet-4-6", in, out)
 //		if err := run.Approve(ctx, "Send it to the applicant", client.Text(text)); err != nil {
-//			return err // rejected, or nobody could be asked: in both cases it is not sent
+//			return err // rejected, or nobody decided: in both cases it is not sent
 //		}
 //		return send(ctx, text)
 //	})
 //
 // # Fail closed
 //
-// [Client.Gate] and [Run.Approve] return nil when the action was approved, and in no
-// other case: not when the server is away, not when it answers something that cannot
-// be understood, not when ctx ends. A *[Rejected] is a decision; any other error means
-// that there is none. Do not act on either.
+// [Client.Gate] and [Run.Approve] return nil if the action was approved, and in no other case:
+// not if the server is down, not if its answer cannot be understood, not if ctx ends. A
+// *[Rejected] is a decision; any other error means that nobody has decided. Do not act on
+// either.
 //
-// # What is sent again
+// Answers are read strictly (package strict): one JSON object with nothing after it, no name
+// twice, a status that goes with the HTTP status. An error page of a proxy, or a redirect, is
+// never an approval.
 //
-// A call that brings no answer is made again, with growing pauses, and with the same
-// bytes: the server knows a run by its run_id, so a signal that had arrived counts once.
-// Sending a signal is given up after a while ([WithPatience]); waiting for a person
-// ends with ctx only, and survives that the server is restarted.
+// # Retries
+//
+// A call without an answer is retried with growing pauses and with the same bytes. The server
+// knows a run by its run_id, so a signal that had arrived counts once. Retrying a signal is
+// given up after a minute ([WithPatience]). Waiting for a person ends with ctx only, and
+// survives restarts of the server.
 //
 // # The rest of a run
 //
-// [Client.Heartbeat] says that a run is alive and hears whether an operator wants it to
+// [Client.Heartbeat] says that a run is alive, and returns whether an operator wants it to
 // stop. [Client.Signal] takes a [Failure] of a run, the [Receipt] of an action that was
 // approved, and an agent's [Registration].
 //

@@ -11,24 +11,26 @@ import (
 	"time"
 )
 
-// Rejected says that an operator, or a rule of theirs, decided against it.
+// Rejected is the decision of an operator, or of one of their rules, against an action. It is final: ask
+// again only with another proposal, under a new run or request.
 type Rejected struct { //nolint:errname // it is a decision, and reads as one: *client.Rejected
 	GateID  string // "" when a rule decided and no gate was opened
-	Message string // with what the operator wrote
+	Message string // with the operator's note, or the rule's reason
 }
 
 func (e *Rejected) Error() string { return "rejected: " + e.Message }
 
-// Error is what the server refused a call with.
+// Error is a refusal of the server, or of something on the way to it. Nothing was changed. Code is
+// stable and may be switched on; Message is for people.
 type Error struct {
-	Status     int    // of HTTP
-	Code       string // a stable word such as invalid_payload
-	Message    string // says what to do
-	Field      string // the field that is wrong, if one is
-	Fields     map[string]string
-	RetryAfter time.Duration // 0 when the server does not say
+	Status     int               // of HTTP
+	Code       string            // a stable word such as invalid_payload
+	Message    string            // says what to do
+	Field      string            // the field that is wrong, if one is
+	Fields     map[string]string // what is wrong with each field, if several are
+	RetryAfter time.Duration     // 0 when the server does not say
 
-	foreign bool // not in the server's own form: from something on the way
+	foreign bool // not in the server's error form, so perhaps from a proxy
 }
 
 func (e *Error) Error() string {
@@ -41,15 +43,15 @@ func (e *Error) Error() string {
 	return text
 }
 
-// unclear is an answer that is none.
-type unclear struct{ why string }
+// unreadableAnswer is the error of an answer that cannot be understood. It counts as no answer and is retried.
+type unreadableAnswer struct{ why string }
 
-func (e *unclear) Error() string { return e.why }
+func (e *unreadableAnswer) Error() string { return e.why }
 
-// longestRetryAfter bounds for how long a server can send us away.
+// longestRetryAfter limits the pause that a server can ask for.
 const longestRetryAfter = time.Minute
 
-// readError reads an answer that is not of a good status.
+// readError reads an answer that is neither 200 nor 202.
 func readError(r reply) *Error {
 	e := &Error{Status: r.code}
 	if seconds, err := strconv.Atoi(r.header.Get("Retry-After")); err == nil && seconds > 0 {
@@ -68,15 +70,16 @@ func readError(r reply) *Error {
 		return e
 	}
 	e.foreign, e.Code = true, "not_understood"
-	e.Message = "the answer is not a Signalbox's; check the address of the server"
+	e.Message = "this is not an answer of a Signalbox server; check the address"
 	if to := r.header.Get("Location"); r.code >= 300 && r.code < 400 && to != "" {
-		e.Message = fmt.Sprintf("the server is elsewhere, at %.200q; use its address, the key is not sent on", to)
+		e.Message = fmt.Sprintf("the server redirects to %.200q; use that address, "+
+			"since the key is not sent to another host", to)
 	}
 	return e
 }
 
-// temporary reports whether the same call may bring another answer later. What the
-// server itself refuses stays refused; what something on the way says may pass.
+// temporary reports whether the same call may be answered differently later. What the server itself
+// refuses stays refused; an error from something on the way may pass, except that of a wrong key.
 func temporary(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {

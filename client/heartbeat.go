@@ -14,18 +14,18 @@ import (
 type Heartbeat struct {
 	AgentID string        // that of [WithAgent] when empty
 	RunID   string        // of the run
-	TTL     time.Duration // until when the next one comes, at the latest; a minute when zero
+	TTL     time.Duration // how long until the next one, at most; a minute if zero
 }
 
-// Pulse is the answer to a heartbeat.
+// Pulse is the answer to a heartbeat. Stop the run if Halt is true.
 type Pulse struct {
-	Halt    bool          // stop now: an operator says so
+	Halt    bool          // an operator has halted the run, or suspended the agent
 	Message string        // why
-	Next    time.Duration // until when the next heartbeat is due
+	Next    time.Duration // how long until the next heartbeat is due
 }
 
-// Heartbeat says that a run is alive, and hears whether it may go on. Without an answer
-// there is an error, and nobody has said that it may.
+// Heartbeat says that a run is alive, and returns whether it may go on. After an error it is not known;
+// an agent that must not outrun its operators stops then.
 func (c *Client) Heartbeat(ctx context.Context, h Heartbeat) (Pulse, error) {
 	body, err := plainJSON(struct {
 		Version string `json:"amp_version"`
@@ -48,18 +48,18 @@ func (c *Client) Heartbeat(ctx context.Context, h Heartbeat) (Pulse, error) {
 	return p, nil
 }
 
-// readPulse takes nothing for "go on" but halt that is false.
+// readPulse reads the answer to a heartbeat. Only an explicit "halt": false lets the run go on.
 func readPulse(r reply) (Pulse, error) {
 	members, err := strict.Object(r.body)
 	if err != nil {
-		return Pulse{}, &unclear{fmt.Sprintf("the answer %s is not a JSON object: %s", r.status, err)}
+		return Pulse{}, &unreadableAnswer{fmt.Sprintf("the answer %s is not a JSON object: %s", r.status, err)}
 	}
 	var halt *bool
 	if err := json.Unmarshal(members["halt"], &halt); err != nil || halt == nil {
-		return Pulse{}, &unclear{fmt.Sprintf("the answer %s does not say whether to halt", r.status)}
+		return Pulse{}, &unreadableAnswer{fmt.Sprintf("the answer %s does not say whether to halt", r.status)}
 	}
 	p := Pulse{Halt: *halt}
-	_ = json.Unmarshal(members["message"], &p.Message) // without it the word still counts
+	_ = json.Unmarshal(members["message"], &p.Message) // for people; halt counts without it
 	var seconds int64
 	if json.Unmarshal(members["next_within_s"], &seconds) == nil && seconds > 0 && seconds <= maxBeat {
 		p.Next = time.Duration(seconds) * time.Second

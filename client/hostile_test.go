@@ -170,7 +170,7 @@ func TestTheKeyIsNotSentOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Gate(testbed.Context(t), payload("run-1")); err == nil || !strings.Contains(err.Error(), "elsewhere") {
+		if err := c.Gate(testbed.Context(t), payload("run-1")); err == nil || !strings.Contains(err.Error(), "redirects to") {
 			t.Errorf("%d: %v", status, err)
 		}
 		s.Close()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Failure reports that a run has failed, when there is no more to report of it than that
-// (AMP 2.0). It ends the run, as a [Payload] does.
+// Failure reports that a run has failed, if there is no more to report (AMP 2.0). It ends the run, as a
+// [Payload] does.
 type Failure struct {
 	AgentID      string         `json:"agent_id"` // that of [WithAgent] when empty
 	RunID        string         `json:"run_id"`
@@ -37,9 +37,9 @@ func (f Failure) encode(c *Client) (path string, body []byte, err error) {
 	return "/amp/failure", body, err
 }
 
-// Registration says what an agent can do, and how far it wants to be trusted (AMP 1.1).
-// More trust than it has is an operator's to grant: the answer is pending, and
-// [Client.Wait] or [Client.Gate] hears the decision.
+// Registration says what an agent can do, and which trust level it asks for (AMP 1.1). A higher level
+// than it has is granted by an operator: the answer is pending, and [Client.Wait] or [Client.Gate]
+// return the decision.
 type Registration struct {
 	AgentID      string         `json:"agent_id"` // that of [WithAgent] when empty
 	Capabilities []string       `json:"capabilities,omitempty"`
@@ -57,8 +57,8 @@ func (r Registration) encode(c *Client) (path string, body []byte, err error) {
 	return "/amp/register", body, err
 }
 
-// Receipt reports what became of an action that a gate approved (AMP 3.0). There is one
-// for a gate: the same again is known as the same, and another is refused.
+// Receipt reports what became of an action that a gate approved (AMP 3.0). A gate takes one: the same
+// again is recognised, another is refused.
 type Receipt struct {
 	AgentID   string         `json:"agent_id"` // that of [WithAgent] when empty
 	GateID    string         `json:"gate_id"`
@@ -68,7 +68,8 @@ type Receipt struct {
 	Metadata  map[string]any `json:"metadata,omitempty"`
 }
 
-// Succeeded is an action that was done. One that could not be is [Failed].
+// Succeeded is the status of a [Receipt] for an action that was done. For one that could not be done it is
+// [Failed].
 const Succeeded = "succeeded"
 
 func (r Receipt) encode(c *Client) (path string, body []byte, err error) {

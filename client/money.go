@@ -48,14 +48,14 @@ type Price struct{ Input, Output Money }
 // Prices are what models cost.
 type Prices map[string]Price
 
-// Cost is what a use of a model cost, and nothing for a model whose price is not known.
-// It stops at the largest amount that there is.
+// Cost is the price of tokens of a model, zero for a model that is not in the list. It saturates instead of
+// overflowing.
 func (p Prices) Cost(model string, inputTokens, outputTokens int64) Money {
 	price := p[model]
-	return add(times(price.Input, inputTokens), times(price.Output, outputTokens))
+	return saturatingAdd(saturatingMultiply(price.Input, inputTokens), saturatingMultiply(price.Output, outputTokens))
 }
 
-func times(price Money, tokens int64) Money {
+func saturatingMultiply(price Money, tokens int64) Money {
 	if tokens <= 0 || price <= 0 {
 		return 0
 	}
@@ -65,7 +65,7 @@ func times(price Money, tokens int64) Money {
 	return price * Money(tokens)
 }
 
-func add(a, b Money) Money {
+func saturatingAdd(a, b Money) Money {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
 	}
@@ -86,7 +86,8 @@ type priceTable struct {
 	} `json:"models"`
 }
 
-// read picks the prices that are in force at the moment.
+// read picks the prices that are in force at the moment. It is false for a table that it does not
+// understand; a price that makes no sense is skipped.
 func (t priceTable) read(now time.Time) (Prices, bool) {
 	if t.Unit != "usd_per_million_tokens" {
 		return nil, false
@@ -100,7 +101,7 @@ func (t priceTable) read(now time.Time) (Prices, bool) {
 				return nil, false
 			}
 		}
-		if from.After(now) || from.Before(since[m.Model]) || !sane(m.Input) || !sane(m.Output) {
+		if from.After(now) || from.Before(since[m.Model]) || !plausible(m.Input) || !plausible(m.Output) {
 			continue
 		}
 		// Dollars for a million are thousands of nano-dollars for one.
@@ -110,10 +111,10 @@ func (t priceTable) read(now time.Time) (Prices, bool) {
 	return prices, true
 }
 
-func sane(dollars float64) bool { return dollars >= 0 && dollars <= 1e6 }
+func plausible(dollars float64) bool { return dollars >= 0 && dollars <= 1e6 }
 
-// BuiltinPrices are the values of the protocol's own document, for when the server's
-// cannot be had.
+// BuiltinPrices are the values of the protocol's own document, for use without a server. They are not
+// up to date; see [Client.Prices].
 func BuiltinPrices() Prices {
 	var t priceTable
 	_ = json.Unmarshal(protocolPrices, &t) // a test reads it
@@ -121,7 +122,7 @@ func BuiltinPrices() Prices {
 	return p
 }
 
-// Prices asks the server what models cost.
+// Prices asks the server what models cost. It makes one attempt.
 func (c *Client) Prices(ctx context.Context) (Prices, error) {
 	got, err := c.do(ctx, request{method: http.MethodGet, path: "/amp/pricing"})
 	if err != nil {
@@ -138,16 +139,17 @@ func (c *Client) Prices(ctx context.Context) (Prices, error) {
 	return p, nil
 }
 
-// priceCache holds the server's prices for a while.
+// priceCache holds the server's prices for ten minutes. mu is held during the call that fetches them, so
+// that many runs that end together make one.
 type priceCache struct {
 	mu     sync.Mutex
 	prices Prices
 	until  time.Time
 }
 
-// current are the server's prices, or those built in when they cannot be had: a run is
-// reported all the same, and the server compares the cost itself.
-func (c *Client) current(ctx context.Context) Prices {
+// currentPrices are the server's prices, or the built-in ones if the server does not answer. A run must be
+// reported either way, and the server compares the cost with its own table.
+func (c *Client) currentPrices(ctx context.Context) Prices {
 	p := &c.prices
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ErrUnreachable says that the server gave no answer for as long as [WithPatience] says.
+// ErrUnreachable says that a call had no answer for as long as [WithPatience] allows.
 var ErrUnreachable = errors.New("the server cannot be reached")
 
 var errPending = errors.New("the gate is not decided")
@@ -18,14 +18,14 @@ type pauses struct{ next, longest time.Duration }
 
 func (c *Client) newPauses() *pauses { return &pauses{c.firstPause, c.longestPause} }
 
-// again waits before the next attempt. It returns an error when there should be none:
-// what the last attempt failed with, if that will not change or the time is over.
-func (p *pauses) again(ctx context.Context, last error) error {
+// waitBeforeRetry waits before the next attempt. It returns an error if there should be no next attempt: that of the
+// last attempt if it will not change, or the cause of ctx together with it.
+func (p *pauses) waitBeforeRetry(ctx context.Context, last error) error {
 	if !temporary(last) {
 		return last
 	}
 	if ctx.Err() == nil {
-		// Agents that lost the same server do not come back at the same moment.
+		// Random, so that agents that lost the same server do not all come back at the same moment.
 		pause := p.next/2 + rand.N(p.next/2+1)
 		if e, ok := errors.AsType[*Error](last); ok {
 			pause = max(pause, e.RetryAfter)

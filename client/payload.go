@@ -13,21 +13,21 @@ import (
 // Message is something to signal: a [Payload], a [GateRequest], a [Failure], a
 // [Registration] or a [Receipt].
 type Message interface {
-	// encode is the address and the bytes. The same message gives the same bytes, so
-	// that sending it again is sending the same.
+	// encode makes the path and the body. The same message gives the same bytes, by which the server
+	// recognises a retry.
 	encode(c *Client) (path string, body []byte, err error)
 }
 
-// The outcomes of a run.
+// The values of Status: how a run ended.
 const (
 	Completed   = "completed"
 	Failed      = "failed"
 	Interrupted = "interrupted"
 )
 
-// Payload is a signal of AMP v1.0: what an agent did, and what it proposes. Nothing in
-// it is filled in by the clock or by chance, so the same Payload can be signalled again
-// and is known to the server as the same.
+// Payload is a signal of AMP v1.0: what an agent did, and what it proposes. It ends its run. No field is
+// filled in by a clock or at random, so the same Payload may be sent again, by another process too,
+// and the server recognises it.
 type Payload struct {
 	AgentID        string         `json:"agent_id"`             // that of [WithAgent] when empty
 	RunID          string         `json:"run_id"`               // [NewRunID] makes one
@@ -51,8 +51,8 @@ func (p Payload) encode(c *Client) (path string, body []byte, err error) {
 	p.AgentID, p.ProjectID = cmp.Or(p.AgentID, c.agent), cmp.Or(p.ProjectID, c.project)
 	p.Status = cmp.Or(p.Status, Completed)
 	if p.RunID == "" {
-		return "", nil, errors.New("a signal needs a RunID, which tells it from others when it is " +
-			"sent again; client.NewRunID makes one")
+		return "", nil, errors.New("a signal needs a RunID, by which a retry is recognised; " +
+			"client.NewRunID makes one")
 	}
 	body, err = plainJSON(struct {
 		Version string `json:"amp_version"`
@@ -61,7 +61,8 @@ func (p Payload) encode(c *Client) (path string, body []byte, err error) {
 	return "/amp/signal", body, err
 }
 
-// GateRequest asks for a decision in the middle of a run (AMP 2.0).
+// GateRequest asks for a decision in the middle of a run (AMP 2.0). The run goes on, and may ask again
+// under another RequestID.
 type GateRequest struct {
 	AgentID        string         `json:"agent_id"`             // that of [WithAgent] when empty
 	RunID          string         `json:"run_id"`               // [NewRunID] makes one
@@ -78,8 +79,8 @@ type GateRequest struct {
 func (r GateRequest) encode(c *Client) (path string, body []byte, err error) {
 	r.AgentID, r.ProjectID = cmp.Or(r.AgentID, c.agent), cmp.Or(r.ProjectID, c.project)
 	if r.RunID == "" {
-		return "", nil, errors.New("a gate request needs a RunID, which tells it from others when it is " +
-			"sent again; client.NewRunID makes one")
+		return "", nil, errors.New("a gate request needs a RunID, by which a retry is recognised; " +
+			"client.NewRunID makes one")
 	}
 	body, err = plainJSON(struct {
 		Version string `json:"amp_version"`
@@ -89,7 +90,7 @@ func (r GateRequest) encode(c *Client) (path string, body []byte, err error) {
 	return "/amp/gate_request", body, err
 }
 
-// plainJSON encodes without the escapes that are for HTML.
+// plainJSON encodes without escaping < and & for HTML: artifacts are shown as the agent wrote them.
 func plainJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -98,10 +99,11 @@ func plainJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// NewRunID makes a run_id that no other run has.
+// NewRunID makes a random run_id, which no other run has.
 func NewRunID() string { return "run_" + strings.ToLower(rand.Text()) }
 
-// Artifact is something that is shown to the operator by its type.
+// Artifact is something to show to the operator, who sees it formatted by its type. Any other value that
+// encodes as JSON is an artifact too, and shown as JSON.
 type Artifact struct {
 	Type    string `json:"type"` // text, markdown, json, diff, url, image
 	Content any    `json:"content"`
@@ -113,8 +115,8 @@ func Text(text string) Artifact { return Artifact{"text", text} }
 // Markdown is an artifact that is Markdown.
 func Markdown(text string) Artifact { return Artifact{"markdown", text} }
 
-// Diff is an artifact that is a difference in the unified form.
+// Diff is an artifact that is a diff in unified format.
 func Diff(text string) Artifact { return Artifact{"diff", text} }
 
-// JSON is an artifact that is any value that encodes as JSON.
+// JSON is an artifact that is any value which encodes as JSON.
 func JSON(value any) Artifact { return Artifact{"json", value} }

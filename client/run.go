@@ -12,20 +12,22 @@ import (
 	"time"
 )
 
-// RunOptions say what is known of a run before it begins; all of it may be left out.
+// RunOptions say what is known of a run before it begins. All fields may be left out.
 type RunOptions struct {
-	AgentID   string // that of [WithAgent] when empty
-	RunID     string // a new one when empty
-	ProjectID string // that of [WithProject] when empty
-	Summary   string // what the run does; [Run.SetSummary] can say it better
-	Model     string // the one that was used most when empty
+	AgentID   string // that of [WithAgent] if empty
+	RunID     string // a new one if empty; set it to resume a run and find its decisions again
+	ProjectID string // that of [WithProject] if empty
+	Summary   string // what the run does; [Run.SetSummary] can replace it
+	Model     string // the one with the most tokens if empty
 	Metadata  map[string]any
-	// ReportTimeout is how long reporting the end may take, 30 seconds when zero. It
-	// counts after the run, also when the run's ctx has ended.
+	// ReportTimeout is how long reporting the end may take, 30 seconds if zero. It counts after the
+	// run, also if the run's ctx has ended.
 	ReportTimeout time.Duration
 }
 
-// Run is a run that is under way. Its methods may be called by many goroutines.
+// Run is a run that is under way. [Client.Run] makes it and passes it to the work; it ends when the work
+// returns, and is reported then. Its methods may be called by many goroutines, and not after the
+// work has returned.
 type Run struct {
 	client  *Client
 	options RunOptions
@@ -44,10 +46,10 @@ type usage struct {
 	Output int64 `json:"output_tokens"`
 }
 
-// Run runs work and reports it: completed if it returns nil, interrupted if ctx ended,
-// else failed, with the error as metadata.error_message. A panic is reported as a
-// failure and goes on. Run returns nil when the work was done and its report was
-// approved: an operator may reject a run's outcome, or hold it until somebody has looked.
+// Run calls work and reports it: completed if it returns nil, interrupted if it returns a *[Rejected] or if
+// ctx has ended, else failed, with the error as metadata.error_message. A panic is reported as a
+// failure and goes on. Run returns nil if the work returned nil and its report was approved: a rule
+// may reject a run's outcome, or have a person look at it first.
 func (c *Client) Run(ctx context.Context, o RunOptions, work func(context.Context, *Run) error) error {
 	o.RunID = cmp.Or(o.RunID, NewRunID())
 	o.ReportTimeout = cmp.Or(o.ReportTimeout, 30*time.Second)
@@ -61,7 +63,7 @@ func (c *Client) Run(ctx context.Context, o RunOptions, work func(context.Contex
 		if returned {
 			return
 		}
-		// The report must not hide the panic; what goes wrong with it is not told.
+		// The report must not hide the panic, so its own error is dropped.
 		if p := recover(); p != nil {
 			_, _ = r.report(ctx, Failed, "panic", fmt.Sprint(p))
 			panic(p)
@@ -72,14 +74,15 @@ func (c *Client) Run(ctx context.Context, o RunOptions, work func(context.Contex
 	returned = true
 	a, reporting := r.reportReturn(ctx, err)
 	if reporting != nil {
-		return errors.Join(err, fmt.Errorf("the run has ended and could not be reported: %w", reporting))
+		return errors.Join(err, fmt.Errorf("the run has ended, but reporting it failed: %w", reporting))
 	}
 	if err != nil {
 		return err
 	}
-	return c.settle(ctx, a)
+	return c.awaitApproval(ctx, a)
 }
 
+// reportReturn reports a run whose work has returned err.
 func (r *Run) reportReturn(ctx context.Context, err error) (Answer, error) {
 	_, rejected := errors.AsType[*Rejected](err)
 	switch {
@@ -93,17 +96,18 @@ func (r *Run) reportReturn(ctx context.Context, err error) (Answer, error) {
 	return r.report(ctx, Failed, "error", err.Error())
 }
 
-// ID is the run_id.
+// ID is the run_id, by which operators find the run.
 func (r *Run) ID() string { return r.options.RunID }
 
-// SetSummary says what the run did, for an operator to read.
+// SetSummary says what the run did, for an operator to read. It replaces the summary of RunOptions.
 func (r *Run) SetSummary(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.summary = text
 }
 
-// AddUsage counts the tokens of one call of a model.
+// AddUsage adds the tokens of one call of a model. The report has the sums, and their cost by the
+// server's prices.
 func (r *Run) AddUsage(model string, inputTokens, outputTokens int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,14 +115,14 @@ func (r *Run) AddUsage(model string, inputTokens, outputTokens int64) {
 	r.usage[model] = usage{u.Input + max(0, inputTokens), u.Output + max(0, outputTokens)}
 }
 
-// AddArtifact adds something to show with the report.
+// AddArtifact adds something to show with the report, such as a [Text].
 func (r *Run) AddArtifact(artifact any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.artifacts = append(r.artifacts, artifact)
 }
 
-// SetMetadata adds to the report's metadata.
+// SetMetadata sets one member of the report's metadata.
 func (r *Run) SetMetadata(name string, value any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,8 +137,8 @@ func (r *Run) Approve(ctx context.Context, proposedAction string, artifacts ...a
 	r.asked++
 	request := GateRequest{
 		AgentID: r.options.AgentID, RunID: r.options.RunID, ProjectID: r.options.ProjectID,
-		// The same place in the same run asks the same: a run that is begun again with
-		// its old run_id finds the decision that was made.
+		// Numbered, so that a run that is started again with its old run_id finds the decisions that
+		// were made, if it asks the same questions in the same order.
 		RequestID: fmt.Sprintf("approve-%d", r.asked),
 		Summary:   r.summaryText(), ProposedAction: proposedAction, Artifacts: artifacts,
 	}
@@ -142,16 +146,16 @@ func (r *Run) Approve(ctx context.Context, proposedAction string, artifacts ...a
 	return r.client.Gate(ctx, request)
 }
 
-// summaryText is a summary that the server takes, whatever the run called it.
+// summaryText is a summary that the server accepts: not empty, and not too long. The caller holds mu.
 func (r *Run) summaryText() string {
 	return shorten(cmp.Or(strings.TrimSpace(r.summary), "A run without a summary"), 4000)
 }
 
-// report signals the end of the run, though ctx may have ended.
+// report signals the end of the run. It does not end with ctx, which has often ended by then.
 func (r *Run) report(ctx context.Context, status, code, message string) (Answer, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.options.ReportTimeout)
 	defer cancel()
-	prices := r.client.current(ctx)
+	prices := r.client.currentPrices(ctx)
 	r.mu.Lock()
 	p := r.payload(prices)
 	r.mu.Unlock()
@@ -162,7 +166,7 @@ func (r *Run) report(ctx context.Context, status, code, message string) (Answer,
 	return r.client.Signal(ctx, p)
 }
 
-// payload is what was gathered so far.
+// payload is the report of what was gathered so far. The caller holds mu.
 func (r *Run) payload(prices Prices) Payload {
 	p := Payload{
 		AgentID: r.options.AgentID, RunID: r.options.RunID, ProjectID: r.options.ProjectID,
@@ -173,7 +177,7 @@ func (r *Run) payload(prices Prices) Payload {
 	for _, model := range slices.Sorted(maps.Keys(r.usage)) {
 		u := r.usage[model]
 		p.InputTokens, p.OutputTokens = p.InputTokens+u.Input, p.OutputTokens+u.Output
-		p.Cost = add(p.Cost, prices.Cost(model, u.Input, u.Output))
+		p.Cost = saturatingAdd(p.Cost, prices.Cost(model, u.Input, u.Output))
 		if u.Input+u.Output > most {
 			most, p.Model = u.Input+u.Output, model
 		}
@@ -185,7 +189,7 @@ func (r *Run) payload(prices Prices) Payload {
 	return p
 }
 
-// shorten keeps a long text from making the report too large to be taken.
+// shorten cuts a text to so many characters, so that the server does not refuse the report for it.
 func shorten(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most-1]) + "…"

@@ -153,7 +153,7 @@ func TestARunThatCannotBeReportedSaysSo(t *testing.T) {
 		func(context.Context, *client.Run) error {
 			return nil
 		})
-	if err == nil || !strings.Contains(err.Error(), "could not be reported") {
+	if err == nil || !strings.Contains(err.Error(), "reporting it failed") {
 		t.Errorf("%v", err)
 	}
 }
@@ -201,7 +201,8 @@ func TestPricesAreThoseInForce(t *testing.T) {
 		t.Errorf("those built in are not the server's first: %v %s", err, diff)
 	}
 	b.Ops(200, "PUT /ops/pricing",
-		`{"models":[{"model":"m","input":1,"output":2},{"model":"m","input":3,"output":4,"from":"2026-01-01"},{"model":"m","input":5,"output":6,"from":"2999-01-01"}]}`, nil)
+		`{"models":[{"model":"m","input":1,"output":2},{"model":"m","input":3,"output":4,"from":"2026-01-01"},`+
+			`{"model":"m","input":5,"output":6,"from":"2999-01-01"}]}`, nil)
 	server, err = b.client().Prices(t.Context())
 	if diff := cmp.Diff(client.Prices{"m": {Input: 3000, Output: 4000}}, server); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)

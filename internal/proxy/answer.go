@@ -12,7 +12,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// errorKinds are the providers' words for a status.
+// errorKinds are the error types that SDKs of the providers know for a status (PRX-50).
 var errorKinds = map[int]string{
 	http.StatusBadRequest: "invalid_request_error", http.StatusUnauthorized: "authentication_error",
 	http.StatusForbidden: "permission_error",
@@ -21,6 +21,7 @@ var errorKinds = map[int]string{
 	http.StatusUnsupportedMediaType: "invalid_request_error", http.StatusMethodNotAllowed: "invalid_request_error",
 }
 
+// errorKind is the error type of a status; everything else is the provider's word for a server error.
 func errorKind(status int) string {
 	if kind := errorKinds[status]; kind != "" {
 		return kind
@@ -28,16 +29,18 @@ func errorKind(status int) string {
 	return "api_error"
 }
 
-// failure is a reply of ours that is an error, in the provider's form.
+// failure is an error of ours, to be written in the provider's form. status counts only if none was
+// sent yet.
 type failure struct {
 	status  int
-	kind    string
+	kind    string // the error type; see errorKinds
 	message string
-	gate    string
-	retry   int // seconds after which to try again; 0 for never
+	gate    string // the id of the gate that rejected the call, "" for none
+	retry   int    // seconds after which to try again; 0 for never
 }
 
-// failureOf is an error of ours as a failure.
+// failureOf makes a failure of any error. The text of an error that is not meant for callers is
+// replaced (fault.From).
 func failureOf(err error) failure {
 	if b, ok := errors.AsType[*gatewayError](err); ok {
 		return failure{status: http.StatusBadGateway, kind: "api_error", message: b.text}
@@ -51,7 +54,8 @@ func failureOf(err error) failure {
 	return f
 }
 
-// write answers with the failure.
+// write answers with the failure. SDKs retry several statuses by themselves; a refusal says that it
+// will not change (PRX-51).
 func (f failure) write(w http.ResponseWriter, provider string) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -78,8 +82,8 @@ func (f failure) write(w http.ResponseWriter, provider string) {
 	_, _ = w.Write(text)
 }
 
-// sendStatusEarly sends the status 200 before there is a decision, so that the connection stays
-// open. The output is locked.
+// sendStatusEarly sends status 200 before there is a decision, since clients give up without headers
+// (PRX-30). From then on a rejection cannot be a 403 any more. The caller holds out.mu.
 func (x *exchange) sendStatusEarly(gateID string) error {
 	x.out.committed = true
 	h := x.w.Header()
@@ -96,7 +100,7 @@ func (x *exchange) sendStatusEarly(gateID string) error {
 	return x.out.writeLocked(nil, true)
 }
 
-// answerAccepted answers an asynchronous call: 202 with the gate.
+// answerAccepted answers an async call as the document has it: 202 with the gate (PRX-37).
 func (x *exchange) answerAccepted(gateID string) {
 	x.out.committed = true
 	x.pendingHeader(gateID)
@@ -106,6 +110,7 @@ func (x *exchange) answerAccepted(gateID string) {
 	_, _ = x.w.Write(form.JSON(form.Object{"status": gate.Pending, "gate_id": gateID, "message": gate.Awaiting}))
 }
 
+// pendingHeader sets the headers of an answer that is not the final one (PRX-33).
 func (x *exchange) pendingHeader(gateID string) {
 	h := x.w.Header()
 	h.Set("X-Amp-Gate-Id", gateID)
@@ -116,7 +121,8 @@ func (x *exchange) pendingHeader(gateID string) {
 	h.Del("Content-Encoding")
 }
 
-// answerPending answers a call that cannot be held any longer.
+// answerPending answers a call that cannot be held any longer, with a message in the provider's form:
+// a bare status object would be taken for an empty reply (PRX-33).
 func (x *exchange) answerPending(gateID string) error {
 	text := gate.Awaiting + " (" + gateID + "). Send the same request again to wait for the decision."
 	if !x.out.committed {
@@ -125,7 +131,9 @@ func (x *exchange) answerPending(gateID string) error {
 	return x.writeMessage(http.StatusAccepted, text, gateID)
 }
 
-// answerRejected answers a call that was refused: with an error, or softly with a message.
+// answerRejected answers a call that a rule or a person has refused: with an error or, if the agent's
+// settings say so, with a message (PRX-34, PRX-35). JSON whose status 200 is out has no form for
+// an error, so it is a message there too. gateID is "" if a rule decided.
 func (x *exchange) answerRejected(gateID, why string) error {
 	hard := failure{status: http.StatusForbidden, kind: errorKind(http.StatusForbidden), message: why, gate: gateID}
 	json := x.out.committed && x.out.machine == nil
@@ -145,9 +153,11 @@ func (x *exchange) answerRejected(gateID, why string) error {
 	return x.writeMessage(http.StatusOK, why, gateID)
 }
 
-// writeMessage answers with a text of ours as a message in the provider's form, or ends a stream
-// with it. If the provider keeps the conversation and the stream has shown the id of a reply, it
-// ends with an error instead: under that id the provider knows another reply.
+// writeMessage answers with a text of ours as a message in the provider's form, or ends a stream with
+// it. The message has an id of its own. If the provider keeps the conversation and the stream has
+// already shown the provider's id, it ends with an error instead: under that id the provider knows
+// another reply, and the client would continue from there (PRX-36). A batch has no form for a
+// message.
 func (x *exchange) writeMessage(status int, text, gateID string) error {
 	begun := x.out.committed
 	if x.form == nil {
@@ -157,12 +167,14 @@ func (x *exchange) writeMessage(status int, text, gateID string) error {
 		})
 		return nil
 	}
+	// PRX-36. A stream shows its id in its first event, before any call, so a known id is out.
 	if begun && x.q.thread.kept && x.out.machine != nil && x.out.machine.Facts().ID != "" {
 		x.writeFailure(failure{kind: errorKind(http.StatusForbidden), message: text})
 		return nil
 	}
 	var body []byte
 	switch {
+	// A stream that has begun is continued; one that has not is made as a whole.
 	case x.out.machine != nil:
 		body = x.out.machine.Ending(text, x.q.model, gateID)
 	case x.q.stream:
@@ -186,8 +198,8 @@ func (x *exchange) writeMessage(status int, text, gateID string) error {
 	return nil
 }
 
-// writeFailure answers with an error of ours, or ends a stream with it. A reply without a form
-// for errors, whose status was sent, is broken off.
+// writeFailure answers with an error of ours, or ends a stream with it. JSON whose status is out has
+// no form for an error; its connection is broken off, which SDKs report (PRX-13).
 func (x *exchange) writeFailure(f failure) {
 	switch {
 	case !x.out.committed:

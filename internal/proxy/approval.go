@@ -8,12 +8,13 @@ import (
 	"signalbox/internal/gate"
 )
 
-// askedAs is what an approval is good for: calls of the agent with this fingerprint.
+// askedAs is what an approval is bound to: calls of the agent with this fingerprint.
 func askedAs(agentID, fingerprint string) gate.Asked {
 	return gate.Asked{Agent: agentID, Key: Name, Digest: fingerprint}
 }
 
-// approval is what a call that was held waits for.
+// approval is the approval that a held call waits for. It follows from the entry alone, so that every
+// node, and a rebuild, makes the same.
 func (b *held) approval(fingerprint string, opened time.Time) *gate.Approval {
 	a := &gate.Approval{
 		Asked: askedAs(b.Agent, fingerprint), Gate: b.Gate, Window: micros(b.GoodFor), Uses: gate.Unlimited,
@@ -25,7 +26,8 @@ func (b *held) approval(fingerprint string, opened time.Time) *gate.Approval {
 	return a
 }
 
-// until is when the approval is forgotten: by then the gate was decided and the window is over.
+// until is when the approval may be forgotten: the gate has been decided or has expired by then, and
+// the window after the decision is over.
 func (b *held) until(opened time.Time) time.Time {
 	open := micros(b.Open)
 	if open == 0 {
@@ -34,9 +36,11 @@ func (b *held) until(opened time.Time) time.Time {
 	return opened.Add(open + micros(b.GoodFor))
 }
 
+// micros is a number of microseconds, as entries store them.
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// keepApproval keeps the approval of a call that was held in memory.
+// keepApproval keeps the approval of a held call in memory, and which results its calls may have. An
+// entry that comes a second time, from the follower, must not give back uses that were taken.
 func (p *Proxy) keepApproval(fp string, b *held, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +54,8 @@ func (p *Proxy) keepApproval(fp string, b *held, at time.Time) {
 	}
 }
 
-// forget drops from time to time what is past its time. The proxy is locked.
+// forget drops approvals and awaited results that are past their time, at most every ten minutes,
+// since it goes through all of them. The caller holds mu.
 func (p *Proxy) forget() {
 	now := p.core.Now()
 	if now.Before(p.forgets) {
@@ -61,15 +66,16 @@ func (p *Proxy) forget() {
 	maps.DeleteFunc(p.awaited, func(_ string, a awaited) bool { return now.After(a.until) })
 }
 
-// findApproval finds the approval of a call in memory, which follows the ledger.
+// findApproval finds the approval of a call, nil if there is none, in memory. A node that has not yet
+// followed another's entry does not find it, and openGate does.
 func (p *Proxy) findApproval(fp string) *gate.Approval {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.approvals[fp]
 }
 
-// takeUse takes one use of an approval in memory. It is replaced, since other calls hold the
-// old value.
+// takeUse takes one use of an approval in memory. The value is replaced and not changed, since other
+// calls hold it without a lock.
 func (p *Proxy) takeUse(fp, gateID string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +84,7 @@ func (p *Proxy) takeUse(fp, gateID string) {
 	}
 }
 
-// loadApprovals reads the approvals that are not forgotten.
+// loadApprovals reads the approvals that are not forgotten, in place of those in memory.
 func (p *Proxy) loadApprovals(ctx context.Context) error {
 	all, err := p.core.Gates.Remembered(ctx, Name, p.core.Now())
 	if err != nil {

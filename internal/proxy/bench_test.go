@@ -39,7 +39,9 @@ func BenchmarkCarry(b *testing.B) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(
-			w, `{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[{"type":"text","text":"`+strings.Repeat("Some words. ", 40)+`"}],"stop_reason":"end_turn","usage":{"input_tokens":100,"output_tokens":40}}`,
+			w, `{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[{"type":"text",`+
+				`"text":"`+strings.Repeat("Some words. ", 40)+`"}],"stop_reason":"end_turn","usage":{"input_tokens":100,`+
+				`"output_tokens":40}}`,
 		)
 	})
 	to, err := url.Parse(n.provider.URL)

@@ -179,7 +179,8 @@ func TestEveryFormOfACallIsJudged(t *testing.T) {
 	// In streams, too, however it is written.
 	for _, odd := range []string{
 		`{"type":"content_block_start","index":1,"content_block":{"type":"tool\u005fuse","id":"a","name":"x","input":{}}}`,
-		`{"type":"content_block_delta","type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"a","name":"x","input":{}}}`,
+		`{"type":"content_block_delta","type":"content_block_start","index":1,"content_block":{"type":"tool_use",` +
+			`"id":"a","name":"x","input":{}}}`,
 	} {
 		list := messageStream("x", "{}")
 		list[5] = frameOf("content_block_start", odd)

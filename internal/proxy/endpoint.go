@@ -7,24 +7,26 @@ import (
 	"signalbox/internal/proxy/form"
 )
 
-// The largest requests that providers take, in bytes.
+// The largest requests that providers take, in bytes (PRX-3).
 const (
 	maxCall  = 32 << 20
 	maxBatch = 256 << 20
 	maxFile  = 500 << 20
 )
 
-// endpoint is an endpoint of a provider that is carried.
+// endpoint is an endpoint of a provider that is carried. form and kind say what is judged: both
+// for a call to a model, kind alone for a batch, form alone for a reply that the provider has
+// stored, and neither for calls that are only passed on.
 type endpoint struct {
 	provider string
-	path     string     // at the provider, as it was written
-	form     *form.Form // of the reply; nil when there is nothing to judge in it
-	kind     string     // as rules see it; "" when the request is not judged
+	path     string     // at the provider, escaped as the client wrote it
+	form     *form.Form // of the reply; nil if no tool call can be in it
+	kind     string     // event.kind of the request; "" if the request is not judged
 	most     int64      // bytes of the request
 }
 
-// findEndpoint finds the endpoint that a call is for. Endpoints that are not known are not
-// carried: a tool call could pass the rules through them.
+// findEndpoint finds the endpoint that a call is for. Unknown endpoints are not carried: a tool
+// call could pass the rules through them (PRX-1).
 func findEndpoint(provider, method, path string) (endpoint, bool) {
 	e := endpoint{provider: provider, path: path, most: maxCall}
 	parts := strings.Split(strings.Trim(path, "/"), "/")
@@ -37,6 +39,7 @@ func findEndpoint(provider, method, path string) (endpoint, bool) {
 	return e, e.openAI(method, parts[1:])
 }
 
+// anthropic fills in the endpoint for parts of a path after v1, and reports whether it is carried.
 func (e *endpoint) anthropic(method string, parts []string) bool {
 	switch post := method == http.MethodPost; parts[0] {
 	case "messages":
@@ -64,6 +67,8 @@ func (e *endpoint) anthropic(method string, parts []string) bool {
 	return false
 }
 
+// openAI does the same for OpenAI, which also gives out replies that it has stored: those are judged
+// like new ones, since a tool call in them is as new to the client.
 func (e *endpoint) openAI(method string, parts []string) bool {
 	post := method == http.MethodPost
 	switch parts[0] {

@@ -13,7 +13,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// exchange is one call of a client, from its request to the last byte of the answer.
+// exchange is one call of a client, from its request to the last byte of the answer. handle makes
+// it, and it ends when handle returns. All of it belongs to the goroutine of the handler, except
+// out, which a timer writes to as well.
 type exchange struct {
 	endpoint
 	caller
@@ -21,31 +23,37 @@ type exchange struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	control *http.ResponseController
-	header  http.Header // for the provider
+	header  http.Header // the client's, cleaned, for the provider
 	q       request
-	fp      string // the fingerprint, by which the same call is recognised
+	fp      string // the fingerprint, by which the same call is recognised (PRX-38)
 	project string
 	run     string
 	async   bool
 	sent    bool   // the request has gone to the provider
-	past    string // the gate whose decision stands no more, or was used for the request
+	past    string // the gate that a new one may replace: spent, or used to send the request
 	set     Settings
 	rules   *rules
 	out     *output
-	detach  func() bool // lets the provider's reply outlive the client
+	detach  func() bool // lets the provider's reply outlive the client (PRX-28); once only
 	began   time.Time
-	note    called
-	prefix  string // the part of the path that is ours
+	record  called // what will be recorded of the call
+	prefix  string // the part of the path that is ours, with the agent's key if it is there
 }
 
 const (
+	// largeBody is how many bytes are read in one piece, into memory that is allocated at once. A
+	// client that announces more gets memory as it sends.
 	largeBody = 1 << 20
 	bodyTime  = 10 * time.Minute // for a request of 500 MB
 )
 
+// projectForm is the form of a deck's name, as signals have it in project_id.
 var projectForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// carry does everything that a call needs: who calls, what is asked, the answer.
+// carry does everything that a call needs, in an order that matters: the endpoint and the agent
+// are known before anything is read, the agent's limit is counted before it costs anything, and
+// a call is refused while the ledger cannot follow (PRX-47). An error it returns has not been
+// answered yet.
 func (x *exchange) carry() error {
 	inPath, known := x.locate()
 	if !known {
@@ -70,6 +78,7 @@ func (x *exchange) carry() error {
 			"X-Amp-Project should be lower-case letters and digits with single hyphens, 63 at "+
 				"most, and X-Amp-Run at most 128 characters.")
 	}
+	// Read before cleanHeader removes Prefer, which is not for the provider.
 	x.async = x.set.Mode == ModeAsync || wire.Prefers(x.r, "respond-async")
 	x.cleanHeader()
 	if x.r.ContentLength > x.most {
@@ -79,18 +88,21 @@ func (x *exchange) carry() error {
 		_ = x.control.SetReadDeadline(x.began.Add(bodyTime))
 	}
 	x.rules = x.p.rules()
+	// What no rule looks at is not read into memory: files, and batches if no rule is on prompts.
 	if x.form == nil && (x.kind == "" || !x.rules.prompt) {
 		return x.passThrough()
 	}
 	return x.carryJudged()
 }
 
+// tooLarge is the error of a request over the endpoint's limit (PRX-3).
 func (x *exchange) tooLarge() error {
 	return fault.New(fault.TooLarge, "The request is larger than %d bytes, which is the most that this call takes.",
 		x.most)
 }
 
-// locate finds the endpoint, and the agent's key in the path.
+// locate finds the endpoint, and the agent's key in the path, "" if there is none. The path is used
+// as it was escaped, since that is how the provider has to get it.
 func (x *exchange) locate() (inPath string, known bool) {
 	const base = "/v1/proxy"
 	x.prefix = base
@@ -109,13 +121,14 @@ func (x *exchange) locate() (inPath string, known bool) {
 	return inPath, known
 }
 
-// hopByHop are the headers that are for one connection only.
+// hopByHop are the headers that are for one connection only (RFC 9110, 7.6.1).
 var hopByHop = []string{
 	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
 	"Transfer-Encoding", "Upgrade",
 }
 
-// cleanHeader removes from the header what is not for the provider.
+// cleanHeader removes from the header what is not for the provider (PRX-9). identify has replaced
+// the key before.
 func (x *exchange) cleanHeader() {
 	dropHops(x.header)
 	for name := range x.header {
@@ -125,11 +138,11 @@ func (x *exchange) cleanHeader() {
 	}
 	x.header.Del("Prefer") // ours to honour
 	if _, there := x.header["User-Agent"]; !there {
-		x.header["User-Agent"] = nil // and not Go's own
+		x.header["User-Agent"] = nil // else the transport adds Go's own
 	}
 }
 
-// dropHops removes the headers that are for one connection only.
+// dropHops removes the headers that are for one connection only, and those that Connection names.
 func dropHops(h http.Header) {
 	for _, value := range h["Connection"] {
 		for name := range strings.SplitSeq(value, ",") {
@@ -141,7 +154,9 @@ func dropHops(h http.Header) {
 	}
 }
 
-// carryJudged carries a call whose request or reply the policy judges.
+// carryJudged carries a call whose request or reply the policy judges. The whole request is in
+// memory until it is sent. A request that cannot be read is refused only if some rule looks at
+// requests; else the provider says what is wrong with it.
 func (x *exchange) carryJudged() error {
 	if encoding := x.r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		return fault.New(fault.UnsupportedMedia,
@@ -153,10 +168,11 @@ func (x *exchange) carryJudged() error {
 	}
 	x.q = request{form: x.form, kind: x.kind, provider: x.provider, body: body}
 	if x.kind != "" {
-		if err := x.q.read(x.rules.said); err != nil && x.rules.prompt {
+		if err := x.q.read(x.rules.messages); err != nil && x.rules.prompt {
 			return fault.Wrap(err, fault.InvalidPayload, "The request cannot be read: %s", fault.From(err).Message)
 		}
 	} else {
+		// A reply that the provider has stored is asked for as a stream with a parameter.
 		x.q.stream = x.r.URL.Query().Get("stream") == "true"
 	}
 	x.fp = x.fingerprint(body)
@@ -164,7 +180,7 @@ func (x *exchange) carryJudged() error {
 	return x.answerCall()
 }
 
-// readBody reads the body of the request, in one piece if its length is known.
+// readBody reads the body of the request, in one piece if its length is known and not large.
 func (x *exchange) readBody() ([]byte, error) {
 	n := x.r.ContentLength
 	if n < 0 || n > largeBody {
@@ -180,7 +196,9 @@ func (x *exchange) readBody() ([]byte, error) {
 	return body, nil
 }
 
-// fingerprint is the same for calls that ask for the same with the same key.
+// fingerprint identifies a call: SHA-256 of agent, key, method, provider, path, query and body
+// (PRX-38). SDKs send a call again by themselves, with the same bytes; headers differ between
+// attempts and are left out. The key is part of it so that rotating a key ends old approvals.
 func (x *exchange) fingerprint(body []byte) string {
 	h := sha256.New()
 	_, _ = io.WriteString(h,
@@ -189,7 +207,7 @@ func (x *exchange) fingerprint(body []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// trace ties together what belongs to the call.
+// trace is the ledger's trace: that of the run if the client names one, else of the call alone.
 func (x *exchange) trace() string {
 	if x.run != "" {
 		return "run:" + x.who.ID + ":" + x.run
@@ -197,7 +215,7 @@ func (x *exchange) trace() string {
 	return "call:" + x.fp
 }
 
-// reference is how the gate's origin, and the webhook's run_id, name the call.
+// reference names the call in the gate's origin and as run_id in the webhook.
 func (x *exchange) reference() string {
 	if x.run != "" {
 		return x.run

@@ -13,37 +13,47 @@ import (
 )
 
 const (
-	// replyWindow is how long a decision stands for the same call, where the rule does not say.
+	// replyWindow is how long a decision holds for the same call, unless the rule sets window
+	// (PRX-40).
 	replyWindow = time.Hour
-	// mostOpen is how long a gate waits, where the rule does not say. After that, no client comes
-	// back for a model's answer.
+	// mostOpen is how long a gate waits, unless the rule sets expires (PRX-44). No client comes back
+	// later for a model's answer.
 	mostOpen = 24 * time.Hour
-	// resultsAwaited is how long the result of a released call is expected.
+	// resultsAwaited is how long the result of a released tool call may take to become a receipt.
 	resultsAwaited = 30 * 24 * time.Hour
 )
 
-// held is the body of proxy.held. Its subject is the fingerprint.
+// held is the body of proxy.held: a call has a gate. Its subject is the fingerprint. The approval
+// that the call waits for follows from it (approval).
 type held struct {
-	Agent   string       `json:"agent"`
+	Agent   string       `json:"agent"` // its id
 	Gate    string       `json:"gate"`
-	What    policy.Point `json:"what"`
-	GoodFor int64        `json:"good_for"`      // microseconds
-	Open    int64        `json:"open,omitzero"` // microseconds that the gate waits at the most
-	Once    bool         `json:"once,omitzero"`
-	Calls   []string     `json:"calls,omitzero"` // the ids of the calls that were gated
+	What    policy.Point `json:"what"`           // prompt or tool_call: what the gate is about
+	GoodFor int64        `json:"good_for"`       // microseconds that the decision holds
+	Open    int64        `json:"open,omitzero"`  // microseconds that the gate waits at most
+	Once    bool         `json:"once,omitzero"`  // an approval is good for one use
+	Calls   []string     `json:"calls,omitzero"` // the provider's ids of the calls that were gated
 }
 
-// kept is the body of proxy.kept: the provider's reply. Its subject is the gate.
+// kept is the body of proxy.kept: the provider's whole reply, of which the bytes from Withheld on
+// wait for a person. Its subject is the gate, whose digest is that of the withheld bytes (PRX-27).
 type kept struct {
 	Status   int                 `json:"status"`
 	Header   map[string][]string `json:"header"`
 	Body     []byte              `json:"body"`
-	Withheld int                 `json:"withheld"` // from which byte on
+	Withheld int                 `json:"withheld"` // bytes that the client has, and rules allowed
 }
 
-// answerCall answers a call. One that has an approval goes on from there, whichever call opened
-// it. Gates are waited for here and nowhere deeper, so that a call that is held keeps nothing of
-// its request and reply in memory.
+// answerCall answers a call. In a loop, since one wait may lead to another:
+//
+//   - A call with an approval waits for its gate, whichever call opened it (PRX-39).
+//   - A call whose twin is about to open a gate waits for that to happen, and joins it.
+//   - Any other call is judged and sent. That may open a gate, for the request or for the reply,
+//     which the next turn waits for (PRX-43).
+//
+// An approval that turns out to be spent starts the call over, unless something has been sent to
+// the provider or to the client, which cannot be taken back. Gates are waited for here and
+// nowhere deeper, so that the stack of a waiting call holds neither request nor reply.
 func (x *exchange) answerCall() error {
 	a := x.p.findApproval(x.fp)
 	for {
@@ -64,10 +74,13 @@ func (x *exchange) answerCall() error {
 			next, err = x.askPolicy()
 		}
 		switch {
+		// Answered, or failed.
 		case err != nil || next == nil && done:
 			return err
+		// The approval is spent. Judging anew would send the request, or begin the answer, twice.
 		case !done && (x.sent || x.out.committed):
 			return fault.New(fault.Conflict, "The approval was used meanwhile. Send the call again.")
+		// The approval is spent, and a new gate may take its place.
 		case !done:
 			x.past = a.Gate
 		}
@@ -75,15 +88,17 @@ func (x *exchange) answerCall() error {
 	}
 }
 
-// announcedGate is closed when the gate of the call is open; it is nil if none is announced.
+// announcedGate is a channel that is closed when the gate of the call is open, nil if no other call
+// in this process is about to open one.
 func (p *Proxy) announcedGate(fp string) chan struct{} {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.announced[fp]
 }
 
-// announceGate lets others with the same call wait for the gate that this one is about to open,
-// until opened is called.
+// announceGate lets retries of the same call wait for the gate that this one is about to open, instead
+// of calling the provider again. The caller must call opened when the gate is open or cannot be;
+// it may be called more than once. On other nodes the transaction of openGate settles who is first.
 func (x *exchange) announceGate() (opened func()) {
 	x.p.mu.Lock()
 	defer x.p.mu.Unlock()
@@ -102,7 +117,8 @@ func (x *exchange) announceGate() (opened func()) {
 	}
 }
 
-// withholdReply opens one gate for all calls in a reply that need one.
+// withholdReply opens one gate for all calls in a reply that need a person (PRX-26). If their rules
+// leave nobody who may decide all of them, the reply is refused.
 func (x *exchange) withholdReply(gates []gated, k *kept, opened func()) (*gate.Approval, error) {
 	defer opened()
 	spec, ok := strictest(gates)
@@ -117,9 +133,13 @@ func (x *exchange) withholdReply(gates []gated, k *kept, opened func()) (*gate.A
 	return x.openGate(gates, x.toolOpening(gates, k.Body[k.Withheld:]), spec, k)
 }
 
-// openGate opens the gate of a call: what was decided, what is kept, and the gate are one
-// transaction. Another call with the same fingerprint that was faster keeps its gate.
+// openGate opens the gate of a call and returns the approval that the call has to wait for. The
+// decisions, the withheld reply and the gate are one transaction (PRX-27), which goes on if the
+// client has gone. If the same call already has an approval that holds, from another connection or
+// node, that one is returned and nothing is written. reply is nil if the gate is about the request.
 func (x *exchange) openGate(gates []gated, o gate.Opening, spec policy.GateSpec, reply *kept) (*gate.Approval, error) {
+	// A gate of the proxy always has an end: its reply takes room, and its client does not wait for
+	// ever.
 	if spec.Expires <= 0 {
 		spec.Expires = mostOpen
 	}
@@ -130,6 +150,7 @@ func (x *exchange) openGate(gates []gated, o gate.Opening, spec policy.GateSpec,
 	if b.GoodFor == 0 {
 		b.GoodFor = replyWindow.Microseconds()
 	}
+	// The address is fixed now, the secret's generation when the gate is resolved (queueCallback).
 	target, _ := x.p.Webhook(x.who.ID)
 	o.Project, o.Agent, o.AgentName, o.Requester, o.Risk = x.project, x.who.ID, x.who.Name, x.who.Actor(), spec.Risk
 	o.Origin = gate.Origin{Protocol: Name, Reference: x.reference(), Callback: target}
@@ -175,13 +196,14 @@ func (x *exchange) openGate(gates []gated, o gate.Opening, spec policy.GateSpec,
 		return nil, err
 	case stands.Gate == b.Gate:
 		x.p.keepApproval(x.fp, b, x.p.core.Now())
-	case x.out.given > 0: // the client has the beginning of another reply
+	case x.out.given > 0: // of this reply, and the gate that stands is about another one
 		return nil, fault.New(fault.Conflict, "The same call is held already. Send it again to wait for its gate.")
 	}
 	return stands, nil
 }
 
-// storedHeader is the header of a reply that is kept, without cookies and hop-by-hop headers.
+// storedHeader is the header of a reply as it is kept: without cookies, which are secrets of one
+// connection, and without what writeHeader sets anew.
 func storedHeader(h http.Header) map[string][]string {
 	out := h.Clone()
 	dropHops(out)
@@ -190,7 +212,8 @@ func storedHeader(h http.Header) map[string][]string {
 	return out
 }
 
-// queueCallback queues the webhook in the transaction that resolves the gate.
+// queueCallback queues the agent's webhook in the transaction that resolves the gate, so that no
+// crash can come between the two.
 func (p *Proxy) queueCallback(tx *ledger.Tx, g gate.Gate) error {
 	_, generation := p.Webhook(g.AgentID())
 	return deliver.QueueCallback(tx, g, generation)

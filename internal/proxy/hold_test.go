@@ -351,7 +351,8 @@ func TestARequestCanBeGatedBeforeItReachesTheProvider(t *testing.T) {
 			"t.startsWith(\"web_fetch\"))', then: gate}\n")
 		ask := func(stream bool) string {
 			return fmt.Sprintf(
-				`{"model":"claude-sonnet-4-6","stream":%t,"tools":[{"type":"web_fetch_20250910","name":"web_fetch"}],"messages":[]}`, stream,
+				`{"model":"claude-sonnet-4-6","stream":%t,"tools":[{"type":"web_fetch_20250910","name":"web_fetch"}],`+
+					`"messages":[]}`, stream,
 			)
 		}
 		n.provider.json(formCases[0].reply)
@@ -435,10 +436,13 @@ func TestARequestThatWasApprovedMayHaveAReplyThatNeedsAnother(t *testing.T) {
 func TestEveryGatedCallIsOnOneGateWithTheStrictestRules(t *testing.T) {
 	n := one(t)
 	n.apply(`  - {name: bash, on: [tool_call], when: 'event.tool == "bash"', then: gate, gate: {risk: low, expires: 2h}}
-  - {name: browser, on: [tool_call], when: 'event.toolset == "browser" && event.tool == "navigate"', then: gate, gate: {approvers: [admin], quorum: 2, risk: high, expires: 1h}}
+  - {name: browser, on: [tool_call], when: 'event.toolset == "browser" && event.tool == "navigate"', then: gate,
+     gate: {approvers: [admin], quorum: 2, risk: high, expires: 1h}}
 `)
 	n.provider.json(
-		`{"id":"msg_1","content":[{"type":"tool_use","id":"a","name":"bash","input":{"command":"ls"}},{"type":"tool_use","id":"b","name":"read","input":{}},{"type":"tool_use","id":"c","toolset_name":"browser","name":"navigate","input":{"url":"https://x.example/a"}}]}`,
+		`{"id":"msg_1","content":[{"type":"tool_use","id":"a","name":"bash","input":{"command":"ls"}},` +
+			`{"type":"tool_use","id":"b","name":"read","input":{}},{"type":"tool_use","id":"c","toolset_name":"browser",` +
+			`"name":"navigate","input":{"url":"https://x.example/a"}}]}`,
 	)
 	waiting := n.begin("POST", messagesPath, fmt.Sprintf(messageAsk, false))
 	g := n.gate()

@@ -11,7 +11,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Routes are the proxy itself, and what operators set.
+// Routes are the proxy itself, and the calls with which operators set it up. The proxy's own routes
+// have no Auth: handle finds the agent, in ways that no other route has.
 func (p *Proxy) Routes() []wire.Route {
 	inWorkspace := []wire.Param{{Name: "workspace", Meaning: "the workspace of the agent; default when absent"}}
 	var routes []wire.Route
@@ -53,12 +54,13 @@ func (p *Proxy) Routes() []wire.Route {
 	)
 }
 
-// handle carries a call. Every answer of ours has the provider's form.
+// handle carries a call. It returns no error: every answer of ours has the provider's form
+// (PRX-50), which the server's own error handling does not know.
 func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) error {
 	x := &exchange{
 		p: p, w: w, r: r, control: http.NewResponseController(w), header: r.Header.Clone(), began: time.Now(),
 	}
-	x.out = &output{x: x, deadline: x.began.Add(writeTime)} // as the server has set it
+	x.out = &output{x: x, deadline: x.began.Add(writeTime)} // the server's own write deadline
 	defer x.recover()
 	if err := x.carry(); err != nil {
 		x.writeFailure(failureOf(err))
@@ -66,7 +68,8 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// recover ends a call that panicked. The path is not logged, since it may hold a key.
+// recover ends a call that panicked. ErrAbortHandler goes on, since it is how a connection is broken
+// off on purpose. The path is not logged, since it may hold a key (PRX-4).
 func (x *exchange) recover() {
 	cause := recover()
 	if cause == nil {
@@ -75,14 +78,16 @@ func (x *exchange) recover() {
 	if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(cause)
 	}
-	x.p.core.Log.Error("carrying a call panicked", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+	x.p.core.Log.Error("panic while carrying a call", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
 	x.writeFailure(failure{
 		status: http.StatusInternalServerError, kind: "api_error",
 		message: "Something went wrong inside Signalbox. The server's log has the cause.",
 	})
 }
 
-const maxBody = 1 << 20 // of what operators send
+// maxBody is the largest body of an operator's call. Those of agents have limits of their own
+// (endpoint.most).
+const maxBody = 1 << 20
 
 func (p *Proxy) putKey(r *http.Request, in NewProviderKey) (ProviderKeys, error) {
 	return p.PutKey(r.Context(), roster.From(r.Context()), r.PathValue("provider"), in)

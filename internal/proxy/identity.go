@@ -9,24 +9,28 @@ import (
 	"signalbox/internal/roster"
 )
 
-// isAgentKey reports whether a key has the form of ours.
+// isAgentKey reports whether a key has the form of an agent's key of Signalbox. Such a key is never
+// sent on, even if it turns out to be unknown (PRX-6).
 func isAgentKey(key string) bool {
 	return strings.HasPrefix(key, "rs-amp-") || strings.HasPrefix(key, "amp_live_sk_")
 }
 
-// caller is who calls, and with which of the provider's keys.
+// caller is the agent that calls, and where the provider's key comes from.
 type caller struct {
 	who     roster.Identity
-	vaulted bool // the provider's key comes from the vault
+	vaulted bool // from the vault; else the client sent it
 }
 
+// The headers in which clients send their key (PRX-5).
 const (
 	bearer = "Authorization"
 	apiKey = "X-Api-Key"
 )
 
-// identify finds the agent: by its key in place of the provider's, by its key in the path, or by
-// the provider's key. It removes our keys from the header and adds the provider's from the vault.
+// identify finds the agent by its key in the path, by its key in place of the provider's, or by the
+// provider's key (PRX-4). It removes every key of ours from the header. If that leaves none, it
+// adds the provider's from the vault, in the header that the client used: SDKs of different
+// years use different ones, and the provider may treat them differently.
 func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPath string) (c caller, err error) {
 	ours, style := inPath, ""
 	for _, name := range []string{apiKey, bearer} { // the first is preferred, as the provider does
@@ -61,6 +65,7 @@ func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPa
 		return c, fault.New(fault.Forbidden,
 			"This is the key of an %s, and models are for agents. Use an agent's key, rs-amp-….", c.who.Kind)
 	}
+	// The client has the provider's key itself, and ours only names the agent.
 	if theirs != "" {
 		return c, nil
 	}
@@ -82,7 +87,7 @@ func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPa
 	return c, nil
 }
 
-// keyIn is the key in one of the two headers.
+// keyIn is the key in one of the two headers, "" if there is none.
 func keyIn(header http.Header, name string) string {
 	value := header.Get(name)
 	if name == bearer {
@@ -95,7 +100,9 @@ func keyIn(header http.Header, name string) string {
 	return strings.TrimSpace(value)
 }
 
-// owner is the agent that a provider's key is registered to.
+// owner is the agent that a provider's key is registered to. The agent is looked up by name each
+// time, so that suspending or removing it has effect at once; one that was removed and added
+// again under the same name has another id, and does not inherit the key.
 func (p *Proxy) owner(ctx context.Context, key string) (roster.Identity, error) {
 	p.mu.RLock()
 	b, known := p.owners[KeySum(key)]

@@ -10,26 +10,30 @@ import (
 	"signalbox/internal/rulebook"
 )
 
-// gated is a tool call that a person has to decide about.
+// gated is a tool call that a person has to decide, with the decision of the policy that says so. For
+// a request that needs a person, Call is zero.
 type gated struct {
 	form.Call
 	decision rulebook.Decision
 }
 
-// ruling is what the policy says of the calls in a reply.
+// ruling is what the policy says of the calls in a reply. One refusal refuses the whole reply, so
+// gates are of no use then.
 type ruling struct {
 	refusal *rulebook.Decision // nil unless the reply is refused
-	refused form.Call
-	gates   []gated
+	refused form.Call          // the call that it is about
+	gates   []gated            // in the order of the calls
 }
 
-// policyEvent is what rules see of a call.
+// policyEvent is what rules see of a tool call. Tools name their arguments as they like; command,
+// path and url are taken from the names that common tools use. A rule that must not miss one
+// reads event.arguments or event.text.
 func (x *exchange) policyEvent(c *form.Call) policy.Event {
 	e := policy.Event{
 		Point: policy.OnToolCall, Protocol: Name, Kind: c.Kind, Tool: c.Tool, Toolset: c.Toolset, Text: string(c.Arguments),
 		Provider: x.provider, Model: x.q.model, Project: x.project, Run: x.run, Thread: x.q.thread.continues,
 	}
-	if c.Unclear == "" {
+	if c.Unclear == "" { // then form has checked that it is an object
 		_ = policy.DecodeData(c.Arguments, &e.Arguments) // it is an object
 	}
 	e.Command, e.Path, e.URL = argumentText(e.Arguments, "command", "commands", "cmd"), argumentText(e.Arguments,
@@ -40,8 +44,8 @@ func (x *exchange) policyEvent(c *form.Call) policy.Event {
 	return e
 }
 
-// argumentText is the text of the first of these arguments that has some. Texts in a list are
-// joined.
+// argumentText is the text of the first of these arguments that has any. Texts in a list, as of a
+// command with its arguments, are joined with spaces.
 func argumentText(arguments map[string]any, names ...string) string {
 	for _, name := range names {
 		switch v := arguments[name].(type) {
@@ -60,14 +64,16 @@ func argumentText(arguments map[string]any, names ...string) string {
 	return ""
 }
 
-// judgeCalls asks the policy about complete calls, until one is refused.
+// judgeCalls asks the policy about complete calls, in order, until one is refused, and adds what it
+// says to the ruling. A call whose arguments rules cannot see needs a person even if it would be
+// allowed (PRX-20). A rule that would change the call blocks it (PRX-21).
 func (x *exchange) judgeCalls(ctx context.Context, calls []form.Call, to *ruling) {
 	for _, c := range calls {
 		d := x.p.core.Book.Decide(ctx, x.who, x.policyEvent(&c))
 		if c.Unclear != "" && d.Action == policy.Allow {
 			requirePerson(&d, d.Rule, "Rules cannot see what this call would do: "+c.Unclear+".")
 		}
-		x.note.ToolCalls++
+		x.record.ToolCalls++
 		switch d.Action {
 		case policy.Allow:
 			if len(d.Shadow) > 0 {

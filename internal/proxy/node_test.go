@@ -275,7 +275,8 @@ func frameOf(event, data string) string {
 func messageStream(tool, arguments string) []string {
 	list := []string{
 		frameOf(
-			"message_start", `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[],"stop_reason":null,"usage":{"input_tokens":100,"output_tokens":1}}}`,
+			"message_start", `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant",`+
+				`"model":"claude-sonnet-4-6","content":[],"stop_reason":null,"usage":{"input_tokens":100,"output_tokens":1}}}`,
 		),
 		frameOf("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`),
 		frameOf("ping", `{"type": "ping"}`),
@@ -312,7 +313,8 @@ func chatStream(tool, arguments string) []string {
 		chunk(`{"index":0,"delta":{"role":"assistant","content":"I will look."},"finish_reason":null}`),
 		chunk(
 			fmt.Sprintf(
-				`{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":%q,"arguments":""}}]},"finish_reason":null}`, tool,
+				`{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":%q,`+
+					`"arguments":""}}]},"finish_reason":null}`, tool,
 			),
 		),
 	}
@@ -328,7 +330,9 @@ func chatStream(tool, arguments string) []string {
 	return append(list,
 		chunk(`{"index":0,"delta":{},"finish_reason":"tool_calls"}`),
 		frameOf(
-			"", `{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-4o","choices":[],"usage":{"prompt_tokens":100,"completion_tokens":40,"total_tokens":140,"prompt_tokens_details":{"cached_tokens":60}}}`,
+			"", `{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-4o","choices":[],`+
+				`"usage":{"prompt_tokens":100,"completion_tokens":40,"total_tokens":140,`+
+				`"prompt_tokens_details":{"cached_tokens":60}}}`,
 		),
 		"data: [DONE]\n\n")
 }
@@ -339,7 +343,8 @@ func responseStream(tool, arguments string) []string {
 		number++
 		return frameOf(event, fmt.Sprintf(`{"type":%q,"sequence_number":%d,%s}`, event, number, rest))
 	}
-	message := `{"id":"msg_1","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"I will look.","annotations":[]}]}`
+	message := `{"id":"msg_1","type":"message","role":"assistant","status":"completed","content":[` +
+		`{"type":"output_text","text":"I will look.","annotations":[]}]}`
 	call := fmt.Sprintf(
 		`{"id":"fc_1","type":"function_call","call_id":"call_1","name":%q,"arguments":%s,"status":"completed"}`, tool,
 		wire.AppendText(nil, arguments),
@@ -354,11 +359,13 @@ func responseStream(tool, arguments string) []string {
 		put("response.output_text.delta", `"item_id":"msg_1","output_index":0,"content_index":0,"delta":"I will look."`),
 		put("response.output_text.done", `"item_id":"msg_1","output_index":0,"content_index":0,"text":"I will look."`),
 		put("response.content_part.done",
-			`"item_id":"msg_1","output_index":0,"content_index":0,"part":{"type":"output_text","text":"I will look.","annotations":[]}`),
+			`"item_id":"msg_1","output_index":0,"content_index":0,"part":{"type":"output_text","text":"I will look.",`+
+				`"annotations":[]}`),
 		put("response.output_item.done", `"output_index":0,"item":`+message),
 		put("response.output_item.added",
 			fmt.Sprintf(
-				`"output_index":1,"item":{"id":"fc_1","type":"function_call","call_id":"call_1","name":%q,"arguments":"","status":"in_progress"}`, tool,
+				`"output_index":1,"item":{"id":"fc_1","type":"function_call","call_id":"call_1","name":%q,"arguments":"",`+
+					`"status":"in_progress"}`, tool,
 			)),
 	}
 	for i := 0; i < len(arguments); i += 7 {
@@ -372,7 +379,9 @@ func responseStream(tool, arguments string) []string {
 			fmt.Sprintf(`"item_id":"fc_1","output_index":1,"arguments":%s`, wire.AppendText(nil, arguments))),
 		put("response.output_item.done", `"output_index":1,"item":`+call),
 		put(
-			"response.completed", `"response":{"id":"resp_1","object":"response","status":"completed","model":"gpt-4o","output":[`+message+`,`+call+`],"usage":{"input_tokens":100,"output_tokens":40,"input_tokens_details":{"cached_tokens":60}}}`,
+			"response.completed", `"response":{"id":"resp_1","object":"response","status":"completed","model":"gpt-4o",`+
+				`"output":[`+message+`,`+call+`],"usage":{"input_tokens":100,"output_tokens":40,`+
+				`"input_tokens_details":{"cached_tokens":60}}}`,
 		))
 }
 
@@ -381,7 +390,8 @@ const (
 	chatPath      = "/v1/proxy/openai/v1/chat/completions"
 	responsesPath = "/v1/proxy/openai/v1/responses"
 
-	messageAsk  = `{"model":"claude-sonnet-4-6","max_tokens":100,"stream":%t,"messages":[{"role":"user","content":"Clean up"}]}`
+	messageAsk = `{"model":"claude-sonnet-4-6","max_tokens":100,"stream":%t,"messages":[{"role":"user",` +
+		`"content":"Clean up"}]}`
 	chatAsk     = `{"model":"gpt-4o","stream":%t,"messages":[{"role":"user","content":"Clean up"}]}`
 	responseAsk = `{"model":"gpt-4o","stream":%t,"store":false,"input":"Clean up"}`
 
@@ -398,13 +408,20 @@ type formCase struct {
 var formCases = []formCase{
 	{
 		"messages", messagesPath, messageAsk, messageStream,
-		`{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[{"type":"text","text":"I will look."},{"type":"tool_use","id":"toolu_1","name":"bash","input":{"command":"rm -r build"}}],"stop_reason":"tool_use","usage":{"input_tokens":100,"output_tokens":40}}`,
+		`{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[{"type":"text",` +
+			`"text":"I will look."},{"type":"tool_use","id":"toolu_1","name":"bash","input":{"command":"rm -r build"}}],` +
+			`"stop_reason":"tool_use","usage":{"input_tokens":100,"output_tokens":40}}`,
 	},
 	{
-		"chat", chatPath, chatAsk, chatStream, `{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"bash","arguments":"{\"command\":\"rm -r build\"}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":100,"completion_tokens":40}}`,
+		"chat", chatPath, chatAsk, chatStream, `{"id":"chatcmpl-1","object":"chat.completion","created":1,` +
+			`"model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[` +
+			`{"id":"call_1","type":"function","function":{"name":"bash","arguments":"{\"command\":\"rm -r build\"}"}}]},` +
+			`"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":100,"completion_tokens":40}}`,
 	},
 	{
 		"responses", responsesPath, responseAsk, responseStream,
-		`{"id":"resp_1","object":"response","status":"completed","model":"gpt-4o","output":[{"id":"fc_1","type":"function_call","call_id":"call_1","name":"bash","arguments":"{\"command\":\"rm -r build\"}","status":"completed"}],"usage":{"input_tokens":100,"output_tokens":40}}`,
+		`{"id":"resp_1","object":"response","status":"completed","model":"gpt-4o","output":[{"id":"fc_1",` +
+			`"type":"function_call","call_id":"call_1","name":"bash","arguments":"{\"command\":\"rm -r build\"}",` +
+			`"status":"completed"}],"usage":{"input_tokens":100,"output_tokens":40}}`,
 	},
 }

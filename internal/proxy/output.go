@@ -7,27 +7,30 @@ import (
 	"signalbox/internal/proxy/form"
 )
 
-// output writes to the client.
+// output writes to the client, for the handler and for the timer that sends signs of life. mu orders
+// the two. committed and machine are set by the timer too, while the handler waits for a gate;
+// the handler reads them without mu only after stopBeat.
 type output struct {
 	x         *exchange
 	mu        sync.Mutex
 	committed bool         // a status was sent
-	machine   form.Machine // of the stream that was begun
-	given     int          // bytes of the reply that the client has
-	deadline  time.Time
-	beating   *time.Timer
-	again     bool // beating repeats
-	gone      error
+	machine   form.Machine // of the stream that was begun, nil if the answer is not a stream
+	given     int          // bytes of the provider's reply that the client has
+	deadline  time.Time    // for writing; renewed by writeLocked
+	beating   *time.Timer  // the next scheduled write, nil for none
+	again     bool         // beating repeats
+	gone      error        // the first write that failed; nothing is written after it
 }
 
-// write sends bytes to the client.
+// write sends bytes to the client, at once if flush is set. After an error every write fails with it.
 func (o *output) write(b []byte, flush bool) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.writeLocked(b, flush)
 }
 
-// writeLocked sends bytes to the client. The output is locked.
+// writeLocked is write for a caller that holds mu. The deadline is moved only when half of it is
+// used up, since moving it costs a call into the poller.
 func (o *output) writeLocked(b []byte, flush bool) error {
 	if o.gone != nil {
 		return o.gone
@@ -44,13 +47,13 @@ func (o *output) writeLocked(b []byte, flush bool) error {
 	return err
 }
 
-// startBeat begins to send signs of life, until stopBeat.
+// startBeat sends a sign of life with every beat, until stopBeat.
 func (o *output) startBeat(sign []byte) {
 	o.schedule(o.x.p.Beat, func() error { return o.writeLocked(sign, true) }, true)
 }
 
-// holdOpen is startBeat for a call that waits for its gate. If no status was sent yet, that comes
-// first, after a while.
+// holdOpen is startBeat for a call that waits for its gate. If no status was sent yet, the first beat
+// comes after quietTime and sends the status.
 func (o *output) holdOpen(gateID string) {
 	if o.committed {
 		o.startBeat(o.x.signOfLife())
@@ -65,7 +68,8 @@ func (o *output) holdOpen(gateID string) {
 	}, true)
 }
 
-// flushSoon sends the header in a moment, unless something is written before.
+// flushSoon sends the header in a moment, unless something is written before: a client that shows
+// that the model is working should see the status before the first words.
 func (o *output) flushSoon() {
 	o.schedule(headerTime, func() error { return o.writeLocked(nil, true) }, false)
 }
@@ -74,10 +78,13 @@ func (o *output) flushSoon() {
 // wake a thread for every stream.
 const headerTime = 100 * time.Millisecond
 
-// schedule does something after a pause, and if again is set at every beat, until stopBeat.
+// schedule calls do after a pause, with mu held, and with again at every beat after that, until
+// stopBeat or an error. A repeating schedule is not replaced. A timer that was stopped too late to
+// keep its function from running finds that it is not beating any more.
 func (o *output) schedule(pause time.Duration, do func() error, again bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	// Signs of life that are running go on; a header that was to be flushed soon gives way to them.
 	if o.beating != nil {
 		if o.again {
 			return
@@ -95,7 +102,8 @@ func (o *output) schedule(pause time.Duration, do func() error, again bool) {
 	o.beating, o.again = timer, again
 }
 
-// stopBeat ends the signs of life. None is sent after it has returned.
+// stopBeat ends the signs of life. None is sent after it has returned, so that none can come between
+// two parts of a reply.
 func (o *output) stopBeat() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

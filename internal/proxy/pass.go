@@ -13,7 +13,8 @@ import (
 	"signalbox/internal/proxy/form"
 )
 
-// passThrough carries a call that the policy does not judge, byte for byte.
+// passThrough carries a call that the policy does not judge, byte for byte, without holding it in
+// memory (PRX-2). The policy would refuse a suspended agent; here that has to be done by hand.
 func (x *exchange) passThrough() error {
 	if x.who.Suspended {
 		return fault.New(fault.AgentSuspended, "This agent is suspended. An operator can resume it.")
@@ -27,7 +28,7 @@ func (x *exchange) passThrough() error {
 	links := x.vaulted && x.provider == Anthropic && strings.HasPrefix(x.path, "/v1/messages/batches") &&
 		!strings.HasSuffix(x.path, "/results")
 	if links {
-		x.header.Set("Accept-Encoding", "identity") // it is to be rewritten
+		x.header.Set("Accept-Encoding", "identity") // rewriteLinks needs plain text
 	}
 	res, cancel, err := x.callProvider(body, x.r.ContentLength)
 	defer cancel()
@@ -35,7 +36,7 @@ func (x *exchange) passThrough() error {
 		return err
 	}
 	defer func() { _ = res.Body.Close() }()
-	x.note.Status = res.StatusCode
+	x.record.Status = res.StatusCode
 	defer x.recordCall(form.Facts{})
 	if links && isJSON(res.Header) {
 		return x.rewriteLinks(res)
@@ -43,11 +44,12 @@ func (x *exchange) passThrough() error {
 	return x.copyReply(res)
 }
 
-// resultsURL is the address in a batch from which a client fetches its results.
+// resultsURL finds scheme and host of the address from which a client fetches a batch's results,
+// with slashes plain or escaped.
 var resultsURL = regexp.MustCompile(`("results_url"\s*:\s*")https?:(?:\\?/){2}[^/"\\]+`)
 
-// rewriteLinks lets a client fetch the results of a batch from us: it would send its key, which
-// is ours, to the provider.
+// rewriteLinks makes a client fetch the results of a batch through us (PRX-11): SDKs use the address
+// in the batch with the key they have, which is ours and must not reach the provider.
 func (x *exchange) rewriteLinks(res *http.Response) error {
 	text, err := readReply(res)
 	if err != nil {
@@ -62,12 +64,13 @@ func (x *exchange) rewriteLinks(res *http.Response) error {
 	return abort(err)
 }
 
-// buffers are reused for copying replies.
+// buffers are reused for copying replies, since a server may carry thousands of streams.
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
 type buffer [32 << 10]byte
 
-// copyReply passes the reply on as it comes. If it breaks off, so does the answer.
+// copyReply passes the reply on as it arrives, flushing each piece if its length is not known. If it
+// breaks off, so does the answer (PRX-13). A client that has gone is not an error.
 func (x *exchange) copyReply(res *http.Response) error {
 	length := int(res.ContentLength)
 	x.writeHeader(res.StatusCode, res.Header, length)
@@ -90,7 +93,8 @@ func (x *exchange) copyReply(res *http.Response) error {
 	}
 }
 
-// abort breaks the connection off, so that the client does not take a part for the whole.
+// abort breaks the client's connection if err is not nil, so that it does not take a part for the
+// whole. It does not return then.
 func abort(err error) error {
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -98,7 +102,8 @@ func abort(err error) error {
 	return nil
 }
 
-// writeHeader sends the status and the headers of the provider's reply, and none of ours.
+// writeHeader sends the status and the headers of the provider's reply, and none of ours (PRX-10).
+// length is that of the body, negative if it is not known.
 func (x *exchange) writeHeader(status int, from http.Header, length int) {
 	if x.out.committed { // a status was sent while the call was held
 		return
@@ -117,8 +122,11 @@ func (x *exchange) writeHeader(status int, from http.Header, length int) {
 	x.w.WriteHeader(status)
 }
 
+// isJSON reports whether a reply says that it is JSON, of any kind.
 func isJSON(h http.Header) bool { return strings.Contains(h.Get("Content-Type"), "json") }
 
+// isEvents reports whether a reply is a stream. The reply decides and not the request: some
+// providers stream without being asked.
 func isEvents(h http.Header) bool {
 	return strings.HasPrefix(strings.TrimSpace(strings.ToLower(h.Get("Content-Type"))), "text/event-stream")
 }

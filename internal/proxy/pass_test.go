@@ -35,7 +35,9 @@ func one(t *testing.T, options ...func(*proxy.Options)) *node {
 func TestACallThatNoRuleMatchesIsPassedByteForByte(t *testing.T) {
 	each(t, func(t *testing.T, n *node) {
 		n.apply(gateBash)
-		odd := `{ "id" : "msg_1","type":"message","unknown":{"b":1, "a":2.50e3},"content":[{"type":"tool_use","id":"t","name":"read_file","input":{"path":"a"}},{"type":"from_the_future"}],"model":"claude-sonnet-4-6","usage":{"input_tokens":3,"output_tokens":4} }` + "\n"
+		odd := `{ "id" : "msg_1","type":"message","unknown":{"b":1, "a":2.50e3},"content":[{"type":"tool_use",` +
+			`"id":"t","name":"read_file","input":{"path":"a"}},{"type":"from_the_future"}],"model":"claude-sonnet-4-6",` +
+			`"usage":{"input_tokens":3,"output_tokens":4} }` + "\n"
 		n.provider.answers(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Request-Id", "req_9")
@@ -45,7 +47,8 @@ func TestACallThatNoRuleMatchesIsPassedByteForByte(t *testing.T) {
 			w.Header().Set("X-Request-Id", "theirs")
 			_, _ = io.WriteString(w, odd)
 		})
-		ask := `{"model":"claude-sonnet-4-6",  "max_tokens":1.0e1,"messages":[{"role":"user","content":"hi \u00e9"}],"new_field":null}`
+		ask := `{"model":"claude-sonnet-4-6",  "max_tokens":1.0e1,"messages":[{"role":"user","content":"hi \u00e9"}],` +
+			`"new_field":null}`
 		got := n.call("POST", messagesPath+"?beta=true&x=%2F", ask, "Anthropic-Version", "2023-06-01", "Anthropic-Beta",
 			"a,b", "X-Unknown", "kept", "X-Amp-Project", "deck-1", "X-Stainless-Retry-Count", "0")
 		if got.status != 200 || got.body != odd || got.err != nil {
@@ -284,7 +287,8 @@ func TestABatchsResultsAreFetchedThroughUs(t *testing.T) {
 	n.apply("  - {name: no-opus, on: [prompt], when: 'event.kind == \"batch\" && event.model == \"claude-opus-4-6\"', " +
 		"then: block, reason: Too dear.}\n")
 	before := n.provider.calls()
-	two := `{"requests":[{"params":{"model":"claude-sonnet-4-6"}},{"params":{"model":"claude-opus-4-6"}},{"params":{"model":"claude-sonnet-4-6"}}]}`
+	two := `{"requests":[{"params":{"model":"claude-sonnet-4-6"}},{"params":{"model":"claude-opus-4-6"}},` +
+		`{"params":{"model":"claude-sonnet-4-6"}}]}`
 	if got := n.call("POST", messagesPath+"/batches", two); got.status != 403 || !strings.Contains(got.body, "Too dear") ||
 		n.provider.calls() != before {
 		t.Errorf("%+v", got)

@@ -13,17 +13,18 @@ import (
 	"signalbox/internal/rulebook"
 )
 
-// askPolicy asks the policy about the request, and sends it on or refuses it. If it returns an
-// approval, the call waits for its gate.
+// askPolicy asks the policy about the request, and sends it on, refuses it or opens a gate. If it
+// returns an approval, the call has to wait for that gate; else the call is answered or err says
+// why not. Decisions to allow are not written down here: the record of the call names the rule.
 func (x *exchange) askPolicy() (*gate.Approval, error) {
-	if x.kind == "" { // a reply that the provider has stored is only fetched
+	if x.kind == "" { // fetches a reply that the provider has stored; only the reply is judged
 		if x.who.Suspended {
 			return nil, fault.New(fault.AgentSuspended, "This agent is suspended. An operator can resume it.")
 		}
 		return x.forwardRequest()
 	}
 	d := x.decidePrompt()
-	x.note.Policy, x.note.Rule = d.Record.Policy, d.Rule
+	x.record.Policy, x.record.Rule = d.Record.Policy, d.Rule
 	switch d.Action {
 	case policy.Allow:
 		if len(d.Shadow) > 0 {
@@ -40,7 +41,8 @@ func (x *exchange) askPolicy() (*gate.Approval, error) {
 }
 
 // decidePrompt asks the policy about the request. A batch gets the strictest decision that one of
-// its calls gets.
+// its requests gets (PRX-22), and is shown under that request's model. A request in a batch that
+// cannot be read is judged as model "unreadable", without tools.
 func (x *exchange) decidePrompt() rulebook.Decision {
 	if x.kind != "batch" {
 		return x.decideOne(&x.q)
@@ -48,7 +50,7 @@ func (x *exchange) decidePrompt() rulebook.Decision {
 	var worst rulebook.Decision
 	for i, params := range x.q.batch {
 		one := request{form: form.Messages, kind: x.kind, provider: x.provider, body: params}
-		if err := one.read(x.rules.said); err != nil {
+		if err := one.read(x.rules.messages); err != nil {
 			one.model = "unreadable"
 		}
 		x.q.model = one.model
@@ -63,8 +65,9 @@ func (x *exchange) decidePrompt() rulebook.Decision {
 	return worst
 }
 
-// decideOne asks the policy about one request. If it continues a conversation that we have not
-// seen, and a rule depends on what came before, a person decides.
+// decideOne asks the policy about one request, with the tools of the conversation that it continues.
+// If we have not seen that conversation, and a rule depends on what it holds, a person decides
+// (PRX-23). How much is decoded for the event depends on what rules read.
 func (x *exchange) decideOne(q *request) rulebook.Decision {
 	known := true
 	if q.thread.continues != "" {
@@ -93,7 +96,8 @@ func (x *exchange) decideOne(q *request) rulebook.Decision {
 	return d
 }
 
-// refuseCall records a decision that is not a yes, and answers with it.
+// refuseCall records a decision that is not an approval, and answers with it. The record comes first:
+// a client must not know of a decision that the ledger does not (PRX-46).
 func (x *exchange) refuseCall(d rulebook.Decision) error {
 	if err := x.recordDecision(d); err != nil {
 		return err
@@ -108,10 +112,12 @@ func (x *exchange) refuseCall(d rulebook.Decision) error {
 	return x.answerRejected("", d.Reason)
 }
 
-// maxRecorded is how much of a request is kept in the record of a decision about it.
+// maxRecorded is how many bytes of a request the record of a decision keeps. A gate has the whole
+// request as its digest.
 const maxRecorded = 64 << 10
 
-// decisionEntry is the entry of a decision, without what is too large to be kept twice.
+// decisionEntry is the entry of a decision. A large request is cut to the beginning of its text, and
+// its payload is left out. Call it while the request is in memory.
 func (x *exchange) decisionEntry(d rulebook.Decision) ledger.Event {
 	e := d.Record.Event
 	if e.Point == policy.OnPrompt && e.Text == "" {
@@ -121,11 +127,12 @@ func (x *exchange) decisionEntry(d rulebook.Decision) ledger.Event {
 		e.Fill, e.Payload = nil, nil
 		e.Text = strings.ToValidUTF8(e.Text[:min(len(e.Text), maxRecorded)], "")
 	}
-	e.Complete() // while the request is still in memory
+	e.Complete()
 	return d.Entry(x.who, x.fp, x.trace())
 }
 
-// recordDecision writes a decision down.
+// recordDecision writes a decision to the ledger and waits for it. It is not interrupted when the
+// client goes away.
 func (x *exchange) recordDecision(d rulebook.Decision) error {
 	return x.p.appendNow(context.WithoutCancel(x.r.Context()), x.decisionEntry(d))
 }

@@ -10,19 +10,20 @@ import (
 	"signalbox/internal/wire"
 )
 
-// receipted is the body of proxy.receipted: released calls whose results are known.
+// receipted is the body of proxy.receipted: released calls whose results are known, so that nothing
+// more is expected of them. Its subject is the gate.
 type receipted struct {
 	Agent string   `json:"agent"`
 	Calls []string `json:"calls"`
 }
 
-// awaited is the gate of a released call whose result is expected.
+// awaited is the gate of a released tool call whose result is expected in a later request.
 type awaited struct {
 	gate  string
 	until time.Time
 }
 
-// loadAwaited reads which results are expected.
+// loadAwaited reads which results are expected, in place of those in memory.
 func (p *Proxy) loadAwaited(ctx context.Context) error {
 	all := map[string]awaited{}
 	err := store.Each(p.core.DB.Reading(ctx), func(scan store.Scan) error {
@@ -41,11 +42,14 @@ func (p *Proxy) loadAwaited(ctx context.Context) error {
 	return nil
 }
 
-// takeResults finds the results of released calls in a request, and records them as receipts of
-// their gates, in the background.
+// takeResults finds the results of released tool calls in a request, and records them as receipts of
+// their gates (PRX-45). It writes in the background, since the request need not wait for it. A
+// result that cannot be written is lost with a log line: every later request of the conversation
+// repeats it, but it is no longer awaited on this node.
 func (p *Proxy) takeResults(x *exchange) {
 	listed := x.q.listed
 	x.q.listed = nil
+	// Most servers await nothing most of the time; do not decode the conversation for it.
 	p.mu.RLock()
 	none := len(p.awaited) == 0
 	p.mu.RUnlock()
@@ -59,7 +63,7 @@ func (p *Proxy) takeResults(x *exchange) {
 		name := x.who.ID + " " + r.id
 		if a, ok := p.awaited[name]; ok {
 			found[a.gate] = append(found[a.gate], r)
-			delete(p.awaited, name) // the next requests bring it again
+			delete(p.awaited, name) // later requests repeat the result; it counts once
 		}
 	}
 	p.mu.Unlock()
@@ -94,11 +98,11 @@ func (p *Proxy) takeResults(x *exchange) {
 				return nil
 			})
 			if err != nil {
-				p.core.Log.Warn("a result cannot be bound to its gate", "gate", gateID, "error", err.Error())
+				p.core.Log.Warn("tool result lost: receipt not written", "gate", gateID, "error", err.Error())
 			}
 		}
 	}()
 }
 
-// shownResult is a result as the receipt holds it, cut to a readable length.
+// shownResult is a result as the receipt shows it, cut to a readable length.
 func shownResult(r result) wire.Raw { return artifact(r.id, r.content) }

@@ -14,10 +14,11 @@ import (
 	"signalbox/internal/wire"
 )
 
-// called is one call that was carried, without what was said in it.
+// called is the record of one call that was carried. It has no text of the conversation (PRX-49):
+// counts, names, and the rule that allowed it.
 type called struct {
-	At         int64  `json:"at"` // microseconds
-	Took       int64  `json:"took"`
+	At         int64  `json:"at"`   // microseconds since 1970
+	Took       int64  `json:"took"` // microseconds
 	Provider   string `json:"provider"`
 	Call       string `json:"call"` // method and path
 	Model      string `json:"model,omitzero"`
@@ -37,17 +38,18 @@ type called struct {
 	Run        string `json:"run,omitzero"`
 }
 
-// calls is the body of proxy.called: what one agent did in one deck within some
-// milliseconds.
+// calls is the body of proxy.called: the calls of one agent in one deck, within about 100 ms.
 type calls struct {
 	Agent   string    `json:"agent"`
 	Project string    `json:"project,omitzero"`
 	Calls   []*called `json:"calls"`
 }
 
-// recordCall queues a call to be written down, with the usage that the reply reported.
+// recordCall queues the record of a call, with the usage that its reply reported. Call it once the
+// reply is given, so that the client does not wait for pricing. A reply that can be continued by
+// its id is remembered too.
 func (x *exchange) recordCall(about form.Facts) {
-	n := &x.note
+	n := &x.record
 	n.At, n.Took = x.began.UnixMicro(), time.Since(x.began).Microseconds()
 	n.Provider, n.Call, n.Stream, n.Request, n.Run = x.provider, x.r.Method+" "+x.path, x.q.stream, x.fp, clean(x.run)
 	if n.Model = clean(x.q.model); about.Model != "" {
@@ -66,7 +68,8 @@ func (x *exchange) recordCall(about form.Facts) {
 	}
 }
 
-// price is what tokens cost, by the model that answered, or the one that was asked for.
+// price is what tokens cost: by the model that answered, else by the one that was asked for, else by
+// the one that answered without the date in its name.
 func (p *Proxy) price(answered, asked string, u form.Usage) (int64, bool) {
 	for _, name := range []func() string{
 		func() string { return answered },
@@ -83,33 +86,36 @@ func (p *Proxy) price(answered, asked string, u form.Usage) (int64, bool) {
 // dated is the day at the end of a model's full name, which price lists leave out.
 var dated = regexp.MustCompile(`-\d{4}-?\d{2}-?\d{2}$`)
 
-// maxQueued is how many calls wait to be written. When there are more, calls are refused: no call
-// is carried that cannot be recorded.
+// maxQueued is how many records may wait to be written. While there are more, calls are refused: no
+// call is carried that cannot be recorded (PRX-47).
 const maxQueued = 10_000
 
-// flushEvery is the least time between two writes, so that many calls share one: a commit, with
-// all that follows the ledger, costs more than a call.
+// flushEvery is the least time between two writes, so that many calls share one (PRX-46). A commit,
+// with everything that follows the ledger, costs more than carrying a call.
 const flushEvery = 100 * time.Millisecond
 
-// recorder writes calls to the ledger after they were answered, many in one entry.
+// recorder writes records to the ledger after calls were answered, many in one entry. Its queue is in
+// memory: a process that is killed loses up to flushEvery of records, never a decision. One
+// goroutine (run) writes; any may add.
 type recorder struct {
 	p    *Proxy
-	kick chan struct{}
+	kick chan struct{} // has one element while there is something to write
 
 	mu     sync.Mutex
 	by     map[group]*calls
-	events []ledger.Event // others, in order
-	queued int
-	failed error // why the last write failed
+	events []ledger.Event // other entries, in order
+	queued int            // records in by and events
+	failed error          // why the last failed write failed
 }
 
+// group is what the records of one entry have in common.
 type group struct{ workspace, actor, agent, project string }
 
 func newRecorder(p *Proxy) *recorder {
 	return &recorder{p: p, kick: make(chan struct{}, 1), by: map[group]*calls{}}
 }
 
-// checkRoom refuses calls while too many wait to be written.
+// checkRoom refuses a call while too many records wait to be written.
 func (r *recorder) checkRoom() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,6 +126,7 @@ func (r *recorder) checkRoom() error {
 		"Too many calls wait to be written down. Try again in a moment.").With(wire.RetryAfter, 2)
 }
 
+// add queues the record of one call.
 func (r *recorder) add(x *exchange, one *called) {
 	g := group{x.who.Workspace, x.who.Actor(), x.who.ID, x.project}
 	r.mu.Lock()
@@ -132,7 +139,7 @@ func (r *recorder) add(x *exchange, one *called) {
 	r.wake()
 }
 
-// append queues another entry.
+// append queues another entry that nobody waits for, such as a decision of a rule in shadow mode.
 func (r *recorder) append(e ledger.Event) {
 	r.mu.Lock()
 	r.events = append(r.events, e)
@@ -141,6 +148,7 @@ func (r *recorder) append(e ledger.Event) {
 	r.wake()
 }
 
+// wake lets run write soon. It does not block.
 func (r *recorder) wake() {
 	select {
 	case r.kick <- struct{}{}:
@@ -148,7 +156,8 @@ func (r *recorder) wake() {
 	}
 }
 
-// run writes until ctx ends, and then what is left.
+// run writes what is queued until ctx ends, and then what is left. A failed write is tried again after
+// a second.
 func (r *recorder) run(ctx context.Context) {
 	for {
 		select {
@@ -169,25 +178,26 @@ func (r *recorder) run(ctx context.Context) {
 	}
 }
 
-// flushRest writes what is left when ctx has ended.
+// flushRest writes what is left when ctx has ended, and logs what is lost if that fails.
 func (r *recorder) flushRest(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if !r.flush(ctx) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.p.core.Log.Error("calls lost: write failed", "calls", r.queued, "error", r.failed.Error())
+		r.p.core.Log.Error("call records lost: write failed", "calls", r.queued, "error", r.failed.Error())
 	}
 }
 
-// flush writes what is queued, and reports whether it could. What could not be written stays.
+// flush writes what is queued in one transaction, and reports whether it could. If not, all of it is
+// queued again, before what was added meanwhile.
 func (r *recorder) flush(ctx context.Context) bool {
 	r.mu.Lock()
 	events := r.events
 	for g, c := range r.by {
 		body, err := ledger.Encode(c)
-		if err != nil { // cannot be: texts were cleaned
-			r.p.core.Log.Error("calls cannot be encoded", "error", err.Error())
+		if err != nil { // impossible: every text in it went through clean
+			r.p.core.Log.Error("cannot encode call records; dropped", "error", err.Error())
 			continue
 		}
 		events = append(events, ledger.Event{
@@ -210,7 +220,7 @@ func (r *recorder) flush(ctx context.Context) bool {
 		return true
 	}
 	if ctx.Err() == nil { // else flushRest tries once more
-		r.p.core.Log.Error("calls cannot be written yet; they are kept", "calls", n, "error", err.Error())
+		r.p.core.Log.Error("cannot write call records; kept for the next try", "calls", n, "error", err.Error())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -218,7 +228,7 @@ func (r *recorder) flush(ctx context.Context) bool {
 	return false
 }
 
-// appendNow writes one entry, and waits for it.
+// appendNow writes one entry and waits until it is on disk.
 func (p *Proxy) appendNow(ctx context.Context, e ledger.Event) error {
 	return p.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(e)
@@ -226,7 +236,7 @@ func (p *Proxy) appendNow(ctx context.Context, e ledger.Event) error {
 	})
 }
 
-// readCalls are the calls in an entry.
+// readCalls are the calls in a proxy.called entry, none if its body was erased.
 func readCalls(e *ledger.Entry) (calls, error) {
 	var c calls
 	if v, ok := e.Value().(*calls); ok {
@@ -238,7 +248,8 @@ func readCalls(e *ledger.Entry) (calls, error) {
 	return c, wire.UnmarshalPart(e.Body, &c)
 }
 
-// Readers find what rules count: prompts, tool calls, tokens and cost of what was passed.
+// Readers let the rulebook count prompts, tool calls, tokens and cost of calls that passed. Decisions to
+// gate or block are entries of their own, which it reads by itself.
 func Readers() map[string]rulebook.Reader {
 	return map[string]rulebook.Reader{kindCalled: func(e *ledger.Entry) (rulebook.Reading, error) {
 		c, err := readCalls(e)
@@ -263,7 +274,8 @@ func Readers() map[string]rulebook.Reader {
 	}}
 }
 
-// Counters count tokens and cost, per agent, deck and day.
+// Counters count tokens and cost per agent, deck and day. A call whose model has no price counts as
+// one of unknown cost.
 func Counters() map[string]counter.Reader {
 	return map[string]counter.Reader{kindCalled: func(e *ledger.Entry) (*counter.Count, error) {
 		c, err := readCalls(e)

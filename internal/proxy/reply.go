@@ -9,25 +9,27 @@ import (
 	"signalbox/internal/proxy/form"
 )
 
-// forwardRequest sends the request to the provider and passes the reply on. If it returns an
-// approval, the reply waits for its gate.
+// forwardRequest sends the request to the provider and passes the reply on, judged if a tool call
+// can be in it. If it returns an approval, the reply was withheld and the call has to wait for
+// that gate. Every call that was sent is recorded, also if it failed.
 func (x *exchange) forwardRequest() (*gate.Approval, error) {
 	x.setAcceptEncoding()
 	body := x.q.body
 	x.q.body, x.sent = nil, true // a call that is held does not keep it in memory
 	if x.form == nil {
-		x.header.Set("Accept-Encoding", "identity") // of a batch, whose links may be rewritten
+		x.header.Set("Accept-Encoding", "identity") // a batch, whose links may be rewritten
 	}
 	res, cancel, err := x.callProvider(bytes.NewReader(body), int64(len(body)))
 	defer cancel()
 	if err != nil {
-		x.note.Status = http.StatusBadGateway
+		x.record.Status = http.StatusBadGateway
 		x.recordCall(form.Facts{})
 		return nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	x.note.Status = res.StatusCode
+	x.record.Status = res.StatusCode
 	switch {
+	// An error of the provider holds no tool call and is passed on as it is, in its own form.
 	case res.StatusCode >= http.StatusMultipleChoices || res.StatusCode == http.StatusNoContent:
 		defer x.recordCall(form.Facts{})
 		if x.out.committed { // a status was sent while the call was held
@@ -38,6 +40,7 @@ func (x *exchange) forwardRequest() (*gate.Approval, error) {
 			return nil, nil
 		}
 		return nil, x.copyReply(res)
+	// A batch: there is nothing to judge in the answer, but perhaps an address to change.
 	case x.form == nil && x.vaulted:
 		defer x.recordCall(form.Facts{})
 		return nil, x.rewriteLinks(res)
@@ -50,19 +53,23 @@ func (x *exchange) forwardRequest() (*gate.Approval, error) {
 	return x.judgeReply(res)
 }
 
-// judgeReply judges a reply that is not a stream. If it cannot hold a tool call, it is passed on
-// before its usage is read.
+// judgeReply judges a reply that is not a stream. A reply that cannot hold a tool call, or that no
+// rule looks at, is passed on before its usage is read. A reply that may hold one and cannot be
+// read is an error (PRX-19).
+//
+// A reply without the words of a tool call still has to be complete JSON to be passed on unread:
+// of two objects in a row, a client might read the second.
 func (x *exchange) judgeReply(res *http.Response) (*gate.Approval, error) {
 	raw, err := readReply(res)
 	if err != nil {
 		x.recordCall(form.Facts{})
 		return nil, err
 	}
-	text, err := plain(res.Header, raw)
+	text, err := decompress(res.Header, raw)
 	var about form.Facts
 	defer func() { x.recordCall(about) }()
 	if !x.rules.tools && (err == nil || !x.out.committed) ||
-		err == nil && isJSON(res.Header) && !x.form.MayCall(text) && form.IsWhole(text) {
+		err == nil && isJSON(res.Header) && !x.form.MayCall(text) && form.IsCompleteObject(text) {
 		x.passReply(res, raw, text)
 		about, _, _ = x.form.Reply(text)
 		return nil, nil
@@ -72,26 +79,29 @@ func (x *exchange) judgeReply(res *http.Response) (*gate.Approval, error) {
 		about, calls, err = x.form.Reply(text)
 	}
 	if err == nil && !isJSON(res.Header) {
-		err = &gatewayError{"it is no JSON"}
+		err = &gatewayError{"it is not JSON"}
 	}
 	if err != nil {
-		return nil, &gatewayError{"The provider's reply cannot be read, and so not be judged: " + fault.From(err).Message}
+		return nil, &gatewayError{
+			"The provider's reply cannot be judged, because it cannot be read: " + fault.From(err).Message,
+		}
 	}
-	var said ruling
-	x.judgeCalls(x.r.Context(), calls, &said)
+	var verdict ruling
+	x.judgeCalls(x.r.Context(), calls, &verdict)
 	switch {
-	case said.refusal != nil:
-		return nil, x.refuseCall(*said.refusal)
-	case len(said.gates) > 0:
+	case verdict.refusal != nil:
+		return nil, x.refuseCall(*verdict.refusal)
+	case len(verdict.gates) > 0:
 		opened := x.announceGate()
 		k := &kept{Status: res.StatusCode, Header: storedHeader(res.Header), Body: raw}
-		return x.withholdReply(said.gates, k, opened)
+		return x.withholdReply(verdict.gates, k, opened)
 	}
 	x.passReply(res, raw, text)
 	return nil, nil
 }
 
-// passReply passes a reply on. text is the decoded body.
+// passReply passes a reply on. raw is the body as it arrived and text the same decompressed; text is
+// sent if a header without an encoding is already out.
 func (x *exchange) passReply(res *http.Response, raw, text []byte) {
 	if !x.out.committed {
 		x.writeHeader(res.StatusCode, res.Header, len(raw))

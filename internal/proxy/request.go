@@ -9,7 +9,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// request is the part of a request to a model that rules and the proxy look at.
+// request is what rules and the proxy look at in a request to a model. body is set to nil when the
+// request has been sent, so that a call that is held afterwards does not keep it in memory.
 type request struct {
 	form      *form.Form // nil for a batch
 	kind      string
@@ -20,25 +21,26 @@ type request struct {
 	maxTokens int64
 	tools     []string
 	thread    thread
-	listed    wire.Raw   // the messages or the input, which may bring results of tools
+	listed    wire.Raw   // the messages or the input, where results of tools are; a part of body
 	batch     []wire.Raw // the calls of a batch
 }
 
-// thread says whether the provider keeps the conversation.
+// thread says whether the provider keeps the conversation. A request that continues one repeats
+// neither tools nor history (PRX-23).
 type thread struct {
 	kept      bool   // the reply can be continued by its id
 	continues string // the id of what it goes on from, "" for a new one
-	unknown   bool   // the tools of the conversation are not known, nor will they be
+	unknown   bool   // we have not seen its beginning, so its tools are not to be remembered
 }
 
-// result is what became of a tool call, as the client tells the model.
+// result is the result of a tool call that the client reports to the model (PRX-45).
 type result struct {
 	id      string
 	failed  bool
 	content wire.Raw
 }
 
-// tool is a tool that a request declares, in any of the forms.
+// tool is a tool that a request declares. It has the fields of all forms; each tool uses some.
 type tool struct {
 	Type     string         `json:"type"`
 	Name     string         `json:"name"`
@@ -51,8 +53,8 @@ type tool struct {
 	Server string `json:"mcp_server_name"`
 }
 
-// names are the words by which rules know a tool: its name, its type if the provider runs it, and
-// its MCP server.
+// names are what event.tools has of a tool: its name, its type if the provider runs it, and "mcp:"
+// with the name and the address of its MCP server.
 func (t *tool) names() (names []string) {
 	add := func(name string) {
 		if name != "" && !slices.Contains(names, name) {
@@ -77,8 +79,9 @@ func (t *tool) names() (names []string) {
 	return names
 }
 
-// asked is a request on the wire, of any of the forms.
-type asked struct {
+// anyRequest is a request as JSON, with the fields of all forms. Limits are read as floats, since clients
+// in dynamic languages write 1e3.
+type anyRequest struct {
 	Model     string   `json:"model"`
 	Stream    bool     `json:"stream"`
 	MaxTokens float64  `json:"max_tokens"`
@@ -99,21 +102,26 @@ type asked struct {
 	} `json:"requests"`
 }
 
+// server is an MCP server that the provider is to use.
 type server struct {
 	Name string `json:"name"`
 	URL  string `json:"url"`
 }
 
-// read decodes the body. If strict is false, the messages are passed over and not checked.
+// read decodes the body. With strict, all of it has to be valid JSON; without, the members that hold
+// the conversation are skipped, which is most of a request's bytes. What the caller may rely on
+// is the same: the fields that rules read are decoded strictly either way.
 func (q *request) read(strict bool) error {
-	var a asked
+	var a anyRequest
 	listed := "messages"
 	if q.form == form.Responses {
 		listed = "input"
 	}
+	// Two of the names in one object would let us and the provider read different ones; ok is false
+	// then, and decoding all of it reports the duplicate.
 	rest, found, ok := form.Without(q.body, listed)
 	if strict || !ok {
-		rest = q.body // decoding it tells what is wrong
+		rest = q.body // if it is broken, decoding says where
 	}
 	if err := wire.UnmarshalPart(rest, &a); err != nil {
 		return err
@@ -136,7 +144,9 @@ func (q *request) read(strict bool) error {
 	return nil
 }
 
-func threadOf(f *form.Form, a *asked) (t thread) {
+// threadOf finds out whether the provider keeps the conversation. OpenAI does unless store is false;
+// Anthropic does if the request has a thread.
+func threadOf(f *form.Form, a *anyRequest) (t thread) {
 	switch {
 	case f == form.Messages && a.Thread != nil:
 		return thread{kept: true, continues: a.Thread.Previous}
@@ -156,7 +166,8 @@ func threadOf(f *form.Form, a *asked) (t thread) {
 	return t
 }
 
-// resultsOf finds the results of tool calls that a request brings.
+// resultsOf finds the results of tool calls in the messages of a request, in any of the forms. What
+// cannot be read has none: receipts are a convenience, and the provider checks the request.
 func resultsOf(text wire.Raw) (results []result) {
 	if len(text) == 0 || text[0] != '[' {
 		return nil
@@ -171,7 +182,7 @@ func resultsOf(text wire.Raw) (results []result) {
 		Content wire.Raw `json:"content"`
 	}
 	if wire.UnmarshalPart(text, &list) != nil {
-		return nil // the provider says what is wrong with it
+		return nil
 	}
 	for _, m := range list {
 		switch {
@@ -186,6 +197,7 @@ func resultsOf(text wire.Raw) (results []result) {
 	return results
 }
 
+// toolResults finds the results in the content blocks of one of Anthropic's user messages.
 func toolResults(content wire.Raw) (results []result) {
 	var blocks []struct {
 		Type    string   `json:"type"`
@@ -204,7 +216,8 @@ func toolResults(content wire.Raw) (results []result) {
 	return results
 }
 
-// event is what rules see of a request.
+// event is what rules see of a request, except for its text, which only some rules need
+// (promptText).
 func (q *request) event(project, run string) policy.Event {
 	return policy.Event{
 		Point: policy.OnPrompt, Protocol: Name, Kind: q.kind, Provider: q.provider, Model: q.model, MaxTokens: q.maxTokens,
@@ -213,8 +226,8 @@ func (q *request) event(project, run string) policy.Event {
 	}
 }
 
-// promptText is all the text that a request gives to the model: what it says in system,
-// instructions, messages and input.
+// promptText is event.text: all text that a request gives to the model, from system prompt,
+// instructions, messages and input, one piece per line. It is the whole conversation each time.
 func promptText(body []byte) string {
 	var parts struct {
 		System       any `json:"system"`
@@ -233,9 +246,10 @@ func promptText(body []byte) string {
 	return strings.Join(texts, "\n")
 }
 
-// spoken are the members of messages that hold text.
-var spoken = []string{"text", "content", "output", "input", "arguments", "variables", "source", "data"}
+// textMembers are the members of messages and content blocks in which text may be, at any depth.
+var textMembers = []string{"text", "content", "output", "input", "arguments", "variables", "source", "data"}
 
+// collectTexts adds the texts in a decoded value, in the order of the members in textMembers.
 func collectTexts(v any, texts *[]string) {
 	switch v := v.(type) {
 	case string:
@@ -248,7 +262,7 @@ func collectTexts(v any, texts *[]string) {
 		if kind, _ := v["type"].(string); kind == "base64" {
 			return // a picture or a file
 		}
-		for _, name := range spoken {
+		for _, name := range textMembers {
 			collectTexts(v[name], texts)
 		}
 	}

@@ -16,10 +16,11 @@ import (
 	"signalbox/internal/protocol"
 )
 
-// Name is the protocol's name in rules, and in the origin of gates.
+// Name is the protocol's name in rules (event.protocol) and the value of gate.Origin.Protocol.
 const Name = "proxy"
 
-// Protocol is the model proxy of AMP v1.0, for the server's list.
+// Protocol describes the model proxy of AMP v1.0 to the server: tables, projections, counters. It
+// makes no service; New does.
 func Protocol() protocol.Protocol {
 	return protocol.Protocol{
 		Name: Name, Label: "Model proxy",
@@ -27,23 +28,26 @@ func Protocol() protocol.Protocol {
 	}
 }
 
-// Options are what an operator sets, and what the proxy asks of signals.
+// Options are the settings of the proxy, and what it needs of other protocols. Durations that are
+// zero take the default that stands beside them; tests make them short.
 type Options struct {
-	VaultKey  []byte            // encrypts the vault
-	Upstreams map[string]string // the address of each provider
-	// Price is what tokens of a model cost, in nano-dollars; false when it is not known.
+	VaultKey  []byte            // encrypts the vault; at least 32 random bytes
+	Upstreams map[string]string // the address of each provider, without /v1
+	// Price is what tokens of a model cost, in nano-dollars; false if it is not known.
 	Price func(model string, input, output, cacheRead, cacheWrite int64) (int64, bool)
-	// Webhook is where an agent hears of decisions, "" for nowhere, and the generation of its
-	// secret.
+	// Webhook is the address that an agent's decisions are sent to, "" for none, and the
+	// generation of the secret that signs them.
 	Webhook func(agentID string) (target string, generation int)
 
-	Beat  time.Duration // between signs of life; 12 s
-	Quiet time.Duration // how long a call is held before its status is sent, at the most; 100 s
-	Hold  time.Duration // how long a call is held, for agents that do not say; 9 min
-	Idle  time.Duration // how long a provider may say nothing; 10 min
+	Beat  time.Duration // between signs of life on a held call (PRX-29); 12 s
+	Quiet time.Duration // how long a held call gets no status, at most (PRX-30); 100 s
+	Hold  time.Duration // how long a call is held, unless the agent's settings say (PRX-31); 9 min
+	Idle  time.Duration // how long a provider may be silent (PRX-14); 10 min
 }
 
-// Proxy carries calls to providers.
+// Proxy carries calls to providers. The server makes one per process with New, and calls Run,
+// which has to be running while calls are carried: it keeps the maps below up to date, on this
+// node and for changes of others, and writes down what was carried.
 type Proxy struct {
 	Options
 	core      protocol.Core
@@ -51,20 +55,23 @@ type Proxy struct {
 	transport *http.Transport
 	vault     *vault
 	recorder  *recorder
-	ruling    atomic.Pointer[rules]
+	ruling    atomic.Pointer[rules] // of the policy that was in force last; see rules
 
+	// mu guards everything below. Each map follows the ledger and can be read again from it
+	// (load), except announced, which is about calls that are under way in this process.
 	mu        sync.RWMutex
 	settings  map[string]Settings      // by the agent's id
 	owners    map[string]binding       // by the fingerprint of a provider's key
 	awaited   map[string]awaited       // gates whose receipts are awaited, by agent and call
 	forgets   time.Time                // when forget is due
-	threads   map[string]known         // what conversations that providers keep may use
+	threads   map[string]knownThread   // what conversations that providers keep may use
 	announced map[string]chan struct{} // calls whose gate is about to be opened
 
 	approvals map[string]*gate.Approval // by the fingerprint of a call
 }
 
-// New makes the proxy over a core whose ledger has Projection. Run must be running.
+// New makes the proxy over a core whose ledger has Projection. It makes no call and reads nothing
+// yet; Run does.
 func New(core protocol.Core, o Options) (*Proxy, error) {
 	for _, d := range []struct {
 		of     *time.Duration
@@ -83,7 +90,9 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 		Options: o, core: core, upstreams: map[string]*url.URL{},
 		settings: map[string]Settings{}, owners: map[string]binding{}, approvals: map[string]*gate.Approval{},
 		awaited: map[string]awaited{},
-		threads: map[string]known{}, announced: map[string]chan struct{}{},
+		threads: map[string]knownThread{}, announced: map[string]chan struct{}{},
+		// The transport does not decompress, since bytes are passed on as they arrive, and it never
+		// follows redirects. Idle connections are kept for the many short calls of agents.
 		transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, MaxIdleConns: 1024, MaxIdleConnsPerHost: 512, IdleConnTimeout: 90 * time.Second,
 			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: o.Idle, DisableCompression: true,
@@ -106,7 +115,8 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// rules are those of the policy in force.
+// rules is what the policy in force looks at. It is worked out once per version of the policy; two
+// calls may do so at the same time, with the same result.
 func (p *Proxy) rules() *rules {
 	number, now := p.core.Book.Policy()
 	if r := p.ruling.Load(); r != nil && r.number == number {
@@ -117,7 +127,7 @@ func (p *Proxy) rules() *rules {
 	return r
 }
 
-// Timers returns none: what the proxy waits for ends with its gate.
+// Timers returns none. Held calls end with their gate, whose timers are the gates' own.
 func (p *Proxy) Timers() map[string]clock.Handler { return nil }
 
 // Run follows the ledger to keep what is in memory up to date, and records the calls that were
@@ -129,13 +139,14 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer p.transport.CloseIdleConnections()
 	for e := range p.core.Ledger.FollowNow(ctx, p.load) {
 		if err := p.follow(ctx, &e); err != nil {
-			p.core.Log.Error("an entry cannot be read and is ignored", "kind", e.Kind, "error", err.Error())
+			p.core.Log.Error("cannot read ledger entry; ignored", "kind", e.Kind, "error", err.Error())
 		}
 	}
 	return nil
 }
 
-// load reads the state that is kept in memory.
+// load reads everything that is kept in memory from the tables. It runs before the first entry is
+// followed, and again after a follower has lost its place.
 func (p *Proxy) load(ctx context.Context) error {
 	if err := p.vault.load(ctx); err != nil {
 		return err
@@ -155,7 +166,9 @@ func (p *Proxy) load(ctx context.Context) error {
 	return p.loadAwaited(ctx)
 }
 
-// follow updates what is in memory from an entry, of this node or another.
+// follow updates what is in memory from an entry, of this node or another. Settings and approvals of
+// this node were applied when they were written, and applying them again changes nothing. Uses
+// of approvals are taken only here.
 func (p *Proxy) follow(ctx context.Context, e *ledger.Entry) error {
 	switch e.Kind {
 	case kindSet:

@@ -11,16 +11,17 @@ import (
 	"signalbox/internal/store"
 )
 
-// binding is the agent that a provider's key stands for.
+// binding is the agent that a provider's key is registered to.
 type binding struct{ workspace, name, id string }
 
-// configured is the body of the entry.
+// configured is the body of proxy.configured. Its subject is the agent's id.
 type configured struct {
-	Name string `json:"name"`
+	Name string `json:"name"` // of the agent, by which owner looks it up
 	Settings
 }
 
-// applySettings puts settings in force on this node.
+// applySettings puts settings in force on this node. Keys that the agent had and has no more stop
+// to stand for it, unless another agent has them by now.
 func (p *Proxy) applySettings(workspace, agentID string, s configured) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -35,7 +36,7 @@ func (p *Proxy) applySettings(workspace, agentID string, s configured) {
 	}
 }
 
-// settingsOf are the settings of an agent by its id, with their defaults.
+// settingsOf are the settings of an agent by its id, with defaults for one that has none.
 func (p *Proxy) settingsOf(agentID string) Settings {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -57,7 +58,8 @@ func (p *Proxy) holdTime(s Settings) time.Duration {
 	return p.Hold
 }
 
-// Configure replaces an agent's settings.
+// Configure replaces an agent's settings. It fails if one of the provider's keys is registered to
+// another agent (PRX-7); that is checked in the transaction, so two agents cannot get one key.
 func (p *Proxy) Configure(ctx context.Context, by roster.Identity, a roster.Agent, in NewSettings) (Settings, error) {
 	s, err := in.check()
 	if err != nil {

@@ -11,9 +11,11 @@ import (
 	"signalbox/internal/wire"
 )
 
-const maxShown = 64 << 10 // bytes of a call
+// maxShown is how many bytes of a tool call, a request or a result an operator is shown.
+const maxShown = 64 << 10
 
-// toolOpening is what an operator is shown of tool calls.
+// toolOpening is the gate for the tool calls of a reply: each with its arguments and the rule that asks
+// for a person. The digest covers all withheld bytes, also those that are not shown.
 func (x *exchange) toolOpening(gates []gated, withheld []byte) gate.Opening {
 	o := gate.Opening{Digest: digest(withheld)}
 	var titles []string
@@ -48,7 +50,7 @@ func (x *exchange) toolOpening(gates []gated, withheld []byte) gate.Opening {
 	return o
 }
 
-// promptOpening is what an operator is shown of a request.
+// promptOpening is the gate for a request. The digest covers the whole body.
 func (x *exchange) promptOpening(d rulebook.Decision) gate.Opening {
 	o := gate.Opening{Digest: digest(x.q.body)}
 	o.Shown.Title = gate.Title(clean("Ask " + x.q.model + ": " + lastLine(x.q.body)))
@@ -64,7 +66,7 @@ func (x *exchange) promptOpening(d rulebook.Decision) gate.Opening {
 	return o
 }
 
-// lastLine is the last line of the texts in a request.
+// lastLine is the last line of the text in a request, which is most often what the user asked.
 func lastLine(body []byte) string {
 	text := strings.TrimSpace(promptText(body))
 	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
@@ -73,8 +75,8 @@ func lastLine(body []byte) string {
 	return text
 }
 
-// artifact shows JSON, or as text what is not JSON. What is too long is cut; the digest covers
-// all of it.
+// artifact shows bytes under a name: JSON as it is, anything else, and JSON that is too long, as text
+// that is cut. NUL is replaced, in escapes too, since PostgreSQL stores none.
 func artifact(name string, text []byte) wire.Raw {
 	content := wire.Raw(bytes.ReplaceAll(text, []byte(`\u0000`), []byte(`\ufffd`)))
 	if len(content) > maxShown || !form.IsObject(content) {
@@ -84,7 +86,8 @@ func artifact(name string, text []byte) wire.Raw {
 	return append(append(append(out, `,"content":`...), content...), '}')
 }
 
-// clean is a text with valid UTF-8 and without NUL, as records need it.
+// clean makes text fit for a record: valid UTF-8 without NUL. What agents and models write may have
+// neither.
 func clean(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -9,7 +9,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Migrations make the tables. The vault is the one that does not follow from the ledger.
+// Migrations make the tables. All but proxy_vault follow from the ledger. The second step moves the
+// holds of version 0.1 to the approvals that all protocols share.
 var Migrations = store.Migrations{Package: "proxy", Steps: []string{`
 CREATE TABLE proxy_agent (
   agent {text} PRIMARY KEY,
@@ -68,7 +69,7 @@ LEFT JOIN gate_waiting w ON w.workspace = e.workspace AND w.risk IN (0, 1, 2) AN
 DROP TABLE proxy_hold;
 `}}
 
-// The kinds of entries.
+// The kinds of entries. They are part of the stored format: a new meaning is a new kind.
 const (
 	kindCalled    = "proxy.called"     // what was carried
 	kindKept      = "proxy.kept"       // a reply that waits for a decision
@@ -80,7 +81,8 @@ const (
 	kindKey       = "proxy.key_set"    // of a provider, in the vault
 )
 
-// Projection is what the entries do to the tables.
+// Projection is what the entries do to the tables. The vault is not among them: a rebuild cannot make
+// it, and leaves it alone.
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "proxy",
@@ -100,27 +102,35 @@ func Projection() ledger.Projection {
 	}
 }
 
-func before(e *ledger.Entry, d time.Duration) int64 { return e.At.Add(-d).UnixMicro() }
+// microsBefore is the moment d before an entry, in microseconds. Apply functions take time from the entry and
+// not from the clock, so that a rebuild does the same.
+func microsBefore(e *ledger.Entry, d time.Duration) int64 { return e.At.Add(-d).UnixMicro() }
 
+// applyHeld stores the approval that the call waits for, and whose results are expected. Old rows of
+// the second kind are removed on the way, which needs no job of its own.
 func applyHeld(tx *store.Tx, e *ledger.Entry, b *held) {
 	gate.SetApproval(tx, b.approval(e.Subject, e.At), e.At)
 	for _, one := range b.Calls {
 		tx.Exec("INSERT INTO proxy_call (agent, call, gate, at) VALUES ($1, $2, $3, $4) ON CONFLICT (agent, call) DO "+
 			"UPDATE SET gate = excluded.gate, at = excluded.at", b.Agent, one, b.Gate, e.At.UnixMicro())
 	}
-	tx.Exec("DELETE FROM proxy_call WHERE at < $1", before(e, resultsAwaited))
+	tx.Exec("DELETE FROM proxy_call WHERE at < $1", microsBefore(e, resultsAwaited))
 }
 
+// applyReleased takes a use of the approval in the transaction of the release, so that one for a
+// single use is used once on any number of nodes.
 func applyReleased(tx *store.Tx, _ *ledger.Entry, b *released) {
 	gate.TakeUse(tx, b.Gate)
 }
 
+// applyReceipted removes calls whose results are known from those that are expected.
 func applyReceipted(tx *store.Tx, _ *ledger.Entry, b *receipted) {
 	for _, one := range b.Calls {
 		tx.Exec("DELETE FROM proxy_call WHERE agent = $1 AND call = $2", b.Agent, one)
 	}
 }
 
+// applyThreaded stores the tools of a conversation under every id by which it can be continued.
 func applyThreaded(tx *store.Tx, e *ledger.Entry, b *threaded) error {
 	tools, err := wire.Marshal(b.Tools)
 	if err != nil {
@@ -130,10 +140,12 @@ func applyThreaded(tx *store.Tx, e *ledger.Entry, b *threaded) error {
 		tx.Exec("INSERT INTO proxy_thread (agent, id, tools, at) VALUES ($1, $2, $3, $4) ON CONFLICT (agent, id) DO UPDATE "+
 			"SET tools = excluded.tools, at = excluded.at", b.Agent, id, tools, e.At.UnixMicro())
 	}
-	tx.Exec("DELETE FROM proxy_thread WHERE at < $1", before(e, threadsKept))
+	tx.Exec("DELETE FROM proxy_thread WHERE at < $1", microsBefore(e, threadsKept))
 	return nil
 }
 
+// applySet points to the agent's settings and replaces its provider's keys. The primary key of
+// proxy_provider_key keeps a key with one agent (PRX-7).
 func applySet(tx *store.Tx, e *ledger.Entry, b *configured) {
 	tx.Exec("INSERT INTO proxy_agent (agent, seq) VALUES ($1, $2) ON CONFLICT (agent) DO UPDATE SET seq = excluded.seq",
 		e.Subject, e.Seq)

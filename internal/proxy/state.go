@@ -8,19 +8,20 @@ import (
 	"signalbox/internal/rulebook"
 )
 
-// rules is what a version of the policy looks at in requests and replies.
+// rules says how much of requests and replies a version of the policy looks at, so that the rest need
+// not be decoded. It errs on the side of decoding too much.
 type rules struct {
-	number int64
-	prompt bool // some rule looks at requests
-	text   bool // and at the text in them
-	said   bool // or at anything in their messages
-	tools  bool // some rule looks at tool calls
-	// continued is the name of the first rule on prompts that reads what a request which continues
-	// a conversation does not repeat.
+	number   int64
+	prompt   bool // some rule, or the default, decides about requests
+	text     bool // some rule reads event.text
+	messages bool // some rule reads event.text or event.payload: messages have to be decoded
+	tools    bool // some rule, or the default, decides about tool calls
+	// continued is the first enforced rule on prompts, other than allow, that reads a field of
+	// incomplete; "" for none (PRX-23).
 	continued string
 }
 
-// rulesOf reads a policy. Without one, everything is judged.
+// rulesOf works out what a policy looks at. Without a policy everything is judged, and blocked.
 func rulesOf(number int64, now *policy.Policy) *rules {
 	r := &rules{number: number, prompt: true, tools: true}
 	if now == nil {
@@ -35,23 +36,25 @@ func rulesOf(number int64, now *policy.Policy) *rules {
 		reads := func(field string) bool { return now.Reads(one.Name, field) }
 		r.prompt = true
 		r.text = r.text || reads("event.text")
-		r.said = r.said || r.text || reads("event.payload")
-		if r.continued == "" && one.Mode == "enforce" && one.Then != policy.Allow && slices.ContainsFunc(remembered, reads) {
+		r.messages = r.messages || r.text || reads("event.payload")
+		if r.continued == "" && one.Mode == "enforce" && one.Then != policy.Allow && slices.ContainsFunc(incomplete, reads) {
 			r.continued = one.Name
 		}
 	}
 	return r
 }
 
-// remembered are the fields that a request which continues a conversation leaves to the provider's
-// memory.
-var remembered = []string{"event.tools", "event.payload", "event.text"}
+// incomplete are the fields that are incomplete in a request which continues a conversation, since
+// the provider remembers the rest.
+var incomplete = []string{"event.tools", "event.payload", "event.text"}
 
+// severity orders decisions for a batch (PRX-22).
 var severity = map[policy.Action]int{
 	policy.Allow: 0, policy.Gate: 1, policy.Defer: 2, policy.Modify: 3, policy.Block: 4,
 }
 
-// requirePerson turns a decision into a gate.
+// requirePerson turns a decision into a gate with the usual conditions, for what rules cannot judge. Its
+// record says so too, or a replay would count it as a change.
 func requirePerson(d *rulebook.Decision, rule, why string) {
 	d.Verdict = policy.Verdict{
 		Action: policy.Gate, Rule: rule, Reason: why, Shadow: d.Shadow,
@@ -63,17 +66,19 @@ func requirePerson(d *rulebook.Decision, rule, why string) {
 	d.Record.Then, d.Record.Rule, d.Record.Reason = d.Action, rule, why
 }
 
+// risks are the levels of risk, in order.
 var risks = []string{"low", "medium", "high"}
 
-// strictest is a gate that asks for no less than each of the gates. It is false if there is none,
-// since nobody may decide all of them.
+// strictest is a gate that asks for no less than each of the gates (PRX-26): the largest quorum, the
+// earliest expiry, the highest risk, and only approvers whom every rule names. It is false if no
+// approver is left, so that nobody could decide.
 func strictest(gates []gated) (policy.GateSpec, bool) {
 	all := *gates[0].decision.Gate
 	for _, g := range gates[1:] {
 		one := g.decision.Gate
 		all.Quorum, all.RejectNeeds = max(all.Quorum, one.Quorum), min(all.RejectNeeds, one.RejectNeeds)
-		all.Expires, all.Window = sooner(all.Expires, one.Expires), sooner(all.Window, one.Window)
-		all.RemindAfter = sooner(all.RemindAfter, one.RemindAfter)
+		all.Expires, all.Window = earlier(all.Expires, one.Expires), earlier(all.Window, one.Window)
+		all.RemindAfter = earlier(all.RemindAfter, one.RemindAfter)
 		all.SingleUse = all.SingleUse || one.SingleUse
 		if one.OnExpiry != policy.ExpiryApprove {
 			all.OnExpiry = policy.ExpiryReject
@@ -84,15 +89,15 @@ func strictest(gates []gated) (policy.GateSpec, bool) {
 		if len(all.Escalation) == 0 {
 			all.Escalation = one.Escalation
 		}
-		if all.Approvers = both(all.Approvers, one.Approvers); len(all.Approvers) == 0 {
+		if all.Approvers = commonApprovers(all.Approvers, one.Approvers); len(all.Approvers) == 0 {
 			return all, false
 		}
 	}
 	return all, true
 }
 
-// sooner is the smaller of two values, of which zero means none.
-func sooner[T cmp.Ordered](a, b T) T {
+// earlier is the smaller of two values, of which zero means none.
+func earlier[T cmp.Ordered](a, b T) T {
 	var none T
 	if a == none || b != none && b < a {
 		return b
@@ -100,9 +105,10 @@ func sooner[T cmp.Ordered](a, b T) T {
 	return a
 }
 
-// both are the approvers who are on both lists. An admin counts as an operator; which role a named
-// person has is not known here.
-func both(a, b []string) (list []string) {
+// commonApprovers are the approvers who are on both lists. An admin may do what an operator may. Names and roles
+// are not compared, since the role of a named person is not known here: ann and [operator] have
+// nobody in common.
+func commonApprovers(a, b []string) (list []string) {
 	has := func(of []string, who string) bool {
 		return slices.Contains(of, who) || who == "admin" && slices.Contains(of, "operator")
 	}

@@ -9,13 +9,14 @@ import (
 	"signalbox/internal/wire"
 )
 
-// known are the tools of a conversation that the provider keeps.
-type known struct {
+// knownThread is what we have seen of a conversation that the provider keeps: the tools that it may use.
+type knownThread struct {
 	tools []string
 	at    time.Time
 }
 
-// threaded is the body of proxy.threaded: a reply from which a conversation can go on.
+// threaded is the body of proxy.threaded: a reply from which a conversation can go on, by its own id or
+// by that of the conversation (PRX-23).
 type threaded struct {
 	Agent string   `json:"agent"`
 	IDs   []string `json:"ids"`
@@ -23,12 +24,14 @@ type threaded struct {
 }
 
 const (
-	// threadsKept is how long a conversation is known. OpenAI keeps its own for as long.
+	// threadsKept is how long a conversation is remembered. OpenAI keeps its own for as long
+	// (PRX-24).
 	threadsKept = 30 * 24 * time.Hour
-	maxThreads  = 50_000 // in memory
+	maxThreads  = 50_000 // in memory; the table has all
 )
 
-// keepThread notes the tools of a conversation that can be continued from a reply.
+// keepThread remembers the tools of a conversation that can be continued from a reply. In memory at
+// once, since the next request may follow in a millisecond; in the ledger with the records.
 func (p *Proxy) keepThread(x *exchange, id string) {
 	b := &threaded{Agent: x.who.ID, IDs: []string{clean(id)}, Tools: []string{}}
 	if c := x.q.thread.continues; c != "" && c != id {
@@ -46,7 +49,8 @@ func (p *Proxy) keepThread(x *exchange, id string) {
 	})
 }
 
-// rememberThread keeps a conversation in memory.
+// rememberThread keeps a conversation in memory. When that is full it is emptied: threadTools then
+// reads the table, which costs a query and loses nothing.
 func (p *Proxy) rememberThread(b *threaded, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,11 +58,12 @@ func (p *Proxy) rememberThread(b *threaded, at time.Time) {
 		clear(p.threads) // the table has them
 	}
 	for _, id := range b.IDs {
-		p.threads[b.Agent+" "+id] = known{b.Tools, at}
+		p.threads[b.Agent+" "+id] = knownThread{b.Tools, at}
 	}
 }
 
-// threadTools are the tools of a conversation, false if it is not known.
+// threadTools are the tools of an agent's conversation, false if it was not seen here. An agent cannot
+// continue the conversation of another.
 func (p *Proxy) threadTools(ctx context.Context, agent, id string) ([]string, bool) {
 	p.mu.RLock()
 	t, ok := p.threads[agent+" "+id]

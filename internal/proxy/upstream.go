@@ -15,17 +15,21 @@ import (
 )
 
 const (
-	// maxReply is the largest reply that is read as a whole.
+	// maxReply is the largest reply that is read as a whole, in bytes; plain or decompressed.
 	maxReply = 64 << 20
-	// maxKept is how much of a reply is kept for a decision.
+	// maxKept is how many bytes of a stream are buffered to be judged. A reply that needs a person
+	// has to fit into an entry of the ledger.
 	maxKept = 32 << 20
-	// writeTime is how long a client may take to read what is written.
+	// writeTime is how long a client may take to read one write. It is renewed with each.
 	writeTime = 2 * time.Minute
 )
 
-// callProvider sends the request to the provider. It ends when the client goes, unless it is
-// detached, and when the provider is silent for too long. Call end when the reply is read.
+// callProvider sends the request to the provider and returns when the headers of the reply are
+// there. The call ends when the client goes, unless it is detached (PRX-28), and when the
+// provider is silent for too long (PRX-14). The caller closes the body and calls end when the
+// reply is read; end may be called even if err is set.
 func (x *exchange) callProvider(body io.Reader, length int64) (res *http.Response, end context.CancelFunc, err error) {
+	// Not derived from the client's context, which AfterFunc ends it with: detach cuts that tie.
 	ctx, cancel := context.WithCancelCause(context.Background())
 	client := x.r.Context()
 	x.detach = context.AfterFunc(client, func() { cancel(client.Err()) })
@@ -35,6 +39,7 @@ func (x *exchange) callProvider(body io.Reader, length int64) (res *http.Respons
 	if err != nil {
 		return nil, end, fault.New(fault.InvalidRequest, "The path is not escaped as it should be.")
 	}
+	// The escaped path is sent as the client wrote it; Path has to be its decoded form.
 	at := *base
 	at.Path, at.RawPath, at.RawQuery = base.Path+plain, base.EscapedPath()+x.path, x.r.URL.RawQuery
 	req := &http.Request{
@@ -43,7 +48,7 @@ func (x *exchange) callProvider(body io.Reader, length int64) (res *http.Respons
 	}
 	if body != nil {
 		req.Body = io.NopCloser(body)
-		if text, ok := body.(*bytes.Reader); ok { // so that the transport can send it again on a new connection
+		if text, ok := body.(*bytes.Reader); ok { // lets the transport retry on a new connection
 			whole := *text
 			req.GetBody = func() (io.ReadCloser, error) { again := whole; return io.NopCloser(&again), nil }
 		}
@@ -55,29 +60,31 @@ func (x *exchange) callProvider(body io.Reader, length int64) (res *http.Respons
 		if client.Err() != nil {
 			return nil, end, fault.New(fault.Cancelled, "The client has ended the call.")
 		}
-		return nil, end, &gatewayError{"The provider cannot be reached: " + reason(err)}
+		return nil, end, &gatewayError{"The provider cannot be reached: " + errorText(err)}
 	}
-	res.Body = &patient{res.Body, time.AfterFunc(x.p.Idle, func() { cancel(errSilent) }), x.p.Idle}
+	res.Body = &idleReader{res.Body, time.AfterFunc(x.p.Idle, func() { cancel(errSilent) }), x.p.Idle}
 	if res.Header.Get("Location") != "" && res.StatusCode/100 == 3 {
 		_ = res.Body.Close()
-		// A client that follows it sends its key there, and its calls pass the rules.
+		// PRX-12: a client that follows it sends its key there, and its calls evade the rules.
 		return nil, end, &gatewayError{"The provider answers with a redirect, which is neither followed nor passed on. Set " +
 			"the provider's address to where it is now."}
 	}
 	return res, end, nil
 }
 
-// patient is the body of a reply that ends when nothing comes for too long.
-type patient struct {
+// idleReader is the body of a reply whose call is cancelled when nothing arrives for most. The timer
+// runs from the headers on, and each read that brings bytes starts it anew.
+type idleReader struct {
 	io.ReadCloser
 	silence *time.Timer
 	most    time.Duration
 }
 
-// errSilent says that the provider was silent for too long.
-var errSilent = errors.New("it has said nothing for too long")
+// errSilent is the cause of a call that was cancelled because the provider was silent for too long.
+var errSilent = errors.New("the provider was silent for too long")
 
-func (p *patient) Read(b []byte) (int, error) {
+// Read reads, and starts the timer of silence anew.
+func (p *idleReader) Read(b []byte) (int, error) {
 	n, err := p.ReadCloser.Read(b)
 	if err == nil {
 		p.silence.Reset(p.most)
@@ -85,25 +92,27 @@ func (p *patient) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (p *patient) Close() error {
+// Close closes the body and stops the timer.
+func (p *idleReader) Close() error {
 	p.silence.Stop()
 	return p.ReadCloser.Close()
 }
 
-// reason is the text of an error without the URL, which the caller knows.
-func reason(err error) string {
+// errorText is the text of an error without the URL of the provider.
+func errorText(err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
 	return err.Error() + "."
 }
 
-// gatewayError is a provider that does not answer as it should.
+// gatewayError says that the provider did not answer as it should. The client gets it as 502.
 type gatewayError struct{ text string }
 
 func (b *gatewayError) Error() string { return b.text }
 
-// setAcceptEncoding asks for a reply that we can decode: plain, or gzip if the client takes it.
+// setAcceptEncoding asks for a reply that we can decode: plain, or gzip if the client accepts it.
+// Clients also offer br and zstd, which we do not read.
 func (x *exchange) setAcceptEncoding() {
 	coding := "identity"
 	if strings.Contains(x.header.Get("Accept-Encoding"), "gzip") {
@@ -112,7 +121,8 @@ func (x *exchange) setAcceptEncoding() {
 	x.header.Set("Accept-Encoding", coding)
 }
 
-// readReply reads a whole reply. One that is shorter than it says is an error.
+// readReply reads a whole reply. A reply that is shorter than its Content-Length is an error
+// (PRX-13).
 func readReply(res *http.Response) ([]byte, error) {
 	var body []byte
 	var err error
@@ -123,7 +133,7 @@ func readReply(res *http.Response) ([]byte, error) {
 		body, err = io.ReadAll(io.LimitReader(res.Body, maxReply+1))
 	}
 	if err != nil {
-		return nil, &gatewayError{"The provider's reply broke off: " + reason(err)}
+		return nil, &gatewayError{"The provider's reply broke off: " + errorText(err)}
 	}
 	if len(body) > maxReply {
 		return nil, &gatewayError{"The provider's reply is too large."}
@@ -131,8 +141,9 @@ func readReply(res *http.Response) ([]byte, error) {
 	return body, nil
 }
 
-// plain is the decoded body of a reply.
-func plain(header http.Header, body []byte) ([]byte, error) {
+// decompress is the body of a reply, decompressed. The result is limited too: a small reply must not
+// become a huge one.
+func decompress(header http.Header, body []byte) ([]byte, error) {
 	switch strings.ToLower(header.Get("Content-Encoding")) {
 	case "", "identity":
 		return body, nil

@@ -118,7 +118,8 @@ func TestTheNextRequestBringsTheReceipt(t *testing.T) {
 			failed bool
 		}{
 			{
-				formCases[0], `{"model":"m","messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","is_error":true,"content":"no such file \u0000"}]}]}`, true,
+				formCases[0], `{"model":"m","messages":[{"role":"user","content":[{"type":"tool_result",` +
+					`"tool_use_id":"toolu_1","is_error":true,"content":"no such file \u0000"}]}]}`, true,
 			},
 			{formCases[1], `{"model":"m","messages":[{"role":"tool","tool_call_id":"call_1","content":"done"}]}`, false},
 			{formCases[2], `{"model":"m","input":[{"type":"function_call_output","call_id":"call_1","output":"done"}]}`, false},

@@ -17,19 +17,24 @@ import (
 	"signalbox/internal/wire"
 )
 
-// vault holds the providers' keys. They are encrypted in the database, with a key that is not
-// there. The ledger records who has set one, and not the key, encrypted or plain.
+// vault holds the providers' keys (PRX-8). In the database they are encrypted with AES-256-GCM, under a
+// key that is in a file beside it. In memory they are plain, since every call needs one. The
+// ledger records who has set a key, and neither the key nor its encrypted form: entries cannot be
+// taken back, and a key has to be.
 type vault struct {
 	db   *store.DB
-	seal cipher.AEAD
+	aead cipher.AEAD
 
 	mu   sync.RWMutex
 	keys map[place]wire.Secret
 }
 
-// place is whose key it is: a workspace's or, with "", that of all which have none of their own.
+// place is where a key is good: for a provider and a workspace or, with "" for the workspace, for all
+// workspaces that have no key of their own.
 type place struct{ provider, workspace string }
 
+// openVault makes a vault without keys; load reads them. The key of the file is hashed with a name, so
+// that the same file could serve another purpose with another key.
 func openVault(db *store.DB, key []byte) (*vault, error) {
 	if len(key) < 32 {
 		return nil, fault.New(fault.InvalidConfig,
@@ -40,29 +45,30 @@ func openVault(db *store.DB, key []byte) (*vault, error) {
 	if err != nil {
 		return nil, err
 	}
-	seal, err := cipher.NewGCM(c)
-	return &vault{db: db, seal: seal, keys: map[place]wire.Secret{}}, err
+	aead, err := cipher.NewGCM(c)
+	return &vault{db: db, aead: aead, keys: map[place]wire.Secret{}}, err
 }
 
-// close encrypts a key. The place is authenticated, so that one key cannot be put in the place of
-// another.
-func (v *vault) close(at place, key string) []byte {
-	nonce := make([]byte, v.seal.NonceSize())
+// encrypt encrypts a key. The place is authenticated with it, so that somebody who can write to the
+// database cannot move the key of one workspace to another.
+func (v *vault) encrypt(at place, key string) []byte {
+	nonce := make([]byte, v.aead.NonceSize())
 	_, _ = rand.Read(nonce) // never fails
-	return v.seal.Seal(nonce, nonce, []byte(key), []byte(at.provider+"\x00"+at.workspace))
+	return v.aead.Seal(nonce, nonce, []byte(key), []byte(at.provider+"\x00"+at.workspace))
 }
 
-func (v *vault) open(at place, sealed []byte) (string, error) {
-	n := v.seal.NonceSize()
+// decrypt decrypts a key that encrypt has encrypted for the same place.
+func (v *vault) decrypt(at place, sealed []byte) (string, error) {
+	n := v.aead.NonceSize()
 	if len(sealed) < n {
 		return "", fault.New(fault.Internal, "A key in the vault is too short to be one.")
 	}
-	key, err := v.seal.Open(nil, sealed[:n], sealed[n:], []byte(at.provider+"\x00"+at.workspace))
+	key, err := v.aead.Open(nil, sealed[:n], sealed[n:], []byte(at.provider+"\x00"+at.workspace))
 	return string(key), err
 }
 
-// load reads every key. One that cannot be decrypted is left out: calls that need it are
-// refused, and others are not.
+// load reads every key in place of those in memory. A key that cannot be decrypted, because vault.key
+// is another, is left out: calls that need it are refused, and others are not.
 func (v *vault) load(ctx context.Context) error {
 	keys := map[place]wire.Secret{}
 	err := store.Each(v.db.Reading(ctx), func(scan store.Scan) error {
@@ -71,7 +77,7 @@ func (v *vault) load(ctx context.Context) error {
 		if err := scan(&at.provider, &at.workspace, &sealed); err != nil {
 			return err
 		}
-		if key, err := v.open(at, sealed); err == nil {
+		if key, err := v.decrypt(at, sealed); err == nil {
 			keys[at] = wire.NewSecret(key)
 		}
 		return nil
@@ -85,7 +91,7 @@ func (v *vault) load(ctx context.Context) error {
 	return nil
 }
 
-// keyFor is the key that calls of a workspace use, "" when there is none.
+// keyFor is the key that calls of a workspace use, its own or the one of all; "" if there is none.
 func (v *vault) keyFor(provider, workspace string) string {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -103,17 +109,17 @@ func (v *vault) has(at place) bool {
 	return ok
 }
 
-// keySet is the body of proxy.key_set. The encrypted key goes into the table in the same
-// transaction, and not into the ledger.
+// keySet is the body of proxy.key_set. sealed travels beside the entry in memory: applyKey puts it
+// into the table in the same transaction, and the ledger never has it.
 type keySet struct {
 	Provider string `json:"provider"`
 	For      string `json:"for"` // a workspace, or "" for all that have none of their own
 	Hint     string `json:"hint"`
-	sealed   []byte
+	sealed   []byte // nil if the key is removed
 }
 
-// applyKey puts a key into the vault, or removes it. A rebuild does not have the encrypted keys, and
-// leaves the vault alone.
+// applyKey puts a key into the vault, or removes it. In a rebuild the entry has no value in memory,
+// and the vault is left alone.
 func applyKey(tx *store.Tx, e *ledger.Entry) error {
 	b, ok := e.Value().(*keySet)
 	if !ok {
@@ -124,16 +130,17 @@ func applyKey(tx *store.Tx, e *ledger.Entry) error {
 		return nil
 	}
 	tx.Exec(`INSERT INTO proxy_vault (provider, workspace, sealed, hint, set_at) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (provider, workspace) DO UPDATE SET sealed = excluded.sealed, hint = excluded.hint, set_at = excluded.set_at`,
+ON CONFLICT (provider, workspace) DO UPDATE
+SET sealed = excluded.sealed, hint = excluded.hint, set_at = excluded.set_at`,
 		b.Provider, b.For, b.sealed, b.Hint, e.At.UnixMicro())
 	return nil
 }
 
-// SetKey puts a provider's key into the vault: that of a workspace, or with "" that of all which
-// have none of their own.
+// SetKey puts a provider's key into the vault, for a workspace or with "" for all that have none of
+// their own, in place of the one that is there.
 func (p *Proxy) SetKey(ctx context.Context, by roster.Identity, provider, workspace, key string) error {
 	at := place{provider, workspace}
-	b := &keySet{Provider: provider, For: workspace, Hint: hint(key), sealed: p.vault.close(at, key)}
+	b := &keySet{Provider: provider, For: workspace, Hint: hint(key), sealed: p.vault.encrypt(at, key)}
 	return p.writeKey(ctx, by, b, func(tx *ledger.Tx) error {
 		if workspace == "" {
 			return nil
@@ -142,8 +149,8 @@ func (p *Proxy) SetKey(ctx context.Context, by roster.Identity, provider, worksp
 	})
 }
 
-// writeKey records that a key was set or, without one, removed, if check allows it, and reads
-// the vault anew.
+// writeKey records that a key was set or removed, if check allows it in the transaction, and reads the
+// vault anew. Other nodes do so when they follow the entry.
 func (p *Proxy) writeKey(ctx context.Context, by roster.Identity, b *keySet, check func(*ledger.Tx) error) error {
 	text, err := wire.Marshal(b)
 	if err != nil {
@@ -165,7 +172,8 @@ func (p *Proxy) writeKey(ctx context.Context, by roster.Identity, b *keySet, che
 	return p.vault.load(context.WithoutCancel(ctx))
 }
 
-// Adopt puts a key from the configuration into the vault, unless it is there already.
+// Adopt puts a key from the configuration into the vault for all workspaces, unless it is there already:
+// a restart with the same configuration writes nothing.
 func (p *Proxy) Adopt(ctx context.Context, provider, key string) error {
 	if err := p.vault.load(ctx); err != nil || key == "" || p.vault.keyFor(provider, "") == key {
 		return err
@@ -173,7 +181,8 @@ func (p *Proxy) Adopt(ctx context.Context, provider, key string) error {
 	return p.SetKey(ctx, roster.Identity{}, provider, "", key)
 }
 
-// hint is enough to recognise a key, and to guess nothing of it.
+// hint is the last four characters of a key, by which people recognise it, or none of a key that is so
+// short that they would give it away.
 func hint(key string) string {
 	if len(key) < 16 {
 		return "…"
@@ -181,7 +190,8 @@ func hint(key string) string {
 	return "…" + key[len(key)-4:]
 }
 
-// Keys lists the vault, as far as the caller may see it.
+// Keys lists the keys of the caller's workspace, or of all for a caller who is not confined to one. It
+// never has the keys themselves.
 func (p *Proxy) Keys(ctx context.Context) (ProviderKeys, error) {
 	all := ProviderKeys{Keys: []ProviderKey{}}
 	err := store.Each(p.core.DB.Reading(ctx), func(scan store.Scan) error {
@@ -199,7 +209,7 @@ func (p *Proxy) Keys(ctx context.Context) (ProviderKeys, error) {
 	return all, err
 }
 
-// keyPlace is the place that a caller names and may see.
+// keyPlace checks that the provider exists and that the caller may see the workspace.
 func keyPlace(ctx context.Context, provider, workspace string) (place, error) {
 	if !slices.Contains(Providers, provider) {
 		return place{},
@@ -212,7 +222,7 @@ func keyPlace(ctx context.Context, provider, workspace string) (place, error) {
 	return place{provider, workspace}, nil
 }
 
-// PutKey puts a key into the vault as far as the caller may, and lists the vault.
+// PutKey is SetKey for a caller who may be confined to a workspace. It lists the vault afterwards.
 func (p *Proxy) PutKey(ctx context.Context, by roster.Identity, provider string, in NewProviderKey) (ProviderKeys,
 	error,
 ) {
@@ -229,7 +239,8 @@ func (p *Proxy) PutKey(ctx context.Context, by roster.Identity, provider string,
 	return p.Keys(ctx)
 }
 
-// RemoveKey takes a key out of the vault as far as the caller may, and lists the vault.
+// RemoveKey removes a key from the vault and lists the vault afterwards. Calls that are under way keep
+// the key that they have.
 func (p *Proxy) RemoveKey(ctx context.Context, by roster.Identity, provider, workspace string) (ProviderKeys, error) {
 	at, err := keyPlace(ctx, provider, workspace)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// waitForGate waits for the gate of an approval and answers with its outcome. If done is false the
-// approval is spent, and the call has to be judged anew. next is another one to wait for.
+// waitForGate waits for the gate of an approval and answers with its outcome. If done is false, the
+// approval is spent and the call has to be judged anew. next is another approval to wait for: an
+// approved request was sent, and its reply needs a person too. An async call does not wait.
 func (x *exchange) waitForGate(a *gate.Approval) (next *gate.Approval, done bool, err error) {
 	if !x.async || x.out.committed {
 		if err := x.awaitGate(a.Gate); err != nil {
@@ -23,7 +24,8 @@ func (x *exchange) waitForGate(a *gate.Approval) (next *gate.Approval, done bool
 	return x.settleGate(a)
 }
 
-// settleGate answers with the outcome of a gate, or that it is pending.
+// settleGate answers with the outcome of a gate, or that it is pending. What was approved, a request
+// or a reply, is known from the digest: that of the request, or of the withheld bytes.
 func (x *exchange) settleGate(a *gate.Approval) (next *gate.Approval, done bool, err error) {
 	g, err := x.p.core.Gates.Get(x.r.Context(), a.Gate)
 	if err != nil {
@@ -35,6 +37,7 @@ func (x *exchange) settleGate(a *gate.Approval) (next *gate.Approval, done bool,
 		return nil, true, nil
 	case g.Status == gate.Pending:
 		return nil, true, x.answerPending(g.ID)
+	// Before the outcome: a rejection, too, holds for its window only.
 	case a.Spent(*g.ResolvedAt, x.p.core.Now()):
 		return nil, false, nil
 	case g.Status != gate.Approved:
@@ -50,15 +53,15 @@ func (x *exchange) settleGate(a *gate.Approval) (next *gate.Approval, done bool,
 	return next, true, err
 }
 
-// errGone says that the client has ended the call. Its gate stays.
+// errGone says that the client has gone. Nobody reads it; the gate stays for the client's retry.
 var errGone = fault.New(fault.Cancelled, "The client has ended the call. Its gate stays.")
 
 // awaitGate holds the call until the gate is resolved, the call cannot be held longer, or the server
-// stops, and keeps the connection alive. At first no status is sent, so that a quick no can have
-// the status of one.
+// stops, and keeps the connection alive. At first no status is sent, so that a quick rejection can
+// still be a 403 (PRX-30). A gate that is already resolved is found before anything is sent.
 func (x *exchange) awaitGate(gateID string) error {
-	if resolved, err := x.p.core.Gates.Resolved(ended, gateID); err != nil || resolved {
-		return err // before a status is sent
+	if resolved, err := x.p.core.Gates.Resolved(doneContext, gateID); err != nil || resolved {
+		return err
 	}
 	waiting, end := wire.Waiting(x.r.Context(), x.holdTime())
 	defer end()
@@ -71,15 +74,15 @@ func (x *exchange) awaitGate(gateID string) error {
 	return err
 }
 
-// ended is a context that is done.
-var ended = func() context.Context {
+// doneContext is a context that is done: waiting with it asks for the present state.
+var doneContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// signOfLife is what is sent to keep the connection alive. JSON may begin with any number of
-// spaces.
+// signOfLife is what keeps the connection alive (PRX-29): an event that SDKs skip or, before JSON,
+// a space, of which any number may precede a value.
 func (x *exchange) signOfLife() []byte {
 	if x.q.stream && x.form != nil {
 		return x.form.Beat
@@ -87,7 +90,8 @@ func (x *exchange) signOfLife() []byte {
 	return []byte(" ")
 }
 
-// sdkTimeout is how long the client waits, as its SDK's headers say; 600 s without them.
+// sdkTimeout is how long the client waits, as its SDK says in headers; without them 600 s, the
+// default of the SDKs of both providers.
 func (x *exchange) sdkTimeout() time.Duration {
 	least := 10 * time.Minute
 	for i, name := range []string{"X-Stainless-Timeout", "X-Stainless-Read-Timeout"} {
@@ -102,12 +106,13 @@ func (x *exchange) sdkTimeout() time.Duration {
 	return least
 }
 
-// quietTime is how long no status is sent.
+// quietTime is how long a held call gets no status (PRX-30). SDKs that count until the headers give
+// up at their timeout, so it stays well below.
 func (x *exchange) quietTime() time.Duration {
 	return min(x.sdkTimeout()*2/5, x.p.Quiet)
 }
 
-// holdTime is how long the call is held.
+// holdTime is how long the call is held (PRX-31, PRX-32).
 func (x *exchange) holdTime() time.Duration {
 	most := x.p.holdTime(x.set)
 	if x.timeoutCoversBody() {
@@ -117,7 +122,8 @@ func (x *exchange) holdTime() time.Duration {
 }
 
 // timeoutCoversBody reports whether the client's timeout includes reading the body, so that signs of
-// life do not keep the call open.
+// life do not help (PRX-32). Measured: Anthropic's SDK in Go, and OpenAI's in JavaScript since
+// version 7, both without a stream; with one, Go's only if a timeout is set.
 func (x *exchange) timeoutCoversBody() bool {
 	lang, agent := x.r.Header.Get("X-Stainless-Lang"), x.r.Header.Get("User-Agent")
 	if lang == "go" || strings.Contains(agent, "/Go ") {

@@ -10,33 +10,35 @@ import (
 	"signalbox/internal/fault"
 )
 
-// The providers.
+// The providers, as rules, paths and the vault name them.
 const (
 	Anthropic = "anthropic"
 	OpenAI    = "openai"
 )
 
-// Providers lists the providers.
+// Providers lists all providers.
 var Providers = []string{Anthropic, OpenAI}
 
 // The modes in which a call waits for a decision.
 const (
-	ModeHold  = "hold"  // the call is held open
-	ModeAsync = "async" // it is answered with 202 at once, and sent again after the decision
+	ModeHold  = "hold"  // the call is held open until the decision (PRX-25)
+	ModeAsync = "async" // the call is answered 202 at once, and the client sends it again (PRX-37)
 )
 
-// Settings are how the calls of one agent are treated.
+// Settings are how the proxy treats the calls of one agent. Operators set them (Configure); they hold
+// until they are set again. An agent that has none gets the defaults: hold, hard rejections, the
+// server's hold time.
 type Settings struct {
 	Mode string `json:"mode"`
-	// SoftReject answers a rejected call with a message that says why, instead of an error.
+	// SoftReject answers a rejected call with a message that says why, instead of an error (PRX-35).
 	SoftReject bool `json:"soft_reject"`
-	// HoldSeconds is how long a call is held at the most; 0 is the server's own.
+	// HoldSeconds is how long a call is held at most; 0 is the server's default.
 	HoldSeconds int `json:"hold_seconds"`
-	// ProviderKeys are SHA-256 sums, in hex, of provider's keys that stand for this agent.
+	// ProviderKeys are the SHA-256, in hex, of provider's keys whose calls are this agent's (PRX-4).
 	ProviderKeys []string `json:"provider_keys"`
 }
 
-// NewSettings replaces an agent's settings.
+// NewSettings is the body of PUT /ops/agents/{name}/proxy. It replaces all settings of the agent.
 type NewSettings struct {
 	Mode         string   `json:"mode,omitempty"`
 	SoftReject   bool     `json:"soft_reject,omitempty"`
@@ -44,8 +46,10 @@ type NewSettings struct {
 	ProviderKeys []string `json:"provider_keys,omitempty"`
 }
 
-const maxHold = 24 * 60 * 60 // seconds
+// maxHold is the longest hold_seconds: a gate does not wait longer either, unless its rule says so.
+const maxHold = 24 * 60 * 60
 
+// check makes settings with defaults of what an operator sent, or says what is wrong with it.
 func (in *NewSettings) check() (s Settings, err error) {
 	s = Settings{Mode: in.Mode, SoftReject: in.SoftReject, HoldSeconds: in.HoldSeconds, ProviderKeys: []string{}}
 	if s.Mode == "" {
@@ -80,27 +84,28 @@ func KeySum(key string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ProviderKey is a key of the vault as it is listed.
+// ProviderKey is a key of the vault as it is listed: everything but the key.
 type ProviderKey struct {
 	Provider  string    `json:"provider"`
 	Workspace string    `json:"workspace,omitempty"` // "" for all that have none of their own
 	Hint      string    `json:"hint"`
 	SetAt     time.Time `json:"set_at"`
-	Readable  bool      `json:"readable"` // false when the vault was encrypted with another key
+	Readable  bool      `json:"readable"` // false if it was encrypted with another vault.key
 }
 
-// ProviderKeys lists the vault.
+// ProviderKeys is the answer to the calls about the vault: the list of keys.
 type ProviderKeys struct {
 	Keys []ProviderKey `json:"keys"`
 }
 
-// NewProviderKey is a key for the vault.
+// NewProviderKey is the body of PUT /ops/proxy/keys/{provider}.
 type NewProviderKey struct {
 	Key       string `json:"key"`
 	Workspace string `json:"workspace,omitempty"`
 }
 
-// check trims the key, and says what is wrong with it.
+// check trims the key and refuses what cannot be a provider's, most of all a key of Signalbox, which a
+// person may paste by mistake and which would then be sent to the provider.
 func (n *NewProviderKey) check() error {
 	n.Key = strings.TrimSpace(n.Key)
 	if n.Key == "" || len(n.Key) > 4096 || strings.ContainsFunc(n.Key, func(c rune) bool { return c <= ' ' || c > '~' }) {

@@ -1,32 +1,45 @@
 // Package signal speaks AMP v1.0, pattern 1: an agent reports what it did and what it
-// proposes, with one POST, and hears approved, rejected or pending.
+// proposes in one POST, and is answered approved, rejected or pending.
 //
-// # The protocol in a page
+// docs/protocols/signals.md has the rules of the protocol as we speak it, SIG-1 to SIG-50.
+// Comments cite them where the code would look odd without.
 //
-// POST /amp/signal takes one JSON object (wire.go). It is recorded as it came, the
-// policy is asked at the control point signal, and if a person is to decide a gate is
-// opened, all in one transaction. The answer has three fields: status, gate_id and
-// message. A gate fires when the agent declares it (gate_required) and the operator's
-// rule confirms it (state.go has the whole truth table).
+// # The way of a signal
 //
-// The agent hears the resolution by whichever way suits it: Prefer: wait on the POST,
-// GET /amp/gates/{id}?wait=…, server-sent events of that gate, the same POST again, or
-// a webhook.
+// POST /amp/signal takes one JSON object (http.go). readFields and Signal (fields.go, wire.go)
+// check it and report every wrong field at once. Receive (service.go) compares it with the
+// key that sent it and asks the policy at the control point signal. recordSignal (record.go)
+// writes the payload, the decision and, if a person has to decide, the gate in one
+// transaction. The answer goes out after the commit and has three fields: status, gate_id
+// and message. settle (state.go) is the truth table of when a gate opens: the agent declares
+// it (gate_required) and a rule confirms it.
 //
-// # Where we settle what its document leaves open
+// The agent learns the resolution in any of five ways: Prefer: wait on the POST,
+// GET /amp/gates/{id}?wait=…, server-sent events of that gate, the same POST again, or a
+// webhook (hooks.go), which is queued in the transaction that resolves the gate.
 //
-// The same run_id again with the same content is a poll, and with other content is
-// refused. Unknown fields are kept and warned of. resolved_by on the wire is the word
-// "operator" or "rule"; who it was is in the ledger, and in the header AMP-Resolved-By for
-// an agent that asks with Prefer: resolved-by. A gate does not expire
-// unless a rule says so. cost_usd is compared with the price table and never a reason
-// to refuse.
+// # Other message types
 //
-// # Message types of its roadmap
+// registration (1.1), gate_request, heartbeat and failure (2.0) and action_receipt (3.0) have
+// calls of their own. /amp/signal takes all but the heartbeat too, if type names them. A
+// message without type is a completion, so that clients of version 1.0 notice nothing.
 //
-// registration (1.1), gate_request, heartbeat and failure (2.0), action_receipt (3.0)
-// have calls of their own, and are understood by /amp/signal when type names them.
-// A signal without type is a completion.
+// # Invariants
 //
-// The package imports the core and no other protocol.
+//   - Nothing is answered approved unless a rule or a person said so, or no gate was asked for
+//     and no rule objects.
+//   - One completion or failure counts per agent and run_id, whatever is retried and on
+//     whichever node. The primary key of the table signal guarantees it.
+//   - The payload is stored byte for byte and never changed.
+//   - cost_usd is compared with the price table and never a reason to reject.
+//
+// # What is in memory
+//
+// Prices, webhooks and the runs that were signalled lately are kept in memory by following
+// the ledger (Run), so every node has the same a moment later. None of it decides what is
+// stored: prices and webhooks are copied into the entry, and the table has the last word on
+// which runs are new.
+//
+// The package imports the core and no other protocol. The proxy uses its prices and webhooks
+// through functions that the server passes on.
 package signal

@@ -9,23 +9,25 @@ import (
 	"signalbox/internal/wire"
 )
 
-// fields are the members of a payload, and what was found to be wrong with them.
+// fields are the members of a payload, with the errors found so far. A reader such as kebabName
+// or dollars notes an error and returns zero, so that one pass finds everything that is wrong.
+// Nothing read is to be used before err was asked.
 type fields struct {
 	wire.Fields
 	body    []byte
 	typ     Type
-	version string // that a payload of the type should have
+	version string // the amp_version that this type has
 }
 
-// readFields reads a JSON object of the type, or of the type that it says itself. What
-// is no object, or has a name twice, is an error of the whole.
+// readFields reads a JSON object of type t, or with "" of the type that it names itself. A body
+// that is not an object, has a name twice or is too deep is refused as a whole (SIG-4).
 func readFields(body []byte, t Type) (*fields, error) {
 	members, err := wire.Members(body)
 	if err != nil {
 		return nil, err
 	}
 	if t == "" {
-		t = typeOf(members)
+		t = messageType(members)
 	}
 	if wire.Depth(body) > maxDepth {
 		return nil, fault.New(fault.InvalidPayload,
@@ -38,13 +40,13 @@ func readFields(body []byte, t Type) (*fields, error) {
 	return f, nil
 }
 
-// maxDepth is far above what is real. What is written around a payload in the ledger makes
-// it deeper, and must not make it deeper than JSON is read.
+// maxDepth is far above any real payload. The entry in the ledger nests the payload a few
+// levels deeper, and must stay within what the JSON reader takes.
 const maxDepth = 256
 
-// typeOf is the type that a payload says it is. One without is a completion, and so is
-// one with a type that is not known, which is then said to be wrong.
-func typeOf(members map[string]wire.Raw) Type {
+// messageType is the type that a payload names. A payload without one is a completion (SIG-40). One
+// with an unknown type is read as a completion too, and readFields then reports the type.
+func messageType(members map[string]wire.Raw) Type {
 	var t Type
 	if raw, ok := members["type"]; ok && wire.Unmarshal(raw, &t) == nil {
 		if _, known := forms[t]; known {
@@ -54,6 +56,8 @@ func typeOf(members map[string]wire.Raw) Type {
 	return Completion
 }
 
+// checkVersion reports an amp_version that is not exactly the string of this type. The number
+// 1.0 is wrong too (SIG-6).
 func (f *fields) checkVersion() {
 	right := func() string { return strconv.Quote(f.version) }
 	raw, ok := f.Get("amp_version", right)
@@ -65,7 +69,7 @@ func (f *fields) checkVersion() {
 	}
 }
 
-// err is the error for all that is wrong, nil when nothing is.
+// err is one error for everything that is wrong, nil if nothing is.
 func (f *fields) err() error {
 	err := f.Err()
 	if f.Failed("amp_version") {
@@ -74,19 +78,21 @@ func (f *fields) err() error {
 	return err
 }
 
-// name reads a name in kebab-case.
-func (f *fields) name(field, example string) string {
+// kebabName reads a name in kebab-case, at most 63 characters.
+func (f *fields) kebabName(field, example string) string {
 	right := func() string {
 		return fmt.Sprintf("1 to 63 lower-case letters and digits with single hyphens between them, such as %q", example)
 	}
 	return f.Matching(field, right, func(s string) bool { return len(s) <= 63 && kebab.MatchString(s) })
 }
 
-// dollars reads an amount as nano-dollars.
+// dollars reads an amount in dollars as nano-dollars (SIG-38).
 func (f *fields) dollars(name string) int64 {
 	return f.Number(name, "an amount in dollars, 0 or more, such as 0.007532", parseDollars)
 }
 
+// parseDollars reads a JSON number of dollars. Rounding to a nano-dollar is harmless: a token of
+// the cheapest model costs more than a hundred.
 func parseDollars(raw wire.Raw) (nano int64, ok bool) {
 	n, err := strconv.ParseFloat(string(raw), 64)
 	if raw.Kind() != '0' || err != nil || n < 0 || n > maxCost {

@@ -13,17 +13,22 @@ import (
 	"signalbox/internal/roster"
 )
 
-// Webhook is where an agent's resolutions are sent.
+// Webhook says where the resolutions of an agent's gates are sent. An operator registers it; it
+// holds until the next registration. It is also the body of webhook.registered.
 type Webhook struct {
 	URL string `json:"url"` // for signals that name none; "" for none
-	// Hosts are those that a signal may name instead. Without any, and without a URL,
-	// a signal may name every public address.
+	// Hosts may be named by a signal's webhook_url, beside the host of URL. An agent without a
+	// registration may name any public address; one that has been registered, with whatever
+	// values, only these (SIG-32).
 	Hosts []string `json:"hosts"`
-	// Generation counts how often the secret was changed.
+	// Generation counts how often the secret was changed. The secret itself is derived from it
+	// and stored nowhere.
 	Generation int `json:"generation"`
 }
 
-// chooseWebhook settles where the resolution goes, and checks that it may.
+// chooseWebhook fills in where the resolution is sent, and refuses an address that the signal
+// may not name (SIG-32, SIG-33). The address is fixed with the signal: a later registration
+// does not move the callback of a gate that is open.
 func (s *Signals) chooseWebhook(ctx context.Context, who roster.Identity, sig *Signal) error {
 	hook, registered := s.hooks.Get(who.ID)
 	if sig.WebhookURL == "" {
@@ -32,8 +37,8 @@ func (s *Signals) chooseWebhook(ctx context.Context, who roster.Identity, sig *S
 	}
 	if registered && !hook.allows(sig.WebhookURL) {
 		return fault.New(fault.InvalidTarget,
-			"The webhooks of this agent go to hosts that an operator has registered, and this is none of "+
-				"them. Leave webhook_url out, or ask an operator.").About("webhook_url")
+			"The host in webhook_url is not registered for this agent. Leave webhook_url out, or ask an "+
+				"operator to register the host.").About("webhook_url")
 	}
 	if err := s.core.Outbox.CheckTarget(ctx, sig.WebhookURL); err != nil {
 		return fault.From(err).About("webhook_url")
@@ -41,11 +46,14 @@ func (s *Signals) chooseWebhook(ctx context.Context, who roster.Identity, sig *S
 	return nil
 }
 
+// allows reports whether a signal may name the target. Hosts are compared without their port.
 func (h Webhook) allows(target string) bool {
 	host := hostOf(target)
 	return host == hostOf(h.URL) || slices.Contains(h.Hosts, host)
 }
 
+// hostOf is the host of an address in lower case, "" if it cannot be read. Parse has refused
+// a webhook_url without a host, so "" never matches a registration without a URL by accident.
 func hostOf(target string) string {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -54,19 +62,22 @@ func hostOf(target string) string {
 	return strings.ToLower(u.Hostname())
 }
 
-// WebhookOf is the webhook of an agent, for other protocols that tell it of decisions.
+// WebhookOf is the webhook of an agent, zero if it has none. Other protocols use it to tell the
+// agent of decisions. It is read from memory and follows the ledger by milliseconds.
 func (s *Signals) WebhookOf(agentID string) Webhook {
 	h, _ := s.hooks.Get(agentID)
 	return h
 }
 
-// ShownWebhook is a webhook with the secret that verifies it.
+// ShownWebhook is a webhook with the secret that verifies its calls, as the agent and its
+// operators see it.
 type ShownWebhook struct {
 	Webhook
 	Secret string `json:"secret"`
 }
 
-func (s *Signals) shown(workspace, agentID string) ShownWebhook {
+// withSecret adds the secret to the webhook. The secret follows from workspace, agent and generation.
+func (s *Signals) withSecret(workspace, agentID string) ShownWebhook {
 	h := s.WebhookOf(agentID)
 	if h.Hosts == nil {
 		h.Hosts = []string{}
@@ -74,14 +85,16 @@ func (s *Signals) shown(workspace, agentID string) ShownWebhook {
 	return ShownWebhook{h, s.core.Outbox.SecretFor(workspace, agentID, h.Generation).Reveal()}
 }
 
-// NewWebhook registers a webhook. RotateSecret makes a new secret.
+// NewWebhook replaces an agent's webhook: fields that are absent are emptied. RotateSecret makes a
+// new secret at once; calls that are queued are signed with the one of their generation.
 type NewWebhook struct {
 	URL          string   `json:"url,omitempty"`
 	Hosts        []string `json:"hosts,omitempty"`
 	RotateSecret bool     `json:"rotate_secret,omitempty"`
 }
 
-// SetWebhook says where the resolutions of an agent are sent.
+// SetWebhook registers where the resolutions of an agent are sent. This node uses it at once,
+// others when they have followed the ledger.
 func (s *Signals) SetWebhook(ctx context.Context, by roster.Identity, workspace, agent string,
 	in NewWebhook,
 ) (ShownWebhook, error) {
@@ -107,16 +120,17 @@ func (s *Signals) SetWebhook(ctx context.Context, by roster.Identity, workspace,
 		return ShownWebhook{}, err
 	}
 	s.hooks.Put(a.ID, h)
-	return s.shown(a.Workspace, a.ID), nil
+	return s.withSecret(a.Workspace, a.ID), nil
 }
 
-// ShowWebhook is the webhook of an agent that the caller may see.
+// ShowWebhook is the webhook of an agent; one in another workspace than the caller's is not
+// found.
 func (s *Signals) ShowWebhook(ctx context.Context, workspace, agent string) (ShownWebhook, error) {
 	a, err := s.core.Roster.SeenAgent(ctx, workspace, agent)
 	if err != nil {
 		return ShownWebhook{}, err
 	}
-	return s.shown(a.Workspace, a.ID), nil
+	return s.withSecret(a.Workspace, a.ID), nil
 }
 
 func (s *Signals) putWebhook(r *http.Request, in NewWebhook) (ShownWebhook, error) {
@@ -127,8 +141,8 @@ func (s *Signals) getWebhook(r *http.Request) (ShownWebhook, error) {
 	return s.ShowWebhook(r.Context(), r.URL.Query().Get("workspace"), r.PathValue("name"))
 }
 
-// getOwnWebhook lets an agent learn the secret by which it recognises us.
+// getOwnWebhook shows an agent the secret with which it verifies our calls.
 func (s *Signals) getOwnWebhook(r *http.Request) (ShownWebhook, error) {
 	who := roster.From(r.Context())
-	return s.shown(who.Workspace, who.ID), nil
+	return s.withSecret(who.Workspace, who.ID), nil
 }

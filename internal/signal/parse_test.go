@@ -153,8 +153,8 @@ func TestWhatAFieldMayBe(t *testing.T) {
 func TestWhatIsNoObjectIsRefusedAsAWhole(t *testing.T) {
 	for body, says := range map[string]string{
 		"": "empty", "null": "null", "[]": "object", "7": "object", `{"a":1}{}`: "", `{"a":`: "middle",
-		`{"run_id":"a","run_id":"b"}`: "twice",
-		`{"metadata":{"a":1,"a":2}}`:  "twice", "{\"summary\":\"\xff\"}": "UTF-8", `{"a\u0000":1}`: `\u0000`,
+		`{"run_id":"a","run_id":"b"}`: "Duplicate",
+		`{"metadata":{"a":1,"a":2}}`:  "Duplicate", "{\"summary\":\"\xff\"}": "UTF-8", `{"a\u0000":1}`: `\u0000`,
 		`{"metadata":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + "}": "nest",
 	} {
 		_, err := signal.Parse([]byte(body), "", moment)
@@ -182,7 +182,7 @@ func TestWhatIsOddIsWarnedOfAndTaken(t *testing.T) {
 		says  string
 	}{
 		{nil, ""},
-		{[]any{"colour", "red"}, `the field "colour" is not known`},
+		{[]any{"colour", "red"}, `unknown field "colour"`},
 		{[]any{"completed_at", "2026-03-06T22:10:37Z"}, "completed_at is before started_at"},
 		{[]any{"completed_at", "2026-03-08T00:00:01Z"}, "more than a day in the future"},
 		{[]any{"completed_at", "2026-03-07T23:59:59Z"}, ""},
@@ -269,7 +269,9 @@ func TestTextThatARuleCannotReadDoesNotSpoilTheLedger(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
 		n.Apply(
-			`rules: [{name: number, on: [signal], when: 'int(event.metadata.x) > 3 || event.metadata.y[event.metadata.x] == 1 || timestamp(event.metadata.x) > now', then: gate}]`,
+			`rules: [` +
+				`{name: number, on: [signal], when: 'int(event.metadata.x) > 3 || event.metadata.y[event.metadata.x] == 1 ` +
+				`|| timestamp(event.metadata.x) > now', then: gate}]`,
 		)
 		for i, x := range []string{"a\x00b", "\x00", "7\x00"} {
 			got := n.send("run_id", strings.Repeat("r", i+1), "metadata", map[string]any{"x": x, "y": map[string]any{}})
@@ -288,7 +290,8 @@ func TestTheTypesOfTheRoadmapAreUnderstood(t *testing.T) {
 		receive := func(kind signal.Type, text string) (signal.Received, error) {
 			return n.signals.Receive(context.Background(), n.agent, kind, []byte(text))
 		}
-		ask := `{"amp_version":"2.0","agent_id":"resume-tailor","run_id":"r","request_id":"%","summary":"Half way","proposed_action":"Send it"}`
+		ask := `{"amp_version":"2.0","agent_id":"resume-tailor","run_id":"r","request_id":"%","summary":"Half way",` +
+			`"proposed_action":"Send it"}`
 		first, err := receive(signal.GateRequest, strings.Replace(ask, "%", "1", 1))
 		if err != nil || first.GateID == nil {
 			t.Fatalf("%+v %v", first, err)

@@ -13,29 +13,32 @@ import (
 	"signalbox/internal/wire"
 )
 
-// firstPrices are the values of the protocol's own document.
+// builtinTable are the values of the protocol's own document, the price table's version 0.
 //
 //go:embed pricing.json
-var firstPrices []byte
+var builtinTable []byte
 
-// Price is what a model costs from a day on, in dollars for a million tokens.
+// Price is what a model costs from a day on, in dollars for a million tokens. A model may have
+// several, for different days.
 type Price struct {
 	Model  string  `json:"model"`
 	Input  float64 `json:"input"`
 	Output float64 `json:"output"`
-	From   string  `json:"from,omitempty"` // a day such as 2026-03-01; since ever when absent
+	From   string  `json:"from,omitempty"` // a day (UTC) such as 2026-03-01; always if absent
 }
 
-// PriceTable is a version of the prices.
+// PriceTable is one version of the prices. Version 0 is built in; an admin replaces the whole
+// table, which makes the next version (SIG-39). A table is never changed once it is made, so
+// it may be read without a lock.
 type PriceTable struct {
 	Version int64   `json:"version"` // 0 is the protocol's own
 	Unit    string  `json:"unit"`
 	Models  []Price `json:"models"`
 
-	byModel map[string][]rates // the newest first
+	byModel map[string][]rates // by From, the latest first
 }
 
-// rates are whole nano-dollars for one token.
+// rates are the price of a model as whole nano-dollars for one token, so that sums are exact.
 type rates struct {
 	from          time.Time
 	input, output int64
@@ -45,11 +48,12 @@ const priceUnit = "usd_per_million_tokens"
 
 const (
 	maxPrices = 10_000
-	// maxPrice is far above what anybody asks, and keeps sums within an int64.
+	// maxPrice, in dollars for a million tokens, is far above any real price and keeps products
+	// with realistic token counts within an int64.
 	maxPrice = 1e6
 )
 
-// newPriceTable checks prices and makes them fast to look up.
+// newPriceTable checks prices and indexes them by model. The error names the first wrong one.
 func newPriceTable(version int64, models []Price) (*PriceTable, error) {
 	t := &PriceTable{Version: version, Unit: priceUnit, Models: models, byModel: map[string][]rates{}}
 	if len(models) > maxPrices {
@@ -90,16 +94,17 @@ func newPriceTable(version int64, models []Price) (*PriceTable, error) {
 // nanoPerToken turns dollars for a million tokens into nano-dollars for one.
 func nanoPerToken(dollars float64) int64 { return int64(math.Round(dollars * 1000)) }
 
-func ownPrices() (*PriceTable, error) {
+// builtinPrices is version 0, from the file that is built in.
+func builtinPrices() (*PriceTable, error) {
 	var models []Price
-	if err := wire.Unmarshal(firstPrices, &models); err != nil {
+	if err := wire.Unmarshal(builtinTable, &models); err != nil {
 		return nil, err
 	}
 	return newPriceTable(0, models)
 }
 
-// at is the price of a model at a moment.
-func (t *PriceTable) at(model string, when time.Time) (rates, bool) {
+// ratesAt is the price of a model at a moment, false if the table has none for it.
+func (t *PriceTable) ratesAt(model string, when time.Time) (rates, bool) {
 	for _, r := range t.byModel[model] {
 		if !when.Before(r.from) {
 			return r, true
@@ -108,7 +113,8 @@ func (t *PriceTable) at(model string, when time.Time) (rates, bool) {
 	return rates{}, false
 }
 
-// CostCheck compares what an agent says that a run cost with the price table.
+// CostCheck is the cost that an agent reported beside what the price table gives. It is recorded
+// with the signal, shown on the gate and counted, and never a reason to reject (SIG-36).
 type CostCheck struct {
 	Verdict      string `json:"verdict"` // verified, under, over, unknown_model or zero
 	ExpectedNano int64  `json:"expected_nano,omitzero"`
@@ -124,18 +130,20 @@ const (
 	CostZero         = "zero"
 )
 
-// tolerance is a hundredth of a cent, or two per cent.
+// tolerance, in nano-dollars, is how far a cost may be off and still be verified, or two per cent
+// if that is more (SIG-37).
 const tolerance = 100_000
 
-// check compares a cost. It never refuses anything.
-func (t *PriceTable) check(s *Signal) CostCheck {
+// checkCost compares the reported cost of a signal with the prices of the moment when the run ended.
+func (t *PriceTable) checkCost(s *Signal) CostCheck {
 	c := CostCheck{Prices: t.Version}
-	r, known := t.at(s.Model, cmp.Or(s.CompletedAt, s.StartedAt))
+	r, known := t.ratesAt(s.Model, cmp.Or(s.CompletedAt, s.StartedAt))
 	if !known {
 		c.Verdict = CostUnknownModel
 		return c
 	}
-	c.ExpectedNano = add(times(s.InputTokens, r.input), times(s.OutputTokens, r.output))
+	input, output := saturatingMultiply(s.InputTokens, r.input), saturatingMultiply(s.OutputTokens, r.output)
+	c.ExpectedNano = saturatingAdd(input, output)
 	off := s.CostNano - c.ExpectedNano
 	switch room := max(tolerance, c.ExpectedNano/50); {
 	case s.CostNano == 0 && c.ExpectedNano > 0:
@@ -150,41 +158,43 @@ func (t *PriceTable) check(s *Signal) CostCheck {
 	return c
 }
 
-// text is a cost as an operator reads it.
-func (c CostCheck) text(s *Signal) string {
+// describe is the cost as the operator reads it on the gate.
+func (c CostCheck) describe(s *Signal) string {
 	said := dollars(s.CostNano)
 	switch c.Verdict {
 	case CostUnknownModel:
-		return said + ", and there is no price for " + s.Model
+		return said + " (no price known for " + s.Model + ")"
 	case CostVerified:
 		return said
 	}
 	return said + " (" + c.Verdict + "; " + dollars(c.ExpectedNano) + " by the price table)"
 }
 
+// dollars formats nano-dollars exactly, without trailing zeros.
 func dollars(nano int64) string {
 	return "$" + strings.TrimRight(strings.TrimRight(fmt.Sprintf("%d.%09d", nano/1e9, nano%1e9), "0"), ".")
 }
 
-// times and add stop at the largest number instead of going round.
-func times(tokens, rate int64) int64 {
+// saturatingMultiply and saturatingAdd stop at the largest number instead of overflowing: token
+// counts are the agent's own claim and may be absurd.
+func saturatingMultiply(tokens, rate int64) int64 {
 	if rate > 0 && tokens > math.MaxInt64/rate {
 		return math.MaxInt64
 	}
 	return tokens * rate
 }
 
-func add(a, b int64) int64 {
+func saturatingAdd(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
 	}
 	return a + b
 }
 
-// Cost is what tokens of a model cost now, in nano-dollars; false when the table does not
-// have the model. Tokens that came from a cache count a tenth and tokens that went into
-// one a quarter more, which the table does not tell apart.
+// Cost is what tokens of a model cost now, in nano-dollars; known is false if the table does not
+// have the model. The table has no prices for caches: tokens read from one count a tenth of
+// the input price, tokens written to one a quarter more than it.
 func (s *Signals) Cost(model string, input, output, cacheRead, cacheWrite int64) (nanos int64, known bool) {
-	r, known := s.Prices().at(model, s.core.Now())
+	r, known := s.Prices().ratesAt(model, s.core.Now())
 	return r.input*input + r.output*output + r.input*cacheRead/10 + r.input*cacheWrite*5/4, known
 }

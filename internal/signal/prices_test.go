@@ -16,9 +16,9 @@ func TestAnOperatorReadsWhatARunCost(t *testing.T) {
 			"$0.007532 (under; $0.014736 by the price table)",
 		},
 		{CostCheck{Verdict: CostZero, ExpectedNano: 2_000_000_000}, 0, "$0 (zero; $2 by the price table)"},
-		{CostCheck{Verdict: CostUnknownModel}, 1, "$0.000000001, and there is no price for m"},
+		{CostCheck{Verdict: CostUnknownModel}, 1, "$0.000000001 (no price known for m)"},
 	} {
-		if got := c.check.text(&Signal{Model: "m", CostNano: c.nano}); got != c.want {
+		if got := c.check.describe(&Signal{Model: "m", CostNano: c.nano}); got != c.want {
 			t.Errorf("%q instead of %q", got, c.want)
 		}
 	}

@@ -12,19 +12,22 @@ import (
 	"signalbox/internal/wire"
 )
 
-// NewPrices replaces the price table.
+// NewPrices is the body of PUT /ops/pricing: the whole new price table.
 type NewPrices struct {
 	Models []Price `json:"models"`
 }
 
-// Prices is the price table in force. Nobody changes it; another takes its place.
+// Prices is the price table in force. It may be kept and read without a lock: a new version is a
+// new table.
 func (s *Signals) Prices() *PriceTable {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.prices
 }
 
-// SetPrices puts a price table in force on the whole server, as the next version.
+// SetPrices puts a price table in force for all workspaces, as the next version. An operator who
+// is confined to one workspace may not. The version is taken inside the transaction, so two
+// admins at once get two versions.
 func (s *Signals) SetPrices(ctx context.Context, by roster.Identity, models []Price) (*PriceTable, error) {
 	if err := wire.Unconfined(ctx, "Prices are those of"); err != nil {
 		return nil, err
@@ -47,12 +50,14 @@ func (s *Signals) SetPrices(ctx context.Context, by roster.Identity, models []Pr
 		return nil
 	})
 	if err == nil {
-		s.use(t)
+		s.putInForce(t)
 	}
 	return t, err
 }
 
-func (s *Signals) use(t *PriceTable) {
+// putInForce puts a table in force on this node, unless a newer one is: SetPrices and Run may bring the
+// same versions in either order.
+func (s *Signals) putInForce(t *PriceTable) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.Version >= s.prices.Version {
@@ -60,7 +65,7 @@ func (s *Signals) use(t *PriceTable) {
 	}
 }
 
-// loadPrices reads the newest table, if there is one beside the protocol's own.
+// loadPrices puts the newest stored table in force, if there is one.
 func (s *Signals) loadPrices(ctx context.Context) error {
 	var seq int64
 	err := s.core.DB.Read.QueryRowContext(ctx, "SELECT seq FROM price_table ORDER BY version DESC LIMIT 1").Scan(&seq)
@@ -74,23 +79,25 @@ func (s *Signals) loadPrices(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.apply(&e)
+	return s.applyPrices(&e)
 }
 
-func (s *Signals) apply(e *ledger.Entry) error {
+// applyPrices puts the table of a prices.applied entry in force on this node.
+func (s *Signals) applyPrices(e *ledger.Entry) error {
 	var b pricesApplied
 	if err := e.Decode(&b); err != nil {
 		return err
 	}
 	t, err := newPriceTable(b.Version, b.Models)
 	if err == nil {
-		s.use(t)
+		s.putInForce(t)
 	}
 	return err
 }
 
-// Run keeps prices, webhooks and what was seen true by following the ledger, until ctx
-// ends.
+// Run keeps prices, webhooks and recent runs up to date by following the ledger, until ctx ends.
+// An entry that cannot be read is logged and skipped: the value before it stays, which is
+// better than a server without prices or webhooks.
 func (s *Signals) Run(ctx context.Context) error {
 	load := func(ctx context.Context) error {
 		return errors.Join(s.loadPrices(ctx), s.hooks.Load(ctx, s.core.Ledger, "JOIN agent_webhook h ON h.seq = e.seq"))
@@ -99,14 +106,14 @@ func (s *Signals) Run(ctx context.Context) error {
 		var err error
 		switch e.Kind {
 		case kindReceived:
-			s.seen.add(e.Trace)
+			s.recent.add(e.Trace)
 		case kindPriced:
-			err = s.apply(&e)
+			err = s.applyPrices(&e)
 		case kindHooked:
 			err = s.hooks.Follow(&e)
 		}
 		if err != nil {
-			s.core.Log.Error("an entry cannot be read; what was before stays", "kind", e.Kind, "error", err.Error())
+			s.core.Log.Error("cannot read ledger entry; the previous value stays", "kind", e.Kind, "error", err.Error())
 		}
 	}
 	return nil

@@ -10,10 +10,12 @@ import (
 	"signalbox/internal/wire"
 )
 
-// receipt takes what became of an action that was approved. There is one for a gate:
-// the same again is a repetition, and another is refused.
-func (s *Signals) receipt(ctx context.Context, who roster.Identity, f *fields) (Received, error) {
-	name, gateID := f.name("agent_id", "resume-tailor"), f.Text("gate_id", maxRunID, "gate_01jt4k")
+// takeReceipt records what became of an approved action (SIG-47). A gate takes one receipt from this
+// protocol: the same again is a duplicate, another is refused. A gate that is not approved
+// refuses any (gate.AddReceipt). Read and write are one transaction, so that two receipts at
+// once are not both taken.
+func (s *Signals) takeReceipt(ctx context.Context, who roster.Identity, f *fields) (Received, error) {
+	name, gateID := f.kebabName("agent_id", "resume-tailor"), f.Text("gate_id", maxRunID, "gate_01jt4k")
 	status := f.Word("status", "succeeded", "failed")
 	summary := f.Text("summary", maxText, "Sent it")
 	f.artifacts()
@@ -40,7 +42,7 @@ func (s *Signals) receipt(ctx context.Context, who roster.Identity, f *fields) (
 		}
 		if !wire.Same(before[0].Detail, f.body) {
 			return fault.New(fault.Conflict,
-				"There is a receipt for the gate %s already, with other content. It stays as it is.", g.ID).About("gate_id")
+				"The gate %s already has a receipt with other content, which stands.", g.ID).About("gate_id")
 		}
 		return nil
 	})
@@ -50,7 +52,8 @@ func (s *Signals) receipt(ctx context.Context, who roster.Identity, f *fields) (
 	return Received{Answer: answer(g.ID, outcome{g.Status, "Receipt recorded"}), Duplicate: duplicate}, nil
 }
 
-// ownGate finds a gate of the agent that asks; for others it is not there.
+// ownGate finds a gate of the agent that asks. A gate of another agent gets the same error as
+// one that does not exist, so that ids cannot be probed (SIG-26).
 func (s *Signals) ownGate(ctx context.Context, who roster.Identity, gateID string) (gate.Gate, error) {
 	g, err := s.core.Gates.Get(ctx, gateID)
 	if fault.Is(err, fault.NotFound) || err == nil && g.AgentID() != who.ID {

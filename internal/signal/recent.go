@@ -5,21 +5,27 @@ import (
 	"sync"
 )
 
-// seen knows which runs were signalled lately, by anybody who writes to this ledger. A
-// run that it does not know is almost always new, and need not be looked for: the table
-// refuses it if it is not.
-type seen struct {
+// recentRuns remembers which runs were signalled lately, on any node, as hashes of their traces. It
+// saves a query per signal: a run that it does not know is almost always new, and is inserted
+// without looking; the table refuses it if it is not. A hash collision costs one query and
+// changes no answer.
+//
+// It holds between one and two generations, so its memory is bounded and the runs of the last
+// minutes are always in it.
+type recentRuns struct {
 	mu       sync.Mutex
 	seed     maphash.Seed
-	now, old map[uint64]struct{} // hashes of traces
+	now, old map[uint64]struct{} // hashes of traces, of this generation and the one before
 }
 
-// perGeneration is how many runs are remembered before the older ones are forgotten.
+// perGeneration is how many runs a generation has; both take a few megabytes.
 const perGeneration = 100_000
 
-func newSeen() *seen { return &seen{seed: maphash.MakeSeed(), now: map[uint64]struct{}{}} }
+func newRecentRuns() *recentRuns {
+	return &recentRuns{seed: maphash.MakeSeed(), now: map[uint64]struct{}{}}
+}
 
-func (s *seen) add(trace string) {
+func (s *recentRuns) add(trace string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.now) >= perGeneration {
@@ -28,7 +34,7 @@ func (s *seen) add(trace string) {
 	s.now[maphash.String(s.seed, trace)] = struct{}{}
 }
 
-func (s *seen) has(trace string) bool {
+func (s *recentRuns) has(trace string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sum := maphash.String(s.seed, trace)

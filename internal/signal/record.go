@@ -20,7 +20,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// event is what rules see of a signal.
+// event is what rules see of a signal. Data that few rules read is decoded on demand (fill).
 func (s *Signal) event() policy.Event {
 	return policy.Event{
 		Point: policy.OnSignal, Protocol: Name, Kind: string(s.Type),
@@ -32,15 +32,17 @@ func (s *Signal) event() policy.Event {
 	}
 }
 
-// fill decodes what rules see as data. Parse has read it all, so it decodes.
+// fill decodes payload, metadata and artifacts for rules that read them. It cannot fail: Parse
+// has read the same bytes.
 func (s *Signal) fill(e *policy.Event) {
 	_ = policy.DecodeData(s.Raw, &e.Payload)
 	e.Metadata, _ = e.Payload["metadata"].(map[string]any)
 	e.Artifacts, _ = e.Payload["artifacts"].([]any)
 }
 
-// trace ties together everything of one run. An id that is too long for a trace, since
-// its characters are, stands in it as its hash.
+// trace is the ledger's trace of a run; signals, gates, webhooks and heartbeats of the run have
+// the same. A run_id of 128 characters may have 512 bytes, which with the prefix is more than a
+// trace takes; such an id is replaced by its hash.
 func trace(who roster.Identity, runID string) string {
 	if len(runID) > maxTraced {
 		sum := sha256.Sum256([]byte(runID))
@@ -51,18 +53,23 @@ func trace(who roster.Identity, runID string) string {
 
 const maxTraced = 256 // bytes
 
-// record writes the signal, and opens a gate if one is due: first what came, then what
-// follows from it.
-func (s *Signals) record(ctx context.Context, who roster.Identity, sig *Signal, d rulebook.Decision) (Received, error) {
+// recordSignal writes the signal and opens its gate, if one is due, in one transaction and in that
+// order (SIG-14). What needs no transaction (encoding, the gate's digest) is done before,
+// since transactions run one after another. It fails with store.IsUnique if the run was
+// signalled before; nothing is written then.
+func (s *Signals) recordSignal(
+	ctx context.Context, who roster.Identity, sig *Signal, d rulebook.Decision,
+) (Received, error) {
 	o := settle(sig.GateRequired, d.Verdict)
 	body := received{
 		Agent: who.ID, Type: sig.Type, RunID: sig.RunID, Request: sig.request(), Project: sig.ProjectID,
 		Status: o.status, Message: o.message, Decision: rulebook.Plain(d.Record),
 		parsed: sig,
 	}
-	body.Decision.Event = nil // it follows from the payload
+	body.Decision.Event = nil // readDecision makes it again from the payload
+	// A gate request has no tokens yet, and so no cost.
 	if sig.Type != GateRequest {
-		cost := s.Prices().check(sig)
+		cost := s.Prices().checkCost(sig)
 		body.Cost = &cost
 	}
 	if o.status == gate.Pending {
@@ -95,7 +102,8 @@ func (s *Signals) record(ctx context.Context, who roster.Identity, sig *Signal, 
 	return Received{Answer: answer(body.Gate, o), Warnings: sig.Warnings}, nil
 }
 
-// opening is what an operator is shown.
+// opening is the gate of a signal: what the operator is shown, and the rule's conditions. A
+// gate that a rule forces (SIG-21) may lack a proposed action, and says so (SIG-11).
 func opening(who roster.Identity, sig *Signal, v policy.Verdict, cost *CostCheck) gate.Opening {
 	title := sig.ProposedAction
 	if title == "" {
@@ -112,8 +120,8 @@ func opening(who roster.Identity, sig *Signal, v policy.Verdict, cost *CostCheck
 	}
 }
 
-// facts are what an operator should know beside what the agent says: that the run did
-// not end well, and what it cost.
+// facts are what an operator should know beside the agent's own words: that the run did not
+// end well, and what it cost.
 func facts(sig *Signal, cost *CostCheck) (list []gate.Fact) {
 	if sig.Status == Failed || sig.Status == Interrupted {
 		list = append(list, gate.Fact{
@@ -124,14 +132,14 @@ func facts(sig *Signal, cost *CostCheck) (list []gate.Fact) {
 		})
 	}
 	if cost != nil {
-		list = append(list, gate.Fact{Name: "cost", Value: cost.text(sig)})
+		list = append(list, gate.Fact{Name: "cost", Value: cost.describe(sig)})
 	}
 	return list
 }
 
-// deferred records the decision and asks to come again: the run is as if it had not
-// been signalled.
-func (s *Signals) deferred(ctx context.Context, who roster.Identity, sig *Signal, d rulebook.Decision) error {
+// recordDeferral records the decision and returns the error that asks the agent to come again. The
+// run stays unknown, so that the same signal is welcome later (SIG-19).
+func (s *Signals) recordDeferral(ctx context.Context, who roster.Identity, sig *Signal, d rulebook.Decision) error {
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(d.Entry(who, sig.RunID, trace(who, sig.RunID)))
 		return nil
@@ -149,8 +157,8 @@ type stored struct {
 	body  received
 }
 
-// find looks a signal up by its key, nil when there is none.
-func (s *Signals) find(ctx context.Context, who roster.Identity, sig *Signal) (*stored, error) {
+// findSignal looks a signal up by its key. It is nil without an error if there is none.
+func (s *Signals) findSignal(ctx context.Context, who roster.Identity, sig *Signal) (*stored, error) {
 	var f stored
 	var seq int64
 	err := s.core.DB.QueryRow(ctx, "SELECT seq, gate FROM signal WHERE agent = $1 AND run_id = $2 AND request = $3",
@@ -167,9 +175,10 @@ func (s *Signals) find(ctx context.Context, who roster.Identity, sig *Signal) (*
 	return &f, f.entry.Decode(&f.body)
 }
 
-// repeated answers a signal that was received before: the same content is a poll, and
-// other content is refused. Both are noted.
-func (s *Signals) repeated(ctx context.Context, who roster.Identity, sig *Signal, f *stored, err error) (Received,
+// answerRepeated answers a signal whose run was received before. The same JSON value is a poll and is
+// answered with the current state (SIG-16); other content is refused (SIG-17). Both are
+// recorded (SIG-18). found and err are those of find.
+func (s *Signals) answerRepeated(ctx context.Context, who roster.Identity, sig *Signal, f *stored, err error) (Received,
 	error,
 ) {
 	if err != nil {
@@ -189,7 +198,8 @@ func (s *Signals) repeated(ctx context.Context, who roster.Identity, sig *Signal
 	}
 	if !same {
 		return Received{}, fault.New(fault.DuplicateRun,
-			"The run %q was signalled already, at %s, with other content, which stays as it is. Use a new run_id for a new run.",
+			"The run %q was already signalled with other content, at %s. That signal stands; "+
+				"use a new run_id for a new run.",
 			sig.RunID, f.entry.At.Format(time.RFC3339)).About("run_id")
 	}
 	r := Received{Answer: answer("", outcome{f.body.Status, f.body.Message}), Duplicate: true, Warnings: sig.Warnings}
@@ -198,7 +208,7 @@ func (s *Signals) repeated(ctx context.Context, who roster.Identity, sig *Signal
 		if err != nil {
 			return Received{}, err
 		}
-		r.Answer = answer(g.ID, resolution(g))
+		r.Answer = answer(g.ID, gateOutcome(g))
 	}
 	return r, nil
 }
@@ -207,21 +217,22 @@ func (s *Signals) repeated(ctx context.Context, who roster.Identity, sig *Signal
 type repetition struct {
 	First  int64  `json:"first"` // the entry of the signal that counts
 	Same   bool   `json:"same"`
-	SHA256 string `json:"sha256"` // of what came
+	SHA256 string `json:"sha256"` // of the repetition's bytes
 }
 
-// resolved queues the webhook in the transaction that resolves the gate.
-func (s *Signals) resolved(tx *ledger.Tx, g gate.Gate) error {
+// queueCallback queues the webhook in the transaction that resolves the gate, so that no crash can
+// come between the two (SIG-31). The generation is that of the secret at this moment.
+func (s *Signals) queueCallback(tx *ledger.Tx, g gate.Gate) error {
 	return deliver.QueueCallback(tx, g, s.WebhookOf(g.AgentID()).Generation)
 }
 
-// Readers find the decisions in signals.
+// Readers let the rulebook count and replay the decisions that are recorded in signals.
 func Readers() map[string]rulebook.Reader {
 	return map[string]rulebook.Reader{kindReceived: readDecision}
 }
 
-// readDecision finds the decision in signal.received, with the event that the payload
-// amounts to.
+// readDecision reads the decision in signal.received, and makes its event again from the
+// payload, which is stored once and not a second time as an event.
 func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 	reading, err := rulebook.ReadDecision(e)
 	if err != nil {

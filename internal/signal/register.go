@@ -14,14 +14,15 @@ import (
 	"signalbox/internal/wire"
 )
 
-// registrations is the origin of gates that grant trust.
+// registrations is the origin of gates that grant trust. It differs from Name so that grantTrust,
+// and not the webhook of signals, follows from their resolution.
 const registrations = "amp-registration"
 
 // registered is the body of agent.registered. The subject is the agent's id.
 type registered struct {
-	Trust        string   `json:"trust"` // that it asks for
+	Trust        string   `json:"trust"` // the level it asks for, "" for none
 	Capabilities []string `json:"capabilities"`
-	Gate         string   `json:"gate,omitempty"` // that decides whether it gets it
+	Gate         string   `json:"gate,omitempty"` // decides about the trust; "" if none is needed
 	Message      wire.Raw `json:"message"`
 }
 
@@ -30,10 +31,11 @@ const (
 	maxCapability   = 128 // characters
 )
 
-// register takes an agent's own account of itself. What it can do is noted; the trust
-// it asks for is an operator's to grant.
-func (s *Signals) register(ctx context.Context, who roster.Identity, f *fields) (Received, error) {
-	name := f.name("agent_id", "resume-tailor")
+// takeRegistration records what an agent says it can do. A trust level above its own opens a gate, and an
+// operator grants it or does not (SIG-43); a level it already has is answered at once. While
+// a gate for the same level waits, the agent is answered with that one (SIG-44).
+func (s *Signals) takeRegistration(ctx context.Context, who roster.Identity, f *fields) (Received, error) {
+	name := f.kebabName("agent_id", "resume-tailor")
 	trust := f.Word("trust_level", roster.TrustLevels...)
 	capabilities := f.Texts("capabilities", maxCapabilities, maxCapability, "send_mail")
 	f.metadata()
@@ -52,9 +54,9 @@ func (s *Signals) register(ctx context.Context, who roster.Identity, f *fields) 
 			return Received{}, err
 		}
 	}
-	waiting := "" // the gate of the registration before, if it asks for the same
+	waiting := "" // the open gate of an earlier registration for the same level
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		waiting = ""
+		waiting = "" // the function may run twice
 		err := tx.QueryRow("SELECT gate FROM registration WHERE agent = $1 AND trust = $2 AND gate <> ''",
 			[]any{who.ID, trust}, &waiting)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -93,8 +95,11 @@ func (s *Signals) register(ctx context.Context, who roster.Identity, f *fields) 
 	return Received{Answer: answer(body.Gate, outcome{gate.Pending, awaiting})}, nil
 }
 
+// trustRank orders trust levels; -1 for a level that does not exist, such as "".
 func trustRank(trust string) int { return slices.Index(roster.TrustLevels, trust) }
 
+// askForTrust is the gate that an operator decides. Its reference is the level, which grantTrust
+// reads back.
 func askForTrust(who roster.Identity, r registered) gate.Opening {
 	summary := fmt.Sprintf("%s is %s and asks to be %s.", who.Name, who.Trust, r.Trust)
 	if len(r.Capabilities) > 0 {
@@ -110,9 +115,9 @@ func askForTrust(who roster.Identity, r registered) gate.Opening {
 	}
 }
 
-// granted gives the agent the trust that it asked for, in the transaction of the
-// decision.
-func (s *Signals) granted(tx *ledger.Tx, g gate.Gate) error {
+// grantTrust gives the agent the trust that it asked for, in the transaction that resolves the gate:
+// approval and trust cannot come apart.
+func (s *Signals) grantTrust(tx *ledger.Tx, g gate.Gate) error {
 	if g.Status != gate.Approved {
 		return nil
 	}

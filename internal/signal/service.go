@@ -16,10 +16,11 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Name is the protocol's name in rules, and in the origin of gates.
+// Name is the protocol's name in rules (event.protocol) and the value of gate.Origin.Protocol.
 const Name = "amp"
 
-// Protocol is AMP v1.0 signals, for the server's list.
+// Protocol describes AMP v1.0 signals to the server: tables, projections, counters. It makes
+// no service; New does.
 func Protocol() protocol.Protocol {
 	return protocol.Protocol{
 		Name: Name, Label: "Signals", Origins: map[string]string{registrations: "Registrations"},
@@ -27,34 +28,40 @@ func Protocol() protocol.Protocol {
 	}
 }
 
-// Options are what an operator sets.
+// Options are the settings of the protocol.
 type Options struct {
-	Strict bool // unknown fields are errors
+	Strict bool // signals.strict: unknown fields are errors, not warnings
 }
 
-// Signals receives signals and answers for their gates.
+// Signals is the service: it receives the messages of agents and answers for their gates. The
+// server makes one per process with New and calls Run, which returns when its context ends.
+// All methods may be called concurrently, before Run too: until Run has loaded them, prices
+// are the built-in ones and no webhook is registered.
 type Signals struct {
 	Options
 	core protocol.Core
 
-	hooks ledger.View[Webhook] // by the agent's id
-	seen  *seen
+	hooks  ledger.View[Webhook] // by the agent's id
+	recent *recentRuns
 
 	mu     sync.RWMutex
-	prices *PriceTable
+	prices *PriceTable // never changed, only replaced; see Prices
 }
 
-// New makes the service over a core whose ledger has Projection.
+// New makes the service over a core whose ledger has Projection, and registers what follows
+// from the resolution of its gates. Call it before the ledger takes writes.
 func New(core protocol.Core, o Options) (*Signals, error) {
-	s := &Signals{Options: o, core: core, seen: newSeen()}
+	s := &Signals{Options: o, core: core, recent: newRecentRuns()}
 	var err error
-	s.prices, err = ownPrices()
-	core.Gates.OnResolved(Name, s.resolved)
-	core.Gates.OnResolved(registrations, s.granted)
+	s.prices, err = builtinPrices()
+	core.Gates.OnResolved(Name, s.queueCallback)
+	core.Gates.OnResolved(registrations, s.grantTrust)
 	return s, err
 }
 
-// Answer is what an agent hears: exactly these three fields.
+// Answer is what an agent is answered about a signal or a gate. It has exactly these three
+// fields, and one of three statuses (SIG-1). A pending answer always has a gate; approved and
+// rejected have one if a person decided, and null if a rule did.
 type Answer struct {
 	Status  gate.Status `json:"status"`
 	GateID  *string     `json:"gate_id"`
@@ -69,7 +76,9 @@ func answer(gateID string, o outcome) Answer {
 	return a
 }
 
-// received is the body of signal.received, with the payload as it came.
+// received is the body of signal.received: the payload byte for byte, what was decided, and
+// the answer. Polls and repetitions are answered from it, so it must hold everything that an
+// answer needs.
 type received struct {
 	Agent    string         `json:"agent"` // the agent's id
 	Type     Type           `json:"type"`
@@ -83,10 +92,13 @@ type received struct {
 	Decision rulebook.Plain `json:"decision"`
 	Signal   wire.Raw       `json:"signal,omitzero"` // see encode
 
-	parsed *Signal // what Signal amounts to, where it is known
+	// parsed saves counters from parsing Signal again. It is set in the process that received
+	// the signal and nil where the entry was read from the database.
+	parsed *Signal
 }
 
-// encode writes the body with the payload byte for byte: an encoder would rewrite it.
+// encode makes the body as JSON with the payload byte for byte. An encoder would rewrite its
+// spacing and numbers, and the agent's bytes are what is proved later.
 func (r *received) encode(raw []byte) ([]byte, error) {
 	r.Signal = nil
 	text, err := wire.Marshal(r)
@@ -97,8 +109,9 @@ func (r *received) encode(raw []byte) ([]byte, error) {
 	return wire.Splice(text, wire.Member{Name: "signal", Value: raw}), nil
 }
 
-// request is the part of a signal's key beside its run: completions and failures have
-// none, since a run ends once.
+// request is the part of a signal's key beside agent and run. It is "" for completions and
+// failures, which share one place, since a run ends once (SIG-15); a gate request has a place
+// of its own for each request_id (SIG-41).
 func (s *Signal) request() string {
 	if s.Type != GateRequest {
 		return ""
@@ -106,15 +119,21 @@ func (s *Signal) request() string {
 	return string(GateRequest) + ":" + s.RequestID
 }
 
-// Received is an answer, and what else the caller should know.
+// Received is the outcome of Receive: the answer, and what goes into headers beside it.
 type Received struct {
 	Answer
-	Duplicate bool
-	Warnings  []string
+	Duplicate bool     // the same message was received before; nothing new was recorded of it
+	Warnings  []string // what is odd and no reason to refuse it
 }
 
-// Receive takes a payload of the type. It is recorded, decided and perhaps held, or
-// nothing happens.
+// Receive takes a message of type t, or with "" of the type that it names itself. When it
+// returns without an error, message, decision and gate are on disk; after an error nothing of
+// the message was recorded.
+//
+// The order matters. The policy is asked before it is known whether the run is new, since
+// looking it up costs a query that almost no signal needs: the table refuses a run that is
+// there (IsUnique), and only runs that were seen lately are looked up first. A deferred signal
+// is looked up too, so that a poll of a recorded run is answered and not deferred.
 func (s *Signals) Receive(ctx context.Context, who roster.Identity, t Type, body []byte) (Received, error) {
 	if err := wire.Fits(body, maxBody); err != nil {
 		return Received{}, err
@@ -125,61 +144,62 @@ func (s *Signals) Receive(ctx context.Context, who roster.Identity, t Type, body
 	}
 	switch f.typ {
 	case Registration:
-		return s.register(ctx, who, f)
+		return s.takeRegistration(ctx, who, f)
 	case Receipt:
-		return s.receipt(ctx, who, f)
+		return s.takeReceipt(ctx, who, f)
 	case Heartbeat:
 		return Received{},
 			fault.New(fault.InvalidPayload,
-				"A heartbeat is sent to /amp/heartbeat, and answered in a form of its own.").About("type")
+				"Send heartbeats to /amp/heartbeat; they have an answer of their own form.").About("type")
 	default:
 	}
-	sig, err := f.signal(s.core.Now())
+	sig, err := f.parseSignal(s.core.Now())
 	if err != nil {
 		return Received{}, err
 	}
-	if err := s.admit(ctx, who, sig); err != nil {
+	if err := s.checkSender(ctx, who, sig); err != nil {
 		return Received{}, err
 	}
 	d := s.core.Book.Decide(ctx, who, sig.event())
-	if d.Action == policy.Defer || s.seen.has(trace(who, sig.RunID)) {
-		if found, err := s.find(ctx, who, sig); err != nil || found != nil {
-			return s.repeated(ctx, who, sig, found, err)
+	if d.Action == policy.Defer || s.recent.has(trace(who, sig.RunID)) {
+		if found, err := s.findSignal(ctx, who, sig); err != nil || found != nil {
+			return s.answerRepeated(ctx, who, sig, found, err)
 		}
 	}
 	if d.Action == policy.Defer {
-		return Received{}, s.deferred(ctx, who, sig, d)
+		return Received{}, s.recordDeferral(ctx, who, sig, d)
 	}
-	r, err := s.record(ctx, who, sig, d)
-	if store.IsUnique(err) { // the same run at the same moment, or long ago
-		s.seen.add(trace(who, sig.RunID))
-		found, err := s.find(ctx, who, sig)
-		return s.repeated(ctx, who, sig, found, err)
+	r, err := s.recordSignal(ctx, who, sig, d)
+	if store.IsUnique(err) { // the same run a moment ago on any node, or too long ago for recent
+		s.recent.add(trace(who, sig.RunID))
+		found, err := s.findSignal(ctx, who, sig)
+		return s.answerRepeated(ctx, who, sig, found, err)
 	}
 	return r, err
 }
 
-// admit checks what the payload says against who sent it.
-func (s *Signals) admit(ctx context.Context, who roster.Identity, sig *Signal) error {
+// checkSender checks the payload against its sender, and settles where the resolution is sent.
+func (s *Signals) checkSender(ctx context.Context, who roster.Identity, sig *Signal) error {
 	if err := inScope(who, sig.AgentID); err != nil {
 		return err
 	}
 	if s.Strict {
 		for _, w := range sig.Warnings {
-			if strings.HasSuffix(w, "is not known") {
-				return fault.New(fault.InvalidPayload, "In strict mode %s. Leave it out, or put it into metadata.", w)
+			if strings.HasPrefix(w, unknownField) {
+				return fault.New(fault.InvalidPayload,
+					"Strict mode refuses the %s. Leave it out, or put it into metadata.", w)
 			}
 		}
 	}
 	return s.chooseWebhook(ctx, who, sig)
 }
 
-// inScope refuses what a key says of another agent than its own.
+// inScope refuses a message that names another agent than the key's own (SIG-9).
 func inScope(who roster.Identity, agentID string) error {
 	if agentID != who.Name {
 		return fault.New(fault.AgentScope,
-			"This key is for the agent %q, and the signal says %q. Send it with that agent's own key.", who.Name,
-			agentID).About("agent_id")
+			"This key belongs to the agent %q, and agent_id is %q. Use the key of the agent that signals.",
+			who.Name, agentID).About("agent_id")
 	}
 	return nil
 }

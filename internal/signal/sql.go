@@ -5,8 +5,8 @@ import (
 	"signalbox/internal/store"
 )
 
-// Migrations make the tables of signals. What was sent lives in the body of the entry
-// seq, once.
+// Migrations make the tables of signals. A row points with seq to the entry that holds the
+// message, which is stored nowhere else.
 var Migrations = store.Migrations{Package: "signal", Steps: []string{`
 CREATE TABLE signal (
   agent {text} NOT NULL,
@@ -52,7 +52,7 @@ CREATE TABLE run_halt (
 ) {strict};
 `}}
 
-// The kinds of entries.
+// The kinds of entries. They are part of the stored format: a new meaning is a new kind.
 const (
 	kindReceived = "signal.received"
 	kindRepeated = "signal.repeated"
@@ -66,7 +66,8 @@ const (
 	kindHalted     = "run.halted"
 )
 
-// Projection is what the entries do to the tables.
+// Projection is what the entries do to the tables. All tables can be built again from the ledger
+// by running it from the first entry.
 func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "signal",
@@ -89,11 +90,14 @@ func Projection() ledger.Projection {
 	}
 }
 
+// pricesApplied is the body of prices.applied.
 type pricesApplied struct {
 	Version int64   `json:"version"`
 	Models  []Price `json:"models"`
 }
 
+// applyReceived stores where a signal is. The primary key (agent, run_id, request) is what makes
+// a run count once (SIG-15): a second insert fails the transaction with store.IsUnique.
 func applyReceived(tx *store.Tx, e *ledger.Entry) error {
 	b, err := ledger.Read[received](e)
 	if err != nil {
@@ -104,12 +108,14 @@ func applyReceived(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
+// applyRegistered keeps an agent's last registration.
 func applyRegistered(tx *store.Tx, e *ledger.Entry, b *registered) {
 	tx.Exec("INSERT INTO registration (agent, seq, trust, gate) VALUES ($1, $2, $3, $4) ON CONFLICT (agent) DO UPDATE "+
 		"SET seq = excluded.seq, trust = excluded.trust, gate = excluded.gate",
 		e.Subject, e.Seq, b.Trust, b.Gate)
 }
 
+// applyHooked keeps where an agent's last webhook is registered.
 func applyHooked(tx *store.Tx, e *ledger.Entry) error {
 	tx.Exec("INSERT INTO agent_webhook (agent, seq) VALUES ($1, $2) ON CONFLICT (agent) DO UPDATE SET seq = excluded.seq",
 		e.Subject, e.Seq)

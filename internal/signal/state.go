@@ -5,20 +5,21 @@ import (
 	"signalbox/internal/policy"
 )
 
-// The messages that say nothing else.
+// Messages that need no explanation of a rule or a person.
 const (
 	noGate   = "No gate required"
 	awaiting = gate.Awaiting
 )
 
-// outcome is what becomes of a signal.
+// outcome is what the agent is answered about a signal.
 type outcome struct {
 	status  gate.Status
 	message string
 }
 
-// settle is the truth table of when a gate fires: the agent's declaration and the
-// operator's rule, both. A rule that says defer does not come here.
+// settle is the truth table of when a gate opens (SIG-20): the agent declares it and a rule
+// confirms it. A rule may open one without a declaration only with even_if_undeclared
+// (SIG-21). Receive has dealt with defer before.
 func settle(declared bool, v policy.Verdict) outcome {
 	switch {
 	case v.Action == policy.Block:
@@ -30,16 +31,18 @@ func settle(declared bool, v policy.Verdict) outcome {
 	case v.Action == policy.Allow || v.Action == policy.Gate:
 		return outcome{gate.Approved, noGate}
 	}
-	// Nothing is allowed by accident: a signal cannot be modified.
+	// SIG-22: a payload is never changed, and an action that we do not know is not an approval.
 	return outcome{
 		gate.Rejected,
 		"The rule " + v.Rule + " says " + string(v.Action) +
-			", which a signal cannot be. An operator should change the policy.",
+			", which is not possible for a signal. An operator should change the policy.",
 	}
 }
 
-// resolution is what an agent hears of a gate.
-func resolution(g gate.Gate) outcome {
+// gateOutcome is the state of a gate as its agent is told. There is no status for a gate that
+// expired: it is approved or rejected, and the message says why (SIG-28). Names of operators
+// stay out of it (SIG-29).
+func gateOutcome(g gate.Gate) outcome {
 	switch {
 	case g.Status == gate.Pending:
 		return outcome{g.Status, awaiting}

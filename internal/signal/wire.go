@@ -10,10 +10,15 @@ import (
 	"signalbox/internal/wire"
 )
 
-// maxBody is the largest signal that is taken.
+// maxBody is the largest message that is taken, in bytes (SIG-4).
 const maxBody = 1 << 20
 
-// Signal is an AMP payload that is right in itself.
+// Signal is a completion, a gate request or a failure whose every field was checked. Parse
+// makes it from the bytes of an agent; it is never changed afterwards, except that
+// chooseWebhook fills in WebhookURL. Fields that a type does not have are zero.
+//
+// What it does not promise: that the sender may speak for AgentID, and that the run is new.
+// Receive checks both.
 type Signal struct {
 	Type           Type
 	AgentID        string
@@ -36,14 +41,14 @@ type Signal struct {
 	ErrorCode      string // of a failed run
 	ErrorMessage   string
 
-	Raw      []byte   // as it came
+	Raw      []byte   // the bytes that the agent sent
 	Warnings []string // what is odd and no reason to refuse it
 }
 
-// Type is the kind of a message.
+// Type is the kind of a message, as its field type names it.
 type Type string
 
-// The types. The first is what a message without type is.
+// The types. A message without type is a Completion (SIG-40).
 const (
 	Completion   Type = "completion"
 	GateRequest  Type = "gate_request"
@@ -53,18 +58,18 @@ const (
 	Receipt      Type = "action_receipt"
 )
 
-// The values of status.
+// The values of status: how a run ended.
 const (
 	Completed   = "completed"
 	Failed      = "failed"
 	Interrupted = "interrupted"
 )
 
-// DefaultProject is the deck of what names none.
+// DefaultProject is the deck of signals that name none (SIG-13).
 const DefaultProject = "default"
 
 const (
-	maxText      = 4000 // characters
+	maxText      = 4000 // characters, not bytes
 	maxRunID     = 128
 	maxModel     = 128
 	maxArtifacts = 100
@@ -75,14 +80,17 @@ const (
 	farFuture = 24 * time.Hour
 )
 
+// kebab is the form of agent_id and project_id. Length is checked apart, for a better message.
 var kebab = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// form says which fields a type of message has, and which of them are required.
+// form says which fields a type of message has. Fields outside of it are unknown: kept, and
+// warned of (SIG-8).
 type form struct {
-	version string
-	fields  map[string]bool
+	version string          // the amp_version that a message of the type must have (SIG-6)
+	fields  map[string]bool // true if the field is required
 }
 
+// newForm makes a form from two lists of names, separated by spaces.
 func newForm(version, required, optional string) form {
 	f := form{version, map[string]bool{"amp_version": true, "type": false}}
 	for _, name := range strings.Fields(required) {
@@ -94,6 +102,8 @@ func newForm(version, required, optional string) form {
 	return f
 }
 
+// forms are the fields of every type. proposed_action of a completion is optional here and
+// required by readSignal if gate_required is true (SIG-11).
 var forms = map[Type]form{
 	Completion: newForm("1.0",
 		"agent_id run_id status summary model input_tokens output_tokens cost_usd gate_required started_at completed_at",
@@ -107,35 +117,36 @@ var forms = map[Type]form{
 	Receipt:      newForm("3.0", "agent_id gate_id status", "summary artifacts metadata"),
 }
 
-// Parse reads a payload of the type. Every field that is wrong is in the error, each
-// with what a right value looks like.
-// With no type the payload says which it is.
+// Parse reads a payload of type t, or with "" of the type that it names itself. All wrong
+// fields are in the one error, each with what a right value looks like (SIG-5). now is only
+// for warnings: an entry that was accepted once must parse for ever.
 func Parse(body []byte, t Type, now time.Time) (*Signal, error) {
 	f, err := readFields(body, t)
 	if err != nil {
 		return nil, err
 	}
-	return f.signal(now)
+	return f.parseSignal(now)
 }
 
-// signal reads a completion, a gate request or a failure.
-func (f *fields) signal(now time.Time) (*Signal, error) {
-	s := f.read()
+// parseSignal reads a completion, a gate request or a failure.
+func (f *fields) parseSignal(now time.Time) (*Signal, error) {
+	s := f.readSignal()
 	s.Raw = f.body
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	s.warn(f, now)
+	s.addWarnings(f, now)
 	return s, nil
 }
 
-// read reads every field that the form has; those it does not have are absent.
-func (f *fields) read() *Signal {
+// readSignal reads every field that any of the three types has. For a field that is not in the form
+// of this type, the readers return zero and report nothing.
+func (f *fields) readSignal() *Signal {
 	s := &Signal{
 		Type:    f.typ,
-		AgentID: f.name("agent_id", "resume-tailor"), RunID: f.Text("run_id", maxRunID, "run_01jt4k"),
+		AgentID: f.kebabName("agent_id", "resume-tailor"), RunID: f.Text("run_id", maxRunID, "run_01jt4k"),
 		RequestID:      f.Text("request_id", maxRunID, "send-1"),
-		ProjectID:      cmp.Or(f.name("project_id", "job-search"), DefaultProject),
+		ProjectID:      cmp.Or(f.kebabName("project_id", "job-search"), DefaultProject),
 		Summary:        f.Text("summary", maxText, "Rewrote the resume"),
 		ProposedAction: f.Text("proposed_action", maxText, "Send it to the applicant"),
 		Artifacts:      f.artifacts(), Model: f.Text("model", maxModel, "claude-sonnet-4-6"),
@@ -161,11 +172,14 @@ func (f *fields) read() *Signal {
 	return s
 }
 
-// warn notes what is odd.
-func (s *Signal) warn(f *fields, now time.Time) {
+// unknownField is how the warning about an unknown field begins; strict mode looks for it.
+const unknownField = "unknown field"
+
+// addWarnings adds warnings about what is odd (SIG-8, SIG-10, SIG-12).
+func (s *Signal) addWarnings(f *fields, now time.Time) {
 	add := func(format string, args ...any) { s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...)) }
 	for _, name := range f.Unknown() {
-		add("the field %.80q is not known", name)
+		add(unknownField+" %.80q", name)
 	}
 	if !s.CompletedAt.IsZero() && s.CompletedAt.Before(s.StartedAt) {
 		add("completed_at is before started_at")
@@ -181,7 +195,8 @@ func (s *Signal) warn(f *fields, now time.Time) {
 	}
 }
 
-// readFailure takes over what metadata says of a failure.
+// readFailure fills in why a run failed from metadata, where completions say it. A failure
+// message has fields of its own for it, which come first.
 func (s *Signal) readFailure() {
 	about, _ := wire.Members(s.Metadata) // none if there is no metadata
 	for name, field := range map[string]*string{"error_code": &s.ErrorCode, "error_message": &s.ErrorMessage} {

@@ -1,9 +1,12 @@
-// Package strict reads what an agent acts on: one JSON object, or an error. The clients for agents
-// share it, and it stands beside them because they promise their users the standard library alone,
-// which internal/wire, the strict reader of the server, does not keep to. Both take the same texts:
-// internal/wire/wiretest has a table that each of our readers is tested with.
+// Package strict reads the answers that an agent acts on: one JSON object, or an error. encoding/json
+// is lenient in ways that matter for a decision: it takes the last of two members with one name,
+// matches names whatever their case, and replaces broken Unicode.
 //
-// It knows JSON and nothing of what an answer says.
+// The clients for agents share this package. The server's strict reader, internal/wire, needs a library
+// outside of the standard one, which the clients promise not to import. Both accept the same texts:
+// internal/wire/wiretest has a table that all our readers are tested with.
+//
+// It knows JSON, and nothing of what an answer means.
 package strict
 
 import (
@@ -15,14 +18,14 @@ import (
 	"unicode/utf8"
 )
 
-// Object reads the members of a JSON object, each as it came. Names are taken exactly. Anything
-// before or after the object is an error, and so is a name that an object has twice, there or
-// further inside: of two decisions nobody can say which is meant.
+// Object reads the members of a JSON object, each as its bytes. Names are compared exactly. Anything
+// before or after the object is an error, and so is a name that an object has twice, at any depth:
+// of two decisions nobody can say which one is meant.
 func Object(text []byte) (map[string]json.RawMessage, error) {
 	if !utf8.Valid(text) || halfCharacter(text) {
 		return nil, errors.New("its text is not Unicode")
 	}
-	// The whole text is one value: what follows it is an error here, and not of a Decoder.
+	// Unmarshal reports what follows the value; a Decoder would leave it unread.
 	if err := json.Unmarshal(text, new(json.RawMessage)); err != nil {
 		return nil, err
 	}
@@ -42,14 +45,14 @@ func Object(text []byte) (map[string]json.RawMessage, error) {
 	return members, err
 }
 
-// decoder reads tokens. A number is as good as any other, however large.
+// decoder reads tokens. Numbers are kept as text, so that none is too large.
 func decoder(text []byte) *json.Decoder {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	return d
 }
 
-// namesOnce makes sure that no object in the value that comes next has a name twice.
+// namesOnce reads the next value and reports an object in it that has a name twice.
 func namesOnce(d *json.Decoder) error {
 	t, err := d.Token()
 	if err != nil {
@@ -90,15 +93,15 @@ func eachMember(d *json.Decoder, value func(name string) error) error {
 	return err
 }
 
-// halfCharacter reports whether an escape is half of a pair of surrogates, which a decoder would
-// replace by a character that nobody wrote.
+// halfCharacter reports whether an escape is half of a surrogate pair, which a decoder would replace by
+// a character that nobody wrote.
 func halfCharacter(text []byte) bool {
 	for i := bytes.IndexByte(text, '\\'); i >= 0 && i < len(text); i++ {
 		if text[i] != '\\' {
 			continue
 		}
 		switch half := surrogate(text[i:]); {
-		case half == 0: // another escape, whose letter is passed over
+		case half == 0: // another escape; skip its letter, which may be a backslash
 			i++
 		case half < 0xDC00 && surrogate(text[min(i+6, len(text)):]) >= 0xDC00:
 			i += 11
@@ -109,7 +112,7 @@ func halfCharacter(text []byte) bool {
 	return false
 }
 
-// surrogate is the half of a character that the text begins with, 0 for anything else.
+// surrogate is the half of a surrogate pair that the text begins with, 0 for anything else.
 func surrogate(text []byte) uint64 {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return 0

@@ -10,16 +10,24 @@ import (
 	"time"
 )
 
-// carrier is one of those that are compared.
+// carrier is one of the proxies that are compared: the bare one, nginx or ours. Its lists have one value
+// per round, so that values of the same round can be compared with each other.
 type carrier struct {
 	name, url, key  string
-	p50, rate, ttfb []float64
+	p50, rate, ttfb []float64 // milliseconds, calls a second, milliseconds to the first byte
 	errors          int64
 }
 
-const modelCall = `{"model":"claude-sonnet-4-6","max_tokens":1024,"stream":%t,"tools":[{"name":"bash","description":"Runs a command","input_schema":{"type":"object","properties":{"command":{"type":"string"}}}}],"system":"You are a careful engineer.","messages":[{"role":"user","content":"Rewrite the resume for a role at a bank, in plain words, and keep it to one page. %d"}]}`
+// modelCall is a call as an agent makes it: a tool, a system prompt and a question. The number makes each
+// call another, since our proxy knows repetitions by their bytes.
+const modelCall = `{"model":"claude-sonnet-4-6","max_tokens":1024,"stream":%t,` +
+	`"tools":[{"name":"bash","description":"Runs a command",` +
+	`"input_schema":{"type":"object","properties":{"command":{"type":"string"}}}}],` +
+	`"system":"You are a careful engineer.","messages":[{"role":"user","content":` +
+	`"Rewrite the resume for a role at a bank, in plain words, and keep it to one page. %d"}]}`
 
-// measure carries calls for a while: one connection, sixteen, and streams.
+// measure makes one round: latency with one connection, throughput with sixteen, and the first byte of
+// streams, each for the given time.
 func (c *carrier) measure(ctx context.Context, each time.Duration) error {
 	l := load{
 		url: c.url + "/v1/proxy/v1/messages", key: c.key, connections: 1, duration: each,
@@ -27,6 +35,7 @@ func (c *carrier) measure(ctx context.Context, each time.Duration) error {
 			return fmt.Appendf(nil, modelCall, false, i)
 		},
 	}
+	// Progress is printed per round, and not here.
 	quiet := func(int64) {}
 	got, err := l.run(ctx, quiet)
 	if err != nil {
@@ -34,6 +43,7 @@ func (c *carrier) measure(ctx context.Context, each time.Duration) error {
 	}
 	c.p50, c.errors = append(c.p50, got.Latency.P50), c.errors+got.Errors
 	l.connections = 16
+	// The same load again, now for its throughput.
 	if got, err = l.run(ctx, quiet); err != nil {
 		return err
 	}
@@ -46,8 +56,10 @@ func (c *carrier) measure(ctx context.Context, each time.Duration) error {
 	return nil
 }
 
-// firstBytes is how long streams take to begin, in milliseconds.
+// firstBytes opens streams one after another and returns how long each took until its first byte of the
+// body, in milliseconds. Each stream is read to its end, so that the connection is used again.
 func (c *carrier) firstBytes(ctx context.Context, target string, each time.Duration) (times []float64, err error) {
+	// RoundTrip and not a Client: no redirects, no cookies, nothing but the call.
 	transport := &http.Transport{DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	for began := time.Now(); time.Since(began) < each; {
@@ -63,6 +75,7 @@ func (c *carrier) firstBytes(ctx context.Context, target string, each time.Durat
 		if err != nil {
 			return nil, err
 		}
+		// Headers may be early; the first byte of the body is what a user waits for.
 		one := make([]byte, 1)
 		_, err = io.ReadFull(res.Body, one)
 		took := time.Since(sent)
@@ -75,6 +88,7 @@ func (c *carrier) firstBytes(ctx context.Context, target string, each time.Durat
 	return times, nil
 }
 
+// median is the upper median of a list, 0 of an empty one. The list is not changed.
 func median(list []float64) float64 {
 	if len(list) == 0 {
 		return 0
@@ -83,7 +97,8 @@ func median(list []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// row compares with the bare proxy in each round, and takes the median of the ratios.
+// row is the carrier's line of the report. It compares with the bare proxy within each round and takes the
+// median of those ratios: what else the machine did in a round has slowed both.
 func (c *carrier) row(bare *carrier) ProxyRow {
 	ratios := func(a, b []float64) float64 {
 		var all []float64

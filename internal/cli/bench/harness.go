@@ -21,28 +21,33 @@ import (
 	"signalbox/internal/wire"
 )
 
+// newHarness makes `bench harness`.
 func newHarness(a *command.App) *command.Command {
 	b := newBench(a, "decision", 64, &command.Command{
 		Use: "harness", Short: "Ask for decisions as fast as they are answered, or at a rate",
-		Long: "Asks over AHP whether a command may be run, and prints how many decisions there were and\n" +
-			"how fast: on the Unix socket in the data folder, or with --server or a key in POSTs. With\n" +
-			"--rate a question counts from when it was due, so that a server which stands still is seen\n" +
-			"to. Decisions are counted by what they were.\n\n" +
-			"They are recorded for good, in sessions that begin with bench-: use a server that is there\nfor it.",
+		Long: `Asks over AHP whether a command may be run, and prints how many decisions there were and
+how fast: on the Unix socket in the data folder, or in POSTs with --server or a key.
+Decisions are counted by kind. With --rate, the time of a question begins when it is due,
+so that stalls of the server show in the latencies.
+
+Decisions are recorded for good, in sessions whose names begin with bench-. Use a server
+that you set up for it.`,
 		Example: "  signalbox bench harness --connections 1 --compare\n  signalbox bench harness --rate 2000 --duration 30s",
 		Args:    command.NoArguments(),
 	})
 	b.agentFlags()
 	b.compareFlag("a server that only answers")
-	return b.runs(b.harness)
+	return b.withLoad(b.harness)
 }
 
+// harness puts the load on the Unix socket, as hooks on the same machine use it, or on POST /ahp if a
+// server elsewhere or a key is given. The bare server of --compare speaks the same transport.
 func (b *bench) harness(ctx context.Context) (report Report, err error) {
 	target, err := harness.Address(b.App, b.agent.Key)
 	if err != nil {
 		return report, err
 	}
-	l, bare := b.load(target), b.echo
+	l, bare := b.load(target), b.bareSocket
 	l.body, l.good = questions(), isDecision
 	if b.Elsewhere(b.agent.Key) {
 		agent, problem := b.agent.Agent(ctx, "bench-", b.Client)
@@ -50,7 +55,7 @@ func (b *bench) harness(ctx context.Context) (report Report, err error) {
 			return report, problem
 		}
 		defer func() { err = errors.Join(err, agent.GiveBack(ctx)) }()
-		l.key, l.read, bare = agent.Key, decided, b.bareAHP
+		l.key, l.read, bare = agent.Key, decisionStatus, b.bareAHP
 	} else {
 		l.dial = dialHarness(target)
 	}
@@ -66,19 +71,23 @@ func (b *bench) harness(ctx context.Context) (report Report, err error) {
 	return report, err
 }
 
-// questions makes the events: the same but for the session.
+// questions makes the events: one question in 64 sessions in turn. Ids and sessions differ, since the
+// server knows repetitions by them.
 func questions() func(int64) []byte {
+	// As many sessions as the default number of connections.
 	const sessions = 64
 	run := "bench-" + strings.ToLower(rand.Text()[:10])
 	at := time.Now().UTC().Format(time.RFC3339)
 	return func(i int64) []byte {
 		return fmt.Appendf(nil,
-			`{"jsonrpc":"2.0","id":"%d","method":"ahp/event","params":{"event_type":"pre_action","session_id":"%s-%d","agent_id":"bench","timestamp":%q,"depth":0,`+
+			`{"jsonrpc":"2.0","id":"%d","method":"ahp/event","params":{"event_type":"pre_action",`+
+				`"session_id":"%s-%d","agent_id":"bench","timestamp":%q,"depth":0,`+
 				`"payload":{"tool_name":"bash","arguments":{"command":"cargo test --all-features"}}}}`, i, run, i%sessions, at)
 	}
 }
 
-// dialHarness opens a stream to a harness for one connection of a load.
+// dialHarness returns load.dial for a harness: it opens a stream and does the handshake. A stream that is
+// read when ctx ends is closed, so that the load ends in time.
 func dialHarness(target string) func(context.Context) (func([]byte) string, func(), error) {
 	const greeting = `{"jsonrpc":"2.0","id":"h","method":"ahp/handshake","params":{"protocol_version":"` + ahp.Version +
 		`","agent_info":{"framework":"signalbox-bench","version":"` + ahp.Version +
@@ -96,16 +105,19 @@ func dialHarness(target string) func(context.Context) (func([]byte) string, func
 			if err != nil {
 				return noAnswer
 			}
-			return decided(text)
+			return decisionStatus(text)
 		}
+		// A read cannot be interrupted by a context, but by closing what is read.
 		stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+		// The answer is not looked at: if there is no handshake, every question fails and is counted.
 		send([]byte(greeting))
 		return send, func() { stop(); _ = s.Close() }, nil
 	}
 }
 
-// decided is the decision in an answer, or what kind of error it is.
-func decided(text []byte) string {
+// decisionStatus is the decision in an answer, or a word for what is there instead. It is the status that the
+// report counts.
+func decisionStatus(text []byte) string {
 	var answer struct {
 		Result struct {
 			Decision string `json:"decision"`
@@ -123,15 +135,16 @@ func decided(text []byte) string {
 	return fmt.Sprintf("error %d", answer.Error.Code)
 }
 
+// isDecision reports whether a status is a decision. A block is one: the load does not choose the policy.
 func isDecision(status string) bool {
 	return status == "allow" || status == "block" || status == "modify" || status == "defer" || status == "escalate"
 }
 
-// bareAnswer is what a server says that decides nothing.
+// bareAnswer is the answer of the bare servers, which decide nothing.
 const bareAnswer = `{"jsonrpc":"2.0","id":"0","result":{"decision":"allow"}}`
 
-// echo measures a server that answers every line on a Unix socket.
-func (b *bench) echo(ctx context.Context, l load) (Load, error) {
+// bareSocket measures a bare server on a Unix socket, which answers every line.
+func (b *bench) bareSocket(ctx context.Context, l load) (Load, error) {
 	dir, err := os.MkdirTemp("", "signalbox-bench-")
 	if err != nil {
 		return Load{}, err
@@ -142,6 +155,7 @@ func (b *bench) echo(ctx context.Context, l load) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
+	// Deferred calls run in reverse: close the listener, wait for the connections, remove the folder.
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer func() { _ = listener.Close() }()
@@ -168,7 +182,7 @@ func (b *bench) echo(ctx context.Context, l load) (Load, error) {
 	return b.measure(ctx, bareName, l)
 }
 
-// bareAHP measures a handler that reads a POST and answers.
+// bareAHP measures a bare handler, which reads a POST and answers.
 func (b *bench) bareAHP(ctx context.Context, l load) (Load, error) {
 	return b.measureBare(ctx, l, "/ahp", func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err == nil {

@@ -25,23 +25,25 @@ import (
 	"signalbox/internal/wire"
 )
 
+// newMail makes `bench mail`.
 func newMail(a *command.App) *command.Command {
 	b := newBench(a, "message", 16, &command.Command{
 		Use: "mail", Short: "Send signed messages as fast as they are taken, or at a rate",
-		Long: "Registers agents, lets each write to the next, and prints how many messages were taken\n" +
-			"and how fast, and then how long they take at half of that rate. Every message is signed\n" +
-			"beforehand, and verified by the server. With --rate, and at half the rate, a message\n" +
-			"counts from when it was due, so that a server which stands still is seen to. When the\n" +
-			"queues of the agents are nearly full others take their place; those of long loads " +
-			"are\nfetched and acknowledged on the way.\n\n" +
-			"Messages are recorded for good, in the tenant bench: use a server that is " +
-			"there for it.\nThe agents leave at the end.",
+		Long: `Registers agents that write to each other in a circle, and prints how many messages were
+taken and how fast, and then the latencies at half of that rate. Every message is signed
+beforehand and verified by the server. With --rate, and at half the rate, the time of a
+message begins when it is due, so that stalls of the server show in the latencies. Agents
+whose queues are nearly full are replaced by others; in long loads their queues are
+fetched and acknowledged on the way.
+
+Messages are recorded for good, in the tenant bench. Use a server that you set up for it.
+The agents are removed at the end.`,
 		Example: "  signalbox bench mail --compare\n  signalbox bench mail --rate 2500 --duration 30s",
 		Args:    command.NoArguments(),
 	})
 	agents := b.command.Flags().Int("agents", 40, "how many agents write to one another at a time")
 	b.compareFlag("a bare HTTP handler")
-	return b.runs(func(ctx context.Context) (Report, error) {
+	return b.withLoad(func(ctx context.Context) (Report, error) {
 		if *agents < 2 || *agents > 10_000 {
 			return Report{}, command.Usage("--agents takes 2 to 10000.")
 		}
@@ -49,47 +51,51 @@ func newMail(a *command.App) *command.Command {
 	})
 }
 
-// tenant is where the agents are.
+// tenant is the workspace of the agents.
 const tenant = "bench"
 
 // correspondent is an agent that writes to the next one.
 type correspondent struct {
 	directory.Registered
 	private ed25519.PrivateKey
-	body    []byte       // what it sends, always
-	waiting atomic.Int64 // messages in its queue, as far as we know
+	body    []byte       // the one message that it sends, signed once
+	waiting atomic.Int64 // messages in its queue, if all that were sent have arrived
 }
 
-// correspondents are agents that write to one another, in circles.
+// correspondents are agents that write to one another, in circles. One circle writes at a time; the next
+// takes over before its queues are full, since a full queue refuses.
 type correspondents struct {
 	operator *api.Client
-	circle   int // how many write at a time
+	circle   int // agents in a circle
 	agents   []*correspondent
-	sent     int64               // messages of the loads before
-	full     chan *correspondent // whose queue is to be emptied; nil when there is room for all
+	sent     int64               // messages of earlier loads, which occupy their queues
+	full     chan *correspondent // agents whose queue is to be emptied; nil if there is room for all
 }
 
 const (
-	// nearlyFull is when a queue, which takes 1,000, is left alone.
+	// nearlyFull is how many messages a queue, which takes 1,000, gets before the next circle's turn.
 	nearlyFull = 800
-	// mailAtMost is how many messages a second are made room for.
+	// mailAtMost is for how many messages a second there is room, if no rate is given.
 	mailAtMost = 15_000
-	// maxCorrespondents is how many agents are registered for that at the most.
+	// maxCorrespondents is how many agents are registered at most; registering takes a while.
 	maxCorrespondents = 640
 )
 
+// mail registers the agents, measures at full speed and, unless a rate is given, at half of what that
+// reached: latencies at full speed say nothing.
 func (b *bench) mail(ctx context.Context, agents int) (report Report, err error) {
 	operator, err := b.Client()
 	if err != nil {
 		return report, err
 	}
 	all := &correspondents{operator: operator, circle: agents}
-	defer all.leave(ctx)
+	defer all.removeAgents(ctx)
 	if err := all.register(ctx, all.needed(b.flags)); err != nil {
 		return report, err
 	}
 	l := b.load(operator.Base + "/v1/route")
 	l.body, l.keyOf = all.body, all.key
+	// The bare handler delivers nothing, so its messages do not count in the queues afterwards.
 	if b.compare {
 		bare, err := b.bareMail(ctx, l)
 		if err != nil {
@@ -100,6 +106,7 @@ func (b *bench) mail(ctx context.Context, agents int) (report Report, err error)
 			one.waiting.Store(0)
 		}
 	}
+	// Queues are emptied beside the load, by requests that are not measured.
 	draining, stop := context.WithCancel(ctx)
 	var drained sync.WaitGroup
 	drained.Go(func() { all.drain(draining) })
@@ -109,6 +116,7 @@ func (b *bench) mail(ctx context.Context, agents int) (report Report, err error)
 		return report, err
 	}
 	report.compare()
+	// Half of the throughput is a load that the server can carry; its latencies are worth reading.
 	if b.rate == 0 && report.Server.PerSecond > 0 {
 		all.sent, l.rate = report.Server.Requests, report.Server.PerSecond/2
 		half, err := b.measure(ctx, "at half the rate", l)
@@ -118,11 +126,13 @@ func (b *bench) mail(ctx context.Context, agents int) (report Report, err error)
 	return report, nil
 }
 
-// needed is how many agents it takes for no queue to become full; if that is too many,
-// queues are emptied on the way.
+// needed is how many agents have to be registered so that no queue becomes full. If that is too many, it
+// makes s.full, and queues are emptied on the way (drain).
 func (s *correspondents) needed(f flags) int {
+	// Without a rate: as many as a fast server may take, and half as many again at half the rate.
 	messages := f.duration.Seconds() * cmp.Or(f.rate, 1.5*mailAtMost) // with those at half the rate
 	agents := s.circle * int(math.Ceil(max(1, messages/float64(s.circle*nearlyFull))))
+	// Whole circles only, so that everybody has somebody to write to.
 	if most := max(1, maxCorrespondents/s.circle) * s.circle; agents > most {
 		s.full = make(chan *correspondent, most)
 		return most
@@ -130,8 +140,9 @@ func (s *correspondents) needed(f flags) int {
 	return agents
 }
 
-// register registers the agents, and frees them of limits.
+// register registers n agents with keys of their own, lifts their rate limits, and signs their messages.
 func (s *correspondents) register(ctx context.Context, n int) error {
+	// The workspace stays: another benchmark may run at the same time.
 	err := s.operator.Call(ctx, api.Post("/ops/workspaces", map[string]string{"name": tenant}), nil)
 	if err != nil && !fault.Is(err, fault.AlreadyExists) {
 		return err
@@ -151,36 +162,42 @@ func (s *correspondents) register(ctx context.Context, n int) error {
 			return err
 		}
 		s.agents = append(s.agents, c)
+		// What is measured is the server, and not its limits.
 		if err := s.operator.Unlimit(ctx, in["name"], tenant); err != nil {
 			return err
 		}
 	}
 	for i, c := range s.agents {
-		if err := c.write(s.next(i)); err != nil {
+		if err := c.signMessage(s.recipientOf(i)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// next is who an agent writes to: the next one of its circle.
-func (s *correspondents) next(i int) *correspondent {
+// recipientOf is the agent that agent i writes to: the next one of its circle.
+func (s *correspondents) recipientOf(i int) *correspondent {
 	first := i - i%s.circle
 	return s.agents[first+(i+1-first)%s.circle]
 }
 
-// from is who sends the message with the number.
-func (s *correspondents) from(n int64) int {
+// senderOf is the index of the agent that sends message number n: the agents of a circle in turn, and the
+// next circle when all its queues have nearlyFull messages.
+func (s *correspondents) senderOf(n int64) int {
+	// Earlier loads have filled the first queues; go on behind them.
 	n += s.sent
 	circle := n / int64(s.circle*nearlyFull) * int64(s.circle)
 	return int((circle + n%int64(s.circle)) % int64(len(s.agents)))
 }
 
-// write makes the message that an agent sends.
-func (c *correspondent) write(to *correspondent) error {
+// signMessage makes and signs the message that an agent sends. The server accepts the same bytes many times,
+// since a message's id is its own.
+func (c *correspondent) signMessage(to *correspondent) error {
 	payload := []byte(
-		`{"context":{"source":"signalbox bench"},"message":"Please process the following task, and tell me when it is done.","type":"request"}`,
+		`{"context":{"source":"signalbox bench"},` +
+			`"message":"Please process the following task, and tell me when it is done.","type":"request"}`,
 	)
+	// The address is the one that the server gave the agent; a signature covers it.
 	signature, err := amp.Signed{
 		From: []string{c.Address}, To: []string{to.Address}, Subject: "Task request",
 		Priority: "normal", Payload: payload,
@@ -195,22 +212,26 @@ func (c *correspondent) write(to *correspondent) error {
 	return err
 }
 
-func (s *correspondents) key(n int64) string { return s.agents[s.from(n)].APIKey }
+// key is load.keyOf: the key of the agent that sends message number n.
+func (s *correspondents) key(n int64) string { return s.agents[s.senderOf(n)].APIKey }
 
+// body is load.body. It counts the message in its recipient's queue, and has that emptied in time.
 func (s *correspondents) body(n int64) []byte {
-	i := s.from(n)
-	if to := s.next(i); to.waiting.Add(1) == nearlyFull && s.full != nil {
+	i := s.senderOf(n)
+	// Exactly once per filling: Add returns each number to one caller.
+	if to := s.recipientOf(i); to.waiting.Add(1) == nearlyFull && s.full != nil {
 		s.full <- to
 	}
 	return s.agents[i].body
 }
 
-// drain empties queues that are nearly full, if that is needed, until ctx ends.
+// drain empties queues that are nearly full until ctx ends. Without s.full it only waits.
 func (s *correspondents) drain(ctx context.Context) {
 	for {
 		select {
 		case c := <-s.full:
-			n, err := s.empty(ctx, c)
+			n, err := s.emptyQueue(ctx, c)
+			// It may have been filled again while it was emptied; then nobody else reports it.
 			if err == nil && c.waiting.Add(-n) >= nearlyFull {
 				s.full <- c
 			}
@@ -220,9 +241,10 @@ func (s *correspondents) drain(ctx context.Context) {
 	}
 }
 
-// empty fetches and acknowledges what waits for an agent.
-func (s *correspondents) empty(ctx context.Context, c *correspondent) (int64, error) {
+// emptyQueue fetches and acknowledges what waits for an agent, and returns how many messages that were.
+func (s *correspondents) emptyQueue(ctx context.Context, c *correspondent) (int64, error) {
 	as := s.operator.As(c.APIKey)
+	// A page may have 1,000 messages; it is read only as far as the ids.
 	var raw wire.Raw // of a page nothing is needed but the ids
 	if err := as.Call(ctx, api.Get("/v1/messages/pending?limit=1000"), &raw); err != nil {
 		return 0, err
@@ -244,8 +266,8 @@ func (s *correspondents) empty(ctx context.Context, c *correspondent) (int64, er
 	return int64(len(ids.IDs)), as.Call(ctx, api.Post("/v1/messages/pending/ack", ids), nil)
 }
 
-// leave lets the agents leave, also when the command was stopped by Ctrl-C.
-func (s *correspondents) leave(ctx context.Context) {
+// removeAgents removes the agents, also if the command was stopped with Ctrl-C.
+func (s *correspondents) removeAgents(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	var leaving errgroup.Group
@@ -256,10 +278,10 @@ func (s *correspondents) leave(ctx context.Context) {
 			return as.Call(ctx, api.Delete("/v1/agents/me"), nil)
 		})
 	}
-	_ = leaving.Wait() // what stays is in the tenant bench
+	_ = leaving.Wait() // agents that stay are in the tenant bench, where nobody else is
 }
 
-// bareMessage is a message, for a handler that does nothing but read it.
+// bareMessage is a message, for a handler that only parses it.
 type bareMessage struct {
 	To        string `json:"to"`
 	Subject   string `json:"subject"`
@@ -272,8 +294,8 @@ type bareMessage struct {
 	} `json:"payload"`
 }
 
-// bareMail measures a handler that reads and parses a message and answers: what is
-// left of the time is what verifying, deciding and recording take.
+// bareMail measures a handler that reads and parses a message and answers. The difference to the server is
+// what verifying, deciding and recording take.
 func (b *bench) bareMail(ctx context.Context, l load) (Load, error) {
 	return b.measureBare(ctx, l, "/v1/route", func(w http.ResponseWriter, r *http.Request) {
 		var m bareMessage

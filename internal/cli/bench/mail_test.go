@@ -53,7 +53,7 @@ func TestWhatWaitsIsFetchedAndAcknowledged(t *testing.T) {
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	s := &correspondents{operator: &api.Client{Base: server.URL}}
-	n, err := s.empty(t.Context(), &correspondent{})
+	n, err := s.emptyQueue(t.Context(), &correspondent{})
 	if err != nil || n != 2 || acked != `{"ids":["msg_1","msg_2"]}` {
 		t.Errorf("%d messages, acknowledged %s: %v", n, acked, err)
 	}

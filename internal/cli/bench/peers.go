@@ -20,7 +20,8 @@ import (
 	"signalbox/internal/server"
 )
 
-// serveBare is httputil.ReverseProxy and nothing else, until ctx ends.
+// serveBare runs httputil.ReverseProxy and nothing else until ctx ends, in a process of its own like the
+// others. It prints its address first.
 func serveBare(ctx context.Context, out io.Writer, provider string) error {
 	to, err := url.Parse(provider)
 	if err != nil {
@@ -44,8 +45,8 @@ func serveBare(ctx context.Context, out io.Writer, provider string) error {
 	s := &http.Server{
 		ReadHeaderTimeout: time.Minute,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			// Without it the body is closed when the reply begins, which breaks replies off that
-			// begin before the transport has seen the body's end.
+			// Without full duplex the request's body is closed when the reply begins, which breaks off
+			// replies that begin before the transport has seen the end of the body.
 			_ = http.NewResponseController(w).EnableFullDuplex()
 			carry.ServeHTTP(w, r)
 		}),
@@ -56,14 +57,17 @@ func serveBare(ctx context.Context, out io.Writer, provider string) error {
 	return nil
 }
 
-// standIn answers like a provider, at once.
+// standIn answers like a provider and at once, so that what is measured is the way there and back. A
+// stream has 20 pieces of text, each flushed.
 func standIn(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	if bytes.Contains(body, []byte(`"stream":true`)) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		put := func(event, data string) { _, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event, data) }
 		put(
-			"message_start", `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[],"stop_reason":null,"usage":{"input_tokens":100,"output_tokens":1}}}`,
+			"message_start", `{"type":"message_start","message":{"id":"msg_1","type":"message",`+
+				`"role":"assistant","model":"claude-sonnet-4-6","content":[],"stop_reason":null,`+
+				`"usage":{"input_tokens":100,"output_tokens":1}}}`,
 		)
 		_ = http.NewResponseController(w).Flush()
 		put("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`)
@@ -80,13 +84,17 @@ func standIn(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = fmt.Fprintf(
-		w, `{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[{"type":"text","text":%q}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":100,"output_tokens":100}}`, strings.Repeat("Some words of an answer. ", 20),
+		w, `{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6",`+
+			`"content":[{"type":"text","text":%q}],"stop_reason":"end_turn","stop_sequence":null,`+
+			`"usage":{"input_tokens":100,"output_tokens":100}}`, strings.Repeat("Some words of an answer. ", 20),
 	)
 }
 
-// tenRules has ten rules at the points of the proxy, of which none matches.
+// tenRules is a policy with ten rules at the proxy's control points. None matches, so that all are tried
+// and every reply is judged.
 func tenRules() []byte {
 	text := "version: 1\nrules:\n"
+	// Half of them read the request and half the tool calls, with conditions as people write them.
 	for i := range 5 {
 		text += fmt.Sprintf("  - {name: prompt-%d, on: [prompt], when: 'event.model == \"model-%d\" || "+
 			"\"tool-%d\" in event.tools', then: block}\n", i, i, i)
@@ -96,7 +104,8 @@ func tenRules() []byte {
 	return []byte(text)
 }
 
-// beginServer starts a Signalbox whose provider is the stand-in.
+// beginServer starts a Signalbox with a data folder of its own, whose provider is the stand-in, and gives
+// it the policy and an agent. The folder is removed with dir.
 func beginServer(ctx context.Context, dir, self, provider string,
 	begin func([]string, string, ...string) (io.Reader, error),
 ) (*carrier, error) {
@@ -109,6 +118,7 @@ func beginServer(ctx context.Context, dir, self, provider string,
 		return nil, err
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
+	// Wait until the first start has made the operator's token.
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(data, server.TokenFile)); err == nil {
 			break
@@ -138,14 +148,20 @@ func beginServer(ctx context.Context, dir, self, provider string,
 	return &carrier{name: "signalbox", url: client.Base, key: agent.Key}, nil
 }
 
+// nginxConfig is nginx as a reverse proxy for the stand-in. It takes the folder, the provider's host and
+// the address to listen on.
 const nginxConfig = `worker_processes 2; daemon off; pid %[1]s/nginx.pid; error_log /dev/null;
 events { worker_connections 4096; }
-http { access_log off; client_body_temp_path %[1]s; proxy_temp_path %[1]s; fastcgi_temp_path %[1]s; uwsgi_temp_path %[1]s; scgi_temp_path %[1]s;
+http { access_log off; client_body_temp_path %[1]s; proxy_temp_path %[1]s;
+fastcgi_temp_path %[1]s; uwsgi_temp_path %[1]s; scgi_temp_path %[1]s;
 upstream provider { server %[2]s; keepalive 512; }
-server { listen %[3]s; location /v1/proxy/ { proxy_pass http://provider/; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off; client_max_body_size 32m; } } }
+server { listen %[3]s; location /v1/proxy/ {
+proxy_pass http://provider/; proxy_http_version 1.1; proxy_set_header Connection "";
+proxy_buffering off; client_max_body_size 32m; } } }
 `
 
-// beginNginx starts nginx as the same proxy.
+// beginNginx starts nginx as the same proxy, and returns its address when it accepts connections. It fails
+// if nginx is not installed, which is not an error of the benchmark.
 func beginNginx(ctx context.Context, dir, provider string,
 	begin func([]string, string, ...string) (io.Reader, error),
 ) (string, error) {
@@ -159,6 +175,8 @@ func beginNginx(ctx context.Context, dir, provider string,
 	if err != nil {
 		return "", err
 	}
+	// nginx cannot choose a free port. Somebody else may take this one before it does, in which case it
+	// does not start.
 	at := l.Addr().String()
 	_ = l.Close()
 	file := filepath.Join(dir, "nginx.conf")
@@ -169,6 +187,7 @@ func beginNginx(ctx context.Context, dir, provider string,
 	if _, err := begin(nil, path, "-c", file, "-p", dir); err != nil {
 		return "", err
 	}
+	// It answers within milliseconds; two seconds are for a busy machine.
 	for range 200 {
 		if c, err := (&net.Dialer{}).DialContext(ctx, "tcp", at); err == nil {
 			_ = c.Close()

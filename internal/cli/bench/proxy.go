@@ -15,12 +15,13 @@ import (
 	"signalbox/internal/cli/output"
 )
 
-// ProxyReport is what a load on the proxy came to, beside others that carry the same.
+// ProxyReport is the result of `bench proxy`: one row per proxy, the bare one first.
 type ProxyReport struct {
 	Rows []ProxyRow `json:"rows"`
 }
 
-// ProxyRow is one proxy: the medians of all rounds, and how they compare with the bare one's.
+// ProxyRow is one proxy: the medians of all rounds, and its ratios to the bare proxy. A ratio above 1 is
+// slower.
 type ProxyRow struct {
 	Name        string  `json:"name"`
 	P50         float64 `json:"p50_ms"`        // of a call, one connection
@@ -32,13 +33,14 @@ type ProxyRow struct {
 	Errors      int64   `json:"errors"`
 }
 
+// newProxy makes `bench proxy`. It needs no running server.
 func newProxy(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "proxy", Short: "Carry model calls, beside a bare reverse proxy and nginx",
-		Long: "Starts a stand-in for a provider, a server of its own in a temporary folder with ten rules\n" +
-			"that match nothing, a bare reverse proxy, and nginx where it is installed. Each carries the\n" +
-			"same calls in turns, round after round, so that whatever else the machine does is shared.\n" +
-			"Prints the medians of the rounds, and the ratio to the bare proxy.",
+		Long: `Starts a stand-in for a provider, a server of its own in a temporary folder with ten rules
+that match nothing, a bare reverse proxy, and nginx if it is installed. Each carries the
+same calls in turn, round after round, so that other load on the machine hits all of them
+alike. Prints the medians of the rounds, and the ratio to the bare proxy.`,
 		Example: "  signalbox bench proxy --duration 60s", Args: command.NoArguments(),
 	})
 	duration := c.Flags().Duration("duration", 45*time.Second, "for how long, all together")
@@ -57,6 +59,9 @@ func newProxy(a *command.App) *command.Command {
 	return c
 }
 
+// compareProxies starts everything, measures in rounds and prints the report. What it has started is ended
+// with an interrupt and waited for. The order within a round shifts, so that none is always the
+// first.
 func compareProxies(ctx context.Context, a *command.App, duration time.Duration, rounds int) error {
 	dir, err := os.MkdirTemp("", "signalbox-bench-")
 	if err != nil {
@@ -68,18 +73,21 @@ func compareProxies(ctx context.Context, a *command.App, duration time.Duration,
 	defer func() {
 		cancel()
 		for _, wait := range ending {
-			_ = wait() // it was ended
+			_ = wait() // its error is the interrupt
 		}
 	}()
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
+	// The stand-in runs in this process, the proxies in processes of their own: all have the same way to
+	// the provider.
 	provider := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(standIn)}
 	go func() { _ = provider.Serve(listener) }()
 	defer func() { _ = provider.Close() }()
 	address := "http://" + listener.Addr().String()
 
+	// begin starts a process that is interrupted when ctx ends, and killed if that does not help.
 	begin := func(env []string, name string, args ...string) (io.Reader, error) {
 		cmd := exec.CommandContext(ctx, name, args...)
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -102,6 +110,7 @@ func compareProxies(ctx context.Context, a *command.App, duration time.Duration,
 	if err != nil {
 		return err
 	}
+	// The first line of its output is its address.
 	bareURL := make([]byte, 64)
 	n, err := out.Read(bareURL)
 	if err != nil {
@@ -118,6 +127,7 @@ func compareProxies(ctx context.Context, a *command.App, duration time.Duration,
 		return err
 	}
 	all = append(all, own)
+	// A round has three measurements of each proxy; see measure.
 	each := duration / time.Duration(3*rounds*len(all))
 	for round := range rounds {
 		a.Err.Print("round %d of %d", round+1, rounds)
@@ -134,6 +144,7 @@ func compareProxies(ctx context.Context, a *command.App, duration time.Duration,
 	return a.Show(report, func(w output.Printer) { printProxies(w, report) })
 }
 
+// printProxies prints the report for people.
 func printProxies(w output.Printer, r ProxyReport) {
 	var rows [][]string
 	for _, c := range r.Rows {
@@ -144,5 +155,5 @@ func printProxies(w output.Printer, r ProxyReport) {
 		})
 	}
 	w.Table("", []string{"", "P50, 1 CONN", "TIMES", "A SECOND, 16", "TIMES", "FIRST BYTE", "TIMES", "ERRORS"}, rows)
-	w.Print("times: how much more than the bare proxy it takes")
+	w.Print("times: how many times what the bare proxy takes")
 }

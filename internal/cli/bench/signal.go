@@ -20,23 +20,27 @@ import (
 	"signalbox/internal/wire"
 )
 
+// newSignal makes `bench signal`.
 func newSignal(a *command.App) *command.Command {
 	b := newBench(a, "signal", 64, &command.Command{
 		Use: "signal", Short: "Send signals as fast as they are answered, or at a rate",
-		Long: "Sends signals, each of a run of its own, and prints how many were answered and how\n" +
-			"fast. With --rate a signal counts from when it was due, so that a server which stands\nstill is seen to.\n\n" +
-			"Signals are recorded for good, in the deck bench: use a server that is there for it.\n" +
-			"With --gate each one opens a gate. At the end these are rejected with the operator's\n" +
-			"token, for which a minute is taken; what is left then, or without a token, is counted.",
+		Long: `Sends signals, each of a run of its own, and prints how many were answered and how fast.
+With --rate, the time of a signal begins when it is due, so that stalls of the server show
+in the latencies.
+
+Signals are recorded for good, in the deck bench. Use a server that you set up for it.
+With --gate each one opens a gate. The gates are rejected at the end with the operator's
+token, for a minute at most. Gates that are left then, or without a token, are counted.`,
 		Example: "  signalbox bench signal --compare\n  signalbox bench signal --rate 2000 --duration 30s",
 		Args:    command.NoArguments(),
 	})
 	b.agentFlags()
 	b.command.Flags().BoolVar(&b.gate, "gate", true, "ask for a gate with every signal")
 	b.compareFlag("a bare HTTP handler")
-	return b.runs(b.signal)
+	return b.withLoad(b.signal)
 }
 
+// signal makes the load, and rejects the gates that it has opened, also after an error or Ctrl-C.
 func (b *bench) signal(ctx context.Context) (report Report, err error) {
 	base, err := b.Address()
 	if err != nil {
@@ -47,6 +51,7 @@ func (b *bench) signal(ctx context.Context) (report Report, err error) {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, agent.GiveBack(ctx)) }()
+	// The prefix tells the runs of this load from those of others in the same deck.
 	runs := "bench-" + strings.ToLower(rand.Text()[:10]) + "-"
 	l := b.load(base + "/amp/signal")
 	l.key, l.body = agent.Key, signals(agent.Name, runs, b.gate)
@@ -58,8 +63,9 @@ func (b *bench) signal(ctx context.Context) (report Report, err error) {
 		report.Bare = &bare
 	}
 	report.Server, err = b.measure(ctx, "server", l)
+	// Before the error is looked at: gates that were opened have to be rejected in any case.
 	if opened := report.Server.Statuses[fmt.Sprint(http.StatusAccepted)]; opened > 0 {
-		report.Rejected = b.clear(ctx, agent.Name, runs, b.connections)
+		report.Rejected = b.rejectGates(ctx, agent.Name, runs, b.connections)
 		report.Left = max(0, opened-report.Rejected)
 	}
 	if err != nil {
@@ -73,16 +79,17 @@ func (b *bench) signal(ctx context.Context) (report Report, err error) {
 // clearTime is how long the gates of a load may take to be rejected.
 const clearTime = time.Minute
 
-// clear rejects the gates of the agent's runs, and returns how many. What goes wrong leaves
-// gates, and that is counted.
-func (b *bench) clear(ctx context.Context, agent, runs string, connections int) int64 {
+// rejectGates rejects the gates of the agent's runs and returns how many it rejected. An error leaves gates, and
+// the caller counts those.
+func (b *bench) rejectGates(ctx context.Context, agent, runs string, connections int) int64 {
 	c, err := b.Client()
 	if err != nil {
 		return 0
 	}
-	// Also when the command was stopped by Ctrl-C.
+	// Also if the command was stopped with Ctrl-C.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearTime)
 	defer cancel()
+	// The client's own transport keeps few connections open, and there may be 100,000 gates.
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: connections}
 	defer transport.CloseIdleConnections()
 	c.HTTP.Transport = transport
@@ -93,6 +100,7 @@ func (b *bench) clear(ctx context.Context, agent, runs string, connections int) 
 		var rejecting errgroup.Group
 		rejecting.SetLimit(connections)
 		for _, g := range page.Gates {
+			// The deck may have gates of another benchmark.
 			if !strings.HasPrefix(g.Origin.Reference, runs) {
 				continue
 			}
@@ -109,17 +117,21 @@ func (b *bench) clear(ctx context.Context, agent, runs string, connections int) 
 	return rejected.Load()
 }
 
-// signals makes the signals: the same but for the run, whose name begins with runs.
+// signals makes the signals: the same but for the run_id, which begins with runs.
 func signals(agent, runs string, gated bool) func(int64) []byte {
+	// Everything but the number is formatted once; making a body must cost less than sending it.
 	now := time.Now().UTC().Format(time.RFC3339)
 	before := fmt.Sprintf(`{"amp_version":"1.0","agent_id":%q,"run_id":"%s`, agent, runs)
-	after := fmt.Sprintf(`","project_id":"bench","status":"completed","summary":"Rewrote a resume for a role at a bank","proposed_action":"Send to applicant",`+
-		`"artifacts":[{"type":"text","content":"Dear reader, this is what would be sent."}],"model":"claude-sonnet-4-6","input_tokens":1842,"output_tokens":614,`+
-		`"cost_usd":0.014736,"started_at":%q,"completed_at":%q,"metadata":{"source":"signalbox bench"},"gate_required":%t,"webhook_url":null}`, now, now, gated)
+	after := fmt.Sprintf(`","project_id":"bench","status":"completed",`+
+		`"summary":"Rewrote a resume for a role at a bank","proposed_action":"Send to applicant",`+
+		`"artifacts":[{"type":"text","content":"Dear reader, this is what would be sent."}],`+
+		`"model":"claude-sonnet-4-6","input_tokens":1842,"output_tokens":614,"cost_usd":0.014736,`+
+		`"started_at":%q,"completed_at":%q,"metadata":{"source":"signalbox bench"},`+
+		`"gate_required":%t,"webhook_url":null}`, now, now, gated)
 	return func(i int64) []byte { return fmt.Appendf(nil, "%s%d%s", before, i, after) }
 }
 
-// bareSignal is a payload, for a handler that does nothing but read it.
+// bareSignal is a payload, for a handler that only parses it.
 type bareSignal struct {
 	Version        string     `json:"amp_version"`
 	AgentID        string     `json:"agent_id"`
@@ -140,8 +152,8 @@ type bareSignal struct {
 	WebhookURL     *string    `json:"webhook_url"`
 }
 
-// bareSignals measures a handler that reads and parses a signal and answers: what is left
-// of the time is what recording and deciding take.
+// bareSignals measures a handler that reads and parses a signal and answers. The difference to the server
+// is what recording and deciding take.
 func (b *bench) bareSignals(ctx context.Context, l load) (Load, error) {
 	gateID := "gate_00000000000000000000000000"
 	return b.measureBare(ctx, l, "/amp/signal", func(w http.ResponseWriter, r *http.Request) {

@@ -9,7 +9,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// toolCall is a tool call of a chat, whole or a piece of one.
+// toolCall is a tool call of a chat, complete or a piece of one. Name and arguments of a piece are
+// added to those of the pieces before it.
 type toolCall struct {
 	Index    *int      `json:"index"`
 	ID       string    `json:"id"`
@@ -21,18 +22,19 @@ type toolCall struct {
 	} `json:"custom"`
 }
 
-// Function is a function that is declared, or called.
+// Function is a function that a request declares or a reply calls.
 type Function struct {
 	Name      string `json:"name"`
 	Arguments string `json:"arguments"`
 }
 
-// said is a message of a chat, or a piece of one.
-type said struct {
+// chatMessage is a message of a chat, or a piece of one, without its text.
+type chatMessage struct {
 	ToolCalls []toolCall `json:"tool_calls"`
-	Function  *Function  `json:"function_call"` // the form before tool calls
+	Function  *Function  `json:"function_call"` // the older form, with one call
 }
 
+// chatUsage is usage as chat completions report it: prompt tokens include cached ones.
 type chatUsage struct {
 	Prompt     int64 `json:"prompt_tokens"`
 	Completion int64 `json:"completion_tokens"`
@@ -41,35 +43,39 @@ type chatUsage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-// usage counts cached tokens apart from the others.
-func (u chatUsage) usage() Usage { return split(u.Prompt, u.Completion, u.Details.Cached) }
+// usage counts cached tokens apart from the others, as Usage has it.
+func (u chatUsage) usage() Usage { return splitCached(u.Prompt, u.Completion, u.Details.Cached) }
 
-func split(input, output, cached int64) Usage {
+// splitCached takes cached tokens out of the input. Numbers that make no sense are bounded.
+func splitCached(input, output, cached int64) Usage {
 	cached = max(0, min(cached, input))
 	return Usage{Input: max(0, input-cached), Output: max(0, output), CacheRead: cached}
 }
 
-// chat follows a stream of chat completions. The calls of a choice are whole when the
-// choice has finished.
+// chat is the Machine of chat completions. Calls arrive in pieces that name their choice and their
+// index; all calls of a choice are complete when the choice has a finish_reason, or at [DONE].
 type chat struct {
 	about    Facts
 	created  int64
 	ended    bool            // [DONE], or an error
-	choices  map[int]*choice // that have begun
-	before   map[int]bool    // choices that the client has seen, and whether they have finished
-	beforeID string
+	choices  map[int]*choice // choices that have begun, by index
+	before   map[int]bool    // choices that the client has, and whether they have finished there
+	beforeID string          // the id of the reply, if the client has it
 }
 
+// choice is one of the answers of a completion; most have one.
 type choice struct {
 	finished bool
-	calls    map[int]*Call // by index; -1 is the form before tool calls
+	calls    map[int]*Call // that are not complete, by index; -1 is the older form's one call
 }
 
 func newChat() *chat { return &chat{choices: map[int]*choice{}} }
 
 func (c *chat) Facts() Facts { return c.about }
 
-func (c *chat) Whole() bool {
+// Complete is true after [DONE] or an error, and also if every choice has finished: some servers that
+// speak this form send no [DONE].
+func (c *chat) Complete() bool {
 	if c.ended {
 		return true
 	}
@@ -81,10 +87,12 @@ func (c *chat) Whole() bool {
 	return len(c.choices) > 0
 }
 
+// Next reads one chunk.
 func (c *chat) Next(f Frame) (Step, error) {
 	if f.Data == nil {
 		return c.step(nil), nil
 	}
+	// The end of the stream completes whatever calls are open, finish_reason or not.
 	if string(f.Data) == "[DONE]" {
 		c.ended = true
 		return c.step(c.finish(nil)), nil
@@ -96,14 +104,15 @@ func (c *chat) Next(f Frame) (Step, error) {
 		Usage   *chatUsage `json:"usage"`
 		Error   wire.Raw   `json:"error"`
 		Choices []struct {
-			Index  int     `json:"index"`
-			Delta  said    `json:"delta"`
-			Finish *string `json:"finish_reason"`
+			Index  int         `json:"index"`
+			Delta  chatMessage `json:"delta"`
+			Finish *string     `json:"finish_reason"`
 		} `json:"choices"`
 	}
 	if err := wire.UnmarshalPart(f.Data, &e); err != nil {
-		return Step{}, fmt.Errorf("a chunk of the stream is no JSON that can be read: %w", err)
+		return Step{}, fmt.Errorf("cannot read a chunk of the stream as JSON: %w", err)
 	}
+	// An error instead of a chunk. Calls that have begun will not be completed.
 	if len(e.Error) > 0 && string(e.Error) != "null" {
 		c.ended = true
 		clear(c.choices)
@@ -118,6 +127,7 @@ func (c *chat) Next(f Frame) (Step, error) {
 	if e.Usage != nil {
 		c.about.Usage = e.Usage.usage()
 	}
+	// A chunk may finish several choices. Their calls are complete after all pieces were added.
 	var done []int
 	for _, piece := range e.Choices {
 		one := c.choices[piece.Index]
@@ -134,8 +144,9 @@ func (c *chat) Next(f Frame) (Step, error) {
 	return c.step(c.finish(done)), nil
 }
 
-// add puts a piece to what there is of the calls.
-func (c *choice) add(piece said) {
+// add adds a piece to the calls of the choice. A piece without an index has that of its place in the
+// list.
+func (c *choice) add(piece chatMessage) {
 	if f := piece.Function; f != nil {
 		one := c.at(-1)
 		one.Kind = "function_call"
@@ -150,6 +161,7 @@ func (c *choice) add(piece said) {
 	}
 }
 
+// into adds a piece to a call.
 func (t *toolCall) into(one *Call) {
 	one.Kind = "tool_calls"
 	if t.ID != "" {
@@ -166,6 +178,7 @@ func (t *toolCall) into(one *Call) {
 	}
 }
 
+// at is the call with the index, which begins with it if there is none.
 func (c *choice) at(i int) *Call {
 	if c.calls[i] == nil {
 		c.calls[i] = &Call{}
@@ -173,7 +186,8 @@ func (c *choice) at(i int) *Call {
 	return c.calls[i]
 }
 
-// finish completes the calls of choices, of all of them when none are named.
+// finish completes the calls of the choices that are done, or of all if the stream has ended. It
+// returns them in the order of choices and indexes.
 func (c *chat) finish(done []int) (calls []Call) {
 	if c.ended {
 		done = slices.Sorted(maps.Keys(c.choices))
@@ -181,15 +195,16 @@ func (c *chat) finish(done []int) (calls []Call) {
 	for _, i := range done {
 		one := c.choices[i]
 		for _, n := range slices.Sorted(maps.Keys(one.calls)) {
-			calls = append(calls, one.calls[n].settled())
+			calls = append(calls, one.calls[n].completed())
 		}
 		clear(one.calls)
 	}
 	return calls
 }
 
-// settled is a call that is whole. A custom tool takes text.
-func (c *Call) settled() Call {
+// completed is the call when it is complete. The input of a custom tool is text; rules see it as the
+// argument input.
+func (c *Call) completed() Call {
 	if c.Kind == "custom" {
 		c.Arguments = JSON(Object{"input": string(c.Arguments)})
 	}
@@ -200,6 +215,7 @@ func (c *Call) settled() Call {
 	return *c
 }
 
+// step is a Step with these calls, and whether a call is open.
 func (c *chat) step(calls []Call) Step {
 	s := Step{Calls: calls}
 	for _, one := range c.choices {
@@ -208,6 +224,7 @@ func (c *chat) step(calls []Call) Step {
 	return s
 }
 
+// Sent takes over which choices the client has, and how far.
 func (c *chat) Sent() {
 	c.beforeID = c.about.ID
 	c.before = map[int]bool{}
@@ -216,7 +233,10 @@ func (c *chat) Sent() {
 	}
 }
 
+// Ending adds the text to every choice that the client has and that has not finished, and ends the
+// stream.
 func (c *chat) Ending(text, model, gateID string) []byte {
+	// A stream that has begun keeps its id, model and time; SDKs put chunks together by them.
 	id := c.beforeID
 	if id == "" {
 		id = newReplyID("chatcmpl")
@@ -252,10 +272,12 @@ func (c *chat) Ending(text, model, gateID string) []byte {
 	return append(out, "data: [DONE]\n\n"...)
 }
 
+// Failing is a chunk with an error, on which SDKs raise.
 func (c *chat) Failing(kind, message string) []byte {
 	return fmt.Appendf(nil, "data: %s\n\n", JSON(Object{"error": OpenAIError(kind, message)}))
 }
 
+// completionReply is Form.Message of chat completions.
 func completionReply(text, model, gateID string) []byte {
 	return JSON(Object{
 		"id": newReplyID("chatcmpl"), "object": "chat.completion", "created": time.Now().Unix(), "model": model,
@@ -268,14 +290,14 @@ func completionReply(text, model, gateID string) []byte {
 	})
 }
 
-// readCompletion reads a completion that is no stream.
+// readCompletion is Form.Reply of chat completions.
 func readCompletion(body []byte) (about Facts, calls []Call, err error) {
 	var m struct {
 		ID      string    `json:"id"`
 		Model   string    `json:"model"`
 		Usage   chatUsage `json:"usage"`
 		Choices []struct {
-			Message said `json:"message"`
+			Message chatMessage `json:"message"`
 		} `json:"choices"`
 	}
 	if err := wire.UnmarshalPart(body, &m); err != nil {
@@ -288,7 +310,7 @@ func readCompletion(body []byte) (about Facts, calls []Call, err error) {
 		}
 		c.add(one.Message)
 		for _, n := range slices.Sorted(maps.Keys(c.calls)) {
-			calls = append(calls, c.calls[n].settled())
+			calls = append(calls, c.calls[n].completed())
 		}
 	}
 	return Facts{m.ID, m.Model, m.Usage.usage()}, calls, nil

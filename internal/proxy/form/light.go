@@ -2,22 +2,23 @@ package form
 
 import "bytes"
 
-// What is said to a model, and by it, is most of a request and of a reply, and rules look at
-// the rest. So the text is passed over here by its quotes and brackets only, and what is left
-// is decoded strictly. A text that is JSON is cut where a decoder would cut it; of one that
-// is not, the provider or the client says so.
+// Most bytes of a request and of a reply are text of the conversation, and most rules look at the
+// rest. The functions here skip that text by its quotes and brackets alone, several times faster
+// than decoding it; what is left is decoded strictly. On valid JSON they cut exactly where a decoder
+// would. On anything else they may cut anywhere: the provider, or the client's SDK, refuses it.
 
-// passedOver are the members of a request that are passed over.
-var passedOver = map[string]bool{"messages": true, "input": true, "system": true, "instructions": true}
+// conversation are the members of a request that hold the conversation, and are skipped.
+var conversation = map[string]bool{"messages": true, "input": true, "system": true, "instructions": true}
 
-// Without is an object without the members that are passed over, and where the last of those
-// with the name listed is. It is false for what is no object, or has one of them twice.
+// Without returns an object without the members in conversation, and the value of the one named listed,
+// nil if it is absent. ok is false if text is not an object, or has one of those members twice:
+// which of two the provider reads is not known.
 func Without(text []byte, listed string) (rest, found []byte, ok bool) {
 	rest = append(make([]byte, 0, 512), '{')
 	var seen [4]string
 	passed := 0
 	whole := eachMember(text, func(name, member, value []byte) bool {
-		if !passedOver[string(name)] {
+		if !conversation[string(name)] {
 			if len(rest) > 1 {
 				rest = append(rest, ',')
 			}
@@ -39,68 +40,68 @@ func Without(text []byte, listed string) (rest, found []byte, ok bool) {
 	return append(rest, '}'), found, whole
 }
 
-// IsWhole reports whether text is one object that has come to its end.
-func IsWhole(text []byte) bool {
+// IsCompleteObject reports whether text is one complete object with nothing after it.
+func IsCompleteObject(text []byte) bool {
 	return eachMember(text, func(_, _, _ []byte) bool { return true })
 }
 
-// eachMember goes through the members of an object: the name as it is written, the whole
-// member, and its value. It is false when text is no object, ends before it should, or do
-// says so.
+// eachMember calls do for each member of an object: its name as it is written, with escapes, the whole
+// member, and its value. It returns false if text is not one complete object, or if do does.
 func eachMember(text []byte, do func(name, member, value []byte) bool) bool {
-	at := space(text, 0)
+	at := skipSpace(text, 0)
 	if at == len(text) || text[at] != '{' {
 		return false
 	}
-	if at = space(text, at+1); at < len(text) && text[at] == '}' {
-		return space(text, at+1) == len(text)
+	if at = skipSpace(text, at+1); at < len(text) && text[at] == '}' {
+		return skipSpace(text, at+1) == len(text)
 	}
 	for {
 		begin := at
 		if at == len(text) || text[at] != '"' {
 			return false
 		}
-		if at = pass(text, at); at < 0 {
+		if at = skipValue(text, at); at < 0 {
 			return false
 		}
 		name := text[begin+1 : at-1]
-		if at = space(text, at); at == len(text) || text[at] != ':' {
+		if at = skipSpace(text, at); at == len(text) || text[at] != ':' {
 			return false
 		}
-		value := space(text, at+1)
-		if at = pass(text, value); at < 0 || !do(name, text[begin:at], text[value:at]) {
+		value := skipSpace(text, at+1)
+		if at = skipValue(text, value); at < 0 || !do(name, text[begin:at], text[value:at]) {
 			return false
 		}
-		if at = space(text, at); at == len(text) {
+		if at = skipSpace(text, at); at == len(text) {
 			return false
 		}
 		switch text[at] {
 		case ',':
-			at = space(text, at+1)
+			at = skipSpace(text, at+1)
 		case '}':
-			return space(text, at+1) == len(text)
+			return skipSpace(text, at+1) == len(text)
 		default:
 			return false
 		}
 	}
 }
 
-// space is where the white space ends that begins there.
-func space(text []byte, at int) int {
+// skipSpace is the index after the white space that begins at at.
+func skipSpace(text []byte, at int) int {
 	for at < len(text) && (text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r') {
 		at++
 	}
 	return at
 }
 
-// pass is where the value ends that begins there, -1 when it does not.
-func pass(text []byte, at int) int {
+// skipValue is the index after the value that begins at at, -1 if it does not end. Brackets are counted and
+// not matched: {] passes here, and no decoder takes it.
+func skipValue(text []byte, at int) int {
 	depth := 0
 	begin := at
 	for at < len(text) {
 		switch text[at] {
 		case '"':
-			if at = closing(text, at+1); at < 0 {
+			if at = skipString(text, at+1); at < 0 {
 				return -1
 			}
 			if depth == 0 {
@@ -114,12 +115,12 @@ func pass(text []byte, at int) int {
 			if depth == 0 {
 				return at + 1
 			}
-			if depth < 0 { // of the object around a number or a word
-				return orNone(begin, at)
+			if depth < 0 { // the end of the object around a number or a word
+				return wordEnd(begin, at)
 			}
 		case ',', ' ', '\n', '\t', '\r':
 			if depth == 0 {
-				return orNone(begin, at)
+				return wordEnd(begin, at)
 			}
 		}
 		at++
@@ -127,17 +128,18 @@ func pass(text []byte, at int) int {
 	return -1
 }
 
-// orNone is where a number or a word ends, -1 when there is none.
-func orNone(begin, at int) int {
+// wordEnd is the index where a number or a word ends, -1 if it is empty.
+func wordEnd(begin, at int) int {
 	if begin == at {
 		return -1
 	}
 	return at
 }
 
-// closing is what follows the quote that ends the text, -1 when there is none: one that has
-// an even number of backslashes before it.
-func closing(text []byte, at int) int {
+// skipString is the index after the quote that ends a string, -1 if there is none. A quote ends it if an
+// even number of backslashes is before it.
+func skipString(text []byte, at int) int {
+	// IndexByte is the fast part: strings are long and quotes in them rare.
 	for begin := at; ; {
 		i := bytes.IndexByte(text[at:], '"')
 		if i < 0 {

@@ -62,12 +62,12 @@ func TestATextIsCutWhereADecoderCutsIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		rest, found, ok := Without(raw, "messages")
-		if !ok || !IsWhole(raw) {
+		if !ok || !IsCompleteObject(raw) {
 			t.Fatalf("%s is not read", raw)
 		}
 		want := map[string]any{}
 		for name, v := range object {
-			if !passedOver[name] {
+			if !conversation[name] {
 				want[name] = v
 			}
 		}
@@ -81,7 +81,7 @@ func TestATextIsCutWhereADecoderCutsIt(t *testing.T) {
 			}
 		}
 		cut := raw[:rapid.IntRange(0, len(raw)-1).Draw(t, "cut")]
-		if IsWhole(cut) {
+		if IsCompleteObject(cut) {
 			t.Fatalf("%q is taken for whole", cut)
 		}
 	})

@@ -10,69 +10,81 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Call is something that a model wants its client to do.
+// Call is a tool call: something that a model wants its client to do. A reader makes it when the call
+// is complete in the reply; it is judged, and perhaps shown to a person, and not changed.
 type Call struct {
-	ID        string
+	ID        string // the provider's, under which the client reports the result
 	Kind      string // as the provider names it: tool_use, function_call, …
 	Tool      string
-	Toolset   string
-	Arguments []byte // as the model wrote them
-	Item      []byte // the block or item, where it is at hand
-	// Unclear says why rules cannot see what the call would do.
+	Toolset   string // the group that the tool belongs to, such as browser; "" for most
+	Arguments []byte // as the model wrote them, or {} if it wrote none
+	Item      []byte // the whole item, in the form that has it at hand
+	// Unclear says why rules cannot see what the call would do, "" if they can. Such a call needs a
+	// person (PRX-20).
 	Unclear string
 }
 
-// Usage is what a reply took, in tokens.
+// Usage is what a reply took, in tokens. Input has none of the tokens that were read from a cache or
+// written to one, whichever way the provider counts.
 type Usage struct {
 	Input, Output, CacheRead, CacheWrite int64
 }
 
-// Facts are what a reply says of itself.
+// Facts are what a reply says of itself. They may be incomplete while a stream goes on, and of a reply
+// that is not what it should be.
 type Facts struct {
 	ID, Model string
 	Usage     Usage
 }
 
-// Step is what a frame is to the calls in its stream.
+// Step is what one frame means for the calls in its stream.
 type Step struct {
-	Open  bool   // after it a call has begun that is not whole
-	Calls []Call // those that it completes
-	// Broken says that the provider ends the stream with an error. What was begun and is
-	// not whole will never be.
+	Open  bool   // a call has begun, with this frame or before, that is not complete
+	Calls []Call // the calls that this frame completes
+	// Broken says that the provider ends the stream with an error. Calls that have begun and are
+	// not complete will never be.
 	Broken bool
 }
 
-// Machine follows a stream of one form: where calls begin and end, whether it is whole, and
-// how it can be ended early.
+// Machine follows one stream: where calls begin and end, whether it is complete, and how it can be
+// ended early. It has two positions: how far the provider's stream was read (Next), and how much of
+// it the client has (Sent). Ending and Failing continue from the second. It is not safe for
+// concurrent use.
 type Machine interface {
-	// Next takes the next frame. An error says that it cannot be read.
+	// Next reads the next frame. An error says that it cannot be understood; the machine is of no
+	// use for judging after that.
 	Next(f Frame) (Step, error)
-	// Sent notes that all frames up to now were given to the client.
+	// Sent says that the client has all frames that were read so far.
 	Sent()
-	// Whole reports whether the stream has come to its end.
-	Whole() bool
-	// Facts are what the stream has said of itself.
+	// Complete reports whether the stream has come to its end, as its form has it. A stream that stops
+	// before is broken off.
+	Complete() bool
+	// Facts are what the stream has said of itself so far.
 	Facts() Facts
-	// Ending are frames that end what was sent, with last words.
+	// Ending makes the frames that end the client's stream properly, with a text of ours as the
+	// model's last words. If the client has nothing yet, they are a stream of their own. model is
+	// used in that case.
 	Ending(text, model, gateID string) []byte
-	// Failing is a frame that ends what was sent with an error.
+	// Failing makes the frame that ends the client's stream with an error of the provider's form.
 	Failing(kind, message string) []byte
 }
 
-// Form is one of the three forms of calls and replies.
+// Form is one of the three forms of calls and replies. There are three values, Messages, Chat and
+// Responses, which are never changed and are compared by address.
 type Form struct {
-	Name    string // as rules see it in event.kind
-	Machine func() Machine
-	// Reply reads a reply that is no stream.
+	Name    string         // event.kind
+	Machine func() Machine // follows one stream of this form
+	// Reply reads a reply that is not a stream: its facts, and all calls in it.
 	Reply func(body []byte) (Facts, []Call, error)
-	// Message is a reply with a text of ours.
+	// Message makes a complete reply with a text of ours, under an id of its own (PRX-36).
 	Message func(text, model, gateID string) []byte
-	Beat    []byte // keeps a stream alive
-	// marks are the words of which every reply with a call has one.
+	Beat    []byte // a frame that keeps a stream alive, and that SDKs skip (PRX-29)
+	// marks are words of which every reply with a call has at least one.
 	marks []string
 }
 
-// MayCall reports whether a reply can hold a call. Words may be written with escapes.
+// MayCall reports whether a reply can hold a call. It may be wrong in one direction only: without any
+// of the words there is no call. A word may be written with escapes, so any escape counts.
 func (f *Form) MayCall(text []byte) bool {
 	return bytes.Contains(text, []byte(`\u`)) || slices.ContainsFunc(f.marks, func(mark string) bool {
 		return bytes.Contains(text, []byte(mark))
@@ -81,52 +93,61 @@ func (f *Form) MayCall(text []byte) bool {
 
 // The forms.
 var (
-	Messages = &Form{"messages", func() Machine {
-		return newMessages()
-	}, readMessage, messageReply, []byte("event: ping\ndata: {\"type\": \"ping\"}\n\n"), []string{"tool_use"}}
-	Chat = &Form{"chat.completions", func() Machine {
-		return newChat()
-	}, readCompletion, completionReply, comment, []string{"tool_calls", "function_call"}}
-	Responses = &Form{"responses", func() Machine {
-		return newResponses()
-	}, readResponse, responseReply, comment, []string{"_call", "_request"}}
+	// Messages is Anthropic's Messages API.
+	Messages = &Form{
+		Name: "messages", Machine: func() Machine { return newMessages() }, Reply: readMessage, Message: messageReply,
+		Beat: []byte("event: ping\ndata: {\"type\": \"ping\"}\n\n"), marks: []string{"tool_use"},
+	}
+	// Chat is OpenAI's chat completions.
+	Chat = &Form{
+		Name: "chat.completions", Machine: func() Machine { return newChat() }, Reply: readCompletion,
+		Message: completionReply, Beat: comment, marks: []string{"tool_calls", "function_call"},
+	}
+	// Responses is OpenAI's Responses API.
+	Responses = &Form{
+		Name: "responses", Machine: func() Machine { return newResponses() }, Reply: readResponse,
+		Message: responseReply, Beat: comment, marks: []string{"_call", "_request"},
+	}
+	// comment is a comment of SSE. OpenAI's SDKs give a ping event to the caller as an item.
 	comment = []byte(": waiting\n\n")
 )
 
-// newReplyID makes the id of a reply of ours. It is no id of the provider's, so that a
-// conversation that it keeps cannot go on from what it never said.
+// newReplyID makes the id of a reply of ours. The provider does not know it, so a client that continues
+// the conversation from it is told so and sends the whole history (PRX-36).
 func newReplyID(prefix string) string { return prefix + "_sbx" + strings.ToLower(rand.Text()) }
 
-// JSON is a value of ours as JSON.
+// JSON encodes a value that we have made ourselves, of maps, texts and numbers. It cannot fail.
 func JSON(v any) []byte {
 	text, err := wire.Marshal(v)
 	if err != nil {
-		panic(err) // maps of texts and numbers
+		panic(err)
 	}
 	return text
 }
 
+// event is one server-sent event with a name.
 func event(name string, data any) []byte {
 	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, JSON(data))
 }
 
-// Object is a JSON object of ours.
+// Object is a JSON object that we make.
 type Object = map[string]any
 
-// OpenAIError is an error as OpenAI writes it.
+// OpenAIError is an error as OpenAI writes it. SDKs look at code or at type; both are kind.
 func OpenAIError(kind, message string) Object {
 	return Object{"message": message, "type": kind, "param": nil, "code": kind}
 }
 
-// IsObject reports whether text is one JSON object that rules can see.
+// IsObject reports whether text is one JSON object that rules can be shown: strictly valid, no name
+// twice.
 func IsObject(text []byte) bool {
 	_, err := wire.Members(text)
 	return err == nil
 }
 
-// check says what is unclear about a call's arguments, which should be a JSON object.
+// check marks a call as unclear if its arguments are not a JSON object, unless it is marked already.
 func (c *Call) check() {
 	if c.Unclear == "" && !IsObject(c.Arguments) {
-		c.Unclear = "its arguments are no JSON object"
+		c.Unclear = "its arguments are not a JSON object"
 	}
 }

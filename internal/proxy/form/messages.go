@@ -10,7 +10,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// block is a content block of a message, as far as it matters here.
+// block is a content block of a message, with the fields that matter here.
 type block struct {
 	Type    string   `json:"type"`
 	ID      string   `json:"id"`
@@ -19,13 +19,14 @@ type block struct {
 	Input   wire.Raw `json:"input"`
 }
 
-// clientRuns reports whether a block asks the client to do something. The provider's own
-// tools have run already; what we do not know, and is a use of a tool, we take for one that
-// has not.
+// clientRuns reports whether a block asks the client to do something. server_tool_use and mcp_tool_use
+// have run at the provider. A use of a tool of any other kind is taken for one that has not
+// (PRX-17).
 func (b *block) clientRuns() bool {
 	return strings.HasSuffix(b.Type, "tool_use") && b.Type != "server_tool_use" && b.Type != "mcp_tool_use"
 }
 
+// call makes a call of a block and its arguments.
 func (b *block) call(arguments []byte) Call {
 	c := Call{ID: b.ID, Kind: b.Type, Tool: b.Name, Toolset: b.Toolset, Arguments: arguments}
 	if len(c.Arguments) == 0 {
@@ -35,6 +36,7 @@ func (b *block) call(arguments []byte) Call {
 	return c
 }
 
+// messageUsage is usage as Anthropic reports it. Events of a stream repeat some of the numbers.
 type messageUsage struct {
 	Input      *int64 `json:"input_tokens"`
 	Output     *int64 `json:"output_tokens"`
@@ -42,7 +44,8 @@ type messageUsage struct {
 	CacheWrite *int64 `json:"cache_creation_input_tokens"`
 }
 
-// into takes the numbers that are there: those of a stream are sums so far.
+// into takes over the numbers that are there. Those of a stream are sums so far, and replace the ones
+// before.
 func (u *messageUsage) into(to *Usage) {
 	for _, n := range [...]struct{ from, into *int64 }{
 		{u.Input, &to.Input},
@@ -56,38 +59,43 @@ func (u *messageUsage) into(to *Usage) {
 	}
 }
 
-// messages follows a stream of the Messages API.
+// messages is the Machine of the Messages API. A call is a content block, from content_block_start to
+// content_block_stop; its arguments arrive in pieces.
 type messages struct {
 	about   Facts
 	stopped bool
 	started bool
 	after   int                // the index after the last block
-	moved   bool               // something has changed since sent
-	blocks  map[int]*openBlock // those that have begun
-	before  struct {           // as the client has it
+	moved   bool               // something has changed since Sent
+	blocks  map[int]*openBlock // blocks that have begun and not ended, by index
+	before  struct {           // the same, as far as the client has the stream
 		started, stopped bool
 		next             int
 		open             []int
 	}
 }
 
+// openBlock is a block that has begun.
 type openBlock struct {
 	block
-	written bytes.Buffer // of the arguments
+	written bytes.Buffer // the arguments so far
 }
 
 func newMessages() *messages { return &messages{blocks: map[int]*openBlock{}} }
 
-func (m *messages) Facts() Facts { return m.about }
-func (m *messages) Whole() bool  { return m.stopped }
+func (m *messages) Facts() Facts   { return m.about }
+func (m *messages) Complete() bool { return m.stopped }
 
-// pieceOfText is how most events of a stream begin, as the provider writes them.
+// pieceOfText is how most events of a stream begin, as the provider writes them. Outside of a call such
+// an event changes nothing, and need not be decoded if it is complete and has no word of a call.
 var pieceOfText = []byte(`{"type":"content_block_delta",`)
 
+// Next reads one event. Events of unknown types change nothing, and are passed on (PRX-10).
 func (m *messages) Next(f Frame) (Step, error) {
 	now := m.step(nil)
-	if f.Data == nil || !now.Open && bytes.HasPrefix(f.Data, pieceOfText) && !Messages.MayCall(f.Data) && IsWhole(f.Data) {
-		return now, nil // it changes nothing
+	if f.Data == nil ||
+		!now.Open && bytes.HasPrefix(f.Data, pieceOfText) && !Messages.MayCall(f.Data) && IsCompleteObject(f.Data) {
+		return now, nil
 	}
 	m.moved = true
 	var e struct {
@@ -107,10 +115,11 @@ func (m *messages) Next(f Frame) (Step, error) {
 		Usage *messageUsage `json:"usage"`
 	}
 	if err := wire.UnmarshalPart(f.Data, &e); err != nil {
-		return Step{}, fmt.Errorf("an event of the stream is no JSON that can be read: %w", err)
+		return Step{}, fmt.Errorf("cannot read an event of the stream as JSON: %w", err)
 	}
 	var calls []Call
 	switch e.Type {
+	// A message that begins with content would hide calls from the events of blocks.
 	case "message_start":
 		m.started = true
 		if e.Message != nil {
@@ -123,8 +132,9 @@ func (m *messages) Next(f Frame) (Step, error) {
 		}
 	case "content_block_start":
 		if e.Block == nil {
-			return Step{}, fmt.Errorf("a block of the stream begins without being said what it is")
+			return Step{}, fmt.Errorf("a content_block_start event has no content_block")
 		}
+		// A second start with the same index ends the first: what it was must not be forgotten.
 		if before := m.blocks[e.Index]; before != nil {
 			calls = before.end(calls)
 		}
@@ -143,17 +153,19 @@ func (m *messages) Next(f Frame) (Step, error) {
 		if e.Usage != nil {
 			e.Usage.into(&m.about.Usage)
 		}
+	// The end of the message ends every block in it.
 	case "message_stop":
 		calls = m.endAll()
 		m.stopped = true
 	case "error":
-		m.stopped = true // in the form's own way
+		m.stopped = true // an error event is a proper end
 		clear(m.blocks)
 		return Step{Broken: true}, nil
 	}
 	return m.step(calls), nil
 }
 
+// endAll ends all blocks, in order. A provider that omits content_block_stop hides no call by it.
 func (m *messages) endAll() (calls []Call) {
 	for _, i := range slices.Sorted(maps.Keys(m.blocks)) {
 		calls = m.blocks[i].end(calls)
@@ -162,11 +174,13 @@ func (m *messages) endAll() (calls []Call) {
 	return calls
 }
 
-// end completes a block, which is a call or not.
+// end adds a block to calls if it is one. Arguments are either complete in the block's start or written
+// in pieces; a block with both is unclear, since clients may read either.
 func (b *openBlock) end(calls []Call) []Call {
 	if !b.clientRuns() {
 		return calls
 	}
+	// Most blocks start with an empty input, and their arguments follow in pieces.
 	arguments := b.written.Bytes()
 	given := b.Input
 	if len(given) > 0 && string(given) != "{}" && string(given) != "null" {
@@ -180,6 +194,7 @@ func (b *openBlock) end(calls []Call) []Call {
 	return append(calls, b.call(arguments))
 }
 
+// step is a Step with these calls, and whether a call is open.
 func (m *messages) step(calls []Call) Step {
 	s := Step{Calls: calls}
 	for _, b := range m.blocks {
@@ -188,6 +203,7 @@ func (m *messages) step(calls []Call) Step {
 	return s
 }
 
+// Sent takes over the position, if it has changed: it is called for every piece of text.
 func (m *messages) Sent() {
 	if !m.moved {
 		return
@@ -197,6 +213,7 @@ func (m *messages) Sent() {
 	m.before.open = slices.Sorted(maps.Keys(m.blocks))
 }
 
+// Ending closes the blocks that the client has open, and adds a block with the text.
 func (m *messages) Ending(text, model, gateID string) []byte {
 	var out []byte
 	if !m.before.started {
@@ -221,10 +238,13 @@ func (m *messages) Ending(text, model, gateID string) []byte {
 	return out
 }
 
+// Failing is an error event, on which SDKs raise.
 func (m *messages) Failing(kind, message string) []byte {
 	return event("error", Object{"type": "error", "error": Object{"type": kind, "message": message}})
 }
 
+// emptyMessage is a message of ours without content. gate_id is a field of ours, which SDKs keep and
+// ignore.
 func emptyMessage(model, gateID string) Object {
 	m := Object{
 		"id": newReplyID("msg"), "type": "message", "role": "assistant", "model": model, "content": []any{},
@@ -236,6 +256,7 @@ func emptyMessage(model, gateID string) Object {
 	return m
 }
 
+// messageReply is Form.Message of the Messages API.
 func messageReply(text, model, gateID string) []byte {
 	m := emptyMessage(model, gateID)
 	m["content"] = []Object{{"type": "text", "text": text}}
@@ -243,7 +264,7 @@ func messageReply(text, model, gateID string) []byte {
 	return JSON(m)
 }
 
-// callsIn finds the calls among whole blocks.
+// callsIn finds the calls among complete blocks.
 func callsIn(content []block) (calls []Call) {
 	for i := range content {
 		if b := &content[i]; b.clientRuns() {
@@ -253,7 +274,7 @@ func callsIn(content []block) (calls []Call) {
 	return calls
 }
 
-// readMessage reads a message that is no stream.
+// readMessage is Form.Reply of the Messages API.
 func readMessage(body []byte) (about Facts, calls []Call, err error) {
 	var m struct {
 		Type    string        `json:"type"`

@@ -10,7 +10,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// item is one of what a response puts out.
+// item is one output item of a response, with the fields of all kinds that matter here.
 type item struct {
 	Type      string   `json:"type"`
 	ID        string   `json:"id"`
@@ -23,25 +23,28 @@ type item struct {
 	Status    string   `json:"status"`
 }
 
-// ranAlready are the calls that the provider runs itself.
-var ranAlready = []string{
+// providerRuns are the kinds of calls that the provider runs itself; when they are in a reply they have
+// run (PRX-16).
+var providerRuns = []string{
 	"file_search_call", "web_search_call", "code_interpreter_call", "image_generation_call",
 	"mcp_call", "tool_search_call",
 }
 
-// clientRuns reports whether an item asks the client to do something. What we do not know
-// and is a call, we take for one that has not run.
+// clientRuns reports whether an item asks the client to do something, or to approve something. A call of
+// an unknown kind is taken for one (PRX-17).
 func (i *item) clientRuns() bool {
 	return (strings.HasSuffix(i.Type, "_call") || strings.HasSuffix(i.Type, "_request")) &&
-		!slices.Contains(ranAlready, i.Type)
+		!slices.Contains(providerRuns, i.Type)
 }
 
-// call is an item as a call. raw is the whole item.
+// call makes a call of an item. Kinds differ in where they have their arguments; of an unknown kind, the
+// whole item (raw) is the arguments, so that rules and people see everything.
 func (i *item) call(raw wire.Raw) Call {
 	c := Call{ID: i.CallID, Kind: i.Type, Tool: i.Name, Toolset: i.Namespace, Item: raw}
 	if c.ID == "" {
 		c.ID = i.ID
 	}
+	// Built-in tools, such as a shell, have no name; their kind stands for it.
 	if c.Tool == "" {
 		c.Tool = strings.TrimSuffix(i.Type, "_call")
 	}
@@ -62,6 +65,7 @@ func (i *item) call(raw wire.Raw) Call {
 	return c
 }
 
+// responseUsage is usage as the Responses API reports it: input tokens include cached ones.
 type responseUsage struct {
 	Input   int64 `json:"input_tokens"`
 	Output  int64 `json:"output_tokens"`
@@ -70,7 +74,8 @@ type responseUsage struct {
 	} `json:"input_tokens_details"`
 }
 
-// response is a response of the Responses API, as far as it matters here.
+// response is a response of the Responses API, with the fields that matter here. Events of a stream
+// repeat it.
 type response struct {
 	ID     string         `json:"id"`
 	Model  string         `json:"model"`
@@ -78,41 +83,45 @@ type response struct {
 	Usage  *responseUsage `json:"usage"`
 }
 
+// into takes over what the response says of itself.
 func (r *response) into(about *Facts) {
 	about.ID, about.Model = r.ID, r.Model
 	if r.Usage != nil {
-		about.Usage = split(r.Usage.Input, r.Usage.Output, r.Usage.Details.Cached)
+		about.Usage = splitCached(r.Usage.Input, r.Usage.Output, r.Usage.Details.Cached)
 	}
 }
 
-// calls finds the calls in the output. seen are those that were judged as they came.
+// calls finds the calls in the output, without those in seen, which were reported before. The final
+// event of a stream repeats all output; a call that differs there from what was reported is a new
+// one and judged again.
 func (r *response) calls(seen map[string]string) (calls []Call, err error) {
 	for _, raw := range r.Output {
 		var i item
 		if err := wire.UnmarshalPart(raw, &i); err != nil {
 			return nil, err
 		}
-		if c := i.call(raw); i.clientRuns() && (seen == nil || seen[c.ID] != c.same()) {
+		if c := i.call(raw); i.clientRuns() && (seen == nil || seen[c.ID] != c.identity()) {
 			calls = append(calls, c)
 		}
 	}
 	return calls, nil
 }
 
-// same tells calls apart.
-func (c *Call) same() string { return c.Kind + " " + c.Tool + " " + string(c.Arguments) }
+// identity is equal for calls that ask for the same.
+func (c *Call) identity() string { return c.Kind + " " + c.Tool + " " + string(c.Arguments) }
 
-// responses follows a stream of the Responses API.
+// responses is the Machine of the Responses API. A call is an output item, from output_item.added to
+// output_item.done. Events are numbered without gaps, and frames of ours continue the numbers.
 type responses struct {
 	about  Facts
 	ended  bool
-	number int64             // of the last event
-	open   map[int]Call      // calls that have begun
-	seen   map[string]string // calls that were given, by id
-	items  []wire.Raw        // those that are done
-	after  int               // the place after the last item
+	number int64             // sequence_number of the last event
+	open   map[int]Call      // calls that have begun and are not done, by output_index
+	seen   map[string]string // calls that were reported, by id; see identity
+	items  []wire.Raw        // items that are done, for the final event of Ending
+	after  int               // the output_index after the last item
 	begun  bool
-	before struct {
+	before struct { // the same, as far as the client has the stream
 		begun  bool
 		number int64
 		items  int
@@ -124,9 +133,11 @@ func newResponses() *responses {
 	return &responses{number: -1, open: map[int]Call{}, seen: map[string]string{}}
 }
 
-func (r *responses) Facts() Facts { return r.about }
-func (r *responses) Whole() bool  { return r.ended }
+func (r *responses) Facts() Facts   { return r.about }
+func (r *responses) Complete() bool { return r.ended }
 
+// Next reads one event. Items and responses are looked for in every event, whatever its type, so that a
+// new type of event cannot bring a call past the rules.
 func (r *responses) Next(f Frame) (Step, error) {
 	if f.Data == nil || string(f.Data) == "[DONE]" {
 		return Step{Open: len(r.open) > 0}, nil
@@ -139,7 +150,7 @@ func (r *responses) Next(f Frame) (Step, error) {
 		Response *response `json:"response"`
 	}
 	if err := wire.UnmarshalPart(f.Data, &e); err != nil {
-		return Step{}, fmt.Errorf("an event of the stream is no JSON that can be read: %w", err)
+		return Step{}, fmt.Errorf("cannot read an event of the stream as JSON: %w", err)
 	}
 	if e.Number != nil {
 		r.number = *e.Number
@@ -156,7 +167,7 @@ func (r *responses) Next(f Frame) (Step, error) {
 	if len(e.Item) > 0 {
 		var i item
 		if err := wire.UnmarshalPart(e.Item, &i); err != nil {
-			return Step{}, fmt.Errorf("an item of the stream cannot be read: %w", err)
+			return Step{}, fmt.Errorf("cannot read an output item of the stream: %w", err)
 		}
 		r.after = max(r.after, e.Index+1)
 		switch {
@@ -175,6 +186,7 @@ func (r *responses) Next(f Frame) (Step, error) {
 		r.ended = true
 		clear(r.open)
 		return Step{Broken: true}, nil
+	// A response that ends with a call in the middle: report the call, so that it needs a person.
 	case "response.completed", "response.incomplete", "response.failed", "response.cancelled":
 		r.ended = true
 		for _, at := range slices.Sorted(maps.Keys(r.open)) {
@@ -184,16 +196,20 @@ func (r *responses) Next(f Frame) (Step, error) {
 		}
 		clear(r.open)
 	}
+	// The final event repeats the items. What was reported is not reported twice.
 	for _, c := range calls {
-		r.seen[c.ID] = c.same()
+		r.seen[c.ID] = c.identity()
 	}
 	return Step{Open: len(r.open) > 0, Calls: calls}, nil
 }
 
+// Sent takes over the position.
 func (r *responses) Sent() {
 	r.before.begun, r.before.number, r.before.items, r.before.next = r.begun, r.number, len(r.items), r.after
 }
 
+// Ending adds an output item with the text, by all the events that SDKs expect of one, and completes the
+// response with the items that the client has.
 func (r *responses) Ending(text, model, gateID string) []byte {
 	if r.before.begun {
 		model = r.about.Model
@@ -208,6 +224,7 @@ func (r *responses) Ending(text, model, gateID string) []byte {
 		e["type"], e["sequence_number"] = name, number
 		out = append(out, event(name, e)...)
 	}
+	// The response that ends the stream has an id of ours, also if it began with the provider's.
 	whole := ownResponse(model, gateID)
 	if !r.before.begun {
 		begun := maps.Clone(whole)
@@ -220,7 +237,9 @@ func (r *responses) Ending(text, model, gateID string) []byte {
 	put("response.output_item.added",
 		Object{
 			"output_index": at,
-			"item":         Object{"id": id, "type": "message", "role": "assistant", "status": "in_progress", "content": []any{}},
+			"item": Object{
+				"id": id, "type": "message", "role": "assistant", "status": "in_progress", "content": []any{},
+			},
 		})
 	put("response.content_part.added",
 		Object{
@@ -242,14 +261,16 @@ func (r *responses) Ending(text, model, gateID string) []byte {
 	return out
 }
 
+// Failing is an error event with the next number.
 func (r *responses) Failing(kind, message string) []byte {
-	// The member error makes every generation of the SDK throw.
+	// Older SDKs give an error event to the caller as an item. With the member error all of them raise.
 	return event("error", Object{
 		"type": "error", "code": kind, "message": message, "param": nil,
 		"sequence_number": r.before.number + 1, "error": OpenAIError(kind, message),
 	})
 }
 
+// ownResponse is a response of ours without output.
 func ownResponse(model, gateID string) Object {
 	r := Object{
 		"id": newReplyID("resp"), "object": "response", "created_at": time.Now().Unix(), "status": "completed",
@@ -264,6 +285,7 @@ func ownResponse(model, gateID string) Object {
 	return r
 }
 
+// responseReply is Form.Message of the Responses API.
 func responseReply(text, model, gateID string) []byte {
 	r := ownResponse(model, gateID)
 	r["output"] = []Object{{
@@ -273,7 +295,7 @@ func responseReply(text, model, gateID string) []byte {
 	return JSON(r)
 }
 
-// readResponse reads a response that is no stream.
+// readResponse is Form.Reply of the Responses API.
 func readResponse(body []byte) (about Facts, calls []Call, err error) {
 	var r response
 	if err := wire.UnmarshalPart(body, &r); err != nil {

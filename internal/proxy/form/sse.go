@@ -2,24 +2,27 @@ package form
 
 import "bytes"
 
-// Frame is one event of a stream, with the bytes that it came in.
+// Frame is one event of a stream. Its slices are valid until the next Push.
 type Frame struct {
-	Raw  []byte
-	Data []byte // nil when there is none, as in a comment
+	Raw  []byte // exactly the bytes of the stream, with the empty line at the end
+	Data []byte // nil if the event has none, as a comment
 }
 
-// Frames cuts a stream of server-sent events into frames, wherever the bytes were split.
-// Lines end with \n, \r\n or \r; a frame ends with an empty line.
+// Frames cuts a stream of server-sent events into frames, wherever the bytes were split. Lines end
+// with \n, \r\n or \r; a frame ends with an empty line. The frames put together are the stream, byte
+// for byte. The zero value is ready for a stream. Each byte is looked at once, however small the
+// pieces are.
 type Frames struct {
-	buf    []byte
-	room   []byte // what buf lies in
-	at     int    // as far as was looked
-	inside bool   // the line that at is in has begun
-	begun  bool   // the stream has, so that there is no byte order mark any more
+	buf    []byte // what was pushed and not returned
+	room   []byte // the memory that buf is a part of
+	at     int    // how far buf was looked through
+	inside bool   // the line at that place has begun
+	begun  bool   // a frame was returned, so a byte order mark is no longer possible
 }
 
-// Push adds bytes. Frames that were returned before are not valid any more.
+// Push adds bytes of the stream. Frames that were returned before are not valid any more.
 func (r *Frames) Push(chunk []byte) {
+	// Nothing is left over most of the time, and the memory can be used from its beginning.
 	if len(r.buf) > 0 {
 		r.buf = append(r.buf, chunk...)
 		return
@@ -28,16 +31,16 @@ func (r *Frames) Push(chunk []byte) {
 	r.buf = r.room
 }
 
-// Room is how much memory it has.
+// Room is how many bytes of memory it holds.
 func (r *Frames) Room() int { return cap(r.room) }
 
-// Begin makes it ready for another stream, in the room that it has.
+// Begin makes it ready for another stream, with the memory that it has.
 func (r *Frames) Begin() { *r = Frames{room: r.room} }
 
-// Size is how much waits for the end of its frame.
+// Size is how many bytes wait for the end of their frame.
 func (r *Frames) Size() int { return len(r.buf) }
 
-// Next is the next whole frame, false when there is none yet.
+// Next is the next complete frame, false if there is none yet.
 func (r *Frames) Next() (Frame, bool) {
 	for r.at < len(r.buf) {
 		i := lineEnd(r.buf[r.at:])
@@ -46,13 +49,14 @@ func (r *Frames) Next() (Frame, bool) {
 			return Frame{}, false
 		}
 		end := r.at + i
+		// An empty line is one that ends where it begins, also if its line end was split.
 		empty := i == 0 && !r.inside
 		if i > 0 {
 			r.at, r.inside = end, true
 		}
 		if r.buf[end] == '\r' {
 			if end+1 == len(r.buf) {
-				return Frame{}, false // a \n may follow, which belongs to it
+				return Frame{}, false // a \n may follow that belongs to this line end
 			}
 			if r.buf[end+1] == '\n' {
 				end++
@@ -66,7 +70,8 @@ func (r *Frames) Next() (Frame, bool) {
 	return Frame{}, false
 }
 
-// Rest is what is left at the end of the stream. Some clients take it for a frame.
+// Rest is what is left at the end of the stream, false if nothing is. By the standard an event without
+// its empty line is dropped, but some clients take it for one, so it has to be judged.
 func (r *Frames) Rest() (Frame, bool) {
 	if len(r.buf) == 0 {
 		return Frame{}, false
@@ -75,6 +80,7 @@ func (r *Frames) Rest() (Frame, bool) {
 	return r.cut(), true
 }
 
+// cut takes everything up to at out of the buffer, as a frame.
 func (r *Frames) cut() Frame {
 	f := Frame{Raw: r.buf[:r.at:r.at]}
 	r.buf, r.at, r.inside = r.buf[r.at:], 0, false
@@ -87,7 +93,7 @@ func (r *Frames) cut() Frame {
 	return f
 }
 
-// lineEnd is where the first line ends, -1 when it does not.
+// lineEnd is the index of the first line end, -1 if there is none.
 func lineEnd(text []byte) int {
 	i := bytes.IndexByte(text, '\n')
 	line := text
@@ -100,8 +106,8 @@ func lineEnd(text []byte) int {
 	return i
 }
 
-// read finds the data of a frame, as the HTML standard has it. The kind of an event stands
-// in the data, too, and it is there that clients look.
+// read finds the data of a frame as the HTML standard has it: data lines joined with line breaks. The
+// event's name is not read: the providers repeat it in the data, and that is where SDKs look.
 func (f *Frame) read(text []byte) {
 	for len(text) > 0 {
 		line := text

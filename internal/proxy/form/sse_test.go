@@ -104,7 +104,8 @@ func FuzzFrames(f *testing.F) {
 func FuzzReply(f *testing.F) {
 	f.Add(
 		[]byte(
-			`{"id":"m","model":"m","content":[{"type":"tool_use","id":"t","name":"bash","input":{"a":1}}],"usage":{"input_tokens":1}}`,
+			`{"id":"m","model":"m","content":[{"type":"tool_use","id":"t","name":"bash","input":{"a":1}}],` +
+				`"usage":{"input_tokens":1}}`,
 		),
 	)
 	f.Add([]byte(`{"id":"c","choices":[{"message":{"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{"}}]}}]}`))
