@@ -15,9 +15,12 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Bridge hands the messages of a client that speaks over a stream of lines on to the tools of a
-// server, and hands its answers back, until the stream or ctx ends. It adds the agent's key,
-// and understands as much of the messages as that takes.
+// Bridge forwards the messages of an MCP client that speaks over a stream of lines to the tools of
+// a server at /mcp, and the answers back, until the stream or ctx ends. It adds the agent's key.
+// It understands only as much of the messages as that takes, so new tools need no new bridge.
+//
+// At the end of the stream calls that still wait are cancelled, and their answers dropped: nobody
+// could read them.
 func Bridge(ctx context.Context, base, key string, in io.ReadCloser, out io.WriteCloser) error {
 	ctx, cancel := context.WithCancel(ctx)
 	near, err := (&sdk.IOTransport{Reader: in, Writer: out}).Connect(ctx)
@@ -25,13 +28,13 @@ func Bridge(ctx context.Context, base, key string, in io.ReadCloser, out io.Writ
 		cancel()
 		return err
 	}
-	b := &bridge{near: near, calls: map[jsonrpc.ID]context.CancelFunc{}}
+	b := &bridge{client: near, calls: map[jsonrpc.ID]context.CancelFunc{}}
 	client := &http.Client{
-		Transport: &carrier{key: key, spoken: &b.spoken},
-		// the key is for this server
+		Transport: &carrier{key: key, agreed: &b.agreed},
+		// A redirect would carry the key to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	b.far = &sdk.StreamableClientTransport{
+	b.server = &sdk.StreamableClientTransport{
 		Endpoint: base + "/mcp", HTTPClient: client, DisableStandaloneSSE: true,
 		MaxRetries: -1,
 	}
@@ -48,33 +51,38 @@ func Bridge(ctx context.Context, base, key string, in io.ReadCloser, out io.Writ
 		if err != nil {
 			return err
 		}
-		if req, ok := msg.(*jsonrpc.Request); ok { // the server asks nothing, so nothing is answered
-			b.take(ctx, req)
+		// Only requests are forwarded. The server never calls the client, so answers mean nothing.
+		if req, ok := msg.(*jsonrpc.Request); ok {
+			b.forward(ctx, req)
 		}
 	}
 }
 
-// bridge is one client, and the calls that it waits for.
+// bridge is the connection to one client, and the calls that it waits for.
 type bridge struct {
-	near    sdk.Connection
-	far     sdk.Transport
+	// client is the stream to the MCP client, server makes connections to /mcp.
+	client sdk.Connection
+	server sdk.Transport
+	// running are the calls under way; Bridge waits for them before it closes the stream.
 	running sync.WaitGroup
-	spoken  version
+	agreed  version
 
+	// mu guards calls.
 	mu    sync.Mutex
 	calls map[jsonrpc.ID]context.CancelFunc
 }
 
-// take hands a message on. Calls may wait long for people, and do not hold up one another.
-func (b *bridge) take(ctx context.Context, req *jsonrpc.Request) {
+// forward handles one message of the client. Calls run beside each other, since one may wait long
+// for a person. A cancelled call is not answered, as MCP demands.
+func (b *bridge) forward(ctx context.Context, req *jsonrpc.Request) {
 	switch {
 	case req.IsCall():
-		ctx, end := b.begin(ctx, req.ID)
+		ctx, end := b.trackCall(ctx, req.ID)
 		b.running.Go(func() {
 			defer end()
 			answer := b.call(ctx, req)
 			if ctx.Err() == nil { // what was cancelled is not answered
-				_ = b.near.Write(ctx, answer) // a client that has gone ends the stream
+				_ = b.client.Write(ctx, answer) // a client that has gone ends the stream
 			}
 		})
 	case req.Method == "notifications/cancelled":
@@ -90,7 +98,8 @@ func (b *bridge) take(ctx context.Context, req *jsonrpc.Request) {
 	}
 }
 
-func (b *bridge) begin(ctx context.Context, id jsonrpc.ID) (context.Context, func()) {
+// trackCall makes a call cancellable by its id, until end is called.
+func (b *bridge) trackCall(ctx context.Context, id jsonrpc.ID) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,6 +112,7 @@ func (b *bridge) begin(ctx context.Context, id jsonrpc.ID) (context.Context, fun
 	}
 }
 
+// cancel ends a call. An unknown id means that its answer is already on the way.
 func (b *bridge) cancel(named any) {
 	id, err := jsonrpc.MakeID(named)
 	b.mu.Lock()
@@ -112,12 +122,13 @@ func (b *bridge) cancel(named any) {
 	}
 }
 
-// call is the server's answer to a call, or one that says why there is none. The model hears
-// what kept a tool from being called, and may try again.
+// call is the server's answer to a call, or one that says why there is none. A tool call that
+// fails is a result with isError, so that the model hears why and may try again; an error of
+// JSON-RPC would reach only the client.
 func (b *bridge) call(ctx context.Context, req *jsonrpc.Request) jsonrpc.Message {
 	msg, err := b.send(ctx, req)
 	if err == nil {
-		b.spoken.learn(req, msg)
+		b.agreed.learn(req, msg)
 		return msg
 	}
 	text := err.Error()
@@ -136,10 +147,10 @@ func (b *bridge) call(ctx context.Context, req *jsonrpc.Request) jsonrpc.Message
 	return answer
 }
 
-// send sends one message, each over a connection of its own: to the server each stands for
+// send sends one message over a connection of its own. To the server each message stands for
 // itself, and one that fails must not end those that follow.
 func (b *bridge) send(ctx context.Context, req *jsonrpc.Request) (jsonrpc.Message, error) {
-	far, err := b.far.Connect(ctx)
+	far, err := b.server.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -150,13 +161,14 @@ func (b *bridge) send(ctx context.Context, req *jsonrpc.Request) (jsonrpc.Messag
 	return far.Read(ctx)
 }
 
-// version is the version of MCP that client and server have agreed upon.
+// version is the MCP version that client and server have agreed on. Later requests must carry it
+// in a header, which the client on the stream does not know of.
 type version struct {
 	mu   sync.Mutex
 	text string
 }
 
-// learn looks whether an answer is that of the server to the client's first call.
+// learn notes the version if msg is the answer to initialize.
 func (v *version) learn(req *jsonrpc.Request, msg jsonrpc.Message) {
 	answer, ok := msg.(*jsonrpc.Response)
 	if !ok || req.Method != "initialize" {
@@ -172,24 +184,29 @@ func (v *version) learn(req *jsonrpc.Request, msg jsonrpc.Message) {
 	}
 }
 
+// get is the version, "" before initialize was answered.
 func (v *version) get() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.text
 }
 
-// carrier adds to each request whose it is and which version it speaks, and reads refusals.
+// carrier is the HTTP transport to the server. It adds key and version to each request, and turns
+// error answers in our form into errors that say what is wrong.
 type carrier struct {
 	key    string
-	spoken *version
+	agreed *version
 }
 
+// versionHeader is the header that MCP demands after initialize.
 const versionHeader = "Mcp-Protocol-Version"
 
+// RoundTrip changes a copy: a transport must not touch the caller's request.
 func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+c.key)
-	if known := c.spoken.get(); known != "" && r.Header.Get(versionHeader) == "" {
+	// The header is missing only on initialize itself.
+	if known := c.agreed.get(); known != "" && r.Header.Get(versionHeader) == "" {
 		r.Header.Set(versionHeader, known)
 	}
 	res, err := http.DefaultTransport.RoundTrip(r)
@@ -199,10 +216,11 @@ func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	return refusal(res)
 }
 
-// maxRefusal is how much of an answer that is an error is read.
+// maxRefusal is how many bytes of an error answer are read.
 const maxRefusal = 1 << 20
 
-// refusal is the error that an answer carries in our form. Others are left to the SDK.
+// refusal is the error that an answer carries in our form. Answers in another form, such as a
+// proxy's, are left to the SDK with their body intact.
 func refusal(res *http.Response) (*http.Response, error) {
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxRefusal))

@@ -12,11 +12,12 @@ import (
 	"signalbox/internal/wire"
 )
 
-// longestPoll is how long a call for mail waits at the most.
+// longestPoll is how long a call for mail waits at the longest; it is the limit of the mail
+// protocol.
 const longestPoll = 30 * time.Second
 
-// mailTools are for every agent: each has an address. What they send is not signed, since
-// the agent's private key is not ours.
+// mailTools are for every agent, since each has an address. What they send is not signed: the
+// agent's private key is not ours.
 func (s *server) mailTools() []tool {
 	word := func(most int, about string) object {
 		return object{"type": "string", "minLength": 1, "maxLength": most, "description": about}
@@ -66,13 +67,16 @@ func (s *server) mailTools() []tool {
 			},
 		},
 	}
+	// Errors of mail have the mail protocol's own form.
 	for i := range tools {
 		tools[i].fail = mail.ErrorText
 	}
 	return tools
 }
 
+// sendMail sends a message. Models think of text and type, the protocol wants them in a payload.
 func (s *server) sendMail(ctx context.Context, args object) (outcome, error) {
+	// "request" is what a message without a type means in the mail protocol.
 	payload := object{"type": "request", "message": args["message"]}
 	if kind, ok := args["type"]; ok {
 		payload["type"] = kind
@@ -88,6 +92,7 @@ func (s *server) sendMail(ctx context.Context, args object) (outcome, error) {
 	return answer(sent, err)
 }
 
+// mailbox lists the mail that waits. Nothing leaves the queue by being read.
 func (s *server) mailbox(ctx context.Context, args object) (outcome, error) {
 	wait, err := waitOf(args, longestPoll)
 	if err != nil {
@@ -101,6 +106,7 @@ func (s *server) mailbox(ctx context.Context, args object) (outcome, error) {
 					cursor).About("after")
 		}
 	}
+	// The same call as GET /v1/messages/pending, with the same limits.
 	page, err := s.Mail.Poll(ctx, s.who, after, inboxRows, wait)
 	if err != nil {
 		return outcome{}, err

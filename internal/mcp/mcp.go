@@ -16,22 +16,27 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Options are what the tools call.
+// Options are the services that the tools call, and what they need to know of the server.
 type Options struct {
 	Version string
+	// Behind says that others than this machine reach the server, under a name of its own. It turns
+	// off the SDK's check that the Host header is localhost, which guards servers on loopback against
+	// DNS rebinding.
 	Behind  bool // others than this machine reach the server, under a name of its own
 	Roster  *roster.Roster
 	Tasks   *task.Tasks
 	Signals *signal.Signals
 	Mail    *mail.Mail
 	Now     func() time.Time
-	// Explain is what the caller of a tool hears of an error; it logs what the server has to
-	// answer for.
+	// Explain turns an error into what the caller may hear. It logs the ones that are the server's
+	// own fault, because the SDK would not.
 	Explain func(tool string, err error) error
 }
 
-// Handler speaks streamable HTTP with agents, each in the context of its request. Each request
-// stands for itself, so that any node can answer it.
+// Handler speaks MCP over streamable HTTP. The request's context says which agent calls. Each
+// request is answered on its own, without a session, so any node can answer it and a restart ends
+// nothing. The list of tools depends on the agent's role, hence a server is made for each request;
+// that takes microseconds.
 func Handler(o Options) http.Handler {
 	return sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server {
 		s, err := newServer(o, roster.From(r.Context()))
@@ -46,23 +51,26 @@ func Handler(o Options) http.Handler {
 	})
 }
 
-// server is the tools of one agent.
+// server is the set of tools of one agent, for one request.
 type server struct {
 	Options
+	// The agent whose key came with the request, and its role in tasks.
 	who  roster.Identity
 	role amp.Role // in tasks, "" for none
 }
 
-// newServer makes the server of an agent.
+// newServer makes the MCP server of an agent, with the tools of its role.
 func newServer(o Options, who roster.Identity) (*sdk.Server, error) {
 	s := &server{Options: o, who: who, role: task.MeOf(who).Role}
 	out := sdk.NewServer(&sdk.Implementation{Name: "signalbox", Title: "Signalbox", Version: o.Version},
 		&sdk.ServerOptions{
 			Instructions: "Signalbox stands between agents and the people who answer for them. You are the agent " + who.Name +
 				s.roleText() + " Ask for approval before you do what cannot be undone.",
+			// Nothing is announced beyond tools: we send no notifications, as no client wakes up for one.
 			Capabilities: &sdk.ServerCapabilities{},
 		})
 	for _, t := range slices.Concat(s.taskTools(), s.approvalTools(), s.mailTools()) {
+		// A tool that an agent may not use is not listed: a model tries what it sees.
 		if len(t.roles) > 0 && !slices.Contains(t.roles, s.role) {
 			continue
 		}
@@ -78,6 +86,8 @@ func newServer(o Options, who roster.Identity) (*sdk.Server, error) {
 	return out, nil
 }
 
+// roleText tells the model which role it plays and what that asks of it. It is part of the
+// server's instructions, which clients put into the prompt.
 func (s *server) roleText() string {
 	if s.role == "" {
 		return "."
@@ -87,14 +97,16 @@ func (s *server) roleText() string {
 		"amp_escalate what you cannot solve."
 }
 
-// handle reads the arguments and calls the tool, as the agent and within its limits. What is
-// wrong is told to the model, who can repair it.
+// handle reads the arguments and calls the tool, as the agent and within its rate limits. Every
+// problem is a result with isError, and never a JSON-RPC error: the model sees results, and can
+// repair what it sent.
 func (s *server) handle(t tool, schema object) sdk.ToolHandler {
 	return func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		args, problem := t.read(req.Params.Arguments, schema)
 		if problem != "" {
 			return result([]byte(problem), true), nil
 		}
+		// Rate limits count calls of tools as they count the HTTP calls of the same purpose.
 		_, err := s.Roster.Admit(s.who, t.rate)
 		var out outcome
 		if err == nil {
@@ -108,7 +120,8 @@ func (s *server) handle(t tool, schema object) sdk.ToolHandler {
 	}
 }
 
-// result is what the model sees.
+// result is what the model sees: the text, and the same as structured content where it is JSON,
+// for clients that read that instead.
 func result(text []byte, failed bool) *sdk.CallToolResult {
 	out := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}, IsError: failed}
 	if wire.Valid(text) {

@@ -12,9 +12,11 @@ import (
 )
 
 const (
-	// longestWait is how long a tool waits at the most: clients give up on one after a minute.
+	// longestWait is how long a tool waits at the longest. MCP clients give up on a call after a
+	// minute.
 	longestWait = 55 * time.Second
-	inboxRows   = 20
+	// inboxRows is how many messages one call returns: more would fill a model's context.
+	inboxRows = 20
 )
 
 // Fields that several tools take.
@@ -27,6 +29,8 @@ var (
 	genField  = object{"type": "integer", "description": "the generation of your lease on the task, as amp_ack told you"}
 )
 
+// taskTools are the tools for tasks. An agent sees those of its role. The descriptions are
+// prompts: they tell a model when to call a tool, and what a refusal or "pending" asks of it.
 func (s *server) taskTools() []tool {
 	c, e, r := amp.Coordinator, amp.Executor, amp.Reviewer
 	return []tool{
@@ -49,7 +53,7 @@ func (s *server) taskTools() []tool {
 				"requests, verdicts, escalations and instructions.",
 			roles: amp.AgentRoles, reads: true, fields: object{"task_id": taskField}, required: []string{"task_id"},
 			do: func(ctx context.Context, args object) (outcome, error) {
-				me, err := s.me(ctx)
+				me, err := s.party(ctx)
 				if err != nil {
 					return outcome{}, err
 				}
@@ -90,13 +94,14 @@ func (s *server) taskTools() []tool {
 	}
 }
 
-// me is the agent as a party of tasks.
-func (s *server) me(ctx context.Context) (task.Party, error) {
+// party is the agent as a party of tasks.
+func (s *server) party(ctx context.Context) (task.Party, error) {
 	return task.Speaker(ctx, s.who, "", task.OverMCP)
 }
 
+// inbox waits for messages to the agent's role. It acknowledges nothing.
 func (s *server) inbox(ctx context.Context, args object) (outcome, error) {
-	me, err := s.me(ctx)
+	me, err := s.party(ctx)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -111,6 +116,7 @@ func (s *server) inbox(ctx context.Context, args object) (outcome, error) {
 	return answer(s.Tasks.Wait(ctx, me, s.role, after, inboxRows, wait))
 }
 
+// ack acknowledges a message, or refuses it if there is a refuse_code.
 func (s *server) ack(ctx context.Context, args object) (outcome, error) {
 	about, err := textOf(args, "msg_id")
 	if err != nil {
@@ -131,7 +137,8 @@ func (s *server) ack(ctx context.Context, args object) (outcome, error) {
 	return s.send(ctx, task.Document{Kind: amp.InAck, About: about}, body)
 }
 
-// message is a tool that sends one of the five: it takes the payload's own fields.
+// message is a tool that sends one of the five messages. The model gives the fields of the
+// payload; the envelope is made here, because models get ids and timestamps wrong.
 func (s *server) message(name, about string, kind amp.Type, roles ...amp.Role) tool {
 	return tool{
 		name: name, about: about, roles: roles, payload: string(kind), fields: object{"task_id": taskField},
@@ -141,6 +148,7 @@ func (s *server) message(name, about string, kind amp.Type, roles ...amp.Role) t
 			if err != nil {
 				return outcome{}, err
 			}
+			// The rest of the arguments is the payload.
 			delete(args, "task_id")
 			payload, err := wire.EncodeData(args)
 			if err != nil {
@@ -155,9 +163,10 @@ func (s *server) message(name, about string, kind amp.Type, roles ...amp.Role) t
 	}
 }
 
-// send sends a document, which is body unless it is there already, and says what became of it.
+// send sends a document and says what became of it. body, if not nil, becomes the document. A
+// refusal is an answer too, marked so that the model takes it for a failure.
 func (s *server) send(ctx context.Context, d task.Document, body object) (outcome, error) {
-	me, err := s.me(ctx)
+	me, err := s.party(ctx)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -175,6 +184,7 @@ func (s *server) send(ctx context.Context, d task.Document, body object) (outcom
 	return out, err
 }
 
+// approvalTools are for every agent, whatever its role.
 func (s *server) approvalTools() []tool {
 	return []tool{{
 		name: "request_approval",
@@ -190,16 +200,20 @@ func (s *server) approvalTools() []tool {
 	}}
 }
 
-// approval asks a person, and waits for them.
+// approval asks a person, and waits for them. It is a gate_request signal; run_id and request_id
+// identify it, so calling again with the same ones waits on and asks nobody twice.
 func (s *server) approval(ctx context.Context, args object) (outcome, error) {
+	// A model cannot ask in another agent's name.
 	args["amp_version"], args["type"], args["agent_id"] = "2.0", string(signal.GateRequest), s.who.Name
 	text, err := wire.EncodeData(args)
 	if err != nil {
 		return outcome{}, err
 	}
+	// A request that was decided before is answered at once.
 	got, err := s.Signals.Receive(ctx, s.who, signal.GateRequest, text)
 	if err != nil || got.Status != gate.Pending {
 		return answer(got.Answer, err)
 	}
+	// Still pending after that is an answer, too: the model calls again.
 	return answer(s.Signals.Await(ctx, s.who, *got.GateID, longestWait))
 }

@@ -12,7 +12,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// object is JSON.
+// object is a JSON object.
 type object = map[string]any
 
 // outcome is what a tool answers with, as JSON.
@@ -21,7 +21,7 @@ type outcome struct {
 	refused bool // it says why nothing was done
 }
 
-// answer is an outcome of something that was done.
+// answer is the outcome of a call of a service that succeeded.
 func answer(v any, err error) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
@@ -30,7 +30,8 @@ func answer(v any, err error) (outcome, error) {
 	return outcome{text: text}, err
 }
 
-// tool is one thing that an agent can do.
+// tool is one thing that an agent can do. An empty roles list means every agent; a rate of 0 means
+// the agent's own limit alone; fail, if set, gives errors the form of the tool's protocol.
 type tool struct {
 	name, about string
 	roles       []amp.Role // nobody else has it; everybody when empty
@@ -43,6 +44,7 @@ type tool struct {
 	do          func(ctx context.Context, args object) (outcome, error)
 }
 
+// errorText is an error in the form of the tool's protocol.
 func (t tool) errorText(err error) []byte {
 	if t.fail != nil {
 		return t.fail(err)
@@ -50,10 +52,12 @@ func (t tool) errorText(err error) []byte {
 	return wire.ErrorText(err)
 }
 
-// schema is what a tool takes: the payload's schema, complete in itself, with the fields
-// beside it.
+// schema is what a tool accepts. A tool that sends a message takes the payload's own schema, made
+// complete in itself, with the fields of the envelope that the agent chooses beside it. So the
+// model sees the same rules that the server will apply.
 func (t tool) schema() (object, error) {
 	out := object{"type": "object", "properties": object{}, "additionalProperties": false}
+	// The payload's schema brings properties and required of its own.
 	if t.payload != "" {
 		if err := readSchema(t.payload, out); err != nil {
 			return nil, err
@@ -64,6 +68,7 @@ func (t tool) schema() (object, error) {
 		}
 		out["$defs"] = common["$defs"]
 	}
+	// Fields of the tool are added to those of the payload; no payload has a task_id.
 	properties, _ := out["properties"].(object)
 	for name, field := range t.fields {
 		properties[name] = field
@@ -75,13 +80,15 @@ func (t tool) schema() (object, error) {
 	if required != nil {
 		out["required"] = required
 	}
+	// Some clients refuse schemas with $id, and the rest would only cost tokens.
 	for _, name := range []string{"$schema", "$id", "title", "x-amp-error"} {
 		delete(out, name)
 	}
 	return out, nil
 }
 
-// readSchema reads a schema of the protocol; what it has in common stands in itself.
+// readSchema reads a schema of the protocol. References into common.json are made to point into
+// the schema itself, where schema puts those definitions.
 func readSchema(name string, into object) error {
 	text, err := amp.Schema(name)
 	if err != nil {
@@ -90,8 +97,8 @@ func readSchema(name string, into object) error {
 	return wire.UnmarshalPart([]byte(strings.ReplaceAll(string(text), `"common.json#/`, `"#/`)), &into)
 }
 
-// read reads the arguments, or says what is wrong with them. Of payloads the task says so
-// itself, with an example.
+// read decodes the arguments, or says what is wrong with them. Only names are checked here. The
+// arguments of a payload are left to the task's own layers, which explain better, with examples.
 func (t tool) read(raw []byte, schema object) (args object, problem string) {
 	args = object{}
 	if len(raw) > 0 {
@@ -132,7 +139,7 @@ func textOf(args object, name string) (string, error) {
 	return text, nil
 }
 
-// numberOf is an argument that is a whole number, 0 if it is absent.
+// numberOf is an argument that is a whole number, 0 if it is absent. Models also write 3.0.
 func numberOf(args object, name string) (int64, error) {
 	given, ok := args[name]
 	if !ok {
@@ -146,7 +153,7 @@ func numberOf(args object, name string) (int64, error) {
 	return int64(n), nil
 }
 
-// waitOf is how long a tool waits, as its arguments say.
+// waitOf is how long a tool waits, as its arguments say, and most at the longest.
 func waitOf(args object, most time.Duration) (time.Duration, error) {
 	seconds, err := numberOf(args, "wait_seconds")
 	return time.Duration(min(seconds, int64(most/time.Second))) * time.Second, err

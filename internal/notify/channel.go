@@ -10,17 +10,20 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Channel is one place where people are told.
+// Channel is one place where people or programs hear of gates: a Slack channel, a chat, a mailbox.
+// Implementations are safe for concurrent use. They know nothing of ledgers and retries: one call
+// of Send is one try, and the outbox repeats it.
 type Channel interface {
 	// Name is the kind of channel: slack, telegram and so on.
 	Name() string
 	// Target tells this one from others, such as slack:C123. It is kept in the ledger
 	// and holds no secret.
 	Target() string
-	// Buttons reports whether the gate can be decided from here.
+	// Buttons reports whether the gate can be decided from here. It is asked anew for each gate,
+	// because channels leave out the buttons of gates of high risk.
 	Buttons(g gate.Gate) bool
-	// Send shows the message, or shows it in place of the one that m.Earlier refers to.
-	// It returns when ctx ends, and may be called with the same message again.
+	// Send shows the message, or replaces the one that m.Earlier refers to. It returns when ctx ends.
+	// It may be called with the same message again, after a crash even if the first try succeeded.
 	Send(ctx context.Context, m Message) deliver.Result
 }
 
@@ -30,18 +33,18 @@ type Personal interface {
 	Person(contact string) Channel
 }
 
-// Listener is a channel that hears of presses by itself.
+// Listener is a channel that has to ask, or to hold a connection, to hear of presses.
 type Listener interface {
 	// Listen hands presses to n until ctx ends.
 	Listen(ctx context.Context, n *Notifier) error
 }
 
-// Called is a channel that is called when a button is pressed.
+// Called is a channel that is called over HTTP when a button is pressed.
 type Called interface {
 	Routes(n *Notifier) []wire.Route
 }
 
-// The events that are told. The first three are the kinds of entries.
+// The events that are announced. The first three are the kinds of the ledger's entries.
 const (
 	Opened    = "gate.opened"
 	Escalated = "gate.escalated"
@@ -49,7 +52,8 @@ const (
 	Tested    = "notify.test"
 )
 
-// Message is what a channel is to show.
+// Message is what a channel has to show. It is made for each try, from the gate as it then is: a
+// gate that was decided while Slack was down is announced as decided, without buttons.
 type Message struct {
 	ID     string // the same on every try
 	Number int64  // 1 for the first try
@@ -68,7 +72,7 @@ type Message struct {
 	Asked []roster.Person
 }
 
-// Mentions are those whom the message asks and whom the channel knows, the first ten.
+// Mentions are the people whom the message asks and whom the channel knows, at most ten.
 func (m Message) Mentions(channel string) []roster.Person {
 	var known []roster.Person
 	for _, p := range m.Asked {

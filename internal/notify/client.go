@@ -16,9 +16,9 @@ const (
 	maxAnswer = 1 << 20
 )
 
-// NewClient makes the client for the services of channels. Their addresses are the
-// configuration's and nobody else's, so they may be private ones; but a redirect is not
-// followed, and an answer is read only so far.
+// NewClient makes the HTTP client for the services of channels. Their addresses come from the
+// configuration and from nobody else, so private ones are allowed. A redirect is not followed,
+// because it would take the token elsewhere, and answers are cut off.
 func NewClient() *http.Client {
 	return &http.Client{
 		Timeout: callTime,
@@ -34,7 +34,7 @@ func NewClient() *http.Client {
 	}
 }
 
-// bounded cuts answers off.
+// bounded cuts answers off after maxAnswer bytes.
 type bounded struct{ *http.Transport }
 
 func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -48,9 +48,9 @@ func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// Judge says what an answer with the status means. What is wrong with the configuration
-// can be put right, and then goes out; what is wrong with a message cannot, and must not
-// hold up those behind it.
+// Judge classifies an answer by its status. What is wrong with the configuration (401, 403, a
+// redirect) is tried again, since somebody may put it right. What is wrong with the message (400,
+// 413, 422) is given up, since it would hold up every message behind it.
 func Judge(status int, header http.Header) deliver.Result {
 	r := deliver.Result{Status: status, Class: "status", Text: fmt.Sprintf("The service answered %d.", status)}
 	switch {

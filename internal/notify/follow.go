@@ -11,9 +11,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Enrol records which channels there are; what happens from then on is told. A server
-// does so before it answers, so that its first gate is told. All nodes are configured
-// alike.
+// Enrol records which channels are configured. A channel is told of what happens after its
+// channel.added entry, so that adding one does not announce old gates. A server enrols before it
+// answers calls, so that its first gate is announced. All nodes must be configured alike.
 func (n *Notifier) Enrol(ctx context.Context) error {
 	if len(n.Channels) > 0 {
 		head, err := n.ledger.Head(ctx)
@@ -43,12 +43,12 @@ func (n *Notifier) Enrol(ctx context.Context) error {
 	})
 }
 
-// enrolled reads since which entry each channel is there.
+// enrolled reads the entry since which each channel is known, by target.
 func enrolled(tx *ledger.Tx) (map[string]int64, error) {
 	return store.Map[string, int64](tx.Query, "SELECT target, since FROM notice_channel")
 }
 
-// payload is what a delivery keeps of a notice. The rest is in the gate.
+// payload is what a delivery keeps of a notice. The rest is read from the gate when it is sent.
 type payload struct {
 	Event string `json:"event"`
 	Gate  string `json:"gate"`
@@ -57,14 +57,14 @@ type payload struct {
 	Contact string `json:"contact,omitzero"`
 }
 
-// isTold: people hear of what opens, escalates and resolves gates.
-func isTold(kind string) bool { return kind == Opened || kind == Escalated || kind == Resolved }
+// isNotified reports whether people hear of entries of the kind.
+func isNotified(kind string) bool { return kind == Opened || kind == Escalated || kind == Resolved }
 
-// tell queues a delivery for every channel and every entry that people should hear of.
-// It may be called with the same entries again.
-func (n *Notifier) tell(ctx context.Context, entries []ledger.Entry) error {
+// queueNotices queues a delivery for every channel and every entry that people should hear of. It
+// may be called with the same entries again, after a crash: what is queued already is skipped.
+func (n *Notifier) queueNotices(ctx context.Context, entries []ledger.Entry) error {
 	for part := range slices.Chunk(entries, chunkSize) {
-		asked, err := n.personally(ctx, part)
+		asked, err := n.mailboxesAsked(ctx, part)
 		if err != nil {
 			return err
 		}
@@ -75,26 +75,29 @@ func (n *Notifier) tell(ctx context.Context, entries []ledger.Entry) error {
 	return nil
 }
 
-// chunkSize is how many entries are told in one transaction, since others wait for it.
+// chunkSize is how many entries one transaction handles. The ledger's transactions are serial, so
+// a long one delays every other writer.
 const chunkSize = 32
 
-// notice is one entry in one channel.
+// notice identifies one entry in one channel: the unit that is queued exactly once.
 type notice struct {
 	entry  int64
 	target string
 }
 
-// queueAll queues what channels, and those who are asked, have not been told yet.
+// queueAll queues what channels, and the people whom a ladder asks, have not been sent yet. Since
+// it runs in one transaction with the notice.queued entries that it checks against, no crash and
+// no second follower can queue anything twice.
 func (n *Notifier) queueAll(tx *ledger.Tx, entries []ledger.Entry, asked map[int64][]mailbox) error {
 	since, err := enrolled(tx)
 	if err != nil {
 		return err
 	}
-	told, err := alreadyTold(tx, entries[0].Seq, entries[len(entries)-1].Seq)
+	told, err := noticesQueued(tx, entries[0].Seq, entries[len(entries)-1].Seq)
 	if err != nil {
 		return err
 	}
-	know, err := n.toldPersonally(tx, entries)
+	know, err := n.peopleNotified(tx, entries)
 	if err != nil {
 		return err
 	}
@@ -122,7 +125,8 @@ func (n *Notifier) queueAll(tx *ledger.Tx, entries []ledger.Entry, asked map[int
 	return nil
 }
 
-func alreadyTold(tx *ledger.Tx, first, last int64) (map[notice]bool, error) {
+// noticesQueued reads which notices of a range of entries are queued.
+func noticesQueued(tx *ledger.Tx, first, last int64) (map[notice]bool, error) {
 	told := map[notice]bool{}
 	err := store.Each(tx.Query, func(scan store.Scan) error {
 		var one notice
@@ -133,6 +137,7 @@ func alreadyTold(tx *ledger.Tx, first, last int64) (map[notice]bool, error) {
 	return told, err
 }
 
+// queue queues one notice, and records that it is queued.
 func queue(tx *ledger.Tx, e *ledger.Entry, b mailbox) error {
 	content, err := wire.Marshal(payload{e.Kind, e.Subject, e.Seq, b.contact})
 	if err != nil {

@@ -52,7 +52,7 @@ type (
 
 const maxBody = 1 << 16
 
-// Routes are the operators' calls, and those that channels are called by.
+// Routes are the operators' calls, and those by which channels are called.
 func (n *Notifier) Routes() []wire.Route {
 	routes := []wire.Route{
 		{
@@ -77,7 +77,7 @@ func (n *Notifier) Routes() []wire.Route {
 	return routes
 }
 
-// unconfined refuses callers who may not see the whole server: channels are for all of it.
+// unconfined refuses callers who are confined to a workspace: channels serve the whole server.
 func unconfined(ctx context.Context) error { return wire.Unconfined(ctx, "Channels are those of") }
 
 // List lists the channels.
@@ -92,7 +92,7 @@ func (n *Notifier) List(ctx context.Context) (ChannelList, error) {
 	return list, nil
 }
 
-// WebhookSecret is the secret by which the receiver of the webhook knows us.
+// WebhookSecret is the secret that signs calls to notify.webhook.
 func (n *Notifier) WebhookSecret(ctx context.Context) (wire.Secret, error) {
 	if err := unconfined(ctx); err != nil {
 		return wire.Secret{}, err
@@ -105,6 +105,7 @@ func (n *Notifier) WebhookSecret(ctx context.Context) (wire.Secret, error) {
 	return wire.Secret{}, n.noChannel(webhookName)
 }
 
+// getChannels, getSecret and postTest translate between HTTP and the methods of the same purpose.
 func (n *Notifier) getChannels(r *http.Request) (ChannelList, error) { return n.List(r.Context()) }
 
 func (n *Notifier) getSecret(r *http.Request) (SecretAnswer, error) {
@@ -117,10 +118,11 @@ func (n *Notifier) postTest(r *http.Request, in TestRequest) (TestAnswer, error)
 	return TestAnswer{results}, err
 }
 
-// testTime is how long a test of a channel may take.
+// testTime is how long a test of a channel may take. An operator waits for it.
 const testTime = 15 * time.Second
 
-// Test sends a test message to every channel of the name, and records what happened.
+// Test sends a test message to every channel of the name, and records what happened. It goes past
+// the outbox, so that the answer is the channel's own.
 func (n *Notifier) Test(ctx context.Context, by roster.Identity, name string) ([]TestResult, error) {
 	if err := unconfined(ctx); err != nil {
 		return nil, err
@@ -128,7 +130,7 @@ func (n *Notifier) Test(ctx context.Context, by roster.Identity, name string) ([
 	var results []TestResult
 	for _, c := range n.Channels {
 		if c.Name() == name {
-			results = append(results, n.try(ctx, c))
+			results = append(results, n.sendTest(ctx, c))
 		}
 	}
 	if len(results) == 0 {
@@ -146,7 +148,8 @@ func (n *Notifier) Test(ctx context.Context, by roster.Identity, name string) ([
 	return results, err
 }
 
-func (n *Notifier) try(ctx context.Context, c Channel) TestResult {
+// sendTest sends a test message to one channel.
+func (n *Notifier) sendTest(ctx context.Context, c Channel) TestResult {
 	ctx, cancel := context.WithTimeout(ctx, testTime)
 	defer cancel()
 	got := c.Send(ctx, Message{ID: id.New("delivery"), Number: 1, At: time.Now(), Event: Tested, Link: n.base})
@@ -157,6 +160,7 @@ func (n *Notifier) try(ctx context.Context, c Channel) TestResult {
 	return r
 }
 
+// noChannel is the error for a channel that is not configured; it names those that are.
 func (n *Notifier) noChannel(name string) error {
 	var known []string
 	for _, c := range n.Channels {
@@ -164,9 +168,9 @@ func (n *Notifier) noChannel(name string) error {
 			known = append(known, c.Name())
 		}
 	}
-	there := "There are none; the settings that begin with notify. make them."
+	there := "None is configured; see the settings that begin with notify."
 	if len(known) > 0 {
-		there = "There are: " + strings.Join(known, ", ") + "."
+		there = "Configured are: " + strings.Join(known, ", ") + "."
 	}
 	return fault.New(fault.NotFound, "There is no channel %.40q here. %s", name, there).About("channel")
 }

@@ -14,7 +14,7 @@ import (
 	"signalbox/internal/store"
 )
 
-// Options are what a notifier stands on.
+// Options are what a notifier needs.
 type Options struct {
 	DB     *store.DB
 	Ledger *ledger.Ledger
@@ -28,7 +28,8 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Notifier tells channels of gates.
+// Notifier announces gates in channels, and turns presses of buttons into votes. It is safe for
+// concurrent use.
 type Notifier struct {
 	Channels []Channel // each target once
 
@@ -43,8 +44,8 @@ type Notifier struct {
 	byTarget map[string]Channel
 }
 
-// New makes a notifier over a ledger that has Projection, and gives the outbox a sender
-// for each kind of channel.
+// New makes a notifier. The ledger must have Projection. New registers a sender with the outbox
+// for each kind of channel, so it must be called before the outbox runs.
 func New(o Options) *Notifier {
 	n := &Notifier{
 		db: o.DB, ledger: o.Ledger, roster: o.Roster, gates: o.Gates, outbox: o.Outbox, key: o.Key, base: o.Base, log: o.Log,
@@ -60,14 +61,15 @@ func New(o Options) *Notifier {
 	return n
 }
 
-// senderKind keeps our webhook apart from the outbox's own.
+// senderKind names the outbox's sender for a channel. The prefix keeps our webhook apart from the
+// outbox's own kind of that name.
 func senderKind(c Channel) string { return "notify-" + c.Name() }
 
-// enrolPause is how long to wait for a ledger that takes no writes.
+// enrolPause is how long to wait for a ledger that accepts no writes.
 const enrolPause = 2 * time.Second
 
-// Run tells channels what happens and hears what is pressed, until ctx ends. It enrols
-// them if nobody has.
+// Run announces what happens and listens for presses, until ctx ends. It enrols the channels if
+// nobody has, and waits for as long as the ledger accepts no writes.
 func (n *Notifier) Run(ctx context.Context) error {
 	for said := false; ; {
 		err := n.Enrol(ctx)
@@ -75,7 +77,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 			break
 		}
 		if !said && ctx.Err() == nil {
-			n.log.Warn("cannot record which channels there are; will try again", "error", err.Error())
+			n.log.Warn("cannot record the configured channels; will retry", "error", err.Error())
 			said = true
 		}
 		if ledger.Pause(ctx, nil, enrolPause) {
@@ -86,7 +88,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 		return nil
 	}
 	var g errgroup.Group
-	g.Go(func() error { return n.ledger.Consume(ctx, "notify", isTold, n.tell) })
+	g.Go(func() error { return n.ledger.Consume(ctx, "notify", isNotified, n.queueNotices) })
 	for _, c := range n.Channels {
 		if l, ok := c.(Listener); ok {
 			g.Go(func() error { return l.Listen(ctx, n) })

@@ -11,15 +11,14 @@ import (
 	"signalbox/internal/wire"
 )
 
-// mailbox is where a notice goes: a channel that is configured, or one person in it.
+// mailbox is where a notice goes: a configured channel, or one person in it.
 type mailbox struct {
 	Channel
 	of      Channel // the one that is configured
 	contact string  // of the person, "" for the channel itself
 }
 
-// personal is the first channel of the kind that can write to one person, nil when there
-// is none.
+// personal is the first channel of the kind that can write to one person, nil if there is none.
 func (n *Notifier) personal(kind string) (c Channel, to Personal) {
 	for _, c := range n.Channels {
 		if to, ok := c.(Personal); ok && c.Name() == kind {
@@ -29,7 +28,7 @@ func (n *Notifier) personal(kind string) (c Channel, to Personal) {
 	return nil, nil
 }
 
-// person is the channel to one person, nil when none of the kind is configured.
+// person is the channel to one person, nil if none of the kind is configured.
 func (n *Notifier) person(kind, contact string) Channel {
 	if _, to := n.personal(kind); to != nil {
 		return to.Person(contact)
@@ -37,9 +36,10 @@ func (n *Notifier) person(kind, contact string) Channel {
 	return nil
 }
 
-// personally finds those whom each step of a ladder asks, wherever they can be reached.
-// Where a configured channel is theirs alone, they are told there already.
-func (n *Notifier) personally(ctx context.Context, entries []ledger.Entry) (map[int64][]mailbox, error) {
+// mailboxesAsked finds the people whom each step of a gate's ladder asks, wherever they have a
+// contact and a channel of that kind is configured. Someone who is a configured channel of their
+// own, such as an address in notify.email.to, is left out: they are told there.
+func (n *Notifier) mailboxesAsked(ctx context.Context, entries []ledger.Entry) (map[int64][]mailbox, error) {
 	found := map[int64][]mailbox{}
 	var people []roster.Person
 	for i := range entries {
@@ -57,7 +57,7 @@ func (n *Notifier) personally(ctx context.Context, entries []ledger.Entry) (map[
 		if err != nil {
 			return nil, err
 		}
-		whom, err := asked(people, e, g)
+		whom, err := peopleAsked(people, e, g)
 		if err != nil {
 			return nil, err
 		}
@@ -76,8 +76,9 @@ func (n *Notifier) personally(ctx context.Context, entries []ledger.Entry) (map[
 	return found, nil
 }
 
-// asked are those whom a step is for, and who may see the gate.
-func asked(people []roster.Person, escalated *ledger.Entry, g gate.Gate) ([]roster.Person, error) {
+// peopleAsked are the operators whom a step of the ladder is for and who may see the gate. A
+// reminder without names is for everybody who may decide.
+func peopleAsked(people []roster.Person, escalated *ledger.Entry, g gate.Gate) ([]roster.Person, error) {
 	var body struct {
 		Step gate.Step `json:"step"`
 	}
@@ -101,8 +102,9 @@ func asked(people []roster.Person, escalated *ledger.Entry, g gate.Gate) ([]rost
 	return found, nil
 }
 
-// toldPersonally are those who were told that gates wait which are resolved now, by gate.
-func (n *Notifier) toldPersonally(tx *ledger.Tx, entries []ledger.Entry) (map[string][]mailbox, error) {
+// peopleNotified are the people who were told personally that gates wait which are resolved now,
+// by gate. They hear the outcome, too.
+func (n *Notifier) peopleNotified(tx *ledger.Tx, entries []ledger.Entry) (map[string][]mailbox, error) {
 	found := map[string][]mailbox{}
 	var gates []any
 	for i := range entries {

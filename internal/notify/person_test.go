@@ -86,7 +86,8 @@ func TestThoseWhomAGateAsksAreToldAtTheirOwnAddresses(t *testing.T) {
 		n.decide(id, "bob", true, "go")
 		ended := f.letters(t, 4)
 		wantReaders(t, ended, "Approved by bob", "team", "ann", "bob", "dan")
-		if got, want := ended["bob@example.com"].header.Get("In-Reply-To"), reminded["bob@example.com"].header.Get("Message-Id"); got != want || want == "" {
+		got := ended["bob@example.com"].header.Get("In-Reply-To")
+		if want := reminded["bob@example.com"].header.Get("Message-Id"); got != want || want == "" {
 			t.Errorf("the outcome answers %q, and he read %q", got, want)
 		}
 		n.until("all is delivered", func() bool {

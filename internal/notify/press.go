@@ -14,21 +14,23 @@ import (
 	"signalbox/internal/roster"
 )
 
-// What a button does. One letter, since Telegram lets a button carry 64 bytes.
+// What a button does. One letter each, since Telegram lets a button carry 64 bytes.
 const (
 	approveAction = "a"
 	rejectAction  = "r"
 )
 
-// codeSize is how many bytes of the code a button carries: as many as nobody guesses.
+// codeSize is how many bytes of the HMAC a button carries. 128 bits cannot be guessed.
 const codeSize = 16
 
-// button is what a button carries: action, gate, and a code that only this server makes,
-// good for this action on exactly what was shown.
+// button is what a button carries: the action, the gate, and a code that only this server can
+// make, for this action on exactly what was shown. So a button cannot be forged, and one of a
+// message that was changed decides nothing.
 func (n *Notifier) button(action string, g gate.Gate) string {
 	return action + ":" + g.ID + ":" + n.code(action, g)
 }
 
+// code is the proof that a button is ours. The digest binds it to what was shown.
 func (n *Notifier) code(action string, g gate.Gate) string {
 	h := hmac.New(sha256.New, n.key)
 	// Each part is preceded by its length, so that no two lists of parts are alike.
@@ -39,6 +41,8 @@ func (n *Notifier) code(action string, g gate.Gate) string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:codeSize])
 }
 
+// notOurs is what whoever presses an unknown button hears. It does not say whether the gate
+// exists.
 const notOurs = "This button is not one of this server, or not for this gate. Nothing was changed."
 
 // Press is a press of a button.
@@ -49,16 +53,17 @@ type Press struct {
 	Note    string // what they say to it; may be empty
 }
 
-// vote is a press that was understood.
+// vote is a press that was understood and is allowed.
 type vote struct {
 	who     roster.Identity
 	gate    gate.Gate
 	approve bool
 }
 
-// read finds out what a press means, and whether the person may: if not, refusal says
-// why not.
-func (n *Notifier) read(ctx context.Context, p Press) (v vote, refusal string) {
+// readPress finds out what a press means and whether the person may; if not, refusal says why, as
+// a sentence for that person. The code is checked before the person is looked up, so that a made
+// up button tells nothing about who is an operator.
+func (n *Notifier) readPress(ctx context.Context, p Press) (v vote, refusal string) {
 	action, rest, _ := strings.Cut(p.Data, ":")
 	gateID, code, _ := strings.Cut(rest, ":")
 	if action != approveAction && action != rejectAction {
@@ -85,17 +90,18 @@ func (n *Notifier) read(ctx context.Context, p Press) (v vote, refusal string) {
 	return vote{who, g, action == approveAction}, ""
 }
 
-// Refusal is why a press would come to nothing, "" when it would count: a channel that
-// asks for more before it decides asks nobody in vain.
+// Refusal is why a press would come to nothing, "" if it would count. A channel that asks for a
+// reason first calls it, to ask nobody in vain.
 func (n *Notifier) Refusal(ctx context.Context, p Press) string {
-	_, refusal := n.read(ctx, p)
+	_, refusal := n.readPress(ctx, p)
 	return refusal
 }
 
-// Press votes as the operator whom the channel knows by the contact, and says to that
-// person what came of it.
+// Press votes as the operator who has the contact, and returns what that person is told. The vote
+// goes through gate.Vote, so quorum, approvers and "the first decision counts" hold as for any
+// other way to vote.
 func (n *Notifier) Press(ctx context.Context, p Press) string {
-	v, refusal := n.read(ctx, p)
+	v, refusal := n.readPress(ctx, p)
 	if refusal != "" {
 		return refusal
 	}
@@ -118,7 +124,8 @@ func (n *Notifier) Press(ctx context.Context, p Press) string {
 	return fmt.Sprintf("You have %s this.", did)
 }
 
-// explain is a refusal as a sentence for the person who pressed.
+// explain turns an error into a sentence for the person who pressed. Causes that are ours go to
+// the log.
 func (n *Notifier) explain(err error) string {
 	e := fault.From(err)
 	switch e.Code {
@@ -127,7 +134,7 @@ func (n *Notifier) explain(err error) string {
 	case fault.AlreadyResolved, fault.Forbidden, fault.Conflict:
 		return e.Message + " Nothing was changed."
 	default:
-		n.log.Warn("a press of a button could not be recorded", "error", err.Error())
+		n.log.Warn("vote by button failed", "error", err.Error())
 		return "Your vote could not be recorded. Try again in a moment."
 	}
 }

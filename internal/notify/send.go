@@ -13,10 +13,11 @@ import (
 	"signalbox/internal/wire"
 )
 
-// sender makes a message of a notice and has its channel show it.
+// sender makes a message of a notice and has its channel show it. The outbox calls it.
 type sender struct{ n *Notifier }
 
-// Send makes one try.
+// Send makes one try. Whoever is no longer an operator, or has changed address, is told nothing
+// more: contacts are checked at every try.
 func (s sender) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	var p payload
 	if err := wire.Unmarshal(a.Payload, &p); err != nil {
@@ -53,14 +54,17 @@ func (s sender) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	return c.Send(ctx, m)
 }
 
-// moot is what need not be said any more.
+// moot is the result for what need not be said any more. It counts as delivered.
 var moot = deliver.Result{Verdict: deliver.Succeeded, Class: "moot"}
 
+// broken is the result for a message that could not be made. It is tried again, since the database
+// may be away for a moment.
 func (s sender) broken(a deliver.Attempt, err error) deliver.Result {
 	s.n.log.Warn("cannot make a message", "delivery", a.ID, "error", err.Error())
 	return deliver.Result{Class: "internal", Text: "The gate could not be read. The server's log has the cause."}
 }
 
+// message makes the message for one try. Only an opening has buttons: a reminder refers to it.
 func (n *Notifier) message(ctx context.Context, c Channel, a deliver.Attempt, p payload) (Message, error) {
 	g, err := n.gates.Get(ctx, p.Gate)
 	if err != nil {
@@ -80,11 +84,12 @@ func (n *Notifier) message(ctx context.Context, c Channel, a deliver.Attempt, p 
 	if p.Event == Resolved {
 		return m, nil
 	}
-	return m, n.lookBack(ctx, &m, p.Entry)
+	return m, n.fillFromEntry(ctx, &m, p.Entry)
 }
 
-// lookBack fills in what only the entry knows.
-func (n *Notifier) lookBack(ctx context.Context, m *Message, seq int64) error {
+// fillFromEntry fills in what only the entry knows: how the gate was at that moment, and whom a
+// step of the ladder asks.
+func (n *Notifier) fillFromEntry(ctx context.Context, m *Message, seq int64) error {
 	e, err := n.ledger.Entry(ctx, seq)
 	if err != nil {
 		return err
@@ -97,11 +102,12 @@ func (n *Notifier) lookBack(ctx context.Context, m *Message, seq int64) error {
 	if err != nil {
 		return err
 	}
-	m.Asked, err = asked(people, &e, m.Gate)
+	m.Asked, err = peopleAsked(people, &e, m.Gate)
 	return err
 }
 
-// asOf is a gate as it was before it was resolved.
+// asOf is a gate as it was before it was resolved, with the votes up to a moment. Programs that
+// receive webhooks get events in order and must not see the outcome in the opening.
 func asOf(g gate.Gate, at time.Time) gate.Gate {
 	g.Status, g.ResolvedAt, g.ResolvedBy, g.Cause, g.Note, g.Modified = gate.Pending, nil, "", "", "", nil
 	votes := []gate.Vote{}
@@ -114,9 +120,9 @@ func asOf(g gate.Gate, at time.Time) gate.Gate {
 	return g
 }
 
-// earlier refers to the message by which a channel was told of the opening, or to the last
-// by which a person was told that the gate waits. It has been sent or given up by now,
-// since a channel's deliveries go out in order.
+// earlier refers to the message by which a channel was told of the opening, or to the last by
+// which a person was told that the gate waits, "" if there is none. It has been sent or given up
+// by now, since the deliveries of a channel go out in order.
 func (n *Notifier) earlier(ctx context.Context, p payload, target string) (string, error) {
 	query, args := "SELECT delivery FROM notice WHERE gate = $1 AND channel = $2 AND event = 'gate.opened'", []any{
 		p.Gate,
@@ -145,4 +151,5 @@ func (n *Notifier) list(ctx context.Context, query string, args ...any) ([]strin
 	return store.All(n.db.Reading(ctx), store.Text, query, args...)
 }
 
+// link is the address of a gate's page, for people.
 func (n *Notifier) link(gateID string) string { return n.base + address.Gate.At(gateID) }

@@ -14,6 +14,7 @@ const (
 	kindTested  = "channel.tested"
 )
 
+// The bodies of the entries. Names are stored, so they never change.
 type (
 	queued struct {
 		Entry    int64  `json:"entry"` // the entry that is told
@@ -33,7 +34,8 @@ type (
 	empty struct{}
 )
 
-// Migrations make the tables: what was told where, and since when a channel is there.
+// Migrations make the tables: which notice was queued as which delivery, and since when a channel
+// is known.
 var Migrations = store.Migrations{Package: "notify", Steps: []string{`
 CREATE TABLE notice (
   entry {bigint} NOT NULL,

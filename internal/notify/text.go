@@ -9,11 +9,11 @@ import (
 	"signalbox/internal/gate"
 )
 
-// Line is one thing to say, with a name before it.
+// Line is one line of a message: a name and a text.
 type Line struct{ Name, Text string }
 
-// How much of a text is shown, in what the channel counts. Together they stay below the
-// least that a channel takes, which is 4096.
+// How much of each text is shown, in what the channel counts. Together they stay below 4096, the
+// least that a channel accepts.
 const (
 	maxHeadline = 200
 	maxProposal = 1000
@@ -23,8 +23,8 @@ const (
 	maxName     = 100
 )
 
-// Headline says what happened, in one line. It holds what an agent wrote, so the channel
-// escapes it.
+// Headline says in one line what happened. It contains what an agent wrote, so the channel has to
+// escape it. size is what a character takes of the channel's limit, after escaping.
 func (m Message) Headline(size func(rune) int) string {
 	var say string
 	switch {
@@ -56,8 +56,7 @@ func outcome(g gate.Gate) string {
 	return status + " by " + g.ResolvedBy
 }
 
-// Lines are what else there is to say, each cut to what the channel has room for. size is
-// how much of it a character takes.
+// Lines are the rest of the message, each line cut to what the channel has room for.
 func (m Message) Lines(size func(rune) int) []Line {
 	if m.Event == Tested {
 		return []Line{{"Test", "Gates that wait for a decision will be told here."}}
@@ -95,6 +94,7 @@ func (m Message) Lines(size func(rune) int) []Line {
 	return lines
 }
 
+// names lists the people whom the message asks.
 func names(m Message) string {
 	var all []string
 	for _, p := range m.Asked {
@@ -103,8 +103,9 @@ func names(m Message) string {
 	return strings.Join(all, ", ")
 }
 
-// Clean takes out what is not text: control characters, and those that change the order
-// or the look of what comes after them. Those that hold an emoji or a word together stay.
+// Clean removes what is not text: control characters, and characters that change the order or the
+// look of what follows. An agent could use those to show something else than what is approved.
+// Joiners stay, since they hold emoji and words together.
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -122,7 +123,8 @@ func Clean(text string) string {
 // OneLine is clean text without line breaks.
 func OneLine(text string) string { return strings.Join(strings.Fields(Clean(text)), " ") }
 
-// Cut shortens text to what the channel has room for.
+// Cut shortens text to most, as size counts it, with an ellipsis if something is missing. It never
+// cuts a character in two.
 func Cut(text string, most int, size func(rune) int) string {
 	const mark = '…'
 	room := most - size(mark)

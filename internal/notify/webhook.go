@@ -11,26 +11,27 @@ import (
 
 const webhookName = "webhook"
 
-// Webhook tells a program, in JSON and signed. Its address goes through the outbox's
-// guard, so a private one must be on the allow list.
+// Webhook announces gates to a program, in JSON and signed. Calls go through the outbox's guard,
+// so a private address must be on webhooks.allow.
 type Webhook struct {
 	target string
 	url    wire.Secret
 	outbox *deliver.Outbox
 }
 
-// NewWebhook makes the channel for an address. host is what may be told of it.
+// NewWebhook makes the channel for an address. host is the part of it that may be shown; paths of
+// webhooks often hold a secret.
 func NewWebhook(outbox *deliver.Outbox, address wire.Secret, host string) *Webhook {
 	return &Webhook{target: webhookName + ":" + host, url: address, outbox: outbox}
 }
 
-// Told is the body of a call.
-type Told struct {
+// WebhookBody is the body of a call.
+type WebhookBody struct {
 	Event string     `json:"event"`
 	Gate  *gate.Gate `json:"gate,omitempty"` // as in GET /ops/gates/{id}, at the time of the event
 }
 
-// receiver is whose secret signs.
+// receiver names whose secret signs the calls.
 const receiver = "notify"
 
 // Secret is the secret with which calls are signed.
@@ -45,9 +46,9 @@ func (w *Webhook) Target() string { return w.target }
 // Buttons are for people.
 func (w *Webhook) Buttons(gate.Gate) bool { return false }
 
-// Send makes one call.
+// Send makes one call. Retries carry the same id and the same body, so that a receiver can tell.
 func (w *Webhook) Send(ctx context.Context, m Message) deliver.Result {
-	told := Told{Event: m.Event}
+	told := WebhookBody{Event: m.Event}
 	if m.Event != Tested {
 		told.Gate = &m.Then
 	}

@@ -12,8 +12,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Bundle is everything about one task, each entry with a proof that it is in the ledger:
-// messages, acks, instructions, gates and their decisions.
+// Bundle is everything about one task, each entry with a proof that it is in the ledger: messages,
+// acks, instructions, gates and decisions. An operator exports it for somebody who does not trust
+// the server; Verify needs nothing but the ledger's key.
 type Bundle struct {
 	Record    string     `json:"record"`
 	Workspace string     `json:"workspace"`
@@ -33,10 +34,10 @@ type Proved struct {
 	Proof string  `json:"proof"` // a tlog-proof@v1 file, which holds the record
 }
 
-// bundleRecord says what the document is.
+// bundleRecord is the value of "record" in a bundle.
 const bundleRecord = "task_bundle"
 
-// Bundle collects everything about a task.
+// Bundle collects everything about a task, by its trace.
 func (s *Tasks) Bundle(ctx context.Context, workspace, taskID string) (*Bundle, error) {
 	t, err := s.Task(ctx, workspace, taskID)
 	if err != nil {
@@ -46,6 +47,7 @@ func (s *Tasks) Bundle(ctx context.Context, workspace, taskID string) (*Bundle, 
 		Record: bundleRecord, Workspace: workspace, Task: t.Show(workspace), State: t, Policy: s.Policy,
 		Key: s.core.Ledger.Key(), Entries: []Proved{},
 	}
+	// Page by page: a long task may have thousands of entries.
 	for after := int64(0); ; {
 		page, err := s.core.Ledger.Entries(ctx,
 			ledger.Query{After: after, Limit: wire.MaxPage, Trace: "task:" + workspace + ":" + taskID})
@@ -71,8 +73,9 @@ func (s *Tasks) Bundle(ctx context.Context, workspace, taskID string) (*Bundle, 
 	}
 }
 
-// Verify checks a bundle with nothing but the log's key: every entry is in the ledger
-// as it stands here, and the rules lead from them to the task as it is shown.
+// Verify checks a bundle with nothing but the ledger's key: every entry is in the ledger as it is
+// here and belongs to this task, and the rules lead from the entries to the task as it is shown.
+// It cannot know of entries that were left out at the end; in the middle they break the replay.
 func (b *Bundle) Verify(key string) error {
 	var entries []ledger.Entry
 	for _, p := range b.Entries {
@@ -90,25 +93,29 @@ func (b *Bundle) Verify(key string) error {
 		}
 		e, err := ledger.Unseal(rec, salt, body)
 		if err != nil {
-			return fault.Wrap(err, fault.VerificationFailed, "Entry %d is not what was proved.", p.Seq)
+			return fault.Wrap(err, fault.VerificationFailed, "Entry %d differs from the record that its proof is for.", p.Seq)
 		}
+		// A proof of an entry about another task would verify too.
 		if e.Workspace != b.Workspace || e.Trace != "task:"+b.Workspace+":"+b.Task.TaskID || e.Seq != p.Seq ||
 			e.Kind != p.Kind {
-			return fault.New(fault.VerificationFailed, "Entry %d is about something else.", p.Seq)
+			return fault.New(fault.VerificationFailed, "Entry %d does not belong to this task.", p.Seq)
 		}
+		// Gates and deliveries are proved, but are no steps of the task.
 		if isTaskKind(e.Kind) {
 			entries = append(entries, e)
 		}
 	}
 	engine, err := Replay(b.Policy, entries)
 	if err != nil {
-		return fault.Wrap(err, fault.VerificationFailed, "The entries do not lead to what they say.")
+		return fault.Wrap(err, fault.VerificationFailed,
+			"Replaying the entries does not lead to the states that they record.")
 	}
 	replayed := engine.Tasks[b.Task.TaskID]
 	if replayed == nil || b.State == nil || replayed.Text() != b.State.Text() {
 		return fault.New(fault.VerificationFailed,
-			"The task is not what the entries lead to: some are missing, or it was changed.")
+			"The task differs from what its entries lead to: entries are missing, or the task was changed.")
 	}
+	// The record is what people read, so it must be the one that the state gives.
 	shown, err := wire.Marshal(replayed.Show(b.Workspace))
 	if err != nil {
 		return err
@@ -118,12 +125,12 @@ func (b *Bundle) Verify(key string) error {
 		return err
 	}
 	if !wire.Same(shown, given) {
-		return fault.New(fault.VerificationFailed, "The task is not shown as it stands.")
+		return fault.New(fault.VerificationFailed, "The task as shown differs from its state.")
 	}
 	return nil
 }
 
-// isTaskKind reports whether an entry is one that Replay takes.
+// isTaskKind reports whether entries of the kind are steps of a task, which Replay runs.
 func isTaskKind(kind string) bool {
 	switch kind {
 	case kindAcked, kindHeard, kindInstructed, kindNoted, kindEscalated:
@@ -137,7 +144,7 @@ func isTaskKind(kind string) bool {
 	return false
 }
 
-// ReadBundle reads a bundle.
+// ReadBundle reads a bundle from a file.
 func ReadBundle(text []byte) (*Bundle, error) {
 	b := new(Bundle)
 	if err := wire.Unmarshal(text, b); err != nil {

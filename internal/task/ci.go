@@ -17,7 +17,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// check is what somebody who runs checks says of a commit, in our own form.
+// check is the status of one check of a commit, in our own form.
 type check struct {
 	Repo   string `json:"repository,omitempty"` // its name, "" for any
 	Branch string `json:"branch"`
@@ -26,7 +26,8 @@ type check struct {
 	Status string `json:"status"` // passed, failed or running; other words are kept
 }
 
-// github is what GitHub posts: check_run, check_suite, workflow_run and status.
+// github is what GitHub posts for check_run, check_suite, workflow_run and status, as far as it is
+// read.
 type github struct {
 	Repository struct {
 		Name string `json:"name"`
@@ -47,6 +48,7 @@ type github struct {
 	} `json:"branches"`
 }
 
+// githubRun is what three of GitHub's events have in common.
 type githubRun struct {
 	Name       string `json:"name"`
 	Status     string `json:"status"`
@@ -55,10 +57,11 @@ type githubRun struct {
 	Branch     string `json:"head_branch"`
 }
 
-// githubEvent is the header that says what GitHub posts.
+// githubEvent is the header in which GitHub names the event. Without it the body is in our form.
 const githubEvent = "X-GitHub-Event"
 
-// readChecks reads what was posted, in whichever form it is.
+// readChecks reads what was posted, in either form. It returns nothing for events that do not
+// concern a task, such as ping, which GitHub sends when a webhook is added.
 func readChecks(event string, body []byte) ([]check, error) {
 	if event == "" {
 		var c check
@@ -67,7 +70,8 @@ func readChecks(event string, body []byte) ([]check, error) {
 		}
 		if c.Branch == "" || c.Name == "" || c.Status == "" {
 			return nil, fault.New(fault.InvalidPayload,
-				`Say which branch, which check and which status, such as {"branch":"feature/timer","commit":"a3f8d21","check":"build","status":"failed"}.`)
+				"branch, check and status are needed, such as "+
+					`{"branch":"feature/timer","commit":"a3f8d21","check":"build","status":"failed"}.`)
 		}
 		return []check{c}, nil
 	}
@@ -80,7 +84,7 @@ func readChecks(event string, body []byte) ([]check, error) {
 		if name == "" {
 			name = event
 		}
-		return []check{{g.Repository.Name, branch, r.SHA, name, r.word()}}
+		return []check{{g.Repository.Name, branch, r.SHA, name, r.protocolStatus()}}
 	}
 	switch {
 	case event == "check_run" && g.CheckRun != nil:
@@ -91,17 +95,19 @@ func readChecks(event string, body []byte) ([]check, error) {
 		return one(*g.WorkflowRun, g.WorkflowRun.Branch), nil
 	case event == "status":
 		var list []check
+		// A commit status has no phases: what is not pending is completed.
+		posted := githubRun{Status: "completed", Conclusion: g.State}.protocolStatus()
 		for _, b := range g.Branches {
-			list = append(list,
-				check{g.Repository.Name, b.Name, g.SHA, g.Context, githubRun{Status: "completed", Conclusion: g.State}.word()})
+			list = append(list, check{g.Repository.Name, b.Name, g.SHA, g.Context, posted})
 		}
 		return list, nil
 	}
 	return nil, nil // such as ping: nothing that concerns a task
 }
 
-// word is the status in the protocol's words.
-func (r githubRun) word() string {
+// protocolStatus is the status in the protocol's words. Anything unknown counts as failed: a check
+// that we do not understand must not let a review through (R-310).
+func (r githubRun) protocolStatus() string {
 	if r.Status != "completed" || r.Conclusion == "pending" {
 		return "running"
 	}
@@ -112,7 +118,7 @@ func (r githubRun) word() string {
 	return "failed" // failure, error, timed_out, cancelled, action_required and what is new
 }
 
-// ciReceiver is whose secret signs the status of checks.
+// ciReceiver names whose secret signs the status of checks.
 const ciReceiver = "task:ci"
 
 // CI says how checks are posted to us.
@@ -121,7 +127,8 @@ type CI struct {
 	Secret string `json:"secret"` // signs the body: X-Hub-Signature-256: sha256=HEX
 }
 
-// CI is how checks of a workspace are posted to us.
+// CI is how checks of a workspace are posted to us. The secret follows from the server's key, so
+// nothing is stored.
 func (s *Tasks) CI(workspace string) CI {
 	return CI{"/amp/checks?workspace=" + workspace, s.core.Outbox.SecretFor(workspace, ciReceiver, 0).Reveal()}
 }
@@ -131,8 +138,10 @@ type Checked struct {
 	Tasks []string `json:"tasks"`
 }
 
-// TakeChecks takes the status of a check, for the tasks that it is about. event is what GitHub
-// says that it posts, "" for our own form; signature is made with the secret of the workspace.
+// TakeChecks takes the status of a check, for every task that it is about. event is the value of
+// GitHub's header, "" for our own form. The signature is verified before the body is read. Each
+// task is a transaction of its own, so a retry after an error repeats some of them; setting the
+// same status again changes nothing.
 func (s *Tasks) TakeChecks(ctx context.Context, workspace, event, signature string, body []byte) (Checked, error) {
 	out := Checked{Tasks: []string{}}
 	workspace = cmp.Or(workspace, roster.DefaultWorkspace)
@@ -149,13 +158,13 @@ func (s *Tasks) TakeChecks(ctx context.Context, workspace, event, signature stri
 		return out, err
 	}
 	for _, c := range list {
-		tasks, err := s.concerned(ctx, workspace, c)
+		tasks, err := s.tasksOnBranch(ctx, workspace, c)
 		if err != nil {
 			return out, err
 		}
 		for _, id := range tasks {
 			err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-				return s.do(tx, workspace,
+				return s.takeFound(tx, workspace,
 					amp.Input{Kind: amp.InBuild, TaskID: id, Build: &amp.Build{Name: clip(c.Name), Status: clip(c.Status)}})
 			})
 			if err != nil {
@@ -167,9 +176,9 @@ func (s *Tasks) TakeChecks(ctx context.Context, workspace, event, signature stri
 	return out, nil
 }
 
-// concerned are the tasks on the branch of a check, as far as it is about what they have
-// reported last.
-func (s *Tasks) concerned(ctx context.Context, workspace string, c check) (ids []string, err error) {
+// tasksOnBranch finds the tasks on the branch of a check, as far as the check is about the commit
+// that they reported last. A late result for an older commit must not gate a newer one.
+func (s *Tasks) tasksOnBranch(ctx context.Context, workspace string, c check) (ids []string, err error) {
 	tasks, err := store.All(s.core.DB.Reading(ctx), scanTask,
 		"SELECT state FROM task WHERE workspace = $1 AND branch = $2 AND status <> $3 AND status <> $4 ORDER BY task_id",
 		workspace, c.Branch, string(amp.Completed), string(amp.Terminated))

@@ -17,14 +17,15 @@ import (
 	"signalbox/internal/wire"
 )
 
-// opening is a gate that is ready to be opened, and what it is about.
+// opening is a gate that is ready to be opened, and what it is about. The id is drawn before the
+// entry is written, because the entry links the gate to the task.
 type opening struct {
 	link gateLink
 	due  gate.Prepared
 }
 
-// openings are the gates that a step asks for: one for each escalation, and one for a
-// plan that waits.
+// openings prepares the gates that a step asks for: one for each escalation, and one for a plan
+// that waits (TSK-50). Preparing can fail; opening cannot.
 func (w *work) openings(next *amp.Task, out amp.Outcome) (list []opening, err error) {
 	add := func(about string, o gate.Opening) {
 		if err != nil {
@@ -47,10 +48,13 @@ func (w *work) openings(next *amp.Task, out amp.Outcome) (list []opening, err er
 	return list, err
 }
 
-// severityRisks are how urgent a gate is.
+// severityRisks maps the severity of an escalation to the risk of its gate, which orders the inbox
+// and decides about buttons.
 var severityRisks = map[string]string{"critical": "high", "warning": "medium", "info": "low"}
 
-// newOpening is a gate of the task, with who asked.
+// newOpening is a gate of the task, with the sender of the document as requester. It has no rules
+// of its own: one operator decides, and it never expires, because a task that nobody looks at must
+// stay held.
 func (w *work) newOpening(reference, risk string) gate.Opening {
 	o := gate.Opening{Origin: gate.Origin{Protocol: Name, Reference: reference}, Risk: risk, Requester: "system"}
 	if w.party.Identity.Kind == roster.HolderAgent {
@@ -59,10 +63,13 @@ func (w *work) newOpening(reference, risk string) gate.Opening {
 	return o
 }
 
-// escalationGate asks the admin what is to become of an escalation.
+// escalationGate asks the admin what is to become of an escalation. The proposed action says what
+// yes and no will do, and instruction does exactly that.
 func (w *work) escalationGate(t *amp.Task, m *amp.Message) gate.Opening {
 	e := m.Escalation
 	o := w.newOpening(m.MsgID, severityRisks[e.Severity])
+	// What the server raises is nobody's request, whoever's document caused it, so nobody is barred
+	// from approving it as its requester.
 	if m.From == amp.System {
 		o.Requester = "system" // whoever's document made the server raise it
 	}
@@ -77,18 +84,21 @@ func (w *work) escalationGate(t *amp.Task, m *amp.Message) gate.Opening {
 		},
 	}
 	switch {
+	// What yes and no mean must match instruction below.
 	case t.Held != nil && t.Held.Escalation == m.MsgID:
 		o.Shown.ProposedAction = "Approve to uphold the verdict, reject to override it with the opposite."
 	case e.Severity == "info" || t.Over():
 		o.Shown.ProposedAction = "Nothing is held. Approve or reject to close it."
 	}
+	// R-516: suggestions are shown, never acted on.
 	for _, s := range e.Suggested {
 		o.Shown.Facts = append(o.Shown.Facts, gate.Fact{Name: "suggested", Value: s})
 	}
 	return o
 }
 
-// planGate asks the admin whether the coordinator may begin.
+// planGate asks the admin whether the coordinator may begin. It shows the dispatch that was
+// refused for want of an approved plan: subtasks and criteria, one by one.
 func (w *work) planGate(t *amp.Task) gate.Opening {
 	o := w.newOpening(t.ID, t.PlanRisk)
 	var m struct {
@@ -110,13 +120,14 @@ func (w *work) planGate(t *amp.Task) gate.Opening {
 	return o
 }
 
-// openLost has the admin know of an escalation that names no task.
+// openLost opens a gate for an escalation that names no task (TSK-30). It has no row in task_gate;
+// deciding it only closes it.
 func (s *Tasks) openLost(tx *ledger.Tx, p Party, b *refused) error {
 	w := &work{party: p}
 	o := w.newOpening(b.ErrorID, "medium")
 	o.Shown = gate.Shown{
-		Title: "An escalation that cannot be read",
-		Summary: "An escalation came that is not in the right form and names no task. Ask who sent it: " +
+		Title: "Malformed escalation",
+		Summary: "A malformed escalation that names no task has arrived. Ask its sender: " +
 			p.Identity.Actor() + ".",
 		ProposedAction: "Approve or reject to close it.",
 	}
@@ -128,8 +139,10 @@ func (s *Tasks) openLost(tx *ledger.Tx, p Party, b *refused) error {
 	return nil
 }
 
-// settle resolves the gates of what was answered in another way.
-func (w *work) settle(out amp.Outcome) error {
+// settleGates resolves the gates of what was answered in another way: by a late ack, a heartbeat,
+// an instruction over the API, or the end of the task. A gate that is resolved already stays as it
+// is, so the decision that caused this step is not overwritten.
+func (w *work) settleGates(out amp.Outcome) error {
 	closed := out.Closed
 	if out.PlanDone != "" {
 		closed = append(closed, amp.Closed{ID: aboutPlan, By: out.PlanDone})
@@ -153,20 +166,24 @@ func (w *work) settle(out amp.Outcome) error {
 	return nil
 }
 
+// gatesAbout lists the gates of the task about an escalation, or about the plan.
 func (w *work) gatesAbout(about string) (ids []string, err error) {
 	return store.All(w.tx.Query, store.Text,
 		"SELECT gate FROM task_gate WHERE workspace = $1 AND task_id = $2 AND about = $3 ORDER BY gate", w.party.Workspace,
 		w.in.TaskID, about)
 }
 
-// modified is what an operator may say beside yes and no.
+// modified is what an operator may say beside yes and no: another action of the protocol, and
+// whether unlocking resets the counters (TSK-54).
 type modified struct {
 	Action string `json:"action,omitempty"`
 	Reset  *bool  `json:"reset_reject_count,omitempty"`
 }
 
-// resolved carries out what was decided at a gate: the decision is the instruction.
-func (s *Tasks) resolved(tx *ledger.Tx, g gate.Gate) error {
+// applyDecision carries out what was decided at a gate, in the transaction that decides: the
+// decision becomes an admin_instruction and goes through the same step as one over the API. If the
+// step refuses it, the vote fails too, and the gate stays open.
+func (s *Tasks) applyDecision(tx *ledger.Tx, g gate.Gate) error {
 	w := &work{tasks: s, tx: tx}
 	var about string
 	err := tx.QueryRow("SELECT workspace, task_id, about FROM task_gate WHERE gate = $1", []any{g.ID}, &w.party.Workspace,
@@ -180,11 +197,13 @@ func (s *Tasks) resolved(tx *ledger.Tx, g gate.Gate) error {
 	if err := w.load(); err != nil {
 		return err
 	}
+	// Settling a gate calls this as well. By then the step has closed what the gate was about.
 	if w.before == nil || about == aboutPlan && !w.before.PlanAsked ||
 		about != aboutPlan && w.before.Escalation(about) == nil {
 		return nil // it was answered in another way, which has settled the gate
 	}
 	i := w.instruction(g, about)
+	// The operator may ask for another action than yes or no stand for.
 	if len(g.Modified) > 0 {
 		var m modified
 		if err := wire.Unmarshal(g.Modified, &m); err != nil {
@@ -209,10 +228,12 @@ func (s *Tasks) resolved(tx *ledger.Tx, g gate.Gate) error {
 			return w.record(next, out, nil)
 		}
 	}
-	return fault.New(fault.Conflict, "The task cannot do that: %s", refusal.Problems[0].Detail)
+	return fault.New(fault.Conflict, "The task does not allow this: %s", refusal.Problems[0].Detail)
 }
 
-// instruction is what a decision at a gate means.
+// instruction translates a decision (TSK-50). Approve means resume, uphold or approve the plan.
+// Reject means terminate, override or reject the plan; of an escalation that holds nothing both
+// only close it.
 func (w *work) instruction(g gate.Gate, about string) amp.Instruction {
 	t, yes := w.before, g.Status == gate.Approved
 	i := amp.Instruction{
@@ -244,10 +265,11 @@ func (w *work) instruction(g gate.Gate, about string) amp.Instruction {
 	return i
 }
 
-// freshInstruction is an id of an instruction that nobody has used.
+// freshInstruction is an unused id for an instruction. Several decisions may fall into one
+// millisecond, and ids have millisecond resolution (R-006), so it counts on.
 func (w *work) freshInstruction() string {
 	for ms := w.tx.Now().UnixMilli(); ; ms++ {
-		if id := fmt.Sprintf("admin-%s-%013d", w.in.TaskID, ms); !w.taken(id) {
+		if id := fmt.Sprintf("admin-%s-%013d", w.in.TaskID, ms); !w.idTaken(id) {
 			return id
 		}
 	}

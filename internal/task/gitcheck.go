@@ -11,9 +11,13 @@ import (
 	"signalbox/internal/task/git"
 )
 
-// look looks into the repository of a message before its transaction, where it may. It
-// is nil when there is nothing to say.
-func (s *Tasks) look(ctx context.Context, w *work) *amp.GitFacts {
+// lookAtGit looks at the repository of a message before its transaction, if it is below
+// tasks.repo_roots. It returns nil if there is nothing to say. Problems refuse the message in the
+// transaction, after its id and references were checked.
+//
+// A repository that git cannot read in time refuses the message: what cannot be checked is not
+// accepted where an operator asked for checks.
+func (s *Tasks) lookAtGit(ctx context.Context, w *work) *amp.GitFacts {
 	m := w.in.Message
 	if m == nil || len(s.RepoRoots) == 0 || m.Escalation != nil || m.From == amp.Admin {
 		return nil
@@ -32,10 +36,10 @@ func (s *Tasks) look(ctx context.Context, w *work) *amp.GitFacts {
 	if !git.Reachable(s.RepoRoots, repo) {
 		return nil
 	}
-	l := &looker{ctx: ctx, branch: branch, task: before, facts: &amp.GitFacts{}}
+	l := &gitLook{ctx: ctx, branch: branch, task: before, facts: &amp.GitFacts{}}
 	if l.repo, err = git.Open(ctx, s.RepoRoots, repo); err != nil {
 		if m.Dispatch != nil {
-			l.fail(amp.RepoNotGit, "/payload/repo", "There is no git repository there that may be looked into.",
+			l.fail(amp.RepoNotGit, "/payload/repo", "No git repository at this path, or it is outside of the allowed folders.",
 				"a folder with a .git in it, below "+strings.Join(s.RepoRoots, " or "))
 		}
 		return l.facts
@@ -53,13 +57,13 @@ func (s *Tasks) look(ctx context.Context, w *work) *amp.GitFacts {
 	if err != nil {
 		// A repository that git cannot read in time is as good as none.
 		s.core.Log.Warn("git failed", "task", m.TaskID, "error", err.Error())
-		l.fail(amp.RepoNotGit, "", "Git cannot read the repository, or not in time.", "a repository that git can read")
+		l.fail(amp.RepoNotGit, "", "Git cannot read the repository, or takes too long.", "a repository that git can read")
 	}
 	return l.facts
 }
 
-// looker is a look into a repository for one message.
-type looker struct {
+// gitLook is one look at a repository, for one message.
+type gitLook struct {
 	ctx    context.Context //nolint:containedctx // one look, for one message
 	repo   *git.Repository
 	branch string
@@ -67,19 +71,22 @@ type looker struct {
 	facts  *amp.GitFacts
 }
 
-func (l *looker) fail(code amp.Code, pointer, detail, expected string) {
+// fail adds a problem, which will refuse the message.
+func (l *gitLook) fail(code amp.Code, pointer, detail, expected string) {
 	l.facts.Problems = append(l.facts.Problems,
 		amp.Problem{Code: code, Pointer: pointer, Detail: detail, Expected: expected})
 }
 
-// dispatch checks the branch, and notes where the work begins.
-func (l *looker) dispatch() error {
+// dispatch checks in the repository, and notes the commit where the work begins:
+// later diffs are measured from there.
+func (l *gitLook) dispatch() error {
 	first, err := l.repo.DefaultBranch(l.ctx)
 	if err != nil {
 		return err
 	}
+	// main and master are the schema's business, the repository's own default is git's.
 	if first != "" && strings.EqualFold(plainBranch(l.branch), first) {
-		l.fail(amp.BranchProtected, "/payload/branch", "It is the first branch of the repository.", "a feature branch")
+		l.fail(amp.BranchProtected, "/payload/branch", "This is the default branch of the repository.", "a feature branch")
 		return nil
 	}
 	if l.facts.Commit, err = l.repo.Head(l.ctx, l.branch); err == nil && l.facts.Commit == "" {
@@ -88,7 +95,7 @@ func (l *looker) dispatch() error {
 	return err
 }
 
-// plainBranch is a branch without the places where it may be.
+// plainBranch strips the prefixes under which git names the same branch (TSK-37).
 func plainBranch(name string) string {
 	for _, prefix := range []string{
 		"refs/heads/", "heads/", "refs/remotes/origin/", "remotes/origin/", "origin/",
@@ -101,8 +108,9 @@ func plainBranch(name string) string {
 	return name
 }
 
-// result checks that the commit is there, is on the branch, and is what was said of it.
-func (l *looker) result(r *amp.Result) (err error) {
+// result checks R-207: the commit exists and is on the branch. It notes where the branch is, to
+// find out later that it moved, and compares the diff summary.
+func (l *gitLook) result(r *amp.Result) (err error) {
 	if l.facts.Head, err = l.repo.Head(l.ctx, l.branch); err != nil || r.Commit == "" {
 		return err
 	}
@@ -137,8 +145,9 @@ func (l *looker) result(r *amp.Result) (err error) {
 	return nil
 }
 
-// compare warns when git says otherwise than the diff summary.
-func (l *looker) compare(r *amp.Result, files map[string]git.Change) {
+// compare warns if git counts otherwise than the diff summary. It is a warning and no refusal,
+// because generated files and renames make honest agents miscount.
+func (l *gitLook) compare(r *amp.Result, files map[string]git.Change) {
 	var added, removed int64
 	var names []string
 	for name, c := range files {
@@ -155,7 +164,7 @@ func (l *looker) compare(r *amp.Result, files map[string]git.Change) {
 	}
 }
 
-// clip is text of others as it can be stored and shown.
+// clip cuts text from outside to what can be stored and shown: 500 bytes, valid, without NUL.
 func clip(text string) string {
 	cut := ""
 	if len(text) > 500 {
@@ -164,8 +173,8 @@ func clip(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD") + cut
 }
 
-// request checks that the branch has not moved since the result.
-func (l *looker) request(r *amp.Request) error {
+// request checks R-209: the branch is where the result left it.
+func (l *gitLook) request(r *amp.Request) error {
 	if l.task == nil {
 		return nil
 	}
@@ -182,8 +191,10 @@ func (l *looker) request(r *amp.Request) error {
 	return err
 }
 
-// verdict measures what the reviewer has fixed by itself.
-func (l *looker) verdict(v *amp.Verdict) error {
+// verdict measures what the reviewer has fixed by itself: every changed file is named,
+// each with fewer than maxFix lines. While another subtask is under way nothing is measured, since
+// the executor's changes cannot be told from the reviewer's.
+func (l *gitLook) verdict(v *amp.Verdict) error {
 	if len(v.Fixes) == 0 || l.task == nil {
 		return nil
 	}
@@ -207,12 +218,12 @@ func (l *looker) verdict(v *amp.Verdict) error {
 		if lines := max(c.Added, c.Removed); !listed || lines >= maxFix {
 			l.fail(amp.FixScope, "/payload/direct_fixes",
 				fmt.Sprintf("Git says that %.200q was changed by %d lines.", name, lines),
-				"every file that was changed, each by fewer than 5 lines; else the decision rejected")
+				"every changed file listed, each with fewer than 5 changed lines; otherwise the decision rejected")
 			return nil
 		}
 	}
 	return nil
 }
 
-// maxFix is how many lines a direct fix may not reach.
+// maxFix is the number of changed lines that a direct fix must stay below.
 const maxFix = 5

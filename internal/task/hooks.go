@@ -14,20 +14,21 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Webhook is where the messages to a role are sent, beside its inbox.
+// Webhook is where the messages to a role are posted, beside its inbox. One role of a workspace
+// has at most one. A new secret raises Generation, from which the secret follows.
 type Webhook struct {
 	URL        string `json:"url"` // "" for none
 	Generation int    `json:"generation"`
 }
 
-// ShownWebhook is a webhook with the secret that verifies it.
+// ShownWebhook is a webhook with the secret that verifies its calls. Only operators see it.
 type ShownWebhook struct {
 	Webhook
 	Role   amp.Role `json:"role"`
 	Secret string   `json:"secret"`
 }
 
-// NewWebhook registers a webhook, or none with an empty address.
+// NewWebhook registers a webhook; an empty address removes it.
 type NewWebhook struct {
 	URL          string `json:"url"`
 	RotateSecret bool   `json:"rotate_secret,omitempty"`
@@ -39,21 +40,25 @@ type hooked struct {
 	Role amp.Role `json:"role"`
 }
 
-// receiverOf is whose secret signs what is sent to a role.
+// receiverOf names whose secret signs what is sent to a role.
 func receiverOf(role amp.Role) string { return "task:" + string(role) }
 
-// Delivered is what is posted to a webhook.
+// Delivered is the body that is posted to a webhook: the message byte for byte, and what its
+// receiver should know before working on it.
 type Delivered struct {
 	Message    wire.Raw `json:"message"`
 	TaskStatus string   `json:"task_status"`
 	Generation int64    `json:"generation,omitempty"`
 }
 
-// deliver queues the messages of a step for the webhooks of those they are to.
-func (w *work) deliver(next *amp.Task, out amp.Outcome) error {
+// queueWebhooks queues the messages of a step for the webhooks of their receivers, in the same
+// transaction: a message that is stored is also on its way. Most workspaces have no webhooks, and
+// pay nothing.
+func (w *work) queueWebhooks(next *amp.Task, out amp.Outcome) error {
 	if len(w.hooks) == 0 {
 		return nil
 	}
+	// The server's escalations go to the admin's webhook.
 	messages := slices.Clone(out.Raised)
 	if w.in.Message != nil {
 		messages = append(messages, w.in.Message)
@@ -79,12 +84,15 @@ func (w *work) deliver(next *amp.Task, out amp.Outcome) error {
 	return nil
 }
 
-// Webhook is the webhook of a role in a workspace that the caller may see.
+// Webhook is the webhook of a role in a workspace that the caller may see. A role without one has
+// an empty URL and still a secret, so that a receiver can be configured first.
 func (s *Tasks) Webhook(ctx context.Context, workspace string, role amp.Role) (ShownWebhook, error) {
 	_, shown, err := s.hookOf(ctx, workspace, role)
 	return shown, err
 }
 
+// hookOf reads the webhook of a role and checks both names. workspace is the one that the caller
+// means, after the default.
 func (s *Tasks) hookOf(ctx context.Context, named string, role amp.Role) (workspace string, shown ShownWebhook,
 	err error,
 ) {
@@ -105,7 +113,8 @@ func (s *Tasks) hookOf(ctx context.Context, named string, role amp.Role) (worksp
 	return workspace, shown, err
 }
 
-// SetWebhook has the messages to a role sent to an address, too, or to none.
+// SetWebhook registers an address for the messages to a role, or removes it. The outbox refuses
+// private addresses that are not on its allow list.
 func (s *Tasks) SetWebhook(ctx context.Context, by roster.Identity, workspace string, role amp.Role,
 	in NewWebhook,
 ) (ShownWebhook, error) {
@@ -129,4 +138,5 @@ func (s *Tasks) SetWebhook(ctx context.Context, by roster.Identity, workspace st
 	return shown, err
 }
 
+// maxSetting is the largest body of a setting, in bytes.
 const maxSetting = 16 << 10

@@ -11,7 +11,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Routes are the calls of AMP/1.0 tasks.
+// Routes are the HTTP calls of AMP/1.0 tasks. Handlers only translate: a document is read up to
+// its limit and handed to Send, and everything else calls one method of the service.
 func (s *Tasks) Routes() []wire.Route {
 	inWorkspace := wire.Param{Name: "workspace", Meaning: "the workspace of the tasks, for operators; default when absent"}
 	post := func(path, summary string, auth wire.Auth, kind amp.Kind) wire.Route {
@@ -85,14 +86,14 @@ func (s *Tasks) Routes() []wire.Route {
 	}
 }
 
-// Me is who an agent is.
+// Me is who a key belongs to.
 type Me struct {
 	Agent     string   `json:"agent"`
 	Workspace string   `json:"workspace"`
 	Role      amp.Role `json:"role"` // "" for none
 }
 
-// MeOf is who an agent is, and the role that it plays.
+// MeOf is who an agent is, and the role that it plays, "" for none.
 func MeOf(who roster.Identity) Me {
 	role, err := RoleOf(who)
 	if err != nil {
@@ -113,7 +114,8 @@ func reader(r *http.Request) (Party, error) {
 	return Reader(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"), OverHTTP)
 }
 
-// post reads a document and answers it.
+// post handles the four calls that take a document. A refusal is not an error to the server: it is
+// answered in the protocol's own form, with the status of its layer.
 func (s *Tasks) post(kind amp.Kind) wire.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		p, err := speaker(r)
@@ -125,6 +127,7 @@ func (s *Tasks) post(kind amp.Kind) wire.Handler {
 		}
 		d := Document{Kind: kind, About: cmp.Or(r.PathValue("task_id"), r.PathValue("msg_id"))}
 		d.Raw, err = wire.Read(w, r, amp.MaxDocument)
+		// A document that is too large still reaches Send, which records the refusal (R-002).
 		if d.TooLarge = fault.Is(err, fault.TooLarge); err != nil && !d.TooLarge {
 			return err
 		}
@@ -141,6 +144,7 @@ func (s *Tasks) post(kind amp.Kind) wire.Handler {
 	}
 }
 
+// getMessages is the inbox; it holds the call for as long as wait says.
 func (s *Tasks) getMessages(r *http.Request) (Inbox, error) {
 	p, err := reader(r)
 	if err != nil {
@@ -161,6 +165,7 @@ func (s *Tasks) getMessages(r *http.Request) (Inbox, error) {
 	return s.Wait(r.Context(), p, amp.Role(r.URL.Query().Get("to")), after, limit, wait)
 }
 
+// getTasks is a page of the board.
 func (s *Tasks) getTasks(r *http.Request) (Page, error) {
 	p, err := reader(r)
 	if err != nil {
@@ -173,6 +178,7 @@ func (s *Tasks) getTasks(r *http.Request) (Page, error) {
 	return s.List(r.Context(), p, r.URL.Query().Get("status"), r.URL.Query().Get("cursor"), limit)
 }
 
+// getTask is one task, with its messages if asked for.
 func (s *Tasks) getTask(r *http.Request) (amp.Record, error) {
 	p, err := reader(r)
 	if err != nil {
@@ -181,6 +187,7 @@ func (s *Tasks) getTask(r *http.Request) (amp.Record, error) {
 	return s.Show(r.Context(), p, r.PathValue("task_id"), r.URL.Query().Get("messages") == "true")
 }
 
+// getErrors is a page of the error log.
 func (s *Tasks) getErrors(r *http.Request) (ErrorPage, error) {
 	p, err := reader(r)
 	if err != nil {
@@ -193,6 +200,8 @@ func (s *Tasks) getErrors(r *http.Request) (ErrorPage, error) {
 	return s.ListErrors(r.Context(), p, r.URL.Query().Get("task_id"), r.URL.Query().Get("cursor"), limit)
 }
 
+// getBundle is a task with proofs, for viewers and above: it holds what all roles wrote, and
+// agents see their own only.
 func (s *Tasks) getBundle(r *http.Request) (*Bundle, error) {
 	workspace, err := roster.QueryWorkspace(r)
 	if err != nil {
@@ -201,13 +210,14 @@ func (s *Tasks) getBundle(r *http.Request) (*Bundle, error) {
 	return s.Bundle(r.Context(), workspace, r.PathValue("task_id"))
 }
 
+// getCI shows where checks are posted, with the secret.
 func (s *Tasks) getCI(r *http.Request) (CI, error) {
 	workspace, err := roster.QueryWorkspace(r)
 	return s.CI(workspace), err
 }
 
-// postChecks takes the status of a check. Who sends it has no key, but signs with the
-// secret of the workspace, as GitHub does.
+// postChecks takes the status of a check. The sender has no key but signs the body with the secret
+// of the workspace, as GitHub does.
 func (s *Tasks) postChecks(w http.ResponseWriter, r *http.Request) error {
 	body, err := wire.Read(w, r, amp.MaxDocument)
 	if err != nil {
@@ -221,10 +231,12 @@ func (s *Tasks) postChecks(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, http.StatusOK, out)
 }
 
+// getHook shows the webhook of a role.
 func (s *Tasks) getHook(r *http.Request) (ShownWebhook, error) {
 	return s.Webhook(r.Context(), r.URL.Query().Get("workspace"), amp.Role(r.PathValue("role")))
 }
 
+// putHook sets the webhook of a role.
 func (s *Tasks) putHook(r *http.Request, in NewWebhook) (ShownWebhook, error) {
 	return s.SetWebhook(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"),
 		amp.Role(r.PathValue("role")), in)

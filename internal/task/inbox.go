@@ -10,7 +10,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Inbox is what waits for a role.
+// Inbox is what waits for a role, oldest first.
 type Inbox struct {
 	To       amp.Role     `json:"to"`
 	Messages []amp.Stored `json:"messages"`
@@ -18,10 +18,12 @@ type Inbox struct {
 	Pending  bool         `json:"pending"` // nothing came while the call waited; ask again
 }
 
-// maxWait is the longest that one call waits.
+// maxWait is the longest that one call waits. Many HTTP clients and proxies give up after a
+// minute.
 const maxWait = 55 * time.Second
 
-// inboxOf is whose inbox the caller asks for, its own for "".
+// inboxOf is whose inbox the caller asks for, its own for "". The admin may read every inbox;
+// agents only their own role's.
 func (p Party) inboxOf(to amp.Role) (amp.Role, error) {
 	switch {
 	case to == "":
@@ -36,9 +38,12 @@ func (p Party) inboxOf(to amp.Role) (amp.Role, error) {
 	return to, nil
 }
 
-// Wait reads the inbox of a role, the caller's own for "", and waits for as long if there is
-// nothing in it. With after 0 it is what is not acknowledged; else it is everything that came after that
-// entry. Reading is not acknowledging.
+// Wait reads the inbox of a role, the caller's own for "", and waits up to wait if it is empty.
+// With after 0 it is what nobody has acknowledged; else everything after that entry. Reading is
+// not acknowledging: an agent that crashes after reading finds the message again.
+//
+// No message is handed over from memory. The ledger only wakes the call, which then reads the
+// table, so it does not matter on which node the message arrived.
 func (s *Tasks) Wait(ctx context.Context, p Party, to amp.Role, after int64, limit int, wait time.Duration) (Inbox,
 	error,
 ) {
@@ -54,12 +59,18 @@ func (s *Tasks) Wait(ctx context.Context, p Party, to amp.Role, after int64, lim
 		return len(box.Messages) > 0 || wait <= 0, err
 	})
 	// The time may be over, the caller may have gone, or the server stops.
+	// Pending tells a client to call again. The wait may have ended early: the server stops, or the
+	// caller has gone.
 	box.Pending = err == nil && wait > 0 && len(box.Messages) == 0
 	return box, err
 }
 
+// inbox reads one page of an inbox. It reads on past messages that belong to another agent of the
+// role (TSK-39), so that an agent is not told "pending" while its message is on the next page.
 func (s *Tasks) inbox(ctx context.Context, p Party, to amp.Role, after int64, limit int) (Inbox, error) {
-	where, args := "m.workspace = $1 AND m.receiver = $2 AND m.seq > $3 AND m.acked = $5 ORDER BY m.seq LIMIT $4", []any{p.Workspace, string(to), after, limit, false}
+	where := "m.workspace = $1 AND m.receiver = $2 AND m.seq > $3 AND m.acked = $5 ORDER BY m.seq LIMIT $4"
+	args := []any{p.Workspace, string(to), after, limit, false}
+	// Nobody acknowledges escalations, so the admin's inbox is all of them.
 	if after > 0 || to == amp.Admin { // nobody waits for acks of escalations
 		where, args = "m.workspace = $1 AND m.receiver = $2 AND m.seq > $3 ORDER BY m.seq LIMIT $4", args[:4]
 	}
@@ -72,7 +83,7 @@ func (s *Tasks) inbox(ctx context.Context, p Party, to amp.Role, after int64, li
 		}
 		for _, m := range list {
 			box.Next = m.Seq
-			mine, err := s.mine(ctx, p, &m)
+			mine, err := s.isFor(ctx, p, &m)
 			if err != nil {
 				return Inbox{}, err
 			}
@@ -86,9 +97,10 @@ func (s *Tasks) inbox(ctx context.Context, p Party, to amp.Role, after int64, li
 	}
 }
 
-// mine reports whether a message is for this agent, and not for another that holds the
-// role in the task; and adds what the agent should know.
-func (s *Tasks) mine(ctx context.Context, p Party, m *amp.Stored) (bool, error) {
+// isFor reports whether a message is for this agent, and not for another one that holds the role
+// in the task. It also adds what the agent should know before it works: the generation of the
+// lease, a hold, and the lock that is near (R-309).
+func (s *Tasks) isFor(ctx context.Context, p Party, m *amp.Stored) (bool, error) {
 	var envelope amp.Message
 	if err := wire.UnmarshalPart(m.Message, &envelope); err != nil {
 		return false, err

@@ -7,7 +7,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// List is a page of the board that the caller sees; cursor is Next of the page before.
+// List is a page of the board that the caller sees. cursor is Next of the page before.
 func (s *Tasks) List(ctx context.Context, p Party, status, cursor string, limit int) (Page, error) {
 	at, err := wire.ParseCursor(cursor, 2)
 	if err != nil {
@@ -20,7 +20,7 @@ func (s *Tasks) List(ctx context.Context, p Party, status, cursor string, limit 
 	return s.Board(ctx, p.Workspace, status, before, at[1], limit)
 }
 
-// Show is a task as it stands, with every message about it where that is asked for.
+// Show is a task as it stands, with every message about it if messages is true.
 func (s *Tasks) Show(ctx context.Context, p Party, taskID string, messages bool) (amp.Record, error) {
 	t, err := s.Task(ctx, p.Workspace, taskID)
 	if err != nil {
@@ -33,19 +33,21 @@ func (s *Tasks) Show(ctx context.Context, p Party, taskID string, messages bool)
 	return out, err
 }
 
-// ErrorPage is a page of the error log.
+// ErrorPage is a page of the error log, newest first.
 type ErrorPage struct {
 	Errors []ErrorRecord `json:"errors"`
 	Next   string        `json:"next"`
 }
 
-// ListErrors is a page of what was refused, about a task or all; an agent sees its own.
+// ListErrors is a page of what was refused, about one task or all. An agent sees only its own
+// refusals, since those of others may quote what it must not read.
 func (s *Tasks) ListErrors(ctx context.Context, p Party, taskID, cursor string, limit int) (ErrorPage, error) {
 	before, err := wire.ParseSeqCursor(cursor)
 	if err != nil {
 		return ErrorPage{}, err
 	}
 	actor := ""
+	// Operators see every refusal, agents their own.
 	if p.Role != amp.Admin {
 		actor = p.Identity.Actor()
 	}

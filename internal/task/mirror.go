@@ -18,21 +18,22 @@ import (
 	"signalbox/internal/task/git"
 )
 
-// Mirror writes every task into a git repository: one commit for each event, with the
-// task's file and the document. The ledger is the truth and this the only writer; what
-// others change there is put back.
+// Mirror writes every task into a git repository: one commit for each entry, with the task's file
+// and the document. The ledger is the truth and this a copy that nothing reads back (TSK-34).
+// Mirror is its only writer; what others change there is put back with the next commit.
 type Mirror struct {
 	ledger *ledger.Ledger
 	dir    string
 }
 
-// NewMirror makes a mirror in a folder; "" is for none.
+// NewMirror makes a mirror in a folder; with "" Run does nothing.
 func NewMirror(l *ledger.Ledger, dir string) *Mirror { return &Mirror{l, dir} }
 
-// mirrorBranch is the branch of the mirror.
+// mirrorBranch is the only branch of the mirror.
 const mirrorBranch = "main"
 
-// mirrorTrailer says in a commit which entry it is.
+// mirrorTrailer names the ledger entry in a commit's message. It is how the mirror knows where it
+// stopped, without a cursor of its own that could disagree with the repository.
 const mirrorTrailer = "Ledger-Entry: "
 
 // Run follows the ledger until ctx ends.
@@ -43,8 +44,9 @@ func (m *Mirror) Run(ctx context.Context) error {
 	return m.ledger.Consume(ctx, "task.mirror", isTaskKind, m.Write)
 }
 
-// Write commits those entries that are about tasks and are not there yet. It may be
-// called with the same entries again.
+// Write commits the entries that are about tasks and are not in the mirror yet. It may be called
+// with the same entries again: those up to the newest commit are skipped. All commits of a call go
+// through one git fast-import, which is much faster than a commit each.
 func (m *Mirror) Write(ctx context.Context, entries []ledger.Entry) error {
 	if err := m.prepare(ctx); err != nil {
 		return err
@@ -56,6 +58,7 @@ func (m *Mirror) Write(ctx context.Context, entries []ledger.Entry) error {
 	var stream bytes.Buffer
 	for i := range entries {
 		e := &entries[i]
+		// What the newest commit covers was written before a crash.
 		if !isTaskKind(e.Kind) || e.Seq <= last {
 			continue
 		}
@@ -74,19 +77,21 @@ func (m *Mirror) Write(ctx context.Context, entries []ledger.Entry) error {
 	return err
 }
 
-// prepare makes the repository if there is none.
+// prepare makes the repository if it does not exist. The folder is readable by its owner only:
+// tasks may quote secrets.
 func (m *Mirror) prepare(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Join(m.dir, ".git")); err == nil {
 		return nil
 	}
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
-		return fault.Wrap(err, fault.StoreReadOnly, "Cannot make the folder of the mirror.")
+		return fault.Wrap(err, fault.StoreReadOnly, "Cannot create the mirror folder.")
 	}
 	_, err := m.git(ctx, nil, "init", "--quiet", "--initial-branch="+mirrorBranch)
 	return err
 }
 
-// last is the entry of the newest commit, and whether there is any commit.
+// last is the entry of the newest commit, and whether there is any commit. A newest commit of
+// somebody else's is an error, since nobody can tell from where to go on.
 func (m *Mirror) last(ctx context.Context) (seq int64, begun bool, err error) {
 	if _, err := m.git(ctx, nil, "rev-parse", "--verify", "--quiet", "refs/heads/"+mirrorBranch); err != nil {
 		return 0, false, nil //nolint:nilerr // nothing was committed yet
@@ -98,13 +103,16 @@ func (m *Mirror) last(ctx context.Context) (seq int64, begun bool, err error) {
 	_, number, ok := strings.Cut(text, mirrorTrailer)
 	if !ok {
 		return 0, false, fault.New(fault.Conflict,
-			"The newest commit of the mirror in %s is not ours. Remove the folder, and it is written anew.", m.dir)
+			"The newest commit of the mirror in %s was not made by Signalbox. "+
+				"Remove the folder, and it is written again from the ledger.", m.dir)
 	}
 	seq, err = strconv.ParseInt(strings.TrimSpace(number), 10, 64)
 	return seq, true, err
 }
 
-// writeCommit adds one event to the stream that git fast-import takes.
+// writeCommit adds the commit of one entry to the stream for git fast-import. Lengths precede all
+// data, so nothing in a document can break out of its file. Control characters and angle brackets
+// are removed from the author, which has no length.
 func writeCommit(to *bytes.Buffer, e *ledger.Entry, onBranch bool) error {
 	var b recorded
 	if err := e.Decode(&b); err != nil {
@@ -145,7 +153,7 @@ func writeCommit(to *bytes.Buffer, e *ledger.Entry, onBranch bool) error {
 // mirrorTime is how long one git command on the mirror may take.
 const mirrorTime = 8 * time.Second
 
-// git runs git on the mirror, with nothing of anybody's configuration.
+// git runs git on the mirror, without hooks and without anybody's configuration.
 func (m *Mirror) git(ctx context.Context, in *bytes.Buffer, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, mirrorTime)
 	defer cancel()

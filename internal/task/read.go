@@ -13,13 +13,14 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Task finds a task.
+// Task finds a task. It reads outside of any transaction, so what it says may be out of date when
+// a step begins.
 func (s *Tasks) Task(ctx context.Context, workspace, taskID string) (*amp.Task, error) {
 	var state []byte
 	err := s.core.DB.QueryRow(ctx, "SELECT state FROM task WHERE workspace = $1 AND task_id = $2",
 		[]any{workspace, taskID}, &state)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, fault.New(fault.NotFound, "There is no task %.40q. GET /amp/tasks lists those there are.", taskID)
+		return nil, fault.New(fault.NotFound, "There is no task %.40q. GET /amp/tasks lists them.", taskID)
 	}
 	if err != nil {
 		return nil, err
@@ -28,15 +29,16 @@ func (s *Tasks) Task(ctx context.Context, workspace, taskID string) (*amp.Task, 
 	return t, wire.Unmarshal(state, t)
 }
 
-// Page is a page of the board, with how many tasks there are of each status.
+// Page is a page of the board, with how many tasks there are of each status, on all pages.
 type Page struct {
 	Tasks  []amp.Record     `json:"tasks"`
 	Counts map[string]int64 `json:"counts"`
 	Next   string           `json:"next"`
 }
 
-// Board lists the tasks of a workspace, of one status or of all, those that changed last
-// first.
+// Board lists the tasks of a workspace, of one status or of all, most recently changed first.
+// before and beforeID are where the page before ended. It reads one more row than it shows, to
+// know whether there is a next page.
 func (s *Tasks) Board(ctx context.Context, workspace, status string, before int64, beforeID string, limit int) (Page,
 	error,
 ) {
@@ -57,12 +59,13 @@ func (s *Tasks) Board(ctx context.Context, workspace, status string, before int6
 		last := page.Tasks[limit-1]
 		page.Next = wire.Cursor(fmt.Sprint(last.UpdatedAt.UnixMicro()), last.TaskID)
 	}
+	// Counted when entries are applied, so that it does not depend on how many tasks there are.
 	page.Counts, err = store.Map[string, int64](s.core.DB.Reading(ctx),
 		"SELECT status, tasks FROM task_count WHERE workspace = $1 AND tasks > 0", workspace)
 	return page, store.Explain(err)
 }
 
-// scanTask reads the state of a task.
+// scanTask decodes the state of a task from its row.
 func scanTask(scan store.Scan) (t amp.Task, err error) {
 	var state []byte
 	if err := scan(&state); err != nil {
@@ -71,7 +74,8 @@ func scanTask(scan store.Scan) (t amp.Task, err error) {
 	return t, wire.Unmarshal(state, &t)
 }
 
-// messages reads messages that a query finds, in the order of the query.
+// messages reads the messages that a WHERE clause finds, in the clause's order. The table has what
+// is searched for; the documents are in the entries.
 func (s *Tasks) messages(ctx context.Context, where string, args ...any) (list []amp.Stored, err error) {
 	list, err = store.All(s.core.DB.Reading(ctx), func(scan store.Scan) (one amp.Stored, err error) {
 		var row ledger.Row
@@ -91,7 +95,9 @@ func (s *Tasks) messages(ctx context.Context, where string, args ...any) (list [
 	return list, store.Explain(err)
 }
 
-// Errors lists refused documents, the newest first; actor, if not "", is whose.
+// Errors lists refused documents, newest first; actor and taskID narrow it down unless empty. next
+// is the entry of the last row, to go on before. Erased refusals are left out, so a page may be
+// short without being the last.
 func (s *Tasks) Errors(ctx context.Context, workspace, actor, taskID string, before int64,
 	limit int,
 ) (list []ErrorRecord, next int64, err error) {

@@ -15,45 +15,56 @@ import (
 	"signalbox/internal/wire"
 )
 
-// recorded is the body of every entry about a task. Those with an input are what came;
-// the others follow from it, in the same transaction.
+// recorded is the body of every entry about a task. An entry with an Input is something that
+// happened: a document, a deadline, a look at git. The entries without one follow from it and are
+// in the same transaction: implicit acks and the server's own escalations.
+//
+// Such an entry holds everything that its step depended on (Now, Agent, AskPlan, PlanOK, Git) and
+// the task that it led to, so Replay can run the step again and compare. The JSON names are stored
+// for ever; fields are only added.
 type recorded struct {
-	Input    amp.Kind        `json:"input,omitzero"`
-	Now      int64           `json:"now,omitzero"`
-	By       amp.Role        `json:"by,omitzero"`
-	Agent    string          `json:"agent,omitzero"` // its id
-	AskPlan  bool            `json:"ask_plan,omitzero"`
-	PlanOK   bool            `json:"plan_ok,omitzero"`
-	Git      *amp.GitFacts   `json:"git,omitzero"`
-	Build    *amp.Build      `json:"build,omitzero"`
-	Lost     *amp.Lost       `json:"lost,omitzero"`
-	Moved    *amp.Finding    `json:"moved,omitzero"`
-	Warnings []amp.Problem   `json:"warnings,omitempty"`
-	Acked    []string        `json:"acked,omitempty"`
-	Reopened []string        `json:"reopened,omitempty"`
-	Closed   []amp.Closed    `json:"closed,omitempty"`
-	Gates    []gateLink      `json:"gates,omitempty"`
+	// What happened, and everything the step depended on. Empty in entries that follow from another.
+	Input   amp.Kind      `json:"input,omitzero"`
+	Now     int64         `json:"now,omitzero"`
+	By      amp.Role      `json:"by,omitzero"`
+	Agent   string        `json:"agent,omitzero"` // its id
+	AskPlan bool          `json:"ask_plan,omitzero"`
+	PlanOK  bool          `json:"plan_ok,omitzero"`
+	Git     *amp.GitFacts `json:"git,omitzero"`
+	Build   *amp.Build    `json:"build,omitzero"`
+	Lost    *amp.Lost     `json:"lost,omitzero"`
+	Moved   *amp.Finding  `json:"moved,omitzero"`
+	// What the step led to beside the task, for the apply function.
+	Warnings []amp.Problem `json:"warnings,omitempty"`
+	Acked    []string      `json:"acked,omitempty"`
+	Reopened []string      `json:"reopened,omitempty"`
+	Closed   []amp.Closed  `json:"closed,omitempty"`
+	Gates    []gateLink    `json:"gates,omitempty"`
+	// How the task stood before, so that the apply function need not read it.
 	HadDue   bool            `json:"had_due,omitzero"` // something was due before
 	Was      string          `json:"was,omitzero"`     // the status before, "" for a new task
 	Decision *rulebook.Plain `json:"decision,omitzero"`
 	Task     *amp.Task       `json:"task,omitzero"`   // as it stands afterwards; see encode
 	Record   wire.Raw        `json:"record,omitzero"` // as it came; see encode
 
+	// row and state save the apply function from decoding what was just encoded. Both are nil when
+	// the entry was read from the ledger.
 	row   *messageRow
 	state []byte // the task, encoded
 }
 
-// gateLink says what a gate is about: an escalation, or the plan.
+// gateLink says what a gate is about: the msg_id of an escalation, or aboutPlan.
 type gateLink struct {
 	Gate  string `json:"gate"`
 	About string `json:"about"`
 }
 
-// aboutPlan is what the gate of a plan is about.
+// aboutPlan is what the gate of a plan is about. No msg_id looks like it.
 const aboutPlan = "plan"
 
-// encode writes the body with the document byte for byte: an encoder would rewrite it. The
-// task is encoded once, for the body and for its table.
+// encode writes the body with the document byte for byte. An encoder would reorder and reformat
+// it, and then its sender's bytes could not be proved. The task is encoded once, for the body and
+// for the row of its table.
 func (b *recorded) encode() (ledger.Body, error) {
 	rest := *b
 	rest.Task, rest.Record = nil, nil
@@ -70,7 +81,8 @@ func (b *recorded) encode() (ledger.Body, error) {
 	}, nil
 }
 
-// refused is the body of task.refused: one line of the error log.
+// refused is the body of task.refused: one line of the error log. The names are those of the
+// protocol's error_log_entry schema.
 type refused struct {
 	Record     string        `json:"record"`
 	ErrorID    string        `json:"error_id"`
@@ -87,18 +99,21 @@ type refused struct {
 	Warnings   []amp.Problem `json:"x_warnings,omitempty"`
 }
 
-// ErrorRecord is what a sender hears of a document that was refused, and what
-// GET /amp/errors lists.
+// ErrorRecord is what a sender hears of a document that was refused, and what GET /amp/errors
+// lists.
 type ErrorRecord refused
 
-// Status is the HTTP status of the refusal.
+// Status is the HTTP status of the refusal, which follows from its layer and codes.
 func (e *ErrorRecord) Status() int {
 	return (&amp.Refusal{Layer: e.Layer, Problems: e.Errors}).Status()
 }
 
-// maxRaw is how much of a refused document is kept.
+// maxRaw is how many bytes of a refused document are kept. A refused document may be up to 1 MiB
+// of anything; its SHA-256 identifies the rest.
 const maxRaw = 4096
 
+// newRefused makes the record of a refusal from a document that may be anything, even binary. All
+// text from outside is cut and made valid, because PostgreSQL stores neither broken UTF-8 nor NUL.
 func newRefused(p Party, raw []byte, r *amp.Refusal, now time.Time) refused {
 	members := amp.Members(raw)
 	sum := sha256.Sum256(raw)
@@ -110,6 +125,7 @@ func newRefused(p Party, raw []byte, r *amp.Refusal, now time.Time) refused {
 		p.Pointer, p.Detail, p.Expected = clip(p.Pointer), clip(p.Detail), clip(p.Expected)
 		out.Errors = append(out.Errors, p)
 	}
+	// The cut may split a character, hence ToValidUTF8 after it.
 	shown := raw[:min(len(raw), maxRaw)]
 	out.Raw = strings.ReplaceAll(strings.ToValidUTF8(string(shown), "\uFFFD"), "\x00", "\uFFFD")
 	if text, _ := members["msg_id"].(string); len(text) <= maxID && text != "" {
@@ -121,9 +137,11 @@ func newRefused(p Party, raw []byte, r *amp.Refusal, now time.Time) refused {
 	return out
 }
 
+// maxID is the longest msg_id that a refusal repeats. Valid ids are far shorter.
 const maxID = 200
 
-// isTaskID reports whether text is of the form T-YYYY-NNN.
+// isTaskID reports whether text has the form T-YYYY-NNN, with three to six digits (TSK-10). It
+// stands here, and not in a schema, because a refused document has not passed one.
 func isTaskID(text string) bool {
 	year, number, ok := strings.Cut(strings.TrimPrefix(text, "T-"), "-")
 	digits := func(s string) bool { return strings.Trim(s, "0123456789") == "" }
@@ -131,7 +149,8 @@ func isTaskID(text string) bool {
 		digits(number)
 }
 
-// work is one input on its way through a transaction.
+// work is one input on its way through a transaction: what came, what was found out before, and
+// what the transaction has read.
 type work struct {
 	tasks  *Tasks
 	tx     *ledger.Tx
@@ -143,11 +162,12 @@ type work struct {
 }
 
 // load reads the task, the messages that the input refers to, and the webhooks, with one
-// statement: while a transaction waits for an answer of the database, everybody does.
+// statement. The ledger's transaction is serial: every round trip in it is waited for by all other
+// writers.
 func (w *work) load() error {
 	w.world.Now = w.tx.Now().UnixMicro()
 	w.world.Refs, w.hooks = map[string]amp.Ref{}, map[amp.Role]Webhook{}
-	w.world.Taken = w.taken
+	w.world.Taken = w.idTaken
 	text := "SELECT 0, '', '', '', FALSE, 0, state FROM task WHERE workspace = $1 AND task_id = $2 UNION ALL SELECT 2, " +
 		"role, url, '', FALSE, generation, NULL FROM task_hook WHERE workspace = $1"
 	args := []any{w.party.Workspace, w.in.TaskID}
@@ -158,11 +178,11 @@ func (w *work) load() error {
 			args = append(args, one)
 		}
 	}
-	return store.Each(w.tx.Query, w.loaded, text, args...)
+	return store.Each(w.tx.Query, w.loadRow, text, args...)
 }
 
-// loaded takes in one row of what load reads.
-func (w *work) loaded(scan func(...any) error) error {
+// loadRow takes one row of load's UNION; the first column says which part it belongs to.
+func (w *work) loadRow(scan func(...any) error) error {
 	var what, number int64
 	var first, second, third string
 	var acked bool
@@ -183,18 +203,21 @@ func (w *work) loaded(scan func(...any) error) error {
 	return nil
 }
 
-// taken reports whether a message has the id. A database that cannot say so is found out
-// when the transaction commits.
-func (w *work) taken(msgID string) bool {
+// idTaken reports whether a message has the id. An error counts as "free": a database that is
+// broken fails the commit anyway, and the primary key refuses a second row.
+func (w *work) idTaken(msgID string) bool {
 	var one int
 	return w.tx.QueryRow("SELECT 1 FROM task_message WHERE workspace = $1 AND msg_id = $2",
 		[]any{w.party.Workspace, msgID}, &one) == nil
 }
 
-// trace ties together everything about a task.
+// trace is the ledger trace that ties together everything about a task, gates and deliveries
+// included. Bundle collects by it, and Verify checks it.
 func (w *work) trace() string { return "task:" + w.party.Workspace + ":" + w.in.TaskID }
 
-// record writes what a step has led to: first what came, then what follows from it.
+// record writes what a step has led to. The order matters: the entry of the input comes first,
+// then what follows from it, then the gates that it names (their rows need the ids that the entry
+// holds), then deliveries, and last the gates that are settled.
 func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain) error {
 	kind, actor := kindNoted, "system"
 	main := &recorded{
@@ -204,6 +227,8 @@ func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain)
 		Acked: out.Acked, Reopened: out.Reopened, Closed: out.Closed, Task: next, Decision: decision, Record: w.in.Raw,
 		row: new(messageRow),
 	}
+	// The apply function needs to know whether a timer may have to be cleared, and which status count
+	// goes down, without reading the row.
 	if w.before != nil {
 		main.HadDue, main.Was = w.before.Due() > 0, w.before.Status()
 	}
@@ -224,6 +249,7 @@ func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain)
 		main.row = &messageRow{MsgID: w.in.Instruction.ID, Type: "admin_instruction", hash: w.in.Hash}
 	default:
 	}
+	// What has no document is the server's own doing.
 	if w.in.Raw != nil {
 		actor = w.party.Identity.Actor()
 	}
@@ -237,20 +263,20 @@ func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain)
 	if err := w.append(kind, actor, main); err != nil {
 		return err
 	}
-	if err := w.follow(out); err != nil {
+	if err := w.recordConsequences(out); err != nil {
 		return err
 	}
 	for _, o := range openings {
 		o.due.Open(w.tx, o.link.Gate, w.party.Workspace, w.trace())
 	}
-	if err := w.deliver(next, out); err != nil {
+	if err := w.queueWebhooks(next, out); err != nil {
 		return err
 	}
-	return w.settle(out)
+	return w.settleGates(out)
 }
 
-// follow writes the acks and escalations that the server adds.
-func (w *work) follow(out amp.Outcome) error {
+// recordConsequences appends the implicit acks (TSK-51) and the escalations that the server adds.
+func (w *work) recordConsequences(out amp.Outcome) error {
 	for i := range out.Acks {
 		raw, err := wire.Marshal(&out.Acks[i])
 		if err != nil {
@@ -269,6 +295,8 @@ func (w *work) follow(out amp.Outcome) error {
 	return nil
 }
 
+// append appends one entry about the task. All entries of a task have its id as subject and the
+// same trace.
 func (w *work) append(kind, actor string, b *recorded) error {
 	body, err := b.encode()
 	if err != nil {
@@ -281,8 +309,11 @@ func (w *work) append(kind, actor string, b *recorded) error {
 	return nil
 }
 
-// do takes an input that the server has found by itself through a step.
-func (s *Tasks) do(tx *ledger.Tx, workspace string, in amp.Input) error {
+// takeFound takes an input that the server has found by itself: a deadline, a check, a moved
+// branch. It runs in the caller's transaction. A task that is gone is not an error, since timers
+// may fire late. A step that changes nothing leaves no entry, so a timer that fires twice leaves
+// one.
+func (s *Tasks) takeFound(tx *ledger.Tx, workspace string, in amp.Input) error {
 	w := &work{tasks: s, tx: tx, party: Party{Workspace: workspace, Role: amp.System}, in: in}
 	if err := w.load(); err != nil {
 		return err

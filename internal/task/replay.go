@@ -7,8 +7,12 @@ import (
 	"signalbox/internal/task/amp"
 )
 
-// Replay takes what the ledger holds of one workspace through the rules again, from the
-// first entry on, and compares: each entry says how its task stood afterwards.
+// Replay runs what the ledger holds of one workspace through the rules again, from the first entry
+// on, and compares: each entry says how its task stood afterwards. An error names the first entry
+// that differs. It is the proof that state follows from the ledger and the rules alone.
+//
+// Entries about other tasks may be missing, as in a bundle; references to them are presumed to be
+// right (Engine.Presume).
 func Replay(p amp.Policy, entries []ledger.Entry) (*amp.Engine, error) {
 	e := amp.NewEngine(p)
 	for i := range entries {
@@ -38,7 +42,8 @@ func Replay(p amp.Policy, entries []ledger.Entry) (*amp.Engine, error) {
 	return e, nil
 }
 
-// input is what an entry was made from.
+// input is what an entry was made from. Documents are read again from their bytes; what the server
+// found itself is in the body.
 func (b *recorded) input(p amp.Policy, taskID string) (amp.Input, *amp.Refusal) {
 	switch b.Input {
 	case amp.InMessage, amp.InAck, amp.InHeartbeat, amp.InInstruction:

@@ -17,7 +17,7 @@ const (
 )
 
 // Speaker is a caller who sends documents, in the role that it plays. An operator names the
-// workspace; an agent has its own.
+// workspace; an agent has its own, and naming another is refused.
 func Speaker(ctx context.Context, who roster.Identity, workspace, transport string) (Party, error) {
 	role, err := RoleOf(who)
 	if err != nil {
@@ -27,7 +27,7 @@ func Speaker(ctx context.Context, who roster.Identity, workspace, transport stri
 	return Party{Identity: who, Role: role, Workspace: workspace, Transport: transport}, err
 }
 
-// Reader is a caller who only reads: a viewer may, as the admin does.
+// Reader is a caller who only reads. A viewer may read everything that the admin may.
 func Reader(ctx context.Context, who roster.Identity, workspace, transport string) (Party, error) {
 	if who.Kind != roster.HolderOperator {
 		return Speaker(ctx, who, workspace, transport)
@@ -44,8 +44,9 @@ type Document struct {
 	TooLarge bool // there was more of it than is read
 }
 
-// Send takes a document as Take does. Acks, heartbeats and instructions may be sent with
-// nothing but what matters.
+// Send takes a document as Take does, from a transport. Acks, heartbeats and instructions may be
+// sent short: complete fills in the rest. A document that is too large is refused and logged like
+// any other, without its bytes.
 func (s *Tasks) Send(ctx context.Context, p Party, d Document) (Answer, *ErrorRecord, error) {
 	raw, refusal := []byte(nil), amp.Oversize()
 	if !d.TooLarge {
@@ -55,18 +56,21 @@ func (s *Tasks) Send(ctx context.Context, p Party, d Document) (Answer, *ErrorRe
 	var wrong *ErrorRecord
 	var err error
 	if refusal != nil {
-		answer, wrong, err = s.refused(ctx, p, d.Kind, raw, refusal, nil)
+		answer, wrong, err = s.recordRefusal(ctx, p, d.Kind, raw, refusal, nil)
 	} else {
 		answer, wrong, err = s.Take(ctx, p, d.Kind, raw)
 	}
 	if wrong != nil {
+		// The answer need not repeat up to 4 KiB to who sent them.
 		wrong.Raw = "" // its sender has it
 	}
 	return answer, wrong, err
 }
 
-// complete makes a whole document of one that does not say what it is. It refuses one that is
-// about something else than the address.
+// complete makes a whole record of a short one, such as {} for an ack. It refuses a body that
+// names another task or message than the address does, because one of the two is a mistake. A
+// document that has "record" is taken as it is, and so is one that is no JSON object: the layers
+// after this one say what is wrong.
 func (s *Tasks) complete(p Party, sent Document) ([]byte, *amp.Refusal) {
 	if sent.Kind == amp.InMessage {
 		return sent.Raw, nil
@@ -100,6 +104,7 @@ func (s *Tasks) complete(p Party, sent Document) ([]byte, *amp.Refusal) {
 	if sent.Kind == amp.InInstruction {
 		set("instruction_id", fmt.Sprintf("admin-%s-%013d", taskID, now.UnixMilli()))
 		set("channel", "api")
+		// The actor is who is signed in, whatever the body says.
 		members["actor"] = p.Identity.Name
 	}
 	members["record"] = map[amp.Kind]string{

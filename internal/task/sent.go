@@ -6,8 +6,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Sent is a message to agents, as its entry has it: for who brings it to them in another
-// way than by their inbox.
+// Sent is a message to agents, as its entry has it. It is for those who bring messages to agents
+// by another way than their inbox, such as mail (server/taskmail.go).
 type Sent struct {
 	MsgID      string
 	TaskID     string
@@ -19,7 +19,8 @@ type Sent struct {
 	Document   wire.Raw
 }
 
-// IsSent reports whether entries of a kind hold messages to agents.
+// IsSent reports whether entries of a kind hold messages to agents. Escalations are to the admin,
+// who has gates.
 func IsSent(kind string) bool {
 	switch kind {
 	case kinds[amp.TypeDispatch], kinds[amp.TypeResult], kinds[amp.TypeRequest], kinds[amp.TypeVerdict]:
@@ -28,7 +29,8 @@ func IsSent(kind string) bool {
 	return false
 }
 
-// ReadSent reads the message in an entry of such a kind.
+// ReadSent reads the message in an entry for whose kind IsSent is true. The entry also holds the
+// task as it stood after it, hence Holder and Status need no query.
 func ReadSent(e *ledger.Entry) (*Sent, error) {
 	var b recorded
 	if err := e.Decode(&b); err != nil {
@@ -41,6 +43,7 @@ func ReadSent(e *ledger.Entry) (*Sent, error) {
 	s := &Sent{MsgID: row.MsgID, TaskID: e.Subject, Type: amp.Type(row.Type), To: amp.Role(row.To), Document: b.Record}
 	if b.Task != nil {
 		seat := b.Task.Seats[s.To]
+		// A lost lease means that any agent of the role may take the message.
 		if s.Status = b.Task.Status(); !seat.Lost {
 			s.Holder, s.Generation = seat.Agent, seat.Generation
 		}

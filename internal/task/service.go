@@ -18,10 +18,11 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Name is the protocol's name in rules, and in the origin of gates.
+// Name is the protocol's name in rules (event.protocol) and in gate.Origin.Protocol. It is stored
+// in entries, so it never changes.
 const Name = "task"
 
-// Protocol is AMP/1.0 tasks, for the server's list.
+// Protocol describes AMP/1.0 tasks for the server's list of protocols.
 func Protocol() protocol.Protocol {
 	return protocol.Protocol{
 		Name: Name, Label: "Tasks", Migrations: Migrations, Projection: Projection(),
@@ -29,29 +30,35 @@ func Protocol() protocol.Protocol {
 	}
 }
 
-// RoleLabel is the label of an agent that says which role it plays. Operators set it.
+// RoleLabel is the agent label that says which role an agent plays (TSK-46). Operators set it; an
+// agent cannot change its own labels, so it cannot promote itself.
 const RoleLabel = "role"
 
-// Options are what an operator sets.
+// Options are what an operator configures. They are read once, when the server starts.
 type Options struct {
 	Policy amp.Policy
-	// RepoRoots are the folders in which repositories are looked into, and WatchEvery is
-	// how often those of tasks under review are, 0 for never.
+	// RepoRoots are the folders below which repositories are looked at. WatchEvery is how often the
+	// repositories of tasks under review are looked at again; 0 is never.
 	RepoRoots  []string
 	WatchEvery time.Duration
 	Mirror     string // the folder of the mirror, "" for none
 }
 
-// Tasks takes messages and answers for the tasks that they are about.
+// Tasks is the service: it takes documents, keeps the state of tasks, and answers questions about
+// them. It is safe for concurrent use. All state is in the database; the only thing in memory is
+// the list of calls that wait for messages.
 type Tasks struct {
 	Options
 	core protocol.Core
 	news *ledger.Waiters // calls that wait for messages, by workspace
 }
 
-// New makes the service over a core whose ledger has Projection.
+// New makes the service. The core's ledger must have Projection among its projections. New
+// registers the service with the gates, so it must be called before anything runs.
 func New(core protocol.Core, o Options) *Tasks {
 	apply := Projection().Apply
+	// Every entry about tasks wakes the calls of its workspace, which then read their inboxes. Waking
+	// too often costs a query; waking too rarely would lose a message until the next one.
 	ours := func(e *ledger.Entry) string {
 		if apply[e.Kind] != nil {
 			return e.Workspace
@@ -59,11 +66,11 @@ func New(core protocol.Core, o Options) *Tasks {
 		return ""
 	}
 	s := &Tasks{Options: o, core: core, news: core.Ledger.Waiters(ours)}
-	core.Gates.OnResolved(Name, s.resolved)
+	core.Gates.OnResolved(Name, s.applyDecision)
 	return s
 }
 
-// Party is who sends a document, as their key says.
+// Party is who sends a document, as their key says. Nothing in it comes from the document.
 type Party struct {
 	Identity  roster.Identity
 	Role      amp.Role
@@ -71,13 +78,13 @@ type Party struct {
 	Transport string // OverHTTP or OverMCP
 }
 
-// RoleOf is the role that a caller plays: an operator is the admin, an agent what its
-// label says. It is never taken from what was sent.
+// RoleOf is the role that a caller plays: an operator is the admin, an agent what its label says.
+// R-005: the role is never taken from the document. A viewer has none, since every role may write.
 func RoleOf(who roster.Identity) (amp.Role, error) {
 	if who.Kind == roster.HolderOperator {
 		if !who.Role.Allows(roster.Operator) {
 			return "", fault.New(fault.Forbidden,
-				"A viewer sees tasks and does not speak in them. Ask an admin for the role operator.")
+				"A viewer may read tasks and not write in them. Ask an admin for the role operator.")
 		}
 		return amp.Admin, nil
 	}
@@ -91,7 +98,8 @@ func RoleOf(who roster.Identity) (amp.Role, error) {
 			"{\"labels\":{\"%s\":\"executor\"}}, or coordinator, or reviewer.", who.Name, RoleLabel)
 }
 
-// Answer is what the sender of a document that was taken hears.
+// Answer is what the sender hears of a document that was accepted: that it is on disk, and how the
+// task stands now. A duplicate gets the same form, with today's status.
 type Answer struct {
 	Status      string        `json:"status"` // accepted or duplicate
 	TaskID      string        `json:"task_id"`
@@ -103,55 +111,71 @@ type Answer struct {
 	ReceivedAt  time.Time     `json:"received_at"`
 }
 
-// duplicate is the status of a document that was taken before.
+// duplicate is the status of a document that was stored before (R-006). Clients that lost an
+// answer send again, so it is a success.
 const duplicate = "duplicate"
 
-// Take takes a document. It is recorded with what follows from it, or refused with a
-// record of why. The error is about neither: nothing has happened.
+// Take takes one document through all layers. There are three outcomes, and exactly one of them
+// holds: the document is recorded with everything that follows from it (Answer); it is refused,
+// and the refusal is recorded (ErrorRecord); or nothing has happened (error).
+//
+// What needs time is done before the transaction: reading the document, asking the policy, and
+// looking at git. The transaction then checks against the task as it stands. What git said may be
+// out of date by then, by milliseconds; the watcher (watch.go) catches what slips through.
 func (s *Tasks) Take(ctx context.Context, p Party, kind amp.Kind, raw []byte) (Answer, *ErrorRecord, error) {
 	in, refusal := s.Policy.Read(kind, raw)
 	if refusal == nil {
 		refusal = amp.MayPlay(in, p.Role)
 	}
+	// A suspended agent may still escalate: R-515 forbids silence, and an escalation changes nothing
+	// but who has to look.
 	if refusal == nil && p.Identity.Suspended && !in.IsEscalation() {
 		refusal = amp.Refuse(amp.LayerAuth, amp.AuthPolicy, "", "This agent is suspended.",
 			"nothing until an operator resumes it; an escalation is taken", nil)
 	}
 	if refusal != nil {
-		return s.refused(ctx, p, kind, raw, refusal, in.Warnings)
+		return s.recordRefusal(ctx, p, kind, raw, refusal, in.Warnings)
 	}
 	w := work{tasks: s, party: p, in: in, world: amp.World{Agent: p.Identity.ID}}
+	// The admin holds no seat: any operator may write next.
 	if p.Role == amp.Admin {
 		w.world.Agent = ""
 	}
-	decision, refusal, err := s.ask(ctx, &w)
+	decision, refusal, err := s.askPolicy(ctx, &w)
 	if err != nil {
 		return Answer{}, nil, err
 	}
 	if refusal != nil {
-		return s.refused(ctx, p, kind, raw, refusal, in.Warnings)
+		return s.recordRefusal(ctx, p, kind, raw, refusal, in.Warnings)
 	}
-	w.world.Git = s.look(ctx, &w)
+	// Git may take seconds. No transaction is open yet, so nobody waits for it.
+	w.world.Git = s.lookAtGit(ctx, &w)
 	var answer Answer
 	var wrong *ErrorRecord
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		// The ledger runs a function again when its batch was rolled back, so each run gets its own copy
+		// of the work and leaves nothing behind in the caller's.
 		w := w // a function may run twice
 		w.tx = tx
 		answer, wrong, err = w.take(decision)
 		return err
 	})
+	// Two nodes may insert the same msg_id in the same moment. The sender's second try finds the
+	// first one and gets "duplicate".
 	if store.IsUnique(err) {
 		return Answer{}, nil,
-			fault.Wrap(err, fault.Conflict, "The same message came twice at the same moment. Send it again.")
+			fault.Wrap(err, fault.Conflict, "The same message arrived twice at the same moment. Send it again.")
 	}
 	return answer, wrong, err
 }
 
-// take runs the step, and writes what it leads to.
+// take runs one step inside the transaction and writes what it leads to. Exactly one of the three
+// results is set, as in Take.
 func (w *work) take(decision *rulebook.Plain) (Answer, *ErrorRecord, error) {
 	if err := w.load(); err != nil {
 		return Answer{}, nil, err
 	}
+	// The only place where a document changes a task.
 	next, out, refusal := w.tasks.Policy.Step(w.before, w.in, w.world)
 	if refusal != nil {
 		record, err := w.tasks.writeRefusal(w.tx, w.party, w.in.Kind, w.in.Raw, refusal, out.Warnings)
@@ -177,15 +201,21 @@ func (w *work) take(decision *rulebook.Plain) (Answer, *ErrorRecord, error) {
 	return a, nil, w.record(next, out, decision)
 }
 
-// ask asks the policy about a dispatch. Nothing else is its business: a task that goes
-// on is held by the protocol's own rules.
-func (s *Tasks) ask(ctx context.Context, w *work) (*rulebook.Plain, *amp.Refusal, error) {
+// askPolicy asks the policy about a dispatch (TSK-47). Only dispatches of coordinators are the
+// policy's business: everything later in a task is bound by the protocol's own rules, and the
+// admin's word is above the policy.
+//
+// Allow by a rule approves the plan; allow by default does not, since nobody has thought about
+// this task. Gate has the admin asked. Block, defer and modify refuse, and are recorded here,
+// because the transaction of the task is never reached.
+func (s *Tasks) askPolicy(ctx context.Context, w *work) (*rulebook.Plain, *amp.Refusal, error) {
 	m := w.in.Message
 	if m == nil || m.Dispatch == nil || w.party.Role == amp.Admin {
 		return nil, nil, nil
 	}
 	d := s.core.Book.Decide(ctx, w.party.Identity, event(m))
 	plain := rulebook.Plain(d.Record)
+	// The entry already holds the dispatch, and Readers makes the event from it again.
 	plain.Event = nil // it follows from the message
 	switch d.Action {
 	case policy.Allow:
@@ -214,7 +244,8 @@ func (s *Tasks) ask(ctx context.Context, w *work) (*rulebook.Plain, *amp.Refusal
 		"a dispatch that the policy allows, or an escalation", nil), nil
 }
 
-// event is what rules see of a dispatch.
+// event is what rules see of a dispatch. The risk level is event.priority, because rules of other
+// protocols compare that field. The payload is decoded only if a rule reads it (Fill).
 func event(m *amp.Message) policy.Event {
 	return policy.Event{
 		Point: policy.OnTask, Protocol: Name, Kind: string(m.Type), Summary: m.Dispatch.Description, Task: m.TaskID,
@@ -223,7 +254,8 @@ func event(m *amp.Message) policy.Event {
 	}
 }
 
-// Readers find the decisions in dispatches.
+// Readers find the policy's decisions in entries of dispatches, for counters and for replays. The
+// event is built from the stored document again, so it is not stored twice.
 func Readers() map[string]rulebook.Reader {
 	return map[string]rulebook.Reader{kinds[amp.TypeDispatch]: func(e *ledger.Entry) (rulebook.Reading, error) {
 		reading, err := rulebook.ReadDecision(e)
@@ -246,8 +278,9 @@ func Readers() map[string]rulebook.Reader {
 	}}
 }
 
-// refused records a document that was refused before its task was looked at.
-func (s *Tasks) refused(ctx context.Context, p Party, kind amp.Kind, raw []byte, r *amp.Refusal,
+// recordRefusal records a document that was refused before its task was looked at, in a
+// transaction of its own.
+func (s *Tasks) recordRefusal(ctx context.Context, p Party, kind amp.Kind, raw []byte, r *amp.Refusal,
 	warnings []amp.Problem,
 ) (Answer, *ErrorRecord, error) {
 	var record *ErrorRecord
@@ -258,7 +291,10 @@ func (s *Tasks) refused(ctx context.Context, p Party, kind amp.Kind, raw []byte,
 	return Answer{}, record, err
 }
 
-// writeRefusal writes a line of the error log, and escalates where a person has to know.
+// writeRefusal appends one line of the error log (R-002), and draws the consequences of a refusal
+// that a person has to know of: a protected branch (R-106), a frozen one (R-209), a plan that
+// nobody approved (R-111), an escalation that cannot be read (TSK-30). Those are steps of the task
+// like any other, so that a replay finds them.
 func (s *Tasks) writeRefusal(tx *ledger.Tx, p Party, kind amp.Kind, raw []byte, r *amp.Refusal,
 	warnings []amp.Problem,
 ) (*ErrorRecord, error) {
@@ -274,6 +310,7 @@ func (s *Tasks) writeRefusal(tx *ledger.Tx, p Party, kind amp.Kind, raw []byte, 
 		if err := w.load(); err != nil {
 			return nil, err
 		}
+		// The plan's gate shows the refused dispatch.
 		w.in.Plan = raw
 		if next, out := s.Policy.Refusal(w.before, subject, lost, w.world); next != nil {
 			if len(out.Raised) > 0 {
@@ -284,6 +321,7 @@ func (s *Tasks) writeRefusal(tx *ledger.Tx, p Party, kind amp.Kind, raw []byte, 
 			}
 		}
 	}
+	// TSK-30: an escalation without a task id has no task to suspend, but somebody must see it.
 	if matters && lost.Escalation && subject == "" {
 		if err := s.openLost(tx, p, &b); err != nil {
 			return nil, err
@@ -301,10 +339,11 @@ func (s *Tasks) writeRefusal(tx *ledger.Tx, p Party, kind amp.Kind, raw []byte, 
 	return &record, nil
 }
 
-// Timers do what is due.
+// Timers are the handlers of this package's durable timers. A task has at most one timer, for its
+// earliest deadline; the step sets the next.
 func (s *Tasks) Timers() map[string]clock.Handler {
 	return map[string]clock.Handler{dueTimer: func(tx *ledger.Tx, t clock.Timer) error {
 		workspace, taskID, _ := strings.Cut(t.Subject, " ")
-		return s.do(tx, workspace, amp.Input{Kind: amp.InTick, TaskID: taskID})
+		return s.takeFound(tx, workspace, amp.Input{Kind: amp.InTick, TaskID: taskID})
 	}}
 }

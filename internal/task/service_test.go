@@ -328,12 +328,12 @@ func TestAnEscalationThatIsWrongStillReachesTheAdmin(t *testing.T) {
 		}
 		n.refuse(amp.WrongRoute, amp.InMessage, bad) // again: the admin has been told
 		g := n.only()
-		if !strings.Contains(g.Summary, "not in the right form") {
+		if !strings.Contains(g.Summary, "malformed escalation") {
 			t.Errorf("%+v", g)
 		}
 		n.vote(g.ID, gate.Ballot{Approve: true})
 		n.refuse(amp.WrongFormat, amp.InMessage, with(bad, "task_id", "44", "msg_id", "escalation-44-1"))
-		if g := n.only(); !strings.Contains(g.Title, "cannot be read") {
+		if g := n.only(); !strings.Contains(g.Title, "Malformed") {
 			t.Errorf("%+v", g)
 		} else {
 			n.vote(g.ID, gate.Ballot{})

@@ -73,7 +73,7 @@ CREATE TABLE task_hook (
 ) {strict};
 `}}
 
-// The kinds of entries. The subject is the task's id.
+// The kinds of entries. The subject is the task's id. Kinds are stored, so they never change.
 const (
 	kindAcked      = "task.acked"
 	kindHeard      = "task.heard" // a heartbeat
@@ -84,17 +84,18 @@ const (
 	kindHooked     = "task.hooked"
 )
 
-// kinds are those of messages.
+// kinds are the kinds of the entries that hold messages.
 var kinds = map[amp.Type]string{
 	amp.TypeDispatch: "task.dispatched", amp.TypeResult: "task.reported", amp.TypeRequest: "review.requested",
 	amp.TypeVerdict: "review.decided", amp.TypeEscalation: kindEscalated,
 }
 
-// dueTimer fires when the first of a task's deadlines passes. Its subject is the
-// workspace and the task, with a space between them.
+// dueTimer is the timer of a task's earliest deadline. Its subject is the workspace and the task
+// with a space between them, which neither can contain.
 const dueTimer = "task.due"
 
-// Projection is what the entries do to the tables.
+// Projection is what the entries do to the tables. Only refusals are erasable: every other entry
+// is needed to rebuild the state of its task.
 func Projection() ledger.Projection {
 	apply := map[string]ledger.Apply{kindRefused: applyRefused, kindHooked: ledger.ApplyBody(applyHooked)}
 	for _, kind := range []string{kindAcked, kindHeard, kindInstructed, kindNoted} {
@@ -115,8 +116,10 @@ func Projection() ledger.Projection {
 	}
 }
 
-// applyRecorded writes what an entry says: the message in it, the task as it stands
-// after it, who has to acknowledge what, and when something is due.
+// applyRecorded writes what an entry says: the message in it, the task as it stands after it, who
+// has to acknowledge what, and the timer of the earliest deadline. It decides nothing; the step
+// has. It runs when the entry is written and again in every rebuild, so it depends on the entry
+// alone.
 func applyRecorded(tx *store.Tx, e *ledger.Entry) error {
 	var b recorded
 	if err := e.Decode(&b); err != nil {
@@ -135,6 +138,7 @@ func applyRecorded(tx *store.Tx, e *ledger.Entry) error {
 		tx.Exec("INSERT INTO task_gate (gate, workspace, task_id, about) VALUES ($1, $2, $3, $4)", g.Gate, e.Workspace,
 			e.Subject, g.About)
 	}
+	// An entry that follows from another holds no task; that one does.
 	if b.Task == nil {
 		return nil
 	}
@@ -145,8 +149,10 @@ func applyRecorded(tx *store.Tx, e *ledger.Entry) error {
 			return err
 		}
 	}
-	tx.Exec(`INSERT INTO task (workspace, task_id, status, branch, updated_at, seq, state) VALUES ($1, $2, $3, $7, $4, $5, $6)
-ON CONFLICT (workspace, task_id) DO UPDATE SET status = excluded.status, branch = excluded.branch, updated_at = excluded.updated_at, seq = excluded.seq, state = excluded.state`,
+	tx.Exec("INSERT INTO task (workspace, task_id, status, branch, updated_at, seq, state) "+
+		"VALUES ($1, $2, $3, $7, $4, $5, $6)\n"+
+		"ON CONFLICT (workspace, task_id) DO UPDATE SET status = excluded.status, branch = excluded.branch, "+
+		"updated_at = excluded.updated_at, seq = excluded.seq, state = excluded.state",
 		e.Workspace, e.Subject, b.Task.Status(), b.Task.Updated, e.Seq, state, b.Task.Branch)
 	countTask(tx, e.Workspace, b.Was, b.Task.Status())
 	subject := e.Workspace + " " + e.Subject
@@ -159,8 +165,7 @@ ON CONFLICT (workspace, task_id) DO UPDATE SET status = excluded.status, branch 
 	return nil
 }
 
-// countTask keeps how many tasks there are of each status, so that the board need not
-// look at all of them.
+// countTask keeps the number of tasks of each status, so that the board need not count all rows.
 func countTask(tx *store.Tx, workspace, was, is string) {
 	if was == is {
 		return
@@ -172,7 +177,8 @@ func countTask(tx *store.Tx, workspace, was, is string) {
 		"UPDATE SET tasks = task_count.tasks + 1", workspace, is)
 }
 
-// insertMessage adds the message that an entry holds, if it holds one.
+// insertMessage adds the row of the message or instruction that an entry holds, if it holds one. A
+// message that needs no ack is acked from the start.
 func insertMessage(tx *store.Tx, e *ledger.Entry, b *recorded) error {
 	row := b.row
 	if row == nil {
@@ -197,7 +203,8 @@ func insertMessage(tx *store.Tx, e *ledger.Entry, b *recorded) error {
 	return nil
 }
 
-// messageRow is what the table keeps of a message or an instruction.
+// messageRow is what the table keeps of a message or an instruction. hash tells a duplicate from a
+// conflict (R-006).
 type messageRow struct {
 	MsgID         string `json:"msg_id"`
 	InstructionID string `json:"instruction_id"`
@@ -207,13 +214,14 @@ type messageRow struct {
 	hash          string
 }
 
-// applyRefused needs no body, so that what was refused need not be kept for ever.
+// applyRefused needs no body, so that refusals can be erased and the table rebuilt all the same.
 func applyRefused(tx *store.Tx, e *ledger.Entry) error {
 	tx.Exec("INSERT INTO task_error (seq, workspace, task_id, actor) VALUES ($1, $2, $3, $4)", e.Seq, e.Workspace,
 		e.Subject, e.Actor)
 	return nil
 }
 
+// applyHooked sets the webhook of a role. The latest entry counts.
 func applyHooked(tx *store.Tx, e *ledger.Entry, b *hooked) {
 	tx.Exec("INSERT INTO task_hook (workspace, role, url, generation) VALUES ($1, $2, $3, $4) ON CONFLICT (workspace, "+
 		"role) DO UPDATE SET url = excluded.url, generation = excluded.generation",

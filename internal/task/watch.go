@@ -22,8 +22,8 @@ func (s *Tasks) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// watchBranches looks now and then whether branches that nobody may change have moved. One
-// node at a time does.
+// watchBranches looks every WatchEvery whether branches that nobody may change have moved. It
+// holds a lease, so one node at a time does it.
 func (s *Tasks) watchBranches(ctx context.Context) error {
 	if len(s.RepoRoots) == 0 || s.WatchEvery == 0 {
 		return nil
@@ -39,12 +39,14 @@ func (s *Tasks) watchBranches(ctx context.Context) error {
 	})
 }
 
-// watched is a task whose repository is looked into.
+// watched is a task whose repository is looked at.
 type watched struct {
 	workspace string
 	task      amp.Task
 }
 
+// watch looks at every watched repository once. A repository that cannot be read is logged and
+// passed over; it must not hide the others.
 func (s *Tasks) watch(ctx context.Context) error {
 	list, err := s.watchList(ctx)
 	if err != nil {
@@ -53,14 +55,14 @@ func (s *Tasks) watch(ctx context.Context) error {
 	for _, w := range list {
 		f, err := s.inspect(ctx, &w.task)
 		if err != nil {
-			s.core.Log.Warn("a repository cannot be watched", "task", w.task.ID, "error", err.Error())
+			s.core.Log.Warn("cannot watch repository", "task", w.task.ID, "error", err.Error())
 			continue
 		}
 		if f == nil {
 			continue
 		}
 		err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-			return s.do(tx, w.workspace, amp.Input{Kind: amp.InMoved, TaskID: w.task.ID, Moved: f})
+			return s.takeFound(tx, w.workspace, amp.Input{Kind: amp.InMoved, TaskID: w.task.ID, Moved: f})
 		})
 		if err != nil {
 			return err
@@ -69,6 +71,8 @@ func (s *Tasks) watch(ctx context.Context) error {
 	return nil
 }
 
+// watchList lists the tasks whose branch may be frozen, in repositories that may be looked
+// at. Held tasks are left out: they already wait for the admin.
 func (s *Tasks) watchList(ctx context.Context) (list []watched, err error) {
 	err = store.Each(s.core.DB.Reading(ctx), func(scan store.Scan) error {
 		var w watched
@@ -87,7 +91,8 @@ func (s *Tasks) watchList(ctx context.Context) (list []watched, err error) {
 	return list, err
 }
 
-// inspect finds what nobody reported, nil if there is nothing.
+// inspect finds what nobody reported, nil if there is nothing. Unapproved work on the default
+// branch comes first, because it is worse: it may already be deployed.
 func (s *Tasks) inspect(ctx context.Context, t *amp.Task) (*amp.Finding, error) {
 	repo, err := git.Open(ctx, s.RepoRoots, t.Repo)
 	if err != nil {
@@ -99,6 +104,7 @@ func (s *Tasks) inspect(ctx context.Context, t *amp.Task) (*amp.Finding, error) 
 	}
 	for i := range t.Subtasks {
 		sub := &t.Subtasks[i]
+		// Nothing to look for: no default branch is known, or the work has no commit of its own.
 		if first == "" || sub.Commit == "" || sub.State == amp.Approved || sub.Commit == t.Base {
 			continue
 		}
@@ -113,6 +119,7 @@ func (s *Tasks) inspect(ctx context.Context, t *amp.Task) (*amp.Finding, error) 
 			}, err
 		}
 	}
+	// From here on it is about the task's own branch, which may move while somebody works on it.
 	if !t.Frozen() {
 		return nil, nil
 	}

@@ -6,13 +6,15 @@ import (
 	"signalbox/internal/roster"
 )
 
-// account is what people see of themselves.
+// account is what people see of themselves: whether they have a password, and whom they let vote
+// for them.
 type account struct {
 	HasPassword bool
 	Delegations []gate.Delegation
 	Operators   []roster.Person // to whom votes can be delegated
 }
 
+// loadAccount reads what people see of themselves.
 func (w *Web) loadAccount(r *Request) (any, error) {
 	var page account
 	_, kept, err := w.passwordOf(r.Context(), r.Who.Name)
@@ -27,8 +29,11 @@ func (w *Web) loadAccount(r *Request) (any, error) {
 	return page, err
 }
 
+// changePassword sets the caller's password. That ends all of their sessions, so a new one is
+// opened for this browser.
 func (w *Web) changePassword(r *Request) (Result, error) {
 	fresh := r.PostFormValue("password")
+	// Not Field: spaces around a password are part of it.
 	if fresh == "" || fresh != r.PostFormValue("again") {
 		return Result{}, fault.New(fault.InvalidPayload, "The two passwords differ. Write the same one twice.").About("again")
 	}

@@ -17,6 +17,7 @@ import (
 	"signalbox/internal/wire"
 )
 
+// agentPages are the roster, the form for a new agent, and the page of one.
 func agentPages() []Page {
 	live := []string{"agent", "key", "signal", "step"}
 	return []Page{
@@ -32,6 +33,7 @@ func agentPages() []Page {
 	}
 }
 
+// agentActions are what an operator does to agents and their keys.
 func agentActions() []Action {
 	return []Action{
 		{Path: string(address.NewAgent), Do: (*Web).addAgent},
@@ -44,7 +46,8 @@ func agentActions() []Action {
 	}
 }
 
-// agentsPage is the roster.
+// agentsPage is the roster: one page of it, or the agents that a search found. Workspaces says
+// whether the list needs a column for them, More whether a search may have missed some.
 type agentsPage struct {
 	Agents     []roster.Agent
 	Search     string
@@ -53,8 +56,11 @@ type agentsPage struct {
 	More       bool // there may be more that match
 }
 
+// agentRows is how many agents one page lists.
 const agentRows = 100
 
+// loadAgents lists agents. A search reads through them, because it looks at labels and addresses,
+// which no index covers.
 func (w *Web) loadAgents(r *Request) (any, error) {
 	page := &agentsPage{Search: strings.TrimSpace(r.Query("q"))}
 	workspaces, err := w.Roster.Workspaces(r.Context(), r.Who.Workspace)
@@ -62,6 +68,7 @@ func (w *Web) loadAgents(r *Request) (any, error) {
 		return nil, err
 	}
 	page.Workspaces = len(workspaces) > 1
+	// A search has no pages: it shows the first matches and says whether there may be more.
 	if page.Search != "" {
 		more, err := w.eachAgent(r.Context(), r.Who.Workspace, func(a *roster.Agent) {
 			switch {
@@ -75,15 +82,16 @@ func (w *Web) loadAgents(r *Request) (any, error) {
 		page.More = page.More || more
 		return page, err
 	}
+	// The roster confines the list to the caller's scope, which is in the context.
 	found, err := w.Roster.ListAgents(r.Context(), "", r.Query("cursor"), agentRows)
-	page.Agents, page.Next = found.Agents, older(r, found.Next)
+	page.Agents, page.Next = found.Agents, nextPage(r, found.Next)
 	return page, err
 }
 
-// maxAgents is how many agents a search looks at.
+// maxAgents is how many agents a search looks at. It reads them in pages, so memory stays small.
 const maxAgents = 5 * wire.MaxPage
 
-// eachAgent goes through the agents, up to that many, and reports whether there are more.
+// eachAgent calls fn for each agent, up to maxAgents, and reports whether there are more.
 func (w *Web) eachAgent(ctx context.Context, workspace string, fn func(*roster.Agent)) (more bool, err error) {
 	after := [2]string{}
 	for range maxAgents / wire.MaxPage {
@@ -102,15 +110,18 @@ func (w *Web) eachAgent(ctx context.Context, workspace string, fn func(*roster.A
 	return true, nil
 }
 
+// matchesAgent reports whether the text occurs in anything that people know an agent by.
 func matchesAgent(a *roster.Agent, text string) bool {
 	all := []string{a.Name, a.Address, a.Owner, a.Trust, a.ID}
+	// Labels can be searched as they are written: role=executor.
 	for k, v := range a.Labels {
 		all = append(all, k+"="+v)
 	}
 	return strings.Contains(strings.ToLower(strings.Join(all, "\n")), text)
 }
 
-// agentPage is one agent with what an operator looks after.
+// agentPage is one agent with what an operator looks after: its keys, the gates it opened, what it
+// did last, its trust and labels, and programs to start from.
 type agentPage struct {
 	roster.Agent
 	Keys     []keyRow
@@ -124,11 +135,13 @@ type agentPage struct {
 // PageTitle is the agent's name.
 func (a *agentPage) PageTitle() string { return a.Name }
 
+// keyRow is a key with its state in words.
 type keyRow struct {
 	roster.Key
 	State string
 }
 
+// How much the page of an agent shows.
 const (
 	agentKeys    = 50
 	agentGates   = 8
@@ -136,6 +149,8 @@ const (
 	agentEntries = 500 // how far back actions are looked for
 )
 
+// loadAgent reads an agent with its keys, gates and last actions. Actions are searched in the
+// newest entries of the workspace only: the ledger has no index by actor.
 func (w *Web) loadAgent(r *Request) (any, error) {
 	found, err := w.agentOf(r)
 	if err != nil {
@@ -149,6 +164,7 @@ func (w *Web) loadAgent(r *Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The newest key first: that is the one in use.
 	for _, k := range slices.Backward(keys) {
 		page.Keys = append(page.Keys, keyRow{k, keyState(&k, w.Now())})
 	}
@@ -156,6 +172,7 @@ func (w *Web) loadAgent(r *Request) (any, error) {
 		nil, agentGates); err != nil {
 		return nil, err
 	}
+	// What the agent did, and what was done to it.
 	entries, err := w.ledger.Entries(r.Context(),
 		ledger.Query{Workspace: found.Workspace, Newest: true, Limit: agentEntries})
 	for _, e := range slices.Backward(entries) {
@@ -166,6 +183,7 @@ func (w *Web) loadAgent(r *Request) (any, error) {
 	return page, err
 }
 
+// keyState is the state of a key in words. A rotated key works on until it expires.
 func keyState(k *roster.Key, now time.Time) string {
 	switch {
 	case k.RevokedAt != nil:
@@ -178,7 +196,7 @@ func keyState(k *roster.Key, now time.Time) string {
 	return "active"
 }
 
-// agentOf is the agent that the address names, if who asks may see it.
+// agentOf is the agent that the address names, if the caller may see it.
 func (w *Web) agentOf(r *Request) (roster.Agent, error) {
 	if !wire.InScope(r.Context(), r.PathValue("workspace")) {
 		return roster.Agent{}, fault.New(fault.NotFound, "There is no agent %.80q.", r.PathValue("agent"))
@@ -186,12 +204,13 @@ func (w *Web) agentOf(r *Request) (roster.Agent, error) {
 	return w.Roster.Agent(r.Context(), r.PathValue("workspace"), r.PathValue("agent"))
 }
 
-// newAgent is the form that registers one.
+// newAgent is the form that registers an agent.
 type newAgent struct {
 	Workspaces []string
 	Trusts     []string
 }
 
+// loadNewAgent reads what the form offers.
 func (w *Web) loadNewAgent(r *Request) (any, error) {
 	workspaces, err := w.Roster.Workspaces(r.Context(), r.Who.Workspace)
 	return newAgent{workspaces, roster.TrustLevels}, err
@@ -204,6 +223,7 @@ type issued struct {
 	Snippets []snippet
 }
 
+// addAgent registers an agent and shows its keys.
 func (w *Web) addAgent(r *Request) (Result, error) {
 	labels, err := readLabels(r.Field("labels"))
 	if err != nil {
@@ -217,9 +237,11 @@ func (w *Web) addAgent(r *Request) (Result, error) {
 	return w.showKeys(a, keys...), nil
 }
 
-// showKeys is the page that shows keys, this once.
+// showKeys is the page that shows keys, this once. It is rendered in the answer to the form,
+// because after a redirect the secrets would be gone.
 func (w *Web) showKeys(a roster.Agent, keys ...roster.Issued) Result {
 	secret := ""
+	// The examples use the signal key. Any key of the agent would do.
 	for _, k := range keys {
 		if k.Key.Kind == roster.SignalKey {
 			secret = k.Secret
@@ -231,12 +253,14 @@ func (w *Web) showKeys(a roster.Agent, keys ...roster.Issued) Result {
 	}
 }
 
+// suspendAgent suspends an agent, for some hours or until somebody resumes it.
 func (w *Web) suspendAgent(r *Request) (Result, error) {
 	a, err := w.agentOf(r)
 	if err != nil {
 		return Result{}, err
 	}
 	var until time.Time
+	// Anything else than these is "until somebody resumes it".
 	if hours := map[string]int{"1": 1, "24": 24}[r.Field("hours")]; hours > 0 {
 		until = w.Now().Add(time.Duration(hours) * time.Hour)
 	}
@@ -245,6 +269,7 @@ func (w *Web) suspendAgent(r *Request) (Result, error) {
 		err
 }
 
+// resumeAgent ends a suspension.
 func (w *Web) resumeAgent(r *Request) (Result, error) {
 	a, err := w.agentOf(r)
 	if err != nil {
@@ -255,6 +280,7 @@ func (w *Web) resumeAgent(r *Request) (Result, error) {
 	return Result{To: agentAddress(a), Flash: a.Name + " goes on."}, err
 }
 
+// changeAgent sets trust and labels. The form shows all labels, so what is missing was removed.
 func (w *Web) changeAgent(r *Request) (Result, error) {
 	a, err := w.agentOf(r)
 	if err != nil {
@@ -270,6 +296,7 @@ func (w *Web) changeAgent(r *Request) (Result, error) {
 	return Result{To: agentAddress(a), Flash: "Saved."}, err
 }
 
+// issueKey issues a further key.
 func (w *Web) issueKey(r *Request) (Result, error) {
 	a, err := w.agentOf(r)
 	if err != nil {
@@ -283,7 +310,8 @@ func (w *Web) issueKey(r *Request) (Result, error) {
 	return w.showKeys(a, k), nil
 }
 
-// keyOf is the id of a key that is the agent's.
+// keyOf is the id of the key that the address names, if it is the agent's. Without that check an
+// operator of one workspace could rotate a key of another.
 func (w *Web) keyOf(r *Request) (roster.Agent, string, error) {
 	a, err := w.agentOf(r)
 	if err != nil {
@@ -301,6 +329,7 @@ func (w *Web) keyOf(r *Request) (roster.Agent, string, error) {
 	return a, "", fault.New(fault.NotFound, "%s has no key %.80q.", a.Name, r.PathValue("key"))
 }
 
+// rotateKey replaces a key; the old one works on for its grace period.
 func (w *Web) rotateKey(r *Request) (Result, error) {
 	a, key, err := w.keyOf(r)
 	if err != nil {
@@ -313,6 +342,7 @@ func (w *Web) rotateKey(r *Request) (Result, error) {
 	return w.showKeys(a, k), nil
 }
 
+// revokeKey revokes a key at once.
 func (w *Web) revokeKey(r *Request) (Result, error) {
 	a, key, err := w.keyOf(r)
 	if err != nil {
@@ -322,9 +352,10 @@ func (w *Web) revokeKey(r *Request) (Result, error) {
 	return Result{To: agentAddress(a), Flash: "The key " + k.Hint + " is refused from now on."}, err
 }
 
+// agentAddress is the page of an agent.
 func agentAddress(a roster.Agent) string { return address.Agent.At(a.Workspace, a.ID) }
 
-// labelLines are labels as people write them: one a line, name=value.
+// labelLines are labels as people edit them: one a line, name=value.
 func labelLines(labels map[string]string) string {
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
@@ -333,6 +364,7 @@ func labelLines(labels map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
+// readLabels reads what labelLines writes. A label without a value is an empty one, and allowed.
 func readLabels(text string) (map[string]string, error) {
 	labels := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -349,16 +381,18 @@ func readLabels(text string) (map[string]string, error) {
 	return labels, nil
 }
 
-// snippet is how one asks for a decision in some language.
+// snippet is a program that asks for a decision, in one language.
 type snippet struct{ Name, Text string }
 
-// snippets are ready to be copied. Without a key they name the variable that holds it.
+// snippets are ready to be copied and run; a test runs each of them against a server. Without a
+// key they read it from the environment, so that nobody pastes a key into a file by habit.
 func snippets(base, agent, key string) []snippet {
 	shown := cmp.Or(key, "$SIGNALBOX_KEY")
 	body := fmt.Sprintf(`{"amp_version":"1.0","agent_id":%q,"run_id":"run-1","status":"completed",
     "summary":"Drafted the reply","proposed_action":"Send it to the customer","gate_required":true,
     "model":"claude-sonnet-4-6","input_tokens":1842,"output_tokens":614,"cost_usd":0.014736,
     "started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:46Z"}`, agent)
+	// A key is only shown on the page that is shown once; everywhere else the code reads a variable.
 	environment := func(language string) string {
 		if key != "" {
 			return fmt.Sprintf("%q", key)

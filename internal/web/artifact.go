@@ -10,8 +10,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// artifact is something that an agent has attached, made safe to look at: nothing of it
-// is ever run, and nothing is fetched.
+// artifact is something that an agent has attached, made safe to look at: nothing of it is run,
+// and nothing is fetched.
 type artifact struct {
 	Number int
 	Type   string // text, markdown, json, diff, image, link
@@ -23,10 +23,12 @@ type artifact struct {
 	Diff   []diffRow
 }
 
-// maxArtifact is how much of a gate's artifacts is shown; a page must stay light.
+// maxArtifact is how many bytes of a gate's artifacts are shown. A page must stay light; the entry
+// has all of it.
 const maxArtifact = 24 << 10
 
-// readArtifact finds out what an artifact is. What is not known is shown as JSON.
+// readArtifact finds out what an artifact is. What is not known is shown as JSON, and never left
+// out: people decide by what they see.
 func readArtifact(number int, raw wire.Raw, most int) artifact {
 	var known struct {
 		Type    string `json:"type"`
@@ -35,6 +37,7 @@ func readArtifact(number int, raw wire.Raw, most int) artifact {
 		Content any    `json:"content"`
 		URL     string `json:"url"`
 	}
+	// The fallback shows everything as JSON, so that an unknown form hides nothing.
 	a := artifact{Number: number + 1, Type: "json", Text: limitTo(most, pretty(raw))}
 	var text string
 	if wire.UnmarshalPart(raw, &text) == nil {
@@ -49,6 +52,7 @@ func readArtifact(number int, raw wire.Raw, most int) artifact {
 		a.Title = known.Name
 	}
 	content, isText := known.Content.(string)
+	// Some agents put the address of an image or a link into "url".
 	if content == "" {
 		content = known.URL
 		isText = isText || known.URL != ""
@@ -71,6 +75,8 @@ func (a *artifact) fill(kind, content string, most int) {
 		a.Type, a.Text = "json", limitTo(most, pretty(content))
 	case "diff", "patch":
 		a.Type, a.Diff = "diff", sideBySide(limitTo(most, content))
+	// An image that would have to be fetched is shown as its address, and not as a link: following it
+	// would tell its server who decides, and when.
 	case "image":
 		if at, ok := dataImage(content); ok {
 			a.Type, a.Image = "image", at
@@ -85,6 +91,7 @@ func (a *artifact) fill(kind, content string, most int) {
 // limit cuts what is too long for a page, and says so.
 func limit(text string) string { return limitTo(maxArtifact, text) }
 
+// limitTo cuts to most bytes, never inside of a character, and says where all of it is.
 func limitTo(most int, text string) string {
 	if len(text) <= most {
 		return text
@@ -92,19 +99,20 @@ func limitTo(most int, text string) string {
 	return strings.ToValidUTF8(text[:most], "") + "\n… (cut here; the ledger's entry has all of it)"
 }
 
-// dataForm is an image that carries its own bytes. SVG is none of them: it can hold more
-// than a picture.
+// dataForm is an image that carries its own bytes. SVG is not among them, because it can contain
+// scripts and links.
 var dataForm = regexp.MustCompile(`^data:image/(png|jpeg|gif|webp);base64,([A-Za-z0-9+/=\s]+)$`)
 
-// maxImage keeps a page light: bytes as they are encoded.
+// maxImage is the largest image that is shown, in bytes as encoded.
 const maxImage = 64 << 10
 
-// dataImage is the address of an image that needs no fetching.
+// dataImage is the data: address of an image, if it is one of the allowed kinds and decodes.
 func dataImage(content string) (template.URL, bool) {
 	parts := dataForm.FindStringSubmatch(content)
 	if parts == nil || len(content) > maxImage {
 		return "", false
 	}
+	// Base64 is often wrapped, which browsers do not accept in an attribute.
 	encoded := strings.Join(strings.Fields(parts[2]), "")
 	if _, err := base64.StdEncoding.DecodeString(encoded); err != nil {
 		return "", false
@@ -112,7 +120,7 @@ func dataImage(content string) (template.URL, bool) {
 	return template.URL("data:image/" + parts[1] + ";base64," + encoded), true //nolint:gosec // checked above
 }
 
-// webLink is an address that a person may follow, "" for any other scheme.
+// webLink is an address that a person may follow, "" for any scheme but http and https.
 func webLink(content string) string {
 	u, err := url.Parse(strings.TrimSpace(content))
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// chart is a picture of numbers by day: bars, each made of a part for each series. It is
-// drawn as SVG with everything in percent, so that it fits any width and its text stays as
-// large as it is. The numbers stand beside it in a table for who does not see it.
+// chart is a stacked bar chart of numbers by day. It is drawn as SVG with everything in percent,
+// so that it fits any width while its text keeps its size. The numbers are also in a table beside
+// it, for people who do not see the picture.
 type chart struct {
 	ID     string
 	Title  string
@@ -19,7 +19,7 @@ type chart struct {
 	format func(float64) string
 }
 
-// series is one kind of number, of one colour.
+// series is one kind of number, in one colour.
 type series struct {
 	Name   string
 	Class  string // c1 to c5
@@ -33,12 +33,13 @@ type bar struct {
 	Title               string
 }
 
-// gridLine is a line across, with its number.
+// gridLine is a line across the chart, with its number.
 type gridLine struct{ Y, LabelY, Label string }
 
-// newChart draws the series of some days.
+// newChart draws the series of some days. Each series has a value for each day.
 func newChart(id, title string, days []string, format func(float64) string, all ...series) chart {
 	c := chart{ID: id, Title: title, Series: all, Days: days, format: format}
+	// The scale: the highest stack of all days, rounded up.
 	top := 0.0
 	for day := range days {
 		sum := 0.0
@@ -52,11 +53,13 @@ func newChart(id, title string, days []string, format func(float64) string, all 
 		y := 100 - 100*part
 		c.Lines = append(c.Lines, gridLine{percent(y), percent(y), format(top * part)})
 	}
+	// Bars take 72 % of their day's width, with the rest as a gap on both sides.
 	step := 100 / float64(max(len(days), 1))
 	for day := range days {
 		from := 0.0
 		for _, s := range all {
 			value := s.Values[day]
+			// Nothing is drawn for zero, and Empty relies on that.
 			if value <= 0 {
 				continue
 			}
@@ -72,11 +75,12 @@ func newChart(id, title string, days []string, format func(float64) string, all 
 	return c
 }
 
-// ceiling is the next round number, so that lines stand at numbers that people can read.
+// ceiling is the next round number, so that the lines are at numbers that people can read.
 func ceiling(n float64) float64 {
 	if n <= 0 {
 		return 1
 	}
+	// 1, 2, 4, 5 and 10 can be halved into a readable middle line.
 	unit := math.Pow(10, math.Floor(math.Log10(n)))
 	for _, times := range []float64{1, 2, 4, 5, 10} {
 		if n <= times*unit {
@@ -86,8 +90,10 @@ func ceiling(n float64) float64 {
 	return 10 * unit
 }
 
+// percent is a length for SVG.
 func percent(n float64) string { return fmt.Sprintf("%.2f%%", n) }
 
+// dayName is a day as people write it; days are stored as 2006-01-02.
 func dayName(day string) string {
 	t, err := time.Parse(time.DateOnly, day)
 	if err != nil {
@@ -136,14 +142,14 @@ func (c chart) Rows() (rows []chartRow) {
 	return rows
 }
 
-// share is a bar that shows how a whole is made up.
+// share is one part of a bar that shows how a whole is made up. X and Width are percentages.
 type share struct {
 	Name, Class string
 	N           int64
 	X, Width    string
 }
 
-// shares lays parts end to end.
+// shares lays the parts end to end.
 func shares(parts ...share) []share {
 	total := int64(0)
 	for _, p := range parts {
@@ -158,7 +164,7 @@ func shares(parts ...share) []share {
 	return parts
 }
 
-// tally is a number, as short as people say it: 1.2k, 3.4M.
+// tally is a number as short as people say it: 12k, 3.4M. The exact one is in the table.
 func tally(n float64) string {
 	switch {
 	case n >= 1e9:

@@ -14,27 +14,29 @@ import (
 	"signalbox/internal/roster"
 )
 
-// code is a login code that can be read. It says until when it is good, and that this
-// server has made it for one operator: nothing is kept of it until it is used.
+// code is a login code that was read. It carries its own proof: until when it is good, and that
+// this server made it for one operator. So nothing is stored until it is used, and a start can
+// print one without writing.
 type code struct {
 	text    string
 	expires time.Time
 }
 
-// The parts of a code, in bytes: a number that is drawn, when it expires, and the proof.
-// They are 32 letters.
+// The parts of a code, in bytes: a random number, the expiry, and the proof. Together they are 32
+// characters of base32.
 const (
 	drawnBytes = 3
 	timeBytes  = 1
 	proofBytes = 16
 )
 
-// codeStep is what a code counts its time in. It holds the last byte of that count, and
-// its proof is over all of it.
+// codeStep is the resolution of a code's expiry. The code holds the last byte of the count of
+// steps; the proof covers all of it.
 const codeStep = 10 * time.Second
 
 // newLogin makes a code for the operator.
 func (w *Web) newLogin(operator roster.Identity) Login {
+	// Truncating loses up to ten seconds of the five minutes, and makes the expiry fit one byte.
 	expires := w.Now().Add(codeLife).UTC().Truncate(codeStep)
 	raw := make([]byte, drawnBytes, drawnBytes+timeBytes+proofBytes)
 	_, _ = rand.Read(raw) // never fails
@@ -44,10 +46,10 @@ func (w *Web) newLogin(operator roster.Identity) Login {
 	return Login{w.BaseURL + address.Login.At() + "?code=" + text, expires}
 }
 
+// stepOf is a moment in steps.
 func stepOf(t time.Time) int64 { return t.Unix() / int64(codeStep.Seconds()) }
 
-// prove is the proof that a code with that number and that end was made here for an
-// operator.
+// prove is the proof that a code with this number and this expiry was made here for an operator.
 func (w *Web) prove(drawn []byte, expires time.Time, operator string) []byte {
 	mac := hmac.New(sha256.New, append([]byte("signalbox login\x00"), w.Key...))
 	mac.Write(drawn)
@@ -56,14 +58,15 @@ func (w *Web) prove(drawn []byte, expires time.Time, operator string) []byte {
 	return mac.Sum(nil)[:proofBytes]
 }
 
-// readCode finds the operator for whom a code was made; nobody when it was made up, or is
-// too old.
+// readCode finds the operator for whom a code was made; the identity is empty if it was made up or
+// is too old. The code does not name the operator, so the proof is tried for each of them.
 func (w *Web) readCode(ctx context.Context, text string) (code, roster.Identity, error) {
 	text = strings.ToUpper(strings.TrimSpace(text))
 	raw, err := base32.StdEncoding.DecodeString(text)
 	if err != nil || len(raw) != drawnBytes+timeBytes+proofBytes {
 		return code{}, roster.Identity{}, nil //nolint:nilerr // it is no code
 	}
+	// Everything in a code is public but the key; only the proof says anything.
 	drawn, proof := raw[:drawnBytes], raw[drawnBytes+timeBytes:]
 	// The end is the next moment whose count ends in that byte. A code that is older was
 	// proven for another moment.
@@ -74,6 +77,7 @@ func (w *Web) readCode(ctx context.Context, text string) (code, roster.Identity,
 	if err != nil {
 		return read, roster.Identity{}, err
 	}
+	// There are few operators, and an HMAC takes a microsecond.
 	for _, p := range all {
 		if hmac.Equal(proof, w.prove(drawn, read.expires, p.ID)) && w.Now().Before(read.expires) {
 			return read, p.Identity(), nil

@@ -12,7 +12,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// inboxActions ask for a viewer, since a gate's own rules say who may decide.
+// inboxActions are open to viewers, because a gate's own rules say who may decide.
 func inboxActions() []Action {
 	return []Action{
 		{Path: address.Gate.Of("decide"), Role: roster.Viewer, Do: (*Web).decide},
@@ -21,13 +21,15 @@ func inboxActions() []Action {
 	}
 }
 
-// messageOf is what an error says to people.
+// messageOf is what an error says to people, without its cause.
 func messageOf(err error) string { return fault.From(err).Message }
 
-// ballot reads the vote that a form carries.
+// ballot reads the vote that a form carries. A rejection needs a reason here: the agent reads it.
 func ballot(r *Request) (gate.Ballot, error) {
+	// "for" is the colleague whose vote this is, if that colleague has delegated; the gate checks it.
 	b := gate.Ballot{Note: r.Field("note"), For: r.Field("for")}
 	switch r.Field("do") {
+	// A modification is an approval with other content; the protocol checks that content.
 	case "approve", "modify":
 		b.Approve = true
 	case "reject":
@@ -48,10 +50,12 @@ func ballot(r *Request) (gate.Ballot, error) {
 	return b, nil
 }
 
-// decide casts a vote. A decision that was taken elsewhere is news and no error.
+// decide casts a vote. That somebody else was faster is news, and no error.
 func (w *Web) decide(r *Request) (Result, error) {
 	id := r.PathValue("id")
+	// Back to the gate, with the filter that the list had.
 	here := address.Gate.At(id) + r.Field("query")
+	// The query came from a hidden field, which anybody can change.
 	if !isOurs(here) {
 		here = address.Gate.At(id)
 	}
@@ -84,7 +88,7 @@ func outcome(g *gate.Gate, approve bool) string {
 	return "Your rejection is counted. The gate waits for others."
 }
 
-// alreadyDecided tells who was first.
+// alreadyDecided says who was first.
 func (w *Web) alreadyDecided(r *Request, id string) string {
 	g, err := w.visible(r, id)
 	if err != nil || g.ResolvedAt == nil {
@@ -94,7 +98,8 @@ func (w *Web) alreadyDecided(r *Request, id string) string {
 		relative(w.Now().Sub(*g.ResolvedAt)))
 }
 
-// bulk is what is about to be done to several gates at once.
+// bulk is what is about to be done to several gates at once, to be confirmed: those that will be
+// decided, and those that cannot be, with the reason.
 type bulk struct {
 	Approve bool
 	Gates   []gate.Gate
@@ -102,20 +107,23 @@ type bulk struct {
 	Query   string
 }
 
-// leftOut is a gate that will not be touched, and why.
+// leftOut is a gate that will not be touched, and why: somebody decided it, or this person may
+// not.
 type leftOut struct {
 	Title, Why string
 }
 
-// maxBulk is the most that anybody can be said to have looked at.
+// maxBulk is how many gates can be decided at once: as many as a page shows, since nobody has
+// looked at more.
 const maxBulk = inboxRows
 
-// askBulk names what will be done, and asks.
+// askBulk lists what will be done, and what cannot be, and asks for confirmation.
 func (w *Web) askBulk(r *Request) (Result, error) {
 	ids := r.PostForm["gate"]
 	if len(ids) == 0 {
-		return Result{}, fault.New(fault.InvalidRequest, "Tick the gates that you mean first.")
+		return Result{}, fault.New(fault.InvalidRequest, "Select the gates first.")
 	}
+	// A form can be made by hand, so the limit is checked here and again below.
 	if len(ids) > maxBulk {
 		return Result{},
 			fault.New(fault.InvalidRequest, "That is %d gates; at most %d are decided at once.", len(ids), maxBulk)
@@ -126,6 +134,7 @@ func (w *Web) askBulk(r *Request) (Result, error) {
 		if err != nil {
 			return Result{}, err
 		}
+		// Said before, and not after, the person has confirmed.
 		if err := g.Admits(r.Who, page.Approve); err != nil {
 			page.Left = append(page.Left, leftOut{g.Title, messageOf(err)})
 			continue
@@ -139,7 +148,8 @@ func (w *Web) askBulk(r *Request) (Result, error) {
 	}, nil
 }
 
-// doBulk casts the same vote on each. One that cannot be is passed over, and said.
+// doBulk casts the same vote on each gate. One that fails does not keep the others from being
+// decided; the message lists what was not done.
 func (w *Web) doBulk(r *Request) (Result, error) {
 	to := address.Inbox.At() + r.Field("query")
 	if !isOurs(to + "/") {
@@ -157,6 +167,7 @@ func (w *Web) doBulk(r *Request) (Result, error) {
 	done, before, problems := 0, 0, []string{}
 	for _, id := range ids {
 		switch _, err := w.Gates.Vote(r.Context(), r.Who, id, b); {
+		// Somebody else decided between the two pages.
 		case fault.Is(err, fault.AlreadyResolved):
 			before++
 		case err != nil:
@@ -165,6 +176,7 @@ func (w *Web) doBulk(r *Request) (Result, error) {
 			done++
 		}
 	}
+	// One sentence for everything, since a redirect carries one message.
 	text := map[bool]string{true: "Approved ", false: "Rejected "}[b.Approve] + plural(done, "gate") + "."
 	if before > 0 {
 		text += fmt.Sprintf(" %s decided already.", map[bool]string{true: "1 was", false: num(before) + " were"}[before == 1])
@@ -175,8 +187,9 @@ func (w *Web) doBulk(r *Request) (Result, error) {
 	return Result{To: to, Flash: text}, nil
 }
 
-// delegate lets another operator cast one's votes.
+// delegate lets another operator cast the caller's votes for some days.
 func (w *Web) delegate(r *Request) (Result, error) {
+	// A delegation always ends: nobody remembers to take one back.
 	days := map[string]int{"1": 1, "7": 7, "30": 30}[r.Field("days")]
 	if days == 0 {
 		return Result{}, fault.New(fault.InvalidPayload, "Choose 1, 7 or 30 days.").About("days")
@@ -189,6 +202,7 @@ func (w *Web) delegate(r *Request) (Result, error) {
 		until.UTC().Format(time.DateOnly))}, nil
 }
 
+// undelegate ends a delegation at once.
 func (w *Web) undelegate(r *Request) (Result, error) {
 	if err := w.Gates.Undelegate(r.Context(), r.Who, r.Field("delegate")); err != nil {
 		return Result{}, err

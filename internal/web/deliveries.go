@@ -5,6 +5,7 @@ import (
 	"signalbox/internal/deliver"
 )
 
+// deliveryPages are the outbox: what is called elsewhere, and what failed.
 func deliveryPages() []Page {
 	live := []string{"delivery"}
 	return []Page{
@@ -19,10 +20,12 @@ func deliveryPages() []Page {
 	}
 }
 
+// deliveryActions let an operator send again what was given up.
 func deliveryActions() []Action {
 	return []Action{{Path: address.Delivery.Of("resend"), Do: (*Web).resend}}
 }
 
+// deliveryRows is how many deliveries one page lists.
 const deliveryRows = 50
 
 // deliveryList is the outbox, or a part of it.
@@ -35,26 +38,30 @@ type deliveryList struct {
 // Statuses are those that deliveries have.
 func (deliveryList) Statuses() []string { return deliver.Statuses }
 
+// loadDeliveries reads a page of the outbox.
 func (w *Web) loadDeliveries(r *Request) (any, error) {
 	v := &deliveryList{Status: r.Query("status"), Target: r.Query("target")}
 	var err error
 	v.Deliveries, err = w.Outbox.List(r.Context(), deliver.Filter{Status: v.Status, Target: v.Target}, r.Query("cursor"),
 		deliveryRows)
+	// A full page may be the last one; then the next is empty, which is harmless.
 	if n := len(v.Deliveries); n == deliveryRows {
-		v.Next = older(r, v.Deliveries[n-1].ID)
+		v.Next = nextPage(r, v.Deliveries[n-1].ID)
 	}
 	return v, err
 }
 
+// loadDelivery reads one delivery with its tries.
 func (w *Web) loadDelivery(r *Request) (any, error) {
 	return w.Outbox.Get(r.Context(), r.PathValue("id"))
 }
 
+// resend queues a delivery again.
 func (w *Web) resend(r *Request) (Result, error) {
 	at := Result{To: address.Delivery.At(r.PathValue("id"))}
 	if _, err := w.Outbox.Resend(r.Context(), r.Who, r.PathValue("id")); err != nil {
 		return at, err
 	}
-	at.Flash = "It is sent again."
+	at.Flash = "Queued to be sent again."
 	return at, nil
 }

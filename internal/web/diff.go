@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// diffRow is a line of a difference, as it was and as it is.
+// diffRow is a line of a difference, as it was and as it is. A negative number stands for a line
+// whose number is not known.
 type diffRow struct {
 	Kind         string // "file", "hunk", "same" or "change"
 	Text         string // of a file or a hunk
@@ -14,19 +15,23 @@ type diffRow struct {
 	OldNo, NewNo int // 0 where there is no line on that side
 }
 
+// hunkForm is the head of a hunk, with the line numbers on both sides.
 var hunkForm = regexp.MustCompile(`^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@`)
 
-// sideBySide reads a unified difference into rows with both sides: lines that were taken
-// away stand beside those that came in their place.
+// sideBySide reads a unified difference into rows with both sides. Removed lines are put beside
+// the lines that replaced them. The text is an agent's and may be anything: nothing is left out,
+// whatever its form.
 func sideBySide(text string) []diffRow {
 	d := differ{}
 	for line := range strings.Lines(text) {
-		d.take(strings.TrimRight(line, "\r\n"))
+		d.addLine(strings.TrimRight(line, "\r\n"))
 	}
 	d.flush()
 	return d.rows
 }
 
+// differ is a difference being read. removed and added are the lines of the current change that
+// are not yet paired.
 type differ struct {
 	rows         []diffRow
 	removed      []string
@@ -35,7 +40,8 @@ type differ struct {
 	inHunk       bool
 }
 
-func (d *differ) take(line string) {
+// addLine takes one line. Outside of hunks there are only file headers and loose lines.
+func (d *differ) addLine(line string) {
 	if at := hunkForm.FindStringSubmatch(line); at != nil {
 		d.flush()
 		d.oldNo, _ = strconv.Atoi(at[1])
@@ -44,6 +50,8 @@ func (d *differ) take(line string) {
 		d.rows = append(d.rows, diffRow{Kind: "hunk", Text: line})
 		return
 	}
+	// Inside a hunk a line may begin with "--- " and be a removed line, so heads are only looked for
+	// outside.
 	isHead := strings.HasPrefix(line, "diff ") || strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "+++ ") ||
 		strings.HasPrefix(line, "index ")
 	switch {
@@ -55,6 +63,7 @@ func (d *differ) take(line string) {
 		} else {
 			d.loose(line)
 		}
+	// A removal after an addition begins a new change.
 	case strings.HasPrefix(line, "-"):
 		if len(d.added) > 0 {
 			d.flush()
@@ -71,7 +80,7 @@ func (d *differ) take(line string) {
 	}
 }
 
-// loose takes a line of a difference that has no hunks.
+// loose takes a line of a difference that has no hunks, and so no line numbers.
 func (d *differ) loose(line string) {
 	switch {
 	case strings.HasPrefix(line, "-"):
@@ -83,13 +92,14 @@ func (d *differ) loose(line string) {
 	}
 }
 
+// same adds a line that is on both sides.
 func (d *differ) same(line string) {
 	d.rows = append(d.rows, diffRow{Kind: "same", Old: line, New: line, OldNo: d.oldNo, NewNo: d.newNo})
 	d.oldNo++
 	d.newNo++
 }
 
-// flush puts what was taken away beside what came.
+// flush pairs removed lines with added ones, one by one, as far as they go.
 func (d *differ) flush() {
 	for i := range max(len(d.removed), len(d.added)) {
 		row := diffRow{Kind: "change"}

@@ -6,18 +6,21 @@ import (
 	"strings"
 )
 
-// flash is a message that the next page shows once.
+// flash is a message that the next page shows once. It travels in a cookie, so it needs no session
+// and no table.
 type flash struct {
 	Text string
 	Bad  bool
 }
 
 const (
+	// The cookies are ours alone; their values are checked like anything else from a browser.
 	flashCookie = "signalbox_flash"
 	themeCookie = "signalbox_theme"
 	maxFlash    = 600 // bytes, so that the cookie stays small
 )
 
+// setFlash has the next page show a message.
 func (w *Web) setFlash(out http.ResponseWriter, f flash) {
 	kind := "+"
 	if f.Bad {
@@ -30,6 +33,8 @@ func (w *Web) setFlash(out http.ResponseWriter, f flash) {
 	w.setCookie(out, flashCookie, base64.RawURLEncoding.EncodeToString([]byte(kind+text)), 60)
 }
 
+// takeFlash is the message for this page, nil if there is none, and removes it. A refresh by the
+// script leaves it for the page that a person opens.
 func (w *Web) takeFlash(out http.ResponseWriter, r *http.Request) *flash {
 	cookie, err := r.Cookie(flashCookie)
 	if err != nil || r.Header.Get(partHeader) != "" { // it is for the page that a person opens

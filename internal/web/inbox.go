@@ -15,6 +15,8 @@ import (
 	"signalbox/internal/wire"
 )
 
+// inboxPages are the inbox, and the same with one gate open. /ui/inbox/{gate} is a gate's address
+// everywhere: in chats, in e-mails and in answers to agents.
 func inboxPages() []Page {
 	live := []string{"gate", "receipt"}
 	return []Page{
@@ -26,14 +28,16 @@ func inboxPages() []Page {
 	}
 }
 
+// inboxRows is how many gates one page of the list shows.
 const (
 	inboxRows = 40
-	// inboxLook is how many gates are looked at for a page of those that a filter lets
-	// through.
+	// inboxLook is how many gates are looked at for one page, when a filter that the database does
+	// not know lets only some through.
 	inboxLook = 2000
 )
 
-// inbox is the list of gates, and the one that is open beside it.
+// inbox is the list of gates, and the one that is open beside it. On a narrow screen only one of
+// the two is shown, which Asked decides.
 type inbox struct {
 	Filter inboxFilter
 	Gates  []gate.Gate
@@ -53,7 +57,8 @@ func (i *inbox) PageTitle() string {
 	return "Inbox"
 }
 
-// inboxFilter is what a person wants to see.
+// inboxFilter is what a person wants to see. Status, deck and agent are asked of the database; the
+// rest is filtered here.
 type inboxFilter struct {
 	Status, Deck, Agent, Protocol, Age, Search string
 
@@ -66,6 +71,7 @@ var ages = []struct {
 	Least       time.Duration
 }{{"10m", "over 10 min", 10 * time.Minute}, {"1h", "over 1 h", time.Hour}, {"24h", "over 24 h", 24 * time.Hour}}
 
+// readInboxFilter reads the filter from the address.
 func readInboxFilter(r *Request) inboxFilter {
 	return inboxFilter{
 		Status: cmp.Or(r.Query("status"), string(gate.Pending)), Deck: r.Query("deck"), Agent: r.Query("agent"),
@@ -73,9 +79,10 @@ func readInboxFilter(r *Request) inboxFilter {
 	}
 }
 
-// Query is the filter as the query of an address, "" when it lets everything through.
+// Query is the filter as the query of an address, "" if it lets everything through.
 func (f inboxFilter) Query() string { return f.query(f.at) }
 
+// query is the filter with another place in the list.
 func (f inboxFilter) query(cursor string) string {
 	q := url.Values{}
 	for name, value := range map[string]string{
@@ -95,7 +102,7 @@ func (f inboxFilter) query(cursor string) string {
 	return "?" + q.Encode()
 }
 
-// Narrow reports whether gates that wait may be left out.
+// Narrow reports whether the filter may hide gates that wait.
 func (f inboxFilter) Narrow() bool {
 	return f.Deck+f.Agent+f.Protocol+f.Age+f.Search != ""
 }
@@ -106,8 +113,9 @@ func (inboxFilter) Ages() any { return ages }
 // Statuses are those that gates have, and all of them.
 func (inboxFilter) Statuses() []string { return []string{"pending", "approved", "rejected", "all"} }
 
-// lets reports whether a gate passes what the database is not asked for.
-func (f inboxFilter) lets(g *gate.Gate, now time.Time) bool {
+// matches reports whether a gate passes what the database is not asked for. Every word of the
+// search must occur somewhere.
+func (f inboxFilter) matches(g *gate.Gate, now time.Time) bool {
 	if f.Protocol != "" && g.Origin.Protocol != f.Protocol {
 		return false
 	}
@@ -126,6 +134,7 @@ func (f inboxFilter) lets(g *gate.Gate, now time.Time) bool {
 	})
 }
 
+// loadInbox reads the list and the open gate; without one in the address it opens the first.
 func (w *Web) loadInbox(r *Request) (any, error) {
 	f := readInboxFilter(r)
 	page := &inbox{Filter: f, Asked: r.PathValue("id") != ""}
@@ -133,6 +142,7 @@ func (w *Web) loadInbox(r *Request) (any, error) {
 		return nil, err
 	}
 	open := r.PathValue("id")
+	// On a wide screen the first gate is shown beside the list.
 	if open == "" && len(page.Gates) > 0 {
 		open = page.Gates[0].ID
 	}
@@ -144,8 +154,9 @@ func (w *Web) loadInbox(r *Request) (any, error) {
 	return page, err
 }
 
-// fillInbox reads the list, and what can be chosen for it.
+// fillInbox reads the list, and what can be chosen in the filter.
 func (w *Web) fillInbox(r *Request, page *inbox) error {
+	// The numbers are those of all gates that wait, whatever the filter.
 	waiting, _, err := w.queues.waiting(r.Context(), w, r.Who.Workspace)
 	if err != nil {
 		return err
@@ -153,6 +164,7 @@ func (w *Web) fillInbox(r *Request, page *inbox) error {
 	agents := []string{}
 	for _, some := range waiting {
 		page.Total += some.Gates
+		// The choices of the filter are what waits now, not every project there ever was.
 		page.Decks, agents = append(page.Decks, some.Project), append(agents, some.Agent)
 	}
 	names, err := w.Roster.AgentNames(r.Context(), agents)
@@ -167,19 +179,22 @@ func (w *Web) fillInbox(r *Request, page *inbox) error {
 	return err
 }
 
-// choices are the values of a filter, once each, with the one that is chosen.
+// choices are the values of a filter, each once, with the chosen one even if nothing has it.
 func choices(all []string, chosen string) []string {
 	all = append(all, chosen)
 	slices.Sort(all)
 	return slices.DeleteFunc(slices.Compact(all), func(s string) bool { return s == "" })
 }
 
-// listGates reads the page of gates that the filter lets through.
+// listGates reads one page of the gates that pass the filter, and the address of the next. It
+// stops after inboxLook gates, so that a rare word does not make it read a million.
 func (w *Web) listGates(r *Request, f inboxFilter) (found []gate.Gate, next string, err error) {
+	// The workspace is the operator's, and never the address's.
 	selected := gate.Filter{Workspace: r.Who.Workspace, Project: f.Deck, Status: gate.Status(f.Status)}
 	if f.Status == "all" {
 		selected.Status = ""
 	}
+	// Names are unique in a workspace only, so a name may stand for several agents.
 	if f.Agent != "" {
 		if selected.Agents, err = w.Roster.AgentIDs(r.Context(), r.Who.Workspace, f.Agent); err != nil ||
 			len(selected.Agents) == 0 {
@@ -196,10 +211,11 @@ func (w *Web) listGates(r *Request, f inboxFilter) (found []gate.Gate, next stri
 			return nil, "", err
 		}
 		for i := range some {
-			if f.lets(&some[i], w.Now()) {
+			if f.matches(&some[i], w.Now()) {
 				found = append(found, some[i])
 			}
 		}
+		// A page may be a little longer than inboxRows: it ends with what was read.
 		if after = place; place == nil || len(found) >= inboxRows {
 			break
 		}
@@ -211,6 +227,8 @@ func (w *Web) listGates(r *Request, f inboxFilter) (found []gate.Gate, next stri
 	return found, next, nil
 }
 
+// readPlace reads where a page of the list begins, nil for the first. A place is a risk and a
+// moment, by which the list is ordered.
 func readPlace(text string) (*gate.Place, error) {
 	if text == "" {
 		return nil, nil //nolint:nilnil // the first page has no place
@@ -226,16 +244,17 @@ func readPlace(text string) (*gate.Place, error) {
 	return &p, nil
 }
 
-// visible reads a gate that who asks may see.
+// visible reads a gate that the caller may see. One of another workspace does not exist for them.
 func (w *Web) visible(r *Request, gateID string) (gate.Gate, error) {
 	g, err := w.Gates.Get(r.Context(), gateID)
+	// Get reads any gate; the wall between workspaces is here.
 	if err == nil && !wire.InScope(r.Context(), g.Workspace) {
 		err = fault.New(fault.NotFound, "There is no gate %.80q.", gateID)
 	}
 	return g, err
 }
 
-// operators are those to whom votes can be delegated.
+// operators are the people to whom the caller can delegate votes.
 func (w *Web) operators(r *Request) ([]roster.Person, error) {
 	all, err := w.Roster.Operators(r.Context(), r.Who.Workspace)
 	return slices.DeleteFunc(all, func(p roster.Person) bool { return p.ID == r.Who.ID }), err

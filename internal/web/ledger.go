@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/ledger"
 )
 
+// ledgerPages are the list of entries, and one entry with its proof.
 func ledgerPages() []Page {
 	return []Page{
 		{Path: string(address.Ledger), Template: "ledger", Title: "Ledger", Live: ledgerNouns, Load: (*Web).loadLedger},
@@ -23,15 +24,17 @@ func ledgerPages() []Page {
 	}
 }
 
-// ledgerNouns are what most entries are about: they keep the count on the page true.
+// ledgerNouns are what most entries are about: they keep the count on the page right.
 var ledgerNouns = []string{
 	"agent", "delivery", "message", "policy", "review", "run", "session", "signal", "step",
 	"task",
 }
 
+// ledgerRows is how many entries one page lists.
 const ledgerRows = 60
 
-// ledgerView is a page of entries, the newest first.
+// ledgerView is a page of entries, newest first. Reading says how the search was understood, so
+// that somebody who finds nothing can see why.
 type ledgerView struct {
 	Search  string
 	Reading string // how the search was understood
@@ -42,15 +45,17 @@ type ledgerView struct {
 	Newest  bool  // nothing newer is left out
 }
 
+// kindForm is the form of a kind, such as gate.opened.
 var kindForm = regexp.MustCompile(`^[a-z_]+\.[a-z_]+$`)
 
-// readSearch understands what somebody looks for: a kind of entry, a trace, or the id of
-// something. The number of an entry leads there.
+// readSearch understands what somebody looks for by its form: a kind of entry, a trace, or the id
+// of something. reading says how it was understood.
 func readSearch(text string) (q ledger.Query, reading string) {
 	switch {
 	case text == "":
 	case kindForm.MatchString(text):
 		q.Kinds, reading = []string{text}, "entries of the kind "+text
+	// Traces have a colon in them, such as task:default:T-2026-044; ids do not.
 	case strings.Contains(text, ":"):
 		q.Trace, reading = text, "everything in the trace "+text
 	default:
@@ -61,6 +66,7 @@ func readSearch(text string) (q ledger.Query, reading string) {
 
 const entriesAbout = "entries about "
 
+// loadLedger reads a page of entries. A number leads to that entry.
 func (w *Web) loadLedger(r *Request) (any, error) {
 	v := &ledgerView{Search: strings.TrimSpace(r.Query("q"))}
 	if seq, err := strconv.ParseInt(v.Search, 10, 64); err == nil && seq > 0 {
@@ -73,8 +79,10 @@ func (w *Web) loadLedger(r *Request) (any, error) {
 	}
 	var q ledger.Query
 	q, v.Reading = readSearch(v.Search)
+	// The query is confined to the operator's workspace, if they have one.
 	q.Workspace, q.Newest, q.Limit = r.Who.Workspace, true, ledgerRows
 	before, err := strconv.ParseInt(r.Query("cursor"), 10, 64)
+	// Without a cursor it is the newest page.
 	if v.Newest = err != nil; err == nil {
 		q.UpTo = max(0, before-1)
 		if q.UpTo == 0 {
@@ -91,12 +99,13 @@ func (w *Web) loadLedger(r *Request) (any, error) {
 		return nil, err
 	}
 	if len(v.Entries) == ledgerRows && v.Entries[0].Seq > 1 {
-		v.Next = older(r, strconv.FormatInt(v.Entries[0].Seq, 10))
+		v.Next = nextPage(r, strconv.FormatInt(v.Entries[0].Seq, 10))
 	}
 	slices.Reverse(v.Entries)
 	return v, w.fillHead(r, v)
 }
 
+// fillHead reads how long the ledger is and how much of it is signed.
 func (w *Web) fillHead(r *Request, v *ledgerView) (err error) {
 	if v.Head, err = w.ledger.Head(r.Context()); err != nil {
 		return err
@@ -108,7 +117,9 @@ func (w *Web) fillHead(r *Request, v *ledgerView) (err error) {
 	return err
 }
 
-// entryView is one entry, with everything that it takes to check it elsewhere.
+// entryView is one entry, with everything that it takes to verify it elsewhere: the record's
+// bytes, the hashes of the proof, the checkpoint and the key. static/verify.js checks them in the
+// browser with SHA-256 and Ed25519, so the page need not be believed.
 type entryView struct {
 	ledger.EntryView
 	Text       string // the body
@@ -129,6 +140,8 @@ type link struct{ Text, At string }
 // PageTitle is the number of the entry.
 func (e *entryView) PageTitle() string { return fmt.Sprintf("Entry %d", e.Seq) }
 
+// loadEntry reads an entry with its inclusion proof in the newest checkpoint. A new entry may not
+// be covered yet; the first Prove has a checkpoint signed, the second proves against exactly that.
 func (w *Web) loadEntry(r *Request) (any, error) {
 	seq, err := strconv.ParseInt(r.PathValue("seq"), 10, 64)
 	if err != nil {
@@ -144,6 +157,7 @@ func (w *Web) loadEntry(r *Request) (any, error) {
 	}
 	switch {
 	case v.Erased:
+	// Bodies are JSON, apart from a few that are raw bytes.
 	case len(v.Body) > 0:
 		v.Text = cutBody(pretty(v.Body), seq)
 	default:
@@ -152,6 +166,7 @@ func (w *Web) loadEntry(r *Request) (any, error) {
 	if _, err := w.ledger.Prove(r.Context(), seq, 0); err != nil { // signs, if it has to
 		return nil, err
 	}
+	// The proof must be against exactly the checkpoint that the page carries.
 	text, size, err := w.ledger.Signed(r.Context())
 	if err != nil {
 		return nil, err
@@ -169,9 +184,10 @@ func (w *Web) loadEntry(r *Request) (any, error) {
 	return v, nil
 }
 
-// maxBody is how much of a body is shown, in bytes of the page, which must stay light.
+// maxBody is how many bytes of HTML a body may take on a page.
 const maxBody = 32 << 10
 
+// cutBody cuts a body to maxBody, counting what escaping adds.
 func cutBody(text string, seq int64) string {
 	size := 0
 	for i := range len(text) {
@@ -189,6 +205,7 @@ func cutBody(text string, seq int64) string {
 // linksOf are the pages that an entry leads to.
 func linksOf(e *ledger.Entry) (all []link) {
 	noun, _, _ := strings.Cut(e.Kind, ".")
+	// Nouns without a page of their own have no link.
 	at := map[string]string{
 		"gate": address.Gate.At(e.Subject), "message": address.Message.At(e.Subject), "run": address.Run.At(e.Subject),
 		"delivery": address.Delivery.At(e.Subject),

@@ -14,29 +14,29 @@ import (
 	"signalbox/internal/wire"
 )
 
-// partHeader marks a call by the script for a page that is open already.
+// partHeader marks a request by the script for a page that is open already.
 const partHeader = "X-Relay-Refresh"
 
 const (
-	// liveEvery is the least time between two events on a connection. The first change is
-	// told at once; what follows on its heels is told together, and still soon enough to be
-	// on screen within 150 milliseconds.
+	// liveEvery is the least time between two events on a connection. The first change is sent at
+	// once. Changes that follow are sent together, soon enough to be on screen within 150 ms.
 	liveEvery = 60 * time.Millisecond
-	// livePace makes that longer when many watch: each event has a page made, and all of
-	// them together should not take a processor. 200 who watch see a change every two
-	// seconds when there is always one.
+	// livePace makes that time longer with each open page: every event has a page rendered, and all
+	// of them together should not take a processor. With 200 open pages each is refreshed at most
+	// every two seconds.
 	livePace = 10 * time.Millisecond
 )
 
-// hub tells the pages that are open what has happened. The ledger is followed once,
-// however many there are.
+// hub notifies open pages of changes. It follows the ledger once, however many pages are open.
 type hub struct {
+	// mu guards both fields. It is taken before a watcher's own lock, never after it.
 	mu       sync.Mutex
 	watchers map[*watcher]struct{}
 	told     int64 // the last entry that watchers were told of
 }
 
-// watcher is one page that is open.
+// watcher is one open page. Changes are merged until the page is ready for the next event, so a
+// slow browser costs no memory.
 type watcher struct {
 	nouns     []string
 	workspace string // "" sees all
@@ -46,9 +46,11 @@ type watcher struct {
 	woken   chan struct{}
 }
 
-// change is what happened: an entry about something, somewhere.
+// change is an entry about something, somewhere.
 type change struct{ noun, workspace string }
 
+// run follows the ledger from its end until ctx ends. Nothing is missed between a page's load and
+// its first event: the page says which entry it has seen, and the script compares.
 func (h *hub) run(ctx context.Context, l *ledger.Ledger) error {
 	for ctx.Err() == nil {
 		head, err := l.Head(ctx)
@@ -56,16 +58,19 @@ func (h *hub) run(ctx context.Context, l *ledger.Ledger) error {
 			ledger.Pause(ctx, nil, time.Second)
 			continue
 		}
+		// FollowPages ends when the ledger cannot be read; then start again from its end.
 		for entries := range l.FollowPages(ctx, head) {
-			h.tell(entries)
+			h.notify(entries)
 		}
 	}
 	return nil
 }
 
-func (h *hub) tell(entries []ledger.Entry) {
+// notify passes the changes of a page of entries to every watcher that wants them.
+func (h *hub) notify(entries []ledger.Entry) {
 	changes := map[change]bool{}
 	for i := range entries {
+		// Many entries of a page are about the same noun; each watcher is told once.
 		noun, _, _ := strings.Cut(entries[i].Kind, ".")
 		changes[change{noun, entries[i].Workspace}] = true
 	}
@@ -74,19 +79,20 @@ func (h *hub) tell(entries []ledger.Entry) {
 	h.told = entries[len(entries)-1].Seq
 	for one := range h.watchers {
 		for c := range changes {
-			one.tell(c)
+			one.addChange(c)
 		}
 	}
 }
 
-// every is the least time between two events on a connection, as many as there are.
+// every is the least time between two events on a connection, given how many are open.
 func (h *hub) every() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return max(liveEvery, time.Duration(len(h.watchers))*livePace)
 }
 
-// join has the watcher told of what comes after the entry that is returned.
+// join adds a watcher. It is notified of what comes after the entry that is returned. leave
+// removes it.
 func (h *hub) join(one *watcher) (told int64, leave func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,7 +104,10 @@ func (h *hub) join(one *watcher) (told int64, leave func()) {
 	}
 }
 
-func (o *watcher) tell(c change) {
+// addChange notes a change that the page shows, and wakes its connection. The send never blocks: a
+// wake that is already pending is enough.
+func (o *watcher) addChange(c change) {
+	// A confined operator does not even learn that something happened in another workspace.
 	if !slices.Contains(o.nouns, c.noun) || o.workspace != "" && o.workspace != c.workspace {
 		return
 	}
@@ -111,8 +120,8 @@ func (o *watcher) tell(c change) {
 	}
 }
 
-// take is what has changed since it was last asked.
-func (o *watcher) take() []string {
+// drain returns the nouns that changed since it was last called.
+func (o *watcher) drain() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var all []string
@@ -124,8 +133,9 @@ func (o *watcher) take() []string {
 	return all
 }
 
-// serveEvents tells a page of what has changed, as server-sent events. Only nouns are
-// sent; the page asks for what it shows, with the rights that it has then.
+// serveEvents streams changes to a page as server-sent events. Only nouns are sent. The page then
+// asks for what it shows, with the rights that its operator has at that moment; a session that has
+// ended ends the stream.
 func (w *Web) serveEvents(out http.ResponseWriter, r *http.Request) {
 	who, err := w.Identify(r)
 	if err != nil {
@@ -140,6 +150,7 @@ func (w *Web) serveEvents(out http.ResponseWriter, r *http.Request) {
 	defer leave()
 	ctx, end := wire.UntilStop(r.Context())
 	defer end()
+	// The server's read deadline would cut the stream.
 	_ = http.NewResponseController(out).SetReadDeadline(time.Time{})
 	events := wire.Events(out)
 	events.Retry(time.Second)
@@ -149,9 +160,10 @@ func (w *Web) serveEvents(out http.ResponseWriter, r *http.Request) {
 	for {
 		select {
 		case <-one.woken:
-			if events.Send("", "change", []byte(strings.Join(one.take(), " "))) != nil {
+			if events.Send("", "change", []byte(strings.Join(one.drain(), " "))) != nil {
 				return
 			}
+			// What changes during the pause is merged into the next event.
 			if ledger.Pause(ctx, nil, w.hub.every()) {
 				return
 			}
@@ -162,6 +174,7 @@ func (w *Web) serveEvents(out http.ResponseWriter, r *http.Request) {
 		case <-ctx.Done():
 			return
 		}
+		// A database that is away for a moment does not end the stream; the end of the session does.
 		if _, err := w.Identify(r.WithContext(ctx)); fault.Is(err, fault.Unauthenticated) {
 			return
 		}

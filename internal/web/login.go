@@ -9,7 +9,7 @@ import (
 	"signalbox/internal/roster"
 )
 
-// loginForm is what the page shows to who is not signed in.
+// loginForm is what the login page shows.
 type loginForm struct {
 	Code    string
 	To      string
@@ -18,6 +18,7 @@ type loginForm struct {
 	OIDC    string // what the provider is called, "" for none
 }
 
+// mountLogin mounts what works without being signed in.
 func (w *Web) mountLogin(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+address.Login.At(), w.showLogin)
 	mux.HandleFunc("POST "+address.Login.Of("code"), w.loginByCode)
@@ -27,12 +28,13 @@ func (w *Web) mountLogin(mux *http.ServeMux) {
 	mux.HandleFunc("POST /ui/theme", w.setTheme)
 }
 
-// showLogin never signs in by itself: whoever makes another follow a link would decide
-// who that other is here. The code in the address fills in the form.
+// showLogin never signs in by itself. Otherwise whoever makes somebody follow a link could sign
+// them in as another person and see what they do. The code in the address fills in the form.
 func (w *Web) showLogin(out http.ResponseWriter, r *http.Request) {
 	w.loginPage(out, r, http.StatusOK, loginForm{Code: r.URL.Query().Get("code"), To: r.URL.Query().Get("to")})
 }
 
+// loginPage renders the login page.
 func (w *Web) loginPage(out http.ResponseWriter, r *http.Request, status int, f loginForm) {
 	f.OIDC = w.OIDC.name()
 	w.render(out, status, "login",
@@ -44,20 +46,24 @@ func (w *Web) loginPage(out http.ResponseWriter, r *http.Request, status int, f 
 
 // loginFailed shows the form again with what was wrong.
 func (w *Web) loginFailed(out http.ResponseWriter, r *http.Request, f loginForm, err error) {
+	// The name stays in the form, the password never does.
 	e := w.explain("a login failed", r.URL.Path, err)
 	f.Problem = e.Message
 	w.loginPage(out, r, e.Code.Status(), f)
 }
 
-// signedIn sets the cookie and goes where the person wanted to.
+// signedIn sets the cookie and goes where the person wanted to. Only pages of ours are accepted as
+// destinations, so the login cannot be used to redirect to another site.
 func (w *Web) signedIn(out http.ResponseWriter, r *http.Request, token, to string) {
 	w.setCookie(out, sessionCookie, token, int(sessionLife.Seconds()))
+	// Back to the login page would be a loop.
 	if !isOurs(to) || strings.HasPrefix(to, address.Login.At()) {
 		to = address.Inbox.At()
 	}
 	http.Redirect(out, r, to, http.StatusSeeOther)
 }
 
+// loginByCode signs in with a code from `signalbox login`.
 func (w *Web) loginByCode(out http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(out, r.Body, 1<<14)
 	token, err := w.redeem(r.Context(), r.PostFormValue("code"))
@@ -68,16 +74,18 @@ func (w *Web) loginByCode(out http.ResponseWriter, r *http.Request) {
 	w.signedIn(out, r, token, r.PostFormValue("to"))
 }
 
+// loginByPassword signs in with name and password.
 func (w *Web) loginByPassword(out http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(out, r.Body, 1<<14)
 	name := r.PostFormValue("name")
 	var token string
+	// A form that cannot be read, or holds a NUL, must not reach the database.
 	err := r.ParseForm()
 	if err == nil {
 		err = clean(r.PostForm)
 	}
 	if err == nil {
-		token, err = w.enter(r.Context(), name, r.PostFormValue("password"))
+		token, err = w.signInByPassword(r.Context(), name, r.PostFormValue("password"))
 	}
 	if err != nil {
 		w.loginFailed(out, r, loginForm{To: r.PostFormValue("to"), Name: name}, err)
@@ -99,6 +107,7 @@ func accountPages() []Page {
 	return []Page{{Path: string(address.Account), Template: "account", Title: "Your account", Load: (*Web).loadAccount}}
 }
 
+// accountActions are open to every role, apart from delegating, which takes a vote to give away.
 func accountActions() []Action {
 	return []Action{
 		{Path: "/ui/logout", Role: roster.Viewer, Do: (*Web).signOut},

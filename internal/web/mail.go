@@ -11,6 +11,7 @@ import (
 	"signalbox/internal/wire"
 )
 
+// mailPages are the list of messages, and the same with one open.
 func mailPages() []Page {
 	live := []string{"message", "delivery"}
 	return []Page{
@@ -22,13 +23,16 @@ func mailPages() []Page {
 	}
 }
 
+// mailActions are open to viewers, because the gate's own rules say who may decide.
 func mailActions() []Action {
 	return []Action{{Path: address.Message.Of("quarantine"), Role: roster.Viewer, Do: (*Web).releaseMail}}
 }
 
+// mailRows is how many messages one page lists, and how many of a thread are shown.
 const mailRows = 40
 
-// mailView is the list of messages, and the one that is open beside it.
+// mailView is the list of messages, and the one that is open beside it. Query is kept so that
+// opening a message does not lose the filter.
 type mailView struct {
 	Status, Agent, Search string
 	Query                 string // of the address, to keep the filter
@@ -38,7 +42,8 @@ type mailView struct {
 	Asked                 bool
 }
 
-// letter is one message.
+// letter is one message, with its text taken out of the payload, the thread it belongs to, and the
+// gate that holds or held it.
 type letter struct {
 	mail.Detail
 	Text    string
@@ -49,6 +54,7 @@ type letter struct {
 	Refusal string         // why who looks may not release it
 }
 
+// mailFile is an attachment as the message describes it; the scan is ours.
 type mailFile struct {
 	Name string `json:"filename"`
 	Type string `json:"content_type"`
@@ -72,6 +78,7 @@ func (v *mailView) PageTitle() string {
 	return "Mail"
 }
 
+// loadMail reads the list and the open message.
 func (w *Web) loadMail(r *Request) (any, error) {
 	v := &mailView{
 		Status: r.Query("status"), Agent: r.Query("agent"), Search: strings.TrimSpace(r.Query("q")),
@@ -86,7 +93,8 @@ func (w *Web) loadMail(r *Request) (any, error) {
 		return nil, err
 	}
 	v.Messages = page.Messages
-	if v.Next = older(r, page.Next); v.Next != "" {
+	// The next page of the list is the list's, and not that of the open message.
+	if v.Next = nextPage(r, page.Next); v.Next != "" {
 		v.Next = strings.Replace(v.Next, r.URL.Path, address.Mail.At(), 1)
 	}
 	open := r.PathValue("id")
@@ -99,6 +107,8 @@ func (w *Web) loadMail(r *Request) (any, error) {
 	return v, err
 }
 
+// loadLetter reads one message with its thread and the gate that holds it. The gate is left out if
+// the viewer may not see it: it belongs to the sender's workspace, the message to both.
 func (w *Web) loadLetter(r *Request, id string) (*letter, error) {
 	found, err := w.Mail.Message(r.Context(), id)
 	if err != nil {
@@ -111,6 +121,7 @@ func (w *Web) loadLetter(r *Request, id string) (*letter, error) {
 		return nil, err
 	}
 	for i := range thread.Messages {
+		// The list comes newest first, and a thread is read from its beginning.
 		l.Thread = append([]mail.Summary{thread.Messages[i]}, l.Thread...)
 	}
 	if l.Summary.Gate == "" {
@@ -126,7 +137,7 @@ func (w *Web) loadLetter(r *Request, id string) (*letter, error) {
 	return l, nil // a gate of the sender's workspace is not for the recipient's operators
 }
 
-// read takes the payload apart. It is the sender's, and may be anything.
+// read takes the payload apart. It is the sender's and may be anything.
 func (l *letter) read() {
 	var p struct {
 		Message     wire.Raw   `json:"message"`
@@ -139,6 +150,7 @@ func (l *letter) read() {
 	}
 	text, _ := wire.Text(p.Message)
 	l.Text = limit(text)
+	// An empty context is not worth a box.
 	if len(p.Context) > 0 && string(p.Context) != "null" && string(p.Context) != "{}" {
 		l.Context = limit(pretty(p.Context))
 	}
@@ -151,7 +163,7 @@ func (mailView) Name(mailAddress string) string {
 	return name
 }
 
-// Way says in words what a step of the path is.
+// Way says in words what a step on a message's way was.
 func (l *letter) Way(kind string) string {
 	if text := mailWays[kind]; text != "" {
 		return text
@@ -159,6 +171,7 @@ func (l *letter) Way(kind string) string {
 	return kind
 }
 
+// mailWays are the kinds of entries on a message's way, in words.
 var mailWays = map[string]string{
 	"message.routed": "Taken, on disk", "message.delivered": "Handed over", "message.acknowledged": "Acknowledged",
 	"message.read":     "Read",
@@ -175,6 +188,7 @@ func (w *Web) releaseMail(r *Request) (Result, error) {
 	if err != nil {
 		return at, err
 	}
+	// The same form as in the inbox, so a rejection needs a reason here, too.
 	b, err := ballot(r)
 	if err != nil {
 		return at, err

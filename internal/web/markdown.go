@@ -17,37 +17,37 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// markdown shows Markdown that an agent wrote. People decide by what they see here, so no
-// part of the text is left out: raw HTML, definitions of links and addresses that may not be
-// followed stay text. An image is a link, since to show it would be to fetch it.
+// markdown shows Markdown that an agent wrote. People decide by what they see here, so no part of
+// the text is left out: raw HTML, link definitions and addresses that may not be followed stay
+// text. An image becomes a link, since showing it would fetch it.
 //
-// It may be template.HTML because nothing of an agent reaches the page but through three
-// doors. Texts go through goldmark's writer, which escapes <, >, & and ". Elements are those
-// of goldmark's renderer and of plainNodes, with fixed names; the parser neither makes nodes
-// of raw HTML nor takes attributes, so no name, id, class or handler is an agent's. The one
-// attribute that is, href, has an http or https address (webLink), escaped. FuzzMarkdown
-// checks this.
+// The result may be template.HTML because an agent's bytes reach the page in three ways only.
+// Texts go through goldmark's writer, which escapes <, >, & and ". Elements are those of
+// goldmark's renderer and of plainNodes, with fixed names; the parser neither makes nodes of raw
+// HTML nor reads attributes, so no name, id, class or handler is an agent's. The one attribute
+// that is, href, has an http or https address (webLink), escaped. FuzzMarkdown checks this.
 func markdown(source string) (shown template.HTML) {
 	defer func() {
 		if recover() != nil { // a fault of the parser must not hide the gate that waits
-			shown = unmarked(source)
+			shown = plainText(source)
 		}
 	}()
 	source = strings.ReplaceAll(source, "\r\n", "\n")
+	// Checked before parsing: the cost is in the parser.
 	if strings.Count(source, "[") > maxLinks {
-		return unmarked(source)
+		return plainText(source)
 	}
 	var out bytes.Buffer
 	err := newMarkdown().Convert([]byte(source), &out)
 	if err != nil || out.Len() > maxGrowth*len(source)+maxGrowth<<8 {
-		return unmarked(source)
+		return plainText(source)
 	}
 	return template.HTML(out.String()) //nolint:gosec // see above
 }
 
-// What would take the parser a time that grows with the square of the text, or make a page
-// heavy, stays text: an agent could hold up every page that shows it. BenchmarkMarkdown
-// measures the worst cases.
+// Texts that would take the parser quadratic time, or make a page heavy, are shown unformatted:
+// otherwise an agent could hold up every page that shows its text. BenchmarkMarkdown measures the
+// worst cases.
 const (
 	maxGrowth = 4      // how many times longer than the text its HTML may be
 	maxLinks  = 1_000  // opening brackets in a text
@@ -55,13 +55,13 @@ const (
 	maxCells  = 10_000 // cells of a table, with those that rows are filled up with
 )
 
-// unmarked is the text as it stands.
-func unmarked(source string) template.HTML {
+// plainText is the text without formatting.
+func plainText(source string) template.HTML {
 	return template.HTML("<pre>" + html.EscapeString(source) + "</pre>") //nolint:gosec // escaped
 }
 
-// newMarkdown is CommonMark with tables, without raw HTML and definitions of links: the
-// parsers are listed, and those for the two are absent.
+// newMarkdown is CommonMark with tables, but without raw HTML and link definitions: the parsers
+// are listed one by one, and those two are absent.
 func newMarkdown() goldmark.Markdown {
 	ranked := util.Prioritized //nolint:misspell // it is the library's word
 	return goldmark.New(
@@ -97,7 +97,7 @@ func newMarkdown() goldmark.Markdown {
 	)
 }
 
-// shallow opens no list and no quote that is in too many others.
+// shallow opens no list and no quote inside of maxDepth others. The parser recurses.
 type shallow struct{ parser.BlockParser }
 
 // Open implements parser.BlockParser.
@@ -108,8 +108,8 @@ func (s shallow) Open(parent ast.Node, reader text.Reader, pc parser.Context) (a
 	return s.BlockParser.Open(parent, reader, pc)
 }
 
-// smallTables leaves a table text that would have too many cells. Every row is filled up to
-// the width of the head, so a few bytes a row would do.
+// smallTables leaves a table as text if it would have too many cells. Every row is filled up to
+// the width of the head, so a few bytes a row would be enough to make millions.
 type smallTables struct{ parser.ParagraphTransformer }
 
 // Transform implements parser.ParagraphTransformer.
@@ -118,13 +118,14 @@ func (s smallTables) Transform(node *ast.Paragraph, reader text.Reader, pc parse
 	for _, line := range lines.Sliced(0, lines.Len()) {
 		widest = max(widest, bytes.Count(line.Value(reader.Source()), []byte("|"))+1)
 	}
+	// An upper bound: escaped bars are counted as cells, too.
 	if lines.Len()*widest <= maxCells {
 		s.ParagraphTransformer.Transform(node, reader, pc)
 	}
 }
 
-// wholeRows puts the cells back that a row has beyond those of the table's head. The
-// specification of tables drops them.
+// wholeRows adds the cells that a row has beyond those of the table's head. The specification of
+// tables drops them, and an agent could hide text that way.
 type wholeRows struct{}
 
 // Transform implements parser.ASTTransformer.
@@ -149,8 +150,8 @@ func (wholeRows) Transform(document *ast.Document, reader text.Reader, _ parser.
 	})
 }
 
-// plainNodes renders what goldmark would render with more than we want: headings of every
-// level, code with a class, links to anywhere, images.
+// plainNodes renders what goldmark would render with more than we want: headings of every level,
+// code with a class, links to anywhere, images.
 type plainNodes struct{}
 
 // RegisterFuncs implements renderer.NodeRenderer.
@@ -169,19 +170,21 @@ func (plainNodes) RegisterFuncs(reg renderer.NodeRendererFuncRegisterer) {
 	})
 }
 
-// renderHeading makes one kind of heading of all: the page has levels of its own.
+// renderHeading makes all headings alike: the page has levels of its own.
 func renderHeading(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.WalkStatus, error) {
 	_, err := w.WriteString(map[bool]string{true: "<h3>", false: "</h3>\n"}[entering])
 	return ast.WalkContinue, err
 }
 
-// renderCode shows what stands after the fence too if that is more than the language.
+// renderCode also shows what follows the language on a fence's first line. Others drop it, and an
+// agent could hide text there.
 func renderCode(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {
 		return ast.WalkContinue, nil
 	}
 	code := n.Lines().Value(source)
 	if fenced, ok := n.(*ast.FencedCodeBlock); ok && fenced.Info != nil {
+		// A single word is the language, which nobody needs to see.
 		if info := fenced.Info.Segment.Value(source); bytes.ContainsAny(info, " \t") {
 			code = append(append(bytes.Clone(info), '\n'), code...)
 		}
@@ -190,6 +193,7 @@ func renderCode(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast
 	return ast.WalkSkipChildren, err
 }
 
+// renderAutoLink renders <https://…>. What is no web address stays as it was written.
 func renderAutoLink(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {
 		return ast.WalkContinue, nil
@@ -203,11 +207,12 @@ func renderAutoLink(w util.BufWriter, source []byte, n ast.Node, entering bool) 
 	return ast.WalkSkipChildren, err
 }
 
-// renderLink puts the label into a link. Where the address may not be followed, the label
-// stays between what was written around it.
+// renderLink renders the label as a link. If the address may not be followed, the whole link stays
+// text, as it was written.
 func renderLink(w util.BufWriter, n ast.Node, before string, address, title []byte, entering bool) (ast.WalkStatus,
 	error,
 ) {
+	// Judged and written in the same form, so that nothing can hide between the two.
 	meant := string(resolved(address))
 	to, link := html.EscapeString(meant), webLink(meant)
 	shown := ""
@@ -232,13 +237,13 @@ func renderLink(w util.BufWriter, n ast.Node, before string, address, title []by
 	return ast.WalkContinue, err
 }
 
-// resolved is an address or a title without escapes and references. The parser leaves them
-// in, and no address is judged before they are gone.
+// resolved is an address or a title without escapes and character references. The parser leaves
+// them in, and webLink must judge what a browser would follow.
 func resolved(written []byte) []byte {
 	return util.ResolveEntityNames(util.ResolveNumericReferences(util.UnescapePunctuations(written)))
 }
 
-// opening is the start of a link. The address is one of webLink.
+// opening is the start tag of a link. The address has passed webLink.
 func opening(link string) string {
 	return `<a href="` + html.EscapeString(link) + `" rel="noreferrer noopener nofollow" target="_blank">`
 }

@@ -171,7 +171,8 @@ func TestMarkdownStaysLight(t *testing.T) {
 
 // ourTags are all that Markdown can become.
 var ourTags = regexp.MustCompile(
-	`</?(p|h3|pre|code|ul|ol|li|blockquote|hr|br|table|thead|tbody|tr|th|td|strong|em)>|<ol start="\d+">|<a href="https?://[^"<>]*" rel="noreferrer noopener nofollow" target="_blank">|</a>`,
+	`</?(p|h3|pre|code|ul|ol|li|blockquote|hr|br|table|thead|tbody|tr|th|td|strong|em)>|<ol start="\d+">|` +
+		`<a href="https?://[^"<>]*" rel="noreferrer noopener nofollow" target="_blank">|</a>`,
 )
 
 func FuzzMarkdown(f *testing.F) {

@@ -18,18 +18,19 @@ import (
 	"signalbox/internal/wire"
 )
 
-// callback is where the provider sends people back to.
+// callback is where the provider sends people back to. It must be registered there.
 var callback = address.Login.Of("oidc/callback")
 
-// OIDC is a provider of OpenID Connect that people sign in with. An operator is known by
-// the e-mail contact that an admin gave them; the provider must have verified it.
+// OIDC is a provider of OpenID Connect that people sign in with. An operator is identified by the
+// e-mail contact that an admin gave them; the provider must have verified that address. Nobody
+// becomes an operator by signing in.
 type OIDC struct {
 	Issuer       string
 	ClientID     string
 	ClientSecret wire.Secret
 }
 
-// name is what the button says, "" without a provider.
+// name is the label of the button, "" without a provider.
 func (o OIDC) name() string {
 	if u, err := url.Parse(o.Issuer); err == nil {
 		return u.Hostname()
@@ -37,18 +38,22 @@ func (o OIDC) name() string {
 	return ""
 }
 
-// provider is what is known of the provider after it was first asked.
+// provider is what is known of the provider after it was first asked. A provider that is down at
+// the start of the server does not keep the server from starting.
 type provider struct {
 	mu    sync.Mutex
 	known *oidc.Provider
 }
 
+// oidcCookie holds what a login that is under way must bring back.
 const oidcCookie = "signalbox_oidc"
 
+// oidcTime is how long calls to the provider may take in all.
 const oidcTime = 10 * time.Second
 
-// relying describes us to the provider, which is asked about itself the first time.
-func (w *Web) relying(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
+// oidcClient is the provider and our configuration for it. The provider is asked about itself the
+// first time.
+func (w *Web) oidcClient(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
 	if w.OIDC.Issuer == "" {
 		return nil, nil, fault.New(fault.NotFound,
 			"No provider is set up here. An admin sets oidc.issuer, oidc.client_id and oidc.client_secret.")
@@ -56,7 +61,8 @@ func (w *Web) relying(ctx context.Context) (*oidc.Provider, *oauth2.Config, erro
 	w.provider.mu.Lock()
 	defer w.provider.mu.Unlock()
 	if w.provider.known == nil {
-		// The provider keeps the context to fetch keys with, so it must outlive the call.
+		// NewProvider uses this context for discovery only. Keys are fetched later, with a context of
+		// their own, so it may end with this call.
 		asking, cancel := context.WithTimeout(ctx, oidcTime)
 		defer cancel()
 		known, err := oidc.NewProvider(asking, w.OIDC.Issuer)
@@ -73,20 +79,23 @@ func (w *Web) relying(ctx context.Context) (*oidc.Provider, *oauth2.Config, erro
 	}, nil
 }
 
-// loginByOIDC sends the browser to the provider. State, nonce and the PKCE verifier stay
-// in a cookie of the browser that asked, and no other can finish.
+// loginByOIDC sends the browser to the provider. State, nonce and the PKCE verifier stay in a
+// cookie, so that only the browser that began a login can finish it.
 func (w *Web) loginByOIDC(out http.ResponseWriter, r *http.Request) {
-	_, config, err := w.relying(r.Context())
+	_, config, err := w.oidcClient(r.Context())
 	if err != nil {
 		w.loginFailed(out, r, loginForm{}, err)
 		return
 	}
 	state, nonce, verifier := rand.Text(), rand.Text(), oauth2.GenerateVerifier()
+	// Ten minutes to sign in at the provider.
 	w.setCookie(out, oidcCookie, strings.Join([]string{state, nonce, verifier}, "."), 600)
 	http.Redirect(out, r, config.AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(verifier)),
 		http.StatusSeeOther)
 }
 
+// oidcCallback is where the provider sends the browser back. The cookie is removed first: a login
+// can be finished once.
 func (w *Web) oidcCallback(out http.ResponseWriter, r *http.Request) {
 	w.setCookie(out, oidcCookie, "", -1)
 	token, err := w.finishOIDC(r)
@@ -97,13 +106,14 @@ func (w *Web) oidcCallback(out http.ResponseWriter, r *http.Request) {
 	w.signedIn(out, r, token, "")
 }
 
-// finishOIDC signs in whom the provider has sent back to the browser that asked.
+// finishOIDC signs in whoever the provider has sent back to the browser that began.
 func (w *Web) finishOIDC(r *http.Request) (token string, err error) {
 	cookie, err := r.Cookie(oidcCookie)
 	parts := []string{}
 	if err == nil {
 		parts = strings.Split(cookie.Value, ".")
 	}
+	// Without the state anybody could have a browser finish a login that they began.
 	if len(parts) != 3 || r.URL.Query().Get("state") != parts[0] {
 		return "", fault.New(fault.Unauthenticated,
 			"This login was not begun in this browser, or more than ten minutes ago. Begin again.")
@@ -115,11 +125,12 @@ func (w *Web) finishOIDC(r *http.Request) (token string, err error) {
 	return w.signIn(r.Context(), who, "oidc")
 }
 
-// operatorFromOIDC exchanges the code for a token, verifies it, and finds the operator.
+// operatorFromOIDC exchanges the code for tokens, verifies the ID token, and finds the operator by
+// the verified e-mail address.
 func (w *Web) operatorFromOIDC(r *http.Request, nonce, verifier string) (roster.Identity, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), oidcTime)
 	defer cancel()
-	provider, config, err := w.relying(ctx)
+	provider, config, err := w.oidcClient(ctx)
 	if err != nil {
 		return roster.Identity{}, err
 	}
@@ -136,14 +147,16 @@ func (w *Web) operatorFromOIDC(r *http.Request, nonce, verifier string) (roster.
 	raw, _ := tokens.Extra("id_token").(string)
 	proof, err := provider.VerifierContext(context.WithoutCancel(ctx), &oidc.Config{ClientID: w.OIDC.ClientID}).Verify(ctx,
 		raw)
+	// The nonce binds the token to this login, so that a stolen one cannot be replayed.
 	if err != nil || proof.Nonce != nonce {
-		w.Log.Warn("the token of a login through OpenID Connect is not good", "error", err)
+		w.Log.Warn("invalid ID token from the OpenID Connect provider", "error", err)
 		return roster.Identity{}, refused(err)
 	}
 	email, err := verifiedEmail(ctx, provider, proof, tokens)
 	if err != nil {
 		return roster.Identity{}, err
 	}
+	// An address belongs to at most one operator.
 	who, err := w.Roster.ByContact(ctx, "email", email)
 	if fault.Is(err, fault.NotFound) {
 		return who, fault.New(fault.Forbidden,
@@ -153,8 +166,8 @@ func (w *Web) operatorFromOIDC(r *http.Request, nonce, verifier string) (roster.
 	return who, err
 }
 
-// verifiedEmail is the person's address: from the token, or from where the provider keeps
-// what is not in it.
+// verifiedEmail is the person's address, from the token or from the provider's userinfo endpoint.
+// An address that the provider has not verified is refused: anybody could have typed it in.
 func verifiedEmail(ctx context.Context, provider *oidc.Provider, proof *oidc.IDToken, tokens *oauth2.Token) (string,
 	error,
 ) {
@@ -163,19 +176,20 @@ func verifiedEmail(ctx context.Context, provider *oidc.Provider, proof *oidc.IDT
 		Verified bool   `json:"email_verified"`
 	}
 	if err := proof.Claims(&claims); err != nil {
-		return "", fault.Wrap(err, fault.Unauthenticated, "What the provider says of you cannot be read.")
+		return "", fault.Wrap(err, fault.Unauthenticated, "The provider's ID token cannot be read.")
 	}
+	// Some providers keep the address out of the token.
 	if claims.Email == "" {
 		info, err := provider.UserInfo(ctx, oauth2.StaticTokenSource(tokens))
 		if err != nil || info.Subject != proof.Subject {
 			return "", fault.Wrap(err, fault.Unauthenticated,
-				"The provider does not say what your e-mail address is, by which operators are known here.")
+				"The provider did not send your e-mail address, which identifies operators here.")
 		}
 		claims.Email, claims.Verified = info.Email, info.EmailVerified
 	}
 	if claims.Email == "" || !claims.Verified {
 		return "", fault.New(fault.Forbidden,
-			"The provider has not verified your e-mail address, by which operators are known here.")
+			"The provider has not verified your e-mail address, which identifies operators here.")
 	}
 	return strings.ToLower(claims.Email), nil
 }

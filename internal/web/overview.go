@@ -11,6 +11,7 @@ import (
 	"signalbox/internal/roster"
 )
 
+// overviewPages is the overview.
 func overviewPages() []Page {
 	return []Page{{
 		Path: string(address.Overview), Template: "overview", Title: "Overview",
@@ -19,13 +20,14 @@ func overviewPages() []Page {
 }
 
 const (
-	// overviewDays is how far back the charts go.
+	// overviewDays is how far back the charts go, with today.
 	overviewDays = 30
-	// counted is how long a page that is live waits for the counters.
+	// counted is how long a refresh waits for the counters.
 	counted = 100 * time.Millisecond
 )
 
-// overview is the state of everything at a glance.
+// overview is the state of everything at a glance: what waits, what was spent and decided, and who
+// is there. Counters come from package counter, presence and ages are read for the page.
 type overview struct {
 	Report    counter.Report
 	Behind    bool // there are entries that are not counted yet
@@ -42,18 +44,23 @@ type overview struct {
 	Spenders  []spender
 }
 
-// spender is an agent with what it used, beside the one that used the most.
+// spender is an agent with what it used, relative to the one that used most. An agent that was
+// removed keeps its numbers and loses its name.
 type spender struct {
 	Name, Workspace, ID string
 	Sum                 counter.Sum
 	Width               string
 }
 
+// loadOverview reads counters, presence and waiting gates. Counters follow the ledger, so a
+// refresh that was caused by an entry waits a moment for that entry to be counted.
 func (w *Web) loadOverview(r *Request) (any, error) {
 	head, err := w.ledger.Head(r.Context())
 	if err != nil {
 		return nil, err
 	}
+	// A refresh was caused by an entry, which the page should show. A person who opens the page does
+	// not wait.
 	if r.Header.Get(partHeader) != "" { // something has changed, and the page is to show it
 		if err := w.Counters.Await(r.Context(), head, counted); err != nil {
 			return nil, err
@@ -61,6 +68,7 @@ func (w *Web) loadOverview(r *Request) (any, error) {
 	}
 	now := w.Now().UTC()
 	first := now.AddDate(0, 0, 1-overviewDays)
+	// Days are UTC, as everywhere in the counters.
 	report, err := w.Counters.Report(r.Context(),
 		counter.Filter{Workspace: r.Who.Workspace, From: first.Format(time.DateOnly), To: now.Format(time.DateOnly)})
 	if err != nil {
@@ -70,6 +78,7 @@ func (w *Web) loadOverview(r *Request) (any, error) {
 		Report: report, Behind: report.Seq < head, Oldest: report.OldestWaiting,
 		Waiting: report.Total.Gates.Waiting, Spenders: spenders(report.Spenders),
 	}
+	// Charts need the days in order, with gaps filled.
 	page.draw(first)
 	if err := w.countPresence(r.Context(), r.Who.Workspace, page); err != nil {
 		return nil, err
@@ -78,8 +87,9 @@ func (w *Web) loadOverview(r *Request) (any, error) {
 	return page, err
 }
 
-// draw makes the charts of what was counted.
+// draw makes the charts of the last overviewDays days. Days without entries are 0.
 func (o *overview) draw(first time.Time) {
+	// Every day has a bar, also those that nothing was counted on.
 	days, at := make([]string, overviewDays), map[string]int{}
 	for i := range days {
 		days[i] = first.AddDate(0, 0, i).Format(time.DateOnly)
@@ -111,7 +121,7 @@ func (o *overview) draw(first time.Time) {
 		series{"expired", "c5", value(func(s counter.Sum) float64 { return float64(s.Gates.Expired) })})
 }
 
-// Median is how long people took to decide, of late.
+// Median is how long people recently took to decide, a dash if nobody has decided anything.
 func (o *overview) Median() string {
 	if o.Report.Total.MedianSeconds == nil {
 		return "—"
@@ -135,6 +145,7 @@ func (o *overview) DecidedToday() int64 {
 // countPresence counts agents by when they were last seen.
 func (w *Web) countPresence(ctx context.Context, workspace string, o *overview) error {
 	var lately, away, never, suspended int64
+	// Suspended comes first: an agent that is online and suspended counts as suspended.
 	err := w.Roster.EachPresence(ctx, workspace, func(p roster.Presence) {
 		o.Agents++
 		switch {
@@ -156,8 +167,8 @@ func (w *Web) countPresence(ctx context.Context, workspace string, o *overview) 
 	return err
 }
 
-// maxAged is how many gates are looked at to say how long they wait; of more, the newest
-// of the highest risk stand for all, and the page says so.
+// maxAged is how many gates are looked at to say how long they have waited. If more wait, the
+// newest of the highest risk stand for all, and the page says so.
 const maxAged = 200
 
 // Sampled is how many of the gates that wait were looked at for their age, 0 for all.
@@ -173,6 +184,7 @@ func (w *Web) waitingByAge(ctx context.Context, workspace string, waiting int64)
 	if waiting == 0 {
 		return nil, nil
 	}
+	// The sample is what the inbox shows first, so its age matters most.
 	gates, _, err := w.Gates.List(ctx, gate.Filter{Status: gate.Pending, Workspace: workspace}, nil, maxAged)
 	parts := []share{
 		{Name: "under 10 min", Class: "c3"},
@@ -195,7 +207,7 @@ func (w *Web) waitingByAge(ctx context.Context, workspace string, waiting int64)
 	return shares(parts...), err
 }
 
-// spenders shows agents beside the one that cost the most, which is the first.
+// spenders relates agents to the one that cost most, which is the first.
 func spenders(all []counter.AgentSum) (out []spender) {
 	for _, a := range all {
 		out = append(out,

@@ -19,22 +19,24 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Page is one address that people look at.
+// Page is one address that people look at. Pages lists all of them.
 type Page struct {
 	Path     string // as net/http's ServeMux takes it, without the method
 	Template string // a file of templates, without .html
 	Title    string
 	Section  string // the path of the entry of the menu that it belongs to
-	// Live are the nouns of the entries after which the page is out of date: "gate" for
+	// Live are the nouns of the entries after which the page is out of date: "gate" stands for
 	// gate.opened and every other entry about gates.
 	Live []string
 	// Role is the least that may look, a viewer when empty.
 	Role roster.Role
-	// Load reads what the template shows as .Data.
+	// Load reads what the template shows as .Data. It must not change anything: a page is loaded
+	// again after every change.
 	Load func(w *Web, r *Request) (any, error)
 }
 
-// Action is one address that forms are sent to.
+// Action is one address that forms are sent to. An action changes something only by calling a
+// service, so it is in the ledger, and the same rules hold as for the API.
 type Action struct {
 	Path string
 	Role roster.Role // the least that may, an operator when empty
@@ -44,8 +46,8 @@ type Action struct {
 	Do      func(w *Web, r *Request) (Result, error)
 }
 
-// Result is what follows from an action: another page, with a message there. Where
-// Template is set, that page is shown at once, for what is only shown this once.
+// Result is what follows from an action: another page, with a message there. If Template is set,
+// that page is shown at once and not redirected to, for what is shown only this once.
 type Result struct {
 	To    string
 	Flash string
@@ -56,19 +58,20 @@ type Result struct {
 	Data     any
 }
 
-// Pages and Actions are the whole dashboard.
+// Pages is the whole dashboard. Tests go through it: every page is loaded as every role, audited
+// for accessibility, and filled with hostile texts.
 func Pages() []Page {
 	return slices.Concat(inboxPages(), overviewPages(), agentPages(), accountPages(), mailPages(), taskPages(),
 		sessionPages(), runPages(), ledgerPages(), deliveryPages(), policyPages(), settingPages())
 }
 
-// Actions are what can be done there, each with the role that it takes.
+// Actions are all forms of the dashboard, each with the role that it takes.
 func Actions() []Action {
 	return slices.Concat(inboxActions(), agentActions(), accountActions(), mailActions(), taskActions(), runActions(),
 		deliveryActions(), policyActions(), settingActions())
 }
 
-// menu is the navigation. Entries whose page is not there are left out.
+// menu is the navigation, in its order. Entries whose page does not exist are left out.
 var menu = []struct{ Path, Icon, Label, Group string }{
 	{address.Inbox.At(), "inbox", "Inbox", ""},
 	{address.Overview.At(), "chart", "Overview", ""},
@@ -83,7 +86,8 @@ var menu = []struct{ Path, Icon, Label, Group string }{
 	{address.Settings.At(), "settings", "Settings", "Control"},
 }
 
-// Request is a call by somebody who is signed in.
+// Request is a request by somebody who is signed in. Its context has the caller and the scope, so
+// services find them there.
 type Request struct {
 	*http.Request
 	Who     roster.Identity
@@ -91,11 +95,11 @@ type Request struct {
 	choices map[string]roster.Role // of the action
 }
 
-// May reports whether who asks has the role.
+// May reports whether the caller has at least the role.
 func (r *Request) May(role roster.Role) bool { return r.Who.Role.Allows(role) }
 
-// needs refuses who has less than the role.
-func needs(who roster.Identity, role roster.Role) error {
+// checkRole refuses a caller who has less than the role.
+func checkRole(who roster.Identity, role roster.Role) error {
 	if who.Role.Allows(role) {
 		return nil
 	}
@@ -103,7 +107,7 @@ func needs(who roster.Identity, role roster.Role) error {
 		who.Role)
 }
 
-// Choice is which of the action's choices the form says, if who asks may choose it.
+// Choice is which of the action's choices the form names, if the caller may choose it.
 func (r *Request) Choice() (string, error) {
 	choice := r.Field("do")
 	role, known := r.choices[choice]
@@ -111,16 +115,16 @@ func (r *Request) Choice() (string, error) {
 		return "", fault.New(fault.InvalidRequest, "The form should say one of %s.",
 			strings.Join(slices.Sorted(maps.Keys(r.choices)), ", ")).About("do")
 	}
-	return choice, needs(r.Who, role)
+	return choice, checkRole(r.Who, role)
 }
 
 // Query is a parameter of the address.
 func (r *Request) Query(name string) string { return r.URL.Query().Get(name) }
 
-// Field is a field of the form that was sent, without space around it.
+// Field is a field of the submitted form, without space around it.
 func (r *Request) Field(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
 
-// view is what a template sees.
+// view is what a template sees. Data is the page's own; the rest is the frame's.
 type view struct {
 	Title   string
 	Section string
@@ -136,6 +140,7 @@ type view struct {
 	Data    any
 }
 
+// menuEntry is one line of the navigation.
 type menuEntry struct {
 	Path, Icon, Label string
 	Group             string // the heading above it, where one begins
@@ -143,16 +148,20 @@ type menuEntry struct {
 	Count             int64
 }
 
-// May reports whether who looks has the role.
+// May reports whether the viewer has at least the role. Templates hide what a person may not do;
+// the server checks again.
 func (v view) May(role string) bool { return v.Who.Role.Allows(roster.Role(role)) }
 
+// securityPolicy lets nothing run or load but our own files. Even if an agent's text got into a
+// page unescaped, it could not run or call anybody.
 const securityPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src " +
 	"'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// answerTime is how long an answer may take to be taken; streams set their own.
+// answerTime is how long a client may take to read an answer. Event streams set their own.
 const answerTime = time.Minute
 
-// Handler serves everything below /ui/.
+// Handler serves everything below /ui/. Security headers and the check against other sites come
+// before everything else.
 func (w *Web) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ui/static/", w.serveAsset)
@@ -175,6 +184,7 @@ func (w *Web) Handler() http.Handler {
 		h.Set("Content-Security-Policy", securityPolicy)
 		h.Set("Referrer-Policy", "same-origin")
 		h.Set("X-Frame-Options", "DENY")
+		// Pages show what agents wrote, some of it secret; nothing of it stays in a cache.
 		h.Set("Cache-Control", "no-store")
 		_ = http.NewResponseController(out).SetWriteDeadline(time.Now().Add(answerTime))
 		if err := w.sameSite.Check(r); err != nil {
@@ -186,10 +196,13 @@ func (w *Web) Handler() http.Handler {
 	})
 }
 
-// admit finds out who asks, and sends who is not signed in to do so.
+// admit finds out who is calling and checks the role. It redirects people who are not signed in to
+// the login page and returns nil, as it does for every refusal. The context it sets is the wall
+// between workspaces: services read the scope from there.
 func (w *Web) admit(out http.ResponseWriter, r *http.Request, role roster.Role) *Request {
 	who, err := w.Identify(r)
 	if fault.Is(err, fault.Unauthenticated) {
+		// After a POST there is nothing to return to: its form is lost with the session.
 		to := address.Login.At()
 		if r.Method == http.MethodGet {
 			to += "?to=" + url.QueryEscape(r.URL.RequestURI())
@@ -198,9 +211,10 @@ func (w *Web) admit(out http.ResponseWriter, r *http.Request, role roster.Role) 
 		return nil
 	}
 	if err == nil {
-		err = needs(who, role)
+		err = checkRole(who, role)
 	}
 	if err == nil {
+		// Broken escapes and NUL in the address are refused here, so that pages need not look.
 		err = wire.KnownQuery(r, wire.Route{Lenient: true})
 	}
 	r = r.WithContext(wire.WithScope(roster.With(r.Context(), who), who.Workspace))
@@ -212,6 +226,8 @@ func (w *Web) admit(out http.ResponseWriter, r *http.Request, role roster.Role) 
 	return request
 }
 
+// servePage loads and renders a page. The template is rendered in full before the first byte is
+// sent, so an error is never half a page.
 func (w *Web) servePage(out http.ResponseWriter, r *http.Request, p *Page) {
 	request := w.admit(out, r, cmp.Or(p.Role, roster.Viewer))
 	if request == nil {
@@ -230,15 +246,18 @@ func (w *Web) servePage(out http.ResponseWriter, r *http.Request, p *Page) {
 	w.render(out, http.StatusOK, p.Template, v)
 }
 
-// maxForm is the most that a form holds.
+// maxForm is the largest form, in bytes. The largest is a policy, of up to 1 MiB before encoding.
 const maxForm = 2 << 20
 
+// serveAction runs an action and redirects (POST, redirect, GET), so that reloading a page repeats
+// nothing.
 func (w *Web) serveAction(out http.ResponseWriter, r *http.Request, a *Action) {
 	request := w.admit(out, r, cmp.Or(a.Role, roster.Operator))
 	if request == nil {
 		return
 	}
 	request.choices = a.Choices
+	// The role was checked first, so only operators can make the server read a large form.
 	r.Body = http.MaxBytesReader(out, r.Body, maxForm)
 	request.Body = r.Body
 	if err := request.ParseForm(); err != nil {
@@ -255,6 +274,7 @@ func (w *Web) serveAction(out http.ResponseWriter, r *http.Request, a *Action) {
 		w.actionFailed(request, result, err)
 		return
 	}
+	// Secrets are in the answer itself: a redirect would need to keep them somewhere.
 	if result.Template != "" {
 		v := w.view(request)
 		v.Title, v.Section, v.Data = result.Title, result.Section, result.Data
@@ -267,7 +287,7 @@ func (w *Web) serveAction(out http.ResponseWriter, r *http.Request, a *Action) {
 	http.Redirect(out, request.Request, cmp.Or(result.To, back(request)), http.StatusSeeOther)
 }
 
-// clean refuses what no database could store.
+// clean refuses text that PostgreSQL could not store.
 func clean(form url.Values) error {
 	for name, values := range form {
 		for _, v := range values {
@@ -279,15 +299,15 @@ func clean(form url.Values) error {
 	return nil
 }
 
-// actionFailed says why nothing was done, on the page that the form stands on.
+// actionFailed says why nothing was done, on the page that the form is on.
 func (w *Web) actionFailed(r *Request, result Result, err error) {
 	e := w.explain("an action of the dashboard failed", r.URL.Path, err)
 	w.setFlash(r.w, flash{Text: e.Message, Bad: true})
 	http.Redirect(r.w, r.Request, cmp.Or(result.To, back(r)), http.StatusSeeOther)
 }
 
-// explain is what people are told of an error. The cause of one that is the server's own goes
-// to the log.
+// explain is what people are told of an error. The cause of the server's own errors goes to the
+// log.
 func (w *Web) explain(what, path string, err error) *fault.Error {
 	e := fault.From(store.Explain(err))
 	if e.Code.Status() >= 500 {
@@ -296,8 +316,9 @@ func (w *Web) explain(what, path string, err error) *fault.Error {
 	return e
 }
 
-// back is the page that a form was sent from.
+// back is the page that a form was sent from, the inbox if that is unknown or not ours.
 func back(r *Request) string {
+	// Both values come from the browser, so both are checked.
 	if at := r.PostFormValue("back"); isOurs(at) {
 		return at
 	}
@@ -307,8 +328,8 @@ func back(r *Request) string {
 	return address.Inbox.At()
 }
 
-// isOurs reports whether an address is a page of the dashboard and nothing else: a
-// browser takes //host and /\host for other hosts.
+// isOurs reports whether an address is a page of the dashboard and nothing else. Browsers read
+// //host and /\host as other hosts.
 func isOurs(at string) bool {
 	return strings.HasPrefix(at, address.Dashboard.At()) && !strings.ContainsAny(at, "\\\r\n\t")
 }
@@ -341,11 +362,12 @@ func (w *Web) view(r *Request) view {
 	return v
 }
 
-// waiting is how many gates wait. A page is shown without the number rather than not.
+// waiting is how many gates wait, for the menu. If it cannot be counted the page is shown without
+// the number.
 func (w *Web) waiting(ctx context.Context, workspace string) (n, seq int64) {
 	all, seq, err := w.queues.waiting(ctx, w, workspace)
 	if err != nil {
-		w.Log.Warn("cannot count the gates that wait", "error", err.Error())
+		w.Log.Warn("cannot count waiting gates", "error", err.Error())
 	}
 	for _, some := range all {
 		n += some.Gates
@@ -353,17 +375,18 @@ func (w *Web) waiting(ctx context.Context, workspace string) (n, seq int64) {
 	return n, seq
 }
 
-// render writes a page when all of it could be made.
+// render writes a page once all of it could be rendered.
 func (w *Web) render(out http.ResponseWriter, status int, name string, v view) {
 	var page bytes.Buffer
 	found := w.pages[name]
 	if found == nil {
-		w.Log.Error("a page has no template", "template", name)
-		http.Error(out, "This page is missing from the program.", http.StatusInternalServerError)
+		w.Log.Error("page without a template", "template", name)
+		http.Error(out, "This page has no template.", http.StatusInternalServerError)
 		return
 	}
+	// Into memory first: half a page could show a gate without its warning.
 	if err := found.ExecuteTemplate(&page, "layout", v); err != nil {
-		w.Log.Error("a page could not be made", "template", name, "error", err.Error())
+		w.Log.Error("cannot render page", "template", name, "error", err.Error())
 		http.Error(out, "Something went wrong inside Signalbox. The server's log has the cause.",
 			http.StatusInternalServerError)
 		return
@@ -384,7 +407,7 @@ func (w *Web) fail(out http.ResponseWriter, r *http.Request, err error) {
 		view{Title: "That did not work", Theme: theme(r), CSS: w.css, JS: w.js, Data: e})
 }
 
-// failAs shows an error inside of the frame.
+// failAs shows an error inside the frame, to somebody who is signed in.
 func (w *Web) failAs(r *Request, err error) {
 	e := w.explain("a page of the dashboard failed", r.URL.Path, err)
 	v := w.view(r)

@@ -23,7 +23,8 @@ import (
 	"signalbox/internal/roster"
 )
 
-// The cost of one try of a password, as OWASP recommends it for Argon2id.
+// The cost of one try of a password, as OWASP recommends for Argon2id, and the limits of
+// passwords.
 const (
 	argonTime    = 2
 	argonMemory  = 19 << 10 // KiB
@@ -35,10 +36,11 @@ const (
 	triesAtOnce = 2
 )
 
-// verifier is what is kept of a password: Argon2id, and over it an HMAC with a key that
-// only the data folder has. Viewers may read the ledger; without the key, what they read
-// there is of no use for guessing.
+// verifier is what is stored of a password: Argon2id, and over it an HMAC with a key that only the
+// data folder has. Viewers may read the ledger; without the key, what they read there is of no use
+// for guessing. The parameters are part of the text, so that they can be raised later.
 func (w *Web) verifier(password string, salt []byte) string {
+	// The domain word in the HMAC's key keeps it apart from other uses of the server's key.
 	derived := argon2.IDKey([]byte(password), salt, argonTime, argonMemory, argonThreads, 32)
 	mac := hmac.New(sha256.New, append([]byte("signalbox password\x00"), w.Key...))
 	mac.Write(derived)
@@ -47,7 +49,7 @@ func (w *Web) verifier(password string, salt []byte) string {
 		encode(salt), encode(mac.Sum(nil)))
 }
 
-// matches reports whether the password is the one of which the verifier was made.
+// matches reports whether the password is the one from which the verifier was made.
 func (w *Web) matches(password, kept string) bool {
 	parts := strings.Split(kept, "$")
 	if len(parts) != 5 {
@@ -57,8 +59,8 @@ func (w *Web) matches(password, kept string) bool {
 	return err == nil && subtle.ConstantTimeCompare([]byte(w.verifier(password, salt)), []byte(kept)) == 1
 }
 
-// SetPassword gives an operator a password, or takes it away with "". It ends their
-// sessions.
+// SetPassword gives an operator a password, or removes it with "". It ends all of the operator's
+// sessions, because the old password may be known to somebody else.
 func (w *Web) SetPassword(ctx context.Context, by roster.Identity, name, password string) error {
 	kept := ""
 	if password != "" {
@@ -69,7 +71,8 @@ func (w *Web) SetPassword(ctx context.Context, by roster.Identity, name, passwor
 		}
 		salt := make([]byte, 16)
 		_, _ = rand.Read(salt) // never fails
-		w.tries.take()
+		// Computing a verifier takes as much memory as trying one.
+		w.tries.acquire()
 		kept = w.verifier(password, salt)
 		w.tries.release()
 	}
@@ -89,13 +92,15 @@ func (w *Web) SetPassword(ctx context.Context, by roster.Identity, name, passwor
 	})
 }
 
-// checkPassword finds the operator whom name and password stand for. Every no is the same
-// no, and takes as long.
+// checkPassword finds the operator by name and password. Every denial has the same text and takes
+// the same time, so that nobody learns which names exist. Failed tries on real names are recorded.
 func (w *Web) checkPassword(ctx context.Context, name, password string) (roster.Identity, error) {
 	wrong := fault.New(fault.Unauthenticated, "The name or the password is wrong.")
+	// No password can be that long, and hashing megabytes would be a way to load the server.
 	if len(password) > 4*maxPassword {
 		return roster.Identity{}, wrong
 	}
+	// Before the operator is looked up, so that unknown names are limited like known ones.
 	if !w.tries.allow(name) {
 		return roster.Identity{},
 			fault.New(fault.RateLimited,
@@ -105,12 +110,13 @@ func (w *Web) checkPassword(ctx context.Context, name, password string) (roster.
 	if err != nil {
 		return roster.Identity{}, err
 	}
-	w.tries.take()
+	w.tries.acquire()
 	right := w.matches(password, kept)
 	w.tries.release()
 	switch {
 	case right && who.ID != "":
 		return who, nil
+	// Tries on real names are recorded. Made-up names could fill the ledger, and are not.
 	case who.ID != "":
 		err = w.ledger.Write(ctx, func(tx *ledger.Tx) error {
 			tx.Append(ledger.Event{
@@ -124,8 +130,8 @@ func (w *Web) checkPassword(ctx context.Context, name, password string) (roster.
 	return roster.Identity{}, wrong
 }
 
-// enter opens a session for whom name and password stand, and returns its token.
-func (w *Web) enter(ctx context.Context, name, password string) (token string, err error) {
+// signInByPassword opens a session for the operator with this name and password.
+func (w *Web) signInByPassword(ctx context.Context, name, password string) (token string, err error) {
 	who, err := w.checkPassword(ctx, name, password)
 	if err != nil {
 		return "", err
@@ -133,12 +139,12 @@ func (w *Web) enter(ctx context.Context, name, password string) (token string, e
 	return w.signIn(ctx, who, "password")
 }
 
-// noPassword is what stands for a password that nobody has. To compare with it takes as
-// long as with another.
+// noPassword stands for a password that nobody has. Comparing with it takes as long as with any
+// other.
 const noPassword = "argon2id-hmac$$$AAAAAAAAAAAAAAAAAAAAAA$"
 
-// passwordOf reads what is kept of an operator's password. Who has none, or is not there,
-// has one that nothing matches.
+// passwordOf reads the verifier of an operator's password. An operator who has none, and one who
+// does not exist, get noPassword, which nothing matches.
 func (w *Web) passwordOf(ctx context.Context, name string) (who roster.Identity, kept string, err error) {
 	who, err = w.Roster.OperatorByName(ctx, name)
 	if fault.Is(err, fault.NotFound) {
@@ -154,7 +160,8 @@ func (w *Web) passwordOf(ctx context.Context, name string) (who roster.Identity,
 	return who, kept, err
 }
 
-// tries limits how often passwords are tried.
+// tries limits how often passwords are tried: by name over time, and in all at the same moment,
+// since each try takes 19 MiB. It is per node and in memory.
 type tries struct {
 	mu      sync.Mutex
 	byName  map[string]*rate.Limiter
@@ -165,15 +172,19 @@ func newTries() *tries {
 	return &tries{byName: map[string]*rate.Limiter{}, running: make(chan struct{}, triesAtOnce)}
 }
 
-func (t *tries) take()    { t.running <- struct{}{} }
+// acquire waits until one more password may be computed; release ends it.
+func (t *tries) acquire() { t.running <- struct{}{} }
 func (t *tries) release() { <-t.running }
 
-// maxNames is how many names are remembered. Who tries more of them shares one limit.
+// maxNames is how many names have a limit of their own. Beyond that all new names share one, so
+// that made-up names cannot fill the memory.
 const maxNames = 10_000
 
+// allow reports whether the name may be tried now: five times at once, then every 12 seconds.
 func (t *tries) allow(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// The map is never cleaned: it is bounded, and forgetting a name would reset its limit.
 	if t.byName[name] == nil {
 		if len(t.byName) >= maxNames {
 			name = ""

@@ -5,8 +5,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// older is the address of the next page, "" when there is none.
-func older(r *Request, cursor string) string {
+// nextPage is the address of the next page of a list, "" if this is the last. It keeps the filter.
+func nextPage(r *Request, cursor string) string {
 	if cursor == "" {
 		return ""
 	}
@@ -15,12 +15,15 @@ func older(r *Request, cursor string) string {
 	return r.URL.Path + "?" + q.Encode()
 }
 
-// place is the workspace that a page shows, for pages that show one at a time.
+// place is the workspace that a page shows, for pages that show one at a time, and those that can
+// be chosen instead.
 type place struct {
 	Workspace  string
 	Workspaces []string
 }
 
+// place finds the workspace to show: the one that the address names, else the operator's own, else
+// default. A workspace that the operator may not see does not exist.
 func (w *Web) place(r *Request) (place, error) {
 	all, err := w.Roster.Workspaces(r.Context(), r.Who.Workspace)
 	if err != nil {
@@ -30,6 +33,7 @@ func (w *Web) place(r *Request) (place, error) {
 	if p.Workspace == "" {
 		p.Workspace = r.Who.Workspace
 	}
+	// An operator who sees all workspaces starts with default, if it exists.
 	if p.Workspace == "" && len(all) > 0 {
 		p.Workspace = all[0]
 		for _, name := range all {

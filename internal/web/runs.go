@@ -9,6 +9,7 @@ import (
 	"signalbox/internal/wire"
 )
 
+// runPages are the list of runs, and one run.
 func runPages() []Page {
 	return []Page{
 		{Path: string(address.Runs), Template: "runs", Title: "Runs", Live: []string{"run"}, Load: (*Web).loadRuns},
@@ -19,6 +20,7 @@ func runPages() []Page {
 	}
 }
 
+// runActions let an operator stop a run.
 func runActions() []Action {
 	return []Action{{Path: address.Run.Of("cancel"), Do: (*Web).cancelRun}}
 }
@@ -30,8 +32,10 @@ type runList struct {
 	Next   string
 }
 
+// runRows is how many runs one page lists.
 const runRows = 50
 
+// loadRuns reads a page of runs.
 func (w *Web) loadRuns(r *Request) (any, error) {
 	v := &runList{Status: r.Query("status")}
 	before, err := wire.ReadCursor(r.Request, 1)
@@ -39,11 +43,12 @@ func (w *Web) loadRuns(r *Request) (any, error) {
 		return nil, err
 	}
 	page, err := w.Runs.List(r.Context(), v.Status, before[0], runRows)
-	v.Runs, v.Next = page.Runs, older(r, page.Next)
+	v.Runs, v.Next = page.Runs, nextPage(r, page.Next)
 	return v, err
 }
 
-// runView is one run, as it is or as it was after one of its events.
+// runView is one run, as it is now or as it was after one of its events (At). Prev and Next step
+// through the events, Older says that the beginning is not shown.
 type runView struct {
 	run.Run
 	Steps  []runStep
@@ -57,7 +62,8 @@ type runView struct {
 	Older  bool // there are events before those that are shown
 }
 
-// runStep is an action of the agent, from its beginning to its end.
+// runStep is an action of the agent, from its start to its end. An action that never ended,
+// because the run did, stays "running".
 type runStep struct {
 	N        int64
 	Kind     string
@@ -70,16 +76,16 @@ type runStep struct {
 	startsAt time.Time
 }
 
-// maxDetail is how many characters of an action's detail are shown; the ledger has all.
+// maxDetail is how many characters of an action's detail are shown; the ledger has all of it.
 const maxDetail = 400
 
-// maxSteps is how many steps a page shows, the newest.
+// maxSteps is how many steps a page shows, the newest ones.
 const maxSteps = 80
 
 // PageTitle is the beginning of the prompt.
 func (v *runView) PageTitle() string { return cut(60, v.Prompt) }
 
-// Spent is how much of the budget is used, of 100.
+// Spent is how much of the budget is used, in percent; 0 if there is no budget.
 func (v *runView) Spent() int {
 	if v.Budget.USD <= 0 {
 		return 0
@@ -87,6 +93,8 @@ func (v *runView) Spent() int {
 	return int(min(100, 100*v.CostUSD/v.Budget.USD))
 }
 
+// loadRun reads a run and builds its steps from its events. Of a long run only the newest events
+// are read, unless the address asks for an earlier moment (?at=N), which needs all before it.
 func (w *Web) loadRun(r *Request) (any, error) {
 	found, err := w.Runs.Get(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -95,6 +103,7 @@ func (w *Web) loadRun(r *Request) (any, error) {
 	v := &runView{Run: found}
 	v.At, _ = strconv.ParseInt(r.Query("at"), 10, 64)
 	from := int64(0)
+	// The newest steps are wanted, and most steps have two to four events.
 	if v.At == 0 && found.Events > 4*maxSteps { // each step has two events or more
 		from, v.Older = found.Events-4*maxSteps, true
 	}
@@ -104,10 +113,11 @@ func (w *Web) loadRun(r *Request) (any, error) {
 			return nil, err
 		}
 		for _, e := range events {
+			// The page shows the run as it was after that event.
 			if v.At > 0 && e.N > v.At {
 				break
 			}
-			v.take(e)
+			v.addEvent(e)
 		}
 		if len(events) == 0 || v.At > 0 && events[len(events)-1].N >= v.At {
 			break
@@ -121,8 +131,9 @@ func (w *Web) loadRun(r *Request) (any, error) {
 	return v, nil
 }
 
-// take adds an event to the picture.
-func (v *runView) take(e run.Numbered) {
+// addEvent adds one event to the picture. The end of an action replaces its start, so that each
+// action is one step.
+func (v *runView) addEvent(e run.Numbered) {
 	v.Shown = e.N
 	if e.Usage.Turns > 0 || e.Usage.Model != "" { // the server ends a run that is lost, and has counted nothing
 		v.Usage = e
@@ -144,6 +155,7 @@ func (v *runView) take(e run.Numbered) {
 	if wire.UnmarshalPart(e.Event, &event) != nil {
 		return
 	}
+	// The last event of a run, and the only one with an answer.
 	if event.Type == "completed" {
 		v.Answer, v.Failed = limit(event.Answer), limit(event.Error)
 		return
@@ -160,6 +172,7 @@ func (v *runView) take(e run.Numbered) {
 		N: e.N, Kind: a.Kind, Title: a.Title, Status: "running", Message: cut(300, event.Message),
 		Detail: detail, After: e.At.Sub(v.OpenedAt), startsAt: e.At,
 	}
+	// An end is matched with the last step, if that still runs and has the same title.
 	if n := len(v.Steps) - 1; event.Phase != "started" && n >= 0 && v.Steps[n].Title == a.Title &&
 		v.Steps[n].Status == "running" {
 		step.N, step.After, step.startsAt = v.Steps[n].N, v.Steps[n].After, v.Steps[n].startsAt
@@ -174,11 +187,12 @@ func (v *runView) take(e run.Numbered) {
 	v.Steps = append(v.Steps, step)
 }
 
+// cancelRun orders a run to stop. Its supervisor carries that out.
 func (w *Web) cancelRun(r *Request) (Result, error) {
 	at := Result{To: address.Run.At(r.PathValue("id"))}
 	if _, err := w.Runs.Cancel(r.Context(), r.Who, r.PathValue("id"), r.Field("reason")); err != nil {
 		return at, err
 	}
-	at.Flash = "The run is told to stop."
+	at.Flash = "The run was ordered to stop."
 	return at, nil
 }

@@ -19,24 +19,25 @@ import (
 )
 
 const (
-	// codeLife is how long a login code can be used.
+	// codeLife is how long a login code can be used: long enough to copy it to another machine.
 	codeLife = 5 * time.Minute
-	// sessionLife is how long somebody stays signed in.
+	// sessionLife is how long somebody stays signed in. It is not extended by use.
 	sessionLife = 7 * 24 * time.Hour
 
 	sessionCookie = "signalbox_session"
 )
 
-// hashOf is how secrets stand in the ledger. They are drawn at random and long, so that a
-// fast hash is enough.
+// hashOf is how secrets are stored in tables and the ledger. They are random and long, so a fast
+// hash is enough.
 func hashOf(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])
 }
 
-// Offer makes a code with which the operator signs in once, within five minutes, and
-// returns the address that carries it.
+// Offer makes a code with which the operator signs in once, within five minutes, and returns the
+// address that carries it. by is who asked for it.
 func (w *Web) Offer(ctx context.Context, by, operator roster.Identity) (Login, error) {
+	// The entry records that a code was made, and for whom; the code itself appears nowhere.
 	made := w.newLogin(operator)
 	err := w.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{
@@ -48,32 +49,36 @@ func (w *Web) Offer(ctx context.Context, by, operator roster.Identity) (Login, e
 	return made, err
 }
 
-// OfferLocal makes a code for the first admin, for who starts the server: with its
-// database they may do everything anyway. A start by itself is no entry.
+// OfferLocal makes a code for the first admin, for whoever starts the server on a terminal: with
+// the database in hand they may do everything anyway. It writes no entry, because a start should
+// not write.
 func (w *Web) OfferLocal(ctx context.Context) (Login, error) {
 	all, err := w.Roster.Operators(ctx, "")
 	if err != nil {
 		return Login{}, err
 	}
+	// An admin who is confined to a workspace is not meant: the terminal is the server's.
 	for _, p := range all {
 		if p.Role == roster.Admin && p.Workspace == "" {
 			return w.newLogin(p.Identity()), nil
 		}
 	}
-	return Login{}, fault.New(fault.Conflict, "There is no admin in this database; its operators were changed by hand.")
+	return Login{}, fault.New(fault.Conflict, "The database has no admin; its operators were changed by hand.")
 }
 
-// signIn opens a session for the operator and returns its token.
+// signIn opens a session for the operator and returns its token, which only the cookie holds.
 func (w *Web) signIn(ctx context.Context, operator roster.Identity, how string) (token string, err error) {
 	token = rand.Text() + rand.Text()
 	err = w.ledger.Write(ctx, func(tx *ledger.Tx) error {
-		open(tx, operator, how, token, code{})
+		appendOpened(tx, operator, how, token, code{})
 		return nil
 	})
 	return token, err
 }
 
-func open(tx *ledger.Tx, operator roster.Identity, how, token string, used code) {
+// appendOpened appends the entry that opens a session; used is the code that is used up by it, if
+// any.
+func appendOpened(tx *ledger.Tx, operator roster.Identity, how, token string, used code) {
 	body := opened{How: how, Session: hashOf(token), Expires: tx.Now().Add(sessionLife).UnixMicro()}
 	if used.text != "" {
 		body.Code, body.CodeExpires = hashOf(used.text), used.expires.UnixMicro()
@@ -84,8 +89,10 @@ func open(tx *ledger.Tx, operator roster.Identity, how, token string, used code)
 	})
 }
 
-// redeem signs in with a code. It is used up in the transaction that opens the session.
+// redeem signs in with a code. The code is used up in the transaction that opens the session, so
+// of two tries at the same moment one fails.
 func (w *Web) redeem(ctx context.Context, text string) (token string, err error) {
+	// One text for every reason: a code that was guessed must not learn how close it was.
 	bad := fault.New(fault.Unauthenticated,
 		"This code was used already, or is older than five minutes. `signalbox login` prints a new address.")
 	used, who, err := w.readCode(ctx, text)
@@ -102,6 +109,8 @@ func (w *Web) redeem(ctx context.Context, text string) (token string, err error)
 			&before); err != nil {
 			return err
 		}
+		// The operator may have been removed, or replaced by another of the same name, since the code
+		// was made.
 		now, err := roster.FindOperator(tx, who.Name)
 		if fault.Is(err, fault.NotFound) || err == nil && now.ID != who.ID || before > 0 || !tx.Now().Before(used.expires) {
 			return bad
@@ -109,24 +118,25 @@ func (w *Web) redeem(ctx context.Context, text string) (token string, err error)
 		if err != nil {
 			return err
 		}
-		open(tx, who, "code", token, used)
+		appendOpened(tx, who, "code", token, used)
 		return nil
 	})
 	return token, err
 }
 
-// Identify finds out who is signed in with the request's cookie.
+// Identify finds out who is signed in, by the request's cookie.
 func (w *Web) Identify(r *http.Request) (roster.Identity, error) {
 	cookie, err := r.Cookie(sessionCookie)
 	if err != nil || cookie.Value == "" {
 		return roster.Identity{},
 			fault.New(fault.Unauthenticated, "Nobody is signed in. Open the address that `signalbox login` prints.")
 	}
-	return w.whoIs(r.Context(), cookie.Value)
+	return w.sessionOwner(r.Context(), cookie.Value)
 }
 
-// whoIs finds the operator whose session a token opens.
-func (w *Web) whoIs(ctx context.Context, token string) (roster.Identity, error) {
+// sessionOwner finds the operator of a session by its token. The operator is read anew each time,
+// so a role that was taken away is gone with the next request.
+func (w *Web) sessionOwner(ctx context.Context, token string) (roster.Identity, error) {
 	var operator string
 	var expires int64
 	err := w.db.QueryRow(ctx, "SELECT operator, expires_at FROM web_session WHERE hash = $1", []any{hashOf(token)},
@@ -134,6 +144,7 @@ func (w *Web) whoIs(ctx context.Context, token string) (roster.Identity, error) 
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return roster.Identity{}, err
 	}
+	// Expired rows are deleted when the next session is opened, so the time is checked here.
 	if err != nil || w.Now().UnixMicro() >= expires {
 		return roster.Identity{}, fault.New(fault.Unauthenticated, "This session has ended. Sign in again.")
 	}
@@ -144,14 +155,14 @@ func (w *Web) whoIs(ctx context.Context, token string) (roster.Identity, error) 
 	return who, err
 }
 
-// HasSession reports whether the request comes from a browser that was signed in.
+// HasSession reports whether the request carries a session cookie, which may have ended.
 func (w *Web) HasSession(r *http.Request) bool {
 	_, err := r.Cookie(sessionCookie)
 	return err == nil
 }
 
-// Caller is who calls the API with a session instead of a token. What a page of another
-// site has a browser send is refused.
+// Caller is who calls the operators' API with a session instead of a token. Requests that a page
+// of another site made the browser send are refused, because the browser adds the cookie to them.
 func (w *Web) Caller(r *http.Request) (roster.Identity, error) {
 	if err := w.sameSite.Check(r); err != nil {
 		return roster.Identity{}, fault.New(fault.Forbidden, "This was sent from another site, and nothing was done.")
@@ -159,7 +170,7 @@ func (w *Web) Caller(r *http.Request) (roster.Identity, error) {
 	return w.Identify(r)
 }
 
-// Login is an address that signs somebody in.
+// Login is an address that signs somebody in, once.
 type Login struct {
 	URL       string    `json:"url"`
 	ExpiresAt time.Time `json:"expires_at"`
@@ -176,6 +187,7 @@ func (w *Web) Routes() []wire.Route {
 	}
 }
 
+// postLogin makes a login address for the caller.
 func (w *Web) postLogin(out http.ResponseWriter, r *http.Request) error {
 	who := roster.From(r.Context())
 	made, err := w.Offer(r.Context(), who, who)
@@ -196,6 +208,7 @@ func (w *Web) signOut(r *Request) (Result, error) {
 	return Result{To: address.Login.At(), Flash: "You are signed out."}, err
 }
 
+// endSession records that a session has ended. Its token stops working at once.
 func (w *Web) endSession(ctx context.Context, who roster.Identity, token string) error {
 	return w.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{
@@ -206,8 +219,8 @@ func (w *Web) endSession(ctx context.Context, who roster.Identity, token string)
 	})
 }
 
-// setCookie sets a cookie that scripts cannot read. Lax lets a link from a chat arrive
-// signed in; what changes something is kept from other sites by CrossOriginProtection.
+// setCookie sets a cookie that scripts cannot read. SameSite=Lax lets a link from a chat arrive
+// signed in. Changes are protected against other sites by CrossOriginProtection.
 func (w *Web) setCookie(out http.ResponseWriter, name, value string, maxAge int) {
 	http.SetCookie(out, &http.Cookie{
 		Name: name, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteLaxMode,

@@ -9,6 +9,7 @@ import (
 	"signalbox/internal/wire"
 )
 
+// sessionPages are the list of AHP sessions, and one session.
 func sessionPages() []Page {
 	live := []string{"session", "step"}
 	return []Page{
@@ -20,7 +21,7 @@ func sessionPages() []Page {
 	}
 }
 
-// sessionList is the sessions of a workspace.
+// sessionList is the sessions of one workspace.
 type sessionList struct {
 	place
 	Agent    string
@@ -28,16 +29,18 @@ type sessionList struct {
 	Next     string
 }
 
-// Link leads to a session, whatever its id is made of.
+// Link is the page of a session. Ids are the agents' own and may contain anything.
 func (sessionList) Link(s harness.Session) string {
 	return address.Session.At(s.Workspace, s.ID) + "?agent=" + url.QueryEscape(s.AgentID)
 }
 
 const (
+	// How many sessions one page lists, and how many steps of a session.
 	sessionRows  = 50
 	sessionSteps = 40
 )
 
+// loadSessions reads a page of sessions.
 func (w *Web) loadSessions(r *Request) (any, error) {
 	v := &sessionList{Agent: r.Query("agent")}
 	var err error
@@ -46,11 +49,12 @@ func (w *Web) loadSessions(r *Request) (any, error) {
 	}
 	page, err := w.Harness.Sessions(r.Context(),
 		harness.SessionFilter{Workspace: v.Workspace, Agent: v.Agent, Cursor: r.Query("cursor"), Limit: sessionRows})
-	v.Sessions, v.Next = page.Sessions, older(r, page.Next)
+	v.Sessions, v.Next = page.Sessions, nextPage(r, page.Next)
 	return v, err
 }
 
-// session is one session, with what agents tell of their work read for people.
+// session is one session, with the agents' reports read for people: the task list, the checks, the
+// newest run, and the timeline of decisions.
 type session struct {
 	harness.Session
 	Todo    []todo
@@ -64,6 +68,7 @@ type session struct {
 	Run     string // how it stands
 }
 
+// todo is an item of the task list that an agent reports.
 type todo struct {
 	ID     string   `json:"id"`
 	Title  string   `json:"title"`
@@ -72,6 +77,7 @@ type todo struct {
 	Error  string   `json:"error"`
 }
 
+// check is an item of a verification that an agent reports.
 type check struct {
 	Subject string `json:"subject"`
 	Status  string `json:"status"`
@@ -90,6 +96,7 @@ type moment struct {
 // PageTitle is the session's id.
 func (s *session) PageTitle() string { return cut(60, s.ID) }
 
+// loadSession reads a session with a page of its timeline.
 func (w *Web) loadSession(r *Request) (any, error) {
 	found, err := w.Harness.Session(r.Context(), r.PathValue("id"),
 		harness.SessionFilter{
@@ -101,11 +108,12 @@ func (w *Web) loadSession(r *Request) (any, error) {
 	}
 	s := &session{Session: found}
 	s.read()
-	s.Older = older(r, s.Session.Next)
+	s.Older = nextPage(r, s.Session.Next)
 	return s, nil
 }
 
-// read takes the reports apart. What an agent has written otherwise is left out.
+// read takes the reports apart. Fields of an unexpected form stay empty: agents write these, and
+// no protocol binds them.
 func (s *session) read() {
 	if s.Tasks != nil {
 		var list struct {
@@ -123,6 +131,7 @@ func (s *session) read() {
 		_ = wire.UnmarshalPart(s.Verification.Payload, &v)
 		s.Verdict, s.Checks, s.Risks = v.Status, v.Checks, v.Risks
 	}
+	// The newest run is the one that people look for.
 	if n := len(s.Runs); n > 0 {
 		var run struct {
 			Prompt string `json:"prompt"`
@@ -139,7 +148,7 @@ func (s *session) read() {
 	}
 }
 
-// Done is how many of the tasks are completed, of 100.
+// Done is how much of the task list is completed, in percent.
 func (s *session) Done() int {
 	done := 0
 	for _, t := range s.Todo {
@@ -150,11 +159,14 @@ func (s *session) Done() int {
 	return 100 * done / max(1, len(s.Todo))
 }
 
-// Live reports whether the session goes on, as far as anybody can tell.
+// Live reports whether the session goes on, as far as its heartbeats tell. A session that never
+// sent one does not count as live.
 func (s *session) Live() bool { return s.EndedAt == nil && s.Heartbeat != nil && !s.Heartbeat.Missed }
 
+// readMoment reads an entry of the timeline.
 func readMoment(m harness.Moment) moment {
 	_, verb, _ := strings.Cut(m.Kind, ".")
+	// The verb is the second part of the kind: allowed, blocked, held and so on.
 	out := moment{Moment: m, Verb: verb}
 	var event struct {
 		Payload wire.Raw `json:"payload"`
@@ -171,8 +183,8 @@ func readMoment(m harness.Moment) moment {
 	return out
 }
 
-// inShort is what an object of an agent's says, in a line: the members that people look
-// for first, or else the text itself.
+// inShort is what an agent's object says, in one line: the members that people look for first, or
+// else the text itself.
 func inShort(raw wire.Raw) string {
 	var object map[string]any
 	if wire.UnmarshalForeign(raw, &object) != nil || len(object) == 0 {
@@ -183,6 +195,7 @@ func inShort(raw wire.Raw) string {
 		parts = append(parts, tool)
 	}
 	if arguments, ok := object["arguments"].(map[string]any); ok {
+		// The first of these says what the tool is about to do.
 		for _, name := range []string{"command", "path", "file_path", "pattern", "url", "query"} {
 			if text, ok := arguments[name].(string); ok {
 				parts = append(parts, text)
@@ -203,6 +216,7 @@ func inShort(raw wire.Raw) string {
 			parts = append(parts, plural(len(list), strings.TrimSuffix(name, "s")))
 		}
 	}
+	// Nothing that we know a name for: show the beginning of the object itself.
 	if len(parts) == 0 {
 		return cut(200, string(raw))
 	}

@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/signal"
 )
 
+// settingPages is the page of settings. It shows them; the configuration is changed in its file.
 func settingPages() []Page {
 	return []Page{{
 		Path: string(address.Settings), Template: "settings", Title: "Settings",
@@ -20,6 +21,7 @@ func settingPages() []Page {
 	}}
 }
 
+// settingActions are for admins.
 func settingActions() []Action {
 	return []Action{
 		{Path: address.Settings.Of("channels/test"), Role: roster.Admin, Do: (*Web).testChannel},
@@ -30,7 +32,8 @@ func settingActions() []Action {
 	}
 }
 
-// settings is how the server is set up.
+// settings is how the server is set up: channels, people, prices and configuration. Secrets are
+// not in it.
 type settings struct {
 	Channels   []notify.ChannelInfo
 	Confined   bool // who looks sees one workspace, and not the server
@@ -54,6 +57,8 @@ func (settings) Roles() []string {
 	return []string{string(roster.Viewer), string(roster.Operator), string(roster.Admin)}
 }
 
+// loadSettings reads what the caller may see: an operator of one workspace sees its people and the
+// prices, and nothing of the server.
 func (w *Web) loadSettings(r *Request) (any, error) {
 	v := &settings{Confined: r.Who.Workspace != ""}
 	var err error
@@ -65,6 +70,7 @@ func (w *Web) loadSettings(r *Request) (any, error) {
 	}
 	v.Prices = *w.Signals.Prices()
 	v.PriceText = priceText(v.Prices.Models)
+	// Channels and configuration are the whole server's.
 	if v.Confined {
 		return v, nil
 	}
@@ -79,7 +85,8 @@ func (w *Web) loadSettings(r *Request) (any, error) {
 	return v, nil
 }
 
-// group puts the configuration in order, and takes out what has a place of its own.
+// group puts the configuration in order by the first word of the keys, and picks out what the page
+// shows elsewhere.
 func (v *settings) group(all []Setting) {
 	for _, s := range all {
 		switch s.Key {
@@ -95,6 +102,7 @@ func (v *settings) group(all []Setting) {
 			name = "server"
 		}
 		at := slices.IndexFunc(v.Groups, func(g settingGroup) bool { return g.Name == name })
+		// Groups are in the order of the configuration.
 		if at < 0 {
 			at, v.Groups = len(v.Groups), append(v.Groups, settingGroup{Name: name})
 		}
@@ -102,11 +110,13 @@ func (v *settings) group(all []Setting) {
 	}
 }
 
+// testChannel sends a test message to a channel.
 func (w *Web) testChannel(r *Request) (Result, error) {
 	results, err := w.Notifier.Test(r.Context(), r.Who, r.Field("channel"))
 	if err != nil {
 		return Result{To: address.Settings.At()}, err
 	}
+	// Several channels may have the same name, such as e-mail addresses; one that fails is the news.
 	for _, t := range results {
 		if !t.Delivered {
 			return Result{To: address.Settings.At()},
@@ -119,6 +129,7 @@ func (w *Web) testChannel(r *Request) (Result, error) {
 // newOperator is a token that is shown this once.
 type newOperator struct{ Name, Token, Role string }
 
+// addOperator adds an operator and shows the token, this once.
 func (w *Web) addOperator(r *Request) (Result, error) {
 	_, token, err := w.Roster.AddOperator(r.Context(), r.Who, r.Field("name"), r.Field("role"), r.Field("workspace"))
 	if err != nil {
@@ -127,6 +138,7 @@ func (w *Web) addOperator(r *Request) (Result, error) {
 	return showToken(newOperator{r.Field("name"), token.Secret, r.Field("role")}), nil
 }
 
+// newToken makes a further token for an operator.
 func (w *Web) newToken(r *Request) (Result, error) {
 	token, err := w.Roster.NewToken(r.Context(), r.Who, r.PathValue("name"))
 	if err != nil {
@@ -135,17 +147,18 @@ func (w *Web) newToken(r *Request) (Result, error) {
 	return showToken(newOperator{r.PathValue("name"), token.Secret, ""}), nil
 }
 
+// showToken is the page that shows a token, this once.
 func showToken(t newOperator) Result {
 	return Result{Template: "token", Title: "A token for " + t.Name, Section: string(address.Settings), Data: t}
 }
 
+// removeOperator removes an operator, whose tokens and sessions end at once.
 func (w *Web) removeOperator(r *Request) (Result, error) {
 	err := w.Roster.RemoveOperator(r.Context(), r.Who, r.PathValue("name"))
 	return Result{To: address.Settings.At(), Flash: r.PathValue("name") + " is no operator any more."}, err
 }
 
-// priceText is the price table as lines that can be edited: model, input, output, and from
-// when on.
+// priceText is the price table as lines that can be edited: model, input, output, and from when.
 func priceText(all []signal.Price) string {
 	var b strings.Builder
 	for _, p := range all {
@@ -154,6 +167,7 @@ func priceText(all []signal.Price) string {
 	return b.String()
 }
 
+// readPrices reads what priceText writes. The first line that is wrong is quoted in the error.
 func readPrices(text string) (all []signal.Price, err error) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
@@ -180,12 +194,14 @@ func readPrices(text string) (all []signal.Price, err error) {
 	return all, nil
 }
 
+// setPrices replaces the price table.
 func (w *Web) setPrices(r *Request) (Result, error) {
 	at := Result{To: address.Settings.At() + "#prices"}
 	all, err := readPrices(r.PostFormValue("prices"))
 	if err != nil {
 		return at, err
 	}
+	// Prices are versions: costs that were computed before stay as they are.
 	table, err := w.Signals.SetPrices(r.Context(), r.Who, all)
 	if err != nil {
 		return at, err

@@ -10,7 +10,9 @@ import (
 	"signalbox/internal/roster"
 )
 
-// slide is one gate with everything that somebody needs to decide.
+// slide is one gate with everything that somebody needs to decide: what is proposed, why it waits,
+// what it would cost, how this agent's earlier requests were decided, and whether this person may
+// vote, for whom, and with which changes.
 type slide struct {
 	Gate      gate.Gate
 	Facts     []gate.Fact // but for the cost
@@ -32,10 +34,13 @@ type slide struct {
 type record struct{ Approved, Rejected int }
 
 const (
+	// How many earlier gates of the agent, and how many entries of the trace, are shown.
 	historyRows = 8
 	traceRows   = 30
 )
 
+// loadSlide reads a gate for the person who looks at it: what is proposed, who has voted, whether
+// this person may vote, and for whom.
 func (w *Web) loadSlide(r *Request, gateID string) (*slide, error) {
 	g, err := w.visible(r, gateID)
 	if err != nil {
@@ -45,6 +50,7 @@ func (w *Web) loadSlide(r *Request, gateID string) (*slide, error) {
 	for _, fact := range g.Facts {
 		if fact.Name == "cost" {
 			s.Cost = fact.Value
+			// A cost that differs from the price table says so itself, in words.
 			if !strings.Contains(s.Cost, " ") {
 				s.Cost += ", the same by the price table"
 			}
@@ -52,6 +58,7 @@ func (w *Web) loadSlide(r *Request, gateID string) (*slide, error) {
 			s.Facts = append(s.Facts, fact)
 		}
 	}
+	// The limit is for all artifacts together: many small ones make a page as heavy as a large one.
 	left := maxArtifact
 	for i, raw := range g.Artifacts {
 		s.Artifacts = append(s.Artifacts, readArtifact(i, raw, left))
@@ -66,19 +73,22 @@ func (w *Web) loadSlide(r *Request, gateID string) (*slide, error) {
 	if s.For, err = w.Gates.Delegators(r.Context(), r.Who.Name, w.Now()); err != nil {
 		return nil, err
 	}
+	// The buttons are hidden from people who may not vote, with the reason in their place.
 	if err := g.Admits(r.Who, true); err != nil {
 		s.Refusal = messageOf(err)
 	}
 	if s.Receipts, err = w.Gates.Receipts(r.Context(), g.ID); err != nil {
 		return nil, err
 	}
-	return s, w.relate(r.Context(), s)
+	return s, w.loadRelated(r.Context(), s)
 }
 
-// relate reads what the agent did before, and what else belongs to the same trace.
-func (w *Web) relate(ctx context.Context, s *slide) (err error) {
+// loadRelated reads how gates of the same agent were decided before, and what else is in the same
+// trace.
+func (w *Web) loadRelated(ctx context.Context, s *slide) (err error) {
 	g := &s.Gate
 	if id := g.AgentID(); id != "" {
+		// Only decided gates: those that wait say nothing about the agent.
 		for _, status := range []gate.Status{gate.Approved, gate.Rejected} {
 			some, _, err := w.Gates.List(ctx, gate.Filter{Workspace: g.Workspace, Agents: []string{id}, Status: status}, nil,
 				historyRows)
@@ -98,6 +108,7 @@ func (w *Web) relate(ctx context.Context, s *slide) (err error) {
 	}
 	slices.SortFunc(s.History, func(a, b gate.Gate) int { return b.OpenedAt.Compare(a.OpenedAt) })
 	s.History = s.History[:min(len(s.History), historyRows)]
+	// Without a trace at least the gate's own entries belong together.
 	if g.Trace == "" {
 		s.Trace, err = w.ledger.Entries(ctx,
 			ledger.Query{Subject: g.ID, Workspace: g.Workspace, Newest: true, Limit: traceRows})
@@ -108,16 +119,17 @@ func (w *Web) relate(ctx context.Context, s *slide) (err error) {
 	return err
 }
 
-// Share is the part of the approvals that are there, of 100.
+// Share is how many of the needed approvals are there, in percent.
 func (s *slide) Share() int { return 100 * min(s.Approvals, s.Gate.Quorum) / max(s.Gate.Quorum, 1) }
 
 // Here reports whether an entry is about the gate itself.
 func (s *slide) Here(e ledger.Entry) bool { return e.Subject == s.Gate.ID }
 
-// modifiable is what an operator may say instead of yes, to begin with, "" where the
-// protocol has nothing of the kind.
+// modifiable is a starting point for what an operator may say instead of a plain yes, "" where the
+// protocol has no place for it.
 func modifiable(g *gate.Gate) string {
 	switch g.Origin.Protocol {
+	// A step can be approved with other arguments; the artifact is the step's payload.
 	case "ahp":
 		if len(g.Artifacts) == 1 {
 			return pretty(g.Artifacts[0])

@@ -33,6 +33,7 @@ CREATE TABLE web_password (
 
 // The kinds of the entries. Their subject is the id of the operator whom they are about.
 const (
+	// A code was made; a session was opened; a password was wrong; a session was ended.
 	kindOffered     = "login.offered"
 	kindOpened      = "login.opened"
 	kindRefused     = "login.refused"
@@ -46,10 +47,12 @@ type (
 		Expires int64 `json:"expires_at"` // microseconds
 	}
 	opened struct {
-		How     string `json:"how"`
+		How string `json:"how"`
+		// The hash of the token, by which the row is found again.
 		Session string `json:"session_sha256"`
 		Expires int64  `json:"expires_at"`
-		// Of the code that was used up.
+		// Code and CodeExpires are of the login code that was used up. The row keeps it from being used
+		// again until it has expired by itself.
 		Code        string `json:"code_sha256,omitzero"`
 		CodeExpires int64  `json:"code_expires_at,omitzero"`
 	}
@@ -78,6 +81,7 @@ func Projection() ledger.Projection {
 	}
 }
 
+// applyOpened also removes what has expired, so that the tables do not grow.
 func applyOpened(tx *store.Tx, e *ledger.Entry, b *opened) {
 	tx.Exec("DELETE FROM web_session WHERE expires_at <= $1", e.At.UnixMicro())
 	tx.Exec("DELETE FROM web_code WHERE expires_at <= $1", e.At.UnixMicro())
@@ -88,6 +92,7 @@ func applyOpened(tx *store.Tx, e *ledger.Entry, b *opened) {
 		e.Subject, b.How, e.At.UnixMicro(), b.Expires)
 }
 
+// applyClosed ends one session.
 func applyClosed(tx *store.Tx, _ *ledger.Entry, b *closed) {
 	tx.Exec("DELETE FROM web_session WHERE hash = $1", b.Session)
 }
@@ -103,6 +108,7 @@ func applyPasswordSet(tx *store.Tx, e *ledger.Entry, b *passwordSet) {
 	}
 }
 
+// applyOperatorRemoved removes everything by which the operator could sign in.
 func applyOperatorRemoved(tx *store.Tx, e *ledger.Entry) error {
 	for _, table := range []string{"web_code", "web_session", "web_password"} {
 		tx.Exec("DELETE FROM "+table+" WHERE operator = $1", e.Subject)

@@ -16,6 +16,7 @@ import (
 	"signalbox/internal/wire"
 )
 
+// taskPages are the board, and one task.
 func taskPages() []Page {
 	live := []string{"task", "review"}
 	return []Page{
@@ -27,14 +28,16 @@ func taskPages() []Page {
 	}
 }
 
+// taskActions let an operator instruct a task as its admin.
 func taskActions() []Action {
 	return []Action{{Path: address.Task.Of("instruct"), Do: (*Web).instruct}}
 }
 
-// boardRows is how many tasks the board shows, those that changed last.
+// boardRows is how many tasks the board shows, most recently changed first.
 const boardRows = 40
 
-// board is the tasks of a workspace, by how far they are.
+// board is the tasks of one workspace, in columns by how far they are. Dragging is not offered:
+// only messages and instructions move a task.
 type board struct {
 	place
 	Columns []column
@@ -42,13 +45,14 @@ type board struct {
 	Next    string
 }
 
+// column is one column of the board. Tasks counts all tasks in it, Cards shows some.
 type column struct {
 	Name, Meaning string
 	Tasks         int64 // that stand there, of which the cards are those that changed last
 	Cards         []*card
 }
 
-// card is a task as the board shows it.
+// card is a task as the board shows it. LockAt is how many rejects in a row lock it.
 type card struct {
 	amp.Record
 	About  string // what the dispatch says it is
@@ -57,7 +61,7 @@ type card struct {
 	LockAt int
 }
 
-// columns are the board's, with the statuses that belong to each.
+// columns are the board's, with the statuses that belong to each. Every status has a column.
 var columns = []struct {
 	name, meaning string
 	statuses      []string
@@ -75,7 +79,7 @@ var columns = []struct {
 	{"Done", "completed or ended", []string{string(amp.Completed), string(amp.Approved), string(amp.Terminated)}},
 }
 
-// holders are who has the ball at each status.
+// holders are the roles that have the turn at each status.
 var holders = map[string]string{
 	string(amp.Planning): "coordinator", string(amp.Queued): "coordinator", string(amp.Rework): "coordinator",
 	string(amp.Dispatched): "executor", string(amp.Executing): "executor",
@@ -84,12 +88,15 @@ var holders = map[string]string{
 	amp.HoldLocked: "admin", amp.HoldSuspended: "admin", amp.HoldAdmin: "admin",
 }
 
+// loadBoard reads the board. The numbers of the columns are counted over all tasks, the cards are
+// the most recently changed ones.
 func (w *Web) loadBoard(r *Request) (any, error) {
 	b := &board{}
 	var err error
 	if b.place, err = w.place(r); err != nil {
 		return nil, err
 	}
+	// Reading as an operator: a viewer may look at the board, too.
 	who, err := task.Reader(r.Context(), r.Who, b.Workspace, task.OverHTTP)
 	if err != nil {
 		return nil, err
@@ -98,16 +105,17 @@ func (w *Web) loadBoard(r *Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.Total, b.Next = len(page.Tasks), older(r, page.Next)
+	b.Total, b.Next = len(page.Tasks), nextPage(r, page.Next)
 	for _, c := range columns {
 		b.Columns = append(b.Columns, column{Name: c.name, Meaning: c.meaning})
 	}
+	// The numbers on the columns count all tasks, the cards only those of this page.
 	for status, n := range page.Counts {
 		b.Columns[columnOf(status)].Tasks += n
 	}
 	for _, t := range page.Tasks {
 		one := newCard(t)
-		if one.About, err = w.about(r, t); err != nil {
+		if one.About, err = w.aboutTask(r, t); err != nil {
 			return nil, err
 		}
 		i := columnOf(t.Status)
@@ -116,8 +124,8 @@ func (w *Web) loadBoard(r *Request) (any, error) {
 	return b, nil
 }
 
-// about is what the newest dispatch of a task says it is.
-func (w *Web) about(r *Request, t amp.Record) (string, error) {
+// aboutTask is the description in the newest dispatch of a task.
+func (w *Web) aboutTask(r *Request, t amp.Record) (string, error) {
 	dispatched, err := w.ledger.Entries(r.Context(),
 		ledger.Query{Workspace: t.Workspace, Subject: t.TaskID, Kinds: []string{"task.dispatched"}, Newest: true, Limit: 1})
 	if err != nil || len(dispatched) == 0 || dispatched[0].Body == nil {
@@ -130,7 +138,7 @@ func (w *Web) about(r *Request, t amp.Record) (string, error) {
 	return body.Record.Payload.Description, err
 }
 
-// columnOf is where tasks of a status stand; one that is not known is for people to see.
+// columnOf is the column of a status. An unknown one goes to "Held", where people look.
 func columnOf(status string) int {
 	for i, c := range columns {
 		if slices.Contains(c.statuses, status) {
@@ -140,6 +148,7 @@ func columnOf(status string) int {
 	return 0
 }
 
+// newCard makes the card of a task. Due is its earliest deadline: an ack, or a sign of life.
 func newCard(t amp.Record) *card {
 	c := &card{Record: t, Holder: holders[t.Status], LockAt: amp.Defaults().LockAt}
 	earliest := func(at *time.Time) {
@@ -147,6 +156,7 @@ func newCard(t amp.Record) *card {
 			c.Due = at
 		}
 	}
+	// The countdown on the card is the next thing that would escalate.
 	for _, a := range t.Awaiting {
 		earliest(a.Due)
 	}
@@ -156,7 +166,7 @@ func newCard(t amp.Record) *card {
 	return c
 }
 
-// Locks are the steps of the meter that leads to a lock: true for each reject so far.
+// Locks are the steps of the meter that leads to a lock: true for each reject in a row so far.
 func (c *card) Locks() []bool {
 	steps := make([]bool, c.LockAt)
 	for i := range steps {
@@ -165,7 +175,7 @@ func (c *card) Locks() []bool {
 	return steps
 }
 
-// Trouble is what the first escalation that is open is about.
+// Trouble is what the first open escalation is about.
 func (c *card) Trouble() string {
 	for _, o := range c.Open {
 		return title(strings.ReplaceAll(o.Type, "_", " "))
@@ -176,13 +186,15 @@ func (c *card) Trouble() string {
 // SubtaskIDs are the ids of the subtasks, in order.
 func (c *card) SubtaskIDs() []string { return slices.Sorted(maps.Keys(c.Subtasks)) }
 
-// readMessages are the messages of a task as far as people see them, the oldest first.
+// readMessages decodes the messages of a task as far as people see them, oldest first. The admin's
+// instructions are shown among them.
 func readMessages(stored []amp.Stored) (all []taskMessage) {
 	for _, one := range stored {
 		m := taskMessage{At: one.ReceivedAt, Seq: one.Seq, Acked: one.Acked}
 		if err := wire.UnmarshalPart(one.Message, &m); err != nil {
 			continue // a message that was erased
 		}
+		// Instructions have no type and no receiver of their own.
 		if m.Type == "" && m.Action != "" { // what the admin said is no message, and stands among them
 			m.Type, m.To = "instruction", "everybody"
 		}
@@ -206,7 +218,7 @@ type taskMessage struct {
 	Note    string      `json:"note"`
 }
 
-// taskPayload has the members of every type that are shown.
+// taskPayload has the members of all five payloads that are shown.
 type taskPayload struct {
 	Description string   `json:"description"`
 	Criteria    []string `json:"acceptance_criteria"`
@@ -238,7 +250,7 @@ type taskPayload struct {
 	Severity   string  `json:"severity"`
 }
 
-// Say is the message in a line.
+// Say is the message in one line.
 func (m taskMessage) Say() string {
 	p := m.Payload
 	if m.Action != "" {
@@ -260,7 +272,7 @@ func (m taskMessage) Say() string {
 	return p.Description
 }
 
-// aboutOf is what the newest dispatch says the task is.
+// aboutOf is the description in the newest dispatch among the messages.
 func aboutOf(messages []taskMessage) (about string) {
 	for _, m := range messages {
 		if amp.Type(m.Type) == amp.TypeDispatch {
@@ -270,7 +282,8 @@ func aboutOf(messages []taskMessage) (about string) {
 	return about
 }
 
-// taskView is one task.
+// taskView is one task: its messages in lanes by role, the matrix of criteria, who plays which
+// role, and in one sentence why it is stuck.
 type taskView struct {
 	*card
 	Lanes    []string
@@ -285,14 +298,15 @@ type taskView struct {
 // maxSaid is how many messages a page shows, the newest.
 const maxSaid = 60
 
-// criterion is a row of the matrix: what the executor says of it, and what the reviewer.
+// criterion is a row of the matrix: what the executor claims, and what the reviewer found. Unknown
+// is an answer of its own, and the one that reviewers should look at (R-205).
 type criterion struct {
 	Text                string
 	Claimed, Found      string // yes, no, unknown, or "" while nothing was said
 	ClaimNote, Evidence string
 }
 
-// mark is what was said of a criterion, in a word.
+// mark is an answer to a criterion in one word; nil means "could not be verified".
 func mark(met *bool) string {
 	switch {
 	case met == nil:
@@ -303,6 +317,7 @@ func mark(met *bool) string {
 	return "no"
 }
 
+// seat is who plays a role in the task.
 type seat struct {
 	Role, Agent string
 	Lost        bool
@@ -311,6 +326,7 @@ type seat struct {
 // PageTitle is the task's id.
 func (t *taskView) PageTitle() string { return t.TaskID }
 
+// loadTask reads a task with its messages.
 func (w *Web) loadTask(r *Request) (any, error) {
 	who, err := task.Reader(r.Context(), r.Who, r.PathValue("workspace"), task.OverHTTP)
 	if err != nil {
@@ -324,6 +340,7 @@ func (w *Web) loadTask(r *Request) (any, error) {
 		card: newCard(found), Lanes: []string{"admin", "coordinator", "executor", "reviewer"},
 		Messages: readMessages(found.Messages), Actions: taskOrders,
 	}
+	// The matrix and the description need all messages, so they are cut afterwards.
 	t.Older = len(t.Messages) > maxSaid
 	t.About, t.Criteria, t.Stuck = aboutOf(t.Messages), matrix(t.Record.Criteria, t.Messages), t.stuck(w.Now())
 	t.Messages = t.Messages[max(0, len(t.Messages)-maxSaid):]
@@ -331,6 +348,7 @@ func (w *Web) loadTask(r *Request) (any, error) {
 	for _, s := range t.Record.Seats {
 		ids = append(ids, s.Agent)
 	}
+	// Seats hold ids; an agent that was removed has no name any more.
 	names, err := w.Roster.AgentNames(r.Context(), ids)
 	for _, role := range amp.AgentRoles {
 		if s, ok := t.Record.Seats[role]; ok {
@@ -340,7 +358,8 @@ func (w *Web) loadTask(r *Request) (any, error) {
 	return t, err
 }
 
-// matrix is what was said of each criterion last.
+// matrix is the last answer to each criterion. A new result clears what the reviewer found, since
+// that was about another result.
 func matrix(texts []string, messages []taskMessage) []criterion {
 	rows := make([]criterion, len(texts))
 	for i, text := range texts {
@@ -364,8 +383,9 @@ func matrix(texts []string, messages []taskMessage) []criterion {
 	return rows
 }
 
-// stuck says in a sentence why nothing happens, "" when something does.
+// stuck says in one sentence why nothing happens, or what has to happen next.
 func (t *taskView) stuck(now time.Time) string {
+	// An open escalation outweighs everything else: without an answer nothing moves.
 	for _, o := range t.Open {
 		return fmt.Sprintf("Stuck: the %s has raised %s (%s), and a person has to answer it.", o.By,
 			strings.ReplaceAll(o.Type, "_", " "), o.Severity)
@@ -383,15 +403,18 @@ func (t *taskView) stuck(now time.Time) string {
 	return t.Waits
 }
 
-// Lane reports whether a message stands in a column of the timeline.
+// Lane reports whether a message belongs in a column of the timeline.
 func (m taskMessage) Lane(role string) bool { return m.From == role }
 
-// taskOrders are what the admin can say. What is not possible now is refused with a reason.
+// taskOrders are the instructions that the page offers. The task refuses what is not possible now,
+// with a reason.
 var taskOrders = []string{
 	"resume", "suspend", "terminate", "approve_plan", "reject_plan", "uphold_verdict",
 	"override_verdict", "reassign",
 }
 
+// instruct sends an instruction of the admin. A resume answers the escalations that the page
+// showed (TSK-17), which the form names.
 func (w *Web) instruct(r *Request) (Result, error) {
 	workspace, id := r.PathValue("workspace"), r.PathValue("id")
 	to := Result{
@@ -402,12 +425,14 @@ func (w *Web) instruct(r *Request) (Result, error) {
 	if err != nil {
 		return to, err
 	}
+	// The server fills in ids, time and actor, as for any short instruction.
 	order := map[string]any{"action": r.Field("action"), "channel": "dashboard"}
 	for _, name := range []string{"note", "target", "new_decision"} {
 		if value := r.Field(name); value != "" {
 			order[name] = value
 		}
 	}
+	// The form carries the escalations that the page showed, so nothing unread is answered.
 	if r.Field("action") == "resume" {
 		order["escalation_refs"], order["reset_reject_count"] = r.PostForm["ref"], true
 	}
@@ -422,7 +447,7 @@ func (w *Web) instruct(r *Request) (Result, error) {
 	return to, err
 }
 
-// whyRefused says in sentences why a task refuses what was sent.
+// whyRefused turns a refusal of a task into an error for people.
 func whyRefused(refused *task.ErrorRecord) error {
 	var why []string
 	for _, p := range refused.Errors {

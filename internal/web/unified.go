@@ -7,9 +7,9 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 )
 
-// What compare takes and shows. The library needs up to 300 bytes for a line, however short
-// it is, so lines are what costs memory. A policy has at most 1 MiB; 100,000 lines of it
-// would have ten bytes each. BenchmarkCompare measures the worst cases.
+// The limits of compare. The library needs up to 300 bytes for a line, however short, so lines are
+// what costs memory. A policy has at most 1 MiB; 100,000 lines of it would have ten bytes each.
+// BenchmarkCompare measures the worst cases.
 const (
 	maxCompared = 1 << 20 // bytes on one side
 	maxLines    = 100_000 // on one side
@@ -17,23 +17,24 @@ const (
 	maxWidth    = 4 << 10 // bytes of a line that a page has
 )
 
-// difference is how two texts differ, for a page.
+// difference is how two texts differ, for a page. Rows is empty if they do not.
 type difference struct {
 	Rows    []diffRow
 	TooLong bool // the texts are past the limits of compare and were not compared
 	Cut     bool // Rows is only the beginning
 }
 
-// compare finds the lines that differ, with three lines around each change. An absent
-// newline at the end is no difference.
+// compare finds the lines that differ, with three lines around each change. A missing newline at
+// the end is not a difference.
 func compare(before, after []byte) difference {
-	before, after = ended(before), ended(after)
+	before, after = endWithNewline(before), endWithNewline(after)
 	for _, side := range [][]byte{before, after} {
 		if len(side) > maxCompared+1 || bytes.Count(side, newline) > maxLines {
 			return difference{TooLong: true}
 		}
 	}
 	text := diff.Diff("before", before, "after", after)
+	// The first lines name two files that do not exist.
 	if at := bytes.Index(text, []byte("\n@@ ")); at >= 0 {
 		text = text[at+1:] // without the names of files
 	}
@@ -43,8 +44,8 @@ func compare(before, after []byte) difference {
 
 var newline = []byte("\n")
 
-// ended is the text with an end to its last line.
-func ended(text []byte) []byte {
+// endWithNewline is the text with a newline after its last line. It never writes into text.
+func endWithNewline(text []byte) []byte {
 	if len(text) == 0 {
 		return nil
 	}

@@ -34,7 +34,8 @@ var templateFiles embed.FS
 //go:embed static
 var staticFiles embed.FS
 
-// Options say what the dashboard shows.
+// Options are the services whose state the dashboard shows, and what it needs to know of the
+// server. All of them are used for reading; actions call the same methods as the API does.
 type Options struct {
 	Roster    *roster.Roster
 	Book      *rulebook.Book
@@ -49,23 +50,26 @@ type Options struct {
 	Tasks     *task.Tasks
 	Runs      *run.Runs
 
-	Now     func() time.Time
-	Log     *slog.Logger
+	Now func() time.Time
+	Log *slog.Logger
+	// Key is the server's secret, from which login codes and password verifiers follow.
 	Key     []byte // of this server, from which secrets follow
 	BaseURL string // where people reach the server
 	OIDC    OIDC   // nobody signs in with it when it has no issuer
-	// Settings are what is in force, for the page that shows it.
+	// Settings are what is in force, for the page that shows it; nil for none.
 	Settings func() []Setting
 }
 
-// Setting is a configuration key as it is in force. Secrets are not in it.
+// Setting is a configuration key as it is in force. The server leaves secrets out.
 type Setting struct{ Key, Value, Source, Meaning string }
 
-// Web is the dashboard.
+// Web is the dashboard. It is safe for concurrent use. Sessions are in the database; in memory are
+// only what was parsed at start, the open event streams, and small caches.
 type Web struct {
 	Options
-	db       *store.DB
-	ledger   *ledger.Ledger
+	db     *store.DB
+	ledger *ledger.Ledger
+	// pages are the parsed templates by name, assets the static files by path.
 	pages    map[string]*template.Template // by name
 	assets   map[string]asset              // by the path they are served under
 	css, js  string                        // those paths
@@ -76,8 +80,9 @@ type Web struct {
 	sameSite http.CrossOriginProtection
 }
 
-// New makes the dashboard over a ledger that has Projection. Run must be running for its
-// pages to be live.
+// New makes the dashboard. The ledger must have Projection. Pages are up to date when they are
+// loaded; they follow changes only while Run runs. Templates are parsed here, so a broken one
+// fails the start and not a page.
 func New(db *store.DB, l *ledger.Ledger, o Options) (*Web, error) {
 	w := &Web{
 		Options: o, db: db, ledger: l, assets: map[string]asset{}, tries: newTries(),
@@ -90,6 +95,7 @@ func New(db *store.DB, l *ledger.Ledger, o Options) (*Web, error) {
 	if w.js, err = w.addAsset("relay.js", "text/javascript; charset=utf-8"); err != nil {
 		return nil, err
 	}
+	// The last two are linked by their plain names.
 	if _, err = w.addAsset("verify.js", "text/javascript; charset=utf-8"); err != nil {
 		return nil, err
 	}
@@ -100,10 +106,11 @@ func New(db *store.DB, l *ledger.Ledger, o Options) (*Web, error) {
 	return w, err
 }
 
-// Run follows the ledger for the pages that are open, until ctx ends.
+// Run follows the ledger for the open pages, until ctx ends.
 func (w *Web) Run(ctx context.Context) error { return w.hub.run(ctx, w.ledger) }
 
-// parse reads every page together with the frame and the parts that pages share.
+// parse parses every page together with the frame and the parts that pages share. Each page gets a
+// copy of the shared templates, since all of them define "main".
 func (w *Web) parse() (map[string]*template.Template, error) {
 	shared, err := template.New("").Funcs(w.functions()).ParseFS(templateFiles, "templates/layout.html",
 		"templates/parts.html")
@@ -131,12 +138,15 @@ func (w *Web) parse() (map[string]*template.Template, error) {
 	return pages, nil
 }
 
-// asset is a file that is served as it is, for ever: its path changes with its content.
+// asset is a file that is served as it is. Its path contains a hash of its content, so browsers
+// may keep it for ever.
 type asset struct {
 	content []byte
 	media   string
 }
 
+// addAsset adds a file and returns its path. It is served under its plain name as well, by which
+// templates link verify.js and the icon.
 func (w *Web) addAsset(name, media string) (at string, err error) {
 	content, err := staticFiles.ReadFile("static/" + name)
 	if err != nil {
@@ -149,6 +159,7 @@ func (w *Web) addAsset(name, media string) (at string, err error) {
 	return at, nil
 }
 
+// serveAsset serves a file. It needs no session: the login page looks like the others.
 func (w *Web) serveAsset(out http.ResponseWriter, r *http.Request) {
 	found, ok := w.assets[r.URL.Path]
 	if !ok {

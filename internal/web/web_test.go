@@ -89,7 +89,10 @@ func TestHowThingsAreSaid(t *testing.T) {
 			`<time datetime="1970-01-01T00:00:40Z" title="Thu 1 Jan 1970, 00:00:40 UTC">1 min ago</time>`,
 		},
 		{
-			string(ref(`x"><script>`)), `<span class="ref"><code title="x&#34;&gt;&lt;script&gt;">x&#34;&gt;&lt;script&gt;</code><button type="button" class="copy" data-copy="x&#34;&gt;&lt;script&gt;" aria-label="Copy x&#34;&gt;&lt;script&gt;" hidden>` + string(icon("copy")) + `</button></span>`,
+			string(ref(`x"><script>`)), `<span class="ref"><code title="x&#34;&gt;&lt;script&gt;">` +
+				`x&#34;&gt;&lt;script&gt;</code><button type="button" class="copy" ` +
+				`data-copy="x&#34;&gt;&lt;script&gt;" aria-label="Copy x&#34;&gt;&lt;script&gt;" hidden>` +
+				string(icon("copy")) + `</button></span>`,
 		},
 	} {
 		if c.got != c.want {

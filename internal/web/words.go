@@ -13,8 +13,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// functions are what templates can say. Those that return template.HTML escape what they
-// are given themselves.
+// functions are what templates can call. Those that return template.HTML escape their arguments
+// themselves; all others return text, which html/template escapes.
 func (w *Web) functions() template.FuncMap {
 	return template.FuncMap{
 		"icon":     icon,
@@ -36,12 +36,13 @@ func (w *Web) functions() template.FuncMap {
 	}
 }
 
-// when is a moment as people say it, with the exact time on hover.
+// when is a moment relative to now, with the exact time on hover.
 func when(now time.Time, at any) template.HTML {
 	var t time.Time
 	switch at := at.(type) {
 	case time.Time:
 		t = at
+	// Optional times come as pointers.
 	case *time.Time:
 		if at == nil {
 			return "<span class=\"muted\">never</span>"
@@ -52,17 +53,19 @@ func when(now time.Time, at any) template.HTML {
 		return "<span class=\"muted\">never</span>"
 	}
 	t = t.UTC()
+	// The script reads datetime and keeps the text up to date.
 	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `" title="` +
 		t.Format("Mon 2 Jan 2006, 15:04:05 UTC") + `">` + relative(now.Sub(t)) +
 		`</time>`) //nolint:gosec // made of times alone
 }
 
-// relative says how long ago something was, or how far away it is. The script says the
-// same while a page is open.
+// relative says how long ago something was, or how far away it is. static/relay.js says the same
+// while a page is open.
 func relative(ago time.Duration) string {
 	if ago < 0 {
 		return "in " + lasts(-ago)
 	}
+	// Counting seconds would only flicker.
 	if ago < 5*time.Second {
 		return "now"
 	}
@@ -82,10 +85,12 @@ func lasts(d time.Duration) string {
 	return fmt.Sprintf("%d d", int(d.Hours()/24))
 }
 
-// short is the part of a long id by which people tell it from others.
+// short is the part of a long id by which people tell it from others: the end, since the beginning
+// of our ids is the time.
 func short(id string) string {
 	prefix, rest, ok := strings.Cut(id, "_")
 	switch {
+	// Our own ids: the noun says what it is, the last characters which one.
 	case ok && len(rest) > 12:
 		return prefix + "…" + rest[len(rest)-6:]
 	case utf8.RuneCountInString(id) > 24:
@@ -104,10 +109,11 @@ func ref(id string) template.HTML {
 		string(icon("copy")) + `</button></span>`)
 }
 
-// num is a number with thin spaces between thousands.
+// num is a number with narrow spaces between thousands.
 func num(n any) string {
 	text := fmt.Sprint(n)
 	digits := strings.TrimPrefix(text, "-")
+	// Templates may pass anything; what is no whole number stays as it is.
 	if _, err := strconv.ParseUint(digits, 10, 64); err != nil {
 		return text
 	}
@@ -121,7 +127,7 @@ func num(n any) string {
 	return strings.TrimSuffix(text, digits) + b.String()
 }
 
-// money is an amount of dollars, with more places where it is small.
+// money is an amount in dollars, with more digits where it is small.
 func money(usd float64) string {
 	switch {
 	case usd == 0:
@@ -134,7 +140,7 @@ func money(usd float64) string {
 	return fmt.Sprintf("$%.2f", usd)
 }
 
-// pretty is JSON with a line for each member; what is no JSON stays as it is.
+// pretty is JSON with a line for each member. What is not JSON stays as it is.
 func pretty(raw any) string {
 	var text []byte
 	switch raw := raw.(type) {
@@ -149,7 +155,8 @@ func pretty(raw any) string {
 	return string(text)
 }
 
-// cut is the beginning of a text, on one line.
+// cut is the beginning of a text, on one line, with an ellipsis if something is missing. most
+// counts characters.
 func cut(most int, text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	runes := []rune(text)
@@ -159,7 +166,7 @@ func cut(most int, text string) string {
 	return strings.TrimSpace(string(runes[:most])) + "…"
 }
 
-// plural is a number with its noun: "1 gate", "3 gates".
+// plural is a number with its noun: "1 gate", "3 gates". Nouns are our own and regular.
 func plural(n any, noun string) string {
 	if fmt.Sprint(n) == "1" {
 		return "1 " + noun
@@ -167,7 +174,7 @@ func plural(n any, noun string) string {
 	return num(n) + " " + noun + "s"
 }
 
-// pairs makes a map of names and values, for the parts that take more than one.
+// pairs makes a map of names and values, for templates that take more than one argument.
 func pairs(all ...any) (map[string]any, error) {
 	if len(all)%2 != 0 {
 		return nil, fmt.Errorf("pairs takes names and values, and there are %d", len(all))
@@ -179,7 +186,7 @@ func pairs(all ...any) (map[string]any, error) {
 	return out, nil
 }
 
-// title is a word with a capital.
+// title is a word with a capital letter.
 func title(word any) string {
 	text := fmt.Sprint(word)
 	if text == "" {
@@ -188,7 +195,7 @@ func title(word any) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// at is the path of a page, with what stands for the names in it.
+// at is the path of a page by its name, with the values for the names in braces.
 func at(name string, values ...any) (string, error) {
 	page, ok := address.Named[name]
 	if !ok {

@@ -13,14 +13,16 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Caller makes the calls of AMP/1.0 tasks: as the agent whose key it has, or without one as the
-// operator that other commands are.
+// Caller makes the HTTP calls of AMP/1.0 tasks: as the agent whose key it has, or without a key as
+// the operator that other commands are. demo uses it as well.
 type Caller struct {
 	*command.App
+	// Key is the agent's key, "" to speak as an operator. Workspace is for operators only.
 	Key, Workspace string
 }
 
-// Call calls the server.
+// Call makes one call. The workspace is added for operators; the server refuses it from agents
+// unless it is their own.
 func (t *Caller) Call(ctx context.Context, r api.Request, answer any) error {
 	c, err := t.client()
 	if err != nil {
@@ -30,7 +32,9 @@ func (t *Caller) Call(ctx context.Context, r api.Request, answer any) error {
 	return c.Call(ctx, r, answer)
 }
 
+// client is the client with the agent's key, or the operator's.
 func (t *Caller) client() (*api.Client, error) {
+	// Falls back to the operator's token, so a script should check that its key is not empty.
 	if t.Key == "" {
 		return t.Client()
 	}
@@ -51,19 +55,21 @@ func (t *Caller) Find(ctx context.Context, id string, messages bool) (r amp.Reco
 	return r, err
 }
 
-// Inbox reads messages that wait for a role; reading is not acknowledging.
+// Inbox reads the messages that wait for a role. Reading is not acknowledging.
 func (t *Caller) Inbox(ctx context.Context, query url.Values) (box task.Inbox, err error) {
 	err = t.Call(ctx, api.Get("/amp/messages?"+query.Encode()), &box)
 	return box, err
 }
 
-// Role is the role that the key plays.
+// Role is the role that the key plays. The inbox knows it for agents and operators alike, which
+// /amp/me does not.
 func (t *Caller) Role(ctx context.Context) (amp.Role, error) {
 	box, err := t.Inbox(ctx, url.Values{"limit": {"1"}})
 	return box.To, err
 }
 
-// Send puts a payload into its envelope and sends it.
+// Send puts a payload into its envelope and sends it. The payload is only checked for being a JSON
+// object: the server explains what is wrong with its fields better than we could.
 func (t *Caller) Send(
 	ctx context.Context, kind amp.Type, taskID string, payload []byte,
 ) (answer task.Answer, err error) {
@@ -71,6 +77,8 @@ func (t *Caller) Send(
 	if err != nil {
 		return answer, err
 	}
+	// A payload that is no object would be put into the envelope as it is, and confuse the server's
+	// pointers.
 	if _, err := wire.Members(payload); err != nil {
 		return answer, command.Usage("The payload is not JSON of a message. %s", fault.From(err).Message)
 	}
@@ -82,15 +90,17 @@ func (t *Caller) Send(
 	return answer, err
 }
 
-// Escalation is what its sender cannot solve without the admin.
+// Escalation is what somebody cannot solve without the admin.
 type Escalation struct {
 	Role                        amp.Role
 	Type, Severity, Description string
 }
 
-// Escalate escalates, about a task or about an id that no task has.
+// Escalate escalates, about a task or about an id that no task has: a worker may have to escalate
+// before its task exists.
 func (t *Caller) Escalate(ctx context.Context, taskID string, e Escalation) (answer task.Answer, err error) {
 	r, err := t.Find(ctx, taskID, false)
+	// A task that does not exist has the zero Record.
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return answer, err
 	}
@@ -101,13 +111,14 @@ func (t *Caller) Escalate(ctx context.Context, taskID string, e Escalation) (ans
 	return t.Send(ctx, amp.TypeEscalation, taskID, payload)
 }
 
-// Ack acknowledges a message; the body is empty, or refuses it.
+// Ack acknowledges a message. An empty body accepts it; one with status and error refuses it.
 func (t *Caller) Ack(ctx context.Context, messageID string, body map[string]any) (answer task.Answer, err error) {
 	err = t.Call(ctx, api.Post("/amp/messages/"+url.PathEscape(messageID)+"/ack", body), &answer)
 	return answer, err
 }
 
-// Heartbeat says that work on a task goes on, that of a generation if it is not 0.
+// Heartbeat says that work on a task goes on. With a generation that is not 0 the call fails once
+// the lease of that generation is over, which tells a worker to stop.
 func (t *Caller) Heartbeat(ctx context.Context, taskID, note string, generation int64) (answer task.Answer, err error) {
 	body := map[string]any{"task_id": taskID}
 	if note != "" {

@@ -10,11 +10,12 @@ import (
 	"signalbox/internal/task/amp"
 )
 
+// newSend is a command that sends one type of message with the payload from a file.
 func (t *commands) newSend(kind amp.Type, use, short string) *command.Command {
 	c := t.WithJSON(&command.Command{
 		Use:   use,
 		Short: short, Long: short + ".\n\nFILE holds the payload of " + string(kind) +
-			" as JSON, - is standard input; the envelope is made for it.",
+			" as JSON; - is standard input. The command makes the envelope.",
 		Args: command.Exactly(2, "the id of a task, such as T-2026-044, and a file with the payload"),
 	})
 	c.RunE = func(c *command.Command, args []string) error {
@@ -22,11 +23,12 @@ func (t *commands) newSend(kind amp.Type, use, short string) *command.Command {
 		if err != nil {
 			return err
 		}
-		return t.sent(t.Send(c.Context(), kind, args[0], payload))
+		return t.printAnswer(t.Send(c.Context(), kind, args[0], payload))
 	}
 	return c
 }
 
+// newAck is `ack`: by default it accepts the message.
 func (t *commands) newAck() *command.Command {
 	c := t.WithJSON(&command.Command{
 		Use: "ack MSG_ID", Short: "Acknowledge a message, or refuse it",
@@ -37,16 +39,19 @@ func (t *commands) newAck() *command.Command {
 	c.RunE = func(c *command.Command, args []string) error {
 		body := map[string]any{}
 		if *refuse != "" {
+			// R-106: an executor refuses a protected branch with a code, which the server acts on.
 			body["status"], body["error"] = amp.Refused, map[string]string{"code": *refuse, "detail": *detail}
 		}
-		return t.sent(t.Ack(c.Context(), args[0], body))
+		return t.printAnswer(t.Ack(c.Context(), args[0], body))
 	}
 	return c
 }
 
+// newReview is `review`. Without a file the payload is made from the task: references and the
+// count of rejects are where people make mistakes.
 func (t *commands) newReview() *command.Command {
 	c := t.WithJSON(&command.Command{
-		Use: "review TASK [FILE]", Short: "Ask for a review: of the payload in FILE, or of the subtask that waits for one",
+		Use: "review TASK [FILE]", Short: "Request a review: with the payload in FILE, or of the subtask that waits for one",
 		Example: "  signalbox tasks review T-2026-044 --diff https://git.example.com/app/compare/main...feature",
 		Args:    command.Between(1, 2, "the id of a task, and perhaps a file with the payload"),
 	})
@@ -56,6 +61,7 @@ func (t *commands) newReview() *command.Command {
 	c.RunE = func(c *command.Command, args []string) error {
 		var payload []byte
 		var err error
+		// A file of one's own, such as for an incremental review.
 		if len(args) == 2 {
 			payload, err = t.ReadFile(args[1])
 		} else {
@@ -69,14 +75,16 @@ func (t *commands) newReview() *command.Command {
 		if err != nil {
 			return err
 		}
-		return t.sent(t.Send(c.Context(), amp.TypeRequest, args[0], payload))
+		return t.printAnswer(t.Send(c.Context(), amp.TypeRequest, args[0], payload))
 	}
 	return c
 }
 
+// newEscalate is `escalate`. It fills in the snapshot of the task and the messages that it is
+// about, so that somebody in trouble need only say what is wrong.
 func (t *commands) newEscalate() *command.Command {
 	c := t.WithJSON(&command.Command{
-		Use: "escalate TASK DESCRIPTION", Short: "Say that something cannot be solved without the admin",
+		Use: "escalate TASK DESCRIPTION", Short: "Escalate to the admin what you cannot solve",
 		Example: "  signalbox tasks escalate T-2026-044 \"The criteria contradict each " +
 			"other\" --severity warning --type conflict",
 		Args: command.Exactly(2, "the id of a task, and what is wrong"),
@@ -89,26 +97,29 @@ func (t *commands) newEscalate() *command.Command {
 			return err
 		}
 		e := Escalation{Role: role, Type: *kind, Severity: *severity, Description: args[1]}
-		return t.sent(t.Escalate(c.Context(), args[0], e))
+		return t.printAnswer(t.Escalate(c.Context(), args[0], e))
 	}
 	return c
 }
 
+// newHeartbeat is `heartbeat`, for agents that are not run by `work`.
 func (t *commands) newHeartbeat() *command.Command {
 	c := t.WithJSON(&command.Command{
-		Use: "heartbeat TASK", Short: "Say that work on a task goes on", Args: command.Exactly(1, "the id of a task"),
+		Use: "heartbeat TASK", Short: "Report that work on a task goes on", Args: command.Exactly(1, "the id of a task"),
 	})
 	note := c.Flags().String("note", "", "how far it has come")
 	c.RunE = func(c *command.Command, args []string) error {
-		return t.sent(t.Heartbeat(c.Context(), args[0], *note, 0))
+		return t.printAnswer(t.Heartbeat(c.Context(), args[0], *note, 0))
 	}
 	return c
 }
 
+// newResume is `resume`. TSK-17: an instruction names the escalations that it answers. Without
+// names the command reads which are open, so one that arrives meanwhile is not answered unread.
 func (t *commands) newResume() *command.Command {
 	c := t.WithJSON(&command.Command{
 		Use:   "resume TASK [ESCALATION...]",
-		Short: "Answer escalations so that the task goes on; all that are open when none is named",
+		Short: "Answer escalations so that the task goes on; all open ones if none is named",
 		Args:  command.AtLeast(1, "the id of a task, and perhaps escalations"),
 	})
 	keep := c.Flags().Bool("keep-count", false, "a task that was locked keeps its count of rejects")
@@ -120,6 +131,7 @@ func (t *commands) newResume() *command.Command {
 			if err != nil {
 				return err
 			}
+			// A held verdict is among them; the server refuses to resume that, and says what to do.
 			for _, o := range r.Open {
 				refs = append(refs, o.ID)
 			}
@@ -127,15 +139,18 @@ func (t *commands) newResume() *command.Command {
 				return fault.New(fault.Conflict, "No escalation of %s is open. %s", args[0], r.Waits)
 			}
 		}
+		// TSK-54: counters of a locked task start again unless they are kept.
 		body := map[string]any{"action": "resume", "escalation_refs": refs, "reset_reject_count": !*keep, "channel": "cli"}
 		if *note != "" {
 			body["note"] = *note
 		}
-		return t.sent(t.Instruct(c.Context(), args[0], body))
+		return t.printAnswer(t.Instruct(c.Context(), args[0], body))
 	}
 	return c
 }
 
+// newInstruct is `instruct`, for the admin's other actions. The server says which fields an action
+// needs.
 func (t *commands) newInstruct() *command.Command {
 	c := t.WithJSON(&command.Command{
 		Use: "instruct TASK ACTION",
@@ -155,15 +170,16 @@ func (t *commands) newInstruct() *command.Command {
 				body[name] = value
 			}
 		}
-		return t.sent(t.Instruct(c.Context(), args[0], body))
+		return t.printAnswer(t.Instruct(c.Context(), args[0], body))
 	}
 	return c
 }
 
+// newExport is `export`. It needs an operator's token: a bundle holds what all roles wrote.
 func (t *commands) newExport() *command.Command {
 	c := &command.Command{
 		Use:   "export TASK",
-		Short: "Write everything about a task into one file, with proofs", Args: command.Exactly(1, "the id of a task"),
+		Short: "Export everything about a task into one file, with proofs", Args: command.Exactly(1, "the id of a task"),
 		Example: "  signalbox tasks export T-2026-044 --out T-2026-044.bundle\n  signalbox tasks verify T-2026-044.bundle",
 	}
 	out := c.Flags().String("out", "", "the file to write; standard output when absent")
@@ -174,14 +190,17 @@ func (t *commands) newExport() *command.Command {
 	return c
 }
 
+// newVerify is `verify`. It asks no server. The key must come from elsewhere than the bundle,
+// which would verify itself otherwise.
 func (t *commands) newVerify() *command.Command {
 	c := &command.Command{
 		Use:   "verify FILE",
-		Short: "Check a file of `task export`, offline: proofs, and the rules that lead to how the task stands",
+		Short: "Verify a file of `tasks export` offline: the proofs, and that the rules lead to the task",
 		Args:  command.Exactly(1, "a file made by `signalbox tasks export`"),
 	}
 	keyPath := c.Flags().String("log-key", "", "the file with the verifier key of the ledger (in the data folder)")
 	c.RunE = func(_ *command.Command, args []string) error {
+		// The flag is called --log-key because --key is the agent's.
 		key, err := t.VerifierKey("log-key", *keyPath)
 		if err != nil {
 			return err

@@ -1,7 +1,18 @@
-// Package task is `signalbox task`: what agents and operators do with tasks of AMP/1.0 from the
+// Package task is `signalbox tasks`: what agents and operators do with tasks of AMP/1.0 from the
 // command line (task.go, send.go), and the worker that runs a command for each message to a role
-// (work.go). Caller makes the calls, also for others. The rules of tasks are the server's: what is sent
-// is checked there.
+// (work.go). Caller (caller.go) makes the HTTP calls; `demo` uses it, too.
+//
+// With --key a command speaks as the agent that has the key, in the role that its label says.
+// Without it, it speaks as the operator of the machine, who is the admin of every task. The role
+// is never a flag: the server knows it by the key.
+//
+// Commands take payloads and make the envelopes (amp.Compose), because ids and timestamps are
+// where people and models make mistakes. Rules are the server's alone: what is sent is checked
+// there, and a refusal is printed with its codes. Only `validate` and `verify` work without a
+// server, with the same rules from package amp.
+//
+// Exit codes are those of every command: 3 means that a policy or a person has refused, as for a
+// plan that nobody has approved, and 1 that the document or the moment was wrong.
 package task
 
 import (
@@ -21,7 +32,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// New is the group of commands `task`.
+// New is the group of commands about tasks.
 func New(a *command.App) *command.Command {
 	t := &commands{Caller{App: a}}
 	c := command.Group("tasks", "Tasks between agents (AMP/1.0): the board, messages, instructions",
@@ -34,22 +45,25 @@ func New(a *command.App) *command.Command {
 		t.newEscalate(), t.newHeartbeat(), t.newResume(), t.newInstruct(), t.newValidate(), t.newWork(), t.newExport(),
 		t.newVerify())
 	c.Aliases = []string{"task"}
+	// Flags of the group, so that they may stand before or after the name of a command.
 	c.PersistentFlags().StringVar(&t.Key, "key", "",
 		"the key of the agent that speaks (SIGNALBOX_TOKEN); an operator's token speaks as the admin")
 	c.PersistentFlags().StringVar(&t.Workspace, "workspace", "", "the workspace of the task, for operators")
 	return c
 }
 
-// commands are the commands about tasks, which speak as one caller.
+// commands are the commands about tasks, which share the flags --key and --workspace.
 type commands struct{ Caller }
 
+// newLs is `ls`: the board, one line for each task.
 func (t *commands) newLs() *command.Command {
 	c := t.WithJSON(&command.Command{
-		Use: "ls", Short: "List tasks, those that changed last first", Args: command.NoArguments(),
+		Use: "ls", Short: "List tasks, most recently changed first", Args: command.NoArguments(),
 	})
 	status := c.Flags().String("status", "", "only tasks of this status, such as executing or suspended")
 	limit := c.Flags().Int("limit", 100, "how many at the most")
 	c.RunE = func(c *command.Command, _ []string) error {
+		// The server orders, filters and counts; nothing is sorted here.
 		q := url.Values{"status": {*status}, "limit": {fmt.Sprint(*limit)}}
 		return command.Ask(c.Context(), t, api.Get("/amp/tasks?"+q.Encode()), func(w output.Printer, page task.Page) {
 			rows := output.Rows(page.Tasks, func(r amp.Record) []string {
@@ -65,6 +79,7 @@ func (t *commands) newLs() *command.Command {
 	return c
 }
 
+// newShow is `show`. For people it lists the ids of the messages; --json has all of them.
 func (t *commands) newShow() *command.Command {
 	c := t.WithJSON(&command.Command{
 		Use: "show TASK", Short: "Show a task with its messages",
@@ -80,6 +95,8 @@ func (t *commands) newShow() *command.Command {
 	return c
 }
 
+// printTask prints a task for people. What agents wrote is made printable, so that it cannot
+// control the terminal.
 func printTask(w output.Printer, r amp.Record) {
 	line := func(name, format string, args ...any) {
 		if text := output.Printable(fmt.Sprintf(format, args...)); text != "" {
@@ -102,6 +119,7 @@ func printTask(w output.Printer, r amp.Record) {
 		line("escalation", "%s: %s (%s)", o.ID, o.Type, o.Severity)
 	}
 	for _, m := range r.Messages {
+		// Messages have a msg_id, instructions an instruction_id; each is printed once.
 		var head struct {
 			MsgID string `json:"msg_id"`
 			ID    string `json:"instruction_id"`
@@ -111,9 +129,11 @@ func printTask(w output.Printer, r amp.Record) {
 	}
 }
 
+// newErrors is `errors`: what the server refused, newest first. The first problem of each is
+// shown, since the others often follow from it.
 func (t *commands) newErrors() *command.Command {
 	c := t.WithJSON(&command.Command{
-		Use: "errors", Short: "List what was refused and why, the newest first", Args: command.NoArguments(),
+		Use: "errors", Short: "List refused documents and why, newest first", Args: command.NoArguments(),
 	})
 	about := c.Flags().String("task", "", "only about this task")
 	c.RunE = func(c *command.Command, _ []string) error {
@@ -137,6 +157,7 @@ func (t *commands) newErrors() *command.Command {
 	return c
 }
 
+// newInbox is `inbox`. It prints each message as one line of JSON, for scripts.
 func (t *commands) newInbox() *command.Command {
 	c := t.WithJSON(&command.Command{
 		Use: "inbox", Short: "Show the messages that wait for you; reading is not acknowledging", Args: command.NoArguments(),
@@ -157,6 +178,8 @@ func (t *commands) newInbox() *command.Command {
 	return c
 }
 
+// newValidate is `validate`. It uses the rules of this program with their defaults, without a
+// server, so a server with another configuration may say otherwise.
 func (t *commands) newValidate() *command.Command {
 	c := t.WithJSON(&command.Command{
 		Use: "validate FILE", Short: "Check a message, ack, heartbeat or instruction, without a server",
@@ -167,6 +190,7 @@ func (t *commands) newValidate() *command.Command {
 		if err != nil {
 			return err
 		}
+		// Layers that need the task, such as references and state, are the server's.
 		warnings, refusal := amp.Check(raw, amp.Defaults())
 		out := struct {
 			Valid    bool          `json:"valid"`
@@ -193,8 +217,9 @@ func (t *commands) newValidate() *command.Command {
 	return c
 }
 
-// sent prints the answer to a document, unless it was not taken.
-func (t *commands) sent(answer task.Answer, err error) error {
+// printAnswer prints the answer to a document, with its warnings, or passes the error on. It takes
+// both so that a command can end with one call.
+func (t *commands) printAnswer(answer task.Answer, err error) error {
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,8 @@ import (
 	"signalbox/internal/wire"
 )
 
+// newWork is `work`: it makes an agent that works in turns, such as an agent CLI, keep the
+// deadlines of the protocol (TSK-45).
 func (t *commands) newWork() *command.Command {
 	c := &command.Command{
 		Use: "work ROLE -- COMMAND [ARGUMENT...]", Short: "Run a command for each message to a role, and keep its deadlines",
@@ -47,23 +49,30 @@ func (t *commands) newWork() *command.Command {
 	return c
 }
 
-// worker runs a command for each message to a role.
+// worker runs a command for each message to a role, one at a time. For each message it either
+// acknowledges and supervises the command, or leaves the message in the inbox, where this worker
+// or another finds it again. It never loses one.
 type worker struct {
 	*commands
-	role        amp.Role
-	command     []string
+	role    amp.Role
+	command []string
+	// every is how often a heartbeat is sent, look how often the task is checked for a hold.
 	every, look time.Duration
 	once        bool
 }
 
-// pollFor is how long one look into the inbox waits.
+// pollFor is how long one look into the inbox waits. It is less than the server's limit of 55 s.
 const pollFor = "50s"
 
-// again is the pause after a call that failed.
+// again is the pause after something failed, so that a broken server or command is not tried in a
+// busy loop.
 const again = 2 * time.Second
 
+// run handles messages until ctx ends. A key that is not accepted ends it, because waiting does
+// not help; everything else is tried again.
 func (w *worker) run(ctx context.Context) error {
 	for ctx.Err() == nil {
+		// One message at a time: what is not taken stays for other workers of the role.
 		box, err := w.Inbox(ctx, url.Values{"to": {string(w.role)}, "wait": {pollFor}, "limit": {"1"}})
 		if fault.Is(err, fault.Unauthenticated) || fault.Is(err, fault.Forbidden) {
 			return err
@@ -83,18 +92,24 @@ func (w *worker) run(ctx context.Context) error {
 	return nil
 }
 
-// stopped is why a command is ended that did not end by itself.
+// stopped is why the worker ended a command that did not end by itself. It travels as the cause of
+// the command's context.
 type stopped struct{ why string }
 
 func (s stopped) Error() string { return s.why }
 
-// handle runs the command for one message.
+// handle runs the command for one message. The order matters: the command is started first and
+// then acknowledged, because an ack means "received and begun" (R-109). If the ack is refused,
+// such as by another agent's lease, the command is stopped again.
+//
+// On cancellation the command gets SIGTERM, and ten seconds later SIGKILL.
 func (w *worker) handle(ctx context.Context, m amp.Stored) {
 	var head amp.Message
 	if err := wire.UnmarshalPart(m.Message, &head); err != nil {
 		w.Err.Print("a message cannot be read: %v", err)
 		return
 	}
+	// Cancelling it stops the command; the cause says why.
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	base, err := w.Address()
@@ -107,11 +122,15 @@ func (w *worker) handle(ctx context.Context, m amp.Stored) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(m.Message), w.Out.Writer, &tail
 	cmd.Env = append(os.Environ(), "SIGNALBOX_TASK="+head.TaskID, "SIGNALBOX_MESSAGE="+head.MsgID,
 		"SIGNALBOX_SERVER="+base)
+	// The command speaks with the same key. Without one it finds the operator's token as we did.
 	if w.Key != "" {
 		cmd.Env = append(cmd.Env, "SIGNALBOX_TOKEN="+w.Key)
 	}
+	// SIGTERM, so that an agent can save its work; WaitDelay then kills it.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	// A command whose children keep its output open must not hang the worker.
 	cmd.WaitDelay = 10 * time.Second
+	// The message was not acknowledged, so another worker may do better. The admin should know.
 	if err := cmd.Start(); err != nil {
 		w.escalate(ctx, head.TaskID, fmt.Sprintf("The command for %s could not be started: %v", head.MsgID, err))
 		w.pause(ctx)
@@ -132,10 +151,12 @@ func (w *worker) handle(ctx context.Context, m amp.Stored) {
 	err = cmd.Wait()
 	close(ended)
 	watching.Wait()
+	// A command that we stopped has not failed, and nobody is told that it did.
 	why, halted := errors.AsType[stopped](context.Cause(ctx))
 	switch {
 	case halted:
 		w.Err.Print("%s: stopped, %s", head.MsgID, why)
+	// R-515: a command that fails must not fail in silence. The end of its standard error says why.
 	case err != nil:
 		w.Err.Print("%s: %v", head.MsgID, err)
 		w.escalate(context.WithoutCancel(ctx), head.TaskID,
@@ -145,10 +166,13 @@ func (w *worker) handle(ctx context.Context, m amp.Stored) {
 	}
 }
 
-// pause keeps a message that cannot be worked on from being tried all the time.
+// pause keeps a message that cannot be worked on from being tried all the time. It waits even if
+// the message's own context has ended.
 func (w *worker) pause(ctx context.Context) { clock.Pause(context.WithoutCancel(ctx), again) }
 
-// watch sends heartbeats while the command lives, and stops it when it must not go on.
+// watch sends heartbeats while the command runs, and stops it when it must not go on. It returns
+// when ended is closed. Errors of single calls are reported and outlived; only a clear answer of
+// the server stops the command.
 func (w *worker) watch(ctx context.Context, taskID string, generation int64, ended <-chan struct{},
 	stop context.CancelCauseFunc,
 ) {
@@ -159,6 +183,7 @@ func (w *worker) watch(ctx context.Context, taskID string, generation int64, end
 		select {
 		case <-ended:
 			return
+		// The generation makes the server refuse if the task was given to another meanwhile.
 		case <-beat.C:
 			_, err := w.Heartbeat(ctx, taskID, "", generation)
 			if fault.Is(err, fault.Code(amp.AuthRole)) || fault.Is(err, fault.Code(amp.WrongState)) {
@@ -176,11 +201,14 @@ func (w *worker) watch(ctx context.Context, taskID string, generation int64, end
 	}
 }
 
-// mustStop is why work on a task has to end, "" if it may go on.
+// mustStop is why work on a task has to end, "" if it may go on. A warning raised by the server
+// holds the task but need not stop work: the late ack or heartbeat that it waits for may come from
+// this very worker.
 func mustStop(r amp.Record, role amp.Role, generation int64) string {
 	if r.Phase == amp.Terminated {
 		return "the task was terminated"
 	}
+	// TSK-39: somebody else may be working on it already.
 	if seat := r.Seats[role]; seat.Generation != generation || seat.Lost {
 		return "the task was given to another"
 	}
@@ -194,7 +222,8 @@ func mustStop(r amp.Record, role amp.Role, generation int64) string {
 	return ""
 }
 
-// escalate says what went wrong; a worker that cannot even do that says so here.
+// escalate reports what went wrong to the admin (R-515). A worker that cannot even do that says so
+// on standard error.
 func (w *worker) escalate(ctx context.Context, taskID, description string) {
 	_, err := w.Escalate(ctx, taskID,
 		Escalation{Role: w.role, Type: "unknown", Severity: "warning", Description: description})
@@ -203,12 +232,14 @@ func (w *worker) escalate(ctx context.Context, taskID, description string) {
 	}
 }
 
-// lastBytes keeps the end of what a command says.
+// lastBytes keeps the end of what a command writes to standard error, for the escalation. It is
+// written by the command's pipe and read after its end.
 type lastBytes struct {
 	mu   sync.Mutex
 	data []byte
 }
 
+// maxTail is how many bytes are kept.
 const maxTail = 1000
 
 func (l *lastBytes) Write(p []byte) (int, error) {
@@ -221,6 +252,7 @@ func (l *lastBytes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// text is what was kept, as valid UTF-8.
 func (l *lastBytes) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,15 +9,15 @@ import (
 	"signalbox/internal/notify"
 )
 
+// content is what both parts of an e-mail show.
 type content struct {
 	Headline string
 	Lines    []notify.Line
 	Link     string
 }
 
-// page is the HTML part. Everything that is put into it is escaped, and what agents write is
-// text in it. A template would do the same, at six megabytes of the binary: with one
-// anywhere, the linker keeps every method of every type.
+// page is the HTML part. Everything that goes into it is escaped, so what agents write is text. It
+// is written by hand: a heading, a table and a link need no template.
 func (c content) page() string {
 	var out strings.Builder
 	text := html.EscapeString
@@ -31,10 +31,12 @@ func (c content) page() string {
 	return out.String()
 }
 
-// size lets an e-mail hold as much as a chat.
+// size counts every character as one: an e-mail has room for as much as the roomiest chat, and the
+// texts are cut to the same lengths everywhere so that people see the same.
 func size(rune) int { return 1 }
 
-// compose makes the message and its id.
+// compose makes the message and its id. The id follows from the delivery's, so a message that is
+// sent twice is recognised as one by mail readers.
 func (b *Mailbox) compose(m notify.Message) (msg *gomail.Msg, messageID string, err error) {
 	c := content{m.Headline(size), m.Lines(size), m.Link}
 	var plain strings.Builder
@@ -53,6 +55,7 @@ func (b *Mailbox) compose(m notify.Message) (msg *gomail.Msg, messageID string, 
 	}
 	messageID = m.ID + "@" + b.domain
 	msg.SetMessageIDWithValue(messageID)
+	// Mail readers then show the messages about one gate together.
 	if m.Earlier != "" {
 		msg.SetGenHeader(gomail.HeaderInReplyTo, "<"+m.Earlier+">")
 		msg.SetGenHeader(gomail.HeaderReferences, "<"+m.Earlier+">")

@@ -40,16 +40,17 @@ type Options struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Mailbox is a channel that is one address. Each has its own, so that one that is
-// refused keeps nobody else from hearing.
+// Mailbox is a channel that is one address. Each address is a channel of its own, so that one that
+// is refused keeps nobody else from hearing.
 type Mailbox struct {
 	server
+	// from is a header value with a name, to is a bare address.
 	from, to string
 	domain   string // of from, for the ids of messages
 	options  Options
 }
 
-// server is how to reach the mail server.
+// server is how the mail server is reached.
 type server struct {
 	host               string
 	port               int
@@ -100,6 +101,7 @@ func parse(address string) (server, error) {
 			return server{}, wrong
 		}
 	}
+	// Name and password are kept as secrets from here on; the address is dropped.
 	if u.User != nil {
 		password, _ := u.User.Password()
 		s.username, s.password = wire.NewSecret(u.User.Username()), wire.NewSecret(password)
@@ -107,6 +109,7 @@ func parse(address string) (server, error) {
 	return s, nil
 }
 
+// isLocal reports whether a host is this machine. Only then may a connection be plain.
 func isLocal(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()

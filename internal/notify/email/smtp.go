@@ -18,10 +18,10 @@ import (
 	"signalbox/internal/notify"
 )
 
-// smtpTime is how long one step of the conversation may take; all of it has ctx.
+// smtpTime is how long one step of the conversation may take; all of it is bounded by ctx.
 const smtpTime = 10 * time.Second
 
-// Send sends a message. Its id is the same on every try, and what a reader knows it by.
+// Send sends a message. Its id is the same on every try, and is the reference of later ones.
 func (b *Mailbox) Send(ctx context.Context, m notify.Message) deliver.Result {
 	msg, messageID, err := b.compose(m)
 	if err != nil {
@@ -32,6 +32,7 @@ func (b *Mailbox) Send(ctx context.Context, m notify.Message) deliver.Result {
 	}
 	line := &connection{}
 	defer line.close()
+	// The library ignores ctx once connected. Closing the connection ends whatever it waits for.
 	defer context.AfterFunc(ctx, line.close)()
 	client, err := b.client(line)
 	if err != nil {
@@ -52,13 +53,15 @@ func (b *Mailbox) Send(ctx context.Context, m notify.Message) deliver.Result {
 	return deliver.Result{Verdict: deliver.Succeeded, Reference: messageID}
 }
 
-// connection is ours to close: the library leaves it open when a conversation fails, and
-// does not look at the context once there is one.
+// connection is the TCP connection, ours to close: the library leaves it open when a conversation
+// fails, and does not look at the context once there is one.
 type connection struct {
 	mu   sync.Mutex
 	conn net.Conn
 }
 
+// set, made and close may be called from different goroutines: the library dials, and the end of
+// ctx closes.
 func (c *connection) set(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,9 +82,11 @@ func (c *connection) close() {
 	}
 }
 
+// client configures the SMTP library. TLS is mandatory except to this machine.
 func (b *Mailbox) client(line *connection) (*gomail.Client, error) {
 	// To this machine a plain connection is allowed, so a certificate that nobody signed
 	// is no worse.
+	// Everywhere else the certificate must be valid for the host.
 	config := &tls.Config{
 		ServerName: b.host, RootCAs: b.options.Roots, MinVersion: tls.VersionTLS12,
 		InsecureSkipVerify: b.local,
@@ -104,7 +109,7 @@ func (b *Mailbox) client(line *connection) (*gomail.Client, error) {
 	return gomail.NewClient(b.host, options...)
 }
 
-// dial connects, and with TLS from the start shakes hands.
+// dial connects; with smtps it also does the TLS handshake.
 func (b *Mailbox) dial(ctx context.Context, line *connection, config *tls.Config, network, address string) (net.Conn,
 	error,
 ) {
@@ -124,8 +129,8 @@ func (b *Mailbox) dial(ctx context.Context, line *connection, config *tls.Config
 	return secured, secured.HandshakeContext(ctx)
 }
 
-// judgeStart is what went wrong before the message was sent. What the server says is not
-// kept: some repeat what they were told.
+// judgeStart classifies what went wrong before the message was sent. The server's text is not
+// kept: some servers repeat what they were sent, password included.
 func judgeStart(err error, connected bool) deliver.Result {
 	if answer, ok := errors.AsType[*textproto.Error](err); ok {
 		r := deliver.Result{
@@ -139,6 +144,7 @@ func judgeStart(err error, connected bool) deliver.Result {
 		return r
 	}
 	r := deliver.ExplainDial(err)
+	// The library reports a missing STARTTLS as an unspecific error after connecting.
 	if r.Class == "broken" && connected && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 		return deliver.Result{
 			Class: "tls",
@@ -149,7 +155,8 @@ func judgeStart(err error, connected bool) deliver.Result {
 	return r
 }
 
-// judge is what a message that was not taken came to.
+// judge classifies a message that the server did not accept. A permanent refusal (5xx) of this
+// recipient or message is given up; everything else is tried again.
 func judge(err error) deliver.Result {
 	failed, ok := errors.AsType[*gomail.SendError](err)
 	if !ok || failed.ErrorCode() < http.StatusBadRequest {
@@ -160,6 +167,7 @@ func judge(err error) deliver.Result {
 		Text: fmt.Sprintf("The mail server answered %d.", failed.ErrorCode()),
 	}
 	switch failed.Reason {
+	// Only what concerns this message is final. A refused login or greeting is the server's state.
 	case gomail.ErrSMTPRcptTo, gomail.ErrSMTPData, gomail.ErrSMTPDataClose:
 		if failed.ErrorCode() >= 500 {
 			r.Verdict, r.Text = deliver.Hopeless, fmt.Sprintf("The mail server answered %d: it does not take this "+

@@ -26,13 +26,15 @@ const Name = "ntfy"
 
 // Topic is a channel that is an ntfy topic.
 type Topic struct {
+	// server is the address without the topic, host what may be shown of it.
 	server, host string
 	topic        wire.Secret
 	token        wire.Secret
 	http         *http.Client
 }
 
-// NewTopic makes the channel for an address such as https://ntfy.sh/topic.
+// NewTopic makes the channel for an address such as https://ntfy.sh/topic. A user name in the
+// address is refused, because only the token's setting is kept secret.
 func NewTopic(address, token wire.Secret, client *http.Client) (*Topic, error) {
 	u, err := url.Parse(address.Reveal())
 	if err == nil {
@@ -76,6 +78,7 @@ type published struct {
 // priorities are ntfy's, from 1 to 5: what is urgent rings.
 var priorities = map[string]int{"low": 2, "medium": 3, "high": 5}
 
+// priority is ntfy's, from 1 to 5. Gates of high risk ring; outcomes are silent.
 func priority(m notify.Message) int {
 	if m.Gate.Status != gate.Pending {
 		return 2 // an outcome waits for nobody
@@ -86,7 +89,7 @@ func priority(m notify.Message) int {
 // size is what a character takes of ntfy's 4096 bytes.
 func size(r rune) int { return max(utf8.RuneLen(r), 1) }
 
-// Send publishes a message.
+// Send publishes a message as JSON, so that nothing of it becomes a header.
 func (t *Topic) Send(ctx context.Context, m notify.Message) deliver.Result {
 	var text strings.Builder
 	for _, line := range m.Lines(size) {

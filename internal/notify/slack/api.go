@@ -14,31 +14,31 @@ import (
 	"signalbox/internal/wire"
 )
 
-// slackAPI is where the methods of Slack's Web API are.
+// slackAPI is the address of Slack's Web API.
 const slackAPI = "https://slack.com/api"
 
-// api calls the few methods that we use.
+// api calls the five methods of Slack that are used.
 type api struct {
 	base string
 	http *http.Client
 }
 
-// refusal is Slack's word for why it did not do what was asked.
+// refusal is Slack's word for why it did not do what was asked, such as channel_not_found.
 type refusal string
 
 func (r refusal) Error() string { return "slack: " + string(r) }
 
-// statusError is an answer that is none of the API's.
+// statusError is an answer whose status is not 200; the API itself always answers 200.
 type statusError int
 
 func (s statusError) Error() string { return fmt.Sprintf("slack: status %d", int(s)) }
 
-// limited says that Slack wants a pause.
+// limited says that Slack wants a pause of this length.
 type limited time.Duration
 
 func (l limited) Error() string { return "slack: rate limited" }
 
-// answered is what we read of an answer.
+// answered is what is read of an answer.
 type answered struct {
 	OK      bool   `json:"ok"`
 	Error   string `json:"error"`
@@ -61,6 +61,7 @@ func (c *api) document(ctx context.Context, token wire.Secret, method string, bo
 	return c.call(ctx, token, method, "application/json; charset=utf-8", text)
 }
 
+// call calls a method. Only an answer with "ok":true is a success.
 func (c *api) call(ctx context.Context, token wire.Secret, method, media string, body []byte) (out answered,
 	err error,
 ) {
@@ -82,7 +83,7 @@ func (c *api) call(ctx context.Context, token wire.Secret, method, media string,
 	return out, nil
 }
 
-// post sends something, and returns the answer when its status is 200.
+// post sends a request and returns the answer if its status is 200. The caller closes the body.
 func post(ctx context.Context, client *http.Client, address, media string, token wire.Secret,
 	body []byte,
 ) (*http.Response, error) {

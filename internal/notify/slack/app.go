@@ -20,7 +20,7 @@ import (
 // Name is the kind of channel, and of the contacts of those who press.
 const Name = "slack"
 
-// Options are what an app is made of.
+// Options are what an app is made of. Buttons work with AppToken or SigningSecret.
 type Options struct {
 	Token         wire.Secret // xoxb-…
 	AppToken      wire.Secret // xapp-…, for Socket Mode
@@ -32,11 +32,12 @@ type Options struct {
 	Log           *slog.Logger
 }
 
-// App is a channel that Slack's app of ours posts to.
+// App is a channel that our Slack app posts to.
 type App struct {
 	Options
 	api *api
-	// answering are presses that are still being answered.
+	// answering are presses that are still being handled. Listen waits for them, so that no vote is
+	// cut off by a stop.
 	answering sync.WaitGroup
 }
 
@@ -74,15 +75,17 @@ func (a *App) Send(ctx context.Context, m notify.Message) deliver.Result {
 	}
 	form := url.Values{"text": {text}, "blocks": {string(encoded)}, "unfurl_links": {"false"}, "unfurl_media": {"false"}}
 	channel, stamp, _ := strings.Cut(m.Earlier, " ")
+	// The outcome replaces the message with the buttons.
 	if m.Event == notify.Resolved && stamp != "" {
 		form.Set("channel", channel)
 		form.Set("ts", stamp)
 		_, err := a.api.form(ctx, a.Token, "chat.update", form)
-		if !gone(err) {
+		if !messageGone(err) {
 			return result(err, m.Earlier)
 		}
 		form.Del("ts")
 	}
+	// A reminder goes into the thread of the opening, and into the channel.
 	if m.Event == notify.Escalated && stamp != "" && channel == a.Channel {
 		form.Set("thread_ts", stamp)
 		form.Set("reply_broadcast", "true")
@@ -92,13 +95,14 @@ func (a *App) Send(ctx context.Context, m notify.Message) deliver.Result {
 	return result(err, posted.Channel+" "+posted.TS)
 }
 
-// gone reports whether the message that was to be changed is not there to be changed.
-func gone(err error) bool {
+// messageGone reports whether the message that was to be changed no longer can be. Then the
+// outcome is posted as a new message.
+func messageGone(err error) bool {
 	word, ok := errors.AsType[refusal](err)
 	return ok && (word == "message_not_found" || word == "cant_update_message" || word == "edit_window_closed")
 }
 
-// hopeless are Slack's words for what is wrong with a message, and stays wrong.
+// hopeless are Slack's words for what is wrong with a message and stays wrong.
 var hopeless = map[string]bool{
 	"invalid_blocks": true, "invalid_blocks_format": true, "invalid_arguments": true, "invalid_arg_name": true,
 	"msg_too_long": true,
@@ -106,8 +110,8 @@ var hopeless = map[string]bool{
 	"invalid_charset": true, "invalid_form_data": true,
 }
 
-// result is what a call of Slack's API came to. Slack's word for an error is kept, and
-// nothing else of it.
+// result classifies what a call of Slack's API came to. Of an error only Slack's own word is kept:
+// the rest may contain the token.
 func result(err error, reference string) deliver.Result {
 	if err == nil {
 		return deliver.Result{Verdict: deliver.Succeeded, Status: http.StatusOK, Reference: reference}
@@ -135,4 +139,5 @@ func result(err error, reference string) deliver.Result {
 	return deliver.ExplainDial(err)
 }
 
+// one counts every character as one.
 func one(rune) int { return 1 }

@@ -6,7 +6,7 @@ import (
 	"signalbox/internal/notify"
 )
 
-// The actions of our buttons. Others, such as that of the link, are not for us.
+// The action ids of our buttons. Presses of others, such as that of the link, are ignored.
 const (
 	approveID = "signalbox_approve"
 	rejectID  = "signalbox_reject"
@@ -15,16 +15,17 @@ const (
 
 var escaping = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// escape keeps text from being taken for a link or a mention.
+// escape keeps text from being read as a link or a mention.
 func escape(text string) string { return escaping.Replace(text) }
 
-// size is how many characters one takes after escaping.
+// size is how many characters a character takes after escaping.
 func size(r rune) int { return len([]rune(escape(string(r)))) }
 
 // block is a part of a message, as Slack's Block Kit has it.
 type block map[string]any
 
-// render makes the blocks of a message, and the text for where blocks are not shown.
+// render makes the blocks of a message, and the text for where blocks are not shown, such as
+// notifications. What agents wrote is in plain_text blocks only: mrkdwn could link and mention.
 func render(m notify.Message) (blocks []block, text string) {
 	text = escape(m.Headline(size))
 	blocks = append(blocks, section(plain(text)))
@@ -46,6 +47,7 @@ func button(action, label string) block {
 	return block{"type": "button", "action_id": action, "text": plain(label)}
 }
 
+// mention lists the people whom the message asks. Their ids were checked when they were set.
 func mention(m notify.Message) string {
 	var all []string
 	for _, p := range m.Mentions(Name) {

@@ -25,8 +25,8 @@ const (
 	maxAge = 5 * time.Minute
 )
 
-// interaction is what Slack says of a press or of a form that was submitted, as far as we
-// look at it.
+// interaction is what Slack says of a press or of a submitted form, as far as it is read. Slack
+// adds fields at will, so it is read leniently.
 type interaction struct {
 	Type      string   `json:"type"`
 	TriggerID string   `json:"trigger_id"`
@@ -53,7 +53,7 @@ type action struct {
 	Value    string `json:"value"`
 }
 
-// Routes are what Slack calls.
+// Routes are what Slack calls, if the app has a signing secret.
 func (a *App) Routes(n *notify.Notifier) []wire.Route {
 	if a.SigningSecret.Reveal() == "" {
 		return nil
@@ -61,11 +61,13 @@ func (a *App) Routes(n *notify.Notifier) []wire.Route {
 	return []wire.Route{{
 		Method: "POST", Path: "/notify/slack", Summary: "What Slack calls when a button is pressed; signed by Slack",
 		RequestMedia: "application/x-www-form-urlencoded", Media: "text/plain",
-		Handle: func(w http.ResponseWriter, r *http.Request) error { return a.called(w, r, n) },
+		Handle: func(w http.ResponseWriter, r *http.Request) error { return a.serveInteraction(w, r, n) },
 	}}
 }
 
-func (a *App) called(w http.ResponseWriter, r *http.Request, n *notify.Notifier) error {
+// serveInteraction takes a press over HTTP. Slack shows an error after three seconds, so the
+// answer goes out after two, and the vote is finished behind it.
+func (a *App) serveInteraction(w http.ResponseWriter, r *http.Request, n *notify.Notifier) error {
 	body, err := wire.Read(w, r, maxPress)
 	if err != nil {
 		return err
@@ -84,15 +86,15 @@ func (a *App) called(w http.ResponseWriter, r *http.Request, n *notify.Notifier)
 	}
 	// The vote is done before the answer if it is quick; if not, it goes on.
 	select {
-	case <-a.answer(r.Context(), callback, n):
+	case <-a.handleInteraction(r.Context(), callback, n):
 	case <-time.After(slackWaits):
 	}
 	w.WriteHeader(http.StatusOK)
 	return nil
 }
 
-// verify checks Slack's signature over the body as it came, and that it is not older
-// than five minutes.
+// verify checks Slack's signature over the body as it came, and that it is at most five minutes
+// old, so that a recorded request cannot be replayed later.
 func (a *App) verify(header http.Header, body []byte) error {
 	stamp := header.Get("X-Slack-Request-Timestamp")
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
@@ -108,9 +110,9 @@ func (a *App) verify(header http.Header, body []byte) error {
 	return nil
 }
 
-// answer does what was pressed and says so to who pressed. It goes on when the caller
-// has gone.
-func (a *App) answer(ctx context.Context, callback interaction, n *notify.Notifier) (done chan struct{}) {
+// handleInteraction does what was pressed, and tells whoever pressed. It goes on when the caller
+// is gone, since Slack does not repeat a press that it saw answered. Listen waits for it.
+func (a *App) handleInteraction(ctx context.Context, callback interaction, n *notify.Notifier) (done chan struct{}) {
 	done = make(chan struct{})
 	a.answering.Go(func() {
 		defer close(done)
@@ -119,51 +121,51 @@ func (a *App) answer(ctx context.Context, callback interaction, n *notify.Notifi
 		switch callback.Type {
 		case "block_actions":
 			for _, pressed := range callback.Actions {
-				a.pressed(ctx, &callback, pressed, n)
+				a.handlePress(ctx, &callback, pressed, n)
 			}
 		case "view_submission":
-			a.submitted(ctx, &callback, n)
+			a.handleReason(ctx, &callback, n)
 		default: // not for us
 		}
 	})
 	return done
 }
 
-// pressed votes, or asks for what a rejection takes first.
-func (a *App) pressed(ctx context.Context, callback *interaction, action action, n *notify.Notifier) {
+// handlePress votes, or opens the form that a rejection needs first.
+func (a *App) handlePress(ctx context.Context, callback *interaction, action action, n *notify.Notifier) {
 	p := notify.Press{Channel: Name, Contact: callback.User.ID, Data: action.Value}
 	say := ""
 	switch action.ActionID {
 	case approveID:
 		say = n.Press(ctx, p)
 	case rejectID:
-		say = a.askWhy(ctx, callback, p, n)
+		say = a.openReasonForm(ctx, callback, p, n)
 	}
-	a.say(ctx, callback.Channel.ID, callback.User.ID, say)
+	a.sendPrivately(ctx, callback.Channel.ID, callback.User.ID, say)
 }
 
-// say tells one person in a channel, if there is anything to tell.
-func (a *App) say(ctx context.Context, channel, user, text string) {
+// sendPrivately shows a text to one person in a channel. Nothing is sent for "".
+func (a *App) sendPrivately(ctx context.Context, channel, user, text string) {
 	if text == "" {
 		return
 	}
 	if _, err := a.api.form(ctx, a.Token, "chat.postEphemeral",
 		url.Values{"channel": {channel}, "user": {user}, "text": {escape(text)}}); err != nil {
-		a.Log.Warn("cannot tell somebody in Slack what came of a press", "class", result(err, "").Class)
+		a.Log.Warn("cannot answer a button press in Slack", "class", result(err, "").Class)
 	}
 }
 
-// Listen holds a connection of Socket Mode if there is a token for one, until ctx ends,
-// and waits for the presses that are being answered.
+// Listen holds a Socket Mode connection if there is a token for one, until ctx ends, and then
+// waits for the presses that are being handled.
 func (a *App) Listen(ctx context.Context, n *notify.Notifier) error {
 	defer a.answering.Wait()
 	for ctx.Err() == nil && a.AppToken.Reveal() != "" {
 		// It returns when Slack does not accept the token, which somebody may put right.
-		err := a.socket(ctx, n)
+		err := a.keepConnected(ctx, n)
 		if ctx.Err() != nil {
 			break
 		}
-		a.Log.Warn("Slack does not let us connect; buttons will do nothing until it does", "why", result(err, "").Text)
+		a.Log.Warn("Slack refuses the connection; buttons do nothing until it accepts", "why", result(err, "").Text)
 		select {
 		case <-time.After(time.Minute):
 		case <-ctx.Done():

@@ -7,26 +7,27 @@ import (
 	"signalbox/internal/wire"
 )
 
-// reasonID names our modal, and the one thing that it asks.
+// reasonID names our modal, and the one field in it.
 const reasonID = "signalbox_reason"
 
-// maxReason is how many characters a reason has at most: a note has 4,000 bytes.
+// maxReason is how many characters a reason may have. A note has at most 4,000 bytes.
 const maxReason = 1000
 
-// asking is what a modal remembers of the press that opened it.
-type asking struct {
+// pendingReason is what a modal remembers of the press that opened it. Slack hands it back as it
+// is; the button in it carries its own proof.
+type pendingReason struct {
 	Button  string `json:"button"`
 	User    string `json:"user"`
 	Channel string `json:"channel"` // where they are told what came of it
 }
 
-// askWhy opens a modal that asks for the reason of a rejection: what is submitted there
-// decides, and not the press. It returns what is to be said to who pressed, if anything.
-func (a *App) askWhy(ctx context.Context, callback *interaction, p notify.Press, n *notify.Notifier) string {
+// openReasonForm opens a modal that asks for the reason of a rejection. What is submitted there is
+// the vote, and not the press. It returns what whoever pressed is told, "" for nothing.
+func (a *App) openReasonForm(ctx context.Context, callback *interaction, p notify.Press, n *notify.Notifier) string {
 	if refusal := n.Refusal(ctx, p); refusal != "" {
 		return refusal
 	}
-	about, err := wire.Marshal(asking{p.Data, p.Contact, callback.Channel.ID})
+	about, err := wire.Marshal(pendingReason{p.Data, p.Contact, callback.Channel.ID})
 	if err != nil {
 		return notAsked
 	}
@@ -39,20 +40,21 @@ func (a *App) askWhy(ctx context.Context, callback *interaction, p notify.Press,
 		"title": plain("Reject"), "submit": plain("Reject"), "close": plain("Cancel"), "blocks": []block{asks},
 	}})
 	if err != nil {
-		a.Log.Warn("cannot ask somebody in Slack for a reason", "why", result(err, "").Text)
+		a.Log.Warn("cannot open the reason form in Slack", "why", result(err, "").Text)
 		return notAsked
 	}
 	return ""
 }
 
+// notAsked is what whoever pressed is told if the form could not be opened.
 const notAsked = "Slack did not open the form for the reason, so nothing was decided. " +
 	"Press Reject again, or open the gate."
 
-// submitted rejects with the reason that was given. The form is good for the person it
-// was opened for, and the vote counts once.
-func (a *App) submitted(ctx context.Context, callback *interaction, n *notify.Notifier) {
+// handleReason rejects with the reason from the form. Only the person for whom it was opened may
+// submit it, and the vote counts once.
+func (a *App) handleReason(ctx context.Context, callback *interaction, n *notify.Notifier) {
 	view := &callback.View
-	var about asking
+	var about pendingReason
 	if view.CallbackID != reasonID || wire.UnmarshalPart([]byte(view.PrivateMetadata), &about) != nil {
 		return
 	}
@@ -62,5 +64,5 @@ func (a *App) submitted(ctx context.Context, callback *interaction, n *notify.No
 	if about.User == p.Contact {
 		say = n.Press(ctx, p)
 	}
-	a.say(ctx, about.Channel, callback.User.ID, say)
+	a.sendPrivately(ctx, about.Channel, callback.User.ID, say)
 }

@@ -24,22 +24,24 @@ const (
 	settled = time.Minute
 )
 
-// envelope is what comes over a socket.
+// envelope is what arrives over a socket.
 type envelope struct {
 	Type       string   `json:"type"`
 	EnvelopeID string   `json:"envelope_id"`
 	Payload    wire.Raw `json:"payload"`
 }
 
-// socket holds a connection of Socket Mode, and connects again when it ends, which Slack
-// has it do every few hours. It returns when ctx ends, or Slack refuses the token.
-func (a *App) socket(ctx context.Context, n *notify.Notifier) error {
+// keepConnected holds a Socket Mode connection and connects again when it ends, which happens
+// every few hours by Slack's design. The pause between tries grows. It returns when ctx ends or
+// when Slack refuses the token.
+func (a *App) keepConnected(ctx context.Context, n *notify.Notifier) error {
 	for pause := firstPause; ctx.Err() == nil; {
 		began := time.Now()
-		met, err := a.connection(ctx, n)
+		met, err := a.connectOnce(ctx, n)
 		if _, refused := errors.AsType[refusal](err); refused {
 			return err
 		}
+		// A good connection ended, which is normal: connect again at once.
 		if met && time.Since(began) >= settled {
 			pause = firstPause
 			continue
@@ -49,7 +51,7 @@ func (a *App) socket(ctx context.Context, n *notify.Notifier) error {
 			wait = max(wait, time.Duration(asked))
 		}
 		if ctx.Err() == nil {
-			a.Log.Warn("not connected to Slack; will try again", "in", wait)
+			a.Log.Warn("not connected to Slack; will retry", "in", wait)
 		}
 		select {
 		case <-time.After(wait):
@@ -60,8 +62,8 @@ func (a *App) socket(ctx context.Context, n *notify.Notifier) error {
 	return ctx.Err()
 }
 
-// connection is one connection until it ends. met says that Slack said hello.
-func (a *App) connection(ctx context.Context, n *notify.Notifier) (met bool, err error) {
+// connectOnce is one connection until it ends. met says that Slack said hello.
+func (a *App) connectOnce(ctx context.Context, n *notify.Notifier) (met bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	opened, err := a.api.form(ctx, a.AppToken, "apps.connections.open", nil)
@@ -101,12 +103,13 @@ func (a *App) connection(ctx context.Context, n *notify.Notifier) (met bool, err
 		case "disconnect":
 			return met, nil
 		default:
-			a.heard(ctx, c, e, n)
+			a.handleEnvelope(ctx, c, e, n)
 		}
 	}
 }
 
-// ping ends when the other side no longer answers.
+// ping returns when the other side no longer answers, and so ends a connection that is dead
+// without anybody having closed it.
 func (a *App) ping(ctx context.Context, c *websocket.Conn) {
 	for {
 		select {
@@ -123,15 +126,15 @@ func (a *App) ping(ctx context.Context, c *websocket.Conn) {
 	}
 }
 
-// heard acknowledges what came, and answers presses. Slack wants to hear at once that
-// something arrived; what is not acknowledged it sends again.
-func (a *App) heard(ctx context.Context, c *websocket.Conn, e envelope, n *notify.Notifier) {
+// handleEnvelope acknowledges what arrived, then handles presses. The ack comes first: Slack
+// repeats what is not acknowledged within three seconds, and a vote may take longer.
+func (a *App) handleEnvelope(ctx context.Context, c *websocket.Conn, e envelope, n *notify.Notifier) {
 	if e.EnvelopeID != "" {
 		ack, _ := wire.Marshal(map[string]string{"envelope_id": e.EnvelopeID}) // always can be
 		_ = c.Write(ctx, websocket.MessageText, ack)
 	}
 	var pressed interaction
 	if e.Type == "interactive" && wire.UnmarshalForeign(e.Payload, &pressed) == nil {
-		a.answer(ctx, pressed, n)
+		a.handleInteraction(ctx, pressed, n)
 	}
 }

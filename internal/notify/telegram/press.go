@@ -15,19 +15,21 @@ import (
 const (
 	// pressTime is how long a vote and its answer may take.
 	pressTime = 20 * time.Second
-	// maxAnswer is how much Telegram shows to who pressed.
+	// maxAnswer is how many characters Telegram shows to whoever pressed. A longer answer is refused,
+	// and the person would not learn what became of the vote.
 	maxAnswer = 200
 	lease     = "notify-telegram"
 )
 
-// Listen asks Telegram what was pressed, while this node is the one that does.
+// Listen asks Telegram for presses and messages, while this node holds the lease. Telegram gives
+// each update to one caller only, so one node at a time asks.
 func (b *Bot) Listen(ctx context.Context, n *notify.Notifier) error {
 	return b.Hold(ctx, lease, func(ctx context.Context) error {
 		// A new one each time: it remembers how far it has read, and another node may have
 		// read on since. What it reads twice is voted once.
 		client, err := bot.New(b.Token.Reveal(), b.options(func(ctx context.Context, client *bot.Bot, update *models.Update) {
-			b.heard(ctx, client, update.CallbackQuery, n)
-			b.said(ctx, update.Message)
+			b.handlePress(ctx, client, update.CallbackQuery, n)
+			b.handleMessage(ctx, update.Message)
 		})...)
 		if err != nil {
 			return err
@@ -37,7 +39,9 @@ func (b *Bot) Listen(ctx context.Context, n *notify.Notifier) error {
 	})
 }
 
-func (b *Bot) heard(ctx context.Context, client *bot.Bot, query *models.CallbackQuery, n *notify.Notifier) {
+// handlePress handles a press of a button and shows its outcome to whoever pressed. It is finished
+// even if the server stops, because Telegram does not repeat what was read.
+func (b *Bot) handlePress(ctx context.Context, client *bot.Bot, query *models.CallbackQuery, n *notify.Notifier) {
 	if query == nil {
 		return
 	}
@@ -46,6 +50,7 @@ func (b *Bot) heard(ctx context.Context, client *bot.Bot, query *models.Callback
 	defer cancel()
 	contact := strconv.FormatInt(query.From.ID, 10)
 	var say string
+	// Not a button of a gate; whoever made it handles it.
 	if b.talk != nil && strings.HasPrefix(query.Data, b.talk.Prefix) {
 		say = b.talk.Press(ctx, contact, query.Data)
 	} else {
@@ -56,6 +61,6 @@ func (b *Bot) heard(ctx context.Context, client *bot.Bot, query *models.Callback
 		Text: notify.Cut(say, maxAnswer, size),
 	})
 	if err != nil {
-		b.Log.Warn("cannot tell somebody in Telegram what came of a press", "class", judge(err).Class)
+		b.Log.Warn("cannot answer a button press in Telegram", "class", judge(err).Class)
 	}
 }

@@ -21,17 +21,19 @@ type Said struct {
 	ToBot     bool   // that was the bot's own
 }
 
-// Talk is what is done with messages to the bot, and with buttons that are not those of
-// gates.
+// Talk handles messages to the bot, and buttons that are not those of gates, such as those of runs
+// (package run/bridge).
 type Talk struct {
 	Prefix string // of what such buttons carry
 	Hear   func(ctx context.Context, m Said)
 	Press  func(ctx context.Context, contact, data string) (say string)
 }
 
-// Converse lets the bot hear messages. It is called before Listen.
+// Converse lets the bot hear messages. Call it before Listen.
 func (b *Bot) Converse(t Talk) { b.talk = &t }
 
+// updates are the kinds of updates that Telegram should send. Messages are asked for only if
+// somebody handles them: a bot in a group would otherwise read everything that people write there.
 func (b *Bot) updates() bot.AllowedUpdates {
 	if b.talk == nil {
 		return bot.AllowedUpdates{models.AllowedUpdateCallbackQuery}
@@ -39,7 +41,8 @@ func (b *Bot) updates() bot.AllowedUpdates {
 	return bot.AllowedUpdates{models.AllowedUpdateCallbackQuery, models.AllowedUpdateMessage}
 }
 
-func (b *Bot) said(ctx context.Context, m *models.Message) {
+// handleMessage hands a message to Talk. Like a press it is finished even if the server stops.
+func (b *Bot) handleMessage(ctx context.Context, m *models.Message) {
 	if b.talk == nil || m == nil || m.From == nil || m.Text == "" {
 		return
 	}
@@ -69,9 +72,10 @@ type Post struct {
 // maxPost is what Telegram takes of a text.
 const maxPost = 4096
 
-// Write posts a text, or puts it in the place of another, and gives the message's id. An
-// error says nothing that is secret.
+// Write posts a text, or replaces an earlier one, and returns the message's id. Its errors never
+// contain the token, which is part of every address that is called.
 func (b *Bot) Write(ctx context.Context, p Post) (id int, err error) {
+	// Telegram refuses a message with broken UTF-8 as a whole.
 	off, text := true, strings.ToValidUTF8(p.Text, "\uFFFD")
 	if cut := []rune(text); len(cut) > maxPost/2 { // some characters count twice
 		text = string(cut[:maxPost/2]) + "…"
@@ -84,14 +88,15 @@ func (b *Bot) Write(ctx context.Context, p Post) (id int, err error) {
 			CallbackData: p.Data,
 		}}}}
 	}
+	// A message that is gone, or says the same already, counts as changed.
 	if p.ID != 0 {
 		_, err := b.client.EditMessageText(ctx,
 			&bot.EditMessageTextParams{
 				ChatID: p.Chat, MessageID: p.ID, Text: text, LinkPreviewOptions: preview,
 				ReplyMarkup: markup,
 			})
-		if err == nil || says(err, "message is not modified") || says(err, "message to edit not found") ||
-			says(err, "message can't be edited") {
+		if err == nil || refusedWith(err, "message is not modified") || refusedWith(err, "message to edit not found") ||
+			refusedWith(err, "message can't be edited") {
 			return p.ID, nil
 		}
 		return 0, failure(judge(err).Text)

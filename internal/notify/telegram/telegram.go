@@ -45,11 +45,12 @@ type Options struct {
 	Hold func(ctx context.Context, lease string, fn func(context.Context) error) error
 }
 
-// Bot is a channel that our bot posts to.
+// Bot is a channel that our bot posts to: a group, a public channel, or one person's chat with it.
 type Bot struct {
 	Options
 	chat   any
 	client *bot.Bot
+	// person: the chat is one person's, who must have written to the bot first.
 	person bool // the chat is one person's
 	talk   *Talk
 }
@@ -65,9 +66,11 @@ func NewBot(o Options) (*Bot, error) {
 	return b, err
 }
 
-// askTime is how long Telegram may wait for news before it answers that there are none.
+// askTime is how long Telegram may hold a request for updates before it answers "none".
 const askTime = 30 * time.Second
 
+// options configure the SDK: no call at start, handlers one after another, and errors logged at
+// most once a minute, since a broken network would fill the log.
 func (b *Bot) options(heard bot.HandlerFunc) []bot.Option {
 	var last atomic.Int64 // when trouble was last logged
 	options := []bot.Option{
@@ -76,7 +79,7 @@ func (b *Bot) options(heard bot.HandlerFunc) []bot.Option {
 		bot.WithErrorsHandler(func(err error) {
 			now := time.Now().Unix()
 			if before := last.Load(); now-before >= 60 && last.CompareAndSwap(before, now) {
-				b.Log.Warn("cannot ask Telegram what was pressed; will try again", "why", judge(err).Text)
+				b.Log.Warn("cannot poll Telegram for button presses; will retry", "why", judge(err).Text)
 			}
 		}),
 	}
@@ -89,7 +92,7 @@ func (b *Bot) options(heard bot.HandlerFunc) []bot.Option {
 // Name is the kind of channel.
 func (b *Bot) Name() string { return Name }
 
-// Target names the chat.
+// Target names the chat. The token is not part of it.
 func (b *Bot) Target() string { return Name + ":" + b.Chat }
 
 // Person is the bot's chat with one user.
@@ -102,10 +105,11 @@ func (b *Bot) Person(user string) notify.Channel {
 // Buttons are for gates that may be decided from a telephone.
 func (b *Bot) Buttons(g gate.Gate) bool { return g.Risk != "high" || b.ButtonsOnHigh }
 
-// Send posts a message, or changes the one that told of the opening, which takes its
-// buttons away.
+// Send posts a message, or edits the one that announced the opening, which removes its buttons. A
+// message that can no longer be edited is followed by a new one.
 func (b *Bot) Send(ctx context.Context, m notify.Message) deliver.Result {
 	text, off := render(m), true
+	// A preview would fetch whatever address an agent wrote.
 	preview := &models.LinkPreviewOptions{IsDisabled: &off}
 	chat, number := earlier(m.Earlier)
 	if m.Event == notify.Resolved && number != 0 {
@@ -114,10 +118,10 @@ func (b *Bot) Send(ctx context.Context, m notify.Message) deliver.Result {
 				ChatID: chat, MessageID: number, Text: text, ParseMode: models.ParseModeHTML,
 				LinkPreviewOptions: preview,
 			})
-		if err == nil || says(err, "message is not modified") {
+		if err == nil || refusedWith(err, "message is not modified") {
 			return deliver.Result{Verdict: deliver.Succeeded, Status: http.StatusOK, Reference: m.Earlier}
 		}
-		if !says(err, "message to edit not found") && !says(err, "message can't be edited") {
+		if !refusedWith(err, "message to edit not found") && !refusedWith(err, "message can't be edited") {
 			return judge(err)
 		}
 	}
@@ -130,11 +134,13 @@ func (b *Bot) Send(ctx context.Context, m notify.Message) deliver.Result {
 			{Text: "Approve", CallbackData: m.Approve}, {Text: "Reject", CallbackData: m.Reject},
 		}}}
 	}
+	// A reminder answers the opening, so that the buttons are one tap away.
 	if m.Event == notify.Escalated && number != 0 {
 		params.ReplyParameters = &models.ReplyParameters{MessageID: number, ChatID: chat, AllowSendingWithoutReply: true}
 	}
 	sent, err := b.client.SendMessage(ctx, params)
-	if b.person && (errors.Is(err, bot.ErrorForbidden) || says(err, "chat not found")) {
+	// Trying again does not help until the person has written to the bot.
+	if b.person && (errors.Is(err, bot.ErrorForbidden) || refusedWith(err, "chat not found")) {
 		return deliver.Result{
 			Verdict: deliver.Hopeless, Class: "refused",
 			Text: "The bot may not write to this person, who has to begin: by sending /start to the bot.",
@@ -149,7 +155,7 @@ func (b *Bot) Send(ctx context.Context, m notify.Message) deliver.Result {
 	}
 }
 
-// earlier reads a reference back.
+// earlier reads a reference back: the chat and the number of a message. Both are 0 if it is none.
 func earlier(reference string) (chat int64, number int) {
 	first, second, _ := strings.Cut(reference, " ")
 	chat, err := strconv.ParseInt(first, 10, 64)
@@ -160,7 +166,7 @@ func earlier(reference string) (chat int64, number int) {
 	return chat, number
 }
 
-// size is what a character takes of Telegram's 4096, which counts UTF-16, after escaping.
+// size is what a character takes of Telegram's limit of 4096 UTF-16 units, after escaping.
 func size(r rune) int {
 	if escaped := html.EscapeString(string(r)); len(escaped) > 4 || r == '<' || r == '>' {
 		return len(escaped)
@@ -168,6 +174,7 @@ func size(r rune) int {
 	return max(utf16.RuneLen(r), 1)
 }
 
+// render makes the text in Telegram's HTML. What agents wrote is escaped.
 func render(m notify.Message) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "<b>%s</b>\n", html.EscapeString(m.Headline(size)))
@@ -183,12 +190,13 @@ func render(m notify.Message) string {
 	return text.String()
 }
 
-// says reports whether Telegram refused with these words. It has no codes for them.
-func says(err error, words string) bool {
+// refusedWith reports whether Telegram refused with these words. It has no codes for them.
+func refusedWith(err error, words string) bool {
 	return errors.Is(err, bot.ErrorBadRequest) && strings.Contains(err.Error(), words)
 }
 
-// judge is what a call that failed came to.
+// judge classifies a call that failed. The error itself is never repeated: its address contains
+// the token.
 func judge(err error) deliver.Result {
 	if limited, ok := errors.AsType[*bot.TooManyRequestsError](err); ok {
 		return deliver.Result{
@@ -199,7 +207,7 @@ func judge(err error) deliver.Result {
 	switch {
 	case errors.Is(err, bot.ErrorUnauthorized) || errors.Is(err, bot.ErrorNotFound):
 		return deliver.Result{Class: "refused", Text: "Telegram does not know the bot's token. Check notify.telegram.token."}
-	case errors.Is(err, bot.ErrorForbidden) || says(err, "chat not found"):
+	case errors.Is(err, bot.ErrorForbidden) || refusedWith(err, "chat not found"):
 		return deliver.Result{
 			Class: "refused",
 			Text:  "The bot may not write to the chat. Check notify.telegram.chat, and that the bot is a member.",

@@ -2,70 +2,75 @@ package amp
 
 import "fmt"
 
-// Acknowledge takes an ack.
+// Acknowledge takes an ack. TSK-15: only the receiver may acknowledge, a second ack changes
+// nothing, and the ack of an escalation only marks it as seen.
 func (p Policy) Acknowledge(t *Task, a *Ack, w World) (*Task, Outcome, *Refusal) {
 	known, ok := w.Refs[a.AckOf]
 	if !ok || t == nil {
 		return t, Outcome{},
 			unfit(RefUnresolved, "/ack_of", "There is no message "+a.AckOf+".", "the msg_id of a message that was sent to you")
 	}
+	// TSK-15: nobody acknowledges for another.
 	if known.To != a.From {
 		return t, Outcome{}, refuse(LayerAuth, AuthRole, "/from",
 			"The message is for the "+string(known.To)+", who alone may acknowledge it.").expecting(string(known.To),
 			string(known.To))
 	}
 	s := p.begin(t, a.TaskID, w, a.From)
-	awaited := s.t.awaits(a.AckOf)
+	awaited := s.t.findAwaited(a.AckOf)
 	if awaited == nil {
+		// The end of a task acknowledges everything, so an ack that is on its way then is a duplicate
+		// and no error.
 		if known.Acked || t.over() {
 			return t, Outcome{Duplicate: true}, nil
 		}
-		s.drop(a.AckOf) // an escalation, which nobody waits for
+		s.stopAwaiting(a.AckOf) // an escalation, which nobody waits for
 		next, out := s.end()
 		return next, out, nil
 	}
-	if refusal := s.claim(a.From, a.Generation); refusal != nil {
+	if refusal := s.claimSeat(a.From, a.Generation); refusal != nil {
 		return t, Outcome{}, refusal
 	}
 	if a.Status == Refused {
-		s.refused(*awaited, a)
+		s.applyRefusedAck(*awaited, a)
 	} else {
-		s.accept(*awaited)
+		s.applyAck(*awaited)
 	}
-	s.wrote(a.From)
+	s.noteWrite(a.From)
 	next, out := s.end()
 	return next, out, nil
 }
 
-// accept does what an ack means.
-func (s *step) accept(a Awaited) {
-	s.drop(a.MsgID)
+// applyAck does what an ack means for its type of message.
+func (s *step) applyAck(a Awaited) {
+	s.stopAwaiting(a.MsgID)
 	switch a.Type {
 	case TypeDispatch:
-		s.begun(a.MsgID)
+		s.beginSubtasks(a.MsgID)
 	case TypeResult:
-		if sub := s.t.subtask(func(x *Subtask) bool { return x.Result == a.MsgID }); sub != nil && sub.State == Reported {
+		if sub := s.t.findSubtask(func(x *Subtask) bool { return x.Result == a.MsgID }); sub != nil && sub.State == Reported {
 			sub.State = Triage
 		}
+	// the review is under way.
 	case TypeRequest:
-		if sub := s.t.subtask(func(x *Subtask) bool { return x.ID == s.t.Reviewed }); sub != nil {
+		if sub := s.t.findSubtask(func(x *Subtask) bool { return x.ID == s.t.Reviewed }); sub != nil {
 			sub.State = Reviewing
 		}
 		// now the executor may begin what is next.
-		if next := s.t.subtask(func(x *Subtask) bool { return x.State == Queued }); next != nil {
+		if next := s.t.findSubtask(func(x *Subtask) bool { return x.State == Queued }); next != nil {
 			next.State = Executing
 		}
 	case TypeVerdict:
-		if sub := s.t.subtask(func(x *Subtask) bool { return x.Verdict == a.MsgID }); sub != nil {
+		if sub := s.t.findSubtask(func(x *Subtask) bool { return x.Verdict == a.MsgID }); sub != nil {
 			sub.Heard = true
-			s.settle(sub)
+			s.applyVerdict(sub)
 		}
 	default:
 	}
 }
 
-// begun has the first subtask of a dispatch begin, and the others wait for their turn.
-func (s *step) begun(dispatch string) {
+// beginSubtasks begins the first subtask of a dispatch and queues the others.
+func (s *step) beginSubtasks(dispatch string) {
 	state := Executing
 	for i := range s.t.Subtasks {
 		if sub := &s.t.Subtasks[i]; sub.Dispatch == dispatch && sub.State == Dispatched {
@@ -74,9 +79,11 @@ func (s *step) begun(dispatch string) {
 	}
 }
 
-// refused is an ack that says no.
-func (s *step) refused(w Awaited, a *Ack) {
-	s.drop(w.MsgID)
+// applyRefusedAck does what a refusal by the receiver means: the sender has the turn again. A
+// coordinator cannot refuse a verdict away. It stands, and the admin hears of the conflict
+//
+func (s *step) applyRefusedAck(w Awaited, a *Ack) {
+	s.stopAwaiting(w.MsgID)
 	switch w.Type {
 	case TypeDispatch:
 		for i := range s.t.Subtasks {
@@ -84,17 +91,18 @@ func (s *step) refused(w Awaited, a *Ack) {
 				sub.State = Rework
 			}
 		}
+		// the executor has checked the branch again, and its host knows better than we do.
 		if a.Problem != nil && a.Problem.Code == BranchProtected {
 			s.raise("branch_violation", "warning", "refused "+w.MsgID,
 				"The executor refuses "+w.MsgID+": its branch is protected. Resume when the coordinator knows which branch to use.",
 				Hold{Kind: HoldSuspended, Scope: ScopeTask}, w.MsgID)
 		}
 	case TypeResult:
-		if sub := s.t.subtask(func(x *Subtask) bool { return x.Result == w.MsgID }); sub != nil && sub.State == Reported {
+		if sub := s.t.findSubtask(func(x *Subtask) bool { return x.Result == w.MsgID }); sub != nil && sub.State == Reported {
 			sub.State = Rework
 		}
 	case TypeRequest:
-		if sub := s.t.subtask(func(x *Subtask) bool { return x.ID == s.t.Reviewed }); sub != nil {
+		if sub := s.t.findSubtask(func(x *Subtask) bool { return x.ID == s.t.Reviewed }); sub != nil {
 			sub.State = Triage
 		}
 		s.t.Review, s.t.Reviewed = "", ""
@@ -102,12 +110,14 @@ func (s *step) refused(w Awaited, a *Ack) {
 		s.raise("conflict", "warning", "refused "+w.MsgID,
 			"The coordinator refuses the verdict "+w.MsgID+". It stands unless you terminate the task.",
 			Hold{Kind: HoldSuspended, Scope: ScopeTask}, w.MsgID)
-		s.accept(w)
+		s.applyAck(w)
 	default:
 	}
 }
 
-// Beat takes a sign of life.
+// Beat takes a heartbeat: a write of the role on the task, and nothing else (TSK-18). It also
+// tells an agent that it must stop: heartbeats of a lost lease and of a task that is over are
+// refused.
 func (p Policy) Beat(t *Task, h *Heartbeat, w World) (*Task, Outcome, *Refusal) {
 	if t == nil {
 		return nil, Outcome{}, unfit(RefUnresolved, "/task_id", "There is no task "+h.TaskID+".", "a task that you work on")
@@ -117,15 +127,17 @@ func (p Policy) Beat(t *Task, h *Heartbeat, w World) (*Task, Outcome, *Refusal) 
 			unfit(WrongState, "/task_id", "The task is "+string(t.Phase)+".", "no more heartbeats: stop working on it")
 	}
 	s := p.begin(t, h.TaskID, w, h.From)
-	if refusal := s.claim(h.From, h.Generation); refusal != nil {
+	if refusal := s.claimSeat(h.From, h.Generation); refusal != nil {
 		return t, Outcome{}, refusal
 	}
-	s.wrote(h.From)
+	s.noteWrite(h.From)
 	next, out := s.end()
 	return next, out, nil
 }
 
-// Build takes the status of a check of the task's branch, from those who run it.
+// Build takes the status of a check of the task's branch. R-517: a check that still fails after
+// CIRetries dispatches is escalated, not the first failure, since fixing that is the coordinator's
+// work.
 func (p Policy) Build(t *Task, name, status string, w World) (*Task, Outcome) {
 	s := p.begin(t, t.ID, w, "")
 	if t.over() {
@@ -136,6 +148,7 @@ func (p Policy) Build(t *Task, name, status string, w World) (*Task, Outcome) {
 	}
 	s.t.CI[name] = status
 	failed := failedCheck(s.t.CI) != ""
+	// A green build ends the count.
 	if !failed {
 		s.t.CIFixes = 0
 	} else if s.t.CIFixes >= p.CIRetries {
@@ -146,8 +159,8 @@ func (p Policy) Build(t *Task, name, status string, w World) (*Task, Outcome) {
 	return s.end()
 }
 
-// Refusal draws the consequences of a document that was refused: some of them a person
-// has to know of. It returns nil if there are none.
+// Refusal draws the consequences of a refused document that a person has to know of. It returns
+// nil if there are none. A refusal may begin a task: the plan of a new one waits in Planning.
 func (p Policy) Refusal(t *Task, taskID string, lost Lost, w World) (*Task, Outcome) {
 	if t != nil && t.over() && !lost.Escalation {
 		return nil, Outcome{}
@@ -156,12 +169,13 @@ func (p Policy) Refusal(t *Task, taskID string, lost Lost, w World) (*Task, Outc
 	r := Refusal{lost.Layer, lost.Problems}
 	switch {
 	case lost.Escalation:
+		// We do not know how bad it was, so everybody waits.
 		hold := Hold{Kind: HoldSuspended, Scope: ScopeTask}
 		if s.t.over() {
 			hold = Hold{}
 		}
 		s.raise("unknown", "warning", "malformed",
-			"An escalation came that is not in the right form. The task is suspended: ask who sent it, and resume.", hold)
+			"A malformed escalation has arrived. The task is suspended: ask its sender, then resume.", hold)
 	case r.Has(BranchProtected):
 		s.raise("branch_violation", "warning", "protected",
 			"The coordinator has dispatched work on a protected branch. The dispatch was refused.",
@@ -170,6 +184,7 @@ func (p Policy) Refusal(t *Task, taskID string, lost Lost, w World) (*Task, Outc
 		s.raise("permission_denied", "warning", whyFrozen,
 			"The branch has moved after a result was reported, while nobody may change it ("+string(BranchFrozen)+").",
 			Hold{Kind: HoldSuspended, Scope: "party:" + string(Executor)}, s.t.Last)
+	// The admin is asked once for each level of risk, however often the coordinator tries.
 	case r.Has(PlanNotApproved) && (!s.t.PlanAsked || rank(lost.Risk) > rank(s.t.PlanRisk)):
 		s.t.PlanAsked, s.t.PlanApproved, s.t.PlanRisk, s.out.AskPlan = true, false, lost.Risk, true
 	}

@@ -2,15 +2,18 @@ package amp
 
 import "net/http"
 
-// Code is a stable word of AMP/1.0 for what is wrong, or worth a warning.
+// Code is a stable word of AMP/1.0 for what is wrong with a document, or worth a warning. Agents
+// match on it; it never changes.
 type Code string
 
 // The codes, by the layer that finds them.
 const (
+	// Parse: the bytes are no JSON document that can be accepted. HTTP 400 or 413.
 	BadJSON      Code = "AMP_E_JSON"
 	DuplicateKey Code = "AMP_E_DUPLICATE_KEY"
 	TooLarge     Code = "AMP_E_TOO_LARGE"
 
+	// Schema: a field breaks its form. HTTP 422.
 	MissingField        Code = "AMP_E_MISSING_FIELD"
 	WrongType           Code = "AMP_E_TYPE"
 	NotInEnum           Code = "AMP_E_ENUM"
@@ -33,6 +36,7 @@ const (
 	DuplicateItem       Code = "AMP_E_DUPLICATE_ITEM"
 	SchemaBroken        Code = "AMP_E_SCHEMA" // a keyword that has no code of its own
 
+	// Semantic: every field is right, and they contradict each other. HTTP 422.
 	MsgIDMismatch       Code = "AMP_E_MSG_ID_MISMATCH"
 	WrongSubtaskID      Code = "AMP_E_SUBTASK_ID"
 	Misaligned          Code = "AMP_E_ALIGNMENT"
@@ -44,9 +48,11 @@ const (
 	RefSelf             Code = "AMP_E_REF_SELF"
 	LockWarningRequired Code = "AMP_E_LOCK_WARNING_MISSING"
 
+	// Auth: this key may not send this document. HTTP 403.
 	AuthRole   Code = "AMP_E_AUTH_ROLE"
 	AuthPolicy Code = "AMP_E_POLICY" // ours: the operator's policy forbids it
 
+	// Context: the document does not fit the task as it stands. HTTP 409, or 423 for the two holds.
 	MsgIDConflict     Code = "AMP_E_MSG_ID_CONFLICT"
 	RefUnresolved     Code = "AMP_E_REF_UNRESOLVED"
 	RefMismatch       Code = "AMP_E_REF_MISMATCH"
@@ -66,6 +72,7 @@ const (
 	CommitNotOnBranch Code = "AMP_E_COMMIT_NOT_ON_BRANCH"
 	BranchFrozen      Code = "AMP_E_BRANCH_FROZEN"
 
+	// Warnings come with documents that were accepted.
 	WarnLockMissing   Code = "AMP_W_LOCK_WARNING_MISSING"
 	WarnLowConfidence Code = "AMP_W_LOW_CONFIDENCE"
 	WarnUnverified    Code = "AMP_W_UNVERIFIED_CRITERIA"
@@ -76,7 +83,7 @@ const (
 	WarnDiff          Code = "AMP_W_DIFF_MISMATCH"
 )
 
-// Layer is the step of the ingress that refuses a document.
+// Layer is the step of the ingress that refuses a document. It decides the HTTP status.
 type Layer string
 
 // The layers, in the order in which they are applied.
@@ -88,7 +95,8 @@ const (
 	LayerContext  Layer = "context"
 )
 
-// Problem is one thing that is wrong, written so that a model can repair it.
+// Problem is one thing that is wrong, written for the model that has to repair it: where, what,
+// and what a right value looks like.
 type Problem struct {
 	Code     Code   `json:"code"`
 	Pointer  string `json:"pointer"` // RFC 6901; "" is the whole document
@@ -97,23 +105,24 @@ type Problem struct {
 	Example  any    `json:"x_example,omitempty"`  // a right value
 }
 
-// Refusal is why a document was not taken.
+// Refusal is why a document was not accepted. It has at least one problem.
 type Refusal struct {
 	Layer    Layer
 	Problems []Problem
 }
 
-// String is the first problem, for logs.
+// String is the first problem, for logs and errors.
 func (r *Refusal) String() string {
 	p := r.Problems[0]
 	return string(p.Code) + " at " + p.Pointer + ": " + p.Detail
 }
 
+// refuse is a refusal with one problem.
 func refuse(layer Layer, code Code, pointer, detail string) *Refusal {
 	return &Refusal{layer, []Problem{{Code: code, Pointer: pointer, Detail: detail}}}
 }
 
-// expecting adds what would have been right.
+// expecting adds what would have been right to the first problem, and returns r.
 func (r *Refusal) expecting(expected string, example any) *Refusal {
 	r.Problems[0].Expected, r.Problems[0].Example = expected, example
 	return r
@@ -129,7 +138,8 @@ func (r *Refusal) Has(code Code) bool {
 	return false
 }
 
-// Status is the HTTP status of the refusal.
+// Status is the HTTP status of the refusal. Holds have one of their own (423), because waiting
+// helps there and nowhere else.
 func (r *Refusal) Status() int {
 	switch {
 	case r.Has(TooLarge):

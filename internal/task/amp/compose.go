@@ -7,7 +7,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// receiver is whom a message goes to, by its type and who sends it.
+// receiver is whom a message goes to. Type and sender leave no choice.
 func receiver(t Type, from Role) Role {
 	switch {
 	case t == TypeDispatch && from == Admin:
@@ -22,7 +22,10 @@ func receiver(t Type, from Role) Role {
 	return Coordinator
 }
 
-// Compose puts a payload into its envelope: id, time and receiver follow from the rest.
+// Compose puts a payload into its envelope: id, time and receiver follow from the rest. With a
+// generation that is not 0 the message is refused once the sender's lease is over. Two messages of
+// one type and task in the same millisecond would get the same id, and the second would be refused
+// as a conflict.
 func Compose(t Type, from Role, taskID string, payload []byte, generation int64, now time.Time) ([]byte, error) {
 	m := Message{
 		MsgID: fmt.Sprintf("%s-%s-%013d", t, taskID, now.UnixMilli()), Version: Version, Type: t, From: from,
@@ -36,7 +39,8 @@ func Compose(t Type, from Role, taskID string, payload []byte, generation int64,
 	return wire.Marshal(&m)
 }
 
-// EscalationOf is the payload of an escalation as a party raises it.
+// EscalationOf is the payload of an escalation as a party raises it. The zero Record stands for a
+// task that does not exist.
 func EscalationOf(from Role, kind, severity, description string, about Record) ([]byte, error) {
 	e := Escalation{
 		Type: kind, Severity: severity, TriggeredBy: from, Description: description, Affected: []string{},
@@ -51,8 +55,8 @@ func EscalationOf(from Role, kind, severity, description string, about Record) (
 	return wire.Marshal(e)
 }
 
-// RequestOf is the payload of the request that asks for the review of a subtask, the
-// first that waits for one when subtask is "".
+// RequestOf is the payload of the request for a review of a subtask; "" is the first that waits
+// for one. References and the count of rejects come from the task, since agents get them wrong.
 func RequestOf(t Record, subtask, diffURL, notes string) ([]byte, error) {
 	for id, s := range t.Subtasks {
 		waits := s.State == Reported || s.State == Triage

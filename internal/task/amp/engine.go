@@ -1,19 +1,20 @@
 package amp
 
-// Engine keeps tasks in memory and takes them through Step. It is what the rules do
-// without a server, for conformance vectors and for replaying what a ledger holds.
+// Engine keeps tasks in memory and takes them through Step: the rules without a server. The
+// conformance vectors run on it, and so does the replay of a ledger. It is not safe for concurrent
+// use.
 type Engine struct {
 	Policy Policy
 	Tasks  map[string]*Task
 	Known  map[string]Ref // every message and instruction
 }
 
-// NewEngine makes an engine that knows nothing yet.
+// NewEngine makes an engine without tasks.
 func NewEngine(p Policy) *Engine {
 	return &Engine{Policy: p, Tasks: map[string]*Task{}, Known: map[string]Ref{}}
 }
 
-// Do takes an input. What is refused changes nothing.
+// Do takes one input. A refused input changes nothing.
 func (e *Engine) Do(in Input, w World) (Outcome, *Refusal) {
 	w.Refs = map[string]Ref{}
 	for _, id := range in.Refs() {
@@ -27,12 +28,13 @@ func (e *Engine) Do(in Input, w World) (Outcome, *Refusal) {
 		return out, refusal
 	}
 	e.Tasks[in.TaskID] = next
-	e.learn(in, out)
+	e.remember(in, out)
 	return out, nil
 }
 
-// learn remembers which messages there are, and which are acknowledged.
-func (e *Engine) learn(in Input, out Outcome) {
+// remember notes which messages exist now, and which are acknowledged: what the table task_message
+// is for a server.
+func (e *Engine) remember(in Input, out Outcome) {
 	switch {
 	case in.Message != nil:
 		e.Known[in.Message.MsgID] = Ref{TaskID: in.TaskID, To: in.Message.To, Hash: in.Hash, Acked: !in.Message.RequiresAck}
@@ -53,7 +55,8 @@ func (e *Engine) learn(in Input, out Outcome) {
 	mark(out.Reopened, false)
 }
 
-// LostOf is what matters of a document that was refused; false if nobody has to know.
+// LostOf is what matters of a refused document; matters is false if nobody has to know. A message
+// id that is taken is no reason to raise an alarm: the escalation of that id is stored.
 func LostOf(kind Kind, raw []byte, r *Refusal) (taskID string, lost Lost, matters bool) {
 	d := documentOf(raw)
 	if kind != InMessage {

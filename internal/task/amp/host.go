@@ -7,7 +7,8 @@ import "strings"
 // Rejected is the decision of a verdict that sends a subtask back.
 const Rejected = rejected
 
-// whyFrozen and WhyFrozen are why the server escalates that a frozen branch has moved.
+// Both names are the reason for which the server escalates that a frozen branch has moved; the
+// watcher and a refused request must not both raise it.
 const (
 	whyFrozen = "frozen"
 	WhyFrozen = whyFrozen
@@ -18,10 +19,10 @@ func Refuse(layer Layer, code Code, pointer, detail, expected string, example an
 	return refuse(layer, code, pointer, detail).expecting(expected, example)
 }
 
-// Oversize is the refusal of a document of which there is more than is read.
+// Oversize is the refusal of a document that is larger than MaxDocument.
 func Oversize() *Refusal { return tooLarge() }
 
-// Members are the members of a document that may be wrong, nil if it is no object.
+// Members are the members of a document that may be wrong, nil if it is no JSON object.
 func Members(raw []byte) map[string]any { return documentOf(raw).object }
 
 // ContentHash is the same for the same JSON, however it is laid out.
@@ -30,25 +31,28 @@ func ContentHash(raw []byte) string { return contentHash(raw) }
 // TaskOf is the task in a message's id.
 func TaskOf(msgID string) string { return taskOf(msgID) }
 
-// IsEscalation reports whether the input is an escalation, which is taken from anybody.
+// IsEscalation reports whether the input is an escalation, which is accepted from anybody at any
+// time.
 func (in *Input) IsEscalation() bool { return in.Message != nil && in.Message.Escalation != nil }
 
-// Over reports whether nothing can happen to the task any more.
+// Over reports whether the task has ended.
 func (t *Task) Over() bool { return t.over() }
 
 // Stops is the hold that keeps a role from going on, nil if none does.
 func (t *Task) Stops(role Role) *Hold { return t.stops(role) }
 
-// Find finds a subtask, nil if there is none.
-func (t *Task) Find(is func(*Subtask) bool) *Subtask { return t.subtask(is) }
+// Find finds the first subtask for which is holds, nil if there is none.
+func (t *Task) Find(is func(*Subtask) bool) *Subtask { return t.findSubtask(is) }
 
-// Escalation is an escalation that the admin has not answered, nil if there is none with the id.
-func (t *Task) Escalation(id string) *Opened { return t.opened(id) }
+// Escalation is an open escalation, nil if there is none with the id.
+func (t *Task) Escalation(id string) *Opened { return t.findEscalation(id) }
 
-// Text is the whole state, to compare.
+// Text is the whole state as JSON, to compare two states.
 func (t *Task) Text() string { return t.text() }
 
-// Frozen reports whether nobody may change the task's branch.
+// Frozen reports whether nobody may change the task's branch. It is so while results wait
+// and no subtask is in anybody's hands; a reviewer may make direct fixes, so it is not so during a
+// review. Only results for which git was asked have a head to compare with.
 func (t *Task) Frozen() bool {
 	waits := false
 	for _, s := range t.Subtasks {
@@ -63,7 +67,8 @@ func (t *Task) Frozen() bool {
 	return waits
 }
 
-// Reports says whether a commit is the one that was reported last; any is, while none was.
+// Reports says whether a commit is one that the task reported and that is not approved. Hashes may
+// be abbreviated on either side. While nothing was reported every commit counts.
 func (t *Task) Reports(commit string) bool {
 	known := false
 	for _, s := range t.Subtasks {
@@ -78,8 +83,8 @@ func (t *Task) Reports(commit string) bool {
 	return !known || commit == ""
 }
 
-// Presume takes what an input says of other tasks as given: it was looked at when the
-// input was taken.
+// Presume takes what an input says of messages of other tasks as given. They were checked when the
+// input was accepted, and a bundle does not have them.
 func (e *Engine) Presume(in Input) {
 	for _, id := range in.Refs() {
 		if _, known := e.Known[id]; !known && taskOf(id) != in.TaskID {

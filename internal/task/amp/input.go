@@ -8,7 +8,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Kind says what an input is.
+// Kind says what an input is. It is stored in entries.
 type Kind string
 
 // The kinds of inputs: the four documents, and what the server finds by itself.
@@ -23,7 +23,8 @@ const (
 	InMoved       Kind = "moved"   // the repository was changed behind our back
 )
 
-// Input is what a step takes: a document that was read, or what the server has found.
+// Input is what a step takes: a document that was read, or something that the server has found.
+// Exactly the field that belongs to Kind is set.
 type Input struct {
 	Kind        Kind
 	TaskID      string
@@ -37,18 +38,20 @@ type Input struct {
 	Moved       *Finding
 	Raw         []byte // the document as it came
 	Hash        string // of its content
-	Warnings    []Problem
+	// Warnings of the layers that have read the document.
+	Warnings []Problem
 
+	// Plan is the dispatch whose plan waits to be approved, for the gate that shows it.
 	Plan []byte // the dispatch whose plan waits to be approved
 }
 
-// Build is the status of a check.
+// Build is the status of one check.
 type Build struct {
 	Name   string `json:"name"`
 	Status string `json:"status"`
 }
 
-// Lost is what matters of a document that was refused.
+// Lost is what matters of a document that was refused and that a person has to know of.
 type Lost struct {
 	Layer      Layer     `json:"layer"`
 	Problems   []Problem `json:"errors"`
@@ -56,7 +59,7 @@ type Lost struct {
 	Escalation bool      `json:"escalation,omitzero"`
 }
 
-// Finding is what a look into a repository has shown.
+// Finding is something wrong in a repository that no message reported.
 type Finding struct {
 	Type        string `json:"escalation_type"`
 	Severity    string `json:"severity"`
@@ -65,7 +68,8 @@ type Finding struct {
 	Scope       string `json:"scope"`
 }
 
-// Read takes a document through the layers that need nothing but the document.
+// Read takes a document through the layers that need nothing but the document: size, JSON,
+// version, schema, and what it says about itself.
 func (p Policy) Read(kind Kind, raw []byte) (in Input, refusal *Refusal) {
 	in = Input{Kind: kind, Raw: raw}
 	switch kind {
@@ -89,7 +93,8 @@ func (p Policy) Read(kind Kind, raw []byte) (in Input, refusal *Refusal) {
 	return in, refusal
 }
 
-// contentHash is the same for the same JSON, however it is laid out.
+// contentHash is the SHA-256 of the document's canonical JSON, so it is the same however the
+// document is laid out. It tells a duplicate from a conflict (R-006).
 func contentHash(raw []byte) string {
 	data, err := wire.Data(raw)
 	if err != nil {
@@ -98,13 +103,15 @@ func contentHash(raw []byte) string {
 	return hashOf(data)
 }
 
+// hashOf hashes data with sorted names and numbers as they were written.
 func hashOf(data any) string {
 	text, _ := wire.EncodeData(data) // names sorted, numbers as they are written
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 
-// Refs are the ids that the input refers to, with its own.
+// Refs are the ids of messages that the step has to know of: those that the input refers to, and
+// its own.
 func (in *Input) Refs() (ids []string) {
 	switch {
 	case in.Message != nil:
@@ -120,8 +127,9 @@ func (in *Input) Refs() (ids []string) {
 	return ids
 }
 
-// Step is what happens to a task: nothing else changes one. The task that is given is
-// left as it is; t is nil for one that there is not.
+// Step is the state machine: it is the only thing that changes a task. It is a pure function. t is
+// nil if the task does not exist, and is never changed. If refusal is not nil, nothing has
+// happened; if out.Duplicate is set, neither.
 func (p Policy) Step(t *Task, in Input, w World) (next *Task, out Outcome, refusal *Refusal) {
 	w.Hash = in.Hash
 	switch in.Kind {
@@ -146,7 +154,7 @@ func (p Policy) Step(t *Task, in Input, w World) (next *Task, out Outcome, refus
 	return next, out, refusal
 }
 
-// MayPlay refuses who is not in the role that a document says it is from.
+// MayPlay refuses a document that says it is from another role than the key's (R-005).
 func MayPlay(in Input, role Role) *Refusal {
 	if in.From == role {
 		return nil

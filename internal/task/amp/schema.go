@@ -22,14 +22,15 @@ var schemaFiles embed.FS
 
 const schemaBase = "https://amp1.invalid/schema/"
 
-// schemas are the compiled schemas by the name of their file, and the files themselves,
-// in which x-amp-error names the code for a keyword that fails.
+// schemas are the compiled schemas by the name of their file, and the files themselves, in which
+// x-amp-error names the code for a keyword that fails. So the codes stand beside the rules that
+// they belong to.
 type schemas struct {
 	byName map[string]*jsonschema.Schema
 	source map[string]any // by URL
 }
 
-// loadSchemas compiles what is embedded, once; it cannot fail in a program whose tests ran.
+// loadSchemas compiles the embedded schemas, once. It cannot fail in a program whose tests ran.
 var loadSchemas = sync.OnceValue(func() *schemas {
 	s := &schemas{byName: map[string]*jsonschema.Schema{}, source: map[string]any{}}
 	compiler := jsonschema.NewCompiler()
@@ -52,8 +53,8 @@ var loadSchemas = sync.OnceValue(func() *schemas {
 	return s
 })
 
-// Schema is the source of a schema, such as task_dispatch, for those who build forms
-// and tools from it.
+// Schema is the source of a schema, such as task_dispatch, for those who build forms and tools
+// from it.
 func Schema(name string) ([]byte, error) { return schemaFiles.ReadFile("schemas/" + name + ".json") }
 
 // CheckRecord validates a document against a schema by its name, such as task_record.
@@ -65,7 +66,8 @@ func CheckRecord(schema string, raw []byte) []Problem {
 	return loadSchemas().check(schema, data)
 }
 
-// check validates data that wire.Data has read, and says everything that is wrong.
+// check validates data that wire.Data has read, and returns everything that is wrong, in a stable
+// order and without repetitions.
 func (s *schemas) check(name string, data any) []Problem {
 	err := s.byName[name].Validate(data)
 	if err == nil {
@@ -85,8 +87,8 @@ func (s *schemas) check(name string, data any) []Problem {
 	return slices.CompactFunc(list, func(a, b Problem) bool { return a.Pointer == b.Pointer && a.Code == b.Code })
 }
 
-// leaves are the errors that name a keyword. Of "this or null" only what is wrong with
-// this is told.
+// leaves are the errors that name a keyword. Of "this or null" only what is wrong with "this" is
+// reported, because "or null" would mislead whoever repairs it.
 func leaves(e *jsonschema.ValidationError) (list []*jsonschema.ValidationError) {
 	if len(e.Causes) == 0 {
 		return []*jsonschema.ValidationError{e}
@@ -101,7 +103,8 @@ func leaves(e *jsonschema.ValidationError) (list []*jsonschema.ValidationError) 
 	return list
 }
 
-// problems says what a failed keyword means in AMP/1.0.
+// problems translates a failed keyword into the codes of AMP/1.0: the one that x-amp-error names
+// at that place, or the general one for the keyword.
 func (s *schemas) problems(e *jsonschema.ValidationError) []Problem {
 	at := pointer(e.InstanceLocation)
 	one := func(keyword string, code Code, detail, expected string) []Problem {
@@ -129,13 +132,13 @@ func (s *schemas) problems(e *jsonschema.ValidationError) []Problem {
 			list = append(list, Problem{
 				Code: code, Pointer: at + "/" + escape(name),
 				Detail:   fmt.Sprintf("The field %.80q is not one of AMP/1.0.", name),
-				Expected: "no such field; what is your own begins with x_",
+				Expected: "a field of AMP/1.0; names of your own begin with x_",
 			})
 		}
 		return list
 	case *kind.Type:
-		return one("type", WrongType, "The value is of the type "+k.Got+".",
-			"a value of the type "+strings.Join(k.Want, " or "))
+		return one("type", WrongType, "The value has the type "+k.Got+".",
+			"a value of type "+strings.Join(k.Want, " or "))
 	case *kind.Enum:
 		list := one("enum", NotInEnum, fmt.Sprintf("The value is %s.", short(k.Got)), "one of "+words(k.Want))
 		list[0].Example = k.Want[0]
@@ -163,14 +166,15 @@ func (s *schemas) problems(e *jsonschema.ValidationError) []Problem {
 	case *kind.ExclusiveMaximum:
 		return one("exclusiveMaximum", OutOfRange, "The number is too large.", "less than "+k.Want.RatString())
 	case *kind.UniqueItems:
-		return one("uniqueItems", DuplicateItem, "An item stands in the list twice.", "every item once")
+		return one("uniqueItems", DuplicateItem, "Duplicate item in the list.", "every item once")
 	case *kind.Not:
 		return one("not", SchemaBroken, "The value is not allowed here.", "")
 	}
-	return one("", SchemaBroken, "The document does not keep to the schema.", "")
+	return one("", SchemaBroken, "The document breaks the schema.", "")
 }
 
-// code is what x-amp-error says of a keyword at the place, "" if nothing.
+// code is what x-amp-error says of a keyword at a place in a schema, "" if nothing. The place is a
+// URL with a JSON pointer, as the validator reports it.
 func (s *schemas) code(place, keyword string) Code {
 	url, fragment, _ := strings.Cut(place, "#")
 	node := s.source[url]
@@ -200,9 +204,12 @@ var (
 	fromPointer = strings.NewReplacer("~1", "/", "~0", "~", "%24", "$", "%25", "%")
 )
 
+// escape and unescape are RFC 6901, with the two characters that the validator writes in percent
+// form.
 func escape(name string) string   { return toPointer.Replace(name) }
 func unescape(part string) string { return fromPointer.Replace(part) }
 
+// pointer is the JSON pointer of a path.
 func pointer(path []string) string {
 	var b strings.Builder
 	for _, part := range path {
@@ -211,7 +218,7 @@ func pointer(path []string) string {
 	return b.String()
 }
 
-// short is a value as a message repeats it.
+// short is a value as a message repeats it: at most 120 bytes.
 func short(v any) string {
 	text, err := wire.EncodeData(v)
 	if err != nil || len(text) > 120 {
@@ -220,6 +227,7 @@ func short(v any) string {
 	return string(text)
 }
 
+// words lists values for people.
 func words(list []any) string {
 	var out []string
 	for _, v := range list {
@@ -228,7 +236,8 @@ func words(list []any) string {
 	return strings.Join(out, ", ")
 }
 
-// examples are right values, by the name of the field.
+// examples are right values by the name of the field. Where a name means different things, the
+// parent stands before it.
 var examples = map[string]any{
 	"msg_id": "task_dispatch-T-2026-044-1772116327000", "protocol_version": Version, "type": "task_dispatch",
 	"task_id": "T-2026-044", "timestamp": "2026-02-26T14:32:07+00:00",
@@ -277,7 +286,7 @@ var examples = map[string]any{
 	"error": map[string]any{"code": "AMP_E_BRANCH_PROTECTED", "pointer": "/payload/branch"},
 }
 
-// withExample adds a right value where the field has one.
+// withExample adds a right value to a problem where its field has one.
 func withExample(p Problem) Problem {
 	path := slices.DeleteFunc(strings.Split(p.Pointer, "/"), func(part string) bool {
 		_, err := strconv.Atoi(part)

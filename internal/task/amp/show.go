@@ -8,7 +8,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Record is a task as the protocol's task file has it, with our own beside it.
+// Record is a task as others see it: the protocol's task file, with our own additions under x_. It
+// is made from a Task by Show and never read back.
 type Record struct {
 	Record       string                   `json:"record"`
 	TaskID       string                   `json:"task_id"`
@@ -56,7 +57,7 @@ type HoldRecord struct {
 	Since     time.Time `json:"since"`
 }
 
-// AwaitedRecord is a message that waits for its ack.
+// AwaitedRecord is a message in a Record that waits for its ack.
 type AwaitedRecord struct {
 	MsgID string     `json:"msg_id"`
 	To    Role       `json:"to"`
@@ -64,7 +65,7 @@ type AwaitedRecord struct {
 	Late  bool       `json:"late"`
 }
 
-// Stored is a message as it was taken.
+// Stored is a message as it was accepted, with what its receiver should know.
 type Stored struct {
 	Seq        int64     `json:"seq"` // of its entry in the ledger
 	ReceivedAt time.Time `json:"received_at"`
@@ -74,6 +75,7 @@ type Stored struct {
 	Message    wire.Raw  `json:"message"`
 }
 
+// maybe is nil for "", since the protocol writes null for what is not there.
 func maybe(text string) *string {
 	if text == "" {
 		return nil
@@ -81,9 +83,10 @@ func maybe(text string) *string {
 	return &text
 }
 
+// moment is a time of the state, which counts microseconds.
 func moment(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
 
-// Show is the task as others see it.
+// Show is the task as others see it. Lists are never null, so that clients can iterate.
 func (t *Task) Show(workspace string) Record {
 	r := Record{
 		Record: "task", TaskID: t.ID, Phase: t.Phase, Status: t.Status(), Risk: t.Risk, PlanApproved: t.PlanApproved,
@@ -120,7 +123,7 @@ func (t *Task) Show(workspace string) Record {
 	return r
 }
 
-// waitsFor says in a sentence what has to happen next.
+// waitsFor says in sentences what has to happen next, for people who ask why a task is stuck.
 func (t *Task) waitsFor() string {
 	var waits []string
 	for _, h := range t.Holds {
@@ -133,7 +136,7 @@ func (t *Task) waitsFor() string {
 		waits = append(waits, fmt.Sprintf("The %s has to acknowledge %s.", a.To, a.MsgID))
 	}
 	for _, role := range AgentRoles {
-		if t.hasBall(role) {
+		if t.hasTurn(role) {
 			waits = append(waits, fmt.Sprintf("It is the %s's turn.", role))
 		}
 	}

@@ -7,10 +7,11 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Phase is how far a task as a whole has come.
+// Phase is how far a task as a whole has come. A task begins in Planning, and becomes Active with
+// its first accepted dispatch.
 type Phase string
 
-// The phases. The last two are for ever.
+// The phases. Completed and Terminated are final: afterwards only escalations are accepted.
 const (
 	Planning   Phase = "planning"
 	Active     Phase = "active"
@@ -23,6 +24,7 @@ type State string
 
 // The states of a subtask.
 const (
+	// In the order in which a subtask usually passes through them, apart from Rework.
 	Queued          State = "queued"
 	Rework          State = "rework"
 	Dispatched      State = "dispatched"
@@ -35,14 +37,16 @@ const (
 	Approved        State = "approved"
 )
 
-// furthest orders the states, the least far along first; approved comes before them all,
-// since it is what remains that tells how a task stands.
+// furthest orders the states for Task.Status, least advanced first. Approved comes before all
+// others, because the status should say what is left to do (TSK-31).
 var furthest = []State{
 	Approved, Queued, Rework, Dispatched, Executing, Reported, Triage, ReviewRequested, Reviewing,
 	VerdictReported,
 }
 
-// Subtask is one piece of a task, and what was last said of it.
+// Subtask is one piece of a task: the unit that is executed and reviewed (TSK-7). It is made by
+// the first dispatch that names it, keeps references to the last message of each kind, and ends
+// Approved. Result and Commit are what an open review is pinned to (TSK-21).
 type Subtask struct {
 	ID       string `json:"subtask_id"`
 	State    State  `json:"state"`
@@ -56,17 +60,19 @@ type Subtask struct {
 	Head     string `json:"pinned_head,omitzero"` // where the branch was then, where git was asked
 }
 
-// The kinds of holds, the strongest first.
+// The kinds of holds, strongest first.
 const (
 	HoldLocked    = "locked"
 	HoldSuspended = "suspended"
 	HoldAdmin     = "admin_hold"
 )
 
-// ScopeTask is the scope of a hold that stops everybody.
+// ScopeTask is the scope of a hold that stops everybody on the task.
 const ScopeTask = "task"
 
-// Hold stops a task, or one party on it.
+// Hold stops a task, or one party on it. Every hold belongs to exactly one open escalation, its
+// Cause, and ends when that is closed: by the admin, or by what AutoClear says. While any hold is
+// Critical all deadlines stand still (TSK-43).
 type Hold struct {
 	Kind      string `json:"kind"`
 	Cause     string `json:"cause"` // the escalation that it belongs to
@@ -77,13 +83,14 @@ type Hold struct {
 	About     string `json:"about,omitzero"` // the message or role whose word clears it
 }
 
-// What clears a hold without the admin.
+// The values of Hold.AutoClear: what clears a hold without the admin.
 const (
 	ClearLateAck   = "late_ack"
 	ClearHeartbeat = "heartbeat"
 )
 
-// Opened is an escalation that the admin has not answered.
+// Opened is an escalation that nobody has answered. Why tells the server's own escalations apart,
+// so that the same cause does not raise a second one while the first is open.
 type Opened struct {
 	ID       string `json:"msg_id"`
 	Type     string `json:"escalation_type"`
@@ -92,7 +99,8 @@ type Opened struct {
 	Why      string `json:"why,omitzero"` // what made the server raise it
 }
 
-// Awaited is a message that has not been acknowledged.
+// Awaited is a message that nobody has acknowledged. Exactly one of Due and Left is set, or
+// neither once the deadline has passed (Late).
 type Awaited struct {
 	MsgID string `json:"msg_id"`
 	Type  Type   `json:"type"`
@@ -102,58 +110,80 @@ type Awaited struct {
 	Late  bool   `json:"late,omitzero"` // the deadline has passed once
 }
 
-// Seat is who plays a role in a task: a lease, which is lost when its holder is silent
-// or when the admin gives the role to another.
+// Seat is who plays a role in a task: a lease (TSK-39). The first agent of the role that writes
+// takes it. It is lost when its holder misses a deadline or when the admin reassigns the role. The
+// next holder gets a higher generation, so that a holder that comes back cannot write.
 type Seat struct {
 	Agent      string `json:"agent"` // its id
 	Generation int64  `json:"generation"`
 	Lost       bool   `json:"lost,omitzero"`
 }
 
-// Held is a verdict that waits for the admin.
+// Held is a verdict that waits for the admin (R-408, TSK-6, TSK-49). Its reject does not count
+// until it is upheld (TSK-24).
 type Held struct {
 	Verdict    string `json:"verdict"`
 	Subtask    string `json:"subtask_id"`
 	Escalation string `json:"escalation"`
 }
 
-// Task is everything that decides what may happen next. Moments are microseconds of the
-// server's clock.
+// Task is everything that decides what may happen next to a task. Only Policy.Step makes a new
+// one, from an old one and an input; a Task is never changed in place. It is stored as JSON in
+// each entry and in its row, so field names never change.
+//
+// What always holds: at most one review is open; every hold has an open escalation; a counted
+// reject has exactly one verdict; counters fall only with an approval or by the admin; a task that
+// is over has no holds and awaits nothing.
+//
+// Moments are microseconds of the server's clock. The timestamps in messages decide nothing
+// (TSK-52).
 type Task struct {
-	ID           string   `json:"task_id"`
-	Phase        Phase    `json:"phase"`
-	Risk         string   `json:"risk_level,omitzero"`
-	Repo         string   `json:"repo,omitzero"`
-	Branch       string   `json:"branch,omitzero"`
-	Criteria     []string `json:"acceptance_criteria,omitempty"`
-	PlanApproved bool     `json:"plan_approved"`
-	PlanRisk     string   `json:"plan_risk,omitzero"` // the risk that was approved, or is asked for
-	PlanAsked    bool     `json:"plan_asked,omitzero"`
-	Dispatch     string   `json:"governing_dispatch,omitzero"`
-	// where the branch was when it was dispatched, where git was asked
-	Base     string            `json:"base_commit,omitzero"`
-	Subtasks []Subtask         `json:"subtasks,omitempty"`
-	Count    int64             `json:"reject_count"`    // since the admin reset it; what messages carry
-	Streak   int64             `json:"reject_streak"`   // in a row; what locks
-	Lifetime int64             `json:"reject_lifetime"` // ever
-	Holds    []Hold            `json:"holds,omitempty"`
-	Open     []Opened          `json:"open_escalations,omitempty"`
-	Awaiting []Awaited         `json:"awaiting,omitempty"`
-	Beats    map[Role]int64    `json:"heartbeats,omitempty"` // when a write of the role is due
-	Seats    map[Role]Seat     `json:"seats,omitempty"`
-	Review   string            `json:"open_review,omitzero"` // the request
-	Reviewed string            `json:"reviewed,omitzero"`    // the subtask that it is about
-	Held     *Held             `json:"held_verdict,omitzero"`
-	CI       map[string]string `json:"ci_status,omitempty"`
-	CIFixes  int               `json:"ci_fixes,omitzero"` // dispatches since a build first failed
-	Last     string            `json:"last_successful_msg_id,omitzero"`
-	Updated  int64             `json:"updated_at"`
+	ID    string `json:"task_id"`
+	Phase Phase  `json:"phase"`
+	// What the last accepted dispatch says; only the admin lowers or replaces it (TSK-20).
+	Risk     string   `json:"risk_level,omitzero"`
+	Repo     string   `json:"repo,omitzero"`
+	Branch   string   `json:"branch,omitzero"`
+	Criteria []string `json:"acceptance_criteria,omitempty"`
+	// R-111: whether a plan was approved, up to which risk, and whether the admin is being asked.
+	PlanApproved bool   `json:"plan_approved"`
+	PlanRisk     string `json:"plan_risk,omitzero"` // the risk that was approved, or is asked for
+	PlanAsked    bool   `json:"plan_asked,omitzero"`
+	// The newest dispatch, and the commit of the branch when it was sent.
+	Dispatch string `json:"governing_dispatch,omitzero"`
+	// Base is the commit of the branch when it was dispatched, "" where git was not asked.
+	Base     string    `json:"base_commit,omitzero"`
+	Subtasks []Subtask `json:"subtasks,omitempty"`
+	// TSK-2: three counters. Only Streak locks.
+	Count    int64 `json:"reject_count"`    // since the admin reset it; what messages carry
+	Streak   int64 `json:"reject_streak"`   // in a row; what locks
+	Lifetime int64 `json:"reject_lifetime"` // ever
+	// What stops the task, and the questions that the admin has not answered.
+	Holds []Hold   `json:"holds,omitempty"`
+	Open  []Opened `json:"open_escalations,omitempty"`
+	// Deadlines: acks that are due, and writes of roles that have the turn.
+	Awaiting []Awaited      `json:"awaiting,omitempty"`
+	Beats    map[Role]int64 `json:"heartbeats,omitempty"` // when a write of the role is due
+	Seats    map[Role]Seat  `json:"seats,omitempty"`
+	// At most one review is open (TSK-8), and at most one verdict is held.
+	Review   string `json:"open_review,omitzero"` // the request
+	Reviewed string `json:"reviewed,omitzero"`    // the subtask that it is about
+	Held     *Held  `json:"held_verdict,omitzero"`
+	// Checks of the branch since the last dispatch, and how many dispatches tried to fix a failed
+	// one.
+	CI      map[string]string `json:"ci_status,omitempty"`
+	CIFixes int               `json:"ci_fixes,omitzero"` // dispatches since a build first failed
+	// The last message that was accepted, other than escalations (R-506).
+	Last    string `json:"last_successful_msg_id,omitzero"`
+	Updated int64  `json:"updated_at"`
 }
 
-// clone copies a task so that a step can change it.
+// clone copies a task so that a step can change it. Slices, maps and Held are copied too: the
+// original may be in use elsewhere, and a refused step must leave it as it was.
 func (t *Task) clone() *Task {
 	c := *t
-	c.Criteria, c.Subtasks, c.Holds, c.Open, c.Awaiting = slices.Clone(t.Criteria), slices.Clone(t.Subtasks), slices.Clone(t.Holds), slices.Clone(t.Open), slices.Clone(t.Awaiting)
+	c.Criteria, c.Subtasks = slices.Clone(t.Criteria), slices.Clone(t.Subtasks)
+	c.Holds, c.Open, c.Awaiting = slices.Clone(t.Holds), slices.Clone(t.Open), slices.Clone(t.Awaiting)
 	c.Beats, c.Seats, c.CI = maps.Clone(t.Beats), maps.Clone(t.Seats), maps.Clone(t.CI)
 	if t.Held != nil {
 		held := *t.Held
@@ -162,8 +192,8 @@ func (t *Task) clone() *Task {
 	return &c
 }
 
-// Status is how the task stands, in one word: a hold first, then the subtask that is
-// furthest along, then the phase.
+// Status is how the task stands, in one word (TSK-31): the strongest hold, else the most advanced
+// subtask that is not approved, else the phase.
 func (t *Task) Status() string {
 	for _, kind := range []string{HoldLocked, HoldSuspended, HoldAdmin} {
 		if slices.ContainsFunc(t.Holds, func(h Hold) bool { return h.Kind == kind }) {
@@ -182,10 +212,10 @@ func (t *Task) Status() string {
 	return string(most)
 }
 
-// over reports whether nothing can happen any more.
+// over reports whether the task has ended.
 func (t *Task) over() bool { return t.Phase == Completed || t.Phase == Terminated }
 
-// Due is when something is due next, 0 for nothing.
+// Due is the earliest deadline of the task, 0 if nothing is due. It becomes the task's one timer.
 func (t *Task) Due() (due int64) {
 	earlier := func(moment int64) {
 		if moment > 0 && (due == 0 || moment < due) {
@@ -201,12 +231,13 @@ func (t *Task) Due() (due int64) {
 	return due
 }
 
-// critical reports whether deadlines stand still.
+// critical reports whether deadlines stand still (TSK-43).
 func (t *Task) critical() bool {
 	return slices.ContainsFunc(t.Holds, func(h Hold) bool { return h.Critical })
 }
 
-// stops is the hold that keeps a role from going on, nil if none does.
+// stops is the hold that keeps a role from going on, nil if none does. A lock is preferred, since
+// it is refused with a code of its own.
 func (t *Task) stops(role Role) *Hold {
 	var found *Hold
 	for i := range t.Holds {
@@ -222,8 +253,9 @@ func (t *Task) stops(role Role) *Hold {
 	return found
 }
 
-// hasBall reports whether it is the role's turn to do something.
-func (t *Task) hasBall(role Role) bool {
+// hasTurn reports whether it is the role's turn to act. Only the silence of that role counts
+// (TSK-18). While a message waits for its ack, the ack deadline runs instead.
+func (t *Task) hasTurn(role Role) bool {
 	return !t.over() && slices.ContainsFunc(t.Subtasks, func(s Subtask) bool {
 		switch role {
 		case Executor:
@@ -237,8 +269,9 @@ func (t *Task) hasBall(role Role) bool {
 	})
 }
 
-// subtask finds a subtask, nil if there is none.
-func (t *Task) subtask(is func(*Subtask) bool) *Subtask {
+// findSubtask finds the first subtask for which is holds, nil if there is none. The pointer is
+// into t.Subtasks, so appending to that invalidates it.
+func (t *Task) findSubtask(is func(*Subtask) bool) *Subtask {
 	for i := range t.Subtasks {
 		if is(&t.Subtasks[i]) {
 			return &t.Subtasks[i]
@@ -247,7 +280,8 @@ func (t *Task) subtask(is func(*Subtask) bool) *Subtask {
 	return nil
 }
 
-func (t *Task) awaits(msgID string) *Awaited {
+// findAwaited finds a message that waits for its ack, nil if it does not wait.
+func (t *Task) findAwaited(msgID string) *Awaited {
 	for i := range t.Awaiting {
 		if t.Awaiting[i].MsgID == msgID {
 			return &t.Awaiting[i]
@@ -256,7 +290,8 @@ func (t *Task) awaits(msgID string) *Awaited {
 	return nil
 }
 
-func (t *Task) opened(escalation string) *Opened {
+// findEscalation finds an open escalation, nil if there is none with the id.
+func (t *Task) findEscalation(escalation string) *Opened {
 	for i := range t.Open {
 		if t.Open[i].ID == escalation {
 			return &t.Open[i]
@@ -265,7 +300,7 @@ func (t *Task) opened(escalation string) *Opened {
 	return nil
 }
 
-// text is the whole state, to compare.
+// text is the whole state as JSON, to compare two states.
 func (t *Task) text() string {
 	text, _ := wire.Marshal(t) // plain fields always encode
 	return string(text)

@@ -9,7 +9,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Ref is what is known of a message that another refers to.
+// Ref is what is known of a stored message that another document refers to.
 type Ref struct {
 	TaskID string
 	To     Role
@@ -17,23 +17,27 @@ type Ref struct {
 	Hash   string // of its content
 }
 
-// World is what a step depends on beside the task and what came.
+// World is everything that a step depends on beside the task and the input. A caller reads it
+// before the step; the step itself reads nothing and looks at no clock, so the same arguments
+// always give the same result.
 type World struct {
 	Now   int64  // microseconds
 	Agent string // the id of the agent that writes, "" for the admin and the server
-	// Refs are the messages there are among those that what came refers to, and the one
-	// that has its own id.
+	// Refs are those messages that exist among the ones that the input refers to, and the one that
+	// already has the input's own id. A missing key means that there is no such message.
 	Refs map[string]Ref
 	Hash string // of what came
-	// Taken reports whether a message has the id.
+	// Taken reports whether a message has the id. It is asked only for ids of the server's own
+	// escalations.
 	Taken func(msgID string) bool
-	// AskPlan and PlanOK are what the operator's policy says of a dispatch: a person
-	// approves the plan, or a rule does.
+	// AskPlan and PlanOK are what the operator's policy says of a dispatch: a person must approve the
+	// plan, or a rule approves it.
 	AskPlan, PlanOK bool
 	Git             *GitFacts
 }
 
-// GitFacts are what a look into the repository has shown.
+// GitFacts are what a look at the repository has shown. Problems refuse the message; nil facts
+// mean that nobody looked.
 type GitFacts struct {
 	Problems []Problem `json:"problems,omitempty"`
 	Warnings []Problem `json:"warnings,omitempty"`
@@ -41,29 +45,38 @@ type GitFacts struct {
 	Head     string    `json:"head,omitzero"`   // where the branch is
 }
 
-// Outcome is what follows from a step beside the task's new state.
+// Outcome is what follows from a step beside the task's new state. The caller has to carry out all
+// of it, in the same transaction.
 type Outcome struct {
+	// Duplicate says that the same document was stored before, and that nothing has changed.
 	Duplicate bool
 	Warnings  []Problem
-	Raised    []*Message // escalations of the server
-	Acks      []Ack      // that the server writes because an answer came
-	Acked     []string   // messages that nobody has to acknowledge any more
-	Reopened  []string   // messages that have to be acknowledged again
-	Closed    []Closed   // escalations that are answered
-	AskPlan   bool       // the admin is to approve the plan
-	PlanDone  string     // how the plan was decided, "" if it was not
+	// Raised are escalations of the server. Each needs an entry, a gate and a row.
+	Raised []*Message // escalations of the server
+	Acks   []Ack      // that the server writes because an answer came
+	// Acked are messages that nobody has to acknowledge any more, and Reopened those that have to be
+	// acknowledged again, by another agent.
+	Acked    []string // messages that nobody has to acknowledge any more
+	Reopened []string // messages that have to be acknowledged again
+	Closed   []Closed // escalations that are answered
+	// AskPlan says that the admin is to be asked for the plan; PlanDone is how that question was
+	// answered, "" if it was not.
+	AskPlan  bool   // the admin is to approve the plan
+	PlanDone string // how the plan was decided, "" if it was not
 }
 
-// Closed is an escalation that is answered.
+// Closed is an escalation that was answered, and by what.
 type Closed struct {
 	ID string `json:"msg_id"`
 	By string `json:"resolved_by"` // late_ack, heartbeat, or what the admin did
 }
 
-// minLeft is what is left of a deadline at least when a task goes on.
+// minLeft is what is left at least of a deadline when a held task goes on, in microseconds
+// (TSK-43). Without it an agent could be late the moment it is resumed.
 const minLeft = 60 * 1_000_000
 
-// step is one change of a task under way.
+// step is one change of a task under way. It works on a clone; if it is refused, the clone is
+// dropped and the old task stands.
 type step struct {
 	Policy
 	t      *Task
@@ -73,12 +86,14 @@ type step struct {
 	out    Outcome
 }
 
-// begin prepares a step on a task, or on a new one if there is none.
+// begin prepares a step on a task, or on a new one if t is nil. writer is the role whose write
+// this is, "" if it is nobody's sign of life.
 func (p Policy) begin(t *Task, id string, w World, writer Role) *step {
 	next := &Task{ID: id, Phase: Planning}
 	if t != nil {
 		next = t.clone()
 	}
+	// States that were stored without these maps are read with nil ones.
 	if next.Beats == nil {
 		next.Beats = map[Role]int64{}
 	}
@@ -89,22 +104,27 @@ func (p Policy) begin(t *Task, id string, w World, writer Role) *step {
 	return &step{Policy: p, t: next, w: w, now: max(w.Now, next.Updated), writer: writer}
 }
 
-// end sets the deadlines that follow from where the task has come.
+// end sets the deadlines that follow from where the task now stands, and returns the result. Every
+// step that is not refused ends with it. Deadlines for acks stop and go on with critical holds;
+// heartbeats restart with each write of their role and exist only for the role that has the turn.
 func (s *step) end() (*Task, Outcome) {
 	t := s.t
 	critical := t.critical()
 	for i := range t.Awaiting {
 		a := &t.Awaiting[i]
 		switch {
+		// Stop: remember what is left, at least a microsecond, since 0 means that nothing is stopped.
 		case critical && a.Due > 0:
 			a.Left, a.Due = max(a.Due-s.now, 1), 0
+		// Go on, with a minute at least.
 		case !critical && a.Left > 0:
 			a.Due, a.Left = s.now+max(a.Left, minLeft), 0
 		}
 	}
 	for _, role := range AgentRoles {
 		switch {
-		case !t.hasBall(role) || t.stops(role) != nil:
+		// A role that is stopped cannot write, so its silence is not its fault.
+		case !t.hasTurn(role) || t.stops(role) != nil:
 			delete(t.Beats, role)
 		case t.Beats[role] == 0 || s.writer == role:
 			t.Beats[role] = s.now + seconds(s.Heartbeat)
@@ -114,7 +134,8 @@ func (s *step) end() (*Task, Outcome) {
 	return t, s.out
 }
 
-// await has a deadline run until the message is acknowledged.
+// await starts the deadline for a message's ack (R-010). R-509: an escalation has none, because
+// the admin is a person.
 func (s *step) await(m *Message) {
 	if m.Type == TypeEscalation { // R-509: never
 		return
@@ -126,11 +147,13 @@ func (s *step) await(m *Message) {
 	s.t.Awaiting = append(s.t.Awaiting, Awaited{MsgID: m.MsgID, Type: m.Type, To: m.To, Due: s.now + seconds(after)})
 }
 
-// ackTimeouts are in seconds.
+// ackTimeouts are the deadlines for acks by type, in seconds (R-010).
 var ackTimeouts = map[Type]int64{TypeDispatch: 300, TypeResult: 120, TypeRequest: 600, TypeVerdict: 60}
 
-// raise has the server escalate, with the hold that goes with it; a hold without a kind
-// is none. What was raised for the same reason and is still open is not raised again.
+// raise has the server escalate, with the hold that goes with it; a Hold without a kind holds
+// nothing. It returns the id of the escalation. While an escalation with the same why is open,
+// that one is returned and nothing is raised: a deadline that keeps failing must not flood the
+// admin's inbox.
 func (s *step) raise(kind, severity, why, description string, hold Hold, affected ...string) string {
 	for _, o := range s.t.Open {
 		if o.Why == why {
@@ -163,11 +186,12 @@ func (s *step) raise(kind, severity, why, description string, hold Hold, affecte
 	return id
 }
 
-// freshID is the id of an escalation that nobody has used.
+// freshID is an unused id for an escalation. Ids have millisecond resolution (R-006) and a step
+// may raise several, so it counts on from now.
 func (s *step) freshID() string {
 	for ms := s.now / 1000; ; ms++ {
 		id := fmt.Sprintf("%s-%s-%013d", TypeEscalation, s.t.ID, ms)
-		used := s.t.opened(id) != nil || s.w.Taken != nil && s.w.Taken(id) ||
+		used := s.t.findEscalation(id) != nil || s.w.Taken != nil && s.w.Taken(id) ||
 			slices.ContainsFunc(s.out.Raised, func(m *Message) bool {
 				return m.MsgID == id
 			})
@@ -177,6 +201,7 @@ func (s *step) freshID() string {
 	}
 }
 
+// snapshot is the state that an escalation of the server carries (R-506).
 func (t *Task) snapshot() Snapshot {
 	snap := Snapshot{Status: t.Status(), RejectCount: t.Count}
 	if t.Last != "" {
@@ -186,15 +211,16 @@ func (t *Task) snapshot() Snapshot {
 	return snap
 }
 
-// close answers an escalation, and takes away what it held.
+// close answers an escalation and removes its holds.
 func (s *step) close(escalation, by string) {
 	s.t.Open = slices.DeleteFunc(s.t.Open, func(o Opened) bool { return o.ID == escalation })
 	s.t.Holds = slices.DeleteFunc(s.t.Holds, func(h Hold) bool { return h.Cause == escalation })
 	s.out.Closed = append(s.out.Closed, Closed{escalation, by})
 }
 
-// wrote notes a sign of life, which clears what its absence caused.
-func (s *step) wrote(role Role) {
+// noteWrite notes a sign of life of a role. It clears the hold that the role's silence caused
+// (R-514).
+func (s *step) noteWrite(role Role) {
 	for _, h := range slices.Clone(s.t.Holds) {
 		if h.AutoClear == ClearHeartbeat && h.About == string(role) {
 			s.close(h.Cause, ClearHeartbeat)
@@ -202,13 +228,16 @@ func (s *step) wrote(role Role) {
 	}
 }
 
-// claim gives the seat of the role to who writes, or refuses one who does not hold it.
-func (s *step) claim(role Role, generation *whole) *Refusal {
+// claimSeat gives the seat of the role to the writer, or refuses a writer who does not hold it
+// (TSK-39). A document that names a generation must name the current one: an executor that was
+// given up and comes back learns here to stop. The admin and the server hold no seats.
+func (s *step) claimSeat(role Role, generation *whole) *Refusal {
 	if !slices.Contains(AgentRoles, role) {
 		return nil
 	}
 	seat, taken := s.t.Seats[role]
 	switch {
+	// Nobody has played this role in the task before.
 	case !taken:
 		s.t.Seats[role] = Seat{Agent: s.w.Agent, Generation: 1}
 	case generation != nil && int64(*generation) != seat.Generation || generation != nil && seat.Lost:
@@ -217,6 +246,7 @@ func (s *step) claim(role Role, generation *whole) *Refusal {
 				seat.Generation)).
 			expecting("stop working on this task; if it is given to you again, you hear the new "+
 				"generation with the answer to your ack", nil)
+	// The lease is free. The old holder may take it again, under a new generation.
 	case seat.Lost:
 		s.t.Seats[role] = Seat{Agent: s.w.Agent, Generation: seat.Generation + 1}
 	case seat.Agent != s.w.Agent:
@@ -226,17 +256,19 @@ func (s *step) claim(role Role, generation *whole) *Refusal {
 	return nil
 }
 
-// lose ends the lease of a role.
-func (s *step) lose(role Role) {
+// endLease ends the lease of a role. The next agent of the role that writes takes the seat, with a
+// higher generation.
+func (s *step) endLease(role Role) {
 	if seat, ok := s.t.Seats[role]; ok {
 		seat.Lost = true
 		s.t.Seats[role] = seat
 	}
 }
 
-// answered writes the ack that an answer amounts to.
-func (s *step) answered(msgID string) {
-	a := s.t.awaits(msgID)
+// ackImplicitly writes the ack that an answer amounts to (TSK-51), and does what an ack does. It
+// does nothing if the message was acknowledged.
+func (s *step) ackImplicitly(msgID string) {
+	a := s.t.findAwaited(msgID)
 	if a == nil {
 		return
 	}
@@ -245,11 +277,12 @@ func (s *step) answered(msgID string) {
 		Timestamp: time.UnixMicro(s.now).UTC().Format(time.RFC3339Nano), AckOf: msgID, From: a.To, Status: "accepted",
 		Implicit: true,
 	})
-	s.accept(*a)
+	s.applyAck(*a)
 }
 
-// drop ends the wait for an ack.
-func (s *step) drop(msgID string) {
+// stopAwaiting ends the wait for an ack. If the ack was late, the hold of its ack_timeout ends too
+// (TSK-44).
+func (s *step) stopAwaiting(msgID string) {
 	s.t.Awaiting = slices.DeleteFunc(s.t.Awaiting, func(a Awaited) bool { return a.MsgID == msgID })
 	s.out.Acked = append(s.out.Acked, msgID)
 	for _, h := range slices.Clone(s.t.Holds) {
@@ -259,7 +292,8 @@ func (s *step) drop(msgID string) {
 	}
 }
 
-// Tick does what is due.
+// Tick does what is due: it escalates acks (R-513) and heartbeats (R-514) that are late, and ends
+// the leases of the silent. Each deadline fires once; a late message stays awaited.
 func (p Policy) Tick(t *Task, w World) (*Task, Outcome) {
 	s := p.begin(t, t.ID, w, "")
 	if t.over() {
@@ -270,8 +304,9 @@ func (p Policy) Tick(t *Task, w World) (*Task, Outcome) {
 		if a.Due == 0 || a.Due > s.now {
 			continue
 		}
+		// The deadline fires once. The message stays in the inbox, and a late ack is accepted (TSK-44).
 		a.Due, a.Late = 0, true
-		s.lose(a.To)
+		s.endLease(a.To)
 		s.raise("ack_timeout", "warning", "ack "+a.MsgID,
 			fmt.Sprintf("The %s has not acknowledged %s in time. The task is suspended until it does, or until you resume it.",
 				a.To, a.MsgID),
@@ -282,7 +317,7 @@ func (p Policy) Tick(t *Task, w World) (*Task, Outcome) {
 			continue
 		}
 		delete(s.t.Beats, role)
-		s.lose(role)
+		s.endLease(role)
 		s.raise("heartbeat_timeout", "warning", "heartbeat "+string(role),
 			"The "+string(role)+" has not written anything for "+strconv.FormatInt(p.Heartbeat/60, 10)+
 				" minutes. The task is suspended until it does, or until you resume it.",

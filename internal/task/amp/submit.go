@@ -7,45 +7,50 @@ import (
 	"strconv"
 )
 
-// unfit refuses what does not fit into the task as it stands.
+// unfit refuses a document that does not fit the task as it stands (HTTP 409 or 423).
 func unfit(code Code, pointer, detail, expected string) *Refusal {
 	return refuse(LayerContext, code, pointer, detail).expecting(expected, nil)
 }
 
-// Submit takes one of the five messages.
+// Submit takes one of the five messages. The order of the checks is part of the protocol: a
+// duplicate is recognised before anything else, so that a client that repeats a message always
+// gets the same answer; then references, the lease, holds, and the state.
+//
+// Escalations skip lease and holds: anybody may escalate at any time.
 func (p Policy) Submit(t *Task, m *Message, w World) (*Task, Outcome, *Refusal) {
 	if known, ok := w.Refs[m.MsgID]; ok {
 		if known.Hash == w.Hash {
 			return t, Outcome{Duplicate: true}, nil
 		}
 		return t, Outcome{}, unfit(MsgIDConflict, "/msg_id",
-			"There is a message with this id and another content, which stays as it is.",
-			"a new id: the same with the milliseconds of now")
+			"A message with this id and other content exists; it was not changed.",
+			"a new id, with the current time in milliseconds")
 	}
 	if refusal := references(m, w); refusal != nil {
 		return t, Outcome{}, refusal
 	}
 	s := p.begin(t, m.TaskID, w, m.From)
+	// Escalations hold no seat and are stopped by nothing.
 	if m.Type != TypeEscalation {
-		if refusal := s.claim(m.From, m.Generation); refusal != nil {
+		if refusal := s.claimSeat(m.From, m.Generation); refusal != nil {
 			return t, Outcome{}, refusal
 		}
-		if refusal := s.mayWrite(m.From); refusal != nil {
+		if refusal := s.checkMayWrite(m.From); refusal != nil {
 			return t, Outcome{}, refusal
 		}
 	}
-	if refusal := s.take(m); refusal != nil {
+	if refusal := s.takeMessage(m); refusal != nil {
 		return t, Outcome{}, refusal
 	}
 	if m.Type != TypeEscalation {
 		s.t.Last = m.MsgID
 	}
-	s.wrote(m.From)
+	s.noteWrite(m.From)
 	next, out := s.end()
 	return next, out, nil
 }
 
-// references refuses what refers to messages that are not there.
+// references refuses a message that refers to messages that are not stored.
 func references(m *Message, w World) *Refusal {
 	check := func(pointer, ref string) *Refusal {
 		if _, ok := w.Refs[ref]; !ok {
@@ -67,8 +72,9 @@ func references(m *Message, w World) *Refusal {
 	return nil
 }
 
-// mayWrite refuses who is stopped, and everybody once the task is over.
-func (s *step) mayWrite(role Role) *Refusal {
+// checkMayWrite refuses a role that a hold stops, and everybody once the task is
+// over.
+func (s *step) checkMayWrite(role Role) *Refusal {
 	if s.t.over() {
 		return unfit(WrongState, "/task_id", "The task is "+string(s.t.Phase)+"; nothing follows but an escalation.",
 			"a message about a task that is not over")
@@ -82,11 +88,11 @@ func (s *step) mayWrite(role Role) *Refusal {
 		code = Locked
 	}
 	return unfit(code, "", fmt.Sprintf("The task is held (%s) since %s was raised.", h.Kind, h.Cause),
-		"nothing until the admin has answered; escalations, acks and heartbeats are taken")
+		"wait for the admin; only escalations, acks and heartbeats are accepted")
 }
 
-// take does what the type of the message asks for.
-func (s *step) take(m *Message) *Refusal {
+// takeMessage does what the type of the message asks for.
+func (s *step) takeMessage(m *Message) *Refusal {
 	switch {
 	case m.Dispatch != nil && m.From == Admin:
 		return s.intake(m)
@@ -103,8 +109,9 @@ func (s *step) take(m *Message) *Refusal {
 	return nil
 }
 
-// intake is the admin's own dispatch: it begins a task, or changes what the coordinator
-// is bound to.
+// intake is the admin's own dispatch to the coordinator (TSK-11). It begins a task in Planning, or
+// changes what the coordinator is bound to: the admin may change what checkKept refuses to others.
+// It starts no subtask.
 func (s *step) intake(m *Message) *Refusal {
 	d := m.Dispatch
 	s.t.Risk, s.t.Repo, s.t.Branch, s.t.Criteria = d.Risk, d.Repo, d.Branch, d.Criteria
@@ -112,23 +119,29 @@ func (s *step) intake(m *Message) *Refusal {
 	return nil
 }
 
-// Risks are the levels of risk, the least first.
+// Risks are the levels of risk, lowest first.
 var Risks = []string{"low", "medium", "high"}
 
+// rank orders risks. A task that has none yet ranks below all.
 func rank(risk string) int { return slices.Index(Risks, risk) }
 
+// dispatch gives subtasks to the executor. R-111, TSK-19: a plan is approved once, for its risk; a
+// dispatch of higher risk needs a new approval.
 func (s *step) dispatch(m *Message) *Refusal {
 	d, t := m.Dispatch, s.t
+	// A rule of the policy has approved the plan (TSK-47).
 	if s.w.PlanOK {
 		s.approvePlan("high")
 	}
+	// The refusal is recorded, and Policy.Refusal then asks the admin.
 	if needed := s.RequirePlan || s.w.AskPlan; needed && (!t.PlanApproved || rank(d.Risk) > rank(t.PlanRisk)) {
 		return unfit(PlanNotApproved, "/task_id", "The admin has not approved the plan of this task.",
 			"the same message again when the admin has approved it; they have been asked")
 	}
-	if refusal := t.keeps(d); refusal != nil {
+	if refusal := t.checkKept(d); refusal != nil {
 		return refusal
 	}
+	// TSK-20: the criteria must not change under the reviewer's hands.
 	if t.Review != "" {
 		return unfit(WrongState, "/payload/subtasks", "The review "+t.Review+" is open.", "a dispatch after its verdict")
 	}
@@ -137,23 +150,27 @@ func (s *step) dispatch(m *Message) *Refusal {
 			return refusal
 		}
 	}
+	// From here on nothing is refused but what git has shown.
 	for _, sub := range d.Subtasks {
 		s.redispatch(sub.ID, m.MsgID)
 	}
+	// this dispatch is counted as a try to fix the build.
 	if failedCheck(t.CI) != "" {
 		t.CIFixes++
 	}
+	// Old check results say nothing about the work that begins now.
 	t.Phase, t.Dispatch, t.CI = Active, m.MsgID, nil
 	t.Risk, t.Repo, t.Branch, t.Criteria, t.Base = d.Risk, d.Repo, d.Branch, d.Criteria, ""
 	if s.w.Git != nil {
 		t.Base = s.w.Git.Commit
 	}
 	s.await(m)
-	return s.git()
+	return s.checkGit()
 }
 
-// git refuses what a look into the repository has shown.
-func (s *step) git() *Refusal {
+// checkGit refuses what a look at the repository has shown to be wrong, and passes its warnings
+// on. It comes last, after everything that can be checked without git.
+func (s *step) checkGit() *Refusal {
 	if s.w.Git == nil {
 		return nil
 	}
@@ -164,8 +181,11 @@ func (s *step) git() *Refusal {
 	return nil
 }
 
-// keeps refuses a dispatch that changes what only the admin may change.
-func (t *Task) keeps(d *Dispatch) *Refusal {
+// checkKept refuses a dispatch that changes what only the admin may change (TSK-20): criteria are
+// only added, risk only rises, repository and branch stay. Otherwise a coordinator could make any
+// result pass by dropping the criterion that fails.
+func (t *Task) checkKept(d *Dispatch) *Refusal {
+	// The first dispatch of a task binds it to nothing.
 	if t.Risk == "" {
 		return nil
 	}
@@ -187,12 +207,15 @@ func (t *Task) keeps(d *Dispatch) *Refusal {
 	return nil
 }
 
+// mayDispatch refuses to dispatch a subtask again that somebody works on. A dispatch that was
+// never acknowledged may be replaced once its deadline has passed.
 func (s *step) mayDispatch(id, pointer string) *Refusal {
-	sub := s.t.subtask(func(x *Subtask) bool { return x.ID == id })
+	sub := s.t.findSubtask(func(x *Subtask) bool { return x.ID == id })
 	if sub == nil {
 		return nil
 	}
 	switch sub.State {
+	// It is the coordinator's turn, or nobody has begun.
 	case Triage, Rework, Reported, Queued:
 		return nil
 	case VerdictReported:
@@ -200,7 +223,7 @@ func (s *step) mayDispatch(id, pointer string) *Refusal {
 			return nil
 		}
 	case Dispatched:
-		if a := s.t.awaits(sub.Dispatch); a != nil && a.Late {
+		if a := s.t.findAwaited(sub.Dispatch); a != nil && a.Late {
 			return nil
 		}
 	}
@@ -208,49 +231,55 @@ func (s *step) mayDispatch(id, pointer string) *Refusal {
 		"subtasks that are new, or whose result or reject you answer")
 }
 
-// redispatch puts a subtask into the executor's hands, anew or again.
+// redispatch puts a subtask into the executor's hands, for the first time or again. A dispatch
+// answers the result or the verdict before it, so those need no ack any more (TSK-51).
 func (s *step) redispatch(id, msgID string) {
 	is := func(x *Subtask) bool { return x.ID == id }
-	sub := s.t.subtask(is)
+	sub := s.t.findSubtask(is)
 	if sub == nil {
 		s.t.Subtasks = append(s.t.Subtasks, Subtask{ID: id})
-		sub = s.t.subtask(is)
+		sub = s.t.findSubtask(is)
 	}
 	switch sub.State {
 	case Reported:
-		s.answered(sub.Result)
+		s.ackImplicitly(sub.Result)
 	case VerdictReported:
-		s.answered(sub.Verdict)
+		s.ackImplicitly(sub.Verdict)
 	case Dispatched:
-		s.drop(sub.Dispatch)
+		s.stopAwaiting(sub.Dispatch)
 	default:
 	}
-	sub = s.t.subtask(is)
+	// Look again: the ack may have changed the subtask's state.
+	sub = s.t.findSubtask(is)
 	sub.State, sub.Dispatch = Dispatched, msgID
 }
 
+// result takes a task_result. R-209: from here on the branch is frozen, pinned to the commit and
+// to the head that git showed.
 func (s *step) result(m *Message) *Refusal {
 	r, t := m.Result, s.t
 	is := func(x *Subtask) bool { return x.ID == r.SubtaskID }
-	sub := t.subtask(is)
+	sub := t.findSubtask(is)
 	if sub == nil {
 		return unfit(SubtaskUnknown, "/payload/subtask_id", "No dispatch has this subtask.",
 			"a subtask of a dispatch of "+t.ID)
 	}
+	// TSK-51: a result for work that was never acknowledged is its ack.
 	if sub.State == Dispatched {
-		s.answered(sub.Dispatch)
+		s.ackImplicitly(sub.Dispatch)
 	}
 	if sub.State != Executing {
 		return unfit(WrongState, "/payload/subtask_id",
 			fmt.Sprintf("The subtask is %s; a result is taken once, while it is executing.", sub.State),
 			"wait: the next subtask begins when the reviewer has acknowledged the review of this one, or with a new dispatch")
 	}
+	// answers are matched with criteria by their order, so the numbers must agree.
 	if len(r.Assessment.Met) != len(t.Criteria) {
 		return unfit(Misaligned, "/payload/self_assessment/criteria_met",
 			fmt.Sprintf("There are %d criteria and %d answers.", len(t.Criteria), len(r.Assessment.Met)),
 			strconv.Itoa(len(t.Criteria))+" values, one for each criterion of the dispatch in its order")
 	}
-	if refusal := s.git(); refusal != nil {
+	if refusal := s.checkGit(); refusal != nil {
 		return refusal
 	}
 	sub.State, sub.Result, sub.Complete = Reported, m.MsgID, r.Status == "complete"
@@ -262,17 +291,21 @@ func (s *step) result(m *Message) *Refusal {
 	return nil
 }
 
+// request takes a review_request. TSK-8: a task has at most one open review, since a verdict does
+// not say which request it answers.
 func (s *step) request(m *Message) *Refusal {
 	r, t := m.Request, s.t
 	const resultRef = "/payload/task_result_ref"
-	sub := t.subtask(func(x *Subtask) bool { return x.Result == r.ResultRef })
+	sub := t.findSubtask(func(x *Subtask) bool { return x.Result == r.ResultRef })
 	if sub == nil {
 		return unfit(RefMismatch, resultRef, "This is not the last result of its subtask.",
 			"the last task_result of the subtask")
 	}
+	// partial work is not reviewed.
 	if !sub.Complete {
 		return unfit(ResultNotComplete, resultRef, "The result is not complete.", "a new dispatch, or an escalation")
 	}
+	// the reviewer reads the criteria from that dispatch.
 	if sub.Dispatch != r.DispatchRef {
 		return unfit(RefMismatch, "/payload/original_dispatch_ref", "The subtask was last dispatched with another message.",
 			sub.Dispatch)
@@ -282,32 +315,39 @@ func (s *step) request(m *Message) *Refusal {
 			fmt.Sprintf("The subtask is %s, and a task has one open review at the most.", sub.State),
 			"a result that was reported and is not under review")
 	}
+	// the coordinator must know how near the lock is. Our count is the truth.
 	if int64(r.RejectCount) != t.Count {
 		return unfit(WrongRejectCount, "/payload/reject_count", fmt.Sprintf("The task was rejected %d times.", t.Count),
 			strconv.FormatInt(t.Count, 10))
 	}
+	// TSK-41.
 	if r.Scope == "incremental" && sub.Verdict == "" {
 		return unfit(NoPriorVerdict, "/payload/review_scope",
-			"There is no verdict yet, so there is nothing to be incremental to.", "full")
+			"incremental needs an earlier verdict, and there is none.", "full")
 	}
+	// R-310, with the checks that CI reported to us. The semantic layer has looked at those that the
+	// coordinator reports.
 	if name := failedCheck(t.CI); name != "" {
-		return unfit(CIGated, "/payload/ci_status", "The build "+name+" failed: a review would be in vain.",
+		return unfit(CIGated, "/payload/ci_status", "The build "+name+" failed, so a review cannot be requested.",
 			"a task_dispatch that fixes the build")
 	}
-	if refusal := s.git(); refusal != nil {
+	if refusal := s.checkGit(); refusal != nil {
 		return refusal
 	}
 	if sub.State == Reported {
-		s.answered(sub.Result)
+		s.ackImplicitly(sub.Result)
 	}
 	sub.State, t.Review, t.Reviewed = ReviewRequested, m.MsgID, sub.ID
 	s.await(m)
 	return nil
 }
 
+// escalation takes an escalation of an agent. TSK-16: critical holds the task, warning its sender,
+// info nobody. After the end of a task it is only shown.
 func (s *step) escalation(m *Message) {
 	e := m.Escalation
 	s.t.Open = append(s.t.Open, Opened{m.MsgID, e.Type, e.Severity, m.From, ""})
+	// an info escalation says that its sender goes on.
 	if s.t.over() || e.Severity == "info" {
 		return
 	}

@@ -8,8 +8,8 @@ import (
 //go:embed vectors
 var vectorFiles embed.FS
 
-// Vectors are documents and scenarios with what should become of them, for us and for
-// whoever else speaks the protocol: the folders valid, invalid and scenarios.
+// Vectors are documents and scenarios with the outcomes that the rules demand, for our own tests
+// and for `conform task` against other servers: the folders valid, invalid and scenarios.
 func Vectors() fs.FS {
 	vectors, err := fs.Sub(vectorFiles, "vectors")
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Version is the one version of the protocol that there is.
+// Version is the only version of the protocol that is spoken (R-004).
 const Version = "AMP/1.0"
 
-// MaxDocument is the largest document that is taken, in bytes.
+// MaxDocument is the largest document that is accepted, in bytes.
 const MaxDocument = 1 << 20
 
 // Role is a part that somebody plays in a task.
@@ -27,10 +27,10 @@ const (
 	System      Role = "system"
 )
 
-// AgentRoles are those that agents play; an operator is the admin.
+// AgentRoles are the roles that agents play. The admin is an operator, a person.
 var AgentRoles = []Role{Coordinator, Executor, Reviewer}
 
-// Type is one of the five messages.
+// Type is the type of a message.
 type Type string
 
 // The types of messages.
@@ -45,7 +45,8 @@ const (
 // whole is a number that JSON Schema calls an integer, such as 3, 3.0 and 3e2.
 type whole int64
 
-// UnmarshalJSON reads it; what does not fit is as good as the largest that does.
+// UnmarshalJSON reads any JSON number. One that does not fit becomes the largest or smallest that
+// does; the schemas bound those that matter.
 func (w *whole) UnmarshalJSON(text []byte) error {
 	f, _, err := big.ParseFloat(string(text), 10, 64, big.ToZero)
 	if err != nil {
@@ -56,20 +57,23 @@ func (w *whole) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Message is one of the five, with its payload read.
+// Message is one of the five messages, with its payload decoded. Exactly one of the payload fields
+// is set, by Type. Raw are the bytes as they came, which are what is stored.
 type Message struct {
-	MsgID       string   `json:"msg_id"`
-	Version     string   `json:"protocol_version"`
-	Type        Type     `json:"type"`
-	From        Role     `json:"from"`
-	To          Role     `json:"to"`
-	TaskID      string   `json:"task_id"`
+	MsgID   string `json:"msg_id"`
+	Version string `json:"protocol_version"`
+	Type    Type   `json:"type"`
+	From    Role   `json:"from"`
+	To      Role   `json:"to"`
+	TaskID  string `json:"task_id"`
+	// The sender's own clock: stored and shown, never compared (TSK-52).
 	Timestamp   string   `json:"timestamp"`
 	RequiresAck bool     `json:"requires_ack"`
 	AckTimeout  whole    `json:"ack_timeout_sec,omitzero"` // seconds; 0 is the type's own
 	ContextRef  []string `json:"context_ref,omitempty"`
 	Payload     wire.Raw `json:"payload"`
-	Generation  *whole   `json:"x_generation,omitempty"` // of the sender's lease, where it says so
+	// Optional, and ours: with it a message of a lease that is over is refused (TSK-39).
+	Generation *whole `json:"x_generation,omitempty"` // of the sender's lease, where it says so
 
 	Dispatch   *Dispatch   `json:"-"`
 	Result     *Result     `json:"-"`
@@ -80,7 +84,7 @@ type Message struct {
 	hash       string      // of its content
 }
 
-// Dispatch is the payload of task_dispatch.
+// Dispatch is the payload of task_dispatch, as far as rules depend on it.
 type Dispatch struct {
 	Description string `json:"description"`
 	Repo        string `json:"repo"`
@@ -93,7 +97,7 @@ type Dispatch struct {
 	Risk     string   `json:"risk_level"`
 }
 
-// Result is the payload of task_result.
+// Result is the payload of task_result. A nil in Met means "could not be verified" (R-205).
 type Result struct {
 	SubtaskID string `json:"subtask_id"`
 	Status    string `json:"completion_status"`
@@ -129,24 +133,24 @@ type Verdict struct {
 	Confidence float64  `json:"confidence"`
 }
 
-// Judged is what a reviewer says of a criterion; Passed is nil where nobody can tell.
+// Judged is a reviewer's answer to one criterion; Passed is nil if nobody could verify it.
 type Judged struct {
 	Passed *bool `json:"passed"`
 }
 
-// Issue is something that a reviewer has found.
+// Issue is something that a reviewer has found. Only its severity decides anything (R-409).
 type Issue struct {
 	Severity string `json:"severity"`
 }
 
-// Fix is something that a reviewer has put right by itself.
+// Fix is something that a reviewer has corrected without sending it back (R-406).
 type Fix struct {
 	File   string `json:"file"`
 	Change string `json:"change_type"`
 	Lines  whole  `json:"diff_lines"`
 }
 
-// Escalation is the payload of escalation.
+// Escalation is the payload of escalation. It is also what the server writes, hence the tags.
 type Escalation struct {
 	Type        string   `json:"escalation_type"`
 	Severity    string   `json:"severity"`
@@ -158,14 +162,14 @@ type Escalation struct {
 	Suspended   bool     `json:"auto_suspended"`
 }
 
-// Snapshot is how a task stood when an escalation was raised.
+// Snapshot is how a task stood when an escalation was raised (R-506).
 type Snapshot struct {
 	Status      string  `json:"task_status"`
 	RejectCount int64   `json:"reject_count"`
 	Last        *string `json:"last_successful_msg_id"`
 }
 
-// Ack says that a message has come, or why its receiver will not process it.
+// Ack is the receiver's word that a message has arrived, or why it will not be processed (TSK-15).
 type Ack struct {
 	Record     string   `json:"record"`
 	AckID      string   `json:"ack_id"`
@@ -185,7 +189,7 @@ type Ack struct {
 // Refused is the status of an ack whose sender will not process the message.
 const Refused = "refused"
 
-// Heartbeat is a sign of life of who has the ball.
+// Heartbeat is a sign of life of the role that has the turn.
 type Heartbeat struct {
 	TaskID     string `json:"task_id"`
 	From       Role   `json:"from"`
@@ -194,7 +198,8 @@ type Heartbeat struct {
 	Raw        []byte `json:"-"`
 }
 
-// Instruction is what the admin says.
+// Instruction is a decision of the admin about a task (TSK-17). It is made by an operator over the
+// API, or by the server from a decision at a gate.
 type Instruction struct {
 	Record      string   `json:"record"`
 	ID          string   `json:"instruction_id"`
@@ -214,12 +219,13 @@ type Instruction struct {
 	Raw         []byte   `json:"-"`
 }
 
-// document is what every kind of document says of itself, wherever it can be read.
+// document gives access to the members of a document of any kind, right or wrong.
 type document struct {
 	object map[string]any
 }
 
-// documentOf reads what can be read of a document that may be wrong.
+// documentOf reads what can be read of a document that may be wrong. It never fails; what cannot
+// be read has no members.
 func documentOf(raw []byte) document {
 	if len(raw) > MaxDocument {
 		return document{}
@@ -232,12 +238,14 @@ func documentOf(raw []byte) document {
 	return document{object}
 }
 
+// text is a member that is text, "" otherwise.
 func (d document) text(name string) string {
 	text, _ := d.object[name].(string)
 	return text
 }
 
-// parse reads a document up to its schema: size, JSON, version, schema.
+// parse takes a document through the first layers: size, JSON, version, schema. The version comes
+// before the schema, because another version has another schema (R-004).
 func parse(raw []byte, schema string) (data any, refusal *Refusal) {
 	if len(raw) > MaxDocument {
 		return nil, tooLarge()
@@ -245,16 +253,17 @@ func parse(raw []byte, schema string) (data any, refusal *Refusal) {
 	data, err := wire.Data(raw)
 	if err != nil {
 		if at, twice := wire.Twice(err); twice {
-			return nil, refuse(LayerParse, DuplicateKey, at, "The name stands in the object twice.").expecting("every name once",
+			return nil, refuse(LayerParse, DuplicateKey, at, "Duplicate name in the object.").expecting("every name once",
 				nil)
 		}
 		return nil, refuse(LayerParse, BadJSON, "", fault.From(err).Message).expecting("one JSON object, without comments",
 			nil)
 	}
 	object, _ := data.(map[string]any)
+	// R-004. A missing version is left to the schema, which says that it is missing.
 	if version, ok := object["protocol_version"].(string); ok && version != Version {
 		return nil, refuse(LayerSchema, WrongVersion, "/protocol_version",
-			"This version is not spoken here.").expecting("one of the supported versions: "+Version, Version)
+			"Unsupported protocol version.").expecting("one of the supported versions: "+Version, Version)
 	}
 	if problems := loadSchemas().check(schema, data); len(problems) > 0 {
 		return nil, &Refusal{LayerSchema, problems}
@@ -262,12 +271,14 @@ func parse(raw []byte, schema string) (data any, refusal *Refusal) {
 	return data, nil
 }
 
+// tooLarge refuses a document for its size.
 func tooLarge() *Refusal {
 	return refuse(LayerParse, TooLarge, "",
 		"The document is larger than 1 MiB.").expecting("at most 1 MiB; put large texts where a URL can name them", nil)
 }
 
-// decode reads what the schema has let through.
+// decode reads what the schema has accepted into Go. What can still go wrong is a number out of
+// range.
 func decode(raw []byte, into any) *Refusal {
 	err := wire.UnmarshalPart(raw, into)
 	if err == nil {
@@ -277,10 +288,10 @@ func decode(raw []byte, into any) *Refusal {
 	if field := fault.From(err).Field; field != "" {
 		at = "/" + strings.ReplaceAll(field, ".", "/")
 	}
-	return refuse(LayerSchema, OutOfRange, at, "The number is larger than can be worked with.")
+	return refuse(LayerSchema, OutOfRange, at, "The number is out of range.")
 }
 
-// read takes a document through the layers up to its schema, into what it is.
+// read takes a record through the layers up to its schema.
 func read(raw []byte, schema string, into any) *Refusal {
 	if _, refusal := parse(raw, schema); refusal != nil {
 		return refusal
@@ -288,7 +299,8 @@ func read(raw []byte, schema string, into any) *Refusal {
 	return decode(raw, into)
 }
 
-// ReadMessage takes a message through the layers that need nothing but the message.
+// ReadMessage takes a message through the layers that need nothing but the message. A message with
+// warnings is accepted.
 func ReadMessage(raw []byte, p Policy) (m *Message, warnings []Problem, refusal *Refusal) {
 	data, refusal := parse(raw, "message")
 	if refusal != nil {
@@ -333,6 +345,7 @@ func ReadAck(raw []byte) (*Ack, *Refusal) {
 	if refusal := read(raw, "ack", a); refusal != nil {
 		return nil, refusal
 	}
+	// The path or the id is a mistake; acknowledging the wrong message would stop the wrong deadline.
 	if taskOf(a.AckOf) != a.TaskID {
 		return nil, refuse(LayerSemantic, RefWrongTask, "/ack_of",
 			"The message belongs to another task than the ack says.").expecting("a message of "+a.TaskID, nil)
@@ -349,7 +362,7 @@ func ReadHeartbeat(raw []byte) (*Heartbeat, *Refusal) {
 	return h, nil
 }
 
-// ReadInstruction takes an admin instruction through the layers that need nothing else.
+// ReadInstruction takes an instruction through the layers that need nothing else.
 func ReadInstruction(raw []byte) (*Instruction, *Refusal) {
 	i := &Instruction{Raw: raw}
 	if refusal := read(raw, "admin_instruction", i); refusal != nil {
@@ -364,7 +377,7 @@ func ReadInstruction(raw []byte) (*Instruction, *Refusal) {
 	return i, nil
 }
 
-// taskOf is the task in a message's id, which the schema has checked.
+// taskOf is the task in a message's id, whose form the schema has checked.
 func taskOf(msgID string) string {
 	_, rest, _ := strings.Cut(msgID, "-T-")
 	if end := strings.LastIndexByte(rest, '-'); end >= 0 {
@@ -373,7 +386,7 @@ func taskOf(msgID string) string {
 	return "T-" + rest
 }
 
-// seconds is a length of time in microseconds, as far as it can be counted.
+// seconds is a number of seconds in microseconds. It saturates, since agents choose timeouts.
 func seconds(n int64) int64 {
 	const micro = 1_000_000
 	if n > math.MaxInt64/micro {
@@ -382,7 +395,8 @@ func seconds(n int64) int64 {
 	return n * micro
 }
 
-// KindOf is what a document says that it is; what does not say so is taken for a message.
+// KindOf is what a document says that it is. What does not say so is taken for a message, whose
+// schema then explains what is missing.
 func KindOf(raw []byte) Kind {
 	switch documentOf(raw).text("record") {
 	case "ack":
@@ -395,8 +409,8 @@ func KindOf(raw []byte) Kind {
 	return InMessage
 }
 
-// Check takes a document of any kind through the layers that need nothing but the
-// document.
+// Check takes a document of any kind through the layers that need nothing but the document, for
+// `signalbox task validate`.
 func Check(raw []byte, p Policy) (warnings []Problem, refusal *Refusal) {
 	in, refusal := p.Read(KindOf(raw), raw)
 	return in.Warnings, refusal

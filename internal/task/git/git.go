@@ -21,23 +21,26 @@ import (
 	"time"
 )
 
-// Repository is a git repository below an allowed folder. Its path was named by an agent
-// and its contents may be an agent's: nothing in it is trusted, nothing of it is run.
+// Repository is a git repository below an allowed folder. An agent named its path and may have
+// written its contents: nothing in it is trusted, and nothing of it is run. It holds no process
+// and needs no closing.
 type Repository struct {
 	dir string // the folder of its objects and refs, without symbolic links
 }
 
 const (
-	// timeLimit is how long one git command may take.
+	// timeLimit is how long one git command may take. A repository can be made to be slow.
 	timeLimit = 5 * time.Second
-	// maxOutput is how much of what git says is read.
+	// maxOutput is how many bytes of git's output are read; maxFile bounds the files that we read
+	// ourselves.
 	maxOutput = 1 << 20
 	maxFile   = 4 << 10
 )
 
 var errNotAllowed = errors.New("the path leads out of the folders that may be looked into")
 
-// inside is a path without symbolic links, if it is below one of the roots.
+// inside resolves symbolic links and checks that the result is below one of the roots. The roots
+// are resolved too, since an operator may name one by a link.
 func inside(roots []string, path string) (string, error) {
 	plain, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -51,13 +54,14 @@ func inside(roots []string, path string) (string, error) {
 	return "", errNotAllowed
 }
 
+// below reports whether path is root or inside of it. Both must be absolute and clean.
 func below(root, path string) bool {
 	rest, err := filepath.Rel(root, path)
 	return err == nil && rest != ".." && !strings.HasPrefix(rest, ".."+string(filepath.Separator))
 }
 
-// Reachable reports whether a path is to be looked into at all: others are on other
-// machines, or none of our business.
+// Reachable reports whether a path is to be looked at at all, by its text alone. Other paths are
+// on other machines, or none of our business.
 func Reachable(roots []string, path string) bool {
 	for _, root := range roots {
 		if below(filepath.Clean(root), filepath.Clean(path)) {
@@ -67,8 +71,9 @@ func Reachable(roots []string, path string) bool {
 	return false
 }
 
-// Open finds the repository of a working folder. Its .git is a folder, or a
-// file that names one; both have to stay below the roots.
+// Open finds the repository of a working folder. Its .git is a folder, or, in a linked working
+// tree or a submodule, a file that names one. Each of them must stay below the roots: otherwise an
+// agent could have us read any repository of the machine.
 func Open(ctx context.Context, roots []string, path string) (*Repository, error) {
 	work, err := inside(roots, path)
 	if err != nil {
@@ -110,6 +115,7 @@ func Open(ctx context.Context, roots []string, path string) (*Repository, error)
 	return r, nil
 }
 
+// relativeTo is path as seen from dir, as git reads its own files.
 func relativeTo(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -117,7 +123,7 @@ func relativeTo(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// readLine reads a small regular file of one line.
+// readLine reads a small regular file of one line. A pipe or a device would block.
 func readLine(name string) (string, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -130,8 +136,8 @@ func readLine(name string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// options switch off everything by which a repository could have a program run, or
-// have something fetched.
+// options switch off everything by which a repository's own configuration could have a program run
+// or something fetched.
 var options = []string{
 	"--no-optional-locks", "--no-replace-objects", "--no-pager", "--literal-pathspecs",
 	"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "core.attributesFile=" + os.DevNull, "-c",
@@ -142,7 +148,8 @@ var options = []string{
 	"core.alternateRefsCommand=false", "-c", "gc.auto=0",
 }
 
-// Environment has nothing of ours but where programs are.
+// Environment is the environment in which git runs: where programs are, and switches that turn off
+// the configuration of machine and user, prompts, lazy fetching and external programs.
 func Environment() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "HOME=" + os.DevNull, "GIT_CONFIG_NOSYSTEM=1",
@@ -152,7 +159,9 @@ func Environment() []string {
 	}
 }
 
-// run runs a git command that only reads. ok is false when git says no.
+// run runs a git command that only reads. ok is false if git answers no, by its exit code; err is
+// for everything else, such as a timeout. The process group is killed at the end of ctx, with
+// whatever git has started.
 func (r *Repository) run(ctx context.Context, args ...string) (out string, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
@@ -174,7 +183,7 @@ func (r *Repository) run(ctx context.Context, args ...string) (out string, ok bo
 	return strings.TrimSpace(said.String()), true, nil
 }
 
-// limited takes so much and no more.
+// limited accepts a number of bytes and then fails, which ends git.
 type limited struct {
 	to   io.Writer
 	left int
@@ -188,7 +197,8 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.to.Write(p)
 }
 
-// Commit is the whole hash of a commit, "" if there is none.
+// Commit is the full hash of a commit, "" if there is none. --end-of-options keeps a name from
+// being read as an option.
 func (r *Repository) Commit(ctx context.Context, name string) (string, error) {
 	hash, ok, err := r.run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
 	if err != nil || !ok {
@@ -197,13 +207,14 @@ func (r *Repository) Commit(ctx context.Context, name string) (string, error) {
 	return hash, nil
 }
 
-// Head is where a branch is, "" if there is no such branch.
+// Head is the commit that a branch points to, "" if there is no such branch.
 func (r *Repository) Head(ctx context.Context, branch string) (string, error) {
 	return r.Commit(ctx, "refs/heads/"+branch)
 }
 
-// DefaultBranch is the branch that the repository itself protects: the one that its
-// origin has as its first, or that of a bare repository.
+// DefaultBranch is the branch that the repository itself protects: the default branch of its
+// origin, or HEAD of a bare repository. HEAD of a working folder is just what is checked out, and
+// says nothing; then the answer is "".
 func (r *Repository) DefaultBranch(ctx context.Context) (string, error) {
 	name, ok, err := r.run(ctx, "symbolic-ref", "--quiet", "refs/remotes/origin/HEAD")
 	if err != nil {
@@ -219,7 +230,7 @@ func (r *Repository) DefaultBranch(ctx context.Context) (string, error) {
 	return strings.TrimPrefix(name, "refs/heads/"), err
 }
 
-// Contains reports whether a commit is an ancestor of another, or the same.
+// Contains reports whether ancestor is reachable from the commit of, or is the same.
 func (r *Repository) Contains(ctx context.Context, of, ancestor string) (bool, error) {
 	_, ok, err := r.run(ctx, "merge-base", "--is-ancestor", ancestor, of)
 	return ok, err
@@ -228,7 +239,8 @@ func (r *Repository) Contains(ctx context.Context, of, ancestor string) (bool, e
 // Change is what a diff does to a file, in lines.
 type Change struct{ Added, Removed int64 }
 
-// Diff is what has changed between two commits, by file.
+// Diff is what changed between two commits, by file. Renames count as a deletion and an addition,
+// so that the numbers do not depend on a heuristic. Files that are not text count as 0 lines.
 func (r *Repository) Diff(ctx context.Context, from, to string) (map[string]Change, error) {
 	out, ok, err := r.run(ctx, "diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv",
 		"--no-color", "--ignore-submodules=all", from, to, "--")
